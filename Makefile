@@ -97,15 +97,15 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 	$(tool) golangci-lint run
 	@for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/kubectl-namegate || exit 1; done
 
-generate: need-go ## write the CRD manifest and the deepcopy code anew
+generate: need-go ## write the CRD manifests and the deepcopy code anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
-	cp crds/namegate.io_fqdnnetworkpolicies.yaml charts/namegate/crd/
+	cp crds/namegate.io_*.yaml charts/namegate/crd/
 
 verify: need-go ## check that generated files are current
 	@new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir="$$new" output:crd:dir="$$new" || exit 1; \
-	{ diff -u crds/v1alpha1/zz_generated.deepcopy.go "$$new/zz_generated.deepcopy.go" && \
-	  diff -u crds/namegate.io_fqdnnetworkpolicies.yaml "$$new/namegate.io_fqdnnetworkpolicies.yaml"; } || \
+	(for made in crds/v1alpha1/zz_generated.deepcopy.go crds/namegate.io_*.yaml; do \
+	  diff -u "$$made" "$$new/$${made##*/}" || exit 1; done) || \
 	{ echo "generated files are not current; run: make generate" >&2; exit 1; }
 
 bench: need-go ## run the Go benchmarks (as root those of the kernel seams too)

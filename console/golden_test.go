@@ -41,29 +41,19 @@ func twoNodes(t *testing.T) []Agent {
 	return []Agent{agentOf("node-1", newWorld(t, "node-1"), Everything{}), agentOf("node-2", second, Everything{}), &agent{node: "node-3", err: errAway}}
 }
 
-func TestPodsGolden(t *testing.T) {
-	for name, agents := range map[string][]Agent{"pods": {agentOf("", newWorld(t, "node-1"), Everything{})}, "pods-nodes": twoNodes(t)} {
-		shows(t, name, func(p *Printer) error {
-			replies, failed, err := Gather[PodRows](context.Background(), agents, PodsPath, nil)
-			if err != nil {
-				return err
-			}
-			if err := p.Pods(replies, len(agents)); err != nil {
-				return err
-			}
-			return p.Failed(failed)
-		})
-	}
-}
+func TestPodsGolden(t *testing.T) { showsNodes(t, "pods", PodsPath, (*Printer).Pods) }
 
-func TestGrantsGolden(t *testing.T) {
-	for name, agents := range map[string][]Agent{"grants": {agentOf("", newWorld(t, "node-1"), Everything{})}, "grants-nodes": twoNodes(t)} {
+func TestGrantsGolden(t *testing.T) { showsNodes(t, "grants", GrantsPath, (*Printer).Grants) }
+
+// showsNodes shows what the agents of one node, and of two and a node that is away, reply.
+func showsNodes[T any](t *testing.T, what, path string, show func(*Printer, []Reply[T], int) error) {
+	for name, agents := range map[string][]Agent{what: {agentOf("", newWorld(t, "node-1"), Everything{})}, what + "-nodes": twoNodes(t)} {
 		shows(t, name, func(p *Printer) error {
-			replies, failed, err := Gather[GrantRows](context.Background(), agents, GrantsPath, nil)
+			replies, failed, err := Gather[T](context.Background(), agents, path, nil)
 			if err != nil {
 				return err
 			}
-			if err := p.Grants(replies, len(agents)); err != nil {
+			if err := show(p, replies, len(agents)); err != nil {
 				return err
 			}
 			return p.Failed(failed)

@@ -175,8 +175,8 @@ func (w *world) beside(ref policy.PodRef) {
 	v.Rules = slices.Concat(v.Rules, []*policy.Rule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}})
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: db, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.20")}}}
 	far := pod("shop", "db-0", "10.2.0.20", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=db")
-	ledger := pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
-	w.remote = []*policy.Pod{&far, &ledger}
+	other := pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
+	w.remote = []*policy.Pod{&far, &other}
 	at := func(name string, port, target uint16) *policy.Service {
 		return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Selector: map[string]string{"app": "db"}, Ports: []policy.ServicePort{{Protocol: policy.TCP, Port: port, Target: target}}}
 	}

@@ -26,7 +26,7 @@ var pronouns = map[string]string{"nobody": "no pod, no client, …", "whoever": 
 
 var wordPattern = regexp.MustCompile(`[A-Z]+[a-z]*|[a-z]+`)
 
-// TestWords: the product's identifiers and comments have the field's terms.
+// TestWords: identifiers and comments of the repository have the field's terms.
 func TestWords(t *testing.T) {
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -34,12 +34,12 @@ func TestWords(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "bin" || name == "e2e" || name == "testdata") {
+			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "bin" || name == "testdata") {
 				return filepath.SkipDir
 			}
 			return nil
 		}
-		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "words_test.go") {
 			return nil
 		}
 		return checkWords(t, path)

@@ -253,23 +253,3 @@ func TestOneOfTwoPoliciesIsRemoved(t *testing.T) {
 		t.Error("what is open is not what the other policy allows")
 	}
 }
-
-func TestEndedGrantsConnectionsGoWithTheirPolicy(t *testing.T) {
-	w := newWorld(t)
-	web := pod("web", "10.1.0.5", "one", "two")
-	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
-	w.apply([]policy.Pod{web}, one, two)
-	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	w.answer(web, "www.example.net", 60, "192.0.2.2")
-	first, second := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.5:1002", "192.0.2.2:443")
-	w.flows.Track(first)
-	w.flows.Track(second)
-	w.expire(time.Hour)
-	if !w.admitted(first) || !w.admitted(second) {
-		t.Fatal("the end of a grant cut its connection")
-	}
-	w.apply([]policy.Pod{web}, two)
-	if w.admitted(first) || !w.admitted(second) {
-		t.Error("the connections of the policy that went must be cut, the other's not")
-	}
-}

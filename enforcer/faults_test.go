@@ -138,9 +138,9 @@ func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
 // iptables that is refused is tried once more, from the chains that are there then.
 func (s *seams) restored(err error) bool { return err == nil && strings.HasPrefix(s.failed, "restore") }
 
-// TestNoFaultOpensAnything is what matters more than that a retry mends: a roll-out
-// that stops anywhere leaves nobody with more than the two snapshots allow, and a pod that
-// becomes selected with nothing but what the coming one allows. It stays so while the same
+// TestNoFaultOpensAnything matters more than the repair by a retry: a roll-out
+// that stops anywhere leaves no pod with more rights than the two snapshots allow, and a
+// newly selected pod only with the rights of the coming one. It stays so while the same
 // snapshot, or the next one, is prepared again and the kernel is compared meanwhile.
 func TestNoFaultOpensAnything(t *testing.T) {
 	for _, late := range []bool{false, true} {

@@ -107,7 +107,7 @@ func (w *world) peerNames() []string {
 }
 
 // peerWrites are the steps since forget that change or read anything but what is
-// always looked at, and what is owed.
+// always looked at, and the recheck set.
 func (w *world) peerWrites() []string {
 	var out []string
 	for _, s := range w.seams.written() {

@@ -23,7 +23,7 @@ func nodeAddrs(t *testing.T, w *world) []netip.Addr {
 
 // TestNetwork: a Service's addresses are served and intercepted from Refresh on,
 // the pods behind it are not intercepted, nor are pods that no policy selects; an
-// address of the node's range that nobody knows is.
+// address of the node's range that is unknown is.
 func TestNetwork(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()

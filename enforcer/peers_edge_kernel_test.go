@@ -13,8 +13,8 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 )
 
-// TestDatagramsToAReusedAddress: a flow of UDP to a peer that is gone stops, whoever has
-// its address now and however long conntrack remembers the flow.
+// TestDatagramsToAReusedAddress: a flow of UDP to a peer that is gone stops, for any
+// new owner of its address and however long conntrack has the flow.
 func TestDatagramsToAReusedAddress(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		db, other := p.Pod("db"), p.Pod("other")

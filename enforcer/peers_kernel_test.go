@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -19,14 +17,11 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/kernel/link"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // peering is a node with the pods client, db and other, each of which echoes on port
@@ -74,38 +69,14 @@ func newPeering(t *testing.T, network lab.Network) *peering {
 // restart lets another enforcer follow, which knows nothing.
 func (p *peering) restart() {
 	p.t.Helper()
-	err := p.Node.Do(func() error {
-		var k enforcer.Kernel
-		chains, err := iptables.NewExec(iptables.Default)
-		if err != nil {
-			return err
-		}
-		if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
-			return err
-		}
-		if p.sets, err = ipset.Open(); err != nil {
-			return err
-		}
-		if p.flows, err = conntrack.Open(); err != nil {
-			return err
-		}
-		links, err := link.Open()
-		if err != nil {
-			return err
-		}
-		p.t.Cleanup(p.sets.Close)
-		p.t.Cleanup(p.flows.Close)
-		p.t.Cleanup(links.Close)
-		k.Dataplane = xtables.Config{Sets: p.sets, Chains: chains}.New
-		k.Flows, k.Links = p.flows, links
-		p.compiler = compile.New()
-		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
+	p.compiler = compile.New()
+	fatal.If(p.t, p.Node.Do(func() (err error) {
+		if p.e, p.sets, p.flows, err = openEnforcer(p.t, lab.Resolver4); err != nil {
 			return err
 		}
 		_, err = p.e.Start(context.Background())
 		return err
-	})
-	fatal.If(p.t, err)
+	}))
 }
 
 // apply brings labels and NetworkPolicies into force.
@@ -123,11 +94,8 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 	}
 	for name, words := range p.labels {
 		host := p.Pod(name)
-		pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, IPs: []netip.Addr{host.Addr4, host.Addr6}, Labels: map[string]string{}}
-		pod.Ports = []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: 80}}
-		for _, w := range strings.Fields(words) {
-			pod.Labels[w] = "yes"
-		}
+		pod := policytest.Pod(name, "", strings.Fields(words)...)
+		pod.IPs, pod.Ports = []netip.Addr{host.Addr4, host.Addr6}, []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: 80}}
 		in.Pods = append(in.Pods, pod)
 	}
 	s := p.compiler.Compile(in)
@@ -278,7 +246,7 @@ func TestLostPeersAreCut(t *testing.T) {
 	})
 }
 
-// TestPeersOfANewlySelectedPod: its connections to peers go on, whoever speaks next.
+// TestPeersOfANewlySelectedPod: its connections to peers continue, from either side.
 func TestPeersOfANewlySelectedPod(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		p.labels["client"] = "client"
@@ -349,7 +317,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 		for _, c := range append(stays, cut) {
 			p.goesOn("before the first snapshot", c, true)
 		}
-		p.labels["other"] = "" // while nobody looked
+		p.labels["other"] = "" // while no agent ran
 		p.apply()
 		for _, c := range stays {
 			p.goesOn("after a restart", c, true)

@@ -42,7 +42,7 @@ func TestPeerChangesReadNothingElse(t *testing.T) {
 	}
 }
 
-// Every fault on the way is mended by a try of the same snapshot.
+// A retry of the same snapshot repairs every fault on the way.
 func TestFaultsOfPeersAlone(t *testing.T) {
 	w, next, _ := moved(t)
 	fatal.If(t, w.rollOut(next))
@@ -71,7 +71,7 @@ func TestFaultsOfPeersAlone(t *testing.T) {
 	}
 }
 
-// A pod that nobody selects is known from its first snapshot on, also where its peers
+// An unselected pod is known from its first snapshot on, also where its peers
 // differ and no view does.
 func TestPeersAndAnUnselectedPod(t *testing.T) {
 	w, _, client := moved(t)

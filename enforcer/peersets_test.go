@@ -49,7 +49,7 @@ var peerRivals = map[string]func(w *world) error{
 	},
 }
 
-// Each is found by a glance, well before the check that comes by itself, and mended once.
+// Suspect finds each, well before the periodic check, and it is repaired once.
 func TestChangedPeerSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range peerRivals {
 		w, _ := asksPeers(t)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -34,59 +35,43 @@ func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
 	}
 }
 
-func TestNewPortsKeepConnectionsThatOutliveTheirGrant(t *testing.T) {
-	w := newWorld(t)
-	web := pod("web", "10.1.0.5", "allow")
-	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	f := flow("10.1.0.5:1001", "192.0.2.1:443")
-	w.flows.Track(f)
-	w.expire(time.Hour)
-	w.apply([]policy.Pod{web}, pol("allow", "tcp/443,tcp/8443 www.example.org"))
-	if !w.admitted(f) {
-		t.Error("a long connection is cut because its rule got another port")
-	}
-	w.apply([]policy.Pod{web}, pol("allow", "tcp/8443 www.example.org"))
-	if w.admitted(f) {
-		t.Error("its port is closed, and it goes on")
-	}
-}
-
-func TestHistoryKeepsEveryReason(t *testing.T) {
-	w := newWorld(t)
-	web := pod("web", "10.1.0.5", "one", "two")
-	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
-	w.apply([]policy.Pod{web}, one, two)
-	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	f := flow("10.1.0.5:1001", "192.0.2.1:443")
-	w.flows.Track(f)
-	w.expire(200 * time.Second)
-	w.answer(web, "www.example.net", 60, "192.0.2.1")
-	w.expire(200 * time.Second)
-	w.apply([]policy.Pod{web}, one)
-	if !w.admitted(f) {
-		t.Error("cut although its own policy still allows the name")
-	}
-	w.apply([]policy.Pod{web}, two)
-	if w.admitted(f) {
-		t.Error("no name that it was opened for is allowed, and it goes on")
-	}
-}
-
-// TestHistoryKeepsReasonsThatEndWhileOthersHold the address open.
-func TestHistoryKeepsReasonsThatEndWhileOthersHold(t *testing.T) {
-	w := newWorld(t)
-	web := pod("web", "10.1.0.5", "one", "two")
+// TestConnectionsOutliveTheirGrants for as long as a policy in force allows a name that
+// opened their address.
+func TestConnectionsOutliveTheirGrants(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 *.example.net")
-	w.apply([]policy.Pod{web}, one, two)
-	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	w.answer(web, "www.example.net", 600, "192.0.2.1")
-	f := flow("10.1.0.5:1001", "192.0.2.1:443")
-	w.flows.Track(f)
-	w.expire(200 * time.Second)
-	w.answer(web, "ftp.example.net", 600, "192.0.2.1")
-	w.apply([]policy.Pod{web}, one)
-	if !w.admitted(f) {
-		t.Error("cut although its own policy still allows the name")
+	more, other := pol("one", "tcp/443,tcp/8443 www.example.org"), pol("one", "tcp/8443 www.example.org")
+	type policies = []v1alpha1.FQDNNetworkPolicy
+	type answers = map[string]uint32 // TTLs by name
+	for what, test := range map[string]struct {
+		first    policies
+		answers  []answers // 200 s apart; the connection is opened after the first
+		then     []policies
+		admitted []bool
+	}{
+		"its policy goes":            {policies{one, two}, []answers{{"www.example.org": 60}}, []policies{{one, two}, {two}}, []bool{true, false}},
+		"another policy goes":        {policies{one, two}, []answers{{"www.example.net": 60}}, []policies{{one, two}, {two}}, []bool{true, true}},
+		"its rule gets another port": {policies{one}, []answers{{"www.example.org": 60}}, []policies{{more}, {other}}, []bool{true, false}},
+		"each reason counts":         {policies{one, two}, []answers{{"www.example.org": 60}, {"www.example.net": 60}}, []policies{{one}, {two}}, []bool{true, false}},
+		"one ends, another holds on": {policies{one, two}, []answers{{"www.example.org": 60, "www.example.net": 600}, {"ftp.example.net": 600}}, []policies{{one}}, []bool{true}},
+	} {
+		w := newWorld(t)
+		web := pod("web", "10.1.0.5", "one", "two")
+		w.apply([]policy.Pod{web}, test.first...)
+		f := flow("10.1.0.5:1001", "192.0.2.1:443")
+		for i, names := range test.answers {
+			for name, ttl := range names {
+				w.answer(web, name, ttl, "192.0.2.1")
+			}
+			if i == 0 {
+				w.flows.Track(f)
+			}
+			w.expire(200 * time.Second)
+		}
+		for i, policies := range test.then {
+			w.apply([]policy.Pod{web}, policies...)
+			if got := w.admitted(f); got != test.admitted[i] {
+				t.Errorf("%s: step %d: the connection is admitted: %v", what, i, got)
+			}
+		}
 	}
 }

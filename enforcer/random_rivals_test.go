@@ -116,7 +116,7 @@ func (l *life) destroySet(f iptables.Family) {
 }
 
 // tellBoth lets the clock tell two times: what it is set to, and for how long the
-// kernel's own has run, which nobody sets.
+// kernel's own has run, which cannot be set.
 func (l *life) tellBoth() {
 	const ran = 5000 * time.Second
 	start := twoClocks(l.t, l.clock.Now(), ran)

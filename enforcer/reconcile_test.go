@@ -283,7 +283,7 @@ func TestSuspicionsArePaced(t *testing.T) {
 	}
 	stop()
 	fatal.If(t, <-ended)
-	// At once, and after 100 and 300 ms; a glance may find reasons of its own.
+	// At once, and after 100 and 300 ms; Suspect may find further reasons.
 	if looks := len(w.seams.writes("list NG4-selected")); looks > 40 {
 		t.Errorf("%d comparisons", looks)
 	}

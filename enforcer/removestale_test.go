@@ -91,7 +91,7 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 
 // Whose address each was is read where the earlier agent wrote it: what one pod was
 // admitted for is not another's that has its address now.
-func TestInheritanceOfTheOtherVariant(t *testing.T) {
+func TestRecoveryFromTheOtherVariant(t *testing.T) {
 	w, _ := web(t)
 	f := flow("10.1.0.5:1001", "192.0.2.99:443")
 	w.flows.Track(f)

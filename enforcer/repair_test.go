@@ -59,7 +59,7 @@ func answeredWeb(t *testing.T) (*world, policy.Pod) {
 	return w, p
 }
 
-// Each is found by a glance, well before the check that comes by itself, and mended once.
+// Suspect finds each, well before the periodic check, and it is repaired once.
 func TestChangedSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range setRivals {
 		w, p := answeredWeb(t)
@@ -123,7 +123,7 @@ func (w *world) wrongSets() []string {
 	return slices.DeleteFunc(found, func(o string) bool { return !strings.HasPrefix(o, "set ") })
 }
 
-// repairs lets a program do something, which shows at once and is mended once.
+// repairs lets a program do something, which is detected immediately and repaired once.
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()
 	w.reconcile() // what was written is compared once

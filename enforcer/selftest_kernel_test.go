@@ -2,7 +2,6 @@ package enforcer_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -76,35 +75,39 @@ func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
 	return n
 }
 
-// run starts what an agent runs.
-func (n *node) run(resolvers []netip.Addr) error {
-	var k enforcer.Kernel
+// openEnforcer makes an enforcer of the kernel of this namespace, which closes with the test.
+func openEnforcer(t *testing.T, resolvers ...netip.Addr) (*enforcer.Enforcer, *ipset.Kernel, *conntrack.Kernel, error) {
 	chains, err := iptables.NewExec(iptables.Default)
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
-		return err
+	tables, err := nft.Open(enforcer.DefaultMark)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	sets, err := ipset.Open()
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	n.t.Cleanup(sets.Close)
+	t.Cleanup(sets.Close)
 	flows, err := conntrack.Open()
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	n.t.Cleanup(flows.Close)
+	t.Cleanup(flows.Close)
 	links, err := link.Open()
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	n.t.Cleanup(links.Close)
-	k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
-	k.Flows, k.Links = flows, links
-	n.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: resolvers}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	if err != nil {
+	t.Cleanup(links.Close)
+	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New}
+	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
+	return e, sets, flows, err
+}
+
+// run starts what an agent runs.
+func (n *node) run(resolvers []netip.Addr) (err error) {
+	if n.e, _, _, err = openEnforcer(n.t, resolvers...); err != nil {
 		return err
 	}
 	serving, err := n.e.Start(context.Background())

@@ -36,22 +36,23 @@ func Decide(v *View, q Query) Decision {
 func (v *View) Decide(n fqdn.Name) Decision { return Decide(v, Query{Name: n}) }
 
 func (v *View) match(n fqdn.Name) []*Match {
-	if v.Index == nil {
-		return nil
+	all := slices.Clip(v.Index.match(n))
+	for _, x := range v.Cluster {
+		all = append(all, x.match(n)...)
 	}
-	return v.Index.matcher.Match(n)
+	return all
 }
 
 // decideInOrder walks the tiers: Admin, then Namespace or else Baseline.
 func (v *View) decideInOrder(q Query) Decision {
 	covers := v.covers(q)
 	t := v.tiers(q.Would)
-	second, strict := t.baseline, v.BaselineUnmatched
+	second, strict := Baseline, v.BaselineUnmatched
 	if t.isolated || t.empty {
-		second, strict = t.namespace, v.Unmatched
+		second, strict = Namespace, v.Unmatched
 	}
 	d := Decision{would: q.Would}
-	final := d.walk(t.admin, covers)
+	final := d.walk(Admin, covers)
 	if d.Denied != nil {
 		return d
 	}
@@ -73,16 +74,22 @@ func (v *View) decideInOrder(q Query) Decision {
 	return d
 }
 
-// walk takes in the rules of one tier that cover the question. It returns true where no
-// port reaches the next tier. Denied is set where the question is not asked.
-func (d *Decision) walk(rules []*Rule, covers map[*Rule][]*Match) (final bool) {
+// walk takes in those matches of one tier that cover the question, in order. It returns true
+// where no port reaches the next tier. Denied is set where the question is not asked.
+func (d *Decision) walk(tier Tier, covers []*Match) (final bool) {
 	passed := false
-	for _, r := range rules {
-		own := covers[r]
+	for len(covers) > 0 {
+		r := covers[0].Rule
+		n := slices.IndexFunc(covers, func(m *Match) bool { return m.Rule != r })
+		if n < 0 {
+			n = len(covers)
+		}
+		own := covers[:n:n]
+		covers = covers[n:]
 		switch {
-		case len(own) == 0 || r.Tier != Namespace && r.Audit && !d.would:
+		case r.Tier != tier || tier != Namespace && r.Audit && !d.would:
 			continue
-		case r.Tier == Namespace: // a union, without a stop
+		case tier == Namespace: // a union, without a stop
 			d.Matches = append(d.Matches, own...)
 			continue
 		case r.Action == Deny && r.Ports == AnyPort && r.DNSDenied != Resolve && !slices.ContainsFunc(d.Matches, notDeny):
@@ -100,13 +107,13 @@ func (d *Decision) walk(rules []*Rule, covers map[*Rule][]*Match) (final bool) {
 
 func notDeny(m *Match) bool { return m.Rule.Action != Deny }
 
-// covers returns the rules that cover a question, each with its matches in order.
-func (v *View) covers(q Query) map[*Rule][]*Match {
-	covers := map[*Rule][]*Match{}
+// covers returns the matches that cover a question, in the order of their rules.
+func (v *View) covers(q Query) []*Match {
+	var covers []*Match
 	add := func(n fqdn.Name, aliases bool) {
 		for _, m := range v.match(n) {
-			if r := m.Rule; !r.Broken && (!aliases || r.Action == Deny) && !slices.Contains(covers[r], m) {
-				covers[r] = append(covers[r], m)
+			if r := m.Rule; !r.Broken && (!aliases || r.Action == Deny) {
+				covers = append(covers, m)
 			}
 		}
 	}
@@ -117,8 +124,6 @@ func (v *View) covers(q Query) map[*Rule][]*Match {
 	for _, a := range q.Aliases {
 		add(a, true)
 	}
-	for _, own := range covers {
-		slices.SortFunc(own, (*Match).Compare)
-	}
-	return covers
+	slices.SortFunc(covers, inOrder)
+	return slices.Compact(covers)
 }

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -13,345 +14,298 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// twinRule is a rule as the twin reads it: texts, lists and no index.
-type twinRule struct {
-	tier          policy.Tier
-	action        policy.Action
-	names         []string // nil for a rule with peers
-	kind          policy.PeerKind
-	ports         string
-	audit, broken bool
-	dnsDenied     policy.Unmatched
+// world makes random policies of all kinds that select one pod.
+type world struct {
+	*rand.Rand
+	twinView
 }
 
-// The peers of the tests: every address ends in the number of a place.
-var (
-	twinPods  = &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerPods, Key: "pods"}, Addrs: []netip.Addr{place(1), place(2)}}
-	twinNets  = &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "nets"}, Networks: []netip.Prefix{netip.PrefixFrom(place(2), 31)}}
-	twinPorts = &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "named"}, Ports: []policy.PeerPort{{Addr: place(1), Protocol: policy.TCP, Port: 80}}}
-	twinNames = []string{"a.test", "b.test", "c.b.test", "d.test", "www.d.test"}
-)
+func oneOf[T any](r *world, of ...T) T { return of[r.IntN(len(of))] }
 
-const ownPlace = 9
+func (w *world) ports() string {
+	return oneOf(w, "any", "any", "tcp", "tcp/80", "tcp/443,udp/80", "tcp/80-443", "tcp/80,sctp")
+}
 
-func place(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+func (w *world) address() twinAddr { return twinAddr{1 + w.IntN(9), w.IntN(2) == 0} }
 
-func (r twinRule) has(proto policy.Protocol, port uint16) bool {
-	switch r.ports {
-	case "any":
-		return true
-	case "tcp":
-		return proto == policy.TCP
+// addPolicy adds a policy. Priorities are few, so that many are equal.
+func (w *world) addPolicy(k kind) {
+	p := twinPolicy{kind: k, name: fmt.Sprintf("%s%02d", oneOf(w, "a", "b"), len(w.policies))}
+	least := 0
+	if k == clusterFQDN || k == clusterNetwork {
+		p.tier, p.priority, least = oneOf(w, policy.Admin, policy.Baseline), w.IntN(3), 1
 	}
-	return slices.Contains(strings.Split(r.ports, ","), fmt.Sprintf("%v/%d", proto, port))
+	if k == clusterFQDN || k == fqdnPolicy {
+		p.audit, p.unmatched = w.IntN(4) == 0, policy.Unmatched(w.IntN(3))
+	}
+	if k == clusterFQDN {
+		p.dnsDenied = policy.Unmatched(w.IntN(3))
+	}
+	for i := range least + w.IntN(3) {
+		p.rules = append(p.rules, w.rule(k, fmt.Sprintf("%s#%d", p.name, i)))
+	}
+	w.policies = append(w.policies, p)
 }
 
-func (r twinRule) covers(name string) bool {
-	return slices.ContainsFunc(r.names, func(n string) bool {
-		rest, below := strings.CutPrefix(n, "**")
-		return n == name || below && strings.HasSuffix(name, rest)
-	})
-}
-
-// twinView is a view as the twin reads it.
-type twinView struct {
-	rules             []twinRule
-	fqdn, fqdnAudit   bool // an FQDNNetworkPolicy selects the pod
-	networkPolicy     bool
-	strict            [3]policy.Unmatched
-	would             bool
-	entries           map[int]bool     // live, of the rules in place of that index; Admin and Baseline
-	open              []policy.PortSet // live, of the Namespace tier
-	dialled, reached  int              // places
-	dialPort, endPort uint16
-	proto             policy.Protocol
-	implied           bool
-}
-
-// in returns the rules of a tier that are in the view, by index.
-func (v *twinView) in(tier policy.Tier) (out []int) {
-	for i, r := range v.rules {
-		if r.tier == tier && (v.would || !r.audit) {
-			out = append(out, i)
+func (w *world) rule(k kind, id string) twinRule {
+	r := twinRule{id: id, ports: w.ports()}
+	if least := oneOf(w, 0, 1, 1); k == fqdnPolicy || k != networkPolicy && least > 0 {
+		for range 1 + w.IntN(2) {
+			r.names = append(r.names, oneOf(w, "", "**.")+oneOf(w, twinNames...))
 		}
+	}
+	if k == clusterFQDN || k == clusterNetwork {
+		r.action, r.broken, r.live = policy.Action(w.IntN(3)), w.IntN(20) == 0, w.IntN(2) == 0
+	}
+	add := func(kind policy.PeerKind) {
+		if kind == policy.PeerPorts {
+			r.peers = append(r.peers, twinPeer{kind, "any"}) // the set has the ports
+		} else {
+			r.peers = append(r.peers, twinPeer{kind, r.ports})
+		}
+	}
+	switch k {
+	case clusterFQDN:
+		switch {
+		case w.IntN(2) == 0:
+			add(policy.PeerNetworks)
+		case r.names == nil:
+			add(policy.PeerAnywhere)
+		}
+	case clusterNetwork, networkPolicy:
+		r.broken = r.broken || r.names != nil && r.action != policy.Accept
+		if k == networkPolicy && w.IntN(4) == 0 {
+			add(policy.PeerAnywhere)
+			break
+		}
+		for _, kind := range []policy.PeerKind{policy.PeerPods, policy.PeerNetworks, policy.PeerPorts} {
+			if w.IntN(2) == 0 || kind == policy.PeerPorts && r.names == nil && r.peers == nil {
+				add(kind)
+			}
+		}
+	}
+	return r
+}
+
+func randomWorld(r *rand.Rand) *world {
+	w := &world{Rand: r}
+	for range r.IntN(4) {
+		w.addPolicy(clusterFQDN)
+	}
+	for range oneOf(w, 0, 0, 1, 2, 3) {
+		w.addPolicy(clusterNetwork)
+	}
+	for range oneOf(w, 0, 0, 1, 2) {
+		w.addPolicy(fqdnPolicy)
+	}
+	for range r.IntN(3) {
+		w.addPolicy(networkPolicy)
+	}
+	for range r.IntN(3) {
+		w.open = append(w.open, policy.PortSet(w.ports()))
+	}
+	return w
+}
+
+func (w *world) flow() *twinFlow {
+	ports := []uint16{80, 443, 8080}
+	f := &twinFlow{proto: oneOf(w, policy.TCP, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(1)), dialled: w.address(), dialPort: oneOf(w, ports...), implied: w.IntN(20) == 0}
+	if f.reached, f.endPort = f.dialled, f.dialPort; w.IntN(3) == 0 { // a Service
+		f.reached, f.endPort = twinAddr{1 + w.IntN(9), f.dialled.v6}, oneOf(w, ports...)
+	}
+	switch {
+	case f.proto == 1:
+		f.dialPort, f.endPort = 0, 0
+	case w.IntN(20) == 0:
+		f.reached, f.endPort = twinAddr{}, 0
+	}
+	return f
+}
+
+func (w *world) query() twinQuery {
+	q := twinQuery{name: oneOf(w, twinNames...), inCluster: w.IntN(4) == 0}
+	if w.IntN(3) == 0 {
+		q.via = oneOf(w, twinNames...)
+	}
+	for range w.IntN(3) {
+		q.aliases = append(q.aliases, oneOf(w, twinNames...))
+	}
+	return q
+}
+
+// view returns the view of the policies, the id of each of its rules, and the rules for
+// which an answer made an entry.
+func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*policy.Rule) {
+	v := &policy.View{Pod: policy.Pod{IPs: []netip.Addr{v4(9), v6(8)}}}
+	ids, live := map[*policy.Rule]string{}, []*policy.Rule(nil)
+	all := twinView{policies: w.policies, would: true}
+	for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {
+		first := len(v.Rules)
+		for _, p := range all.in(tier) {
+			w.settings(v, p)
+			index, begin := 0, len(v.Rules)
+			for _, from := range p.rules {
+				rules := p.flat(t, &from, &index)
+				for _, r := range rules {
+					ids[r] = from.id
+					if r.Peer.Kind == policy.PeerNames && from.live {
+						live = append(live, r)
+					}
+				}
+				v.Rules = append(v.Rules, rules...)
+			}
+			if tier != policy.Namespace { // each has an index of its own
+				v.Cluster = append(v.Cluster, policy.NewIndex(v.Rules[begin:], index))
+			}
+		}
+		if tier == policy.Namespace { // the rules with names come first
+			byPeers := func(r *policy.Rule) int { return min(1, int(policy.PeerNames-r.Peer.Kind)) }
+			slices.SortStableFunc(v.Rules[first:], func(a, b *policy.Rule) int { return cmp.Compare(byPeers(a), byPeers(b)) })
+		}
+	}
+	var own []*policy.Rule
+	for _, r := range v.Rules {
+		if r.Tier == policy.Namespace {
+			own = append(own, r)
+		}
+	}
+	v.Index = policy.NewIndex(own, 0)
+	return v, ids, live
+}
+
+// settings adds those of a policy to a view.
+func (w *world) settings(v *policy.View, p *twinPolicy) {
+	strictest := &v.Unmatched
+	switch {
+	case p.kind == networkPolicy:
+		v.NetworkPolicies = append(v.NetworkPolicies, p.name)
+	case p.kind == fqdnPolicy:
+		v.Policies = append(v.Policies, p.name)
+		v.Enforced = v.Enforced || !p.audit
+	case p.tier == policy.Admin:
+		strictest = &v.AdminUnmatched
+	case p.tier == policy.Baseline:
+		strictest = &v.BaselineUnmatched
+	}
+	if !p.audit {
+		*strictest = max(*strictest, p.unmatched)
+	}
+}
+
+// flat returns the rules of the model for one of the twin: one for each kind of peers.
+func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*policy.Rule) {
+	rule := func(peer policy.Peer, ports string) *policy.Rule {
+		r := &policy.Rule{
+			Tier: p.tier, Priority: int32(p.priority), Standard: p.kind == clusterNetwork, Action: from.action, Peer: peer, Ports: policy.PortSet(ports), Policy: p.name, Path: from.id,
+			Audit: p.audit, Broken: from.broken, DNSDenied: p.dnsDenied,
+		}
+		out = append(out, r)
+		return r
+	}
+	peers := map[policy.PeerKind]policy.Peer{policy.PeerPods: twinPods.Peer, policy.PeerNetworks: twinNets.Peer, policy.PeerPorts: twinPorts.Peer}
+	if from.names != nil {
+		r := rule(policy.Peer{Kind: policy.PeerNames}, from.ports)
+		for _, n := range from.names {
+			pattern, err := fqdn.ParsePattern(n)
+			fatal.If(t, err)
+			r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Audit: r.Audit, Rule: r}, *index))
+			*index++
+		}
+	}
+	for _, peer := range from.peers {
+		rule(peers[peer.kind], peer.ports)
 	}
 	return out
 }
 
-func (v *twinView) ns() (exists, empty bool) {
-	cluster := len(v.in(policy.Admin))+len(v.in(policy.Baseline)) > 0
-	selected := v.fqdn || v.would && v.fqdnAudit
-	return selected || cluster && v.networkPolicy, !selected && !cluster
-}
-
-// hits is that of the design, for a rule by its index.
-func (v *twinView) hits(i int) bool {
-	r := v.rules[i]
-	if r.broken {
-		return r.action != policy.Accept
-	}
-	if r.names != nil {
-		live := v.entries[i]
-		if r.tier == policy.Namespace {
-			live = slices.Contains(v.open, policy.PortSet(r.ports))
-		}
-		return live && r.has(v.proto, v.dialPort)
-	}
-	if !r.has(v.proto, v.endPort) {
-		return false
-	}
-	switch r.kind {
-	case policy.PeerPods:
-		return v.reached == 1 || v.reached == 2
-	case policy.PeerNetworks:
-		return v.reached == 2 || v.reached == 3
-	case policy.PeerPorts:
-		return v.reached == 1 && v.proto == policy.TCP && v.endPort == 80
-	}
-	return true
-}
-
-func (v *twinView) ordered(tier policy.Tier) policy.Action {
-	for _, i := range v.in(tier) {
-		if v.hits(i) {
-			if v.rules[i].broken {
-				return policy.Deny
-			}
-			return v.rules[i].action
-		}
-	}
-	return policy.Pass
-}
-
-func (v *twinView) evaluate() bool {
-	exists, empty := v.ns()
-	if empty || v.dialled == ownPlace || v.implied {
-		return true
-	}
-	if a := v.ordered(policy.Admin); a != policy.Pass {
-		return a == policy.Accept
-	}
-	if exists {
-		return v.reached == ownPlace || slices.ContainsFunc(v.in(policy.Namespace), v.hits)
-	}
-	return v.ordered(policy.Baseline) != policy.Deny
-}
-
-// decide is the design's Decide: the reply, the verdict, and the rules of g.
-func (v *twinView) decide(name, via string, aliases []string, inCluster bool) string {
-	covers := func(i int) bool {
-		r := v.rules[i]
-		return !r.broken && (r.covers(name) || via != "" && r.covers(via) || r.action == policy.Deny && slices.ContainsFunc(aliases, r.covers))
-	}
-	is := func(g []int, actions ...policy.Action) bool {
-		return slices.ContainsFunc(g, func(i int) bool { return slices.Contains(actions, v.rules[i].action) })
-	}
-	tiers := []policy.Tier{policy.Admin, policy.Baseline}
-	if exists, _ := v.ns(); exists {
-		tiers[1] = policy.Namespace
-	}
-	var g []int
-	u := policy.Resolve
-	for _, tier := range tiers {
-		u = max(u, v.strict[tier+1])
-		passed, final := false, false
-		for _, i := range v.in(tier) {
-			r := v.rules[i]
-			if !covers(i) {
-				continue
-			}
-			if tier == policy.Namespace {
-				g = append(g, i)
-				continue
-			}
-			if r.action == policy.Deny && r.ports == "any" && !is(g, policy.Accept, policy.Pass) && r.dnsDenied != policy.Resolve {
-				return fmt.Sprintf("%v denied %v", r.dnsDenied, []int{i})
-			}
-			g = append(g, i)
-			passed = passed || r.action == policy.Pass
-			if r.ports == "any" {
-				final = r.action != policy.Pass
-				break
-			}
-		}
-		if final && !passed {
-			break
-		}
-	}
-	all := slices.ContainsFunc(g, func(i int) bool { return v.rules[i].action == policy.Deny && v.rules[i].ports == "any" })
-	switch {
-	case is(g, policy.Accept):
-		return fmt.Sprintf("Resolve allowed %v", g)
-	case all:
-		return fmt.Sprintf("Resolve denied %v", g)
-	case u == policy.Resolve || inCluster:
-		return fmt.Sprintf("Resolve unmatched %v", g)
-	}
-	return fmt.Sprintf("%v refused %v", u, g)
-}
-
-// view builds the view that the twin reads, and the flow.
-func (v *twinView) view(t *testing.T) (*policy.View, *policy.Flow) {
-	out := &policy.View{
-		Pod: policy.Pod{IPs: []netip.Addr{place(ownPlace)}}, Enforced: v.fqdn, AdminUnmatched: v.strict[0], Unmatched: v.strict[1], BaselineUnmatched: v.strict[2],
-	}
-	if v.fqdn || v.fqdnAudit {
-		out.Policies = []string{"shop/p"}
-	}
-	if v.networkPolicy {
-		out.NetworkPolicies = []string{"shop/np"}
-	}
-	f := &policy.Flow{
-		Protocol: v.proto, Dialled: netip.AddrPortFrom(place(v.dialled), v.dialPort), Reached: netip.AddrPortFrom(place(v.reached), v.endPort),
-		Open: v.open, Implied: v.implied, Would: v.would,
-	}
-	matches := 0
-	for i, from := range v.rules {
-		r := &policy.Rule{Tier: from.tier, Action: from.action, Ports: policy.PortSet(from.ports), Policy: fmt.Sprintf("p%03d", i), Audit: from.audit, Broken: from.broken, DNSDenied: from.dnsDenied}
-		switch r.Peer.Kind = from.kind; {
-		case from.names != nil:
-			r.Peer.Kind = policy.PeerNames
-		case from.kind == policy.PeerPods:
-			r.Peer = twinPods.Peer
-		case from.kind == policy.PeerNetworks:
-			r.Peer = twinNets.Peer
-		case from.kind == policy.PeerPorts:
-			r.Peer = twinPorts.Peer
-		}
-		for j, n := range from.names {
-			pattern, err := fqdn.ParsePattern(n)
-			fatal.If(t, err)
-			r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Audit: r.Audit, Rule: r}, j))
-			matches++
-		}
-		if v.entries[i] {
-			f.Entries = append(f.Entries, r)
-		}
-		out.Rules = append(out.Rules, r)
-	}
-	out.Index = policy.NewIndex(out.Rules, matches)
-	return out, f
-}
-
-func randomTwin(r *rand.Rand) *twinView {
-	v := &twinView{
-		fqdn: r.IntN(3) == 0, fqdnAudit: r.IntN(3) == 0, networkPolicy: r.IntN(2) == 0, would: r.IntN(3) == 0, entries: map[int]bool{},
-		dialled: 1 + r.IntN(9), dialPort: []uint16{80, 443}[r.IntN(2)], proto: []policy.Protocol{policy.TCP, policy.UDP}[r.IntN(2)], implied: r.IntN(20) == 0,
-	}
-	v.reached, v.endPort = v.dialled, v.dialPort
-	if r.IntN(3) == 0 { // a Service
-		v.reached, v.endPort = 1+r.IntN(9), 80
-	}
-	ports := func() string { return []string{"any", "tcp", "tcp/80", "tcp/443,udp/80"}[r.IntN(4)] }
-	add := func(tier policy.Tier) {
-		rule := twinRule{tier: tier, ports: ports(), audit: r.IntN(5) == 0}
-		if rule.kind = []policy.PeerKind{policy.PeerAnywhere, policy.PeerPods, policy.PeerNetworks, policy.PeerPorts, policy.PeerNames}[r.IntN(5)]; rule.kind == policy.PeerNames || r.IntN(2) == 0 {
-			for range 1 + r.IntN(2) {
-				rule.names = append(rule.names, []string{"", "**."}[r.IntN(2)]+twinNames[r.IntN(len(twinNames))])
-			}
-		} else if rule.kind == policy.PeerPorts {
-			rule.ports = "any"
-		}
-		switch {
-		case tier == policy.Namespace && rule.names != nil: // of an FQDNNetworkPolicy
-			if rule.audit = !v.fqdn || v.fqdnAudit && rule.audit; !v.fqdn && !v.fqdnAudit {
-				return
-			}
-		case tier == policy.Namespace: // of a NetworkPolicy
-			if rule.audit = false; !v.networkPolicy {
-				return
-			}
-		default:
-			rule.action, rule.broken, rule.dnsDenied = policy.Action(r.IntN(3)), r.IntN(20) == 0, policy.Unmatched(r.IntN(3))
-		}
-		v.entries[len(v.rules)] = tier != policy.Namespace && rule.names != nil && r.IntN(2) == 0
-		v.rules = append(v.rules, rule)
-	}
-	for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {
-		for range r.IntN(5) {
-			v.strict[tier+1] = policy.Unmatched(r.IntN(3))
-			add(tier)
-		}
-	}
-	for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {
-		enforcing := func(r twinRule) bool { return r.tier == tier && !r.audit }
-		if tier == policy.Namespace && !v.fqdn || !slices.ContainsFunc(v.rules, enforcing) {
-			v.strict[tier+1] = policy.Resolve
-		}
-	}
-	for range r.IntN(3) {
-		v.open = append(v.open, policy.PortSet(ports()))
-	}
-	return v
-}
-
 // TestEvaluateLikeTwin compares both evaluations with their texts in the design, on random
-// views of all tiers.
+// policies of all kinds.
 func TestEvaluateLikeTwin(t *testing.T) {
-	r := rand.New(rand.NewPCG(15, 3))
+	random := rand.New(rand.NewPCG(16, 3))
 	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{twinPods, twinNets, twinPorts}}, nil, nil)
 	seen := map[string]int{}
-	for n := range 50000 {
-		v := randomTwin(r)
-		view, f := v.view(t)
-		want := v.evaluate()
-		if got, by := policy.Evaluate(view, in, f); got != want {
-			t.Fatalf("%d: allowed %v by %+v, want %v\n%+v", n, got, by, want, v)
+	for n := range 20000 {
+		w := randomWorld(random)
+		view, ids, live := w.view(t)
+		for range 6 {
+			w.would = !w.would
+			f := w.flow()
+			want, by := w.evaluate(f)
+			got, rule := policy.Evaluate(view, in, w.asked(f, live))
+			if got != want || !(rule == nil && by == nil || slices.Contains(by, ids[rule])) {
+				t.Fatalf("%d: allowed %v by %q, want %v by %q\n%+v\n%+v", n, got, ids[rule], want, by, f, w.twinView)
+			}
+			seen[fmt.Sprintf("flow %v by %d", want, min(1, len(by)))]++
+
+			q := w.query()
+			verdict := w.decide(q)
+			if got := decided(policy.Decide(view, w.question(t, q)), w.would, ids); got != verdict {
+				t.Fatalf("%d: %+v is %s, want %s\n%+v", n, q, got, verdict, w.twinView)
+			}
+			seen[strings.Join(strings.Fields(verdict)[:2], " ")]++
 		}
-		seen[fmt.Sprint("flow ", want)]++
-		name := func() string { return twinNames[r.IntN(len(twinNames))] }
-		q, via, aliases := name(), "", []string(nil)
-		if r.IntN(3) == 0 {
-			via = name()
-		}
-		for range r.IntN(3) {
-			aliases = append(aliases, name())
-		}
-		ask := policy.Query{Name: parsed(t, q), InCluster: r.IntN(4) == 0, Would: v.would}
-		if via != "" {
-			ask.Via = parsed(t, via)
-		}
-		for _, a := range aliases {
-			ask.Aliases = append(ask.Aliases, parsed(t, a))
-		}
-		verdict := v.decide(q, via, aliases, ask.InCluster)
-		if got := decided(policy.Decide(view, ask), ask); got != verdict {
-			t.Fatalf("%d: %+v is %s, want %s\n%+v", n, ask, got, verdict, v)
-		}
-		seen[strings.Join(strings.Fields(verdict)[:2], " ")]++
 	}
-	for _, what := range []string{"flow true", "flow false", "Resolve allowed", "Resolve denied", "NXDomain denied", "Resolve unmatched", "Refuse refused"} {
-		if seen[what] < 100 {
+	for _, what := range []string{
+		"flow true by 0", "flow true by 1", "flow false by 0", "flow false by 1",
+		"Resolve allowed", "Resolve denied", "NXDomain denied", "Refuse denied", "Resolve unmatched", "NXDomain refused", "Refuse refused",
+	} {
+		if seen[what] < 1000 {
 			t.Errorf("%q was seen %d times: %v", what, seen[what], seen)
 		}
 	}
 }
 
-func parsed(t *testing.T, s string) fqdn.Name {
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
+// asked is the flow as the evaluation is asked.
+func (w *world) asked(f *twinFlow, live []*policy.Rule) *policy.Flow {
+	at := func(a twinAddr, port uint16) netip.AddrPort {
+		addr := a.addr()
+		if addr.Is4() && w.IntN(8) == 0 {
+			addr = netip.AddrFrom16(addr.As16())
+		}
+		return netip.AddrPortFrom(addr, port)
+	}
+	return &policy.Flow{
+		Protocol: f.proto, Dialled: at(f.dialled, f.dialPort), Reached: at(f.reached, f.endPort),
+		Open: w.open, Entries: live, Implied: f.implied, Would: w.would,
+	}
 }
 
-// decided is a decision as the twin says it. Matches of Audit policies are for the log.
-func decided(d policy.Decision, q policy.Query) string {
-	var g []int
-	accepted := false
-	for _, m := range d.Matches {
-		if m.Audit && !q.Would {
-			continue
-		}
-		var i int
-		if _, err := fmt.Sscanf(m.Policy, "p%d", &i); err != nil {
-			panic(err)
-		}
-		if !slices.Contains(g, i) {
-			g = append(g, i)
-		}
-		accepted = accepted || m.Rule.Action == policy.Accept
+// question is the query as the evaluation is asked.
+func (w *world) question(t *testing.T, q twinQuery) policy.Query {
+	name := func(s string) fqdn.Name {
+		n, err := fqdn.ParseName(s)
+		fatal.If(t, err)
+		return n
 	}
+	out := policy.Query{Name: name(q.name), InCluster: q.inCluster, Would: w.would}
+	if q.via != "" {
+		out.Via = name(q.via)
+	}
+	for _, a := range q.aliases {
+		out.Aliases = append(out.Aliases, name(a))
+	}
+	return out
+}
+
+// decided is a decision as the twin says it.
+func decided(d policy.Decision, would bool, ids map[*policy.Rule]string) string {
+	g, logged, accepted := []string{}, []string(nil), false
+	for _, m := range d.Matches {
+		counts := would || !m.Audit
+		switch id := ids[m.Rule]; {
+		case slices.Contains(append(g, logged...), id):
+		case counts:
+			g = append(g, id)
+		default:
+			logged = append(logged, id)
+		}
+		accepted = accepted || m.Rule.Action == policy.Accept && counts
+	}
+	slices.Sort(logged)
 	verdict := "unmatched"
 	switch {
+	case accepted != d.Allowed():
+		verdict = "not what Allowed says"
 	case d.Denied != nil:
 		verdict = "denied"
 	case accepted:
@@ -359,8 +313,5 @@ func decided(d policy.Decision, q policy.Query) string {
 	case d.Reply != policy.Resolve:
 		verdict = "refused"
 	}
-	if accepted != d.Allowed() {
-		return "Allowed says otherwise"
-	}
-	return fmt.Sprintf("%v %s %v", d.Reply, verdict, g)
+	return fmt.Sprintf("%v %s %v", d.Reply, verdict, append(g, logged...))
 }

@@ -40,8 +40,12 @@ func (a Action) String() string { return [...]string{"Accept", "Deny", "Pass"}[a
 // same policies select share it. A rule of an object with several kinds of peers is one
 // Rule for each kind, one after the other.
 type Rule struct {
-	Tier   Tier
-	Action Action
+	Tier     Tier
+	Priority int32 // of the policy in its tier, 0 in the Namespace tier
+	// Standard: of a ClusterNetworkPolicy. Connections that were admitted before such a rule
+	// denied them stay.
+	Standard bool
+	Action   Action
 	// Peer is the destination of the rule. With PeerNames it is the addresses of the
 	// names of Matches, as dialled; else it is the actual destination, behind a Service
 	// the pod.
@@ -51,19 +55,34 @@ type Rule struct {
 	// the set has them.
 	Ports  PortSet
 	TTL    TTL    // of PeerNames
-	Policy string // "namespace/name"
+	Policy string // "namespace/name"; of a cluster policy "name"
 	Path   string // "spec.egress[0]"
+	Name   string // of the rule, "" for none
 	Audit  bool   // from an Audit policy: counts for the log alone
 	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
 	// Pass it denies everything.
 	Broken bool
+	// Denied is how a connection fails that the rule denies, in the tiers with an order: in
+	// the Namespace tier the view has it.
+	Denied Denied
 	// DNSDenied is the reply to a question that a Deny rule for all ports covers.
 	DNSDenied Unmatched
 }
 
+// Break returns the rule as a broken one. It has no matches, and the destination and ports
+// that agree with its effect: none for Accept, every one else.
+func (r *Rule) Break() *Rule {
+	broken := *r
+	broken.Broken, broken.Matches = true, nil
+	if broken.Peer, broken.Ports = (Peer{Kind: PeerAnywhere}), AnyPort; r.Action == Accept {
+		broken.Peer, broken.Ports = Peer{Kind: PeerNames}, ""
+	}
+	return &broken
+}
+
 // Match is one match of one policy in a view. It is shared and must not be changed.
 type Match struct {
-	Policy  string // "namespace/name"
+	Policy  string // as the rule's
 	Path    string // "spec.egress[0].matches[1]"
 	Pattern fqdn.Pattern
 	Ports   PortSet
@@ -100,10 +119,10 @@ func (m *Match) bys() []string {
 	return m.by[:1:1]
 }
 
-// Index finds the rules of a view by names. Views share it. It is immutable.
+// Index finds rules by names. Views share it. It is immutable.
 type Index struct {
 	matcher    *fqdn.Matcher[*Match] // nil: no name matches
-	portSets   []PortSet
+	portSets   []PortSet             // of the Namespace tier
 	exactNames []fqdn.Name
 }
 
@@ -113,14 +132,25 @@ func NewMatcher(matches []*Match) *fqdn.Matcher[*Match] {
 	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, (*Match).Compare)
 }
 
-// NewIndex returns the index of rules, which are sorted by policy and have that many matches.
+// match returns the matches that cover a name.
+func (x *Index) match(n fqdn.Name) []*Match {
+	if x == nil {
+		return nil
+	}
+	return x.matcher.Match(n)
+}
+
+// NewIndex returns the index of rules, which have that many matches.
 func NewIndex(rules []*Rule, matches int) *Index {
 	all, ports := make([]*Match, 0, matches), map[PortSet]struct{}{}
 	for _, r := range rules {
 		all = append(all, r.Matches...)
-		if !r.Audit && r.Peer.Kind == PeerNames {
+		if !r.Audit && r.Peer.Kind == PeerNames && r.Tier == Namespace {
 			ports[r.Ports] = struct{}{}
 		}
+	}
+	if !slices.IsSortedFunc(all, (*Match).Compare) {
+		slices.SortFunc(all, (*Match).Compare)
 	}
 	x := &Index{matcher: NewMatcher(all), portSets: slices.Sorted(maps.Keys(ports))}
 	for name, own := range x.matcher.Exact() {

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -16,8 +17,14 @@ func TestStepsLikeEvaluate(t *testing.T) {
 	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{twinPods, twinNets, twinPorts}}, nil, nil)
 	allowedAny, deniedAny, parts := 0, 0, 0
 	for n := range 4000 {
-		v := randomTwin(r)
-		view, open := v.view(t)
+		w := randomWorld(r)
+		w.would = r.IntN(3) == 0
+		view, ids, live := w.view(t)
+		of := w.flow()
+		if of.reached.n == 0 {
+			of.reached = of.dialled
+		}
+		open := w.asked(of, live)
 		open.Protocol = []policy.Protocol{policy.AnyProtocol, policy.TCP, policy.UDP, 1}[r.IntN(4)]
 		open.Dialled, open.Reached = netip.AddrPortFrom(open.Dialled.Addr(), 0), netip.AddrPortFrom(open.Reached.Addr(), 0)
 		steps := policy.Steps(view, in, open)
@@ -68,7 +75,7 @@ func TestStepsLikeEvaluate(t *testing.T) {
 					last = begun
 				}
 				if now != last {
-					t.Fatalf("%d: %v/%d is %+v, that of its range %+v\n%+v", n, p, port, now, last, v)
+					t.Fatalf("%d: %v/%d is %+v, that of its range %+v\n%+v", n, p, port, now, last, w.twinView)
 				}
 				if by != nil && place(by) < 0 {
 					t.Fatalf("%d: %v/%d: %+v decides and is no step", n, p, port, by)
@@ -76,14 +83,16 @@ func TestStepsLikeEvaluate(t *testing.T) {
 				if better := allowed && !best.allowed || allowed == best.allowed && by != nil && (best.by == nil || place(by) < place(best.by)); better {
 					best = now
 				}
-				v.proto, v.dialPort, v.endPort = p, uint16(port), uint16(port)
-				for i, rule := range view.Rules {
+				hits := map[string]bool{}
+				for _, rule := range view.Rules {
 					at := place(rule)
-					hits := at >= 0 && steps[at].Ports.Contains(p, uint16(port))
-					if hits != (v.asked(i) && v.hits(i)) {
-						t.Fatalf("%d: rule %d on %v/%d: %v\n%+v", n, i, p, port, hits, v)
-					}
-					asked[at] = asked[at] || hits
+					hit := at >= 0 && steps[at].Ports.Contains(p, uint16(port))
+					hits[ids[rule]] = hits[ids[rule]] || hit
+					asked[at] = asked[at] || hit
+				}
+				of.proto, of.dialPort, of.endPort = p, uint16(port), uint16(port)
+				if want := w.allHits(of); !maps.Equal(hits, want) {
+					t.Fatalf("%d: rules on %v/%d: %v, want %v\n%+v", n, p, port, hits, want, w.twinView)
 				}
 			}
 		}
@@ -97,7 +106,7 @@ func TestStepsLikeEvaluate(t *testing.T) {
 		}
 		allowed, by := policy.EvaluateAny(view, in, *open)
 		if got := (result{allowed, by}); allowed != best.allowed || !seen[got] || got != best && !view.Ordered() || !allowed && (by == nil) != (best.by == nil) {
-			t.Fatalf("%d: any port is %+v, want %+v\n%+v", n, got, best, v)
+			t.Fatalf("%d: any port is %+v, want %+v\n%+v", n, got, best, w.twinView)
 		}
 		if allowed {
 			allowedAny++
@@ -110,13 +119,21 @@ func TestStepsLikeEvaluate(t *testing.T) {
 	}
 }
 
-// asked tells whether the rule of an index is of a tier that is asked.
-func (v *twinView) asked(i int) bool {
-	tiers := []policy.Tier{policy.Admin, policy.Baseline}
+// allHits tells of each rule with destinations whether it is asked and hits.
+func (v *twinView) allHits(f *twinFlow) map[string]bool {
+	second := policy.Baseline
 	if exists, _ := v.ns(); exists {
-		tiers[1] = policy.Namespace
+		second = policy.Namespace
 	}
-	return slices.ContainsFunc(tiers, func(t policy.Tier) bool { return slices.Contains(v.in(t), i) })
+	hits := map[string]bool{}
+	for _, p := range v.policies {
+		for _, r := range p.rules {
+			if r.names != nil || r.peers != nil {
+				hits[r.id] = (p.tier == policy.Admin || p.tier == second) && (v.would || !p.audit) && v.hits(&p, &r, f)
+			}
+		}
+	}
+	return hits
 }
 
 // TestStepsOfUnknown: where the address that is reached is not known, every rule with peers may match; a port of
@@ -131,7 +148,7 @@ func TestStepsOfUnknown(t *testing.T) {
 	if allowed, _ := policy.EvaluateAny(v, in, f); allowed {
 		t.Error("what may match allows")
 	}
-	f.Dialled, f.Reached = netip.AddrPortFrom(place(7), 8080), netip.AddrPortFrom(place(1), 80)
+	f.Dialled, f.Reached = netip.AddrPortFrom(v4(7), 8080), netip.AddrPortFrom(v4(1), 80)
 	steps := policy.Steps(v, in, &f)
 	if allowed, by := policy.EvaluateAny(v, in, f); len(steps) != 3 || !steps[0].Asked || steps[1].Ports != "tcp/80" || !steps[1].Asked || steps[2].Asked || !allowed || by != v.Rules[0] {
 		t.Errorf("behind a Service: %+v, %v by %+v", steps, allowed, by)

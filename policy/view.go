@@ -60,7 +60,8 @@ type View struct {
 	// Rules are in order: by tier; in the Namespace tier rules with names by policy, then
 	// rules with peers, of ordinary NetworkPolicies, by peer and ports.
 	Rules    []*Rule
-	Index    *Index   // of Rules; nil: no name matches
+	Index    *Index   // of Rules but those of cluster policies; nil: no name matches
+	Cluster  []*Index // of the rules of cluster policies
 	Policies []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.

@@ -49,3 +49,14 @@ func TestAcceptance(t *testing.T) {
 		}
 	}
 }
+
+func TestOrderOfClusterPolicies(t *testing.T) {
+	order := []policy.ClusterPolicy{{policy.Admin, 0, false, "z"}, {policy.Admin, 5, false, "a"}, {policy.Admin, 5, false, "b"}, {policy.Admin, 5, true, "a"}, {policy.Admin, 10, false, "a"}, {policy.Baseline, 0, false, "a"}}
+	for i, a := range order {
+		for j, b := range order {
+			if got, want := a.Compare(b), i-j; (got < 0) != (want < 0) || (got > 0) != (want > 0) {
+				t.Errorf("%d and %d: %d", i, j, got)
+			}
+		}
+	}
+}

@@ -131,7 +131,7 @@ func (l *kernelFake) fail(err error) {
 	l.fails = err
 }
 
-// cacheLab is a lab with a clock, a ledger and a log of lines.
+// cacheLab is a lab with a clock, a fake kernel and a log of lines.
 type cacheLab struct {
 	lab
 	labClock

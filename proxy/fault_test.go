@@ -171,7 +171,7 @@ func TestAFaultAtAConnectionCostsThat(t *testing.T) {
 }
 
 // TestAFaultCostsAQueryAServfail: at each step of a query on each way, and nothing
-// else. Nobody is left without a reply, and nothing is held when it has come. The same
+// else. Every query gets a reply, and nothing is held when it has come. The same
 // with a second fault at the next step, which may be the reply that tells of the first.
 func TestAFaultCostsAQueryAServfail(t *testing.T) {
 	for i, c := range faultCases {

@@ -49,7 +49,7 @@ func TestTargetsOfAllowedAnswersAreAllowed(t *testing.T) {
 		if got := l.s.stats.Followed.Load(); (got == 3) != tt.led {
 			t.Errorf("%s: %d questions were followed", tt.record, got)
 		}
-		// Nobody else profits.
+		// No other pod may follow the name.
 		if r, _ := l.any("10.1.0.3", newQuery("host.test", dns.TypeA)); r.Rcode != dns.RcodeNameError {
 			t.Errorf("%s: another pod got %v", tt.record, r)
 		}

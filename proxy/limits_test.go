@@ -48,8 +48,8 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	who := l.s.identify(netip.MustParseAddr("127.0.0.2"), at.Addr())
-	born := l.s.started
-	l.s.started = born.Add(-100 * time.Millisecond) // as if that had passed
+	begun := l.s.started
+	l.s.started = begun.Add(-100 * time.Millisecond) // as if that had passed
 	if l.s.paced(who, l.s.elapsed()) != inPace || l.s.paced(who, l.s.elapsed()) == inPace {
 		t.Error("after a tenth of a second it is not exactly one query more")
 	}

@@ -60,7 +60,7 @@ func TestPrefetchGrantsOnlyForThePodsThatAsked(t *testing.T) {
 	}
 }
 
-// gradual is a ledger that takes its time, and counts the grants at a time.
+// gradual is a slow fake kernel, and counts the grants at a time.
 type gradual struct {
 	*kernelFake
 	now, most atomic.Int64

@@ -27,7 +27,7 @@ func setClock(t testing.TB, now time.Time, by time.Duration) time.Time {
 
 func TestStepsOfAClock(t *testing.T) {
 	var w wallClock
-	born := time.Now()
+	begun := time.Now()
 	ahead := time.Duration(0)
 	for i, test := range []struct{ set, want time.Duration }{
 		{0, 0},
@@ -43,8 +43,8 @@ func TestStepsOfAClock(t *testing.T) {
 		{24 * time.Hour, 24 * time.Hour},
 	} {
 		ahead += test.set
-		now := born.Add(time.Duration(i) * time.Second)
-		if got := w.step(born, setClock(t, now, ahead)); got != test.want {
+		now := begun.Add(time.Duration(i) * time.Second)
+		if got := w.step(begun, setClock(t, now, ahead)); got != test.want {
 			t.Errorf("set by %v: %v, want %v", test.set, got, test.want)
 		}
 	}
@@ -52,10 +52,10 @@ func TestStepsOfAClock(t *testing.T) {
 
 // setServer lets the lab's clock be set: from now on it is a real one.
 func setServer(l *cacheLab) (step func(time.Duration)) {
-	born, ahead := time.Now(), time.Duration(0)
-	l.s.started = born
+	begun, ahead := time.Now(), time.Duration(0)
+	l.s.started = begun
 	l.s.now = func() time.Time {
-		return setClock(l.t, born.Add(time.Duration(l.at.Load())), ahead)
+		return setClock(l.t, begun.Add(time.Duration(l.at.Load())), ahead)
 	}
 	return func(d time.Duration) {
 		ahead += d

@@ -137,26 +137,13 @@ func (g *teller) of(n fqdn.Name) (out []string) {
 	return out
 }
 
-// scribe is a DecisionLog that keeps copies: records are lent.
-type scribe struct {
-	mu   sync.Mutex
-	recs []audit.Record
-}
-
-func (l *scribe) Write(r audit.Record) {
-	r = ownRecord(r)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.recs = append(l.recs, r)
-}
-
 // of returns the records of a name.
-func (l *scribe) of(n fqdn.Name) (out []audit.Record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.recs {
-		if r.Name == n {
-			out = append(out, r)
+func (r *recorder) of(n fqdn.Name) (out []audit.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range r.recs {
+		if rec.Name == n {
+			out = append(out, rec)
 		}
 	}
 	return out
@@ -166,12 +153,12 @@ func (l *scribe) of(n fqdn.Name) (out []audit.Record) {
 type socketLab struct {
 	*lab
 	granter *teller
-	log     *scribe
+	log     *recorder
 }
 
 // newSocketLab has a clock that runs, unless still.
 func newSocketLab(t testing.TB, still bool) *socketLab {
-	l := &socketLab{newLab(t, nil), new(teller), new(scribe)}
+	l := &socketLab{newLab(t, nil), new(teller), new(recorder)}
 	l.s.granter, l.s.log = l.granter, l.log
 	l.s.logger = slog.New(slog.DiscardHandler)
 	if !still {

@@ -32,6 +32,8 @@ const (
 	ReasonAudit = "Audit"
 	// ReasonNotAccepted: of Enforced, False: the policy selects no pod.
 	ReasonNotAccepted = "NotAccepted"
+	// ReasonNotSupported: of Enforced, False: no agent enforces policies of this kind yet.
+	ReasonNotSupported = "NotSupported"
 	// ReasonReachable: of DNSBlocked, False.
 	ReasonReachable = "Reachable"
 )
@@ -44,13 +46,29 @@ func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entr
 	ok, reason, message := policy.Acceptance(problems)
 	out := []metav1.Condition{
 		condition(policy.ConditionAccepted, ok, reason, message),
-		enforcedOf(p, ok, entries),
+		enforcedOf(p.Spec.Enforcement, ok, entries),
 		dnsBlockedOf(entries),
 	}
-	for i := range out {
-		out[i].ObservedGeneration = p.Generation
+	return observed(out, p.Generation)
+}
+
+// clusterConditionsOf returns the wanted conditions of a cluster policy, without times.
+func clusterConditionsOf(p *v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
+	ok, reason, message := policy.Acceptance(problems)
+	enforced := enforcedOf(p.Spec.Enforcement, ok, entries)
+	if ok && !policy.TiersEnforced {
+		enforced = condition(ConditionEnforced, false, ReasonNotSupported,
+			"not enforced yet: this version of the agents reads and checks policies of this kind and enforces none; write FQDNNetworkPolicies in the namespaces")
 	}
-	return out
+	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced}, p.Generation)
+}
+
+// observed returns conditions as those of a generation.
+func observed(conditions []metav1.Condition, generation int64) []metav1.Condition {
+	for i := range conditions {
+		conditions[i].ObservedGeneration = generation
+	}
+	return conditions
 }
 
 func condition(kind string, status bool, reason, message string) metav1.Condition {
@@ -61,7 +79,7 @@ func condition(kind string, status bool, reason, message string) metav1.Conditio
 	return c
 }
 
-func enforcedOf(p *v1alpha1.FQDNNetworkPolicy, accepted bool, entries []entry) metav1.Condition {
+func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.Condition {
 	if !accepted {
 		return condition(ConditionEnforced, false, ReasonNotAccepted, "the policy selects no pod until it is mended; the condition Accepted says how")
 	}
@@ -78,7 +96,7 @@ func enforcedOf(p *v1alpha1.FQDNNetworkPolicy, accepted bool, entries []entry) m
 	switch {
 	case worst != "":
 		return condition(ConditionEnforced, false, worst, strings.Join(texts, "\n"))
-	case p.Spec.Enforcement == v1alpha1.EnforcementAudit:
+	case e == v1alpha1.EnforcementAudit:
 		return condition(ConditionEnforced, false, ReasonAudit, "the policy decides and logs and drops nothing; write enforcement: Enforce to enforce it")
 	}
 	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod for which the policy does not hold")

@@ -63,7 +63,7 @@ func TestConditionsOf(t *testing.T) {
 // blind spots would be in no condition.
 func TestEveryBlindSpotIsReported(t *testing.T) {
 	for _, reason := range []string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless} {
-		if c := enforcedOf(statustest.Policy("shop", "web"), true, []entry{{Reason: reason, Message: "why"}}); c.Reason != reason || c.Message != "why" {
+		if c := enforcedOf(v1alpha1.EnforcementEnforce, true, []entry{{Reason: reason, Message: "why"}}); c.Reason != reason || c.Message != "why" {
 			t.Errorf("%+v", c)
 		}
 	}

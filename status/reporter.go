@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status/companion"
 )
@@ -68,6 +70,13 @@ type input struct {
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
 	services companion.Services
+	cluster  clusterPolicies
+}
+
+// clusterPolicies is an argument of SetClusterPolicies.
+type clusterPolicies struct {
+	policies []*v1alpha1.ClusterFQDNNetworkPolicy
+	problems map[string][]policy.Problem // by "clusterpolicy name"
 }
 
 // New returns a Reporter. It asks nothing of the API server before Run or Withdraw.
@@ -125,6 +134,24 @@ func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems .
 	r.input.policies, r.input.problems, r.set = byID, byObject, true
 	r.mu.Unlock()
 	note(r.leadChanged)
+}
+
+// SetClusterPolicies sets the complete list of cluster policies, with the problems of those
+// that cannot be read completely. The Reporter keeps both.
+func (r *Reporter) SetClusterPolicies(policies []*v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem) {
+	now := clusterPolicies{policies, map[string][]policy.Problem{}}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Object, cfqdnnp.Object("")) {
+			now.problems[p.Object] = append(now.problems[p.Object], p)
+		}
+	}
+	r.mu.Lock()
+	changed := !slices.Equal(now.policies, r.input.cluster.policies) || !reflect.DeepEqual(now.problems, r.input.cluster.problems)
+	r.input.cluster = now
+	r.mu.Unlock()
+	if changed {
+		note(r.leadChanged)
+	}
 }
 
 // SetServices says which Services with a cluster IP there are, as policy.Cluster.Dialled

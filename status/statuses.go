@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/events"
@@ -59,10 +60,28 @@ type written struct {
 	backoff.Backoff
 }
 
-// status is the wanted status of a policy.
+// status is the wanted status of a policy of either kind.
 type status struct {
-	policy *v1alpha1.FQDNNetworkPolicy
-	want   []metav1.Condition
+	*metav1.ObjectMeta // of the policy
+	resource           schema.GroupVersionResource
+	ref                *corev1.ObjectReference
+	have, want         []metav1.Condition
+}
+
+// name returns "namespace/name", or the name of a policy without a namespace.
+func (s *status) name() string {
+	if s.Namespace == "" {
+		return s.Name
+	}
+	return s.Namespace + "/" + s.Name
+}
+
+func namespacedStatus(p *v1alpha1.FQDNNetworkPolicy, want []metav1.Condition) status {
+	return status{&p.ObjectMeta, v1alpha1.GroupVersionResource(), event.Policy(p), p.Status.Conditions, want}
+}
+
+func clusterStatus(p *v1alpha1.ClusterFQDNNetworkPolicy, want []metav1.Condition) status {
+	return status{&p.ObjectMeta, v1alpha1.ClusterGroupVersionResource(), event.ClusterPolicy(p), p.Status.Conditions, want}
 }
 
 // write writes the statuses that differ, several at once. It returns how long to wait before
@@ -109,12 +128,12 @@ type attempt struct {
 // due returns the attempt to make now, or how long to wait before the policy must be
 // looked at again, 0 if that needs a change first.
 func (s *statuses) due(now time.Time, is status) (*attempt, time.Duration) {
-	p, want := is.policy, is.want
+	p, want := is.ObjectMeta, is.want
 	if p.DeletionTimestamp != nil {
 		return nil, 0
 	}
 	w := s.written[p.UID]
-	merged, changed := mergeConditions(p.Status.Conditions, want, now)
+	merged, changed := mergeConditions(is.have, want, now)
 	if !changed {
 		if w != nil {
 			w.Settled(now)
@@ -144,48 +163,48 @@ func (s *statuses) due(now time.Time, is status) (*attempt, time.Duration) {
 // attempt makes a write and returns how long to wait before the next, 0 if none is due.
 // Attempts with several policies may be under way.
 func (s *statuses) attempt(ctx context.Context, now func() time.Time, a *attempt) time.Duration {
-	version, err := s.patch(ctx, a.policy, a.merged)
+	version, err := s.patch(ctx, a)
 	ended := now() // the client's rate may have held it up
 	a.w.Attempted(ended)
 	if err != nil {
-		s.failed(ctx, a.policy, err)
+		s.failed(ctx, a, err)
 		return a.w.Left(ended)
 	}
 	a.w.version = version
 	s.failing.Store(false)
-	s.announce(a.policy, meta.FindStatusCondition(a.merged, policy.ConditionAccepted))
+	s.announce(&a.status, meta.FindStatusCondition(a.merged, policy.ConditionAccepted))
 	return 0
 }
 
 // patch writes the conditions if the policy has not changed meanwhile.
-func (s *statuses) patch(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, conditions []metav1.Condition) (version string, err error) {
+func (s *statuses) patch(ctx context.Context, a *attempt) (version string, err error) {
 	patch := map[string]any{
-		"metadata": map[string]any{"resourceVersion": p.ResourceVersion, "uid": p.UID},
-		"status":   v1alpha1.FQDNNetworkPolicyStatus{Conditions: conditions},
+		"metadata": map[string]any{"resourceVersion": a.ResourceVersion, "uid": a.UID},
+		"status":   map[string]any{"conditions": a.merged},
 	}
 	text, err := json.Marshal(patch)
 	if err != nil {
-		return "", fmt.Errorf("the status of the policy %s/%s: %w", p.Namespace, p.Name, err)
+		return "", fmt.Errorf("the status of the policy %s: %w", a.name(), err)
 	}
-	u, err := s.client.Resource(v1alpha1.GroupVersionResource()).Namespace(p.Namespace).
-		Patch(ctx, p.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: companion.ManagedBy}, "status")
+	u, err := s.client.Resource(a.resource).Namespace(a.Namespace).
+		Patch(ctx, a.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: companion.ManagedBy}, "status")
 	if err != nil {
-		return "", fmt.Errorf("writing the status of the policy %s/%s: %w", p.Namespace, p.Name, err)
+		return "", fmt.Errorf("writing the status of the policy %s: %w", a.name(), err)
 	}
 	return u.GetResourceVersion(), nil
 }
 
 // failed logs the first of failures in a row. That the policy changed, or went, is none.
-func (s *statuses) failed(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, err error) {
+func (s *statuses) failed(ctx context.Context, a *attempt, err error) {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || ctx.Err() != nil || s.failing.Swap(true) {
 		return
 	}
-	s.log.Warn("policies' conditions cannot be written; trying again", "policy", p.Namespace+"/"+p.Name, "error", err)
+	s.log.Warn("policies' conditions cannot be written; trying again", "policy", a.name(), "error", err)
 }
 
 // announce emits an event where something new is wrong with a policy, or nothing is any more.
-func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is *metav1.Condition) {
-	was := cmp.Or(meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted), &metav1.Condition{})
+func (s *statuses) announce(of *status, is *metav1.Condition) {
+	was := cmp.Or(meta.FindStatusCondition(of.have, policy.ConditionAccepted), &metav1.Condition{})
 	kind := corev1.EventTypeWarning
 	switch {
 	case was.Reason == is.Reason && was.Message == is.Message:
@@ -196,7 +215,7 @@ func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is *metav1.Condition)
 		}
 		kind = corev1.EventTypeNormal
 	}
-	s.recorder.Eventf(event.Policy(p), nil, kind, is.Reason, actionAccept, "%s", event.Clip(is.Message, event.MaxNote))
+	s.recorder.Eventf(of.ref, nil, kind, is.Reason, actionAccept, "%s", event.Clip(is.Message, event.MaxNote))
 }
 
 // forget removes the state of deleted policies.

@@ -28,7 +28,7 @@ func newStatuses(server *policyServer) (*statuses, *events.FakeRecorder) {
 
 // one is write for one policy.
 func (s *statuses) one(ctx context.Context, now time.Time, p *v1alpha1.FQDNNetworkPolicy, want []metav1.Condition) time.Duration {
-	return s.write(ctx, func() time.Time { return now }, []status{{p, want}})
+	return s.write(ctx, func() time.Time { return now }, []status{namespacedStatus(p, want)})
 }
 
 // wanted is the status of a policy without findings.

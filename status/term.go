@@ -16,8 +16,8 @@ import (
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/companion"
 )
@@ -129,9 +129,14 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	all := make([]status, 0, len(in.policies))
 	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Services: in.services}
 	for id, p := range in.policies {
-		s := status{p, conditionsOf(p, slices.Concat(in.problems["policy "+id], t.validate(p)), byPolicy[id])}
+		problems := slices.Concat(in.problems["policy "+id], t.validate(&p.ObjectMeta, func() []policy.Problem { return fqdnnp.Validate(p) }))
+		s := namespacedStatus(p, conditionsOf(p, problems, byPolicy[id]))
 		state.Accepted[id] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
 		all = append(all, s)
+	}
+	for _, p := range in.cluster.policies {
+		problems := slices.Concat(in.cluster.problems[cfqdnnp.Object(p.Name)], t.validate(&p.ObjectMeta, func() []policy.Problem { return cfqdnnp.Validate(p) }))
+		all = append(all, clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name])))
 	}
 	// Neither waits for the other: both may have thousands of objects to write.
 	written := make(chan time.Duration, 1)
@@ -140,7 +145,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 		sooner(t.companions.Reconcile(ctx, now, state))
 	}
 	sooner(<-written)
-	t.forget(in.policies)
+	t.forget(all)
 	return again
 }
 
@@ -157,21 +162,21 @@ func bypassed(byPolicy map[string][]entry) map[string]companion.Bypass {
 	return out
 }
 
-// validate returns what Validate says, computed once for each generation.
-func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
-	v, known := t.checked[p.UID]
-	if !known || v.generation != p.Generation || p.Generation == 0 {
-		v = checked{p.Generation, fqdnnp.Validate(p)}
-		t.checked[p.UID] = v
+// validate returns the problems of a policy, read once for each generation.
+func (t *term) validate(m *metav1.ObjectMeta, read func() []policy.Problem) []policy.Problem {
+	v, known := t.checked[m.UID]
+	if !known || v.generation != m.Generation || m.Generation == 0 {
+		v = checked{m.Generation, read()}
+		t.checked[m.UID] = v
 	}
 	return v.problems
 }
 
-// forget removes the state of deleted policies.
-func (t *term) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
-	there := make(map[types.UID]bool, len(policies))
-	for _, p := range policies {
-		there[p.UID] = true
+// forget removes the state of policies that are not in all.
+func (t *term) forget(all []status) {
+	there := make(map[types.UID]bool, len(all))
+	for i := range all {
+		there[all[i].UID] = true
 	}
 	t.statuses.forget(there)
 	maps.DeleteFunc(t.checked, func(uid types.UID, _ checked) bool { return !there[uid] })

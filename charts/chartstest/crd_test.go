@@ -11,27 +11,29 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-const crdFile = "namegate.io_fqdnnetworkpolicies.yaml"
-
-// TestCRD: the chart's copy equals the generated file, and the installed object is that
-// except for labels and the annotation that keeps it.
+// TestCRD: the chart's copies equal the generated files, and the installed objects are these
+// except for labels and the annotation that keeps them.
 func TestCRD(t *testing.T) {
-	generated, err := os.ReadFile("../../crds/" + crdFile)
-	fatal.If(t, err)
-	ours, err := os.ReadFile(chartPath + "/crd/" + crdFile)
-	fatal.If(t, err)
-	if string(ours) != string(generated) {
-		t.Errorf("charts/namegate/crd/%s is not crds/%s; run: make generate", crdFile, crdFile)
-	}
-	var want apiextensionsv1.CustomResourceDefinition
-	fatal.If(t, yaml.UnmarshalStrict(generated, &want))
-	got := the[*apiextensionsv1.CustomResourceDefinition](t, render(t, "").objects, "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io")
-	if got.Annotations["helm.sh/resource-policy"] != "keep" {
-		t.Error("policies would go with the chart")
-	}
-	delete(got.Annotations, "helm.sh/resource-policy")
-	got.Labels = nil
-	if d := cmp.Diff(&want, got); d != "" {
-		t.Errorf("-generated +installed:\n%s", d)
+	installed := render(t, "").objects
+	for _, resource := range []string{"fqdnnetworkpolicies", "clusterfqdnnetworkpolicies"} {
+		file := "namegate.io_" + resource + ".yaml"
+		generated, err := os.ReadFile("../../crds/" + file)
+		fatal.If(t, err)
+		ours, err := os.ReadFile(chartPath + "/crd/" + file)
+		fatal.If(t, err)
+		if string(ours) != string(generated) {
+			t.Errorf("charts/namegate/crd/%s is not crds/%s; run: make generate", file, file)
+		}
+		var want apiextensionsv1.CustomResourceDefinition
+		fatal.If(t, yaml.UnmarshalStrict(generated, &want))
+		got := the[*apiextensionsv1.CustomResourceDefinition](t, installed, "CustomResourceDefinition/"+resource+".namegate.io")
+		if got.Annotations["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s: policies would go with the chart", resource)
+		}
+		delete(got.Annotations, "helm.sh/resource-policy")
+		got.Labels = nil
+		if d := cmp.Diff(&want, got); d != "" {
+			t.Errorf("-generated +installed:\n%s", d)
+		}
 	}
 }

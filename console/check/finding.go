@@ -29,6 +29,8 @@ const (
 	Duplicate = "Duplicate"
 	// NoPolicy: there is nothing to check.
 	NoPolicy = "NoPolicy"
+	// NotEnforced: no agent enforces policies of this kind yet.
+	NotEnforced = "NotEnforced"
 	// SelectsNothing: the policy selects none of the pods that are given.
 	SelectsNothing = "SelectsNothing"
 	// EveryName: a pattern that is every name.
@@ -63,6 +65,7 @@ func Kinds() []Kind {
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
+		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy`, which agents do not enforce yet"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
 		{EveryName, Warning, "a pattern matches every name"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -30,9 +31,10 @@ func (m *Manifests) Lint(o Options) []Finding {
 		}
 		findings = append(findings, m.matches(p, o)...)
 	}
+	findings = append(findings, m.clusterPolicies()...)
 	findings = append(findings, m.selectors()...)
 	findings = append(findings, m.together()...)
-	if len(m.Policies) == 0 && len(findings) == 0 {
+	if len(m.Policies) == 0 && len(m.ClusterPolicies) == 0 && len(findings) == 0 {
 		findings = append(findings, Finding{
 			Severity: Warning, Reason: NoPolicy,
 			Message: fmt.Sprintf("no %s of %s in %s; is this the right path?", v1alpha1.Kind, v1alpha1.GroupVersion(), plural(len(m.Files), "file")),
@@ -91,6 +93,11 @@ func (m *Manifests) together() []Finding {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
+	for _, p := range in.ClusterPolicies {
+		for _, problem := range cfqdnnp.Validate(p) {
+			alone[problem.Object+problem.Path+problem.Message] = true
+		}
+	}
 	var findings []Finding
 	for _, problem := range compile.New().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
@@ -99,6 +106,11 @@ func (m *Manifests) together() []Finding {
 		for i := range m.NetworkPolicies {
 			if n := &m.NetworkPolicies[i]; problem.Object == "networkpolicy "+n.id() {
 				findings = append(findings, n.finding(problem.Reason, problem.Path, problem.Message))
+			}
+		}
+		for i := range m.ClusterPolicies {
+			if p := &m.ClusterPolicies[i]; problem.Object == cfqdnnp.Object(p.Name) {
+				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 			}
 		}
 		for i := range m.Policies {
@@ -125,6 +137,9 @@ func (m *Manifests) input() compile.Input {
 	}
 	for i := range m.NetworkPolicies {
 		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
+	}
+	for i := range m.ClusterPolicies {
+		in.ClusterPolicies = append(in.ClusterPolicies, m.ClusterPolicies[i].ClusterFQDNNetworkPolicy)
 	}
 	return in
 }

@@ -19,9 +19,12 @@ import (
 // TestSameAsAdmission: there is an error exactly if an API server with our schema
 // refuses the manifest.
 func TestSameAsAdmission(t *testing.T) {
-	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	fatal.If(t, err)
-	docs := strings.Split(string(text), "\n---\n")[1:]
+	var docs []string
+	for _, file := range []string{"admission.yaml", "admission-cluster.yaml"} {
+		text, err := os.ReadFile("../../crds/testdata/" + file)
+		fatal.If(t, err)
+		docs = append(docs, strings.Split(string(text), "---\n")[1:]...)
+	}
 	if len(docs) < 50 {
 		t.Fatalf("%d cases", len(docs))
 	}

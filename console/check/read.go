@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -22,6 +23,8 @@ import (
 type Manifests struct {
 	Files    []string // in the order in which they were read
 	Policies []Policy
+	// ClusterPolicies are of the whole cluster.
+	ClusterPolicies []ClusterPolicy
 	// NetworkPolicies are the ordinary ones, which add to what policies allow.
 	NetworkPolicies []NetworkPolicy
 	Pods            []Pod
@@ -166,6 +169,8 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 		}
 		m.known[p.id()] = at
 		m.Policies = append(m.Policies, p)
+	case o.ClusterPolicy != nil:
+		m.clusterPolicy(at, o.ClusterPolicy)
 	case o.NetworkPolicy != nil:
 		m.networkPolicy(at, o.NetworkPolicy)
 	case o.Pod != nil:
@@ -191,6 +196,8 @@ func (m *Manifests) unreadable(at place, o *manifest.Object) {
 	switch o.GroupVersionKind() {
 	case v1alpha1.GroupVersion().WithKind(v1alpha1.Kind):
 		odd = at.oddities(policyType)
+	case v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind):
+		odd = at.oddities(clusterPolicyType)
 	case networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"):
 		odd = at.oddities(networkPolicyType)
 	}
@@ -212,8 +219,11 @@ func nameOf(o *manifest.Object) string {
 		return ""
 	}
 	kind, namespace := strings.ToLower(o.Kind), o.Namespace
-	if o.Kind == v1alpha1.Kind {
+	switch o.Kind {
+	case v1alpha1.Kind:
 		kind = "policy"
+	case v1alpha1.ClusterKind:
+		return cfqdnnp.Object(o.Name)
 	}
 	if namespace == "" {
 		namespace = "default"

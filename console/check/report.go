@@ -17,6 +17,8 @@ type Report struct {
 	Answers  []Answer  `json:"answers,omitempty"`
 	Files    int       `json:"files"`
 	Policies int       `json:"policies"`
+	// ClusterPolicies counts those of the whole cluster.
+	ClusterPolicies int `json:"clusterPolicies,omitempty"`
 	// NetworkPolicies counts the ordinary ones.
 	NetworkPolicies int `json:"networkPolicies,omitempty"`
 	Pods            int `json:"pods"` // and what makes pods
@@ -29,7 +31,7 @@ type Report struct {
 // Report returns the findings and answers with their sums.
 func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
 	r := Report{
-		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), NetworkPolicies: len(m.NetworkPolicies),
+		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), ClusterPolicies: len(m.ClusterPolicies), NetworkPolicies: len(m.NetworkPolicies),
 		Pods: len(m.Pods), Skipped: m.Skipped,
 	}
 	if r.Findings == nil {
@@ -66,6 +68,9 @@ func (r Report) Summary() string {
 		skipped += n
 	}
 	text := fmt.Sprintf("%s, %s", plural(r.Files, "file"), plural(r.Policies, "policy"))
+	if r.ClusterPolicies > 0 {
+		text += ", " + plural(r.ClusterPolicies, "cluster policy")
+	}
 	if r.NetworkPolicies > 0 {
 		text += ", " + plural(r.NetworkPolicies, "NetworkPolicy")
 	}

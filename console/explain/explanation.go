@@ -79,7 +79,7 @@ type Peer struct {
 }
 
 // Rule is a rule in the order in which rules are asked. Policy, Path and To are "" for
-// whoever may not read it.
+// callers without the right to read it.
 type Rule struct {
 	Tier   string `json:"tier"`
 	Action string `json:"action"`

@@ -64,7 +64,7 @@ type Facts struct {
 	Services map[netip.Addr]*policy.Service
 	// Sees tells whether the caller may see the objects of a namespace; nil: of all.
 	Sees func(namespace string) bool
-	// SeesCluster tells whether whoever asks may read cluster policies.
+	// SeesCluster tells whether the caller may read cluster policies.
 	SeesCluster bool
 	// Free are pods with the labels of this one, and maybe more, that no enforcing
 	// policy selects: an enforcing policy for the workload would deny to them too.

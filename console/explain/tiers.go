@@ -53,7 +53,7 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 }
 
 // hidden is the one place that says whose names an answer leaves out: those of cluster
-// policies for whoever may not read them.
+// policies for callers without the right to read them.
 func (in *inquiry) hidden(r *policy.Rule) bool {
 	return !in.f.SeesCluster && r != nil && r.Tier != policy.Namespace
 }

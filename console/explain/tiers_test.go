@@ -41,7 +41,7 @@ func under(f *Facts, admin, baseline []*policy.Rule) {
 }
 
 // TestTiers: the rules are listed in the order in which they are asked, with the one that
-// decides, and the answer names it to whoever may read cluster policies.
+// decides, and the answer names it to callers who may read cluster policies.
 func TestTiers(t *testing.T) {
 	nets := rule(policy.PeerNetworks, "198.51.100.0/24", policy.AnyPort, "0")
 	nets.Tier, nets.Action, nets.Policy = policy.Admin, policy.Deny, "no-nets"

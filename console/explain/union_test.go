@@ -140,7 +140,7 @@ func (u *union) plainlyReached(f *Facts, to Target) (all bool) {
 // nothing else.
 func TestUnion(t *testing.T) {
 	tried := map[Verdict]int{}
-	mended := 0
+	advised := 0
 	for seed := range uint64(800) {
 		d := draw{rand.New(rand.NewPCG(seed, 7))}
 		u := &union{pods: d.peers()}
@@ -166,17 +166,17 @@ func TestUnion(t *testing.T) {
 		if e.Verdict != Denied || e.Advice == nil || e.Advice.NetworkPolicy == "" {
 			continue
 		}
-		u.mends(t, seed, to, e.Advice.NetworkPolicy, targets)
-		mended++
+		u.applyAdvice(t, seed, to, e.Advice.NetworkPolicy, targets)
+		advised++
 	}
-	if tried[Allowed] < 100 || tried[Denied] < 100 || mended < 100 {
-		t.Errorf("too few of one kind: %v, %d mended", tried, mended)
+	if tried[Allowed] < 100 || tried[Denied] < 100 || advised < 100 {
+		t.Errorf("too few of one kind: %v, %d mended", tried, advised)
 	}
 }
 
-// mends applies an advised NetworkPolicy. It cannot open only those of the Service's
+// applyAdvice applies an advised NetworkPolicy. It cannot open only those of the Service's
 // pods that lack the port's name, or are on the host network.
-func (u *union) mends(t *testing.T, seed uint64, to Target, manifest string, others []string) {
+func (u *union) applyAdvice(t *testing.T, seed uint64, to Target, manifest string, others []string) {
 	t.Helper()
 	var p networkingv1.NetworkPolicy
 	fatal.If(t, yaml.UnmarshalStrict([]byte(manifest), &p))

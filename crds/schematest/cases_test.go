@@ -16,9 +16,9 @@ type admissionCase struct {
 	Manifest string   `json:"manifest"`
 }
 
-func readCases(t *testing.T) []admissionCase {
+func (k kind) readCases(t *testing.T) []admissionCase {
 	t.Helper()
-	text, err := os.ReadFile("../testdata/admission.yaml")
+	text, err := os.ReadFile("../testdata/" + k.cases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,36 +34,40 @@ func readCases(t *testing.T) []admissionCase {
 }
 
 func TestAdmission(t *testing.T) {
-	a := newAdmission(t)
-	for _, c := range readCases(t) {
-		t.Run(c.Name, func(t *testing.T) {
-			said := a.admit(t, c.Manifest)
-			if len(c.Refused) == 0 && len(said) > 0 {
-				t.Errorf("refused:\n%s\n%s", c.Manifest, strings.Join(said, "\n"))
-			}
-			for _, want := range c.Refused {
-				if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
-					t.Errorf("no message says %q, but:\n%s", want, strings.Join(said, "\n"))
+	eachKind(t, func(t *testing.T, k kind) {
+		a := k.newAdmission(t)
+		for _, c := range k.readCases(t) {
+			t.Run(c.Name, func(t *testing.T) {
+				said := a.admit(t, c.Manifest)
+				if len(c.Refused) == 0 && len(said) > 0 {
+					t.Errorf("refused:\n%s\n%s", c.Manifest, strings.Join(said, "\n"))
 				}
-			}
-		})
-	}
+				for _, want := range c.Refused {
+					if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
+						t.Errorf("no message says %q, but:\n%s", want, strings.Join(said, "\n"))
+					}
+				}
+			})
+		}
+	})
 }
 
 // TestDefaults: the API server sets the defaults.
 func TestDefaults(t *testing.T) {
-	object := map[string]any{"spec": map[string]any{"podSelector": map[string]any{}}}
-	newAdmission(t).fillIn(object)
-	for path, want := range map[string]any{
-		"enforcement": "Enforce", "denied": "Reject", "dns.unmatched": "Resolve",
-		"ttl.minSeconds": int64(30), "ttl.maxSeconds": int64(3600), "ttl.graceSeconds": int64(60),
-	} {
-		at := object["spec"]
-		for part := range strings.SplitSeq(path, ".") {
-			at = at.(map[string]any)[part]
+	eachKind(t, func(t *testing.T, k kind) {
+		object := map[string]any{}
+		if err := yaml.Unmarshal([]byte("spec: "+k.least), &object); err != nil {
+			t.Fatal(err)
 		}
-		if at != want {
-			t.Errorf("%s is %v, want %v", path, at, want)
+		k.newAdmission(t).fillIn(object)
+		for path, want := range k.defaults {
+			at := object["spec"]
+			for part := range strings.SplitSeq(path, ".") {
+				at = at.(map[string]any)[part]
+			}
+			if at != want {
+				t.Errorf("%s is %v, want %v", path, at, want)
+			}
 		}
-	}
+	})
 }

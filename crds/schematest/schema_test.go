@@ -1,10 +1,11 @@
-// Package schematest runs the API server's own checks on the manifest of
-// FQDNNetworkPolicy, without an API server. It is a separate module so that the
+// Package schematest runs the API server's own checks on the manifests of the kinds,
+// without an API server. It is a separate module so that the
 // dependencies of those checks stay out of the agent's.
 package schematest
 
 import (
 	"context"
+	"maps"
 	"os"
 	"testing"
 
@@ -16,11 +17,37 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 )
 
-const manifest = "../namegate.io_fqdnnetworkpolicies.yaml"
+// kind is one kind of the group.
+type kind struct {
+	resource string
+	cases    string // the file of them, in ../testdata
+	least    string // the least spec
+	defaults map[string]any
+}
+
+func kinds() []kind {
+	settings := map[string]any{
+		"enforcement": "Enforce", "denied": "Reject", "dns.unmatched": "Resolve",
+		"ttl.minSeconds": int64(30), "ttl.maxSeconds": int64(3600), "ttl.graceSeconds": int64(60),
+	}
+	cluster := maps.Clone(settings)
+	cluster["dns.denied"] = "NXDomain"
+	return []kind{
+		{"fqdnnetworkpolicies", "admission.yaml", "{podSelector: {}}", settings},
+		{"clusterfqdnnetworkpolicies", "admission-cluster.yaml", "{tier: Admin, priority: 0, subject: {namespaces: {}}}", cluster},
+	}
+}
+
+func eachKind(t *testing.T, test func(*testing.T, kind)) {
+	for _, k := range kinds() {
+		t.Run(k.resource, func(t *testing.T) { test(t, k) })
+	}
+}
 
 // admission is the part of an API server that judges a custom resource.
 type admission struct {
@@ -29,9 +56,9 @@ type admission struct {
 	rules      *cel.Validator
 }
 
-func readCRD(t *testing.T) *apiextensions.CustomResourceDefinition {
+func (k kind) readCRD(t *testing.T) *apiextensions.CustomResourceDefinition {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
+	text, err := os.ReadFile("../namegate.io_" + k.resource + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +75,9 @@ func readCRD(t *testing.T) *apiextensions.CustomResourceDefinition {
 	return crd
 }
 
-func newAdmission(t *testing.T) *admission {
+func (k kind) newAdmission(t *testing.T) *admission {
 	t.Helper()
-	props := readCRD(t).Spec.Validation.OpenAPIV3Schema
+	props := k.readCRD(t).Spec.Validation.OpenAPIV3Schema
 	structural, err := structuralschema.NewStructural(props)
 	if err != nil {
 		t.Fatal(err)
@@ -89,26 +116,32 @@ func (a *admission) admit(t *testing.T, text string) []string {
 // TestEstablished runs the checks that an API server makes before it serves the
 // kind: structure, defaults, and the estimated cost of every rule.
 func TestEstablished(t *testing.T) {
-	crd := readCRD(t)
+	eachKind(t, func(t *testing.T, k kind) {
+		for _, err := range establish(t, k.readCRD(t)) {
+			t.Error(err)
+		}
+	})
+}
+
+func establish(t *testing.T, crd *apiextensions.CustomResourceDefinition) field.ErrorList {
 	crd.Status.StoredVersions = []string{"v1alpha1"}
-	for _, err := range crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd) {
-		t.Error(err)
-	}
+	return crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd)
 }
 
 // TestCostBudget keeps the estimated cost of the rules at half of an API server's limit,
 // so that a limit can be raised later: with twice the rules the kind is served as well.
 func TestCostBudget(t *testing.T) {
-	crd := readCRD(t)
-	crd.Status.StoredVersions = []string{"v1alpha1"}
-	spec := crd.Spec.Validation.OpenAPIV3Schema.Properties["spec"]
-	egress := spec.Properties["egress"]
-	*egress.MaxItems *= 2
-	for _, err := range crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd) {
-		t.Error(err)
-	}
-	*egress.MaxItems *= 1000
-	if len(crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd)) == 0 {
-		t.Error("two thousand times the rules are within the budget too: nothing was estimated")
-	}
+	eachKind(t, func(t *testing.T, k kind) {
+		crd := k.readCRD(t)
+		spec := crd.Spec.Validation.OpenAPIV3Schema.Properties["spec"]
+		egress := spec.Properties["egress"]
+		*egress.MaxItems *= 2
+		for _, err := range establish(t, crd) {
+			t.Error(err)
+		}
+		*egress.MaxItems *= 1000
+		if len(establish(t, crd)) == 0 {
+			t.Error("two thousand times the rules are within the budget too: nothing was estimated")
+		}
+	})
 }

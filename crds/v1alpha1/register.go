@@ -6,12 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The API group, its version and the names of its kind.
+// The API group, its version and the names of its kinds.
 const (
-	Group    = "namegate.io"
-	Version  = "v1alpha1"
-	Kind     = "FQDNNetworkPolicy"
-	Resource = "fqdnnetworkpolicies"
+	Group           = "namegate.io"
+	Version         = "v1alpha1"
+	Kind            = "FQDNNetworkPolicy"
+	Resource        = "fqdnnetworkpolicies"
+	ClusterKind     = "ClusterFQDNNetworkPolicy"
+	ClusterResource = "clusterfqdnnetworkpolicies"
 )
 
 // GroupVersion returns the group and version of this package's types.
@@ -19,15 +21,21 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: Group, Version: Version}
 }
 
-// GroupVersionResource returns what dynamic clients and informers ask for.
+// GroupVersionResource returns the resource of Kind for dynamic clients and informers.
 func GroupVersionResource() schema.GroupVersionResource {
 	return GroupVersion().WithResource(Resource)
 }
 
-// AddToScheme makes the kind and its list known to s. It never fails; the error
+// ClusterGroupVersionResource returns the resource of ClusterKind.
+func ClusterGroupVersionResource() schema.GroupVersionResource {
+	return GroupVersion().WithResource(ClusterResource)
+}
+
+// AddToScheme makes the kinds and their lists known to s. It never fails; the error
 // is there for runtime.SchemeBuilder and its like.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &FQDNNetworkPolicy{}, &FQDNNetworkPolicyList{})
+	s.AddKnownTypes(GroupVersion(), &FQDNNetworkPolicy{}, &FQDNNetworkPolicyList{},
+		&ClusterFQDNNetworkPolicy{}, &ClusterFQDNNetworkPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

@@ -14,7 +14,10 @@ import (
 func TestAddToScheme(t *testing.T) {
 	s := runtime.NewScheme()
 	fatal.If(t, AddToScheme(s))
-	for kind, want := range map[string]runtime.Object{Kind: &FQDNNetworkPolicy{}, Kind + "List": &FQDNNetworkPolicyList{}} {
+	for kind, want := range map[string]runtime.Object{
+		Kind: &FQDNNetworkPolicy{}, Kind + "List": &FQDNNetworkPolicyList{},
+		ClusterKind: &ClusterFQDNNetworkPolicy{}, ClusterKind + "List": &ClusterFQDNNetworkPolicyList{},
+	} {
 		got, err := s.New(GroupVersion().WithKind(kind))
 		if err != nil || reflect.TypeOf(got) != reflect.TypeOf(want) {
 			t.Errorf("%s is %T, %v", kind, got, err)
@@ -23,19 +26,35 @@ func TestAddToScheme(t *testing.T) {
 	if got := GroupVersionResource().String(); got != "namegate.io/v1alpha1, Resource=fqdnnetworkpolicies" {
 		t.Error(got)
 	}
+	if got := ClusterGroupVersionResource().String(); got != "namegate.io/v1alpha1, Resource=clusterfqdnnetworkpolicies" {
+		t.Error(got)
+	}
 }
 
 // TestJSON: unset fields stay unset, so that a manifest survives a round trip through
 // these types.
 func TestJSON(t *testing.T) {
-	for _, text := range []string{
+	roundTrip[FQDNNetworkPolicy](t,
 		`{"metadata":{},"spec":{"podSelector":{}}}`,
-		`{"kind":"FQDNNetworkPolicy","apiVersion":"namegate.io/v1alpha1","metadata":{"name":"p"},"spec":{"podSelector":{"matchLabels":{"a":"b"}},` +
-			`"egress":[{"matches":[{"name":"a.test"},{"pattern":"*.test"}],"ports":[{"protocol":"ALL","port":1,"endPort":2},{}]}],` +
+		`{"kind":"FQDNNetworkPolicy","apiVersion":"namegate.io/v1alpha1","metadata":{"name":"p"},"spec":{"podSelector":{"matchLabels":{"a":"b"}},`+
+			`"egress":[{"matches":[{"name":"a.test"},{"pattern":"*.test"}],"ports":[{"protocol":"ALL","port":1,"endPort":2},{}]}],`+
 			`"enforcement":"Audit","denied":"Drop","dns":{"unmatched":"Refuse"},"ttl":{"minSeconds":0,"maxSeconds":99999999999,"graceSeconds":60}}}`,
 		`{"metadata":{},"spec":{"podSelector":{}},"status":{"conditions":[{"type":"Accepted","status":"True","lastTransitionTime":null,"reason":"Accepted","message":""}]}}`,
-	} {
-		var p FQDNNetworkPolicy
+	)
+	roundTrip[ClusterFQDNNetworkPolicy](t,
+		`{"metadata":{},"spec":{"tier":"Admin","priority":0,"subject":{"namespaces":{}}}}`,
+		`{"kind":"ClusterFQDNNetworkPolicy","apiVersion":"namegate.io/v1alpha1","metadata":{"name":"p"},"spec":{"tier":"Baseline","priority":1000,`+
+			`"subject":{"pods":{"namespaceSelector":{},"podSelector":{"matchLabels":{"a":"b"}}}},`+
+			`"egress":[{"name":"n","action":"Deny","matches":[{"name":"a.test"},{"pattern":"*.test"}],"networks":["192.0.2.0/24"],"ports":[{"protocol":"ALL","port":1,"endPort":2},{}]},`+
+			`{"action":"Pass"}],"enforcement":"Audit","denied":"Drop","dns":{"denied":"Resolve","unmatched":"Refuse"},"ttl":{"graceSeconds":60}}}`,
+		`{"metadata":{},"spec":{"tier":"Admin","priority":7,"subject":{"nodes":{"matchLabels":{"a":"b"}}}}}`,
+	)
+}
+
+func roundTrip[T any](t *testing.T, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		var p T
 		if err := json.Unmarshal([]byte(text), &p); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -118,7 +118,7 @@ func (c *Cluster) startControllers() error {
 		"--authorization-kubeconfig="+pkiFile("scheduler.conf"), "--leader-elect=false"))
 }
 
-// apiClient asks the API server as nobody.
+// apiClient asks the API server without credentials.
 func (c *Cluster) apiClient() (*http.Client, error) {
 	ca, err := os.ReadFile(pkiFile("ca.crt"))
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	listedName = "www.example.org"
 	listed4    = "198.51.100.10"
 	listed6    = "2001:db8:1::10"
-	// docsName is listed too, and nobody connects to it but for the forgery.
+	// docsName is in a policy too, and only the forgery connects to it.
 	docsName     = "docs.example.org"
 	docs4        = "198.51.100.11"
 	unlistedName = "other.test"

@@ -16,8 +16,10 @@ func testAdmission(t *testing.T) {
 	s := begin(t, "shop")
 	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
 	fatal.If(t, err)
+	cluster, err := os.ReadFile("../../crds/testdata/admission-cluster.yaml")
+	fatal.If(t, err)
 	refused := 0
-	for _, doc := range strings.Split(string(text), "\n---\n") {
+	for _, doc := range strings.Split(string(text)+"\n"+string(cluster), "\n---\n") {
 		var c struct {
 			Name, Manifest string
 			Refused        []string

@@ -138,8 +138,8 @@ func testConsole(t *testing.T) {
 			s.refused(console.ExitForbidden, "", append(args, alice)...)
 		}
 		s.refused(console.ExitUnknown, "there is no pod console/nobody", "explain", "nobody", "example.org", alice)
-		stranger := "--kubeconfig=" + s.withToken("made-up")
-		s.refused(console.ExitForbidden, "log in again", "pods", stranger)
+		guessed := "--kubeconfig=" + s.withToken("made-up")
+		s.refused(console.ExitForbidden, "log in again", "pods", guessed)
 	})
 	t.Run("certificate", func(t *testing.T) {
 		s := &scenario{T: t, ctx: s.ctx, ns: s.ns}

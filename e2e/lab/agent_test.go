@@ -8,8 +8,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// A line of the agent's log that is not of the published schema fails whoever stops
-// the agent or reads the log, and is shown.
+// A line of the agent's log that is not of the published schema fails the test that
+// stops the agent or reads the log, and is shown.
 func TestCheckAudit(t *testing.T) {
 	const whole = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:00.000000Z","node":"node-1","verdict":"denied","pod":{"namespace":"shop","name":"p","ip":"10.1.0.5"},` +
 		`"protocol":"tcp","destination":{"address":"192.0.2.1","port":443},"reason":"address","count":1}` + "\n"

@@ -86,7 +86,9 @@ const askEvery = 20 * time.Millisecond
 const unnoticed = 4 * time.Second
 
 // keepsAsking has a pod ask for names in turn, until the returned function is called.
-// When no answer has come for as long as a client waits, the open ones are lost.
+// It returns after the first answer, so that the answers before an event are counted, or
+// without one when a client would wait no longer. When no answer has come for as long as a
+// client waits, the open questions are lost.
 func (s *stage) keepsAsking(pod string, names ...string) (stop func() askedFor) {
 	s.t.Helper()
 	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
@@ -105,6 +107,9 @@ func (s *stage) keepsAsking(pod string, names ...string) (stop func() askedFor) 
 		}
 	})
 	go func() { defer close(done); q.hear() }()
+	for until := time.Now().Add(clientLimit); !q.answered() && time.Now().Before(until); {
+		time.Sleep(askEvery / 4)
+	}
 	return func() askedFor {
 		close(over)
 		sender.Wait()
@@ -120,6 +125,13 @@ func (s *stage) keepsAsking(pod string, names ...string) (stop func() askedFor) 
 		q.lost = len(q.open)
 		return q.askedFor
 	}
+}
+
+// answered tells whether there has been an answer.
+func (q *questioner) answered() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.rcodes) > 0
 }
 
 func (q *questioner) ask(id uint16, name string) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 // guardedStage has two selected pods: a may reach www.example.org on TCP port 80
@@ -260,12 +261,8 @@ func TestForgedCNAME(t *testing.T) {
 		s, _ := guardedStage(t, network)
 		s.zone.say("evil.example.net", func(query *dns.Msg) *dns.Msg {
 			r := new(dns.Msg).SetReply(query)
-			for _, text := range []string{"evil.example.net. 60 IN CNAME www.example.org.", "www.example.org. 60 IN A 203.0.113.66"} {
-				rr, err := dns.NewRR(text)
-				if err != nil {
-					t.Error(err)
-				}
-				r.Answer = append(r.Answer, rr)
+			if err := wiretest.Fill(r, "evil.example.net. 60 IN CNAME www.example.org.", "www.example.org. 60 IN A 203.0.113.66"); err != nil {
+				t.Error(err)
 			}
 			return r
 		})

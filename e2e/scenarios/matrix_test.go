@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 // The axes of the matrix. Each row is one question of one selected pod and what
@@ -132,11 +133,9 @@ func answerRow(all []row) lab.Answerer {
 			return r
 		}
 		add := func(format string, args ...any) {
-			rr, err := dns.NewRR(fmt.Sprintf(format, args...))
-			if err != nil {
+			if err := wiretest.Fill(r, fmt.Sprintf(format, args...)); err != nil {
 				panic(err)
 			}
-			r.Answer = append(r.Answer, rr)
 		}
 		typ := dns.TypeToString[q.Qtype]
 		switch row.answer {

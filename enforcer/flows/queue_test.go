@@ -22,9 +22,9 @@ type node struct {
 	t        *testing.T
 	time     time.Time
 	conns    *conntrack.Fake
-	recorded map[netip.Addr]bool // the debts in the kernel
+	recorded map[netip.Addr]bool // the recheck set in the kernel
 	allowed  string
-	refuses  bool // the kernel refuses changes of connections and of debts
+	refuses  bool // the kernel refuses changes of connections and of the recheck set
 }
 
 func newNode(t *testing.T) *node {
@@ -111,12 +111,12 @@ func (n *node) run() {
 	fatal.If(n.t, n.Run(n.judge))
 }
 
-// debts checks which addresses the kernel has.
-func (n *node) debts(want string) {
+// set checks which addresses the kernel has.
+func (n *node) set(want string) {
 	n.t.Helper()
 	got := slices.SortedFunc(maps.Keys(n.recorded), netip.Addr.Compare)
 	if !slices.Equal(got, addrs(want)) {
-		n.t.Errorf("the kernel holds debts of %v, want %q", got, want)
+		n.t.Errorf("the kernel holds recheck set of %v, want %q", got, want)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestConnectionsCutByEachReason(t *testing.T) {
 		what    string
 		recheck func(q *Queue)
 		stays   []string
-		debts   string
+		left    string
 	}{
 		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5"},
 		{"the pod is gone", func(q *Queue) { q.Recheck(PodRemoved, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
@@ -154,13 +154,13 @@ func TestConnectionsCutByEachReason(t *testing.T) {
 		n.t.Log(test.what)
 		test.recheck(n.Queue)
 		fatal.If(t, n.Record())
-		n.debts(test.debts)
+		n.set(test.left)
 		n.run()
 		n.admitted(append(test.stays, "10.1.0.6 10.2.0.2")...)
-		n.debts(test.debts)
+		n.set(test.left)
 		n.time = n.time.Add(packetGrace)
 		n.run()
-		n.debts("")
+		n.set("")
 	}
 }
 
@@ -187,11 +187,11 @@ func TestSecondLook(t *testing.T) {
 	if n.Run(n.judge) == nil {
 		t.Error("a refusal is no error")
 	}
-	n.debts("10.1.0.5 10.1.0.6 2001:db8::5")
+	n.set("10.1.0.5 10.1.0.6 2001:db8::5")
 	n.refuses = false
 	n.run()
 	n.admitted("10.1.0.5 192.0.2.1") // the next pod's
-	n.debts("")
+	n.set("")
 	if scans := n.conns.Scans(); n.Due() {
 		t.Error("due once more")
 	} else if n.run(); n.conns.Scans() != scans {
@@ -209,17 +209,17 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 	n.refuses = false
 	fatal.If(t, n.Record())
-	n.debts("10.1.0.5 10.1.0.6")
+	n.set("10.1.0.5 10.1.0.6")
 	n.run()
 	n.admitted()
 	n.time = n.time.Add(packetGrace)
 	n.refuses = true
 	if n.Run(n.judge) == nil || !n.Due() {
-		t.Error("debts that the kernel does not remove are no error, or not tried again")
+		t.Error("recheck set that the kernel does not remove are no error, or not tried again")
 	}
 	n.refuses = false
 	n.run()
-	n.debts("")
+	n.set("")
 	if n.Due() {
 		t.Error("due once more")
 	}
@@ -235,8 +235,8 @@ func TestRecheckSetSurvivesTheAgent(t *testing.T) {
 	}
 	n.Recheck(PolicyChanged, n.Recorded())
 	n.run()
-	n.debts("10.1.0.5 2001:db8::5")
+	n.set("10.1.0.5 2001:db8::5")
 	n.time = n.time.Add(packetGrace)
 	n.run()
-	n.debts("")
+	n.set("")
 }

@@ -126,7 +126,7 @@ func TestCallbacksOfOneBatchHaveSeparateResults(t *testing.T) {
 	w, pods := crowd(t, 5)
 	w.sets.destroy(set4(pods[1]))
 	w.table.pod(pods[2].PodRef).views = nil // its policy went
-	stranger := pod("stranger", "none")
+	unselected := pod("stranger", "none")
 	w.sets.instead = func(op *dataplane.GrantOp) error {
 		if op.Set.Name == set4(pods[3]) {
 			return errInjected
@@ -139,7 +139,7 @@ func TestCallbacksOfOneBatchHaveSeparateResults(t *testing.T) {
 	for i := range 25 {
 		g := w.grants(pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i))
 		if i%5 == 4 {
-			g[0].Pod = stranger.PodRef
+			g[0].Pod = unselected.PodRef
 		}
 		w.table.GrantThen(g, &callback{to: &got, id: i})
 	}

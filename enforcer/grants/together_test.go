@@ -239,12 +239,12 @@ func TestConcurrentLife(t *testing.T) {
 		if faulty {
 			w.sets.instead = shaky(w, rand.New(rand.NewPCG(seed, 1)))
 		}
-		var askers, others sync.WaitGroup
+		var clients, others sync.WaitGroup
 		var looked atomic.Int64
 		over := make(chan struct{})
 		for n := range 12 {
 			r := rand.New(rand.NewPCG(seed, uint64(n+10)))
-			askers.Go(func() { looked.Add(ask(t, w, pods, r, 150)) })
+			clients.Go(func() { looked.Add(ask(t, w, pods, r, 150)) })
 		}
 		both := []string{"tcp/443 *.example.net", "tcp/443 *.example.net www.example.org"}
 		others.Go(func() { // the policy changes, and always allows the names that are asked for
@@ -287,7 +287,7 @@ func TestConcurrentLife(t *testing.T) {
 				w.table.History(pods[0].PodRef, addr("192.0.2.1"))
 			}
 		})
-		askers.Wait()
+		clients.Wait()
 		close(over)
 		others.Wait()
 		w.sets.instead = nil

@@ -155,7 +155,7 @@ func TestKernelListsTheFlowsOfOneSource(t *testing.T) {
 			want = append(want, conntrack.Flow{Protocol: n.proto, Src: src, Dst: dst, Peer: dst, Mark: others})
 		}
 		ping(t, test.pod, test.to)
-		// Nobody's flow to the pod is one of the pod's.
+		// A flow to the pod is none of the pod's.
 		dial(t, "tcp", test.other, test.pod)
 		got := flows(t, k, test.pod)
 		var icmp []conntrack.Flow

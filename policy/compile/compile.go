@@ -2,6 +2,7 @@ package compile
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,6 +26,7 @@ type Compiler struct {
 	rulesets  map[string]*ruleset            // by the serials of their policies
 	conflicts map[policy.PodRef]*policy.View // closed views, by their made-up pod
 	nets      netPolicies
+	cluster   clusterPolicies
 	egress    map[string]*egressRules // by the serials of their NetworkPolicies
 	sets      map[policy.Peer]*liveSet
 	asked     []*liveSet        // all of sets, nil if they changed
@@ -34,6 +36,7 @@ type Compiler struct {
 	peerSets  []*policy.PeerSet // of the last snapshot, nil if one of them changed
 	index     *peers.Index      // nil while no view asks for pods
 	room      quota             // nodeQuota, but for tests
+	tiers     bool              // views have the rules of cluster policies
 }
 
 type policyKey struct{ namespace, name string }
@@ -65,20 +68,30 @@ type space struct {
 // selection is the compiler's state of one local pod.
 type selection struct {
 	pod    policy.Pod
-	rules  *ruleset     // nil: no policy selects the pod
+	rules  *ruleset     // nil: no FQDNNetworkPolicy selects the pod
 	egress *egressRules // nil: no NetworkPolicy selects the pod for egress
 	// egressAt is the last compile that found out egress, 0 if none did under these labels.
 	egressAt uint64
-	view     *policy.View
-	seen     uint64
-	// viewRules and viewEgress are what view was made of.
-	viewRules  *ruleset
-	viewEgress *egressRules
+	cluster  *clusterRules // nil: no cluster policy selects the pod
+	// clusterAt is the last compile that found out cluster.
+	clusterAt uint64
+	view      *policy.View
+	seen      uint64
+	viewOf    listKey // what view was made of
 }
 
-// New returns a compiler that has learned nothing yet.
-func New() *Compiler {
+// New returns a compiler that has learned nothing yet. Its views have the rules of cluster
+// policies where the dataplane enforces these.
+func New() *Compiler { return newCompiler(policy.TiersEnforced) }
+
+// NewWithTiers returns a compiler whose views have the rules of cluster policies, whether the
+// dataplane enforces them or not.
+func NewWithTiers() *Compiler { return newCompiler(true) }
+
+func newCompiler(tiers bool) *Compiler {
 	return &Compiler{
+		tiers:     tiers,
+		cluster:   newClusterPolicies(),
 		policies:  map[policyKey]*kept{},
 		spaces:    map[string]*space{},
 		selected:  map[policy.PodRef]*selection{},
@@ -99,6 +112,7 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	s := &draft{Snapshot: policy.Snapshot{Number: c.number}}
 	c.readPolicies(in.Policies, s)
 	c.readNetworkPolicies(in.NetworkPolicies, s)
+	c.readClusterPolicies(in, s)
 	c.makeViews(in, s)
 	c.fillPeerSets(s)
 	for key, r := range c.rulesets {
@@ -106,6 +120,7 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 			delete(c.rulesets, key)
 		}
 	}
+	maps.DeleteFunc(c.cluster.lists, func(_ listKey, l *ruleList) bool { return l.used != c.number })
 	slices.SortStableFunc(s.Problems, func(a, b policy.Problem) int { return strings.Compare(a.Object, b.Object) })
 	return policy.NewSnapshot(s.Snapshot, s.pods, s.podByAddr)
 }

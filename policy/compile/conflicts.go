@@ -16,19 +16,23 @@ func (c *Compiler) closeConflicts(conflicts map[netip.Addr][]*policy.Pod, s *dra
 	closed := map[policy.PodRef]*policy.View{}
 	for _, a := range sortedAddrs(conflicts) {
 		claimants := conflicts[a]
-		var rules []*ruleset
+		var of []*policy.View
 		for _, p := range claimants {
-			if r := c.selected[p.PodRef].rules; r != nil {
-				rules = append(rules, r)
+			sel := c.selected[p.PodRef]
+			if sel.rules != nil {
+				of = append(of, &sel.rules.shared)
+			}
+			if sel.cluster != nil {
+				of = append(of, &sel.cluster.closed)
 			}
 		}
-		if len(rules) == 0 {
+		if len(of) == 0 {
 			continue
 		}
 		ref := jointRef(claimants)
 		v := closed[ref]
 		if v == nil {
-			v = newView(policy.Pod{PodRef: ref}, closedRuleset(rules))
+			v = newView(policy.Pod{PodRef: ref}, closedRuleset(of))
 			closed[ref] = v
 		}
 		v.Pod.IPs = append(v.Pod.IPs, a)

@@ -12,6 +12,12 @@
 // the names. What the policies of one pod hold together is bounded, and so is the work that
 // a compile does ahead of the questions: see MaxViewMatches and the constants beside it.
 //
+// # Cluster policies
+//
+// Their rules stand before and behind those of the namespace, in views of the pods that they
+// select. Policies of one subject are one group: selected, and indexed by names, together.
+// New takes them into views only where the dataplane enforces them (policy.TiersEnforced).
+//
 // # Peers
 //
 // Rules with peers name them by a canonical text, and a snapshot has their members. A
@@ -22,7 +28,7 @@
 //
 // # Closed by default
 //
-// What cannot be read opens nothing: a bad match matches nothing, a bad port adds
-// no port, and a setting that does not exist counts as the strictest one. An
-// address that two pods of the node claim is closed for both.
+// A part of a namespaced policy that cannot be read opens nothing: a bad match matches
+// nothing, a bad port adds no port, and a setting that does not exist counts as the
+// strictest one. An address that two pods of the node claim is closed for both.
 package compile

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -19,8 +20,13 @@ type Input struct {
 	// NetworkPolicies are the ordinary ones of networking.k8s.io/v1. One that did not
 	// change keeps its pointer.
 	NetworkPolicies []*networkingv1.NetworkPolicy
-	// Remote are pods of other nodes, as peers of NetworkPolicies alone; Pods of other
-	// nodes are peers too. One that did not change keeps its pointer.
+	// ClusterPolicies are of the whole cluster. One that did not change keeps its pointer.
+	ClusterPolicies []*v1alpha1.ClusterFQDNNetworkPolicy
+	// ClusterNetworkPolicies are those of the standard, as they were sent. One that did not
+	// change keeps its pointer.
+	ClusterNetworkPolicies []*unstructured.Unstructured
+	// Remote are pods of other nodes, as peers alone, and the nodes themselves, made by
+	// peers.Node; Pods of other nodes are peers too. One that did not change keeps its pointer.
 	Remote []*policy.Pod
 }
 

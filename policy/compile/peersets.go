@@ -80,6 +80,7 @@ func (c *Compiler) fillPeerSets(s *draft) {
 
 // dropUnused removes the sets that no view of the running compile has.
 func (c *Compiler) dropUnused() {
+	c.dropUnusedCluster()
 	for key, r := range c.egress {
 		if r.used != c.number {
 			delete(c.egress, key)

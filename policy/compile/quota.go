@@ -74,6 +74,11 @@ func (c *Compiler) applyQuotas() {
 			l.kept = c.number
 		}
 	}
+	for _, r := range c.cluster.unions {
+		for _, l := range r.sets {
+			l.kept = c.number
+		}
+	}
 }
 
 // demand is the egress rules of one namespace.
@@ -85,6 +90,15 @@ type demand struct {
 
 // divide gives each namespace its part of the room.
 func (c *Compiler) divide() {
+	left, has := c.room, map[*liveSet]bool{}
+	for _, r := range c.cluster.unions { // before the namespaces
+		for _, l := range r.sets {
+			if !has[l] {
+				has[l] = true
+				left = left.minus(quota{sets: 1, entries: l.Weight})
+			}
+		}
+	}
 	spaces := map[string]*demand{}
 	for _, r := range c.egress {
 		name, _, _ := strings.Cut(r.policies[0], "/")
@@ -97,13 +111,12 @@ func (c *Compiler) divide() {
 	}
 	var order []*demand
 	for _, a := range spaces {
-		a.quota = a.beyond(map[*liveSet]bool{})
+		a.quota = a.beyond(has)
 		order = append(order, a)
 	}
 	slices.SortFunc(order, func(a, b *demand) int {
 		return cmp.Or(cmp.Compare(a.of(c.room), b.of(c.room)), strings.Compare(a.namespace, b.namespace))
 	})
-	left, has := c.room, map[*liveSet]bool{}
 	for i, a := range order {
 		part := left.part(len(order) - i)
 		if all := a.beyond(has); all.fits(part) {

@@ -73,14 +73,14 @@ func portSetsOf(policies []*parsed) map[policy.PortSet]struct{} {
 }
 
 // closedRuleset returns the ruleset of a pod that only may be denied: the settings of
-// several rulesets at their strictest, and nothing allowed.
-func closedRuleset(of []*ruleset) *ruleset {
+// several views at their strictest, and nothing allowed.
+func closedRuleset(of []*policy.View) *ruleset {
 	v := policy.View{Index: &policy.Index{}}
 	for _, o := range of {
-		v.Enforced = v.Enforced || o.shared.Enforced
-		v.Denied = max(v.Denied, o.shared.Denied)
-		v.Unmatched = max(v.Unmatched, o.shared.Unmatched)
-		v.Policies = append(v.Policies, o.shared.Policies...)
+		v.Enforced = v.Enforced || o.Enforced
+		v.Denied = max(v.Denied, o.Denied)
+		v.Unmatched = max(v.Unmatched, o.Unmatched)
+		v.Policies = append(v.Policies, o.Policies...)
 	}
 	slices.Sort(v.Policies)
 	v.Policies = slices.Compact(v.Policies)

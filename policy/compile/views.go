@@ -17,7 +17,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 	s.pods = c.orderPods(in.Pods, s)
 	s.podByAddr = make(map[netip.Addr]policy.PodRef, len(s.pods))
 	conflicts := claimAddresses(s)
-	c.selectPods(s)
+	c.selectPods(in, s)
 	c.indexPeers(in, s)
 	c.applyQuotas()
 	reported := map[[2]string]bool{}
@@ -28,7 +28,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 		}
 		sel := c.selected[p.PodRef]
 		switch {
-		case sel.rules == nil:
+		case !sel.selected():
 		case p.HostNetwork:
 			s.Problems = append(s.Problems, policy.Problem{
 				Object: "pod " + p.String(), Reason: policy.ReasonHostNetwork,
@@ -41,8 +41,8 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 			if r != nil {
 				r = r.now
 			}
-			s.Views = append(s.Views, sel.settle(withoutAddrs(p, conflicts), r))
-			s.reportInterfaces(p, sel.rules)
+			s.Views = append(s.Views, c.viewOf(sel, withoutAddrs(p, conflicts), r))
+			s.reportInterfaces(p, sel)
 			s.reportLeftOut(p, sel.rules, reported)
 			s.reportLeftPeers(p, r, reported)
 		}
@@ -51,15 +51,15 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 }
 
 // selectPods finds out what selects each local pod.
-func (c *Compiler) selectPods(s *draft) {
+func (c *Compiler) selectPods(in Input, s *draft) {
 	alike := map[string]*ruleset{}
 	for i := range s.pods {
 		p := &s.pods[i]
 		if !p.Local() || p.Finished() {
 			continue
 		}
-		sel := c.selectPod(p, alike)
-		if sel.rules == nil || p.HostNetwork {
+		sel := c.selectPod(p, alike, in.Namespaces)
+		if !sel.selected() || p.HostNetwork {
 			sel.forgetView()
 		} else {
 			c.egressOf(p, sel)
@@ -73,21 +73,33 @@ func (c *Compiler) selectPods(s *draft) {
 }
 
 // reportInterfaces reports that a pod has interfaces which no rule sees.
-func (s *draft) reportInterfaces(p *policy.Pod, r *ruleset) {
+func (s *draft) reportInterfaces(p *policy.Pod, sel *selection) {
 	if !p.SecondInterfaces {
 		return
+	}
+	var policies []string
+	if sel.rules != nil {
+		policies = sel.rules.shared.Policies
+	}
+	if sel.cluster != nil {
+		for _, of := range sel.cluster.policies {
+			policies = append(slices.Clip(policies), of.ID)
+		}
 	}
 	s.Problems = append(s.Problems, policy.Problem{
 		Object: "pod " + p.String(), Reason: policy.ReasonSecondInterface,
 		Message: fmt.Sprintf("the pod has further network interfaces, and %s cannot hold for what goes through them; "+
-			"take them from the pod, or limit the networks that they lead to", strings.Join(r.shared.Policies, ", ")),
-		Pod: p.PodRef, Policies: r.shared.Policies,
+			"take them from the pod, or limit the networks that they lead to", strings.Join(policies, ", ")),
+		Pod: p.PodRef, Policies: policies,
 	})
 }
 
 // reportLeftOut reports the rules beyond a bound, each policy for the first of the pods
 // only: thousands may have the same.
 func (s *draft) reportLeftOut(p *policy.Pod, r *ruleset, reported map[[2]string]bool) {
+	if r == nil {
+		return
+	}
 	for i := range r.left {
 		l := &r.left[i]
 		if key := [2]string{l.id, l.why}; !reported[key] {
@@ -171,7 +183,7 @@ func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 }
 
 // selectPod updates the compiler's state of a local pod.
-func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selection {
+func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset, namespaces map[string]map[string]string) *selection {
 	sel := c.selected[p.PodRef]
 	was := sel
 	if sel == nil {
@@ -181,6 +193,7 @@ func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selectio
 		was, sel.egressAt = nil, 0
 	}
 	sel.rules = c.rulesOf(c.spaces[p.Namespace], labels.Set(p.Labels), was, alike)
+	sel.cluster = c.clusterOf(p, sel, was != nil, namespaces)
 	sel.pod, sel.seen = *p, c.number
 	if sel.rules != nil {
 		sel.rules.used = c.number
@@ -188,24 +201,37 @@ func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selectio
 	return sel
 }
 
+// selected tells whether a policy of ours selects the pod.
+func (sel *selection) selected() bool { return sel.rules != nil || sel.cluster != nil }
+
 // forgetView forgets what only a pod with a view has: it is kept up to date for no other.
 func (sel *selection) forgetView() {
 	sel.view, sel.egress, sel.egressAt = nil, nil, 0
 }
 
-// settle returns the view of the pod, the last one if nothing in it changed.
-func (sel *selection) settle(p policy.Pod, r *egressRules) *policy.View {
-	if sel.view == nil || sel.viewRules != sel.rules || sel.viewEgress != r || !sel.view.Pod.Same(&p) {
-		sel.view, sel.viewRules, sel.viewEgress = newView(p, sel.rules), sel.rules, r
+// viewOf returns the view of the pod, the last one if nothing in it changed.
+func (c *Compiler) viewOf(sel *selection, p policy.Pod, r *egressRules) *policy.View {
+	of := listKey{sel.rules, r, sel.cluster}
+	rules := c.rulesOfView(of)
+	if sel.view == nil || sel.viewOf != of || !sel.view.Pod.Same(&p) {
+		sel.view, sel.viewOf = newView(p, sel.rules), of
+		sel.view.Rules = rules
 		if r != nil {
-			sel.view.Rules, sel.view.NetworkPolicies = sel.rules.with(r), r.policies
+			sel.view.NetworkPolicies = r.policies
+		}
+		if u := sel.cluster; u != nil {
+			sel.view.Cluster, sel.view.AdminUnmatched, sel.view.BaselineUnmatched = u.shared.Cluster, u.shared.AdminUnmatched, u.shared.BaselineUnmatched
 		}
 	}
 	return sel.view
 }
 
+// newView returns a view with the rules of the pod's namespace, nil for none.
 func newView(p policy.Pod, r *ruleset) *policy.View {
-	v := r.shared
+	v := policy.View{Index: &policy.Index{}}
+	if r != nil {
+		v = r.shared
+	}
 	v.Pod, v.Workload = p, p.Workload()
 	return &v
 }

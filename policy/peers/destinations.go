@@ -18,6 +18,7 @@ import (
 type Destinations struct {
 	Anywhere bool // the rule names none
 	terms    []term
+	nodes    bool                 // a term is of nodes
 	cost     int                  // of all terms
 	blocks   *netipx.IPSetBuilder // nil without a network, and once they are normalized
 	networks *netipx.IPSet        // made of blocks by Normalize: ranges, as an exception makes up to 128 networks
@@ -33,6 +34,15 @@ func (d *Destinations) AddPods(namespace string, pods *Selector) {
 func (d *Destinations) AddPodsOf(namespaces, pods *Selector) {
 	d.terms = append(d.terms, newTerm("", namespaces, pods))
 }
+
+// AddNodes adds the nodes that a selector selects.
+func (d *Destinations) AddNodes(nodes *Selector) {
+	d.terms = append(d.terms, term{text: "nodes: " + nodes.text, namespace: nodesNamespace, pods: nodes})
+	d.nodes = true
+}
+
+// Elsewhere tells whether some destinations are no pods: nodes or networks.
+func (d *Destinations) Elsewhere() bool { return d.nodes || d.blocks != nil || d.count > 0 }
 
 // AddNetwork adds a masked network without the holes, which may overlap.
 func (d *Destinations) AddNetwork(whole netip.Prefix, holes []netip.Prefix) {

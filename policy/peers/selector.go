@@ -73,6 +73,9 @@ func newRequirement(key string, op ops.Operator, values []string) requirement {
 	return a
 }
 
+// String returns the selector in canonical form, "*" for every label.
+func (s *Selector) String() string { return s.text }
+
 // everything tells whether the selector selects whatever labels.
 func (s *Selector) everything() bool { return len(s.requirements) == 0 }
 

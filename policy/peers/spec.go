@@ -58,6 +58,14 @@ func newTerm(namespace string, spaces, pods *Selector) term {
 	return t
 }
 
+// nodesNamespace is where an Index has the nodes: a name that no namespace has.
+const nodesNamespace = "nodes/"
+
+// Node returns a node as an Index takes it, among the pods of other nodes.
+func Node(name string, labels map[string]string, ips []netip.Addr) *policy.Pod {
+	return &policy.Pod{PodRef: policy.PodRef{Namespace: nodesNamespace, Name: name}, Labels: labels, IPs: ips}
+}
+
 // plain returns the name of an object, in hexadecimal where it has characters that
 // separate parts of a key: no API server lets such a name in.
 func plain(name string) string {
@@ -77,7 +85,7 @@ func (t *term) selectsSpace(sp *namespace) bool {
 	if t.spaces == nil {
 		return t.namespace == sp.name
 	}
-	return t.spaces.everything() || sp.known && t.spaces.Matches(sp.labels)
+	return t.spaces.everything() && sp.name != nodesNamespace || sp.known && t.spaces.Matches(sp.labels)
 }
 
 // cost is the cost of asking the term for one pod, in units of an ordinary one: selectors

@@ -135,7 +135,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 			t.Errorf("%s: %d queries", name, n)
 		}
 	}
-	// Whoever understands EDNS and says FORMERR means it.
+	// FORMERR with EDNS means that the query is malformed.
 	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
 		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError; r.SetEdns0(wire.AdvertisedSize, false) })}
 	})

@@ -40,6 +40,7 @@ type apiServer struct {
 	away     bool
 	noStream bool           // as servers of old: no streamed lists
 	forbid   string         // a resource that is forbidden
+	unserved string         // a resource that is not served
 	silent   string         // a resource that is not answered for
 	speaks   chan struct{}  // closed when it is
 	asked    map[string]int // requests by "list pods", "watch pods"
@@ -208,7 +209,7 @@ func (q *query) selects(path string, o map[string]any) bool {
 }
 
 var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Namespace"}, "services": {"v1", "Service"}, "nodes": {"v1", "Node"}, "networkpolicies": {"networking.k8s.io/v1", "NetworkPolicy"},
-	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"}}
+	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "clusterfqdnnetworkpolicies": {"namegate.io/v1alpha1", "ClusterFQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"}}
 
 // typed returns the object with its kind, as servers send it.
 func (q *query) typed(o map[string]any) map[string]any {
@@ -226,6 +227,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked[verb+" "+q.name()]++
 	away, forbidden, refused := s.away, s.forbid == q.name(), q.stream && s.noStream
+	unserved := s.unserved == q.name()
 	silent, speaks := s.silent == q.name(), s.speaks
 	s.mu.Unlock()
 	if silent {
@@ -238,6 +240,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case away:
 		panic(http.ErrAbortHandler)
+	case unserved:
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case forbidden:
 		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case refused:

@@ -25,6 +25,10 @@ const (
 	maxRetry   = 4 * time.Second
 )
 
+// servedAgain is the least time after which a kind that cannot be read is asked for again, up
+// to twice as long by chance.
+const servedAgain = 30 * time.Second
+
 // requests are how the objects of one kind are asked for.
 type requests struct {
 	client any // whose requests these are
@@ -68,7 +72,10 @@ type listWatch struct {
 	link *link
 	// after waits, as time.After does.
 	after func(time.Duration) <-chan time.Time
-	page  int64 // how many objects a list asks for at a time; 0: as the reflector likes
+	// served gets the answer to a short list and returns whether the kind can be read. If
+	// not, that is no failure, and it is asked again after servedAgain. nil: it always can.
+	served func(err error) bool
+	page   int64 // how many objects a list asks for at a time; 0: as the reflector likes
 
 	mu    sync.Mutex
 	over  bool           // no request begins any more
@@ -104,6 +111,14 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 	})
 	r.WatchListPageSize = f.page
 	for tries := 0; ctx.Err() == nil; tries++ {
+		if f.served != nil && !f.probe(ctx) {
+			tries = 0
+			select {
+			case <-ctx.Done():
+			case <-f.after(servedAgain + rand.N(servedAgain)):
+			}
+			continue
+		}
 		before := r.LastSyncResourceVersion()
 		// Its errors are those of requests, which note reports.
 		_ = r.ListAndWatchWithContext(ctx)
@@ -112,6 +127,20 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 		}
 		f.wait(ctx, tries)
 	}
+}
+
+// probe tells whether the kind can be read. Failures of other sorts are the reflector's.
+func (f *listWatch) probe(ctx context.Context) bool {
+	if !f.begin() {
+		return true
+	}
+	defer f.calls.Done()
+	_, err := f.list(ctx, metav1.ListOptions{Limit: 1})
+	if ctx.Err() != nil || f.served(err) {
+		return true
+	}
+	f.note(ctx, nil)
+	return false
 }
 
 // wait returns after the time that is due after so many tries in a row, or when ctx ends.

@@ -42,6 +42,8 @@ type remote struct {
 	// policySpaces are the namespaces with a policy, peerSpaces the namespaces with a
 	// NetworkPolicy that leads to pods.
 	policySpaces, peerSpaces map[string]bool
+	// everySpace: cluster policies may select pods of every namespace.
+	everySpace bool
 }
 
 // known tells whether pods of other nodes are known, or not needed.
@@ -53,7 +55,7 @@ func (r *remote) known() bool { return !r.needed || r.stop != nil && r.pods.sync
 // has an address.
 func (r *remote) updateNeed(near []*podEntry) {
 	r.needed = slices.ContainsFunc(near, func(e *podEntry) bool {
-		return r.policySpaces[e.pod.Namespace] && r.peerSpaces[e.pod.Namespace] && !e.pod.HostNetwork && !e.pod.Finished()
+		return (r.everySpace || r.policySpaces[e.pod.Namespace]) && r.peerSpaces[e.pod.Namespace] && !e.pod.HostNetwork && !e.pod.Finished()
 	})
 }
 

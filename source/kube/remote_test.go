@@ -166,7 +166,7 @@ func TestRemoteIsNeeded(t *testing.T) {
 func needing() *Source {
 	nothing := func() {}
 	return &Source{
-		policies: newStore(nothing, readPolicy), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
+		policies: newStore(nothing, readPolicy), clusterPolicies: newStore(nothing, readClusterPolicy), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
 		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
 		remote: remote{pods: remoteStore(nothing, ourNode), needed: true, stop: nothing},

@@ -65,10 +65,13 @@ type Source struct {
 	others  chan struct{} // a pod of another node has changed
 	watched watchedServices
 	synced  atomic.Bool
-	watches sync.WaitGroup
+	// clusterForbidden: the API server does not let the agent read cluster policies.
+	clusterForbidden atomic.Bool
+	watches          sync.WaitGroup
 
 	pods            *store[podEntry]
 	policies        *store[policyEntry]
+	clusterPolicies *store[clusterPolicyEntry]
 	networkPolicies *store[networkPolicyEntry]
 	namespaces      *store[namespaceEntry]
 	services        *store[serviceEntry]
@@ -101,6 +104,7 @@ func New(o Options) (*Source, error) {
 	s.watched.set(o.Services)
 	s.pods = newStore(s.note, readPod(s.node))
 	s.policies = newStore(s.note, readPolicy)
+	s.clusterPolicies = newStore(s.note, readClusterPolicy)
 	s.networkPolicies = newStore(s.note, readNetworkPolicy)
 	s.namespaces = newStore(s.note, readNamespace)
 	s.services = newStore(s.note, readService)
@@ -162,13 +166,17 @@ func (s *Source) start(ctx context.Context) {
 	}
 	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
 	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
-	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
+	policies, clusterPolicies := s.dynamic.Resource(v1alpha1.GroupVersionResource()), s.dynamic.Resource(v1alpha1.ClusterGroupVersionResource())
 	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
 	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
 	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
 	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
 	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
+	s.run(ctx, &listWatch{
+		name: v1alpha1.ClusterResource, requests: newRequests(s.dynamic, unfiltered, clusterPolicies.List, clusterPolicies.Watch),
+		link: s.link, after: s.clock.After, served: s.clusterPoliciesServed,
+	}, &unstructured.Unstructured{}, s.clusterPolicies)
 }
 
 // watch keeps a store filled until ctx ends.
@@ -197,7 +205,7 @@ func (s *Source) filled() bool {
 			return false
 		}
 	}
-	return s.pods.synced() && s.policies.synced() && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+	return s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
 }
 
 // wait returns true when a burst of changes is over, false when ctx ended.

@@ -176,9 +176,12 @@ func TestRunFollowsEverything(t *testing.T) {
 }
 
 // TestNothingBeforeAllIsKnown: one kind that cannot be read holds everything back,
-// and Health says which.
+// and Health says which. Agents go on without cluster policies where these are forbidden.
 func TestNothingBeforeAllIsKnown(t *testing.T) {
 	for resource := range kinds {
+		if resource == v1alpha1.ClusterResource {
+			continue
+		}
 		t.Run(resource, func(t *testing.T) {
 			api := newAPIServer(t)
 			api.forbid = resource
@@ -299,7 +302,7 @@ func TestProblemsAreReported(t *testing.T) {
 // TestFakes: the clients that other packages' tests use cannot stream lists.
 func TestFakes(t *testing.T) {
 	client := fake.NewClientset(aPod("web", "10.0.0.1"), aNamespace("shop", nil), aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"), dnsSlice("a", "10.0.0.9"))
-	lists := map[schema.GroupVersionResource]string{v1alpha1.GroupVersionResource(): v1alpha1.Kind + "List"}
+	lists := map[schema.GroupVersionResource]string{v1alpha1.GroupVersionResource(): v1alpha1.Kind + "List", v1alpha1.ClusterGroupVersionResource(): v1alpha1.ClusterKind + "List"}
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(k8sruntime.NewScheme(), lists, aPolicy("p", "www.example.org"))
 	s := run(t, client, dyn, slog.New(slog.DiscardHandler), kubeDNS).until("web[10.0.0.1]", podText)
 	if policyText(s) != "p:www.example.org" || resolverText(s) != "map[kube-dns.kube-system:{[10.96.0.10] [10.0.0.9:1053]}]" {

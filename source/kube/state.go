@@ -28,14 +28,15 @@ type part struct {
 
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
+	forbidden bool // cluster policies cannot be read
 	// news: something was gathered since the last State; local: pods of this node.
-	news, local                                                          bool
-	state                                                                State
-	pods, policies, networkPolicies, namespaces, services, nodes, remote part
-	byRef                                                                map[policy.ServiceRef]*serviceEntry
-	slices                                                               map[policy.ServiceRef]*slicesPart
-	near, far                                                            []*podEntry // of this node, and of others
-	yielded                                                              map[*podEntry]*policy.Pod
+	news, local                                                                           bool
+	state                                                                                 State
+	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, remote part
+	byRef                                                                                 map[policy.ServiceRef]*serviceEntry
+	slices                                                                                map[policy.ServiceRef]*slicesPart
+	near, far                                                                             []*podEntry // of this node, and of others
+	yielded                                                                               map[*podEntry]*policy.Pod
 }
 
 // slicesPart is a part with the entries that it was made of.
@@ -63,6 +64,11 @@ func (s *Source) gather() {
 		r.policySpaces = policySpacesOf(a.state.Input.Policies)
 		return problems
 	})
+	clusterPolicies := update(&a.clusterPolicies, s.clusterPolicies, func(entries []*clusterPolicyEntry) (problems []policy.Problem) {
+		a.state.Input.ClusterPolicies, problems = listClusterPolicies(entries)
+		r.everySpace = policy.TiersEnforced && len(entries) > 0
+		return problems
+	})
 	networkPolicies := update(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
 		r.peerSpaces = peerSpacesOf(entries)
@@ -73,7 +79,7 @@ func (s *Source) gather() {
 		a.state.Input.Pods, problems = localPods(entries)
 		return problems
 	})
-	if policies || networkPolicies || pods {
+	if policies || clusterPolicies || networkPolicies || pods {
 		a.news, a.local = true, a.local || pods
 		r.updateNeed(a.near)
 	}
@@ -84,6 +90,9 @@ func (s *Source) gather() {
 func (s *Source) assemble() (State, bool) {
 	a := &s.assembly
 	news := s.updateRemote(a.local) || a.news
+	if forbidden := s.clusterForbidden.Load(); forbidden != a.forbidden {
+		a.forbidden, news = forbidden, true
+	}
 	a.news, a.local = false, false
 	news = update(&a.namespaces, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
 		a.state.Input.Namespaces = listNamespaces(entries)
@@ -171,7 +180,7 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
+	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, forbiddenKinds(a.forbidden), a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}

@@ -8,15 +8,20 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // TestSameAsAdmission: a manifest in a file is refused, or reported by Validate,
 // exactly if an API server with our schema refuses it.
 func TestSameAsAdmission(t *testing.T) {
-	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	fatal.If(t, err)
-	docs := strings.Split(string(text), "\n---\n")[1:]
+	var docs []string
+	for _, file := range []string{"admission.yaml", "admission-cluster.yaml"} {
+		text, err := os.ReadFile("../../crds/testdata/" + file)
+		fatal.If(t, err)
+		docs = append(docs, strings.Split(string(text), "---\n")[1:]...)
+	}
 	if len(docs) < 50 {
 		t.Fatalf("%d cases", len(docs))
 	}
@@ -34,7 +39,13 @@ func TestSameAsAdmission(t *testing.T) {
 				}
 				return
 			}
-			if problems := fqdnnp.Validate(objects[0].policy); (len(problems) > 0) != (len(c.Refused) > 0) {
+			var problems []policy.Problem
+			if p := objects[0].clusterPolicy; p != nil {
+				problems = cfqdnnp.Validate(p)
+			} else {
+				problems = fqdnnp.Validate(objects[0].policy)
+			}
+			if (len(problems) > 0) != (len(c.Refused) > 0) {
 				t.Errorf("problems %v, the API server says %q", problems, c.Refused)
 			}
 		})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 )
 
 // object is one object of a file: exactly one of the pointers is set.
@@ -25,6 +26,7 @@ type object struct {
 	at            string // its position in the file
 	key           string // "policy shop/allow-out": its kind and its name
 	policy        *v1alpha1.FQDNNetworkPolicy
+	clusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
 	networkPolicy *networkingv1.NetworkPolicy
 	pod           *policy.Pod
 	namespace     *corev1.Namespace
@@ -81,19 +83,19 @@ func (d *decoder) document(at string, text []byte) ([]object, error) {
 	ours, networking := v1alpha1.GroupVersion(), networkingv1.SchemeGroupVersion
 	gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
 	switch gvk {
-	case ours.WithKind(v1alpha1.Kind), networking.WithKind(kindNetworkPolicy), corev1.SchemeGroupVersion.WithKind("Pod"),
+	case ours.WithKind(v1alpha1.Kind), ours.WithKind(v1alpha1.ClusterKind), networking.WithKind(kindNetworkPolicy), corev1.SchemeGroupVersion.WithKind("Pod"),
 		corev1.SchemeGroupVersion.WithKind("Namespace"):
 		return d.one(at, text)
-	case ours.WithKind(v1alpha1.Kind + "List"), networking.WithKind(kindNetworkPolicy + "List"), corev1.SchemeGroupVersion.WithKind("List"):
+	case ours.WithKind(v1alpha1.Kind + "List"), ours.WithKind(v1alpha1.ClusterKind + "List"), networking.WithKind(kindNetworkPolicy + "List"), corev1.SchemeGroupVersion.WithKind("List"):
 		return d.list(at, text)
 	}
 	switch {
 	case gvk.Kind == kindNetworkPolicy && (gvk.Group == networking.Group || gvk.Group == "extensions"):
 		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, networking)
-	case gvk.Kind == v1alpha1.Kind:
+	case gvk.Kind == v1alpha1.Kind, gvk.Kind == v1alpha1.ClusterKind:
 		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, ours)
 	case gvk.Group == ours.Group:
-		return nil, fmt.Errorf("%s: %s has no kind %s; write %s", at, meta.APIVersion, gvk.Kind, v1alpha1.Kind)
+		return nil, fmt.Errorf("%s: %s has no kind %s; write %s or %s", at, meta.APIVersion, gvk.Kind, v1alpha1.Kind, v1alpha1.ClusterKind)
 	}
 	return []object{{at: at, key: meta.Kind, ignored: fmt.Sprintf("kind %s of %s is not read from files", meta.Kind, meta.APIVersion)}}, nil
 }
@@ -128,6 +130,10 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 	case *v1alpha1.FQDNNetworkPolicy:
 		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text))
 		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
+	case *v1alpha1.ClusterFQDNNetworkPolicy:
+		v.Namespace = "" // of none, whatever is written
+		err = checkClusterName(&v.ObjectMeta)
+		o.key, o.clusterPolicy = cfqdnnp.Object(v.Name), v
 	case *networkingv1.NetworkPolicy:
 		// One without a selector selects every pod, as an API server reads it.
 		err = checkNames(&v.ObjectMeta)
@@ -139,8 +145,7 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 		}
 		o.key = "pod " + v.Namespace + "/" + v.Name
 	case *corev1.Namespace:
-		v.Namespace = "default" // a namespace is in none; only its name is checked
-		err = checkNames(&v.ObjectMeta)
+		err = checkClusterName(&v.ObjectMeta)
 		o.key, o.namespace = "namespace "+v.Name, v
 	}
 	if err != nil {
@@ -164,6 +169,14 @@ func checkSelector(text []byte) error {
 		return errors.New("spec.podSelector is missing; write one, or {} for every pod of the namespace")
 	}
 	return nil
+}
+
+// checkClusterName refuses the name of an object without a namespace that no API server would
+// take.
+func checkClusterName(m *metav1.ObjectMeta) error {
+	named := *m
+	named.Namespace = metav1.NamespaceDefault
+	return checkNames(&named)
 }
 
 // checkNames fills in the namespace as kubectl does, and refuses names that no

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
@@ -107,18 +106,21 @@ func (f *folder) accept(ctx context.Context, path string, text []byte, err error
 	return changed
 }
 
-// keepPointers gives unchanged NetworkPolicies of a file the pointers that they had: by them
-// the compiler knows that nothing changed.
+// keepPointers gives unchanged NetworkPolicies and cluster policies of a file their previous
+// pointers: by them the compiler knows that nothing changed.
 func keepPointers(before, after []object) {
-	known := map[string]*networkingv1.NetworkPolicy{}
+	known := map[string]*object{}
 	for i := range before {
-		if o := &before[i]; o.networkPolicy != nil {
-			known[o.key] = o.networkPolicy
-		}
+		known[before[i].key] = &before[i]
 	}
 	for i := range after {
-		if o := &after[i]; o.networkPolicy != nil && equality.Semantic.DeepEqual(known[o.key], o.networkPolicy) {
-			o.networkPolicy = known[o.key]
+		o := &after[i]
+		switch was := known[o.key]; {
+		case was == nil:
+		case o.networkPolicy != nil && equality.Semantic.DeepEqual(was.networkPolicy, o.networkPolicy):
+			o.networkPolicy = was.networkPolicy
+		case o.clusterPolicy != nil && equality.Semantic.DeepEqual(was.clusterPolicy, o.clusterPolicy):
+			o.clusterPolicy = was.clusterPolicy
 		}
 	}
 }

@@ -33,6 +33,7 @@ type Object struct {
 	// At most one of these is set: none for an object that is not read from files, or
 	// that Err speaks of.
 	Policy        *v1alpha1.FQDNNetworkPolicy
+	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
 	NetworkPolicy *networkingv1.NetworkPolicy
 	Pod           *policy.Pod
 	// JSON is the object.
@@ -87,13 +88,13 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	_ = json.Unmarshal(text, &head)
 	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
 	switch o.Kind {
-	case "List", v1alpha1.Kind + "List", kindNetworkPolicy + "List":
+	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List":
 		return d.inspectList(o, head.Items)
 	}
 	found, err := d.bare(text)
 	o.Err = err
 	if len(found) == 1 {
-		o.Policy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].networkPolicy, found[0].pod
+		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
 	}
 	return []Object{o}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fields"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -185,7 +186,7 @@ func TestSemanticsFigures(t *testing.T) {
 			fmt.Sprintf("latest %d s after", int(MostDelay.Seconds())), fmt.Sprintf("every %d s", int(RescanPeriod.Seconds()))},
 		"Several policies": {fmt.Sprintf("%d matches, %d labels", compile.MaxViewMatches, compile.MaxViewLabels),
 			fmt.Sprintf("%d different port sets", compile.MaxViewPortSets)},
-		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", fqdnnp.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", fqdnnp.MaxGraceSeconds)},
+		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", fields.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", fields.MaxGraceSeconds)},
 	} {
 		for _, figure := range figures {
 			if !strings.Contains(section(t, heading), figure) {

@@ -83,6 +83,8 @@ func (s *State) add(o *object) {
 	switch {
 	case o.policy != nil:
 		s.Input.Policies = append(s.Input.Policies, *o.policy)
+	case o.clusterPolicy != nil:
+		s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, o.clusterPolicy)
 	case o.networkPolicy != nil:
 		s.Input.NetworkPolicies = append(s.Input.NetworkPolicies, o.networkPolicy)
 	case o.pod != nil:

@@ -20,6 +20,11 @@ func Policy(p *v1alpha1.FQDNNetworkPolicy) *corev1.ObjectReference {
 	}
 }
 
+// ClusterPolicy returns the reference to a cluster policy.
+func ClusterPolicy(p *v1alpha1.ClusterFQDNNetworkPolicy) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.ClusterKind, Name: p.Name, UID: p.UID}
+}
+
 // Pod returns the reference to a pod.
 func Pod(p policy.PodRef) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}

@@ -37,8 +37,7 @@ func newBench(ctx context.Context, o options, out, notes io.Writer) (*bench, err
 	return b, err
 }
 
-// logs shows what the agents printed last, for whoever has to find out why something
-// could not be measured.
+// logs prints the end of the agents' logs, for the analysis of a failed measurement.
 func (b *bench) logs() {
 	if b.Context.Err() != nil {
 		return

@@ -19,7 +19,7 @@ const (
 	namesPerHour = 10_000
 )
 
-// before is the state of an agent that nobody asked anything.
+// before is the state of an agent without queries.
 const before = "before"
 
 func hourState(n int) string { return fmt.Sprintf("hour %d", n) }

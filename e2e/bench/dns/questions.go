@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/load"
 )
 
-// newNames writes questions that nobody asked before, more than fit into a run.
+// newNames writes questions of new names, more than fit into a run.
 func (b *bench) newNames() (string, error) {
 	file := filepath.Join(b.Dir, "new.txt")
 	count := int(b.span.Seconds() * fastest)

@@ -20,7 +20,7 @@ type sample struct {
 	good     int
 	// bad is the share of queries without a good answer.
 	bad float64
-	// others is the processor time of whoever has nothing to do with the run, in
+	// others is the processor time of unrelated programs, in
 	// shares of one core: how much the run was disturbed.
 	others float64
 	// removal is the processor time, in µs, that ending one grant took afterwards.

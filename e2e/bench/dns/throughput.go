@@ -51,7 +51,7 @@ func (b *bench) keptQuestions() (file string, err error) {
 	return file, writeQuestions(file, 0, keptNames, func(n int) string { return fmt.Sprintf("c%d.%s", n, fake.KeptZone) })
 }
 
-// forwarded measures answers that nobody has, each to a name of its own.
+// forwarded measures uncached answers, each to a name of its own.
 func (b *bench) forwarded() error {
 	targets, err := b.targets(udpEcho, corednsForward, dnsmasqIPSet)
 	if err != nil {
@@ -139,7 +139,7 @@ func at(rate int) string {
 }
 
 // watched is sample; of the agent it tells what it did meanwhile, and waits until
-// the grants have ended, so that removing them costs nobody else's run.
+// the grants have ended, so that removing them costs no other run.
 func (b *bench) watched(t target, questions string, rate int) (s sample, did string, err error) {
 	if t.gate == nil {
 		s, err = b.sample(t, questions, rate)

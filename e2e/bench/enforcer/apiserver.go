@@ -74,7 +74,7 @@ func (s *apiServer) chosen(resource, fields string) []json.RawMessage {
 }
 
 // watch streams what there is where that is asked for, and then nothing until the
-// asker goes.
+// client goes.
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, kind string) {
 	version, kind, _ := strings.Cut(kind, " ")
 	out := json.NewEncoder(w)

@@ -58,7 +58,7 @@ func (b *bench) newNode(name string, number int, links bool) (*node, error) {
 	}
 	others := n.impersonate
 	if links {
-		others = n.crowd
+		others = n.addPods
 	}
 	if err := n.build(others); err != nil {
 		return nil, errors.Join(err, n.remove())
@@ -108,9 +108,9 @@ func (n *node) listening(port uint16) error {
 	}
 }
 
-// crowd adds the other pods: links with routes as each pod has, with nobody behind
-// them who would send.
-func (n *node) crowd() error {
+// addPods adds the other pods: links with routes as each pod has, without hosts behind
+// them.
+func (n *node) addPods() error {
 	var lines strings.Builder
 	for i := range maxPods {
 		if i == n.client {

@@ -150,16 +150,16 @@ func (n *node) impersonate() error {
 // fill lets every pod ask for its names.
 func (n *node) fill() error {
 	var next atomic.Int64
-	var askers sync.WaitGroup
+	var clients sync.WaitGroup
 	errs := make([]error, 8)
 	for k := range errs {
-		askers.Go(func() {
+		clients.Go(func() {
 			for i := int(next.Add(1)) - 1; i < maxPods && errs[k] == nil; i = int(next.Add(1)) - 1 {
 				errs[k] = n.askAll(i)
 			}
 		})
 	}
-	askers.Wait()
+	clients.Wait()
 	return errors.Join(errs...)
 }
 

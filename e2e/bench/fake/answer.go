@@ -57,7 +57,7 @@ func Answer(to, query []byte) []byte {
 		to = append(to, 0, 4)
 		to = append(to, addr[:]...)
 	}
-	if binary.BigEndian.Uint16(query[10:]) > 0 { // whoever speaks EDNS is answered in EDNS
+	if binary.BigEndian.Uint16(query[10:]) > 0 { // an EDNS query gets an EDNS answer
 		to[start+11] = 1
 		to = append(to, 0, 0, typeOPT, maxUDP>>8, maxUDP&0xff, 0, 0, 0, 0, 0, 0)
 	}

@@ -37,7 +37,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// A figure that could not be measured is an error, not a line that nobody can read.
+// A figure that could not be measured is an error, not an unreadable line.
 func TestNoNumber(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1)} {
 		var out bytes.Buffer

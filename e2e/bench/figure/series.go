@@ -6,7 +6,7 @@ import (
 )
 
 // Reading is a number of one round, and how much the round was disturbed: the
-// processor time of whoever has nothing to do with it, in shares of one core.
+// processor time of unrelated programs, in shares of one core.
 type Reading struct{ Value, Others float64 }
 
 // Series is one number of several rounds.

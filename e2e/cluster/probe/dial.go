@@ -18,8 +18,8 @@ import (
 // Class is what became of a try.
 type Class string
 
-// The classes. A TCP reset in answer to the opening packet is Refused, whoever
-// sent it; Prohibited is an ICMP message that the communication is prohibited.
+// The classes. A TCP reset in answer to the opening packet is Refused, from any
+// sender; Prohibited is an ICMP message that the communication is prohibited.
 const (
 	OK          Class = "ok"
 	Refused     Class = "refused"

@@ -80,7 +80,7 @@ func ParseLoad(args []string) (Load, error) {
 	return l, nil
 }
 
-// Run asks, and returns when the last answer came or is overdue.
+// Run asks, and returns when the last answer came or timed out.
 func (l Load) Run(ctx context.Context) (Loaded, error) {
 	if l.Timeout == 0 {
 		l.Timeout = dnsPatience
@@ -90,16 +90,16 @@ func (l Load) Run(ctx context.Context) (Loaded, error) {
 		return Loaded{}, err
 	}
 	t := &tally{begin: time.Now(), failed: map[string]int{}}
-	askers, err := l.askers(server, t)
+	clients, err := l.newClients(server, t)
 	if err != nil {
 		return Loaded{}, err
 	}
 	t.sent = l.pace(ctx, func(i int) {
 		name := strings.ReplaceAll(l.Names[i%len(l.Names)], "#", strconv.Itoa(i))
 		m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
-		askers[i%len(askers)].ask(m, l.Timeout)
+		clients[i%len(clients)].ask(m, l.Timeout)
 	})
-	for _, a := range askers {
+	for _, a := range clients {
 		a.finish(l.Timeout)
 	}
 	return t.result(), nil
@@ -119,16 +119,16 @@ func (l Load) pace(ctx context.Context, f func(i int)) int {
 	}
 }
 
-type asker interface {
+type client interface {
 	ask(m *dns.Msg, timeout time.Duration)
 	finish(timeout time.Duration)
 }
 
-func (l Load) askers(server string, t *tally) ([]asker, error) {
+func (l Load) newClients(server string, t *tally) ([]client, error) {
 	if l.Sockets == 0 {
-		return []asker{&fresh{server: server, tally: t}}, nil
+		return []client{&fresh{server: server, tally: t}}, nil
 	}
-	var all []asker
+	var all []client
 	for range l.Sockets {
 		c, err := net.Dial("udp", server)
 		if err != nil {
@@ -178,16 +178,16 @@ func (s *socket) ask(m *dns.Msg, timeout time.Duration) {
 	s.mu.Lock()
 	s.id++
 	m.Id = s.id
-	overdue := 0
+	late := 0
 	for id, since := range s.open {
 		if time.Since(since) > timeout {
 			delete(s.open, id)
-			overdue++
+			late++
 		}
 	}
 	s.open[m.Id] = time.Now()
 	s.mu.Unlock()
-	s.tally.fail(string(Timeout), overdue)
+	s.tally.fail(string(Timeout), late)
 	wire, err := m.Pack()
 	if err == nil {
 		_, err = s.conn.Write(wire)
@@ -233,7 +233,7 @@ func (s *socket) read() {
 	}
 }
 
-// finish waits until every question is answered or overdue.
+// finish waits until every question is answered or timed out.
 func (s *socket) finish(timeout time.Duration) {
 	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()

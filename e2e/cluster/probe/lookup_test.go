@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 // resolver serves DNS on this machine and returns where.
@@ -30,14 +31,8 @@ func answers(records ...string) dns.HandlerFunc {
 		r := new(dns.Msg).SetReply(q)
 		if strings.HasSuffix(q.Question[0].Name, "no.test.") {
 			r.Rcode = dns.RcodeNameError
-		} else {
-			for _, text := range records {
-				rr, err := dns.NewRR(text)
-				if err != nil {
-					panic(err)
-				}
-				r.Answer = append(r.Answer, rr)
-			}
+		} else if err := wiretest.Fill(r, records...); err != nil {
+			panic(err)
 		}
 		_ = w.WriteMsg(r)
 	}

@@ -27,7 +27,7 @@ func newStage(t *testing.T) *stage {
 	s.kubectl("create", "namespace", s.namespace)
 	t.Cleanup(func() {
 		// The context of the test is over here. The namespace itself takes some
-		// seconds more, which nobody has to wait for.
+		// seconds more, for which no test waits.
 		for _, line := range []string{"delete pods --all -n " + s.namespace, "delete namespace --wait=false " + s.namespace} {
 			if _, err := real.Kubectl(context.Background(), "", strings.Fields(line)...); err != nil {
 				t.Error(err)

@@ -53,8 +53,8 @@ func TestDispatchEqualsAMap(t *testing.T) {
 			}
 			dispatch(chains, chainPorts, single(twin), "-j DROP")
 			most := 0
-			strangers := randomAddrs(r, 50, v6)
-			for i, a := range append(slices.Clone(all), strangers...) {
+			others := randomAddrs(r, 50, v6)
+			for i, a := range append(slices.Clone(all), others...) {
 				m, p := plain(chains), &walk.Packet{Src: a}
 				verdict := m.Run(chainPorts, p)
 				most = max(most, m.Walked)

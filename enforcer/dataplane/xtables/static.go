@@ -131,13 +131,13 @@ func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	owed := map[string]int{}
+	recheck := map[string]int{}
 	for _, a := range st.Recheck {
-		owed[setPrefix(versionOf(a))+setRecheck]++
+		recheck[setPrefix(versionOf(a))+setRecheck]++
 	}
 	for name, want := range s.counts {
 		if strings.HasSuffix(name, setRecheck) {
-			want = owed[name]
+			want = recheck[name]
 		}
 		if size, there := sizes[name]; !there || size != want {
 			return true, nil

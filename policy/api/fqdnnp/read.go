@@ -3,24 +3,20 @@ package fqdnnp
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/api/fields"
 )
 
-// The bounds of a policy, as in the schema of its kind. Seconds are bounded far
-// below the kernel's longest set timeout, 2147483 s (IPSET_MAX_TIMEOUT).
+// The bounds of a policy, as in the schema of its kind.
 const (
-	MaxRules        = 32
-	MaxMatches      = 64
-	MaxPorts        = 32
-	MaxTTLSeconds   = 604800
-	MaxGraceSeconds = 86400
+	MaxRules   = 32
+	MaxMatches = 64
+	MaxPorts   = 32
 )
 
 // Validate returns what in a policy cannot work as it is written, each with its
@@ -93,56 +89,13 @@ func (r *Policy) partly(path, format string, args ...any) {
 	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
 }
 
-// settings reads the fields that are not rules. An unknown word counts as the strictest
-// one, so that a typing error opens nothing.
+// settings reads the fields that are not rules.
 func (r *Policy) settings() {
-	switch e := r.Spec.Enforcement; e {
-	case "", v1alpha1.EnforcementEnforce:
-	case v1alpha1.EnforcementAudit:
-		r.Audit = true
-	default:
-		r.partly("spec.enforcement", "%q is unknown; write Enforce or Audit (it counts as Enforce)", e)
-	}
-	switch d := r.Spec.Denied; d {
-	case "", v1alpha1.DeniedReject:
-	case v1alpha1.DeniedDrop:
-		r.Denied = policy.Drop
-	default:
-		r.partly("spec.denied", "%q is unknown; write Reject or Drop (it counts as Drop)", d)
-		r.Denied = policy.Drop
-	}
-	switch u := r.Spec.DNS.Unmatched; u {
-	case "", v1alpha1.UnmatchedResolve:
-	case v1alpha1.UnmatchedNXDomain:
-		r.Unmatched = policy.NXDomain
-	case v1alpha1.UnmatchedRefuse:
-		r.Unmatched = policy.Refuse
-	default:
-		r.partly("spec.dns.unmatched", "%q is unknown; write Resolve, NXDomain or Refuse (it counts as Refuse)", u)
-		r.Unmatched = policy.Refuse
-	}
-	t := r.Spec.TTL
-	r.ttl = policy.TTL{
-		Min:   r.seconds("spec.ttl.minSeconds", t.MinSeconds, policy.DefaultMinTTL, MaxTTLSeconds),
-		Max:   r.seconds("spec.ttl.maxSeconds", t.MaxSeconds, policy.DefaultMaxTTL, MaxTTLSeconds),
-		Grace: r.seconds("spec.ttl.graceSeconds", t.GraceSeconds, policy.DefaultGrace, MaxGraceSeconds),
-	}
-	if r.ttl.Max < r.ttl.Min {
-		r.partly("spec.ttl", "maxSeconds %d is below minSeconds %d; write both, the greater as maxSeconds (the defaults %d and %d count)",
-			r.ttl.Max/time.Second, r.ttl.Min/time.Second, policy.DefaultMaxTTL/time.Second, policy.DefaultMinTTL/time.Second)
-		r.ttl.Min, r.ttl.Max = policy.DefaultMinTTL, policy.DefaultMaxTTL
-	}
-}
-
-func (r *Policy) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {
-	switch {
-	case written == nil:
-		return otherwise
-	case *written < 1 || *written > most:
-		r.partly(path, "%d seconds; write 1 to %d (the default %d counts)", *written, most, otherwise/time.Second)
-		return otherwise
-	}
-	return time.Duration(*written) * time.Second
+	report := fields.Report(r.partly)
+	r.Audit = report.Audit(r.Spec.Enforcement)
+	r.Denied = report.Denied(r.Spec.Denied)
+	r.Unmatched = report.Reply("spec.dns.unmatched", r.Spec.DNS.Unmatched, policy.Resolve)
+	r.ttl = report.TTL(&r.Spec.TTL)
 }
 
 // rule adds a rule that can match something and opens some port.
@@ -161,7 +114,7 @@ func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 	rule := &policy.Rule{Peer: policy.Peer{Kind: policy.PeerNames}, Ports: ports, TTL: r.ttl, Policy: r.ID, Path: path, Audit: r.Audit}
 	for i := range matches {
 		at := known.matches[i]
-		pattern, ok := r.match(at, &matches[i])
+		pattern, ok := fields.Report(r.partly).Match(at, &matches[i])
 		if !ok || ports == "" {
 			continue
 		}
@@ -173,22 +126,4 @@ func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 	if len(rule.Matches) > 0 {
 		r.Rules = append(r.Rules, rule)
 	}
-}
-
-func (r *Policy) match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
-	if (m.Name == nil) == (m.Pattern == nil) {
-		r.partly(path, "write exactly one of name and pattern")
-		return fqdn.Pattern{}, false
-	}
-	parse, text := fqdn.ParseExact, m.Name
-	field := ".name"
-	if text == nil {
-		parse, text, field = fqdn.ParsePattern, m.Pattern, ".pattern"
-	}
-	pattern, err := parse(*text)
-	if err != nil {
-		r.partly(path+field, "%v", err)
-		return fqdn.Pattern{}, false
-	}
-	return pattern, true
 }

@@ -1,0 +1,114 @@
+package clusternetworkpolicy
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/kube-network-policies/pkg/api"
+	"sigs.k8s.io/kube-network-policies/pkg/network"
+	"sigs.k8s.io/kube-network-policies/pkg/networkpolicy"
+	plugin "sigs.k8s.io/kube-network-policies/plugins/npa-v1alpha2"
+	npa "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+	npainformers "sigs.k8s.io/network-policy-api/pkg/client/informers/externalversions"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+)
+
+// reference is the evaluators of kube-network-policies in their order. Their informers have
+// no client: a world is put into their stores.
+type reference struct {
+	*networkpolicy.PolicyEngine
+	cnps, nps, nodes cache.Indexer
+	world            *world
+	asking           *policy.Pod // the pod whose answers the resolver knows
+}
+
+func newReference() *reference {
+	core, standard := informers.NewSharedInformerFactory(nil, 0), npainformers.NewSharedInformerFactory(nil, 0)
+	cnps, nps, nodes := standard.Policy().V1alpha2().ClusterNetworkPolicies(), core.Networking().V1().NetworkPolicies(), core.Core().V1().Nodes()
+	r := &reference{cnps: cnps.Informer().GetIndexer(), nps: nps.Informer().GetIndexer(), nodes: nodes.Informer().GetIndexer()}
+	r.PolicyEngine = networkpolicy.NewPolicyEngine(r, []api.PolicyEvaluator{
+		plugin.NewClusterNetworkPolicy(npa.AdminTier, cnps, r, nodes.Lister()),
+		networkpolicy.NewStandardNetworkPolicy("here", core.Core().V1().Namespaces(), core.Core().V1().Pods(), nps),
+		plugin.NewClusterNetworkPolicy(npa.BaselineTier, cnps, r, nodes.Lister()),
+	})
+	return r
+}
+
+// take makes a world the one that is evaluated.
+func (r *reference) take(t *testing.T, w *world) {
+	t.Helper()
+	r.world = w
+	var cnps, nps, nodes []any
+	for _, o := range w.cnps {
+		var typed npa.ClusterNetworkPolicy
+		fatal.If(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &typed))
+		cnps = append(cnps, &typed)
+	}
+	for _, np := range w.nps {
+		nps = append(nps, np)
+	}
+	for _, n := range w.nodes {
+		node := &corev1.Node{}
+		node.Name, node.Labels = n.name, n.labels
+		for i, a := range n.ips {
+			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}[i%2], Address: a.String()})
+		}
+		nodes = append(nodes, node)
+	}
+	fatal.If(t, r.cnps.Replace(cnps, ""))
+	fatal.If(t, r.nps.Replace(nps, ""))
+	fatal.If(t, r.nodes.Replace(nodes, ""))
+}
+
+// GetPodInfoByIP implements api.PodInfoProvider.
+func (r *reference) GetPodInfoByIP(text string) (*api.PodInfo, bool) {
+	a := policy.CleanAddr(netip.MustParseAddr(text))
+	p := r.world.podAt(a)
+	if p == nil {
+		return nil, false
+	}
+	info := &api.PodInfo{Name: p.Name, Labels: p.Labels, Namespace: &api.Namespace{Name: p.Namespace, Labels: r.world.namespaces[p.Namespace]}}
+	for _, port := range p.Ports {
+		info.ContainerPorts = append(info.ContainerPorts, &api.ContainerPort{Name: port.Name, Port: int32(port.Port), Protocol: string(protocols[port.Protocol])})
+	}
+	return info, true
+}
+
+// ContainsIP implements api.DomainResolver: it knows what the asking pod was answered.
+func (r *reference) ContainsIP(domain string, ip net.IP) bool {
+	a, _ := netip.AddrFromSlice(ip)
+	domain = strings.TrimSuffix(strings.ToLower(domain), ".")
+	below, wild := strings.CutPrefix(domain, "*")
+	for _, l := range r.world.lookups {
+		if (l.name == domain || wild && strings.HasSuffix(l.name, below)) && l.pod == r.asking && l.has(a.Unmap()) {
+			return true
+		}
+	}
+	return false
+}
+
+// allows tells whether a pod may send a packet there.
+func (r *reference) allows(t *testing.T, f flow) bool {
+	t.Helper()
+	r.asking = f.from
+	from := f.from.IPs[0]
+	for _, a := range f.from.IPs {
+		if a.Is4() == f.reached.Addr().Is4() {
+			from = a
+		}
+	}
+	allowed, err := r.EvaluatePacket(context.Background(), &network.Packet{
+		SrcIP: from.AsSlice(), DstIP: f.reached.Addr().AsSlice(), Proto: protocols[f.proto], SrcPort: 40000, DstPort: int(f.reached.Port()),
+	})
+	fatal.If(t, err)
+	return allowed
+}

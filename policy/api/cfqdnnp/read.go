@@ -1,0 +1,156 @@
+package cfqdnnp
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fields"
+	"github.com/namegate/namegate/policy/api/ordered"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// The bounds of a policy, as in the schema of its kind.
+const (
+	MaxPriority = 1000
+	MaxRules    = 64
+	MaxMatches  = 64
+	MaxNetworks = 64
+	MaxPorts    = 32
+	MaxRuleName = 100
+)
+
+// maxProblems bounds the problems that one policy has by name: it has room for thousands of
+// mistakes, and each has a message.
+const maxProblems = 64
+
+// Policy is one ClusterFQDNNetworkPolicy as it was read. It is immutable.
+type Policy struct {
+	ordered.Policy // its ID is its name
+	ttl            policy.TTL
+	matches        int // of the rules
+}
+
+// Object returns the name by which problems name a policy.
+func Object(name string) string { return "clusterpolicy " + name }
+
+// Validate returns what in a policy cannot work as it is written, each with its path and
+// with what to write instead; nil if all of it works. These are the checks of the schema,
+// for policies that no API server has seen.
+func Validate(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem { return Read(p).Problems }
+
+// Read reads a policy. One whose place or subject cannot be read selects nothing.
+func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
+	r := &Policy{Policy: ordered.Policy{ID: p.Name, Object: Object(p.Name)}}
+	r.place(&p.Spec)
+	r.subject(&p.Spec.Subject)
+	r.settings(&p.Spec)
+	rules := p.Spec.Egress
+	if len(rules) > MaxRules {
+		// The rest is one broken rule: a Deny may be among them.
+		r.partly("spec.egress", "%d rules; write at most %d and put the rest into another policy; until then the policy denies every connection that its first %d rules do not match",
+			len(rules), MaxRules, MaxRules)
+		rules = rules[:MaxRules]
+	}
+	for i := range rules {
+		r.rule(fmt.Sprintf("spec.egress[%d]", i), &rules[i])
+	}
+	if len(p.Spec.Egress) > MaxRules {
+		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Rule{Path: "spec.egress", Action: policy.Deny}).Break()})
+	}
+	return r
+}
+
+func (r *Policy) report(reason, path, format string, args ...any) {
+	switch len(r.Problems) {
+	case maxProblems:
+		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: "more parts cannot work; mend the others first"})
+	case maxProblems + 1:
+	default:
+		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (r *Policy) partly(path, format string, args ...any) {
+	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
+}
+
+func (r *Policy) invalid(path, format string, args ...any) {
+	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is mended", args...)
+}
+
+// place reads where in the order the policy stands.
+func (r *Policy) place(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
+	switch spec.Tier {
+	case v1alpha1.TierAdmin:
+		r.Tier = policy.Admin
+	case v1alpha1.TierBaseline:
+		r.Tier = policy.Baseline
+	default:
+		r.invalid("spec.tier", "%q is no tier; write Admin or Baseline", spec.Tier)
+	}
+	switch {
+	case spec.Priority == nil:
+		r.invalid("spec.priority", "the priority is missing; write 0 to %d", MaxPriority)
+	case *spec.Priority < 0 || *spec.Priority > MaxPriority:
+		r.invalid("spec.priority", "%d; write 0 to %d", *spec.Priority, MaxPriority)
+	default:
+		r.Priority = *spec.Priority
+	}
+}
+
+// subject reads whom the policy selects.
+func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
+	const path = "spec.subject"
+	switch written := []bool{s.Pods != nil, s.Namespaces != nil, s.Nodes != nil}; {
+	case count(written) != 1:
+		r.invalid(path, "write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod")
+	case s.Nodes != nil:
+		r.invalid(path+".nodes", "nodes are not supported yet; write pods or namespaces")
+	case s.Namespaces != nil:
+		r.Namespaces = r.selector(path+".namespaces", s.Namespaces)
+		r.Pods = r.selector(path, &metav1.LabelSelector{})
+	default:
+		r.Namespaces = r.selector(path+".pods.namespaceSelector", s.Pods.NamespaceSelector)
+		r.Pods = r.selector(path+".pods.podSelector", s.Pods.PodSelector)
+	}
+	for _, p := range r.Problems {
+		if p.Reason == policy.ReasonInvalid {
+			r.Namespaces, r.Pods = nil, nil
+		}
+	}
+}
+
+func count(written []bool) (n int) {
+	for _, w := range written {
+		if w {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Policy) selector(path string, from *metav1.LabelSelector) *peers.Selector {
+	if from == nil {
+		r.invalid(path, "the selector is missing; write one, or {} for all")
+		return nil
+	}
+	s, err := peers.NewSelector(from)
+	if err != nil {
+		r.invalid(path, "%v", err)
+		return nil
+	}
+	return s
+}
+
+// settings reads what is neither place nor subject nor rule.
+func (r *Policy) settings(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
+	report := fields.Report(r.partly)
+	r.Audit = report.Audit(spec.Enforcement)
+	r.Denied = report.Denied(spec.Denied)
+	r.DNSDenied = report.Reply("spec.dns.denied", spec.DNS.Denied, policy.NXDomain)
+	r.Unmatched = report.Reply("spec.dns.unmatched", spec.DNS.Unmatched, policy.Resolve)
+	r.ttl = report.TTL(&spec.TTL)
+}

@@ -1,0 +1,41 @@
+package cnp
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	api "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// Kind is the word of the kind.
+const Kind = "ClusterNetworkPolicy"
+
+// Resource is the version of the kind that the package reads. The other files name no version.
+func Resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: api.GroupName, Version: "v1alpha2", Resource: "clusternetworkpolicies"}
+}
+
+type (
+	egressRule    = api.ClusterNetworkPolicyEgressRule
+	egressPeer    = api.ClusterNetworkPolicyEgressPeer
+	protocol      = api.ClusterNetworkPolicyProtocol
+	port          = api.Port
+	subject       = api.ClusterNetworkPolicySubject
+	namespacedPod = api.NamespacedPod
+	cidr          = api.CIDR
+	domainName    = api.DomainName
+)
+
+const (
+	accept = string(api.ClusterNetworkPolicyRuleActionAccept)
+	deny   = string(api.ClusterNetworkPolicyRuleActionDeny)
+	pass   = string(api.ClusterNetworkPolicyRuleActionPass)
+	admin  = string(api.AdminTier)
+	base   = string(api.BaselineTier)
+)
+
+// Same tells whether two objects of one name say the same.
+func Same(a, b *unstructured.Unstructured) bool {
+	return a == b || reflect.DeepEqual(a.Object["spec"], b.Object["spec"])
+}

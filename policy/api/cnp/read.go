@@ -1,0 +1,165 @@
+package cnp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// The bounds of a policy, as in the schema of its kind.
+const (
+	MaxPriority  = 1000
+	MaxRules     = 25
+	MaxPeers     = 25 // of a rule
+	MaxProtocols = 25 // of a rule
+	MaxValues    = 25 // networks or domain names of a peer
+	MaxRuleName  = 100
+)
+
+// Policy is one ClusterNetworkPolicy as it was read. It is immutable.
+type Policy struct {
+	ordered.Policy
+	Ingress int // how many rules for ingress it has, which are not enforced
+	matches int // of the rules
+}
+
+// ID returns the name of a policy among those of all kinds.
+func ID(name string) string { return "clusternetworkpolicy:" + name }
+
+// Read reads a ClusterNetworkPolicy. One whose tier, priority or subject cannot be read
+// selects nothing.
+func Read(from *unstructured.Unstructured) *Policy {
+	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: "clusternetworkpolicy " + from.GetName(), Standard: true, Denied: policy.Drop}}
+	spec, _ := from.Object["spec"].(map[string]any)
+	ingress, _ := spec["ingress"].([]any)
+	r.Ingress = len(ingress)
+	egress, ok := spec["egress"].([]any)
+	if !ok && spec["egress"] != nil {
+		r.invalid("spec.egress", "it is no list of rules")
+	}
+	r.place(spec)
+	r.subject(spec["subject"])
+	r.unknownFields(spec)
+	for i, raw := range egress[:min(len(egress), MaxRules)] {
+		r.rule(i, raw)
+	}
+	if len(egress) > MaxRules { // the rest is one broken rule: a Deny may be among them
+		rest := &ruleReader{Policy: r, path: "spec.egress", action: policy.Deny}
+		rest.fail("", "%d rules; write at most %d and put the rest into another policy", len(egress), MaxRules)
+		rest.addBroken()
+	}
+	return r
+}
+
+// decode reads a part of an object; an unknown field is an error.
+func decode(from, into any) error {
+	text, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	unknown, err := kjson.UnmarshalStrict(text, into)
+	return errors.Join(append(unknown, err)...)
+}
+
+// maxProblems bounds the problems of one object: it has room for thousands.
+const maxProblems = 64
+
+func (r *Policy) report(reason, path, format string, args ...any) {
+	if len(r.Problems) == maxProblems {
+		return
+	}
+	r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *Policy) invalid(path, format string, args ...any) {
+	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is mended", args...)
+}
+
+// unknownFields reports the fields beside rules and subject that this version has no word for.
+func (r *Policy) unknownFields(spec map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(spec)) {
+		switch name {
+		case "tier", "priority", "subject", "ingress", "egress":
+		default:
+			r.report(policy.ReasonPartiallyInvalid, "spec."+name, "the field is unknown in %s and has no effect; remove it, or install a version of Namegate that knows it", Resource().GroupVersion())
+		}
+	}
+}
+
+// place reads where in the order the policy stands.
+func (r *Policy) place(spec map[string]any) {
+	switch tier, _ := spec["tier"].(string); tier {
+	case admin:
+		r.Tier = policy.Admin
+	case base:
+		r.Tier = policy.Baseline
+	default:
+		r.invalid("spec.tier", "%q is no tier; write Admin or Baseline", tier)
+	}
+	priority := int32(-1)
+	if err := decode(spec["priority"], &priority); err != nil || priority < 0 || priority > MaxPriority {
+		r.invalid("spec.priority", "%v is no priority; write 0 to %d", spec["priority"], MaxPriority)
+	}
+	r.Priority = priority
+}
+
+// subject reads whom the policy selects.
+func (r *Policy) subject(from any) {
+	const path = "spec.subject"
+	var s subject
+	if err := decode(from, &s); err != nil {
+		r.invalid(path, "%s", oneLine(err))
+	} else if lacksPods(from) {
+		r.invalid(path+".pods", "%s", needsPods)
+	} else if (s.Namespaces == nil) == (s.Pods == nil) {
+		r.invalid(path, "write exactly one of namespaces and pods; namespaces: {} selects every pod")
+	} else if r.Namespaces, r.Pods, err = selectors(s.Namespaces, s.Pods); err != nil {
+		r.invalid(path, "%v", err)
+	}
+	if slices.ContainsFunc(r.Problems, func(p policy.Problem) bool { return p.Reason == policy.ReasonInvalid }) {
+		r.Namespaces, r.Pods = nil, nil
+	}
+}
+
+// selectors reads those of whole namespaces, or of pods in namespaces.
+func selectors(namespaces *metav1.LabelSelector, pods *namespacedPod) (of, in *peers.Selector, err error) {
+	if pods == nil {
+		pods = &namespacedPod{NamespaceSelector: *namespaces}
+	}
+	of, err = peers.NewSelector(&pods.NamespaceSelector)
+	if err == nil {
+		in, err = peers.NewSelector(&pods.PodSelector)
+	}
+	return of, in, err
+}
+
+const needsPods = "the podSelector is missing; write one, or {} for all"
+
+// lacksPods tells whether a subject or peer has pods without the selector that the schema
+// asks for: as {} it would select every pod.
+func lacksPods(from any) bool {
+	fields, _ := from.(map[string]any)
+	pods, written := fields["pods"].(map[string]any)
+	return written && pods["podSelector"] == nil
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// Enforced returns what the condition namegate.io/Enforced of a policy says.
+func (r *Policy) Enforced() (all bool, reason, message string) {
+	if r.Ingress > 0 {
+		return false, "IngressNotEnforced", fmt.Sprintf("spec.ingress: %d rules are not enforced: Namegate enforces egress alone", r.Ingress)
+	}
+	return true, "Enforced", "every rule is enforced"
+}

@@ -1,0 +1,241 @@
+package cnp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+)
+
+// object returns an object of a manifest's spec.
+func object(t testing.TB, spec string) *unstructured.Unstructured {
+	var m map[string]any
+	fatal.If(t, yaml.Unmarshal([]byte("metadata: {name: p}\nspec: "+spec), &m))
+	return &unstructured.Unstructured{Object: m}
+}
+
+// ofRules reads a policy with some rules.
+func ofRules(t testing.TB, rules string) *Policy {
+	return Read(object(t, "{tier: Admin, priority: 5, subject: {namespaces: {}}, egress: ["+rules+"]}"))
+}
+
+// shown is the rules of a policy as text.
+func shown(p *Policy) (out []string) {
+	kinds := map[policy.PeerKind]string{policy.PeerAnywhere: "anywhere", policy.PeerPods: "pods", policy.PeerNetworks: "networks", policy.PeerPorts: "named", policy.PeerNames: "names"}
+	for _, r := range p.Rules {
+		text := fmt.Sprintf("%v %v %s %s", r.Tier, r.Action, r.Ports, kinds[r.Peer.Kind])
+		if r.Broken {
+			text = fmt.Sprintf("%v %v broken", r.Tier, r.Action)
+		}
+		for _, m := range r.Matches {
+			text += " " + m.Pattern.String()
+		}
+		out = append(out, strings.TrimSpace(text+" "+r.Peer.Key))
+	}
+	return out
+}
+
+func problems(p *Policy) (out []string) {
+	for _, p := range p.Problems {
+		out = append(out, strings.TrimPrefix(p.Reason+" "+p.Path+" "+p.Message, "PartiallyInvalid spec.egress[0]"))
+	}
+	return out
+}
+
+func TestRules(t *testing.T) {
+	const (
+		all   = "{namespaces: {matchLabels: {a: b}}}, {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}, {nodes: {matchLabels: {role: x}}}"
+		named = "{destinationNamedPort: http}, {destinationNamedPort: http}"
+	)
+	for _, c := range []struct {
+		rules string
+		want  []string
+	}{
+		{"{action: Accept, name: first, to: [" + all + "]}", []string{"Admin Accept any pods *: app=db; nodes: role=x; ns a=b: *"}},
+		{"{action: Deny, to: [{networks: [10.1.2.3/9, 10.128.0.0/9, '2001:db8::/32']}]}", []string{"Admin Deny any networks 10.0.0.0/8,2001:db8::/32"}},
+		{
+			"{action: Accept, to: [{networks: [192.0.2.0/24]}, {domainNames: ['*.Example.org', example.org.]}, {namespaces: {}}], protocols: [{tcp: {destinationPort: {number: 443}}}, {udp: {destinationPort: {range: {start: 1, end: 9}}}}]}",
+			[]string{"Admin Accept tcp/443,udp/1-9 names **.example.org example.org", "Admin Accept tcp/443,udp/1-9 pods *: *", "Admin Accept tcp/443,udp/1-9 networks 192.0.2.0/24"},
+		},
+		{
+			"{action: Pass, to: [{namespaces: {}}], protocols: [" + named + ", {sctp: {destinationPort: {number: 7}}}]}, {action: Deny, to: [{namespaces: {}}], protocols: [" + named + "]}",
+			[]string{"Admin Pass sctp/7 pods *: *", "Admin Pass any named http/tcp,http/udp,http/sctp of *: *", "Admin Deny any named http/tcp,http/udp,http/sctp of *: *"},
+		},
+	} {
+		p := ofRules(t, c.rules)
+		if diff := cmp.Diff(c.want, shown(p)); diff != "" || p.Problems != nil {
+			t.Errorf("%s: %q\n%s", c.rules, problems(p), diff)
+		}
+	}
+}
+
+// TestBroken: a part that cannot be read leaves nothing of the rule.
+func TestBroken(t *testing.T) {
+	to := "{action: ACTION, to: [{namespaces: {}}], protocols: "
+	for rule, want := range map[string][]string{
+		"{action: ACTION, to: [{networks: [10.0.0.0/8]}, {serviceAccounts: {}}]}": {` unknown field "to[1].serviceAccounts"`},
+		"{action: ACTION, to: [{Namespaces: {}}], priority: 7}":                   {` unknown field "priority"; unknown field "to[0].Namespaces"`},
+		"{action: ACTION, to: [{namespaces: [a]}]}":                               {" json: cannot unmarshal array"},
+		"{action: ACTION}": {".to 0 peers; write 1 to 25"},
+		"{action: ACTION, to: [" + repeat("{namespaces: {}}", 26) + "]}":                    {".to 26 peers; write 1 to 25"},
+		"{action: ACTION, to: [{}]}":                                                        {".to[0] write exactly one of namespaces, pods, nodes, networks and domainNames; a peer without any is one that the installed CRD does not know"},
+		"{action: ACTION, to: [{namespaces: {}, networks: ['::/0']}]}":                      {".to[0] write exactly one of"},
+		"{action: ACTION, to: [{networks: [10.0.0.1, '::ffff:1.2.3.0/120', 10.0.0.0/8]}]}":  {`.to[0].networks[0] "10.0.0.1" is no network; write an address and its length`, `.to[0].networks[1] "::ffff:1.2.3.0/120" is no network`},
+		"{action: ACTION, to: [{networks: []}]}":                                            {".to[0].networks 0 networks; write 1 to 25"},
+		"{action: ACTION, to: [{nodes: {matchExpressions: [{key: a, operator: Like}]}}]}":   {`.to[0].nodes "Like" is not a valid label selector operator`},
+		"{action: ACTION, to: [{pods: {podSelector: {matchLabels: {'a b': c}}}}]}":          {".to[0] key: Invalid value"},
+		"{action: ACTION, to: [{networks: [10.0.0.0/8]}, {pods: {namespaceSelector: {}}}]}": {".to[1].pods the podSelector is missing; write one, or {} for all"},
+		to + "[]}":                             {".protocols 0 protocols; write 1 to 25, or leave protocols out for every port"},
+		to + "[{}]}":                           {".protocols[0] write exactly one of tcp, udp, sctp and destinationNamedPort"},
+		to + "[{tcp: {}}]}":                    {".protocols[0].tcp.destinationPort write exactly one of number and range"},
+		to + "[{tcp: {destinationPort: {}}}]}": {".protocols[0].tcp.destinationPort write exactly one of number and range"},
+		to + "[{tcp: {destinationPort: {number: 4}}, destinationNamedPort: x}]}": {".protocols[0] write exactly one of tcp"},
+		to + "[{udp: {destinationPort: {range: {start: 5, end: 5}}}}]}":          {".protocols[0].udp.destinationPort.range start 5 is not below end 5; write number for one port"},
+		to + "[{sctp: {destinationPort: {number: 70000}}}]}":                     {".protocols[0].sctp.destinationPort 70000 to 70000; write ports from 1 to 65535"},
+		to + "[{tcp: {destinationPort: {number: 4294967739}}}]}":                 {" json: cannot unmarshal number 4294967739", ".protocols[0].tcp.destinationPort write"},
+		to + "[{destinationNamedPort: 'no such'}]}":                              {`.protocols[0].destinationNamedPort "no such" is no name of a port; write the name of a container port`},
+		"{action: ACTION, to: [{nodes: {}}], protocols: [{destinationNamedPort: http}]}": {
+			".protocols[0].destinationNamedPort nodes, networks and domainNames have no ports with names; write the number, or a rule for namespaces and pods alone",
+		},
+	} {
+		for action, effect := range map[string][2]string{
+			"Accept": {"Admin Accept broken", "matches nothing"}, "Deny": {"Admin Deny broken", "denies every connection"}, "Pass": {"Admin Pass broken", "denies every connection"},
+		} {
+			p := ofRules(t, strings.ReplaceAll(rule, "ACTION", action))
+			said := problems(p)
+			if got := shown(p); !slices.Equal(got, []string{effect[0]}) || len(said) != len(want) {
+				t.Errorf("%s %s: %q %q", action, rule, got, said)
+				continue
+			}
+			for i := range want {
+				if !strings.HasPrefix(said[i], want[i]) || !strings.HasSuffix(said[i], "; until then the rule "+effect[1]) {
+					t.Errorf("%s %s: %q, want %q", action, rule, said[i], want[i])
+				}
+			}
+		}
+	}
+}
+
+func repeat(s string, n int) string { return strings.Repeat(s+", ", n-1) + s }
+
+// TestDomainNames: names are supported with Accept alone.
+func TestDomainNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"a*.org": `"a*.org" has a wildcard`, "*": `"*" has a wildcard`, "**.a.org": `"**.a.org" has a wildcard`, "*.*.org": `"*.*.org" has a wildcard`,
+		"": "nothing is written", "*.": "nothing is written", "*..": "nothing is written", "a..org": `"a..org" has an empty label`, "https://a.org": `"https://a.org" holds ":"`,
+	} {
+		p := ofRules(t, fmt.Sprintf("{action: Accept, to: [{domainNames: [b.org, %q]}]}", name))
+		if said := problems(p); !slices.Equal(shown(p), []string{"Admin Accept broken"}) || len(said) != 1 || !strings.HasPrefix(said[0], ".to[0].domainNames[1] "+want) {
+			t.Errorf("%q: %q %q", name, shown(p), said)
+		}
+	}
+	for _, action := range []string{"Deny", "Pass"} {
+		p := ofRules(t, "{action: "+action+", to: [{domainNames: [b.org]}]}")
+		if said := problems(p); !slices.Equal(shown(p), []string{"Admin " + action + " broken"}) || len(said) != 1 ||
+			said[0] != ".to[0].domainNames domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy; until then the rule denies every connection" {
+			t.Errorf("%q %q", shown(p), said)
+		}
+	}
+	p := ofRules(t, "{action: Accept, to: [{domainNames: [b.org]}], protocols: [{destinationNamedPort: http}]}")
+	if said := problems(p); !slices.Equal(shown(p), []string{"Admin Accept broken"}) || len(said) != 1 || !strings.HasPrefix(said[0], ".protocols[0].destinationNamedPort nodes, networks and domainNames have no ports with names") {
+		t.Errorf("%q %q", shown(p), said)
+	}
+}
+
+// TestUnknownAction: an action of a later version denies.
+func TestUnknownAction(t *testing.T) {
+	p := ofRules(t, "{action: Log, to: [{networks: [10.0.0.0/8]}]}, 7")
+	if said := problems(p); !slices.Equal(shown(p), []string{"Admin Deny broken", "Admin Deny broken"}) || len(said) != 3 ||
+		said[0] != `.action "Log" is unknown; write Accept, Deny or Pass; until then the rule denies every connection` {
+		t.Errorf("%q %q", shown(p), said)
+	}
+}
+
+// TestInvalid: a policy whose place or subject cannot be read selects nothing.
+func TestInvalid(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{priority: 1, subject: {namespaces: {}}}":                                           `spec.tier "" is no tier; write Admin or Baseline`,
+		"{tier: Admin, subject: {namespaces: {}}}":                                           "spec.priority <nil> is no priority; write 0 to 1000",
+		"{tier: Admin, priority: 1001, subject: {namespaces: {}}}":                           "spec.priority 1001 is no priority; write 0 to 1000",
+		"{tier: Admin, priority: x, subject: {namespaces: {}}}":                              "spec.priority x is no priority; write 0 to 1000",
+		"{tier: Admin, priority: 1}":                                                         "spec.subject write exactly one of namespaces and pods; namespaces: {} selects every pod",
+		"{tier: Admin, priority: 1, subject: {namespaces: {}, pods: {podSelector: {}}}}":     "spec.subject write exactly one of namespaces and pods; namespaces: {} selects every pod",
+		"{tier: Admin, priority: 1, subject: {pods: {namespaceSelector: {}}}}":               "spec.subject.pods the podSelector is missing; write one, or {} for all",
+		"{tier: Admin, priority: 1, subject: {namespaces: {}, nodes: {}}}":                   `spec.subject unknown field "nodes"`,
+		"{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {'a b': c}}}}":       "spec.subject key: Invalid value",
+		"{tier: Baseline, priority: 1, subject: {namespaces: {}}, egress: {action: Accept}}": "spec.egress it is no list of rules",
+	} {
+		p := Read(object(t, spec))
+		if said := problems(p); len(said) != 1 || !strings.HasPrefix(said[0], "Invalid "+want) || !strings.HasSuffix(said[0], "; the policy selects nothing until this is mended") || p.Selects(nil, nil) {
+			t.Errorf("%s: %q", spec, said)
+		}
+	}
+}
+
+// TestPolicy reads the parts that are no rule.
+func TestPolicy(t *testing.T) {
+	p := Read(object(t, `{tier: Baseline, priority: 1000, log: all, ingress: [{action: Deny}, 7],
+		subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchLabels: {app: web}}}}, egress: [{name: first, action: Accept, to: [{domainNames: [a.org]}]}]}`))
+	if p.ID != "clusternetworkpolicy:p" || p.Tier != policy.Baseline || p.Priority != 1000 || len(p.Problems) != 1 {
+		t.Errorf("%+v", p)
+	}
+	want := policy.Problem{Object: "clusternetworkpolicy p", Reason: policy.ReasonPartiallyInvalid, Path: "spec.log",
+		Message: "the field is unknown in policy.networking.k8s.io/v1alpha2 and has no effect; remove it, or install a version of Namegate that knows it"}
+	if diff := cmp.Diff([]policy.Problem{want}, p.Problems); diff != "" {
+		t.Error(diff)
+	}
+	if r := p.Rules[0]; r.Name != "first" || r.Priority != 1000 || !r.Standard || r.Denied != policy.Drop || r.Audit {
+		t.Errorf("%+v", r.Rule)
+	}
+	if m := p.Rules[0].Matches[0]; m.By() != "clusternetworkpolicy:p a.org" || m.Path != "spec.egress[0].to[0].domainNames[0]" || m.Rule != p.Rules[0].Rule || m.TTL.Grace != policy.DefaultGrace {
+		t.Errorf("%+v", m)
+	}
+	for _, c := range []struct {
+		space, app string
+		want       bool
+	}{{"a", "web", true}, {"a", "db", false}, {"b", "web", false}} {
+		if p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}) != c.want {
+			t.Errorf("%+v", c)
+		}
+	}
+	if all, reason, message := p.Enforced(); all || reason != "IngressNotEnforced" || message != "spec.ingress: 2 rules are not enforced: Namegate enforces egress alone" {
+		t.Error(all, reason, message)
+	}
+	if all, reason, _ := ofRules(t, "").Enforced(); !all || reason != "Enforced" {
+		t.Error(all, reason)
+	}
+}
+
+// TestBounds: rules beyond the bound deny what those before leave, and problems are few.
+func TestBounds(t *testing.T) {
+	p := ofRules(t, repeat("{action: Accept, to: [{networks: ["+repeat("x", 9)+"]}]}", MaxRules+1))
+	got := shown(p)
+	if len(got) != MaxRules+1 || got[MaxRules] != "Admin Deny broken" || len(p.Problems) != maxProblems {
+		t.Errorf("%d rules, %d problems", len(got), len(p.Problems))
+	}
+}
+
+// TestRuleName: a name that cannot be breaks nothing.
+func TestRuleName(t *testing.T) {
+	for _, name := range []string{strings.Repeat("n", MaxRuleName+1), `a\nb`} {
+		p := ofRules(t, `{action: Pass, to: [{namespaces: {}}], name: "`+name+`"}`)
+		if said := problems(p); p.Rules[0].Broken || p.Rules[0].Name != "" || len(said) != 1 || !strings.HasPrefix(said[0], ".name write at most 100 characters") {
+			t.Errorf("%q: %q %q", name, shown(p), said)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	a, b := object(t, "{priority: 1}"), object(t, "{priority: 1}")
+	b.SetResourceVersion("7")
+	if !Same(a, a) || !Same(a, b) || Same(a, object(t, "{priority: 2}")) {
+		t.Error("other specs are the same")
+	}
+}

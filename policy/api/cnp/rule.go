@@ -1,0 +1,207 @@
+package cnp
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"unicode"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// ruleReader reads one rule. A problem breaks it.
+type ruleReader struct {
+	*Policy
+	path   string
+	name   string
+	action policy.Action
+	broken bool
+	to     peers.Destinations
+	names  []fqdn.Pattern
+	paths  []string // of names
+}
+
+// rule adds a rule: to each kind of its peers, one after the other.
+func (r *Policy) rule(index int, raw any) {
+	rr := &ruleReader{Policy: r, path: fmt.Sprintf("spec.egress[%d]", index)}
+	var from egressRule
+	err := decode(raw, &from)
+	fields, _ := raw.(map[string]any)
+	written, _ := fields["action"].(string)
+	rr.readAction(written)
+	switch {
+	case err != nil:
+		rr.fail("", "%s", oneLine(err))
+	default:
+		to, _ := fields["to"].([]any)
+		rr.peers(from.To, to)
+	}
+	ports, named := rr.ports(".protocols", from.Protocols)
+	rr.name = rr.ruleName(from.Name)
+	if rr.broken {
+		rr.addBroken()
+		return
+	}
+	if len(rr.names) > 0 {
+		rr.addNames(ports)
+	}
+	if ports != "" {
+		for _, spec := range rr.to.ByNumber() {
+			rr.add(spec.Peer, ports, spec)
+		}
+	}
+	if spec := rr.to.ByName(named); spec != nil {
+		rr.add(spec.Peer, policy.AnyPort, spec)
+	}
+}
+
+// fail reports what breaks the rule.
+func (r *ruleReader) fail(field, format string, args ...any) {
+	effect := "denies every connection"
+	if r.action == policy.Accept {
+		effect = "matches nothing"
+	}
+	r.broken = true
+	r.report(policy.ReasonPartiallyInvalid, r.path+field, "%s; until then the rule %s", fmt.Sprintf(format, args...), effect)
+}
+
+// readAction reads the action. One that is unknown counts as Deny.
+func (r *ruleReader) readAction(written string) {
+	switch r.action = policy.Deny; written {
+	case accept:
+		r.action = policy.Accept
+	case deny:
+	case pass:
+		r.action = policy.Pass
+	default:
+		r.fail(".action", "%q is unknown; write Accept, Deny or Pass", written)
+	}
+}
+
+func (r *ruleReader) add(peer policy.Peer, ports policy.PortSet, spec *peers.Spec) *policy.Rule {
+	rule := r.newRule(peer, ports)
+	r.Rules = append(r.Rules, ordered.Rule{Rule: rule, Spec: spec})
+	return rule
+}
+
+// newRule returns a rule with the settings of the kind.
+func (r *ruleReader) newRule(peer policy.Peer, ports policy.PortSet) *policy.Rule {
+	return &policy.Rule{
+		Tier: r.Tier, Priority: r.Priority, Standard: r.Standard, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Name: r.name,
+		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace}, Denied: r.Denied,
+	}
+}
+
+func (r *ruleReader) addBroken() {
+	r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Peer{}, policy.AnyPort).Break()})
+}
+
+// ruleName returns the name for logs, "" for one that cannot be: that breaks nothing.
+func (r *ruleReader) ruleName(name string) string {
+	if len(name) <= MaxRuleName && !strings.ContainsFunc(name, unicode.IsControl) {
+		return name
+	}
+	r.report(policy.ReasonPartiallyInvalid, r.path+".name", "write at most %d characters in one line (the rule counts as one without a name)", MaxRuleName)
+	return ""
+}
+
+// addNames adds the rule for the domain names.
+func (r *ruleReader) addNames(ports policy.PortSet) {
+	rule := r.add(policy.Peer{Kind: policy.PeerNames}, ports, nil)
+	for i, pattern := range r.names {
+		rule.Matches = append(rule.Matches, policy.NewMatch(policy.Match{
+			Policy: r.ID, Path: r.paths[i], Pattern: pattern, Ports: ports, TTL: rule.TTL, Rule: rule,
+		}, r.matches))
+		r.matches++
+	}
+}
+
+// peers reads where the rule leads; raw is the same as it was sent.
+func (r *ruleReader) peers(to []egressPeer, raw []any) {
+	if len(to) == 0 || len(to) > MaxPeers {
+		r.fail(".to", "%d peers; write 1 to %d", len(to), MaxPeers)
+		return
+	}
+	for i := range to {
+		at := fmt.Sprintf(".to[%d]", i)
+		if lacksPods(raw[i]) {
+			r.fail(at+".pods", "%s", needsPods)
+		}
+		r.peer(at, &to[i])
+	}
+	r.to.Normalize(MaxPeers * MaxValues) // there are no more
+}
+
+func (r *ruleReader) peer(path string, p *egressPeer) {
+	kinds := 0
+	for _, there := range []bool{p.Namespaces != nil, p.Pods != nil, p.Nodes != nil, p.Networks != nil, p.DomainNames != nil} {
+		if there {
+			kinds++
+		}
+	}
+	switch {
+	case kinds != 1:
+		r.fail(path, "write exactly one of namespaces, pods, nodes, networks and domainNames; a peer without any is one that the installed CRD does not know")
+	case p.Networks != nil:
+		r.networks(path+".networks", p.Networks)
+	case p.DomainNames != nil:
+		r.domainNames(path+".domainNames", p.DomainNames)
+	case p.Nodes != nil:
+		if nodes, err := peers.NewSelector(p.Nodes); err != nil {
+			r.fail(path+".nodes", "%v", err)
+		} else {
+			r.to.AddNodes(nodes)
+		}
+	default:
+		if namespaces, pods, err := selectors(p.Namespaces, p.Pods); err != nil {
+			r.fail(path, "%v", err)
+		} else {
+			r.to.AddPodsOf(namespaces, pods)
+		}
+	}
+}
+
+func (r *ruleReader) networks(path string, networks []cidr) {
+	if len(networks) == 0 || len(networks) > MaxValues {
+		r.fail(path, "%d networks; write 1 to %d", len(networks), MaxValues)
+	}
+	for i, text := range networks {
+		p, err := netip.ParsePrefix(string(text))
+		if err != nil || p.Addr().Is4In6() {
+			r.fail(fmt.Sprintf("%s[%d]", path, i), "%q is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
+			continue
+		}
+		r.to.AddNetwork(p.Masked(), nil)
+	}
+}
+
+// domainNames reads names, and patterns of which a first label * is one or more labels.
+func (r *ruleReader) domainNames(path string, names []domainName) {
+	if r.action != policy.Accept {
+		r.fail(path, "domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy")
+		return
+	}
+	if len(names) == 0 || len(names) > MaxValues {
+		r.fail(path, "%d names; write 1 to %d", len(names), MaxValues)
+	}
+	for i, text := range names {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		below, wild := strings.CutPrefix(string(text), "*.")
+		pattern, err := fqdn.ParsePattern(below)
+		switch {
+		case strings.Contains(below, "*"):
+			r.fail(at, "%q has a wildcard that is not the whole first of several labels; write *.example.org for everything below example.org", text)
+			continue
+		case err == nil && wild:
+			pattern, err = fqdn.ParsePattern("**." + below)
+		}
+		if err != nil {
+			r.fail(at, "%v", err)
+			continue
+		}
+		r.names, r.paths = append(r.names, pattern), append(r.paths, r.path+at)
+	}
+}

@@ -1,0 +1,69 @@
+package fields
+
+import (
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// Port returns the ranges of one port, none if it cannot work. A port without a protocol is
+// that of the protocol otherwise.
+func (r Report) Port(path string, p *v1alpha1.Port, otherwise v1alpha1.Protocol) []policy.PortRange {
+	first, last, ok := r.portRange(path, p)
+	if !ok {
+		return nil
+	}
+	of := func(protocols ...policy.Protocol) (ranges []policy.PortRange) {
+		for _, proto := range protocols {
+			ranges = append(ranges, policy.PortRange{Protocol: proto, First: first, Last: last})
+		}
+		return ranges
+	}
+	protocol := v1alpha1.ProtocolALL
+	switch {
+	case p.Protocol != nil:
+		protocol = *p.Protocol
+	case p.Port != nil:
+		protocol = otherwise
+	}
+	switch protocol {
+	case v1alpha1.ProtocolTCP:
+		return of(policy.TCP)
+	case v1alpha1.ProtocolUDP:
+		return of(policy.UDP)
+	case v1alpha1.ProtocolSCTP:
+		return of(policy.SCTP)
+	case v1alpha1.ProtocolALL:
+		if p.Port == nil {
+			return of(policy.AnyProtocol)
+		}
+		return of(policy.TCP, policy.UDP, policy.SCTP)
+	}
+	r(path+".protocol", "%q is unknown; write TCP, UDP, SCTP or ALL", protocol)
+	return nil
+}
+
+// portRange returns the first and last port, 0 and 65535 if none is written.
+func (r Report) portRange(path string, p *v1alpha1.Port) (first, last uint16, ok bool) {
+	for _, f := range []struct {
+		field string
+		value *int32
+	}{{".port", p.Port}, {".endPort", p.EndPort}} {
+		if f.value != nil && (*f.value < 1 || *f.value > 65535) {
+			r(path+f.field, "%d is no port; write 1 to 65535, or leave it out for every port", *f.value)
+			return 0, 0, false
+		}
+	}
+	switch {
+	case p.EndPort != nil && p.Port == nil:
+		r(path+".endPort", "endPort %d stands alone; write the first port of the range as port", *p.EndPort)
+		return 0, 0, false
+	case p.EndPort != nil && *p.EndPort < *p.Port:
+		r(path+".endPort", "endPort %d is below port %d; write the greater one as endPort", *p.EndPort, *p.Port)
+		return 0, 0, false
+	case p.Port == nil:
+		return 0, 65535, true
+	case p.EndPort == nil:
+		return uint16(*p.Port), uint16(*p.Port), true
+	}
+	return uint16(*p.Port), uint16(*p.EndPort), true
+}

@@ -1,0 +1,38 @@
+package policy
+
+import (
+	"cmp"
+	"strings"
+)
+
+// ClusterPolicy is the place of one cluster policy in the order of evaluation.
+type ClusterPolicy struct {
+	Tier     Tier
+	Priority int32 // the lower comes first
+	Standard bool  // a ClusterNetworkPolicy: of equal priorities ours come first
+	Name     string
+}
+
+// Compare orders as policies are evaluated.
+func (p ClusterPolicy) Compare(o ClusterPolicy) int {
+	return cmp.Or(cmp.Compare(p.Tier, o.Tier), cmp.Compare(p.Priority, o.Priority), compareBool(p.Standard, o.Standard), strings.Compare(p.Name, o.Name))
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// place returns the place of the rule's policy.
+func (r *Rule) place() ClusterPolicy { return ClusterPolicy{r.Tier, r.Priority, r.Standard, r.Policy} }
+
+// inOrder orders matches as their rules are evaluated.
+func inOrder(a, b *Match) int {
+	return cmp.Or(a.Rule.place().Compare(b.Rule.place()), a.Compare(b))
+}

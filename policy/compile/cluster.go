@@ -1,0 +1,202 @@
+package compile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/ordered"
+)
+
+// The bounds of what all cluster policies may hold together. Those that select no pod of this
+// node count too: so a rule has room on every node or on none.
+const (
+	// MaxClusterRules bounds the rules.
+	MaxClusterRules = 4096
+	// MaxClusterMatches bounds the matches.
+	MaxClusterMatches = 2 * MaxViewMatches
+	// MaxClusterLabels bounds the labels of the patterns with a wildcard.
+	MaxClusterLabels = 2 * MaxViewLabels
+	// MaxClusterNetworks bounds the different peers: each is two sets in the
+	// kernel, and namespaces have the rest of MaxPeerSets.
+	MaxClusterNetworks = MaxPeerSets / 2
+)
+
+// clusterRoom is room for cluster policies.
+type clusterRoom struct{ rules, matches, labels, networks int }
+
+// clusterPolicy is one cluster policy as the compiler keeps it. It is immutable but for from,
+// seen and union.
+type clusterPolicy struct {
+	*ordered.Policy
+	from    any            // the object that was last seen
+	rules   []*policy.Rule // of the policy; those without room are broken
+	crowded []int          // the rules without room
+	seen    uint64         // the compile that saw it last
+	union   uint64         // the last union of which it is one
+}
+
+// clusterPolicies is every cluster policy that the compiler knows.
+type clusterPolicies struct {
+	room   clusterRoom // MaxClusterRules and so on, but for tests
+	known  map[string]*clusterPolicy
+	sorted []*clusterPolicy // those that select and have rules, in order
+	clusterSelections
+}
+
+func newClusterPolicies() clusterPolicies {
+	return clusterPolicies{
+		room:  clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks},
+		known: map[string]*clusterPolicy{}, clusterSelections: newClusterSelections(),
+	}
+}
+
+// readClusterPolicies reads what is new or changed.
+func (c *Compiler) readClusterPolicies(in Input, s *draft) {
+	present, changed := 0, false
+	read := func(id string, from any) {
+		isNew, isChanged := c.readClusterPolicy(id, from, s)
+		if isNew {
+			present++
+		}
+		changed = changed || isChanged
+	}
+	for _, from := range in.ClusterPolicies {
+		read(from.Name, from)
+	}
+	for _, from := range in.ClusterNetworkPolicies {
+		read(cnp.ID(from.GetName()), from)
+	}
+	if present < len(c.cluster.known) {
+		maps.DeleteFunc(c.cluster.known, func(_ string, p *clusterPolicy) bool { return p.seen != c.number })
+		changed = true
+	}
+	c.cluster.gone, c.cluster.added = nil, nil
+	if changed {
+		c.sortClusterPolicies()
+		c.groupClusterPolicies()
+	}
+	for _, p := range c.cluster.sorted {
+		if len(p.crowded) > 0 {
+			s.Problems = append(s.Problems, p.crowdedProblem())
+		}
+	}
+}
+
+// readClusterPolicy reads an object. Of two of one name the first counts.
+func (c *Compiler) readClusterPolicy(id string, from any, s *draft) (counts, changed bool) {
+	p := c.cluster.known[id]
+	switch {
+	case p != nil && p.seen == c.number:
+		s.Problems = append(s.Problems, policy.Problem{
+			Object: p.Object, Reason: policy.ReasonPartiallyInvalid,
+			Message: "the policy is given twice; the first one counts, remove or rename the other",
+		})
+		return false, false
+	case p != nil && sameCluster(p.from, from):
+		p.from = from
+	default:
+		p, changed = newClusterPolicy(from), true
+		c.cluster.known[id] = p
+	}
+	p.seen = c.number
+	s.Problems = append(s.Problems, p.Problems...)
+	return true, changed
+}
+
+// sameCluster tells whether two objects of one kind and name say the same.
+func sameCluster(a, b any) bool {
+	if a == b {
+		return true
+	}
+	if from, standard := a.(*unstructured.Unstructured); standard {
+		return cnp.Same(from, b.(*unstructured.Unstructured))
+	}
+	return apiequality.Semantic.DeepEqual(a.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec, b.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec)
+}
+
+func newClusterPolicy(from any) *clusterPolicy {
+	p := &clusterPolicy{from: from}
+	if standard, is := from.(*unstructured.Unstructured); is {
+		p.Policy = &cnp.Read(standard).Policy
+	} else {
+		p.Policy = &cfqdnnp.Read(from.(*v1alpha1.ClusterFQDNNetworkPolicy)).Policy
+	}
+	for _, r := range p.Rules {
+		p.rules = append(p.rules, r.Rule)
+	}
+	return p
+}
+
+// sortClusterPolicies brings the list of the policies up to date.
+func (c *Compiler) sortClusterPolicies() {
+	c.cluster.sorted = make([]*clusterPolicy, 0, len(c.cluster.known))
+	for _, p := range c.cluster.known {
+		if p.Pods != nil && len(p.Rules) > 0 {
+			c.cluster.sorted = append(c.cluster.sorted, p)
+		}
+	}
+	slices.SortFunc(c.cluster.sorted, func(a, b *clusterPolicy) int { return a.Place().Compare(b.Place()) })
+	c.limitClusterPolicies()
+}
+
+// limitClusterPolicies breaks the rules for which there is no room, in the order of the
+// policies; those of Audit policies come last, that what is only logged takes no room.
+func (c *Compiler) limitClusterPolicies() {
+	left, has := c.cluster.room, map[policy.Peer]bool{}
+	for _, audit := range []bool{false, true} {
+		for i, p := range c.cluster.sorted {
+			if p.Audit != audit {
+				continue
+			}
+			if crowded := p.without(&left, has); !slices.Equal(crowded, p.crowded) {
+				again := newClusterPolicy(p.from)
+				again.crowded, again.seen = crowded, p.seen
+				for _, j := range crowded {
+					again.rules[j] = again.rules[j].Break()
+				}
+				c.cluster.sorted[i], c.cluster.known[p.ID] = again, again
+			}
+		}
+	}
+}
+
+// without returns the rules for which there is no room left, and takes the room of the others.
+func (p *clusterPolicy) without(left *clusterRoom, has map[policy.Peer]bool) (crowded []int) {
+	for j, r := range p.Rules {
+		needs := clusterRoom{rules: 1, matches: len(r.Matches), labels: wildLabels(r.Matches)}
+		if r.Spec != nil && !has[r.Spec.Peer] {
+			needs.networks = 1
+		}
+		if needs.rules > left.rules || needs.matches > left.matches || needs.labels > left.labels || needs.networks > left.networks {
+			crowded = append(crowded, j)
+			continue
+		}
+		left.rules, left.matches = left.rules-needs.rules, left.matches-needs.matches
+		left.labels, left.networks = left.labels-needs.labels, left.networks-needs.networks
+		if r.Spec != nil {
+			has[r.Spec.Peer] = true
+		}
+	}
+	return crowded
+}
+
+func (p *clusterPolicy) crowdedProblem() policy.Problem {
+	rules := "this rule has no room and matches"
+	if n := len(p.crowded); n > 1 {
+		rules = fmt.Sprintf("this rule and %d more of the policy have no room and match", n-1)
+	}
+	return policy.Problem{
+		Object: p.Object, Reason: policy.ReasonPartiallyInvalid, Path: p.Rules[p.crowded[0]].Path,
+		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: all cluster policies together have more than "+
+			"%d rules, %d matches, %d labels in patterns or %d different lists of networks; write fewer, or a wildcard or a wider network for several",
+			rules, MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks),
+	}
+}

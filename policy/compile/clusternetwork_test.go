@@ -1,0 +1,74 @@
+package compile
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// aStandard reads the spec of a ClusterNetworkPolicy.
+func aStandard(t testing.TB, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	p := &unstructured.Unstructured{}
+	fatal.If(t, yaml.Unmarshal([]byte(spec), &p.Object))
+	p.Object = map[string]any{"spec": p.Object}
+	p.SetName(name)
+	return p
+}
+
+// TestClusterNetworkPolicies stand in one order with ours, which come first among equals.
+func TestClusterNetworkPolicies(t *testing.T) {
+	const head = "tier: Admin, priority: 5, subject: {namespaces: {}}, egress: "
+	in := Input{
+		Namespaces: map[string]map[string]string{"shop": {}},
+		Pods:       []policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{addr("10.1.0.1")}}},
+		Remote:     []*policy.Pod{peers.Node("n", nil, []netip.Addr{addr("192.0.2.1")})},
+		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{
+			aCluster(t, "z", "{"+head+"[{action: Deny, matches: [{name: a.test}]}]}"),
+		},
+		ClusterNetworkPolicies: []*unstructured.Unstructured{
+			aStandard(t, "z", "{"+head+"[{action: Accept, to: [{nodes: {}}, {domainNames: ['*.a.test']}]}, {action: Pass, to: [{namespaces: {}}]}]}"),
+			aStandard(t, "a", "{"+head+"[{action: Deny, to: [{}]}]}"),
+			aStandard(t, "a", "{"+head+"[{action: Accept, to: [{nodes: {}}]}]}"),
+		},
+	}
+	c := NewWithTiers()
+	s := c.Compile(in)
+	want := []string{
+		"Admin z spec.egress[0] Deny a.test any",
+		"Admin clusternetworkpolicy:a spec.egress[0] Deny broken 0  any",
+		"Admin clusternetworkpolicy:z spec.egress[0] Accept **.a.test any",
+		"Admin clusternetworkpolicy:z spec.egress[0] Accept 1 nodes: * any",
+		"Admin clusternetworkpolicy:z spec.egress[1] Pass 1 *: * any",
+	}
+	if diff := cmp.Diff(want, orderedTexts(s.Views[0].Rules)); diff != "" {
+		t.Error(diff)
+	}
+	if len(s.Problems) != 2 || s.Problems[1].Object != "clusternetworkpolicy a" || s.Problems[1].Message != "the policy is given twice; the first one counts, remove or rename the other" {
+		t.Errorf("%+v", s.Problems)
+	}
+	if set := s.PeerSet(policy.Peer{Kind: policy.PeerPods, Key: "nodes: *"}); !set.Contains(addr("192.0.2.1"), policy.TCP, 1) || set.Contains(addr("10.1.0.1"), policy.TCP, 1) {
+		t.Errorf("%+v", set)
+	}
+	was := s.Views[0]
+	again := in
+	again.ClusterNetworkPolicies = []*unstructured.Unstructured{in.ClusterNetworkPolicies[0].DeepCopy(), in.ClusterNetworkPolicies[1]}
+	if s = c.Compile(again); s.Views[0] != was {
+		t.Error("a copy is a change")
+	}
+	again.ClusterNetworkPolicies = again.ClusterNetworkPolicies[:1]
+	if diff := cmp.Diff(append(want[:1:1], want[2:]...), orderedTexts(c.Compile(again).Views[0].Rules)); diff != "" {
+		t.Error(diff)
+	}
+	if len(New().Compile(in).Views) > 0 && !policy.TiersEnforced {
+		t.Error("rules that no dataplane enforces are in a view")
+	}
+}

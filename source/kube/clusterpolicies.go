@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+)
+
+// ReasonForbidden means: the API server does not let the agent list and watch a kind.
+const ReasonForbidden = "Forbidden"
+
+// clusterPolicyEntry is a cluster policy and what of it could not be read.
+type clusterPolicyEntry struct {
+	policy   *v1alpha1.ClusterFQDNNetworkPolicy
+	problems []policy.Problem
+}
+
+// readClusterPolicy takes a cluster policy as dynamic clients give it. The schema may be newer
+// than this agent: a rule with a field that is unknown here is marked, and breaks; a policy
+// whose subject has such a field selects nothing. Its settings count without theirs.
+func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEntry {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	e := &clusterPolicyEntry{policy: &v1alpha1.ClusterFQDNNetworkPolicy{}}
+	report := func(reason, path, format string, args ...any) {
+		e.problems = append(e.problems, policy.Problem{Object: cfqdnnp.Object(u.GetName()), Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	spec, _ := u.Object["spec"].(map[string]any)
+	rest, settings := maps.Clone(u.Object), maps.Clone(spec)
+	delete(settings, "subject")
+	delete(settings, "egress")
+	rest["spec"] = settings
+	if err := strictly(settings, &v1alpha1.ClusterFQDNNetworkPolicySpec{}); err != nil {
+		report(policy.ReasonPartiallyInvalid, "spec", "a part of the policy cannot be read by this version, and counts for nothing: %v", err)
+	}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(rest, e.policy) != nil {
+		delete(rest, "spec")
+		delete(rest, "status")
+		e.policy = &v1alpha1.ClusterFQDNNetworkPolicy{}
+		_ = strictly(rest, e.policy) // the metadata, which every object has
+	}
+	to := &e.policy.Spec
+	if subject, ok := spec["subject"].(map[string]any); ok {
+		if err := strictly(subject, &to.Subject); err != nil {
+			report(policy.ReasonInvalid, "spec.subject", "the subject cannot be read by this version, so the policy selects nothing: %v", err)
+			to.Subject = v1alpha1.ClusterSubject{}
+		}
+	}
+	if egress, there := spec["egress"]; there {
+		to.Egress = readClusterRules(egress)
+	}
+	e.policy.ManagedFields = nil
+	delete(e.policy.Annotations, lastApplied)
+	if before != nil && equality.Semantic.DeepEqual(before.policy.Spec, e.policy.Spec) {
+		e.policy.Spec = before.policy.Spec // shared memory tells the compiler that nothing changed
+	}
+	return e
+}
+
+// readClusterRules reads rules one by one.
+func readClusterRules(egress any) []v1alpha1.ClusterEgressRule {
+	list, ok := egress.([]any)
+	if !ok {
+		return []v1alpha1.ClusterEgressRule{{Unreadable: "egress is no list"}}
+	}
+	rules := make([]v1alpha1.ClusterEgressRule, len(list))
+	for i, item := range list {
+		from, _ := item.(map[string]any)
+		if err := strictly(from, &rules[i]); err != nil || from == nil {
+			action, _ := from["action"].(string)
+			rules[i] = v1alpha1.ClusterEgressRule{Action: v1alpha1.Action(action), Unreadable: fmt.Sprintf("the rule cannot be read by this version: %v", err)}
+		}
+	}
+	return rules
+}
+
+// strictly converts an object; a field that is unknown is an error.
+func strictly(from map[string]any, to any) error {
+	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(from, to, true)
+}
+
+// listClusterPolicies returns the policies and their problems.
+func listClusterPolicies(entries []*clusterPolicyEntry) (policies []*v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem) {
+	for _, e := range entries {
+		policies, problems = append(policies, e.policy), append(problems, e.problems...)
+	}
+	return policies, problems
+}
+
+// clusterPoliciesServed tells whether cluster policies can be read, by the answer to a list. On
+// a cluster with an older CRD they are not served; with an older role of the agent they are
+// forbidden. The agent goes on without them; policies that were read stay in force where
+// they are forbidden later.
+func (s *Source) clusterPoliciesServed(err error) bool {
+	forbidden := apierrors.IsForbidden(err) && (s.clusterForbidden.Load() || !s.clusterPolicies.synced())
+	if s.clusterForbidden.Swap(forbidden) != forbidden {
+		s.note()
+	}
+	if !forbidden && !apierrors.IsNotFound(err) {
+		return true
+	}
+	_ = s.clusterPolicies.Replace(nil, "") // it never fails
+	return false
+}
+
+// forbiddenKinds returns the problem that the cluster policies cannot be read, if so.
+func forbiddenKinds(forbidden bool) []policy.Problem {
+	if !forbidden {
+		return nil
+	}
+	return []policy.Problem{{
+		Object: v1alpha1.ClusterResource, Reason: ReasonForbidden,
+		Message: "the API server does not let the agent read them, so that none is in force; upgrade Namegate's chart, which lets the agent list and watch them",
+	}}
+}
