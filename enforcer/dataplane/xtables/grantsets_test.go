@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -146,6 +147,27 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		}
 		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 {
 			t.Errorf("%s: deviating after the repair %v, %v", test.what, wrong, err)
+		}
+	}
+}
+
+// TestMirrorsWithoutARule: a peer set that no rule uses, or that the kernel refused, is not
+// created again by a repair, and a set that was found to differ is forgotten.
+func TestMirrorsWithoutARule(t *testing.T) {
+	for _, s := range []*peerSet{{}, {released: true}, {refused: true}} {
+		fake := ipset.NewFake(time.Now)
+		m := &mirrors{sets: fake, coexisting: func() bool { return false }, differing: map[string]mirror{}}
+		s.name, s.key.family, s.full, s.size = "NG4-p-web", iptables.IPv4, &policy.PeerSet{}, 1
+		m.differing[s.name] = s
+		asked := !s.released && !s.refused
+		wrong, err := m.verify(&peers{}, fakeGrants{}, nil)
+		if err != nil || len(wrong) > 0 != asked || len(m.differing) > 0 != asked {
+			t.Errorf("%+v: deviating %v, differing %v, %v", s, wrong, m.differing, err)
+		}
+		deviated, err := m.repair(s)
+		names, _ := fake.Names()
+		if err != nil || deviated != asked || len(names) > 0 != asked {
+			t.Errorf("%+v: repaired %v, sets %v, %v", s, deviated, names, err)
 		}
 	}
 }

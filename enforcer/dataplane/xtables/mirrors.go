@@ -94,7 +94,7 @@ func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string
 			wrong = append(wrong, grantMirror{grants, s})
 		}
 	}
-	return slices.DeleteFunc(wrong, func(s mirror) bool {
+	wrong = slices.DeleteFunc(wrong, func(s mirror) bool {
 		still := false
 		s.freeze(func(is members) {
 			again, e := m.sets.Sizes(s.setName())
@@ -102,7 +102,8 @@ func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string
 			still = m.outside(s.setName(), is.bounds, again)
 		})
 		return !still
-	}), err
+	})
+	return wrong, err
 }
 
 // verify returns the sets of a wrong size, and those whose members deviated at their turn
