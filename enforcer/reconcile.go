@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
@@ -239,6 +240,11 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
+		// A lost rule that denies leaves its connections to the rules below it.
+		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
+		if err := e.flows.Record(); err != nil {
+			return err
+		}
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
