@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -242,15 +243,15 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 		e.repaired(strings.Join(tables, ", "))
 		// A lost rule that denies leaves its connections to the rules below it.
 		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
-		if err := e.flows.Record(); err != nil {
-			return err
-		}
+	}
+	err := e.flows.Record()
+	if len(tables) > 0 {
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
 		e.intercept.Renew()
 	}
-	if err := e.plane.Repair(e.state(subjects)); err != nil {
+	if err := errors.Join(err, e.plane.Repair(e.state(subjects))); err != nil {
 		return err
 	}
 	return e.write(ctx, subjects)
