@@ -31,8 +31,11 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// DefaultMark and DefaultCandidate are the mark bits where nothing else is configured.
-const DefaultMark, DefaultCandidate = 0x40, 0x20
+// DefaultMark is the bit of admitted connections where nothing else is configured.
+const DefaultMark = 0x40
+
+// DefaultCandidate is the bit of candidates where nothing else is configured.
+const DefaultCandidate = 0x20
 
 // DefaultHold is how much longer than its deadline the kernel keeps a grant, so
 // that grants outlive an agent that is away.
