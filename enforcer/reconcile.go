@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
@@ -239,12 +241,17 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
+		// A lost rule that denies leaves its connections to the rules below it.
+		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
+	}
+	err := e.flows.Record()
+	if len(tables) > 0 {
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
 		e.intercept.Renew()
 	}
-	if err := e.plane.Repair(e.state(subjects)); err != nil {
+	if err := errors.Join(err, e.plane.Repair(e.state(subjects))); err != nil {
 		return err
 	}
 	return e.write(ctx, subjects)

@@ -97,6 +97,16 @@ func haveTiers(subjects dataplane.Subjects) bool {
 	return false
 }
 
+// addrsWithTiers returns the addresses of subjects with ordered rules.
+func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
+	for _, p := range subjects {
+		if p.Tiers != nil {
+			out = append(out, p.Addrs...)
+		}
+	}
+	return out
+}
+
 // tiersChanged returns the addresses of subjects whose ordered rules, or the peers of these,
 // are others in a snapshot. After an earlier agent these are all with ordered rules: its
 // chains may have admitted what a rule denies.

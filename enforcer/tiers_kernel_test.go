@@ -1,13 +1,17 @@
 package enforcer_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -135,6 +139,37 @@ func TestOrderedRulesOnTheKernel(t *testing.T) {
 		expect("other", lab.Answered, slices.Concat(on80(db), services)...)
 		expect("client", lab.Answered, on80(db)...)
 		expect("client", lab.Refused, on80(other)...)
+	})
+}
+
+// TestLostOrderedRules: a connection that another program let pass, by taking an ordered
+// rule away, is cut when the rule is restored.
+func TestLostOrderedRules(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		client, db := p.Pod("client"), p.Pod("db")
+		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}}
+		p.apply(egress("client", port80, "db"))
+		reconcile := func() {
+			fatal.If(t, p.Node.Do(func() error {
+				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+				defer cancel()
+				return p.e.RunReconcile(ctx)
+			}))
+		}
+		reconcile() // no second look of the first Commit is left
+		p.expect("client", db.Addr4, 80, lab.Refused)
+		own := p.open("client", client.Addr4, 80)
+		for _, m := range []string{"tiers4", "tiers6"} {
+			_, err := p.Node.Run("nft", "flush", "map", "inet", nft.TableName, m)
+			fatal.If(t, err)
+		}
+		lost := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432)}
+		reconcile()
+		for _, c := range lost {
+			p.goesOn("after the repair", c, false)
+		}
+		p.goesOn("after the repair", own, true)
+		p.expect("client", db.Addr4, 80, lab.Refused)
 	})
 }
 

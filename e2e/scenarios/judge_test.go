@@ -102,6 +102,14 @@ func TestUnseenCandidateAdmitsNothing(t *testing.T) {
 		s.noneAdmitted(a, to...)
 		allow(false)
 		s.noneAdmitted(a, to...)
+		// A program that copies the connection's mark to each packet makes replies look like
+		// candidates.
+		for _, program := range []string{"iptables", "ip6tables"} {
+			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "CONNMARK", "--restore-mark")
+			fatal.If(t, err)
+		}
+		s.serverNext("after the policy was withdrawn again", lines, nil)
+		s.noneAdmitted(a, to...)
 		s.podNext("after the policy was withdrawn again", lines, nil)
 	})
 }
@@ -180,5 +188,32 @@ func TestExpectedConnections(t *testing.T) {
 		for _, to := range back {
 			expected(to, lab.Answered)
 		}
+	})
+}
+
+// TestUnansweredWithOverwrittenMarks: where another program overwrites packet marks, what
+// is allowed goes on before its first answer.
+func TestUnansweredWithOverwrittenMarks(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, _, _ := keptLines(t, network)
+		for _, program := range []string{"iptables", "ip6tables"} {
+			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "MARK", "--set-mark", "0x1")
+			fatal.If(t, err)
+		}
+		var lines []*line
+		for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
+			to := netip.MustParseAddr(fmt.Sprintf(form, cutNames["gone"]))
+			l := &line{name: "unanswered " + to.String(), client: &end{}, server: &end{}}
+			client, server := s.serve("a", "udp", s.World, to, l)
+			t.Cleanup(func() { client.Close(); server() })
+			l.conn, l.client.write = client, client.Write
+			go l.client.hears(client.Read)
+			lines = append(lines, l)
+		}
+		for range 3 {
+			s.podsReceived("before an answer", lines)
+		}
+		s.goesOn("after it", lines...)
 	})
 }

@@ -62,11 +62,12 @@ var admittingChains = sourceChanges{
 		{`if r.noJudge {`, `if false {`},
 	},
 	"kernel/nft/layout.go": {
-		{`, marked + " " + candidate + " goto candidate"}`, `}`},
+		{`, marked + " ct direction original ct state new,established " + candidate + " goto candidate"}`, `}`},
 		{`marked+" "+candidate+" goto admit"`, `marked+" "+candidate+" continue"`},
 		{"\t\t\"ct direction reply return\",\n", "\t\tadmitted + \" return\",\n\t\t\"ct direction reply return\",\n"},
 		{`"ct state untracked "+marked`, `"ct state untracked "+has("meta mark", bits.Admitted)`},
 		{`confirmed == 0 "+candidate+" goto admit"`, `confirmed == 0 "+candidate+" continue"`},
+		{`meta mark != 0 "+candidate+" goto admit"`, `meta mark != 0 "+candidate+" continue"`},
 		{`has("meta mark", bits.Admitted)+" "+admitted+" accept"`, `has("meta mark", bits.Admitted)+" "+admitted+" continue"`},
 		{`ct mark & %#x", ^bits.Admitted)`, `ct mark & %#x", ^bits.Admitted|bits.Admitted)`},
 	},

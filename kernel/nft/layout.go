@@ -227,8 +227,11 @@ func verdictChains(l layout, bits Bits) {
 	l.chain("namespace", "", "", "",
 		marked+" "+candidate+" goto admit",
 		"ct state untracked "+marked+" accept",
-		// No earlier packet of the entry left the bit: another program wrote the packet's mark.
+		// Another program overwrote the packet's mark. The connection's bit counts before an
+		// answer: on the first packet, where no earlier packet left it, and on later packets
+		// that bear another mark. Without a mark, the chains did not see the packet.
 		"ct state new ct status & confirmed == 0 "+candidate+" goto admit",
+		"ct state new meta mark != 0 "+candidate+" goto admit",
 		// Chains of an agent of before there were candidates mark what they allow so.
 		"ct state new "+has("meta mark", bits.Admitted)+" "+admitted+" accept")
 	// A candidate may be of a pod that is about to be selected.
@@ -245,8 +248,9 @@ func verdictChains(l layout, bits Bits) {
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
-	// its mark, and is judged all the same.
-	from := append([]string{"ct state established " + admitted + " return", marked + " " + candidate + " goto candidate"},
+	// its mark, and is judged all the same. Replies and errors are no candidates, although
+	// another program copies the connection's mark to them.
+	from := append([]string{"ct state established " + admitted + " return", marked + " ct direction original ct state new,established " + candidate + " goto candidate"},
 		append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")...)
 	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
