@@ -23,6 +23,8 @@ func everybody(resource string) bool {
 func testRights(t *testing.T) {
 	s := begin(t, "rights")
 	elsewhere := []string{
+		"clusterfqdnnetworkpolicies.namegate.io [list watch]",
+		"clusterfqdnnetworkpolicies.namegate.io/status [patch]",
 		"events.events.k8s.io [create patch]",
 		"fqdnnetworkpolicies.namegate.io [list watch]",
 		"fqdnnetworkpolicies.namegate.io/status [patch]",
@@ -62,6 +64,8 @@ func testRights(t *testing.T) {
 		{"delete pods", false},
 		{"update fqdnnetworkpolicies.namegate.io", false},
 		{"delete fqdnnetworkpolicies.namegate.io", false},
+		{"update clusterfqdnnetworkpolicies.namegate.io", false},
+		{"delete clusterfqdnnetworkpolicies.namegate.io", false},
 		{"patch nodes", false},
 		{"create networkpolicies.networking.k8s.io", false},
 		{"delete networkpolicies.networking.k8s.io", false},
