@@ -79,11 +79,12 @@ func (s *file) close() error { return s.f.Close() }
 // a cut line.
 func (s *file) write(lines []byte) (whole int, err error) {
 	s.look()
-	locked := s.lock()
+	locked, busy := s.lock()
 	if locked {
 		defer s.unlock(s.f)
 	}
-	if locked || s.fresh {
+	// Beside another agent's write, the end of the file is a line that is not cut.
+	if locked || s.fresh && !busy {
 		s.grown()
 	}
 	if s.limit > 0 && s.size > 0 && s.size+int64(len(lines)) > s.limit {

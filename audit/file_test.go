@@ -224,15 +224,23 @@ func TestAgentsWriteCompleteLines(t *testing.T) {
 	}
 }
 
-// TestFileLockedByAnotherProcess is written all the same.
+// TestFileLockedByAnotherProcess is written all the same, and the end of the file is the
+// other process's write, which may be under way: it is no cut line.
 func TestFileLockedByAnotherProcess(t *testing.T) {
 	f, _, path := newFile(t, 0, 0)
-	other, err := os.Open(path)
+	other, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	fatal.If(t, err)
 	defer other.Close()
 	fatal.If(t, unix.Flock(int(other.Fd()), unix.LOCK_EX))
+	_, err = other.WriteString("bb")
+	fatal.If(t, err)
 	put(t, f, "aaaa")
-	holds(t, path, "aaaa")
+	holds(t, path, "bbaaaa")
+	fatal.If(t, unix.Flock(int(other.Fd()), unix.LOCK_UN))
+	_, err = other.WriteString("cc")
+	fatal.If(t, err)
+	put(t, f, "dddd")
+	holds(t, path, "bbaaaa cc dddd")
 }
 
 func TestOpenLog(t *testing.T) {

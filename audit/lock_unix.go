@@ -18,18 +18,18 @@ const (
 
 // lock waits until no other agent writes, and tells whether none does: a program that
 // holds the file's lock for long does not keep lines from being written.
-func (s *file) lock() bool {
+func (s *file) lock() (locked, busy bool) {
 	for range lockTries {
 		err := unix.Flock(int(s.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return true
+			return true, false
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return false // a file system without locks
+			return false, false // a file system without locks
 		}
 		time.Sleep(lockAgain)
 	}
-	return false
+	return false, true
 }
 
 // unlock gives the lock of a file back, which may have been rotated meanwhile.
