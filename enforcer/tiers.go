@@ -14,6 +14,9 @@ import (
 
 // addTiers renders the ordered rules of subjects for the nft tables.
 func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
+	if !haveTiers(subjects) {
+		return
+	}
 	at, peers := map[string]int{}, map[policy.Peer]bool{}
 	for _, p := range subjects.Sorted() {
 		if p.Tiers == nil || !p.Isolated {

@@ -56,8 +56,13 @@ func NewRuleList(all []Rule) *RuleList {
 		text.WriteByte(byte(r.Match.Peer.Kind))
 		text.WriteString(r.Match.Peer.Key + "\x00" + string(r.Match.Ports) + "\x00")
 	}
-	sum := sha256.Sum256([]byte(text.String()))
-	return &RuleList{all, hex.EncodeToString(sum[:])[:idDigits]}
+	return &RuleList{all, idOf(text.String())}
+}
+
+// idOf returns the ID of rules that have a text.
+func idOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:idDigits]
 }
 
 // Union returns a list of the rules of either.

@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,8 +41,7 @@ func NewTiers(admin, baseline []TierRule, namespace bool) *Tiers {
 			fmt.Fprintf(&text, "%d %q %q %d %t\n", r.Match.Peer.Kind, r.Match.Peer.Key, r.Match.Ports, r.Action, r.Drop)
 		}
 	}
-	sum := sha256.Sum256([]byte(text.String()))
-	return &Tiers{admin, baseline, namespace, hex.EncodeToString(sum[:])[:idDigits]}
+	return &Tiers{admin, baseline, namespace, idOf(text.String())}
 }
 
 // Same tells whether two are equal.
