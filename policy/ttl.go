@@ -7,11 +7,14 @@ const (
 	DefaultMinTTL = 30 * time.Second
 	DefaultMaxTTL = 3600 * time.Second
 	DefaultGrace  = 60 * time.Second
+	DefaultReuse  = 24 * time.Hour
 )
 
 // TTL says how long the addresses of an answer stay open.
 type TTL struct {
 	Min, Max, Grace time.Duration
+	// Reuse is how long an address counts for a rule that denies or passes.
+	Reuse time.Duration
 }
 
 // Lifetime returns how long an address that came with a TTL of ttl seconds is
