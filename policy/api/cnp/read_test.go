@@ -239,3 +239,19 @@ func TestSame(t *testing.T) {
 		t.Error("other specs are the same")
 	}
 }
+
+func TestLeadsTo(t *testing.T) {
+	for spec, want := range map[string][2]bool{
+		"{}":            {},
+		"{egress: x}":   {},
+		"{egress: [x]}": {},
+		"{egress: [{to: [{networks: [0.0.0.0/0]}, {domainNames: [a.org]}]}]}": {},
+		"{egress: [{to: [{networks: []}]}, {to: [{nodes: {}}]}]}":             {false, true},
+		"{egress: [{to: [{namespaces: {}}]}]}":                                {true, false},
+		"{egress: [{to: [{pods: {}}, {nodes: {}}]}]}":                         {true, true},
+	} {
+		if pods, nodes := LeadsTo(object(t, spec)); [2]bool{pods, nodes} != want {
+			t.Errorf("%s: pods %v, nodes %v", spec, pods, nodes)
+		}
+	}
+}
