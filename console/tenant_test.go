@@ -245,18 +245,19 @@ func TestRightsAreAskedOnce(t *testing.T) {
 	}
 }
 
-// clusterWorld is a world in which cluster policies of both kinds select the pods of shop.
-func clusterWorld(t *testing.T) *world {
+// clusterWorld is a world in which cluster policies of both kinds select the pods of shop. The
+// networks are more destinations of the first rule.
+func clusterWorld(t *testing.T, networks string) *world {
 	t.Helper()
 	w := newWorld(t, "node-1")
-	const text = `
+	text := `
 metadata: {name: no-pastes}
 spec:
   tier: Admin
   priority: 1
   subject: {namespaces: {}}
   egress:
-  - {name: pastes, action: Deny, matches: [{pattern: "**.paste.test"}], networks: [198.51.100.0/33]}
+  - {name: pastes, action: Deny, matches: [{pattern: "**.paste.test"}], networks: [` + networks + `]}
   - {name: registry, action: Accept, matches: [{name: registry.test}]}
 `
 	var ours v1alpha1.ClusterFQDNNetworkPolicy
@@ -293,7 +294,7 @@ spec:
 // the tier; the names of policies, rules and matches only with the right to read the kind. The
 // right to see all namespaces is not that right.
 func TestClusterPoliciesAreHidden(t *testing.T) {
-	w := clusterWorld(t)
+	w := clusterWorld(t, "198.51.100.0/33")
 	read := func(v Viewer, path string, query url.Values) string {
 		t.Helper()
 		resp, err := agentOf("", w, v).Ask(context.Background(), path, query)
@@ -341,7 +342,7 @@ func TestClusterPoliciesAreHidden(t *testing.T) {
 // TestLinesWithoutClusterPolicies: a line without the names of cluster policies is a line, with
 // all else as it was, and a line that names none is untouched.
 func TestLinesWithoutClusterPolicies(t *testing.T) {
-	w := clusterWorld(t)
+	w := clusterWorld(t, "198.51.100.0/33")
 	got := askedFor(t, agentOf("", w, some{"shop", "pay"}), "namespace=shop")
 	lines, was := strings.SplitAfter(got, "\n"), strings.SplitAfter(string(w.recent), "\n")
 	if len(lines) != 5 || lines[3] != was[3] {
@@ -372,7 +373,7 @@ func TestLinesWithoutClusterPolicies(t *testing.T) {
 // TestPodsOfClusterPolicies: a pod that only a cluster policy selects is one that rules are
 // enforced for.
 func TestPodsOfClusterPolicies(t *testing.T) {
-	w := clusterWorld(t)
+	w := clusterWorld(t, "198.51.100.0/33")
 	c := &console{source: w, now: clock}
 	for i, p := range w.snap.Pods() {
 		row := c.podRow(&w.snap.Pods()[i], w.snap.ViewOf(p.PodRef))

@@ -14,13 +14,26 @@ import (
 const maxRules = 64
 
 // InOrder returns the steps of an evaluation as they are asked, where rules of cluster
-// policies are among those of the view; nil elsewhere. by is the rule that decides.
-func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule) (out []Rule) {
+// policies are among those of the view; nil elsewhere. by is the rule that decides. Rules that
+// a Pass rule of their tier keeps from being asked are left out. known tells whether the address
+// that is reached is known: else rules with peers may match.
+func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
 	if !v.Ordered() {
 		return nil
 	}
+	passed, tier := policy.PortSet(""), policy.Admin
 	for _, s := range steps {
 		r := s.Rule
+		if r.Tier != tier {
+			passed, tier = "", r.Tier
+		}
+		both := policy.NewPortSet(append(passed.Ranges(), s.Ports.Ranges()...)...)
+		if both == passed {
+			continue
+		}
+		if kind := r.Peer.Kind; r.Action == policy.Pass && !r.Broken && (known || kind == policy.PeerNames || kind == policy.PeerAnywhere) {
+			passed = both
+		}
 		to := peerText(r.Peer)
 		if r.Peer.Kind == policy.PeerNames {
 			to = "names"
@@ -38,7 +51,7 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule) (out []Rule) 
 
 // order lists the rules that lead to an end in the order in which they are asked.
 func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
-	for _, r := range InOrder(in.f.View, steps, by) {
+	for _, r := range InOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
 		if a := e.Reached.Addr(); a.IsValid() {
 			r.Address = a.String()
 		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere {
