@@ -68,7 +68,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	config := a.config.Load()
 	a.cluster = &cluster{clearTaint: o.ClearTaint, log: a.log}
-	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), Log: a.log})
+	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 		c.reporter.SetServices(s.Cluster.Dialled)
 		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Problems)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
-		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster, PeersUnknown: s.PeersUnknown})
+		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
 	})
 }
 
