@@ -286,6 +286,11 @@ func (s some) Sees(_ context.Context, namespace string) (bool, error) {
 	return false, nil
 }
 
+// SeesCluster says whether it lists "cluster" or "standard".
+func (s some) SeesCluster(_ context.Context, standard bool) (bool, error) {
+	return slices.Contains(s, map[bool]string{false: "cluster", true: "standard"}[standard]), nil
+}
+
 // agent asks a handler as a viewer.
 type agent struct {
 	node    string

@@ -141,7 +141,7 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 	for _, match := range matches {
 		a.Matches = append(a.Matches, m.answerMatch(match))
 	}
-	a.Rules = explain.InOrder(view, steps, by)
+	a.Rules = explain.InOrder(view, steps, by, false)
 	decided := slices.IndexFunc(matches, func(m *policy.Match) bool {
 		return on[m.Rule] && by != nil && (m.Rule == by || m.Rule.Tier == policy.Namespace && by.Tier == policy.Namespace)
 	})

@@ -134,6 +134,9 @@ func newClusterPolicy(from any) *clusterPolicy {
 		p.Policy = &cfqdnnp.Read(from.(*v1alpha1.ClusterFQDNNetworkPolicy)).Policy
 	}
 	for _, r := range p.Rules {
+		if !r.Broken && r.Peer.Kind == policy.PeerNames {
+			r.ID = r.NewID()
+		}
 		p.rules = append(p.rules, r.Rule)
 	}
 	return p

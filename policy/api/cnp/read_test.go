@@ -194,7 +194,7 @@ func TestPolicy(t *testing.T) {
 	if r := p.Rules[0]; r.Name != "first" || r.Priority != 1000 || !r.Standard || r.Denied != policy.Drop || r.Audit {
 		t.Errorf("%+v", r.Rule)
 	}
-	if m := p.Rules[0].Matches[0]; m.By() != "clusternetworkpolicy:p a.org" || m.Path != "spec.egress[0].to[0].domainNames[0]" || m.Rule != p.Rules[0].Rule || m.TTL.Grace != policy.DefaultGrace {
+	if m := p.Rules[0].Matches[0]; m.By() != "clusternetworkpolicy:p a.org" || m.Path != "spec.egress[0].to[0].domainNames[0]" || m.Rule != p.Rules[0].Rule || m.TTL.Grace != policy.DefaultGrace || m.TTL.Reuse != policy.DefaultReuse {
 		t.Errorf("%+v", m)
 	}
 	for _, c := range []struct {
