@@ -4,24 +4,28 @@ import (
 	"fmt"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
-// ClusterPolicy is a cluster policy and where it stands.
+// ClusterPolicy is a cluster policy, of one of both kinds, and where it stands.
 type ClusterPolicy struct {
-	*v1alpha1.ClusterFQDNNetworkPolicy
-	place place
+	ours     *v1alpha1.ClusterFQDNNetworkPolicy
+	standard *unstructured.Unstructured
+	object   string // as problems name it
+	place    place
 }
 
 var clusterPolicyType = reflect.TypeFor[v1alpha1.ClusterFQDNNetworkPolicy]()
 
 // clusterPolicy takes a cluster policy of a file.
-func (m *Manifests) clusterPolicy(at place, from *v1alpha1.ClusterFQDNNetworkPolicy) {
-	p := ClusterPolicy{from, at}
+func (m *Manifests) clusterPolicy(p ClusterPolicy) {
 	for i := range m.ClusterPolicies {
-		if first := &m.ClusterPolicies[i]; first.Name == p.Name {
+		if first := &m.ClusterPolicies[i]; first.object == p.object {
 			m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s:%d; remove or rename one of them",
 				first.place.file, first.place.at("metadata.name"))))
 			return
@@ -34,8 +38,13 @@ func (m *Manifests) clusterPolicy(at place, from *v1alpha1.ClusterFQDNNetworkPol
 func (m *Manifests) clusterPolicies() (findings []Finding) {
 	for i := range m.ClusterPolicies {
 		p := &m.ClusterPolicies[i]
-		for _, problem := range cfqdnnp.Validate(p.ClusterFQDNNetworkPolicy) {
+		for _, problem := range p.problems() {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
+		}
+		if p.standard != nil {
+			if read := cnp.Read(p.standard); read.Ingress > 0 {
+				findings = append(findings, p.finding(Warning, NotEnforced, "spec.ingress", read.IngressText()))
+			}
 		}
 		if !policy.TiersEnforced {
 			findings = append(findings, p.finding(Warning, NotEnforced, "", "policies of this kind are not enforced yet, and answers of check leave them out"))
@@ -44,9 +53,17 @@ func (m *Manifests) clusterPolicies() (findings []Finding) {
 	return findings
 }
 
+// problems returns what is wrong with the policy alone.
+func (p *ClusterPolicy) problems() []policy.Problem {
+	if p.standard != nil {
+		return cnp.Read(p.standard).Problems
+	}
+	return cfqdnnp.Validate(p.ours)
+}
+
 // finding returns a finding at a field of the policy.
 func (p *ClusterPolicy) finding(severity Severity, reason, path, message string) Finding {
 	return Finding{
-		File: p.place.file, Line: p.place.at(path), Severity: severity, Reason: reason, Object: cfqdnnp.Object(p.Name), Path: path, Message: message,
+		File: p.place.file, Line: p.place.at(path), Severity: severity, Reason: reason, Object: p.object, Path: path, Message: message,
 	}
 }

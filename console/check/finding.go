@@ -29,7 +29,7 @@ const (
 	Duplicate = "Duplicate"
 	// NoPolicy: there is nothing to check.
 	NoPolicy = "NoPolicy"
-	// NotEnforced: no agent enforces policies of this kind yet.
+	// NotEnforced: no agent enforces policies of this kind yet, or rules for ingress.
 	NotEnforced = "NotEnforced"
 	// SelectsNothing: the policy selects none of the pods that are given.
 	SelectsNothing = "SelectsNothing"
@@ -62,10 +62,11 @@ func Kinds() []Kind {
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
 		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
+		{policy.ReasonNoRoom, Error, "all cluster policies together are beyond a limit: rules of the policy match nothing as `Accept`, and everything as `Deny` or `Pass`"},
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
-		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy`, which agents do not enforce yet"},
+		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy` or `ClusterNetworkPolicy`, which agents do not enforce yet; or a `ClusterNetworkPolicy` has rules for ingress"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
 		{EveryName, Warning, "a pattern matches every name"},

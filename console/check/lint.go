@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -93,8 +92,8 @@ func (m *Manifests) together() []Finding {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
-	for _, p := range in.ClusterPolicies {
-		for _, problem := range cfqdnnp.Validate(p) {
+	for i := range m.ClusterPolicies {
+		for _, problem := range m.ClusterPolicies[i].problems() {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
@@ -109,7 +108,7 @@ func (m *Manifests) together() []Finding {
 			}
 		}
 		for i := range m.ClusterPolicies {
-			if p := &m.ClusterPolicies[i]; problem.Object == cfqdnnp.Object(p.Name) {
+			if p := &m.ClusterPolicies[i]; problem.Object == p.object {
 				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 			}
 		}
@@ -139,7 +138,11 @@ func (m *Manifests) input() compile.Input {
 		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
 	}
 	for i := range m.ClusterPolicies {
-		in.ClusterPolicies = append(in.ClusterPolicies, m.ClusterPolicies[i].ClusterFQDNNetworkPolicy)
+		if p := &m.ClusterPolicies[i]; p.standard != nil {
+			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
+		} else {
+			in.ClusterPolicies = append(in.ClusterPolicies, p.ours)
+		}
 	}
 	return in
 }

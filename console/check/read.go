@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -170,7 +171,9 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 		m.known[p.id()] = at
 		m.Policies = append(m.Policies, p)
 	case o.ClusterPolicy != nil:
-		m.clusterPolicy(at, o.ClusterPolicy)
+		m.clusterPolicy(ClusterPolicy{ours: o.ClusterPolicy, object: cfqdnnp.Object(o.ClusterPolicy.Name), place: at})
+	case o.ClusterNetworkPolicy != nil:
+		m.clusterPolicy(ClusterPolicy{standard: o.ClusterNetworkPolicy, object: cnp.Object(o.ClusterNetworkPolicy.GetName()), place: at})
 	case o.NetworkPolicy != nil:
 		m.networkPolicy(at, o.NetworkPolicy)
 	case o.Pod != nil:
@@ -224,6 +227,8 @@ func nameOf(o *manifest.Object) string {
 		kind = "policy"
 	case v1alpha1.ClusterKind:
 		return cfqdnnp.Object(o.Name)
+	case cnp.Kind:
+		return cnp.Object(o.Name)
 	}
 	if namespace == "" {
 		namespace = "default"

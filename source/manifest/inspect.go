@@ -11,9 +11,11 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Part is one document of a file as it is by itself, whatever is wrong with others.
@@ -34,8 +36,10 @@ type Object struct {
 	// that Err speaks of.
 	Policy        *v1alpha1.FQDNNetworkPolicy
 	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
-	NetworkPolicy *networkingv1.NetworkPolicy
-	Pod           *policy.Pod
+	// ClusterNetworkPolicy is one as it is written.
+	ClusterNetworkPolicy *unstructured.Unstructured
+	NetworkPolicy        *networkingv1.NetworkPolicy
+	Pod                  *policy.Pod
 	// JSON is the object.
 	JSON []byte
 	Err  error // why it cannot be read
@@ -88,13 +92,14 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	_ = json.Unmarshal(text, &head)
 	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
 	switch o.Kind {
-	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List":
+	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List", cnp.Kind + "List":
 		return d.inspectList(o, head.Items)
 	}
 	found, err := d.bare(text)
 	o.Err = err
 	if len(found) == 1 {
 		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
+		o.ClusterNetworkPolicy = found[0].standard
 	}
 	return []Object{o}
 }
