@@ -13,7 +13,7 @@ import (
 // enforced yet.
 func TestClusterPolicies(t *testing.T) {
 	const head = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
-	const yet = ": warning: clusterpolicy p: policies of this kind are not enforced yet, and answers of check leave them out"
+	const yet = ": warning: clusterpolicy p: policies of this kind are not enforced yet; answers of check say what they will do"
 	for text, want := range map[string][]string{
 		head: {"stdin:1" + yet},
 		head + "  egress:\n  - action: Deny\n    networks: [192.0.2.0]\n": {
@@ -36,11 +36,11 @@ func TestClusterPolicies(t *testing.T) {
 	}
 }
 
-// TestClusterNetworkPolicies: those of the standard are found the same way, with rules for
+// TestStandardPolicies: those of the standard are found the same way, with rules for
 // ingress.
-func TestClusterNetworkPolicies(t *testing.T) {
+func TestStandardPolicies(t *testing.T) {
 	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
-	const yet = ": warning: clusternetworkpolicy p: policies of this kind are not enforced yet, and answers of check leave them out"
+	const yet = ": warning: clusternetworkpolicy p: policies of this kind are not enforced yet; answers of check say what they will do"
 	for text, want := range map[string][]string{
 		head: {"stdin:1" + yet},
 		head + "  ingress:\n  - {action: Deny, from: [{namespaces: {}}]}\n": {

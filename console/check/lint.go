@@ -92,13 +92,13 @@ func (m *Manifests) together() []Finding {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
-	for i := range m.ClusterPolicies {
-		for _, problem := range m.ClusterPolicies[i].problems() {
+	for _, p := range m.ClusterPolicies {
+		for _, problem := range p.Problems {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
 	var findings []Finding
-	for _, problem := range compile.New().Compile(in).Problems {
+	for _, problem := range compile.NewWithTiers().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
 		}
@@ -108,7 +108,7 @@ func (m *Manifests) together() []Finding {
 			}
 		}
 		for i := range m.ClusterPolicies {
-			if p := &m.ClusterPolicies[i]; problem.Object == p.object {
+			if p := &m.ClusterPolicies[i]; problem.Object == p.Object {
 				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 			}
 		}
@@ -127,7 +127,7 @@ func (m *Manifests) together() []Finding {
 
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
-	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods))}
+	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
 	for i := range m.Policies {
 		in.Policies[i] = m.Policies[i].FQDNNetworkPolicy
 	}
@@ -137,11 +137,11 @@ func (m *Manifests) input() compile.Input {
 	for i := range m.NetworkPolicies {
 		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
 	}
-	for i := range m.ClusterPolicies {
-		if p := &m.ClusterPolicies[i]; p.standard != nil {
-			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
-		} else {
+	for _, p := range m.ClusterPolicies {
+		if p.ours != nil {
 			in.ClusterPolicies = append(in.ClusterPolicies, p.ours)
+		} else {
+			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
 		}
 	}
 	return in

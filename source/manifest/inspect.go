@@ -36,10 +36,12 @@ type Object struct {
 	// that Err speaks of.
 	Policy        *v1alpha1.FQDNNetworkPolicy
 	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
-	// ClusterNetworkPolicy is one as it is written.
+	NetworkPolicy *networkingv1.NetworkPolicy
+	Pod           *policy.Pod
+	// ClusterNetworkPolicy is one of the standard, as it is written.
 	ClusterNetworkPolicy *unstructured.Unstructured
-	NetworkPolicy        *networkingv1.NetworkPolicy
-	Pod                  *policy.Pod
+	// Labels are those of a Namespace.
+	Labels map[string]string
 	// JSON is the object.
 	JSON []byte
 	Err  error // why it cannot be read
@@ -100,6 +102,9 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	if len(found) == 1 {
 		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
 		o.ClusterNetworkPolicy = found[0].standard
+		if ns := found[0].namespace; ns != nil {
+			o.Labels = ns.Labels
+		}
 	}
 	return []Object{o}
 }
