@@ -35,17 +35,20 @@ func (m *Manifests) clusterPolicy(p ClusterPolicy) {
 }
 
 // clusterPolicies finds what is wrong with each cluster policy.
-func (m *Manifests) clusterPolicies() (findings []Finding) {
+func (m *Manifests) clusterPolicies(o Options) (findings []Finding) {
+	denied := m.denied()
 	for i := range m.ClusterPolicies {
 		p := &m.ClusterPolicies[i]
 		for _, problem := range p.Problems {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
+		findings = append(findings, denied.matches(p, o)...)
 		if !policy.TiersEnforced {
 			findings = append(findings, p.finding(Warning, NotEnforced, "", "policies of this kind are not enforced yet; answers of check say what they will do"))
 		}
 	}
-	return findings
+	findings = append(findings, m.denyLists(o)...)
+	return append(findings, m.ties()...)
 }
 
 // finding returns a finding at a field of the policy.
