@@ -102,7 +102,7 @@ func (k *consoleSource) Remote() (pods []*policy.Pod, unread string) {
 	s := k.rollout().State
 	pods = s.Input.Remote
 	switch {
-	case s.PeersUnknown:
+	case s.Input.PeersUnknown:
 		return pods, "the agent does not have them yet; `namegate status` shows whether the API server is away"
 	case k.agent.cluster == nil || len(pods) > 0 || needsPods(k.Snapshot()):
 		return pods, ""

@@ -2,6 +2,9 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -58,7 +61,9 @@ type Rule struct {
 	Policy string // "namespace/name"; of a cluster policy "name"
 	Path   string // "spec.egress[0]"
 	Name   string // of the rule, "" for none
-	Audit  bool   // from an Audit policy: counts for the log alone
+	// ID is of the grants of a rule with names in the Admin or the Baseline tier.
+	ID    RuleID
+	Audit bool // from an Audit policy: counts for the log alone
 	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
 	// Pass it denies everything.
 	Broken bool
@@ -69,11 +74,30 @@ type Rule struct {
 	DNSDenied Unmatched
 }
 
+// RuleID tells the grants of ordered rules apart: a letter of the action, and hexadecimal
+// digits. "" is every rule of the Namespace tier.
+type RuleID string
+
+// Lasting tells whether grants of the rule must not end before what they shadow: it denies
+// or passes.
+func (id RuleID) Lasting() bool { return id != "" && id[0] != idLetters[Accept] }
+
+// idLetters are the first letters of IDs, by action.
+const idLetters = "adp"
+
+// NewID returns the ID of a rule of the Admin or the Baseline tier: equal for the same rule
+// of the same policy, whatever its names, priority and tier are. It has the first 16
+// hexadecimal digits of SHA-256 over the policy and the rule's place, action and ports.
+func (r *Rule) NewID() RuleID {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%t %q %q %d %q", r.Standard, r.Policy, r.Path, r.Action, r.Ports))
+	return RuleID(idLetters[r.Action:r.Action+1] + hex.EncodeToString(sum[:8]))
+}
+
 // Break returns the rule as a broken one. It has no matches, and the destination and ports
 // that agree with its effect: none for Accept, every one else.
 func (r *Rule) Break() *Rule {
 	broken := *r
-	broken.Broken, broken.Matches = true, nil
+	broken.Broken, broken.Matches, broken.ID = true, nil, ""
 	if broken.Peer, broken.Ports = (Peer{Kind: PeerAnywhere}), AnyPort; r.Action == Accept {
 		broken.Peer, broken.Ports = Peer{Kind: PeerNames}, ""
 	}
@@ -102,6 +126,14 @@ func NewMatch(m Match, index int) *Match {
 
 // accepts tells whether the match opens addresses.
 func (m *Match) accepts() bool { return m.Rule == nil || m.Rule.Action == Accept }
+
+// ruleID is the ID of the match's rule.
+func (m *Match) ruleID() RuleID {
+	if m.Rule == nil {
+		return ""
+	}
+	return m.Rule.ID
+}
 
 // Compare orders by policy, then by index.
 func (m *Match) Compare(o *Match) int {

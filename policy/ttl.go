@@ -7,11 +7,13 @@ const (
 	DefaultMinTTL = 30 * time.Second
 	DefaultMaxTTL = 3600 * time.Second
 	DefaultGrace  = 60 * time.Second
+	DefaultReuse  = 24 * time.Hour
 )
 
-// TTL says how long the addresses of an answer stay open.
+// TTL says how long the addresses of an answer count. Reuse is how long an application may
+// use an address after the last answer that held it: addresses count that long for Deny and Pass.
 type TTL struct {
-	Min, Max, Grace time.Duration
+	Min, Max, Grace, Reuse time.Duration
 }
 
 // Lifetime returns how long an address that came with a TTL of ttl seconds is

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/ordered"
 )
 
@@ -41,6 +42,11 @@ func (m *Manifests) clusterPolicies(o Options) (findings []Finding) {
 		p := &m.ClusterPolicies[i]
 		for _, problem := range p.Problems {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
+		}
+		if p.standard != nil {
+			if read := cnp.Read(p.standard); read.Ingress > 0 {
+				findings = append(findings, p.finding(Warning, cnp.ReasonIngressNotEnforced, "spec.ingress", read.IngressText()))
+			}
 		}
 		findings = append(findings, denied.matches(p, o)...)
 		if !policy.TiersEnforced {

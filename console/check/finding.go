@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Severity is how bad a finding is.
@@ -74,10 +75,12 @@ func Kinds() []Kind {
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
 		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
+		{policy.ReasonNoRoom, Error, "all cluster policies together are beyond a limit: rules of the policy match nothing as `Accept`, and everything as `Deny` or `Pass`"},
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
 		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy` or a `ClusterNetworkPolicy`, which agents do not enforce yet"},
+		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
 		{EveryName, Warning, "a pattern matches every name"},

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -107,6 +108,44 @@ func TestManyOverlaps(t *testing.T) {
 			if got[i-1].Compare(got[i]) >= 0 {
 				t.Fatalf("%s: match %d is out of order", name, i)
 			}
+		}
+	}
+}
+
+// TestOrderedOpenings: each ordered rule has its own, and rules that deny or pass come first
+// and last longest. An ID stays as long as the rule has the same place, action and ports.
+func TestOrderedOpenings(t *testing.T) {
+	openings := func(pastes string, priority int) []policy.Opening {
+		in := besideInput(nil)
+		in.Policies = append(in.Policies, aPolicy("open", "", on(aRule("a.test"), tcp(443))))
+		in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
+			aCluster(t, "first", fmt.Sprintf("{tier: Admin, priority: %d, %s, ttl: {maxSeconds: 60}, egress: [{action: Accept, matches: [{name: a.test}], ports: [{protocol: TCP, port: 80}]}]}", priority, everyPod)),
+			aCluster(t, "second", "{tier: Admin, priority: 2, "+everyPod+", dns: {denied: Resolve}, egress: [{action: Deny, matches: ["+pastes+"], ports: [{protocol: TCP, port: 22}]}, {action: Pass, matches: [{pattern: '**.test'}]}]}"),
+			aCluster(t, "watched", "{tier: Admin, priority: 0, enforcement: Audit, "+everyPod+", egress: [{action: Deny, matches: [{name: a.test}]}]}"),
+		}
+		return NewWithTiers().Compile(in).Views[0].Decide(policytest.Name("a.test")).Openings(600)
+	}
+	got := openings("{name: a.test}", 1)
+	for i, want := range []policy.Opening{
+		{Ports: "any", Lifetime: 24 * time.Hour, By: []string{"second **.test"}},
+		{Ports: "tcp/22", Lifetime: 24 * time.Hour, By: []string{"second a.test"}},
+		{Ports: "tcp/443", Lifetime: 11 * time.Minute, By: []string{"shop/open a.test"}},
+		{Ports: "tcp/80", Lifetime: 2 * time.Minute, By: []string{"first a.test"}},
+	} {
+		id := got[i].Rule
+		if want.Rule = id; (id == "") != (want.Ports == "tcp/443") || id.Lasting() != (i < 2) {
+			t.Errorf("opening %d has ID %q", i, id)
+		}
+		if diff := cmp.Diff(want, got[i]); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if got[0].Rule == got[1].Rule || got[0].Rule[1:] == got[3].Rule[1:] {
+		t.Errorf("rules share an ID: %v", got)
+	}
+	for i, o := range openings("{name: b.test}, {name: a.test}", 3) {
+		if o.Rule != got[i].Rule {
+			t.Errorf("opening %d has another ID after names and priority changed: %v", i, o)
 		}
 	}
 }

@@ -93,6 +93,13 @@ func (r Report) TTL(from *v1alpha1.TTL) policy.TTL {
 	return t
 }
 
+// ClusterTTL reads spec.ttl of a cluster policy, as TTL.
+func (r Report) ClusterTTL(from *v1alpha1.ClusterTTL) policy.TTL {
+	t := r.TTL(&from.TTL)
+	t.Reuse = r.seconds("spec.ttl.reuseSeconds", from.ReuseSeconds, policy.DefaultReuse, MaxTTLSeconds)
+	return t
+}
+
 func (r Report) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {
 	switch {
 	case written == nil:
