@@ -46,7 +46,10 @@ type clusterPolicy struct {
 
 // clusterPolicies is every cluster policy that the compiler knows.
 type clusterPolicies struct {
-	room clusterRoom // MaxClusterRules and so on, but for tests
+	room    clusterRoom // MaxClusterRules and so on, but for tests
+	entries int         // MaxClusterEntries, but for tests
+	// heavy are the peers that have no room in entries.
+	heavy map[policy.Peer]bool
 	// peersUnknown: of the last input. A Deny of pods that are not known matched none of them.
 	peersUnknown bool
 	known        map[string]*clusterPolicy
@@ -56,7 +59,7 @@ type clusterPolicies struct {
 
 func newClusterPolicies() clusterPolicies {
 	return clusterPolicies{
-		room:  clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks},
+		room: clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks}, entries: MaxClusterEntries,
 		known: map[string]*clusterPolicy{}, clusterSelections: newClusterSelections(),
 	}
 }
@@ -212,7 +215,7 @@ func (p *clusterPolicy) crowdedProblem() policy.Problem {
 		rules = fmt.Sprintf("this rule and %d more of the policy have no room and match", n-1)
 	}
 	return policy.Problem{
-		Object: p.Object, Reason: policy.ReasonPartiallyInvalid, Path: p.Rules[p.crowded[0]].Path,
+		Object: p.Object, Reason: policy.ReasonNoRoom, Path: p.Rules[p.crowded[0]].Path,
 		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: all cluster policies together have more than "+
 			"%d rules, %d matches, %d labels in patterns or %d different lists of networks; write fewer, or a wildcard or a wider network for several",
 			rules, MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks),
