@@ -423,13 +423,6 @@ func (p *peering) enter(f *policy.Flow, v *policy.View) {
 		if g.Until.Before(time.Now()) {
 			continue
 		}
-		if g.Rule == "" {
-			f.Open = append(f.Open, g.Ports)
-		}
-		for _, r := range v.Rules {
-			if r.ID != "" && r.ID == g.Rule {
-				f.Entries = append(f.Entries, r)
-			}
-		}
+		f.EnterGrant(v, &g)
 	}
 }
