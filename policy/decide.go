@@ -41,10 +41,11 @@ func (v *View) Covers(n fqdn.Name, id RuleID, ports PortSet) bool {
 	return v != nil && slices.ContainsFunc(v.match(n), func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
 }
 
-// Denying returns the matches of enforcing rules that deny and cover a name by themselves.
+// Denying returns the matches of rules in force that deny and cover a name by themselves,
+// whatever the rules before them are.
 func (v *View) Denying(n fqdn.Name) (out []*Match) {
 	for _, m := range v.match(n) {
-		if m.ruleID().Denies() && !m.Audit {
+		if m.ruleID().Denies() && !m.Audit && (m.Rule.Tier != Baseline || !v.tiers(false).isolated) {
 			out = append(out, m)
 		}
 	}
