@@ -169,7 +169,7 @@ func (l *Line) isFlow() bool {
 }
 
 func dnsVerdict(word string) bool {
-	for v := Allowed; v <= Failed; v++ {
+	for v := Allowed; v <= NameDenied; v++ {
 		if word == v.String() {
 			return true
 		}

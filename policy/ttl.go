@@ -13,7 +13,8 @@ const (
 // TTL says how long the addresses of an answer stay open.
 type TTL struct {
 	Min, Max, Grace time.Duration
-	// Reuse is how long an address counts for a rule that denies or passes.
+	// Reuse is how long an address counts for a rule that denies or passes, after the end
+	// of the answer.
 	Reuse time.Duration
 }
 

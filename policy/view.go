@@ -85,6 +85,11 @@ func (v *View) PeerRules() []*Rule {
 // sorted: the sets the kernel needs. It is shared and must not be changed.
 func (v *View) PortSets() []PortSet { return v.Index.portSets }
 
+// StrictestUnmatched returns the strictest of Unmatched, in any tier.
+func (v *View) StrictestUnmatched() Unmatched {
+	return max(v.Unmatched, v.AdminUnmatched, v.BaselineUnmatched)
+}
+
 // ExactNames returns the exact names of the enforcing policies, sorted by their
 // bytes. It is shared and must not be changed.
 func (v *View) ExactNames() []fqdn.Name { return v.Index.exactNames }
