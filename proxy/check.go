@@ -16,7 +16,7 @@ import (
 
 // checked is the checked content of an answer, and the addresses that it opens.
 type checked struct {
-	enters   bool            // the addresses count for a rule
+	strict   bool            // the reply has the checked addresses and no others
 	decision policy.Decision // about the question, by its answer
 	guarded  fqdn.Name       // that the guard judged the addresses for
 	listed   []wire.Address  // of the answer
@@ -27,7 +27,7 @@ type checked struct {
 }
 
 func (c *checked) reset() {
-	c.enters, c.guarded, c.decision, c.listed, c.single = false, "", policy.Decision{}, nil, false
+	c.strict, c.guarded, c.decision, c.listed, c.single = false, "", policy.Decision{}, nil, false
 	c.verdicts, c.free, c.kept = c.verdicts[:0], c.free[:0], c.kept[:0]
 }
 
@@ -59,7 +59,11 @@ func (q *query) check() {
 		q.found.Reset()
 		q.lookup()
 		return
-	case p.action == pass && !v.Ordered() || q.question.Class != dns.ClassINET, p.action == complete && !v.Ordered():
+	case q.question.Class != dns.ClassINET: // what looks like an address is none
+		q.rec.Verdict, q.rec.Would, q.rec.Matches, q.rec.Rule, q.rec.Via = audit.Unmatched, audit.None, nil, nil, ""
+		q.pass()
+		return
+	case p.action != open && !v.Ordered():
 		q.pass()
 		return
 	}
@@ -99,9 +103,6 @@ func (q *query) readAnswer() answer.Checked {
 
 // pass hands the answer on as it is: it opens nothing.
 func (q *query) pass() {
-	if q.rec.Verdict != audit.Unmatched { // of another class
-		q.rec.Verdict, q.rec.Matches, q.rec.Rule = audit.Unmatched, nil, nil
-	}
 	if q.s.log != nil {
 		c := q.readAnswer()
 		q.rec.Chain, q.listed = c.Chain, c.Addrs
@@ -116,7 +117,7 @@ func (q *query) pass() {
 func (q *query) judge(d policy.Decision) {
 	s := q.s
 	if q.msg != nil && upstream.Passed(q.msg.Rcode) {
-		if q.enters = d.Counts(); q.enters {
+		if q.strict = d.Counts(); q.strict {
 			q.rec.Verdict, q.rec.Error = audit.Failed, "the upstream has no answer"
 		}
 		q.replyAnswer() // an address that is not granted is not told
@@ -145,7 +146,7 @@ func (q *query) judge(d policy.Decision) {
 		q.deny(&d)
 		return
 	}
-	q.enters, q.decision, q.listed = d.Counts(), d, c.Addrs
+	q.strict, q.decision, q.listed = q.client.view.InForce(), d, c.Addrs
 	if !d.Allowed() {
 		q.guard(d.Query.Name)
 		q.kept = append(q.kept, c.Addrs...)

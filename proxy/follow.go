@@ -135,7 +135,7 @@ func (q *query) followedFrom(n fqdn.Name) (fqdn.Name, bool) {
 // outside the cluster no name inside it is followed: such names always resolve, and as followed
 // names they would be blocked. From a followed name, names are followed for at most its own time.
 func (q *query) follow() {
-	if !q.setup.config.Follow || q.msg == nil || !q.enters { // an answer that is read in place has addresses alone
+	if !q.setup.config.Follow || q.msg == nil || !q.decision.Counts() { // an answer that is read in place has addresses alone
 		return
 	}
 	v, domain, by := q.client.view, q.setup.config.ClusterDomain, q.decision.CountsFor()

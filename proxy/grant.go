@@ -40,7 +40,7 @@ var errGranterFault = errors.New("a fault on the kernel's side")
 func (q *query) grant() {
 	s := q.s
 	s.step("grant")
-	if v := q.client.view; q.enters {
+	if v := q.client.view; q.strict {
 		if v.Ordered() {
 			q.make(v, &q.decision, true, q.listed, nil, q.base)
 		}

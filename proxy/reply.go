@@ -32,26 +32,26 @@ func (q *query) replyError(rcode int) {
 // inPlace tells whether the reply to the client can be written without the dns library:
 // the answer is read in place, fits and is unchanged.
 func (q *query) inPlace() bool {
-	return q.msg == nil && q.plain && q.alias == nil && (!q.enters || len(q.kept) == len(q.answers)) && q.found.Fits(&q.view)
+	return q.msg == nil && q.plain && q.alias == nil && (!q.strict || len(q.kept) == len(q.answers)) && q.found.Fits(&q.view)
 }
 
-// replyAnswer replies with the answer: where it counts for a rule with the kept addresses and
-// no others, and with TTLs for which they are open.
+// replyAnswer replies with the answer: where it is checked with the kept addresses and no
+// others, and with TTLs for which they are open.
 func (q *query) replyAnswer() {
 	longest := uint32(0)
-	if q.enters && q.rec.Verdict != audit.Failed {
+	if q.strict && q.rec.Verdict != audit.Failed {
 		longest = longestTTL(&q.decision)
 	}
 	if q.inPlace() {
 		q.out = q.found.AppendReply(q.out[:0], &q.view)
-		if q.enters {
+		if q.strict {
 			q.found.LowerTTLs(q.out, longest)
 		}
 		q.reply(q.out, dns.RcodeSuccess)
 		return
 	}
 	r := answer.Relay(q.message(), q.answerMessage())
-	if q.enters {
+	if q.strict {
 		answer.Restrict(r, q.kept, longest)
 	}
 	if q.alias != nil && q.rec.Verdict != audit.Failed {
@@ -175,7 +175,7 @@ func (q *query) decided(r *cache.Reply) bool {
 // deadlines move with each second.
 func (q *query) steady(r *cache.Reply) time.Duration {
 	until, step := r.Until, r.TTLsFrom(q.entry)
-	if !q.enters {
+	if !q.strict {
 		return until
 	}
 	longest := longestTTL(&q.decision)
