@@ -68,7 +68,7 @@ func (k *consoleSource) Status() console.Status {
 		s.Audit = &console.AuditStatus{Written: a.audit.Written(), Dropped: a.audit.Dropped()}
 	}
 	for _, t := range a.denials.Totals() {
-		s.Flows = append(s.Flows, console.FlowTotal{Verdict: t.Verdict.String(), Reason: string(t.Reason), Count: t.Count})
+		s.Flows = append(s.Flows, console.FlowTotal{Verdict: t.Verdict.String(), Reason: string(t.Reason), Tier: t.Tier.String(), Count: t.Count})
 	}
 	return s
 }
@@ -102,7 +102,7 @@ func (k *consoleSource) Remote() (pods []*policy.Pod, unread string) {
 	s := k.rollout().State
 	pods = s.Input.Remote
 	switch {
-	case s.PeersUnknown:
+	case s.Input.PeersUnknown:
 		return pods, "the agent does not have them yet; `namegate status` shows whether the API server is away"
 	case k.agent.cluster == nil || len(pods) > 0 || needsPods(k.Snapshot()):
 		return pods, ""

@@ -43,6 +43,8 @@ type Cluster struct {
 	// Companion writes companion NetworkPolicies, with ports as CompanionPorts says.
 	Companion      bool
 	CompanionPorts companion.Ports
+	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
+	ClusterNetworkPolicies bool
 	// ClearTaint takes the startup taint from the node when the agent is ready.
 	ClearTaint bool
 	// ConsoleAddrs are where kubectl namegate is answered.

@@ -53,7 +53,7 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		{what: "before the first snapshot", cluster: true, unread: "no pod of this node"},
 		{what: "needed, and there is none", cluster: true, snap: pods},
 		{what: "needed and there", cluster: true, state: rollout.State{Input: compile.Input{Remote: []*policy.Pod{far}}}},
-		{what: "needed and not there yet", cluster: true, snap: pods, state: rollout.State{PeersUnknown: true}, unread: "the agent does not have them yet"},
+		{what: "needed and not there yet", cluster: true, snap: pods, state: rollout.State{Input: compile.Input{PeersUnknown: true}}, unread: "the agent does not have them yet"},
 	} {
 		a := &agent{}
 		if c.cluster {

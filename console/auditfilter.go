@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -91,9 +90,9 @@ func (f *AuditFilter) wants(h *head) bool {
 		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, h.Kind)) && (!h.Time.Before(f.Since) || !h.Last.Before(f.Since))
 }
 
-// choose appends the selected lines that the caller may see. An unreadable line is left
-// out.
-func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool) []byte {
+// choose appends the selected lines that the caller may see, without the names that he may not.
+// An unreadable line is left out.
+func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool, seesCluster func(standard bool) bool) []byte {
 	ours := []byte(nil)
 	if f.Namespace != "" {
 		ours = []byte(`"namespace":"` + f.Namespace + `"`)
@@ -113,54 +112,10 @@ func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool
 				break
 			}
 		}
+		if namesCluster(line, seesCluster) {
+			line = withoutCluster(line, seesCluster)
+		}
 		out = append(out, line...)
 	}
 	return out
 }
-
-// withoutNames takes the names out of a flow's line that only pods asked for whose
-// namespace may not be seen; nothing is left of a line where that cannot be done. What
-// is left begins as the log's lines do: people look for that.
-func withoutNames(line []byte, sees func(string) bool) []byte {
-	var fields map[string]json.RawMessage
-	var names, rest []json.RawMessage
-	if json.Unmarshal(line, &fields) != nil || json.Unmarshal(fields["names"], &names) != nil {
-		return nil
-	}
-	for _, n := range names {
-		var by struct {
-			Pod string `json:"pod"`
-		}
-		if json.Unmarshal(n, &by) != nil {
-			return nil
-		}
-		if by.Pod == "" || seesPod(refOf(by.Pod), sees) {
-			rest = append(rest, n)
-		}
-	}
-	delete(fields, "names")
-	if len(rest) > 0 {
-		fields["names"], _ = json.Marshal(rest)
-	}
-	var text []byte
-	for _, key := range lineBegin {
-		if value, has := fields[key]; has {
-			text = fmt.Appendf(text, ",%q:%s", key, value)
-			delete(fields, key)
-		}
-	}
-	others, err := json.Marshal(fields)
-	if err != nil || len(text) == 0 {
-		return nil
-	}
-	text[0] = '{'
-	if len(fields) > 0 {
-		others[0] = ','
-	} else {
-		others = others[1:]
-	}
-	return append(append(text, others...), '\n')
-}
-
-// lineBegin are the fields with which each line begins.
-var lineBegin = []string{"v", "kind", "time"}

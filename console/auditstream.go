@@ -87,7 +87,7 @@ func (s *stream) send(lines []byte, lost uint64) error {
 	}
 	for len(lines) > 0 {
 		piece := firstLines(lines, pieceBytes)
-		if err := s.write(s.filter.choose(nil, piece, s.sees)); err != nil {
+		if err := s.write(s.filter.choose(nil, piece, s.sees, s.seesCluster)); err != nil {
 			return err
 		}
 		lines = lines[len(piece):]

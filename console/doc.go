@@ -14,6 +14,9 @@ type Viewer interface {
 	// Sees tells whether the caller may see the rows of a namespace; "" asks for the rows
 	// of all namespaces and of the node itself.
 	Sees(ctx context.Context, namespace string) (bool, error)
+	// SeesCluster tells whether the caller may read the cluster policies of a kind:
+	// ClusterNetworkPolicies where standard is true, else ClusterFQDNNetworkPolicies.
+	SeesCluster(ctx context.Context, standard bool) (bool, error)
 }
 
 // Everything is the Viewer of root on the node.
@@ -21,6 +24,9 @@ type Everything struct{}
 
 // Sees says yes.
 func (Everything) Sees(context.Context, string) (bool, error) { return true, nil }
+
+// SeesCluster says yes.
+func (Everything) SeesCluster(context.Context, bool) (bool, error) { return true, nil }
 
 // Agent is one agent that can be asked.
 type Agent interface {

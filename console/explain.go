@@ -55,7 +55,7 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	f.Problems, f.Contested = c.problems(r, p, f.View), contested(snap, p)
 	remote, unread := s.Remote()
 	f.Snapshot, f.NetworkPolicies, f.Services, f.Sees = snap, s.NetworkPolicies(p.Namespace), s.Services(), r.sees
-	f.SeesCluster = r.sees("")
+	f.SeesCluster = r.seesCluster
 	f.Pods, f.OtherPods = allPods(snap, remote), unread
 	if !to.Addr.IsValid() {
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {
@@ -113,14 +113,19 @@ func (c *console) flows(r *request, ref policy.PodRef) []audit.Flow {
 	return flows
 }
 
-// problems are the problems of the pod, of the policies and NetworkPolicies that select
-// it, and of policies of its namespace that select no pod until they are corrected. The
+// problems are the problems of the pod, of the policies of all kinds that select it, and
+// of policies of its namespace that select no pod until they are corrected. The
 // pods that claim an address of the pod are shown to callers who may see all that could.
 func (c *console) problems(r *request, p *policy.Pod, v *policy.View) (out []policy.Problem) {
 	for _, problem := range c.source.Problems() {
 		id, of := strings.CutPrefix(problem.Object, "policy ")
 		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
+		ruled, standard, ofCluster := clusterPolicy(problem.Object)
 		switch {
+		case ofCluster && v != nil && slices.ContainsFunc(v.Rules, func(rule *policy.Rule) bool { return rule.Policy == ruled }):
+			if !r.seesCluster(standard) {
+				continue
+			}
 		case ordinary && v != nil && slices.Contains(v.NetworkPolicies, network):
 		case problem.Pod == p.PodRef || problem.Object == "pod "+p.String():
 		case !of:
@@ -142,7 +147,7 @@ func (c *console) problems(r *request, p *policy.Pod, v *policy.View) (out []pol
 // is allowed.
 func contested(snap *policy.Snapshot, p *policy.Pod) (out []netip.Addr) {
 	for _, a := range p.IPs {
-		if v := snap.View(a); v != nil && v.Enforced && v.Pod.PodRef != p.PodRef {
+		if v := snap.View(a); v != nil && v.InForce() && v.Pod.PodRef != p.PodRef {
 			out = append(out, a)
 		}
 	}
@@ -191,13 +196,19 @@ func free(snap *policy.Snapshot, p *policy.Pod, policies []v1alpha1.FQDNNetworkP
 		enforced := enforces(policies, q)
 		if q.Local() {
 			v := snap.ViewOf(q.PodRef)
-			enforced = v != nil && v.Enforced
+			enforced = v != nil && isolated(v)
 		}
 		if !enforced {
 			out = append(out, q.String())
 		}
 	}
 	return out
+}
+
+// isolated tells whether policies of the pod's namespace make it default-deny.
+func isolated(v *policy.View) bool {
+	_, _, namespace, _ := v.OrderedRules()
+	return namespace
 }
 
 // enforces tells whether one of the policies of a pod's namespace makes it default-deny.

@@ -17,25 +17,26 @@ func FuzzChoose(f *testing.F) {
 	f.Add([]byte(line(0, "shop/cart", "allowed")+line(1, "pay/cart", "denied")+line(2, "shop/cart", "denied")), "denied")
 	f.Add([]byte(`{"pod":{"namespace":"shop"},"names":[{"pod":"pay/x"},{"pod":5}]}`+"\n"), "")
 	f.Add([]byte(`{"pod":{"namespace":"shop"},"names":[{"pod":"pay/x","pod":"shop/x"}],"names":[]}`+"\n"), "")
+	f.Add([]byte(`{"pod":{"namespace":"shop"},"matches":[{"policy":"p","path":"spec","match":"x"},{"policy":7}],"policies":["p","a/b"],"tier":"Admin","policy":"p"}`+"\n"), "")
 	f.Add([]byte("{\n\n\xff\n"), "")
 	f.Fuzz(func(t *testing.T, log []byte, verdict string) {
 		filter := AuditFilter{}
 		if verdict != "" {
 			filter.Verdicts = []string{verdict}
 		}
-		some := filter.choose(nil, log, func(ns string) bool { return ns == "shop" })
-		all := filter.choose(nil, log, func(string) bool { return true })
-		for l := range bytes.Lines(some) {
+		some := filter.choose(nil, log, func(ns string) bool { return ns == "shop" }, func(bool) bool { return false })
+		all := filter.choose(nil, log, func(string) bool { return true }, func(bool) bool { return true })
+		for line := range bytes.Lines(some) {
 			var h head
-			if err := json.Unmarshal(l, &h); err != nil {
-				t.Fatalf("%q is no line: %v", l, err)
+			if err := json.Unmarshal(line, &h); err != nil {
+				t.Fatalf("%q is no line: %v", line, err)
 			}
 			if h.Pod.Namespace != "shop" || verdict != "" && h.Verdict != verdict {
-				t.Errorf("shown: %q", l)
+				t.Errorf("shown: %q", line)
 			}
 			for _, n := range h.Names {
 				if ns, _, other := strings.Cut(n.Pod, "/"); other && ns != "shop" {
-					t.Errorf("a name of the pod %s is shown: %q", n.Pod, l)
+					t.Errorf("a name of the pod %s is shown: %q", n.Pod, line)
 				}
 			}
 		}

@@ -104,6 +104,8 @@ func withoutTotals(text string) string {
 
 func TestExplainGolden(t *testing.T) {
 	healthy, failing, unread := newWorld(t, "node-1"), newWorld(t, "node-1"), newWorld(t, "node-1")
+	cluster := clusterWorld(t, "198.51.100.0/24")
+	cluster.trouble = nil
 	unread.unread, unread.trouble = "they are being read", nil
 	healthy.trouble, failing.failing = nil, "the kernel is full"
 	for name, c := range map[string]struct {
@@ -122,12 +124,16 @@ func TestExplainGolden(t *testing.T) {
 		"explain-service":   {"shop/cart-7d9f", "10.96.0.20:5432", Everything{}, 0},
 		"explain-peer":      {"shop/cart-7d9f", "db-admin.shop.svc.cluster.local:80", Everything{}, ExitNo},
 		"explain-unseen":    {"shop/cart-7d9f", "10.2.0.30:80", some{"shop"}, ExitNo},
+		"explain-cluster":   {"shop/cart-7d9f", "x.paste.test:443", Everything{}, ExitNo},
+		"explain-tier":      {"shop/cart-7d9f", "x.paste.test:443", some{"shop"}, ExitNo},
 		"explain-unread":    {"shop/cart-7d9f", "10.2.0.99:5432", Everything{}, ExitUnknown},
 	} {
 		w := healthy
 		switch name {
 		case "explain-free", "explain-open":
 			w = failing
+		case "explain-cluster", "explain-tier":
+			w = cluster
 		case "explain-unread":
 			w = unread
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -19,7 +20,8 @@ type GrantRow struct {
 	Ports     string    `json:"ports"`
 	Until     time.Time `json:"until"`
 	// By are the matches that opened it, as "namespace/policy pattern"; "" where
-	// that is not known any more.
+	// that is not known any more. Those of cluster policies that the caller may not read have
+	// no name.
 	By string `json:"by,omitempty"`
 }
 
@@ -35,13 +37,14 @@ func (c *console) grants(r *request) error {
 		return err
 	}
 	var pods []policy.PodRef
+	snap := c.source.Snapshot()
 	if name != "" {
 		p, err := c.local(namespace, name)
 		if err != nil {
 			return err
 		}
 		pods = append(pods, p.PodRef)
-	} else if snap := c.source.Snapshot(); snap != nil {
+	} else if snap != nil {
 		for _, v := range snap.Views {
 			if namespace == "" || v.Pod.Namespace == namespace {
 				pods = append(pods, v.Pod.PodRef)
@@ -51,7 +54,9 @@ func (c *console) grants(r *request) error {
 	return r.writeRows("grants", func(yield func(any) bool) {
 		for _, p := range pods {
 			for _, o := range c.open(p) {
-				if !yield(c.grantRow(o)) {
+				row := c.grantRow(o)
+				row.By = explain.By(row.By, snap.ViewOf(p), r.seesCluster)
+				if !yield(row) {
 					return
 				}
 			}

@@ -44,18 +44,24 @@ type console struct {
 	followers followers
 }
 
+// right is a namespace, or a kind of cluster policies, that a caller may see.
+type right struct {
+	namespace         string
+	cluster, standard bool
+}
+
 // request is one question.
 type request struct {
 	*http.Request
 	w      http.ResponseWriter
 	viewer Viewer
-	seen   map[string]bool // what sees returned
+	seen   map[right]bool // what sees and seesCluster returned
 }
 
 func (c *console) serve(w http.ResponseWriter, r *http.Request, answer func(*request) error) {
 	v, err := c.viewer(r)
 	if err == nil {
-		err = answer(&request{r, w, v, map[string]bool{}})
+		err = answer(&request{r, w, v, map[right]bool{}})
 	}
 	if err != nil {
 		refuse(w, err)
@@ -122,11 +128,20 @@ func (r *request) may(namespace string) error {
 // sees tells whether the caller may see the rows of a namespace, false in doubt. Rights
 // are asked once for each namespace: the API server may need some time.
 func (r *request) sees(namespace string) bool {
-	sees, known := r.seen[namespace]
+	return r.once(right{namespace: namespace}, func() (bool, error) { return r.viewer.Sees(r.Context(), namespace) })
+}
+
+// seesCluster is sees for the cluster policies of a kind, as of Viewer.
+func (r *request) seesCluster(standard bool) bool {
+	return r.once(right{cluster: true, standard: standard}, func() (bool, error) { return r.viewer.SeesCluster(r.Context(), standard) })
+}
+
+func (r *request) once(what right, ask func() (bool, error)) bool {
+	sees, known := r.seen[what]
 	if !known {
-		may, err := r.viewer.Sees(r.Context(), namespace)
+		may, err := ask()
 		sees = err == nil && may
-		r.seen[namespace] = sees
+		r.seen[what] = sees
 	}
 	return sees
 }
@@ -136,5 +151,7 @@ func (c *console) status(r *request) error {
 	if err := r.may(""); err != nil {
 		return err
 	}
-	return r.write(c.source.Status())
+	s := c.source.Status()
+	s.Problems = r.ofSeen(s.Problems)
+	return r.write(s)
 }

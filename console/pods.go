@@ -14,10 +14,11 @@ type PodRow struct {
 	Name      string   `json:"name"`
 	UID       string   `json:"uid,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
-	// Enforcement is Enforce where the pod is default-deny, Audit where only Audit
-	// policies select it, and "" where none does.
-	Enforcement string   `json:"enforcement,omitempty"`
-	Policies    []string `json:"policies,omitempty"`
+	// Enforcement is Enforce where a policy enforces rules for the pod, Audit where only
+	// Audit policies select it, and "" where none does.
+	Enforcement string `json:"enforcement,omitempty"`
+	// Policies are the FQDNNetworkPolicies that select it.
+	Policies []string `json:"policies,omitempty"`
 	// NetworkPolicies are the ordinary ones that select it for egress; only of pods that
 	// policies select.
 	NetworkPolicies []string `json:"networkPolicies,omitempty"`
@@ -80,8 +81,10 @@ func (c *console) podRow(p *policy.Pod, v *policy.View) PodRow {
 	row.Open = len(c.open(p.PodRef))
 	row.NetworkPolicies = v.NetworkPolicies
 	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementAudit)
-	if v.Enforced {
+	if v.InForce() {
 		row.Enforcement = string(v1alpha1.EnforcementEnforce)
+	}
+	if v.Enforced {
 		row.Denied, row.Unmatched = v.Denied.String(), v.Unmatched.String()
 	}
 	for _, f := range c.source.Denied(p.PodRef) {

@@ -56,10 +56,13 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	for _, q := range e.Policies {
 		say("selected by", "%s (%s)", q.Policy, or(q.Enforcement, "gone by now"))
 	}
+	for _, c := range e.ClusterPolicies {
+		say("selected by", "%s (%s)", c, c.Enforcement)
+	}
 	for _, n := range e.NetworkPolicies {
 		say("and by", "NetworkPolicy %s", n)
 	}
-	if len(e.Policies)+len(e.Rules) == 0 && e.Verdict != explain.Elsewhere {
+	if len(e.Policies)+len(e.ClusterPolicies)+len(e.Rules) == 0 && e.Verdict != explain.Elsewhere {
 		say("selected by", "no policy")
 	}
 	p.evidence(e, say)

@@ -3,7 +3,10 @@ package console
 import (
 	"strings"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // namespaces returns the namespaces of a pod's reference: one, or all of the pods' that
@@ -32,4 +35,28 @@ func seesPod(ref policy.PodRef, sees func(namespace string) bool) bool {
 		}
 	}
 	return true
+}
+
+// clusterPolicy reads the object of a problem: the id of a cluster policy, and whether it is
+// of the standard's kind.
+func clusterPolicy(object string) (id string, standard, is bool) {
+	if name, is := strings.CutPrefix(object, cfqdnnp.Object("")); is {
+		return name, false, true
+	}
+	if name, is := strings.CutPrefix(object, cnp.Object("")); is {
+		return cnp.ID(name), true, true
+	}
+	return "", false, false
+}
+
+// ofSeen returns problems, those of cluster policies that the caller may not read without
+// their texts.
+func (r *request) ofSeen(problems []policy.Problem) (out []policy.Problem) {
+	for _, p := range problems {
+		if _, standard, is := clusterPolicy(p.Object); is && !r.seesCluster(standard) {
+			p = policy.Problem{Object: explain.Hidden(""), Reason: p.Reason, Message: "who may get the kind can see why"}
+		}
+		out = append(out, p)
+	}
+	return out
 }

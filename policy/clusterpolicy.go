@@ -13,6 +13,9 @@ type ClusterPolicy struct {
 	Name     string
 }
 
+// OfCluster tells whether the id of a policy is a cluster policy's. Others are "namespace/name".
+func OfCluster(id string) bool { return !strings.Contains(id, "/") }
+
 // Compare orders as policies are evaluated.
 func (p ClusterPolicy) Compare(o ClusterPolicy) int {
 	return cmp.Or(cmp.Compare(p.Tier, o.Tier), cmp.Compare(p.Priority, o.Priority), compareBool(p.Standard, o.Standard), strings.Compare(p.Name, o.Name))

@@ -10,12 +10,10 @@ const (
 	DefaultReuse  = 24 * time.Hour
 )
 
-// TTL says how long the addresses of an answer stay open.
+// TTL says how long the addresses of an answer count. Reuse is how long an application may
+// use an address after the last answer that held it: addresses count that long for Deny and Pass.
 type TTL struct {
-	Min, Max, Grace time.Duration
-	// Reuse is how long an address counts for a rule that denies or passes, after the end
-	// of the answer.
-	Reuse time.Duration
+	Min, Max, Grace, Reuse time.Duration
 }
 
 // Lifetime returns how long an address that came with a TTL of ttl seconds is

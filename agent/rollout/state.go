@@ -15,8 +15,6 @@ type State struct {
 	Problems []policy.Problem
 	Files    []manifest.FileError // broken ones; a cluster has none
 	Cluster  policy.Cluster       // a folder knows none
-	// PeersUnknown is true while pods of other nodes are needed as peers and not known.
-	PeersUnknown bool
 }
 
 // Status is how far the roll-outs have come.

@@ -26,6 +26,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.Companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
 	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsNever),
 		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
+	fl.BoolVar(&f.ClusterNetworkPolicies, "cluster-network-policy", false, "read ClusterNetworkPolicies of policy.networking.k8s.io too, where the cluster serves them")
 	fl.BoolVar(&f.ClearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
 

@@ -252,6 +252,52 @@ func TestCredentialsEnd(t *testing.T) {
 	sees(token, false, 401)
 }
 
+// TestSeesCluster: the right to read a kind of cluster policies is asked for by itself: the
+// right to see all namespaces is not it, nor is another kind's.
+func TestSeesCluster(t *testing.T) {
+	api, c := newAPIServer(), testclock.New(time.Now())
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.rights["alice"] = []string{""}
+	s := newServer(t, api, c.Now)
+	v, err := s.Viewer(question("alice's"))
+	fatal.If(t, err)
+	if yes, err := v.Sees(t.Context(), ""); !yes || err != nil {
+		t.Fatal(yes, err)
+	}
+	sees := func(standard, want bool) {
+		t.Helper()
+		yes, err := v.SeesCluster(t.Context(), standard)
+		if fatal.If(t, err); yes != want {
+			t.Errorf("standard %v: %v", standard, yes)
+		}
+	}
+	for range 3 {
+		sees(false, false)
+		sees(true, false)
+	}
+	c.Pass(cacheTTL)
+	api.rights["alice"] = []string{"clusternetworkpolicies"}
+	sees(false, false)
+	sees(true, true)
+	want := [][2]string{{"namegate.io", "fqdnnetworkpolicies"}, {"namegate.io", "clusterfqdnnetworkpolicies"}, {"policy.networking.k8s.io", "clusternetworkpolicies"}}
+	want = append(want, want[1:]...)
+	var got [][2]string
+	for _, a := range api.asked {
+		if a.ResourceAttributes.Verb != "get" || a.ResourceAttributes.Namespace != "" {
+			t.Errorf("%+v", a.ResourceAttributes)
+		}
+		got = append(got, [2]string{a.ResourceAttributes.Group, a.ResourceAttributes.Resource})
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	api.leave()
+	c.Pass(cacheTTL)
+	if yes, err := v.SeesCluster(t.Context(), false); yes || statusOf(err) != http.StatusServiceUnavailable {
+		t.Errorf("without an answer: %v %v", yes, err)
+	}
+}
+
 // TestSeesNothingWithoutAnAnswer: a review that fails shows nothing and says why.
 func TestSeesNothingWithoutAnAnswer(t *testing.T) {
 	api := newAPIServer()

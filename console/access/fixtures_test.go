@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ type apiServer struct {
 	*fake.Clientset
 	mu      sync.Mutex
 	tokens  map[string]authenticationv1.UserInfo
-	rights  map[string][]string // by user: the namespaces whose policies it may get
+	rights  map[string][]string // by user: the namespaces whose policies it may get, and the kinds of cluster policies
 	gone    bool                // it answers no review
 	reviews int                 // of tokens
 	asked   []authorizationv1.SubjectAccessReviewSpec
@@ -65,7 +66,11 @@ func newAPIServer(objects ...runtime.Object) *apiServer {
 		}
 		r := a.(clienttest.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		s.asked = append(s.asked, r.Spec)
-		r.Status.Allowed = slices.Contains(s.rights[r.Spec.User], r.Spec.ResourceAttributes.Namespace)
+		what := r.Spec.ResourceAttributes.Namespace
+		if kind := r.Spec.ResourceAttributes.Resource; strings.HasPrefix(kind, "cluster") {
+			what = kind
+		}
+		r.Status.Allowed = slices.Contains(s.rights[r.Spec.User], what)
 		return true, r, nil
 	})
 	return s

@@ -8,19 +8,33 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
-// viewVerb, on policies, is the right that opens the rows of a namespace.
+// viewVerb, on policies, is the right that opens the rows of a namespace, and on a kind of
+// cluster policies the right that opens these.
 const viewVerb = "get"
 
 // asked is one question about rights.
 type asked struct {
-	user      [sha256.Size]byte
+	user [sha256.Size]byte
+	right
+}
+
+// right is to get the objects of a kind in a namespace, "" for all.
+type right struct {
+	kind      schema.GroupResource
 	namespace string
+}
+
+// ofNamespace is the right that opens the rows of a namespace, "" for all.
+func ofNamespace(namespace string) right {
+	return right{v1alpha1.GroupVersionResource().GroupResource(), namespace}
 }
 
 // Viewer is a caller that the API server knows. It implements console.Viewer.
@@ -46,14 +60,29 @@ func (v *Viewer) Name() string {
 // the API server said counts for 10 s, of the credentials too: an answer that follows
 // the log ends soon after they do. The error is a *console.Refusal, as of Server.Viewer.
 func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
+	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		_, err := v.still()
+		return false, err // it is none, and it would be cached at any length
+	}
+	return v.has(ctx, ofNamespace(namespace))
+}
+
+// SeesCluster is Sees for the cluster policies of a kind.
+func (v *Viewer) SeesCluster(ctx context.Context, standard bool) (bool, error) {
+	kind := v1alpha1.ClusterGroupVersionResource().GroupResource()
+	if standard {
+		kind = cnp.Resource().GroupResource()
+	}
+	return v.has(ctx, right{kind: kind})
+}
+
+// has tells whether the caller has a right.
+func (v *Viewer) has(ctx context.Context, r right) (bool, error) {
 	u, err := v.still()
 	if err != nil {
 		return false, err
 	}
-	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return false, nil // it is none, and it would be cached at any length
-	}
-	if yes, ok := v.known(u, namespace); ok {
+	if yes, ok := v.known(u, r); ok {
 		return yes, nil
 	}
 	give, err := v.callers.locks.lock(ctx, u.name)
@@ -61,23 +90,23 @@ func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
 		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
 	}
 	defer give()
-	if yes, ok := v.known(u, namespace); ok {
+	if yes, ok := v.known(u, r); ok {
 		return yes, nil
 	}
-	yes, err := v.callers.may(ctx, u, namespace)
+	yes, err := v.callers.may(ctx, u, r)
 	if err != nil {
 		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
 	}
-	v.sees.put(asked{u.key, namespace}, yes)
+	v.sees.put(asked{u.key, r}, yes)
 	return yes, nil
 }
 
 // known returns the API server's recent answer.
-func (v *Viewer) known(u user, namespace string) (yes, ok bool) {
-	if all, ok := v.sees.get(asked{u.key, ""}); ok && all {
+func (v *Viewer) known(u user, r right) (yes, ok bool) {
+	if all, ok := v.sees.get(asked{u.key, right{kind: r.kind}}); ok && all {
 		return true, true
 	}
-	return v.sees.get(asked{u.key, namespace})
+	return v.sees.get(asked{u.key, r})
 }
 
 // still returns the caller, checked again if the last check was long ago.
@@ -99,14 +128,14 @@ func (v *Viewer) still() (user, error) {
 	return u, nil
 }
 
-// may asks the API server whether a user may get the policies of a namespace.
-func (c *callers) may(ctx context.Context, u user, namespace string) (bool, error) {
+// may asks the API server whether a user has a right.
+func (c *callers) may(ctx context.Context, u user, r right) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.name, UID: u.uid, Groups: u.groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: viewVerb, Group: v1alpha1.Group, Resource: v1alpha1.Resource,
+			Namespace: r.namespace, Verb: viewVerb, Group: r.kind.Group, Resource: r.kind.Resource,
 		},
 	}
 	for k, values := range u.extra {

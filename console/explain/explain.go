@@ -22,6 +22,7 @@ type Question struct {
 func Explain(q Question, f Facts) Explanation {
 	in := &inquiry{to: q.To, f: &f, said: Explanation{Pod: f.Pod.String(), Node: q.Node, To: q.To.String()}}
 	in.policies()
+	in.clusterPolicies()
 	in.networkPolicies()
 	if !in.unjudged() {
 		if q.To.Addr.IsValid() {
@@ -181,13 +182,11 @@ func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
 			continue
 		}
 		g := Grant{
-			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By,
+			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: By(o.By, in.f.View, in.seesCluster),
 			Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
 		}
 		f := in.blank(o.Addr)
-		if in.hidden(in.enter(&f, &o)) {
-			g.By = ""
-		}
+		in.enter(&f, &o)
 		in.said.Open = append(in.said.Open, g)
 		byName := func(s policy.Step) bool { return s.Asked && s.Rule.Peer.Kind == policy.PeerNames }
 		if allowed, _ := policy.EvaluateAny(in.f.View, in.f.Snapshot, f); !g.Ended && allowed && slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), byName) {

@@ -36,6 +36,8 @@ type Explanation struct {
 	Reason  string  `json:"reason"`
 	// Policies are those that select the pod.
 	Policies []Policy `json:"policies,omitempty"`
+	// ClusterPolicies are the cluster policies with rules that select the pod, in order.
+	ClusterPolicies []ClusterPolicy `json:"clusterPolicies,omitempty"`
 	// NetworkPolicies are those that select the pod for egress, "namespace/name".
 	NetworkPolicies []string `json:"networkPolicies,omitempty"`
 	// Peers are their rules that lead to what is really reached.
@@ -61,6 +63,22 @@ type Policy struct {
 	Enforcement string `json:"enforcement"`
 }
 
+// ClusterPolicy is a cluster policy that selects the pod. Policy is "" for callers without
+// the right to read it.
+type ClusterPolicy struct {
+	Policy      string `json:"policy,omitempty"`
+	Tier        string `json:"tier"`
+	Enforcement string `json:"enforcement"`
+}
+
+// String names the policy.
+func (p ClusterPolicy) String() string {
+	if p.Policy == "" {
+		return Hidden(p.Tier)
+	}
+	return p.Tier + " policy " + p.Policy
+}
+
 // Peer is a rule of a NetworkPolicy that leads to an address.
 type Peer struct {
 	Policy string `json:"policy"` // of the NetworkPolicy, "namespace/name"
@@ -78,13 +96,14 @@ type Peer struct {
 	rule *policy.Rule
 }
 
-// Rule is a rule in the order in which rules are asked. Policy, Path and To are "" for
-// callers without the right to read it.
+// Rule is a rule in the order in which rules are asked. Policy, Path, Name and To are ""
+// for callers without the right to read it.
 type Rule struct {
 	Tier   string `json:"tier"`
 	Action string `json:"action"`
 	Policy string `json:"policy,omitempty"`
 	Path   string `json:"path,omitempty"`
+	Name   string `json:"name,omitempty"` // of the rule
 	// To is where it leads: names, selectors, networks or "everywhere".
 	To      string `json:"to,omitempty"`
 	Address string `json:"address,omitempty"` // what is reached
@@ -101,7 +120,7 @@ type Rule struct {
 func (r Rule) String() string {
 	text := r.Tier + " " + r.Action
 	if r.Policy != "" {
-		text += " by " + r.Policy + " (" + r.Path + ")"
+		text += " by " + r.Policy + " (" + pathText(r.Path, r.Name) + ")"
 	}
 	if r.To != "" {
 		text += " to " + r.To

@@ -44,9 +44,8 @@ func (in *inquiry) flow(a netip.Addr) policy.Flow {
 	return f
 }
 
-// enter adds the entry of a grant, and returns its rule if that is of a cluster policy: its
-// matches tell.
-func (in *inquiry) enter(f *policy.Flow, g *policy.GrantInfo) *policy.Rule {
+// enter adds the entry of a grant: its matches tell whether it is of a cluster policy.
+func (in *inquiry) enter(f *policy.Flow, g *policy.GrantInfo) {
 	by := strings.Split(g.By, ",")
 	for _, r := range in.f.View.Rules {
 		if r.Tier == policy.Namespace {
@@ -54,11 +53,10 @@ func (in *inquiry) enter(f *policy.Flow, g *policy.GrantInfo) *policy.Rule {
 		}
 		if i := slices.IndexFunc(r.Matches, func(m *policy.Match) bool { return slices.Contains(by, m.By()) }); i >= 0 {
 			f.Enter(r.Matches[i])
-			return r
+			return
 		}
 	}
 	f.Open = append(f.Open, g.Ports)
-	return nil
 }
 
 // reach is what NetworkPolicies say of the ends of one address or name.

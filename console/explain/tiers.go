@@ -1,21 +1,47 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // maxRules bounds the rules that are listed in order of one question.
 const maxRules = 64
 
+// Asked returns the steps without those that a Pass rule of their tier keeps from being asked.
+// known tells whether the address that is reached is known: else rules with peers may match.
+func Asked(steps []policy.Step, known bool) (out []policy.Step) {
+	passed, tier := policy.PortSet(""), policy.Admin
+	for _, s := range steps {
+		r := s.Rule
+		if r.Tier != tier {
+			passed, tier = "", r.Tier
+		}
+		both := policy.NewPortSet(append(passed.Ranges(), s.Ports.Ranges()...)...)
+		if both == passed {
+			continue
+		}
+		if kind := r.Peer.Kind; r.Action == policy.Pass && !r.Broken && (known || kind == policy.PeerNames || kind == policy.PeerAnywhere) {
+			passed = both
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
 // InOrder returns the steps of an evaluation as they are asked, where rules of cluster
-// policies are among those of the view; nil elsewhere. by is the rule that decides.
-func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule) (out []Rule) {
+// policies are among those of the view; nil elsewhere. by is the rule that decides, known as
+// for Asked.
+func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
 	if !v.Ordered() {
 		return nil
 	}
-	for _, s := range steps {
+	for _, s := range Asked(steps, known) {
 		r := s.Rule
 		to := peerText(r.Peer)
 		if r.Peer.Kind == policy.PeerNames {
@@ -26,7 +52,7 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule) (out []Rule) 
 			action = policy.Deny
 		}
 		out = append(out, Rule{
-			Tier: r.Tier.String(), Action: action.String(), Policy: r.Policy, Path: r.Path, To: to, Ports: string(s.Ports), Broken: r.Broken, OnPort: s.Asked, Decides: r == by, rule: r,
+			Tier: r.Tier.String(), Action: action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: to, Ports: string(s.Ports), Broken: r.Broken, OnPort: s.Asked, Decides: r == by, rule: r,
 		})
 	}
 	return out
@@ -34,7 +60,7 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule) (out []Rule) 
 
 // order lists the rules that lead to an end in the order in which they are asked.
 func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
-	for _, r := range InOrder(in.f.View, steps, by) {
+	for _, r := range InOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
 		if a := e.Reached.Addr(); a.IsValid() {
 			r.Address = a.String()
 		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere {
@@ -45,7 +71,7 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 			in.said.Rules[i].OnPort, in.said.Rules[i].Decides = in.said.Rules[i].OnPort || r.OnPort, in.said.Rules[i].Decides || r.Decides
 		} else if len(in.said.Rules) < maxRules {
 			if in.hidden(r.rule) {
-				r.Policy, r.Path, r.To = "", "", ""
+				r.Policy, r.Path, r.Name, r.To = "", "", "", ""
 			}
 			in.said.Rules = append(in.said.Rules, r)
 		}
@@ -55,15 +81,86 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 // hidden is the one place that says whose names an answer leaves out: those of cluster
 // policies for callers without the right to read them.
 func (in *inquiry) hidden(r *policy.Rule) bool {
-	return !in.f.SeesCluster && r != nil && r.Tier != policy.Namespace
+	return r != nil && r.Tier != policy.Namespace && !in.seesCluster(r.Standard)
+}
+
+func (in *inquiry) seesCluster(standard bool) bool {
+	return in.f.SeesCluster != nil && in.f.SeesCluster(standard)
+}
+
+// Hidden names a cluster policy of a tier to callers without the right to read it.
+func Hidden(tier string) string {
+	if tier == "" {
+		return "a cluster policy"
+	}
+	return "a cluster policy (" + tier + ")"
 }
 
 // ruleText names a rule of a cluster policy in a sentence.
 func (in *inquiry) ruleText(r *policy.Rule) string {
 	if in.hidden(r) {
-		return "a cluster policy (" + r.Tier.String() + ")"
+		return Hidden(r.Tier.String())
 	}
-	return r.Tier.String() + " policy " + r.Policy + " (" + r.Path + ")"
+	return r.Tier.String() + " policy " + r.Policy + " (" + pathText(r.Path, r.Name) + ")"
+}
+
+// pathText writes where in its policy a rule is, with its name.
+func pathText(path, name string) string {
+	if name == "" {
+		return path
+	}
+	return fmt.Sprintf("%s, %q", path, name)
+}
+
+// By returns the matches of a grant without those of the cluster policies that the caller
+// may not read. The view tells their tier; nil: none does.
+func By(by string, v *policy.View, sees func(standard bool) bool) string {
+	var out []string
+	for part := range strings.SplitSeq(by, ",") {
+		id, _, _ := strings.Cut(part, " ")
+		if id != "" && policy.OfCluster(id) && !sees(cnp.IsID(id)) {
+			part = Hidden(tierOf(id, v))
+		}
+		if !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// tierOf returns the tier of a cluster policy of a view, "" if it is none of it.
+func tierOf(id string, v *policy.View) string {
+	if v == nil {
+		return ""
+	}
+	i := slices.IndexFunc(v.Rules, func(r *policy.Rule) bool { return r.Tier != policy.Namespace && r.Policy == id })
+	if i < 0 {
+		return ""
+	}
+	return v.Rules[i].Tier.String()
+}
+
+// clusterPolicies lists the cluster policies that select the pod, those that may not be read
+// once for each tier.
+func (in *inquiry) clusterPolicies() {
+	if in.f.View == nil {
+		return
+	}
+	for _, r := range in.f.View.Rules {
+		if r.Tier == policy.Namespace {
+			continue
+		}
+		p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
+		if r.Audit {
+			p.Enforcement = string(v1alpha1.EnforcementAudit)
+		}
+		if in.hidden(r) {
+			p.Policy = ""
+		}
+		if !slices.Contains(in.said.ClusterPolicies, p) {
+			in.said.ClusterPolicies = append(in.said.ClusterPolicies, p)
+		}
+	}
 }
 
 // overrules returns the rule of a cluster policy that denies what is asked for, also

@@ -46,6 +46,8 @@ func under(f *Facts, admin, baseline []*policy.Rule) {
 	f.View = &view
 }
 
+func everyKind(bool) bool { return true }
+
 // TestTiers: the rules are listed in the order in which they are asked, with the one that
 // decides, and the answer names it to callers who may read cluster policies.
 func TestTiers(t *testing.T) {
@@ -100,7 +102,7 @@ func TestTiers(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			f := about(t, cart(), manifests(t, base))
 			beside(&f)
-			if f.SeesCluster = true; c.alone {
+			if f.SeesCluster = everyKind; c.alone {
 				view := *f.View
 				view.Enforced, view.Policies, view.Rules = false, nil, nil
 				f.View = &view
@@ -120,7 +122,7 @@ func TestTiers(t *testing.T) {
 			if d := cmp.Diff(c.rules, rules); e.Verdict != c.verdict || e.Reason != c.reason || d != "" {
 				t.Errorf("%s: %s\n%s", e.Verdict, e.Reason, d)
 			}
-			f.SeesCluster = false
+			f.SeesCluster = nil
 			e = Explain(Question{To: target(t, c.to)}, f)
 			text := strings.Join(append(e.Notes, e.Reason), "; ")
 			for _, r := range e.Rules {

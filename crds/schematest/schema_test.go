@@ -37,6 +37,7 @@ func kinds() []kind {
 	}
 	cluster := maps.Clone(settings)
 	cluster["dns.denied"] = "NXDomain"
+	cluster["ttl.reuseSeconds"] = int64(86400)
 	return []kind{
 		{"fqdnnetworkpolicies", "admission.yaml", "{podSelector: {}}", settings},
 		{"clusterfqdnnetworkpolicies", "admission-cluster.yaml", "{tier: Admin, priority: 0, subject: {namespaces: {}}}", cluster},

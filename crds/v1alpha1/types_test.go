@@ -46,7 +46,7 @@ func TestJSON(t *testing.T) {
 		`{"kind":"ClusterFQDNNetworkPolicy","apiVersion":"namegate.io/v1alpha1","metadata":{"name":"p"},"spec":{"tier":"Baseline","priority":1000,`+
 			`"subject":{"pods":{"namespaceSelector":{},"podSelector":{"matchLabels":{"a":"b"}}}},`+
 			`"egress":[{"name":"n","action":"Deny","matches":[{"name":"a.test"},{"pattern":"*.test"}],"networks":["192.0.2.0/24"],"ports":[{"protocol":"ALL","port":1,"endPort":2},{}]},`+
-			`{"action":"Pass"}],"enforcement":"Audit","denied":"Drop","dns":{"denied":"Resolve","unmatched":"Refuse"},"ttl":{"graceSeconds":60}}}`,
+			`{"action":"Pass"}],"enforcement":"Audit","denied":"Drop","dns":{"denied":"Resolve","unmatched":"Refuse"},"ttl":{"graceSeconds":60,"reuseSeconds":5}}}`,
 		`{"metadata":{},"spec":{"tier":"Admin","priority":7,"subject":{"nodes":{"matchLabels":{"a":"b"}}}}}`,
 	)
 }

@@ -25,7 +25,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || isEntrySet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
@@ -218,8 +218,7 @@ func verdictChains(l layout, bits Bits) {
 		"counter name " + deniedCounter,
 		// It may be a late segment of an admitted connection: an answer would end that.
 		"ct state invalid drop",
-		"ct status dnat jump original",
-	}, each(loggedRule)...)
+	}, append(each(loggedRule), "ct status dnat jump original")...)
 	l.chain("denyreject", "", "", "", append(slices.Clone(denied), "goto refuse")...)
 	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
 	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -42,8 +43,8 @@ type Tables struct {
 	skeletons [2]func() (*skeleton, error)
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
-	// replaces: the kernel moves no element's deadline in place.
-	replaces atomic.Bool
+	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
+	replaces, moves atomic.Bool
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
@@ -52,6 +53,7 @@ type Tables struct {
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
 	ofTiers *skeleton
+	entries entryStore
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -65,7 +67,7 @@ func Open(bits Bits) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, bits)
-	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, generation
+	t.list, t.reader, t.renew, t.entries, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, kernelEntries{}, generation
 	return t, nil
 }
 
@@ -74,6 +76,7 @@ func New(inet, bridge knftables.Interface, bits Bits) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
 		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
 	t.renew = t.renewByInterface
+	t.FakeClock(time.Now)
 	for i := range t.skeletons {
 		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i, tierObjects{}) })
 	}
@@ -143,6 +146,7 @@ func (t *Tables) LaidOut() bool { return t.laidOut }
 
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
+	var carried []EntryOp
 	for i, table := range t.both() {
 		tx := table.NewTransaction()
 		restore := func() {}
@@ -159,10 +163,19 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 				return err
 			}
 		}
-		if err := t.run(ctx, table, tx); err != nil {
+		err := t.generations.own(func() (err error) {
+			if t.otherLayout && table == t.inet {
+				if carried, err = t.carry(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return table.Run(ctx, tx)
+		})
+		if err != nil {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
+	t.ApplyEntries(carried)
 	t.otherLayout, t.laidOut = false, true
 	return nil
 }
@@ -219,28 +232,6 @@ func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, w
 	removeObjects(tx, stale(maps.Keys(is.rules), func(name string) bool { return s.rules[name] != nil }),
 		stale(maps.Keys(is.elements), func(name string) bool { return s.types[name] != nil }))
 	return nil
-}
-
-// setTiers notes what a state adds to the layout.
-func (t *Tables) setTiers(o tierObjects) {
-	if t.tiers.key != o.key {
-		t.ofTiers = nil
-	}
-	t.tiers = o
-}
-
-// skeleton is what a table consists of with the objects of a state.
-func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
-	if tableFamilies[i] != knftables.InetFamily || o.key == "" {
-		return t.skeletons[i]()
-	}
-	if o.key != t.tiers.key {
-		return t.skeletonOf(i, o)
-	}
-	if t.ofTiers == nil {
-		t.ofTiers, err = t.skeletonOf(i, o)
-	}
-	return t.ofTiers, err
 }
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }

@@ -16,7 +16,7 @@ type State struct {
 	Pods [][]netip.Addr
 	// Dropped are the addresses of Selected whose denied packets get no answer.
 	Dropped []netip.Addr
-	// Audited pods are not default-deny: the connections that they open are logged.
+	// Audited are pods whose connections are logged when they open them, denied or not.
 	Audited []netip.Addr
 	// Intercepted pods' queries to the resolvers go to the serving address.
 	Intercepted []netip.Addr
@@ -56,6 +56,8 @@ type State struct {
 	// Tiers are the ordered rules of subjects, Peers the sets that they ask.
 	Tiers []Tiers
 	Peers []PeerSet
+	// Entries are the sets of entries that rules of Tiers ask.
+	Entries []EntrySet
 	// DNS are addresses on which no rule of Tiers denies DNS.
 	DNS []netip.Addr
 }

@@ -39,15 +39,18 @@ type clusterPolicy struct {
 	from    any            // the object that was last seen
 	rules   []*policy.Rule // of the policy; those without room are broken
 	crowded []int          // the rules without room
+	unknown []int          // the rules that deny or pass on peers that are not known
 	seen    uint64         // the compile that saw it last
 	union   uint64         // the last union of which it is one
 }
 
 // clusterPolicies is every cluster policy that the compiler knows.
 type clusterPolicies struct {
-	room   clusterRoom // MaxClusterRules and so on, but for tests
-	known  map[string]*clusterPolicy
-	sorted []*clusterPolicy // those that select and have rules, in order
+	room clusterRoom // MaxClusterRules and so on, but for tests
+	// peersUnknown: of the last input. A Deny of pods that are not known matched none of them.
+	peersUnknown bool
+	known        map[string]*clusterPolicy
+	sorted       []*clusterPolicy // those that select and have rules, in order
 	clusterSelections
 }
 
@@ -60,7 +63,8 @@ func newClusterPolicies() clusterPolicies {
 
 // readClusterPolicies reads what is new or changed.
 func (c *Compiler) readClusterPolicies(in Input, s *draft) {
-	present, changed := 0, false
+	present, changed := 0, in.PeersUnknown != c.cluster.peersUnknown
+	c.cluster.peersUnknown = in.PeersUnknown
 	read := func(id string, from any) {
 		isNew, isChanged := c.readClusterPolicy(id, from, s)
 		if isNew {
@@ -150,8 +154,8 @@ func (c *Compiler) sortClusterPolicies() {
 	c.limitClusterPolicies()
 }
 
-// limitClusterPolicies breaks the rules for which there is no room, in the order of the
-// policies; those of Audit policies come last, that what is only logged takes no room.
+// limitClusterPolicies breaks the rules whose peers are not known, and those for which there
+// is no room, in the order of the policies; those of Audit policies come last, that what is only logged takes no room.
 func (c *Compiler) limitClusterPolicies() {
 	left, has := c.cluster.room, map[policy.Peer]bool{}
 	for _, audit := range []bool{false, true} {
@@ -159,10 +163,11 @@ func (c *Compiler) limitClusterPolicies() {
 			if p.Audit != audit {
 				continue
 			}
-			if crowded := p.without(&left, has); !slices.Equal(crowded, p.crowded) {
+			crowded, unknown := p.without(&left, has), p.ofUnknown(c.cluster.peersUnknown)
+			if !slices.Equal(crowded, p.crowded) || !slices.Equal(unknown, p.unknown) {
 				again := newClusterPolicy(p.from)
-				again.crowded, again.seen = crowded, p.seen
-				for _, j := range crowded {
+				again.crowded, again.unknown, again.seen = crowded, unknown, p.seen
+				for _, j := range slices.Concat(crowded, unknown) {
 					again.rules[j] = again.rules[j].Break()
 				}
 				c.cluster.sorted[i], c.cluster.known[p.ID] = again, again
@@ -191,13 +196,23 @@ func (p *clusterPolicy) without(left *clusterRoom, has map[policy.Peer]bool) (cr
 	return crowded
 }
 
+// ofUnknown returns the rules that deny or pass on pods, if these are not known.
+func (p *clusterPolicy) ofUnknown(unknown bool) (rules []int) {
+	for j, r := range p.Rules {
+		if unknown && r.Action != policy.Accept && r.Spec != nil && r.Spec.OfPods() {
+			rules = append(rules, j)
+		}
+	}
+	return rules
+}
+
 func (p *clusterPolicy) crowdedProblem() policy.Problem {
 	rules := "this rule has no room and matches"
 	if n := len(p.crowded); n > 1 {
 		rules = fmt.Sprintf("this rule and %d more of the policy have no room and match", n-1)
 	}
 	return policy.Problem{
-		Object: p.Object, Reason: policy.ReasonPartiallyInvalid, Path: p.Rules[p.crowded[0]].Path,
+		Object: p.Object, Reason: policy.ReasonNoRoom, Path: p.Rules[p.crowded[0]].Path,
 		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: all cluster policies together have more than "+
 			"%d rules, %d matches, %d labels in patterns or %d different lists of networks; write fewer, or a wildcard or a wider network for several",
 			rules, MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks),

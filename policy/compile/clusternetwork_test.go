@@ -30,7 +30,7 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	in := Input{
 		Namespaces: map[string]map[string]string{"shop": {}},
 		Pods:       []policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{addr("10.1.0.1")}}},
-		Remote:     []*policy.Pod{peers.Node("n", nil, []netip.Addr{addr("192.0.2.1")})},
+		Nodes:      []*policy.Pod{peers.Node("n", nil, []netip.Addr{addr("192.0.2.1")})},
 		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{
 			aCluster(t, "z", "{"+head+"[{action: Deny, matches: [{name: a.test}]}]}"),
 		},
@@ -70,5 +70,29 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	}
 	if len(New().Compile(in).Views) > 0 && !policy.TiersEnforced {
 		t.Error("rules that no dataplane enforces are in a view")
+	}
+}
+
+// TestUnknownPeers: while pods of other nodes are not known, rules that deny pods or pass
+// them on are broken, and no other rule.
+func TestUnknownPeers(t *testing.T) {
+	in := Input{
+		Namespaces:   map[string]map[string]string{"shop": {}},
+		Pods:         []policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{addr("10.1.0.1")}}},
+		PeersUnknown: true,
+		ClusterNetworkPolicies: []*unstructured.Unstructured{aStandard(t, "a", `{tier: Admin, priority: 5, subject: {namespaces: {}}, egress: [
+			{action: Accept, to: [{namespaces: {}}]}, {action: Pass, to: [{nodes: {}}, {namespaces: {}}]},
+			{action: Deny, to: [{pods: {namespaceSelector: {}, podSelector: {}}}], protocols: [{destinationNamedPort: web}]},
+			{action: Deny, to: [{nodes: {}}]}, {action: Deny, to: [{networks: [192.0.2.0/24]}]}]}`)},
+	}
+	const a = "Admin clusternetworkpolicy:a spec.egress"
+	known := []string{a + "[0] Accept 1 *: * any", a + "[1] Pass 1 *: *; nodes: * any", a + "[2] Deny 3 web/tcp,web/udp,web/sctp of *: * any", a + "[3] Deny 1 nodes: * any", a + "[4] Deny 2 192.0.2.0/24 any"}
+	unknown := []string{known[0], a + "[1] Pass broken 0  any", a + "[2] Deny broken 0  any", known[3], known[4]}
+	c := NewWithTiers()
+	for _, want := range [][]string{unknown, known, unknown} {
+		if diff := cmp.Diff(want, orderedTexts(c.Compile(in).Views[0].Rules)); diff != "" {
+			t.Errorf("unknown %v: %s", in.PeersUnknown, diff)
+		}
+		in.PeersUnknown = !in.PeersUnknown
 	}
 }

@@ -25,9 +25,12 @@ type Input struct {
 	// ClusterNetworkPolicies are those of the standard, as they were sent. One that did not
 	// change keeps its pointer.
 	ClusterNetworkPolicies []*unstructured.Unstructured
-	// Remote are pods of other nodes, as peers alone, and the nodes themselves, made by
-	// peers.Node; Pods of other nodes are peers too. One that did not change keeps its pointer.
-	Remote []*policy.Pod
+	// Remote are pods of other nodes, as peers alone; Pods of other nodes are peers too. Nodes
+	// are the nodes, made by peers.Node. One that did not change keeps its pointer.
+	Remote, Nodes []*policy.Pod
+	// PeersUnknown is true while pods of other nodes are needed as peers and are not known:
+	// Remote is empty then, and connections to them are closed.
+	PeersUnknown bool
 }
 
 // draft is a snapshot in the making.

@@ -41,7 +41,7 @@ func (c *Compiler) indexPeers(in Input, s *draft) {
 		}
 	}
 	c.index.Want(came, went)
-	c.index.Update(c.number, in.Namespaces, s.pods, in.Remote)
+	c.index.Update(c.number, in.Namespaces, s.pods, in.Remote, in.Nodes)
 }
 
 // fillPeerSets fills in the peer sets of s that its views have.

@@ -70,7 +70,7 @@ func NewIndex() *Index {
 
 // Update brings the index up to the compile of that number, and notes which addresses
 // may belong to other sets than before.
-func (x *Index) Update(number uint64, namespaces map[string]map[string]string, pods []policy.Pod, remote []*policy.Pod) {
+func (x *Index) Update(number uint64, namespaces map[string]map[string]string, pods []policy.Pod, remote ...[]*policy.Pod) {
 	x.moved, x.joined = nil, counts{}
 	x.relabel(namespaces)
 	present := 0
@@ -90,19 +90,21 @@ func (x *Index) Update(number uint64, namespaces map[string]map[string]string, p
 	}
 	sweep(x, x.local, present, number)
 	present = 0
-	for _, p := range remote {
-		if p == nil || !canBePeer(p) {
-			continue
+	for _, list := range remote {
+		for _, p := range list {
+			if p == nil || !canBePeer(p) {
+				continue
+			}
+			was := x.remote[p]
+			if was == nil {
+				was = x.join(p)
+				x.remote[p] = was
+			}
+			if was.seen != number { // a pod that is given twice counts once
+				present++
+			}
+			was.seen = number
 		}
-		was := x.remote[p]
-		if was == nil {
-			was = x.join(p)
-			x.remote[p] = was
-		}
-		if was.seen != number { // a pod that is given twice counts once
-			present++
-		}
-		was.seen = number
 	}
 	sweep(x, x.remote, present, number)
 	slices.SortFunc(x.moved, netip.Addr.Compare)

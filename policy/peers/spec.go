@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -86,6 +87,11 @@ func (t *term) selectsSpace(sp *namespace) bool {
 		return t.namespace == sp.name
 	}
 	return t.spaces.everything() && sp.name != nodesNamespace || sp.known && t.spaces.Matches(sp.labels)
+}
+
+// OfPods tells whether the members depend on pods.
+func (s *Spec) OfPods() bool {
+	return s.Kind == policy.PeerPorts || slices.ContainsFunc(s.terms, func(t term) bool { return t.namespace != nodesNamespace })
 }
 
 // cost is the cost of asking the term for one pod, in units of an ordinary one: selectors

@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 )
-
-// ReasonForbidden means: the API server does not let the agent list and watch a kind.
-const ReasonForbidden = "Forbidden"
 
 // clusterPolicyEntry is a cluster policy and what of it could not be read.
 type clusterPolicyEntry struct {
@@ -95,31 +91,4 @@ func listClusterPolicies(entries []*clusterPolicyEntry) (policies []*v1alpha1.Cl
 		policies, problems = append(policies, e.policy), append(problems, e.problems...)
 	}
 	return policies, problems
-}
-
-// clusterPoliciesServed tells whether cluster policies can be read, by the answer to a list. On
-// a cluster with an older CRD they are not served; with an older role of the agent they are
-// forbidden. The agent goes on without them; policies that were read stay in force where
-// they are forbidden later.
-func (s *Source) clusterPoliciesServed(err error) bool {
-	forbidden := apierrors.IsForbidden(err) && (s.clusterForbidden.Load() || !s.clusterPolicies.synced())
-	if s.clusterForbidden.Swap(forbidden) != forbidden {
-		s.note()
-	}
-	if !forbidden && !apierrors.IsNotFound(err) {
-		return true
-	}
-	_ = s.clusterPolicies.Replace(nil, "") // it never fails
-	return false
-}
-
-// forbiddenKinds returns the problem that the cluster policies cannot be read, if so.
-func forbiddenKinds(forbidden bool) []policy.Problem {
-	if !forbidden {
-		return nil
-	}
-	return []policy.Problem{{
-		Object: v1alpha1.ClusterResource, Reason: ReasonForbidden,
-		Message: "the API server does not let the agent read them, so that none is in force; upgrade Namegate's chart, which lets the agent list and watch them",
-	}}
 }

@@ -5,8 +5,9 @@
 //	API server ──list, watch──► listWatch ──► store (trimmed) ──► one State a burst ──► receiver
 //
 // There is a listWatch for this node's pods, for all policies, NetworkPolicies, namespaces,
-// Services and nodes, for the EndpointSlices of each watched Service, and for the pods of
-// other nodes while a NetworkPolicy leads pods of this node there. Each fills a store with
+// Services and nodes, for cluster policies where they are served, for the EndpointSlices of
+// each watched Service, and for the pods of other nodes while a policy leads pods of this
+// node there. Each fills a store with
 // the used fields of its objects; a change of any other field is no event.
 //
 // No State is emitted until every store was filled once. Pods of other nodes that come to

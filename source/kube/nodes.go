@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // ReasonUnreadable means: an address or range of a node, Service or EndpointSlice is none, and is left out.
@@ -17,14 +18,29 @@ type nodeEntry struct {
 	name     string
 	addrs    []netip.Addr
 	ranges   []netip.Prefix
+	peer     *policy.Pod // nil: not wanted
 	problems []policy.Problem
 }
 
-func readNode(object any, _ *nodeEntry) *nodeEntry {
-	n, ok := object.(*corev1.Node)
-	if !ok {
-		return nil
+// readNode returns a reader of nodes, with asPeers as the peers that they may be too.
+func readNode(asPeers bool) func(any, *nodeEntry) *nodeEntry {
+	return func(object any, before *nodeEntry) *nodeEntry {
+		n, ok := object.(*corev1.Node)
+		if !ok {
+			return nil
+		}
+		e := nodeEntryOf(n)
+		if asPeers {
+			e.peer = peers.Node(e.name, n.Labels, e.addrs)
+		}
+		if before != nil && before.peer != nil && e.peer.Same(before.peer) {
+			e.peer = before.peer
+		}
+		return e
 	}
+}
+
+func nodeEntryOf(n *corev1.Node) *nodeEntry {
 	e := &nodeEntry{name: n.Name}
 	for i, a := range n.Status.Addresses {
 		addr, err := netip.ParseAddr(a.Address)
@@ -48,6 +64,16 @@ func readNode(object any, _ *nodeEntry) *nodeEntry {
 		e.ranges = append(e.ranges, p.Masked())
 	}
 	return e
+}
+
+// nodePeers returns the nodes as peers.
+func nodePeers(entries []*nodeEntry) (list []*policy.Pod) {
+	for _, e := range entries {
+		if e.peer != nil && len(e.peer.IPs) > 0 {
+			list = append(list, e.peer)
+		}
+	}
+	return list
 }
 
 func unreadable(object, path, text string) policy.Problem {

@@ -56,7 +56,7 @@ func TestFirstPolicyWaitsForPeers(t *testing.T) {
 					snap := c.Compile(s.Input)
 					reached := policy.Flow{Protocol: policy.TCP, Reached: netip.AddrPortFrom(db, 80)}
 					allowed, _ := policy.Evaluate(snap.View(web), snap, &reached)
-					if s.PeersUnknown || len(s.Input.NetworkPolicies) > 0 && !allowed {
+					if s.Input.PeersUnknown || len(s.Input.NetworkPolicies) > 0 && !allowed {
 						t.Errorf("a state with pods %q and policies %q has the peers %q", podText(s), policyText(s), remoteText(s))
 					}
 				}

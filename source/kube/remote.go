@@ -23,8 +23,8 @@ const RemoteLinger = 10 * time.Minute
 // cannot stream them: whole ones take 10 KiB and more each.
 const remotePage = 500
 
-// ReasonPeersUnknown means: pods of other nodes are peers of NetworkPolicies, and the
-// API server does not tell them.
+// ReasonPeersUnknown means: pods of other nodes are peers of policies, and the API server
+// does not tell them.
 const ReasonPeersUnknown = "PeersUnknown"
 
 // remoteName is the name of the list-watch in logs and Health.
@@ -42,8 +42,9 @@ type remote struct {
 	// policySpaces are the namespaces with a policy, peerSpaces the namespaces with a
 	// NetworkPolicy that leads to pods.
 	policySpaces, peerSpaces map[string]bool
-	// everySpace: cluster policies may select pods of every namespace.
-	everySpace bool
+	// everySpace: cluster policies may select pods of every namespace. clusterPeers and
+	// nodes: some of them lead to pods and to nodes.
+	everySpace, clusterPeers, nodes bool
 }
 
 // known tells whether pods of other nodes are known, or not needed.
@@ -51,11 +52,12 @@ func (r *remote) known() bool { return !r.needed || r.stop != nil && r.pods.sync
 
 // updateNeed finds out whether pods of other nodes are needed: some pod of this node is in a
 // namespace where policies are, which may make it default-deny, and NetworkPolicies that
-// lead to pods. It counts from when it is bound to the node, mostly long before it
+// lead to pods; or cluster policies lead to pods. It counts from when it is bound to the node, mostly long before it
 // has an address.
 func (r *remote) updateNeed(near []*podEntry) {
 	r.needed = slices.ContainsFunc(near, func(e *podEntry) bool {
-		return (r.everySpace || r.policySpaces[e.pod.Namespace]) && r.peerSpaces[e.pod.Namespace] && !e.pod.HostNetwork && !e.pod.Finished()
+		needs := r.clusterPeers || (r.everySpace || r.policySpaces[e.pod.Namespace]) && r.peerSpaces[e.pod.Namespace]
+		return needs && !e.pod.HostNetwork && !e.pod.Finished()
 	})
 }
 
@@ -223,7 +225,7 @@ func (s *Source) unknownPeers() []policy.Problem {
 	}
 	return []policy.Problem{{
 		Object: remoteName, Reason: ReasonPeersUnknown,
-		Message: "NetworkPolicies let pods reach some of them, but the API server does not tell them, so that connections there stay closed; " +
-			"the agent's log has its answer: it must let the agent list and watch pods",
+		Message: "policies lead to some of them, but the API server does not tell them, so that connections there stay closed, and rules of cluster " +
+			"policies that deny pods or pass them on deny every connection; the agent's log has its answer: it must let the agent list and watch pods",
 	}}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
@@ -166,8 +167,8 @@ func TestRemoteIsNeeded(t *testing.T) {
 func needing() *Source {
 	nothing := func() {}
 	return &Source{
-		policies: newStore(nothing, readPolicy), clusterPolicies: newStore(nothing, readClusterPolicy), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
-		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode),
+		policies: newStore(nothing, readPolicy), clusterPolicies: newOptionalKind(nothing, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), ""), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
+		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode(false)),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
 		remote: remote{pods: remoteStore(nothing, ourNode), needed: true, stop: nothing},
 	}
@@ -176,15 +177,15 @@ func needing() *Source {
 // TestNoRemotePodsIsKnowledge: that there are none is news once they were unknown.
 func TestNoRemotePodsIsKnowledge(t *testing.T) {
 	s := needing()
-	if state, news := s.assemble(); !news || !state.PeersUnknown {
-		t.Errorf("news %v, unknown %v", news, state.PeersUnknown)
+	if state, news := s.assemble(); !news || !state.Input.PeersUnknown {
+		t.Errorf("news %v, unknown %v", news, state.Input.PeersUnknown)
 	}
 	if _, news := s.assemble(); news {
 		t.Error("that they are unknown is news twice")
 	}
 	fatal.If(t, s.remote.pods.Replace(nil, ""))
-	if state, news := s.assemble(); !news || state.PeersUnknown {
-		t.Errorf("news %v, unknown %v", news, state.PeersUnknown)
+	if state, news := s.assemble(); !news || state.Input.PeersUnknown {
+		t.Errorf("news %v, unknown %v", news, state.Input.PeersUnknown)
 	}
 	if _, news := s.assemble(); news {
 		t.Error("that there are none is news twice")

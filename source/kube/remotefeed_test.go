@@ -20,7 +20,7 @@ func remoteText(s State) string {
 	for _, p := range s.Input.Remote {
 		words = append(words, fmt.Sprintf("%s%v", p.Name, p.IPs))
 	}
-	if s.PeersUnknown {
+	if s.Input.PeersUnknown {
 		words = append(words, "unknown")
 	}
 	return strings.Join(words, " ")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // The delays of a Source. Changes often arrive in bursts: a State is made when QuietDelay
@@ -47,8 +48,10 @@ type Options struct {
 	Dynamic  dynamic.Interface // policies come through it
 	NodeName string            // the pods of this node are read
 	Services []policy.ServiceRef
-	Log      *slog.Logger
-	Clock    clock.Clock // nil: the system's
+	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
+	ClusterNetworkPolicies bool
+	Log                    *slog.Logger
+	Clock                  clock.Clock // nil: the system's
 }
 
 // Source reads policies, namespaces, this node's pods and what else the agent must
@@ -65,13 +68,13 @@ type Source struct {
 	others  chan struct{} // a pod of another node has changed
 	watched watchedServices
 	synced  atomic.Bool
-	// clusterForbidden: the API server does not let the agent read cluster policies.
-	clusterForbidden atomic.Bool
-	watches          sync.WaitGroup
+	watches sync.WaitGroup
+	tiers   bool // cluster policies are in force: policy.TiersEnforced, but for tests
 
 	pods            *store[podEntry]
 	policies        *store[policyEntry]
-	clusterPolicies *store[clusterPolicyEntry]
+	clusterPolicies *optionalKind[clusterPolicyEntry]
+	standard        *optionalKind[clusterNetworkPolicyEntry] // nil: not wanted
 	networkPolicies *store[networkPolicyEntry]
 	namespaces      *store[namespaceEntry]
 	services        *store[serviceEntry]
@@ -92,7 +95,7 @@ func New(o Options) (*Source, error) {
 	case o.NodeName == "":
 		return nil, errors.New("the name of the node is missing; write --node-name, as spec.nodeName of the agent's pod says it")
 	}
-	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock,
+	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock, tiers: policy.TiersEnforced,
 		events: make(chan struct{}, 1), others: make(chan struct{}, 1), sliceWatches: map[policy.ServiceRef]*sliceWatch{}}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
@@ -104,11 +107,14 @@ func New(o Options) (*Source, error) {
 	s.watched.set(o.Services)
 	s.pods = newStore(s.note, readPod(s.node))
 	s.policies = newStore(s.note, readPolicy)
-	s.clusterPolicies = newStore(s.note, readClusterPolicy)
+	s.clusterPolicies = newOptionalKind(s.note, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), "upgrade Namegate's chart")
+	if o.ClusterNetworkPolicies {
+		s.standard = newOptionalKind(s.note, readClusterNetworkPolicy, cnp.Resource(), "install Namegate's chart with clusterNetworkPolicy.enabled=true")
+	}
 	s.networkPolicies = newStore(s.note, readNetworkPolicy)
 	s.namespaces = newStore(s.note, readNamespace)
 	s.services = newStore(s.note, readService)
-	s.nodes = newStore(s.note, readNode)
+	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies))
 	return s, nil
 }
 
@@ -166,17 +172,17 @@ func (s *Source) start(ctx context.Context) {
 	}
 	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
 	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
-	policies, clusterPolicies := s.dynamic.Resource(v1alpha1.GroupVersionResource()), s.dynamic.Resource(v1alpha1.ClusterGroupVersionResource())
+	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
 	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
 	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
 	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
 	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
 	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
-	s.run(ctx, &listWatch{
-		name: v1alpha1.ClusterResource, requests: newRequests(s.dynamic, unfiltered, clusterPolicies.List, clusterPolicies.Watch),
-		link: s.link, after: s.clock.After, served: s.clusterPoliciesServed,
-	}, &unstructured.Unstructured{}, s.clusterPolicies)
+	watchOptional(ctx, s, s.clusterPolicies)
+	if s.standard != nil {
+		watchOptional(ctx, s, s.standard)
+	}
 }
 
 // watch keeps a store filled until ctx ends.
@@ -205,7 +211,7 @@ func (s *Source) filled() bool {
 			return false
 		}
 	}
-	return s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+	return s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && (s.standard == nil || s.standard.synced()) && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
 }
 
 // wait returns true when a burst of changes is over, false when ctx ended.

@@ -15,9 +15,6 @@ type State struct {
 	// Problems are what of the objects could not be understood, sorted by object.
 	Problems []policy.Problem
 	Cluster  policy.Cluster
-	// PeersUnknown is true while pods of other nodes are needed as peers and are not
-	// known: Input.Remote is empty then, and connections to them are closed.
-	PeersUnknown bool
 }
 
 // part is the contribution of one store to a State, and its version.
@@ -28,13 +25,15 @@ type part struct {
 
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
-	forbidden bool // cluster policies cannot be read
+	forbidden []policy.Problem // of kinds of policies that cannot be read
 	// news: something was gathered since the last State; local: pods of this node.
 	news, local                                                                           bool
 	state                                                                                 State
 	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, remote part
 	byRef                                                                                 map[policy.ServiceRef]*serviceEntry
 	slices                                                                                map[policy.ServiceRef]*slicesPart
+	standard                                                                              part
+	nodePeers                                                                             []*policy.Pod
 	near, far                                                                             []*podEntry // of this node, and of others
 	yielded                                                                               map[*podEntry]*policy.Pod
 }
@@ -64,11 +63,18 @@ func (s *Source) gather() {
 		r.policySpaces = policySpacesOf(a.state.Input.Policies)
 		return problems
 	})
-	clusterPolicies := update(&a.clusterPolicies, s.clusterPolicies, func(entries []*clusterPolicyEntry) (problems []policy.Problem) {
+	clusterPolicies := update(&a.clusterPolicies, s.clusterPolicies.store, func(entries []*clusterPolicyEntry) (problems []policy.Problem) {
 		a.state.Input.ClusterPolicies, problems = listClusterPolicies(entries)
-		r.everySpace = policy.TiersEnforced && len(entries) > 0
 		return problems
 	})
+	if s.standard != nil {
+		clusterPolicies = update(&a.standard, s.standard.store, func(entries []*clusterNetworkPolicyEntry) []policy.Problem {
+			a.state.Input.ClusterNetworkPolicies, r.clusterPeers, r.nodes = listClusterNetworkPolicies(entries)
+			return nil
+		}) || clusterPolicies
+	}
+	r.everySpace = s.tiers && len(a.state.Input.ClusterPolicies)+len(a.state.Input.ClusterNetworkPolicies) > 0
+	r.clusterPeers, r.nodes = s.tiers && r.clusterPeers, s.tiers && r.nodes
 	networkPolicies := update(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
 		r.peerSpaces = peerSpacesOf(entries)
@@ -90,7 +96,7 @@ func (s *Source) gather() {
 func (s *Source) assemble() (State, bool) {
 	a := &s.assembly
 	news := s.updateRemote(a.local) || a.news
-	if forbidden := s.clusterForbidden.Load(); forbidden != a.forbidden {
+	if forbidden := s.unreadKinds(); !slices.EqualFunc(forbidden, a.forbidden, func(p, q policy.Problem) bool { return p.Object == q.Object }) {
 		a.forbidden, news = forbidden, true
 	}
 	a.news, a.local = false, false
@@ -99,8 +105,14 @@ func (s *Source) assemble() (State, bool) {
 		return nil
 	}) || news
 	news = update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
+		a.nodePeers = nodePeers(entries)
 		return listNodes(entries, s.node, &a.state.Cluster)
 	}) || news
+	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
+		a.state.Input.Nodes, news = nodes, true
+	} else if !s.remote.nodes {
+		a.state.Input.Nodes = nil
+	}
 	moved := update(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
 		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
 		for _, e := range entries {
@@ -119,12 +131,20 @@ func (s *Source) assemble() (State, bool) {
 	return a.state, true
 }
 
+// unreadKinds returns the problems of the kinds that cannot be read.
+func (s *Source) unreadKinds() []policy.Problem {
+	if s.standard == nil {
+		return s.clusterPolicies.unread()
+	}
+	return append(s.clusterPolicies.unread(), s.standard.unread()...)
+}
+
 // updateRemote takes over the pods of other nodes. With local, pods of this node changed.
 func (s *Source) updateRemote(local bool) (news bool) {
 	a, r := &s.assembly, &s.remote
 	problems := s.unknownPeers()
-	news = len(problems) != len(a.remote.problems) || a.state.PeersUnknown == r.known()
-	a.remote.problems, a.state.PeersUnknown = problems, !r.known()
+	news = len(problems) != len(a.remote.problems) || a.state.Input.PeersUnknown == r.known()
+	a.remote.problems, a.state.Input.PeersUnknown = problems, !r.known()
 	if !r.needed || !r.known() {
 		news = news || len(a.state.Input.Remote) > 0
 		a.state.Input.Remote, a.far, a.remote.version = nil, nil, 0
@@ -180,7 +200,7 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, forbiddenKinds(a.forbidden), a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
+	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}

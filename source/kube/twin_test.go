@@ -108,7 +108,7 @@ func twinText(s State) string {
 	for _, p := range s.Input.Remote {
 		fmt.Fprintln(&b, "far", p.Name, p.Labels, p.IPs, p.Phase)
 	}
-	if s.PeersUnknown {
+	if s.Input.PeersUnknown {
 		fmt.Fprintln(&b, "the others are unknown")
 	}
 	lets := map[string]string{}

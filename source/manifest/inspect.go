@@ -11,9 +11,11 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Part is one document of a file as it is by itself, whatever is wrong with others.
@@ -36,6 +38,10 @@ type Object struct {
 	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
 	NetworkPolicy *networkingv1.NetworkPolicy
 	Pod           *policy.Pod
+	// ClusterNetworkPolicy is one of the standard, as it is written.
+	ClusterNetworkPolicy *unstructured.Unstructured
+	// Labels are those of a Namespace.
+	Labels map[string]string
 	// JSON is the object.
 	JSON []byte
 	Err  error // why it cannot be read
@@ -88,13 +94,17 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	_ = json.Unmarshal(text, &head)
 	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
 	switch o.Kind {
-	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List":
+	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List", cnp.Kind + "List":
 		return d.inspectList(o, head.Items)
 	}
 	found, err := d.bare(text)
 	o.Err = err
 	if len(found) == 1 {
 		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
+		o.ClusterNetworkPolicy = found[0].standard
+		if ns := found[0].namespace; ns != nil {
+			o.Labels = ns.Labels
+		}
 	}
 	return []Object{o}
 }

@@ -152,5 +152,5 @@ func (r *Policy) settings(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 	r.Denied = report.Denied(spec.Denied)
 	r.DNSDenied = report.Reply("spec.dns.denied", spec.DNS.Denied, policy.NXDomain)
 	r.Unmatched = report.Reply("spec.dns.unmatched", spec.DNS.Unmatched, policy.Resolve)
-	r.ttl = report.TTL(&spec.TTL)
+	r.ttl = report.ClusterTTL(&spec.TTL)
 }

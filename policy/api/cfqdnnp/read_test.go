@@ -87,14 +87,14 @@ func TestRules(t *testing.T) {
 func TestSettings(t *testing.T) {
 	p := read(t, `{tier: Baseline, priority: 1000, subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchLabels: {app: web}}}},
 		egress: [{name: pastes, action: Deny, matches: [{name: a.test}, {name: b.test}]}, {action: Pass, networks: [192.0.2.0/24]}],
-		dns: {denied: Refuse, unmatched: NXDomain}, enforcement: Audit, denied: Drop, ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 3}}`)
+		dns: {denied: Refuse, unmatched: NXDomain}, enforcement: Audit, denied: Drop, ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 3, reuseSeconds: 5}}`)
 	if p.ID != "p" || p.Tier != policy.Baseline || p.Priority != 1000 || !p.Audit || p.Unmatched != policy.NXDomain || p.Problems != nil {
 		t.Errorf("%+v", p)
 	}
 	names := []string{"pastes", ""}
 	for i, r := range p.Rules {
 		if r.Policy != "p" || r.Path != fmt.Sprintf("spec.egress[%d]", i) || r.Name != names[i] || !r.Audit || r.Denied != policy.Drop ||
-			r.DNSDenied != policy.Refuse || r.TTL.Lifetime(0).Seconds() != 4 {
+			r.DNSDenied != policy.Refuse || r.TTL.Lifetime(0).Seconds() != 4 || r.TTL.Reuse.Seconds() != 5 {
 			t.Errorf("%+v", r.Rule)
 		}
 	}
@@ -196,11 +196,11 @@ func TestInvalid(t *testing.T) {
 // TestStrictest: a setting that does not exist counts as the strictest one, and breaks no rule.
 func TestStrictest(t *testing.T) {
 	p := read(t, "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: a.test}]}], "+
-		"enforcement: audit, denied: reject, dns: {denied: nxdomain, unmatched: resolve}, ttl: {minSeconds: 0}}")
-	if p.Audit || p.Denied != policy.Drop || p.DNSDenied != policy.Refuse || p.Unmatched != policy.Refuse || p.Rules[0].TTL.Min != policy.DefaultMinTTL || p.Rules[0].Broken {
+		"enforcement: audit, denied: reject, dns: {denied: nxdomain, unmatched: resolve}, ttl: {minSeconds: 0, reuseSeconds: 604801}}")
+	if p.Audit || p.Denied != policy.Drop || p.DNSDenied != policy.Refuse || p.Unmatched != policy.Refuse || p.Rules[0].TTL.Min != policy.DefaultMinTTL || p.Rules[0].TTL.Reuse != policy.DefaultReuse || p.Rules[0].Broken {
 		t.Errorf("%+v", p)
 	}
-	if got := problems(p); len(got) != 5 || !strings.Contains(got[2], `spec.dns.denied "nxdomain" is unknown; write Resolve, NXDomain or Refuse (it counts as Refuse)`) {
+	if got := problems(p); len(got) != 6 || !strings.Contains(got[5], "spec.ttl.reuseSeconds 604801 seconds; write 1 to 604800 (the default 86400 counts)") || !strings.Contains(got[2], `spec.dns.denied "nxdomain" is unknown; write Resolve, NXDomain or Refuse (it counts as Refuse)`) {
 		t.Errorf("%q", got)
 	}
 }

@@ -35,6 +35,22 @@ const (
 	base   = string(api.BaselineTier)
 )
 
+// LeadsTo tells whether rules for egress lead to pods, and to nodes.
+func LeadsTo(p *unstructured.Unstructured) (pods, nodes bool) {
+	spec, _ := p.Object["spec"].(map[string]any)
+	egress, _ := spec["egress"].([]any)
+	for _, raw := range egress {
+		rule, _ := raw.(map[string]any)
+		to, _ := rule["to"].([]any)
+		for _, raw := range to {
+			peer, _ := raw.(map[string]any)
+			pods = pods || peer["namespaces"] != nil || peer["pods"] != nil
+			nodes = nodes || peer["nodes"] != nil
+		}
+	}
+	return pods, nodes
+}
+
 // Same tells whether two objects of one name say the same.
 func Same(a, b *unstructured.Unstructured) bool {
 	return a == b || reflect.DeepEqual(a.Object["spec"], b.Object["spec"])

@@ -35,12 +35,20 @@ type Policy struct {
 }
 
 // ID returns the name of a policy among those of all kinds.
-func ID(name string) string { return "clusternetworkpolicy:" + name }
+func ID(name string) string { return idPrefix + name }
+
+// IsID tells whether an id among those of all kinds is of this one.
+func IsID(id string) bool { return strings.HasPrefix(id, idPrefix) }
+
+// Object returns the name by which problems name a policy.
+func Object(name string) string { return "clusternetworkpolicy " + name }
+
+const idPrefix = "clusternetworkpolicy:"
 
 // Read reads a ClusterNetworkPolicy. One whose tier, priority or subject cannot be read
 // selects nothing.
 func Read(from *unstructured.Unstructured) *Policy {
-	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: "clusternetworkpolicy " + from.GetName(), Standard: true, Denied: policy.Drop}}
+	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: Object(from.GetName()), Standard: true, Denied: policy.Drop}}
 	spec, _ := from.Object["spec"].(map[string]any)
 	ingress, _ := spec["ingress"].([]any)
 	r.Ingress = len(ingress)
@@ -155,11 +163,3 @@ func lacksPods(from any) bool {
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// Enforced returns what the condition namegate.io/Enforced of a policy says.
-func (r *Policy) Enforced() (all bool, reason, message string) {
-	if r.Ingress > 0 {
-		return false, "IngressNotEnforced", fmt.Sprintf("spec.ingress: %d rules are not enforced: Namegate enforces egress alone", r.Ingress)
-	}
-	return true, "Enforced", "every rule is enforced"
-}

@@ -194,7 +194,7 @@ func TestPolicy(t *testing.T) {
 	if r := p.Rules[0]; r.Name != "first" || r.Priority != 1000 || !r.Standard || r.Denied != policy.Drop || r.Audit {
 		t.Errorf("%+v", r.Rule)
 	}
-	if m := p.Rules[0].Matches[0]; m.By() != "clusternetworkpolicy:p a.org" || m.Path != "spec.egress[0].to[0].domainNames[0]" || m.Rule != p.Rules[0].Rule || m.TTL.Grace != policy.DefaultGrace {
+	if m := p.Rules[0].Matches[0]; m.By() != "clusternetworkpolicy:p a.org" || m.Path != "spec.egress[0].to[0].domainNames[0]" || m.Rule != p.Rules[0].Rule || m.TTL.Grace != policy.DefaultGrace || m.TTL.Reuse != policy.DefaultReuse {
 		t.Errorf("%+v", m)
 	}
 	for _, c := range []struct {
@@ -204,12 +204,6 @@ func TestPolicy(t *testing.T) {
 		if p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}) != c.want {
 			t.Errorf("%+v", c)
 		}
-	}
-	if all, reason, message := p.Enforced(); all || reason != "IngressNotEnforced" || message != "spec.ingress: 2 rules are not enforced: Namegate enforces egress alone" {
-		t.Error(all, reason, message)
-	}
-	if all, reason, _ := ofRules(t, "").Enforced(); !all || reason != "Enforced" {
-		t.Error(all, reason)
 	}
 }
 
@@ -237,5 +231,21 @@ func TestSame(t *testing.T) {
 	b.SetResourceVersion("7")
 	if !Same(a, a) || !Same(a, b) || Same(a, object(t, "{priority: 2}")) {
 		t.Error("other specs are the same")
+	}
+}
+
+func TestLeadsTo(t *testing.T) {
+	for spec, want := range map[string][2]bool{
+		"{}":            {},
+		"{egress: x}":   {},
+		"{egress: [x]}": {},
+		"{egress: [{to: [{networks: [0.0.0.0/0]}, {domainNames: [a.org]}]}]}": {},
+		"{egress: [{to: [{networks: []}]}, {to: [{nodes: {}}]}]}":             {false, true},
+		"{egress: [{to: [{namespaces: {}}]}]}":                                {true, false},
+		"{egress: [{to: [{pods: {}}, {nodes: {}}]}]}":                         {true, true},
+	} {
+		if pods, nodes := LeadsTo(object(t, spec)); [2]bool{pods, nodes} != want {
+			t.Errorf("%s: pods %v, nodes %v", spec, pods, nodes)
+		}
 	}
 }

@@ -84,13 +84,19 @@ func (r Report) TTL(from *v1alpha1.TTL) policy.TTL {
 		Min:   r.seconds("spec.ttl.minSeconds", from.MinSeconds, policy.DefaultMinTTL, MaxTTLSeconds),
 		Max:   r.seconds("spec.ttl.maxSeconds", from.MaxSeconds, policy.DefaultMaxTTL, MaxTTLSeconds),
 		Grace: r.seconds("spec.ttl.graceSeconds", from.GraceSeconds, policy.DefaultGrace, MaxGraceSeconds),
-		Reuse: policy.DefaultReuse,
 	}
 	if t.Max < t.Min {
 		r("spec.ttl", "maxSeconds %d is below minSeconds %d; write both, the greater as maxSeconds (the defaults %d and %d count)",
 			t.Max/time.Second, t.Min/time.Second, policy.DefaultMaxTTL/time.Second, policy.DefaultMinTTL/time.Second)
 		t.Min, t.Max = policy.DefaultMinTTL, policy.DefaultMaxTTL
 	}
+	return t
+}
+
+// ClusterTTL reads spec.ttl of a cluster policy, as TTL.
+func (r Report) ClusterTTL(from *v1alpha1.ClusterTTL) policy.TTL {
+	t := r.TTL(&from.TTL)
+	t.Reuse = r.seconds("spec.ttl.reuseSeconds", from.ReuseSeconds, policy.DefaultReuse, MaxTTLSeconds)
 	return t
 }
 

@@ -1,0 +1,39 @@
+package kube
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/namegate/namegate/policy/api/cnp"
+)
+
+// clusterNetworkPolicyEntry is a ClusterNetworkPolicy as it was sent, and whether its rules
+// lead to pods and to nodes, so that these must be known.
+type clusterNetworkPolicyEntry struct {
+	policy      *unstructured.Unstructured
+	pods, nodes bool
+}
+
+func readClusterNetworkPolicy(object any, before *clusterNetworkPolicyEntry) *clusterNetworkPolicyEntry {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	unstructured.RemoveNestedField(u.Object, "metadata", "annotations")
+	e := &clusterNetworkPolicyEntry{policy: u}
+	if before != nil && cnp.Same(before.policy, u) {
+		u.Object["spec"] = before.policy.Object["spec"] // shared memory tells the compiler that nothing changed
+		e.pods, e.nodes = before.pods, before.nodes
+		return e
+	}
+	e.pods, e.nodes = cnp.LeadsTo(u)
+	return e
+}
+
+// listClusterNetworkPolicies returns the policies, and whether any leads to pods or to nodes.
+func listClusterNetworkPolicies(entries []*clusterNetworkPolicyEntry) (policies []*unstructured.Unstructured, pods, nodes bool) {
+	for _, e := range entries {
+		policies, pods, nodes = append(policies, e.policy), pods || e.pods, nodes || e.nodes
+	}
+	return policies, pods, nodes
+}

@@ -1,0 +1,133 @@
+package kube
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/namegate/namegate/policy/api/cnp"
+)
+
+// aStandard is a ClusterNetworkPolicy that denies what a peer "nodes", "namespaces" selects.
+func aStandard(name, peer string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": cnp.Resource().GroupVersion().String(), "kind": cnp.Kind,
+		"metadata": map[string]any{"name": name, "managedFields": []any{}, "annotations": map[string]any{lastApplied: "{}"}},
+		"spec": map[string]any{
+			"tier": "Admin", "priority": int64(5), "subject": map[string]any{"namespaces": map[string]any{}},
+			"egress": []any{map[string]any{"action": "Deny", "to": []any{map[string]any{peer: map[string]any{}}}}},
+		},
+	}}
+}
+
+// standardText shows the policies with the peer of their first rule, the nodes and pods that
+// are known as peers, and the reasons of problems.
+func standardText(s State) string {
+	var out []string
+	for _, u := range s.Input.ClusterNetworkPolicies {
+		read := cnp.Read(u)
+		out = append(out, u.GetName()+":"+read.Rules[0].Peer.Key)
+	}
+	for _, p := range slices.Concat(s.Input.Nodes, s.Input.Remote) {
+		out = append(out, p.Name+p.Labels["rack"])
+	}
+	for _, p := range s.Problems {
+		out = append(out, p.Reason+" "+p.Object)
+	}
+	return strings.Join(out, ", ")
+}
+
+func runStandard(t *testing.T, api *apiServer, wanted, tiers bool) *running {
+	client, dyn := api.clients()
+	return runChanged(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: hastyClock{}, ClusterNetworkPolicies: wanted},
+		func(s *Source) { s.tiers = tiers })
+}
+
+// TestClusterNetworkPolicies: they come, change and go, and with them the peers that they
+// need. An unchanged policy and an unchanged node keep their pointers.
+func TestClusterNetworkPolicies(t *testing.T) {
+	api := newAPIServer(t)
+	rack := func(n *corev1.Node) { n.Labels = map[string]string{"rack": "1"} }
+	api.put("nodes", with(aNode("n1", "192.0.2.1"), rack))
+	api.put("pods", aPod("web", "10.0.0.1"))
+	api.put("pods", aFarPod("far", "10.0.1.1"))
+	api.put("clusternetworkpolicies", aStandard("p", "networks"))
+	r := runStandard(t, api, true, true)
+	r.until("p:", standardText) // a broken rule
+	api.put("clusternetworkpolicies", aStandard("p", "nodes"))
+	first := r.until("p:nodes: *, n11", standardText)
+	api.put("clusternetworkpolicies", aStandard("q", "namespaces"))
+	second := r.until("p:nodes: *, q:*: *, n11, far", standardText)
+	if first.Input.ClusterNetworkPolicies[0] != second.Input.ClusterNetworkPolicies[0] || first.Input.Nodes[0] != second.Input.Nodes[0] {
+		t.Error("an unchanged policy or node has another pointer")
+	}
+	api.put("nodes", with(with(aNode("n1", "192.0.2.1"), rack), func(n *corev1.Node) { n.Labels["rack"] = "2" }))
+	r.until("p:nodes: *, q:*: *, n12, far", standardText)
+	api.remove("clusternetworkpolicies//p")
+	r.until("q:*: *, far", standardText)
+	api.remove("clusternetworkpolicies//q")
+	r.until("", standardText)
+}
+
+// TestClusterNetworkPoliciesNotWanted: by default no request asks for the kind, and no peers
+// are read for policies that are not in force.
+func TestClusterNetworkPoliciesNotWanted(t *testing.T) {
+	for _, wanted := range []bool{false, true} {
+		api := newAPIServer(t)
+		api.put("nodes", aNode("n1", "192.0.2.1"))
+		api.put("pods", aPod("web", "10.0.0.1"))
+		api.put("clusternetworkpolicies", aStandard("p", "nodes"))
+		api.put("clusternetworkpolicies", aStandard("q", "namespaces"))
+		r := runStandard(t, api, wanted, false)
+		want := ""
+		if wanted {
+			want = "p:nodes: *, q:*: *"
+		}
+		r.until("web[10.0.0.1]", podText)
+		r.until(want, standardText)
+		if asked := api.requests("list clusternetworkpolicies") + api.requests("watch clusternetworkpolicies"); (asked > 0) != wanted {
+			t.Errorf("wanted %v: %d requests", wanted, asked)
+		}
+		r.stop()
+	}
+}
+
+// TestClusterNetworkPoliciesServedLater: the agent works without the CRD, finds the kind when
+// it is installed, and forgets its policies when it goes.
+func TestClusterNetworkPoliciesServedLater(t *testing.T) {
+	api := newAPIServer(t)
+	api.unserved = "clusternetworkpolicies"
+	api.put("pods", aPod("web", "10.0.0.1"))
+	api.put("clusternetworkpolicies", aStandard("p", "namespaces"))
+	r := runStandard(t, api, true, true)
+	r.until("web[10.0.0.1]", podText)
+	if got := standardText(r.last); got != "" {
+		t.Errorf("the state says %q", got)
+	}
+	serve := func(unserved string) {
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		api.unserved = unserved
+	}
+	serve("")
+	r.until("p:*: *", standardText)
+	serve("clusternetworkpolicies")
+	api.forget()
+	api.http.CloseClientConnections()
+	r.until("", standardText)
+}
+
+// TestClusterNetworkPoliciesForbidden: the problem says what to do.
+func TestClusterNetworkPoliciesForbidden(t *testing.T) {
+	api := newAPIServer(t)
+	api.forbid = "clusternetworkpolicies"
+	r := runStandard(t, api, true, true)
+	r.until("Forbidden clusternetworkpolicies", standardText)
+	if p := r.last.Problems[0]; !strings.Contains(p.Message, "clusterNetworkPolicy.enabled=true") {
+		t.Errorf("%+v", p)
+	}
+}
