@@ -242,7 +242,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
 		// A lost rule that denies leaves its connections to the rules below it.
-		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
+		e.flows.Recheck(flows.RulesLost, addrsWithTiers(subjects))
 	}
 	err := e.flows.Record()
 	if len(tables) > 0 {
