@@ -393,3 +393,36 @@ func TestPodsOfClusterPolicies(t *testing.T) {
 		t.Error(out.String())
 	}
 }
+
+// TestClusterSuggestions: the lines of which a cluster policy is to be made are for callers who
+// may read cluster policies, and see all namespaces.
+func TestClusterSuggestions(t *testing.T) {
+	w := newWorld(t, "node-1")
+	w.recent = []byte(line(0, "shop/cart-7d9f", "allowed"))
+	for _, c := range []struct {
+		viewer Viewer
+		query  string
+		want   string // of the refusal, "" for the line
+	}{
+		{some{"", "shop"}, "", ""},
+		{some{""}, "cluster=1", "the right to get clusterfqdnnetworkpolicies.namegate.io"},
+		{some{"", "standard"}, "cluster=1", "the right to get clusterfqdnnetworkpolicies.namegate.io"},
+		{some{"shop", "cluster"}, "cluster=1", "you may not see all namespaces"},
+		{some{"", "shop", "cluster"}, "cluster=1", ""},
+		{Everything{}, "cluster=1", ""},
+	} {
+		q, err := url.ParseQuery(c.query)
+		fatal.If(t, err)
+		resp, err := agentOf("", w, c.viewer).Ask(context.Background(), AuditPath, q)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%v %s: %v", c.viewer, c.query, err)
+		case c.want == "":
+			if text, _ := io.ReadAll(resp.Body); string(text) != string(w.recent) {
+				t.Errorf("%v %s: %s", c.viewer, c.query, text)
+			}
+		case err == nil || ExitCode(err) != ExitForbidden || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%v %s: %v", c.viewer, c.query, err)
+		}
+	}
+}
