@@ -448,6 +448,34 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 	})
 }
 
+// TestARestartKeepsWhatOrderedRulesAdmitted: a connection whose grant has ended goes on under
+// the next agent, unless its rules are others.
+func TestARestartKeepsWhatOrderedRulesAdmitted(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		outside := netip.MustParseAddr("198.51.100.1")
+		brief := byName(policy.Admin, policy.Accept, policy.AnyPort, "brief", "brief.test")
+		brief.TTL.Min, brief.TTL.Max = time.Millisecond, time.Millisecond
+		brief.Matches[0].TTL = brief.TTL
+		deny := byName(policy.Admin, policy.Deny, policy.AnyPort, "deny", "deny.test")
+		p.ordered = map[string][]*policy.Rule{"client": {brief, deny}}
+		p.apply()
+		p.reconcile() // no second look of the first Commit is left
+		granted := p.answer("client", "brief.test", outside)
+		c := p.open("client", outside, 80)
+		fatal.Await(p.t, "the end of the grant", func() bool {
+			fatal.If(p.t, p.Node.Do(func() error { return p.e.Grants().Expire() }))
+			return len(p.e.Grants().ListGrants(granted[0].Pod)) == 0
+		})
+		p.restart()
+		p.apply()
+		p.goesOn("after a restart", c, true)
+		p.restart()
+		p.ordered["client"] = []*policy.Rule{deny}
+		p.apply()
+		p.goesOn("after a restart with other rules", c, false)
+	})
+}
+
 // enter adds the live entries of the grants to a flow of a view's pod.
 func (p *peering) enter(f *policy.Flow, v *policy.View) {
 	if v == nil {
