@@ -178,7 +178,7 @@ func TestRecover(t *testing.T) {
 	same(t, "of the pod before", n.holds(t, gone), "192.0.2.3 1m0s ")
 }
 
-// TestVerifyAndRepair: lost, changed and foreign entries are found and mended, and nothing
+// TestVerifyAndRepair: lost, changed and foreign entries are found and repaired, and nothing
 // else is written.
 func TestVerifyAndRepair(t *testing.T) {
 	n := newNode(t)
