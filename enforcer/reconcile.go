@@ -258,7 +258,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	}
 	if len(tables)+len(wrong) > 0 {
 		// A lost rule that denies, or its entry, leaves connections to the rules below it.
-		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
+		e.flows.Recheck(flows.RulesLost, addrsWithTiers(subjects))
 	}
 	err := e.flows.Record()
 	if len(tables) > 0 {

@@ -318,12 +318,60 @@ func TestOrderedRulesOnTheKernel(t *testing.T) {
 	})
 }
 
+// TestConnectionsOutliveStandardRules: a rule of a ClusterNetworkPolicy decides about new
+// connections, also of a pod that no policy selected before. A rule of ours and the isolation
+// of an FQDNNetworkPolicy cut those that are open.
+func TestConnectionsOutliveStandardRules(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		db := p.Pod("db")
+		outside := []netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:80"), netip.MustParseAddrPort("[2001:db8:1::1]:80")}
+		dbs := policy.Peer{Kind: policy.PeerPods, Key: "db"}
+		p.peerSets = []*policy.PeerSet{{Peer: dbs, Addrs: []netip.Addr{db.Addr4, db.Addr6}}}
+		rule := func(standard bool, action policy.Action, peer policy.Peer) *policy.Rule {
+			return &policy.Rule{Tier: policy.Admin, Standard: standard, Action: action, Peer: peer, Ports: policy.AnyPort, Denied: policy.Drop, Policy: "cluster"}
+		}
+		p.apply(egress("client", port80, "db"))
+		toDB := []net.Conn{p.open("other", db.Addr4, 80), p.open("other", db.Addr6, 80), p.open("other", service4, 5432)}
+		toOutside := []net.Conn{p.open("other", outside[0].Addr(), 80), p.open("other", outside[1].Addr(), 80)}
+		isolated := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", service6, 5432)}
+		all := slices.Concat(toDB, toOutside, isolated)
+		expect := func(when string, want bool, cs ...net.Conn) {
+			t.Helper()
+			for _, c := range cs {
+				p.goesOn(when, c, want)
+			}
+		}
+
+		p.ordered = map[string][]*policy.Rule{"other": {rule(true, policy.Deny, policy.Peer{})}, "client": {rule(true, policy.Deny, policy.Peer{})}}
+		p.apply()
+		expect("after the pod got a standard rule", true, all...)
+		p.expect("other", db.Addr4, 80, lab.Silent)
+		p.expect("client", db.Addr4, 80, lab.Silent)
+		p.ordered["other"] = []*policy.Rule{rule(true, policy.Deny, dbs), rule(true, policy.Deny, policy.Peer{})}
+		p.apply()
+		expect("after the standard rules changed", true, all...)
+		p.restart()
+		p.apply()
+		expect("after a restart", true, all...)
+		p.expect("other", outside[0].Addr(), 80, lab.Silent)
+
+		p.ordered["other"] = []*policy.Rule{rule(true, policy.Deny, policy.Peer{}), rule(false, policy.Deny, dbs)}
+		p.apply(egress("client", port80, "other"))
+		expect("after a rule of ours denies it too", false, toDB...)
+		expect("after its NetworkPolicy goes, beside an FQDNNetworkPolicy", false, isolated...)
+		expect("after a rule of ours denies another destination", true, toOutside...)
+		p.labels["other"] = "gated other"
+		p.apply()
+		expect("after an FQDNNetworkPolicy isolates the pod", false, toOutside...)
+	})
+}
+
 // TestLostOrderedRules: a connection that another program let pass, by taking an ordered
-// rule away, is cut when the rule is restored.
+// rule away, is cut when the rule is restored, by a standard's rule too.
 func TestLostOrderedRules(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		client, db := p.Pod("client"), p.Pod("db")
-		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}}
+		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Standard: true, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}}
 		p.apply(egress("client", port80, "db"))
 		p.reconcile() // no second look of the first Commit is left
 		p.expect("client", db.Addr4, 80, lab.Refused)
