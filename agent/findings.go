@@ -110,7 +110,7 @@ func forPolicies(snap *policy.Snapshot, f status.Finding) (out []status.Finding)
 	if v == nil {
 		return nil
 	}
-	for _, id := range v.Policies {
+	for _, id := range slices.Concat(v.Policies, v.ClusterPolicies()) {
 		f.Policy = id
 		out = append(out, f)
 	}

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -31,6 +33,34 @@ func TestSocketLB(t *testing.T) {
 	found := ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
 	if len(found) != 1 || found[0].Reason != status.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestFindingsOfClusterPolicies: a pod's finding is one of each cluster policy with rules for
+// it, once, and of its FQDNNetworkPolicies.
+func TestFindingsOfClusterPolicies(t *testing.T) {
+	cart := policy.PodRef{Namespace: "shop", Name: "cart"}
+	p := v1alpha1.FQDNNetworkPolicy{}
+	p.Namespace, p.Name = "shop", "base"
+	standard := func(name, tier string) *unstructured.Unstructured {
+		rule := map[string]any{"action": "Pass", "to": []any{map[string]any{"nodes": map[string]any{}}, map[string]any{"namespaces": map[string]any{}}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"tier": tier, "priority": int64(1), "subject": map[string]any{"namespaces": map[string]any{}}, "egress": []any{rule, rule},
+		}}}
+		u.SetName(name)
+		return u
+	}
+	snap := compile.NewWithTiers().Compile(compile.Input{
+		Policies:               []v1alpha1.FQDNNetworkPolicy{p},
+		ClusterNetworkPolicies: []*unstructured.Unstructured{standard("b", "Baseline"), standard("a", "Admin")},
+		Pods:                   []policy.Pod{{PodRef: cart, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.10")}}},
+	})
+	var got []string
+	for _, f := range forPolicies(snap, status.Finding{Pod: cart, Reason: status.NotSeen}) {
+		got = append(got, f.Policy)
+	}
+	if d := cmp.Diff([]string{"shop/base", "clusternetworkpolicy:a", "clusternetworkpolicy:b"}, got); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -55,6 +55,9 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	if another {
 		e.plane.ReleasePeers(subjects)
 	}
+	if err := e.prepareEntries(ctx, subjects, s); err != nil {
+		return e.close(ctx, next, err)
+	}
 	if err := e.carryOver(s); err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
 	}
@@ -132,6 +135,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.dropSets(written); err != nil {
 		return err
 	}
+	e.forgetEntries()
 	if err := e.dropPeers(written); err != nil {
 		return err
 	}

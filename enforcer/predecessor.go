@@ -26,6 +26,9 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.grants.TakeOver(); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants: %w", err)
 	}
+	if err := e.entries.Recover(rulesOf(e.inForce()), e.snapshot.View, e.grants); err != nil {
+		return true, fmt.Errorf("take over the last agent's grants of ordered rules: %w", err)
+	}
 	for a := range e.predecessor.Addrs() {
 		if err := e.k.Links.DelAddr(a); err != nil {
 			e.log.Warn("an address of an earlier agent stays", "address", a, "error", err)

@@ -81,15 +81,43 @@ func (v *View) PeerRules() []*Rule {
 	return nil
 }
 
+// ClusterPolicies returns the cluster policies with rules for the pod, each once.
+func (v *View) ClusterPolicies() (ids []string) {
+	for _, r := range v.Rules {
+		if n := len(ids); r.Tier != Namespace && (n == 0 || ids[n-1] != r.Policy) {
+			ids = append(ids, r.Policy)
+		}
+	}
+	return ids
+}
+
 // PortSets returns the distinct port sets of the rules with names that are not Audit's,
 // sorted: the sets the kernel needs. It is shared and must not be changed.
 func (v *View) PortSets() []PortSet { return v.Index.portSets }
+
+// maxClusterNames bounds the exact names of cluster policies that a view returns: each is two
+// questions for each pod, and cluster policies may select every pod.
+const maxClusterNames = 1024
+
+// ExactNames returns the exact names of the enforcing policies, whatever their rules do, sorted
+// by their bytes; of cluster policies the first. It is shared and must not be changed.
+func (v *View) ExactNames() []fqdn.Name {
+	var own, cluster []fqdn.Name
+	if v.Index != nil {
+		own = v.Index.exactNames
+	}
+	for _, x := range v.Cluster {
+		cluster = append(cluster, x.exactNames[:min(len(x.exactNames), maxClusterNames-len(cluster))]...)
+	}
+	if len(cluster) == 0 {
+		return own
+	}
+	all := slices.Concat(own, cluster)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // StrictestUnmatched returns the strictest of Unmatched, in any tier.
 func (v *View) StrictestUnmatched() Unmatched {
 	return max(v.Unmatched, v.AdminUnmatched, v.BaselineUnmatched)
 }
-
-// ExactNames returns the exact names of the enforcing policies, sorted by their
-// bytes. It is shared and must not be changed.
-func (v *View) ExactNames() []fqdn.Name { return v.Index.exactNames }
