@@ -59,13 +59,15 @@ func (e *Environment) Tests() (all []suite.ConformanceTest) {
 }
 
 func testExact(p *subject) {
-	p.policy(api.AdminTier, 100, p.dns(), accept(p.named("exact", "host.exact-parent")), everything())
+	p.policy(api.AdminTier, 100, p.dns(), accept(p.named("exact", "host.parent", "case")), everything())
 	p.enforced()
 	p.opens("exact")
-	for _, labels := range []string{"below.exact", "not-exact"} {
+	p.opens("host.parent")
+	for _, labels := range []string{"below.exact", "not-exact", "parent"} {
 		p.opensNot(labels)
 	}
-	p.opens("host.exact-parent")
+	require.Equal(p, p.addresses("case"), p.resolves(strings.ToUpper(p.name("case"))))
+	p.open(p.addresses("case")...)
 }
 
 func testWildcard(p *subject) {

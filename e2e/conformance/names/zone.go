@@ -22,7 +22,9 @@ const (
 	exactAt = 10 + iota
 	belowExactAt
 	besideExactAt
-	aboveExactAt
+	hostExactAt
+	parentExactAt
+	caseAt
 	wildAt
 	deepWildAt
 	apexWildAt
@@ -51,7 +53,7 @@ const shortTTL = 5
 
 var records = []record{
 	{"exact", exactAt, 1}, {"below.exact", belowExactAt, 1}, {"not-exact", besideExactAt, 1},
-	{"host.exact-parent", aboveExactAt, 1}, {"exact-parent", aboveExactAt, 1},
+	{"host.parent", hostExactAt, 1}, {"parent", parentExactAt, 1}, {"case", caseAt, 1},
 	{"one.wild", wildAt, 1}, {"two.one.wild", deepWildAt, 1}, {"wild", apexWildAt, 1}, {"not-wild", likeWildAt, 1},
 	{"expire", expireAt, 1}, {"flow", flowAt, 1}, {"reset", resetAt, 1}, {"target", aliasAt, 1}, {"later", laterAt, 1}, {"removed", removedAt, 1},
 	{"baseline", baselineAt, 1}, {"denied", deniedAt, 1}, {"precedence", precedenceAt, 1}, {"ports", portsAt, 1}, {"own", ownAt, 1},
@@ -86,8 +88,7 @@ func (e *Environment) addresses(labels string) (all []netip.Addr) {
 	return all
 }
 
-// zone is the text that the DNS server reads: no address has a PTR record of its name, and
-// one of another.
+// zone is the text that the DNS server reads.
 func (e *Environment) zone() string {
 	var b strings.Builder
 	for _, r := range records {
