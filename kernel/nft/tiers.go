@@ -85,6 +85,9 @@ const (
 	restPrefix  = "rest-"
 	peersPrefix = "peers-"
 
+	// untrackedPrefix begins the ID in the names of chains for untracked packets.
+	untrackedPrefix = "untracked-"
+
 	tiersMap = "tiers" // leads subjects to their Admin chain
 	dnsSet   = "dns"   // State.DNS
 )
@@ -143,6 +146,11 @@ func (s State) tierObjects() tierObjects {
 		admin := slices.Concat(
 			each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit", "meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit"),
 			ruleTexts(t.Admin, asked, next), []string{next})
+		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r TierRule) bool { return r.Entries != "" }) {
+			bare := untrackedPrefix + t.ID
+			out.chains = append(out.chains, tierChain{restPrefix + bare, untracked(t.ID, rest)}, tierChain{adminPrefix + bare, untracked(t.ID, admin)})
+			admin = slices.Insert(admin, 0, "ct state untracked goto "+adminPrefix+bare)
+		}
 		out.chains = append(out.chains, tierChain{restPrefix + t.ID, rest}, tierChain{adminPrefix + t.ID, admin})
 	}
 	out.key = key.String()
@@ -285,6 +293,28 @@ func (o tierObjects) remove(tx *knftables.Transaction) {
 		}
 	}
 	removeObjects(tx, chains, sets)
+}
+
+// setTiers notes what a state adds to the layout.
+func (t *Tables) setTiers(o tierObjects) {
+	if t.tiers.key != o.key {
+		t.ofTiers = nil
+	}
+	t.tiers = o
+}
+
+// skeleton is what a table consists of with the objects of a state.
+func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
+	if tableFamilies[i] != knftables.InetFamily || o.key == "" {
+		return t.skeletons[i]()
+	}
+	if o.key != t.tiers.key {
+		return t.skeletonOf(i, o)
+	}
+	if t.ofTiers == nil {
+		t.ofTiers, err = t.skeletonOf(i, o)
+	}
+	return t.ofTiers, err
 }
 
 func removeObjects(tx *knftables.Transaction, chains, sets []string) {
