@@ -71,7 +71,7 @@ func testTTL(p *subject) {
 	p.open(p.addresses("reset")...)
 	goesOn()
 	p.closed(p.addresses("expire")...)
-	require.Equal(p, []netip.Addr{p.at(expiredAt)}, p.resolves(p.name("expire")))
+	p.same([]netip.Addr{p.at(expiredAt)}, p.resolves(p.name("expire")))
 	p.open(p.at(expiredAt))
 	goesOn()
 }

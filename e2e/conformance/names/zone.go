@@ -56,7 +56,7 @@ var records = []record{
 	{"host.parent", hostExactAt, 1}, {"parent", parentExactAt, 1}, {"case", caseAt, 1},
 	{"one.wild", wildAt, 1}, {"two.one.wild", deepWildAt, 1}, {"wild", apexWildAt, 1}, {"not-wild", likeWildAt, 1},
 	{"expire", expireAt, 1}, {"flow", flowAt, 1}, {"reset", resetAt, 1}, {"target", aliasAt, 1}, {"later", laterAt, 1}, {"removed", removedAt, 1},
-	{"baseline", baselineAt, 1}, {"denied", deniedAt, 1}, {"precedence", precedenceAt, 1}, {"ports", portsAt, 1}, {"own", ownAt, 1},
+	{"baseline", baselineAt, 1}, {"denied", deniedAt, 1}, {"precedence", precedenceAt, 1}, {"ports", portsAt, 1}, {"one.own", ownAt, 1},
 	{"trusted", trueAt, 1}, {"unrelated", unrelatedAt, 1},
 	{"many", firstManyAt, many}, {"docs.many", firstManyAt + many, many}, {"blog.many", firstManyAt + 2*many, many},
 }
