@@ -14,6 +14,7 @@ import (
 
 // addTiers renders the ordered rules of subjects for the nft tables.
 func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
+	s.Entries = entrySets(rulesOf(subjects))
 	if !haveTiers(subjects) {
 		return
 	}
@@ -47,7 +48,7 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 func tierRules(rules []dataplane.TierRule) []nft.TierRule {
 	var out []nft.TierRule
 	for _, r := range rules {
-		rule := nft.TierRule{Action: map[policy.Action]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}[r.Action]}
+		rule := nft.TierRule{Entries: string(r.Entries), Action: map[policy.Action]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}[r.Action]}
 		if r.Drop {
 			rule.Action = nft.Drop
 		}

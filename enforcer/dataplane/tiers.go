@@ -19,10 +19,12 @@ type Tiers struct {
 	ID string
 }
 
-// TierRule is one rule. Drop: it denies without an answer.
+// TierRule is one rule. Drop: it denies without an answer. With Entries it matches the
+// addresses that are granted for that rule, as dialled, and Match has its ports alone.
 type TierRule struct {
 	Rule
-	Drop bool
+	Drop    bool
+	Entries policy.RuleID
 }
 
 // NewTiers makes the tiers of a subject, nil of no rules that count: without a Namespace
@@ -38,7 +40,7 @@ func NewTiers(admin, baseline []TierRule, namespace bool) *Tiers {
 	for i, rules := range [][]TierRule{admin, baseline} {
 		fmt.Fprintf(&text, "%d %t\n", i, namespace)
 		for _, r := range rules {
-			fmt.Fprintf(&text, "%d %q %q %d %t\n", r.Match.Peer.Kind, r.Match.Peer.Key, r.Match.Ports, r.Action, r.Drop)
+			fmt.Fprintf(&text, "%d %q %q %d %t %s\n", r.Match.Peer.Kind, r.Match.Peer.Key, r.Match.Ports, r.Action, r.Drop, r.Entries)
 		}
 	}
 	return &Tiers{admin, baseline, namespace, idOf(text.String())}
@@ -58,5 +60,19 @@ func (t *Tiers) Peers() (out []policy.Peer) {
 		}
 	}
 	slices.SortFunc(out, policy.Peer.Compare)
+	return slices.Compact(out)
+}
+
+// Entries are the rules that addresses are granted for, sorted.
+func (t *Tiers) Entries() (out []policy.RuleID) {
+	if t == nil {
+		return nil
+	}
+	for _, r := range slices.Concat(t.Admin, t.Baseline) {
+		if r.Entries != "" {
+			out = append(out, r.Entries)
+		}
+	}
+	slices.Sort(out)
 	return slices.Compact(out)
 }

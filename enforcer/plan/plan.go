@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -26,8 +27,8 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 		tiers, ordered := lists.tiersOf(v)
 		enforced := v.Enforced || ordered
 		p := &dataplane.Subject{
-			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
-			Isolated: enforced, Staged: enforced, Drop: v.Enforced && v.Denied == policy.Drop,
+			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers, Entries: tiers.Entries(),
+			Isolated: enforced, Staged: enforced, Audited: v.WouldDeny(), Drop: v.Enforced && v.Denied == policy.Drop,
 			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
 		}
 		if enforced {
@@ -60,7 +61,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 			}
 		}
 		if n := next[ref]; n != nil {
-			both.Grants = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.Grants), n.Grants...))))
+			both.Grants, both.Entries = union(p.Grants, n.Grants), union(p.Entries, n.Entries)
 			both.Views = slices.Concat(p.Views, n.Views)
 			both.Peers = p.Peers.Union(n.Peers)
 			both.Isolated = p.Isolated || closed[ref] && n.Isolated
@@ -74,7 +75,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 			continue
 		}
 		fresh := *n
-		fresh.Isolated, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false
+		fresh.Isolated, fresh.Audited, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false, false
 		fresh.Homes, fresh.Homeless = nil, nil
 		fresh.Taken, fresh.Addrs = nil, nil
 		for _, a := range n.Addrs {
@@ -87,6 +88,11 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 		out[ref] = &fresh
 	}
 	return out
+}
+
+// union returns what either has, sorted.
+func union[T cmp.Ordered](a, b []T) []T {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 // owners are the subjects by address.

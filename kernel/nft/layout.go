@@ -218,8 +218,7 @@ func verdictChains(l layout, bits Bits) {
 		"counter name " + deniedCounter,
 		// It may be a late segment of an admitted connection: an answer would end that.
 		"ct state invalid drop",
-		"ct status dnat jump original",
-	}, each(loggedRule)...)
+	}, append(each(loggedRule), "ct status dnat jump original")...)
 	l.chain("denyreject", "", "", "", append(slices.Clone(denied), "goto refuse")...)
 	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
 	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
