@@ -230,7 +230,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 		return err
 	}
 	var wrong []entries.Deviation
-	if all {
+	if all || len(tables) > 0 {
 		if wrong, err = e.entries.Verify(rulesOf(plan), e.grants); err != nil {
 			return err
 		}
@@ -266,9 +266,6 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 			return err
 		}
 		e.intercept.Renew()
-		if err := e.entries.Restore(e.grants); err != nil {
-			return err
-		}
 	}
 	if err := e.entries.Repair(wrong, e.grants); err != nil {
 		return err

@@ -106,3 +106,8 @@ func (v *View) ExactNames() []fqdn.Name {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+// StrictestUnmatched returns the strictest of Unmatched, in any tier.
+func (v *View) StrictestUnmatched() Unmatched {
+	return max(v.Unmatched, v.AdminUnmatched, v.BaselineUnmatched)
+}
