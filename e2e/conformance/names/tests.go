@@ -87,7 +87,6 @@ func testResolver(p *subject) {
 		require.NoError(p, err)
 		assert.Emptyf(p, a.Records, "a query %v was answered without a rule for DNS", args)
 	}
-	p.closed(p.addresses("exact")...)
 	p.change(policy, p.dns(), accept(p.named("exact")), everything())
 	p.opens("exact")
 }
