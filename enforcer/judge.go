@@ -57,7 +57,7 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 // covers tells whether a pod may have opened a connection: by a grant, also an expired
 // one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
-	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f)}
+	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f), Begun: true}
 	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {

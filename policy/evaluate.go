@@ -21,6 +21,9 @@ type Flow struct {
 	Implied bool
 	// Would evaluates the view as if its Audit policies enforced.
 	Would bool
+	// Begun: the connection was open before the policies of the view denied it. Denials of
+	// ClusterNetworkPolicies and NetworkPolicies are for new connections alone.
+	Begun bool
 }
 
 // Evaluate tells whether a view allows a flow, and by which rule: nil for a default, and
@@ -39,7 +42,7 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	}
 	if t.isolated {
 		r := f.first(t.namespace, in)
-		return r != nil || v.has(f.Reached.Addr()), r
+		return r != nil || v.has(f.Reached.Addr()) || f.Begun && !v.Enforced, r
 	}
 	if a, r := f.ordered(t.baseline, in); a != Pass {
 		return a == Accept, r
@@ -123,12 +126,15 @@ func (f *Flow) ordered(rules []*Rule, in *Snapshot) (Action, *Rule) {
 
 func (f *Flow) first(rules []*Rule, in *Snapshot) *Rule {
 	for _, r := range rules {
-		if (f.Would || !r.Audit) && f.hits(r, in) {
+		if (f.Would || !r.Audit) && !(f.Begun && r.forNew()) && f.hits(r, in) {
 			return r
 		}
 	}
 	return nil
 }
+
+// forNew tells whether a rule denies new connections alone.
+func (r *Rule) forNew() bool { return r.Standard && (r.Action == Deny || r.Broken) }
 
 // hits tells whether a rule matches the flow.
 func (f *Flow) hits(r *Rule, in *Snapshot) bool {
