@@ -1,9 +1,8 @@
 package dataplane
 
 import (
-	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -17,6 +16,8 @@ type Tiers struct {
 	Namespace bool
 	// ID is equal for equal Tiers, and a word of hexadecimal digits.
 	ID string
+	// Peers are the peers of the rules, each once, sorted.
+	Peers []policy.Peer
 }
 
 // TierRule is one rule. Drop: it denies without an answer.
@@ -34,27 +35,34 @@ func NewTiers(admin, baseline []TierRule, namespace bool) *Tiers {
 			return nil
 		}
 	}
-	var text strings.Builder
+	var text []byte
 	for i, rules := range [][]TierRule{admin, baseline} {
-		fmt.Fprintf(&text, "%d %t\n", i, namespace)
+		text = strconv.AppendBool(append(text, byte(i)), namespace)
 		for _, r := range rules {
-			fmt.Fprintf(&text, "%d %q %q %d %t\n", r.Match.Peer.Kind, r.Match.Peer.Key, r.Match.Ports, r.Action, r.Drop)
+			text = r.appendText(append(text, '\n'))
 		}
 	}
-	return &Tiers{admin, baseline, namespace, idOf(text.String())}
+	return &Tiers{admin, baseline, namespace, idOf(string(text)), peersOf(admin, baseline)}
+}
+
+// appendText appends a text that no other rule has.
+func (r *TierRule) appendText(b []byte) []byte {
+	b = append(b, byte(r.Match.Peer.Kind), byte(r.Action))
+	b = strconv.AppendBool(b, r.Drop)
+	b = append(append(b, r.Match.Peer.Key...), 0)
+	return append(append(b, r.Match.Ports...), 0)
 }
 
 // Same tells whether two are equal.
 func (t *Tiers) Same(o *Tiers) bool { return t == o || t != nil && o != nil && t.ID == o.ID }
 
-// Peers are the peers of the rules, each once.
-func (t *Tiers) Peers() (out []policy.Peer) {
-	if t == nil {
-		return nil
-	}
-	for _, r := range slices.Concat(t.Admin, t.Baseline) {
-		if r.Match.Peer.Kind != policy.PeerAnywhere {
-			out = append(out, r.Match.Peer)
+// peersOf returns the peers of rules, each once, sorted.
+func peersOf(admin, baseline []TierRule) (out []policy.Peer) {
+	for _, rules := range [][]TierRule{admin, baseline} {
+		for i := range rules {
+			if rules[i].Match.Peer.Kind != policy.PeerAnywhere {
+				out = append(out, rules[i].Match.Peer)
+			}
 		}
 	}
 	slices.SortFunc(out, policy.Peer.Compare)
