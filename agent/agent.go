@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -229,7 +230,9 @@ func (a *agent) work(ctx context.Context) error {
 		g.Go(func() error { return a.enforce.RunReconcile(ctx) })
 		run(a.selfTest.run)
 		if a.cluster != nil {
-			g.Go(func() error { return a.cluster.report(ctx, a.findings) })
+			g.Go(func() error {
+				return a.cluster.report(ctx, a.findings, func() []policy.Problem { return a.rollout.Status().Problems })
+			})
 		}
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
@@ -92,7 +93,7 @@ func (a *agent) openCluster(o Cluster) error {
 func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	return c.source.Run(ctx, func(s kube.State) {
 		c.reporter.SetServices(s.Cluster.Dialled)
-		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Problems)
+		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
 	})
@@ -106,11 +107,14 @@ func (c *cluster) follow(config *corefile.Config) error {
 
 // report writes to the API server until ctx ends. It begins once policies are in force:
 // its report is true only then.
-func (c *cluster) report(ctx context.Context, findings func() []status.Finding) error {
+func (c *cluster) report(ctx context.Context, findings func() []status.Finding, problems func() []policy.Problem) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.reporter.Run(ctx) })
 	g.Go(func() error {
-		every(ctx, reportPeriod, func() { c.reporter.SetFindings(findings()) })
+		every(ctx, reportPeriod, func() {
+			c.reporter.SetCrowded(problems())
+			c.reporter.SetFindings(findings())
+		})
 		return nil
 	})
 	if c.clearTaint {

@@ -23,6 +23,8 @@ const (
 	ReasonInvalid = "Invalid"
 	// ReasonPartiallyInvalid: a part of the policy works not; the rest does.
 	ReasonPartiallyInvalid = "PartiallyInvalid"
+	// ReasonNoRoom: a rule is beyond a limit of all policies together.
+	ReasonNoRoom = "NoRoom"
 	// ReasonHostNetwork: a policy selects a pod that cannot be told from its node.
 	ReasonHostNetwork = "HostNetwork"
 	// ReasonSecondInterface: a policy selects a pod with further network

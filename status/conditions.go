@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/status/event"
 )
 
@@ -31,7 +32,7 @@ const (
 	// ReasonAudit: of Enforced, False: the policy is not meant to be.
 	ReasonAudit = "Audit"
 	// ReasonNotAccepted: of Enforced, False: the policy selects no pod.
-	ReasonNotAccepted = "NotAccepted"
+	ReasonNotAccepted = cnp.ReasonNotAccepted
 	// ReasonNotSupported: of Enforced, False: no agent enforces policies of this kind yet.
 	ReasonNotSupported = "NotSupported"
 	// ReasonReachable: of DNSBlocked, False.
@@ -57,10 +58,28 @@ func clusterConditionsOf(p *v1alpha1.ClusterFQDNNetworkPolicy, problems []policy
 	ok, reason, message := policy.Acceptance(problems)
 	enforced := enforcedOf(p.Spec.Enforcement, ok, entries)
 	if ok && !policy.TiersEnforced {
-		enforced = condition(ConditionEnforced, false, ReasonNotSupported,
-			"not enforced yet: this version of the agents reads and checks policies of this kind and enforces none; write FQDNNetworkPolicies in the namespaces")
+		enforced = notSupported(ConditionEnforced)
 	}
 	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced}, p.Generation)
+}
+
+// standardConditionsOf returns the wanted conditions of a ClusterNetworkPolicy, without times.
+func standardConditionsOf(p *cnp.Policy, generation int64, problems []policy.Problem, entries []entry) []metav1.Condition {
+	ok, reason, message := policy.Acceptance(problems)
+	enforced := enforcedOf(v1alpha1.EnforcementEnforce, ok, entries)
+	enforced.Type = cnp.ConditionEnforced
+	if all, reason, message := p.Enforced(problems); !all {
+		enforced = condition(cnp.ConditionEnforced, false, reason, message)
+	}
+	if ok && !policy.TiersEnforced {
+		enforced = notSupported(cnp.ConditionEnforced)
+	}
+	return observed([]metav1.Condition{condition(cnp.ConditionAccepted, ok, reason, message), enforced}, generation)
+}
+
+func notSupported(kind string) metav1.Condition {
+	return condition(kind, false, ReasonNotSupported,
+		"not enforced yet: this version of the agents reads and checks policies of this kind and enforces none; write FQDNNetworkPolicies in the namespaces")
 }
 
 // observed returns conditions as those of a generation.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -71,12 +73,14 @@ type input struct {
 	problems map[string][]policy.Problem            // by "policy namespace/name"
 	services companion.Services
 	cluster  clusterPolicies
+	crowded  map[string][]policy.Problem // of cluster policies, by object
 }
 
 // clusterPolicies is an argument of SetClusterPolicies.
 type clusterPolicies struct {
 	policies []*v1alpha1.ClusterFQDNNetworkPolicy
 	problems map[string][]policy.Problem // by "clusterpolicy name"
+	standard []*unstructured.Unstructured
 }
 
 // New returns a Reporter. It asks nothing of the API server before Run or Withdraw.
@@ -136,18 +140,36 @@ func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems .
 	note(r.leadChanged)
 }
 
-// SetClusterPolicies sets the complete list of cluster policies, with the problems of those
-// that cannot be read completely. The Reporter keeps both.
-func (r *Reporter) SetClusterPolicies(policies []*v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem) {
-	now := clusterPolicies{policies, map[string][]policy.Problem{}}
+// SetClusterPolicies sets the complete lists of cluster policies of both kinds, with the
+// problems of those of ours that cannot be read completely. The Reporter keeps them.
+func (r *Reporter) SetClusterPolicies(policies []*v1alpha1.ClusterFQDNNetworkPolicy, standard []*unstructured.Unstructured, problems []policy.Problem) {
+	now := clusterPolicies{policies, map[string][]policy.Problem{}, standard}
 	for _, p := range problems {
 		if strings.HasPrefix(p.Object, cfqdnnp.Object("")) {
 			now.problems[p.Object] = append(now.problems[p.Object], p)
 		}
 	}
 	r.mu.Lock()
-	changed := !slices.Equal(now.policies, r.input.cluster.policies) || !reflect.DeepEqual(now.problems, r.input.cluster.problems)
+	changed := !slices.Equal(now.policies, r.input.cluster.policies) || !slices.Equal(standard, r.input.cluster.standard) || !reflect.DeepEqual(now.problems, r.input.cluster.problems)
 	r.input.cluster = now
+	r.mu.Unlock()
+	if changed {
+		note(r.leadChanged)
+	}
+}
+
+// SetCrowded takes, of the problems that a compile found, those of cluster policies that have
+// rules without room: each agent finds the same.
+func (r *Reporter) SetCrowded(problems []policy.Problem) {
+	now := map[string][]policy.Problem{}
+	for _, p := range problems {
+		if p.Reason == policy.ReasonNoRoom {
+			now[p.Object] = append(now[p.Object], p)
+		}
+	}
+	r.mu.Lock()
+	changed := !maps.EqualFunc(now, r.input.crowded, func(a, b []policy.Problem) bool { return reflect.DeepEqual(a, b) })
+	r.input.crowded = now
 	r.mu.Unlock()
 	if changed {
 		note(r.leadChanged)

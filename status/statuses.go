@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/status/backoff"
 	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/event"
@@ -60,7 +63,8 @@ type written struct {
 	backoff.Backoff
 }
 
-// status is the wanted status of a policy of either kind.
+// status is the wanted status of a policy of any kind. The first of want is the condition
+// that says whether the policy is accepted.
 type status struct {
 	*metav1.ObjectMeta // of the policy
 	resource           schema.GroupVersionResource
@@ -82,6 +86,19 @@ func namespacedStatus(p *v1alpha1.FQDNNetworkPolicy, want []metav1.Condition) st
 
 func clusterStatus(p *v1alpha1.ClusterFQDNNetworkPolicy, want []metav1.Condition) status {
 	return status{&p.ObjectMeta, v1alpha1.ClusterGroupVersionResource(), event.ClusterPolicy(p), p.Status.Conditions, want}
+}
+
+// standardStatus returns the status of a ClusterNetworkPolicy; ok is false where its conditions
+// cannot be read, so that those of others would be lost.
+func standardStatus(u *unstructured.Unstructured) (s status, ok bool) {
+	var has struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Status   struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": u.Object["metadata"], "status": u.Object["status"]}, &has)
+	return status{ObjectMeta: &has.Metadata, resource: cnp.Resource(), ref: event.ClusterNetworkPolicy(u), have: has.Status.Conditions}, err == nil
 }
 
 // write writes the statuses that differ, several at once. It returns how long to wait before
@@ -172,7 +189,7 @@ func (s *statuses) attempt(ctx context.Context, now func() time.Time, a *attempt
 	}
 	a.w.version = version
 	s.failing.Store(false)
-	s.announce(&a.status, meta.FindStatusCondition(a.merged, policy.ConditionAccepted))
+	s.announce(&a.status, meta.FindStatusCondition(a.merged, a.want[0].Type))
 	return 0
 }
 
@@ -204,7 +221,7 @@ func (s *statuses) failed(ctx context.Context, a *attempt, err error) {
 
 // announce emits an event where something new is wrong with a policy, or nothing is any more.
 func (s *statuses) announce(of *status, is *metav1.Condition) {
-	was := cmp.Or(meta.FindStatusCondition(of.have, policy.ConditionAccepted), &metav1.Condition{})
+	was := cmp.Or(meta.FindStatusCondition(of.have, is.Type), &metav1.Condition{})
 	kind := corev1.EventTypeWarning
 	switch {
 	case was.Reason == is.Reason && was.Message == is.Message:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/companion"
 )
@@ -135,8 +136,16 @@ func (t *term) pass(ctx context.Context) time.Duration {
 		all = append(all, s)
 	}
 	for _, p := range in.cluster.policies {
-		problems := slices.Concat(in.cluster.problems[cfqdnnp.Object(p.Name)], t.validate(&p.ObjectMeta, func() []policy.Problem { return cfqdnnp.Validate(p) }))
+		object := cfqdnnp.Object(p.Name)
+		problems := slices.Concat(in.cluster.problems[object], t.validate(&p.ObjectMeta, func() []policy.Problem { return cfqdnnp.Validate(p) }), in.crowded[object])
 		all = append(all, clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name])))
+	}
+	for _, u := range in.cluster.standard {
+		p := cnp.Read(u)
+		if s, ok := standardStatus(u); ok {
+			s.want = standardConditionsOf(p, u.GetGeneration(), slices.Concat(p.Problems, in.crowded[p.Object]), byPolicy[p.ID])
+			all = append(all, s)
+		}
 	}
 	// Neither waits for the other: both may have thousands of objects to write.
 	written := make(chan time.Duration, 1)

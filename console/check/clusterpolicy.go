@@ -4,24 +4,28 @@ import (
 	"fmt"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/ordered"
 )
 
-// ClusterPolicy is a cluster policy and where it stands.
+// ClusterPolicy is a cluster policy of either kind and where it stands.
 type ClusterPolicy struct {
-	*v1alpha1.ClusterFQDNNetworkPolicy
-	place place
+	*ordered.Policy
+	// One of these is what it was read from.
+	ours     *v1alpha1.ClusterFQDNNetworkPolicy
+	standard *unstructured.Unstructured
+	place    place
 }
 
 var clusterPolicyType = reflect.TypeFor[v1alpha1.ClusterFQDNNetworkPolicy]()
 
 // clusterPolicy takes a cluster policy of a file.
-func (m *Manifests) clusterPolicy(at place, from *v1alpha1.ClusterFQDNNetworkPolicy) {
-	p := ClusterPolicy{from, at}
+func (m *Manifests) clusterPolicy(p ClusterPolicy) {
 	for i := range m.ClusterPolicies {
-		if first := &m.ClusterPolicies[i]; first.Name == p.Name {
+		if first := &m.ClusterPolicies[i]; first.ID == p.ID {
 			m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s:%d; remove or rename one of them",
 				first.place.file, first.place.at("metadata.name"))))
 			return
@@ -34,11 +38,11 @@ func (m *Manifests) clusterPolicy(at place, from *v1alpha1.ClusterFQDNNetworkPol
 func (m *Manifests) clusterPolicies() (findings []Finding) {
 	for i := range m.ClusterPolicies {
 		p := &m.ClusterPolicies[i]
-		for _, problem := range cfqdnnp.Validate(p.ClusterFQDNNetworkPolicy) {
+		for _, problem := range p.Problems {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
 		if !policy.TiersEnforced {
-			findings = append(findings, p.finding(Warning, NotEnforced, "", "policies of this kind are not enforced yet, and answers of check leave them out"))
+			findings = append(findings, p.finding(Warning, NotEnforced, "", "policies of this kind are not enforced yet; answers of check say what they will do"))
 		}
 	}
 	return findings
@@ -47,6 +51,6 @@ func (m *Manifests) clusterPolicies() (findings []Finding) {
 // finding returns a finding at a field of the policy.
 func (p *ClusterPolicy) finding(severity Severity, reason, path, message string) Finding {
 	return Finding{
-		File: p.place.file, Line: p.place.at(path), Severity: severity, Reason: reason, Object: cfqdnnp.Object(p.Name), Path: path, Message: message,
+		File: p.place.file, Line: p.place.at(path), Severity: severity, Reason: reason, Object: p.Object, Path: path, Message: message,
 	}
 }

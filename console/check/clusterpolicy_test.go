@@ -12,7 +12,7 @@ import (
 // enforced yet.
 func TestClusterPolicies(t *testing.T) {
 	const head = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
-	const yet = ": warning: clusterpolicy p: policies of this kind are not enforced yet, and answers of check leave them out"
+	const yet = ": warning: clusterpolicy p: policies of this kind are not enforced yet; answers of check say what they will do"
 	for text, want := range map[string][]string{
 		head: {"stdin:1" + yet},
 		head + "  egress:\n  - action: Deny\n    networks: [192.0.2.0]\n": {

@@ -58,14 +58,14 @@ type Kind struct {
 
 // Kinds returns every kind of finding, in the order of the documents.
 func Kinds() []Kind {
-	return []Kind{
+	kinds := []Kind{
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
 		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
-		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy`, which agents do not enforce yet"},
+		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy` or a `ClusterNetworkPolicy`, which agents do not enforce yet"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
 		{EveryName, Warning, "a pattern matches every name"},
@@ -77,6 +77,7 @@ func Kinds() []Kind {
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},
 		{NoPolicy, Warning, "the manifests contain no policy"},
 	}
+	return slices.DeleteFunc(kinds, func(k Kind) bool { return k.Reason == NotEnforced && policy.TiersEnforced })
 }
 
 // Finding is one thing that is wrong, or looks so.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -19,6 +20,9 @@ func FuzzLint(f *testing.F) {
 		f.Add("apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec: "+spec+"\n", "a.test/udp")
 	}
 	f.Add(besidePolicy+aNetworkPolicy("a", "  - {to: [{ipBlock: {cidr: x}}], ports: [{port: x}]}\n"), "a.test:1")
+	tiers, err := os.ReadFile("testdata/tiers.yaml")
+	fatal.If(f, err)
+	f.Add(string(tiers), "x.paste.test:443")
 	f.Fuzz(func(t *testing.T, text, to string) {
 		for _, name := range []string{"p.yaml", "p.json"} {
 			m := New()
@@ -39,7 +43,7 @@ func FuzzLint(f *testing.F) {
 			if again, err := ParseQuestion(q.String()); err != nil || again != q {
 				t.Errorf("%q is read as %v, and that as %v, %v", to, q, again, err)
 			}
-			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod"}, q)
+			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod"}, q, Options{ClusterDomain: "cluster.local"})
 			if a.Verdict != "allowed" && a.Verdict != "denied" && a.Verdict != "would-deny" || a.Message == "" {
 				t.Errorf("%+v", a)
 			}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -93,13 +92,13 @@ func (m *Manifests) together() []Finding {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
-	for _, p := range in.ClusterPolicies {
-		for _, problem := range cfqdnnp.Validate(p) {
+	for _, p := range m.ClusterPolicies {
+		for _, problem := range p.Problems {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
 	var findings []Finding
-	for _, problem := range compile.New().Compile(in).Problems {
+	for _, problem := range compile.NewWithTiers().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
 		}
@@ -109,7 +108,7 @@ func (m *Manifests) together() []Finding {
 			}
 		}
 		for i := range m.ClusterPolicies {
-			if p := &m.ClusterPolicies[i]; problem.Object == cfqdnnp.Object(p.Name) {
+			if p := &m.ClusterPolicies[i]; problem.Object == p.Object {
 				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 			}
 		}
@@ -128,7 +127,7 @@ func (m *Manifests) together() []Finding {
 
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
-	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods))}
+	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
 	for i := range m.Policies {
 		in.Policies[i] = m.Policies[i].FQDNNetworkPolicy
 	}
@@ -138,8 +137,12 @@ func (m *Manifests) input() compile.Input {
 	for i := range m.NetworkPolicies {
 		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
 	}
-	for i := range m.ClusterPolicies {
-		in.ClusterPolicies = append(in.ClusterPolicies, m.ClusterPolicies[i].ClusterFQDNNetworkPolicy)
+	for _, p := range m.ClusterPolicies {
+		if p.ours != nil {
+			in.ClusterPolicies = append(in.ClusterPolicies, p.ours)
+		} else {
+			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
+		}
 	}
 	return in
 }

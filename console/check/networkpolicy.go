@@ -54,7 +54,13 @@ func (m *Manifests) reaches(steps []policy.Step) (some []string) {
 // ruleAt says where a rule of a NetworkPolicy, or of a cluster policy, stands.
 func (m *Manifests) ruleAt(r *policy.Rule) string {
 	if r.Tier != policy.Namespace {
-		return fmt.Sprintf("%s policy %s %s", r.Tier, r.Policy, r.Path)
+		text := fmt.Sprintf("%s policy %s %s", r.Tier, r.Policy, r.Path)
+		for i := range m.ClusterPolicies {
+			if p := &m.ClusterPolicies[i]; p.ID == r.Policy {
+				return fmt.Sprintf("%s at %s:%d", text, p.place.file, p.place.at(r.Path))
+			}
+		}
+		return text
 	}
 	text := fmt.Sprintf("NetworkPolicy %s %s", r.Policy, r.Path)
 	for i := range m.NetworkPolicies {

@@ -101,7 +101,7 @@ func TestAskBesideNetworkPolicy(t *testing.T) {
 		m := manifests(t, besidePolicy+aNetworkPolicy("a", c.rules))
 		q, err := ParseQuestion(c.to)
 		fatal.If(t, err)
-		a := m.Ask(m.PodsNamed("shop", "cart")[0], q)
+		a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"})
 		if a.Verdict != c.verdict || !slices.Equal(a.NetworkPolicies, []string{"shop/a"}) {
 			t.Errorf("%s: %+v", c.name, a)
 		}
@@ -122,7 +122,7 @@ func TestAskAuditBesideNetworkPolicy(t *testing.T) {
 	fatal.If(t, err)
 	for rules, want := range map[string]string{"  - {}\n": "allowed", "  - {to: [{podSelector: {}}]}\n": "would-deny"} {
 		m := manifests(t, audit+aNetworkPolicy("a", rules))
-		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q); a.Verdict != want {
+		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"}); a.Verdict != want {
 			t.Errorf("%s: %+v", rules, a)
 		}
 	}

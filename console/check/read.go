@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -23,11 +25,14 @@ import (
 type Manifests struct {
 	Files    []string // in the order in which they were read
 	Policies []Policy
-	// ClusterPolicies are of the whole cluster.
+	// ClusterPolicies are the ClusterFQDNNetworkPolicies and ClusterNetworkPolicies, each kind
+	// in the order of the files.
 	ClusterPolicies []ClusterPolicy
 	// NetworkPolicies are the ordinary ones, which add to what policies allow.
 	NetworkPolicies []NetworkPolicy
 	Pods            []Pod
+	// Namespaces are the labels of the namespaces in the files.
+	Namespaces map[string]map[string]string
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
@@ -50,7 +55,7 @@ type Pod struct {
 
 // New returns manifests of no file.
 func New() *Manifests {
-	return &Manifests{Skipped: map[string]int{}, known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}}
+	return &Manifests{Namespaces: map[string]map[string]string{}, Skipped: map[string]int{}, known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}}
 }
 
 // maxFile bounds one file, as the source of manifests does.
@@ -170,12 +175,21 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 		m.known[p.id()] = at
 		m.Policies = append(m.Policies, p)
 	case o.ClusterPolicy != nil:
-		m.clusterPolicy(at, o.ClusterPolicy)
+		m.clusterPolicy(ClusterPolicy{&cfqdnnp.Read(o.ClusterPolicy).Policy, o.ClusterPolicy, nil, at})
+	case o.ClusterNetworkPolicy != nil:
+		m.clusterPolicy(ClusterPolicy{&cnp.Read(o.ClusterNetworkPolicy).Policy, nil, o.ClusterNetworkPolicy, at})
 	case o.NetworkPolicy != nil:
 		m.networkPolicy(at, o.NetworkPolicy)
 	case o.Pod != nil:
 		m.pod(*o.Pod, "Pod")
 	case o.APIVersion == "v1" && o.Kind == "Namespace":
+		labels := map[string]string{corev1.LabelMetadataName: o.Name}
+		for k, v := range o.Labels {
+			if k != corev1.LabelMetadataName {
+				labels[k] = v
+			}
+		}
+		m.Namespaces[o.Name] = labels
 	default:
 		if pod, ok := template(o); ok {
 			m.pod(pod, o.Kind)
@@ -224,6 +238,8 @@ func nameOf(o *manifest.Object) string {
 		kind = "policy"
 	case v1alpha1.ClusterKind:
 		return cfqdnnp.Object(o.Name)
+	case cnp.Kind:
+		return cnp.Object(o.Name)
 	}
 	if namespace == "" {
 		namespace = "default"

@@ -99,7 +99,7 @@ func (r Report) Write(out io.Writer, format string) error {
 			text = fmt.Appendln(text, f)
 		}
 		for _, a := range r.Answers {
-			text = fmt.Appendln(text, a)
+			text = fmt.Appendln(text, strings.Join(a.lines(), "\n"))
 		}
 		text = fmt.Appendln(text, r.Summary())
 	}

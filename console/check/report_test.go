@@ -20,7 +20,7 @@ func TestReport(t *testing.T) {
 	for _, to := range []string{"www.example.org:443", "evil.test:443"} {
 		q, err := ParseQuestion(to)
 		fatal.If(t, err)
-		answers = append(answers, m.Ask(m.PodsNamed("shop", "cart")[0], q))
+		answers = append(answers, m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"}))
 	}
 	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), answers)
 	if !r.Bad(false) || r.Denied() != 1 || r.Errors != 1 {

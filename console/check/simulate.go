@@ -29,6 +29,8 @@ type Answer struct {
 	// Rules, where cluster policies have rules for the pod, are all that may match, in the
 	// order in which they are asked.
 	Rules []explain.Rule `json:"rules,omitempty"`
+	// Note is what else to know: that rules which decide are not enforced yet.
+	Note string `json:"note,omitempty"`
 	// Policies are those that select the pod, "namespace/name"; NetworkPolicies the
 	// ordinary ones that select it for egress.
 	Policies        []string `json:"policies,omitempty"`
@@ -51,11 +53,19 @@ func (a Answer) Allowed() bool { return a.Verdict == allowed }
 
 // String returns the answer for people, in one line.
 func (a Answer) String() string {
-	text := fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Message)
+	return plain(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Message))
+}
+
+// lines returns the answer for people: below its line the rules, one in each line.
+func (a Answer) lines() []string {
+	out := []string{a.String()}
 	for i, r := range a.Rules {
-		text += fmt.Sprintf("; %d. %s", i+1, r)
+		out = append(out, plain(fmt.Sprintf("  %d. %s", i+1, r)))
 	}
-	return plain(text)
+	if a.Note != "" {
+		out = append(out, "  note: "+a.Note)
+	}
+	return out
 }
 
 // PodsNamed returns the pods, and what makes pods, of that name.
@@ -94,11 +104,15 @@ func (p *Pod) name() string {
 // Ask returns the policies' answer to a pod's question: whether it may connect once it has
 // queried the name. The name's addresses, and the guard against rebinding, are unknown to
 // manifests.
-func (m *Manifests) Ask(pod Pod, q Question) Answer {
+func (m *Manifests) Ask(pod Pod, q Question, o Options) Answer {
 	in := m.input()
 	in.Pods = []policy.Pod{pod.Pod}
+	return m.ask(&pod, q, o, compile.NewWithTiers().Compile(in))
+}
+
+// ask is Ask by a snapshot that has the pod.
+func (m *Manifests) ask(pod *Pod, q Question, o Options, snap *policy.Snapshot) Answer {
 	a := Answer{Pod: pod.name(), To: q.String(), Verdict: allowed}
-	snap := compile.New().Compile(in)
 	view := snap.ViewOf(pod.PodRef)
 	switch {
 	case pod.HostNetwork:
@@ -108,16 +122,22 @@ func (m *Manifests) Ask(pod Pod, q Question) Answer {
 		a.Message = "no policy selects the pod, so everything is allowed"
 		return a
 	}
-	m.answer(&a, snap, view, q)
+	m.answer(&a, snap, view, q, o)
 	return a
 }
 
+// notYet is the note while cluster policies are not enforced.
+const notYet = "cluster policies are not enforced yet; this is what they will do"
+
 // answer answers for a pod with a view.
-func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, q Question) {
+func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, q Question, o Options) {
 	a.Policies, a.NetworkPolicies = view.Policies, view.NetworkPolicies
+	if view.Ordered() && !policy.TiersEnforced {
+		a.Note = notYet
+	}
 	f := q.flow()
 	f.Would = !view.InForce()
-	d := policy.Decide(view, policy.Query{Name: q.Name, Would: f.Would})
+	d := policy.Decide(view, policy.Query{Name: q.Name, InCluster: inside(q.Name.String(), o.ClusterDomain), Would: f.Would})
 	f.Enter(d.Matches...)
 	steps := policy.Steps(view, snap, &f)
 	on := map[*policy.Rule]bool{}
@@ -125,8 +145,10 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 		on[step.Rule] = step.Asked
 	}
 	allows, by := policy.EvaluateAny(view, snap, f)
-	if d.Denied != nil && d.Reply != policy.Resolve {
-		allows, by = false, d.Denied.Rule
+	if d.Reply != policy.Resolve { // no answer, no connection by the name
+		if allows, by = false, nil; d.Denied != nil {
+			by = d.Denied.Rule
+		}
 	}
 	matches := slices.Clone(d.Matches)
 	slices.SortStableFunc(matches, func(x, y *policy.Match) int {
@@ -155,8 +177,11 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 		a.Message = "no rule denies it, and no other policy selects the pod"
 	case by != nil:
 		a.Message = m.ruleAt(by) + " denies it"
+		if d.Reply != policy.Resolve {
+			a.Message += ", and its question gets " + d.Reply.String()
+		}
 	default:
-		a.Message = m.why(view, q, a.Matches) + orByAddress(m.reaches(steps))
+		a.Message = m.why(view, q, d.Reply, a.Matches) + orByAddress(m.reaches(steps))
 	}
 	switch {
 	case allows && q.Port == 0 && ports != "":
@@ -166,10 +191,46 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 	case !allows:
 		a.Verdict = audit.Denied.String()
 	}
+	if d.Reply == policy.Resolve {
+		a.Message += m.unless(explain.Asked(steps, false), by)
+	}
+}
+
+// unless names the rules of cluster policies that decide first if what the name leads to is
+// one of their peers.
+func (m *Manifests) unless(steps []policy.Step, by *policy.Rule) string {
+	const most = 3 // more would not be read
+	text, n := "", 0
+	for _, s := range steps {
+		r := s.Rule
+		if r == by || r.Tier == policy.Namespace && (by == nil || by.Tier == policy.Namespace) {
+			break
+		}
+		switch r.Peer.Kind {
+		case policy.PeerPods, policy.PeerNetworks, policy.PeerPorts:
+			if !s.Asked || r.Broken || r.Tier == policy.Namespace {
+				continue
+			}
+		default:
+			continue
+		}
+		if n++; n <= most {
+			text += fmt.Sprintf("; %s (%s) decides first where the name leads to %s", m.ruleAt(r), r.Action, r.Peer.Key)
+		}
+	}
+	if n > most {
+		text += fmt.Sprintf(", and %d more rules by their peers", n-most)
+	}
+	return text
 }
 
 func (m *Manifests) answerMatch(match *policy.Match) AnswerMatch {
 	at := m.known[match.Policy]
+	for _, p := range m.ClusterPolicies {
+		if p.ID == match.Policy {
+			at = p.place
+		}
+	}
 	return AnswerMatch{
 		Policy: match.Policy, Path: match.Path, Match: match.Pattern.String(), Ports: string(match.Ports), Audit: match.Audit,
 		File: at.file, Line: at.at(match.Path),
@@ -182,10 +243,13 @@ func (m AnswerMatch) String() string {
 }
 
 // why says why a question is answered no, and what to write.
-func (m *Manifests) why(view *policy.View, q Question, matches []AnswerMatch) string {
-	name := q.Name.String()
+func (m *Manifests) why(view *policy.View, q Question, reply policy.Unmatched, matches []AnswerMatch) string {
+	name, gets := q.Name.String(), ""
+	if reply != policy.Resolve {
+		gets = ", and its question gets " + reply.String()
+	}
 	if len(view.Policies) == 0 {
-		return "no rule of a NetworkPolicy or of a cluster policy leads to " + name
+		return "no rule of a NetworkPolicy or of a cluster policy leads to " + name + gets
 	}
 	reason := "no match of " + strings.Join(view.Policies, ", ") + " covers " + name
 	for _, match := range matches {
@@ -196,10 +260,8 @@ func (m *Manifests) why(view *policy.View, q Question, matches []AnswerMatch) st
 			reason = match.String() + " covers it, but on " + match.Ports + " alone"
 		}
 	}
-	if len(matches) == 0 && view.Unmatched != policy.Resolve {
-		reason += ", and its question gets " + view.Unmatched.String()
-	}
-	if !view.Enforced {
+	reason += gets
+	if !view.InForce() {
 		reason += "; it passes as long as all of these policies are Audit"
 	}
 	return fmt.Sprintf("%s; to allow it write under spec.egress of %s: - {matches: [{name: %s}]%s}", reason, view.Policies[0], name, portsText(q))

@@ -65,7 +65,7 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 	var answers []check.Answer
 	for _, pod := range pods {
 		for _, q := range c.questions {
-			answers = append(answers, m.Ask(pod, q))
+			answers = append(answers, m.Ask(pod, q, c.o))
 		}
 	}
 	report := m.Report(m.Lint(c.o), answers)

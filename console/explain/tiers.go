@@ -13,14 +13,9 @@ import (
 // maxRules bounds the rules that are listed in order of one question.
 const maxRules = 64
 
-// InOrder returns the steps of an evaluation as they are asked, where rules of cluster
-// policies are among those of the view; nil elsewhere. by is the rule that decides. Rules that
-// a Pass rule of their tier keeps from being asked are left out. known tells whether the address
-// that is reached is known: else rules with peers may match.
-func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
-	if !v.Ordered() {
-		return nil
-	}
+// Asked returns the steps without those that a Pass rule of their tier keeps from being asked.
+// known tells whether the address that is reached is known: else rules with peers may match.
+func Asked(steps []policy.Step, known bool) (out []policy.Step) {
 	passed, tier := policy.PortSet(""), policy.Admin
 	for _, s := range steps {
 		r := s.Rule
@@ -34,6 +29,20 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (
 		if kind := r.Peer.Kind; r.Action == policy.Pass && !r.Broken && (known || kind == policy.PeerNames || kind == policy.PeerAnywhere) {
 			passed = both
 		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// InOrder returns the steps of an evaluation as they are asked, where rules of cluster
+// policies are among those of the view; nil elsewhere. by is the rule that decides, known as
+// for Asked.
+func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
+	if !v.Ordered() {
+		return nil
+	}
+	for _, s := range Asked(steps, known) {
+		r := s.Rule
 		to := peerText(r.Peer)
 		if r.Peer.Kind == policy.PeerNames {
 			to = "names"

@@ -51,6 +51,14 @@ func (g *generationTracker) exclude(f func() error) error {
 	return f()
 }
 
+// now returns the number of the last change, 0 on fakes.
+func (g *generationTracker) now() (uint32, error) {
+	if g.generation == nil {
+		return 0, nil
+	}
+	return g.generation()
+}
+
 func (g *generationTracker) unlock() { g.lock <- struct{}{} }
 
 // counted makes a change and counts its number. The caller holds the lock.

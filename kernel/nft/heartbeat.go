@@ -93,8 +93,15 @@ func (t *Tables) renewInKernel(ctx context.Context) error {
 			return err
 		}
 		now, err := conn.GetSetElements(set)
-		if err != nil || hasTimeout(now, element.Timeout) {
+		if err != nil {
 			return err
+		}
+		if hasTimeout(now, element.Timeout) {
+			// An element that ended between the readings is new, and says nothing.
+			if len(last) == 1 && last[0].Expires > HeartbeatTimeout/2 {
+				t.moves.Store(true)
+			}
+			return nil
 		}
 		if unmoved(last, now) {
 			t.replaces.Store(true)

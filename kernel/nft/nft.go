@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -42,8 +43,8 @@ type Tables struct {
 	skeletons [2]func() (*skeleton, error)
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
-	// replaces: the kernel moves no element's deadline in place.
-	replaces atomic.Bool
+	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
+	replaces, moves atomic.Bool
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
@@ -52,6 +53,7 @@ type Tables struct {
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
 	ofTiers *skeleton
+	entries entryStore
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -65,7 +67,7 @@ func Open(bits Bits) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, bits)
-	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, generation
+	t.list, t.reader, t.renew, t.entries, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, kernelEntries{}, generation
 	return t, nil
 }
 
@@ -74,6 +76,7 @@ func New(inet, bridge knftables.Interface, bits Bits) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
 		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
 	t.renew = t.renewByInterface
+	t.FakeClock(time.Now)
 	for i := range t.skeletons {
 		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i, tierObjects{}) })
 	}

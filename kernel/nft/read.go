@@ -64,7 +64,11 @@ func (kernelReader) objects(_ context.Context, family knftables.Family) (*conten
 		a := nfattr.Parse(attrs)
 		// Sets in rules are anonymous and end with their rules.
 		if u32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
-			out.elements[nfattr.String(a[unix.NFTA_SET_NAME])] = elements{}
+			name := nfattr.String(a[unix.NFTA_SET_NAME])
+			out.elements[name] = elements{}
+			if isEntrySet(name) {
+				out.forms[name] = setForm{u32(a[unix.NFTA_SET_KEY_TYPE]), u32(a[unix.NFTA_SET_KEY_LEN]), u32(a[unix.NFTA_SET_FLAGS])}
+			}
 		}
 	}, text(unix.NFTA_SET_TABLE, TableName))
 	return out, err

@@ -56,6 +56,8 @@ type State struct {
 	// Tiers are the ordered rules of subjects, Peers the sets that they ask.
 	Tiers []Tiers
 	Peers []PeerSet
+	// Entries are the sets of entries that rules of Tiers ask.
+	Entries []EntrySet
 	// DNS are addresses on which no rule of Tiers denies DNS.
 	DNS []netip.Addr
 }

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -25,7 +26,10 @@ type Tiers struct {
 type TierRule struct {
 	// Peers is the name of a PeerSet, which holds what is reached; "" for everywhere.
 	Peers string
-	// Ports are what is reached, nil for every protocol and port.
+	// Entries is the name of an EntrySet in place of Peers: the rule is about what was
+	// dialled.
+	Entries string
+	// Ports are of what the rule is about, nil for every protocol and port.
 	Ports  []PortRange
 	Action Action
 }
@@ -74,7 +78,8 @@ type PeerPort struct {
 }
 
 // The objects of tiers that a state adds to the layout begin with these prefixes: the chain
-// of the Admin tier, the chain of what follows it, and sets of peers, with the family.
+// of the Admin tier, the chain of what follows it, and sets of peers and of entries, with
+// the family.
 const (
 	adminPrefix = "admin-"
 	restPrefix  = "rest-"
@@ -86,7 +91,7 @@ const (
 
 // ofTiers tells whether a chain or set is one that states add.
 func ofTiers(name string) bool {
-	return strings.HasPrefix(name, adminPrefix) || strings.HasPrefix(name, restPrefix) || strings.HasPrefix(name, peersPrefix)
+	return slices.ContainsFunc([]string{adminPrefix, restPrefix, peersPrefix, entriesPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // tierChain is a chain of a state.
@@ -98,23 +103,31 @@ type tierChain struct {
 // tierObjects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
 type tierObjects struct {
-	chains []tierChain
-	sets   []PeerSet // without members
-	key    string    // equal for equal objects
+	chains  []tierChain
+	sets    []PeerSet // without members
+	entries []EntrySet
+	key     string // equal for equal objects
 }
 
 // tierObjects renders the tiers of a state.
 func (s State) tierObjects() tierObjects {
 	var out tierObjects
 	var key strings.Builder
-	kinds := map[string]PeerKind{}
+	asked := askedSets{map[string]PeerKind{}, map[string]EntrySet{}}
 	for _, p := range s.Peers {
 		out.sets = append(out.sets, PeerSet{Name: p.Name, Kind: p.Kind})
-		kinds[p.Name] = p.Kind
+		asked.peers[p.Name] = p.Kind
 	}
 	slices.SortFunc(out.sets, func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range out.sets {
 		fmt.Fprintf(&key, "%s %d ", p.Name, p.Kind)
+	}
+	for _, e := range s.Entries {
+		asked.entries[e.Name] = e
+	}
+	out.entries = slices.SortedFunc(maps.Values(asked.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
+	for _, e := range out.entries {
+		fmt.Fprintf(&key, "%s %s ", e.Name, e.Renew)
 	}
 	all := slices.SortedFunc(slices.Values(s.Tiers), func(a, b Tiers) int { return strings.Compare(a.ID, b.ID) })
 	for i, t := range all {
@@ -124,43 +137,72 @@ func (s State) tierObjects() tierObjects {
 		key.WriteString(t.ID + " ")
 		rest := []string{"jump namespace", "goto deny"}
 		if !t.Namespace {
-			rest = append(ruleTexts(t.Baseline, kinds, "goto admit"), "goto admit")
+			rest = append(ruleTexts(t.Baseline, asked, "goto admit"), "goto admit")
 		}
 		next := "goto " + restPrefix + t.ID
 		admin := slices.Concat(
 			each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit", "meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit"),
-			ruleTexts(t.Admin, kinds, next), []string{next})
+			ruleTexts(t.Admin, asked, next), []string{next})
 		out.chains = append(out.chains, tierChain{restPrefix + t.ID, rest}, tierChain{adminPrefix + t.ID, admin})
 	}
 	out.key = key.String()
 	return out
 }
 
+// askedSets are the sets that rules ask, by name.
+type askedSets struct {
+	peers   map[string]PeerKind
+	entries map[string]EntrySet
+}
+
 // ruleTexts renders rules. pass is the verdict of Pass.
-func ruleTexts(rules []TierRule, kinds map[string]PeerKind, pass string) (out []string) {
+func ruleTexts(rules []TierRule, asked askedSets, pass string) (out []string) {
 	for _, r := range rules {
 		verdict := map[Action]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop", Pass: pass}[r.Action]
+		if r.Entries != "" {
+			out = append(out, entryTexts(asked.entries[r.Entries], r.Ports, verdict)...)
+			continue
+		}
 		peers := []string{""}
 		if r.Peers != "" {
 			match := "%[2]s daddr @" + peersPrefix + r.Peers + "-%[1]s "
-			if kinds[r.Peers] == PeerPorts {
+			if asked.peers[r.Peers] == PeerPorts {
 				match = "meta l4proto { tcp, udp, sctp } %[2]s daddr . meta l4proto . th dport @" + peersPrefix + r.Peers + "-%[1]s "
 			}
 			peers = each(match)
 		}
 		for _, to := range peers {
-			for _, ports := range portTexts(r.Ports) {
-				out = append(out, ports+to+verdict)
+			for _, p := range portLists(r.Ports) {
+				out = append(out, p.reached()+to+verdict)
 			}
 		}
 	}
 	return out
 }
 
-// portTexts renders ports as matches, one for each protocol.
-func portTexts(ports []PortRange) (out []string) {
+// portList is the ports of a rule of one protocol, in words of nft; "" for every one.
+type portList struct{ protocol, ports string }
+
+// reached matches ports that are reached.
+func (p portList) reached() string {
+	if p.ports == "" {
+		return p.pinned()
+	}
+	return p.protocol + " dport { " + p.ports + " } "
+}
+
+// pinned matches the protocol.
+func (p portList) pinned() string {
+	if p.protocol == "" {
+		return ""
+	}
+	return "meta l4proto " + p.protocol + " "
+}
+
+// portLists divides ports by protocol. Every protocol and port is one list.
+func portLists(ports []PortRange) (out []portList) {
 	if ports == nil {
-		return []string{""}
+		return []portList{{}}
 	}
 	lists := map[string][]string{}
 	for _, p := range ports {
@@ -169,14 +211,14 @@ func portTexts(ports []PortRange) (out []string) {
 			text += "-" + strconv.Itoa(int(p.Last))
 		}
 		if p.First == 0 && p.Last == 65535 {
-			out = append(out, "meta l4proto "+p.Protocol+" ")
+			out = append(out, portList{protocol: p.Protocol})
 		} else {
 			lists[p.Protocol] = append(lists[p.Protocol], text)
 		}
 	}
 	for _, protocol := range []string{"tcp", "udp", "sctp"} {
 		if list := lists[protocol]; list != nil {
-			out = append(out, protocol+" dport { "+strings.Join(list, ", ")+" } ")
+			out = append(out, portList{protocol, strings.Join(list, ", ")})
 		}
 	}
 	return out
@@ -197,6 +239,11 @@ func (o tierObjects) layOut(l layout) {
 			}
 		}
 	}
+	for _, s := range o.entries {
+		for _, f := range families {
+			l.entrySet(entriesPrefix+s.Name+"-"+f.suffix, f.addr)
+		}
+	}
 	for _, c := range o.chains {
 		l.chain(c.name, "", "", "", c.rules...)
 	}
@@ -214,6 +261,11 @@ func (o tierObjects) without(other tierObjects) (out tierObjects) {
 			out.sets = append(out.sets, s)
 		}
 	}
+	for _, s := range o.entries {
+		if !slices.ContainsFunc(other.entries, func(e EntrySet) bool { return s.Name == e.Name }) {
+			out.entries = append(out.entries, s)
+		}
+	}
 	return out
 }
 
@@ -224,9 +276,12 @@ func (o tierObjects) remove(tx *knftables.Transaction) {
 	for _, c := range o.chains {
 		chains = append(chains, c.name)
 	}
-	for _, s := range o.sets {
-		for _, f := range families {
+	for _, f := range families {
+		for _, s := range o.sets {
 			sets = append(sets, peersPrefix+s.Name+"-"+f.suffix)
+		}
+		for _, s := range o.entries {
+			sets = append(sets, entriesPrefix+s.Name+"-"+f.suffix)
 		}
 	}
 	removeObjects(tx, chains, sets)

@@ -22,6 +22,8 @@ type contents struct {
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).
 	rules map[string][]string
+	// forms has the form of each entry set. It is nil where the reader has none.
+	forms map[string]setForm
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
 	// elements has each set's and map's elements; those of an interval set are merged
@@ -30,7 +32,7 @@ type contents struct {
 }
 
 func newContents() *contents {
-	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}}
+	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}, forms: map[string]setForm{}}
 }
 
 // ruleDigest is the comment of a rule. nft prints a rule in other words than it was
@@ -72,6 +74,9 @@ func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
 		s.types[name] = typeWords(set.Type + set.TypeOf)
 		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
 		s.elements[name] = nil
+		if isEntrySet(name) {
+			s.forms[name] = entryForms[name[len(name)-1:]]
+		}
 	}
 	for name, m := range fake.Table.Maps {
 		key, value, _ := strings.Cut(m.Type, " : ")
@@ -97,7 +102,7 @@ func comments(rules []*knftables.Rule) []string {
 
 // wanted is the content of a table in a state.
 func (s *skeleton) wanted(all elements) *contents {
-	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]elements{}}
+	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]elements{}, forms: s.forms}
 	for name := range s.elements {
 		w.elements[name] = elements{}
 	}
@@ -178,7 +183,8 @@ func lastAddr(p netip.Prefix) netip.Addr {
 
 // deviations returns the names of the objects of a table that differ from the wanted
 // ones. anew: the table has to be made anew, because it has an object that the layout
-// does not have, a chain has another hook, or the table is dormant.
+// does not have and no state adds, a chain has another hook, an entry set another form, or
+// the table is dormant.
 func (w *contents) deviations(f knftables.Family, is *contents) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
 		return []string{fmt.Sprintf("nft table %s %s", f, TableName)}, false
@@ -194,18 +200,20 @@ func (w *contents) deviations(f knftables.Family, is *contents) (out []string, a
 	}
 	for set, elements := range w.elements {
 		have, there := is.elements[set]
-		if !there || !volatile(set) && !maps.EqualFunc(elements, have, sameElement) {
+		other := there && is.forms != nil && is.forms[set] != w.forms[set]
+		if !there || other || !volatile(set) && !maps.EqualFunc(elements, have, sameElement) {
 			out = append(out, name("set", set))
 		}
+		anew = anew || other
 	}
 	for chain := range is.rules {
 		if _, ours := w.rules[chain]; !ours {
-			out, anew = append(out, name("chain", chain)), true
+			out, anew = append(out, name("chain", chain)), anew || !ofTiers(chain)
 		}
 	}
 	for set := range is.elements {
 		if _, ours := w.elements[set]; !ours {
-			out, anew = append(out, name("set", set)), true
+			out, anew = append(out, name("set", set)), anew || !ofTiers(set)
 		}
 	}
 	if is.dormant {
@@ -327,7 +335,7 @@ func (r interfaceReader) objects(ctx context.Context, family knftables.Family) (
 		return nil, err
 	}
 	out := newContents()
-	out.hooks = nil
+	out.hooks, out.forms = nil, nil
 	for _, c := range names["chain"] {
 		rules, err := r[family].ListRules(ctx, c)
 		if err != nil && !knftables.IsNotFound(err) {

@@ -212,7 +212,7 @@ func (p *clusterPolicy) crowdedProblem() policy.Problem {
 		rules = fmt.Sprintf("this rule and %d more of the policy have no room and match", n-1)
 	}
 	return policy.Problem{
-		Object: p.Object, Reason: policy.ReasonPartiallyInvalid, Path: p.Rules[p.crowded[0]].Path,
+		Object: p.Object, Reason: policy.ReasonNoRoom, Path: p.Rules[p.crowded[0]].Path,
 		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: all cluster policies together have more than "+
 			"%d rules, %d matches, %d labels in patterns or %d different lists of networks; write fewer, or a wildcard or a wider network for several",
 			rules, MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks),

@@ -188,7 +188,7 @@ func TestClusterRoom(t *testing.T) {
 	c := NewWithTiers()
 	c.cluster.room.rules = 4
 	got := problemTexts(c.Compile(in))
-	if d := cmp.Diff([]string{"clusterpolicy two PartiallyInvalid spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept, and as Deny or Pass " +
+	if d := cmp.Diff([]string{"clusterpolicy two NoRoom spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept, and as Deny or Pass " +
 		"every connection, which is denied: all cluster policies together have more than 4096 rules, 32768 matches, 131072 labels in patterns or 2048 different lists of networks; " +
 		"write fewer, or a wildcard or a wider network for several"}, got); d != "" {
 		t.Error(d)
@@ -216,7 +216,7 @@ func TestClusterNetworksRoom(t *testing.T) {
 	if d := cmp.Diff(want, orderedTexts(s.Views[0].Rules)); d != "" {
 		t.Error(d)
 	}
-	if got := problemTexts(s); len(got) != 2 || !strings.HasPrefix(got[0], "clusterpolicy c PartiallyInvalid spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept") ||
+	if got := problemTexts(s); len(got) != 2 || !strings.HasPrefix(got[0], "clusterpolicy c NoRoom spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept") ||
 		!strings.HasPrefix(got[1], "networkpolicy shop/np") {
 		t.Errorf("%q", got)
 	}

@@ -11,9 +11,11 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Part is one document of a file as it is by itself, whatever is wrong with others.
@@ -36,6 +38,10 @@ type Object struct {
 	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
 	NetworkPolicy *networkingv1.NetworkPolicy
 	Pod           *policy.Pod
+	// ClusterNetworkPolicy is one of the standard, which is read from no folder.
+	ClusterNetworkPolicy *unstructured.Unstructured
+	// Labels are those of a Namespace.
+	Labels map[string]string
 	// JSON is the object.
 	JSON []byte
 	Err  error // why it cannot be read
@@ -91,12 +97,35 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List":
 		return d.inspectList(o, head.Items)
 	}
+	if o.GroupVersionKind().GroupKind() == cnp.Resource().GroupVersion().WithKind(cnp.Kind).GroupKind() {
+		o.ClusterNetworkPolicy, o.Err = standard(text)
+		return []Object{o}
+	}
 	found, err := d.bare(text)
 	o.Err = err
 	if len(found) == 1 {
 		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
+		if ns := found[0].namespace; ns != nil {
+			o.Labels = ns.Labels
+		}
 	}
 	return []Object{o}
+}
+
+// standard reads a ClusterNetworkPolicy.
+func standard(text []byte) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(text); err != nil {
+		return nil, err
+	}
+	if want := cnp.Resource().GroupVersion().String(); u.GetAPIVersion() != want {
+		return nil, fmt.Errorf("apiVersion %s is unknown for %s; write %s", u.GetAPIVersion(), cnp.Kind, want)
+	}
+	u.SetNamespace("")
+	if err := checkClusterName(&metav1.ObjectMeta{Name: u.GetName()}); err != nil {
+		return nil, err
+	}
+	return u, nil
 }
 
 // inspectList returns a list's objects, or the list itself if it is none.

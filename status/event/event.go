@@ -4,10 +4,12 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // MaxNote is the most bytes of an Event's note that the API server accepts.
@@ -23,6 +25,11 @@ func Policy(p *v1alpha1.FQDNNetworkPolicy) *corev1.ObjectReference {
 // ClusterPolicy returns the reference to a cluster policy.
 func ClusterPolicy(p *v1alpha1.ClusterFQDNNetworkPolicy) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.ClusterKind, Name: p.Name, UID: p.UID}
+}
+
+// ClusterNetworkPolicy returns the reference to a policy of the standard's kind.
+func ClusterNetworkPolicy(p *unstructured.Unstructured) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: cnp.Resource().GroupVersion().String(), Kind: cnp.Kind, Name: p.GetName(), UID: p.GetUID()}
 }
 
 // Pod returns the reference to a pod.

@@ -163,11 +163,3 @@ func lacksPods(from any) bool {
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// Enforced returns what the condition namegate.io/Enforced of a policy says.
-func (r *Policy) Enforced() (all bool, reason, message string) {
-	if r.Ingress > 0 {
-		return false, "IngressNotEnforced", fmt.Sprintf("spec.ingress: %d rules are not enforced: Namegate enforces egress alone", r.Ingress)
-	}
-	return true, "Enforced", "every rule is enforced"
-}

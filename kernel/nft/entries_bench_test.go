@@ -1,0 +1,60 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// BenchmarkApplyEntries is the cost of a transaction of entries, each in an op of its own.
+func BenchmarkApplyEntries(b *testing.B) {
+	ctx := context.Background()
+	for _, held := range []nft.Held{nft.Absent, nft.SameComment, nft.Unknown} {
+		for _, n := range []int{1, 256} {
+			name := map[nft.Held]string{nft.Absent: "fresh", nft.SameComment: "refreshed", nft.Unknown: "replaced"}[held]
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				tables := inKernel(b)
+				fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{Entries: []nft.EntrySet{{Name: "a"}}})))
+				fatal.If(b, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+				tables.Checkpoint()
+				ops := make([]nft.EntryOp, n)
+				for i := range ops {
+					ops[i] = nft.EntryOp{Set: "a", Entries: []nft.Entry{{Subject: pod4, Addr: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Timeout: time.Hour, Comment: "of a benchmark"}}}
+				}
+				apply := func(held nft.Held) {
+					for i := range ops {
+						ops[i].Entries[0].Held = held
+						ops[i].Entries[0].Timeout++
+					}
+					tables.ApplyEntries(ops)
+					for i := range ops {
+						fatal.If(b, ops[i].Err)
+					}
+				}
+				if held != nft.Absent {
+					apply(nft.Absent)
+				}
+				for b.Loop() {
+					apply(held)
+					if held == nft.Absent {
+						b.StopTimer()
+						for i := range ops {
+							ops[i].Remove = true
+						}
+						tables.ApplyEntries(ops)
+						for i := range ops {
+							ops[i].Remove = false
+						}
+						b.StartTimer()
+					}
+				}
+			})
+		}
+	}
+}

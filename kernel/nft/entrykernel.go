@@ -1,0 +1,234 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/namegate/namegate/kernel/nfattr"
+	"golang.org/x/sys/unix"
+)
+
+// The bounds of a transaction of entries. Each refused message has a reply of less than
+// 1 KiB in the socket's receive buffer until the transaction ends, and the message that
+// reaches entryBytes is up to 28 KiB.
+const (
+	messagesPerTransaction = 512
+	bytesPerTransaction    = 256 << 10
+	entrySendBuffer        = bytesPerTransaction * 3 / 2
+	entryReceiveBuffer     = messagesPerTransaction << 10
+)
+
+var errSilent = errors.New("the kernel did not say whether the change was made")
+
+// transaction returns how many changes are the next transaction. A transaction without
+// deletions does not wait for deletions that follow.
+func transaction(all []entryChange) int {
+	size := 0
+	for n := range all {
+		if size >= bytesPerTransaction || 3*n >= messagesPerTransaction || n > 0 && all[n].deletes() && !all[n-1].deletes() {
+			return n
+		}
+		for i := range all[n].entries {
+			size += entrySize(&all[n].entries[i])
+		}
+	}
+	return len(all)
+}
+
+// entrySize bounds what an entry takes in messages.
+func entrySize(e *Entry) int { return 256 + len(e.Comment) }
+
+// kernelEntries are the entries in the kernel, of the calling thread's network namespace.
+// The program nft, which takes comments of up to 128 bytes, starts for 10 ms.
+type kernelEntries struct{}
+
+// entryMessage is a message of a transaction.
+type entryMessage struct {
+	change *entryChange
+	begin  int
+}
+
+// write implements entryStore. Only the last message asks for a reply, which the kernel
+// queues after it committed the transaction, as it does with errors, before the write
+// returns.
+func (kernelEntries) write(changes []entryChange) error {
+	fd, err := openEntries()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	b, _ := appendBatch(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
+	// Messages are numbered from 1.
+	var messages []entryMessage
+	add := func(c *entryChange, command, flags uint16, full bool) {
+		messages = append(messages, entryMessage{c, len(b)})
+		b = appendEntries(b, command, flags, uint32(len(messages)), c, full)
+	}
+	for i := range changes {
+		c := &changes[i]
+		if c.deletes() {
+			// Deleting a missing element is an error, and adding one that is there is none.
+			add(c, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
+			add(c, unix.NFT_MSG_DELSETELEM, 0, false)
+		}
+		switch {
+		case c.op.Remove:
+		case c.held == Absent:
+			add(c, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, true)
+		default:
+			add(c, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, true)
+		}
+	}
+	last := messages[len(messages)-1].begin
+	binary.NativeEndian.PutUint16(b[last+6:], binary.NativeEndian.Uint16(b[last+6:])|unix.NLM_F_ACK)
+	b, _ = appendBatch(b, unix.NFNL_MSG_BATCH_END, uint32(len(messages)+1))
+	if _, err := unix.Write(fd, b); err != nil {
+		return err
+	}
+	return replies(fd, messages)
+}
+
+// openEntries opens a socket to the kernel's nftables that takes short errors.
+func openEntries() (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return -1, err
+	}
+	err = errors.Join(
+		// Connected to the kernel, the socket receives from no other sender.
+		unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, entrySendBuffer),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, entryReceiveBuffer))
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// appendBatch appends the message that begins or ends a transaction.
+func appendBatch(b []byte, typ uint16, seq uint32) ([]byte, int) {
+	b, begin := nfattr.AppendHeader(b, typ, 0, seq)
+	b[begin+unix.SizeofNlMsghdr] = unix.NFPROTO_UNSPEC
+	binary.BigEndian.PutUint16(b[begin+unix.SizeofNlMsghdr+2:], unix.NFNL_SUBSYS_NFTABLES)
+	nfattr.EndMessage(b, begin)
+	return b, begin
+}
+
+// appendEntries appends a message about the entries of a change, full or their keys alone.
+func appendEntries(b []byte, command, flags uint16, seq uint32, c *entryChange, full bool) []byte {
+	b, begin := nfattr.AppendHeader(b, unix.NFNL_SUBSYS_NFTABLES<<8|command, flags, seq)
+	b[begin+unix.SizeofNlMsghdr] = unix.NFPROTO_INET
+	b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, c.set)
+	b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for i := range c.entries {
+		b = appendEntry(b, &c.entries[i], full)
+	}
+	nfattr.End(b, list)
+	nfattr.EndMessage(b, begin)
+	return b
+}
+
+func appendEntry(b []byte, e *Entry, full bool) []byte {
+	b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)
+	b, key := nfattr.Begin(b, unix.NFTA_SET_ELEM_KEY)
+	b = nfattr.Append(b, unix.NFTA_DATA_VALUE, append(e.Subject.AsSlice(), e.Addr.AsSlice()...))
+	nfattr.End(b, key)
+	if full {
+		// With the time that is left beside it, the timeout of an element that is there moves
+		// (Linux 6.12 and later). 0 would be for ever.
+		left := binary.BigEndian.AppendUint64(nil, uint64(max(e.Timeout, time.Millisecond).Milliseconds()))
+		b = nfattr.Append(b, unix.NFTA_SET_ELEM_TIMEOUT, left)
+		b = nfattr.Append(b, unix.NFTA_SET_ELEM_EXPIRATION, left)
+		if e.Comment != "" {
+			b = nfattr.Append(b, unix.NFTA_SET_ELEM_USERDATA, string([]byte{commentType, byte(len(e.Comment) + 1)})+e.Comment+"\x00")
+		}
+	}
+	nfattr.End(b, element)
+	return b
+}
+
+// replies reads what became of a transaction, and sets the errors of changes.
+func replies(fd int, messages []entryMessage) (err error) {
+	done := false
+	var in [4096]byte // replies are 36 bytes: NETLINK_CAP_ACK
+	for {
+		n, failed := unix.Read(fd, in[:])
+		if failed == unix.EINTR {
+			continue
+		}
+		if failed != nil {
+			break // after the last reply, or after replies that were lost
+		}
+		if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(in[4:]) != unix.NLMSG_ERROR {
+			continue
+		}
+		seq, errno := int(binary.NativeEndian.Uint32(in[8:])), syscall.Errno(-int32(binary.NativeEndian.Uint32(in[unix.SizeofNlMsghdr:])))
+		done = done || seq == len(messages)
+		if errno == 0 {
+			continue
+		}
+		err = errno
+		if seq > 0 && seq <= len(messages) {
+			if c := messages[seq-1].change; c.err == nil {
+				c.err = errno
+			}
+		}
+	}
+	if err == nil && !done {
+		return errSilent
+	}
+	return err
+}
+
+// list implements entryStore.
+func (kernelEntries) list(set string) (out []Entry, err error) {
+	l, err := nfattr.OpenLister()
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	err = l.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+		b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+		return nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+	}, func(msg []byte) {
+		nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, list []byte) {
+			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				nfattr.Each(list, func(_ int, element []byte) {
+					if e, ok := readEntry(element); ok {
+						out = append(out, e)
+					}
+				})
+			}
+		})
+	})
+	if errors.Is(err, syscall.ENOENT) {
+		return nil, nil
+	}
+	return out, err
+}
+
+// readEntry reads an element.
+func readEntry(b []byte) (e Entry, ok bool) {
+	nfattr.Each(b, func(typ int, value []byte) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			nfattr.Each(value, func(_ int, key []byte) {
+				e.Subject, _ = netip.AddrFromSlice(key[:len(key)/2])
+				e.Addr, ok = netip.AddrFromSlice(key[len(key)/2:])
+			})
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			if len(value) == 8 {
+				e.Timeout = time.Duration(binary.BigEndian.Uint64(value)) * time.Millisecond
+			}
+		case unix.NFTA_SET_ELEM_USERDATA:
+			e.Comment = comment(value)
+		}
+	})
+	return e, ok && e.Subject.IsValid()
+}
