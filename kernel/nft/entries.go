@@ -131,6 +131,9 @@ type entryChange struct {
 	err     error
 }
 
+// named is the set, with the family, of the keys of all entries.
+func (c *entryChange) named() string { return namedSet + c.set[len(c.set)-1:] }
+
 // deletes tells whether the change deletes elements.
 func (c *entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
 

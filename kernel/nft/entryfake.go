@@ -29,6 +29,9 @@ func (f interfaceEntries) write(changes []entryChange) error {
 			element := &knftables.Element{Set: changes[i].set, Key: []string{e.Subject.String(), e.Addr.String()}}
 			element.Comment = knftables.PtrTo(fmt.Sprint(f.now().Add(e.Timeout).UnixNano(), " ", e.Comment))
 			tx.Add(element)
+			if !changes[i].op.Remove {
+				tx.Add(&knftables.Element{Set: changes[i].named(), Key: element.Key})
+			}
 			if changes[i].op.Remove {
 				tx.Delete(element)
 			}
