@@ -66,7 +66,12 @@ func documentedLines(t *testing.T) []string {
 		Reason: ReasonAnother, Policies: []string{"shop/watch"}, Count: 1}
 	bare := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"),
 		Verdict: Denied, Protocol: 1, Dialled: netip.MustParseAddrPort("198.51.100.7:0"), Reason: ReasonAddress, Policies: []string{"shop/allow-out", "shop/watch"}, Count: 1}
-	for _, f := range []*Flow{exampleFlow(t), again, another, bare} {
+	byRule := exampleFlow(t)
+	byRule.Pod.UID, byRule.Workload, byRule.Reason, byRule.Dialled = "", "", ReasonRule, netip.MustParseAddrPort("192.0.2.30:443")
+	byRule.Rule = &policy.Rule{Tier: policy.Admin, Policy: "no-paste-sites", Name: "pastes", Path: "spec.egress[0]"}
+	byRule.Names = []FlowName{{Name: policytest.Name("www.paste.example"), Asked: noon.Add(-2 * time.Second),
+		Match: &policy.Match{Policy: "no-paste-sites", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}}}
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule} {
 		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
 	}
 	return lines
@@ -162,7 +167,7 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	if d := cmp.Diff(verdicts, first("## Verdicts")); d != "" {
 		t.Errorf("the schema's verdicts (-) and docs/audit.md's (+): %s", d)
 	}
-	reasons := []string{string(ReasonPorts), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
+	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
 	if d := cmp.Diff(reasons, enum(KindFlow, "reason")); d != "" {
 		t.Errorf("the reasons (-) and the schema's (+): %s", d)
 	}
@@ -180,7 +185,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, flow := lines[0], lines[4]
+	decision, flow, byRule := lines[0], lines[4], lines[7]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -207,6 +212,11 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: flow, old: `,"last":"2026-05-01T12:00:41.250000Z"`, new: ``},
 		{line: flow, old: `"reason":"ports"`, new: `"reason":"address"`},
 		{line: flow, old: `"reason":"ports"`, new: `"reason":"because"`},
+		{line: flow, old: `"reason":"ports"`, new: `"reason":"rule"`},
+		{line: byRule, old: `"reason":"rule"`, new: `"reason":"ports"`},
+		{line: byRule, old: `"tier":"Admin",`, new: ``},
+		{line: byRule, old: `"tier":"Admin"`, new: `"tier":"Namespace"`},
+		{line: byRule, old: `"rule":"pastes"`, new: `"rule":""`},
 		{line: flow, old: `"port":8443`, new: `"port":0`},
 		{line: flow, old: `"protocol":"tcp"`, new: `"protocol":"any"`},
 		{line: flow, old: `"verdict":"denied"`, new: `"verdict":"allowed"`},

@@ -24,7 +24,7 @@ func Verdicts() []string {
 	for v := Allowed; v <= Failed; v++ {
 		words = append(words, v.String())
 	}
-	return append(words, Denied.String(), WouldDeny.String())
+	return append(words, Denied.String(), WouldDeny.String(), WouldAllow.String())
 }
 
 // Filter applies f to the lines from now on, in place of the previous filter. An unknown
@@ -42,7 +42,7 @@ func traitOf(r *Record) trait { return trait{r.Pod.Namespace, r.Verdict, r.Would
 // compiledFilter is a Filter ready for use.
 type compiledFilter struct {
 	decisions  [Failed + 1]bool
-	flows      [WouldDeny + 1]bool
+	flows      [WouldAllow + 1]bool
 	namespaces map[string]bool // nil for all
 	sample     uint64
 	allowed    atomic.Uint64 // decisions that were up for being sampled

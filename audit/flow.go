@@ -13,23 +13,21 @@ type FlowVerdict uint8
 
 // The verdicts of flows that are logged.
 const (
-	Denied    FlowVerdict = iota // an enforcing policy selects the pod, and nothing allows them
-	WouldDeny                    // only Audit policies select the pod: they passed
+	Denied     FlowVerdict = iota // the enforcing policies deny them
+	WouldDeny                     // they passed, and would be denied if the Audit policies were enforced
+	WouldAllow                    // they are denied, and would be allowed if the Audit policies were enforced
 )
 
 // String returns the verdict as a line has it.
-func (v FlowVerdict) String() string {
-	if v == WouldDeny {
-		return "would-deny"
-	}
-	return "denied"
-}
+func (v FlowVerdict) String() string { return [...]string{"denied", "would-deny", "would-allow"}[v] }
 
 // FlowReason is why connections are denied, as far as the agent can tell.
 type FlowReason string
 
 // The reasons, in the order in which the first that holds is given.
 const (
+	// ReasonRule: a rule of a cluster policy decides.
+	ReasonRule FlowReason = "rule"
 	// ReasonPorts: a match covers a name of the address, and none this port.
 	ReasonPorts FlowReason = "ports"
 	// ReasonExpired: a match covers a name of the address on this port, and the pod
@@ -47,7 +45,7 @@ const (
 	ReasonAddress FlowReason = "address"
 )
 
-// Flow is alike connections of one pod that were denied, or would be.
+// Flow is alike connections of one pod that were denied, or would be, or would not.
 type Flow struct {
 	Time    time.Time // of the first
 	Last    time.Time // of the last; equal to Time for one
@@ -63,8 +61,13 @@ type Flow struct {
 	Dialled netip.AddrPort
 	// Names begin with the names that a match covers, then the newest; none if Reason is
 	// ReasonAddress.
-	Names  []FlowName
+	Names []FlowName
+	// Reason is why the connections are denied. With WouldAllow and another reason than
+	// ReasonRule, no rule of a cluster policy would allow them, but the Namespace tier or a
+	// default.
 	Reason FlowReason
+	// Rule is the rule that decides, with ReasonRule alone.
+	Rule *policy.Rule
 	// Policies are the policies that select the pod, "namespace/name".
 	Policies []string
 	// Count is how many there were that the kernel handed over.

@@ -27,6 +27,7 @@ func appendFlow(b []byte, node string, f *Flow) []byte {
 	b = append(b, '}')
 	b = appendNames(b, f.Names)
 	b = appendWord(b, "reason", string(f.Reason))
+	b = appendRule(b, f.Rule)
 	b = appendPolicies(b, f.Policies)
 	b = append(b, `,"count":`...)
 	b = strconv.AppendUint(b, f.Count, 10)

@@ -2,8 +2,10 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"unicode/utf8"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -33,6 +35,17 @@ func appendKey(b []byte, key string) []byte {
 	b = append(b, ',', '"')
 	b = append(b, key...)
 	return append(b, '"', ':')
+}
+
+// appendRule writes the rule of a cluster policy that decided: its tier, policy, and its name
+// or else its path; nothing for nil.
+func appendRule(b []byte, r *policy.Rule) []byte {
+	if r == nil {
+		return b
+	}
+	b = appendWord(b, "tier", r.Tier.String())
+	b = appendField(b, "policy", r.Policy)
+	return appendField(b, "rule", cmp.Or(r.Name, r.Path))
 }
 
 const hex = "0123456789abcdef"

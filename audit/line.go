@@ -14,6 +14,12 @@ type Line struct {
 	// Protocol is udp or tcp of a decision, and a flow's own.
 	Protocol string `json:"protocol"`
 
+	// The rule of a cluster policy that decided: its tier, its policy, and its name, or else
+	// its path.
+	Tier   string `json:"tier,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+
 	// Of DNS decisions.
 	Would     string        `json:"would,omitempty"`
 	Question  *LineQuestion `json:"question,omitempty"`

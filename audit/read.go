@@ -161,11 +161,20 @@ func (l *Line) check() error {
 }
 
 func (l *Line) isFlow() bool {
-	if l.Destination == nil || l.Verdict != Denied.String() && l.Verdict != WouldDeny.String() {
+	if l.Destination == nil || !flowVerdict(l.Verdict) {
 		return false
 	}
 	_, err := netip.ParseAddr(l.Destination.Address)
 	return err == nil
+}
+
+func flowVerdict(word string) bool {
+	for v := Denied; v <= WouldAllow; v++ {
+		if word == v.String() {
+			return true
+		}
+	}
+	return false
 }
 
 func dnsVerdict(word string) bool {

@@ -21,12 +21,7 @@ type AuditFilter struct {
 }
 
 // Verdicts are the words of the audit log's verdicts, of both kinds.
-func Verdicts() (words []string) {
-	for v := audit.Allowed; v <= audit.Failed; v++ {
-		words = append(words, v.String())
-	}
-	return append(words, audit.Denied.String(), audit.WouldDeny.String())
-}
+func Verdicts() []string { return audit.Verdicts() }
 
 // Kinds are the words of its kinds.
 func Kinds() []string { return []string{audit.KindDNS, audit.KindFlow} }

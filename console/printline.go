@@ -88,6 +88,9 @@ func flowWords(l *audit.Line) string {
 		words = append(words, listed(names))
 	}
 	words = append(words, or(reasonWords[l.Reason], "- "+string(l.Reason)))
+	if l.Tier != "" {
+		words = append(words, "("+l.Tier+")", l.Policy, l.Rule)
+	}
 	if l.Count > 1 {
 		words = append(words, fmt.Sprintf("(%d times, last %s)", l.Count, l.Last.UTC().Format("15:04:05.000")))
 	}
@@ -96,6 +99,7 @@ func flowWords(l *audit.Line) string {
 
 // reasonWords are the reasons of flows for people.
 var reasonWords = map[audit.FlowReason]string{
+	audit.ReasonRule:      "- by a rule of a cluster policy",
 	audit.ReasonPorts:     "- allowed on other ports",
 	audit.ReasonExpired:   "- the name was asked for too long ago",
 	audit.ReasonBlocked:   "- blocked by the guard against rebinding",

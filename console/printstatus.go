@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/namegate/namegate/audit"
 )
 
 // Statuses prints what agents do. A single agent without a node, as of the unix
@@ -130,7 +132,11 @@ func (s *Status) counts(say func(string, Colour, string, ...any)) {
 	}
 	for _, f := range s.Flows {
 		if f.Count > 0 {
-			say(f.Verdict, verdictColours[f.Verdict], "%d by reason %s", f.Count, f.Reason)
+			tier := ""
+			if f.Reason == string(audit.ReasonRule) {
+				tier = " (" + f.Tier + ")"
+			}
+			say(f.Verdict, verdictColours[f.Verdict], "%d by reason %s%s", f.Count, f.Reason, tier)
 		}
 	}
 	if s.Audit != nil {

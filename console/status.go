@@ -47,10 +47,11 @@ type FailedPath struct {
 	Path string `json:"path"`
 }
 
-// FlowTotal counts connections of one verdict and reason.
+// FlowTotal counts connections of one verdict, reason and tier.
 type FlowTotal struct {
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
+	Tier    string `json:"tier"`
 	Count   uint64 `json:"count"`
 }
 

@@ -353,7 +353,7 @@ func busy() Status {
 		},
 		NetworkPolicies: 3, RemotePods: 38,
 		Proxy: stats.Proxy{Counters: stats.Counters[uint64]{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7}, ShedZone: 8},
-		Flows: []FlowTotal{{"denied", "unmatched", 12}, {"denied", "address", 0}, {"would-deny", "ports", 3}},
+		Flows: []FlowTotal{{"denied", "rule", "Admin", 7}, {"denied", "unmatched", "Namespace", 12}, {"denied", "address", "Namespace", 0}, {"would-deny", "ports", "Namespace", 3}},
 		Audit: &AuditStatus{Written: 9, Dropped: 1},
 	}
 }

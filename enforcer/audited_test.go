@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 func sameLines(t *testing.T, what string, got []string, want ...string) {
@@ -45,6 +48,30 @@ func TestAuditedPodsAreWatched(t *testing.T) {
 	b.Labels = map[string]string{"watch": "yes"}
 	w.apply([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
 	sameLines(t, "watched after a change", watched(), "10.1.0.6")
+}
+
+// TestPodsUnderAuditRulesAreWatched: those in force too, if rules of Audit policies could deny
+// connections; and not those that only cluster policies in force select.
+func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
+	w := newWorld(t)
+	w.compiler = compile.NewWithTiers()
+	a, b, c := pod("a", "10.1.0.5", "watch"), pod("b", "10.1.0.6", "x"), pod("c", "10.1.0.7", "soon")
+	in := compile.Input{Pods: []policy.Pod{a, b, c}, Policies: []v1alpha1.FQDNNetworkPolicy{pol("x", "tcp/443 *.example.net")}}
+	for name, spec := range map[string]string{
+		"all":   `{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}`,
+		"watch": `{tier: Admin, priority: 2, enforcement: Audit, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {watch: "yes"}}}}, egress: [{action: Pass}]}`,
+		"soon":  `{tier: Admin, priority: 2, enforcement: Audit, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {soon: "yes"}}}}, egress: [{action: Accept}]}`,
+	} {
+		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+		p.Name = name
+		fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
+		in.ClusterPolicies = append(in.ClusterPolicies, p)
+	}
+	fatal.If(t, w.rollOut(w.compiler.Compile(in)))
+	state := w.e.tablesState(w.e.planOf(w.e.snapshot))
+	if len(state.Selected) != 3 || !slices.Equal(state.Audited, addrs("10.1.0.5")) {
+		t.Errorf("selected %v, watched %v", state.Selected, state.Audited)
+	}
 }
 
 // TestResolves: DNS is asked at the resolvers, the endpoint and what serves them.

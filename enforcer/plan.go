@@ -28,10 +28,10 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 				intercepted[a] = true
 			}
 		}
+		if p.Audited {
+			s.Audited = append(s.Audited, p.Addrs...)
+		}
 		if !p.Isolated {
-			if p.Intercept { // and not one that is only made ready
-				s.Audited = append(s.Audited, p.Addrs...)
-			}
 			continue
 		}
 		s.Selected = append(s.Selected, p.Addrs...)

@@ -98,6 +98,14 @@ func (v *View) Ordered() bool {
 // InForce tells whether any policy enforces rules for the pod.
 func (v *View) InForce() bool { return !v.tiers(false).empty }
 
+// WouldDeny tells whether the Audit policies, if they were enforced, could deny connections
+// that the view allows.
+func (v *View) WouldDeny() bool {
+	return v.tiers(true).isolated && !v.tiers(false).isolated || slices.ContainsFunc(v.Rules, func(r *Rule) bool {
+		return r.Audit && r.Tier != Namespace && r.Action != Accept
+	})
+}
+
 // has tells whether an address is the pod's own.
 func (v *View) has(a netip.Addr) bool { return slices.Contains(v.Pod.IPs, CleanAddr(a)) }
 
@@ -141,6 +149,19 @@ func (f *Flow) live(r *Rule) bool {
 		return slices.Contains(f.Open, r.Ports)
 	}
 	return slices.Contains(f.Entries, r)
+}
+
+// EnterGrant adds the entry of a grant.
+func (f *Flow) EnterGrant(v *View, g *GrantInfo) {
+	if g.Rule == "" {
+		f.Open = append(f.Open, g.Ports)
+		return
+	}
+	for _, r := range v.Rules {
+		if r.ID == g.Rule {
+			f.Entries = append(f.Entries, r)
+		}
+	}
 }
 
 // Enter adds the entries that an answer for a name of the matches makes. Those of Audit

@@ -236,6 +236,14 @@ func TestEvaluateLikeTwin(t *testing.T) {
 				t.Fatalf("%d: allowed %v by %q, want %v by %q\n%+v\n%+v", n, got, ids[rule], want, by, f, w.twinView)
 			}
 			seen[fmt.Sprintf("flow %v by %d", want, min(1, len(by)))]++
+			other := w.asked(f, live)
+			other.Would = !w.would
+			if differs, _ := policy.Evaluate(view, in, other); got != differs && got != w.would {
+				seen["would deny"]++
+				if !view.WouldDeny() {
+					t.Fatalf("%d: the Audit policies would deny\n%+v\n%+v", n, f, w.twinView)
+				}
+			}
 
 			q := w.query()
 			verdict := w.decide(q)
@@ -246,7 +254,7 @@ func TestEvaluateLikeTwin(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"flow true by 0", "flow true by 1", "flow false by 0", "flow false by 1",
+		"would deny", "flow true by 0", "flow true by 1", "flow false by 0", "flow false by 1",
 		"Resolve allowed", "Resolve denied", "NXDomain denied", "Refuse denied", "Resolve unmatched", "NXDomain refused", "Refuse refused",
 	} {
 		if seen[what] < 1000 {

@@ -91,7 +91,7 @@ func TestMetrics(t *testing.T) {
 		Problems:  []policy.Problem{{Reason: "Invalid"}, {Reason: "AddressConflict"}, {Reason: "AddressConflict"}, {Reason: "Strange"}},
 		Findings:  findings(status.IPVS, 31),
 		Upstreams: []upstream.Status{{Zone: ".", Up: 32, Down: 33}},
-		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
+		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}, {Verdict: audit.WouldAllow, Reason: audit.ReasonRule, Tier: policy.Admin, Count: 60}}},
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
 		Proxy: counters.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
@@ -143,7 +143,9 @@ func busyFacts(t *testing.T) Facts {
 	}
 	for _, verdict := range flowVerdicts {
 		for _, reason := range flowReasons {
-			f.Denied.Flows = append(f.Denied.Flows, denial.Total{Verdict: verdict, Reason: reason, Count: 1})
+			for _, tier := range tiersOf(reason) {
+				f.Denied.Flows = append(f.Denied.Flows, denial.Total{Verdict: verdict, Reason: reason, Tier: tier, Count: 1})
+			}
 		}
 	}
 	f.NetworkPolicies, f.RemotePods = 1, 1

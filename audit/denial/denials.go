@@ -56,6 +56,7 @@ type Options struct {
 type Total struct {
 	Verdict audit.FlowVerdict
 	Reason  audit.FlowReason
+	Tier    policy.Tier // of the rule with ReasonRule
 	Count   uint64
 }
 
@@ -68,8 +69,9 @@ type Denials struct {
 	flows   flows
 	totals  map[Total]uint64 // by a Total without its count
 	waiting []pending        // audited ones, the oldest first
-	over    uint64           // connections that are counted in no flow
-	said    uint64           // the part of over that the agent's log has
+	reached map[origin]netip.AddrPort
+	over    uint64 // connections that are counted in no flow
+	said    uint64 // the part of over that the agent's log has
 	saidAt  time.Time
 }
 
@@ -93,7 +95,17 @@ func New(o Options) *Denials {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Denials{o: o, flows: newFlows(), totals: map[Total]uint64{}}
+	return &Denials{o: o, flows: newFlows(), totals: map[Total]uint64{}, reached: map[origin]netip.AddrPort{}}
+}
+
+// origin tells apart the connections of a moment.
+type origin struct {
+	source   netip.AddrPort
+	protocol uint8
+}
+
+func originOf(p nflog.Packet) origin {
+	return origin{netip.AddrPortFrom(p.Source, p.SourcePort), p.Protocol}
 }
 
 // Run turns packets into flows until ctx ends, and then writes the counted flows. The
@@ -125,8 +137,17 @@ func (d *Denials) take(p nflog.Packet) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
+	case p.Prefix == nflog.PrefixReached:
+		if len(d.reached) >= maxWaiting { // of packets that were not logged again
+			clear(d.reached)
+		}
+		d.reached[originOf(p)] = p.Destination
 	case p.Prefix == nflog.PrefixDenied:
-		d.note(snap, p, p.Destination, audit.Denied)
+		reached, translated := d.reached[originOf(p)]
+		if delete(d.reached, originOf(p)); !translated {
+			reached = p.Destination
+		}
+		d.denied(snap, p, reached)
 	case p.Prefix != nflog.PrefixAudited:
 	case len(d.waiting) >= maxWaiting:
 		d.over++
@@ -164,13 +185,38 @@ func (d *Denials) end() {
 	d.flows.close(now.Add(period), d.write)
 }
 
-// note counts one connection, which was led to reached. The caller holds mu.
-func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort, verdict audit.FlowVerdict) {
+// denied counts a connection that the kernel denied, which led to reached. The caller holds mu.
+func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
 	view := snap.View(p.Source)
-	pod, known := snap.Pod(p.Source)
-	if !known || verdict == audit.WouldDeny && (view == nil || view.Enforced || d.wouldAllow(snap, view, p, reached)) {
+	allowed, by := d.evaluate(snap, view, p, reached, false)
+	if allowed {
+		by = nil // an entry is not known that the kernel has, or the reverse
+	}
+	d.count(snap, p, audit.Denied, by)
+	if would, by := d.evaluate(snap, view, p, reached, true); would && !allowed {
+		d.count(snap, p, audit.WouldAllow, by)
+	}
+}
+
+// passed counts a connection, which led to reached, if Audit policies would deny it and no
+// other policy does. The caller holds mu.
+func (d *Denials) passed(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
+	view := snap.View(p.Source)
+	if allowed, _ := d.evaluate(snap, view, p, reached, false); !allowed {
 		return
 	}
+	if allowed, by := d.evaluate(snap, view, p, reached, true); !allowed {
+		d.count(snap, p, audit.WouldDeny, by)
+	}
+}
+
+// count counts one connection. by is the rule that decides, nil for none. The caller holds mu.
+func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, verdict audit.FlowVerdict, by *policy.Rule) {
+	pod, known := snap.Pod(p.Source)
+	if !known {
+		return
+	}
+	view := snap.View(p.Source)
 	at := key{pod, p.Destination, policy.Protocol(p.Protocol), verdict}
 	t := d.flows.at(at)
 	if t == nil {
@@ -178,11 +224,11 @@ func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, reached netip.Addr
 			d.over++
 			return
 		}
-		d.flows.begin(t, d.flow(view, at, p))
+		d.flows.begin(t, d.flow(view, at, p, by))
 	} else if p.Time.Sub(t.judged) >= judgedFor {
-		t.judge(d.flow(view, at, p))
+		t.judge(d.flow(view, at, p, by))
 	}
-	d.totals[Total{Verdict: verdict, Reason: t.flow.Reason}]++
+	d.totals[total(&t.flow)]++
 	if first := t.add(p.Time); first {
 		d.o.Log(t.line(1))
 	}
@@ -192,7 +238,7 @@ func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, reached netip.Addr
 func (d *Denials) write(f *audit.Flow) { d.o.Log(f) }
 
 // flow is what there is to say of a connection.
-func (d *Denials) flow(view *policy.View, at key, p nflog.Packet) audit.Flow {
+func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, by *policy.Rule) audit.Flow {
 	f := audit.Flow{
 		Time: p.Time, Last: p.Time, Pod: at.pod, Address: p.Source, Verdict: at.verdict,
 		Protocol: at.protocol, Dialled: at.dialled,
@@ -200,7 +246,13 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet) audit.Flow {
 	if view != nil {
 		f.Workload, f.Policies = view.Workload, view.Policies
 	}
-	f.Names, f.Reason = d.explain(view, at)
+	f.Names, f.Reason = d.explain(view, at, by)
+	if by != nil && by.Tier != policy.Namespace {
+		f.Reason, f.Rule = audit.ReasonRule, by
+	} else if at.verdict == audit.WouldAllow {
+		at.verdict = audit.Denied
+		_, f.Reason = d.explain(view, at, nil)
+	}
 	return f
 }
 
@@ -212,21 +264,36 @@ func (d *Denials) Recent(pod policy.PodRef) []audit.Flow {
 	return d.flows.recent(pod)
 }
 
-// reasons are all there are, in their order.
+// reasons are those of the Namespace tier, in their order.
 var reasons = []audit.FlowReason{
 	audit.ReasonPorts, audit.ReasonExpired, audit.ReasonBlocked, audit.ReasonUnmatched, audit.ReasonAnother, audit.ReasonAddress,
 }
 
-// Totals returns how many connections there were by verdict and reason, each pair that
+// total is the Total of the flow, without the count.
+func total(f *audit.Flow) Total {
+	t := Total{Verdict: f.Verdict, Reason: f.Reason}
+	if f.Rule != nil {
+		t.Tier = f.Rule.Tier
+	}
+	return t
+}
+
+// Totals returns how many connections there were by verdict, reason and tier, each that
 // there can be, always in the same order. They only grow.
 func (d *Denials) Totals() []Total {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var out []Total
-	for _, v := range []audit.FlowVerdict{audit.Denied, audit.WouldDeny} {
+	add := func(t Total) {
+		t.Count = d.totals[t]
+		out = append(out, t)
+	}
+	for v := audit.Denied; v <= audit.WouldAllow; v++ {
+		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Admin})
 		for _, r := range reasons {
-			out = append(out, Total{v, r, d.totals[Total{Verdict: v, Reason: r}]})
+			add(Total{Verdict: v, Reason: r})
 		}
+		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Baseline})
 	}
 	return out
 }

@@ -90,7 +90,7 @@ func TestReasonFollowsTheSnapshot(t *testing.T) {
 			t.Errorf("%+v, want %d", total, want)
 		}
 	}
-	if n := len(w.denials.Totals()); n != 2*len(reasons) {
+	if n := len(w.denials.Totals()); n != 3*(len(reasons)+2) {
 		t.Errorf("%d totals", n)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 )
@@ -55,17 +54,22 @@ func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missin
 	return missing
 }
 
-// matters tells whether the actual destination can change the verdict of a packet.
+// matters tells whether the actual destination can change the verdict of a packet: rules of
+// the Namespace tier can only allow it.
 func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
 	v := snap.View(p.Source)
-	return v != nil && !v.Enforced && !d.wouldAllow(snap, v, p, netip.AddrPort{})
+	if v != nil && v.Ordered() {
+		return true
+	}
+	allowed, _ := d.evaluate(snap, v, p, netip.AddrPort{}, true)
+	return !allowed
 }
 
 // settled judges packets. The caller holds mu.
 func (d *Denials) settled(snap *policy.Snapshot, due []pending) {
 	for _, p := range due {
 		if p.settled {
-			d.note(snap, p.Packet, p.reached, audit.WouldDeny)
+			d.passed(snap, p.Packet, p.reached)
 		}
 	}
 }

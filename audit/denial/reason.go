@@ -3,6 +3,7 @@ package denial
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
@@ -21,31 +22,53 @@ const maxConsidered = 128
 // dnsPort is that of RFC 1035 §4.2.
 const dnsPort = 53
 
-// wouldAllow tells whether a pod that only Audit policies select could open a connection
-// if they were enforced. reached is where it leads; the zero value is unknown.
-func (d *Denials) wouldAllow(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort) bool {
-	f := policy.Flow{Protocol: policy.Protocol(p.Protocol), Dialled: p.Destination, Reached: reached, Would: true}
+// evaluate evaluates a connection that leads to reached, zero for unknown: by the enforcing
+// policies or, with would, as if the Audit policies enforced as well.
+func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort, would bool) (allowed bool, by *policy.Rule) {
+	if v == nil {
+		return true, nil
+	}
+	f := policy.Flow{Protocol: policy.Protocol(p.Protocol), Dialled: p.Destination, Reached: reached, Would: would}
 	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
 	f.Implied = dns && d.o.Resolves(f.Dialled)
-	for _, s := range d.o.Memory.Seen(v.Pod.PodRef, f.Dialled.Addr()) {
-		for _, m := range policy.Decide(v, policy.Query{Name: s.Name, Would: true}).Matches {
-			if s.OpenAt(m, p.Time) {
-				f.Enter(m)
-			}
-		}
-	}
-	allowed, _ := policy.Evaluate(v, snap, &f)
-	return allowed
+	d.enter(&f, v, p.Time)
+	return policy.Evaluate(v, snap, &f)
 }
 
-// explain returns the names of a destination and why connections to it are denied.
-func (d *Denials) explain(v *policy.View, at key) ([]audit.FlowName, audit.FlowReason) {
+// enter adds the entries of the dialled address: the grants or, if Audit policies count, the
+// entries that the names of the address would have. For rules with Deny and Pass a name counts
+// for as long as it is known.
+func (d *Denials) enter(f *policy.Flow, v *policy.View, at time.Time) {
+	for _, g := range d.o.Granted(v.Pod.PodRef, f.Dialled.Addr()) {
+		live := at.Before(g.Until)
+		if live && !f.Would {
+			f.EnterGrant(v, &g)
+		}
+		enterName(f, v, g.Name, func(*policy.Match) bool { return live && f.Would })
+	}
+	for _, s := range d.o.Memory.Seen(v.Pod.PodRef, f.Dialled.Addr()) {
+		enterName(f, v, s.Name, func(m *policy.Match) bool { return m.Audit && s.OpenAt(m, at) })
+	}
+}
+
+// enterName adds the entries of one name, those that accept if they are open.
+func enterName(f *policy.Flow, v *policy.View, n fqdn.Name, open func(*policy.Match) bool) {
+	for _, m := range policy.Decide(v, policy.Query{Name: n, Would: f.Would}).Matches {
+		if m.Rule != nil && m.Rule.Action != policy.Accept || open(m) {
+			f.Enter(m)
+		}
+	}
+}
+
+// explain returns the names of a destination and why connections to it are denied, if that
+// is not by the rule of a cluster policy.
+func (d *Denials) explain(v *policy.View, at key, by *policy.Rule) ([]audit.FlowName, audit.FlowReason) {
 	addr := at.dialled.Addr()
 	own := names(d.o.Memory.Seen(at.pod, addr), d.o.Granted(at.pod, addr))
 	if len(own) > 0 {
-		return d.matched(v, at, own)
+		return d.matched(v, at, by, own)
 	}
-	out, _ := d.matched(v, at, names(d.o.Memory.SeenByAnybody(addr), d.o.GrantedToAnybody(addr)))
+	out, _ := d.matched(v, at, by, names(d.o.Memory.SeenByAnybody(addr), d.o.GrantedToAnybody(addr)))
 	for i := range out {
 		if out[i].Pod == at.pod { // asked a moment ago
 			out[i].Pod = policy.PodRef{}
@@ -83,7 +106,7 @@ func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting
 
 // matched says of names of the pod's own which match covers them, and why that does
 // not allow the connection.
-func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]audit.FlowName, audit.FlowReason) {
+func (d *Denials) matched(v *policy.View, at key, by *policy.Rule, seen []recent.Sighting) ([]audit.FlowName, audit.FlowReason) {
 	var out []audit.FlowName
 	covered, open, free := false, false, false
 	for i := range seen {
@@ -93,7 +116,7 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 			n.Pod = s.Pod
 		}
 		onPort := false
-		n.Match, onPort = cover(v, at, s.Name)
+		n.Match, onPort = cover(v, at, by, s.Name)
 		covered = covered || n.Match != nil
 		open = open || onPort
 		free = free || onPort && s.Blocked == ""
@@ -122,8 +145,8 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 }
 
 // cover returns the match that covers a name, if there is one, and whether it opens the
-// dialled port: a match on that port is preferred.
-func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, opens bool) {
+// dialled port: a match of the rule that decides, or else on that port, is preferred.
+func cover(v *policy.View, at key, decides *policy.Rule, n fqdn.Name) (best *policy.Match, opens bool) {
 	if v == nil {
 		return nil, false
 	}
@@ -134,6 +157,9 @@ func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, opens bool)
 	for _, m := range matches {
 		if m.Audit && !f.Would {
 			continue
+		}
+		if m.Rule == decides && decides != nil {
+			return m, decides.Action == policy.Accept
 		}
 		if allowed && by != nil && m.Ports.Contains(at.protocol, at.dialled.Port()) {
 			return m, true

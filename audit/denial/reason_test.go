@@ -191,7 +191,8 @@ func TestAuditMatchesOpenNothing(t *testing.T) {
 	})
 	w.told("a", "any.example.org", "198.51.100.1", 60, "")
 	w.denied("a", "tcp", "198.51.100.1:443")
-	w.expect("denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]")
+	w.expect("denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]",
+		"would-allow a tcp 198.51.100.1:443 unmatched x1 [any.example.org by shop/watch any.example.org]")
 	if f := w.denials.Recent(policytest.Ref("a"))[0]; !slices.Equal(f.Policies, []string{"shop/allow", "shop/watch"}) {
 		t.Errorf("policies: %v", f.Policies)
 	}

@@ -1,6 +1,7 @@
 package denial
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -140,7 +141,7 @@ func (w *world) audited(pod, proto, to string) {
 	w.pass(settle)
 }
 
-// text renders a flow: VERDICT POD PROTOCOL DESTINATION REASON xCOUNT [names].
+// text renders a flow: VERDICT POD PROTOCOL DESTINATION REASON [TIER POLICY RULE] xCOUNT [names].
 func text(f audit.Flow) string {
 	var names []string
 	for _, n := range f.Names {
@@ -153,7 +154,11 @@ func text(f audit.Flow) string {
 		}
 		names = append(names, s)
 	}
-	return fmt.Sprintf("%s %s %s %s %s x%d [%s]", f.Verdict, f.Pod.Name, f.Protocol, f.Dialled, f.Reason, f.Count, strings.Join(names, "; "))
+	reason := string(f.Reason)
+	if r := f.Rule; r != nil {
+		reason += fmt.Sprintf(" %v %s %s", r.Tier, r.Policy, cmp.Or(r.Name, r.Path))
+	}
+	return fmt.Sprintf("%s %s %s %s %s x%d [%s]", f.Verdict, f.Pod.Name, f.Protocol, f.Dialled, reason, f.Count, strings.Join(names, "; "))
 }
 
 // expect asserts the lines since the last call.

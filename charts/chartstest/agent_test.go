@@ -115,6 +115,7 @@ func TestArguments(t *testing.T) {
 		{"companion: {enabled: true, ports: Never}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Never", node}},
 		{"companion: {enabled: true, ports: Asked}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Asked", node}},
 		{"companion: {ports: Never}", []string{"--new-pods=Hold", node}},
+		{"clusterNetworkPolicy: {enabled: true}", []string{"--new-pods=Hold", "--cluster-network-policy", node}},
 		{"taint: {enabled: true}", []string{"--new-pods=Hold", "--clear-taint", node}},
 		{"metrics: {enabled: false}", []string{"--new-pods=Hold"}},
 		{"metrics: {address: 0.0.0.0, port: 9000}", []string{"--new-pods=Hold", "--metrics-addr=[0.0.0.0]:9000"}},

@@ -147,7 +147,8 @@ func TestDocumentedRights(t *testing.T) {
 		{"console: {enabled: false}", nil},
 		{"taint: {enabled: true}", map[string]bool{"console.enabled": true, "taint.enabled": true}},
 		{"companion: {enabled: true, ports: Never}", map[string]bool{"console.enabled": true, "companion.enabled": true}},
-		{everything, map[string]bool{"console.enabled": true, "taint.enabled": true, "companion.enabled": true}},
+		{"clusterNetworkPolicy: {enabled: true}", map[string]bool{"console.enabled": true, "clusterNetworkPolicy.enabled": true}},
+		{everything, map[string]bool{"console.enabled": true, "taint.enabled": true, "companion.enabled": true, "clusterNetworkPolicy.enabled": true}},
 	} {
 		r := render(t, c.text)
 		for i, who := range []struct {

@@ -19,6 +19,7 @@ cluster: {domain: corp.test, ranges: [10.244.0.0/16, 10.96.0.0/12, "2001:db8:42:
 newPods: Open
 podRanges: [10.244.1.0/24, "2001:db8:42:1::/64"]
 companion: {enabled: true, ports: Asked}
+clusterNetworkPolicy: {enabled: true}
 taint: {enabled: true}
 corefile:
   forward: {to: [kube-dns.kube-system, 192.0.2.53, "[2001:db8::53]:5353"], policy: sequential, timeout: 800ms, deadline: 3s, maxFails: 0, healthCheck: 500ms, maxConcurrent: 1000, forceTCP: true}

@@ -25,6 +25,7 @@ func TestRefused(t *testing.T) {
 		{"image: {tag: 'a b'}", "at '/image/tag': value must be 'the tag of an image, such as v0.1.0'"},
 		{"image: {digest: sha256:12}", "at '/image/digest': value must be 'sha256: and 64 hexadecimal digits'"},
 		{"image: {repository: ''}", "at '/image/repository': minLength"},
+		{"clusterNetworkPolicy: {enabled: 'yes'}", "at '/clusterNetworkPolicy/enabled': got string, want boolean"},
 		{"companion: {enabled: 'yes'}", "at '/companion/enabled': got string, want boolean"},
 		{"companion: {enabled: true, ports: Sometimes}", "at '/companion/ports': value must be one of '', 'Never', 'Asked', 'Always'"},
 		{"companion: {ports: true}", "at '/companion/ports': value must be one of '', 'Never', 'Asked', 'Always'"},

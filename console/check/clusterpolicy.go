@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/ordered"
 )
 
@@ -35,17 +36,25 @@ func (m *Manifests) clusterPolicy(p ClusterPolicy) {
 }
 
 // clusterPolicies finds what is wrong with each cluster policy.
-func (m *Manifests) clusterPolicies() (findings []Finding) {
+func (m *Manifests) clusterPolicies(o Options) (findings []Finding) {
+	denied := m.denied()
 	for i := range m.ClusterPolicies {
 		p := &m.ClusterPolicies[i]
 		for _, problem := range p.Problems {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
+		if p.standard != nil {
+			if read := cnp.Read(p.standard); read.Ingress > 0 {
+				findings = append(findings, p.finding(Warning, cnp.ReasonIngressNotEnforced, "spec.ingress", read.IngressText()))
+			}
+		}
+		findings = append(findings, denied.matches(p, o)...)
 		if !policy.TiersEnforced {
 			findings = append(findings, p.finding(Warning, NotEnforced, "", "policies of this kind are not enforced yet; answers of check say what they will do"))
 		}
 	}
-	return findings
+	findings = append(findings, m.denyLists(o)...)
+	return append(findings, m.ties()...)
 }
 
 // finding returns a finding at a field of the policy.

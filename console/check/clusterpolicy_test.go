@@ -1,6 +1,7 @@
 package check
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,5 +33,42 @@ func TestClusterPolicies(t *testing.T) {
 	m := manifests(t, head)
 	if got := m.Report(m.Lint(Options{}), nil).Summary(); got != "1 file, 0 policies, 1 cluster policy, 0 pods: 0 errors, 1 warning" && !policy.TiersEnforced {
 		t.Error(got)
+	}
+}
+
+// TestStandardPolicies: those of the standard are found the same way, with rules for
+// ingress.
+func TestStandardPolicies(t *testing.T) {
+	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
+	const yet = ": warning: clusternetworkpolicy p: policies of this kind are not enforced yet; answers of check say what they will do"
+	for text, want := range map[string][]string{
+		head: {"stdin:1" + yet},
+		head + "  ingress:\n  - {action: Deny, from: [{namespaces: {}}]}\n": {
+			"stdin:1" + yet, "stdin:8: warning: clusternetworkpolicy p: spec.ingress: 1 rule is not enforced: Namegate enforces egress alone; write NetworkPolicies for ingress",
+		},
+		head + "  egress:\n  - action: Pass\n    to:\n    - domainNames: [a.test]\n  - {action: Accept, to: [{nodes: {}}], ports: []}\n": {
+			"stdin:1" + yet,
+			"stdin:11: error: clusternetworkpolicy p: spec.egress[0].to[0].domainNames: domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy; until then the rule denies every connection",
+			`stdin:12: error: clusternetworkpolicy p: spec.egress[1]: unknown field "ports"; until then the rule matches nothing`,
+		},
+		head + "---\n" + head: {"stdin:1" + yet, "stdin:11: error: clusternetworkpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
+		head + "---\n" + "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: q}\n": {
+			"stdin:1" + yet, "stdin:9: error: clusternetworkpolicy q: apiVersion policy.networking.k8s.io/v1beta1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
+		},
+		head + "  tier: Baseline\n": {`stdin:1: error: yaml: unmarshal errors: line 8: key "tier" already set in map`},
+	} {
+		if policy.TiersEnforced && want[0] == "stdin:1"+yet {
+			want = want[1:]
+		}
+		if d := cmp.Diff(want, lint(t, text)); d != "" {
+			t.Errorf("%s\n%s", text, d)
+		}
+	}
+	m := manifests(t, head+"---\n"+strings.Replace(head, "policy.networking.k8s.io/v1alpha2", "crd.antrea.io/v1beta1", 1))
+	if r := m.Report(m.Lint(Options{}), nil); r.ClusterPolicies != 1 || m.Skipped["crd.antrea.io/v1beta1 ClusterNetworkPolicy"] != 1 {
+		t.Errorf("%s, skipped %v", r.Summary(), m.Skipped)
+	}
+	if in := m.input(); len(in.ClusterNetworkPolicies) != 1 || len(in.ClusterPolicies) != 0 {
+		t.Errorf("the compiler gets %+v", in)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Severity is how bad a finding is.
@@ -41,6 +42,18 @@ const (
 	Apex = "Apex"
 	// ClusterNames: names of the cluster that no policy needs.
 	ClusterNames = "ClusterNames"
+	// DenyApex: a Deny rule has the names below a name, and none has the name itself.
+	DenyApex = "DenyApex"
+	// DenyOneLabel: a Deny rule has the names one label below a name, and none the deeper ones.
+	DenyOneLabel = "DenyOneLabel"
+	// DenyClusterNames: a Deny rule for every name has those of the cluster too.
+	DenyClusterNames = "DenyClusterNames"
+	// OtherResolvers: names are denied, and resolvers are open from which no agent sees them.
+	OtherResolvers = "OtherResolvers"
+	// SelectsResolver: the subject holds the cluster's resolver, whose queries are denied.
+	SelectsResolver = "SelectsResolver"
+	// PriorityTie: policies of one priority whose order matters.
+	PriorityTie = "PriorityTie"
 	// NotAsked: clients send no DNS query for such a name.
 	NotAsked = "NotAsked"
 	// ALabel: a label that begins with xn-- and is none.
@@ -62,16 +75,24 @@ func Kinds() []Kind {
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
 		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
+		{policy.ReasonNoRoom, Error, "all cluster policies together are beyond a limit: rules of the policy match nothing as `Accept`, and everything as `Deny` or `Pass`"},
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
 		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy` or a `ClusterNetworkPolicy`, which agents do not enforce yet"},
+		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
 		{EveryName, Warning, "a pattern matches every name"},
 		{PublicSuffix, Warning, "a pattern is below a public suffix (`*.com`, `**.co.uk`, `*.s3.amazonaws.com`), where anyone can register a name"},
 		{Apex, Warning, "a pattern opens names below a domain, and no match in the namespace opens the domain itself"},
 		{ClusterNames, Warning, "a pattern opens the whole cluster domain, or a name under the cluster domain cannot be a Service"},
+		{DenyApex, Warning, "a `Deny` rule has the pattern `**.x`, and no `Deny` rule of a cluster policy denies `x` itself"},
+		{DenyOneLabel, Warning, "a `Deny` rule has the pattern `*.x`, which is exactly one label, and no `Deny` rule of a cluster policy denies deeper names below `x`"},
+		{DenyClusterNames, Warning, "a `Deny` rule for `*` or `**` also denies names under the cluster domain, `in-addr.arpa` or `ip6.arpa`"},
+		{OtherResolvers, Warning, "a policy denies names, and its pods can reach resolvers outside the cluster on port 53 or 853, from which they get the names"},
+		{SelectsResolver, Warning, "a cluster policy selects the pods of the cluster's resolver (label `k8s-app=kube-dns` or `app.kubernetes.io/name=coredns`) and denies their queries to other resolvers"},
+		{PriorityTie, Warning, "two cluster policies with the same tier and priority have rules with different actions for the same connections: `ClusterFQDNNetworkPolicy` comes before `ClusterNetworkPolicy`, then the name decides"},
 		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},

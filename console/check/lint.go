@@ -30,7 +30,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 		}
 		findings = append(findings, m.matches(p, o)...)
 	}
-	findings = append(findings, m.clusterPolicies()...)
+	findings = append(findings, m.clusterPolicies(o)...)
 	findings = append(findings, m.selectors()...)
 	findings = append(findings, m.together()...)
 	if len(m.Policies) == 0 && len(m.ClusterPolicies) == 0 && len(findings) == 0 {

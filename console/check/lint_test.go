@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -178,12 +179,27 @@ func TestNoOddityInDecodableManifests(t *testing.T) {
 	}
 }
 
+const ingress = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec: {tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{}]}\n"
+
+// crowd is cluster policies with more rules than have room together.
+func crowd() string {
+	var text strings.Builder
+	for i := 0; i*64 <= compile.MaxClusterRules; i++ {
+		fmt.Fprintf(&text, "---\napiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: p%d}\nspec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [%s]}\n",
+			i, strings.Repeat("{action: Pass}, ", 64))
+	}
+	return text.String()
+}
+
 // TestKinds: every kind of finding is in the table of cases, and no other.
 func TestKinds(t *testing.T) {
 	_, all := cases(t)
-	found := map[string]bool{}
+	found, texts := map[string]bool{}, []string{crowd(), ingress}
 	for _, c := range all {
-		m := manifests(t, c.Manifest)
+		texts = append(texts, c.Manifest)
+	}
+	for _, text := range texts {
+		m := manifests(t, text)
 		for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
 			found[string(f.Severity)+" "+f.Reason] = true
 		}

@@ -25,32 +25,38 @@ type written struct {
 	ports   policy.PortSet // of its rule
 }
 
+// readMatch reads a match at a path, and tells whether it works.
+func readMatch(path string, m *v1alpha1.Match) (w written, ok bool) {
+	if (m.Name == nil) == (m.Pattern == nil) {
+		return w, false
+	}
+	var err error
+	if m.Name != nil {
+		w.path, w.raw = path+".name", *m.Name
+		w.pattern, err = fqdn.ParseExact(w.raw)
+	} else {
+		w.path, w.raw = path+".pattern", *m.Pattern
+		w.pattern, err = fqdn.ParsePattern(w.raw)
+	}
+	return w, err == nil
+}
+
 // read returns the matches of a policy that work.
 func (p *Policy) read() []written {
 	var all []written
 	ports := portsOf(p.Spec.Egress)
 	for i := range p.Spec.Egress {
 		for j := range p.Spec.Egress[i].Matches {
-			m := &p.Spec.Egress[i].Matches[j]
-			if (m.Name == nil) == (m.Pattern == nil) {
-				continue
-			}
-			w := written{rule: i, path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), ports: ports[i]}
-			var err error
-			if m.Name != nil {
-				w.path, w.raw = w.path+".name", *m.Name
-				w.pattern, err = fqdn.ParseExact(w.raw)
-			} else {
-				w.path, w.raw = w.path+".pattern", *m.Pattern
-				w.pattern, err = fqdn.ParsePattern(w.raw)
-			}
-			if err == nil {
+			if w, ok := readMatch(fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), &p.Spec.Egress[i].Matches[j]); ok {
+				w.rule, w.ports = i, ports[i]
 				all = append(all, w)
 			}
 		}
 	}
 	return all
 }
+
+const lastDot = "the last dot says nothing; leave it out"
 
 // matches finds matches and ports that work and are hardly meant.
 func (m *Manifests) matches(p *Policy, o Options) []Finding {
@@ -64,7 +70,7 @@ func (m *Manifests) matches(p *Policy, o Options) []Finding {
 			}
 		}
 		if strings.HasSuffix(w.raw, ".") {
-			warn(TrailingDot, "the last dot says nothing; leave it out")
+			warn(TrailingDot, lastDot)
 		}
 		warn(ALabel, badALabel(w.pattern.String()))
 		if reason, message := tooWide(w.pattern.String(), o.ClusterDomain); reason != "" {

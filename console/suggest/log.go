@@ -126,6 +126,9 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 	if line.Destination == nil {
 		return errNoDestination
 	}
+	if line.Verdict == audit.WouldAllow.String() { // a line of the verdict denied counts it
+		return nil
+	}
 	w.count(line)
 	would := line.Verdict == audit.WouldDeny.String()
 	if would {

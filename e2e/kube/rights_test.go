@@ -57,6 +57,7 @@ func testRights(t *testing.T) {
 		words string
 		yes   bool
 	}{
+		{"list clusternetworkpolicies.policy.networking.k8s.io", false}, // off by default
 		{"get secrets", false},
 		{"list secrets -A", false},
 		{"create pods", false},

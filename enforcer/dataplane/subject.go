@@ -48,7 +48,9 @@ type Subject struct {
 	Isolated bool
 	// Staged subjects are isolated, or about to be: their rules already exist, so that
 	// connections opened meanwhile continue.
-	Staged    bool
+	Staged bool
+	// Audited subjects have connections logged that Audit policies could deny.
+	Audited   bool
 	Drop      bool // deny without an answer
 	Intercept bool // DNS
 	// BridgesUnseen: netfilter does not see what crosses bridges, so that bridge ports

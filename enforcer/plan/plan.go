@@ -27,7 +27,7 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 		enforced := v.Enforced || ordered
 		p := &dataplane.Subject{
 			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
-			Isolated: enforced, Staged: enforced, Drop: v.Enforced && v.Denied == policy.Drop,
+			Isolated: enforced, Staged: enforced, Audited: v.WouldDeny(), Drop: v.Enforced && v.Denied == policy.Drop,
 			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
 		}
 		if enforced {
@@ -74,7 +74,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 			continue
 		}
 		fresh := *n
-		fresh.Isolated, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false
+		fresh.Isolated, fresh.Audited, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false, false
 		fresh.Homes, fresh.Homeless = nil, nil
 		fresh.Taken, fresh.Addrs = nil, nil
 		for _, a := range n.Addrs {

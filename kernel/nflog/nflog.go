@@ -22,6 +22,9 @@ type Interface interface {
 const (
 	// PrefixDenied is of packets that are denied.
 	PrefixDenied = "namegate denied "
+	// PrefixReached is of packets that are denied, as they were translated. The packet as it was
+	// dialled follows.
+	PrefixReached = "namegate reached "
 	// PrefixAudited is of packets that begin a connection of an audited pod.
 	PrefixAudited = "namegate audited "
 )

@@ -68,6 +68,7 @@ type itemKey struct {
 	peers, entries, ports, pass string
 	action                      Action
 	kind                        PeerKind
+	bare                        bool
 	renew                       time.Duration
 }
 
@@ -107,22 +108,26 @@ type listed struct {
 func isNames(r listed) bool    { return r.Entries != "" }
 func isNetworks(r listed) bool { return r.networks }
 
-// list returns the items of a tier's rules; pass is the verdict of Pass, end what follows.
-func (d *dispatch) list(rules []TierRule, pass, end string) []*item {
-	var all []listed
+// listed returns the rules of a tier that packets come to.
+func (d *dispatch) listed(rules []TierRule, pass string, bare bool) (all []listed) {
 	for i := range rules {
 		r := listed{TierRule: &rules[i]}
 		if r.networks = r.Peers != "" && d.peers[r.Peers].Kind == PeerNetworks; !r.networks {
-			r.item = d.item(rules[i], pass)
+			r.item = d.item(rules[i], pass, bare)
 		}
 		all = append(all, r)
 		if r.Peers == "" && r.Entries == "" && r.Ports == nil {
 			break // no packet comes behind it
 		}
 	}
-	var out []*item
+	return all
+}
+
+// list returns the items of a tier's rules. next is the verdict of Pass, and of no match.
+func (d *dispatch) list(rules []TierRule, next string) (out []*item) {
+	all := d.listed(rules, next, false)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
-		out = append(out, newItem(each("%[2]s saddr . ct original %[2]s daddr @"+namedSet+"%[1]s goto "+d.walked(all, pass, end))...))
+		out = append(out, newItem(each("%[2]s saddr . ct original %[2]s daddr @"+namedSet+"%[1]s goto "+d.chain(partPrefix, d.walked(all, next)))...))
 		all = without
 	}
 	if without := slices.DeleteFunc(slices.Clone(all), isNetworks); len(all)-len(without) > fewRules {
@@ -131,15 +136,20 @@ func (d *dispatch) list(rules []TierRule, pass, end string) []*item {
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem(each("%[2]s daddr @"+networksSet+"%[1]s goto "+d.walked(all, pass, end))...))
+		out = append(out, newItem(each("%[2]s daddr @"+networksSet+"%[1]s goto "+d.chain(partPrefix, d.walked(all, next)))...))
 		all = without
 	}
-	return append(append(out, d.parted(d.inOrder(all, pass))...), newItem(end))
+	return append(out, d.walked(all, next)...)
 }
 
-// walked returns the name of a chain of rules and what follows them.
-func (d *dispatch) walked(rules []listed, pass, end string) string {
-	return d.chain(partPrefix, append(d.parted(d.inOrder(rules, pass)), newItem(end)))
+// untracked is list for untracked packets, which are few.
+func (d *dispatch) untracked(rules []TierRule, next string) []*item {
+	return d.walked(d.listed(rules, next, true), next)
+}
+
+// walked returns items that are asked in order.
+func (d *dispatch) walked(rules []listed, next string) []*item {
+	return append(d.parted(d.inOrder(rules, next)), newItem(next))
 }
 
 // inOrder returns the items of rules, with one for the networks of each run of rules with
@@ -165,7 +175,7 @@ func (d *dispatch) inOrder(rules []listed, pass string) (out []*item) {
 		}
 		for i, r := range last {
 			r.Peers = d.union(names[i])
-			out = append(out, d.item(r, pass))
+			out = append(out, d.item(r, pass, false))
 		}
 		rules = rules[n:]
 	}
@@ -202,16 +212,20 @@ func disjoint(all []netip.Prefix) (out []netip.Prefix) {
 	return out
 }
 
-// item returns the item of a rule.
-func (d *dispatch) item(r TierRule, pass string) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), pass, r.Action, d.peers[r.Peers].Kind, d.entries[r.Entries].Renew}
+// item returns the item of a rule, bare for untracked packets.
+func (d *dispatch) item(r TierRule, pass string, bare bool) *item {
+	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), pass, r.Action, d.peers[r.Peers].Kind, bare && r.Entries != "", d.entries[r.Entries].Renew}
 	i := d.items[key]
 	if i == nil {
 		if r.Peers != "" {
 			d.sets[r.Peers] = d.peers[r.Peers]
 		}
 		if i = d.before[key]; i == nil {
-			i = newItem(d.texts(r, pass)...)
+			texts := d.texts(r, pass)
+			if key.bare {
+				texts = untracked(texts)
+			}
+			i = newItem(texts...)
 		}
 		d.items[key] = i
 	}

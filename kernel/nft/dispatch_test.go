@@ -17,6 +17,8 @@ type packet struct {
 	dialled  netip.Addr
 	reached  netip.Addr
 	port     uint16 // of both
+	// untracked packets have no connection: they reach what they dialled.
+	untracked bool
 }
 
 // world is the members of sets, by the names that they have without prefix and family.
@@ -93,6 +95,12 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 			set = strings.Fields(text[i+1:])[0]
 		}
 		switch braces := func() string { return text[strings.Index(text, "{")+1 : strings.Index(text, "}")] }; {
+		case strings.HasPrefix(text, "ct state untracked"):
+			used, ok = 3, p.untracked
+		case p.untracked && words[0] == "ct":
+			ok = false
+		case strings.HasPrefix(text, "th dport {"):
+			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, inPorts(t, braces(), p.port)
 		case strings.HasPrefix(text, "meta l4proto {"):
 			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, strings.Contains(braces(), " "+p.protocol+",") || strings.Contains(braces(), " "+p.protocol+" ")
 		case strings.HasPrefix(text, "meta l4proto "):
@@ -103,7 +111,9 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, words[0] == p.protocol && inPorts(t, braces(), p.port)
 		case strings.HasPrefix(text, "update @"):
 			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, true
-		case strings.Contains(text, " saddr . ct original "):
+		case p.untracked && strings.Contains(text, " saddr . ct original "):
+			ok = false
+		case len(words) > 1 && words[1] == "saddr":
 			used = slices.Index(words, "@"+set) + 1
 			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, entriesPrefix), "-"+suffix(p.dialled)), p)
 		case words[1] == "daddr":
@@ -258,8 +268,8 @@ func TestDispatchEqualsWalk(t *testing.T) {
 			defined[c.name], in.chains[c.name] = true, c.rules
 		}
 		for range 60 {
-			p := packet{pick(rnd, "tcp", "tcp", "udp", "sctp", "icmp"), smallAddr(rnd), smallAddr(rnd), uint16(rnd.IntN(8))}
-			if p.dialled.Is6() != p.reached.Is6() {
+			p := packet{pick(rnd, "tcp", "tcp", "udp", "sctp", "icmp"), smallAddr(rnd), smallAddr(rnd), uint16(rnd.IntN(8)), rnd.IntN(4) == 0}
+			if p.untracked || p.dialled.Is6() != p.reached.Is6() {
 				p.dialled = p.reached
 			}
 			for _, l := range s.Tiers {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -60,9 +58,6 @@ type EntryOp struct {
 // most, and prints all.
 const MaxEntryComment = 250
 
-// entriesPrefix begins the names of entry sets, which end with the family.
-const entriesPrefix = "entries-"
-
 // entriesPerMessage bounds a part of an op: 64 entries with long comments are 21 KiB, and
 // an attribute's 16-bit length can say 64 KiB.
 const entriesPerMessage = 64
@@ -77,42 +72,6 @@ var (
 // IsNoSet tells whether an op failed because its set is missing.
 func IsNoSet(err error) bool { return errors.Is(err, errNoSet) }
 
-// entrySet adds an entry set. The kernel bounds a set that a rule with a renewal refers to
-// to 65,535 elements. A size of our own would have the kernel allocate the buckets for all
-// of them at once: 2 MiB a set instead of 0.5 KiB (tried on Linux 6.18).
-func (l layout) entrySet(name, addr string) {
-	l.tx.Add(&knftables.Set{Name: name, Type: addr + " . " + addr, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
-}
-
-// setForm is what a set holds, in the kernel's and nft's numbers.
-type setForm struct{ keyType, keyLen, flags uint32 }
-
-// entryForms are the forms of entry sets, by family. nft numbers ipv4_addr 7 and ipv6_addr
-// 8 (enum datatypes of nft's datatype.h), six bits for each word.
-var entryForms = map[string]setForm{
-	"4": {7<<6 | 7, 2 * 4, entryFlags},
-	"6": {8<<6 | 8, 2 * 16, entryFlags},
-}
-
-const entryFlags = unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
-
-// entryTexts renders a rule about what was dialled. A packet that matches renews the entry.
-func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) {
-	const entry = "%[2]s saddr . ct original %[2]s daddr"
-	at := "@" + entriesPrefix + set.Name + "-%[1]s "
-	for _, p := range portLists(ports) {
-		match := p.pinned() + entry + " " + at
-		if p.ports != "" {
-			match += "ct original proto-dst { " + p.ports + " } "
-		}
-		if set.Renew > 0 {
-			match += fmt.Sprintf("update %s{ %s timeout %ds } ", at, entry, int(set.Renew.Seconds()))
-		}
-		out = append(out, each(match+verdict)...)
-	}
-	return out
-}
-
 // entryStore is where entries are: the kernel, or knftables' fakes.
 type entryStore interface {
 	// write makes changes in one transaction. If single changes are refused, none is made,
@@ -120,6 +79,8 @@ type entryStore interface {
 	write(changes []entryChange) error
 	// list hands over the entries of a set with its family. A missing set has none.
 	list(set string) ([]Entry, error)
+	// forget removes keys from the named sets, if the last change has that number.
+	forget(keys []Entry, generation uint32) error
 }
 
 // entryChange is a part of an op: entries of one family.
@@ -186,8 +147,15 @@ func (t *Tables) commit(changes []entryChange) {
 		if len(changes) == 0 {
 			return
 		}
-		err := t.generations.urgent(func() error { return t.entries.write(changes) })
+		var err error
+		_ = t.generations.urgent(func() error {
+			err = t.entries.write(changes)
+			return nil // a refused transaction has no number
+		})
 		if err == nil {
+			for i := range changes {
+				t.named.wrote(&changes[i])
+			}
 			return
 		}
 		if !slices.ContainsFunc(changes, func(c entryChange) bool { return c.err != nil }) {
@@ -246,52 +214,3 @@ func refusedEntries(op *EntryOp, set string, err error) error {
 	}
 	return fmt.Errorf("%s nft set %s %s: %w", verb, TableName, set, err)
 }
-
-// listingReadings bounds the listings of a set that other programs' changes interrupt.
-const listingReadings = 4
-
-// ListEntries hands over the entries of entry sets, with the time that is left. A part
-// holds all entries of one family. A set that is missing has no part.
-func (t *Tables) ListEntries(names []string, each func(set string, part []Entry)) error {
-	for _, name := range names {
-		for _, f := range families {
-			set := entriesPrefix + name + "-" + f.suffix
-			part, err := t.listEntries(set)
-			if err != nil {
-				return fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
-			}
-			if len(part) > 0 {
-				each(name, part)
-			}
-		}
-	}
-	return nil
-}
-
-// listEntries lists one set. A listing during which nftables changed may lack entries.
-func (t *Tables) listEntries(set string) (part []Entry, err error) {
-	for range listingReadings {
-		same := true
-		err = t.generations.exclude(func() error {
-			before, err := t.generations.now()
-			if err != nil {
-				return err
-			}
-			if part, err = t.entries.list(set); err != nil {
-				return err
-			}
-			after, err := t.generations.now()
-			same = before == after
-			return err
-		})
-		if same || err != nil {
-			return part, err
-		}
-	}
-	return nil, errChanging
-}
-
-var errChanging = errors.New("nftables changed during each listing; another program changes it all the time")
-
-// isEntrySet tells whether a set is one of entries, with the family.
-func isEntrySet(name string) bool { return strings.HasPrefix(name, entriesPrefix) }

@@ -3,6 +3,7 @@ package nft
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -47,6 +48,9 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		return nil, nil
 	}
 	for _, element := range found {
+		if element.Comment == nil && isNamedSet(set) {
+			element.Comment = knftables.PtrTo(fmt.Sprint(math.MaxInt64))
+		}
 		if element.Comment == nil || len(element.Key) != 2 {
 			continue
 		}
@@ -67,4 +71,13 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		out = append(out, Entry{Subject: subject, Addr: addr, Timeout: left, Comment: comment})
 	}
 	return out, err
+}
+
+// forget implements entryStore.
+func (f interfaceEntries) forget(keys []Entry, _ uint32) error {
+	tx := f.inet.NewTransaction()
+	for _, e := range keys {
+		tx.Delete(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: []string{e.Subject.String(), e.Addr.String()}})
+	}
+	return f.inet.Run(context.Background(), tx)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -85,6 +86,32 @@ func (kernelEntries) write(changes []entryChange) error {
 			add(c, c.set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, true)
 		}
 	}
+	return commitBatch(fd, b, messages)
+}
+
+// forget implements entryStore.
+func (kernelEntries) forget(keys []Entry, generation uint32) error {
+	fd, err := openEntries()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	b, begin := appendBatch(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
+	b = nfattr.Append(b, unix.NFNL_BATCH_GENID, binary.BigEndian.AppendUint32(nil, generation))
+	nfattr.EndMessage(b, begin)
+	var messages []entryMessage
+	for _, f := range families {
+		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return suffix(e.Addr) != f.suffix })
+		for part := range slices.Chunk(of, entriesPerMessage) {
+			messages = append(messages, entryMessage{&entryChange{}, len(b)})
+			b = appendEntries(b, unix.NFT_MSG_DELSETELEM, 0, uint32(len(messages)), namedSet+f.suffix, part, false)
+		}
+	}
+	return commitBatch(fd, b, messages)
+}
+
+// commitBatch ends a transaction and reads what became of it.
+func commitBatch(fd int, b []byte, messages []entryMessage) error {
 	last := messages[len(messages)-1].begin
 	binary.NativeEndian.PutUint16(b[last+6:], binary.NativeEndian.Uint16(b[last+6:])|unix.NLM_F_ACK)
 	b, _ = appendBatch(b, unix.NFNL_MSG_BATCH_END, uint32(len(messages)+1))

@@ -6,7 +6,8 @@ import "time"
 // nftables, from other programs' changes: the kernel numbers all changes in a network
 // namespace, and ours are counted.
 type generationTracker struct {
-	lock chan struct{} // holds a token while no change is made
+	// lock holds a token while no change is made but urgent ones, count while none is made.
+	lock, count chan struct{}
 	// generation asks for the number of the last change; nil on fakes.
 	generation func() (uint32, error)
 	last       uint32 // all changes up to this number are ours, or have been verified
@@ -14,16 +15,24 @@ type generationTracker struct {
 }
 
 func newGenerationTracker() generationTracker {
-	g := generationTracker{lock: make(chan struct{}, 1)}
-	g.unlock()
-	return g
+	return generationTracker{lock: newToken(), count: newToken()}
+}
+
+func newToken() chan struct{} {
+	token := make(chan struct{}, 1)
+	token <- struct{}{}
+	return token
+}
+
+// hold takes a token; release gives it back.
+func hold(token chan struct{}) (release func()) {
+	<-token
+	return func() { token <- struct{}{} }
 }
 
 // own makes changes of ours, one after the other, each of them one number.
 func (g *generationTracker) own(change func() error) error {
-	<-g.lock
-	defer g.unlock()
-	return g.counted(change)
+	return g.quiet(func() error { return g.counted(change) })
 }
 
 // urgentWait is how long an urgent change waits for another of ours: most take less, and
@@ -36,8 +45,8 @@ func (g *generationTracker) urgent(change func() error) error {
 	waited := time.NewTimer(urgentWait)
 	defer waited.Stop()
 	select {
-	case <-g.lock:
-		defer g.unlock()
+	case <-g.count:
+		defer func() { g.count <- struct{}{} }()
 		return g.counted(change)
 	case <-waited.C:
 		return change()
@@ -46,9 +55,17 @@ func (g *generationTracker) urgent(change func() error) error {
 
 // exclude runs f while no change of ours is made, but for an urgent one.
 func (g *generationTracker) exclude(f func() error) error {
-	<-g.lock
-	defer g.unlock()
+	defer hold(g.lock)()
 	return f()
+}
+
+// quiet runs f while no change of ours is made at all, but for an urgent one that waited
+// long enough.
+func (g *generationTracker) quiet(f func() error) error {
+	return g.exclude(func() error {
+		defer hold(g.count)()
+		return f()
+	})
 }
 
 // now returns the number of the last change, 0 on fakes.
@@ -59,9 +76,7 @@ func (g *generationTracker) now() (uint32, error) {
 	return g.generation()
 }
 
-func (g *generationTracker) unlock() { g.lock <- struct{}{} }
-
-// counted makes a change and counts its number. The caller holds the lock.
+// counted makes a change and counts its number. The caller holds count.
 func (g *generationTracker) counted(change func() error) error {
 	if g.generation == nil || !g.known {
 		return change()
@@ -81,8 +96,7 @@ func (g *generationTracker) counted(change func() error) error {
 
 // checkpoint notes the present number: the caller is about to verify everything.
 func (g *generationTracker) checkpoint() {
-	<-g.lock
-	defer g.unlock()
+	defer hold(g.count)()
 	if g.generation == nil {
 		return
 	}
@@ -93,8 +107,7 @@ func (g *generationTracker) checkpoint() {
 
 // externalChange tells whether there may be a change that is not ours and is not verified.
 func (g *generationTracker) externalChange() bool {
-	<-g.lock
-	defer g.unlock()
+	defer hold(g.count)()
 	if g.generation == nil || !g.known {
 		return true
 	}

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
@@ -27,6 +28,15 @@ func TestExternalChange(t *testing.T) {
 			return cmd.Run()
 		}
 	}
+	entries := func(set string) func() error {
+		return func() error {
+			op := []nft.EntryOp{{Set: set, Entries: []nft.Entry{entry(far4, time.Hour, "", nft.Unknown)}}}
+			if tables.ApplyEntries(op); nft.IsNoSet(op[0].Err) != (set == "missing") {
+				return op[0].Err
+			}
+			return nil
+		}
+	}
 	checkpoint := func() error { tables.Checkpoint(); return nil }
 	for _, step := range []struct {
 		name     string
@@ -34,10 +44,12 @@ func TestExternalChange(t *testing.T) {
 		external bool
 	}{
 		{"before anybody has looked", func() error { return tables.Setup(ctx) }, true},
-		{"the first state", func() error { return tables.Apply(ctx, full) }, true},
+		{"the first state", func() error { return tables.Apply(ctx, named()) }, true},
 		{"a look", checkpoint, false},
 		{"a heartbeat", func() error { return tables.Heartbeat(ctx) }, false},
-		{"the same state", func() error { return tables.Apply(ctx, full) }, false},
+		{"an entry", entries("denied"), false},
+		{"an entry for a set that is missing", entries("missing"), false},
+		{"the same state", func() error { return tables.Apply(ctx, named()) }, false},
 		{"another state", func() error { return tables.Apply(ctx, nft.State{}) }, false},
 		{"rules of iptables, ours", func() error { return tables.Own(restore("-A NAMEGATE-TEST -j RETURN\n")) }, false},
 		{"a change of ours that changes nothing", func() error { return tables.Own(func() error { return nil }) }, false},

@@ -25,7 +25,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || isEntrySet(set) || set == namedSet+"4" || set == namedSet+"6" || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || isEntrySet(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
@@ -220,8 +220,7 @@ func verdictChains(l layout, bits Bits) {
 		"counter name " + deniedCounter,
 		// It may be a late segment of an admitted connection: an answer would end that.
 		"ct state invalid drop",
-		"ct status dnat jump original",
-	}, each(loggedRule)...)
+	}, append(each(loggedRule), "ct status dnat jump original")...)
 	l.chain("denyreject", "", "", "", append(slices.Clone(denied), "goto refuse")...)
 	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
 	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
@@ -237,8 +236,10 @@ func verdictChains(l layout, bits Bits) {
 		// Chains of an agent of before there were candidates mark what they allow so.
 		"ct state new "+has("meta mark", bits.Admitted)+" "+admitted+" accept")
 	// No rule of a tier denies these.
-	l.chain("undeniable", "", "", "", each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit",
-		"meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit")...)
+	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit",
+		"meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit")
+	l.chain("undeniablebare", "", "", "", untracked(undeniable)...)
+	l.chain("undeniable", "", "", "", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
 	// A candidate may be of a pod that is about to be selected.
 	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
 	l.chain("judge", "", "", "", append([]string{

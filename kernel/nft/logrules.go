@@ -13,7 +13,7 @@ import (
 // deniedCounter is the named counter of all packets that are denied, logged or not.
 const deniedCounter = "denied"
 
-// auditedSet, with the family, holds the pods that only Audit policies select.
+// auditedSet, with the family, holds the pods that Audit policies could deny connections.
 const auditedSet = "audited"
 
 // Sets that the kernel fills, each with the family.
@@ -67,9 +67,10 @@ func dialledAgain() []string {
 		each("%[2]s daddr set ct original %[2]s daddr")...)
 }
 
-// logRules are the rules that log a packet that is going to be denied.
+// logRules are the rules that log a packet that is going to be denied, before that as it was
+// translated, if it was.
 func logRules() []string {
-	return []string{"limit rate " + logLimit + " " + logRule(nflog.PrefixDenied)}
+	return []string{"ct status dnat " + logRule(nflog.PrefixReached), "ct status dnat jump original", "limit rate " + logLimit + " " + logRule(nflog.PrefixDenied)}
 }
 
 func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d", prefix, LogGroup) }

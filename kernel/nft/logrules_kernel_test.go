@@ -190,8 +190,8 @@ func onEach(t *testing.T, f func(t *testing.T, w *listener)) {
 	}
 }
 
-// TestDeniedIsLoggedAsItWasDialled: another program's translation of the destination is
-// undone before logging, and the reply comes from the dialled address.
+// TestDeniedIsLoggedAsItWasDialled: a packet that another program translated is logged twice,
+// last with the dialled destination, from which the reply comes.
 func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
@@ -201,18 +201,20 @@ func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 		w.expect("a", "icmp", "198.51.100.1:0", lab.Silent)
 		w.expect("a", "icmp", "203.0.113.10:0", lab.Silent)
 		w.expect("a", "icmp", "[2001:db8::1]:0", lab.Silent)
-		w.same("logged of a", w.logged("a", 11),
+		w.same("logged of a", w.logged("a", 16),
 			"namegate denied tcp 198.51.100.1:80", "namegate denied udp 198.51.100.1:80",
 			"namegate denied tcp [2001:db8::1]:80", "namegate denied udp [2001:db8::1]:80",
-			"namegate denied tcp 203.0.113.10:443", "namegate denied udp 203.0.113.10:443",
-			"namegate denied tcp [2001:db8:a::10]:443", "namegate denied udp [2001:db8:a::10]:443",
-			"namegate denied 1 198.51.100.1:0", "namegate denied 1 203.0.113.10:0", "namegate denied 58 [2001:db8::1]:0")
+			"namegate reached tcp 192.0.2.9:80", "namegate denied tcp 203.0.113.10:443", "namegate reached udp 192.0.2.9:80", "namegate denied udp 203.0.113.10:443",
+			"namegate reached tcp [2001:db8:b::9]:80", "namegate denied tcp [2001:db8:a::10]:443",
+			"namegate reached udp [2001:db8:b::9]:80", "namegate denied udp [2001:db8:a::10]:443",
+			"namegate denied 1 198.51.100.1:0", "namegate reached 1 192.0.2.9:0", "namegate denied 1 203.0.113.10:0", "namegate denied 58 [2001:db8::1]:0")
 		if n := w.denied(); n != 11 {
 			t.Errorf("%d packets were denied, want 11", n)
 		}
 		w.expect("b", "tcp", "203.0.113.10:443", lab.Silent)
 		w.expect("b", "udp", "[2001:db8:a::10]:443", lab.Silent)
-		w.same("logged of b", w.logged("b", 2), "namegate denied tcp 203.0.113.10:443", "namegate denied udp [2001:db8:a::10]:443")
+		w.same("logged of b", w.logged("b", 4), "namegate reached tcp 192.0.2.9:80", "namegate denied tcp 203.0.113.10:443",
+			"namegate reached udp [2001:db8:b::9]:80", "namegate denied udp [2001:db8:a::10]:443")
 	})
 }
 
@@ -225,8 +227,9 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 			w.expect("a", "tcp", "[2001:db8:a::11]:443", lab.Refused)
 			w.expect("a", "udp", "[2001:db8:a::11]:443", lab.Refused)
 		}
-		w.same("logged of a", w.logged("a", 12)[:4], "namegate denied tcp 203.0.113.11:443", "namegate denied udp 203.0.113.11:443",
-			"namegate denied tcp [2001:db8:a::11]:443", "namegate denied udp [2001:db8:a::11]:443")
+		w.same("logged of a", w.logged("a", 24)[:8],
+			"namegate reached tcp 10.1.0.7:80", "namegate denied tcp 203.0.113.11:443", "namegate reached udp 10.1.0.7:80", "namegate denied udp 203.0.113.11:443",
+			"namegate reached tcp [fd00:1::7]:80", "namegate denied tcp [2001:db8:a::11]:443", "namegate reached udp [fd00:1::7]:80", "namegate denied udp [2001:db8:a::11]:443")
 		if _, err := w.Node.Run("nft", "insert rule inet namegate tell return"); err != nil {
 			t.Fatal(err)
 		}

@@ -54,6 +54,7 @@ type Tables struct {
 	tiers   tierObjects
 	ofTiers *skeleton
 	entries entryStore
+	named   named
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -138,7 +139,9 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 		return err
 	}
 	t.applied, t.partial = want, false
-	return nil
+	t.named.forget()
+	_, err := t.checkNamed(ctx, tiers.entries)
+	return err
 }
 
 // LaidOut tells whether this layout has been in force since Setup: before, the chain judge
@@ -147,6 +150,7 @@ func (t *Tables) LaidOut() bool { return t.laidOut }
 
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
+	var carried []EntryOp
 	for i, table := range t.both() {
 		tx := table.NewTransaction()
 		restore := func() {}
@@ -163,10 +167,19 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 				return err
 			}
 		}
-		if err := t.run(ctx, table, tx); err != nil {
+		err := t.generations.own(func() (err error) {
+			if t.otherLayout && table == t.inet {
+				if carried, err = t.carry(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return table.Run(ctx, tx)
+		})
+		if err != nil {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
+	t.ApplyEntries(carried)
 	t.otherLayout, t.laidOut = false, true
 	return nil
 }
@@ -223,28 +236,6 @@ func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, w
 	removeObjects(tx, stale(maps.Keys(is.rules), func(name string) bool { return s.rules[name] != nil }),
 		stale(maps.Keys(is.elements), func(name string) bool { return s.types[name] != nil }))
 	return nil
-}
-
-// setTiers notes what a state adds to the layout.
-func (t *Tables) setTiers(o tierObjects) {
-	if t.tiers.key != o.key {
-		t.ofTiers = nil
-	}
-	t.tiers = o
-}
-
-// skeleton is what a table consists of with the objects of a state.
-func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
-	if tableFamilies[i] != knftables.InetFamily || o.key == "" {
-		return t.skeletons[i]()
-	}
-	if o.key != t.tiers.key {
-		return t.skeletonOf(i, o)
-	}
-	if t.ofTiers == nil {
-		t.ofTiers, err = t.skeletonOf(i, o)
-	}
-	return t.ofTiers, err
 }
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }

@@ -16,7 +16,7 @@ type State struct {
 	Pods [][]netip.Addr
 	// Dropped are the addresses of Selected whose denied packets get no answer.
 	Dropped []netip.Addr
-	// Audited pods are not default-deny: the connections that they open are logged.
+	// Audited are pods whose connections are logged when they open them, denied or not.
 	Audited []netip.Addr
 	// Intercepted pods' queries to the resolvers go to the serving address.
 	Intercepted []netip.Addr

@@ -130,11 +130,16 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	out.fronts = map[string]string{}
 	for _, t := range s.sortedTiers() {
 		rest := []*item{newItem("jump namespace"), newItem("goto deny")}
+		bare := rest
 		if !t.Namespace {
-			rest = d.list(t.Baseline, "goto admit", "goto admit")
+			rest, bare = d.list(t.Baseline, "goto admit"), d.untracked(t.Baseline, "goto admit")
 		}
-		next := "goto " + d.chain(restPrefix, rest)
-		out.fronts[t.ID] = d.chain(adminPrefix, append([]*item{newItem("jump undeniable")}, d.list(t.Admin, next, next)...))
+		next, nextBare := "goto "+d.chain(restPrefix, rest), "goto "+d.chain(restPrefix, bare)
+		front := []*item{newItem("jump undeniable")}
+		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r TierRule) bool { return r.Entries != "" }) {
+			front = append(front, newItem("ct state untracked goto "+d.chain(adminPrefix, d.untracked(t.Admin, nextBare))))
+		}
+		out.fronts[t.ID] = d.chain(adminPrefix, append(front, d.list(t.Admin, next)...))
 	}
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
 	byName := func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }
@@ -273,6 +278,28 @@ func (o tierObjects) remove(tx *knftables.Transaction) {
 		}
 	}
 	removeObjects(tx, chains, sets)
+}
+
+// setTiers notes what a state adds to the layout.
+func (t *Tables) setTiers(o tierObjects) {
+	if t.tiers.key != o.key {
+		t.ofTiers = nil
+	}
+	t.tiers = o
+}
+
+// skeleton is what a table consists of with the objects of a state.
+func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
+	if tableFamilies[i] != knftables.InetFamily || o.key == "" {
+		return t.skeletons[i]()
+	}
+	if o.key != t.tiers.key {
+		return t.skeletonOf(i, o)
+	}
+	if t.ofTiers == nil {
+		t.ofTiers, err = t.skeletonOf(i, o)
+	}
+	return t.ofTiers, err
 }
 
 func removeObjects(tx *knftables.Transaction, chains, sets []string) {

@@ -245,7 +245,10 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 		}
 		return nil
 	})
-	return out, err
+	if err != nil || len(out) > 0 {
+		return out, err
+	}
+	return t.checkNamed(ctx, tiers.entries)
 }
 
 // verifyTable is Verify for one table.

@@ -39,7 +39,8 @@ func concerns(msgs []syscall.NetlinkMessage) bool {
 		a := nfattr.Parse(m.Data[min(nfattr.HeaderLen, len(m.Data)):])
 		switch table := nfattr.String(a[unix.NFTA_TABLE_NAME]); m.Header.Type & 0xff {
 		case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
-			if table == TableName && !volatile(nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])) {
+			set := nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])
+			if table == TableName && (isEntrySet(set) || !volatile(set)) {
 				return true
 			}
 		default: // the attribute of the table's name has the same number in all of them

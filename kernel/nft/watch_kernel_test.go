@@ -17,7 +17,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	tables := inKernel(t)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
 	changes, err := tables.Watch(ctx, func(err error) { t.Error(err) })
 	fatal.If(t, err)
 	nft := func(args ...string) {
@@ -39,6 +39,8 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	for _, change := range [][]string{
 		{"add", "element", "inet", "namegate", "selected4", "{ 10.1.0.77 }"},
 		{"delete", "element", "inet", "namegate", "selected4", "{ 10.1.0.77 }"},
+		{"add", "element", "inet", "namegate", "entries-denied-4", "{ 10.1.0.5 . 192.0.2.9 timeout 1h }"},
+		{"flush", "set", "inet", "namegate", "entries-denied-4"},
 		{"insert", "rule", "inet", "namegate", "judge", "accept"},
 		{"flush", "chain", "inet", "namegate", "judge"},
 		{"add", "chain", "bridge", "namegate", "theirs"},

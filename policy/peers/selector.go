@@ -104,6 +104,33 @@ func (a *requirement) holds(set map[string]string) bool {
 	return false
 }
 
+// Sample returns labels that all of selectors select, and whether there are any.
+func Sample(selectors ...*Selector) (map[string]string, bool) {
+	var all []requirement
+	for _, s := range selectors {
+		all = append(all, s.requirements...)
+	}
+	set := map[string]string{}
+	for _, a := range all {
+		if _, there := set[a.key]; there || a.op == ops.NotIn || a.op == ops.DoesNotExist {
+			continue
+		}
+		values, other := a.values, "x"
+		for _, b := range all { // of a label that exists: a value that none lists, or one that some list
+			if b.key == a.key && a.op == ops.Exists {
+				values, other = append(values, b.values...), other+strings.Join(b.values, "")
+			}
+		}
+		for _, v := range append(slices.Clone(values), other) {
+			set[a.key] = v
+			if !slices.ContainsFunc(all, func(b requirement) bool { return b.key == a.key && !b.holds(set) }) {
+				break
+			}
+		}
+	}
+	return set, !slices.ContainsFunc(all, func(b requirement) bool { return !b.holds(set) })
+}
+
 // single returns the one label, key and value, that a pod must have.
 func (a *requirement) single() ([2]string, bool) {
 	if a.op != ops.In || len(a.values) != 1 {

@@ -100,3 +100,42 @@ func randomSelector(r *rand.Rand) *metav1.LabelSelector {
 	}
 	return s
 }
+
+// TestSample: the labels are selected by all selectors, and are found where some labels are.
+func TestSample(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	found, none := 0, 0
+	for range 20000 {
+		var all []*Selector
+		for range 1 + r.IntN(3) {
+			if s, err := NewSelector(randomSelector(r)); err == nil {
+				all = append(all, s)
+			}
+		}
+		selected := func(set map[string]string) bool {
+			for _, s := range all {
+				if !s.Matches(set) {
+					return false
+				}
+			}
+			return true
+		}
+		set, ok := Sample(all...)
+		if ok != selected(set) {
+			t.Fatalf("%v: %v, %v", all, set, ok)
+		}
+		if ok {
+			found++
+			continue
+		}
+		none++
+		for range 20 {
+			if set := randomLabels(r); selected(set) {
+				t.Fatalf("%v select %v, which is not found", all, set)
+			}
+		}
+	}
+	if found < 5000 || none < 1000 {
+		t.Errorf("%d found, %d not", found, none)
+	}
+}

@@ -1,12 +1,19 @@
 package manifest
 
 import (
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // TestClusterPolicyDocument: the example of the document is valid, and what it leaves out has
@@ -62,5 +69,62 @@ func TestClusterPoliciesOfFolder(t *testing.T) {
 		if _, err := decode(t, "", "p.yaml", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// TestClusterNetworkPoliciesOfFolder: those of the standard, as written, and nodes as their
+// peers.
+func TestClusterNetworkPoliciesOfFolder(t *testing.T) {
+	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\n"
+	const spec = "spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{nodes: {}}], later: 1}]}\n"
+	const node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {rack: a}}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}]}\n"
+	text := head + "metadata: {name: p, namespace: shop}\n" + spec + "---\n" + node +
+		"---\napiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicyList\nitems:\n- " + strings.ReplaceAll(head+"metadata: {name: q}\n"+spec, "\n", "\n  ")
+	objects, err := decode(t, "", "p.yaml", text)
+	fatal.If(t, err)
+	f := folder{files: map[string]*file{"p.yaml": {objects: objects}}}
+	in := f.state().Input
+	if len(in.ClusterNetworkPolicies) != 2 || in.ClusterNetworkPolicies[0].GetNamespace() != "" || in.ClusterNetworkPolicies[1].GetName() != "q" {
+		t.Fatalf("%+v", in.ClusterNetworkPolicies)
+	}
+	if p := cnp.Read(in.ClusterNetworkPolicies[0]); len(p.Rules) != 1 || !p.Rules[0].Broken || p.Priority != 1 {
+		t.Errorf("%+v", p.Problems)
+	}
+	if d := cmp.Diff([]*policy.Pod{peers.Node("n1", map[string]string{"rack": "a"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")})}, in.Nodes, cmpopts.EquateComparable(netip.Addr{})); d != "" {
+		t.Error(d)
+	}
+	again, err := decode(t, "", "p.yaml", text)
+	fatal.If(t, err)
+	if keepPointers(objects, again); again[0].standard != objects[0].standard || again[1].node != objects[1].node {
+		t.Error("an unchanged object has another pointer")
+	}
+	for text, want := range map[string]string{
+		head + "metadata: {}\n" + spec:                                             "metadata.name is missing; write one",
+		head + "metadata: {name: P}\n":                                             `metadata.name "P"`,
+		strings.Replace(head, "v1alpha2", "v1alpha1", 1) + "metadata: {name: p}\n": "apiVersion policy.networking.k8s.io/v1alpha1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
+	} {
+		if _, err := decode(t, "", "p.yaml", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestClusterNetworkPolicyDocument: the example of the document is the one of the examples,
+// and valid.
+func TestClusterNetworkPolicyDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/clusternetworkpolicy.md")
+	fatal.If(t, err)
+	_, documented, _ := strings.Cut(string(text), "```yaml\n")
+	documented, _, _ = strings.Cut(documented, "```")
+	example, err := os.ReadFile("../../examples/clusternetworkpolicy.yaml")
+	fatal.If(t, err)
+	if d := cmp.Diff(documented, string(example)); d != "" {
+		t.Error(d)
+	}
+	objects, err := decode(t, "", "p.yaml", string(example))
+	fatal.If(t, err)
+	p := cnp.Read(objects[0].standard)
+	if all, _, message := p.Enforced(p.Problems); !all || len(p.Rules) != 5 || !p.Selects(map[string]string{"team": "shop"}, nil) {
+		t.Errorf("%s, %d rules", message, len(p.Rules))
 	}
 }

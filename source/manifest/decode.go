@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -19,6 +20,8 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // object is one object of a file: exactly one of the pointers is set.
@@ -27,10 +30,12 @@ type object struct {
 	key           string // "policy shop/allow-out": its kind and its name
 	policy        *v1alpha1.FQDNNetworkPolicy
 	clusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
+	standard      *unstructured.Unstructured // a ClusterNetworkPolicy
 	networkPolicy *networkingv1.NetworkPolicy
 	pod           *policy.Pod
 	namespace     *corev1.Namespace
-	ignored       string // why it is left out
+	node          *policy.Pod // as a peer
+	ignored       string      // why it is left out
 }
 
 // kindNetworkPolicy is the ordinary one. Other groups have kinds of that name too.
@@ -47,6 +52,9 @@ func newDecoder(nodeName string) (*decoder, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering the kinds of manifests: %w", err)
 	}
+	standard := cnp.Resource().GroupVersion() // read leniently: what is unknown breaks a rule
+	scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind), &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind+"List"), &unstructured.UnstructuredList{})
 	strict := kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true})
 	return &decoder{nodeName: nodeName, strict: strict}, nil
 }
@@ -80,18 +88,21 @@ func (d *decoder) document(at string, text []byte) ([]object, error) {
 	if meta.Kind == "" || meta.APIVersion == "" {
 		return nil, fmt.Errorf("%s: write apiVersion and kind", at)
 	}
-	ours, networking := v1alpha1.GroupVersion(), networkingv1.SchemeGroupVersion
+	ours, networking, standard := v1alpha1.GroupVersion(), networkingv1.SchemeGroupVersion, cnp.Resource().GroupVersion()
 	gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
 	switch gvk {
 	case ours.WithKind(v1alpha1.Kind), ours.WithKind(v1alpha1.ClusterKind), networking.WithKind(kindNetworkPolicy), corev1.SchemeGroupVersion.WithKind("Pod"),
-		corev1.SchemeGroupVersion.WithKind("Namespace"):
+		corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"), standard.WithKind(cnp.Kind):
 		return d.one(at, text)
-	case ours.WithKind(v1alpha1.Kind + "List"), ours.WithKind(v1alpha1.ClusterKind + "List"), networking.WithKind(kindNetworkPolicy + "List"), corev1.SchemeGroupVersion.WithKind("List"):
+	case ours.WithKind(v1alpha1.Kind + "List"), ours.WithKind(v1alpha1.ClusterKind + "List"), networking.WithKind(kindNetworkPolicy + "List"), standard.WithKind(cnp.Kind + "List"),
+		corev1.SchemeGroupVersion.WithKind("List"):
 		return d.list(at, text)
 	}
 	switch {
 	case gvk.Kind == kindNetworkPolicy && (gvk.Group == networking.Group || gvk.Group == "extensions"):
 		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, networking)
+	case gvk.Kind == cnp.Kind && gvk.Group == standard.Group:
+		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, standard)
 	case gvk.Kind == v1alpha1.Kind, gvk.Kind == v1alpha1.ClusterKind:
 		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, ours)
 	case gvk.Group == ours.Group:
@@ -134,6 +145,11 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 		v.Namespace = "" // of none, whatever is written
 		err = checkClusterName(&v.ObjectMeta)
 		o.key, o.clusterPolicy = cfqdnnp.Object(v.Name), v
+	case *unstructured.Unstructured:
+		m := metav1.ObjectMeta{Name: v.GetName()}
+		v.SetNamespace("")
+		err = checkClusterName(&m)
+		o.key, o.standard = cnp.Object(v.GetName()), v
 	case *networkingv1.NetworkPolicy:
 		// One without a selector selects every pod, as an API server reads it.
 		err = checkNames(&v.ObjectMeta)
@@ -147,11 +163,25 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 	case *corev1.Namespace:
 		err = checkClusterName(&v.ObjectMeta)
 		o.key, o.namespace = "namespace "+v.Name, v
+	case *corev1.Node:
+		err = checkClusterName(&v.ObjectMeta)
+		o.key, o.node = "node "+v.Name, nodePeer(v)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
 	return []object{o}, nil
+}
+
+// nodePeer returns a node as a peer.
+func nodePeer(n *corev1.Node) *policy.Pod {
+	var addrs []netip.Addr
+	for _, a := range n.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil { // the others are names
+			addrs = append(addrs, addr.Unmap().WithZone(""))
+		}
+	}
+	return peers.Node(n.Name, n.Labels, addrs)
 }
 
 // checkSelector refuses a policy without a selector: in Go that is the same as {},

@@ -106,7 +106,7 @@ func (f *folder) accept(ctx context.Context, path string, text []byte, err error
 	return changed
 }
 
-// keepPointers gives unchanged NetworkPolicies and cluster policies of a file their previous
+// keepPointers gives unchanged NetworkPolicies, cluster policies and nodes of a file their previous
 // pointers: by them the compiler knows that nothing changed.
 func keepPointers(before, after []object) {
 	known := map[string]*object{}
@@ -121,6 +121,10 @@ func keepPointers(before, after []object) {
 			o.networkPolicy = was.networkPolicy
 		case o.clusterPolicy != nil && equality.Semantic.DeepEqual(was.clusterPolicy, o.clusterPolicy):
 			o.clusterPolicy = was.clusterPolicy
+		case o.node != nil && o.node.Same(was.node):
+			o.node = was.node
+		case o.standard != nil && equality.Semantic.DeepEqual(was.standard, o.standard):
+			o.standard = was.standard
 		}
 	}
 }

@@ -38,7 +38,7 @@ type Object struct {
 	ClusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
 	NetworkPolicy *networkingv1.NetworkPolicy
 	Pod           *policy.Pod
-	// ClusterNetworkPolicy is one of the standard, which is read from no folder.
+	// ClusterNetworkPolicy is one of the standard, as it is written.
 	ClusterNetworkPolicy *unstructured.Unstructured
 	// Labels are those of a Namespace.
 	Labels map[string]string
@@ -94,38 +94,19 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	_ = json.Unmarshal(text, &head)
 	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
 	switch o.Kind {
-	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List":
+	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List", cnp.Kind + "List":
 		return d.inspectList(o, head.Items)
-	}
-	if o.GroupVersionKind().GroupKind() == cnp.Resource().GroupVersion().WithKind(cnp.Kind).GroupKind() {
-		o.ClusterNetworkPolicy, o.Err = standard(text)
-		return []Object{o}
 	}
 	found, err := d.bare(text)
 	o.Err = err
 	if len(found) == 1 {
 		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
+		o.ClusterNetworkPolicy = found[0].standard
 		if ns := found[0].namespace; ns != nil {
 			o.Labels = ns.Labels
 		}
 	}
 	return []Object{o}
-}
-
-// standard reads a ClusterNetworkPolicy.
-func standard(text []byte) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(text); err != nil {
-		return nil, err
-	}
-	if want := cnp.Resource().GroupVersion().String(); u.GetAPIVersion() != want {
-		return nil, fmt.Errorf("apiVersion %s is unknown for %s; write %s", u.GetAPIVersion(), cnp.Kind, want)
-	}
-	u.SetNamespace("")
-	if err := checkClusterName(&metav1.ObjectMeta{Name: u.GetName()}); err != nil {
-		return nil, err
-	}
-	return u, nil
 }
 
 // inspectList returns a list's objects, or the list itself if it is none.

@@ -85,6 +85,10 @@ func (s *State) add(o *object) {
 		s.Input.Policies = append(s.Input.Policies, *o.policy)
 	case o.clusterPolicy != nil:
 		s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, o.clusterPolicy)
+	case o.standard != nil:
+		s.Input.ClusterNetworkPolicies = append(s.Input.ClusterNetworkPolicies, o.standard)
+	case o.node != nil:
+		s.Input.Nodes = append(s.Input.Nodes, o.node)
 	case o.networkPolicy != nil:
 		s.Input.NetworkPolicies = append(s.Input.NetworkPolicies, o.networkPolicy)
 	case o.pod != nil:

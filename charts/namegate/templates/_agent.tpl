@@ -23,6 +23,9 @@
 - --companion
 - --companion-ports={{ required "companion.ports is not set; write Never, or Asked or Always where Namegate enforces its policies on every node" .Values.companion.ports }}
 {{- end }}
+{{- if .Values.clusterNetworkPolicy.enabled }}
+- --cluster-network-policy
+{{- end }}
 {{- if .Values.taint.enabled }}
 - --clear-taint
 {{- end }}

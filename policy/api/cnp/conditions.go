@@ -28,20 +28,20 @@ func (r *Policy) Enforced(problems []policy.Problem) (all bool, reason, message 
 	case !accepted:
 		return false, ReasonNotAccepted, "the policy selects no pod until it is mended; the condition " + ConditionAccepted + " says how"
 	case r.Ingress > 0 && len(problems) == 0:
-		return false, ReasonIngressNotEnforced, r.IngressText()
+		return false, ReasonIngressNotEnforced, "spec.ingress: " + r.IngressText()
 	case r.Ingress > 0:
-		return false, ReasonIngressNotEnforced, r.IngressText() + "\n" + message
+		return false, ReasonIngressNotEnforced, "spec.ingress: " + r.IngressText() + "\n" + message
 	case len(problems) > 0:
 		return false, reason, message
 	}
 	return true, "", ""
 }
 
-// IngressText says that rules for ingress are not enforced.
+// IngressText says that the rules for ingress, of which there are some, are not enforced.
 func (r *Policy) IngressText() string {
 	rules := "1 rule is"
 	if r.Ingress > 1 {
 		rules = fmt.Sprintf("%d rules are", r.Ingress)
 	}
-	return "spec.ingress: " + rules + " not enforced: Namegate enforces egress alone; write NetworkPolicies for ingress"
+	return rules + " not enforced: Namegate enforces egress alone; write NetworkPolicies for ingress"
 }

@@ -1,0 +1,142 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+type rule = ordered.Rule
+
+// sample is a made-up pod under the cluster policies of the manifests alone.
+type sample struct {
+	view *policy.View
+	in   *policy.Snapshot
+}
+
+// samples returns the views of made-up pods with labels, in namespaces with labels.
+func (m *Manifests) samples(namespaces, pods []map[string]string) []sample {
+	in := m.input()
+	in.Policies, in.NetworkPolicies, in.Pods, in.Namespaces = nil, nil, nil, map[string]map[string]string{}
+	for i := range pods {
+		name := strconv.Itoa(i)
+		in.Namespaces[name] = namespaces[i]
+		in.Pods = append(in.Pods, policy.Pod{PodRef: policy.PodRef{Namespace: name, Name: name}, Labels: pods[i]})
+	}
+	snap := compile.NewWithTiers().Compile(in)
+	out := make([]sample, len(pods))
+	for i := range pods {
+		out[i] = sample{snap.ViewOf(in.Pods[i].PodRef), snap}
+	}
+	return out
+}
+
+// evaluate tells whether the pod may reach an address, and by which rule.
+func (s sample) evaluate(to netip.AddrPort, p policy.Protocol, would bool) (allows bool, by *policy.Rule) {
+	f := policy.Flow{Protocol: p, Dialled: to, Reached: to, Would: would}
+	return policy.Evaluate(s.view, s.in, &f)
+}
+
+// denyLists finds what is misleading in each cluster policy that selects pods.
+func (m *Manifests) denyLists(o Options) (findings []Finding) {
+	var policies []*ClusterPolicy
+	var namespaces, pods []map[string]string
+	for i := range m.ClusterPolicies {
+		p := &m.ClusterPolicies[i]
+		if p.Pods == nil {
+			continue
+		}
+		namespace, some := peers.Sample(p.Namespaces)
+		pod, any := peers.Sample(p.Pods)
+		if some && any {
+			policies, namespaces, pods = append(policies, p), append(namespaces, namespace), append(pods, pod)
+		}
+	}
+	samples := m.samples(namespaces, pods)
+	for i, p := range policies {
+		findings = append(findings, m.denyList(p, samples[i], o)...)
+	}
+	return append(findings, m.resolvers(policies)...)
+}
+
+// resolverLabels are the labels of the pods that are the cluster's resolver. Sources:
+// https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/ and
+// https://github.com/coredns/helm.
+var resolverLabels = []map[string]string{{"k8s-app": "kube-dns"}, {"app.kubernetes.io/name": "coredns"}}
+
+// resolvers finds policies that select the cluster's own resolver and deny its queries to
+// resolvers outside.
+func (m *Manifests) resolvers(policies []*ClusterPolicy) (findings []Finding) {
+	var names []string
+	var namespaces, pods []map[string]string
+	add := func(namespace, labels map[string]string, of string) {
+		names, namespaces, pods = append(names, of), append(namespaces, namespace), append(pods, labels)
+	}
+	system := m.namespaceLabels("kube-system")
+	for _, labels := range resolverLabels {
+		for key, value := range labels {
+			add(system, labels, fmt.Sprintf("the pods of kube-system with %s=%s", key, value))
+		}
+		for _, p := range m.Pods {
+			if !p.HostNetwork && p.Namespace != "kube-system" && hasLabels(labels, p.Labels) {
+				add(m.namespaceLabels(p.Namespace), p.Labels, p.name())
+			}
+		}
+	}
+	samples := m.samples(namespaces, pods)
+	for _, p := range policies {
+		for i, s := range samples {
+			if f, denies := p.deniesUpstream(s); denies {
+				f.Message = fmt.Sprintf("selects the resolver of the cluster (%s), and %s denies its queries to other resolvers: then pods resolve no name outside the cluster; "+
+					"leave it out of the subject, such as by matchExpressions: [{key: %s, operator: NotIn, values: [%s]}] for namespaces",
+					names[i], f.Message, corev1.LabelMetadataName, namespaces[i][corev1.LabelMetadataName])
+				findings = append(findings, f)
+				break
+			}
+		}
+	}
+	return findings
+}
+
+// deniesUpstream tells whether a rule of the policy keeps a resolver from others. The message
+// of the finding is the rule.
+func (p *ClusterPolicy) deniesUpstream(s sample) (Finding, bool) {
+	var by *policy.Rule
+	for _, a := range anyResolvers {
+		if !a.Is4() {
+			continue // the resolver asks by the other family
+		}
+		allows, r := s.evaluate(netip.AddrPortFrom(a, 53), policy.UDP, p.Audit)
+		if allows || r == nil || r.Policy != p.ID || r.Broken {
+			return Finding{}, false
+		}
+		by = r
+	}
+	return p.finding(Warning, SelectsResolver, "spec.subject", by.Path), true
+}
+
+// namespaceLabels returns the labels of a namespace: its name alone if the manifests do not
+// have it.
+func (m *Manifests) namespaceLabels(name string) map[string]string {
+	if labels, known := m.Namespaces[name]; known {
+		return labels
+	}
+	return map[string]string{corev1.LabelMetadataName: name}
+}
+
+// hasLabels tells whether every label of some is one of all.
+func hasLabels(some, all map[string]string) bool {
+	for key, value := range some {
+		if all[key] != value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,121 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// ties finds cluster policies of one tier and priority whose order matters: rules that can
+// match the same have different actions, and the kind and the name decide.
+func (m *Manifests) ties() (findings []Finding) {
+	all := make([]*ClusterPolicy, 0, len(m.ClusterPolicies))
+	for i := range m.ClusterPolicies {
+		if p := &m.ClusterPolicies[i]; p.Pods != nil && len(p.Rules) > 0 {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *ClusterPolicy) int { return a.Place().Compare(b.Place()) })
+	budget := maxTies
+	for i, p := range all {
+		for j := i - 1; j >= 0 && all[j].Tier == p.Tier && all[j].Priority == p.Priority; j-- {
+			before := all[j]
+			if !meet(before, p) {
+				continue
+			}
+			if a, b := conflict(before, p, &budget); a != nil {
+				decides := "name"
+				if before.Standard != p.Standard {
+					decides = "kind (ClusterFQDNNetworkPolicies come first)"
+				}
+				findings = append(findings, p.finding(Warning, PriorityTie, "spec.priority", fmt.Sprintf(
+					"%s at %s:%d has tier %s and priority %d too, and comes first by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
+					before.Object, before.place.file, before.place.at("spec.priority"), p.Tier, p.Priority, decides, a.Path, effect(a), b.Path, effect(b))))
+				break
+			}
+		}
+	}
+	return findings
+}
+
+// maxTies bounds how many pairs of matches are compared.
+const maxTies = 4 << 20
+
+// meet tells whether some pod may be selected by both.
+func meet(a, b *ClusterPolicy) bool {
+	_, namespaces := peers.Sample(a.Namespaces, b.Namespaces)
+	_, pods := peers.Sample(a.Pods, b.Pods)
+	return namespaces && pods
+}
+
+// effect is the action of a rule, with Deny for a broken one.
+func effect(r *policy.Rule) policy.Action {
+	if r.Broken {
+		return policy.Deny
+	}
+	return r.Action
+}
+
+// conflict returns a rule of each policy that can match the same and have different actions,
+// nil for none.
+func conflict(a, b *ClusterPolicy, budget *int) (x, y *policy.Rule) {
+	for _, r := range a.Rules {
+		for _, s := range b.Rules {
+			if effect(r.Rule) != effect(s.Rule) && portsMeet(r.Ports, s.Ports) && destinationsMeet(r.Rule, s.Rule, budget) {
+				return r.Rule, s.Rule
+			}
+		}
+	}
+	return nil, nil
+}
+
+// portsMeet tells whether two sets have a port in common.
+func portsMeet(a, b policy.PortSet) bool {
+	for _, x := range a.Ranges() {
+		for _, y := range b.Ranges() {
+			any := x.Protocol == policy.AnyProtocol || y.Protocol == policy.AnyProtocol
+			if any || x.Protocol == y.Protocol && x.First <= y.Last && y.First <= x.Last {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// destinationsMeet tells whether two rules may lead to the same destination. Addresses of
+// names may be those of any peer.
+func destinationsMeet(a, b *policy.Rule, budget *int) bool {
+	switch x, y := a.Peer.Kind, b.Peer.Kind; {
+	case x == policy.PeerNames && y == policy.PeerNames:
+		return slices.ContainsFunc(a.Matches, func(m *policy.Match) bool {
+			return slices.ContainsFunc(b.Matches, func(n *policy.Match) bool {
+				*budget--
+				return *budget > 0 && (covers(m.Pattern, n.Pattern) || covers(n.Pattern, m.Pattern))
+			})
+		})
+	case x == policy.PeerNetworks && y == policy.PeerNetworks:
+		return networksMeet(a.Peer.Key, b.Peer.Key)
+	}
+	return true
+}
+
+// networksMeet tells whether two lists of networks have an address in common, and true for
+// lists that cannot be read: those of many networks are digests.
+func networksMeet(a, b string) bool {
+	for x := range strings.SplitSeq(a, ",") {
+		p, err := netip.ParsePrefix(x)
+		if err != nil {
+			return true
+		}
+		for y := range strings.SplitSeq(b, ",") {
+			if q, err := netip.ParsePrefix(y); err != nil || p.Overlaps(q) {
+				return true
+			}
+		}
+	}
+	return false
+}

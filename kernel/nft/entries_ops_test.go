@@ -1,0 +1,260 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// entryModel is what entry sets hold, by set, subject and address.
+type entryModel map[string]map[[2]netip.Addr]nft.Entry
+
+// random returns an op with the knowledge of what is there, or without it.
+func (m entryModel) random(r *rand.Rand) (op nft.EntryOp, wrong bool) {
+	op = nft.EntryOp{Set: []string{"denied", "allowed", "missing"}[r.IntN(20)%3], Remove: r.IntN(4) == 0}
+	wrong = op.Set == "missing"
+	used := map[netip.Addr]bool{}
+	for range 1 + r.IntN(3)*r.IntN(60) {
+		to := netip.AddrFrom4([4]byte{198, 51, 100, byte(r.IntN(100))})
+		if r.IntN(2) == 0 {
+			to = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(r.IntN(100))})
+		}
+		if used[to] {
+			continue
+		}
+		used[to] = true
+		e := entry(to, time.Hour+time.Duration(r.IntN(600))*time.Minute, fmt.Sprint("reason ", r.IntN(3)), nft.Held(r.IntN(2)))
+		if was, there := m[op.Set][[2]netip.Addr{e.Subject, to}]; there && was.Comment == e.Comment {
+			e.Held = nft.Held(r.IntN(3))
+		}
+		if r.IntN(500) == 0 {
+			e.Comment, wrong = strings.Repeat("c", nft.MaxEntryComment+1), true
+		}
+		op.Entries = append(op.Entries, e)
+	}
+	return op, wrong
+}
+
+// TestEntryOpsEqualAModel: whatever the ops say of what is there, and whichever of them are
+// refused, the sets hold what the others say.
+func TestEntryOpsEqualAModel(t *testing.T) {
+	for what, open := range map[string]func() *nft.Tables{
+		"kernel": func() *nft.Tables { return inKernel(t) },
+		"fake": func() *nft.Tables {
+			return nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			ctx := context.Background()
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			r := rand.New(rand.NewPCG(seed, 0))
+			tables := open()
+			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+			model := entryModel{"denied": {}, "allowed": {}}
+			for batch := range 60 {
+				if batch == 20 { // later ones are refreshed in place
+					fatal.If(t, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+				}
+				var ops []nft.EntryOp
+				var wrong []bool
+				for range 1 + r.IntN(3)*r.IntN(10) {
+					op, is := model.random(r)
+					ops, wrong = append(ops, op), append(wrong, is)
+					for _, e := range op.Entries {
+						if key := [2]netip.Addr{e.Subject, e.Addr}; is {
+							continue
+						} else if op.Remove {
+							delete(model[op.Set], key)
+						} else {
+							e.Held = 0
+							model[op.Set][key] = e
+						}
+					}
+				}
+				tables.ApplyEntries(ops)
+				for i, op := range ops {
+					if (op.Err != nil) != wrong[i] || op.Err != nil && nft.IsNoSet(op.Err) != (op.Set == "missing" && !strings.Contains(op.Err.Error(), "comment")) {
+						t.Fatalf("batch %d, op %d of set %s, remove %v: %v", batch, i, op.Set, op.Remove, op.Err)
+					}
+				}
+				got := entryModel{"denied": {}, "allowed": {}}
+				fatal.If(t, tables.ListEntries(slices.Collect(maps.Keys(model)), func(set string, part []nft.Entry) {
+					for _, e := range part {
+						key := [2]netip.Addr{e.Subject, e.Addr}
+						want := model[set][key].Timeout
+						if e.Timeout <= want && e.Timeout > want-time.Minute {
+							e.Timeout = want
+						}
+						got[set][key] = e
+					}
+				}))
+				for set := range model {
+					if !maps.Equal(got[set], model[set]) {
+						t.Fatalf("batch %d: set %s holds\n%v\nwant\n%v", batch, set, got[set], model[set])
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestAFullEntrySet: the kernel bounds sets whose entries packets renew. A full one refuses
+// new entries alone.
+func TestAFullEntrySet(t *testing.T) {
+	const most = 65535
+	ctx := context.Background()
+	tables := inKernel(t)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	at := func(n int) nft.Entry {
+		return entry(netip.AddrFrom4([4]byte{100, byte(n >> 16), byte(n >> 8), byte(n)}), time.Hour, "", nft.Absent)
+	}
+	var all []nft.Entry
+	for n := range most {
+		all = append(all, at(n))
+	}
+	applied(t, tables, nft.EntryOp{Set: "denied", Entries: all})
+	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != most {
+		t.Fatalf("%d entries, want %d", len(got["denied"]), most)
+	}
+	kept := at(7)
+	kept.Held, kept.Comment = nft.Unknown, "another reason"
+	ops := []nft.EntryOp{
+		{Set: "denied", Entries: []nft.Entry{at(most)}},
+		{Set: "allowed", Entries: []nft.Entry{at(1)}},
+		{Set: "denied", Remove: true, Entries: []nft.Entry{at(most), at(3), at(most + 1)}},
+		{Set: "denied", Entries: []nft.Entry{kept}},
+	}
+	tables.ApplyEntries(ops)
+	for i, op := range ops {
+		if full := i == 0; (op.Err != nil) != full || full && !strings.Contains(op.Err.Error(), "entries-denied-4: the set is full") {
+			t.Errorf("op %d: %v", i, op.Err)
+		}
+	}
+	got, _ := listed(t, tables, "denied", "allowed")
+	if len(got["denied"]) != most-1 || len(got["allowed"]) != 1 {
+		t.Errorf("%d and %d entries, want %d and one", len(got["denied"]), len(got["allowed"]), most-1)
+	}
+	if i := slices.IndexFunc(got["denied"], func(e nft.Entry) bool { return e.Addr == kept.Addr }); i < 0 || got["denied"][i].Comment != kept.Comment {
+		t.Error("the entry of a full set was not replaced")
+	}
+}
+
+// TestRefreshedEntriesStay: where the kernel can, only the deadline of an entry moves.
+func TestRefreshedEntriesStay(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named()), tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+	applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Minute, "reason", nft.Absent), entry(far6, time.Minute, "reason", nft.Absent)}})
+	changes, stop := monitor(t)
+	applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "reason", nft.SameComment), entry(far6, time.Hour, "reason", nft.SameComment)}})
+	stop()
+	if said := changes(); updatesInPlace(t) && strings.Contains(said, "delete") {
+		t.Errorf("a refresh deletes:\n%s", said)
+	}
+	got, least := listed(t, tables, "denied")
+	if want := []nft.Entry{entry(far4, 0, "reason", 0), entry(far6, 0, "reason", 0)}; !slices.Equal(got["denied"], want) || least < 50*time.Minute {
+		t.Errorf("%v, %v left", got, least)
+	}
+}
+
+// TestEntrySetsAreRepaired: what another program does to entry sets is found and repaired,
+// and costs no entry of another set.
+func TestEntrySetsAreRepaired(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	front := led(ruleset(t), "10.1.0.5")
+	bare := regexp.MustCompile("ct state untracked goto (admin-[0-9a-f]+)").FindStringSubmatch(ruleset(t))[1]
+	unused := "flush chain inet namegate " + front + "\nflush chain inet namegate " + bare + "\n"
+	for rival, object := range map[string]string{
+		unused + "delete set inet namegate entries-denied-4": "nft set inet namegate entries-denied-4",
+		unused + "delete set inet namegate entries-denied-6\nadd set inet namegate entries-denied-6 { type ipv6_addr . ipv6_addr; flags timeout; }":                                            "nft set inet namegate entries-denied-6",
+		unused + "delete set inet namegate entries-denied-4\nadd set inet namegate entries-denied-4 { type inet_proto . ipv4_addr; flags dynamic,timeout; elements = { tcp . 192.0.2.1 }; }\n": "nft set inet namegate entries-denied-4",
+		"add set inet namegate entries-other-4 { type ipv4_addr . ipv4_addr; flags timeout; }":                                                                                                 "nft set inet namegate entries-other-4",
+		"add chain inet namegate theirs":                   "nft chain inet namegate theirs",
+		"flush chain inet namegate " + bare:                "nft chain inet namegate " + bare,
+		"flush set inet namegate named4":                   "nft set inet namegate named4",
+		"add set inet namegate theirs { type ipv4_addr; }": "nft set inet namegate theirs",
+	} {
+		tables, s := inKernel(t), named()
+		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+		before := sortedLines(ruleset(t))
+		long := strings.Repeat("c", nft.MaxEntryComment)
+		applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, `a "reason"`, nft.Absent)}},
+			nft.EntryOp{Set: "allowed", Entries: []nft.Entry{entry(far4, time.Hour, "", nft.Absent), entry(far6, time.Hour, long, nft.Absent)}})
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(rival)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", rival, err, out)
+		}
+		if found, err := tables.Verify(ctx, s); err != nil || !slices.Contains(found, object) {
+			t.Errorf("after nft %s: deviations %q, %v; want %q among them", rival, found, err, object)
+		}
+		fatal.If(t, tables.Apply(ctx, s))
+		verified(t, tables, s)
+		got, least := listed(t, tables, "denied", "allowed")
+		want := map[string][]nft.Entry{"denied": {entry(far4, 0, `a "reason"`, 0)}, "allowed": {entry(far4, 0, "", 0), entry(far6, 0, long, 0)}}
+		if strings.Contains(rival, "delete set inet namegate entries-denied-4") {
+			delete(want, "denied")
+		}
+		if !maps.EqualFunc(got, want, slices.Equal) || least < 50*time.Minute || least > time.Hour {
+			t.Errorf("after nft %s and a repair: %v, %v left, want %v", rival, got, least, want)
+		}
+		for set, all := range want {
+			applied(t, tables, nft.EntryOp{Set: set, Remove: true, Entries: all})
+		}
+		for range 25 { // two comparisons of the keys
+			verified(t, tables, s)
+		}
+		if now := sortedLines(ruleset(t)); !slices.Equal(now, before) {
+			t.Errorf("after nft %s and a repair:\n%q\nwant\n%q", rival, now, before)
+		}
+	}
+}
+
+// TestEntriesOutliveAnotherLayout: the agent of another layout lists the entries of the
+// earlier one, and keeps those of sets that it wants when it replaces the tables.
+func TestEntriesOutliveAnotherLayout(t *testing.T) {
+	ctx := context.Background()
+	earlier, s := inKernel(t), named()
+	fatal.If(t, errors.Join(earlier.Setup(ctx), earlier.Apply(ctx, s)))
+	applied(t, earlier, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "reason", nft.Absent)}},
+		nft.EntryOp{Set: "allowed", Entries: []nft.Entry{entry(far6, time.Hour, "", nft.Absent)}})
+	for line := range strings.Lines(ruleset(t)) {
+		if words := strings.Fields(line); len(words) > 1 && strings.HasPrefix(words[1], "layout-") {
+			for _, f := range []string{"inet", "bridge"} {
+				_ = exec.Command("nft", "delete", "chain", f, "namegate", words[1]).Run()
+			}
+		}
+	}
+	tables, err := nft.Open(bits)
+	fatal.If(t, errors.Join(err, tables.Setup(ctx)))
+	if tables.LaidOut() {
+		t.Fatal("the layout counts as this one")
+	}
+	s.Entries = s.Entries[:1]
+	s.Tiers[0].ID, s.Tiers[0].Admin = "2123456789abcdef", s.Tiers[0].Admin[:len(s.Tiers[0].Admin)-1]
+	want := map[string][]nft.Entry{"denied": {entry(far4, 0, "reason", 0)}, "allowed": {entry(far6, 0, "", 0)}}
+	for _, step := range []func() error{func() error { return nil }, func() error { delete(want, "allowed"); return tables.Apply(ctx, s) }} {
+		fatal.If(t, step())
+		if got, least := listed(t, tables, "denied", "allowed"); !maps.EqualFunc(got, want, slices.Equal) || least < 50*time.Minute || least > time.Hour {
+			t.Errorf("%v, %v left, want %v", got, least, want)
+		}
+	}
+	verified(t, tables, s)
+}
