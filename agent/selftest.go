@@ -91,7 +91,7 @@ func (s *selfTest) due() (pod policy.PodRef, due bool) {
 	selected := map[policy.PodRef]bool{}
 	first := s.now()
 	for _, v := range s.views() {
-		if !v.Enforced || len(v.Pod.IPs) == 0 {
+		if !v.InForce() || len(v.Pod.IPs) == 0 {
 			continue
 		}
 		selected[v.Pod.PodRef] = true

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -81,6 +82,8 @@ type Enforcer struct {
 	coming      *policy.Snapshot // prepared and not yet committed
 	plan        dataplane.Subjects
 	plane       dataplane.Interface
+	entries     *entries.Store         // grants of ordered rules
+	entered     map[policy.RuleID]bool // whose entries were recovered
 	homes       map[netip.Addr]plan.Home
 	gateways    []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
@@ -153,7 +156,8 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 // own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
 	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
-	e.grants = grants.New(grants.Config{Kernel: e.plane, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
+	e.entries, e.entered = entries.New(e.k.Tables, e.plane, e.coexisting), map[policy.RuleID]bool{}
+	e.grants = grants.New(grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
 

@@ -55,13 +55,21 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also an expired
-// one; to a resolver or the endpoint; to itself; to a peer.
+// one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
-	flow := policy.Flow{
-		Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer,
-		Open: e.grants.Opened(p.Pod, f.Dst.Addr()), Implied: e.isDNS(f),
-	}
+	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f)}
+	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
+	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
+		flow.Entries = flow.Entries[:0]
+		for _, r := range v.Rules {
+			if len(rules) == 0 {
+				break
+			}
+			if r.ID != "" && slices.Contains(rules, r.ID) {
+				flow.Entries = append(flow.Entries, r)
+			}
+		}
 		allowed, _ := policy.Evaluate(v, p.Snapshot, &flow)
 		return allowed
 	})

@@ -26,6 +26,9 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.grants.TakeOver(); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants: %w", err)
 	}
+	if err := e.entries.Recover(rulesOf(e.inForce()), e.snapshot.View, e.grants); err != nil {
+		return true, fmt.Errorf("take over the last agent's grants of ordered rules: %w", err)
+	}
 	for a := range e.predecessor.Addrs() {
 		if err := e.k.Links.DelAddr(a); err != nil {
 			e.log.Warn("an address of an earlier agent stays", "address", a, "error", err)
@@ -35,7 +38,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err
 	}
-	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
+	return false, e.applyTables(ctx, e.inForce())
 }
 
 // expiryTick is how late a grant may end: deadlines are looked at this often.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
@@ -228,20 +229,35 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if err != nil {
 		return err
 	}
+	var wrong []entries.Deviation
+	if all {
+		if wrong, err = e.entries.Verify(rulesOf(plan), e.grants); err != nil {
+			return err
+		}
+	}
 	found = append(slices.Clone(tables), found...)
+	for _, d := range wrong {
+		found = append(found, d.String())
+	}
+	found = slices.Compact(found)
 	e.drift.report(fromKernel, e.now(), nil, found...)
 	if !repair && len(found) > 0 {
 		return errDeviates(found)
 	}
-	return e.repair(ctx, plan, tables)
+	return e.repair(ctx, plan, tables, wrong)
 }
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
 // rules ask.
-func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string) error {
+func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []entries.Deviation) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
-		// A lost rule that denies leaves its connections to the rules below it.
+	}
+	if len(wrong) > 0 {
+		e.repaired(fmt.Sprintf("%s, %d entries in all", wrong[0], len(wrong)))
+	}
+	if len(tables)+len(wrong) > 0 {
+		// A lost rule that denies, or its entry, leaves connections to the rules below it.
 		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
 	}
 	err := e.flows.Record()
@@ -250,6 +266,12 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 			return err
 		}
 		e.intercept.Renew()
+		if err := e.entries.Restore(e.grants); err != nil {
+			return err
+		}
+	}
+	if err := e.entries.Repair(wrong, e.grants); err != nil {
+		return err
 	}
 	if err := errors.Join(err, e.plane.Repair(e.state(subjects))); err != nil {
 		return err

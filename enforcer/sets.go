@@ -27,11 +27,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 		if view != e.coming.ViewOf(ref) {
 			continue
 		}
-		var ports []policy.PortSet
-		if p := plan[ref]; p != nil {
-			ports = p.Grants
-		}
-		closed, released, err := e.grants.TakeBack(ref, view, ports, func() error {
+		closed, released, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error {
 			if p := e.plan[ref]; p != nil {
 				return e.flows.Record(p.Addrs...)
 			}

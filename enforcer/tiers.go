@@ -14,6 +14,7 @@ import (
 
 // addTiers renders the ordered rules of subjects for the nft tables.
 func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
+	s.Entries = entrySets(rulesOf(subjects))
 	at, peers, rendered := map[string]int{}, map[policy.Peer]bool{}, map[*dataplane.Tiers]nft.Tiers{}
 	for _, p := range subjects.Sorted() {
 		if p.Tiers == nil || !p.Isolated {
@@ -53,7 +54,7 @@ var actions = [...]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject
 func tierRules(rules []dataplane.TierRule) []nft.TierRule {
 	var out []nft.TierRule
 	for _, r := range rules {
-		rule := nft.TierRule{Action: actions[r.Action]}
+		rule := nft.TierRule{Entries: string(r.Entries), Action: actions[r.Action]}
 		if r.Drop {
 			rule.Action = nft.Drop
 		}

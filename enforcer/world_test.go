@@ -106,6 +106,7 @@ func (w *world) boot() {
 		Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, nft.Bits{Admitted: w.cfg.Mark, Candidate: w.cfg.Candidate}),
 	}
+	k.Tables.FakeClock(w.clock.Now)
 	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, MaxPeerSets: w.maxPeerSets}
 	if w.otherBackend != nil {
 		filter.Other = w.otherBackend

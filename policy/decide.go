@@ -35,6 +35,22 @@ func Decide(v *View, q Query) Decision {
 // Decide is Decide for a question before its answer.
 func (v *View) Decide(n fqdn.Name) Decision { return Decide(v, Query{Name: n}) }
 
+// Covers tells whether an enforcing rule of the view covers a name by itself, whatever the
+// rules before it are: the rule with the ID, or one of the Namespace tier on the ports.
+func (v *View) Covers(n fqdn.Name, id RuleID, ports PortSet) bool {
+	return v != nil && slices.ContainsFunc(v.match(n), func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
+}
+
+// Denying returns the matches of enforcing rules that deny and cover a name by themselves.
+func (v *View) Denying(n fqdn.Name) (out []*Match) {
+	for _, m := range v.match(n) {
+		if m.ruleID().Denies() && !m.Audit {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 func (v *View) match(n fqdn.Name) []*Match {
 	all := slices.Clip(v.Index.match(n))
 	for _, x := range v.Cluster {

@@ -12,7 +12,7 @@ import (
 func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	deferred := map[PodRef]*View{}
 	for ref := range pods {
-		if v := s.ViewOf(ref); v != nil && v.Enforced && v.deferrable(last) {
+		if v := s.ViewOf(ref); v != nil && v.InForce() && v.deferrable(last) {
 			deferred[ref] = last.ViewOf(ref)
 		}
 	}
@@ -50,7 +50,7 @@ func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 // deferrable tells whether the view's pod may stay as it is in last.
 func (v *View) deferrable(last *Snapshot) bool {
 	before := last.ViewOf(v.Pod.PodRef)
-	if before != nil && (before.Enforced || !slices.Equal(before.Pod.IPs, v.Pod.IPs)) {
+	if before != nil && (before.InForce() || !slices.Equal(before.Pod.IPs, v.Pod.IPs)) {
 		return false
 	}
 	known := 0
@@ -66,8 +66,8 @@ func (v *View) deferrable(last *Snapshot) bool {
 	return known == 0 || known == len(v.Pod.IPs)
 }
 
-// Isolates tells whether the snapshot makes a pod default-deny.
+// Isolates tells whether a policy enforces rules for a pod.
 func (s *Snapshot) Isolates(p PodRef) bool {
 	v := s.ViewOf(p)
-	return v != nil && v.Enforced
+	return v != nil && v.InForce()
 }

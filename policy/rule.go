@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -75,22 +77,42 @@ type Rule struct {
 }
 
 // RuleID tells the grants of ordered rules apart: a letter of the action, and hexadecimal
-// digits. "" is every rule of the Namespace tier.
+// digits, which end with the TTL's Reuse for a rule that denies or passes. "" is every rule
+// of the Namespace tier.
 type RuleID string
 
 // Lasting tells whether grants of the rule must not end before what they shadow: it denies
 // or passes.
 func (id RuleID) Lasting() bool { return id != "" && id[0] != idLetters[Accept] }
 
-// idLetters are the first letters of IDs, by action.
-const idLetters = "adp"
+// Denies tells whether the rule denies.
+func (id RuleID) Denies() bool { return id != "" && id[0] == idLetters[Deny] }
+
+// Reuse is how long an address counts for a lasting rule after an answer or a packet, 0 for
+// other rules.
+func (id RuleID) Reuse() time.Duration {
+	if len(id) <= idDigits {
+		return 0
+	}
+	seconds, _ := strconv.ParseUint(string(id[1+idDigits:]), 16, 32)
+	return time.Duration(seconds) * time.Second
+}
+
+const (
+	idLetters = "adp" // the first letters of IDs, by action
+	idDigits  = 16    // of the digest
+)
 
 // NewID returns the ID of a rule of the Admin or the Baseline tier: equal for the same rule
-// of the same policy, whatever its names, priority and tier are. It has the first 16
+// of the same policy, whatever its names, priority and tier are. It has the first
 // hexadecimal digits of SHA-256 over the policy and the rule's place, action and ports.
 func (r *Rule) NewID() RuleID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%t %q %q %d %q", r.Standard, r.Policy, r.Path, r.Action, r.Ports))
-	return RuleID(idLetters[r.Action:r.Action+1] + hex.EncodeToString(sum[:8]))
+	id := RuleID(idLetters[r.Action:r.Action+1] + hex.EncodeToString(sum[:])[:idDigits])
+	if !id.Lasting() {
+		return id
+	}
+	return id + RuleID(strconv.FormatUint(uint64(r.TTL.Reuse/time.Second), 16))
 }
 
 // Break returns the rule as a broken one. It has no matches, and the destination and ports

@@ -85,6 +85,24 @@ func (v *View) PeerRules() []*Rule {
 // sorted: the sets the kernel needs. It is shared and must not be changed.
 func (v *View) PortSets() []PortSet { return v.Index.portSets }
 
-// ExactNames returns the exact names of the enforcing policies, sorted by their
-// bytes. It is shared and must not be changed.
-func (v *View) ExactNames() []fqdn.Name { return v.Index.exactNames }
+// maxClusterNames bounds the exact names of cluster policies that a view returns: each is two
+// questions for each pod, and cluster policies may select every pod.
+const maxClusterNames = 1024
+
+// ExactNames returns the exact names of the enforcing policies, whatever their rules do, sorted
+// by their bytes; of cluster policies the first. It is shared and must not be changed.
+func (v *View) ExactNames() []fqdn.Name {
+	var own, cluster []fqdn.Name
+	if v.Index != nil {
+		own = v.Index.exactNames
+	}
+	for _, x := range v.Cluster {
+		cluster = append(cluster, x.exactNames[:min(len(x.exactNames), maxClusterNames-len(cluster))]...)
+	}
+	if len(cluster) == 0 {
+		return own
+	}
+	all := slices.Concat(own, cluster)
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -63,7 +63,7 @@ func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Nam
 
 // warm is WarmNames; waited is the pause since the names failed, 0 for the first warm-up.
 func (s *Server) warm(ctx context.Context, v *policy.View, names []fqdn.Name, waited time.Duration) (failed error) {
-	if !v.Enforced {
+	if !v.InForce() {
 		return nil
 	}
 	pause := max(coldPause, min(2*waited, coldPauseMost))

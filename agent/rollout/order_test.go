@@ -84,7 +84,7 @@ func (f *stagesFake) Commit(_ context.Context, waiting map[policy.PodRef]bool) (
 	f.inForce = f.coming.Defer(f.inForce, waiting)
 	var isolated []string
 	for _, v := range f.inForce.Views {
-		if v.Enforced {
+		if v.InForce() {
 			isolated = append(isolated, v.Pod.Name)
 		}
 	}
@@ -265,6 +265,39 @@ func TestNamesThatAPolicyBrings(t *testing.T) {
 		f.expect("2s prepare 3", "2s publish 3", "2s commit 3 isolates web")
 	})
 }
+
+// TestNamesOfClusterPolicies: a pod that only cluster policies select has the names resolved
+// before these deny anything, whatever the rules do; names of Audit policies are not asked.
+func TestNamesOfClusterPolicies(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		r.compiler = compile.NewWithTiers()
+		under := func(names ...string) State {
+			s := tenants("web", "db")
+			for i, name := range names {
+				p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}}
+				p.Spec.Tier, p.Spec.Priority = v1alpha1.TierAdmin, ptr(int32(i))
+				p.Spec.Subject.Pods = &v1alpha1.PodSubject{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
+				action := v1alpha1.Action(strings.Split(name, ".")[0])
+				if action == "Audit" {
+					action, p.Spec.Enforcement = v1alpha1.ActionDeny, v1alpha1.EnforcementAudit
+				}
+				p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: action, Matches: []v1alpha1.Match{{Name: &name}}}}
+				s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, p)
+			}
+			return s
+		}
+		r.Offer(under())
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates ")
+		r.Offer(under("Accept.test", "Audit.test", "Deny.test", "Pass.test"))
+		time.Sleep(time.Second)
+		f.expect("0s prepare 2", "0s publish 2", "500ms open web [deny.test pass.test accept.test]", "500ms commit 2 isolates web")
+		r.Offer(under("Accept.test", "Audit.test", "Deny.test", "Pass.test", "Deny.more.test"))
+		time.Sleep(time.Second)
+		f.expect("1s prepare 3", "1s publish 3", "1s commit 3 isolates web", "1.5s open web [deny.more.test]")
+	})
+}
+
+func ptr[T any](v T) *T { return &v }
 
 // TestRefusedCommitIsRetried: with pods that wait, and pods that no longer wait.
 func TestRefusedCommitIsRetried(t *testing.T) {

@@ -181,8 +181,8 @@ func (r *Rollout) warm(ctx context.Context, snap *policy.Snapshot) {
 	r.warmUps.sweep(func(p policy.PodRef) bool { return snap.Isolates(p) && !r.status.InForce.Isolates(p) })
 	for _, v := range snap.Views {
 		switch before := r.status.InForce.ViewOf(v.Pod.PodRef); {
-		case !v.Enforced || before == v:
-		case before != nil && before.Enforced:
+		case !v.InForce() || before == v:
+		case before != nil && before.InForce():
 			if names := without(v.ExactNames(), before.ExactNames()); len(names) > 0 {
 				r.warmUps.background(ctx, v, names, until)
 			}
@@ -227,7 +227,7 @@ func (r *Rollout) commit(ctx context.Context, snap *policy.Snapshot) error {
 	}
 	r.status.InForce, r.status.Waiting = inForce, 0
 	for _, v := range snap.Views {
-		if v.Enforced && !inForce.Isolates(v.Pod.PodRef) {
+		if v.InForce() && !inForce.Isolates(v.Pod.PodRef) {
 			r.status.Waiting++
 		}
 	}

@@ -15,8 +15,10 @@ import (
 type Report struct {
 	Findings []Finding `json:"findings"`
 	Answers  []Answer  `json:"answers,omitempty"`
-	Files    int       `json:"files"`
-	Policies int       `json:"policies"`
+	// Trial is of the policy that was tried.
+	Trial    *Trial `json:"trial,omitempty"`
+	Files    int    `json:"files"`
+	Policies int    `json:"policies"`
 	// ClusterPolicies counts those of the whole cluster.
 	ClusterPolicies int `json:"clusterPolicies,omitempty"`
 	// NetworkPolicies counts the ordinary ones.
@@ -50,9 +52,13 @@ func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
 // Bad tells whether there is an error, or with strict a warning.
 func (r Report) Bad(strict bool) bool { return r.Errors > 0 || strict && r.Warnings > 0 }
 
-// Denied counts the questions that are answered no.
+// Denied counts the questions that are answered no, and the connections that a policy on trial
+// would deny and that pass today.
 func (r Report) Denied() int {
 	n := 0
+	if r.Trial != nil {
+		n = r.Trial.Denied()
+	}
 	for _, a := range r.Answers {
 		if !a.Allowed() {
 			n++
@@ -100,6 +106,9 @@ func (r Report) Write(out io.Writer, format string) error {
 		}
 		for _, a := range r.Answers {
 			text = fmt.Appendln(text, strings.Join(a.lines(), "\n"))
+		}
+		if r.Trial != nil {
+			text = fmt.Appendln(text, strings.Join(r.Trial.lines(), "\n"))
 		}
 		text = fmt.Appendln(text, r.Summary())
 	}

@@ -86,8 +86,16 @@ func PodWith(namespace, text string) (Pod, error) {
 	if err != nil {
 		return Pod{}, fmt.Errorf("labels %q: %w; write KEY=VALUE, and a comma between two", text, err)
 	}
-	name := "a pod of " + namespace + " with " + set.String()
-	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, ""}, nil
+	return madeUp(namespace, set), nil
+}
+
+// madeUp returns a pod of no manifest.
+func madeUp(namespace string, set labels.Set) Pod {
+	name := "a pod of " + namespace
+	if len(set) > 0 {
+		name += " with " + set.String()
+	}
+	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, ""}
 }
 
 // name returns how answers call the pod.

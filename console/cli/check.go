@@ -16,6 +16,7 @@ import (
 type checking struct {
 	pod, labels, namespace string
 	to                     []string
+	enforce                string
 	output                 string
 	strict, deep           bool
 	o                      check.Options
@@ -30,11 +31,13 @@ func checkCommand() *cobra.Command {
 		Long: `Reads manifests from files, folders and the standard input (-), and says what an
 API server or an agent would refuse, what looks like a slip, and with --to whether a
 pod may reach a name. The exit code is 1 if there is an error, or with --strict a
-warning, or if the answer is no.`,
+warning, or if the answer is no. With --enforce it tries one Audit policy: which
+connections that pass today it would deny if it enforced.`,
 		Example: `  namegate check deploy/
   helm template shop | namegate check - --strict
   namegate check deploy/ --pod shop/cart --to www.example.org:443
-  namegate check deploy/ -n shop --labels app=cart --to ns.example.org:53/udp`,
+  namegate check deploy/ -n shop --labels app=cart --to ns.example.org:53/udp
+  namegate check deploy/ --enforce shop/watch`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
 	}
 	fl := cmd.Flags()
@@ -42,6 +45,7 @@ warning, or if the answer is no.`,
 	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front")
 	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default)")
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
+	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
 	fl.BoolVar(&c.strict, "strict", false, "exit with 1 for warnings too")
 	fl.BoolVarP(&c.deep, "recursive", "R", false, "read the folders in folders too")
 	fl.StringVarP(&c.output, "output", "o", "", "json or yaml; nothing for lines")
@@ -63,12 +67,21 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 		return err
 	}
 	var answers []check.Answer
-	for _, pod := range pods {
-		for _, q := range c.questions {
-			answers = append(answers, m.Ask(pod, q, c.o))
+	var trial *check.Trial
+	if c.enforce != "" {
+		trial, err = m.Enforce(c.enforce, pods, c.questions, c.o)
+	} else {
+		for _, pod := range pods {
+			for _, q := range c.questions {
+				answers = append(answers, m.Ask(pod, q, c.o))
+			}
 		}
 	}
+	if err != nil {
+		return console.Refuse(http.StatusNotFound, "--enforce: %v", err)
+	}
 	report := m.Report(m.Lint(c.o), answers)
+	report.Trial = trial
 	if err := report.Write(cmd.OutOrStdout(), c.output); err != nil {
 		return err
 	}
@@ -88,7 +101,7 @@ func (c *checking) prepare(paths []string) error {
 		return fmt.Errorf("-o %s is not known; write -o json, -o yaml, or leave it out", c.output)
 	case c.pod != "" && c.labels != "":
 		return errors.New("--pod and --labels both say who asks; write one of them")
-	case asks != (len(c.to) > 0):
+	case c.enforce == "" && asks != (len(c.to) > 0):
 		return errors.New("a question has a pod and a destination; write --to with --pod or --labels")
 	}
 	for _, text := range c.to {

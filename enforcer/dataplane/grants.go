@@ -9,17 +9,25 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// GrantSet is the grants of a pod on a port set, of one address family.
+// GrantSet is the grants of a pod on a port set, of one address family; in the tiers with an
+// order those of a rule, and of one address of the pod.
 type GrantSet struct {
-	Pod   policy.PodRef
-	Ports policy.PortSet
-	IPv6  bool
-	// Name is the dataplane's name of the set. It follows from the other fields.
+	Pod     policy.PodRef
+	Ports   policy.PortSet
+	Rule    policy.RuleID // "" in the Namespace tier
+	Subject netip.Addr    // of the pod, with a Rule
+	IPv6    bool
+	// Name is the dataplane's name of the set. It follows from the other fields. Sets with a
+	// Rule have none.
 	Name string
 }
 
 // CommentMax is the longest comment of a grant in bytes.
-const CommentMax = 255
+const CommentMax = 250
+
+// LastingMargin is how much longer than its deadline the kernel keeps a grant of a rule that
+// denies or passes.
+const LastingMargin = 10 * time.Second
 
 // Grant is one address of a set.
 type Grant struct {
@@ -29,7 +37,19 @@ type Grant struct {
 	Timeout time.Duration
 	// Comment is a text that the kernel keeps for the next agent.
 	Comment string
+	// Held is about grants that are added to a set with a Rule.
+	Held Held
 }
+
+// Held is what the kernel holds of a grant before it is added.
+type Held uint8
+
+// The values of Held.
+const (
+	Unknown     Held = iota
+	Absent           // nothing
+	SameComment      // the grant with the same comment
+)
 
 // GrantOp is one change of one set.
 type GrantOp struct {
@@ -42,7 +62,8 @@ type GrantOp struct {
 	Err error
 }
 
-// Grants are the desired grants of a State. Package grants implements it.
+// Grants are the desired grants of a State: of the sets without a Rule. Package grants
+// implements it.
 type Grants interface {
 	// Holds tells whether the grants have a set. Only a set that they have is changed.
 	Holds(set GrantSet) bool

@@ -37,6 +37,8 @@ type Subject struct {
 	Peers *RuleList
 	// Tiers are the rules before and behind those of the Namespace tier, nil for none.
 	Tiers *Tiers
+	// Entries are the rules of tiers, sorted, for which addresses may be granted to it.
+	Entries []policy.RuleID
 	// Views are the views in force that isolate the subject: between two snapshots both.
 	// Snapshot has their peers.
 	Views    []*policy.View
@@ -65,6 +67,18 @@ func (s *Subject) SameRules(o *Subject) bool {
 		s.Peers.Same(o.Peers) && s.BridgesUnseen == o.BridgesUnseen
 }
 
+// Asks tells whether the subject's rules ask a set of its grants.
+func (s *Subject) Asks(set GrantSet) bool {
+	switch {
+	case s == nil:
+		return false
+	case set.Rule == "":
+		return slices.Contains(s.Grants, set.Ports)
+	}
+	_, asked := slices.BinarySearch(s.Entries, set.Rule)
+	return asked && slices.Contains(s.Addrs, set.Subject)
+}
+
 // Dispatched are the addresses whose packets the rules of the subject judge.
 func (s *Subject) Dispatched() []netip.Addr {
 	own := slices.DeleteFunc(slices.Clone(s.Addrs), func(a netip.Addr) bool { return slices.Contains(s.Handed, a) })
@@ -76,5 +90,8 @@ func (s *Subject) Dispatched() []netip.Addr {
 // probability of about n²/2⁴⁹.
 func PodID(r policy.PodRef) string {
 	sum := sha256.Sum256([]byte(r.Namespace + "\x00" + r.Name + "\x00" + r.UID))
-	return hex.EncodeToString(sum[:])[:12]
+	return hex.EncodeToString(sum[:])[:PodIDLen]
 }
+
+// PodIDLen is the length of a PodID.
+const PodIDLen = 12

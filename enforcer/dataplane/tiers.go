@@ -16,14 +16,18 @@ type Tiers struct {
 	Namespace bool
 	// ID is equal for equal Tiers, and a word of hexadecimal digits.
 	ID string
-	// Peers are the peers of the rules, each once, sorted.
-	Peers []policy.Peer
+	// Peers are the peers of the rules, and Entries the rules that addresses are granted for,
+	// each once, sorted.
+	Peers   []policy.Peer
+	Entries []policy.RuleID
 }
 
-// TierRule is one rule. Drop: it denies without an answer.
+// TierRule is one rule. Drop: it denies without an answer. With Entries it matches the
+// addresses that are granted for that rule, as dialled, and Match has its ports alone.
 type TierRule struct {
 	Rule
-	Drop bool
+	Drop    bool
+	Entries policy.RuleID
 }
 
 // NewTiers makes the tiers of a subject, nil of no rules that count: without a Namespace
@@ -42,7 +46,7 @@ func NewTiers(admin, baseline []TierRule, namespace bool) *Tiers {
 			text = r.appendText(append(text, '\n'))
 		}
 	}
-	return &Tiers{admin, baseline, namespace, idOf(string(text)), peersOf(admin, baseline)}
+	return &Tiers{admin, baseline, namespace, idOf(string(text)), peersOf(admin, baseline), entriesOf(admin, baseline)}
 }
 
 // appendText appends a text that no other rule has.
@@ -50,7 +54,8 @@ func (r *TierRule) appendText(b []byte) []byte {
 	b = append(b, byte(r.Match.Peer.Kind), byte(r.Action))
 	b = strconv.AppendBool(b, r.Drop)
 	b = append(append(b, r.Match.Peer.Key...), 0)
-	return append(append(b, r.Match.Ports...), 0)
+	b = append(append(b, r.Match.Ports...), 0)
+	return append(append(b, r.Entries...), 0)
 }
 
 // Same tells whether two are equal.
@@ -66,5 +71,18 @@ func peersOf(admin, baseline []TierRule) (out []policy.Peer) {
 		}
 	}
 	slices.SortFunc(out, policy.Peer.Compare)
+	return slices.Compact(out)
+}
+
+// entriesOf returns the rules that addresses are granted for, each once, sorted.
+func entriesOf(admin, baseline []TierRule) (out []policy.RuleID) {
+	for _, rules := range [][]TierRule{admin, baseline} {
+		for i := range rules {
+			if rules[i].Entries != "" {
+				out = append(out, rules[i].Entries)
+			}
+		}
+	}
+	slices.Sort(out)
 	return slices.Compact(out)
 }

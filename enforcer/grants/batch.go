@@ -1,11 +1,13 @@
 package grants
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
 )
 
 // batch gathers, set by set, the addresses of one write to the kernel.
@@ -19,6 +21,7 @@ type batch struct {
 // staged is the changes of one set.
 type staged struct {
 	set     *set
+	op      int // its place in ops
 	changes []change
 	index   map[netip.Addr]int // of changes, once they are many
 	err     error
@@ -64,7 +67,7 @@ func (b *batch) begin(at reading) {
 func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 	if s.staged > 0 {
 		if c := b.sets[s.staged-1].find(a); c != nil {
-			c.grant.add(r, b.at.now)
+			c.grant.addTo(s, r, b.at.now)
 			return s.staged - 1
 		}
 	}
@@ -73,9 +76,14 @@ func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 		return -1
 	}
 	g := old.clone()
-	if !g.add(r, b.at.now) && !uncertain {
+	if !g.addTo(s, r, b.at.now) && !uncertain {
 		return -1
 	}
+	return b.change(s, a, g)
+}
+
+// change adds an address with its next grant, which is not staged yet.
+func (b *batch) change(s *set, a netip.Addr, g *grant) int {
 	if s.staged == 0 {
 		// Grow keeps the places that the batch has room for.
 		s.staged = len(b.sets) + 1
@@ -84,6 +92,16 @@ func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 	}
 	b.sets[s.staged-1].append(change{a, g})
 	return s.staged - 1
+}
+
+// next returns the grant of an address after the batch, nil for none.
+func (b *batch) next(s *set, a netip.Addr) *grant {
+	if s.staged > 0 {
+		if c := b.sets[s.staged-1].find(a); c != nil {
+			return c.grant
+		}
+	}
+	return s.entries[a]
 }
 
 func (st *staged) find(a netip.Addr) *change {
@@ -115,7 +133,8 @@ func (st *staged) append(c change) {
 }
 
 // writeBatch writes the batch to the kernel, and then the acknowledged grants to the
-// table. The result of each set is in its err. The caller holds mu.
+// table. The result of each set is in its err. The sets of lasting rules come first: a pod of
+// which one is not written gets nothing of the others. The caller holds mu.
 func (t *Table) writeBatch() {
 	b := &t.batch
 	count := 0
@@ -123,24 +142,53 @@ func (t *Table) writeBatch() {
 		count += len(b.sets[i].changes)
 	}
 	b.ops, b.grants = slices.Grow(b.ops, len(b.sets)), slices.Grow(b.grants, count)
+	failed := t.writePart(true, nil)
+	t.writePart(false, failed)
+}
+
+// writePart writes the sets of lasting rules, or the others. It returns the pods with a set
+// that was not written.
+func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) (failed map[policy.PodRef]error) {
+	b := &t.batch
+	first := len(b.ops)
 	for i := range b.sets {
 		st, begin := &b.sets[i], len(b.grants)
-		if st.err = t.evict(st); st.err == nil {
+		if st.set.key.Rule.Lasting() != lasting {
+			continue
+		}
+		if err := without[st.set.key.Pod]; err != nil {
+			st.err = fmt.Errorf("not written without the rules that deny or pass: %w", err)
+		} else if st.err = t.evict(st); st.err == nil {
 			for j := range st.changes {
-				b.grants = append(b.grants, t.render(st.changes[j].addr, st.changes[j].grant, b.at))
+				b.grants = append(b.grants, t.render(st.set, st.changes[j].addr, st.changes[j].grant, b.at))
 			}
 		}
+		st.op = len(b.ops)
 		b.ops = append(b.ops, dataplane.GrantOp{Set: st.set.key, Grants: b.grants[begin:]})
 	}
-	t.cfg.Kernel.ApplyGrants(b.ops)
+	if first == len(b.ops) {
+		return nil
+	}
+	t.cfg.Kernel.ApplyGrants(b.ops[first:])
 	for i := range b.sets {
-		if st := &b.sets[i]; st.err == nil {
-			if st.err = b.ops[i].Err; st.err != nil {
+		st := &b.sets[i]
+		if st.set.key.Rule.Lasting() != lasting {
+			continue
+		}
+		if st.err == nil {
+			if st.err = b.ops[st.op].Err; st.err != nil {
 				t.cfg.WriteFailed()
 			}
 			t.store(st)
 		}
+		if st.err != nil && lasting {
+			if failed == nil {
+				failed = map[policy.PodRef]error{}
+			}
+			failed[st.set.key.Pod] = st.err
+		}
 	}
+	return failed
 }
 
 // store brings the result of a set into the table.
@@ -154,7 +202,7 @@ func (t *Table) store(st *staged) {
 	for i := range st.changes {
 		c := &st.changes[i]
 		t.enqueue(s, c.addr, c.grant)
-		if old := s.entries[c.addr]; old != nil {
+		if old := s.entries[c.addr]; old != nil && !s.key.Rule.Lasting() {
 			if left := old.without(c.grant); len(left) > 0 {
 				s.past.remember(c.addr, left)
 			}
@@ -164,11 +212,31 @@ func (t *Table) store(st *staged) {
 }
 
 // render renders a grant for the kernel, which ends it by itself the hold after its
-// deadline.
-func (t *Table) render(a netip.Addr, g *grant, at reading) dataplane.Grant {
+// deadline, and one of a lasting rule soon after it.
+func (t *Table) render(s *set, a netip.Addr, g *grant, at reading) dataplane.Grant {
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
 	var buf [4 * dataplane.CommentMax]byte
-	return dataplane.Grant{Addr: a, Timeout: left + t.cfg.Hold + time.Second, Comment: string(appendComment(buf[:0], g.reasons))}
+	if s.key.Rule == "" {
+		return dataplane.Grant{Addr: a, Timeout: left + t.cfg.Hold + time.Second, Comment: string(appendComment(buf[:0], g.reasons))}
+	}
+	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s), Comment: string(appendNames(buf[:0], g.reasons))}
+	old := s.entries[a]
+	switch {
+	case s.uncertain[a]:
+	case old == nil:
+		out.Held = dataplane.Absent
+	case string(appendNames(buf[:0], old.reasons)) == out.Comment:
+		out.Held = dataplane.SameComment
+	}
+	return out
+}
+
+// keeps returns how much longer than its deadline the kernel keeps a grant.
+func (t *Table) keeps(s *set) time.Duration {
+	if s.key.Rule.Lasting() {
+		return dataplane.LastingMargin
+	}
+	return t.cfg.Hold + time.Second
 }
 
 // apply adds grants to one set, or removes them.

@@ -52,7 +52,11 @@ func appendComment(b []byte, reasons []reason) []byte {
 
 // append renders one reason.
 func (r *reason) append(b []byte, withBy bool) []byte {
-	b = append(strconv.AppendInt(b, r.until.seconds(), 10), ' ')
+	return r.appendName(append(strconv.AppendInt(b, r.until.seconds(), 10), ' '), withBy)
+}
+
+// appendName renders one reason without its deadline.
+func (r *reason) appendName(b []byte, withBy bool) []byte {
 	b = r.name.AppendTo(b)
 	if withBy && r.by != (matches{}) {
 		b = append(append(b, ' '), r.by.String()...)
@@ -82,4 +86,74 @@ func parseComment(s string, epoch time.Time) []reason {
 		out = append(out, r)
 	}
 	return out
+}
+
+// The comment of a grant of a rule has no deadlines, so that a later deadline leaves it as it
+// is, and the kernel moves the deadline in place:
+//
+//	NAME BY,BY ; NAME BY ; ...
+//
+// It is ordered by name. The next agent takes the timeout of the grant for the deadline of
+// each name, so that a name may last as long as the last one of its address. The last word
+// says that names are left out.
+const leftOut = "..."
+
+// unreadable is the name, which no name is, that stands for names that no comment says. In a
+// set of a lasting rule it keeps a grant until its end.
+const unreadable = fqdn.Name("?")
+
+// namesMax bounds a comment of names: the name of the pod stands before it.
+const namesMax = dataplane.CommentMax - dataplane.PodIDLen - 1
+
+// appendNames appends the comment of a grant of a rule.
+func appendNames(b []byte, reasons []reason) []byte {
+	begin := len(b)
+	reasons = slices.SortedFunc(slices.Values(reasons), func(a, b reason) int { return cmp.Compare(a.name, b.name) })
+	for _, withBy := range []bool{true, false} {
+		b = b[:begin]
+		fits, whole := true, true
+		for i := range reasons {
+			if reasons[i].name == unreadable {
+				whole = false
+				continue
+			}
+			end := len(b)
+			if end > begin {
+				b = append(b, separator...)
+			}
+			if b = reasons[i].appendName(b, withBy); len(b)-begin > namesMax-len(separator+leftOut) {
+				b, fits, whole = b[:end], false, false
+				break
+			}
+		}
+		if fits || !withBy {
+			if !whole && len(b) > begin {
+				b = append(b, separator...)
+			}
+			if !whole {
+				b = append(b, leftOut...)
+			}
+			break
+		}
+	}
+	return b
+}
+
+// parseNames reads a comment of names. whole tells whether it has all names.
+func parseNames(s string) (out []reason, whole bool) {
+	whole = true
+	for text := range strings.SplitSeq(s, separator) {
+		name, by, _ := strings.Cut(text, " ")
+		n, err := fqdn.ParseName(name)
+		if err != nil || name == "" {
+			whole = false
+			continue
+		}
+		r := reason{name: n}
+		if by != "" {
+			r.by = matchesOf([]string{by})
+		}
+		out = append(out, r)
+	}
+	return out, whole
 }

@@ -21,14 +21,36 @@ func (t *Table) Covered(grants []policy.Grant) bool {
 		if p == nil {
 			return false
 		}
-		sets, until := (*p.sets.Load())[g.Ports], t.cfg.Clock.at(g.Deadline)
-		for v, s := range sets {
+		sets, until := p.sets.Load(), t.cfg.Clock.at(g.Deadline)
+		if g.Rule != "" {
+			if !sets.coverByRule(g, until) {
+				return false
+			}
+			continue
+		}
+		for v, s := range sets.byPorts[g.Ports] {
 			if !s.covers(g.Addrs, v == 0, g.Name, until) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// coverByRule is Covered for a grant of a rule: each address of the pod has to have it.
+func (p *podSets) coverByRule(g *policy.Grant, until monotonic) bool {
+	for _, subject := range p.subjects {
+		var of *set
+		for _, s := range p.rules {
+			if s.key.Subject == subject && s.key.Rule == g.Rule && s.key.Ports == g.Ports {
+				of = s
+			}
+		}
+		if !of.covers(g.Addrs, subject.Is4(), g.Name, until) {
+			return false
+		}
+	}
+	return len(p.subjects) > 0
 }
 
 // Epoch changes as soon as a covered grant may not be covered any more: while it is the

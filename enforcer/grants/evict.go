@@ -2,6 +2,7 @@ package grants
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,12 +14,22 @@ import (
 // capacity, so that a pod with endless queries meets this bound first.
 const setMax = 32768
 
+// ruleSetMax is that of a set of a rule, and errFull the error of one of a lasting rule that
+// has as many: all pods of the node share the dataplane's capacity for the rule.
+const ruleSetMax = 8192
+
+var errFull = fmt.Errorf("the rule has %d addresses for the pod, which do not end before their time", ruleSetMax)
+
 // evict ends the grants that end soonest where a set would grow over its bound: more of
 // them than needed, so that a set at its bound is not searched for every answer.
-// Connections that they admitted stay. The caller holds mu.
+// Connections that they admitted stay. Grants of lasting rules do not end. The caller holds
+// mu.
 func (t *Table) evict(st *staged) error {
-	s := st.set
-	over := len(s.entries) + len(st.changes) - setMax
+	s, most := st.set, setMax
+	if s.key.Rule != "" {
+		most = ruleSetMax
+	}
+	over := len(s.entries) + len(st.changes) - most
 	if over <= 0 {
 		return nil
 	}
@@ -30,7 +41,10 @@ func (t *Table) evict(st *staged) error {
 	if over <= 0 {
 		return nil
 	}
-	soonest := st.soonest(over + setMax/64)
+	if s.key.Rule.Lasting() {
+		return errFull
+	}
+	soonest := st.soonest(over + most/64)
 	t.evicted.Add(uint64(len(soonest)))
 	return t.end(map[*set][]netip.Addr{s: soonest})[s]
 }
@@ -75,7 +89,9 @@ func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
 		for _, a := range grants[s] {
 			// An address that was revoked and granted again is due twice.
 			if g := s.entries[a]; g != nil {
-				s.past.remember(a, g.reasons)
+				if !s.key.Rule.Lasting() {
+					s.past.remember(a, g.reasons)
+				}
 				s.remove(a)
 			}
 		}

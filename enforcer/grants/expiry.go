@@ -60,7 +60,11 @@ func (q *deadlineQueue) due(now monotonic, n int) []deadline {
 // enqueue gives a grant a place in the queue of deadlines, if it has none or only
 // a later one. The caller holds mu.
 func (t *Table) enqueue(s *set, a netip.Addr, g *grant) {
-	if until := g.until(); g.queued == 0 || until < g.queued {
+	until := g.until()
+	if s.key.Rule.Lasting() {
+		until = t.nextLook(s, until)
+	}
+	if g.queued == 0 || until < g.queued {
 		g.queued = until
 		t.deadlines.push(deadline{until, s, a})
 	}
@@ -96,12 +100,17 @@ func (t *Table) expire(now monotonic) (n int, failed error) {
 	defer t.mu.Unlock()
 	due := t.deadlines.due(now, expiryPart)
 	over := map[*set][]netip.Addr{}
+	var lasting []deadline
 	for _, d := range due {
 		g := d.set.entries[d.addr]
 		if g == nil || g.queued != d.at {
 			continue
 		}
-		if g.queued = 0; g.until() > now {
+		if g.queued = 0; d.set.key.Rule.Lasting() {
+			lasting = append(lasting, d)
+			continue
+		}
+		if g.until() > now {
 			t.enqueue(d.set, d.addr, g)
 			continue
 		}
@@ -115,6 +124,9 @@ func (t *Table) expire(now monotonic) (n int, failed error) {
 		if !dataplane.IsNoSet(err) {
 			failed = err
 		}
+	}
+	if err := t.look(lasting); err != nil {
+		failed = err
 	}
 	return len(due), failed
 }

@@ -70,7 +70,7 @@ func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool,
 		reasons = g.reasons
 	}
 	for i := range reasons {
-		if r := &reasons[i]; live && r.until > at.now || ended && r.until <= at.now {
+		if r := &reasons[i]; r.name != unreadable && (live && r.until > at.now || ended && r.until <= at.now) {
 			out = append(out, s.info(a, r, at))
 		}
 	}
@@ -89,7 +89,7 @@ func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool,
 // info renders a reason of an address.
 func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 	return policy.GrantInfo{
-		Pod: s.key.Pod, Addr: a, Ports: s.key.Ports, Name: r.name,
+		Pod: s.key.Pod, Addr: a, Ports: s.key.Ports, Rule: s.key.Rule, Name: r.name,
 		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
 	}
 }
@@ -106,7 +106,7 @@ func (t *Table) report(s *set, denied func(reason) bool, at reading) {
 	}
 	each := func(a netip.Addr, reasons []reason) {
 		for i := range reasons {
-			if denied(reasons[i]) {
+			if denied(reasons[i]) && reasons[i].name != unreadable {
 				t.takenBack(s.info(a, &reasons[i], at))
 			}
 		}
@@ -124,5 +124,6 @@ func compareInfo(a, b policy.GrantInfo) int {
 		a.Pod.Compare(b.Pod),
 		strings.Compare(a.Name.String(), b.Name.String()),
 		strings.Compare(string(a.Ports), string(b.Ports)),
+		strings.Compare(string(a.Rule), string(b.Rule)),
 		a.Addr.Compare(b.Addr))
 }

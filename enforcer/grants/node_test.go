@@ -35,6 +35,15 @@ type sets struct {
 	gate   chan struct{}                   // writes wait until it is closed; nil: they do not
 	// instead does an op in place of the kernel, where it is set.
 	instead func(op *dataplane.GrantOp) error
+	noRules bool // the kernel has no sets of rules
+}
+
+// nameOf is the name of a set in held.
+func nameOf(s dataplane.GrantSet) string {
+	if s.Rule == "" {
+		return s.Name
+	}
+	return fmt.Sprintf("%s %s", s.Rule, s.Subject)
 }
 
 type entry struct {
@@ -72,7 +81,10 @@ func (s *sets) ApplyGrants(ops []dataplane.GrantOp) {
 func (s *sets) do(op *dataplane.GrantOp) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	members := s.held[op.Set.Name]
+	if name := nameOf(op.Set); op.Set.Rule != "" && s.held[name] == nil && !s.noRules {
+		s.held[name] = map[netip.Addr]entry{}
+	}
+	members := s.held[nameOf(op.Set)]
 	if members == nil {
 		return dataplane.NoSet{Err: errors.New("no such set")}
 	}
@@ -89,7 +101,7 @@ func (s *sets) do(op *dataplane.GrantOp) error {
 // ListGrants hands over sets in two parts.
 func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
 	for _, key := range sets {
-		if all, there := s.list(key.Name); there {
+		if all, there := s.list(nameOf(key)); there {
 			each(key, all[:len(all)/2])
 			each(key, all[len(all)/2:])
 		}
@@ -186,6 +198,7 @@ type node struct {
 	table    *Table
 	compiler *compile.Compiler
 	snap     *policy.Snapshot // in force
+	cluster  []*v1alpha1.ClusterFQDNNetworkPolicy
 }
 
 // newNode returns a node that no agent has run on, with a table.
@@ -199,7 +212,7 @@ func newNode(t testing.TB) *node {
 // restart replaces the table by an empty one.
 func (n *node) restart() {
 	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}})
-	n.snap, n.compiler = nil, compile.New()
+	n.snap, n.compiler = nil, compile.NewWithTiers()
 }
 
 // grantSet is the set of a pod on a port set.
@@ -212,7 +225,7 @@ func set4(p policy.Pod) string { return grantSet(p.PodRef, https, false).Name }
 
 func (n *node) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	n.t.Helper()
-	s := n.compiler.Compile(compile.Input{Pods: pods, Policies: policies})
+	s := n.compiler.Compile(compile.Input{Pods: pods, Policies: policies, ClusterPolicies: n.cluster})
 	if len(s.Problems) > 0 {
 		n.t.Fatalf("the fixture cannot work: %v", s.Problems)
 	}
@@ -244,11 +257,8 @@ func (n *node) rollOut(s *policy.Snapshot) error {
 	}
 	n.snap = s
 	for ref := range n.table.Pods() {
-		var ports []policy.PortSet
-		if v := s.ViewOf(ref); v != nil {
-			ports = v.PortSets()
-		}
-		_, released, err := n.table.TakeBack(ref, s.ViewOf(ref), ports, func() error { return nil })
+		v := s.ViewOf(ref)
+		_, released, err := n.table.TakeBack(ref, v, func(set dataplane.GrantSet) bool { return asks(v, set) }, func() error { return nil })
 		for _, set := range released {
 			n.sets.destroy(set.Name)
 		}
@@ -257,6 +267,18 @@ func (n *node) rollOut(s *policy.Snapshot) error {
 		}
 	}
 	return nil
+}
+
+// asks tells whether a view has a rule that needs a set.
+func asks(v *policy.View, set dataplane.GrantSet) bool {
+	switch {
+	case v == nil:
+		return false
+	case set.Rule == "":
+		return slices.Contains(v.PortSets(), set.Ports)
+	}
+	return slices.Contains(v.Pod.IPs, set.Subject) &&
+		slices.ContainsFunc(v.Rules, func(r *policy.Rule) bool { return r.ID == set.Rule && r.Ports == set.Ports && !r.Audit })
 }
 
 // apply brings pods and policies into force.

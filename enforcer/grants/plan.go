@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,7 +20,7 @@ func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold 
 	get := func(key dataplane.GrantSet) *set {
 		s := taken[key.Name]
 		if s == nil {
-			s = &set{key: key, table: t, entries: map[netip.Addr]*grant{}, past: newHistory()}
+			s = t.newSet(key)
 			taken[key.Name] = s
 		}
 		return s
@@ -62,18 +63,23 @@ func readGrant(g *dataplane.Grant, at reading) []reason {
 
 // CarryOver lets grants be made under the views of the last snapshot and of the next one,
 // and opens in the sets of a changed view the addresses that the pod's names had opened in
-// its other sets, with the deadlines that they had. It returns the pods whose next view
-// lacks a match of the last one, also with an error.
+// its other sets, with the deadlines that they had. Rules that deny or pass take over the
+// names of all sets, rules that accept only those of others that do. An address that is
+// another pod's in the next snapshot leaves no grant of a rule behind. It returns the pods
+// whose next view lacks a match of the last one, or denies or passes more addresses, also
+// with an error.
 func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef, err error) {
+	t.addOrdered(next)
 	for ref, p := range *t.pods.Load() {
 		was, is := last.ViewOf(ref), next.ViewOf(ref)
 		if was == is {
 			continue
 		}
-		if was != nil && is != nil && lacks(is, was) {
+		denies, err := t.carry(ref, p, was, is, next)
+		if denies || was != nil && is != nil && lacks(is, was) {
 			narrowed = append(narrowed, ref)
 		}
-		if err := t.carry(p, was, is); err != nil {
+		if err != nil {
 			return narrowed, err
 		}
 	}
@@ -134,54 +140,59 @@ func differing(a, b []*policy.Rule) (ofA, ofB []*policy.Rule) {
 	return a, b
 }
 
-// carry is CarryOver for one pod.
-func (t *Table) carry(p *podGrants, last, next *policy.View) error {
+// carry is CarryOver for one pod. denies tells whether rules that deny or pass have got
+// addresses.
+func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot) (denies bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.changed = true
 	p.views = slices.DeleteFunc([]*policy.View{last, next}, func(v *policy.View) bool { return v == nil })
-	if next == nil {
-		return nil
-	}
-	// others calls to for each reason in a set that next grants on other port sets too.
-	others := func(s *set, rs []reason, to func(*set, reason)) {
-		for _, r := range rs {
-			for _, o := range next.Decide(r.name).Openings(0) {
-				if other := (*p.sets.Load())[o.Ports][of(s.key.IPv6)]; other != nil && other != s {
-					to(other, reason{r.name, r.until, matchesOf(o.By)})
-				}
-			}
-		}
+	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
+		return false, err
 	}
 	t.batch.begin(t.cfg.Clock.read())
 	for s := range p.all() {
 		for a, g := range s.entries {
-			others(s, g.reasons, func(to *set, r reason) { t.batch.stage(to, a, r) })
+			for _, r := range g.reasons {
+				for to, by := range t.takers(p, next, s.key, r.name) {
+					if to != s {
+						t.batch.stage(to, a, reason{r.name, r.until, matchesOf(by)})
+						t.outlast(p, a, nil)
+					}
+				}
+			}
 		}
 	}
 	t.writeBatch()
 	for i := range t.batch.sets {
-		if err := t.batch.sets[i].err; err != nil {
-			return err
+		st := &t.batch.sets[i]
+		denies = denies || st.set.key.Rule.Lasting()
+		if st.err != nil {
+			return denies, st.err
 		}
 	}
 	for s := range p.all() {
 		for a, rs := range s.past.reasons {
-			others(s, rs, func(to *set, r reason) {
-				to.mu.Lock()
-				defer to.mu.Unlock()
-				to.past.remember(a, []reason{r})
-			})
+			for _, r := range rs {
+				for to, by := range t.takers(p, next, s.key, r.name) {
+					if to != s && !to.key.Rule.Lasting() {
+						to.mu.Lock()
+						to.past.remember(a, []reason{{r.name, r.until, matchesOf(by)}})
+						to.mu.Unlock()
+					}
+				}
+			}
 		}
 	}
-	return nil
+	return denies, nil
 }
 
 // TakeBack takes back the grants of a pod that view does not allow, and releases the sets
-// whose ports the plan does not ask any more: the caller gives them up in the dataplane.
-// closing is called before addresses are closed. closed tells whether an address, open
-// before or remembered, has no reason left. Both results count after an error too.
-func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.PortSet, closing func() error) (closed bool, released []dataplane.GrantSet, err error) {
+// that the plan does not ask any more: the caller gives those without a rule up in the
+// dataplane. Grants of lasting rules go last. closing is called before addresses are closed.
+// closed tells whether an address, open before or remembered, has no reason left. Both
+// results count after an error too.
+func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(dataplane.GrantSet) bool, closing func() error) (closed bool, released []dataplane.GrantSet, err error) {
 	p := t.pod(pod)
 	if p == nil {
 		return false, nil, nil
@@ -190,9 +201,13 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 	defer t.mu.Unlock()
 	if p.changed {
 		p.views = slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil })
+		t.setSubjects(pod, p, subjectsOf(view))
 	}
-	for s := range p.all() {
-		keep := slices.Contains(ports, s.key.Ports)
+	sets := slices.SortedFunc(p.all(), func(a, b *set) int {
+		return cmp.Compare(lastingLast(a), lastingLast(b))
+	})
+	for _, s := range sets {
+		keep := asked(s.key)
 		if keep && !p.changed {
 			continue
 		}
@@ -202,20 +217,31 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 		}
 		if !keep {
 			t.place(false, s)
-			released = append(released, s.key)
+			if s.key.Rule == "" {
+				released = append(released, s.key)
+			}
 		}
 	}
 	p.changed = false
 	return closed, released, nil
 }
 
+func lastingLast(s *set) int {
+	if s.key.Rule.Lasting() {
+		return 1
+	}
+	return 0
+}
+
 // takeBack removes from a set the reasons that a view does not allow, and the addresses
 // that are left without one. Where the last reason to end is gone, the address ends
-// earlier. The table follows the kernel: after an error it still holds the grants to be
-// taken back, uncertain. Without keep the set is released as a whole, and nothing of it is
-// written. The caller holds mu.
+// earlier, but for a lasting rule. The table follows the kernel: after an error it still holds
+// the grants to be taken back, uncertain. Without keep the set is released as a whole, and
+// nothing of it is written but for a set of a rule. The caller holds mu.
 func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() error) (closed bool, err error) {
-	denied := func(r reason) bool { return !keep || !viewAllows(view, r.name, s.key.Ports) }
+	denied := func(r reason) bool {
+		return !keep || r.name != unreadable && !view.Covers(r.name, s.key.Rule, s.key.Ports)
+	}
 	at := t.cfg.Clock.read()
 	if view != nil {
 		t.report(s, denied, at)
@@ -234,8 +260,11 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 			continue
 		}
 		c := &grant{queued: g.queued, reasons: kept}
+		if s.key.Rule.Lasting() {
+			c.extend(max(g.until(), at.now+monotonic(s.key.Rule.Reuse())))
+		}
 		left[a] = c
-		shorter = append(shorter, t.render(a, c, at))
+		shorter = append(shorter, t.render(s, a, c, at))
 	}
 	if len(gone) > 0 {
 		if err := closing(); err != nil {
@@ -243,8 +272,8 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 		}
 	}
 	s.markAllUncertain(touched)
-	if keep {
-		if err := t.apply(s, true, gone); err != nil {
+	if keep || s.key.Rule != "" {
+		if err := t.apply(s, true, gone); err != nil && (keep || !dataplane.IsNoSet(err)) {
 			return false, err
 		}
 		if err := t.apply(s, false, shorter); err != nil {
@@ -265,12 +294,14 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 }
 
 // TakeOver adds the kernel's grants that another agent wrote to the table, and removes
-// those that no policy allows. Grants that come or go after the listing are this agent's.
+// those that no policy allows, but for grants of rules. Grants that come or go after the listing are this agent's.
 func (t *Table) TakeOver() error {
 	held := map[string][]dataplane.Grant{}
 	var keys []dataplane.GrantSet
 	for s := range t.all() {
-		keys = append(keys, s.key)
+		if s.key.Rule == "" {
+			keys = append(keys, s.key)
+		}
 	}
 	err := t.cfg.Kernel.ListGrants(keys, func(key dataplane.GrantSet, part []dataplane.Grant) {
 		held[key.Name] = append(held[key.Name], part...)
@@ -280,6 +311,9 @@ func (t *Table) TakeOver() error {
 	}
 	for _, p := range *t.pods.Load() {
 		for s := range p.all() {
+			if s.key.Rule != "" {
+				continue // Recover takes them over
+			}
 			if err := t.takeOver(p, s, held[s.key.Name]); err != nil {
 				return err
 			}
@@ -300,7 +334,7 @@ func (t *Table) takeOver(p *podGrants, s *set, there []dataplane.Grant) error {
 		is := &there[i]
 		g, changed := s.entries[is.Addr].clone(), false
 		for _, r := range readGrant(is, at) {
-			if p.allowsName(r.name, s.key.Ports) && g.add(r, at.now) {
+			if p.allowsName(r.name, "", s.key.Ports) && g.add(r, at.now) {
 				changed = true
 			}
 		}
@@ -310,7 +344,7 @@ func (t *Table) takeOver(p *podGrants, s *set, there []dataplane.Grant) error {
 		case changed:
 			later[is.Addr] = g
 		}
-		if want := t.render(is.Addr, g, at); len(g.reasons) > 0 && want.Comment != is.Comment && !s.uncertain[is.Addr] {
+		if want := t.render(s, is.Addr, g, at); len(g.reasons) > 0 && want.Comment != is.Comment && !s.uncertain[is.Addr] {
 			unlike = append(unlike, want)
 		}
 	}

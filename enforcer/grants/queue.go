@@ -213,29 +213,37 @@ func (t *Table) write(requests []*request) {
 func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	p := t.pod(g.Pod)
 	// The view that decided the grant need not be asked again, unless it is an older one.
-	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, g.Ports) {
+	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, g.Rule, g.Ports) {
 		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
 	}
-	sets := (*p.sets.Load())[g.Ports]
 	why := reason{g.Name, t.cfg.Clock.at(g.Deadline), matchesOf(g.By)}
+	if sets := p.sets.Load(); g.Rule != "" || len(sets.subjects) > 0 {
+		return t.stageByRules(r, p, g, why)
+	}
+	sets := p.sets.Load().byPorts[g.Ports]
 	for _, a := range g.Addrs {
 		s := sets[of(a.Is6())]
 		if s == nil {
-			return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
+			return noSet(g)
 		}
-		if i := t.batch.stage(s, a, why); i >= 0 && !slices.Contains(r.waits, i) {
-			r.waits = append(r.waits, i)
-		}
+		r.wait(t.batch.stage(s, a, why))
 	}
 	return nil
 }
 
-// allowsName tells whether a view of the pod allows a name on ports. The caller holds
-// Table.mu.
-func (p *podGrants) allowsName(name fqdn.Name, ports policy.PortSet) bool {
-	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return viewAllows(v, name, ports) })
+// wait has the request wait for a set of the batch; -1 is none.
+func (r *request) wait(i int) {
+	if r != nil && i >= 0 && !slices.Contains(r.waits, i) {
+		r.waits = append(r.waits, i)
+	}
 }
 
-func viewAllows(v *policy.View, name fqdn.Name, ports policy.PortSet) bool {
-	return v != nil && slices.ContainsFunc(v.Decide(name).Matches, func(m *policy.Match) bool { return !m.Audit && m.Ports == ports })
+func noSet(g *policy.Grant) error {
+	return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
+}
+
+// allowsName tells whether a view of the pod has a rule that covers a name. The caller
+// holds Table.mu.
+func (p *podGrants) allowsName(name fqdn.Name, rule policy.RuleID, ports policy.PortSet) bool {
+	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return v.Covers(name, rule, ports) })
 }

@@ -96,6 +96,39 @@ func (g *grant) add(r reason, now monotonic) bool {
 	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
 }
 
+// addTo is add for a grant of a set.
+func (g *grant) addTo(s *set, r reason, now monotonic) bool {
+	if !s.key.Rule.Lasting() {
+		return g.add(r, now)
+	}
+	r.until = max(r.until, now+monotonic(s.key.Rule.Reuse()))
+	g.addLasting(r, now)
+	return true
+}
+
+// addLasting is add for a grant of a lasting rule, which ends as a whole. A name that has no
+// room is noted as an unreadable one.
+func (g *grant) addLasting(r reason, now monotonic) {
+	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now })
+	if len(g.reasons) >= reasonsMax && !g.has(r.name) {
+		r.name, r.by = unreadable, matches{}
+	}
+	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.name == r.name })
+	g.reasons = append(g.reasons, r)
+	g.extend(g.until())
+}
+
+// extend moves all deadlines.
+func (g *grant) extend(until monotonic) {
+	for i := range g.reasons {
+		g.reasons[i].until = until
+	}
+}
+
+func (g *grant) has(name fqdn.Name) bool {
+	return slices.ContainsFunc(g.reasons, func(o reason) bool { return o.name == name })
+}
+
 // without returns the reasons whose names another grant has not.
 func (g *grant) without(other *grant) (out []reason) {
 	for _, r := range g.reasons {

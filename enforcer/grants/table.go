@@ -59,7 +59,16 @@ type podGrants struct {
 	views []*policy.View
 	// changed: the grants have not been compared with views.
 	changed bool
-	sets    atomic.Pointer[map[policy.PortSet]setPair]
+	sets    atomic.Pointer[podSets]
+}
+
+// podSets are the sets of one pod. They are immutable.
+type podSets struct {
+	byPorts map[policy.PortSet]setPair // of the Namespace tier
+	// rules are the sets with a Rule, for each of subjects. Such a set is there from its
+	// first grant on.
+	rules    []*set
+	subjects []netip.Addr
 }
 
 // setPair is the sets of one port set, IPv4's first; a refused one is nil.
@@ -95,7 +104,16 @@ func (t *Table) get(key dataplane.GrantSet) *set {
 	if p == nil {
 		return nil
 	}
-	return (*p.sets.Load())[key.Ports][of(key.IPv6)]
+	sets := p.sets.Load()
+	if key.Rule == "" {
+		return sets.byPorts[key.Ports][of(key.IPv6)]
+	}
+	for _, s := range sets.rules {
+		if s.key == key {
+			return s
+		}
+	}
+	return nil
 }
 
 // Pods yields the pods that have sets now.
@@ -117,14 +135,25 @@ func (t *Table) all() iter.Seq[*set] {
 // all yields a pod's sets, as they were when it began.
 func (p *podGrants) all() iter.Seq[*set] {
 	return func(yield func(*set) bool) {
-		for _, both := range *p.sets.Load() {
+		sets := p.sets.Load()
+		for _, both := range sets.byPorts {
 			for _, s := range both {
 				if s != nil && !yield(s) {
 					return
 				}
 			}
 		}
+		for _, s := range sets.rules {
+			if !yield(s) {
+				return
+			}
+		}
 	}
+}
+
+// newSet returns an empty set.
+func (t *Table) newSet(key dataplane.GrantSet) *set {
+	return &set{key: key, table: t, entries: map[netip.Addr]*grant{}, past: newHistory()}
 }
 
 // place adds sets to the table, or removes them, and a pod with its last set. The caller
@@ -134,24 +163,40 @@ func (t *Table) place(add bool, sets ...*set) {
 	for _, s := range sets {
 		p := pods[s.key.Pod]
 		if p == nil {
-			p = &podGrants{changed: true}
-			p.sets.Store(&map[policy.PortSet]setPair{})
+			p = newPod()
 			pods[s.key.Pod] = p
 		}
-		mine := maps.Clone(*p.sets.Load())
-		both := mine[s.key.Ports]
-		if both[of(s.key.IPv6)] = s; !add {
-			both[of(s.key.IPv6)] = nil
+		mine := *p.sets.Load()
+		if s.key.Rule != "" {
+			mine.rules = slices.DeleteFunc(slices.Clone(mine.rules), func(o *set) bool { return o == s })
+			if add {
+				mine.rules = append(mine.rules, s)
+			}
+		} else {
+			mine.byPorts = maps.Clone(mine.byPorts)
+			both := mine.byPorts[s.key.Ports]
+			if both[of(s.key.IPv6)] = s; !add {
+				both[of(s.key.IPv6)] = nil
+			}
+			if mine.byPorts[s.key.Ports] = both; both == (setPair{}) {
+				delete(mine.byPorts, s.key.Ports)
+			}
 		}
-		if mine[s.key.Ports] = both; both == (setPair{}) {
-			delete(mine, s.key.Ports)
-		}
-		if p.sets.Store(&mine); len(mine) == 0 {
+		if p.sets.Store(&mine); mine.empty() {
 			delete(pods, s.key.Pod)
 		}
 	}
 	t.pods.Store(&pods)
 }
+
+func newPod() *podGrants {
+	p := &podGrants{changed: true}
+	p.sets.Store(&podSets{byPorts: map[policy.PortSet]setPair{}})
+	return p
+}
+
+// empty tells whether the pod has no set, and gets none by a grant.
+func (p *podSets) empty() bool { return len(p.byPorts)+len(p.rules)+len(p.subjects) == 0 }
 
 // put stores a grant. The caller holds Table.mu and mu.
 func (s *set) put(a netip.Addr, g *grant, certain bool) {
@@ -194,15 +239,20 @@ func (s *set) remove(a netip.Addr) {
 	delete(s.uncertain, a)
 }
 
-// Opened returns the port sets on which an address is granted to a pod, or was.
-func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet) {
+// Opened returns the port sets on which an address is granted to a pod, or was, and the
+// rules for which it counts to the pod; for rules that accept, or did.
+func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet, rules []policy.RuleID) {
 	t.some(pod, func(s *set) bool {
-		if s.entries[a] != nil || s.past.reasons[a] != nil {
+		switch {
+		case s.entries[a] == nil && s.past.reasons[a] == nil:
+		case s.key.Rule == "":
 			ports = append(ports, s.key.Ports)
+		default:
+			rules = append(rules, s.key.Rule)
 		}
 		return false
 	})
-	return ports
+	return ports, rules
 }
 
 // OpenedAny tells whether a pod has or had any grant of a family.

@@ -11,10 +11,24 @@ import (
 func (t *Table) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
 		for s := range t.all() {
+			if s.key.Rule != "" {
+				continue
+			}
 			s.mu.RLock()
 			b := dataplane.Bounds{Min: len(s.entries) - len(s.uncertain), Max: len(s.entries)}
 			s.mu.RUnlock()
 			if !yield(s.key, b) {
+				return
+			}
+		}
+	}
+}
+
+// RuleSets yields the sets of rules.
+func (t *Table) RuleSets() iter.Seq[dataplane.GrantSet] {
+	return func(yield func(dataplane.GrantSet) bool) {
+		for s := range t.all() {
+			if s.key.Rule != "" && !yield(s.key) {
 				return
 			}
 		}
@@ -33,7 +47,7 @@ func (t *Table) Freeze(key dataplane.GrantSet, f func(certain []dataplane.Grant,
 	var certain []dataplane.Grant
 	for a, g := range s.entries {
 		if !s.uncertain[a] {
-			certain = append(certain, t.render(a, g, at))
+			certain = append(certain, t.render(s, a, g, at))
 		}
 	}
 	f(certain, s.uncertain)

@@ -79,16 +79,17 @@ func newTiers(v *policy.View) (k keptTiers) {
 }
 
 // tierRules makes the rules of one tier. A rule with a broken part accepts nothing, and
-// denies everything where it denies or passes. A rule about names has no entries yet: it
-// matches nothing.
+// denies everything where it denies or passes.
 func tierRules(rules []*policy.Rule) (out []dataplane.TierRule) {
 	for _, r := range rules {
 		rule := dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: r.Peer, Ports: r.Ports}, Action: r.Action}, Drop: r.Action == policy.Deny && r.Denied == policy.Drop}
 		switch {
 		case r.Broken && r.Action != policy.Accept:
 			rule.Match, rule.Action = dataplane.Match{Ports: policy.AnyPort}, policy.Deny
-		case r.Broken, r.Peer.Kind == policy.PeerNames, r.Ports == "":
+		case r.Broken, r.Ports == "", r.Peer.Kind == policy.PeerNames && r.ID == "":
 			continue
+		case r.Peer.Kind == policy.PeerNames:
+			rule.Match.Peer, rule.Entries = policy.Peer{}, r.ID
 		}
 		out = append(out, rule)
 	}

@@ -243,7 +243,7 @@ func (o tierObjects) layOut(l layout) {
 
 // without returns the objects of o that other does not have.
 func (o tierObjects) without(other tierObjects) (out tierObjects) {
-	if o.key == other.key {
+	if o.key != "" && o.key == other.key {
 		return out
 	}
 	chains, sets, entries := map[string]bool{}, map[string]PeerKind{}, map[string]bool{}

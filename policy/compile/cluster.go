@@ -46,7 +46,10 @@ type clusterPolicy struct {
 
 // clusterPolicies is every cluster policy that the compiler knows.
 type clusterPolicies struct {
-	room clusterRoom // MaxClusterRules and so on, but for tests
+	room    clusterRoom // MaxClusterRules and so on, but for tests
+	entries int         // MaxClusterEntries, but for tests
+	// heavy are the peers that have no room in entries.
+	heavy map[policy.Peer]bool
 	// peersUnknown: of the last input. A Deny of pods that are not known matched none of them.
 	peersUnknown bool
 	known        map[string]*clusterPolicy
@@ -56,7 +59,7 @@ type clusterPolicies struct {
 
 func newClusterPolicies() clusterPolicies {
 	return clusterPolicies{
-		room:  clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks},
+		room: clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks}, entries: MaxClusterEntries,
 		known: map[string]*clusterPolicy{}, clusterSelections: newClusterSelections(),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
 )
 
@@ -69,6 +70,40 @@ func TestClusterOrder(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", a, got, want)
 		}
+	}
+}
+
+// TestExactNamesOfTiers: those of all tiers that enforce, each once; of cluster policies no
+// more than each pod can ask for.
+func TestExactNamesOfTiers(t *testing.T) {
+	in := besideInput(nil)
+	in.Policies = append(in.Policies, aPolicy("open", "", aRule("b.test", "a.test", "*.test")))
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
+		aCluster(t, "one", "{tier: Admin, priority: 1, "+everyPod+", egress: [{action: Deny, matches: [{name: a.test}, {name: d.test}]}]}"),
+		aCluster(t, "two", "{tier: Baseline, priority: 1, subject: {pods: {namespaceSelector: {}, podSelector: {}}}, egress: [{action: Pass, matches: [{name: c.test}]}]}"),
+		aCluster(t, "seen", "{tier: Admin, priority: 1, enforcement: Audit, "+everyPod+", egress: [{action: Deny, matches: [{name: e.test}]}]}"),
+	}
+	v := NewWithTiers().Compile(in).Views[0]
+	var want []fqdn.Name
+	for _, n := range []string{"a.test", "b.test", "c.test", "d.test"} {
+		want = append(want, policytest.Name(n))
+	}
+	if got := v.ExactNames(); !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	for i := range 3 {
+		p := aCluster(t, fmt.Sprint("many", i), "{tier: Admin, priority: 1, "+everyPod+"}")
+		for j := range cfqdnnp.MaxRules {
+			rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionDeny}
+			for k := range 10 {
+				rule.Matches = append(rule.Matches, v1alpha1.Match{Name: ptr(fmt.Sprintf("n%d-%d-%d.test", i, j, k))})
+			}
+			p.Spec.Egress = append(p.Spec.Egress, rule)
+		}
+		in.ClusterPolicies = append(in.ClusterPolicies, p)
+	}
+	if got := NewWithTiers().Compile(in).Views[0].ExactNames(); len(got) > 1024+2 || len(got) < 1024 || !slices.IsSorted(got) || !slices.Contains(got, policytest.Name("b.test")) {
+		t.Errorf("%d names", len(got))
 	}
 }
 

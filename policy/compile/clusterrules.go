@@ -37,7 +37,7 @@ func (c *Compiler) newClusterRules(groups []*clusterGroup) *clusterRules {
 	}
 	for _, p := range c.cluster.sorted {
 		if p.union == c.serial {
-			r.add(p)
+			r.add(p, c.cluster.heavy)
 			for j, rule := range p.rules {
 				if spec := p.Rules[j].Spec; spec != nil && !rule.Broken {
 					r.sets = append(r.sets, c.liveSet(spec))
@@ -48,14 +48,19 @@ func (c *Compiler) newClusterRules(groups []*clusterGroup) *clusterRules {
 	return r
 }
 
-// add adds the next policy in order.
-func (r *clusterRules) add(p *clusterPolicy) {
+// add adds the next policy in order. Rules with heavy peers are broken.
+func (r *clusterRules) add(p *clusterPolicy, heavy map[policy.Peer]bool) {
 	r.policies = append(r.policies, p)
 	tier, unmatched := &r.admin, &r.shared.AdminUnmatched
 	if p.Tier == policy.Baseline {
 		tier, unmatched = &r.baseline, &r.shared.BaselineUnmatched
 	}
-	*tier = append(*tier, p.rules...)
+	for _, rule := range p.rules {
+		if heavy[rule.Peer] {
+			rule = rule.Break()
+		}
+		*tier = append(*tier, rule)
+	}
 	if !p.Audit {
 		*unmatched = max(*unmatched, p.Unmatched)
 		r.closed.Enforced = true

@@ -48,7 +48,7 @@ func (b quota) of(room quota) float64 {
 }
 
 // applyQuotas lets the egress rules of each pod be what there is room for on the node.
-func (c *Compiler) applyQuotas() {
+func (c *Compiler) applyQuotas(s *draft) {
 	total := quota{sets: len(c.sets)}
 	for _, r := range c.egress {
 		r.now = r
@@ -59,6 +59,7 @@ func (c *Compiler) applyQuotas() {
 		l.Grow(w)
 		total.entries += l.Weight
 	}
+	c.limitClusterEntries(w, total.entries, s)
 	if !total.fits(c.room) {
 		total.entries = 0
 		for _, l := range c.asked {
@@ -76,7 +77,9 @@ func (c *Compiler) applyQuotas() {
 	}
 	for _, r := range c.cluster.unions {
 		for _, l := range r.sets {
-			l.kept = c.number
+			if !c.cluster.heavy[l.Spec.Peer] {
+				l.kept = c.number
+			}
 		}
 	}
 }
@@ -93,7 +96,7 @@ func (c *Compiler) divide() {
 	left, has := c.room, map[*liveSet]bool{}
 	for _, r := range c.cluster.unions { // before the namespaces
 		for _, l := range r.sets {
-			if !has[l] {
+			if !has[l] && !c.cluster.heavy[l.Spec.Peer] {
 				has[l] = true
 				left = left.minus(quota{sets: 1, entries: l.Weight})
 			}

@@ -19,7 +19,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 	conflicts := claimAddresses(s)
 	c.selectPods(in, s)
 	c.indexPeers(in, s)
-	c.applyQuotas()
+	c.applyQuotas(s)
 	reported := map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]

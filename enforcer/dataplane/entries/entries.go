@@ -1,0 +1,224 @@
+package entries
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// Tables are the nft tables, of which nft.Tables is one.
+type Tables interface {
+	ApplyEntries(ops []nft.EntryOp)
+	ListEntries(names []string, each func(set string, part []nft.Entry)) error
+}
+
+// Store writes grants: those of rules to the nft tables, the others to a dataplane.
+type Store struct {
+	tables Tables
+	others dataplane.GrantWriter
+	// coexisting tells whether another agent writes too.
+	coexisting func() bool
+}
+
+// New returns a store.
+func New(tables Tables, others dataplane.GrantWriter, coexisting func() bool) *Store {
+	return &Store{tables, others, coexisting}
+}
+
+// A comment of a grant fits into that of an entry.
+const _ = uint(nft.MaxEntryComment - dataplane.CommentMax)
+
+// Set is the entry set of a rule.
+func Set(id policy.RuleID) nft.EntrySet {
+	s := nft.EntrySet{Name: string(id)}
+	if id.Lasting() {
+		s.Renew = id.Reuse() + dataplane.LastingMargin
+	}
+	return s
+}
+
+// ApplyGrants implements dataplane.GrantWriter.
+func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
+	ofRule := func(op dataplane.GrantOp) bool { return op.Set.Rule != "" }
+	if !slices.ContainsFunc(ops, ofRule) {
+		s.others.ApplyGrants(ops)
+		return
+	}
+	var entries []nft.EntryOp
+	var others []dataplane.GrantOp
+	for i := range ops {
+		if ofRule(ops[i]) {
+			entries = append(entries, entryOp(&ops[i]))
+		} else {
+			others = append(others, ops[i])
+		}
+	}
+	s.tables.ApplyEntries(entries)
+	if len(others) > 0 {
+		s.others.ApplyGrants(others)
+	}
+	for i := range ops {
+		if !ofRule(ops[i]) {
+			ops[i].Err, others = others[0].Err, others[1:]
+			continue
+		}
+		if ops[i].Err = entries[0].Err; nft.IsNoSet(ops[i].Err) {
+			ops[i].Err = dataplane.NoSet{Err: ops[i].Err}
+		}
+		entries = entries[1:]
+	}
+}
+
+// entryOp renders a change of grants of a rule.
+func entryOp(op *dataplane.GrantOp) nft.EntryOp {
+	out := nft.EntryOp{Set: string(op.Set.Rule), Remove: op.Remove, Entries: make([]nft.Entry, len(op.Grants))}
+	pod := dataplane.PodID(op.Set.Pod)
+	for i := range op.Grants {
+		g := &op.Grants[i]
+		out.Entries[i] = nft.Entry{Subject: op.Set.Subject, Addr: g.Addr}
+		if !op.Remove {
+			out.Entries[i].Timeout, out.Entries[i].Comment = g.Timeout, pod+" "+g.Comment
+			out.Entries[i].Held = []nft.Held{dataplane.Unknown: nft.Unknown, dataplane.Absent: nft.Absent, dataplane.SameComment: nft.SameComment}[g.Held]
+		}
+	}
+	return out
+}
+
+// grantOf reads an entry. pod is the ID of its pod, "" for an entry whose comment is gone.
+func grantOf(e *nft.Entry) (pod string, g dataplane.Grant) {
+	pod, names, whole := strings.Cut(e.Comment, " ")
+	if !whole || len(pod) != dataplane.PodIDLen {
+		pod, names = "", ""
+	}
+	return pod, dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: names}
+}
+
+// ListGrants implements dataplane.GrantWriter.
+func (s *Store) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
+	var others []dataplane.GrantSet
+	var rules []policy.RuleID
+	asked := map[place]dataplane.GrantSet{}
+	for _, set := range sets {
+		if set.Rule == "" {
+			others = append(others, set)
+			continue
+		}
+		rules = append(rules, set.Rule)
+		asked[place{set.Rule, set.Subject}] = set
+	}
+	if len(others) > 0 {
+		if err := s.others.ListGrants(others, each); err != nil {
+			return err
+		}
+	}
+	found, err := s.list(rules)
+	for at, entries := range found {
+		set, is := asked[at]
+		if !is {
+			continue
+		}
+		var part []dataplane.Grant
+		for i := range entries {
+			if pod, g := grantOf(&entries[i]); pod == "" || pod == dataplane.PodID(set.Pod) {
+				part = append(part, g)
+			}
+		}
+		if len(part) > 0 {
+			each(set, part)
+		}
+	}
+	return err
+}
+
+// place is where the entries of a set of grants are.
+type place struct {
+	rule    policy.RuleID
+	subject netip.Addr
+}
+
+// list returns all entries of rules. After an error it returns none.
+func (s *Store) list(rules []policy.RuleID) (map[place][]nft.Entry, error) {
+	slices.Sort(rules)
+	var names []string
+	for _, id := range slices.Compact(rules) {
+		names = append(names, string(id))
+	}
+	out := map[place][]nft.Entry{}
+	if len(names) == 0 {
+		return out, nil
+	}
+	err := s.tables.ListEntries(names, func(set string, part []nft.Entry) {
+		for _, e := range part {
+			at := place{policy.RuleID(set), e.Subject}
+			out[at] = append(out[at], e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Grants are the desired entries. Package grants implements it.
+type Grants interface {
+	// RuleSets yields the sets of rules.
+	RuleSets() iter.Seq[dataplane.GrantSet]
+	// Freeze is as dataplane.Grants has it.
+	Freeze(set dataplane.GrantSet, f func(certain []dataplane.Grant, uncertain map[netip.Addr]bool))
+	// Recover takes in grants that another agent left.
+	Recover(set dataplane.GrantSet, part []dataplane.Grant)
+}
+
+// Recover hands over the entries of rules that another agent left, of the pods that have
+// their addresses now and the rules. It removes entries of another pod, unless that agent is
+// still there.
+func (s *Store) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.View, into Grants) error {
+	found, err := s.list(slices.Clone(rules))
+	if err != nil {
+		return err
+	}
+	var removed []nft.EntryOp
+	for at, entries := range found {
+		v := view(at.subject)
+		if v == nil {
+			continue
+		}
+		id := dataplane.PodID(v.Pod.PodRef)
+		var own []dataplane.Grant
+		foreign := nft.EntryOp{Set: string(at.rule), Remove: true}
+		for i := range entries {
+			if pod, g := grantOf(&entries[i]); pod == "" || pod == id {
+				own = append(own, g)
+			} else {
+				foreign.Entries = append(foreign.Entries, nft.Entry{Subject: at.subject, Addr: g.Addr})
+			}
+		}
+		if len(foreign.Entries) > 0 && !s.coexisting() {
+			removed = append(removed, foreign)
+		}
+		i := slices.IndexFunc(v.Rules, func(r *policy.Rule) bool { return r.ID == at.rule && !r.Audit })
+		if i >= 0 && len(own) > 0 {
+			into.Recover(dataplane.GrantSet{Pod: v.Pod.PodRef, Ports: v.Rules[i].Ports, Rule: at.rule, Subject: at.subject, IPv6: at.subject.Is6()}, own)
+		}
+	}
+	return s.apply(removed)
+}
+
+// apply makes changes and returns the first error, but for sets that are not there.
+func (s *Store) apply(ops []nft.EntryOp) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	s.tables.ApplyEntries(ops)
+	for i := range ops {
+		if err := ops[i].Err; err != nil && !nft.IsNoSet(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/entries"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// rulesOf returns the rules for which addresses may be granted to subjects, sorted.
+func rulesOf(subjects dataplane.Subjects) []policy.RuleID {
+	all, seen := map[policy.RuleID]bool{}, map[*policy.RuleID]bool{}
+	for _, p := range subjects {
+		if len(p.Entries) == 0 || seen[&p.Entries[0]] {
+			continue // many share their entries
+		}
+		seen[&p.Entries[0]] = true
+		for _, id := range p.Entries {
+			all[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+func entrySets(rules []policy.RuleID) (out []nft.EntrySet) {
+	for _, id := range rules {
+		out = append(out, entries.Set(id))
+	}
+	return out
+}
+
+// prepareEntries makes the entry sets that subjects need, before grants by a coming snapshot
+// need them, and takes in what an earlier agent left in them. Until that succeeds nothing is
+// granted, and what is in the kernel is in force.
+func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjects, coming *policy.Snapshot) error {
+	rules := rulesOf(subjects)
+	if err := e.k.Tables.AddEntrySets(ctx, entrySets(rules)); err != nil {
+		return err
+	}
+	fresh := slices.DeleteFunc(rules, func(id policy.RuleID) bool { return e.entered[id] })
+	if err := e.entries.Recover(fresh, coming.View, e.grants); err != nil {
+		return fmt.Errorf("recover the entries of ordered rules: %w", err)
+	}
+	for _, id := range fresh {
+		e.entered[id] = true
+	}
+	return nil
+}
+
+// forgetEntries forgets the rules whose entry sets the tables have no more.
+func (e *Enforcer) forgetEntries() {
+	rules := rulesOf(e.inForce())
+	maps.DeleteFunc(e.entered, func(id policy.RuleID, _ bool) bool {
+		_, still := slices.BinarySearch(rules, id)
+		return !still
+	})
+}
+
+// applyTables writes a plan to the nft tables. Tables that are made anew have lost the
+// entries.
+func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects) error {
+	anew := !e.k.Tables.LaidOut()
+	if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil || !anew {
+		return err
+	}
+	return e.entries.Restore(e.grants)
+}

@@ -1,0 +1,457 @@
+package grants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// cluster is a policy for all pods of the cluster.
+func cluster(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
+	t.Helper()
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	fatal.If(t, yaml.UnmarshalStrict([]byte("{subject: {namespaces: {}}, "+spec+"}"), &p.Spec))
+	return p
+}
+
+// gated is a node with one pod, which may reach *.example.net and is denied names below
+// denied.test on port 443, for 100 seconds.
+func gated(t testing.TB) (*node, policy.Pod) {
+	n := newNode(t)
+	p := pod("web", "allow")
+	p.IPs = addrs("10.1.0.5 2001:db8:1::5")
+	n.cluster = []*v1alpha1.ClusterFQDNNetworkPolicy{cluster(t, "deny",
+		"tier: Admin, priority: 1, ttl: {reuseSeconds: 100}, egress: [{action: Deny, matches: [{pattern: '**.denied.test'}], ports: [{protocol: TCP, port: 443}]}]")}
+	n.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net"))
+	return n, p
+}
+
+// decided returns the grants of an answer, with the aliases of its chain.
+func (n *node) decided(p policy.PodRef, name string, ttl uint32, answer string, aliases ...fqdn.Name) (out []policy.Grant) {
+	v := n.snap.ViewOf(p)
+	if v == nil {
+		return nil
+	}
+	for _, o := range policy.Decide(v, policy.Query{Name: dns(name), Aliases: aliases}).Openings(ttl) {
+		g := policy.Grant{Pod: p, View: v, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Rule: o.Rule, Deadline: n.Now().Add(o.Lifetime), By: o.By}
+		for _, a := range aliases {
+			if !v.Covers(g.Name, o.Rule, o.Ports) {
+				g.Name = a
+			}
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// rule returns the set of the pod's only rule of an action.
+func (n *node) rule(p policy.Pod, action policy.Action, ipv6 bool) dataplane.GrantSet {
+	n.t.Helper()
+	for _, r := range n.snap.ViewOf(p.PodRef).Rules {
+		if r.ID != "" && r.Action == action {
+			return dataplane.GrantSet{Pod: p.PodRef, Ports: r.Ports, Rule: r.ID, Subject: p.IPs[of(ipv6)], IPv6: ipv6}
+		}
+	}
+	n.t.Fatal("no such rule")
+	return dataplane.GrantSet{}
+}
+
+// left is how long the kernel keeps an address of a set.
+func (n *node) left(set dataplane.GrantSet, a netip.Addr) time.Duration {
+	all, _ := n.sets.list(nameOf(set))
+	for _, g := range all {
+		if g.Addr == a {
+			return g.Timeout
+		}
+	}
+	return 0
+}
+
+// tick lets time pass second by second, with an agent that ends grants.
+func (n *node) tick(seconds int) {
+	n.t.Helper()
+	for range seconds {
+		n.expire(time.Second)
+	}
+}
+
+// renew is a packet that a lasting rule matched.
+func (n *node) renew(set dataplane.GrantSet, a netip.Addr) {
+	n.sets.mu.Lock()
+	defer n.sets.mu.Unlock()
+	if e, there := n.sets.held[nameOf(set)][a]; there && e.until.After(n.Now()) {
+		e.until = n.Now().Add(set.Rule.Reuse() + dataplane.LastingMargin)
+		n.sets.held[nameOf(set)][a] = e
+	}
+}
+
+// TestADenyOutlastsWhatItShadows: by the name's own time, by a packet, and by an address
+// that another name opens for longer, whichever comes first.
+func TestADenyOutlastsWhatItShadows(t *testing.T) {
+	w, p := gated(t)
+	a, deny := addr("192.0.2.1"), w.rule(p, policy.Deny, false)
+	grant := func(name string, ttl uint32) {
+		t.Helper()
+		fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, name, ttl, a.String())))
+	}
+	grant("x.denied.test", 60)
+	if got := w.left(deny, a); got != 110*time.Second {
+		t.Fatalf("the entry lives %v", got)
+	}
+	grant("www.example.net", 600)
+	if open, denied := w.stays(p, a.String()), w.left(deny, a); denied < open {
+		t.Errorf("opened later: %v open, %v denied", open, denied)
+	}
+	w.tick(100)
+	w.renew(deny, a) // which leaves it less time than it had
+	w.tick(111)
+	if w.left(deny, a) == 0 || w.stays(p, a.String()) == 0 {
+		t.Errorf("after a packet: %v denied, %v open", w.left(deny, a), w.stays(p, a.String()))
+	}
+	w.tick(600)
+	if w.stays(p, a.String()) != 0 || w.left(deny, a) == 0 {
+		t.Errorf("the grant has ended: %v denied, %v open", w.left(deny, a), w.stays(p, a.String()))
+	}
+	for range 20 {
+		w.renew(deny, a)
+		w.tick(80)
+	}
+	if w.left(deny, a) == 0 || len(w.table.ListGrants(p.PodRef)) != 1 {
+		t.Errorf("packets renew it: %v, %v", w.left(deny, a), w.table.ListGrants(p.PodRef))
+	}
+	w.tick(130)
+	if w.left(deny, a) != 0 || w.table.Count() != 0 {
+		t.Errorf("without packets: %v, %d grants", w.left(deny, a), w.table.Count())
+	}
+
+	// Opened first, and denied for a shorter time.
+	grant("www.example.net", 3600)
+	grant("y.denied.test", 60)
+	if open, denied := w.stays(p, a.String()), w.left(deny, a); denied < open {
+		t.Errorf("denied later: %v open, %v denied", open, denied)
+	}
+}
+
+// TestNoAcceptWithoutTheDeny: where the kernel refuses an entry of a rule that denies, the
+// pod's other grants of the batch are not written; other pods' are.
+func TestNoAcceptWithoutTheDeny(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		w, p := gated(t)
+		other := pod("other", "allow")
+		other.IPs = addrs("10.1.0.6")
+		w.apply([]policy.Pod{p, other}, pol("allow", "tcp/443 *.example.net"))
+		deny := w.rule(p, policy.Deny, false)
+		w.sets.instead = func(op *dataplane.GrantOp) error {
+			if !op.Set.Rule.Lasting() {
+				return w.sets.do(op)
+			}
+			if late {
+				return errors.Join(w.sets.do(op), errInjected)
+			}
+			return errInjected
+		}
+		asked := [][]policy.Grant{
+			slices.Concat(w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1"), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")),
+			w.decided(p.PodRef, "api.example.net", 60, "192.0.2.2"),
+			w.decided(other.PodRef, "api.example.net", 60, "192.0.2.3"),
+		}
+		release := w.hang(t, other)
+		for i, err := range together(t, w, release, asked) {
+			if (err != nil) != (i < 2) {
+				t.Errorf("late %v: request %d: %v", late, i, err)
+			}
+		}
+		if es := w.entries(p, false); len(es) != 0 {
+			t.Errorf("late %v: opened without the entry that denies: %v", late, es)
+		}
+		// What is uncertain is written again before another name opens the address.
+		api := w.decided(p.PodRef, "api.example.net", 60, "192.0.2.1")
+		fatalUnless(t, w.table.Grant(context.Background(), api) != nil, "opened beside an uncertain entry")
+		w.sets.instead = nil
+		fatal.If(t, w.table.Grant(context.Background(), api))
+		if w.left(deny, addr("192.0.2.1")) < w.stays(p, "192.0.2.1") {
+			t.Error("the entry is not there")
+		}
+		w.sets.noRules = true
+		delete(w.sets.held, nameOf(deny))
+		fatalUnless(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "z.denied.test", 60, "192.0.2.9")) != nil, "a missing set is no error")
+	}
+}
+
+func fatalUnless(t *testing.T, is bool, otherwise string) {
+	t.Helper()
+	if !is {
+		t.Fatal(otherwise)
+	}
+}
+
+// TestALastingSetIsNeverEvicted: at its bound it refuses, and rules that accept evict.
+func TestALastingSetIsNeverEvicted(t *testing.T) {
+	w, p := gated(t)
+	g := policy.Grant{Pod: p.PodRef, Name: dns("x.denied.test"), Ports: https, Rule: w.rule(p, policy.Deny, false).Rule, Deadline: w.Now().Add(time.Minute)}
+	a := addr("198.18.0.0")
+	for range ruleSetMax {
+		g.Addrs, a = append(g.Addrs, a), a.Next()
+	}
+	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
+	g.Addrs = []netip.Addr{a}
+	if err := w.table.Grant(context.Background(), []policy.Grant{g}); !errors.Is(err, errFull) || w.table.Evicted() != 0 {
+		t.Errorf("over the bound: %v, %d evicted", err, w.table.Evicted())
+	}
+	fatalUnless(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1")) == nil, "another grant of the pod is refused")
+}
+
+// TestRulesTakeOverNames: what a name opened counts for a rule that comes, at once, and for
+// the rule that another one becomes; what was denied is not opened, and what no rule covers
+// any more is withdrawn, denials last.
+func TestRulesTakeOverNames(t *testing.T) {
+	w, p := gated(t)
+	allow := pol("allow", "tcp/443 *.example.net")
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1 2001:db8::1")))
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "cdn.test", 60, "192.0.2.2", dns("x.denied.test"))))
+	// One rule comes before the other, whose ID changes, and a rule that accepts.
+	spec := "tier: Admin, priority: 1, ttl: {reuseSeconds: 100}, egress: [{action: Pass, matches: [{name: www.example.net}]}, %s{action: Deny, matches: [{pattern: '**.denied.test'}], ports: [{protocol: TCP, port: 443}]}]"
+	accept := "{action: Accept, matches: [{pattern: '**.test'}]}, "
+	w.cluster[0] = cluster(t, "deny", fmt.Sprintf(spec, accept))
+	s := w.compile([]policy.Pod{p}, allow)
+	fatal.If(t, w.rollOut(s))
+	pass, deny := w.rule(p, policy.Pass, false), w.rule(p, policy.Deny, false)
+	if got := w.left(pass, addr("192.0.2.1")); got < w.stays(p, "192.0.2.1") {
+		t.Errorf("the rule that passes has not taken it over: %v", got)
+	}
+	if w.left(w.rule(p, policy.Pass, true), addr("2001:db8::1")) == 0 {
+		t.Error("nor of IPv6")
+	}
+	if w.left(deny, addr("192.0.2.2")) == 0 {
+		t.Error("the alias of a rule that moved behind one that stops the question is lost")
+	}
+	if got := w.left(w.rule(p, policy.Accept, false), addr("192.0.2.2")); got != 0 {
+		t.Errorf("what was only denied is open for %v", got)
+	}
+	// An answer by the view of before enters what the one of now denies.
+	w.cluster[0] = cluster(t, "deny", "tier: Admin, priority: 1, egress: [{action: Deny, matches: [{name: www.example.net}], ports: [{protocol: TCP, port: 443}]}]")
+	old := w.decided(p.PodRef, "www.example.net", 60, "192.0.2.7")
+	s = w.compile([]policy.Pod{p}, allow)
+	narrowed, err := w.table.CarryOver(w.snap, s)
+	if err != nil || !slices.Contains(narrowed, p.PodRef) {
+		t.Errorf("a rule that denies more: %v, %v", narrowed, err)
+	}
+	fatal.If(t, w.table.Grant(context.Background(), old))
+	fatal.If(t, w.rollOut(s))
+	deny = w.rule(p, policy.Deny, false)
+	for _, a := range []string{"192.0.2.1", "192.0.2.7"} {
+		if w.left(deny, addr(a)) < w.stays(p, a) {
+			t.Errorf("%s is not denied", a)
+		}
+	}
+	if n := len(w.sets.held[nameOf(pass)]); n != 0 {
+		t.Errorf("%d entries of a rule that is gone", n)
+	}
+	// All go, the denials last.
+	w.sets.writes, w.cluster = nil, nil
+	w.apply([]policy.Pod{p})
+	var removed []bool
+	for _, ops := range w.sets.writes {
+		removed = append(removed, ops[0].Set.Rule.Lasting())
+	}
+	if !slices.IsSortedFunc(removed, func(a, b bool) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) || w.table.Count() != 0 {
+		t.Errorf("withdrawn in the order %v, %d grants left", removed, w.table.Count())
+	}
+	if len(*w.table.pods.Load()) != 0 {
+		t.Error("the pod is still there")
+	}
+}
+
+// TestAnAddressThatChangesHands leaves no entry of a rule to its next pod, and takes none for
+// the pod before.
+func TestAnAddressThatChangesHands(t *testing.T) {
+	w, p := gated(t)
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")))
+	deny, late := w.rule(p, policy.Deny, false), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.2")
+	heir := pod("heir", "allow")
+	heir.IPs = p.IPs
+	s := w.compile([]policy.Pod{heir}, pol("allow", "tcp/443 *.example.net"))
+	_, err := w.table.CarryOver(w.snap, s)
+	fatal.If(t, err)
+	if n := len(w.sets.held[nameOf(deny)]); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	w.snap = s
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.3")))
+	_ = w.table.Grant(context.Background(), late)
+	fatal.If(t, w.rollOut(s))
+	if n := len(w.sets.held[nameOf(deny)]); n != 1 || w.left(deny, addr("192.0.2.3")) == 0 {
+		t.Errorf("the next pod has %v", w.sets.held[nameOf(deny)])
+	}
+}
+
+// entered is an entry of a lasting rule that was acknowledged.
+type entered struct {
+	set  dataplane.GrantSet
+	addr netip.Addr
+}
+
+// TestDenialsOutlastOpenings: whatever comes, an address that a name of a lasting rule
+// entered keeps that entry for as long as any other entry of the pod opens it.
+func TestDenialsOutlastOpenings(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for round := range 12 {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		l := &lastingLife{node: newNode(t), r: r, entered: map[entered]map[fqdn.Name]bool{}}
+		l.change()
+		for range 150 {
+			l.step()
+			l.check()
+			if t.Failed() {
+				t.Fatalf("round %d", round)
+			}
+		}
+		if l.shadowed == 0 {
+			t.Errorf("round %d: no entry shadowed another: the test does not see them", round)
+		}
+	}
+}
+
+type lastingLife struct {
+	*node
+	r        *rand.Rand
+	pods     []policy.Pod
+	entered  map[entered]map[fqdn.Name]bool
+	shadowed int
+}
+
+func (l *lastingLife) step() {
+	names := []string{"a.example.net", "b.example.net", "c.example.net"}
+	switch l.r.IntN(12) {
+	case 0:
+		l.change()
+	case 1:
+		l.handOver()
+	case 2, 3:
+		for range l.r.IntN(400) {
+			l.Pass(time.Second)
+			if err := l.table.Expire(); err != nil && !errors.Is(err, errInjected) {
+				l.t.Error(err)
+			}
+		}
+	case 4, 5:
+		for e := range l.entered {
+			if l.r.IntN(2) == 0 {
+				l.renew(e.set, e.addr)
+			}
+		}
+	case 6:
+		l.sets.fail(1+l.r.IntN(3), l.r.IntN(2) == 0)
+	default:
+		p := l.pods[l.r.IntN(len(l.pods))]
+		var aliases []fqdn.Name
+		if l.r.IntN(2) == 0 {
+			aliases = append(aliases, dns(names[l.r.IntN(3)]))
+		}
+		for e := range l.entered {
+			if l.left(e.set, e.addr) < dataplane.LastingMargin {
+				l.entered[e] = map[fqdn.Name]bool{} // its names have ended
+			}
+		}
+		gs := l.decided(p.PodRef, names[l.r.IntN(3)], uint32(l.r.IntN(900)), fmt.Sprintf("192.0.2.%d", l.r.IntN(3)), aliases...)
+		err := l.table.Grant(context.Background(), gs)
+		for i := range gs {
+			g := &gs[i]
+			if err != nil || !g.Rule.Lasting() {
+				continue
+			}
+			e := entered{dataplane.GrantSet{Pod: g.Pod, Ports: g.Ports, Rule: g.Rule, Subject: p.IPs[0]}, g.Addrs[0]}
+			if l.entered[e] == nil {
+				l.entered[e] = map[fqdn.Name]bool{}
+			}
+			l.entered[e][g.Name] = true
+		}
+	}
+	if l.r.IntN(3) == 0 {
+		l.sets.instead = nil
+	}
+}
+
+// change brings other policies into force.
+func (l *lastingLife) change() {
+	l.sets.instead = nil
+	if l.pods == nil {
+		for i := range 2 {
+			p := pod(fmt.Sprint("p", i), "allow")
+			p.IPs = addrs(fmt.Sprintf("10.1.0.%d", i))
+			l.pods = append(l.pods, p)
+		}
+	}
+	l.cluster = nil
+	for i := range 2 {
+		var rules []string
+		for range 1 + l.r.IntN(3) {
+			rules = append(rules, fmt.Sprintf("{action: %s, matches: [{name: %c.example.net}, {name: %c.example.net}], ports: [{protocol: TCP, port: %d}]}",
+				[]string{"Accept", "Deny", "Deny", "Pass"}[l.r.IntN(4)], 'a'+l.r.IntN(3), 'a'+l.r.IntN(3), 443+l.r.IntN(2)))
+		}
+		l.cluster = append(l.cluster, cluster(l.t, fmt.Sprint("c", i), fmt.Sprintf("tier: Admin, priority: %d, ttl: {reuseSeconds: %d}, egress: [%s]",
+			l.r.IntN(3), []int{1, 30, 300}[l.r.IntN(3)], strings.Join(rules, ", "))))
+	}
+	l.apply(l.pods, pol("allow", "tcp/443 *.example.net"))
+	for e, names := range l.entered {
+		v := l.snap.ViewOf(e.set.Pod)
+		for n := range names {
+			if !v.Covers(n, e.set.Rule, e.set.Ports) {
+				delete(names, n)
+			}
+		}
+		if len(names) == 0 {
+			delete(l.entered, e)
+		}
+	}
+}
+
+// handOver lets another agent follow after a while, which is less than a packet leaves.
+func (l *lastingLife) handOver() {
+	l.sets.instead = nil
+	before := slices.Collect(l.table.RuleSets())
+	l.Pass(time.Duration(l.r.IntN(3)) * time.Second)
+	l.restart()
+	for _, set := range before {
+		fatal.If(l.t, l.sets.ListGrants([]dataplane.GrantSet{set}, l.table.Recover))
+	}
+	l.apply(l.pods, pol("allow", "tcp/443 *.example.net"))
+	l.tick(6)
+}
+
+// check compares the kernel with what was entered.
+func (l *lastingLife) check() {
+	l.t.Helper()
+	for e := range l.entered {
+		if l.left(e.set, e.addr) > 0 {
+			for s := range l.table.pod(e.set.Pod).all() {
+				if s.key != e.set && l.left(s.key, e.addr) > 0 {
+					l.shadowed++
+				}
+			}
+			continue
+		}
+		for s := range l.table.pod(e.set.Pod).all() {
+			if left := l.left(s.key, e.addr); left > 0 && s.key != e.set {
+				l.t.Errorf("%s has ended for %s, and %s %s lives on for %v", e.set.Rule, e.addr, s.key.Rule, s.key.Ports, left)
+			}
+		}
+		delete(l.entered, e)
+	}
+}
