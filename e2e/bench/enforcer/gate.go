@@ -89,7 +89,14 @@ func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
 // choose brings policies for the selected pods into force and lets the client learn
 // where it connects to.
 func (n *node) choose(selected []int) error {
-	if err := n.agent.Write(manifests(selected)); err != nil {
+	files := manifests(selected)
+	if n.name == ordered {
+		var err error
+		if files["cluster.yaml"], err = clusterManifest(); err != nil {
+			return err
+		}
+	}
+	if err := n.agent.Write(files); err != nil {
 		return err
 	}
 	if err := n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) }); err != nil {
