@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/docs"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
 )
 
@@ -54,8 +55,15 @@ func documentedLines(t *testing.T) []string {
 		Matches: []*policy.Match{{Policy: "shop/watch", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "api.example.org"), Audit: true}},
 		Latency: 4 * time.Second, Error: "no upstream of zone . answered in 4s",
 	}
+	denied := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
+		Name: policytest.Name("www.example.org"), Type: 1, Class: 1, Verdict: NameDenied, Rcode: 3,
+		Rule:    &policy.Rule{Tier: policy.Admin, Policy: "no-paste-sites", Path: "spec.egress[0]", Name: "pastes"},
+		Matches: []*policy.Match{{Policy: "no-paste-sites", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}},
+		Chain:   []fqdn.Name{policytest.Name("www.paste.example")}, Upstream: netip.MustParseAddrPort("10.96.0.10:53"), Latency: 1200 * time.Microsecond,
+	}
 	var lines []string
-	for _, r := range []Record{example(t), audited, failed} {
+	for _, r := range []Record{example(t), audited, failed, denied} {
 		lines = append(lines, string(appendRecord(nil, "node-1", &r)))
 	}
 	again := exampleFlow(t)
@@ -159,12 +167,12 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 		}
 		return words
 	}
-	verdicts := append(enum(KindDNS, "verdict"), enum(KindFlow, "verdict")...)
+	verdicts := slices.Compact(append(enum(KindDNS, "verdict"), enum(KindFlow, "verdict")...)) // denied is of both
 	if d := cmp.Diff(Verdicts(), verdicts); d != "" {
 		t.Errorf("the verdicts (-) and the schema's (+): %s", d)
 	}
 	slices.Sort(verdicts)
-	if d := cmp.Diff(verdicts, first("## Verdicts")); d != "" {
+	if d := cmp.Diff(verdicts, slices.Compact(first("## Verdicts"))); d != "" {
 		t.Errorf("the schema's verdicts (-) and docs/audit.md's (+): %s", d)
 	}
 	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
@@ -185,7 +193,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, flow, byRule := lines[0], lines[4], lines[7]
+	decision, denied, flow, byRule := lines[0], lines[3], lines[5], lines[8]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -197,6 +205,12 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: decision, old: `12:00:00.250000Z","node`, new: `12:00:00.25Z","node`},
 		{line: decision, old: `2026-05-01T12:00:00.250000Z","node`, new: `2026-02-30T12:00:00.250000Z","node`},
 		{line: decision, old: `"verdict":"allowed"`, new: `"verdict":"denied"`},
+		{line: decision, old: `"verdict":"allowed"`, new: `"verdict":"would-deny"`},
+		{line: decision, old: `"matches"`, new: `"tier":"Admin","policy":"p","rule":"r","matches"`},
+		{line: denied, old: `"tier":"Admin"`, new: `"tier":"Namespace"`},
+		{line: denied, old: `"policy":"no-paste-sites","rule"`, new: `"rule"`},
+		{line: denied, old: `,"rule":"pastes"`, new: ``},
+		{line: denied, old: `"verdict":"denied"`, new: `"verdict":"refused"`},
 		{line: decision, old: `"ip":"10.244.1.17"`, new: `"ip":"10.244.1"`},
 		{line: decision, old: `"granted":true`, new: `"granted":false`},
 		{line: decision, old: `"granted":false`, new: `"granted":true`},

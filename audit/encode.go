@@ -86,6 +86,7 @@ func appendDecided(b []byte, r *Record) []byte {
 		b = append(b, `,"via":`...)
 		b = appendName(b, r.Via)
 	}
+	b = appendRule(b, r.Rule)
 	b = appendMatches(b, r)
 	b = appendAnswers(b, r)
 	b = appendChain(b, r)

@@ -158,7 +158,7 @@ func TestEncodingTakesNoMemory(t *testing.T) {
 }
 
 func TestVerdictWords(t *testing.T) {
-	want := map[Verdict]string{None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed"}
+	want := map[Verdict]string{None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed", NameDenied: "denied"}
 	for v, s := range want {
 		if v.String() != s {
 			t.Errorf("%d is %q", v, v)

@@ -18,7 +18,7 @@ type Filter struct {
 	Sample int
 }
 
-// Verdicts returns the words of all verdicts, DNS first.
+// Verdicts returns the words of all verdicts, DNS first. Denied is of both.
 func Verdicts() []string {
 	var words []string
 	for v := Allowed; v <= Failed; v++ {
@@ -41,7 +41,7 @@ func traitOf(r *Record) trait { return trait{r.Pod.Namespace, r.Verdict, r.Would
 
 // compiledFilter is a Filter ready for use.
 type compiledFilter struct {
-	decisions  [Failed + 1]bool
+	decisions  [NameDenied + 1]bool
 	flows      [WouldAllow + 1]bool
 	namespaces map[string]bool // nil for all
 	sample     uint64

@@ -178,7 +178,7 @@ func flowVerdict(word string) bool {
 }
 
 func dnsVerdict(word string) bool {
-	for v := Allowed; v <= Failed; v++ {
+	for v := Allowed; v <= NameDenied; v++ {
 		if word == v.String() {
 			return true
 		}

@@ -80,7 +80,7 @@ func TestLineRoundTrip(t *testing.T) {
 
 func TestBadLinesAreNamedAndSkipped(t *testing.T) {
 	lines := documentedLines(t)
-	good, flow := strings.TrimSpace(lines[0]), strings.TrimSpace(lines[3])
+	good, flow := strings.TrimSpace(lines[0]), strings.TrimSpace(lines[4])
 	for name, c := range map[string]struct{ text, says string }{
 		"text":            {"namegate: the agent started", "it is no line of the audit log: invalid character"},
 		"another's JSON":  {`{"level":"info"}`, "it has no version"},
@@ -96,7 +96,7 @@ func TestBadLinesAreNamedAndSkipped(t *testing.T) {
 		"no kind":         {`{"v":1}`, `its kind "" is unknown`},
 		"no question":     {strings.Replace(good, `"question"`, `"quest"`, 1), "it is no whole decision: "},
 		"no verdict":      {strings.Replace(good, `"verdict":"allowed",`, ``, 1), "it is no whole decision: "},
-		"flow's verdict":  {strings.Replace(good, `"allowed"`, `"denied"`, 1), "it is no whole decision: "},
+		"flow's verdict":  {strings.Replace(good, `"allowed"`, `"would-deny"`, 1), "it is no whole decision: "},
 		"no destination":  {strings.Replace(flow, `"destination"`, `"to"`, 1), "it is no whole flow: "},
 		"no address":      {strings.Replace(flow, `"address":"192.0.2.10"`, `"address":"there"`, 1), "it is no whole flow: "},
 		"dns' verdict":    {strings.Replace(flow, `"denied"`, `"allowed"`, 1), "it is no whole flow: "},

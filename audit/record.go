@@ -16,12 +16,13 @@ type Verdict uint8
 
 // The verdicts of DNS.
 const (
-	None      Verdict = iota // no decision: nothing is logged
-	Allowed                  // a match covers the name: its addresses were granted
-	Unmatched                // nothing matches: answered, nothing granted
-	Refused                  // nothing matches, and the policy withholds the answer
-	Blocked                  // allowed, but the guard left no address of the answer
-	Failed                   // no honest answer in time, or the kernel did not take the grant
+	None       Verdict = iota // no decision: nothing is logged
+	Allowed                   // a match covers the name: its addresses were granted
+	Unmatched                 // nothing matches: answered, nothing granted
+	Refused                   // nothing matches, and the policy withholds the answer
+	Blocked                   // allowed, but the guard left no address of the answer
+	Failed                    // no honest answer in time, or the kernel did not take the grant
+	NameDenied                // a rule of a cluster policy denies the name
 )
 
 // String returns the verdict as a line has it, "" for None.
@@ -37,6 +38,8 @@ func (v Verdict) String() string {
 		return "blocked"
 	case Failed:
 		return "failed"
+	case NameDenied:
+		return Denied.String()
 	}
 	return ""
 }
@@ -86,6 +89,8 @@ type Record struct {
 	Via fqdn.Name
 	// Matches are the matches that decided, those of Audit policies only with Would.
 	Matches []*policy.Match
+	// Rule is the rule that denies the name, by Verdict or else by Would; nil for none.
+	Rule    *policy.Rule
 	Answers []Answer
 	// Chain are the CNAME targets from the question to the addresses.
 	Chain    []fqdn.Name

@@ -42,6 +42,12 @@ func lineOf(node string, r Record) Line {
 	if r.Via != "" {
 		l.Via = r.Via.String()
 	}
+	if r.Rule != nil {
+		l.Tier, l.Policy, l.Rule = r.Rule.Tier.String(), r.Rule.Policy, r.Rule.Name
+		if l.Rule == "" {
+			l.Rule = r.Rule.Path
+		}
+	}
 	for _, m := range r.Matches {
 		l.Matches = append(l.Matches, LineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit})
 	}
@@ -99,8 +105,11 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 		Time: noon.Add(time.Duration(r.IntN(1e9)) * time.Microsecond),
 		Pod:  policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
 		Name: policytest.Name(fmt.Sprintf(`w%d.x\.y.test`, r.IntN(99))), Type: uint16(r.IntN(300)), Class: uint16(r.IntN(5)),
-		Verdict: Verdict(1 + r.IntN(5)), Would: Verdict(r.IntN(5)), Rcode: r.IntN(24),
+		Verdict: Verdict(1 + r.IntN(6)), Would: Verdict(r.IntN(7)), Rcode: r.IntN(24),
 		Cache: Cache(r.IntN(4)), Latency: time.Duration(r.IntN(1e9)), TCP: some(),
+	}
+	if rec.Verdict == NameDenied || rec.Would == NameDenied {
+		rec.Rule = &policy.Rule{Tier: []policy.Tier{policy.Admin, policy.Baseline}[r.IntN(2)], Policy: "no-\"paste\"", Path: "spec.egress[1]", Name: []string{"", "paste sites"}[r.IntN(2)]}
 	}
 	if some() {
 		rec.Rcode, rec.Class, rec.Type = 0, 1, 1+27*uint16(r.IntN(2)) // the frequent ones

@@ -279,6 +279,10 @@ spec:
 		{Pod: cart, Addr: netip.MustParseAddr("203.0.113.6"), Ports: "any", Name: policytest.Name("gone.test"), Until: noon.Add(time.Minute), By: "no-gone gone.test"},
 	}
 	w.status.Problems = w.snap.Problems
+	w.flows[cart] = []audit.Flow{{
+		Time: noon, Last: noon, Pod: cart, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("203.0.113.5:443"), Reason: audit.ReasonRule,
+		Rule: w.snap.ViewOf(cart).Rules[0], Count: 3,
+	}}
 	match := func(id string) string {
 		return `{"policy":"` + id + `","path":"spec.egress[0].matches[0]","match":"**.no-match.test"}`
 	}
@@ -391,5 +395,71 @@ func TestPodsOfClusterPolicies(t *testing.T) {
 	_ = p.Explained(&e)
 	if !strings.Contains(out.String(), "Admin policy no-pastes (Enforce)") || strings.Contains(out.String(), "no policy\n") {
 		t.Error(out.String())
+	}
+}
+
+// TestClusterSuggestions: the lines of which a cluster policy is to be made are for callers who
+// may read cluster policies, and see all namespaces.
+func TestClusterSuggestions(t *testing.T) {
+	w := newWorld(t, "node-1")
+	w.recent = []byte(line(0, "shop/cart-7d9f", "allowed"))
+	for _, c := range []struct {
+		viewer Viewer
+		query  string
+		want   string // of the refusal, "" for the line
+	}{
+		{some{"", "shop"}, "", ""},
+		{some{""}, "cluster=1", "the right to get clusterfqdnnetworkpolicies.namegate.io"},
+		{some{"", "standard"}, "cluster=1", "the right to get clusterfqdnnetworkpolicies.namegate.io"},
+		{some{"shop", "cluster"}, "cluster=1", "you may not see all namespaces"},
+		{some{"", "shop", "cluster"}, "cluster=1", ""},
+		{Everything{}, "cluster=1", ""},
+	} {
+		q, err := url.ParseQuery(c.query)
+		fatal.If(t, err)
+		resp, err := agentOf("", w, c.viewer).Ask(context.Background(), AuditPath, q)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%v %s: %v", c.viewer, c.query, err)
+		case c.want == "":
+			if text, _ := io.ReadAll(resp.Body); string(text) != string(w.recent) {
+				t.Errorf("%v %s: %s", c.viewer, c.query, text)
+			}
+		case err == nil || ExitCode(err) != ExitForbidden || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%v %s: %v", c.viewer, c.query, err)
+		}
+	}
+}
+
+// TestDeniedLatelyByRule: what was denied lately by a rule of a cluster policy has the rule, for
+// callers who may read it.
+func TestDeniedLatelyByRule(t *testing.T) {
+	w := clusterWorld(t, "198.51.100.0/24")
+	for want, v := range map[string]Viewer{
+		`Admin policy no-pastes (spec.egress[0], "pastes")`: some{"shop", "cluster"}, "a cluster policy (Admin)": some{"shop", "standard"},
+	} {
+		_, e := explained(t, w, v, "shop/cart-7d9f", "203.0.113.5:443")
+		if len(e.Flows) != 1 || e.Flows[0].By != want || e.Flows[0].Reason != "rule" {
+			t.Errorf("%+v, want %s", e.Flows, want)
+		}
+		var out bytes.Buffer
+		_ = (&Printer{Out: &out, Format: FormatTable, Now: clock}).Explained(&e)
+		if !strings.Contains(out.String(), "3 × tcp 203.0.113.5:443, 0s ago: "+want+"\n") {
+			t.Error(out.String())
+		}
+	}
+}
+
+// TestLinesOfRules: a line of the log for people names the rule of a cluster policy, or its tier.
+func TestLinesOfRules(t *testing.T) {
+	for policy, want := range map[string]string{
+		"no-pastes": "- by a rule of a cluster policy (Admin) no-pastes pastes\n", "a cluster policy (Admin)": "secret.pay.test (asked by pay/cart-7d9f) - by a cluster policy (Admin)\n",
+	} {
+		text := strings.Replace(line(1, "shop/cart-7d9f", "denied"), `"reason":"another"`, `"tier":"Admin","policy":"`+policy+`","rule":"pastes","reason":"rule"`, 1)
+		l, err := audit.ParseLine([]byte(text))
+		fatal.If(t, err)
+		if got := auditLine(&l, false, false); !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

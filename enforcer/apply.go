@@ -91,7 +91,7 @@ func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason er
 		now = e.recovered.among(next)
 	}
 	subjects := plan.Union(now, next, e.closed)
-	return errors.Join(reason, e.plane.Isolate(e.state(subjects)), e.applyTables(ctx, subjects))
+	return errors.Join(reason, e.plane.Isolate(e.state(subjects)), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -190,13 +190,13 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 	st := e.state(subjects)
 	if e.snapshot != nil && haveTiers(subjects) {
 		// What no rule denies is allowed: the second net must not ask before the judge does.
-		if err := e.applyTables(ctx, subjects); err != nil {
+		if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
 	}
 	isolated, err := e.plane.Activate(ctx, st)
 	if isolated {
-		err = errors.Join(err, e.applyTables(ctx, subjects))
+		err = errors.Join(err, e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 	}
 	if err == nil && st.NoJudge {
 		_, err = e.plane.Activate(ctx, e.state(subjects))

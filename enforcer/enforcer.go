@@ -64,8 +64,10 @@ type Kernel struct {
 	// Dataplane makes the dataplane of the enforcer.
 	Dataplane func(dataplane.Owner) dataplane.Interface
 	Tables    *nft.Tables
-	Flows     conntrack.Interface
-	Links     link.Interface
+	// Entries writes and lists the entries of Tables; nil: they do.
+	Entries entries.Tables
+	Flows   conntrack.Interface
+	Links   link.Interface
 }
 
 // Enforcer holds the kernel to the last snapshot.
@@ -156,7 +158,10 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 // own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
 	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
-	e.entries, e.entered = entries.New(e.k.Tables, e.plane, e.coexisting), map[policy.RuleID]bool{}
+	if e.k.Entries == nil {
+		e.k.Entries = e.k.Tables
+	}
+	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.coexisting), map[policy.RuleID]bool{}
 	e.grants = grants.New(grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }

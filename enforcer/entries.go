@@ -60,13 +60,3 @@ func (e *Enforcer) forgetEntries() {
 		return !still
 	})
 }
-
-// applyTables writes a plan to the nft tables. Tables that are made anew have lost the
-// entries.
-func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects) error {
-	anew := !e.k.Tables.LaidOut()
-	if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil || !anew {
-		return err
-	}
-	return e.entries.Restore(e.grants)
-}

@@ -40,6 +40,7 @@ type peering struct {
 	// ordered are rules of the Admin and the Baseline tier, by pod, and ask peerSets.
 	ordered  map[string][]*policy.Rule
 	peerSets []*policy.PeerSet
+	allowed  []string         // rules of the FQDNNetworkPolicy, as policytest.Policy has them
 	snapshot *policy.Snapshot // the last one applied
 }
 
@@ -75,7 +76,7 @@ func (p *peering) restart() {
 	p.t.Helper()
 	p.compiler = compile.New()
 	fatal.If(p.t, p.Node.Do(func() (err error) {
-		if p.e, p.sets, p.flows, err = openEnforcer(p.t, lab.Resolver4); err != nil {
+		if p.e, p.sets, p.flows, err = openEnforcer(p.t, p.Node.Do, lab.Resolver4); err != nil {
 			return err
 		}
 		_, err = p.e.Start(context.Background())
@@ -93,6 +94,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gate"},
 		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gated": "yes"}}},
 	}}}
+	in.Policies[0].Spec.Egress = policytest.Policy("gate", p.allowed...).Spec.Egress
 	if p.audit {
 		in.Policies[0].Spec.Enforcement = v1alpha1.EnforcementAudit
 	}

@@ -38,7 +38,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err
 	}
-	return false, e.applyTables(ctx, e.inForce())
+	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
 }
 
 // expiryTick is how late a grant may end: deadlines are looked at this often.

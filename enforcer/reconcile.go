@@ -230,7 +230,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 		return err
 	}
 	var wrong []entries.Deviation
-	if all {
+	if all || len(tables) > 0 {
 		if wrong, err = e.entries.Verify(rulesOf(plan), e.grants); err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	}
 	if len(tables)+len(wrong) > 0 {
 		// A lost rule that denies, or its entry, leaves connections to the rules below it.
-		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
+		e.flows.Recheck(flows.RulesLost, addrsWithTiers(subjects))
 	}
 	err := e.flows.Record()
 	if len(tables) > 0 {
@@ -266,9 +266,6 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 			return err
 		}
 		e.intercept.Renew()
-		if err := e.entries.Restore(e.grants); err != nil {
-			return err
-		}
 	}
 	if err := e.entries.Repair(wrong, e.grants); err != nil {
 		return err

@@ -2,6 +2,7 @@ package enforcer_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -75,8 +76,26 @@ func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
 	return n
 }
 
-// openEnforcer makes an enforcer of the kernel of this namespace, which closes with the test.
-func openEnforcer(t *testing.T, resolvers ...netip.Addr) (*enforcer.Enforcer, *ipset.Kernel, *conntrack.Kernel, error) {
+// inNode writes entries in a node: the goroutine that writes grants is in no node.
+type inNode struct {
+	*nft.Tables
+	do func(func() error) error
+}
+
+func (n inNode) ApplyEntries(ops []nft.EntryOp) {
+	err := n.do(func() error { n.Tables.ApplyEntries(ops); return nil })
+	for i := range ops {
+		ops[i].Err = errors.Join(ops[i].Err, err)
+	}
+}
+
+func (n inNode) ListEntries(names []string, each func(string, []nft.Entry)) error {
+	return n.do(func() error { return n.Tables.ListEntries(names, each) })
+}
+
+// openEnforcer makes an enforcer of the kernel of this namespace, in which do calls, and which
+// closes with the test.
+func openEnforcer(t *testing.T, do func(func() error) error, resolvers ...netip.Addr) (*enforcer.Enforcer, *ipset.Kernel, *conntrack.Kernel, error) {
 	chains, err := iptables.NewExec(iptables.Default)
 	if err != nil {
 		return nil, nil, nil, err
@@ -100,14 +119,14 @@ func openEnforcer(t *testing.T, resolvers ...netip.Addr) (*enforcer.Enforcer, *i
 		return nil, nil, nil, err
 	}
 	t.Cleanup(links.Close)
-	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New}
+	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Entries: inNode{tables, do}, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New}
 	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
 	return e, sets, flows, err
 }
 
 // run starts what an agent runs.
 func (n *node) run(resolvers []netip.Addr) (err error) {
-	if n.e, _, _, err = openEnforcer(n.t, resolvers...); err != nil {
+	if n.e, _, _, err = openEnforcer(n.t, n.Node.Do, resolvers...); err != nil {
 		return err
 	}
 	serving, err := n.e.Start(context.Background())

@@ -1,19 +1,21 @@
 package enforcer
 
 import (
-	"slices"
-
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/policy"
 )
 
 // carryOver lets grants be made by the coming snapshot too, and has the connections of
-// the pods judged again that it allows fewer names.
+// the pods judged again that it allows fewer names or denies more addresses.
 func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 	narrowed, err := e.grants.CarryOver(e.snapshot, coming)
 	for _, ref := range narrowed {
-		e.flows.Recheck(flows.PolicyChanged, slices.Concat(e.snapshot.ViewOf(ref).Pod.IPs, coming.ViewOf(ref).Pod.IPs))
+		for _, v := range []*policy.View{e.snapshot.ViewOf(ref), coming.ViewOf(ref)} {
+			if v != nil {
+				e.flows.Recheck(flows.PolicyChanged, v.Pod.IPs)
+			}
+		}
 	}
 	return err
 }

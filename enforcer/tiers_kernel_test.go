@@ -2,10 +2,12 @@ package enforcer_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // withOrdered returns a snapshot with the stage's ordered rules: those of a pod that no
@@ -33,12 +37,150 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 			continue
 		}
 		v.Rules = slices.Concat(v.Rules, p.ordered[pod.Name])
+		v.Cluster = []*policy.Index{policy.NewIndex(p.ordered[pod.Name], 0)}
 		slices.SortStableFunc(v.Rules, func(a, b *policy.Rule) int { return int(a.Tier) - int(b.Tier) })
 		views = append(views, &v)
 	}
 	sets := slices.Concat(s.PeerSets, p.peerSets)
 	slices.SortFunc(sets, func(a, b *policy.PeerSet) int { return a.Peer.Compare(b.Peer) })
 	return policy.NewSnapshot(policy.Snapshot{Number: s.Number, Views: views, PeerSets: sets}, s.Pods(), owners)
+}
+
+// byName returns an ordered rule for names of a policy, whose addresses count for a day and,
+// if it denies or passes, for a minute after an answer or a packet.
+func byName(tier policy.Tier, action policy.Action, ports policy.PortSet, of string, names ...string) *policy.Rule {
+	r := &policy.Rule{
+		Tier: tier, Action: action, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: ports, Policy: "cluster", Path: of, DNSDenied: policy.Resolve,
+		TTL: policy.TTL{Min: 24 * time.Hour, Max: 24 * time.Hour, Reuse: time.Minute},
+	}
+	r.ID = r.NewID()
+	for i, name := range names {
+		pattern, err := fqdn.ParsePattern(name)
+		if err != nil {
+			panic(err)
+		}
+		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Path: of, Pattern: pattern, Ports: ports, TTL: r.TTL, Rule: r}, i))
+	}
+	return r
+}
+
+// answer grants the addresses of an answer to a pod, as the proxy does.
+func (p *peering) answer(pod, name string, at ...netip.Addr) (granted []policy.Grant) {
+	p.t.Helper()
+	var v *policy.View
+	for _, of := range p.snapshot.Views {
+		if of.Pod.Name == pod {
+			v = of
+		}
+	}
+	if v == nil {
+		return nil
+	}
+	for _, o := range v.Decide(policytest.Name(name)).Openings(600) {
+		granted = append(granted, policy.Grant{Pod: v.Pod.PodRef, View: v, Name: policytest.Name(name), Addrs: at, Ports: o.Ports, Rule: o.Rule, By: o.By, Deadline: time.Now().Add(o.Lifetime)})
+	}
+	fatal.If(p.t, p.Node.Do(func() error { return p.e.Grants().Grant(context.Background(), granted) }))
+	return granted
+}
+
+// reconcile lets the enforcer compare the kernel with what it wants.
+func (p *peering) reconcile() {
+	p.t.Helper()
+	fatal.If(p.t, p.Node.Do(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		return p.e.RunReconcile(ctx)
+	}))
+}
+
+// TestOrderedNamesOnTheKernel: rules by name decide in order, on what was dialled, also
+// where an address has several names, and their entries outlive an agent and come back.
+func TestOrderedNamesOnTheKernel(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		db, other := p.Pod("db"), p.Pod("other")
+		at := func(port uint16, addrs ...netip.Addr) (out []netip.AddrPort) {
+			for _, a := range addrs {
+				out = append(out, netip.AddrPortFrom(a, port))
+			}
+			return out
+		}
+		outside := []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
+		services, others := []netip.Addr{service4, service6}, []netip.Addr{other.Addr4, other.Addr6}
+		expect := func(when string, want lab.Outcome, to ...netip.AddrPort) {
+			t.Helper()
+			for _, to := range to {
+				if got := p.Pod("client").ProbeFor("tcp", to, lab.PatienceFor(want)); got != want {
+					t.Errorf("%s: %s is %s, want %s", when, to, got, want)
+				}
+			}
+		}
+		deny := byName(policy.Admin, policy.Deny, "tcp/80,tcp/5432", "deny", "**.paste.test")
+		accept := byName(policy.Admin, policy.Accept, policy.AnyPort, "accept", "good.test")
+		pass := byName(policy.Admin, policy.Pass, policy.AnyPort, "pass", "pass.test")
+		last := byName(policy.Baseline, policy.Deny, policy.AnyPort, "last", "*.test")
+
+		// A pod without a Namespace tier.
+		p.labels["client"] = "client"
+		p.ordered = map[string][]*policy.Rule{"client": {deny, accept}}
+		p.apply()
+		expect("before answers", lab.Answered, slices.Concat(at(80, outside...), at(5432, services...))...)
+		p.answer("client", "a.paste.test", slices.Concat(outside, services)...)
+		expect("denied by name", lab.Refused, slices.Concat(at(80, outside...), at(5432, services...))...)
+		expect("other addresses", lab.Answered, at(80, slices.Concat(others, []netip.Addr{db.Addr4, db.Addr6})...)...)
+		p.answer("client", "good.test", slices.Concat(outside, services)...)
+		expect("a shared address", lab.Refused, slices.Concat(at(80, outside...), at(5432, services...))...)
+		p.ordered["client"] = []*policy.Rule{accept, deny}
+		p.apply()
+		expect("accepted before", lab.Answered, slices.Concat(at(80, outside...), at(5432, services...))...)
+
+		// A rule that comes takes over the names that are known.
+		p.labels["client"], p.allowed = "gated client", []string{"tcp/80 ns.test pass.test"}
+		p.ordered["client"] = []*policy.Rule{pass, last}
+		p.apply()
+		p.answer("client", "ns.test", others...)
+		expect("by the namespace", lab.Answered, at(80, others...)...)
+		cs := []net.Conn{p.open("client", other.Addr4, 80), p.open("client", other.Addr6, 80)}
+		late := byName(policy.Admin, policy.Deny, "tcp", "late", "ns.test")
+		p.ordered["client"] = []*policy.Rule{pass, late}
+		p.apply()
+		expect("denied later", lab.Refused, at(80, others...)...)
+		for _, c := range cs {
+			p.goesOn("denied later", c, false)
+		}
+		p.answer("client", "pass.test", others...)
+		expect("passed", lab.Answered, at(80, others...)...)
+
+		// Another agent, another program.
+		p.ordered["client"] = []*policy.Rule{late}
+		p.apply()
+		p.answer("client", "ns.test", outside...)
+		denied := at(80, slices.Concat(outside, others)...)
+		expect("before the restart", lab.Refused, denied...)
+		p.restart()
+		p.apply()
+		expect("after a restart", lab.Refused, denied...)
+		for _, g := range p.e.Grants().ListGrants(p.snapshot.Views[0].Pod.PodRef) {
+			if g.Rule != "" && (g.Rule != late.ID || g.Name.String() != "ns.test" || g.By != "cluster ns.test") {
+				t.Errorf("recovered: %+v", g)
+			}
+		}
+		_, err := p.Node.Run("nft", "flush", "set", "inet", nft.TableName, "entries-"+string(late.ID)+"-4")
+		fatal.If(t, err)
+		_, err = p.Node.Run("nft", "delete", "element", "inet", nft.TableName, "entries-"+string(late.ID)+"-6", "{ "+p.Pod("client").Addr6.String()+" . "+outside[1].String()+" }")
+		fatal.If(t, err)
+		expect("after a flush", lab.Answered, denied[0])
+		p.reconcile()
+		expect("after the repair", lab.Refused, denied...)
+		if n := len(p.e.Deviations()); n != 0 {
+			t.Errorf("%d deviations are left", n)
+		}
+		p.ordered = nil
+		p.apply()
+		expect("without the rule", lab.Answered, denied...)
+		if out, err := p.Node.Run("nft", "list", "sets", "inet"); err != nil || strings.Contains(string(out), "entries-") {
+			t.Errorf("sets are left: %v", err)
+		}
+	})
 }
 
 // TestOrderedRulesOnTheKernel: the tiers are asked in order, on what is really reached, and
@@ -142,21 +284,62 @@ func TestOrderedRulesOnTheKernel(t *testing.T) {
 	})
 }
 
+// TestConnectionsOutliveStandardRules: a rule of a ClusterNetworkPolicy decides about new
+// connections, also of a pod that no policy selected before. A rule of ours and the isolation
+// of an FQDNNetworkPolicy cut those that are open.
+func TestConnectionsOutliveStandardRules(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		db := p.Pod("db")
+		outside := []netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:80"), netip.MustParseAddrPort("[2001:db8:1::1]:80")}
+		dbs := policy.Peer{Kind: policy.PeerPods, Key: "db"}
+		p.peerSets = []*policy.PeerSet{{Peer: dbs, Addrs: []netip.Addr{db.Addr4, db.Addr6}}}
+		rule := func(standard bool, action policy.Action, peer policy.Peer) *policy.Rule {
+			return &policy.Rule{Tier: policy.Admin, Standard: standard, Action: action, Peer: peer, Ports: policy.AnyPort, Denied: policy.Drop, Policy: "cluster"}
+		}
+		p.apply(egress("client", port80, "db"))
+		toDB := []net.Conn{p.open("other", db.Addr4, 80), p.open("other", db.Addr6, 80), p.open("other", service4, 5432)}
+		toOutside := []net.Conn{p.open("other", outside[0].Addr(), 80), p.open("other", outside[1].Addr(), 80)}
+		isolated := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", service6, 5432)}
+		all := slices.Concat(toDB, toOutside, isolated)
+		expect := func(when string, want bool, cs ...net.Conn) {
+			t.Helper()
+			for _, c := range cs {
+				p.goesOn(when, c, want)
+			}
+		}
+
+		p.ordered = map[string][]*policy.Rule{"other": {rule(true, policy.Deny, policy.Peer{})}, "client": {rule(true, policy.Deny, policy.Peer{})}}
+		p.apply()
+		expect("after the pod got a standard rule", true, all...)
+		p.expect("other", db.Addr4, 80, lab.Silent)
+		p.expect("client", db.Addr4, 80, lab.Silent)
+		p.ordered["other"] = []*policy.Rule{rule(true, policy.Deny, dbs), rule(true, policy.Deny, policy.Peer{})}
+		p.apply()
+		expect("after the standard rules changed", true, all...)
+		p.restart()
+		p.apply()
+		expect("after a restart", true, all...)
+		p.expect("other", outside[0].Addr(), 80, lab.Silent)
+
+		p.ordered["other"] = []*policy.Rule{rule(true, policy.Deny, policy.Peer{}), rule(false, policy.Deny, dbs)}
+		p.apply(egress("client", port80, "other"))
+		expect("after a rule of ours denies it too", false, toDB...)
+		expect("after its NetworkPolicy goes, beside an FQDNNetworkPolicy", false, isolated...)
+		expect("after a rule of ours denies another destination", true, toOutside...)
+		p.labels["other"] = "gated other"
+		p.apply()
+		expect("after an FQDNNetworkPolicy isolates the pod", false, toOutside...)
+	})
+}
+
 // TestLostOrderedRules: a connection that another program let pass, by taking an ordered
-// rule away, is cut when the rule is restored.
+// rule away, is cut when the rule is restored, by a standard's rule too.
 func TestLostOrderedRules(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		client, db := p.Pod("client"), p.Pod("db")
-		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}}
+		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Standard: true, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}}
 		p.apply(egress("client", port80, "db"))
-		reconcile := func() {
-			fatal.If(t, p.Node.Do(func() error {
-				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-				defer cancel()
-				return p.e.RunReconcile(ctx)
-			}))
-		}
-		reconcile() // no second look of the first Commit is left
+		p.reconcile() // no second look of the first Commit is left
 		p.expect("client", db.Addr4, 80, lab.Refused)
 		own := p.open("client", client.Addr4, 80)
 		for _, m := range []string{"tiers4", "tiers6"} {
@@ -164,7 +347,7 @@ func TestLostOrderedRules(t *testing.T) {
 			fatal.If(t, err)
 		}
 		lost := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432)}
-		reconcile()
+		p.reconcile()
 		for _, c := range lost {
 			p.goesOn("after the repair", c, false)
 		}
@@ -183,6 +366,7 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	eachPeering(t, func(p *peering) {
+		byNames := 0
 		db, other, client := p.Pod("db"), p.Pod("other"), p.Pod("client")
 		outside4, outside6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
 		at := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 80) }
@@ -209,6 +393,11 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 					Ports:  []policy.PortSet{policy.AnyPort, "tcp", "tcp/80", "tcp/79-81", "tcp/81", "udp", "tcp/443,tcp/5432"}[r.IntN(7)],
 					Denied: policy.Denied(r.IntN(2)), Broken: r.IntN(20) == 0, Audit: r.IntN(8) == 0, Policy: "cluster",
 				}
+				if r.IntN(2) == 0 {
+					names := []string{[]string{"a.test", "b.test"}[r.IntN(2)], []string{"b.test", "c.test", "*.test"}[r.IntN(3)]}
+					rule = byName(rule.Tier, rule.Action, rule.Ports, fmt.Sprint(len(out)), names...)
+					rule.DNSDenied, rule.Denied = policy.Unmatched(r.IntN(3)), policy.Denied(r.IntN(2))
+				}
 				out = append(out, rule)
 			}
 			return out
@@ -225,7 +414,18 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 			p.peerSets = []*policy.PeerSet{{Peer: pods, Addrs: some(db.Addr4, db.Addr6, other.Addr4, other.Addr6)}, {Peer: networks, Networks: prefixes}, {Peer: named, Ports: ports}}
 			p.ordered = map[string][]*policy.Rule{"client": rules(), "other": rules()}
 			p.labels["client"] = []string{"gated client", "client"}[r.IntN(2)]
+			p.allowed = [][]string{nil, {"tcp/80 a.test", "tcp/80,tcp/5432 c.test"}}[r.IntN(2)]
 			p.apply(egress("client", port80, "db"))
+			for range 8 {
+				from, name := []string{"client", "other"}[r.IntN(2)], []string{"a.test", "b.test", "c.test"}[r.IntN(3)]
+				for _, g := range p.answer(from, name, some(service4, service6, db.Addr4, db.Addr6, other.Addr4, other.Addr6, outside4, outside6)...) {
+					for _, a := range g.Addrs {
+						if !slices.ContainsFunc(p.e.Grants().NamesOf(g.Pod, a), func(i policy.GrantInfo) bool { return i.Rule == g.Rule && i.Ports == g.Ports && i.Name == g.Name }) {
+							t.Errorf("%s of %s is not entered for %q", a, name, g.Rule)
+						}
+					}
+				}
+			}
 			for _, from := range []string{"client", "other"} {
 				var v *policy.View
 				for _, of := range p.snapshot.Views {
@@ -234,7 +434,12 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 					}
 				}
 				for to, peer := range reached {
-					want, by := policy.Evaluate(v, p.snapshot, &policy.Flow{Protocol: policy.TCP, Dialled: to, Reached: peer})
+					flow := policy.Flow{Protocol: policy.TCP, Dialled: to, Reached: peer}
+					p.enter(&flow, v)
+					want, by := policy.Evaluate(v, p.snapshot, &flow)
+					if by != nil && by.Peer.Kind == policy.PeerNames {
+						byNames++
+					}
 					got := p.Pod(from).ProbeFor("tcp", to, lab.Patience)
 					if got != lab.Answered && want { // a busy machine gets more time
 						got = p.Pod(from).ProbeFor("tcp", to, lab.Limit)
@@ -247,6 +452,25 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 			if t.Failed() {
 				return
 			}
+			if r.IntN(4) == 0 {
+				p.restart()
+			}
+		}
+		if byNames < 10 {
+			t.Errorf("%d flows were decided by names: the test does not see them", byNames)
 		}
 	})
+}
+
+// enter adds the live entries of the grants to a flow of a view's pod.
+func (p *peering) enter(f *policy.Flow, v *policy.View) {
+	if v == nil {
+		return
+	}
+	for _, g := range p.e.Grants().NamesOf(v.Pod.PodRef, f.Dialled.Addr()) {
+		if g.Until.Before(time.Now()) {
+			continue
+		}
+		f.EnterGrant(v, &g)
+	}
 }

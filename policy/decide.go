@@ -25,7 +25,7 @@ func Decide(v *View, q Query) Decision {
 	if v.Ordered() || q.Via != "" {
 		return v.decideInOrder(q)
 	}
-	d := Decision{Matches: v.match(q.Name), would: q.Would}
+	d := Decision{Query: q, Matches: v.match(q.Name)}
 	if !q.InCluster && !d.Allowed() {
 		d.Reply = v.Unmatched
 	}
@@ -41,10 +41,11 @@ func (v *View) Covers(n fqdn.Name, id RuleID, ports PortSet) bool {
 	return v != nil && slices.ContainsFunc(v.match(n), func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
 }
 
-// Denying returns the matches of enforcing rules that deny and cover a name by themselves.
+// Denying returns the matches of rules in force that deny and cover a name by themselves,
+// whatever the rules before them are.
 func (v *View) Denying(n fqdn.Name) (out []*Match) {
 	for _, m := range v.match(n) {
-		if m.ruleID().Denies() && !m.Audit {
+		if m.ruleID().Denies() && !m.Audit && (m.Rule.Tier != Baseline || !v.tiers(false).isolated) {
 			out = append(out, m)
 		}
 	}
@@ -67,7 +68,7 @@ func (v *View) decideInOrder(q Query) Decision {
 	if t.isolated || t.empty {
 		second, strict = Namespace, v.Unmatched
 	}
-	d := Decision{would: q.Would}
+	d := Decision{Query: q}
 	final := d.walk(Admin, covers)
 	if d.Denied != nil {
 		return d
@@ -103,7 +104,7 @@ func (d *Decision) walk(tier Tier, covers []*Match) (final bool) {
 		own := covers[:n:n]
 		covers = covers[n:]
 		switch {
-		case r.Tier != tier || tier != Namespace && r.Audit && !d.would:
+		case r.Tier != tier || tier != Namespace && r.Audit && !d.Query.Would:
 			continue
 		case tier == Namespace: // a union, without a stop
 			d.Matches = append(d.Matches, own...)

@@ -2,13 +2,17 @@ package policy
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Decision is the result of the evaluation of one question.
 type Decision struct {
+	Query Query // the question
 	// Matches are in the order of policy name, then of the matches in the policy,
 	// including Audit policies; nil means unmatched. It is shared and must not be
 	// changed.
@@ -18,13 +22,12 @@ type Decision struct {
 	// Reply is the kind of reply: Resolve for the answer. The proxy may still answer a
 	// name that the pod's resolver completed.
 	Reply Unmatched
-	would bool // the matches of Audit policies count
 }
 
 // Allowed tells whether a match of an enforcing policy accepts.
 func (d Decision) Allowed() bool {
 	for _, m := range d.Matches {
-		if (d.would || !m.Audit) && m.accepts() {
+		if d.counts(m) && m.Accepts() {
 			return true
 		}
 	}
@@ -36,9 +39,73 @@ func (d Decision) Audited() bool {
 	return len(d.Matches) > 0 && !d.Allowed()
 }
 
+// Counts tells whether the addresses of an answer count for a rule of an enforcing policy,
+// whatever its action is.
+func (d Decision) Counts() bool {
+	for _, m := range d.Matches {
+		if d.counts(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// counts tells whether a match is of an enforcing policy.
+func (d *Decision) counts(m *Match) bool { return d.Query.Would || !m.Audit }
+
+// CountsFor returns the name for which the addresses of an answer count: the name that is
+// accepted, else the first name that an enforcing match covers, else the question's.
+func (d Decision) CountsFor() fqdn.Name {
+	allowed := d.Allowed()
+	for _, m := range d.Matches {
+		if d.counts(m) && m.Accepts() == allowed {
+			return d.name(m)
+		}
+	}
+	return d.Query.Name
+}
+
+// name returns the name that a match covers by itself, the question's if it does.
+func (d *Decision) name(m *Match) fqdn.Name {
+	q := &d.Query
+	if q.Via == "" && len(q.Aliases) == 0 || m.Pattern.Matches(q.Name) {
+		return q.Name
+	}
+	if q.Via != "" && m.Pattern.Matches(q.Via) {
+		return q.Via
+	}
+	return q.Aliases[max(0, slices.IndexFunc(q.Aliases, m.Pattern.Matches))]
+}
+
+// LongestTTL returns the longest TTL of an address that is open for at least that long in
+// each port set, and for each rule, that the decision opens.
+func (d Decision) LongestTTL() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	var longest map[openingKey]time.Duration // of one match there is no need
+	for _, m := range d.Matches {
+		switch {
+		case !d.counts(m) || !m.Accepts():
+		case len(d.Matches) == 1:
+			least = m.TTL.Max
+		default:
+			if longest == nil {
+				longest = map[openingKey]time.Duration{}
+			}
+			key := openingKey{ports: m.Ports, rule: m.ruleID()}
+			longest[key] = max(longest[key], m.TTL.Max)
+		}
+	}
+	for _, t := range longest {
+		least = min(least, t)
+	}
+	return least
+}
+
 // Opening is one port set, or one rule of the tiers with an order, for which the addresses of
 // an answer count, and for how long.
 type Opening struct {
+	// Name is the name that the matches cover by themselves.
+	Name     fqdn.Name
 	Ports    PortSet
 	Rule     RuleID // "" in the Namespace tier
 	Lifetime time.Duration
@@ -49,7 +116,7 @@ type Opening struct {
 
 // Openings returns the openings of the matches of enforcing policies, with the longest
 // lifetime of an address that came with a TTL of ttl seconds: one per port set of the
-// Namespace tier, and one per rule of the others. Rules that deny or pass come first, then
+// Namespace tier, and one per rule of the others, for each name that is covered. Rules that deny or pass come first, then
 // they are sorted by port set; an unmatched or merely audited name opens nothing.
 func (d Decision) Openings(ttl uint32) []Opening { return d.AppendOpenings(nil, ttl) }
 
@@ -63,9 +130,10 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 		if m.Audit {
 			continue
 		}
-		i, by := seen.find(open, m)
+		key := openingKey{d.name(m), m.Ports, m.ruleID()}
+		i, by := seen.find(open, key, m)
 		if i == len(open) {
-			open = append(open, Opening{m.Ports, m.ruleID(), m.lifetime(ttl), m.bys()})
+			open = append(open, Opening{key.name, m.Ports, key.rule, m.lifetime(ttl), m.bys()})
 			continue
 		}
 		open[i].Lifetime = max(open[i].Lifetime, m.lifetime(ttl))
@@ -74,17 +142,19 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 		}
 	}
 	slices.SortFunc(open, func(a, b Opening) int {
-		return cmp.Or(compareBool(!a.Rule.Lasting(), !b.Rule.Lasting()), strings.Compare(string(a.Ports), string(b.Ports)), strings.Compare(string(a.Rule), string(b.Rule)))
+		return cmp.Or(compareBool(!a.Rule.Lasting(), !b.Rule.Lasting()), strings.Compare(string(a.Ports), string(b.Ports)), strings.Compare(string(a.Rule), string(b.Rule)), strings.Compare(string(a.Name), string(b.Name)))
 	})
 	return open
 }
 
-// lifetime returns how long an address counts for the match's rule.
+// lifetime returns how long an address counts for the match's rule. A rule that denies or
+// passes counts for Reuse after the answer's end: so the deadline is the same as often as a
+// cached answer is given.
 func (m *Match) lifetime(ttl uint32) time.Duration {
-	if m.accepts() {
+	if m.Accepts() {
 		return m.TTL.Lifetime(ttl)
 	}
-	return m.TTL.Reuse
+	return m.TTL.Lifetime(ttl) - m.TTL.Grace + m.TTL.Reuse
 }
 
 // indexFrom is the number of matches from which on an openingIndex pays.
@@ -98,6 +168,7 @@ type openingIndex struct {
 }
 
 type openingKey struct {
+	name  fqdn.Name
 	ports PortSet
 	rule  RuleID
 }
@@ -107,12 +178,11 @@ type openedBy struct {
 	by string
 }
 
-// find returns the index in open of the match's opening, len(open) if there is none, and
+// find returns the index in open of the key's opening, len(open) if there is none, and
 // whether the match's By is new there.
-func (x *openingIndex) find(open []Opening, m *Match) (at int, newBy bool) {
-	key := openingKey{m.Ports, m.ruleID()}
+func (x *openingIndex) find(open []Opening, key openingKey, m *Match) (at int, newBy bool) {
 	if x.openings == nil {
-		at = slices.IndexFunc(open, func(o Opening) bool { return o.Ports == key.ports && o.Rule == key.rule })
+		at = slices.IndexFunc(open, func(o Opening) bool { return o.Ports == key.ports && o.Rule == key.rule && o.Name == key.name })
 		if at < 0 {
 			return len(open), true
 		}

@@ -146,8 +146,8 @@ func NewMatch(m Match, index int) *Match {
 	return &m
 }
 
-// accepts tells whether the match opens addresses.
-func (m *Match) accepts() bool { return m.Rule == nil || m.Rule.Action == Accept }
+// Accepts tells whether the match opens addresses.
+func (m *Match) Accepts() bool { return m.Rule == nil || m.Rule.Action == Accept }
 
 // ruleID is the ID of the match's rule.
 func (m *Match) ruleID() RuleID {

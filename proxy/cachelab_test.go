@@ -54,6 +54,7 @@ type opening struct {
 	pod   policy.PodRef
 	name  fqdn.Name
 	ports policy.PortSet
+	rule  policy.RuleID
 	addr  netip.Addr
 }
 
@@ -73,7 +74,7 @@ func (l *kernelFake) Grant(_ context.Context, grants []policy.Grant) error {
 	}
 	for _, g := range grants {
 		for _, a := range g.Addrs {
-			o := opening{g.Pod, g.Name, g.Ports, a}
+			o := opening{g.Pod, g.Name, g.Ports, g.Rule, a}
 			if l.open[o].Before(g.Deadline) {
 				l.open[o] = g.Deadline
 			}
@@ -91,7 +92,7 @@ func (l *kernelFake) Covered(grants []policy.Grant) bool {
 	defer l.mu.Unlock()
 	for _, g := range grants {
 		for _, a := range g.Addrs {
-			if until, ok := l.open[opening{g.Pod, g.Name, g.Ports, a}]; !ok || until.Before(g.Deadline) {
+			if until, ok := l.open[opening{g.Pod, g.Name, g.Ports, g.Rule, a}]; !ok || until.Before(g.Deadline) {
 				return false
 			}
 		}

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"slices"
+
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
@@ -14,18 +16,18 @@ import (
 
 // checked is the checked content of an answer, and the addresses that it opens.
 type checked struct {
-	opens    bool            // a name allows the addresses
-	allowed  fqdn.Name       // that name
-	decision policy.Decision // about allowed
+	strict   bool            // the reply has the checked addresses and no others
+	decision policy.Decision // about the question, by its answer
 	guarded  fqdn.Name       // that the guard judged the addresses for
+	listed   []wire.Address  // of the answer
 	verdicts []rebind.Verdict
-	free     []int // the indexes of the addresses that the guard left
-	kept     []wire.Address
-	single   bool // the reply is of one answer, as it is kept
+	free     []int          // the indexes of the addresses that the guard left
+	kept     []wire.Address // the addresses in the reply
+	single   bool           // the reply is of one answer, as it is kept
 }
 
 func (c *checked) reset() {
-	c.opens, c.allowed, c.guarded, c.decision, c.single = false, "", "", policy.Decision{}, false
+	c.strict, c.guarded, c.decision, c.listed, c.single = false, "", policy.Decision{}, nil, false
 	c.verdicts, c.free, c.kept = c.verdicts[:0], c.free[:0], c.kept[:0]
 }
 
@@ -42,31 +44,33 @@ func (q *query) check() {
 	q.rec.Upstream, q.rec.Cache = q.from, q.how
 	q.noteClient()
 	q.single = q.alias == nil
-	p := &q.plan
-	switch {
+	switch p := &q.plan; {
 	case q.alias != nil:
-		q.rec.Matches, q.rec.Would, q.rec.Via = p.baseDecision.Matches, audit.None, p.baseVia
-		q.rec.Chain = append(q.rec.Chain, p.base)
-		q.open(p.base, p.baseVia, p.baseDecision)
+		q.note(&p.base)
+		q.rec.Chain = append(q.rec.Chain, p.base.Query.Name)
+		q.judge(p.base)
 		return
-	case p.action == open:
-		q.rec.Matches, q.rec.Via = p.decision.Matches, p.via
-		if p.via != "" {
-			s.stats.Followed.Add(1)
-		}
-		q.open(q.question.Name, p.via, p.decision)
-		return
-	case p.action == complete && q.msg != nil && q.msg.Rcode == dns.RcodeRefused && v.Unmatched != policy.Resolve:
+	case p.action == complete && q.msg != nil && q.msg.Rcode == dns.RcodeRefused && v.StrictestUnmatched() != policy.Resolve:
 		q.withhold(dns.RcodeNameError) // REFUSED would end musl's search
 		return
 	case p.action == complete && q.completed():
 		q.alias = q.answerMessage()
-		q.asks.Name, q.missed, q.msg = p.base, false, nil
+		q.asks.Name, q.missed, q.msg = p.base.Query.Name, false, nil
 		q.found.Reset()
 		q.lookup()
 		return
+	case q.question.Class != dns.ClassINET: // what looks like an address is none
+		q.rec.Verdict, q.rec.Would, q.rec.Matches, q.rec.Rule, q.rec.Via = audit.Unmatched, audit.None, nil, nil, ""
+		q.pass()
+		return
+	case p.action != open && !v.Ordered():
+		q.pass()
+		return
 	}
-	q.pass()
+	if q.plan.via != "" {
+		s.stats.Followed.Add(1)
+	}
+	q.judge(q.plan.decision)
 }
 
 // completed tells whether the upstream completed a search path: it says that the question
@@ -74,14 +78,14 @@ func (q *query) check() {
 // and its own answer is granted and handed on behind the CNAME that leads to it.
 func (q *query) completed() bool {
 	if q.msg == nil {
-		return len(q.found.Chain) > 0 && q.found.Chain[0] == q.plan.base
+		return len(q.found.Chain) > 0 && q.found.Chain[0] == q.plan.base.Query.Name
 	}
-	return answer.PointsAt(q.asks.Question, q.msg, q.plan.base)
+	return answer.PointsAt(q.asks.Question, q.msg, q.plan.base.Query.Name)
 }
 
 // noteClient notes which pod queried a cached answer, if it may be prefetched.
 func (q *query) noteClient() {
-	if q.entry == nil || !q.client.view.Enforced || q.origin == fromPrefetch {
+	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {
@@ -99,29 +103,23 @@ func (q *query) readAnswer() answer.Checked {
 
 // pass hands the answer on as it is: it opens nothing.
 func (q *query) pass() {
-	q.rec.Verdict = audit.Unmatched
-	q.auditMatches()
 	if q.s.log != nil {
 		c := q.readAnswer()
-		q.rec.Chain = c.Chain
-		q.guard(q.question.Name, c.Addrs)
-		if q.rec.Would == audit.Allowed && len(c.Addrs) > 0 && len(q.free) == 0 {
-			q.rec.Would = audit.Blocked
-		}
+		q.rec.Chain, q.listed = c.Chain, c.Addrs
+		q.guard(q.question.Name)
 	}
 	q.replyAnswer()
 }
 
-// open checks the answer to the query for the allowed name n, or for a name followed from
-// via, and grants its addresses by the decision about the allowed name. The reply has
-// these addresses and no others.
-func (q *query) open(n, via fqdn.Name, d policy.Decision) {
+// judge checks the answer to the query of the decision, decides again with the answer's chain,
+// and enters the addresses for the rules that count. The reply has the checked addresses and
+// no others: where a rule accepts, those that the guard left.
+func (q *query) judge(d policy.Decision) {
 	s := q.s
-	if q.opens, q.allowed, q.decision = true, n, d; via != "" {
-		q.allowed = via
-	}
 	if q.msg != nil && upstream.Passed(q.msg.Rcode) {
-		q.rec.Verdict, q.rec.Error = audit.Failed, "the upstream has no answer"
+		if q.strict = d.Counts(); q.strict {
+			q.rec.Verdict, q.rec.Error = audit.Failed, "the upstream has no answer"
+		}
 		q.replyAnswer() // an address that is not granted is not told
 		return
 	}
@@ -133,29 +131,52 @@ func (q *query) open(n, via fqdn.Name, d policy.Decision) {
 		q.rec.Chain = c.Chain
 	}
 	s.stats.AddressesOver.Add(uint64(c.Over))
-	if c.Reason != "" {
+	switch v := q.client.view; {
+	case c.Reason != "" && !v.InForce():
+		q.replyAnswer()
+		return
+	case c.Reason != "":
 		s.stats.Dishonest.Add(1)
 		q.fail("the answer is not trusted: " + c.Reason)
 		return
+	case len(c.Chain) > 0 && v.Ordered():
+		d = q.again(d, c.Chain)
 	}
-	q.guard(q.allowed, c.Addrs)
+	if d.Denied != nil && d.Reply != policy.Resolve {
+		q.deny(&d)
+		return
+	}
+	q.strict, q.decision, q.listed = q.client.view.InForce(), d, c.Addrs
+	if !d.Allowed() {
+		q.guard(d.Query.Name)
+		q.kept = append(q.kept, c.Addrs...)
+		q.grant()
+		return
+	}
+	q.guard(d.CountsFor())
 	s.stats.AddressesBlocked.Add(uint64(len(c.Addrs) - len(q.free)))
-	q.rec.Verdict = audit.Allowed
-	if len(c.Addrs) > 0 && len(q.free) == 0 {
-		q.rec.Verdict = audit.Blocked
-	}
 	for _, at := range q.free {
 		q.kept = append(q.kept, c.Addrs[at])
 	}
 	q.grant()
 }
 
+// again decides with the aliases of the checked answer: a rule that denies one of them denies
+// the question.
+func (q *query) again(d policy.Decision, chain []fqdn.Name) policy.Decision {
+	ask := d.Query
+	ask.Aliases = append(slices.Clip(ask.Aliases), chain...)
+	d = policy.Decide(q.client.view, ask)
+	q.note(&d)
+	return d
+}
+
 // guard puts the addresses into the record with the guard's verdict on each for the name.
-func (q *query) guard(n fqdn.Name, addrs []wire.Address) {
+func (q *query) guard(n fqdn.Name) {
 	q.guarded = n
 	q.verdicts, q.free, q.kept = q.verdicts[:0], q.free[:0], q.kept[:0]
 	q.granted.reset()
-	for i, a := range addrs {
+	for i, a := range q.listed {
 		why := q.setup.guard.Blocked(n, a.Addr, q.client.snap)
 		q.answers = append(q.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Blocked: why})
 		q.verdicts = append(q.verdicts, rebind.Verdict{Addr: a.Addr, Reason: why})
@@ -164,4 +185,15 @@ func (q *query) guard(n fqdn.Name, addrs []wire.Address) {
 		}
 	}
 	q.rec.Answers = q.answers
+	if len(q.listed) > 0 && len(q.free) == 0 {
+		q.rec.Verdict, q.rec.Would = guarded(q.rec.Verdict), guarded(q.rec.Would)
+	}
+}
+
+// guarded is the verdict where the guard left no address of an answer.
+func guarded(v audit.Verdict) audit.Verdict {
+	if v == audit.Allowed {
+		return audit.Blocked
+	}
+	return v
 }

@@ -50,7 +50,7 @@ func (f *FakeGranter) Covered(grants []policy.Grant) bool {
 	defer f.mu.Unlock()
 	covers := func(g policy.Grant, a netip.Addr) bool {
 		return slices.ContainsFunc(f.grants, func(have policy.Grant) bool {
-			return have.Pod == g.Pod && have.Name == g.Name && have.Ports == g.Ports && !have.Deadline.Before(g.Deadline) && slices.Contains(have.Addrs, a)
+			return have.Pod == g.Pod && have.Name == g.Name && have.Ports == g.Ports && have.Rule == g.Rule && !have.Deadline.Before(g.Deadline) && slices.Contains(have.Addrs, a)
 		})
 	}
 	for _, g := range grants {

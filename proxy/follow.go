@@ -18,8 +18,8 @@ import (
 const maxFollowedNames = 256
 
 // followTable has the followed names: names in the SRV, MX, SVCB and HTTPS records of the
-// answers to allowed names. For the time of such an answer, its pod may query a followed
-// name as it may query the allowed name.
+// answers to names that a rule covers. For the time of such an answer, its pod may query a
+// followed name as it may query that name.
 type followTable struct {
 	mu   sync.RWMutex
 	pods map[policy.PodRef]*followedNames
@@ -32,11 +32,11 @@ type followedNames struct {
 }
 
 type followed struct {
-	via   fqdn.Name     // the allowed name
+	via   fqdn.Name     // the name that a rule covers
 	until time.Duration // on the server's clock
 }
 
-// via returns the allowed name whose answer points the pod at n at the moment now.
+// via returns the name whose answer points the pod at n at the moment now.
 func (f *followTable) via(p policy.PodRef, n fqdn.Name, now time.Duration) (fqdn.Name, bool) {
 	to := f.find(p, n)
 	return to.via, now < to.until
@@ -102,8 +102,8 @@ func (f *followTable) add(p policy.PodRef, n, via fqdn.Name, now, until time.Dur
 	return true
 }
 
-// sweep removes the pods that no policy selects any more, and the followed names whose
-// allowed name is not allowed any more: an answer to another name may point at them.
+// sweep removes the pods that no policy selects any more, and the names followed from a name
+// that no rule covers any more: an answer to another name may point at them.
 func (f *followTable) sweep(snap *policy.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,14 +115,14 @@ func (f *followTable) sweep(snap *policy.Snapshot) {
 			continue
 		}
 		names := len(l.names)
-		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return !v.Decide(to.via).Allowed() })
+		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return !v.Decide(to.via).Counts() })
 		if len(l.names) < names {
 			l.epoch.Add(1)
 		}
 	}
 }
 
-// followedFrom returns the allowed name by which the query's pod may query n now.
+// followedFrom returns the name by which the query's pod may query n now.
 func (q *query) followedFrom(n fqdn.Name) (fqdn.Name, bool) {
 	if !q.setup.config.Follow || q.question.Class != dns.ClassINET {
 		return "", false
@@ -130,26 +130,27 @@ func (q *query) followedFrom(n fqdn.Name) (fqdn.Name, bool) {
 	return q.s.followed.via(q.client.view.Pod.PodRef, n, q.s.elapsed())
 }
 
-// follow adds the names that an allowed answer points at to the followed names of the
-// query's pod. The allowed name decides for all of them. From a name outside the cluster no
-// name inside it is followed: such names always resolve, and as followed names they would
-// be blocked. From a followed name, names are followed for at most its own time.
+// follow adds the names that an answer points at to the followed names of the query's pod, if
+// it counts for a rule. The name that the rule covers decides for all of them. From a name
+// outside the cluster no name inside it is followed: such names always resolve, and as followed
+// names they would be blocked. From a followed name, names are followed for at most its own time.
 func (q *query) follow() {
-	if !q.setup.config.Follow || q.msg == nil { // an answer that is read in place has addresses alone
+	if !q.setup.config.Follow || q.msg == nil || !q.decision.Counts() { // an answer that is read in place has addresses alone
 		return
 	}
-	v, domain, allowed := q.client.view, q.setup.config.ClusterDomain, q.allowed
+	v, domain, by := q.client.view, q.setup.config.ClusterDomain, q.decision.CountsFor()
 	pod, most := v.Pod.PodRef, time.Duration(math.MaxInt64)
-	if q.asks.Name != allowed {
+	further := by == q.decision.Query.Via && by != q.asks.Name
+	if further {
 		most = q.s.followed.find(pod, q.asks.Name).until
 	}
 	base := q.base.Sub(q.s.started)
-	for _, to := range answer.Pointers(q.asks.Question, q.msg, q.asks.Name != allowed) {
-		inward := to.Name.HasSuffix(domain) && !allowed.HasSuffix(domain)
-		if inward || v.Decide(to.Name).Allowed() {
+	for _, to := range answer.Pointers(q.asks.Question, q.msg, further) {
+		inward := to.Name.HasSuffix(domain) && !by.HasSuffix(domain)
+		if inward || !v.Ordered() && v.Decide(to.Name).Allowed() {
 			continue
 		}
-		if !q.s.followed.add(pod, to.Name, allowed, q.s.elapsed(), min(base+followedFor(q.decision, to.TTL), most)) {
+		if !q.s.followed.add(pod, to.Name, by, q.s.elapsed(), min(base+followedFor(&q.decision, to.TTL), most)) {
 			q.single = false // the same reply again would add no name
 		}
 	}
@@ -159,7 +160,7 @@ func (q *query) follow() {
 // its pod is led to at the moment now, and until when it is.
 func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 	v := q.client.view
-	if !v.Enforced || !q.setup.config.Follow || v.Decide(q.question.Name).Allowed() {
+	if !v.InForce() || !q.setup.config.Follow || !v.Ordered() && v.Decide(q.question.Name).Allowed() {
 		return math.MaxInt64, true
 	}
 	to := q.s.followed.find(v.Pod.PodRef, q.question.Name)
@@ -169,11 +170,12 @@ func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 	return to.until, to.via == q.plan.via
 }
 
-// followedFor is for how long a name is followed: its TTL within the bounds of the
-// policies that allow the original name.
-func followedFor(d policy.Decision, ttl uint32) (most time.Duration) {
+// followedFor is for how long a name is followed: its TTL within the bounds of the policies
+// that allow the original name, or if none does of those that cover it.
+func followedFor(d *policy.Decision, ttl uint32) (most time.Duration) {
+	allowed := d.Allowed()
 	for _, m := range d.Matches {
-		if !m.Audit {
+		if !m.Audit && m.Accepts() == allowed {
 			most = max(most, m.TTL.Lifetime(ttl)-m.TTL.Grace)
 		}
 	}

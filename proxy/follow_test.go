@@ -64,7 +64,7 @@ func TestFollowedNameIsLoggedWithTheAllowedName(t *testing.T) {
 	if rec.Name != policytest.Name("host.test") || rec.Via != policytest.Name("www.example.org") || rec.Verdict != audit.Allowed || len(rec.Matches) != 1 {
 		t.Errorf("logged %+v", rec)
 	}
-	if l.kernel.open[opening{labPods[2].PodRef, rec.Via, rec.Matches[0].Ports, mustAddr("192.0.2.1")}].IsZero() {
+	if l.kernel.open[opening{labPods[2].PodRef, rec.Via, rec.Matches[0].Ports, "", mustAddr("192.0.2.1")}].IsZero() {
 		t.Errorf("not granted by the name that led: %v", l.kernel.open)
 	}
 }

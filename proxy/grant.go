@@ -2,14 +2,12 @@ package proxy
 
 import (
 	"errors"
-	"math"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -42,7 +40,12 @@ var errGranterFault = errors.New("a fault on the kernel's side")
 func (q *query) grant() {
 	s := q.s
 	s.step("grant")
-	q.make(q.client.view, q.allowed, q.decision, q.kept, q.free, q.base)
+	if v := q.client.view; q.strict {
+		if v.Ordered() {
+			q.make(v, &q.decision, true, q.listed, nil, q.base)
+		}
+		q.make(v, &q.decision, false, q.kept, q.free, q.base)
+	}
 	if len(q.grants) == 0 {
 		q.replyGranted()
 		return
@@ -78,7 +81,9 @@ func (q *query) acknowledged(err error) {
 	}
 	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
 	s.stats.Grants.Add(1)
-	s.stats.AddressesGranted.Add(uint64(len(q.kept)))
+	if q.rec.Verdict == audit.Allowed {
+		s.stats.AddressesGranted.Add(uint64(len(q.kept)))
+	}
 	if q.origin == fromUDP && q.inPlace() {
 		q.wait.batched = true
 		q.replyGranted()
@@ -122,10 +127,11 @@ type granted struct {
 	opened   []audit.Opened
 }
 
-// make fills in the grants of the addresses, and the openings for the log: at are their
-// indexes in answers. An address that the decision does not open has no opening. Nearly
-// always all addresses share one TTL, and so one grant a port set.
-func (g *granted) make(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, at []int, now time.Time) {
+// make adds the grants of the addresses: for the rules that deny or pass, if lasting, else for
+// those that accept, with the openings for the log: at are their indexes in answers. An address
+// that the decision does not open has no opening. Nearly always all addresses share one TTL,
+// and so one grant a port set.
+func (g *granted) make(v *policy.View, d *policy.Decision, lasting bool, addrs []wire.Address, at []int, now time.Time) {
 	for i, a := range addrs {
 		if slices.ContainsFunc(addrs[:i], func(b wire.Address) bool { return b.TTL == a.TTL }) {
 			continue
@@ -139,11 +145,14 @@ func (g *granted) make(v *policy.View, n fqdn.Name, d policy.Decision, addrs []w
 		all := g.addrs[from:len(g.addrs):len(g.addrs)]
 		g.openings = d.AppendOpenings(g.openings[:0], a.TTL)
 		for _, o := range g.openings {
-			if o.Lifetime <= 0 {
+			if o.Lifetime <= 0 || o.Rule.Lasting() != lasting {
 				continue
 			}
 			until := now.Add(o.Lifetime)
-			g.grants = append(g.grants, policy.Grant{Pod: v.Pod.PodRef, Name: n, Addrs: all, Ports: o.Ports, Deadline: until, By: o.By, View: v})
+			g.grants = append(g.grants, policy.Grant{Pod: v.Pod.PodRef, Name: o.Name, Addrs: all, Ports: o.Ports, Rule: o.Rule, Deadline: until, By: o.By, View: v})
+			if lasting {
+				continue
+			}
 			g.opened = append(g.opened, audit.Opened{Ports: o.Ports, Until: until})
 		}
 		if len(g.opened) == opened {
@@ -165,25 +174,8 @@ func (g *granted) reset() {
 	g.grants, g.answers, g.addrs, g.openings, g.opened = g.grants[:0], g.answers[:0], g.addrs[:0], g.openings[:0], g.opened[:0]
 }
 
-// longestTTL returns the TTL in seconds that a pod may be told at most, so that
-// every port set that the decision opens is open for at least as long.
-func longestTTL(d policy.Decision) uint32 {
-	least := time.Duration(math.MaxInt64)
-	var longest map[policy.PortSet]time.Duration // of one match there is no need
-	for _, m := range d.Matches {
-		switch {
-		case m.Audit:
-		case len(d.Matches) == 1:
-			least = m.TTL.Max
-		default:
-			if longest == nil {
-				longest = map[policy.PortSet]time.Duration{}
-			}
-			longest[m.Ports] = max(longest[m.Ports], m.TTL.Max)
-		}
-	}
-	for _, t := range longest {
-		least = min(least, t)
-	}
-	return uint32(min(max(least/time.Second, 0), wire.MaxTTL))
+// longestTTL returns the TTL in seconds that a pod may be told at most, so that every port set
+// and every rule for which the decision opens addresses is open for at least as long.
+func longestTTL(d *policy.Decision) uint32 {
+	return uint32(min(max(d.LongestTTL()/time.Second, 0), wire.MaxTTL))
 }

@@ -23,7 +23,8 @@ func made(g *granted, v *policy.View, n fqdn.Name, d policy.Decision, addrs []wi
 		at[i] = i
 		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL})
 	}
-	g.make(v, n, d, addrs, at, noon)
+	d.Query.Name = n
+	g.make(v, &d, false, addrs, at, noon)
 }
 
 // opens lists the decision's openings of the addresses at one moment, a line for each

@@ -84,11 +84,11 @@ func TestEveryGrantOutlivesTheTTL(t *testing.T) {
 		for i, ttl := range tt.ttls {
 			d.Matches = append(d.Matches, &policy.Match{Ports: policy.PortSet(fmt.Sprintf("tcp/%d", i+1)), TTL: ttl})
 		}
-		if got := longestTTL(d); got != tt.want {
+		if got := longestTTL(&d); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.ttls, got, tt.want)
 		}
 		for _, o := range d.Openings(1 << 30) {
-			if o.Lifetime < second(int(longestTTL(d))) {
+			if o.Lifetime < second(int(longestTTL(&d))) {
 				t.Errorf("%v: %v is shorter than the TTL", tt.ttls, o)
 			}
 		}
@@ -97,7 +97,7 @@ func TestEveryGrantOutlivesTheTTL(t *testing.T) {
 		{Ports: "any", TTL: policy.TTL{Max: second(60)}}, {Ports: "any", TTL: policy.TTL{Max: second(600)}},
 		{Ports: "any", TTL: policy.TTL{Max: second(9000)}, Audit: true},
 	}}
-	if got := longestTTL(same); got != 600 {
+	if got := longestTTL(&same); got != 600 {
 		t.Errorf("the longest of one port set: %d", got)
 	}
 }

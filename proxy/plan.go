@@ -11,9 +11,10 @@ import (
 type action uint8
 
 const (
-	pass     action = iota // the upstream's answer, which opens nothing
+	pass     action = iota // the upstream's answer, unless it is denied
 	open                   // the upstream's answer, whose addresses are granted
 	complete               // pass, unless the upstream completes the search path
+	deny                   // the reply of a rule that denies, no upstream is asked
 	notThere               // NXDOMAIN, no upstream is asked
 	refuse                 // REFUSED, no upstream is asked
 )
@@ -22,106 +23,118 @@ const (
 // upstream is asked.
 type plan struct {
 	action   action
-	decision policy.Decision // about the question, or about via
-	// via is the allowed name whose answer pointed at the question, "" where it
-	// took none.
+	decision policy.Decision // about the question
+	// via is the name whose answer pointed at the question, "" where it took none.
 	via fqdn.Name
-	// base is the allowed name that the question is with a search suffix, where
+	// base is about the allowed name that the question is with a search suffix, where
 	// action is complete.
-	base         fqdn.Name
-	baseVia      fqdn.Name
-	baseDecision policy.Decision
-	// would is the verdict if the Audit policies were enforced; None where they
-	// say nothing about the question.
-	would audit.Verdict
+	base policy.Decision
 }
 
-// viaFunc returns the allowed name by which a pod is led to another.
+// viaFunc returns the name by which a pod is led to another.
 type viaFunc func(fqdn.Name) (fqdn.Name, bool)
 
 // planFor decides what happens to a selected pod's question for a name.
 func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) plan {
-	d := v.Decide(n)
-	p := plan{decision: d}
-	if !v.Enforced {
-		p.would = audit.Unmatched
-		if len(d.Matches) > 0 {
-			p.would = audit.Allowed
-		}
+	p := plan{}
+	p.decision, p.via = decide(v, policy.Query{Name: n, InCluster: n.HasSuffix(c.ClusterDomain)}, viaOf)
+	d := &p.decision
+	switch {
+	case d.Denied != nil && d.Reply != policy.Resolve:
+		p.action = deny
 		return p
-	}
-	if d.Allowed() {
+	case d.Allowed():
 		p.action = open
 		return p
-	}
-	if via, to, ok := through(v, n, viaOf); ok {
-		p.action, p.decision, p.via = open, to, via
+	case d.Denied != nil || !v.InForce():
 		return p
 	}
-	if d.Audited() {
-		p.would = audit.Allowed
-	}
 	base, completes := completed(v, n, c, viaOf)
-	inCluster := n.HasSuffix(c.ClusterDomain)
 	switch {
-	case completes && (inCluster || v.Unmatched == policy.Resolve):
-		p.action, p.base, p.baseVia, p.baseDecision = complete, base.name, base.via, base.decision
-	case completes:
+	case completes && d.Reply == policy.Resolve:
+		p.action, p.base = complete, base
+	case completes || d.Reply == policy.NXDomain:
 		p.action = notThere
-	case inCluster || v.Unmatched == policy.Resolve:
-		p.action = pass
-	case v.Unmatched == policy.NXDomain:
-		p.action = notThere
-	default:
+	case d.Reply == policy.Refuse:
 		p.action = refuse
 	}
 	return p
 }
 
-// through returns the allowed name from which n is followed, and the view's decision
-// about that name.
-func through(v *policy.View, n fqdn.Name, viaOf viaFunc) (fqdn.Name, policy.Decision, bool) {
-	via, ok := viaOf(n)
-	if !ok {
-		return "", policy.Decision{}, false
+// decide returns the decision about a question. The name from which the question is followed
+// is returned where it may matter: without rules in order, where it allows the question.
+func decide(v *policy.View, q policy.Query, viaOf viaFunc) (d policy.Decision, via fqdn.Name) {
+	d = policy.Decide(v, q)
+	if !v.InForce() || !v.Ordered() && d.Allowed() {
+		return d, ""
 	}
-	d := v.Decide(via)
-	return via, d, d.Allowed()
+	via, ok := viaOf(q.Name)
+	if !ok {
+		return d, ""
+	}
+	q.Via = via
+	if led := policy.Decide(v, q); v.Ordered() || led.Allowed() {
+		return led, via
+	}
+	return d, ""
 }
 
-// base is an allowed name to which a suffix was appended.
-type base struct {
-	name, via fqdn.Name
-	decision  policy.Decision
+// wouldBe returns the verdict if the Audit policies were enforced, and that decision; None
+// where the verdict is that of d. Where no policy enforces rules, there is always one.
+func wouldBe(v *policy.View, d *policy.Decision) (audit.Verdict, policy.Decision) {
+	w := *d
+	if w.Query.Would = true; v.Ordered() {
+		w = policy.Decide(v, w.Query)
+	}
+	would := verdictOf(&w)
+	if would == verdictOf(d) && v.InForce() {
+		return audit.None, w
+	}
+	return would, w
 }
 
-// completed tells whether the question is an allowed name plus one of the
-// suffixes that the pod's resolver appends, and which name. The longest suffix
-// that leaves an allowed name counts.
-func completed(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) (base, bool) {
-	try := func(suffix fqdn.Name) (base, bool) {
+// verdictOf returns the verdict of a decision whose answer is as it should be.
+func verdictOf(d *policy.Decision) audit.Verdict {
+	switch {
+	case d.Denied != nil:
+		return audit.NameDenied
+	case d.Allowed():
+		return audit.Allowed
+	case d.Reply != policy.Resolve:
+		return audit.Refused
+	}
+	return audit.Unmatched
+}
+
+// completed tells whether the question is an allowed name plus one of the suffixes that the
+// pod's resolver appends, and what is decided about that name. The longest suffix that leaves
+// an allowed name counts. The question counts as an alias: a rule that denies it denies the
+// name in this form.
+func completed(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) (policy.Decision, bool) {
+	try := func(suffix fqdn.Name) (policy.Decision, bool) {
 		short, ok := n.TrimSuffix(suffix)
 		if !ok || short == "" {
-			return base{}, false
+			return policy.Decision{}, false
 		}
-		if d := v.Decide(short); d.Allowed() {
-			return base{name: short, decision: d}, true
+		q := policy.Query{Name: short, InCluster: short.HasSuffix(c.ClusterDomain)}
+		if v.Ordered() {
+			q.Aliases = []fqdn.Name{n}
 		}
-		via, d, ok := through(v, short, viaOf)
-		return base{short, via, d}, ok
+		d, _ := decide(v, q, viaOf)
+		return d, d.Allowed()
 	}
 	svc := label("svc") + c.ClusterDomain
 	for _, suffix := range []fqdn.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain} {
-		if b, ok := try(suffix); ok {
-			return b, true
+		if d, ok := try(suffix); ok {
+			return d, true
 		}
 	}
 	for _, suffix := range c.Search {
-		if b, ok := try(suffix); ok {
-			return b, true
+		if d, ok := try(suffix); ok {
+			return d, true
 		}
 	}
-	return base{}, false
+	return policy.Decision{}, false
 }
 
 // label returns a name of one label, which is at most 63 bytes of lower case.

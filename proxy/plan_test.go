@@ -60,15 +60,16 @@ func TestPlan(t *testing.T) {
 	} {
 		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), policytest.Name(tt.q), config, nothingFollowed)
 		base := ""
-		if p.base != "" {
-			base = p.base.String()
+		if p.action == complete {
+			base = p.base.Query.Name.String()
 		}
-		if p.action != tt.action || base != tt.base || p.would != tt.would {
+		would, _ := wouldBe(snap.ViewOf(labPods[tt.pod].PodRef), &p.decision)
+		if p.action != tt.action || base != tt.base || would != tt.would {
 			t.Errorf("%s asks %s: %s base %q would %q, want %s base %q would %q", labPods[tt.pod].Name, tt.q,
-				words[p.action], base, p.would, words[tt.action], tt.base, tt.would)
+				words[p.action], base, would, words[tt.action], tt.base, tt.would)
 		}
-		if (p.action == open) != p.decision.Allowed() || (p.action == complete) != p.baseDecision.Allowed() {
-			t.Errorf("%s asks %s: decisions %v and %v do not fit", labPods[tt.pod].Name, tt.q, p.decision, p.baseDecision)
+		if (p.action == open) != p.decision.Allowed() || (p.action == complete) != p.base.Allowed() {
+			t.Errorf("%s asks %s: decisions %v and %v do not fit", labPods[tt.pod].Name, tt.q, p.decision, p.base)
 		}
 	}
 }

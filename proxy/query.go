@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,12 +158,14 @@ func (q *query) decide() {
 	q.rec = audit.Record{Time: q.started, Pod: v.Pod.PodRef, Workload: v.Workload, Address: q.client.addr,
 		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.origin == fromTCP}
 	q.plan = planFor(v, q.question.Name, q.setup.config, q.followedFrom)
-	q.rec.Would = q.plan.would
+	q.note(&q.plan.decision)
 	if q.question.Class != dns.ClassINET && (q.plan.action == open || q.plan.action == complete) {
 		q.plan.action = pass // the addresses of another class are no addresses
 	}
 	q.s.step("decided")
 	switch q.plan.action {
+	case deny:
+		q.deny(&q.plan.decision)
 	case notThere:
 		q.withhold(dns.RcodeNameError)
 	case refuse:
@@ -175,14 +178,42 @@ func (q *query) decide() {
 // withhold answers without the upstreams' answer.
 func (q *query) withhold(rcode int) {
 	q.rec.Verdict = audit.Refused
-	q.auditMatches()
 	q.replyError(rcode)
 }
 
-// auditMatches notes the matches of Audit policies if there are no others.
-func (q *query) auditMatches() {
-	if q.rec.Would == audit.Allowed {
-		q.rec.Matches = q.plan.decision.Matches
+// deny replies to a question that a rule denies. The pod learns the tier, and not the policy.
+func (q *query) deny(d *policy.Decision) {
+	rcode := dns.RcodeNameError
+	if d.Reply == policy.Refuse {
+		rcode = dns.RcodeRefused
+	}
+	r := answer.Error(q.message(), rcode)
+	answer.Explain(r, dns.ExtendedErrorCodeBlocked, "denied by a cluster policy ("+d.Denied.Rule.Tier.String()+")")
+	q.reply(q.encode(r), rcode)
+}
+
+// note puts a decision into the record: its verdict, the verdict if the Audit policies were
+// enforced, and the matches and the rule that decide them.
+func (q *query) note(d *policy.Decision) {
+	would, w := wouldBe(q.client.view, d)
+	r := &q.rec
+	r.Verdict, r.Would, r.Matches, r.Via, r.Rule = verdictOf(d), would, d.Matches, "", nil
+	if by := d.CountsFor(); by != d.Query.Name {
+		r.Via = by
+	}
+	switch {
+	case d.Denied != nil:
+		r.Rule = d.Denied.Rule
+	case would == audit.NameDenied:
+		r.Rule = w.Denied.Rule
+	}
+	if would == audit.None {
+		return
+	}
+	for _, m := range w.Matches {
+		if !slices.Contains(d.Matches, m) {
+			r.Matches = append(slices.Clip(r.Matches), m)
+		}
 	}
 }
 

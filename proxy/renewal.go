@@ -153,7 +153,7 @@ func (n *renewal) grant() {
 	}
 	for len(n.pods) > 0 {
 		v := n.snap.ViewOf(n.pods[0])
-		if n.pods = n.pods[1:]; v != nil && v.Enforced {
+		if n.pods = n.pods[1:]; v != nil && v.InForce() {
 			r.s.ask(v, n.snap, n.entry.Query, fromPrefetch, n)
 			return
 		}

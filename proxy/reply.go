@@ -17,6 +17,9 @@ import (
 // fail answers SERVFAIL and says why in the log.
 func (q *query) fail(reason string) {
 	q.rec.Verdict, q.rec.Error = audit.Failed, reason
+	if q.rec.Would != audit.NameDenied {
+		q.rec.Rule = nil // it decided nothing
+	}
 	q.replyError(dns.RcodeServerFailure)
 }
 
@@ -29,26 +32,26 @@ func (q *query) replyError(rcode int) {
 // inPlace tells whether the reply to the client can be written without the dns library:
 // the answer is read in place, fits and is unchanged.
 func (q *query) inPlace() bool {
-	return q.msg == nil && q.plain && q.alias == nil && (!q.opens || len(q.free) == len(q.answers)) && q.found.Fits(&q.view)
+	return q.msg == nil && q.plain && q.alias == nil && (!q.strict || len(q.kept) == len(q.answers)) && q.found.Fits(&q.view)
 }
 
-// replyAnswer replies with the answer: where a name allows it with the kept addresses and
-// no others, and with TTLs for which they are open.
+// replyAnswer replies with the answer: where it is checked with the kept addresses and no
+// others, and with TTLs for which they are open.
 func (q *query) replyAnswer() {
 	longest := uint32(0)
-	if q.opens && q.rec.Verdict != audit.Failed {
-		longest = longestTTL(q.decision)
+	if q.strict && q.rec.Verdict != audit.Failed {
+		longest = longestTTL(&q.decision)
 	}
 	if q.inPlace() {
 		q.out = q.found.AppendReply(q.out[:0], &q.view)
-		if q.opens {
+		if q.strict {
 			q.found.LowerTTLs(q.out, longest)
 		}
 		q.reply(q.out, dns.RcodeSuccess)
 		return
 	}
 	r := answer.Relay(q.message(), q.answerMessage())
-	if q.opens {
+	if q.strict {
 		answer.Restrict(r, q.kept, longest)
 	}
 	if q.alias != nil && q.rec.Verdict != audit.Failed {
@@ -149,7 +152,7 @@ func (q *query) decided(r *cache.Reply) bool {
 	if !q.single || q.rec.Verdict == audit.Failed {
 		return false
 	}
-	if q.client.view.Enforced && q.setup.config.Follow {
+	if q.client.view.InForce() && q.setup.config.Follow {
 		names := s.followed.of(q.client.view.Pod.PodRef)
 		r.NamesEpoch, r.Epoch = &names.epoch, names.epoch.Load() // before the look at the names
 	}
@@ -172,10 +175,10 @@ func (q *query) decided(r *cache.Reply) bool {
 // deadlines move with each second.
 func (q *query) steady(r *cache.Reply) time.Duration {
 	until, step := r.Until, r.TTLsFrom(q.entry)
-	if q.plan.action != open {
+	if !q.strict {
 		return until
 	}
-	longest := longestTTL(q.decision)
+	longest := longestTTL(&q.decision)
 	for _, rr := range q.msg.Answer {
 		if rr.Header().Ttl > longest {
 			return step

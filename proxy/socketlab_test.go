@@ -100,7 +100,7 @@ func (g *teller) acknowledge(grants []policy.Grant) error {
 		of.Addrs, of.By = slices.Clone(of.Addrs), slices.Clone(of.By)
 		g.all = append(g.all, of)
 		for _, a := range of.Addrs {
-			g.open[opening{of.Pod, of.Name, "", a}] = true
+			g.open[opening{of.Pod, of.Name, "", "", a}] = true
 		}
 	}
 	return nil
@@ -119,7 +119,7 @@ func (g *teller) GrantThen(grants []policy.Grant, then GrantCallback) {
 func (g *teller) isOpen(pod string, n fqdn.Name, a netip.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.open[opening{labPod(pod).PodRef, n, "", a}]
+	return g.open[opening{labPod(pod).PodRef, n, "", "", a}]
 }
 
 // tells chooses how GrantThen tells what became of grants.

@@ -57,6 +57,7 @@ type Proxy struct {
 	Allowed          uint64 `json:"allowed"`          // verdicts
 	Unmatched        uint64 `json:"unmatched"`
 	Refused          uint64 `json:"refused"`
+	Denied           uint64 `json:"denied"`
 	Blocked          uint64 `json:"blocked"`
 	Failed           uint64 `json:"failed"`
 	InFlight         int64  `json:"inFlight"`     // now

@@ -101,7 +101,7 @@ func TestMetrics(t *testing.T) {
 			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53,
 		}, ShedZone: 15, UpstreamQueries: 22, UpstreamFailures: 23, UpstreamTCP: 43, WrongReplies: 44, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57}},
 	}
-	f.Proxy.Types[0] = counters.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8}
+	f.Proxy.Types[0] = counters.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8, Denied: 60}
 	f.Proxy.Types[1] = counters.TypeVerdicts{Type: "MX", Failed: 58}
 	for i := 2; i < len(f.Proxy.Types); i++ {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own

@@ -41,7 +41,7 @@ func (e emitter) proxy(p counters.Stats) {
 
 func (e emitter) verdicts(p counters.Stats) {
 	for _, of := range p.Types {
-		for verdict, n := range map[string]uint64{"allowed": of.Allowed, "unmatched": of.Unmatched, "refused": of.Refused, "blocked": of.Blocked, "failed": of.Failed} {
+		for verdict, n := range map[string]uint64{"allowed": of.Allowed, "unmatched": of.Unmatched, "refused": of.Refused, "denied": of.Denied, "blocked": of.Blocked, "failed": of.Failed} {
 			e.count("dns_verdicts_total", "Decisions about selected pods' queries.", n, "verdict", verdict, "type", of.Type)
 		}
 	}

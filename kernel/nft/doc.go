@@ -5,8 +5,13 @@
 // There are two tables: "inet namegate", and "bridge namegate", which sees bridge ports
 // that the inet family does not distinguish. While an agent runs, the elements of their sets
 // change, and the chains and sets of ordered rules come and go; the other chains never
-// change. The enforcer describes elements and ordered rules by a State and calls Setup, Apply, Verify, Rewrite and Heartbeat; the package knows
-// nothing of policies, grants, pods beyond their addresses, or DNS messages.
+// change. The enforcer describes elements and ordered rules by a State and calls Setup,
+// Apply, Verify, Rewrite and Heartbeat; the package knows nothing of policies, grants, pods
+// beyond their addresses, or DNS messages.
+//
+// Entries, which rules by name ask, are no part of a State: ApplyEntries writes them into
+// sets that a State names, they end by themselves, and ListEntries reads them. Nothing else
+// changes them, and a table that has to be made anew takes those over that are there.
 //
 // Each table is written in one transaction, which is in force as a whole or not at all;
 // an error leaves one of the two tables as it was, and the next Apply writes both anew.
@@ -15,5 +20,5 @@
 //
 // The fake is knftables': New takes two knftables.Interface. On fakes reads go through
 // them, hooks are not compared, no change is reported, every change counts as external,
-// and nothing is counted as denied.
+// nothing is counted as denied, and entries end by the clock of FakeClock.
 package nft

@@ -96,26 +96,36 @@ type entryChange struct {
 func (c *entryChange) named() string { return namedSet + c.set[len(c.set)-1:] }
 
 // deletes tells whether the change deletes elements.
-func (c *entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
+func (c entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
 
 // ApplyEntries adds and removes entries, in order, in as few transactions as possible, and
 // sets Err of each op. A refused op does not hold up the others. It hardly waits for other
-// changes of this agent's.
+// changes of this agent's. The first ops that delete nothing, with Absent or SameComment
+// entries alone, are a transaction of their own: one that deletes waits for an RCU grace
+// period (see renewInKernel).
 func (t *Tables) ApplyEntries(ops []EntryOp) {
 	var all []entryChange
 	for i := range ops {
 		ops[i].Err = nil
 		all = append(all, t.changes(&ops[i])...)
 	}
-	for len(all) > 0 {
-		n := transaction(all)
-		t.commit(all[:n])
-		all = all[n:]
+	first := slices.IndexFunc(all, entryChange.deletes)
+	for _, part := range [][]entryChange{all[:max(first, 0)], all[max(first, 0):]} {
+		for len(part) > 0 {
+			n := transaction(part)
+			t.commit(part[:n])
+			part = part[n:]
+		}
 	}
 }
 
 // changes divides an op by family, by what is held and by size.
 func (t *Tables) changes(op *EntryOp) (out []entryChange) {
+	type kind struct {
+		set  string
+		held Held
+	}
+	last := map[kind]int{} // in out
 	for _, e := range op.Entries {
 		set := entriesPrefix + op.Set + "-" + suffix(e.Addr)
 		switch {
@@ -128,11 +138,10 @@ func (t *Tables) changes(op *EntryOp) (out []entryChange) {
 		if op.Remove || held == SameComment && (!t.moves.Load() || t.replaces.Load()) {
 			held = Unknown
 		}
-		at := slices.IndexFunc(out, func(c entryChange) bool {
-			return c.set == set && c.held == held && len(c.entries) < entriesPerMessage
-		})
-		if at < 0 {
+		at, there := last[kind{set, held}]
+		if !there || len(out[at].entries) == entriesPerMessage {
 			at = len(out)
+			last[kind{set, held}] = at
 			out = append(out, entryChange{op: op, set: set, held: held})
 		}
 		out[at].entries = append(out[at].entries, e)

@@ -58,3 +58,24 @@ func BenchmarkApplyEntries(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkListEntries is the cost of reading one set.
+func BenchmarkListEntries(b *testing.B) {
+	ctx := context.Background()
+	for _, n := range []int{1, 4096, 65536} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tables := inKernel(b)
+			fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{Entries: []nft.EntrySet{{Name: "a"}}})))
+			op := nft.EntryOp{Set: "a"}
+			for i := range n {
+				op.Entries = append(op.Entries, entry(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), time.Hour, "of a benchmark", nft.Absent))
+			}
+			applied(b, tables, op)
+			for b.Loop() {
+				if got, _ := listed(b, tables, "a"); len(got["a"]) != n {
+					b.Fatal(len(got["a"]))
+				}
+			}
+		})
+	}
+}

@@ -170,6 +170,58 @@ func TestRefreshedEntriesStay(t *testing.T) {
 	if want := []nft.Entry{entry(far4, 0, "reason", 0), entry(far6, 0, "reason", 0)}; !slices.Equal(got["denied"], want) || least < 50*time.Minute {
 		t.Errorf("%v, %v left", got, least)
 	}
+	// The same timeout counts from now on.
+	aged := func(than time.Duration) bool { _, least := listed(t, tables, "denied"); return least < than }
+	for until := time.Now().Add(time.Minute); !aged(time.Hour - 300*time.Millisecond); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the entries do not age")
+		}
+	}
+	for until := time.Now().Add(time.Minute); aged(time.Hour - 300*time.Millisecond); {
+		applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "reason", nft.SameComment), entry(far6, time.Hour, "reason", nft.SameComment)}})
+		if time.Now().After(until) {
+			t.Fatal("a refresh with the same timeout moves no deadline")
+		}
+	}
+}
+
+// TestTransactionsOfEntries: entries that are new wait for no deletion.
+func TestTransactionsOfEntries(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	op := func(n int, held nft.Held) nft.EntryOp {
+		return nft.EntryOp{Set: []string{"denied", "allowed"}[n%2], Entries: []nft.Entry{entry(netip.AddrFrom4([4]byte{100, 0, 0, byte(n)}), time.Hour, "", held)}}
+	}
+	var fresh, mixed []nft.EntryOp
+	for n := range 100 {
+		fresh, mixed = append(fresh, op(n, nft.Absent)), append(mixed, op(n, nft.Unknown))
+	}
+	mixed = slices.Insert(mixed, 0, op(100, nft.Absent), op(101, nft.Absent))
+	mixed = append(slices.Insert(mixed, 50, op(102, nft.Absent)), op(103, nft.Absent))
+	for _, test := range []struct {
+		ops  []nft.EntryOp
+		want []string // what the first and the second transaction may not say, and say
+	}{{fresh, []string{"delete"}}, {mixed, []string{"delete", "none"}}} {
+		changes, stop := monitor(t)
+		applied(t, tables, test.ops...)
+		stop()
+		parts := strings.Split(changes(), "# new generation")
+		var with []string
+		for _, p := range parts {
+			if strings.Contains(p, "entries-") {
+				with = append(with, p)
+			}
+		}
+		if len(with) != len(test.want) {
+			t.Fatalf("%d transactions, want %d", len(with), len(test.want))
+		}
+		for i, not := range test.want {
+			if strings.Contains(with[i], not) {
+				t.Errorf("transaction %d deletes", i)
+			}
+		}
+	}
 }
 
 // TestEntrySetsAreRepaired: what another program does to entry sets is found and repaired,

@@ -109,6 +109,14 @@ func TestEntriesStay(t *testing.T) {
 			if got, _ := listed(t, tables, "denied", "allowed"); !maps.EqualFunc(want, got, slices.Equal) {
 				t.Errorf("after a set went: %v", got)
 			}
+			fatal.If(t, tables.Remove(ctx))
+			ops := []nft.EntryOp{{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "", nft.Absent)}}}
+			if tables.ApplyEntries(ops); !nft.IsNoSet(ops[0].Err) {
+				t.Errorf("without tables: %v", ops[0].Err)
+			}
+			if got, _ := listed(t, tables, "denied"); len(got) > 0 {
+				t.Errorf("without tables: %v", got)
+			}
 		})
 	}
 }

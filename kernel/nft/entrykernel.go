@@ -24,12 +24,11 @@ const (
 
 var errSilent = errors.New("the kernel did not say whether the change was made")
 
-// transaction returns how many changes are the next transaction. A transaction without
-// deletions does not wait for deletions that follow.
+// transaction returns how many changes are the next transaction.
 func transaction(all []entryChange) int {
 	size := 0
 	for n := range all {
-		if size >= bytesPerTransaction || 4*n >= messagesPerTransaction || n > 0 && all[n].deletes() && !all[n-1].deletes() {
+		if size >= bytesPerTransaction || 4*n >= messagesPerTransaction {
 			return n
 		}
 		for i := range all[n].entries {

@@ -13,7 +13,8 @@ import (
 
 // Tiers are the ordered rules of subjects, which share their chains.
 type Tiers struct {
-	// ID is of equal rules alone: 16 hexadecimal digits, say.
+	// ID is of equal rules alone, with the Renew of their entry sets: 16 hexadecimal digits,
+	// say.
 	ID string
 	// Subjects are addresses among State.Selected.
 	Subjects        []netip.Addr

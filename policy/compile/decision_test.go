@@ -57,6 +57,9 @@ func TestOpenings(t *testing.T) {
 		if d.Allowed() != c.allowed || d.Audited() != c.audited {
 			t.Errorf("%s: allowed %v, audited %v", c.name, d.Allowed(), d.Audited())
 		}
+		for i := range c.want {
+			c.want[i].Name = policytest.Name(c.name)
+		}
 		if diff := cmp.Diff(c.want, d.Openings(c.ttl)); diff != "" {
 			t.Errorf("%s with TTL %d:\n%s", c.name, c.ttl, diff)
 		}
@@ -127,12 +130,13 @@ func TestOrderedOpenings(t *testing.T) {
 	}
 	got := openings("{name: a.test}", 1)
 	for i, want := range []policy.Opening{
-		{Ports: "any", Lifetime: 24 * time.Hour, By: []string{"second **.test"}},
-		{Ports: "tcp/22", Lifetime: 24 * time.Hour, By: []string{"second a.test"}},
+		{Ports: "any", Lifetime: 24*time.Hour + 10*time.Minute, By: []string{"second **.test"}},
+		{Ports: "tcp/22", Lifetime: 24*time.Hour + 10*time.Minute, By: []string{"second a.test"}},
 		{Ports: "tcp/443", Lifetime: 11 * time.Minute, By: []string{"shop/open a.test"}},
 		{Ports: "tcp/80", Lifetime: 2 * time.Minute, By: []string{"first a.test"}},
 	} {
 		id := got[i].Rule
+		want.Name = policytest.Name("a.test")
 		if want.Rule = id; (id == "") != (want.Ports == "tcp/443") || id.Lasting() != (i < 2) {
 			t.Errorf("opening %d has ID %q", i, id)
 		}

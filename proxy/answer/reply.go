@@ -19,6 +19,13 @@ func Error(query *dns.Msg, rcode int) *dns.Msg {
 	return withOPT(query, r, nil)
 }
 
+// Explain adds the reason to a reply of our own, where the client takes one (RFC 8914).
+func Explain(r *dns.Msg, code uint16, text string) {
+	if opt := r.IsEdns0(); opt != nil {
+		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
+	}
+}
+
 // Relay returns the upstream's answer as a reply to the client's query. The upstream's
 // message and its records are shared: neither is changed, here or by later steps.
 func Relay(query, m *dns.Msg) *dns.Msg {

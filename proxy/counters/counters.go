@@ -33,6 +33,7 @@ func (c *Counters) Snapshot(up *upstream.Counters) Stats {
 		s.Allowed += of.Allowed
 		s.Unmatched += of.Unmatched
 		s.Refused += of.Refused
+		s.Denied += of.Denied
 		s.Blocked += of.Blocked
 		s.Failed += of.Failed
 	}

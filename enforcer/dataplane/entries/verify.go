@@ -114,8 +114,12 @@ func (s *Store) differs(set dataplane.GrantSet, want *dataplane.Grant, is *nft.E
 		!set.Rule.Lasting() && (g.Timeout-want.Timeout).Abs() > slack
 }
 
-// Repair writes the entries again that Verify found, and removes foreign ones.
+// Repair writes the entries again that Verify found, those of lasting rules first, and
+// removes foreign ones.
 func (s *Store) Repair(wrong []Deviation, grants Grants) error {
+	if len(wrong) == 0 {
+		return nil
+	}
 	at := map[place]map[netip.Addr]bool{}
 	for _, d := range wrong {
 		if at[d.place] == nil {
@@ -123,14 +127,6 @@ func (s *Store) Repair(wrong []Deviation, grants Grants) error {
 		}
 		at[d.place][d.addr] = true
 	}
-	return s.repair(at, grants)
-}
-
-// Restore writes all entries again, of sets that were made anew.
-func (s *Store) Restore(grants Grants) error { return s.repair(nil, grants) }
-
-// repair writes the entries of places, nil for all, those of lasting rules first.
-func (s *Store) repair(at map[place]map[netip.Addr]bool, grants Grants) error {
 	sets := slices.SortedFunc(grants.RuleSets(), func(a, b dataplane.GrantSet) int {
 		switch {
 		case a.Rule.Lasting() == b.Rule.Lasting():
@@ -143,14 +139,14 @@ func (s *Store) repair(at map[place]map[netip.Addr]bool, grants Grants) error {
 	for _, set := range sets {
 		own := place{set.Rule, set.Subject}
 		foreign := at[own]
-		if at != nil && foreign == nil {
+		if foreign == nil {
 			continue
 		}
 		var err error
 		grants.Freeze(set, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
 			write := dataplane.GrantOp{Set: set}
 			for _, g := range certain {
-				if at == nil || foreign[g.Addr] {
+				if foreign[g.Addr] {
 					g.Held = dataplane.Unknown
 					write.Grants = append(write.Grants, g)
 				}

@@ -1,0 +1,257 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
+)
+
+// orderNames are asked by the random worlds. Some are aliases of others.
+var orderNames = []string{"a.test", "b.test", "c.b.test", "d.test", "e.test", "x.shop.svc.cluster.local"}
+
+// orderWorld is random policies of both kinds of ours for one pod, and an upstream.
+type orderWorld struct {
+	*rand.Rand
+	table map[string][]string
+	chain map[string][]string // of a name
+	addrs map[string][]string // at its end
+}
+
+func oneOf[T any](r *orderWorld, of ...T) T { return of[r.IntN(len(of))] }
+
+func newOrderWorld(r *rand.Rand) *orderWorld {
+	w := &orderWorld{r, map[string][]string{}, map[string][]string{}, map[string][]string{}}
+	for i, n := range orderNames {
+		var records []string
+		at := n
+		for j := range w.IntN(3) { // to names that are not asked, and to others of the list
+			next := oneOf(w, fmt.Sprintf("edge%d%d.test", i, j), orderNames[w.IntN(len(orderNames))])
+			if next == at || next == n || slices.Contains(w.chain[n], next) {
+				continue
+			}
+			records = append(records, at+". 600 IN CNAME "+next+".")
+			at = next
+			w.chain[n] = append(w.chain[n], next)
+		}
+		for range w.IntN(4) {
+			a := oneOf(w, "192.0.2.", "198.51.100.", "10.96.0.") + fmt.Sprint(1+w.IntN(9))
+			if !slices.Contains(w.addrs[n], a) {
+				w.addrs[n] = append(w.addrs[n], a)
+				records = append(records, fmt.Sprintf("%s. %d IN A %s", at, oneOf(w, 600, 600, 20), a))
+			}
+		}
+		w.table[n+" A"] = records
+	}
+	return w
+}
+
+func (w *orderWorld) matches() string {
+	var all []string
+	for range 1 + w.IntN(2) {
+		all = append(all, oneOf(w, "{name: "+orderNames[w.IntN(len(orderNames))]+"}", "{name: "+orderNames[w.IntN(len(orderNames))]+"}",
+			"{pattern: '**.test'}", "{pattern: '*.b.test'}", "{name: edge01.test}", "{pattern: 'edge*.test'}"))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+func (w *orderWorld) rules(action func() string) string {
+	var all []string
+	for range 1 + w.IntN(3) {
+		all = append(all, "{"+action()+"matches: "+w.matches()+oneOf(w, "", "", ", ports: [{protocol: TCP, port: 443}]")+"}")
+	}
+	return "egress: [" + strings.Join(all, ", ") + "]"
+}
+
+func (w *orderWorld) snapshot(t *testing.T) *policy.Snapshot {
+	enforcement := func() string { return "enforcement: " + oneOf(w, "Enforce", "Enforce", "Enforce", "Audit") }
+	unmatched := func() string { return oneOf(w, "Resolve", "Resolve", "NXDomain", "Refuse") }
+	var cluster []*v1alpha1.ClusterFQDNNetworkPolicy
+	for i := range 1 + w.IntN(3) {
+		rules := w.rules(func() string { return "action: " + oneOf(w, "Accept", "Deny", "Deny", "Pass") + ", " })
+		cluster = append(cluster, clusterPolicy(t, fmt.Sprintf("c%d", i), fmt.Sprintf("tier: %s, priority: %d, %s, %s, dns: {denied: %s, unmatched: %s}",
+			oneOf(w, "Admin", "Baseline"), w.IntN(2), rules, enforcement(), oneOf(w, "NXDomain", "Refuse", "Resolve"), unmatched())))
+	}
+	var own []v1alpha1.FQDNNetworkPolicy
+	if w.IntN(2) == 0 {
+		own = policiesOf(t, fmt.Sprintf("{metadata: {name: own, namespace: shop}, spec: {podSelector: {}, %s, %s, dns: {unmatched: %s}}}",
+			w.rules(func() string { return "" }), enforcement(), unmatched()))
+	}
+	return inOrder(t, own, cluster...)
+}
+
+// orderTwin is the proxy by the code in the design, at one moment.
+type orderTwin struct {
+	rcode   int
+	verdict audit.Verdict
+	would   audit.Verdict
+	addrs   []string
+	open    map[string]time.Duration // rule, ports, address: the lifetime
+}
+
+// ask is what becomes of a question.
+func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwin) {
+	q := policy.Query{Name: policytest.Name(name), InCluster: strings.HasSuffix(name, ".cluster.local")}
+	before := policy.Decide(v, q)
+	replies := map[policy.Unmatched]int{policy.NXDomain: dns.RcodeNameError, policy.Refuse: dns.RcodeRefused}
+	addrs, free := w.addrs[name], []string(nil)
+	for _, a := range addrs {
+		if !strings.HasPrefix(a, "10.96.") || q.InCluster {
+			free = append(free, a)
+		}
+	}
+	after := before
+	if before.Reply == policy.Resolve {
+		for _, c := range w.chain[name] {
+			q.Aliases = append(q.Aliases, policytest.Name(c))
+		}
+		after = policy.Decide(v, q)
+	}
+	say := func(d policy.Decision) audit.Verdict {
+		switch {
+		case d.Denied != nil:
+			return audit.NameDenied
+		case d.Allowed() && after.Reply == policy.Resolve && len(addrs) > 0 && len(free) == 0:
+			return audit.Blocked
+		case d.Allowed():
+			return audit.Allowed
+		case d.Reply != policy.Resolve:
+			return audit.Refused
+		}
+		return audit.Unmatched
+	}
+	would := q
+	would.Would = true
+	out.verdict, out.would, out.rcode = say(after), say(policy.Decide(v, would)), replies[after.Reply]
+	enforced := slices.ContainsFunc(v.Rules, func(r *policy.Rule) bool { return !r.Audit })
+	if out.would == out.verdict && enforced {
+		out.would = audit.None
+	}
+	if out.rcode != dns.RcodeSuccess {
+		return out
+	}
+	out.open = map[string]time.Duration{}
+	out.addrs = addrs
+	if after.Allowed() {
+		out.addrs = free
+	}
+	for _, m := range after.Matches {
+		if m.Audit {
+			continue
+		}
+		lasts, to := 90*time.Second, free // at least
+		if m.Rule.Action != policy.Accept {
+			lasts, to = 24*time.Hour, addrs
+		}
+		for _, a := range to {
+			out.open[fmt.Sprintf("%s %s %s", m.Rule.ID, m.Ports, a)] = lasts
+		}
+	}
+	return out
+}
+
+// TestProxyLikeItsTwin: on random policies in tiers, with kept answers, packets that the cache
+// replies to, and a kernel that forgets, each reply has the response code, the addresses and
+// the verdict of the design, and when it leaves every entry lives for as long as it has to,
+// and no other is new.
+func TestProxyLikeItsTwin(t *testing.T) {
+	random := rand.New(rand.NewPCG(16, 5))
+	pod := labPods[2].PodRef
+	seen := map[string]int{}
+	for n := range 400 {
+		w := newOrderWorld(random)
+		snap := w.snapshot(t)
+		v := snap.ViewOf(pod)
+		l := newCacheLab(t, w.table)
+		l.s.Publish(snap)
+		for range 25 {
+			name := oneOf(w, orderNames...)
+			switch w.IntN(6) {
+			case 0:
+				l.pass(time.Duration(w.IntN(700)) * time.Second)
+			case 1:
+				l.kernel.forget(func(opening) bool { return w.IntN(2) == 0 })
+			}
+			known := l.kernel.known()
+			question := newQuery(name, dns.TypeA)
+			var r *dns.Msg
+			hit := false
+			if w.IntN(4) == 0 {
+				r, _ = l.decided(question)
+			} else {
+				r, hit = l.any(strictPod, question)
+			}
+			want := w.ask(v, l, name)
+			var addrs []string
+			for _, rr := range r.Answer {
+				if a, ok := rr.(*dns.A); ok {
+					addrs = append(addrs, a.A.String())
+				}
+			}
+			at := fmt.Sprintf("world %d, %s, hit %v", n, name, hit)
+			if r.Rcode != want.rcode || !slices.Equal(addrs, want.addrs) {
+				t.Fatalf("%s: %s %v, want %+v", at, dns.RcodeToString[r.Rcode], addrs, want)
+			}
+			if rec := l.lines.all[0]; !hit && (rec.Verdict != want.verdict || rec.Would != want.would) {
+				t.Fatalf("%s: %v would %v, want %v would %v", at, rec.Verdict, rec.Would, want.verdict, want.would)
+			}
+			now := l.now()
+			has := map[string]time.Time{}
+			for o, until := range l.kernel.known() {
+				key := fmt.Sprintf("%s %s %s", o.rule, o.ports, o.addr)
+				if until.After(has[key]) {
+					has[key] = until
+				}
+				if _, wanted := want.open[key]; !wanted && until.After(known[o]) {
+					t.Fatalf("%s: new entry %+v", at, o)
+				}
+				covers(t, v, o)
+			}
+			for key, lasts := range want.open {
+				if has[key].Before(now.Add(lasts)) && !strings.HasPrefix(key, " ") && lasts == 24*time.Hour || !has[key].After(now) {
+					t.Fatalf("%s: %q until %v, want %v more", at, key, has[key].Sub(now), lasts)
+				}
+			}
+			seen[fmt.Sprintf("%v %v", want.verdict, hit)]++
+			seen[fmt.Sprintf("would %v", want.would)]++
+		}
+	}
+	for _, what := range []string{"allowed true", "allowed false", "denied true", "denied false", "unmatched true", "unmatched false", "refused false",
+		"blocked true", "blocked false", "would allowed", "would denied", "would refused", "would unmatched"} {
+		if seen[what] < 20 {
+			t.Errorf("%q was seen %d times: %v", what, seen[what], seen)
+		}
+	}
+}
+
+// known is a copy of what the kernel has.
+func (l *kernelFake) known() map[opening]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.open)
+}
+
+// covers tells whether the rule or the port set of an entry covers its name by itself.
+func covers(t *testing.T, v *policy.View, o opening) {
+	t.Helper()
+	for _, r := range v.Rules {
+		if r.Audit || r.ID != o.rule || r.Ports != o.ports {
+			continue
+		}
+		if slices.ContainsFunc(r.Matches, func(m *policy.Match) bool { return m.Pattern.Matches(o.name) }) {
+			return
+		}
+	}
+	t.Fatalf("no rule %q covers %s", o.rule, fqdn.Name(o.name))
+}
