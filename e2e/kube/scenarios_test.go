@@ -15,6 +15,7 @@ func TestNamegate(t *testing.T) {
 		{"services", testServices},
 		{"union", testUnion},
 		{"isolation", testIsolation},
+		{"ordered", testOrdered},
 		{"changes", testChanges},
 		{"ends", testEnds},
 		{"newpods", testNewPods},
