@@ -2,10 +2,14 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -31,6 +35,72 @@ func TestSocketLB(t *testing.T) {
 	found := ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
 	if len(found) != 1 || found[0].Reason != status.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestFindingsOfClusterPolicies: a pod's finding is one of each cluster policy with rules for
+// it, once, and of its FQDNNetworkPolicies.
+func TestFindingsOfClusterPolicies(t *testing.T) {
+	cart := policy.PodRef{Namespace: "shop", Name: "cart"}
+	p := v1alpha1.FQDNNetworkPolicy{}
+	p.Namespace, p.Name = "shop", "base"
+	standard := func(name, tier string) *unstructured.Unstructured {
+		rule := map[string]any{"action": "Pass", "to": []any{map[string]any{"nodes": map[string]any{}}, map[string]any{"namespaces": map[string]any{}}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"tier": tier, "priority": int64(1), "subject": map[string]any{"namespaces": map[string]any{}}, "egress": []any{rule, rule},
+		}}}
+		u.SetName(name)
+		return u
+	}
+	snap := compile.NewWithTiers().Compile(compile.Input{
+		Policies:               []v1alpha1.FQDNNetworkPolicy{p},
+		ClusterNetworkPolicies: []*unstructured.Unstructured{standard("b", "Baseline"), standard("a", "Admin")},
+		Pods:                   []policy.Pod{{PodRef: cart, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.10")}}},
+	})
+	var got []string
+	for _, f := range forPolicies(snap, status.Finding{Pod: cart, Reason: status.NotSeen}) {
+		got = append(got, f.Policy)
+	}
+	if d := cmp.Diff([]string{"shop/base", "clusternetworkpolicy:a", "clusternetworkpolicy:b"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestFindingsBesideNetworkPolicies: what cluster policies
+// accept beside a NetworkPolicy is a finding of its own.
+func TestFindingsBesideNetworkPolicies(t *testing.T) {
+	limit := &networkingv1.NetworkPolicy{}
+	limit.Namespace, limit.Name = "shop", "limit"
+	limit.Spec.PodSelector.MatchLabels = map[string]string{"app": "cart"}
+	limit.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
+	in := compile.Input{NetworkPolicies: []*networkingv1.NetworkPolicy{limit}, Pods: []policy.Pod{
+		{PodRef: policy.PodRef{Namespace: "shop", Name: "cart"}, IPs: []netip.Addr{cart}, Labels: map[string]string{"app": "cart"}},
+		{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{web}},
+	}}
+	for i, c := range []struct {
+		tier        v1alpha1.Tier
+		action      v1alpha1.Action
+		enforcement v1alpha1.Enforcement
+	}{{"Admin", "Accept", ""}, {"Admin", "Deny", ""}, {"Admin", "Accept", "Audit"}, {"Baseline", "Accept", ""}} {
+		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+		p.Name = string(rune('a' + i))
+		p.Spec.Tier, p.Spec.Priority, p.Spec.Enforcement = c.tier, new(int32), c.enforcement
+		p.Spec.Subject.Namespaces = &metav1.LabelSelector{}
+		p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: c.action, Networks: []v1alpha1.Network{"192.0.2.0/24"}}, {Action: c.action, Networks: []v1alpha1.Network{"198.51.100.0/24"}}}
+		in.ClusterPolicies = append(in.ClusterPolicies, p)
+	}
+	snap := compile.NewWithTiers().Compile(in)
+	found := besideNetworkPolicies(snap)
+	if len(found) != 1 || found[0].Policy != "a" || found[0].Pod.Name != "cart" || found[0].Reason != status.ReasonBesideNetworkPolicies || !strings.Contains(found[0].Message, "NetworkPolicy shop/limit selects the pod shop/cart") {
+		t.Errorf("%+v", found)
+	}
+	var of []string
+	for _, f := range ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{web}}) {
+		of = append(of, f.Policy)
+	}
+	if !slices.Equal(of, []string{"a", "b", "c", "d"}) {
+		t.Errorf("findings of %v", of)
 	}
 }
 

@@ -13,11 +13,17 @@ import (
 // streamPatience is how long a follower may read no line before the stream ends.
 const streamPatience = 30 * time.Second
 
-// audit answers with the log's last lines, and with follow with new lines.
+// audit answers with the log's last lines, and with follow with new lines. With cluster a
+// cluster policy is to be made of them, which is for callers who may read these.
 func (c *console) audit(r *request) error {
 	f, err := r.filter()
 	if err != nil {
 		return err
+	}
+	if r.URL.Query().Has("cluster") {
+		if err := r.mayCluster(); err != nil {
+			return err
+		}
 	}
 	follow := r.URL.Query().Has("follow")
 	if follow {

@@ -125,6 +125,15 @@ func (r *request) may(namespace string) error {
 	return Refuse(http.StatusForbidden, "you may not see the namespace %s: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there", namespace)
 }
 
+// mayCluster returns the refusal of a caller who may not read ClusterFQDNNetworkPolicies.
+func (r *request) mayCluster() error {
+	sees, err := r.viewer.SeesCluster(r.Context(), false)
+	if err != nil || sees {
+		return err
+	}
+	return Refuse(http.StatusForbidden, "you may not see cluster policies: that takes the right to get clusterfqdnnetworkpolicies.namegate.io; ask the administrator of the cluster's policies, or suggest from a file of the log")
+}
+
 // sees tells whether the caller may see the rows of a namespace, false in doubt. Rights
 // are asked once for each namespace: the API server may need some time.
 func (r *request) sees(namespace string) bool {

@@ -103,7 +103,11 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 		if len(f.Names) > 0 {
 			names = " (" + strings.Join(f.Names, ", ") + ")"
 		}
-		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), f.Reason)
+		why := f.Reason
+		if f.By != "" {
+			why = f.By
+		}
+		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), why)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console/explain"
 )
 
 // The widths of the columns in front of a line's own words: lines arrive one by one, and
@@ -88,7 +89,11 @@ func flowWords(l *audit.Line) string {
 		words = append(words, listed(names))
 	}
 	words = append(words, or(reasonWords[l.Reason], "- "+string(l.Reason)))
-	if l.Tier != "" {
+	switch {
+	case l.Tier == "":
+	case l.Policy == explain.Hidden(l.Tier):
+		words = append(words[:len(words)-1], "- by "+l.Policy)
+	default:
 		words = append(words, "("+l.Tier+")", l.Policy, l.Rule)
 	}
 	if l.Count > 1 {

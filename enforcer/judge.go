@@ -17,7 +17,7 @@ import (
 // that is not remembered, because an agent was restarted or a pod had too many, does not.
 func (e *Enforcer) judge() flows.Judge {
 	var owners map[netip.Addr]*dataplane.Subject // made for the first connection
-	return func(f conntrack.Flow) bool {
+	return func(f conntrack.Flow, why flows.Reason) bool {
 		if owners == nil {
 			owners = map[netip.Addr]*dataplane.Subject{}
 			for _, p := range e.inForce() {
@@ -27,7 +27,7 @@ func (e *Enforcer) judge() flows.Judge {
 			}
 		}
 		p := owners[f.Src.Addr()]
-		return p != nil && e.covers(p, f)
+		return p != nil && e.covers(p, f, why == flows.RulesLost)
 	}
 }
 
@@ -51,13 +51,15 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 			}
 		}
 	}
-	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f) })
+	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f, false) })
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also an expired
-// one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer.
-func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
-	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f), Begun: true}
+// one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer. It may
+// have opened one that only policies of the standards deny, unless all rules were in force
+// when it opened.
+func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bool {
+	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f)}
 	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
@@ -70,8 +72,11 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
 				flow.Entries = append(flow.Entries, r)
 			}
 		}
-		allowed, _ := policy.Evaluate(v, p.Snapshot, &flow)
-		return allowed
+		if fresh {
+			allowed, _ := policy.Evaluate(v, p.Snapshot, &flow)
+			return allowed
+		}
+		return policy.Keeps(v, p.Snapshot, &flow)
 	})
 }
 

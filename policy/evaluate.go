@@ -21,9 +21,8 @@ type Flow struct {
 	Implied bool
 	// Would evaluates the view as if its Audit policies enforced.
 	Would bool
-	// Begun: the connection was open before the policies of the view denied it. Denials of
-	// ClusterNetworkPolicies and NetworkPolicies are for new connections alone.
-	Begun bool
+	// open: the connection was admitted, as for Keeps.
+	open bool
 }
 
 // Evaluate tells whether a view allows a flow, and by which rule: nil for a default, and
@@ -42,12 +41,25 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	}
 	if t.isolated {
 		r := f.first(t.namespace, in)
-		return r != nil || v.has(f.Reached.Addr()) || f.Begun && !v.Enforced, r
+		return r != nil || v.has(f.Reached.Addr()) || f.open && !v.Enforced, r
 	}
 	if a, r := f.ordered(t.baseline, in); a != Pass {
 		return a == Accept, r
 	}
 	return true, nil
+}
+
+// Keeps tells whether a connection that was admitted stays: it is cut where a rule of our kinds
+// denies it, or an FQDNNetworkPolicy isolates its pod. ClusterNetworkPolicies and
+// NetworkPolicies decide about new connections.
+func Keeps(v *View, in *Snapshot, f *Flow) bool {
+	allowed, _ := Evaluate(v, in, f)
+	if !allowed {
+		open := *f
+		open.open = true
+		allowed, _ = Evaluate(v, in, &open)
+	}
+	return allowed
 }
 
 // tiers are the rules of a view by tier.
@@ -126,15 +138,15 @@ func (f *Flow) ordered(rules []*Rule, in *Snapshot) (Action, *Rule) {
 
 func (f *Flow) first(rules []*Rule, in *Snapshot) *Rule {
 	for _, r := range rules {
-		if (f.Would || !r.Audit) && !(f.Begun && r.forNew()) && f.hits(r, in) {
+		if (f.Would || !r.Audit) && !(f.open && r.Standard && r.denies()) && f.hits(r, in) {
 			return r
 		}
 	}
 	return nil
 }
 
-// forNew tells whether a rule denies new connections alone.
-func (r *Rule) forNew() bool { return r.Standard && (r.Action == Deny || r.Broken) }
+// denies tells whether the rule denies what it matches.
+func (r *Rule) denies() bool { return r.Action == Deny || r.Broken && r.Action == Pass }
 
 // hits tells whether a rule matches the flow.
 func (f *Flow) hits(r *Rule, in *Snapshot) bool {

@@ -81,6 +81,16 @@ func (v *View) PeerRules() []*Rule {
 	return nil
 }
 
+// ClusterPolicies returns the cluster policies with rules for the pod, each once.
+func (v *View) ClusterPolicies() (ids []string) {
+	for _, r := range v.Rules {
+		if n := len(ids); r.Tier != Namespace && (n == 0 || ids[n-1] != r.Policy) {
+			ids = append(ids, r.Policy)
+		}
+	}
+	return ids
+}
+
 // PortSets returns the distinct port sets of the rules with names that are not Audit's,
 // sorted: the sets the kernel needs. It is shared and must not be changed.
 func (v *View) PortSets() []PortSet { return v.Index.portSets }

@@ -36,9 +36,9 @@ func aClusterPolicy(subject v1alpha1.ClusterSubject) *v1alpha1.ClusterFQDNNetwor
 // TestClusterConditions: a valid policy is accepted, and no policy of the kind is called
 // enforced while no agent enforces it.
 func TestClusterConditions(t *testing.T) {
-	enforced := "False NotSupported"
+	enforced, audited := "False NotSupported", "False NotSupported"
 	if policy.TiersEnforced {
-		enforced = "True NoBlindSpot"
+		enforced, audited = "True NoBlindSpot", "False Audit"
 	}
 	every := v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}}
 	broken, audit := aClusterPolicy(every), aClusterPolicy(every)
@@ -51,7 +51,7 @@ func TestClusterConditions(t *testing.T) {
 	}{
 		"whole":  {aClusterPolicy(every), [2]string{"True Accepted", enforced}, "every part of the policy works"},
 		"broken": {broken, [2]string{"True PartiallyInvalid", enforced}, "until then the rule denies every connection"},
-		"audit":  {audit, [2]string{"True Accepted", "False NotSupported"}, "every part of the policy works"},
+		"audit":  {audit, [2]string{"True Accepted", audited}, "every part of the policy works"},
 		"nodes":  {aClusterPolicy(v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}), [2]string{"False Invalid", "False NotAccepted"}, "not supported yet; write pods or namespaces"},
 	} {
 		got := clusterConditionsOf(c.policy, cfqdnnp.Validate(c.policy), nil)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -26,7 +27,7 @@ func TestClusterPolicies(t *testing.T) {
 		if policy.TiersEnforced && len(want) > 0 && want[0] == "stdin:1"+yet {
 			want = want[1:]
 		}
-		if d := cmp.Diff(want, lint(t, text)); d != "" {
+		if d := cmp.Diff(want, lint(t, text), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s\n%s", text, d)
 		}
 	}
@@ -60,7 +61,7 @@ func TestStandardPolicies(t *testing.T) {
 		if policy.TiersEnforced && want[0] == "stdin:1"+yet {
 			want = want[1:]
 		}
-		if d := cmp.Diff(want, lint(t, text)); d != "" {
+		if d := cmp.Diff(want, lint(t, text), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s\n%s", text, d)
 		}
 	}

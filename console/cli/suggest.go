@@ -28,6 +28,8 @@ type suggesting struct {
 	unused string
 	output string
 	o      suggest.Options
+	// cluster has the flags of --cluster.
+	cluster forCluster
 
 	now   func() time.Time
 	errs  io.Writer
@@ -59,10 +61,12 @@ func suggestCommand(a asking) *cobra.Command {
 either, those that the agents still hold, and writes for each workload the least
 FQDNNetworkPolicy that would have allowed what was denied and is not there yet. What
 no policy can allow is named in comments and on the standard error, and the exit code
-is 1.`,
+is 1. With --cluster it writes one ClusterFQDNNetworkPolicy that accepts the names
+which many namespaces need.`,
 		Example: `  namegate suggest /var/log/namegate/audit.log > policies.yaml
   namegate suggest -n shop --since 24h --fold 5
-  grep -h '{"v":' agent-*.log | namegate suggest - -o json`,
+  grep -h '{"v":' agent-*.log | namegate suggest - -o json
+  kubectl namegate suggest --cluster --min-namespaces 5 --tier Admin`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			s.errs = cmd.ErrOrStderr()
 			return s.run(cmd, files)
@@ -77,6 +81,8 @@ is 1.`,
 	fl.BoolVar(&s.o.Deep, "deep", false, "with --fold: write **.DOMAIN for names at any depth below a registrable domain")
 	fl.StringVar(&s.unused, "unused", "", "also allow names that were asked for and never dialled, on these ports, such as tcp/443 or any")
 	fl.BoolVar(&s.o.EveryProtocol, "every-protocol", false, "allow ICMP and the like by rules that open every protocol and port of the name")
+	s.cluster.add(fl)
+	s.cluster.complete(cmd)
 	fl.StringVarP(&s.output, "output", "o", "yaml", "yaml, or json for one List")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("pod", s.ask.completePod)
@@ -95,21 +101,24 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 	if err := read(cmd, files); err != nil {
 		return err
 	}
-	suggestion := s.log.Suggest(s.o)
-	for _, warning := range suggestion.Warnings() {
-		s.say("%s", warning)
+	suggestion := s.suggestNamespaces
+	if s.cluster.on {
+		suggestion = s.suggestCluster
 	}
-	if err := s.write(cmd.OutOrStdout(), suggestion); err != nil {
-		return err
-	}
+	whole, err := suggestion(cmd.OutOrStdout())
 	switch {
+	case err != nil:
+		return err
+
 	case s.broken != nil:
 		return s.broken
 	case s.bad > 0:
 		return leftLines(s.bad)
 	case s.lost > 0:
 		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lost)
-	case !suggestion.Whole():
+	case !whole && s.cluster.on:
+		return errors.New("not every name that was needed is in the policy; see what is left out")
+	case !whole:
 		return errors.New("not everything that was seen can be allowed by these policies as they are; see what is left out")
 	}
 	return nil
@@ -137,6 +146,9 @@ func (s *suggesting) prepare(files []string) error {
 	}
 	if s.during < 0 || s.during > 0 && len(files) > 0 {
 		return errors.New("--for follows the agents; leave the files out, and write a positive duration")
+	}
+	if err := s.cluster.prepare(s); err != nil {
+		return err
 	}
 	var err error
 	if s.o.Unused, err = policy.ParsePortSet(s.unused); err != nil {
@@ -185,7 +197,7 @@ func (s *suggesting) read(name string, r io.Reader) error {
 		if !s.wants(line) {
 			return nil
 		}
-		if err := s.log.Add(line); err != nil {
+		if err := s.take(line); err != nil {
 			s.leave(name, err)
 		}
 		return nil
@@ -215,16 +227,21 @@ func (s *suggesting) say(format string, args ...any) {
 	fmt.Fprintln(s.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other output
 }
 
-func (s *suggesting) write(out io.Writer, suggestion suggest.Suggestion) error {
+// suggestNamespaces writes the policies of namespaces.
+func (s *suggesting) suggestNamespaces(out io.Writer) (whole bool, err error) {
+	suggestion := s.log.Suggest(s.o)
+	for _, warning := range suggestion.Warnings() {
+		s.say("%s", warning)
+	}
 	if s.output == "yaml" {
-		return suggestion.Write(out)
+		return suggestion.Whole(), suggestion.Write(out)
 	}
 	text, err := suggest.List(suggestion.Policies())
 	if err != nil {
-		return err
+		return false, err
 	}
 	if _, err := out.Write(text); err != nil {
-		return fmt.Errorf("write the suggestion: %w", err)
+		return false, fmt.Errorf("write the suggestion: %w", err)
 	}
-	return nil
+	return suggestion.Whole(), nil
 }

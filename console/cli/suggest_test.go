@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
@@ -240,5 +243,81 @@ func TestSuggestWhenInterrupted(t *testing.T) {
 	s.errs, s.during = &strings.Builder{}, time.Hour
 	if err := s.agent(ended(t), local{filepath.Join(t.TempDir(), "gone")}, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// needed are denied connections of pods of namespaces to a name.
+func needed(name string, namespaces ...string) (text string) {
+	for _, ns := range namespaces {
+		text += strings.ReplaceAll(flowLine("a-1", 0, name, 443), `"shop`, `"`+ns)
+	}
+	return text
+}
+
+// TestSuggestCluster: the command writes one policy, in which check finds nothing.
+func TestSuggestCluster(t *testing.T) {
+	lines := needed("registry.example.com", "shop", "pay", "front") + needed("www.example.org", "shop", "pay")
+	for _, c := range []struct {
+		name, stdin string
+		args        []string
+		code        int
+		out, errs   string // parts of the output; "" for none at all
+	}{
+		{"by default", lines, []string{"-"}, 0, "  tier: Baseline\n", ""},
+		{"the namespaces", lines, []string{"-"}, 0, "        - front\n        - pay\n        - shop\n", ""},
+		{"Admin, all", lines, []string{"-", "--tier", "Admin", "--subject", "all"}, 0, "  tier: Admin\n  priority: 500\n  subject:\n    namespaces: {}\n", ""},
+		{"two namespaces", lines, []string{"-", "--min-namespaces", "2"}, 0, "    - name: www.example.org\n", ""},
+		{"too few", lines, []string{"-", "--min-namespaces", "4"}, 0, "# No policy: there is no name to accept that 4 namespaces or more need.\n", ""},
+		{"JSON", lines, []string{"-", "-o", "json"}, 0, `"kind": "ClusterFQDNNetworkPolicy"`, ""},
+		{"JSON of nothing", "", []string{"-", "-o", "json"}, 0, `"items": []`, ""},
+		{"denied by an administrator", strings.ReplaceAll(lines, `"reason":"unmatched"`, `"tier":"Admin","policy":"p","rule":"r","reason":"rule"`), []string{"-"}, 1,
+			"# Left out: registry.example.com: a cluster policy (Admin) denies it\n", "namegate: left out: registry.example.com: a cluster policy (Admin) denies it\n"},
+		{"a line that is none", "{}\n" + lines, []string{"-"}, 1, "  tier: Baseline\n", "1 line was left out"},
+		{"a tier that is none", "", []string{"-", "--tier", "Namespace"}, 2, "", "write --tier Baseline or --tier Admin"},
+		{"a subject that is none", "", []string{"-", "--subject", "none"}, 2, "", "write --subject seen or --subject all"},
+		{"no namespaces", "", []string{"-", "--min-namespaces", "0"}, 2, "", "--min-namespaces 0; write 1 or more"},
+		{"one namespace", "", []string{"-", "-n", "shop"}, 2, "", "--cluster is about many namespaces"},
+		{"folded", "", []string{"-", "--fold", "3"}, 2, "", "--fold, --unused and --every-protocol are for policies of namespaces"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, out, errs := called(t, c.stdin, append([]string{"suggest", "--cluster"}, c.args...)...)
+			if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" || !strings.Contains(errs, c.errs) || c.errs == "" && errs != "" {
+				t.Errorf("exit code %d, output %q, standard error %q", code, out, errs)
+			}
+			m := check.New()
+			fatal.If(t, m.Add("p.yaml", []byte(out)))
+			for _, f := range m.Lint(check.Options{ClusterDomain: "cluster.local"}) {
+				if f.Reason != check.NotEnforced && f.Reason != check.NoPolicy {
+					t.Errorf("check finds: %v", f)
+				}
+			}
+		})
+	}
+	if code, _, errs := called(t, "", "suggest", "-", "--tier", "Admin"); code != 2 || !strings.Contains(errs, "are for --cluster; write it too") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
+
+// TestSuggestClusterAsksAgents: for lines of all namespaces, and with the word that asks for the
+// right to read cluster policies; a suggestion for namespaces does not.
+func TestSuggestClusterAsksAgents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", path)
+	fatal.If(t, err)
+	var asked []string
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RequestURI())
+		_, _ = w.Write([]byte(needed("registry.example.com", "shop", "pay", "front")))
+	})}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	if code, out, errs := called(t, "", "suggest", "--cluster", "--socket", path); code != 0 || !strings.Contains(out, "name: registry.example.com") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	if code, _, errs := called(t, "", "suggest", "--socket", path); code != 0 {
+		t.Errorf("%d %s", code, errs)
+	}
+	if d := cmp.Diff([]string{console.AuditPath + "?cluster=1", console.AuditPath}, asked); d != "" {
+		t.Error(d)
 	}
 }

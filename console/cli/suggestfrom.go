@@ -54,6 +54,9 @@ func (s *suggesting) live(ctx context.Context) error {
 	if len(agents) == 0 {
 		return &console.Unreachable{Err: errors.New("there is no agent to ask; is Namegate installed here?")}
 	}
+	if s.cluster.on {
+		query.Set("cluster", "1") // asks for the right to read the kind
+	}
 	if s.during > 0 {
 		query.Set("follow", "1")
 		var stop context.CancelFunc

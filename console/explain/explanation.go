@@ -181,7 +181,9 @@ type Flow struct {
 	Port     uint16    `json:"port,omitempty"`
 	Names    []string  `json:"names,omitempty"`
 	Reason   string    `json:"reason"`
-	Count    uint64    `json:"count"`
+	// By is the rule of a cluster policy that decided, as far as the caller may read it.
+	By    string `json:"by,omitempty"`
+	Count uint64 `json:"count"`
 }
 
 // Advice is what to do so that it is allowed.

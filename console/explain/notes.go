@@ -29,6 +29,9 @@ func (in *inquiry) flows() {
 			Time: f.Time, Last: f.Last, Verdict: f.Verdict.String(), Protocol: protocolWord(f.Protocol),
 			Address: f.Dialled.Addr().String(), Port: f.Dialled.Port(), Reason: string(f.Reason), Count: f.Count,
 		}
+		if f.Rule != nil {
+			row.By = in.ruleText(f.Rule)
+		}
 		for _, n := range f.Names {
 			row.Names = append(row.Names, n.Name.String())
 		}

@@ -23,6 +23,8 @@ const (
 	LeftExpired LeftKind = "expired"
 	// LeftBlocked: the guard against rebinding took the address out of the answer.
 	LeftBlocked LeftKind = "blocked"
+	// LeftCluster: a rule of a cluster policy of the Admin tier denies it.
+	LeftCluster LeftKind = "cluster"
 	// LeftName: no policy can write the name.
 	LeftName LeftKind = "name"
 	// LeftProtocol: a policy has no word for the protocol but a rule without ports.
@@ -33,7 +35,7 @@ const (
 
 // LeftKinds returns every kind, in the order of the documents.
 func LeftKinds() []LeftKind {
-	return []LeftKind{LeftAddress, LeftExpired, LeftBlocked, LeftProtocol, LeftName, LeftBound}
+	return []LeftKind{LeftAddress, LeftExpired, LeftBlocked, LeftCluster, LeftProtocol, LeftName, LeftBound}
 }
 
 // Left is alike connections that no suggested policy allows.
@@ -87,6 +89,11 @@ func (l Left) String() string {
 	case LeftBlocked:
 		return what + " (" + names + ") is allowed already, but is an address that outside names may not lead to; " +
 			"the administrator can write `rebind allow SUFFIX CIDR` in the Corefile"
+	case LeftCluster:
+		if len(l.Names) > 0 {
+			what += " (" + names + ")"
+		}
+		return what + " is denied by a cluster policy (Admin), which no policy of the namespace changes; ask who administers the cluster's policies"
 	case LeftName:
 		return what + " has names that no policy can write (" + names + ")"
 	case LeftProtocol:

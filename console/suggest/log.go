@@ -39,6 +39,7 @@ type workload struct {
 	needs         map[string]needs // by name
 	left          map[leftKey]*Left
 	audits        map[string]bool // the policies that only audit the pods
+	baseline      bool            // the Baseline tier denied something
 	asked         map[string]asking
 	late          map[string]time.Duration // after the question, where no grant lasts as long
 	guarded       map[string]string        // an address of a name that the guard keeps closed, and why
@@ -93,12 +94,20 @@ func (l *Log) Add(line audit.Line) error {
 	return nil
 }
 
-func (l *Log) workload(pod audit.LinePod) (*workload, error) {
+// checkPod says why a line's pod is none.
+func checkPod(pod audit.LinePod) error {
 	if strings.Contains(pod.Name, "+") {
-		return nil, fmt.Errorf("%q of namespace %q are several pods that claim one address, for which no policy opens anything", pod.Name, pod.Namespace)
+		return fmt.Errorf("%q of namespace %q are several pods that claim one address, for which no policy opens anything", pod.Name, pod.Namespace)
 	}
 	if len(validation.IsDNS1123Label(pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(pod.Name)) > 0 {
-		return nil, fmt.Errorf("pod %q of namespace %q cannot exist", pod.Name, pod.Namespace)
+		return fmt.Errorf("pod %q of namespace %q cannot exist", pod.Name, pod.Namespace)
+	}
+	return nil
+}
+
+func (l *Log) workload(pod audit.LinePod) (*workload, error) {
+	if err := checkPod(pod); err != nil {
+		return nil, err
 	}
 	set, err := labels.ConvertSelectorToLabelsMap(pod.Workload)
 	if err != nil {
@@ -137,16 +146,20 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 		}
 	}
 	var own, covered []string
+	w.baseline = w.baseline || line.Reason == audit.ReasonRule && line.Tier == policy.Baseline.String()
 	for _, n := range line.Names {
 		switch opens := n.Match != nil && (would || !n.Match.Audit); {
 		case n.Pod != "": // what another asked opens nothing for this pod
-		case opens && line.Reason != audit.ReasonPorts:
+		case opens && line.Reason != audit.ReasonPorts && line.Reason != audit.ReasonRule:
 			covered = append(covered, n.Name)
 		default:
 			own = append(own, n.Name)
 		}
 	}
 	switch {
+	case line.Reason == audit.ReasonRule && line.Tier == policy.Admin.String() && line.Verdict != audit.WouldAllow.String():
+		w.leave(line, LeftCluster, own)
+		return nil
 	case line.Reason == audit.ReasonBlocked:
 		w.leave(line, LeftBlocked, append(covered, own...))
 		return nil

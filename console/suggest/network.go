@@ -45,7 +45,7 @@ func NetworkYAML(p networkingv1.NetworkPolicy) ([]byte, error) {
 	p.APIVersion, p.Kind = networkingv1.SchemeGroupVersion.String(), "NetworkPolicy"
 	text, err := json.Marshal(p)
 	if err == nil {
-		text, err = inOrder(text)
+		text, err = inOrder(text, order)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write networkpolicy %s/%s: %w", p.Namespace, p.Name, err)

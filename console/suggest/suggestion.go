@@ -192,6 +192,9 @@ func (w *workload) notes(o Options) []string {
 		notes = append(notes, fmt.Sprintf("%s only audited these pods; what it allows opens nothing until its enforcement is Enforce: change it together with this",
 			strings.Join(ids, ", ")))
 	}
+	if w.baseline && len(w.needs) > 0 {
+		notes = append(notes, "a policy of the namespace replaces the Baseline tier, which denied some of this: what no policy of the namespace allows is denied then")
+	}
 	if len(w.guarded) > 0 {
 		var guarded []string
 		for _, name := range slices.Sorted(maps.Keys(w.guarded)) {

@@ -104,6 +104,54 @@ func (s Suggestion) Warnings() []string {
 	return lines
 }
 
+// Write writes the policy as a manifest below comments, as Suggestion does.
+func (s ClusterSuggestion) Write(out io.Writer) error {
+	var b bytes.Buffer
+	if s.Policy == nil {
+		comment(&b, fmt.Sprintf("No policy: there is no name to accept that %d namespaces or more need.", s.Options.Namespaces))
+	} else {
+		comment(&b, fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", s.Options.Namespaces, s.Names, nameList(s.Namespaces)))
+	}
+	for _, note := range s.Notes {
+		comment(&b, "Note: "+note)
+	}
+	for _, l := range s.Left {
+		comment(&b, "Left out: "+l)
+	}
+	if s.Policy != nil {
+		text, err := ClusterYAML(*s.Policy)
+		if err != nil {
+			return err
+		}
+		b.Write(text)
+	}
+	if _, err := out.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write the suggestion: %w", err)
+	}
+	return nil
+}
+
+// List returns the policy as a List in JSON.
+func (s ClusterSuggestion) List() ([]byte, error) {
+	if s.Policy == nil {
+		return list(nil)
+	}
+	text, err := ClusterYAML(*s.Policy)
+	if err != nil {
+		return nil, err
+	}
+	return list([][]byte{text})
+}
+
+// Warnings says what the policy leaves out, a line each.
+func (s ClusterSuggestion) Warnings() []string {
+	var lines []string
+	for _, l := range s.Left {
+		lines = append(lines, plain("left out: "+l))
+	}
+	return lines
+}
+
 // comment writes one line of comment.
 func comment(b *bytes.Buffer, text string) {
 	b.WriteString("# " + plain(text) + "\n")

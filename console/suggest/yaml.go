@@ -21,6 +21,11 @@ var order = []string{
 	"policyTypes", "egress", "to", "matches", "pattern", "ports", "protocol", "port", "endPort", "enforcement", "denied", "dns", "ttl",
 }
 
+// clusterOrder is order for a cluster policy.
+var clusterOrder = []string{
+	"apiVersion", "kind", "metadata", "name", "spec", "tier", "priority", "subject", "key", "operator", "values", "egress", "action", "matches", "pattern", "ports", "protocol", "port", "endPort",
+}
+
 // YAML returns the policy as a manifest, with apiVersion and kind and without its
 // status: what `kubectl apply` and `namegate check` take. Equal policies are equal
 // text.
@@ -29,7 +34,7 @@ func YAML(p v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
 	p.Status = v1alpha1.FQDNNetworkPolicyStatus{}
 	text, err := json.Marshal(p)
 	if err == nil {
-		text, err = inOrder(text)
+		text, err = inOrder(text, order)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
@@ -37,30 +42,44 @@ func YAML(p v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
 	return text, nil
 }
 
-// inOrder returns an object of JSON as YAML in the order of people.
-func inOrder(text []byte) ([]byte, error) {
+// ClusterYAML is YAML for a cluster policy.
+func ClusterYAML(p v1alpha1.ClusterFQDNNetworkPolicy) ([]byte, error) {
+	p.APIVersion, p.Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClusterKind
+	p.Status = v1alpha1.ClusterFQDNNetworkPolicyStatus{}
+	text, err := json.Marshal(p)
+	if err == nil {
+		text, err = inOrder(text, clusterOrder)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write cluster policy %s: %w", p.Name, err)
+	}
+	return text, nil
+}
+
+// inOrder returns an object of JSON as YAML in an order of people.
+func inOrder(text []byte, order []string) ([]byte, error) {
 	var fields map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(text))
 	numbers.UseNumber()
 	if err := numbers.Decode(&fields); err != nil {
 		return nil, err
 	}
-	return goyaml.Marshal(ordered(fields))
+	return goyaml.Marshal(ordered(fields, order))
 }
 
 // ordered returns a value of JSON in which the fields of objects have an order.
-func ordered(value any) any {
+func ordered(value any, order []string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		fields := goyaml.MapSlice{}
-		for _, key := range slices.SortedFunc(maps.Keys(v), compareFields) {
-			fields = append(fields, goyaml.MapItem{Key: key, Value: ordered(v[key])})
+		for _, key := range slices.SortedFunc(maps.Keys(v), func(a, b string) int { return compareFields(a, b, order) }) {
+			fields = append(fields, goyaml.MapItem{Key: key, Value: ordered(v[key], order)})
 		}
 		return fields
 	case []any:
 		items := make([]any, len(v))
 		for i := range v {
-			items[i] = ordered(v[i])
+			items[i] = ordered(v[i], order)
 		}
 		return items
 	case json.Number:
@@ -71,7 +90,7 @@ func ordered(value any) any {
 	return value
 }
 
-func compareFields(a, b string) int {
+func compareFields(a, b string, order []string) int {
 	rank := func(field string) int {
 		if i := slices.Index(order, field); i >= 0 {
 			return i
@@ -84,19 +103,28 @@ func compareFields(a, b string) int {
 // List returns policies as one JSON object that `kubectl apply` and `namegate check`
 // take.
 func List(policies []v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
-	list := struct {
-		APIVersion string           `json:"apiVersion"`
-		Kind       string           `json:"kind"`
-		Items      []map[string]any `json:"items"`
-	}{"v1", "List", []map[string]any{}}
+	var texts [][]byte
 	for _, p := range policies {
 		text, err := YAML(p)
 		if err != nil {
 			return nil, err
 		}
+		texts = append(texts, text)
+	}
+	return list(texts)
+}
+
+// list returns manifests as one List.
+func list(manifests [][]byte) ([]byte, error) {
+	list := struct {
+		APIVersion string           `json:"apiVersion"`
+		Kind       string           `json:"kind"`
+		Items      []map[string]any `json:"items"`
+	}{"v1", "List", []map[string]any{}}
+	for _, text := range manifests {
 		var fields map[string]any
 		if err := yaml.Unmarshal(text, &fields); err != nil {
-			return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
+			return nil, fmt.Errorf("write policies: %w", err)
 		}
 		list.Items = append(list.Items, fields)
 	}

@@ -23,8 +23,8 @@ type Connections interface {
 	SetMark(f conntrack.Flow, value, mask uint32) error
 }
 
-// Judge tells whether a connection is allowed.
-type Judge func(conntrack.Flow) bool
+// Judge tells whether a connection is allowed, that is judged again for a reason.
+type Judge func(conntrack.Flow, Reason) bool
 
 // Queue is the connections that are to be judged again.
 type Queue struct {
@@ -85,7 +85,7 @@ func (q *Queue) Run(judge Judge) error {
 	all.merge(q.pending, PodRemoved)
 	for ; n < len(q.second) && !q.second[n].due.After(now); n++ {
 		// The next pod of an address keeps the connections that it opened meanwhile.
-		all.merge(q.second[n].subjects, PolicyChanged)
+		all.merge(q.second[n].subjects, RulesLost)
 	}
 	if err := q.cut(all, judge); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (q *Queue) Withdraw(addrs []netip.Addr) error {
 
 // Admit judges the connections of addresses that have no admission, and admits the
 // allowed ones.
-func (q *Queue) Admit(addrs []netip.Addr, judge Judge) error {
+func (q *Queue) Admit(addrs []netip.Addr, judge func(conntrack.Flow) bool) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 		return err
 	}
 	for _, f := range flows {
-		if !s.concern(f) || s.why[f.Src.Addr()] != PodRemoved && judge(f) {
+		if why := s.why[f.Src.Addr()]; !s.concern(f) || why != PodRemoved && judge(f, why) {
 			continue
 		}
 		if err := q.conns.SetMark(f, 0, q.bit); err != nil {

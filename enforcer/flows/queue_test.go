@@ -24,11 +24,12 @@ type node struct {
 	conns    *conntrack.Fake
 	recorded map[netip.Addr]bool // the recheck set in the kernel
 	allowed  string
-	refuses  bool // the kernel refuses changes of connections and of the recheck set
+	reasons  map[Reason]bool // that the judge got
+	refuses  bool            // the kernel refuses changes of connections and of the recheck set
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), recorded: map[netip.Addr]bool{}}
+	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), recorded: map[netip.Addr]bool{}, reasons: map[Reason]bool{}}
 	n.restart()
 	return n
 }
@@ -102,7 +103,8 @@ func (n *node) admitted(want ...string) {
 	}
 }
 
-func (n *node) judge(f conntrack.Flow) bool {
+func (n *node) judge(f conntrack.Flow, why Reason) bool {
+	n.reasons[why] = true
 	return slices.Contains(strings.Fields(n.allowed), f.Dst.Addr().String())
 }
 
@@ -134,19 +136,24 @@ func TestConnectionsCutByEachReason(t *testing.T) {
 		recheck func(q *Queue)
 		stays   []string
 		left    string
+		judged  Reason // 0: none is
 	}{
-		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5"},
-		{"the pod is gone", func(q *Queue) { q.Recheck(PodRemoved, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
-		{"a peer is lost", func(q *Queue) { q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2 192.0.2.1")...) }, []string{name, peer}, "10.2.0.2 192.0.2.1"},
+		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5", PolicyChanged},
+		{"rules were lost", func(q *Queue) {
+			q.Recheck(RulesLost, addrs("10.1.0.5"))
+			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
+		}, []string{name}, "10.1.0.5", RulesLost},
+		{"the pod is gone", func(q *Queue) { q.Recheck(PodRemoved, addrs("10.1.0.5")) }, nil, "10.1.0.5", 0},
+		{"a peer is lost", func(q *Queue) { q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2 192.0.2.1")...) }, []string{name, peer}, "10.2.0.2 192.0.2.1", PeersLost},
 		{"a peer is lost, and the policy changed", func(q *Queue) {
 			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
 			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
-		}, []string{name}, "10.1.0.5 10.2.0.2"},
+		}, []string{name}, "10.1.0.5 10.2.0.2", PolicyChanged},
 		{"another pod loses a peer too", func(q *Queue) {
 			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
 			q.Recheck(PeersLost, addrs("10.1.0.9"), addrs("10.2.0.1")...)
 			q.Recheck(PeersLost, addrs("10.1.0.6"), addrs("10.2.0.1")...)
-		}, []string{name, peer}, "10.2.0.1 10.2.0.2"},
+		}, []string{name, peer}, "10.2.0.1 10.2.0.2", PeersLost},
 	} {
 		n := newNode(t)
 		n.allowed = "192.0.2.1"
@@ -161,6 +168,9 @@ func TestConnectionsCutByEachReason(t *testing.T) {
 		n.time = n.time.Add(packetGrace)
 		n.run()
 		n.set("")
+		if n.reasons[test.judged] != (test.judged > 0) || len(n.reasons) > 1 {
+			t.Errorf("%s: the judge got the reasons %v", test.what, n.reasons)
+		}
 	}
 }
 

@@ -17,6 +17,9 @@ const (
 	PeersLost Reason = iota + 1
 	// PolicyChanged says that the pod may do less than before. All its connections are judged.
 	PolicyChanged
+	// RulesLost says that another program took rules away, by which the pod may have opened what
+	// they deny. All its connections are judged, as new ones.
+	RulesLost
 	// PodRemoved says that the pod does not have the address any more. No connection of the address
 	// stays admitted: a pod that gets it later inherits none.
 	PodRemoved
