@@ -159,10 +159,10 @@ func TestThousandsOfRecords(t *testing.T) {
 	m.SetEdns0(4096, false)
 	r := l.send("10.1.0.2", m)
 	g := l.granter.Grants()
-	if len(g) != 1 || len(g[0].Addrs) != 64 || len(r.Answer) != 64 {
+	if len(g) != 1 || len(g[0].Addrs) != 128 || len(r.Answer) != 128 {
 		t.Fatalf("%d grants, %d records", len(g), len(r.Answer))
 	}
-	if up.TCP.Load() != 1 || l.s.Stats().AddressesOver != many-64 {
+	if up.TCP.Load() != 1 || l.s.Stats().AddressesOver != many-128 {
 		t.Errorf("asked over TCP %d times, %+v", up.TCP.Load(), l.s.Stats())
 	}
 }
