@@ -20,7 +20,33 @@ func (a *agent) findings() []status.Finding {
 	if names, err := a.kernel.Links.Names(); err == nil && slices.ContainsFunc(ipvsLinks, func(l string) bool { return names[l] }) {
 		out = append(out, ofIPVS(snap)...)
 	}
+	out = append(out, besideNetworkPolicies(snap)...)
 	return append(out, ofStatus(snap, a.enforce.Status())...)
+}
+
+// besideNetworkPolicies returns a finding for every pod that a cluster policy accepts
+// connections of and that NetworkPolicies select.
+func besideNetworkPolicies(snap *policy.Snapshot) (out []status.Finding) {
+	if snap == nil {
+		return nil
+	}
+	for _, v := range snap.Views {
+		admin, _, _, _ := v.OrderedRules()
+		if len(v.NetworkPolicies) == 0 {
+			continue
+		}
+		last := ""
+		for _, r := range admin {
+			if r.Action != policy.Accept || r.Broken || r.Policy == last {
+				continue
+			}
+			last = r.Policy
+			out = append(out, status.Finding{Policy: r.Policy, Pod: v.Pod.PodRef, Reason: status.ReasonBesideNetworkPolicies,
+				Message: fmt.Sprintf("the NetworkPolicy %s selects the pod %s for egress: another engine that enforces it denies what it does not allow, also if this policy accepts it; "+
+					"let a companion open the ports (the chart's companion.enabled and companion.ports), or allow them there. What this policy denies is denied", v.NetworkPolicies[0], v.Pod.PodRef)})
+		}
+	}
+	return out
 }
 
 // ipvsLinks are the interfaces that kube-proxy makes for its IPVS mode, and kube-router

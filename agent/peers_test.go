@@ -2,11 +2,13 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/agent/rollout"
@@ -61,6 +63,44 @@ func TestFindingsOfClusterPolicies(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"shop/base", "clusternetworkpolicy:a", "clusternetworkpolicy:b"}, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestFindingsBesideNetworkPolicies: what cluster policies
+// accept beside a NetworkPolicy is a finding of its own.
+func TestFindingsBesideNetworkPolicies(t *testing.T) {
+	limit := &networkingv1.NetworkPolicy{}
+	limit.Namespace, limit.Name = "shop", "limit"
+	limit.Spec.PodSelector.MatchLabels = map[string]string{"app": "cart"}
+	limit.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
+	in := compile.Input{NetworkPolicies: []*networkingv1.NetworkPolicy{limit}, Pods: []policy.Pod{
+		{PodRef: policy.PodRef{Namespace: "shop", Name: "cart"}, IPs: []netip.Addr{cart}, Labels: map[string]string{"app": "cart"}},
+		{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{web}},
+	}}
+	for i, c := range []struct {
+		tier        v1alpha1.Tier
+		action      v1alpha1.Action
+		enforcement v1alpha1.Enforcement
+	}{{"Admin", "Accept", ""}, {"Admin", "Deny", ""}, {"Admin", "Accept", "Audit"}, {"Baseline", "Accept", ""}} {
+		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+		p.Name = string(rune('a' + i))
+		p.Spec.Tier, p.Spec.Priority, p.Spec.Enforcement = c.tier, new(int32), c.enforcement
+		p.Spec.Subject.Namespaces = &metav1.LabelSelector{}
+		p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: c.action, Networks: []v1alpha1.Network{"192.0.2.0/24"}}, {Action: c.action, Networks: []v1alpha1.Network{"198.51.100.0/24"}}}
+		in.ClusterPolicies = append(in.ClusterPolicies, p)
+	}
+	snap := compile.NewWithTiers().Compile(in)
+	found := besideNetworkPolicies(snap)
+	if len(found) != 1 || found[0].Policy != "a" || found[0].Pod.Name != "cart" || found[0].Reason != status.ReasonBesideNetworkPolicies || !strings.Contains(found[0].Message, "NetworkPolicy shop/limit selects the pod shop/cart") {
+		t.Errorf("%+v", found)
+	}
+	var of []string
+	for _, f := range ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{web}}) {
+		of = append(of, f.Policy)
+	}
+	if !slices.Equal(of, []string{"a", "b", "c", "d"}) {
+		t.Errorf("findings of %v", of)
 	}
 }
 

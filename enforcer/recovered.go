@@ -17,6 +17,8 @@ import (
 type recoveredState struct {
 	dataplane.Recovered
 	homes map[netip.Addr]link.Home
+	// tiers are the IDs of the ordered rules of addresses.
+	tiers map[netip.Addr]string
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
 }
@@ -28,6 +30,7 @@ func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredSta
 	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
+	in.tiers = e.k.Tables.TierIDs()
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {
 		in.homes[h.Addr] = link.Home{Iface: h.Iface}
@@ -46,6 +49,12 @@ func (in recoveredState) same(a netip.Addr, ref policy.PodRef) bool {
 // judged tells whether the connections of an address have been judged for the pod.
 func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.Isolated[a] && in.same(a, ref)
+}
+
+// hadTiers tells whether a subject had its ordered rules, and these no peers but networks.
+func (in recoveredState) hadTiers(p *dataplane.Subject) bool {
+	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return !in.same(a, p.Pod) || in.tiers[a] != p.Tiers.ID }) &&
+		!slices.ContainsFunc(p.Tiers.Peers(), func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
 }
 
 // among returns the subjects of a plan that the earlier agent isolated.

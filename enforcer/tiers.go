@@ -112,13 +112,14 @@ func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
 }
 
 // tiersChanged returns the addresses of subjects whose ordered rules, or the peers of these,
-// are others in a snapshot. After an earlier agent these are all with ordered rules: its
-// chains may have admitted what a rule denies.
+// are others in a snapshot. After an earlier agent these are all with ordered rules, but for
+// rules that were in force already and have no peers that change: its chains may have admitted
+// what a rule denies.
 func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) (out []netip.Addr) {
 	moved := func(p policy.Peer) bool { return e.snapshot.PeerSet(p) != s.PeerSet(p) }
 	for ref, p := range subjects {
 		was := last[ref]
-		if e.snapshot == nil && p.Tiers != nil || was != nil && (!was.Tiers.Same(p.Tiers) || slices.ContainsFunc(p.Tiers.Peers(), moved)) {
+		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p) || was != nil && (!was.Tiers.Same(p.Tiers) || slices.ContainsFunc(p.Tiers.Peers(), moved)) {
 			out = append(out, p.Addrs...)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -150,10 +151,43 @@ func TestOrderedNamesOnTheKernel(t *testing.T) {
 		p.answer("client", "pass.test", others...)
 		expect("passed", lab.Answered, at(80, others...)...)
 
+		// Packets renew what denies and passes, as far as the kernel is asked.
+		brief := byName(policy.Admin, policy.Deny, "tcp/80", "brief", "brief.test")
+		brief.TTL.Reuse = 2 * time.Second
+		brief.ID = brief.NewID()
+		brief.Matches[0].TTL = brief.TTL
+		p.labels["client"], p.ordered["client"] = "client", []*policy.Rule{brief}
+		p.apply()
+		p.answer("client", "brief.test", outside...)
+		lives := func(a netip.Addr) (left time.Duration) {
+			t.Helper()
+			fatal.If(t, p.Node.Do(func() error {
+				tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
+				if err != nil {
+					return err
+				}
+				return tables.ListEntries([]string{string(brief.ID)}, func(_ string, part []nft.Entry) {
+					for _, e := range part {
+						if e.Addr == a {
+							left = e.Timeout
+						}
+					}
+				})
+			}))
+			return left
+		}
+		entered := time.Now()
+		fatal.Await(t, "time to pass", func() bool { return time.Since(entered) > 4*time.Second })
+		expect("for a short time", lab.Refused, at(80, outside[0])...)
+		if renewed, left := lives(outside[0]), lives(outside[1]); renewed < left+3*time.Second || left == 0 {
+			t.Errorf("with a packet %v are left, without %v", renewed, left)
+		}
+		p.labels["client"] = "gated client"
+
 		// Another agent, another program.
 		p.ordered["client"] = []*policy.Rule{late}
 		p.apply()
-		p.answer("client", "ns.test", outside...)
+		p.answer("client", "ns.test", slices.Concat(outside, others)...)
 		denied := at(80, slices.Concat(outside, others)...)
 		expect("before the restart", lab.Refused, denied...)
 		p.restart()
@@ -459,6 +493,34 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 		if byNames < 10 {
 			t.Errorf("%d flows were decided by names: the test does not see them", byNames)
 		}
+	})
+}
+
+// TestARestartKeepsWhatOrderedRulesAdmitted: a connection whose grant has ended goes on under
+// the next agent, unless its rules are others.
+func TestARestartKeepsWhatOrderedRulesAdmitted(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		outside := netip.MustParseAddr("198.51.100.1")
+		brief := byName(policy.Admin, policy.Accept, policy.AnyPort, "brief", "brief.test")
+		brief.TTL.Min, brief.TTL.Max = time.Millisecond, time.Millisecond
+		brief.Matches[0].TTL = brief.TTL
+		deny := byName(policy.Admin, policy.Deny, policy.AnyPort, "deny", "deny.test")
+		p.ordered = map[string][]*policy.Rule{"client": {brief, deny}}
+		p.apply()
+		p.reconcile() // no second look of the first Commit is left
+		granted := p.answer("client", "brief.test", outside)
+		c := p.open("client", outside, 80)
+		fatal.Await(p.t, "the end of the grant", func() bool {
+			fatal.If(p.t, p.Node.Do(func() error { return p.e.Grants().Expire() }))
+			return len(p.e.Grants().ListGrants(granted[0].Pod)) == 0
+		})
+		p.restart()
+		p.apply()
+		p.goesOn("after a restart", c, true)
+		p.restart()
+		p.ordered["client"] = []*policy.Rule{deny}
+		p.apply()
+		p.goesOn("after a restart with other rules", c, false)
 	})
 }
 

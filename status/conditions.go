@@ -29,6 +29,10 @@ const (
 const (
 	// ReasonNoBlindSpot: of Enforced, True.
 	ReasonNoBlindSpot = "NoBlindSpot"
+	// ReasonBesideNetworkPolicies: of Enforced, True: the policy accepts connections of pods before
+	// the Namespace tier, and NetworkPolicies limit their egress: another engine that enforces
+	// these may deny them. Findings have it too, without events and metrics: nothing is wrong.
+	ReasonBesideNetworkPolicies = "BesideNetworkPolicies"
 	// ReasonAudit: of Enforced, False: the policy is not meant to be.
 	ReasonAudit = "Audit"
 	// ReasonNotAccepted: of Enforced, False: the policy selects no pod.
@@ -117,6 +121,9 @@ func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.C
 		return condition(ConditionEnforced, false, worst, strings.Join(texts, "\n"))
 	case e == v1alpha1.EnforcementAudit:
 		return condition(ConditionEnforced, false, ReasonAudit, "the policy decides and logs and drops nothing; write enforcement: Enforce to enforce it")
+	}
+	if text := tellEntries(entries, ReasonBesideNetworkPolicies); text != "" {
+		return condition(ConditionEnforced, true, ReasonBesideNetworkPolicies, text)
 	}
 	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod for which the policy does not hold")
 }

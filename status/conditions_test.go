@@ -41,6 +41,8 @@ func TestConditionsOf(t *testing.T) {
 			statustest.Policy("shop", "web"), []entry{{Reason: Homeless, Message: "h"}, {Reason: NotSeen, Message: "n"}, {Reason: HostNetwork, Message: "o"}},
 			"True Accepted", "False NotSeen", "False Reachable",
 		},
+		"beside NetworkPolicies":    {statustest.Policy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}}, "True Accepted", "True BesideNetworkPolicies", "False Reachable"},
+		"beside them, and unseen":   {statustest.Policy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}, {Reason: NotSeen, Message: "m"}}, "True Accepted", "False NotSeen", "False Reachable"},
 		"a reason of a later agent": {statustest.Policy("shop", "web"), []entry{{Reason: "Unheard", Message: "m"}}, "True Accepted", "True NoBlindSpot", "False Reachable"},
 		"without a message":         {statustest.Policy("shop", "web"), []entry{{Reason: IPVS}}, "True Accepted", "False IPVS", "False Reachable"},
 	} {

@@ -35,9 +35,11 @@ func (e *findingEvents) emit(now time.Time, findings []Finding, policies map[str
 	e.dedup.Begin()
 	for len(findings) > 0 {
 		n := sameCause(findings)
-		e.ofPolicy(now, findings[:n], policies[findings[0].Policy])
-		for _, f := range findings[:n] {
-			e.ofPod(now, f, policies[f.Policy])
+		if findings[0].Reason != ReasonBesideNetworkPolicies {
+			e.ofPolicy(now, findings[:n], policies[findings[0].Policy])
+			for _, f := range findings[:n] {
+				e.ofPod(now, f, policies[f.Policy])
+			}
 		}
 		findings = findings[n:]
 	}

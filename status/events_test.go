@@ -121,6 +121,18 @@ func TestEventsOfUnknownPolicies(t *testing.T) {
 	}
 }
 
+// TestNoEventsBesideNetworkPolicies: nothing is wrong with the pod.
+func TestNoEventsBesideNetworkPolicies(t *testing.T) {
+	l := &listener{}
+	h := &findingEvents{recorder: l}
+	beside := blocked("shop/web", "a")
+	beside.Reason = ReasonBesideNetworkPolicies
+	h.emit(statustest.At(0), []Finding{beside, blocked("shop/web", "b")}, nil)
+	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/b") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestEventNote(t *testing.T) {
 	for _, others := range []int{0, 7} {
 		note := eventNote(strings.Repeat("é", 2000), others)

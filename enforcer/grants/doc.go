@@ -1,14 +1,22 @@
 // Package grants holds the grants of one node: which address is open to which pod, on
-// which ports, by which names and until when. Table has a set for each pod, port set and
-// address family, and writes through a dataplane.GrantWriter.
+// which ports, by which names and until when; in the tiers with an order, for which rule it
+// counts. Table has a set for each pod, port set and address family, and for each rule and
+// address of a pod that has grants, and writes through a dataplane.GrantWriter.
 //
 // The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer
 // carries grants from one snapshot to the next, revokes the grants that a policy does not
 // allow any more, and ends grants at their deadlines. Table is also the dataplane.Grants
-// of the dataplane, which adds the sets that rules use, with the grants that an earlier
-// agent left, which are recovered from their comments, and compares and repairs sets by
-// it. The console lists grants. The package knows nothing of packet filters and DNS
+// of the dataplane, which adds the sets that the Namespace tier uses, with the grants that an
+// earlier agent left, which are recovered from their comments, and compares and repairs sets
+// by it. The console lists grants. The package knows nothing of packet filters and DNS
 // messages.
+//
+// # Rules that deny or pass
+//
+// Their grants are lasting: they are written before all others of a batch, and where one of
+// a pod cannot be written, nothing else of the pod is. They are extended before another
+// grant of the pod and the address ends later, are never evicted, and are withdrawn after
+// others. Packets renew them in the kernel, which ends them.
 //
 // # Locks
 //

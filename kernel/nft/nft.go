@@ -116,10 +116,10 @@ func (t *Tables) Setup(ctx context.Context) error {
 }
 
 // recovered tells whether the elements of a set or map are read back from an earlier agent:
-// homes, and the addresses whose replies are given back.
+// homes, the addresses whose replies are given back, and the tiers of subjects.
 func recovered(name string) bool {
 	for _, f := range families {
-		if name == "home"+f.suffix || name == "giveback"+f.suffix {
+		if name == "home"+f.suffix || name == "giveback"+f.suffix || name == tiersMap+f.suffix {
 			return true
 		}
 	}
@@ -303,6 +303,22 @@ func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
 	for _, e := range t.applied {
 		if strings.HasPrefix(e.Map, "giveback") {
 			pair(out, e)
+		}
+	}
+	return out
+}
+
+// TierIDs returns the IDs of the Tiers of subjects, as the maps hold them.
+func (t *Tables) TierIDs() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, e := range t.applied {
+		if !strings.HasPrefix(e.Map, tiersMap) || len(e.Value) != 1 {
+			continue
+		}
+		if id, ours := strings.CutPrefix(e.Value[0], "goto "+adminPrefix); ours {
+			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
+				out[a] = id
+			}
 		}
 	}
 	return out
