@@ -110,7 +110,7 @@ func TestADenyOutlastsWhatItShadows(t *testing.T) {
 		fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, name, ttl, a.String())))
 	}
 	grant("x.denied.test", 60)
-	if got := w.left(deny, a); got != 110*time.Second {
+	if got := w.left(deny, a); got != 170*time.Second {
 		t.Fatalf("the entry lives %v", got)
 	}
 	grant("www.example.net", 600)
