@@ -93,6 +93,7 @@ func (a *agent) openCluster(o Cluster) error {
 func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	return c.source.Run(ctx, func(s kube.State) {
 		c.reporter.SetServices(s.Cluster.Dialled)
+		c.reporter.SetNamespaces(s.Input.Namespaces)
 		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})

@@ -43,7 +43,7 @@ func besideNetworkPolicies(snap *policy.Snapshot) (out []status.Finding) {
 			last = r.Policy
 			out = append(out, status.Finding{Policy: r.Policy, Pod: v.Pod.PodRef, Reason: status.ReasonBesideNetworkPolicies,
 				Message: fmt.Sprintf("the NetworkPolicy %s selects the pod %s for egress: another engine that enforces it denies what it does not allow, also if this policy accepts it; "+
-					"allow the destinations or their ports there as well. What this policy denies is denied", v.NetworkPolicies[0], v.Pod.PodRef)})
+					"let a companion open the ports (the chart's companion.enabled and companion.ports), or allow them there. What this policy denies is denied", v.NetworkPolicies[0], v.Pod.PodRef)})
 		}
 	}
 	return out

@@ -100,6 +100,8 @@ type Enforcer struct {
 	// What NetworkPolicies allow.
 	lists plan.Lists
 	flows *flows.Queue // connections that are judged again
+	// rendered are the ordered rules of the last state of the tables, without subjects.
+	rendered map[*dataplane.Tiers]nft.Tiers
 
 	grants    *grants.Table
 	intercept *intercept.Interception

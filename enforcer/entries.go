@@ -14,8 +14,12 @@ import (
 
 // rulesOf returns the rules for which addresses may be granted to subjects, sorted.
 func rulesOf(subjects dataplane.Subjects) []policy.RuleID {
-	all := map[policy.RuleID]bool{}
+	all, seen := map[policy.RuleID]bool{}, map[*policy.RuleID]bool{}
 	for _, p := range subjects {
+		if len(p.Entries) == 0 || seen[&p.Entries[0]] {
+			continue // many share their entries
+		}
+		seen[&p.Entries[0]] = true
 		for _, id := range p.Entries {
 			all[id] = true
 		}

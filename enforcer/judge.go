@@ -55,9 +55,9 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also an expired
-// one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer. It may have
-// opened one that only policies of the standards deny, unless all rules were in force when it
-// opened.
+// one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer. It may
+// have opened one that only policies of the standards deny, unless all rules were in force
+// when it opened.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bool {
 	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f)}
 	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())

@@ -252,13 +252,13 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []entries.Deviation) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
+		// A lost rule that denies leaves its connections to the rules below it.
+		e.flows.Recheck(flows.RulesLost, addrsWithTiers(subjects))
 	}
 	if len(wrong) > 0 {
+		// So does a lost entry, of a rule of ours.
 		e.repaired(fmt.Sprintf("%s, %d entries in all", wrong[0], len(wrong)))
-	}
-	if len(tables)+len(wrong) > 0 {
-		// A lost rule that denies, or its entry, leaves connections to the rules below it.
-		e.flows.Recheck(flows.RulesLost, addrsWithTiers(subjects))
+		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
 	}
 	err := e.flows.Record()
 	if len(tables) > 0 {

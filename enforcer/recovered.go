@@ -54,7 +54,7 @@ func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 // hadTiers tells whether a subject had its ordered rules, and these no peers but networks.
 func (in recoveredState) hadTiers(p *dataplane.Subject) bool {
 	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return !in.same(a, p.Pod) || in.tiers[a] != p.Tiers.ID }) &&
-		!slices.ContainsFunc(p.Tiers.Peers(), func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
+		!slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
 }
 
 // among returns the subjects of a plan that the earlier agent isolated.

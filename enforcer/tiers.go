@@ -15,10 +15,7 @@ import (
 // addTiers renders the ordered rules of subjects for the nft tables.
 func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 	s.Entries = entrySets(rulesOf(subjects))
-	if !haveTiers(subjects) {
-		return
-	}
-	at, peers := map[string]int{}, map[policy.Peer]bool{}
+	at, peers, rendered := map[string]int{}, map[policy.Peer]bool{}, map[*dataplane.Tiers]nft.Tiers{}
 	for _, p := range subjects.Sorted() {
 		if p.Tiers == nil || !p.Isolated {
 			continue
@@ -27,13 +24,19 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 		if !there {
 			i = len(s.Tiers)
 			at[p.Tiers.ID] = i
-			s.Tiers = append(s.Tiers, nft.Tiers{ID: p.Tiers.ID, Admin: tierRules(p.Tiers.Admin), Baseline: tierRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace})
-			for _, peer := range p.Tiers.Peers() {
+			t, known := e.rendered[p.Tiers]
+			if !known {
+				t = nft.Tiers{ID: p.Tiers.ID, Admin: tierRules(p.Tiers.Admin), Baseline: tierRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace}
+			}
+			rendered[p.Tiers] = t
+			s.Tiers = append(s.Tiers, t)
+			for _, peer := range p.Tiers.Peers {
 				peers[peer] = true
 			}
 		}
 		s.Tiers[i].Subjects = append(s.Tiers[i].Subjects, p.Addrs...)
 	}
+	e.rendered = rendered
 	if len(s.Tiers) == 0 {
 		return
 	}
@@ -44,11 +47,14 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 	s.DNS = slices.Concat(serving, resolvers)
 }
 
+// actions are those of rules that deny with an answer, by the words of policies.
+var actions = [...]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}
+
 // tierRules renders the rules of one tier.
 func tierRules(rules []dataplane.TierRule) []nft.TierRule {
 	var out []nft.TierRule
 	for _, r := range rules {
-		rule := nft.TierRule{Entries: string(r.Entries), Action: map[policy.Action]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}[r.Action]}
+		rule := nft.TierRule{Entries: string(r.Entries), Action: actions[r.Action]}
 		if r.Drop {
 			rule.Action = nft.Drop
 		}
@@ -116,10 +122,13 @@ func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
 // rules that were in force already and have no peers that change: its chains may have admitted
 // what a rule denies.
 func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) (out []netip.Addr) {
-	moved := func(p policy.Peer) bool { return e.snapshot.PeerSet(p) != s.PeerSet(p) }
+	moved := map[*dataplane.Tiers]bool{}
 	for ref, p := range subjects {
 		was := last[ref]
-		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p) || was != nil && (!was.Tiers.Same(p.Tiers) || slices.ContainsFunc(p.Tiers.Peers(), moved)) {
+		if _, known := moved[p.Tiers]; !known {
+			moved[p.Tiers] = p.Tiers != nil && slices.ContainsFunc(p.Tiers.Peers, func(p policy.Peer) bool { return e.snapshot.PeerSet(p) != s.PeerSet(p) })
+		}
+		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p) || was != nil && (!was.Tiers.Same(p.Tiers) || moved[p.Tiers]) {
 			out = append(out, p.Addrs...)
 		}
 	}

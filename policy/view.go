@@ -61,7 +61,7 @@ type View struct {
 	// rules with peers, of ordinary NetworkPolicies, by peer and ports.
 	Rules    []*Rule
 	Index    *Index   // of Rules but those of cluster policies; nil: no name matches
-	Cluster  []*Index // of the rules of cluster policies
+	Cluster  []*Index // of the rules of cluster policies; views with the same of these share it
 	Policies []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.

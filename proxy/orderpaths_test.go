@@ -136,11 +136,26 @@ func TestNamesThatLeadToOthers(t *testing.T) {
 			t.Errorf("%s: without the rule via %q, entries %q", spec, rec.Via, l.kernel.entries())
 		}
 	}
+	// So does a name whose alias a rule denies, and a reply that is kept takes notice.
+	table["q.test SRV"] = []string{"q.test. 100 IN CNAME www.test.", "www.test. 100 IN SRV 0 0 443 host.test."}
+	led := orderLab(t, table, denyPorts)
+	for range 3 {
+		led.any(strictPod, newQuery("host.test", dns.TypeA))
+	}
+	led.any(strictPod, newQuery("q.test", dns.TypeSRV))
+	led.any(strictPod, newQuery("host.test", dns.TypeA))
+	equal(t, "by an alias", led.kernel.entries(), []string{"d www.test 192.0.2.1 tcp/443 +24h10m0s"})
 	// A name that a rule accepts by itself is followed all the same.
 	l := orderLab(t, table, denyPorts, acceptAll)
 	l.any(strictPod, newQuery("www.test", dns.TypeSRV))
 	l.any(strictPod, newQuery("host.test", dns.TypeA))
 	equal(t, "both", l.kernel.entries(), []string{"a host.test 192.0.2.1 any +11m0s", "d www.test 192.0.2.1 tcp/443 +24h10m0s"})
+	l.any(strictPod, newQuery("host.test", dns.TypeA))
+	l.pass(101 * time.Second)
+	if _, hit := l.any(strictPod, newQuery("host.test", dns.TypeA)); hit {
+		t.Error("the packet cache goes on with the name that led, after its time")
+	}
+	l.any(strictPod, newQuery("www.test", dns.TypeSRV))
 	l.publish(denyAll, acceptAll)
 	if r, rec := l.decided(newQuery("host.test", dns.TypeA)); r.Rcode != dns.RcodeNameError || rec.Verdict != audit.NameDenied {
 		t.Errorf("the name that led is denied: %v", r)

@@ -46,7 +46,7 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) pla
 	case d.Allowed():
 		p.action = open
 		return p
-	case d.Denied != nil || !v.InForce():
+	case !v.InForce():
 		return p
 	}
 	base, completes := completed(v, n, c, viaOf)

@@ -74,6 +74,7 @@ type input struct {
 	services companion.Services
 	cluster  clusterPolicies
 	crowded  map[string][]policy.Problem // of cluster policies, by object
+	spaces   map[string]map[string]string
 }
 
 // clusterPolicies is an argument of SetClusterPolicies.
@@ -152,6 +153,17 @@ func (r *Reporter) SetClusterPolicies(policies []*v1alpha1.ClusterFQDNNetworkPol
 	r.mu.Lock()
 	changed := !slices.Equal(now.policies, r.input.cluster.policies) || !slices.Equal(standard, r.input.cluster.standard) || !reflect.DeepEqual(now.problems, r.input.cluster.problems)
 	r.input.cluster = now
+	r.mu.Unlock()
+	if changed {
+		note(r.leadChanged)
+	}
+}
+
+// SetNamespaces sets the labels of each namespace by its name. The Reporter keeps them.
+func (r *Reporter) SetNamespaces(namespaces map[string]map[string]string) {
+	r.mu.Lock()
+	changed := !maps.EqualFunc(namespaces, r.input.spaces, maps.Equal[map[string]string, map[string]string])
+	r.input.spaces = namespaces
 	r.mu.Unlock()
 	if changed {
 		note(r.leadChanged)

@@ -128,7 +128,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	leases, _ := coordinationlisters.NewLeaseLister(t.leases.GetIndexer()).List(labels.Everything()) // it never fails
 	byPolicy := t.reader.gather(ctx, now, leases)
 	all := make([]status, 0, len(in.policies))
-	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Services: in.services}
+	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Services: in.services, Cluster: in.cluster.policies, Namespaces: in.spaces}
 	for id, p := range in.policies {
 		problems := slices.Concat(in.problems["policy "+id], t.validate(&p.ObjectMeta, func() []policy.Problem { return fqdnnp.Validate(p) }))
 		s := namespacedStatus(p, conditionsOf(p, problems, byPolicy[id]))
@@ -138,7 +138,13 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	for _, p := range in.cluster.policies {
 		object := cfqdnnp.Object(p.Name)
 		problems := slices.Concat(in.cluster.problems[object], t.validate(&p.ObjectMeta, func() []policy.Problem { return cfqdnnp.Validate(p) }), in.crowded[object])
-		all = append(all, clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name])))
+		s := clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name]))
+		all = append(all, s)
+		// While nothing enforces the policies, their pods need no companion.
+		state.Accepted[object] = policy.TiersEnforced && meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
+		if b, bypassed := state.Bypassed[p.Name]; bypassed {
+			state.Bypassed[object] = b
+		}
 	}
 	for _, u := range in.cluster.standard {
 		p := cnp.Read(u)

@@ -2,11 +2,9 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -31,11 +29,7 @@ func (c *Cluster) writeImages() error {
 		podTarball: {tag: PodImage, program: c.tool("testpod"), path: podProgram, args: []string{"sleep"}},
 		dnsTarball: {tag: dnsImage, program: c.tool("coredns"), path: "/coredns"},
 	} {
-		f, err := os.Create(filepath.Clean(tarball))
-		if err != nil {
-			return fmt.Errorf("write an image: %w", err)
-		}
-		if err := errors.Join(i.write(f), f.Close()); err != nil {
+		if err := i.save(tarball); err != nil {
 			return err
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 )
 
@@ -17,7 +19,9 @@ type image struct {
 	tag string
 	// program is the file to take, path where the image has it.
 	program, path string
-	args          []string
+	// links are further paths of the program.
+	links []string
+	args  []string
 }
 
 // write writes the image as a tarball of the form that `docker save` writes.
@@ -53,6 +57,26 @@ func (i image) write(to io.Writer) error {
 	return w.Close()
 }
 
+// save writes the image to a file.
+func (i image) save(tarball string) error {
+	f, err := os.Create(filepath.Clean(tarball))
+	if err != nil {
+		return fmt.Errorf("write image %s: %w", i.tag, err)
+	}
+	return errors.Join(i.write(f), f.Close())
+}
+
+// LoadProgram gives every node an image of one static program, which starts by the first of
+// its paths with args.
+func (c *Cluster) LoadProgram(tag, program string, paths []string, args ...string) error {
+	tarball := filepath.Join(imageDir, filepath.Base(program)+".tar")
+	i := image{tag: tag, program: program, path: paths[0], links: paths[1:], args: args}
+	if err := i.save(tarball); err != nil {
+		return err
+	}
+	return c.Load(tarball)
+}
+
 func (i image) layer() ([]byte, error) {
 	program, err := os.ReadFile(i.program)
 	if err != nil {
@@ -65,6 +89,11 @@ func (i image) layer() ([]byte, error) {
 	}
 	if err := addFile(w, i.path[1:], 0o755, program); err != nil {
 		return nil, fmt.Errorf("make image %s: %w", i.tag, err)
+	}
+	for _, link := range i.links {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: link[1:], Linkname: i.path[1:], Mode: 0o755}); err != nil {
+			return nil, fmt.Errorf("make image %s: %w", i.tag, err)
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("make image %s: %w", i.tag, err)

@@ -26,6 +26,13 @@ func unpack(t *testing.T, r io.Reader) map[string]*bytes.Buffer {
 		}
 		fatal.If(t, err)
 		files[h.Name] = &bytes.Buffer{}
+		if h.Typeflag == tar.TypeLink {
+			if h.Linkname != "testpod" {
+				t.Errorf("%s is a link to %s", h.Name, h.Linkname)
+			}
+			files[h.Name] = files[h.Linkname]
+			continue
+		}
 		if _, err := io.Copy(files[h.Name], tr); err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +46,7 @@ func TestImageIsComplete(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	fatal.If(t, os.WriteFile(program, []byte("the program"), 0o600))
 	var buf bytes.Buffer
-	fatal.If(t, (image{tag: "namegate.test/x:1", program: program, path: "/testpod", args: []string{"sleep"}}).write(&buf))
+	fatal.If(t, (image{tag: "namegate.test/x:1", program: program, path: "/testpod", links: []string{"/bin/other"}, args: []string{"sleep"}}).write(&buf))
 	files := unpack(t, &buf)
 	var manifest []struct {
 		Config   string
@@ -66,8 +73,11 @@ func TestImageIsComplete(t *testing.T) {
 	if config.Config.Entrypoint[0] != "/testpod" || config.Config.Cmd[0] != "sleep" || config.OS != "linux" {
 		t.Errorf("configuration %+v", config)
 	}
-	if got := unpack(t, bytes.NewReader(layer))["testpod"].String(); got != "the program" {
-		t.Errorf("the program in the image is %q", got)
+	in := unpack(t, bytes.NewReader(layer))
+	for _, path := range []string{"testpod", "bin/other"} {
+		if got := in[path]; got == nil || got.String() != "the program" {
+			t.Errorf("the program in the image at %s is %v", path, got)
+		}
 	}
 }
 

@@ -27,9 +27,14 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return output(c.client(ctx, "helm", args...), "", "helm", args)
 }
 
-// client prepares a client program in the control host's network.
 func (c *Cluster) client(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := c.control.NetCommand(ctx, c.tool(name), args...)
+	return c.Client(ctx, c.tool(name), args...)
+}
+
+// Client prepares a program that is a client of the API server as the cluster's
+// administrator: KUBECONFIG is set, and it is in the control host's network.
+func (c *Cluster) Client(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := c.control.NetCommand(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+AdminConfig, "HOME="+hostDir(c.control.Name))
 	return cmd
 }

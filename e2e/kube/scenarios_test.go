@@ -24,6 +24,7 @@ func TestNamegate(t *testing.T) {
 		{"console", testConsole},
 		{"why", testWhy},
 		{"suggest", testSuggest},
+		{"conformance", testConformance},
 		{"hostnetwork", testHostNetwork},
 		{"corefile", testCorefile},
 		{"apiserver", testAPIServer},

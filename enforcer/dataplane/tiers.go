@@ -1,9 +1,8 @@
 package dataplane
 
 import (
-	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -17,6 +16,10 @@ type Tiers struct {
 	Namespace bool
 	// ID is equal for equal Tiers, and a word of hexadecimal digits.
 	ID string
+	// Peers are the peers of the rules, and Entries the rules that addresses are granted for,
+	// each once, sorted.
+	Peers   []policy.Peer
+	Entries []policy.RuleID
 }
 
 // TierRule is one rule. Drop: it denies without an answer. With Entries it matches the
@@ -36,41 +39,48 @@ func NewTiers(admin, baseline []TierRule, namespace bool) *Tiers {
 			return nil
 		}
 	}
-	var text strings.Builder
+	var text []byte
 	for i, rules := range [][]TierRule{admin, baseline} {
-		fmt.Fprintf(&text, "%d %t\n", i, namespace)
+		text = strconv.AppendBool(append(text, byte(i)), namespace)
 		for _, r := range rules {
-			fmt.Fprintf(&text, "%d %q %q %d %t %s\n", r.Match.Peer.Kind, r.Match.Peer.Key, r.Match.Ports, r.Action, r.Drop, r.Entries)
+			text = r.appendText(append(text, '\n'))
 		}
 	}
-	return &Tiers{admin, baseline, namespace, idOf(text.String())}
+	return &Tiers{admin, baseline, namespace, idOf(string(text)), peersOf(admin, baseline), entriesOf(admin, baseline)}
+}
+
+// appendText appends a text that no other rule has.
+func (r *TierRule) appendText(b []byte) []byte {
+	b = append(b, byte(r.Match.Peer.Kind), byte(r.Action))
+	b = strconv.AppendBool(b, r.Drop)
+	b = append(append(b, r.Match.Peer.Key...), 0)
+	b = append(append(b, r.Match.Ports...), 0)
+	return append(append(b, r.Entries...), 0)
 }
 
 // Same tells whether two are equal.
 func (t *Tiers) Same(o *Tiers) bool { return t == o || t != nil && o != nil && t.ID == o.ID }
 
-// Peers are the peers of the rules, each once.
-func (t *Tiers) Peers() (out []policy.Peer) {
-	if t == nil {
-		return nil
-	}
-	for _, r := range slices.Concat(t.Admin, t.Baseline) {
-		if r.Match.Peer.Kind != policy.PeerAnywhere {
-			out = append(out, r.Match.Peer)
+// peersOf returns the peers of rules, each once, sorted.
+func peersOf(admin, baseline []TierRule) (out []policy.Peer) {
+	for _, rules := range [][]TierRule{admin, baseline} {
+		for i := range rules {
+			if rules[i].Match.Peer.Kind != policy.PeerAnywhere {
+				out = append(out, rules[i].Match.Peer)
+			}
 		}
 	}
 	slices.SortFunc(out, policy.Peer.Compare)
 	return slices.Compact(out)
 }
 
-// Entries are the rules that addresses are granted for, sorted.
-func (t *Tiers) Entries() (out []policy.RuleID) {
-	if t == nil {
-		return nil
-	}
-	for _, r := range slices.Concat(t.Admin, t.Baseline) {
-		if r.Entries != "" {
-			out = append(out, r.Entries)
+// entriesOf returns the rules that addresses are granted for, each once, sorted.
+func entriesOf(admin, baseline []TierRule) (out []policy.RuleID) {
+	for _, rules := range [][]TierRule{admin, baseline} {
+		for i := range rules {
+			if rules[i].Entries != "" {
+				out = append(out, rules[i].Entries)
+			}
 		}
 	}
 	slices.Sort(out)

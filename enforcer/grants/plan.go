@@ -2,6 +2,7 @@ package grants
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -85,34 +86,58 @@ func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef
 	return narrowed, nil
 }
 
-// lacks tells whether a view lacks a match by which the last one opened ports.
-func lacks(next, last *policy.View) bool {
-	opens := func(v *policy.View) map[string]bool {
-		out := map[string]bool{}
-		for _, r := range v.Rules {
-			for _, m := range r.Matches {
-				if !m.Audit {
-					out[m.Pattern.String()+" "+string(m.Ports)+" "+ruleOf(m)] = true
-				}
+// opening is a match by which a view opens ports.
+type opening struct {
+	pattern string
+	ports   policy.PortSet
+	rule    policy.RuleID
+}
+
+// openings returns the openings of rules, of those of the Namespace tier alone where only
+// they count.
+func openings(rules []*policy.Rule, namespace bool) map[opening]bool {
+	out := map[opening]bool{}
+	for _, r := range rules {
+		if namespace && r.Tier != policy.Namespace {
+			continue
+		}
+		for _, m := range r.Matches {
+			if !m.Audit {
+				out[opening{m.Pattern.String(), m.Ports, r.ID}] = true
 			}
 		}
-		return out
 	}
-	kept := opens(next)
-	for match := range opens(last) {
-		if !kept[match] {
+	return out
+}
+
+// lacks tells whether a view lacks a match by which the last one opened ports. Most views
+// differ in few rules, and an ID is of one rule.
+func lacks(next, last *policy.View) bool {
+	before, after := differing(last.Rules, next.Rules)
+	gone, kept := openings(before, false), openings(after, false)
+	maps.DeleteFunc(gone, func(o opening, _ bool) bool { return kept[o] })
+	for o := range gone {
+		if o.rule != "" {
 			return true
 		}
 	}
-	return false
+	if len(gone) == 0 {
+		return false
+	}
+	kept = openings(next.Rules, true)
+	maps.DeleteFunc(gone, func(o opening, _ bool) bool { return kept[o] })
+	return len(gone) > 0
 }
 
-// ruleOf is the ID of a match's rule.
-func ruleOf(m *policy.Match) string {
-	if m.Rule == nil {
-		return ""
+// differing returns two lists without the rules that they begin and end with alike.
+func differing(a, b []*policy.Rule) (ofA, ofB []*policy.Rule) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	return string(m.Rule.ID)
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }
 
 // carry is CarryOver for one pod. denies tells whether rules that deny or pass have got

@@ -24,16 +24,17 @@ type keptList struct {
 	used  bool
 }
 
-// tiersKey is all rules of a view, and whether its Namespace tier exists.
+// tiersKey is the cluster policies of a view, and what decides whether its Namespace tier
+// exists.
 type tiersKey struct {
-	first     **policy.Rule
-	namespace bool
+	cluster         **policy.Index
+	enforced, peers bool
 }
 
 type keptTiers struct {
-	rules []*policy.Rule
-	tiers *dataplane.Tiers
-	used  bool
+	tiers   *dataplane.Tiers
+	ordered bool
+	used    bool
 }
 
 func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
@@ -49,20 +50,32 @@ func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 	return k.list
 }
 
-// tiersOf returns the tiers of a view. ordered tells whether one is in force.
+// tiersOf returns the tiers of a view, one for all views with the same cluster policies.
+// ordered tells whether one is in force.
 func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
-	admin, baseline, namespace, ordered := v.OrderedRules()
-	if !ordered {
+	if !v.Ordered() {
 		return nil, false
 	}
-	key := tiersKey{&v.Rules[0], namespace}
+	if len(v.Cluster) == 0 { // not made by the compiler
+		k := newTiers(v)
+		return k.tiers, k.ordered
+	}
+	key := tiersKey{&v.Cluster[0], v.Enforced, len(v.NetworkPolicies) > 0}
 	k, there := m.tiers[key]
-	if !there || len(k.rules) != len(v.Rules) {
-		k = keptTiers{rules: v.Rules, tiers: dataplane.NewTiers(tierRules(admin), tierRules(baseline), namespace)}
+	if !there {
+		k = newTiers(v)
 	}
 	k.used = true
 	m.tiers[key] = k
-	return k.tiers, true
+	return k.tiers, k.ordered
+}
+
+func newTiers(v *policy.View) (k keptTiers) {
+	admin, baseline, namespace, ordered := v.OrderedRules()
+	if k.ordered = ordered; ordered {
+		k.tiers = dataplane.NewTiers(tierRules(admin), tierRules(baseline), namespace)
+	}
+	return k
 }
 
 // tierRules makes the rules of one tier. A rule with a broken part accepts nothing, and

@@ -27,9 +27,12 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 		tiers, ordered := lists.tiersOf(v)
 		enforced := v.Enforced || ordered
 		p := &dataplane.Subject{
-			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers, Entries: tiers.Entries(),
+			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
 			Isolated: enforced, Staged: enforced, Audited: v.WouldDeny(), Drop: v.Enforced && v.Denied == policy.Drop,
 			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
+		}
+		if tiers != nil {
+			p.Entries = tiers.Entries
 		}
 		if enforced {
 			p.Views, p.Grants, p.Peers = []*policy.View{v}, v.PortSets(), lists.of(v.PeerRules())
@@ -52,7 +55,7 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 // isolated already, if they are to be.
 func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplane.Subjects {
 	out := dataplane.Subjects{}
-	coming, held := owners(next), owners(now)
+	coming, held, entries := owners(next), owners(now), entryUnions{}
 	for ref, p := range now {
 		both := *p
 		for _, a := range p.Addrs {
@@ -61,7 +64,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 			}
 		}
 		if n := next[ref]; n != nil {
-			both.Grants, both.Entries = union(p.Grants, n.Grants), union(p.Entries, n.Entries)
+			both.Grants, both.Entries = union(p.Grants, n.Grants), entries.of(p.Entries, n.Entries)
 			both.Views = slices.Concat(p.Views, n.Views)
 			both.Peers = p.Peers.Union(n.Peers)
 			both.Isolated = p.Isolated || closed[ref] && n.Isolated
@@ -93,6 +96,23 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 // union returns what either has, sorted.
 func union[T cmp.Ordered](a, b []T) []T {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+}
+
+// entryUnions are unions of the entries of subjects, which many share, by the first of each.
+type entryUnions map[[2]*policy.RuleID][]policy.RuleID
+
+func (u entryUnions) of(a, b []policy.RuleID) []policy.RuleID {
+	if len(a) == 0 {
+		return b
+	}
+	if len(b) == 0 || &a[0] == &b[0] {
+		return a
+	}
+	key := [2]*policy.RuleID{&a[0], &b[0]}
+	if u[key] == nil {
+		u[key] = union(a, b)
+	}
+	return u[key]
 }
 
 // owners are the subjects by address.

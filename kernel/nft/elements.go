@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// elements renders a state as set elements by key. Each address goes to the set
-// of its family.
-func (s State) elements() elements {
+// elements renders a state, of which objects are the tiers, as set elements by key. Each
+// address goes to the set of its family.
+func (s State) elements(objects tierObjects) elements {
 	out := elements{}
 	out.addrs(knftables.InetFamily, "selected", s.Selected)
 	for _, own := range s.Pods {
@@ -56,7 +56,7 @@ func (s State) elements() elements {
 	for _, p := range s.PodRanges {
 		out.add(knftables.InetFamily, "podrange"+suffix(p.Addr()), "", rangeText(p))
 	}
-	out.tiers(s)
+	out.tiers(s, objects)
 	out.backends(s.Backends)
 	for _, b := range s.Answering {
 		out.add(knftables.InetFamily, answeringSet+suffix(b.Addr()), "", b.Addr().String(), strconv.Itoa(int(b.Port())))

@@ -42,7 +42,7 @@ func TestClaimsOfAddresses(t *testing.T) {
 			{"2001:db8:1::5", "2001:db8:1::5"}, {"2001:db8:1::6", "2001:db8:1::6"}, {"2001:db8:1::6", "::5"}, {"::5", "2001:db8:1::6"}, {"::5", "::5"},
 		}},
 	}
-	got := s.elements()
+	got := s.elements(s.tierObjects(tierObjects{}))
 	for _, test := range tests {
 		if diff := cmp.Diff(test.want, in(got, test.family, test.set)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.set, diff)

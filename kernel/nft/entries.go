@@ -79,6 +79,8 @@ type entryStore interface {
 	write(changes []entryChange) error
 	// list hands over the entries of a set with its family. A missing set has none.
 	list(set string) ([]Entry, error)
+	// forget removes keys from the named sets, if the last change has that number.
+	forget(keys []Entry, generation uint32) error
 }
 
 // entryChange is a part of an op: entries of one family.
@@ -89,6 +91,9 @@ type entryChange struct {
 	entries []Entry
 	err     error
 }
+
+// named is the set, with the family, of the keys of all entries.
+func (c *entryChange) named() string { return namedSet + c.set[len(c.set)-1:] }
 
 // deletes tells whether the change deletes elements.
 func (c entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
@@ -157,6 +162,9 @@ func (t *Tables) commit(changes []entryChange) {
 			return nil // a refused transaction has no number
 		})
 		if err == nil {
+			for i := range changes {
+				t.named.wrote(&changes[i])
+			}
 			return
 		}
 		if !slices.ContainsFunc(changes, func(c entryChange) bool { return c.err != nil }) {

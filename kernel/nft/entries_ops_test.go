@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -227,15 +228,20 @@ func TestTransactionsOfEntries(t *testing.T) {
 // and costs no entry of another set.
 func TestEntrySetsAreRepaired(t *testing.T) {
 	ctx := context.Background()
-	const unused = "flush chain inet namegate admin-1123456789abcdef\nflush chain inet namegate admin-untracked-1123456789abcdef\n"
+	tables := inKernel(t)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	front := led(ruleset(t), "10.1.0.5")
+	bare := regexp.MustCompile("ct state untracked goto (admin-[0-9a-f]+)").FindStringSubmatch(ruleset(t))[1]
+	unused := "flush chain inet namegate " + front + "\nflush chain inet namegate " + bare + "\n"
 	for rival, object := range map[string]string{
 		unused + "delete set inet namegate entries-denied-4": "nft set inet namegate entries-denied-4",
 		unused + "delete set inet namegate entries-denied-6\nadd set inet namegate entries-denied-6 { type ipv6_addr . ipv6_addr; flags timeout; }":                                            "nft set inet namegate entries-denied-6",
 		unused + "delete set inet namegate entries-denied-4\nadd set inet namegate entries-denied-4 { type inet_proto . ipv4_addr; flags dynamic,timeout; elements = { tcp . 192.0.2.1 }; }\n": "nft set inet namegate entries-denied-4",
 		"add set inet namegate entries-other-4 { type ipv4_addr . ipv4_addr; flags timeout; }":                                                                                                 "nft set inet namegate entries-other-4",
-		"add chain inet namegate theirs":                             "nft chain inet namegate theirs",
-		"flush chain inet namegate admin-untracked-1123456789abcdef": "nft chain inet namegate admin-untracked-1123456789abcdef",
-		"add set inet namegate theirs { type ipv4_addr; }":           "nft set inet namegate theirs",
+		"add chain inet namegate theirs":                   "nft chain inet namegate theirs",
+		"flush chain inet namegate " + bare:                "nft chain inet namegate " + bare,
+		"flush set inet namegate named4":                   "nft set inet namegate named4",
+		"add set inet namegate theirs { type ipv4_addr; }": "nft set inet namegate theirs",
 	} {
 		tables, s := inKernel(t), named()
 		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
@@ -263,6 +269,9 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 		}
 		for set, all := range want {
 			applied(t, tables, nft.EntryOp{Set: set, Remove: true, Entries: all})
+		}
+		for range 25 { // two comparisons of the keys
+			verified(t, tables, s)
 		}
 		if now := sortedLines(ruleset(t)); !slices.Equal(now, before) {
 			t.Errorf("after nft %s and a repair:\n%q\nwant\n%q", rival, now, before)

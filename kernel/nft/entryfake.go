@@ -3,6 +3,7 @@ package nft
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -29,6 +30,9 @@ func (f interfaceEntries) write(changes []entryChange) error {
 			element := &knftables.Element{Set: changes[i].set, Key: []string{e.Subject.String(), e.Addr.String()}}
 			element.Comment = knftables.PtrTo(fmt.Sprint(f.now().Add(e.Timeout).UnixNano(), " ", e.Comment))
 			tx.Add(element)
+			if !changes[i].op.Remove {
+				tx.Add(&knftables.Element{Set: changes[i].named(), Key: element.Key})
+			}
 			if changes[i].op.Remove {
 				tx.Delete(element)
 			}
@@ -44,6 +48,9 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		return nil, nil
 	}
 	for _, element := range found {
+		if element.Comment == nil && isNamedSet(set) {
+			element.Comment = knftables.PtrTo(fmt.Sprint(math.MaxInt64))
+		}
 		if element.Comment == nil || len(element.Key) != 2 {
 			continue
 		}
@@ -64,4 +71,13 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		out = append(out, Entry{Subject: subject, Addr: addr, Timeout: left, Comment: comment})
 	}
 	return out, err
+}
+
+// forget implements entryStore.
+func (f interfaceEntries) forget(keys []Entry, _ uint32) error {
+	tx := f.inet.NewTransaction()
+	for _, e := range keys {
+		tx.Delete(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: []string{e.Subject.String(), e.Addr.String()}})
+	}
+	return f.inet.Run(context.Background(), tx)
 }

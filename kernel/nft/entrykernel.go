@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,7 +28,7 @@ var errSilent = errors.New("the kernel did not say whether the change was made")
 func transaction(all []entryChange) int {
 	size := 0
 	for n := range all {
-		if size >= bytesPerTransaction || 3*n >= messagesPerTransaction {
+		if size >= bytesPerTransaction || 4*n >= messagesPerTransaction {
 			return n
 		}
 		for i := range all[n].entries {
@@ -38,7 +39,7 @@ func transaction(all []entryChange) int {
 }
 
 // entrySize bounds what an entry takes in messages.
-func entrySize(e *Entry) int { return 256 + len(e.Comment) }
+func entrySize(e *Entry) int { return 320 + len(e.Comment) }
 
 // kernelEntries are the entries in the kernel, of the calling thread's network namespace.
 // The program nft, which takes comments of up to 128 bytes, starts for 10 ms.
@@ -62,25 +63,54 @@ func (kernelEntries) write(changes []entryChange) error {
 	b, _ := appendBatch(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
 	// Messages are numbered from 1.
 	var messages []entryMessage
-	add := func(c *entryChange, command, flags uint16, full bool) {
+	add := func(c *entryChange, set string, command, flags uint16, full bool) {
 		messages = append(messages, entryMessage{c, len(b)})
-		b = appendEntries(b, command, flags, uint32(len(messages)), c, full)
+		b = appendEntries(b, command, flags, uint32(len(messages)), set, c.entries, full)
 	}
 	for i := range changes {
 		c := &changes[i]
+		if !c.op.Remove {
+			add(c, c.named(), unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
+		}
 		if c.deletes() {
 			// Deleting a missing element is an error, and adding one that is there is none.
-			add(c, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
-			add(c, unix.NFT_MSG_DELSETELEM, 0, false)
+			add(c, c.set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
+			add(c, c.set, unix.NFT_MSG_DELSETELEM, 0, false)
 		}
 		switch {
 		case c.op.Remove:
 		case c.held == Absent:
-			add(c, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, true)
+			add(c, c.set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, true)
 		default:
-			add(c, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, true)
+			add(c, c.set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, true)
 		}
 	}
+	return commitBatch(fd, b, messages)
+}
+
+// forget implements entryStore.
+func (kernelEntries) forget(keys []Entry, generation uint32) error {
+	fd, err := openEntries()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	b, begin := appendBatch(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
+	b = nfattr.Append(b, unix.NFNL_BATCH_GENID, binary.BigEndian.AppendUint32(nil, generation))
+	nfattr.EndMessage(b, begin)
+	var messages []entryMessage
+	for _, f := range families {
+		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return suffix(e.Addr) != f.suffix })
+		for part := range slices.Chunk(of, entriesPerMessage) {
+			messages = append(messages, entryMessage{&entryChange{}, len(b)})
+			b = appendEntries(b, unix.NFT_MSG_DELSETELEM, 0, uint32(len(messages)), namedSet+f.suffix, part, false)
+		}
+	}
+	return commitBatch(fd, b, messages)
+}
+
+// commitBatch ends a transaction and reads what became of it.
+func commitBatch(fd int, b []byte, messages []entryMessage) error {
 	last := messages[len(messages)-1].begin
 	binary.NativeEndian.PutUint16(b[last+6:], binary.NativeEndian.Uint16(b[last+6:])|unix.NLM_F_ACK)
 	b, _ = appendBatch(b, unix.NFNL_MSG_BATCH_END, uint32(len(messages)+1))
@@ -118,15 +148,15 @@ func appendBatch(b []byte, typ uint16, seq uint32) ([]byte, int) {
 	return b, begin
 }
 
-// appendEntries appends a message about the entries of a change, full or their keys alone.
-func appendEntries(b []byte, command, flags uint16, seq uint32, c *entryChange, full bool) []byte {
+// appendEntries appends a message about entries of a set, full or their keys alone.
+func appendEntries(b []byte, command, flags uint16, seq uint32, set string, entries []Entry, full bool) []byte {
 	b, begin := nfattr.AppendHeader(b, unix.NFNL_SUBSYS_NFTABLES<<8|command, flags, seq)
 	b[begin+unix.SizeofNlMsghdr] = unix.NFPROTO_INET
 	b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, c.set)
+	b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 	b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for i := range c.entries {
-		b = appendEntry(b, &c.entries[i], full)
+	for i := range entries {
+		b = appendEntry(b, &entries[i], full)
 	}
 	nfattr.End(b, list)
 	nfattr.EndMessage(b, begin)

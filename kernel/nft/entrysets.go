@@ -53,10 +53,10 @@ func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) 
 	return out
 }
 
-// untracked renders the rules of a list for packets that another program exempted from
-// tracking: what they dialled is what they reach.
-func untracked(id string, rules []string) (out []string) {
-	words := strings.NewReplacer("ct original proto-dst", "th dport", "ct original ", "", restPrefix+id, restPrefix+untrackedPrefix+id)
+// untracked renders rules for packets that another program exempted from tracking: what they
+// dialled is what they reach.
+func untracked(rules []string) (out []string) {
+	words := strings.NewReplacer("ct original proto-dst", "th dport", "ct original ", "")
 	for _, r := range rules {
 		out = append(out, words.Replace(r))
 	}
@@ -134,6 +134,7 @@ func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []
 				return nil, fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
 			}
 			for _, e := range all {
+				tx.Add(&knftables.Element{Set: namedSet + f.suffix, Key: []string{e.Subject.String(), e.Addr.String()}})
 				if t.list != nil {
 					left := fmt.Sprintf("%[1]s timeout %[2]dms expires %[2]dms", e.Addr, e.Timeout.Milliseconds())
 					tx.Add(&knftables.Element{Set: set, Key: []string{e.Subject.String(), left}})

@@ -25,7 +25,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || isEntrySet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || isEntrySet(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
@@ -144,6 +144,8 @@ func inetLayout(tx *knftables.Transaction, bits Bits) {
 		}
 		tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
 		l.ranges("podrange"+f.suffix, f.addr)
+		l.ranges(networksSet+f.suffix, f.addr)
+		l.set(namedSet+f.suffix, f.addr+" . "+f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
 		l.bypassSets(f)
@@ -233,6 +235,11 @@ func verdictChains(l layout, bits Bits) {
 		"ct state new meta mark != 0 "+candidate+" goto admit",
 		// Chains of an agent of before there were candidates mark what they allow so.
 		"ct state new "+has("meta mark", bits.Admitted)+" "+admitted+" accept")
+	// No rule of a tier denies these.
+	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit",
+		"meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit")
+	l.chain("undeniablebare", "", "", "", untracked(undeniable)...)
+	l.chain("undeniable", "", "", "", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
 	// A candidate may be of a pod that is about to be selected.
 	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
 	l.chain("judge", "", "", "", append([]string{

@@ -54,6 +54,7 @@ type Tables struct {
 	tiers   tierObjects
 	ofTiers *skeleton
 	entries entryStore
+	named   named
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -129,15 +130,18 @@ func recovered(name string) bool {
 // Rewrite makes both tables anew, chains, rules and elements, in one transaction each, so
 // that nothing is missing for a moment.
 func (t *Tables) Rewrite(ctx context.Context, s State) error {
-	want := s.elements()
-	t.setTiers(s.tierObjects())
+	tiers := s.tierObjects(t.tiers)
+	want := s.elements(tiers)
+	t.setTiers(tiers)
 	if err := t.layOut(ctx, want); err != nil {
 		// Another program may have left a set of another type under a name of ours.
 		t.otherLayout = true
 		return err
 	}
 	t.applied, t.partial = want, false
-	return nil
+	t.named.forget()
+	_, err := t.checkNamed(ctx, tiers.entries)
+	return err
 }
 
 // LaidOut tells whether this layout has been in force since Setup: before, the chain judge
@@ -239,11 +243,11 @@ func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.i
 // Apply makes the sets hold the state, as a delta to their last content, in one
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
-	want := s.elements()
 	if t.otherLayout || t.partial {
 		return t.Rewrite(ctx, s)
 	}
-	tiers := s.tierObjects()
+	tiers := s.tierObjects(t.tiers)
+	want := s.elements(tiers)
 	for i, table := range t.both() {
 		family := tableFamilies[i]
 		tx := table.NewTransaction()

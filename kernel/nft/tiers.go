@@ -78,16 +78,13 @@ type PeerPort struct {
 	Port     uint16
 }
 
-// The objects of tiers that a state adds to the layout begin with these prefixes: the chain
-// of the Admin tier, the chain of what follows it, and sets of peers and of entries, with
-// the family.
+// The objects of tiers that a state adds to the layout begin with these prefixes: chains of
+// the Admin tier, of what follows it, and parts of these, each named by its content, and sets
+// of peers and of entries, with the family.
 const (
 	adminPrefix = "admin-"
 	restPrefix  = "rest-"
 	peersPrefix = "peers-"
-
-	// untrackedPrefix begins the ID in the names of chains for untracked packets.
-	untrackedPrefix = "untracked-"
 
 	tiersMap = "tiers" // leads subjects to their Admin chain
 	dnsSet   = "dns"   // State.DNS
@@ -95,7 +92,7 @@ const (
 
 // ofTiers tells whether a chain or set is one that states add.
 func ofTiers(name string) bool {
-	return slices.ContainsFunc([]string{adminPrefix, restPrefix, peersPrefix, entriesPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, peersPrefix, entriesPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // tierChain is a chain of a state.
@@ -107,86 +104,73 @@ type tierChain struct {
 // tierObjects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
 type tierObjects struct {
-	chains  []tierChain
-	sets    []PeerSet // without members
-	entries []EntrySet
-	key     string // equal for equal objects
+	chains   []tierChain
+	sets     []PeerSet
+	entries  []EntrySet
+	networks []netip.Prefix    // of networksSet
+	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers
+	items    map[itemKey]*item
+	key      string // equal for equal objects, whatever the members of sets are
 }
 
-// tierObjects renders the tiers of a state.
-func (s State) tierObjects() tierObjects {
-	var out tierObjects
-	var key strings.Builder
-	asked := askedSets{map[string]PeerKind{}, map[string]EntrySet{}}
-	for _, p := range s.Peers {
-		out.sets = append(out.sets, PeerSet{Name: p.Name, Kind: p.Kind})
-		asked.peers[p.Name] = p.Kind
-	}
-	slices.SortFunc(out.sets, func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) })
-	for _, p := range out.sets {
-		fmt.Fprintf(&key, "%s %d ", p.Name, p.Kind)
-	}
-	for _, e := range s.Entries {
-		asked.entries[e.Name] = e
-	}
-	out.entries = slices.SortedFunc(maps.Values(asked.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
-	for _, e := range out.entries {
-		fmt.Fprintf(&key, "%s %s ", e.Name, e.Renew)
-	}
-	all := slices.SortedFunc(slices.Values(s.Tiers), func(a, b Tiers) int { return strings.Compare(a.ID, b.ID) })
-	for i, t := range all {
-		if i > 0 && t.ID == all[i-1].ID {
-			continue
+// tierObjects renders the tiers of a state. Those of before are returned if they are equal,
+// with the members that the sets have now.
+func (s State) tierObjects(before tierObjects) tierObjects {
+	out := tierObjects{key: s.tiersKey()}
+	if out.key == before.key {
+		out = before
+		out.sets = slices.Clone(before.sets)
+		for _, p := range s.Peers {
+			if i, there := slices.BinarySearchFunc(out.sets, p.Name, func(o PeerSet, name string) int { return strings.Compare(o.Name, name) }); there {
+				out.sets[i] = p
+			}
 		}
-		key.WriteString(t.ID + " ")
-		rest := []string{"jump namespace", "goto deny"}
+		return out
+	}
+	d := newDispatch(s, before.items)
+	out.fronts = map[string]string{}
+	for _, t := range s.sortedTiers() {
+		rest := []*item{newItem("jump namespace"), newItem("goto deny")}
+		bare := rest
 		if !t.Namespace {
-			rest = append(ruleTexts(t.Baseline, asked, "goto admit"), "goto admit")
+			rest, bare = d.list(t.Baseline, "goto admit"), d.untracked(t.Baseline, "goto admit")
 		}
-		next := "goto " + restPrefix + t.ID
-		admin := slices.Concat(
-			each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit", "meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit"),
-			ruleTexts(t.Admin, asked, next), []string{next})
+		next, nextBare := "goto "+d.chain(restPrefix, rest), "goto "+d.chain(restPrefix, bare)
+		front := []*item{newItem("jump undeniable")}
 		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r TierRule) bool { return r.Entries != "" }) {
-			bare := untrackedPrefix + t.ID
-			out.chains = append(out.chains, tierChain{restPrefix + bare, untracked(t.ID, rest)}, tierChain{adminPrefix + bare, untracked(t.ID, admin)})
-			admin = slices.Insert(admin, 0, "ct state untracked goto "+adminPrefix+bare)
+			front = append(front, newItem("ct state untracked goto "+d.chain(adminPrefix, d.untracked(t.Admin, nextBare))))
 		}
-		out.chains = append(out.chains, tierChain{restPrefix + t.ID, rest}, tierChain{adminPrefix + t.ID, admin})
+		out.fronts[t.ID] = d.chain(adminPrefix, append(front, d.list(t.Admin, next)...))
 	}
-	out.key = key.String()
+	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
+	byName := func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }
+	out.sets = slices.SortedFunc(maps.Values(d.sets), byName)
+	out.entries = slices.SortedFunc(maps.Values(d.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// askedSets are the sets that rules ask, by name.
-type askedSets struct {
-	peers   map[string]PeerKind
-	entries map[string]EntrySet
+// sortedTiers returns the tiers, each list once.
+func (s State) sortedTiers() []Tiers {
+	all := slices.SortedFunc(slices.Values(s.Tiers), func(a, b Tiers) int { return strings.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(all, func(a, b Tiers) bool { return a.ID == b.ID })
 }
 
-// ruleTexts renders rules. pass is the verdict of Pass.
-func ruleTexts(rules []TierRule, asked askedSets, pass string) (out []string) {
-	for _, r := range rules {
-		verdict := map[Action]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop", Pass: pass}[r.Action]
-		if r.Entries != "" {
-			out = append(out, entryTexts(asked.entries[r.Entries], r.Ports, verdict)...)
-			continue
-		}
-		peers := []string{""}
-		if r.Peers != "" {
-			match := "%[2]s daddr @" + peersPrefix + r.Peers + "-%[1]s "
-			if asked.peers[r.Peers] == PeerPorts {
-				match = "meta l4proto { tcp, udp, sctp } %[2]s daddr . meta l4proto . th dport @" + peersPrefix + r.Peers + "-%[1]s "
-			}
-			peers = each(match)
-		}
-		for _, to := range peers {
-			for _, p := range portLists(r.Ports) {
-				out = append(out, p.reached()+to+verdict)
-			}
+// tiersKey is equal for equal objects. What networks a set has decides what is made of it.
+func (s State) tiersKey() string {
+	var key []byte
+	for _, p := range slices.SortedFunc(slices.Values(s.Peers), func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }) {
+		key = fmt.Appendf(key, "%s %d ", p.Name, p.Kind)
+		for _, n := range p.Networks {
+			key, _ = n.AppendBinary(key)
 		}
 	}
-	return out
+	for _, e := range slices.SortedFunc(slices.Values(s.Entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) }) {
+		key = fmt.Appendf(key, "%s %s ", e.Name, e.Renew)
+	}
+	for _, t := range s.sortedTiers() {
+		key = append(append(key, t.ID...), ' ')
+	}
+	return string(key)
 }
 
 // portList is the ports of a rule of one protocol, in words of nft; "" for every one.
@@ -260,21 +244,22 @@ func (o tierObjects) layOut(l layout) {
 
 // without returns the objects of o that other does not have.
 func (o tierObjects) without(other tierObjects) (out tierObjects) {
-	for _, c := range o.chains {
-		if !slices.ContainsFunc(other.chains, func(d tierChain) bool { return c.name == d.name }) {
-			out.chains = append(out.chains, c)
-		}
+	if o.key != "" && o.key == other.key {
+		return out
 	}
-	for _, s := range o.sets {
-		if !slices.ContainsFunc(other.sets, func(d PeerSet) bool { return s.Name == d.Name && s.Kind == d.Kind }) {
-			out.sets = append(out.sets, s)
-		}
+	chains, sets, entries := map[string]bool{}, map[string]PeerKind{}, map[string]bool{}
+	for _, c := range other.chains {
+		chains[c.name] = true
 	}
-	for _, s := range o.entries {
-		if !slices.ContainsFunc(other.entries, func(e EntrySet) bool { return s.Name == e.Name }) {
-			out.entries = append(out.entries, s)
-		}
+	for _, s := range other.sets {
+		sets[s.Name] = s.Kind
 	}
+	for _, s := range other.entries {
+		entries[s.Name] = true
+	}
+	out.chains = slices.DeleteFunc(slices.Clone(o.chains), func(c tierChain) bool { return chains[c.name] })
+	out.sets = slices.DeleteFunc(slices.Clone(o.sets), func(s PeerSet) bool { kind, there := sets[s.Name]; return there && kind == s.Kind })
+	out.entries = slices.DeleteFunc(slices.Clone(o.entries), func(s EntrySet) bool { return entries[s.Name] })
 	return out
 }
 
@@ -331,14 +316,17 @@ func removeObjects(tx *knftables.Transaction, chains, sets []string) {
 }
 
 // tiers adds the elements of tiers and their peers.
-func (m elements) tiers(s State) {
+func (m elements) tiers(s State, objects tierObjects) {
 	for _, t := range s.Tiers {
 		for _, a := range t.Subjects {
-			m.add(knftables.InetFamily, "", tiersMap+suffix(a), a.String(), "goto "+adminPrefix+t.ID)
+			m.add(knftables.InetFamily, "", tiersMap+suffix(a), a.String(), "goto "+objects.fronts[t.ID])
 		}
 	}
 	m.addrs(knftables.InetFamily, dnsSet, s.DNS)
-	for _, p := range s.Peers {
+	for _, n := range objects.networks {
+		m.add(knftables.InetFamily, networksSet+suffix(n.Addr()), "", rangeText(n))
+	}
+	for _, p := range objects.sets {
 		name := peersPrefix + p.Name + "-"
 		switch p.Kind {
 		case PeerAddrs:

@@ -233,10 +233,11 @@ func sameElement(_, _ *knftables.Element) bool { return true }
 // deviation the next Apply or Rewrite writes everything.
 func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	var out []string
-	want := s.elements()
+	tiers := s.tierObjects(t.tiers)
+	want := s.elements(tiers)
 	err := t.generations.exclude(func() error {
 		for i := range t.both() {
-			found, err := t.verifyTable(ctx, i, s.tierObjects(), want)
+			found, err := t.verifyTable(ctx, i, tiers, want)
 			if err != nil {
 				return err
 			}
@@ -244,7 +245,10 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 		}
 		return nil
 	})
-	return out, err
+	if err != nil || len(out) > 0 {
+		return out, err
+	}
+	return t.checkNamed(ctx, tiers.entries)
 }
 
 // verifyTable is Verify for one table.

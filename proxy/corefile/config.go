@@ -184,7 +184,7 @@ func Default() *Config {
 			Queries: 4096, QueriesPerPod: 512,
 			RatePerPod: 1000, BurstPerPod: 256,
 			Connections: 1024, ConnectionsPerPod: 64,
-			Addresses: 64,
+			Addresses: 128,
 		},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,

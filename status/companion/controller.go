@@ -41,12 +41,15 @@ type Bypass struct {
 }
 
 // State is the cluster's state beside NetworkPolicies. Policies are keyed by
-// "namespace/name".
+// "namespace/name", cluster policies by "clusterpolicy name".
 type State struct {
 	Policies map[string]*v1alpha1.FQDNNetworkPolicy
-	Accepted map[string]bool   // the policies that select pods
-	Bypassed map[string]Bypass // the policies that do not hold on some node
-	Services Services
+	Cluster  []*v1alpha1.ClusterFQDNNetworkPolicy
+	// Namespaces holds the labels of each namespace by its name, for Cluster.
+	Namespaces map[string]map[string]string
+	Accepted   map[string]bool   // the policies that select pods
+	Bypassed   map[string]Bypass // the policies that do not hold on some node
+	Services   Services
 }
 
 // Controller keeps the companions of the cluster for one term. Reconcile and the methods
@@ -58,10 +61,11 @@ type Controller struct {
 
 	networkPolicies cache.SharedIndexInformer
 
-	state    State                       // of this call of Reconcile
-	crowded  map[types.UID]bool          // announced already
-	openable map[types.UID]openableSince // since when a policy's ports may be opened
-	ports    map[types.UID]rulePorts
+	state    State                                  // of this call of Reconcile
+	policies map[string]*v1alpha1.FQDNNetworkPolicy // of state, in this call
+	crowded  map[types.UID]bool                     // announced already
+	openable map[inNamespace]openableSince          // since when a policy's ports may be opened
+	ports    map[inNamespace]rulePorts
 	services *compile.NamedServices // index of indexed
 	indexed  Services
 }
@@ -70,7 +74,7 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		o: o, writer: &writer{Options: o, attempts: map[types.NamespacedName]*attempt{}},
-		openable: map[types.UID]openableSince{}, ports: map[types.UID]rulePorts{}, services: compile.NewNamedServices("", nil),
+		openable: map[inNamespace]openableSince{}, ports: map[inNamespace]rulePorts{}, services: compile.NewNamedServices("", nil),
 		networkPolicies: networkinginformers.NewNetworkPolicyInformer(o.Client, metav1.NamespaceAll, 0, nil),
 	}
 	// It fails only where the informer has ended.
@@ -93,10 +97,10 @@ func (c *Controller) Reconcile(ctx context.Context, now time.Time, s State) time
 	c.takeServices()
 	objects, _ := networkinglisters.NewNetworkPolicyLister(c.networkPolicies.GetIndexer()).List(labels.Everything()) // it never fails
 	r := c.newRound(now, objects)
-	all, crowded := wanted(s.Policies, objects, c.o.Endpoint, r.portsOf)
+	all, crowded := wanted(c.policies, objects, c.o.Endpoint, r.portsOf)
 	c.announceCrowded(crowded)
 	again := c.writer.write(ctx, now, all, objects)
-	c.announce(s.Policies, r)
+	c.announce(c.policies, r)
 	c.forget()
 	if r.next > 0 && (again == 0 || r.next < again) {
 		again = r.next
@@ -119,13 +123,13 @@ func (c *Controller) takeServices() {
 
 // forget removes the state of deleted policies.
 func (c *Controller) forget() {
-	if len(c.ports) <= len(c.state.Policies) && len(c.openable) <= len(c.state.Policies) {
+	if len(c.ports) <= len(c.policies) && len(c.openable) <= len(c.policies) {
 		return
 	}
-	there := make(map[types.UID]bool, len(c.state.Policies))
-	for _, p := range c.state.Policies {
-		there[p.UID] = true
+	there := make(map[inNamespace]bool, len(c.policies))
+	for _, p := range c.policies {
+		there[keyOf(p)] = true
 	}
-	maps.DeleteFunc(c.ports, func(uid types.UID, _ rulePorts) bool { return !there[uid] })
-	maps.DeleteFunc(c.openable, func(uid types.UID, _ openableSince) bool { return !there[uid] })
+	maps.DeleteFunc(c.ports, func(of inNamespace, _ rulePorts) bool { return !there[of] })
+	maps.DeleteFunc(c.openable, func(of inNamespace, _ openableSince) bool { return !there[of] })
 }

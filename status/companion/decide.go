@@ -44,16 +44,17 @@ type rulePorts struct {
 
 func (c *Controller) newRound(now time.Time, objects []*networkingv1.NetworkPolicy) *round {
 	r := &round{Controller: c, now: now, open: map[types.NamespacedName]types.UID{}, held: map[string]bool{}, cut: map[string]int{}}
-	for id, p := range c.state.Policies {
-		if !c.state.Accepted[id] || !c.o.Ports.requested(p) || !c.rulePorts(p).openable {
-			delete(c.openable, p.UID)
+	c.policies = c.state.policies(objects)
+	for _, p := range c.policies {
+		if !c.state.Accepted[idOf(p)] || !c.o.Ports.requested(p) || !c.rulePorts(p).openable {
+			delete(c.openable, keyOf(p))
 			continue
 		}
 		since := openableSince{now, &p.Spec.PodSelector}
-		if last, known := c.openable[p.UID]; known && equality.Semantic.DeepEqual(last.selector, since.selector) {
+		if last, known := c.openable[keyOf(p)]; known && equality.Semantic.DeepEqual(last.selector, since.selector) {
 			since.Time = last.Time
 		}
-		c.openable[p.UID] = since // not last: it would keep an old object
+		c.openable[keyOf(p)] = since // not last: it would keep an old object
 	}
 	for _, n := range objects {
 		if isCompanion(n) && opensPorts(n) {
@@ -65,20 +66,20 @@ func (c *Controller) newRound(now time.Time, objects []*networkingv1.NetworkPoli
 
 // rulePorts returns the ports of a policy, computed once for each generation.
 func (c *Controller) rulePorts(p *v1alpha1.FQDNNetworkPolicy) rulePorts {
-	r, known := c.ports[p.UID]
+	r, known := c.ports[keyOf(p)]
 	if !known || r.generation != p.Generation || p.Generation == 0 {
 		r = rulePorts{generation: p.Generation, openable: openable(p)}
 		if r.openable {
 			r.ports = compile.NewTargetPorts(p, c.services.Domain())
 		}
-		c.ports[p.UID] = r
+		c.ports[keyOf(p)] = r
 	}
 	return r
 }
 
 // portsOf returns the ports that a companion of a policy opens now, beside the endpoint.
 func (r *round) portsOf(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
-	since, may := r.openable[p.UID]
+	since, may := r.openable[keyOf(p)]
 	if !may {
 		return ports
 	}
@@ -88,7 +89,7 @@ func (r *round) portsOf(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPo
 		}
 		return ports
 	}
-	id := p.Namespace + "/" + p.Name
+	id := idOf(p)
 	if _, bypassed := r.state.Bypassed[id]; bypassed {
 		r.held[id] = true
 		return ports

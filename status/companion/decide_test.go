@@ -39,7 +39,7 @@ func TestDecisionsAgainstTheRule(t *testing.T) {
 					c.state.Bypassed["shop/web"] = Bypass{Node: "n0", Reason: "NotSeen"}
 				}
 				since := statustest.At(0)
-				c.openable[p.UID] = openableSince{since, &p.Spec.PodSelector}
+				c.openable[keyOf(p)] = openableSince{since, &p.Spec.PodSelector}
 				n := newCompanion(p, &metav1.LabelSelector{}, statustest.Endpoint)
 				if open {
 					n.Spec.Egress = append(n.Spec.Egress, portRules(podPorts("tcp/443"))...)

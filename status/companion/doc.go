@@ -1,8 +1,8 @@
 // Package companion decides which companion NetworkPolicies there are and what each opens, and
 // writes them. A companion stands beside a NetworkPolicy that limits egress: it opens
-// Namegate's endpoint to the pods that the NetworkPolicy and an FQDNNetworkPolicy both
-// select, and may open the ports of that policy's rules, so that what the
-// FQDNNetworkPolicy allows is not denied by the cluster's own engine.
+// Namegate's endpoint to the pods that the NetworkPolicy and an FQDNNetworkPolicy, or a
+// ClusterFQDNNetworkPolicy, both select, and may open the ports of that policy's rules, so that
+// what the policy allows is not denied by the cluster's own engine.
 //
 // Package status makes a Controller for each term of the elected agent and calls Reconcile
 // with the policies and the bypasses that nodes found. Ports are open only where the

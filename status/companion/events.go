@@ -33,8 +33,8 @@ const action = "OpenEndpoint"
 // announce emits the events of policies whose companions open less than they could.
 func (c *Controller) announce(policies map[string]*v1alpha1.FQDNNetworkPolicy, r *round) {
 	c.dedup.Begin()
-	for _, id := range sortedKeys(policies) {
-		p := policies[id]
+	for _, name := range sortedKeys(policies) {
+		p, id := policies[name], idOf(policies[name])
 		if p.DeletionTimestamp != nil {
 			continue
 		}
@@ -47,7 +47,7 @@ func (c *Controller) announce(policies map[string]*v1alpha1.FQDNNetworkPolicy, r
 			reason, cause, message = ReasonTooManyPorts, "", fmt.Sprintf("the Services that the policy's names match lead to %d ports more than the %d "+
 				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, compile.MaxTargetPorts)
 		}
-		if reason != "" && c.dedup.Due(r.now, event.Key{Kind: v1alpha1.Kind, Object: id + "/" + string(p.UID) + "/" + cause, Reason: reason}) {
+		if reason != "" && c.dedup.Due(r.now, event.Key{Kind: kindOf(p), Object: id + "/" + string(p.UID) + "/" + cause, Reason: reason}) {
 			c.emit(p, reason, message)
 		}
 	}
@@ -68,5 +68,9 @@ func (c *Controller) announceCrowded(policies []*v1alpha1.FQDNNetworkPolicy) {
 }
 
 func (c *Controller) emit(p *v1alpha1.FQDNNetworkPolicy, reason, message string) {
-	c.o.Recorder.Eventf(event.Policy(p), nil, corev1.EventTypeWarning, reason, action, "%s", event.Clip(message, event.MaxNote))
+	of := event.Policy(p)
+	if p.Kind == v1alpha1.ClusterKind {
+		of = event.ClusterPolicy(&v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: p.ObjectMeta})
+	}
+	c.o.Recorder.Eventf(of, nil, corev1.EventTypeWarning, reason, action, "%s", event.Clip(message, event.MaxNote))
 }

@@ -38,8 +38,12 @@ const (
 // companion stays ours when it loses its label. A user's copy of a companion has another
 // name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
-	owner := metav1.GetControllerOf(n)
-	return strings.HasPrefix(n.Name, netpol.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return strings.HasPrefix(n.Name, netpol.CompanionPrefix) && ownedByPolicy(n)
+}
+
+// limiting tells whether companions are to stand beside a NetworkPolicy.
+func limiting(n *networkingv1.NetworkPolicy) bool {
+	return n.DeletionTimestamp == nil && !isCompanion(n) && limitsEgress(n)
 }
 
 // limitsEgress tells whether a NetworkPolicy denies some egress to its pods. Its list of
@@ -68,7 +72,7 @@ func wanted(
 	}
 	limits := map[string][]*networkingv1.NetworkPolicy{}
 	for _, n := range others {
-		if n.DeletionTimestamp == nil && !isCompanion(n) && limitsEgress(n) {
+		if limiting(n) {
 			limits[n.Namespace] = append(limits[n.Namespace], n)
 		}
 	}
@@ -136,13 +140,13 @@ func newCompanion(p *v1alpha1.FQDNNetworkPolicy, selector *metav1.LabelSelector,
 	}
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: companionName(p.Name, selector),
+			Namespace: p.Namespace, Name: companionName(p, selector),
 			Labels:      map[string]string{ManagedByLabel: ManagedBy},
 			Annotations: map[string]string{PolicyAnnotation: p.Name},
 			// It does not block the policy's deletion: that would need a right to the policy's
 			// finalizers where the API server enforces rights for owners.
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.Kind, Name: p.Name, UID: p.UID, Controller: new(true),
+				APIVersion: v1alpha1.GroupVersion().String(), Kind: kindOf(p), Name: p.Name, UID: p.UID, Controller: new(true),
 			}},
 		},
 		Spec: networkingv1.NetworkPolicySpec{
@@ -153,11 +157,15 @@ func newCompanion(p *v1alpha1.FQDNNetworkPolicy, selector *metav1.LabelSelector,
 }
 
 // companionName is the same for the same policy and selector.
-func companionName(policyName string, selector *metav1.LabelSelector) string {
+func companionName(p *v1alpha1.FQDNNetworkPolicy, selector *metav1.LabelSelector) string {
+	of := p.Name
+	if p.Kind == v1alpha1.ClusterKind {
+		of = idOf(p)
+	}
 	text, err := json.Marshal(selector)
 	if err != nil { // strings alone
 		panic(err)
 	}
-	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
+	sum := sha256.Sum256([]byte(of + "\x00" + string(text)))
 	return netpol.CompanionPrefix + hex.EncodeToString(sum[:8])
 }

@@ -18,6 +18,9 @@ import (
 // The nodes that are compared.
 const (
 	guarded = "namegate"
+	// ordered is namegate with cluster policies beside those of the namespace. None of their
+	// rules matches what the client connects to, and most come before the namespace's.
+	ordered = "cluster-rules"
 	// noRules has connection tracking and address translation, as each node of a
 	// cluster has for its Services, and no rule.
 	noRules = "no-rules"
@@ -27,7 +30,7 @@ const (
 	untracked = "no-conntrack"
 )
 
-var nodeNames = []string{guarded, noRules, linear, untracked}
+var nodeNames = []string{guarded, ordered, noRules, linear, untracked}
 
 func podsState(n int) string { return fmt.Sprintf("%d pods", n) }
 
@@ -72,7 +75,7 @@ func (b *bench) flow() (err error) {
 // furnish gives a node what makes it one to compare.
 func (b *bench) furnish(n *node) error {
 	switch n.name {
-	case guarded:
+	case guarded, ordered:
 		return b.guard(n, answer)
 	case noRules, linear:
 		return n.track()
@@ -106,7 +109,7 @@ func (b *bench) flowThrough(nodes []*node, count int) error {
 	for _, n := range nodes {
 		var err error
 		switch n.name {
-		case guarded:
+		case guarded, ordered:
 			err = n.choose(chosen(count))
 		case linear:
 			err = n.layLinear(chosen(count))
@@ -166,14 +169,21 @@ func (b *bench) rotate(nodes []*node, m measured, count int) error {
 	}
 	for _, n := range nodes[1:] {
 		p := series[n.name]
-		f := f.Against(n.name, p.Median())
-		b.Note("%s, %s: %.4g, %s %.4g: %.3f", m.figure, podsState(count), f.Value, n.name, f.PeerValue, f.Ratio)
+		f, state := f.Against(n.name, p.Median()), podsState(count)
+		if n.name == ordered { // with in relation to without
+			state = clusterRulesOf(count)
+			f = figure.Figure{Name: m.figure, Value: p.Median(), Unit: m.unit, State: state}.Against(nodes[0].name, first.Median())
+		}
+		b.Note("%s, %s: %.4g, %s %.4g: %.3f", m.figure, state, f.Value, f.Peer, f.PeerValue, f.Ratio)
 		if err := b.Report(f, max(first.Others(), p.Others())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// clusterRulesOf is the state of a node with cluster policies and selected pods.
+func clusterRulesOf(count int) string { return podsState(count) + ", " + clusterRules }
 
 // push lets a node's client send for one round.
 func (b *bench) push(n *node, m measured) (figure.Reading, error) {

@@ -6,6 +6,11 @@ import "github.com/namegate/namegate/e2e/bench/ground"
 var goals = []ground.Goal{
 	{Figure: "compile.full_ms", State: clusterState(spaces[0]), Value: 1000},
 	{Figure: "compile.change_ms", State: clusterState(spaces[0]), Value: 10},
+	{Figure: "compile.cluster_full_ms", State: clusterRulesState(""), Value: 300},
+	{Figure: "compile.cluster_change_ms", State: clusterRulesState("names"), Value: 5},
+	{Figure: "compile.cluster_change_ms", State: clusterRulesState("networks"), Value: 5},
+	{Figure: "apply.cluster_change_ms", State: clusterRulesState("names"), Value: 50},
+	{Figure: "apply.cluster_change_ms", State: clusterRulesState("networks"), Value: 50},
 	{Figure: "peers.compile_ms", State: peersState, Value: 1000},
 	{Figure: "peers.change_ms", State: peerComes, Value: 20},
 	{Figure: "peers.change_ms", State: peerGoes, Value: 20},
@@ -13,5 +18,6 @@ var goals = []ground.Goal{
 	{Figure: "agent.rss_mib", State: peersState, Value: 150},
 	{Figure: "agent.rss_mib", State: grantsState, Value: 100},
 	{Figure: "restart.ready_ms", State: grantsState, Value: 1000},
+	{Figure: "flow.new_per_s", Peer: guarded, State: clusterRulesOf(110), Least: 0.95},
 	{Figure: "flow.new_per_s", Peer: noRules, State: podsState(110), Least: 0.98},
 }

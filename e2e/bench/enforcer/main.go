@@ -53,6 +53,7 @@ var measurements = []struct {
 }{
 	{"compile", (*bench).compile},
 	{"apply", (*bench).apply},
+	{"cluster", (*bench).cluster},
 	{"peers", (*bench).peers},
 	{"restart", (*bench).restart},
 	{"churn", (*bench).churn},

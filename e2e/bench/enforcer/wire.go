@@ -17,11 +17,12 @@ import (
 
 // roles are what the benchmark's own program does as a child, by its first word.
 var roles = map[string]func(args []string) error{
-	"sink":    func(a []string) error { return sink(a[0]) },
-	"connect": func(a []string) error { return clocked(a, connect) },
-	"stream":  func(a []string) error { return clocked(a, stream) },
-	"apply":   func(a []string) error { return inRounds(a, applyChild) },
-	"peers":   func(a []string) error { return inRounds(a, peersChild) },
+	"sink":         func(a []string) error { return sink(a[0]) },
+	"connect":      func(a []string) error { return clocked(a, connect) },
+	"stream":       func(a []string) error { return clocked(a, stream) },
+	"apply":        func(a []string) error { return inRounds(a, applyChild) },
+	"applycluster": func(a []string) error { return inRounds(a, applyClusterChild) },
+	"peers":        func(a []string) error { return inRounds(a, peersChild) },
 }
 
 // inRounds lets a child measure so many rounds; outside is the namespace that it must

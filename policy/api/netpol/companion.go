@@ -40,5 +40,5 @@ func companionMark(n *networkingv1.NetworkPolicy) string {
 // companionOwned tells whether a policy owns n.
 func companionOwned(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOfNoCopy(n)
-	return owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return owner != nil && (owner.Kind == v1alpha1.Kind || owner.Kind == v1alpha1.ClusterKind) && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }

@@ -1,0 +1,85 @@
+package kube
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+const (
+	// suites is the module of the conformance suites.
+	suites = "../conformance"
+	// agnhost is the image that the upstream suite asks for.
+	agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.45"
+)
+
+// notClaimed are the upstream tests that need rules for ingress, alone or among others.
+var notClaimed = []string{
+	"CNPAdminTierIngressTCP", "CNPAdminTierIngressUDP", "CNPAdminTierIngressSCTP", "CNPAdminTierIngressNamedPort",
+	"CNPBaselineTierIngressTCP", "CNPBaselineTierIngressUDP", "CNPBaselineTierIngressSCTP", "CNPBaselineTierIngressNamedPort",
+	"CNPAdminTierGress", "CNPBaselineTierGress", "CNPAdminTierIntegration", "CNPAdminTierPriorityField",
+}
+
+// egressOfMixed are the parts for egress of upstream tests that are not claimed, as many as
+// egressParts.
+const egressOfMixed = `^TestUpstream$/^CNPAdminTierIntegration$/^Should_Deny_traffic_to_slytherin` +
+	`|^TestUpstream$/^CNPAdminTierIntegration$/^Should_support_a_'pass-egress'_policy_for_admin_CNP_and_respect_the_match_for_network_policy$` +
+	`|^TestUpstream$/^CNPAdminTierPriorityField$/^Should_(Deny_traffic_to_slytherin|respect)`
+
+const egressParts = 4
+
+// testConformance runs the suites for ClusterNetworkPolicy. Their reports are in
+// bin/conformance.
+func testConformance(t *testing.T) {
+	s := begin(t, "conformance")
+	bin, err := filepath.Abs("../../bin")
+	fatal.If(t, err)
+	suite, program := filepath.Join(bin, "cluster/conformance.test"), filepath.Join(bin, "cluster/agnhost")
+	build(t, "test", "-c", "-o", suite, ".")
+	build(t, "build", "-o", program, "./agnhost")
+	fatal.If(t, the.LoadProgram(agnhost, program, []string{"/agnhost", "/bin/bash"}, "pause"))
+
+	s.kubectl("apply", "--server-side", "-f", filepath.Join(build(t, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/network-policy-api"),
+		"config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml"))
+	s.kubectl("wait", "--for=condition=Established", "crd/clusternetworkpolicies.policy.networking.k8s.io")
+	s.helm("--set", "clusterNetworkPolicy.enabled=true")
+	defer func() {
+		s.kubectl("delete", "crd", "clusternetworkpolicies.policy.networking.k8s.io")
+		s.helm()
+	}()
+	run := func(name string, args ...string) (out string) {
+		t.Run(name, func(t *testing.T) {
+			cmd := the.Client(s.ctx, suite, append([]string{
+				"-test.v", "-kubeconfig=" + cluster.AdminConfig, "-request-timeout=1s", "-report-output=" + filepath.Join(bin, "conformance"),
+				"-organization=namegate", "-project=namegate", "-url=https://github.com/namegate/namegate", "-version=" + *imageTag,
+				"-contact=https://github.com/namegate/namegate/issues", "-additional-info=https://github.com/namegate/namegate/tree/main/e2e/conformance",
+			}, args...)...)
+			text, err := cmd.CombinedOutput()
+			if out = string(text); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+		return out
+	}
+	run("upstream", "-test.run=^TestUpstream$", "-not-claimed="+strings.Join(notClaimed, ","), "-cleanup-base-resources=false")
+	out := run("mixed", "-test.run="+egressOfMixed, "-report-output=")
+	if n := strings.Count(out, "        --- PASS: TestUpstream/"); n != egressParts {
+		t.Errorf("%d parts of mixed tests passed, not %d:\n%s", n, egressParts, out)
+	}
+	run("names", "-test.run=^TestNames$", "-test.parallel=32", "-image="+agnhost, "-outside=198.19.0.0/16", "-outside6=2001:db8:19::/64")
+}
+
+// build runs a verb of go in the module of the suites and returns its output.
+func build(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = suites, append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
+	out, err := cmd.Output()
+	fatal.If(t, err)
+	return strings.TrimSpace(string(out))
+}

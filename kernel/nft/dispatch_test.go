@@ -1,0 +1,297 @@
+package nft
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// packet is the first packet of a connection from one subject, to what it dialled.
+type packet struct {
+	protocol string // "tcp", "udp", "sctp" or another one
+	dialled  netip.Addr
+	reached  netip.Addr
+	port     uint16 // of both
+	// untracked packets have no connection: they reach what they dialled.
+	untracked bool
+}
+
+// world is the members of sets, by the names that they have without prefix and family.
+type world struct {
+	peers   map[string]PeerSet
+	entries map[string][]netip.Addr
+}
+
+func (w *world) ports(ports []PortRange, p packet) bool {
+	return ports == nil || slices.ContainsFunc(ports, func(r PortRange) bool {
+		return r.Protocol == p.protocol && r.First <= p.port && p.port <= r.Last
+	})
+}
+
+func (w *world) member(s PeerSet, p packet) bool {
+	switch s.Kind {
+	case PeerNetworks:
+		return slices.ContainsFunc(s.Networks, func(n netip.Prefix) bool { return n.Contains(p.reached) })
+	case PeerPorts:
+		return slices.Contains(s.Ports, PeerPort{p.reached, p.protocol, p.port})
+	}
+	return slices.Contains(s.Addrs, p.reached)
+}
+
+// walk is the verdict of rules, asked one by one.
+func (w *world) walk(rules []TierRule, p packet, pass, end string) string {
+	for _, r := range rules {
+		switch {
+		case !w.ports(r.Ports, p):
+		case r.Entries != "" && !slices.Contains(w.entries[r.Entries], p.dialled), r.Peers != "" && !w.member(w.peers[r.Peers], p):
+		default:
+			return [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop", Pass: pass}[r.Action]
+		}
+	}
+	return end
+}
+
+// interpreter asks rendered chains, and counts the rules that it asks.
+type interpreter struct {
+	*world
+	o      tierObjects
+	chains map[string][]string
+	asked  int
+}
+
+// run returns the verdict of a chain that leads out of the chains, "" if none does.
+func (in *interpreter) run(t *testing.T, rules []string, p packet) string {
+	for _, r := range rules {
+		in.asked++
+		words := strings.Fields(r)
+		verdict := strings.Join(words[len(words)-2:], " ")
+		if !in.matches(t, words[:len(words)-2], p) {
+			continue
+		}
+		inner, there := in.chains[words[len(words)-1]]
+		if !there {
+			return verdict
+		}
+		out := in.run(t, inner, p)
+		if out != "" || words[len(words)-2] == "goto" {
+			return out
+		}
+	}
+	return ""
+}
+
+// matches interprets the matches of a rule.
+func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
+	family := map[bool]string{true: "ip6", false: "ip"}[p.reached.Is6()]
+	for len(words) > 0 {
+		text, used, ok := strings.Join(words, " "), 0, false
+		set := ""
+		if i := strings.Index(text, "@"); i >= 0 {
+			set = strings.Fields(text[i+1:])[0]
+		}
+		switch braces := func() string { return text[strings.Index(text, "{")+1 : strings.Index(text, "}")] }; {
+		case strings.HasPrefix(text, "ct state untracked"):
+			used, ok = 3, p.untracked
+		case p.untracked && words[0] == "ct":
+			ok = false
+		case strings.HasPrefix(text, "th dport {"):
+			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, inPorts(t, braces(), p.port)
+		case strings.HasPrefix(text, "meta l4proto {"):
+			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, strings.Contains(braces(), " "+p.protocol+",") || strings.Contains(braces(), " "+p.protocol+" ")
+		case strings.HasPrefix(text, "meta l4proto "):
+			used, ok = 3, words[2] == p.protocol
+		case strings.HasPrefix(text, "ct original proto-dst {"):
+			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, inPorts(t, braces(), p.port)
+		case len(words) > 2 && words[1] == "dport":
+			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, words[0] == p.protocol && inPorts(t, braces(), p.port)
+		case strings.HasPrefix(text, "update @"):
+			used, ok = strings.Count(text[:strings.Index(text, "}")], " ")+1, true
+		case p.untracked && strings.Contains(text, " saddr . ct original "):
+			ok = false
+		case len(words) > 1 && words[1] == "saddr":
+			used = slices.Index(words, "@"+set) + 1
+			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, entriesPrefix), "-"+suffix(p.dialled)), p)
+		case words[1] == "daddr":
+			used = slices.Index(words, "@"+set) + 1
+			ok = words[0] == family && in.reaches(t, set, p)
+		default:
+			t.Fatalf("no meaning of %q", text)
+		}
+		if !ok {
+			return false
+		}
+		words = words[used:]
+	}
+	return true
+}
+
+// hasEntry tells whether a set of entries, or that of all keys, has the packet's.
+func (in *interpreter) hasEntry(set string, p packet) bool {
+	if set != namedSet+suffix(p.dialled) {
+		return slices.Contains(in.entries[set], p.dialled)
+	}
+	for _, all := range in.entries {
+		if slices.Contains(all, p.dialled) {
+			return true
+		}
+	}
+	return false
+}
+
+func (in *interpreter) reaches(t *testing.T, set string, p packet) bool {
+	if set == networksSet+suffix(p.reached) {
+		return slices.ContainsFunc(in.o.networks, func(n netip.Prefix) bool { return n.Contains(p.reached) })
+	}
+	for _, s := range in.o.sets {
+		if set == peersPrefix+s.Name+"-"+suffix(p.reached) {
+			return in.member(s, p)
+		}
+	}
+	t.Fatalf("no set %s", set)
+	return false
+}
+
+func inPorts(t *testing.T, list string, port uint16) bool {
+	for word := range strings.SplitSeq(list, ",") {
+		first, last, is := strings.Cut(strings.TrimSpace(word), "-")
+		if !is {
+			last = first
+		}
+		a, err := strconv.Atoi(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := strconv.Atoi(last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a <= int(port) && int(port) <= b {
+			return true
+		}
+	}
+	return false
+}
+
+// pick returns one of a few.
+func pick[E any](rnd *rand.Rand, all ...E) E { return all[rnd.IntN(len(all))] }
+
+func smallAddr(rnd *rand.Rand) netip.Addr {
+	if rnd.IntN(3) == 0 {
+		return netip.AddrFrom16([16]byte{0x20, 1, 15: byte(rnd.IntN(16))})
+	}
+	return netip.AddrFrom4([4]byte{192, 0, 2, byte(rnd.IntN(16))})
+}
+
+// randomTiers returns up to n random rules on a few addresses and ports, and their sets.
+func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
+	w = world{map[string]PeerSet{}, map[string][]netip.Addr{}}
+	ports := func() []PortRange {
+		if rnd.IntN(2) == 0 {
+			return nil
+		}
+		out := []PortRange{}
+		for range 1 + rnd.IntN(3) {
+			first := uint16(rnd.IntN(6))
+			out = append(out, pick(rnd, PortRange{"tcp", first, first}, PortRange{"tcp", first, first + 2}, PortRange{"udp", 0, 65535}, PortRange{"sctp", first, first}))
+		}
+		return out
+	}
+	actions := pick(rnd, []Action{Accept, Reject, Drop, Pass}, []Action{Accept, Reject}, []Action{Reject}, []Action{Accept, Pass})
+	kinds := pick(rnd, 10, 9, 4)
+	rules := func() (out []TierRule) {
+		for range rnd.IntN(n + 1) {
+			r := TierRule{Ports: ports(), Action: pick(rnd, actions...)}
+			name := fmt.Sprintf("%d", len(w.peers)+len(w.entries))
+			switch kind := rnd.IntN(kinds); {
+			case kind < 4:
+				r.Peers = name
+				p := PeerSet{Name: name, Kind: PeerNetworks}
+				for range 1 + rnd.IntN(3) {
+					a := smallAddr(rnd)
+					p.Networks = append(p.Networks, netip.PrefixFrom(a, a.BitLen()-rnd.IntN(3)).Masked())
+				}
+				p.Networks = disjoint(p.Networks)
+				w.peers[name] = p
+			case kind < 8:
+				r.Entries = name
+				w.entries[name] = nil
+				for range rnd.IntN(3) {
+					w.entries[name] = append(w.entries[name], smallAddr(rnd))
+				}
+			case kind < 9:
+				r.Peers = name
+				p := PeerSet{Name: name, Addrs: []netip.Addr{smallAddr(rnd)}}
+				if rnd.IntN(2) == 0 {
+					p, r.Ports = PeerSet{Name: name, Kind: PeerPorts, Ports: []PeerPort{{smallAddr(rnd), "tcp", uint16(rnd.IntN(6))}}}, nil
+				}
+				w.peers[name] = p
+			case r.Ports == nil && rnd.IntN(4) > 0:
+				continue
+			}
+			out = append(out, r)
+		}
+		return out
+	}
+	for i := range 1 + rnd.IntN(3) {
+		s.Tiers = append(s.Tiers, Tiers{ID: fmt.Sprint("list", i), Admin: rules(), Baseline: rules(), Namespace: rnd.IntN(3) == 0})
+	}
+	for _, p := range w.peers {
+		s.Peers = append(s.Peers, p)
+	}
+	for name := range w.entries {
+		s.Entries = append(s.Entries, EntrySet{Name: name, Renew: pick(rnd, 0, time.Hour)})
+	}
+	return s, w
+}
+
+// TestDispatchEqualsWalk: whatever chains rules are rendered to, a packet's verdict is that of
+// the rules one by one.
+func TestDispatchEqualsWalk(t *testing.T) {
+	verdicts := map[string]int{}
+	for seed := range uint64(400) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		s, w := randomTiers(rnd, pick(rnd, 5, 40, 200))
+		in := &interpreter{world: &w, o: s.tierObjects(tierObjects{}), chains: map[string][]string{}}
+		defined := map[string]bool{}
+		for _, c := range in.o.chains {
+			for _, r := range c.rules {
+				words := strings.Fields(r)
+				if to := words[len(words)-1]; ofTiers(to) && !defined[to] {
+					t.Fatalf("seed %d: %s leads to %s, which comes later", seed, c.name, to)
+				}
+			}
+			defined[c.name], in.chains[c.name] = true, c.rules
+		}
+		for range 60 {
+			p := packet{pick(rnd, "tcp", "tcp", "udp", "sctp", "icmp"), smallAddr(rnd), smallAddr(rnd), uint16(rnd.IntN(8)), rnd.IntN(4) == 0}
+			if p.untracked || p.dialled.Is6() != p.reached.Is6() {
+				p.dialled = p.reached
+			}
+			for _, l := range s.Tiers {
+				want := w.walk(l.Admin, p, "rest", "rest")
+				if want == "rest" {
+					want = "jump namespace"
+					if !l.Namespace {
+						want = w.walk(l.Baseline, p, "goto admit", "goto admit")
+					}
+				}
+				front := in.chains[in.o.fronts[l.ID]]
+				got := in.run(t, front[1:], p)
+				if got != want {
+					t.Fatalf("seed %d: %+v of %s is %q, want %q", seed, p, l.ID, got, want)
+				}
+				verdicts[got]++
+			}
+		}
+	}
+	for _, v := range []string{"goto admit", "goto denyreject", "goto denydrop", "jump namespace"} {
+		if verdicts[v] < 1000 {
+			t.Errorf("%d of %s", verdicts[v], v)
+		}
+	}
+}
