@@ -153,7 +153,7 @@ func TestOrderedNamesOnTheKernel(t *testing.T) {
 
 		// Packets renew what denies and passes, as far as the kernel is asked.
 		brief := byName(policy.Admin, policy.Deny, "tcp/80", "brief", "brief.test")
-		brief.TTL.Reuse = 2 * time.Second
+		brief.TTL = policy.TTL{Min: time.Millisecond, Max: time.Millisecond, Reuse: 2 * time.Second}
 		brief.ID = brief.NewID()
 		brief.Matches[0].TTL = brief.TTL
 		p.labels["client"], p.ordered["client"] = "client", []*policy.Rule{brief}
