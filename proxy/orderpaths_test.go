@@ -318,3 +318,32 @@ func TestDeniedOverEveryTransport(t *testing.T) {
 		t.Errorf("%d are counted as denied", s.Denied)
 	}
 }
+
+// TestAuditChangesNoAnswer: beside a policy that enforces, cluster policies in Audit change no
+// reply and no entry.
+func TestAuditChangesNoAnswer(t *testing.T) {
+	table := map[string][]string{
+		"lead.test SRV": {"lead.test. 60 IN SRV 0 0 1 ok.test."},
+		"ok.test A":     {"ok.test. 600 IN CNAME edge.test.", "edge.test. 600 IN A 192.0.2.1", "odd.test. 600 IN A 192.0.2.3"},
+		"mail.test MX":  {"mail.test. 600 IN MX 10 www.test.", "+www.test. 600 IN A 192.0.2.9"},
+		"loop.test A":   {"loop.test. 60 IN CNAME a.test.", "a.test. 60 IN CNAME loop.test.", "a.test. 60 IN A 192.0.2.1"},
+		"www.test A":    {"www.test. 600 IN CNAME edge.test.", "edge.test. 600 IN A 192.0.2.1", "odd.test. 600 IN A 192.0.2.3"},
+	}
+	own := policiesOf(t, "{metadata: {name: own, namespace: shop}, spec: {podSelector: {}, egress: [{matches: [{name: lead.test}], ports: [{port: 25}]}, {matches: [{name: ok.test}], ports: [{port: 443}]}]}}")
+	told := func(cluster ...*v1alpha1.ClusterFQDNNetworkPolicy) (out []string) {
+		l := newCacheLab(t, table)
+		l.s.Publish(inOrder(t, own, cluster...))
+		for _, q := range []*dns.Msg{
+			newQuery("lead.test", dns.TypeSRV), newQuery("ok.test", dns.TypeA), newQuery("mail.test", dns.TypeMX), newQuery("loop.test", dns.TypeA), newQuery("www.test", dns.TypeA),
+		} {
+			r, _ := l.decided(q)
+			r.Id = 0
+			out = append(out, r.String())
+		}
+		return append(out, l.kernel.entries()...)
+	}
+	want := told()
+	for _, spec := range []string{denyAll, denyPorts, showDenied, acceptAll, denyAll + ", dns: {unmatched: Refuse}"} {
+		equal(t, spec, told(clusterPolicy(t, "c", spec+", enforcement: Audit")), want)
+	}
+}
