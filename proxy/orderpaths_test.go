@@ -56,7 +56,8 @@ func TestNoAnswerWithoutItsDenyEntries(t *testing.T) {
 // TestDenyEntriesOfKeptAnswers: a reply of the packet cache has its entries live for as long
 // as after a question of its own, without a write; lost entries are written again.
 func TestDenyEntriesOfKeptAnswers(t *testing.T) {
-	l := orderLab(t, orderTable, denyPorts)
+	l := newCacheLab(t, orderTable) // without prefetches, which replace the answer at any moment
+	l.publish(denyPorts)
 	q := newQuery("www.test", dns.TypeA)
 	l.any(strictPod, q)
 	l.any(strictPod, q)
