@@ -61,6 +61,9 @@ func (q *query) check() {
 		return
 	case q.question.Class != dns.ClassINET: // what looks like an address is none
 		q.rec.Verdict, q.rec.Would, q.rec.Matches, q.rec.Rule, q.rec.Via = audit.Unmatched, audit.None, nil, nil, ""
+		if q.strict = v.OrderInForce(); q.strict { // the answer for any class may have addresses, which no rule counts
+			q.answerMessage()
+		}
 		q.pass()
 		return
 	case p.action != open && !v.Ordered():

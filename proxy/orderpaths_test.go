@@ -183,6 +183,16 @@ func TestHintsAndOtherTypes(t *testing.T) {
 	if _, rec = l.decided(q); rec.Verdict != audit.Unmatched || rec.Matches != nil {
 		t.Errorf("another class: %+v", rec)
 	}
+	l.says("www.test A", orderTable["www.test A"]...)
+	q.Question[0].Qclass = dns.ClassANY // of which the answer may have the addresses
+	for _, logs := range []DecisionLog{l.s.log, nil} {
+		l.s.log = logs
+		for range 3 {
+			if r, _ := l.any(strictPod, q); len(r.Answer) != 1 || r.Answer[0].Header().Rrtype != dns.TypeCNAME {
+				t.Errorf("any class: %v", r)
+			}
+		}
+	}
 }
 
 // TestUncheckedChains: an answer whose aliases cannot be checked is SERVFAIL, unless rules are
