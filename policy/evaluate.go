@@ -66,6 +66,7 @@ func Keeps(v *View, in *Snapshot, f *Flow) bool {
 type tiers struct {
 	admin, namespace, baseline []*Rule
 	isolated                   bool // the Namespace tier exists: the pod is default-deny there
+	ordered                    bool // a rule of the Admin or the Baseline tier is in force
 	empty                      bool // no policy is in force
 }
 
@@ -84,9 +85,9 @@ func (v *View) tiers(would bool) tiers {
 	first, last := from(Namespace), from(Baseline)
 	t.admin, t.namespace, t.baseline = v.Rules[:first], v.Rules[first:last], v.Rules[last:]
 	counts := func(r *Rule) bool { return would || !r.Audit }
-	cluster := slices.ContainsFunc(t.admin, counts) || slices.ContainsFunc(t.baseline, counts)
-	t.empty = !t.isolated && !cluster
-	t.isolated = t.isolated || cluster && len(v.NetworkPolicies) > 0
+	t.ordered = slices.ContainsFunc(t.admin, counts) || slices.ContainsFunc(t.baseline, counts)
+	t.empty = !t.isolated && !t.ordered
+	t.isolated = t.isolated || t.ordered && len(v.NetworkPolicies) > 0
 	return t
 }
 
@@ -109,6 +110,9 @@ func (v *View) Ordered() bool {
 	n := len(v.Rules)
 	return n > 0 && (v.Rules[0].Tier != Namespace || v.Rules[n-1].Tier != Namespace)
 }
+
+// OrderInForce tells whether any policy of the tiers with an order enforces rules for the pod.
+func (v *View) OrderInForce() bool { return v.tiers(false).ordered }
 
 // InForce tells whether any policy enforces rules for the pod.
 func (v *View) InForce() bool { return !v.tiers(false).empty }

@@ -61,6 +61,9 @@ func (q *query) check() {
 		return
 	case q.question.Class != dns.ClassINET: // what looks like an address is none
 		q.rec.Verdict, q.rec.Would, q.rec.Matches, q.rec.Rule, q.rec.Via = audit.Unmatched, audit.None, nil, nil, ""
+		if q.strict = v.OrderInForce(); q.strict { // the answer for any class may have addresses, which no rule counts
+			q.answerMessage()
+		}
 		q.pass()
 		return
 	case p.action != open && !v.Ordered():
@@ -131,8 +134,10 @@ func (q *query) judge(d policy.Decision) {
 		q.rec.Chain = c.Chain
 	}
 	s.stats.AddressesOver.Add(uint64(c.Over))
-	switch v := q.client.view; {
-	case c.Reason != "" && !v.InForce():
+	v := q.client.view
+	strict := v.OrderInForce() || d.Allowed() // rules for the log alone change no answer
+	switch {
+	case c.Reason != "" && !strict:
 		q.replyAnswer()
 		return
 	case c.Reason != "":
@@ -146,7 +151,7 @@ func (q *query) judge(d policy.Decision) {
 		q.deny(&d)
 		return
 	}
-	q.strict, q.decision, q.listed = q.client.view.InForce(), d, c.Addrs
+	q.strict, q.decision, q.listed = strict, d, c.Addrs
 	if !d.Allowed() {
 		q.guard(d.Query.Name)
 		q.kept = append(q.kept, c.Addrs...)

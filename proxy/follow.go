@@ -147,7 +147,7 @@ func (q *query) follow() {
 	base := q.base.Sub(q.s.started)
 	for _, to := range answer.Pointers(q.asks.Question, q.msg, further) {
 		inward := to.Name.HasSuffix(domain) && !by.HasSuffix(domain)
-		if inward || !v.Ordered() && v.Decide(to.Name).Allowed() {
+		if inward || !v.OrderInForce() && v.Decide(to.Name).Allowed() {
 			continue
 		}
 		if !q.s.followed.add(pod, to.Name, by, q.s.elapsed(), min(base+followedFor(&q.decision, to.TTL), most)) {
@@ -160,7 +160,7 @@ func (q *query) follow() {
 // its pod is led to at the moment now, and until when it is.
 func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 	v := q.client.view
-	if !v.InForce() || !q.setup.config.Follow || !v.Ordered() && v.Decide(q.question.Name).Allowed() {
+	if !v.InForce() || !q.setup.config.Follow || !v.OrderInForce() && v.Decide(q.question.Name).Allowed() {
 		return math.MaxInt64, true
 	}
 	to := q.s.followed.find(v.Pod.PodRef, q.question.Name)

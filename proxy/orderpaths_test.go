@@ -56,7 +56,8 @@ func TestNoAnswerWithoutItsDenyEntries(t *testing.T) {
 // TestDenyEntriesOfKeptAnswers: a reply of the packet cache has its entries live for as long
 // as after a question of its own, without a write; lost entries are written again.
 func TestDenyEntriesOfKeptAnswers(t *testing.T) {
-	l := orderLab(t, orderTable, denyPorts)
+	l := newCacheLab(t, orderTable) // without prefetches, which replace the answer at any moment
+	l.publish(denyPorts)
 	q := newQuery("www.test", dns.TypeA)
 	l.any(strictPod, q)
 	l.any(strictPod, q)
@@ -181,6 +182,16 @@ func TestHintsAndOtherTypes(t *testing.T) {
 	q.Question[0].Qclass = dns.ClassCHAOS
 	if _, rec = l.decided(q); rec.Verdict != audit.Unmatched || rec.Matches != nil {
 		t.Errorf("another class: %+v", rec)
+	}
+	l.says("www.test A", orderTable["www.test A"]...)
+	q.Question[0].Qclass = dns.ClassANY // of which the answer may have the addresses
+	for _, logs := range []DecisionLog{l.s.log, nil} {
+		l.s.log = logs
+		for range 3 {
+			if r, _ := l.any(strictPod, q); len(r.Answer) != 1 || r.Answer[0].Header().Rrtype != dns.TypeCNAME {
+				t.Errorf("any class: %v", r)
+			}
+		}
 	}
 }
 
@@ -316,5 +327,34 @@ func TestDeniedOverEveryTransport(t *testing.T) {
 	}
 	if s := l.s.Stats(); s.Denied != 3 {
 		t.Errorf("%d are counted as denied", s.Denied)
+	}
+}
+
+// TestAuditChangesNoAnswer: beside a policy that enforces, cluster policies in Audit change no
+// reply and no entry.
+func TestAuditChangesNoAnswer(t *testing.T) {
+	table := map[string][]string{
+		"lead.test SRV": {"lead.test. 60 IN SRV 0 0 1 ok.test."},
+		"ok.test A":     {"ok.test. 600 IN CNAME edge.test.", "edge.test. 600 IN A 192.0.2.1", "odd.test. 600 IN A 192.0.2.3"},
+		"mail.test MX":  {"mail.test. 600 IN MX 10 www.test.", "+www.test. 600 IN A 192.0.2.9"},
+		"loop.test A":   {"loop.test. 60 IN CNAME a.test.", "a.test. 60 IN CNAME loop.test.", "a.test. 60 IN A 192.0.2.1"},
+		"www.test A":    {"www.test. 600 IN CNAME edge.test.", "edge.test. 600 IN A 192.0.2.1", "odd.test. 600 IN A 192.0.2.3"},
+	}
+	own := policiesOf(t, "{metadata: {name: own, namespace: shop}, spec: {podSelector: {}, egress: [{matches: [{name: lead.test}], ports: [{port: 25}]}, {matches: [{name: ok.test}], ports: [{port: 443}]}]}}")
+	told := func(cluster ...*v1alpha1.ClusterFQDNNetworkPolicy) (out []string) {
+		l := newCacheLab(t, table)
+		l.s.Publish(inOrder(t, own, cluster...))
+		for _, q := range []*dns.Msg{
+			newQuery("lead.test", dns.TypeSRV), newQuery("ok.test", dns.TypeA), newQuery("mail.test", dns.TypeMX), newQuery("loop.test", dns.TypeA), newQuery("www.test", dns.TypeA),
+		} {
+			r, _ := l.decided(q)
+			r.Id = 0
+			out = append(out, r.String())
+		}
+		return append(out, l.kernel.entries()...)
+	}
+	want := told()
+	for _, spec := range []string{denyAll, denyPorts, showDenied, acceptAll, denyAll + ", dns: {unmatched: Refuse}"} {
+		equal(t, spec, told(clusterPolicy(t, "c", spec+", enforcement: Audit")), want)
 	}
 }

@@ -62,10 +62,11 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) pla
 }
 
 // decide returns the decision about a question. The name from which the question is followed
-// is returned where it may matter: without rules in order, where it allows the question.
+// is returned where it may matter: where no rules in order enforce, if it allows the question.
 func decide(v *policy.View, q policy.Query, viaOf viaFunc) (d policy.Decision, via fqdn.Name) {
 	d = policy.Decide(v, q)
-	if !v.InForce() || !v.Ordered() && d.Allowed() {
+	ordered := v.OrderInForce()
+	if !v.InForce() || !ordered && d.Allowed() {
 		return d, ""
 	}
 	via, ok := viaOf(q.Name)
@@ -73,7 +74,7 @@ func decide(v *policy.View, q policy.Query, viaOf viaFunc) (d policy.Decision, v
 		return d, ""
 	}
 	q.Via = via
-	if led := policy.Decide(v, q); v.Ordered() || led.Allowed() {
+	if led := policy.Decide(v, q); ordered || led.Allowed() {
 		return led, via
 	}
 	return d, ""

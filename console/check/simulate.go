@@ -262,7 +262,7 @@ func (m *Manifests) why(view *policy.View, q Question, reply policy.Unmatched, m
 	reason := "no match of " + strings.Join(view.Policies, ", ") + " covers " + name
 	for _, match := range matches {
 		switch {
-		case match.Audit && view.Enforced:
+		case match.Audit && view.InForce():
 			reason = match.String() + " covers it, but an Audit policy opens nothing"
 		default:
 			reason = match.String() + " covers it, but on " + match.Ports + " alone"

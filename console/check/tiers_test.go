@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -139,5 +141,27 @@ func TestClusterNetworkPolicies(t *testing.T) {
 		if !slices.EqualFunc(want, got, func(want, got string) bool { return strings.HasPrefix(got, want) }) {
 			t.Errorf("%s\n%q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestAskOfAuditBesideClusterPolicies: a cluster policy and a NetworkPolicy isolate the pod, so
+// the match of its Audit policy opens nothing.
+func TestAskOfAuditBesideClusterPolicies(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	fatal.If(t, os.WriteFile(file, []byte(`
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {containers: [{name: c}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: none, namespace: shop}, spec: {podSelector: {}, policyTypes: [Egress]}}
+---
+{apiVersion: namegate.io/v1alpha1, kind: ClusterFQDNNetworkPolicy, metadata: {name: c}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}}
+---
+{apiVersion: namegate.io/v1alpha1, kind: FQDNNetworkPolicy, metadata: {name: watch, namespace: shop}, spec: {podSelector: {}, enforcement: Audit, egress: [{matches: [{name: www.test}]}]}}
+`), 0o600))
+	m, err := Read([]string{file}, nil, false)
+	fatal.If(t, err)
+	q, err := ParseQuestion("www.test:443")
+	fatal.If(t, err)
+	if got := m.Ask(m.PodsNamed("shop", "web")[0], q, Options{ClusterDomain: "cluster.local"}).String(); !strings.Contains(got, "denied") || !strings.Contains(got, "covers it, but an Audit policy opens nothing") {
+		t.Error(got)
 	}
 }

@@ -1,6 +1,7 @@
 package companion
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -73,6 +74,26 @@ func TestCompanionsOfClusterPolicies(t *testing.T) {
 	unlabelled.Labels, unlabelled.Name = nil, "mine"
 	if !netpol.IsCompanion(unlabelled) || isCompanion(unlabelled) {
 		t.Error("an owner of the cluster's kind does not count")
+	}
+}
+
+// TestCompanionsOfClusterPoliciesHaveRoomFirst: policies of the namespace do not displace them.
+func TestCompanionsOfClusterPoliciesHaveRoomFirst(t *testing.T) {
+	own := statustest.Policy("shop", "a")
+	s := State{
+		Policies: statustest.ByID(own), Cluster: []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "web", "{tier: Admin, priority: 1, subject: {namespaces: {}}}")},
+		Accepted: map[string]bool{"shop/a": true, "clusterpolicy web": true},
+	}
+	var others []*networkingv1.NetworkPolicy
+	for i := range maxCompanions {
+		others = append(others, statustest.Limit("shop", fmt.Sprint("np-", i), map[string]string{"app": fmt.Sprint(i)}))
+	}
+	owners := map[string]int{}
+	for _, n := range companionsOfCluster(t, s, others...) {
+		owners[metav1.GetControllerOf(n).Kind]++
+	}
+	if want := map[string]int{v1alpha1.ClusterKind: maxCompanions}; !maps.Equal(owners, want) {
+		t.Errorf("%v", owners)
 	}
 }
 

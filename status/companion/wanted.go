@@ -77,7 +77,9 @@ func wanted(
 		}
 	}
 	count := map[string]int{}
-	for _, id := range sortedKeys(policies) {
+	ids := sortedKeys(policies)
+	slices.SortStableFunc(ids, func(a, b string) int { return strings.Compare(kindOf(policies[a]), kindOf(policies[b])) })
+	for _, id := range ids { // cluster policies have room first
 		p := policies[id]
 		if p.UID == "" || p.DeletionTimestamp != nil || unwanted(p) {
 			continue
