@@ -326,3 +326,28 @@ func TestUnreadableNamesOfADenialStay(t *testing.T) {
 		t.Errorf("%d grants after the timeout", w.table.Count())
 	}
 }
+
+// TestAnAddressOfAnUnfinishedCommit: its next pod keeps what it is granted, also where the
+// pod before is in no snapshot and its entries could not be withdrawn.
+func TestAnAddressOfAnUnfinishedCommit(t *testing.T) {
+	w, p := gated(t)
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")))
+	deny := w.rule(p, policy.Deny, false)
+	none := w.compile(nil, pol("allow", "tcp/443 *.example.net"))
+	w.sets.fail(1, false)
+	if err := w.rollOut(none); err == nil {
+		t.Fatal("no write failed")
+	}
+	w.snap = none
+	heir := pod("heir", "allow")
+	heir.IPs = p.IPs
+	s := w.compile([]policy.Pod{heir}, pol("allow", "tcp/443 *.example.net"))
+	_, err := w.table.CarryOver(w.snap, s)
+	fatal.If(t, err)
+	w.snap = s
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.1")))
+	fatal.If(t, w.rollOut(s))
+	if w.left(deny, addr("192.0.2.1")) == 0 {
+		t.Error("the entry of the next pod is gone")
+	}
+}

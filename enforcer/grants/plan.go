@@ -72,9 +72,6 @@ func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef
 	t.addOrdered(next)
 	for ref, p := range *t.pods.Load() {
 		was, is := last.ViewOf(ref), next.ViewOf(ref)
-		if was == is {
-			continue
-		}
 		denies, err := t.carry(ref, p, was, is, next)
 		if denies || was != nil && is != nil && lacks(is, was) {
 			narrowed = append(narrowed, ref)
@@ -145,8 +142,11 @@ func differing(a, b []*policy.Rule) (ofA, ofB []*policy.Rule) {
 func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot) (denies bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if last == next && !p.changed {
+		return false, nil // nothing is left to take back either
+	}
 	p.changed = true
-	p.views = slices.DeleteFunc([]*policy.View{last, next}, func(v *policy.View) bool { return v == nil })
+	p.views = slices.DeleteFunc(slices.Compact([]*policy.View{last, next}), func(v *policy.View) bool { return v == nil })
 	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
 		return false, err
 	}

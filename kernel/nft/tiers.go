@@ -13,8 +13,7 @@ import (
 
 // Tiers are the ordered rules of subjects, which share their chains.
 type Tiers struct {
-	// ID is of equal rules alone, with the Renew of their entry sets: 16 hexadecimal digits,
-	// say.
+	// ID is of equal rules alone, with the Renew of their entry sets.
 	ID string
 	// Subjects are addresses among State.Selected.
 	Subjects        []netip.Addr
