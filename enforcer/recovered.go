@@ -17,7 +17,7 @@ import (
 type recoveredState struct {
 	dataplane.Recovered
 	homes map[netip.Addr]link.Home
-	// tiers are the IDs of the ordered rules of addresses.
+	// tiers are the chains of the ordered rules of addresses.
 	tiers map[netip.Addr]string
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
@@ -30,7 +30,7 @@ func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredSta
 	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
-	in.tiers = e.k.Tables.TierIDs()
+	in.tiers = e.k.Tables.TierChains()
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {
 		in.homes[h.Addr] = link.Home{Iface: h.Iface}
@@ -51,9 +51,10 @@ func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.Isolated[a] && in.same(a, ref)
 }
 
-// hadTiers tells whether a subject had its ordered rules, and these no peers but networks.
-func (in recoveredState) hadTiers(p *dataplane.Subject) bool {
-	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return !in.same(a, p.Pod) || in.tiers[a] != p.Tiers.ID }) &&
+// hadTiers tells whether a subject had its ordered rules, which have chains, and these no
+// peers but networks.
+func (in recoveredState) hadTiers(p *dataplane.Subject, chains map[netip.Addr]string) bool {
+	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return !in.same(a, p.Pod) || in.tiers[a] == "" || in.tiers[a] != chains[a] }) &&
 		!slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
 }
 

@@ -121,13 +121,17 @@ func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
 // rules that were in force already and have no peers that change: its chains may have admitted
 // what a rule denies.
 func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) (out []netip.Addr) {
+	var chains map[netip.Addr]string
+	if e.snapshot == nil && haveTiers(subjects) {
+		chains = e.tablesState(subjects).TierChains()
+	}
 	moved := map[*dataplane.Tiers]bool{}
 	for ref, p := range subjects {
 		was := last[ref]
 		if _, known := moved[p.Tiers]; !known {
 			moved[p.Tiers] = p.Tiers != nil && slices.ContainsFunc(p.Tiers.Peers, func(p policy.Peer) bool { return e.snapshot.PeerSet(p) != s.PeerSet(p) })
 		}
-		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p) || was != nil && (!was.Tiers.Same(p.Tiers) || moved[p.Tiers]) {
+		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p, chains) || was != nil && (!was.Tiers.Same(p.Tiers) || moved[p.Tiers]) {
 			out = append(out, p.Addrs...)
 		}
 	}

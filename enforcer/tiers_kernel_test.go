@@ -211,7 +211,7 @@ func TestOrderedNamesOnTheKernel(t *testing.T) {
 		p.ordered = nil
 		p.apply()
 		expect("without the rule", lab.Answered, denied...)
-		if out, err := p.Node.Run("nft", "list", "sets", "inet"); err != nil || strings.Contains(string(out), "entries-") {
+		if out, err := p.Node.Run("nft", "list", "sets", "inet"); err != nil || strings.Contains(out, "entries-") {
 			t.Errorf("sets are left: %v", err)
 		}
 	})

@@ -312,22 +312,6 @@ func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
 	return out
 }
 
-// TierIDs returns the IDs of the Tiers of subjects, as the maps hold them.
-func (t *Tables) TierIDs() map[netip.Addr]string {
-	out := map[netip.Addr]string{}
-	for _, e := range t.applied {
-		if !strings.HasPrefix(e.Map, tiersMap) || len(e.Value) != 1 {
-			continue
-		}
-		if id, ours := strings.CutPrefix(e.Value[0], "goto "+adminPrefix); ours {
-			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-				out[a] = id
-			}
-		}
-	}
-	return out
-}
-
 // Serving returns the addresses to which the kernel redirects queries now, by the address
 // that pods dial, also those that another agent wrote.
 func (t *Tables) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {

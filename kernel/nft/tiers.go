@@ -349,3 +349,24 @@ func (m elements) tiers(s State, objects tierObjects) {
 		}
 	}
 }
+
+// TierChains returns the first chain of the tiers of subjects, as the maps hold them: a
+// chain's name stands for all that it leads to.
+func (t *Tables) TierChains() map[netip.Addr]string { return t.applied.tierChains() }
+
+// TierChains returns what Tables.TierChains does once the state is in force.
+func (s State) TierChains() map[netip.Addr]string {
+	return s.elements(s.tierObjects(tierObjects{})).tierChains()
+}
+
+func (m elements) tierChains() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, e := range m {
+		if strings.HasPrefix(e.Map, tiersMap) && len(e.Value) == 1 {
+			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
+				out[a] = e.Value[0]
+			}
+		}
+	}
+	return out
+}
