@@ -19,7 +19,7 @@ const (
 	None       Verdict = iota // no decision: nothing is logged
 	Allowed                   // a match covers the name: its addresses were granted
 	Unmatched                 // nothing matches: answered, nothing granted
-	Refused                   // nothing matches, and the policy withholds the answer
+	Refused                   // nothing matches, and the policy withholds the answer; or a rule denies the resolver
 	Blocked                   // allowed, but the guard left no address of the answer
 	Failed                    // no honest answer in time, or the kernel did not take the grant
 	NameDenied                // a rule of a cluster policy denies the name
@@ -89,7 +89,8 @@ type Record struct {
 	Via fqdn.Name
 	// Matches are the matches that decided, those of Audit policies only with Would.
 	Matches []*policy.Match
-	// Rule is the rule that denies the name, by Verdict or else by Would; nil for none.
+	// Rule is the rule that denies the name or the resolver, by Verdict or else by Would; nil
+	// for none.
 	Rule    *policy.Rule
 	Answers []Answer
 	// Chain are the CNAME targets from the question to the addresses.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -62,6 +63,38 @@ func TestResolversStayOpenByDefault(t *testing.T) {
 		}
 		if got := strings.Contains(w.inet.Dump(), "backends4 { 0 : 192.0.2.53 . 53 }"); got == closed {
 			t.Errorf("failclosed %v: fallback %v", closed, got)
+		}
+	}
+}
+
+// TestDNSOfResolversAndAgents: an agent is asked also by the address of a resolver.
+func TestDNSOfResolversAndAgents(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		w := newNode(t)
+		w.cfg.FailClosed = closed
+		w.restart()
+		w.apply(nil)
+		some := netip.MustParseAddr("203.0.113.9")
+		for resolver, serving := range w.e.Status().Serving {
+			for _, c := range []struct {
+				dst, peer    netip.Addr
+				port         uint16
+				known, agent bool
+			}{
+				{resolver, serving, dnsPort, !closed, true}, {resolver, some, dnsPort, !closed, false}, {serving, serving, dnsPort, false, true},
+				{some, some, dnsPort, false, false}, {resolver, serving, 853, false, false},
+			} {
+				f := conntrack.Flow{Dst: netip.AddrPortFrom(c.dst, c.port), Peer: netip.AddrPortFrom(c.peer, c.port)}
+				if known, agent := w.e.isDNS(f); known != c.known || agent != c.agent {
+					t.Errorf("failclosed %v, %s by %s: a resolver %v, an agent %v", closed, f.Dst, f.Peer, known, agent)
+				}
+			}
+			if got := w.e.intercept.Resolver(serving); got != resolver {
+				t.Errorf("%s serves %s, not %s", serving, got, resolver)
+			}
+		}
+		if got := w.e.intercept.Resolver(some); got != some {
+			t.Errorf("%s is %s", some, got)
 		}
 	}
 }

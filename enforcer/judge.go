@@ -59,7 +59,8 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 // have opened one that only policies of the standards deny, unless all rules were in force
 // when it opened.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bool {
-	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer, Implied: e.isDNS(f)}
+	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer}
+	flow.Implied, flow.Exempt = e.isDNS(f)
 	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
@@ -80,7 +81,13 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bo
 	})
 }
 
-func (e *Enforcer) isDNS(f conntrack.Flow) bool {
+// isDNS tells whether a connection is to a resolver, and whether to an agent, which may be by
+// the address of a resolver.
+func (e *Enforcer) isDNS(f conntrack.Flow) (resolver, agent bool) {
+	if f.Dst.Port() != dnsPort {
+		return false, false
+	}
 	dialled, serving := e.intercept.Lookup(f.Dst.Addr())
-	return f.Dst.Port() == dnsPort && (serving || dialled && !e.cfg.FailClosed || e.predecessor.Serves(f.Dst.Addr()))
+	_, served := e.intercept.Lookup(f.Peer.Addr())
+	return dialled && !e.cfg.FailClosed, serving || served || e.predecessor.Serves(f.Dst.Addr()) || e.predecessor.Serves(f.Peer.Addr())
 }

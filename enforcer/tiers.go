@@ -26,7 +26,7 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 			at[p.Tiers.ID] = i
 			t, known := e.rendered[p.Tiers]
 			if !known {
-				t = nft.Tiers{ID: p.Tiers.ID, Admin: tierRules(p.Tiers.Admin), Baseline: tierRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace}
+				t = nft.Tiers{ID: p.Tiers.ID, Admin: tierRules(p.Tiers.Admin), Baseline: tierRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
 			}
 			rendered[p.Tiers] = t
 			s.Tiers = append(s.Tiers, t)
@@ -43,8 +43,7 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 	for _, peer := range slices.SortedFunc(maps.Keys(peers), policy.Peer.Compare) {
 		s.Peers = append(s.Peers, peersOf(peer, e.members(peer)))
 	}
-	serving, resolvers := e.servingDNS()
-	s.DNS = slices.Concat(serving, resolvers)
+	s.Serving, s.DNS = e.servingDNS()
 }
 
 // actions are those of rules that deny with an answer, by the words of policies.

@@ -16,9 +16,10 @@ type Flow struct {
 	// them by port set; Entries are the rules of the other tiers that have one.
 	Open    []PortSet
 	Entries []*Rule
-	// Implied: the flow goes to a resolver that the policies of the view imply, or may
-	// not be denied by any policy.
+	// Implied: the flow goes to port 53 of a known resolver, which ImpliesDNS is about.
 	Implied bool
+	// Exempt: no policy denies the flow, since an agent serves DNS there.
+	Exempt bool
 	// Would evaluates the view as if its Audit policies enforced.
 	Would bool
 	// open: the connection was admitted, as for Keeps.
@@ -33,7 +34,7 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 		return true, nil
 	}
 	t := v.tiers(f.Would)
-	if t.empty || f.Implied || v.has(f.Dialled.Addr()) {
+	if t.empty || f.Exempt || f.Implied && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) {
 		return true, nil
 	}
 	if a, r := f.ordered(t.admin, in); a != Pass {
@@ -116,6 +117,18 @@ func (v *View) OrderInForce() bool { return v.tiers(false).ordered }
 
 // InForce tells whether any policy enforces rules for the pod.
 func (v *View) InForce() bool { return !v.tiers(false).empty }
+
+// ImpliesDNS tells whether DNS to known resolvers comes before the rules: a policy of our kinds
+// is in force for the pod, or none of any kind. Else the policies of the standards decide.
+func (v *View) ImpliesDNS() bool {
+	return v == nil || !v.Ordered() || v.impliesDNS(false) || !v.InForce()
+}
+
+func (v *View) impliesDNS(would bool) bool {
+	return v.Enforced || would && len(v.Policies) > 0 || slices.ContainsFunc(v.Rules, func(r *Rule) bool {
+		return r.Tier != Namespace && !r.Standard && (would || !r.Audit)
+	})
+}
 
 // WouldDeny tells whether the Audit policies, if they were enforced, could deny connections
 // that the view allows.

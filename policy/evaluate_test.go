@@ -109,7 +109,7 @@ func randomWorld(r *rand.Rand) *world {
 
 func (w *world) flow() *twinFlow {
 	ports := []uint16{80, 443, 8080}
-	f := &twinFlow{proto: oneOf(w, policy.TCP, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(1)), dialled: w.address(), dialPort: oneOf(w, ports...), implied: w.IntN(20) == 0}
+	f := &twinFlow{proto: oneOf(w, policy.TCP, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(1)), dialled: w.address(), dialPort: oneOf(w, ports...), implied: w.IntN(8) == 0, exempt: w.IntN(40) == 0}
 	if f.reached, f.endPort = f.dialled, f.dialPort; w.IntN(3) == 0 { // a Service
 		f.reached, f.endPort = twinAddr{1 + w.IntN(9), f.dialled.v6}, oneOf(w, ports...)
 	}
@@ -274,7 +274,7 @@ func (w *world) asked(f *twinFlow, live []*policy.Rule) *policy.Flow {
 	}
 	return &policy.Flow{
 		Protocol: f.proto, Dialled: at(f.dialled, f.dialPort), Reached: at(f.reached, f.endPort),
-		Open: w.open, Entries: live, Implied: f.implied, Would: w.would,
+		Open: w.open, Entries: live, Implied: f.implied, Exempt: f.exempt, Would: w.would,
 	}
 }
 

@@ -122,7 +122,7 @@ type twinFlow struct {
 	proto             policy.Protocol
 	dialled, reached  twinAddr
 	dialPort, endPort uint16
-	implied           bool
+	implied, exempt   bool
 }
 
 // twinView is the policies of one pod, and what answers opened, at one dialled address.
@@ -154,6 +154,13 @@ func (v *twinView) ns() (exists, empty bool) {
 	}
 	cluster := of(clusterFQDN, clusterNetwork)
 	return of(fqdnPolicy) || cluster && of(networkPolicy), !of(fqdnPolicy) && !cluster
+}
+
+// impliesDNS tells whether an enforcing kind of ours selects the pod.
+func (v *twinView) impliesDNS() bool {
+	return slices.ContainsFunc(v.policies, func(p twinPolicy) bool {
+		return (v.would || !p.audit) && (p.kind == fqdnPolicy || p.kind == clusterFQDN)
+	})
 }
 
 // hits is that of the design.
@@ -204,7 +211,7 @@ func (v *twinView) ordered(tier policy.Tier, f *twinFlow) (policy.Action, string
 // evaluate is that of the design, with the rules of which any may be the one that decided.
 func (v *twinView) evaluate(f *twinFlow) (allowed bool, by []string) {
 	exists, empty := v.ns()
-	if empty || f.dialled.own() || f.implied {
+	if empty || f.dialled.own() || f.exempt || f.implied && v.impliesDNS() {
 		return true, nil
 	}
 	if a, r := v.ordered(policy.Admin, f); a != policy.Pass {

@@ -10,6 +10,7 @@ import (
 // identity is the client that sent a query, as its source address tells.
 type identity struct {
 	addr         netip.Addr // unmapped
+	local        netip.Addr // that was asked, unmapped; none for the agent's own queries
 	known        bool       // a pod or the node; no other source is answered
 	node         bool       // the node itself
 	self         bool       // from the very address that was asked: the self-query
@@ -29,14 +30,14 @@ func (s *Server) identify(from, local netip.Addr) identity {
 
 // recognize is identify for an address without a socket's mapping and zone.
 func (s *Server) recognize(from, local netip.Addr) identity {
-	c := identity{addr: from, version: s.version.Load()}
+	c := identity{addr: from, local: local.Unmap(), version: s.version.Load()}
 	snap, setup := s.snapshot.Load(), s.setup.Load()
 	c.snap = snap
 	if c.view = snap.View(c.addr); c.view != nil {
 		c.known = true
 		return c
 	}
-	c.self = c.addr == local.Unmap()
+	c.self = c.addr == c.local
 	if c.self || c.addr.IsLoopback() || setup.nodes[c.addr] {
 		c.known, c.node = true, true
 		return c

@@ -157,6 +157,11 @@ func (q *query) decide() {
 	}
 	q.rec = audit.Record{Time: q.started, Pod: v.Pod.PodRef, Workload: v.Workload, Address: q.client.addr,
 		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.origin == fromTCP}
+	if denied, by := q.s.dialled.denies(&q.client, q.protocol()); denied {
+		q.rec.Verdict, q.rec.Rule = audit.Refused, by
+		q.closed(dns.RcodeRefused, by)
+		return
+	}
 	q.plan = planFor(v, q.question.Name, q.setup.config, q.followedFrom)
 	q.note(&q.plan.decision)
 	if q.question.Class != dns.ClassINET && (q.plan.action == open || q.plan.action == complete) {
@@ -181,14 +186,31 @@ func (q *query) withhold(rcode int) {
 	q.replyError(rcode)
 }
 
-// deny replies to a question that a rule denies. The pod learns the tier, and not the policy.
+// protocol is how the client asked.
+func (q *query) protocol() policy.Protocol {
+	if q.origin == fromTCP {
+		return policy.TCP
+	}
+	return policy.UDP
+}
+
+// deny replies to a question that a rule denies.
 func (q *query) deny(d *policy.Decision) {
 	rcode := dns.RcodeNameError
 	if d.Reply == policy.Refuse {
 		rcode = dns.RcodeRefused
 	}
-	r := answer.Error(q.message(), rcode)
-	answer.Explain(r, dns.ExtendedErrorCodeBlocked, "denied by a cluster policy ("+d.Denied.Rule.Tier.String()+")")
+	q.closed(rcode, d.Denied.Rule)
+}
+
+// closed replies that a rule denies, nil for the default of NetworkPolicies. The pod learns the
+// tier, and not the policy.
+func (q *query) closed(rcode int, by *policy.Rule) {
+	r, why := answer.Error(q.message(), rcode), "no NetworkPolicy allows the resolver"
+	if by != nil {
+		why = "denied by a cluster policy (" + by.Tier.String() + ")"
+	}
+	answer.Explain(r, dns.ExtendedErrorCodeBlocked, why)
 	q.reply(q.encode(r), rcode)
 }
 

@@ -98,6 +98,9 @@ func (q *query) audit() {
 // length, 0 if there is none, and whether an answer is kept.
 func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out []byte) (n int, kept bool) {
 	s.step("cache")
+	if denied, _ := s.dialled.denies(c, policy.UDP); denied {
+		return 0, true
+	}
 	setup := s.setup.Load()
 	now := started.Sub(s.started)
 	e, r := setup.resolver.cache.Packet(q, c.view, now)

@@ -48,6 +48,9 @@ type Options struct {
 	Config *corefile.Config
 	// Granter is required.
 	Granter Granter
+	// Dialled returns the resolver that pods dial to ask a local address; nil: that is the
+	// address itself.
+	Dialled func(local netip.Addr) netip.Addr
 	// Log is nil for no log.
 	Log DecisionLog
 	// Now is the clock of deadlines and of the log; nil is time.Now.
@@ -76,6 +79,7 @@ type Server struct {
 	timeouts grantTimeouts
 	listener *listener.Server
 	followed followTable
+	dialled  dialled
 	parked   parked
 	cold     coldNames
 	probes   selftest.Probes
@@ -108,6 +112,9 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
 		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, cold: coldNames{pods: map[policy.PodRef]*coldPod{}}}
+	if s.dialled.of = o.Dialled; o.Dialled == nil {
+		s.dialled.of = func(local netip.Addr) netip.Addr { return local }
+	}
 	if s.now == nil {
 		s.now = time.Now
 	}

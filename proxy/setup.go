@@ -53,6 +53,7 @@ func sameAnswers(a, b *corefile.Config) bool {
 // protects, the endpoints of Services, and the ranges whose queries are parked. It may be
 // called at any time and costs little when nothing changed.
 func (s *Server) SetCluster(c Cluster) {
+	s.dialled.setCluster(c)
 	s.mu.Lock()
 	old, setup := s.cluster, s.setup.Load()
 	s.cluster = c

@@ -23,7 +23,7 @@ func (in *inquiry) address() {
 	case slices.Contains(in.f.Pod.IPs, a):
 		in.settle(Allowed, "%s is the pod's own address, which it may always reach", a)
 		return
-	case slices.Contains(in.f.Resolvers, a) && in.isDNS():
+	case slices.Contains(in.f.Resolvers, a) && in.isDNS() && in.f.View.ImpliesDNS():
 		in.settle(Allowed, "%s is a resolver: the agent answers in its place", a)
 		return
 	}

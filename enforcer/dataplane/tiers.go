@@ -14,6 +14,8 @@ type Tiers struct {
 	Admin, Baseline []TierRule
 	// Namespace: the Namespace tier exists, and Baseline is empty.
 	Namespace bool
+	// DNS to the resolvers comes before the rules.
+	DNS bool
 	// ID is equal for equal Tiers, and a word of hexadecimal digits.
 	ID string
 	// Peers are the peers of the rules, and Entries the rules that addresses are granted for,
@@ -32,21 +34,21 @@ type TierRule struct {
 
 // NewTiers makes the tiers of a subject, nil of no rules that count: without a Namespace
 // tier, a subject that rules select is not nil.
-func NewTiers(admin, baseline []TierRule, namespace bool) *Tiers {
+func NewTiers(admin, baseline []TierRule, namespace, dns bool) *Tiers {
 	if namespace {
 		baseline = nil
 		if len(admin) == 0 {
 			return nil
 		}
 	}
-	var text []byte
+	text := strconv.AppendBool(nil, dns)
 	for i, rules := range [][]TierRule{admin, baseline} {
 		text = strconv.AppendBool(append(text, byte(i)), namespace)
 		for _, r := range rules {
 			text = r.appendText(append(text, '\n'))
 		}
 	}
-	return &Tiers{admin, baseline, namespace, idOf(string(text)), peersOf(admin, baseline), entriesOf(admin, baseline)}
+	return &Tiers{admin, baseline, namespace, dns, idOf(string(text)), peersOf(admin, baseline), entriesOf(admin, baseline)}
 }
 
 // appendText appends a text that no other rule has.

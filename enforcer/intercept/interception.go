@@ -201,6 +201,17 @@ func (i *Interception) Lookup(a netip.Addr) (dialled, serving bool) {
 	return dialled, serving
 }
 
+// Resolver returns the address in force that pods dial where a serving address answers, or
+// the address itself.
+func (i *Interception) Resolver(serving netip.Addr) netip.Addr {
+	for d, s := range i.Serving() {
+		if s == serving {
+			return d
+		}
+	}
+	return serving
+}
+
 // Dialled returns an address of a family that pods dial for DNS and that is
 // intercepted, the endpoint's only where there is no other.
 func (i *Interception) Dialled(v6 bool) (found netip.Addr) {

@@ -73,7 +73,7 @@ func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
 func newTiers(v *policy.View) (k keptTiers) {
 	admin, baseline, namespace, ordered := v.OrderedRules()
 	if k.ordered = ordered; ordered {
-		k.tiers = dataplane.NewTiers(tierRules(admin), tierRules(baseline), namespace)
+		k.tiers = dataplane.NewTiers(tierRules(admin), tierRules(baseline), namespace, v.ImpliesDNS())
 	}
 	return k
 }

@@ -214,6 +214,16 @@ func TestTiers(t *testing.T) {
 			t.Errorf("with %s: %+v", what, with.Tiers)
 		}
 	}
+	standard := *rules[0]
+	standard.Standard = true
+	for want, v := range map[bool]policy.View{true: {Rules: rules}, false: {Rules: []*policy.Rule{&standard}, NetworkPolicies: []string{"shop/np"}}} {
+		if got := of(v).Tiers; got.DNS != want {
+			t.Errorf("DNS before %+v: %v, want %v", v.Rules, got.DNS, want)
+		}
+	}
+	if with := of(policy.View{Rules: []*policy.Rule{&standard}, Enforced: true}); !with.Tiers.DNS || with.Tiers.Same(of(policy.View{Rules: []*policy.Rule{&standard}, NetworkPolicies: []string{"shop/np"}}).Tiers) {
+		t.Errorf("beside a policy of ours: %+v", with.Tiers)
+	}
 	if with := of(policy.View{Rules: rules[2:3]}); with.Isolated || with.Tiers != nil {
 		t.Errorf("with an audited rule alone: %+v", with)
 	}

@@ -139,7 +139,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits) {
 	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
 	l.set("ifaces", "ifname")
 	for _, f := range families {
-		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet, dnsSet} {
+		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet, servingSet, dnsSet} {
 			l.set(s+f.suffix, f.addr)
 		}
 		tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
@@ -235,11 +235,14 @@ func verdictChains(l layout, bits Bits) {
 		"ct state new meta mark != 0 "+candidate+" goto admit",
 		// Chains of an agent of before there were candidates mark what they allow so.
 		"ct state new "+has("meta mark", bits.Admitted)+" "+admitted+" accept")
-	// No rule of a tier denies these.
+	// No rule of a tier denies these. The agent itself refuses DNS that a rule denies.
 	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit",
-		"meta l4proto { tcp, udp } ct original proto-dst "+dnsPort+" ct original %[2]s daddr @"+dnsSet+"%[1]s goto admit")
+		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @"+servingSet+"%[1]s goto admit")
 	l.chain("undeniablebare", "", "", "", untracked(undeniable)...)
 	l.chain("undeniable", "", "", "", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
+	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
+	l.chain("resolvebare", "", "", "", untracked(resolve)...)
+	l.chain("resolve", "", "", "", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
 	// A candidate may be of a pod that is about to be selected.
 	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
 	l.chain("judge", "", "", "", append([]string{

@@ -58,6 +58,7 @@ type State struct {
 	Peers []PeerSet
 	// Entries are the sets of entries that rules of Tiers ask.
 	Entries []EntrySet
-	// DNS are addresses on which no rule of Tiers denies DNS.
-	DNS []netip.Addr
+	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
+	// are the resolvers that subjects of Tiers with DNS may dial.
+	Serving, DNS []netip.Addr
 }

@@ -20,6 +20,8 @@ type Tiers struct {
 	Admin, Baseline []TierRule
 	// Namespace: what is no candidate is denied, and Baseline is not asked.
 	Namespace bool
+	// DNS: to State.DNS, it comes before the rules.
+	DNS bool
 }
 
 // TierRule is one rule.
@@ -85,8 +87,9 @@ const (
 	restPrefix  = "rest-"
 	peersPrefix = "peers-"
 
-	tiersMap = "tiers" // leads subjects to their Admin chain
-	dnsSet   = "dns"   // State.DNS
+	tiersMap   = "tiers"   // leads subjects to their Admin chain
+	servingSet = "serving" // State.Serving
+	dnsSet     = "dns"     // State.DNS
 )
 
 // ofTiers tells whether a chain or set is one that states add.
@@ -136,6 +139,9 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 		}
 		next, nextBare := "goto "+d.chain(restPrefix, rest), "goto "+d.chain(restPrefix, bare)
 		front := []*item{newItem("jump undeniable")}
+		if t.DNS {
+			front = append(front, newItem("jump resolve"))
+		}
 		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r TierRule) bool { return r.Entries != "" }) {
 			front = append(front, newItem("ct state untracked goto "+d.chain(adminPrefix, d.untracked(t.Admin, nextBare))))
 		}
@@ -321,6 +327,7 @@ func (m elements) tiers(s State, objects tierObjects) {
 			m.add(knftables.InetFamily, "", tiersMap+suffix(a), a.String(), "goto "+objects.fronts[t.ID])
 		}
 	}
+	m.addrs(knftables.InetFamily, servingSet, s.Serving)
 	m.addrs(knftables.InetFamily, dnsSet, s.DNS)
 	for _, n := range objects.networks {
 		m.add(knftables.InetFamily, networksSet+suffix(n.Addr()), "", rangeText(n))

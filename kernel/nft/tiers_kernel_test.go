@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -47,7 +48,8 @@ func TestTiersDecidePackets(t *testing.T) {
 			for i, tiers := range []nft.Tiers{
 				{ID: "a", Admin: admin, Namespace: true, Baseline: []nft.TierRule{{Action: nft.Accept}}},
 				{ID: "b", Admin: admin, Baseline: []nft.TierRule{{Peers: "near", Ports: tcp(81), Action: nft.Reject}, {Peers: "near", Action: nft.Pass}, {Action: nft.Drop}}},
-				{ID: "c", Admin: []nft.TierRule{{Action: nft.Reject}}},
+				{ID: "c", Admin: []nft.TierRule{{Action: nft.Reject}}, DNS: true},
+				{ID: "d", Admin: []nft.TierRule{{Action: nft.Reject}}},
 			} {
 				p, err := l.AddPod(tiers.ID, 5+i)
 				fatal.If(t, err)
@@ -58,14 +60,15 @@ func TestTiersDecidePackets(t *testing.T) {
 			fatal.If(t, err)
 			t.Cleanup(outside.Close)
 			fatal.If(t, l.Ready())
+			var tables *nft.Tables
 			fatal.If(t, l.Node.Do(func() error {
 				other := exec.Command("nft", "-f", "-")
 				other.Stdin = strings.NewReader(finder)
 				if out, err := other.CombinedOutput(); err != nil {
 					return fmt.Errorf("%w: %s", err, out)
 				}
-				tables, err := nft.Open(bits)
-				if err == nil {
+				var err error
+				if tables, err = nft.Open(bits); err == nil {
 					err = tables.Setup(context.Background())
 				}
 				if err == nil {
@@ -104,13 +107,33 @@ func TestTiersDecidePackets(t *testing.T) {
 					}
 				}
 			}
-			// No rule denies DNS: the resolver takes the connection.
+			// No rule denies DNS that comes before them: the resolver takes the connection.
 			for _, a := range s.DNS {
 				conn, err := l.Pod("c").Dial("tcp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
 				fatal.If(t, err)
 				conn.Close()
 				if got := l.Pod("c").Probe("tcp", netip.AddrPortFrom(a, 80)); got != lab.Refused {
 					t.Errorf("another port of the resolver %s: %s", a, got)
+				}
+				if got := l.Pod("d").Probe("tcp", netip.AddrPortFrom(a, 53)); got != lab.Refused {
+					t.Errorf("the resolver %s, where the rules come first: %s", a, got)
+				}
+			}
+			// An agent that serves in the resolver's place takes every query.
+			s.Intercepted, s.Serving = s.Pods[3], s.DNS
+			dialled := []netip.Addr{worldAddr(99, false), worldAddr(99, true)}
+			s.Resolvers = map[netip.Addr]netip.Addr{dialled[0]: lab.Resolver4, dialled[1]: lab.Resolver6}
+			fatal.If(t, l.Node.Do(func() error {
+				return errors.Join(tables.Apply(context.Background(), s), tables.Heartbeat(context.Background()))
+			}))
+			for _, a := range dialled {
+				conn, err := l.Pod("d").Dial("tcp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
+				fatal.If(t, err)
+				conn.Close()
+			}
+			for _, a := range s.Serving {
+				if got := l.Pod("d").Probe("tcp", netip.AddrPortFrom(a, 80)); got != lab.Refused {
+					t.Errorf("another port of the agent's address %s: %s", a, got)
 				}
 			}
 		})

@@ -19,9 +19,9 @@ import (
 // tiered is full with ordered rules of every form.
 func tiered() nft.State {
 	s := full
-	s.DNS = []netip.Addr{dns4, serve6}
+	s.Serving, s.DNS = []netip.Addr{serve4, serve6}, []netip.Addr{dns4}
 	s.Tiers = []nft.Tiers{{
-		ID: "0123456789abcdef", Subjects: []netip.Addr{pod4, pod6}, Namespace: true,
+		ID: "0123456789abcdef", Subjects: []netip.Addr{pod4, pod6}, Namespace: true, DNS: true,
 		Admin: []nft.TierRule{
 			{Peers: "pods", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 443, Last: 443}, {Protocol: "tcp", First: 8000, Last: 9000}, {Protocol: "udp", First: 0, Last: 65535}}},
 			{Peers: "networks", Action: nft.Pass}, {Peers: "named", Action: nft.Drop}, {Action: nft.Reject, Ports: []nft.PortRange{{Protocol: "sctp", First: 7, Last: 7}}},

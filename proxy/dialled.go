@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// dialled decides whether pods whose DNS no policy implies may ask the resolver that they
+// dialled. It keeps the decisions of one snapshot and cluster.
+type dialled struct {
+	of func(local netip.Addr) netip.Addr // the resolver that pods dial to ask a local address
+
+	mu        sync.Mutex
+	snap      *policy.Snapshot
+	resolvers map[policy.ServiceRef]policy.Resolver
+	kept      map[dialledBy]dialledVerdict
+}
+
+// dialledBy is a query, as far as it matters.
+type dialledBy struct {
+	view     *policy.View
+	local    netip.Addr
+	protocol policy.Protocol
+}
+
+type dialledVerdict struct {
+	denied bool
+	by     *policy.Rule // nil for a default
+}
+
+// setCluster takes over the pods behind resolvers.
+func (d *dialled) setCluster(c Cluster) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resolvers, d.kept = c.Resolvers, nil
+}
+
+// denies tells whether the policies deny the client the resolver, and by which rule.
+func (d *dialled) denies(c *identity, p policy.Protocol) (bool, *policy.Rule) {
+	if c.view.ImpliesDNS() || !c.local.IsValid() {
+		return false, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.snap != c.snap || d.kept == nil {
+		d.snap, d.kept = c.snap, map[dialledBy]dialledVerdict{}
+	}
+	k := dialledBy{c.view, c.local, p}
+	v, there := d.kept[k]
+	if !there {
+		v = d.decide(c, p)
+		d.kept[k] = v
+	}
+	return v.denied, v.by
+}
+
+// decide evaluates the resolver. Behind a Service, pods are reached, of which one that is
+// allowed is enough. A rule for the Service's own address accepts too, in its place.
+func (d *dialled) decide(c *identity, p policy.Protocol) dialledVerdict {
+	at := netip.AddrPortFrom(d.of(c.local), dnsPort)
+	evaluate := func(reached netip.AddrPort) dialledVerdict {
+		allowed, by := policy.Evaluate(c.view, c.snap, &policy.Flow{Protocol: p, Dialled: at, Reached: reached})
+		return dialledVerdict{!allowed, by}
+	}
+	itself := evaluate(at)
+	behind := itself
+	for _, pod := range d.behind(at.Addr()) {
+		if behind = evaluate(pod); !behind.denied {
+			return behind
+		}
+	}
+	place := func(r *policy.Rule) int {
+		if r == nil {
+			return len(c.view.Rules)
+		}
+		return slices.Index(c.view.Rules, r)
+	}
+	if !itself.denied && place(itself.by) < place(behind.by) {
+		return itself
+	}
+	return behind
+}
+
+// behind returns the servers behind the address of a resolver.
+func (d *dialled) behind(a netip.Addr) []netip.AddrPort {
+	for _, r := range d.resolvers {
+		if slices.Contains(r.ClusterIPs, a) {
+			return r.Endpoints
+		}
+	}
+	return nil
+}
