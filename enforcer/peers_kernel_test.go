@@ -25,7 +25,7 @@ import (
 )
 
 // peering is a node with the pods client, db and other, each of which echoes on port
-// 80, a Service of db, and an enforcer. One FQDNNetworkPolicy that allows nothing selects
+// 80 and 81, a Service of db, and an enforcer. One FQDNNetworkPolicy that allows nothing selects
 // the pods with the label gated.
 type peering struct {
 	*lab.Lab
@@ -54,11 +54,11 @@ func newPeering(t *testing.T, network lab.Network) *peering {
 	for i, name := range []string{"client", "db", "other"} {
 		pod, err := l.AddPod(name, 5+i)
 		fatal.If(t, err)
-		serves, err := pod.Serve(80)
+		serves, err := pod.Serve(80, 81)
 		fatal.If(t, err)
 		t.Cleanup(serves.Close)
 	}
-	world, err := l.ServeWorld(nil, 80)
+	world, err := l.ServeWorld(nil, 80, 81)
 	fatal.If(t, err)
 	t.Cleanup(world.Close)
 	db := l.Pod("db")
