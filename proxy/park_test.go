@@ -395,8 +395,8 @@ func TestResumedQueriesAreLimited(t *testing.T) {
 	at := l.listen()
 	t.Cleanup(h.release)
 	c := client(t, "udp", "127.0.0.6", at)
-	for range 3 {
-		put(t, c, newQuery("slow.test", dns.TypeA))
+	for _, name := range []string{"slow1.test", "slow2.test", "slow3.test"} { // no query joins another
+		put(t, c, newQuery(name, dns.TypeA))
 	}
 	l.awaitParked(3)
 	l.s.Publish(compiled(t, labPolicies, labPods))

@@ -207,6 +207,7 @@ func TestCrowded(t *testing.T) {
 func TestElectedWritesClusterPolicies(t *testing.T) {
 	inWorld(t, nil, nil, func(t *testing.T, w *world) {
 		ours, theirs := aClusterPolicy(v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}}), aStandard(wholeStandard)
+		theirs.SetUID("uid-of-the-standard")
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ours)
 		fatal.If(t, err)
 		_, err = w.policies.Resource(v1alpha1.ClusterGroupVersionResource()).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})

@@ -190,7 +190,7 @@ func TestUnusualValidAnswers(t *testing.T) {
 				r.Answer = append(r.Answer, a(q.Question[0].Name, 60, netip.AddrFrom4([4]byte{198, 18, byte(100 + i>>8), byte(i)})))
 			}
 			r.Compress = true
-		}, 64},
+		}, 128},
 	}
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
