@@ -18,11 +18,11 @@ type forCluster struct {
 	on            bool
 	tier, subject string
 	least         int
-	common        *suggest.Common
+	needs         *suggest.ClusterNeeds
 }
 
 func (f *forCluster) add(fl *pflag.FlagSet) {
-	f.common = suggest.NewCommon()
+	f.needs = suggest.NewClusterNeeds()
 	fl.BoolVar(&f.on, "cluster", false, "write one ClusterFQDNNetworkPolicy that accepts the names which many namespaces need")
 	fl.StringVar(&f.tier, "tier", string(v1alpha1.TierBaseline), "with --cluster: Baseline or Admin")
 	fl.IntVar(&f.least, "min-namespaces", 3, "with --cluster: accept names that so many namespaces need, or more")
@@ -63,7 +63,7 @@ func (f *forCluster) prepare(s *suggesting) error {
 // suggestCluster writes the policy.
 func (s *suggesting) suggestCluster(out io.Writer) (whole bool, err error) {
 	f := &s.cluster
-	suggestion := f.common.Suggest(suggest.ClusterOptions{Tier: v1alpha1.Tier(f.tier), Namespaces: f.least, Everywhere: f.subject == "all"})
+	suggestion := f.needs.Suggest(suggest.ClusterOptions{Tier: v1alpha1.Tier(f.tier), Namespaces: f.least, Everywhere: f.subject == "all"})
 	for _, warning := range suggestion.Warnings() {
 		s.say("%s", warning)
 	}
@@ -84,7 +84,7 @@ func (s *suggesting) suggestCluster(out io.Writer) (whole bool, err error) {
 // take takes a line for the policies of namespaces, or for the one of the cluster.
 func (s *suggesting) take(line audit.Line) error {
 	if s.cluster.on {
-		return s.cluster.common.Add(line)
+		return s.cluster.needs.Add(line)
 	}
 	return s.log.Add(line)
 }

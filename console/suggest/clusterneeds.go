@@ -14,24 +14,24 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 )
 
-// Common gathers what the pods of many namespaces need. It is for one goroutine.
-type Common struct {
-	names map[string]*common
+// ClusterNeeds gathers what the pods of many namespaces need. It is for one goroutine.
+type ClusterNeeds struct {
+	names map[string]*clusterName
 	// existing are the cluster policies that lines name.
 	existing map[string]bool
 	// selected are the namespaces with pods that a policy of the namespace selects.
 	selected map[string]bool
 }
 
-// common is what lines say of a name.
-type common struct {
+// clusterName is what lines say of a name.
+type clusterName struct {
 	namespaces map[string]bool // whose pods asked for it
 	needs      needs           // the ports that were dialled
 	opened     []policy.PortRange
 	denied     bool // by the Admin tier
 }
 
-// ClusterOptions say which names of Common become a policy, and for whom.
+// ClusterOptions say which names of ClusterNeeds become a policy, and for whom.
 type ClusterOptions struct {
 	Tier v1alpha1.Tier
 	// Namespaces is how many have to need a name at least.
@@ -51,14 +51,14 @@ type ClusterSuggestion struct {
 	Notes      []string // what to know before it is applied
 }
 
-// NewCommon returns a Common without lines.
-func NewCommon() *Common {
-	return &Common{names: map[string]*common{}, existing: map[string]bool{}, selected: map[string]bool{}}
+// NewClusterNeeds returns a ClusterNeeds without lines.
+func NewClusterNeeds() *ClusterNeeds {
+	return &ClusterNeeds{names: map[string]*clusterName{}, existing: map[string]bool{}, selected: map[string]bool{}}
 }
 
 // Add adds a line. The error says why no agent can have written it: such a line is left
 // out.
-func (c *Common) Add(line audit.Line) error {
+func (c *ClusterNeeds) Add(line audit.Line) error {
 	if err := checkPod(line.Pod); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *Common) Add(line audit.Line) error {
 }
 
 // sees notes a policy that a line names.
-func (c *Common) sees(namespace, id string, enforces bool) {
+func (c *ClusterNeeds) sees(namespace, id string, enforces bool) {
 	switch {
 	case policy.OfCluster(id):
 		c.existing[id] = true
@@ -107,7 +107,7 @@ func deniedByAdmin(line audit.Line) bool {
 }
 
 // flow takes denied connections.
-func (c *Common) flow(line audit.Line) error {
+func (c *ClusterNeeds) flow(line audit.Line) error {
 	if line.Destination == nil {
 		return errNoDestination
 	}
@@ -128,10 +128,10 @@ func (c *Common) flow(line audit.Line) error {
 	return nil
 }
 
-func (c *Common) need(name, namespace string) *common {
+func (c *ClusterNeeds) need(name, namespace string) *clusterName {
 	n := c.names[name]
 	if n == nil {
-		n = &common{namespaces: map[string]bool{}, needs: needs{}}
+		n = &clusterName{namespaces: map[string]bool{}, needs: needs{}}
 		c.names[name] = n
 	}
 	n.namespaces[namespace] = true
@@ -139,13 +139,13 @@ func (c *Common) need(name, namespace string) *common {
 }
 
 // ports returns the ports on which the name was dialled, or open.
-func (n *common) ports() policy.PortSet {
+func (n *clusterName) ports() policy.PortSet {
 	return policy.NewPortSet(append(n.needs.set().Ranges(), n.opened...)...)
 }
 
 // Suggest returns one policy that accepts the names which enough namespaces need, on the ports
 // that were seen. It does not change c.
-func (c *Common) Suggest(o ClusterOptions) ClusterSuggestion {
+func (c *ClusterNeeds) Suggest(o ClusterOptions) ClusterSuggestion {
 	s := ClusterSuggestion{Options: o}
 	allowed, needed, portless := map[string]policy.PortSet{}, map[string]bool{}, []string(nil)
 	for _, name := range slices.Sorted(maps.Keys(c.names)) {
@@ -200,7 +200,7 @@ func names(rules []Rule) int {
 // middle is the priority of a suggestion: there is room before and behind it.
 const middle = cfqdnnp.MaxPriority / 2
 
-func (c *Common) policy(o ClusterOptions, namespaces []string, rules []Rule) *v1alpha1.ClusterFQDNNetworkPolicy {
+func (c *ClusterNeeds) policy(o ClusterOptions, namespaces []string, rules []Rule) *v1alpha1.ClusterFQDNNetworkPolicy {
 	number := 1
 	for c.existing[numbered("common-egress", number)] {
 		number++
@@ -230,7 +230,7 @@ func (c *Common) policy(o ClusterOptions, namespaces []string, rules []Rule) *v1
 }
 
 // notes says when the policy has no effect.
-func (c *Common) notes(o ClusterOptions, namespaces []string) []string {
+func (c *ClusterNeeds) notes(o ClusterOptions, namespaces []string) []string {
 	if o.Tier != v1alpha1.TierBaseline {
 		return []string{"it accepts the names before the policies of the namespaces are asked, which cannot deny them any more"}
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 )
 
-// commonOf returns a Common of lines, as logOf reads them.
-func commonOf(t *testing.T, lines ...string) *Common {
+// commonOf returns a ClusterNeeds of lines, as logOf reads them.
+func commonOf(t *testing.T, lines ...string) *ClusterNeeds {
 	t.Helper()
-	c := NewCommon()
+	c := NewClusterNeeds()
 	for _, text := range lines {
 		line, err := audit.ParseLine([]byte(`{"v":1,"time":"2026-05-01T12:00:00Z","node":"node-1",` + strings.TrimPrefix(text, "{")))
 		if err != nil {
