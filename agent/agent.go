@@ -78,7 +78,14 @@ func Run(ctx context.Context, o Options) error {
 	if err := a.source.follow(l.config); err != nil {
 		return err
 	}
-	if a.kernel, err = openKernel(markBits(l.config), o.IPTables); err != nil {
+	if o.HealthSocket != "" {
+		s, err := a.health.Serve(o.HealthSocket)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+	}
+	if err := a.openKernel(ctx); err != nil {
 		return err
 	}
 	defer a.kernel.close()
@@ -97,6 +104,24 @@ func Run(ctx context.Context, o Options) error {
 	return a.run(ctx)
 }
 
+// openKernel opens the kernel. Where probes are answered, a dataplane that does not work is
+// their answer, until it works.
+func (a *agent) openKernel(ctx context.Context) error {
+	variant, err := parseVariant(a.o.IPTables)
+	if err != nil {
+		return err
+	}
+	c := a.config.Load()
+	choose := func(k *kernel) error { return k.chooseDataplane(ctx, c.Dataplane, variant) }
+	open := func() (*kernel, error) { return openKernel(c, choose) }
+	if a.o.HealthSocket == "" {
+		a.kernel, err = open()
+	} else {
+		a.kernel, err = awaitDataplane(ctx, open, a.health, a.log)
+	}
+	return err
+}
+
 // deviations names the kernel objects that are not as wanted.
 func (a *agent) deviations() (objects []string) {
 	for _, d := range a.enforce.Deviations() {
@@ -105,16 +130,9 @@ func (a *agent) deviations() (objects []string) {
 	return objects
 }
 
-// run reads the source and answers probes from the beginning, and does the
+// run reads the source, and does the
 // agent's work as soon as the node is free.
 func (a *agent) run(ctx context.Context) error {
-	if a.o.HealthSocket != "" {
-		s, err := a.health.Serve(a.o.HealthSocket)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	up := make(chan struct{})
 	g.Go(func() error {
@@ -164,7 +182,7 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 		return err
 	}
 	defer s.Close()
-	a.log.Info("agent started", "iptables", a.kernel.variant, "because", a.kernel.why)
+	a.log.Info("agent started", "dataplane", a.kernel.dataplane.Name, "reason", a.kernel.dataplane.Reason, "iptables", a.kernel.variant, "because", a.kernel.why)
 	up()
 	beat := a.startHeartbeat(context.WithoutCancel(ctx))
 	err = a.work(ctx)

@@ -52,6 +52,7 @@ func (k *consoleSource) Status() console.Status {
 	a, r := k.agent, k.rollout()
 	s := console.Status{
 		Node: k.node, Version: a.o.Version, Snapshot: r.Number(), Failing: r.Failing, Waiting: r.Waiting, Files: r.State.Files, Problems: r.Problems,
+		Dataplane:       a.kernel.dataplane,
 		NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote), Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats().Proxy,
 	}
 	s.InSync = r.InSync() && len(s.Enforcer.Deviations) == 0
@@ -168,6 +169,16 @@ func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 // Asked returns the result of a pod's last query for a name.
 func (k *consoleSource) Asked(p policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
 	return k.agent.memory.Asked(p, n)
+}
+
+// LedBy returns the names whose answers lead a pod to a name.
+func (k *consoleSource) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
+	return k.agent.proxy.LedBy(p, n)
+}
+
+// DeniesResolver tells whether the policies deny a pod the queries to a resolver.
+func (k *consoleSource) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *policy.Rule) {
+	return k.agent.proxy.DeniesResolver(p, resolver)
 }
 
 // Guard returns the guard against rebinding as it is now.

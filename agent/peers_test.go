@@ -52,7 +52,7 @@ func TestFindingsOfClusterPolicies(t *testing.T) {
 		u.SetName(name)
 		return u
 	}
-	snap := compile.NewWithTiers().Compile(compile.Input{
+	snap := compile.New().Compile(compile.Input{
 		Policies:               []v1alpha1.FQDNNetworkPolicy{p},
 		ClusterNetworkPolicies: []*unstructured.Unstructured{standard("b", "Baseline"), standard("a", "Admin")},
 		Pods:                   []policy.Pod{{PodRef: cart, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.10")}}},
@@ -90,7 +90,7 @@ func TestFindingsBesideNetworkPolicies(t *testing.T) {
 		p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: c.action, Networks: []v1alpha1.Network{"192.0.2.0/24"}}, {Action: c.action, Networks: []v1alpha1.Network{"198.51.100.0/24"}}}
 		in.ClusterPolicies = append(in.ClusterPolicies, p)
 	}
-	snap := compile.NewWithTiers().Compile(in)
+	snap := compile.New().Compile(in)
 	found := besideNetworkPolicies(snap)
 	if len(found) != 1 || found[0].Policy != "a" || found[0].Pod.Name != "cart" || found[0].Reason != status.ReasonBesideNetworkPolicies || !strings.Contains(found[0].Message, "NetworkPolicy shop/limit selects the pod shop/cart") {
 		t.Errorf("%+v", found)

@@ -14,7 +14,8 @@ import (
 	"github.com/namegate/namegate/status"
 )
 
-// Cleanup removes every rule, set, table and address of Namegate from this node. Of o it
+// Cleanup removes every rule, set, table and address of Namegate from this node, of any
+// dataplane, also where programs of iptables or ipset are missing. Of o it
 // needs Corefile, Socket, IPTables and Log. It fails while an agent has the node.
 func Cleanup(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
@@ -30,7 +31,11 @@ func Cleanup(ctx context.Context, o Options) error {
 		return err
 	}
 	defer release()
-	k, err := openKernel(markBits(c), o.IPTables)
+	variant, err := parseVariant(o.IPTables)
+	if err != nil {
+		return err
+	}
+	k, err := openKernel(c, func(k *kernel) error { return k.openForRemoval(ctx, variant) })
 	if err != nil {
 		return err
 	}

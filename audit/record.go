@@ -84,8 +84,9 @@ type Record struct {
 	Would Verdict
 	Cache Cache
 	TCP   bool
-	// Via is the allowed name whose answer pointed at this question (SRV, MX, SVCB,
-	// HTTPS); "" if the question needed no such answer.
+	// Via is the name for which the first of the deciding matches counts, where that is not
+	// the question's: its answer pointed at the question (SRV, MX, SVCB, HTTPS), or it is an
+	// alias that a rule denies. "" for none.
 	Via fqdn.Name
 	// Matches are the matches that decided, those of Audit policies only with Would.
 	Matches []*policy.Match

@@ -47,7 +47,7 @@ spec:
 			"egress": []any{map[string]any{"action": "Deny", "to": []any{map[string]any{"networks": []any{"0.0.0.0/0", "::/0"}}}}},
 		},
 	}}
-	w.snap = compile.NewWithTiers().Compile(compile.Input{
+	w.snap = compile.New().Compile(compile.Input{
 		Policies: w.policies, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&ours}, ClusterNetworkPolicies: []*unstructured.Unstructured{standard},
 		Pods: []policy.Pod{pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart"), pod("shop", "batch", "10.1.0.12", nil)},
 	})
@@ -59,7 +59,7 @@ spec:
 	w.status.Problems = w.snap.Problems
 	w.flows[cart] = []audit.Flow{{
 		Time: noon, Last: noon, Pod: cart, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("203.0.113.5:443"), Reason: audit.ReasonRule,
-		Rule: w.snap.ViewOf(cart).Rules[0], Count: 3,
+		Rule: w.snap.ViewOf(cart).Rules.Admin[0], Count: 3,
 	}}
 	match := func(id string) string {
 		return `{"policy":"` + id + `","path":"spec.egress[0].matches[0]","match":"**.no-match.test"}`

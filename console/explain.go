@@ -61,6 +61,8 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {
 			f.Asked = &d
 		}
+		f.DeniesResolver = func(a netip.Addr) (bool, *policy.Rule) { return s.DeniesResolver(p.PodRef, a) }
+		f.Via, f.Aliases = s.LedBy(p.PodRef, to.Name)
 		return f
 	}
 	f.Ended, f.Seen = s.Ended(p.PodRef, to.Addr), s.Seen(p.PodRef, to.Addr)
@@ -122,7 +124,7 @@ func (c *console) problems(r *request, p *policy.Pod, v *policy.View) (out []pol
 		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
 		ruled, standard, ofCluster := clusterPolicy(problem.Object)
 		switch {
-		case ofCluster && v != nil && slices.ContainsFunc(v.Rules, func(rule *policy.Rule) bool { return rule.Policy == ruled }):
+		case ofCluster && v != nil && slices.Contains(v.ClusterPolicies(), ruled):
 			if !r.seesCluster(standard) {
 				continue
 			}

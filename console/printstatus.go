@@ -69,6 +69,13 @@ func (s *Status) table() *Table {
 	if s.Waiting > 0 {
 		say("waiting", Yellow, "%d pods, which become isolated when their exact names are open, within 2 s", s.Waiting)
 	}
+	if s.Dataplane.Name != "" { // agents of the previous release do not tell
+		name := s.Dataplane.Name
+		if s.Dataplane.Variant != "" {
+			name += " (" + s.Dataplane.Variant + ")"
+		}
+		say("dataplane", Plain, "%s: %s", name, s.Dataplane.Reason)
+	}
 	say("selected pods", Plain, "%d", s.Enforcer.Selected)
 	say("granted addresses", Plain, "%d", s.Enforcer.Grants)
 	if s.NetworkPolicies > 0 || s.Enforcer.PeerSets > 0 {

@@ -52,6 +52,13 @@ type Source interface {
 	// Asked is the result of a pod's last query for a name, if it is known.
 	Asked(policy.PodRef, fqdn.Name) (recent.Decision, bool)
 
+	// LedBy are the names whose answers lead a pod to a name now, see policy.Query.
+	LedBy(policy.PodRef, fqdn.Name) (via, aliases []fqdn.Name)
+
+	// DeniesResolver tells whether the policies deny a pod the queries to a resolver, and by
+	// which rule, nil for a default.
+	DeniesResolver(policy.PodRef, netip.Addr) (bool, *policy.Rule)
+
 	// Guard is the guard against rebinding of this moment: why a name must not open an
 	// address, "" if it may.
 	Guard() func(fqdn.Name, netip.Addr) string

@@ -14,7 +14,9 @@ type Status struct {
 	Version  string `json:"version"`
 	InSync   bool   `json:"inSync"`
 	Snapshot uint64 `json:"snapshot"`
-	Failing  string `json:"failing,omitempty"`
+	// Dataplane is how the node's kernel keeps rules and grants, and why.
+	Dataplane stats.Dataplane `json:"dataplane"`
+	Failing   string          `json:"failing,omitempty"`
 	// Waiting counts pods that the snapshot isolates and that are open until their exact
 	// names are resolved, for two seconds at most.
 	Waiting  int                  `json:"waiting,omitempty"`

@@ -172,7 +172,7 @@ func (w *world) beside(ref policy.PodRef) {
 	w.networkPolicies = []*networkingv1.NetworkPolicy{p}
 	v := w.snap.ViewOf(ref)
 	v.NetworkPolicies = []string{"shop/db-out"}
-	v.Rules = slices.Concat(v.Rules, []*policy.Rule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}})
+	v.Rules.Namespace = slices.Concat(v.Rules.Namespace, []*policy.Rule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}})
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: db, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.20")}}}
 	far := pod("shop", "db-0", "10.2.0.20", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=db")
 	other := pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
@@ -245,6 +245,10 @@ func (w *world) Asked(_ policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
 	d, ok := w.asked[n]
 	return d, ok
 }
+
+func (w *world) LedBy(policy.PodRef, fqdn.Name) (via, aliases []fqdn.Name) { return nil, nil }
+
+func (w *world) DeniesResolver(policy.PodRef, netip.Addr) (bool, *policy.Rule) { return false, nil }
 
 func (w *world) Guard() func(fqdn.Name, netip.Addr) string {
 	return func(_ fqdn.Name, a netip.Addr) string {
@@ -340,7 +344,7 @@ var _ io.Writer = (*bytes.Buffer)(nil)
 // busy is a status with everything that a status may say.
 func busy() Status {
 	return Status{
-		Node: "node-1", Version: "v9", Snapshot: 7, Failing: "apply chains: the kernel is full",
+		Node: "node-1", Version: "v9", Snapshot: 7, Dataplane: stats.Dataplane{Name: "iptables", Variant: "nft", Reason: "iptables and ipset work on this node"}, Failing: "apply chains: the kernel is full",
 		Files:    []manifest.FileError{{File: "/etc/namegate/manifests/a.yaml", Reason: "line 3: no colon", Since: noon}},
 		Problems: []policy.Problem{{Object: "policy shop/base", Reason: policy.ReasonPartiallyInvalid, Path: "spec.egress[0].matches[0]", Message: "a bell \a and \x1b[31mred"}},
 		Away:     &Away{Since: noon, Error: "connection refused"}, Paths: []FailedPath{{"shop/cart-7d9f", "dropped"}},

@@ -36,7 +36,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	abandoned := e.coming
-	e.coming = s
+	e.coming, e.next = s, nil
 	if e.preparePeers(s) {
 		return nil
 	}
@@ -44,6 +44,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	e.findHomes(s)
 	e.lists.Prune()
 	next := e.planOf(s)
+	e.next = next
 	another := abandoned != e.snapshot && abandoned != s
 	if another {
 		e.abandon(e.planOf(abandoned), next)
@@ -54,6 +55,9 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	}
 	if another {
 		e.plane.ReleasePeers(subjects)
+	}
+	if err := e.importGrants(); err != nil {
+		return e.close(ctx, next, err)
 	}
 	if err := e.prepareEntries(ctx, subjects, s); err != nil {
 		return e.close(ctx, next, err)
@@ -122,6 +126,12 @@ func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]boo
 func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	members := e.phase == membersPrepared
 	e.phase = closing
+	if e.snapshot != nil {
+		// The other dataplane's rules do not follow a change.
+		if err := e.endSwitch(ctx); err != nil {
+			return err
+		}
+	}
 	if members {
 		return e.commitPeers()
 	}
@@ -142,6 +152,11 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.plane.DestroyStale(); err != nil {
 		return err
 	}
+	if e.plane.early || !e.coexisting() {
+		if err := e.endSwitch(ctx); err != nil {
+			return err
+		}
+	}
 	err = e.flows.Run(e.judge())
 	if err == nil && s == e.coming {
 		e.phase = inForce
@@ -153,9 +168,15 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 // returns what was written: the plan, and what Prepare made ready beside it. After an
 // error the last snapshot is in force still.
 func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (dataplane.Subjects, error) {
-	last := e.plan
-	e.findHomes(e.coming)
-	subjects := e.planOf(s)
+	last, subjects := e.plan, e.next
+	if subjects == nil || e.snapshot == nil {
+		// Links may have changed since Prepare. Once a snapshot is in force, RunReconcile looks.
+		e.findHomes(e.coming)
+	}
+	if e.next == nil || s != e.coming {
+		subjects = e.planOf(s)
+	}
+	e.next = nil
 	if err := e.withdrawStale(subjects); err != nil {
 		return nil, err
 	}
@@ -171,6 +192,10 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 		return nil, err
 	}
 	e.known = plan.Known(s)
+	if e.recovered.reused(subjects) {
+		e.plane.early = true
+		e.leaveOther()
+	}
 	if err := e.write(ctx, written); err != nil {
 		return nil, err
 	}
@@ -188,14 +213,15 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 // admits no candidate the chains admit by themselves until this agent's judge is in force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
 	st := e.state(subjects)
-	if e.snapshot != nil && haveTiers(subjects) {
+	judged := e.snapshot != nil && haveTiers(subjects)
+	if judged {
 		// What no rule denies is allowed: the second net must not ask before the judge does.
 		if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
 	}
 	isolated, err := e.plane.Activate(ctx, st)
-	if isolated {
+	if isolated && !judged {
 		err = errors.Join(err, e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 	}
 	if err == nil && st.NoJudge {

@@ -54,7 +54,7 @@ func TestAuditedPodsAreWatched(t *testing.T) {
 // connections; and not those that only cluster policies in force select.
 func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 	w := newWorld(t)
-	w.compiler = compile.NewWithTiers()
+	w.compiler = compile.New()
 	a, b, c := pod("a", "10.1.0.5", "watch"), pod("b", "10.1.0.6", "x"), pod("c", "10.1.0.7", "soon")
 	in := compile.Input{Pods: []policy.Pod{a, b, c}, Policies: []v1alpha1.FQDNNetworkPolicy{pol("x", "tcp/443 *.example.net")}}
 	for name, spec := range map[string]string{

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/intercept"
@@ -19,8 +20,13 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 			first = err
 		}
 	}
+	selected, err := e.k.Tables.Selected(ctx)
+	keep(err)
 	keep(e.k.Tables.Remove(ctx))
-	keep(e.plane.Remove(ctx, e.flows.Withdraw))
+	keep(e.plane.Remove(ctx, func(isolated []netip.Addr) error { return e.flows.Withdraw(append(isolated, selected...)) }))
+	if e.k.Other != nil {
+		keep(e.k.Other.New(e.owner).Remove(ctx, e.flows.Withdraw))
+	}
 	keep(e.removeAddrs())
 	return first
 }

@@ -63,7 +63,9 @@ type Config struct {
 type Kernel struct {
 	// Dataplane makes the dataplane of the enforcer.
 	Dataplane func(dataplane.Owner) dataplane.Interface
-	Tables    *nft.Tables
+	// Other is the dataplane that an earlier agent may have used; nil: there is none.
+	Other  *Other
+	Tables *nft.Tables
 	// Entries writes and lists the entries of Tables; nil: they do.
 	Entries entries.Tables
 	Flows   conntrack.Interface
@@ -83,7 +85,9 @@ type Enforcer struct {
 	snapshot    *policy.Snapshot // the last one committed
 	coming      *policy.Snapshot // prepared and not yet committed
 	plan        dataplane.Subjects
-	plane       dataplane.Interface
+	next        dataplane.Subjects // the plan of coming; nil where its homes are to be looked for
+	plane       *switching
+	owner       dataplane.Owner        // of the dataplanes
 	entries     *entries.Store         // grants of ordered rules
 	entered     map[policy.RuleID]bool // whose entries were recovered
 	homes       map[netip.Addr]plan.Home
@@ -102,6 +106,7 @@ type Enforcer struct {
 	flows *flows.Queue // connections that are judged again
 	// rendered are the ordered rules of the last state of the tables, without subjects.
 	rendered map[*dataplane.Tiers]nft.Tiers
+	life     longestLife // of grants of subjects with ordered rules
 
 	grants    *grants.Table
 	intercept *intercept.Interception
@@ -155,14 +160,23 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	return e, nil
 }
 
+// tablesSetMax is the most addresses of a pod and a port set in the nft tables: a listing of
+// a set takes time with the square of its size.
+const tablesSetMax = 4096
+
 // own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
+	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired}
+	e.plane = &switching{Interface: e.k.Dataplane(e.owner)}
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables
 	}
 	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.coexisting), map[policy.RuleID]bool{}
-	e.grants = grants.New(grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
+	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect}
+	if _, inTables := e.plane.Interface.(tablesPart); inTables {
+		kept.InPlace, kept.SetMax = true, tablesSetMax
+	}
+	e.grants = grants.New(kept)
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
 
@@ -180,6 +194,9 @@ func (e *Enforcer) Grants() *grants.Table { return e.grants }
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
+	if err := e.findOther(ctx); err != nil {
+		return nil, err
+	}
 	if err := e.checkMark(ctx); err != nil {
 		return nil, err
 	}

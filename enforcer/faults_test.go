@@ -22,8 +22,13 @@ import (
 // busy is a node in the midst of its life and the change that comes next: a pod
 // goes, one comes, one becomes selected with connections open, one's ports
 // change, one of two policies goes, an address gets another owner.
-func busy(t *testing.T) (*world, *policy.Snapshot) {
-	w := newWorld(t)
+func busy(t *testing.T) (*world, *policy.Snapshot) { return busyOn(t, iptablesPlane) }
+
+// busyOn is busy with a dataplane.
+func busyOn(t *testing.T, plane string) (*world, *policy.Snapshot) {
+	w := newNode(t)
+	w.plane = plane
+	w.restart()
 	for a, h := range map[string]link.Home{
 		"10.1.0.5": {Iface: "veth5"}, "2001:db8:1::5": {Iface: "veth5"}, "10.1.0.6": {Iface: "br0", Port: "port6"},
 		"10.1.0.7": {Iface: "veth7"}, "10.1.0.8": {Iface: "br0", Port: "port8"},
@@ -69,14 +74,16 @@ func (w *world) all() string {
 // maxSteps bounds the loops over every step of a roll-out.
 const maxSteps = 400
 
-func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
-	w, next := busy(t)
+func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) { eachPlane(t, testFaultsOfARollOut) }
+
+func testFaultsOfARollOut(t *testing.T, plane string) {
+	w, next := busyOn(t, plane)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
 	for _, late := range []bool{false, true} {
 		n := 1
 		for ; n < maxSteps; n++ {
-			w, next := busy(t)
+			w, next := busyOn(t, plane)
 			w.seams.forget(n, late)
 			err := w.rollOut(next)
 			if w.seams.steps < n {
@@ -96,15 +103,17 @@ func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
 				t.Errorf("step %d, %q, failed (late: %v); after a retry (-want +got):\n%s", n, steps[max(len(steps)-2, 0):], late, diff)
 			}
 		}
-		if n < 30 || n == maxSteps {
+		if n < map[string]int{iptablesPlane: 30, nftablesPlane: 15}[plane] || n == maxSteps {
 			t.Errorf("the roll-out takes %d steps: the test does not see them", n)
 		}
 	}
 }
 
-func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
+func TestRetryRepairsEveryFaultOfARestart(t *testing.T) { eachPlane(t, testFaultsOfARestart) }
+
+func testFaultsOfARestart(t *testing.T, plane string) {
 	again := func(t *testing.T) (*world, *policy.Snapshot) {
-		w, _ := busy(t)
+		w, _ := busyOn(t, plane)
 		w.restart()
 		web := pod("web", "10.1.0.5 2001:db8:1::5", "one", "two")
 		return w, w.compile([]policy.Pod{web, pod("late", "10.1.0.7", "three")}, pol("one", "tcp/443 www.example.org"), pol("three", "udp/53 dns.test"))
@@ -135,8 +144,11 @@ func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
 }
 
 // restored tells whether a roll-out succeeded although a step failed: a transaction of
-// iptables that is refused is tried once more, from the chains that are there then.
-func (s *seams) restored(err error) bool { return err == nil && strings.HasPrefix(s.failed, "restore") }
+// iptables that is refused is tried once more, from the chains that are there then, and the
+// second net that could not be changed is made anew.
+func (s *seams) restored(err error) bool {
+	return err == nil && (strings.HasPrefix(s.failed, "restore") || s.failed == "nft net")
+}
 
 // TestNoFaultOpensAnything matters more than the repair by a retry: a roll-out
 // that stops anywhere leaves no pod with more rights than the two snapshots allow, and a

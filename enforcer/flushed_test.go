@@ -8,7 +8,6 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -44,7 +43,7 @@ func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
 func TestFlushedGrantsComeBack(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	fatal.If(t, w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")}))
+	fatal.If(t, w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), httpsEntry(addr("192.0.2.1"))))
 	w.reconcile()
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) {

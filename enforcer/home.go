@@ -12,6 +12,7 @@ import (
 // findHomes finds the homes of this node's pods' addresses, and removes the homes of
 // addresses that no pod has any more.
 func (e *Enforcer) findHomes(s *policy.Snapshot) {
+	e.next = nil
 	stands := e.standing()
 	homes := plan.FindHomes(s, plan.Evidence{
 		Last: e.homes, Stands: stands,

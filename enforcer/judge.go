@@ -65,7 +65,7 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bo
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
 		flow.Entries = flow.Entries[:0]
-		for _, r := range v.Rules {
+		for r := range v.Rules.Cluster() {
 			if len(rules) == 0 {
 				break
 			}

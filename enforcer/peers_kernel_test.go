@@ -18,7 +18,6 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/policytest"
@@ -30,8 +29,8 @@ import (
 type peering struct {
 	*lab.Lab
 	t        *testing.T
+	plane    string
 	e        *enforcer.Enforcer
-	sets     *ipset.Kernel
 	flows    *conntrack.Kernel
 	compiler *compile.Compiler
 	labels   map[string]string // of each pod: words
@@ -47,10 +46,10 @@ type peering struct {
 // The Service of db.
 var service4, service6 = netip.MustParseAddr("10.96.0.7"), netip.MustParseAddr("fd00:96::7")
 
-func newPeering(t *testing.T, network lab.Network) *peering {
+func newPeering(t *testing.T, plane string, network lab.Network) *peering {
 	t.Helper()
 	l := newLab(t, network)
-	p := &peering{Lab: l, t: t, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}}
+	p := &peering{Lab: l, t: t, plane: plane, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}}
 	for i, name := range []string{"client", "db", "other"} {
 		pod, err := l.AddPod(name, 5+i)
 		fatal.If(t, err)
@@ -76,7 +75,7 @@ func (p *peering) restart() {
 	p.t.Helper()
 	p.compiler = compile.New()
 	fatal.If(p.t, p.Node.Do(func() (err error) {
-		if p.e, p.sets, p.flows, err = openEnforcer(p.t, p.Node.Do, lab.Resolver4); err != nil {
+		if p.e, p.flows, err = openEnforcer(p.t, p.plane, p.Node.Do, lab.Resolver4); err != nil {
 			return err
 		}
 		_, err = p.e.Start(context.Background())
@@ -175,7 +174,7 @@ var http, port80 = intstr.FromString("http"), intstr.FromInt(80)
 // each runs a test on every network.
 func eachPeering(t *testing.T, f func(p *peering)) {
 	for _, network := range networks {
-		t.Run(string(network), func(t *testing.T) { f(newPeering(t, network)) })
+		t.Run(string(network), eachPlane(func(t *testing.T, plane string) { f(newPeering(t, plane, network)) }))
 	}
 }
 
@@ -220,7 +219,8 @@ func TestPeersOnTheKernel(t *testing.T) {
 		p.netpols = nil
 		p.apply()
 		p.expect("client", outside, 80, lab.Refused)
-		if names, err := p.sets.Names(); err != nil || strings.Contains(strings.Join(names, " "), "-p-") {
+		list := map[string][]string{iptablesPlane: {"ipset", "list", "-n"}, nftablesPlane: {"nft", "list", "sets", "inet"}}[p.plane]
+		if names, err := p.Node.Run(list[0], list[1:]...); err != nil || strings.Contains(names, "-p-") || strings.Contains(names, "peers-") {
 			t.Errorf("sets are left: %v, %v", names, err)
 		}
 	})

@@ -16,6 +16,13 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 	return plan.Of(s, plan.Placement{Homes: e.homes, BridgesUnseen: e.unseen}, e.lists)
 }
 
+// tablesPart is a dataplane that has a part in the nft tables. They take it behind Activate or
+// Isolate.
+type tablesPart interface {
+	// AddTo adds the part for a state to the state of the tables. It writes nothing.
+	AddTo(tables *nft.State, st dataplane.State)
+}
+
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	network := e.intercept.Network()
@@ -55,6 +62,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 		}
 	}
 	e.addTiers(&s, subjects)
+	e.plane.AddTo(&s, e.state(subjects))
 	if !e.cfg.FailClosed {
 		s.Backends = e.intercept.Fallback()
 	}
@@ -79,7 +87,7 @@ func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
 }
 
 // servingDNS returns the addresses on which agents serve DNS, and those that every subject
-// may dial for DNS.
+// may dial for DNS, sorted: equal states have to be written once.
 func (e *Enforcer) servingDNS() (serving, resolvers []netip.Addr) {
 	serving = slices.Collect(maps.Keys(e.predecessor.Addrs()))
 	for dialled, at := range e.intercept.Serving() {
@@ -88,6 +96,8 @@ func (e *Enforcer) servingDNS() (serving, resolvers []netip.Addr) {
 			resolvers = append(resolvers, dialled)
 		}
 	}
+	slices.SortFunc(serving, netip.Addr.Compare)
+	slices.SortFunc(resolvers, netip.Addr.Compare)
 	return serving, resolvers
 }
 

@@ -173,10 +173,10 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "one", "two")
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
-	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80 www.example.com"))
+	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80-89 www.example.com"))
 	fatal.If(t, w.e.Prepare(context.Background(), dropped))
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
-	if es, err := w.sets.List(xtables.GrantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
+	if es, err := w.sets.List(xtables.GrantSetName(web.PodRef, "tcp/80-89", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
 	}
 	if err := w.e.grants.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {

@@ -35,10 +35,16 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 		}
 	}
 	e.predecessor.Forget()
+	if err := e.endSwitch(ctx); err != nil {
+		e.log.Error("the other dataplane's objects stay; trying again with the next change", "error", err)
+	}
 	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err
 	}
-	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
+	if err := e.write(ctx, e.inForce()); err != nil {
+		return false, err
+	}
+	return false, e.plane.DestroyStale()
 }
 
 // expiryTick is how late a grant may end: deadlines are looked at this often.

@@ -98,6 +98,8 @@ func (l *life) writeEntries(f iptables.Family) {
 		strange.Iface = "veth99"
 	case strings.HasSuffix(name, setEndpoint) || strings.HasSuffix(name, setResolvers):
 		strange.Protocol, strange.Port = 6, 53
+	case strings.HasSuffix(name, "-ports"):
+		strange.Protocol, strange.Port = 6, pick(l.r, []uint16{80, 443, 9999})
 	}
 	fatal.If(l.t, l.sets.Add(name, strange))
 }

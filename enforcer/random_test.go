@@ -90,7 +90,7 @@ func (l *life) coverages(when string) {
 var (
 	lifeNames = []string{"n0.test", "n1.test", "n2.test", "n0.example"}
 	lifeAddrs = []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "2001:db8::2"}
-	lifePorts = []string{"any", "tcp/443", "tcp/443,tcp/8443", "udp/53,tcp/25", "sctp"}
+	lifePorts = []string{"any", "tcp/443", "tcp/80", "udp/443", "tcp/443,tcp/8443", "udp/53,tcp/25", "sctp"}
 )
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }

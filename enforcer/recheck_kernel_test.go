@@ -56,7 +56,7 @@ func (p *peering) hold(condition string) *held {
 		p.t.Fatalf("the queue answers with %d", typ)
 	}
 	h.send(queueConfig, 0, queueParams, []byte{0, 0, 0, 0, 1}) // no more of a packet than its number
-	words := append([]string{"-t", "mangle", "-A", "FORWARD"}, strings.Fields(condition)...)
+	words := append([]string{"-t", "filter", "-A", "FORWARD"}, strings.Fields(condition)...)
 	if _, err := p.Node.Run("iptables", append(words, "-j", "NFQUEUE", "--queue-num", strconv.Itoa(heldQueue))...); err != nil {
 		p.t.Fatal(err)
 	}
@@ -104,7 +104,11 @@ func (h *held) release(number []byte) {
 // was judged already, while what allowed it goes and the connections are cut. When it
 // arrives the connection opens, and is cut soon.
 func TestAPacketUnderWayIsCutOnTheKernel(t *testing.T) {
-	p := newPeering(t, lab.Routed)
+	eachPlane(func(t *testing.T, plane string) { testAPacketUnderWay(newPeering(t, plane, lab.Routed)) })(t)
+}
+
+func testAPacketUnderWay(p *peering) {
+	t := p.t
 	client, db := p.Pod("client"), p.Pod("db")
 	p.apply(egress("client", port80, "db", "other"))
 	stays := p.open("client", p.Pod("other").Addr4, 80)

@@ -30,6 +30,10 @@ const (
 	// repairPause is how long another program has its way after a repair; one that
 	// comes again within twice the pause doubles it, up to checkEvery.
 	repairPause = 100 * time.Millisecond
+	// changeRest is how many times as long as a look took there is none for changes of the nft
+	// tables: every grant there is a change, and where other programs change nftables all the
+	// time none can be told from theirs.
+	changeRest = 9
 )
 
 // RunReconcile keeps the kernel in the wanted state until ctx ends. It looks for homes
@@ -55,6 +59,8 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer suspect.Stop()
 	again := time.After(firstCheck) // nil: no look is planned
 	var suspicion <-chan time.Time  // nil: there is none
+	var changed <-chan time.Time    // nil: no change waits for a look
+	var rest rest
 	var r, search, doubt repairs
 	look := func(all bool) {
 		again = nil
@@ -86,8 +92,15 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			doubt.made(time.Now())
 			look(true)
 		case <-changes:
+			if changed == nil {
+				changed = time.After(rest.wait(time.Now()))
+			}
+		case <-changed:
+			changed = nil
 			if e.k.Tables.ExternalChange() {
+				began, repairs := time.Now(), e.repairs.Load()
 				look(true)
+				rest.looked(began, time.Now(), e.repairs.Load() > repairs)
 			}
 		case <-suspect.C:
 			if again == nil && e.touched() {
@@ -134,6 +147,19 @@ func (r *repairs) made(now time.Time) {
 		r.pause = repairPause
 	}
 	r.last = now
+}
+
+// rest is the time without looks for changes.
+type rest struct{ until time.Time }
+
+// wait returns how long not to look although there is a change.
+func (r *rest) wait(now time.Time) time.Duration { return max(0, r.until.Sub(now)) }
+
+// looked notes a look. After a repair the other program may change more at once.
+func (r *rest) looked(began, ended time.Time, repaired bool) {
+	if r.until = ended; !repaired {
+		r.until = ended.Add(changeRest * ended.Sub(began))
+	}
 }
 
 // touched tells whether a table that was written may have been changed, a set holds another

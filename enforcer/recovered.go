@@ -46,6 +46,16 @@ func (in recoveredState) same(a netip.Addr, ref policy.PodRef) bool {
 	return in.Owners[a] == dataplane.PodID(ref)
 }
 
+// reused tells whether an address of another pod is a subject's now.
+func (in recoveredState) reused(subjects dataplane.Subjects) bool {
+	for ref, p := range subjects {
+		if slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.Owners[a] != "" && !in.same(a, ref) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // judged tells whether the connections of an address have been judged for the pod.
 func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.Isolated[a] && in.same(a, ref)

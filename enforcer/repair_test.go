@@ -28,10 +28,10 @@ var setRivals = map[string]func(w *world, p policy.Pod) error{
 		return w.flush(xtables.GrantSetName(p.PodRef, https, iptables.IPv4))
 	},
 	"takes an address": func(w *world, p policy.Pod) error {
-		return w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")})
+		return w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), httpsEntry(addr("192.0.2.1")))
 	},
 	"opens an address": func(w *world, p policy.Pod) error {
-		return w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")})
+		return w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), httpsEntry(addr("203.0.113.9")))
 	},
 	"adds a debt": func(w *world, _ policy.Pod) error {
 		return w.sets.Add("NG4-"+setRecheck, ipset.Entry{Addr: addr("10.1.0.5")})
@@ -217,7 +217,7 @@ func TestALookAmongGrants(t *testing.T) {
 	}
 	<-granted
 	t.Logf("%d looks", looks)
-	fatal.If(t, w.real.Delete(xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}))
+	fatal.If(t, w.real.Delete(xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), httpsEntry(asked[7][0].Addrs[0])))
 	want := "set " + xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4)
 	if wrong := w.wrongSets(); !slices.Equal(wrong, []string{want}) {
 		t.Errorf("%v are thought to be wrong, want %s", wrong, want)
@@ -238,7 +238,7 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 	before := sortedLines(w.dump())
 	for _, p := range pods {
 		fatal.If(t, w.flush(xtables.GrantSetName(p.PodRef, https, iptables.IPv4)))
-		fatal.If(t, w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}))
+		fatal.If(t, w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), httpsEntry(addr("203.0.113.9"))))
 	}
 	// Each check compares the members of a few more sets than the last one did.
 	w.seams.forget(0, false)

@@ -86,7 +86,9 @@ func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
 	set := xtables.GrantSetName(p.PodRef, https, iptables.IPv4)
 	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
-		fatal.If(t, w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}))
+		entry := httpsEntry(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}))
+		entry.Comment = comment
+		fatal.If(t, w.sets.Add(set, entry))
 	}
 	first, second := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.5:1002", "192.0.2.2:443")
 	judged := flow("10.1.0.5:1003", "192.0.2.2:443")
@@ -208,7 +210,7 @@ func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	judged.Mark = 0
 	w.flows.Track(judged)
 	w.restart()
-	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443 www.example.org")) // so that chains change
+	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443-8444 www.example.org")) // so that chains change
 	fatal.If(t, w.e.Prepare(context.Background(), s))
 	w.chains.Fail(errInjected)
 	if err := w.e.Commit(context.Background()); err == nil {

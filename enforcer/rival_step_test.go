@@ -16,10 +16,12 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
+const flushesTables = "flushes the nft ruleset"
+
 // stepRivals are other programs that lose everything of one kind.
 var stepRivals = map[string]func(w *world) error{
-	"flushes the nft ruleset": func(w *world) error {
-		for _, table := range []*knftables.Fake{w.inet, w.bridge} {
+	flushesTables: func(w *world) error {
+		for _, table := range []*knftables.Fake{w.inet, w.bridge, w.net} {
 			tx := table.NewTransaction()
 			tx.Add(&knftables.Table{})
 			tx.Delete(&knftables.Table{})
@@ -75,14 +77,19 @@ var stepRivals = map[string]func(w *world) error{
 
 // TestARivalAfterEveryStep: whatever another program takes away, and after whichever step
 // of a roll-out, is back after the roll-out and a look.
-func TestARivalAfterEveryStep(t *testing.T) {
-	w, next := busy(t)
+func TestARivalAfterEveryStep(t *testing.T) { eachPlane(t, testRivalAfterEveryStep) }
+
+func testRivalAfterEveryStep(t *testing.T, plane string) {
+	w, next := busyOn(t, plane)
 	fatal.If(t, w.rollOut(next))
 	want := strings.Split(sortedLines(w.dump()), "\n")
 	for what, rival := range stepRivals {
+		if plane == nftablesPlane && what != flushesTables {
+			continue // there is no such thing
+		}
 		n := 1
 		for ; n < maxSteps; n++ {
-			w, next := busy(t)
+			w, next := busyOn(t, plane)
 			w.seams.forget(0, false)
 			came, step := false, ""
 			w.seams.after = func(at int, s string) {
@@ -109,7 +116,7 @@ func TestARivalAfterEveryStep(t *testing.T) {
 				t.Errorf("a rival %s after step %d, %q; after a look (-want +got):\n%s", what, n, step, diff)
 			}
 		}
-		if n < 30 || n == maxSteps {
+		if n < map[string]int{iptablesPlane: 30, nftablesPlane: 15}[plane] || n == maxSteps {
 			t.Errorf("the roll-out takes %d steps: the test does not see them", n)
 		}
 	}

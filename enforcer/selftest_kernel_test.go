@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/inject"
@@ -32,13 +33,14 @@ import (
 // one selected pod.
 type node struct {
 	*lab.Lab
-	t    *testing.T
-	pod  *lab.Pod
-	ref  policy.PodRef
-	snap *policy.Snapshot
-	e    *enforcer.Enforcer
-	s    *proxy.Server
-	in   *inject.Kernel
+	t     *testing.T
+	plane string
+	pod   *lab.Pod
+	ref   policy.PodRef
+	snap  *policy.Snapshot
+	e     *enforcer.Enforcer
+	s     *proxy.Server
+	in    *inject.Kernel
 }
 
 // do runs f in the node's namespace.
@@ -60,11 +62,11 @@ func newLab(t *testing.T, network lab.Network) *lab.Lab {
 	return l
 }
 
-func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
+func newNode(t *testing.T, plane string, network lab.Network, resolvers ...netip.Addr) *node {
 	t.Helper()
 	l := newLab(t, network)
 	var err error
-	n := &node{Lab: l, t: t, ref: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"}}
+	n := &node{Lab: l, t: t, plane: plane, ref: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"}}
 	if n.pod, err = l.AddPod("web", 5); err != nil {
 		t.Fatal(err)
 	}
@@ -93,40 +95,53 @@ func (n inNode) ListEntries(names []string, each func(string, []nft.Entry)) erro
 	return n.do(func() error { return n.Tables.ListEntries(names, each) })
 }
 
+func (n inNode) ListGrants(names []string, each func(string, []nft.Entry)) error {
+	return n.do(func() error { return n.Tables.ListGrants(names, each) })
+}
+
+const iptablesPlane, nftablesPlane = "iptables", "nftables"
+
+// planes are the dataplanes.
+var planes = []string{iptablesPlane, nftablesPlane}
+
 // openEnforcer makes an enforcer of the kernel of this namespace, in which do calls, and which
 // closes with the test.
-func openEnforcer(t *testing.T, do func(func() error) error, resolvers ...netip.Addr) (*enforcer.Enforcer, *ipset.Kernel, *conntrack.Kernel, error) {
-	chains, err := iptables.NewExec(iptables.Default)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+func openEnforcer(t *testing.T, plane string, do func(func() error) error, resolvers ...netip.Addr) (*enforcer.Enforcer, *conntrack.Kernel, error) {
 	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	sets, err := ipset.Open()
-	if err != nil {
-		return nil, nil, nil, err
+	k := enforcer.Kernel{Tables: tables, Entries: inNode{tables, do}, Dataplane: nftables.Config{Tables: inNode{tables, do}}.New}
+	if plane == iptablesPlane {
+		chains, err := iptables.NewExec(iptables.Default)
+		if err != nil {
+			return nil, nil, err
+		}
+		sets, err := ipset.Open()
+		if err != nil {
+			return nil, nil, err
+		}
+		t.Cleanup(sets.Close)
+		k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
 	}
-	t.Cleanup(sets.Close)
 	flows, err := conntrack.Open()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	t.Cleanup(flows.Close)
 	links, err := link.Open()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	t.Cleanup(links.Close)
-	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Entries: inNode{tables, do}, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New}
+	k.Flows, k.Links = flows, links
 	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
-	return e, sets, flows, err
+	return e, flows, err
 }
 
 // run starts what an agent runs.
 func (n *node) run(resolvers []netip.Addr) (err error) {
-	if n.e, _, _, err = openEnforcer(n.t, n.Node.Do, resolvers...); err != nil {
+	if n.e, _, err = openEnforcer(n.t, n.plane, n.Node.Do, resolvers...); err != nil {
 		return err
 	}
 	serving, err := n.e.Start(context.Background())
@@ -229,13 +244,22 @@ func (n *node) forgetProbed() {
 	n.does("nft flush set inet namegate probed6")
 }
 
+// eachPlane runs a test with each dataplane.
+func eachPlane(f func(t *testing.T, plane string)) func(*testing.T) {
+	return func(t *testing.T) {
+		for _, plane := range planes {
+			t.Run(plane, func(t *testing.T) { f(t, plane) })
+		}
+	}
+}
+
 var networks = []lab.Network{lab.Routed, lab.Bridged}
 
 // TestPathOnTheKernel: each outcome with packets.
 func TestPathOnTheKernel(t *testing.T) {
 	for _, network := range networks {
-		t.Run(string(network), func(t *testing.T) {
-			n := newNode(t, network, lab.Resolver4, lab.Resolver6)
+		t.Run(string(network), eachPlane(func(t *testing.T, plane string) {
+			n := newNode(t, plane, network, lab.Resolver4, lab.Resolver6)
 			n.wants("untouched", enforcer.PathWorks)
 			n.does("iptables -w -I INPUT -p udp --dport 53 -j DROP")
 			n.wants("another engine's rule drops it", enforcer.PathBlocked)
@@ -255,7 +279,7 @@ func TestPathOnTheKernel(t *testing.T) {
 			if got := n.does("conntrack -L -p udp --sport 9"); strings.Contains(got, "ASSURED") {
 				t.Errorf("the self-test was answered: %s", got)
 			}
-		})
+		}))
 	}
 }
 
@@ -264,12 +288,12 @@ func TestPathOnTheKernel(t *testing.T) {
 // What leaves the bridge it sees anyway.
 func TestPathOfUnfilteredBridge(t *testing.T) {
 	const off = "sysctl -q -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0"
-	away := newNode(t, lab.Bridged, lab.Resolver4, lab.Resolver6)
+	away := newNode(t, iptablesPlane, lab.Bridged, lab.Resolver4, lab.Resolver6)
 	away.does(off)
 	away.do(away.enforce)
 	away.wants("the resolver is elsewhere", enforcer.PathWorks)
 
-	near := newNode(t, lab.Bridged, netip.MustParseAddr("10.1.0.6"), netip.MustParseAddr("fd00:1::6"))
+	near := newNode(t, iptablesPlane, lab.Bridged, netip.MustParseAddr("10.1.0.6"), netip.MustParseAddr("fd00:1::6"))
 	near.wants("the resolver is a neighbour", enforcer.PathWorks)
 	near.forgetProbed()
 	near.does(off)
@@ -280,7 +304,7 @@ func TestPathOfUnfilteredBridge(t *testing.T) {
 // TestPathNeedsNothingOfThePod: it works with a pod that is not there any more to
 // send anything, and the pod hears nothing of it.
 func TestPathNeedsNothingOfThePod(t *testing.T) {
-	n := newNode(t, lab.Routed, lab.Resolver4, lab.Resolver6)
+	n := newNode(t, nftablesPlane, lab.Routed, lab.Resolver4, lab.Resolver6)
 	heard, err := n.pod.Sniff("eth0")
 	fatal.If(t, err)
 	defer heard.Close()

@@ -1,21 +1,22 @@
 package enforcer
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
 // addTiers renders the ordered rules of subjects for the nft tables.
 func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
-	s.Entries = entrySets(rulesOf(subjects))
+	life := e.longestLife(subjects)
+	s.Entries = entrySets(rulesOf(subjects), life)
 	at, peers, rendered := map[string]int{}, map[policy.Peer]bool{}, map[*dataplane.Tiers]nft.Tiers{}
+	r := tierRenderer{map[policy.Peer]string{}, map[policy.PortSet][]nft.PortRange{}}
 	for _, p := range subjects.Sorted() {
 		if p.Tiers == nil || !p.Isolated {
 			continue
@@ -26,9 +27,10 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 			at[p.Tiers.ID] = i
 			t, known := e.rendered[p.Tiers]
 			if !known {
-				t = nft.Tiers{ID: p.Tiers.ID, Admin: tierRules(p.Tiers.Admin), Baseline: tierRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
+				t = nft.Tiers{ID: p.Tiers.ID, Admin: r.rules(p.Tiers.Admin), Baseline: r.rules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
 			}
 			rendered[p.Tiers] = t
+			t.ID += lifeID(p.Tiers.Entries, life)
 			s.Tiers = append(s.Tiers, t)
 			for _, peer := range p.Tiers.Peers {
 				peers[peer] = true
@@ -41,7 +43,7 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 		return
 	}
 	for _, peer := range slices.SortedFunc(maps.Keys(peers), policy.Peer.Compare) {
-		s.Peers = append(s.Peers, peersOf(peer, e.members(peer)))
+		s.Peers = append(s.Peers, nftrules.PeerSet(nftrules.PeersName(peer), peer.Kind, e.members(peer)))
 	}
 	s.Serving, s.DNS = e.servingDNS()
 }
@@ -49,49 +51,33 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 // actions are those of rules that deny with an answer, by the words of policies.
 var actions = [...]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}
 
-// tierRules renders the rules of one tier.
-func tierRules(rules []dataplane.TierRule) []nft.TierRule {
-	var out []nft.TierRule
+// tierRenderer renders rules, which share peers and ports.
+type tierRenderer struct {
+	names map[policy.Peer]string // of the sets of peers
+	ports map[policy.PortSet][]nft.PortRange
+}
+
+// rules renders the rules of one tier.
+func (t tierRenderer) rules(rules []dataplane.TierRule) []nft.TierRule {
+	out := make([]nft.TierRule, 0, len(rules))
 	for _, r := range rules {
 		rule := nft.TierRule{Entries: string(r.Entries), Action: actions[r.Action]}
 		if r.Drop {
 			rule.Action = nft.Drop
 		}
-		if r.Match.Peer.Kind != policy.PeerAnywhere {
-			rule.Peers = peersName(r.Match.Peer)
-		}
-		if r.Match.Ports != policy.AnyPort {
-			rule.Ports = []nft.PortRange{}
-			for _, p := range r.Match.Ports.Ranges() {
-				rule.Ports = append(rule.Ports, nft.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
+		if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
+			if t.names[peer] == "" {
+				t.names[peer] = nftrules.PeersName(peer)
 			}
+			rule.Peers = t.names[peer]
+		}
+		if ports := r.Match.Ports; ports != policy.AnyPort {
+			if t.ports[ports] == nil {
+				t.ports[ports] = nftrules.Ports(ports)
+			}
+			rule.Ports = t.ports[ports]
 		}
 		out = append(out, rule)
-	}
-	return out
-}
-
-// peersName is the name of the set of peers, which is too long for two to share one.
-func peersName(p policy.Peer) string {
-	sum := sha256.Sum256([]byte(string(rune('0'+p.Kind)) + p.Key))
-	return hex.EncodeToString(sum[:12])
-}
-
-// peersOf renders the members of peers; nil has none.
-func peersOf(p policy.Peer, members *policy.PeerSet) nft.PeerSet {
-	out := nft.PeerSet{Name: peersName(p)}
-	switch p.Kind {
-	case policy.PeerNetworks:
-		out.Kind = nft.PeerNetworks
-	case policy.PeerPorts:
-		out.Kind = nft.PeerPorts
-	}
-	if members == nil {
-		return out
-	}
-	out.Addrs, out.Networks = members.Addrs, members.Networks
-	for _, at := range members.Ports {
-		out.Ports = append(out.Ports, nft.PeerPort{Addr: at.Addr, Protocol: at.Protocol.String(), Port: at.Port})
 	}
 	return out
 }
@@ -125,11 +111,19 @@ func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Sub
 	if e.snapshot == nil && haveTiers(subjects) {
 		chains = e.tablesState(subjects).TierChains()
 	}
-	moved := map[*dataplane.Tiers]bool{}
+	moved, others := map[*dataplane.Tiers]bool{}, map[policy.Peer]bool{}
+	other := func(p policy.Peer) bool {
+		changed, known := others[p]
+		if !known {
+			changed = e.snapshot.PeerSet(p) != s.PeerSet(p)
+			others[p] = changed
+		}
+		return changed
+	}
 	for ref, p := range subjects {
 		was := last[ref]
 		if _, known := moved[p.Tiers]; !known {
-			moved[p.Tiers] = p.Tiers != nil && slices.ContainsFunc(p.Tiers.Peers, func(p policy.Peer) bool { return e.snapshot.PeerSet(p) != s.PeerSet(p) })
+			moved[p.Tiers] = p.Tiers != nil && slices.ContainsFunc(p.Tiers.Peers, other)
 		}
 		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p, chains) || was != nil && (!was.Tiers.Same(p.Tiers) || moved[p.Tiers]) {
 			out = append(out, p.Addrs...)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -35,9 +34,8 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 		} else if p.ordered[pod.Name] == nil {
 			continue
 		}
-		v.Rules = slices.Concat(v.Rules, p.ordered[pod.Name])
+		v.Rules = policytest.Rules(slices.AppendSeq(p.ordered[pod.Name], v.Rules.All())...)
 		v.Cluster = []*policy.Index{policy.NewIndex(p.ordered[pod.Name], 0)}
-		slices.SortStableFunc(v.Rules, func(a, b *policy.Rule) int { return int(a.Tier) - int(b.Tier) })
 		views = append(views, &v)
 	}
 	sets := slices.Concat(s.PeerSets, p.peerSets)
@@ -64,7 +62,19 @@ func byName(tier policy.Tier, action policy.Action, ports policy.PortSet, of str
 }
 
 // answer grants the addresses of an answer to a pod, as the proxy does.
-func (p *peering) answer(pod, name string, at ...netip.Addr) (granted []policy.Grant) {
+func (p *peering) answer(pod, name string, at ...netip.Addr) []policy.Grant {
+	p.t.Helper()
+	return p.grant(pod, name, time.Time{}, at...)
+}
+
+// grantUntil grants addresses of a name to the client until a deadline.
+func (p *peering) grantUntil(name string, deadline time.Time, at ...netip.Addr) {
+	p.t.Helper()
+	p.grant("client", name, deadline, at...)
+}
+
+// grant grants addresses until a deadline, the zero time for that of an answer.
+func (p *peering) grant(pod, name string, deadline time.Time, at ...netip.Addr) (granted []policy.Grant) {
 	p.t.Helper()
 	var v *policy.View
 	for _, of := range p.snapshot.Views {
@@ -76,7 +86,11 @@ func (p *peering) answer(pod, name string, at ...netip.Addr) (granted []policy.G
 		return nil
 	}
 	for _, o := range v.Decide(policytest.Name(name)).Openings(600) {
-		granted = append(granted, policy.Grant{Pod: v.Pod.PodRef, View: v, Name: policytest.Name(name), Addrs: at, Ports: o.Ports, Rule: o.Rule, By: o.By, Deadline: time.Now().Add(o.Lifetime)})
+		until := deadline
+		if until.IsZero() {
+			until = time.Now().Add(o.Lifetime)
+		}
+		granted = append(granted, policy.Grant{Pod: v.Pod.PodRef, View: v, Name: policytest.Name(name), Addrs: at, Ports: o.Ports, Rule: o.Rule, By: o.By, Deadline: until})
 	}
 	fatal.If(p.t, p.Node.Do(func() error { return p.e.Grants().Grant(context.Background(), granted) }))
 	return granted
@@ -157,23 +171,7 @@ func TestOrderedNamesOnTheKernel(t *testing.T) {
 		p.labels["client"], p.ordered["client"] = "client", []*policy.Rule{brief}
 		p.apply()
 		p.answer("client", "brief.test", outside...)
-		lives := func(a netip.Addr) (left time.Duration) {
-			t.Helper()
-			fatal.If(t, p.Node.Do(func() error {
-				tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
-				if err != nil {
-					return err
-				}
-				return tables.ListEntries([]string{string(brief.ID)}, func(_ string, part []nft.Entry) {
-					for _, e := range part {
-						if e.Addr == a {
-							left = e.Timeout
-						}
-					}
-				})
-			}))
-			return left
-		}
+		lives := func(a netip.Addr) time.Duration { return p.entryLives(brief.ID, a) }
 		entered := time.Now()
 		fatal.Await(t, "time to pass", func() bool { return time.Since(entered) > 4*time.Second })
 		expect("for a short time", lab.Refused, at(80, outside[0])...)

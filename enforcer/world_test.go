@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/testclock"
+	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -41,6 +42,8 @@ type world struct {
 	maxPeerSets  int // 0: as many as any node
 	inet         *knftables.Fake
 	bridge       *knftables.Fake
+	net          *knftables.Fake
+	plane        string // of planes
 	flows        *conntrack.Fake
 	links        *link.Fake
 	seams        *seams
@@ -78,9 +81,19 @@ func newNode(t testing.TB) *world {
 	w.sets = ipset.NewFake(w.clock.Now)
 	w.inet = knftables.NewFake(knftables.InetFamily, nft.TableName)
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	w.seams = &seams{w: w}
+	w.net = knftables.NewFake(knftables.InetFamily, nft.NetTableName)
+	w.seams, w.plane = &seams{w: w}, iptablesPlane
 	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}}
 	return w
+}
+
+const iptablesPlane, nftablesPlane = "iptables", "nftables"
+
+// eachPlane runs a test with each dataplane.
+func eachPlane(t *testing.T, f func(t *testing.T, plane string)) {
+	for _, plane := range []string{iptablesPlane, nftablesPlane} {
+		t.Run(plane, func(t *testing.T) { f(t, plane) })
+	}
 }
 
 // newWorld returns a node with an agent that has started.
@@ -114,7 +127,11 @@ func (w *world) boot() {
 	if w.real != nil {
 		filter.Sets, filter.Chains = w.real, w.chains
 	}
+	k.Tables.UseNet(tableSeam{w.net, w.seams, "net"})
 	k.Dataplane = filter.New
+	if w.plane == nftablesPlane {
+		k.Dataplane = nftables.Config{Tables: k.Tables}.New
+	}
 	e, err := New(w.cfg, k, w.clock.Now, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	fatal.If(w.t, err)
 	if w.ran != nil {
@@ -189,6 +206,9 @@ func (w *world) entries(pod policy.Pod, ports policy.PortSet, f iptables.Family)
 		return nil
 	}
 	fatal.If(w.t, err)
+	if protocol, port, single := ports.Single(); single {
+		es = slices.DeleteFunc(es, func(e ipset.Entry) bool { return e.Protocol != uint8(protocol) || e.Port != port })
+	}
 	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
 	return es
 }
@@ -229,7 +249,7 @@ func (w *world) dump() string {
 		}
 	}
 	var elements []string
-	for line := range strings.Lines(w.inet.Dump() + w.bridge.Dump()) {
+	for line := range strings.Lines(w.inet.Dump() + w.bridge.Dump() + w.net.Dump()) {
 		if strings.HasPrefix(line, "add element") {
 			elements = append(elements, strings.TrimSpace(line))
 		} else {
@@ -241,6 +261,11 @@ func (w *world) dump() string {
 }
 
 const https = policy.PortSet("tcp/443")
+
+// httpsEntry is the entry of an address in a pod's set for https.
+func httpsEntry(a netip.Addr) ipset.Entry {
+	return ipset.Entry{Addr: a, Protocol: uint8(policy.TCP), Port: 443}
+}
 
 // web is one pod that one policy allows two names.
 func web(t testing.TB) (*world, policy.Pod) {

@@ -9,9 +9,10 @@ import (
 // Query is one question of DNS as evaluation sees it.
 type Query struct {
 	Name fqdn.Name
-	// Via is the name that led the pod to Name: it counts as well. "" for none.
-	Via fqdn.Name
-	// Aliases are of the checked chain of the answer; none before there is an answer.
+	// Via are the names that led the pod to Name: they count as well.
+	Via []fqdn.Name
+	// Aliases count for rules that deny: those of the checked chain of the answer, none before
+	// there is an answer, and those that led the pod to Name.
 	Aliases []fqdn.Name
 	// InCluster: the name is under the cluster's domain.
 	InCluster bool
@@ -22,7 +23,7 @@ type Query struct {
 // Decide returns the matches of a view that cover a question, and the reply that they
 // select. It is the one evaluation of questions.
 func Decide(v *View, q Query) Decision {
-	if v.Ordered() || q.Via != "" {
+	if v.Ordered() || len(q.Via) > 0 {
 		return v.decideInOrder(q)
 	}
 	d := Decision{Query: q, Matches: v.match(q.Name)}
@@ -135,8 +136,8 @@ func (v *View) covers(q Query) []*Match {
 		}
 	}
 	add(q.Name, false)
-	if q.Via != "" {
-		add(q.Via, false)
+	for _, n := range q.Via {
+		add(n, false)
 	}
 	for _, a := range q.Aliases {
 		add(a, true)

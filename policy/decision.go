@@ -54,25 +54,32 @@ func (d Decision) Counts() bool {
 func (d *Decision) counts(m *Match) bool { return d.Query.Would || !m.Audit }
 
 // CountsFor returns the name for which the addresses of an answer count: the name that is
-// accepted, else the first name that an enforcing match covers, else the question's.
+// denied, else one that is accepted, else one that an enforcing match covers. It is the
+// question's where that is one, else that of the first match, the question's for none.
 func (d Decision) CountsFor() fqdn.Name {
-	allowed := d.Allowed()
-	for _, m := range d.Matches {
-		if d.counts(m) && m.Accepts() == allowed {
-			return d.name(m)
+	if d.Denied != nil {
+		return d.name(d.Denied)
+	}
+	allowed, first := d.Allowed(), d.Query.Name
+	for _, m := range slices.Backward(d.Matches) {
+		if !d.counts(m) || m.Accepts() != allowed {
+			continue
+		}
+		if first = d.name(m); first == d.Query.Name {
+			return first
 		}
 	}
-	return d.Query.Name
+	return first
 }
 
 // name returns the name that a match covers by itself, the question's if it does.
 func (d *Decision) name(m *Match) fqdn.Name {
 	q := &d.Query
-	if q.Via == "" && len(q.Aliases) == 0 || m.Pattern.Matches(q.Name) {
+	if len(q.Via) == 0 && len(q.Aliases) == 0 || m.Pattern.Matches(q.Name) {
 		return q.Name
 	}
-	if q.Via != "" && m.Pattern.Matches(q.Via) {
-		return q.Via
+	if i := slices.IndexFunc(q.Via, m.Pattern.Matches); i >= 0 {
+		return q.Via[i]
 	}
 	return q.Aliases[max(0, slices.IndexFunc(q.Aliases, m.Pattern.Matches))]
 }

@@ -37,14 +37,14 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if t.empty || f.Exempt || f.Implied && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) {
 		return true, nil
 	}
-	if a, r := f.ordered(t.admin, in); a != Pass {
+	if a, r := f.ordered(v.Rules.Admin, in); a != Pass {
 		return a == Accept, r
 	}
 	if t.isolated {
-		r := f.first(t.namespace, in)
+		r := f.first(v.Rules.Namespace, in)
 		return r != nil || v.has(f.Reached.Addr()) || f.open && !v.Enforced, r
 	}
-	if a, r := f.ordered(t.baseline, in); a != Pass {
+	if a, r := f.ordered(v.Rules.Baseline, in); a != Pass {
 		return a == Accept, r
 	}
 	return true, nil
@@ -63,30 +63,18 @@ func Keeps(v *View, in *Snapshot, f *Flow) bool {
 	return allowed
 }
 
-// tiers are the rules of a view by tier.
+// tiers is what is in force of a view.
 type tiers struct {
-	admin, namespace, baseline []*Rule
-	isolated                   bool // the Namespace tier exists: the pod is default-deny there
-	ordered                    bool // a rule of the Admin or the Baseline tier is in force
-	empty                      bool // no policy is in force
+	isolated bool // the Namespace tier exists: the pod is default-deny there
+	ordered  bool // a rule of the Admin or the Baseline tier is in force
+	empty    bool // no policy is in force
 }
 
-// tiers returns the rules by tier. The Namespace tier exists where an FQDNNetworkPolicy
+// tiers returns what is in force. The Namespace tier exists where an FQDNNetworkPolicy
 // selects the pod, or a cluster policy and a NetworkPolicy do.
 func (v *View) tiers(would bool) tiers {
-	t := tiers{namespace: v.Rules, isolated: v.Enforced || would && len(v.Policies) > 0}
-	if !v.Ordered() {
-		t.empty = !t.isolated
-		return t
-	}
-	from := func(tier Tier) int {
-		i, _ := slices.BinarySearchFunc(v.Rules, tier, func(r *Rule, t Tier) int { return int(r.Tier) - int(t) })
-		return i
-	}
-	first, last := from(Namespace), from(Baseline)
-	t.admin, t.namespace, t.baseline = v.Rules[:first], v.Rules[first:last], v.Rules[last:]
-	counts := func(r *Rule) bool { return would || !r.Audit }
-	t.ordered = slices.ContainsFunc(t.admin, counts) || slices.ContainsFunc(t.baseline, counts)
+	t := tiers{isolated: v.Enforced || would && len(v.Policies) > 0}
+	t.ordered = v.anyOfCluster(func(r *Rule) bool { return would || !r.Audit })
 	t.empty = !t.isolated && !t.ordered
 	t.isolated = t.isolated || t.ordered && len(v.NetworkPolicies) > 0
 	return t
@@ -102,14 +90,16 @@ func (v *View) OrderedRules() (admin, baseline []*Rule, namespace, some bool) {
 	enforced := func(rules []*Rule) []*Rule {
 		return slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return r.Audit })
 	}
-	admin, baseline = enforced(t.admin), enforced(t.baseline)
+	admin, baseline = enforced(v.Rules.Admin), enforced(v.Rules.Baseline)
 	return admin, baseline, t.isolated, len(admin)+len(baseline) > 0
 }
 
 // Ordered tells whether the view has rules of the tiers with an order.
-func (v *View) Ordered() bool {
-	n := len(v.Rules)
-	return n > 0 && (v.Rules[0].Tier != Namespace || v.Rules[n-1].Tier != Namespace)
+func (v *View) Ordered() bool { return len(v.Rules.Admin)+len(v.Rules.Baseline) > 0 }
+
+// anyOfCluster tells whether a rule of a cluster policy is as which says.
+func (v *View) anyOfCluster(which func(*Rule) bool) bool {
+	return slices.ContainsFunc(v.Rules.Admin, which) || slices.ContainsFunc(v.Rules.Baseline, which)
 }
 
 // OrderInForce tells whether any policy of the tiers with an order enforces rules for the pod.
@@ -125,17 +115,13 @@ func (v *View) ImpliesDNS() bool {
 }
 
 func (v *View) impliesDNS(would bool) bool {
-	return v.Enforced || would && len(v.Policies) > 0 || slices.ContainsFunc(v.Rules, func(r *Rule) bool {
-		return r.Tier != Namespace && !r.Standard && (would || !r.Audit)
-	})
+	return v.Enforced || would && len(v.Policies) > 0 || v.anyOfCluster(func(r *Rule) bool { return !r.Standard && (would || !r.Audit) })
 }
 
 // WouldDeny tells whether the Audit policies, if they were enforced, could deny connections
 // that the view allows.
 func (v *View) WouldDeny() bool {
-	return v.tiers(true).isolated && !v.tiers(false).isolated || slices.ContainsFunc(v.Rules, func(r *Rule) bool {
-		return r.Audit && r.Tier != Namespace && r.Action != Accept
-	})
+	return v.tiers(true).isolated && !v.tiers(false).isolated || v.anyOfCluster(func(r *Rule) bool { return r.Audit && r.Action != Accept })
 }
 
 // has tells whether an address is the pod's own.
@@ -192,7 +178,7 @@ func (f *Flow) EnterGrant(v *View, g *GrantInfo) {
 		f.Open = append(f.Open, g.Ports)
 		return
 	}
-	for _, r := range v.Rules {
+	for r := range v.Rules.Cluster() {
 		if r.ID == g.Rule {
 			f.Entries = append(f.Entries, r)
 		}

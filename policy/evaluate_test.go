@@ -124,8 +124,8 @@ func (w *world) flow() *twinFlow {
 
 func (w *world) query() twinQuery {
 	q := twinQuery{name: oneOf(w, twinNames...), inCluster: w.IntN(4) == 0}
-	if w.IntN(3) == 0 {
-		q.via = oneOf(w, twinNames...)
+	for range oneOf(w, 0, 0, 1, 2, 3) {
+		q.via = append(q.via, oneOf(w, twinNames...))
 	}
 	for range w.IntN(3) {
 		q.aliases = append(q.aliases, oneOf(w, twinNames...))
@@ -140,10 +140,10 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 	ids, live := map[*policy.Rule]string{}, []*policy.Rule(nil)
 	all := twinView{policies: w.policies, would: true}
 	for _, tier := range []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline} {
-		first := len(v.Rules)
+		var inTier []*policy.Rule
 		for _, p := range all.in(tier) {
 			w.settings(v, p)
-			index, begin := 0, len(v.Rules)
+			index, begin := 0, len(inTier)
 			for _, from := range p.rules {
 				rules := p.flat(t, &from, &index)
 				for _, r := range rules {
@@ -152,24 +152,24 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 						live = append(live, r)
 					}
 				}
-				v.Rules = append(v.Rules, rules...)
+				inTier = append(inTier, rules...)
 			}
 			if tier != policy.Namespace { // each has an index of its own
-				v.Cluster = append(v.Cluster, policy.NewIndex(v.Rules[begin:], index))
+				v.Cluster = append(v.Cluster, policy.NewIndex(inTier[begin:], index))
 			}
 		}
-		if tier == policy.Namespace { // the rules with names come first
+		switch tier {
+		case policy.Admin:
+			v.Rules.Admin = inTier
+		case policy.Baseline:
+			v.Rules.Baseline = inTier
+		default: // the rules with names come first
 			byPeers := func(r *policy.Rule) int { return min(1, int(policy.PeerNames-r.Peer.Kind)) }
-			slices.SortStableFunc(v.Rules[first:], func(a, b *policy.Rule) int { return cmp.Compare(byPeers(a), byPeers(b)) })
+			slices.SortStableFunc(inTier, func(a, b *policy.Rule) int { return cmp.Compare(byPeers(a), byPeers(b)) })
+			v.Rules.Namespace = inTier
 		}
 	}
-	var own []*policy.Rule
-	for _, r := range v.Rules {
-		if r.Tier == policy.Namespace {
-			own = append(own, r)
-		}
-	}
-	v.Index = policy.NewIndex(own, 0)
+	v.Index = policy.NewIndex(v.Rules.Namespace, 0)
 	return v, ids, live
 }
 
@@ -286,8 +286,8 @@ func (w *world) question(t *testing.T, q twinQuery) policy.Query {
 		return n
 	}
 	out := policy.Query{Name: name(q.name), InCluster: q.inCluster, Would: w.would}
-	if q.via != "" {
-		out.Via = name(q.via)
+	for _, n := range q.via {
+		out.Via = append(out.Via, name(n))
 	}
 	for _, a := range q.aliases {
 		out.Aliases = append(out.Aliases, name(a))

@@ -235,16 +235,16 @@ func (v *twinView) evaluate(f *twinFlow) (allowed bool, by []string) {
 
 // twinQuery is a question as the twin reads it.
 type twinQuery struct {
-	name, via string
-	aliases   []string
-	inCluster bool
+	name         string
+	via, aliases []string
+	inCluster    bool
 }
 
 // decide is that of the design: what is replied, the verdict, and the rules of g; with
 // those of Audit policies of the Namespace tier, which are there for the log.
 func (v *twinView) decide(q twinQuery) string {
 	covers := func(r *twinRule) bool {
-		return !r.broken && (r.covers(q.name) || q.via != "" && r.covers(q.via) || r.action == policy.Deny && slices.ContainsFunc(q.aliases, r.covers))
+		return !r.broken && (r.covers(q.name) || slices.ContainsFunc(q.via, r.covers) || r.action == policy.Deny && slices.ContainsFunc(q.aliases, r.covers))
 	}
 	second := policy.Baseline
 	if exists, empty := v.ns(); exists || empty {

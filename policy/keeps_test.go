@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestKeeps: an open connection ends by a rule of our kinds or by our isolation, wherever in
@@ -34,7 +35,7 @@ func TestKeeps(t *testing.T) {
 		"beside one ours isolates":            {enforced: true, networkPolicies: []string{"shop/deny"}, rules: []*policy.Rule{rule(policy.Admin, policy.Pass, standard)}},
 		"a NetworkPolicy replaces a Baseline": {networkPolicies: []string{"shop/deny"}, rules: []*policy.Rule{rule(policy.Admin, policy.Pass, ours), rule(policy.Baseline, policy.Deny, ours)}, want: true},
 	} {
-		v := &policy.View{Enforced: c.enforced, NetworkPolicies: c.networkPolicies, Rules: c.rules}
+		v := &policy.View{Enforced: c.enforced, NetworkPolicies: c.networkPolicies, Rules: policytest.Rules(c.rules...)}
 		if got := policy.Keeps(v, nil, &flow); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestOpeningsNameWhatTheyCover: on random policies of all kinds, each opening has the matches
@@ -19,7 +20,7 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 	for n := range 5000 {
 		w := randomWorld(random)
 		view, _, _ := w.view(t)
-		for _, r := range view.Rules {
+		for r := range view.Rules.All() {
 			for i, m := range r.Matches {
 				m.TTL = policy.TTL{Max: time.Duration(1+(len(r.Path)+i)%3) * time.Hour, Reuse: 30 * time.Hour}
 			}
@@ -32,10 +33,7 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 		in := map[*policy.Match]int{}
 		least := time.Duration(1 << 62)
 		for _, o := range d.Openings(1 << 30) {
-			names := []fqdn.Name{q.Name}
-			if q.Via != "" {
-				names = append(names, q.Via)
-			}
+			names := append([]fqdn.Name{q.Name}, q.Via...)
 			if o.Rule.Lasting() {
 				names = append(names, q.Aliases...)
 			}
@@ -63,7 +61,7 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 				t.Errorf("%d: %v for %v, want %v", n, o, o.Lifetime, longestOf)
 			}
 			switch {
-			case q.Via != "" && o.Name == q.Via && q.Name != q.Via:
+			case o.Name != q.Name && slices.Contains(q.Via, o.Name):
 				via++
 			case o.Name != q.Name:
 				aliases++
@@ -74,19 +72,55 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 				t.Errorf("%d: %+v: %s is in %d openings", n, q, m.By(), in[m])
 			}
 		}
-		if got := d.LongestTTL(); got > least && d.Allowed() && q.Via == "" {
+		if got := d.LongestTTL(); got > least && d.Allowed() && len(q.Via) == 0 {
 			t.Errorf("%d: %v may be told, and an opening ends after %v", n, got, least)
 		} else if got == least {
 			longest++
 		}
+		covered := map[*policy.Match]bool{}
+		for _, l := range d.Leads(policytest.Name("elsewhere.invalid"), 10) {
+			lasting, accepted, most := false, false, time.Duration(0)
+			for _, m := range d.Matches {
+				if covers := m.Pattern.Matches(l.Name) && !(l.Alias && m.Accepts()); covers && !m.Audit {
+					covered[m] = true
+					lasting, accepted, most = lasting || !m.Accepts(), accepted || m.Accepts(), max(most, m.TTL.Max)
+				}
+			}
+			if l.Alias != (l.Name != q.Name && !slices.Contains(q.Via, l.Name)) || l.Lasting && !lasting || l.Lifetime < 10*time.Second || l.Lifetime > most || !accepted && !l.Lasting {
+				t.Errorf("%d: %+v leads by %+v", n, q, l)
+			}
+		}
+		if len(covered) != len(in) {
+			t.Errorf("%d: %+v: names of %d of %d matches lead", n, q, len(covered), len(in))
+		}
 		if d.Counts() != (len(in) > 0) {
 			t.Errorf("%d: counts %v", n, d.Counts())
 		}
-		if by := d.CountsFor(); len(in) > 0 && by != q.Name && by != q.Via && (d.Allowed() || !slices.Contains(q.Aliases, by)) {
+		if by := d.CountsFor(); len(in) > 0 && by != q.Name && !slices.Contains(q.Via, by) && (d.Allowed() || !slices.Contains(q.Aliases, by)) {
 			t.Errorf("%d: %+v counts for %s", n, q, by)
 		}
 	}
 	if aliases < 100 || via < 100 || longest < 100 {
 		t.Errorf("%d openings for aliases, %d for names that led to others, %d longest TTLs", aliases, via, longest)
+	}
+}
+
+// TestLastingLeads: of names that rules deny and that lead to one that these do not cover by
+// themselves. They lead no longer than resolvers keep a record.
+func TestLastingLeads(t *testing.T) {
+	r := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/25"}
+	for _, text := range []string{"**.test", "mx.other.test"} {
+		p, err := fqdn.ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Matches = append(r.Matches, &policy.Match{Pattern: p, Rule: r, Ports: r.Ports, TTL: policy.TTL{Min: time.Second, Max: time.Minute}})
+	}
+	d := policy.Decision{Query: policy.Query{Name: policytest.Name("mx.other.test")}, Matches: r.Matches}
+	for to, lasting := range map[string]bool{"mx.test": true, "mx.other.test": false, "mx.example": true} {
+		leads := d.Leads(policytest.Name(to), 1<<31-1)
+		if len(leads) != 1 || leads[0].Lifetime != 7*24*time.Hour || leads[0].Lasting != lasting {
+			t.Errorf("%s: %+v", to, leads)
+		}
 	}
 }

@@ -166,6 +166,12 @@ func (s PortSet) Ranges() []PortRange {
 	return rs
 }
 
+// Single returns the protocol and the port of a set that is one port alone, but for port 0.
+func (s PortSet) Single() (p Protocol, port uint16, is bool) {
+	r, ok := parseRange(string(s))
+	return r.Protocol, r.First, ok && r.First == r.Last && r.First != 0
+}
+
 // Contains tells whether the set holds the port of the protocol. A protocol
 // without ports (ICMP, say) is asked for with port 0.
 func (s PortSet) Contains(p Protocol, port uint16) bool {

@@ -175,9 +175,11 @@ func (m *Match) bys() []string {
 
 // Index finds rules by names. Views share it. It is immutable.
 type Index struct {
-	matcher    *fqdn.Matcher[*Match] // nil: no name matches
-	portSets   []PortSet             // of the Namespace tier
-	exactNames []fqdn.Name
+	matcher  *fqdn.Matcher[*Match] // nil: no name matches
+	portSets []PortSet             // of the Namespace tier
+	// openedNames are the exact names of enforcing rules, but for deniedNames, which rules only
+	// deny. Both are sorted.
+	openedNames, deniedNames []fqdn.Name
 }
 
 // NewMatcher returns the matcher of matches, which are sorted by policy and index. It
@@ -208,10 +210,14 @@ func NewIndex(rules []*Rule, matches int) *Index {
 	}
 	x := &Index{matcher: NewMatcher(all), portSets: slices.Sorted(maps.Keys(ports))}
 	for name, own := range x.matcher.Exact() {
-		if slices.ContainsFunc(own, func(m *Match) bool { return !m.Audit }) {
-			x.exactNames = append(x.exactNames, name)
+		switch enforcing := func(m *Match) bool { return !m.Audit }; {
+		case slices.ContainsFunc(own, func(m *Match) bool { return enforcing(m) && m.Rule.Action != Deny }):
+			x.openedNames = append(x.openedNames, name)
+		case slices.ContainsFunc(own, enforcing):
+			x.deniedNames = append(x.deniedNames, name)
 		}
 	}
-	slices.Sort(x.exactNames)
+	slices.Sort(x.openedNames)
+	slices.Sort(x.deniedNames)
 	return x
 }

@@ -59,8 +59,12 @@ type Snapshot struct {
 // views, and with pods, sorted, and whose each address is.
 func NewSnapshot(s Snapshot, pods []Pod, owners map[netip.Addr]PodRef) *Snapshot {
 	s.pods, s.podByAddr = pods, owners
-	s.byAddr, s.byRef = map[netip.Addr]*View{}, map[PodRef]*View{}
 	views := s.Views
+	addrs := 0
+	for _, v := range views {
+		addrs += len(v.Pod.IPs)
+	}
+	s.byAddr, s.byRef = make(map[netip.Addr]*View, addrs), make(map[PodRef]*View, len(views))
 	s.Views = make([]*View, 0, len(views))
 	for _, v := range views {
 		s.addView(v)

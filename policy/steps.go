@@ -20,12 +20,11 @@ func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 	if v == nil {
 		return nil
 	}
-	t := v.tiers(f.Would)
-	second := t.baseline
-	if t.isolated {
-		second = t.namespace
+	second := v.Rules.Baseline
+	if v.tiers(f.Would).isolated {
+		second = v.Rules.Namespace
 	}
-	for _, r := range slices.Concat(t.admin, second) {
+	for _, r := range slices.Concat(v.Rules.Admin, second) {
 		if r.Audit && !f.Would {
 			continue
 		}

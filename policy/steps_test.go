@@ -84,7 +84,7 @@ func TestStepsLikeEvaluate(t *testing.T) {
 					best = now
 				}
 				hits := map[string]bool{}
-				for _, rule := range view.Rules {
+				for rule := range view.Rules.All() {
 					at := place(rule)
 					hit := at >= 0 && steps[at].Ports.Contains(p, uint16(port))
 					hits[ids[rule]] = hits[ids[rule]] || hit
@@ -101,7 +101,8 @@ func TestStepsLikeEvaluate(t *testing.T) {
 				t.Fatalf("%d: %+v is asked", n, s)
 			}
 		}
-		if !slices.IsSortedFunc(steps, func(a, b policy.Step) int { return slices.Index(view.Rules, a.Rule) - slices.Index(view.Rules, b.Rule) }) {
+		inOrder := slices.Collect(view.Rules.All())
+		if !slices.IsSortedFunc(steps, func(a, b policy.Step) int { return slices.Index(inOrder, a.Rule) - slices.Index(inOrder, b.Rule) }) {
 			t.Fatalf("%d: out of order: %+v", n, steps)
 		}
 		allowed, by := policy.EvaluateAny(view, in, *open)
@@ -140,7 +141,7 @@ func (v *twinView) allHits(f *twinFlow) map[string]bool {
 // a Service is that of its rule's end.
 func TestStepsOfUnknown(t *testing.T) {
 	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{twinPods, twinPorts}}, nil, nil)
-	v := &policy.View{Enforced: true, Rules: []*policy.Rule{{Peer: twinPods.Peer, Ports: "tcp/80"}, {Peer: twinPorts.Peer, Ports: policy.AnyPort}, {Ports: "udp/53"}}}
+	v := &policy.View{Enforced: true, Rules: policy.Rules{Namespace: []*policy.Rule{{Peer: twinPods.Peer, Ports: "tcp/80"}, {Peer: twinPorts.Peer, Ports: policy.AnyPort}, {Ports: "udp/53"}}}}
 	f := policy.Flow{Protocol: policy.TCP}
 	if steps := policy.Steps(v, in, &f); len(steps) != 3 || !steps[0].Asked || !steps[1].Asked || steps[2].Asked {
 		t.Errorf("unknown: %+v", steps)
@@ -150,7 +151,7 @@ func TestStepsOfUnknown(t *testing.T) {
 	}
 	f.Dialled, f.Reached = netip.AddrPortFrom(v4(7), 8080), netip.AddrPortFrom(v4(1), 80)
 	steps := policy.Steps(v, in, &f)
-	if allowed, by := policy.EvaluateAny(v, in, f); len(steps) != 3 || !steps[0].Asked || steps[1].Ports != "tcp/80" || !steps[1].Asked || steps[2].Asked || !allowed || by != v.Rules[0] {
+	if allowed, by := policy.EvaluateAny(v, in, f); len(steps) != 3 || !steps[0].Asked || steps[1].Ports != "tcp/80" || !steps[1].Asked || steps[2].Asked || !allowed || by != v.Rules.Namespace[0] {
 		t.Errorf("behind a Service: %+v, %v by %+v", steps, allowed, by)
 	}
 	if policy.Steps(nil, in, &f) != nil {

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -57,12 +59,10 @@ type View struct {
 	Unmatched Unmatched // the strictest of the enforcing policies
 	// AdminUnmatched and BaselineUnmatched are the strictest of the cluster policies.
 	AdminUnmatched, BaselineUnmatched Unmatched
-	// Rules are in order: by tier; in the Namespace tier rules with names by policy, then
-	// rules with peers, of ordinary NetworkPolicies, by peer and ports.
-	Rules    []*Rule
-	Index    *Index   // of Rules but those of cluster policies; nil: no name matches
-	Cluster  []*Index // of the rules of cluster policies; views with the same of these share it
-	Policies []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
+	Rules                             Rules
+	Index                             *Index   // of the rules of the Namespace tier; nil: no name matches
+	Cluster                           []*Index // of the rules of cluster policies; views with the same of these share it
+	Policies                          []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.
 	NetworkPolicies []string
@@ -71,10 +71,36 @@ type View struct {
 	Workload string
 }
 
+// Rules are the rules of a view by tier, each tier in order: in the Namespace tier rules with
+// names by policy, then rules with peers, of ordinary NetworkPolicies, by peer and ports. Views
+// of pods that the same policies select share the lists.
+type Rules struct{ Admin, Namespace, Baseline []*Rule }
+
+// InOrder returns the list of each tier, in the order of the tiers.
+func (r *Rules) InOrder() [3][]*Rule { return [3][]*Rule{r.Admin, r.Namespace, r.Baseline} }
+
+// All yields every rule in order.
+func (r *Rules) All() iter.Seq[*Rule] {
+	return func(yield func(*Rule) bool) {
+		for _, tier := range r.InOrder() {
+			for _, rule := range tier {
+				if !yield(rule) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Cluster yields the rules of cluster policies in order.
+func (r *Rules) Cluster() iter.Seq[*Rule] {
+	return (&Rules{Admin: r.Admin, Baseline: r.Baseline}).All()
+}
+
 // PeerRules returns the rules of the Namespace tier with peers. It is shared and must not
 // be changed.
 func (v *View) PeerRules() []*Rule {
-	rules := v.tiers(false).namespace
+	rules := v.Rules.Namespace
 	if i := slices.IndexFunc(rules, func(r *Rule) bool { return r.Peer.Kind != PeerNames }); i >= 0 {
 		return rules[i:]
 	}
@@ -83,8 +109,8 @@ func (v *View) PeerRules() []*Rule {
 
 // ClusterPolicies returns the cluster policies with rules for the pod, each once.
 func (v *View) ClusterPolicies() (ids []string) {
-	for _, r := range v.Rules {
-		if n := len(ids); r.Tier != Namespace && (n == 0 || ids[n-1] != r.Policy) {
+	for r := range v.Rules.Cluster() {
+		if n := len(ids); n == 0 || ids[n-1] != r.Policy {
 			ids = append(ids, r.Policy)
 		}
 	}
@@ -99,22 +125,51 @@ func (v *View) PortSets() []PortSet { return v.Index.portSets }
 // questions for each pod, and cluster policies may select every pod.
 const maxClusterNames = 1024
 
-// ExactNames returns the exact names of the enforcing policies, whatever their rules do, sorted
-// by their bytes; of cluster policies the first. It is shared and must not be changed.
-func (v *View) ExactNames() []fqdn.Name {
-	var own, cluster []fqdn.Name
+// ExactNames returns the exact names of the enforcing policies, sorted by their bytes. opened are
+// those of rules that do not only deny: until their addresses are known, what these rules let
+// through is denied. denied are the others. Of cluster policies they are the first, opened ones
+// before denied ones. Both are shared and must not be changed.
+func (v *View) ExactNames() (opened, denied []fqdn.Name) {
 	if v.Index != nil {
-		own = v.Index.exactNames
+		opened = v.Index.openedNames
+	}
+	var cluster []fqdn.Name
+	add := func(names []fqdn.Name, left int) { cluster = append(cluster, names[:min(len(names), left)]...) }
+	for _, x := range v.Cluster {
+		add(x.openedNames, maxClusterNames-len(cluster))
+	}
+	n := len(cluster)
+	if n > 0 {
+		opened = sortedNames(opened, cluster)
+	}
+	if cluster = nil; n == maxClusterNames {
+		return opened, nil
 	}
 	for _, x := range v.Cluster {
-		cluster = append(cluster, x.exactNames[:min(len(x.exactNames), maxClusterNames-len(cluster))]...)
+		add(x.deniedNames, maxClusterNames-n-len(cluster))
 	}
-	if len(cluster) == 0 {
-		return own
-	}
-	all := slices.Concat(own, cluster)
+	denied = slices.DeleteFunc(sortedNames(cluster), func(name fqdn.Name) bool {
+		_, also := slices.BinarySearch(opened, name)
+		return also
+	})
+	return opened, denied
+}
+
+// sortedNames returns the names of lists, each once.
+func sortedNames(lists ...[]fqdn.Name) []fqdn.Name {
+	all := slices.Concat(lists...)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// LongestLife is for how long an answer may open an address by a rule of the view, in any tier.
+func (v *View) LongestLife() (longest time.Duration) {
+	for r := range v.Rules.All() {
+		if r.Action == Accept && !r.Audit && len(r.Matches) > 0 {
+			longest = max(longest, r.TTL.Max+r.TTL.Grace)
+		}
+	}
+	return longest
 }
 
 // StrictestUnmatched returns the strictest of Unmatched, in any tier.

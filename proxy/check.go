@@ -70,7 +70,7 @@ func (q *query) check() {
 		q.pass()
 		return
 	}
-	if q.plan.via != "" {
+	if q.plan.followed() {
 		s.stats.Followed.Add(1)
 	}
 	q.judge(q.plan.decision)
@@ -88,7 +88,7 @@ func (q *query) completed() bool {
 
 // noteClient notes which pod queried a cached answer, if it may be prefetched.
 func (q *query) noteClient() {
-	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch {
+	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch || q.plan.action == deny {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {
@@ -147,7 +147,7 @@ func (q *query) judge(d policy.Decision) {
 	case len(c.Chain) > 0 && v.Ordered():
 		d = q.again(d, c.Chain)
 	}
-	if d.Denied != nil && d.Reply != policy.Resolve {
+	if d.Denied != nil && d.Reply != policy.Resolve && q.origin != fromWarmUp {
 		q.deny(&d)
 		return
 	}
@@ -163,6 +163,7 @@ func (q *query) judge(d policy.Decision) {
 	for _, at := range q.free {
 		q.kept = append(q.kept, c.Addrs[at])
 	}
+	q.guardVia(d.Query.Via)
 	q.grant()
 }
 
@@ -192,6 +193,16 @@ func (q *query) guard(n fqdn.Name) {
 	q.rec.Answers = q.answers
 	if len(q.listed) > 0 && len(q.free) == 0 {
 		q.rec.Verdict, q.rec.Would = guarded(q.rec.Verdict), guarded(q.rec.Would)
+	}
+}
+
+// guardVia finds the names that led to the question and may not open one of its addresses. A
+// name that may opens them for its own rules alone.
+func (q *query) guardVia(via []fqdn.Name) {
+	for _, n := range via {
+		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return q.setup.guard.Blocked(n, a.Addr, q.client.snap) != "" }) {
+			q.shut, q.single = append(q.shut, n), false
+		}
 	}
 }
 

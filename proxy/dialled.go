@@ -51,18 +51,32 @@ func (d *dialled) denies(c *identity, p policy.Protocol) (bool, *policy.Rule) {
 	k := dialledBy{c.view, c.local, p}
 	v, there := d.kept[k]
 	if !there {
-		v = d.decide(c, p)
+		v = d.decide(c.view, c.snap, d.of(c.local), p)
 		d.kept[k] = v
 	}
 	return v.denied, v.by
 }
 
+// DeniesResolver tells whether the policies deny a pod queries over UDP to a resolver that it
+// dials, and by which rule, nil for a default.
+func (s *Server) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *policy.Rule) {
+	snap := s.snapshot.Load()
+	view := snap.ViewOf(p)
+	if view.ImpliesDNS() {
+		return false, nil
+	}
+	s.dialled.mu.Lock()
+	defer s.dialled.mu.Unlock()
+	v := s.dialled.decide(view, snap, resolver, policy.UDP)
+	return v.denied, v.by
+}
+
 // decide evaluates the resolver. Behind a Service, pods are reached, of which one that is
 // allowed is enough. A rule for the Service's own address accepts too, in its place.
-func (d *dialled) decide(c *identity, p policy.Protocol) dialledVerdict {
-	at := netip.AddrPortFrom(d.of(c.local), dnsPort)
+func (d *dialled) decide(view *policy.View, snap *policy.Snapshot, resolver netip.Addr, p policy.Protocol) dialledVerdict {
+	at := netip.AddrPortFrom(resolver, dnsPort)
 	evaluate := func(reached netip.AddrPort) dialledVerdict {
-		allowed, by := policy.Evaluate(c.view, c.snap, &policy.Flow{Protocol: p, Dialled: at, Reached: reached})
+		allowed, by := policy.Evaluate(view, snap, &policy.Flow{Protocol: p, Dialled: at, Reached: reached})
 		return dialledVerdict{!allowed, by}
 	}
 	itself := evaluate(at)
@@ -72,14 +86,13 @@ func (d *dialled) decide(c *identity, p policy.Protocol) dialledVerdict {
 			return behind
 		}
 	}
-	place := func(r *policy.Rule) int {
-		if r == nil {
-			return len(c.view.Rules)
+	for r := range view.Rules.All() {
+		if r == behind.by || itself.denied {
+			break
 		}
-		return slices.Index(c.view.Rules, r)
-	}
-	if !itself.denied && place(itself.by) < place(behind.by) {
-		return itself
+		if r == itself.by {
+			return itself
+		}
 	}
 	return behind
 }

@@ -30,7 +30,7 @@ func standardOnly(t testing.TB, spec string, more func(*compile.Input)) *policy.
 	if more != nil {
 		more(&in)
 	}
-	snap := compile.NewWithTiers().Compile(in)
+	snap := compile.New().Compile(in)
 	if len(snap.Problems) > 0 {
 		t.Fatalf("problems: %v", snap.Problems)
 	}

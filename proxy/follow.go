@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"maps"
 	"math"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -14,170 +12,71 @@ import (
 	"github.com/namegate/namegate/proxy/answer"
 )
 
-// maxFollowedNames bounds the followed names of one pod.
-const maxFollowedNames = 256
-
-// followTable has the followed names: names in the SRV, MX, SVCB and HTTPS records of the
-// answers to names that a rule covers. For the time of such an answer, its pod may query a
-// followed name as it may query that name.
-type followTable struct {
-	mu   sync.RWMutex
-	pods map[policy.PodRef]*followedNames
-}
-
-// followedNames are the followed names of one pod.
-type followedNames struct {
-	epoch atomic.Uint64 // goes up when there is a name that was not, or one less
-	names map[fqdn.Name]followed
-}
-
-type followed struct {
-	via   fqdn.Name     // the name that a rule covers
-	until time.Duration // on the server's clock
-}
-
-// via returns the name whose answer points the pod at n at the moment now.
-func (f *followTable) via(p policy.PodRef, n fqdn.Name, now time.Duration) (fqdn.Name, bool) {
-	to := f.find(p, n)
-	return to.via, now < to.until
-}
-
-// find returns the entry of a pod's followed name. Without one, until is 0.
-func (f *followTable) find(p policy.PodRef, n fqdn.Name) followed {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if l := f.pods[p]; l != nil {
-		return l.names[n]
+// followedFrom returns the names by which the query's pod may query n now.
+func (q *query) followedFrom(n fqdn.Name) (via, aliases []fqdn.Name) {
+	if q.question.Class != dns.ClassINET {
+		return nil, nil
 	}
-	return followed{}
+	return q.s.LedBy(q.client.view.Pod.PodRef, n)
 }
 
-// of returns the followed names of a pod, and adds the pod if there are none.
-func (f *followTable) of(p policy.PodRef) *followedNames {
-	f.mu.RLock()
-	l := f.pods[p]
-	f.mu.RUnlock()
-	if l != nil {
-		return l
+// LedBy returns the names whose answers lead a pod to n now, see policy.Query.
+func (s *Server) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
+	if s.setup.Load().config.Follow {
+		via, aliases, _ = s.followed.find(p, n).at(s.elapsed())
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.make(p)
+	return via, aliases
 }
 
-// make is of. The caller holds the lock.
-func (f *followTable) make(p policy.PodRef) *followedNames {
-	l := f.pods[p]
-	if l == nil {
-		if f.pods == nil {
-			f.pods = map[policy.PodRef]*followedNames{}
-		}
-		l = &followedNames{names: map[fqdn.Name]followed{}}
-		f.pods[p] = l
-	}
-	return l
-}
+// followed tells whether an answer led the pod to the question.
+func (p *plan) followed() bool { return len(p.decision.Query.Via) > 0 }
 
-// add notes that the pod may query n until then, because the answer to via points at n. It
-// returns false if n is followed from another name already, and at the limit of names. At
-// the limit, names whose time is over are removed first.
-func (f *followTable) add(p policy.PodRef, n, via fqdn.Name, now, until time.Duration) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l := f.make(p)
-	old, known := l.names[n]
-	if known && now < old.until && (old.via != via || until <= old.until) {
-		return until <= old.until
-	}
-	if !known && len(l.names) >= maxFollowedNames {
-		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return to.until <= now })
-		if len(l.names) >= maxFollowedNames {
-			return false
-		}
-	}
-	l.names[n] = followed{via, until}
-	if !known || old.until <= now {
-		l.epoch.Add(1)
-	}
-	return true
-}
-
-// sweep removes the pods that no policy selects any more, and the names followed from a name
-// that no rule covers any more: an answer to another name may point at them.
-func (f *followTable) sweep(snap *policy.Snapshot) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for p, l := range f.pods {
-		v := snap.ViewOf(p)
-		if v == nil {
-			delete(f.pods, p)
-			l.epoch.Add(1)
-			continue
-		}
-		names := len(l.names)
-		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return !v.Decide(to.via).Counts() })
-		if len(l.names) < names {
-			l.epoch.Add(1)
-		}
-	}
-}
-
-// followedFrom returns the name by which the query's pod may query n now.
-func (q *query) followedFrom(n fqdn.Name) (fqdn.Name, bool) {
-	if !q.setup.config.Follow || q.question.Class != dns.ClassINET {
-		return "", false
-	}
-	return q.s.followed.via(q.client.view.Pod.PodRef, n, q.s.elapsed())
-}
-
-// follow adds the names that an answer points at to the followed names of the query's pod, if
-// it counts for a rule. The name that the rule covers decides for all of them. From a name
-// outside the cluster no name inside it is followed: such names always resolve, and as followed
-// names they would be blocked. From a followed name, names are followed for at most its own time.
-func (q *query) follow() {
+// follow adds the names that an answer points at to the followed names of the query's pod, for
+// each name for which the answer counts. From a name outside the cluster no name inside it is
+// followed: such names always resolve, and as followed names they would be blocked. From a
+// followed name, names are followed for at most its own time. It returns false where the bounds
+// leave no room for a name that a rule denies or passes.
+func (q *query) follow() (kept bool) {
 	if !q.setup.config.Follow || q.msg == nil || !q.decision.Counts() { // an answer that is read in place has addresses alone
-		return
+		return true
 	}
-	v, domain, by := q.client.view, q.setup.config.ClusterDomain, q.decision.CountsFor()
-	pod, most := v.Pod.PodRef, time.Duration(math.MaxInt64)
-	further := by == q.decision.Query.Via && by != q.asks.Name
-	if further {
-		most = q.s.followed.find(pod, q.asks.Name).until
-	}
-	base := q.base.Sub(q.s.started)
-	for _, to := range answer.Pointers(q.asks.Question, q.msg, further) {
-		inward := to.Name.HasSuffix(domain) && !by.HasSuffix(domain)
-		if inward || !v.OrderInForce() && v.Decide(to.Name).Allowed() {
-			continue
+	pod, domain := q.client.view.Pod.PodRef, q.setup.config.ClusterDomain
+	base, now := q.base.Sub(q.s.started), q.s.elapsed()
+	led := q.s.followed.find(pod, q.asks.Name)
+	kept = true
+	for _, further := range []bool{false, true} {
+		for _, to := range answer.Pointers(q.asks.Question, q.msg, further) {
+			for _, by := range q.decision.Leads(to.Name, to.TTL) {
+				until := base + by.Lifetime
+				switch {
+				case q.own(by.Name) == further || to.Name.HasSuffix(domain) && !by.Name.HasSuffix(domain):
+					continue
+				case further:
+					until = min(until, led.until(by.Name))
+				}
+				if !q.s.followed.add(pod, to.Name, lead{by, until}, now) {
+					q.single = false // the same reply again would add no name
+					kept = kept && !by.Lasting
+				}
+			}
 		}
-		if !q.s.followed.add(pod, to.Name, by, q.s.elapsed(), min(base+followedFor(&q.decision, to.TTL), most)) {
-			q.single = false // the same reply again would add no name
-		}
 	}
+	return kept
+}
+
+// own tells whether a name is of the question or of its answer's chain. Others led to it.
+func (q *query) own(n fqdn.Name) bool {
+	return n == q.asks.Name || n == q.question.Name || slices.Contains(q.rec.Chain, n) && !slices.Contains(q.decision.Query.Via, n)
 }
 
 // settled tells whether the question would be planned still as it was, by the names that
 // its pod is led to at the moment now, and until when it is.
 func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 	v := q.client.view
-	if !v.InForce() || !q.setup.config.Follow || !v.OrderInForce() && v.Decide(q.question.Name).Allowed() {
+	if !v.InForce() || !q.setup.config.Follow {
 		return math.MaxInt64, true
 	}
-	to := q.s.followed.find(v.Pod.PodRef, q.question.Name)
-	if to.until <= now {
-		return math.MaxInt64, q.plan.via == ""
-	}
-	return to.until, to.via == q.plan.via
-}
-
-// followedFor is for how long a name is followed: its TTL within the bounds of the policies
-// that allow the original name, or if none does of those that cover it.
-func followedFor(d *policy.Decision, ttl uint32) (most time.Duration) {
-	allowed := d.Allowed()
-	for _, m := range d.Matches {
-		if !m.Audit && m.Accepts() == allowed {
-			most = max(most, m.TTL.Lifetime(ttl)-m.TTL.Grace)
-		}
-	}
-	return most
+	via, aliases, until := q.s.followed.find(v.Pod.PodRef, q.question.Name).at(now)
+	planned := &q.plan.decision.Query
+	return until, slices.Equal(via, planned.Via) && slices.Equal(aliases, planned.Aliases)
 }

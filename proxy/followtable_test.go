@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,76 +47,151 @@ func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 	}
 }
 
+// leadBy is a lead by a name, of rules that accept; "!name" is of rules that deny, "^name" by an
+// alias.
+func leadBy(name string, until time.Duration) lead {
+	l := policy.Lead{Alias: name[0] == '^', Lasting: name[0] == '!' || name[0] == '^'}
+	l.Name = policytest.Name(strings.TrimLeft(name, "!^"))
+	return lead{l, until}
+}
+
+// ledBy are the names that lead a pod to a name at a moment.
+func (f *followTable) ledBy(p policy.PodRef, n fqdn.Name, now time.Duration) (all []string) {
+	via, aliases, _ := f.find(p, n).at(now)
+	for _, n := range via {
+		all = append(all, n.String())
+	}
+	for _, n := range aliases {
+		all = append(all, "^"+n.String())
+	}
+	return all
+}
+
 func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 	var f followTable
 	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
-	via := policytest.Name("www.example.org")
 	for i := range maxFollowedNames {
-		if !f.add(pod, policytest.Name(itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
+		if !f.add(pod, policytest.Name(itoa(i)+".test"), leadBy("www.example.org", time.Minute+time.Duration(i)), 0) {
 			t.Fatalf("%d is too many", i)
 		}
 	}
-	late := policytest.Name("late.test")
-	if f.add(pod, late, via, 0, time.Hour) || len(f.pods[pod].names) != maxFollowedNames {
+	late, first := policytest.Name("late.test"), policytest.Name("0.a.test")
+	if f.add(pod, late, leadBy("www.example.org", time.Hour), 0) || len(f.pods[pod].names) != maxFollowedNames {
 		t.Error("one more than the bound")
 	}
-	if !f.add(pod, policytest.Name("7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
+	epoch := f.of(pod).epoch.Load()
+	if !f.add(pod, first, leadBy("www.example.org", time.Hour), 0) || f.find(pod, policytest.Name("255.test")) != nil || f.of(pod).epoch.Load() == epoch {
+		t.Error("the last name in order does not make room")
+	}
+	if !f.add(pod, late, leadBy("!denied.test", time.Hour), 0) || f.find(pod, policytest.Name("254.test")) != nil {
+		t.Error("a denied name has no room")
+	}
+	if !f.add(pod, policytest.Name("7.test"), leadBy("www.example.org", time.Hour), 0) || !f.add(other, late, leadBy("www.example.org", time.Hour), 0) {
 		t.Error("a known name is not prolonged, or another pod has no room")
 	}
-	if !f.add(pod, late, via, time.Minute+9, time.Hour) || len(f.pods[pod].names) != maxFollowedNames-8 {
+	if !f.add(pod, policytest.Name("last-of-all.test"), leadBy("www.example.org", time.Hour), time.Minute+9) || len(f.pods[pod].names) != maxFollowedNames-8 {
 		t.Errorf("those that are over do not make room: %d", len(f.pods[pod].names))
 	}
 }
 
-// TestFirstAllowedNameIsUsed until its answer expires; add returns false for a second
-// name.
-func TestFirstAllowedNameIsUsed(t *testing.T) {
+// TestDeniedLeadsAreKept: where all room is of names that rules deny, one more of them is not
+// taken, which the caller is told.
+func TestDeniedLeadsAreKept(t *testing.T) {
 	var f followTable
 	pod := policy.PodRef{Name: "a"}
-	n, one, two := policytest.Name("host.test"), policytest.Name("one.test"), policytest.Name("two.test")
-	steps := []struct {
-		via        fqdn.Name
-		now, until time.Duration
-		settled    bool
-		led        fqdn.Name
-		epoch      uint64
-	}{
-		{one, 0, 10, true, one, 1},
-		{two, 5, 8, true, one, 1},
-		{two, 5, 20, false, one, 1},
-		{one, 6, 12, true, one, 1},
-		{two, 12, 20, true, two, 2},
-		{one, 13, 14, true, two, 2},
+	for i := range maxFollowedNames {
+		f.add(pod, policytest.Name("z"+itoa(i)+".test"), leadBy("!denied.test", time.Hour), 0)
 	}
-	for i, s := range steps {
-		if got := f.add(pod, n, s.via, s.now, s.until); got != s.settled {
-			t.Errorf("%d: settled %v", i, got)
+	for _, by := range []string{"!denied.test", "www.example.org", "^alias.test"} {
+		if f.add(pod, policytest.Name("a.test"), leadBy(by, time.Hour), 0) || len(f.pods[pod].names) != maxFollowedNames {
+			t.Errorf("%s displaces a denied name", by)
 		}
-		if via, ok := f.via(pod, n, s.now); !ok || via != s.led || f.of(pod).epoch.Load() != s.epoch {
-			t.Errorf("%d: led by %v, epoch %d", i, via, f.of(pod).epoch.Load())
-		}
-	}
-	if _, ok := f.via(pod, n, 20); ok {
-		t.Error("it does not end")
-	}
-	if _, ok := f.via(policy.PodRef{Name: "b"}, n, 13); ok {
-		t.Error("another pod is led")
 	}
 }
 
-// TestSweepRemovesNamesThatAreNoLongerAllowed: so another name may lead there.
-func TestSweepRemovesNamesThatAreNoLongerAllowed(t *testing.T) {
+// TestAllLeadsCount until their time is over, in every order of arrival, and the first in order
+// where there are too many.
+func TestAllLeadsCount(t *testing.T) {
+	pod, n := policy.PodRef{Name: "a"}, policytest.Name("host.test")
+	all := []string{"!c.test", "a.test", "b.test", "^a.test", "d.test"}
+	random := rand.New(rand.NewPCG(16, 7))
+	for range 100 {
+		var f followTable
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for i, by := range all {
+			if !f.add(pod, n, leadBy(by, time.Duration(10+len(by))), 0) || f.of(pod).epoch.Load() != uint64(i+1) {
+				t.Fatalf("%v: %s is not added", all, by)
+			}
+		}
+		f.add(pod, n, leadBy("a.test", 12), 0) // no longer than it was
+		if got := f.ledBy(pod, n, 0); !slices.Equal(got, []string{"c.test", "a.test", "b.test", "d.test", "^a.test"}) {
+			t.Fatalf("%v: led by %v", all, got)
+		}
+		if got := f.ledBy(pod, n, 16); !slices.Equal(got, []string{"c.test", "^a.test"}) || f.of(pod).epoch.Load() != 5 {
+			t.Fatalf("%v: led later by %v", all, got)
+		}
+		if f.ledBy(pod, n, 17) != nil || f.ledBy(policy.PodRef{Name: "b"}, n, 0) != nil {
+			t.Fatal("it does not end, or another pod is led")
+		}
+		if !f.add(pod, n, leadBy("b.test", 30), 20) || f.of(pod).epoch.Load() != 6 || len(f.find(pod, n)) != 1 {
+			t.Fatalf("a lead that was over: %v", f.find(pod, n))
+		}
+	}
+	many := make([]string, 30)
+	for i := range many {
+		many[i] = "name" + itoa(100+i) + ".test"
+		if i%6 == 0 {
+			many[i] = "!" + many[i]
+		}
+	}
+	for range 100 {
+		var f followTable
+		random.Shuffle(len(many), func(i, j int) { many[i], many[j] = many[j], many[i] })
+		for _, by := range many {
+			f.add(pod, n, leadBy(by, time.Minute), 0)
+		}
+		if got := f.ledBy(pod, n, 0); !slices.Equal(got, []string{"name100.test", "name106.test", "name112.test", "name118.test", "name124.test", "name101.test", "name102.test", "name103.test"}) {
+			t.Fatalf("led by %v", got)
+		}
+	}
+}
+
+// TestSweepRemovesNamesThatAreNoLongerCovered: of the leads of each name.
+func TestSweepRemovesNamesThatAreNoLongerCovered(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{})
 	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
-	l.s.followed.add(web, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
-	l.s.followed.add(web, policytest.Name("b.test"), policytest.Name("elsewhere.test"), 0, time.Hour)
-	l.s.followed.add(gone, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
+	for _, n := range []string{"a.test", "b.test"} {
+		l.s.followed.add(web, policytest.Name(n), leadBy("!elsewhere.test", time.Hour), 0)
+		l.s.followed.add(web, policytest.Name(n), leadBy("^www.example.org", time.Hour), 0)
+		l.s.followed.add(gone, policytest.Name(n), leadBy("www.example.org", time.Hour), 0)
+	}
+	l.s.followed.add(web, policytest.Name("a.test"), leadBy("!www.example.org", time.Hour), 0)
+	epoch := l.s.followed.of(web).epoch.Load()
 	l.s.Publish(compiled(t, labPolicies, labPods))
-	if names := l.s.followed.pods[web].names; len(names) != 1 || names[policytest.Name("a.test")].until == 0 {
+	names := l.s.followed.pods[web].names
+	if left := names[policytest.Name("a.test")]; len(names) != 1 || len(left) != 1 || left[0].Name != policytest.Name("www.example.org") || left[0].Lasting {
 		t.Errorf("led to %v", names)
 	}
-	if l.s.followed.pods[gone] != nil {
-		t.Error("a pod that is no more is led")
+	if l.s.followed.pods[gone] != nil || l.s.followed.of(web).epoch.Load() == epoch {
+		t.Error("a pod that is no more is led, or replies of before stay")
+	}
+}
+
+// TestSweepLooksAtChangedViewsAlone: the leads of all pods of a node take long, and queries wait.
+func TestSweepLooksAtChangedViewsAlone(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{})
+	web, n := labPods[0].PodRef, policytest.Name("a.test")
+	l.s.followed.add(web, n, leadBy("www.example.org", time.Hour), 0)
+	snap := compiled(t, labPolicies, labPods)
+	l.s.Publish(snap)
+	l.s.followed.pods[web].names[n][0].Lasting = true
+	l.s.Publish(snap)
+	if !l.s.followed.find(web, n)[0].Lasting {
+		t.Error("a lead is looked at although the view is the same")
+	}
+	l.s.Publish(compiled(t, labPolicies, labPods))
+	if l.s.followed.find(web, n)[0].Lasting {
+		t.Error("a lead is not looked at although the view is another")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -42,7 +43,7 @@ func (q *query) grant() {
 	s.step("grant")
 	if v := q.client.view; q.strict {
 		if v.Ordered() {
-			q.make(v, &q.decision, true, q.listed, nil, q.base)
+			q.make(v, &q.decision, true, q.lasting(), nil, q.base)
 		}
 		q.make(v, &q.decision, false, q.kept, q.free, q.base)
 	}
@@ -59,6 +60,20 @@ func (q *query) grant() {
 	if !s.protect("a grant", func() { s.granter.GrantThen(q.grants, q) }) && q.resume(epoch) {
 		q.notGranted(errGranterFault.Error())
 	}
+}
+
+// lasting returns the addresses for rules that deny or pass: all of the answer, but where no pod
+// asked those that the guard left. Else the owner of a denied name could deny every pod the
+// addresses inside the cluster.
+func (q *query) lasting() []wire.Address {
+	if q.origin != fromWarmUp {
+		return q.listed
+	}
+	left := make([]wire.Address, 0, len(q.free))
+	for _, at := range q.free {
+		left = append(left, q.listed[at])
+	}
+	return left
 }
 
 // Granted implements GrantCallback. Replies that may leave at one moment leave together.
@@ -114,7 +129,10 @@ func (q *query) notGranted(reason string) {
 // replyGranted replies with the addresses that are open.
 func (q *query) replyGranted() {
 	q.s.step("granted")
-	q.follow()
+	if !q.follow() {
+		q.fail("too many names lead to others")
+		return
+	}
 	q.replyAnswer()
 }
 
@@ -125,6 +143,7 @@ type granted struct {
 	addrs    []netip.Addr
 	openings []policy.Opening
 	opened   []audit.Opened
+	shut     []fqdn.Name // that led to the question, and may not open its addresses
 }
 
 // make adds the grants of the addresses: for the rules that deny or pass, if lasting, else for
@@ -145,7 +164,7 @@ func (g *granted) make(v *policy.View, d *policy.Decision, lasting bool, addrs [
 		all := g.addrs[from:len(g.addrs):len(g.addrs)]
 		g.openings = d.AppendOpenings(g.openings[:0], a.TTL)
 		for _, o := range g.openings {
-			if o.Lifetime <= 0 || o.Rule.Lasting() != lasting {
+			if o.Lifetime <= 0 || o.Rule.Lasting() != lasting || !lasting && slices.Contains(g.shut, o.Name) {
 				continue
 			}
 			until := now.Add(o.Lifetime)
@@ -171,7 +190,7 @@ func (g *granted) reset() {
 	clear(g.grants)
 	clear(g.answers)
 	clear(g.openings)
-	g.grants, g.answers, g.addrs, g.openings, g.opened = g.grants[:0], g.answers[:0], g.addrs[:0], g.openings[:0], g.opened[:0]
+	g.grants, g.answers, g.addrs, g.openings, g.opened, g.shut = g.grants[:0], g.answers[:0], g.addrs[:0], g.openings[:0], g.opened[:0], g.shut[:0]
 }
 
 // longestTTL returns the TTL in seconds that a pod may be told at most, so that every port set

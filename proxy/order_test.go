@@ -33,7 +33,7 @@ func clusterPolicy(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetwork
 // inOrder is the snapshot of the lab's pod strict, with cluster policies and further ones.
 func inOrder(t testing.TB, policies []v1alpha1.FQDNNetworkPolicy, cluster ...*v1alpha1.ClusterFQDNNetworkPolicy) *policy.Snapshot {
 	t.Helper()
-	snap := compile.NewWithTiers().Compile(compile.Input{
+	snap := compile.New().Compile(compile.Input{
 		Policies: policies, ClusterPolicies: cluster,
 		Namespaces: map[string]map[string]string{"shop": {}}, Pods: labPods[2:3],
 	})
@@ -144,7 +144,7 @@ func (c orderCase) run(t *testing.T) {
 	rule := fmt.Sprintf("tier: %s, priority: 1, egress: [{name: ours, action: %s, %smatches: [{name: %s}]}], dns: {denied: %s}", c.tier, c.action, ports, c.covered, c.denied)
 	l := newCacheLab(t, orderTable)
 	l.s.Publish(inOrder(t, nil, clusterPolicy(t, "only", rule)))
-	l.s.followed.add(labPods[2].PodRef, policytest.Name("www.test"), policytest.Name("srv.test"), 0, time.Hour)
+	l.s.followed.add(labPods[2].PodRef, policytest.Name("www.test"), leadBy("srv.test", time.Hour), 0)
 	w := c.want()
 	r, rec := l.when(c.when)
 	if r.Rcode != w.rcode || rec.Verdict != w.verdict || rec.Rcode != w.rcode || rec.Would != audit.None {

@@ -36,7 +36,7 @@ func TestExampleBesideAntreas(t *testing.T) {
 	table := map[string][]string{"example.com A": {"example.com. 600 IN A 192.0.2.1"}}
 	publish := func() *cacheLab {
 		l := newCacheLab(t, table)
-		snap := compile.NewWithTiers().Compile(compile.Input{
+		snap := compile.New().Compile(compile.Input{
 			Policies: allow, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&example},
 			Namespaces: map[string]map[string]string{"shop": {}}, Pods: []policy.Pod{test, labPods[1]},
 		})
@@ -56,7 +56,7 @@ func TestExampleBesideAntreas(t *testing.T) {
 	}
 	view, snap := l.who(strictPod).view, l.s.snapshot.Load()
 	f := &policy.Flow{Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("192.0.2.1:443"), Reached: netip.MustParseAddrPort("192.0.2.1:443"), Open: []policy.PortSet{policy.AnyPort}}
-	for _, r := range view.Rules {
+	for r := range view.Rules.Cluster() {
 		for o := range l.kernel.known() {
 			if o.rule != "" && r.ID == o.rule {
 				f.Entries = append(f.Entries, r)

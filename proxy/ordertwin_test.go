@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
 )
 
@@ -24,14 +25,17 @@ var orderNames = []string{"a.test", "b.test", "c.b.test", "d.test", "e.test", "x
 type orderWorld struct {
 	*rand.Rand
 	table map[string][]string
-	chain map[string][]string // of a name
-	addrs map[string][]string // at its end
+	chain map[string][]string             // of a name
+	addrs map[string][]string             // at its end
+	hosts map[string][]string             // that the SRV records of a name point at
+	asked map[string]time.Time            // when the kept answer to an SRV question is of
+	led   map[string]map[string]orderLead // of the followed names: the names that led there, until when
 }
 
 func oneOf[T any](r *orderWorld, of ...T) T { return of[r.IntN(len(of))] }
 
 func newOrderWorld(r *rand.Rand) *orderWorld {
-	w := &orderWorld{r, map[string][]string{}, map[string][]string{}, map[string][]string{}}
+	w := &orderWorld{r, map[string][]string{}, map[string][]string{}, map[string][]string{}, map[string][]string{}, map[string]time.Time{}, map[string]map[string]orderLead{}}
 	for i, n := range orderNames {
 		var records []string
 		at := n
@@ -52,6 +56,11 @@ func newOrderWorld(r *rand.Rand) *orderWorld {
 			}
 		}
 		w.table[n+" A"] = records
+		for range w.IntN(3) {
+			to := orderNames[w.IntN(len(orderNames))]
+			w.hosts[n] = append(w.hosts[n], to)
+			w.table[n+" SRV"] = append(w.table[n+" SRV"], fmt.Sprintf("%s. %d IN SRV 0 0 1 %s.", n, srvTTL/time.Second, to))
+		}
 	}
 	return w
 }
@@ -99,23 +108,82 @@ type orderTwin struct {
 	open    map[string]time.Duration // rule, ports, address: the lifetime
 }
 
-// ask is what becomes of a question.
-func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwin) {
+// orderLead is a name that leads to another.
+type orderLead struct {
+	until   time.Time
+	lasting bool // a rule denies or passes it
+}
+
+// srvTTL is of the records that lead to other names.
+const srvTTL = 3000 * time.Second
+
+// query is a question with the names that led the pod to it at the moment now.
+func (w *orderWorld) query(name string, now time.Time) policy.Query {
 	q := policy.Query{Name: policytest.Name(name), InCluster: strings.HasSuffix(name, ".cluster.local")}
-	before := policy.Decide(v, q)
-	replies := map[policy.Unmatched]int{policy.NXDomain: dns.RcodeNameError, policy.Refuse: dns.RcodeRefused}
-	addrs, free := w.addrs[name], []string(nil)
-	for _, a := range addrs {
-		if !strings.HasPrefix(a, "10.96.") || q.InCluster {
-			free = append(free, a)
+	for by, l := range w.led[name] {
+		if l.until.After(now) {
+			q.Via = append(q.Via, policytest.Name(by))
 		}
 	}
+	slices.SortFunc(q.Via, func(a, b fqdn.Name) int {
+		first := func(n fqdn.Name) string {
+			return map[bool]string{true: "0", false: "1"}[w.led[name][n.String()].lasting] + string(n)
+		}
+		return strings.Compare(first(a), first(b))
+	})
+	return q
+}
+
+// lead notes which names a question for SRV records leads to.
+func (w *orderWorld) lead(v *policy.View, name string, now time.Time) {
+	q := w.query(name, now)
+	d := policy.Decide(v, q)
+	if d.Reply != policy.Resolve {
+		return
+	}
+	if now.Sub(w.asked[name]) >= srvTTL {
+		w.asked[name] = now
+	}
+	if !slices.ContainsFunc(d.Matches, func(m *policy.Match) bool { return !m.Audit && m.Pattern.Matches(q.Name) }) {
+		return
+	}
+	for _, to := range w.hosts[name] {
+		if to == name || strings.HasSuffix(to, ".cluster.local") && !q.InCluster {
+			continue
+		}
+		if w.led[to] == nil {
+			w.led[to] = map[string]orderLead{}
+		}
+		w.led[to][name] = orderLead{w.asked[name].Add(srvTTL), slices.ContainsFunc(d.Matches, func(m *policy.Match) bool {
+			return !m.Audit && !m.Accepts() && m.Pattern.Matches(q.Name)
+		})}
+	}
+}
+
+// ask is what becomes of a question.
+func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwin) {
+	q := w.query(name, l.now())
+	before := policy.Decide(v, q)
+	replies := map[policy.Unmatched]int{policy.NXDomain: dns.RcodeNameError, policy.Refuse: dns.RcodeRefused}
 	after := before
 	if before.Reply == policy.Resolve {
 		for _, c := range w.chain[name] {
 			q.Aliases = append(q.Aliases, policytest.Name(c))
 		}
 		after = policy.Decide(v, q)
+	}
+	guarded := q.Name // the guard's
+	if names := w.accepted(after); len(names) > 0 && !slices.Contains(names, guarded) {
+		guarded = names[0]
+	}
+	addrs, free := w.addrs[name], []string(nil)
+	opens := func(n fqdn.Name, a string) bool {
+		return !strings.HasPrefix(a, "10.96.") || strings.HasSuffix(n.String(), ".cluster.local")
+	}
+	for _, a := range addrs {
+		if opens(guarded, a) {
+			free = append(free, a)
+		}
 	}
 	say := func(d policy.Decision) audit.Verdict {
 		switch {
@@ -133,7 +201,7 @@ func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwi
 	would := q
 	would.Would = true
 	out.verdict, out.would, out.rcode = say(after), say(policy.Decide(v, would)), replies[after.Reply]
-	enforced := slices.ContainsFunc(v.Rules, func(r *policy.Rule) bool { return !r.Audit })
+	enforced := slices.ContainsFunc(slices.Collect(v.Rules.All()), func(r *policy.Rule) bool { return !r.Audit })
 	if out.would == out.verdict && enforced {
 		out.would = audit.None
 	}
@@ -153,6 +221,9 @@ func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwi
 		if m.Rule.Action != policy.Accept {
 			lasts, to = 24*time.Hour, addrs
 		}
+		if n := coveredBy(q, m); m.Accepts() && n != guarded && slices.ContainsFunc(free, func(a string) bool { return !opens(n, a) }) {
+			continue
+		}
 		for _, a := range to {
 			out.open[fmt.Sprintf("%s %s %s", m.Rule.ID, m.Ports, a)] = lasts
 		}
@@ -160,15 +231,35 @@ func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwi
 	return out
 }
 
+// accepted are the names that the matches of a decision accept, in the order of rules.
+func (w *orderWorld) accepted(d policy.Decision) (names []fqdn.Name) {
+	for _, m := range d.Matches {
+		if !m.Audit && m.Accepts() {
+			names = append(names, coveredBy(d.Query, m))
+		}
+	}
+	return names
+}
+
+// coveredBy is the name that a match covers: the question's, else the first that led to it.
+func coveredBy(q policy.Query, m *policy.Match) fqdn.Name {
+	for _, n := range append([]fqdn.Name{q.Name}, q.Via...) {
+		if m.Pattern.Matches(n) {
+			return n
+		}
+	}
+	return ""
+}
+
 // TestProxyLikeItsTwin: on random policies in tiers, with kept answers, packets that the cache
 // replies to, and a kernel that forgets, each reply has the response code, the addresses and
 // the verdict of the design, and when it leaves every entry lives for as long as it has to,
 // and no other is new.
 func TestProxyLikeItsTwin(t *testing.T) {
-	random := rand.New(rand.NewPCG(16, 5))
+	random := rand.New(rand.NewPCG(16, 6))
 	pod := labPods[2].PodRef
 	seen := map[string]int{}
-	for n := range 400 {
+	for n := range 500 {
 		w := newOrderWorld(random)
 		snap := w.snapshot(t)
 		v := snap.ViewOf(pod)
@@ -182,6 +273,12 @@ func TestProxyLikeItsTwin(t *testing.T) {
 			case 1:
 				bit := byte(w.IntN(2))
 				l.kernel.forget(func(o opening) bool { b := o.addr.As16(); return b[15]&1 == bit })
+			case 2, 3:
+				for range 3 {
+					by := oneOf(w, orderNames...)
+					l.any(strictPod, newQuery(by, dns.TypeSRV))
+					w.lead(v, by, l.now())
+				}
 			}
 			known := l.kernel.known()
 			question := newQuery(name, dns.TypeA)
@@ -225,10 +322,11 @@ func TestProxyLikeItsTwin(t *testing.T) {
 			}
 			seen[fmt.Sprintf("%v %v", want.verdict, hit)]++
 			seen[fmt.Sprintf("would %v", want.would)]++
+			seen[fmt.Sprintf("led by %d", len(w.query(name, l.now()).Via))]++
 		}
 	}
 	for _, what := range []string{"allowed true", "allowed false", "denied true", "denied false", "unmatched true", "unmatched false", "refused false",
-		"blocked true", "blocked false", "would allowed", "would denied", "would refused", "would unmatched"} {
+		"blocked true", "blocked false", "would allowed", "would denied", "would refused", "would unmatched", "led by 1", "led by 2", "led by 3"} {
 		if seen[what] < 10 {
 			t.Errorf("%q was seen %d times: %v", what, seen[what], seen)
 		}
@@ -245,7 +343,7 @@ func (l *kernelFake) known() map[opening]time.Time {
 // covers tells whether the rule or the port set of an entry covers its name by itself.
 func covers(t *testing.T, v *policy.View, o opening) {
 	t.Helper()
-	for _, r := range v.Rules {
+	for r := range v.Rules.All() {
 		if r.Audit || r.ID != o.rule || r.Ports != o.ports {
 			continue
 		}

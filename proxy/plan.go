@@ -24,20 +24,19 @@ const (
 type plan struct {
 	action   action
 	decision policy.Decision // about the question
-	// via is the name whose answer pointed at the question, "" where it took none.
-	via fqdn.Name
 	// base is about the allowed name that the question is with a search suffix, where
 	// action is complete.
 	base policy.Decision
 }
 
-// viaFunc returns the name by which a pod is led to another.
-type viaFunc func(fqdn.Name) (fqdn.Name, bool)
+// viaFunc returns the names by which a pod is led to another, and those of them that count for
+// rules that deny alone.
+type viaFunc func(fqdn.Name) (via, aliases []fqdn.Name)
 
 // planFor decides what happens to a selected pod's question for a name.
 func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) plan {
 	p := plan{}
-	p.decision, p.via = decide(v, policy.Query{Name: n, InCluster: n.HasSuffix(c.ClusterDomain)}, viaOf)
+	p.decision = decide(v, policy.Query{Name: n, InCluster: n.HasSuffix(c.ClusterDomain)}, viaOf)
 	d := &p.decision
 	switch {
 	case d.Denied != nil && d.Reply != policy.Resolve:
@@ -61,23 +60,13 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) pla
 	return p
 }
 
-// decide returns the decision about a question. The name from which the question is followed
-// is returned where it may matter: where no rules in order enforce, if it allows the question.
-func decide(v *policy.View, q policy.Query, viaOf viaFunc) (d policy.Decision, via fqdn.Name) {
-	d = policy.Decide(v, q)
-	ordered := v.OrderInForce()
-	if !v.InForce() || !ordered && d.Allowed() {
-		return d, ""
+// decide returns the decision about a question, with the names from which it is followed.
+func decide(v *policy.View, q policy.Query, viaOf viaFunc) policy.Decision {
+	if v.InForce() {
+		via, aliases := viaOf(q.Name)
+		q.Via, q.Aliases = via, append(q.Aliases, aliases...)
 	}
-	via, ok := viaOf(q.Name)
-	if !ok {
-		return d, ""
-	}
-	q.Via = via
-	if led := policy.Decide(v, q); ordered || led.Allowed() {
-		return led, via
-	}
-	return d, ""
+	return policy.Decide(v, q)
 }
 
 // wouldBe returns the verdict if the Audit policies were enforced, and that decision; None
@@ -121,7 +110,7 @@ func completed(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) (
 		if v.Ordered() {
 			q.Aliases = []fqdn.Name{n}
 		}
-		d, _ := decide(v, q, viaOf)
+		d := decide(v, q, viaOf)
 		return d, d.Allowed()
 	}
 	svc := label("svc") + c.ClusterDomain

@@ -109,7 +109,7 @@ func TestPlanOpensMatchesOnly(t *testing.T) {
 		for _, text := range names {
 			n := policytest.Name(text)
 			want := false
-			for _, r := range view.Rules {
+			for r := range view.Rules.All() {
 				for _, m := range r.Matches {
 					want = want || !m.Audit && m.Pattern.Matches(n)
 				}
@@ -135,4 +135,4 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-func nothingFollowed(fqdn.Name) (fqdn.Name, bool) { return "", false }
+func nothingFollowed(fqdn.Name) (via, aliases []fqdn.Name) { return nil, nil }

@@ -170,6 +170,10 @@ func (q *query) decide() {
 	q.s.step("decided")
 	switch q.plan.action {
 	case deny:
+		if q.origin == fromWarmUp { // the addresses that the pod knows are denied
+			q.lookup()
+			return
+		}
 		q.deny(&q.plan.decision)
 	case notThere:
 		q.withhold(dns.RcodeNameError)

@@ -161,7 +161,7 @@ func (q *query) decided(r *cache.Reply) bool {
 	}
 	until, ok := q.settled(s.elapsed())
 	r.Until = min(r.Until, until, q.steady(r))
-	r.Verdict, r.Followed = q.rec.Verdict, q.plan.via != ""
+	r.Verdict, r.Followed = q.rec.Verdict, q.plan.followed()
 	r.Guarded = rebind.Verdicts{Name: q.guarded, Addrs: slices.Clone(q.verdicts)}
 	r.Grants = slices.Clone(q.grants)
 	for i := range r.Grants {

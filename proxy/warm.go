@@ -41,7 +41,7 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 	failed := make([]error, len(views))
 	var pods sync.WaitGroup
 	for i, v := range views {
-		pods.Go(func() { failed[i] = s.WarmNames(ctx, v, v.ExactNames()) })
+		pods.Go(func() { failed[i] = s.WarmNames(ctx, v, slices.Concat(v.ExactNames())) })
 	}
 	pods.Wait()
 	return errors.Join(failed...)
@@ -146,7 +146,7 @@ func (c *coldNames) warm(s *Server, pod policy.PodRef, p *coldPod) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), coldPauseMost)
 	defer cancel()
-	names := slices.DeleteFunc(slices.Clone(v.ExactNames()), func(n fqdn.Name) bool { return !p.names[n] })
+	names := slices.DeleteFunc(slices.Concat(v.ExactNames()), func(n fqdn.Name) bool { return !p.names[n] })
 	_ = s.warm(ctx, v, names, p.pause) // the first failure was reported
 }
 

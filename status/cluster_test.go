@@ -33,13 +33,9 @@ func aClusterPolicy(subject v1alpha1.ClusterSubject) *v1alpha1.ClusterFQDNNetwor
 	}
 }
 
-// TestClusterConditions: a valid policy is accepted, and no policy of the kind is called
-// enforced while no agent enforces it.
+// TestClusterConditions: a valid policy is accepted and enforced.
 func TestClusterConditions(t *testing.T) {
-	enforced, audited := "False NotSupported", "False NotSupported"
-	if policy.TiersEnforced {
-		enforced, audited = "True NoBlindSpot", "False Audit"
-	}
+	const enforced = "True NoBlindSpot"
 	every := v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}}
 	broken, audit := aClusterPolicy(every), aClusterPolicy(every)
 	broken.Spec.Egress[0].Action = "Log"
@@ -51,7 +47,7 @@ func TestClusterConditions(t *testing.T) {
 	}{
 		"whole":  {aClusterPolicy(every), [2]string{"True Accepted", enforced}, "every part of the policy works"},
 		"broken": {broken, [2]string{"True PartiallyInvalid", enforced}, "until then the rule denies every connection"},
-		"audit":  {audit, [2]string{"True Accepted", audited}, "every part of the policy works"},
+		"audit":  {audit, [2]string{"True Accepted", "False Audit"}, "every part of the policy works"},
 		"nodes":  {aClusterPolicy(v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}), [2]string{"False Invalid", "False NotAccepted"}, "not supported yet; write pods or namespaces"},
 	} {
 		got := clusterConditionsOf(c.policy, cfqdnnp.Validate(c.policy), nil)
@@ -60,7 +56,7 @@ func TestClusterConditions(t *testing.T) {
 				t.Errorf("%s: %+v, want %s", name, is, c.want[i])
 			}
 		}
-		if !strings.Contains(got[0].Message, c.says) || got[1].Reason == ReasonNotSupported && !strings.HasPrefix(got[1].Message, "not enforced yet") {
+		if !strings.Contains(got[0].Message, c.says) {
 			t.Errorf("%s: %q %q", name, got[0].Message, got[1].Message)
 		}
 	}
@@ -107,12 +103,6 @@ const (
 
 // TestStandardConditions: as of cluster policies of ours; no ingress is called enforced.
 func TestStandardConditions(t *testing.T) {
-	closed := func(open string) string {
-		if policy.TiersEnforced {
-			return open
-		}
-		return "False NotSupported"
-	}
 	unseen := []entry{{Reason: NotSeen, Message: "m"}}
 	crowded := []policy.Problem{{Reason: policy.ReasonNoRoom, Path: "spec.egress[0]", Message: "no room"}}
 	for name, c := range map[string]struct {
@@ -121,11 +111,11 @@ func TestStandardConditions(t *testing.T) {
 		entries []entry
 		want    [2]string
 	}{
-		"whole":   {wholeStandard, nil, nil, [2]string{"True Accepted", closed("True NoBlindSpot")}},
-		"unseen":  {wholeStandard, nil, unseen, [2]string{"True Accepted", closed("False NotSeen")}},
-		"broken":  {brokenStandard, nil, nil, [2]string{"True PartiallyInvalid", closed("False PartiallyInvalid")}},
-		"crowded": {wholeStandard, crowded, nil, [2]string{"True PartiallyInvalid", closed("False PartiallyInvalid")}},
-		"ingress": {"{tier: Baseline, priority: 1, subject: {namespaces: {}}, ingress: [{}]}", nil, nil, [2]string{"True Accepted", closed("False IngressNotEnforced")}},
+		"whole":   {wholeStandard, nil, nil, [2]string{"True Accepted", "True NoBlindSpot"}},
+		"unseen":  {wholeStandard, nil, unseen, [2]string{"True Accepted", "False NotSeen"}},
+		"broken":  {brokenStandard, nil, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
+		"crowded": {wholeStandard, crowded, nil, [2]string{"True PartiallyInvalid", "False PartiallyInvalid"}},
+		"ingress": {"{tier: Baseline, priority: 1, subject: {namespaces: {}}, ingress: [{}]}", nil, nil, [2]string{"True Accepted", "False IngressNotEnforced"}},
 		"invalid": {"{tier: Admin}", nil, unseen, [2]string{"False Invalid", "False NotAccepted"}},
 	} {
 		p := cnp.Read(aStandard(c.spec))

@@ -37,8 +37,6 @@ const (
 	ReasonAudit = "Audit"
 	// ReasonNotAccepted: of Enforced, False: the policy selects no pod.
 	ReasonNotAccepted = cnp.ReasonNotAccepted
-	// ReasonNotSupported: of Enforced, False: no agent enforces policies of this kind yet.
-	ReasonNotSupported = "NotSupported"
 	// ReasonReachable: of DNSBlocked, False.
 	ReasonReachable = "Reachable"
 )
@@ -61,9 +59,6 @@ func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entr
 func clusterConditionsOf(p *v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
 	ok, reason, message := policy.Acceptance(problems)
 	enforced := enforcedOf(p.Spec.Enforcement, ok, entries)
-	if ok && !policy.TiersEnforced {
-		enforced = notSupported(ConditionEnforced)
-	}
 	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced}, p.Generation)
 }
 
@@ -75,15 +70,7 @@ func standardConditionsOf(p *cnp.Policy, generation int64, problems []policy.Pro
 	if all, reason, message := p.Enforced(problems); !all {
 		enforced = condition(cnp.ConditionEnforced, false, reason, message)
 	}
-	if ok && !policy.TiersEnforced {
-		enforced = notSupported(cnp.ConditionEnforced)
-	}
 	return observed([]metav1.Condition{condition(cnp.ConditionAccepted, ok, reason, message), enforced}, generation)
-}
-
-func notSupported(kind string) metav1.Condition {
-	return condition(kind, false, ReasonNotSupported,
-		"not enforced yet: this version of the agents reads and checks policies of this kind and enforces none; write FQDNNetworkPolicies in the namespaces")
 }
 
 // observed returns conditions as those of a generation.

@@ -140,8 +140,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 		problems := slices.Concat(in.cluster.problems[object], t.validate(&p.ObjectMeta, func() []policy.Problem { return cfqdnnp.Validate(p) }), in.crowded[object])
 		s := clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name]))
 		all = append(all, s)
-		// While nothing enforces the policies, their pods need no companion.
-		state.Accepted[object] = policy.TiersEnforced && meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
+		state.Accepted[object] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
 		if b, bypassed := state.Bypassed[p.Name]; bypassed {
 			state.Bypassed[object] = b
 		}

@@ -24,6 +24,7 @@ type Health struct {
 
 	mu      sync.Mutex
 	synced  bool      // the source has emitted its first state
+	blocked error     // why the agent cannot start, nil if it can
 	standby bool      // another agent holds the node
 	active  time.Time // when this agent took the node, zero before
 	inForce bool      // the first snapshot is
@@ -39,6 +40,9 @@ func New(now func() time.Time) *Health { return &Health{now: now} }
 
 // Synced notes that the source has emitted a state.
 func (h *Health) Synced() { h.set(func() { h.synced = true }) }
+
+// Blocked notes why the agent cannot start, nil that it can.
+func (h *Health) Blocked(why error) { h.set(func() { h.blocked = why }) }
 
 // StandBy notes that another agent has the node and this one waits for it.
 func (h *Health) StandBy() { h.set(func() { h.standby = true }) }
@@ -83,6 +87,8 @@ func (h *Health) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
+	case h.blocked != nil:
+		return h.blocked
 	case !h.synced:
 		return errors.New("policies and pods are not read yet")
 	case h.standby:

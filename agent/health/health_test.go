@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -27,6 +28,8 @@ func TestHealth(t *testing.T) {
 		live, ready string // "" is well, else a part of the reason
 	}{
 		{"started", nil, 0, "", "not read yet"},
+		{"the dataplane does not work", func() { h.Blocked(errors.New("dataplane iptables does not work")) }, time.Hour, "", "dataplane iptables does not work"},
+		{"the dataplane works", func() { h.Blocked(nil) }, 0, "", "not read yet"},
 		{"the source is read", h.Synced, 0, "", "starting"},
 		{"another agent has the node", h.StandBy, time.Hour, "", ""},
 		{"the node is taken", h.Active, 0, "", "not in force yet"},

@@ -68,6 +68,7 @@ func (e emitter) flag(name, help string, on bool) {
 // facts sends all metrics.
 func (e emitter) facts(f Facts) {
 	e.gauge("build_info", "The version of the agent; always 1.", 1, "version", f.Version)
+	e.gauge("dataplane_info", "The dataplane of the node; always 1.", 1, "dataplane", f.Dataplane.Name, "variant", f.Dataplane.Variant)
 	e.flag("ready", "1 while the agent serves and the latest policies are in force.", f.Ready)
 	e.flag("in_sync", "1 while the latest policies are in force and the kernel holds all of them.", f.InSync)
 	if f.APIServerAway != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // openLabels are the labels whose values depend on the installation.
-var openLabels = map[string]bool{"version": true, "zone": true}
+var openLabels = map[string]bool{"version": true, "dataplane": true, "variant": true, "zone": true}
 
 var (
 	codeWord = regexp.MustCompile("`([^`]+)`")

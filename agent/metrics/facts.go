@@ -12,6 +12,7 @@ import (
 // Facts are the agent's numbers at one moment.
 type Facts struct {
 	Version       string
+	Dataplane     stats.Dataplane
 	Ready, InSync bool
 	APIServerAway *bool // nil without an API server
 	Snapshot      uint64

@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestLeaving(t *testing.T) {
 			fatal.Await(t, "both objects are known", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				return p.set != nil && p.node != nil
+				return p.set != nil && p.node != nil && watched(c, "daemonsets") && watched(c, "nodes")
 			})
 			if p.Leaving() {
 				t.Fatal("leaving from the beginning")
@@ -99,6 +100,12 @@ func TestLeaving(t *testing.T) {
 			}
 		})
 	}
+}
+
+// watched tells whether objects of a kind are watched: the fake tells a later watch nothing of
+// an earlier change.
+func watched(c *fake.Clientset, resource string) bool {
+	return slices.ContainsFunc(c.Actions(), func(a clienttest.Action) bool { return a.Matches("watch", resource) })
 }
 
 func put(t *testing.T, c *fake.Clientset, s *appsv1.DaemonSet) {

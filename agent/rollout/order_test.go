@@ -267,10 +267,11 @@ func TestNamesThatAPolicyBrings(t *testing.T) {
 }
 
 // TestNamesOfClusterPolicies: a pod that only cluster policies select has the names resolved
-// before these deny anything, whatever the rules do; names of Audit policies are not asked.
+// before these deny anything, those that they deny after the others, for which alone it waits;
+// names of Audit policies are not asked.
 func TestNamesOfClusterPolicies(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
-		r.compiler = compile.NewWithTiers()
+		r.compiler = compile.New()
 		under := func(names ...string) State {
 			s := tenants("web", "db")
 			for i, name := range names {
@@ -290,10 +291,15 @@ func TestNamesOfClusterPolicies(t *testing.T) {
 		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates ")
 		r.Offer(under("Accept.test", "Audit.test", "Deny.test", "Pass.test"))
 		time.Sleep(time.Second)
-		f.expect("0s prepare 2", "0s publish 2", "500ms open web [deny.test pass.test accept.test]", "500ms commit 2 isolates web")
+		f.expect("0s prepare 2", "0s publish 2", "500ms open web [pass.test accept.test]", "500ms commit 2 isolates web", "1s open web [deny.test]")
 		r.Offer(under("Accept.test", "Audit.test", "Deny.test", "Pass.test", "Deny.more.test"))
 		time.Sleep(time.Second)
 		f.expect("1s prepare 3", "1s publish 3", "1s commit 3 isolates web", "1.5s open web [deny.more.test]")
+		r.Offer(under())
+		f.expect("2s prepare 4", "2s publish 4", "2s commit 4 isolates ")
+		r.Offer(under("Deny.test", "Deny.more.test", "Audit.test"))
+		time.Sleep(time.Second)
+		f.expect("2s prepare 5", "2s publish 5", "2s commit 5 isolates web", "2.5s open web [deny.more.test deny.test]")
 	})
 }
 

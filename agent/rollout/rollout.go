@@ -169,7 +169,8 @@ func (r *Rollout) sync(ctx context.Context, snap *policy.Snapshot) error {
 }
 
 // warm has the exact names resolved that are new to pods in a snapshot. The names of a
-// pod that is isolated already delay nothing.
+// pod that is isolated already delay nothing, and neither do those that are only denied,
+// which come after the others.
 func (r *Rollout) warm(ctx context.Context, snap *policy.Snapshot) {
 	if r.status.InForce == nil && r.began.IsZero() {
 		r.began = time.Now()
@@ -180,21 +181,27 @@ func (r *Rollout) warm(ctx context.Context, snap *policy.Snapshot) {
 	}
 	r.warmUps.sweep(func(p policy.PodRef) bool { return snap.Isolates(p) && !r.status.InForce.Isolates(p) })
 	for _, v := range snap.Views {
-		switch before := r.status.InForce.ViewOf(v.Pod.PodRef); {
-		case !v.InForce() || before == v:
+		before := r.status.InForce.ViewOf(v.Pod.PodRef)
+		if !v.InForce() || before == v {
+			continue
+		}
+		switch opened, denied := v.ExactNames(); {
 		case before != nil && before.InForce():
-			if names := without(v.ExactNames(), before.ExactNames()); len(names) > 0 {
+			wasOpened, wasDenied := before.ExactNames()
+			if names := without(without(slices.Concat(opened, denied), wasOpened), wasDenied); len(names) > 0 {
 				r.warmUps.background(ctx, v, names, until)
 			}
-		case len(v.ExactNames()) > 0:
-			r.warmUps.begin(ctx, v, until)
+		case len(opened) > 0:
+			r.warmUps.begin(ctx, v, opened, denied, until)
+		case len(denied) > 0: // what denies is not to wait
+			r.warmUps.background(ctx, v, denied, until)
 		}
 	}
 }
 
-// without returns the names that are not in known; both are sorted.
+// without removes the names that are in known, which is sorted.
 func without(names, known []fqdn.Name) []fqdn.Name {
-	return slices.DeleteFunc(slices.Clone(names), func(n fqdn.Name) bool {
+	return slices.DeleteFunc(names, func(n fqdn.Name) bool {
 		_, there := slices.BinarySearch(known, n)
 		return there
 	})

@@ -35,8 +35,9 @@ func newWarmUps(warm func(context.Context, *policy.View, []fqdn.Name)) *warmUps 
 	return &warmUps{warm: warm, ended: make(chan struct{}, 1), pods: map[policy.PodRef]*warmUp{}}
 }
 
-// begin resolves all names of a pod, which waits for them, unless that has begun.
-func (w *warmUps) begin(ctx context.Context, v *policy.View, until time.Time) {
+// begin resolves names of a pod, which waits for them, unless that has begun, and then others,
+// for which it does not wait.
+func (w *warmUps) begin(ctx context.Context, v *policy.View, names, others []fqdn.Name, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	u := w.pods[v.Pod.PodRef]
@@ -50,13 +51,16 @@ func (w *warmUps) begin(ctx context.Context, v *policy.View, until time.Time) {
 	u.view = v
 	u.running++
 	go func() {
-		w.resolve(ctx, v, v.ExactNames(), u.until)
+		w.resolve(ctx, v, names, u.until)
 		w.mu.Lock()
 		u.running--
 		w.mu.Unlock()
 		select {
 		case w.ended <- struct{}{}:
 		default:
+		}
+		if len(others) > 0 {
+			w.resolve(ctx, v, others, time.Now().Add(WarmTime))
 		}
 	}()
 }

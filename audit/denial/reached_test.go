@@ -18,7 +18,7 @@ func (w *world) beside(led map[string]string, rules ...*policy.Rule) (lookups *i
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: peers, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}}
 	v := w.snap.ViewOf(policytest.Ref("b"))
 	v.NetworkPolicies = []string{"shop/out"}
-	v.Rules = slices.Concat(v.Rules, rules)
+	v.Rules.Namespace = slices.Concat(v.Rules.Namespace, rules)
 	w.denials.o.Reached = func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
 		*lookups++
 		if src != netip.AddrPortFrom(at["b"], 40000) {

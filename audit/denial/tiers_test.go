@@ -31,9 +31,8 @@ func TestCoverOfTiers(t *testing.T) {
 	v := &policy.View{Enforced: true, Policies: []string{"shop/p"}}
 	for _, r := range []*policy.Rule{deny, accept} {
 		r.Matches = []*policy.Match{policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Rule: r}, 0)}
-		v.Rules = append(v.Rules, r)
 	}
-	v.Index = policy.NewIndex(v.Rules, 2)
+	v.Rules, v.Index = policytest.Rules(deny, accept), policy.NewIndex([]*policy.Rule{deny, accept}, 2)
 	n, _ := pattern.Exact()
 	for to, want := range map[string]bool{"192.0.2.1:25": false, "192.0.2.1:443": true} {
 		at := key{dialled: netip.MustParseAddrPort(to), protocol: policy.TCP, verdict: audit.Denied}
@@ -70,7 +69,7 @@ func underTiers(t *testing.T) *world {
 	for name, mode := range map[string]string{"a": "enforce", "b": "audit", "c": "cluster"} {
 		in.Pods = append(in.Pods, policy.Pod{PodRef: policytest.Ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": mode}})
 	}
-	w.snap = compile.NewWithTiers().Compile(in)
+	w.snap = compile.New().Compile(in)
 	if len(w.snap.Problems) > 0 {
 		t.Fatal(w.snap.Problems)
 	}
@@ -161,7 +160,7 @@ func TestVerdictsLikeEvaluate(t *testing.T) {
 				pick("Admin", "Baseline"), r.IntN(3), pick("Enforce", "Audit"), strings.Join(rules, ", "))))
 		}
 		in.Pods = []policy.Pod{{PodRef: policytest.Ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
-		w.snap = compile.NewWithTiers().Compile(in)
+		w.snap = compile.New().Compile(in)
 		v := w.snap.View(at["b"])
 		entries := [2]map[string][]*policy.Match{{}, {}} // of both evaluations, by address
 		for range 12 {

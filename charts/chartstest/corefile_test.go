@@ -86,6 +86,7 @@ func TestCorefile(t *testing.T) {
 		nat64 2001:db8:64::/96
 		grant timeout 400ms
 		hold 5m
+		dataplane nftables
 		mark 0x80
 		audit /var/log/namegate/audit.log {
 			verdict denied would-deny failed
@@ -222,7 +223,7 @@ func TestRestartOn(t *testing.T) {
 		t.Fatal("the pods' template says nothing of the configuration")
 	}
 	for _, text := range []string{
-		"corefile: {hold: 3m}", "corefile: {mark: '0x80'}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
+		"corefile: {hold: 3m}", "corefile: {dataplane: iptables}", "corefile: {mark: '0x80'}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
 		"corefile: {bind: [169.254.25.10]}", "corefile: {intercept: [169.254.20.10]}", "corefile: {search: [corp.test]}",
 		"corefile: {forward: {to: [192.0.2.53]}}", "corefile: {forward: {to: ['192.0.2.53:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: [other.kube-system]}}",
 		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
@@ -252,6 +253,7 @@ func TestRestartOnText(t *testing.T) {
 	with := func(audit string) string { return strings.Replace(base, "cache {", audit+"\n  cache {", 1) }
 	for _, c := range []struct{ before, old, new string }{
 		{base, "cluster c", "hold 3m\n  cluster c"},
+		{base, "cluster c", "dataplane nftables\n  cluster c"},
 		{base, "cluster c", "mark 0x80\n  cluster c"},
 		{base, "cluster c", "failclosed\n  cluster c"},
 		{base, "cluster c", "audit off\n  cluster c"},

@@ -37,6 +37,7 @@ corefile:
   nat64: ["2001:db8:64::/96"]
   grantTimeout: 400ms
   hold: 5m
+  dataplane: nftables
   mark: "0x80"
   audit: /var/log/namegate/audit.log
   auditFilter: {verdicts: [denied, would-deny, failed], namespaces: [shop, kube-system], sample: 100}

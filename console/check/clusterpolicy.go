@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/ordered"
 )
@@ -49,9 +48,6 @@ func (m *Manifests) clusterPolicies(o Options) (findings []Finding) {
 			}
 		}
 		findings = append(findings, denied.matches(p, o)...)
-		if !policy.TiersEnforced {
-			findings = append(findings, p.finding(Warning, NotEnforced, "", "policies of this kind are not enforced yet; answers of check say what they will do"))
-		}
 	}
 	findings = append(findings, m.denyLists(o)...)
 	return append(findings, m.ties()...)

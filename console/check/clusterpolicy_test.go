@@ -6,33 +6,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"github.com/namegate/namegate/policy"
 )
 
-// TestClusterPolicies: what is wrong with them is found in its line, and that they are not
-// enforced yet.
+// TestClusterPolicies: what is wrong with them is found in its line.
 func TestClusterPolicies(t *testing.T) {
 	const head = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
-	const yet = ": warning: clusterpolicy p: policies of this kind are not enforced yet; answers of check say what they will do"
 	for text, want := range map[string][]string{
-		head: {"stdin:1" + yet},
+		head: nil,
 		head + "  egress:\n  - action: Deny\n    networks: [192.0.2.0]\n": {
-			"stdin:1" + yet,
 			`stdin:10: error: clusterpolicy p: spec.egress[0].networks[0]: "192.0.2.0" is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32; until then the rule denies every connection`,
 		},
-		head + "---\n" + head:                               {"stdin:1" + yet, "stdin:11: error: clusterpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
+		head + "---\n" + head:                               {"stdin:11: error: clusterpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
 		head + "  egress:\n  - {action: Deny, match: []}\n": {`stdin:9: error: clusterpolicy p: spec.egress[0].match: there is no field "match" here; write one of action, matches, name, networks, ports`},
 	} {
-		if policy.TiersEnforced && len(want) > 0 && want[0] == "stdin:1"+yet {
-			want = want[1:]
-		}
 		if d := cmp.Diff(want, lint(t, text), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s\n%s", text, d)
 		}
 	}
 	m := manifests(t, head)
-	if got := m.Report(m.Lint(Options{}), nil).Summary(); got != "1 file, 0 policies, 1 cluster policy, 0 pods: 0 errors, 1 warning" && !policy.TiersEnforced {
+	if got := m.Report(m.Lint(Options{}), nil).Summary(); !strings.HasPrefix(got, "1 file, 0 policies, 1 cluster policy, 0 pods: 0 errors") {
 		t.Error(got)
 	}
 }
@@ -41,26 +33,21 @@ func TestClusterPolicies(t *testing.T) {
 // ingress.
 func TestStandardPolicies(t *testing.T) {
 	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
-	const yet = ": warning: clusternetworkpolicy p: policies of this kind are not enforced yet; answers of check say what they will do"
 	for text, want := range map[string][]string{
-		head: {"stdin:1" + yet},
+		head: nil,
 		head + "  ingress:\n  - {action: Deny, from: [{namespaces: {}}]}\n": {
-			"stdin:1" + yet, "stdin:8: warning: clusternetworkpolicy p: spec.ingress: 1 rule is not enforced: Namegate enforces egress alone; write NetworkPolicies for ingress",
+			"stdin:8: warning: clusternetworkpolicy p: spec.ingress: 1 rule is not enforced: Namegate enforces egress alone; write NetworkPolicies for ingress",
 		},
 		head + "  egress:\n  - action: Pass\n    to:\n    - domainNames: [a.test]\n  - {action: Accept, to: [{nodes: {}}], ports: []}\n": {
-			"stdin:1" + yet,
 			"stdin:11: error: clusternetworkpolicy p: spec.egress[0].to[0].domainNames: domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy; until then the rule denies every connection",
 			`stdin:12: error: clusternetworkpolicy p: spec.egress[1]: unknown field "ports"; until then the rule matches nothing`,
 		},
-		head + "---\n" + head: {"stdin:1" + yet, "stdin:11: error: clusternetworkpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
+		head + "---\n" + head: {"stdin:11: error: clusternetworkpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
 		head + "---\n" + "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: q}\n": {
-			"stdin:1" + yet, "stdin:9: error: clusternetworkpolicy q: apiVersion policy.networking.k8s.io/v1beta1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
+			"stdin:9: error: clusternetworkpolicy q: apiVersion policy.networking.k8s.io/v1beta1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
 		},
 		head + "  tier: Baseline\n": {`stdin:1: error: yaml: unmarshal errors: line 8: key "tier" already set in map`},
 	} {
-		if policy.TiersEnforced && want[0] == "stdin:1"+yet {
-			want = want[1:]
-		}
 		if d := cmp.Diff(want, lint(t, text), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s\n%s", text, d)
 		}

@@ -22,8 +22,6 @@ type Trial struct {
 	// Connections counts those that were compared.
 	Connections int      `json:"connections"`
 	Changes     []Change `json:"changes,omitempty"`
-	// Note says that the policy's kind is not enforced yet.
-	Note string `json:"note,omitempty"`
 }
 
 // Change is a connection that passes today and is denied then, or the other way round.
@@ -55,9 +53,6 @@ func (t *Trial) lines() (out []string) {
 	}
 	out = append(out, plain(fmt.Sprintf("%s enforced: %s, %s compared: %d denied that pass today, %d allowed that are denied today",
 		t.Policy, plural(t.Pods, "pod"), plural(t.Connections, "connection"), t.Denied(), len(t.Changes)-t.Denied())))
-	if t.Note != "" {
-		out = append(out, "  note: "+t.Note)
-	}
 	return out
 }
 
@@ -98,7 +93,6 @@ func (m *Manifests) Enforce(id string, pods []Pod, questions []Question, o Optio
 		for _, q := range asked {
 			a, b := m.ask(p, q, o, before), then.ask(p, q, o, after)
 			t.Connections++
-			t.Note = cmp.Or(t.Note, b.Note)
 			if a.passes() != b.passes() {
 				t.Changes = append(t.Changes, Change{Pod: b.Pod, To: b.To, Verdict: b.Verdict, Message: b.Message})
 			}
@@ -117,7 +111,7 @@ func (m *Manifests) snapshot(pods []Pod) *policy.Snapshot {
 	for i := range pods {
 		in.Pods = append(in.Pods, pods[i].Pod)
 	}
-	return compile.NewWithTiers().Compile(in)
+	return compile.New().Compile(in)
 }
 
 // selecting is whom a policy selects.
@@ -207,7 +201,7 @@ func questionsOf(before, after *policy.Snapshot, pod policy.PodRef) (out []Quest
 	names := []fqdn.Name{other}
 	for _, snap := range []*policy.Snapshot{before, after} {
 		if v := snap.ViewOf(pod); v != nil {
-			for _, r := range v.Rules {
+			for r := range v.Rules.All() {
 				for _, m := range r.Matches {
 					text := strings.ReplaceAll(strings.ReplaceAll(m.Pattern.String(), "**", "any"), "*", "any")
 					if n, err := fqdn.ParseName(text); err == nil && text != "any" {

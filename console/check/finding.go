@@ -30,8 +30,6 @@ const (
 	Duplicate = "Duplicate"
 	// NoPolicy: there is nothing to check.
 	NoPolicy = "NoPolicy"
-	// NotEnforced: no agent enforces policies of this kind yet.
-	NotEnforced = "NotEnforced"
 	// SelectsNothing: the policy selects none of the pods that are given.
 	SelectsNothing = "SelectsNothing"
 	// EveryName: a pattern that is every name.
@@ -71,7 +69,7 @@ type Kind struct {
 
 // Kinds returns every kind of finding, in the order of the documents.
 func Kinds() []Kind {
-	kinds := []Kind{
+	return []Kind{
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
 		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
@@ -79,7 +77,6 @@ func Kinds() []Kind {
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
-		{NotEnforced, Warning, "a policy is a `ClusterFQDNNetworkPolicy` or a `ClusterNetworkPolicy`, which agents do not enforce yet"},
 		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
@@ -98,7 +95,6 @@ func Kinds() []Kind {
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},
 		{NoPolicy, Warning, "the manifests contain no policy"},
 	}
-	return slices.DeleteFunc(kinds, func(k Kind) bool { return k.Reason == NotEnforced && policy.TiersEnforced })
 }
 
 // Finding is one thing that is wrong, or looks so.

@@ -98,7 +98,7 @@ func (m *Manifests) together() []Finding {
 		}
 	}
 	var findings []Finding
-	for _, problem := range compile.NewWithTiers().Compile(in).Problems {
+	for _, problem := range compile.New().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
 		}

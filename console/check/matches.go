@@ -244,7 +244,7 @@ func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
 	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
 	s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
 	byPath := map[string]policy.PortSet{}
-	for _, r := range s.ViewOf(pod.PodRef).Rules {
+	for r := range s.ViewOf(pod.PodRef).Rules.All() {
 		byPath[r.Path] = r.Ports
 	}
 	sets := make([]policy.PortSet, len(rules))

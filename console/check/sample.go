@@ -30,7 +30,7 @@ func (m *Manifests) samples(namespaces, pods []map[string]string) []sample {
 		in.Namespaces[name] = namespaces[i]
 		in.Pods = append(in.Pods, policy.Pod{PodRef: policy.PodRef{Namespace: name, Name: name}, Labels: pods[i]})
 	}
-	snap := compile.NewWithTiers().Compile(in)
+	snap := compile.New().Compile(in)
 	out := make([]sample, len(pods))
 	for i := range pods {
 		out[i] = sample{snap.ViewOf(in.Pods[i].PodRef), snap}

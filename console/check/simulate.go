@@ -29,8 +29,6 @@ type Answer struct {
 	// Rules, where cluster policies have rules for the pod, are all that may match, in the
 	// order in which they are asked.
 	Rules []explain.Rule `json:"rules,omitempty"`
-	// Note is what else to know: that rules which decide are not enforced yet.
-	Note string `json:"note,omitempty"`
 	// Policies are those that select the pod, "namespace/name"; NetworkPolicies the
 	// ordinary ones that select it for egress.
 	Policies        []string `json:"policies,omitempty"`
@@ -61,9 +59,6 @@ func (a Answer) lines() []string {
 	out := []string{a.String()}
 	for i, r := range a.Rules {
 		out = append(out, plain(fmt.Sprintf("  %d. %s", i+1, r)))
-	}
-	if a.Note != "" {
-		out = append(out, "  note: "+a.Note)
 	}
 	return out
 }
@@ -115,7 +110,7 @@ func (p *Pod) name() string {
 func (m *Manifests) Ask(pod Pod, q Question, o Options) Answer {
 	in := m.input()
 	in.Pods = []policy.Pod{pod.Pod}
-	return m.ask(&pod, q, o, compile.NewWithTiers().Compile(in))
+	return m.ask(&pod, q, o, compile.New().Compile(in))
 }
 
 // ask is Ask by a snapshot that has the pod.
@@ -134,15 +129,9 @@ func (m *Manifests) ask(pod *Pod, q Question, o Options, snap *policy.Snapshot) 
 	return a
 }
 
-// notYet is the note while cluster policies are not enforced.
-const notYet = "cluster policies are not enforced yet; this is what they will do"
-
 // answer answers for a pod with a view.
 func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, q Question, o Options) {
 	a.Policies, a.NetworkPolicies = view.Policies, view.NetworkPolicies
-	if view.Ordered() && !policy.TiersEnforced {
-		a.Note = notYet
-	}
 	f := q.flow()
 	f.Would = !view.InForce()
 	d := policy.Decide(view, policy.Query{Name: q.Name, InCluster: inside(q.Name.String(), o.ClusterDomain), Would: f.Would})

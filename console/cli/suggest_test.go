@@ -287,7 +287,7 @@ func TestSuggestCluster(t *testing.T) {
 			m := check.New()
 			fatal.If(t, m.Add("p.yaml", []byte(out)))
 			for _, f := range m.Lint(check.Options{ClusterDomain: "cluster.local"}) {
-				if f.Reason != check.NotEnforced && f.Reason != check.NoPolicy {
+				if f.Reason != check.NoPolicy {
 					t.Errorf("check finds: %v", f)
 				}
 			}

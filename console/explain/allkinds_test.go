@@ -66,7 +66,7 @@ func allKinds(t *testing.T, pod policy.Pod) Facts {
 		fatal.If(t, yaml.Unmarshal([]byte(text), into))
 	}
 	f := about(t, pod, manifests(t, base))
-	f.Snapshot = compile.NewWithTiers().Compile(compile.Input{
+	f.Snapshot = compile.New().Compile(compile.Input{
 		Policies: f.Policies, Pods: []policy.Pod{pod}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&admin, &rest},
 		ClusterNetworkPolicies: []*unstructured.Unstructured{&standard}, NetworkPolicies: []*networkingv1.NetworkPolicy{&np},
 	})

@@ -136,7 +136,11 @@ type standing struct {
 
 // stand judges a name, and lists its matches.
 func (in *inquiry) stand(n fqdn.Name) (s standing) {
-	s.Decision = policy.Decide(in.f.View, policy.Query{Name: n, InCluster: in.inCluster(n), Would: in.audited()})
+	q := policy.Query{Name: n, InCluster: in.inCluster(n), Would: in.audited()}
+	if n == in.to.Name {
+		q.Via, q.Aliases = in.f.Via, in.f.Aliases
+	}
+	s.Decision = policy.Decide(in.f.View, q)
 	for _, m := range s.Matches {
 		if !m.Audit || in.audited() {
 			s.short = append(s.short, m)

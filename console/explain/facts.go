@@ -33,6 +33,9 @@ type Facts struct {
 	// Asked is what the pod's last question for the target's name came to, nil where
 	// that is not known, as of answers that were granted.
 	Asked *recent.Decision
+	// Via and Aliases are the names whose answers lead the pod to the target's name, as of
+	// policy.Query.
+	Via, Aliases []fqdn.Name
 	// Seen are the answers to this pod that held the target's address. Others are
 	// those to other pods; Hidden tells that there are further ones to pods that the
 	// caller may not see.
@@ -46,6 +49,9 @@ type Facts struct {
 	// Domain is the cluster's, Resolvers whom pods of the node may ask.
 	Domain    fqdn.Name
 	Resolvers []netip.Addr
+	// DeniesResolver tells whether the policies deny the pod the queries to a resolver, and by
+	// which rule, nil for a default; nil: of none.
+	DeniesResolver func(netip.Addr) (bool, *policy.Rule)
 	// Inside is what the target's address is in the cluster: "pod shop/web",
 	// "service", "node"; "" for outside, or not known.
 	Inside string

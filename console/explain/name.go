@@ -14,7 +14,9 @@ import (
 func (in *inquiry) name() {
 	n := in.to.Name
 	s := in.stand(n)
-	open := in.open(func(name fqdn.Name, _ string) bool { return name == n })
+	open := in.open(func(name fqdn.Name, _ string) bool { return in.counts(name) })
+	in.led()
+	in.resolvers()
 	blocked := in.answers(n)
 	r := in.namedReach(n)
 	over := in.overrules(s.Matches, func() reach { return in.namedReach(n) })
@@ -104,7 +106,7 @@ func (in *inquiry) addressesOf(n fqdn.Name) (out []netip.Addr) {
 		}
 	}
 	for _, o := range in.f.Open {
-		if o.Name == n && o.Until.After(in.f.Now) {
+		if in.counts(o.Name) && o.Until.After(in.f.Now) {
 			add(o.Addr)
 		}
 	}
@@ -118,6 +120,36 @@ func (in *inquiry) addressesOf(n fqdn.Name) (out []netip.Addr) {
 
 // maxAddresses bounds the addresses of one name that are looked at.
 const maxAddresses = 64
+
+// counts tells whether the target's name is this one or counts as it.
+func (in *inquiry) counts(n fqdn.Name) bool {
+	return n == in.to.Name || slices.Contains(in.f.Via, n) || slices.Contains(in.f.Aliases, n)
+}
+
+// resolvers says which resolvers are denied to the pod: it gets no name from them.
+func (in *inquiry) resolvers() {
+	for _, a := range in.f.Resolvers {
+		if in.f.DeniesResolver == nil {
+			return
+		}
+		switch denied, by := in.f.DeniesResolver(a); {
+		case denied && by == nil:
+			in.note("no NetworkPolicy allows the resolver %s: the pod's queries to it are REFUSED, for every name", a)
+		case denied:
+			in.note("%s denies the resolver %s: the pod's queries to it are REFUSED, for every name", in.ruleText(by), a)
+		}
+	}
+}
+
+// led says which names lead to the target's.
+func (in *inquiry) led() {
+	for _, n := range in.f.Via {
+		in.note("an answer to %s leads the pod to %s, which counts as it as well", n, in.to.Name)
+	}
+	for _, n := range in.f.Aliases {
+		in.note("an answer with the alias %s leads the pod to %s, for which rules that deny %s count as well", n, in.to.Name, n)
+	}
+}
 
 // leadsTo writes what a name leads to.
 func (in *inquiry) leadsTo(n fqdn.Name) string {
@@ -227,11 +259,8 @@ func gets(u policy.Unmatched, field string) string {
 func (in *inquiry) nearMisses(n fqdn.Name) {
 	const most = 3
 	said := map[string]bool{}
-	for _, r := range in.f.View.Rules {
+	for _, r := range in.f.View.Rules.Namespace {
 		for _, m := range r.Matches {
-			if r.Tier != policy.Namespace {
-				break
-			}
 			if why := nearMiss(m.Pattern.String(), n); why != "" && !said[why] && len(said) < most {
 				said[why] = true
 				in.note("%s of %s: %s", m.Pattern, m.Policy, why)

@@ -49,8 +49,8 @@ func beside(f *Facts, rules ...*policy.Rule) {
 	}}
 	view := *f.View
 	view.NetworkPolicies = nil
-	view.Rules = slices.DeleteFunc(slices.Clone(view.Rules), func(r *policy.Rule) bool { return r.Peer.Kind != policy.PeerNames })
-	view.Rules = append(view.Rules, rules...)
+	view.Rules.Namespace = slices.DeleteFunc(slices.Clone(view.Rules.Namespace), func(r *policy.Rule) bool { return r.Peer.Kind != policy.PeerNames })
+	view.Rules.Namespace = append(view.Rules.Namespace, rules...)
 	if len(rules) > 0 {
 		view.NetworkPolicies = []string{"shop/db-out"}
 	}

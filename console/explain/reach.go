@@ -47,10 +47,7 @@ func (in *inquiry) flow(a netip.Addr) policy.Flow {
 // enter adds the entry of a grant: its matches tell whether it is of a cluster policy.
 func (in *inquiry) enter(f *policy.Flow, g *policy.GrantInfo) {
 	by := strings.Split(g.By, ",")
-	for _, r := range in.f.View.Rules {
-		if r.Tier == policy.Namespace {
-			continue
-		}
+	for r := range in.f.View.Rules.Cluster() {
 		if i := slices.IndexFunc(r.Matches, func(m *policy.Match) bool { return slices.Contains(by, m.By()) }); i >= 0 {
 			f.Enter(r.Matches[i])
 			return

@@ -97,7 +97,7 @@ func TestAskedPorts(t *testing.T) {
 		{"x.test/icmp", "tcp/443", false},
 		{"x.test/icmp", "any", true},
 	} {
-		v := &policy.View{Enforced: true, Rules: []*policy.Rule{{Ports: policy.PortSet(c.set)}}}
+		v := &policy.View{Enforced: true, Rules: policy.Rules{Namespace: []*policy.Rule{{Ports: policy.PortSet(c.set)}}}}
 		in := inquiry{to: target(t, c.to), f: &Facts{View: v}}
 		if got, _ := policy.EvaluateAny(v, nil, in.blank(netip.Addr{})); got != c.want {
 			t.Errorf("%s within %q: %v", c.to, c.set, got)

@@ -133,11 +133,12 @@ func tierOf(id string, v *policy.View) string {
 	if v == nil {
 		return ""
 	}
-	i := slices.IndexFunc(v.Rules, func(r *policy.Rule) bool { return r.Tier != policy.Namespace && r.Policy == id })
-	if i < 0 {
-		return ""
+	for r := range v.Rules.Cluster() {
+		if r.Policy == id {
+			return r.Tier.String()
+		}
 	}
-	return v.Rules[i].Tier.String()
+	return ""
 }
 
 // clusterPolicies lists the cluster policies that select the pod, those that may not be read
@@ -146,10 +147,7 @@ func (in *inquiry) clusterPolicies() {
 	if in.f.View == nil {
 		return
 	}
-	for _, r := range in.f.View.Rules {
-		if r.Tier == policy.Namespace {
-			continue
-		}
+	for r := range in.f.View.Rules.Cluster() {
 		p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
 		if r.Audit {
 			p.Enforcement = string(v1alpha1.EnforcementAudit)

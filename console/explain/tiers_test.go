@@ -37,12 +37,8 @@ func under(f *Facts, admin, baseline []*policy.Rule) {
 			r.Priority = int32(i)
 		}
 	}
-	view.Rules = slices.Concat(admin, view.Rules, baseline)
-	matches := 0
-	for _, r := range view.Rules {
-		matches += len(r.Matches)
-	}
-	view.Index = policy.NewIndex(view.Rules, matches)
+	view.Rules.Admin, view.Rules.Baseline = admin, baseline
+	view.Index = policy.NewIndex(slices.Collect(view.Rules.All()), 0)
 	f.View = &view
 }
 
@@ -104,7 +100,7 @@ func TestTiers(t *testing.T) {
 			beside(&f)
 			if f.SeesCluster = everyKind; c.alone {
 				view := *f.View
-				view.Enforced, view.Policies, view.Rules = false, nil, nil
+				view.Enforced, view.Policies, view.Rules = false, nil, policy.Rules{}
 				f.View = &view
 			}
 			if c.admin == nil {
@@ -148,7 +144,7 @@ func TestDefaultAllowed(t *testing.T) {
 	f := about(t, cart(), manifests(t, base))
 	beside(&f)
 	view := *f.View
-	view.Enforced, view.Policies, view.Rules = false, nil, nil
+	view.Enforced, view.Policies, view.Rules = false, nil, policy.Rules{}
 	f.View = &view
 	under(&f, []*policy.Rule{clusterRule(t, policy.Admin, policy.Deny, "no-pastes", policy.AnyPort, "**.paste.test")}, nil)
 	for to, what := range map[string]string{"bank.test:443": "bank.test", "db.shop.svc.cluster.local:80": "10.96.0.5, the address of the name, behind the Service shop/db", "203.0.113.7": "203.0.113.7", "10.96.0.6:80": "10.96.0.6, behind the Service shop/empty"} {

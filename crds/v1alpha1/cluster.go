@@ -259,8 +259,8 @@ type ClusterFQDNNetworkPolicyStatus struct {
 	// names invalid rules: with Accept such a rule matches nothing, with Deny or Pass it denies every
 	// connection. If the status is False, the reason is Invalid, and the policy selects nothing.
 	//
-	// Enforced is False if the policy is not enforced. Its reason is NotSupported while the agents do not
-	// enforce policies of this kind, Audit or NotAccepted.
+	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, or that of
+	// the pods for which it is not enforced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -134,7 +134,7 @@ func TestDifferences(t *testing.T) {
 		}
 		r := newReference()
 		r.take(t, w)
-		got, _ := w.allows(t, compile.NewWithTiers().Compile(w.input()), f)
+		got, _ := w.allows(t, compile.New().Compile(w.input()), f)
 		if want := r.allows(t, f); got != c.ours || want == c.ours {
 			t.Errorf("%s: Namegate allows %v, the reference %v; want %v and %v", d, got, want, c.ours, !c.ours)
 		}

@@ -31,7 +31,7 @@ func TestRandomClusters(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		g := &maker{rand.New(rand.NewPCG(seed, 11))}
 		w := g.world()
-		compiler := compile.NewWithTiers()
+		compiler := compile.New()
 		compiler.Compile((&maker{rand.New(rand.NewPCG(seed-1, 11))}).world().input()) // which leaves nothing behind
 		s := compiler.Compile(w.input())
 		for _, p := range s.Problems {

@@ -116,10 +116,7 @@ var mixed = []string{"www.example.org", "n#.wild.test"}
 // testCoreDNS: the growth and shrinking of the resolver's Deployment loses no query.
 func testCoreDNS(t *testing.T) {
 	s := begin(t, "coredns")
-	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
-		policy("names", `{podSelector: {}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
-	s.enforced(soon, "a")
-	s.enforced(soon, "b")
+	s.loaded()
 	scale := func(n int) {
 		s.kubectl("scale", "-n", "kube-system", "deployment/coredns", fmt.Sprintf("--replicas=%d", n))
 		s.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=180s")
@@ -134,10 +131,7 @@ func testCoreDNS(t *testing.T) {
 // query.
 func testKubeProxy(t *testing.T) {
 	s := begin(t, "kubeproxy")
-	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
-		policy("names", `{podSelector: {}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
-	s.enforced(soon, "a")
-	s.enforced(soon, "b")
+	s.loaded()
 	proxies := func(mode string) func() {
 		return func() {
 			for _, n := range the.Nodes {
@@ -166,17 +160,52 @@ func testKubeProxy(t *testing.T) {
 // testUpgrade: an upgrade to another image, under load, loses no query.
 func testUpgrade(t *testing.T) {
 	s := begin(t, "upgrade")
+	s.loaded()
+	for _, n := range the.Nodes {
+		fatal.If(t, n.Tag(imageName+":"+*imageTag, imageName+":next"))
+	}
+	s.upgrade("helm upgrade", "--set", "image.tag=next")
+}
+
+// testDataplane: an upgrade to the other dataplane, and back, loses no query, and leaves
+// nothing of the one before.
+func testDataplane(t *testing.T) {
+	s := begin(t, "dataplane")
+	s.loaded()
+	for _, to := range []struct{ dataplane, left string }{{"nftables", "NG4-"}, {"iptables", "table inet namegate-net"}} {
+		// kubectl has patched the Corefile in an earlier scenario.
+		s.upgrade("the dataplane "+to.dataplane, "--set", "corefile.dataplane="+to.dataplane, "--force-conflicts")
+		for _, n := range the.Nodes {
+			s.eventually(soon, "the end of the dataplane before", func() error {
+				sets, err := n.Sets()
+				fatal.If(t, err)
+				rules, err := n.NFT()
+				fatal.If(t, err)
+				if strings.Contains(sets+rules, to.left) {
+					return fmt.Errorf("%s: %s is there", n.Name, to.left)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// loaded runs two pods and the policy of their questions.
+func (s *scenario) loaded() {
+	s.Helper()
 	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
 		policy("names", `{podSelector: {}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
 	s.enforced(soon, "a")
 	s.enforced(soon, "b")
-	for _, n := range the.Nodes {
-		fatal.If(t, n.Tag(imageName+":"+*imageTag, imageName+":next"))
-	}
+}
+
+// upgrade upgrades the release with arguments for helm, under load.
+func (s *scenario) upgrade(what string, args ...string) {
+	s.Helper()
 	before := s.agents()
-	lost := s.during("helm upgrade", []string{"a", "b"}, mixed, settles, func() {
-		if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "image.tag=next")...); err != nil {
-			t.Error(err)
+	lost := s.during(what, []string{"a", "b"}, mixed, settles, func() {
+		if _, err := the.Helm(s.ctx, helmArgs("upgrade", args...)...); err != nil {
+			s.Error(err)
 		}
 		s.eventually(patient, "the end of the old agents", func() error {
 			for name := range s.agents() {
@@ -189,9 +218,10 @@ func testUpgrade(t *testing.T) {
 		s.dials("a", "tcp", raw, denied)
 	})
 	if lost > 0 {
-		t.Errorf("%d queries lost", lost)
+		s.Errorf("%s: %d queries lost", what, lost)
 	}
 	s.gets("a", "tcp", "www.example.org", 80, works)
+	s.dials("b", "tcp", raw, denied)
 	s.enforced(soon, "b")
 }
 

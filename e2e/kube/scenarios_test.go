@@ -32,6 +32,7 @@ func TestNamegate(t *testing.T) {
 		{"kubeproxy", testKubeProxy},
 		{"coredns", testCoreDNS},
 		{"upgrade", testUpgrade},
+		{"dataplane", testDataplane},
 		{"engine", testEngine},
 		{"kuberouter", testKubeRouter},
 		{"uninstall", testUninstall},

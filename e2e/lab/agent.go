@@ -39,6 +39,7 @@ type Status struct {
 	InSync      bool   `json:"inSync"`
 	Waiting     int    `json:"waiting"`
 	Snapshot    uint64 `json:"snapshot"`
+	Dataplane   struct{ Name, Reason string }
 	Failing     string `json:"failing"`
 	BrokenFiles []struct{ File, Reason string }
 	Problems    []struct{ Object, Reason, Path, Message string }
@@ -71,13 +72,16 @@ type Status struct {
 }
 
 // NewAgent prepares an agent that is not started. The Corefile gets the path of
-// the audit log in place of AUDIT.
+// the audit log in place of AUDIT, and the lab's dataplane unless it names one.
 func (l *Lab) NewAgent(binary, dir, corefile string, args ...string) (*Agent, error) {
 	a := &Agent{Dir: dir, lab: l, binary: binary, args: args}
 	if err := os.MkdirAll(a.path("manifests"), 0o755); err != nil {
 		return nil, err
 	}
 	text := strings.ReplaceAll(corefile, "AUDIT", a.path("audit.log"))
+	if !dataplaneLine.MatchString(text) {
+		text = withDataplane(text, Dataplane())
+	}
 	return a, os.WriteFile(a.path("Corefile"), []byte(text), 0o644)
 }
 

@@ -30,6 +30,8 @@ func TestRefusedStarts(t *testing.T) {
 	good := write("Corefile", "\n. {\n    forward . 192.0.2.53\n    audit stdout\n}\n")
 	empty := filepath.Join(dir, "empty")
 	fatal.If(t, os.Mkdir(empty, 0o755))
+	onlyNFT, err := lab.OnlyPrograms(t.TempDir(), "nft")
+	fatal.If(t, err)
 	flags := func(changes ...string) []string {
 		f := map[string]string{"--source": "dir:" + empty, "--config": good, "--socket": filepath.Join(dir, "sock")}
 		for i := 0; i < len(changes); i += 2 {
@@ -62,8 +64,11 @@ func TestRefusedStarts(t *testing.T) {
 			cmd: func(c *exec.Cmd) {
 				c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 			}},
-		{name: "no iptables", args: flags(), want: []string{"iptables-restore", "install the package iptables"},
+		{name: "no nftables", args: flags(), want: []string{"nft", "install the package nftables"},
 			cmd: func(c *exec.Cmd) { c.Env = []string{"PATH=" + empty} }},
+		{name: "no iptables", args: flags("--config", write("iptables", ". {\n    forward . 192.0.2.53\n    dataplane iptables\n}\n")),
+			want: []string{"dataplane iptables does not work", "install the package iptables", "dataplane nftables"},
+			cmd:  func(c *exec.Cmd) { c.Env = []string{onlyNFT} }},
 		{name: "port taken", args: flags(), want: []string{"169.254.20.", ":53", "in use"},
 			setup: func() func() {
 				c, err := s.Node.ListenPacket("udp", "0.0.0.0:53")

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -62,16 +63,27 @@ var admittingChains = sourceChanges{
 		{`if r.noJudge {`, `if false {`},
 	},
 	"kernel/nft/layout.go": {
-		{`, marked + " ct direction original ct state new,established " + candidate + " goto candidate"}`, `}`},
-		{`marked+" "+candidate+" goto admit"`, `marked+" "+candidate+" continue"`},
 		{"\t\t\"ct direction reply return\",\n", "\t\tadmitted + \" return\",\n\t\t\"ct direction reply return\",\n"},
-		{`"ct state untracked "+marked`, `"ct state untracked "+has("meta mark", bits.Admitted)`},
-		{`confirmed == 0 "+candidate+" goto admit"`, `confirmed == 0 "+candidate+" continue"`},
-		{`meta mark != 0 "+candidate+" goto admit"`, `meta mark != 0 "+candidate+" continue"`},
-		{`has("meta mark", bits.Admitted)+" "+admitted+" accept"`, `has("meta mark", bits.Admitted)+" "+admitted+" continue"`},
 		{`ct mark & %#x", ^bits.Admitted)`, `ct mark & %#x", ^bits.Admitted|bits.Admitted)`},
 	},
+	"kernel/nft/namespace.go": {
+		{`return []string{marked + " ct direction original ct state new,established " + candidate + " goto candidate"}, decide`, `return nil, decide`},
+		{`marked + " " + candidate + " goto admit"`, `marked + " " + candidate + " continue"`},
+		{`"ct state untracked " + marked`, `"ct state untracked " + has("meta mark", bits.Admitted)`},
+		{`confirmed == 0 " + candidate + " goto admit"`, `confirmed == 0 " + candidate + " continue"`},
+		{`meta mark != 0 " + candidate + " goto admit"`, `meta mark != 0 " + candidate + " continue"`},
+		{`has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"`, `has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " continue"`},
+	},
 }
+
+// setOfEachPort makes of this agent's sources those of an agent of before single ports shared
+// a set.
+var setOfEachPort = sourceChanges{
+	"policy/portset.go": {{`ok && r.First == r.Last && r.First != 0`, `false && ok && r.First == r.Last`}},
+}
+
+// ofEachPort is the set of port 80 alone, ofSinglePorts that of all single ports.
+var ofEachPort, ofSinglePorts = []string{"-c05aea68"}, []string{"-ports"}
 
 // ofOlder and ofThis are names that one layout has and the other has not, ofAdmitting and
 // ofJudged those of chains that admit and of chains that do not.
@@ -218,6 +230,48 @@ func followed(t *testing.T, older string, ofOlder, ofThis []string) {
 				return s.agent.Start()
 			})
 			stop("while layouts change")
+		})
+	}
+}
+
+// TestSetsOfEachPort: an agent follows one that has a set for each single port, with an
+// overlap, after a kill and after kills at any moment. Allowed stays allowed and denied
+// denied, and nothing of the earlier sets is left.
+func TestSetsOfEachPort(t *testing.T) {
+	t.Parallel()
+	older := setOfEachPort.build(t)
+	killed := func(s *stage) error { return s.agent.Stop(syscall.SIGKILL) }
+	for how, next := range map[string]func(s *stage) error{
+		"an upgrade": func(s *stage) error { return s.agent.Upgrade() },
+		"a kill":     func(s *stage) error { return errors.Join(killed(s), s.agent.Start()) },
+		"kills at any moment": func(s *stage) error {
+			if err := killed(s); err != nil {
+				return err
+			}
+			s.dieEarly(6, "nft", agentBinary)
+			s.agent.Use(agentBinary, "--iptables", "nft")
+			return s.agent.Start()
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := layoutStage(t, older, "--iptables", "nft")
+			s.laidOut("at first", ofEachPort, ofSinglePorts)
+			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80", "198.51.100.1:81"})
+			kept := s.resolve("a", "b1.example.net", dns.TypeA)[0]
+			lines := []*line{s.line("a", "tcp", kept), s.line("a", "udp", kept)}
+			before, err := s.agent.Status()
+			fatal.If(t, err)
+			s.agent.Use(agentBinary, "--iptables", "nft")
+			fatal.If(t, next(s))
+			s.goesOn("after "+how, lines...)
+			after, err := s.agent.Status()
+			if err != nil || after.Enforcer.Grants != before.Enforcer.Grants {
+				t.Errorf("%d grants, had %d, %v", after.Enforcer.Grants, before.Enforcer.Grants, err)
+			}
+			s.until("the earlier sets are gone", func(int) bool { return !strings.Contains(s.kernelText(), ofEachPort[0]) })
+			s.laidOut("after "+how, ofSinglePorts, ofEachPort)
+			stop("while sets change")
 		})
 	}
 }

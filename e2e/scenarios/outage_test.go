@@ -3,6 +3,7 @@ package scenarios
 import (
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -162,8 +163,21 @@ func TestAgentStopped(t *testing.T) {
 	}
 }
 
+// TestOrderlyExitAndCleanup: cleanup removes everything, also where the programs of iptables
+// and ipset are missing.
 func TestOrderlyExitAndCleanup(t *testing.T) {
 	t.Parallel()
+	path, err := lab.OnlyPrograms(t.TempDir(), "nft")
+	fatal.If(t, err)
+	for name, path := range map[string]string{"all programs": "PATH=" + os.Getenv("PATH"), "nft alone": path} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			orderlyExitAndCleanup(t, path)
+		})
+	}
+}
+
+func orderlyExitAndCleanup(t *testing.T, path string) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
@@ -174,7 +188,7 @@ func TestOrderlyExitAndCleanup(t *testing.T) {
 			}
 		}
 		s.enforced("after the agent's exit")
-		if out, err := s.Node.Run(agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
+		if out, err := s.Node.Run("env", path, agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
 			t.Fatalf("cleanup: %v %s", err, out)
 		}
 		s.expect("a", "tcp", "198.51.100.2:80", lab.Answered)

@@ -48,7 +48,10 @@ var rivals = []struct {
 	{name: "flushes an nft set", shell: `nft flush set inet namegate selected4`},
 	{name: "flushes the sets of selected pods", shell: `ipset flush NG4-selected; ipset flush NG6-selected`},
 	{name: "flushes a pod's sets", shell: `for s in $(ipset list -n | grep -E '^NG[46]-[0-9a-f]{12}-'); do ipset flush $s; done`},
-	{name: "takes one address out of a pod's set", shell: `for s in $(ipset list -n | grep -E '^NG4-[0-9a-f]{12}-'); do ipset del $s 198.51.100.1 && exit 0; done; exit 1`},
+	{name: "takes one address out of a pod's set", shell: `for s in $(ipset list -n | grep -E '^NG4-[0-9a-f]{12}-'); do
+		m=$(ipset list $s | awk '/^198[.]51[.]100[.]1[, ]/ {print $1}')
+		[ -z "$m" ] || { ipset del $s $m; exit; }
+	done; exit 1`},
 	{name: "flushes every set", shell: `ipset flush`},
 	{name: "destroys every set", shell: `for try in $(seq 20); do
 		for t in raw mangle security; do for p in iptables ip6tables; do $p-VARIANT -t $t -F; $p-VARIANT -t $t -X; done; done

@@ -17,10 +17,14 @@ type GrantSet struct {
 	Rule    policy.RuleID // "" in the Namespace tier
 	Subject netip.Addr    // of the pod, with a Rule
 	IPv6    bool
-	// Name is the dataplane's name of the set. It follows from the other fields. Sets with a
-	// Rule have none.
+	// Name is the dataplane's name of the set. It follows from the other fields. Sets of a pod
+	// may share one: then one object of the dataplane holds their grants. Sets with a Rule have
+	// none.
 	Name string
 }
+
+// Single returns the protocol and the port of a set that is for one port alone.
+func (s GrantSet) Single() (policy.Protocol, uint16, bool) { return s.Ports.Single() }
 
 // CommentMax is the longest comment of a grant in bytes.
 const CommentMax = 250
@@ -37,7 +41,9 @@ type Grant struct {
 	Timeout time.Duration
 	// Comment is a text that the kernel keeps for the next agent.
 	Comment string
-	// Held is about grants that are added to a set with a Rule.
+	// Held is about grants that are added, and about listed ones of sets without a Rule:
+	// Absent says that the kernel has the grant in another place, where an earlier agent
+	// wrote it.
 	Held Held
 }
 
@@ -73,11 +79,18 @@ type Grants interface {
 	Adopt() (take func(set GrantSet, part []Grant), hold func(sets []GrantSet))
 	// Bounds yields all sets.
 	Bounds() iter.Seq2[GrantSet, Bounds]
-	// Freeze calls f while no grant of any set changes, unless the grants have no such set.
-	// f must not call Grants.
-	// certain are the grants that the kernel acknowledged last, uncertain the addresses that it
-	// may hold or not, after a failed write; f keeps neither.
-	Freeze(set GrantSet, f func(certain []Grant, uncertain map[netip.Addr]bool))
+	// Freeze calls f with a set and those that share its name, while no grant of any set
+	// changes, unless the grants have none of them. f must not call Grants, and keeps nothing.
+	Freeze(set GrantSet, f func([]Frozen))
+}
+
+// Frozen is what the kernel is to hold of a set.
+type Frozen struct {
+	Set GrantSet
+	// Certain are the grants that the kernel acknowledged last, Uncertain the addresses that
+	// it may hold or not, after a failed write.
+	Certain   []Grant
+	Uncertain map[netip.Addr]bool
 }
 
 // Bounds are how many entries the kernel must hold of a set and may hold.
@@ -90,8 +103,9 @@ type GrantWriter interface {
 	// sets the Err of each. A change that fails does not hold up the others; IsNoSet holds
 	// for the error where the kernel does not have the set. Ops and grants are not kept.
 	ApplyGrants(ops []GrantOp)
-	// ListGrants hands over the grants that the kernel holds of the sets, with the timeout
-	// that each has left. A large set comes in parts. each must not keep the slice.
+	// ListGrants hands over the grants that the kernel holds of the sets, and of others that
+	// share their names, with the timeout that each has left. A large set comes in parts. each
+	// must not keep the slice.
 	ListGrants(sets []GrantSet, each func(set GrantSet, part []Grant)) error
 }
 

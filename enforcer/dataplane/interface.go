@@ -117,6 +117,9 @@ type Interface interface {
 	// Sizes returns how many sets of peers there are, and how many entries they have.
 	Sizes() (sets, entries int)
 
+	// Named returns a set with the dataplane's name of it.
+	Named(set GrantSet) GrantSet
+
 	// Remove removes every object of ours. It goes on after an error and returns the first.
 	// withdraw is called between the removal of rules and of sets. Survey is not needed.
 	Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error

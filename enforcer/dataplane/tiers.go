@@ -88,3 +88,33 @@ func entriesOf(admin, baseline []TierRule) (out []policy.RuleID) {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// UnionOf returns what either of two sorted lists has, sorted, and one of the lists itself
+// where that has all.
+func UnionOf(a, b []policy.RuleID) []policy.RuleID {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	var out []policy.RuleID // nil while a has all of b
+	i := 0
+	for n, id := range b {
+		from := i
+		for i < len(a) && a[i] < id {
+			i++
+		}
+		there := i < len(a) && a[i] == id
+		if out == nil && !there {
+			out, from = make([]policy.RuleID, 0, len(a)+len(b)-n), 0
+		}
+		if out != nil {
+			out = append(out, a[from:i]...)
+			if !there {
+				out = append(out, id)
+			}
+		}
+	}
+	if out == nil {
+		return a
+	}
+	return append(out, a[i:]...)
+}

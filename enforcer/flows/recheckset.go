@@ -73,9 +73,9 @@ func (q *Queue) Recover() (map[netip.Addr]bool, error) {
 	return maps.Clone(q.recorded), nil
 }
 
-// Recorded returns the addresses in the kernel's set.
+// Recorded returns the addresses in the kernel's set, sorted.
 func (q *Queue) Recorded() []netip.Addr {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Collect(maps.Keys(q.recorded))
+	return slices.SortedFunc(maps.Keys(q.recorded), netip.Addr.Compare)
 }

@@ -216,20 +216,25 @@ func (t *Table) store(st *staged) {
 func (t *Table) render(s *set, a netip.Addr, g *grant, at reading) dataplane.Grant {
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
 	var buf [4 * dataplane.CommentMax]byte
-	if s.key.Rule == "" {
-		return dataplane.Grant{Addr: a, Timeout: left + t.cfg.Hold + time.Second, Comment: string(appendComment(buf[:0], g.reasons))}
+	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s)}
+	comment := appendNames
+	if !t.namesAlone(s) {
+		comment = appendComment // which differs with each deadline
 	}
-	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s), Comment: string(appendNames(buf[:0], g.reasons))}
+	out.Comment = string(comment(buf[:0], g.reasons))
 	old := s.entries[a]
 	switch {
 	case s.uncertain[a]:
 	case old == nil:
 		out.Held = dataplane.Absent
-	case string(appendNames(buf[:0], old.reasons)) == out.Comment:
+	case t.namesAlone(s) && string(comment(buf[:0], old.reasons)) == out.Comment:
 		out.Held = dataplane.SameComment
 	}
 	return out
 }
+
+// namesAlone tells whether comments of a set have no deadlines.
+func (t *Table) namesAlone(s *set) bool { return s.key.Rule != "" || t.cfg.InPlace }
 
 // keeps returns how much longer than its deadline the kernel keeps a grant.
 func (t *Table) keeps(s *set) time.Duration {

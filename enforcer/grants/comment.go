@@ -88,8 +88,8 @@ func parseComment(s string, epoch time.Time) []reason {
 	return out
 }
 
-// The comment of a grant of a rule has no deadlines, so that a later deadline leaves it as it
-// is, and the kernel moves the deadline in place:
+// The comment of a grant of a rule, or with Config.InPlace of any grant, has no deadlines, so
+// that a later deadline leaves it as it is, and the kernel moves the deadline in place:
 //
 //	NAME BY,BY ; NAME BY ; ...
 //

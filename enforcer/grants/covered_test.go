@@ -178,8 +178,9 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 		t.Fatal("no error")
 	}
 	key := grantSet(p.PodRef, https, false)
-	w.table.Freeze(key, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
-		if want := w.entries(p, false); !slices.Equal(certain, want) || len(want) != 1 || len(uncertain) != 1 || !uncertain[addr("192.0.2.2")] {
+	w.table.Freeze(key, func(frozen []dataplane.Frozen) {
+		certain, uncertain := frozen[0].Certain, frozen[0].Uncertain
+		if want := w.entries(p, false); !slices.Equal(certain, want) || len(want) != 1 || len(frozen) != 1 || frozen[0].Set != key || len(uncertain) != 1 || !uncertain[addr("192.0.2.2")] {
 			t.Errorf("certain %v, uncertain %v, want the certain %v", certain, uncertain, want)
 		}
 	})
@@ -188,7 +189,7 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", set.Name, got, want)
 		}
 	}
-	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func([]dataplane.Grant, map[netip.Addr]bool) { t.Error("a set that is not held") })
+	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func([]dataplane.Frozen) { t.Error("a set that is not held") })
 }
 
 // BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods

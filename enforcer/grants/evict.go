@@ -25,7 +25,7 @@ var errFull = fmt.Errorf("the rule has %d addresses for the pod, which do not en
 // Connections that they admitted stay. Grants of lasting rules do not end. The caller holds
 // mu.
 func (t *Table) evict(st *staged) error {
-	s, most := st.set, setMax
+	s, most := st.set, cmp.Or(t.cfg.SetMax, setMax)
 	if s.key.Rule != "" {
 		most = ruleSetMax
 	}

@@ -3,10 +3,12 @@ package grants
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestLacksEqualsComparingAll: rules that two views share are not looked at, which makes no
@@ -28,8 +30,8 @@ func TestLacksEqualsComparingAll(t *testing.T) {
 		return r
 	}
 	slow := func(next, last *policy.View) bool {
-		kept := openings(next.Rules, false)
-		for o := range openings(last.Rules, false) {
+		kept := openings(slices.Collect(next.Rules.All()))
+		for o := range openings(slices.Collect(last.Rules.All())) {
 			if !kept[o] {
 				return true
 			}
@@ -38,18 +40,18 @@ func TestLacksEqualsComparingAll(t *testing.T) {
 	}
 	said := map[bool]int{}
 	for range 20_000 {
-		var last, next policy.View
+		var before, after []*policy.Rule
 		for range rnd.IntN(6) {
-			last.Rules = append(last.Rules, rule())
+			before = append(before, rule())
 		}
 		// An ID is of one rule of a view.
-		for i, r := range last.Rules {
+		for i, r := range before {
 			r.Path = fmt.Sprint(i)
 			if r.ID != "" {
 				r.ID = r.NewID()
 			}
 		}
-		for i, r := range last.Rules {
+		for i, r := range before {
 			switch rnd.IntN(6) {
 			case 0:
 			case 1:
@@ -57,14 +59,15 @@ func TestLacksEqualsComparingAll(t *testing.T) {
 				if other.Path = fmt.Sprint(i); other.ID != "" {
 					other.ID = other.NewID()
 				}
-				next.Rules = append(next.Rules, other)
+				after = append(after, other)
 			default:
-				next.Rules = append(next.Rules, r)
+				after = append(after, r)
 			}
 		}
+		last, next := policy.View{Rules: policytest.Rules(before...)}, policy.View{Rules: policytest.Rules(after...)}
 		got, want := lacks(&next, &last), slow(&next, &last)
 		if got != want {
-			t.Fatalf("%v, want %v: %v after %v", got, want, openings(next.Rules, false), openings(last.Rules, false))
+			t.Fatalf("%v, want %v: %v after %v", got, want, openings(after), openings(before))
 		}
 		said[got]++
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
 )
 
 // Grants of lasting rules, which deny or pass, must not expire into allowed. One ends as a
@@ -140,6 +141,22 @@ func (t *Table) look(due []deadline) error {
 		}
 	}
 	return err
+}
+
+// LongestLeft is how long it is until the last grant of a pod ends that is of no lasting rule, 0
+// for none.
+func (t *Table) LongestLeft(pod policy.PodRef) time.Duration {
+	now := t.cfg.Clock.read().now
+	last := now
+	t.some(pod, func(s *set) bool {
+		if !s.key.Rule.Lasting() {
+			for _, g := range s.entries {
+				last = max(last, g.until())
+			}
+		}
+		return false
+	})
+	return time.Duration(last - now)
 }
 
 // listLasting returns the deadlines that the kernel has of the lasting rules of the pods

@@ -55,7 +55,7 @@ func (n *node) decided(p policy.PodRef, name string, ttl uint32, answer string, 
 // rule returns the set of the pod's only rule of an action.
 func (n *node) rule(p policy.Pod, action policy.Action, ipv6 bool) dataplane.GrantSet {
 	n.t.Helper()
-	for _, r := range n.snap.ViewOf(p.PodRef).Rules {
+	for r := range n.snap.ViewOf(p.PodRef).Rules.Cluster() {
 		if r.ID != "" && r.Action == action {
 			return dataplane.GrantSet{Pod: p.PodRef, Ports: r.Ports, Rule: r.ID, Subject: p.IPs[of(ipv6)], IPv6: ipv6}
 		}

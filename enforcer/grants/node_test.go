@@ -212,7 +212,7 @@ func newNode(t testing.TB) *node {
 // restart replaces the table by an empty one.
 func (n *node) restart() {
 	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}})
-	n.snap, n.compiler = nil, compile.NewWithTiers()
+	n.snap, n.compiler = nil, compile.New()
 }
 
 // grantSet is the set of a pod on a port set.
@@ -278,7 +278,7 @@ func asks(v *policy.View, set dataplane.GrantSet) bool {
 		return slices.Contains(v.PortSets(), set.Ports)
 	}
 	return slices.Contains(v.Pod.IPs, set.Subject) &&
-		slices.ContainsFunc(v.Rules, func(r *policy.Rule) bool { return r.ID == set.Rule && r.Ports == set.Ports && !r.Audit })
+		slices.ContainsFunc(slices.Collect(v.Rules.Cluster()), func(r *policy.Rule) bool { return r.ID == set.Rule && r.Ports == set.Ports && !r.Audit })
 }
 
 // apply brings pods and policies into force.

@@ -16,19 +16,19 @@ func (t *Table) Holds(key dataplane.GrantSet) bool { return t.get(key) != nil }
 // Adopt implements dataplane.Grants. A grant without a readable reason is taken in without
 // one: TakeBack removes it, like every grant that no policy allows.
 func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold func([]dataplane.GrantSet)) {
-	at, taken := t.cfg.Clock.read(), map[string]*set{}
+	at, taken := t.cfg.Clock.read(), map[dataplane.GrantSet]*set{}
 	get := func(key dataplane.GrantSet) *set {
-		s := taken[key.Name]
+		s := taken[key]
 		if s == nil {
 			s = t.newSet(key)
-			taken[key.Name] = s
+			taken[key] = s
 		}
 		return s
 	}
 	take = func(key dataplane.GrantSet, part []dataplane.Grant) {
 		s := get(key)
 		for i := range part {
-			s.entries[part[i].Addr] = newGrant(readGrant(&part[i], at))
+			s.entries[part[i].Addr] = newGrant(t.readGrant(s, &part[i], at))
 		}
 	}
 	hold = func(keys []dataplane.GrantSet) {
@@ -47,18 +47,6 @@ func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold 
 		t.place(true, ready...)
 	}
 	return take, hold
-}
-
-// readGrant returns the reasons of a grant that another agent wrote. None lasts longer than
-// the kernel keeps the grant.
-func readGrant(g *dataplane.Grant, at reading) []reason {
-	rs := parseComment(g.Comment, at.epoch)
-	if g.Timeout > 0 {
-		for i := range rs {
-			rs[i].until = min(rs[i].until, at.now+monotonic(g.Timeout))
-		}
-	}
-	return rs
 }
 
 // CarryOver lets grants be made under the views of the last snapshot and of the next one,
@@ -90,14 +78,10 @@ type opening struct {
 	rule    policy.RuleID
 }
 
-// openings returns the openings of rules, of those of the Namespace tier alone where only
-// they count.
-func openings(rules []*policy.Rule, namespace bool) map[opening]bool {
+// openings returns the openings of lists of rules.
+func openings(lists ...[]*policy.Rule) map[opening]bool {
 	out := map[opening]bool{}
-	for _, r := range rules {
-		if namespace && r.Tier != policy.Namespace {
-			continue
-		}
+	for _, r := range slices.Concat(lists...) {
 		for _, m := range r.Matches {
 			if !m.Audit {
 				out[opening{m.Pattern.String(), m.Ports, r.ID}] = true
@@ -110,8 +94,11 @@ func openings(rules []*policy.Rule, namespace bool) map[opening]bool {
 // lacks tells whether a view lacks a match by which the last one opened ports. Most views
 // differ in few rules, and an ID is of one rule.
 func lacks(next, last *policy.View) bool {
-	before, after := differing(last.Rules, next.Rules)
-	gone, kept := openings(before, false), openings(after, false)
+	before, after := last.Rules.InOrder(), next.Rules.InOrder()
+	for i := range before {
+		before[i], after[i] = differing(before[i], after[i])
+	}
+	gone, kept := openings(before[:]...), openings(after[:]...)
 	maps.DeleteFunc(gone, func(o opening, _ bool) bool { return kept[o] })
 	for o := range gone {
 		if o.rule != "" {
@@ -121,7 +108,7 @@ func lacks(next, last *policy.View) bool {
 	if len(gone) == 0 {
 		return false
 	}
-	kept = openings(next.Rules, true)
+	kept = openings(next.Rules.Namespace)
 	maps.DeleteFunc(gone, func(o opening, _ bool) bool { return kept[o] })
 	return len(gone) > 0
 }
@@ -211,7 +198,9 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 		if keep && !p.changed {
 			continue
 		}
-		gone, err := t.takeBack(s, view, keep, closing)
+		// What holds other sets too stays, without the grants of this one.
+		stays := keep || s.key.Rule != "" || slices.ContainsFunc(sets, func(o *set) bool { return o.key.Name == s.key.Name && asked(o.key) })
+		gone, err := t.takeBack(s, view, keep, stays, closing)
 		if closed = closed || gone; err != nil {
 			return closed, released, err
 		}
@@ -237,8 +226,8 @@ func lastingLast(s *set) int {
 // that are left without one. Where the last reason to end is gone, the address ends
 // earlier, but for a lasting rule. The table follows the kernel: after an error it still holds
 // the grants to be taken back, uncertain. Without keep the set is released as a whole, and
-// nothing of it is written but for a set of a rule. The caller holds mu.
-func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() error) (closed bool, err error) {
+// nothing of it is written unless the kernel's object stays. The caller holds mu.
+func (t *Table) takeBack(s *set, view *policy.View, keep, stays bool, closing func() error) (closed bool, err error) {
 	denied := func(r reason) bool {
 		return !keep || r.name != unreadable && !view.Covers(r.name, s.key.Rule, s.key.Ports)
 	}
@@ -272,7 +261,7 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 		}
 	}
 	s.markAllUncertain(touched)
-	if keep || s.key.Rule != "" {
+	if stays {
 		if err := t.apply(s, true, gone); err != nil && (keep || !dataplane.IsNoSet(err)) {
 			return false, err
 		}
@@ -296,7 +285,7 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 // TakeOver adds the kernel's grants that another agent wrote to the table, and removes
 // those that no policy allows, but for grants of rules. Grants that come or go after the listing are this agent's.
 func (t *Table) TakeOver() error {
-	held := map[string][]dataplane.Grant{}
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
 	var keys []dataplane.GrantSet
 	for s := range t.all() {
 		if s.key.Rule == "" {
@@ -304,7 +293,7 @@ func (t *Table) TakeOver() error {
 		}
 	}
 	err := t.cfg.Kernel.ListGrants(keys, func(key dataplane.GrantSet, part []dataplane.Grant) {
-		held[key.Name] = append(held[key.Name], part...)
+		held[key] = append(held[key], part...)
 	})
 	if err != nil {
 		return err
@@ -314,9 +303,31 @@ func (t *Table) TakeOver() error {
 			if s.key.Rule != "" {
 				continue // Recover takes them over
 			}
-			if err := t.takeOver(p, s, held[s.key.Name]); err != nil {
+			if err := t.takeOver(p, s, held[s.key]); err != nil {
 				return err
 			}
+		}
+	}
+	return t.removeUnknown(held)
+}
+
+// removeUnknown removes grants of sets that the table does not have.
+func (t *Table) removeUnknown(held map[dataplane.GrantSet][]dataplane.Grant) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ops []dataplane.GrantOp
+	for key, grants := range held {
+		if t.get(key) == nil {
+			ops = append(ops, dataplane.GrantOp{Set: key, Remove: true, Grants: grants})
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	t.cfg.Kernel.ApplyGrants(ops)
+	for i := range ops {
+		if err := ops[i].Err; err != nil && !dataplane.IsNoSet(err) {
+			return err
 		}
 	}
 	return nil
@@ -332,8 +343,8 @@ func (t *Table) takeOver(p *podGrants, s *set, there []dataplane.Grant) error {
 	later := map[netip.Addr]*grant{}
 	for i := range there {
 		is := &there[i]
-		g, changed := s.entries[is.Addr].clone(), false
-		for _, r := range readGrant(is, at) {
+		g, changed := cmp.Or(later[is.Addr], s.entries[is.Addr]).clone(), false
+		for _, r := range t.readGrant(s, is, at) {
 			if p.allowsName(r.name, "", s.key.Ports) && g.add(r, at.now) {
 				changed = true
 			}
@@ -344,7 +355,12 @@ func (t *Table) takeOver(p *podGrants, s *set, there []dataplane.Grant) error {
 		case changed:
 			later[is.Addr] = g
 		}
-		if want := t.render(s, is.Addr, g, at); len(g.reasons) > 0 && want.Comment != is.Comment && !s.uncertain[is.Addr] {
+		want := t.render(s, is.Addr, g, at)
+		differs := want.Comment != is.Comment
+		if is.Held == dataplane.Absent { // in this set: there is what the table has
+			differs = changed
+		}
+		if len(g.reasons) > 0 && differs && !s.uncertain[is.Addr] {
 			unlike = append(unlike, want)
 		}
 	}

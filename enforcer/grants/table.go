@@ -19,6 +19,11 @@ type Config struct {
 	Clock  Clock
 	// Hold is how much longer than its deadline the kernel keeps a grant.
 	Hold time.Duration
+	// InPlace: the kernel moves the deadline of a grant whose comment stays as it is, so that
+	// comments have no deadlines.
+	InPlace bool
+	// SetMax is the most addresses of a set of the Namespace tier, 0 for setMax.
+	SetMax int
 	// WriteFailed is called after each failed write of grants. It must not block.
 	WriteFailed func()
 }
@@ -132,9 +137,12 @@ func (t *Table) all() iter.Seq[*set] {
 	}
 }
 
-// all yields a pod's sets, as they were when it began.
+// all yields a pod's sets, as they were when it began; none for nil.
 func (p *podGrants) all() iter.Seq[*set] {
 	return func(yield func(*set) bool) {
+		if p == nil {
+			return
+		}
 		sets := p.sets.Load()
 		for _, both := range sets.byPorts {
 			for _, s := range both {

@@ -2,7 +2,6 @@ package grants
 
 import (
 	"iter"
-	"net/netip"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
@@ -36,19 +35,24 @@ func (t *Table) RuleSets() iter.Seq[dataplane.GrantSet] {
 }
 
 // Freeze implements dataplane.Grants.
-func (t *Table) Freeze(key dataplane.GrantSet, f func(certain []dataplane.Grant, uncertain map[netip.Addr]bool)) {
+func (t *Table) Freeze(key dataplane.GrantSet, f func([]dataplane.Frozen)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.get(key)
-	if s == nil {
-		return
-	}
 	at := t.cfg.Clock.read()
-	var certain []dataplane.Grant
-	for a, g := range s.entries {
-		if !s.uncertain[a] {
-			certain = append(certain, t.render(s, a, g, at))
+	var frozen []dataplane.Frozen
+	for s := range t.pod(key.Pod).all() {
+		if s.key != key && (key.Rule != "" || s.key.Name != key.Name) {
+			continue
 		}
+		var certain []dataplane.Grant
+		for a, g := range s.entries {
+			if !s.uncertain[a] {
+				certain = append(certain, t.render(s, a, g, at))
+			}
+		}
+		frozen = append(frozen, dataplane.Frozen{Set: s.key, Certain: certain, Uncertain: s.uncertain})
 	}
-	f(certain, s.uncertain)
+	if len(frozen) > 0 {
+		f(frozen)
+	}
 }

@@ -80,7 +80,8 @@ func newTiers(v *policy.View) (k keptTiers) {
 
 // tierRules makes the rules of one tier. A rule with a broken part accepts nothing, and
 // denies everything where it denies or passes.
-func tierRules(rules []*policy.Rule) (out []dataplane.TierRule) {
+func tierRules(rules []*policy.Rule) []dataplane.TierRule {
+	out := make([]dataplane.TierRule, 0, len(rules))
 	for _, r := range rules {
 		rule := dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: r.Peer, Ports: r.Ports}, Action: r.Action}, Drop: r.Action == policy.Deny && r.Denied == policy.Drop}
 		switch {

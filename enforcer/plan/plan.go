@@ -110,7 +110,7 @@ func (u entryUnions) of(a, b []policy.RuleID) []policy.RuleID {
 	}
 	key := [2]*policy.RuleID{&a[0], &b[0]}
 	if u[key] == nil {
-		u[key] = union(a, b)
+		u[key] = dataplane.UnionOf(a, b)
 	}
 	return u[key]
 }

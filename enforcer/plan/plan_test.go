@@ -200,31 +200,33 @@ func TestTiers(t *testing.T) {
 		return dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: network}, Ports: "tcp/80"}, Action: action}, Drop: drop}
 	}
 	admin := []dataplane.TierRule{tierRule(policy.Pass, "a", false), tierRule(policy.Deny, "b", true), {Rule: dataplane.Rule{Match: dataplane.Match{Ports: policy.AnyPort}, Action: policy.Deny}}}
-	alone := of(policy.View{Rules: rules})
+	all := policytest.Rules(rules...)
+	alone := of(policy.View{Rules: all})
 	if !alone.Isolated || alone.Tiers == nil || alone.Tiers.Namespace || !slices.Equal(alone.Tiers.Admin, admin) || !slices.Equal(alone.Tiers.Baseline, []dataplane.TierRule{tierRule(policy.Deny, "e", false)}) {
 		t.Errorf("without a namespaced policy: %+v", alone.Tiers)
 	}
-	for what, v := range map[string]policy.View{"an FQDNNetworkPolicy": {Rules: rules, Enforced: true}, "a NetworkPolicy": {Rules: rules, NetworkPolicies: []string{"shop/np"}}} {
+	for what, v := range map[string]policy.View{"an FQDNNetworkPolicy": {Rules: all, Enforced: true}, "a NetworkPolicy": {Rules: all, NetworkPolicies: []string{"shop/np"}}} {
 		if with := of(v); !with.Isolated || !with.Tiers.Namespace || !slices.Equal(with.Tiers.Admin, admin) || with.Tiers.Baseline != nil || with.Tiers.Same(alone.Tiers) {
 			t.Errorf("with %s: %+v", what, with.Tiers)
 		}
 	}
-	for what, v := range map[string]policy.View{"no ordered rule": {Enforced: true}, "a Baseline beside a policy": {Rules: rules[4:], Enforced: true}} {
+	for what, v := range map[string]policy.View{"no ordered rule": {Enforced: true}, "a Baseline beside a policy": {Rules: policytest.Rules(rules[4:]...), Enforced: true}} {
 		if with := of(v); !with.Isolated || with.Tiers != nil {
 			t.Errorf("with %s: %+v", what, with.Tiers)
 		}
 	}
 	standard := *rules[0]
 	standard.Standard = true
-	for want, v := range map[bool]policy.View{true: {Rules: rules}, false: {Rules: []*policy.Rule{&standard}, NetworkPolicies: []string{"shop/np"}}} {
+	ofStandard := policytest.Rules(&standard)
+	for want, v := range map[bool]policy.View{true: {Rules: all}, false: {Rules: ofStandard, NetworkPolicies: []string{"shop/np"}}} {
 		if got := of(v).Tiers; got.DNS != want {
 			t.Errorf("DNS before %+v: %v, want %v", v.Rules, got.DNS, want)
 		}
 	}
-	if with := of(policy.View{Rules: []*policy.Rule{&standard}, Enforced: true}); !with.Tiers.DNS || with.Tiers.Same(of(policy.View{Rules: []*policy.Rule{&standard}, NetworkPolicies: []string{"shop/np"}}).Tiers) {
+	if with := of(policy.View{Rules: ofStandard, Enforced: true}); !with.Tiers.DNS || with.Tiers.Same(of(policy.View{Rules: ofStandard, NetworkPolicies: []string{"shop/np"}}).Tiers) {
 		t.Errorf("beside a policy of ours: %+v", with.Tiers)
 	}
-	if with := of(policy.View{Rules: rules[2:3]}); with.Isolated || with.Tiers != nil {
+	if with := of(policy.View{Rules: policytest.Rules(rules[2:3]...)}); with.Isolated || with.Tiers != nil {
 		t.Errorf("with an audited rule alone: %+v", with)
 	}
 }

@@ -96,6 +96,10 @@ func Detect(ctx context.Context, own string) (v Variant, why string, err error) 
 	return v, why, nil
 }
 
+// LegacyInUse tells whether any table of the legacy variant is in use in the calling thread's
+// network namespace.
+func LegacyInUse() bool { return legacyTables(IPv4) || legacyTables(IPv6) }
+
 // legacyTables tells whether the namespace has legacy tables at all.
 func legacyTables(f Family) bool {
 	path := "/proc/thread-self/net/ip_tables_names"

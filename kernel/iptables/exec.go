@@ -56,6 +56,9 @@ func (e *Exec) program(f Family, verb string) string {
 	if e.variant != Default {
 		name += "-" + string(e.variant)
 	}
+	if verb == "" {
+		return name
+	}
 	return name + "-" + verb
 }
 
@@ -78,6 +81,16 @@ func (e *Exec) Around(f func(change func() error) error) {
 	if e.variant == NFT {
 		e.around = f
 	}
+}
+
+// CheckSet returns why a rule of a family cannot ask a set of ipset that is there, nil if it
+// can: iptables loads its match and asks the kernel for it, and writes nothing.
+func (e *Exec) CheckSet(ctx context.Context, f Family, set string) error {
+	program := e.program(f, "")
+	if _, err := run(ctx, "", program, "-m", "set", "--match-set", set, "src", "-h"); err != nil {
+		return fmt.Errorf("%s: the match set for sets of ipset: %w", program, err)
+	}
+	return nil
 }
 
 // Save implements Interface.

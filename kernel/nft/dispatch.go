@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,7 +14,9 @@ import (
 // Most packets match few of a long list's rules, and most rules are about names or networks.
 // So a list asks first whether the subject has an entry of any rule for the dialled address,
 // and whether the address that is reached is in a network of any rule, and walks only the
-// rules that are left. Rules with one action need no order among themselves: the networks of
+// rules that are left. A lookup in a set of networks takes as long as several in a set of
+// addresses, so the block of the address is asked before. What no rule denies is asked where
+// rules are walked: most packets match none. Rules with one action need no order among themselves: the networks of
 // such a run are one set. What is walked is divided into chains that are named by their
 // content: a changed rule is another chain or two, and lists share the others.
 
@@ -21,14 +24,23 @@ const (
 	partPrefix  = "part-"
 	namedSet    = "named"    // subject and address of all entries
 	networksSet = "networks" // of all rules of lists that ask it
+	// blocksPeers is the peer set of the blocks, one for each family, that have the networks
+	// of networksSet.
+	blocksPeers = "blocks"
 
 	// fewRules is how many rules a list walks without asking first.
 	fewRules = 8
 	// mostInPart bounds the rules of a part, and oneInParts is how many there are on average.
 	mostInPart, oneInParts = 32, 12
-	// mostAtTop bounds the rules of a list beside those that ask first: a change of any rule
-	// writes them anew.
+	// mostAtTop is how many rules of a list are left undivided beside those that ask first: a
+	// change of any rule writes them anew.
 	mostAtTop = 6
+	// mostNested is how deep parts have parts: the kernel takes 15 chains that lead to each
+	// other, and an ordered list leads to that of a NetworkPolicy.
+	mostNested = 2
+	// A block has at most 1/blockShare of an address's bits. One of less than leastBlock bits
+	// holds too many addresses to be asked.
+	blockShare, leastBlock = 2, 8
 )
 
 // dispatch makes the chains and sets of lists.
@@ -41,15 +53,26 @@ type dispatch struct {
 	there    map[string]bool    // the names of chains
 	sets     map[string]PeerSet // the sets of peers that rules ask
 	networks map[string]bool    // the sets of networks that networksSet has
+	blocks   map[string]int     // the lengths of blocks, by family; no family without networks
+	first    []*item            // the items of the current list before those of rules
 }
 
 func newDispatch(s State, before map[itemKey]*item) *dispatch {
 	d := &dispatch{
 		peers: map[string]PeerSet{}, entries: map[string]EntrySet{}, items: map[itemKey]*item{}, before: before,
-		there: map[string]bool{}, sets: map[string]PeerSet{}, networks: map[string]bool{},
+		there: map[string]bool{}, sets: map[string]PeerSet{}, networks: map[string]bool{}, blocks: map[string]int{},
 	}
 	for _, p := range s.Peers {
 		d.peers[p.Name] = p
+		if p.Kind == PeerNetworks {
+			for _, n := range p.Networks {
+				bits, there := d.blocks[suffix(n.Addr())]
+				if !there {
+					bits = n.Addr().BitLen() / blockShare
+				}
+				d.blocks[suffix(n.Addr())] = min(n.Bits(), bits)
+			}
+		}
 	}
 	for _, e := range s.Entries {
 		d.entries[e.Name] = e
@@ -136,11 +159,31 @@ func (d *dispatch) list(rules []TierRule, next string) (out []*item) {
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem(each("%[2]s daddr @"+networksSet+"%[1]s goto "+d.chain(partPrefix, d.walked(all, next)))...))
+		out = append(out, newItem(d.inNetworks("goto "+d.chain(partPrefix, d.walked(all, next)))...))
 		all = without
 	}
 	return append(out, d.walked(all, next)...)
 }
+
+// inNetworks renders rules about packets that reach a network of networksSet.
+func (d *dispatch) inNetworks(verdict string) (out []string) {
+	for _, f := range families {
+		bits, there := d.blocks[f.suffix]
+		if !there {
+			continue
+		}
+		match := f.ip + " daddr @" + networksSet + f.suffix + " "
+		if bits >= leastBlock {
+			mask := netip.PrefixFrom(ones[f.suffix], bits).Masked().Addr()
+			match = fmt.Sprintf("%s daddr & %s @%s%s-%s ", f.ip, mask, peersPrefix, blocksPeers, f.suffix) + match
+		}
+		out = append(out, match+verdict)
+	}
+	return out
+}
+
+// ones are addresses without a zero bit, by family.
+var ones = map[string]netip.Addr{"4": netip.AddrFrom4([4]byte(slices.Repeat([]byte{255}, 4))), "6": netip.AddrFrom16([16]byte(slices.Repeat([]byte{255}, 16)))}
 
 // untracked is list for untracked packets, which are few.
 func (d *dispatch) untracked(rules []TierRule, next string) []*item {
@@ -148,8 +191,11 @@ func (d *dispatch) untracked(rules []TierRule, next string) []*item {
 }
 
 // walked returns items that are asked in order.
-func (d *dispatch) walked(rules []listed, next string) []*item {
-	return append(d.parted(d.inOrder(rules, next)), newItem(next))
+func (d *dispatch) walked(rules []listed, next string) (out []*item) {
+	if len(rules) > 0 {
+		out = slices.Concat(d.first, d.parted(d.inOrder(rules, next)))
+	}
+	return append(out, newItem(next))
 }
 
 // inOrder returns the items of rules, with one for the networks of each run of rules with
@@ -269,7 +315,7 @@ func (d *dispatch) texts(r TierRule, pass string) (out []string) {
 // parted returns jumps to chains of items, or the items where they are few. A part ends behind
 // an item with a certain sum, so that most of them stay when one item changes.
 func (d *dispatch) parted(items []*item) []*item {
-	for len(items) > mostAtTop {
+	for nested := 0; nested < mostNested && len(items) > mostAtTop; nested++ {
 		var jumps []*item
 		for first, i := 0, 0; i < len(items); i++ {
 			if i == len(items)-1 || i-first >= 1 && int(items[i].sum[0])%oneInParts == 0 || i-first+1 == mostInPart {
@@ -280,6 +326,18 @@ func (d *dispatch) parted(items []*item) []*item {
 		items = jumps
 	}
 	return items
+}
+
+// allBlocks returns the peer set of the blocks of networks.
+func (d *dispatch) allBlocks(networks []netip.Prefix) PeerSet {
+	out := PeerSet{Name: blocksPeers}
+	for _, n := range networks {
+		block := netip.PrefixFrom(n.Addr(), d.blocks[suffix(n.Addr())]).Masked().Addr()
+		if len(out.Addrs) == 0 || out.Addrs[len(out.Addrs)-1] != block {
+			out.Addrs = append(out.Addrs, block)
+		}
+	}
+	return out
 }
 
 // allNetworks returns the networks of networksSet.

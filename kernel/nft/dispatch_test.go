@@ -19,6 +19,9 @@ type packet struct {
 	port     uint16 // of both
 	// untracked packets have no connection: they reach what they dialled.
 	untracked bool
+	// own packets are to an address of the subject, resolve packets are DNS to a resolver,
+	// and candidates are allowed in the Namespace tier.
+	own, resolve, candidate bool
 }
 
 // world is the members of sets, by the names that they have without prefix and family.
@@ -73,6 +76,14 @@ func (in *interpreter) run(t *testing.T, rules []string, p packet) string {
 		if !in.matches(t, words[:len(words)-2], p) {
 			continue
 		}
+		// The chains of the layout are not rendered here.
+		admits, there := map[string]bool{"jump undeniable": p.own, "jump resolve": p.resolve, "jump namespace": p.candidate}[verdict]
+		switch {
+		case admits:
+			return "goto admit"
+		case there:
+			continue
+		}
 		inner, there := in.chains[words[len(words)-1]]
 		if !there {
 			return verdict
@@ -116,6 +127,8 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 		case len(words) > 1 && words[1] == "saddr":
 			used = slices.Index(words, "@"+set) + 1
 			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, entriesPrefix), "-"+suffix(p.dialled)), p)
+		case len(words) > 2 && words[1] == "daddr" && words[2] == "&":
+			used, ok = 5, words[0] == family && in.inBlock(t, set, p, words[3])
 		case words[1] == "daddr":
 			used = slices.Index(words, "@"+set) + 1
 			ok = words[0] == family && in.reaches(t, set, p)
@@ -156,6 +169,16 @@ func (in *interpreter) reaches(t *testing.T, set string, p packet) bool {
 	return false
 }
 
+// inBlock tells whether a set has the block of the address that is reached.
+func (in *interpreter) inBlock(t *testing.T, set string, p packet, mask string) bool {
+	bits := p.reached.AsSlice()
+	for i, b := range netip.MustParseAddr(mask).AsSlice() {
+		bits[i] &= b
+	}
+	p.reached, _ = netip.AddrFromSlice(bits)
+	return in.reaches(t, set, p)
+}
+
 func inPorts(t *testing.T, list string, port uint16) bool {
 	for word := range strings.SplitSeq(list, ",") {
 		first, last, is := strings.Cut(strings.TrimSpace(word), "-")
@@ -181,10 +204,11 @@ func inPorts(t *testing.T, list string, port uint16) bool {
 func pick[E any](rnd *rand.Rand, all ...E) E { return all[rnd.IntN(len(all))] }
 
 func smallAddr(rnd *rand.Rand) netip.Addr {
+	block := byte(rnd.IntN(3))
 	if rnd.IntN(3) == 0 {
-		return netip.AddrFrom16([16]byte{0x20, 1, 15: byte(rnd.IntN(16))})
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 7: block, 15: byte(rnd.IntN(16))})
 	}
-	return netip.AddrFrom4([4]byte{192, 0, 2, byte(rnd.IntN(16))})
+	return netip.AddrFrom4([4]byte{198, 18 + block, 2, byte(rnd.IntN(16))})
 }
 
 // randomTiers returns up to n random rules on a few addresses and ports, and their sets.
@@ -203,6 +227,13 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 	}
 	actions := pick(rnd, []Action{Accept, Reject, Drop, Pass}, []Action{Accept, Reject}, []Action{Reject}, []Action{Accept, Pass})
 	kinds := pick(rnd, 10, 9, 4)
+	shortest := pick(rnd, 0, 5, 10, 128)
+	bits := func(a netip.Addr) int {
+		if rnd.IntN(20) == 0 {
+			return min(shortest, a.BitLen())
+		}
+		return a.BitLen() - rnd.IntN(3)
+	}
 	rules := func() (out []TierRule) {
 		for range rnd.IntN(n + 1) {
 			r := TierRule{Ports: ports(), Action: pick(rnd, actions...)}
@@ -213,7 +244,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 				p := PeerSet{Name: name, Kind: PeerNetworks}
 				for range 1 + rnd.IntN(3) {
 					a := smallAddr(rnd)
-					p.Networks = append(p.Networks, netip.PrefixFrom(a, a.BitLen()-rnd.IntN(3)).Masked())
+					p.Networks = append(p.Networks, netip.PrefixFrom(a, bits(a)).Masked())
 				}
 				p.Networks = disjoint(p.Networks)
 				w.peers[name] = p
@@ -238,7 +269,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 		return out
 	}
 	for i := range 1 + rnd.IntN(3) {
-		s.Tiers = append(s.Tiers, Tiers{ID: fmt.Sprint("list", i), Admin: rules(), Baseline: rules(), Namespace: rnd.IntN(3) == 0})
+		s.Tiers = append(s.Tiers, Tiers{ID: fmt.Sprint("list", i), Admin: rules(), Baseline: rules(), Namespace: rnd.IntN(3) == 0, DNS: rnd.IntN(2) == 0})
 	}
 	for _, p := range w.peers {
 		s.Peers = append(s.Peers, p)
@@ -268,20 +299,22 @@ func TestDispatchEqualsWalk(t *testing.T) {
 			defined[c.name], in.chains[c.name] = true, c.rules
 		}
 		for range 60 {
-			p := packet{pick(rnd, "tcp", "tcp", "udp", "sctp", "icmp"), smallAddr(rnd), smallAddr(rnd), uint16(rnd.IntN(8)), rnd.IntN(4) == 0}
+			p := packet{pick(rnd, "tcp", "tcp", "udp", "sctp", "icmp"), smallAddr(rnd), smallAddr(rnd), uint16(rnd.IntN(8)), rnd.IntN(4) == 0,
+				rnd.IntN(8) == 0, rnd.IntN(8) == 0, rnd.IntN(2) == 0}
 			if p.untracked || p.dialled.Is6() != p.reached.Is6() {
 				p.dialled = p.reached
 			}
 			for _, l := range s.Tiers {
 				want := w.walk(l.Admin, p, "rest", "rest")
-				if want == "rest" {
-					want = "jump namespace"
-					if !l.Namespace {
-						want = w.walk(l.Baseline, p, "goto admit", "goto admit")
-					}
+				switch {
+				case p.own || p.resolve && l.DNS:
+					want = "goto admit"
+				case want == "rest" && !l.Namespace:
+					want = w.walk(l.Baseline, p, "goto admit", "goto admit")
+				case want == "rest":
+					want = map[bool]string{true: "goto admit", false: "goto deny"}[p.candidate]
 				}
-				front := in.chains[in.o.fronts[l.ID]]
-				got := in.run(t, front[1:], p)
+				got := in.run(t, in.chains[in.o.fronts[l.ID]], p)
 				if got != want {
 					t.Fatalf("seed %d: %+v of %s is %q, want %q", seed, p, l.ID, got, want)
 				}
@@ -289,7 +322,7 @@ func TestDispatchEqualsWalk(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []string{"goto admit", "goto denyreject", "goto denydrop", "jump namespace"} {
+	for _, v := range []string{"goto admit", "goto denyreject", "goto denydrop", "goto deny"} {
 		if verdicts[v] < 1000 {
 			t.Errorf("%d of %s", verdicts[v], v)
 		}

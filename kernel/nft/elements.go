@@ -4,7 +4,6 @@ import (
 	"math/big"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"sigs.k8s.io/knftables"
 )
@@ -12,7 +11,7 @@ import (
 // elements renders a state, of which objects are the tiers, as set elements by key. Each
 // address goes to the set of its family.
 func (s State) elements(objects tierObjects) elements {
-	out := elements{}
+	out := make(elements, setsOfPod*len(s.Selected))
 	out.addrs(knftables.InetFamily, "selected", s.Selected)
 	for _, own := range s.Pods {
 		out.pairs(own)
@@ -63,6 +62,9 @@ func (s State) elements(objects tierObjects) elements {
 	}
 	return out
 }
+
+// setsOfPod is about how many sets hold an address of a pod.
+const setsOfPod = 10
 
 // rangeText writes a prefix as nft lists it: a whole address without its length.
 func rangeText(p netip.Prefix) string {
@@ -155,5 +157,20 @@ func suffix(a netip.Addr) string {
 // elementKey is the identity of an element with its value: a map element whose
 // value changes is another element.
 func elementKey(e *knftables.Element) string {
-	return strings.Join([]string{string(e.Family), e.Set, e.Map, strings.Join(e.Key, "."), strings.Join(e.Value, ".")}, "|")
+	b := make([]byte, 0, 96)
+	for _, word := range [...]string{string(e.Family), e.Set, e.Map} {
+		b = append(append(b, word...), '|')
+	}
+	for i, words := range [...][]string{e.Key, e.Value} {
+		for j, word := range words {
+			if j > 0 {
+				b = append(b, '.')
+			}
+			b = append(b, word...)
+		}
+		if i == 0 {
+			b = append(b, '|')
+		}
+	}
+	return string(b)
 }

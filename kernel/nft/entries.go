@@ -24,7 +24,10 @@ type EntrySet struct {
 
 // Entry is one element of an EntrySet.
 type Entry struct {
-	Subject, Addr netip.Addr // of one family
+	Subject, Addr netip.Addr // of one family; in a GrantSet without Subject
+	// Protocol and Port are of a GrantSet whose entries have ports.
+	Protocol uint8
+	Port     uint16
 	// Timeout is how long the entry lives, in a listing how long it is going to.
 	Timeout time.Duration
 	// Comment is up to MaxEntryComment bytes. An entry that a packet renewed just as it
@@ -47,6 +50,7 @@ const (
 // EntryOp adds or removes entries of one set, of both families.
 type EntryOp struct {
 	Set    string // the name of an EntrySet
+	Grants bool   // Set is the name of a GrantSet
 	Remove bool   // entries that are missing are no error
 	// Entries of more than entriesPerMessage are not one transaction.
 	Entries []Entry
@@ -66,6 +70,7 @@ var (
 	errNoSet     = errors.New("the set is missing")
 	errFull      = errors.New("the set is full")
 	errNoEntry   = errors.New("subject and address are not of one family")
+	errNoGrant   = errors.New("a grant has an address alone")
 	errCommented = fmt.Errorf("a comment is longer than %d bytes", MaxEntryComment)
 )
 
@@ -90,6 +95,14 @@ type entryChange struct {
 	held    Held
 	entries []Entry
 	err     error
+}
+
+// setName is the name of the set with a family.
+func (op *EntryOp) setName(suffix string) string {
+	if op.Grants {
+		return grantsPrefix + op.Set + "-" + suffix
+	}
+	return entriesPrefix + op.Set + "-" + suffix
 }
 
 // named is the set, with the family, of the keys of all entries.
@@ -127,11 +140,15 @@ func (t *Tables) changes(op *EntryOp) (out []entryChange) {
 	}
 	last := map[kind]int{} // in out
 	for _, e := range op.Entries {
-		set := entriesPrefix + op.Set + "-" + suffix(e.Addr)
+		set := op.setName(suffix(e.Addr))
 		switch {
+		case op.Grants && (!e.Addr.IsValid() || e.Subject.IsValid()):
+			op.Err = cmp.Or(op.Err, refusedEntries(op, set, errNoGrant))
+		case op.Grants:
 		case !e.Addr.IsValid() || !e.Subject.IsValid() || e.Subject.Is6() != e.Addr.Is6():
 			op.Err = cmp.Or(op.Err, refusedEntries(op, set, errNoEntry))
-		case len(e.Comment) > MaxEntryComment:
+		}
+		if len(e.Comment) > MaxEntryComment {
 			op.Err = cmp.Or(op.Err, refusedEntries(op, set, errCommented))
 		}
 		held := e.Held

@@ -27,10 +27,10 @@ func (f interfaceEntries) write(changes []entryChange) error {
 	tx := f.inet.NewTransaction()
 	for i := range changes {
 		for _, e := range changes[i].entries {
-			element := &knftables.Element{Set: changes[i].set, Key: []string{e.Subject.String(), e.Addr.String()}}
+			element := &knftables.Element{Set: changes[i].set, Key: e.words()}
 			element.Comment = knftables.PtrTo(fmt.Sprint(f.now().Add(e.Timeout).UnixNano(), " ", e.Comment))
 			tx.Add(element)
-			if !changes[i].op.Remove {
+			if !changes[i].op.Remove && !changes[i].op.Grants {
 				tx.Add(&knftables.Element{Set: changes[i].named(), Key: element.Key})
 			}
 			if changes[i].op.Remove {
@@ -51,7 +51,7 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		if element.Comment == nil && isNamedSet(set) {
 			element.Comment = knftables.PtrTo(fmt.Sprint(math.MaxInt64))
 		}
-		if element.Comment == nil || len(element.Key) != 2 {
+		if element.Comment == nil {
 			continue
 		}
 		until, comment, _ := strings.Cut(*element.Comment, " ")
@@ -60,15 +60,11 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		if left <= 0 {
 			continue
 		}
-		subject, err := netip.ParseAddr(element.Key[0])
-		if err != nil {
+		e := Entry{Timeout: left, Comment: comment}
+		if err := e.parse(element.Key); err != nil {
 			return nil, err
 		}
-		addr, err := netip.ParseAddr(element.Key[1])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Entry{Subject: subject, Addr: addr, Timeout: left, Comment: comment})
+		out = append(out, e)
 	}
 	return out, err
 }
@@ -80,4 +76,39 @@ func (f interfaceEntries) forget(keys []Entry, _ uint32) error {
 		tx.Delete(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: []string{e.Subject.String(), e.Addr.String()}})
 	}
 	return f.inet.Run(context.Background(), tx)
+}
+
+// words is the key of an entry in words of nft.
+func (e *Entry) words() (out []string) {
+	if e.Subject.IsValid() {
+		out = append(out, e.Subject.String())
+	}
+	out = append(out, e.Addr.String())
+	if e.Protocol != 0 {
+		out = append(out, protocolWords[e.Protocol], strconv.Itoa(int(e.Port)))
+	}
+	return out
+}
+
+// parse reads such words.
+func (e *Entry) parse(words []string) (err error) {
+	if len(words) == 3 {
+		for number, word := range protocolWords {
+			if word == words[1] {
+				e.Protocol = number
+			}
+		}
+		port, err := strconv.ParseUint(words[2], 10, 16)
+		if err != nil {
+			return err
+		}
+		e.Port, words = uint16(port), words[:1]
+	}
+	if len(words) == 2 {
+		if e.Subject, err = netip.ParseAddr(words[0]); err != nil {
+			return err
+		}
+	}
+	e.Addr, err = netip.ParseAddr(words[len(words)-1])
+	return err
 }

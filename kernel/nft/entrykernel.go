@@ -69,7 +69,7 @@ func (kernelEntries) write(changes []entryChange) error {
 	}
 	for i := range changes {
 		c := &changes[i]
-		if !c.op.Remove {
+		if !c.op.Remove && !c.op.Grants {
 			add(c, c.named(), unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
 		}
 		if c.deletes() {
@@ -166,7 +166,7 @@ func appendEntries(b []byte, command, flags uint16, seq uint32, set string, entr
 func appendEntry(b []byte, e *Entry, full bool) []byte {
 	b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)
 	b, key := nfattr.Begin(b, unix.NFTA_SET_ELEM_KEY)
-	b = nfattr.Append(b, unix.NFTA_DATA_VALUE, append(e.Subject.AsSlice(), e.Addr.AsSlice()...))
+	b = nfattr.Append(b, unix.NFTA_DATA_VALUE, e.appendKey(nil))
 	nfattr.End(b, key)
 	if full {
 		// With the time that is left beside it, the timeout of an element that is there moves
@@ -247,10 +247,7 @@ func readEntry(b []byte) (e Entry, ok bool) {
 	nfattr.Each(b, func(typ int, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
-			nfattr.Each(value, func(_ int, key []byte) {
-				e.Subject, _ = netip.AddrFromSlice(key[:len(key)/2])
-				e.Addr, ok = netip.AddrFromSlice(key[len(key)/2:])
-			})
+			nfattr.Each(value, func(_ int, key []byte) { ok = e.readKey(key) })
 		case unix.NFTA_SET_ELEM_EXPIRATION:
 			if len(value) == 8 {
 				e.Timeout = time.Duration(binary.BigEndian.Uint64(value)) * time.Millisecond
@@ -259,5 +256,33 @@ func readEntry(b []byte) (e Entry, ok bool) {
 			e.Comment = comment(value)
 		}
 	})
-	return e, ok && e.Subject.IsValid()
+	return e, ok
+}
+
+// appendKey appends the key of an entry: its parts, each padded to words of registers.
+func (e *Entry) appendKey(b []byte) []byte {
+	b = append(append(b, e.Subject.AsSlice()...), e.Addr.AsSlice()...)
+	if e.Protocol == 0 {
+		return b
+	}
+	return append(binary.BigEndian.AppendUint16(append(b, e.Protocol, 0, 0, 0), e.Port), 0, 0)
+}
+
+// portsLen is the length of protocol and port in a key.
+const portsLen = 2 * registerWord
+
+// readKey reads a key. Its length tells its parts.
+func (e *Entry) readKey(key []byte) (ok bool) {
+	switch len(key) {
+	case 4, 16:
+		e.Addr, ok = netip.AddrFromSlice(key)
+	case 2 * 4, 2 * 16:
+		e.Subject, _ = netip.AddrFromSlice(key[:len(key)/2])
+		e.Addr, ok = netip.AddrFromSlice(key[len(key)/2:])
+	case 4 + portsLen, 16 + portsLen:
+		n := len(key) - portsLen
+		e.Addr, ok = netip.AddrFromSlice(key[:n])
+		e.Protocol, e.Port = key[n], binary.BigEndian.Uint16(key[n+registerWord:])
+	}
+	return ok
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,21 +21,29 @@ func isEntrySet(name string) bool { return strings.HasPrefix(name, entriesPrefix
 // entrySet adds an entry set. The kernel bounds a set that a rule with a renewal refers to
 // to 65,535 elements. A size of our own would have the kernel allocate the buckets for all
 // of them at once: 2 MiB a set instead of 0.5 KiB (tried on Linux 6.18).
-func (l layout) entrySet(name, addr string) {
-	l.tx.Add(&knftables.Set{Name: name, Type: addr + " . " + addr, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
+func (s EntrySet) of(f family) *knftables.Set {
+	return &knftables.Set{Name: entriesPrefix + s.Name + "-" + f.suffix, Type: f.addr + " . " + f.addr, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}}
 }
 
 // setForm is what a set holds, in the kernel's and nft's numbers.
 type setForm struct{ keyType, keyLen, flags uint32 }
 
-// entryForms are the forms of entry sets, by family. nft numbers ipv4_addr 7 and ipv6_addr
-// 8 (enum datatypes of nft's datatype.h), six bits for each word.
-var entryForms = map[string]setForm{
-	"4": {7<<6 | 7, 2 * 4, entryFlags},
-	"6": {8<<6 | 8, 2 * 16, entryFlags},
-}
+// hasForm tells whether a set is of entries or of grants, with the family: the agent writes
+// its elements by netlink.
+func hasForm(name string) bool { return isEntrySet(name) || strings.HasPrefix(name, grantsPrefix) }
 
-const entryFlags = unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
+// formOf is the form of a set in the kernel. nft numbers types as enum datatypes of its
+// datatype.h does, six bits for each word.
+func formOf(set *knftables.Set) (f setForm) {
+	for _, word := range typeWords(set.Type) {
+		t := map[string]setForm{"ipv4_addr": {7, 4, 0}, "ipv6_addr": {8, 16, 0}, "inet_proto": {12, registerWord, 0}, "inet_service": {13, registerWord, 0}}[word]
+		f.keyType, f.keyLen = f.keyType<<6|t.keyType, f.keyLen+t.keyLen
+	}
+	for _, flag := range set.Flags {
+		f.flags |= map[knftables.SetFlag]uint32{knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT, knftables.DynamicFlag: unix.NFT_SET_EVAL}[flag]
+	}
+	return f
+}
 
 // entryTexts renders a rule about what was dialled. A packet that matches renews the entry.
 func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) {
@@ -64,15 +73,20 @@ func untracked(rules []string) (out []string) {
 }
 
 // listingReadings bounds the listings of a set that changes interrupt. Those of this agent
-// wait for the last one.
-const listingReadings = 4
+// wait for the last ones.
+const listingReadings = 8
 
 // ListEntries hands over the entries of entry sets, with the time that is left. A part
 // holds all entries of one family. A set that is missing has no part.
 func (t *Tables) ListEntries(names []string, each func(set string, part []Entry)) error {
+	return t.listSets(entriesPrefix, names, each)
+}
+
+// listSets lists sets whose names begin with a prefix and end with the family.
+func (t *Tables) listSets(prefix string, names []string, each func(set string, part []Entry)) error {
 	for _, name := range names {
 		for _, f := range families {
-			set := entriesPrefix + name + "-" + f.suffix
+			set := prefix + name + "-" + f.suffix
 			part, err := t.listEntries(set)
 			if err != nil {
 				return fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
@@ -85,11 +99,13 @@ func (t *Tables) ListEntries(names []string, each func(set string, part []Entry)
 	return nil
 }
 
-// listEntries lists one set. A listing during which nftables changed may lack entries.
+// listEntries lists one set. A listing during which nftables changed may lack entries, if
+// the change was of this set: two in a row that are equal are complete.
 func (t *Tables) listEntries(set string) (part []Entry, err error) {
 	still := t.generations.exclude
+	var last map[string]bool
 	for n := range listingReadings {
-		if n == listingReadings-1 {
+		if n == listingReadings/2 {
 			still = t.generations.quiet
 		}
 		same := true
@@ -108,6 +124,14 @@ func (t *Tables) listEntries(set string) (part []Entry, err error) {
 		if same || err != nil {
 			return part, err
 		}
+		keys := map[string]bool{}
+		for i := range part {
+			keys[string(part[i].appendKey(nil))] = true
+		}
+		if n > 0 && maps.Equal(keys, last) {
+			return part, nil
+		}
+		last = keys
 	}
 	return nil, errChanging
 }
@@ -118,30 +142,24 @@ var errChanging = errors.New("nftables changed during each listing; another prog
 // that none is missing for a moment. The program nft does not take every comment: after the
 // transaction the ops write them.
 func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []EntryOp, err error) {
-	is, err := t.reader.objects(ctx, knftables.InetFamily)
+	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
 		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
 	}
 	for _, s := range t.tiers.entries {
 		op := EntryOp{Set: s.Name}
 		for _, f := range families {
-			set := entriesPrefix + s.Name + "-" + f.suffix
-			if is.elements[set] == nil || is.forms != nil && is.forms[set] != entryForms[f.suffix] {
-				continue
+			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
+				return nil, err
 			}
-			all, err := t.entries.list(set)
-			if err != nil {
-				return nil, fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
-			}
-			for _, e := range all {
-				tx.Add(&knftables.Element{Set: namedSet + f.suffix, Key: []string{e.Subject.String(), e.Addr.String()}})
-				if t.list != nil {
-					left := fmt.Sprintf("%[1]s timeout %[2]dms expires %[2]dms", e.Addr, e.Timeout.Milliseconds())
-					tx.Add(&knftables.Element{Set: set, Key: []string{e.Subject.String(), left}})
-				}
-				if t.list == nil || e.Comment != "" {
-					op.Entries = append(op.Entries, e)
-				}
+		}
+		after = append(after, op)
+	}
+	for _, s := range t.tiers.grants {
+		op := EntryOp{Set: s.Name, Grants: true}
+		for _, f := range families {
+			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
+				return nil, err
 			}
 		}
 		after = append(after, op)
@@ -149,23 +167,56 @@ func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []
 	return after, nil
 }
 
+// carrySet is carry for one set, unless another one has its name.
+func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, op *EntryOp) error {
+	if is.elements[set.Name] == nil || is.forms != nil && is.forms[set.Name] != formOf(set) {
+		return nil
+	}
+	all, err := t.entries.list(set.Name)
+	if err != nil {
+		return fmt.Errorf("list nft set %s %s: %w", TableName, set.Name, err)
+	}
+	for _, e := range all {
+		words := e.words()
+		if !op.Grants {
+			tx.Add(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: words})
+		}
+		if t.list != nil {
+			last := slices.Clone(words)
+			last[len(last)-1] += fmt.Sprintf(" timeout %[1]dms expires %[1]dms", e.Timeout.Milliseconds())
+			tx.Add(&knftables.Element{Set: set.Name, Key: last})
+		}
+		if t.list == nil || e.Comment != "" {
+			op.Entries = append(op.Entries, e)
+		}
+	}
+	return nil
+}
+
 // AddEntrySets makes entry sets ahead of a state that has them. The next state that does not
 // removes them.
 func (t *Tables) AddEntrySets(ctx context.Context, sets []EntrySet) error {
-	missing := tierObjects{entries: sets}.without(t.tiers)
-	if len(missing.entries) == 0 {
+	return t.addSets(ctx, tierObjects{entries: sets})
+}
+
+// addSets makes sets of entries and grants ahead of a state that has them.
+func (t *Tables) addSets(ctx context.Context, sets tierObjects) error {
+	missing := sets.without(t.tiers)
+	if len(missing.entries)+len(missing.grants) == 0 {
 		return nil
 	}
-	tx := t.inet.NewTransaction()
-	missing.layOut(layout{tx})
-	if err := t.run(ctx, t.inet, tx); err != nil {
+	if err := t.write(ctx, slices.Index(tableFamilies, knftables.InetFamily), change{added: missing}); err != nil {
 		t.partial = true
-		return fmt.Errorf("add entry sets to nft table %s %s: %w", knftables.InetFamily, TableName, err)
+		return fmt.Errorf("add sets to nft table %s %s: %w", knftables.InetFamily, TableName, err)
 	}
+	t.written = nil
 	with := t.tiers
-	with.entries = slices.Concat(with.entries, missing.entries)
+	with.entries, with.grants = slices.Concat(with.entries, missing.entries), slices.Concat(with.grants, missing.grants)
 	for _, s := range missing.entries {
 		with.key += "+" + s.Name + " "
+	}
+	for _, s := range missing.grants {
+		with.key += "+" + grantsPrefix + s.Name + " "
 	}
 	t.setTiers(with)
 	return nil

@@ -25,7 +25,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || isEntrySet(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || hasForm(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
@@ -133,7 +133,7 @@ const notUDP = "meta l4proto != udp return"
 // unknown matches the address of a pod that the agent does not know yet.
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
-func inetLayout(tx *knftables.Transaction, bits Bits) {
+func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool) {
 	l := layout{tx}
 	tx.Add(&knftables.Table{})
 	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
@@ -176,7 +176,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits) {
 	// Only what leaves: the agent asks its own serving addresses too.
 	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
 		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
-	verdictChains(l, bits)
+	verdictChains(l, bits, namespace, candidates)
 }
 
 // Bits are of marks, each one bit.
@@ -194,9 +194,9 @@ func has(mark string, bit uint32) string { return fmt.Sprintf("%s & %#x == %#x",
 // verdictChains judges packets from selected pods, and replies to them: a
 // connection that was not admitted is denied in both directions, whichever side
 // speaks next. Nothing else admits.
-func verdictChains(l layout, bits Bits) {
+func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", bits.Admitted, bits.Admitted)
-	marked, candidate, admitted := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate), has("ct mark", bits.Admitted)
+	admitted := has("ct mark", bits.Admitted)
 	l.chain("original", "", "", "", dialledAgain()...)
 	l.chain("tell", "", "", "", logRules()...)
 	l.chain("refuse", "", "", "",
@@ -224,17 +224,6 @@ func verdictChains(l layout, bits Bits) {
 	l.chain("denyreject", "", "", "", append(slices.Clone(denied), "goto refuse")...)
 	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
 	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
-	// The outcome of the Namespace tier, where other rules found candidates.
-	l.chain("namespace", "", "", "",
-		marked+" "+candidate+" goto admit",
-		"ct state untracked "+marked+" accept",
-		// Another program overwrote the packet's mark. The connection's bit counts before an
-		// answer: on the first packet, where no earlier packet left it, and on later packets
-		// that bear another mark. Without a mark, the chains did not see the packet.
-		"ct state new ct status & confirmed == 0 "+candidate+" goto admit",
-		"ct state new meta mark != 0 "+candidate+" goto admit",
-		// Chains of an agent of before there were candidates mark what they allow so.
-		"ct state new "+has("meta mark", bits.Admitted)+" "+admitted+" accept")
 	// No rule of a tier denies these. The agent itself refuses DNS that a rule denies.
 	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit",
 		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @"+servingSet+"%[1]s goto admit")
@@ -243,8 +232,19 @@ func verdictChains(l layout, bits Bits) {
 	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
 	l.chain("resolvebare", "", "", "", untracked(resolve)...)
 	l.chain("resolve", "", "", "", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
-	// A candidate may be of a pod that is about to be selected.
-	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
+	// What begins a connection of a pod that is about to be selected.
+	var ahead, decide []string
+	if candidates || !namespace {
+		ahead, decide = l.namespaceByCandidates(bits)
+	}
+	if namespace {
+		subjectsAhead, bySubjects := l.namespaceBySubjects()
+		ahead, decide = append(ahead, subjectsAhead...), append(decide, bySubjects...)
+	}
+	l.chain("namespace", "", "", "", decide...)
+	if namespace {
+		l.stagedChain(bits)
+	}
 	l.chain("judge", "", "", "", append([]string{
 		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
 		"ct direction reply return",
@@ -259,8 +259,7 @@ func verdictChains(l layout, bits Bits) {
 	// Nearly every packet leaves by the first rule. What is related to a connection has
 	// its mark, and is judged all the same. Replies and errors are no candidates, although
 	// another program copies the connection's mark to them.
-	from := append([]string{"ct state established " + admitted + " return", marked + " ct direction original ct state new,established " + candidate + " goto candidate"},
-		append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")...)
+	from := slices.Concat([]string{"ct state established " + admitted + " return"}, ahead, each("%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
 	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
 	l.chain("input", "filter", "input", verdictPriority, from...)

@@ -27,7 +27,7 @@ func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool
 		return "", err
 	}
 	for _, n := range tables {
-		if n.Name == TableName || known(n) {
+		if n.Name == TableName || n.Name == NetTableName || known(n) {
 			continue
 		}
 		text, err := t.list(ctx, n)

@@ -34,7 +34,7 @@ type named struct {
 
 // wrote notes that entries of a change have keys.
 func (n *named) wrote(c *entryChange) {
-	if !c.op.Remove {
+	if !c.op.Remove && !c.op.Grants {
 		n.written[slices.IndexFunc(families, func(f family) bool { return c.named() == namedSet+f.suffix })].Store(true)
 	}
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net/netip"
+	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +39,7 @@ type Tables struct {
 	// list prints a table of the host. On fakes it is nil.
 	list      func(context.Context, Table) (string, error)
 	reader    reader
-	skeletons [2]func() (*skeleton, error)
+	skeletons [2]atomic.Pointer[func() (*skeleton, error)]
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
 	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
@@ -49,12 +48,20 @@ type Tables struct {
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
 	laidOut     bool
+	// namespace: see DecideNamespace. candidates: see AdmitCandidates.
+	namespace, candidates bool
+	net                   net
+	// last is the state that was written last.
+	last State
 	// tiers is what the state that was written last added to the layout of the inet table,
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
 	ofTiers *skeleton
+	// written is last without its rules, nil if the tables may hold another state's objects.
+	written *State
 	entries entryStore
 	named   named
+	direct  bool // changes are written by netlink
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -67,7 +74,13 @@ func Open(bits Bits) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
+	net, err := knftables.New(knftables.InetFamily, NetTableName, knftables.NoObjectCommentEmulation)
+	if err != nil {
+		return nil, fmt.Errorf("nftables is not available (install the package nftables): %w", err)
+	}
 	t := New(inet, bridge, bits)
+	t.UseNet(net)
+	t.direct = true
 	t.list, t.reader, t.renew, t.entries, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, kernelEntries{}, generation
 	return t, nil
 }
@@ -75,14 +88,24 @@ func Open(bits Bits) (*Tables, error) {
 // New returns the tables on given interfaces, which may be knftables' fakes.
 func New(inet, bridge knftables.Interface, bits Bits) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
-		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
+		reader: interfaceReader{{knftables.InetFamily, TableName}: inet, {knftables.BridgeFamily, TableName}: bridge}}
 	t.renew = t.renewByInterface
 	t.FakeClock(time.Now)
-	for i := range t.skeletons {
-		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i, tierObjects{}) })
-	}
+	t.forgetSkeletons()
 	return t
 }
+
+// forgetSkeletons has the skeletons of the layout without a state made when they are needed.
+func (t *Tables) forgetSkeletons() {
+	t.ofTiers = nil
+	for i := range t.skeletons {
+		f := sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i, tierObjects{}) })
+		t.skeletons[i].Store(&f)
+	}
+}
+
+// plainSkeleton is the layout of a table without a state.
+func (t *Tables) plainSkeleton(i int) (*skeleton, error) { return (*t.skeletons[i].Load())() }
 
 // Setup creates the tables, or replaces the chains and rules of tables that are
 // there, in one transaction each; elements of sets stay. Tables of another layout stay
@@ -92,7 +115,7 @@ func (t *Tables) Setup(ctx context.Context) error {
 	t.otherLayout = false
 	found := elements{}
 	for i := range t.both() {
-		s, err := t.skeletons[i]()
+		s, err := t.plainSkeleton(i)
 		if err != nil {
 			return err
 		}
@@ -130,6 +153,7 @@ func recovered(name string) bool {
 // Rewrite makes both tables anew, chains, rules and elements, in one transaction each, so
 // that nothing is missing for a moment.
 func (t *Tables) Rewrite(ctx context.Context, s State) error {
+	t.written = nil
 	tiers := s.tierObjects(t.tiers)
 	want := s.elements(tiers)
 	t.setTiers(tiers)
@@ -138,7 +162,10 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 		t.otherLayout = true
 		return err
 	}
-	t.applied, t.partial = want, false
+	t.applied, t.partial, t.last = want, false, s
+	if err := t.finishNet(ctx, s); err != nil {
+		return err
+	}
 	t.named.forget()
 	_, err := t.checkNamed(ctx, tiers.entries)
 	return err
@@ -151,37 +178,49 @@ func (t *Tables) LaidOut() bool { return t.laidOut }
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
 	var carried []EntryOp
-	for i, table := range t.both() {
-		tx := table.NewTransaction()
-		restore := func() {}
-		if t.otherLayout {
-			var err error
-			if restore, err = t.remove(ctx, i, tx); err != nil {
-				return err
-			}
+	for i := range t.both() {
+		of, err := t.layOutTable(ctx, i, want, false)
+		if err != nil && t.otherLayout {
+			// The table may hold another program's objects.
+			of, err = t.layOutTable(ctx, i, want, true)
 		}
-		t.layout(i, tx, t.tiers)
-		restore()
-		if want != nil {
-			if err := t.refill(ctx, i, tx, want); err != nil {
-				return err
-			}
-		}
-		err := t.generations.own(func() (err error) {
-			if t.otherLayout && table == t.inet {
-				if carried, err = t.carry(ctx, tx); err != nil {
-					return err
-				}
-			}
-			return table.Run(ctx, tx)
-		})
 		if err != nil {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
+		carried = append(carried, of...)
 	}
 	t.ApplyEntries(carried)
 	t.otherLayout, t.laidOut = false, true
 	return nil
+}
+
+// layOutTable writes one table in one transaction. With whole a table of another layout is
+// removed, else what it holds. It returns entries that are still to be written.
+func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bool) (carried []EntryOp, err error) {
+	table := t.both()[i]
+	tx := table.NewTransaction()
+	restore := func() {}
+	if t.otherLayout {
+		if restore, err = t.remove(ctx, i, tx, whole); err != nil {
+			return nil, err
+		}
+	}
+	t.layout(i, tx, t.tiers)
+	restore()
+	if want != nil {
+		if err := t.refill(ctx, i, tx, want); err != nil {
+			return nil, err
+		}
+	}
+	err = t.generations.own(func() (err error) {
+		if t.otherLayout && table == t.inet {
+			if carried, err = t.carry(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return table.Run(ctx, tx)
+	})
+	return carried, err
 }
 
 // run makes one change.
@@ -194,7 +233,7 @@ var tableFamilies = []knftables.Family{knftables.InetFamily, knftables.BridgeFam
 
 func (t *Tables) layout(i int, tx *knftables.Transaction, tiers tierObjects) {
 	if tableFamilies[i] == knftables.InetFamily {
-		inetLayout(tx, t.bits)
+		inetLayout(tx, t.bits, t.namespace, t.candidates)
 		tiers.layOut(layout{tx})
 	} else {
 		bridgeLayout(tx)
@@ -226,7 +265,7 @@ func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, w
 	if t.otherLayout {
 		return nil // the table is made anew
 	}
-	is, err := t.reader.objects(ctx, tableFamilies[i])
+	is, err := t.reader.objects(ctx, tableFamilies[i], TableName)
 	if err != nil {
 		return fmt.Errorf("read nft table %s %s: %w", tableFamilies[i], TableName, err)
 	}
@@ -246,131 +285,51 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 	if t.otherLayout || t.partial {
 		return t.Rewrite(ctx, s)
 	}
+	bare := s.bare()
+	if t.written != nil && reflect.DeepEqual(*t.written, bare) {
+		return nil
+	}
+	t.written = nil
 	tiers := s.tierObjects(t.tiers)
 	want := s.elements(tiers)
-	for i, table := range t.both() {
-		family := tableFamilies[i]
-		tx := table.NewTransaction()
-		if family == knftables.InetFamily {
-			tiers.without(t.tiers).layOut(layout{tx})
-		}
-		for key, e := range t.applied {
-			if _, keep := want[key]; !keep && e.Family == family {
-				tx.Delete(e)
-			}
-		}
-		for key, e := range want {
-			if _, there := t.applied[key]; !there && e.Family == family {
-				tx.Add(e)
-			}
-		}
-		if family == knftables.InetFamily {
-			t.tiers.without(tiers).remove(tx)
-		}
-		if tx.NumOperations() == 0 {
-			continue
-		}
-		if err := t.run(ctx, table, tx); err != nil {
+	if t.namespace {
+		// A net that is not there must not hold up the tables. It is made anew behind them.
+		_ = t.changeNet(ctx, s.netElements(), false)
+	}
+	for i, c := range t.differences(tiers, want) {
+		if err := t.write(ctx, i, c); err != nil {
 			t.partial = true // one table may have changed: write both anew next time
-			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
+			return fmt.Errorf("change sets of nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
-	t.applied = want
+	t.applied, t.last = want, s
 	t.setTiers(tiers)
+	if t.namespace {
+		if err := t.changeNet(ctx, s.netElements(), true); err != nil {
+			return err
+		}
+	}
+	t.written = &bare
 	return nil
 }
 
-// Homes returns the homes that the sets hold: of the IP layer and of bridge ports.
-func (t *Tables) Homes() (homes, ports []Home) {
-	for _, e := range t.applied {
-		if (e.Set != "home4" && e.Set != "home6") || len(e.Key) != 2 {
-			continue
-		}
-		addr, err := netip.ParseAddr(e.Key[1])
-		if err != nil {
-			continue
-		}
-		h := Home{Iface: strings.Trim(e.Key[0], `"`), Addr: addr}
-		if e.Family == knftables.BridgeFamily {
-			ports = append(ports, h)
-		} else {
-			homes = append(homes, h)
-		}
+// finishNet brings the second net to a state whose other tables are written.
+func (t *Tables) finishNet(ctx context.Context, s State) error {
+	if !t.namespace {
+		return t.removeNet(ctx)
 	}
-	return homes, ports
+	return t.writeNet(ctx, s.netElements())
 }
 
-// GivenBack returns the serving addresses whose replies are given back, with what
-// pods dialled, as the sets hold them.
-func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
-	out := map[netip.Addr]netip.Addr{}
-	for _, e := range t.applied {
-		if strings.HasPrefix(e.Map, "giveback") {
-			pair(out, e)
-		}
-	}
-	return out
-}
-
-// Serving returns the addresses to which the kernel redirects queries now, by the address
-// that pods dial, also those that another agent wrote.
-func (t *Tables) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
-	out := map[netip.Addr]netip.Addr{}
-	all, err := t.elementsOfFamilies(ctx, "intercept")
-	for _, e := range all {
-		pair(out, e)
-	}
-	return out, err
-}
-
-// pair reads an element of a map from address to address.
-func pair(into map[netip.Addr]netip.Addr, e *knftables.Element) {
-	key, err := netip.ParseAddr(e.Key[0])
-	if err != nil || len(e.Value) != 1 {
-		return
-	}
-	if value, err := netip.ParseAddr(e.Value[0]); err == nil {
-		into[key] = value
-	}
-}
-
-// Probed returns the selected pods whose self-test query came to interception in
-// the last three seconds.
-func (t *Tables) Probed(ctx context.Context) ([]netip.Addr, error) {
-	return t.addrs(ctx, probedSet)
-}
-
-// addrs returns the addresses that a set of each family holds.
-func (t *Tables) addrs(ctx context.Context, set string) ([]netip.Addr, error) {
-	var out []netip.Addr
-	all, err := t.elementsOfFamilies(ctx, set)
-	for _, e := range all {
-		if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-			out = append(out, a)
-		}
-	}
-	return out, err
-}
-
-// elementsOfFamilies returns the elements of the inet table's set or map of each family.
-func (t *Tables) elementsOfFamilies(ctx context.Context, set string) ([]*knftables.Element, error) {
-	s, err := t.skeletons[0]()
-	if err != nil {
-		return nil, err
-	}
-	var out []*knftables.Element
-	for _, f := range families {
-		found, err := t.elements(ctx, s, set+f.suffix)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, found...)
-	}
-	return out, nil
-}
+// Last returns the state that was written last.
+func (t *Tables) Last() State { return t.last }
 
 // Remove deletes both tables. Tables that are not there are no error.
 func (t *Tables) Remove(ctx context.Context) error {
+	// Without the others it would close every subject.
+	if err := t.removeNet(ctx); err != nil {
+		return err
+	}
 	for _, table := range t.both() {
 		tx := table.NewTransaction()
 		// Add first: deleting a table that is not there would be an error.
@@ -380,7 +339,7 @@ func (t *Tables) Remove(ctx context.Context) error {
 			return fmt.Errorf("remove nft table %s: %w", TableName, err)
 		}
 	}
-	t.applied, t.partial = nil, true
+	t.applied, t.written, t.partial = nil, nil, true
 	t.setTiers(tierObjects{})
 	return nil
 }

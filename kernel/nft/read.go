@@ -32,10 +32,10 @@ const (
 type kernelReader struct{}
 
 // objects implements reader.
-func (kernelReader) objects(_ context.Context, family knftables.Family) (*contents, error) {
+func (kernelReader) objects(_ context.Context, family knftables.Family, table string) (*contents, error) {
 	out, f := newContents(), familyNumbers[family]
 	err := dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
-		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == TableName {
+		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == table {
 			out.dormant = u32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
 		}
 	})
@@ -43,7 +43,7 @@ func (kernelReader) objects(_ context.Context, family knftables.Family) (*conten
 		return nil, err
 	}
 	err = dump(unix.NFT_MSG_GETCHAIN, f, func(attrs []byte) {
-		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_CHAIN_TABLE]) == TableName {
+		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_CHAIN_TABLE]) == table {
 			name := nfattr.String(a[unix.NFTA_CHAIN_NAME])
 			out.rules[name], out.hooks[name] = []string{}, hook(a)
 		}
@@ -52,11 +52,11 @@ func (kernelReader) objects(_ context.Context, family knftables.Family) (*conten
 		return nil, err
 	}
 	err = dump(unix.NFT_MSG_GETRULE, f, func(attrs []byte) {
-		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_RULE_TABLE]) == TableName {
+		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_RULE_TABLE]) == table {
 			chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
 			out.rules[chain] = append(out.rules[chain], comment(a[unix.NFTA_RULE_USERDATA]))
 		}
-	}, text(unix.NFTA_RULE_TABLE, TableName))
+	}, text(unix.NFTA_RULE_TABLE, table))
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +66,11 @@ func (kernelReader) objects(_ context.Context, family knftables.Family) (*conten
 		if u32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
 			out.elements[name] = elements{}
-			if isEntrySet(name) {
+			if hasForm(name) {
 				out.forms[name] = setForm{u32(a[unix.NFTA_SET_KEY_TYPE]), u32(a[unix.NFTA_SET_KEY_LEN]), u32(a[unix.NFTA_SET_FLAGS])}
 			}
 		}
-	}, text(unix.NFTA_SET_TABLE, TableName))
+	}, text(unix.NFTA_SET_TABLE, table))
 	return out, err
 }
 
@@ -124,16 +124,16 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 				}
 			}
 		}
-	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, set))
+	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, s.table), text(unix.NFTA_SET_ELEM_LIST_SET, set))
 	for _, r := range between(bounds) {
-		out = append(out, r.element(s.family, set))
+		out = append(out, r.element(s.family, s.table, set))
 	}
 	return out, err
 }
 
 // element renders an element as nft lists it.
 func (s *skeleton) element(set string, key, value []byte) *knftables.Element {
-	e := &knftables.Element{Family: s.family, Table: TableName, Set: set}
+	e := &knftables.Element{Family: s.family, Table: s.table, Set: set}
 	words := s.types[set]
 	e.Key, words = decode(key, words)
 	if value != nil {
@@ -165,6 +165,9 @@ func decode(b []byte, types []string) (out, left []string) {
 	return out, types
 }
 
+// protocolWords are nft's words for the protocols with ports that rules name.
+var protocolWords = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
+
 // word renders one part as nft lists it.
 func word(typ string, b []byte) string {
 	switch typ {
@@ -174,7 +177,7 @@ func word(typ string, b []byte) string {
 	case "ifname", "iifname":
 		return ifname(nfattr.String(b))
 	case "inet_proto":
-		return map[byte]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}[b[0]]
+		return protocolWords[b[0]]
 	case "inet_service":
 		if len(b) == 2 {
 			return strconv.Itoa(int(binary.BigEndian.Uint16(b)))

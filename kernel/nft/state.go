@@ -1,6 +1,10 @@
 package nft
 
-import "net/netip"
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
 
 // Home is one place where an address is genuine.
 type Home struct {
@@ -59,6 +63,28 @@ type State struct {
 	// Entries are the sets of entries that rules of Tiers ask.
 	Entries []EntrySet
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
-	// are the resolvers that subjects of Tiers with DNS may dial.
+	// are the resolvers that subjects of Tiers with DNS may dial. With DecideNamespace every
+	// subject may dial both.
 	Serving, DNS []netip.Addr
+	// The rest counts with DecideNamespace alone. Subjects are the pods with a Namespace tier,
+	// Lists the rules that they share, and GrantSets all sets of grants that are to be there.
+	Subjects  []Subject
+	Lists     []RuleList
+	GrantSets []GrantSet
+	// Staged are addresses of Subjects that are about to be selected: what their rules allow is
+	// admitted, nothing is denied.
+	Staged []netip.Addr
+	// Recheck are addresses whose connections are still to be judged again.
+	Recheck []netip.Addr
+}
+
+// bare returns the state without the rules of its tiers, which their IDs stand for, to compare
+// it with another. The caller's maps may change.
+func (s State) bare() State {
+	s.Tiers = slices.Clone(s.Tiers)
+	for i := range s.Tiers {
+		s.Tiers[i].Admin, s.Tiers[i].Baseline = nil, nil
+	}
+	s.Resolvers, s.Predecessor = maps.Clone(s.Resolvers), maps.Clone(s.Predecessor)
+	return s
 }

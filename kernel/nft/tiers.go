@@ -94,7 +94,7 @@ const (
 
 // ofTiers tells whether a chain or set is one that states add.
 func ofTiers(name string) bool {
-	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, peersPrefix, entriesPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, peersPrefix, entriesPrefix, grantsPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // tierChain is a chain of a state.
@@ -109,8 +109,10 @@ type tierObjects struct {
 	chains   []tierChain
 	sets     []PeerSet
 	entries  []EntrySet
+	grants   []GrantSet
 	networks []netip.Prefix    // of networksSet
 	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers
+	subjects map[string]string // the same, by the IDs of Subjects
 	items    map[itemKey]*item
 	key      string // equal for equal objects, whatever the members of sets are
 }
@@ -132,22 +134,28 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	d := newDispatch(s, before.items)
 	out.fronts = map[string]string{}
 	for _, t := range s.sortedTiers() {
-		rest := []*item{newItem("jump namespace"), newItem("goto deny")}
+		d.first = []*item{newItem("jump undeniable")}
+		if t.DNS {
+			d.first = append(d.first, newItem("jump resolve"))
+		}
+		rest := slices.Concat([]*item{newItem("jump namespace")}, d.first, []*item{newItem("goto deny")})
 		bare := rest
 		if !t.Namespace {
 			rest, bare = d.list(t.Baseline, "goto admit"), d.untracked(t.Baseline, "goto admit")
 		}
 		next, nextBare := "goto "+d.chain(restPrefix, rest), "goto "+d.chain(restPrefix, bare)
-		front := []*item{newItem("jump undeniable")}
-		if t.DNS {
-			front = append(front, newItem("jump resolve"))
-		}
+		var front []*item
 		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r TierRule) bool { return r.Entries != "" }) {
 			front = append(front, newItem("ct state untracked goto "+d.chain(adminPrefix, d.untracked(t.Admin, nextBare))))
 		}
 		out.fronts[t.ID] = d.chain(adminPrefix, append(front, d.list(t.Admin, next)...))
 	}
+	out.subjects = d.subjects(s)
+	out.grants = slices.SortedFunc(slices.Values(s.GrantSets), func(a, b GrantSet) int { return strings.Compare(a.Name, b.Name) })
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
+	if len(out.networks) > 0 {
+		d.sets[blocksPeers] = d.allBlocks(out.networks)
+	}
 	byName := func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }
 	out.sets = slices.SortedFunc(maps.Values(d.sets), byName)
 	out.entries = slices.SortedFunc(maps.Values(d.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
@@ -175,7 +183,7 @@ func (s State) tiersKey() string {
 	for _, t := range s.sortedTiers() {
 		key = append(append(key, t.ID...), ' ')
 	}
-	return string(key)
+	return string(s.appendSubjects(key))
 }
 
 // portList is the ports of a rule of one protocol, in words of nft; "" for every one.
@@ -237,9 +245,12 @@ func (o tierObjects) layOut(l layout) {
 			}
 		}
 	}
-	for _, s := range o.entries {
-		for _, f := range families {
-			l.entrySet(entriesPrefix+s.Name+"-"+f.suffix, f.addr)
+	for _, f := range families {
+		for _, s := range o.entries {
+			l.tx.Add(s.of(f))
+		}
+		for _, s := range o.grants {
+			l.tx.Add(s.of(f))
 		}
 	}
 	for _, c := range o.chains {
@@ -252,7 +263,7 @@ func (o tierObjects) without(other tierObjects) (out tierObjects) {
 	if o.key != "" && o.key == other.key {
 		return out
 	}
-	chains, sets, entries := map[string]bool{}, map[string]PeerKind{}, map[string]bool{}
+	chains, sets, entries, grants := map[string]bool{}, map[string]PeerKind{}, map[string]bool{}, map[GrantSet]bool{}
 	for _, c := range other.chains {
 		chains[c.name] = true
 	}
@@ -262,27 +273,20 @@ func (o tierObjects) without(other tierObjects) (out tierObjects) {
 	for _, s := range other.entries {
 		entries[s.Name] = true
 	}
+	for _, s := range other.grants {
+		grants[s] = true
+	}
 	out.chains = slices.DeleteFunc(slices.Clone(o.chains), func(c tierChain) bool { return chains[c.name] })
 	out.sets = slices.DeleteFunc(slices.Clone(o.sets), func(s PeerSet) bool { kind, there := sets[s.Name]; return there && kind == s.Kind })
 	out.entries = slices.DeleteFunc(slices.Clone(o.entries), func(s EntrySet) bool { return entries[s.Name] })
+	out.grants = slices.DeleteFunc(slices.Clone(o.grants), func(s GrantSet) bool { return grants[s] })
 	return out
 }
 
 // remove adds the end of the objects to a transaction, after which no element refers to
 // them.
 func (o tierObjects) remove(tx *knftables.Transaction) {
-	var chains, sets []string
-	for _, c := range o.chains {
-		chains = append(chains, c.name)
-	}
-	for _, f := range families {
-		for _, s := range o.sets {
-			sets = append(sets, peersPrefix+s.Name+"-"+f.suffix)
-		}
-		for _, s := range o.entries {
-			sets = append(sets, entriesPrefix+s.Name+"-"+f.suffix)
-		}
-	}
+	chains, sets := o.names()
 	removeObjects(tx, chains, sets)
 }
 
@@ -297,7 +301,7 @@ func (t *Tables) setTiers(o tierObjects) {
 // skeleton is what a table consists of with the objects of a state.
 func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
 	if tableFamilies[i] != knftables.InetFamily || o.key == "" {
-		return t.skeletons[i]()
+		return t.plainSkeleton(i)
 	}
 	if o.key != t.tiers.key {
 		return t.skeletonOf(i, o)
@@ -327,6 +331,7 @@ func (m elements) tiers(s State, objects tierObjects) {
 			m.add(knftables.InetFamily, "", tiersMap+suffix(a), a.String(), "goto "+objects.fronts[t.ID])
 		}
 	}
+	m.subjects(s, objects)
 	m.addrs(knftables.InetFamily, servingSet, s.Serving)
 	m.addrs(knftables.InetFamily, dnsSet, s.DNS)
 	for _, n := range objects.networks {

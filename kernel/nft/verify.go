@@ -48,6 +48,7 @@ func ruleDigest(rule string) string {
 type skeleton struct {
 	*contents
 	family knftables.Family
+	table  string
 	// types has the words of each set's key and, after them, of each map's value.
 	types map[string][]string
 	// intervals are the sets of prefixes, maps the maps.
@@ -56,13 +57,18 @@ type skeleton struct {
 
 // skeletonOf interprets the layout of the table i.
 func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
-	fake := knftables.NewFake(tableFamilies[i], TableName)
+	return newSkeleton(tableFamilies[i], TableName, func(tx *knftables.Transaction) { t.layout(i, tx, tiers) })
+}
+
+// newSkeleton interprets a layout.
+func newSkeleton(family knftables.Family, table string, layout func(tx *knftables.Transaction)) (*skeleton, error) {
+	fake := knftables.NewFake(family, table)
 	tx := fake.NewTransaction()
-	t.layout(i, tx, tiers)
+	layout(tx)
 	if err := fake.Run(context.Background(), tx); err != nil {
-		return nil, fmt.Errorf("lay out nft table %s %s: %w", tableFamilies[i], TableName, err)
+		return nil, fmt.Errorf("lay out nft table %s %s: %w", family, table, err)
 	}
-	s := &skeleton{contents: newContents(), family: tableFamilies[i], types: map[string][]string{}, intervals: map[string]bool{}, maps: map[string]bool{}}
+	s := &skeleton{contents: newContents(), family: family, table: table, types: map[string][]string{}, intervals: map[string]bool{}, maps: map[string]bool{}}
 	for name, c := range fake.Table.Chains {
 		s.hooks[name] = ""
 		if c.Hook != nil {
@@ -74,8 +80,8 @@ func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
 		s.types[name] = typeWords(set.Type + set.TypeOf)
 		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
 		s.elements[name] = nil
-		if isEntrySet(name) {
-			s.forms[name] = entryForms[name[len(name)-1:]]
+		if hasForm(name) {
+			s.forms[name] = formOf(&set.Set)
 		}
 	}
 	for name, m := range fake.Table.Maps {
@@ -107,7 +113,7 @@ func (s *skeleton) wanted(all elements) *contents {
 		w.elements[name] = elements{}
 	}
 	for key, e := range all {
-		if e.Family == s.family {
+		if e.Family == s.family && e.Table == s.table {
 			w.elements[e.Set+e.Map][key] = e
 		}
 	}
@@ -142,7 +148,7 @@ func merged(all elements) elements {
 		}
 	}
 	for _, r := range joined {
-		e := r.element(of.Family, of.Set)
+		e := r.element(of.Family, of.Table, of.Set)
 		out[elementKey(e)] = e
 	}
 	return out
@@ -152,8 +158,8 @@ func merged(all elements) elements {
 type addrRange struct{ first, last netip.Addr }
 
 // element is the range as an element of an interval set.
-func (r addrRange) element(f knftables.Family, set string) *knftables.Element {
-	return &knftables.Element{Family: f, Table: TableName, Set: set, Key: []string{r.first.String() + "-" + r.last.String()}}
+func (r addrRange) element(f knftables.Family, table, set string) *knftables.Element {
+	return &knftables.Element{Family: f, Table: table, Set: set, Key: []string{r.first.String() + "-" + r.last.String()}}
 }
 
 // parseRange reads a range, a prefix or one address.
@@ -185,11 +191,11 @@ func lastAddr(p netip.Prefix) netip.Addr {
 // ones. anew: the table has to be made anew, because it has an object that the layout
 // does not have and no state adds, a chain has another hook, an entry set another form, or
 // the table is dormant.
-func (w *contents) deviations(f knftables.Family, is *contents) (out []string, anew bool) {
+func (w *contents) deviations(f knftables.Family, table string, is *contents) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
-		return []string{fmt.Sprintf("nft table %s %s", f, TableName)}, false
+		return []string{fmt.Sprintf("nft table %s %s", f, table)}, false
 	}
-	name := func(kind, object string) string { return fmt.Sprintf("nft %s %s %s %s", kind, f, TableName, object) }
+	name := func(kind, object string) string { return fmt.Sprintf("nft %s %s %s %s", kind, f, table, object) }
 	for chain, rules := range w.rules {
 		have, there := is.rules[chain]
 		moved := there && is.hooks != nil && is.hooks[chain] != w.hooks[chain]
@@ -217,7 +223,7 @@ func (w *contents) deviations(f knftables.Family, is *contents) (out []string, a
 		}
 	}
 	if is.dormant {
-		out, anew = append(out, fmt.Sprintf("nft table %s %s", f, TableName)), true
+		out, anew = append(out, fmt.Sprintf("nft table %s %s", f, table)), true
 	}
 	slices.Sort(out)
 	return out, anew
@@ -243,7 +249,12 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 			}
 			out = append(out, found...)
 		}
-		return nil
+		if !t.namespace {
+			return nil
+		}
+		found, err := t.verifyNet(ctx, s.netElements())
+		out = append(out, found...)
+		return err
 	})
 	if err != nil || len(out) > 0 {
 		return out, err
@@ -253,31 +264,33 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 
 // verifyTable is Verify for one table.
 func (t *Tables) verifyTable(ctx context.Context, i int, tiers tierObjects, all elements) ([]string, error) {
-	f := tableFamilies[i]
 	s, err := t.skeleton(i, tiers)
 	if err != nil {
 		return nil, err
 	}
+	found, anew, err := t.compare(ctx, s, all)
+	if len(found) > 0 {
+		t.partial = true
+		t.otherLayout = t.otherLayout || anew
+	}
+	return found, err
+}
+
+// compare names the objects of a table that deviate. anew is as deviations has it.
+func (t *Tables) compare(ctx context.Context, s *skeleton, all elements) (found []string, anew bool, err error) {
 	want := s.wanted(all)
 	var last []string
 	for range verifyReadings {
 		is, err := t.contents(ctx, s)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		found, anew := want.deviations(f, is)
-		if len(found) == 0 {
-			return nil, nil
-		}
-		if slices.Equal(found, last) {
-			t.partial = true
-			t.otherLayout = t.otherLayout || anew
-			return found, nil
+		if found, anew = want.deviations(s.family, s.table, is); len(found) == 0 || slices.Equal(found, last) {
+			return found, anew, nil
 		}
 		last = found
 	}
-	t.partial = true
-	return last, nil
+	return last, false, nil
 }
 
 // verifyReadings bounds the readings of a table that another program keeps changing. A
@@ -286,9 +299,9 @@ const verifyReadings = 4
 
 // contents reads a table in the kernel.
 func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
-	is, err := t.reader.objects(ctx, s.family)
+	is, err := t.reader.objects(ctx, s.family, s.table)
 	if err != nil {
-		return nil, fmt.Errorf("read nft table %s %s: %w", s.family, TableName, err)
+		return nil, fmt.Errorf("read nft table %s %s: %w", s.family, s.table, err)
 	}
 	for name := range is.elements {
 		if _, ours := s.types[name]; !ours || volatile(name) {
@@ -314,7 +327,7 @@ func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
 func (t *Tables) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
 	out, err := t.reader.elements(ctx, s, set)
 	if err != nil {
-		return nil, fmt.Errorf("list nft set %s %s %s: %w", s.family, TableName, set, err)
+		return nil, fmt.Errorf("list nft set %s %s %s: %w", s.family, s.table, set, err)
 	}
 	return out, nil
 }
@@ -323,25 +336,35 @@ func (t *Tables) elements(ctx context.Context, s *skeleton, set string) ([]*knft
 type reader interface {
 	// objects returns the chains, the rules and the sets and maps of a table, these
 	// without elements. A table that is not there has none.
-	objects(ctx context.Context, family knftables.Family) (*contents, error)
+	objects(ctx context.Context, family knftables.Family, table string) (*contents, error)
 	// elements returns the elements of a set or map of the layout, those of an interval
 	// set as ranges or prefixes. A missing set has none.
 	elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error)
 }
 
 // interfaceReader reads tables by knftables, whose fakes have no kernel.
-type interfaceReader map[knftables.Family]knftables.Interface
+type interfaceReader map[tableID]knftables.Interface
+
+// tableID is a table by its family and name.
+type tableID struct {
+	family knftables.Family
+	name   string
+}
 
 // objects implements reader. It has no hooks.
-func (r interfaceReader) objects(ctx context.Context, family knftables.Family) (*contents, error) {
-	names, err := r[family].ListAll(ctx)
+func (r interfaceReader) objects(ctx context.Context, family knftables.Family, table string) (*contents, error) {
+	of := r[tableID{family, table}]
+	if of == nil {
+		return newContents(), nil
+	}
+	names, err := of.ListAll(ctx)
 	if err != nil && !knftables.IsNotFound(err) {
 		return nil, err
 	}
 	out := newContents()
 	out.hooks, out.forms = nil, nil
 	for _, c := range names["chain"] {
-		rules, err := r[family].ListRules(ctx, c)
+		rules, err := of.ListRules(ctx, c)
 		if err != nil && !knftables.IsNotFound(err) {
 			return nil, fmt.Errorf("list nft chain %s: %w", c, err)
 		}
@@ -359,7 +382,7 @@ func (r interfaceReader) elements(ctx context.Context, s *skeleton, set string) 
 	if s.maps[set] {
 		kind = "map"
 	}
-	out, err := r[s.family].ListElements(ctx, kind, set)
+	out, err := r[tableID{s.family, s.table}].ListElements(ctx, kind, set)
 	if err != nil && !knftables.IsNotFound(err) {
 		return nil, err
 	}

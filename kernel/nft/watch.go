@@ -40,11 +40,11 @@ func concerns(msgs []syscall.NetlinkMessage) bool {
 		switch table := nfattr.String(a[unix.NFTA_TABLE_NAME]); m.Header.Type & 0xff {
 		case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 			set := nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])
-			if table == TableName && (isEntrySet(set) || !volatile(set)) {
+			if table == TableName && (hasForm(set) || !volatile(set)) || table == NetTableName {
 				return true
 			}
 		default: // the attribute of the table's name has the same number in all of them
-			if table == TableName || slices.Contains(iptablesTables, table) {
+			if table == TableName || table == NetTableName || slices.Contains(iptablesTables, table) {
 				return true
 			}
 		}

@@ -56,7 +56,7 @@ func TestCompileIsNotCubic(t *testing.T) {
 	}
 	v := s.Views[0]
 	matches := 0
-	for _, r := range v.Rules {
+	for r := range v.Rules.All() {
 		matches += len(r.Matches)
 	}
 	if most := MaxViewMatches; matches != most || len(s.Problems) != 32-most/fqdnnp.MaxRules/fqdnnp.MaxMatches {
@@ -64,7 +64,7 @@ func TestCompileIsNotCubic(t *testing.T) {
 	}
 	n := policytest.Name(strings.Repeat("a", 60) + ".n7.test")
 	var want []string
-	for _, r := range v.Rules {
+	for r := range v.Rules.All() {
 		for _, m := range r.Matches {
 			if m.Pattern.Matches(n) {
 				want = append(want, r.Policy+" "+m.Pattern.String())
@@ -137,7 +137,7 @@ func TestLabelsOfPatternsAreBounded(t *testing.T) {
 	policies[1].Spec.Egress = append(policies[1].Spec.Egress[:fqdnnp.MaxRules-1], aRule("exact.test"))
 	s := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...)
 	labels := 0
-	for _, r := range s.Views[0].Rules {
+	for r := range s.Views[0].Rules.All() {
 		for _, m := range r.Matches {
 			labels += m.Pattern.WildLabels()
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
 )
 
@@ -33,7 +32,7 @@ func TestClusterOrder(t *testing.T) {
 		aCluster(t, "empty", "{tier: Admin, priority: 0, "+everyPod+", dns: {unmatched: Refuse}}"),
 		aCluster(t, "others", "{tier: Admin, priority: 0, subject: {namespaces: {matchLabels: {team: b}}}, egress: [{action: Deny}]}"),
 	}
-	s := NewWithTiers().Compile(in)
+	s := New().Compile(in)
 	v := s.Views[0]
 	want := []string{
 		"Admin watched spec.egress[0] Deny audit 0  any",
@@ -83,13 +82,8 @@ func TestExactNamesOfTiers(t *testing.T) {
 		aCluster(t, "two", "{tier: Baseline, priority: 1, subject: {pods: {namespaceSelector: {}, podSelector: {}}}, egress: [{action: Pass, matches: [{name: c.test}]}]}"),
 		aCluster(t, "seen", "{tier: Admin, priority: 1, enforcement: Audit, "+everyPod+", egress: [{action: Deny, matches: [{name: e.test}]}]}"),
 	}
-	v := NewWithTiers().Compile(in).Views[0]
-	var want []fqdn.Name
-	for _, n := range []string{"a.test", "b.test", "c.test", "d.test"} {
-		want = append(want, policytest.Name(n))
-	}
-	if got := v.ExactNames(); !slices.Equal(got, want) {
-		t.Errorf("%v", got)
+	if opened, denied := New().Compile(in).Views[0].ExactNames(); fmt.Sprint(opened, denied) != "[a.test b.test c.test] [d.test]" {
+		t.Errorf("%v, denied %v", opened, denied)
 	}
 	for i := range 3 {
 		p := aCluster(t, fmt.Sprint("many", i), "{tier: Admin, priority: 1, "+everyPod+"}")
@@ -102,31 +96,26 @@ func TestExactNamesOfTiers(t *testing.T) {
 		}
 		in.ClusterPolicies = append(in.ClusterPolicies, p)
 	}
-	if got := NewWithTiers().Compile(in).Views[0].ExactNames(); len(got) > 1024+2 || len(got) < 1024 || !slices.IsSorted(got) || !slices.Contains(got, policytest.Name("b.test")) {
-		t.Errorf("%d names", len(got))
+	// Names that are denied take no room of others.
+	opened, denied := New().Compile(in).Views[0].ExactNames()
+	if fmt.Sprint(opened) != "[a.test b.test c.test]" || len(denied) != 1024-2 || !slices.IsSorted(denied) || slices.Contains(denied, policytest.Name("a.test")) {
+		t.Errorf("%v, and %d denied", opened, len(denied))
 	}
 }
 
-// TestClusterGate: where the dataplane does not enforce tiers, cluster policies have no part
-// in any view, and what is wrong with them is told all the same.
-func TestClusterGate(t *testing.T) {
+// TestClusterOfNodes: a policy whose subject is not supported selects nothing, and that is told.
+func TestClusterOfNodes(t *testing.T) {
 	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2")}}
 	in.Policies = []v1alpha1.FQDNNetworkPolicy{aPolicy("p", "web", aRule("a.test"))}
 	without := New().Compile(in)
-	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
-		aCluster(t, "closed", "{tier: Admin, priority: 1, "+everyPod+", egress: [{action: Deny}], denied: Drop, dns: {unmatched: Refuse}}"),
-		aCluster(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}}"),
-	}
-	with := newCompiler(false).Compile(in)
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}}")}
+	with := New().Compile(in)
 	if d := cmp.Diff([]string{"clusterpolicy nodes Invalid spec.subject.nodes: nodes are not supported yet; write pods or namespaces; the policy selects nothing until this is mended"},
 		problemTexts(with)); d != "" {
 		t.Error(d)
 	}
-	if with.Problems = nil; dump(t, with, nil) != dump(t, without, nil) || with.ViewOf(in.Pods[1].PodRef) != nil {
+	if with.Problems = nil; dump(t, with, nil) != dump(t, without, nil) {
 		t.Error(cmp.Diff(dump(t, without, nil), dump(t, with, nil)))
-	}
-	if policy.TiersEnforced != New().tiers {
-		t.Error("New does not ask the gate")
 	}
 }
 
@@ -138,7 +127,7 @@ func TestClusterAlone(t *testing.T) {
 		aCluster(t, "c", "{tier: Admin, priority: 1, "+everyPod+", egress: [{action: Deny, matches: [{name: a.test}]}]}"),
 		aCluster(t, "named", "{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {"+corev1.LabelMetadataName+": unknown}}}, egress: [{action: Pass}]}"),
 	}}
-	s := NewWithTiers().Compile(in)
+	s := New().Compile(in)
 	var got []string
 	for _, v := range s.Views {
 		got = append(got, fmt.Sprint(v.Pod, v.Enforced, len(v.Policies), orderedTexts(v.Rules), len(v.PortSets())))
@@ -150,7 +139,7 @@ func TestClusterAlone(t *testing.T) {
 		t.Error(d)
 	}
 	web, db := s.ViewOf(pods[0].PodRef), s.ViewOf(pods[1].PodRef)
-	if &web.Rules[0] != &db.Rules[0] || &web.Cluster[0] != &db.Cluster[0] {
+	if &web.Rules.Admin[0] != &db.Rules.Admin[0] || &web.Cluster[0] != &db.Cluster[0] {
 		t.Error("views with equal lists do not share them")
 	}
 	if d := web.Decide(policytest.Name("a.test")); d.Denied == nil || d.Reply != policy.NXDomain {
@@ -161,6 +150,29 @@ func TestClusterAlone(t *testing.T) {
 	}
 }
 
+// TestClusterShared: views with the same cluster policies share these rules, whatever their
+// namespaces' policies are. A change of networks leaves the index of the names as it was.
+func TestClusterShared(t *testing.T) {
+	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2")}}
+	in.Policies = []v1alpha1.FQDNNetworkPolicy{aPolicy("open", "web", aRule("a.test"))}
+	nets := func(network string) *v1alpha1.ClusterFQDNNetworkPolicy {
+		return aCluster(t, "nets", "{tier: Baseline, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, networks: ["+network+"]}]}")
+	}
+	names := aCluster(t, "names", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: b.test}]}]}")
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{names, nets("192.0.2.0/24")}
+	c := New()
+	before := c.Compile(in)
+	web, db := before.ViewOf(in.Pods[0].PodRef), before.ViewOf(in.Pods[1].PodRef)
+	if len(web.Rules.Namespace) != 1 || len(db.Rules.Namespace) > 0 || &web.Rules.Admin[0] != &db.Rules.Admin[0] || &web.Rules.Baseline[0] != &db.Rules.Baseline[0] {
+		t.Errorf("%+v and %+v do not share the cluster rules", web.Rules, db.Rules)
+	}
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{names, nets("198.51.100.0/24")}
+	after := c.Compile(in).ViewOf(in.Pods[0].PodRef)
+	if after.Rules.Baseline[0].Peer.Key != "198.51.100.0/24" || after.Cluster[0] != web.Cluster[0] {
+		t.Errorf("after another network: %v, the same index: %v", after.Rules.Baseline[0].Peer, after.Cluster[0] == web.Cluster[0])
+	}
+}
+
 // TestClusterConflict: an address that two pods claim is closed where a cluster policy
 // selects one of them, and enforces.
 func TestClusterConflict(t *testing.T) {
@@ -168,8 +180,8 @@ func TestClusterConflict(t *testing.T) {
 		in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.1")}}
 		in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "c", "{tier: Admin, priority: 1, denied: Drop, enforcement: "+enforcement+
 			", subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}, egress: [{action: Accept}]}")}
-		v := NewWithTiers().Compile(in).View(addr("10.0.0.1"))
-		if v == nil || v.Enforced != want || len(v.Rules) > 0 || want && v.Denied != policy.Drop {
+		v := New().Compile(in).View(addr("10.0.0.1"))
+		if v == nil || v.Enforced != want || v.Ordered() || want && v.Denied != policy.Drop {
 			t.Errorf("%s: %+v", enforcement, v)
 		}
 	}
@@ -195,7 +207,7 @@ func TestClusterRoom(t *testing.T) {
 		{lots, lots, lots, 1}:    {"...", ".", ".b"},
 		{lots, lots, lots, 0}:    {".bb", ".", ".b"},
 	} {
-		c := NewWithTiers()
+		c := New()
 		c.cluster.room = room
 		s := c.Compile(in)
 		problems := 0
@@ -211,7 +223,7 @@ func TestClusterRoom(t *testing.T) {
 				problems++
 			}
 			for _, r := range known.rules {
-				if (p.Name != "three") != slices.Contains(s.Views[0].Rules, r) {
+				if (p.Name != "three") != slices.Contains(slices.Collect(s.Views[0].Rules.All()), r) {
 					t.Errorf("%+v, %s: the view has another rule", room, p.Name)
 				}
 			}
@@ -220,7 +232,7 @@ func TestClusterRoom(t *testing.T) {
 			t.Errorf("%+v: %q", room, problemTexts(s))
 		}
 	}
-	c := NewWithTiers()
+	c := New()
 	c.cluster.room.rules = 4
 	got := problemTexts(c.Compile(in))
 	if d := cmp.Diff([]string{"clusterpolicy two NoRoom spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept, and as Deny or Pass " +
@@ -233,7 +245,7 @@ func TestClusterRoom(t *testing.T) {
 // TestClusterNetworksRoom: the same rules lack room on every node, and those for which there
 // is room have it before the namespaces.
 func TestClusterNetworksRoom(t *testing.T) {
-	c := NewWithTiers()
+	c := New()
 	c.cluster.room.networks, c.room.sets = 2, 2
 	in := besideInput(nil, aNet(t, "np", "{podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.9.0.0/16}}]}, {to: [{ipBlock: {cidr: 10.8.0.0/16}}]}]}"))
 	policies := []*v1alpha1.ClusterFQDNNetworkPolicy{
@@ -315,7 +327,7 @@ func TestClusterHistories(t *testing.T) {
 	kept, rules := 0, 0
 	for seed := range uint64(60) {
 		d := netDice{rand.New(rand.NewPCG(seed, 17))}
-		in, c := d.input(), NewWithTiers()
+		in, c := d.input(), New()
 		room := roll(d, c.cluster.room, c.cluster.room, clusterRoom{6, 10, 20, 2})
 		c.cluster.room = room
 		for range 40 {
@@ -326,7 +338,7 @@ func TestClusterHistories(t *testing.T) {
 			for range d.IntN(4) {
 				in = d.changeCluster(in)
 			}
-			fresh := NewWithTiers()
+			fresh := New()
 			fresh.cluster.room, fresh.number = room, c.number
 			s := c.Compile(in)
 			if diff := cmp.Diff(clusterDump(t, fresh.Compile(in)), clusterDump(t, s)); diff != "" {
@@ -337,11 +349,11 @@ func TestClusterHistories(t *testing.T) {
 					continue // closed, or broken for want of room
 				}
 				want := append(clusterTwin(in, &v.Pod, v1alpha1.TierAdmin), clusterTwin(in, &v.Pod, v1alpha1.TierBaseline)...)
-				got := slices.DeleteFunc(orderedTexts(v.Rules), func(r string) bool { return strings.HasPrefix(r, "Namespace ") })
+				got := orderedTexts(policy.Rules{Admin: v.Rules.Admin, Baseline: v.Rules.Baseline})
 				if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
 					t.Fatalf("seed %d, step %d, %v:\n%s", seed, step, v.Pod, diff)
 				}
-				if !slices.IsSortedFunc(v.Rules, func(a, b *policy.Rule) int { return int(a.Tier) - int(b.Tier) }) {
+				if !slices.IsSortedFunc(slices.Collect(v.Rules.All()), func(a, b *policy.Rule) int { return int(a.Tier) - int(b.Tier) }) {
 					t.Fatalf("seed %d, step %d, %v: tiers are mixed", seed, step, v.Pod)
 				}
 				rules += len(got)
@@ -358,9 +370,9 @@ func TestClusterHistories(t *testing.T) {
 				}
 			}
 			last = again
-			if len(c.cluster.known) != len(in.ClusterPolicies) || len(c.cluster.unions) > len(in.Pods) || len(c.cluster.lists) > len(in.Pods) || len(c.cluster.spaces) > 3 {
-				t.Fatalf("seed %d, step %d: the compiler keeps %d policies, %d unions, %d lists, %d namespaces",
-					seed, step, len(c.cluster.known), len(c.cluster.unions), len(c.cluster.lists), len(c.cluster.spaces))
+			if len(c.cluster.known) != len(in.ClusterPolicies) || len(c.cluster.unions) > len(in.Pods) || len(c.cluster.spaces) > 3 {
+				t.Fatalf("seed %d, step %d: the compiler keeps %d policies, %d unions, %d namespaces",
+					seed, step, len(c.cluster.known), len(c.cluster.unions), len(c.cluster.spaces))
 			}
 		}
 	}

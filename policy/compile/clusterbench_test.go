@@ -49,12 +49,12 @@ func BenchmarkCompileCluster(b *testing.B) {
 			in := clusterLoad(b, 10000, 250, namespaces, 1000, each)
 			run := func(name string, change func(i int)) {
 				b.Run(fmt.Sprintf("namespaces=%d/rules-each=%d/%s", namespaces, each, name), func(b *testing.B) {
-					c := NewWithTiers()
+					c := New()
 					c.Compile(in)
 					b.ReportAllocs()
 					for i := 0; b.Loop(); i++ {
 						if change == nil {
-							c = NewWithTiers()
+							c = New()
 						} else {
 							change(i)
 						}

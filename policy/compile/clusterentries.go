@@ -44,8 +44,8 @@ func (c *Compiler) limitClusterEntries(w peers.Weigher, most int, s *draft) {
 // heavyPeers returns the peers for which there is no room, nil for none.
 func (c *Compiler) heavyPeers(w peers.Weigher) map[policy.Peer]bool {
 	live, total := map[policy.Peer]*liveSet{}, 0
-	for _, r := range c.cluster.unions {
-		for _, l := range r.sets {
+	for _, g := range c.cluster.groups {
+		for _, l := range g.sets {
 			if live[l.Spec.Peer] == nil {
 				live[l.Spec.Peer] = l
 				total += l.Weight

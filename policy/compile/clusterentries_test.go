@@ -18,7 +18,7 @@ import (
 
 // ruleTextsOf returns which rules of the first view are broken, in order.
 func ruleTextsOf(s *policy.Snapshot) (out []string) {
-	for _, r := range s.Views[0].Rules {
+	for r := range s.Views[0].Rules.All() {
 		text := r.Policy
 		if r.Broken {
 			text += " broken"
@@ -44,7 +44,7 @@ func TestClusterEntriesRoom(t *testing.T) {
 		return aStandard(t, name, fmt.Sprintf("{tier: Admin, priority: %d, subject: {namespaces: {}}, egress: [{action: Deny, to: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {size: %s}}}}]}]}", priority, label))
 	}
 	in.ClusterNetworkPolicies = []*unstructured.Unstructured{peer("mistake", 1, "many"), peer("other", 2, "few")}
-	c := NewWithTiers()
+	c := New()
 	steps := []struct {
 		entries int
 		want    []string
@@ -64,7 +64,7 @@ func TestClusterEntriesRoom(t *testing.T) {
 		if got := problemTexts(s); len(got) != broken || broken > 0 && !strings.HasPrefix(got[0], "clusternetworkpolicy mistake NoRoom spec.egress[0]: this rule has no room on this node and matches nothing as Accept") {
 			t.Errorf("%d: %q", step.entries, got)
 		}
-		for _, r := range s.Views[0].Rules {
+		for r := range s.Views[0].Rules.All() {
 			if (r.Peer.Kind == policy.PeerPods) != (s.PeerSet(r.Peer) != nil) {
 				t.Errorf("%d: %s has the set %v", step.entries, r.Policy, s.PeerSet(r.Peer))
 			}
@@ -111,7 +111,7 @@ func TestMistakesOfOneAdministrator(t *testing.T) {
 	in.ClusterNetworkPolicies = []*unstructured.Unstructured{
 		aStandard(t, "pods", "{tier: Admin, priority: 0, subject: {namespaces: {}}, egress: [{action: Pass, to: [{namespaces: {}}]}]}"),
 	}
-	s := NewWithTiers().Compile(in)
+	s := New().Compile(in)
 	if len(s.Problems) > 0 {
 		t.Errorf("%v", s.Problems[0])
 	}
@@ -119,7 +119,7 @@ func TestMistakesOfOneAdministrator(t *testing.T) {
 	if v == nil {
 		t.Fatal("the pod has no view")
 	}
-	if slices.ContainsFunc(v.Rules, func(r *policy.Rule) bool { return r.Broken }) {
+	if slices.ContainsFunc(slices.Collect(v.Rules.All()), func(r *policy.Rule) bool { return r.Broken }) {
 		t.Error("rules are broken")
 	}
 	for name, want := range map[string]string{"a.test": "shop/open", "d.test": "after", "n2-63-63.test": "names2"} {

@@ -40,9 +40,9 @@ func orderedText(r *policy.Rule) string {
 	return text + " " + string(r.Ports)
 }
 
-func orderedTexts(rules []*policy.Rule) []string {
+func orderedTexts(rules policy.Rules) []string {
 	var out []string
-	for _, r := range rules {
+	for r := range rules.All() {
 		out = append(out, orderedText(r))
 	}
 	return out

@@ -40,7 +40,7 @@ func TestClusterNetworkPolicies(t *testing.T) {
 			aStandard(t, "a", "{"+head+"[{action: Accept, to: [{nodes: {}}]}]}"),
 		},
 	}
-	c := NewWithTiers()
+	c := New()
 	s := c.Compile(in)
 	want := []string{
 		"Admin z spec.egress[0] Deny a.test any",
@@ -68,9 +68,6 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	if diff := cmp.Diff(append(want[:1:1], want[2:]...), orderedTexts(c.Compile(again).Views[0].Rules)); diff != "" {
 		t.Error(diff)
 	}
-	if len(New().Compile(in).Views) > 0 && !policy.TiersEnforced {
-		t.Error("rules that no dataplane enforces are in a view")
-	}
 }
 
 // TestUnknownPeers: while pods of other nodes are not known, rules that deny pods or pass
@@ -88,7 +85,7 @@ func TestUnknownPeers(t *testing.T) {
 	const a = "Admin clusternetworkpolicy:a spec.egress"
 	known := []string{a + "[0] Accept 1 *: * any", a + "[1] Pass 1 *: *; nodes: * any", a + "[2] Deny 3 web/tcp,web/udp,web/sctp of *: * any", a + "[3] Deny 1 nodes: * any", a + "[4] Deny 2 192.0.2.0/24 any"}
 	unknown := []string{known[0], a + "[1] Pass broken 0  any", a + "[2] Deny broken 0  any", known[3], known[4]}
-	c := NewWithTiers()
+	c := New()
 	for _, want := range [][]string{unknown, known, unknown} {
 		if diff := cmp.Diff(want, orderedTexts(c.Compile(in).Views[0].Rules)); diff != "" {
 			t.Errorf("unknown %v: %s", in.PeersUnknown, diff)

@@ -13,13 +13,15 @@ import (
 )
 
 // clusterGroup is the cluster policies of one subject: they select the same pods. It is
-// immutable.
+// immutable but for sets and used.
 type clusterGroup struct {
 	subject          string // of all of them, in a canonical text
 	namespaces, pods *peers.Selector
 	policies         []*clusterPolicy // in order
 	index            *policy.Index    // of their rules
+	sets             []*liveSet       // of their rules, while a pod of the node is selected
 	serial           uint64           // in its compiler
+	used             uint64           // the compile in which a pod was selected last
 }
 
 // clusterSelections is the cluster policies by their subjects, which subjects select a pod, and
@@ -29,7 +31,6 @@ type clusterSelections struct {
 	gone, added []*clusterGroup // of groups, in the running compile
 	spaces      map[string]*clusterSpace
 	unions      map[string]*clusterRules // by the serials of their groups
-	lists       map[listKey]*ruleList
 }
 
 // clusterSpace is the groups that select one namespace of this node's pods.
@@ -41,7 +42,7 @@ type clusterSpace struct {
 }
 
 func newClusterSelections() clusterSelections {
-	return clusterSelections{spaces: map[string]*clusterSpace{}, unions: map[string]*clusterRules{}, lists: map[listKey]*ruleList{}}
+	return clusterSelections{spaces: map[string]*clusterSpace{}, unions: map[string]*clusterRules{}}
 }
 
 // groupClusterPolicies brings the groups up to date. One whose policies did not change stays.
@@ -55,23 +56,29 @@ func (c *Compiler) groupClusterPolicies() {
 	groups := make([]*clusterGroup, 0, len(bySubject))
 	for _, subject := range slices.Sorted(maps.Keys(bySubject)) {
 		policies := bySubject[subject]
-		i, found := slices.BinarySearchFunc(before, subject, func(g *clusterGroup, s string) int { return strings.Compare(g.subject, s) })
-		if found && slices.Equal(before[i].policies, policies) {
-			groups = append(groups, before[i])
-		} else {
-			groups = append(groups, c.newClusterGroup(subject, policies))
+		var last *clusterGroup
+		if i, found := slices.BinarySearchFunc(before, subject, func(g *clusterGroup, s string) int { return strings.Compare(g.subject, s) }); found {
+			last = before[i]
 		}
+		if last == nil || !slices.Equal(last.policies, policies) {
+			last = c.newClusterGroup(subject, policies, last)
+		}
+		groups = append(groups, last)
 	}
 	c.cluster.groups = groups
 	c.cluster.gone, c.cluster.added = differences(before, groups)
 }
 
-func (c *Compiler) newClusterGroup(subject string, policies []*clusterPolicy) *clusterGroup {
+// newClusterGroup returns the group that comes after before, nil for none.
+func (c *Compiler) newClusterGroup(subject string, policies []*clusterPolicy, before *clusterGroup) *clusterGroup {
 	c.serial++
 	g := &clusterGroup{subject: subject, namespaces: policies[0].Namespaces, pods: policies[0].Pods, policies: policies, serial: c.serial}
-	if !c.tiers {
+	if before != nil && slices.Equal(withMatches(before.policies), withMatches(policies)) {
+		g.index = before.index
 		return g
 	}
+	policies = slices.Clone(policies)
+	slices.SortFunc(policies, func(a, b *clusterPolicy) int { return strings.Compare(a.ID, b.ID) }) // the order of an index: it need not sort the matches
 	var rules []*policy.Rule
 	matches := 0
 	for _, p := range policies {
@@ -81,6 +88,30 @@ func (c *Compiler) newClusterGroup(subject string, policies []*clusterPolicy) *c
 	}
 	g.index = policy.NewIndex(rules, matches)
 	return g
+}
+
+// withMatches returns the policies that an index is of.
+func withMatches(policies []*clusterPolicy) (out []*clusterPolicy) {
+	for _, p := range policies {
+		if slices.ContainsFunc(p.rules, func(r *policy.Rule) bool { return len(r.Matches) > 0 }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// fillSets fills the sets of a group that selects a pod.
+func (c *Compiler) fillSets(g *clusterGroup) {
+	if g.sets != nil {
+		return
+	}
+	for _, p := range g.policies {
+		for j, rule := range p.rules {
+			if spec := p.Rules[j].Spec; spec != nil && !rule.Broken {
+				g.sets = append(g.sets, c.liveSet(spec))
+			}
+		}
+	}
 }
 
 func (g *clusterGroup) compare(o *clusterGroup) int { return strings.Compare(g.subject, o.subject) }
@@ -164,7 +195,7 @@ func (c *Compiler) clusterSpace(name string, labels map[string]string) *clusterS
 // clusterOf returns the rules of the cluster policies that select a pod, nil if none does.
 // Where the pod's labels are as they were in the last compile, only changes are looked at.
 func (c *Compiler) clusterOf(p *policy.Pod, sel *selection, sameLabels bool, namespaces map[string]map[string]string) *clusterRules {
-	if !c.tiers || p.HostNetwork {
+	if p.HostNetwork {
 		return nil
 	}
 	sp := c.clusterSpace(p.Namespace, namespaces[p.Namespace])
@@ -203,7 +234,15 @@ func (c *Compiler) dropUnusedCluster() {
 			delete(c.cluster.unions, key)
 			continue
 		}
-		for _, l := range r.sets {
+		for _, g := range r.groups {
+			g.used = c.number
+		}
+	}
+	for _, g := range c.cluster.groups {
+		if g.used != c.number {
+			g.sets = nil
+		}
+		for _, l := range g.sets {
 			l.used = c.number
 		}
 	}

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"strings"
 
@@ -21,6 +20,7 @@ type Compiler struct {
 	number    uint64
 	serial    uint64
 	policies  map[policyKey]*kept
+	order     []*kept // policies in the order of the last input
 	spaces    map[string]*space
 	selected  map[policy.PodRef]*selection
 	rulesets  map[string]*ruleset            // by the serials of their policies
@@ -36,7 +36,6 @@ type Compiler struct {
 	peerSets  []*policy.PeerSet // of the last snapshot, nil if one of them changed
 	index     *peers.Index      // nil while no view asks for pods
 	room      quota             // nodeQuota, but for tests
-	tiers     bool              // views have the rules of cluster policies
 }
 
 type policyKey struct{ namespace, name string }
@@ -52,6 +51,7 @@ type parsed struct {
 // kept is a parsed policy and the compile that saw it last.
 type kept struct {
 	*parsed
+	key  policyKey
 	seen uint64
 }
 
@@ -77,20 +77,12 @@ type selection struct {
 	clusterAt uint64
 	view      *policy.View
 	seen      uint64
-	viewOf    listKey // what view was made of
+	viewOf    viewParts // what view was made of
 }
 
-// New returns a compiler that has learned nothing yet. Its views have the rules of cluster
-// policies where the dataplane enforces these.
-func New() *Compiler { return newCompiler(policy.TiersEnforced) }
-
-// NewWithTiers returns a compiler whose views have the rules of cluster policies, whether the
-// dataplane enforces them or not.
-func NewWithTiers() *Compiler { return newCompiler(true) }
-
-func newCompiler(tiers bool) *Compiler {
+// New returns a compiler that has learned nothing yet.
+func New() *Compiler {
 	return &Compiler{
-		tiers:     tiers,
 		cluster:   newClusterPolicies(),
 		policies:  map[policyKey]*kept{},
 		spaces:    map[string]*space{},
@@ -120,7 +112,6 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 			delete(c.rulesets, key)
 		}
 	}
-	maps.DeleteFunc(c.cluster.lists, func(_ listKey, l *ruleList) bool { return l.used != c.number })
 	slices.SortStableFunc(s.Problems, func(a, b policy.Problem) int { return strings.Compare(a.Object, b.Object) })
 	return policy.NewSnapshot(s.Snapshot, s.pods, s.podByAddr)
 }
@@ -128,14 +119,19 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 // readPolicies parses new and changed policies and notes them in their namespace. Of two
 // policies of one name the first counts.
 func (c *Compiler) readPolicies(policies []v1alpha1.FQDNNetworkPolicy, s *draft) {
-	present := 0
+	present, order := 0, slices.Grow(c.order[:0], len(policies))
 	for i := range policies {
 		p := &policies[i]
 		key := policyKey{p.Namespace, p.Name}
-		k := c.policies[key]
+		var k *kept
+		if i < len(c.order) && c.order[i].key == key { // most are where they were: no need to search
+			k = c.order[i]
+		} else {
+			k = c.policies[key]
+		}
 		switch {
 		case k == nil:
-			k = &kept{parsed: c.parse(p)}
+			k = &kept{parsed: c.parse(p), key: key}
 			c.policies[key] = k
 			c.change(p.Namespace, nil, k.parsed)
 		case k.seen == c.number:
@@ -153,7 +149,10 @@ func (c *Compiler) readPolicies(policies []v1alpha1.FQDNNetworkPolicy, s *draft)
 			present++
 		}
 		k.seen = c.number
+		order = append(order, k)
 	}
+	clear(c.order[min(len(order), len(c.order)):]) // keeps nothing of policies that are gone
+	c.order = order
 	if present < len(c.policies) {
 		c.forget()
 	}

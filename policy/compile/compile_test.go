@@ -40,7 +40,7 @@ func TestUnion(t *testing.T) {
 	var got []view
 	for _, v := range s.Views {
 		var entries []string
-		for _, r := range v.Rules {
+		for r := range v.Rules.All() {
 			entries = append(entries, fmt.Sprintf("%s %s %s audit=%v", r.Policy, patterns(r), r.Ports, r.Audit))
 		}
 		got = append(got, view{v.Pod.Name, strings.Join(v.Policies, " "), strings.Join(entries, "; "), fmt.Sprint(v.PortSets()),
@@ -189,7 +189,7 @@ func TestAddressConflict(t *testing.T) {
 			if v.Pod.Name != "db+web" || !slices.Equal(v.Pod.IPs, []netip.Addr{addr("10.0.0.2"), addr("2001:db8::2")}) || s.ViewOf(ref) != v {
 				t.Errorf("it stands for %v", v.Pod)
 			}
-			if v.Decide(policytest.Name("a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
+			if v.Decide(policytest.Name("a.test")).Matches != nil || v.PortSets() != nil || len(slices.Concat(v.ExactNames())) > 0 || len(v.Rules.Namespace) > 0 {
 				t.Error("the address in conflict may do something")
 			}
 			for _, own := range s.Views {
@@ -282,8 +282,8 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 	t.Helper()
 	var b strings.Builder
 	for _, v := range s.Views {
-		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), v.ExactNames(), len(v.Rules))
-		for _, r := range v.Rules {
+		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), slices.Concat(v.ExactNames()), len(v.Rules.Namespace))
+		for r := range v.Rules.All() {
 			fmt.Fprintln(&b, "  ", r.Policy, r.Path, r.Peer, patterns(r), r.Ports, r.TTL, r.Audit)
 		}
 		for _, n := range names {
@@ -337,6 +337,11 @@ func TestIncrementLikeFresh(t *testing.T) {
 		var in Input
 		for _, p := range policies { // in any order
 			in.Policies = append(in.Policies, p)
+		}
+		if r.IntN(4) > 0 { // most are where they were, or beside it
+			slices.SortFunc(in.Policies, func(a, b v1alpha1.FQDNNetworkPolicy) int {
+				return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name)
+			})
 		}
 		for _, p := range pods {
 			in.Pods = append(in.Pods, p)

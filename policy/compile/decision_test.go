@@ -126,7 +126,7 @@ func TestOrderedOpenings(t *testing.T) {
 			aCluster(t, "second", "{tier: Admin, priority: 2, "+everyPod+", dns: {denied: Resolve}, egress: [{action: Deny, matches: ["+pastes+"], ports: [{protocol: TCP, port: 22}]}, {action: Pass, matches: [{pattern: '**.test'}]}]}"),
 			aCluster(t, "watched", "{tier: Admin, priority: 0, enforcement: Audit, "+everyPod+", egress: [{action: Deny, matches: [{name: a.test}]}]}"),
 		}
-		return NewWithTiers().Compile(in).Views[0].Decide(policytest.Name("a.test")).Openings(600)
+		return New().Compile(in).Views[0].Decide(policytest.Name("a.test")).Openings(600)
 	}
 	got := openings("{name: a.test}", 1)
 	for i, want := range []policy.Opening{

@@ -7,16 +7,16 @@
 //
 // # Rules
 //
-// The readers of the kinds (policy/api) make rules, and a view is an ordered list of these:
-// views share the rules, and views of pods that the same policies select share one index of
-// the names. What the policies of one pod hold together is bounded, and so is the work that
-// a compile does ahead of the questions: see MaxViewMatches and the constants beside it.
+// The readers of the kinds (policy/api) make rules, and a view is ordered lists of these, one
+// for each tier. Views of pods that the same policies select share the lists and one index of
+// the names; the lists of cluster policies also where namespaced policies differ. What the
+// policies of one pod hold together is bounded, and so is the work that a compile does ahead of
+// the questions: see MaxViewMatches and the constants beside it.
 //
 // # Cluster policies
 //
 // Their rules stand before and behind those of the namespace, in views of the pods that they
 // select. Policies of one subject are one group: selected, and indexed by names, together.
-// New takes them into views only where the dataplane enforces them (policy.TiersEnforced).
 //
 // # Peers
 //

@@ -130,7 +130,7 @@ func TestPortsTakeRoom(t *testing.T) {
 	n.Spec.Egress[150].Ports = n.Spec.Egress[150].Ports[:1] // there is room for it
 	s := New().Compile(besideInput(nil, n, blockRules(aNet(t, "zz", "policyTypes: [Egress]"), 150, 2, 80)))
 	rules := map[string]int{}
-	for _, r := range s.Views[0].Rules {
+	for r := range s.Views[0].Rules.All() {
 		rules[r.Policy] += netpol.Cost(r.Ports)
 	}
 	if want := map[string]int{"shop/np": MaxViewPeers/35*35 + 1, "shop/zz": 1}; !maps.Equal(rules, want) {

@@ -75,8 +75,8 @@ func (c *Compiler) applyQuotas(s *draft) {
 			l.kept = c.number
 		}
 	}
-	for _, r := range c.cluster.unions {
-		for _, l := range r.sets {
+	for _, g := range c.cluster.groups {
+		for _, l := range g.sets {
 			if !c.cluster.heavy[l.Spec.Peer] {
 				l.kept = c.number
 			}
@@ -94,8 +94,8 @@ type demand struct {
 // divide gives each namespace its part of the room.
 func (c *Compiler) divide() {
 	left, has := c.room, map[*liveSet]bool{}
-	for _, r := range c.cluster.unions { // before the namespaces
-		for _, l := range r.sets {
+	for _, g := range c.cluster.groups { // before the namespaces
+		for _, l := range g.sets {
 			if !has[l] && !c.cluster.heavy[l.Spec.Peer] {
 				has[l] = true
 				left = left.minus(quota{sets: 1, entries: l.Weight})

@@ -31,10 +31,10 @@ func newRuleset(policies []*parsed) *ruleset {
 	if matches > MaxViewMatches || labels > MaxViewLabels || len(portSetsOf(policies)) > MaxViewPortSets {
 		policies, r.left = withinBounds(policies)
 	}
-	v.Rules = make([]*policy.Rule, 0, rules)
+	v.Rules.Namespace = make([]*policy.Rule, 0, rules)
 	for i, p := range policies {
 		v.Policies[i] = p.ID
-		v.Rules = append(v.Rules, p.Rules...)
+		v.Rules.Namespace = append(v.Rules.Namespace, p.Rules...)
 		if p.Audit {
 			continue
 		}
@@ -42,19 +42,22 @@ func newRuleset(policies []*parsed) *ruleset {
 		v.Denied = max(v.Denied, p.Denied)
 		v.Unmatched = max(v.Unmatched, p.Unmatched)
 	}
-	v.Index = policy.NewIndex(v.Rules, matches)
+	v.Index = policy.NewIndex(v.Rules.Namespace, matches)
 	return r
 }
 
-// with returns the rules of the ruleset followed by the rules of the NetworkPolicies.
-// Most pods with the same policies have the same NetworkPolicies, so the last list is
+// with returns the rules of the ruleset, nil for none, followed by the rules of the
+// NetworkPolicies. Most pods with the same policies have the same NetworkPolicies, so the last list is
 // kept for them.
 func (r *ruleset) with(beside *egressRules) []*policy.Rule {
+	if r == nil {
+		return beside.rules
+	}
 	if len(beside.rules) == 0 {
-		return r.shared.Rules
+		return r.shared.Rules.Namespace
 	}
 	if r.beside != beside {
-		r.beside, r.list = beside, slices.Concat(r.shared.Rules, beside.rules)
+		r.beside, r.list = beside, slices.Concat(r.shared.Rules.Namespace, beside.rules)
 	}
 	return r.list
 }

@@ -164,7 +164,7 @@ func TestDefaultsInGo(t *testing.T) {
 	if !v.Enforced || v.Denied != policy.Reject || v.Unmatched != policy.Resolve {
 		t.Errorf("enforced %v, %v, %v", v.Enforced, v.Denied, v.Unmatched)
 	}
-	if want := (policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute}); v.Rules[0].TTL != want {
-		t.Errorf("TTL %v", v.Rules[0].TTL)
+	if want := (policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute}); v.Rules.Namespace[0].TTL != want {
+		t.Errorf("TTL %v", v.Rules.Namespace[0].TTL)
 	}
 }

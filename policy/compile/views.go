@@ -15,7 +15,6 @@ import (
 // makeViews fills in everything of s that comes from pods.
 func (c *Compiler) makeViews(in Input, s *draft) {
 	s.pods = c.orderPods(in.Pods, s)
-	s.podByAddr = make(map[netip.Addr]policy.PodRef, len(s.pods))
 	conflicts := claimAddresses(s)
 	c.selectPods(in, s)
 	c.indexPeers(in, s)
@@ -155,7 +154,11 @@ func (s *draft) refuseAddrs(p *policy.Pod) {
 // several pods of this node claim, with those pods.
 func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 	conflicts := map[netip.Addr][]*policy.Pod{}
-	owner := make(map[netip.Addr]*policy.Pod)
+	addrs := 0
+	for i := range s.pods {
+		addrs += len(s.pods[i].IPs)
+	}
+	s.podByAddr = make(map[netip.Addr]policy.PodRef, addrs)
 	for _, local := range []bool{true, false} {
 		for i := range s.pods {
 			p := &s.pods[i]
@@ -163,16 +166,14 @@ func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 				continue
 			}
 			for _, a := range p.IPs {
-				if _, taken := s.podByAddr[a]; !taken {
+				owner, taken := s.podByAddr[a]
+				switch {
+				case !taken:
 					s.podByAddr[a] = p.PodRef
-					if local {
-						owner[a] = p
-					}
-					continue
-				}
-				if o := owner[a]; local && o != p {
+				case local && owner != p.PodRef:
 					if len(conflicts[a]) == 0 {
-						conflicts[a] = append(conflicts[a], o)
+						first, _ := slices.BinarySearchFunc(s.pods, owner, func(p policy.Pod, ref policy.PodRef) int { return p.Compare(ref) })
+						conflicts[a] = append(conflicts[a], &s.pods[first])
 					}
 					conflicts[a] = append(conflicts[a], p)
 				}
@@ -209,17 +210,24 @@ func (sel *selection) forgetView() {
 	sel.view, sel.egress, sel.egressAt = nil, nil, 0
 }
 
+// viewParts is what a view is made of beside its pod, each nil for nothing.
+type viewParts struct {
+	rules   *ruleset
+	egress  *egressRules
+	cluster *clusterRules
+}
+
 // viewOf returns the view of the pod, the last one if nothing in it changed.
 func (c *Compiler) viewOf(sel *selection, p policy.Pod, r *egressRules) *policy.View {
-	of := listKey{sel.rules, r, sel.cluster}
-	rules := c.rulesOfView(of)
+	of := viewParts{sel.rules, r, sel.cluster}
 	if sel.view == nil || sel.viewOf != of || !sel.view.Pod.Same(&p) {
 		sel.view, sel.viewOf = newView(p, sel.rules), of
-		sel.view.Rules = rules
+		rules := &sel.view.Rules
 		if r != nil {
-			sel.view.NetworkPolicies = r.policies
+			sel.view.NetworkPolicies, rules.Namespace = r.policies, sel.rules.with(r)
 		}
 		if u := sel.cluster; u != nil {
+			rules.Admin, rules.Baseline = u.shared.Rules.Admin, u.shared.Rules.Baseline
 			sel.view.Cluster, sel.view.AdminUnmatched, sel.view.BaselineUnmatched = u.shared.Cluster, u.shared.AdminUnmatched, u.shared.BaselineUnmatched
 		}
 	}

@@ -45,6 +45,15 @@ func Pod(name, ips string, selectedBy ...string) policy.Pod {
 	return p
 }
 
+// Rules has rules by tier, those of one tier in the given order.
+func Rules(rules ...*policy.Rule) (out policy.Rules) {
+	for _, r := range rules {
+		tier := map[policy.Tier]*[]*policy.Rule{policy.Admin: &out.Admin, policy.Namespace: &out.Namespace, policy.Baseline: &out.Baseline}[r.Tier]
+		*tier = append(*tier, r)
+	}
+	return out
+}
+
 // Policy is a policy that selects the pods of the namespace shop that are labelled with its
 // name. Each rule is a port set followed by names and patterns.
 func Policy(name string, rules ...string) v1alpha1.FQDNNetworkPolicy {

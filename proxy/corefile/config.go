@@ -39,6 +39,8 @@ type Config struct {
 	// Hold is how long a grant stays in the kernel after its deadline when no
 	// agent lives to remove it.
 	Hold time.Duration
+	// Dataplane is how the rules of the Namespace tier are kept in the kernel.
+	Dataplane Dataplane
 	// Mark is the bit of connection marks that says "allowed", Candidate the bit by which
 	// the iptables rules tell the nft rules what they allow: exactly one bit each.
 	Mark, Candidate uint32
@@ -60,6 +62,16 @@ type Config struct {
 	// gets SERVFAIL.
 	GrantTimeout time.Duration
 }
+
+// Dataplane says how the rules of the Namespace tier are kept in the kernel.
+type Dataplane string
+
+// The dataplanes. Auto is IPTables where the node has all that it needs, else NFTables.
+const (
+	Auto     Dataplane = "auto"
+	IPTables Dataplane = "iptables"
+	NFTables Dataplane = "nftables"
+)
 
 // Zone is one `forward`: the names at or below Name go to the upstreams To and to the
 // endpoints of Services. There is at least one of either.
@@ -176,6 +188,7 @@ func Default() *Config {
 		Bind:          []netip.Addr{netip.MustParseAddr("169.254.20.53"), netip.MustParseAddr("fd5c:7a1e:93b4::53")},
 		ClusterDomain: domain,
 		Hold:          10 * time.Minute,
+		Dataplane:     Auto,
 		Mark:          defaultMark,
 		Candidate:     defaultCandidate,
 		Audit:         Audit{Size: 100 << 20, Keep: 5},
@@ -242,6 +255,7 @@ func (c *Config) NeedsRestart(start *Config) []string {
 	}{
 		{"audit", c.Audit == start.Audit},
 		{"bind", slices.Equal(c.Bind, start.Bind)},
+		{"dataplane", c.Dataplane == start.Dataplane},
 		{"failclosed", c.FailClosed == start.FailClosed},
 		{"forward", sameAddrs(c.dialled(), start.dialled())},
 		{"hold", c.Hold == start.Hold},

@@ -20,6 +20,7 @@ var directives = map[string]directive{
 	"audit":      {once: true, read: readAudit},
 	"bind":       {reset: func(c *Config) { c.Bind = nil }, read: readBind},
 	"cluster":    {once: true, read: readCluster},
+	"dataplane":  {once: true, read: readDataplane},
 	"failclosed": {once: true, read: readFailClosed},
 	"follow":     {once: true, read: readFollow},
 	"grant":      {once: true, read: readGrant},
@@ -141,6 +142,18 @@ func readNAT64(c *Config, s stanza) error {
 			return s.errorf("%s cannot be a translation prefix, write an IPv6 range of 32, 40, 48, 56, 64 or 96 bits", p)
 		}
 		c.NAT64 = append(c.NAT64, p)
+	}
+	return s.flat()
+}
+
+func readDataplane(c *Config, s stanza) error {
+	arg, err := s.one("dataplane auto")
+	if err != nil {
+		return err
+	}
+	c.Dataplane = Dataplane(arg)
+	if !slices.Contains([]Dataplane{Auto, IPTables, NFTables}, c.Dataplane) {
+		return s.errorf("%q is not a dataplane, write auto, iptables or nftables", arg)
 	}
 	return s.flat()
 }

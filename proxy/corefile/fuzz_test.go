@@ -44,6 +44,7 @@ func broken(c *Config) (wrong []string) {
 	must(c.ZoneOf("") != nil, "no root zone")
 	must(len(c.Bind) > 0, "no endpoint")
 	must(c.Mark != 0 && c.Mark&(c.Mark-1) == 0 && c.Candidate != 0 && c.Candidate&(c.Candidate-1) == 0 && c.Mark != c.Candidate, "no marks of one bit each")
+	must(slices.Contains([]Dataplane{Auto, IPTables, NFTables}, c.Dataplane), "no dataplane")
 	must(c.GrantTimeout > 0 && c.Hold >= 0, "times of grants")
 	must(c.Limits.Queries >= c.Limits.QueriesPerPod && c.Limits.QueriesPerPod > 0, "bounds of queries")
 	must(c.Limits.Connections >= c.Limits.ConnectionsPerPod && c.Limits.ConnectionsPerPod > 0, "bounds of connections")

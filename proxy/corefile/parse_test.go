@@ -70,6 +70,7 @@ func TestParseEverything(t *testing.T) {
     nat64 2001:db8:64::/96
     failclosed
     hold 1h
+    dataplane nftables
     mark 128
     grant timeout 250ms
     ttl 5s 1h
@@ -121,7 +122,7 @@ a.corp.test corp.test {
 			{policytest.Name("metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
 		},
 		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
-		FailClosed: true, Hold: time.Hour, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
+		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
@@ -212,6 +213,12 @@ func TestBadFiles(t *testing.T) {
 		{"hold", "hold ten", `write for example "hold 10m"`},
 		{"hold too long", "hold 25h", "out of bounds"},
 		{"hold nothing", "hold", "has 0 values instead of one"},
+		{"another dataplane", "dataplane ebpf", `"ebpf" is not a dataplane, write auto, iptables or nftables`},
+		{"dataplane in capitals", "dataplane NFTables", `"NFTables" is not a dataplane`},
+		{"dataplane of nothing", "dataplane", `has 0 values instead of one, write "dataplane auto"`},
+		{"two dataplanes", "dataplane iptables nftables", "has 2 values instead of one"},
+		{"dataplane twice", "dataplane auto\n dataplane auto", "stands in line 3 already, write it once"},
+		{"dataplane's block", "dataplane auto {\n x\n}", "has no block"},
 		{"mark of two bits", "mark 0x60", "is not one bit"},
 		{"mark of none", "mark 0", "is not one bit"},
 		{"mark without a bit", "mark", "has 0 values instead of one or two"},
@@ -242,7 +249,7 @@ func TestBadFiles(t *testing.T) {
 		{"a limit twice", "limits {\n queries 5\n queries 6\n}", "queries: stands in line 4 already, write it once"},
 		{"limits crossed", "limits {\n queries 5\n queries_per_pod 6\n}", "above the bound of all"},
 		{"an option's block", "limits {\n queries 5 {\n }\n}", "queries: has no block of its own"},
-		{"unknown", "frobnicate", "is not a directive, write one of audit, bind, cache, cluster, failclosed, follow, forward,"},
+		{"unknown", "frobnicate", "is not a directive, write one of audit, bind, cache, cluster, dataplane, failclosed, follow, forward,"},
 		{"kubernetes", "kubernetes cluster.local {\n pods insecure\n}", "answered by the upstream"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -41,10 +41,9 @@ func standardText(s State) string {
 	return strings.Join(out, ", ")
 }
 
-func runStandard(t *testing.T, api *apiServer, wanted, tiers bool) *running {
+func runStandard(t *testing.T, api *apiServer, wanted bool) *running {
 	client, dyn := api.clients()
-	return runChanged(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: hastyClock{}, ClusterNetworkPolicies: wanted},
-		func(s *Source) { s.tiers = tiers })
+	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: hastyClock{}, ClusterNetworkPolicies: wanted})
 }
 
 // TestClusterNetworkPolicies: they come, change and go, and with them the peers that they
@@ -56,7 +55,7 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	api.put("pods", aPod("web", "10.0.0.1"))
 	api.put("pods", aFarPod("far", "10.0.1.1"))
 	api.put("clusternetworkpolicies", aStandard("p", "networks"))
-	r := runStandard(t, api, true, true)
+	r := runStandard(t, api, true)
 	r.until("p:", standardText) // a broken rule
 	api.put("clusternetworkpolicies", aStandard("p", "nodes"))
 	first := r.until("p:nodes: *, n11", standardText)
@@ -73,26 +72,17 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	r.until("", standardText)
 }
 
-// TestClusterNetworkPoliciesNotWanted: by default no request asks for the kind, and no peers
-// are read for policies that are not in force.
+// TestClusterNetworkPoliciesNotWanted: by default no request asks for the kind.
 func TestClusterNetworkPoliciesNotWanted(t *testing.T) {
-	for _, wanted := range []bool{false, true} {
-		api := newAPIServer(t)
-		api.put("nodes", aNode("n1", "192.0.2.1"))
-		api.put("pods", aPod("web", "10.0.0.1"))
-		api.put("clusternetworkpolicies", aStandard("p", "nodes"))
-		api.put("clusternetworkpolicies", aStandard("q", "namespaces"))
-		r := runStandard(t, api, wanted, false)
-		want := ""
-		if wanted {
-			want = "p:nodes: *, q:*: *"
-		}
-		r.until("web[10.0.0.1]", podText)
-		r.until(want, standardText)
-		if asked := api.requests("list clusternetworkpolicies") + api.requests("watch clusternetworkpolicies"); (asked > 0) != wanted {
-			t.Errorf("wanted %v: %d requests", wanted, asked)
-		}
-		r.stop()
+	api := newAPIServer(t)
+	api.put("nodes", aNode("n1", "192.0.2.1"))
+	api.put("pods", aPod("web", "10.0.0.1"))
+	api.put("clusternetworkpolicies", aStandard("p", "nodes"))
+	r := runStandard(t, api, false)
+	r.until("web[10.0.0.1]", podText)
+	r.until("", standardText)
+	if asked := api.requests("list clusternetworkpolicies") + api.requests("watch clusternetworkpolicies"); asked > 0 {
+		t.Errorf("%d requests", asked)
 	}
 }
 
@@ -103,7 +93,7 @@ func TestClusterNetworkPoliciesServedLater(t *testing.T) {
 	api.unserved = "clusternetworkpolicies"
 	api.put("pods", aPod("web", "10.0.0.1"))
 	api.put("clusternetworkpolicies", aStandard("p", "namespaces"))
-	r := runStandard(t, api, true, true)
+	r := runStandard(t, api, true)
 	r.until("web[10.0.0.1]", podText)
 	if got := standardText(r.last); got != "" {
 		t.Errorf("the state says %q", got)
@@ -125,7 +115,7 @@ func TestClusterNetworkPoliciesServedLater(t *testing.T) {
 func TestClusterNetworkPoliciesForbidden(t *testing.T) {
 	api := newAPIServer(t)
 	api.forbid = "clusternetworkpolicies"
-	r := runStandard(t, api, true, true)
+	r := runStandard(t, api, true)
 	r.until("Forbidden clusternetworkpolicies", standardText)
 	if p := r.last.Problems[0]; !strings.Contains(p.Message, "clusterNetworkPolicy.enabled=true") {
 		t.Errorf("%+v", p)

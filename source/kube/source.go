@@ -69,7 +69,6 @@ type Source struct {
 	watched watchedServices
 	synced  atomic.Bool
 	watches sync.WaitGroup
-	tiers   bool // cluster policies are in force: policy.TiersEnforced, but for tests
 
 	pods            *store[podEntry]
 	policies        *store[policyEntry]
@@ -95,7 +94,7 @@ func New(o Options) (*Source, error) {
 	case o.NodeName == "":
 		return nil, errors.New("the name of the node is missing; write --node-name, as spec.nodeName of the agent's pod says it")
 	}
-	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock, tiers: policy.TiersEnforced,
+	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock,
 		events: make(chan struct{}, 1), others: make(chan struct{}, 1), sliceWatches: map[policy.ServiceRef]*sliceWatch{}}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}

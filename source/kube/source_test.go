@@ -61,15 +61,8 @@ func run(t *testing.T, client kubernetes.Interface, dyn dynamic.Interface, log *
 
 func runWith(t *testing.T, o Options) *running {
 	t.Helper()
-	return runChanged(t, o, func(*Source) {})
-}
-
-// runChanged is runWith for a source that a test changes before it runs.
-func runChanged(t *testing.T, o Options, change func(*Source)) *running {
-	t.Helper()
 	s, err := New(o)
 	fatal.If(t, err)
-	change(s)
 	r := &running{t: t, source: s, states: make(chan State, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

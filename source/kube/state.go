@@ -73,8 +73,7 @@ func (s *Source) gather() {
 			return nil
 		}) || clusterPolicies
 	}
-	r.everySpace = s.tiers && len(a.state.Input.ClusterPolicies)+len(a.state.Input.ClusterNetworkPolicies) > 0
-	r.clusterPeers, r.nodes = s.tiers && r.clusterPeers, s.tiers && r.nodes
+	r.everySpace = len(a.state.Input.ClusterPolicies)+len(a.state.Input.ClusterNetworkPolicies) > 0
 	networkPolicies := update(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
 		r.peerSpaces = peerSpacesOf(entries)

@@ -107,7 +107,7 @@ func TestSemanticsDefaults(t *testing.T) {
 		views[manifest] = compile.New().Compile(in).Views[0]
 	}
 	a, b := views[example], views[long]
-	if a.Enforced != b.Enforced || a.Denied != b.Denied || a.Unmatched != b.Unmatched || a.Rules[0].TTL != b.Rules[0].TTL {
+	if a.Enforced != b.Enforced || a.Denied != b.Denied || a.Unmatched != b.Unmatched || a.Rules.Namespace[0].TTL != b.Rules.Namespace[0].TTL {
 		t.Errorf("%+v is not %+v", a, b)
 	}
 }

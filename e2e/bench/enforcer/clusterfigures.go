@@ -51,7 +51,7 @@ func (b *bench) compileCluster() error {
 	change := make([]figure.Series, len(clusterSteps))
 	for range b.rounds {
 		in := withClusterRules(cluster(maxPolicies, spaces[0]))
-		c := compile.NewWithTiers()
+		c := compile.New()
 		var s *policy.Snapshot
 		compiled := func() error { s = c.Compile(in); return nil }
 		r, err := b.timed(compiled)
@@ -148,7 +148,7 @@ func applyClusterChild(outside string, rounds int, out io.Writer) error {
 	if _, err := e.Start(ctx); err != nil {
 		return err
 	}
-	in, c := withClusterRules(cluster(maxPolicies, spaces[0])), compile.NewWithTiers()
+	in, c := withClusterRules(cluster(maxPolicies, spaces[0])), compile.New()
 	var last *policy.Snapshot
 	force := func() (float64, error) {
 		last = c.Compile(in)

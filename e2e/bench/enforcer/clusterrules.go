@@ -140,12 +140,14 @@ func changedCluster(in compile.Input, which, turn int) compile.Input {
 	return in
 }
 
-// clusterManifest is the cluster policies as a file, without exact names: the agent would ask
-// for each of them for each pod ahead of its clients.
+// clusterManifest is the cluster policies as a file. Each is for the pods that the namespace's
+// policies select, so that these are isolated and no others. There are no exact names: the
+// agent would ask for each of them for each pod ahead of its clients.
 func clusterManifest() (string, error) {
 	var b strings.Builder
 	for i := range clusterPolicies {
 		p := clusterPolicy(i)
+		p.Spec.Subject = v1alpha1.ClusterSubject{Pods: &v1alpha1.PodSubject{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"selected": "true"}}}}
 		for j := range p.Spec.Egress {
 			r := &p.Spec.Egress[j]
 			r.Matches = slices.DeleteFunc(r.Matches, func(m v1alpha1.Match) bool { return m.Name != nil })

@@ -18,19 +18,24 @@ import (
 // The nodes that are compared.
 const (
 	guarded = "namegate"
-	// ordered is namegate with cluster policies beside those of the namespace. None of their
-	// rules matches what the client connects to, and most come before the namespace's.
+	// ordered is namegate with cluster policies beside those of the namespace, for the same
+	// pods. None of their rules matches what the client connects to, and most come before the
+	// namespace's.
 	ordered = "cluster-rules"
+	// byNftables is namegate with the other dataplane.
+	byNftables = "nftables"
 	// noRules has connection tracking and address translation, as each node of a
 	// cluster has for its Services, and no rule.
 	noRules = "no-rules"
 	// linear has rules as kube-router lays them out.
 	linear = "linear"
+	// kubeProxy has the rules of kube-proxy's iptables mode alone.
+	kubeProxy = "kube-proxy"
 	// untracked has not even connection tracking.
 	untracked = "no-conntrack"
 )
 
-var nodeNames = []string{guarded, ordered, noRules, linear, untracked}
+var nodeNames = []string{guarded, byNftables, ordered, noRules, linear, kubeProxy, untracked}
 
 func podsState(n int) string { return fmt.Sprintf("%d pods", n) }
 
@@ -75,10 +80,12 @@ func (b *bench) flow() (err error) {
 // furnish gives a node what makes it one to compare.
 func (b *bench) furnish(n *node) error {
 	switch n.name {
-	case guarded, ordered:
+	case guarded, byNftables, ordered:
 		return b.guard(n, answer)
 	case noRules, linear:
 		return n.track()
+	case kubeProxy:
+		return n.layServices()
 	}
 	return nil
 }
@@ -97,11 +104,16 @@ type measured struct {
 	port, threads      int
 	// per divides what the client counted in a second.
 	per float64
+	// cpu is the figure of the processor time that client and server need for each that the
+	// client counted; "" for none.
+	cpu string
 }
 
 var traffic = []measured{
-	{"flow.new_per_s", "1/s", "connect", sinkPort, 2, 1},
-	{"flow.throughput_gbps", "Gbit/s", "stream", sinkPort + 1, 1, 1e9 / 8},
+	{"flow.new_per_s", "1/s", "connect", sinkPort, 2, 1, "flow.new_cpu_us"},
+	{"flow.crr_per_s", "1/s", "crr", sinkPort + 2, 2, 1, "flow.crr_cpu_us"},
+	{"flow.rps", "1/s", "requests", sinkPort + 3, requestThreads, 1, ""},
+	{"flow.throughput_gbps", "Gbit/s", "stream", sinkPort + 1, 1, 1e9 / 8, ""},
 }
 
 // flowThrough measures the nodes with a number of selected pods, in turn.
@@ -109,7 +121,7 @@ func (b *bench) flowThrough(nodes []*node, count int) error {
 	for _, n := range nodes {
 		var err error
 		switch n.name {
-		case guarded, ordered:
+		case guarded, byNftables, ordered:
 			err = n.choose(chosen(count))
 		case linear:
 			err = n.layLinear(chosen(count))
@@ -137,7 +149,7 @@ func (b *bench) profiled(nodes []*node, m measured, count int) error {
 	for _, n := range nodes {
 		err := b.Profile(b.profile, fmt.Sprintf("%s-%s-%d", m.figure, n.name, count), 0, b.span, func() error {
 			for until := time.Now().Add(b.span + 200*time.Millisecond); time.Now().Before(until); {
-				if _, err := b.push(n, m); err != nil {
+				if _, _, err := b.push(n, m); err != nil {
 					return err
 				}
 			}
@@ -150,50 +162,78 @@ func (b *bench) profiled(nodes []*node, m measured, count int) error {
 	return nil
 }
 
+// rotate measures the nodes in turn, in another order in each round.
 func (b *bench) rotate(nodes []*node, m measured, count int) error {
-	series := map[string]figure.Series{}
+	rates, cpu := map[string]figure.Series{}, map[string]figure.Series{}
 	for round := range b.rounds {
 		for i := range nodes {
 			n := nodes[(round+i)%len(nodes)]
-			r, err := b.push(n, m)
+			rate, each, err := b.push(n, m)
 			if err != nil {
 				return fmt.Errorf("%s with %s: %w", n.name, podsState(count), err)
 			}
-			series[n.name] = append(series[n.name], r)
+			rates[n.name], cpu[n.name] = append(rates[n.name], rate), append(cpu[n.name], each)
 		}
 	}
+	err := b.compare(nodes, figure.Figure{Name: m.figure, Unit: m.unit}, rates, count)
+	if err != nil || m.cpu == "" {
+		return err
+	}
+	return b.compare(nodes, figure.Figure{Name: m.cpu, Unit: "us"}, cpu, count)
+}
+
+// compare reports a figure of the first node beside those of the others.
+func (b *bench) compare(nodes []*node, f figure.Figure, series map[string]figure.Series, count int) error {
 	first := series[nodes[0].name]
-	f := figure.Figure{Name: m.figure, Value: first.Median(), Unit: m.unit, State: podsState(count)}
+	f.Value, f.State = first.Median(), podsState(count)
 	if len(nodes) == 1 {
 		return b.Report(f, first.Others())
 	}
 	for _, n := range nodes[1:] {
-		p := series[n.name]
-		f, state := f.Against(n.name, p.Median()), podsState(count)
-		if n.name == ordered { // with in relation to without
-			state = clusterRulesOf(count)
-			f = figure.Figure{Name: m.figure, Value: p.Median(), Unit: m.unit, State: state}.Against(nodes[0].name, first.Median())
+		p, f := series[n.name], f
+		switch n.name {
+		case ordered: // with in relation to without
+			f.Value, f.State = p.Median(), clusterRulesOf(count)
+			f = f.Against(nodes[0].name, first.Median())
+		case byNftables:
+			f.Value, f.State = p.Median(), nftablesState(count)
+			f = f.Against(nodes[0].name, first.Median())
+		default:
+			f = f.Against(n.name, p.Median())
 		}
-		b.Note("%s, %s: %.4g, %s %.4g: %.3f", m.figure, state, f.Value, f.Peer, f.PeerValue, f.Ratio)
-		if err := b.Report(f, max(first.Others(), p.Others())); err != nil {
+		if err := b.reportRatio(f, max(first.Others(), p.Others())); err != nil {
 			return err
 		}
 	}
-	return nil
+	nft, free := series[byNftables], series[noRules]
+	if nodes[0].name == byNftables || nft == nil || free == nil {
+		return nil
+	}
+	f.Value, f.State = nft.Median(), nftablesState(count)
+	return b.reportRatio(f.Against(noRules, free.Median()), max(nft.Others(), free.Others()))
 }
+
+func (b *bench) reportRatio(f figure.Figure, others float64) error {
+	b.Note("%s, %s: %.4g, %s %.4g: %.3f", f.Name, f.State, f.Value, f.Peer, f.PeerValue, f.Ratio)
+	return b.Report(f, others)
+}
+
+// nftablesState is the state of the node with the other dataplane.
+func nftablesState(count int) string { return podsState(count) + ", dataplane nftables" }
 
 // clusterRulesOf is the state of a node with cluster policies and selected pods.
 func clusterRulesOf(count int) string { return podsState(count) + ", " + clusterRules }
 
-// push lets a node's client send for one round.
-func (b *bench) push(n *node, m measured) (figure.Reading, error) {
+// push lets a node's client send for one round. It returns what the client counted in a
+// second, and the processor time of client and server for each, in microseconds.
+func (b *bench) push(n *node, m measured) (rate, cpu figure.Reading, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return figure.Reading{}, err
+		return rate, cpu, err
 	}
 	before, err := n.spent()
 	if err != nil {
-		return figure.Reading{}, err
+		return rate, cpu, err
 	}
 	began := time.Now()
 	cmd := exec.CommandContext(b.Context, self, m.role, netip.AddrPortFrom(target4, uint16(m.port)).String(), b.span.String(), fmt.Sprint(m.threads))
@@ -202,38 +242,39 @@ func (b *bench) push(n *node, m measured) (figure.Reading, error) {
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // signals would interrupt connect
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := n.Pod(client).Do(cmd.Start); err != nil {
-		return figure.Reading{}, err
+		return rate, cpu, err
 	}
 	err = cmd.Wait()
 	if b.Context.Err() != nil {
-		return figure.Reading{}, ground.ErrInterrupted
+		return rate, cpu, ground.ErrInterrupted
 	}
 	if err != nil {
-		return figure.Reading{}, fmt.Errorf("%w: %s", err, said.String())
+		return rate, cpu, fmt.Errorf("%w: %s", err, said.String())
 	}
 	after, err := n.spent()
 	if err != nil {
-		return figure.Reading{}, err
+		return rate, cpu, err
 	}
 	var done, nanoseconds float64
 	if _, err := fmt.Sscan(out.String(), &done, &nanoseconds); err != nil {
-		return figure.Reading{}, fmt.Errorf("read what the client counted from %q: %w", out.String(), err)
+		return rate, cpu, fmt.Errorf("read what the client counted from %q: %w", out.String(), err)
 	}
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	others := (after.busy - before.busy - (after.ours - before.ours) - used).Seconds() / time.Since(began).Seconds()
-	return figure.Reading{Value: done / (nanoseconds / 1e9) / m.per, Others: max(0, others)}, nil
+	others := max(0, (after.busy-before.busy-(after.ours-before.ours)-used).Seconds()/time.Since(began).Seconds())
+	rate = figure.Reading{Value: done / (nanoseconds / 1e9) / m.per, Others: others}
+	return rate, figure.Reading{Value: (used + after.sink - before.sink).Seconds() * 1e6 / done, Others: others}, nil
 }
 
-// spent is processor time: of everybody, and of the benchmark with its servers.
-type spent struct{ busy, ours time.Duration }
+// spent is processor time: of everybody, of the benchmark with its servers, and of the sink
+// among these.
+type spent struct{ busy, ours, sink time.Duration }
 
 func (n *node) spent() (s spent, err error) {
 	for _, pid := range []int{os.Getpid(), n.sink.PID()} {
-		d, err := process.CPU(pid)
-		if err != nil {
+		if s.sink, err = process.CPU(pid); err != nil {
 			return s, fmt.Errorf("a part of the benchmark is gone: %w", err)
 		}
-		s.ours += d
+		s.ours += s.sink
 	}
 	s.busy, err = process.Busy()
 	return s, err

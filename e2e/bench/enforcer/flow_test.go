@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +39,12 @@ func TestTrafficIsCounted(t *testing.T) {
 	b, n := newTestNode(t, true)
 	count := func(m measured) float64 {
 		t.Helper()
-		r, err := b.push(n, m)
+		rate, cpu, err := b.push(n, m)
 		fatal.If(t, err)
-		return r.Value
+		if cpu.Value <= 0 {
+			t.Errorf("%s: %v us of processor time", m.figure, cpu.Value)
+		}
+		return rate.Value
 	}
 	fatal.If(t, n.track())
 	for _, m := range traffic {
@@ -64,8 +68,25 @@ func TestTrafficIsCounted(t *testing.T) {
 	}
 	closed := traffic[0]
 	closed.port = portOf(portSets)
-	if _, err := b.push(n, closed); err == nil || !strings.Contains(err.Error(), "connect to 198.51.100.10") {
+	if _, _, err := b.push(n, closed); err == nil || !strings.Contains(err.Error(), "connect to 198.51.100.10") {
 		t.Errorf("a port that is closed: %v", err)
+	}
+}
+
+// A new connection asks the rules of all Services once.
+func TestServicesAreAsked(t *testing.T) {
+	b, n := newTestNode(t, false)
+	fatal.If(t, n.layServices())
+	if rate, _, err := b.push(n, traffic[1]); err != nil || rate.Value <= 0 {
+		t.Errorf("%v requests a second, %v", rate.Value, err)
+	}
+	saved, err := n.Node.Run("iptables-save", "-c", "-t", "nat")
+	fatal.If(t, err)
+	if asked := regexp.MustCompile(`\[[1-9]\d*:\d+\] -A PREROUTING -j KUBE-SERVICES`); !asked.MatchString(saved) {
+		t.Error("no connection asked for Services")
+	}
+	if rules := strings.Count(saved, "-A KUBE-SERVICES -d "); rules != services {
+		t.Errorf("%d Services, want %d", rules, services)
 	}
 }
 

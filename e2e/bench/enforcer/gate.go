@@ -80,6 +80,11 @@ func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
 	if n.agent, err = n.NewAgent(b.agent, n.dir, corefile); err != nil {
 		return err
 	}
+	if n.name == byNftables {
+		if err := n.agent.SetDataplane(byNftables); err != nil {
+			return err
+		}
+	}
 	if err := n.agent.Write(manifests(nil)); err != nil {
 		return err
 	}
@@ -89,9 +94,8 @@ func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
 // choose brings policies for the selected pods into force and lets the client learn
 // where it connects to.
 func (n *node) choose(selected []int) error {
-	files, isolated := manifests(selected), len(selected)
+	files := manifests(selected)
 	if n.name == ordered {
-		isolated = maxPods // cluster policies select every pod
 		var err error
 		if files["cluster.yaml"], err = clusterManifest(); err != nil {
 			return err
@@ -100,7 +104,7 @@ func (n *node) choose(selected []int) error {
 	if err := n.agent.Write(files); err != nil {
 		return err
 	}
-	if err := n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == isolated }); err != nil {
+	if err := n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) }); err != nil {
 		return err
 	}
 	for k := range portSets {

@@ -19,5 +19,10 @@ var goals = []ground.Goal{
 	{Figure: "agent.rss_mib", State: grantsState, Value: 100},
 	{Figure: "restart.ready_ms", State: grantsState, Value: 1000},
 	{Figure: "flow.new_per_s", Peer: guarded, State: clusterRulesOf(110), Least: 0.95},
-	{Figure: "flow.new_per_s", Peer: noRules, State: podsState(110), Least: 0.98},
+	{Figure: "flow.new_per_s", Peer: noRules, State: podsState(110), Least: 0.80},
+	{Figure: "flow.new_per_s", Peer: linear, State: podsState(110), Least: 1.25},
+	{Figure: "flow.new_per_s", Peer: noRules, State: nftablesState(110), Least: 0.90},
+	{Figure: "flow.crr_per_s", Peer: noRules, State: nftablesState(110), Least: 0.95},
+	{Figure: "flow.crr_per_s", Peer: noRules, State: podsState(110), Least: 0.88},
+	{Figure: "flow.rps", Peer: noRules, State: podsState(110), Least: 0.97},
 }

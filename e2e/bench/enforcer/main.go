@@ -57,6 +57,7 @@ var measurements = []struct {
 	{"peers", (*bench).peers},
 	{"restart", (*bench).restart},
 	{"churn", (*bench).churn},
+	{"grants", (*bench).grants},
 	{"flow", (*bench).flow},
 }
 

@@ -20,8 +20,8 @@ const (
 	maxPods = 250
 	// client is the pod that sends.
 	client = "client"
-	// sinkPort is that of the sink, which takes two.
-	sinkPort = 8010
+	// sinkPort is the first port of the sink.
+	sinkPort, sinkPorts = 8010, 4
 	// firstPod is the last byte of the first pod's address.
 	firstPod = 2
 )
@@ -76,16 +76,21 @@ func (n *node) build(others func() error) error {
 	if err := others(); err != nil {
 		return err
 	}
-	// What a reset ended is forgotten at once: the table of connections is no part of
-	// what is measured.
-	if err := n.Node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=1"); err != nil {
+	// What has ended is forgotten at once: the table of connections is no part of what is
+	// measured.
+	if err := n.Node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=1", "net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"); err != nil {
 		return err
 	}
 	var err error
 	if n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort)); err != nil {
 		return err
 	}
-	return errors.Join(n.listening(sinkPort), n.listening(sinkPort+1))
+	for i := range uint16(sinkPorts) {
+		if err := n.listening(sinkPort + i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sinkLimit is how long the sink may need until it listens.

@@ -20,6 +20,8 @@ var roles = map[string]func(args []string) error{
 	"sink":         func(a []string) error { return sink(a[0]) },
 	"connect":      func(a []string) error { return clocked(a, connect) },
 	"stream":       func(a []string) error { return clocked(a, stream) },
+	"crr":          func(a []string) error { return clocked(a, crr) },
+	"requests":     func(a []string) error { return clocked(a, requests) },
 	"apply":        func(a []string) error { return inRounds(a, applyChild) },
 	"applycluster": func(a []string) error { return inRounds(a, applyClusterChild) },
 	"peers":        func(a []string) error { return inRounds(a, peersChild) },
@@ -44,8 +46,8 @@ func act(role func([]string) error, args []string) int {
 }
 
 // clocked runs a client for a span, with "ADDR:PORT SPAN THREADS", and prints how much
-// it did.
-func clocked(args []string, run func(netip.AddrPort, *atomic.Bool, *atomic.Int64) error) error {
+// it did since all its threads were ready.
+func clocked(args []string, run func(at netip.AddrPort, ready func(), over *atomic.Bool, done *atomic.Int64) error) error {
 	at, err := netip.ParseAddrPort(args[0])
 	if err != nil {
 		return err
@@ -60,19 +62,28 @@ func clocked(args []string, run func(netip.AddrPort, *atomic.Bool, *atomic.Int64
 	}
 	var over atomic.Bool
 	var done atomic.Int64
-	var clients sync.WaitGroup
+	var clients, ready sync.WaitGroup
 	errs := make([]error, threads)
-	start := time.Now()
+	ready.Add(threads)
 	for i := range threads {
-		clients.Go(func() { errs[i] = run(at, &over, &done) })
+		clients.Go(func() {
+			isReady := sync.OnceFunc(ready.Done)
+			defer isReady()
+			errs[i] = run(at, isReady, &over, &done)
+		})
 	}
+	ready.Wait()
+	before, start := done.Load(), time.Now()
 	time.Sleep(span)
 	over.Store(true)
-	n, took := done.Load(), time.Since(start)
+	n, took := done.Load()-before, time.Since(start)
 	clients.Wait()
 	fmt.Printf("%d %d\n", n, took.Nanoseconds())
 	return errors.Join(errs...)
 }
+
+// patience is how long a client waits for one call.
+var patience = unix.Timeval{Sec: 2}
 
 func socketTo(at netip.AddrPort) (fd int, to unix.Sockaddr, err error) {
 	family := unix.AF_INET
@@ -87,7 +98,8 @@ func socketTo(at netip.AddrPort) (fd int, to unix.Sockaddr, err error) {
 
 // connect opens connections one after the other and ends each with a reset, so that
 // no port of the client waits. Go's poller is not asked: a call less for each.
-func connect(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
+func connect(at netip.AddrPort, ready func(), over *atomic.Bool, done *atomic.Int64) error {
+	ready()
 	for !over.Load() {
 		fd, to, err := socketTo(at)
 		if err != nil {
@@ -95,7 +107,7 @@ func connect(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
 		}
 		err = errors.Join(
 			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 2}),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
 			unix.Connect(fd, to), unix.Close(fd))
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", at, err)
@@ -106,13 +118,14 @@ func connect(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
 }
 
 // stream sends over one connection as fast as it can be sent.
-func stream(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
+func stream(at netip.AddrPort, ready func(), over *atomic.Bool, done *atomic.Int64) error {
+	ready()
 	fd, to, err := socketTo(at)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 2}), unix.Connect(fd, to)); err != nil {
+	if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience), unix.Connect(fd, to)); err != nil {
 		return fmt.Errorf("connect to %s: %w", at, err)
 	}
 	buf := make([]byte, 128<<10)
@@ -129,8 +142,9 @@ func stream(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
 // accepters is how many threads take connections.
 const accepters = 2
 
-// sink takes connections at the first of two ports and closes them, and at the next
-// one reads what comes. It serves both families until it is killed.
+// sink takes connections at the first of four ports and closes them, at the next one reads
+// what comes, at the third answers one request of each, and at the last all requests. It
+// serves both families until it is killed.
 func sink(port string) error {
 	first, err := strconv.Atoi(port)
 	if err != nil {
@@ -144,9 +158,15 @@ func sink(port string) error {
 	if err != nil {
 		return err
 	}
+	once, err := listen(first + 2)
+	if err != nil {
+		return err
+	}
 	failed := make(chan error)
+	go func() { failed <- answerAll(first + 3) }()
 	for range accepters {
 		go func() { failed <- accept(closing, func(fd int) { _ = unix.Close(fd) }) }()
+		go func() { failed <- accept(once, answerOnce) }()
 	}
 	go func() { failed <- accept(reading, func(fd int) { go drain(fd) }) }()
 	return <-failed

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
@@ -33,11 +34,12 @@ func New(tables Tables, others dataplane.GrantWriter, coexisting func() bool) *S
 // A comment of a grant fits into that of an entry.
 const _ = uint(nft.MaxEntryComment - dataplane.CommentMax)
 
-// Set is the entry set of a rule.
-func Set(id policy.RuleID) nft.EntrySet {
+// Set is the entry set of a rule. life is for how long an address may be open to a subject: a
+// packet leaves an entry that denies or passes at least that long, also while no agent runs.
+func Set(id policy.RuleID, life time.Duration) nft.EntrySet {
 	s := nft.EntrySet{Name: string(id)}
 	if id.Lasting() {
-		s.Renew = id.Reuse() + dataplane.LastingMargin
+		s.Renew = max(id.Reuse(), life) + dataplane.LastingMargin
 	}
 	return s
 }
@@ -169,7 +171,7 @@ type Grants interface {
 	// RuleSets yields the sets of rules.
 	RuleSets() iter.Seq[dataplane.GrantSet]
 	// Freeze is as dataplane.Grants has it.
-	Freeze(set dataplane.GrantSet, f func(certain []dataplane.Grant, uncertain map[netip.Addr]bool))
+	Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen))
 	// Recover takes in grants that another agent left.
 	Recover(set dataplane.GrantSet, part []dataplane.Grant)
 }
@@ -201,9 +203,11 @@ func (s *Store) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.Vie
 		if len(foreign.Entries) > 0 && !s.coexisting() {
 			removed = append(removed, foreign)
 		}
-		i := slices.IndexFunc(v.Rules, func(r *policy.Rule) bool { return r.ID == at.rule && !r.Audit })
-		if i >= 0 && len(own) > 0 {
-			into.Recover(dataplane.GrantSet{Pod: v.Pod.PodRef, Ports: v.Rules[i].Ports, Rule: at.rule, Subject: at.subject, IPv6: at.subject.Is6()}, own)
+		for r := range v.Rules.Cluster() {
+			if r.ID == at.rule && !r.Audit && len(own) > 0 {
+				into.Recover(dataplane.GrantSet{Pod: v.Pod.PodRef, Ports: r.Ports, Rule: at.rule, Subject: at.subject, IPv6: at.subject.Is6()}, own)
+				break
+			}
 		}
 	}
 	return s.apply(removed)

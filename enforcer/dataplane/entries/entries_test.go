@@ -64,9 +64,9 @@ func (o *others) ListGrants(sets []dataplane.GrantSet, each func(dataplane.Grant
 
 func (n *node) RuleSets() iter.Seq[dataplane.GrantSet] { return maps.Keys(n.wanted) }
 
-func (n *node) Freeze(set dataplane.GrantSet, f func([]dataplane.Grant, map[netip.Addr]bool)) {
+func (n *node) Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen)) {
 	if all, there := n.wanted[set]; there {
-		f(slices.Clone(all), nil)
+		f([]dataplane.Frozen{{Set: set, Certain: slices.Clone(all)}})
 	}
 }
 
@@ -79,7 +79,7 @@ func newNode(t *testing.T) *node {
 	n.tables = nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), nft.Bits{Admitted: 1, Candidate: 2})
 	n.tables.FakeClock(n.Now)
 	fatal.If(t, n.tables.Setup(context.Background()))
-	fatal.If(t, n.tables.AddEntrySets(context.Background(), []nft.EntrySet{entries.Set(deny), entries.Set(accept)}))
+	fatal.If(t, n.tables.AddEntrySets(context.Background(), []nft.EntrySet{entries.Set(deny, 0), entries.Set(accept, 0)}))
 	n.store = entries.New(n.tables, &n.others, func() bool { return n.another })
 	return n
 }
@@ -155,7 +155,7 @@ func TestRecover(t *testing.T) {
 	n.write(t, gone, grant("192.0.2.2", time.Minute, "a.test"))
 	// The kernel added one, as it ended.
 	n.tables.ApplyEntries([]nft.EntryOp{{Set: string(deny), Entries: []nft.Entry{{Subject: addr("10.1.0.5"), Addr: addr("192.0.2.3"), Timeout: time.Minute}}}})
-	v := &policy.View{Pod: policytest.Pod("web", "10.1.0.5 2001:db8:1::5"), Rules: []*policy.Rule{{ID: deny, Ports: "tcp/443"}}}
+	v := &policy.View{Pod: policytest.Pod("web", "10.1.0.5 2001:db8:1::5"), Rules: policy.Rules{Admin: []*policy.Rule{{ID: deny, Ports: "tcp/443"}}}}
 	view := func(a netip.Addr) *policy.View {
 		if slices.Contains(v.Pod.IPs, a) {
 			return v

@@ -63,15 +63,15 @@ func (s *Store) deviations(rules []policy.RuleID, grants Grants) (map[Deviation]
 		for i := range found[at] {
 			is[found[at][i].Addr] = &found[at][i]
 		}
-		grants.Freeze(set, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
-			for i := range certain {
-				want := &certain[i]
+		grants.Freeze(set, func(frozen []dataplane.Frozen) {
+			for i := range frozen[0].Certain {
+				want := &frozen[0].Certain[i]
 				if s.differs(set, want, is[want.Addr]) {
 					out[Deviation{at, want.Addr}] = true
 				}
 				delete(is, want.Addr)
 			}
-			for a := range uncertain {
+			for a := range frozen[0].Uncertain {
 				delete(is, a)
 			}
 		})
@@ -143,16 +143,16 @@ func (s *Store) Repair(wrong []Deviation, grants Grants) error {
 			continue
 		}
 		var err error
-		grants.Freeze(set, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
+		grants.Freeze(set, func(frozen []dataplane.Frozen) {
 			write := dataplane.GrantOp{Set: set}
-			for _, g := range certain {
+			for _, g := range frozen[0].Certain {
 				if foreign[g.Addr] {
 					g.Held = dataplane.Unknown
 					write.Grants = append(write.Grants, g)
 				}
 				delete(foreign, g.Addr)
 			}
-			for a := range uncertain {
+			for a := range frozen[0].Uncertain {
 				delete(foreign, a)
 			}
 			err = s.apply([]nft.EntryOp{removal(own, foreign), entryOp(&write)})

@@ -8,4 +8,7 @@
 // Package enforcer calls it. It knows nothing of names and DNS, and is the only package that
 // knows the sets and the limits of iptables and ipset. The members of grant sets are
 // dataplane.Grants.
+//
+// The kernel finds a set by comparing names one by one, so each set costs each grant, each
+// listing and each restart: the single ports of a pod share one set.
 package xtables

@@ -1,26 +1,53 @@
 package xtables
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
 )
 
-// grantSets is the sets of grants, one for each pod, port set and family. Package grants
-// knows their members.
+// grantSets is the sets of grants. The single ports of a pod share one set of each family,
+// whose entries have the port; each other port set of the pod has one of its own. Package
+// grants knows their members.
 type grantSets struct {
 	sets ipset.Interface
+	// held is how many sets of grants each set of the kernel has.
+	held map[string]int
+	// earlier are the sets in which an agent of an earlier layout has grants, by name. The map
+	// is replaced and never changed: apply reads it.
+	earlier atomic.Pointer[map[string]dataplane.GrantSet]
 	// ops and entries are the room of apply, which has one call under way at a time.
 	ops     []ipset.Op
 	entries []ipset.Entry
 }
 
+func newGrantSets(sets ipset.Interface) *grantSets {
+	g := &grantSets{sets: sets, held: map[string]int{}}
+	g.earlier.Store(&map[string]dataplane.GrantSet{})
+	return g
+}
+
 // entriesKept bounds the room for entries that apply keeps.
 const entriesKept = 4096
 
+// sharedMax is how many entries a set of single ports takes: as many for each of the 256 port
+// sets of a pod as a set of its own takes. Package grants bounds each of them to half, so that
+// no port takes the room of another.
+const sharedMax = 256 << 16
+
 // A comment of a grant fits into that of an entry.
 const _ = uint(ipset.CommentLengthMax - dataplane.CommentMax)
+
+// Named implements dataplane.Interface.
+func (x *packetFilter) Named(s dataplane.GrantSet) dataplane.GrantSet {
+	s.Name = GrantSetName(s.Pod, s.Ports, familyOf(s.IPv6))
+	return s
+}
 
 func (x *packetFilter) ApplyGrants(ops []dataplane.GrantOp) { x.grants.apply(ops) }
 
@@ -32,7 +59,7 @@ func (g *grantSets) apply(ops []dataplane.GrantOp) {
 	g.ops, g.entries = slices.Grow(g.ops, len(ops)), slices.Grow(g.entries, count)
 	for i := range ops {
 		begin := len(g.entries)
-		g.entries = appendGrants(g.entries, ops[i].Grants)
+		g.entries = appendGrants(g.entries, &ops[i].Set, ops[i].Grants)
 		g.ops = append(g.ops, ipset.Op{Set: ops[i].Set.Name, Delete: ops[i].Remove, Entries: g.entries[begin:]})
 	}
 	g.sets.Apply(g.ops)
@@ -46,58 +73,96 @@ func (g *grantSets) apply(ops []dataplane.GrantOp) {
 	if g.ops, g.entries = g.ops[:0], g.entries[:0]; cap(g.entries) > entriesKept {
 		g.entries = nil
 	}
+	g.removeEarlier(ops)
 }
 
-// appendGrants renders grants as entries.
-func appendGrants(out []ipset.Entry, grants []dataplane.Grant) []ipset.Entry {
+// appendGrants renders grants of a set as entries.
+func appendGrants(out []ipset.Entry, set *dataplane.GrantSet, grants []dataplane.Grant) []ipset.Entry {
+	protocol, port, single := set.Single()
+	if !single {
+		protocol, port = 0, 0
+	}
 	for i := range grants {
 		a := &grants[i]
-		out = append(out, ipset.Entry{Addr: a.Addr, Timeout: min(a.Timeout, ipset.TimeoutMax), Comment: a.Comment})
+		out = append(out, ipset.Entry{Addr: a.Addr, Protocol: uint8(protocol), Port: port, Timeout: min(a.Timeout, ipset.TimeoutMax), Comment: a.Comment})
 	}
 	return out
 }
 
-// grantReader hands over the members of grant sets, by name, from a listing. A set of
-// another program is left alone.
-func grantReader(sets map[string]dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) func(ipset.Set, []ipset.Entry) {
+// grantReader hands over the members of sets of the kernel from a listing. sets has for each
+// a set of grants that it has; one of single ports has others too, which are those that have
+// entries. The function tells whether a set is among sets, and not another program's.
+func grantReader(sets map[string]dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) func(ipset.Set, []ipset.Entry) bool {
 	var part []dataplane.Grant
-	return func(head ipset.Set, entries []ipset.Entry) {
+	texts := map[policy.PortRange]policy.PortSet{}
+	return func(head ipset.Set, entries []ipset.Entry) bool {
 		set, wanted := sets[head.Name]
 		if want := grantHeader(set); !wanted || head.Type != want.Type || head.IPv6 != want.IPv6 {
-			return
+			return false
 		}
-		part = part[:0]
-		for _, en := range entries {
-			part = append(part, dataplane.Grant{Addr: en.Addr, Timeout: en.Timeout, Comment: en.Comment})
+		slices.SortFunc(entries, func(a, b ipset.Entry) int {
+			return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+		})
+		for len(entries) > 0 {
+			first, n := &entries[0], 0
+			part = part[:0]
+			for ; n < len(entries) && entries[n].Protocol == first.Protocol && entries[n].Port == first.Port; n++ {
+				en := &entries[n]
+				part = append(part, dataplane.Grant{Addr: en.Addr, Timeout: en.Timeout, Comment: en.Comment})
+			}
+			if head.Type == ipset.HashIPPort {
+				r := policy.PortRange{Protocol: policy.Protocol(first.Protocol), First: first.Port, Last: first.Port}
+				if texts[r] == "" {
+					texts[r] = policy.NewPortSet(r)
+				}
+				set.Ports = texts[r]
+			}
+			each(set, part)
+			entries = entries[n:]
 		}
-		each(set, part)
+		return true
 	}
 }
 
 func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
-	byName := map[string]dataplane.GrantSet{}
+	byName, earlier := map[string]dataplane.GrantSet{}, *x.grants.earlier.Load()
 	for _, s := range sets {
 		byName[s.Name] = s
 	}
-	return x.cfg.Sets.ListAll(grantReader(byName, each))
+	read := grantReader(byName, each)
+	return x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
+		if set, is := earlier[head.Name]; is {
+			each(set, elsewhere(head, set, entries))
+		} else {
+			read(head, entries)
+		}
+	})
 }
 
-// ReleaseGrants leaves the sets to DestroyStale.
+// ReleaseGrants leaves the sets that have no grants any more to DestroyStale.
 func (x *packetFilter) ReleaseGrants(sets []dataplane.GrantSet) {
 	for _, s := range sets {
-		x.stale[s.Name] = true
+		if x.grants.held[s.Name]--; x.grants.held[s.Name] <= 0 {
+			delete(x.grants.held, s.Name)
+			x.stale[s.Name] = true
+		}
 	}
 }
 
-// grantHeader is the header with which a set is created.
+// grantHeader is the header with which the kernel's set is created.
 func grantHeader(s dataplane.GrantSet) ipset.Set {
-	return ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, HashSize: setBuckets}
+	h := ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, HashSize: setBuckets}
+	if _, _, single := s.Single(); single {
+		h.Type, h.MaxElem = ipset.HashIPPort, sharedMax
+	}
+	return h
 }
 
-// missingGrants returns the sets that a state's rules use and its grants do not have:
-// those to create, and by name those in the kernel already.
-func missingGrants(st dataplane.State, stale map[string]bool) (fresh []dataplane.GrantSet, left map[string]dataplane.GrantSet) {
-	left = map[string]dataplane.GrantSet{}
+// missingGrants returns the sets that a state's rules use and its grants do not have, and
+// of stale sets of the kernel, by name, those that have such grants: in left as they are to
+// be, in earlier as an earlier layout has them.
+func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.GrantSet, left, earlier map[string]dataplane.GrantSet) {
+	left, earlier = map[string]dataplane.GrantSet{}, map[string]dataplane.GrantSet{}
 	for ref, s := range st.Subjects {
 		for _, ports := range s.Grants {
 			for _, v6 := range []bool{false, true} {
@@ -105,26 +170,93 @@ func missingGrants(st dataplane.State, stale map[string]bool) (fresh []dataplane
 				if st.Grants.Holds(set) {
 					continue
 				}
-				if set.Name = GrantSetName(ref, ports, familyOf(v6)); stale[set.Name] {
+				set.Name = GrantSetName(ref, ports, familyOf(v6))
+				sets = append(sets, set)
+				if stale[set.Name] {
 					left[set.Name] = set
-				} else {
-					fresh = append(fresh, set)
+				}
+				if own := ownSetName(ref, ports, familyOf(v6)); own != set.Name && stale[own] {
+					earlier[own] = set
 				}
 			}
 		}
 	}
-	return fresh, left
+	return sets, left, earlier
 }
 
-// create creates sets and returns those that the kernel has now. refused is called for
-// each of the others.
-func (g *grantSets) create(sets []dataplane.GrantSet, refused func(dataplane.GrantSet, error)) (made []dataplane.GrantSet) {
+// create creates the kernel's sets of grants, but for those that there has, and returns the
+// sets of grants that the kernel has now. refused is called for each of the others.
+func (g *grantSets) create(sets []dataplane.GrantSet, there map[string]bool, refused func(dataplane.GrantSet, error)) (made []dataplane.GrantSet) {
+	results := map[string]error{}
 	for _, s := range sets {
-		if err := g.sets.Ensure(grantHeader(s)); err != nil {
+		err, asked := results[s.Name]
+		if !asked && !there[s.Name] && g.held[s.Name] == 0 {
+			err = g.sets.Ensure(grantHeader(s))
+			results[s.Name] = err
+		}
+		if err != nil {
 			refused(s, err)
 			continue
 		}
 		made = append(made, s)
 	}
 	return made
+}
+
+// adopt reads the members of the sets that an earlier agent left, of peers and of grants in
+// one listing, and creates the other grant sets. refused is the error of a set that the
+// kernel refuses.
+func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (refused, err error) {
+	sets, left, earlier := missingGrants(st, x.stale)
+	take, hold := st.Grants.Adopt()
+	there, missing := map[string]bool{}, map[dataplane.GrantSet]bool{}
+	for _, s := range sets {
+		missing[s] = true
+	}
+	moves := newMoves(earlier)
+	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
+		if !missing[set] { // of a port that no rule asks: it is held until its grants are gone
+			missing[set] = true
+			sets = append(sets, set)
+		}
+		moves.found(set, part)
+		take(set, part)
+	})
+	if len(left)+len(earlier)+len(peers) > 0 {
+		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
+			if p := peers[head.Name]; p != nil {
+				p.take(head, entries)
+			} else if _, is := earlier[head.Name]; is {
+				moves.read(head, entries)
+			} else if read(head, entries) {
+				there[head.Name] = true
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	held := x.grants.create(sets, there, func(s dataplane.GrantSet, err error) {
+		if x.missing[s.Pod] == nil {
+			x.missing[s.Pod] = map[policy.PortSet]bool{}
+		}
+		x.missing[s.Pod][s.Ports] = true
+		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
+	})
+	if err := moves.write(x.grants, held, take); err != nil {
+		return refused, err
+	}
+	hold(held)
+	for _, s := range held {
+		x.grants.held[s.Name]++
+		delete(x.stale, s.Name)
+	}
+	x.grants.follow(moves.done)
+	for name := range moves.done {
+		delete(x.stale, name)
+	}
+	for name := range peers {
+		delete(x.stale, name)
+	}
+	return refused, nil
 }

@@ -36,9 +36,15 @@ func (f fakeGrants) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	}
 }
 
-func (f fakeGrants) Freeze(set dataplane.GrantSet, do func([]dataplane.Grant, map[netip.Addr]bool)) {
-	if is, there := f[set]; there {
-		do(is.certain, is.uncertain)
+func (f fakeGrants) Freeze(set dataplane.GrantSet, do func([]dataplane.Frozen)) {
+	var frozen []dataplane.Frozen
+	for s, is := range f {
+		if s.Name == set.Name {
+			frozen = append(frozen, dataplane.Frozen{Set: s, Certain: is.certain, Uncertain: is.uncertain})
+		}
+	}
+	if len(frozen) > 0 {
+		do(frozen)
 	}
 }
 
@@ -48,11 +54,11 @@ func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
 	return dataplane.GrantSet{Pod: ref, Ports: "tcp/443", IPv6: ipv6, Name: GrantSetName(ref, "tcp/443", familyOf(ipv6))}
 }
 
-// newGrantSets returns fake sets with those of grants.
-func newGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
+// fakeGrantSets returns fake sets with those of grants.
+func fakeGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
 	fake := ipset.NewFake(time.Now)
-	g := &grantSets{sets: fake}
-	g.create(sets, func(s dataplane.GrantSet, err error) { t.Fatal(s.Name, err) })
+	g := newGrantSets(fake)
+	g.create(sets, nil, func(s dataplane.GrantSet, err error) { t.Fatal(s.Name, err) })
 	return g, fake
 }
 
@@ -78,7 +84,7 @@ func open(t *testing.T, sets ipset.Interface, set dataplane.GrantSet) (out []net
 // Each change of one call has its own result, and the next call keeps nothing of it.
 func TestApplyGrants(t *testing.T) {
 	web, gone, six := grantSetOf("web", false), grantSetOf("gone", false), grantSetOf("web", true)
-	g, fake := newGrantSets(t, web, six)
+	g, fake := fakeGrantSets(t, web, six)
 	long := granted("2001:db8::1")
 	long[0].Timeout = 1 << 62
 	ops := []dataplane.GrantOp{
@@ -124,7 +130,7 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		{"two too many", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), true, true, false, "192.0.2.1 192.0.2.2"},
 		{"two of another agent", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), false, false, true, "192.0.2.1 192.0.2.2 203.0.113.8 203.0.113.9"},
 	} {
-		g, fake := newGrantSets(t, web)
+		g, fake := fakeGrantSets(t, web)
 		m := &mirrors{sets: fake, coexisting: func() bool { return test.coexisting }, differing: map[string]mirror{}}
 		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
 		sizes, err := fake.Sizes()
@@ -133,13 +139,13 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		if err != nil || len(wrong) > 0 != test.size {
 			t.Errorf("%s: wrong sizes %v, %v", test.what, wrong, err)
 		}
-		if differs, err := m.differs(grantMirror{want, web}); err != nil || differs != test.members {
+		if differs, err := m.differs(&grantMirror{grants: want, sets: []dataplane.GrantSet{web}}); err != nil || differs != test.members {
 			t.Errorf("%s: differs %v, %v", test.what, differs, err)
 		}
 		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
 			t.Errorf("%s: deviating %v, %v", test.what, wrong, err)
 		}
-		if deviated, err := m.repair(grantMirror{want, web}); err != nil || deviated != test.members {
+		if deviated, err := m.repair(&grantMirror{grants: want, sets: []dataplane.GrantSet{web}}); err != nil || deviated != test.members {
 			t.Errorf("%s: repaired %v, %v", test.what, deviated, err)
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
 )
 
 // mirror is a set whose members are known without the kernel: of peers or of grants.
@@ -46,22 +46,52 @@ func (s *peerSet) freeze(f func(members)) {
 	f(members{s.header(len(want)), want, s.bounds(), func(en ipset.Entry) bool { return s.stale[en] }})
 }
 
-// grantMirror is a set of grants.
+// grantMirror is a set of the kernel that has grants. sets and bounds are those of when it was
+// made: sets of single ports come and go.
 type grantMirror struct {
 	grants dataplane.Grants
-	set    dataplane.GrantSet
+	sets   []dataplane.GrantSet
+	bounds dataplane.Bounds
 }
 
-func (m grantMirror) setName() string { return m.set.Name }
-
-func (m grantMirror) String() string {
-	return fmt.Sprintf("grants of pod %s on %s", m.set.Pod, m.set.Ports)
+// grantMirrors returns the sets of the kernel that have grants, by name.
+func grantMirrors(grants dataplane.Grants) map[string]*grantMirror {
+	out := map[string]*grantMirror{}
+	for set, b := range grants.Bounds() {
+		m := out[set.Name]
+		if m == nil {
+			m = &grantMirror{grants: grants}
+			out[set.Name] = m
+		}
+		m.sets, m.bounds = append(m.sets, set), dataplane.Bounds{Min: m.bounds.Min + b.Min, Max: m.bounds.Max + b.Max}
+	}
+	return out
 }
 
-func (m grantMirror) freeze(f func(members)) {
-	m.grants.Freeze(m.set, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
-		b := dataplane.Bounds{Min: len(certain), Max: len(certain) + len(uncertain)}
-		f(members{grantHeader(m.set), appendGrants(nil, certain), b, func(en ipset.Entry) bool { return uncertain[en.Addr] }})
+func (m *grantMirror) setName() string { return m.sets[0].Name }
+
+func (m *grantMirror) String() string {
+	var ports []policy.PortRange
+	for _, s := range m.sets {
+		ports = append(ports, s.Ports.Ranges()...)
+	}
+	return fmt.Sprintf("grants of pod %s on %s", m.sets[0].Pod, policy.NewPortSet(ports...))
+}
+
+func (m *grantMirror) freeze(f func(members)) {
+	m.grants.Freeze(m.sets[0], func(frozen []dataplane.Frozen) {
+		is, uncertain := members{header: grantHeader(frozen[0].Set)}, map[ipset.Entry]bool{}
+		for _, s := range frozen {
+			is.want = appendGrants(is.want, &s.Set, s.Certain)
+			is.bounds.Min, is.bounds.Max = is.bounds.Min+len(s.Certain), is.bounds.Max+len(s.Certain)+len(s.Uncertain)
+			for a := range s.Uncertain {
+				for _, en := range appendGrants(nil, &s.Set, []dataplane.Grant{{Addr: a}}) {
+					uncertain[en] = true
+				}
+			}
+		}
+		is.maybe = func(en ipset.Entry) bool { return uncertain[en] }
+		f(is)
 	})
 }
 
@@ -89,9 +119,9 @@ func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string
 			wrong = append(wrong, s)
 		}
 	}
-	for s, b := range grants.Bounds() {
-		if m.outside(s.Name, b, sizes) {
-			wrong = append(wrong, grantMirror{grants, s})
+	for name, s := range grantMirrors(grants) {
+		if m.outside(name, s.bounds, sizes) {
+			wrong = append(wrong, s)
 		}
 	}
 	wrong = slices.DeleteFunc(wrong, func(s mirror) bool {

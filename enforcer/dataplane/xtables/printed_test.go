@@ -96,7 +96,8 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 	for _, p := range pods {
 		for _, ports := range p.Grants {
 			for _, f := range families {
-				if err := sets.Ensure(ipset.Set{Name: GrantSetName(p.Pod, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
+				set := dataplane.GrantSet{Pod: p.Pod, Ports: ports, IPv6: f == iptables.IPv6, Name: GrantSetName(p.Pod, ports, f)}
+				if err := sets.Ensure(grantHeader(set)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -58,6 +58,8 @@ type ruleset struct {
 	refused map[string]bool
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing map[policy.PodRef]map[policy.PortSet]bool
+	// earlier are the names of the sets of an earlier layout that rules ask too.
+	earlier map[string]dataplane.GrantSet
 }
 
 // subjectRules is a pod's rules and what they were made of.
@@ -231,7 +233,8 @@ func (r ruleset) dns(set string) []string {
 }
 
 // podRules asks each of the pod's sets on the ports that it is for. Ports are asked
-// before sets: a packet has one port and a pod many sets.
+// before sets: a packet has one port and a pod many sets. The entries of the set of single
+// ports have the ports themselves.
 func (r ruleset) podRules(p *dataplane.Subject) []string {
 	if k, there := r.kept[p.Pod]; there && slices.Equal(k.ports, p.Grants) && maps.Equal(k.missing, r.missing[p.Pod]) {
 		return k.rules
@@ -245,14 +248,27 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 
 func (r ruleset) renderPod(p *dataplane.Subject) []string {
 	var out []string
+	add := func(match portMatch, set, what string) {
+		out = append(out, strings.Join(nonEmpty(match.proto, match.ports, "-m set --match-set "+set,
+			`-m comment --comment "`+p.Pod.String()+" "+what+`"`, "-g "+chainAllow), " "))
+	}
+	shared := false
 	for _, ports := range p.Grants {
 		if r.missing[p.Pod][ports] {
 			continue
 		}
-		set := "-m set --match-set " + GrantSetName(p.Pod, ports, r.family) + " dst"
+		own := ownSetName(p.Pod, ports, r.family)
+		if _, _, single := ports.Single(); single {
+			if !shared {
+				shared = true
+				add(portMatch{}, GrantSetName(p.Pod, ports, r.family)+" dst,dst", "single ports")
+			}
+			if _, asked := r.earlier[own]; !asked {
+				continue
+			}
+		}
 		for _, match := range portMatches(ports) {
-			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
-				`-m comment --comment "`+p.Pod.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
+			add(match, own+" dst", string(ports))
 		}
 	}
 	return out

@@ -41,7 +41,7 @@ func twoPods() []*dataplane.Subject {
 			Homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
 		},
 		{
-			Pod: routed, Addrs: addrs("10.1.0.5 2001:db8:1::5"), Grants: []policy.PortSet{"tcp/443,tcp/8000-9000,udp/53", "udp"}, Isolated: true,
+			Pod: routed, Addrs: addrs("10.1.0.5 2001:db8:1::5"), Grants: []policy.PortSet{"sctp/9", "tcp/443", "tcp/443,tcp/8000-9000,udp/53", "udp"}, Isolated: true,
 			Homes: map[netip.Addr]link.Home{addr("10.1.0.5"): {Iface: "veth5"}, addr("2001:db8:1::5"): {Iface: "veth5"}},
 		},
 	}

@@ -42,22 +42,23 @@ func (p phase) due(set string) (add, remove bool) {
 
 // write makes the sets hold a state, as a delta to their content in the kernel.
 func (s *static) write(st dataplane.State, now phase) error {
-	for name, want := range staticEntries(st) {
+	due := func(set string) bool {
+		add, remove := now.due(set)
+		return add || remove
+	}
+	for name, want := range staticEntries(st, due) {
 		add, remove := now.due(name)
-		if !add && !remove {
-			continue
-		}
 		delete(s.counts, name)
 		have, err := s.sets.List(name)
 		if err != nil {
 			return err
 		}
-		surplus := map[ipset.Entry]bool{}
+		surplus := make(map[ipset.Entry]bool, len(have))
 		for _, h := range have {
 			surplus[h.Key()] = true
 		}
 		var missing []ipset.Entry
-		wanted := map[ipset.Entry]bool{}
+		wanted := make(map[ipset.Entry]bool, len(want))
 		for _, w := range want {
 			wanted[w.Key()] = true
 			if !surplus[w.Key()] {
@@ -80,15 +81,19 @@ func (s *static) write(st dataplane.State, now phase) error {
 	return nil
 }
 
-// staticEntries renders a state.
-func staticEntries(st dataplane.State) map[string][]ipset.Entry {
+// staticEntries renders a state, for the sets that are asked for.
+func staticEntries(st dataplane.State, asked func(set string) bool) map[string][]ipset.Entry {
 	out := map[string][]ipset.Entry{}
 	for _, s := range StaticSets() {
-		out[s.Name] = nil
+		if asked(s.Name) {
+			out[s.Name] = nil
+		}
 	}
 	add := func(set string, entry ipset.Entry) {
 		name := setPrefix(versionOf(entry.Addr)) + set
-		out[name] = append(out[name], entry)
+		if entries, is := out[name]; is {
+			out[name] = append(entries, entry)
+		}
 	}
 	for _, p := range st.Subjects.Sorted() {
 		if p.Staged {
@@ -121,6 +126,8 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 	return out
 }
 
+func everySet(string) bool { return true }
+
 // countsDiffer tells whether a set holds another number of entries than was written, or
 // than the state's recheck set has.
 func (s *static) countsDiffer(st dataplane.State) (bool, error) {
@@ -149,7 +156,7 @@ func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 // verify returns the sets that lack an entry of a state, or hold one too many after all
 // was written.
 func (s *static) verify(st dataplane.State) (out []string, err error) {
-	wanted := staticEntries(st)
+	wanted := staticEntries(st, everySet)
 	for _, set := range StaticSets() {
 		d, err := s.compare(set, wanted[set.Name])
 		if err != nil {
@@ -171,7 +178,7 @@ func (s *static) compare(set ipset.Set, want []ipset.Entry) (ipset.Difference, e
 
 // repair repairs the named sets.
 func (s *static) repair(st dataplane.State, names []string) error {
-	wanted := staticEntries(st)
+	wanted := staticEntries(st, everySet)
 	for _, set := range StaticSets() {
 		if !slices.Contains(names, set.Name) {
 			continue

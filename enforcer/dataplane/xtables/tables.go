@@ -30,6 +30,8 @@ type wanted struct {
 	// the port sets whose grant set it does not take: no rule asks them.
 	refusedPeers  map[string]bool
 	refusedGrants map[policy.PodRef]map[policy.PortSet]bool
+	// earlier are the sets of an earlier layout in which another agent grants.
+	earlier map[string]dataplane.GrantSet
 }
 
 // rules is our chains in all tables, and the jumps to them.
@@ -88,10 +90,7 @@ func newRules(chains, other iptables.Interface, owner dataplane.Owner) *rules {
 
 // variants are the places in which our chains may be, the one to write to last.
 func (r *rules) variants() []iptables.Interface {
-	if r.other == nil {
-		return []iptables.Interface{r.chains}
-	}
-	return []iptables.Interface{r.other, r.chains}
+	return slices.DeleteFunc([]iptables.Interface{r.other, r.chains}, func(in iptables.Interface) bool { return in == nil })
 }
 
 // readVariants reads all chains of each variant of iptables.
@@ -142,7 +141,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 			}
 		}
 	}
-	r.last = wanted{dataplane.Subjects{}, w.noJudge, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants)}
+	r.last = wanted{dataplane.Subjects{}, w.noJudge, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants), w.earlier}
 	for ref, s := range w.subjects {
 		was := *s
 		r.last.subjects[ref] = &was
@@ -154,7 +153,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 // members of peers changed.
 func (r *rules) hold(w wanted) bool {
 	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) || w.noJudge != r.last.noJudge ||
-		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) {
+		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) || !maps.Equal(w.earlier, r.last.earlier) {
 		return false
 	}
 	for ref, s := range w.subjects {
@@ -172,7 +171,11 @@ func (r *rules) render(w wanted) map[Table]iptables.Chains {
 	for _, f := range families {
 		kept, lists := r.rendered[f], r.renderedLists[f]
 		maps.DeleteFunc(kept, func(ref policy.PodRef, _ subjectRules) bool { return w.subjects[ref] == nil })
-		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, noJudge: w.noJudge, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants}
+		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, noJudge: w.noJudge, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants, earlier: w.earlier}
+		if len(w.earlier) > 0 {
+			clear(kept)
+			set.kept = nil
+		}
 		for name, chains := range set.render() {
 			out[Table{f, name}] = chains
 		}

@@ -51,7 +51,7 @@ func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 	if len(t.sets) == 0 {
 		t.sets = x.round(st)
 	}
-	entries := sync.OnceValue(func() map[string][]ipset.Entry { return staticEntries(st) })
+	entries := sync.OnceValue(func() map[string][]ipset.Entry { return staticEntries(st, everySet) })
 	for n := min(t.each, len(t.sets)); n > 0; n-- {
 		differs = t.sets[0](entries) || differs
 		t.sets = t.sets[1:]
@@ -77,8 +77,8 @@ func (x *packetFilter) round(st dataplane.State) (out []turn) {
 	for _, s := range x.peers.all {
 		members(s)
 	}
-	for s := range st.Grants.Bounds() {
-		members(grantMirror{st.Grants, s})
+	for _, s := range grantMirrors(st.Grants) {
+		members(s)
 	}
 	return out
 }

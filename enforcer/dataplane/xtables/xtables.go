@@ -16,12 +16,15 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Config is what a dataplane works on.
+// Config is what a dataplane works on. Without Sets or Chains, Remove alone may be called.
 type Config struct {
 	Sets ipset.Interface
 	// Chains are those of the variant of iptables that is written, Other those of the
 	// other variant, nil where the node has none: nothing is written there.
 	Chains, Other iptables.Interface
+	// RemoveChains removes chains by the prefix of their names that iptables wrote to nftables,
+	// also where its programs are missing. It may be nil.
+	RemoveChains func(ctx context.Context, prefix string) error
 	// MaxPeerSets bounds how many peer sets there are; 0: maxPeerSets.
 	MaxPeerSets int
 }
@@ -33,13 +36,13 @@ type packetFilter struct {
 	rules   *rules
 	static  static
 	peers   peers
-	grants  grantSets
+	grants  *grantSets
 	mirrors mirrors // of peers and grants
 	turns   turns
 	sizes   time.Time // when the sizes of all sets are read again
 	found   deviating // by the last Verify
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
-	// rule asks any more.
+	// rule asks any more; false are those whose grants other sets have.
 	stale map[string]bool
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing  map[policy.PodRef]map[policy.PortSet]bool
@@ -67,7 +70,7 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
 		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets)},
-		grants:  grantSets{sets: cfg.Sets},
+		grants:  newGrantSets(cfg.Sets),
 		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]mirror{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
@@ -149,7 +152,7 @@ func (x *packetFilter) Stage(ctx context.Context, st dataplane.State) error {
 }
 
 func (x *packetFilter) wanted(st dataplane.State) wanted {
-	return wanted{st.Subjects, st.NoJudge, x.peers.refused, x.missing}
+	return wanted{st.Subjects, st.NoJudge, x.peers.refused, x.missing, x.askedEarlier()}
 }
 
 // stageSets creates the sets of a state that are not there, and fills peer sets. A set
@@ -186,54 +189,6 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 	return nil
 }
 
-// adopt reads the members of the sets that an earlier agent left, of peers and of grants in
-// one listing, and creates the other grant sets. refused is the error of a set that the
-// kernel refuses.
-func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (refused, err error) {
-	fresh, left := missingGrants(st, x.stale)
-	take, hold := st.Grants.Adopt()
-	listed := map[string]bool{}
-	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
-		listed[set.Name] = true
-		take(set, part)
-	})
-	if len(left)+len(peers) > 0 {
-		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
-			if p := peers[head.Name]; p != nil {
-				p.take(head, entries)
-			} else {
-				read(head, entries)
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	var held []dataplane.GrantSet
-	for name, s := range left {
-		if listed[name] {
-			held = append(held, s)
-		} else {
-			fresh = append(fresh, s) // it is gone, or another program's
-		}
-	}
-	held = append(held, x.grants.create(fresh, func(s dataplane.GrantSet, err error) {
-		if x.missing[s.Pod] == nil {
-			x.missing[s.Pod] = map[policy.PortSet]bool{}
-		}
-		x.missing[s.Pod][s.Ports] = true
-		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
-	})...)
-	hold(held)
-	for _, s := range held {
-		delete(x.stale, s.Name)
-	}
-	for name := range peers {
-		delete(x.stale, name)
-	}
-	return refused, nil
-}
-
 func (x *packetFilter) Refused() bool { return x.refusals > 0 || len(x.peers.refused) > 0 }
 
 func (x *packetFilter) StageMembers(st dataplane.State) error {
@@ -253,8 +208,12 @@ func (x *packetFilter) Activate(ctx context.Context, st dataplane.State) (isolat
 	if err := x.static.write(st, beforeRules); err != nil {
 		return false, fmt.Errorf("write sets: %w", err)
 	}
-	if err := x.rules.write(ctx, x.wanted(st)); err != nil {
+	want := x.wanted(st)
+	if err := x.rules.write(ctx, want); err != nil {
 		return true, fmt.Errorf("write chains: %w", err)
+	}
+	if want.earlier == nil {
+		x.leaveEarlier()
 	}
 	if err := x.static.write(st, afterRules); err != nil {
 		return true, fmt.Errorf("write sets: %w", err)
@@ -303,8 +262,8 @@ func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodR
 	for ref := range subjects {
 		pods[dataplane.PodID(ref)] = ref
 	}
-	for name := range x.stale {
-		if _, rest, ok := strings.Cut(name, "-"); ok {
+	for name, unknown := range x.stale {
+		if _, rest, ok := strings.Cut(name, "-"); ok && unknown {
 			id, _, _ := strings.Cut(rest, "-")
 			if ref, ours := pods[id]; ours {
 				out = append(out, ref)
@@ -316,6 +275,12 @@ func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodR
 
 func (x *packetFilter) Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error {
 	first := x.rules.removeAll(ctx)
+	if x.cfg.RemoveChains != nil {
+		first = cmp.Or(first, x.cfg.RemoveChains(ctx, ChainPrefix))
+	}
+	if x.cfg.Sets == nil {
+		return cmp.Or(first, withdraw(nil))
+	}
 	isolated, err := x.list(setSelected)
 	if err == nil {
 		err = withdraw(isolated)

@@ -1,0 +1,3 @@
+// Package nftrules renders ports and peers of policies in the words of package nft, for the
+// ordered rules and for the rule lists of the nftables dataplane.
+package nftrules

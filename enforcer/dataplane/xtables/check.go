@@ -1,0 +1,41 @@
+package xtables
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+)
+
+// Check returns why rules cannot ask sets on this node, nil if they can. For the time of the
+// call there is a set of each family; no rule is written. checkSet is a method of
+// iptables.Exec.
+func Check(ctx context.Context, sets ipset.Interface, checkSet func(ctx context.Context, f iptables.Family, set string) error) error {
+	for _, f := range families {
+		probe := ipset.Set{Name: setPrefix(f) + setProbe, Type: ipset.HashIP, IPv6: f == iptables.IPv6}
+		if err := sets.Ensure(probe); err != nil {
+			return err
+		}
+		asked := checkSet(ctx, f, probe.Name)
+		err := sets.Destroy(probe.Name)
+		if ipset.IsNotFound(err) { // another agent checks too
+			err = nil
+		}
+		if err := cmp.Or(asked, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Left tells whether an agent left objects: its sets go last.
+func (cfg Config) Left(context.Context) (bool, error) {
+	if cfg.Sets == nil {
+		return false, nil
+	}
+	names, err := cfg.Sets.Names()
+	return slices.ContainsFunc(names, func(name string) bool { return ownSet(name) && !strings.HasSuffix(name, "-"+setProbe) }), err
+}

@@ -1,0 +1,33 @@
+package enforcer
+
+import (
+	"testing"
+	"time"
+)
+
+// TestLooksForChangesRest: looks that find nothing take a tenth of the time, and those that
+// repair do not wait.
+func TestLooksForChangesRest(t *testing.T) {
+	var r rest
+	began := time.Unix(1_700_000_000, 0)
+	for _, step := range []struct {
+		took, since time.Duration
+		repaired    bool
+		want        time.Duration
+	}{
+		{0, 0, false, 0},
+		{200 * time.Millisecond, 0, false, 1800 * time.Millisecond},
+		{200 * time.Millisecond, time.Second, false, 800 * time.Millisecond},
+		{200 * time.Millisecond, 2 * time.Second, false, 0},
+		{200 * time.Millisecond, 0, true, 0},
+	} {
+		ended := began.Add(step.took)
+		r.looked(began, ended, step.repaired)
+		if got := r.wait(ended.Add(step.since)); got != step.want {
+			t.Errorf("%v after a look of %v, which repaired: %v: %v, want %v", step.since, step.took, step.repaired, got, step.want)
+		}
+	}
+	if first := (&rest{}).wait(began); first != 0 {
+		t.Errorf("the first look waits %v", first)
+	}
+}

@@ -1,0 +1,189 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// Other is a dataplane that an earlier agent may have used.
+type Other struct {
+	// Left tells whether such an agent left objects.
+	Left func(ctx context.Context) (bool, error)
+	// New makes the dataplane.
+	New func(dataplane.Owner) dataplane.Interface
+	// Unreadable: the node lacks programs. The objects can be removed, and nothing else.
+	Unreadable bool
+}
+
+// switching is a dataplane that takes over from the other one. The other's rules stay in
+// force, beside its own, until the agent before this one has granted by them for the last
+// time: until then an answer of either agent opens its addresses.
+type switching struct {
+	dataplane.Interface
+	// other is nil where nothing of it counts any more, or is readable.
+	other atomic.Pointer[dataplane.Interface]
+	// The fields from here on belong to the holder of apply. remains has objects to remove,
+	// nil: none.
+	remains dataplane.Interface
+	// early: they go with the first commit.
+	early bool
+	// candidates: the tables decide by candidates, once the other one is gone.
+	candidates bool
+}
+
+// left returns the other dataplane, nil if nothing of it counts.
+func (s *switching) left() dataplane.Interface {
+	if o := s.other.Load(); o != nil {
+		return *o
+	}
+	return nil
+}
+
+// Survey implements dataplane.Interface.
+func (s *switching) Survey(ctx context.Context) (use *dataplane.BitUse, read func(family, table string) bool, err error) {
+	use, own, err := s.Interface.Survey(ctx)
+	o := s.left()
+	if err != nil || use != nil || o == nil {
+		return use, own, err
+	}
+	use, theirs, err := o.Survey(ctx)
+	return use, func(family, table string) bool { return own(family, table) || theirs(family, table) }, err
+}
+
+// Recover implements dataplane.Interface: what the objects of both say. An address that the
+// two judge for different pods is of neither.
+func (s *switching) Recover() (dataplane.Recovered, error) {
+	out, err := s.Interface.Recover()
+	o := s.left()
+	if err != nil || o == nil {
+		return out, err
+	}
+	theirs, err := o.Recover()
+	if err != nil {
+		return out, fmt.Errorf("of the other dataplane: %w", err)
+	}
+	maps.Copy(out.Isolated, theirs.Isolated)
+	for a, id := range theirs.Owners {
+		if own, both := out.Owners[a]; both && own != id {
+			out.Owners[a] = unknownOwner
+			continue
+		}
+		out.Owners[a] = id
+	}
+	maps.Copy(out.Peers, theirs.Peers)
+	return out, nil
+}
+
+// unknownOwner is no PodID.
+const unknownOwner = "?"
+
+// AddTo implements tablesPart.
+func (s *switching) AddTo(tables *nft.State, st dataplane.State) {
+	for _, p := range []dataplane.Interface{s.Interface, s.left()} {
+		if part, has := p.(tablesPart); has {
+			part.AddTo(tables, st)
+		}
+	}
+}
+
+// ApplyGrants implements dataplane.Interface. What is taken back goes from both; answers of
+// this agent come when its own rules are in force.
+func (s *switching) ApplyGrants(ops []dataplane.GrantOp) {
+	s.Interface.ApplyGrants(ops)
+	o := s.left()
+	if o == nil {
+		return
+	}
+	for i := range ops {
+		if !ops[i].Remove {
+			continue
+		}
+		theirs := []dataplane.GrantOp{{Set: o.Named(ops[i].Set), Remove: true, Grants: ops[i].Grants}}
+		o.ApplyGrants(theirs)
+		if err := theirs[0].Err; err != nil && !dataplane.IsNoSet(err) && ops[i].Err == nil {
+			ops[i].Err = err
+		}
+	}
+}
+
+// ListRecheck implements dataplane.Interface.
+func (s *switching) ListRecheck() ([]netip.Addr, error) {
+	all, err := s.Interface.ListRecheck()
+	o := s.left()
+	if err != nil || o == nil {
+		return all, err
+	}
+	theirs, err := o.ListRecheck()
+	all = append(all, theirs...)
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all), err
+}
+
+// findOther looks for objects of the other dataplane. The caller holds apply.
+func (e *Enforcer) findOther(ctx context.Context) error {
+	other := e.k.Other
+	if other == nil || e.plane.remains != nil {
+		return nil
+	}
+	left, err := other.Left(ctx)
+	if err != nil || !left {
+		return err
+	}
+	e.plane.candidates = e.k.Tables.Candidates()
+	o := other.New(e.owner)
+	if e.plane.remains = o; !other.Unreadable {
+		e.plane.other.Store(&o)
+		e.k.Tables.AdmitCandidates()
+	}
+	e.log.Info("an earlier agent used the other dataplane; its rules stay in force until this agent's are and that agent has ended")
+	return nil
+}
+
+// importGrants takes over the grants of the other dataplane. The caller holds apply.
+func (e *Enforcer) importGrants() error {
+	o := e.plane.left()
+	if o == nil {
+		return nil
+	}
+	if err := e.grants.Import(o); err != nil {
+		return fmt.Errorf("take over the grants of the other dataplane: %w", err)
+	}
+	return nil
+}
+
+// leaveOther has the tables decide without the other dataplane, by the next write.
+func (e *Enforcer) leaveOther() {
+	if e.plane.left() != nil {
+		e.k.Tables.OnlyAdmit(e.plane.candidates)
+		e.plane.other.Store(nil)
+	}
+}
+
+// endSwitch takes over the last grants of the other dataplane, and removes everything of it.
+// This agent's rules are in force; the caller holds apply.
+func (e *Enforcer) endSwitch(ctx context.Context) error {
+	if e.plane.remains == nil {
+		return nil
+	}
+	if err := e.importGrants(); err != nil {
+		return err
+	}
+	e.leaveOther()
+	err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
+	if err == nil {
+		err = e.plane.remains.Remove(ctx, func([]netip.Addr) error { return nil })
+	}
+	if err != nil {
+		return fmt.Errorf("remove what the other dataplane holds: %w", err)
+	}
+	e.plane.remains = nil
+	e.log.Info("removed the rules and sets of the other dataplane")
+	return nil
+}

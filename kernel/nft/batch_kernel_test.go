@@ -1,0 +1,210 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+	"sigs.k8s.io/knftables"
+)
+
+// manyKinds returns a state with elements of every set, and ordered rules of every shape, n
+// of each.
+func manyKinds(n int) State {
+	addr := func(format string, args ...any) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, args...)) }
+	s := State{
+		Gateways: []netip.Addr{addr("fe80::%x", n)}, Endpoint: []netip.Addr{addr("198.18.0.%d", n)},
+		Resolvers: map[netip.Addr]netip.Addr{addr("198.18.0.%d", n): addr("198.18.1.%d", n), addr("2001:db8::%x", n): addr("2001:db8:1::%x", n)},
+		PodRanges: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("198.19.%d.0/24", n)), netip.MustParsePrefix("2001:db8:2::/64")},
+		Backends:  []netip.AddrPort{netip.AddrPortFrom(addr("198.18.2.%d", n), 53), netip.AddrPortFrom(addr("2001:db8:3::%x", n), 5353)},
+		Serving:   []netip.Addr{addr("198.18.1.%d", n)}, DNS: []netip.Addr{addr("198.18.0.%d", n)},
+	}
+	ports := [][]PortRange{
+		nil, {{Protocol: "tcp", First: 443, Last: 443}}, {{Protocol: "udp", First: 53, Last: uint16(100 + n)}}, {{Protocol: "sctp", First: 0, Last: 65535}},
+		{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "tcp", First: 443, Last: 443}, {Protocol: "udp", First: 0, Last: 5}, {Protocol: "udp", First: 7, Last: 9}, {Protocol: "udp", First: 60000, Last: 65535}},
+	}
+	var rules []TierRule
+	rule := func(r TierRule) {
+		r.Ports, r.Action = ports[len(rules)%len(ports)], Action(len(rules)%4)
+		rules = append(rules, r)
+	}
+	for i := range 10 * n {
+		name := fmt.Sprint(i)
+		switch i % 5 {
+		case 0:
+			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerAddrs, Addrs: []netip.Addr{addr("192.0.2.%d", i), addr("2001:db8:4::%x", i)}})
+			rule(TierRule{Peers: name})
+		case 1:
+			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerNetworks, Networks: []netip.Prefix{
+				netip.PrefixFrom(addr("198.51.%d.0", i), 24), netip.PrefixFrom(addr("198.51.%d.0", i+1), 25), netip.PrefixFrom(addr("203.0.113.%d", i), 32), netip.PrefixFrom(addr("2001:db8:5:%x::", i), 64),
+			}})
+			rule(TierRule{Peers: name})
+		case 2:
+			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerPorts, Ports: []PeerPort{{Addr: addr("192.0.2.%d", i), Protocol: "udp", Port: 53}, {Addr: addr("2001:db8:4::%x", i), Protocol: "tcp", Port: 65535}}})
+			rule(TierRule{Peers: name})
+		default:
+			s.Entries = append(s.Entries, EntrySet{Name: name, Renew: time.Duration(i%2) * 10 * time.Second})
+			rule(TierRule{Entries: name})
+		}
+	}
+	rule(TierRule{})
+	for i := range 4 {
+		pod := []netip.Addr{addr("198.19.0.%d", i+n), addr("2001:db8:2::%x", i+n)}
+		s.Pods, s.Selected, s.Known = append(s.Pods, pod), append(s.Selected, pod...), append(s.Known, pod...)
+		s.Tiers = append(s.Tiers, Tiers{ID: fmt.Sprint(n, i), Subjects: pod, Admin: rules[:(i+1)*len(rules)/4], Baseline: rules[i:], Namespace: i%2 == 0, DNS: i > 1})
+		s.Dropped, s.Audited, s.Intercepted, s.Plain = pod, pod, pod, pod
+		for _, a := range pod {
+			if i%2 == 0 {
+				s.Homes, s.Ifaces = append(s.Homes, Home{Iface: fmt.Sprint("veth", n), Addr: a}), []string{fmt.Sprint("veth", n)}
+			} else {
+				s.Homes, s.PortHomes, s.Ports = append(s.Homes, Home{Iface: "br0", Addr: a}), append(s.PortHomes, Home{Iface: fmt.Sprint("port", i+n), Addr: a}), append(s.Ports, fmt.Sprint("port", i+n))
+			}
+		}
+	}
+	return s
+}
+
+// withSubjects adds Namespace tiers of every form, n of each, that the tables decide.
+func withSubjects(s State, n int) State {
+	s.Staged, s.Recheck = s.Selected[:n%3], s.Selected[n%2:]
+	for i := range 2 * n {
+		id := fmt.Sprintf("%012x", i)
+		single, every, ranges := GrantSet{Name: id, Ported: true}, GrantSet{Name: id + "-any"}, GrantSet{Name: id + "-0123"}
+		p := Subject{ID: id, Grants: []Grants{
+			{Set: single}, {Set: every},
+			{Set: ranges, Ports: []PortRange{{Protocol: "tcp", First: 1, Last: uint16(9 + n)}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 7}, {Protocol: "tcp", First: 443, Last: 443}}},
+		}[i%3:]}
+		for _, g := range p.Grants {
+			s.GrantSets = append(s.GrantSets, g.Set)
+		}
+		if i < len(s.Pods) {
+			p.Addrs = s.Pods[i]
+		}
+		if i%4 > 0 {
+			p.List = fmt.Sprintf("list%d", i%4)
+		}
+		s.Subjects = append(s.Subjects, p)
+	}
+	for i := 1; i < 4; i++ {
+		var rules []TierRule
+		for j, p := range s.Peers {
+			rules = append(rules, TierRule{Peers: p.Name, Action: Accept, Ports: [][]PortRange{nil, {{Protocol: "tcp", First: uint16(n), Last: uint16(n + j)}}}[j%2]})
+		}
+		s.Lists = append(s.Lists, RuleList{ID: fmt.Sprintf("list%d", i), Rules: rules[:i*len(rules)/3]})
+	}
+	return s
+}
+
+var (
+	// handles are the kernel's numbers for objects, which tell when they were made.
+	handles = regexp.MustCompile(`(?m)^((?:inet|bridge) namegate @?\S+) \d+( \d+)?|__(set|map)\d+`)
+	// stored are elements in the order of a hash table, which are listed in text too.
+	stored = regexp.MustCompile(`(?m)^\telement .*\n`)
+	// untyped is a number of a set that the program makes without a type for some matches.
+	untyped = regexp.MustCompile(`0x([0-9a-f]+) \[invalid type\]`)
+)
+
+// tableText is what the program nft shows of a table, also in the expressions of its rules.
+func tableText(table string) ([]string, error) {
+	out, err := exec.Command("nft", "--debug=netlink", "list", "table", table, TableName).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	text := untyped.ReplaceAllStringFunc(handles.ReplaceAllString(stored.ReplaceAllString(string(out), ""), "$1"), func(n string) string {
+		v, _ := strconv.ParseUint(strings.Fields(n)[0], 0, 16)
+		return fmt.Sprint(v)
+	})
+	blocks := regexp.MustCompile(`\n\n|\n\t}\n|\n(?:inet|bridge) namegate `).Split(text, -1)
+	slices.Sort(blocks)
+	return blocks, nil
+}
+
+// TestChangesAreWrittenAsTheProgramWritesThem: tables that came to a state by changes hold what
+// the program nft makes of it at once.
+func TestChangesAreWrittenAsTheProgramWritesThem(t *testing.T) {
+	t.Run("by candidates", func(t *testing.T) { testChanges(t, false, manyKinds) })
+	t.Run("by subjects", func(t *testing.T) {
+		testChanges(t, true, func(n int) State { return withSubjects(manyKinds(n), n) })
+	})
+}
+
+func testChanges(t *testing.T, namespace bool, manyKinds func(n int) State) {
+	if os.Getuid() != 0 {
+		t.Fatal("this test writes to the kernel: run it as root")
+	}
+	ctx := context.Background()
+	texts := map[bool][2][]string{}
+	for _, changed := range []bool{false, true} {
+		l, err := lab.New(lab.Routed)
+		fatal.If(t, err)
+		t.Cleanup(func() { _ = l.Remove() })
+		fatal.If(t, l.Node.Do(func() error {
+			tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+			if err != nil {
+				return err
+			}
+			if namespace {
+				tables.DecideNamespace()
+			}
+			if err := tables.Setup(ctx); err != nil {
+				return err
+			}
+			states := []State{manyKinds(5)}
+			if changed {
+				states = []State{{}, manyKinds(5), manyKinds(1), manyKinds(2), {}, manyKinds(2), manyKinds(5)}
+			}
+			for i, s := range states {
+				if i == 1 {
+					// Now changes that the program would have to write fail.
+					tables.inet, tables.bridge = knftables.NewFake(knftables.InetFamily, TableName), knftables.NewFake(knftables.BridgeFamily, TableName)
+				}
+				if i%2 == 1 {
+					if err := errors.Join(tables.AddEntrySets(ctx, s.Entries), tables.AddGrantSets(ctx, s.GrantSets)); err != nil {
+						return err
+					}
+				}
+				if err := tables.Apply(ctx, s); err != nil {
+					return fmt.Errorf("state %d: %w", i, err)
+				}
+				if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
+					return fmt.Errorf("state %d: %q deviate: %w", i, found, err)
+				}
+			}
+			var of [2][]string
+			for i, family := range []string{"inet", "bridge"} {
+				if of[i], err = tableText(family); err != nil {
+					return err
+				}
+			}
+			texts[changed] = of
+			return nil
+		}))
+	}
+	for i := range texts[true] {
+		is, want := texts[true][i], texts[false][i]
+		for _, b := range is {
+			if !slices.Contains(want, b) {
+				t.Errorf("the program does not write\n%s", b)
+			}
+		}
+		for _, b := range want {
+			if !slices.Contains(is, b) {
+				t.Errorf("changes do not write\n%s", b)
+			}
+		}
+		if n := strings.Count(strings.Join(is, ""), "lookup"); i == 0 && n < 100 {
+			t.Errorf("%d lookups: the rules are not shown", n)
+		}
+	}
+}

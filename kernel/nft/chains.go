@@ -1,0 +1,87 @@
+package nft
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/nfattr"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// RemoveChains removes the chains that iptables wrote to nftables and whose names begin with
+// a prefix, and all rules that jump to them, in one transaction. It needs no program of
+// iptables. Chains of the inet family and of other names stay.
+func (t *Tables) RemoveChains(ctx context.Context, prefix string) error {
+	for _, f := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		var flush, remove strings.Builder
+		if err := removalOf(f, prefix, &flush, &remove); err != nil {
+			return fmt.Errorf("list the chains of iptables: %w", err)
+		}
+		if remove.Len() == 0 {
+			continue
+		}
+		if err := t.generations.own(func() error { return runProgram(ctx, flush.String()+remove.String()) }); err != nil {
+			return fmt.Errorf("remove the chains of iptables: %w", err)
+		}
+	}
+	return nil
+}
+
+// removalOf writes the commands that remove the chains of one family: a chain can go once
+// nothing jumps to it.
+func removalOf(f knftables.Family, prefix string, flush, remove *strings.Builder) error {
+	err := dump(unix.NFT_MSG_GETCHAIN, familyNumbers[f], func(attrs []byte) {
+		a := nfattr.Parse(attrs)
+		if name := nfattr.String(a[unix.NFTA_CHAIN_NAME]); strings.HasPrefix(name, prefix) {
+			table := nfattr.String(a[unix.NFTA_CHAIN_TABLE])
+			fmt.Fprintf(flush, "flush chain %s %s %s\n", f, table, name)
+			fmt.Fprintf(remove, "delete chain %s %s %s\n", f, table, name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return dump(unix.NFT_MSG_GETRULE, familyNumbers[f], func(attrs []byte) {
+		a := nfattr.Parse(attrs)
+		chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
+		if !strings.HasPrefix(chain, prefix) && strings.HasPrefix(jump(a[unix.NFTA_RULE_EXPRESSIONS]), prefix) {
+			fmt.Fprintf(flush, "delete rule %s %s %s handle %d\n", f, nfattr.String(a[unix.NFTA_RULE_TABLE]), chain, u64(a[unix.NFTA_RULE_HANDLE]))
+		}
+	})
+}
+
+// jump returns the chain that a rule's verdict leads to, "" without one.
+func jump(expressions []byte) string {
+	for _, e := range nfattr.All(expressions, unix.NFTA_LIST_ELEM) {
+		a := nfattr.Parse(e)
+		if nfattr.String(a[unix.NFTA_EXPR_NAME]) != "immediate" {
+			continue
+		}
+		data := nfattr.Parse(nfattr.Parse(a[unix.NFTA_EXPR_DATA])[unix.NFTA_IMMEDIATE_DATA])
+		if chain := nfattr.Parse(data[unix.NFTA_DATA_VERDICT])[unix.NFTA_VERDICT_CHAIN]; chain != nil {
+			return nfattr.String(chain)
+		}
+	}
+	return ""
+}
+
+// u64 reads a number of 64 bits, 0 without one.
+func u64(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return uint64(u32(b[:4]))<<32 | uint64(u32(b[4:]))
+}
+
+// runProgram has nft run commands in one transaction.
+func runProgram(ctx context.Context, commands string) error {
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(commands)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

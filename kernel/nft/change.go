@@ -1,0 +1,181 @@
+package nft
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// change is what one table has to become another state: it gets objects and elements, and
+// loses others. Elements and chains refer to the new objects, and no more to the old.
+type change struct {
+	added, removed tierObjects
+	fresh, gone    []*knftables.Element
+	peers          map[string]PeerKind // of all sets of peers, by their names
+}
+
+// differences returns the changes of both tables, in the order of both.
+func (t *Tables) differences(tiers tierObjects, want elements) []change {
+	out := make([]change, len(tableFamilies))
+	at := map[knftables.Family]*change{}
+	for i, f := range tableFamilies {
+		at[f] = &out[i]
+	}
+	inet := at[knftables.InetFamily]
+	inet.added, inet.removed, inet.peers = tiers.without(t.tiers), t.tiers.without(tiers), map[string]PeerKind{}
+	for _, p := range slices.Concat(t.tiers.sets, tiers.sets) {
+		inet.peers[p.Name] = p.Kind
+	}
+	for key, e := range t.applied {
+		if _, keep := want[key]; !keep {
+			at[e.Family].gone = append(at[e.Family].gone, e)
+		}
+	}
+	for key, e := range want {
+		if _, there := t.applied[key]; !there {
+			at[e.Family].fresh = append(at[e.Family].fresh, e)
+		}
+	}
+	return out
+}
+
+// write makes the change of the table i in one transaction: by netlink, where that knows the
+// words of all of it, else by the program nft.
+func (t *Tables) write(ctx context.Context, i int, c change) error {
+	if t.direct {
+		m := newBatch(tableFamilies[i])
+		s, err := t.plainSkeleton(i)
+		if err != nil {
+			return err
+		}
+		if c.writeTo(m, s) {
+			if len(m.about) == 0 {
+				return nil
+			}
+			return t.generations.own(m.commit)
+		}
+	}
+	tx := t.both()[i].NewTransaction()
+	c.added.layOut(layout{tx})
+	for _, e := range c.gone {
+		tx.Delete(e)
+	}
+	for _, e := range c.fresh {
+		tx.Add(e)
+	}
+	c.removed.remove(tx)
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	return t.run(ctx, t.both()[i], tx)
+}
+
+// writeTo writes the change of the table of which s is the layout without tiers. It returns
+// false where it does not know all words of the change.
+func (c change) writeTo(m *batch, s *skeleton) bool {
+	for _, p := range c.added.sets {
+		for _, f := range families {
+			types, interval := p.Kind.types(f)
+			flags := uint32(0)
+			if interval {
+				flags = unix.NFT_SET_INTERVAL
+			}
+			m.set(peersPrefix+p.Name+"-"+f.suffix, types, flags, 0)
+		}
+	}
+	for _, e := range c.added.entries {
+		for _, f := range families {
+			m.set(e.of(f).Name, []string{f.addr, f.addr}, formOf(e.of(f)).flags, 0)
+		}
+	}
+	for _, g := range c.added.grants {
+		for _, f := range families {
+			types := []string{f.addr}
+			if g.Ported {
+				types = append(types, "inet_proto", "inet_service")
+			}
+			m.set(g.of(f).Name, types, formOf(g.of(f)).flags, 0)
+		}
+	}
+	for _, chain := range c.added.chains {
+		if !m.chain(chain) {
+			return false
+		}
+	}
+	chains, sets := c.removed.names()
+	for _, part := range []struct {
+		command uint16
+		of      []*knftables.Element
+	}{{unix.NFT_MSG_DELSETELEM, c.gone}, {unix.NFT_MSG_NEWSETELEM, c.fresh}} {
+		bySet := map[string][]*knftables.Element{}
+		for _, e := range part.of {
+			bySet[e.Set+e.Map] = append(bySet[e.Set+e.Map], e)
+		}
+		for _, name := range sets {
+			delete(bySet, name)
+		}
+		for _, name := range slices.Sorted(maps.Keys(bySet)) {
+			types, interval := c.typesOf(s, name)
+			if !m.elements(part.command, bySet[name], types, interval) {
+				return false
+			}
+		}
+	}
+	for _, name := range chains {
+		m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, name)
+	}
+	for _, name := range chains {
+		m.object(unix.NFT_MSG_DELCHAIN, 0, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)
+	}
+	for _, name := range sets {
+		m.object(unix.NFT_MSG_DELSET, 0, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, name)
+	}
+	return true
+}
+
+// typesOf returns the words for the types of a set's or map's key and value, and whether the
+// set holds intervals.
+func (c change) typesOf(s *skeleton, name string) (types []string, interval bool) {
+	if types, static := s.types[name]; static {
+		return types, s.intervals[name]
+	}
+	for _, f := range families {
+		peers := strings.TrimSuffix(strings.TrimPrefix(name, peersPrefix), "-"+f.suffix)
+		if kind, known := c.peers[peers]; known {
+			return kind.types(f)
+		}
+	}
+	return nil, false
+}
+
+// types returns the words for the types of the key of a set of peers, and whether it holds
+// intervals.
+func (k PeerKind) types(f family) (types []string, interval bool) {
+	if k == PeerPorts {
+		return []string{f.addr, "inet_proto", "inet_service"}, false
+	}
+	return []string{f.addr}, k == PeerNetworks
+}
+
+// names returns the names of the chains and of the sets, these with the family.
+func (o tierObjects) names() (chains, sets []string) {
+	for _, c := range o.chains {
+		chains = append(chains, c.name)
+	}
+	for _, f := range families {
+		for _, s := range o.sets {
+			sets = append(sets, peersPrefix+s.Name+"-"+f.suffix)
+		}
+		for _, s := range o.entries {
+			sets = append(sets, s.of(f).Name)
+		}
+		for _, s := range o.grants {
+			sets = append(sets, s.of(f).Name)
+		}
+	}
+	return chains, sets
+}

@@ -1,0 +1,257 @@
+package nft
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// Where no rules outside of these tables find candidates, the chain "namespace" decides the
+// Namespace tier itself: a verdict map leads a subject to the chain of its own, which asks its
+// sets of grants about what was dialled, and the chain of its list about what is reached.
+
+// Subject is a pod with a Namespace tier. What no rule of it accepts, the tier denies.
+type Subject struct {
+	ID    string       // a word of hexadecimal digits
+	Addrs []netip.Addr // its rules judge packets from these
+	// Grants are sets among State.GrantSets.
+	Grants []Grants
+	// List is the ID of a RuleList, "" without rules about what is reached.
+	List string
+}
+
+// Grants is a set of grants, and the ports of its addresses: nil for every protocol and port,
+// and where the entries have ports.
+type Grants struct {
+	Set   GrantSet
+	Ports []PortRange
+}
+
+// GrantSet is a set of addresses that are granted to one subject. It is made for both
+// families. Its elements are no part of a state: ApplyEntries writes them, and they end by
+// their own timeouts.
+type GrantSet struct {
+	Name string
+	// Ported: the entries have protocols and ports.
+	Ported bool
+}
+
+// RuleList is rules about what is reached, each of which accepts. Subjects share it.
+type RuleList struct {
+	ID    string // a word; equal for equal rules alone
+	Rules []TierRule
+}
+
+const (
+	podPrefix    = "pod-"    // chains of subjects
+	listPrefix   = "list-"   // chains of rule lists
+	grantsPrefix = "grants-" // sets of grants
+
+	podsMap    = "pods" // leads subjects to their chains
+	stagedSet  = "staged"
+	recheckSet = "recheck" // State.Recheck
+)
+
+// DecideNamespace has the tables decide the Namespace tier by State.Subjects, in place of
+// candidates. It must come before every other method.
+func (t *Tables) DecideNamespace() { t.decide(true, false) }
+
+// AdmitCandidates has the tables decide the Namespace tier by candidates or by State.Subjects:
+// what either allows is allowed. OnlyAdmit ends that, by the state that is written next.
+func (t *Tables) AdmitCandidates() { t.decide(true, true) }
+
+// OnlyAdmit has the tables decide by candidates, or else by State.Subjects.
+func (t *Tables) OnlyAdmit(candidates bool) { t.decide(!candidates, false) }
+
+// Candidates tells whether the tables decide by candidates.
+func (t *Tables) Candidates() bool { return t.candidates || !t.namespace }
+
+// decide changes the layout. Tables in force stay as they are until the next state, which
+// replaces them whole.
+func (t *Tables) decide(namespace, candidates bool) {
+	if t.namespace == namespace && t.candidates == candidates {
+		return
+	}
+	t.namespace, t.candidates = namespace, candidates
+	t.otherLayout = t.otherLayout || t.laidOut
+	t.forgetSkeletons()
+}
+
+// DecidedNamespace tells whether the tables in the kernel decide the Namespace tier by
+// subjects. It may come before every other method.
+func (t *Tables) DecidedNamespace(ctx context.Context) (bool, error) {
+	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
+	if err != nil {
+		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
+	}
+	return is.elements[podsMap+families[0].suffix] != nil, nil
+}
+
+// of is the set of a family. It has no size, for which the kernel would allocate all buckets
+// at once.
+func (s GrantSet) of(f family) *knftables.Set {
+	typ := f.addr
+	if s.Ported {
+		typ += " . inet_proto . inet_service"
+	}
+	return &knftables.Set{Name: grantsPrefix + s.Name + "-" + f.suffix, Type: typ, Flags: []knftables.SetFlag{knftables.TimeoutFlag}}
+}
+
+// namespaceByCandidates returns the rules of the chain "namespace" for rules outside of these tables, which
+// found candidates.
+func (l layout) namespaceByCandidates(bits Bits) (ahead, decide []string) {
+	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
+	decide = []string{
+		marked + " " + candidate + " goto admit",
+		"ct state untracked " + marked + " accept",
+		// Another program overwrote the packet's mark. The connection's bit counts before an
+		// answer: on the first packet, where no earlier packet left it, and on later packets
+		// that bear another mark. Without a mark, the chains did not see the packet.
+		"ct state new ct status & confirmed == 0 " + candidate + " goto admit",
+		"ct state new meta mark != 0 " + candidate + " goto admit",
+		// Chains of an agent of before there were candidates mark what they allow so.
+		"ct state new " + has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"}
+	// A candidate may be of a pod that is about to be selected.
+	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
+	return []string{marked + " ct direction original ct state new,established " + candidate + " goto candidate"}, decide
+}
+
+// namespaceBySubjects returns the rules of the chain "namespace" by which subjects are led to their chains.
+// Every rule accepts, so their order means nothing.
+func (l layout) namespaceBySubjects() (ahead, decide []string) {
+	for _, f := range families {
+		l.tx.Add(&knftables.Map{Name: podsMap + f.suffix, Type: f.addr + " : verdict"})
+		l.set(stagedSet+f.suffix, f.addr)
+		l.set(recheckSet+f.suffix, f.addr)
+	}
+	l.chain("pods", "", "", "", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
+	return each("%[2]s saddr @" + stagedSet + "%[1]s jump " + stagedSet), []string{"jump pods", "jump undeniable", "jump resolve"}
+}
+
+// stagedChain makes the chain of subjects that are about to be isolated.
+func (l layout) stagedChain(bits Bits) {
+	l.chain(stagedSet, "", "", "",
+		"ct direction reply return",
+		"ct state related meta l4proto { icmp, ipv6-icmp } return",
+		"ct state invalid return",
+		fmt.Sprintf("ct state { new, related } %s ct mark set ct mark & %#x", has("ct mark", bits.Admitted), ^bits.Admitted),
+		"jump namespace")
+}
+
+// appendSubjects appends to the key of a state.
+func (s State) appendSubjects(key []byte) []byte {
+	for _, l := range sortedLists(s.Lists) {
+		key = append(append(key, l.ID...), " list "...)
+	}
+	for _, g := range s.GrantSets {
+		key = fmt.Appendf(key, "%s %v ", g.Name, g.Ported)
+	}
+	for i := range s.Subjects {
+		key = s.Subjects[i].appendKey(key)
+	}
+	return key
+}
+
+// appendKey appends what the chains of a subject are made of.
+func (s *Subject) appendKey(key []byte) []byte {
+	key = append(append(append(append(key, s.ID...), ' '), s.List...), ' ')
+	for _, a := range s.Addrs {
+		key = append(a.AppendTo(key), ' ')
+	}
+	for _, g := range s.Grants {
+		key = append(append(append(append(key, g.Set.Name...), '='), portsKey(g.Ports)...), ' ')
+	}
+	return append(key, '\n')
+}
+
+func sortedLists(all []RuleList) []RuleList {
+	return slices.SortedFunc(slices.Values(all), func(a, b RuleList) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// subjects makes the chains of subjects and of their lists, and returns the first of each
+// subject.
+func (d *dispatch) subjects(s State) map[string]string {
+	lists, out := map[string]string{}, map[string]string{}
+	for _, l := range sortedLists(s.Lists) {
+		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return"))
+	}
+	for i := range s.Subjects {
+		p := &s.Subjects[i]
+		out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List]))
+	}
+	return out
+}
+
+// noList stands in the name of a chain for the ID of no list.
+const noList = "none"
+
+// chainPrefix begins the name of the subject's chain, from which a later agent learns the
+// subject and its list.
+func (s *Subject) chainPrefix() string {
+	list := s.List
+	if list == "" {
+		list = noList
+	}
+	return podPrefix + s.ID + "-" + list + "-"
+}
+
+// subject returns the rules of a subject's chain.
+func (d *dispatch) subject(s *Subject, list string) (out []*item) {
+	names := s.names()
+	if len(names) > 0 {
+		out = append(out, newItem(names...))
+	}
+	for _, a := range s.Addrs {
+		out = append(out, newItem(fmt.Sprintf("%s daddr %s goto admit", families[of6(a)].ip, a)))
+	}
+	if list != "" {
+		out = append(out, newItem("jump "+list))
+	}
+	if len(names) > 0 {
+		out = append(out, newItem("ct state untracked jump "+d.chain(podPrefix+s.ID+"-bare-", []*item{newItem(untracked(names)...)})))
+	}
+	return out
+}
+
+// of6 is the index of an address's family.
+func of6(a netip.Addr) int {
+	if a.Is6() {
+		return 1
+	}
+	return 0
+}
+
+// names are the rules about what was dialled. The protocol is asked first: without it a port
+// has no meaning.
+func (s *Subject) names() (out []string) {
+	for _, g := range s.Grants {
+		at := "@" + grantsPrefix + g.Set.Name + "-%[1]s "
+		if g.Set.Ported {
+			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at+"goto admit")...)
+			continue
+		}
+		for _, p := range portLists(g.Ports) {
+			match := p.pinned() + "ct original %[2]s daddr " + at
+			if p.ports != "" {
+				match += "ct original proto-dst { " + p.ports + " } "
+			}
+			out = append(out, each(match+"goto admit")...)
+		}
+	}
+	return out
+}
+
+// subjects adds the elements of subjects.
+func (m elements) subjects(s State, objects tierObjects) {
+	for _, p := range s.Subjects {
+		for _, a := range p.Addrs {
+			m.add(knftables.InetFamily, "", podsMap+suffix(a), a.String(), "goto "+objects.subjects[p.ID])
+		}
+	}
+	m.addrs(knftables.InetFamily, stagedSet, s.Staged)
+	m.addrs(knftables.InetFamily, recheckSet, s.Recheck)
+}

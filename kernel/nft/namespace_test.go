@@ -1,0 +1,228 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// subjects is full with Namespace tiers of every form.
+func subjects() nft.State {
+	s := full
+	s.Serving, s.DNS = []netip.Addr{serve4, serve6}, []netip.Addr{dns4, dns6}
+	s.GrantSets = []nft.GrantSet{{Name: "0123456789ab", Ported: true}, {Name: "0123456789ab-any"}, {Name: "0123456789ab-aabbccdd"}}
+	s.Subjects = []nft.Subject{
+		{ID: "0123456789ab", Addrs: []netip.Addr{pod4, pod6}, List: "0123456789abcdef", Grants: []nft.Grants{
+			{Set: s.GrantSets[0]}, {Set: s.GrantSets[1]},
+			{Set: s.GrantSets[2], Ports: []nft.PortRange{{Protocol: "tcp", First: 1, Last: 9}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 7}}},
+		}},
+		{ID: "ba9876543210", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.6")}},
+	}
+	s.Lists = []nft.RuleList{{ID: "0123456789abcdef", Rules: []nft.TierRule{{Peers: "pods", Action: nft.Accept}, {Peers: "networks", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 80, Last: 80}}}}}}
+	s.Peers = tiered().Peers
+	s.Staged, s.Recheck = s.Subjects[1].Addrs, []netip.Addr{pod4, far6}
+	return s
+}
+
+// TestSubjectsComeAndGo: chains, sets of grants and the second net follow the state, and what
+// a later agent reads is what an earlier one wrote.
+func TestSubjectsComeAndGo(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), subjects()
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
+	without := ruleset(t)
+	verified(t, tables, full)
+	fatal.If(t, tables.Apply(ctx, s))
+	verified(t, tables, s)
+	next := subjects()
+	next.Subjects[0].Grants, next.Subjects[0].List, next.Staged = next.Subjects[0].Grants[:1], "", nil
+	next.GrantSets, next.Selected, next.Pods = next.GrantSets[:1], next.Selected[:1], nil
+	fatal.If(t, tables.Apply(ctx, next))
+	verified(t, tables, next)
+
+	later, err := nft.Open(bits)
+	fatal.If(t, err)
+	later.DecideNamespace()
+	earlier, err := later.ReadEarlier(ctx)
+	fatal.If(t, err)
+	if !earlier.Tables || !slices.Equal(earlier.Selected, next.Selected) || !slices.Equal(earlier.Grants, []string{"0123456789ab"}) ||
+		earlier.Subjects[pod6] != "0123456789ab" || earlier.Subjects[next.Subjects[1].Addrs[0]] != "ba9876543210" || len(earlier.Lists) != 0 {
+		t.Errorf("read back: %+v", earlier)
+	}
+	fatal.If(t, errors.Join(later.Setup(ctx), later.Apply(ctx, s)))
+	if earlier, err = later.ReadEarlier(ctx); err != nil || earlier.Lists[pod4] != "0123456789abcdef" {
+		t.Errorf("lists read back: %+v, %v", earlier, err)
+	}
+	peers, err := later.ReadPeers(ctx, []nft.PeerSet{{Name: "pods"}, {Name: "networks", Kind: nft.PeerNetworks}, {Name: "missing"}})
+	if err != nil || len(peers[0].Addrs) != 2 || !slices.Equal(peers[1].Networks, s.Peers[1].Networks) || peers[2].Addrs != nil {
+		t.Errorf("peers read back: %+v, %v", peers, err)
+	}
+	recheck, err := later.ListRecheck(ctx)
+	if err != nil || len(recheck) != 2 {
+		t.Errorf("recheck set read back: %v, %v", recheck, err)
+	}
+	fatal.If(t, errors.Join(later.ChangeRecheck(ctx, []netip.Addr{far4}, false), later.ChangeRecheck(ctx, []netip.Addr{pod4, serve4}, true)))
+	changed := s
+	changed.Recheck = []netip.Addr{far4, far6}
+	verified(t, later, changed)
+	fatal.If(t, later.Apply(ctx, full))
+	if now := ruleset(t); now != without {
+		t.Errorf("an earlier state left something:\n%s", now)
+	}
+	// Without subjects the other dataplane's tables follow, and no second net is left.
+	other, err := nft.Open(bits)
+	fatal.If(t, err)
+	fatal.If(t, errors.Join(other.Setup(ctx), other.Apply(ctx, full)))
+	verified(t, other, full)
+	if now := ruleset(t); strings.Contains(now, nft.NetTableName) {
+		t.Error("the second net is left")
+	}
+}
+
+// TestTheNetIsVerified: each object of the second net that goes is found and restored.
+func TestTheNetIsVerified(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), subjects()
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	for command, want := range map[string]string{
+		"delete table inet namegate-net":                       "nft table inet namegate-net",
+		"flush chain inet namegate-net forward":                "nft chain inet namegate-net forward",
+		"flush set inet namegate-net selected6":                "nft set inet namegate-net selected6",
+		"add element inet namegate-net ifaces { other }":       "nft set inet namegate-net ifaces",
+		"flush map inet namegate pods4":                        "nft set inet namegate pods4",
+		"delete element inet namegate staged4 { 10.1.0.6 }":    "nft set inet namegate staged4",
+		"add set inet namegate grants-x-4 { type ipv4_addr; }": "nft set inet namegate grants-x-4",
+	} {
+		out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %s", command, out)
+		}
+		verified(t, tables, s, want)
+		fatal.If(t, tables.Rewrite(ctx, s))
+		verified(t, tables, s)
+	}
+}
+
+// TestGrantsOnTheKernel: grants of each form are written, refreshed, listed and removed, and
+// outlive tables that are made anew.
+func TestGrantsOnTheKernel(t *testing.T) {
+	tables := inKernel(t)
+	grantsComeAndGo(t, tables)
+	tables.Checkpoint()
+	out, err := exec.Command("nft", "add", "chain", "inet", "namegate", "other").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s", out)
+	}
+	ctx, s := context.Background(), subjects()
+	verified(t, tables, s, "nft chain inet namegate other")
+	fatal.If(t, tables.Rewrite(ctx, s))
+	if got := len(granted(t, tables)); got != 4 {
+		t.Errorf("%d grants in tables made anew", got)
+	}
+}
+
+func TestGrantsOnFakes(t *testing.T) {
+	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
+	grantsComeAndGo(t, tables)
+}
+
+// granted returns the entries of all sets of grants, without their timeouts, sorted.
+func granted(t *testing.T, tables *nft.Tables) (out []nft.Entry) {
+	t.Helper()
+	names := []string{"0123456789ab", "0123456789ab-any", "0123456789ab-aabbccdd"}
+	fatal.If(t, tables.ListGrants(names, func(_ string, part []nft.Entry) {
+		for _, e := range part {
+			if e.Timeout < time.Minute || e.Timeout > 2*time.Hour {
+				t.Errorf("%v left", e.Timeout)
+			}
+			e.Timeout = 0
+			out = append(out, e)
+		}
+	}))
+	return out
+}
+
+func grantsComeAndGo(t *testing.T, tables *nft.Tables) {
+	t.Helper()
+	ctx, s := context.Background(), subjects()
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.AddGrantSets(ctx, s.GrantSets), tables.Apply(ctx, s), tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+	long := strings.Repeat("long ", 49)
+	ported := func(a netip.Addr, protocol uint8, port uint16, comment string, h nft.Held) nft.Entry {
+		return nft.Entry{Addr: a, Protocol: protocol, Port: port, Timeout: time.Hour, Comment: comment, Held: h}
+	}
+	ops := []nft.EntryOp{
+		{Set: "0123456789ab", Grants: true, Entries: []nft.Entry{ported(far4, 6, 443, "a", nft.Absent), ported(far4, 17, 443, "b", nft.Absent), ported(far6, 132, 9, long, nft.Absent)}},
+		{Set: "0123456789ab-any", Grants: true, Entries: []nft.Entry{{Addr: far4, Timeout: time.Hour, Comment: "c", Held: nft.Absent}, {Addr: far6, Timeout: time.Hour, Comment: "d"}}},
+		{Set: "missing", Grants: true, Entries: []nft.Entry{{Addr: far4, Timeout: time.Hour}}},
+		{Set: "0123456789ab-any", Grants: true, Entries: []nft.Entry{{Subject: pod4, Addr: far4, Timeout: time.Hour}}},
+	}
+	tables.ApplyEntries(ops)
+	if ops[0].Err != nil || ops[1].Err != nil || !nft.IsNoSet(ops[2].Err) || ops[3].Err == nil || nft.IsNoSet(ops[3].Err) {
+		t.Errorf("results: %v, %v, %v, %v", ops[0].Err, ops[1].Err, ops[2].Err, ops[3].Err)
+	}
+	applied(t, tables, nft.EntryOp{Set: "0123456789ab", Grants: true, Remove: true, Entries: []nft.Entry{ported(far4, 17, 443, "", 0), ported(far4, 6, 80, "", 0)}},
+		nft.EntryOp{Set: "0123456789ab", Grants: true, Entries: []nft.Entry{ported(far4, 6, 443, "changed", nft.Unknown)}})
+	got := granted(t, tables)
+	for _, want := range []nft.Entry{{Addr: far4, Protocol: 6, Port: 443, Comment: "changed"}, {Addr: far6, Protocol: 132, Port: 9, Comment: long}, {Addr: far4, Comment: "c"}, {Addr: far6, Comment: "d"}} {
+		if !slices.Contains(got, want) || len(got) != 4 {
+			t.Errorf("grants %+v, want %+v", got, want)
+		}
+	}
+	verified(t, tables, s)
+}
+
+// TestListingsAmongOtherCommits: while another program commits all the time, listings lack no
+// grant, and grants come and go.
+func TestListingsAmongOtherCommits(t *testing.T) {
+	ctx, s := context.Background(), subjects()
+	tables := inKernel(t)
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	op := nft.EntryOp{Set: "0123456789ab", Grants: true}
+	for i := range 1000 {
+		op.Entries = append(op.Entries, nft.Entry{Addr: netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), Protocol: 6, Port: 443, Timeout: time.Hour, Held: nft.Absent})
+	}
+	applied(t, tables, op)
+	other := exec.Command("nft", "-i")
+	in, err := other.StdinPipe()
+	fatal.If(t, errors.Join(err, other.Start()))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := in.Write([]byte("add table inet other\nadd set inet other s { type inet_service; }\n"))
+		for err == nil {
+			_, err = in.Write([]byte("add element inet other s { 1 }\ndelete element inet other s { 1 }\n"))
+		}
+		ended <- other.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = other.Process.Kill()
+		<-ended
+	})
+	fatal.Await(t, "the other program", func() bool { return strings.Contains(ruleset(t), "table inet other") })
+	tables.Checkpoint()
+	for n := range 50 {
+		here := 0
+		fatal.If(t, tables.ListGrants([]string{op.Set}, func(_ string, part []nft.Entry) { here += len(part) }))
+		if here != 1000+n {
+			t.Fatalf("listing %d has %d grants", n, here)
+		}
+		applied(t, tables, nft.EntryOp{Set: op.Set, Grants: true, Entries: []nft.Entry{{Addr: netip.AddrFrom4([4]byte{198, 19, 0, byte(n)}), Protocol: 17, Port: 53, Timeout: time.Hour, Held: nft.Absent}}})
+	}
+	if !tables.ExternalChange() {
+		t.Error("the other program committed nothing")
+	}
+}
