@@ -43,8 +43,12 @@ func TestUnion(t *testing.T) {
 		for r := range v.Rules.All() {
 			entries = append(entries, fmt.Sprintf("%s %s %s audit=%v", r.Policy, patterns(r), r.Ports, r.Audit))
 		}
+		opened, denied := v.ExactNames()
+		if len(denied) > 0 {
+			t.Errorf("%s: namespaced policies deny %v", v.Pod.Name, denied)
+		}
 		got = append(got, view{v.Pod.Name, strings.Join(v.Policies, " "), strings.Join(entries, "; "), fmt.Sprint(v.PortSets()),
-			fmt.Sprint(v.ExactNames()), v.Enforced, v.Denied, v.Unmatched})
+			fmt.Sprint(opened), v.Enforced, v.Denied, v.Unmatched})
 	}
 	want := []view{
 		{"db", "shop/db", "shop/db [a.test] any audit=false", "[any]", "[a.test]", true, policy.Reject, policy.Resolve},
