@@ -26,7 +26,7 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 		at[f] = &out[i]
 	}
 	inet := at[knftables.InetFamily]
-	inet.added, inet.removed, inet.peers = tiers.without(t.tiers), t.tiers.without(tiers), map[string]PeerKind{}
+	inet.added, inet.removed, inet.peers = tiers.without(t.tiers, true), t.tiers.without(tiers, false), map[string]PeerKind{}
 	for _, p := range slices.Concat(t.tiers.sets, tiers.sets) {
 		inet.peers[p.Name] = p.Kind
 	}

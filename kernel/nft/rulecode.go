@@ -14,7 +14,7 @@ import (
 
 // chain adds a chain with rules in place of those that it has. It returns false for a rule
 // that it cannot write.
-func (m *batch) chain(c tierChain) bool {
+func (m *batch) chain(c *tierChain) bool {
 	m.object(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.name)
 	m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.name)
 	for _, r := range c.rules {
