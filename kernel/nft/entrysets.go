@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -32,13 +33,9 @@ type setForm struct{ keyType, keyLen, flags uint32 }
 // its elements by netlink.
 func hasForm(name string) bool { return isEntrySet(name) || strings.HasPrefix(name, grantsPrefix) }
 
-// formOf is the form of a set in the kernel. nft numbers types as enum datatypes of its
-// datatype.h does, six bits for each word.
+// formOf is the form of a set in the kernel.
 func formOf(set *knftables.Set) (f setForm) {
-	for _, word := range typeWords(set.Type) {
-		t := map[string]setForm{"ipv4_addr": {7, 4, 0}, "ipv6_addr": {8, 16, 0}, "inet_proto": {12, registerWord, 0}, "inet_service": {13, registerWord, 0}}[word]
-		f.keyType, f.keyLen = f.keyType<<6|t.keyType, f.keyLen+t.keyLen
-	}
+	f.keyType, f.keyLen = wire.KeyForm(wire.Types(set.Type))
 	for _, flag := range set.Flags {
 		f.flags |= map[knftables.SetFlag]uint32{knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT, knftables.DynamicFlag: unix.NFT_SET_EVAL}[flag]
 	}
