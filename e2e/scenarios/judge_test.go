@@ -41,8 +41,8 @@ func (s *stage) noneAdmitted(from []netip.Addr, to ...netip.Addr) {
 // keptLines opens a pod's UDP sockets to an address of each family that one policy of its
 // own allows, beside a policy that stays, and returns a function that applies and withdraws
 // that policy.
-func keptLines(t *testing.T, network lab.Network) (s *stage, lines []*line, allow func(bool)) {
-	s = cutStage(t, network, false)
+func keptLines(t *testing.T, kind nodeKind) (s *stage, lines []*line, allow func(bool)) {
+	s = cutStage(t, kind, false)
 	gone := allowNames("gone", "client", "gone")
 	s.start(map[string]string{
 		"a.yaml":    s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
@@ -68,8 +68,8 @@ func keptLines(t *testing.T, network lab.Network) (s *stage, lines []*line, allo
 // when its address is granted, and of the same socket, as WireGuard, QUIC and chrony keep one.
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, lines, allow := keptLines(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, lines, allow := keptLines(t, kind)
 		for range 2 {
 			allow(false)
 			// Sockets that are denied from their first packet on.
@@ -102,8 +102,8 @@ func (s *stage) untried(pod string, last int) (lines []*line) {
 // judge, by its hop limit, admits nothing, and leaves nothing to a later packet.
 func TestUnseenCandidateAdmitsNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, lines, allow := keptLines(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, lines, allow := keptLines(t, kind)
 		allow(false)
 		s.podNext("after the policy was withdrawn", lines, nil)
 		allow(true)
@@ -167,8 +167,8 @@ const expecting = `table inet helper {
 // it has the mark of its master, which is admitted.
 func TestExpectedConnections(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		files := map[string]string{
 			"a.yaml":  s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 			"b.yaml":  s.Pod("b").Manifest("shop", "b", map[string]string{"app": "other"}),
@@ -213,8 +213,8 @@ func TestExpectedConnections(t *testing.T) {
 // is allowed goes on before its first answer.
 func TestUnansweredWithOverwrittenMarks(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, _, _ := keptLines(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, _, _ := keptLines(t, kind)
 		for _, program := range []string{"iptables", "ip6tables"} {
 			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "MARK", "--set-mark", "0x1")
 			fatal.If(t, err)
