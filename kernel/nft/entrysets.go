@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -32,13 +33,9 @@ type setForm struct{ keyType, keyLen, flags uint32 }
 // its elements by netlink.
 func hasForm(name string) bool { return isEntrySet(name) || strings.HasPrefix(name, grantsPrefix) }
 
-// formOf is the form of a set in the kernel. nft numbers types as enum datatypes of its
-// datatype.h does, six bits for each word.
+// formOf is the form of a set in the kernel.
 func formOf(set *knftables.Set) (f setForm) {
-	for _, word := range typeWords(set.Type) {
-		t := map[string]setForm{"ipv4_addr": {7, 4, 0}, "ipv6_addr": {8, 16, 0}, "inet_proto": {12, registerWord, 0}, "inet_service": {13, registerWord, 0}}[word]
-		f.keyType, f.keyLen = f.keyType<<6|t.keyType, f.keyLen+t.keyLen
-	}
+	f.keyType, f.keyLen = wire.KeyForm(wire.Types(set.Type))
 	for _, flag := range set.Flags {
 		f.flags |= map[knftables.SetFlag]uint32{knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT, knftables.DynamicFlag: unix.NFT_SET_EVAL}[flag]
 	}
@@ -138,61 +135,6 @@ func (t *Tables) listEntries(set string) (part []Entry, err error) {
 }
 
 var errChanging = errors.New("nftables changed during each listing; another program changes it all the time")
-
-// carry adds the entries of wanted sets to a transaction that makes the inet table anew, so
-// that none is missing for a moment. The program nft does not take every comment: after the
-// transaction the ops write them.
-func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []EntryOp, err error) {
-	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
-	if err != nil {
-		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
-	}
-	for _, s := range t.tiers.entries {
-		op := EntryOp{Set: s.Name}
-		for _, f := range families {
-			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
-				return nil, err
-			}
-		}
-		after = append(after, op)
-	}
-	for _, s := range t.tiers.grants {
-		op := EntryOp{Set: s.Name, Grants: true}
-		for _, f := range families {
-			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
-				return nil, err
-			}
-		}
-		after = append(after, op)
-	}
-	return after, nil
-}
-
-// carrySet is carry for one set, unless another one has its name.
-func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, op *EntryOp) error {
-	if is.elements[set.Name] == nil || is.forms != nil && is.forms[set.Name] != formOf(set) {
-		return nil
-	}
-	all, err := t.entries.list(set.Name)
-	if err != nil {
-		return fmt.Errorf("list nft set %s %s: %w", TableName, set.Name, err)
-	}
-	for _, e := range all {
-		words := e.words()
-		if !op.Grants {
-			tx.Add(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: words})
-		}
-		if t.list != nil {
-			last := slices.Clone(words)
-			last[len(last)-1] += fmt.Sprintf(" timeout %[1]dms expires %[1]dms", e.Timeout.Milliseconds())
-			tx.Add(&knftables.Element{Set: set.Name, Key: last})
-		}
-		if t.list == nil || e.Comment != "" {
-			op.Entries = append(op.Entries, e)
-		}
-	}
-	return nil
-}
 
 // AddEntrySets makes entry sets ahead of a state that has them. The next state that does not
 // removes them.

@@ -266,16 +266,22 @@ func (o tierObjects) layOut(l layout) {
 	}
 }
 
+// rules are the rules of chains by their names.
+func (o tierObjects) rules() map[string][]string {
+	out := make(map[string][]string, len(o.chains))
+	for _, c := range o.chains {
+		out[c.name] = c.rules
+	}
+	return out
+}
+
 // without returns the objects of o that other does not have by name, and with rules the chains
 // that have other rules there.
 func (o tierObjects) without(other tierObjects, rules bool) (out tierObjects) {
 	if o.key != "" && o.key == other.key {
 		return out
 	}
-	chains := map[string][]string{}
-	for _, c := range other.chains {
-		chains[c.name] = c.rules
-	}
+	chains := other.rules()
 	sets, entries, grants := map[string]PeerKind{}, map[string]bool{}, map[GrantSet]bool{}
 	for _, s := range other.sets {
 		sets[s.Name] = s.Kind
