@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,7 +108,7 @@ func (m *batch) elements(command uint16, of []*knftables.Element, types []string
 		m.b, list = nfattr.Begin(m.b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for len(of) > 0 && len(m.b)-list < bytesPerList {
 			written := false
-			if interval {
+			if interval && of[0].Key[0] != catchAllKey {
 				written = m.interval(of[0].Key)
 			} else {
 				written = m.element(of[0], types, command == unix.NFT_MSG_NEWSETELEM)
@@ -125,11 +126,17 @@ func (m *batch) elements(command uint16, of []*knftables.Element, types []string
 
 // element adds one element, of a map with its value if that is asked for.
 func (m *batch) element(e *knftables.Element, types []string, value bool) bool {
+	var at int
+	if slices.Equal(e.Key, []string{catchAllKey}) {
+		m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
+		m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_ELEM_FLAGS, catchAllFlag)
+		nfattr.End(m.b, at)
+		return !value // none is added
+	}
 	key, types, ok := encode(e.Key, types)
 	if !ok {
 		return false
 	}
-	var at int
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
 	m.value(unix.NFTA_SET_ELEM_KEY, key)
 	if e.Map != "" && value {

@@ -60,8 +60,10 @@ type Tables struct {
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
 	entries entryStore
-	named   named
-	direct  bool // changes are written by netlink
+	// caught has the names of sets in which a listing found a catch-all element.
+	caught sync.Map
+	named  named
+	direct bool // changes are written by netlink
 }
 
 // Open finds the nft program. The error says which part is missing.

@@ -112,7 +112,9 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 				a := nfattr.Parse(element)
 				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
 				data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
-				if s.intervals[set] {
+				if isCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]) {
+					out = append(out, s.catchAll(set))
+				} else if s.intervals[set] {
 					addr, _ := netip.AddrFromSlice(key)
 					bounds = append(bounds, bound{addr, u32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 				} else {
@@ -129,6 +131,26 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 		out = append(out, r.element(s.family, s.table, set))
 	}
 	return out, err
+}
+
+// A catch-all element is in a set or map for every key that no other element has. No state of
+// ours has one, another program may add it. It has this flag (NFT_SET_ELEM_CATCHALL of
+// linux/netfilter/nf_tables.h) and no key, for which nft has this word.
+const (
+	catchAllFlag = 0x2
+	catchAllKey  = "*"
+)
+
+// isCatchAll reads an element's flags.
+func isCatchAll(flags []byte) bool { return u32(flags)&catchAllFlag != 0 }
+
+// catchAll is the catch-all element of a set or map, without its value.
+func (s *skeleton) catchAll(set string) *knftables.Element {
+	e := &knftables.Element{Family: s.family, Table: s.table, Set: set, Key: []string{catchAllKey}}
+	if s.maps[set] {
+		e.Set, e.Map = "", set
+	}
+	return e
 }
 
 // element renders an element as nft lists it.
