@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,7 +87,7 @@ func (l *Lab) NewAgent(binary, dir, corefile string, args ...string) (*Agent, er
 	}
 	text := strings.ReplaceAll(corefile, "AUDIT", a.path("audit.log"))
 	if !dataplaneLine.MatchString(text) {
-		text = withDataplane(text, Dataplane())
+		text = withDataplane(text, cmp.Or(l.Dataplane, Dataplane()))
 	}
 	return a, os.WriteFile(a.path("Corefile"), []byte(text), 0o644)
 }

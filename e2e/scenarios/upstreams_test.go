@@ -390,8 +390,7 @@ func (s *stage) right(r *dns.Msg, want []netip.Addr) error {
 // reached it.
 func (s *stage) nothingOpened(t *testing.T, sniffer *lab.Sniffer, many int) {
 	t.Helper()
-	sets, err := s.Node.Run("ipset", "list")
-	fatal.If(t, err)
+	sets := s.prints("ipset list", "nft list sets")
 	if !strings.Contains(sets, addressOf("n11-0.").String()) {
 		t.Errorf("the sets have none of what was granted:\n%s", sets)
 	}
