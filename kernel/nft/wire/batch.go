@@ -64,6 +64,14 @@ func (m *Batch) FlushChain(name string) {
 	m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, name)
 }
 
+// DeleteRule removes the rule of a chain that has a handle.
+func (m *Batch) DeleteRule(chain string, handle uint64) {
+	begin := m.begin(unix.NFT_MSG_DELRULE, 0, chain)
+	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_RULE_TABLE, m.table), unix.NFTA_RULE_CHAIN, chain)
+	m.b = nfattr.Append(m.b, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, handle))
+	nfattr.EndMessage(m.b, begin)
+}
+
 // DeleteChain removes a chain without rules.
 func (m *Batch) DeleteChain(name string) {
 	m.object(unix.NFT_MSG_DELCHAIN, 0, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)
