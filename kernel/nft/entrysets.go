@@ -89,6 +89,9 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 			if err != nil {
 				return fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
 			}
+			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
+				t.caught.Store(set, true)
+			}
 			if len(part) > 0 {
 				each(name, part)
 			}

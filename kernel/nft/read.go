@@ -86,7 +86,9 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 				a := nfattr.Parse(element)
 				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
 				data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
-				if s.intervals[set] {
+				if isCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]) {
+					out = append(out, s.catchAll(set))
+				} else if s.intervals[set] {
 					addr, _ := netip.AddrFromSlice(key)
 					bounds = append(bounds, wire.Bound{Addr: addr, End: u32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 				} else {
@@ -103,6 +105,18 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 		out = append(out, rangeElement(r, s.family, s.table, set))
 	}
 	return out, err
+}
+
+// isCatchAll reads an element's flags.
+func isCatchAll(flags []byte) bool { return u32(flags)&wire.CatchAllFlag != 0 }
+
+// catchAll is the catch-all element of a set or map, without its value.
+func (s *skeleton) catchAll(set string) *knftables.Element {
+	e := &knftables.Element{Family: s.family, Table: s.table, Set: set, Key: []string{wire.CatchAllKey}}
+	if s.maps[set] {
+		e.Set, e.Map = "", set
+	}
+	return e
 }
 
 // element renders an element as nft lists it.
