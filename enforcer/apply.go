@@ -152,10 +152,8 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.plane.DestroyStale(); err != nil {
 		return err
 	}
-	if e.plane.early || !e.coexisting() {
-		if err := e.endSwitch(ctx); err != nil {
-			return err
-		}
+	if err := e.endDueSwitch(ctx); err != nil {
+		return err
 	}
 	err = e.flows.Run(e.judge())
 	if err == nil && s == e.coming {

@@ -64,20 +64,38 @@ func keptLines(t *testing.T, kind nodeKind) (s *stage, lines []*line, allow func
 	}
 }
 
-// TestGrantedAgain: a connection that was cut is admitted again by its next packet when its
-// address is granted again, by the same socket.
+// TestGrantedAgain: a connection that was denied, or was cut, is admitted by its next packet
+// when its address is granted, and of the same socket, as WireGuard, QUIC and chrony keep one.
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, kind nodeKind) {
 		s, lines, allow := keptLines(t, kind)
 		for range 2 {
 			allow(false)
+			// Sockets that are denied from their first packet on.
+			lines = append(lines, s.untried("a", cutNames["gone"])...)
 			s.podNext("after the policy was withdrawn", lines, nil)
 			allow(true)
 			s.podsReceived("after the policy was applied again", lines)
 			s.goesOn("after the policy was applied again", lines...)
 		}
 	})
+}
+
+// untried opens a pod's UDP sockets to an address of each family, by its last part, and sends
+// nothing.
+func (s *stage) untried(pod string, last int) (lines []*line) {
+	s.t.Helper()
+	for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
+		to := netip.MustParseAddr(fmt.Sprintf(form, last))
+		l := &line{name: "untried " + to.String(), client: &end{}, server: &end{}}
+		client, server := s.serve(pod, "udp", s.World, to, l)
+		s.t.Cleanup(func() { client.Close(); server() })
+		l.conn, l.client.write = client, client.Write
+		go l.client.hears(client.Read)
+		lines = append(lines, l)
+	}
+	return lines
 }
 
 // TestUnseenCandidateAdmitsNothing: a packet to a granted address that ends before the
@@ -201,16 +219,7 @@ func TestUnansweredWithOverwrittenMarks(t *testing.T) {
 			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "MARK", "--set-mark", "0x1")
 			fatal.If(t, err)
 		}
-		var lines []*line
-		for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
-			to := netip.MustParseAddr(fmt.Sprintf(form, cutNames["gone"]))
-			l := &line{name: "unanswered " + to.String(), client: &end{}, server: &end{}}
-			client, server := s.serve("a", "udp", s.World, to, l)
-			t.Cleanup(func() { client.Close(); server() })
-			l.conn, l.client.write = client, client.Write
-			go l.client.hears(client.Read)
-			lines = append(lines, l)
-		}
+		lines := s.untried("a", cutNames["gone"])
 		for range 3 {
 			s.podsReceived("before an answer", lines)
 		}

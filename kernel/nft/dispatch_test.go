@@ -47,7 +47,7 @@ func (w *world) member(s PeerSet, p packet) bool {
 }
 
 // walk is the verdict of rules, asked one by one.
-func (w *world) walk(rules []TierRule, p packet, pass, end string) string {
+func (w *world) walk(rules []*TierRule, p packet, pass, end string) string {
 	for _, r := range rules {
 		switch {
 		case !w.ports(r.Ports, p):
@@ -234,9 +234,9 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 		}
 		return a.BitLen() - rnd.IntN(3)
 	}
-	rules := func() (out []TierRule) {
+	rules := func() (out []*TierRule) {
 		for range rnd.IntN(n + 1) {
-			r := TierRule{Ports: ports(), Action: pick(rnd, actions...)}
+			r := &TierRule{Key: pick(rnd, 0, oneInParts, rnd.Uint64()), Ports: ports(), Action: pick(rnd, actions...)}
 			name := fmt.Sprintf("%d", len(w.peers)+len(w.entries))
 			switch kind := rnd.IntN(kinds); {
 			case kind < 4:
@@ -295,6 +295,9 @@ func TestDispatchEqualsWalk(t *testing.T) {
 				if to := words[len(words)-1]; ofTiers(to) && !defined[to] {
 					t.Fatalf("seed %d: %s leads to %s, which comes later", seed, c.name, to)
 				}
+			}
+			if defined[c.name] {
+				t.Fatalf("seed %d: two chains %s", seed, c.name)
 			}
 			defined[c.name], in.chains[c.name] = true, c.rules
 		}

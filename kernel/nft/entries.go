@@ -34,7 +34,7 @@ type Entry struct {
 	// ended has none.
 	Comment string
 	Held    Held // not in a listing
-	// catchAll: it is the set's catch-all element, see catchAllFlag.
+	// catchAll: it is the set's catch-all element, see wire.CatchAllFlag.
 	catchAll bool
 }
 
@@ -119,6 +119,11 @@ func (c entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
 // entries alone, are a transaction of their own: one that deletes waits for an RCU grace
 // period (see renewInKernel).
 func (t *Tables) ApplyEntries(ops []EntryOp) {
+	defer t.carrying.note(ops)()
+	t.applyEntries(ops)
+}
+
+func (t *Tables) applyEntries(ops []EntryOp) {
 	var all []entryChange
 	for i := range ops {
 		ops[i].Err = nil

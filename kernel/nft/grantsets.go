@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
 )
 
@@ -110,8 +111,8 @@ func (p *PeerSet) setName(f family) string { return peersPrefix + p.Name + "-" +
 func (p *PeerSet) read(key []string) {
 	switch p.Kind {
 	case PeerNetworks:
-		if r, ok := parseRange(key[0]); ok {
-			p.Networks = append(p.Networks, r.prefixes()...)
+		if r, ok := wire.ParseRange(key[0]); ok {
+			p.Networks = append(p.Networks, r.Prefixes()...)
 		}
 	case PeerPorts:
 		at := PeerPort{Protocol: key[1]}
@@ -125,22 +126,6 @@ func (p *PeerSet) read(key []string) {
 			p.Addrs = append(p.Addrs, a)
 		}
 	}
-}
-
-// prefixes returns the fewest prefixes that are the range together.
-func (r addrRange) prefixes() (out []netip.Prefix) {
-	for a := r.first; a.IsValid() && a.Compare(r.last) <= 0; {
-		p := netip.PrefixFrom(a, a.BitLen())
-		for p.Bits() > 0 {
-			wider := netip.PrefixFrom(a, p.Bits()-1).Masked()
-			if wider.Addr() != a || lastAddr(wider).Compare(r.last) > 0 {
-				break
-			}
-			p = wider
-		}
-		out, a = append(out, p), lastAddr(p).Next()
-	}
-	return out
 }
 
 // ListRecheck returns the addresses of the recheck set, none where there is no such set.
