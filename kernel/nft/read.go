@@ -63,6 +63,9 @@ func (kernelReader) objects(_ context.Context, family knftables.Family, table st
 	return out, err
 }
 
+// nfAccept is the verdict NF_ACCEPT (linux/netfilter.h).
+const nfAccept = 1
+
 // hook renders the hook of a chain, by its attributes, as contents has it.
 func hook(chain map[int][]byte) string {
 	a := nfattr.Parse(chain[unix.NFTA_CHAIN_HOOK])
@@ -73,7 +76,11 @@ func hook(chain map[int][]byte) string {
 	if n := u32(a[unix.NFTA_HOOK_HOOKNUM]); int(n) < len(hookNames) {
 		word = hookNames[n]
 	}
-	return fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(u32(a[unix.NFTA_HOOK_PRIORITY])))
+	text := fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(u32(a[unix.NFTA_HOOK_PRIORITY])))
+	if policy := chain[unix.NFTA_CHAIN_POLICY]; len(policy) == 4 && u32(policy) != nfAccept {
+		text += " policy drop"
+	}
+	return text
 }
 
 // elements implements reader.
