@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -55,14 +56,14 @@ func NewTiers(admin, baseline []*TierRule, namespace, dns bool) *Tiers {
 			return nil
 		}
 	}
-	text := strconv.AppendBool(nil, dns)
-	for i, rules := range [][]*TierRule{admin, baseline} {
-		text = strconv.AppendBool(append(text, byte(i)), namespace)
+	text := make([]byte, 0, (len(admin)+len(baseline)+1)*sha256.Size)
+	text = fmt.Append(text, namespace, dns, len(admin), " ")
+	for _, rules := range [][]*TierRule{admin, baseline} {
 		for _, r := range rules {
-			text = append(append(text, '\n'), r.sum[:]...)
+			text = append(text, r.sum[:]...)
 		}
 	}
-	return &Tiers{admin, baseline, namespace, dns, idOf(string(text)), peersOf(admin, baseline), entriesOf(admin, baseline)}
+	return &Tiers{admin, baseline, namespace, dns, idOf(text), peersOf(admin, baseline), entriesOf(admin, baseline)}
 }
 
 // Same tells whether two are equal.
@@ -82,7 +83,8 @@ func peersOf(admin, baseline []*TierRule) (out []policy.Peer) {
 }
 
 // entriesOf returns the rules that addresses are granted for, each once, sorted.
-func entriesOf(admin, baseline []*TierRule) (out []policy.RuleID) {
+func entriesOf(admin, baseline []*TierRule) []policy.RuleID {
+	out := make([]policy.RuleID, 0, len(admin)+len(baseline))
 	for _, rules := range [][]*TierRule{admin, baseline} {
 		for i := range rules {
 			if rules[i].Entries != "" {
