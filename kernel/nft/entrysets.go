@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
@@ -89,6 +89,9 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 			if err != nil {
 				return fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
 			}
+			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
+				t.caught.Store(set, true)
+			}
 			if len(part) > 0 {
 				each(name, part)
 			}
@@ -98,20 +101,21 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 }
 
 // listEntries lists one set. A listing during which nftables changed may lack entries, if
-// the change was of this set: two in a row that are equal are complete.
+// the change was of this set: one is complete that lacks none of the listing before.
 func (t *Tables) listEntries(set string) (part []Entry, err error) {
 	still := t.generations.exclude
-	var last map[string]bool
+	var began time.Time // the listing before
 	for n := range listingReadings {
 		if n == listingReadings/2 {
 			still = t.generations.quiet
 		}
-		same := true
+		same, last, next := true, part, time.Time{}
 		err = still(func() error {
 			before, err := t.generations.now()
 			if err != nil {
 				return err
 			}
+			next = time.Now()
 			if part, err = t.entries.list(set); err != nil {
 				return err
 			}
@@ -119,20 +123,29 @@ func (t *Tables) listEntries(set string) (part []Entry, err error) {
 			same = before == after
 			return err
 		})
-		if same || err != nil {
+		if same || err != nil || n > 0 && holds(part, last, time.Since(began)) {
 			return part, err
 		}
-		keys := map[string]bool{}
-		for i := range part {
-			keys[string(part[i].appendKey(nil))] = true
-		}
-		if n > 0 && maps.Equal(keys, last) {
-			return part, nil
-		}
-		last = keys
+		began = next
 	}
 	return nil, errChanging
 }
+
+// holds tells whether a listing has the entries of one that began that long ago, but for those
+// that have ended.
+func holds(part, last []Entry, ago time.Duration) bool {
+	there := make(map[string]bool, len(part))
+	for i := range part {
+		there[string(part[i].appendKey(nil))] = true
+	}
+	return !slices.ContainsFunc(last, func(e Entry) bool {
+		ended := e.Timeout > 0 && e.Timeout <= ago+timeoutStep
+		return !ended && !there[string(e.appendKey(nil))]
+	})
+}
+
+// timeoutStep is how exactly the kernel keeps the time that an entry has left.
+const timeoutStep = 20 * time.Millisecond
 
 var errChanging = errors.New("nftables changed during each listing; another program changes it all the time")
 

@@ -27,7 +27,8 @@ func (t *Tables) ListGrants(names []string, each func(set string, part []Entry))
 type Earlier struct {
 	// Tables tells whether there are tables of ours.
 	Tables bool
-	// Selected are its default-deny addresses, with or without DecideNamespace.
+	// Selected are its default-deny addresses, with or without DecideNamespace. The second net
+	// has them too.
 	Selected []netip.Addr
 	// Subjects and Lists are the IDs of the subjects of addresses, and of their rule lists.
 	Subjects, Lists map[netip.Addr]string
@@ -63,7 +64,10 @@ func (t *Tables) ReadEarlier(ctx context.Context) (out Earlier, err error) {
 	if err != nil {
 		return out, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
 	}
-	out.Tables = len(is.rules) > 0
+	if out.Tables, err = t.readNet(ctx, &out.Selected); err != nil {
+		return out, err
+	}
+	out.Tables = out.Tables || len(is.rules) > 0
 	names := map[string]bool{}
 	for set := range is.elements {
 		if name, ok := strings.CutPrefix(set, grantsPrefix); ok && len(name) > len("-4") {

@@ -122,7 +122,7 @@ func (l layout) namespaceByCandidates(bits Bits) (ahead, decide []string) {
 
 // namespaceBySubjects returns the rules of the chain "namespace" by which subjects are led to their chains.
 // Every rule accepts, so their order means nothing.
-func (l layout) namespaceBySubjects() (ahead, decide []string) {
+func (l layout) namespaceBySubjects() (staged, decide []string) {
 	for _, f := range families {
 		l.tx.Add(&knftables.Map{Name: podsMap + f.suffix, Type: f.addr + " : verdict"})
 		l.set(stagedSet+f.suffix, f.addr)

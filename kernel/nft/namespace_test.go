@@ -226,3 +226,22 @@ func TestListingsAmongOtherCommits(t *testing.T) {
 		t.Error("the other program committed nothing")
 	}
 }
+
+// TestTheNetAloneIsRead: where another program removed the other tables, a later agent knows
+// from the second net that there are tables in force, and for which subjects.
+func TestTheNetAloneIsRead(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), subjects()
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	fatal.If(t, exec.Command("nft", "delete", "table", "inet", nft.TableName).Run())
+	later, err := nft.Open(bits)
+	fatal.If(t, err)
+	later.DecideNamespace()
+	earlier, err := later.ReadEarlier(ctx)
+	fatal.If(t, err)
+	slices.SortFunc(earlier.Selected, netip.Addr.Compare)
+	if want := slices.SortedFunc(slices.Values(s.Selected), netip.Addr.Compare); !earlier.Tables || !slices.Equal(earlier.Selected, want) {
+		t.Errorf("read back: %+v, want %v", earlier, want)
+	}
+}
