@@ -331,3 +331,49 @@ func TestDispatchEqualsWalk(t *testing.T) {
 		}
 	}
 }
+
+// TestAChangedRuleIsWrittenAlone: another rule in the place of one is written to the chains of
+// its part, whatever lists have it, and the chains that lead there stay.
+func TestAChangedRuleIsWrittenAlone(t *testing.T) {
+	const lists, changed = 5, 100
+	state := func(at string) (s State) {
+		for l := range lists {
+			tiers := Tiers{ID: fmt.Sprint(l, at)}
+			for i := range 200 {
+				r := &TierRule{Key: uint64(i+1) * 0x9e3779b97f4a7c15, Entries: fmt.Sprint(i), Action: Reject}
+				if i == changed {
+					r.Entries = at
+				}
+				s.Entries = append(s.Entries, EntrySet{Name: r.Entries})
+				if i != 40*l {
+					tiers.Admin = append(tiers.Admin, r)
+				}
+			}
+			s.Tiers = append(s.Tiers, tiers)
+		}
+		return s
+	}
+	before := state("this").tierObjects(tierObjects{})
+	after := state("that").tierObjects(before)
+	count := func(o tierObjects) (fronts, others int) {
+		for _, c := range o.chains {
+			if strings.HasPrefix(c.name, adminPrefix) {
+				fronts++
+			} else {
+				others++
+			}
+		}
+		return fronts, others
+	}
+	if fronts, parts := count(after.without(before, true)); fronts != lists || parts != 2 {
+		t.Errorf("%d first chains and %d others are written, want those of %d lists and a part for tracked and one for untracked packets", fronts, parts, lists)
+	}
+	if fronts, parts := count(before.without(after, false)); fronts != lists || parts != 0 {
+		t.Errorf("%d first chains and %d others go", fronts, parts)
+	}
+	for _, c := range after.without(before, true).chains {
+		if !strings.HasPrefix(c.name, adminPrefix) && !strings.Contains(strings.Join(c.rules, "\n"), entriesPrefix+"that-4") {
+			t.Errorf("%s is written: %q", c.name, c.rules)
+		}
+	}
+}
