@@ -72,7 +72,9 @@ func TestMetricsMove(t *testing.T) {
 			t.Errorf("%s is %q at first", sample, before[sample])
 		}
 	}
+	// Two grants: the one of short.example.org may end meanwhile.
 	s.resolve("a", "b1.wild.example.org", dns.TypeA)
+	s.resolve("a", "b2.wild.example.org", dns.TypeA)
 	s.resolve("a", "other.example.org", dns.TypeA)
 	s.resolve("a", "www.example.org", dns.TypeAAAA)
 	s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)

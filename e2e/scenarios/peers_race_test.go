@@ -10,14 +10,28 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// opened are connections that were opened while something changed.
+// opened are connections that were opened while something changed, the last of them: each
+// takes two descriptors of this process.
 type opened struct {
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
+// mostOpened bounds the connections that are kept: of those that are answered, the last ones
+// were opened as the change came into force.
+const mostOpened = 1000
+
+func (o *opened) add(c net.Conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.conns = append(o.conns, c); len(o.conns) > mostOpened {
+		o.conns[0].Close()
+		o.conns = o.conns[1:]
+	}
+}
+
 // opens lets a pod open connections to addresses, one after the other to each, until it
-// is stopped, and keeps the answered ones.
+// is stopped, and keeps answered ones.
 func (s *peerStage) opens(pod string, to []string) (all *opened, stop func()) {
 	all = &opened{}
 	var wg sync.WaitGroup
@@ -39,9 +53,7 @@ func (s *peerStage) opens(pod string, to []string) (all *opened, stop func()) {
 						c.Close()
 						continue
 					}
-					all.mu.Lock()
-					all.conns = append(all.conns, c)
-					all.mu.Unlock()
+					all.add(c)
 					time.Sleep(time.Millisecond)
 				}
 			})
