@@ -41,7 +41,9 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		return nil
 	}
 	e.phase = closing
-	e.findHomes(s)
+	if !e.housed(s) {
+		e.findHomes(s)
+	}
 	e.lists.Prune()
 	next := e.planOf(s)
 	e.next = next

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -17,6 +18,7 @@ type change struct {
 	added, removed tierObjects
 	fresh, gone    []*knftables.Element
 	peers          map[string]PeerKind // of all sets of peers, by their names
+	there          map[string][]string // the rules of chains that are there, by their names
 }
 
 // differences returns the changes of both tables, in the order of both.
@@ -27,7 +29,8 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 		at[f] = &out[i]
 	}
 	inet := at[knftables.InetFamily]
-	inet.added, inet.removed, inet.peers = tiers.without(t.tiers), t.tiers.without(tiers), map[string]PeerKind{}
+	inet.added, inet.removed, inet.peers = tiers.without(t.tiers, true), t.tiers.without(tiers, false), map[string]PeerKind{}
+	inet.there = t.tiers.rules()
 	for _, p := range slices.Concat(t.tiers.sets, tiers.sets) {
 		inet.peers[p.Name] = p.Kind
 	}
@@ -102,12 +105,8 @@ func (c change) writeTo(m *wire.Batch, s *skeleton) bool {
 		}
 	}
 	for _, chain := range c.added.chains {
-		m.AddChain(chain.name)
-		m.FlushChain(chain.name)
-		for _, r := range chain.rules {
-			if !m.AddRule(chain.name, r, ruleDigest(r)) {
-				return false
-			}
+		if !c.rules(m, chain) {
+			return false
 		}
 	}
 	chains, sets := c.removed.names()
@@ -144,6 +143,52 @@ func (c change) writeTo(m *wire.Batch, s *skeleton) bool {
 // addSet adds a set of entries or of grants.
 func addSet(m *wire.Batch, set *knftables.Set) {
 	m.AddSet(set.Name, wire.Types(set.Type), formOf(set).flags)
+}
+
+// rules writes a chain. Where it is there with other rules, those that stay are not written
+// again: the kernel walks its list of sets for each set that a rule asks.
+func (c change) rules(m *wire.Batch, chain *tierChain) bool {
+	fresh, before := chain.rules, uint64(0)
+	there := c.there[chain.name]
+	handles := ruleHandles(chain.name, there)
+	if handles == nil {
+		m.AddChain(chain.name)
+		m.FlushChain(chain.name)
+	} else {
+		for len(fresh) > 0 && len(there) > 0 && fresh[0] == there[0] {
+			fresh, there, handles = fresh[1:], there[1:], handles[1:]
+		}
+		for f, t := len(fresh), len(there); f > 0 && t > 0 && fresh[f-1] == there[t-1]; f, t = f-1, t-1 {
+			before, handles = handles[t-1], handles[:t-1]
+			fresh, there = fresh[:f-1], there[:t-1]
+		}
+		for _, h := range handles {
+			m.DeleteRule(chain.name, h)
+		}
+	}
+	for _, r := range fresh {
+		if !m.AddRule(chain.name, before, r, ruleDigest(r)) {
+			return false
+		}
+	}
+	return true
+}
+
+// ruleHandles returns the handles of a chain's rules, nil unless they are the expected ones.
+func ruleHandles(chain string, expected []string) (out []uint64) {
+	if len(expected) == 0 {
+		return nil
+	}
+	same := true
+	err := dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_INET, func(attrs []byte) {
+		a := nfattr.Parse(attrs)
+		same = same && len(out) < len(expected) && wire.Comment(a[unix.NFTA_RULE_USERDATA]) == ruleDigest(expected[len(out)])
+		out = append(out, u64(a[unix.NFTA_RULE_HANDLE]))
+	}, text(unix.NFTA_RULE_TABLE, TableName), text(unix.NFTA_RULE_CHAIN, chain))
+	if err != nil || !same || len(out) != len(expected) {
+		return nil
+	}
+	return out
 }
 
 // typesOf returns the words for the types of a set's or map's key and value, and whether the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -97,6 +98,11 @@ func addEntries(b *wire.Batch, command, flags uint16, set string, entries []Entr
 
 func appendEntry(b []byte, e *Entry, full bool) []byte {
 	b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)
+	if e.catchAll {
+		b = nfattr.AppendUint32(b, unix.NFTA_SET_ELEM_FLAGS, wire.CatchAllFlag)
+		nfattr.End(b, element)
+		return b
+	}
 	b, key := nfattr.Begin(b, unix.NFTA_SET_ELEM_KEY)
 	b = nfattr.Append(b, unix.NFTA_DATA_VALUE, e.appendKey(nil))
 	nfattr.End(b, key)
@@ -128,7 +134,7 @@ func (kernelEntries) list(set string) (out []Entry, err error) {
 		nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, list []byte) {
 			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				nfattr.Each(list, func(_ int, element []byte) {
-					if e, ok := readEntry(element); ok {
+					if e, ok := readEntry(element, set); ok {
 						out = append(out, e)
 					}
 				})
@@ -141,10 +147,21 @@ func (kernelEntries) list(set string) (out []Entry, err error) {
 	return out, err
 }
 
-// readEntry reads an element.
-func readEntry(b []byte) (e Entry, ok bool) {
+// readEntry reads an element of a set: a catch-all element as an entry of the unspecified
+// address, with which it is removed.
+func readEntry(b []byte, set string) (e Entry, ok bool) {
 	nfattr.Each(b, func(typ int, value []byte) {
 		switch typ {
+		case unix.NFTA_SET_ELEM_FLAGS:
+			if isCatchAll(value) {
+				e.Addr, e.catchAll, ok = netip.IPv4Unspecified(), true, true
+				if strings.HasSuffix(set, "6") {
+					e.Addr = netip.IPv6Unspecified()
+				}
+				if !strings.HasPrefix(set, grantsPrefix) {
+					e.Subject = e.Addr
+				}
+			}
 		case unix.NFTA_SET_ELEM_KEY:
 			nfattr.Each(value, func(_ int, key []byte) { ok = e.readKey(key) })
 		case unix.NFTA_SET_ELEM_EXPIRATION:

@@ -42,8 +42,9 @@ func formOf(set *knftables.Set) (f setForm) {
 	return f
 }
 
-// entryTexts renders a rule about what was dialled. A packet that matches renews the entry.
-func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) {
+// entryMatches renders a rule about what was dialled, without its verdict. A packet that matches
+// renews the entry.
+func entryMatches(set EntrySet, ports []PortRange) (out []string) {
 	const entry = "%[2]s saddr . ct original %[2]s daddr"
 	at := "@" + entriesPrefix + set.Name + "-%[1]s "
 	for _, p := range portLists(ports) {
@@ -54,7 +55,7 @@ func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) 
 		if set.Renew > 0 {
 			match += fmt.Sprintf("update %s{ %s timeout %ds } ", at, entry, int(set.Renew.Seconds()))
 		}
-		out = append(out, each(match+verdict)...)
+		out = append(out, each(match)...)
 	}
 	return out
 }
@@ -87,6 +88,9 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 			part, err := t.listEntries(set)
 			if err != nil {
 				return fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
+			}
+			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
+				t.caught.Store(set, true)
 			}
 			if len(part) > 0 {
 				each(name, part)
@@ -153,7 +157,7 @@ func (t *Tables) AddEntrySets(ctx context.Context, sets []EntrySet) error {
 
 // addSets makes sets of entries and grants ahead of a state that has them.
 func (t *Tables) addSets(ctx context.Context, sets tierObjects) error {
-	missing := sets.without(t.tiers)
+	missing := sets.without(t.tiers, false)
 	if len(missing.entries)+len(missing.grants) == 0 {
 		return nil
 	}

@@ -37,8 +37,8 @@ const slots = 16
 
 // Priorities of our base chains: home check and interception before conntrack (-200) and
 // the raw table (-300), the pin of TCP and the audit log just before kube-proxy's DNAT
-// (-100), the verdict just before the filter tables (0), give back after every other
-// program's postrouting (source NAT is at 100, iptables' last at 300).
+// (-100), the verdict just before the filter tables (0), give back at output, which
+// forwarded packets do not pass, after every other program's filters.
 const (
 	interceptPriority = "-310"
 	pinPriority       = "-110"
@@ -127,8 +127,14 @@ func each(templates ...string) []string {
 	return out
 }
 
-// notUDP ends a chain that is for UDP only: most forwarded packets are TCP.
-const notUDP = "meta l4proto != udp return"
+// Most packets are no queries: these rules come before each lookup in a set.
+const (
+	notUDP  = "meta l4proto != udp return"
+	noQuery = "udp dport != " + dnsPort + " goto bypass"
+)
+
+// notDNS ends a chain that is for connections to port 53 only.
+var notDNS = []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}
 
 // unknown matches the address of a pod that the agent does not know yet.
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
@@ -159,22 +165,22 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 	l.chain("home", "", "", "", append(
 		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
-	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP}, each(
-		fmt.Sprintf("udp dport "+dnsPort+" udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
-		bypassRule,
+	l.chain("bypass", "", "", "", each(bypassRule)...)
+	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP, noQuery, "jump bypass"}, each(
+		fmt.Sprintf("udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
 		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)...)
 	l.chain("watch", "", "", "", watchRules()...)
 	l.chain("dialled", "", "", "", dialledRules()...)
 	// The kernel asks a chain of this type about the first packet of a connection alone.
-	l.chain("pin", "nat", "prerouting", pinPriority, append(auditedRules(), each(
+	l.chain("pin", "nat", "prerouting", pinPriority, append(append(auditedRules(), notDNS...), each(
 		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
-		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)...)
+		"meta l4proto { tcp, udp } %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)...)
 	// Only what leaves: the agent asks its own serving addresses too.
-	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
+	l.chain("giveback", "filter", "output", giveBackPriority, append([]string{notUDP}, each(
 		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
 	verdictChains(l, bits, namespace, candidates)
 }
@@ -233,13 +239,14 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 	l.chain("resolvebare", "", "", "", untracked(resolve)...)
 	l.chain("resolve", "", "", "", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
 	// What begins a connection of a pod that is about to be selected.
-	var ahead, decide []string
+	var ahead, staged, decide []string
 	if candidates || !namespace {
 		ahead, decide = l.namespaceByCandidates(bits)
 	}
 	if namespace {
-		subjectsAhead, bySubjects := l.namespaceBySubjects()
-		ahead, decide = append(ahead, subjectsAhead...), append(decide, bySubjects...)
+		var bySubjects []string
+		staged, bySubjects = l.namespaceBySubjects()
+		decide = append(decide, bySubjects...)
 	}
 	l.chain("namespace", "", "", "", decide...)
 	if namespace {
@@ -258,8 +265,8 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
 	// its mark, and is judged all the same. Replies and errors are no candidates, although
-	// another program copies the connection's mark to them.
-	from := slices.Concat([]string{"ct state established " + admitted + " return"}, ahead, each("%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
+	// another program copies the connection's mark to them. No staged subject is selected.
+	from := slices.Concat([]string{"ct state established " + admitted + " return"}, ahead, each("%[2]s saddr @selected%[1]s jump judge"), staged, []string{"iifname @ifaces jump judge"})
 	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
 	l.chain("input", "filter", "input", verdictPriority, from...)

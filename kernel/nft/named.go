@@ -127,7 +127,8 @@ func (t *Tables) forgetNamed(unused map[[2]netip.Addr]bool, generation uint32) e
 	var gone []Entry
 	for k := range unused {
 		if t.named.stale[k] && len(gone) < mostForgotten {
-			gone = append(gone, Entry{Subject: k[0], Addr: k[1]})
+			// No subject has the unspecified address, as which a catch-all element is listed.
+			gone = append(gone, Entry{Subject: k[0], Addr: k[1], catchAll: k[0].IsUnspecified()})
 		}
 	}
 	t.named.stale = unused
@@ -136,7 +137,7 @@ func (t *Tables) forgetNamed(unused map[[2]netip.Addr]bool, generation uint32) e
 	}
 	err := t.generations.own(func() error { return t.entries.forget(gone, generation) })
 	switch {
-	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN):
+	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOENT):
 		return nil // at the next comparison
 	case err != nil:
 		return fmt.Errorf("remove keys from nft set %s %s: %w", TableName, namedSet, err)

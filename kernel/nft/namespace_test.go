@@ -28,7 +28,7 @@ func subjects() nft.State {
 		}},
 		{ID: "ba9876543210", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.6")}},
 	}
-	s.Lists = []nft.RuleList{{ID: "0123456789abcdef", Rules: []nft.TierRule{{Peers: "pods", Action: nft.Accept}, {Peers: "networks", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 80, Last: 80}}}}}}
+	s.Lists = []nft.RuleList{{ID: "0123456789abcdef", Rules: []*nft.TierRule{{Peers: "pods", Action: nft.Accept}, {Peers: "networks", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 80, Last: 80}}}}}}
 	s.Peers = tiered().Peers
 	s.Staged, s.Recheck = s.Subjects[1].Addrs, []netip.Addr{pod4, far6}
 	return s

@@ -58,8 +58,10 @@ type Tables struct {
 	tiers   tierObjects
 	ofTiers *skeleton
 	// written is last without its rules, nil if the tables may hold another state's objects.
-	written  *State
-	entries  entryStore
+	written *State
+	entries entryStore
+	// caught has the names of sets in which a listing found a catch-all element.
+	caught   sync.Map
 	named    named
 	carrying carrying
 	direct   bool // changes are written by netlink

@@ -63,6 +63,9 @@ func (kernelReader) objects(_ context.Context, family knftables.Family, table st
 	return out, err
 }
 
+// nfAccept is the verdict NF_ACCEPT (linux/netfilter.h).
+const nfAccept = 1
+
 // hook renders the hook of a chain, by its attributes, as contents has it.
 func hook(chain map[int][]byte) string {
 	a := nfattr.Parse(chain[unix.NFTA_CHAIN_HOOK])
@@ -73,7 +76,11 @@ func hook(chain map[int][]byte) string {
 	if n := u32(a[unix.NFTA_HOOK_HOOKNUM]); int(n) < len(hookNames) {
 		word = hookNames[n]
 	}
-	return fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(u32(a[unix.NFTA_HOOK_PRIORITY])))
+	text := fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(u32(a[unix.NFTA_HOOK_PRIORITY])))
+	if policy := chain[unix.NFTA_CHAIN_POLICY]; len(policy) == 4 && u32(policy) != nfAccept {
+		text += " policy drop"
+	}
+	return text
 }
 
 // elements implements reader.
@@ -86,7 +93,9 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 				a := nfattr.Parse(element)
 				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
 				data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
-				if s.intervals[set] {
+				if isCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]) {
+					out = append(out, s.catchAll(set))
+				} else if s.intervals[set] {
 					addr, _ := netip.AddrFromSlice(key)
 					bounds = append(bounds, wire.Bound{Addr: addr, End: u32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 				} else {
@@ -103,6 +112,18 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 		out = append(out, rangeElement(r, s.family, s.table, set))
 	}
 	return out, err
+}
+
+// isCatchAll reads an element's flags.
+func isCatchAll(flags []byte) bool { return u32(flags)&wire.CatchAllFlag != 0 }
+
+// catchAll is the catch-all element of a set or map, without its value.
+func (s *skeleton) catchAll(set string) *knftables.Element {
+	e := &knftables.Element{Family: s.family, Table: s.table, Set: set, Key: []string{wire.CatchAllKey}}
+	if s.maps[set] {
+		e.Set, e.Map = "", set
+	}
+	return e
 }
 
 // element renders an element as nft lists it.

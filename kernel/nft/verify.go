@@ -17,8 +17,8 @@ import (
 // contents is the content of a table, in the form in which the wanted table and the table
 // in the kernel are compared.
 type contents struct {
-	// hooks has each chain as "TYPE HOOK PRIORITY", "" for a regular chain. It is nil
-	// where the reader has none.
+	// hooks has each chain as "TYPE HOOK PRIORITY", with "policy drop" where another program
+	// has set that, "" for a regular chain. It is nil where the reader has none.
 	hooks map[string]string
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/kernel/nfattr"
@@ -64,6 +65,14 @@ func (m *Batch) FlushChain(name string) {
 	m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, name)
 }
 
+// DeleteRule removes the rule of a chain that has a handle.
+func (m *Batch) DeleteRule(chain string, handle uint64) {
+	begin := m.begin(unix.NFT_MSG_DELRULE, 0, chain)
+	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_RULE_TABLE, m.table), unix.NFTA_RULE_CHAIN, chain)
+	m.b = nfattr.Append(m.b, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, handle))
+	nfattr.EndMessage(m.b, begin)
+}
+
 // DeleteChain removes a chain without rules.
 func (m *Batch) DeleteChain(name string) {
 	m.object(unix.NFT_MSG_DELCHAIN, 0, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)
@@ -108,6 +117,14 @@ const (
 	bigEndian    = 2
 )
 
+// A catch-all element is in a set or map for every key that no other element has. No state of
+// ours has one, another program may add it. It has this flag (NFT_SET_ELEM_CATCHALL of
+// linux/netfilter/nf_tables.h) and no key, for which nft has this word.
+const (
+	CatchAllFlag = 0x2
+	CatchAllKey  = "*"
+)
+
 // bytesPerList bounds the elements of a message, whose attribute has a length of 16 bits.
 const bytesPerList = 32 << 10
 
@@ -127,7 +144,7 @@ func (m *Batch) elements(command, flags uint16, of []*knftables.Element, types [
 		begin, list := m.beginList(command, flags, of[0].Set+of[0].Map, 0)
 		for len(of) > 0 && len(m.b)-list < bytesPerList {
 			written := false
-			if interval {
+			if interval && of[0].Key[0] != CatchAllKey {
 				written = m.interval(of[0].Key)
 			} else {
 				written = m.element(of[0], types, command == unix.NFT_MSG_NEWSETELEM)
@@ -170,11 +187,17 @@ func (m *Batch) List(command, flags uint16, set string, each func([]byte) []byte
 
 // element adds one element, of a map with its value if that is asked for.
 func (m *Batch) element(e *knftables.Element, types []string, value bool) bool {
+	var at int
+	if slices.Equal(e.Key, []string{CatchAllKey}) {
+		m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
+		m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_ELEM_FLAGS, CatchAllFlag)
+		nfattr.End(m.b, at)
+		return !value // none is added
+	}
 	key, types, ok := encode(e.Key, types)
 	if !ok {
 		return false
 	}
-	var at int
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
 	m.value(unix.NFTA_SET_ELEM_KEY, key)
 	if e.Map != "" && value {

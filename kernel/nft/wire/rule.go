@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddRule appends a rule with a comment to a chain, in the kernel's expressions that the
-// program nft makes of its text. It returns false for a rule that it cannot write: it knows the
-// words of ordered rules alone.
-func (m *Batch) AddRule(chain, text, comment string) bool {
+// AddRule adds a rule with a comment to a chain, before the rule with a handle or, for 0, at
+// the end, in the kernel's expressions that the program nft makes of its text. It returns
+// false for a rule that it cannot write: it knows the words of ordered rules alone.
+func (m *Batch) AddRule(chain string, before uint64, text, comment string) bool {
 	m.exprs = m.exprs[:0]
 	r := ruleReader{Batch: m, words: strings.Fields(text)}
 	for len(r.words) > 0 {
@@ -23,8 +23,15 @@ func (m *Batch) AddRule(chain, text, comment string) bool {
 			return false
 		}
 	}
-	begin := m.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, chain)
+	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_APPEND)
+	if before != 0 {
+		flags = unix.NLM_F_CREATE
+	}
+	begin := m.begin(unix.NFT_MSG_NEWRULE, flags, chain)
 	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_RULE_TABLE, m.table), unix.NFTA_RULE_CHAIN, chain)
+	if before != 0 {
+		m.b = nfattr.Append(m.b, unix.NFTA_RULE_POSITION, binary.BigEndian.AppendUint64(nil, before))
+	}
 	var at int
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_RULE_EXPRESSIONS)
 	m.b = append(m.b, m.exprs...)

@@ -39,7 +39,7 @@ func TestWordsThatAreNotKnown(t *testing.T) {
 		}
 	}
 	for _, rule := range []string{"counter", "ip saddr 192.0.2.1 accept", "jump a b", "tcp sport { 1 }", "meta mark 1 return", "update @set { ip saddr timeout }"} {
-		if New(knftables.InetFamily, "wire").AddRule("chain", rule, "") {
+		if New(knftables.InetFamily, "wire").AddRule("chain", 0, rule, "") {
 			t.Errorf("%q is written", rule)
 		}
 	}
