@@ -46,40 +46,44 @@ func upgradeAnswer(query *dns.Msg) *dns.Msg {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	needed(t, false, "dnsperf")
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
-		var err error
-		// One pod sends the queries of all pods of a node: it may have as many in flight.
-		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
-			t.Fatal(err)
-		}
-		s.outside.SetAnswer(upgradeAnswer)
-		s.start(map[string]string{
-			"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-			"b.yaml":      s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
-			"policy.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\ndns: {unmatched: NXDomain}"),
-		})
-		s.resolve("b", "www.example.org", dns.TypeA)
-		stop := make(chan struct{})
-		var others sync.WaitGroup
-		probes := s.vigil("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
-		others.Go(func() { s.asks(stop) })
-		length := time.Duration(*upgrades+1) * (upgradeEvery + time.Second)
-		printed := begin(func() error { return s.load(length) })
-		for range *upgrades {
-			time.Sleep(upgradeEvery)
-			if err := s.agent.Upgrade(); err != nil {
-				t.Error(err)
-				break
-			}
-		}
-		if err := <-printed; err != nil {
-			t.Error(err)
-		}
-		probes("upgrades")
-		close(stop)
-		others.Wait()
+	for _, d := range []string{iptables, nftables} { // two labs at a time: each has a load of its own
+		t.Run(d, func(t *testing.T) { onEach(t, upgradeUnderLoad, d) })
+	}
+}
+
+func upgradeUnderLoad(t *testing.T, kind nodeKind) {
+	s := newStageOf(t, kind)
+	var err error
+	// One pod sends the queries of all pods of a node: it may have as many in flight.
+	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
+		t.Fatal(err)
+	}
+	s.outside.SetAnswer(upgradeAnswer)
+	s.start(map[string]string{
+		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml":      s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+		"policy.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\ndns: {unmatched: NXDomain}"),
 	})
+	s.resolve("b", "www.example.org", dns.TypeA)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	probes := s.vigil("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
+	others.Go(func() { s.asks(stop) })
+	length := time.Duration(*upgrades+1) * (upgradeEvery + time.Second)
+	printed := begin(func() error { return s.load(length) })
+	for range *upgrades {
+		time.Sleep(upgradeEvery)
+		if err := s.agent.Upgrade(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	if err := <-printed; err != nil {
+		t.Error(err)
+	}
+	probes("upgrades")
+	close(stop)
+	others.Wait()
 }
 
 // load asks from pod a for new names at a constant rate.
