@@ -11,7 +11,8 @@ LABS     ?= 6
 # BENCHFLAGS is given to the program of `make bench-dns` and `make bench-enforcer`,
 # for example -only cached -rounds 3, or -help.
 BENCHFLAGS ?=
-# DATAPLANE is the dataplane of the agents of `make demo` and `make test`: iptables or nftables.
+# DATAPLANE is the dataplane of the agents of `make demo`: iptables or nftables, for which the
+# demo's node has neither iptables nor ipset. `make test` tests both, with DATAPLANE one alone.
 DATAPLANE ?=
 export DATAPLANE
 # KEEP=1 leaves the demo standing until Ctrl-C, and the cluster of `make e2e`

@@ -41,7 +41,9 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		return nil
 	}
 	e.phase = closing
-	e.findHomes(s)
+	if !e.housed(s) {
+		e.findHomes(s)
+	}
 	e.lists.Prune()
 	next := e.planOf(s)
 	e.next = next
@@ -152,10 +154,8 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.plane.DestroyStale(); err != nil {
 		return err
 	}
-	if e.plane.early || !e.coexisting() {
-		if err := e.endSwitch(ctx); err != nil {
-			return err
-		}
+	if err := e.endDueSwitch(ctx); err != nil {
+		return err
 	}
 	err = e.flows.Run(e.judge())
 	if err == nil && s == e.coming {

@@ -21,6 +21,7 @@ const (
 	fromKernel    = "kernel"    // the comparison of the kernel with the wanted state
 	fromRepair    = "repair"    // repairs that failed
 	fromHeartbeat = "heartbeat" // interception that is not renewed
+	fromSwitch    = "switch"    // what the other dataplane left
 )
 
 // drift is what deviates now. It has a lock of its own: probes ask for it while a write

@@ -106,6 +106,7 @@ type Enforcer struct {
 	flows *flows.Queue // connections that are judged again
 	// rendered are the ordered rules of the last state of the tables, without subjects.
 	rendered map[*dataplane.Tiers]nft.Tiers
+	nftRule  map[*dataplane.TierRule]*nft.TierRule
 	life     longestLife // of grants of subjects with ordered rules
 
 	grants    *grants.Table
@@ -152,6 +153,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		suspected:   make(chan struct{}, 1),
 		homes:       map[netip.Addr]plan.Home{},
 		lists:       plan.NewLists(),
+		nftRule:     map[*dataplane.TierRule]*nft.TierRule{},
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
 	}

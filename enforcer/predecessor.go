@@ -36,7 +36,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	}
 	e.predecessor.Forget()
 	if err := e.endSwitch(ctx); err != nil {
-		e.log.Error("the other dataplane's objects stay; trying again with the next change", "error", err)
+		e.log.Error("the other dataplane's objects stay; trying again", "error", err)
 	}
 	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err

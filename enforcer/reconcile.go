@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
@@ -255,7 +254,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if err != nil {
 		return err
 	}
-	var wrong []entries.Deviation
+	var wrong []dataplane.Deviation
 	if all || len(tables) > 0 {
 		if wrong, err = e.entries.Verify(rulesOf(plan), e.grants); err != nil {
 			return err
@@ -263,7 +262,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	}
 	found = append(slices.Clone(tables), found...)
 	for _, d := range wrong {
-		found = append(found, d.String())
+		found = append(found, entriesOf(d))
 	}
 	found = slices.Compact(found)
 	e.drift.report(fromKernel, e.now(), nil, found...)
@@ -275,7 +274,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
 // rules ask.
-func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []entries.Deviation) error {
+func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []dataplane.Deviation) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
 		// A lost rule that denies leaves its connections to the rules below it.
@@ -283,7 +282,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	}
 	if len(wrong) > 0 {
 		// So does a lost entry, of a rule of ours.
-		e.repaired(fmt.Sprintf("%s, %d entries in all", wrong[0], len(wrong)))
+		e.repaired(fmt.Sprintf("%s, %d entries in all", entriesOf(wrong[0]), len(wrong)))
 		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
 	}
 	err := e.flows.Record()
@@ -299,7 +298,15 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	if err := errors.Join(err, e.plane.Repair(e.state(subjects))); err != nil {
 		return err
 	}
-	return e.write(ctx, subjects)
+	if err := e.write(ctx, subjects); err != nil {
+		return err
+	}
+	return e.endDueSwitch(ctx)
+}
+
+// entriesOf names the set of an entry.
+func entriesOf(d dataplane.Deviation) string {
+	return fmt.Sprintf("nft entries of rule %s", d.Set.Rule)
 }
 
 func (e *Enforcer) repaired(what string) {

@@ -172,6 +172,26 @@ func (e *Enforcer) endSwitch(ctx context.Context) error {
 	if e.plane.remains == nil {
 		return nil
 	}
+	if err := e.removeOther(ctx); err != nil {
+		e.drift.report(fromSwitch, e.now(), err, "other dataplane")
+		e.suspect()
+		return err
+	}
+	e.drift.report(fromSwitch, e.now(), nil)
+	e.plane.remains = nil
+	e.log.Info("removed the rules and sets of the other dataplane")
+	return nil
+}
+
+// endDueSwitch is endSwitch once no agent writes by the other dataplane.
+func (e *Enforcer) endDueSwitch(ctx context.Context) error {
+	if !e.plane.early && e.coexisting() {
+		return nil
+	}
+	return e.endSwitch(ctx)
+}
+
+func (e *Enforcer) removeOther(ctx context.Context) error {
 	if err := e.importGrants(); err != nil {
 		return err
 	}
@@ -183,7 +203,5 @@ func (e *Enforcer) endSwitch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("remove what the other dataplane holds: %w", err)
 	}
-	e.plane.remains = nil
-	e.log.Info("removed the rules and sets of the other dataplane")
 	return nil
 }

@@ -16,7 +16,7 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 	life := e.longestLife(subjects)
 	s.Entries = entrySets(rulesOf(subjects), life)
 	at, peers, rendered := map[string]int{}, map[policy.Peer]bool{}, map[*dataplane.Tiers]nft.Tiers{}
-	r := tierRenderer{map[policy.Peer]string{}, map[policy.PortSet][]nft.PortRange{}}
+	places := 0
 	for _, p := range subjects.Sorted() {
 		if p.Tiers == nil || !p.Isolated {
 			continue
@@ -27,9 +27,10 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 			at[p.Tiers.ID] = i
 			t, known := e.rendered[p.Tiers]
 			if !known {
-				t = nft.Tiers{ID: p.Tiers.ID, Admin: r.rules(p.Tiers.Admin), Baseline: r.rules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
+				t = nft.Tiers{ID: p.Tiers.ID, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
 			}
 			rendered[p.Tiers] = t
+			places += len(t.Admin) + len(t.Baseline)
 			t.ID += lifeID(p.Tiers.Entries, life)
 			s.Tiers = append(s.Tiers, t)
 			for _, peer := range p.Tiers.Peers {
@@ -38,7 +39,9 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 		}
 		s.Tiers[i].Subjects = append(s.Tiers[i].Subjects, p.Addrs...)
 	}
-	e.rendered = rendered
+	if e.rendered = rendered; len(e.nftRule) > 2*places {
+		clear(e.nftRule)
+	}
 	if len(s.Tiers) == 0 {
 		return
 	}
@@ -51,31 +54,20 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 // actions are those of rules that deny with an answer, by the words of policies.
 var actions = [...]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}
 
-// tierRenderer renders rules, which share peers and ports.
-type tierRenderer struct {
-	names map[policy.Peer]string // of the sets of peers
-	ports map[policy.PortSet][]nft.PortRange
-}
-
-// rules renders the rules of one tier.
-func (t tierRenderer) rules(rules []dataplane.TierRule) []nft.TierRule {
-	out := make([]nft.TierRule, 0, len(rules))
+// nftRules renders the rules of one tier.
+func (e *Enforcer) nftRules(rules []*dataplane.TierRule) []*nft.TierRule {
+	out := make([]*nft.TierRule, 0, len(rules))
 	for _, r := range rules {
-		rule := nft.TierRule{Entries: string(r.Entries), Action: actions[r.Action]}
-		if r.Drop {
-			rule.Action = nft.Drop
-		}
-		if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
-			if t.names[peer] == "" {
-				t.names[peer] = nftrules.PeersName(peer)
+		rule := e.nftRule[r]
+		if rule == nil {
+			rule = &nft.TierRule{Key: r.Key, Entries: string(r.Entries), Action: actions[r.Action], Ports: nftrules.Ports(r.Match.Ports)}
+			if r.Drop {
+				rule.Action = nft.Drop
 			}
-			rule.Peers = t.names[peer]
-		}
-		if ports := r.Match.Ports; ports != policy.AnyPort {
-			if t.ports[ports] == nil {
-				t.ports[ports] = nftrules.Ports(ports)
+			if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
+				rule.Peers = nftrules.PeersName(peer)
 			}
-			rule.Ports = t.ports[ports]
+			e.nftRule[r] = rule
 		}
 		out = append(out, rule)
 	}

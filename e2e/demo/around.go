@@ -39,6 +39,12 @@ type hint struct {
 func (s *stage) hints() []hint {
 	in := func(h *lab.Host, command string) string { return "ip netns exec " + h.Name + " " + command }
 	a, b := s.Pod(client).Host, s.Pod(neighbour).Host
+	open := hint{"what is open: the sets, with the time that is left and the names as comments", []string{in(s.Node, "ipset list")}}
+	rules := []string{in(s.Node, "iptables-save -t mangle"), in(s.Node, "iptables-save -t security"), in(s.Node, "nft list table inet namegate")}
+	if s.nftAlone() {
+		open = hint{"what is open: grants, with the names", []string{s.binary + " grants --socket " + s.agent.Socket()}}
+		rules = []string{in(s.Node, "nft list table inet namegate"), in(s.Node, "nft list table inet namegate-net")}
+	}
 	return []hint{
 		{"be the client: an allowed name, an unlisted one, an address", []string{
 			in(a, "dig +short "+listedName),
@@ -51,12 +57,8 @@ func (s *stage) hints() []hint {
 			s.binary + " status --socket " + s.agent.Socket(),
 			"tail -f " + filepath.Join(s.dir, "audit.log"),
 		}},
-		{"what is open: the sets, with the time that is left and the names as comments", []string{in(s.Node, "ipset list")}},
-		{"the rules that ask the sets, and the two nets", []string{
-			in(s.Node, "iptables-save -t mangle"),
-			in(s.Node, "iptables-save -t security"),
-			in(s.Node, "nft list table inet namegate"),
-		}},
+		open,
+		{"the rules that ask the sets, and the two nets", rules},
 		{"the connections that were admitted bear the mark 64", []string{in(s.Node, "conntrack -L")}},
 		{"change a policy: the agent reads it at once", []string{
 			"$EDITOR " + filepath.Join(s.dir, "manifests", "allow-web.yaml"),

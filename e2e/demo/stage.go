@@ -83,8 +83,26 @@ func (s *stage) startAgent(examples string) error {
 	if err := s.agent.Write(files); err != nil {
 		return fmt.Errorf("copy the manifests: %w", err)
 	}
+	if s.nftAlone() {
+		programs := filepath.Join(s.dir, "programs")
+		if err := os.Mkdir(programs, 0o755); err != nil {
+			return fmt.Errorf("hide programs from the agent: %w", err)
+		}
+		path, err := lab.OnlyPrograms(programs, "nft")
+		if err != nil {
+			return err
+		}
+		s.agent.Env, s.agent.NoXtables = []string{path}, true
+		if err := s.agent.SetDataplane(""); err != nil {
+			return fmt.Errorf("leave the choice of the dataplane to the agent: %w", err)
+		}
+	}
 	return s.agent.Start()
 }
+
+// nftAlone tells whether the node has neither the programs of iptables and ipset nor, for the
+// agent, their part of the kernel.
+func (s *stage) nftAlone() bool { return lab.Dataplane() == "nftables" }
 
 // auditPath is where examples/Corefile writes the audit log.
 const auditPath = "/var/log/namegate/audit.log"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"syscall"
 	"time"
@@ -23,7 +24,11 @@ type tour struct {
 const quick = 2 * time.Second
 
 func (t *tour) walk() error {
-	for _, step := range []func(){t.listed, t.unlisted, t.raw, t.neighbour, t.spoofed, t.unselected, t.expiry, t.agentGone, t.logged} {
+	steps := []func(){t.listed, t.unlisted, t.raw, t.neighbour, t.spoofed, t.unselected, t.expiry, t.agentGone, t.logged}
+	if t.nftAlone() {
+		steps = append([]func(){t.withoutIPTables}, steps...)
+	}
+	for _, step := range steps {
 		if t.ctx.Err() != nil {
 			return errInterrupted
 		}
@@ -64,6 +69,20 @@ func (t *tour) denied(pod, to, host, why string) bool {
 	v := open(t.Pod(pod), netip.Addr{}, to, host)
 	defer v.close()
 	return t.check(pod, curl(host, to), why, v.String(), v.rejected() && v.took < quick)
+}
+
+// withoutIPTables shows what the agent finds on its node, and what it makes of that.
+func (t *tour) withoutIPTables() {
+	t.step("A node without iptables and ipset: programs are hidden, and the kernel answers as without the modules")
+	out, err := t.agent.Run("iptables", "-S")
+	t.check("node", "iptables -S", "there is no such program", out, err != nil)
+	if at, err := exec.LookPath("ipset"); err == nil {
+		out, err := t.agent.Run(at, "list")
+		t.check("node", at+" list", "refused by the kernel", out, err != nil)
+	}
+	is, err := t.agent.Status()
+	t.check("node", "namegate status", "the agent chose the dataplane nftables", fmt.Sprintf("dataplane %s: %s", is.Dataplane.Name, is.Dataplane.Reason),
+		err == nil && is.Dataplane.Name == "nftables")
 }
 
 func (t *tour) listed() {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,20 +55,26 @@ func (c *cue) Write(p []byte) (int, error) {
 }
 
 func TestWholeTour(t *testing.T) {
-	forTheKernel(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	out := &cue{at: "Ctrl-C takes everything down", cancel: cancel}
-	good, err := show(ctx, options{agent: build(t), examples: examples, keep: true}, out)
-	if err != nil || !good {
-		t.Fatalf("good %v, %v:\n%s", good, err, out)
-	}
-	for _, want := range []string{
-		"rejected after", "the world saw 0 packets", "after the kill",
-		fmt.Sprintf("ip netns exec ng%d-1-client dig +short www.example.org", os.Getpid()),
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not in:\n%s", want, out)
-		}
+	binary := build(t)
+	for _, dataplane := range []string{"iptables", "nftables"} {
+		t.Run(dataplane, func(t *testing.T) {
+			forTheKernel(t)
+			t.Setenv("DATAPLANE", dataplane)
+			ctx, cancel := context.WithCancel(t.Context())
+			out := &cue{at: "Ctrl-C takes everything down", cancel: cancel}
+			good, err := show(ctx, options{agent: binary, examples: examples, keep: true}, out)
+			if err != nil || !good {
+				t.Fatalf("good %v, %v:\n%s", good, err, out)
+			}
+			for _, want := range []string{"rejected after", "the world saw 0 packets", "after the kill", "client dig +short www.example.org"} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is not in:\n%s", want, out)
+				}
+			}
+			if without := strings.Contains(out.String(), "dataplane nftables: iptables does not work on this node"); without != (dataplane == "nftables") {
+				t.Errorf("a node without iptables: %v:\n%s", without, out)
+			}
+		})
 	}
 }
 

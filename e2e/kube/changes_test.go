@@ -115,6 +115,9 @@ func traces(_ string, addrs []string) error {
 		if err != nil {
 			return err
 		}
+		if len(addrs) == 0 && strings.Contains(rules, "chain pod-") {
+			return fmt.Errorf("%s: the nft table has chains of pods", n.Name)
+		}
 		flows, err := n.Connections()
 		if err != nil {
 			return err

@@ -167,26 +167,24 @@ func testUpgrade(t *testing.T) {
 	s.upgrade("helm upgrade", "--set", "image.tag=next")
 }
 
-// testDataplane: an upgrade to the other dataplane, and back, loses no query, and leaves
-// nothing of the one before.
-func testDataplane(t *testing.T) {
+// switchDataplane upgrades to another dataplane under load, which loses no query, and waits
+// until nothing is left of the one before.
+func switchDataplane(t *testing.T, to, left string) {
 	s := begin(t, "dataplane")
 	s.loaded()
-	for _, to := range []struct{ dataplane, left string }{{"nftables", "NG4-"}, {"iptables", "table inet namegate-net"}} {
-		// kubectl has patched the Corefile in an earlier scenario.
-		s.upgrade("the dataplane "+to.dataplane, "--set", "corefile.dataplane="+to.dataplane, "--force-conflicts")
-		for _, n := range the.Nodes {
-			s.eventually(soon, "the end of the dataplane before", func() error {
-				sets, err := n.Sets()
-				fatal.If(t, err)
-				rules, err := n.NFT()
-				fatal.If(t, err)
-				if strings.Contains(sets+rules, to.left) {
-					return fmt.Errorf("%s: %s is there", n.Name, to.left)
-				}
-				return nil
-			})
-		}
+	// kubectl has patched the Corefile in an earlier scenario.
+	s.upgrade("the dataplane "+to, "--set", "corefile.dataplane="+to, "--force-conflicts")
+	for _, n := range the.Nodes {
+		s.eventually(soon, "the end of the dataplane before", func() error {
+			sets, err := n.Sets()
+			fatal.If(t, err)
+			rules, err := n.NFT()
+			fatal.If(t, err)
+			if strings.Contains(sets+rules, left) {
+				return fmt.Errorf("%s: %s is there", n.Name, left)
+			}
+			return nil
+		})
 	}
 }
 

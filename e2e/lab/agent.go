@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +25,12 @@ import (
 // Agent is a real agent on a lab's node, with its own folder.
 type Agent struct {
 	// Dir holds manifests/, Corefile, audit.log, agent.log and the socket.
-	Dir    string
+	Dir string
+	// Env is added to the environment of the next processes. NoXtables: to them the kernel has
+	// neither ipset nor xtables.
+	Env       []string
+	NoXtables bool
+
 	lab    *Lab
 	binary string
 	args   []string
@@ -80,7 +87,7 @@ func (l *Lab) NewAgent(binary, dir, corefile string, args ...string) (*Agent, er
 	}
 	text := strings.ReplaceAll(corefile, "AUDIT", a.path("audit.log"))
 	if !dataplaneLine.MatchString(text) {
-		text = withDataplane(text, Dataplane())
+		text = withDataplane(text, cmp.Or(l.Dataplane, Dataplane()))
 	}
 	return a, os.WriteFile(a.path("Corefile"), []byte(text), 0o644)
 }
@@ -146,8 +153,8 @@ func (a *Agent) Begin(further ...string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// Each lab has its own lock for the legacy tables: they are per namespace,
 	// the lock's usual path is not.
-	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+XtablesLock(a.lab.Node.Name))
-	if err := a.lab.Node.Do(cmd.Start); err != nil {
+	cmd.Env = append(append(os.Environ(), "XTABLES_LOCKFILE="+XtablesLock(a.lab.Node.Name)), a.Env...)
+	if err := a.onNode(cmd.Start); err != nil {
 		log.Close()
 		return err
 	}
@@ -157,6 +164,25 @@ func (a *Agent) Begin(further ...string) error {
 	a.cmd, a.end = cmd, end
 	a.mu.Unlock()
 	return nil
+}
+
+// onNode calls what starts a process, where the agent's processes start.
+func (a *Agent) onNode(start func() error) error {
+	if a.NoXtables {
+		return withoutXtables(func() error { return a.lab.Node.Do(start) })
+	}
+	return a.lab.Node.Do(start)
+}
+
+// Run runs a program with what the agent's processes have, and returns what it printed.
+func (a *Agent) Run(program string, args ...string) (string, error) {
+	cmd := exec.Command("env", slices.Concat(a.Env, []string{program}, args)...)
+	var out []byte
+	err := a.onNode(func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	return strings.TrimSpace(string(out)), err
 }
 
 // startLimit bounds every wait for the agent, which is seldom longer than a second.

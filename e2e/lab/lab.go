@@ -47,6 +47,8 @@ const (
 type Lab struct {
 	Network     Network
 	Node, World *Host
+	// Dataplane is the one of the agents prepared from now on, "" the one of Dataplane.
+	Dataplane string
 	// Far is the second node, nil until it has a pod.
 	Far   *Host
 	pods  map[string]*Pod

@@ -96,8 +96,12 @@ func (r *rotation) dial(s *stage, a netip.Addr, answered time.Time) error {
 // TestNoFirstPacketIsLost asks again and again and connects at once to each
 // address of the answer: program, then answer. Answers rotate, end and come again.
 func TestNoFirstPacketIsLost(t *testing.T) {
+	eachDataplane(t, lab.Routed, noFirstPacketIsLost)
+}
+
+func noFirstPacketIsLost(t *testing.T, kind nodeKind) {
 	const workers = 8
-	s := newStage(t, lab.Routed)
+	s := newStageOf(t, kind)
 	// A pod's rate is another test's concern: a fast machine asks more here.
 	var err error
 	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)); err != nil {

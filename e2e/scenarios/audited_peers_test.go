@@ -15,8 +15,8 @@ import (
 // allow is no would-deny, by its actual destination; and explain names the rule.
 func TestAuditedBesideNetworkPolicy(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		client := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)
 		db := s.server("db", 11, true, map[string]string{"app": "db"}, 5432, 9187)
 		other := s.server("other", 12, false, map[string]string{"app": "other"}, 5432)

@@ -100,8 +100,8 @@ func (s *stage) comes(lines <-chan string, words ...string) {
 // connection.
 func TestExplainAndSuggest(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			www.example.org. 60 IN A 198.51.100.1
 			bank.test. 60 IN A 198.51.100.2`)

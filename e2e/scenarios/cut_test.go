@@ -15,9 +15,9 @@ import (
 var cutNames = map[string]int{"gone": 10, "kept": 11, "one-shared": 12, "two-shared": 12, "short": 13, "steady": 1}
 
 // cutStage is a stage with the names of cutNames, and perhaps source NAT on the node.
-func cutStage(t *testing.T, network lab.Network, masqueraded bool) *stage {
+func cutStage(t *testing.T, kind nodeKind, masqueraded bool) *stage {
 	t.Helper()
-	s := newStage(t, network)
+	s := newStageOf(t, kind)
 	for name, n := range cutNames {
 		s.zone.add(fmt.Sprintf("%s.example.org. 60 IN A 198.51.100.%d\n%s.example.org. 60 IN AAAA 2001:db8:1::%x", name, n, name, n))
 	}
@@ -62,11 +62,11 @@ var (
 )
 
 func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
-	onEach(t, func(t *testing.T, network lab.Network) {
+	onEach(t, func(t *testing.T, kind nodeKind) {
 		for _, masqueraded := range []bool{false, true} {
 			t.Run(map[bool]string{false: "as it is", true: "masqueraded"}[masqueraded], func(t *testing.T) {
 				t.Parallel()
-				f(t, cutStage(t, network, masqueraded))
+				f(t, cutStage(t, kind, masqueraded))
 			})
 		}
 	})

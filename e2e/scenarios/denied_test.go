@@ -113,13 +113,13 @@ func TestDeniedIsExplained(t *testing.T) {
 	for _, denied := range []string{"Reject", "Drop"} {
 		t.Run(denied, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) { explained(t, network, denied) })
+			onEach(t, func(t *testing.T, kind nodeKind) { explained(t, kind, denied) })
 		})
 	}
 }
 
-func explained(t *testing.T, network lab.Network, denied string) {
-	s := newStage(t, network)
+func explained(t *testing.T, kind nodeKind, denied string) {
+	s := newStageOf(t, kind)
 	s.zone.add(deniedZone)
 	s.translate()
 	s.start(map[string]string{
@@ -200,8 +200,8 @@ func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
 // connection that an enforced policy would deny is a line.
 func TestWouldDeny(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(deniedZone)
 		s.translate()
 		s.start(map[string]string{
@@ -346,28 +346,32 @@ func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 // which names addresses were opened before it.
 func TestDeniedAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(deniedZone)
-	s.startClient(policy("allow", allowWWW))
-	s.resolve("a", "www.example.org", dns.TypeA)
-	fatal.If(t, s.agent.Upgrade())
-	// The first may fall between the two.
-	for until := time.Now().Add(lab.Limit); len(s.flows()) == 0 && time.Now().Before(until); {
-		s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
-	}
-	s.awaitFlow("denied a tcp 198.51.100.1 81 ports www.example.org by shop/allow")
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(deniedZone)
+		s.startClient(policy("allow", allowWWW))
+		s.resolve("a", "www.example.org", dns.TypeA)
+		fatal.If(t, s.agent.Upgrade())
+		// The first may fall between the two.
+		for until := time.Now().Add(lab.Limit); len(s.flows()) == 0 && time.Now().Before(until); {
+			s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
+		}
+		s.awaitFlow("denied a tcp 198.51.100.1 81 ports www.example.org by shop/allow")
+	})
 }
 
 // TestDeniedAfterAPolicyChanged: an address that a policy allowed earlier is known by its
 // name.
 func TestDeniedAfterAPolicyChanged(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(deniedZone)
-	s.startClient(policy("allow", allowWWW))
-	s.resolve("a", "www.example.org", dns.TypeA)
-	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
-	s.apply(map[string]string{"p.yaml": policy("allow", strings.ReplaceAll(allowWWW, "www", "new"))})
-	s.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
-	s.awaitFlow("denied a tcp 198.51.100.1 80 unmatched www.example.org")
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(deniedZone)
+		s.startClient(policy("allow", allowWWW))
+		s.resolve("a", "www.example.org", dns.TypeA)
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		s.apply(map[string]string{"p.yaml": policy("allow", strings.ReplaceAll(allowWWW, "www", "new"))})
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
+		s.awaitFlow("denied a tcp 198.51.100.1 80 unmatched www.example.org")
+	})
 }

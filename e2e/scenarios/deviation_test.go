@@ -1,27 +1,77 @@
 package scenarios
 
 import (
+	"fmt"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestDeviationsAreReported: while another program has flushed a table and holds the lock
-// that a repair needs, the status names the table and the agent is not ready; denied
-// connections stay denied. Afterwards all is well again.
+// TestDeviationsAreReported: while another program has removed rules and keeps the agent from
+// a repair, the status names the table and the agent is not ready; denied connections stay
+// denied. Afterwards all is well again.
 func TestDeviationsAreReported(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
+	for _, test := range []struct {
+		kind   nodeKind
+		object string // in the status
+		loses  func(s *stage) (release func())
+	}{
+		{nodeKind{lab.Routed, iptables, "legacy"}, "IPv4 mangle chains", flushedUnderLock},
+		{nodeKind{lab.Routed, nftables, ""}, "nft table inet namegate", func(s *stage) func() { return s.ownsTable("namegate") }},
+		{nodeKind{lab.Routed, nftables, ""}, "nft table inet namegate-net", func(s *stage) func() { return s.ownsTable("namegate-net") }},
+	} {
+		t.Run(test.object, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, kind nodeKind) { deviates(t, kind, test.object, test.loses) }, test.kind)
+		})
+	}
+}
+
+// flushedUnderLock removes rules of iptables and holds the lock that writing them anew needs.
+func flushedUnderLock(s *stage) (release func()) {
+	s.t.Helper()
+	release = s.holdLock()
+	if out, err := s.Node.Run("sh", "-c", "XTABLES_LOCKFILE="+s.t.TempDir()+"/none iptables-legacy -t mangle -F"); err != nil {
+		s.t.Fatal(out, err)
+	}
+	return release
+}
+
+// ownsTable puts an empty table of a rival's in the place of an nft table. The kernel lets
+// nobody else write a table with an owner, and removes the table when its owner ends.
+func (s *stage) ownsTable(name string) (release func()) {
+	s.t.Helper()
+	rival := exec.Command("nft", "-i")
+	commands, err := rival.StdinPipe()
+	fatal.If(s.t, err)
+	fatal.If(s.t, s.Node.Do(rival.Start))
+	release = sync.OnceFunc(func() {
+		_ = commands.Close()
+		_ = rival.Wait()
+	})
+	s.t.Cleanup(release)
+	_, err = fmt.Fprintf(commands, "delete table inet %s\nadd table inet %[1]s { flags owner; }\n", name)
+	fatal.If(s.t, err)
+	s.until("the rival owns the table", func(int) bool {
+		out, err := s.Node.Run("nft", "list", "table", "inet", name)
+		return err == nil && strings.Contains(out, "flags owner")
+	})
+	return release
+}
+
+func deviates(t *testing.T, kind nodeKind, object string, loses func(s *stage) (release func())) {
+	s := newStageOf(t, kind)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 	health := t.TempDir() + "/health.sock"
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", "legacy", "--health-socket", health); err != nil {
-		t.Fatal(err)
-	}
+	s.agent.Use(agentBinary, append(kind.args(), "--health-socket", health)...)
 	s.startClient(policy("www", allowWWW))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	ready := func() (string, error) {
@@ -32,14 +82,10 @@ func TestDeviationsAreReported(t *testing.T) {
 		t.Fatalf("not ready before: %s", out)
 	}
 	v := s.watchfully("a", nil, []string{"198.51.100.2:80"})
-	release := s.holdLock()
-	if out, err := s.Node.Run("sh", "-c", "XTABLES_LOCKFILE="+t.TempDir()+"/none iptables-legacy -t mangle -F"); err != nil {
-		t.Fatal(out, err)
-	}
-	const table = "IPv4 mangle chains"
-	err = s.agent.WaitFor("the deviation", func(st lab.Status) bool {
+	release := loses(s)
+	err := s.agent.WaitFor("the deviation", func(st lab.Status) bool {
 		for _, d := range st.Enforcer.Deviations {
-			if d.Object == table && !st.InSync {
+			if d.Object == object && !st.InSync {
 				return true
 			}
 		}
@@ -58,11 +104,11 @@ func TestDeviationsAreReported(t *testing.T) {
 			t.Errorf("%s does not say %q: %s", what, want, said)
 		}
 	}
-	says("readiness", func() string { out, _ := ready(); return out }, table)
+	says("readiness", func() string { out, _ := ready(); return out }, object)
 	says("the status", func() string {
 		out, _ := s.agent.Command("status", "--socket", s.agent.Socket()).CombinedOutput()
 		return strings.Join(strings.Fields(string(out)), " ")
-	}, "not as wanted "+table+" since")
+	}, "not as wanted "+object+" since")
 	release()
 	if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.InSync && len(st.Enforcer.Deviations) == 0 }); err != nil {
 		t.Error(err)

@@ -76,8 +76,8 @@ func (s *stage) ends(to string, asked time.Time, lasts time.Duration) {
 // cached answers have a right TTL, and the log continues with the clock's time.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := edgesStage(t, network, cached)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := edgesStage(t, kind, cached)
 		clock := s.clockOf()
 		asked := s.disturbed("clock steps", unnoticed, []string{"www.example.org", "other.example.org"}, func() {
 			for _, ahead := range append(clockSteps, 0) {
@@ -122,27 +122,29 @@ func (s *stage) inLog(ahead time.Duration) {
 // it was to be.
 func TestClockStepsAndRestarts(t *testing.T) {
 	t.Parallel()
-	s := edgesStage(t, lab.Routed, cached)
-	for i := range clockSteps {
-		s.zone.add(fmt.Sprintf("r%d.example.org. 8 IN A 198.51.100.1%d", i, i))
-	}
-	s.apply(map[string]string{"more.yaml": policy("more", strings.Replace(edgesPolicy, "*.wild.example.org", "r*.example.org", 1))})
-	asked := s.disturbed("clock steps and restarts", outageLimit, []string{"www.example.org"}, func() {
-		for i, ahead := range clockSteps {
-			s.step(s.clockOf(), ahead)
-			asked, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
-			s.resolve("a", fmt.Sprintf("r%d.example.org", i), dns.TypeA)
-			s.expect("a", "tcp", to, lab.Answered)
-			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-			fatal.If(t, s.agent.Start())
-			s.step(s.clockOf(), -ahead/2)
-			fatal.If(t, s.agent.Upgrade())
-			s.ends(to, asked, 9*time.Second)
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := edgesStage(t, kind, cached)
+		for i := range clockSteps {
+			s.zone.add(fmt.Sprintf("r%d.example.org. 8 IN A 198.51.100.1%d", i, i))
+		}
+		s.apply(map[string]string{"more.yaml": policy("more", strings.Replace(edgesPolicy, "*.wild.example.org", "r*.example.org", 1))})
+		asked := s.disturbed("clock steps and restarts", outageLimit, []string{"www.example.org"}, func() {
+			for i, ahead := range clockSteps {
+				s.step(s.clockOf(), ahead)
+				asked, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
+				s.resolve("a", fmt.Sprintf("r%d.example.org", i), dns.TypeA)
+				s.expect("a", "tcp", to, lab.Answered)
+				fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+				fatal.If(t, s.agent.Start())
+				s.step(s.clockOf(), -ahead/2)
+				fatal.If(t, s.agent.Upgrade())
+				s.ends(to, asked, 9*time.Second)
+			}
+		})
+		if asked.rcodes[dns.RcodeSuccess]+asked.lost != asked.sent {
+			t.Errorf("an allowed name: %+v", asked)
 		}
 	})
-	if asked.rcodes[dns.RcodeSuccess]+asked.lost != asked.sent {
-		t.Errorf("an allowed name: %+v", asked)
-	}
 }
 
 // TestSuspendedMachine stops the agent for longer than the dead-man switch waits, and
@@ -151,8 +153,8 @@ func TestClockStepsAndRestarts(t *testing.T) {
 // answer has its real age, and is queried again.
 func TestSuspendedMachine(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := edgesStage(t, network, cached)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := edgesStage(t, kind, cached)
 		s.zone.add("r1.wild.example.org. 60 IN A 198.51.100.11")
 		s.outside.SetAnswer(s.zone.answer) // of names below wild too
 		s.resolve("a", "r1.wild.example.org", dns.TypeA)

@@ -78,7 +78,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 1<<20)
 	path, filler := filepath.Join(disk, "audit.log"), filepath.Join(disk, "filler")
-	s := edgesStage(t, lab.Routed, strings.Replace(corefile, "AUDIT", path, 1), "--metrics-addr", metricsAt)
+	s := edgesStage(t, routed, strings.Replace(corefile, "AUDIT", path, 1), "--metrics-addr", metricsAt)
 	names := []string{"www.example.org", "b1.wild.example.org", "other.example.org", "b2.wild.example.org"}
 	var lost, late lab.Status
 	asked := s.disturbed("a full disk", unnoticed, names, func() {
@@ -120,7 +120,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 64<<10)
 	path, filler := filepath.Join(disk, "audit.log"), filepath.Join(disk, "filler")
-	s := edgesStage(t, lab.Routed, strings.Replace(corefile, "AUDIT", path, 1))
+	s := edgesStage(t, routed, strings.Replace(corefile, "AUDIT", path, 1))
 	fill(t, filler)
 	asked := s.disturbed("a start on a full disk", outageLimit, []string{"www.example.org"}, func() {
 		fatal.If(t, s.agent.Stop(syscall.SIGKILL))

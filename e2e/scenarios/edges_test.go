@@ -33,8 +33,8 @@ const startsIn = time.Minute
 
 // edgesStage has a pod that may connect to what www.example.org has, by an agent
 // with a Corefile. The world's resolver knows all names of upgradeAnswer too.
-func edgesStage(t *testing.T, network lab.Network, corefile string, args ...string) *stage {
-	s := newStage(t, network)
+func edgesStage(t *testing.T, kind nodeKind, corefile string, args ...string) *stage {
+	s := newStageOf(t, kind)
 	s.zone.add(`
 		www.example.org. 600 IN A 198.51.100.1
 		other.example.org. 60 IN A 198.51.100.2
@@ -215,8 +215,8 @@ func (s *stage) moves(to string, names ...string) {
 // the upstream is back so are the answers.
 func TestNoUpstreamAnswers(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := edgesStage(t, network, corefile)
+	onEachNetwork(t, func(t *testing.T, kind nodeKind) {
+		s := edgesStage(t, kind, corefile)
 		others := []string{"other.example.org"} // refused by the agent, answered by a resolver
 		asked := s.disturbed("silent upstreams", unnoticed, others, func() {
 			s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })

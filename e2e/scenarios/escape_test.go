@@ -21,8 +21,8 @@ import (
 
 // guardedStage has two selected pods: a may reach www.example.org on TCP port 80
 // and has resolved it, b may reach nothing; and a sniffer in the world.
-func guardedStage(t *testing.T, network lab.Network) (*stage, *lab.Sniffer) {
-	s := newStage(t, network)
+func guardedStage(t *testing.T, kind nodeKind) (*stage, *lab.Sniffer) {
+	s := newStageOf(t, kind)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
 		www.example.org. 60 IN AAAA 2001:db8:1::1
@@ -94,8 +94,8 @@ func (s *stage) forges(when string, sniffer *lab.Sniffer, no *int) {
 
 func TestForgedSource(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, sniffer := guardedStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, sniffer := guardedStage(t, kind)
 		no := 0
 		// The sniffer sees what does arrive: without this, silence proves nothing.
 		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
@@ -110,8 +110,8 @@ func TestForgedSource(t *testing.T) {
 
 func TestLinkLocalReachesNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, _ := guardedStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, _ := guardedStage(t, kind)
 		s.addPod("free", 7)
 		fatal.If(t, s.Ready())
 		for host, h := range map[string]*lab.Host{"node": s.Node, "neighbour": s.Pod("b").Host} {
@@ -175,8 +175,8 @@ func (s *stage) zone0(p *lab.Pod) string {
 
 func TestReusedAddressInheritsNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, _ := guardedStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, _ := guardedStage(t, kind)
 		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
 		fatal.If(t, s.RemovePod("a"))
 		s.addPod("c", 5)
@@ -198,8 +198,8 @@ egress:
 
 func TestConnectionFromBeforeSelection(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 		s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"})})
 		push, err := s.World.Listen("[::]:9000")
@@ -257,8 +257,8 @@ func readSoon(c io.Reader, buf []byte) (int, error) {
 
 func TestForgedCNAME(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, _ := guardedStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, _ := guardedStage(t, kind)
 		s.zone.say("evil.example.net", func(query *dns.Msg) *dns.Msg {
 			r := new(dns.Msg).SetReply(query)
 			if err := wiretest.Fill(r, "evil.example.net. 60 IN CNAME www.example.org.", "www.example.org. 60 IN A 203.0.113.66"); err != nil {
@@ -277,8 +277,8 @@ func TestForgedCNAME(t *testing.T) {
 // which the home check and the verdict must let pass on a link, to the world.
 func TestDiscoveryIsNoWayOut(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, sniffer := guardedStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, sniffer := guardedStage(t, kind)
 		pod := s.Pod("a")
 		const forged = "2001:db8:66::1"
 		fatal.If(t, pod.IP("-6", "addr", "add", forged+"/128", "dev", "eth0", "nodad"))
@@ -319,35 +319,37 @@ func sendICMPv6(h *lab.Host, from string, to netip.Addr, typ, hops int) error {
 // neighbours: a selected pod's do not arrive, another's do.
 func TestNoRouterAmongPods(t *testing.T) {
 	t.Parallel()
-	s, _ := guardedStage(t, lab.Bridged)
-	free := s.addPod("free", 7)
-	fatal.If(t, s.Ready())
-	to := s.Pod("b").Addr6
-	sniffer, err := s.Pod("b").Sniff("eth0")
-	fatal.If(t, err)
-	defer sniffer.Close()
-	types := []byte{130, 134, 137}
-	send := func(pod *lab.Pod) {
-		t.Helper()
-		fatal.If(t, pod.IP("-6", "addr", "replace", "fe80::1/128", "dev", "eth0", "nodad"))
-		for _, typ := range types {
-			for _, from := range []string{pod.Addr6.String(), "fe80::1%" + s.zone0(pod)} {
-				fatal.If(t, sendICMPv6(pod.Host, from, to, int(typ), 255))
+	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
+		s, _ := guardedStage(t, kind)
+		free := s.addPod("free", 7)
+		fatal.If(t, s.Ready())
+		to := s.Pod("b").Addr6
+		sniffer, err := s.Pod("b").Sniff("eth0")
+		fatal.If(t, err)
+		defer sniffer.Close()
+		types := []byte{130, 134, 137}
+		send := func(pod *lab.Pod) {
+			t.Helper()
+			fatal.If(t, pod.IP("-6", "addr", "replace", "fe80::1/128", "dev", "eth0", "nodad"))
+			for _, typ := range types {
+				for _, from := range []string{pod.Addr6.String(), "fe80::1%" + s.zone0(pod)} {
+					fatal.If(t, sendICMPv6(pod.Host, from, to, int(typ), 255))
+				}
 			}
 		}
-	}
-	send(s.Pod("a"))
-	// Once the unselected pod's have arrived, the selected one's would have.
-	for until := time.Now().Add(lab.Limit); sniffer.SawType(to, types...) == 0; {
-		if time.Now().After(until) {
-			t.Fatal("nothing arrives from an unselected pod either: the test proves nothing")
+		send(s.Pod("a"))
+		// Once the unselected pod's have arrived, the selected one's would have.
+		for until := time.Now().Add(lab.Limit); sniffer.SawType(to, types...) == 0; {
+			if time.Now().After(until) {
+				t.Fatal("nothing arrives from an unselected pod either: the test proves nothing")
+			}
+			if send(free); sniffer.SawType(to, types...) > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
-		if send(free); sniffer.SawType(to, types...) > 0 {
-			break
+		if n := sniffer.SawTypeFrom(s.Pod("a").Addr6, to, types...); n != 0 {
+			t.Errorf("%d packets of a router's from a selected pod arrived at its neighbour", n)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if n := sniffer.SawTypeFrom(s.Pod("a").Addr6, to, types...); n != 0 {
-		t.Errorf("%d packets of a router's from a selected pod arrived at its neighbour", n)
-	}
+	})
 }

@@ -5,21 +5,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
-
-var networks = []lab.Network{lab.Routed, lab.Bridged}
-
-// onEach runs a test in a lab of each kind of network, side by side with others.
-func onEach(t *testing.T, f func(t *testing.T, network lab.Network)) {
-	for _, n := range networks {
-		t.Run(string(n), func(t *testing.T) {
-			t.Parallel()
-			f(t, n)
-		})
-	}
-}
 
 const allowWWW = `
 podSelector: {matchLabels: {app: client}}
@@ -28,26 +15,23 @@ egress:
   ports: [{protocol: TCP, port: 80}]
 `
 
-// TestFirstSlice: on each network, and with each of the two iptables.
+// TestFirstSlice: on each network, with each of the two iptables and with nft alone.
 func TestFirstSlice(t *testing.T) {
 	t.Parallel()
-	for _, variant := range []string{"legacy", "nft"} {
-		t.Run(variant, func(t *testing.T) {
+	for _, network := range networks {
+		t.Run(string(network), func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) { firstSlice(t, network, variant) })
+			eachBackend(t, network, firstSlice)
 		})
 	}
 }
 
-func firstSlice(t *testing.T, network lab.Network, variant string) {
-	s := newStage(t, network)
+func firstSlice(t *testing.T, kind nodeKind) {
+	s := newStageOf(t, kind)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
 		www.example.org. 60 IN AAAA 2001:db8:1::1
 		other.example.org. 60 IN A 198.51.100.2`)
-	var err error
-	s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant)
-	fatal.If(t, err)
 	s.start(map[string]string{
 		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 		"b.yaml":      s.Pod("b").Manifest("shop", "b", nil),

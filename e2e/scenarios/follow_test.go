@@ -34,8 +34,8 @@ spec:
 // pod asks.
 func TestNamesThatLeadInAnyOrder(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			denied.test. 600 IN SRV 0 0 80 host.test.
 			accepted.test. 600 IN SRV 0 0 80 host.test.

@@ -18,8 +18,8 @@ import (
 // forward them.
 func TestForgedQueries(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		f := newForgeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
 		f.apply(map[string]string{"no.yaml": policy("allow-nothing", "podSelector: {matchLabels: {app: closed}}\ndns: {unmatched: Refuse}")})
 		type question struct {
 			what string

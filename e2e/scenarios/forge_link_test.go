@@ -62,81 +62,85 @@ func ndClaims(own, addr, victim netip.Addr, at net.HardwareAddr) []claim {
 // claim of an unselected pod.
 func TestClaimedAddresses(t *testing.T) {
 	t.Parallel()
-	f := newForgeStage(t, lab.Bridged)
-	a, b, free := f.Pod("a"), f.Pod("b"), f.Pod("free")
-	at := f.cards["b"].HW
-	gateway4, gateway6 := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00:1::1")
-	local6 := f.linkLocal(f.Node, "br0")
-	var all []sent
-	say := func(pod *lab.Pod, claims []claim, want bool) {
-		t.Helper()
-		for _, c := range claims {
-			w := f.way(pod.Addr4, b.Addr4)
-			card := f.cards[map[*lab.Pod]string{a: "a", free: "free"}[pod]]
-			fatal.If(t, card.Send(card.Frame(c.to, c.typ, c.body(card.HW, w.token()))))
-			all = append(all, sent{fmt.Sprintf("%s from %s", c.name, pod.Addr4), w, want})
+	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
+		a, b, free := f.Pod("a"), f.Pod("b"), f.Pod("free")
+		at := f.cards["b"].HW
+		gateway4, gateway6 := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00:1::1")
+		local6 := f.linkLocal(f.Node, "br0")
+		var all []sent
+		say := func(pod *lab.Pod, claims []claim, want bool) {
+			t.Helper()
+			for _, c := range claims {
+				w := f.way(pod.Addr4, b.Addr4)
+				card := f.cards[map[*lab.Pod]string{a: "a", free: "free"}[pod]]
+				fatal.If(t, card.Send(card.Frame(c.to, c.typ, c.body(card.HW, w.token()))))
+				all = append(all, sent{fmt.Sprintf("%s from %s", c.name, pod.Addr4), w, want})
+			}
 		}
-	}
-	say(a, arpClaims(a.Addr4, b.Addr4, at), true)
-	say(a, ndClaims(a.Addr6, a.Addr6, b.Addr6, at)[:3], true)
-	for _, addr := range []netip.Addr{gateway4, free.Addr4, b.Addr4, netip.MustParseAddr("10.1.0.99")} {
-		say(a, arpClaims(addr, b.Addr4, at), false)
-	}
-	for _, addr := range []netip.Addr{gateway6, free.Addr6, b.Addr6, local6, netip.MustParseAddr("fd00:1::99")} {
-		say(a, ndClaims(a.Addr6, addr, b.Addr6, at), false)
-	}
-	f.judge(all)
-	for _, c := range []struct {
-		host *lab.Host
-		dev  string
-		addr netip.Addr
-		want net.HardwareAddr
-	}{
-		{b.Host, "eth0", gateway4, f.hop("b", gateway4)}, {b.Host, "eth0", gateway6, f.hop("b", gateway6)},
-		{f.Node, "br0", b.Addr4, at}, {f.Node, "br0", b.Addr6, at},
-	} {
-		if got, err := c.host.Neighbour(c.dev, c.addr); err != nil || got.String() != c.want.String() {
-			t.Errorf("%s takes %s to be at %s, not at %s: %v", c.host.Name, c.addr, got, c.want, err)
+		say(a, arpClaims(a.Addr4, b.Addr4, at), true)
+		say(a, ndClaims(a.Addr6, a.Addr6, b.Addr6, at)[:3], true)
+		for _, addr := range []netip.Addr{gateway4, free.Addr4, b.Addr4, netip.MustParseAddr("10.1.0.99")} {
+			say(a, arpClaims(addr, b.Addr4, at), false)
 		}
-	}
-	// The unselected pod is believed: the claims are as they must be to harm.
-	all = nil
-	say(free, arpClaims(gateway4, b.Addr4, at), true)
-	say(free, ndClaims(free.Addr6, gateway6, b.Addr6, at), true)
-	f.judge(all)
-	for _, addr := range []netip.Addr{gateway4, gateway6} {
-		if got, err := b.Neighbour("eth0", addr); err != nil || got.String() != f.cards["free"].HW.String() {
-			t.Errorf("the neighbour does not believe the unselected pod that it is %s (%s, %v): the test proves little", addr, got, err)
+		for _, addr := range []netip.Addr{gateway6, free.Addr6, b.Addr6, local6, netip.MustParseAddr("fd00:1::99")} {
+			say(a, ndClaims(a.Addr6, addr, b.Addr6, at), false)
 		}
-	}
+		f.judge(all)
+		for _, c := range []struct {
+			host *lab.Host
+			dev  string
+			addr netip.Addr
+			want net.HardwareAddr
+		}{
+			{b.Host, "eth0", gateway4, f.hop("b", gateway4)}, {b.Host, "eth0", gateway6, f.hop("b", gateway6)},
+			{f.Node, "br0", b.Addr4, at}, {f.Node, "br0", b.Addr6, at},
+		} {
+			if got, err := c.host.Neighbour(c.dev, c.addr); err != nil || got.String() != c.want.String() {
+				t.Errorf("%s takes %s to be at %s, not at %s: %v", c.host.Name, c.addr, got, c.want, err)
+			}
+		}
+		// The unselected pod is believed: the claims are as they must be to harm.
+		all = nil
+		say(free, arpClaims(gateway4, b.Addr4, at), true)
+		say(free, ndClaims(free.Addr6, gateway6, b.Addr6, at), true)
+		f.judge(all)
+		for _, addr := range []netip.Addr{gateway4, gateway6} {
+			if got, err := b.Neighbour("eth0", addr); err != nil || got.String() != f.cards["free"].HW.String() {
+				t.Errorf("the neighbour does not believe the unselected pod that it is %s (%s, %v): the test proves little", addr, got, err)
+			}
+		}
+	})
 }
 
 // TestClaimedAddressesOnASeparateLink has a routed pod tell the node that its
 // neighbour's address is at its own: what goes to the neighbour goes there still.
 func TestClaimedAddressesOnASeparateLink(t *testing.T) {
 	t.Parallel()
-	f := newForgeStage(t, lab.Routed)
-	a, b := f.Pod("a"), f.Pod("b")
-	node, err := f.Node.Hardware(a.Iface)
-	fatal.If(t, err)
-	claims := append(arpClaims(b.Addr4, netip.MustParseAddr("169.254.1.1"), node), ndClaims(a.Addr6, b.Addr6, netip.MustParseAddr("fe80::77"), node)...)
-	own, err := a.Sniff("eth0")
-	fatal.If(t, err)
-	defer own.Close()
-	card := f.cards["a"]
-	for _, c := range claims {
-		fatal.If(t, card.Send(card.Frame(c.to, c.typ, c.body(card.HW, f.way(a.Addr4, b.Addr4).token()))))
-	}
-	for _, to := range []netip.Addr{b.Addr4, b.Addr6} {
-		for _, from := range []*lab.Host{f.Node, f.World, f.Pod("free").Host} {
-			if got := from.ProbeFor("icmp", netip.AddrPortFrom(to, 0), lab.Limit); got != lab.Answered {
-				t.Errorf("%s to %s: %s", from.Name, to, got)
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
+		a, b := f.Pod("a"), f.Pod("b")
+		node, err := f.Node.Hardware(a.Iface)
+		fatal.If(t, err)
+		claims := append(arpClaims(b.Addr4, netip.MustParseAddr("169.254.1.1"), node), ndClaims(a.Addr6, b.Addr6, netip.MustParseAddr("fe80::77"), node)...)
+		own, err := a.Sniff("eth0")
+		fatal.If(t, err)
+		defer own.Close()
+		card := f.cards["a"]
+		for _, c := range claims {
+			fatal.If(t, card.Send(card.Frame(c.to, c.typ, c.body(card.HW, f.way(a.Addr4, b.Addr4).token()))))
+		}
+		for _, to := range []netip.Addr{b.Addr4, b.Addr6} {
+			for _, from := range []*lab.Host{f.Node, f.World, f.Pod("free").Host} {
+				if got := from.ProbeFor("icmp", netip.AddrPortFrom(to, 0), lab.Limit); got != lab.Answered {
+					t.Errorf("%s to %s: %s", from.Name, to, got)
+				}
+			}
+			if n := own.Saw(to); n != 0 {
+				t.Errorf("%d packets for %s came to the pod that claims it", n, to)
 			}
 		}
-		if n := own.Saw(to); n != 0 {
-			t.Errorf("%d packets for %s came to the pod that claims it", n, to)
-		}
-	}
+	})
 }
 
 // linkLocal returns a link-local address of an interface.
@@ -155,52 +159,54 @@ func (f *forgeStage) linkLocal(h *lab.Host, dev string) netip.Addr {
 // see.
 func TestForgedFrames(t *testing.T) {
 	t.Parallel()
-	f := newForgeStage(t, lab.Bridged)
-	frames := map[string]func(w way) (typ uint16, body []byte){
-		"an unknown type": func(w way) (uint16, []byte) { return 0x88b5, w.token() },
-		"a tagged packet": func(w way) (uint16, []byte) { return 0x8100, append([]byte{0, 0, 8, 0}, w.packet(17, w.udp())[0]...) },
-		"a packet with a priority tag": func(w way) (uint16, []byte) {
-			return 0x8100, append([]byte{0xe0, 0, 8, 0}, w.packet(17, w.udp())[0]...)
-		},
-		"a twice tagged packet": func(w way) (uint16, []byte) {
-			return 0x88a8, append([]byte{0, 0, 0x81, 0, 0, 0, 8, 0}, w.packet(17, w.udp())[0]...)
-		},
-		"a packet in PPPoE": func(w way) (uint16, []byte) {
-			return 0x8864, append([]byte{0x11, 0, 0, 1, 0, 60, 0, 0x21}, w.packet(17, w.udp())[0]...)
-		},
-		"a packet in MPLS": func(w way) (uint16, []byte) { return 0x8847, append([]byte{0, 1, 1, 64}, w.packet(17, w.udp())[0]...) },
-		"a packet in SNAP": func(w way) (uint16, []byte) {
-			p := w.packet(17, w.udp())[0]
-			return uint16(8 + len(p)), append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, p...)
-		},
-		"IPv4 that says it is IPv6": func(w way) (uint16, []byte) { return unix.ETH_P_IPV6, w.packet(17, w.udp())[0] },
-		"RARP": func(w way) (uint16, []byte) {
-			return 0x8035, append(lab.ARP(3, everyone, w.src, everyone, w.dst), w.token()...)
-		},
-	}
-	// Frames that the kernel's bridge itself does not forward.
-	never := map[string]bool{"IPv4 that says it is IPv6": true}
-	var all []sent
-	for name, make := range frames {
-		for _, pod := range []string{"a", "free"} {
-			if pod == "free" && never[name] {
-				continue
-			}
-			w := f.way(f.Pod(pod).Addr4, f.Pod("b").Addr4)
-			typ, body := make(w)
-			fatal.If(t, f.cards[pod].Send(f.cards[pod].Frame(f.cards["b"].HW, typ, body)))
-			all = append(all, sent{name + " from pod " + pod, w, pod == "free"})
+	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
+		frames := map[string]func(w way) (typ uint16, body []byte){
+			"an unknown type": func(w way) (uint16, []byte) { return 0x88b5, w.token() },
+			"a tagged packet": func(w way) (uint16, []byte) { return 0x8100, append([]byte{0, 0, 8, 0}, w.packet(17, w.udp())[0]...) },
+			"a packet with a priority tag": func(w way) (uint16, []byte) {
+				return 0x8100, append([]byte{0xe0, 0, 8, 0}, w.packet(17, w.udp())[0]...)
+			},
+			"a twice tagged packet": func(w way) (uint16, []byte) {
+				return 0x88a8, append([]byte{0, 0, 0x81, 0, 0, 0, 8, 0}, w.packet(17, w.udp())[0]...)
+			},
+			"a packet in PPPoE": func(w way) (uint16, []byte) {
+				return 0x8864, append([]byte{0x11, 0, 0, 1, 0, 60, 0, 0x21}, w.packet(17, w.udp())[0]...)
+			},
+			"a packet in MPLS": func(w way) (uint16, []byte) { return 0x8847, append([]byte{0, 1, 1, 64}, w.packet(17, w.udp())[0]...) },
+			"a packet in SNAP": func(w way) (uint16, []byte) {
+				p := w.packet(17, w.udp())[0]
+				return uint16(8 + len(p)), append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, p...)
+			},
+			"IPv4 that says it is IPv6": func(w way) (uint16, []byte) { return unix.ETH_P_IPV6, w.packet(17, w.udp())[0] },
+			"RARP": func(w way) (uint16, []byte) {
+				return 0x8035, append(lab.ARP(3, everyone, w.src, everyone, w.dst), w.token()...)
+			},
 		}
-	}
-	f.judge(all)
+		// Frames that the kernel's bridge itself does not forward.
+		never := map[string]bool{"IPv4 that says it is IPv6": true}
+		var all []sent
+		for name, make := range frames {
+			for _, pod := range []string{"a", "free"} {
+				if pod == "free" && never[name] {
+					continue
+				}
+				w := f.way(f.Pod(pod).Addr4, f.Pod("b").Addr4)
+				typ, body := make(w)
+				fatal.If(t, f.cards[pod].Send(f.cards[pod].Frame(f.cards["b"].HW, typ, body)))
+				all = append(all, sent{name + " from pod " + pod, w, pod == "free"})
+			}
+		}
+		f.judge(all)
+	})
 }
 
 // TestForgedToMany sends to all: no neighbour receives a selected pod's packets, and
 // nothing leaves the node.
 func TestForgedToMany(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		f := newForgeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
 		var all []sent
 		for _, text := range []string{"255.255.255.255", "10.1.0.255", "224.0.0.1", "224.0.0.251", "239.1.2.3", "ff02::1", "ff02::fb", "ff05::2", "ff0e::1234"} {
 			to := netip.MustParseAddr(text)
@@ -229,7 +235,7 @@ func TestForgedToMany(t *testing.T) {
 						}
 					}
 					fatal.If(t, f.cards[pod].SendIP(hw, packet))
-					if want := pod == "free" && network == lab.Bridged; want || pod == "a" {
+					if want := pod == "free" && f.Network == lab.Bridged; want || pod == "a" {
 						all = append(all, sent{fmt.Sprintf("%s from pod %s to %s", kind, pod, to), w, want})
 					}
 				}

@@ -20,9 +20,9 @@ type forgeStage struct {
 	ways             uint32
 }
 
-func newForgeStage(t *testing.T, network lab.Network) *forgeStage {
+func newForgeStage(t *testing.T, kind nodeKind) *forgeStage {
 	t.Helper()
-	s, world := guardedStage(t, network)
+	s, world := guardedStage(t, kind)
 	f := &forgeStage{stage: s, world: world, cards: map[string]*lab.Card{}}
 	s.addPod("free", 7)
 	fatal.If(t, s.Ready())
@@ -120,8 +120,8 @@ func (f *forgeStage) judge(all []sent) {
 // the very same kind does arrive unless the kernel itself forwards no such thing.
 func TestForgedPackets(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		f := newForgeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
 		var all []sent
 		for _, family := range []struct {
 			word, denied, open, web string

@@ -41,8 +41,8 @@ func (s *stage) noneAdmitted(from []netip.Addr, to ...netip.Addr) {
 // keptLines opens a pod's UDP sockets to an address of each family that one policy of its
 // own allows, beside a policy that stays, and returns a function that applies and withdraws
 // that policy.
-func keptLines(t *testing.T, network lab.Network) (s *stage, lines []*line, allow func(bool)) {
-	s = cutStage(t, network, false)
+func keptLines(t *testing.T, kind nodeKind) (s *stage, lines []*line, allow func(bool)) {
+	s = cutStage(t, kind, false)
 	gone := allowNames("gone", "client", "gone")
 	s.start(map[string]string{
 		"a.yaml":    s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
@@ -64,14 +64,16 @@ func keptLines(t *testing.T, network lab.Network) (s *stage, lines []*line, allo
 	}
 }
 
-// TestGrantedAgain: a connection that was cut is admitted again by its next packet when its
-// address is granted again, by the same socket.
+// TestGrantedAgain: a connection that was denied, or was cut, is admitted by its next packet
+// when its address is granted, and of the same socket, as WireGuard, QUIC and chrony keep one.
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, lines, allow := keptLines(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, lines, allow := keptLines(t, kind)
 		for range 2 {
 			allow(false)
+			// Sockets that are denied from their first packet on.
+			lines = append(lines, s.untried("a", cutNames["gone"])...)
 			s.podNext("after the policy was withdrawn", lines, nil)
 			allow(true)
 			s.podsReceived("after the policy was applied again", lines)
@@ -80,12 +82,28 @@ func TestGrantedAgain(t *testing.T) {
 	})
 }
 
+// untried opens a pod's UDP sockets to an address of each family, by its last part, and sends
+// nothing.
+func (s *stage) untried(pod string, last int) (lines []*line) {
+	s.t.Helper()
+	for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
+		to := netip.MustParseAddr(fmt.Sprintf(form, last))
+		l := &line{name: "untried " + to.String(), client: &end{}, server: &end{}}
+		client, server := s.serve(pod, "udp", s.World, to, l)
+		s.t.Cleanup(func() { client.Close(); server() })
+		l.conn, l.client.write = client, client.Write
+		go l.client.hears(client.Read)
+		lines = append(lines, l)
+	}
+	return lines
+}
+
 // TestUnseenCandidateAdmitsNothing: a packet to a granted address that ends before the
 // judge, by its hop limit, admits nothing, and leaves nothing to a later packet.
 func TestUnseenCandidateAdmitsNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, lines, allow := keptLines(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, lines, allow := keptLines(t, kind)
 		allow(false)
 		s.podNext("after the policy was withdrawn", lines, nil)
 		allow(true)
@@ -149,8 +167,8 @@ const expecting = `table inet helper {
 // it has the mark of its master, which is admitted.
 func TestExpectedConnections(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		files := map[string]string{
 			"a.yaml":  s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 			"b.yaml":  s.Pod("b").Manifest("shop", "b", map[string]string{"app": "other"}),
@@ -195,22 +213,13 @@ func TestExpectedConnections(t *testing.T) {
 // is allowed goes on before its first answer.
 func TestUnansweredWithOverwrittenMarks(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, _, _ := keptLines(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, _, _ := keptLines(t, kind)
 		for _, program := range []string{"iptables", "ip6tables"} {
 			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "MARK", "--set-mark", "0x1")
 			fatal.If(t, err)
 		}
-		var lines []*line
-		for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
-			to := netip.MustParseAddr(fmt.Sprintf(form, cutNames["gone"]))
-			l := &line{name: "unanswered " + to.String(), client: &end{}, server: &end{}}
-			client, server := s.serve("a", "udp", s.World, to, l)
-			t.Cleanup(func() { client.Close(); server() })
-			l.conn, l.client.write = client, client.Write
-			go l.client.hears(client.Read)
-			lines = append(lines, l)
-		}
+		lines := s.untried("a", cutNames["gone"])
 		for range 3 {
 			s.podsReceived("before an answer", lines)
 		}

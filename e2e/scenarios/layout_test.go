@@ -22,8 +22,8 @@ import (
 type sourceChanges map[string][][2]string
 
 // olderLayout changes this agent's sources into those of another layout: other names of
-// chains and of sets, one more hook in one more table, and nft tables with other names,
-// another priority and another type. Sets of grants keep their names.
+// chains and of sets, one more hook in one more table of iptables, and nft tables with other
+// names, another priority and another type. Sets of grants keep their names.
 var olderLayout = sourceChanges{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
@@ -46,6 +46,14 @@ var olderLayout = sourceChanges{
 		{`saddr @podrange%[1]s`, `saddr . th dport @podrange%[1]s`},
 	},
 	"kernel/nft/logrules.go": {{`@selected%`, `@chosen%`}},
+	"kernel/nft/namespace.go": {
+		{`podPrefix    = "pod-"`, `podPrefix    = "unit-"`}, {`listPrefix   = "list-"`, `listPrefix   = "row-"`},
+		{`podsMap    = "pods"`, `podsMap    = "units"`}, {`stagedSet  = "staged"`, `stagedSet  = "coming"`},
+	},
+	"kernel/nft/grantsets.go": {{`t.addrs(ctx, "selected")`, `t.addrs(ctx, "chosen")`}},
+	"kernel/nft/net.go": {
+		{`"selected"`, `"chosen"`}, {`@selected%`, `@chosen%`}, {`"unadmitted"`, `"unjudged"`}, {`goto unadmitted`, `goto unjudged`}, {`netPriority = "50"`, `netPriority = "60"`},
+	},
 	"kernel/nft/elements.go": {
 		{`InetFamily, "selected"`, `InetFamily, "chosen"`}, {`InetFamily, "ifaces"`, `InetFamily, "links"`},
 		{`"", rangeText(p))`, `"", rangeText(p), "53")`},
@@ -86,14 +94,20 @@ var setOfEachPort = sourceChanges{
 // ofEachPort is the set of port 80 alone, ofSinglePorts that of all single ports.
 var ofEachPort, ofSinglePorts = []string{"-c05aea68"}, []string{"-ports"}
 
-// ofOlder and ofThis are names that one layout has and the other has not, ofAdmitting and
-// ofJudged those of chains that admit and of chains that do not.
+// ofOlder and ofThis are names that one layout has and the other has not, with each
+// dataplane, ofAdmitting and ofJudged those of chains that admit and of chains that do not.
 var (
 	ofAdmitting = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x40/0x40", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x40/0x40"}
 	ofJudged    = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x20/0x20", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x20/0x20"}
 
-	ofOlder = []string{"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"}
-	ofThis  = []string{"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge"}
+	ofOlder = map[string][]string{
+		iptables: {"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"},
+		nftables: {"chosen4", "chain verdict", "map units4", "chain unit-", "set coming6", "chain unjudged"},
+	}
+	ofThis = map[string][]string{
+		iptables: {"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge"},
+		nftables: {"selected4", "chain judge", "map pods4", "chain pod-", "set staged6", "chain unadmitted"},
+	}
 )
 
 // build builds the agent of changed sources.
@@ -132,8 +146,14 @@ func (c sourceChanges) build(t *testing.T) string {
 // kernelText is all rules and sets of the node, of both variants.
 func (s *stage) kernelText() string {
 	s.t.Helper()
+	return s.prints("iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save", "ip6tables-nft-save", "ipset list -n", "nft list ruleset")
+}
+
+// prints returns the output of commands on the node.
+func (s *stage) prints(commands ...string) string {
+	s.t.Helper()
 	var all strings.Builder
-	for _, command := range []string{"iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save", "ip6tables-nft-save", "ipset list -n", "nft list ruleset"} {
+	for _, command := range commands {
 		words := strings.Fields(command)
 		out, err := s.Node.Run(words[0], words[1:]...)
 		if err != nil {
@@ -161,10 +181,10 @@ func (s *stage) laidOut(when string, there, gone []string) {
 }
 
 // layoutStage is a stage whose pod a was answered, with an agent that is started.
-func layoutStage(t *testing.T, binary string, args ...string) *stage {
+func layoutStage(t *testing.T, kind nodeKind, binary string) *stage {
 	t.Helper()
-	s := newStage(t, lab.Routed)
-	s.agent.Use(binary, args...)
+	s := newStageOf(t, kind)
+	s.agent.Use(binary, kind.args()...)
 	s.outside.SetAnswer(upgradeAnswer)
 	s.start(map[string]string{
 		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
@@ -180,67 +200,67 @@ func layoutStage(t *testing.T, binary string, args ...string) *stage {
 // denied denied, and nothing of the last layout is left.
 func TestChangedLayout(t *testing.T) {
 	t.Parallel()
-	followed(t, olderLayout.build(t), ofOlder, ofThis)
+	older := olderLayout.build(t)
+	eachBackend(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		followed(t, kind, older, ofOlder[kind.dataplane], ofThis[kind.dataplane])
+	})
 }
 
-// TestChainsThatAdmit is TestChangedLayout after and before an agent whose chains admit
-// connections before the judge sees them.
+// TestChainsThatAdmit is TestChangedLayout after and before an agent of the dataplane iptables
+// whose chains admit connections before the judge sees them.
 func TestChainsThatAdmit(t *testing.T) {
 	t.Parallel()
-	followed(t, admittingChains.build(t), ofAdmitting, ofJudged)
+	older := admittingChains.build(t)
+	eachKind(t, func(t *testing.T, kind nodeKind) { followed(t, kind, older, ofAdmitting, ofJudged) },
+		nodeKind{lab.Routed, iptables, "legacy"}, nodeKind{lab.Routed, iptables, "nft"})
 }
 
-// followed has this agent follow and precede an older one, with each variant of iptables.
-func followed(t *testing.T, older string, ofOlder, ofThis []string) {
-	for _, variant := range []string{"legacy", "nft"} {
-		t.Run(variant, func(t *testing.T) {
-			t.Parallel()
-			s := layoutStage(t, older, "--iptables", variant)
-			s.laidOut("at first", ofOlder, ofThis)
-			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
-			kept := s.resolve("a", "b1.example.net", dns.TypeA)[0]
-			lines := []*line{s.line("a", "tcp", kept), s.line("a", "udp", kept)}
-			turn := func(how, binary string, there, gone []string, next func() error) {
-				t.Helper()
-				s.agent.Use(binary, "--iptables", variant)
-				if err := next(); err != nil {
-					t.Fatalf("%s: %v", how, err)
-				}
-				s.laidOut(how, there, gone)
-				s.goesOn(how, lines...)
-				if st, err := s.agent.Status(); err != nil || st.Enforcer.Grants == 0 {
-					t.Errorf("%s: %d grants, %v", how, st.Enforcer.Grants, err)
-				}
-			}
-			killed := func() error {
-				if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-					return err
-				}
-				return s.agent.Start()
-			}
-			turn("after an upgrade", agentBinary, ofThis, ofOlder, s.agent.Upgrade)
-			turn("after a step back", older, ofOlder, ofThis, s.agent.Upgrade)
-			turn("after a kill", agentBinary, ofThis, ofOlder, killed)
-			turn("after a kill and a step back", older, ofOlder, ofThis, killed)
-			turn("after kills at any moment", agentBinary, ofThis, ofOlder, func() error {
-				if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-					return err
-				}
-				s.dieEarly(8, variant, agentBinary, older)
-				s.agent.Use(agentBinary, "--iptables", variant)
-				return s.agent.Start()
-			})
-			stop("while layouts change")
-		})
+// followed has this agent follow and precede an older one.
+func followed(t *testing.T, kind nodeKind, older string, ofOlder, ofThis []string) {
+	s := layoutStage(t, kind, older)
+	s.laidOut("at first", ofOlder, ofThis)
+	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
+	kept := s.resolve("a", "b1.example.net", dns.TypeA)[0]
+	lines := []*line{s.line("a", "tcp", kept), s.line("a", "udp", kept)}
+	turn := func(how, binary string, there, gone []string, next func() error) {
+		t.Helper()
+		s.agent.Use(binary, kind.args()...)
+		if err := next(); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		s.laidOut(how, there, gone)
+		s.goesOn(how, lines...)
+		if st, err := s.agent.Status(); err != nil || st.Enforcer.Grants == 0 {
+			t.Errorf("%s: %d grants, %v", how, st.Enforcer.Grants, err)
+		}
 	}
+	killed := func() error {
+		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+			return err
+		}
+		return s.agent.Start()
+	}
+	turn("after an upgrade", agentBinary, ofThis, ofOlder, s.agent.Upgrade)
+	turn("after a step back", older, ofOlder, ofThis, s.agent.Upgrade)
+	turn("after a kill", agentBinary, ofThis, ofOlder, killed)
+	turn("after a kill and a step back", older, ofOlder, ofThis, killed)
+	turn("after kills at any moment", agentBinary, ofThis, ofOlder, func() error {
+		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+			return err
+		}
+		s.dieEarly(8, kind, agentBinary, older)
+		s.agent.Use(agentBinary, kind.args()...)
+		return s.agent.Start()
+	})
+	stop("while layouts change")
 }
 
-// TestSetsOfEachPort: an agent follows one that has a set for each single port, with an
-// overlap, after a kill and after kills at any moment. Allowed stays allowed and denied
+// TestSetsOfEachPort: an agent of the dataplane iptables follows one that has a set for each
+// single port, with an overlap, after a kill and after kills at any moment. Allowed stays allowed and denied
 // denied, and nothing of the earlier sets is left.
 func TestSetsOfEachPort(t *testing.T) {
 	t.Parallel()
-	older := setOfEachPort.build(t)
+	older, kind := setOfEachPort.build(t), nodeKind{lab.Routed, iptables, "nft"}
 	killed := func(s *stage) error { return s.agent.Stop(syscall.SIGKILL) }
 	for how, next := range map[string]func(s *stage) error{
 		"an upgrade": func(s *stage) error { return s.agent.Upgrade() },
@@ -249,21 +269,21 @@ func TestSetsOfEachPort(t *testing.T) {
 			if err := killed(s); err != nil {
 				return err
 			}
-			s.dieEarly(6, "nft", agentBinary)
-			s.agent.Use(agentBinary, "--iptables", "nft")
+			s.dieEarly(6, kind, agentBinary)
+			s.agent.Use(agentBinary, kind.args()...)
 			return s.agent.Start()
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			s := layoutStage(t, older, "--iptables", "nft")
+			s := layoutStage(t, kind, older)
 			s.laidOut("at first", ofEachPort, ofSinglePorts)
 			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80", "198.51.100.1:81"})
 			kept := s.resolve("a", "b1.example.net", dns.TypeA)[0]
 			lines := []*line{s.line("a", "tcp", kept), s.line("a", "udp", kept)}
 			before, err := s.agent.Status()
 			fatal.If(t, err)
-			s.agent.Use(agentBinary, "--iptables", "nft")
+			s.agent.Use(agentBinary, kind.args()...)
 			fatal.If(t, next(s))
 			s.goesOn("after "+how, lines...)
 			after, err := s.agent.Status()
@@ -278,10 +298,10 @@ func TestSetsOfEachPort(t *testing.T) {
 }
 
 // dieEarly starts agents in turn and kills each somewhere on its way.
-func (s *stage) dieEarly(times int, variant string, binaries ...string) {
+func (s *stage) dieEarly(times int, kind nodeKind, binaries ...string) {
 	s.t.Helper()
 	for i := range times {
-		s.agent.Use(binaries[i%len(binaries)], "--iptables", variant)
+		s.agent.Use(binaries[i%len(binaries)], kind.args()...)
 		if err := s.agent.Begin(); err != nil {
 			s.t.Error(err)
 		}
@@ -296,7 +316,7 @@ func (s *stage) dieEarly(times int, variant string, binaries ...string) {
 // an overlap and after a kill, and leaves nothing of the earlier variant.
 func TestOtherVariant(t *testing.T) {
 	t.Parallel()
-	s := layoutStage(t, agentBinary, "--iptables", "legacy")
+	s := layoutStage(t, nodeKind{lab.Routed, iptables, "legacy"}, agentBinary)
 	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 	for i, variant := range []string{"nft", "legacy", "nft", "legacy"} {
 		next := s.agent.Upgrade

@@ -29,8 +29,8 @@ spec:
 // another policy did. A name of another rule that has no answer delays nothing.
 func TestDeniedAddressesThatAreKnown(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			denied.test. 600 IN A 198.51.100.5
 			denied.test. 600 IN AAAA 2001:db8:1::5

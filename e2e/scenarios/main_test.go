@@ -89,8 +89,15 @@ type stage struct {
 // an agent that is not started.
 func newStage(t *testing.T, network lab.Network) *stage {
 	t.Helper()
-	l, err := lab.New(network)
+	return newStageOf(t, nodeKind{network: network})
+}
+
+// newStageOf is newStage for a kind of node.
+func newStageOf(t *testing.T, kind nodeKind) *stage {
+	t.Helper()
+	l, err := lab.New(kind.network)
 	fatal.If(t, err)
+	l.Dataplane = kind.dataplane
 	s := &stage{Lab: l, t: t, zone: newZone()}
 	t.Cleanup(func() {
 		if s.outside != nil {
@@ -105,7 +112,7 @@ func newStage(t *testing.T, network lab.Network) *stage {
 	if s.outside, err = l.ServeWorld(s.zone.answer, 80, 81, 443, 8080); err != nil {
 		t.Fatal(err)
 	}
-	if s.agent, err = l.NewAgent(agentBinary, t.TempDir(), corefile); err != nil {
+	if s.agent, err = l.NewAgent(agentBinary, t.TempDir(), corefile, kind.args()...); err != nil {
 		t.Fatal(err)
 	}
 	return s

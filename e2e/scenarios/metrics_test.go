@@ -55,7 +55,7 @@ func (s *stage) samples() map[string]string {
 // that is of other things.
 func TestMetricsMove(t *testing.T) {
 	t.Parallel()
-	s := edgesStage(t, lab.Routed, corefile, "--metrics-addr", metricsAt, "--pprof")
+	s := edgesStage(t, routed, corefile, "--metrics-addr", metricsAt, "--pprof")
 	before := s.samples()
 	for sample, want := range map[string]string{
 		"namegate_ready": "1", "namegate_in_sync": "1", "namegate_intercepting": "1", "namegate_selected_pods": "1", "namegate_broken_files": "0",
@@ -115,7 +115,7 @@ func TestMetricsMove(t *testing.T) {
 // TestProbesOverHTTP: an agent that serves says so, and shows no profile unasked.
 func TestProbesOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := edgesStage(t, lab.Routed, corefile, "--metrics-addr", metricsAt)
+	s := edgesStage(t, routed, corefile, "--metrics-addr", metricsAt)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if status, body, err := s.page(path); status != http.StatusOK || err != nil || !strings.Contains(body, `"ok":true`) {
 			t.Errorf("%s: %d %s, %v", path, status, body, err)

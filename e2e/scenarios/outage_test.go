@@ -75,8 +75,8 @@ func (c *client) becomes(what string, rcode int) {
 	c.t.Errorf("%s: rcode %d after %v, want %d", what, last, eventLimit, rcode)
 }
 
-func outageStage(t *testing.T, network lab.Network) (*stage, []*client) {
-	s := newStage(t, network)
+func outageStage(t *testing.T, kind nodeKind) (*stage, []*client) {
+	s := newStageOf(t, kind)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
 		other.example.org. 60 IN A 198.51.100.2
@@ -142,8 +142,8 @@ func TestAgentStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) {
-				s, clients := outageStage(t, network)
+			onEach(t, func(t *testing.T, kind nodeKind) {
+				s, clients := outageStage(t, kind)
 				becomes := func(when string, rcode int) {
 					for _, client := range clients {
 						client.becomes(when, rcode)
@@ -178,8 +178,8 @@ func TestOrderlyExitAndCleanup(t *testing.T) {
 }
 
 func orderlyExitAndCleanup(t *testing.T, path string) {
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, clients := outageStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, clients := outageStage(t, kind)
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 		for _, c := range clients {
 			// The first query: the agent was to end interception before its exit.

@@ -19,8 +19,8 @@ import (
 // itself through its own Service.
 func TestService(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			api.shop.svc.cluster.local. 60 IN A 10.96.0.20
 			api.shop.svc.cluster.local. 60 IN AAAA fd00:96::20
@@ -92,8 +92,8 @@ egress:
 // selected or not, with an agent and without one.
 func TestPointedAtTheEndpoint(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			www.example.org. 60 IN A 198.51.100.1
 			other.example.org. 60 IN A 198.51.100.2`)
@@ -133,35 +133,37 @@ func TestPointedAtTheEndpoint(t *testing.T) {
 // TestFailClosed turns the fallback off: without an agent a selected pod has no DNS.
 func TestFailClosed(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
-	var err error
-	s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
-	fatal.If(t, err)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
-		"p.yaml": policy("www", refuseOthers),
-	})
-	a, b := s.client("a", lab.Resolver4), s.client("b", lab.Resolver4)
-	a.becomes("with an agent", dns.RcodeRefused)
-	fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-	for until := time.Now().Add(switchTime); time.Now().Before(until); {
-		if got := a.rcode(300 * time.Millisecond); got == dns.RcodeSuccess {
-			t.Fatal("the resolver answered a selected pod though the agent is dead and failclosed is set")
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
+		var err error
+		s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
+		fatal.If(t, err)
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
+			"p.yaml": policy("www", refuseOthers),
+		})
+		a, b := s.client("a", lab.Resolver4), s.client("b", lab.Resolver4)
+		a.becomes("with an agent", dns.RcodeRefused)
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		for until := time.Now().Add(switchTime); time.Now().Before(until); {
+			if got := a.rcode(300 * time.Millisecond); got == dns.RcodeSuccess {
+				t.Fatal("the resolver answered a selected pod though the agent is dead and failclosed is set")
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	b.becomes("an unselected pod without an agent", dns.RcodeSuccess)
+		b.becomes("an unselected pod without an agent", dns.RcodeSuccess)
+	})
 }
 
 // TestManyPods has enough pods that dispatch branches, and asserts that each pod reaches
 // its own destinations and not the next pod's.
 func TestManyPods(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
+	onEach(t, func(t *testing.T, kind nodeKind) {
 		const pods = 40
-		s := newStage(t, network)
+		s := newStageOf(t, kind)
 		files := map[string]string{}
 		for i := range pods {
 			name := fmt.Sprintf("p%d", i)
@@ -215,41 +217,45 @@ func (s *stage) secondNetHolds(to string) {
 // bridge is judged all the same.
 func TestUnseenBridge(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Bridged)
-	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-	fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=0"))
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
-		"p.yaml": policy("www", strings.Replace(allowWWW, "{matchLabels: {app: client}}", "{}", 1)),
+	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+		fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=0"))
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
+			"p.yaml": policy("www", strings.Replace(allowWWW, "{matchLabels: {app: client}}", "{}", 1)),
+		})
+		fatal.If(t, s.agent.WaitFor("the blind spot", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 2 }))
+		if log := s.agent.Log(); !strings.Contains(log, "load br_netfilter") {
+			t.Errorf("the log does not say so:\n%s", log)
+		}
+		judged := func() {
+			t.Helper()
+			s.resolve("a", "www.example.org", dns.TypeA)
+			s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+			s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
+		}
+		judged()
+		fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"))
+		fatal.If(t, s.agent.WaitFor("sight", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 0 }))
+		judged()
 	})
-	fatal.If(t, s.agent.WaitFor("the blind spot", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 2 }))
-	if log := s.agent.Log(); !strings.Contains(log, "load br_netfilter") {
-		t.Errorf("the log does not say so:\n%s", log)
-	}
-	judged := func() {
-		t.Helper()
-		s.resolve("a", "www.example.org", dns.TypeA)
-		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
-		s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
-	}
-	judged()
-	fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"))
-	fatal.If(t, s.agent.WaitFor("sight", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 0 }))
-	judged()
 }
 
 // TestNodeWithoutIPv6 serves and enforces IPv4 where IPv6 is switched off.
 func TestNodeWithoutIPv6(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-	fatal.If(t, s.Ready())
-	fatal.If(t, s.Node.Sysctl("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.lo.disable_ipv6=1"))
-	s.startNow(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("www", allowWWW),
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+		fatal.If(t, s.Ready())
+		fatal.If(t, s.Node.Sysctl("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.lo.disable_ipv6=1"))
+		s.startNow(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"p.yaml": policy("www", allowWWW),
+		})
+		s.resolve("a", "www.example.org", dns.TypeA)
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
 	})
-	s.resolve("a", "www.example.org", dns.TypeA)
-	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
-	s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
 }

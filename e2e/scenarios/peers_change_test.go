@@ -26,9 +26,9 @@ type changeStage struct {
 // The rules of the client's NetworkPolicy of the stage.
 var toDB = egress("np", "\n- to: [{podSelector: {matchLabels: {db: \"yes\"}}}]")
 
-func newChangeStage(t *testing.T, network lab.Network) *changeStage {
+func newChangeStage(t *testing.T, kind nodeKind) *changeStage {
 	t.Helper()
-	s := &changeStage{peerStage: newPeerStage(t, network)}
+	s := &changeStage{peerStage: newPeerStage(t, kind)}
 	s.clientPod = s.peerStage.client("client", 10)
 	for i, place := range unionPlaces {
 		remote := place == "remote"
@@ -106,8 +106,8 @@ func addressesOf(pods []*peerPod) (out []string) {
 // peers; connections to removed peers are cut, and no others.
 func TestPeersComeAndGo(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newChangeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
 		s.zone.add("steady.example.org. 60 IN A 198.51.100.1\nsteady.example.org. 60 IN AAAA 2001:db8:1::1")
 		s.start(s.manifests(map[string]string{"p.yaml": allowNames("p", "client", "steady"), "np.yaml": toDB}))
 		s.asksFor("client", "steady")
@@ -150,8 +150,10 @@ func TestPeersComeAndGo(t *testing.T) {
 		s.serverNext("after the NetworkPolicy's end", dbs[:half], named)
 		s.podNext("after the NetworkPolicy's end", dbs[half:], named)
 		s.reach(lab.Refused, s.dbs...)
-		if sets, err := s.Node.Run("ipset", "list", "-n"); err != nil || strings.Contains(sets, "-p-") {
-			t.Errorf("sets of peers that nobody asks are left, or %v:\n%s", err, sets)
+		for _, word := range ofPeers[kind.dataplane] {
+			if text := s.kernelText(); strings.Contains(text, word) {
+				t.Errorf("%s of peers that nobody asks is left:\n%s", word, text)
+			}
 		}
 	})
 }
@@ -160,8 +162,8 @@ func TestPeersComeAndGo(t *testing.T) {
 // policy allows any more.
 func TestNetworkPolicyNarrows(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newChangeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
 		files := s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": egress("np", toAll)})
 		files["second.yaml"] = egress("second", "\n- to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: \"2001:db8:1::/64\"}}]\n  ports: [{protocol: UDP}, {protocol: TCP}]")
 		s.start(files)
@@ -188,8 +190,8 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 	for _, comes := range []string{"policy", "agent"} {
 		t.Run(comes, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) {
-				s := newChangeStage(t, network)
+			onEach(t, func(t *testing.T, kind nodeKind) {
+				s := newChangeStage(t, kind)
 				s.service(1, servicePort, s.dbs[0], 8080) // a node that translates knows connections
 				first, then := map[string]string{"np.yaml": toDB}, map[string]string{"p.yaml": policy("p", selectsClient)}
 				if comes == "policy" {
@@ -220,8 +222,8 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 // that connection, also if the selected pod might have opened it itself.
 func TestRepliesAdmitNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newChangeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
 		s.clientPod.labels = map[string]string{"app": "free"} // unselected at first
 		db := s.dbs[0]                                        // on this node
 		s.start(s.manifests(map[string]string{
@@ -249,8 +251,8 @@ func TestPeersWithoutAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) {
-				s := newChangeStage(t, network)
+			onEach(t, func(t *testing.T, kind nodeKind) {
+				s := newChangeStage(t, kind)
 				for _, p := range s.comers {
 					p.labels = map[string]string{"db": "yes"}
 				}
@@ -293,54 +295,60 @@ func killedBetween(s *changeStage, files map[string]string) error {
 // TestNamespaceLabels: peers by the labels of their namespace come and go with these.
 func TestNamespaceLabels(t *testing.T) {
 	t.Parallel()
-	s := newChangeStage(t, lab.Routed)
-	for _, p := range s.comers {
-		p.namespace = "data"
-	}
-	namespace := func(team string) string {
-		return "apiVersion: v1\nkind: Namespace\nmetadata: {name: data, labels: {team: " + team + "}}\n"
-	}
-	s.start(s.manifests(map[string]string{
-		"p.yaml": policy("p", selectsClient), "data.yaml": namespace("a"),
-		"np.yaml": egress("np", "\n- to: [{namespaceSelector: {matchLabels: {team: a}}}, {podSelector: {matchLabels: {db: \"yes\"}}}]"),
-	}))
-	dbs, comers := s.lines(s.dbs...), s.lines(s.comers...)
-	s.reach(lab.Refused, s.never...)
-	s.apply(map[string]string{"data.yaml": namespace("b")})
-	s.serverNext("after the namespace's label changed", comers, dbs)
-	s.reach(lab.Refused, s.comers...)
-	s.apply(map[string]string{"data.yaml": namespace("a")})
-	s.reach(lab.Answered, s.comers...)
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
+		for _, p := range s.comers {
+			p.namespace = "data"
+		}
+		namespace := func(team string) string {
+			return "apiVersion: v1\nkind: Namespace\nmetadata: {name: data, labels: {team: " + team + "}}\n"
+		}
+		s.start(s.manifests(map[string]string{
+			"p.yaml": policy("p", selectsClient), "data.yaml": namespace("a"),
+			"np.yaml": egress("np", "\n- to: [{namespaceSelector: {matchLabels: {team: a}}}, {podSelector: {matchLabels: {db: \"yes\"}}}]"),
+		}))
+		dbs, comers := s.lines(s.dbs...), s.lines(s.comers...)
+		s.reach(lab.Refused, s.never...)
+		s.apply(map[string]string{"data.yaml": namespace("b")})
+		s.serverNext("after the namespace's label changed", comers, dbs)
+		s.reach(lab.Refused, s.comers...)
+		s.apply(map[string]string{"data.yaml": namespace("a")})
+		s.reach(lab.Answered, s.comers...)
+	})
 }
 
 // TestPeersAreCleanedUp: the kernel's peer sets are removed with the rest.
 func TestPeersAreCleanedUp(t *testing.T) {
 	t.Parallel()
-	s := newChangeStage(t, lab.Routed)
-	s.start(s.manifests(map[string]string{
-		"p.yaml":  policy("p", selectsClient),
-		"np.yaml": toDB + "  - to: [{ipBlock: {cidr: 0.0.0.0/0, except: [198.51.100.0/24]}}]\n  - ports: [{port: http}]\n",
-	}))
-	s.reach(lab.Answered, s.dbs...)
-	if text := s.kernelText(); !strings.Contains(text, "NG4-p-") || !strings.Contains(text, "NAMEGATE-R-") {
-		t.Errorf("no sets or chains of peers in\n%s", text)
-	}
-	fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-	if out, err := s.Node.Run(agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
-		t.Fatalf("cleanup: %v %s", err, out)
-	}
-	if left := traces(s.kernelText()); left != "" {
-		t.Errorf("left: %s", left)
-	}
-	s.reach(lab.Answered, s.never...)
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
+		s.start(s.manifests(map[string]string{
+			"p.yaml":  policy("p", selectsClient),
+			"np.yaml": toDB + "  - to: [{ipBlock: {cidr: 0.0.0.0/0, except: [198.51.100.0/24]}}]\n  - ports: [{port: http}]\n",
+		}))
+		s.reach(lab.Answered, s.dbs...)
+		for _, word := range ofPeers[kind.dataplane] {
+			if text := s.kernelText(); !strings.Contains(text, word) {
+				t.Errorf("no %s of peers in\n%s", word, text)
+			}
+		}
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		if out, err := s.Node.Run(agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
+			t.Fatalf("cleanup: %v %s", err, out)
+		}
+		if left := traces(s.kernelText()); left != "" {
+			t.Errorf("left: %s", left)
+		}
+		s.reach(lab.Answered, s.never...)
+	})
 }
 
 // TestPeersBesideFelix: what takes away and cuts is no rule of the other engine's to
 // undo, though established packets leave mangle above ours.
 func TestPeersBesideFelix(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newChangeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
 		np := parsed[networkingv1.NetworkPolicy](t, egress("np", toAll))
 		s.withEngine(lab.Felix)
 		s.obeys(np)
@@ -360,24 +368,33 @@ func TestPeersBesideFelix(t *testing.T) {
 // meanwhile denied is denied.
 func TestPeersComeBack(t *testing.T) {
 	t.Parallel()
-	s := newChangeStage(t, lab.Routed)
-	s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": toDB}))
-	dbs := s.lines(s.dbs...)
-	for _, shell := range []string{
-		`for s in $(ipset list -n | grep -E '^NG[46]-p-'); do ipset flush $s || exit 1; done; ipset list -n | grep -q '^NG4-p-'`,
-		`for s in $(ipset list -n | grep -E '^NG4-p-'); do ipset add $s ` + s.never[0].Addr4.String() + ` || exit 1; done`,
-		`for p in iptables ip6tables; do $p -t mangle -F NAMEGATE-PEERS || exit 1; done`,
-	} {
-		before := s.status()
-		if out, err := s.Node.Run("sh", "-c", shell); err != nil {
-			t.Fatal(out, err)
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
+		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": toDB}))
+		dbs := s.lines(s.dbs...)
+		for _, shell := range map[string][]string{
+			iptables: {
+				`for s in $(ipset list -n | grep -E '^NG[46]-p-'); do ipset flush $s || exit 1; done; ipset list -n | grep -q '^NG4-p-'`,
+				`for s in $(ipset list -n | grep -E '^NG4-p-'); do ipset add $s ` + s.never[0].Addr4.String() + ` || exit 1; done`,
+				`for p in iptables ip6tables; do $p -t mangle -F NAMEGATE-PEERS || exit 1; done`,
+			},
+			nftables: {
+				eachNamed("set", "peers-", "nft flush set inet namegate $n"),
+				eachNamed("set", "peers-.*-4", "nft add element inet namegate $n { "+s.never[0].Addr4.String()+" }"),
+				eachNamed("chain", "list-", "nft flush chain inet namegate $n"),
+			},
+		}[kind.dataplane] {
+			before := s.status()
+			if out, err := s.Node.Run("sh", "-c", shell); err != nil {
+				t.Fatal(out, err)
+			}
+			fatal.If(t, s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }))
+			for _, to := range addressesOf(s.dbs) {
+				s.eventually("client", to, lab.Answered)
+			}
+			s.reach(lab.Refused, s.never...)
+			s.reach(lab.Refused, s.comers...)
+			s.goesOn("after the repair", dbs...)
 		}
-		fatal.If(t, s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }))
-		for _, to := range addressesOf(s.dbs) {
-			s.eventually("client", to, lab.Answered)
-		}
-		s.reach(lab.Refused, s.never...)
-		s.reach(lab.Refused, s.comers...)
-		s.goesOn("after the repair", dbs...)
-	}
+	})
 }

@@ -51,8 +51,8 @@ const (
 // the node reaches the pod whatever is written.
 func TestNodeLocal(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		s.serves(s.Node, 8080)
 		a := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)
 		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
@@ -75,7 +75,7 @@ func TestNodeLocal(t *testing.T) {
 			}
 			s.both("client", "tcp", "192.168.77.1", "fd00:77::1", 8080, want)
 			s.both("client", "udp", "192.168.77.1", "fd00:77::1", 8080, want)
-			if network == lab.Bridged && rules != toNode {
+			if s.Network == lab.Bridged && rules != toNode {
 				s.both("client", "tcp", "10.1.0.1", "fd00:1::1", 8080, want)
 			}
 			probed("with the rules " + rules)
@@ -92,8 +92,8 @@ func TestNodeLocal(t *testing.T) {
 // another pod through that pod's Service only by a rule for the pod and its port.
 func TestOwnService(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		own := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)
 		other := s.server("other", 11, false, map[string]string{"app": "other"}, 8080)
 		remote := s.server("remote", 11, true, map[string]string{"app": "other"}, 8080)
@@ -131,8 +131,8 @@ func TestOwnService(t *testing.T) {
 // too, and an exception is one.
 func TestMetadataByNetworkPolicy(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		fatal.If(t, s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"))
 		s.client("client", 10)
 		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
@@ -160,38 +160,40 @@ func TestMetadataByNetworkPolicy(t *testing.T) {
 // peers.
 func TestNoPeers(t *testing.T) {
 	t.Parallel()
-	s := newPeerStage(t, lab.Routed)
-	s.client("client", 10)
-	s.serves(s.Node, 8080)
-	ended, peer := s.server("ended", 20, true, map[string]string{"app": "server"}, 8080), s.server("peer", 21, true, map[string]string{"app": "server"}, 8080)
-	companion := "podSelector: {matchLabels: {app: client}}\npolicyTypes: [Egress]\negress: [{}]"
-	files := s.manifests(map[string]string{
-		"p.yaml":  policy("p", selectsClient),
-		"np.yaml": egress("np", toAllPods+"\n- to: [{podSelector: {}}]"),
-		"host.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: host, namespace: shop, labels: {app: server}}\nspec: {hostNetwork: true, nodeName: node-a}\n" +
-			"status: {phase: Running, podIPs: [{ip: 192.168.77.1}, {ip: \"fd00:77::1\"}]}\n",
-		"by-name.yaml":  networkPolicy("namegate-dns-0123456789abcdef", companion),
-		"by-label.yaml": strings.Replace(networkPolicy("labelled", companion), "namespace: shop}", "namespace: shop, labels: {app.kubernetes.io/managed-by: namegate}}", 1),
-	})
-	files["pod-ended.yaml"] = strings.Replace(files["pod-ended.yaml"], "phase: Running", "phase: Succeeded", 1)
-	s.start(files)
-	reach := func(to4, to6 netip.Addr, want lab.Outcome) {
-		t.Helper()
-		s.both("client", "tcp", to4.String(), to6.String(), 8080, want)
-	}
-	reach(peer.Addr4, peer.Addr6, lab.Answered)
-	reach(ended.Addr4, ended.Addr6, lab.Refused)
-	reach(netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd00:77::1"), lab.Refused)
-	s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 80, lab.Refused)
-	named := 0
-	for _, p := range s.status().Problems {
-		if strings.Contains(p.Object, "namegate-dns-0123456789abcdef") || strings.Contains(p.Object, "shop/labelled") {
-			named++
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
+		s.client("client", 10)
+		s.serves(s.Node, 8080)
+		ended, peer := s.server("ended", 20, true, map[string]string{"app": "server"}, 8080), s.server("peer", 21, true, map[string]string{"app": "server"}, 8080)
+		companion := "podSelector: {matchLabels: {app: client}}\npolicyTypes: [Egress]\negress: [{}]"
+		files := s.manifests(map[string]string{
+			"p.yaml":  policy("p", selectsClient),
+			"np.yaml": egress("np", toAllPods+"\n- to: [{podSelector: {}}]"),
+			"host.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: host, namespace: shop, labels: {app: server}}\nspec: {hostNetwork: true, nodeName: node-a}\n" +
+				"status: {phase: Running, podIPs: [{ip: 192.168.77.1}, {ip: \"fd00:77::1\"}]}\n",
+			"by-name.yaml":  networkPolicy("namegate-dns-0123456789abcdef", companion),
+			"by-label.yaml": strings.Replace(networkPolicy("labelled", companion), "namespace: shop}", "namespace: shop, labels: {app.kubernetes.io/managed-by: namegate}}", 1),
+		})
+		files["pod-ended.yaml"] = strings.Replace(files["pod-ended.yaml"], "phase: Running", "phase: Succeeded", 1)
+		s.start(files)
+		reach := func(to4, to6 netip.Addr, want lab.Outcome) {
+			t.Helper()
+			s.both("client", "tcp", to4.String(), to6.String(), 8080, want)
 		}
-	}
-	if named != 2 {
-		t.Errorf("problems %+v: who is left out is not told", s.status().Problems)
-	}
-	s.apply(map[string]string{"pod-ended.yaml": s.pods["ended"].manifest()})
-	reach(ended.Addr4, ended.Addr6, lab.Answered)
+		reach(peer.Addr4, peer.Addr6, lab.Answered)
+		reach(ended.Addr4, ended.Addr6, lab.Refused)
+		reach(netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd00:77::1"), lab.Refused)
+		s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 80, lab.Refused)
+		named := 0
+		for _, p := range s.status().Problems {
+			if strings.Contains(p.Object, "namegate-dns-0123456789abcdef") || strings.Contains(p.Object, "shop/labelled") {
+				named++
+			}
+		}
+		if named != 2 {
+			t.Errorf("problems %+v: who is left out is not told", s.status().Problems)
+		}
+		s.apply(map[string]string{"pod-ended.yaml": s.pods["ended"].manifest()})
+		reach(ended.Addr4, ended.Addr6, lab.Answered)
+	})
 }

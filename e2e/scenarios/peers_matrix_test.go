@@ -235,8 +235,8 @@ func byEngine(r *unionRow) lab.Outcome {
 // policies select.
 func TestUnionAlone(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		rows := unionWorld(s)
 		s.start(s.manifests(map[string]string{"np.yaml": networkPolicy("np", unionNP), "fqdn.yaml": policy("fqdn", unionFQDN)}))
 		s.runUnion(rows, true, byNamegate)
@@ -251,13 +251,13 @@ func TestUnionBeside(t *testing.T) {
 	for _, style := range []lab.EngineStyle{lab.KubeRouter, lab.Felix} {
 		t.Run(string(style), func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) { unionBeside(t, network, style) })
+			onEach(t, func(t *testing.T, kind nodeKind) { unionBeside(t, kind, style) })
 		})
 	}
 }
 
-func unionBeside(t *testing.T, network lab.Network, style lab.EngineStyle) {
-	s := newPeerStage(t, network)
+func unionBeside(t *testing.T, kind nodeKind, style lab.EngineStyle) {
+	s := newPeerStage(t, kind)
 	rows := unionWorld(s)
 	files := s.manifests(map[string]string{"np.yaml": networkPolicy("np", unionNP), "fqdn.yaml": policy("fqdn", unionFQDN)})
 	fatal.If(t, s.Ready())
@@ -334,37 +334,39 @@ const clusterLocal fqdn.Name = "\x07cluster\x05local"
 // target port of the Service that the policy names, by its number or by its name.
 func TestBesideServicePort(t *testing.T) {
 	t.Parallel()
-	s := newPeerStage(t, lab.Routed)
-	s.client("client", 10)
-	server := s.server("server", 20, false, nil, 8080)
-	server.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 8080}}
-	v4, v6 := s.service(1, servicePort, server, 8080)
-	s.zone.add(fmt.Sprintf("server.shop.svc.cluster.local. 60 IN A %s\nserver.shop.svc.cluster.local. 60 IN AAAA %s", v4, v6))
-	np := parsed[networkingv1.NetworkPolicy](t, egress("np", " []"))
-	s.withEngine(lab.KubeRouter)
-	manifest := policy("p", selectsClient+"\negress:\n- matches: [{name: server.shop.svc.cluster.local}]\n  ports: [{port: 80}]")
-	knows := func(services ...*ngpolicy.Service) {
-		s.dialled = services
-		s.obeys(append(s.companions(parsedPolicy(t, manifest), np, companion.PortsAlways), np)...)
-	}
-	knows()
-	s.start(s.manifests(map[string]string{"p.yaml": manifest, "np.yaml": egress("np", " []")}))
-	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		s.resolve("client", "server.shop.svc.cluster.local", qtype)
-	}
-	for _, c := range []struct {
-		target ngpolicy.ServicePort
-		want   lab.Outcome
-	}{
-		{ngpolicy.ServicePort{Target: servicePort}, lab.Silent},
-		{ngpolicy.ServicePort{Target: 8080}, lab.Answered},
-		{ngpolicy.ServicePort{Target: 8081}, lab.Silent},
-		{ngpolicy.ServicePort{TargetName: "http"}, lab.Answered},
-		{ngpolicy.ServicePort{TargetName: "https"}, lab.Silent},
-	} {
-		knows(serviceTo(server, servicePort, c.target))
-		s.both("client", "tcp", v4.String(), v6.String(), servicePort, c.want)
-	}
-	knows(serviceTo(server, servicePort, ngpolicy.ServicePort{Target: 8080}))
-	s.both("client", "tcp", server.Addr4.String(), server.Addr6.String(), 8080, lab.Refused) // no policy's name has it: Namegate denies it
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
+		s.client("client", 10)
+		server := s.server("server", 20, false, nil, 8080)
+		server.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 8080}}
+		v4, v6 := s.service(1, servicePort, server, 8080)
+		s.zone.add(fmt.Sprintf("server.shop.svc.cluster.local. 60 IN A %s\nserver.shop.svc.cluster.local. 60 IN AAAA %s", v4, v6))
+		np := parsed[networkingv1.NetworkPolicy](t, egress("np", " []"))
+		s.withEngine(lab.KubeRouter)
+		manifest := policy("p", selectsClient+"\negress:\n- matches: [{name: server.shop.svc.cluster.local}]\n  ports: [{port: 80}]")
+		knows := func(services ...*ngpolicy.Service) {
+			s.dialled = services
+			s.obeys(append(s.companions(parsedPolicy(t, manifest), np, companion.PortsAlways), np)...)
+		}
+		knows()
+		s.start(s.manifests(map[string]string{"p.yaml": manifest, "np.yaml": egress("np", " []")}))
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			s.resolve("client", "server.shop.svc.cluster.local", qtype)
+		}
+		for _, c := range []struct {
+			target ngpolicy.ServicePort
+			want   lab.Outcome
+		}{
+			{ngpolicy.ServicePort{Target: servicePort}, lab.Silent},
+			{ngpolicy.ServicePort{Target: 8080}, lab.Answered},
+			{ngpolicy.ServicePort{Target: 8081}, lab.Silent},
+			{ngpolicy.ServicePort{TargetName: "http"}, lab.Answered},
+			{ngpolicy.ServicePort{TargetName: "https"}, lab.Silent},
+		} {
+			knows(serviceTo(server, servicePort, c.target))
+			s.both("client", "tcp", v4.String(), v6.String(), servicePort, c.want)
+		}
+		knows(serviceTo(server, servicePort, ngpolicy.ServicePort{Target: 8080}))
+		s.both("client", "tcp", server.Addr4.String(), server.Addr6.String(), 8080, lab.Refused) // no policy's name has it: Namegate denies it
+	})
 }

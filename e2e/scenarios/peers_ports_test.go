@@ -39,8 +39,8 @@ func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want 
 // TestPeerPorts: protocols, ranges and values for all of them.
 func TestPeerPorts(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		a := s.client("client", 10)
 		pods := map[string]*peerPod{}
 		for i, place := range unionPlaces {
@@ -94,8 +94,8 @@ func TestPeerPorts(t *testing.T) {
 // rule, also where they are networks or everything.
 func TestNamedPeerPorts(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newPeerStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
 		s.client("client", 10)
 		x := s.server("pod-x", 20, false, map[string]string{"app": "server"}, 8080, 9090)
 		y := s.server("pod-y", 21, true, map[string]string{"app": "server"}, 8080, 9090)
@@ -137,15 +137,17 @@ func TestNamedPeerPorts(t *testing.T) {
 // TestOneAddressFamilyOnly: a network of one family is nothing to the other.
 func TestOneAddressFamilyOnly(t *testing.T) {
 	t.Parallel()
-	s := newPeerStage(t, lab.Routed)
-	s.client("client", 10)
-	s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
-	for cidr, want := range map[string][2]lab.Outcome{
-		"0.0.0.0/0": {lab.Answered, lab.Refused}, "::/0": {lab.Refused, lab.Answered},
-		"198.51.100.0/24": {lab.Answered, lab.Refused}, "2001:db8::/32": {lab.Refused, lab.Answered},
-	} {
-		s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{ipBlock: {cidr: \""+cidr+"\"}}]")})
-		s.expect("client", "tcp", "198.51.100.9:80", want[0])
-		s.expect("client", "tcp", "[2001:db8:9::9]:80", want[1])
-	}
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newPeerStage(t, kind)
+		s.client("client", 10)
+		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
+		for cidr, want := range map[string][2]lab.Outcome{
+			"0.0.0.0/0": {lab.Answered, lab.Refused}, "::/0": {lab.Refused, lab.Answered},
+			"198.51.100.0/24": {lab.Answered, lab.Refused}, "2001:db8::/32": {lab.Refused, lab.Answered},
+		} {
+			s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{ipBlock: {cidr: \""+cidr+"\"}}]")})
+			s.expect("client", "tcp", "198.51.100.9:80", want[0])
+			s.expect("client", "tcp", "[2001:db8:9::9]:80", want[1])
+		}
+	})
 }

@@ -81,8 +81,8 @@ func (o *opened) answered() (alive int) {
 // taken from its peers, at whatever moment, none is left when that is in force.
 func TestNothingOpensInBetween(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newChangeStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newChangeStage(t, kind)
 		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": toDB}))
 		comer := s.comers[:1]
 		for turn := range 3 {

@@ -41,9 +41,9 @@ type peerPod struct {
 	sniffer         *lab.Sniffer
 }
 
-func newPeerStage(t *testing.T, network lab.Network) *peerStage {
+func newPeerStage(t *testing.T, kind nodeKind) *peerStage {
 	t.Helper()
-	s := &peerStage{stage: newStage(t, network), pods: map[string]*peerPod{}}
+	s := &peerStage{stage: newStageOf(t, kind), pods: map[string]*peerPod{}}
 	var err error
 	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), peersCorefile, "--node-name", "node-a"); err != nil {
 		t.Fatal(err)

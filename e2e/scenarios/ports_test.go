@@ -24,31 +24,27 @@ func TestManyPorts(t *testing.T) {
 		ranges = append(ranges, fmt.Sprintf("{protocol: TCP, port: %d, endPort: %d}", p, p+5))
 	}
 	ranges = append(ranges, "{protocol: TCP, port: 8000, endPort: 8100}", "{protocol: UDP, port: 443}")
-	for _, variant := range []string{"legacy", "nft"} {
-		t.Run(variant, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t, lab.Routed)
-			s.agent.Use(agentBinary, "--iptables", variant)
-			s.zone.add("www.example.org. 60 IN A 198.51.100.1\nwww.example.org. 60 IN AAAA 2001:db8::1\nmany.example.org. 60 IN A 198.51.100.3")
-			s.start(map[string]string{
-				"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-				"p.yaml": policy("ports", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{name: www.example.org}]\n  ports: ["+strings.Join(ranges, ", ")+
-					"]\n- matches: [{name: many.example.org}]\n  ports: ["+strings.Join(ports, ", ")+"]"),
-			})
-			s.resolve("a", "www.example.org", dns.TypeA)
-			s.resolve("a", "www.example.org", dns.TypeAAAA)
-			s.resolve("a", "many.example.org", dns.TypeA)
-			for _, host := range []string{"198.51.100.1", "[2001:db8::1]"} {
-				s.expect("a", "tcp", host+":80", lab.Answered)
-				s.expect("a", "tcp", host+":8080", lab.Answered)
-				s.expect("a", "tcp", host+":81", lab.Refused)
-				s.expect("a", "tcp", host+":443", lab.Refused)
-				s.expect("a", "udp", host+":443", lab.Answered)
-				s.expect("a", "udp", host+":80", lab.Refused)
-			}
-			s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
-			s.expect("a", "tcp", "198.51.100.3:81", lab.Refused)
-			s.expect("a", "tcp", "198.51.100.3:8080", lab.Refused)
+	eachBackend(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add("www.example.org. 60 IN A 198.51.100.1\nwww.example.org. 60 IN AAAA 2001:db8::1\nmany.example.org. 60 IN A 198.51.100.3")
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"p.yaml": policy("ports", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{name: www.example.org}]\n  ports: ["+strings.Join(ranges, ", ")+
+				"]\n- matches: [{name: many.example.org}]\n  ports: ["+strings.Join(ports, ", ")+"]"),
 		})
-	}
+		s.resolve("a", "www.example.org", dns.TypeA)
+		s.resolve("a", "www.example.org", dns.TypeAAAA)
+		s.resolve("a", "many.example.org", dns.TypeA)
+		for _, host := range []string{"198.51.100.1", "[2001:db8::1]"} {
+			s.expect("a", "tcp", host+":80", lab.Answered)
+			s.expect("a", "tcp", host+":8080", lab.Answered)
+			s.expect("a", "tcp", host+":81", lab.Refused)
+			s.expect("a", "tcp", host+":443", lab.Refused)
+			s.expect("a", "udp", host+":443", lab.Answered)
+			s.expect("a", "udp", host+":80", lab.Refused)
+		}
+		s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
+		s.expect("a", "tcp", "198.51.100.3:81", lab.Refused)
+		s.expect("a", "tcp", "198.51.100.3:8080", lab.Refused)
+	})
 }

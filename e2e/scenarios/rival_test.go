@@ -63,8 +63,8 @@ func TestRivalRules(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) {
-				s, sniffer := guardedStage(t, network)
+			onEach(t, func(t *testing.T, kind nodeKind) {
+				s, sniffer := guardedStage(t, kind)
 				no := 0
 				fatal.If(t, test.rival(s))
 				s.holds("with the rival's rules")
@@ -81,13 +81,15 @@ func TestRivalRules(t *testing.T) {
 func TestEachNetEnforcesAlone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		lose [][]string
+		name       string
+		dataplanes []string // that have the objects; nil for both
+		lose       [][]string
 	}{
-		{"nft tables deleted", [][]string{
+		{"our nft tables deleted", nil, [][]string{
 			{"nft", "delete", "table", "inet", "namegate"}, {"nft", "delete", "table", "bridge", "namegate"},
 		}},
-		{"iptables chains flushed", [][]string{
+		{"second table deleted", []string{nftables}, [][]string{{"nft", "delete", "table", "inet", "namegate-net"}}},
+		{"iptables chains flushed", []string{iptables}, [][]string{
 			{"iptables", "-t", "raw", "-F"}, {"iptables", "-t", "mangle", "-F"}, {"iptables", "-t", "security", "-F"},
 			{"ip6tables", "-t", "raw", "-F"}, {"ip6tables", "-t", "mangle", "-F"}, {"ip6tables", "-t", "security", "-F"},
 		}},
@@ -95,8 +97,8 @@ func TestEachNetEnforcesAlone(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) {
-				s, sniffer := guardedStage(t, network)
+			onEach(t, func(t *testing.T, kind nodeKind) {
+				s, sniffer := guardedStage(t, kind)
 				no := 0
 				before, err := s.agent.Status()
 				fatal.If(t, err)
@@ -111,7 +113,7 @@ func TestEachNetEnforcesAlone(t *testing.T) {
 				s.eventually("a", "198.51.100.1:80", lab.Answered)
 				s.eventually("a", "198.51.100.2:80", lab.Refused)
 				s.forges("after the repair", sniffer, &no)
-			})
+			}, test.dataplanes...)
 		})
 	}
 }
@@ -136,8 +138,8 @@ func (s *stage) eventually(pod, to string, want lab.Outcome) {
 // are back before the agent would look by itself.
 func TestEverythingFlushed(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, _ := guardedStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s, _ := guardedStage(t, kind)
 		var took []time.Duration
 		for range 3 {
 			if out, err := s.Node.Run("nft", "flush", "ruleset"); err != nil {

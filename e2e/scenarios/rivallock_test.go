@@ -21,11 +21,7 @@ import (
 func TestLockHeld(t *testing.T) {
 	t.Parallel()
 	const held = 10 * time.Second
-	s := newStage(t, lab.Routed)
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", "legacy"); err != nil {
-		t.Fatal(err)
-	}
+	s := newStageOf(t, nodeKind{lab.Routed, iptables, "legacy"}) // nftables has no lock
 	s.outside.SetAnswer(upgradeAnswer)
 	s.startClient(policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\n  ports: [{protocol: TCP, port: 80}]"))
 	s.resolve("a", "www.example.org", dns.TypeA)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// rivalRounds is how often a random rival changes something, in each of four labs.
-const rivalRounds = 75
+// rivalRounds is how often a random rival changes something, in each of six labs.
+const rivalRounds = 50
 
 // maxUntold is how many times in a row, 100 ms apart, the status may be silent about a
 // deviation that lasts.
@@ -27,9 +26,9 @@ const maxUntold = 30
 // randomRival is a node whose rules a rival changes at random moments of the agent's life.
 type randomRival struct {
 	*stage
-	r       *rand.Rand
-	variant string
-	want    []string // the wanted state, see state
+	r     *rand.Rand
+	rules rivalRules
+	want  []string // the wanted state, see state
 }
 
 // TestRandomRival has another program change our objects at random moments: while
@@ -40,30 +39,31 @@ func TestRandomRival(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for i, variant := range []string{"legacy", "nft", "legacy", "nft"} {
-		network := []lab.Network{lab.Routed, lab.Routed, lab.Bridged, lab.Bridged}[i]
-		t.Run(fmt.Sprintf("%s %v", variant, network), func(t *testing.T) {
-			t.Parallel()
-			w := newRandomRival(t, variant, network, rand.New(rand.NewPCG(seed, uint64(i))))
-			var took []time.Duration
-			for n := range rivalRounds {
-				took = append(took, w.round(n))
-				if t.Failed() {
-					return
+	for i, rules := range []rivalRules{iptablesRules("legacy"), iptablesRules("nft"), nftablesRules} {
+		for j, network := range networks {
+			t.Run(fmt.Sprintf("%s %v", rules.name, network), func(t *testing.T) {
+				t.Parallel()
+				w := newRandomRival(t, rules, network, rand.New(rand.NewPCG(seed, uint64(len(networks)*i+j))))
+				var took []time.Duration
+				for n := range rivalRounds {
+					took = append(took, w.round(n))
+					if t.Failed() {
+						return
+					}
 				}
-			}
-			w.soonBack(took)
-		})
+				w.soonBack(took)
+			})
+		}
 	}
 }
 
-func newRandomRival(t *testing.T, variant string, network lab.Network, r *rand.Rand) *randomRival {
-	w := &randomRival{stage: newStage(t, network), r: r, variant: variant}
+func newRandomRival(t *testing.T, rules rivalRules, network lab.Network, r *rand.Rand) *randomRival {
+	w := &randomRival{stage: newStage(t, network), r: r, rules: rules}
 	w.zone.add("www.example.org. 60 IN A 198.51.100.1\nwww.example.org. 60 IN AAAA 2001:db8:1::1")
 	var err error
-	if w.agent, err = w.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant); err != nil {
-		t.Fatal(err)
-	}
+	w.agent, err = w.NewAgent(agentBinary, t.TempDir(), corefile, rules.flags...)
+	fatal.If(t, err)
+	fatal.If(t, w.agent.SetDataplane(rules.dataplane))
 	w.start(map[string]string{
 		"a.yaml": w.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 		"b.yaml": w.Pod("b").Manifest("shop", "b", map[string]string{"app": "other"}),
@@ -154,51 +154,22 @@ func pickEvent(r *rand.Rand) int {
 	return 0
 }
 
-// rivals are shell commands by the objects that they remove. Both are those that remove
-// both nets at once, if iptables keeps its tables in nftables.
-func (w *randomRival) command() (shell string, both bool) {
-	pick := func(from ...string) string { return from[w.r.IntN(len(from))] }
-	table, program := pick("raw", "mangle", "security"), pick("iptables", "ip6tables")+"-"+w.variant
-	chain := pick("judge", "forward", "input", "prerouting", "giveback", "home", "refuse", "pin", "cut", "errors")
-	set := pick("set inet namegate selected4", "set inet namegate home4", "set inet namegate known4", "set inet namegate intercepted4",
-		"set inet namegate alive", "set inet namegate own6", "map inet namegate intercept4", "map inet namegate giveback4", "map inet namegate backends4",
-		"set bridge namegate home4", "set bridge namegate ports")
-	return []string{
-		"nft flush ruleset",
-		"nft delete table inet namegate",
-		"nft delete table bridge namegate",
-		"nft flush table inet namegate",
-		"nft flush chain inet namegate " + chain,
-		"nft insert rule inet namegate " + chain + " return",
-		"nft flush " + set,
-		"nft add element inet namegate selected4 '{ 10.1.0.77 }'",
-		program + " -t " + table + " -F",
-		"for p in iptables ip6tables; do $p-" + w.variant + " -t " + table + " -F; $p-" + w.variant + " -t " + table + " -X; done; true",
-		program + "-save -t " + table + " | grep -v NAMEGATE | " + program + "-restore -T " + table,
-		"ipset flush",
-		"ipset flush $(ipset list -n | shuf -n 1)",
-		"for s in $(ipset list -n | shuf -n 3); do ipset destroy $s; done; true",
-		"for t in raw mangle security; do for p in iptables ip6tables; do $p-" + w.variant + " -t $t -F; $p-" + w.variant + " -t $t -X; done; done; ipset destroy; true",
-		"set -- $(ipset list -n | grep ^NG4 | shuf); while [ $# -gt 1 ]; do ipset swap $1 $2; shift; done; true",
-		"ipset add NG4-selected 10.1.0.77; ipset del NG4-selected " + w.Pod("a").Addr4.String(),
-	}[w.r.IntN(17)], w.variant == "nft"
-}
-
 // round lets a rival come while something happens, and returns how long after both all
 // was as wanted.
 func (w *randomRival) round(n int) time.Duration {
 	w.t.Helper()
 	event := events[pickEvent(w.r)]
-	shell, both := w.command()
-	both = both && strings.Contains(shell, "ruleset")
+	shell := w.rules.command(w)
+	both := w.rules.nftAlone && strings.Contains(shell, "ruleset")
 	delay := time.Duration(w.r.IntN(400)) * time.Millisecond
 	what := fmt.Sprintf("round %d, %s, after %v: %s", n, event.name, delay, shell)
 	v := w.watchfully("a", nil, []string{"198.51.100.2:80"})
 	over := make(chan error, 1)
 	go func() { over <- event.do(w) }()
 	time.Sleep(delay)
-	if out, err := w.Node.Run("sh", "-c", shell); err != nil && !strings.Contains(out, "No such file") {
-		w.t.Errorf("%s: %v\n%s", what, err, out) // a missing object cannot be removed
+	// The object may go before the rival's command asks for it.
+	if out, err := w.Node.Run("sh", "-c", shell); err != nil && !missing.MatchString(out) {
+		w.t.Errorf("%s: %v\n%s", what, err, out)
 	}
 	err := <-over
 	back := w.backAfter(what, time.Now())
@@ -237,65 +208,4 @@ func (w *randomRival) backAfter(what string, ended time.Time) time.Duration {
 	}
 	w.t.Errorf("%s: not all is as wanted after %v (-want +got):\n%s", what, lab.Limit, diff)
 	return time.Since(ended)
-}
-
-var (
-	// servingAddr is an address that an agent serves on: each agent has its own.
-	servingAddr = regexp.MustCompile(`169\.254\.20\.(6[4-9]|[789]\d|\d\d\d)\b|fd5c:7a1e:93b4::1:[0-9a-f]+`)
-	passing     = regexp.MustCompile(`^(set|map) (alive|probed|bypassing|told|watched)`)
-	fading      = regexp.MustCompile(` (packets|bytes|expires) \S+`)
-	sized       = regexp.MustCompile(` (hashsize|maxelem|bucketsize|initval) \S+`)
-	member      = regexp.MustCompile(`^(add \S+ \S+).*`)
-)
-
-// state is our objects in the node's kernel, in the output of the usual programs: nft,
-// iptables-save and ipset. Counters, temporary objects and differences between agents are
-// left out.
-func (w *randomRival) state() []string {
-	script := `for f in inet bridge; do nft -s list table $f namegate; done
-for p in iptables ip6tables; do for t in raw mangle security; do echo "*$p $t"; $p-` + w.variant + `-save -t $t | grep -e '-[Aj] NAMEGATE' -e ^:NAMEGATE; done; done
-ipset save | grep NG`
-	out, _ := w.Node.Run("sh", "-c", script) // a table that is not there shows
-	var lines, elements []string
-	table, where, listing := "", "", false
-	for line := range strings.Lines(servingAddr.ReplaceAllString(out, "SERVING")) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "*") || strings.HasPrefix(line, "table "):
-			table, where = line, ""
-		case strings.HasPrefix(line, "set ") || strings.HasPrefix(line, "map "):
-			where = line
-		case strings.HasPrefix(line, "chain "):
-			where = line
-		}
-		if strings.HasPrefix(line, "create NG") || strings.HasPrefix(line, "add NG") {
-			table, where = "", ""
-		}
-		rest, begins := strings.CutPrefix(line, "elements = {")
-		if listing = listing || begins; !listing {
-			line = fading.ReplaceAllString(line, "")
-			if strings.HasPrefix(line, ":") {
-				line, _, _ = strings.Cut(line, " ")
-			}
-			line = member.ReplaceAllString(line, "$1")
-			line = sized.ReplaceAllString(line, "")
-			lines = append(lines, strings.TrimSpace(table+" "+where+" "+line))
-			continue
-		}
-		text, ends := strings.CutSuffix(rest, "}")
-		elements = append(elements, strings.Split(text, ",")...)
-		if !ends {
-			continue
-		}
-		if !passing.MatchString(where) {
-			for i, e := range elements {
-				elements[i] = strings.TrimSpace(e)
-			}
-			slices.Sort(elements)
-			lines = append(lines, table+" "+where+" "+strings.Join(elements, " "))
-		}
-		elements, listing = nil, false
-	}
-	slices.Sort(lines)
-	return lines
 }

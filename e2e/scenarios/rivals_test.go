@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,71 +32,91 @@ func (s *stage) soonBack(took []time.Duration) {
 // one: repairs against that are ever slower.
 const rest = 300 * time.Millisecond
 
-// rivals are programs that change our objects, by the variant that the agent uses.
-// restore is iptables-restore without --noflush, as some CNIs use it.
+// rivals are programs that change objects, by the variant that the agent uses. restore is
+// iptables-restore without --noflush, as some CNIs use it.
 var rivals = []struct {
 	name, shell string
+	harms       string        // the dataplane whose objects it changes, "both", or "" for none
+	alone       bool          // it cannot do without these objects
 	lasts       time.Duration // how long it keeps the agent from its tables
-	harmless    bool          // nothing of ours is in it
 }{
-	{name: "flushes mangle", shell: `for p in iptables ip6tables; do $p-VARIANT -t mangle -F; done`},
-	{name: "flushes security", shell: `for p in iptables ip6tables; do $p-VARIANT -t security -F; done`},
-	{name: "rewrites filter", shell: `iptables-VARIANT-save -t filter > DIR/filter && iptables-VARIANT-restore -T filter DIR/filter`, harmless: true},
-	{name: "rewrites mangle without ours", shell: `iptables-VARIANT-save -t mangle | grep -v NAMEGATE > DIR/mangle && iptables-VARIANT-restore -T mangle DIR/mangle`},
-	{name: "removes a jump", shell: `iptables-VARIANT -t mangle -D PREROUTING -j NAMEGATE-NAMES`},
-	{name: "accepts above ours and flushes raw", shell: `iptables-VARIANT -t mangle -I PREROUTING -j ACCEPT; iptables-VARIANT -t filter -I FORWARD -j ACCEPT; iptables-VARIANT -t raw -F; iptables-VARIANT -t mangle -D PREROUTING -j ACCEPT`},
-	{name: "deletes the nft tables", shell: `nft delete table inet namegate; nft delete table bridge namegate`},
-	{name: "flushes an nft set", shell: `nft flush set inet namegate selected4`},
-	{name: "flushes the sets of selected pods", shell: `ipset flush NG4-selected; ipset flush NG6-selected`},
-	{name: "flushes a pod's sets", shell: `for s in $(ipset list -n | grep -E '^NG[46]-[0-9a-f]{12}-'); do ipset flush $s; done`},
-	{name: "takes one address out of a pod's set", shell: `for s in $(ipset list -n | grep -E '^NG4-[0-9a-f]{12}-'); do
+	{name: "flushes mangle", harms: iptables, shell: `for p in iptables ip6tables; do $p-VARIANT -t mangle -F; done`},
+	{name: "flushes security", harms: iptables, shell: `for p in iptables ip6tables; do $p-VARIANT -t security -F; done`},
+	{name: "rewrites filter", shell: `iptables-VARIANT-save -t filter > DIR/filter && iptables-VARIANT-restore -T filter DIR/filter`},
+	{name: "rewrites mangle without ours", harms: iptables, shell: `iptables-VARIANT-save -t mangle | grep -v NAMEGATE > DIR/mangle && iptables-VARIANT-restore -T mangle DIR/mangle`},
+	{name: "removes a jump", harms: iptables, alone: true, shell: `iptables-VARIANT -t mangle -D PREROUTING -j NAMEGATE-NAMES`},
+	{name: "accepts above ours and flushes raw", harms: iptables, shell: `iptables-VARIANT -t mangle -I PREROUTING -j ACCEPT; iptables-VARIANT -t filter -I FORWARD -j ACCEPT; iptables-VARIANT -t raw -F; iptables-VARIANT -t mangle -D PREROUTING -j ACCEPT`},
+	{name: "deletes the nft tables", harms: "both", shell: `nft delete table inet namegate; nft delete table bridge namegate`},
+	{name: "switches the first table off", harms: "both", shell: `nft add table inet namegate '{ flags dormant; }'`},
+	{name: "drops by the policy of a base chain", harms: "both", shell: `nft add chain inet namegate forward '{ policy drop; }'`},
+	{name: "adds a base chain to the first table", harms: "both", shell: `nft add chain inet namegate rival '{ type filter hook forward priority -20; policy drop; }'`},
+	{name: "flushes an nft set", harms: "both", shell: `nft flush set inet namegate selected4`},
+	{name: "flushes the sets of selected pods", harms: iptables, alone: true, shell: `ipset flush NG4-selected; ipset flush NG6-selected`},
+	{name: "flushes a pod's sets", harms: iptables, alone: true, shell: `for s in $(ipset list -n | grep -E '^NG[46]-[0-9a-f]{12}-'); do ipset flush $s; done`},
+	{name: "takes one address out of a pod's set", harms: iptables, alone: true, shell: `for s in $(ipset list -n | grep -E '^NG4-[0-9a-f]{12}-'); do
 		m=$(ipset list $s | awk '/^198[.]51[.]100[.]1[, ]/ {print $1}')
 		[ -z "$m" ] || { ipset del $s $m; exit; }
 	done; exit 1`},
-	{name: "flushes every set", shell: `ipset flush`},
-	{name: "destroys every set", shell: `for try in $(seq 20); do
+	{name: "flushes every set", harms: iptables, shell: `ipset flush`},
+	{name: "destroys every set", harms: iptables, shell: `for try in $(seq 20); do
 		for t in raw mangle security; do for p in iptables ip6tables; do $p-VARIANT -t $t -F; $p-VARIANT -t $t -X; done; done
 		ipset destroy && exit 0
 	done; exit 1`},
-	{name: "flushes the other variant's tables", shell: `for p in iptables ip6tables; do for t in raw mangle filter security; do $p-OTHER -t $t -F; done; done`, harmless: true},
+	{name: "deletes the second table", harms: nftables, alone: true, shell: `nft delete table inet namegate-net`},
+	{name: "flushes the second table", harms: nftables, alone: true, shell: `nft flush table inet namegate-net`},
+	{name: "flushes a set of the second table", harms: nftables, alone: true, shell: `nft flush set inet namegate-net selected4`},
+	{name: "accepts above ours in the first table", harms: nftables, alone: true, shell: `nft insert rule inet namegate forward accept`},
+	{name: "accepts above ours in the second table", harms: nftables, alone: true, shell: `nft insert rule inet namegate-net forward accept`},
+	{name: "flushes the rules of the first table", harms: nftables, alone: true, shell: `nft flush table inet namegate`},
+	{name: "adds an address to a pod's grants", harms: nftables, alone: true, shell: eachNamed("set", "grants-.*-4", "nft add element inet namegate $n { 198.51.100.3 . tcp . 80, 198.51.100.3 . tcp . 9999 }")},
+	{name: "adds a base chain to the second table", harms: nftables, alone: true, shell: `nft add chain inet namegate-net rival '{ type filter hook forward priority 40; policy drop; }'`},
+	{name: "drops by the policy of the second table's base chain", harms: nftables, alone: true, shell: `nft add chain inet namegate-net forward '{ policy drop; }'`},
+	{name: "switches the second table off", harms: nftables, alone: true, shell: `nft add table inet namegate-net '{ flags dormant; }'`},
+	{name: "flushes the map of pods", harms: nftables, alone: true, shell: `nft flush map inet namegate pods4`},
+	{name: "flushes a pod's chain", harms: nftables, alone: true, shell: eachNamed("chain", "pod-", "nft flush chain inet namegate $n")},
+	{name: "flushes a pod's sets of grants", harms: nftables, alone: true, shell: eachNamed("set", "grants-", "nft flush set inet namegate $n")},
+	{name: "takes one address out of a pod's grants", harms: nftables, alone: true, shell: eachNamed("set", "grants-.*-4", "nft delete element inet namegate $n { 198.51.100.1 . tcp . 80 }")},
+	{name: "flushes every set of both tables", harms: nftables, alone: true, shell: `for t in namegate namegate-net; do
+		for s in $(nft -t list table inet $t | awk '$1 == "set" { print $2 }'); do nft flush set inet $t $s || exit 1; done
+	done`},
+	{name: "flushes the other variant's tables", shell: `for p in iptables ip6tables; do for t in raw mangle filter security; do $p-OTHER -t $t -F; done; done`},
 	{name: "accepts all by the other variant", shell: `for p in iptables ip6tables; do
 		for at in "raw PREROUTING" "mangle PREROUTING" "mangle FORWARD" "filter FORWARD" "security FORWARD"; do set -- $at; $p-OTHER -t $1 -I $2 -j ACCEPT; done
-	done`, harmless: true},
+	done`},
 	{name: "rewrites the other variant's tables", shell: `for t in raw mangle filter security; do
 		iptables-OTHER-save -t $t > DIR/other && iptables-OTHER-restore -T $t DIR/other || exit 1
-	done`, harmless: true},
-	{name: "holds the lock for 10 s", shell: `flock $XTABLES_LOCKFILE sh -c 'XTABLES_LOCKFILE=DIR/none iptables-VARIANT -t mangle -F; sleep 10'`, lasts: 10 * time.Second},
+	done`},
+	{name: "holds the lock for 10 s", harms: iptables, shell: `flock $XTABLES_LOCKFILE sh -c 'XTABLES_LOCKFILE=DIR/none iptables-VARIANT -t mangle -F; sleep 10'`, lasts: 10 * time.Second},
 }
 
 // TestRivals: while another program changes our objects no denied connection passes, and
 // allowed ones are allowed again immediately.
 func TestRivals(t *testing.T) {
 	t.Parallel()
-	for variant, other := range map[string]string{"legacy": "nft", "nft": "legacy"} {
-		t.Run(variant, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t, lab.Routed)
-			s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-			var err error
-			if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant); err != nil {
-				t.Fatal(err)
+	eachBackend(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		variant := cmp.Or(kind.variant, "nft")
+		other := map[string]string{"legacy": "nft", "nft": "legacy"}[variant]
+		s := newStageOf(t, kind)
+		s.zone.add(`www.example.org. 600 IN A 198.51.100.1`)
+		s.startClient(policy("www", allowWWW))
+		s.resolve("a", "www.example.org", dns.TypeA)
+		var took []time.Duration
+		for _, r := range rivals {
+			harmless := r.harms != "both" && r.harms != kind.dataplane
+			if harmless && r.alone {
+				continue
 			}
-			s.startClient(policy("www", allowWWW))
-			s.resolve("a", "www.example.org", dns.TypeA)
-			var took []time.Duration
-			for _, r := range rivals {
-				before, err := s.agent.Status()
-				fatal.If(t, err)
-				back := s.rival(r.name, strings.NewReplacer("VARIANT", variant, "OTHER", other, "DIR", s.agent.Dir).Replace(r.shell), r.lasts, r.harmless)
-				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return r.harmless || st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
-					t.Errorf("%s: %v", r.name, err)
-				}
-				took = append(took, back)
-				time.Sleep(rest)
+			before, err := s.agent.Status()
+			fatal.If(t, err)
+			back := s.rival(r.name, strings.NewReplacer("VARIANT", variant, "OTHER", other, "DIR", s.agent.Dir).Replace(r.shell), r.lasts, harmless)
+			if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return harmless || st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
+				t.Errorf("%s: %v", r.name, err)
 			}
-			s.soonBack(took)
-		})
-	}
+			took = append(took, back)
+			time.Sleep(rest)
+		}
+		s.soonBack(took)
+	})
 }
 
 // rival lets a shell's commands run on the node while a pod probes, and returns how

@@ -27,8 +27,8 @@ func echo(c io.ReadWriteCloser, patience time.Duration) lab.Outcome {
 
 func TestConnectionOutlivesItsGrant(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			x.wild.test. 1000 IN A 198.51.100.5
 			x.wild.test. 1000 IN AAAA 2001:db8:1::5`)
@@ -66,36 +66,40 @@ func TestConnectionOutlivesItsGrant(t *testing.T) {
 
 func TestAnswersExtendTheGrant(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`x.wild.test. 1 IN A 198.51.100.5`)
-	s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", nil), "p.yaml": policy("wild", shortTTL)})
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(500 * time.Millisecond) {
-		s.resolve("a", "x.wild.test", dns.TypeA)
-		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
-	}
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`x.wild.test. 1 IN A 198.51.100.5`)
+		s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", nil), "p.yaml": policy("wild", shortTTL)})
+		for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(500 * time.Millisecond) {
+			s.resolve("a", "x.wild.test", dns.TypeA)
+			s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
+		}
+	})
 }
 
 func TestHoldOutlivesTheAgent(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`x.wild.test. 1 IN A 198.51.100.5`)
-	s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", nil), "p.yaml": policy("wild", shortTTL)})
-	s.resolve("a", "x.wild.test", dns.TypeA)
-	fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-	dead := time.Now()
-	for time.Since(dead) < 4*time.Second {
-		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
-		time.Sleep(500 * time.Millisecond)
-	}
-	// The next agent reads the deadline back from the kernel and keeps to it.
-	fatal.If(t, s.agent.Start())
-	s.eventually("a", "198.51.100.5:80", lab.Refused)
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`x.wild.test. 1 IN A 198.51.100.5`)
+		s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", nil), "p.yaml": policy("wild", shortTTL)})
+		s.resolve("a", "x.wild.test", dns.TypeA)
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		dead := time.Now()
+		for time.Since(dead) < 4*time.Second {
+			s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
+			time.Sleep(500 * time.Millisecond)
+		}
+		// The next agent reads the deadline back from the kernel and keeps to it.
+		fatal.If(t, s.agent.Start())
+		s.eventually("a", "198.51.100.5:80", lab.Refused)
+	})
 }
 
 func TestRestartKeepsGrants(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`x.wild.test. 600 IN A 198.51.100.5
 			y.gone.test. 600 IN A 198.51.100.6`)
 		wild := `
@@ -201,27 +205,29 @@ func TestAuditDropsNothing(t *testing.T) {
 // agent that had made it: when its policy goes, it goes too.
 func TestCutOfForgottenConnections(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`
 		x.wild.test. 1 IN A 198.51.100.5
 		www.example.org. 60 IN A 198.51.100.1`)
-	s.start(map[string]string{
-		"a.yaml":   s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml":   policy("wild", shortTTL),
-		"www.yaml": policy("allow-www", allowWWW),
+		s.start(map[string]string{
+			"a.yaml":   s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"p.yaml":   policy("wild", shortTTL),
+			"www.yaml": policy("allow-www", allowWWW),
+		})
+		s.resolve("a", "x.wild.test", dns.TypeA)
+		old, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", lab.Limit)
+		fatal.If(t, err)
+		defer old.Close()
+		s.eventually("a", "198.51.100.5:80", lab.Refused)
+		www, err := s.Pod("a").Dial("tcp", "198.51.100.1:80", lab.Limit)
+		fatal.If(t, err)
+		defer www.Close()
+		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
+		fatal.If(t, s.agent.Start())
+		s.stays("of an ended grant, with the next agent", old)
+		s.apply(map[string]string{"p.yaml": ""})
+		s.isCut("of an ended grant that the next agent never knew, when its policy went", old)
+		s.stays("that another policy allows", www)
 	})
-	s.resolve("a", "x.wild.test", dns.TypeA)
-	old, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", lab.Limit)
-	fatal.If(t, err)
-	defer old.Close()
-	s.eventually("a", "198.51.100.5:80", lab.Refused)
-	www, err := s.Pod("a").Dial("tcp", "198.51.100.1:80", lab.Limit)
-	fatal.If(t, err)
-	defer www.Close()
-	fatal.If(t, s.agent.Stop(syscall.SIGTERM))
-	fatal.If(t, s.agent.Start())
-	s.stays("of an ended grant, with the next agent", old)
-	s.apply(map[string]string{"p.yaml": ""})
-	s.isCut("of an ended grant that the next agent never knew, when its policy went", old)
-	s.stays("that another policy allows", www)
 }

@@ -12,8 +12,8 @@ import (
 
 func TestTwoPoliciesAddUp(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`
 			www.example.org. 60 IN A 198.51.100.1
 			www.example.org. 60 IN AAAA 2001:db8:1::1
@@ -84,8 +84,8 @@ func (s *stage) isCut(what string, c io.ReadWriteCloser) {
 
 func TestPortsOfAPolicyChange(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		s.zone.add(`x.wild.test. 60 IN A 198.51.100.5`)
 		with := func(ports string) map[string]string {
 			return map[string]string{"p.yaml": policy("wild", `
@@ -118,16 +118,18 @@ egress:
 
 func TestLabelsDecide(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-	s.start(map[string]string{
-		"a.yaml":   s.Pod("a").Manifest("shop", "a", nil),
-		"www.yaml": policy("allow-www", allowWWW),
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+		s.start(map[string]string{
+			"a.yaml":   s.Pod("a").Manifest("shop", "a", nil),
+			"www.yaml": policy("allow-www", allowWWW),
+		})
+		s.expect("a", "tcp", "198.51.100.9:443", lab.Answered)
+		s.apply(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"})})
+		s.expect("a", "tcp", "198.51.100.9:443", lab.Refused)
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered) // an exact name needs no question
+		s.apply(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "other"})})
+		s.expect("a", "tcp", "198.51.100.9:443", lab.Answered)
 	})
-	s.expect("a", "tcp", "198.51.100.9:443", lab.Answered)
-	s.apply(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"})})
-	s.expect("a", "tcp", "198.51.100.9:443", lab.Refused)
-	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered) // an exact name needs no question
-	s.apply(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "other"})})
-	s.expect("a", "tcp", "198.51.100.9:443", lab.Answered)
 }

@@ -46,8 +46,8 @@ func upgradeAnswer(query *dns.Msg) *dns.Msg {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	needed(t, false, "dnsperf")
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s := newStage(t, network)
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
 		var err error
 		// One pod sends the queries of all pods of a node: it may have as many in flight.
 		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {

@@ -5,6 +5,6 @@
 //
 // Package plan makes subjects and rules from snapshots, and package grants has the
 // grants. Package enforcer hands them to a dataplane, which is an Interface; xtables is
-// one, and package agent chooses it. The package knows nothing of chains, sets, tables or
-// their limits.
+// one, and package agent chooses it. A Comparison compares and repairs grants that can be
+// listed one by one. The package knows nothing of chains, sets, tables or their limits.
 package dataplane

@@ -56,12 +56,12 @@ func NewRuleList(all []Rule) *RuleList {
 		text.WriteByte(byte(r.Match.Peer.Kind))
 		text.WriteString(r.Match.Peer.Key + "\x00" + string(r.Match.Ports) + "\x00")
 	}
-	return &RuleList{all, idOf(text.String())}
+	return &RuleList{all, idOf([]byte(text.String()))}
 }
 
 // idOf returns the ID of rules that have a text.
-func idOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
+func idOf(text []byte) string {
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:idDigits]
 }
 

@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -11,7 +13,7 @@ import (
 // decides. Subjects with equal ones share what is made of them. They are immutable; nil
 // are no rules.
 type Tiers struct {
-	Admin, Baseline []TierRule
+	Admin, Baseline []*TierRule
 	// Namespace: the Namespace tier exists, and Baseline is empty.
 	Namespace bool
 	// DNS to the resolvers comes before the rules.
@@ -25,47 +27,51 @@ type Tiers struct {
 }
 
 // TierRule is one rule. Drop: it denies without an answer. With Entries it matches the
-// addresses that are granted for that rule, as dialled, and Match has its ports alone.
+// addresses that are granted for that rule, as dialled, and Match has its ports alone. Lists
+// share it, and it is immutable.
 type TierRule struct {
 	Rule
 	Drop    bool
 	Entries policy.RuleID
+	// Key is the same for a rule whose policy changes it.
+	Key uint64
+	sum [sha256.Size]byte
+}
+
+// Sealed returns the rule, ready for lists.
+func (r TierRule) Sealed() *TierRule {
+	b := strconv.AppendBool([]byte{byte(r.Match.Peer.Kind), byte(r.Action)}, r.Drop)
+	b = append(append(b, r.Match.Peer.Key...), 0)
+	b = append(append(b, r.Match.Ports...), 0)
+	r.sum = sha256.Sum256(append(b, r.Entries...))
+	return &r
 }
 
 // NewTiers makes the tiers of a subject, nil of no rules that count: without a Namespace
 // tier, a subject that rules select is not nil.
-func NewTiers(admin, baseline []TierRule, namespace, dns bool) *Tiers {
+func NewTiers(admin, baseline []*TierRule, namespace, dns bool) *Tiers {
 	if namespace {
 		baseline = nil
 		if len(admin) == 0 {
 			return nil
 		}
 	}
-	text := strconv.AppendBool(nil, dns)
-	for i, rules := range [][]TierRule{admin, baseline} {
-		text = strconv.AppendBool(append(text, byte(i)), namespace)
+	text := make([]byte, 0, (len(admin)+len(baseline)+1)*sha256.Size)
+	text = fmt.Append(text, namespace, dns, len(admin), " ")
+	for _, rules := range [][]*TierRule{admin, baseline} {
 		for _, r := range rules {
-			text = r.appendText(append(text, '\n'))
+			text = append(text, r.sum[:]...)
 		}
 	}
-	return &Tiers{admin, baseline, namespace, dns, idOf(string(text)), peersOf(admin, baseline), entriesOf(admin, baseline)}
-}
-
-// appendText appends a text that no other rule has.
-func (r *TierRule) appendText(b []byte) []byte {
-	b = append(b, byte(r.Match.Peer.Kind), byte(r.Action))
-	b = strconv.AppendBool(b, r.Drop)
-	b = append(append(b, r.Match.Peer.Key...), 0)
-	b = append(append(b, r.Match.Ports...), 0)
-	return append(append(b, r.Entries...), 0)
+	return &Tiers{admin, baseline, namespace, dns, idOf(text), peersOf(admin, baseline), entriesOf(admin, baseline)}
 }
 
 // Same tells whether two are equal.
 func (t *Tiers) Same(o *Tiers) bool { return t == o || t != nil && o != nil && t.ID == o.ID }
 
 // peersOf returns the peers of rules, each once, sorted.
-func peersOf(admin, baseline []TierRule) (out []policy.Peer) {
-	for _, rules := range [][]TierRule{admin, baseline} {
+func peersOf(admin, baseline []*TierRule) (out []policy.Peer) {
+	for _, rules := range [][]*TierRule{admin, baseline} {
 		for i := range rules {
 			if rules[i].Match.Peer.Kind != policy.PeerAnywhere {
 				out = append(out, rules[i].Match.Peer)
@@ -77,8 +83,9 @@ func peersOf(admin, baseline []TierRule) (out []policy.Peer) {
 }
 
 // entriesOf returns the rules that addresses are granted for, each once, sorted.
-func entriesOf(admin, baseline []TierRule) (out []policy.RuleID) {
-	for _, rules := range [][]TierRule{admin, baseline} {
+func entriesOf(admin, baseline []*TierRule) []policy.RuleID {
+	out := make([]policy.RuleID, 0, len(admin)+len(baseline))
+	for _, rules := range [][]*TierRule{admin, baseline} {
 		for i := range rules {
 			if rules[i].Entries != "" {
 				out = append(out, rules[i].Entries)

@@ -96,18 +96,28 @@ func (t *Table) Expire() error {
 
 // expire ends a part of the grants that are due, and returns how many were due.
 func (t *Table) expire(now monotonic) (n int, failed error) {
+	n, lasting, failed := t.endDue(now)
+	// No grant waits for the listing.
+	if err := t.look(lasting); err != nil {
+		failed = err
+	}
+	return n, failed
+}
+
+// endDue ends those of the grants that are due that are of no lasting rule, and returns the
+// others.
+func (t *Table) endDue(now monotonic) (n int, lasting []look, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.deadlines.due(now, expiryPart)
 	over := map[*set][]netip.Addr{}
-	var lasting []deadline
 	for _, d := range due {
 		g := d.set.entries[d.addr]
 		if g == nil || g.queued != d.at {
 			continue
 		}
 		if g.queued = 0; d.set.key.Rule.Lasting() {
-			lasting = append(lasting, d)
+			lasting = append(lasting, look{d.set, d.addr, g})
 			continue
 		}
 		if g.until() > now {
@@ -125,8 +135,5 @@ func (t *Table) expire(now monotonic) (n int, failed error) {
 			failed = err
 		}
 	}
-	if err := t.look(lasting); err != nil {
-		failed = err
-	}
-	return len(due), failed
+	return len(due), lasting, failed
 }

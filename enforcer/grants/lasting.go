@@ -90,19 +90,29 @@ func (b *batch) extend(s *set, a netip.Addr, until monotonic) int {
 	return b.change(s, a, g)
 }
 
+// look is a grant of a lasting rule whose time in the kernel is to be looked at, as it was when
+// that became due.
+type look struct {
+	set   *set
+	addr  netip.Addr
+	grant *grant
+}
+
 // look asks the kernel for how long it keeps grants of lasting rules, and extends those that
-// would end before another grant. A grant that the kernel has ended is forgotten. The caller
-// holds mu.
-func (t *Table) look(due []deadline) error {
+// would end before another grant. A grant that the kernel has ended is forgotten. One that
+// changed during the listing has a place in the queue again.
+func (t *Table) look(due []look) error {
 	if len(due) == 0 {
 		return nil
 	}
 	kept, err := t.listLasting(due)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.batch.begin(t.cfg.Clock.read())
 	now := t.batch.at.now
 	for _, d := range due {
-		s, g := d.set, d.set.entries[d.addr]
-		if err != nil || g == nil {
+		s, g := d.set, d.grant
+		if err != nil || s.entries[d.addr] != g {
 			continue
 		}
 		until, there := kept[s.key][d.addr]
@@ -161,7 +171,7 @@ func (t *Table) LongestLeft(pod policy.PodRef) time.Duration {
 
 // listLasting returns the deadlines that the kernel has of the lasting rules of the pods
 // concerned.
-func (t *Table) listLasting(due []deadline) (map[dataplane.GrantSet]map[netip.Addr]monotonic, error) {
+func (t *Table) listLasting(due []look) (map[dataplane.GrantSet]map[netip.Addr]monotonic, error) {
 	kept := map[dataplane.GrantSet]map[netip.Addr]monotonic{}
 	var keys []dataplane.GrantSet
 	for _, d := range due {
@@ -187,7 +197,7 @@ func (t *Table) listLasting(due []deadline) (map[dataplane.GrantSet]map[netip.Ad
 
 // lastOf is when the last grant of a pod and an address is over, by the deadlines that the
 // kernel has of lasting rules.
-func (t *Table) lastOf(d deadline, kept map[dataplane.GrantSet]map[netip.Addr]monotonic) monotonic {
+func (t *Table) lastOf(d look, kept map[dataplane.GrantSet]map[netip.Addr]monotonic) monotonic {
 	last := never
 	p := t.pod(d.set.key.Pod)
 	if p == nil {

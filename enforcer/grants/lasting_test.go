@@ -140,6 +140,40 @@ func TestADenyOutlastsWhatItShadows(t *testing.T) {
 	}
 }
 
+// TestGrantsDoNotWaitForListings: while the kernel's entries of a rule that denies are read,
+// which takes long where nftables changes all the time, grants go on, also of the address that
+// is looked at.
+func TestGrantsDoNotWaitForListings(t *testing.T) {
+	w, p := gated(t)
+	a, deny := addr("192.0.2.1"), w.rule(p, policy.Deny, false)
+	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "x.denied.test", 60, a.String())))
+	listings := 0
+	w.sets.listing = func() {
+		if listings++; listings > 1 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		for _, name := range []string{"www.example.net", "y.denied.test"} {
+			if err := w.table.Grant(ctx, w.decided(p.PodRef, name, 1000, a.String())); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	w.tick(170)
+	if listings == 0 {
+		t.Fatal("nothing was listed")
+	}
+	w.tick(800)
+	if open, denied := w.stays(p, a.String()), w.left(deny, a); denied < open || open == 0 {
+		t.Errorf("%v open, %v denied", open, denied)
+	}
+	w.tick(2000)
+	if w.left(deny, a) != 0 || w.table.Count() != 0 {
+		t.Errorf("%v denied, %d grants in the end", w.left(deny, a), w.table.Count())
+	}
+}
+
 // TestNoAcceptWithoutTheDeny: where the kernel refuses an entry of a rule that denies, the
 // pod's other grants of the batch are not written; other pods' are.
 func TestNoAcceptWithoutTheDeny(t *testing.T) {

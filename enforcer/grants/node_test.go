@@ -35,7 +35,8 @@ type sets struct {
 	gate   chan struct{}                   // writes wait until it is closed; nil: they do not
 	// instead does an op in place of the kernel, where it is set.
 	instead func(op *dataplane.GrantOp) error
-	noRules bool // the kernel has no sets of rules
+	noRules bool   // the kernel has no sets of rules
+	listing func() // is called before a listing returns, where it is set
 }
 
 // nameOf is the name of a set in held.
@@ -105,6 +106,9 @@ func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSe
 			each(key, all[:len(all)/2])
 			each(key, all[len(all)/2:])
 		}
+	}
+	if s.listing != nil {
+		s.listing()
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
@@ -11,11 +15,12 @@ import (
 type Lists struct {
 	peers map[**policy.Rule]keptList
 	tiers map[tiersKey]keptTiers
+	rules map[*policy.Rule]*dataplane.TierRule // nil for rules without effect
 }
 
 // NewLists returns lists of which none is kept.
 func NewLists() Lists {
-	return Lists{map[**policy.Rule]keptList{}, map[tiersKey]keptTiers{}}
+	return Lists{map[**policy.Rule]keptList{}, map[tiersKey]keptTiers{}, map[*policy.Rule]*dataplane.TierRule{}}
 }
 
 type keptList struct {
@@ -57,44 +62,58 @@ func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
 		return nil, false
 	}
 	if len(v.Cluster) == 0 { // not made by the compiler
-		k := newTiers(v)
+		k := m.newTiers(v)
 		return k.tiers, k.ordered
 	}
 	key := tiersKey{&v.Cluster[0], v.Enforced, len(v.NetworkPolicies) > 0}
 	k, there := m.tiers[key]
 	if !there {
-		k = newTiers(v)
+		k = m.newTiers(v)
 	}
 	k.used = true
 	m.tiers[key] = k
 	return k.tiers, k.ordered
 }
 
-func newTiers(v *policy.View) (k keptTiers) {
+func (m Lists) newTiers(v *policy.View) (k keptTiers) {
 	admin, baseline, namespace, ordered := v.OrderedRules()
 	if k.ordered = ordered; ordered {
-		k.tiers = dataplane.NewTiers(tierRules(admin), tierRules(baseline), namespace, v.ImpliesDNS())
+		k.tiers = dataplane.NewTiers(m.tierRules(admin), m.tierRules(baseline), namespace, v.ImpliesDNS())
 	}
 	return k
 }
 
-// tierRules makes the rules of one tier. A rule with a broken part accepts nothing, and
-// denies everything where it denies or passes.
-func tierRules(rules []*policy.Rule) []dataplane.TierRule {
-	out := make([]dataplane.TierRule, 0, len(rules))
+// tierRules makes the rules of one tier.
+func (m Lists) tierRules(rules []*policy.Rule) []*dataplane.TierRule {
+	out := make([]*dataplane.TierRule, 0, len(rules))
 	for _, r := range rules {
-		rule := dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: r.Peer, Ports: r.Ports}, Action: r.Action}, Drop: r.Action == policy.Deny && r.Denied == policy.Drop}
-		switch {
-		case r.Broken && r.Action != policy.Accept:
-			rule.Match, rule.Action = dataplane.Match{Ports: policy.AnyPort}, policy.Deny
-		case r.Broken, r.Ports == "", r.Peer.Kind == policy.PeerNames && r.ID == "":
-			continue
-		case r.Peer.Kind == policy.PeerNames:
-			rule.Match.Peer, rule.Entries = policy.Peer{}, r.ID
+		rule, known := m.rules[r]
+		if !known {
+			rule = tierRule(r)
+			m.rules[r] = rule
 		}
-		out = append(out, rule)
+		if rule != nil {
+			out = append(out, rule)
+		}
 	}
 	return out
+}
+
+// tierRule makes one rule. A rule with a broken part accepts nothing, and denies everything
+// where it denies or passes.
+func tierRule(r *policy.Rule) *dataplane.TierRule {
+	rule := dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: r.Peer, Ports: r.Ports}, Action: r.Action}, Drop: r.Action == policy.Deny && r.Denied == policy.Drop}
+	switch {
+	case r.Broken && r.Action != policy.Accept:
+		rule.Match, rule.Action = dataplane.Match{Ports: policy.AnyPort}, policy.Deny
+	case r.Broken, r.Ports == "", r.Peer.Kind == policy.PeerNames && r.ID == "":
+		return nil
+	case r.Peer.Kind == policy.PeerNames:
+		rule.Match.Peer, rule.Entries = policy.Peer{}, r.ID
+	}
+	place := sha256.Sum256(fmt.Appendf(nil, "%t %s %s %d", r.Standard, r.Policy, r.Path, r.Peer.Kind))
+	rule.Key = binary.BigEndian.Uint64(place[:])
+	return rule.Sealed()
 }
 
 // listOf makes the list of a view's rules.
@@ -116,12 +135,19 @@ func (m Lists) Prune() {
 			delete(m.peers, first)
 		}
 	}
+	places := 0
 	for key, k := range m.tiers {
 		if k.used {
 			k.used = false
 			m.tiers[key] = k
+			if k.tiers != nil {
+				places += len(k.tiers.Admin) + len(k.tiers.Baseline)
+			}
 		} else {
 			delete(m.tiers, key)
 		}
+	}
+	if len(m.rules) > 2*places {
+		clear(m.rules)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"syscall"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 )
 
 // ask sends a request about objects of nftables in the calling thread's network
@@ -58,17 +58,11 @@ func u32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// familyNumbers are the kernel's numbers for families (NFPROTO_* of linux/netfilter.h).
-var familyNumbers = map[knftables.Family]uint8{
-	knftables.InetFamily: unix.NFPROTO_INET, knftables.IPv4Family: unix.NFPROTO_IPV4, knftables.ARPFamily: unix.NFPROTO_ARP,
-	knftables.NetDevFamily: unix.NFPROTO_NETDEV, knftables.BridgeFamily: unix.NFPROTO_BRIDGE, knftables.IPv6Family: unix.NFPROTO_IPV6,
-}
-
 // tableNames returns the tables of the calling thread's network namespace. The
 // program nft reads every rule of the host before it prints their names.
 func tableNames() ([]Table, error) {
 	words := map[uint8]string{}
-	for word, f := range familyNumbers {
+	for word, f := range wire.FamilyNumbers {
 		words[f] = string(word)
 	}
 	var out []Table

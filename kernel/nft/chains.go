@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -33,7 +34,7 @@ func (t *Tables) RemoveChains(ctx context.Context, prefix string) error {
 // removalOf writes the commands that remove the chains of one family: a chain can go once
 // nothing jumps to it.
 func removalOf(f knftables.Family, prefix string, flush, remove *strings.Builder) error {
-	err := dump(unix.NFT_MSG_GETCHAIN, familyNumbers[f], func(attrs []byte) {
+	err := dump(unix.NFT_MSG_GETCHAIN, wire.FamilyNumbers[f], func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		if name := nfattr.String(a[unix.NFTA_CHAIN_NAME]); strings.HasPrefix(name, prefix) {
 			table := nfattr.String(a[unix.NFTA_CHAIN_TABLE])
@@ -44,7 +45,7 @@ func removalOf(f knftables.Family, prefix string, flush, remove *strings.Builder
 	if err != nil {
 		return err
 	}
-	return dump(unix.NFT_MSG_GETRULE, familyNumbers[f], func(attrs []byte) {
+	return dump(unix.NFT_MSG_GETRULE, wire.FamilyNumbers[f], func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
 		if !strings.HasPrefix(chain, prefix) && strings.HasPrefix(jump(a[unix.NFTA_RULE_EXPRESSIONS]), prefix) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -16,6 +18,7 @@ type change struct {
 	added, removed tierObjects
 	fresh, gone    []*knftables.Element
 	peers          map[string]PeerKind // of all sets of peers, by their names
+	there          map[string][]string // the rules of chains that are there, by their names
 }
 
 // differences returns the changes of both tables, in the order of both.
@@ -26,7 +29,8 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 		at[f] = &out[i]
 	}
 	inet := at[knftables.InetFamily]
-	inet.added, inet.removed, inet.peers = tiers.without(t.tiers), t.tiers.without(tiers), map[string]PeerKind{}
+	inet.added, inet.removed, inet.peers = tiers.without(t.tiers, true), t.tiers.without(tiers, false), map[string]PeerKind{}
+	inet.there = t.tiers.rules()
 	for _, p := range slices.Concat(t.tiers.sets, tiers.sets) {
 		inet.peers[p.Name] = p.Kind
 	}
@@ -47,16 +51,19 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 // words of all of it, else by the program nft.
 func (t *Tables) write(ctx context.Context, i int, c change) error {
 	if t.direct {
-		m := newBatch(tableFamilies[i])
+		m := wire.New(tableFamilies[i], TableName)
 		s, err := t.plainSkeleton(i)
 		if err != nil {
 			return err
 		}
 		if c.writeTo(m, s) {
-			if len(m.about) == 0 {
+			if m.Empty() {
 				return nil
 			}
-			return t.generations.own(m.commit)
+			return t.generations.own(func() error {
+				_, err := m.Commit()
+				return err
+			})
 		}
 	}
 	tx := t.both()[i].NewTransaction()
@@ -76,7 +83,7 @@ func (t *Tables) write(ctx context.Context, i int, c change) error {
 
 // writeTo writes the change of the table of which s is the layout without tiers. It returns
 // false where it does not know all words of the change.
-func (c change) writeTo(m *batch, s *skeleton) bool {
+func (c change) writeTo(m *wire.Batch, s *skeleton) bool {
 	for _, p := range c.added.sets {
 		for _, f := range families {
 			types, interval := p.Kind.types(f)
@@ -84,33 +91,29 @@ func (c change) writeTo(m *batch, s *skeleton) bool {
 			if interval {
 				flags = unix.NFT_SET_INTERVAL
 			}
-			m.set(peersPrefix+p.Name+"-"+f.suffix, types, flags, 0)
+			m.AddSet(peersPrefix+p.Name+"-"+f.suffix, types, flags)
 		}
 	}
 	for _, e := range c.added.entries {
 		for _, f := range families {
-			m.set(e.of(f).Name, []string{f.addr, f.addr}, formOf(e.of(f)).flags, 0)
+			addSet(m, e.of(f))
 		}
 	}
 	for _, g := range c.added.grants {
 		for _, f := range families {
-			types := []string{f.addr}
-			if g.Ported {
-				types = append(types, "inet_proto", "inet_service")
-			}
-			m.set(g.of(f).Name, types, formOf(g.of(f)).flags, 0)
+			addSet(m, g.of(f))
 		}
 	}
 	for _, chain := range c.added.chains {
-		if !m.chain(chain) {
+		if !c.rules(m, chain) {
 			return false
 		}
 	}
 	chains, sets := c.removed.names()
 	for _, part := range []struct {
-		command uint16
-		of      []*knftables.Element
-	}{{unix.NFT_MSG_DELSETELEM, c.gone}, {unix.NFT_MSG_NEWSETELEM, c.fresh}} {
+		write func([]*knftables.Element, []string, bool) bool
+		of    []*knftables.Element
+	}{{m.DeleteElements, c.gone}, {m.AddElements, c.fresh}} {
 		bySet := map[string][]*knftables.Element{}
 		for _, e := range part.of {
 			bySet[e.Set+e.Map] = append(bySet[e.Set+e.Map], e)
@@ -120,21 +123,72 @@ func (c change) writeTo(m *batch, s *skeleton) bool {
 		}
 		for _, name := range slices.Sorted(maps.Keys(bySet)) {
 			types, interval := c.typesOf(s, name)
-			if !m.elements(part.command, bySet[name], types, interval) {
+			if !part.write(bySet[name], types, interval) {
 				return false
 			}
 		}
 	}
 	for _, name := range chains {
-		m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, name)
+		m.FlushChain(name)
 	}
 	for _, name := range chains {
-		m.object(unix.NFT_MSG_DELCHAIN, 0, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)
+		m.DeleteChain(name)
 	}
 	for _, name := range sets {
-		m.object(unix.NFT_MSG_DELSET, 0, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, name)
+		m.DeleteSet(name)
 	}
 	return true
+}
+
+// addSet adds a set of entries or of grants.
+func addSet(m *wire.Batch, set *knftables.Set) {
+	m.AddSet(set.Name, wire.Types(set.Type), formOf(set).flags)
+}
+
+// rules writes a chain. Where it is there with other rules, those that stay are not written
+// again: the kernel walks its list of sets for each set that a rule asks.
+func (c change) rules(m *wire.Batch, chain *tierChain) bool {
+	fresh, before := chain.rules, uint64(0)
+	there := c.there[chain.name]
+	handles := ruleHandles(chain.name, there)
+	if handles == nil {
+		m.AddChain(chain.name)
+		m.FlushChain(chain.name)
+	} else {
+		for len(fresh) > 0 && len(there) > 0 && fresh[0] == there[0] {
+			fresh, there, handles = fresh[1:], there[1:], handles[1:]
+		}
+		for f, t := len(fresh), len(there); f > 0 && t > 0 && fresh[f-1] == there[t-1]; f, t = f-1, t-1 {
+			before, handles = handles[t-1], handles[:t-1]
+			fresh, there = fresh[:f-1], there[:t-1]
+		}
+		for _, h := range handles {
+			m.DeleteRule(chain.name, h)
+		}
+	}
+	for _, r := range fresh {
+		if !m.AddRule(chain.name, before, r, ruleDigest(r)) {
+			return false
+		}
+	}
+	return true
+}
+
+// ruleHandles returns the handles of a chain's rules, nil unless they are the expected ones.
+func ruleHandles(chain string, expected []string) (out []uint64) {
+	if len(expected) == 0 {
+		return nil
+	}
+	same := true
+	err := dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_INET, func(attrs []byte) {
+		a := nfattr.Parse(attrs)
+		same = same && len(out) < len(expected) && wire.Comment(a[unix.NFTA_RULE_USERDATA]) == ruleDigest(expected[len(out)])
+		out = append(out, u64(a[unix.NFTA_RULE_HANDLE]))
+	}, text(unix.NFTA_RULE_TABLE, TableName), text(unix.NFTA_RULE_CHAIN, chain))
+	if err != nil || !same || len(out) != len(expected) {
+		return nil
+	}
+	return out
 }
 
 // typesOf returns the words for the types of a set's or map's key and value, and whether the

@@ -3,7 +3,6 @@ package nft
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,8 +16,9 @@ import (
 // rules that are left. A lookup in a set of networks takes as long as several in a set of
 // addresses, so the block of the address is asked before. What no rule denies is asked where
 // rules are walked: most packets match none. Rules with one action need no order among themselves: the networks of
-// such a run are one set. What is walked is divided into chains that are named by their
-// content: a changed rule is another chain or two, and lists share the others.
+// such a run are one set. What is walked is divided into chains, which lists share, and which
+// are named by the places of their rules: a changed rule is written to a chain or two, and the
+// rules that lead there stay.
 
 const (
 	partPrefix  = "part-"
@@ -49,8 +49,12 @@ type dispatch struct {
 	entries  map[string]EntrySet
 	items    map[itemKey]*item
 	before   map[itemKey]*item // of the last dispatch
-	chains   []tierChain
-	there    map[string]bool    // the names of chains
+	walks    map[walkKey]*walk
+	unions   map[unionKey]*TierRule
+	chains   []*tierChain
+	there    map[string]*tierChain // by prefix and content
+	names    map[string]bool       // of chains
+	sums     []byte
 	sets     map[string]PeerSet // the sets of peers that rules ask
 	networks map[string]bool    // the sets of networks that networksSet has
 	blocks   map[string]int     // the lengths of blocks, by family; no family without networks
@@ -60,7 +64,8 @@ type dispatch struct {
 func newDispatch(s State, before map[itemKey]*item) *dispatch {
 	d := &dispatch{
 		peers: map[string]PeerSet{}, entries: map[string]EntrySet{}, items: map[itemKey]*item{}, before: before,
-		there: map[string]bool{}, sets: map[string]PeerSet{}, networks: map[string]bool{}, blocks: map[string]int{},
+		walks: map[walkKey]*walk{}, unions: map[unionKey]*TierRule{}, there: map[string]*tierChain{}, names: map[string]bool{},
+		sets: map[string]PeerSet{}, networks: map[string]bool{}, blocks: map[string]int{},
 	}
 	for _, p := range s.Peers {
 		d.peers[p.Name] = p
@@ -80,45 +85,14 @@ func newDispatch(s State, before map[itemKey]*item) *dispatch {
 	return d
 }
 
-// item is what one rule, or one jump, is in nft's words.
-type item struct {
-	texts []string
-	sum   [16]byte // of texts
-}
-
 // itemKey tells the items of rules apart.
 type itemKey struct {
-	peers, entries, ports, pass string
-	action                      Action
-	kind                        PeerKind
-	bare                        bool
-	renew                       time.Duration
-}
-
-func newItem(texts ...string) *item {
-	i := &item{texts: texts}
-	sum := sha256.Sum256([]byte(strings.Join(texts, "\n")))
-	copy(i.sum[:], sum[:])
-	return i
-}
-
-// chain adds a chain of a prefix that is named by its content, and returns its name.
-func (d *dispatch) chain(prefix string, items []*item) string {
-	var sums []byte
-	for _, i := range items {
-		sums = append(sums, i.sum[:]...)
-	}
-	sum := sha256.Sum256(sums)
-	name := prefix + hex.EncodeToString(sum[:8])
-	if !d.there[name] {
-		d.there[name] = true
-		c := tierChain{name: name}
-		for _, i := range items {
-			c.rules = append(c.rules, i.texts...)
-		}
-		d.chains = append(d.chains, c)
-	}
-	return name
+	peers, entries, ports string
+	pass                  target
+	action                Action
+	kind                  PeerKind
+	bare                  bool
+	renew                 time.Duration
 }
 
 // listed is a rule of a list.
@@ -131,12 +105,48 @@ type listed struct {
 func isNames(r listed) bool    { return r.Entries != "" }
 func isNetworks(r listed) bool { return r.networks }
 
+// Each tier has parts of its own, and so have untracked packets.
+const (
+	adminTier = iota + 1
+	baselineTier
+	namespaceTier
+)
+
+// walkKey is what walks have in common that share items.
+type walkKey struct {
+	pass target
+	bare bool
+	tier uint64
+}
+
+// walk makes the items of rules of a tier. pass is where Pass leads, and what matches no rule.
+type walk struct {
+	*dispatch
+	walkKey
+	place uint64 // of the walk
+	known map[*TierRule]listed
+}
+
+func (d *dispatch) walk(pass target, bare bool, tier uint64) *walk {
+	key := walkKey{pass, bare, tier}
+	if d.walks[key] == nil {
+		place := sha256.Sum256(fmt.Appendf(nil, "%s %t %d", pass.verdict, bare, tier))
+		d.walks[key] = &walk{d, key, binary.BigEndian.Uint64(place[:]), map[*TierRule]listed{}}
+	}
+	return d.walks[key]
+}
+
 // listed returns the rules of a tier that packets come to.
-func (d *dispatch) listed(rules []TierRule, pass string, bare bool) (all []listed) {
-	for i := range rules {
-		r := listed{TierRule: &rules[i]}
-		if r.networks = r.Peers != "" && d.peers[r.Peers].Kind == PeerNetworks; !r.networks {
-			r.item = d.item(rules[i], pass, bare)
+func (w *walk) listed(rules []*TierRule) []listed {
+	all := make([]listed, 0, len(rules))
+	for _, rule := range rules {
+		r, known := w.known[rule]
+		if !known {
+			r = listed{TierRule: rule}
+			if r.networks = rule.Peers != "" && w.peers[rule.Peers].Kind == PeerNetworks; !r.networks {
+				r.item = w.item(rule)
+			}
+			w.known[rule] = r
 		}
 		all = append(all, r)
 		if r.Peers == "" && r.Entries == "" && r.Ports == nil {
@@ -146,11 +156,12 @@ func (d *dispatch) listed(rules []TierRule, pass string, bare bool) (all []liste
 	return all
 }
 
-// list returns the items of a tier's rules. next is the verdict of Pass, and of no match.
-func (d *dispatch) list(rules []TierRule, next string) (out []*item) {
-	all := d.listed(rules, next, false)
+// list returns the items of a tier's rules.
+func (d *dispatch) list(rules []*TierRule, next target, tier uint64) (out []*item) {
+	w := d.walk(next, false, tier)
+	all := w.listed(rules)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
-		out = append(out, newItem(each("%[2]s saddr . ct original %[2]s daddr @"+namedSet+"%[1]s goto "+d.chain(partPrefix, d.walked(all, next)))...))
+		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 1)...).by("goto "), each("%[2]s saddr . ct original %[2]s daddr @"+namedSet+"%[1]s ")...))
 		all = without
 	}
 	if without := slices.DeleteFunc(slices.Clone(all), isNetworks); len(all)-len(without) > fewRules {
@@ -159,14 +170,14 @@ func (d *dispatch) list(rules []TierRule, next string) (out []*item) {
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem(d.inNetworks("goto "+d.chain(partPrefix, d.walked(all, next)))...))
+		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 2)...).by("goto "), d.inNetworks()...))
 		all = without
 	}
-	return append(out, d.walked(all, next)...)
+	return append(out, w.items(all, 3)...)
 }
 
-// inNetworks renders rules about packets that reach a network of networksSet.
-func (d *dispatch) inNetworks(verdict string) (out []string) {
+// inNetworks matches packets that reach a network of networksSet.
+func (d *dispatch) inNetworks() (out []string) {
 	for _, f := range families {
 		bits, there := d.blocks[f.suffix]
 		if !there {
@@ -177,7 +188,7 @@ func (d *dispatch) inNetworks(verdict string) (out []string) {
 			mask := netip.PrefixFrom(ones[f.suffix], bits).Masked().Addr()
 			match = fmt.Sprintf("%s daddr & %s @%s%s-%s ", f.ip, mask, peersPrefix, blocksPeers, f.suffix) + match
 		}
-		out = append(out, match+verdict)
+		out = append(out, match)
 	}
 	return out
 }
@@ -186,65 +197,88 @@ func (d *dispatch) inNetworks(verdict string) (out []string) {
 var ones = map[string]netip.Addr{"4": netip.AddrFrom4([4]byte(slices.Repeat([]byte{255}, 4))), "6": netip.AddrFrom16([16]byte(slices.Repeat([]byte{255}, 16)))}
 
 // untracked is list for untracked packets, which are few.
-func (d *dispatch) untracked(rules []TierRule, next string) []*item {
-	return d.walked(d.listed(rules, next, true), next)
+func (d *dispatch) untracked(rules []*TierRule, next target, tier uint64) []*item {
+	w := d.walk(next, true, tier)
+	return w.items(w.listed(rules), 4)
 }
 
-// walked returns items that are asked in order.
-func (d *dispatch) walked(rules []listed, next string) (out []*item) {
+// items returns items that are asked in order. Rules of a tier that are walked for different
+// packets are different ways.
+func (w *walk) items(rules []listed, way uint64) (out []*item) {
 	if len(rules) > 0 {
-		out = slices.Concat(d.first, d.parted(d.inOrder(rules, next)))
+		out = slices.Clone(w.first)
+		for _, p := range w.parted(w.inOrder(rules), mixed(w.place, way)) {
+			out = append(out, p.item)
+		}
 	}
-	return append(out, newItem(next))
+	return append(out, newItem(w.pass, ""))
 }
 
 // inOrder returns the items of rules, with one for the networks of each run of rules with
 // one action and ports. It comes behind the names of the run, whose entries a packet renews.
-func (d *dispatch) inOrder(rules []listed, pass string) (out []*item) {
-	for len(rules) > 0 {
-		n := slices.IndexFunc(rules, func(r listed) bool { return r.Action != rules[0].Action })
-		if n < 0 {
-			n = len(rules)
+func (w *walk) inOrder(rules []listed) []placed {
+	out := make([]placed, 0, len(rules))
+	var networks [][]*TierRule // with different ports
+	for i, r := range rules {
+		if !r.networks {
+			out = append(out, r.at(r.Key))
+		} else if n := slices.IndexFunc(networks, func(o []*TierRule) bool { return o[0].samePorts(r.TierRule) }); n >= 0 {
+			networks[n] = append(networks[n], r.TierRule)
+		} else {
+			networks = append(networks, []*TierRule{r.TierRule})
 		}
-		var last []TierRule // of networks, with different ports
-		var names [][]string
-		for _, r := range rules[:n] {
-			if !r.networks {
-				out = append(out, r.item)
-				continue
+		if i == len(rules)-1 || rules[i+1].Action != r.Action {
+			for _, of := range networks {
+				i, key := w.item(w.union(of)), uint64(0)
+				for _, r := range of {
+					key = mixed(key, i.at(r.Key).key)
+				}
+				out = append(out, placed{i, key})
 			}
-			i := slices.IndexFunc(last, func(o TierRule) bool { return slices.Equal(o.Ports, r.Ports) && (o.Ports == nil) == (r.Ports == nil) })
-			if i < 0 {
-				i, last, names = len(last), append(last, *r.TierRule), append(names, nil)
-			}
-			names[i] = append(names[i], r.Peers)
+			networks = networks[:0]
 		}
-		for i, r := range last {
-			r.Peers = d.union(names[i])
-			out = append(out, d.item(r, pass, false))
-		}
-		rules = rules[n:]
 	}
 	return out
 }
 
-// union returns the name of the set with the networks of sets.
-func (d *dispatch) union(names []string) string {
-	if len(names) == 1 {
-		return names[0]
+// samePorts tells whether rules are about the same ports.
+func (r *TierRule) samePorts(o *TierRule) bool {
+	return (o.Ports == nil) == (r.Ports == nil) && slices.Equal(o.Ports, r.Ports)
+}
+
+// unionKey is rules about networks that differ in these alone.
+type unionKey struct {
+	first *TierRule
+	names string
+}
+
+// union returns a rule about the networks of rules that differ in these alone.
+func (d *dispatch) union(rules []*TierRule) *TierRule {
+	if len(rules) == 1 {
+		return rules[0]
 	}
+	names := make([]string, len(rules))
+	for i, r := range rules {
+		names[i] = r.Peers
+	}
+	key := unionKey{rules[0], strings.Join(names, "\n")}
+	if r := d.unions[key]; r != nil {
+		return r
+	}
+	r := *rules[0]
 	slices.Sort(names)
-	names = slices.Compact(names)
-	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
-	name := "of-" + hex.EncodeToString(sum[:8])
-	if _, there := d.peers[name]; !there {
+	if names = slices.Compact(names); len(names) > 1 {
+		r.Peers = "of-" + shortSum([]byte(strings.Join(names, "\n")))
+	}
+	if _, there := d.peers[r.Peers]; !there {
 		var all []netip.Prefix
 		for _, n := range names {
 			all = append(all, d.peers[n].Networks...)
 		}
-		d.peers[name] = PeerSet{Name: name, Kind: PeerNetworks, Networks: disjoint(all)}
+		d.peers[r.Peers] = PeerSet{Name: r.Peers, Kind: PeerNetworks, Networks: disjoint(all)}
 	}
-	return name
+	d.unions[key] = &r
+	return &r
 }
 
 // disjoint sorts networks and returns those that lie in no other.
@@ -258,25 +292,31 @@ func disjoint(all []netip.Prefix) (out []netip.Prefix) {
 	return out
 }
 
-// item returns the item of a rule, bare for untracked packets.
-func (d *dispatch) item(r TierRule, pass string, bare bool) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), pass, r.Action, d.peers[r.Peers].Kind, bare && r.Entries != "", d.entries[r.Entries].Renew}
-	i := d.items[key]
+// item returns the item of a rule.
+func (w *walk) item(r *TierRule) *item {
+	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.entries[r.Entries].Renew}
+	i := w.dispatch.items[key]
 	if i == nil {
 		if r.Peers != "" {
-			d.sets[r.Peers] = d.peers[r.Peers]
+			w.sets[r.Peers] = w.peers[r.Peers]
 		}
-		if i = d.before[key]; i == nil {
-			texts := d.texts(r, pass)
+		if i = w.before[key]; i == nil {
+			matches, to := w.matches(r), w.pass
 			if key.bare {
-				texts = untracked(texts)
+				matches = untracked(matches)
 			}
-			i = newItem(texts...)
+			if r.Action != Pass {
+				to = outside(verdicts[r.Action])
+			}
+			i = newItem(to, matches...)
 		}
-		d.items[key] = i
+		w.dispatch.items[key] = i
 	}
 	return i
 }
+
+// verdicts are those of rules that decide.
+var verdicts = [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop"}
 
 // portsKey is equal for equal ports.
 func portsKey(ports []PortRange) string {
@@ -290,11 +330,10 @@ func portsKey(ports []PortRange) string {
 	return string(b)
 }
 
-// texts renders a rule.
-func (d *dispatch) texts(r TierRule, pass string) (out []string) {
-	verdict := map[Action]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop", Pass: pass}[r.Action]
+// matches renders a rule without its verdict.
+func (d *dispatch) matches(r *TierRule) (out []string) {
 	if r.Entries != "" {
-		return entryTexts(d.entries[r.Entries], r.Ports, verdict)
+		return entryMatches(d.entries[r.Entries], r.Ports)
 	}
 	peers := []string{""}
 	if r.Peers != "" {
@@ -306,26 +345,10 @@ func (d *dispatch) texts(r TierRule, pass string) (out []string) {
 	}
 	for _, to := range peers {
 		for _, p := range portLists(r.Ports) {
-			out = append(out, p.reached()+to+verdict)
+			out = append(out, p.reached()+to)
 		}
 	}
 	return out
-}
-
-// parted returns jumps to chains of items, or the items where they are few. A part ends behind
-// an item with a certain sum, so that most of them stay when one item changes.
-func (d *dispatch) parted(items []*item) []*item {
-	for nested := 0; nested < mostNested && len(items) > mostAtTop; nested++ {
-		var jumps []*item
-		for first, i := 0, 0; i < len(items); i++ {
-			if i == len(items)-1 || i-first >= 1 && int(items[i].sum[0])%oneInParts == 0 || i-first+1 == mostInPart {
-				jumps = append(jumps, newItem("jump "+d.chain(partPrefix, items[first:i+1])))
-				first = i + 1
-			}
-		}
-		items = jumps
-	}
-	return items
 }
 
 // allBlocks returns the peer set of the blocks of networks.

@@ -16,9 +16,9 @@ import (
 // longLists are 1,000 rules in runs of ten, most of them about names, in 25 lists that have
 // most of them; change makes another rule of one of those in all lists.
 func longLists(change int) (s nft.State) {
-	var rules []nft.TierRule
+	var rules []*nft.TierRule
 	for i := range 1000 {
-		r := nft.TierRule{Action: nft.Reject}
+		r := &nft.TierRule{Key: uint64(i+1) * 0x9e3779b97f4a7c15, Action: nft.Reject}
 		of := fmt.Sprintf("%04d", i)
 		if i == 405 {
 			of += fmt.Sprint("-", change)
@@ -45,7 +45,7 @@ func longLists(change int) (s nft.State) {
 		rules = append(rules, r)
 	}
 	for l := range 25 {
-		own := slices.DeleteFunc(slices.Clone(rules), func(r nft.TierRule) bool {
+		own := slices.DeleteFunc(slices.Clone(rules), func(r *nft.TierRule) bool {
 			i := 0
 			_, _ = fmt.Sscanf(r.Peers+r.Entries, "%04d", &i)
 			return i/10%20 == 1 && i/200 != l%5 || i/10%20 == 12 && i/200 != l/5

@@ -47,7 +47,7 @@ func (w *world) member(s PeerSet, p packet) bool {
 }
 
 // walk is the verdict of rules, asked one by one.
-func (w *world) walk(rules []TierRule, p packet, pass, end string) string {
+func (w *world) walk(rules []*TierRule, p packet, pass, end string) string {
 	for _, r := range rules {
 		switch {
 		case !w.ports(r.Ports, p):
@@ -234,9 +234,9 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 		}
 		return a.BitLen() - rnd.IntN(3)
 	}
-	rules := func() (out []TierRule) {
+	rules := func() (out []*TierRule) {
 		for range rnd.IntN(n + 1) {
-			r := TierRule{Ports: ports(), Action: pick(rnd, actions...)}
+			r := &TierRule{Key: pick(rnd, 0, oneInParts, rnd.Uint64()), Ports: ports(), Action: pick(rnd, actions...)}
 			name := fmt.Sprintf("%d", len(w.peers)+len(w.entries))
 			switch kind := rnd.IntN(kinds); {
 			case kind < 4:
@@ -296,6 +296,9 @@ func TestDispatchEqualsWalk(t *testing.T) {
 					t.Fatalf("seed %d: %s leads to %s, which comes later", seed, c.name, to)
 				}
 			}
+			if defined[c.name] {
+				t.Fatalf("seed %d: two chains %s", seed, c.name)
+			}
 			defined[c.name], in.chains[c.name] = true, c.rules
 		}
 		for range 60 {
@@ -325,6 +328,52 @@ func TestDispatchEqualsWalk(t *testing.T) {
 	for _, v := range []string{"goto admit", "goto denyreject", "goto denydrop", "goto deny"} {
 		if verdicts[v] < 1000 {
 			t.Errorf("%d of %s", verdicts[v], v)
+		}
+	}
+}
+
+// TestAChangedRuleIsWrittenAlone: another rule in the place of one is written to the chains of
+// its part, whatever lists have it, and the chains that lead there stay.
+func TestAChangedRuleIsWrittenAlone(t *testing.T) {
+	const lists, changed = 5, 100
+	state := func(at string) (s State) {
+		for l := range lists {
+			tiers := Tiers{ID: fmt.Sprint(l, at)}
+			for i := range 200 {
+				r := &TierRule{Key: uint64(i+1) * 0x9e3779b97f4a7c15, Entries: fmt.Sprint(i), Action: Reject}
+				if i == changed {
+					r.Entries = at
+				}
+				s.Entries = append(s.Entries, EntrySet{Name: r.Entries})
+				if i != 40*l {
+					tiers.Admin = append(tiers.Admin, r)
+				}
+			}
+			s.Tiers = append(s.Tiers, tiers)
+		}
+		return s
+	}
+	before := state("this").tierObjects(tierObjects{})
+	after := state("that").tierObjects(before)
+	count := func(o tierObjects) (fronts, others int) {
+		for _, c := range o.chains {
+			if strings.HasPrefix(c.name, adminPrefix) {
+				fronts++
+			} else {
+				others++
+			}
+		}
+		return fronts, others
+	}
+	if fronts, parts := count(after.without(before, true)); fronts != lists || parts != 2 {
+		t.Errorf("%d first chains and %d others are written, want those of %d lists and a part for tracked and one for untracked packets", fronts, parts, lists)
+	}
+	if fronts, parts := count(before.without(after, false)); fronts != lists || parts != 0 {
+		t.Errorf("%d first chains and %d others go", fronts, parts)
+	}
+	for _, c := range after.without(before, true).chains {
+		if !strings.HasPrefix(c.name, adminPrefix) && !strings.Contains(strings.Join(c.rules, "\n"), entriesPrefix+"that-4") {
+			t.Errorf("%s is written: %q", c.name, c.rules)
 		}
 	}
 }

@@ -14,8 +14,8 @@
 // changes them, and a table that has to be made anew takes those over that are there.
 //
 // Each table is written in one transaction, which is in force as a whole or not at all, anew
-// by the program nft and changes of it by netlink;
-// an error leaves one of the two tables as it was, and the next Apply writes both anew.
+// by the program nft and changes of it by netlink (package wire); an error leaves one of the
+// two tables as it was, and the next Apply writes both anew.
 // Every write returns after the kernel has acknowledged it. Nothing read from the kernel
 // becomes desired state.
 //

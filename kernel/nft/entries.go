@@ -34,6 +34,8 @@ type Entry struct {
 	// ended has none.
 	Comment string
 	Held    Held // not in a listing
+	// catchAll: it is the set's catch-all element, see wire.CatchAllFlag.
+	catchAll bool
 }
 
 // Held tells whether a set holds an entry before an op adds it.
@@ -117,6 +119,11 @@ func (c entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
 // entries alone, are a transaction of their own: one that deletes waits for an RCU grace
 // period (see renewInKernel).
 func (t *Tables) ApplyEntries(ops []EntryOp) {
+	defer t.carrying.note(ops)()
+	t.applyEntries(ops)
+}
+
+func (t *Tables) applyEntries(ops []EntryOp) {
 	var all []entryChange
 	for i := range ops {
 		ops[i].Err = nil
@@ -162,6 +169,12 @@ func (t *Tables) changes(op *EntryOp) (out []entryChange) {
 			out = append(out, entryChange{op: op, set: set, held: held})
 		}
 		out[at].entries = append(out[at].entries, e)
+		if op.Remove && e.Addr.IsUnspecified() {
+			if _, there := t.caught.LoadAndDelete(set); there {
+				e.catchAll = true
+				out = append(out, entryChange{op: op, set: set, held: held, entries: []Entry{e}})
+			}
+		}
 	}
 	return out
 }

@@ -103,12 +103,12 @@ func TestEntriesDecidePackets(t *testing.T) {
 		t.Run(fmt.Sprint(network), func(t *testing.T) {
 			w := newEntriesWorld(t, network,
 				[]nft.EntrySet{{Name: "ports", Renew: hour}, {Name: "denied", Renew: hour}, {Name: "passed", Renew: hour}, {Name: "accepted"}},
-				nft.Tiers{ID: "a", Admin: []nft.TierRule{
+				nft.Tiers{ID: "a", Admin: []*nft.TierRule{
 					{Entries: "ports", Ports: []nft.PortRange{port("tcp", 81), port("udp", 80), port("udp", 82)}, Action: nft.Reject},
 					{Entries: "denied", Action: nft.Reject},
 					{Entries: "passed", Action: nft.Pass},
 					{Action: nft.Accept},
-				}, Baseline: []nft.TierRule{{Entries: "accepted", Action: nft.Accept}, {Action: nft.Reject}}})
+				}, Baseline: []*nft.TierRule{{Entries: "accepted", Action: nft.Accept}, {Action: nft.Reject}}})
 			fatal.If(t, w.Node.Pipe(unfollowed, "nft", "-f", "-"))
 			var services []lab.Service
 			for _, v6 := range []bool{false, true} {
@@ -187,7 +187,7 @@ func TestEntriesDecidePackets(t *testing.T) {
 // TestEntriesEnd: without an agent that does anything, an Accept ends with its entry.
 func TestEntriesEnd(t *testing.T) {
 	w := newEntriesWorld(t, lab.Routed, []nft.EntrySet{{Name: "accepted"}},
-		nft.Tiers{ID: "a", Admin: []nft.TierRule{{Entries: "accepted", Action: nft.Accept}, {Action: nft.Reject}}})
+		nft.Tiers{ID: "a", Admin: []*nft.TierRule{{Entries: "accepted", Action: nft.Accept}, {Action: nft.Reject}}})
 	to := netip.AddrPortFrom(worldAddr(1, false), 80)
 	probe := func() lab.Outcome { return w.Pod("a").ProbeFor("tcp", to, lab.Limit) }
 	if got := probe(); got != lab.Refused {

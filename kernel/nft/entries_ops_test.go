@@ -231,7 +231,7 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
 	front := led(ruleset(t), "10.1.0.5")
-	bare := regexp.MustCompile("ct state untracked goto (admin-[0-9a-f]+)").FindStringSubmatch(ruleset(t))[1]
+	bare := regexp.MustCompile("ct state untracked goto (part-[0-9a-f]+)").FindStringSubmatch(ruleset(t))[1]
 	unused := "flush chain inet namegate " + front + "\nflush chain inet namegate " + bare + "\n"
 	for rival, object := range map[string]string{
 		unused + "delete set inet namegate entries-denied-4": "nft set inet namegate entries-denied-4",

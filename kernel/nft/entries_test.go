@@ -23,8 +23,8 @@ func named() nft.State {
 	s.Entries = []nft.EntrySet{{Name: "denied", Renew: time.Hour}, {Name: "allowed"}}
 	s.Tiers[0].ID = "1123456789abcdef"
 	s.Tiers[0].Admin = append(s.Tiers[0].Admin,
-		nft.TierRule{Entries: "denied", Action: nft.Reject},
-		nft.TierRule{Entries: "allowed", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 443, Last: 443}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 9}}})
+		&nft.TierRule{Entries: "denied", Action: nft.Reject},
+		&nft.TierRule{Entries: "allowed", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 443, Last: 443}, {Protocol: "udp", First: 0, Last: 65535}, {Protocol: "sctp", First: 7, Last: 9}}})
 	return s
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
 )
 
@@ -85,7 +86,7 @@ func (e *Entry) words() (out []string) {
 	}
 	out = append(out, e.Addr.String())
 	if e.Protocol != 0 {
-		out = append(out, protocolWords[e.Protocol], strconv.Itoa(int(e.Port)))
+		out = append(out, wire.ProtocolWord(e.Protocol), strconv.Itoa(int(e.Port)))
 	}
 	return out
 }
@@ -93,11 +94,7 @@ func (e *Entry) words() (out []string) {
 // parse reads such words.
 func (e *Entry) parse(words []string) (err error) {
 	if len(words) == 3 {
-		for number, word := range protocolWords {
-			if word == words[1] {
-				e.Protocol = number
-			}
-		}
+		e.Protocol = wire.Protocols[words[1]]
 		port, err := strconv.ParseUint(words[2], 10, 16)
 		if err != nil {
 			return err

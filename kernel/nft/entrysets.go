@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -32,21 +33,18 @@ type setForm struct{ keyType, keyLen, flags uint32 }
 // its elements by netlink.
 func hasForm(name string) bool { return isEntrySet(name) || strings.HasPrefix(name, grantsPrefix) }
 
-// formOf is the form of a set in the kernel. nft numbers types as enum datatypes of its
-// datatype.h does, six bits for each word.
+// formOf is the form of a set in the kernel.
 func formOf(set *knftables.Set) (f setForm) {
-	for _, word := range typeWords(set.Type) {
-		t := map[string]setForm{"ipv4_addr": {7, 4, 0}, "ipv6_addr": {8, 16, 0}, "inet_proto": {12, registerWord, 0}, "inet_service": {13, registerWord, 0}}[word]
-		f.keyType, f.keyLen = f.keyType<<6|t.keyType, f.keyLen+t.keyLen
-	}
+	f.keyType, f.keyLen = wire.KeyForm(wire.Types(set.Type))
 	for _, flag := range set.Flags {
 		f.flags |= map[knftables.SetFlag]uint32{knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT, knftables.DynamicFlag: unix.NFT_SET_EVAL}[flag]
 	}
 	return f
 }
 
-// entryTexts renders a rule about what was dialled. A packet that matches renews the entry.
-func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) {
+// entryMatches renders a rule about what was dialled, without its verdict. A packet that matches
+// renews the entry.
+func entryMatches(set EntrySet, ports []PortRange) (out []string) {
 	const entry = "%[2]s saddr . ct original %[2]s daddr"
 	at := "@" + entriesPrefix + set.Name + "-%[1]s "
 	for _, p := range portLists(ports) {
@@ -57,7 +55,7 @@ func entryTexts(set EntrySet, ports []PortRange, verdict string) (out []string) 
 		if set.Renew > 0 {
 			match += fmt.Sprintf("update %s{ %s timeout %ds } ", at, entry, int(set.Renew.Seconds()))
 		}
-		out = append(out, each(match+verdict)...)
+		out = append(out, each(match)...)
 	}
 	return out
 }
@@ -91,6 +89,9 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 			if err != nil {
 				return fmt.Errorf("list nft set %s %s: %w", TableName, set, err)
 			}
+			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
+				t.caught.Store(set, true)
+			}
 			if len(part) > 0 {
 				each(name, part)
 			}
@@ -100,20 +101,21 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 }
 
 // listEntries lists one set. A listing during which nftables changed may lack entries, if
-// the change was of this set: two in a row that are equal are complete.
+// the change was of this set: one is complete that lacks none of the listing before.
 func (t *Tables) listEntries(set string) (part []Entry, err error) {
 	still := t.generations.exclude
-	var last map[string]bool
+	var began time.Time // the listing before
 	for n := range listingReadings {
 		if n == listingReadings/2 {
 			still = t.generations.quiet
 		}
-		same := true
+		same, last, next := true, part, time.Time{}
 		err = still(func() error {
 			before, err := t.generations.now()
 			if err != nil {
 				return err
 			}
+			next = time.Now()
 			if part, err = t.entries.list(set); err != nil {
 				return err
 			}
@@ -121,77 +123,31 @@ func (t *Tables) listEntries(set string) (part []Entry, err error) {
 			same = before == after
 			return err
 		})
-		if same || err != nil {
+		if same || err != nil || n > 0 && holds(part, last, time.Since(began)) {
 			return part, err
 		}
-		keys := map[string]bool{}
-		for i := range part {
-			keys[string(part[i].appendKey(nil))] = true
-		}
-		if n > 0 && maps.Equal(keys, last) {
-			return part, nil
-		}
-		last = keys
+		began = next
 	}
 	return nil, errChanging
 }
 
+// holds tells whether a listing has the entries of one that began that long ago, but for those
+// that have ended.
+func holds(part, last []Entry, ago time.Duration) bool {
+	there := make(map[string]bool, len(part))
+	for i := range part {
+		there[string(part[i].appendKey(nil))] = true
+	}
+	return !slices.ContainsFunc(last, func(e Entry) bool {
+		ended := e.Timeout > 0 && e.Timeout <= ago+timeoutStep
+		return !ended && !there[string(e.appendKey(nil))]
+	})
+}
+
+// timeoutStep is how exactly the kernel keeps the time that an entry has left.
+const timeoutStep = 20 * time.Millisecond
+
 var errChanging = errors.New("nftables changed during each listing; another program changes it all the time")
-
-// carry adds the entries of wanted sets to a transaction that makes the inet table anew, so
-// that none is missing for a moment. The program nft does not take every comment: after the
-// transaction the ops write them.
-func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []EntryOp, err error) {
-	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
-	if err != nil {
-		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
-	}
-	for _, s := range t.tiers.entries {
-		op := EntryOp{Set: s.Name}
-		for _, f := range families {
-			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
-				return nil, err
-			}
-		}
-		after = append(after, op)
-	}
-	for _, s := range t.tiers.grants {
-		op := EntryOp{Set: s.Name, Grants: true}
-		for _, f := range families {
-			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
-				return nil, err
-			}
-		}
-		after = append(after, op)
-	}
-	return after, nil
-}
-
-// carrySet is carry for one set, unless another one has its name.
-func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, op *EntryOp) error {
-	if is.elements[set.Name] == nil || is.forms != nil && is.forms[set.Name] != formOf(set) {
-		return nil
-	}
-	all, err := t.entries.list(set.Name)
-	if err != nil {
-		return fmt.Errorf("list nft set %s %s: %w", TableName, set.Name, err)
-	}
-	for _, e := range all {
-		words := e.words()
-		if !op.Grants {
-			tx.Add(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: words})
-		}
-		if t.list != nil {
-			last := slices.Clone(words)
-			last[len(last)-1] += fmt.Sprintf(" timeout %[1]dms expires %[1]dms", e.Timeout.Milliseconds())
-			tx.Add(&knftables.Element{Set: set.Name, Key: last})
-		}
-		if t.list == nil || e.Comment != "" {
-			op.Entries = append(op.Entries, e)
-		}
-	}
-	return nil
-}
 
 // AddEntrySets makes entry sets ahead of a state that has them. The next state that does not
 // removes them.
@@ -201,7 +157,7 @@ func (t *Tables) AddEntrySets(ctx context.Context, sets []EntrySet) error {
 
 // addSets makes sets of entries and grants ahead of a state that has them.
 func (t *Tables) addSets(ctx context.Context, sets tierObjects) error {
-	missing := sets.without(t.tiers)
+	missing := sets.without(t.tiers, false)
 	if len(missing.entries)+len(missing.grants) == 0 {
 		return nil
 	}

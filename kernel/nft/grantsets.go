@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
 )
 
@@ -26,7 +27,8 @@ func (t *Tables) ListGrants(names []string, each func(set string, part []Entry))
 type Earlier struct {
 	// Tables tells whether there are tables of ours.
 	Tables bool
-	// Selected are its default-deny addresses, with or without DecideNamespace.
+	// Selected are its default-deny addresses, with or without DecideNamespace. The second net
+	// has them too.
 	Selected []netip.Addr
 	// Subjects and Lists are the IDs of the subjects of addresses, and of their rule lists.
 	Subjects, Lists map[netip.Addr]string
@@ -62,7 +64,10 @@ func (t *Tables) ReadEarlier(ctx context.Context) (out Earlier, err error) {
 	if err != nil {
 		return out, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
 	}
-	out.Tables = len(is.rules) > 0
+	if out.Tables, err = t.readNet(ctx, &out.Selected); err != nil {
+		return out, err
+	}
+	out.Tables = out.Tables || len(is.rules) > 0
 	names := map[string]bool{}
 	for set := range is.elements {
 		if name, ok := strings.CutPrefix(set, grantsPrefix); ok && len(name) > len("-4") {
@@ -110,8 +115,8 @@ func (p *PeerSet) setName(f family) string { return peersPrefix + p.Name + "-" +
 func (p *PeerSet) read(key []string) {
 	switch p.Kind {
 	case PeerNetworks:
-		if r, ok := parseRange(key[0]); ok {
-			p.Networks = append(p.Networks, r.prefixes()...)
+		if r, ok := wire.ParseRange(key[0]); ok {
+			p.Networks = append(p.Networks, r.Prefixes()...)
 		}
 	case PeerPorts:
 		at := PeerPort{Protocol: key[1]}
@@ -125,22 +130,6 @@ func (p *PeerSet) read(key []string) {
 			p.Addrs = append(p.Addrs, a)
 		}
 	}
-}
-
-// prefixes returns the fewest prefixes that are the range together.
-func (r addrRange) prefixes() (out []netip.Prefix) {
-	for a := r.first; a.IsValid() && a.Compare(r.last) <= 0; {
-		p := netip.PrefixFrom(a, a.BitLen())
-		for p.Bits() > 0 {
-			wider := netip.PrefixFrom(a, p.Bits()-1).Masked()
-			if wider.Addr() != a || lastAddr(wider).Compare(r.last) > 0 {
-				break
-			}
-			p = wider
-		}
-		out, a = append(out, p), lastAddr(p).Next()
-	}
-	return out
 }
 
 // ListRecheck returns the addresses of the recheck set, none where there is no such set.

@@ -48,11 +48,11 @@ func TestNetworksByChanges(t *testing.T) {
 	fatal.If(t, tables.Setup(ctx))
 	for n := range 300 {
 		s := nft.State{Selected: []netip.Addr{pod4}, PodRanges: networks(random)}
-		var rules []nft.TierRule
+		var rules []*nft.TierRule
 		for i := range 2 {
 			name := fmt.Sprint("set", i)
 			s.Peers = append(s.Peers, nft.PeerSet{Name: name, Kind: nft.PeerNetworks, Networks: networks(random)})
-			rules = append(rules, nft.TierRule{Peers: name})
+			rules = append(rules, &nft.TierRule{Peers: name})
 		}
 		s.Tiers = []nft.Tiers{{ID: "list", Subjects: s.Selected, Admin: rules}}
 		write := tables.Apply

@@ -73,7 +73,7 @@ func (t *Tables) checkNamed(ctx context.Context, entries []EntrySet) (deviating 
 	for k := range keys {
 		unused[k] = true
 	}
-	tx := t.inet.NewTransaction()
+	missing := map[[2]netip.Addr]bool{}
 	for _, s := range entries {
 		for _, f := range families {
 			all, err := t.entries.list(entriesPrefix + s.Name + "-" + f.suffix)
@@ -83,17 +83,42 @@ func (t *Tables) checkNamed(ctx context.Context, entries []EntrySet) (deviating 
 			for i := range all {
 				k := keyOf(&all[i])
 				if delete(unused, k); !keys[k] {
-					tx.Add(&knftables.Element{Set: namedSet + f.suffix, Key: []string{k[0].String(), k[1].String()}})
-					deviating = append(deviating, fmt.Sprintf("nft set %s %s %s%s", knftables.InetFamily, TableName, namedSet, f.suffix))
+					missing[k] = true
 				}
 			}
 		}
 	}
-	if len(deviating) > 0 {
-		slices.Sort(deviating)
-		return slices.Compact(deviating), t.run(ctx, t.inet, tx)
+	if len(missing) > 0 {
+		if deviating, err = t.addKeys(ctx, missing); len(deviating) > 0 || err != nil {
+			return deviating, err
+		}
 	}
 	return nil, t.forgetNamed(unused, generation)
+}
+
+// addKeys adds the keys of entries that the named sets lack, and names these sets. The keys of
+// entries that came after the named sets were listed are in a listing now.
+func (t *Tables) addKeys(ctx context.Context, missing map[[2]netip.Addr]bool) (deviating []string, err error) {
+	tx := t.inet.NewTransaction()
+	for _, f := range families {
+		all, err := t.entries.list(namedSet + f.suffix)
+		if err != nil {
+			return nil, fmt.Errorf("list nft set %s %s%s: %w", TableName, namedSet, f.suffix, err)
+		}
+		for i := range all {
+			delete(missing, keyOf(&all[i]))
+		}
+	}
+	for k := range missing {
+		set := namedSet + suffix(k[1])
+		tx.Add(&knftables.Element{Set: set, Key: []string{k[0].String(), k[1].String()}})
+		deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, TableName, set))
+	}
+	if len(deviating) == 0 {
+		return nil, nil
+	}
+	slices.Sort(deviating)
+	return slices.Compact(deviating), t.run(ctx, t.inet, tx)
 }
 
 // forgetNamed removes keys without entries that had none in the last comparison either,
@@ -102,7 +127,8 @@ func (t *Tables) forgetNamed(unused map[[2]netip.Addr]bool, generation uint32) e
 	var gone []Entry
 	for k := range unused {
 		if t.named.stale[k] && len(gone) < mostForgotten {
-			gone = append(gone, Entry{Subject: k[0], Addr: k[1]})
+			// No subject has the unspecified address, as which a catch-all element is listed.
+			gone = append(gone, Entry{Subject: k[0], Addr: k[1], catchAll: k[0].IsUnspecified()})
 		}
 	}
 	t.named.stale = unused
@@ -111,7 +137,7 @@ func (t *Tables) forgetNamed(unused map[[2]netip.Addr]bool, generation uint32) e
 	}
 	err := t.generations.own(func() error { return t.entries.forget(gone, generation) })
 	switch {
-	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN):
+	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOENT):
 		return nil // at the next comparison
 	case err != nil:
 		return fmt.Errorf("remove keys from nft set %s %s: %w", TableName, namedSet, err)

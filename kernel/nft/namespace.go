@@ -43,7 +43,7 @@ type GrantSet struct {
 // RuleList is rules about what is reached, each of which accepts. Subjects share it.
 type RuleList struct {
 	ID    string // a word; equal for equal rules alone
-	Rules []TierRule
+	Rules []*TierRule
 }
 
 const (
@@ -175,13 +175,13 @@ func sortedLists(all []RuleList) []RuleList {
 // subjects makes the chains of subjects and of their lists, and returns the first of each
 // subject.
 func (d *dispatch) subjects(s State) map[string]string {
-	lists, out := map[string]string{}, map[string]string{}
+	lists, out := map[string]*tierChain{}, map[string]string{}
 	for _, l := range sortedLists(s.Lists) {
-		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return"))
+		lists[l.ID] = d.chain(listPrefix, 0, d.list(l.Rules, outside("return"), namespaceTier)...)
 	}
 	for i := range s.Subjects {
 		p := &s.Subjects[i]
-		out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List]))
+		out[p.ID] = d.chain(p.chainPrefix(), 0, d.subject(p, lists[p.List])...).name
 	}
 	return out
 }
@@ -200,19 +200,20 @@ func (s *Subject) chainPrefix() string {
 }
 
 // subject returns the rules of a subject's chain.
-func (d *dispatch) subject(s *Subject, list string) (out []*item) {
-	names := s.names()
+func (d *dispatch) subject(s *Subject, list *tierChain) (out []*item) {
+	names, admit := s.names(), outside("goto admit")
 	if len(names) > 0 {
-		out = append(out, newItem(names...))
+		out = append(out, newItem(admit, names...))
 	}
 	for _, a := range s.Addrs {
-		out = append(out, newItem(fmt.Sprintf("%s daddr %s goto admit", families[of6(a)].ip, a)))
+		out = append(out, newItem(admit, fmt.Sprintf("%s daddr %s ", families[of6(a)].ip, a)))
 	}
-	if list != "" {
-		out = append(out, newItem("jump "+list))
+	if list != nil {
+		out = append(out, list.jump)
 	}
 	if len(names) > 0 {
-		out = append(out, newItem("ct state untracked jump "+d.chain(podPrefix+s.ID+"-bare-", []*item{newItem(untracked(names)...)})))
+		bare := d.chain(podPrefix+s.ID+"-bare-", 0, newItem(admit, untracked(names)...))
+		out = append(out, newItem(bare.by("jump "), "ct state untracked "))
 	}
 	return out
 }
@@ -225,13 +226,13 @@ func of6(a netip.Addr) int {
 	return 0
 }
 
-// names are the rules about what was dialled. The protocol is asked first: without it a port
+// names match what was dialled. The protocol is asked first: without it a port
 // has no meaning.
 func (s *Subject) names() (out []string) {
 	for _, g := range s.Grants {
 		at := "@" + grantsPrefix + g.Set.Name + "-%[1]s "
 		if g.Set.Ported {
-			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at+"goto admit")...)
+			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at)...)
 			continue
 		}
 		for _, p := range portLists(g.Ports) {
@@ -239,7 +240,7 @@ func (s *Subject) names() (out []string) {
 			if p.ports != "" {
 				match += "ct original proto-dst { " + p.ports + " } "
 			}
-			out = append(out, each(match+"goto admit")...)
+			out = append(out, each(match)...)
 		}
 	}
 	return out

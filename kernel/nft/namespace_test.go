@@ -28,7 +28,7 @@ func subjects() nft.State {
 		}},
 		{ID: "ba9876543210", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.6")}},
 	}
-	s.Lists = []nft.RuleList{{ID: "0123456789abcdef", Rules: []nft.TierRule{{Peers: "pods", Action: nft.Accept}, {Peers: "networks", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 80, Last: 80}}}}}}
+	s.Lists = []nft.RuleList{{ID: "0123456789abcdef", Rules: []*nft.TierRule{{Peers: "pods", Action: nft.Accept}, {Peers: "networks", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 80, Last: 80}}}}}}
 	s.Peers = tiered().Peers
 	s.Staged, s.Recheck = s.Subjects[1].Addrs, []netip.Addr{pod4, far6}
 	return s
@@ -224,5 +224,24 @@ func TestListingsAmongOtherCommits(t *testing.T) {
 	}
 	if !tables.ExternalChange() {
 		t.Error("the other program committed nothing")
+	}
+}
+
+// TestTheNetAloneIsRead: where another program removed the other tables, a later agent knows
+// from the second net that there are tables in force, and for which subjects.
+func TestTheNetAloneIsRead(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), subjects()
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	fatal.If(t, exec.Command("nft", "delete", "table", "inet", nft.TableName).Run())
+	later, err := nft.Open(bits)
+	fatal.If(t, err)
+	later.DecideNamespace()
+	earlier, err := later.ReadEarlier(ctx)
+	fatal.If(t, err)
+	slices.SortFunc(earlier.Selected, netip.Addr.Compare)
+	if want := slices.SortedFunc(slices.Values(s.Selected), netip.Addr.Compare); !earlier.Tables || !slices.Equal(earlier.Selected, want) {
+		t.Errorf("read back: %+v, want %v", earlier, want)
 	}
 }

@@ -3,6 +3,7 @@ package nft
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -141,6 +142,30 @@ func (t *Tables) verifyNet(ctx context.Context, want elements) ([]string, error)
 		t.net.partial, t.written = true, nil
 	}
 	return found, err
+}
+
+// readNet adds the default-deny addresses of the second net in the kernel, and tells whether
+// the table is there: another program may have removed the others.
+func (t *Tables) readNet(ctx context.Context, selected *[]netip.Addr) (there bool, err error) {
+	if t.net.table == nil {
+		return false, nil
+	}
+	s, err := t.net.skeleton()
+	if err != nil {
+		return false, err
+	}
+	is, err := t.contents(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range families {
+		for _, e := range is.elements["selected"+f.suffix] {
+			if a, err := netip.ParseAddr(e.Key[0]); err == nil && !slices.Contains(*selected, a) {
+				*selected = append(*selected, a)
+			}
+		}
+	}
+	return len(is.rules) > 0, nil
 }
 
 // removeNet removes the table, if it is there.

@@ -60,8 +60,11 @@ type Tables struct {
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
 	entries entryStore
-	named   named
-	direct  bool // changes are written by netlink
+	// caught has the names of sets in which a listing found a catch-all element.
+	caught   sync.Map
+	named    named
+	carrying carrying
+	direct   bool // changes are written by netlink
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -78,8 +81,8 @@ func Open(bits Bits) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables is not available (install the package nftables): %w", err)
 	}
-	t := New(inet, bridge, bits)
-	t.UseNet(net)
+	t := New(program{inet}, program{bridge}, bits)
+	t.UseNet(program{net})
 	t.direct = true
 	t.list, t.reader, t.renew, t.entries, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, kernelEntries{}, generation
 	return t, nil
@@ -178,6 +181,10 @@ func (t *Tables) LaidOut() bool { return t.laidOut }
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
 	var carried []EntryOp
+	if t.otherLayout {
+		t.carrying.begin()
+		defer t.carrying.end()
+	}
 	for i := range t.both() {
 		of, err := t.layOutTable(ctx, i, want, false)
 		if err != nil && t.otherLayout {
@@ -189,7 +196,10 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 		}
 		carried = append(carried, of...)
 	}
-	t.ApplyEntries(carried)
+	for more := true; more; more = carried != nil {
+		t.applyEntries(carried)
+		carried = t.carrying.take()
+	}
 	t.otherLayout, t.laidOut = false, true
 	return nil
 }

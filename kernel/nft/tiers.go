@@ -17,15 +17,18 @@ type Tiers struct {
 	ID string
 	// Subjects are addresses among State.Selected.
 	Subjects        []netip.Addr
-	Admin, Baseline []TierRule
+	Admin, Baseline []*TierRule
 	// Namespace: what is no candidate is denied, and Baseline is not asked.
 	Namespace bool
 	// DNS: to State.DNS, it comes before the rules.
 	DNS bool
 }
 
-// TierRule is one rule.
+// TierRule is one rule. Lists share it, and it is immutable.
 type TierRule struct {
+	// Key is for a rule that may change: the new one has it too. 0 is none. Equal keys of
+	// different rules cost time.
+	Key uint64
 	// Peers is the name of a PeerSet, which holds what is reached; "" for everywhere.
 	Peers string
 	// Entries is the name of an EntrySet in place of Peers: the rule is about what was
@@ -80,8 +83,8 @@ type PeerPort struct {
 }
 
 // The objects of tiers that a state adds to the layout begin with these prefixes: chains of
-// the Admin tier, of what follows it, and parts of these, each named by its content, and sets
-// of peers and of entries, with the family.
+// the Admin tier, of what follows it, and parts of these, and sets of peers and of entries,
+// with the family.
 const (
 	adminPrefix = "admin-"
 	restPrefix  = "rest-"
@@ -99,14 +102,16 @@ func ofTiers(name string) bool {
 
 // tierChain is a chain of a state.
 type tierChain struct {
-	name  string
-	rules []string
+	name    string
+	rules   []string
+	content string // a sum of the rules, and of all that they lead to
+	jump    *item
 }
 
 // tierObjects is what a state adds to the layout of the inet table. Each rule refers to
 // earlier chains alone.
 type tierObjects struct {
-	chains   []tierChain
+	chains   []*tierChain
 	sets     []PeerSet
 	entries  []EntrySet
 	grants   []GrantSet
@@ -133,22 +138,25 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	}
 	d := newDispatch(s, before.items)
 	out.fronts = map[string]string{}
-	for _, t := range s.sortedTiers() {
-		d.first = []*item{newItem("jump undeniable")}
-		if t.DNS {
-			d.first = append(d.first, newItem("jump resolve"))
+	for _, t := range s.Tiers { // in an order that lasts: the first of several parts in one place has its name
+		if out.fronts[t.ID] != "" {
+			continue
 		}
-		rest := slices.Concat([]*item{newItem("jump namespace")}, d.first, []*item{newItem("goto deny")})
+		d.first = []*item{newItem(outside("jump undeniable"), "")}
+		if t.DNS {
+			d.first = append(d.first, newItem(outside("jump resolve"), ""))
+		}
+		rest := slices.Concat([]*item{newItem(outside("jump namespace"), "")}, d.first, []*item{newItem(outside("goto deny"), "")})
 		bare := rest
 		if !t.Namespace {
-			rest, bare = d.list(t.Baseline, "goto admit"), d.untracked(t.Baseline, "goto admit")
+			rest, bare = d.list(t.Baseline, outside("goto admit"), baselineTier), d.untracked(t.Baseline, outside("goto admit"), baselineTier)
 		}
-		next, nextBare := "goto "+d.chain(restPrefix, rest), "goto "+d.chain(restPrefix, bare)
+		next, nextBare := d.chain(restPrefix, 0, rest...).by("goto "), d.chain(restPrefix, 0, bare...).by("goto ")
 		var front []*item
-		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r TierRule) bool { return r.Entries != "" }) {
-			front = append(front, newItem("ct state untracked goto "+d.chain(adminPrefix, d.untracked(t.Admin, nextBare))))
+		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
+			front = append(front, newItem(d.chain(partPrefix, 0, d.untracked(t.Admin, nextBare, adminTier)...).by("goto "), "ct state untracked "))
 		}
-		out.fronts[t.ID] = d.chain(adminPrefix, append(front, d.list(t.Admin, next)...))
+		out.fronts[t.ID] = d.chain(adminPrefix, 0, append(front, d.list(t.Admin, next, adminTier)...)...).name
 	}
 	out.subjects = d.subjects(s)
 	out.grants = slices.SortedFunc(slices.Values(s.GrantSets), func(a, b GrantSet) int { return strings.Compare(a.Name, b.Name) })
@@ -258,15 +266,23 @@ func (o tierObjects) layOut(l layout) {
 	}
 }
 
-// without returns the objects of o that other does not have.
-func (o tierObjects) without(other tierObjects) (out tierObjects) {
+// rules are the rules of chains by their names.
+func (o tierObjects) rules() map[string][]string {
+	out := make(map[string][]string, len(o.chains))
+	for _, c := range o.chains {
+		out[c.name] = c.rules
+	}
+	return out
+}
+
+// without returns the objects of o that other does not have by name, and with rules the chains
+// that have other rules there.
+func (o tierObjects) without(other tierObjects, rules bool) (out tierObjects) {
 	if o.key != "" && o.key == other.key {
 		return out
 	}
-	chains, sets, entries, grants := map[string]bool{}, map[string]PeerKind{}, map[string]bool{}, map[GrantSet]bool{}
-	for _, c := range other.chains {
-		chains[c.name] = true
-	}
+	chains := other.rules()
+	sets, entries, grants := map[string]PeerKind{}, map[string]bool{}, map[GrantSet]bool{}
 	for _, s := range other.sets {
 		sets[s.Name] = s.Kind
 	}
@@ -276,7 +292,10 @@ func (o tierObjects) without(other tierObjects) (out tierObjects) {
 	for _, s := range other.grants {
 		grants[s] = true
 	}
-	out.chains = slices.DeleteFunc(slices.Clone(o.chains), func(c tierChain) bool { return chains[c.name] })
+	out.chains = slices.DeleteFunc(slices.Clone(o.chains), func(c *tierChain) bool {
+		there, is := chains[c.name]
+		return is && !(rules && !slices.Equal(there, c.rules))
+	})
 	out.sets = slices.DeleteFunc(slices.Clone(o.sets), func(s PeerSet) bool { kind, there := sets[s.Name]; return there && kind == s.Kind })
 	out.entries = slices.DeleteFunc(slices.Clone(o.entries), func(s EntrySet) bool { return entries[s.Name] })
 	out.grants = slices.DeleteFunc(slices.Clone(o.grants), func(s GrantSet) bool { return grants[s] })

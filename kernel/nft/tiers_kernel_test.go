@@ -41,15 +41,15 @@ func TestTiersDecidePackets(t *testing.T) {
 				{Name: "named", Kind: nft.PeerPorts, Ports: []nft.PeerPort{{Addr: worldAddr(21, false), Protocol: "tcp", Port: 81}, {Addr: worldAddr(21, true), Protocol: "tcp", Port: 81}}},
 			}}
 			tcp := func(port uint16) []nft.PortRange { return []nft.PortRange{{Protocol: "tcp", First: port, Last: port}} }
-			admin := []nft.TierRule{
+			admin := []*nft.TierRule{
 				{Peers: "one", Ports: tcp(80), Action: nft.Accept}, {Peers: "one", Action: nft.Reject}, {Peers: "near", Action: nft.Pass},
 				{Peers: "named", Action: nft.Accept}, {Ports: tcp(8080), Action: nft.Drop},
 			}
 			for i, tiers := range []nft.Tiers{
-				{ID: "a", Admin: admin, Namespace: true, Baseline: []nft.TierRule{{Action: nft.Accept}}},
-				{ID: "b", Admin: admin, Baseline: []nft.TierRule{{Peers: "near", Ports: tcp(81), Action: nft.Reject}, {Peers: "near", Action: nft.Pass}, {Action: nft.Drop}}},
-				{ID: "c", Admin: []nft.TierRule{{Action: nft.Reject}}, DNS: true},
-				{ID: "d", Admin: []nft.TierRule{{Action: nft.Reject}}},
+				{ID: "a", Admin: admin, Namespace: true, Baseline: []*nft.TierRule{{Action: nft.Accept}}},
+				{ID: "b", Admin: admin, Baseline: []*nft.TierRule{{Peers: "near", Ports: tcp(81), Action: nft.Reject}, {Peers: "near", Action: nft.Pass}, {Action: nft.Drop}}},
+				{ID: "c", Admin: []*nft.TierRule{{Action: nft.Reject}}, DNS: true},
+				{ID: "d", Admin: []*nft.TierRule{{Action: nft.Reject}}},
 			} {
 				p, err := l.AddPod(tiers.ID, 5+i)
 				fatal.If(t, err)

@@ -22,11 +22,11 @@ func tiered() nft.State {
 	s.Serving, s.DNS = []netip.Addr{serve4, serve6}, []netip.Addr{dns4}
 	s.Tiers = []nft.Tiers{{
 		ID: "0123456789abcdef", Subjects: []netip.Addr{pod4, pod6}, Namespace: true, DNS: true,
-		Admin: []nft.TierRule{
+		Admin: []*nft.TierRule{
 			{Peers: "pods", Action: nft.Accept, Ports: []nft.PortRange{{Protocol: "tcp", First: 443, Last: 443}, {Protocol: "tcp", First: 8000, Last: 9000}, {Protocol: "udp", First: 0, Last: 65535}}},
 			{Peers: "networks", Action: nft.Pass}, {Peers: "named", Action: nft.Drop}, {Action: nft.Reject, Ports: []nft.PortRange{{Protocol: "sctp", First: 7, Last: 7}}},
 		},
-	}, {ID: "fedcba9876543210", Subjects: []netip.Addr{netip.MustParseAddr("10.1.0.6")}, Baseline: []nft.TierRule{{Peers: "networks", Action: nft.Reject}, {Action: nft.Pass}}}}
+	}, {ID: "fedcba9876543210", Subjects: []netip.Addr{netip.MustParseAddr("10.1.0.6")}, Baseline: []*nft.TierRule{{Peers: "networks", Action: nft.Reject}, {Action: nft.Pass}}}}
 	s.Peers = []nft.PeerSet{
 		{Name: "pods", Kind: nft.PeerAddrs, Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("2001:db8:9::1")}},
 		{Name: "networks", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("192.0.2.128/25"), netip.MustParsePrefix("2001:db8::7/128")}},

@@ -6,18 +6,19 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/wire"
+	"go4.org/netipx"
 	"sigs.k8s.io/knftables"
 )
 
 // contents is the content of a table, in the form in which the wanted table and the table
 // in the kernel are compared.
 type contents struct {
-	// hooks has each chain as "TYPE HOOK PRIORITY", "" for a regular chain. It is nil
-	// where the reader has none.
+	// hooks has each chain as "TYPE HOOK PRIORITY", with "policy drop" where another program
+	// has set that, "" for a regular chain. It is nil where the reader has none.
 	hooks map[string]string
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).
@@ -77,7 +78,7 @@ func newSkeleton(family knftables.Family, table string, layout func(tx *knftable
 		s.rules[name] = comments(c.Rules)
 	}
 	for name, set := range fake.Table.Sets {
-		s.types[name] = typeWords(set.Type + set.TypeOf)
+		s.types[name] = wire.Types(set.Type + set.TypeOf)
 		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
 		s.elements[name] = nil
 		if hasForm(name) {
@@ -86,13 +87,11 @@ func newSkeleton(family knftables.Family, table string, layout func(tx *knftable
 	}
 	for name, m := range fake.Table.Maps {
 		key, value, _ := strings.Cut(m.Type, " : ")
-		s.types[name] = append(typeWords(key), typeWords(value)...)
+		s.types[name] = append(wire.Types(key), wire.Types(value)...)
 		s.elements[name], s.maps[name] = nil, true
 	}
 	return s, nil
 }
-
-func typeWords(s string) []string { return strings.Split(s, " . ") }
 
 func comments(rules []*knftables.Rule) []string {
 	out := []string{}
@@ -129,62 +128,34 @@ func (s *skeleton) wanted(all elements) *contents {
 // together: nft may store prefixes side by side as one range.
 func merged(all elements) elements {
 	out := elements{}
-	var ranges []addrRange
+	var ranges []netipx.IPRange
 	var of *knftables.Element
 	for key, e := range all {
-		if r, ok := parseRange(e.Key[0]); ok {
+		if r, ok := wire.ParseRange(e.Key[0]); ok {
 			ranges, of = append(ranges, r), e
 		} else {
 			out[key] = e
 		}
 	}
-	slices.SortFunc(ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
-	var joined []addrRange
+	slices.SortFunc(ranges, func(a, b netipx.IPRange) int { return a.From().Compare(b.From()) })
+	var joined []netipx.IPRange
 	for _, r := range ranges {
-		if n := len(joined); n > 0 && joined[n-1].last.Next() == r.first {
-			joined[n-1].last = r.last
+		if n := len(joined); n > 0 && joined[n-1].To().Next() == r.From() {
+			joined[n-1] = netipx.IPRangeFrom(joined[n-1].From(), r.To())
 		} else {
 			joined = append(joined, r)
 		}
 	}
 	for _, r := range joined {
-		e := r.element(of.Family, of.Table, of.Set)
+		e := rangeElement(r, of.Family, of.Table, of.Set)
 		out[elementKey(e)] = e
 	}
 	return out
 }
 
-// addrRange is every address from first to last.
-type addrRange struct{ first, last netip.Addr }
-
-// element is the range as an element of an interval set.
-func (r addrRange) element(f knftables.Family, table, set string) *knftables.Element {
-	return &knftables.Element{Family: f, Table: table, Set: set, Key: []string{r.first.String() + "-" + r.last.String()}}
-}
-
-// parseRange reads a range, a prefix or one address.
-func parseRange(s string) (r addrRange, ok bool) {
-	if p, err := netip.ParsePrefix(s); err == nil {
-		return addrRange{p.Addr(), lastAddr(p)}, true
-	}
-	first, last, is := strings.Cut(s, "-")
-	if !is {
-		last = first
-	}
-	var err, err2 error
-	r.first, err = netip.ParseAddr(first)
-	r.last, err2 = netip.ParseAddr(last)
-	return r, err == nil && err2 == nil
-}
-
-// lastAddr is the highest address of a prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < len(b)*8; bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+// rangeElement is a range as an element of an interval set.
+func rangeElement(r netipx.IPRange, f knftables.Family, table, set string) *knftables.Element {
+	return &knftables.Element{Family: f, Table: table, Set: set, Key: []string{r.String()}}
 }
 
 // deviations returns the names of the objects of a table that differ from the wanted

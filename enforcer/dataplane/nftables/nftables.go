@@ -43,9 +43,9 @@ type packetFilter struct {
 	// has tables.
 	stale   map[string]bool
 	follows bool
-	active  bool            // a state is in force
-	state   dataplane.State // staged or activated last
-	found   []deviation     // by the last Verify
+	active  bool                  // a state is in force
+	state   dataplane.State       // staged or activated last
+	found   []dataplane.Deviation // by the last Verify
 }
 
 // New returns a dataplane that has touched nothing yet. The tables decide the Namespace tier

@@ -80,7 +80,7 @@ func (x *packetFilter) list(l *dataplane.RuleList) nft.RuleList {
 	}
 	out := nft.RuleList{ID: cmp.Or(l.ID, everything)}
 	for _, r := range l.Rules {
-		rule := nft.TierRule{Action: nft.Accept, Ports: nftrules.Ports(r.Match.Ports)}
+		rule := &nft.TierRule{Action: nft.Accept, Ports: nftrules.Ports(r.Match.Ports)}
 		if r.Match.Peer.Kind != policy.PeerAnywhere {
 			rule.Peers = peersPrefix + nftrules.PeersName(r.Match.Peer)
 		}

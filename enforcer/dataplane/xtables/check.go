@@ -10,22 +10,34 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
+// checks bounds how often a family is asked.
+const checks = 5
+
 // Check returns why rules cannot ask sets on this node, nil if they can. For the time of the
 // call there is a set of each family; no rule is written. checkSet is a method of
 // iptables.Exec.
 func Check(ctx context.Context, sets ipset.Interface, checkSet func(ctx context.Context, f iptables.Family, set string) error) error {
 	for _, f := range families {
 		probe := ipset.Set{Name: setPrefix(f) + setProbe, Type: ipset.HashIP, IPv6: f == iptables.IPv6}
-		if err := sets.Ensure(probe); err != nil {
-			return err
-		}
-		asked := checkSet(ctx, f, probe.Name)
-		err := sets.Destroy(probe.Name)
-		if ipset.IsNotFound(err) { // another agent checks too
-			err = nil
-		}
-		if err := cmp.Or(asked, err); err != nil {
-			return err
+		for n := 1; ; n++ {
+			if err := sets.Ensure(probe); err != nil {
+				return err
+			}
+			asked := checkSet(ctx, f, probe.Name)
+			err := sets.Destroy(probe.Name)
+			// Another agent that checks, or another program, destroyed the set: an answer
+			// without it tells nothing about the node.
+			gone := ipset.IsNotFound(err)
+			if asked != nil && gone && n < checks {
+				continue
+			}
+			if gone {
+				err = nil
+			}
+			if err := cmp.Or(asked, err); err != nil {
+				return err
+			}
+			break
 		}
 	}
 	return nil

@@ -47,6 +47,28 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckWithoutItsSet: an answer counts only while the set that is asked is there, which
+// another program may destroy. One that does so each time ends the check.
+func TestCheckWithoutItsSet(t *testing.T) {
+	missing := errors.New("the set is not there")
+	for times, want := range map[int]error{0: nil, 1: nil, checks - 1: nil, 2 * checks: missing} {
+		sets := ipset.NewFake(nil)
+		err := Check(t.Context(), sets, func(_ context.Context, _ iptables.Family, set string) error {
+			if times--; times >= 0 {
+				fatal.If(t, sets.Destroy(set))
+				return missing
+			}
+			return nil
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		if left, _ := sets.Names(); len(left) > 0 {
+			t.Errorf("%q stay", left)
+		}
+	}
+}
+
 // TestCheckOfTheKernel: a node with ipset and iptables passes in both variants; without the
 // match, or without the set, the error quotes iptables. Neither a set nor a table stays.
 func TestCheckOfTheKernel(t *testing.T) {

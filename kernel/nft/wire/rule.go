@@ -1,4 +1,4 @@
-package nft
+package wire
 
 import (
 	"encoding/binary"
@@ -12,44 +12,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chain adds a chain with rules in place of those that it has. It returns false for a rule
-// that it cannot write.
-func (m *batch) chain(c tierChain) bool {
-	m.object(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.name)
-	m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.name)
-	for _, r := range c.rules {
-		if !m.rule(c.name, r) {
-			return false
-		}
-	}
-	return true
-}
-
-// rule appends a rule to a chain, in the kernel's expressions that the program nft makes of
-// its text. It knows the words of ordered rules alone.
-func (m *batch) rule(chain, text string) bool {
+// AddRule adds a rule with a comment to a chain, before the rule with a handle or, for 0, at
+// the end, in the kernel's expressions that the program nft makes of its text. It returns
+// false for a rule that it cannot write: it knows the words of ordered rules alone.
+func (m *Batch) AddRule(chain string, before uint64, text, comment string) bool {
 	m.exprs = m.exprs[:0]
-	r := ruleReader{batch: m, words: strings.Fields(text)}
+	r := ruleReader{Batch: m, words: strings.Fields(text)}
 	for len(r.words) > 0 {
 		if !r.statement() {
 			return false
 		}
 	}
-	begin := m.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, chain)
-	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_RULE_TABLE, TableName), unix.NFTA_RULE_CHAIN, chain)
+	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_APPEND)
+	if before != 0 {
+		flags = unix.NLM_F_CREATE
+	}
+	begin := m.begin(unix.NFT_MSG_NEWRULE, flags, chain)
+	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_RULE_TABLE, m.table), unix.NFTA_RULE_CHAIN, chain)
+	if before != 0 {
+		m.b = nfattr.Append(m.b, unix.NFTA_RULE_POSITION, binary.BigEndian.AppendUint64(nil, before))
+	}
 	var at int
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_RULE_EXPRESSIONS)
 	m.b = append(m.b, m.exprs...)
 	nfattr.End(m.b, at)
-	digest := ruleDigest(text)
-	m.b = nfattr.Append(m.b, unix.NFTA_RULE_USERDATA, string([]byte{commentType, byte(len(digest) + 1)})+digest+"\x00")
+	m.b = AppendComment(m.b, unix.NFTA_RULE_USERDATA, comment)
 	nfattr.EndMessage(m.b, begin)
 	return true
 }
 
 // ruleReader reads the words of a rule and writes their expressions.
 type ruleReader struct {
-	*batch
+	*Batch
 	words  []string
 	family string // nft's word for the family that was matched
 	loaded int    // words of registers that the last key takes
@@ -90,7 +84,7 @@ func (r *ruleReader) statement() bool {
 	case r.next("ct", "state", "untracked"):
 		r.ct(unix.NFT_CT_STATE, 0)
 		r.mask(binary.NativeEndian.AppendUint32(nil, untrackedState), 0)
-		r.compare(unix.NFT_CMP_NEQ, make([]byte, registerWord))
+		r.compare(unix.NFT_CMP_NEQ, make([]byte, RegisterWord))
 		return true
 	case r.next("meta", "l4proto"):
 		r.meta(unix.NFT_META_L4PROTO, 0)
@@ -111,7 +105,7 @@ func (r *ruleReader) statement() bool {
 		return true
 	}
 	at := fieldsOf[r.family]
-	if at == nil || r.loaded != int(at.length)/registerWord {
+	if at == nil || r.loaded != int(at.length)/RegisterWord {
 		return false
 	}
 	v := wordBytes(at.addr, w)
@@ -122,7 +116,7 @@ func (r *ruleReader) statement() bool {
 // ports reads destination ports, of one protocol or of any: "th".
 func (r *ruleReader) ports() bool {
 	if word := r.take(); word != "th" {
-		protocol, known := protocols[word]
+		protocol, known := Protocols[word]
 		if !known {
 			return false
 		}
@@ -206,7 +200,7 @@ func (r *ruleReader) field(word int) (size int, ok bool) {
 		}
 		r.mask(mask, word)
 	}
-	return int(at.length) / registerWord, true
+	return int(at.length) / RegisterWord, true
 }
 
 // addrFields is where the addresses of a family are.
@@ -261,7 +255,7 @@ func (r *ruleReader) oneOf(typ string) bool {
 const anonymousSet = "__set%d"
 
 // anonymous adds a set of values or of disjoint ranges, which ends with its rule.
-func (m *batch) anonymous(typ string, values [][2][]byte, ranges bool) (id uint32) {
+func (m *Batch) anonymous(typ string, values [][2][]byte, ranges bool) (id uint32) {
 	bounds := map[string]bool{} // whether a range ends before the value
 	for _, v := range values {
 		bounds[string(v[0])] = false
@@ -285,17 +279,11 @@ func (m *batch) anonymous(typ string, values [][2][]byte, ranges bool) (id uint3
 		}
 	}
 	m.set(anonymousSet, []string{typ}, flags, len(bounds))
-	begin := m.begin(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, anonymousSet)
-	m.b = nfattr.AppendString(m.b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	m.b = nfattr.AppendString(m.b, unix.NFTA_SET_ELEM_LIST_SET, anonymousSet)
-	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_ELEM_LIST_SET_ID, m.sets)
-	var list int
-	m.b, list = nfattr.Begin(m.b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	begin, list := m.beginList(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, anonymousSet, m.sets)
 	for _, value := range slices.Sorted(maps.Keys(bounds)) {
 		m.bound([]byte(value), bounds[value])
 	}
-	nfattr.End(m.b, list)
-	nfattr.EndMessage(m.b, begin)
+	m.endList(begin, list)
 	return m.sets
 }
 

@@ -34,8 +34,10 @@ func manyKinds(n int) State {
 		nil, {{Protocol: "tcp", First: 443, Last: 443}}, {{Protocol: "udp", First: 53, Last: uint16(100 + n)}}, {{Protocol: "sctp", First: 0, Last: 65535}},
 		{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "tcp", First: 443, Last: 443}, {Protocol: "udp", First: 0, Last: 5}, {Protocol: "udp", First: 7, Last: 9}, {Protocol: "udp", First: 60000, Last: 65535}},
 	}
-	var rules []TierRule
-	rule := func(r TierRule) {
+	var rules []*TierRule
+	rule := func(r *TierRule) {
+		// A rule of another state has the place, too.
+		r.Key = uint64(len(rules)+1) * 0x9e3779b97f4a7c15
 		r.Ports, r.Action = ports[len(rules)%len(ports)], Action(len(rules)%4)
 		rules = append(rules, r)
 	}
@@ -44,21 +46,21 @@ func manyKinds(n int) State {
 		switch i % 5 {
 		case 0:
 			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerAddrs, Addrs: []netip.Addr{addr("192.0.2.%d", i), addr("2001:db8:4::%x", i)}})
-			rule(TierRule{Peers: name})
+			rule(&TierRule{Peers: name})
 		case 1:
 			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerNetworks, Networks: []netip.Prefix{
 				netip.PrefixFrom(addr("198.51.%d.0", i), 24), netip.PrefixFrom(addr("198.51.%d.0", i+1), 25), netip.PrefixFrom(addr("203.0.113.%d", i), 32), netip.PrefixFrom(addr("2001:db8:5:%x::", i), 64),
 			}})
-			rule(TierRule{Peers: name})
+			rule(&TierRule{Peers: name})
 		case 2:
 			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerPorts, Ports: []PeerPort{{Addr: addr("192.0.2.%d", i), Protocol: "udp", Port: 53}, {Addr: addr("2001:db8:4::%x", i), Protocol: "tcp", Port: 65535}}})
-			rule(TierRule{Peers: name})
+			rule(&TierRule{Peers: name})
 		default:
 			s.Entries = append(s.Entries, EntrySet{Name: name, Renew: time.Duration(i%2) * 10 * time.Second})
-			rule(TierRule{Entries: name})
+			rule(&TierRule{Entries: name})
 		}
 	}
-	rule(TierRule{})
+	rule(&TierRule{})
 	for i := range 4 {
 		pod := []netip.Addr{addr("198.19.0.%d", i+n), addr("2001:db8:2::%x", i+n)}
 		s.Pods, s.Selected, s.Known = append(s.Pods, pod), append(s.Selected, pod...), append(s.Known, pod...)
@@ -97,9 +99,9 @@ func withSubjects(s State, n int) State {
 		s.Subjects = append(s.Subjects, p)
 	}
 	for i := 1; i < 4; i++ {
-		var rules []TierRule
+		var rules []*TierRule
 		for j, p := range s.Peers {
-			rules = append(rules, TierRule{Peers: p.Name, Action: Accept, Ports: [][]PortRange{nil, {{Protocol: "tcp", First: uint16(n), Last: uint16(n + j)}}}[j%2]})
+			rules = append(rules, &TierRule{Peers: p.Name, Action: Accept, Ports: [][]PortRange{nil, {{Protocol: "tcp", First: uint16(n), Last: uint16(n + j)}}}[j%2]})
 		}
 		s.Lists = append(s.Lists, RuleList{ID: fmt.Sprintf("list%d", i), Rules: rules[:i*len(rules)/3]})
 	}

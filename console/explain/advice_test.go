@@ -1,0 +1,161 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+)
+
+// TestAdviceHelps: under the policies and the manifest that is advised the answer is
+// yes, the pod is selected by no fewer, and nothing else is opened.
+func TestAdviceHelps(t *testing.T) {
+	addr := netip.MustParseAddr
+	for _, c := range []struct {
+		what, to, policies string
+		labels             map[string]string
+		facts              func(*Facts)
+	}{
+		{what: "unmatched", to: "bank.test:443", policies: base},
+		{what: "port", to: "www.example.org:8443/udp", policies: base},
+		{what: "ICMP", to: "bank.test/icmp", policies: base},
+		{what: "no port", to: "bank.test", policies: base},
+		{what: "audited", to: "bank.test:443", policies: base + "---\n" + watch},
+		{what: "an Audit pod", to: "other.test:443", policies: watch},
+		{what: "a name that is taken", to: "bank.test:443", policies: base + "---\n" + strings.Replace(watch, "name: watch", "name: allow-bank.test", 1)},
+		{what: "odd characters", to: "_sip._tcp.bank.test:443", policies: base},
+		{what: "a long name", to: strings.Repeat("abcdefghi.", 24) + "bank.test:443", policies: base},
+		{what: "an address", to: "192.0.2.9:443", policies: base, facts: func(f *Facts) {
+			f.Seen = []recent.Sighting{{Pod: f.Pod.PodRef, Name: policytest.Name("bank.test"), Address: addr("192.0.2.9"), Asked: noon}}
+		}},
+		{what: "a pod without labels of its workload", to: "bank.test:443", policies: strings.Replace(base, "{matchLabels: {app: cart}}", "{}", 1), labels: map[string]string{"pod-template-hash": "1"}},
+		{what: "others would be selected", to: "bank.test:443", policies: base, facts: func(f *Facts) { f.Free = []string{"shop/other"} }},
+		{what: "what was denied", to: "bank.test", policies: base, facts: func(f *Facts) {
+			f.Flows = []audit.Flow{{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: policytest.Name("bank.test")}}}}
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			pod := cart()
+			if c.labels != nil {
+				pod.Labels = c.labels
+			}
+			policies := manifests(t, c.policies)
+			f := about(t, pod, policies)
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			q := Question{To: target(t, c.to)}
+			before := Explain(q, f)
+			if before.Verdict != Denied && before.Verdict != WouldDeny || before.Advice == nil || before.Advice.Manifest == "" {
+				t.Fatalf("it is %s with the advice %+v", before.Verdict, before.Advice)
+			}
+			more := manifests(t, before.Advice.Manifest)
+			if len(more) != 1 || more[0].Kind != v1alpha1.Kind || more[0].Namespace != "shop" {
+				t.Fatalf("the manifest is %s", before.Advice.Manifest)
+			}
+			if slices.ContainsFunc(policies, func(p v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
+				t.Fatalf("the manifest would replace %s", more[0].Name)
+			}
+			if problems := fqdnnp.Validate(&more[0]); len(problems) > 0 {
+				t.Fatalf("the manifest has problems: %v", problems)
+			}
+			after := about(t, pod, append(policies, more...))
+			if after.View.Enforced != f.View.Enforced {
+				t.Errorf("the pod was default-deny: %v, and is now: %v", f.View.Enforced, after.View.Enforced)
+			}
+			after.Seen, after.Others = f.Seen, f.Others
+			if got := Explain(q, after); got.Verdict != OnceAsked && got.Verdict != Allowed {
+				t.Errorf("with the manifest it is %s: %s\n%s", got.Verdict, got.Reason, before.Advice.Manifest)
+			}
+			if d := after.View.Decide(policytest.Name("unheard-of.test")); len(d.Matches) > 0 {
+				t.Errorf("the manifest opens too much:\n%s", before.Advice.Manifest)
+			}
+		})
+	}
+}
+
+// TestManifest: the text of one.
+func TestManifest(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	f.Flows = []audit.Flow{
+		{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: policytest.Name("bank.test")}}, Time: noon, Last: noon, Count: 2, Reason: audit.ReasonUnmatched},
+		{Dialled: netip.MustParseAddrPort("192.0.2.8:1"), Protocol: policy.TCP},
+	}
+	e := Explain(Question{To: target(t, "bank.test")}, f)
+	want := `apiVersion: namegate.io/v1alpha1
+kind: FQDNNetworkPolicy
+metadata:
+  namespace: shop
+  name: allow-bank.test
+spec:
+  podSelector:
+    matchLabels:
+      app: cart
+  egress:
+  - matches:
+    - name: bank.test
+    ports:
+    - protocol: TCP
+      port: 8443
+`
+	if d := cmp.Diff(want, e.Advice.Manifest); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	flows := []Flow{{Time: noon, Last: noon, Verdict: "denied", Protocol: "tcp", Address: "192.0.2.9", Port: 8443, Names: []string{"bank.test"}, Reason: "unmatched", Count: 2}}
+	if d := cmp.Diff(flows, e.Flows); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestNoLabel: without a label that identifies the workload, and without a policy with a
+// usable selector, no policy for all pods is advised.
+func TestNoLabel(t *testing.T) {
+	pod := cart()
+	pod.Labels = nil
+	f := about(t, pod, manifests(t, strings.Replace(base, "{matchLabels: {app: cart}}", "{}", 1)))
+	f.Policies = nil // gone by now
+	e := Explain(Question{To: target(t, "bank.test:443")}, f)
+	if e.Advice == nil || e.Advice.Manifest != "" || !strings.Contains(strings.Join(e.Advice.Do, ";"), "a label of their own") {
+		t.Errorf("the advice is %+v", e.Advice)
+	}
+}
+
+// TestCorefileLines: the advised line is valid in a Corefile, and its guard lets the
+// address through.
+func TestCorefileLines(t *testing.T) {
+	for _, a := range []string{"10.1.0.99", "169.254.169.254", "fd00:ec2::254", "100.100.100.200"} {
+		f := about(t, cart(), manifests(t, base))
+		addr := netip.MustParseAddr(a)
+		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		f.Blocked = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+		f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
+		q := Question{To: target(t, "www.example.org:443")}
+		e := Explain(q, f)
+		if e.Verdict != Denied || e.Advice == nil || len(e.Advice.Corefile) != 1 || e.Advice.Manifest != "" {
+			t.Fatalf("%s: %s, %+v", a, e.Verdict, e.Advice)
+		}
+		c, err := corefile.Parse("Corefile", ". {\n forward . 192.0.2.53\n "+e.Advice.Corefile[0]+"\n}\n")
+		if err != nil {
+			t.Fatalf("%s: %v", a, err)
+		}
+		guard = rebind.New(c, rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		if got := Explain(q, f); got.Verdict != OnceAsked {
+			t.Errorf("%s: with %q it is %s: %s", a, e.Advice.Corefile[0], got.Verdict, got.Reason)
+		}
+		if guard.Blocked(policytest.Name("evil.test"), addr, nil) == "" {
+			t.Errorf("%s: %q opens it to other names", a, e.Advice.Corefile[0])
+		}
+	}
+}

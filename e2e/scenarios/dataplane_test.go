@@ -1,0 +1,93 @@
+package scenarios
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// The dataplanes.
+const iptables, nftables = "iptables", "nftables"
+
+// nodeKind is how a node joins its pods and which rules its agents write. A scenario whose
+// subject is enforcement runs on each kind of eachDataplane; one of another subject leaves
+// the dataplane empty: the environment variable DATAPLANE or the agent chooses; one of a
+// mechanism that only one dataplane has names that one.
+type nodeKind struct {
+	network   lab.Network
+	dataplane string
+	variant   string // of iptables: legacy, nft, or "" for the agent's choice
+}
+
+// args are the arguments of the kind's agents.
+func (k nodeKind) args() []string {
+	if k.variant == "" {
+		return nil
+	}
+	return []string{"--iptables", k.variant}
+}
+
+var (
+	networks        = []lab.Network{lab.Routed, lab.Bridged}
+	routed, bridged = nodeKind{network: lab.Routed}, nodeKind{network: lab.Bridged}
+)
+
+// onEach runs a test on each network with each dataplane, or with some, side by side with
+// others.
+func onEach(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
+	for _, n := range networks {
+		t.Run(string(n), func(t *testing.T) {
+			t.Parallel()
+			eachDataplane(t, n, f, dataplanes...)
+		})
+	}
+}
+
+// onEachNetwork is onEach with one dataplane.
+func onEachNetwork(t *testing.T, f func(t *testing.T, kind nodeKind)) {
+	eachKind(t, f, routed, bridged)
+}
+
+// eachDataplane runs a test with each dataplane, or with some.
+func eachDataplane(t *testing.T, network lab.Network, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
+	for _, d := range []string{iptables, nftables} {
+		if len(dataplanes) == 0 || slices.Contains(dataplanes, d) {
+			eachKind(t, f, nodeKind{network, d, ""})
+		}
+	}
+}
+
+// eachBackend is eachDataplane with both variants of iptables.
+func eachBackend(t *testing.T, network lab.Network, f func(t *testing.T, kind nodeKind)) {
+	eachKind(t, f, nodeKind{network, iptables, "legacy"}, nodeKind{network, iptables, "nft"}, nodeKind{network, nftables, ""})
+}
+
+// eachKind runs a test with kinds of nodes, where DATAPLANE names a dataplane with those of
+// that dataplane alone.
+func eachKind(t *testing.T, f func(t *testing.T, kind nodeKind), kinds ...nodeKind) {
+	for _, k := range kinds {
+		if k.dataplane != "" && cmp.Or(lab.Dataplane(), k.dataplane) != k.dataplane {
+			continue
+		}
+		t.Run(cmp.Or(k.variant, k.dataplane, string(k.network)), func(t *testing.T) {
+			t.Parallel()
+			f(t, k)
+		})
+	}
+}
+
+// ofPeers are the names that sets of peers and chains about peers begin with.
+var ofPeers = map[string][]string{
+	iptables: {"NG4-p-", "NG6-p-", "NAMEGATE-R-"},
+	nftables: {"set peers-", "chain list-"},
+}
+
+// eachNamed is a shell's loop over the objects of the table inet namegate whose names begin
+// with a pattern, in $n. It fails without any.
+func eachNamed(what, begins, do string) string {
+	return `all=$(nft -t list table inet namegate | awk '$1 == "` + what + `" && $2 ~ /^` + begins + `/ { print $2 }')
+	[ -n "$all" ] || exit 1
+	for n in $all; do ` + do + ` || exit 1; done`
+}

@@ -1,0 +1,158 @@
+package dataplane
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Deviation is a grant that is not as wanted: missing, changed or foreign.
+type Deviation struct {
+	Set  GrantSet
+	Addr netip.Addr
+}
+
+// compare has sets of rules that deny or pass come first.
+func (d Deviation) compare(o Deviation) int {
+	if a, b := d.Set.Rule.Lasting(), o.Set.Rule.Lasting(); a != b {
+		return map[bool]int{true: -1, false: 1}[a]
+	}
+	return cmp.Or(strings.Compare(string(d.Set.Rule), string(o.Set.Rule)), d.Set.Subject.Compare(o.Set.Subject), strings.Compare(d.Set.Pod.String(), o.Set.Pod.String()),
+		strings.Compare(d.Set.Name, o.Set.Name), strings.Compare(string(d.Set.Ports), string(o.Set.Ports)), d.Addr.Compare(o.Addr))
+}
+
+// Comparison compares the grants that the kernel holds with the desired ones, one by one.
+type Comparison struct {
+	// Sets yields the desired sets. Freeze is as Grants has it.
+	Sets   iter.Seq[GrantSet]
+	Freeze func(set GrantSet, f func([]Frozen))
+	// List hands over all that the kernel holds, also of sets that are not desired.
+	List  func(each func(GrantSet, []Grant)) error
+	Apply func([]GrantOp)
+	// Coexisting tells whether another agent writes too.
+	Coexisting func() bool
+}
+
+// Verify returns the deviations, those of rules that deny or pass first. The same deviation has
+// to show twice, as grants change between two readings.
+func (c *Comparison) Verify() ([]Deviation, error) {
+	first, err := c.deviations()
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	second, err := c.deviations()
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(second, func(d Deviation, _ bool) bool { return !first[d] })
+	return slices.SortedFunc(maps.Keys(second), Deviation.compare), nil
+}
+
+func (c *Comparison) deviations() (map[Deviation]bool, error) {
+	is := map[GrantSet]map[netip.Addr]*Grant{}
+	err := c.List(func(set GrantSet, part []Grant) {
+		if is[set] == nil {
+			is[set] = map[netip.Addr]*Grant{}
+		}
+		for _, g := range part {
+			is[set][g.Addr] = &g
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, coexisting := map[Deviation]bool{}, c.Coexisting()
+	for set := range c.Sets {
+		c.Freeze(set, func(all []Frozen) {
+			frozen := frozenOf(all, set)
+			for i := range frozen.Certain {
+				want := &frozen.Certain[i]
+				if differs(set, want, is[set][want.Addr], coexisting) {
+					out[Deviation{set, want.Addr}] = true
+				}
+				delete(is[set], want.Addr)
+			}
+			for a := range frozen.Uncertain {
+				delete(is[set], a)
+			}
+		})
+	}
+	if coexisting { // the other agent's
+		return out, nil
+	}
+	for set, foreign := range is {
+		for a := range foreign {
+			out[Deviation{set, a}] = true
+		}
+	}
+	return out, nil
+}
+
+// frozenOf returns one set of those that share its name.
+func frozenOf(all []Frozen, set GrantSet) (out Frozen) {
+	for i := range all {
+		if all[i].Set == set {
+			return all[i]
+		}
+	}
+	return out
+}
+
+// slack is by how much the timeout of a grant may differ from the wanted one.
+const slack = 5 * time.Second
+
+// differs tells whether a grant is not as wanted; is is nil where the kernel has none. A packet
+// changes the timeout of a grant of a rule that denies or passes, and the kernel ends it: at its
+// end it may be gone.
+func differs(set GrantSet, want, is *Grant, coexisting bool) bool {
+	switch lasting := set.Rule.Lasting(); {
+	case is == nil:
+		return !lasting || want.Timeout > LastingMargin+slack
+	case coexisting: // the other agent moves deadlines and has other names
+		return false
+	default:
+		return is.Comment != want.Comment || !lasting && (is.Timeout-want.Timeout).Abs() > slack
+	}
+}
+
+// Repair writes the grants again that Verify found, and removes foreign ones.
+func (c *Comparison) Repair(found []Deviation) error {
+	for len(found) > 0 {
+		set, wrong := found[0].Set, map[netip.Addr]bool{}
+		for ; len(found) > 0 && found[0].Set == set; found = found[1:] {
+			wrong[found[0].Addr] = true
+		}
+		ops := []GrantOp{{Set: set, Remove: true}, {Set: set}}
+		held := false
+		repair := func(all []Frozen) {
+			held = true
+			frozen := frozenOf(all, set)
+			for _, want := range frozen.Certain {
+				if wrong[want.Addr] {
+					want.Held = Unknown
+					ops[1].Grants = append(ops[1].Grants, want)
+				}
+				delete(wrong, want.Addr)
+			}
+			for a := range wrong {
+				if !frozen.Uncertain[a] {
+					ops[0].Grants = append(ops[0].Grants, Grant{Addr: a})
+				}
+			}
+			c.Apply(ops)
+		}
+		if c.Freeze(set, repair); !held {
+			repair(nil)
+		}
+		for i := range ops {
+			if err := ops[i].Err; err != nil && !(ops[i].Remove && IsNoSet(err)) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package wire_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/kernel/nft/wire"
+	"sigs.k8s.io/knftables"
+)
+
+const table = "wire"
+
+// inNode runs a test in a network namespace with an empty table.
+func inNode(t *testing.T, test func()) {
+	if os.Getuid() != 0 {
+		t.Fatal("this test writes to the kernel: run it as root")
+	}
+	l, err := lab.New(lab.Routed)
+	fatal.If(t, err)
+	t.Cleanup(func() { _ = l.Remove() })
+	fatal.If(t, l.Node.Do(func() error {
+		if err := exec.Command("nft", "add", "table", "inet", table).Run(); err != nil {
+			return err
+		}
+		test()
+		return nil
+	}))
+}
+
+func listed(t *testing.T) string {
+	out, err := exec.Command("nft", "list", "table", "inet", table).CombinedOutput()
+	fatal.If(t, err)
+	return string(out)
+}
+
+// TestRefusedTransaction: a transaction with a change that the kernel refuses changes nothing,
+// and its error names the object of that change.
+func TestRefusedTransaction(t *testing.T) {
+	inNode(t, func() {
+		b := wire.New(knftables.InetFamily, table)
+		b.AddSet("made", []string{"ipv4_addr"}, 0)
+		b.AddChain("chain")
+		b.DeleteSet("missing")
+		refused, err := b.Commit()
+		if !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "missing") || len(refused) != 1 || refused[0].Message != 2 {
+			t.Errorf("%v, %v", refused, err)
+		}
+		if text := listed(t); strings.Contains(text, "made") || strings.Contains(text, "chain") {
+			t.Errorf("after a refused transaction:\n%s", text)
+		}
+	})
+}
+
+// TestTransactionAtAGeneration: a transaction at a number that is not the last is refused.
+func TestTransactionAtAGeneration(t *testing.T) {
+	inNode(t, func() {
+		b := wire.NewAt(knftables.InetFamily, table, 1<<31)
+		b.AddChain("chain")
+		if refused, err := b.Commit(); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
+			t.Errorf("%v, %v", refused, err)
+		}
+		if text := listed(t); strings.Contains(text, "chain") {
+			t.Errorf("after a refused transaction:\n%s", text)
+		}
+	})
+}
+
+// TestElementsOfEveryType: elements are read as they were written.
+func TestElementsOfEveryType(t *testing.T) {
+	inNode(t, func() {
+		for _, test := range []struct {
+			types, key []string
+			text       string
+		}{
+			{[]string{"ipv4_addr"}, []string{"192.0.2.1"}, "192.0.2.1"},
+			{[]string{"ipv6_addr", "inet_proto", "inet_service"}, []string{"2001:db8::1", "sctp", "443"}, "2001:db8::1 . sctp . 443"},
+			{[]string{"inet_service", "inet_proto"}, []string{"53", "udp"}, "53 . udp"},
+		} {
+			b := wire.New(knftables.InetFamily, table)
+			b.AddSet("set", test.types, 0)
+			if !b.AddElements([]*knftables.Element{{Set: "set", Key: test.key}}, test.types, false) {
+				t.Fatalf("%q is not written", test.key)
+			}
+			_, err := b.Commit()
+			fatal.If(t, err)
+			if text := listed(t); !strings.Contains(text, "elements = { "+test.text+" }") {
+				t.Errorf("%q:\n%s", test.key, text)
+			}
+			b = wire.New(knftables.InetFamily, table)
+			b.DeleteSet("set")
+			_, err = b.Commit()
+			fatal.If(t, err)
+		}
+	})
+}
