@@ -41,6 +41,7 @@ var olderLayout = sourceChanges{
 		{`"ifaces", "ifname"`, `"links", "ifname"`}, {`@ifaces`, `@links`},
 		{`l.chain("judge"`, `l.chain("verdict"`}, {`jump judge`, `jump verdict`},
 		{`verdictPriority   = "-10"`, `verdictPriority   = "-20"`},
+		{`l.chain("giveback", "filter", "output"`, `l.chain("giveback", "filter", "postrouting"`},
 		{`l.ranges("podrange"+f.suffix, f.addr)`, `l.ranges("podrange"+f.suffix, f.addr+" . inet_service")`},
 		{`saddr @podrange%[1]s`, `saddr . th dport @podrange%[1]s`},
 	},
