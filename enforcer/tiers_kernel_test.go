@@ -96,14 +96,15 @@ func (p *peering) grant(pod, name string, deadline time.Time, at ...netip.Addr) 
 	return granted
 }
 
-// reconcile lets the enforcer compare the kernel with what it wants.
+// reconcile has the enforcer compare the kernel with what it wants, and look at connections
+// as often as it means to.
 func (p *peering) reconcile() {
 	p.t.Helper()
-	fatal.If(p.t, p.Node.Do(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		return p.e.RunReconcile(ctx)
-	}))
+	fatal.If(p.t, p.Node.Do(p.e.Compare))
+	fatal.Await(p.t, "the last look at connections", func() (last bool) {
+		fatal.If(p.t, p.Node.Do(func() error { last = p.e.RecheckDue(); return nil }))
+		return last
+	})
 }
 
 // TestOrderedNamesOnTheKernel: rules by name decide in order, on what was dialled, also
