@@ -14,8 +14,8 @@ import (
 // applied once more, in their order, to the new table.
 type carrying struct {
 	underWay sync.RWMutex // each op holds it
+	on       bool         // changed by the holder of all of underWay
 	mu       sync.Mutex
-	on       bool
 	ops      []EntryOp
 }
 
@@ -29,9 +29,9 @@ func (c *carrying) begin() {
 // note is called before ops are applied, done after it.
 func (c *carrying) note(ops []EntryOp) (done func()) {
 	c.underWay.RLock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.on {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		for _, op := range ops {
 			op.Entries = slices.Clone(op.Entries)
 			c.ops = append(c.ops, op)
@@ -40,19 +40,13 @@ func (c *carrying) note(ops []EntryOp) (done func()) {
 	return c.underWay.RUnlock
 }
 
-// take returns the ops that were noted. Without any no more are noted.
-func (c *carrying) take() []EntryOp {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ops := c.ops
-	c.on, c.ops = len(ops) > 0, nil
-	return ops
-}
-
-// end notes no more ops.
-func (c *carrying) end() {
-	for c.take() != nil {
-	}
+// end notes no more ops, and applies those that were noted. Later ops wait: without end, ops
+// that come as fast as they are applied would be noted for ever.
+func (c *carrying) end(apply func([]EntryOp)) {
+	c.underWay.Lock()
+	defer c.underWay.Unlock()
+	apply(c.ops)
+	c.on, c.ops = false, nil
 }
 
 // carry adds the entries of wanted sets to a transaction that makes the inet table anew, so

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,5 +56,49 @@ func TestEntriesThatChangeWhileTheyAreCarried(t *testing.T) {
 	fatal.If(t, tables.Apply(ctx, nft.State{Entries: s.Entries}))
 	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != 1 {
 		t.Errorf("later: %v", got)
+	}
+}
+
+// slow is a kernel whose transactions take a time.
+type slow struct{ *knftables.Fake }
+
+func (s slow) Run(ctx context.Context, tx *knftables.Transaction) error {
+	time.Sleep(time.Millisecond)
+	return s.Fake.Run(ctx, tx)
+}
+
+// TestEntriesThatChangeAllTheTime: another layout comes into force although entries change as fast
+// as they are written.
+func TestEntriesThatChangeAllTheTime(t *testing.T) {
+	ctx, s := context.Background(), named()
+	tables := nft.New(slow{knftables.NewFake(knftables.InetFamily, nft.TableName)}, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	tables.OnlyAdmit(false) // another layout
+	stop := make(chan struct{})
+	var begun, changing sync.WaitGroup
+	for range 4 {
+		begun.Add(1)
+		changing.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				tables.ApplyEntries([]nft.EntryOp{{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "changed", nft.Unknown)}}})
+				if n == 0 {
+					begun.Done()
+				}
+			}
+		})
+	}
+	begun.Wait()
+	err := tables.Apply(ctx, s)
+	close(stop)
+	changing.Wait()
+	fatal.If(t, err)
+	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != 1 {
+		t.Errorf("%v", got)
 	}
 }

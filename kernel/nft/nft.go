@@ -180,11 +180,22 @@ func (t *Tables) LaidOut() bool { return t.laidOut }
 
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
-	var carried []EntryOp
-	if t.otherLayout {
-		t.carrying.begin()
-		defer t.carrying.end()
+	if !t.otherLayout {
+		_, err := t.layOutTables(ctx, want)
+		return err
 	}
+	t.carrying.begin()
+	carried, err := t.layOutTables(ctx, want)
+	t.carrying.end(func(noted []EntryOp) {
+		if err == nil {
+			t.applyEntries(append(carried, noted...))
+		}
+	})
+	return err
+}
+
+// layOutTables returns entries that are still to be written.
+func (t *Tables) layOutTables(ctx context.Context, want elements) (carried []EntryOp, err error) {
 	for i := range t.both() {
 		of, err := t.layOutTable(ctx, i, want, false)
 		if err != nil && t.otherLayout {
@@ -192,16 +203,12 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 			of, err = t.layOutTable(ctx, i, want, true)
 		}
 		if err != nil {
-			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
+			return nil, fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 		carried = append(carried, of...)
 	}
-	for more := true; more; more = carried != nil {
-		t.applyEntries(carried)
-		carried = t.carrying.take()
-	}
 	t.otherLayout, t.laidOut = false, true
-	return nil
+	return carried, nil
 }
 
 // layOutTable writes one table in one transaction. With whole a table of another layout is
