@@ -45,8 +45,8 @@ func flushedUnderLock(s *stage) (release func()) {
 	return release
 }
 
-// ownsTable puts an empty table of a rival's in the place of an nft table. The kernel lets
-// nobody else write a table with an owner, and removes the table when its owner ends.
+// ownsTable puts an empty table of a rival's in the place of an nft table. The kernel lets no
+// other program write a table with an owner, and removes the table when its owner ends.
 func (s *stage) ownsTable(name string) (release func()) {
 	s.t.Helper()
 	rival := exec.Command("nft", "-i")
