@@ -131,7 +131,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if e.snapshot != nil {
 		// The other dataplane's rules do not follow a change.
 		if err := e.endSwitch(ctx); err != nil {
-			return err
+			return e.close(ctx, e.planOf(e.coming), err)
 		}
 	}
 	if members {

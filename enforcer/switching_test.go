@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/fatal"
@@ -67,4 +68,23 @@ func TestOtherDataplaneThatStays(t *testing.T) {
 	if other.removals != 1 {
 		t.Errorf("%+v", other)
 	}
+}
+
+// TestIsolatedAlthoughTheOtherDataplaneStays: while objects of the other dataplane cannot be
+// removed no snapshot comes into force, and coming pods are default-deny.
+func TestIsolatedAlthoughTheOtherDataplaneStays(t *testing.T) {
+	w, p := web(t)
+	overlap(t, w, func() {
+		w.e.k.Other = &Other{Left: func(context.Context) (bool, error) { return true, nil }, New: func(dataplane.Owner) dataplane.Interface { return &otherPlane{failures: 1} }, Unreadable: true}
+		fatal.If(t, w.e.findOther(context.Background()))
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	})
+	coming := w.compile([]policy.Pod{p, pod("other", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
+	if err := w.rollOut(coming); err == nil {
+		t.Error("a snapshot came into force beside the other dataplane")
+	}
+	if dump := w.inet.Dump(); !strings.Contains(dump, "selected4 { 10.1.0.6 }") {
+		t.Errorf("a coming pod is open:\n%s", dump)
+	}
+	fatal.If(t, w.rollOut(coming))
 }

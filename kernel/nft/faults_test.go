@@ -67,3 +67,23 @@ func TestApplyAfterAFault(t *testing.T) {
 		}
 	}
 }
+
+// TestNetThatStays: a second net that the kernel does not remove with the change of the layout
+// goes with the next Apply. No state would change it any more, and it would deny for ever.
+func TestNetThatStays(t *testing.T) {
+	ctx := context.Background()
+	runs := 0
+	net := faulty{knftables.NewFake(knftables.InetFamily, nft.NetTableName), &runs, 2, false}
+	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables.UseNet(net)
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
+	tables.OnlyAdmit(true)
+	if err := tables.Apply(ctx, full); !errors.Is(err, errInjected) {
+		t.Fatalf("the net stays, and Apply says %v", err)
+	}
+	fatal.If(t, tables.Apply(ctx, full))
+	if left := net.Dump(); left != "" {
+		t.Errorf("after another Apply:\n%s", left)
+	}
+}

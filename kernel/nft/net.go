@@ -131,13 +131,22 @@ func (t *Tables) runNet(ctx context.Context, tx *knftables.Transaction, next ele
 	return nil
 }
 
-// verifyNet is Verify for the second net.
-func (t *Tables) verifyNet(ctx context.Context, want elements) ([]string, error) {
+// verifyNet is Verify for the second net. One that is not to be there would deny what the
+// state allows.
+func (t *Tables) verifyNet(ctx context.Context, st State) ([]string, error) {
+	if !t.namespace {
+		there, err := t.hasNet(ctx)
+		if !there {
+			return nil, err
+		}
+		t.partial = true
+		return []string{fmt.Sprintf("nft table %s %s", knftables.InetFamily, NetTableName)}, nil
+	}
 	s, err := t.net.skeleton()
 	if err != nil {
 		return nil, err
 	}
-	found, _, err := t.compare(ctx, s, want)
+	found, _, err := t.compare(ctx, s, st.netElements())
 	if len(found) > 0 {
 		t.net.partial, t.written = true, nil
 	}
@@ -168,17 +177,21 @@ func (t *Tables) readNet(ctx context.Context, selected *[]netip.Addr) (there boo
 	return len(is.rules) > 0, nil
 }
 
-// removeNet removes the table, if it is there.
-func (t *Tables) removeNet(ctx context.Context) error {
+func (t *Tables) hasNet(ctx context.Context) (bool, error) {
 	if t.net.table == nil {
-		return nil
+		return false, nil
 	}
 	is, err := t.reader.objects(ctx, knftables.InetFamily, NetTableName)
 	if err != nil {
-		return fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, NetTableName, err)
+		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, NetTableName, err)
 	}
-	if len(is.rules)+len(is.elements) == 0 {
-		return nil
+	return len(is.rules)+len(is.elements) > 0, nil
+}
+
+// removeNet removes the table, if it is there.
+func (t *Tables) removeNet(ctx context.Context) error {
+	if there, err := t.hasNet(ctx); err != nil || !there {
+		return err
 	}
 	tx := t.net.table.NewTransaction()
 	tx.Add(&knftables.Table{})

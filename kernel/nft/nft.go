@@ -333,7 +333,9 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 // finishNet brings the second net to a state whose other tables are written.
 func (t *Tables) finishNet(ctx context.Context, s State) error {
 	if !t.namespace {
-		return t.removeNet(ctx)
+		err := t.removeNet(ctx)
+		t.partial = t.partial || err != nil // no later change of the state would remove it
+		return err
 	}
 	return t.writeNet(ctx, s.netElements())
 }

@@ -74,8 +74,11 @@ func (d *dispatch) chain(prefix string, key uint64, items ...*item) *tierChain {
 		}
 	}
 	c.jump = newItem(c.by("jump "), "")
-	d.there[string(d.sums)], d.names[c.name] = c, true
-	d.chains = append(d.chains, c)
+	d.there[string(d.sums)] = c
+	if !d.names[c.name] { // other items may have the same text
+		d.names[c.name] = true
+		d.chains = append(d.chains, c)
+	}
 	return c
 }
 

@@ -220,10 +220,7 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 			}
 			out = append(out, found...)
 		}
-		if !t.namespace {
-			return nil
-		}
-		found, err := t.verifyNet(ctx, s.netElements())
+		found, err := t.verifyNet(ctx, s)
 		out = append(out, found...)
 		return err
 	})
