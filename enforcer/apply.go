@@ -41,9 +41,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		return nil
 	}
 	e.phase = closing
-	if !e.housed(s) {
-		e.findHomes(s)
-	}
+	e.findHomes(s)
 	e.lists.Prune()
 	next := e.planOf(s)
 	e.next = next

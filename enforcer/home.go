@@ -31,28 +31,6 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	e.findGateways()
 }
 
-// housed tells whether the kernel has shown the homes of all pods of a snapshot, and no others
-// are known. When a link changes, RunReconcile looks again.
-func (e *Enforcer) housed(s *policy.Snapshot) bool {
-	if e.snapshot == nil {
-		return false
-	}
-	n, pods := 0, s.Pods()
-	for i := range pods {
-		p := &pods[i]
-		if !p.Local() || p.HostNetwork {
-			continue
-		}
-		for _, a := range p.IPs {
-			if h, found := e.homes[a]; !found || h.Pod != p.PodRef || h.Nowhere() || h.Evidence != link.Seen {
-				return false
-			}
-			n++
-		}
-	}
-	return n == len(e.homes)
-}
-
 // findGateways looks for the node's link-local addresses, where pods are on bridges.
 func (e *Enforcer) findGateways() {
 	bridged := false
