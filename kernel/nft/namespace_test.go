@@ -250,3 +250,19 @@ func TestTheNetAloneIsRead(t *testing.T) {
 		t.Errorf("read back: %+v, want %v", earlier, want)
 	}
 }
+
+// TestPeersBesideCatchAllElements: an element that another program adds for every key is no peer.
+func TestPeersBesideCatchAllElements(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), subjects()
+	s.Lists[0].Rules = append(s.Lists[0].Rules, &nft.TierRule{Peers: "named", Action: nft.Accept})
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	for _, name := range []string{"pods", "named"} {
+		fatal.If(t, exec.Command("nft", "add element inet namegate peers-"+name+"-4 { * }").Run())
+	}
+	peers, err := tables.ReadPeers(ctx, s.Peers)
+	if err != nil || len(peers[0].Addrs) != 2 || !slices.Equal(peers[1].Networks, s.Peers[1].Networks) || len(peers[2].Ports) != 2 {
+		t.Errorf("peers read back: %+v, %v", peers, err)
+	}
+}
