@@ -88,7 +88,7 @@ func TestSubjectsComeAndGo(t *testing.T) {
 	if now := ruleset(t); strings.Contains(now, nft.NetTableName) {
 		t.Error("the second net is left")
 	}
-	// An agent of before that is slow to end may write it once more.
+	// A ruleset that was saved before brings it back.
 	fatal.If(t, exec.Command("nft", "add table inet namegate-net; add chain inet namegate-net forward { type filter hook forward priority 50; policy drop; }").Run())
 	verified(t, other, full, "nft table inet namegate-net")
 	fatal.If(t, other.Rewrite(ctx, full))
