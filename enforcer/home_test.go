@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -169,6 +170,11 @@ func TestLinkLocalAddressesOfTheNode(t *testing.T) {
 		}
 		if strings.Contains(dump, "gateways6 { 2001") || strings.Contains(dump, "gateways6 { 169") {
 			t.Errorf("home %v: others are guarded too\n%s", test.home, dump)
+		}
+		fatal.If(t, w.links.AddAddr(addr("fe80::2")))
+		fatal.If(t, w.e.resettle(context.Background())) // an event tells of it
+		if got := strings.Contains(w.bridge.Dump(), "gateways6 { fe80::2 }"); got != test.want {
+			t.Errorf("home %v: a new link-local address is guarded: %v", test.home, got)
 		}
 	}
 }

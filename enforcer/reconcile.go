@@ -186,16 +186,17 @@ func (e *Enforcer) reconcile(ctx context.Context, all, repair bool) error {
 	return err
 }
 
-// resettle looks for homes and, where one moved, writes the plan again.
+// resettle looks for homes and, where one or a link-local address of the node moved, writes the
+// plan again.
 func (e *Enforcer) resettle(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	if e.snapshot == nil {
 		return nil
 	}
-	homes, unseen := e.homes, e.unseen
+	homes, gateways, unseen := e.homes, e.gateways, e.unseen
 	e.findHomes(e.snapshot)
-	if maps.Equal(homes, e.homes) && unseen == e.unseen {
+	if maps.Equal(homes, e.homes) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
 		return nil
 	}
 	e.plan = e.planOf(e.snapshot)

@@ -119,8 +119,23 @@ func differs(set GrantSet, want, is *Grant, coexisting bool) bool {
 	}
 }
 
-// Repair writes the grants again that Verify found, and removes foreign ones.
+// Repair writes the grants again that Verify found, and removes foreign ones: those of rules that
+// deny or pass are written first and removed last.
 func (c *Comparison) Repair(found []Deviation) error {
+	n := slices.IndexFunc(found, func(d Deviation) bool { return !d.Set.Rule.Lasting() })
+	if n < 0 {
+		n = len(found)
+	}
+	if err := c.repair(found[:n], true, false); err != nil {
+		return err
+	}
+	if err := c.repair(found[n:], true, true); err != nil {
+		return err
+	}
+	return c.repair(found[:n], false, true)
+}
+
+func (c *Comparison) repair(found []Deviation, write, remove bool) error {
 	for len(found) > 0 {
 		set, wrong := found[0].Set, map[netip.Addr]bool{}
 		for ; len(found) > 0 && found[0].Set == set; found = found[1:] {
@@ -132,14 +147,14 @@ func (c *Comparison) Repair(found []Deviation) error {
 			held = true
 			frozen := frozenOf(all, set)
 			for _, want := range frozen.Certain {
-				if wrong[want.Addr] {
+				if wrong[want.Addr] && write {
 					want.Held = Unknown
 					ops[1].Grants = append(ops[1].Grants, want)
 				}
 				delete(wrong, want.Addr)
 			}
 			for a := range wrong {
-				if !frozen.Uncertain[a] {
+				if remove && !frozen.Uncertain[a] {
 					ops[0].Grants = append(ops[0].Grants, Grant{Addr: a})
 				}
 			}

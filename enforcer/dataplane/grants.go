@@ -97,7 +97,8 @@ type Frozen struct {
 type Bounds struct{ Min, Max int }
 
 // GrantWriter is the part of a dataplane that package grants calls. It has one call under
-// way at a time, and that may be at the same time as a call of Interface, even within it.
+// way at a time, but for ListGrants of sets with a Rule, which is at any time. A call may be at
+// the same time as one of Interface, even within it.
 type GrantWriter interface {
 	// ApplyGrants does the changes in order, in as few writes as their number allows, and
 	// sets the Err of each. A change that fails does not hold up the others; IsNoSet holds

@@ -119,6 +119,9 @@ func (p *PeerSet) read(key []string) {
 			p.Networks = append(p.Networks, r.Prefixes()...)
 		}
 	case PeerPorts:
+		if len(key) != 3 {
+			return // another program's
+		}
 		at := PeerPort{Protocol: key[1]}
 		a, err := netip.ParseAddr(key[0])
 		if _, scanned := fmt.Sscan(key[2], &at.Port); err == nil && scanned == nil {

@@ -88,7 +88,7 @@ func TestSubjectsComeAndGo(t *testing.T) {
 	if now := ruleset(t); strings.Contains(now, nft.NetTableName) {
 		t.Error("the second net is left")
 	}
-	// An agent of before that is slow to end may write it once more.
+	// A ruleset that was saved before brings it back.
 	fatal.If(t, exec.Command("nft", "add table inet namegate-net; add chain inet namegate-net forward { type filter hook forward priority 50; policy drop; }").Run())
 	verified(t, other, full, "nft table inet namegate-net")
 	fatal.If(t, other.Rewrite(ctx, full))
@@ -248,5 +248,21 @@ func TestTheNetAloneIsRead(t *testing.T) {
 	slices.SortFunc(earlier.Selected, netip.Addr.Compare)
 	if want := slices.SortedFunc(slices.Values(s.Selected), netip.Addr.Compare); !earlier.Tables || !slices.Equal(earlier.Selected, want) {
 		t.Errorf("read back: %+v, want %v", earlier, want)
+	}
+}
+
+// TestPeersBesideCatchAllElements: an element that another program adds for every key is no peer.
+func TestPeersBesideCatchAllElements(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), subjects()
+	s.Lists[0].Rules = append(s.Lists[0].Rules, &nft.TierRule{Peers: "named", Action: nft.Accept})
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	for _, name := range []string{"pods", "named"} {
+		fatal.If(t, exec.Command("nft", "add element inet namegate peers-"+name+"-4 { * }").Run())
+	}
+	peers, err := tables.ReadPeers(ctx, s.Peers)
+	if err != nil || len(peers[0].Addrs) != 2 || !slices.Equal(peers[1].Networks, s.Peers[1].Networks) || len(peers[2].Ports) != 2 {
+		t.Errorf("peers read back: %+v, %v", peers, err)
 	}
 }

@@ -1,0 +1,44 @@
+package dataplane
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+)
+
+// TestForeignGrantsGoInOrder: an address that a foreign grant opens is not left without the one
+// that denies it.
+func TestForeignGrantsGoInOrder(t *testing.T) {
+	addr, subject := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.1.0.5")
+	denied, opened := GrantSet{Rule: "d0123456789abcdef1", Subject: subject}, GrantSet{Rule: "a0123456789abcdef", Subject: subject}
+	there := map[GrantSet]bool{denied: true, opened: true}
+	var removed []policy.RuleID
+	c := Comparison{
+		Sets:   func(func(GrantSet) bool) {},
+		Freeze: func(GrantSet, func([]Frozen)) {},
+		List: func(each func(GrantSet, []Grant)) error {
+			for set := range there {
+				each(set, []Grant{{Addr: addr}})
+			}
+			return nil
+		},
+		Apply: func(ops []GrantOp) {
+			for _, op := range ops {
+				if op.Remove && len(op.Grants) > 0 {
+					removed = append(removed, op.Set.Rule)
+					delete(there, op.Set)
+				}
+			}
+		},
+		Coexisting: func() bool { return false },
+	}
+	found, err := c.Verify()
+	fatal.If(t, err)
+	fatal.If(t, c.Repair(found))
+	if want := []policy.RuleID{opened.Rule, denied.Rule}; !slices.Equal(removed, want) {
+		t.Errorf("removed %q, want %q", removed, want)
+	}
+}
