@@ -72,7 +72,10 @@ func untracked(rules []string) (out []string) {
 
 // listingReadings bounds the listings of a set that changes interrupt. Those of this agent
 // wait for the last ones.
-const listingReadings = 8
+const listingReadings = 12
+
+// listingsInARow lack no entry of the one before where entries end meanwhile.
+const listingsInARow = 3
 
 // ListEntries hands over the entries of entry sets, with the time that is left. A part
 // holds all entries of one family. A set that is missing has no part.
@@ -101,11 +104,14 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 }
 
 // listEntries lists one set. A listing during which nftables changed may lack entries, if
-// the change was of this set: one is complete that lacks none of the listing before.
+// the change was of this set: one is complete that lacks none of the listing before. The
+// kernel continues a listing behind as many elements as it gave, and skips some where it
+// collected elements that had ended: where entries ended meanwhile, several listings in a row
+// have to lack none.
 func (t *Tables) listEntries(set string) (part []Entry, err error) {
 	still := t.generations.exclude
 	var began time.Time // the listing before
-	for n := range listingReadings {
+	for n, complete := 0, 0; n < listingReadings; n++ {
 		if n == listingReadings/2 {
 			still = t.generations.quiet
 		}
@@ -123,25 +129,36 @@ func (t *Tables) listEntries(set string) (part []Entry, err error) {
 			same = before == after
 			return err
 		})
-		if same || err != nil || n > 0 && holds(part, last, time.Since(began)) {
+		if same || err != nil {
 			return part, err
+		}
+		if n > 0 {
+			lacks, ended := lacking(part, last, time.Since(began))
+			if complete++; lacks {
+				complete = 0
+			}
+			if complete > 0 && (!ended || complete == listingsInARow) {
+				return part, nil
+			}
 		}
 		began = next
 	}
 	return nil, errChanging
 }
 
-// holds tells whether a listing has the entries of one that began that long ago, but for those
-// that have ended.
-func holds(part, last []Entry, ago time.Duration) bool {
+// lacking tells whether a listing lacks entries of one that began that long ago and that have
+// not ended, and whether others have ended.
+func lacking(part, last []Entry, ago time.Duration) (lacks, ended bool) {
 	there := make(map[string]bool, len(part))
 	for i := range part {
 		there[string(part[i].appendKey(nil))] = true
 	}
-	return !slices.ContainsFunc(last, func(e Entry) bool {
-		ended := e.Timeout > 0 && e.Timeout <= ago+timeoutStep
-		return !ended && !there[string(e.appendKey(nil))]
-	})
+	for i := range last {
+		over := last[i].Timeout > 0 && last[i].Timeout <= ago+timeoutStep
+		ended = ended || over
+		lacks = lacks || !over && !there[string(last[i].appendKey(nil))]
+	}
+	return lacks, ended
 }
 
 // timeoutStep is how exactly the kernel keeps the time that an entry has left.
