@@ -265,8 +265,9 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
 	// its mark, and is judged all the same. Replies and errors are no candidates, although
-	// another program copies the connection's mark to them. No staged subject is selected.
-	from := slices.Concat([]string{"ct state established " + admitted + " return"}, ahead, each("%[2]s saddr @selected%[1]s jump judge"), staged, []string{"iifname @ifaces jump judge"})
+	// another program copies the connection's mark to them. Staged subjects come first: one
+	// that becomes selected while a packet is under way is found by one rule or the other.
+	from := slices.Concat([]string{"ct state established " + admitted + " return"}, ahead, staged, each("%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
 	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
 	l.chain("input", "filter", "input", verdictPriority, from...)
