@@ -34,16 +34,7 @@ func TestSwitchOfDataplanes(t *testing.T) {
 
 func switchDataplane(t *testing.T, network lab.Network, from, to string) {
 	s := newStage(t, network)
-	var err error
-	s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096"))
-	fatal.If(t, err)
-	fatal.If(t, s.agent.SetDataplane(from))
-	s.outside.SetAnswer(upgradeAnswer)
-	s.start(map[string]string{
-		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"b.yaml":      s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
-		"policy.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\ndns: {unmatched: NXDomain}"),
-	})
+	s.startForLoad(from)
 	s.runs(from)
 	s.resolve("b", "www.example.org", dns.TypeA)
 	udp, err := s.Pod("b").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)

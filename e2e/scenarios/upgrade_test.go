@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -53,17 +54,7 @@ func TestUpgrade(t *testing.T) {
 
 func upgradeUnderLoad(t *testing.T, kind nodeKind) {
 	s := newStageOf(t, kind)
-	var err error
-	// One pod sends the queries of all pods of a node: it may have as many in flight.
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
-		t.Fatal(err)
-	}
-	s.outside.SetAnswer(upgradeAnswer)
-	s.start(map[string]string{
-		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"b.yaml":      s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
-		"policy.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\ndns: {unmatched: NXDomain}"),
-	})
+	s.startForLoad("")
 	s.resolve("b", "www.example.org", dns.TypeA)
 	stop := make(chan struct{})
 	var others sync.WaitGroup
@@ -84,6 +75,26 @@ func upgradeUnderLoad(t *testing.T, kind nodeKind) {
 	probes("upgrades")
 	close(stop)
 	others.Wait()
+}
+
+// startForLoad starts an agent that lets one pod ask as fast as all pods of a node, with a
+// dataplane, "" for the stage's.
+func (s *stage) startForLoad(dataplane string) {
+	s.t.Helper()
+	var err error
+	// One pod sends the queries of all pods of a node: it may have as many in flight.
+	if s.agent, err = s.NewAgent(agentBinary, s.t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
+		s.t.Fatal(err)
+	}
+	if dataplane != "" {
+		fatal.If(s.t, s.agent.SetDataplane(dataplane))
+	}
+	s.outside.SetAnswer(upgradeAnswer)
+	s.start(map[string]string{
+		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml":      s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+		"policy.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\ndns: {unmatched: NXDomain}"),
+	})
 }
 
 // load asks from pod a for new names at a constant rate.
