@@ -212,10 +212,11 @@ func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err er
 
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
-	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver}
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver, Keep: a.enforce.Grants().Keep}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}
+	a.enforce.Grants().OnInUse(a.proxy.RenewNames)
 	a.nodes = &nodeAddresses{read: a.kernel.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: a.log}
 	if err := a.nodes.refresh(); err != nil {
 		return err

@@ -6,18 +6,21 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/cni"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
 )
@@ -56,6 +59,7 @@ func connect(kubeconfig string) (clients, error) {
 // server.
 type cluster struct {
 	source     *kube.Source
+	results    *cni.Watcher // nil: the API server tells the pods' addresses
 	reporter   *status.Reporter
 	placement  *placement.Watcher
 	clearTaint bool
@@ -69,18 +73,21 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	config := a.config.Load()
 	a.cluster = &cluster{clearTaint: o.ClearTaint, log: a.log}
-	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Log: a.log})
+	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, PortsTCP: config.PortsTCP, CNIResults: o.CNIResults != "", Log: a.log})
 	if err != nil {
 		return err
 	}
 	a.cluster.source = source
+	if o.CNIResults != "" {
+		a.cluster.results = cni.New(o.CNIResults, a.log, clock.RealClock{})
+	}
 	a.cluster.placement, err = placement.New(placement.Options{Client: c, Node: a.o.Node, Namespace: o.Namespace, DaemonSet: o.DaemonSet, Log: a.log})
 	if err != nil {
 		return err
 	}
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
-		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config),
+		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), PortsTCP: config.PortsTCP,
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
 	})
 	if err != nil {
@@ -91,10 +98,18 @@ func (a *agent) openCluster(o Cluster) error {
 }
 
 func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
+	if c.results != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { c.results.Run(ctx, c.source.SetResults) })
+		defer watching.Wait()
+		defer cancel()
+	}
 	return c.source.Run(ctx, func(s kube.State) {
 		c.reporter.SetServices(s.Cluster.Dialled)
 		c.reporter.SetNamespaces(s.Input.Namespaces)
 		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
+		c.reporter.SetBarePorts(s.BarePorts)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
 	})

@@ -33,10 +33,11 @@ import (
 func TestCompanionsKnowServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, port := "db.shop.svc.cluster.local", int32(443)
+		tcp := v1alpha1.ProtocolTCP
 		p := &v1alpha1.FQDNNetworkPolicy{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.Kind},
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web", Generation: 1, ResourceVersion: "1"},
-			Spec:       v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &name}}, Ports: []v1alpha1.Port{{Port: &port}}}}},
+			Spec:       v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &name}}, Ports: []v1alpha1.Port{{Protocol: &tcp, Port: &port}}}}},
 		}
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 		fatal.If(t, err)

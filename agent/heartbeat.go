@@ -8,21 +8,18 @@ type heartbeat struct {
 	done   chan struct{}
 }
 
-// startHeartbeat renews interception from the first snapshot on, for as long as the proxy
-// answers the agent's own queries, until the heartbeat is stopped.
+// startHeartbeat renews interception from the moment that the kernel leads queries to this
+// agent, for as long as the proxy answers the agent's own queries, until the heartbeat is
+// stopped.
 func (a *agent) startHeartbeat(ctx context.Context) heartbeat {
 	ctx, cancel := context.WithCancel(ctx)
 	h := heartbeat{cancel, make(chan struct{})}
 	go func() {
 		defer close(h.done)
-		select {
-		case <-ctx.Done():
-		case <-a.rollout.First():
-			a.enforce.Interception().KeepAlive(ctx, a.probe, func() {
-				a.proxy.ForgetWarmUps()
-				a.warmAll(ctx)
-			})
-		}
+		a.enforce.Interception().KeepAlive(ctx, a.probe, func() {
+			a.proxy.ForgetWarmUps()
+			a.warmAll(ctx)
+		})
 	}()
 	return h
 }

@@ -45,6 +45,8 @@ type Cluster struct {
 	CompanionPorts companion.Ports
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
+	// CNIResults is the folder of the network plugins' results, "" for none.
+	CNIResults string
 	// ClearTaint takes the startup taint from the node when the agent is ready.
 	ClearTaint bool
 	// ConsoleAddrs are where kubectl namegate is answered.

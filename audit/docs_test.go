@@ -62,8 +62,21 @@ func documentedLines(t *testing.T) []string {
 		Matches: []*policy.Match{{Policy: "no-paste-sites", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}},
 		Chain:   []fqdn.Name{policytest.Name("www.paste.example")}, Upstream: netip.MustParseAddrPort("10.96.0.10:53"), Latency: 1200 * time.Microsecond,
 	}
+	renewed := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
+		Name: policytest.Name("db.example.org"), Type: 1, Class: 1, Verdict: Renewed, Renewed: ByConnection,
+		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Answers: []Answer{{Addr: netip.MustParseAddr("192.0.2.40"), Openings: []Opened{{Ports: "tcp/5432", Until: noon.Add(95 * time.Second)}}}},
+		Latency: 1500 * time.Microsecond,
+	}
+	limited := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
+		Name: policytest.Name("x7.example.org"), Type: 16, Class: 1, Verdict: Refused, Limit: policy.LimitTypes,
+		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Latency: 40 * time.Microsecond,
+	}
 	var lines []string
-	for _, r := range []Record{example(t), audited, failed, denied} {
+	for _, r := range []Record{example(t), audited, failed, denied, renewed, limited} {
 		lines = append(lines, string(appendRecord(nil, "node-1", &r)))
 	}
 	again := exampleFlow(t)
@@ -193,7 +206,7 @@ func TestSchemaRefuses(t *testing.T) {
 	published, err := audittest.Published()
 	fatal.If(t, err)
 	lines := documentedLines(t)
-	decision, denied, flow, byRule := lines[0], lines[3], lines[5], lines[8]
+	decision, denied, renewed, limited, flow, byRule := lines[0], lines[3], lines[4], lines[5], lines[7], lines[10]
 	for _, c := range []struct {
 		line, old, new string
 		later          bool
@@ -211,6 +224,9 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: denied, old: `"policy":"no-paste-sites","rule"`, new: `"rule"`},
 		{line: denied, old: `,"rule":"pastes"`, new: ``},
 		{line: denied, old: `"verdict":"denied"`, new: `"verdict":"refused"`},
+		{line: renewed, old: `"renewed":"connection"`, new: `"renewed":"used"`},
+		{line: renewed, old: `,"renewed":"connection"`, new: ``},
+		{line: decision, old: `"protocol":"udp"`, new: `"protocol":"udp","renewed":"answer"`},
 		{line: decision, old: `"ip":"10.244.1.17"`, new: `"ip":"10.244.1"`},
 		{line: decision, old: `"granted":true`, new: `"granted":false`},
 		{line: decision, old: `"granted":false`, new: `"granted":true`},
@@ -221,6 +237,8 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: decision, old: `"pod":{`, new: `"pod":{"node":"x",`, later: true},
 		{line: decision, old: `"rcode"`, new: `"extra":1,"rcode"`, later: true},
 		{line: decision, old: `"match":"*.example.org"`, new: `"match":"*.example.org","index":1`, later: true},
+		{line: limited, old: `"verdict":"refused"`, new: `"verdict":"allowed"`},
+		{line: limited, old: `"limit":"types"`, new: `"limit":"type"`},
 		{line: flow, old: `"count":2`, new: `"count":1`},
 		{line: flow, old: `"count":2`, new: `"count":0`},
 		{line: flow, old: `,"last":"2026-05-01T12:00:41.250000Z"`, new: ``},
@@ -229,7 +247,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{line: flow, old: `"reason":"ports"`, new: `"reason":"rule"`},
 		{line: byRule, old: `"reason":"rule"`, new: `"reason":"ports"`},
 		{line: byRule, old: `"tier":"Admin",`, new: ``},
-		{line: byRule, old: `"tier":"Admin"`, new: `"tier":"Namespace"`},
+		{line: byRule, old: `"tier":"Admin"`, new: `"tier":"namespace"`},
 		{line: byRule, old: `"rule":"pastes"`, new: `"rule":""`},
 		{line: flow, old: `"port":8443`, new: `"port":0`},
 		{line: flow, old: `"protocol":"tcp"`, new: `"protocol":"any"`},

@@ -113,6 +113,12 @@ func appendWay(b []byte, r *Record) []byte {
 }
 
 func appendError(b []byte, r *Record) []byte {
+	if r.Renewed != "" {
+		b = appendWord(b, "renewed", r.Renewed)
+	}
+	if r.Limit != policy.NoLimit {
+		b = appendWord(b, "limit", r.Limit.String())
+	}
 	if r.Error == "" {
 		return b
 	}

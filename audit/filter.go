@@ -24,7 +24,7 @@ func Verdicts() []string {
 	for v := Allowed; v <= Failed; v++ {
 		words = append(words, v.String())
 	}
-	return append(words, Denied.String(), WouldDeny.String(), WouldAllow.String())
+	return append(words, Renewed.String(), Denied.String(), WouldDeny.String(), WouldAllow.String())
 }
 
 // Filter applies f to the lines from now on, in place of the previous filter. An unknown
@@ -41,7 +41,7 @@ func traitOf(r *Record) trait { return trait{r.Pod.Namespace, r.Verdict, r.Would
 
 // compiledFilter is a Filter ready for use.
 type compiledFilter struct {
-	decisions  [NameDenied + 1]bool
+	decisions  [Renewed + 1]bool
 	flows      [WouldAllow + 1]bool
 	namespaces map[string]bool // nil for all
 	sample     uint64

@@ -20,7 +20,7 @@ func TestFilter(t *testing.T) {
 	}
 	all := []Record{
 		decision("shop", Allowed, None), decision("shop", Unmatched, None), decision("shop", Refused, Allowed),
-		decision("bank", Blocked, None), decision("bank", Failed, None), decision("bank", Unmatched, Unmatched),
+		decision("bank", Blocked, None), decision("bank", Failed, None), decision("bank", Unmatched, Unmatched), decision("bank", Renewed, None),
 	}
 	flows := []*Flow{
 		{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "p"}, Verdict: Denied},
@@ -30,18 +30,19 @@ func TestFilter(t *testing.T) {
 		filter Filter
 		want   string // the verdicts of the lines that are written
 	}{
-		{Filter{}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
-		{Filter{Sample: 1}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
-		{Filter{Verdicts: Verdicts()}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
+		{Filter{}, "allowed unmatched refused blocked failed unmatched renewed denied would-deny"},
+		{Filter{Sample: 1}, "allowed unmatched refused blocked failed unmatched renewed denied would-deny"},
+		{Filter{Verdicts: Verdicts()}, "allowed unmatched refused blocked failed unmatched renewed denied would-deny"},
 		{Filter{Verdicts: []string{"unmatched"}}, "unmatched unmatched"},
 		{Filter{Verdicts: []string{"denied", "failed"}}, "failed denied"},
+		{Filter{Verdicts: []string{"renewed"}}, "renewed"},
 		{Filter{Verdicts: []string{"would-deny"}}, "would-deny"},
 		{Filter{Verdicts: []string{"nonsense", ""}}, ""},
-		{Filter{Namespaces: []string{"bank"}}, "blocked failed unmatched would-deny"},
-		{Filter{Namespaces: []string{"bank", "shop"}}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
+		{Filter{Namespaces: []string{"bank"}}, "blocked failed unmatched renewed would-deny"},
+		{Filter{Namespaces: []string{"bank", "shop"}}, "allowed unmatched refused blocked failed unmatched renewed denied would-deny"},
 		{Filter{Namespaces: []string{"ban"}}, ""},
 		{Filter{Namespaces: []string{"shop"}, Verdicts: []string{"unmatched", "would-deny", "denied"}}, "unmatched denied"},
-		{Filter{Sample: 2}, "allowed unmatched refused blocked failed unmatched denied would-deny"}, // the first of two
+		{Filter{Sample: 2}, "allowed unmatched refused blocked failed unmatched renewed denied would-deny"}, // the first of two
 	} {
 		for _, prepared := range []bool{false, true} {
 			var out bytes.Buffer

@@ -32,6 +32,8 @@ type Line struct {
 	Cache     string        `json:"cache,omitempty"`
 	LatencyUS int64         `json:"latency_us,omitempty"`
 	Error     string        `json:"error,omitempty"`
+	Renewed   string        `json:"renewed,omitempty"`
+	Limit     string        `json:"limit,omitempty"`
 
 	// Of flows.
 	Destination *LineDestination `json:"destination,omitempty"`

@@ -178,7 +178,7 @@ func flowVerdict(word string) bool {
 }
 
 func dnsVerdict(word string) bool {
-	for v := Allowed; v <= NameDenied; v++ {
+	for v := Allowed; v <= Renewed; v++ {
 		if word == v.String() {
 			return true
 		}

@@ -23,6 +23,7 @@ const (
 	Blocked                   // allowed, but the guard left no address of the answer
 	Failed                    // no honest answer in time, or the kernel did not take the grant
 	NameDenied                // a rule of a cluster policy denies the name
+	Renewed                   // addresses that the pod uses stay open, see Record.Renewed
 )
 
 // String returns the verdict as a line has it, "" for None.
@@ -40,9 +41,18 @@ func (v Verdict) String() string {
 		return "failed"
 	case NameDenied:
 		return Denied.String()
+	case Renewed:
+		return "renewed"
 	}
 	return ""
 }
+
+// Reasons for which addresses in use stay open.
+const (
+	ByAnswer     = "answer"     // the answer to the agent's query holds them
+	ByConnection = "connection" // it does not, and connections to them are active
+	Unanswered   = "unanswered" // there was none
+)
 
 // Cache is how the answer was found.
 type Cache uint8
@@ -100,6 +110,9 @@ type Record struct {
 	Upstream netip.AddrPort // invalid if none was asked
 	Latency  time.Duration
 	Error    string // why the verdict is failed
+	// Limit is the limit by which the verdict is Refused, NoLimit for none.
+	Limit   policy.Limit
+	Renewed string // why the verdict is renewed: ByAnswer, ByConnection or Unanswered
 	// Prepared, unless nil, is the result of Prepare for this record or for one that
 	// differs only in Time, Address, Cache, TCP and Latency. The line is the same, but
 	// only these fields are read, and it costs less.

@@ -35,7 +35,7 @@ func lineOf(node string, r Record) Line {
 		Pod:      LinePod{r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Workload, r.Address.String()},
 		Question: &LineQuestion{r.Name.String(), named(dns.TypeToString, "TYPE", r.Type), named(dns.ClassToString, "CLASS", r.Class)},
 		Rcode:    named(dns.RcodeToString, "RCODE", r.Rcode), Cache: r.Cache.String(), LatencyUS: r.Latency.Microseconds(),
-		Protocol: "udp", Error: r.Error}
+		Protocol: "udp", Error: r.Error, Renewed: r.Renewed, Limit: r.Limit.String()}
 	if r.TCP {
 		l.Protocol = "tcp"
 	}
@@ -105,11 +105,17 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 		Time: noon.Add(time.Duration(r.IntN(1e9)) * time.Microsecond),
 		Pod:  policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
 		Name: policytest.Name(fmt.Sprintf(`w%d.x\.y.test`, r.IntN(99))), Type: uint16(r.IntN(300)), Class: uint16(r.IntN(5)),
-		Verdict: Verdict(1 + r.IntN(6)), Would: Verdict(r.IntN(7)), Rcode: r.IntN(24),
+		Verdict: Verdict(1 + r.IntN(7)), Would: Verdict(r.IntN(7)), Rcode: r.IntN(24),
 		Cache: Cache(r.IntN(4)), Latency: time.Duration(r.IntN(1e9)), TCP: some(),
 	}
 	if rec.Verdict == NameDenied || rec.Would == NameDenied {
 		rec.Rule = &policy.Rule{Tier: []policy.Tier{policy.Admin, policy.Baseline}[r.IntN(2)], Policy: "no-\"paste\"", Path: "spec.egress[1]", Name: []string{"", "paste sites"}[r.IntN(2)]}
+	}
+	if rec.Verdict == Refused {
+		rec.Limit = policy.Limit(r.IntN(5))
+	}
+	if rec.Verdict == Renewed {
+		rec.Renewed = []string{ByAnswer, ByConnection, Unanswered}[r.IntN(3)]
 	}
 	if some() {
 		rec.Rcode, rec.Class, rec.Type = 0, 1, 1+27*uint16(r.IntN(2)) // the frequent ones

@@ -216,8 +216,11 @@ func TestLinesGolden(t *testing.T) {
 	counted := strings.Replace(line(9, "shop/cart-7d9f", "would-deny"), `"count":1`, `"count":1000,"last":"2026-05-01T12:00:50.25Z"`, 1)
 	v6 := strings.Replace(strings.Replace(line(10, "shop/cart-7d9f", "denied"), `"203.0.113.7"`, `"2001:db8::7"`, 1), `"names"`, `"unnamed"`, 1)
 	icmp := strings.Replace(strings.Replace(line(11, "shop/cart-7d9f", "denied"), `,"port":443`, "", 1), `"tcp"`, `"icmp"`, 1)
+	kept := strings.Replace(line(12, "shop/cart-7d9f", "renewed"), `"rcode"`,
+		`"matches":[{"policy":"shop/base","path":"p","match":"*.x.test"}],"answers":[{"address":"192.0.2.1","granted":true}],"rcode"`, 1)
+	kept = strings.Replace(kept, `"protocol"`, `"renewed":"connection","protocol"`, 1)
 	w := newWorld(t, "node-1")
-	w.recent = []byte(line(0, "shop/cart-7d9f", "allowed") + dns + failed + counted + v6 + icmp)
+	w.recent = []byte(line(0, "shop/cart-7d9f", "allowed") + dns + failed + counted + v6 + icmp + kept)
 	for name, agents := range map[string][]Agent{"audit": {agentOf("", w, Everything{})}, "audit-nodes": {agentOf("node-1", w, Everything{}), agentOf("node-2", w, Everything{})}} {
 		shows(t, name, func(p *Printer) error {
 			return (&Lines{Printer: p, Agents: func(context.Context) ([]Agent, error) { return agents, nil }}).Show(context.Background(), false)

@@ -228,12 +228,14 @@ func TestDeniedLatelyByRule(t *testing.T) {
 	}
 }
 
-// TestLinesOfRules: a line of the log for people names the rule of a cluster policy, or its tier.
+// TestLinesOfRules: a line of the log for people names the rule of a policy, or its tier.
 func TestLinesOfRules(t *testing.T) {
+	tierOf := map[string]string{"shop/base": "Namespace", "no-pastes": "Admin", "a cluster policy (Admin)": "Admin"}
 	for policy, want := range map[string]string{
+		"shop/base": "secret.pay.test (asked by pay/cart-7d9f) - by shop/base pastes\n",
 		"no-pastes": "- by a rule of a cluster policy (Admin) no-pastes pastes\n", "a cluster policy (Admin)": "secret.pay.test (asked by pay/cart-7d9f) - by a cluster policy (Admin)\n",
 	} {
-		text := strings.Replace(line(1, "shop/cart-7d9f", "denied"), `"reason":"another"`, `"tier":"Admin","policy":"`+policy+`","rule":"pastes","reason":"rule"`, 1)
+		text := strings.Replace(line(1, "shop/cart-7d9f", "denied"), `"reason":"another"`, `"tier":"`+tierOf[policy]+`","policy":"`+policy+`","rule":"pastes","reason":"rule"`, 1)
 		l, err := audit.ParseLine([]byte(text))
 		fatal.If(t, err)
 		if got := auditLine(&l, false, false); !strings.HasSuffix(got, want) {

@@ -114,6 +114,7 @@ func TestExplainGolden(t *testing.T) {
 		exit    int
 	}{
 		"explain-open":      {"shop/cart-7d9f", "www.example.org:443", Everything{}, 0},
+		"explain-in-use":    {"shop/cart-7d9f", "[2001:db8::6]:443", Everything{}, 0},
 		"explain-unmatched": {"shop/cart-7d9f", "bank.test:443", Everything{}, ExitNo},
 		"explain-address":   {"shop/cart-7d9f", "203.0.113.7:443", Everything{}, ExitNo},
 		"explain-hidden":    {"shop/cart-7d9f", "203.0.113.7:443", some{"shop"}, ExitNo},

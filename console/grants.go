@@ -19,6 +19,8 @@ type GrantRow struct {
 	Address   string    `json:"address"`
 	Ports     string    `json:"ports"`
 	Until     time.Time `json:"until"`
+	// Held is when the last answer held the address, where only its use keeps it open since.
+	Held time.Time `json:"held,omitzero"`
 	// By are the matches that opened it, as "namespace/policy pattern"; "" where
 	// that is not known any more. Those of cluster policies that the caller may not read have
 	// no name.
@@ -72,7 +74,7 @@ func (c *console) open(p policy.PodRef) []policy.GrantInfo {
 func (c *console) grantRow(o policy.GrantInfo) GrantRow {
 	return GrantRow{
 		Node: c.source.Node(), Namespace: o.Pod.Namespace, Pod: o.Pod.Name, UID: o.Pod.UID,
-		Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until.UTC(), By: o.By,
+		Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until.UTC(), Held: o.Held.UTC(), By: o.By,
 	}
 }
 

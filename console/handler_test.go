@@ -65,7 +65,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			what: "no verdict", path: AuditPath, query: "verdict=allowed,deny", status: http.StatusBadRequest, exit: ExitUsage,
-			want: `verdict "deny" is not known; write allowed, unmatched, refused, blocked, failed, denied, would-deny, would-allow`,
+			want: `verdict "deny" is not known; write allowed, unmatched, refused, blocked, failed, renewed, denied, would-deny, would-allow`,
 		},
 		{what: "no kind", path: AuditPath, query: "kind=dns&kind=tcp", status: http.StatusBadRequest, exit: ExitUsage, want: `kind "tcp" is not known; write dns, flow`},
 		{what: "no time", path: AuditPath, query: "since=5m", status: http.StatusBadRequest, exit: ExitUsage, want: `since="5m" is no time; write one as in 2006-01-02T15:04:05Z`},

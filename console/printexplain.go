@@ -79,7 +79,7 @@ func (p *Printer) explained(e *explain.Explanation) error {
 func (p *Printer) evidence(e *explain.Explanation, say func(name, format string, args ...any)) {
 	p.rules(e, say)
 	for _, g := range e.Open {
-		state := "for " + span(g.Until.Sub(p.Now())) + " more"
+		state := "for " + span(g.Until.Sub(p.Now())) + " more" + p.byUse(g.Held)
 		if g.Ended {
 			state = "ended " + ago(p.Now().Sub(g.Until))
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/policy"
 )
 
 // The widths of the columns in front of a line's own words: lines arrive one by one, and
@@ -57,7 +58,7 @@ func dnsWords(l *audit.Line) string {
 		}
 	}
 	if len(open) > 0 {
-		words = append(words, "opened", listed(open))
+		words = append(words, openedWords[l.Renewed], listed(open))
 	}
 	if len(closed) > 0 {
 		words = append(words, "not opened", listed(closed))
@@ -68,10 +69,30 @@ func dnsWords(l *audit.Line) string {
 	if len(l.Matches) > 0 {
 		words = append(words, "by", l.Matches[0].Policy, l.Matches[0].Match)
 	}
+	if l.Limit != "" {
+		words = append(words, "limited by", limitWords[l.Limit])
+	}
 	if l.Error != "" {
 		words = append(words, "error:", l.Error)
 	}
 	return strings.Join(words, " ")
+}
+
+// limitWords are the fields that set the limits.
+var limitWords = map[string]string{
+	policy.LimitTypes.String():  "dns.types",
+	policy.LimitLabels.String(): "dns.maxLabels",
+	policy.LimitRate.String():   "dns.maxQueryRate",
+
+	policy.LimitEncrypted.String(): "dns.encrypted",
+}
+
+// openedWords say by the reason of the verdict renewed that addresses are open.
+var openedWords = map[string]string{
+	"":                 "opened",
+	audit.ByAnswer:     "kept open by the answer",
+	audit.ByConnection: "kept open by connections",
+	audit.Unanswered:   "kept open without an answer",
 }
 
 // flowWords says where to, under which name, how often and why.
@@ -93,6 +114,8 @@ func flowWords(l *audit.Line) string {
 	case l.Tier == "":
 	case l.Policy == explain.Hidden(l.Tier):
 		words = append(words[:len(words)-1], "- by "+l.Policy)
+	case l.Tier == policy.Namespace.String():
+		words = append(words[:len(words)-1], "- by", l.Policy, l.Rule)
 	default:
 		words = append(words, "("+l.Tier+")", l.Policy, l.Rule)
 	}

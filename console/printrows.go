@@ -80,13 +80,21 @@ func (p *Printer) Grants(replies []Reply[GrantRows], agents int) error {
 	}
 	for i := range all.Grants {
 		r := &all.Grants[i]
-		row := cells(r.Namespace, r.Pod, r.Name, r.Address, r.Ports, span(r.Until.Sub(p.Now())))
+		row := cells(r.Namespace, r.Pod, r.Name, r.Address, r.Ports, span(r.Until.Sub(p.Now()))+p.byUse(r.Held))
 		if wide {
 			row = append(row, cells(r.Until.UTC().Format(time.RFC3339), r.UID)...)
 		}
 		t.Rows = append(t.Rows, append(row, Cell{Text: r.By}))
 	}
 	return p.table(&t, agents, "nothing is open", func(i int) string { return all.Grants[i].Node })
+}
+
+// byUse tells for how long only its use keeps an address open, "" where an answer does.
+func (p *Printer) byUse(held time.Time) string {
+	if held.IsZero() {
+		return ""
+	}
+	return " (by use for " + span(p.Now().Sub(held)) + ")"
 }
 
 // span writes how long something lasts, to the second.

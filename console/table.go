@@ -23,7 +23,7 @@ const (
 
 // verdictColours are the colours of verdicts.
 var verdictColours = map[string]Colour{
-	"allowed": Green, "allowed-once-asked": Green,
+	"allowed": Green, "allowed-once-asked": Green, "renewed": Green,
 	"unmatched": Yellow, "blocked": Yellow, "would-deny": Yellow, "would-allow": Yellow, "elsewhere": Yellow,
 	"denied": Red, "refused": Red, "failed": Red,
 }

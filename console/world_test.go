@@ -62,7 +62,7 @@ spec:
   podSelector: {matchLabels: {app: cart}}
   egress:
   - matches: [{name: www.example.org}, {pattern: "*.cdn.test"}]
-    ports: [{port: 443}]
+    ports: [{protocol: TCP, port: 443}]
 ---
 metadata: {name: watch, namespace: shop}
 spec:
@@ -141,10 +141,11 @@ func newWorld(t *testing.T, node string) *world {
 	}
 	w.open = []policy.GrantInfo{
 		grant(cart, "www.example.org", "192.0.2.10", "shop/base www.example.org", 250*time.Second),
-		grant(cart, "a.cdn.test", "2001:db8::6", "shop/base *.cdn.test", time.Hour),
+		grant(cart, "a.cdn.test", "2001:db8::6", "shop/base *.cdn.test", 40*time.Second),
 		grant(cart, "old.cdn.test", "192.0.2.11", "shop/base *.cdn.test", -time.Second),
 		grant(pay, "bank.test", "198.51.100.1", "", time.Minute),
 	}
+	w.open[1].Held = noon.Add(-5 * time.Minute)
 	w.seen = []recent.Sighting{
 		{Pod: pay, Name: policytest.Name("secret.pay.test"), Address: netip.MustParseAddr("203.0.113.7"), Asked: noon.Add(-time.Minute)},
 		{Pod: cart, Name: policytest.Name("bank.test"), Address: netip.MustParseAddr("203.0.113.5"), Asked: noon.Add(-time.Minute)},

@@ -127,9 +127,15 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	members := e.phase == membersPrepared
 	e.phase = closing
 	if e.snapshot != nil {
-		// The other dataplane's rules do not follow a change.
-		if err := e.endSwitch(ctx); err != nil {
+		// The other dataplane's rules do not follow a change. Rules that cannot be removed open
+		// nothing, and hold up no change.
+		if err := e.endOther(ctx); err != nil {
 			return e.close(ctx, e.planOf(e.coming), err)
+		}
+		if e.coexisting() {
+			// The earlier agent's grants must fail from now on: nothing asks for them. endSwitch
+			// reports its errors.
+			_ = e.endSwitch(ctx)
 		}
 	}
 	if members {
@@ -152,9 +158,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.plane.DestroyStale(); err != nil {
 		return err
 	}
-	if err := e.endDueSwitch(ctx); err != nil {
-		return err
-	}
+	_ = e.endDueSwitch(ctx) // it reports its errors
 	err = e.flows.Run(e.judge())
 	if err == nil && s == e.coming {
 		e.phase = inForce
@@ -178,7 +182,8 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := e.withdrawStale(subjects); err != nil {
 		return nil, err
 	}
-	if err := e.admitOpen(last, subjects); err != nil {
+	coming := e.comingAddrs(last, subjects)
+	if err := e.admitOpen(coming); err != nil {
 		return nil, err
 	}
 	gone := plan.Removed(last, subjects)
@@ -193,6 +198,9 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if e.recovered.reused(subjects) {
 		e.plane.early = true
 		e.leaveOther()
+	}
+	if err := e.isolateQuietly(ctx, written, coming); err != nil {
+		return nil, err
 	}
 	if err := e.write(ctx, written); err != nil {
 		return nil, err
@@ -220,7 +228,11 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 	}
 	isolated, err := e.plane.Activate(ctx, st)
 	if isolated && !judged {
-		err = errors.Join(err, e.k.Tables.Apply(ctx, e.tablesState(subjects)))
+		failed := e.k.Tables.Apply(ctx, e.tablesState(subjects))
+		if failed == nil {
+			e.intercept.Begin() // the rest may take longer than the dead-man switch holds
+		}
+		err = errors.Join(err, failed)
 	}
 	if err == nil && st.NoJudge {
 		_, err = e.plane.Activate(ctx, e.state(subjects))

@@ -162,7 +162,7 @@ func TestFirstSnapshotWritesNetsBeforeAllowingRules(t *testing.T) {
 	w.seams.forget(0, false)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
 	want := []string{
-		"restore IPv4 raw", "restore IPv6 raw", "restore IPv4 security", "restore IPv6 security", "restore IPv4 mangle", "restore IPv6 mangle", "nft inet", "nft bridge",
+		"restore IPv4 security", "restore IPv6 security", "restore IPv4 mangle", "restore IPv6 mangle", "nft inet", "nft bridge",
 	}
 	got := slices.DeleteFunc(w.seams.written(), func(s string) bool { return !strings.HasPrefix(s, "restore") && !strings.HasPrefix(s, "nft") })
 	if !slices.Equal(got, want) {

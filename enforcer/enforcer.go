@@ -174,7 +174,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 		e.k.Entries = e.k.Tables
 	}
 	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.coexisting), map[policy.RuleID]bool{}
-	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect}
+	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect}
 	if _, inTables := e.plane.Interface.(tablesPart); inTables {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}

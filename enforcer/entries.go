@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -67,7 +68,7 @@ func (e *Enforcer) longestLife(subjects dataplane.Subjects) time.Duration {
 		longest = left.Truncate(time.Minute) + time.Minute
 	}
 	if l.views = views; longest > 0 {
-		longest += e.cfg.Hold
+		longest += e.cfg.Hold + grants.LifeMargin
 	}
 	switch now := e.now(); {
 	case longest >= l.is, others && !l.since.IsZero() && now.Sub(l.since) > l.is:

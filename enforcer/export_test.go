@@ -1,6 +1,12 @@
 package enforcer
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+)
 
 // Compare compares the kernel with the wanted state and repairs it, as RunReconcile does at
 // times of its own choice.
@@ -11,4 +17,23 @@ func (e *Enforcer) Compare() error { return e.compare(context.Background(), true
 func (e *Enforcer) RecheckDue() bool {
 	e.recheckDue(context.Background())
 	return len(e.flows.Recorded()) == 0
+}
+
+// Beat renews the interception, by which the tables learn that timeouts move in place.
+func (e *Enforcer) Beat() error {
+	return e.intercept.Beat(context.Background(), func(context.Context) error { return nil })
+}
+
+// Uses returns the uses of all grants, by their ports or rule and their address.
+func (e *Enforcer) Uses() (map[string]uint64, error) {
+	sets, out := slices.Collect(e.grants.RuleSets()), map[string]uint64{}
+	for set := range e.grants.Bounds() {
+		sets = append(sets, set)
+	}
+	err := e.entries.ListGrants(sets, func(set dataplane.GrantSet, part []dataplane.Grant) {
+		for _, g := range part {
+			out[cmp.Or(string(set.Rule), string(set.Ports))+" "+g.Addr.String()] = g.Uses
+		}
+	})
+	return out, err
 }

@@ -12,10 +12,17 @@ import (
 )
 
 // at tells whether a packet of an address that comes from a place gets past the
-// home check.
+// home check, without the nft tables' mark. The check is the same for admitted connections.
 func (w *world) at(a, iface, port string) bool {
-	p := &packet{Src: addr(a), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: iface, Port: port}
-	return w.machine(versionOf(p.Src), "raw").Run("PREROUTING", p) == "ACCEPT"
+	got := map[string]bool{}
+	for _, conn := range []uint32{0, w.cfg.Mark} {
+		p := &packet{Src: addr(a), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: iface, Port: port, State: "ESTABLISHED", Conn: conn}
+		got[w.machine(versionOf(p.Src), "mangle").Run("PREROUTING", p)] = true
+	}
+	if len(got) > 1 {
+		w.t.Errorf("%s on %s%s: packets of admitted connections are checked in another way", a, iface, port)
+	}
+	return got["ACCEPT"] && len(got) == 1
 }
 
 func TestAHomeAppearsLater(t *testing.T) {
@@ -119,8 +126,37 @@ func TestSourcesAtAPodsInterface(t *testing.T) {
 	for src, want := range map[string]string{"fe80::1": "ACCEPT", "::": "ACCEPT", "2001:db8:9::1": "DROP"} {
 		p := discovery
 		p.Src = addr(src)
-		if got := w.machine(6, "raw").Run("PREROUTING", &p); got != want {
+		if got := w.machine(6, "mangle").Run("PREROUTING", &p); got != want {
 			t.Errorf("neighbour discovery from %s: %s", src, got)
+		}
+	}
+}
+
+// The nft tables check the homes of interfaces, and mark what they found at home: it is not
+// checked again, and has no mark behind the check. Bridge ports they do not see.
+func TestMarkedPacketsAreNotCheckedAgain(t *testing.T) {
+	for _, bridged := range []bool{false, true} {
+		w := newWorld(t)
+		home, want := link.Home{Iface: "veth6"}, "ACCEPT"
+		if bridged {
+			home, want = link.Home{Iface: "br0", Port: "port6"}, "DROP"
+		}
+		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+		w.links.SetHome(addr("10.1.0.6"), home)
+		w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
+		for place, want := range map[[2]string]bool{{"10.1.0.5", "veth5"}: true, {"10.1.0.5", "veth9"}: false, {"10.1.0.5", "eth0"}: false,
+			{"192.0.2.7", "veth5"}: false, {"192.0.2.7", "veth9"}: true, {"192.0.2.7", "eth0"}: true} {
+			if got := w.at(place[0], place[1], ""); got != want {
+				t.Errorf("bridged %t, %v without a mark: %v", bridged, place, got)
+			}
+		}
+		for _, conn := range []uint32{0, w.cfg.Mark} {
+			for _, state := range []string{"NEW", "ESTABLISHED"} {
+				p := &packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "veth9", State: state, Mark: w.cfg.Mark, Conn: conn}
+				if got := w.machine(4, "mangle").Run("PREROUTING", p); got != want || want == "ACCEPT" && p.Mark&w.cfg.Mark != 0 {
+					t.Errorf("bridged %t, connection mark %#x, %s: %s with the mark %#x, want %s", bridged, conn, state, got, p.Mark, want)
+				}
+			}
 		}
 	}
 }

@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -106,6 +108,7 @@ func TestHeartbeatsThatFailHaveTheKernelComparedOnce(t *testing.T) {
 		w := newWorld(t)
 		w.e.now = time.Now
 		w.e.intercept = w.e.newInterception()
+		w.e.intercept.Begin()
 		ctx, cancel := context.WithCancel(t.Context())
 		answers, suspicions := []error{nil, errInjected, errInjected, errInjected, errInjected, nil, errInjected}, 0
 		var beats atomic.Int32
@@ -130,6 +133,41 @@ func TestHeartbeatsThatFailHaveTheKernelComparedOnce(t *testing.T) {
 		cancel()
 		if n := int(beats.Load()); n != len(answers) || suspicions != 2 {
 			t.Errorf("%d comparisons in %d heartbeats, which begin to fail twice", suspicions, n)
+		}
+	})
+}
+
+// TestHeartbeatFollowsTheWrite: interception goes on although the first commit takes longer,
+// after the kernel leads queries to this agent, than the dead-man switch holds.
+func TestHeartbeatFollowsTheWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := web(t)
+		w.restart()
+		w.e.now = time.Now
+		w.e.intercept = w.e.newInterception()
+		ctx, cancel := context.WithCancel(t.Context())
+		var beats atomic.Int32
+		go w.e.intercept.KeepAlive(ctx, func(context.Context) error { beats.Add(1); return nil }, func() {})
+		coming := w.compile(nil)
+		fatal.If(t, w.e.Prepare(ctx, coming))
+		time.Sleep(nft.HeartbeatTimeout)
+		if n := beats.Load(); n > 0 {
+			t.Errorf("%d heartbeats while the kernel leads no query to this agent", n)
+		}
+		var slow bool
+		w.seams.before = func(step string) {
+			if !strings.HasPrefix(step, "destroy") || slow {
+				return
+			}
+			slow = true
+			time.Sleep(nft.HeartbeatTimeout + time.Second)
+			if !w.e.intercept.On() {
+				t.Errorf("interception ended while the commit went on at %q, after %d heartbeats", step, beats.Load())
+			}
+		}
+		fatal.If(t, w.e.Commit(ctx))
+		if cancel(); !slow {
+			t.Error("nothing follows the write of the tables")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,12 +32,11 @@ func (e *Enforcer) judge() flows.Judge {
 	}
 }
 
-// admitOpen judges once the connections that pods had open before they become
-// selected: the allowed ones are admitted, so that they never notice. The
-// rest has no admission and is cut by becoming selected.
-func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
+// comingAddrs returns the addresses that a plan makes default-deny, with their subjects,
+// without those that cannot have opened what is allowed.
+func (e *Enforcer) comingAddrs(last, subjects dataplane.Subjects) map[netip.Addr]*dataplane.Subject {
 	known := plan.Known(e.snapshot)
-	fresh := map[netip.Addr]*dataplane.Subject{}
+	coming := map[netip.Addr]*dataplane.Subject{}
 	for ref, p := range subjects {
 		if !p.Isolated {
 			continue
@@ -47,11 +47,40 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 				continue
 			}
 			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil || p.Tiers != nil {
-				fresh[a] = p
+				coming[a] = p
 			}
 		}
 	}
-	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f, false) })
+	return coming
+}
+
+// admitOpen judges the connections that pods had open before their addresses become
+// selected: the allowed ones are admitted, so that they never notice. The
+// rest has no admission and is cut by becoming selected.
+func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject) error {
+	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool { return e.covers(coming[f.Src.Addr()], f, false) })
+}
+
+// isolateQuietly makes coming subjects with ordered rules default-deny, and admits once more:
+// no rule admits a connection that they opened since the last admitOpen. Until it is admitted,
+// replies to it are dropped without an answer, which would end the connection.
+func (e *Enforcer) isolateQuietly(ctx context.Context, subjects dataplane.Subjects, coming map[netip.Addr]*dataplane.Subject) error {
+	quiet := maps.Clone(subjects)
+	ordered := false
+	for _, p := range coming {
+		if p.Tiers != nil {
+			silent := *subjects[p.Pod]
+			silent.Drop = true
+			quiet[p.Pod], ordered = &silent, true
+		}
+	}
+	if !ordered || e.snapshot == nil {
+		return nil
+	}
+	if err := e.k.Tables.Apply(ctx, e.tablesState(quiet)); err != nil {
+		return err
+	}
+	return e.admitOpen(coming)
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also an expired

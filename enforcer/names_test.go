@@ -27,7 +27,7 @@ const (
 
 var (
 	ipVersions = []iptables.Family{iptables.IPv4, iptables.IPv6}
-	tables     = []string{"raw", "security", "mangle"} // that have chains of ours
+	tables     = []string{"security", "mangle"} // that have chains of ours
 )
 
 func setPrefix(f iptables.Family) string {

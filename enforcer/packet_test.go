@@ -59,12 +59,12 @@ func inSet(e ipset.Entry, by string, p *packet) bool {
 	return true
 }
 
-// passes walks a packet through all three tables as it is forwarded, with the nft tables'
+// passes walks a packet through both tables as it is forwarded, with the nft tables'
 // admission of candidates between, and tells whether it gets through. The packet keeps the
 // marks it was given.
 func (w *world) passes(p *packet) bool {
 	f := versionOf(p.Src)
-	for _, h := range [][2]string{{"raw", "PREROUTING"}, {"mangle", "PREROUTING"}, {"mangle", "FORWARD"}, {"security", "FORWARD"}} {
+	for _, h := range [][2]string{{"mangle", "PREROUTING"}, {"mangle", "FORWARD"}, {"security", "FORWARD"}} {
 		if h[0] == "security" && p.Mark&w.cfg.Candidate != 0 && p.Conn&w.cfg.Candidate != 0 {
 			p.Conn = p.Conn&^w.cfg.Candidate | w.cfg.Mark
 		}

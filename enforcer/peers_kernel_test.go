@@ -34,13 +34,18 @@ type peering struct {
 	flows    *conntrack.Kernel
 	compiler *compile.Compiler
 	labels   map[string]string // of each pod: words
-	netpols  []*networkingv1.NetworkPolicy
-	audit    bool // the FQDNNetworkPolicy is only audited
+	// addrs are the addresses of pods that do not have all of their hosts'.
+	addrs   map[string][]netip.Addr
+	netpols []*networkingv1.NetworkPolicy
+	audit   bool // the FQDNNetworkPolicy is only audited
 	// ordered are rules of the Admin and the Baseline tier, by pod, and ask peerSets.
 	ordered  map[string][]*policy.Rule
 	peerSets []*policy.PeerSet
-	allowed  []string         // rules of the FQDNNetworkPolicy, as policytest.Policy has them
-	snapshot *policy.Snapshot // the last one applied
+	// node is the node as a subject, nil for none, with nodeRules.
+	node      *policy.Node
+	nodeRules []*policy.Rule
+	allowed   []string         // rules of the FQDNNetworkPolicy, as policytest.Policy has them
+	snapshot  *policy.Snapshot // the last one applied
 }
 
 // The Service of db.
@@ -89,6 +94,13 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 	if netpols != nil {
 		p.netpols = netpols
 	}
+	p.prepare()
+	p.commit()
+}
+
+// prepare prepares a snapshot.
+func (p *peering) prepare() {
+	p.t.Helper()
 	in := compile.Input{NetworkPolicies: p.netpols, Policies: []v1alpha1.FQDNNetworkPolicy{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gate"},
 		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gated": "yes"}}},
@@ -101,6 +113,9 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 		host := p.Pod(name)
 		pod := policytest.Pod(name, "", strings.Fields(words)...)
 		pod.IPs, pod.Ports = []netip.Addr{host.Addr4, host.Addr6}, []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: 80}}
+		if addrs, fewer := p.addrs[name]; fewer {
+			pod.IPs = addrs
+		}
 		in.Pods = append(in.Pods, pod)
 	}
 	s := p.compiler.Compile(in)
@@ -111,13 +126,13 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 		s = p.withOrdered(s)
 	}
 	p.snapshot = s
-	err := p.Node.Do(func() error {
-		if err := p.e.Prepare(context.Background(), s); err != nil {
-			return err
-		}
-		return p.e.Commit(context.Background())
-	})
-	fatal.If(p.t, err)
+	fatal.If(p.t, p.Node.Do(func() error { return p.e.Prepare(context.Background(), s) }))
+}
+
+// commit brings what is prepared into force.
+func (p *peering) commit() {
+	p.t.Helper()
+	fatal.If(p.t, p.Node.Do(func() error { return p.e.Commit(context.Background()) }))
 }
 
 // egress selects the pods with a label; each peer is a label or a network, ports are

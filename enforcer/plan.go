@@ -62,6 +62,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 		}
 	}
 	e.addTiers(&s, subjects)
+	e.addNode(&s, subjects)
 	e.plane.AddTo(&s, e.state(subjects))
 	if !e.cfg.FailClosed {
 		s.Backends = e.intercept.Fallback()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -82,4 +84,11 @@ func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.P
 			e.flows.Recheck(flows.PeersLost, addrs, surplus[peer]...)
 		}
 	}
+}
+
+// connections hands over the admitted connections that were answered.
+func (e *Enforcer) connections(each func(grants.Connection)) error {
+	return e.k.Flows.Established(e.cfg.Mark, e.cfg.Mark, func(c conntrack.Established) {
+		each(grants.Connection{Source: c.Src.Addr(), Dialled: c.Dst, Protocol: policy.Protocol(c.Protocol), Idle: max(c.Idle, 0)})
+	})
 }

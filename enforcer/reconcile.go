@@ -56,13 +56,13 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer tick.Stop()
 	suspect := time.NewTicker(dataplane.SuspectEvery)
 	defer suspect.Stop()
-	again := time.After(firstCheck) // nil: no look is planned
-	var suspicion <-chan time.Time  // nil: there is none
-	var changed <-chan time.Time    // nil: no change waits for a look
+	again := planned{time.After(firstCheck)}
+	var suspicion <-chan time.Time // nil: there is none
+	var changed <-chan time.Time   // nil: no change waits for a look
 	var rest rest
 	var r, search, doubt repairs
 	look := func(all bool) {
-		again = nil
+		all = again.replaced(all)
 		wait := r.wait(time.Now())
 		before := e.repairs.Load()
 		err := e.reconcile(ctx, all, wait == 0)
@@ -70,7 +70,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			r.made(time.Now())
 		}
 		if err != nil {
-			again = time.After(max(r.wait(time.Now()), repairPause))
+			again.look = time.After(max(r.wait(time.Now()), repairPause))
 		}
 	}
 	for n := 1; ; {
@@ -80,7 +80,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 		case <-tick.C:
 			look(n%fullCheckEvery == 0)
 			n++
-		case <-again:
+		case <-again.look:
 			look(true)
 		case <-e.suspected:
 			if suspicion == nil {
@@ -102,7 +102,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 				rest.looked(began, time.Now(), e.repairs.Load() > repairs)
 			}
 		case <-suspect.C:
-			if again == nil && e.touched() {
+			if again.look == nil && e.touched() {
 				look(false)
 			}
 			e.recheckDue(ctx)
@@ -120,6 +120,19 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// planned is a look at everything that is going to be.
+type planned struct {
+	look <-chan time.Time // nil: none is planned
+}
+
+// replaced has a look take the place of the planned one, and tells whether it is at everything:
+// what a planned look is for may show in no other.
+func (p *planned) replaced(all bool) bool {
+	all = all || p.look != nil
+	p.look = nil
+	return all
 }
 
 func (e *Enforcer) settleHomes(ctx context.Context) {

@@ -22,11 +22,7 @@ func settled(t *testing.T) *world {
 		for _, table := range tables {
 			tx := iptables.NewTransaction(f, table)
 			tx.Replace("OTHER", "-j ACCEPT")
-			chain := "FORWARD"
-			if table == "raw" {
-				chain = "PREROUTING"
-			}
-			tx.Insert(chain, "-j OTHER")
+			tx.Insert("FORWARD", "-j OTHER")
 			w.restore(tx)
 		}
 	}
@@ -93,7 +89,7 @@ func TestReconcilePutsBack(t *testing.T) {
 		rival       func(tx *iptables.Transaction)
 		all         func(tx *iptables.Transaction, all iptables.Chains)
 	}{
-		{what: "a jump of raw", table: "raw", rival: remove("PREROUTING", "-j "+chainHome)},
+		{what: "the jump to the home check", table: "mangle", rival: remove("PREROUTING", "-j "+chainNames)},
 		{what: "a jump of security", table: "security", rival: remove("FORWARD", "-j "+chainDrop)},
 		{what: "a jump of mangle", table: "mangle", rival: remove("INPUT", "-j "+chainPeers)},
 		{what: "a rule", table: "security", rival: remove(chainDrop, "-j DROP")},
@@ -110,7 +106,7 @@ func TestReconcilePutsBack(t *testing.T) {
 			tx.Remove("INPUT", "-j "+chainPeers)
 			tx.Remove("FORWARD", "-j "+chainPeers)
 		}},
-		{what: "nothing, but adds a chain of our name", table: "raw", rival: func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-MINE", "-j ACCEPT") }},
+		{what: "nothing, but adds a chain of our name", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-MINE", "-j ACCEPT") }},
 	}
 	for _, test := range tests {
 		for _, f := range ipVersions {

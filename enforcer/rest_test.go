@@ -31,3 +31,17 @@ func TestLooksForChangesRest(t *testing.T) {
 		t.Errorf("the first look waits %v", first)
 	}
 }
+
+// TestALookReplacesThePlannedOne: a deviation of grants shows in a look at everything alone, and
+// a check that comes by itself looks at less.
+func TestALookReplacesThePlannedOne(t *testing.T) {
+	for _, test := range []struct{ planned, all, want bool }{{}, {all: true, want: true}, {planned: true, want: true}, {planned: true, all: true, want: true}} {
+		var p planned
+		if test.planned {
+			p.look = make(chan time.Time)
+		}
+		if got := p.replaced(test.all); got != test.want || p.look != nil {
+			t.Errorf("%+v: at everything: %v, planned still: %v", test, got, p.look != nil)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func TestStaleMarksAreClearedFirst(t *testing.T) {
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
 	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, Mark: 0xffffffff, Conn: 0xffffffff}
 	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Mark != 0xffffffff&^DefaultCandidate || p.Conn != 0xffffffff&^(DefaultMark|DefaultCandidate) {
+	if p.Mark != 0xffffffff&^(DefaultMark|DefaultCandidate) || p.Conn != 0xffffffff&^(DefaultMark|DefaultCandidate) {
 		t.Errorf("a new connection comes with mark %#x and connection mark %#x", p.Mark, p.Conn)
 	}
 	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "RELATED", Conn: 0xffffffff}

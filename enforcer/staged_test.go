@@ -2,10 +2,13 @@ package enforcer
 
 import (
 	"context"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestOpenedOnTheWay: what a pod opens by an answer that leaves before the pod is
@@ -48,4 +51,44 @@ func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 			t.Errorf("a reply from %v to the pod, which is selected now: passes %v", p.Dst, got)
 		}
 	}
+}
+
+// TestOpenedJustBeforeIsolation: a pod with ordered rules opens a connection between the
+// listing of its connections and its isolation. No reply to it is answered before it is
+// admitted.
+func TestOpenedJustBeforeIsolation(t *testing.T) {
+	eachPlane(t, func(t *testing.T, plane string) {
+		w := newNode(t)
+		w.plane = plane
+		w.restart()
+		w.apply([]policy.Pod{pod("old", "10.1.0.2")})
+		rule := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: policy.AnyPort, Policy: "cluster", DNSDenied: policy.Resolve}
+		rule.ID = rule.NewID()
+		young := pod("young", "10.1.0.3")
+		view := &policy.View{Pod: young, Rules: policytest.Rules(rule), Index: policy.NewIndex(nil, 0), Cluster: []*policy.Index{policy.NewIndex([]*policy.Rule{rule}, 0)}}
+		s := policy.NewSnapshot(policy.Snapshot{Number: 9, Views: []*policy.View{view}}, []policy.Pod{young}, map[netip.Addr]policy.PodRef{young.IPs[0]: young.PodRef})
+		fatal.If(t, w.e.Prepare(context.Background(), s))
+		late := flow("10.1.0.3:1001", "192.0.2.9:443")
+		late.Mark = 0
+		opened, isolated := false, false
+		has := func(set string) bool { return strings.Contains(w.inet.Dump(), set+" { 10.1.0.3 }") }
+		w.seams.before = func(step string) {
+			if step == "nft inet" && !opened {
+				opened = true
+				w.flows.Track(late)
+			}
+		}
+		w.seams.after = func(_ int, step string) {
+			if !has("selected4") || w.admitted(late) {
+				return
+			}
+			if isolated = true; !has("dropped4") {
+				t.Errorf("after %s a reply is answered", step)
+			}
+		}
+		fatal.If(t, w.e.Commit(context.Background()))
+		if !isolated || !w.admitted(late) || has("dropped4") || !has("selected4") {
+			t.Errorf("isolated before it is admitted %v, admitted %v, denied without an answer %v, selected %v", isolated, w.admitted(late), has("dropped4"), has("selected4"))
+		}
+	})
 }

@@ -136,9 +136,18 @@ func (e *Enforcer) findOther(ctx context.Context) error {
 	if err != nil || !left {
 		return err
 	}
+	counts := !other.Unreadable
+	if _, inTables := e.plane.Interface.(tablesPart); inTables && counts {
+		// An earlier agent could not remove the objects. They hold the policies of the switch.
+		ended, err := e.k.Tables.IgnoreCandidates(ctx)
+		if err != nil {
+			return err
+		}
+		counts = !ended
+	}
 	e.plane.candidates = e.k.Tables.Candidates()
 	o := other.New(e.owner)
-	if e.plane.remains = o; !other.Unreadable {
+	if e.plane.remains = o; counts {
 		e.plane.other.Store(&o)
 		e.k.Tables.AdmitCandidates()
 	}
@@ -166,13 +175,19 @@ func (e *Enforcer) leaveOther() {
 	}
 }
 
-// endSwitch takes over the last grants of the other dataplane, and removes everything of it.
-// This agent's rules are in force; the caller holds apply.
+// endSwitch ends the other dataplane's part, and removes everything of it. This agent's rules
+// are in force; the caller holds apply. An error is reported as a deviation, and comparisons
+// try again.
 func (e *Enforcer) endSwitch(ctx context.Context) error {
 	if e.plane.remains == nil {
 		return nil
 	}
-	if err := e.removeOther(ctx); err != nil {
+	err := e.endOther(ctx)
+	if err == nil {
+		err = e.plane.remains.Remove(ctx, func([]netip.Addr) error { return nil })
+	}
+	if err != nil {
+		err = fmt.Errorf("remove what the other dataplane holds: %w", err)
 		e.drift.report(fromSwitch, e.now(), err, "other dataplane")
 		e.suspect()
 		return err
@@ -191,17 +206,16 @@ func (e *Enforcer) endDueSwitch(ctx context.Context) error {
 	return e.endSwitch(ctx)
 }
 
-func (e *Enforcer) removeOther(ctx context.Context) error {
+// endOther takes over the last grants of the other dataplane, and has the tables decide without
+// it. Its objects open nothing from then on: a rule that is left makes candidates, which the
+// tables do not ask for.
+func (e *Enforcer) endOther(ctx context.Context) error {
+	if e.plane.remains == nil {
+		return nil
+	}
 	if err := e.importGrants(); err != nil {
 		return err
 	}
 	e.leaveOther()
-	err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
-	if err == nil {
-		err = e.plane.remains.Remove(ctx, func([]netip.Addr) error { return nil })
-	}
-	if err != nil {
-		return fmt.Errorf("remove what the other dataplane holds: %w", err)
-	}
-	return nil
+	return e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
 }

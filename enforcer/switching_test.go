@@ -9,6 +9,8 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -70,21 +72,85 @@ func TestOtherDataplaneThatStays(t *testing.T) {
 	}
 }
 
-// TestIsolatedAlthoughTheOtherDataplaneStays: while objects of the other dataplane cannot be
-// removed no snapshot comes into force, and coming pods are default-deny.
-func TestIsolatedAlthoughTheOtherDataplaneStays(t *testing.T) {
+// TestChangesAlthoughTheOtherDataplaneStays: a change of policies comes into force although
+// objects of the other dataplane cannot be removed, which is told and tried again.
+func TestChangesAlthoughTheOtherDataplaneStays(t *testing.T) {
 	w, p := web(t)
-	overlap(t, w, func() {
-		w.e.k.Other = &Other{Left: func(context.Context) (bool, error) { return true, nil }, New: func(dataplane.Owner) dataplane.Interface { return &otherPlane{failures: 1} }, Unreadable: true}
+	other := &otherPlane{failures: 3}
+	_, end := overlap(t, w, func() {
+		w.e.k.Other = &Other{Left: func(context.Context) (bool, error) { return true, nil }, New: func(dataplane.Owner) dataplane.Interface { return other }, Unreadable: true}
 		fatal.If(t, w.e.findOther(context.Background()))
 		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
 	})
-	coming := w.compile([]policy.Pod{p, pod("other", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
-	if err := w.rollOut(coming); err == nil {
-		t.Error("a snapshot came into force beside the other dataplane")
+	w.apply([]policy.Pod{p, pod("other", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
+	if dump := w.inet.Dump(); !strings.Contains(dump, "selected4 { 10.1.0.6 }") || other.failures != 2 {
+		t.Errorf("a coming pod is open, while the earlier agent is there:\n%s\n%+v", dump, other)
 	}
-	if dump := w.inet.Dump(); !strings.Contains(dump, "selected4 { 10.1.0.6 }") {
-		t.Errorf("a coming pod is open:\n%s", dump)
+	end()
+	if w.awaits() || other.failures != 1 {
+		t.Fatalf("once the earlier agent is gone: %+v", other)
 	}
-	fatal.If(t, w.rollOut(coming))
+	w.apply([]policy.Pod{p, pod("other", "10.1.0.6", "allow"), pod("third", "10.1.0.7", "allow")}, pol("allow", "tcp/443 www.example.org"))
+	if dump := w.inet.Dump(); !strings.Contains(dump, "selected4 { 10.1.0.7 }") || other.failures != 0 || w.e.phase != inForce {
+		t.Errorf("a coming pod is open:\n%s\n%+v", dump, other)
+	}
+	if w.clock.Pass(2 * deviationGrace); len(w.e.Deviations()) != 1 {
+		t.Errorf("it is not told: %v", w.e.Deviations())
+	}
+	if w.reconcile(); other.removals != 1 || len(w.e.Deviations()) > 0 {
+		t.Errorf("after a removal: %+v, %v", other, w.e.Deviations())
+	}
+}
+
+// candidates tells whether the nft tables ask for candidates.
+func (w *world) candidates() bool { return strings.Contains(w.inet.Dump(), " goto candidate") }
+
+// TestChainsThatStayOpenNothing: chains of iptables that cannot be removed after a switch to
+// nftables keep the policies of before. They open nothing, a change of policies comes into force
+// beside them, and no later agent counts them in.
+func TestChainsThatStayOpenNothing(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 600, "192.0.2.1")
+	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}}
+	w.plane = nftablesPlane
+	begins := func() {
+		w.e.k.Other = &Other{Left: filter.Left, New: filter.New}
+		fatal.If(t, w.e.findOther(context.Background()))
+	}
+	_, end := overlap(t, w, func() {
+		begins()
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org *.example.net"))
+		if !w.candidates() {
+			t.Fatal("the chains of the earlier agent do not count while it is there")
+		}
+	})
+	w.chains.Fail(errInjected)
+	end()
+	narrow := func(when string) {
+		t.Helper()
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net"))
+		if w.candidates() || strings.Contains(w.inet.Dump(), "192.0.2.1") {
+			t.Errorf("%s, what was withdrawn is open:\n%s", when, w.inet.Dump())
+		}
+		if !strings.Contains(w.chains.Dump(iptables.IPv4, "mangle"), xtables.ChainPrefix) {
+			t.Fatalf("%s, the chains are gone", when)
+		}
+	}
+	if w.awaits() {
+		t.Fatal("the earlier agent is gone, and awaited")
+	}
+	narrow("beside chains that stay")
+	_, end = overlap(t, w, func() {
+		begins()
+		narrow("after another agent")
+	})
+	end()
+	if w.awaits() {
+		t.Fatal("the second agent is gone, and awaited")
+	}
+	w.chains.Fail(nil)
+	w.reconcile()
+	if names, err := w.sets.Names(); err != nil || len(names) > 0 || strings.Contains(w.chains.Dump(iptables.IPv4, "mangle"), xtables.ChainPrefix) {
+		t.Errorf("left after a removal: %v, %v\n%s", names, err, w.chains.Dump(iptables.IPv4, "mangle"))
+	}
 }

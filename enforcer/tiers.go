@@ -27,10 +27,10 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 			at[p.Tiers.ID] = i
 			t, known := e.rendered[p.Tiers]
 			if !known {
-				t = nft.Tiers{ID: p.Tiers.ID, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
+				t = nft.Tiers{ID: p.Tiers.ID, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline), NamespaceDeny: e.nftRules(p.Tiers.NamespaceDeny), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
 			}
 			rendered[p.Tiers] = t
-			places += len(t.Admin) + len(t.Baseline)
+			places += len(t.Admin) + len(t.NamespaceDeny) + len(t.Baseline)
 			t.ID += lifeID(p.Tiers.Entries, life)
 			s.Tiers = append(s.Tiers, t)
 			for _, peer := range p.Tiers.Peers {
@@ -95,9 +95,10 @@ func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
 }
 
 // tiersChanged returns the addresses of subjects whose ordered rules, or the peers of these,
-// are others in a snapshot. After an earlier agent these are all with ordered rules, but for
-// rules that were in force already and have no peers that change: its chains may have admitted
-// what a rule denies.
+// are others in a snapshot, and new addresses of subjects with ordered rules: until the
+// snapshot is in force, the Namespace tier alone judges these. After an earlier agent these
+// are all with ordered rules, but for rules that were in force already and have no peers that
+// change: its chains may have admitted what a rule denies.
 func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) (out []netip.Addr) {
 	var chains map[netip.Addr]string
 	if e.snapshot == nil && haveTiers(subjects) {
@@ -119,6 +120,8 @@ func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Sub
 		}
 		if e.snapshot == nil && p.Tiers != nil && !e.recovered.hadTiers(p, chains) || was != nil && (!was.Tiers.Same(p.Tiers) || moved[p.Tiers]) {
 			out = append(out, p.Addrs...)
+		} else if e.snapshot != nil && p.Tiers != nil {
+			out = append(out, slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Addr) bool { return was != nil && slices.Contains(was.Addrs, a) })...)
 		}
 	}
 	return out

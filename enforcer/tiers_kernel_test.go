@@ -38,6 +38,12 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 		v.Cluster = []*policy.Index{policy.NewIndex(p.ordered[pod.Name], 0)}
 		views = append(views, &v)
 	}
+	if p.node != nil {
+		views = append(views, &policy.View{
+			Pod: policy.Pod{PodRef: policy.NodeRef(p.node.Name), IPs: policy.NodeSubjects}, Node: p.node,
+			Index: policy.NewIndex(nil, 0), Rules: policytest.Rules(p.nodeRules...), Cluster: []*policy.Index{policy.NewIndex(p.nodeRules, 0)},
+		})
+	}
 	sets := slices.Concat(s.PeerSets, p.peerSets)
 	slices.SortFunc(sets, func(a, b *policy.PeerSet) int { return a.Peer.Compare(b.Peer) })
 	return policy.NewSnapshot(policy.Snapshot{Number: s.Number, Views: views, PeerSets: sets}, s.Pods(), owners)

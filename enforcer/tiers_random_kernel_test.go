@@ -35,7 +35,7 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	eachPeering(t, func(p *peering) {
-		byNames, probes := 0, 0
+		byNames, byDeny, probes := 0, 0, 0
 		db, other, client := p.Pod("db"), p.Pod("other"), p.Pod("client")
 		outside4, outside6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
 		var flows []policy.Flow
@@ -91,6 +91,11 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 			p.peerSets = []*policy.PeerSet{{Peer: pods, Addrs: some(db.Addr4, db.Addr6, other.Addr4, other.Addr6)}, {Peer: networks, Networks: prefixes}, {Peer: named, Ports: ports}}
 			p.ordered = map[string][]*policy.Rule{"client": rules(), "other": rules()}
 			p.labels["client"] = []string{"gated client", "client"}[r.IntN(2)]
+			if p.labels["client"] == "gated client" && r.IntN(2) == 0 {
+				p.ordered["client"] = append(p.ordered["client"], &policy.Rule{
+					Action: policy.Deny, Ports: []policy.PortSet{"tcp/80,udp/80", "tcp/81", "udp"}[r.IntN(3)], Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(8) == 0, Policy: "shop/gated",
+				})
+			}
 			p.allowed = [][]string{nil, {"tcp/80 a.test", "tcp/80,tcp/5432 c.test"}}[r.IntN(2)]
 			p.apply(egress("client", port80, "db"))
 			for range 8 {
@@ -117,6 +122,9 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 					if by != nil && by.Peer.Kind == policy.PeerNames {
 						byNames++
 					}
+					if by != nil && by.Tier == policy.Namespace && by.Action == policy.Deny {
+						byDeny++
+					}
 					probes++
 					probing.Go(func() {
 						network := probed[flow.Protocol]
@@ -138,8 +146,8 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 				p.restart()
 			}
 		}
-		if byNames < 10 {
-			t.Errorf("%d flows were decided by names: the test does not see them", byNames)
+		if byNames < 10 || byDeny < 10 {
+			t.Errorf("%d flows were decided by names, %d by denies of the Namespace tier: the test does not see them", byNames, byDeny)
 		}
 		t.Logf("%d probes, %d decided by names", probes, byNames)
 	})

@@ -16,6 +16,8 @@ type Query struct {
 	Aliases []fqdn.Name
 	// InCluster: the name is under the cluster's domain.
 	InCluster bool
+	// Type is the type of the query, RFC 1035 §3.2.3; 0: the limit of types is not applied.
+	Type uint16
 	// Would decides as if the Audit policies of the view enforced.
 	Would bool
 }
@@ -29,6 +31,18 @@ func Decide(v *View, q Query) Decision {
 	d := Decision{Query: q, Matches: v.match(q.Name)}
 	if !q.InCluster && !d.Allowed() {
 		d.Reply = v.Unmatched
+	}
+	return d.limited(v.Limits)
+}
+
+// DecideAddresses is Decide for a query for the addresses of a name: for type A, or for type
+// AAAA where type A is withheld.
+func DecideAddresses(v *View, q Query) Decision {
+	q.Type = TypeA
+	d := Decide(v, q)
+	if d.Limit == LimitTypes {
+		q.Type = TypeAAAA
+		d = Decide(v, q)
 	}
 	return d
 }
@@ -65,9 +79,9 @@ func (v *View) match(n fqdn.Name) []*Match {
 func (v *View) decideInOrder(q Query) Decision {
 	covers := v.covers(q)
 	t := v.tiers(q.Would)
-	second, strict := Baseline, v.BaselineUnmatched
+	second, strict, limits := Baseline, v.BaselineUnmatched, v.BaselineLimits
 	if t.isolated || t.empty {
-		second, strict = Namespace, v.Unmatched
+		second, strict, limits = Namespace, v.Unmatched, v.Limits
 	}
 	d := Decision{Query: q}
 	final := d.walk(Admin, covers)
@@ -75,13 +89,13 @@ func (v *View) decideInOrder(q Query) Decision {
 		return d
 	}
 	if unmatched := v.AdminUnmatched; final {
-		d.Reply = unmatched
+		d.Reply, limits = unmatched, v.AdminLimits
 	} else {
 		d.walk(second, covers)
 		if d.Denied != nil {
 			return d
 		}
-		d.Reply = max(unmatched, strict)
+		d.Reply, limits = max(unmatched, strict), limits.Strictest(v.AdminLimits)
 	}
 	if d.Allowed() || q.InCluster {
 		d.Reply = Resolve
@@ -89,7 +103,7 @@ func (v *View) decideInOrder(q Query) Decision {
 	if i := slices.IndexFunc(d.Matches, func(m *Match) bool { return m.Rule.Action == Deny && m.Rule.Ports == AnyPort }); i >= 0 && !d.Allowed() {
 		d.Denied, d.Reply = d.Matches[i], Resolve
 	}
-	return d
+	return d.limited(limits)
 }
 
 // walk takes in those matches of one tier that cover the question, in order. It returns true

@@ -22,6 +22,13 @@ type Decision struct {
 	// Reply is the kind of reply: Resolve for the answer. The proxy may still answer a
 	// name that the pod's resolver completed.
 	Reply Unmatched
+	// Limit is the limit by which the question is not answered. Then Reply is its reply, and
+	// no address is opened, whatever the matches are.
+	Limit Limit
+	// Rate limits the queries that the node sends for such questions of the pod.
+	Rate ZoneRate
+	// Limits are those of the tiers that the question reaches.
+	Limits DNSLimits
 }
 
 // Allowed tells whether a match of an enforcing policy accepts.
@@ -116,6 +123,9 @@ type Opening struct {
 	Ports    PortSet
 	Rule     RuleID // "" in the Namespace tier
 	Lifetime time.Duration
+	// Reuse is how long after the last answer that held an address a connection may keep it
+	// open, 0 where the use of an address does not renew it.
+	Reuse time.Duration
 	// By lists the matches, as "namespace/policy pattern". It may be shared and must
 	// not be changed.
 	By []string
@@ -140,10 +150,11 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 		key := openingKey{d.name(m), m.Ports, m.ruleID()}
 		i, by := seen.find(open, key, m)
 		if i == len(open) {
-			open = append(open, Opening{key.name, m.Ports, key.rule, m.lifetime(ttl), m.bys()})
+			open = append(open, Opening{key.name, m.Ports, key.rule, m.lifetime(ttl), m.reuse(), m.bys()})
 			continue
 		}
 		open[i].Lifetime = max(open[i].Lifetime, m.lifetime(ttl))
+		open[i].Reuse = max(open[i].Reuse, m.reuse())
 		if by {
 			open[i].By = append(open[i].By, m.By()) // a copy: the shared slice has no room
 		}
@@ -162,6 +173,14 @@ func (m *Match) lifetime(ttl uint32) time.Duration {
 		return m.TTL.Lifetime(ttl)
 	}
 	return m.TTL.Lifetime(ttl) - m.TTL.Grace + m.TTL.Reuse
+}
+
+// reuse is the Reuse of the match's opening.
+func (m *Match) reuse() time.Duration {
+	if !m.Accepts() || m.TTL.InUse != Renew {
+		return 0
+	}
+	return m.TTL.Reuse
 }
 
 // indexFrom is the number of matches from which on an openingIndex pays.

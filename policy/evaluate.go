@@ -18,7 +18,8 @@ type Flow struct {
 	Entries []*Rule
 	// Implied: the flow goes to port 53 of a known resolver, which ImpliesDNS is about.
 	Implied bool
-	// Exempt: no policy denies the flow, since an agent serves DNS there.
+	// Exempt: no policy denies the flow, since an agent serves DNS there. Of a node's flows it is
+	// what gives the node its link and its address: neighbour discovery, MLD, IGMP and DHCP.
 	Exempt bool
 	// Would evaluates the view as if its Audit policies enforced.
 	Would bool
@@ -34,13 +35,19 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 		return true, nil
 	}
 	t := v.tiers(f.Would)
-	if t.empty || f.Exempt || f.Implied && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) {
+	if t.empty || f.Exempt || f.Implied && v.Node == nil && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) {
+		return true, nil
+	}
+	if v.Node != nil && v.Node.exempts(f) {
 		return true, nil
 	}
 	if a, r := f.ordered(v.Rules.Admin, in); a != Pass {
 		return a == Accept, r
 	}
 	if t.isolated {
+		if r := f.first(v.Rules.NamespaceDeny, in); r != nil {
+			return false, r
+		}
 		r := f.first(v.Rules.Namespace, in)
 		return r != nil || v.has(f.Reached.Addr()) || f.open && !v.Enforced, r
 	}
@@ -121,7 +128,7 @@ func (v *View) impliesDNS(would bool) bool {
 // WouldDeny tells whether the Audit policies, if they were enforced, could deny connections
 // that the view allows.
 func (v *View) WouldDeny() bool {
-	return v.tiers(true).isolated && !v.tiers(false).isolated || v.anyOfCluster(func(r *Rule) bool { return r.Audit && r.Action != Accept })
+	return v.tiers(true).isolated && !v.tiers(false).isolated || slices.ContainsFunc(v.Rules.NamespaceDeny, func(r *Rule) bool { return r.Audit }) || v.anyOfCluster(func(r *Rule) bool { return r.Audit && r.Action != Accept })
 }
 
 // has tells whether an address is the pod's own.

@@ -36,7 +36,10 @@ func (w *world) addPolicy(k kind) {
 		p.tier, p.priority, least = oneOf(w, policy.Admin, policy.Baseline), w.IntN(3), 1
 	}
 	if k == clusterFQDN || k == fqdnPolicy {
-		p.audit, p.unmatched = w.IntN(4) == 0, policy.Unmatched(w.IntN(3))
+		p.audit, p.unmatched, p.withheld = w.IntN(4) == 0, policy.Unmatched(w.IntN(3)), w.IntN(4) == 0
+	}
+	if k == fqdnPolicy && w.IntN(4) == 0 {
+		p.denied = oneOf(w, "tcp/443,udp/443", "tcp/80", "udp")
 	}
 	if k == clusterFQDN {
 		p.dnsDenied = policy.Unmatched(w.IntN(3))
@@ -123,7 +126,7 @@ func (w *world) flow() *twinFlow {
 }
 
 func (w *world) query() twinQuery {
-	q := twinQuery{name: oneOf(w, twinNames...), inCluster: w.IntN(4) == 0}
+	q := twinQuery{name: oneOf(w, twinNames...), inCluster: w.IntN(4) == 0, txt: w.IntN(4) == 0}
 	for range oneOf(w, 0, 0, 1, 2, 3) {
 		q.via = append(q.via, oneOf(w, twinNames...))
 	}
@@ -143,6 +146,10 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 		var inTier []*policy.Rule
 		for _, p := range all.in(tier) {
 			w.settings(v, p)
+			if p.denied != "" {
+				deny := &policy.Rule{Action: policy.Deny, Ports: policy.PortSet(p.denied), Policy: p.name, Audit: p.audit}
+				v.Rules.NamespaceDeny, ids[deny] = append(v.Rules.NamespaceDeny, deny), p.name
+			}
 			index, begin := 0, len(inTier)
 			for _, from := range p.rules {
 				rules := p.flat(t, &from, &index)
@@ -175,7 +182,7 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 
 // settings adds those of a policy to a view.
 func (w *world) settings(v *policy.View, p *twinPolicy) {
-	strictest := &v.Unmatched
+	strictest, limits := &v.Unmatched, &v.Limits
 	switch {
 	case p.kind == networkPolicy:
 		v.NetworkPolicies = append(v.NetworkPolicies, p.name)
@@ -183,9 +190,12 @@ func (w *world) settings(v *policy.View, p *twinPolicy) {
 		v.Policies = append(v.Policies, p.name)
 		v.Enforced = v.Enforced || !p.audit
 	case p.tier == policy.Admin:
-		strictest = &v.AdminUnmatched
+		strictest, limits = &v.AdminUnmatched, &v.AdminLimits
 	case p.tier == policy.Baseline:
-		strictest = &v.BaselineUnmatched
+		strictest, limits = &v.BaselineUnmatched, &v.BaselineLimits
+	}
+	if txt, _ := policy.QueryTypesNamed("TXT"); p.withheld && !p.audit {
+		*limits = limits.Strictest(policy.DNSLimits{Withheld: txt})
 	}
 	if !p.audit {
 		*strictest = max(*strictest, p.unmatched)
@@ -236,6 +246,9 @@ func TestEvaluateLikeTwin(t *testing.T) {
 				t.Fatalf("%d: allowed %v by %q, want %v by %q\n%+v\n%+v", n, got, ids[rule], want, by, f, w.twinView)
 			}
 			seen[fmt.Sprintf("flow %v by %d", want, min(1, len(by)))]++
+			if rule != nil && rule.Tier == policy.Namespace && rule.Action == policy.Deny {
+				seen["flow false by its deny"]++
+			}
 			other := w.asked(f, live)
 			other.Would = !w.would
 			if differs, _ := policy.Evaluate(view, in, other); got != differs && got != w.would {
@@ -255,7 +268,7 @@ func TestEvaluateLikeTwin(t *testing.T) {
 	}
 	for _, what := range []string{
 		"would deny", "flow true by 0", "flow true by 1", "flow false by 0", "flow false by 1",
-		"Resolve allowed", "Resolve denied", "NXDomain denied", "Refuse denied", "Resolve unmatched", "NXDomain refused", "Refuse refused",
+		"Resolve allowed", "Resolve denied", "NXDomain denied", "Refuse denied", "Resolve unmatched", "NXDomain refused", "Refuse refused", "NoData limited", "flow false by its deny",
 	} {
 		if seen[what] < 1000 {
 			t.Errorf("%q was seen %d times: %v", what, seen[what], seen)
@@ -286,6 +299,9 @@ func (w *world) question(t *testing.T, q twinQuery) policy.Query {
 		return n
 	}
 	out := policy.Query{Name: name(q.name), InCluster: q.inCluster, Would: w.would}
+	if out.Type = policy.TypeA; q.txt {
+		out.Type = 16
+	}
 	for _, n := range q.via {
 		out.Via = append(out.Via, name(n))
 	}
@@ -314,6 +330,8 @@ func decided(d policy.Decision, would bool, ids map[*policy.Rule]string) string 
 	switch {
 	case accepted != d.Allowed():
 		verdict = "not what Allowed says"
+	case d.Limit != policy.NoLimit:
+		verdict = "limited"
 	case d.Denied != nil:
 		verdict = "denied"
 	case accepted:

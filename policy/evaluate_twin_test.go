@@ -31,6 +31,8 @@ type twinPolicy struct {
 	unmatched policy.Unmatched
 	dnsDenied policy.Unmatched
 	rules     []twinRule
+	withheld  bool   // queries of type TXT have no data
+	denied    string // ports that are taken out of the union; "" for none
 }
 
 // twinRule is a rule as the twin reads it: texts, lists and no index.
@@ -219,6 +221,14 @@ func (v *twinView) evaluate(f *twinFlow) (allowed bool, by []string) {
 	}
 	if exists {
 		for _, p := range v.in(policy.Namespace) {
+			if p.denied != "" && twinHas(p.denied, f.proto, f.endPort) {
+				by = append(by, p.name)
+			}
+		}
+		if by != nil {
+			return false, by
+		}
+		for _, p := range v.in(policy.Namespace) {
 			for i := range p.rules {
 				if v.hits(p, &p.rules[i], f) {
 					by = append(by, p.rules[i].id)
@@ -238,6 +248,7 @@ type twinQuery struct {
 	name         string
 	via, aliases []string
 	inCluster    bool
+	txt          bool
 }
 
 // decide is that of the design: what is replied, the verdict, and the rules of g; with
@@ -262,14 +273,20 @@ func (v *twinView) decide(q twinQuery) string {
 	has := func(actions ...policy.Action) bool {
 		return slices.ContainsFunc(g, func(r *twinRule) bool { return slices.Contains(actions, r.action) })
 	}
-	u := policy.Resolve
+	u, withheld := policy.Resolve, false
+	answer := func(verdict string) string {
+		if withheld && q.txt {
+			return say(policy.NoData, "limited")
+		}
+		return say(policy.Resolve, verdict)
+	}
 tiers:
 	for _, tier := range []policy.Tier{policy.Admin, second} {
 		passed := false
 		for i := range v.policies {
 			p := &v.policies[i]
 			if p.tier == tier && !p.audit {
-				u = max(u, p.unmatched)
+				u, withheld = max(u, p.unmatched), withheld || p.withheld
 			}
 			for i := range p.rules {
 				if r := &p.rules[i]; p.kind == fqdnPolicy && tier == policy.Namespace && p.audit && !v.would && covers(r) {
@@ -304,11 +321,11 @@ tiers:
 	all := slices.ContainsFunc(g, func(r *twinRule) bool { return r.action == policy.Deny && r.ports == "any" })
 	switch {
 	case has(policy.Accept):
-		return say(policy.Resolve, "allowed")
+		return answer("allowed")
 	case all:
-		return say(policy.Resolve, "denied")
+		return answer("denied")
 	case u == policy.Resolve || q.inCluster:
-		return say(policy.Resolve, "unmatched")
+		return answer("unmatched")
 	}
 	return say(u, "refused")
 }

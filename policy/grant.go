@@ -16,7 +16,12 @@ type PodRef struct {
 }
 
 // String returns "namespace/name".
-func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
+func (r PodRef) String() string {
+	if r.Namespace == "" && r.Name != "" {
+		return "node " + r.Name
+	}
+	return r.Namespace + "/" + r.Name
+}
 
 // Compare orders by namespace, name and UID.
 func (r PodRef) Compare(o PodRef) int {
@@ -52,4 +57,15 @@ type GrantInfo struct {
 	// By are the matches that decided, as "namespace/policy pattern", joined by
 	// commas; "" where they are not known any more.
 	By string
+	// Held is when the last answer held the address, where only its use keeps it open since;
+	// zero where an answer does.
+	Held time.Time
+}
+
+// NameInUse is a name of a pod with addresses in use whose time has ended.
+type NameInUse struct {
+	Pod  PodRef
+	Name fqdn.Name
+	Held []netip.Addr // all addresses that are open for the name
+	Due  []netip.Addr // those in use whose time has ended
 }

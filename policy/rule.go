@@ -21,7 +21,7 @@ type Tier int8
 // The tiers, in their order.
 const (
 	Admin     Tier = iota - 1 // before the namespaces' policies
-	Namespace                 // a union: every rule accepts, and no match is denied
+	Namespace                 // a union behind Rules.NamespaceDeny: every rule accepts, and no match is denied
 	Baseline                  // a default where no namespaced egress policy selects
 )
 

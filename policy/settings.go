@@ -9,6 +9,7 @@ const (
 	Resolve  Unmatched = iota // its answer, which opens nothing
 	NXDomain                  // NXDOMAIN
 	Refuse                    // REFUSED
+	NoData                    // an answer without data; of a Limit alone, no policy sets it
 )
 
 // String returns the word of the API.
@@ -18,6 +19,8 @@ func (u Unmatched) String() string {
 		return "Resolve"
 	case NXDomain:
 		return "NXDomain"
+	case NoData:
+		return "NoData"
 	}
 	return "Refuse"
 }

@@ -32,6 +32,9 @@ const (
 	ReasonSecondInterface = "SecondInterface"
 	// ReasonAddressConflict: several pods claim one address, and none may use it.
 	ReasonAddressConflict = "AddressConflict"
+	// ReasonFailsafesUnknown: a policy selects a node whose failsafes are not all known, and is
+	// audited alone there.
+	ReasonFailsafesUnknown = "FailsafesUnknown"
 	// ReasonAddressInvalid: the pod claims an address that no pod can have.
 	ReasonAddressInvalid = "AddressInvalid"
 )
@@ -41,7 +44,8 @@ const (
 type Snapshot struct {
 	// Number counts the compiles of one Compiler, from 1.
 	Number uint64
-	// Views are the views of local pods that a policy selects, sorted by pod.
+	// Views are the views of local pods that a policy selects, sorted by pod. The first may be that
+	// of the node.
 	Views []*View
 	// Problems are sorted by object.
 	Problems []Problem
@@ -99,6 +103,14 @@ func (s *Snapshot) ViewOf(p PodRef) *View {
 		return nil
 	}
 	return s.byRef[p]
+}
+
+// Node returns the view of the node, nil if no policy selects it.
+func (s *Snapshot) Node() *View {
+	if s == nil || len(s.Views) == 0 || s.Views[0].Node == nil {
+		return nil
+	}
+	return s.Views[0]
 }
 
 // Pod returns the pod at a, also one of another node, and whether there is one.

@@ -22,7 +22,7 @@ func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 	}
 	second := v.Rules.Baseline
 	if v.tiers(f.Would).isolated {
-		second = v.Rules.Namespace
+		second = slices.Concat(v.Rules.NamespaceDeny, v.Rules.Namespace)
 	}
 	for _, r := range slices.Concat(v.Rules.Admin, second) {
 		if r.Audit && !f.Would {

@@ -10,10 +10,30 @@ const (
 	DefaultReuse  = 24 * time.Hour
 )
 
+// InUse is what happens at a grant's deadline to an address that its pod uses. The zero value
+// is Expire.
+type InUse uint8
+
+// The values of InUse.
+const (
+	Expire InUse = iota // it ends
+	Renew               // the name is asked again
+)
+
+// String returns the word of the API.
+func (u InUse) String() string {
+	if u == Renew {
+		return "Renew"
+	}
+	return "Expire"
+}
+
 // TTL says how long the addresses of an answer count. Reuse is how long an application may
-// use an address after the last answer that held it: addresses count that long for Deny and Pass.
+// use an address after the last answer that held it: addresses count that long for Deny and Pass,
+// and with Renew as long as a connection to them lives, but not for longer.
 type TTL struct {
 	Min, Max, Grace, Reuse time.Duration
+	InUse                  InUse
 }
 
 // Lifetime returns how long an address that came with a TTL of ttl seconds is

@@ -53,16 +53,21 @@ func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Fai
 // View is the compiled, immutable rules of one selected pod. Views of pods that
 // the same policies select share their rules. It is safe for many readers.
 type View struct {
-	Pod       Pod
+	Pod Pod
+	// Node is set in the view of the node itself. Then Pod is NodeRef with the addresses
+	// NodeSubjects, and there is no Namespace tier.
+	Node      *Node
 	Enforced  bool      // at least one enforcing policy selects the pod: it is default-deny
 	Denied    Denied    // the strictest of the enforcing policies
 	Unmatched Unmatched // the strictest of the enforcing policies
 	// AdminUnmatched and BaselineUnmatched are the strictest of the cluster policies.
 	AdminUnmatched, BaselineUnmatched Unmatched
-	Rules                             Rules
-	Index                             *Index   // of the rules of the Namespace tier; nil: no name matches
-	Cluster                           []*Index // of the rules of cluster policies; views with the same of these share it
-	Policies                          []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
+	// Limits are the strictest of the enforcing policies, the others those of the cluster policies.
+	Limits, AdminLimits, BaselineLimits DNSLimits
+	Rules                               Rules
+	Index                               *Index   // of the rules of the Namespace tier; nil: no name matches
+	Cluster                             []*Index // of the rules of cluster policies; views with the same of these share it
+	Policies                            []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.
 	NetworkPolicies []string
@@ -74,16 +79,21 @@ type View struct {
 // Rules are the rules of a view by tier, each tier in order: in the Namespace tier rules with
 // names by policy, then rules with peers, of ordinary NetworkPolicies, by peer and ports. Views
 // of pods that the same policies select share the lists.
-type Rules struct{ Admin, Namespace, Baseline []*Rule }
+type Rules struct {
+	Admin, Namespace, Baseline []*Rule
+	// NamespaceDeny are the rules of the Namespace tier that deny, for every destination. They
+	// come before its union.
+	NamespaceDeny []*Rule
+}
 
-// InOrder returns the list of each tier, in the order of the tiers.
+// InOrder returns the list of each tier, in the order of the tiers, without NamespaceDeny.
 func (r *Rules) InOrder() [3][]*Rule { return [3][]*Rule{r.Admin, r.Namespace, r.Baseline} }
 
 // All yields every rule in order.
 func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
-		for _, tier := range r.InOrder() {
-			for _, rule := range tier {
+		for _, rules := range [][]*Rule{r.Admin, r.NamespaceDeny, r.Namespace, r.Baseline} {
+			for _, rule := range rules {
 				if !yield(rule) {
 					return
 				}
@@ -170,6 +180,16 @@ func (v *View) LongestLife() (longest time.Duration) {
 		}
 	}
 	return longest
+}
+
+// Renews tells whether a policy of the view renews addresses in use.
+func (v *View) Renews() bool {
+	for r := range v.Rules.All() {
+		if r.Action == Accept && !r.Audit && len(r.Matches) > 0 && r.TTL.InUse == Renew {
+			return true
+		}
+	}
+	return false
 }
 
 // StrictestUnmatched returns the strictest of Unmatched, in any tier.

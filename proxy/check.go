@@ -88,7 +88,7 @@ func (q *query) completed() bool {
 
 // noteClient notes which pod queried a cached answer, if it may be prefetched.
 func (q *query) noteClient() {
-	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch || q.plan.action == deny {
+	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch || q.origin == fromUse || q.plan.action == deny {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {

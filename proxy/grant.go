@@ -45,6 +45,9 @@ func (q *query) grant() {
 		if v.Ordered() {
 			q.make(v, &q.decision, true, q.lasting(), nil, q.base)
 		}
+		if q.origin == fromUse {
+			q.retain()
+		}
 		q.make(v, &q.decision, false, q.kept, q.free, q.base)
 	}
 	if len(q.grants) == 0 {
@@ -66,7 +69,7 @@ func (q *query) grant() {
 // asked those that the guard left. Else the owner of a denied name could deny every pod the
 // addresses inside the cluster.
 func (q *query) lasting() []wire.Address {
-	if q.origin != fromWarmUp {
+	if q.origin != fromWarmUp && q.origin != fromUse {
 		return q.listed
 	}
 	left := make([]wire.Address, 0, len(q.free))
@@ -96,8 +99,11 @@ func (q *query) acknowledged(err error) {
 	}
 	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
 	s.stats.Grants.Add(1)
-	if q.rec.Verdict == audit.Allowed {
+	switch q.rec.Verdict {
+	case audit.Allowed:
 		s.stats.AddressesGranted.Add(uint64(len(q.kept)))
+	case audit.Renewed:
+		s.stats.AddressesRenewed.Add(uint64(len(q.kept)))
 	}
 	if q.origin == fromUDP && q.inPlace() {
 		q.wait.batched = true

@@ -62,7 +62,7 @@ spec:
   podSelector: {matchLabels: {app: web}}
   egress:
   - matches: [{name: www.example.org}, {pattern: "*.wild.test"}, {name: db.shop.svc.cluster.local}, {name: app.ingress.test}]
-    ports: [{port: 443}]
+    ports: [{protocol: TCP, port: 443}]
 ---
 metadata: {name: quiet, namespace: shop}
 spec:
@@ -85,7 +85,7 @@ spec:
 metadata: {name: both-enforced, namespace: shop}
 spec:
   podSelector: {matchLabels: {app: both}}
-  egress: [{matches: [{name: one.test}], ports: [{port: 80}]}, {matches: [{name: one.test}], ports: [{port: 53, protocol: UDP}]}]
+  egress: [{matches: [{name: one.test}], ports: [{protocol: TCP, port: 80}]}, {matches: [{name: one.test}], ports: [{port: 53, protocol: UDP}]}]
   ttl: {minSeconds: 10, maxSeconds: 100, graceSeconds: 5}
 ---
 metadata: {name: both-audit, namespace: shop}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/listener"
@@ -58,6 +59,11 @@ func (s *Server) shed(c *limit.Client, now time.Duration) pacing {
 	}
 	s.stats.RateSilenced.Add(1)
 	return drop
+}
+
+// inRate tells whether the node may send one more query for the pod of a view, and counts it.
+func (s *Server) inRate(v *policy.View, rate policy.ZoneRate, now time.Duration) bool {
+	return rate.PerMinute == 0 || s.zones.Take(v.Pod.PodRef, rate, now)
 }
 
 // elapsed is the time since the server was made, by a clock that cannot be set.

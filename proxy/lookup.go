@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
@@ -55,9 +56,9 @@ func (z *zone) keeps(q wire.Query) *corefile.Zone {
 }
 
 // touch notes that the entry was asked for, and renews it before it ends if it is asked
-// for often.
-func (r *cachingResolver) touch(e *cache.Entry, now time.Duration) {
-	if e.Hit(now) {
+// for often: that is a query for the pod of the view, nil for none, which the rate limits.
+func (r *cachingResolver) touch(e *cache.Entry, v *policy.View, rate policy.ZoneRate, now time.Duration) {
+	if e.Hit(now) && (v == nil || r.s.inRate(v, rate, now)) {
 		r.renewals.prefetch(e)
 	}
 }
@@ -77,16 +78,20 @@ func (q *query) lookup() {
 		case e.Fresh(now):
 			if q.origin.client() {
 				s.stats.CacheHits.Add(1)
-				r.touch(e, now)
+				r.touch(e, q.client.view, q.rate(), now)
 			}
 			q.hit(e, now)
 			return
 		case e.Stale(now):
-			q.late(e, now)
+			if !q.overRate(now) {
+				q.late(e, now)
+			}
 			return
 		}
 	}
-	q.miss()
+	if !q.overRate(now) {
+		q.miss()
+	}
 }
 
 // hit answers with a fresh entry.

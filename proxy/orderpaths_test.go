@@ -311,7 +311,7 @@ func TestAuditChangesNoAnswer(t *testing.T) {
 		"loop.test A":   {"loop.test. 60 IN CNAME a.test.", "a.test. 60 IN CNAME loop.test.", "a.test. 60 IN A 192.0.2.1"},
 		"www.test A":    {"www.test. 600 IN CNAME edge.test.", "edge.test. 600 IN A 192.0.2.1", "odd.test. 600 IN A 192.0.2.3"},
 	}
-	own := policiesOf(t, "{metadata: {name: own, namespace: shop}, spec: {podSelector: {}, egress: [{matches: [{name: lead.test}], ports: [{port: 25}]}, {matches: [{name: ok.test}], ports: [{port: 443}]}]}}")
+	own := policiesOf(t, "{metadata: {name: own, namespace: shop}, spec: {podSelector: {}, egress: [{matches: [{name: lead.test}], ports: [{protocol: TCP, port: 25}]}, {matches: [{name: ok.test}], ports: [{protocol: TCP, port: 443}]}]}}")
 	told := func(cluster ...*v1alpha1.ClusterFQDNNetworkPolicy) (out []string) {
 		l := newCacheLab(t, table)
 		l.s.Publish(inOrder(t, own, cluster...))

@@ -17,6 +17,7 @@ const (
 	deny                   // the reply of a rule that denies, no upstream is asked
 	notThere               // NXDOMAIN, no upstream is asked
 	refuse                 // REFUSED, no upstream is asked
+	limited                // the reply of a limit, no upstream is asked
 )
 
 // plan is the decision of the view and the configuration about a question, before an
@@ -34,11 +35,20 @@ type plan struct {
 type viaFunc func(fqdn.Name) (via, aliases []fqdn.Name)
 
 // planFor decides what happens to a selected pod's question for a name.
-func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) plan {
+func planFor(v *policy.View, n fqdn.Name, qtype uint16, c *corefile.Config, viaOf viaFunc) plan {
 	p := plan{}
-	p.decision = decide(v, policy.Query{Name: n, InCluster: n.HasSuffix(c.ClusterDomain)}, viaOf)
+	p.decision = decide(v, policy.Query{Name: n, Type: qtype, InCluster: n.HasSuffix(c.ClusterDomain)}, viaOf)
 	d := &p.decision
 	switch {
+	case d.Limit == policy.LimitLabels && !d.Allowed():
+		p.action = limited
+		if _, completes := completed(v, n, qtype, c, viaOf); completes {
+			p.action = notThere // the pod's resolver goes on to the allowed name
+		}
+		return p
+	case d.Limit != policy.NoLimit:
+		p.action = limited
+		return p
 	case d.Denied != nil && d.Reply != policy.Resolve:
 		p.action = deny
 		return p
@@ -48,7 +58,7 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) pla
 	case !v.InForce():
 		return p
 	}
-	base, completes := completed(v, n, c, viaOf)
+	base, completes := completed(v, n, qtype, c, viaOf)
 	switch {
 	case completes && d.Reply == policy.Resolve:
 		p.action, p.base = complete, base
@@ -86,6 +96,8 @@ func wouldBe(v *policy.View, d *policy.Decision) (audit.Verdict, policy.Decision
 // verdictOf returns the verdict of a decision whose answer is as it should be.
 func verdictOf(d *policy.Decision) audit.Verdict {
 	switch {
+	case d.Limit != policy.NoLimit:
+		return audit.Refused
 	case d.Denied != nil:
 		return audit.NameDenied
 	case d.Allowed():
@@ -100,18 +112,18 @@ func verdictOf(d *policy.Decision) audit.Verdict {
 // pod's resolver appends, and what is decided about that name. The longest suffix that leaves
 // an allowed name counts. The question counts as an alias: a rule that denies it denies the
 // name in this form.
-func completed(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) (policy.Decision, bool) {
+func completed(v *policy.View, n fqdn.Name, qtype uint16, c *corefile.Config, viaOf viaFunc) (policy.Decision, bool) {
 	try := func(suffix fqdn.Name) (policy.Decision, bool) {
 		short, ok := n.TrimSuffix(suffix)
 		if !ok || short == "" {
 			return policy.Decision{}, false
 		}
-		q := policy.Query{Name: short, InCluster: short.HasSuffix(c.ClusterDomain)}
+		q := policy.Query{Name: short, Type: qtype, InCluster: short.HasSuffix(c.ClusterDomain)}
 		if v.Ordered() {
 			q.Aliases = []fqdn.Name{n}
 		}
 		d := decide(v, q, viaOf)
-		return d, d.Allowed()
+		return d, d.Allowed() && d.Limit == policy.NoLimit
 	}
 	svc := label("svc") + c.ClusterDomain
 	for _, suffix := range []fqdn.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain} {

@@ -3,6 +3,8 @@ package proxy
 import (
 	"testing"
 
+	"github.com/miekg/dns"
+
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -58,7 +60,7 @@ func TestPlan(t *testing.T) {
 		{both, "three.test", pass, "", audit.None},
 		{both, "two.test.corp.test", pass, "", audit.None}, // audited, so no completion
 	} {
-		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), policytest.Name(tt.q), config, nothingFollowed)
+		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), policytest.Name(tt.q), dns.TypeA, config, nothingFollowed)
 		base := ""
 		if p.action == complete {
 			base = p.base.Query.Name.String()
@@ -83,7 +85,7 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 		"x.k8s.test": pass, "x.cluster.local": refuse,
 		"www.example.org.shop.svc.k8s.test": complete, "www.example.org.shop.svc.cluster.local": refuse,
 	} {
-		if p := planFor(strict, policytest.Name(q), c, nothingFollowed); p.action != want {
+		if p := planFor(strict, policytest.Name(q), dns.TypeA, c, nothingFollowed); p.action != want {
 			t.Errorf("%s: %d, want %d", q, p.action, want)
 		}
 	}
@@ -114,7 +116,7 @@ func TestPlanOpensMatchesOnly(t *testing.T) {
 					want = want || !m.Audit && m.Pattern.Matches(n)
 				}
 			}
-			if got := planFor(view, n, config, nothingFollowed).action == open; got != want {
+			if got := planFor(view, n, dns.TypeA, config, nothingFollowed).action == open; got != want {
 				t.Fatalf("%s asks %s: open %v, want %v", view.Pod.Name, text, got, want)
 			} else if got {
 				opened++

@@ -57,6 +57,7 @@ const (
 	fromTCP
 	fromPrefetch // of an answer that is renewed before it ends
 	fromWarmUp
+	fromUse // of a name whose addresses are in use and end
 )
 
 // client tells whether a client sent the query.
@@ -162,13 +163,15 @@ func (q *query) decide() {
 		q.closed(dns.RcodeRefused, by)
 		return
 	}
-	q.plan = planFor(v, q.question.Name, q.setup.config, q.followedFrom)
+	q.plan = planFor(v, q.question.Name, q.question.Type, q.setup.config, q.followedFrom)
 	q.note(&q.plan.decision)
 	if q.question.Class != dns.ClassINET && (q.plan.action == open || q.plan.action == complete) {
 		q.plan.action = pass // the addresses of another class are no addresses
 	}
 	q.s.step("decided")
 	switch q.plan.action {
+	case limited:
+		q.limited(q.plan.decision.Limit, rcodes[q.plan.decision.Reply])
 	case deny:
 		if q.origin == fromWarmUp { // the addresses that the pod knows are denied
 			q.lookup()
@@ -190,6 +193,49 @@ func (q *query) withhold(rcode int) {
 	q.replyError(rcode)
 }
 
+// limitTexts are the extended errors (RFC 8914) of limits.
+var limitTexts = [...]string{
+	policy.LimitTypes:     "the policies do not allow queries of this type",
+	policy.LimitLabels:    "the name has more labels than the policies allow",
+	policy.LimitRate:      "more queries for names of this zone than the policies allow",
+	policy.LimitEncrypted: "the policies do not allow encrypted DNS",
+}
+
+// rcodes are those of replies without an upstream's answer.
+var rcodes = [...]int{policy.NXDomain: dns.RcodeNameError, policy.Refuse: dns.RcodeRefused, policy.NoData: dns.RcodeSuccess}
+
+// limited replies that a limit keeps the question from being answered.
+func (q *query) limited(by policy.Limit, rcode int) {
+	q.rec.Verdict, q.rec.Limit, q.rec.Rule = audit.Refused, by, nil
+	if q.origin.client() {
+		q.s.stats.Limited(by).Add(1)
+	}
+	r := answer.Error(q.message(), rcode)
+	answer.Explain(r, dns.ExtendedErrorCodeBlocked, limitTexts[by])
+	q.reply(q.encode(r), rcode)
+}
+
+// rate is the rate of the zone of the name that is asked.
+func (q *query) rate() policy.ZoneRate {
+	if q.alias != nil {
+		return q.plan.base.Rate
+	}
+	return q.plan.decision.Rate
+}
+
+// overRate replies to a query of a client that would be sent to an upstream beyond the rate of
+// its zone. false: it is within the rate, and counts.
+func (q *query) overRate(now time.Duration) bool {
+	if !q.origin.client() || q.client.view == nil {
+		return false
+	}
+	if q.s.inRate(q.client.view, q.rate(), now) {
+		return false
+	}
+	q.limited(policy.LimitRate, dns.RcodeRefused)
+	return true
+}
+
 // protocol is how the client asked.
 func (q *query) protocol() policy.Protocol {
 	if q.origin == fromTCP {
@@ -200,11 +246,7 @@ func (q *query) protocol() policy.Protocol {
 
 // deny replies to a question that a rule denies.
 func (q *query) deny(d *policy.Decision) {
-	rcode := dns.RcodeNameError
-	if d.Reply == policy.Refuse {
-		rcode = dns.RcodeRefused
-	}
-	q.closed(rcode, d.Denied.Rule)
+	q.closed(rcodes[d.Reply], d.Denied.Rule)
 }
 
 // closed replies that a rule denies, nil for the default of NetworkPolicies. The pod learns the

@@ -76,15 +76,17 @@ func (q *query) reply(packet []byte, rcode int) {
 // audit counts the decision and how long the query took, and logs it.
 func (q *query) audit() {
 	s := q.s
-	if q.client.view == nil || q.origin == fromWarmUp {
+	if q.client.view == nil || q.origin == fromWarmUp || q.origin == fromUse && q.rec.Verdict != audit.Renewed {
 		return
 	}
 	s.step("audit")
 	s.stats.Verdicts.Add(q.rec.Verdict, q.question.Type)
 	took := s.now().Sub(q.started)
-	if q.origin == fromPrefetch {
+	switch q.origin {
+	case fromPrefetch:
 		q.rec.Cache = audit.CachePrefetch
-	} else {
+	case fromUse:
+	default:
 		s.stats.Latency.Observe(q.wait.spent, took)
 	}
 	if s.log == nil {
@@ -116,7 +118,7 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	if r.Followed {
 		s.stats.Followed.Add(1)
 	}
-	setup.resolver.touch(e, now)
+	setup.resolver.touch(e, c.view, r.Rate, now)
 	if c.view == nil {
 		return n, true
 	}
@@ -161,7 +163,7 @@ func (q *query) decided(r *cache.Reply) bool {
 	}
 	until, ok := q.settled(s.elapsed())
 	r.Until = min(r.Until, until, q.steady(r))
-	r.Verdict, r.Followed = q.rec.Verdict, q.plan.followed()
+	r.Verdict, r.Followed, r.Rate = q.rec.Verdict, q.plan.followed(), q.rate()
 	r.Guarded = rebind.Verdicts{Name: q.guarded, Addrs: slices.Clone(q.verdicts)}
 	r.Grants = slices.Clone(q.grants)
 	for i := range r.Grants {

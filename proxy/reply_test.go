@@ -30,6 +30,10 @@ func TestRefusedQueries(t *testing.T) {
 			m.SetEdns0(1232, false)
 			m.IsEdns0().SetVersion(1)
 		}, dns.RcodeBadVers},
+		"two OPT records": {func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.Extra = append(m.Extra, m.Extra[0])
+		}, dns.RcodeFormatError},
 	} {
 		l := newLab(t, labTable)
 		m := newQuery("www.example.org", dns.TypeA)
@@ -37,6 +41,9 @@ func TestRefusedQueries(t *testing.T) {
 		r := l.send("10.1.0.2", m)
 		if r.Rcode != tt.rcode || r.Opcode != m.Opcode || len(r.Answer) != 0 || len(l.up.asked) != 0 || len(l.granter.Grants()) != 0 {
 			t.Errorf("%s: %v", name, r)
+		}
+		if r.RecursionAvailable != (m.Opcode == dns.OpcodeQuery) {
+			t.Errorf("%s: recursion available %v", name, r.RecursionAvailable)
 		}
 	}
 }

@@ -99,7 +99,16 @@ func refusal(m *dns.Msg) (rcode int, refused bool) {
 	if rcode := refusedType(m.Question[0].Qtype); rcode != dns.RcodeSuccess {
 		return rcode, true
 	}
-	if opt := m.IsEdns0(); opt != nil && opt.Version() != 0 {
+	var opts []*dns.OPT
+	for _, rr := range m.Extra {
+		if opt, ok := rr.(*dns.OPT); ok {
+			opts = append(opts, opt)
+		}
+	}
+	switch {
+	case len(opts) > 1: // RFC 6891 §6.1.1
+		return dns.RcodeFormatError, true
+	case len(opts) == 1 && opts[0].Version() != 0:
 		return dns.RcodeBadVers, true
 	}
 	return 0, false

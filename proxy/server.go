@@ -48,6 +48,9 @@ type Options struct {
 	Config *corefile.Config
 	// Granter is required.
 	Granter Granter
+	// Keep is told the names in use whose answers lack addresses, see grants.Table.Keep; nil:
+	// RenewNames is not called.
+	Keep func(n *policy.NameInUse, left []netip.Addr, answered bool) []policy.GrantInfo
 	// Dialled returns the resolver that pods dial to ask a local address; nil: that is the
 	// address itself.
 	Dialled func(local netip.Addr) netip.Addr
@@ -79,9 +82,11 @@ type Server struct {
 	timeouts grantTimeouts
 	listener *listener.Server
 	followed followTable
+	zones    limit.Zones
 	dialled  dialled
 	parked   parked
 	cold     coldNames
+	inUse    namesInUse
 	probes   selftest.Probes
 	forwards *upstream.Pool
 
@@ -121,6 +126,7 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
+	s.inUse.s, s.inUse.keep = s, o.Keep
 	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
@@ -154,6 +160,7 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 		return pod
 	})
 	s.followed.sweep(snap)
+	s.zones.Sweep(func(p policy.PodRef) bool { return snap.ViewOf(p) != nil })
 	if gone := removedViews(old, snap); len(gone) > 0 {
 		s.setup.Load().resolver.cache.DropReplies(gone)
 	}
@@ -177,6 +184,7 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
 	s.cold.stop()
+	s.inUse.stop()
 	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()

@@ -38,7 +38,7 @@ spec:
 metadata: {name: quiet-too, namespace: shop}
 spec:
   podSelector: {matchLabels: {app: quiet}}
-  egress: [{matches: [{pattern: "**.org"}], ports: [{port: 80}]}, {matches: [{pattern: "*.example.org"}]}]
+  egress: [{matches: [{pattern: "**.org"}], ports: [{protocol: TCP, port: 80}]}, {matches: [{pattern: "*.example.org"}]}]
   ttl: {minSeconds: 1, maxSeconds: 20, graceSeconds: 1}
 ---
 metadata: {name: strict, namespace: shop}
@@ -57,7 +57,7 @@ spec:
 metadata: {name: both-enforced, namespace: shop}
 spec:
   podSelector: {matchLabels: {app: both}}
-  egress: [{matches: [{pattern: "*.example.org"}], ports: [{port: 80}]}]
+  egress: [{matches: [{pattern: "*.example.org"}], ports: [{protocol: TCP, port: 80}]}]
   ttl: {minSeconds: 10, maxSeconds: 100, graceSeconds: 5}
 ---
 metadata: {name: both-audit, namespace: shop}

@@ -34,6 +34,13 @@ type Counters[N any] struct {
 	CacheStale       N `json:"cacheStale"`       // questions answered by expired answers, for lack of a better one
 	Prefetches       N `json:"prefetches"`       // hot answers that were renewed ahead of their end
 	Followed         N `json:"followed"`         // questions allowed since an allowed answer pointed there
+	UseQueries       N `json:"useQueries"`       // queries of the agent for names whose addresses are in use
+	AddressesRenewed N `json:"addressesRenewed"` // addresses in use that the answers to these held
+	AddressesKept    N `json:"addressesKept"`    // addresses in use that stay open without an answer
+	LimitedTypes     N `json:"limitedTypes"`     // answered without data, since the policies withhold the type
+	LimitedLabels    N `json:"limitedLabels"`    // REFUSED, since the name has more labels than the policies allow
+	LimitedEncrypted N `json:"limitedEncrypted"` // for names that lead to encrypted resolvers, which the policies deny
+	LimitedRate      N `json:"limitedRate"`      // REFUSED, beyond the policies' rate for a zone
 }
 
 // Load returns the totals of this moment.
@@ -60,6 +67,7 @@ type Proxy struct {
 	Denied           uint64 `json:"denied"`
 	Blocked          uint64 `json:"blocked"`
 	Failed           uint64 `json:"failed"`
+	Renewed          uint64 `json:"renewed"`
 	InFlight         int64  `json:"inFlight"`     // now
 	Connections      int64  `json:"connections"`  // TCP, now
 	CacheEntries     int64  `json:"cacheEntries"` // answers that are kept, now

@@ -87,7 +87,8 @@ func TestTooManyPorts(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
 		w.change(func(p *v1alpha1.FQDNNetworkPolicy) {
 			first, last := int32(1), int32(1000)
-			statustest.WithName(p, "db.shop.svc.cluster.local").Spec.Egress[0].Ports = []v1alpha1.Port{{Port: &first, EndPort: &last}}
+			tcp := v1alpha1.ProtocolTCP
+			statustest.WithName(p, "db.shop.svc.cluster.local").Spec.Egress[0].Ports = []v1alpha1.Port{{Protocol: &tcp, Port: &first, EndPort: &last}}
 		})
 		r := w.agents["n1"]
 		r.SetDomain(statustest.ClusterLocal)

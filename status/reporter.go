@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status/companion"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	Companion      bool
 	Endpoint       []netip.Prefix
 	CompanionPorts companion.Ports
+	// PortsTCP: the agents read a port without a protocol as one of TCP alone.
+	PortsTCP bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
 	// any more. It may be called at any time; nil: never.
 	Uninstalling func() bool
@@ -71,6 +74,7 @@ type Reporter struct {
 type input struct {
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
+	bare     map[string][]fqdnnp.BarePort           // by "namespace/name"
 	services companion.Services
 	cluster  clusterPolicies
 	crowded  map[string][]policy.Problem // of cluster policies, by object
@@ -139,6 +143,14 @@ func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems .
 	r.input.policies, r.input.problems, r.set = byID, byObject, true
 	r.mu.Unlock()
 	note(r.leadChanged)
+}
+
+// SetBarePorts sets the ports of all policies that have no protocol, by "namespace/name". The
+// Reporter keeps the map, which the next SetPolicies belongs to.
+func (r *Reporter) SetBarePorts(bare map[string][]fqdnnp.BarePort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.input.bare = bare
 }
 
 // SetClusterPolicies sets the complete lists of cluster policies of both kinds, with the

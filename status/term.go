@@ -38,6 +38,7 @@ type term struct {
 	leases     cache.SharedIndexInformer
 	companions *companion.Controller // nil: not wanted
 	checked    map[types.UID]checked
+	bare       barePortEvents
 }
 
 // checked is what Validate says of one generation of a policy.
@@ -77,6 +78,7 @@ func (r *Reporter) newTerm() *term {
 		statuses: &statuses{client: r.o.Dynamic, recorder: r.recorder, log: r.log, written: map[types.UID]*written{}},
 		reader:   &leaseReader{client: r.o.Client, namespace: r.o.Namespace, log: r.log, seen: map[string]*seenLease{}},
 		checked:  map[types.UID]checked{},
+		bare:     barePortEvents{recorder: r.recorder, tcp: r.o.PortsTCP},
 		leases: coordinationinformers.NewFilteredLeaseInformer(r.o.Client, r.o.Namespace, 0, nil, func(o *metav1.ListOptions) {
 			o.LabelSelector = nodeLeases.String()
 		}),
@@ -152,6 +154,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 			all = append(all, s)
 		}
 	}
+	t.bare.emit(now, in)
 	// Neither waits for the other: both may have thousands of objects to write.
 	written := make(chan time.Duration, 1)
 	go func() { written <- t.statuses.write(ctx, t.now, all) }()

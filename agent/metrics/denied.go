@@ -38,7 +38,7 @@ func (e emitter) denied(f Denied) {
 // tiersOf returns the tiers whose denials have a reason.
 func tiersOf(r audit.FlowReason) []policy.Tier {
 	if r == audit.ReasonRule {
-		return []policy.Tier{policy.Admin, policy.Baseline}
+		return []policy.Tier{policy.Admin, policy.Namespace, policy.Baseline}
 	}
 	return []policy.Tier{policy.Namespace}
 }

@@ -98,10 +98,10 @@ func TestMetrics(t *testing.T) {
 			Queries: 9, QueriesTCP: 2, Parked: 10, ParkFailed: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21,
 			Malformed: 40, UnknownSources: 41, RateSilenced: 42, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
-			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53,
+			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53, UseQueries: 61, AddressesRenewed: 62, AddressesKept: 63,
 		}, ShedZone: 15, UpstreamQueries: 22, UpstreamFailures: 23, UpstreamTCP: 43, WrongReplies: 44, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57}},
 	}
-	f.Proxy.Types[0] = counters.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8, Denied: 60}
+	f.Proxy.Types[0] = counters.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8, Denied: 60, Renewed: 64}
 	f.Proxy.Types[1] = counters.TypeVerdicts{Type: "MX", Failed: 58}
 	for i := 2; i < len(f.Proxy.Types); i++ {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own

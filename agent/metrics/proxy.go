@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/counters"
 )
 
@@ -20,6 +21,9 @@ func (e emitter) proxy(p counters.Stats) {
 	e.counts("dns_shed_queries_total", "Queries that got SERVFAIL, and connections that were closed, by a limit.", "reason", by{
 		"rate": p.RateLimited, "silenced": p.RateSilenced, "pod": p.ShedPod, "all": p.ShedAll, "zone": p.ShedZone, "connections": p.ShedConnections,
 	})
+	e.counts("dns_limited_queries_total", "Queries that got no data by a limit of a policy.", "limit", by{
+		policy.LimitTypes.String(): p.LimitedTypes, policy.LimitLabels.String(): p.LimitedLabels, policy.LimitRate.String(): p.LimitedRate, policy.LimitEncrypted.String(): p.LimitedEncrypted,
+	})
 	e.counts("dns_cache_questions_total", "Queries by their answer in the cache: present, absent or expired.", "outcome", by{"hit": p.CacheHits, "miss": p.CacheMisses, "stale": p.CacheStale})
 	e.gauge("dns_cache_entries", "Cached answers.", float64(p.CacheEntries))
 	e.gauge("dns_cache_bytes", "Approximate memory of the cached answers in bytes.", float64(p.CacheBytes))
@@ -29,6 +33,8 @@ func (e emitter) proxy(p counters.Stats) {
 	e.count("dns_untrusted_answers_total", "Answers to allowed names that were not trusted.", p.Dishonest)
 	e.counts("dns_grants_total", "Answers for which addresses were to be opened in the kernel.", "outcome", by{"acknowledged": p.Grants, "failed": p.GrantFailures})
 	e.counts("dns_addresses_total", "Addresses in answers to allowed names.", "outcome", by{"granted": p.AddressesGranted, "blocked": p.AddressesBlocked, "over": p.AddressesOver})
+	e.counts("dns_addresses_in_use_total", "Addresses in use that stayed open at the end of their time.", "reason", by{"answer": p.AddressesRenewed, "connection": p.AddressesKept})
+	e.count("dns_use_queries_total", "Queries of the agent for names whose addresses are in use.", p.UseQueries)
 	e.count("dns_upstream_queries_total", "Queries sent to upstreams, including retries.", p.UpstreamQueries)
 	e.count("dns_upstream_tcp_queries_total", "Queries sent to upstreams over TCP.", p.UpstreamTCP)
 	e.count("dns_upstream_failures_total", "Attempts without a reply.", p.UpstreamFailures)
@@ -41,7 +47,7 @@ func (e emitter) proxy(p counters.Stats) {
 
 func (e emitter) verdicts(p counters.Stats) {
 	for _, of := range p.Types {
-		for verdict, n := range map[string]uint64{"allowed": of.Allowed, "unmatched": of.Unmatched, "refused": of.Refused, "denied": of.Denied, "blocked": of.Blocked, "failed": of.Failed} {
+		for verdict, n := range map[string]uint64{"allowed": of.Allowed, "unmatched": of.Unmatched, "refused": of.Refused, "denied": of.Denied, "blocked": of.Blocked, "failed": of.Failed, "renewed": of.Renewed} {
 			e.count("dns_verdicts_total", "Decisions about selected pods' queries.", n, "verdict", verdict, "type", of.Type)
 		}
 	}

@@ -247,7 +247,7 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, by *policy.Rul
 		f.Workload, f.Policies = view.Workload, view.Policies
 	}
 	f.Names, f.Reason = d.explain(view, at, by)
-	if by != nil && by.Tier != policy.Namespace {
+	if by != nil && (by.Tier != policy.Namespace || by.Action == policy.Deny) {
 		f.Reason, f.Rule = audit.ReasonRule, by
 	} else if at.verdict == audit.WouldAllow {
 		at.verdict = audit.Denied
@@ -290,6 +290,7 @@ func (d *Denials) Totals() []Total {
 	}
 	for v := audit.Denied; v <= audit.WouldAllow; v++ {
 		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Admin})
+		add(Total{Verdict: v, Reason: audit.ReasonRule, Tier: policy.Namespace})
 		for _, r := range reasons {
 			add(Total{Verdict: v, Reason: r})
 		}

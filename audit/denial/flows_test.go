@@ -90,7 +90,7 @@ func TestReasonFollowsTheSnapshot(t *testing.T) {
 			t.Errorf("%+v, want %d", total, want)
 		}
 	}
-	if n := len(w.denials.Totals()); n != 3*(len(reasons)+2) {
+	if n := len(w.denials.Totals()); n != 3*(len(reasons)+3) {
 		t.Errorf("%d totals", n)
 	}
 }
@@ -294,5 +294,31 @@ func TestRunReturnsTheReadersError(t *testing.T) {
 	w.denials.o.Packets = broken{}
 	if err := w.denials.Run(context.Background()); !errors.Is(err, errBroken) {
 		t.Error(err)
+	}
+}
+
+// TestDeniedByTheNamespace: a rule that denies in the Namespace tier is named as one of a cluster
+// policy is, for what it denies and for what that of an Audit policy would deny.
+func TestDeniedByTheNamespace(t *testing.T) {
+	w := newWorld(t)
+	encrypted := func(pod string, audit bool) *policy.Rule {
+		v := w.snap.ViewOf(policytest.Ref(pod))
+		rule := &policy.Rule{Action: policy.Deny, Ports: "tcp/853,udp/853", Policy: v.Policies[0], Path: "spec.dns.encrypted", Audit: audit}
+		v.Rules.NamespaceDeny = append(v.Rules.NamespaceDeny, rule)
+		return rule
+	}
+	a, b := encrypted("a", false), encrypted("b", true)
+	w.opened("a", "web.example.org", "198.51.100.1", time.Hour)
+	w.denied("a", "tcp", "198.51.100.1:853")
+	w.told("b", "any.example.org", "198.51.100.2", 3600, "")
+	w.audited("b", "udp", "198.51.100.2:853")
+	w.audited("b", "udp", "198.51.100.2:443")
+	if len(w.lines) != 2 || w.lines[0].Rule != a || w.lines[1].Rule != b || w.lines[1].Verdict != audit.WouldDeny || w.lines[0].Reason != audit.ReasonRule {
+		t.Errorf("%d lines: %+v", len(w.lines), w.lines)
+	}
+	for _, total := range w.denials.Totals() {
+		if want := total.Reason == audit.ReasonRule && total.Tier == policy.Namespace && total.Verdict != audit.WouldAllow; (total.Count == 1) != want {
+			t.Errorf("%+v", total)
+		}
 	}
 }

@@ -95,7 +95,8 @@ func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1a
 			if _, err := fmt.Sscan(port, &number); err != nil {
 				panic(err)
 			}
-			r.Ports = []v1alpha1.Port{{Port: &number}}
+			tcp := v1alpha1.ProtocolTCP
+			r.Ports = []v1alpha1.Port{{Protocol: &tcp, Port: &number}}
 		}
 		p.Spec.Egress = append(p.Spec.Egress, r)
 	}

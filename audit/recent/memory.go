@@ -68,12 +68,13 @@ func NewMemory() *Memory {
 }
 
 // Write stores a decision; it implements the proxy's log. A record with a Prepared that
-// was seen before, or whose answers were all granted, costs nearly nothing.
+// was seen before, or whose answers were all granted, costs nearly nothing. A renewal is not
+// stored: no pod asked.
 func (m *Memory) Write(r audit.Record) { m.Note(&r) }
 
 // Note is Write of a record that need not be copied. It keeps nothing of it but texts.
 func (m *Memory) Note(r *audit.Record) {
-	if r.Prepared != nil || r.Verdict == audit.Allowed && allGranted(r.Answers) {
+	if r.Prepared != nil || r.Verdict == audit.Renewed || r.Verdict == audit.Allowed && allGranted(r.Answers) {
 		return
 	}
 	m.mu.Lock()

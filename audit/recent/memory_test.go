@@ -39,6 +39,7 @@ func TestMemory(t *testing.T) {
 		{"refused", record("a", "x.test", audit.Refused, start), "", true},
 		{"the kernel did not take it", record("a", "x.test", audit.Failed, start, audit.Answer{Addr: addr(1)}), "x.test", true},
 		{"written within IPv6", record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: netip.AddrFrom16(addr(1).As16())}), "x.test", true},
+		{"renewed, with an address that no pod was told", record("a", "x.test", audit.Renewed, start, audit.Answer{Addr: addr(2), Openings: open}, audit.Answer{Addr: addr(1)}), "", false},
 		{"another pod's", record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}), "", false},
 		{"by way of an allowed name", audit.Record{
 			Time: start, Pod: policytest.Ref("a"), Name: policytest.Name("x.test"), Via: policytest.Name("service.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr(1)}},

@@ -44,14 +44,14 @@ func TestPrivileges(t *testing.T) {
 				host[v.HostPath.Path] = string(*v.HostPath.Type)
 			}
 		}
-		if d := cmp.Diff(map[string]string{"/run/namegate": "DirectoryOrCreate", "/run/xtables.lock": "FileOrCreate"}, host); d != "" {
+		if d := cmp.Diff(map[string]string{"/run/namegate": "DirectoryOrCreate", "/var/lib/cni/results": "DirectoryOrCreate", "/run/xtables.lock": "FileOrCreate"}, host); d != "" {
 			t.Errorf("host paths (-want +got):\n%s", d)
 		}
 		mounts := map[string]string{}
 		for _, m := range c.VolumeMounts {
 			mounts[m.MountPath] = m.Name + m.SubPath
 		}
-		if d := cmp.Diff(map[string]string{"/etc/namegate": "config", "/run/own": "own", "/run/namegate": "socket", "/run/xtables.lock": "xtables-lock"}, mounts); d != "" {
+		if d := cmp.Diff(map[string]string{"/etc/namegate": "config", "/run/own": "own", "/run/namegate": "socket", "/run/xtables.lock": "xtables-lock", "/var/lib/cni/results": "cni-results"}, mounts); d != "" {
 			t.Errorf("mounts (-want +got):\n%s", d)
 		}
 	}
@@ -103,6 +103,7 @@ func TestArguments(t *testing.T) {
 		"agent", "--source=kube", "--node-name=$(NODE_NAME)", "--namespace=$(POD_NAMESPACE)", "--pod-name=$(POD_NAME)", "--daemonset=namegate",
 		"--config=/etc/namegate/Corefile", "--socket=/run/namegate/agent.sock", "--health-socket=/run/own/health.sock", "--standby",
 		"--console-addr=[$(HOST_IP)]:9954", "--console-addr=[127.0.0.1]:9954",
+		"--cni-results=/var/lib/cni/results",
 	}
 	node := "--metrics-addr=[$(HOST_IP)]:9953"
 	for _, c := range []struct {
@@ -249,5 +250,16 @@ func TestFlags(t *testing.T) {
 				t.Errorf("namegate %s has no %s", command, flag)
 			}
 		}
+	}
+}
+
+// TestNoCNIResults: without the folder the agent neither mounts nor reads one.
+func TestNoCNIResults(t *testing.T) {
+	ds, c := render(t, "cniResults: ''").agent(t)
+	if slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "cni") }) {
+		t.Errorf("args %q", c.Args)
+	}
+	if slices.ContainsFunc(ds.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "cni-results" }) {
+		t.Error("the folder is mounted")
 	}
 }

@@ -88,6 +88,7 @@ func TestCorefile(t *testing.T) {
 		hold 5m
 		dataplane nftables
 		mark 0x80
+		ports tcp
 		audit /var/log/namegate/audit.log {
 			verdict denied would-deny failed
 			namespace shop kube-system
@@ -223,7 +224,7 @@ func TestRestartOn(t *testing.T) {
 		t.Fatal("the pods' template says nothing of the configuration")
 	}
 	for _, text := range []string{
-		"corefile: {hold: 3m}", "corefile: {dataplane: iptables}", "corefile: {mark: '0x80'}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
+		"corefile: {hold: 3m}", "corefile: {dataplane: iptables}", "corefile: {mark: '0x80'}", "corefile: {ports: tcp}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
 		"corefile: {bind: [169.254.25.10]}", "corefile: {intercept: [169.254.20.10]}", "corefile: {search: [corp.test]}",
 		"corefile: {forward: {to: [192.0.2.53]}}", "corefile: {forward: {to: ['192.0.2.53:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: [other.kube-system]}}",
 		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
@@ -255,6 +256,7 @@ func TestRestartOnText(t *testing.T) {
 		{base, "cluster c", "hold 3m\n  cluster c"},
 		{base, "cluster c", "dataplane nftables\n  cluster c"},
 		{base, "cluster c", "mark 0x80\n  cluster c"},
+		{base, "cluster c", "ports tcp\n  cluster c"},
 		{base, "cluster c", "failclosed\n  cluster c"},
 		{base, "cluster c", "audit off\n  cluster c"},
 		{base, "cluster c", "intercept 192.0.2.54\n  cluster c"},

@@ -27,6 +27,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsNever),
 		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
 	fl.BoolVar(&f.ClusterNetworkPolicies, "cluster-network-policy", false, "read ClusterNetworkPolicies of policy.networking.k8s.io too, where the cluster serves them")
+	fl.StringVar(&f.CNIResults, "cni-results", "", "the folder in which the container runtime keeps the results of network plugins: a new pod's addresses are known from them before its first container starts (default: none, the pod's status tells them)")
 	fl.BoolVar(&f.ClearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // Severity is how bad a finding is.
@@ -93,6 +94,7 @@ func Kinds() []Kind {
 		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},
+		{fqdnnp.ReasonPortWithoutProtocol, Warning, "with `--upgrade`: a port has no `protocol`, and [its meaning changes](#ports-without-a-protocol)"},
 		{NoPolicy, Warning, "the manifests contain no policy"},
 	}
 }

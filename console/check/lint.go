@@ -18,6 +18,8 @@ import (
 type Options struct {
 	// ClusterDomain is what names of the cluster end in, "cluster.local".
 	ClusterDomain string
+	// Upgrade finds what has another meaning than in the previous release.
+	Upgrade bool
 }
 
 // Lint returns the findings about the manifests, in the order of files and lines.
@@ -29,6 +31,9 @@ func (m *Manifests) Lint(o Options) []Finding {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
 		findings = append(findings, m.matches(p, o)...)
+		if o.Upgrade {
+			findings = append(findings, p.barePorts()...)
+		}
 	}
 	findings = append(findings, m.clusterPolicies(o)...)
 	findings = append(findings, m.selectors()...)
@@ -40,6 +45,15 @@ func (m *Manifests) Lint(o Options) []Finding {
 		})
 	}
 	sortFindings(findings, m.Files)
+	return findings
+}
+
+// barePorts finds the ports whose meaning the upgrade changes.
+func (p *Policy) barePorts() (findings []Finding) {
+	for _, bare := range fqdnnp.BarePorts(&p.Spec) {
+		findings = append(findings, p.finding(Warning, fqdnnp.ReasonPortWithoutProtocol, bare.Path, fmt.Sprintf(
+			"port %s has no protocol: it is open for TCP, UDP and SCTP, where earlier releases opened it for TCP alone; write protocol: TCP, or protocol: ALL if that is meant", bare.Ports)))
+	}
 	return findings
 }
 

@@ -200,7 +200,7 @@ func TestKinds(t *testing.T) {
 	}
 	for _, text := range texts {
 		m := manifests(t, text)
-		for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
+		for _, f := range m.Lint(Options{ClusterDomain: "cluster.local", Upgrade: true}) {
 			found[string(f.Severity)+" "+f.Reason] = true
 		}
 	}

@@ -44,14 +44,14 @@ func (n *NetworkPolicy) finding(reason, path, message string) Finding {
 // as it is asked for.
 func (m *Manifests) reaches(steps []policy.Step) (some []string) {
 	for _, s := range steps {
-		if at := m.ruleAt(s.Rule); s.Asked && s.Rule.Tier == policy.Namespace && s.Rule.Peer.Kind != policy.PeerNames && (len(some) == 0 || some[len(some)-1] != at) {
+		if at := m.ruleAt(s.Rule); s.Asked && s.Rule.Tier == policy.Namespace && s.Rule.Action == policy.Accept && s.Rule.Peer.Kind != policy.PeerNames && (len(some) == 0 || some[len(some)-1] != at) {
 			some = append(some, at)
 		}
 	}
 	return some
 }
 
-// ruleAt says where a rule of a NetworkPolicy, or of a cluster policy, stands.
+// ruleAt says where a rule of a NetworkPolicy or of a cluster policy stands, or one that denies.
 func (m *Manifests) ruleAt(r *policy.Rule) string {
 	if r.Tier != policy.Namespace {
 		text := fmt.Sprintf("%s policy %s %s", r.Tier, r.Policy, r.Path)
@@ -61,6 +61,9 @@ func (m *Manifests) ruleAt(r *policy.Rule) string {
 			}
 		}
 		return text
+	}
+	if at := m.known[r.Policy]; r.Action == policy.Deny {
+		return fmt.Sprintf("%s %s at %s:%d", r.Policy, r.Path, at.file, at.at(r.Path))
 	}
 	text := fmt.Sprintf("NetworkPolicy %s %s", r.Policy, r.Path)
 	for i := range m.NetworkPolicies {

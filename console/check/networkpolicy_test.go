@@ -18,7 +18,7 @@ spec:
   enforcement: Enforce
   egress:
   - matches: [{name: www.example.org}]
-    ports: [{port: 443}]
+    ports: [{protocol: TCP, port: 443}]
 ---
 apiVersion: v1
 kind: Pod

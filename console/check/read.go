@@ -61,38 +61,53 @@ func New() *Manifests {
 // maxFile bounds one file, as the source of manifests does.
 const maxFile = 64 << 20
 
-// Read reads files, folders and, for "-", stdin. Of a folder it reads the files *.yaml,
-// *.yml and *.json whose names begin with no dot, and with deep those of its folders.
-// Lint reports the errors in the files; the error is for paths that are missing or
-// unreadable.
+// Read reads files, folders and, for "-", stdin, as Files does. Lint reports the errors in
+// the files; the error is for paths that are missing or unreadable.
 func Read(paths []string, stdin io.Reader, deep bool) (*Manifests, error) {
 	m := New()
+	if err := Files(paths, stdin, deep, m.Add); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Files calls add with the name and the text of files, of the files of folders and, for "-",
+// of stdin. Of a folder these are the files *.yaml, *.yml and *.json whose names begin with no
+// dot, and with deep those of its folders. The error is for paths that are missing or
+// unreadable, or add's.
+func Files(paths []string, stdin io.Reader, deep bool, add func(name string, text []byte) error) error {
+	r := reader{add}
 	for _, path := range paths {
 		if path == "-" {
-			if err := m.reader("stdin", stdin); err != nil {
-				return nil, err
+			if err := r.read("stdin", stdin); err != nil {
+				return err
 			}
 			continue
 		}
 		info, err := os.Stat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("there is no file or folder %s; write the path of a manifest, of a folder, or - for the standard input", path)
+			return fmt.Errorf("there is no file or folder %s; write the path of a manifest, of a folder, or - for the standard input", path)
 		case err != nil:
-			return nil, fmt.Errorf("read manifests: %w", err)
+			return fmt.Errorf("read manifests: %w", err)
 		case info.IsDir():
-			err = m.folder(path, deep)
+			err = r.folder(path, deep)
 		default:
-			err = m.file(path)
+			err = r.file(path)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return m, nil
+	return nil
 }
 
-func (m *Manifests) folder(path string, deep bool) error {
+// reader hands over the texts of files.
+type reader struct {
+	add func(name string, text []byte) error
+}
+
+func (r reader) folder(path string, deep bool) error {
 	err := filepath.WalkDir(path, func(at string, entry fs.DirEntry, err error) error {
 		switch hidden := at != path && strings.HasPrefix(entry.Name(), "."); {
 		case err != nil:
@@ -107,7 +122,7 @@ func (m *Manifests) folder(path string, deep bool) error {
 			if info, err := os.Stat(at); err == nil && info.IsDir() {
 				return nil // a link to one
 			}
-			return m.file(at)
+			return r.file(at)
 		}
 		return nil
 	})
@@ -117,24 +132,24 @@ func (m *Manifests) folder(path string, deep bool) error {
 	return nil
 }
 
-func (m *Manifests) file(path string) error {
+func (r reader) file(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read manifests: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return m.reader(path, f)
+	return r.read(path, f)
 }
 
-func (m *Manifests) reader(name string, r io.Reader) error {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+func (r reader) read(name string, from io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(text) > maxFile {
 		return fmt.Errorf("%s is over %d bytes; split it", name, maxFile)
 	}
-	return m.Add(name, text)
+	return r.add(name, text)
 }
 
 // Add reads one file's text. Its name says where findings are.

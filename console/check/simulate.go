@@ -134,7 +134,7 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 	a.Policies, a.NetworkPolicies = view.Policies, view.NetworkPolicies
 	f := q.flow()
 	f.Would = !view.InForce()
-	d := policy.Decide(view, policy.Query{Name: q.Name, InCluster: inside(q.Name.String(), o.ClusterDomain), Would: f.Would})
+	d := policy.DecideAddresses(view, policy.Query{Name: q.Name, InCluster: inside(q.Name.String(), o.ClusterDomain), Would: f.Would})
 	f.Enter(d.Matches...)
 	steps := policy.Steps(view, snap, &f)
 	on := map[*policy.Rule]bool{}
@@ -177,6 +177,8 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 		if d.Reply != policy.Resolve {
 			a.Message += ", and its question gets " + d.Reply.String()
 		}
+	case d.Limit != policy.NoLimit:
+		a.Message = explain.Limited(&d)
 	default:
 		a.Message = m.why(view, q, d.Reply, a.Matches) + orByAddress(m.reaches(steps))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -51,6 +52,34 @@ func TestAsk(t *testing.T) {
 		}
 		if got := m.Ask(pods[0], q, Options{ClusterDomain: "cluster.local"}).String(); got != c.want {
 			t.Errorf("%s to %s:\n says %s\nnot %s", c.pod, c.to, got, c.want)
+		}
+	}
+}
+
+// TestAskLimited: a name whose query a limit refuses is not reached by its addresses.
+func TestAskLimited(t *testing.T) {
+	for limits, want := range map[policy.DNSLimits]string{
+		{Withheld: ^policy.QueryTypes(0)}: "denied: a query for its addresses gets an empty answer: the policies answer queries of the types (none) alone (dns.types)",
+		{MaxLabels: 1}:                    "denied: its question gets REFUSED: it has 2 labels below cdn.test, and the policies allow 1 (dns.maxLabels); list it as name",
+		{MaxLabels: 2, MaxRate: 1}:        "allowed: shop/allow-out spec.egress[0].matches[1] (*.cdn.test) at testdata/shop.yaml:9",
+	} {
+		m := shop(t)
+		in := m.input()
+		in.Pods = []policy.Pod{m.PodsNamed("shop", "cart")[0].Pod}
+		for i := range in.Policies {
+			in.Policies[i].Spec.Egress = slices.Clone(in.Policies[i].Spec.Egress)
+		}
+		deep := "**.cdn.test"
+		in.Policies[0].Spec.Egress[0].Matches[1].Pattern = &deep
+		snap := compile.New().Compile(in)
+		view := *snap.Views[0]
+		view.Limits = limits
+		q, err := ParseQuestion("a.b.cdn.test:443")
+		fatal.If(t, err)
+		a := Answer{Pod: "x", To: q.String(), Verdict: allowed}
+		m.answer(&a, snap, &view, q, Options{ClusterDomain: "cluster.local"})
+		if got, _ := strings.CutPrefix(a.String(), "x to a.b.cdn.test:443/tcp: "); got != strings.Replace(want, "(*.cdn.test)", "(**.cdn.test)", 1) {
+			t.Errorf("%+v:\n%s\nwant\n%s", limits, got, want)
 		}
 	}
 }
@@ -106,7 +135,7 @@ func TestAskTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	patterns := []string{"name: a.test", "name: b.a.test", `pattern: "*.test"`, `pattern: "**.test"`, `pattern: "*"`, `pattern: "b*.a.test"`}
 	ports := []string{"", "{port: 443}", "{protocol: UDP, port: 53}", "{protocol: TCP}", "{port: 80, endPort: 90}"}
-	sets := []policy.PortSet{policy.AnyPort, "tcp/443", "udp/53", "tcp", "tcp/80-90"}
+	sets := []policy.PortSet{policy.AnyPort, "tcp/443,udp/443,sctp/443", "udp/53", "tcp", "tcp/80-90,udp/80-90,sctp/80-90"}
 	type rule struct {
 		audit   bool
 		pattern fqdn.Pattern

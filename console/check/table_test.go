@@ -19,6 +19,7 @@ var update = flag.Bool("update", false, "write the expectations anew")
 // aCase is one manifest of testdata/cases.yaml.
 type aCase struct {
 	Name, Manifest string
+	Upgrade        bool
 	Says           []string
 }
 
@@ -40,9 +41,14 @@ func cases(t *testing.T) (texts []string, all []aCase) {
 
 func lint(t *testing.T, manifest string) []string {
 	t.Helper()
+	return lintWith(t, manifest, Options{ClusterDomain: "cluster.local"})
+}
+
+func lintWith(t *testing.T, manifest string, o Options) []string {
+	t.Helper()
 	m := manifests(t, manifest)
 	var says []string
-	for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
+	for _, f := range m.Lint(o) {
 		says = append(says, f.String())
 	}
 	return says
@@ -67,7 +73,7 @@ func TestCases(t *testing.T) {
 	}
 	for i, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
-			got := slices.DeleteFunc(lint(t, c.Manifest), func(says string) bool { return strings.Contains(says, notEnforced) })
+			got := slices.DeleteFunc(lintWith(t, c.Manifest, Options{ClusterDomain: "cluster.local", Upgrade: c.Upgrade}), func(says string) bool { return strings.Contains(says, notEnforced) })
 			if len(got) == 0 {
 				got = nil
 			}

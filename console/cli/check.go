@@ -37,7 +37,8 @@ connections that pass today it would deny if it enforced.`,
   helm template shop | namegate check - --strict
   namegate check deploy/ --pod shop/cart --to www.example.org:443
   namegate check deploy/ -n shop --labels app=cart --to ns.example.org:53/udp
-  namegate check deploy/ --enforce shop/watch`,
+  namegate check deploy/ --enforce shop/watch
+  kubectl get fqdnnp -A -o yaml | namegate check - --upgrade`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
 	}
 	fl := cmd.Flags()
@@ -47,6 +48,7 @@ connections that pass today it would deny if it enforced.`,
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
 	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
 	fl.BoolVar(&c.strict, "strict", false, "exit with 1 for warnings too")
+	fl.BoolVar(&c.o.Upgrade, "upgrade", false, "also find what this release reads otherwise than the previous release")
 	fl.BoolVarP(&c.deep, "recursive", "R", false, "read the folders in folders too")
 	fl.StringVarP(&c.output, "output", "o", "", "json or yaml; nothing for lines")
 	fl.StringVar(&c.o.ClusterDomain, "cluster-domain", "cluster.local", "what names of the cluster end in")

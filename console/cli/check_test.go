@@ -31,7 +31,7 @@ spec:
   - matches:
     - name: www.example.org
     ports:
-    - port: 443
+    - {protocol: TCP, port: 443}
 ---
 apiVersion: apps/v1
 kind: Deployment

@@ -41,7 +41,7 @@ func (in *inquiry) address() {
 	case over != nil:
 		in.overruled(a.String(), over)
 	case len(open) > 0:
-		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, moment(open[0].Until))
+		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, open[0].until())
 	case r.all():
 		in.permitted(a.String(), r)
 	default:

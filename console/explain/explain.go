@@ -140,7 +140,7 @@ func (in *inquiry) stand(n fqdn.Name) (s standing) {
 	if n == in.to.Name {
 		q.Via, q.Aliases = in.f.Via, in.f.Aliases
 	}
-	s.Decision = policy.Decide(in.f.View, q)
+	s.Decision = policy.DecideAddresses(in.f.View, q)
 	for _, m := range s.Matches {
 		if !m.Audit || in.audited() {
 			s.short = append(s.short, m)
@@ -186,7 +186,7 @@ func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
 			continue
 		}
 		g := Grant{
-			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: By(o.By, in.f.View, in.seesCluster),
+			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, Held: o.Held, By: By(o.By, in.f.View, in.seesCluster),
 			Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
 		}
 		f := in.blank(o.Addr)
@@ -208,6 +208,14 @@ func (in *inquiry) quoted(m *policy.Match) string {
 		return in.ruleText(m.Rule)
 	}
 	return fmt.Sprintf("%q of %s (%s)", m.Pattern.String(), m.Policy, m.Path)
+}
+
+// until tells when the address closes, and since when only its use keeps it open.
+func (g *Grant) until() string {
+	if g.Held.IsZero() {
+		return moment(g.Until)
+	}
+	return moment(g.Until) + "; the last answer that held it is of " + moment(g.Held) + ", and only its use keeps it open since"
 }
 
 // moment writes a time in a sentence.

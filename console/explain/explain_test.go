@@ -79,6 +79,16 @@ func TestExplain(t *testing.T) {
 			want: said{Verdict: Allowed, Reason: "the pod asked for the name, and 2 addresses are open on tcp/443 until 2026-05-01T12:02:00Z"},
 		},
 		{
+			what: "open by use alone", to: "www.example.org:443", policies: base,
+			facts: func(f *Facts) {
+				used := open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)
+				used.Held = noon.Add(-time.Hour)
+				f.Open = []policy.GrantInfo{used}
+			},
+			want: said{Verdict: Allowed, Reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z; " +
+				"the last answer that held it is of 2026-05-01T11:00:00Z, and only its use keeps it open since"},
+		},
+		{
 			what: "not asked for", to: "a.cdn.test:443", policies: base,
 			want: said{
 				Verdict: OnceAsked, Reason: `"*.cdn.test" of shop/base (spec.egress[0].matches[1]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
@@ -121,6 +131,33 @@ func TestExplain(t *testing.T) {
 			want: said{
 				Verdict: Denied, Reason: "no match of the pod's policies covers the name; its question gets NXDOMAIN (dns.unmatched: NXDomain)",
 				Notes: `www.example.org of shop/base: it covers www.example.org alone, and nothing below it; "**.www.example.org" covers what is below`, Do: addIt, Manifest: true,
+			},
+		},
+		{
+			what: "a type that is withheld", to: "a.cdn.test:443", policies: strings.Replace(base, "spec:", "spec:\n  dns: {types: [TXT, MX]}", 1),
+			want: said{Verdict: Denied, Reason: "a query for its addresses gets an empty answer: the policies answer queries of the types MX, TXT alone (dns.types)"},
+		},
+		{
+			what: "too many labels", to: "a.b.c.test:443", policies: strings.Replace(base, "spec:", "spec:\n  dns: {maxLabels: 1}", 1),
+			want: said{Verdict: Denied, Reason: "its question gets REFUSED: it has 2 labels below c.test, and the policies allow 1 (dns.maxLabels); list it as name"},
+		},
+		{
+			what: "encrypted DNS", to: "a.cdn.test:853", policies: strings.Replace(strings.Replace(base, "spec:", "spec:\n  dns: {encrypted: Deny}", 1), "443", "853", 1),
+			want: said{
+				Verdict: Denied, Reason: "Namespace policy shop/base (spec.dns.encrypted) denies a.cdn.test",
+				Do: "write encrypted: Accept under spec.dns of shop/base, and of the pod's other policies, if the pod may use encrypted DNS",
+			},
+		},
+		{
+			what: "a name of encrypted resolvers", to: "_dns.resolver.arpa:443", policies: strings.Replace(base, "spec:", "spec:\n  dns: {encrypted: Deny}", 1),
+			want: said{Verdict: Denied, Reason: "its question gets an empty answer, so that clients use no encrypted resolver (dns.encrypted: Deny)"},
+		},
+		{
+			what: "limits that let it pass", to: "a.cdn.test:443", policies: strings.Replace(base, "spec:", "spec:\n  dns: {types: [A], maxLabels: 1, maxQueryRate: 30}", 1),
+			want: said{
+				Verdict: OnceAsked, Reason: `"*.cdn.test" of shop/base (spec.egress[0].matches[1]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
+				Notes: "queries of other types than A get an empty answer (dns.types); at most 30 queries a minute for names of cdn.test are sent for the pod, the others get REFUSED (dns.maxQueryRate)",
+				Do:    "let the pod ask for a.cdn.test again: a program that keeps addresses for longer than they hold has to resolve anew",
 			},
 		},
 		{

@@ -167,6 +167,7 @@ type Grant struct {
 	Address string    `json:"address"`
 	Ports   string    `json:"ports"`
 	Until   time.Time `json:"until"`
+	Held    time.Time `json:"held,omitzero"` // of the last answer with the address, where only its use keeps it open since
 	By      string    `json:"by,omitempty"`
 	Ended   bool      `json:"ended,omitempty"`
 }

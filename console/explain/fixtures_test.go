@@ -80,7 +80,7 @@ spec:
   podSelector: {matchLabels: {app: cart}}
   egress:
   - matches: [{name: www.example.org}, {pattern: "*.cdn.test"}]
-    ports: [{port: 443}]
+    ports: [{protocol: TCP, port: 443}]
 `
 
 const watch = `

@@ -16,6 +16,7 @@ func (in *inquiry) name() {
 	s := in.stand(n)
 	open := in.open(func(name fqdn.Name, _ string) bool { return in.counts(name) })
 	in.led()
+	in.limits(&s.Decision)
 	in.resolvers()
 	blocked := in.answers(n)
 	r := in.namedReach(n)
@@ -27,7 +28,9 @@ func (in *inquiry) name() {
 	case over != nil:
 		in.overruled(n.String(), over)
 	case len(open) > 0:
-		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, moment(open[0].Until))
+		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, open[0].until())
+	case s.Limit != policy.NoLimit:
+		in.settle(Denied, "%s", Limited(&s.Decision))
 	case len(s.covers) > 0 && len(blocked) > 0:
 		in.blocked(n, s.covers[0], blocked)
 	case r.all() && s.Reply == policy.Resolve:

@@ -139,7 +139,7 @@ func (in *inquiry) list(e *end, by *policy.Rule) {
 	slices.SortStableFunc(steps, func(a, b policy.Step) int { return cmp.Compare(b2i(b.Asked), b2i(a.Asked)) })
 	for _, s := range steps {
 		known := e.Reached.Addr().IsValid() || s.Rule == by
-		if s.Rule.Tier != policy.Namespace || s.Rule.Peer.Kind == policy.PeerNames || !known {
+		if s.Rule.Tier != policy.Namespace || s.Rule.Action == policy.Deny || s.Rule.Peer.Kind == policy.PeerNames || !known {
 			continue
 		}
 		p := Peer{Policy: s.Rule.Policy, Path: s.Rule.Path, Peer: peerText(s.Rule.Peer), Ports: string(s.Ports), OnPort: s.Asked, rule: s.Rule}

@@ -38,7 +38,7 @@ func Asked(steps []policy.Step, known bool) (out []policy.Step) {
 // policies are among those of the view; nil elsewhere. by is the rule that decides, known as
 // for Asked.
 func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
-	if !v.Ordered() {
+	if !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
 		return nil
 	}
 	for _, s := range Asked(steps, known) {
@@ -161,10 +161,10 @@ func (in *inquiry) clusterPolicies() {
 	}
 }
 
-// overrules returns the rule of a cluster policy that denies what is asked for, also
+// overrules returns the rule that denies what is asked for, also
 // after an answer with the matches; nil for none.
 func (in *inquiry) overrules(matches []*policy.Match, reached func() reach) *policy.Rule {
-	if !in.f.View.Ordered() {
+	if v := in.f.View; !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
 		return nil
 	}
 	in.supposed, in.said.Rules = matches, nil
@@ -180,6 +180,10 @@ func (in *inquiry) overruled(what string, by *policy.Rule) {
 		why = ": a part of it cannot be read"
 	}
 	in.settle(Denied, "%s denies %s%s", in.ruleText(by), what, why)
+	if by.Tier == policy.Namespace {
+		in.do("write encrypted: Accept under spec.dns of %s, and of the pod's other policies, if the pod may use encrypted DNS", by.Policy)
+		return
+	}
 	if by.Tier == policy.Baseline {
 		in.do("a policy of the namespace that selects the pod takes the place of the Baseline tier; write one that allows what the pod needs")
 		return

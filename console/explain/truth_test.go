@@ -24,7 +24,7 @@ func TestManyNames(t *testing.T) {
 		f.Seen = append(f.Seen, recent.Sighting{Pod: cart().PodRef, Name: policytest.Name(fmt.Sprintf("n%d.test", i)), Address: addr, Asked: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	e := Explain(Question{To: target(t, "192.0.2.9:443")}, f)
-	if e.Verdict != Denied || e.Advice == nil || len(e.Names) > fqdnnp.MaxMatches || !strings.Contains(strings.Join(e.Notes, ";"), "192.0.2.9 has 128 more names") {
+	if e.Verdict != Denied || e.Advice == nil || len(e.Names) > fqdnnp.MaxMatches || !strings.Contains(strings.Join(e.Notes, ";"), "192.0.2.9 has 512 more names") {
 		t.Fatalf("%s, %d names, notes %q", e.Verdict, len(e.Names), e.Notes)
 	}
 	more := manifests(t, e.Advice.Manifest)

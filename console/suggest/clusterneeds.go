@@ -76,7 +76,7 @@ func (c *ClusterNeeds) Add(line audit.Line) error {
 	}
 	switch name, ok := canonical(line.Question.Name); {
 	case !ok:
-	case line.Verdict == audit.Allowed.String(), line.Verdict == audit.Refused.String(), line.Verdict == audit.Unmatched.String() && len(line.Answers) > 0:
+	case line.Verdict == audit.Allowed.String(), line.Verdict == audit.Renewed.String(), line.Verdict == audit.Refused.String() && line.Limit == "", line.Verdict == audit.Unmatched.String() && len(line.Answers) > 0:
 		n := c.need(name, line.Pod.Namespace)
 		for _, a := range line.Answers {
 			for _, g := range a.Grants {
@@ -114,7 +114,7 @@ func (c *ClusterNeeds) flow(line audit.Line) error {
 	p, known := protocols[line.Protocol]
 	for _, n := range line.Names {
 		name, ok := canonical(n.Name)
-		if !ok || n.Pod != "" || line.Reason == audit.ReasonBlocked {
+		if !ok || n.Pod != "" || line.Reason == audit.ReasonBlocked || line.Tier == policy.Namespace.String() { // dns.encrypted denies what a namespace decided to deny
 			continue
 		}
 		need := c.need(name, line.Pod.Namespace)

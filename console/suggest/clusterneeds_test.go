@@ -47,6 +47,9 @@ func TestCommon(t *testing.T) {
 		registry = append(registry, flowText(in(ns), "denied", "tcp", "192.0.2.10 443", "unmatched", named("registry.test", "")))
 	}
 	admin := strings.Replace(flowText(in("shop"), "denied", "tcp", "192.0.2.10 443", "rule", named("registry.test", "")), `"reason"`, `"tier":"Admin","policy":"common-egress","rule":"spec.egress[0]","reason"`, 1)
+	renewed := func(namespace string) string {
+		return strings.Replace(allowedFor(namespace, "registry.test", namespace+"/out", "tcp/443"), `"allowed"`, `"renewed"`, 1)
+	}
 	three := ClusterOptions{Tier: v1alpha1.TierBaseline, Namespaces: 3}
 	for _, c := range []struct {
 		name  string
@@ -56,6 +59,7 @@ func TestCommon(t *testing.T) {
 		{"cluster: nothing", nil, three},
 		{"cluster: three namespaces", registry, three},
 		{"cluster: two namespaces", registry[:2], three},
+		{"cluster: in use in some", append(registry[:1:1], renewed("pay"), renewed("front")), three},
 		{"cluster: everywhere", registry, ClusterOptions{v1alpha1.TierAdmin, 3, true}},
 		{"cluster: open already in some", append(registry[:1:1], allowedFor("pay", "registry.test", "pay/out", "tcp/443,tcp/8443"), allowedFor("front", "registry.test", "front/out", "tcp/443")), three},
 		{"cluster: asked for without a port", []string{

@@ -25,6 +25,8 @@ const (
 	LeftBlocked LeftKind = "blocked"
 	// LeftCluster: a rule of a cluster policy of the Admin tier denies it.
 	LeftCluster LeftKind = "cluster"
+	// LeftEncrypted: a policy of the namespace denies encrypted DNS.
+	LeftEncrypted LeftKind = "encrypted"
 	// LeftName: no policy can write the name.
 	LeftName LeftKind = "name"
 	// LeftProtocol: a policy has no word for the protocol but a rule without ports.
@@ -35,7 +37,7 @@ const (
 
 // LeftKinds returns every kind, in the order of the documents.
 func LeftKinds() []LeftKind {
-	return []LeftKind{LeftAddress, LeftExpired, LeftBlocked, LeftCluster, LeftProtocol, LeftName, LeftBound}
+	return []LeftKind{LeftAddress, LeftExpired, LeftBlocked, LeftCluster, LeftEncrypted, LeftProtocol, LeftName, LeftBound}
 }
 
 // Left is alike connections that no suggested policy allows.
@@ -94,6 +96,8 @@ func (l Left) String() string {
 			what += " (" + names + ")"
 		}
 		return what + " is denied by a cluster policy (Admin), which no policy of the namespace changes; ask who administers the cluster's policies"
+	case LeftEncrypted:
+		return what + " is denied by dns.encrypted: Deny of a policy of the namespace; query the pod's resolver, or write Accept there"
 	case LeftName:
 		return what + " has names that no policy can write (" + names + ")"
 	case LeftProtocol:

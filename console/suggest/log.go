@@ -160,6 +160,9 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 	case line.Reason == audit.ReasonRule && line.Tier == policy.Admin.String() && line.Verdict != audit.WouldAllow.String():
 		w.leave(line, LeftCluster, own)
 		return nil
+	case line.Reason == audit.ReasonRule && line.Tier == policy.Namespace.String():
+		w.leave(line, LeftEncrypted, own)
+		return nil
 	case line.Reason == audit.ReasonBlocked:
 		w.leave(line, LeftBlocked, append(covered, own...))
 		return nil
@@ -245,6 +248,7 @@ func (w *workload) question(line audit.Line) {
 	name, ok := canonical(line.Question.Name)
 	switch {
 	case !ok:
+	case line.Limit != "": // the limit, and not a match, keeps the name from being answered
 	case line.Verdict == audit.Refused.String():
 		w.asked[name] |= refused
 	case len(line.Answers) > 0:

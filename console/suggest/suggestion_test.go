@@ -65,6 +65,7 @@ func TestSuggestions(t *testing.T) {
 			named("www.example.org", matched)+","+named("b.test", ""))}, Options{}, true},
 		{"an Admin rule", []string{strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 443", "rule", named("www.example.org", "")), `"reason"`, `"tier":"Admin","policy":"p","rule":"spec.egress[0]","reason"`, 1)}, Options{}, false},
 		{"an Admin rule by address", []string{strings.Replace(flowText(cart, "would-deny", "tcp", "192.0.2.10 443", "rule", ""), `"reason"`, `"tier":"Admin","policy":"a cluster policy (Admin)","reason"`, 1)}, Options{}, false},
+		{"encrypted DNS", []string{strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 853", "rule", named("dns.example.org", "")), `"reason"`, `"tier":"Namespace","policy":"shop/p","rule":"spec.dns.encrypted","reason"`, 1)}, Options{}, false},
 		{"a Baseline rule", []string{strings.Replace(flowText(cart, "denied", "tcp", "192.0.2.10 443", "rule", named("www.example.org", `,"match":{"policy":"p","path":"spec.egress[0].matches[0]","match":"**.example.org"}`)),
 			`"reason"`, `"tier":"Baseline","policy":"p","rule":"spec.egress[0]","reason"`, 1)}, Options{}, true},
 		{"the guard", []string{flowText(cart, "denied", "tcp", "10.0.0.1 443", "blocked", named("www.example.org", matched))}, Options{}, false},
@@ -91,6 +92,7 @@ func TestSuggestions(t *testing.T) {
 			asked(cart, "unmatched", "gone.example.org", `,"rcode":"NXDOMAIN"`),
 			asked(cart, "refused", "api.example.org", ""),
 			asked(cart, "refused", "api.example.org.corp.test", ""),
+			asked(cart, "refused", "x7.limited.test", `,"limit":"rate"`),
 			flowText(cart, "denied", "tcp", "192.0.2.10 80", "unmatched", named("www.example.org", "")),
 		}, Options{Unused: "tcp/443"}, true},
 		{"policies of that name are there", []string{

@@ -34,10 +34,10 @@ func kinds() []kind {
 	settings := map[string]any{
 		"enforcement": "Enforce", "denied": "Reject", "dns.unmatched": "Resolve",
 		"ttl.minSeconds": int64(30), "ttl.maxSeconds": int64(3600), "ttl.graceSeconds": int64(60),
+		"ttl.inUse": "Renew", "ttl.reuseSeconds": int64(86400),
 	}
 	cluster := maps.Clone(settings)
 	cluster["dns.denied"] = "NXDomain"
-	cluster["ttl.reuseSeconds"] = int64(86400)
 	return []kind{
 		{"fqdnnetworkpolicies", "admission.yaml", "{podSelector: {}}", settings},
 		{"clusterfqdnnetworkpolicies", "admission-cluster.yaml", "{tier: Admin, priority: 0, subject: {namespaces: {}}}", cluster},

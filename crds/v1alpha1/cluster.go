@@ -85,7 +85,7 @@ type ClusterFQDNNetworkPolicySpec struct {
 	// TTL configures how long the addresses of a DNS answer count for the rules that match its name.
 	// +optional
 	// +kubebuilder:default={}
-	TTL ClusterTTL `json:"ttl,omitzero"`
+	TTL TTL `json:"ttl,omitzero"`
 }
 
 // Tier is Admin or Baseline.
@@ -234,21 +234,14 @@ type ClusterDNS struct {
 	// +optional
 	// +kubebuilder:default=Resolve
 	Unmatched Unmatched `json:"unmatched,omitempty"`
-}
 
-// ClusterTTL configures how long the addresses of a DNS answer count for the rules that match its name:
-// for Accept, for the answer's TTL, limited to minSeconds and maxSeconds, plus graceSeconds. For Deny and Pass,
-// for reuseSeconds.
-type ClusterTTL struct {
-	TTL `json:",inline"`
-
-	// ReuseSeconds is how long applications may use an address after the last answer that held it: this long
-	// the address counts for the rules with Deny and Pass that match its name.
+	// Encrypted is Accept or Deny. Deny denies connections to port 853 (DNS over TLS and DNS over QUIC), before the rules of the policy,
+	// and answers the queries by which clients discover encrypted resolvers so that they do not use one.
 	// +optional
-	// +kubebuilder:default=86400
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=604800
-	ReuseSeconds *int64 `json:"reuseSeconds,omitempty"`
+	// +kubebuilder:default=Accept
+	Encrypted EncryptedDNS `json:"encrypted,omitempty"`
+
+	DNSLimits `json:",inline"`
 }
 
 // ClusterFQDNNetworkPolicyStatus is the state of the policy as reported by the agents.

@@ -52,7 +52,7 @@ type FQDNNetworkPolicySpec struct {
 	// Egress is the list of egress rules for the selected pods. If it is empty, the pods cannot reach any name.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=64
 	Egress []EgressRule `json:"egress,omitempty"`
 
 	// Enforcement is Enforce or Audit. With Audit, the agents evaluate and log connections but do not deny them.
@@ -82,13 +82,13 @@ type EgressRule struct {
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	Matches []Match `json:"matches,omitempty"`
 
 	// Ports is the list of protocols and ports. If it is empty, the rule allows all protocols and ports.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
 }
 
@@ -102,8 +102,9 @@ type Match struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[0-9A-Za-z_-]{1,63}([.][0-9A-Za-z_-]{1,63})*[.]?$`
 	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="a name holds no wildcard; write it under pattern"
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z_.*-]*$')",message="write a bare domain name of letters, digits, - and _, without scheme, port or path, and a Unicode name as its A-label (xn--...)"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[.]|[.][.]|[^.]{64}') && size(self) > 0",message="write labels of 1 to 63 characters with one dot between them and none in front"
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'[^\w.*-]')`,message="write a bare domain name of letters, digits, - and _, without scheme, port or path, and a Unicode name as its A-label (xn--...)"
+	// +kubebuilder:validation:XValidation:rule="size(self) > 0 && !self.startsWith('.') && !self.contains('..')",message="write labels of 1 to 63 characters with one dot between them and none in front"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[^.]{64}')",message="write labels of 1 to 63 characters with one dot between them and none in front"
 	Name *string `json:"name,omitempty"`
 
 	// Pattern is a domain name with wildcards, for example *.example.org. An asterisk (*)
@@ -112,9 +113,10 @@ type Match struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([*][*]?|[*]?[0-9A-Za-z_-]+([*][0-9A-Za-z_-]+)*[*]?)([.]([*]|[*]?[0-9A-Za-z_-]+([*][0-9A-Za-z_-]+)*[*]?))*[.]?$`
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[^.][*][*]|[*][*][^.]|[.][*][*]')",message="** may stand only as the whole first label; write * for a part of one label, or **.example.org for everything below example.org"
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z_.*-]*$')",message="write a bare domain name of letters, digits, -, _ and *, without scheme, port or path, and a Unicode name as its A-label (xn--...)"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[.]|[.][.]|[^.]{64}') && size(self) > 0",message="write labels of 1 to 63 characters with one dot between them and none in front"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('.[*]{2}') && (!self.startsWith('**') || self.startsWith('**.') || size(self) == 2)",message="** may stand only as the whole first label; write * for a part of one label, or **.example.org for everything below example.org"
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'[^\w.*-]')`,message="write a bare domain name of letters, digits, -, _ and *, without scheme, port or path, and a Unicode name as its A-label (xn--...)"
+	// +kubebuilder:validation:XValidation:rule="size(self) > 0 && !self.startsWith('.') && !self.contains('..')",message="write labels of 1 to 63 characters with one dot between them and none in front"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[^.]{64}')",message="write labels of 1 to 63 characters with one dot between them and none in front"
 	Pattern *string `json:"pattern,omitempty"`
 }
 
@@ -123,7 +125,7 @@ type Match struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.endPort) || has(self.port)",message="endPort stands alone; write the first port of the range as port"
 // +kubebuilder:validation:XValidation:rule="!has(self.endPort) || !has(self.port) || self.endPort >= self.port",message="endPort is below port; write the greater one as endPort"
 type Port struct {
-	// Protocol is TCP, UDP, SCTP or ALL. Defaults to TCP if port is set, otherwise to ALL.
+	// Protocol is TCP, UDP, SCTP or ALL. Defaults to ALL.
 	// +optional
 	Protocol *Protocol `json:"protocol,omitempty"`
 
@@ -198,10 +200,62 @@ type DNS struct {
 	// +optional
 	// +kubebuilder:default=Resolve
 	Unmatched Unmatched `json:"unmatched,omitempty"`
+
+	// Encrypted is Accept or Deny. Deny denies connections to port 853 (DNS over TLS and DNS over QUIC), whatever the policies of the namespace allow,
+	// and answers the queries by which clients discover encrypted resolvers so that they do not use one.
+	// +optional
+	// +kubebuilder:default=Accept
+	Encrypted EncryptedDNS `json:"encrypted,omitempty"`
+
+	DNSLimits `json:",inline"`
 }
 
+// EncryptedDNS is Accept or Deny.
+//
+// +kubebuilder:validation:Enum=Accept;Deny
+type EncryptedDNS string
+
+// What becomes of DNS over TLS and QUIC.
+const (
+	EncryptedDNSAccept EncryptedDNS = "Accept"
+	EncryptedDNSDeny   EncryptedDNS = "Deny"
+)
+
+// DNSLimits limits the DNS queries of the selected pods.
+type DNSLimits struct {
+	// Types lists the query types that the pods may ask for. A query of another type gets an empty answer. If
+	// it is not set, all types are answered.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Types []QueryType `json:"types,omitempty"`
+
+	// MaxLabels is the number of labels that a name may have below its registered zone (example.org,
+	// example.co.uk). A query for a name with more labels gets REFUSED. Names that a rule lists as name, and names
+	// of the cluster, are not limited.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=126
+	MaxLabels *int32 `json:"maxLabels,omitempty"`
+
+	// MaxQueryRate is the number of queries per minute that an agent sends to the resolver for a pod, for names of
+	// one registered zone. Further queries get REFUSED. Names that a rule lists as name, names of the cluster, and answers
+	// from the agent's cache do not count.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=600000
+	MaxQueryRate *int32 `json:"maxQueryRate,omitempty"`
+}
+
+// QueryType is the type of a DNS query.
+//
+// +kubebuilder:validation:Enum=A;AAAA;ANY;CAA;CDNSKEY;CDS;CERT;CNAME;DNAME;DNSKEY;DS;HINFO;HTTPS;LOC;MX;NAPTR;NS;NSEC;NSEC3;NSEC3PARAM;OPENPGPKEY;PTR;RRSIG;SMIMEA;SOA;SRV;SSHFP;SVCB;TLSA;TXT;URI
+type QueryType string
+
 // TTL configures how long the addresses of a DNS answer stay open: for the answer's TTL, limited to
-// minSeconds and maxSeconds, plus graceSeconds.
+// minSeconds and maxSeconds, plus graceSeconds. With inUse: Renew an address that the pod uses then stays
+// open for longer.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minSeconds) || !has(self.maxSeconds) || self.minSeconds <= self.maxSeconds",message="maxSeconds is below minSeconds; write both, the greater as maxSeconds"
 type TTL struct {
@@ -225,7 +279,34 @@ type TTL struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
+
+	// InUse is Renew or Expire. With Renew, the agent queries the name of an address again, before its time ends,
+	// if the pod uses the address. The address stays open while the response contains it; otherwise while a
+	// connection to it is active, up to reuseSeconds. With Expire, the address closes when its time ends.
+	// +optional
+	// +kubebuilder:default=Renew
+	InUse InUse `json:"inUse,omitempty"`
+
+	// ReuseSeconds is how long applications may use an address after the last response that contained it. For
+	// this long a connection keeps the address open with inUse: Renew, and for this long the address counts
+	// for the rules with Deny and Pass of cluster policies that match its name.
+	// +optional
+	// +kubebuilder:default=86400
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=604800
+	ReuseSeconds *int64 `json:"reuseSeconds,omitempty"`
 }
+
+// InUse is Renew or Expire.
+//
+// +kubebuilder:validation:Enum=Renew;Expire
+type InUse string
+
+// What happens at the end of its time to an address that a pod uses.
+const (
+	InUseRenew  InUse = "Renew"
+	InUseExpire InUse = "Expire"
+)
 
 // FQDNNetworkPolicyStatus is the state of the policy as reported by the agents.
 type FQDNNetworkPolicyStatus struct {

@@ -22,6 +22,16 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 	return output(c.client(ctx, "kubectl", args...), stdin, "kubectl", args)
 }
 
+// CreateNamespace creates a namespace and waits for its default service account: until the
+// account exists, the API server refuses pods.
+func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
+	if _, err := c.Kubectl(ctx, "", "create", "namespace", name); err != nil {
+		return err
+	}
+	_, err := c.Kubectl(ctx, "", "wait", "--for=create", "serviceaccount/default", "--namespace="+name, "--timeout=60s")
+	return err
+}
+
 // Helm runs helm as the cluster's administrator, like Kubectl.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return output(c.client(ctx, "helm", args...), "", "helm", args)

@@ -24,7 +24,7 @@ func testChurn(t *testing.T) {
 			}
 		}(n)
 	}
-	s.apply(policy("spelled", `{podSelector: {}, egress: [{matches: [{pattern: "*.ip.test"}], ports: [{port: 80}]}]}`))
+	s.apply(policy("spelled", `{podSelector: {}, egress: [{matches: [{pattern: "*.ip.test"}], ports: [{protocol: TCP, port: 80}]}]}`))
 	held := map[string]string{} // by address: the grant of its last pod
 	reused, all := 0, map[string]bool{}
 	for round := range rounds {

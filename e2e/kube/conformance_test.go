@@ -33,6 +33,9 @@ const egressOfMixed = `^TestUpstream$/^CNPAdminTierIntegration$/^Should_Deny_tra
 
 const egressParts = 4
 
+// requestTimeout is longer than the wait of a TCP socket before it sends a lost SYN again (1 s).
+const requestTimeout = "-request-timeout=2s"
+
 // testConformance runs the suites for ClusterNetworkPolicy. Their reports are in
 // bin/conformance.
 func testConformance(t *testing.T) {
@@ -55,7 +58,7 @@ func testConformance(t *testing.T) {
 	run := func(name string, args ...string) (out string) {
 		t.Run(name, func(t *testing.T) {
 			cmd := the.Client(s.ctx, suite, append([]string{
-				"-test.v", "-kubeconfig=" + cluster.AdminConfig, "-request-timeout=1s", "-report-output=" + filepath.Join(bin, "conformance"),
+				"-kubeconfig=" + cluster.AdminConfig, requestTimeout, "-poke-timeout=60s", "-report-output=" + filepath.Join(bin, "conformance"),
 				"-organization=namegate", "-project=namegate", "-url=https://github.com/namegate/namegate", "-version=" + *imageTag,
 				"-contact=https://github.com/namegate/namegate/issues", "-additional-info=https://github.com/namegate/namegate/tree/main/e2e/conformance",
 			}, args...)...)
@@ -67,7 +70,7 @@ func testConformance(t *testing.T) {
 		return out
 	}
 	run("upstream", "-test.run=^TestUpstream$", "-not-claimed="+strings.Join(notClaimed, ","), "-cleanup-base-resources=false")
-	out := run("mixed", "-test.run="+egressOfMixed, "-report-output=")
+	out := run("mixed", "-test.v", "-test.run="+egressOfMixed, "-report-output=")
 	if n := strings.Count(out, "        --- PASS: TestUpstream/"); n != egressParts {
 		t.Errorf("%d parts of mixed tests passed, not %d:\n%s", n, egressParts, out)
 	}

@@ -94,7 +94,7 @@ func names(rows console.PodRows) (out []string) {
 func testConsole(t *testing.T) {
 	s, other := begin(t, "console"), begin(t, "console-other")
 	plugin(t)
-	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
+	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
 	other.run(pod("c", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
 	s.enforced(soon, "a")
 	s.enforced(soon, "b")

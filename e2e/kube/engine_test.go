@@ -151,7 +151,7 @@ func testEngine(t *testing.T) {
 			e.obey()
 			defer e.end()
 			s.apply(dnsOnly)
-			s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
+			s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
 			s.enforced(soon, "client")
 			s.saysDNSBlocked()
 			s.helm("--set", "companion.enabled=true,companion.ports=Always")

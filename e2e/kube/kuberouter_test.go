@@ -40,7 +40,7 @@ func testKubeRouter(t *testing.T) {
 		s.enforced(patient, "shop-"+n) // by kube-router: no policy of ours is there yet
 		s.eventually(soon, "kube-router lets the database through", func() error { return s.got("shop-"+n, "tcp", db, 5432, works) })
 	}
-	s.apply(bank(), policy("web", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: `+web+`}], ports: [{port: 80}]}]}`))
+	s.apply(bank(), policy("web", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: `+web+`}], ports: [{protocol: TCP, port: 80}]}]}`))
 	for _, n := range nodes {
 		s.eventually(soon, "kube-router drops intercepted queries", func() error {
 			if err := s.got("shop-"+n, "tcp", "bank.test", 443, works); err == nil {

@@ -68,7 +68,7 @@ func testOrdered(t *testing.T) {
 	for _, n := range nodes {
 		s.apply(pod("shop-"+n, n, map[string]string{"app": "shop"}), pod("plain-"+n, n, map[string]string{"app": "plain"}))
 	}
-	s.run(policy("own", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: www.example.org}, {name: other.test}, {name: twin.test}, {name: bank.test}], ports: [{port: 80}]}]}`))
+	s.run(policy("own", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: www.example.org}, {name: other.test}, {name: twin.test}, {name: bank.test}], ports: [{protocol: TCP, port: 80}]}]}`))
 	for _, n := range nodes {
 		s.enforced(soon, "shop-"+n)
 		for _, network := range []string{"tcp", "tcp6"} {

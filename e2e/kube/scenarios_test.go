@@ -20,6 +20,7 @@ var enforcement = []part{
 	{"ordered", testOrdered},
 	{"changes", testChanges},
 	{"ends", testEnds},
+	{"newpods", testNewPods},
 	{"churn", testChurn},
 }
 
@@ -27,9 +28,6 @@ var enforcement = []part{
 // last takes Namegate away. One alone: -run TestNamegate/NAME.
 func TestNamegate(t *testing.T) {
 	for _, s := range slices.Concat([]part{{"admission", testAdmission}, {"rights", testRights}}, enforcement, []part{
-		// With nftables a first connection on the bridged node hangs now and then: see
-		// "The dataplane" in docs/operations.md.
-		{"newpods", testNewPods},
 		{"endpoint", testEndpoint},
 		{"nodelocal", testNodeLocal},
 		{"console", testConsole},

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// gke is the manifest of GKE's documentation with nothing but its apiVersion changed.
+// gke is the manifest of GKE's documentation with nothing but its apiVersion changed, and a
+// rule whose port has no protocol.
 const gke = `---
 apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
@@ -23,6 +24,10 @@ spec:
     ports:
     - protocol: "TCP"
       port: 443
+  - matches:
+    - name: "other.test"
+    ports:
+    - port: 80
 `
 
 // testGKE: a manifest as GKE's kind writes it behaves as the design says, on a
@@ -42,10 +47,12 @@ func testGKE(t *testing.T) {
 			s.gets(client, network, "www.example.org", 443, works)
 			s.gets(client, network, "other.test", 443, denied)
 			s.gets(client, network, "www.example.org", 80, denied)
+			s.gets(client, network, "other.test", 80, works)
 		}
 		s.gets(client, "tcp", "a.wild.test", 443, works)
 		s.gets(client, "tcp", "wild.test", 443, want{"failed"}) // the apex has no address
 		s.gets(client, "udp", "www.example.org", 443, denied)
+		s.gets(client, "udp", "other.test", 80, works)
 		s.dials(client, "tcp", "203.0.113.99:443", denied)
 		s.dials(client, "tcp", "[2001:db8::99]:443", denied)
 		s.dials(other, "tcp", raw, works)
@@ -93,7 +100,7 @@ func testServices(t *testing.T) {
 			}
 		}
 	}
-	s.apply(policy("services", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: allowed.services.svc.cluster.local}, {name: headless.services.svc.cluster.local}], ports: [{port: 8080}]}]}`))
+	s.apply(policy("services", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: allowed.services.svc.cluster.local}, {name: headless.services.svc.cluster.local}], ports: [{protocol: TCP, port: 8080}]}]}`))
 	for _, client := range []string{"client", "client-b"} {
 		s.enforced(soon, client)
 		for _, network := range []string{"tcp", "udp", "tcp6"} {

@@ -32,7 +32,7 @@ type scenario struct {
 func begin(t *testing.T, ns string) *scenario {
 	t.Helper()
 	s := &scenario{T: t, ctx: context.Background(), ns: ns}
-	s.kubectl("create", "namespace", ns)
+	fatal.If(t, the.CreateNamespace(s.ctx, ns))
 	machine := startCanary()
 	t.Cleanup(func() {
 		saw := machine.end()

@@ -74,7 +74,7 @@ func (s *scenario) unionStage() (db, cache string) {
 
 // bank allows the bank by name.
 func bank() string {
-	return policy("bank", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: bank.test}], ports: [{port: 443}]}]}`)
+	return policy("bank", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: bank.test}], ports: [{protocol: TCP, port: 443}]}]}`)
 }
 
 // testUnion: a shop reaches its database by an ordinary NetworkPolicy and its bank by

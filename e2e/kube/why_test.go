@@ -21,7 +21,7 @@ func testWhy(t *testing.T) {
 	plugin(t)
 	for _, n := range nodes {
 		p := "pay-" + n
-		s.run(pod(p, n, map[string]string{"app": p}), policy("pay-"+n, `{podSelector: {matchLabels: {app: `+p+`}}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
+		s.run(pod(p, n, map[string]string{"app": p}), policy("pay-"+n, `{podSelector: {matchLabels: {app: `+p+`}}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
 		s.enforced(soon, p)
 		line, took := s.followed(p, func() { s.gets(p, "tcp", "other.test", 80, denied) })
 		t.Logf("%s: the line came %v after the connection", n, took.Round(time.Millisecond))

@@ -1,9 +1,12 @@
 package lab
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,9 +49,7 @@ func (h *Host) RunIn(etc Etc, program ...string) (string, error) {
 	var out []byte
 	err := h.Do(func() error {
 		var err error
-		cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", mountEtc, "sh", string(etc)}, program...)...)
-		cmd.WaitDelay = time.Second
-		out, err = cmd.CombinedOutput()
+		out, err = etc.command(ctx, program).CombinedOutput()
 		return err
 	})
 	if ctx.Err() != nil {
@@ -59,3 +60,57 @@ func (h *Host) RunIn(etc Etc, program ...string) (string, error) {
 	}
 	return string(out), err
 }
+
+// command returns a program with this /etc.
+func (e Etc) command(ctx context.Context, program []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", mountEtc, "sh", string(e)}, program...)...)
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// Program is a running program that answers each line of its input with a line.
+type Program struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+	err bytes.Buffer
+}
+
+// StartIn starts a program in the host with an /etc of its own. It is killed at the end of ctx.
+func (h *Host) StartIn(ctx context.Context, etc Etc, program ...string) (*Program, error) {
+	p := &Program{cmd: etc.command(ctx, program)}
+	p.cmd.Stderr = &p.err
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.in, p.out = in, bufio.NewReader(out)
+	if err := h.Do(p.cmd.Start); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", h.Name, strings.Join(program, " "), err)
+	}
+	return p, nil
+}
+
+// Ask writes a line and returns the program's answer.
+func (p *Program) Ask(line string) (string, error) {
+	if _, err := fmt.Fprintln(p.in, line); err != nil {
+		return "", p.failed(err)
+	}
+	answer, err := p.out.ReadString('\n')
+	if err != nil {
+		return "", p.failed(err)
+	}
+	return strings.TrimSpace(answer), nil
+}
+
+// failed ends the program, so that its messages are complete.
+func (p *Program) failed(err error) error {
+	return fmt.Errorf("%s: %w: %s", p.cmd.Path, errors.Join(err, p.End()), strings.TrimSpace(p.err.String()))
+}
+
+// End closes the program's input and waits for its end.
+func (p *Program) End() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }

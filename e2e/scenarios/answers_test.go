@@ -110,7 +110,7 @@ func noFirstPacketIsLost(t *testing.T, kind nodeKind) {
 	s.outside.SetAnswer(rotatingWorld)
 	s.startClient(policy("allow-all-of-it", fmt.Sprintf(`
 podSelector: {}
-ttl: {minSeconds: 1, maxSeconds: %d, graceSeconds: 0}
+ttl: {minSeconds: 1, maxSeconds: %d, graceSeconds: 0, inUse: Expire}
 egress:
 - matches: [{pattern: "*.rotating.test"}]
   ports: [{protocol: TCP, port: 80}]`, int(rotatingGrant.Seconds()))))

@@ -1,10 +1,16 @@
 package scenarios
 
 import (
+	"crypto"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -37,15 +43,46 @@ const digZone = `
 	caa.dig.test. 60 IN CAA 0 issue "ca.example.org"
 	odd.dig.test. 60 IN TYPE65280 \# 4 c6120001`
 
-// digTests run dig in pod a.
-var digTests = []struct {
+// digTest is one run of dig or kdig in pod a.
+type digTest struct {
 	name string
 	args string
 	want []string // expressions that its print matches
 	not  []string // and does not
 	told int      // how many addresses it tells, each open
 	shut bool     // they are not open
-}{
+}
+
+// kdigTests run kdig, for which other spellings and defaults hold than for dig.
+var kdigTests = []digTest{
+	{name: "A", args: "plain.dig.test", told: 1, want: []string{`status: NOERROR`, `Flags: qr rd ra;`}, not: []string{`WARNING|EDNS`}},
+	{name: "EDNS", args: "+edns plain.dig.test", told: 1, want: []string{`Version: 0; flags: ; UDP size: 1232 B; ext-rcode: NOERROR`}, not: []string{`WARNING`}},
+	{name: "TCP", args: "+tcp tcp.dig.test", told: 1, want: []string{`\(TCP\)`}, not: []string{`WARNING`}},
+	{name: "TCP fast open", args: "+tcp +fastopen tcp.dig.test", told: 1, want: []string{`\(TCP\)`}, not: []string{`WARNING`}},
+	{name: "two names on one TCP connection", args: "+tcp +keepopen one.dig.test two.dig.test", told: 2, not: []string{`WARNING`}},
+	{name: "no EDNS, large", args: "large0.dig.test", told: 60, want: []string{`truncated reply from .*, retrying over TCP`, `\(TCP\)`}},
+	{name: "512 bytes, large, truncated is good enough", args: "+bufsize=512 +ignore large2.dig.test", want: []string{`Flags: qr tc rd ra;`}},
+	{name: "4096 bytes, large", args: "+bufsize=4096 large4.dig.test AAAA", told: 60, want: []string{`\(UDP\)`}, not: []string{`WARNING`}},
+	{name: "DO", args: "+dnssec signed.dig.test", told: 1, want: []string{`flags: do;`, `RRSIG\s+A 13 3 60`}, not: []string{`WARNING`}},
+	{name: "CD and AD", args: "+cd +adflag signed.dig.test", told: 1, want: []string{`Flags: qr rd ra.* cd`}},
+	{name: "Z", args: "+zflag plain.dig.test", told: 1, want: []string{`Flags: qr rd ra;`}},
+	{name: "cookie", args: "+cookie cookie.dig.test", told: 1, want: []string{`status: NOERROR`}, not: []string{`WARNING|COOKIE`}},
+	{name: "an option that no server knows", args: "+ednsopt=65001:cafe option.dig.test", told: 1, not: []string{`WARNING|65001`}},
+	{name: "client subnet", args: "+subnet=10.0.0.0/8 option.dig.test", told: 1, not: []string{`WARNING`}},
+	{name: "padding", args: "+padding=128 option.dig.test", told: 1, not: []string{`WARNING`}},
+	{name: "expire", args: "+expire option.dig.test", told: 1, not: []string{`WARNING`}},
+	{name: "EDNS version 1", args: "+edns=1 plain.dig.test", want: []string{`ext-rcode: BADVERS`, `Version: 0;`}},
+	{name: "a chain", args: "alias.dig.test", told: 1, want: []string{`CNAME\s+target\.cdn\.example\.`}},
+	{name: "an IPv6 resolver", args: "six.dig.test @2001:db8::53", told: 1, want: []string{`From 2001:db8::53@53\(UDP\)`}},
+	{name: "JSON", args: "+json plain.dig.test", told: 1, want: []string{`"RCODE":\s*0`, `"rdataA":\s*"198\.18\.200\.1"`}},
+	{name: "NXDOMAIN", args: "absent.dig.test", want: []string{`status: NXDOMAIN`}, not: []string{`WARNING`}},
+	{name: "HTTPS", args: "+short https.dig.test HTTPS", told: 2, want: []string{`1 \. alpn=`}},
+	{name: "a type that no server knows", args: "+short odd.dig.test TYPE65280", want: []string{`\\# 4 C6120001`}},
+	{name: "a transfer", args: "dig.test AXFR", want: []string{`REFUSED|failed`}},
+}
+
+// digTests run dig.
+var digTests = []digTest{
 	{name: "A", args: "plain.dig.test", told: 1, want: []string{`status: NOERROR`, `flags: qr rd ra[ ;]`, `EDNS: version: 0, flags:; udp: \d+`}},
 	{name: "short AAAA", args: "+short plain.dig.test AAAA", told: 1, want: []string{`^2001:db8:c:200::1\n$`}},
 	{name: "TCP", args: "+tcp tcp.dig.test", told: 1, want: []string{`status: NOERROR`, `\(TCP\)`}},
@@ -118,20 +155,63 @@ func digRecords(z *zone) {
 	})
 }
 
-// TestClientsDig asks with dig and delv whatever they can ask.
+// digSigned adds a signed zone, in which the address of one name is not the signed one, and
+// returns the file of its trust anchor.
+func digSigned(t *testing.T, z *zone) (anchors string) {
+	t.Helper()
+	key := &dns.DNSKEY{Hdr: dns.RR_Header{Name: "secure.test.", Rrtype: dns.TypeDNSKEY, Class: dns.ClassINET, Ttl: 60}, Flags: 257, Protocol: 3, Algorithm: dns.ECDSAP256SHA256}
+	secret, err := key.Generate(256)
+	fatal.If(t, err)
+	sign := func(rr dns.RR) []dns.RR {
+		sig := &dns.RRSIG{Algorithm: key.Algorithm, KeyTag: key.KeyTag(), SignerName: key.Hdr.Name,
+			Inception: uint32(time.Now().Add(-time.Hour).Unix()), Expiration: uint32(time.Now().Add(time.Hour).Unix())}
+		fatal.If(t, sig.Sign(secret.(crypto.Signer), []dns.RR{rr}))
+		return []dns.RR{rr, sig}
+	}
+	www, forged := a("www.secure.test.", 60, netip.MustParseAddr("198.18.200.16")), a("forged.secure.test.", 60, netip.MustParseAddr("198.18.200.17"))
+	alias := &dns.CNAME{Hdr: dns.RR_Header{Name: "alias.secure.test.", Rrtype: dns.TypeCNAME, Class: dns.ClassINET, Ttl: 60}, Target: "www.secure.test."}
+	answers := map[string][]dns.RR{"www.secure.test.": sign(www), "alias.secure.test.": append(sign(alias), sign(www)...), "forged.secure.test.": sign(forged), "secure.test.": sign(key)}
+	forged.(*dns.A).A = net.IPv4(198, 18, 200, 18)
+	for name, answer := range answers {
+		z.say(name, func(q *dns.Msg) *dns.Msg {
+			r := new(dns.Msg).SetReply(q)
+			r.RecursionAvailable = true
+			opt := q.IsEdns0()
+			do := opt != nil && opt.Do()
+			r.SetEdns0(1232, do)
+			for _, rr := range answer {
+				_, signature := rr.(*dns.RRSIG)
+				if (name == "secure.test.") == (q.Question[0].Qtype == dns.TypeDNSKEY) && (do || !signature) {
+					r.Answer = append(r.Answer, rr)
+				}
+			}
+			return r
+		})
+	}
+	anchors = filepath.Join(t.TempDir(), "anchors")
+	fatal.If(t, os.WriteFile(anchors, fmt.Appendf(nil, "trust-anchors { secure.test. static-key 257 3 %d %q; };\n", key.Algorithm, key.PublicKey), 0o644))
+	return anchors
+}
+
+// TestClientsDig asks with dig, kdig and delv whatever they can ask.
 func TestClientsDig(t *testing.T) {
 	t.Parallel()
-	needed(t, false, "dig", "delv")
+	needed(t, "dig", "delv", "kdig")
 	s, etc, _ := clientsStage(t)
 	digRecords(s.zone)
-	for _, test := range digTests {
-		t.Run(test.name, func(t *testing.T) {
-			out, err := s.Pod("a").RunIn(etc, append([]string{"dig", "+tries=1"}, strings.Fields(test.args)...)...)
-			if err != nil && test.name != "a transfer" {
-				t.Fatal(err)
-			}
-			s.printed(t, out, test.want, test.not, test.told, test.shut)
-		})
+	for _, of := range []struct {
+		program, prefix string
+		tests           []digTest
+	}{{"dig +tries=1", "", digTests}, {"kdig +retry=0", "kdig: ", kdigTests}} {
+		for _, test := range of.tests {
+			t.Run(of.prefix+test.name, func(t *testing.T) {
+				out, err := s.Pod("a").RunIn(etc, strings.Fields(of.program+" "+test.args)...)
+				if err != nil && test.name != "a transfer" {
+					t.Fatal(err)
+				}
+				s.printed(t, out, test.want, test.not, test.told, test.shut)
+			})
+		}
 	}
 	t.Run("delv", func(t *testing.T) {
 		out, err := s.Pod("a").RunIn(etc, "delv", "-i", "delv.dig.test")
@@ -141,6 +221,21 @@ func TestClientsDig(t *testing.T) {
 	t.Run("delv and a name that is not there", func(t *testing.T) {
 		out, _ := s.Pod("a").RunIn(etc, "delv", "-i", "absent.dig.test")
 		s.printed(t, out, []string{`ncache nxdomain`}, nil, 0, false)
+	})
+	anchors := digSigned(t, s.zone)
+	t.Run("delv that validates", func(t *testing.T) {
+		out, err := s.Pod("a").RunIn(etc, "delv", "-a", anchors, "+root=secure.test", "www.secure.test")
+		fatal.If(t, err)
+		s.printed(t, out, []string{`; fully validated`}, []string{`failed`}, 1, false)
+	})
+	t.Run("delv that validates an alias", func(t *testing.T) {
+		out, err := s.Pod("a").RunIn(etc, "delv", "-a", anchors, "+root=secure.test", "alias.secure.test")
+		fatal.If(t, err)
+		s.printed(t, out, []string{`; fully validated`, `CNAME\s+www\.secure\.test`}, []string{`failed`}, 1, false)
+	})
+	t.Run("delv that validates and a forged answer", func(t *testing.T) {
+		out, _ := s.Pod("a").RunIn(etc, "delv", "-a", anchors, "+root=secure.test", "forged.secure.test")
+		s.printed(t, out, []string{`RRSIG failed to verify`}, []string{`fully validated`}, 0, false)
 	})
 }
 

@@ -48,7 +48,7 @@ spec:
   - action: Deny
     matches: [{pattern: "*.denied.test"}]
   dns: {denied: Resolve}
-  ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1, reuseSeconds: 1}
+  ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1, reuseSeconds: 1, inUse: Expire}
 ---
 apiVersion: namegate.io/v1alpha1
 kind: ClusterFQDNNetworkPolicy
@@ -60,14 +60,14 @@ spec:
   egress:
   - action: Accept
     matches: [{pattern: "*.accepted.test"}]
-  ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1}
+  ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1, inUse: Expire}
 ---
 apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata: {name: rotating, namespace: shop}
 spec:
   podSelector: {matchLabels: {app: client}}
-  ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1}
+  ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1, inUse: Expire}
   egress:
   - matches: [{pattern: "*.rotating.test"}]
     ports: [{protocol: TCP, port: 80}]

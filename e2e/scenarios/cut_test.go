@@ -85,7 +85,7 @@ func TestCutOnRevocation(t *testing.T) {
 			"b-too.yaml": allowNames("other", "other", "gone"),
 			"short.yaml": policy("short", `
 podSelector: {matchLabels: {app: client}}
-ttl: {minSeconds: 1, maxSeconds: 1, graceSeconds: 1}
+ttl: {minSeconds: 1, maxSeconds: 1, graceSeconds: 1, inUse: Expire}
 egress:
 - matches: [{pattern: "sh*t.example.org"}]`),
 		})

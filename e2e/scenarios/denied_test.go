@@ -130,7 +130,7 @@ denied: `+denied+`
 egress:
 - matches: [{pattern: "*.example.org"}]
   ports: [{protocol: TCP, port: 80}]
-ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
+ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1, inUse: Expire}`),
 	})
 	not := lab.Refused
 	if denied == "Drop" {

@@ -19,7 +19,7 @@ import (
 // with an address each.
 const edgesPolicy = `
 podSelector: {matchLabels: {app: client}}
-ttl: {minSeconds: 1, maxSeconds: 600, graceSeconds: 1}
+ttl: {minSeconds: 1, maxSeconds: 600, graceSeconds: 1, inUse: Expire}
 egress:
 - matches: [{name: www.example.org}, {name: short.example.org}, {pattern: "*.wild.example.org"}]
   ports: [{protocol: TCP, port: 80}]

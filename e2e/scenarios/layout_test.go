@@ -32,8 +32,8 @@ var olderLayout = sourceChanges{
 		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
 	},
 	"enforcer/dataplane/xtables/rules.go": {
-		{`{"raw", "PREROUTING", chainHome},`, `{"raw", "PREROUTING", chainHome}, {"filter", "FORWARD", chainDrop},`},
-		{`"raw", "security", "mangle"}`, `"raw", "security", "filter", "mangle"}`},
+		{`{"mangle", "PREROUTING", chainNames},`, `{"mangle", "PREROUTING", chainNames}, {"filter", "FORWARD", chainDrop},`},
+		{`"security", "mangle"}`, `"security", "filter", "mangle"}`},
 		{`"security": r.security()}`, `"security": r.security(), "filter": r.security()}`},
 	},
 	"kernel/nft/layout.go": {
@@ -65,7 +65,7 @@ var olderLayout = sourceChanges{
 var admittingChains = sourceChanges{
 	"enforcer/dataplane/xtables/rules.go": {
 		{`{setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
-		{`clearBit("MARK", r.candidate)`, `clearBit("MARK", r.mark)`},
+		{`clearBit("MARK", r.mark|r.candidate)`, `clearBit("MARK", r.mark)`},
 		{"\t\t\tclearBit(\"CONNMARK\", r.candidate),\n", ""},
 		{`"-m mark " + hasBit(r.candidate) + " -j RETURN", `, ``},
 		{`UNTRACKED -m mark " + hasBit(r.candidate)`, `UNTRACKED -m mark " + hasBit(r.mark)`},
@@ -76,7 +76,7 @@ var admittingChains = sourceChanges{
 		{`ct mark & %#x", ^bits.Admitted)`, `ct mark & %#x", ^bits.Admitted|bits.Admitted)`},
 	},
 	"kernel/nft/namespace.go": {
-		{`return []string{marked + " ct direction original ct state new,established " + candidate + " goto candidate"}, decide`, `return nil, decide`},
+		{`return []string{marked + " ct direction original ct state new,established " + candidate + " goto " + candidateChain}, decide`, `return nil, decide`},
 		{`marked + " " + candidate + " goto admit"`, `marked + " " + candidate + " continue"`},
 		{`"ct state untracked " + marked`, `"ct state untracked " + has("meta mark", bits.Admitted)`},
 		{`confirmed == 0 " + candidate + " goto admit"`, `confirmed == 0 " + candidate + " continue"`},

@@ -45,7 +45,7 @@ var rivals = []struct {
 	{name: "rewrites filter", shell: `iptables-VARIANT-save -t filter > DIR/filter && iptables-VARIANT-restore -T filter DIR/filter`},
 	{name: "rewrites mangle without ours", harms: iptables, shell: `iptables-VARIANT-save -t mangle | grep -v NAMEGATE > DIR/mangle && iptables-VARIANT-restore -T mangle DIR/mangle`},
 	{name: "removes a jump", harms: iptables, alone: true, shell: `iptables-VARIANT -t mangle -D PREROUTING -j NAMEGATE-NAMES`},
-	{name: "accepts above ours and flushes raw", harms: iptables, shell: `iptables-VARIANT -t mangle -I PREROUTING -j ACCEPT; iptables-VARIANT -t filter -I FORWARD -j ACCEPT; iptables-VARIANT -t raw -F; iptables-VARIANT -t mangle -D PREROUTING -j ACCEPT`},
+	{name: "accepts above ours and flushes mangle", harms: iptables, shell: `iptables-VARIANT -t mangle -I PREROUTING -j ACCEPT; iptables-VARIANT -t filter -I FORWARD -j ACCEPT; iptables-VARIANT -t mangle -F`},
 	{name: "deletes the nft tables", harms: "both", shell: `nft delete table inet namegate; nft delete table bridge namegate`},
 	{name: "switches the first table off", harms: "both", shell: `nft add table inet namegate '{ flags dormant; }'`},
 	{name: "drops by the policy of a base chain", harms: "both", shell: `nft add chain inet namegate forward '{ policy drop; }'`},

@@ -16,7 +16,7 @@ import (
 
 const shortTTL = `
 podSelector: {}
-ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1}
+ttl: {minSeconds: 1, maxSeconds: 2, graceSeconds: 1, inUse: Expire}
 egress:
 - matches: [{pattern: "*.wild.test"}]
   ports: [{protocol: TCP, port: 80}]`

@@ -248,7 +248,7 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 func TestUpstreamCannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	const many = 6000
-	needed(t, false, "dnsperf")
+	needed(t, "dnsperf")
 	s := newStage(t, lab.Routed)
 	var err error
 	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)+"line.example {\n    forward . 192.0.2.181\n}\n"); err != nil {

@@ -73,7 +73,12 @@ func (s *stage) upstream(at string, b lab.Behaviour) *lab.Upstream {
 
 // patient asks once from a pod, and does not give up before the agent does.
 func (s *stage) patient(pod, name string) (r *dns.Msg, took time.Duration, err error) {
-	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
+	return s.asksOnce(pod, name, lab.Limit)
+}
+
+// asksOnce asks once from a pod, and waits that long for the answer.
+func (s *stage) asksOnce(pod, name string, wait time.Duration) (r *dns.Msg, took time.Duration, err error) {
+	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), wait)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -81,7 +86,7 @@ func (s *stage) patient(pod, name string) (r *dns.Msg, took time.Duration, err e
 	conn := &dns.Conn{Conn: c, UDPSize: 1232}
 	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
 	began := time.Now()
-	if err := c.SetDeadline(began.Add(lab.Limit)); err != nil {
+	if err := c.SetDeadline(began.Add(wait)); err != nil {
 		return nil, 0, err
 	}
 	if err := conn.WriteMsg(m); err != nil {

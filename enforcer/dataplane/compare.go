@@ -27,9 +27,10 @@ func (d Deviation) compare(o Deviation) int {
 
 // Comparison compares the grants that the kernel holds with the desired ones, one by one.
 type Comparison struct {
-	// Sets yields the desired sets. Freeze is as Grants has it.
-	Sets   iter.Seq[GrantSet]
-	Freeze func(set GrantSet, f func([]Frozen))
+	// Sets yields the desired sets. Members and Freeze are as Grants has them.
+	Sets    iter.Seq[GrantSet]
+	Members func(set GrantSet) []Frozen
+	Freeze  func(set GrantSet, f func([]Frozen))
 	// List hands over all that the kernel holds, also of sets that are not desired.
 	List  func(each func(GrantSet, []Grant)) error
 	Apply func([]GrantOp)
@@ -66,20 +67,16 @@ func (c *Comparison) deviations() (map[Deviation]bool, error) {
 		return nil, err
 	}
 	out, coexisting := map[Deviation]bool{}, c.Coexisting()
+	compared := map[GrantSet]bool{} // each with those that share its name, as Members renders them all
 	for set := range c.Sets {
-		c.Freeze(set, func(all []Frozen) {
-			frozen := frozenOf(all, set)
-			for i := range frozen.Certain {
-				want := &frozen.Certain[i]
-				if differs(set, want, is[set][want.Addr], coexisting) {
-					out[Deviation{set, want.Addr}] = true
-				}
-				delete(is[set], want.Addr)
-			}
-			for a := range frozen.Uncertain {
-				delete(is[set], a)
-			}
-		})
+		if compared[set] {
+			continue
+		}
+		all := c.Members(set)
+		for i := range all {
+			compared[all[i].Set] = true
+			all[i].compare(is[all[i].Set], coexisting, out)
+		}
 	}
 	if coexisting { // the other agent's
 		return out, nil
@@ -90,6 +87,21 @@ func (c *Comparison) deviations() (map[Deviation]bool, error) {
 		}
 	}
 	return out, nil
+}
+
+// compare adds the deviations of one set, whose grants in the kernel are is. It leaves the foreign
+// ones in is.
+func (f *Frozen) compare(is map[netip.Addr]*Grant, coexisting bool, out map[Deviation]bool) {
+	for i := range f.Certain {
+		want := &f.Certain[i]
+		if differs(f.Set, want, is[want.Addr], coexisting) {
+			out[Deviation{f.Set, want.Addr}] = true
+		}
+		delete(is, want.Addr)
+	}
+	for a := range f.Uncertain {
+		delete(is, a)
+	}
 }
 
 // frozenOf returns one set of those that share its name.

@@ -9,6 +9,37 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
+// TestSharedNamesAreReadOnce: of sets that share a name each is compared, and all are rendered
+// once.
+func TestSharedNamesAreReadOnce(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.1")
+	var sets []GrantSet
+	var all []Frozen
+	for _, ports := range []policy.PortSet{"tcp/80", "tcp/443", "udp/53"} {
+		set := GrantSet{Ports: ports, Name: "shared"}
+		sets, all = append(sets, set), append(all, Frozen{Set: set, Certain: []Grant{{Addr: addr}}})
+	}
+	read := 0
+	c := Comparison{
+		Sets:    slices.Values(sets),
+		Members: func(GrantSet) []Frozen { read++; return all },
+		List: func(each func(GrantSet, []Grant)) error {
+			each(sets[0], []Grant{{Addr: addr}, {Addr: addr.Next()}})
+			each(sets[1], []Grant{{Addr: addr}})
+			return nil
+		},
+		Coexisting: func() bool { return false },
+	}
+	found, err := c.Verify()
+	fatal.If(t, err)
+	if want := []Deviation{{sets[0], addr.Next()}, {sets[2], addr}}; !slices.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+	if read != 2 { // in each of two readings
+		t.Errorf("%d times read", read)
+	}
+}
+
 // TestForeignGrantsGoInOrder: an address that a foreign grant opens is not left without the one
 // that denies it.
 func TestForeignGrantsGoInOrder(t *testing.T) {

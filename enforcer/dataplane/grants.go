@@ -41,6 +41,13 @@ type Grant struct {
 	Timeout time.Duration
 	// Comment is a text that the kernel keeps for the next agent.
 	Comment string
+	// Uses, of a listed grant that accepts, is a number that grows with each packet that matches
+	// it, from the number with which it was written anew. A packet of an admitted connection
+	// asks no grant. With iptables a packet counts that a rule of the Admin tier then denies.
+	// The number is 0 where the kernel does not count: for what an agent wrote that did not ask
+	// for it, and with kernels that cannot. A change of the timeout alone keeps it. Verify
+	// does not compare it.
+	Uses uint64
 	// Held is about grants that are added, and about listed ones of sets without a Rule:
 	// Absent says that the kernel has the grant in another place, where an earlier agent
 	// wrote it.
@@ -79,9 +86,14 @@ type Grants interface {
 	Adopt() (take func(set GrantSet, part []Grant), hold func(sets []GrantSet))
 	// Bounds yields all sets.
 	Bounds() iter.Seq2[GrantSet, Bounds]
-	// Freeze calls f with a set and those that share its name, while no grant of any set
-	// changes, unless the grants have none of them. f must not call Grants, and keeps nothing.
+	// Members returns a set and those that share its name; none where the grants have none of
+	// them. Grants are made and end meanwhile: each is as it was at a moment of the call.
+	Members(set GrantSet) []Frozen
+	// Freeze calls f with Members, while no grant of any set changes, unless there are none. f
+	// must not call Grants, and keeps nothing. New grants wait for f.
 	Freeze(set GrantSet, f func([]Frozen))
+	// FreezeBounds is Freeze with the sum of their Bounds, which takes no time for each grant.
+	FreezeBounds(set GrantSet, f func(Bounds))
 }
 
 // Frozen is what the kernel is to hold of a set.

@@ -23,7 +23,7 @@ func (s Subjects) Sorted() []*Subject {
 	})
 }
 
-// Subject is the wanted state of one pod.
+// Subject is the wanted state of one pod, or of the node.
 type Subject struct {
 	Pod   policy.PodRef
 	Addrs []netip.Addr
@@ -52,7 +52,10 @@ type Subject struct {
 	// connections opened meanwhile continue.
 	Staged bool
 	// Audited subjects have connections logged that Audit policies could deny.
-	Audited   bool
+	Audited bool
+	// Node is set if the subject is the node, and its rules are in force. It has no addresses, and
+	// is neither isolated nor staged.
+	Node      *policy.Node
 	Drop      bool // deny without an answer
 	Intercept bool // DNS
 	// BridgesUnseen: netfilter does not see what crosses bridges, so that bridge ports
@@ -76,7 +79,7 @@ func (s *Subject) Asks(set GrantSet) bool {
 		return slices.Contains(s.Grants, set.Ports)
 	}
 	_, asked := slices.BinarySearch(s.Entries, set.Rule)
-	return asked && slices.Contains(s.Addrs, set.Subject)
+	return asked && (s.Node != nil || slices.Contains(s.Addrs, set.Subject))
 }
 
 // Dispatched are the addresses whose packets the rules of the subject judge.

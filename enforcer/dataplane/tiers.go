@@ -14,7 +14,9 @@ import (
 // are no rules.
 type Tiers struct {
 	Admin, Baseline []*TierRule
-	// Namespace: the Namespace tier exists, and Baseline is empty.
+	// NamespaceDeny are rules that deny, at the head of the Namespace tier.
+	NamespaceDeny []*TierRule
+	// Namespace: the Namespace tier exists, and Baseline is empty. Else NamespaceDeny is.
 	Namespace bool
 	// DNS to the resolvers comes before the rules.
 	DNS bool
@@ -49,21 +51,20 @@ func (r TierRule) Sealed() *TierRule {
 
 // NewTiers makes the tiers of a subject, nil of no rules that count: without a Namespace
 // tier, a subject that rules select is not nil.
-func NewTiers(admin, baseline []*TierRule, namespace, dns bool) *Tiers {
-	if namespace {
-		baseline = nil
-		if len(admin) == 0 {
-			return nil
-		}
+func NewTiers(admin, namespaceDeny, baseline []*TierRule, namespace, dns bool) *Tiers {
+	if !namespace {
+		namespaceDeny = nil
+	} else if baseline = nil; len(admin)+len(namespaceDeny) == 0 {
+		return nil
 	}
-	text := make([]byte, 0, (len(admin)+len(baseline)+1)*sha256.Size)
+	text := make([]byte, 0, (len(admin)+len(namespaceDeny)+len(baseline)+1)*sha256.Size)
 	text = fmt.Append(text, namespace, dns, len(admin), " ")
-	for _, rules := range [][]*TierRule{admin, baseline} {
+	for _, rules := range [][]*TierRule{admin, namespaceDeny, baseline} {
 		for _, r := range rules {
 			text = append(text, r.sum[:]...)
 		}
 	}
-	return &Tiers{admin, baseline, namespace, dns, idOf(text), peersOf(admin, baseline), entriesOf(admin, baseline)}
+	return &Tiers{admin, baseline, namespaceDeny, namespace, dns, idOf(text), peersOf(admin, baseline), entriesOf(admin, baseline)}
 }
 
 // Same tells whether two are equal.

@@ -50,6 +50,11 @@ func appendComment(b []byte, reasons []reason) []byte {
 	}
 }
 
+// sinceWord begins the word of a reason that says, in whole seconds of monotonic time, when the
+// last answer held the address, where only its use keeps it open since. It stands before the
+// matches, none of which is such a word.
+const sinceWord = "since="
+
 // append renders one reason.
 func (r *reason) append(b []byte, withBy bool) []byte {
 	return r.appendName(append(strconv.AppendInt(b, r.until.seconds(), 10), ' '), withBy)
@@ -58,6 +63,9 @@ func (r *reason) append(b []byte, withBy bool) []byte {
 // appendName renders one reason without its deadline.
 func (r *reason) appendName(b []byte, withBy bool) []byte {
 	b = r.name.AppendTo(b)
+	if r.held != 0 {
+		b = strconv.AppendInt(append(append(b, ' '), sinceWord...), r.held.seconds(), 10)
+	}
 	if withBy && r.by != (matches{}) {
 		b = append(append(b, ' '), r.by.String()...)
 	}
@@ -70,22 +78,37 @@ func parseComment(s string, epoch time.Time) []reason {
 	var out []reason
 	for text := range strings.SplitSeq(s, separator) {
 		deadline, rest, _ := strings.Cut(text, " ")
-		name, by, _ := strings.Cut(rest, " ")
 		seconds, err := strconv.ParseInt(deadline, 10, 64)
-		if err != nil || name == "" {
-			continue
-		}
-		n, err := fqdn.ParseName(name)
 		if err != nil {
 			continue
 		}
-		r := reason{name: n, until: parseSeconds(seconds, epoch)}
-		if by != "" {
-			r.by = matchesOf([]string{by})
+		if r, ok := parseReason(rest, epoch); ok {
+			r.until = parseSeconds(seconds, epoch)
+			out = append(out, r)
 		}
-		out = append(out, r)
 	}
 	return out
+}
+
+// parseReason reads a reason without its deadline.
+func parseReason(text string, epoch time.Time) (r reason, ok bool) {
+	name, rest, _ := strings.Cut(text, " ")
+	n, err := fqdn.ParseName(name)
+	if err != nil || name == "" {
+		return reason{}, false
+	}
+	r.name = n
+	if word, by, _ := strings.Cut(rest, " "); strings.HasPrefix(word, sinceWord) {
+		seconds, err := strconv.ParseInt(word[len(sinceWord):], 10, 64)
+		if err != nil {
+			return reason{}, false
+		}
+		r.held, rest = parseSeconds(seconds, epoch), by
+	}
+	if rest != "" {
+		r.by = matchesOf([]string{rest})
+	}
+	return r, true
 }
 
 // The comment of a grant of a rule, or with Config.InPlace of any grant, has no deadlines, so
@@ -140,18 +163,13 @@ func appendNames(b []byte, reasons []reason) []byte {
 }
 
 // parseNames reads a comment of names. whole tells whether it has all names.
-func parseNames(s string) (out []reason, whole bool) {
+func parseNames(s string, epoch time.Time) (out []reason, whole bool) {
 	whole = true
 	for text := range strings.SplitSeq(s, separator) {
-		name, by, _ := strings.Cut(text, " ")
-		n, err := fqdn.ParseName(name)
-		if err != nil || name == "" {
+		r, ok := parseReason(text, epoch)
+		if !ok {
 			whole = false
 			continue
-		}
-		r := reason{name: n}
-		if by != "" {
-			r.by = matchesOf([]string{by})
 		}
 		out = append(out, r)
 	}

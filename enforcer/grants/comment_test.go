@@ -30,22 +30,22 @@ func TestCommentText(t *testing.T) {
 		want    string
 	}{
 		{nil, ""},
-		{[]reason{{dns("www.example.org"), at(1790000000), matchesOf([]string{"shop/allow-out *.example.org"})}}, "1790000000 www.example.org shop/allow-out *.example.org"},
-		{[]reason{{dns("www.example.org"), at(1790000000) + 1, matches{}}}, "1790000001 www.example.org"},
-		{[]reason{{"", at(5), matches{}}}, "5 ."},
+		{[]reason{{name: dns("www.example.org"), until: at(1790000000), by: matchesOf([]string{"shop/allow-out *.example.org"})}}, "1790000000 www.example.org shop/allow-out *.example.org"},
+		{[]reason{{name: dns("www.example.org"), until: at(1790000000) + 1, by: matches{}}}, "1790000001 www.example.org"},
+		{[]reason{{name: "", until: at(5), by: matches{}}}, "5 ."},
 		{
-			[]reason{{dns("b.test"), at(10), matchesOf([]string{"a/b b.test"})}, {dns("c.test"), at(20), matchesOf([]string{"a/b *.test", "a/c *.test"})}, {dns("a.test"), at(10), matches{}}},
+			[]reason{{name: dns("b.test"), until: at(10), by: matchesOf([]string{"a/b b.test"})}, {name: dns("c.test"), until: at(20), by: matchesOf([]string{"a/b *.test", "a/c *.test"})}, {name: dns("a.test"), until: at(10), by: matches{}}},
 			"20 c.test a/b *.test,a/c *.test ; 10 a.test ; 10 b.test a/b b.test",
 		},
 		// By goes before reasons do, and then the soonest end.
 		{
-			[]reason{{dns("a.test"), at(10), matchesOf([]string{long})}, {dns("b.test"), at(20), matchesOf([]string{long, long, long, long})}},
+			[]reason{{name: dns("a.test"), until: at(10), by: matchesOf([]string{long})}, {name: dns("b.test"), until: at(20), by: matchesOf([]string{long, long, long, long})}},
 			"20 b.test ; 10 a.test",
 		},
 		{
 			[]reason{
-				{dns("a." + long + ".test"), at(10), matches{}}, {dns("b." + long + ".test"), at(30), matches{}},
-				{dns("c." + long + ".test"), at(20), matches{}}, {dns("d." + long + ".test"), at(40), matches{}},
+				{name: dns("a." + long + ".test"), until: at(10)}, {name: dns("b." + long + ".test"), until: at(30)},
+				{name: dns("c." + long + ".test"), until: at(20)}, {name: dns("d." + long + ".test"), until: at(40)},
 			},
 			"40 d." + long + ".test ; 30 b." + long + ".test ; 20 c." + long + ".test",
 		},

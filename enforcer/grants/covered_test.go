@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -189,7 +190,51 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", set.Name, got, want)
 		}
 	}
+	w.table.FreezeBounds(key, func(got dataplane.Bounds) {
+		if want := (dataplane.Bounds{Min: 1, Max: 2}); got != want {
+			t.Errorf("frozen bounds %+v, want %+v", got, want)
+		}
+	})
 	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func([]dataplane.Frozen) { t.Error("a set that is not held") })
+	w.table.FreezeBounds(grantSet(p.PodRef, "tcp/80", false), func(dataplane.Bounds) { t.Error("bounds of a set that is not held") })
+}
+
+// Grants that come and go while the members of a set are read change nothing of the others.
+func TestMembersWhileGrantsComeAndGo(t *testing.T) {
+	w, p := web(t)
+	var stay []string
+	for i := range 4 * membersPart {
+		stay = append(stay, netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}).String())
+	}
+	w.answer(p, "stays.example.net", 3600, strings.Join(stay, " "))
+	key, done := grantSet(p.PodRef, https, false), make(chan bool)
+	go func() {
+		defer close(done)
+		for i := range 20 {
+			w.answer(p, "comes.example.net", 60, netip.AddrFrom4([4]byte{198, 19, 0, byte(i)}).String())
+			w.expire(121 * time.Second)
+		}
+	}()
+	for reading := true; reading; {
+		select {
+		case <-done:
+			reading = false // and once more
+		default:
+		}
+		all := w.table.Members(key)
+		if len(all) != 1 || all[0].Set != key || len(all[0].Uncertain) > 0 {
+			t.Fatalf("members %v", all)
+		}
+		read := map[netip.Addr]int{}
+		for _, g := range all[0].Certain {
+			read[g.Addr]++
+		}
+		for _, a := range stay {
+			if n := read[addr(a)]; n != 1 {
+				t.Fatalf("%s is read %d times", a, n)
+			}
+		}
+	}
 }
 
 // BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -17,6 +18,13 @@ type deadline struct {
 
 // deadlineQueue is a heap of the grants by deadline: each before the two at twice its place.
 type deadlineQueue struct{ h []deadline }
+
+// grow makes room for n more.
+func (q *deadlineQueue) grow(n int) {
+	if n > cap(q.h)-len(q.h) {
+		q.h = append(make([]deadline, 0, len(q.h)+n), q.h...) // slices.Grow gives more
+	}
+}
 
 func (q *deadlineQueue) push(d deadline) {
 	q.h = append(q.h, d)
@@ -60,9 +68,9 @@ func (q *deadlineQueue) due(now monotonic, n int) []deadline {
 // enqueue gives a grant a place in the queue of deadlines, if it has none or only
 // a later one. The caller holds mu.
 func (t *Table) enqueue(s *set, a netip.Addr, g *grant) {
-	until := g.until()
+	until := g.due()
 	if s.key.Rule.Lasting() {
-		until = t.nextLook(s, until)
+		until = t.nextLook(s, g.until())
 	}
 	if g.queued == 0 || until < g.queued {
 		g.queued = until
@@ -83,30 +91,30 @@ const expiryRetry = time.Second
 func (t *Table) Expire() error {
 	now := t.cfg.Clock.read().now
 	var failed error
-	for {
-		n, err := t.expire(now)
-		if err != nil {
+	var uses []use
+	for n := expiryPart; n == expiryPart; {
+		var err error
+		if n, uses, err = t.expire(now, uses); err != nil {
 			failed = err
 		}
-		if n < expiryPart {
-			return failed
-		}
 	}
+	return errors.Join(failed, t.judge(uses))
 }
 
-// expire ends a part of the grants that are due, and returns how many were due.
-func (t *Table) expire(now monotonic) (n int, failed error) {
-	n, lasting, failed := t.endDue(now)
+// expire ends a part of the grants that are due, and returns how many were due. It appends
+// those that are to be judged for use.
+func (t *Table) expire(now monotonic, uses []use) (n int, judge []use, failed error) {
+	n, lasting, uses, failed := t.endDue(now, uses)
 	// No grant waits for the listing.
 	if err := t.look(lasting); err != nil {
 		failed = err
 	}
-	return n, failed
+	return n, uses, failed
 }
 
-// endDue ends those of the grants that are due that are of no lasting rule, and returns the
-// others.
-func (t *Table) endDue(now monotonic) (n int, lasting []look, failed error) {
+// endDue ends those of the grants that are due that are of no lasting rule and not to be judged
+// for use, and returns the others.
+func (t *Table) endDue(now monotonic, uses []use) (n int, lasting []look, judge []use, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.deadlines.due(now, expiryPart)
@@ -120,7 +128,11 @@ func (t *Table) endDue(now monotonic) (n int, lasting []look, failed error) {
 			lasting = append(lasting, look{d.set, d.addr, g})
 			continue
 		}
-		if g.until() > now {
+		if g.toJudge(now) {
+			uses = append(uses, use{d.set, d.addr, g}) // judge gives it a place again
+			continue
+		}
+		if g.due() > now {
 			t.enqueue(d.set, d.addr, g)
 			continue
 		}
@@ -135,5 +147,5 @@ func (t *Table) endDue(now monotonic) (n int, lasting []look, failed error) {
 			failed = err
 		}
 	}
-	return len(due), lasting, failed
+	return len(due), lasting, uses, failed
 }

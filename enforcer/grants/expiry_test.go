@@ -62,7 +62,7 @@ func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	h := newHistory()
+	h := &history{}
 	a := addr("198.18.0.0")
 	first, last := a, a
 	for range historyMax + 10 {

@@ -15,14 +15,15 @@ type history struct {
 	order   []netip.Addr
 }
 
-func newHistory() *history { return &history{reasons: map[netip.Addr][]reason{}} }
-
 // remember adds ended reasons to those of the address. Beyond the maximum number of
 // addresses, the one that ended first is dropped.
 func (h *history) remember(a netip.Addr, rs []reason) {
 	old, there := h.reasons[a]
 	if !there {
 		h.order = append(h.order, a)
+	}
+	if h.reasons == nil { // as of most sets
+		h.reasons = map[netip.Addr][]reason{}
 	}
 	g := grant{reasons: slices.Clone(old)}
 	for _, r := range rs {

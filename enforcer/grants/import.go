@@ -57,6 +57,9 @@ func (t *Table) importSet(p *podGrants, s *set, there []dataplane.Grant) error {
 			}
 		}
 		if changed {
+			if is.Uses != 0 {
+				g.used = at.now // which this dataplane's kernel does not tell
+			}
 			later, grants[is.Addr] = append(later, t.render(s, is.Addr, g, at)), g
 		}
 	}
@@ -78,17 +81,19 @@ func (t *Table) readGrant(s *set, g *dataplane.Grant, at reading) []reason {
 
 // readReasons is readGrant for comments of names alone, or of names with deadlines.
 func (t *Table) readReasons(s *set, g *dataplane.Grant, names bool, at reading) []reason {
+	var rs []reason
 	if names {
-		rs, _ := parseNames(g.Comment)
-		for i := range rs {
-			rs[i].until = at.now + monotonic(g.Timeout-t.keeps(s))
-		}
-		return rs
+		rs, _ = parseNames(g.Comment, at.epoch)
+	} else {
+		rs = parseComment(g.Comment, at.epoch)
 	}
-	rs := parseComment(g.Comment, at.epoch)
-	if g.Timeout > 0 {
-		for i := range rs {
-			rs[i].until = min(rs[i].until, at.now+monotonic(g.Timeout))
+	for i := range rs {
+		r := &rs[i]
+		switch r.renew, r.since = t.inUse != nil, ofEarlier; {
+		case names:
+			r.until = at.now + monotonic(g.Timeout-t.keeps(s))
+		case g.Timeout > 0:
+			r.until = min(r.until, at.now+monotonic(g.Timeout))
 		}
 	}
 	return rs

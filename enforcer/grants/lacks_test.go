@@ -2,6 +2,7 @@ package grants
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,13 +12,15 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestLacksEqualsComparingAll: rules that two views share are not looked at, which makes no
-// difference.
+// TestLacksEqualsComparingAll: rules that two views share are not looked at, and a difference
+// of two views counts for others, which makes no difference.
 func TestLacksEqualsComparingAll(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	rule := func() *policy.Rule {
 		r := &policy.Rule{Tier: policy.Tier(rnd.IntN(3) - 1), Policy: fmt.Sprint(rnd.IntN(3)), Action: policy.Action(rnd.IntN(3)), Ports: policy.AnyPort, Audit: rnd.IntN(5) == 0}
-		if r.Tier != policy.Namespace {
+		if r.Tier == policy.Namespace {
+			r.Action = policy.Accept // those that deny have no names
+		} else {
 			r.ID = r.NewID()
 		}
 		for range rnd.IntN(3) {
@@ -38,7 +41,8 @@ func TestLacksEqualsComparingAll(t *testing.T) {
 		}
 		return false
 	}
-	said := map[bool]int{}
+	said, again := map[bool]int{}, 0
+	var d difference
 	for range 20_000 {
 		var before, after []*policy.Rule
 		for range rnd.IntN(6) {
@@ -65,13 +69,26 @@ func TestLacksEqualsComparingAll(t *testing.T) {
 			}
 		}
 		last, next := policy.View{Rules: policytest.Rules(before...)}, policy.View{Rules: policytest.Rules(after...)}
-		got, want := lacks(&next, &last), slow(&next, &last)
+		got, want := d.lacks(&next, &last), slow(&next, &last)
 		if got != want {
 			t.Fatalf("%v, want %v: %v after %v", got, want, openings(after), openings(before))
 		}
 		said[got]++
+		// Views with the same difference may share other rules.
+		shared := rule()
+		if shared.Path = "shared"; shared.ID != "" {
+			shared.ID = shared.NewID()
+		}
+		last, next = policy.View{Rules: policytest.Rules(append(before, shared)...)}, policy.View{Rules: policytest.Rules(append(after, shared)...)}
+		known := d.gone
+		if got, want := d.lacks(&next, &last), slow(&next, &last); got != want {
+			t.Fatalf("%v, want %v: %v after %v, both with %v", got, want, openings(after), openings(before), openings([]*policy.Rule{shared}))
+		}
+		if len(known) > 0 && maps.Equal(known, d.gone) {
+			again++
+		}
 	}
-	if said[true] < 1000 || said[false] < 1000 {
-		t.Errorf("said %v", said)
+	if said[true] < 1000 || said[false] < 1000 || again < 1000 {
+		t.Errorf("said %v, %d differences again", said, again)
 	}
 }

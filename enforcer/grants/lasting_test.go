@@ -347,7 +347,7 @@ func TestUnreadableNamesOfADenialStay(t *testing.T) {
 	if len(comment) > namesMax || !strings.HasPrefix(comment, "0."+long+".denied.test ; 1.") || !strings.HasSuffix(comment, " ; ...") {
 		t.Errorf("comment %q", comment)
 	}
-	w.sets.held[nameOf(deny)][addr("192.0.2.2")] = entry{w.Now().Add(time.Minute), "a..b"}
+	w.sets.held[nameOf(deny)][addr("192.0.2.2")] = entry{until: w.Now().Add(time.Minute), comment: "a..b"}
 	w.restart()
 	fatal.If(t, w.sets.ListGrants([]dataplane.GrantSet{deny}, w.table.Recover))
 	w.cluster[0] = cluster(t, "deny", "tier: Admin, priority: 1, ttl: {reuseSeconds: 100}, egress: [{action: Deny, matches: [{name: other.test}], ports: [{protocol: TCP, port: 443}]}]")

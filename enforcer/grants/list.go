@@ -88,10 +88,14 @@ func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool,
 
 // info renders a reason of an address.
 func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
-	return policy.GrantInfo{
+	info := policy.GrantInfo{
 		Pod: s.key.Pod, Addr: a, Ports: s.key.Ports, Rule: s.key.Rule, Name: r.name,
 		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
 	}
+	if r.held != 0 {
+		info.Held = at.epoch.Add(time.Duration(r.held))
+	}
+	return info
 }
 
 // OnTakenBack sets a function that receives each grant, live or ended, that is forgotten
@@ -99,23 +103,15 @@ func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 // must not block. It is set before the first change.
 func (t *Table) OnTakenBack(f func(policy.GrantInfo)) { t.takenBack = f }
 
-// report gives the denied reasons to takenBack.
-func (t *Table) report(s *set, denied func(reason) bool, at reading) {
+// report gives the denied reasons of an address to takenBack.
+func (t *Table) report(s *set, a netip.Addr, reasons []reason, denied func(reason) bool, at reading) {
 	if t.takenBack == nil {
 		return
 	}
-	each := func(a netip.Addr, reasons []reason) {
-		for i := range reasons {
-			if denied(reasons[i]) && reasons[i].name != unreadable {
-				t.takenBack(s.info(a, &reasons[i], at))
-			}
+	for i := range reasons {
+		if denied(reasons[i]) && reasons[i].name != unreadable {
+			t.takenBack(s.info(a, &reasons[i], at))
 		}
-	}
-	for a, g := range s.entries {
-		each(a, g.reasons)
-	}
-	for a, reasons := range s.past.reasons {
-		each(a, reasons)
 	}
 }
 

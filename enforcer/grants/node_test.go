@@ -35,8 +35,10 @@ type sets struct {
 	gate   chan struct{}                   // writes wait until it is closed; nil: they do not
 	// instead does an op in place of the kernel, where it is set.
 	instead func(op *dataplane.GrantOp) error
-	noRules bool   // the kernel has no sets of rules
-	listing func() // is called before a listing returns, where it is set
+	noRules bool // the kernel has no sets of rules
+	// replaces: a member with another comment is a new one.
+	replaces bool
+	listing  func() // is called before a listing returns, where it is set
 }
 
 // nameOf is the name of a set in held.
@@ -50,6 +52,7 @@ func nameOf(s dataplane.GrantSet) string {
 type entry struct {
 	until   time.Time
 	comment string
+	uses    uint64
 }
 
 func (s *sets) ApplyGrants(ops []dataplane.GrantOp) {
@@ -93,7 +96,7 @@ func (s *sets) do(op *dataplane.GrantOp) error {
 		if op.Remove {
 			delete(members, g.Addr)
 		} else {
-			members[g.Addr] = entry{s.now().Add(g.Timeout), g.Comment}
+			members[g.Addr] = s.written(members[g.Addr], g)
 		}
 	}
 	return nil
@@ -120,11 +123,34 @@ func (s *sets) list(name string) (out []dataplane.Grant, there bool) {
 	members, there := s.held[name]
 	for a, e := range members {
 		if left := e.until.Sub(s.now()); left > 0 {
-			out = append(out, dataplane.Grant{Addr: a, Timeout: left, Comment: e.comment})
+			out = append(out, dataplane.Grant{Addr: a, Timeout: left, Comment: e.comment, Uses: e.uses})
 		}
 	}
 	slices.SortFunc(out, func(a, b dataplane.Grant) int { return a.Addr.Compare(b.Addr) })
 	return out, there
+}
+
+// written is a member that is added or replaced. Where the kernel replaces members, one with
+// another comment begins with the number that it is given.
+func (s *sets) written(last entry, g dataplane.Grant) entry {
+	if !last.until.After(s.now()) {
+		last = entry{} // it has ended
+	}
+	e := entry{until: s.now().Add(g.Timeout), comment: g.Comment, uses: last.uses}
+	if last.comment == "" || s.replaces && last.comment != g.Comment {
+		e.uses = g.Uses
+	}
+	return e
+}
+
+// use has a packet match an address of a set, if it is there.
+func (s *sets) use(name string, a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, there := s.held[name][a]; there && e.until.After(s.now()) {
+		e.uses++
+		s.held[name][a] = e
+	}
 }
 
 // create creates a set, unless it is there.

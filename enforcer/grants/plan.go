@@ -17,18 +17,21 @@ func (t *Table) Holds(key dataplane.GrantSet) bool { return t.get(key) != nil }
 // one: TakeBack removes it, like every grant that no policy allows.
 func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold func([]dataplane.GrantSet)) {
 	at, taken := t.cfg.Clock.read(), map[dataplane.GrantSet]*set{}
-	get := func(key dataplane.GrantSet) *set {
+	get := func(key dataplane.GrantSet, size int) *set {
 		s := taken[key]
 		if s == nil {
 			s = t.newSet(key)
+			s.entries = make(map[netip.Addr]*grant, size)
 			taken[key] = s
 		}
 		return s
 	}
 	take = func(key dataplane.GrantSet, part []dataplane.Grant) {
-		s := get(key)
+		s := get(key, len(part))
 		for i := range part {
-			s.entries[part[i].Addr] = newGrant(t.readGrant(s, &part[i], at))
+			g := newGrant(t.readGrant(s, &part[i], at))
+			g.noteUses(part[i].Uses, at.now)
+			s.entries[part[i].Addr] = g
 		}
 	}
 	hold = func(keys []dataplane.GrantSet) {
@@ -37,11 +40,15 @@ func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold 
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		ready := make([]*set, len(keys))
+		ready, grants := make([]*set, len(keys)), 0
 		for i, key := range keys {
-			ready[i] = get(key)
-			for a, g := range ready[i].entries {
-				t.enqueue(ready[i], a, g)
+			ready[i] = get(key, 0)
+			grants += len(ready[i].entries)
+		}
+		t.deadlines.grow(grants)
+		for _, s := range ready {
+			for a, g := range s.entries {
+				t.enqueue(s, a, g)
 			}
 		}
 		t.place(true, ready...)
@@ -58,10 +65,11 @@ func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold 
 // with an error.
 func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef, err error) {
 	t.addOrdered(next)
+	var d difference
 	for ref, p := range *t.pods.Load() {
 		was, is := last.ViewOf(ref), next.ViewOf(ref)
 		denies, err := t.carry(ref, p, was, is, next)
-		if denies || was != nil && is != nil && lacks(is, was) {
+		if denies || was != nil && is != nil && d.lacks(is, was) {
 			narrowed = append(narrowed, ref)
 		}
 		if err != nil {
@@ -91,26 +99,48 @@ func openings(lists ...[]*policy.Rule) map[opening]bool {
 	return out
 }
 
+// difference is the rules in which two views differ, by tier, and the openings that the second
+// lacks of them. A change of a cluster policy makes the same for each view of the node.
+type difference struct {
+	before, after [3][]*policy.Rule
+	gone          map[opening]bool
+}
+
 // lacks tells whether a view lacks a match by which the last one opened ports. Most views
 // differ in few rules, and an ID is of one rule.
-func lacks(next, last *policy.View) bool {
-	before, after := last.Rules.InOrder(), next.Rules.InOrder()
-	for i := range before {
-		before[i], after[i] = differing(before[i], after[i])
-	}
-	gone, kept := openings(before[:]...), openings(after[:]...)
-	maps.DeleteFunc(gone, func(o opening, _ bool) bool { return kept[o] })
-	for o := range gone {
+func (d *difference) lacks(next, last *policy.View) bool {
+	d.between(last, next)
+	for o := range d.gone {
 		if o.rule != "" {
 			return true
 		}
 	}
-	if len(gone) == 0 {
+	if len(d.gone) == 0 {
 		return false
 	}
-	kept = openings(next.Rules.Namespace)
-	maps.DeleteFunc(gone, func(o opening, _ bool) bool { return kept[o] })
-	return len(gone) > 0
+	kept := openings(next.Rules.Namespace)
+	for o := range d.gone {
+		if !kept[o] {
+			return true
+		}
+	}
+	return false
+}
+
+// between makes the difference of two views, unless it is the same already.
+func (d *difference) between(last, next *policy.View) {
+	before, after := last.Rules.InOrder(), next.Rules.InOrder()
+	same := d.gone != nil
+	for i := range before {
+		before[i], after[i] = differing(before[i], after[i])
+		same = same && slices.Equal(before[i], d.before[i]) && slices.Equal(after[i], d.after[i])
+	}
+	if same {
+		return
+	}
+	kept := openings(after[:]...)
+	d.before, d.after, d.gone = before, after, openings(before[:]...)
+	maps.DeleteFunc(d.gone, func(o opening, _ bool) bool { return kept[o] })
 }
 
 // differing returns two lists without the rules that they begin and end with alike.
@@ -133,7 +163,7 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 		return false, nil // nothing is left to take back either
 	}
 	p.changed = true
-	p.views = slices.DeleteFunc(slices.Compact([]*policy.View{last, next}), func(v *policy.View) bool { return v == nil })
+	t.setViews(p, slices.DeleteFunc(slices.Compact([]*policy.View{last, next}), func(v *policy.View) bool { return v == nil }))
 	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
 		return false, err
 	}
@@ -143,7 +173,7 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 			for _, r := range g.reasons {
 				for to, by := range t.takers(p, next, s.key, r.name) {
 					if to != s {
-						t.batch.stage(to, a, reason{r.name, r.until, matchesOf(by)})
+						t.batch.stage(to, a, r.takenBy(by))
 						t.outlast(p, a, nil)
 					}
 				}
@@ -164,7 +194,7 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 				for to, by := range t.takers(p, next, s.key, r.name) {
 					if to != s && !to.key.Rule.Lasting() {
 						to.mu.Lock()
-						to.past.remember(a, []reason{{r.name, r.until, matchesOf(by)}})
+						to.past.remember(a, []reason{r.takenBy(by)})
 						to.mu.Unlock()
 					}
 				}
@@ -187,7 +217,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p.changed {
-		p.views = slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil })
+		t.setViews(p, slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil }))
 		t.setSubjects(pod, p, subjectsOf(view))
 	}
 	sets := slices.SortedFunc(p.all(), func(a, b *set) int {
@@ -232,28 +262,34 @@ func (t *Table) takeBack(s *set, view *policy.View, keep, stays bool, closing fu
 		return !keep || r.name != unreadable && !view.Covers(r.name, s.key.Rule, s.key.Ports)
 	}
 	at := t.cfg.Clock.read()
-	if view != nil {
-		t.report(s, denied, at)
+	report := func(a netip.Addr, reasons []reason) {
+		if view != nil {
+			t.report(s, a, reasons, denied, at)
+		}
 	}
 	var touched []netip.Addr
 	left := map[netip.Addr]*grant{}
 	var gone, shorter []dataplane.Grant
 	for a, g := range s.entries {
-		kept := slices.DeleteFunc(slices.Clone(g.reasons), denied)
-		if len(kept) > 0 && len(kept) == len(g.reasons) {
+		if len(g.reasons) > 0 && !slices.ContainsFunc(g.reasons, denied) {
 			continue
 		}
+		report(a, g.reasons)
+		kept := slices.DeleteFunc(slices.Clone(g.reasons), denied)
 		touched = append(touched, a)
 		if len(kept) == 0 {
 			gone = append(gone, dataplane.Grant{Addr: a})
 			continue
 		}
-		c := &grant{queued: g.queued, reasons: kept}
+		c := &grant{queued: g.queued, uses: g.uses, used: g.used, reasons: kept}
 		if s.key.Rule.Lasting() {
 			c.extend(max(g.until(), at.now+monotonic(s.key.Rule.Reuse())))
 		}
 		left[a] = c
 		shorter = append(shorter, t.render(s, a, c, at))
+	}
+	for a, reasons := range s.past.reasons {
+		report(a, reasons)
 	}
 	if len(gone) > 0 {
 		if err := closing(); err != nil {

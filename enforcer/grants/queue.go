@@ -216,7 +216,10 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, g.Rule, g.Ports) {
 		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
 	}
-	why := reason{g.Name, t.cfg.Clock.at(g.Deadline), matchesOf(g.By)}
+	why := reason{name: g.Name, until: t.cfg.Clock.at(g.Deadline), since: t.batch.at.now, by: matchesOf(g.By)}
+	if p.renews && !g.Rule.Lasting() {
+		why.renew, why.until = true, roundUp(why.until, t.batch.at.now)
+	}
 	if sets := p.sets.Load(); g.Rule != "" || len(sets.subjects) > 0 {
 		return t.stageByRules(r, p, g, why)
 	}

@@ -10,11 +10,14 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// grant is one address of a set. A grant in the table is immutable but for queued: a
-// change replaces it.
+// grant is one address of a set. A grant in the table is immutable but for queued, uses and
+// used, which need Table.mu, and but for until, renew and asked of its reasons, which need the
+// set's lock too: any other change replaces it.
 type grant struct {
 	reasons []reason
 	queued  monotonic // the deadline of its place in the queue; 0: it has none
+	uses    uint64    // the kernel's number when the grant was listed last
+	used    monotonic // until when the last use was that a listing told
 	room    [1]reason // for reasons, of which there is seldom more than one
 }
 
@@ -29,6 +32,13 @@ type reason struct {
 	name  fqdn.Name
 	until monotonic
 	by    matches
+	// since is when an answer, or Keep, set the deadline; ofEarlier where another agent did.
+	since monotonic
+	// held is when the last answer held the address, where only its use keeps it since; else 0.
+	held monotonic
+	// renew: the name is to be judged for use at its deadline. asked: it was found in use, and
+	// its deadline is that of the wait for the answer.
+	renew, asked bool
 }
 
 // matches are the matches that opened an address, joined by commas. Thousands of
@@ -68,7 +78,7 @@ func (g *grant) until() monotonic {
 // covers tells whether the grant holds for a name until a deadline or later.
 func (g *grant) covers(name fqdn.Name, until monotonic) bool {
 	for i := range g.reasons {
-		if r := &g.reasons[i]; r.until >= until && r.name == name {
+		if r := &g.reasons[i]; r.until >= until && r.name == name && !r.asked && r.held == 0 {
 			return true
 		}
 	}
@@ -84,14 +94,19 @@ const reasonsMax = 64
 // the kernel changes: the name is new or ends later than before.
 func (g *grant) add(r reason, now monotonic) bool {
 	i := slices.IndexFunc(g.reasons, func(o reason) bool { return o.name == r.name })
-	if i >= 0 && r.until <= g.reasons[i].until {
-		return false
-	}
 	if i >= 0 {
-		g.reasons[i] = r
+		old := &g.reasons[i]
+		switch {
+		case old.asked || r.until > old.until:
+		case old.held != 0 && r.held == 0: // an answer holds the address again
+			r.until = old.until
+		default:
+			return false
+		}
+		*old = r
 		return true
 	}
-	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now })
+	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now && !o.renew })
 	g.reasons = append(g.reasons, r)
 	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
 }
@@ -125,6 +140,22 @@ func (g *grant) extend(until monotonic) {
 	}
 }
 
+// takenBy is the reason for another set, by other matches.
+func (r reason) takenBy(by []string) reason {
+	r.by = matchesOf(by)
+	return r
+}
+
+// noteUses takes in a number of uses that the kernel told.
+func (g *grant) noteUses(uses uint64, now monotonic) {
+	if uses == g.uses {
+		return
+	}
+	if g.uses = uses; uses != 0 {
+		g.used = now
+	}
+}
+
 func (g *grant) has(name fqdn.Name) bool {
 	return slices.ContainsFunc(g.reasons, func(o reason) bool { return o.name == name })
 }
@@ -152,6 +183,6 @@ func (g *grant) clone() *grant {
 		return newGrant(nil)
 	}
 	c := newGrant(g.reasons)
-	c.queued = g.queued
+	c.queued, c.uses, c.used = g.queued, g.uses, g.used
 	return c
 }

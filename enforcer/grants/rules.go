@@ -169,7 +169,7 @@ func (t *Table) stageByRules(r *request, p *podGrants, g *policy.Grant, why reas
 			// Rules of the view that comes deny or pass it too.
 			for s, by := range t.takers(p, latest, key, g.Name) {
 				if s.key.Rule.Lasting() && s.key.Rule != g.Rule {
-					r.wait(t.batch.stage(s, a, reason{why.name, why.until, matchesOf(by)}))
+					r.wait(t.batch.stage(s, a, why.takenBy(by)))
 				}
 			}
 		}
@@ -196,11 +196,12 @@ func (t *Table) Recover(key dataplane.GrantSet, part []dataplane.Grant) {
 	defer s.mu.Unlock()
 	for i := range part {
 		is := &part[i]
-		reasons, whole := parseNames(is.Comment)
+		reasons, whole := parseNames(is.Comment, at.epoch)
 		if !whole && key.Rule.Lasting() {
 			reasons = append(reasons, reason{name: unreadable})
 		}
 		g := s.entries[is.Addr].clone()
+		g.noteUses(is.Uses, at.now)
 		for _, r := range reasons {
 			if len(p.views) > 0 && r.name != unreadable && !p.allowsName(r.name, key.Rule, key.Ports) {
 				continue
@@ -209,6 +210,7 @@ func (t *Table) Recover(key dataplane.GrantSet, part []dataplane.Grant) {
 				r.until = max(r.until, at.now)
 				g.addLasting(r, at.now)
 			} else {
+				r.renew, r.since = t.inUse != nil, ofEarlier
 				g.add(r, at.now)
 			}
 		}

@@ -22,6 +22,9 @@ type Config struct {
 	// InPlace: the kernel moves the deadline of a grant whose comment stays as it is, so that
 	// comments have no deadlines.
 	InPlace bool
+	// Connections hands over the connections of all pods that were admitted and answered; nil:
+	// the table knows of none.
+	Connections func(each func(Connection)) error
 	// SetMax is the most addresses of a set of the Namespace tier, 0 for setMax.
 	SetMax int
 	// WriteFailed is called after each failed write of grants. It must not block.
@@ -32,7 +35,10 @@ type Config struct {
 // of the dataplane that it writes through.
 type Table struct {
 	cfg       Config
-	takenBack func(policy.GrantInfo) // nil: not wanted
+	takenBack func(policy.GrantInfo)      // nil: not wanted
+	inUse     func([]policy.NameInUse)    // nil: no grant is judged for use
+	listing   sync.Mutex                  // of connections
+	tracked   atomic.Pointer[connections] // nil: none were listed
 
 	// mu serializes all changes; the fields up to the next blank line need it.
 	mu        sync.Mutex
@@ -64,6 +70,7 @@ type podGrants struct {
 	views []*policy.View
 	// changed: the grants have not been compared with views.
 	changed bool
+	renews  bool // a view has policies that renew what is in use
 	sets    atomic.Pointer[podSets]
 }
 
@@ -97,7 +104,7 @@ type set struct {
 	mu        sync.RWMutex
 	entries   map[netip.Addr]*grant
 	uncertain map[netip.Addr]bool // nil while, as nearly always, no address is
-	past      *history
+	past      history
 }
 
 // pod returns a pod's grants, nil if it has no set.
@@ -161,27 +168,31 @@ func (p *podGrants) all() iter.Seq[*set] {
 
 // newSet returns an empty set.
 func (t *Table) newSet(key dataplane.GrantSet) *set {
-	return &set{key: key, table: t, entries: map[netip.Addr]*grant{}, past: newHistory()}
+	return &set{key: key, table: t, entries: map[netip.Addr]*grant{}}
 }
 
 // place adds sets to the table, or removes them, and a pod with its last set. The caller
 // holds mu.
 func (t *Table) place(add bool, sets ...*set) {
-	pods := maps.Clone(*t.pods.Load())
+	pods, next := maps.Clone(*t.pods.Load()), map[*podGrants]*podSets{}
 	for _, s := range sets {
 		p := pods[s.key.Pod]
 		if p == nil {
 			p = newPod()
 			pods[s.key.Pod] = p
 		}
-		mine := *p.sets.Load()
+		mine := next[p]
+		if mine == nil {
+			is := p.sets.Load()
+			mine = &podSets{byPorts: maps.Clone(is.byPorts), rules: slices.Clone(is.rules), subjects: is.subjects}
+			next[p] = mine
+		}
 		if s.key.Rule != "" {
-			mine.rules = slices.DeleteFunc(slices.Clone(mine.rules), func(o *set) bool { return o == s })
+			mine.rules = slices.DeleteFunc(mine.rules, func(o *set) bool { return o == s })
 			if add {
 				mine.rules = append(mine.rules, s)
 			}
 		} else {
-			mine.byPorts = maps.Clone(mine.byPorts)
 			both := mine.byPorts[s.key.Ports]
 			if both[of(s.key.IPv6)] = s; !add {
 				both[of(s.key.IPv6)] = nil
@@ -190,7 +201,13 @@ func (t *Table) place(add bool, sets ...*set) {
 				delete(mine.byPorts, s.key.Ports)
 			}
 		}
-		if p.sets.Store(&mine); mine.empty() {
+	}
+	for _, s := range sets {
+		p := pods[s.key.Pod]
+		if p == nil { // of the set before
+			continue
+		}
+		if p.sets.Store(next[p]); next[p].empty() {
 			delete(pods, s.key.Pod)
 		}
 	}

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"iter"
+	"net/netip"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
@@ -13,14 +14,17 @@ func (t *Table) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 			if s.key.Rule != "" {
 				continue
 			}
-			s.mu.RLock()
-			b := dataplane.Bounds{Min: len(s.entries) - len(s.uncertain), Max: len(s.entries)}
-			s.mu.RUnlock()
-			if !yield(s.key, b) {
+			if !yield(s.key, s.bounds()) {
 				return
 			}
 		}
 	}
+}
+
+func (s *set) bounds() dataplane.Bounds {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return dataplane.Bounds{Min: len(s.entries) - len(s.uncertain), Max: len(s.entries)}
 }
 
 // RuleSets yields the sets of rules.
@@ -34,25 +38,73 @@ func (t *Table) RuleSets() iter.Seq[dataplane.GrantSet] {
 	}
 }
 
+// sharing yields a set and those that share its name.
+func (t *Table) sharing(key dataplane.GrantSet) iter.Seq[*set] {
+	return func(yield func(*set) bool) {
+		for s := range t.pod(key.Pod).all() {
+			if (s.key == key || key.Rule == "" && s.key.Name == key.Name) && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
 // Freeze implements dataplane.Grants.
 func (t *Table) Freeze(key dataplane.GrantSet, f func([]dataplane.Frozen)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := t.cfg.Clock.read()
-	var frozen []dataplane.Frozen
-	for s := range t.pod(key.Pod).all() {
-		if s.key != key && (key.Rule != "" || s.key.Name != key.Name) {
-			continue
-		}
-		var certain []dataplane.Grant
-		for a, g := range s.entries {
-			if !s.uncertain[a] {
-				certain = append(certain, t.render(s, a, g, at))
-			}
-		}
-		frozen = append(frozen, dataplane.Frozen{Set: s.key, Certain: certain, Uncertain: s.uncertain})
-	}
-	if len(frozen) > 0 {
+	if frozen := t.members(key, func() {}); len(frozen) > 0 {
 		f(frozen)
+	}
+}
+
+// membersPart is how many grants Members renders at a time, in a fraction of a millisecond: new
+// grants wait for no more.
+const membersPart = 256
+
+// Members implements dataplane.Grants.
+func (t *Table) Members(key dataplane.GrantSet) []dataplane.Frozen {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	return t.members(key, func() {
+		if n++; n%membersPart == 0 {
+			t.mu.Unlock()
+			t.mu.Lock()
+		}
+	})
+}
+
+// members renders a set and those that share its name, and calls between after each grant. The
+// caller holds mu.
+func (t *Table) members(key dataplane.GrantSet, between func()) (out []dataplane.Frozen) {
+	at := t.cfg.Clock.read()
+	for s := range t.sharing(key) {
+		is := dataplane.Frozen{Set: s.key, Certain: make([]dataplane.Grant, 0, len(s.entries)), Uncertain: map[netip.Addr]bool{}}
+		for a, g := range s.entries {
+			if s.uncertain[a] {
+				is.Uncertain[a] = true
+			} else {
+				is.Certain = append(is.Certain, t.render(s, a, g, at))
+			}
+			between()
+		}
+		out = append(out, is)
+	}
+	return out
+}
+
+// FreezeBounds implements dataplane.Grants.
+func (t *Table) FreezeBounds(key dataplane.GrantSet, f func(dataplane.Bounds)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var sum dataplane.Bounds
+	found := false
+	for s := range t.sharing(key) {
+		b := s.bounds()
+		sum, found = dataplane.Bounds{Min: sum.Min + b.Min, Max: sum.Max + b.Max}, true
+	}
+	if found {
+		f(sum)
 	}
 }

@@ -16,11 +16,20 @@ const heartbeat = time.Second
 // than none.
 const maxBeat = nft.HeartbeatTimeout - heartbeat
 
-// KeepAlive renews interception once a second for as long as probe succeeds, which must
-// query the proxy's own serving sockets. When interception comes back after it had ended,
+// Begin has KeepAlive renew interception from now on: the kernel leads queries to this agent,
+// and the heartbeats of the agent before it end. It never waits.
+func (i *Interception) Begin() { i.begin() }
+
+// KeepAlive renews interception, from Begin on, once a second for as long as probe succeeds,
+// which must query the proxy's own serving sockets. When interception comes back after it had ended,
 // returned is called, because the resolver answered pods meanwhile. It returns when ctx
 // ends; interception continues for nft.HeartbeatTimeout unless Disable is called.
 func (i *Interception) KeepAlive(ctx context.Context, probe func(context.Context) error, returned func()) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-i.begun:
+	}
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	failing, last := false, i.cfg.Now()

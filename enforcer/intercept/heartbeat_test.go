@@ -24,10 +24,12 @@ func (t *tables) Serving(context.Context) (map[netip.Addr]netip.Addr, error) {
 // after each heartbeat of KeepAlive.
 func newBeating(beaten func(err error, changed bool)) (*Interception, *tables) {
 	kernel := &tables{}
-	return New(Config{
+	i := New(Config{
 		Tables: kernel, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Beaten: func(_ time.Time, err error, changed bool) { beaten(err, changed) },
-	}), kernel
+	})
+	i.Begin()
+	return i, kernel
 }
 
 func TestBeatOnlyAfterAnAnswer(t *testing.T) {

@@ -69,11 +69,17 @@ type Interception struct {
 
 	beaten atomic.Pointer[time.Time] // the last heartbeat, nil before the first
 	renew  chan struct{}
+	begin  func() // closes begun
+	begun  chan struct{}
 }
 
 // New returns an interception that has touched nothing yet.
 func New(cfg Config) *Interception {
-	return &Interception{cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, renew: make(chan struct{}, 1)}
+	begun := make(chan struct{})
+	return &Interception{
+		cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, renew: make(chan struct{}, 1),
+		begin: sync.OnceFunc(func() { close(begun) }), begun: begun,
+	}
 }
 
 // Start removes the serving addresses of agents that are gone, and assigns one to each of

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
@@ -32,7 +33,8 @@ type keptList struct {
 // tiersKey is the cluster policies of a view, and what decides whether its Namespace tier
 // exists.
 type tiersKey struct {
-	cluster         **policy.Index
+	cluster         **policy.Index // nil for none
+	deny            **policy.Rule  // of the Namespace tier, nil for none
 	enforced, peers bool
 }
 
@@ -58,14 +60,19 @@ func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 // tiersOf returns the tiers of a view, one for all views with the same cluster policies.
 // ordered tells whether one is in force.
 func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
-	if !v.Ordered() {
+	if !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
 		return nil, false
 	}
-	if len(v.Cluster) == 0 { // not made by the compiler
+	key := tiersKey{enforced: v.Enforced, peers: len(v.NetworkPolicies) > 0}
+	if len(v.Cluster) > 0 {
+		key.cluster = &v.Cluster[0]
+	} else if v.Ordered() { // not made by the compiler
 		k := m.newTiers(v)
 		return k.tiers, k.ordered
 	}
-	key := tiersKey{&v.Cluster[0], v.Enforced, len(v.NetworkPolicies) > 0}
+	if len(v.Rules.NamespaceDeny) > 0 {
+		key.deny = &v.Rules.NamespaceDeny[0]
+	}
 	k, there := m.tiers[key]
 	if !there {
 		k = m.newTiers(v)
@@ -77,8 +84,9 @@ func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
 
 func (m Lists) newTiers(v *policy.View) (k keptTiers) {
 	admin, baseline, namespace, ordered := v.OrderedRules()
-	if k.ordered = ordered; ordered {
-		k.tiers = dataplane.NewTiers(m.tierRules(admin), m.tierRules(baseline), namespace, v.ImpliesDNS())
+	deny := slices.DeleteFunc(slices.Clone(v.Rules.NamespaceDeny), func(r *policy.Rule) bool { return r.Audit })
+	if k.ordered = ordered; ordered || len(deny) > 0 {
+		k.tiers = dataplane.NewTiers(m.tierRules(admin), m.tierRules(deny), m.tierRules(baseline), namespace, v.ImpliesDNS())
 	}
 	return k
 }
@@ -141,7 +149,7 @@ func (m Lists) Prune() {
 			k.used = false
 			m.tiers[key] = k
 			if k.tiers != nil {
-				places += len(k.tiers.Admin) + len(k.tiers.Baseline)
+				places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Baseline)
 			}
 		} else {
 			delete(m.tiers, key)

@@ -25,6 +25,12 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 	}
 	for _, v := range s.Views {
 		tiers, ordered := lists.tiersOf(v)
+		if v.Node != nil {
+			if ordered {
+				out[v.Pod.PodRef] = &dataplane.Subject{Pod: v.Pod.PodRef, Node: v.Node, Snapshot: s, Tiers: tiers, Entries: tiers.Entries, Views: []*policy.View{v}}
+			}
+			continue
+		}
 		enforced := v.Enforced || ordered
 		p := &dataplane.Subject{
 			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
@@ -78,6 +84,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 			continue
 		}
 		fresh := *n
+		fresh.Node = nil // its rules are made ready alone
 		fresh.Isolated, fresh.Audited, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false, false
 		fresh.Homes, fresh.Homeless = nil, nil
 		fresh.Taken, fresh.Addrs = nil, nil

@@ -4,19 +4,21 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Fake is an Interface in memory.
 type Fake struct {
 	mu    sync.Mutex
 	flows []Flow
+	idle  map[flowKey]time.Duration // of established flows, by Flow.key
 	scans int
 }
 
 var _ Interface = (*Fake)(nil)
 
 // NewFake returns a fake that tracks nothing.
-func NewFake() *Fake { return &Fake{} }
+func NewFake() *Fake { return &Fake{idle: map[flowKey]time.Duration{}} }
 
 // Track adds a connection.
 func (f *Fake) Track(flow Flow) {
@@ -26,6 +28,26 @@ func (f *Fake) Track(flow Flow) {
 		flow.Peer = flow.Dst
 	}
 	f.flows = append(f.flows, flow)
+}
+
+// Establish makes a tracked connection an established one that is idle for that long.
+func (f *Fake) Establish(flow Flow, idle time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.idle[flow.key()] = idle
+}
+
+// Established implements Interface.
+func (f *Fake) Established(mark, mask uint32, each func(Established)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scans++
+	for _, flow := range f.flows {
+		if idle, is := f.idle[flow.key()]; is && (Query{Mark: mark, Mask: mask}).marked(flow) {
+			each(Established{flow.Protocol, flow.Src, flow.Dst, flow.Peer, idle})
+		}
+	}
+	return nil
 }
 
 // Flows implements Interface.
@@ -84,6 +106,7 @@ func (f *Fake) Delete(flow Flow) error {
 	defer f.mu.Unlock()
 	for i := range f.flows {
 		if f.flows[i].same(flow) {
+			delete(f.idle, flow.key())
 			f.flows = append(f.flows[:i], f.flows[i+1:]...)
 			return nil
 		}
@@ -91,6 +114,12 @@ func (f *Fake) Delete(flow Flow) error {
 	return nil
 }
 
-func (f Flow) same(o Flow) bool {
-	return f.Protocol == o.Protocol && f.Src == o.Src && f.Dst == o.Dst && f.Zone == o.Zone
+type flowKey struct {
+	protocol uint8
+	src, dst netip.AddrPort
+	zone     uint16
 }
+
+func (f Flow) key() flowKey { return flowKey{f.Protocol, f.Src, f.Dst, f.Zone} }
+
+func (f Flow) same(o Flow) bool { return f.key() == o.key() }

@@ -3,6 +3,7 @@ package conntrack_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -28,6 +29,14 @@ func TestFake(t *testing.T) {
 			t.Errorf("protocol %d: mark %#x, peer %s", got.Protocol, got.Mark, got.Peer)
 		}
 	}
+	f.Establish(udp, time.Minute)
+	f.Establish(zoned, 0)
+	if got := established(t, f, others, ours); len(got) != 2 || got[0].Src != udp.Src || got[0].Peer != udp.Dst || got[0].Idle != time.Minute {
+		t.Errorf("established: %+v", got)
+	}
+	if got := established(t, f, ours, ours); len(got) != 0 || f.Scans() == 0 {
+		t.Errorf("established with the mark: %+v", got)
+	}
 	for range 2 {
 		if err := f.Delete(zoned); err != nil {
 			t.Error(err)
@@ -35,6 +44,9 @@ func TestFake(t *testing.T) {
 		if err := f.SetMark(zoned, ours, ours); err != nil {
 			t.Error(err)
 		}
+	}
+	if got := established(t, f, 0, 0); len(got) != 1 {
+		t.Errorf("established after one was deleted: %+v", got)
 	}
 	left := flows(t, f, "10.1.0.5")
 	if len(left) != 2 || left[0].Mark != others|ours || left[1].Zone != 0 {

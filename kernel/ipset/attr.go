@@ -40,8 +40,15 @@ func headerAttr(s Set) *nl.RtAttr {
 	if s.Timeout {
 		u32(nl.IPSET_ATTR_TIMEOUT, 0)
 	}
+	flags := uint32(0)
 	if s.Comment {
-		u32(nl.IPSET_ATTR_CADT_FLAGS, nl.IPSET_FLAG_WITH_COMMENT)
+		flags |= nl.IPSET_FLAG_WITH_COMMENT
+	}
+	if s.Counters {
+		flags |= nl.IPSET_FLAG_WITH_COUNTERS
+	}
+	if flags != 0 {
+		u32(nl.IPSET_ATTR_CADT_FLAGS, flags)
 	}
 	return data
 }

@@ -28,6 +28,7 @@ type fakeSet struct {
 type fakeEntry struct {
 	until   time.Time // zero: for ever
 	comment string
+	packets uint64
 }
 
 var _ Interface = (*Fake)(nil)
@@ -110,7 +111,11 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 		if e.Timeout != 0 {
 			until = f.now().Add(time.Duration(seconds(e.Timeout)) * time.Second)
 		}
-		s.entries[e.Key()] = fakeEntry{until, e.Comment}
+		packets := s.entries[e.Key()].packets
+		if e.New && s.Counters {
+			packets = e.Packets
+		}
+		s.entries[e.Key()] = fakeEntry{until: until, comment: e.Comment, packets: packets}
 	}
 	return nil
 }
@@ -154,6 +159,20 @@ func (f *Fake) Replace(s Set, entries ...Entry) error {
 	return err
 }
 
+// Match counts a packet that matches an entry, if the set has counters.
+func (f *Fake) Match(name string, e Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sets[name]
+	if s == nil || !s.Counters {
+		return
+	}
+	if v, there := s.entries[e.Key()]; there {
+		v.packets++
+		s.entries[e.Key()] = v
+	}
+}
+
 // Swap exchanges two sets of one type under their names, as another program may.
 func (f *Fake) Swap(a, b string) {
 	f.mu.Lock()
@@ -193,7 +212,7 @@ func (f *Fake) Read(name string) (Set, []Entry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sets[name]
-	return Set{Name: name, Type: s.Type, IPv6: s.IPv6, Timeout: s.Timeout, Comment: s.Comment}, entries, nil
+	return Set{Name: name, Type: s.Type, IPv6: s.IPv6, Timeout: s.Timeout, Comment: s.Comment, Counters: s.Counters}, entries, nil
 }
 
 func (s *fakeSet) live(now time.Time) []Entry {
@@ -204,7 +223,7 @@ func (s *fakeSet) live(now time.Time) []Entry {
 				continue
 			}
 		}
-		e.Comment = v.comment
+		e.Comment, e.Packets = v.comment, v.packets
 		out = append(out, e)
 	}
 	return out

@@ -31,13 +31,15 @@ const CommentLengthMax = 255
 const TimeoutMax = (1<<31 - 1) / 1000 * time.Second
 
 // Set is a set's name and header. Entries of a set with Timeout end by
-// themselves; a set with Comment keeps a text with each entry.
+// themselves; a set with Comment keeps a text with each entry, one with Counters counts the
+// packets that rules match by each.
 type Set struct {
-	Name    string
-	Type    Type
-	IPv6    bool
-	Timeout bool
-	Comment bool
+	Name     string
+	Type     Type
+	IPv6     bool
+	Timeout  bool
+	Comment  bool
+	Counters bool
 	// HashSize is the initial number of buckets, a power of two. Zero is the
 	// kernel's default, 1024, which costs a set 16 KiB before its first entry.
 	HashSize uint32
@@ -58,11 +60,16 @@ type Entry struct {
 	// written; zero lives for ever. At most TimeoutMax.
 	Timeout time.Duration
 	Comment string
+	// Packets, of a set with Counters, is how many packets matched the entry. An entry that is
+	// added counts from there on if it is New, which says that the set does not have it; else
+	// the number stays.
+	Packets uint64
+	New     bool
 }
 
 // Key returns the entry with its identity only.
 func (e Entry) Key() Entry {
-	e.Timeout, e.Comment = 0, ""
+	e.Timeout, e.Comment, e.Packets, e.New = 0, "", 0, false
 	return e
 }
 
@@ -85,8 +92,8 @@ type Interface interface {
 	// Destroy removes the set with its entries. Without such a set the error
 	// satisfies IsNotFound; while a rule refers to it, IsBusy.
 	Destroy(name string) error
-	// Add adds entries or, where one is there already, overwrites its timeout
-	// and comment. No entries: nothing happens. The set missing: IsNotFound.
+	// Add adds entries or, where one is there already, overwrites its timeout,
+	// comment and counter. No entries: nothing happens. The set missing: IsNotFound.
 	// Entries before a failing one have been added, and some after it may be.
 	Add(name string, entries ...Entry) error
 	// Delete removes entries; a missing entry is no error. A missing set: IsNotFound.

@@ -38,6 +38,7 @@ func (k *Kernel) Read(name string) (s Set, entries []Entry, err error) {
 	err = k.ask(name, 0, func(attrs []byte) {
 		if s.Name == "" { // only the first message of a set has its header
 			s = parseHead(attrs)
+			k.writer.count(s)
 		}
 		entries = appendEntries(entries, attrs)
 	})
@@ -52,6 +53,7 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 		// Only the first message of a set has its header.
 		if head := parseHead(attrs); head.Name != s.Name {
 			s = Set{Name: head.Name, Type: head.Type, IPv6: head.IPv6}
+			k.writer.count(head)
 		}
 		entries = appendEntries(entries[:0], attrs)
 		each(s, entries)
@@ -83,7 +85,8 @@ func parseHead(attrs []byte) (s Set) {
 				case typ == nl.IPSET_ATTR_TIMEOUT:
 					s.Timeout = true
 				case typ == nl.IPSET_ATTR_CADT_FLAGS && len(value) == 4:
-					s.Comment = binary.BigEndian.Uint32(value)&nl.IPSET_FLAG_WITH_COMMENT != 0
+					flags := binary.BigEndian.Uint32(value)
+					s.Comment, s.Counters = flags&nl.IPSET_FLAG_WITH_COMMENT != 0, flags&nl.IPSET_FLAG_WITH_COUNTERS != 0
 				}
 			})
 		}
@@ -123,6 +126,8 @@ func parseEntry(data []byte) (e Entry) {
 			e.Timeout = time.Duration(binary.BigEndian.Uint32(v)) * time.Second
 		case typ == nl.IPSET_ATTR_COMMENT:
 			e.Comment = nfattr.String(v)
+		case typ == nl.IPSET_ATTR_PACKETS && len(v) == 8:
+			e.Packets = binary.BigEndian.Uint64(v)
 		}
 	})
 	if int(e.Bits) == e.Addr.BitLen() {

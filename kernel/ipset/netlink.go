@@ -79,6 +79,9 @@ func (k *Kernel) Ensure(s Set) error {
 	if errors.Is(err, syscall.EEXIST) || errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
 		return k.checkHeader(s)
 	}
+	if err == nil {
+		k.writer.count(s)
+	}
 	return wrap("create", s.Name, err)
 }
 
@@ -102,7 +105,11 @@ func (k *Kernel) checkHeader(s Set) error {
 func (k *Kernel) Destroy(name string) error {
 	req := k.request(nl.IPSET_CMD_DESTROY, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL)
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
-	return wrap("destroy", name, k.do(req, nil))
+	err := k.do(req, nil)
+	if err == nil {
+		k.writer.count(Set{Name: name})
+	}
+	return wrap("destroy", name, err)
 }
 
 // Replace implements Interface: the new set is filled under a name of its own and swapped
@@ -116,6 +123,7 @@ func (k *Kernel) Replace(s Set, entries ...Entry) error {
 	if err := k.Ensure(next); err != nil {
 		return err
 	}
+	defer k.writer.count(Set{Name: next.Name})
 	err := k.Add(next.Name, entries...)
 	if err == nil {
 		err = k.exchange(nl.IPSET_CMD_SWAP, next.Name, s.Name)
@@ -126,6 +134,9 @@ func (k *Kernel) Replace(s Set, entries ...Entry) error {
 		}
 	} else if IsNotFound(err) {
 		err = k.exchange(nl.IPSET_CMD_RENAME, next.Name, s.Name)
+	}
+	if err == nil {
+		k.writer.count(s)
 	}
 	if gone := k.Destroy(next.Name); err == nil && gone != nil && !IsNotFound(gone) {
 		err = gone

@@ -1,5 +1,7 @@
 package ipset
 
+import "slices"
+
 // Difference is how a set in the kernel differs from the wanted one.
 type Difference struct {
 	Gone    bool    // there is no such set
@@ -12,6 +14,18 @@ type Difference struct {
 // Any tells whether the set differs.
 func (d *Difference) Any() bool {
 	return d.Gone || d.Foreign || len(d.Missing)+len(d.Changed)+len(d.Surplus) > 0
+}
+
+// And returns the part of the difference that o has too.
+func (d Difference) And(o Difference) Difference {
+	both := func(a, b []Entry) []Entry {
+		in := map[Entry]bool{}
+		for i := range b {
+			in[b[i].Key()] = true
+		}
+		return slices.DeleteFunc(a, func(e Entry) bool { return !in[e.Key()] })
+	}
+	return Difference{d.Gone && o.Gone, d.Foreign && o.Foreign, both(d.Missing, o.Missing), both(d.Changed, o.Changed), both(d.Surplus, o.Surplus)}
 }
 
 // Compare compares the header of a set, its members and their comments with the wanted

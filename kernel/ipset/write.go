@@ -38,6 +38,19 @@ type writer struct {
 	out  []byte
 	in   [4096]byte // replies are 36 bytes: NETLINK_CAP_ACK
 	sent []sent     // the messages of the write, in order
+	// counted are the names of sets with counters, as they were made or listed last. The kernel
+	// refuses a counter for a set without, and keeps that of an entry that is added without
+	// one: even a new entry has that of the entry whose place it takes.
+	counted sync.Map
+}
+
+// count notes whether a set has counters.
+func (w *writer) count(s Set) {
+	if s.Counters {
+		w.counted.Store(s.Name, true)
+	} else {
+		w.counted.Delete(s.Name)
+	}
 }
 
 // sent is one message: a part of an op.
@@ -132,15 +145,17 @@ func (w *writer) add(op *Op, part []Entry) {
 	b, begin := nfattr.AppendHeader(w.out, unix.NFNL_SUBSYS_IPSET<<8|cmd, 0, w.seq)
 	b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
 	b = nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME, op.Set)
+	_, counted := w.counted.Load(op.Set)
+	counted = counted && !op.Delete
 	if len(part) == 1 {
-		b = appendEntry(b, &part[0])
+		b = appendEntry(b, &part[0], counted)
 	} else {
 		// The kernel wants a line number beside a list, to tell which failed.
 		b = nfattr.Append(b, nl.IPSET_ATTR_LINENO, "\x00\x00\x00\x00")
 		list := 0
 		b, list = nfattr.Begin(b, nl.IPSET_ATTR_ADT)
 		for i := range part {
-			b = appendEntry(b, &part[i])
+			b = appendEntry(b, &part[i], counted)
 		}
 		nfattr.End(b, list)
 	}
@@ -196,6 +211,9 @@ func (w *writer) replies() error {
 				// One of an earlier write, whose replies could not be read, is out of range.
 				i := binary.NativeEndian.Uint32(b[8:]) - first
 				if errno := -int32(binary.NativeEndian.Uint32(b[16:])); errno != 0 && i < uint32(len(w.sent)) {
+					if errno == nl.IPSET_ERR_COUNTER { // another program made the set anew
+						w.count(Set{Name: w.sent[i].op.Set})
+					}
 					w.sent[i].op.fail(errnoError(syscall.Errno(errno)))
 				}
 				if i == uint32(len(w.sent)-1) {
@@ -219,8 +237,8 @@ func (op *Op) fail(err error) {
 	op.Err = wrap(what, op.Set, err)
 }
 
-// appendEntry appends one entry.
-func appendEntry(b []byte, e *Entry) []byte {
+// appendEntry appends one entry, of a set with counters with its counter.
+func appendEntry(b []byte, e *Entry, counted bool) []byte {
 	b, data := nfattr.Begin(b, nl.IPSET_ATTR_DATA)
 	b, ip := nfattr.Begin(b, nl.IPSET_ATTR_IP)
 	if e.Addr.Is4() {
@@ -246,6 +264,10 @@ func appendEntry(b []byte, e *Entry) []byte {
 	}
 	if e.Comment != "" {
 		b = nfattr.AppendString(b, nl.IPSET_ATTR_COMMENT, e.Comment)
+	}
+	if counted && e.New {
+		b = nfattr.AppendUint64(b, nl.IPSET_ATTR_BYTES, 0)
+		b = nfattr.AppendUint64(b, nl.IPSET_ATTR_PACKETS, e.Packets)
 	}
 	nfattr.End(b, data)
 	return b

@@ -110,8 +110,10 @@ func (c Chains) apply(tx *Transaction) error {
 		switch {
 		case !there:
 			err = fmt.Errorf("no chain %s", o.chain)
+		case o.kind == insertRule && o.at > len(rules)+1:
+			err = fmt.Errorf("no place %d in chain %s", o.at, o.chain)
 		case o.kind == insertRule:
-			c[o.chain] = slices.Insert(rules, 0, o.rules[0])
+			c[o.chain] = slices.Insert(rules, o.at-1, o.rules[0])
 		case i < 0:
 			err = fmt.Errorf("no rule %q in chain %s", o.rules[0], o.chain)
 		default:

@@ -70,6 +70,7 @@ type op struct {
 	kind  opKind
 	chain string
 	rules []string
+	at    int // of insertRule: the place that the rule gets, from 1
 }
 
 // NewTransaction returns an empty transaction for a table.
@@ -80,23 +81,27 @@ func NewTransaction(f Family, table string) *Transaction {
 // Replace creates a chain or empties it, and fills it with rules. Chains of one
 // transaction may refer to each other in any order.
 func (t *Transaction) Replace(chain string, rules ...string) {
-	t.ops = append(t.ops, op{replaceChain, chain, slices.Clone(rules)})
+	t.ops = append(t.ops, op{kind: replaceChain, chain: chain, rules: slices.Clone(rules)})
 }
 
 // Delete removes a chain of ours with its rules. It must exist, and nothing that
 // remains may refer to it; chains deleted together may refer to each other.
 func (t *Transaction) Delete(chain string) {
-	t.ops = append(t.ops, op{deleteChain, chain, nil})
+	t.ops = append(t.ops, op{kind: deleteChain, chain: chain})
 }
 
 // Insert puts a rule at the top of a chain that exists.
-func (t *Transaction) Insert(chain, rule string) {
-	t.ops = append(t.ops, op{insertRule, chain, []string{rule}})
+func (t *Transaction) Insert(chain, rule string) { t.InsertAt(chain, 1, rule) }
+
+// InsertAt puts a rule at a place of a chain that exists; 1 is the top. Several rules of a
+// chain are inserted from the top down.
+func (t *Transaction) InsertAt(chain string, at int, rule string) {
+	t.ops = append(t.ops, op{kind: insertRule, chain: chain, rules: []string{rule}, at: at})
 }
 
 // Remove deletes the first equal rule of a chain. It must exist.
 func (t *Transaction) Remove(chain, rule string) {
-	t.ops = append(t.ops, op{deleteRule, chain, []string{rule}})
+	t.ops = append(t.ops, op{kind: deleteRule, chain: chain, rules: []string{rule}})
 }
 
 // Empty tells whether the transaction changes nothing.
@@ -118,7 +123,7 @@ func (t *Transaction) String() string {
 	}, replaceChain)
 	t.each(func(o op) {
 		if o.kind == insertRule {
-			fmt.Fprintf(&b, "-I %s 1 %s\n", o.chain, o.rules[0])
+			fmt.Fprintf(&b, "-I %s %d %s\n", o.chain, o.at, o.rules[0])
 		} else {
 			fmt.Fprintf(&b, "-D %s %s\n", o.chain, o.rules[0])
 		}

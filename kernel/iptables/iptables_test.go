@@ -71,6 +71,21 @@ func TestTransactionIsADelta(t *testing.T) {
 				t.Fatalf("%v after change (-want +got):\n%s", f, diff)
 			}
 			tx = iptables.NewTransaction(f, "mangle")
+			tx.Replace("NAMEGATE-C", "-j ACCEPT")
+			around := []string{"-p tcp -j NAMEGATE-C", "-p udp -j NAMEGATE-C", "-j DROP", "-p tcp -j RETURN", "-p udp -j RETURN"}
+			for n, rule := range around {
+				if rule != "-j DROP" {
+					tx.InsertAt("NAMEGATE-A", n+1, rule)
+				}
+			}
+			fatal.If(t, i.Restore(ctx, tx))
+			want["NAMEGATE-A"] = around
+			want["NAMEGATE-C"] = []string{"-j ACCEPT"}
+			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
+				t.Fatalf("%v after insertions (-want +got):\n%s", f, diff)
+			}
+			tx = iptables.NewTransaction(f, "mangle")
+			tx.Delete("NAMEGATE-C")
 			tx.Remove("FORWARD", "-j NAMEGATE-A")
 			tx.Delete("NAMEGATE-A")
 			fatal.If(t, i.Restore(ctx, tx))
@@ -89,6 +104,7 @@ func TestRefusedTransactionChangesNothing(t *testing.T) {
 	}{
 		{"jump to a missing chain", func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-A", "-j NAMEGATE-NONE") }},
 		{"removal of a missing rule", func(tx *iptables.Transaction) { tx.Remove("FORWARD", "-j DROP") }},
+		{"insertion beyond the end", func(tx *iptables.Transaction) { tx.InsertAt("NAMEGATE-KEEP", 3, "-j DROP") }},
 		{"name too long", func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-" + strings.Repeat("x", 20)) }},
 		{"deletion of a referred chain", func(tx *iptables.Transaction) { tx.Delete("NAMEGATE-KEEP") }},
 	}

@@ -52,6 +52,11 @@ func AppendUint32(b []byte, typ int, v uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendHead(b, typ|unix.NLA_F_NET_BYTEORDER, 4), v)
 }
 
+// AppendUint64 appends a number in network order.
+func AppendUint64(b []byte, typ int, v uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendHead(b, typ|unix.NLA_F_NET_BYTEORDER, 8), v)
+}
+
 // Begin appends the head of an attribute that holds attributes, and returns where
 // it begins, for End.
 func Begin(b []byte, typ int) (out []byte, begin int) {

@@ -59,10 +59,21 @@ func (l *Lister) Close() {
 // behind its netlink header. Neither may use the Lister, and messages are only valid
 // until each returns. An error of the kernel's is a syscall.Errno.
 func (l *Lister) List(typ uint16, family uint8, ask func([]byte) []byte, each func(msg []byte)) error {
+	return l.exchange(unix.NLM_F_DUMP, typ, family, ask, each)
+}
+
+// Get is List for one object. The kernel writes the first message of a listing before it
+// sees a read of it, for a read as long as the longest before: in a new socket's listing
+// 4 KiB, after a Get as much as all others.
+func (l *Lister) Get(typ uint16, family uint8, ask func([]byte) []byte, each func(msg []byte)) error {
+	return l.exchange(unix.NLM_F_ACK, typ, family, ask, each)
+}
+
+func (l *Lister) exchange(flags, typ uint16, family uint8, ask func([]byte) []byte, each func(msg []byte)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seq++
-	b, begin := AppendHeader(l.out[:0], typ, unix.NLM_F_DUMP, l.seq)
+	b, begin := AppendHeader(l.out[:0], typ, flags, l.seq)
 	b[begin+unix.SizeofNlMsghdr] = family
 	b = ask(b)
 	EndMessage(b, begin)

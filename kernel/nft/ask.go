@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,6 +23,15 @@ func ask(request int, f uint8, flags int, each func(f uint8, attrs []byte), abou
 	for _, a := range about {
 		req.AddData(a)
 	}
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer nfattr.CloseLater(s.Close)
+	if err := s.SetReceiveTimeout(&nl.SocketTimeoutTv); err != nil {
+		return err
+	}
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: s}}
 	msgs, err := req.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) {
 		if errors.Is(err, syscall.ENOENT) {

@@ -51,25 +51,25 @@ func (c *carrying) end(apply func([]EntryOp)) {
 
 // carry adds the entries of wanted sets to a transaction that makes the inet table anew, so
 // that none is missing for a moment. The program nft does not take every comment: after the
-// transaction the ops write them.
-func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []EntryOp, err error) {
+// transaction the ops write them. The sets of kept stay with their entries.
+func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction, kept map[string]bool) (after []EntryOp, err error) {
 	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
 		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
 	}
 	for _, s := range t.tiers.entries {
-		op := EntryOp{Set: s.Name}
+		op := EntryOp{Set: s.Name, Count: s.Renew == 0}
 		for _, f := range families {
-			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
+			if err := t.carrySet(tx, is, s.of(f), kept, &op); err != nil {
 				return nil, err
 			}
 		}
 		after = append(after, op)
 	}
 	for _, s := range t.tiers.grants {
-		op := EntryOp{Set: s.Name, Grants: true}
+		op := EntryOp{Set: s.Name, Grants: true, Count: true}
 		for _, f := range families {
-			if err := t.carrySet(tx, is, s.of(f), &op); err != nil {
+			if err := t.carrySet(tx, is, s.of(f), kept, &op); err != nil {
 				return nil, err
 			}
 		}
@@ -79,11 +79,14 @@ func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction) (after []
 }
 
 // carrySet is carry for one set, unless another one has its name.
-func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, op *EntryOp) error {
+func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, kept map[string]bool, op *EntryOp) error {
+	if op.Grants && kept[set.Name] {
+		return nil
+	}
 	if is.elements[set.Name] == nil || is.forms != nil && is.forms[set.Name] != formOf(set) {
 		return nil
 	}
-	all, err := t.entries.list(set.Name)
+	all, err := t.listStill(set.Name, func(_ int, list func() error) error { return list() })
 	if err != nil {
 		return fmt.Errorf("list nft set %s %s: %w", TableName, set.Name, err)
 	}
@@ -91,6 +94,9 @@ func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftable
 		words := e.words()
 		if !op.Grants {
 			tx.Add(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: words})
+		}
+		if kept[set.Name] {
+			continue
 		}
 		if t.list != nil {
 			last := slices.Clone(words)

@@ -47,6 +47,28 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 	return out
 }
 
+// steps divides a change into transactions. A packet that is under way meets the elements of
+// the new state and the rules of the old, of which a new chain has none: it comes before the
+// elements that lead to it.
+func (c change) steps() []change {
+	var ahead, with []*tierChain
+	fresh := map[string]bool{}
+	for _, chain := range c.added.chains {
+		// The node's chain asks sets that are filled with the elements.
+		if _, there := c.there[chain.name]; there || chain.name == nodeChain {
+			with = append(with, chain)
+		} else {
+			ahead, fresh["goto "+chain.name] = append(ahead, chain), true
+		}
+	}
+	if !slices.ContainsFunc(c.fresh, func(e *knftables.Element) bool { return len(e.Value) == 1 && fresh[e.Value[0]] }) {
+		return []change{c}
+	}
+	first, last := change{added: c.added, peers: c.peers}, c
+	first.added.chains, last.added = ahead, tierObjects{chains: with}
+	return []change{first, last}
+}
+
 // write makes the change of the table i in one transaction: by netlink, where that knows the
 // words of all of it, else by the program nft.
 func (t *Tables) write(ctx context.Context, i int, c change) error {
@@ -145,12 +167,22 @@ func addSet(m *wire.Batch, set *knftables.Set) {
 	m.AddSet(set.Name, wire.Types(set.Type), formOf(set).flags)
 }
 
-// rules writes a chain. Where it is there with other rules, those that stay are not written
-// again: the kernel walks its list of sets for each set that a rule asks.
+// rewritten is how many rules of a chain are written again where one changes: to read their
+// handles takes as long.
+const rewritten = 8
+
+// rules writes a chain. Where it is there with other rules, and has many, those that stay are
+// not written again: the kernel walks its list of sets for each set that a rule asks.
 func (c change) rules(m *wire.Batch, chain *tierChain) bool {
+	if chain.name == nodeChain {
+		return false // it has a hook
+	}
 	fresh, before := chain.rules, uint64(0)
 	there := c.there[chain.name]
-	handles := ruleHandles(chain.name, there)
+	var handles []uint64
+	if len(there) > rewritten {
+		handles = ruleHandles(chain.name, there)
+	}
 	if handles == nil {
 		m.AddChain(chain.name)
 		m.FlushChain(chain.name)

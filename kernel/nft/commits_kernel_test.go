@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -83,6 +84,33 @@ func TestListingsWhileOthersCommit(t *testing.T) {
 	}
 	if n := stop(); n < listings {
 		t.Errorf("%d changes in %d listings: this proves nothing", n, listings)
+	}
+}
+
+// TestListingsWhileTheKernelResizes: a listing just behind a change has all entries, each
+// once, while the kernel makes the set's hash table larger or smaller.
+func TestListingsWhileTheKernelResizes(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	add := nft.EntryOp{Set: "allowed"}
+	for i := range 3000 {
+		add.Entries = append(add.Entries, entry(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), time.Hour, "reason", nft.Absent))
+	}
+	const stay = 800
+	remove := nft.EntryOp{Set: "allowed", Remove: true, Entries: add.Entries[stay:]}
+	for round := range 40 {
+		for _, step := range []struct {
+			op   nft.EntryOp
+			want int
+		}{{add, len(add.Entries)}, {remove, stay}} {
+			applied(t, tables, step.op)
+			all, _ := listed(t, tables, "allowed")
+			if got := all["allowed"]; len(got) != step.want || len(slices.Compact(got)) != step.want {
+				t.Fatalf("round %d: %d entries, %d of them distinct, want %d", round, len(got), len(slices.Compact(got)), step.want)
+			}
+		}
+		applied(t, tables, nft.EntryOp{Set: "allowed", Remove: true, Entries: add.Entries[:stay]})
 	}
 }
 

@@ -91,7 +91,7 @@ type itemKey struct {
 	pass                  target
 	action                Action
 	kind                  PeerKind
-	bare                  bool
+	bare, node            bool
 	renew                 time.Duration
 }
 
@@ -110,6 +110,8 @@ const (
 	adminTier = iota + 1
 	baselineTier
 	namespaceTier
+	nodeAdminTier
+	nodeBaselineTier
 )
 
 // walkKey is what walks have in common that share items.
@@ -117,6 +119,17 @@ type walkKey struct {
 	pass target
 	bare bool
 	tier uint64
+}
+
+// ofNode tells whether the walks are of the node's own rules.
+func (k walkKey) ofNode() bool { return k.tier >= nodeAdminTier }
+
+// subjectWord is the word for the subject of a packet in entry sets.
+func (k walkKey) subjectWord() string {
+	if k.ofNode() {
+		return nodeSubject
+	}
+	return "%[2]s saddr"
 }
 
 // walk makes the items of rules of a tier. pass is where Pass leads, and what matches no rule.
@@ -161,7 +174,7 @@ func (d *dispatch) list(rules []*TierRule, next target, tier uint64) (out []*ite
 	w := d.walk(next, false, tier)
 	all := w.listed(rules)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
-		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 1)...).by("goto "), each("%[2]s saddr . ct original %[2]s daddr @"+namedSet+"%[1]s ")...))
+		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 1)...).by("goto "), each(w.subjectWord()+" . ct original %[2]s daddr @"+namedSet+"%[1]s ")...))
 		all = without
 	}
 	if without := slices.DeleteFunc(slices.Clone(all), isNetworks); len(all)-len(without) > fewRules {
@@ -294,18 +307,22 @@ func disjoint(all []netip.Prefix) (out []netip.Prefix) {
 
 // item returns the item of a rule.
 func (w *walk) item(r *TierRule) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.entries[r.Entries].Renew}
+	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode(), w.entries[r.Entries].Renew}
 	i := w.dispatch.items[key]
 	if i == nil {
 		if r.Peers != "" {
 			w.sets[r.Peers] = w.peers[r.Peers]
 		}
 		if i = w.before[key]; i == nil {
-			matches, to := w.matches(r), w.pass
+			matches, to := w.matches(r, w.subjectWord()), w.pass
 			if key.bare {
 				matches = untracked(matches)
 			}
-			if r.Action != Pass {
+			switch {
+			case r.Action == Pass:
+			case key.node:
+				to = outside(nodeVerdicts[r.Action])
+			default:
 				to = outside(verdicts[r.Action])
 			}
 			i = newItem(to, matches...)
@@ -330,10 +347,10 @@ func portsKey(ports []PortRange) string {
 	return string(b)
 }
 
-// matches renders a rule without its verdict.
-func (d *dispatch) matches(r *TierRule) (out []string) {
+// matches renders a rule without its verdict. subject is the word for the packet's in entry sets.
+func (d *dispatch) matches(r *TierRule, subject string) (out []string) {
 	if r.Entries != "" {
-		return entryMatches(d.entries[r.Entries], r.Ports)
+		return entryMatches(d.entries[r.Entries], r.Ports, subject)
 	}
 	peers := []string{""}
 	if r.Peers != "" {

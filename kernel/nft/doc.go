@@ -15,7 +15,9 @@
 //
 // Each table is written in one transaction, which is in force as a whole or not at all, anew
 // by the program nft and changes of it by netlink (package wire); an error leaves one of the
-// two tables as it was, and the next Apply writes both anew.
+// two tables as it was, and the next Apply writes both anew. Packets under way meet the rules
+// of before the transaction and the elements of after it: so another transaction comes before
+// it with new chains to which elements lead, and another after it removes another layout's maps.
 // Every write returns after the kernel has acknowledged it. Nothing read from the kernel
 // becomes desired state.
 //

@@ -34,6 +34,12 @@ type Entry struct {
 	// ended has none.
 	Comment string
 	Held    Held // not in a listing
+	// Uses, in a listing of a set whose ops have Count, is the bytes of the packets that matched
+	// the entry, from the number on with which it was written. An entry that is there keeps
+	// its number, unless the new one is higher and the entry is replaced.
+	Uses uint64
+	// unnoted, in a listing: the kernel does not note whether a packet matches.
+	unnoted bool
 	// catchAll: it is the set's catch-all element, see wire.CatchAllFlag.
 	catchAll bool
 }
@@ -54,6 +60,7 @@ type EntryOp struct {
 	Set    string // the name of an EntrySet
 	Grants bool   // Set is the name of a GrantSet
 	Remove bool   // entries that are missing are no error
+	Count  bool   // Entry.Uses is to be known
 	// Entries of more than entriesPerMessage are not one transaction.
 	Entries []Entry
 	Err     error // set by ApplyEntries
@@ -84,8 +91,12 @@ type entryStore interface {
 	// write makes changes in one transaction. If single changes are refused, none is made,
 	// and each of their errors is set.
 	write(changes []entryChange) error
-	// list hands over the entries of a set with its family. A missing set has none.
-	list(set string) ([]Entry, error)
+	// keepUses has entries of a set count from the number that the set has for them, where that
+	// is higher. What cannot be read stays.
+	keepUses(set string, entries []Entry)
+	// list hands over the entries of a set with its family. A missing set has none. It tells
+	// whether none is skipped and none is there twice, unless nftables changed meanwhile.
+	list(set string) (part []Entry, whole bool, err error)
 	// forget removes keys from the named sets, if the last change has that number.
 	forget(keys []Entry, generation uint32) error
 }
@@ -95,6 +106,7 @@ type entryChange struct {
 	op      *EntryOp
 	set     string // with the family
 	held    Held
+	count   bool // the kernel is to count the packets that match
 	entries []Entry
 	err     error
 }
@@ -116,8 +128,8 @@ func (c entryChange) deletes() bool { return c.op.Remove || c.held == Unknown }
 // ApplyEntries adds and removes entries, in order, in as few transactions as possible, and
 // sets Err of each op. A refused op does not hold up the others. It hardly waits for other
 // changes of this agent's. The first ops that delete nothing, with Absent or SameComment
-// entries alone, are a transaction of their own: one that deletes waits for an RCU grace
-// period (see renewInKernel).
+// entries alone, are a transaction of their own: deletions take longer, and after them a
+// close of a socket waits (see nfattr.CloseLater).
 func (t *Tables) ApplyEntries(ops []EntryOp) {
 	defer t.carrying.note(ops)()
 	t.applyEntries(ops)
@@ -159,14 +171,14 @@ func (t *Tables) changes(op *EntryOp) (out []entryChange) {
 			op.Err = cmp.Or(op.Err, refusedEntries(op, set, errCommented))
 		}
 		held := e.Held
-		if op.Remove || held == SameComment && (!t.moves.Load() || t.replaces.Load()) {
+		if op.Remove || held == SameComment && (!t.moves.Load() || t.replaces.Load() || op.Count && t.lacksUses(set)) {
 			held = Unknown
 		}
 		at, there := last[kind{set, held}]
 		if !there || len(out[at].entries) == entriesPerMessage {
 			at = len(out)
 			last[kind{set, held}] = at
-			out = append(out, entryChange{op: op, set: set, held: held})
+			out = append(out, entryChange{op: op, set: set, held: held, count: op.Count && t.notesUses.Load()})
 		}
 		out[at].entries = append(out[at].entries, e)
 		if op.Remove && e.Addr.IsUnspecified() {
@@ -188,6 +200,11 @@ func (t *Tables) commit(changes []entryChange) {
 		}
 		var err error
 		_ = t.generations.urgent(func() error {
+			for i := range changes {
+				if c := &changes[i]; c.count && c.held == Unknown && !c.op.Remove {
+					t.entries.keepUses(c.set, c.entries)
+				}
+			}
 			err = t.entries.write(changes)
 			return nil // a refused transaction has no number
 		})
@@ -230,7 +247,7 @@ func (c entryChange) again() []entryChange {
 	case errors.Is(err, syscall.ENFILE) && c.op.Remove:
 		var out []entryChange
 		for i := range c.entries {
-			out = append(out, entryChange{op: c.op, set: c.set, held: c.held, entries: c.entries[i : i+1]})
+			out = append(out, entryChange{op: c.op, set: c.set, held: c.held, count: c.count, entries: c.entries[i : i+1]})
 		}
 		return out
 	default:

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -309,4 +311,73 @@ func TestEntriesOutliveAnotherLayout(t *testing.T) {
 		}
 	}
 	verified(t, tables, s)
+}
+
+// TestEntriesOfTwoAgentsOutliveALayout: the earlier agent writes entries while the next one
+// replaces its tables. None that it was told to be written is lost.
+func TestEntriesOfTwoAgentsOutliveALayout(t *testing.T) {
+	ctx := context.Background()
+	earlier, s := inKernel(t), named()
+	s.GrantSets = []nft.GrantSet{{Name: "0123456789ab-any"}}
+	earlier.DecideNamespace()
+	fatal.If(t, errors.Join(earlier.Setup(ctx), earlier.Apply(ctx, s)))
+	written := map[string]map[netip.Addr]bool{"allowed": {}, s.GrantSets[0].Name: {}}
+	write := func(n int) error {
+		for set, all := range written {
+			a := netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
+			en := entry(a, time.Hour, "reason", nft.Absent)
+			if set != "allowed" {
+				en = nft.Entry{Addr: a, Timeout: time.Hour, Comment: "reason"}
+			}
+			ops := []nft.EntryOp{{Set: set, Grants: set != "allowed", Entries: []nft.Entry{en}}}
+			if earlier.ApplyEntries(ops); ops[0].Err != nil {
+				return ops[0].Err
+			}
+			all[a] = true
+		}
+		return nil
+	}
+	n := 0
+	for ; n < 100; n++ {
+		fatal.If(t, write(n))
+	}
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	fatal.If(t, err)
+	defer namespace.Close()
+	over, ended := make(chan struct{}), make(chan error)
+	go func() {
+		ended <- netns.Do("the test's", namespace, func() error {
+			for ; ; n++ {
+				select {
+				case <-over:
+					return nil
+				default:
+				}
+				if err := write(n); err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	next, err := nft.Open(bits)
+	fatal.If(t, err)
+	next.AdmitCandidates()
+	fatal.If(t, errors.Join(next.Setup(ctx), next.Apply(ctx, s)))
+	close(over)
+	fatal.If(t, <-ended)
+	got, _ := listed(t, next, "allowed")
+	for _, e := range got["allowed"] {
+		delete(written["allowed"], e.Addr)
+	}
+	fatal.If(t, next.ListGrants([]string{s.GrantSets[0].Name}, func(set string, part []nft.Entry) {
+		for _, e := range part {
+			delete(written[set], e.Addr)
+		}
+	}))
+	for set, lost := range written {
+		if len(lost) > 0 {
+			t.Errorf("%d of %d entries of %s are lost", len(lost), n, set)
+		}
+	}
+	verified(t, next, s)
 }

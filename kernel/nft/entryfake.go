@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,14 @@ func (f interfaceEntries) write(changes []entryChange) error {
 	for i := range changes {
 		for _, e := range changes[i].entries {
 			element := &knftables.Element{Set: changes[i].set, Key: e.words()}
-			element.Comment = knftables.PtrTo(fmt.Sprint(f.now().Add(e.Timeout).UnixNano(), " ", e.Comment))
+			uses := uint64(0)
+			if changes[i].count {
+				uses = f.uses(element)
+				if changes[i].held != SameComment {
+					uses = max(uses, e.Uses)
+				}
+			}
+			element.Comment = knftables.PtrTo(fakeComment(f.now().Add(e.Timeout).UnixNano(), uses, e.Comment))
 			tx.Add(element)
 			if !changes[i].op.Remove && !changes[i].op.Grants {
 				tx.Add(&knftables.Element{Set: changes[i].named(), Key: element.Key})
@@ -42,11 +50,14 @@ func (f interfaceEntries) write(changes []entryChange) error {
 	return f.inet.Run(context.Background(), tx)
 }
 
+// keepUses implements entryStore: write does it.
+func (interfaceEntries) keepUses(string, []Entry) {}
+
 // list implements entryStore.
-func (f interfaceEntries) list(set string) (out []Entry, err error) {
+func (f interfaceEntries) list(set string) (out []Entry, whole bool, err error) {
 	found, err := f.inet.ListElements(context.Background(), "set", set)
 	if knftables.IsNotFound(err) {
-		return nil, nil
+		return nil, true, nil
 	}
 	for _, element := range found {
 		if element.Comment == nil && isNamedSet(set) {
@@ -55,19 +66,60 @@ func (f interfaceEntries) list(set string) (out []Entry, err error) {
 		if element.Comment == nil {
 			continue
 		}
-		until, comment, _ := strings.Cut(*element.Comment, " ")
-		deadline, _ := strconv.ParseInt(until, 10, 64)
+		deadline, uses, comment := readFakeComment(*element.Comment)
 		left := time.Unix(0, deadline).Sub(f.now())
 		if left <= 0 {
 			continue
 		}
-		e := Entry{Timeout: left, Comment: comment}
+		e := Entry{Timeout: left, Comment: comment, Uses: uses}
 		if err := e.parse(element.Key); err != nil {
-			return nil, err
+			return nil, true, err
 		}
 		out = append(out, e)
 	}
-	return out, err
+	return out, true, err
+}
+
+// fakeComment is the comment of an element of a fake.
+func fakeComment(deadline int64, uses uint64, comment string) string {
+	return fmt.Sprintf("%d+%d %s", deadline, uses, comment)
+}
+
+func readFakeComment(s string) (deadline int64, uses uint64, comment string) {
+	s, comment, _ = strings.Cut(s, " ")
+	until, count, _ := strings.Cut(s, "+")
+	deadline, _ = strconv.ParseInt(until, 10, 64)
+	uses, _ = strconv.ParseUint(count, 10, 64)
+	return deadline, uses, comment
+}
+
+// uses is the count of an element that is there, 0 if it is not.
+func (f interfaceEntries) uses(e *knftables.Element) (uses uint64) {
+	found, _ := f.inet.ListElements(context.Background(), "set", e.Set) // a set that is missing has none
+	for _, is := range found {
+		if slices.Equal(is.Key, e.Key) && is.Comment != nil {
+			_, uses, _ = readFakeComment(*is.Comment)
+		}
+	}
+	return uses
+}
+
+// FakeMatch counts, in fakes, a packet that matched an entry of a set, of grants or of a rule.
+func (t *Tables) FakeMatch(set string, grants bool, e Entry) error {
+	name := (&EntryOp{Set: set, Grants: grants}).setName(suffix(e.Addr))
+	found, err := t.inet.ListElements(context.Background(), "set", name)
+	if err != nil {
+		return err
+	}
+	tx := t.inet.NewTransaction()
+	for _, element := range found {
+		if slices.Equal(element.Key, e.words()) {
+			deadline, uses, comment := readFakeComment(*element.Comment)
+			tx.Delete(element)
+			tx.Add(&knftables.Element{Set: name, Key: element.Key, Comment: knftables.PtrTo(fakeComment(deadline, uses+1, comment))})
+		}
+	}
+	return t.inet.Run(context.Background(), tx)
 }
 
 // forget implements entryStore.

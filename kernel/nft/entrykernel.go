@@ -34,7 +34,7 @@ func transaction(all []entryChange) int {
 }
 
 // entrySize bounds what an entry takes in messages.
-func entrySize(e *Entry) int { return 320 + len(e.Comment) }
+func entrySize(e *Entry) int { return 368 + len(e.Comment) }
 
 // kernelEntries are the entries in the kernel, of the calling thread's network namespace.
 // The program nft, which takes comments of up to 128 bytes, starts for 10 ms.
@@ -46,7 +46,7 @@ func (kernelEntries) write(changes []entryChange) error {
 	var of []*entryChange // by message
 	add := func(c *entryChange, set string, command, flags uint16, full bool) {
 		of = append(of, c)
-		addEntries(b, command, flags, set, c.entries, full)
+		addEntries(b, command, flags, set, c.entries, full, c.count)
 	}
 	for i := range changes {
 		c := &changes[i]
@@ -73,30 +73,66 @@ func (kernelEntries) write(changes []entryChange) error {
 	return err
 }
 
+// keepUses implements entryStore.
+func (kernelEntries) keepUses(set string, entries []Entry) {
+	l, err := nfattr.OpenLister()
+	if err != nil {
+		return
+	}
+	defer nfattr.CloseLater(l.Close)
+	for i := range entries {
+		e := &entries[i]
+		_ = l.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+			b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+			b = appendEntry(b, &Entry{Subject: e.Subject, Addr: e.Addr, Protocol: e.Protocol, Port: e.Port}, false, false)
+			nfattr.End(b, list)
+			return b
+		}, func(msg []byte) {
+			eachEntry(msg, set, func(is Entry) { e.Uses = max(e.Uses, is.Uses) })
+		})
+	}
+}
+
+// eachEntry reads the entries of a message of a listing.
+func eachEntry(msg []byte, set string, each func(Entry)) {
+	nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, list []byte) {
+		if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			nfattr.Each(list, func(_ int, element []byte) {
+				if e, ok := readEntry(element, set); ok {
+					each(e)
+				}
+			})
+		}
+	})
+}
+
 // forget implements entryStore.
 func (kernelEntries) forget(keys []Entry, generation uint32) error {
 	b := wire.NewAt(knftables.InetFamily, TableName, generation)
 	for _, f := range families {
 		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return suffix(e.Addr) != f.suffix })
 		for part := range slices.Chunk(of, entriesPerMessage) {
-			addEntries(b, unix.NFT_MSG_DELSETELEM, 0, namedSet+f.suffix, part, false)
+			addEntries(b, unix.NFT_MSG_DELSETELEM, 0, namedSet+f.suffix, part, false, false)
 		}
 	}
 	_, err := b.Commit()
 	return err
 }
 
-// addEntries adds a message about entries of a set, full or their keys alone.
-func addEntries(b *wire.Batch, command, flags uint16, set string, entries []Entry, full bool) {
+// addEntries adds a message about entries of a set, full or their keys alone. With count
+// the kernel counts the packets that match a full one.
+func addEntries(b *wire.Batch, command, flags uint16, set string, entries []Entry, full, count bool) {
 	b.List(command, flags, set, func(b []byte) []byte {
 		for i := range entries {
-			b = appendEntry(b, &entries[i], full)
+			b = appendEntry(b, &entries[i], full, count)
 		}
 		return b
 	})
 }
 
-func appendEntry(b []byte, e *Entry, full bool) []byte {
+func appendEntry(b []byte, e *Entry, full, count bool) []byte {
 	b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)
 	if e.catchAll {
 		b = nfattr.AppendUint32(b, unix.NFTA_SET_ELEM_FLAGS, wire.CatchAllFlag)
@@ -112,6 +148,9 @@ func appendEntry(b []byte, e *Entry, full bool) []byte {
 		left := binary.BigEndian.AppendUint64(nil, uint64(max(e.Timeout, time.Millisecond).Milliseconds()))
 		b = nfattr.Append(b, unix.NFTA_SET_ELEM_TIMEOUT, left)
 		b = nfattr.Append(b, unix.NFTA_SET_ELEM_EXPIRATION, left)
+		if count {
+			b = wire.AppendQuota(b, e.Uses)
+		}
 		if e.Comment != "" {
 			b = wire.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
 		}
@@ -120,36 +159,65 @@ func appendEntry(b []byte, e *Entry, full bool) []byte {
 	return b
 }
 
-// list implements entryStore.
-func (kernelEntries) list(set string) (out []Entry, err error) {
+// list implements entryStore. A listing of several messages goes on behind as many elements
+// as were counted before. It skips some where elements that had ended were collected in
+// between, and where the kernel resized its hash table, which also has others twice. It
+// skipped none if it has as many as the set: ended ones count until they are collected.
+func (kernelEntries) list(set string) (out []Entry, whole bool, err error) {
 	l, err := nfattr.OpenLister()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	defer l.Close()
-	err = l.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
-		b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-		return nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+	defer nfattr.CloseLater(l.Close)
+	count, err := countElements(l, set)
+	messages, keyed := 0, 0
+	if err == nil {
+		err = l.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+			return nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+		}, func(msg []byte) {
+			before := len(out)
+			eachEntry(msg, set, func(e Entry) {
+				out = append(out, e)
+				if !e.catchAll {
+					keyed++
+				}
+			})
+			if len(out) > before {
+				messages++
+			}
+		})
+	}
+	if errors.Is(err, syscall.ENOENT) {
+		return nil, true, nil
+	}
+	return out, (messages <= 1 || keyed == count) && distinct(out), err
+}
+
+// setCount is NFTA_SET_COUNT of linux/netfilter/nf_tables.h.
+const setCount = 20
+
+// countElements returns how many elements a set has besides a catch-all element, -1 where the
+// kernel, before Linux 6.18, does not tell.
+func countElements(l *nfattr.Lister, set string) (count int, err error) {
+	count = -1
+	err = l.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSET, unix.NFPROTO_INET, func(b []byte) []byte {
+		b = nfattr.AppendString(b, unix.NFTA_SET_TABLE, TableName)
+		return nfattr.AppendString(b, unix.NFTA_SET_NAME, set)
 	}, func(msg []byte) {
-		nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, list []byte) {
-			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				nfattr.Each(list, func(_ int, element []byte) {
-					if e, ok := readEntry(element, set); ok {
-						out = append(out, e)
-					}
-				})
+		nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, value []byte) {
+			if typ == setCount {
+				count = int(u32(value))
 			}
 		})
 	})
-	if errors.Is(err, syscall.ENOENT) {
-		return nil, nil
-	}
-	return out, err
+	return count, err
 }
 
 // readEntry reads an element of a set: a catch-all element as an entry of the unspecified
 // address, with which it is removed.
 func readEntry(b []byte, set string) (e Entry, ok bool) {
+	e.unnoted = true
 	nfattr.Each(b, func(typ int, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_FLAGS:
@@ -168,6 +236,9 @@ func readEntry(b []byte, set string) (e Entry, ok bool) {
 			if len(value) == 8 {
 				e.Timeout = time.Duration(binary.BigEndian.Uint64(value)) * time.Millisecond
 			}
+		case unix.NFTA_SET_ELEM_EXPR:
+			bytes, noted := wire.Quota(value)
+			e.Uses, e.unnoted = bytes, !noted
 		case unix.NFTA_SET_ELEM_USERDATA:
 			e.Comment = wire.Comment(value)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,8 @@ func (s EntrySet) of(f family) *knftables.Set {
 	return &knftables.Set{Name: entriesPrefix + s.Name + "-" + f.suffix, Type: f.addr + " . " + f.addr, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}}
 }
 
-// setForm is what a set holds, in the kernel's and nft's numbers.
-type setForm struct{ keyType, keyLen, flags uint32 }
+// setForm is what a set or map holds, in the kernel's and nft's numbers.
+type setForm struct{ keyType, keyLen, flags, valueType, valueLen uint32 }
 
 // hasForm tells whether a set is of entries or of grants, with the family: the agent writes
 // its elements by netlink.
@@ -42,16 +43,26 @@ func formOf(set *knftables.Set) (f setForm) {
 	return f
 }
 
+// A verdict in the kernel's numbers (NFT_DATA_VERDICT, struct nft_verdict).
+const verdictType, verdictLen = 0xffffff00, 16
+
+// mapFormOf is the form of a map in the kernel.
+func mapFormOf(key, value string) setForm {
+	f := setForm{flags: unix.NFT_SET_MAP, valueType: verdictType, valueLen: verdictLen}
+	f.keyType, f.keyLen = wire.KeyForm(wire.Types(key))
+	if value != "verdict" {
+		f.valueType, f.valueLen = wire.KeyForm(wire.Types(value))
+	}
+	return f
+}
+
 // entryMatches renders a rule about what was dialled, without its verdict. A packet that matches
-// renews the entry.
-func entryMatches(set EntrySet, ports []PortRange) (out []string) {
-	const entry = "%[2]s saddr . ct original %[2]s daddr"
+// renews the entry, or uses it: the set is asked last.
+func entryMatches(set EntrySet, ports []PortRange, subject string) (out []string) {
+	entry := subject + " . ct original %[2]s daddr"
 	at := "@" + entriesPrefix + set.Name + "-%[1]s "
 	for _, p := range portLists(ports) {
-		match := p.pinned() + entry + " " + at
-		if p.ports != "" {
-			match += "ct original proto-dst { " + p.ports + " } "
-		}
+		match := p.dialled() + entry + " " + at
 		if set.Renew > 0 {
 			match += fmt.Sprintf("update %s{ %s timeout %ds } ", at, entry, int(set.Renew.Seconds()))
 		}
@@ -95,6 +106,7 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
 				t.caught.Store(set, true)
 			}
+			t.noted(set, part)
 			if len(part) > 0 {
 				each(name, part)
 			}
@@ -103,33 +115,38 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 	return nil
 }
 
-// listEntries lists one set. A listing during which nftables changed may lack entries, if
-// the change was of this set: one is complete that lacks none of the listing before. The
-// kernel continues a listing behind as many elements as it gave, and skips some where it
-// collected elements that had ended: where entries ended meanwhile, several listings in a row
-// have to lack none.
-func (t *Tables) listEntries(set string) (part []Entry, err error) {
-	still := t.generations.exclude
+// listEntries lists one set.
+func (t *Tables) listEntries(set string) ([]Entry, error) {
+	return t.listStill(set, func(n int, list func() error) error {
+		if n < listingReadings/2 {
+			return t.generations.exclude(list)
+		}
+		return t.generations.quiet(list)
+	})
+}
+
+// listStill lists one set, the n-th time by still. A listing is complete that is whole, with no
+// change of nftables meanwhile. Any other may lack entries: it is complete if it lacks none of
+// the listing before. Where entries ended meanwhile, several listings in a row have to lack
+// none.
+func (t *Tables) listStill(set string, still func(n int, list func() error) error) (part []Entry, err error) {
 	var began time.Time // the listing before
 	for n, complete := 0, 0; n < listingReadings; n++ {
-		if n == listingReadings/2 {
-			still = t.generations.quiet
-		}
-		same, last, next := true, part, time.Time{}
-		err = still(func() error {
+		whole, last, next := false, part, time.Time{}
+		err = still(n, func() error {
 			before, err := t.generations.now()
 			if err != nil {
 				return err
 			}
 			next = time.Now()
-			if part, err = t.entries.list(set); err != nil {
+			if part, whole, err = t.entries.list(set); err != nil {
 				return err
 			}
 			after, err := t.generations.now()
-			same = before == after
+			whole = whole && before == after
 			return err
 		})
-		if same || err != nil {
+		if whole || err != nil {
 			return part, err
 		}
 		if n > 0 {
@@ -146,17 +163,37 @@ func (t *Tables) listEntries(set string) (part []Entry, err error) {
 	return nil, errChanging
 }
 
-// lacking tells whether a listing lacks entries of one that began that long ago and that have
-// not ended, and whether others have ended.
-func lacking(part, last []Entry, ago time.Duration) (lacks, ended bool) {
-	there := make(map[string]bool, len(part))
+// entryKey is all that tells an entry of a set from the others.
+type entryKey struct {
+	subject, addr netip.Addr
+	protocol      uint8
+	port          uint16
+	catchAll      bool
+}
+
+func (e *Entry) key() entryKey { return entryKey{e.Subject, e.Addr, e.Protocol, e.Port, e.catchAll} }
+
+// keysOf are the keys of entries.
+func keysOf(part []Entry) map[entryKey]bool {
+	keys := make(map[entryKey]bool, len(part))
 	for i := range part {
-		there[string(part[i].appendKey(nil))] = true
+		keys[part[i].key()] = true
 	}
+	return keys
+}
+
+// distinct tells whether no entry is there twice.
+func distinct(part []Entry) bool { return len(keysOf(part)) == len(part) }
+
+// lacking tells whether a listing has entries twice or lacks entries of one that began that
+// long ago and that have not ended, and whether others have ended.
+func lacking(part, last []Entry, ago time.Duration) (lacks, ended bool) {
+	there := keysOf(part)
+	lacks = len(there) < len(part)
 	for i := range last {
 		over := last[i].Timeout > 0 && last[i].Timeout <= ago+timeoutStep
 		ended = ended || over
-		lacks = lacks || !over && !there[string(last[i].appendKey(nil))]
+		lacks = lacks || !over && !there[last[i].key()]
 	}
 	return lacks, ended
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
+	"github.com/namegate/namegate/kernel/nfattr"
 	"sigs.k8s.io/knftables"
 )
 
@@ -56,11 +57,11 @@ var renewals = [2]time.Duration{HeartbeatTimeout + 20*time.Millisecond, Heartbea
 // renewInKernel does the same without the program nft, whose start takes longer than a
 // heartbeat on a busy node, and which would be most of the cost of an idle agent.
 //
-// It moves the deadline in place where the kernel can. A transaction that deletes waits for
-// an RCU grace period: 15 ms instead of 0.1 ms on an idle machine, and seconds on a busy one
-// (Linux 6.18).
+// It moves the deadline in place where the kernel can. After a transaction that deletes, each
+// program that closes a socket of netfilter waits for an RCU grace period: 15 ms on an idle
+// machine, and seconds on a busy one (Linux 6.18).
 func (t *Tables) renewInKernel(ctx context.Context) error {
-	conn, err := nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error {
+	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		end, bounded := ctx.Deadline()
 		if !bounded {
 			return nil
@@ -70,6 +71,7 @@ func (t *Tables) renewInKernel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer nfattr.CloseLater(func() { _ = conn.CloseLasting() })
 	set := &nftables.Set{
 		Table: &nftables.Table{Family: nftables.TableFamilyINet, Name: TableName},
 		Name:  aliveSet, KeyType: nftables.TypeInetService, HasTimeout: true,

@@ -75,9 +75,10 @@ var onLink = []string{
 
 type family struct {
 	suffix, ip, addr, dnat string
+	node                   string // nodeSubject
 }
 
-var families = []family{{"4", "ip", "ipv4_addr", "ip"}, {"6", "ip6", "ipv6_addr", "ip6"}}
+var families = []family{{"4", "ip", "ipv4_addr", "ip", "ip saddr & 0.0.0.0 ^ 127.0.0.1"}, {"6", "ip6", "ipv6_addr", "ip6", "ip6 saddr & :: ^ ::1"}}
 
 // layout collects sets, maps and chains of one table into a transaction.
 type layout struct{ tx *knftables.Transaction }
@@ -116,12 +117,12 @@ func (l layout) chain(name, typ, hook, priority string, rules ...string) {
 }
 
 // each renders rules once for each family; %[1]s is the set suffix, %[2]s the
-// protocol word, %[3]s the family word of dnat.
+// protocol word, %[3]s the family word of dnat, %[4]s the word for the node.
 func each(templates ...string) []string {
 	var out []string
 	for _, f := range families {
 		for _, t := range templates {
-			out = append(out, fmt.Sprintf(t+"%.0[1]s%.0[2]s%.0[3]s", f.suffix, f.ip, f.dnat))
+			out = append(out, fmt.Sprintf(t+"%.0[1]s%.0[2]s%.0[3]s%.0[4]s", f.suffix, f.ip, f.dnat, f.node))
 		}
 	}
 	return out
@@ -162,8 +163,13 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		}
 		l.tx.Add(&knftables.Map{Name: "backends" + f.suffix, Type: "inet_service : " + f.addr + " . inet_service"})
 	}
+	var mark string
+	if candidates || !namespace {
+		// Rules outside of these tables, which find candidates, check these homes no more.
+		mark = fmt.Sprintf("meta mark set meta mark | %#x ", bits.Admitted)
+	}
 	l.chain("home", "", "", "", append(
-		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
+		each("iifname . %[2]s saddr @home%[1]s "+mark+"return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
 	l.chain("bypass", "", "", "", each(bypassRule)...)
 	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP, noQuery, "jump bypass"}, each(
@@ -187,7 +193,9 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 
 // Bits are of marks, each one bit.
 type Bits struct {
-	// Admitted is of connection marks: it says that a connection was judged and allowed.
+	// Admitted is of connection marks: it says that a connection was judged and allowed. In a
+	// packet's mark it says that the packet comes from its home, to rules outside of these
+	// tables that find candidates. They clear it.
 	Admitted uint32
 	// Candidate is of packet and connection marks: it says that rules outside of these
 	// tables allow a packet. It admits nothing by itself.

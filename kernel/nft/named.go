@@ -55,7 +55,7 @@ func (t *Tables) checkNamed(ctx context.Context, entries []EntrySet) (deviating 
 	n := &t.named
 	lost, found := false, map[string]int{}
 	for i, f := range families {
-		all, err := t.entries.list(namedSet + f.suffix)
+		all, _, err := t.entries.list(namedSet + f.suffix)
 		if err != nil {
 			return nil, fmt.Errorf("list nft set %s %s%s: %w", TableName, namedSet, f.suffix, err)
 		}
@@ -76,7 +76,7 @@ func (t *Tables) checkNamed(ctx context.Context, entries []EntrySet) (deviating 
 	missing := map[[2]netip.Addr]bool{}
 	for _, s := range entries {
 		for _, f := range families {
-			all, err := t.entries.list(entriesPrefix + s.Name + "-" + f.suffix)
+			all, err := t.listEntries(entriesPrefix + s.Name + "-" + f.suffix)
 			if err != nil {
 				return nil, fmt.Errorf("list nft set %s %s: %w", TableName, s.Name, err)
 			}
@@ -101,7 +101,7 @@ func (t *Tables) checkNamed(ctx context.Context, entries []EntrySet) (deviating 
 func (t *Tables) addKeys(ctx context.Context, missing map[[2]netip.Addr]bool) (deviating []string, err error) {
 	tx := t.inet.NewTransaction()
 	for _, f := range families {
-		all, err := t.entries.list(namedSet + f.suffix)
+		all, _, err := t.entries.list(namedSet + f.suffix)
 		if err != nil {
 			return nil, fmt.Errorf("list nft set %s %s%s: %w", TableName, namedSet, f.suffix, err)
 		}

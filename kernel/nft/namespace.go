@@ -51,6 +51,8 @@ const (
 	listPrefix   = "list-"   // chains of rule lists
 	grantsPrefix = "grants-" // sets of grants
 
+	candidateChain = "candidate" // only of tables that ask candidates
+
 	podsMap    = "pods" // leads subjects to their chains
 	stagedSet  = "staged"
 	recheckSet = "recheck" // State.Recheck
@@ -91,6 +93,16 @@ func (t *Tables) DecidedNamespace(ctx context.Context) (bool, error) {
 	return is.elements[podsMap+families[0].suffix] != nil, nil
 }
 
+// IgnoreCandidates tells whether the tables in the kernel decide the Namespace tier by subjects
+// alone. It may come before every other method.
+func (t *Tables) IgnoreCandidates(ctx context.Context) (bool, error) {
+	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
+	if err != nil {
+		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
+	}
+	return is.elements[podsMap+families[0].suffix] != nil && is.rules[candidateChain] == nil, nil
+}
+
 // of is the set of a family. It has no size, for which the kernel would allocate all buckets
 // at once.
 func (s GrantSet) of(f family) *knftables.Set {
@@ -116,8 +128,8 @@ func (l layout) namespaceByCandidates(bits Bits) (ahead, decide []string) {
 		// Chains of an agent of before there were candidates mark what they allow so.
 		"ct state new " + has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"}
 	// A candidate may be of a pod that is about to be selected.
-	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
-	return []string{marked + " ct direction original ct state new,established " + candidate + " goto candidate"}, decide
+	l.chain(candidateChain, "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
+	return []string{marked + " ct direction original ct state new,established " + candidate + " goto " + candidateChain}, decide
 }
 
 // namespaceBySubjects returns the rules of the chain "namespace" by which subjects are led to their chains.
@@ -227,7 +239,7 @@ func of6(a netip.Addr) int {
 }
 
 // names match what was dialled. The protocol is asked first: without it a port
-// has no meaning.
+// has no meaning. The set is asked last: what it matches is used.
 func (s *Subject) names() (out []string) {
 	for _, g := range s.Grants {
 		at := "@" + grantsPrefix + g.Set.Name + "-%[1]s "
@@ -236,11 +248,7 @@ func (s *Subject) names() (out []string) {
 			continue
 		}
 		for _, p := range portLists(g.Ports) {
-			match := p.pinned() + "ct original %[2]s daddr " + at
-			if p.ports != "" {
-				match += "ct original proto-dst { " + p.ports + " } "
-			}
-			out = append(out, each(match)...)
+			out = append(out, each(p.dialled()+"ct original %[2]s daddr "+at)...)
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -44,10 +45,16 @@ type Tables struct {
 	renew func(context.Context) error
 	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
 	replaces, moves atomic.Bool
+	// notesUses: the kernel notes whether a packet matches an entry. unnoted has the names of sets
+	// in which a listing found entries for which it does not.
+	notesUses atomic.Bool
+	unnoted   sync.Map
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
 	laidOut     bool
+	// resumes: Setup found the layout in force, and the first state is a delta to the tables.
+	resumes bool
 	// namespace: see DecideNamespace. candidates: see AdmitCandidates.
 	namespace, candidates bool
 	net                   net
@@ -57,6 +64,8 @@ type Tables struct {
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
 	ofTiers *skeleton
+	// labels are what TierChains returns.
+	labels map[netip.Addr]string
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
 	entries entryStore
@@ -93,6 +102,7 @@ func New(inet, bridge knftables.Interface, bits Bits) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
 		reader: interfaceReader{{knftables.InetFamily, TableName}: inet, {knftables.BridgeFamily, TableName}: bridge}}
 	t.renew = t.renewByInterface
+	t.notesUses.Store(true)
 	t.FakeClock(time.Now)
 	t.forgetSkeletons()
 	return t
@@ -111,12 +121,15 @@ func (t *Tables) forgetSkeletons() {
 func (t *Tables) plainSkeleton(i int) (*skeleton, error) { return (*t.skeletons[i].Load())() }
 
 // Setup creates the tables, or replaces the chains and rules of tables that are
-// there, in one transaction each; elements of sets stay. Tables of another layout stay
+// there, in one transaction each, unless all are as wanted; elements of sets stay. Tables of another layout stay
 // as they are until Apply or Rewrite, which replaces them with all they hold. It must
 // come before every other method.
 func (t *Tables) Setup(ctx context.Context) error {
 	t.otherLayout = false
-	found := elements{}
+	if t.direct {
+		t.notesUses.Store(notesUses())
+	}
+	found, chains, same := elements{}, map[string][]string{}, true
 	for i := range t.both() {
 		s, err := t.plainSkeleton(i)
 		if err != nil {
@@ -127,18 +140,24 @@ func (t *Tables) Setup(ctx context.Context) error {
 			return err
 		}
 		t.otherLayout = t.otherLayout || t.isOtherLayout(i, is)
+		same = same && s.laidOut(is, false)
+		maps.Copy(chains, is.rules)
 		for set, all := range is.elements {
 			if recovered(set) {
 				maps.Copy(found, all)
 			}
 		}
 	}
-	if !t.otherLayout {
+	switch {
+	case t.otherLayout:
+	case same:
+		t.laidOut, t.resumes = true, true
+	default:
 		if err := t.layOut(ctx, nil); err != nil {
 			return err
 		}
 	}
-	t.applied, t.partial = found, true
+	t.applied, t.partial, t.labels = found, true, found.labels(maps.Keys(chains))
 	return nil
 }
 
@@ -191,7 +210,10 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 			t.applyEntries(append(carried, noted...))
 		}
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return t.removeLeft(ctx)
 }
 
 // layOutTables returns entries that are still to be written.
@@ -216,13 +238,16 @@ func (t *Tables) layOutTables(ctx context.Context, want elements) (carried []Ent
 func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bool) (carried []EntryOp, err error) {
 	table := t.both()[i]
 	tx := table.NewTransaction()
-	restore := func() {}
+	restore, kept := func() {}, map[string]bool(nil)
 	if t.otherLayout {
-		if restore, err = t.remove(ctx, i, tx, whole); err != nil {
+		if restore, kept, err = t.remove(ctx, i, tx, whole); err != nil {
 			return nil, err
 		}
 	}
 	t.layout(i, tx, t.tiers)
+	if !t.otherLayout {
+		tx.Add(&knftables.Chain{Name: t.sign(i)})
+	}
 	restore()
 	if want != nil {
 		if err := t.refill(ctx, i, tx, want); err != nil {
@@ -231,7 +256,7 @@ func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bo
 	}
 	err = t.generations.own(func() (err error) {
 		if t.otherLayout && table == t.inet {
-			if carried, err = t.carry(ctx, tx); err != nil {
+			if carried, err = t.carry(ctx, tx, kept); err != nil {
 				return err
 			}
 		}
@@ -255,7 +280,6 @@ func (t *Tables) layout(i int, tx *knftables.Transaction, tiers tierObjects) {
 	} else {
 		bridgeLayout(tx)
 	}
-	tx.Add(&knftables.Chain{Name: t.sign(i)})
 }
 
 // refill empties every set and map of a table but the dead-man switch, fills them with
@@ -296,12 +320,23 @@ func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, w
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }
 
-// Apply makes the sets hold the state, as a delta to their last content, in one
-// transaction for each table.
+// Apply makes the sets hold the state, as a delta to their last content. The last transaction
+// for each table brings it into force. The first state after Setup is a delta to the tables that
+// Setup found; it, and a state after a failed write, writes the tables anew where no delta is enough.
 func (t *Tables) Apply(ctx context.Context, s State) error {
+	resumes := t.resumes && !t.otherLayout && t.partial
+	t.resumes = false
+	if resumes && t.readBack(ctx, s) {
+		return t.change(ctx, s)
+	}
 	if t.otherLayout || t.partial {
 		return t.Rewrite(ctx, s)
 	}
+	return t.change(ctx, s)
+}
+
+// change makes the difference to the last write.
+func (t *Tables) change(ctx context.Context, s State) error {
 	bare := s.bare()
 	if t.written != nil && reflect.DeepEqual(*t.written, bare) {
 		return nil
@@ -314,9 +349,11 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 		_ = t.changeNet(ctx, s.netElements(), false)
 	}
 	for i, c := range t.differences(tiers, want) {
-		if err := t.write(ctx, i, c); err != nil {
-			t.partial = true // one table may have changed: write both anew next time
-			return fmt.Errorf("change sets of nft table %s %s: %w", tableFamilies[i], TableName, err)
+		for _, c := range c.steps() {
+			if err := t.write(ctx, i, c); err != nil {
+				t.partial = true // one table may have changed: write both anew next time
+				return fmt.Errorf("change sets of nft table %s %s: %w", tableFamilies[i], TableName, err)
+			}
 		}
 	}
 	t.applied, t.last = want, s

@@ -51,9 +51,9 @@ func (i *item) at(key uint64) placed {
 	return placed{i, key}
 }
 
-// chain adds a chain. Those that subjects are led to are named by all their content. Parts are
-// named by their place, if key is not 0 and no other part has that name, else by their text:
-// a part whose rules change need not have another name, which the rules of others have.
+// chain adds a chain. It is named by its place, if key is not 0 and no other chain has that
+// name: where rules change, what leads to the chain need not change. Else parts are named by
+// their text, and chains that subjects are led to by all their content.
 func (d *dispatch) chain(prefix string, key uint64, items ...*item) *tierChain {
 	d.sums = append(d.sums[:0], prefix...)
 	for _, i := range items {
@@ -67,11 +67,13 @@ func (d *dispatch) chain(prefix string, key uint64, items ...*item) *tierChain {
 	for _, i := range items {
 		c.rules = append(c.rules, i.texts...)
 	}
-	c.name = prefix + c.content[:sumDigits]
-	if prefix == partPrefix || prefix == restPrefix {
-		if c.name = fmt.Sprintf("%splace-%016x", prefix, key); key == 0 || d.names[c.name] {
-			c.name = prefix + shortSum([]byte(strings.Join(c.rules, "\n")))
-		}
+	c.name = fmt.Sprintf("%splace-%016x", prefix, key)
+	switch {
+	case key != 0 && !d.names[c.name]:
+	case prefix == partPrefix || prefix == restPrefix:
+		c.name = prefix + shortSum([]byte(strings.Join(c.rules, "\n")))
+	default:
+		c.name = prefix + c.content[:sumDigits]
 	}
 	c.jump = newItem(c.by("jump "), "")
 	d.there[string(d.sums)] = c
@@ -80,6 +82,39 @@ func (d *dispatch) chain(prefix string, key uint64, items ...*item) *tierChain {
 		d.chains = append(d.chains, c)
 	}
 	return c
+}
+
+// front adds the chain that subjects with rules are led to, and an empty chain that has all its
+// content in its name: a later agent knows by it what was in force.
+func (d *dispatch) front(t *Tiers, items ...*item) string {
+	c := d.chain(adminPrefix, t.place(), items...)
+	if label := c.name + "-" + c.content[:sumDigits]; !d.names[label] {
+		d.names[label] = true
+		d.chains = append(d.chains, &tierChain{name: label})
+	}
+	return c.name
+}
+
+// place returns the key of a list of rules, 0 where a rule has none: it stays when rules
+// change, and not when they come or go.
+func (t *Tiers) place() uint64 {
+	key := uint64(1)
+	for _, flag := range []bool{t.Namespace, t.DNS} {
+		key *= 2
+		if flag {
+			key++
+		}
+	}
+	for _, rules := range [][]*TierRule{t.Admin, t.NamespaceDeny, t.Baseline} {
+		key = mixed(key, uint64(len(rules)))
+		for _, r := range rules {
+			if r.Key == 0 {
+				return 0
+			}
+			key = mixed(key, r.Key)
+		}
+	}
+	return key
 }
 
 // sumDigits is how much of a sum names have.

@@ -55,8 +55,8 @@ func (kernelReader) objects(_ context.Context, family knftables.Family, table st
 		if u32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
 			out.elements[name] = elements{}
-			if hasForm(name) {
-				out.forms[name] = setForm{u32(a[unix.NFTA_SET_KEY_TYPE]), u32(a[unix.NFTA_SET_KEY_LEN]), u32(a[unix.NFTA_SET_FLAGS])}
+			if flags := u32(a[unix.NFTA_SET_FLAGS]); hasForm(name) || flags&unix.NFT_SET_MAP != 0 {
+				out.forms[name] = setForm{u32(a[unix.NFTA_SET_KEY_TYPE]), u32(a[unix.NFTA_SET_KEY_LEN]), flags, u32(a[unix.NFTA_SET_DATA_TYPE]), u32(a[unix.NFTA_SET_DATA_LEN])}
 			}
 		}
 	}, text(unix.NFTA_SET_TABLE, table))

@@ -62,6 +62,8 @@ type State struct {
 	Peers []PeerSet
 	// Entries are the sets of entries that rules of Tiers ask.
 	Entries []EntrySet
+	// Node are the rules of the node itself, nil for none.
+	Node *Node
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
 	// are the resolvers that subjects of Tiers with DNS may dial. With DecideNamespace every
 	// subject may dial both.
@@ -78,12 +80,15 @@ type State struct {
 	Recheck []netip.Addr
 }
 
-// bare returns the state without the rules of its tiers, which their IDs stand for, to compare
+// bare returns the state without the rules of its tiers and of the node, which their IDs stand for, to compare
 // it with another. The caller's maps may change.
 func (s State) bare() State {
 	s.Tiers = slices.Clone(s.Tiers)
 	for i := range s.Tiers {
-		s.Tiers[i].Admin, s.Tiers[i].Baseline = nil, nil
+		s.Tiers[i].Admin, s.Tiers[i].NamespaceDeny, s.Tiers[i].Baseline = nil, nil, nil
+	}
+	if s.Node != nil {
+		s.Node = &Node{ID: s.Node.ID}
 	}
 	s.Resolvers, s.Predecessor = maps.Clone(s.Resolvers), maps.Clone(s.Predecessor)
 	return s

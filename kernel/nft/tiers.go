@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -18,6 +19,8 @@ type Tiers struct {
 	// Subjects are addresses among State.Selected.
 	Subjects        []netip.Addr
 	Admin, Baseline []*TierRule
+	// NamespaceDeny are asked of candidates too, where there is a Namespace tier.
+	NamespaceDeny []*TierRule
 	// Namespace: what is no candidate is denied, and Baseline is not asked.
 	Namespace bool
 	// DNS: to State.DNS, it comes before the rules.
@@ -97,7 +100,7 @@ const (
 
 // ofTiers tells whether a chain or set is one that states add.
 func ofTiers(name string) bool {
-	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, peersPrefix, entriesPrefix, grantsPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, entriesPrefix, grantsPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // tierChain is a chain of a state.
@@ -152,13 +155,18 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 			rest, bare = d.list(t.Baseline, outside("goto admit"), baselineTier), d.untracked(t.Baseline, outside("goto admit"), baselineTier)
 		}
 		next, nextBare := d.chain(restPrefix, 0, rest...).by("goto "), d.chain(restPrefix, 0, bare...).by("goto ")
+		if t.Namespace && len(t.NamespaceDeny) > 0 {
+			next = d.chain(restPrefix, 0, d.list(t.NamespaceDeny, next, namespaceTier)...).by("goto ")
+			nextBare = d.chain(restPrefix, 0, d.untracked(t.NamespaceDeny, nextBare, namespaceTier)...).by("goto ")
+		}
 		var front []*item
 		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
 			front = append(front, newItem(d.chain(partPrefix, 0, d.untracked(t.Admin, nextBare, adminTier)...).by("goto "), "ct state untracked "))
 		}
-		out.fronts[t.ID] = d.chain(adminPrefix, 0, append(front, d.list(t.Admin, next, adminTier)...)...).name
+		out.fronts[t.ID] = d.front(&t, append(front, d.list(t.Admin, next, adminTier)...)...)
 	}
 	out.subjects = d.subjects(s)
+	d.node(s.Node)
 	out.grants = slices.SortedFunc(slices.Values(s.GrantSets), func(a, b GrantSet) int { return strings.Compare(a.Name, b.Name) })
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
 	if len(out.networks) > 0 {
@@ -191,7 +199,7 @@ func (s State) tiersKey() string {
 	for _, t := range s.sortedTiers() {
 		key = append(append(key, t.ID...), ' ')
 	}
-	return string(s.appendSubjects(key))
+	return string(s.Node.appendKey(s.appendSubjects(key)))
 }
 
 // portList is the ports of a rule of one protocol, in words of nft; "" for every one.
@@ -211,6 +219,14 @@ func (p portList) pinned() string {
 		return ""
 	}
 	return "meta l4proto " + p.protocol + " "
+}
+
+// dialled matches ports that were dialled.
+func (p portList) dialled() string {
+	if p.ports == "" {
+		return p.pinned()
+	}
+	return p.pinned() + "ct original proto-dst { " + p.ports + " } "
 }
 
 // portLists divides ports by protocol. Every protocol and port is one list.
@@ -262,7 +278,11 @@ func (o tierObjects) layOut(l layout) {
 		}
 	}
 	for _, c := range o.chains {
-		l.chain(c.name, "", "", "", c.rules...)
+		if c.name == nodeChain {
+			l.chain(c.name, "filter", "output", verdictPriority, c.rules...)
+		} else {
+			l.chain(c.name, "", "", "", c.rules...)
+		}
 	}
 }
 
@@ -373,21 +393,33 @@ func (m elements) tiers(s State, objects tierObjects) {
 	}
 }
 
-// TierChains returns the first chain of the tiers of subjects, as the maps hold them: a
-// chain's name stands for all that it leads to.
-func (t *Tables) TierChains() map[netip.Addr]string { return t.applied.tierChains() }
+// TierChains returns the labels of the tiers of subjects that Setup found: a label stands for
+// all rules of the subject. It is "" where there is none, or several.
+func (t *Tables) TierChains() map[netip.Addr]string { return t.labels }
 
-// TierChains returns what Tables.TierChains does once the state is in force.
+// TierChains returns what Tables.TierChains does after the state was in force.
 func (s State) TierChains() map[netip.Addr]string {
-	return s.elements(s.tierObjects(tierObjects{})).tierChains()
+	objects := s.tierObjects(tierObjects{})
+	return s.elements(objects).labels(maps.Keys(objects.rules()))
 }
 
-func (m elements) tierChains() map[netip.Addr]string {
+// labels returns the labels of subjects, which are chains, by the maps.
+func (m elements) labels(chains iter.Seq[string]) map[netip.Addr]string {
+	of := map[string]string{}
+	for name := range chains {
+		if strings.HasPrefix(name, adminPrefix) {
+			to := "goto " + name[:strings.LastIndexByte(name, '-')]
+			if _, several := of[to]; several {
+				name = ""
+			}
+			of[to] = name
+		}
+	}
 	out := map[netip.Addr]string{}
 	for _, e := range m {
 		if strings.HasPrefix(e.Map, tiersMap) && len(e.Value) == 1 {
 			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-				out[a] = e.Value[0]
+				out[a] = of[e.Value[0]]
 			}
 		}
 	}

@@ -23,7 +23,7 @@ type contents struct {
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).
 	rules map[string][]string
-	// forms has the form of each entry set. It is nil where the reader has none.
+	// forms has the form of each map and of each set of entries and of grants. It is nil where the reader has none.
 	forms map[string]setForm
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
@@ -58,7 +58,10 @@ type skeleton struct {
 
 // skeletonOf interprets the layout of the table i.
 func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
-	return newSkeleton(tableFamilies[i], TableName, func(tx *knftables.Transaction) { t.layout(i, tx, tiers) })
+	return newSkeleton(tableFamilies[i], TableName, func(tx *knftables.Transaction) {
+		t.layout(i, tx, tiers)
+		tx.Add(&knftables.Chain{Name: t.sign(i)})
+	})
 }
 
 // newSkeleton interprets a layout.
@@ -88,7 +91,7 @@ func newSkeleton(family knftables.Family, table string, layout func(tx *knftable
 	for name, m := range fake.Table.Maps {
 		key, value, _ := strings.Cut(m.Type, " : ")
 		s.types[name] = append(wire.Types(key), wire.Types(value)...)
-		s.elements[name], s.maps[name] = nil, true
+		s.elements[name], s.maps[name], s.forms[name] = nil, true, mapFormOf(key, value)
 	}
 	return s, nil
 }
@@ -160,8 +163,8 @@ func rangeElement(r netipx.IPRange, f knftables.Family, table, set string) *knft
 
 // deviations returns the names of the objects of a table that differ from the wanted
 // ones. anew: the table has to be made anew, because it has an object that the layout
-// does not have and no state adds, a chain has another hook, an entry set another form, or
-// the table is dormant.
+// does not have and no state adds, a chain has another hook, a map or an entry set another
+// form, or the table is dormant.
 func (w *contents) deviations(f knftables.Family, table string, is *contents) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
 		return []string{fmt.Sprintf("nft table %s %s", f, table)}, false

@@ -11,9 +11,11 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/policytest"
 )
+
+// The rules of the policies here, and the matches of their rules: fewer than a policy may have.
+const rulesEach, matchesEach = 32, 64
 
 // overlapping is policies at the limits of their schema: half of their matches are exact
 // names, the other half globs that match all of those names.
@@ -29,9 +31,9 @@ func overlapping(policies int) []v1alpha1.FQDNNetworkPolicy {
 	at := 0
 	for k := range policies {
 		p := aPolicy(fmt.Sprintf("p%03d", k), "")
-		for r := range fqdnnp.MaxRules {
+		for r := range rulesEach {
 			var texts []string
-			for range fqdnnp.MaxMatches {
+			for range matchesEach {
 				text := fmt.Sprintf("%s.n%d.test", long, at)
 				if r%2 > 0 {
 					text = globs[at%len(globs)] + "." + []string{"*", "n*", "*n*"}[at/len(globs)%3] + ".test"
@@ -59,7 +61,7 @@ func TestCompileIsNotCubic(t *testing.T) {
 	for r := range v.Rules.All() {
 		matches += len(r.Matches)
 	}
-	if most := MaxViewMatches; matches != most || len(s.Problems) != 32-most/fqdnnp.MaxRules/fqdnnp.MaxMatches {
+	if most := MaxViewMatches; matches != most || len(s.Problems) != 32-most/rulesEach/matchesEach {
 		t.Errorf("%d matches and %d problems", matches, len(s.Problems))
 	}
 	n := policytest.Name(strings.Repeat("a", 60) + ".n7.test")
@@ -92,10 +94,10 @@ func portRules(name string, first, rules int) []v1alpha1.EgressRule {
 func TestPortSetsAreBounded(t *testing.T) {
 	var policies []v1alpha1.FQDNNetworkPolicy
 	for i := range 10 {
-		policies = append(policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*fqdnnp.MaxRules, fqdnnp.MaxRules)...))
+		policies = append(policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*rulesEach, rulesEach)...))
 	}
 	policies[8].Spec.Egress[5] = on(aRule("known.test"), tcp(1)) // a port set that is there
-	policies = append(policies, audited(aPolicy("a", "", portRules("seen", 2000, fqdnnp.MaxRules)...)))
+	policies = append(policies, audited(aPolicy("a", "", portRules("seen", 2000, rulesEach)...)))
 	slices.Reverse(policies) // the order they are given in does not count
 	pods := []policy.Pod{aPod("web", "x", "10.0.0.1"), aPod("db", "y", "10.0.0.2")}
 	s := compile(pods, policies...)
@@ -129,12 +131,12 @@ func TestLabelsOfPatternsAreBounded(t *testing.T) {
 	deep := strings.Repeat("a.", 62) + "*.b.test" // 65 labels
 	for i := range 2 {
 		p := aPolicy(fmt.Sprintf("p%d", i), "")
-		for range fqdnnp.MaxRules {
+		for range rulesEach {
 			p.Spec.Egress = append(p.Spec.Egress, aRule(slices.Repeat([]string{deep}, 20)...))
 		}
 		policies = append(policies, p)
 	}
-	policies[1].Spec.Egress = append(policies[1].Spec.Egress[:fqdnnp.MaxRules-1], aRule("exact.test"))
+	policies[1].Spec.Egress = append(policies[1].Spec.Egress[:rulesEach-1], aRule("exact.test"))
 	s := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...)
 	labels := 0
 	for r := range s.Views[0].Rules.All() {
@@ -158,7 +160,7 @@ func TestBoundsFollowChanges(t *testing.T) {
 	c := New()
 	in := Input{Pods: []policy.Pod{aPod("web", "x", "10.0.0.1")}}
 	for i := range 9 {
-		in.Policies = append(in.Policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*fqdnnp.MaxRules, fqdnnp.MaxRules)...))
+		in.Policies = append(in.Policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*rulesEach, rulesEach)...))
 	}
 	last := policytest.Name("n288.test")
 	for round, allowed := range []bool{false, true, false} {

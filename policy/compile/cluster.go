@@ -52,6 +52,7 @@ type clusterPolicies struct {
 	heavy map[policy.Peer]bool
 	// peersUnknown: of the last input. A Deny of pods that are not known matched none of them.
 	peersUnknown bool
+	withNodes    bool // of the last input: policies may select nodes
 	known        map[string]*clusterPolicy
 	sorted       []*clusterPolicy // those that select and have rules, in order
 	clusterSelections
@@ -68,6 +69,10 @@ func newClusterPolicies() clusterPolicies {
 func (c *Compiler) readClusterPolicies(in Input, s *draft) {
 	present, changed := 0, in.PeersUnknown != c.cluster.peersUnknown
 	c.cluster.peersUnknown = in.PeersUnknown
+	if with := in.Node != nil; with != c.cluster.withNodes {
+		c.cluster.withNodes, changed = with, true
+		clear(c.cluster.known)
+	}
 	read := func(id string, from any) {
 		isNew, isChanged := c.readClusterPolicy(id, from, s)
 		if isNew {
@@ -110,7 +115,7 @@ func (c *Compiler) readClusterPolicy(id string, from any, s *draft) (counts, cha
 	case p != nil && sameCluster(p.from, from):
 		p.from = from
 	default:
-		p, changed = newClusterPolicy(from), true
+		p, changed = newClusterPolicy(from, c.cluster.withNodes), true
 		c.cluster.known[id] = p
 	}
 	p.seen = c.number
@@ -129,12 +134,15 @@ func sameCluster(a, b any) bool {
 	return apiequality.Semantic.DeepEqual(a.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec, b.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec)
 }
 
-func newClusterPolicy(from any) *clusterPolicy {
+func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
 	p := &clusterPolicy{from: from}
-	if standard, is := from.(*unstructured.Unstructured); is {
-		p.Policy = &cnp.Read(standard).Policy
-	} else {
-		p.Policy = &cfqdnnp.Read(from.(*v1alpha1.ClusterFQDNNetworkPolicy)).Policy
+	switch from := from.(type) {
+	case *unstructured.Unstructured:
+		p.Policy = &cnp.Read(from).Policy
+	case *v1alpha1.ClusterFQDNNetworkPolicy:
+		if p.Policy = &cfqdnnp.Read(from).Policy; withNodes {
+			p.Policy = &cfqdnnp.ReadWithNodes(from).Policy
+		}
 	}
 	for _, r := range p.Rules {
 		if !r.Broken && r.Peer.Kind == policy.PeerNames {
@@ -149,7 +157,7 @@ func newClusterPolicy(from any) *clusterPolicy {
 func (c *Compiler) sortClusterPolicies() {
 	c.cluster.sorted = make([]*clusterPolicy, 0, len(c.cluster.known))
 	for _, p := range c.cluster.known {
-		if p.Pods != nil && len(p.Rules) > 0 {
+		if (p.Pods != nil || p.Nodes != nil) && len(p.Rules) > 0 {
 			c.cluster.sorted = append(c.cluster.sorted, p)
 		}
 	}
@@ -168,7 +176,7 @@ func (c *Compiler) limitClusterPolicies() {
 			}
 			crowded, unknown := p.without(&left, has), p.ofUnknown(c.cluster.peersUnknown)
 			if !slices.Equal(crowded, p.crowded) || !slices.Equal(unknown, p.unknown) {
-				again := newClusterPolicy(p.from)
+				again := newClusterPolicy(p.from, c.cluster.withNodes)
 				again.crowded, again.unknown, again.seen = crowded, unknown, p.seen
 				for _, j := range slices.Concat(crowded, unknown) {
 					again.rules[j] = again.rules[j].Break()

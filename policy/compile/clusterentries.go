@@ -34,6 +34,9 @@ func (c *Compiler) limitClusterEntries(w peers.Weigher, most int, s *draft) {
 		again[r] = c.newClusterRules(r.groups).use(r.used)
 		c.cluster.unions[key] = again[r]
 	}
+	if r := again[c.node.cluster]; r != nil {
+		c.node.cluster = r
+	}
 	for _, sel := range c.selected {
 		if r := again[sel.cluster]; r != nil {
 			sel.cluster = r

@@ -52,9 +52,9 @@ func (c *Compiler) newClusterRules(groups []*clusterGroup) *clusterRules {
 // add adds the next policy in order. Rules with heavy peers are broken.
 func (r *clusterRules) add(p *clusterPolicy, heavy map[policy.Peer]bool) {
 	r.policies = append(r.policies, p)
-	tier, unmatched := &r.shared.Rules.Admin, &r.shared.AdminUnmatched
+	tier, unmatched, limits := &r.shared.Rules.Admin, &r.shared.AdminUnmatched, &r.shared.AdminLimits
 	if p.Tier == policy.Baseline {
-		tier, unmatched = &r.shared.Rules.Baseline, &r.shared.BaselineUnmatched
+		tier, unmatched, limits = &r.shared.Rules.Baseline, &r.shared.BaselineUnmatched, &r.shared.BaselineLimits
 	}
 	first := len(*tier)
 	*tier = append(*tier, p.rules...)
@@ -67,8 +67,10 @@ func (r *clusterRules) add(p *clusterPolicy, heavy map[policy.Peer]bool) {
 	}
 	if !p.Audit {
 		*unmatched = max(*unmatched, p.Unmatched)
+		*limits = limits.Strictest(p.Limits)
 		r.closed.Enforced = true
 		r.closed.Denied = max(r.closed.Denied, p.Denied)
 		r.closed.Unmatched = max(r.closed.Unmatched, p.Unmatched)
+		r.closed.Limits = r.closed.Limits.Strictest(p.Limits)
 	}
 }

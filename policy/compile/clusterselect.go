@@ -12,11 +12,12 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// clusterGroup is the cluster policies of one subject: they select the same pods. It is
-// immutable but for sets and used.
+// clusterGroup is the cluster policies of one subject: they select the same pods, or the same
+// nodes. It is immutable but for sets and used.
 type clusterGroup struct {
 	subject          string // of all of them, in a canonical text
 	namespaces, pods *peers.Selector
+	nodes            *peers.Selector  // nil for policies of pods
 	policies         []*clusterPolicy // in order
 	index            *policy.Index    // of their rules
 	sets             []*liveSet       // of their rules, while a pod of the node is selected
@@ -49,7 +50,7 @@ func newClusterSelections() clusterSelections {
 func (c *Compiler) groupClusterPolicies() {
 	bySubject := map[string][]*clusterPolicy{}
 	for _, p := range c.cluster.sorted {
-		subject := p.Namespaces.String() + " / " + p.Pods.String()
+		subject := p.subject()
 		bySubject[subject] = append(bySubject[subject], p)
 	}
 	before := c.cluster.groups
@@ -69,10 +70,18 @@ func (c *Compiler) groupClusterPolicies() {
 	c.cluster.gone, c.cluster.added = differences(before, groups)
 }
 
+// subject is the subject of the policy in a canonical text.
+func (p *clusterPolicy) subject() string {
+	if p.Nodes != nil {
+		return "nodes " + p.Nodes.String()
+	}
+	return p.Namespaces.String() + " / " + p.Pods.String()
+}
+
 // newClusterGroup returns the group that comes after before, nil for none.
 func (c *Compiler) newClusterGroup(subject string, policies []*clusterPolicy, before *clusterGroup) *clusterGroup {
 	c.serial++
-	g := &clusterGroup{subject: subject, namespaces: policies[0].Namespaces, pods: policies[0].Pods, policies: policies, serial: c.serial}
+	g := &clusterGroup{subject: subject, namespaces: policies[0].Namespaces, pods: policies[0].Pods, nodes: policies[0].Nodes, policies: policies, serial: c.serial}
 	if before != nil && slices.Equal(withMatches(before.policies), withMatches(policies)) {
 		g.index = before.index
 		return g
@@ -184,7 +193,7 @@ func (c *Compiler) clusterSpace(name string, labels map[string]string) *clusterS
 		c.cluster.spaces[name] = sp
 	}
 	before := sp.groups
-	sp.groups = selectingGroups(c.cluster.groups, before, c.cluster.gone, c.cluster.added, known, func(g *clusterGroup) bool { return g.namespaces.Matches(labels) })
+	sp.groups = selectingGroups(c.cluster.groups, before, c.cluster.gone, c.cluster.added, known, func(g *clusterGroup) bool { return g.nodes == nil && g.namespaces.Matches(labels) })
 	sp.labels, sp.seen, sp.gone, sp.added = labels, c.number, nil, nil
 	if !known || len(c.cluster.gone)+len(c.cluster.added) > 0 {
 		sp.gone, sp.added = differences(before, sp.groups)
@@ -211,6 +220,11 @@ func (c *Compiler) clusterOf(p *policy.Pod, sel *selection, sameLabels bool, nam
 		}
 	}
 	list = selectingGroups(sp.groups, list, sp.gone, sp.added, known, func(g *clusterGroup) bool { return g.pods.Matches(p.Labels) })
+	return c.clusterUnion(list)
+}
+
+// clusterUnion returns the rules of groups, nil of none.
+func (c *Compiler) clusterUnion(list []*clusterGroup) *clusterRules {
 	if len(list) == 0 {
 		return nil
 	}

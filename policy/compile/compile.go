@@ -27,6 +27,7 @@ type Compiler struct {
 	conflicts map[policy.PodRef]*policy.View // closed views, by their made-up pod
 	nets      netPolicies
 	cluster   clusterPolicies
+	node      nodeSelection
 	egress    map[string]*egressRules // by the serials of their NetworkPolicies
 	sets      map[policy.Peer]*liveSet
 	asked     []*liveSet        // all of sets, nil if they changed

@@ -73,7 +73,7 @@ func jointRef(claimants []*policy.Pod) policy.PodRef {
 }
 
 func sameClosed(a, b *policy.View) bool {
-	return a.Enforced == b.Enforced && a.Denied == b.Denied && a.Unmatched == b.Unmatched &&
+	return a.Enforced == b.Enforced && a.Denied == b.Denied && a.Unmatched == b.Unmatched && a.Limits == b.Limits &&
 		slices.Equal(a.Policies, b.Policies) && slices.Equal(a.Pod.IPs, b.Pod.IPs)
 }
 

@@ -23,13 +23,15 @@ func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQ
 	return p
 }
 
-// TestOpenings is the union of the matches: per port set the longest lifetime, and
+// TestOpenings is the union of the matches: per port set the longest lifetime and reuse, and
 // nothing of an Audit policy.
 func TestOpenings(t *testing.T) {
+	other := aPolicy("other", "", aRule("b.test"))
+	other.Spec.TTL.InUse = v1alpha1.InUseExpire
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")},
 		withTTL(aPolicy("short", "", on(aRule("a.test"), tcp(443))), 1, 10, 1),
 		withTTL(aPolicy("long", "", on(aRule("*.test", "a.test"), tcp(443)), on(aRule("a.test"), tcp(80), tcp(81))), 1, 100, 5),
-		aPolicy("other", "", aRule("b.test")),
+		other,
 		audited(aPolicy("watch", "", aRule("a.test", "seen.example.org"))),
 	).Views[0]
 	for _, c := range []struct {
@@ -39,16 +41,16 @@ func TestOpenings(t *testing.T) {
 		want             []policy.Opening
 	}{
 		{"a.test", 50, true, false, []policy.Opening{
-			{Ports: "tcp/443", Lifetime: 55 * time.Second, By: []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
-			{Ports: "tcp/80-81", Lifetime: 55 * time.Second, By: []string{"shop/long a.test"}},
+			{Ports: "tcp/443", Lifetime: 55 * time.Second, Reuse: policy.DefaultReuse, By: []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
+			{Ports: "tcp/80-81", Lifetime: 55 * time.Second, Reuse: policy.DefaultReuse, By: []string{"shop/long a.test"}},
 		}},
 		{"a.test", 5, true, false, []policy.Opening{
-			{Ports: "tcp/443", Lifetime: 10 * time.Second, By: []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
-			{Ports: "tcp/80-81", Lifetime: 10 * time.Second, By: []string{"shop/long a.test"}},
+			{Ports: "tcp/443", Lifetime: 10 * time.Second, Reuse: policy.DefaultReuse, By: []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
+			{Ports: "tcp/80-81", Lifetime: 10 * time.Second, Reuse: policy.DefaultReuse, By: []string{"shop/long a.test"}},
 		}},
 		{"b.test", 0, true, false, []policy.Opening{
 			{Ports: "any", Lifetime: 90 * time.Second, By: []string{"shop/other b.test"}},
-			{Ports: "tcp/443", Lifetime: 6 * time.Second, By: []string{"shop/long *.test"}},
+			{Ports: "tcp/443", Lifetime: 6 * time.Second, Reuse: policy.DefaultReuse, By: []string{"shop/long *.test"}},
 		}},
 		{"seen.example.org", 60, false, true, nil},
 		{"unknown.example.org", 60, false, false, nil},
@@ -132,8 +134,8 @@ func TestOrderedOpenings(t *testing.T) {
 	for i, want := range []policy.Opening{
 		{Ports: "any", Lifetime: 24*time.Hour + 10*time.Minute, By: []string{"second **.test"}},
 		{Ports: "tcp/22", Lifetime: 24*time.Hour + 10*time.Minute, By: []string{"second a.test"}},
-		{Ports: "tcp/443", Lifetime: 11 * time.Minute, By: []string{"shop/open a.test"}},
-		{Ports: "tcp/80", Lifetime: 2 * time.Minute, By: []string{"first a.test"}},
+		{Ports: "tcp/443", Lifetime: 11 * time.Minute, Reuse: policy.DefaultReuse, By: []string{"shop/open a.test"}},
+		{Ports: "tcp/80", Lifetime: 2 * time.Minute, Reuse: policy.DefaultReuse, By: []string{"first a.test"}},
 	} {
 		id := got[i].Rule
 		want.Name = policytest.Name("a.test")

@@ -28,6 +28,8 @@ type Input struct {
 	// Remote are pods of other nodes, as peers alone; Pods of other nodes are peers too. Nodes
 	// are the nodes, made by peers.Node. One that did not change keeps its pointer.
 	Remote, Nodes []*policy.Pod
+	// Node is this node as a subject; nil: policies do not select nodes.
+	Node *policy.Node
 	// PeersUnknown is true while pods of other nodes are needed as peers and are not known:
 	// Remote is empty then, and connections to them are closed.
 	PeersUnknown bool

@@ -12,9 +12,9 @@ import (
 )
 
 // MaxTargetPorts bounds the ports that the Services of one policy's names add to the
-// ports of its rules, numbers and names together: as many as four rules may have. A
+// ports of its rules, numbers and names together: as many as two rules may have. A
 // tenant's Services have any number of ports.
-const MaxTargetPorts = 4 * fqdnnp.MaxPorts
+const MaxTargetPorts = 2 * fqdnnp.MaxPorts
 
 // PortName is a port of pods by its name, which each pod gives a number.
 type PortName struct {

@@ -91,7 +91,8 @@ func TestGreedyServices(t *testing.T) {
 	for i := range 3 * MaxTargetPorts {
 		fmt.Fprintf(&ports, " tcp/%d=%d", 1+i, 2000+i)
 	}
-	p := aPolicy("p", "", on(aRule("*.*.svc.cluster.local", "api.base.svc.cluster.local"), v1alpha1.Port{Port: ptr(int32(1)), EndPort: ptr(int32(1000))}))
+	low := v1alpha1.Port{Protocol: ptr(v1alpha1.ProtocolTCP), Port: ptr(int32(1)), EndPort: ptr(int32(1000))}
+	p := aPolicy("p", "", on(aRule("*.*.svc.cluster.local", "api.base.svc.cluster.local"), low))
 	greedy := aService(t, "aaa", "aaa", ports.String())
 	own, named := aService(t, "shop", "web", "tcp/80=60000 tcp/81=http"), aService(t, "base", "api", "tcp/443=60001 tcp/81=http")
 	domain := policytest.Name("cluster.local")
@@ -103,7 +104,7 @@ func TestGreedyServices(t *testing.T) {
 	if want := 2*MaxTargetPorts + 3; left != want {
 		t.Errorf("%d left out, want %d", left, want)
 	}
-	narrow := aPolicy("p", "", on(aRule("*.shop.svc.cluster.local"), v1alpha1.Port{Port: ptr(int32(1)), EndPort: ptr(int32(1000))}))
+	narrow := aPolicy("p", "", on(aRule("*.shop.svc.cluster.local"), low))
 	if got, left := PodPortsOf(&narrow, NewNamedServices(domain, []*policy.Service{greedy, named, own})); podPorts(got) != "tcp/1-1000,tcp/60000 tcp/http" || left != 0 {
 		t.Errorf("a policy of names of its own: %q and %d left out", podPorts(got), left)
 	}

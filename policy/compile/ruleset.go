@@ -35,12 +35,16 @@ func newRuleset(policies []*parsed) *ruleset {
 	for i, p := range policies {
 		v.Policies[i] = p.ID
 		v.Rules.Namespace = append(v.Rules.Namespace, p.Rules...)
+		if p.Encrypted != nil {
+			v.Rules.NamespaceDeny = append(v.Rules.NamespaceDeny, p.Encrypted)
+		}
 		if p.Audit {
 			continue
 		}
 		v.Enforced = true
 		v.Denied = max(v.Denied, p.Denied)
 		v.Unmatched = max(v.Unmatched, p.Unmatched)
+		v.Limits = v.Limits.Strictest(p.Limits)
 	}
 	v.Index = policy.NewIndex(v.Rules.Namespace, matches)
 	return r
@@ -83,6 +87,7 @@ func closedRuleset(of []*policy.View) *ruleset {
 		v.Enforced = v.Enforced || o.Enforced
 		v.Denied = max(v.Denied, o.Denied)
 		v.Unmatched = max(v.Unmatched, o.Unmatched)
+		v.Limits = v.Limits.Strictest(o.Limits)
 		v.Policies = append(v.Policies, o.Policies...)
 	}
 	slices.Sort(v.Policies)

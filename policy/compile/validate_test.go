@@ -59,15 +59,15 @@ func slips() map[string]slip {
 			change: func(s *spec) {
 				s.Egress = []v1alpha1.EgressRule{aRule(append(times(fqdnnp.MaxMatches, "good.test"), "late.test")...)}
 			},
-			problems: []string{"spec.egress[0].matches: 65 matches; write at most 64"},
+			problems: []string{"spec.egress[0].matches: 257 matches; write at most 256"},
 		},
 		"too many rules": {
 			change:   func(s *spec) { s.Egress = append(times(fqdnnp.MaxRules, good), aRule("late.test")) },
-			problems: []string{"spec.egress: 33 rules; write at most 32"},
+			problems: []string{"spec.egress: 65 rules; write at most 64"},
 		},
 		"too many ports": {
 			change:   func(s *spec) { s.Egress[0].Ports = times(fqdnnp.MaxPorts+1, tcp(1)) },
-			problems: []string{"spec.egress[0].ports: 33 ports; write at most 32"},
+			problems: []string{"spec.egress[0].ports: 65 ports; write at most 64"},
 		},
 		"one bad port": {
 			change:   func(s *spec) { s.Egress[0].Ports = []v1alpha1.Port{tcp(0), tcp(1)} },
@@ -151,10 +151,10 @@ func TestValidate(t *testing.T) {
 // TestUnknownWordsAreStrict: a word that does not exist must not open anything.
 func TestUnknownWordsAreStrict(t *testing.T) {
 	p := aPolicy("p", "", aRule("a.test"))
-	p.Spec.Enforcement, p.Spec.Denied, p.Spec.DNS.Unmatched = "audit", "no", "x"
+	p.Spec.Enforcement, p.Spec.Denied, p.Spec.DNS.Unmatched, p.Spec.TTL.InUse = "audit", "no", "x", "renew"
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, p).Views[0]
-	if !v.Enforced || v.Denied != policy.Drop || v.Unmatched != policy.Refuse {
-		t.Errorf("enforced %v, %v, %v", v.Enforced, v.Denied, v.Unmatched)
+	if !v.Enforced || v.Denied != policy.Drop || v.Unmatched != policy.Refuse || v.Renews() {
+		t.Errorf("enforced %v, %v, %v, in use renewed %v", v.Enforced, v.Denied, v.Unmatched, v.Renews())
 	}
 }
 
@@ -164,7 +164,7 @@ func TestDefaultsInGo(t *testing.T) {
 	if !v.Enforced || v.Denied != policy.Reject || v.Unmatched != policy.Resolve {
 		t.Errorf("enforced %v, %v, %v", v.Enforced, v.Denied, v.Unmatched)
 	}
-	if want := (policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute}); v.Rules.Namespace[0].TTL != want {
+	if want := (policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute, Reuse: 24 * time.Hour, InUse: policy.Renew}); v.Rules.Namespace[0].TTL != want {
 		t.Errorf("TTL %v", v.Rules.Namespace[0].TTL)
 	}
 }

@@ -17,8 +17,10 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 	s.pods = c.orderPods(in.Pods, s)
 	conflicts := claimAddresses(s)
 	c.selectPods(in, s)
+	c.selectNode(in.Node)
 	c.indexPeers(in, s)
 	c.applyQuotas(s)
+	c.addNode(in.Node, s)
 	reported := map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]
@@ -226,12 +228,19 @@ func (c *Compiler) viewOf(sel *selection, p policy.Pod, r *egressRules) *policy.
 		if r != nil {
 			sel.view.NetworkPolicies, rules.Namespace = r.policies, sel.rules.with(r)
 		}
-		if u := sel.cluster; u != nil {
-			rules.Admin, rules.Baseline = u.shared.Rules.Admin, u.shared.Rules.Baseline
-			sel.view.Cluster, sel.view.AdminUnmatched, sel.view.BaselineUnmatched = u.shared.Cluster, u.shared.AdminUnmatched, u.shared.BaselineUnmatched
-		}
+		sel.cluster.addTo(sel.view)
 	}
 	return sel.view
+}
+
+// addTo adds the rules of cluster policies to a view, nil for none.
+func (r *clusterRules) addTo(v *policy.View) {
+	if r == nil {
+		return
+	}
+	v.Rules.Admin, v.Rules.Baseline = r.shared.Rules.Admin, r.shared.Rules.Baseline
+	v.Cluster, v.AdminUnmatched, v.BaselineUnmatched = r.shared.Cluster, r.shared.AdminUnmatched, r.shared.BaselineUnmatched
+	v.AdminLimits, v.BaselineLimits = r.shared.AdminLimits, r.shared.BaselineLimits
 }
 
 // newView returns a view with the rules of the pod's namespace, nil for none.

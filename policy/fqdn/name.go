@@ -30,7 +30,8 @@ func ParseName(s string) (Name, error) {
 	if s == "." {
 		return "", nil
 	}
-	wire := make([]byte, 1, len(s)+1)
+	var room [maxWire]byte
+	wire := room[:1]
 	start := 0 // of the length byte of the label that is being read
 	closeLabel := func() error {
 		n := len(wire) - start - 1

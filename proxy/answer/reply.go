@@ -14,8 +14,10 @@ import (
 func Error(query *dns.Msg, rcode int) *dns.Msg {
 	r := new(dns.Msg)
 	r.SetRcode(query, rcode)
-	r.RecursionAvailable = true
-	r.CheckingDisabled = query.CheckingDisabled
+	if query.Opcode == dns.OpcodeQuery { // RA and CD are of queries alone
+		r.RecursionAvailable = true
+		r.CheckingDisabled = query.CheckingDisabled
+	}
 	return withOPT(query, r, nil)
 }
 

@@ -35,7 +35,9 @@ type Reply struct {
 	NamesEpoch *atomic.Uint64
 	Epoch      uint64
 	Followed   bool
-	Until      time.Duration // the reply is not given from then on
+	// Rate limits the renewals of the entry for the pod.
+	Rate  policy.ZoneRate
+	Until time.Duration // the reply is not given from then on
 
 	message []byte
 	ttls    []uint16 // the offsets of TTLs in message

@@ -71,6 +71,7 @@ func TestParseEverything(t *testing.T) {
     failclosed
     hold 1h
     dataplane nftables
+    ports tcp
     mark 128
     grant timeout 250ms
     ttl 5s 1h
@@ -122,7 +123,7 @@ a.corp.test corp.test {
 			{policytest.Name("metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
 		},
 		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
-		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
+		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, PortsTCP: true, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
@@ -218,6 +219,10 @@ func TestBadFiles(t *testing.T) {
 		{"dataplane of nothing", "dataplane", `has 0 values instead of one, write "dataplane auto"`},
 		{"two dataplanes", "dataplane iptables nftables", "has 2 values instead of one"},
 		{"dataplane twice", "dataplane auto\n dataplane auto", "stands in line 3 already, write it once"},
+		{"other ports", "ports udp", `"udp" is not all and not tcp, write "ports all", or "ports tcp" for the meaning of earlier releases`},
+		{"ports of nothing", "ports", `has 0 values instead of one, write "ports all"`},
+		{"ports twice", "ports tcp\n ports all", "stands in line 3 already, write it once"},
+		{"ports' block", "ports tcp {\n x\n}", "has no block"},
 		{"dataplane's block", "dataplane auto {\n x\n}", "has no block"},
 		{"mark of two bits", "mark 0x60", "is not one bit"},
 		{"mark of none", "mark 0", "is not one bit"},
@@ -237,7 +242,7 @@ func TestBadFiles(t *testing.T) {
 		{"audit size of stdout", "audit stdout {\n size 1M\n}", "Corefile:4: audit: size: is of a file, and this log is the standard output; remove the line"},
 		{"audit keep of stdout", "audit stdout {\n keep 1\n}", "keep: is of a file"},
 		{"audit off", "audit off {\n verdict denied\n}", "is off and has no options, remove the block"},
-		{"audit verdict", "audit stdout {\n verdict dropped\n}", `"dropped" is not a verdict, write of allowed, unmatched, refused, blocked, failed, denied, would-deny`},
+		{"audit verdict", "audit stdout {\n verdict dropped\n}", `"dropped" is not a verdict, write of allowed, unmatched, refused, blocked, failed, renewed, denied, would-deny`},
 		{"audit no verdict", "audit stdout {\n verdict\n}", "verdict: has no value, write at least one"},
 		{"audit verdict twice", "audit stdout {\n verdict denied denied\n}", "denied is there twice, write it once"},
 		{"audit verdicts twice", "audit stdout {\n verdict denied\n verdict failed\n}", "verdict: stands in line 4 already, write it once"},

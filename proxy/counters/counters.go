@@ -3,6 +3,7 @@ package counters
 import (
 	"sync/atomic"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 )
@@ -12,6 +13,19 @@ type Counters struct {
 	stats.Counters[atomic.Uint64]
 	Verdicts verdicts // by type
 	Latency  latency
+}
+
+// Limited returns the counter of the queries that a limit kept from being answered.
+func (c *Counters) Limited(by policy.Limit) *atomic.Uint64 {
+	switch by {
+	case policy.LimitTypes:
+		return &c.LimitedTypes
+	case policy.LimitLabels:
+		return &c.LimitedLabels
+	case policy.LimitEncrypted:
+		return &c.LimitedEncrypted
+	}
+	return &c.LimitedRate
 }
 
 // Stats are the proxy's totals and the additional figures of the metrics.
@@ -36,6 +50,7 @@ func (c *Counters) Snapshot(up *upstream.Counters) Stats {
 		s.Denied += of.Denied
 		s.Blocked += of.Blocked
 		s.Failed += of.Failed
+		s.Renewed += of.Renewed
 	}
 	return s
 }

@@ -24,7 +24,7 @@ func TestEveryCounterIsReported(t *testing.T) {
 		want[field] = 200 + uint64(len(want))
 		n.Store(want[field])
 	}
-	for verdict, field := range map[audit.Verdict]string{audit.Allowed: "Allowed", audit.Unmatched: "Unmatched", audit.Refused: "Refused", audit.Blocked: "Blocked", audit.Failed: "Failed", audit.NameDenied: "Denied"} {
+	for verdict, field := range map[audit.Verdict]string{audit.Allowed: "Allowed", audit.Unmatched: "Unmatched", audit.Refused: "Refused", audit.Blocked: "Blocked", audit.Failed: "Failed", audit.NameDenied: "Denied", audit.Renewed: "Renewed"} {
 		c.Verdicts[verdict][typeA].Store(100 + uint64(verdict))
 		c.Verdicts[verdict][typeOther].Store(1000)
 		want[field] = 1100 + uint64(verdict)

@@ -90,13 +90,13 @@ func TestClockThatWentBackTookNoTime(t *testing.T) {
 // TestVerdictCounters of each type.
 func TestVerdictCounters(t *testing.T) {
 	var v verdicts
-	for verdict := audit.Allowed; verdict <= audit.NameDenied; verdict++ {
+	for verdict := audit.Allowed; verdict <= audit.Renewed; verdict++ {
 		for range verdict {
 			v.Add(verdict, dns.TypeMX)
 		}
 	}
 	want := TypeVerdicts{Type: "MX", Allowed: uint64(audit.Allowed), Unmatched: uint64(audit.Unmatched), Refused: uint64(audit.Refused),
-		Blocked: uint64(audit.Blocked), Failed: uint64(audit.Failed), Denied: uint64(audit.NameDenied)}
+		Blocked: uint64(audit.Blocked), Failed: uint64(audit.Failed), Denied: uint64(audit.NameDenied), Renewed: uint64(audit.Renewed)}
 	if got := v.types()[typeMX]; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -59,12 +59,12 @@ func typeIndex(qtype uint16) int {
 
 // TypeVerdicts are the decisions about questions of one type.
 type TypeVerdicts struct {
-	Type                                                 string // A, AAAA, …, or "other"
-	Allowed, Unmatched, Refused, Blocked, Failed, Denied uint64
+	Type                                                          string // A, AAAA, …, or "other"
+	Allowed, Unmatched, Refused, Blocked, Failed, Denied, Renewed uint64
 }
 
 // verdicts are decisions by verdict and type.
-type verdicts [audit.NameDenied + 1][maxTypes]atomic.Uint64
+type verdicts [audit.Renewed + 1][maxTypes]atomic.Uint64
 
 // Add counts a decision about a question of the type.
 func (v *verdicts) Add(verdict audit.Verdict, qtype uint16) { v[verdict][typeIndex(qtype)].Add(1) }
@@ -73,7 +73,7 @@ func (v *verdicts) Add(verdict audit.Verdict, qtype uint16) { v[verdict][typeInd
 func (v *verdicts) types() (out [maxTypes]TypeVerdicts) {
 	for i := range out {
 		out[i] = TypeVerdicts{Type: typeNames[i], Allowed: v[audit.Allowed][i].Load(), Unmatched: v[audit.Unmatched][i].Load(),
-			Refused: v[audit.Refused][i].Load(), Blocked: v[audit.Blocked][i].Load(), Failed: v[audit.Failed][i].Load(), Denied: v[audit.NameDenied][i].Load()}
+			Refused: v[audit.Refused][i].Load(), Blocked: v[audit.Blocked][i].Load(), Failed: v[audit.Failed][i].Load(), Denied: v[audit.NameDenied][i].Load(), Renewed: v[audit.Renewed][i].Load()}
 	}
 	return out
 }

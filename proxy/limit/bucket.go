@@ -14,7 +14,12 @@ type TokenBucket struct {
 // Take takes one token at the time now, if there is one: rate tokens come back each
 // second and the bucket holds burst of them.
 func (b *TokenBucket) Take(now time.Duration, rate, burst int) bool {
-	each := int64(time.Second) / int64(rate)
+	return b.take(now, time.Second/time.Duration(rate), burst)
+}
+
+// take is Take where one token comes back after each time of interval.
+func (b *TokenBucket) take(now, interval time.Duration, burst int) bool {
+	each := int64(interval)
 	room := each * int64(burst)
 	for {
 		full := b.full.Load()

@@ -23,6 +23,7 @@ func aClusterPolicy(name, match string) *unstructured.Unstructured {
 		"spec": map[string]any{
 			"tier": "Admin", "priority": int64(5), "subject": map[string]any{"namespaces": map[string]any{}},
 			"egress": []any{map[string]any{"action": "Deny", "matches": []any{map[string]any{"name": match}}}, map[string]any{"action": "Pass"}},
+			"ttl":    map[string]any{"inUse": "Renew"},
 		},
 	}}
 }

@@ -106,6 +106,7 @@ func aPolicy(name, match string) *unstructured.Unstructured {
 		"spec": map[string]any{
 			"podSelector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
 			"egress":      []any{map[string]any{"matches": []any{map[string]any{"name": match}}}},
+			"ttl":         map[string]any{"inUse": "Renew"},
 		},
 	}}
 }

@@ -35,6 +35,7 @@ func TestReadPolicy(t *testing.T) {
 		Spec: v1alpha1.FQDNNetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 			Egress:      []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: ptr("www.example.org")}}}},
+			TTL:         v1alpha1.TTL{InUse: v1alpha1.InUseRenew},
 		},
 	}
 	want.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionTrue}}

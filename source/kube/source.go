@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/source/cni"
 )
 
 // The delays of a Source. Changes often arrive in bursts: a State is made when QuietDelay
@@ -50,8 +51,13 @@ type Options struct {
 	Services []policy.ServiceRef
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
-	Log                    *slog.Logger
-	Clock                  clock.Clock // nil: the system's
+	// PortsTCP reads a port without a protocol in FQDNNetworkPolicies as one of TCP alone.
+	PortsTCP bool
+	// CNIResults lets the first State wait for SetResults: pods that an earlier agent knew
+	// from their results alone are not without policies in between.
+	CNIResults bool
+	Log        *slog.Logger
+	Clock      clock.Clock // nil: the system's
 }
 
 // Source reads policies, namespaces, this node's pods and what else the agent must
@@ -71,6 +77,7 @@ type Source struct {
 	watches sync.WaitGroup
 
 	pods            *store[podEntry]
+	results         cniResults
 	policies        *store[policyEntry]
 	clusterPolicies *optionalKind[clusterPolicyEntry]
 	standard        *optionalKind[clusterNetworkPolicyEntry] // nil: not wanted
@@ -105,7 +112,11 @@ func New(o Options) (*Source, error) {
 	s.link.changed = s.note
 	s.watched.set(o.Services)
 	s.pods = newStore(s.note, readPod(s.node))
+	s.results.known = !o.CNIResults
 	s.policies = newStore(s.note, readPolicy)
+	if o.PortsTCP {
+		s.policies.read = readPolicyTCP
+	}
 	s.clusterPolicies = newOptionalKind(s.note, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), "upgrade Namegate's chart")
 	if o.ClusterNetworkPolicies {
 		s.standard = newOptionalKind(s.note, readClusterNetworkPolicy, cnp.Resource(), "install Namegate's chart with clusterNetworkPolicy.enabled=true")
@@ -115,6 +126,15 @@ func New(o Options) (*Source, error) {
 	s.services = newStore(s.note, readService)
 	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies))
 	return s, nil
+}
+
+// SetResults gives the source the results of the node's network plugins. A pod of this
+// node has the addresses of its result from then on, unless its status has those of a later
+// sandbox: the kubelet publishes the same addresses later. It may be called at any time; r must not be
+// changed afterwards.
+func (s *Source) SetResults(r cni.Results) {
+	s.results.set(r)
+	s.note()
 }
 
 // note notes that something has changed.
@@ -210,7 +230,7 @@ func (s *Source) filled() bool {
 			return false
 		}
 	}
-	return s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && (s.standard == nil || s.standard.synced()) && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+	return s.results.synced() && s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && (s.standard == nil || s.standard.synced()) && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
 }
 
 // wait returns true when a burst of changes is over, false when ctx ended.

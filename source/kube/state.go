@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/source/cni"
 )
 
 // State is the content of the API server at one moment. The receiver may keep it and must
@@ -15,6 +17,9 @@ type State struct {
 	// Problems are what of the objects could not be understood, sorted by object.
 	Problems []policy.Problem
 	Cluster  policy.Cluster
+	// BarePorts are the ports of FQDNNetworkPolicies, by "namespace/name", that have no
+	// protocol in the API server.
+	BarePorts map[string][]fqdnnp.BarePort
 }
 
 // part is the contribution of one store to a State, and its version.
@@ -34,7 +39,8 @@ type assembly struct {
 	slices                                                                                map[policy.ServiceRef]*slicesPart
 	standard                                                                              part
 	nodePeers                                                                             []*policy.Pod
-	near, far                                                                             []*podEntry // of this node, and of others
+	own, near, far                                                                        []*podEntry // of this node by their objects, with their results, and of others
+	results                                                                               cni.Results
 	yielded                                                                               map[*podEntry]*policy.Pod
 }
 
@@ -60,6 +66,7 @@ func (s *Source) gather() {
 	a, r := &s.assembly, &s.remote
 	policies := update(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
 		a.state.Input.Policies, problems = listPolicies(entries)
+		a.state.BarePorts = listBarePorts(entries)
 		r.policySpaces = policySpacesOf(a.state.Input.Policies)
 		return problems
 	})
@@ -79,11 +86,21 @@ func (s *Source) gather() {
 		r.peerSpaces = peerSpacesOf(entries)
 		return nil
 	})
-	pods := update(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
-		a.near = entries
-		a.state.Input.Pods, problems = localPods(entries)
-		return problems
+	pods := update(&a.pods, s.pods, func(entries []*podEntry) []policy.Problem {
+		a.own = entries
+		return nil
 	})
+	results, changed := s.results.take()
+	if changed {
+		a.results = results
+	}
+	if pods || changed {
+		near := withResults(a.own, a.results, a.near)
+		if pods = pods || !slices.Equal(near, a.near); pods {
+			a.near = near
+			a.state.Input.Pods, a.pods.problems = localPods(near)
+		}
+	}
 	if policies || clusterPolicies || networkPolicies || pods {
 		a.news, a.local = true, a.local || pods
 		r.updateNeed(a.near)

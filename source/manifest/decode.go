@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -44,6 +45,7 @@ const kindNetworkPolicy = "NetworkPolicy"
 // decoder turns documents into objects.
 type decoder struct {
 	nodeName string
+	portsTCP bool // a port without a protocol is one of TCP alone
 	strict   runtime.Decoder
 }
 
@@ -139,7 +141,9 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 	o := object{at: at}
 	switch v := decoded.(type) {
 	case *v1alpha1.FQDNNetworkPolicy:
-		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text))
+		if err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text)); d.portsTCP {
+			fqdnnp.SetTCP(&v.Spec)
+		}
 		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		v.Namespace = "" // of none, whatever is written

@@ -62,8 +62,9 @@ func Selecting(p *v1alpha1.FQDNNetworkPolicy, labels map[string]string) *v1alpha
 
 // WithPort gives a policy's rules one TCP port.
 func WithPort(p *v1alpha1.FQDNNetworkPolicy, port int32) *v1alpha1.FQDNNetworkPolicy {
+	tcp := v1alpha1.ProtocolTCP
 	for i := range p.Spec.Egress {
-		p.Spec.Egress[i].Ports = []v1alpha1.Port{{Port: &port}}
+		p.Spec.Egress[i].Ports = []v1alpha1.Port{{Protocol: &tcp, Port: &port}}
 	}
 	return p
 }

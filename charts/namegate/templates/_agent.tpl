@@ -15,6 +15,9 @@
 - --console-addr={{ . }}
 {{- end }}
 {{- end }}
+{{- with .Values.cniResults }}
+- --cni-results={{ . }}
+{{- end }}
 - --new-pods={{ .Values.newPods }}
 {{- range .Values.podRanges }}
 - --pod-range={{ . }}

@@ -45,6 +45,9 @@
     {{- with $c.mark }}
     mark {{ . }}
     {{- end }}
+    {{- if ne $c.ports "all" }}
+    ports {{ $c.ports }}
+    {{- end }}
     {{- include "namegate.audit" $c | nindent 4 }}
     {{- with $c.limits }}
     {{- include "namegate.checkLimits" . }}
@@ -219,7 +222,7 @@ not. Of a text of one's own it is whole lines, of audit with the block but for i
 {{- $c := .Values.corefile -}}
 {{- $found := list -}}
 {{- if $c.text -}}
-{{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|dataplane|failclosed|forward|hold|import|intercept|mark)\b.*$)` $c.text -1 -}}
+{{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|dataplane|failclosed|forward|hold|import|intercept|mark|ports)\b.*$)` $c.text -1 -}}
 {{- $kept := list -}}
 {{- range $found }}{{ $kept = append $kept (regexReplaceAll `(?m)\n\s*(verdict|namespace|sample)\b.*$` . "") }}{{ end -}}
 {{- $found = $kept -}}
@@ -229,8 +232,8 @@ not. Of a text of one's own it is whole lines, of audit with the block but for i
 {{- $to = regexReplaceAll "^\\[(.*)\\](:53)?$" $to "$1" -}}
 {{- if regexMatch "^([0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$" $to }}{{ $found = append $found $to }}{{ end -}}
 {{- end -}}
-{{- $found = append $found (pick $c "bind" "dataplane" "intercept" "failclosed" "hold" "mark" "audit" | toJson) -}}
-{{- $found = concat $found (regexFindAll "(?m)^\\s*(audit|bind|dataplane|failclosed|hold|import|intercept|mark)\\b.*$" $c.extra -1) -}}
+{{- $found = append $found (pick $c "bind" "dataplane" "intercept" "failclosed" "hold" "mark" "ports" "audit" | toJson) -}}
+{{- $found = concat $found (regexFindAll "(?m)^\\s*(audit|bind|dataplane|failclosed|hold|import|intercept|mark|ports)\\b.*$" $c.extra -1) -}}
 {{- end -}}
 {{- $found | toJson | sha256sum | trunc 16 -}}
 {{- end -}}

@@ -37,6 +37,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if $i.digest -}}
 {{ $i.repository }}@{{ $i.digest }}
 {{- else -}}
-{{ $i.repository }}:{{ default .Chart.AppVersion $i.tag }}
+{{ $i.repository }}:{{ include "namegate.tag" . }}
 {{- end -}}
+{{- end -}}
+
+{{- /* Helm reads a tag of digits as a number, which it prints with an exponent. */ -}}
+{{- define "namegate.tag" -}}
+{{- $tag := .Values.image.tag -}}
+{{- if not (kindIs "string" $tag) }}{{ $tag = printf "%d" (int64 $tag) }}{{ end -}}
+{{ default .Chart.AppVersion $tag }}
 {{- end -}}

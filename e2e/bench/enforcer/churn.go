@@ -28,12 +28,22 @@ const (
 var churnState = fmt.Sprintf("%s, one changes each %s", podsState(churnPods), churnEvery)
 
 // churn measures how long answers with new grants take while pods come and go.
-func (b *bench) churn() (err error) {
-	b.Note("churn: building a node with %d pods", maxPods)
-	n, err := b.newNode("churn", clientNumber, true)
+func (b *bench) churn() error {
+	for _, d := range dataplaneStates {
+		if err := b.churnOn(d.dataplane, d.state); err != nil {
+			return fmt.Errorf("dataplane %s: %w", d.dataplane, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) churnOn(dataplane, state string) (err error) {
+	b.Note("churn: building a node with %d pods, dataplane %s", maxPods, dataplane)
+	n, err := b.newNode("churn-"+dataplane, clientNumber, true)
 	if err != nil {
 		return err
 	}
+	n.dataplane = dataplane
 	defer func() { err = errors.Join(err, n.remove()) }()
 	if err := b.guard(n, scattered); err != nil {
 		return err
@@ -60,7 +70,7 @@ func (b *bench) churn() (err error) {
 			}
 		}
 	}
-	f := figure.Figure{Name: "grant.latency_p99_us", Value: busy.Median(), Unit: "us", Rate: churnRate, State: churnState}
+	f := figure.Figure{Name: "grant.latency_p99_us", Value: busy.Median(), Unit: "us", Rate: churnRate, State: churnState + state}
 	return b.Report(f.Against(quiet, calm.Median()), 0)
 }
 

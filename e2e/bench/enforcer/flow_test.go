@@ -52,6 +52,11 @@ func TestTrafficIsCounted(t *testing.T) {
 			t.Errorf("%s: %v without rules", m.figure, v)
 		}
 	}
+	tracked, err := n.Node.Run("sysctl", "-n", "net.netfilter.nf_conntrack_count")
+	fatal.If(t, err)
+	if strings.TrimSpace(tracked) == "0" {
+		t.Error("the kernel tracks no connection of the node without rules")
+	}
 	fatal.If(t, n.layLinear(chosen(10)))
 	for _, m := range traffic {
 		if v := count(m); v <= 0 {

@@ -80,8 +80,8 @@ func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
 	if n.agent, err = n.NewAgent(b.agent, n.dir, corefile); err != nil {
 		return err
 	}
-	if n.name == byNftables {
-		if err := n.agent.SetDataplane(byNftables); err != nil {
+	if n.dataplane != "" {
+		if err := n.agent.SetDataplane(n.dataplane); err != nil {
 			return err
 		}
 	}

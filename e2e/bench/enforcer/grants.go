@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"regexp"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/process"
-	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/nft"
 )
@@ -131,8 +129,7 @@ func (g *granted) measureListing(int) error {
 // askAs asks for the names of a round as a pod. It returns the agent's processor time and how
 // long it took.
 func (g *granted) askAs(pod, round int) (cpu, took time.Duration, err error) {
-	a4, _ := podAddrs(pod)
-	c, err := g.Pod(client).DialFrom("udp", a4.String(), netip.AddrPortFrom(lab.Resolver4, 53).String(), askLimit)
+	c, err := g.asPod(pod)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -58,6 +58,7 @@ var measurements = []struct {
 	{"restart", (*bench).restart},
 	{"churn", (*bench).churn},
 	{"grants", (*bench).grants},
+	{"reuse", (*bench).reuse},
 	{"flow", (*bench).flow},
 }
 

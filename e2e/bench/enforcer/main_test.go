@@ -75,7 +75,7 @@ func TestGoals(t *testing.T) {
 	seen := map[string]bool{}
 	for _, g := range goals {
 		key := g.Figure + g.State + g.Peer
-		if seen[key] || g.Value == 0 && g.Least == 0 {
+		if seen[key] || g.Value == 0 && g.Least == 0 && g.Figure != "reuse.lost_connections" {
 			t.Errorf("%+v", g)
 		}
 		seen[key] = true

@@ -37,7 +37,9 @@ type node struct {
 	*lab.Lab
 	name string
 	dir  string
-	sink *child.Child
+	// dataplane is the agent's, "" for its choice.
+	dataplane string
+	sink      *child.Child
 	// addrs are the pods' by their number; the client is the middle one of those
 	// that are selected.
 	client int

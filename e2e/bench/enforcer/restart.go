@@ -17,7 +17,6 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/process"
-	"github.com/namegate/namegate/e2e/lab"
 )
 
 // maxGrants is how many grants a restart finds in the kernel.
@@ -31,14 +30,27 @@ const restarts = 5
 
 var grantsState = fmt.Sprintf("%d pods, %d grants", maxPods, maxGrants)
 
+// dataplaneStates are the dataplanes that are measured, with what a state says of each.
+var dataplaneStates = []struct{ dataplane, state string }{{"iptables", ""}, {byNftables, ", dataplane nftables"}}
+
 // restart measures an agent with all pods selected and many grants: its memory, and
 // how long its successor takes to be ready after it was killed.
-func (b *bench) restart() (err error) {
-	b.Note("restart: building a node with %d pods", maxPods)
-	n, err := b.newNode("restart", clientNumber, false)
+func (b *bench) restart() error {
+	for _, d := range dataplaneStates {
+		if err := b.restartOn(d.dataplane, d.state); err != nil {
+			return fmt.Errorf("dataplane %s: %w", d.dataplane, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) restartOn(dataplane, state string) (err error) {
+	b.Note("restart: building a node with %d pods, dataplane %s", maxPods, dataplane)
+	n, err := b.newNode("restart-"+dataplane, clientNumber, false)
 	if err != nil {
 		return err
 	}
+	n.dataplane = dataplane
 	defer func() { err = errors.Join(err, n.remove()) }()
 	if err := b.guard(n, scattered); err != nil {
 		return err
@@ -47,7 +59,7 @@ func (b *bench) restart() (err error) {
 		return err
 	}
 	b.Note("restart: %d pods are selected", maxPods)
-	if err := b.memory(n, fmt.Sprintf("%d pods", maxPods)); err != nil {
+	if err := b.memory(n, fmt.Sprintf("%d pods", maxPods)+state); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -55,7 +67,7 @@ func (b *bench) restart() (err error) {
 		return err
 	}
 	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod*maxPods, maxPods, time.Since(began).Seconds())
-	if err := b.memory(n, grantsState); err != nil {
+	if err := b.memory(n, grantsState+state); err != nil {
 		return err
 	}
 	had, err := n.agent.Status()
@@ -74,10 +86,10 @@ func (b *bench) restart() (err error) {
 		b.Note("restart: ready after %.0f ms; others took %.0f %% of a core", r.Value, r.Others*100)
 		ready = append(ready, r)
 	}
-	if err := b.memory(n, grantsState+", restarted"); err != nil {
+	if err := b.memory(n, grantsState+", restarted"+state); err != nil {
 		return err
 	}
-	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState}, ready.Others())
+	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState + state}, ready.Others())
 }
 
 // again kills the agent and starts the next, which is ready when it intercepts and
@@ -165,8 +177,7 @@ func (n *node) fill() error {
 
 // askAll asks for all names of one pod, from its IPv4 address.
 func (n *node) askAll(pod int) error {
-	a4, _ := podAddrs(pod)
-	c, err := n.Pod(client).DialFrom("udp", a4.String(), netip.AddrPortFrom(lab.Resolver4, 53).String(), askLimit)
+	c, err := n.asPod(pod)
 	if err != nil {
 		return err
 	}

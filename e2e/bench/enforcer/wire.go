@@ -87,10 +87,11 @@ var patience = unix.Timeval{Sec: 2}
 
 func socketTo(at netip.AddrPort) (fd int, to unix.Sockaddr, err error) {
 	family := unix.AF_INET
-	to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
 	if at.Addr().Is6() {
 		family = unix.AF_INET6
 		to = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	} else {
+		to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
 	}
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	return fd, to, err

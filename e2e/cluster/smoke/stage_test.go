@@ -24,7 +24,7 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{Cluster: real, t: t, namespace: fmt.Sprintf("t-%d", time.Now().UnixNano())}
-	s.kubectl("create", "namespace", s.namespace)
+	fatal.If(t, s.CreateNamespace(t.Context(), s.namespace))
 	t.Cleanup(func() {
 		// The context of the test is over here. The namespace itself takes some
 		// seconds more, for which no test waits.

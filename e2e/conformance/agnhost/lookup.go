@@ -1,22 +1,29 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/miekg/dns"
 )
 
-// lookupPatience is how long a query waits for its answer.
-const lookupPatience = 2 * time.Second
+// lookupPatience is how long a query waits for its answer, lookupTries how often a query over
+// UDP is sent, as by a stub resolver: a datagram may be lost.
+const (
+	lookupPatience = 2 * time.Second
+	lookupTries    = 3
+)
 
 // looked is the outcome of one DNS query.
 type looked struct {
 	Rcode   string   `json:"rcode,omitempty"`
 	Records []string `json:"records,omitempty"` // addresses and targets, in the order of the answer
 	Error   string   `json:"error,omitempty"`
+	Tries   int      `json:"tries"` // queries sent over UDP
 }
 
 // lookup asks the pod's resolver, or another, with TCP where the answer over UDP is truncated.
@@ -44,15 +51,19 @@ func lookup(flags *flag.FlagSet, args []string) error {
 	if *tcp {
 		client.Net = "tcp"
 	}
+	tries := 1
 	r, _, err := client.Exchange(query, at)
+	for ; !*tcp && errors.Is(err, os.ErrDeadlineExceeded) && tries < lookupTries; tries++ {
+		r, _, err = client.Exchange(query, at)
+	}
 	if err == nil && r.Truncated {
 		client.Net = "tcp"
 		r, _, err = client.Exchange(query, at)
 	}
 	if err != nil {
-		return show(looked{Error: classify(err).Error()})
+		return show(looked{Error: classify(err).Error(), Tries: tries})
 	}
-	l := looked{Rcode: dns.RcodeToString[r.Rcode]}
+	l := looked{Rcode: dns.RcodeToString[r.Rcode], Tries: tries}
 	for _, rr := range r.Answer {
 		switch rr := rr.(type) {
 		case *dns.A:

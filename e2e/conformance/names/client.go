@@ -149,11 +149,17 @@ type answer struct {
 	Rcode   string
 	Records []string
 	Error   string
+	Tries   int
 }
 
 // lookup asks the pod's resolver, or what args say, for a whole name.
 func (p *subject) lookup(name, qtype string, args ...string) (answer, error) {
-	return run[answer](p.Environment, p.podName, append(append([]string{"lookup"}, args...), name, qtype)...)
+	p.Helper()
+	a, err := run[answer](p.Environment, p.podName, append(append([]string{"lookup"}, args...), name, qtype)...)
+	if a.Tries > 1 {
+		p.Logf("pod %s sent the query for %s %s %q %d times: %+v", p.podName, name, qtype, args, a.Tries, a)
+	}
+	return a, err
 }
 
 // resolves looks a whole name up until there is an answer, and returns its addresses.

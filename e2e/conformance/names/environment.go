@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/network-policy-api/conformance/utils/kubernetes"
 	"sigs.k8s.io/network-policy-api/conformance/utils/suite"
@@ -59,10 +60,10 @@ func New(t *testing.T, s *suite.ConformanceTestSuite, o Options) *Environment {
 	e.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
 	e.create(t, &corev1.ConfigMap{ObjectMeta: e.meta("zone"), Data: map[string]string{"zone": e.zone(), "forged": e.forged()}})
 	dns, servers := map[string]string{"app": "dns"}, map[string]string{"app": "server"}
-	e.create(t, e.pod("dns", dns, "dns", "--zone", "/zone/zone"))
-	e.create(t, e.pod("forged", map[string]string{"app": "forged"}, "dns", "--zone", "/zone/forged"))
+	e.create(t, e.server("dns", dns, 53, "dns", "--zone", "/zone/zone"))
+	e.create(t, e.server("forged", map[string]string{"app": "forged"}, 53, "dns", "--zone", "/zone/forged"))
 	for _, name := range []string{"server-0", "server-1"} {
-		e.create(t, e.pod(name, servers, "echo", "--port", fmt.Sprint(o.Port), "--port", fmt.Sprint(o.OtherPort)))
+		e.create(t, e.server(name, servers, e.Port, "echo", "--port", fmt.Sprint(o.Port), "--port", fmt.Sprint(o.OtherPort)))
 	}
 	e.create(t, &corev1.Service{ObjectMeta: e.meta("headless"), Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: servers}})
 	service := &corev1.Service{ObjectMeta: e.meta("dns"), Spec: corev1.ServiceSpec{Selector: dns, Ports: []corev1.ServicePort{
@@ -99,6 +100,18 @@ func (e *Environment) pod(name string, labels map[string]string, args ...string)
 	}}}
 	quick, none := int64(1), false
 	p.Spec.TerminationGracePeriodSeconds, p.Spec.AutomountServiceAccountToken, p.Spec.EnableServiceLinks = &quick, &none, &none
+	return p
+}
+
+// server is a pod that is not ready before its node has connected to it at a TCP port. Where
+// pods are on a bridge and an address is used again, the node may know the hardware address of
+// the former pod for up to a minute, until when every packet is lost.
+func (e *Environment) server(name string, labels map[string]string, port int32, args ...string) *corev1.Pod {
+	p := e.pod(name, labels, args...)
+	p.Spec.Containers[0].StartupProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}},
+		PeriodSeconds: 1, FailureThreshold: 180,
+	}
 	return p
 }
 

@@ -110,7 +110,7 @@ func testForgedServer(p *subject) {
 	for _, args := range [][]string{{"--server", server}, {"--tcp", "--server", server}} {
 		a, err := p.lookup(p.name("trusted"), "A", args...)
 		require.NoError(p, err)
-		require.Equal(p, []string{p.at(forgedAt).String()}, a.Records, "what the other server answers")
+		require.Equal(p, []string{p.at(forgedAt).String()}, a.Records, "what the other server answers: %+v", a)
 		p.closed(p.at(forgedAt))
 	}
 	p.opens("trusted")

@@ -78,13 +78,14 @@ func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 
 // entryOp renders a change of grants of a rule.
 func entryOp(op *dataplane.GrantOp) nft.EntryOp {
-	out := nft.EntryOp{Set: string(op.Set.Rule), Remove: op.Remove, Entries: make([]nft.Entry, len(op.Grants))}
+	out := nft.EntryOp{Set: string(op.Set.Rule), Remove: op.Remove, Count: !op.Set.Rule.Lasting(), Entries: make([]nft.Entry, len(op.Grants))}
 	pod := dataplane.PodID(op.Set.Pod)
 	for i := range op.Grants {
 		g := &op.Grants[i]
 		out.Entries[i] = nft.Entry{Subject: op.Set.Subject, Addr: g.Addr}
 		if !op.Remove {
 			out.Entries[i].Timeout, out.Entries[i].Comment = g.Timeout, pod+" "+g.Comment
+			out.Entries[i].Uses = g.Uses
 			out.Entries[i].Held = []nft.Held{dataplane.Unknown: nft.Unknown, dataplane.Absent: nft.Absent, dataplane.SameComment: nft.SameComment}[g.Held]
 		}
 	}
@@ -97,7 +98,7 @@ func grantOf(e *nft.Entry) (pod string, g dataplane.Grant) {
 	if !whole || len(pod) != dataplane.PodIDLen {
 		pod, names = "", ""
 	}
-	return pod, dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: names}
+	return pod, dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: names, Uses: e.Uses}
 }
 
 // ListGrants implements dataplane.GrantWriter.
@@ -170,7 +171,8 @@ func (s *Store) list(rules []policy.RuleID) (map[place][]nft.Entry, error) {
 type Grants interface {
 	// RuleSets yields the sets of rules.
 	RuleSets() iter.Seq[dataplane.GrantSet]
-	// Freeze is as dataplane.Grants has it.
+	// Members and Freeze are as dataplane.Grants has them.
+	Members(set dataplane.GrantSet) []dataplane.Frozen
 	Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen))
 	// Recover takes in grants that another agent left.
 	Recover(set dataplane.GrantSet, part []dataplane.Grant)

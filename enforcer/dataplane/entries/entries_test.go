@@ -64,9 +64,17 @@ func (o *others) ListGrants(sets []dataplane.GrantSet, each func(dataplane.Grant
 
 func (n *node) RuleSets() iter.Seq[dataplane.GrantSet] { return maps.Keys(n.wanted) }
 
+func (n *node) Members(set dataplane.GrantSet) []dataplane.Frozen {
+	all, there := n.wanted[set]
+	if !there {
+		return nil
+	}
+	return []dataplane.Frozen{{Set: set, Certain: slices.Clone(all)}}
+}
+
 func (n *node) Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen)) {
-	if all, there := n.wanted[set]; there {
-		f([]dataplane.Frozen{{Set: set, Certain: slices.Clone(all)}})
+	if all := n.Members(set); len(all) > 0 {
+		f(all)
 	}
 }
 

@@ -42,7 +42,7 @@ func (s *Store) comparison(rules []policy.RuleID, grants Grants) *dataplane.Comp
 		}
 		return err
 	}
-	return &dataplane.Comparison{Sets: sets, Freeze: grants.Freeze, List: list, Apply: s.ApplyGrants, Coexisting: s.coexisting}
+	return &dataplane.Comparison{Sets: sets, Members: grants.Members, Freeze: grants.Freeze, List: list, Apply: s.ApplyGrants, Coexisting: s.coexisting}
 }
 
 // grantsOf reads entries of a set. The comment of an entry that is not of its pod is the whole

@@ -72,7 +72,7 @@ func (x *packetFilter) ApplyGrants(ops []dataplane.GrantOp) {
 var held = [...]nft.Held{dataplane.Unknown: nft.Unknown, dataplane.Absent: nft.Absent, dataplane.SameComment: nft.SameComment}
 
 func entryOp(op *dataplane.GrantOp) nft.EntryOp {
-	out := nft.EntryOp{Set: kernelName(op.Set), Grants: true, Remove: op.Remove, Entries: make([]nft.Entry, len(op.Grants))}
+	out := nft.EntryOp{Set: kernelName(op.Set), Grants: true, Remove: op.Remove, Count: true, Entries: make([]nft.Entry, len(op.Grants))}
 	protocol, port, single := op.Set.Single()
 	for i := range op.Grants {
 		g := &op.Grants[i]
@@ -81,7 +81,7 @@ func entryOp(op *dataplane.GrantOp) nft.EntryOp {
 			out.Entries[i].Protocol, out.Entries[i].Port = uint8(protocol), port
 		}
 		if !op.Remove {
-			out.Entries[i].Timeout, out.Entries[i].Comment, out.Entries[i].Held = g.Timeout, g.Comment, held[g.Held]
+			out.Entries[i].Timeout, out.Entries[i].Comment, out.Entries[i].Held, out.Entries[i].Uses = g.Timeout, g.Comment, held[g.Held], g.Uses
 		}
 	}
 	return out
@@ -113,7 +113,7 @@ func (x *packetFilter) listGrants(byName map[string]dataplane.GrantSet, each fun
 				g.Ports = texts[r]
 			}
 			g = named(g)
-			parts[g] = append(parts[g], dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment})
+			parts[g] = append(parts[g], dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment, Uses: e.Uses})
 		}
 		for g, grants := range parts {
 			each(g, grants)
@@ -129,7 +129,10 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 	var missing []dataplane.GrantSet
 	left, made := map[string]dataplane.GrantSet{}, map[string]bool{}
 	for ref, p := range st.Subjects {
-		for _, ports := range p.Grants {
+		there := func(was policy.PortSet) bool {
+			return x.stale[kernelName(dataplane.GrantSet{Pod: ref, Ports: was})]
+		}
+		for _, ports := range dataplane.WithEarlierPorts(p.Grants, there) {
 			for _, v6 := range []bool{false, true} {
 				g := named(dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6})
 				if st.Grants.Holds(g) {

@@ -46,9 +46,8 @@ func (x *packetFilter) addRules(s *nft.State, st dataplane.State) {
 			lists[p.Peers], subject.List = list, list.ID
 		}
 		s.Subjects = append(s.Subjects, subject)
-		if !p.Isolated {
-			s.Staged = append(s.Staged, subject.Addrs...)
-		}
+		// An isolated subject may have addresses that are not: those that it gets next.
+		s.Staged = append(s.Staged, subject.Addrs...)
 	}
 	s.Staged = slices.DeleteFunc(s.Staged, isAmong(s.Selected))
 	s.Lists = slices.SortedFunc(maps.Values(lists), func(a, b nft.RuleList) int { return cmp.Compare(a.ID, b.ID) })

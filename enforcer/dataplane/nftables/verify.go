@@ -34,7 +34,7 @@ func (x *packetFilter) comparison(grants dataplane.Grants) *dataplane.Comparison
 	list := func(each func(dataplane.GrantSet, []dataplane.Grant)) error {
 		return x.ListGrants(slices.Collect(sets), each)
 	}
-	return &dataplane.Comparison{Sets: sets, Freeze: grants.Freeze, List: list, Apply: x.ApplyGrants, Coexisting: x.owner.Coexisting}
+	return &dataplane.Comparison{Sets: sets, Members: grants.Members, Freeze: grants.Freeze, List: list, Apply: x.ApplyGrants, Coexisting: x.owner.Coexisting}
 }
 
 // Repair writes the grants again that Verify found, and removes foreign ones.

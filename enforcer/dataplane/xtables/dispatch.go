@@ -76,9 +76,9 @@ func nibbleMatch(bits, depth int, value byte) string {
 	return at(value) + "/" + at(0xf)
 }
 
-// otherSources sends packets from outside of the addresses' common network to a target,
-// without a walk through the tree: most packets that a node forwards to its pods.
-func otherSources(leaves map[netip.Addr][]string, target string) []string {
+// otherSources matches packets from outside of the addresses' common network, which need no
+// walk through the tree: most packets that a node forwards to its pods. "" is no match.
+func otherSources(leaves map[netip.Addr][]string) string {
 	var common netip.Prefix
 	for a := range leaves {
 		if !common.IsValid() {
@@ -89,20 +89,20 @@ func otherSources(leaves map[netip.Addr][]string, target string) []string {
 		}
 	}
 	if len(leaves) <= 1 || common.Bits() == 0 {
-		return nil
+		return ""
 	}
-	return []string{"! -s " + common.String() + " " + target}
+	return "! -s " + common.String() + " "
 }
 
-// unlike returns for packets from an interface with another prefix than all dispatched
-// ones or, if all are bridge ports, from no such port.
-func unlike(ifaces, bridgePorts []string) []string {
+// unlike matches packets from an interface with another prefix than all dispatched ones or,
+// if all are bridge ports, from no such port. "" is no match.
+func unlike(ifaces, bridgePorts []string) string {
 	option, names := "! -i", ifaces
 	if len(ifaces) == 0 {
 		option, names = "-m physdev ! --physdev-in", bridgePorts
 	}
 	if len(names) == 0 || len(ifaces) > 0 && len(bridgePorts) > 0 {
-		return []string{}
+		return ""
 	}
 	first, last := slices.Min(names), slices.Max(names)
 	n := 0
@@ -110,9 +110,9 @@ func unlike(ifaces, bridgePorts []string) []string {
 		n++
 	}
 	if n == 0 || first == last {
-		return []string{}
+		return ""
 	}
-	return []string{option + " " + first[:n] + "+ -j RETURN"}
+	return option + " " + first[:n] + "+ "
 }
 
 // ifaceDispatch adds chains under root that send a packet which came in on one

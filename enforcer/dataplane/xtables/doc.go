@@ -1,8 +1,8 @@
 // Package xtables renders what a dataplane is to hold to chains of iptables and to sets of
 // ipset, writes them and verifies them.
 //
-// The chains hook in where packets enter, are delivered and are forwarded. In raw a source
-// address is checked against its home; in mangle rules accept names by what a pod dialled,
+// The chains hook in where packets enter, are delivered and are forwarded. In mangle a source
+// address is checked against its home, and rules accept names by what a pod dialled,
 // and peers by what it reaches, and mark candidates, which the judge of the nft tables
 // admits; in security everything of isolated pods that has no admission is dropped.
 // Package enforcer calls it. It knows nothing of names and DNS, and is the only package that

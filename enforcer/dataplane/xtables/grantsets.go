@@ -84,7 +84,10 @@ func appendGrants(out []ipset.Entry, set *dataplane.GrantSet, grants []dataplane
 	}
 	for i := range grants {
 		a := &grants[i]
-		out = append(out, ipset.Entry{Addr: a.Addr, Protocol: uint8(protocol), Port: port, Timeout: min(a.Timeout, ipset.TimeoutMax), Comment: a.Comment})
+		out = append(out, ipset.Entry{
+			Addr: a.Addr, Protocol: uint8(protocol), Port: port, Timeout: min(a.Timeout, ipset.TimeoutMax), Comment: a.Comment,
+			New: a.Held == dataplane.Absent, Packets: a.Uses,
+		})
 	}
 	return out
 }
@@ -108,7 +111,7 @@ func grantReader(sets map[string]dataplane.GrantSet, each func(dataplane.GrantSe
 			part = part[:0]
 			for ; n < len(entries) && entries[n].Protocol == first.Protocol && entries[n].Port == first.Port; n++ {
 				en := &entries[n]
-				part = append(part, dataplane.Grant{Addr: en.Addr, Timeout: en.Timeout, Comment: en.Comment})
+				part = append(part, dataplane.Grant{Addr: en.Addr, Timeout: en.Timeout, Comment: en.Comment, Uses: en.Packets})
 			}
 			if head.Type == ipset.HashIPPort {
 				r := policy.PortRange{Protocol: policy.Protocol(first.Protocol), First: first.Port, Last: first.Port}
@@ -124,12 +127,28 @@ func grantReader(sets map[string]dataplane.GrantSet, each func(dataplane.GrantSe
 	}
 }
 
+// listSingly is up to how many sets are listed one by one: each costs a search for its name and
+// a message, where a listing of all sets hands over all entries.
+const listSingly = 8
+
+// ListGrants implements dataplane.GrantWriter.
 func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
 	byName, earlier := map[string]dataplane.GrantSet{}, *x.grants.earlier.Load()
 	for _, s := range sets {
 		byName[s.Name] = s
 	}
 	read := grantReader(byName, each)
+	if len(byName) <= listSingly && len(earlier) == 0 {
+		for name := range byName {
+			switch head, entries, err := x.cfg.Sets.Read(name); {
+			case err == nil:
+				read(head, entries)
+			case !ipset.IsNotFound(err):
+				return err
+			}
+		}
+		return nil
+	}
 	return x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
 		if set, is := earlier[head.Name]; is {
 			each(set, elsewhere(head, set, entries))
@@ -149,9 +168,10 @@ func (x *packetFilter) ReleaseGrants(sets []dataplane.GrantSet) {
 	}
 }
 
-// grantHeader is the header with which the kernel's set is created.
+// grantHeader is the header with which the kernel's set is created. A set of an earlier agent
+// may have no counters: it stays so until it is made anew.
 func grantHeader(s dataplane.GrantSet) ipset.Set {
-	h := ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, HashSize: setBuckets}
+	h := ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, Counters: true, HashSize: setBuckets}
 	if _, _, single := s.Single(); single {
 		h.Type, h.MaxElem = ipset.HashIPPort, sharedMax
 	}
@@ -164,8 +184,11 @@ func grantHeader(s dataplane.GrantSet) ipset.Set {
 func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.GrantSet, left, earlier map[string]dataplane.GrantSet) {
 	left, earlier = map[string]dataplane.GrantSet{}, map[string]dataplane.GrantSet{}
 	for ref, s := range st.Subjects {
-		for _, ports := range s.Grants {
-			for _, v6 := range []bool{false, true} {
+		there := func(ports policy.PortSet, v6 bool) bool {
+			return stale[GrantSetName(ref, ports, familyOf(v6))] || stale[ownSetName(ref, ports, familyOf(v6))]
+		}
+		for _, v6 := range []bool{false, true} {
+			for _, ports := range dataplane.WithEarlierPorts(s.Grants, func(was policy.PortSet) bool { return there(was, v6) }) {
 				set := dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6}
 				if st.Grants.Holds(set) {
 					continue

@@ -15,19 +15,21 @@ import (
 type mirror interface {
 	fmt.Stringer // for administrators
 	setName() string
-	// freeze calls f with the members, which do not change meanwhile. It does nothing for a
-	// set that no rule asks any more.
+	// members calls f with the members, some of which may change meanwhile, freeze with members
+	// that do not, and freezeBounds with the number of entries that the kernel may hold while the
+	// members do not change. They do nothing for a set that no rule asks any more. New grants
+	// wait for freeze and freezeBounds.
+	members(f func(members))
 	freeze(f func(members))
+	freezeBounds(f func(dataplane.Bounds))
 }
 
 // members are what the kernel is to hold of a set.
 type members struct {
 	header ipset.Set
 	want   []ipset.Entry
-	// bounds are how many entries the kernel may hold: of want, and those for which maybe
-	// holds.
-	bounds dataplane.Bounds
-	maybe  func(ipset.Entry) bool
+	// maybe holds for entries that the kernel may hold besides.
+	maybe func(ipset.Entry) bool
 }
 
 func (s *peerSet) setName() string { return s.name }
@@ -38,19 +40,29 @@ func (s *peerSet) bounds() dataplane.Bounds {
 	return dataplane.Bounds{Min: s.size, Max: s.size + len(s.stale)}
 }
 
+// members is freeze: members of peers change by the calls of the dataplane alone.
+func (s *peerSet) members(f func(members)) { s.freeze(f) }
+
 func (s *peerSet) freeze(f func(members)) {
 	if s.refused || s.released {
 		return
 	}
 	want := s.entries(s.full)
-	f(members{s.header(len(want)), want, s.bounds(), func(en ipset.Entry) bool { return s.stale[en] }})
+	f(members{s.header(len(want)), want, func(en ipset.Entry) bool { return s.stale[en] }})
 }
 
-// grantMirror is a set of the kernel that has grants. sets and bounds are those of when it was
-// made: sets of single ports come and go.
+func (s *peerSet) freezeBounds(f func(dataplane.Bounds)) {
+	if !s.refused && !s.released {
+		f(s.bounds())
+	}
+}
+
+// grantMirror is a set of the kernel that has grants. It keeps one of the sets of grants that share
+// its name: there are thousands. bounds are those of when it was made: sets of single ports come
+// and go.
 type grantMirror struct {
 	grants dataplane.Grants
-	sets   []dataplane.GrantSet
+	set    dataplane.GrantSet
 	bounds dataplane.Bounds
 }
 
@@ -60,39 +72,49 @@ func grantMirrors(grants dataplane.Grants) map[string]*grantMirror {
 	for set, b := range grants.Bounds() {
 		m := out[set.Name]
 		if m == nil {
-			m = &grantMirror{grants: grants}
+			m = &grantMirror{grants: grants, set: set}
 			out[set.Name] = m
 		}
-		m.sets, m.bounds = append(m.sets, set), dataplane.Bounds{Min: m.bounds.Min + b.Min, Max: m.bounds.Max + b.Max}
+		m.bounds = dataplane.Bounds{Min: m.bounds.Min + b.Min, Max: m.bounds.Max + b.Max}
 	}
 	return out
 }
 
-func (m *grantMirror) setName() string { return m.sets[0].Name }
+func (m *grantMirror) setName() string { return m.set.Name }
 
 func (m *grantMirror) String() string {
 	var ports []policy.PortRange
-	for _, s := range m.sets {
-		ports = append(ports, s.Ports.Ranges()...)
+	for _, s := range m.grants.Members(m.set) {
+		ports = append(ports, s.Set.Ports.Ranges()...)
 	}
-	return fmt.Sprintf("grants of pod %s on %s", m.sets[0].Pod, policy.NewPortSet(ports...))
+	return fmt.Sprintf("grants of pod %s on %s", m.set.Pod, policy.NewPortSet(ports...))
+}
+
+func (m *grantMirror) members(f func(members)) {
+	if frozen := m.grants.Members(m.set); len(frozen) > 0 {
+		f(membersOf(frozen))
+	}
 }
 
 func (m *grantMirror) freeze(f func(members)) {
-	m.grants.Freeze(m.sets[0], func(frozen []dataplane.Frozen) {
-		is, uncertain := members{header: grantHeader(frozen[0].Set)}, map[ipset.Entry]bool{}
-		for _, s := range frozen {
-			is.want = appendGrants(is.want, &s.Set, s.Certain)
-			is.bounds.Min, is.bounds.Max = is.bounds.Min+len(s.Certain), is.bounds.Max+len(s.Certain)+len(s.Uncertain)
-			for a := range s.Uncertain {
-				for _, en := range appendGrants(nil, &s.Set, []dataplane.Grant{{Addr: a}}) {
-					uncertain[en] = true
-				}
+	m.grants.Freeze(m.set, func(frozen []dataplane.Frozen) { f(membersOf(frozen)) })
+}
+
+func (m *grantMirror) freezeBounds(f func(dataplane.Bounds)) { m.grants.FreezeBounds(m.set, f) }
+
+// membersOf renders the sets of grants of one set of the kernel.
+func membersOf(frozen []dataplane.Frozen) members {
+	is, uncertain := members{header: grantHeader(frozen[0].Set)}, map[ipset.Entry]bool{}
+	for _, s := range frozen {
+		is.want = appendGrants(slices.Grow(is.want, len(s.Certain)), &s.Set, s.Certain)
+		for a := range s.Uncertain {
+			for _, en := range appendGrants(nil, &s.Set, []dataplane.Grant{{Addr: a}}) {
+				uncertain[en] = true
 			}
 		}
-		is.maybe = func(en ipset.Entry) bool { return uncertain[en] }
-		f(is)
-	})
+	}
+	is.maybe = func(en ipset.Entry) bool { return uncertain[en] }
+	return is
 }
 
 // mirrors compares and repairs the sets of peers and of grants.
@@ -126,10 +148,15 @@ func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string
 	}
 	wrong = slices.DeleteFunc(wrong, func(s mirror) bool {
 		still := false
-		s.freeze(func(is members) {
-			again, e := m.sets.Sizes(s.setName())
+		size := func() (size map[string]int) {
+			size, e := m.sets.Sizes(s.setName())
 			err = cmp.Or(err, e)
-			still = m.outside(s.setName(), is.bounds, again)
+			return size
+		}
+		// New grants wait for a size only where one was wrong twice: it waits for a listing.
+		again := size()
+		s.freezeBounds(func(b dataplane.Bounds) {
+			still = m.outside(s.setName(), b, again) && m.outside(s.setName(), b, size())
 		})
 		return !still
 	})
@@ -160,14 +187,18 @@ func (m *mirrors) verify(p *peers, grants dataplane.Grants, sizes map[string]int
 	return wrong, nil
 }
 
-// differs tells whether the members of a set deviate, and keeps the result for verify.
+// differs tells whether the members of a set deviate, and keeps the result for verify. The same
+// deviation has to show twice: new grants do not wait for the listing of a set, which takes a
+// millisecond for some hundred entries.
 func (m *mirrors) differs(s mirror) (differs bool, err error) {
-	s.freeze(func(is members) {
-		var d ipset.Difference
-		d, err = m.compare(is)
-		differs = err == nil && d.Any()
-	})
-	if differs {
+	var d ipset.Difference
+	s.members(func(is members) { d, err = m.compare(is) })
+	if d.Any() {
+		var again ipset.Difference
+		s.members(func(is members) { again, err = m.compare(is) })
+		d = d.And(again)
+	}
+	if differs = err == nil && d.Any(); differs {
 		m.differing[s.setName()] = s
 	} else if err == nil {
 		delete(m.differing, s.setName())

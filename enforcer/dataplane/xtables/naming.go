@@ -37,6 +37,7 @@ const (
 	chainPorts   = "NAMEGATE-PORTS"
 	chainIfaces  = "NAMEGATE-IFACES"
 	chainSpoofed = "NAMEGATE-FOREIGN"
+	chainMarked  = "NAMEGATE-MARKED"
 	chainNames   = "NAMEGATE-NAMES"
 	chainPeers   = "NAMEGATE-PEERS"
 	chainAllow   = "NAMEGATE-ALLOW"

@@ -18,7 +18,6 @@ type hook struct{ table, chain, to string }
 
 // hooks are all places where packets enter our chains.
 var hooks = []hook{
-	{"raw", "PREROUTING", chainHome},
 	{"mangle", "PREROUTING", chainNames},
 	{"mangle", "INPUT", chainPeers},
 	{"mangle", "FORWARD", chainPeers},
@@ -28,7 +27,7 @@ var hooks = []hook{
 
 // tables are those that we have chains in, in the order in which they are
 // written: the nets before what allows.
-var tables = []string{"raw", "security", "mangle"}
+var tables = []string{"security", "mangle"}
 
 // discoveryTypes and listenerTypes are the ICMPv6 types that conntrack never
 // tracks and that a host must send for its link to have IPv6: solicitations and
@@ -70,7 +69,7 @@ type subjectRules struct {
 }
 
 func (r ruleset) render() map[string]iptables.Chains {
-	return map[string]iptables.Chains{"raw": r.raw(), "mangle": r.mangle(), "security": r.security()}
+	return map[string]iptables.Chains{"mangle": r.mangle(), "security": r.security()}
 }
 
 func (r ruleset) set(name string) string { return setPrefix(r.family) + name }
@@ -94,8 +93,9 @@ func clearBit(target string, bit uint32) string {
 	return fmt.Sprintf("-j %s --set-xmark 0x0/%#x", target, bit)
 }
 
-// raw drops what does not come from its home.
-func (r ruleset) raw() iptables.Chains {
+// homes drops what does not come from its home. ports tells whether homes are bridge ports.
+// other matches packets that pass, "" nothing: from other sources, and other interfaces.
+func (r ruleset) homes() (c iptables.Chains, ports bool, other string) {
 	homes := map[netip.Addr][]string{}
 	var ifaces, bridgePorts []string
 	for _, p := range r.subjects {
@@ -117,17 +117,22 @@ func (r ruleset) raw() iptables.Chains {
 			}
 		}
 	}
-	c := iptables.Chains{
-		chainHome: append(otherSources(homes, "-g "+chainIfaces),
-			"-m set --match-set "+r.set(setHome)+" src,src -j RETURN",
-			"-g "+chainPorts),
-		chainIfaces:  unlike(ifaces, bridgePorts),
-		chainSpoofed: r.spoofed(),
+	outside, unlike := otherSources(homes), unlike(ifaces, bridgePorts)
+	c = iptables.Chains{chainHome: {}, chainIfaces: {}, chainSpoofed: r.spoofed()}
+	if outside != "" {
+		c[chainHome] = []string{outside + "-g " + chainIfaces}
 	}
+	if unlike != "" {
+		c[chainIfaces] = []string{unlike + "-j RETURN"}
+	}
+	if outside != "" && unlike != "" {
+		other = outside + unlike
+	}
+	c[chainHome] = append(c[chainHome], "-m set --match-set "+r.set(setHome)+" src,src -j RETURN", "-g "+chainPorts)
 	dispatch(c, chainPorts, homes, "-g "+chainIfaces)
 	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainSpoofed)
 	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainSpoofed)
-	return c
+	return c, len(bridgePorts) > 0, other
 }
 
 // spoofed drops what comes from a pod's interface with a source that is not the
@@ -162,31 +167,47 @@ func (r ruleset) neighbours() []string {
 	return out
 }
 
-// mangle finds candidates: names by what the pod dialled, peers by what it reaches. Packets
-// of admitted connections, which are nearly all there are, leave each chain by its first
-// rule. A candidate has its bit in the packet's mark and in the connection's: a packet mark
-// that another program writes makes none, and a connection's bit outlives no packet.
+// mangle checks homes and finds candidates: names by what the pod dialled, peers by what it
+// reaches. Packets of admitted connections, which are nearly all there are, leave each chain
+// by one of its first rules. A candidate has its bit in the packet's mark and in the connection's: a
+// packet mark that another program writes makes none, and a connection's bit outlives no packet.
+//
+// The home check of the nft tables marks the packets that it found at home, with the bit that
+// admits connections, which means nothing in a packet's mark: they are not checked again.
+// Without these tables no packet is marked, and each is checked here. The nft tables of the
+// inet family do not see bridge ports: where homes are such, every packet is checked.
 func (r ruleset) mangle() iptables.Chains {
 	admitted := "-m connmark " + hasBit(r.mark) + " -j RETURN"
+	atHome := "-m mark " + hasBit(r.mark) + " "
+	established := "-m connmark " + hasBit(r.mark) + " -m conntrack --ctstate ESTABLISHED "
 	notDispatched := "-m set ! --match-set " + r.set(setDispatched) + " src -j RETURN"
 	// What a pod answers, and what it says of another's connection, admits nothing: that
 	// is judged for who began it.
 	answers := "-m conntrack --ctdir REPLY -j RETURN"
 	errors := "-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN"
-	c := iptables.Chains{
-		chainAllow: {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
-		chainNames: append([]string{
-			"-m connmark " + hasBit(r.mark) + " -m conntrack --ctstate ESTABLISHED -j RETURN",
-			notDispatched,
+	c, ports, other := r.homes()
+	first := []string{atHome + established + "-g " + chainMarked, "-m mark ! " + hasBit(r.mark) + " -j " + chainHome}
+	if ports {
+		first = []string{"-j " + chainHome, first[0]}
+	}
+	if other != "" {
+		first = slices.Insert(first, 0, other+established+"-j RETURN")
+	}
+	maps.Copy(c, iptables.Chains{
+		chainAllow:  {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
+		chainMarked: {clearBit("MARK", r.mark)},
+		chainNames: slices.Concat(first, []string{
+			established + "-j RETURN",
+			notDispatched, // the nft tables mark packets of subjects alone
+			clearBit("MARK", r.mark|r.candidate),
 			answers,
-			clearBit("MARK", r.candidate),
 			clearBit("CONNMARK", r.candidate),
 			errors,
 			// What a helper expects inherits its master's mark. The judge clears the bit too.
 			"-m conntrack --ctstate NEW,RELATED " + clearBit("CONNMARK", r.mark),
-		}, r.dns(setResolvers)...),
+		}, r.dns(setResolvers)),
 		chainPeers: append([]string{admitted, "-m mark " + hasBit(r.candidate) + " -j RETURN", notDispatched, answers, errors}, r.dns(setEndpoint)...),
-	}
+	})
 	if r.noJudge {
 		c[chainAllow] = append(c[chainAllow], setBit("MARK", r.mark), setBit("CONNMARK", r.mark))
 	}

@@ -3,11 +3,13 @@ package xtables
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -113,6 +115,61 @@ func TestRulesOfManyPodsReferToNothingMissing(t *testing.T) {
 					t.Fatalf("a rule that iptables would not print so: %s", line)
 				}
 			}
+		}
+	}
+}
+
+// recordedChains keeps the text of each transaction.
+type recordedChains struct {
+	*iptables.Fake
+	written strings.Builder
+}
+
+func (c *recordedChains) Restore(ctx context.Context, tx *iptables.Transaction) error {
+	c.written.WriteString(tx.String())
+	return c.Fake.Restore(ctx, tx)
+}
+
+// TestAPodThatComesRemovesNoRule: the chains that are there get rules in the places where a
+// new write has them.
+func TestAPodThatComesRemovesNoRule(t *testing.T) {
+	ctx := context.Background()
+	all := dataplane.Subjects{}
+	a, b := addr("10.1.0.1"), addr("2001:db8:1::1")
+	for i := range 60 {
+		p := &dataplane.Subject{
+			Pod:   policy.PodRef{Namespace: "shop", Name: fmt.Sprint(i), UID: fmt.Sprint(i)},
+			Addrs: []netip.Addr{a, b}, Grants: []policy.PortSet{"tcp/443"}, Isolated: true,
+			Homes: map[netip.Addr]link.Home{a: {Iface: fmt.Sprintf("veth%02d", i)}, b: {Iface: fmt.Sprintf("veth%02d", i)}},
+		}
+		all[p.Pod], a, b = p, a.Next(), b.Next()
+	}
+	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now}
+	fresh := &recordedChains{Fake: iptables.NewFake()}
+	fatal.If(t, newRules(fresh, nil, owner).write(ctx, wanted{subjects: all}))
+	for _, coming := range []string{"7", "20", "41"} { // not the first and the last, which change the common network
+		ref := policy.PodRef{Namespace: "shop", Name: coming, UID: coming}
+		before := maps.Clone(all)
+		delete(before, ref)
+		chains := &recordedChains{Fake: iptables.NewFake()}
+		r := newRules(chains, nil, owner)
+		fatal.If(t, r.write(ctx, wanted{subjects: before}))
+		chains.written.Reset()
+		fatal.If(t, r.write(ctx, wanted{subjects: all}))
+		created := ":" + podChain(ref) + " - [0:0]"
+		for line := range strings.Lines(chains.written.String()) {
+			if line = strings.TrimSpace(line); line != created && strings.HasPrefix(line, ":") || strings.HasPrefix(line, "-D") || strings.HasPrefix(line, "-X") {
+				t.Errorf("pod %s comes, and its transaction has %q", coming, line)
+			}
+		}
+		for _, f := range families {
+			if diff := cmp.Diff(strings.Split(fresh.Dump(f, "mangle"), "\n"), strings.Split(chains.Dump(f, "mangle"), "\n")); diff != "" {
+				t.Errorf("pod %s came to %s (-new write +got):\n%s", coming, f, diff)
+			}
+		}
+		fatal.If(t, r.write(ctx, wanted{subjects: before}))
+		if left := chains.Dump(iptables.IPv4, "mangle"); strings.Contains(left, podChain(ref)) {
+			t.Errorf("pod %s went, and there is a rule of it:\n%s", coming, left)
 		}
 	}
 }

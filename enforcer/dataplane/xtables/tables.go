@@ -217,8 +217,14 @@ func (r *rules) writeTable(ctx context.Context, t Table, want iptables.Chains, t
 	}
 	tx := iptables.NewTransaction(t.Family, t.Name)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if rules, there := written[name]; !there || !slices.Equal(rules, want[name]) {
+		rules, there := written[name]
+		added, only := inserted(rules, want[name])
+		if !there || !only || !known && len(added) > 0 {
 			tx.Replace(name, want[name]...)
+			continue
+		}
+		for _, i := range added {
+			tx.InsertAt(name, i+1, want[name][i])
 		}
 	}
 	if known {
@@ -246,6 +252,21 @@ func (r *rules) writeTable(ctx context.Context, t Table, want iptables.Chains, t
 	r.noteFingerprint(t)
 	r.wrote(t, want)
 	return nil
+}
+
+// inserted returns which rules of a chain that is wanted are to be inserted into one that is
+// there, from the top down, and whether nothing else differs. After a transaction that removes
+// a rule from nftables, iptables-restore waits for RCU grace periods of the kernel.
+func inserted(there, want []string) (added []int, only bool) {
+	same := 0
+	for i, rule := range want {
+		if same < len(there) && there[same] == rule {
+			same++
+		} else {
+			added = append(added, i)
+		}
+	}
+	return added, same == len(there)
 }
 
 // wrote notes what a table holds now. Where the kernel does not tell of changes, another

@@ -55,6 +55,13 @@ func (m *Batch) object(command, flags uint16, table, object int, name string) {
 	nfattr.EndMessage(m.b, begin)
 }
 
+// AddTable adds the table.
+func (m *Batch) AddTable() {
+	begin := m.begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, m.table)
+	m.b = nfattr.AppendString(m.b, unix.NFTA_TABLE_NAME, m.table)
+	nfattr.EndMessage(m.b, begin)
+}
+
 // AddChain adds a regular chain. It is no error if the chain is there.
 func (m *Batch) AddChain(name string) {
 	m.object(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)

@@ -30,14 +30,22 @@ type Refusal struct {
 // a reply, which the kernel queues after it committed the transaction, as it does with errors,
 // before the write returns.
 func (m *Batch) Commit() ([]Refusal, error) {
+	return m.send(func() { m.b, _ = appendControl(m.b, unix.NFNL_MSG_BATCH_END, uint32(len(m.about)+1)) })
+}
+
+// Check tells which changes the kernel would refuse, and makes none: a transaction without an
+// end.
+func (m *Batch) Check() ([]Refusal, error) { return m.send(func() {}) }
+
+func (m *Batch) send(end func()) ([]Refusal, error) {
 	fd, err := open(max(sendBuffer, len(m.b)+len(m.b)/2))
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
+	defer nfattr.CloseLater(func() { _ = unix.Close(fd) })
 	flags := m.b[m.last+6:]
 	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
-	m.b, _ = appendControl(m.b, unix.NFNL_MSG_BATCH_END, uint32(len(m.about)+1))
+	end()
 	if _, err := unix.Write(fd, m.b); err != nil {
 		return nil, err
 	}

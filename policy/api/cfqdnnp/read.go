@@ -30,7 +30,8 @@ const maxProblems = 64
 type Policy struct {
 	ordered.Policy // its ID is its name
 	ttl            policy.TTL
-	matches        int // of the rules
+	matches        int  // of the rules
+	nodes          bool // nodes are supported
 }
 
 // Object returns the name by which problems name a policy.
@@ -42,8 +43,14 @@ func Object(name string) string { return "clusterpolicy " + name }
 func Validate(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem { return Read(p).Problems }
 
 // Read reads a policy. One whose place or subject cannot be read selects nothing.
-func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
-	r := &Policy{Policy: ordered.Policy{ID: p.Name, Object: Object(p.Name)}}
+func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy { return readAs(p, false) }
+
+// ReadWithNodes is Read where the node's failsafes are known, without which policies do not
+// select nodes.
+func ReadWithNodes(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy { return readAs(p, true) }
+
+func readAs(p *v1alpha1.ClusterFQDNNetworkPolicy, nodes bool) *Policy {
+	r := &Policy{Policy: ordered.Policy{ID: p.Name, Object: Object(p.Name)}, nodes: nodes}
 	r.place(&p.Spec)
 	r.subject(&p.Spec.Subject)
 	r.settings(&p.Spec)
@@ -53,6 +60,9 @@ func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
 		r.partly("spec.egress", "%d rules; write at most %d and put the rest into another policy; until then the policy denies every connection that its first %d rules do not match",
 			len(rules), MaxRules, MaxRules)
 		rules = rules[:MaxRules]
+	}
+	if r.Limits.NoEncrypted {
+		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Rule{Path: fields.EncryptedPath, Action: policy.Deny, Ports: fields.EncryptedPorts})})
 	}
 	for i := range rules {
 		r.rule(fmt.Sprintf("spec.egress[%d]", i), &rules[i])
@@ -107,6 +117,8 @@ func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
 	switch written := []bool{s.Pods != nil, s.Namespaces != nil, s.Nodes != nil}; {
 	case count(written) != 1:
 		r.invalid(path, "write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod")
+	case s.Nodes != nil && r.nodes:
+		r.Nodes = r.selector(path+".nodes", s.Nodes)
 	case s.Nodes != nil:
 		r.invalid(path+".nodes", "nodes are not supported yet; write pods or namespaces")
 	case s.Namespaces != nil:
@@ -118,7 +130,7 @@ func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
 	}
 	for _, p := range r.Problems {
 		if p.Reason == policy.ReasonInvalid {
-			r.Namespaces, r.Pods = nil, nil
+			r.Namespaces, r.Pods, r.Nodes = nil, nil, nil
 		}
 	}
 }
@@ -152,5 +164,7 @@ func (r *Policy) settings(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 	r.Denied = report.Denied(spec.Denied)
 	r.DNSDenied = report.Reply("spec.dns.denied", spec.DNS.Denied, policy.NXDomain)
 	r.Unmatched = report.Reply("spec.dns.unmatched", spec.DNS.Unmatched, policy.Resolve)
-	r.ttl = report.ClusterTTL(&spec.TTL)
+	r.Limits = report.Limits(&spec.DNS.DNSLimits)
+	r.Limits.NoEncrypted = report.DeniesEncrypted(spec.DNS.Encrypted)
+	r.ttl = report.TTL(&spec.TTL)
 }

@@ -120,7 +120,7 @@ func ports(report fields.Report, path string, ports []v1alpha1.ClusterPort) poli
 	var ranges []policy.PortRange
 	for i := range ports {
 		port := v1alpha1.Port(ports[i])
-		ranges = append(ranges, report.Port(fmt.Sprintf("%s[%d]", path, i), &port, v1alpha1.ProtocolALL)...)
+		ranges = append(ranges, report.Port(fmt.Sprintf("%s[%d]", path, i), &port)...)
 	}
 	return policy.NewPortSet(ranges...)
 }

@@ -91,7 +91,7 @@ func (r *ruleReader) add(peer policy.Peer, ports policy.PortSet, spec *peers.Spe
 func (r *ruleReader) newRule(peer policy.Peer, ports policy.PortSet) *policy.Rule {
 	return &policy.Rule{
 		Tier: r.Tier, Priority: r.Priority, Standard: r.Standard, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Name: r.name,
-		TTL:    policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace, Reuse: policy.DefaultReuse},
+		TTL:    policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace, Reuse: policy.DefaultReuse, InUse: policy.Renew},
 		Denied: r.Denied,
 	}
 }

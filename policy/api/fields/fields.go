@@ -84,6 +84,8 @@ func (r Report) TTL(from *v1alpha1.TTL) policy.TTL {
 		Min:   r.seconds("spec.ttl.minSeconds", from.MinSeconds, policy.DefaultMinTTL, MaxTTLSeconds),
 		Max:   r.seconds("spec.ttl.maxSeconds", from.MaxSeconds, policy.DefaultMaxTTL, MaxTTLSeconds),
 		Grace: r.seconds("spec.ttl.graceSeconds", from.GraceSeconds, policy.DefaultGrace, MaxGraceSeconds),
+		Reuse: r.seconds("spec.ttl.reuseSeconds", from.ReuseSeconds, policy.DefaultReuse, MaxTTLSeconds),
+		InUse: r.inUse(from.InUse),
 	}
 	if t.Max < t.Min {
 		r("spec.ttl", "maxSeconds %d is below minSeconds %d; write both, the greater as maxSeconds (the defaults %d and %d count)",
@@ -93,11 +95,16 @@ func (r Report) TTL(from *v1alpha1.TTL) policy.TTL {
 	return t
 }
 
-// ClusterTTL reads spec.ttl of a cluster policy, as TTL.
-func (r Report) ClusterTTL(from *v1alpha1.ClusterTTL) policy.TTL {
-	t := r.TTL(&from.TTL)
-	t.Reuse = r.seconds("spec.ttl.reuseSeconds", from.ReuseSeconds, policy.DefaultReuse, MaxTTLSeconds)
-	return t
+// inUse reads spec.ttl.inUse. An unknown word opens nothing for longer.
+func (r Report) inUse(u v1alpha1.InUse) policy.InUse {
+	switch u {
+	case "", v1alpha1.InUseRenew:
+		return policy.Renew
+	case v1alpha1.InUseExpire:
+	default:
+		r("spec.ttl.inUse", "%q is unknown; write Renew or Expire (it counts as Expire)", u)
+	}
+	return policy.Expire
 }
 
 func (r Report) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {

@@ -6,8 +6,8 @@ import (
 )
 
 // Port returns the ranges of one port, none if it cannot work. A port without a protocol is
-// that of the protocol otherwise.
-func (r Report) Port(path string, p *v1alpha1.Port, otherwise v1alpha1.Protocol) []policy.PortRange {
+// one of every protocol.
+func (r Report) Port(path string, p *v1alpha1.Port) []policy.PortRange {
 	first, last, ok := r.portRange(path, p)
 	if !ok {
 		return nil
@@ -19,11 +19,8 @@ func (r Report) Port(path string, p *v1alpha1.Port, otherwise v1alpha1.Protocol)
 		return ranges
 	}
 	protocol := v1alpha1.ProtocolALL
-	switch {
-	case p.Protocol != nil:
+	if p.Protocol != nil {
 		protocol = *p.Protocol
-	case p.Port != nil:
-		protocol = otherwise
 	}
 	switch protocol {
 	case v1alpha1.ProtocolTCP:

@@ -21,7 +21,7 @@ func (r *Policy) ports(path string, ports []v1alpha1.Port) policy.PortSet {
 	}
 	var ranges []policy.PortRange
 	for i := range ports {
-		ranges = append(ranges, fields.Report(r.partly).Port(fmt.Sprintf("%s[%d]", path, i), &ports[i], v1alpha1.ProtocolTCP)...)
+		ranges = append(ranges, fields.Report(r.partly).Port(fmt.Sprintf("%s[%d]", path, i), &ports[i])...)
 	}
 	return policy.NewPortSet(ranges...)
 }

@@ -23,16 +23,17 @@ func TestPorts(t *testing.T) {
 	}{
 		{nil, "any", ""},
 		{[]v1alpha1.Port{{}}, "any", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(443))}}, "tcp/443", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(443)), EndPort: ptr(int32(8443))}}, "tcp/443-8443", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(5)), EndPort: ptr(int32(5))}}, "tcp/5", ""},
+		{[]v1alpha1.Port{{Port: ptr(int32(443))}}, "tcp/443,udp/443,sctp/443", ""},
+		{[]v1alpha1.Port{{Port: ptr(int32(443)), EndPort: ptr(int32(8443))}}, "tcp/443-8443,udp/443-8443,sctp/443-8443", ""},
+		{[]v1alpha1.Port{{Port: ptr(int32(5)), EndPort: ptr(int32(5))}}, "tcp/5,udp/5,sctp/5", ""},
+		{[]v1alpha1.Port{{Protocol: proto("TCP"), Port: ptr(int32(5)), EndPort: ptr(int32(5))}}, "tcp/5", ""},
 		{[]v1alpha1.Port{{Protocol: proto("UDP")}}, "udp", ""},
 		{[]v1alpha1.Port{{Protocol: proto("SCTP"), Port: ptr(int32(7))}}, "sctp/7", ""},
 		{[]v1alpha1.Port{{Protocol: proto("ALL")}}, "any", ""},
 		{[]v1alpha1.Port{{Protocol: proto("ALL"), Port: ptr(int32(53))}}, "tcp/53,udp/53,sctp/53", ""},
 		{[]v1alpha1.Port{{Protocol: proto("ALL"), Port: ptr(int32(1)), EndPort: ptr(int32(2))}}, "tcp/1-2,udp/1-2,sctp/1-2", ""},
 		{[]v1alpha1.Port{tcp(80), tcp(443), {Protocol: proto("UDP"), Port: ptr(int32(443))}}, "tcp/80,tcp/443,udp/443", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(1)), EndPort: ptr(int32(65535))}}, "tcp/1-65535", ""},
+		{[]v1alpha1.Port{{Protocol: proto("TCP"), Port: ptr(int32(1)), EndPort: ptr(int32(65535))}}, "tcp/1-65535", ""},
 		{[]v1alpha1.Port{{Protocol: proto("tcp"), Port: ptr(int32(1))}}, "", `p[0].protocol "tcp" is unknown; write TCP, UDP, SCTP or ALL`},
 		{[]v1alpha1.Port{{Port: ptr(int32(-1))}}, "", "p[0].port -1 is no port; write 1 to 65535, or leave it out for every port"},
 		{[]v1alpha1.Port{{Port: ptr(int32(1)), EndPort: ptr(int32(65536))}}, "", "p[0].endPort 65536 is no port; write 1 to 65535, or leave it out for every port"},
@@ -52,13 +53,11 @@ func TestPorts(t *testing.T) {
 }
 
 func TestEgressPorts(t *testing.T) {
-	port := func(n int32) v1alpha1.Port { return v1alpha1.Port{Port: &n} }
 	all, name, bad := v1alpha1.ProtocolALL, "www.example.org", "www example org"
 	rule := func(name string, ports ...v1alpha1.Port) v1alpha1.EgressRule {
 		return v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: ports}
 	}
-	dns := port(53)
-	dns.Protocol = &all
+	dns, port := v1alpha1.Port{Protocol: &all, Port: ptr(int32(53))}, tcp
 	for want, rules := range map[policy.PortSet][]v1alpha1.EgressRule{
 		"":                                  nil,
 		"tcp/443":                           {rule(name, port(443)), rule(name, port(443))},

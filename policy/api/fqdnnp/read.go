@@ -14,9 +14,9 @@ import (
 
 // The bounds of a policy, as in the schema of its kind.
 const (
-	MaxRules   = 32
-	MaxMatches = 64
-	MaxPorts   = 32
+	MaxRules   = 64
+	MaxMatches = 256
+	MaxPorts   = 64
 )
 
 // Validate returns what in a policy cannot work as it is written, each with its
@@ -34,7 +34,9 @@ type Policy struct {
 	Audit     bool
 	Denied    policy.Denied
 	Unmatched policy.Unmatched
+	Limits    policy.DNSLimits
 	Rules     []*policy.Rule
+	Encrypted *policy.Rule // denies DNS over TLS and QUIC; nil: none does
 	Problems  []policy.Problem
 	ttl       policy.TTL
 	matches   int // of the rules
@@ -95,7 +97,11 @@ func (r *Policy) settings() {
 	r.Audit = report.Audit(r.Spec.Enforcement)
 	r.Denied = report.Denied(r.Spec.Denied)
 	r.Unmatched = report.Reply("spec.dns.unmatched", r.Spec.DNS.Unmatched, policy.Resolve)
+	r.Limits = report.Limits(&r.Spec.DNS.DNSLimits)
 	r.ttl = report.TTL(&r.Spec.TTL)
+	if r.Limits.NoEncrypted = report.DeniesEncrypted(r.Spec.DNS.Encrypted); r.Limits.NoEncrypted {
+		r.Encrypted = &policy.Rule{Action: policy.Deny, Ports: fields.EncryptedPorts, Policy: r.ID, Path: fields.EncryptedPath, Audit: r.Audit, Denied: r.Denied}
+	}
 }
 
 // rule adds a rule that can match something and opens some port.

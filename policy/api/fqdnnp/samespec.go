@@ -14,13 +14,19 @@ import (
 // generations: files carry generations that mean nothing. Shared slices make it
 // quick, because most policies come unchanged from the source's own store.
 func SameSpec(a, b *v1alpha1.FQDNNetworkPolicySpec) bool {
-	return a.Enforcement == b.Enforcement && a.Denied == b.Denied && a.DNS == b.DNS &&
+	return a.Enforcement == b.Enforcement && a.Denied == b.Denied && a.DNS.Unmatched == b.DNS.Unmatched && a.DNS.Encrypted == b.DNS.Encrypted && sameLimits(&a.DNS.DNSLimits, &b.DNS.DNSLimits) &&
 		samePointee(a.TTL.MinSeconds, b.TTL.MinSeconds) &&
 		samePointee(a.TTL.MaxSeconds, b.TTL.MaxSeconds) &&
 		samePointee(a.TTL.GraceSeconds, b.TTL.GraceSeconds) &&
+		samePointee(a.TTL.ReuseSeconds, b.TTL.ReuseSeconds) && a.TTL.InUse == b.TTL.InUse &&
 		sameMap(a.PodSelector.MatchLabels, b.PodSelector.MatchLabels) &&
 		sameList(a.PodSelector.MatchExpressions, b.PodSelector.MatchExpressions, sameRequirement) &&
 		sameList(a.Egress, b.Egress, sameRule)
+}
+
+func sameLimits(a, b *v1alpha1.DNSLimits) bool {
+	return slices.Equal(a.Types, b.Types) && (a.Types == nil) == (b.Types == nil) &&
+		samePointee(a.MaxLabels, b.MaxLabels) && samePointee(a.MaxQueryRate, b.MaxQueryRate)
 }
 
 func sameRule(a, b v1alpha1.EgressRule) bool {

@@ -15,12 +15,15 @@ type Policy struct {
 	// Namespaces selects by the labels of pods' namespaces, Pods by their own. Both are nil
 	// for a policy that selects nothing.
 	Namespaces, Pods *peers.Selector
-	Audit            bool
-	Denied           policy.Denied
-	DNSDenied        policy.Unmatched
-	Unmatched        policy.Unmatched
-	Rules            []Rule // in order
-	Problems         []policy.Problem
+	// Nodes selects nodes by their labels, in place of Namespaces and Pods.
+	Nodes     *peers.Selector
+	Audit     bool
+	Denied    policy.Denied
+	DNSDenied policy.Unmatched
+	Unmatched policy.Unmatched
+	Limits    policy.DNSLimits
+	Rules     []Rule // in order
+	Problems  []policy.Problem
 }
 
 // Rule is one egress rule, for one kind of its destinations.

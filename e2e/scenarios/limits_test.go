@@ -1,0 +1,186 @@
+package scenarios
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+const (
+	anyName = `
+podSelector: {matchLabels: {app: APP}}
+egress:
+- matches: [{pattern: "**"}]
+`
+	adminEncrypted = `
+apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: encrypted}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  egress: [{action: ACTION, ports: [{port: 853}]}]
+  dns: {encrypted: SETTING}
+`
+)
+
+// TestEncryptedDNS: dns.encrypted: Deny of a namespace takes port 853 out of what its policies
+// allow, dialled or reached through a Service, and a rule of the Admin tier overrides it. That of
+// a cluster policy comes before its own rules.
+func TestEncryptedDNS(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		s.zone.add(`
+			tls.test. 600 IN A 198.51.100.5
+			tls.test. 600 IN AAAA 2001:db8:1::5
+			service.test. 600 IN A 203.0.113.10
+			use-application-dns.net. 600 IN A 198.51.100.6
+			_dns.resolver.arpa. 600 IN SVCB 1 dns.test. alpn=dot`)
+		tls, err := s.World.Serve(853)
+		fatal.If(t, err)
+		t.Cleanup(tls.Close)
+		for _, line := range []string{
+			"add table ip others", "add chain ip others pre { type nat hook prerouting priority -100 ; }",
+			"add rule ip others pre ip daddr 203.0.113.10 tcp dport 443 dnat to 198.51.100.5:853",
+			"add rule ip others pre ip daddr 203.0.113.10 tcp dport 80 dnat to 198.51.100.5:80",
+		} {
+			if _, err := s.Node.Run("nft", line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deny := policy("deny", "podSelector: {matchLabels: {app: a}}\ndns: {encrypted: Deny}")
+		files := map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "a"}), "b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "b"}),
+			"any-a.yaml": policy("any-a", strings.Replace(anyName, "APP", "a", 1)), "any-b.yaml": policy("any-b", strings.Replace(anyName, "APP", "b", 1)),
+			"deny.yaml": deny,
+		}
+		s.start(files)
+		check := func(when string, denied map[string]bool) {
+			t.Helper()
+			for _, pod := range []string{"a", "b"} {
+				s.resolve(pod, "tls.test", dns.TypeA)
+				s.resolve(pod, "tls.test", dns.TypeAAAA)
+				s.resolve(pod, "service.test", dns.TypeA)
+				want, canary, records := lab.Answered, dns.RcodeSuccess, 1
+				if denied[pod] {
+					want, canary, records = lab.Refused, dns.RcodeNameError, 0
+				}
+				for _, to := range []string{"198.51.100.5", "[2001:db8:1::5]"} {
+					s.expect(pod, "tcp", to+":853", want)
+					s.expect(pod, "udp", to+":853", want)
+					s.expect(pod, "tcp", to+":443", lab.Answered)
+				}
+				s.expect(pod, "tcp", "203.0.113.10:443", want) // leads to port 853
+				s.expect(pod, "tcp", "203.0.113.10:80", lab.Answered)
+				if r, err := s.ask(pod, "udp", "use-application-dns.net", dns.TypeA); err != nil || r.Rcode != canary {
+					t.Errorf("%s: %s: the canary is %v, %v", when, pod, r, err)
+				}
+				if r, err := s.ask(pod, "tcp", "_dns.resolver.arpa", dns.TypeSVCB); err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != records {
+					t.Errorf("%s: %s: the resolver is %v, %v", when, pod, r, err)
+				}
+			}
+			if t.Failed() {
+				t.Fatal(when)
+			}
+		}
+		check("a policy of the namespace denies", map[string]bool{"a": true})
+		cluster := func(action, setting string) {
+			t.Helper()
+			files["cluster.yaml"] = strings.NewReplacer("ACTION", action, "SETTING", setting).Replace(adminEncrypted)
+			fatal.If(t, s.agent.Apply(files))
+		}
+		cluster("Accept", "Deny")
+		check("the Admin tier denies at the head of a policy that accepts", map[string]bool{"a": true, "b": true})
+		cluster("Pass", "Accept")
+		check("the Admin tier passes", map[string]bool{"a": true})
+		// The rule is for one port, so that the names are those of the namespace still.
+		cluster("Accept", "Accept")
+		for _, to := range []string{"198.51.100.5:853", "[2001:db8:1::5]:853", "203.0.113.10:443"} {
+			s.expect("a", "tcp", to, lab.Answered)
+		}
+		files["cluster.yaml"] = ""
+		fatal.If(t, s.agent.Apply(files))
+		check("the cluster policy is gone", map[string]bool{"a": true})
+		s.awaitFlow("denied a tcp 198.51.100.5 853 rule tls.test by shop/any-a")
+		files["deny.yaml"] = ""
+		fatal.If(t, s.agent.Apply(files))
+		check("the policy is gone", nil)
+		open := map[string]net.Conn{}
+		for _, to := range []string{"198.51.100.5:853", "203.0.113.10:443", "198.51.100.5:443"} {
+			c, err := s.Pod("a").Dial("tcp", to, lab.Limit)
+			fatal.If(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			if open[to] = c; lab.Echo(open[to], lab.Limit) != lab.Answered {
+				t.Fatalf("no connection to %s", to)
+			}
+		}
+		files["deny.yaml"] = deny
+		fatal.If(t, s.agent.Apply(files))
+		for to, c := range open {
+			cut := to != "198.51.100.5:443"
+			if got := lab.Echo(c, lab.PatienceFor(map[bool]lab.Outcome{true: lab.Silent, false: lab.Answered}[cut])); (got != lab.Answered) != cut {
+				t.Errorf("the connection to %s after the policy denies: %s", to, got)
+			}
+		}
+	})
+}
+
+// TestLimitedQueries: no query beyond a limit leaves the node, and what is answered opens.
+func TestLimitedQueries(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		for i := range 20 {
+			s.zone.add(fmt.Sprintf("\nx%d.wild.test. 600 IN A 198.51.100.5\nx%d.wild.test. 600 IN TXT data", i, i))
+		}
+		s.zone.add("\na.b.c.wild.test. 600 IN A 198.51.100.5\na.b.c.exact.test. 600 IN A 198.51.100.6")
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
+			"limits.yaml": policy("limits", `
+podSelector: {}
+egress:
+- matches: [{pattern: "**.wild.test"}, {name: a.b.c.exact.test}]
+dns: {types: [A, AAAA], maxLabels: 2, maxQueryRate: 3}`),
+		})
+		asks := func(network, name string, qtype uint16, rcode, records int) {
+			t.Helper()
+			if r, err := s.ask("a", network, name, qtype); err != nil || r.Rcode != rcode || len(r.Answer) != records {
+				t.Errorf("%s: %v, %v", name, r, err)
+			}
+		}
+		for _, network := range []string{"udp", "tcp"} {
+			asks(network, "x1.wild.test", dns.TypeTXT, dns.RcodeSuccess, 0)
+			asks(network, "a.b.c.wild.test", dns.TypeA, dns.RcodeRefused, 0)
+			asks(network, "a.b.c.exact.test", dns.TypeA, dns.RcodeSuccess, 1)
+		}
+		refused := 0
+		for i := range 20 {
+			r, err := s.ask("a", []string{"udp", "tcp"}[i%2], fmt.Sprintf("x%d.wild.test", i), dns.TypeA)
+			fatal.If(t, err)
+			if r.Rcode == dns.RcodeRefused {
+				refused++
+			}
+		}
+		var out []string
+		for _, q := range s.outside.Asked() {
+			if strings.Contains(q, "wild.test") && !slices.Contains(out, q) {
+				out = append(out, q)
+			}
+		}
+		// A token comes back each 20 s, for as long as the machine takes.
+		if refused == 0 || len(out)+refused != 20 || slices.ContainsFunc(out, func(q string) bool { return strings.Contains(q, "a.b.c") || strings.Contains(q, "TXT") }) {
+			t.Errorf("%d queries are refused, and upstreams got %q", refused, out)
+		}
+		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
+		s.expect("a", "tcp", "198.51.100.6:80", lab.Answered)
+	})
+}

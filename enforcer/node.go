@@ -1,0 +1,65 @@
+package enforcer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// addNode renders the rules of the node itself for the nft tables.
+func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
+	for _, p := range subjects {
+		if p.Node == nil {
+			continue
+		}
+		s.Node = &nft.Node{Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline)}
+		failsafes, sets := failsafesOf(p.Node)
+		s.Node.Failsafes = failsafes
+		s.Node.ID = p.Tiers.ID + lifeID(p.Tiers.Entries, e.life.is)
+		for _, f := range failsafes {
+			s.Node.ID += " " + f.Peers
+		}
+		for _, peer := range p.Tiers.Peers {
+			sets = append(sets, nftrules.PeerSet(nftrules.PeersName(peer), peer.Kind, e.members(peer)))
+		}
+		for _, set := range sets { // subjects may ask for the same
+			if !slices.ContainsFunc(s.Peers, func(o nft.PeerSet) bool { return o.Name == set.Name }) {
+				s.Peers = append(s.Peers, set)
+			}
+		}
+	}
+}
+
+// failsafesOf returns a rule for each range of ports of the failsafes, with the set of its
+// networks, which is named by the ports: other networks are no other rule.
+func failsafesOf(n *policy.Node) (rules []*nft.TierRule, sets []nft.PeerSet) {
+	networks := map[policy.PortRange]*netipx.IPSetBuilder{}
+	var ports []policy.PortRange
+	for _, f := range n.Failsafes {
+		if networks[f.Ports] == nil {
+			networks[f.Ports], ports = &netipx.IPSetBuilder{}, append(ports, f.Ports)
+		}
+		networks[f.Ports].AddPrefix(f.Prefix)
+	}
+	for _, p := range ports {
+		sum := sha256.Sum256([]byte(p.String()))
+		set := nft.PeerSet{Name: "failsafe-" + hex.EncodeToString(sum[:6]), Kind: nft.PeerNetworks}
+		if all, err := networks[p].IPSet(); err == nil { // an error is of invalid prefixes, which are left out
+			set.Networks = slices.SortedFunc(slices.Values(all.Prefixes()), netip.Prefix.Compare)
+		}
+		rule := &nft.TierRule{Peers: set.Name, Action: nft.Accept}
+		if p.Protocol != policy.AnyProtocol {
+			rule.Ports = []nft.PortRange{{Protocol: p.Protocol.String(), First: p.First, Last: p.Last}}
+		}
+		rules, sets = append(rules, rule), append(sets, set)
+	}
+	return rules, sets
+}

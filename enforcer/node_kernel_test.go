@@ -1,0 +1,275 @@
+package enforcer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/policy"
+)
+
+// nodeRounds is how many random lists TestTheNodesPacketsEqualEvaluate tries on each network and
+// with each dataplane.
+const nodeRounds = 16
+
+// nodeAddrs are the node's own addresses that packets to the world can come from, sorted.
+func (p *peering) nodeAddrs() (out []netip.Addr) {
+	p.t.Helper()
+	fatal.If(p.t, p.Node.Do(func() error {
+		all, err := net.InterfaceAddrs()
+		for _, a := range all {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsLoopback() && !prefix.Addr().IsLinkLocalUnicast() {
+				out = append(out, prefix.Addr())
+			}
+		}
+		return err
+	}))
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// nodeFailsafe is a failsafe of a range of ports, for every protocol with 0.
+func nodeFailsafe(prefix string, protocol policy.Protocol, port uint16) policy.Failsafe {
+	f := policy.Failsafe{Prefix: netip.MustParsePrefix(prefix), Ports: policy.PortRange{Protocol: protocol, First: port, Last: port}}
+	if port == 0 {
+		f.Ports.Last = 65535
+	}
+	return f
+}
+
+// probeFrom is ProbeFor of the node, from an address that it has, or any.
+func (p *peering) probeFrom(from netip.Addr, network string, to netip.AddrPort, patience time.Duration) lab.Outcome {
+	if !from.IsValid() {
+		return p.Node.ProbeFor(network, to, patience)
+	}
+	c, err := p.Node.DialFrom(network, netip.AddrPortFrom(from, 0).String(), to.String(), patience)
+	if err != nil {
+		return lab.Silent
+	}
+	defer c.Close()
+	return lab.Echo(c, patience)
+}
+
+// TestTheNodesPacketsEqualEvaluate: random rules of the node, beside failsafes, decide what its
+// sockets send as policy.Evaluate decides flows, from each of its addresses. Pods that no policy
+// selects go on.
+func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	eachPeering(t, func(p *peering) {
+		serves, err := p.Node.Serve(80, 81)
+		fatal.If(t, err)
+		t.Cleanup(serves.Close)
+		db, other := p.Pod("db"), p.Pod("other")
+		outside4, outside6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
+		own := p.nodeAddrs()
+		type probe struct {
+			from netip.Addr
+			policy.Flow
+		}
+		var probes []probe
+		for _, a := range slices.Concat([]netip.Addr{db.Addr4, db.Addr6, other.Addr4, other.Addr6, outside4, outside6}, own) {
+			for _, to := range []struct {
+				over policy.Protocol
+				port uint16
+			}{{policy.TCP, 80}, {policy.TCP, 81}, {policy.UDP, 80}, {icmpOf(a), 0}} {
+				at := netip.AddrPortFrom(a, to.port)
+				probes = append(probes, probe{Flow: policy.Flow{Protocol: to.over, Dialled: at, Reached: at}})
+			}
+		}
+		for _, from := range own {
+			for _, a := range []netip.Addr{outside4, outside6} {
+				if at := netip.AddrPortFrom(a, 80); a.Is6() == from.Is6() {
+					probes = append(probes, probe{from, policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at}})
+				}
+			}
+		}
+		for service, to := range map[netip.Addr]netip.Addr{service4: db.Addr4, service6: db.Addr6} {
+			probes = append(probes, probe{Flow: policy.Flow{Protocol: policy.TCP, Dialled: netip.AddrPortFrom(service, 5432), Reached: netip.AddrPortFrom(to, 80)}})
+		}
+		answered := func(of probe, want bool) lab.Outcome {
+			network, patience := probed[of.Protocol], lab.Patience
+			got := p.probeFrom(of.from, network, of.Dialled, patience)
+			if got != lab.Answered && want { // a busy machine gets more time
+				got = p.probeFrom(of.from, network, of.Dialled, lab.Limit)
+			}
+			return got
+		}
+		each := func(f func(of probe)) {
+			var probing sync.WaitGroup
+			for _, of := range probes {
+				probing.Go(func() { f(of) })
+			}
+			probing.Wait()
+		}
+		// What cannot be reached without rules cannot be judged.
+		var mu sync.Mutex
+		var reach []probe
+		p.labels["client"] = "client"
+		p.ordered = map[string][]*policy.Rule{}
+		p.apply()
+		each(func(of probe) {
+			if answered(of, true) == lab.Answered {
+				mu.Lock()
+				defer mu.Unlock()
+				reach = append(reach, of)
+			}
+		})
+		if len(reach) < len(probes) {
+			t.Errorf("without rules only %d of %d probes are answered", len(reach), len(probes))
+		}
+		probes = reach
+
+		pods, networks := policy.Peer{Kind: policy.PeerPods, Key: "pods"}, policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
+		some := func(all ...netip.Addr) (out []netip.Addr) {
+			for _, a := range all {
+				if r.IntN(2) == 0 {
+					out = append(out, a)
+				}
+			}
+			slices.SortFunc(out, netip.Addr.Compare)
+			return out
+		}
+		total, denied, safe := 0, 0, 0
+		for round := range nodeRounds {
+			var prefixes []netip.Prefix
+			for _, a := range some(outside4, outside6, db.Addr4, other.Addr6) {
+				prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
+			}
+			p.peerSets = []*policy.PeerSet{{Peer: pods, Addrs: some(db.Addr4, db.Addr6, other.Addr4, other.Addr6)}, {Peer: networks, Networks: prefixes}}
+			p.node = &policy.Node{Name: "node", Addrs: own}
+			for _, f := range []policy.Failsafe{
+				nodeFailsafe("198.51.100.0/24", policy.TCP, 81), nodeFailsafe("2001:db8:1::/64", 0, 0), nodeFailsafe(db.Addr4.String()+"/32", policy.UDP, 80),
+				nodeFailsafe("198.51.100.0/28", 1, 0), nodeFailsafe(service4.String()+"/32", policy.TCP, 5432), nodeFailsafe(other.Addr6.String()+"/128", policy.TCP, 0),
+			} {
+				if r.IntN(2) == 0 {
+					p.node.Failsafes = append(p.node.Failsafes, f)
+				}
+			}
+			p.nodeRules = nil
+			for range r.IntN(5) {
+				rule := &policy.Rule{
+					Tier: []policy.Tier{policy.Admin, policy.Baseline}[r.IntN(2)], Action: policy.Action(r.IntN(3)), Peer: []policy.Peer{{}, pods, networks}[r.IntN(3)],
+					Ports:  []policy.PortSet{policy.AnyPort, "tcp", "tcp/80", "tcp/79-81", "udp", "tcp/443,tcp/5432"}[r.IntN(6)],
+					Denied: policy.Denied(r.IntN(2)), Broken: r.IntN(20) == 0, Audit: r.IntN(8) == 0, Policy: "cluster",
+				}
+				if r.IntN(3) == 0 {
+					rule = byName(rule.Tier, rule.Action, rule.Ports, fmt.Sprint(len(p.nodeRules)), []string{"a.test", "*.test"}[r.IntN(2)])
+				}
+				p.nodeRules = append(p.nodeRules, rule)
+			}
+			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
+			p.apply()
+			p.answer("node", "a.test", some(service4, service6, db.Addr4, db.Addr6, outside4, outside6)...)
+			v := p.snapshot.Node()
+			each(func(of probe) {
+				f := of.Flow
+				p.enter(&f, v)
+				want, by := policy.Evaluate(v, p.snapshot, &f)
+				got := answered(of, want)
+				mu.Lock()
+				defer mu.Unlock()
+				total++
+				if !want {
+					denied++
+				} else if p.node.Failsafe(&f) != nil {
+					safe++
+				}
+				if (got == lab.Answered) != want {
+					t.Errorf("round %d: from %s to %s over %s: %s, and Evaluate says %v by %+v of %v and %v", round, of.from, f.Dialled, probed[f.Protocol], got, want, by, p.node.Failsafes, p.nodeRules)
+				}
+			})
+			for _, a := range []netip.Addr{outside4, outside6, db.Addr4, db.Addr6} {
+				p.expect("client", a, 80, lab.Answered)
+			}
+			if t.Failed() {
+				return
+			}
+			if r.IntN(4) == 0 {
+				p.restart()
+			}
+		}
+		if denied < 10 || safe < 10 {
+			t.Errorf("%d probes are denied and %d safe: the test does not see them", denied, safe)
+		}
+		t.Logf("%d probes, %d denied, %d by failsafes", total, denied, safe)
+	})
+}
+
+// TestANodeThatIsClosed: connections of a node that are open go on when a policy denies
+// everything, what others open to it is answered, and the rules come back after another program
+// took them. When the policy goes nothing is left.
+func TestANodeThatIsClosed(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		serves, err := p.Node.Serve(80)
+		fatal.If(t, err)
+		t.Cleanup(serves.Close)
+		outside := []netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:80"), netip.MustParseAddrPort("[2001:db8:1::1]:80")}
+		own := p.nodeAddrs()
+		p.ordered = map[string][]*policy.Rule{}
+		p.labels["client"] = "client"
+		p.apply()
+		chains := func() string {
+			out, err := p.Node.Run("nft", "list", "chains")
+			fatal.If(t, err)
+			return out
+		}
+		before := chains()
+		if strings.Contains(before, "node-") {
+			t.Fatalf("chains of the node without a policy for it:\n%s", before)
+		}
+		var open []net.Conn
+		for _, to := range outside {
+			c, err := p.Node.Dial("tcp", to.String(), lab.Limit)
+			fatal.If(t, err)
+			t.Cleanup(func() { c.Close() })
+			open = append(open, c)
+			p.goesOn("before the policy", c, true)
+		}
+		p.node = &policy.Node{Name: "node", Addrs: own}
+		p.nodeRules = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Policy: "cluster"}}
+		p.apply()
+		closed := func(when string, want lab.Outcome) {
+			t.Helper()
+			for _, to := range outside {
+				if got := p.Node.ProbeFor("tcp", to, lab.PatienceFor(want)); got != want {
+					t.Errorf("%s: the node to %s: %s, want %s", when, to, got, want)
+				}
+				p.expect("client", to.Addr(), 80, lab.Answered)
+			}
+		}
+		closed("by the policy", lab.Refused)
+		for _, c := range open {
+			p.goesOn("under the policy", c, true)
+		}
+		for _, a := range own {
+			if got := p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Answered {
+				t.Errorf("a pod to the node's address %s: %s", a, got)
+			}
+		}
+		_, err = p.Node.Run("nft", "flush", "chain", "inet", "namegate", "node-output")
+		fatal.If(t, err)
+		closed("without its chain", lab.Answered)
+		p.reconcile()
+		closed("after the repair", lab.Refused)
+		p.restart()
+		closed("before the next agent's first snapshot", lab.Refused)
+		p.apply()
+		closed("by the next agent", lab.Refused)
+		p.nodeRules[0] = &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Policy: "cluster", Audit: true}
+		p.apply()
+		closed("audited alone", lab.Answered)
+		if after := chains(); after != before {
+			t.Errorf("the node's rules left chains:\n%s\nbefore:\n%s", after, before)
+		}
+	})
+}

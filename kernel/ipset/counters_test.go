@@ -1,0 +1,190 @@
+package ipset_test
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+// counting are sets with and without counters that rules ask, in the kernel and in a fake.
+func counting(t *testing.T, test func(t *testing.T, i ipset.Interface, packet func(to string))) {
+	counted, plain, six := grants("counted"), grants("plain"), grants("six")
+	counted.Counters, six.Counters, six.IPv6 = true, true, true
+	counted.HashSize = 64
+	t.Run("kernel", func(t *testing.T) {
+		netns.Own(t)
+		for _, words := range [][]string{{"link", "set", "lo", "up"}, {"route", "add", "local", "192.0.2.0/24", "dev", "lo"}, {"-6", "route", "add", "local", "2001:db8::/64", "dev", "lo"}} {
+			if out, err := exec.Command("ip", words...).CombinedOutput(); err != nil {
+				t.Fatal(err, string(out))
+			}
+		}
+		k, err := ipset.Open()
+		fatal.If(t, err)
+		defer k.Close()
+		ensure(t, k, counted, plain, six)
+		for _, name := range []string{"counted", "plain"} {
+			if out, err := exec.Command("iptables", "-A", "OUTPUT", "-p", "udp", "-m", "set", "--match-set", name, "dst").CombinedOutput(); err != nil {
+				t.Fatal(err, string(out))
+			}
+		}
+		if out, err := exec.Command("ip6tables", "-A", "OUTPUT", "-p", "udp", "-m", "set", "--match-set", "six", "dst").CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+		test(t, k, func(to string) {
+			c, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+			fatal.If(t, err)
+			defer c.Close()
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("fake", func(t *testing.T) {
+		f := ipset.NewFake(time.Now)
+		ensure(t, f, counted, plain, six)
+		test(t, f, func(to string) {
+			for _, name := range []string{"counted", "plain", "six"} {
+				f.Match(name, ipset.Entry{Addr: netip.MustParseAddr(to)})
+			}
+		})
+	})
+}
+
+// packets are the packets that matched the entry of an address, in a set and in a listing of
+// all.
+func packets(t *testing.T, i ipset.Interface, set, addr string) (n uint64) {
+	t.Helper()
+	head, entries, err := i.Read(set)
+	fatal.If(t, err)
+	if head.Counters != (set != "plain") {
+		t.Errorf("the set %s has counters: %v", set, head.Counters)
+	}
+	found := false
+	for _, e := range entries {
+		if e.Addr == netip.MustParseAddr(addr) {
+			n, found = e.Packets, true
+		}
+	}
+	all := uint64(0)
+	fatal.If(t, i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+		for _, e := range entries {
+			if s.Name == set && e.Addr == netip.MustParseAddr(addr) {
+				all = e.Packets
+			}
+		}
+	}))
+	if !found || all != n {
+		t.Errorf("%s of set %s: found %v, with %d packets, %d in a listing of all", addr, set, found, n, all)
+	}
+	return n
+}
+
+// fresh is an entry that the set does not have.
+func fresh(addr string) ipset.Entry {
+	e := entry(addr)
+	e.New = true
+	return e
+}
+
+// TestCounters: an entry counts its packets, also when it is added again, and one that takes the
+// place of another begins with the number that it is given.
+func TestCounters(t *testing.T) {
+	counting(t, func(t *testing.T, i ipset.Interface, packet func(to string)) {
+		want := func(what, set, addr string, want uint64) {
+			t.Helper()
+			if got := packets(t, i, set, addr); got != want {
+				t.Errorf("%s: %d packets matched %s of set %s, want %d", what, got, addr, set, want)
+			}
+		}
+		for _, test := range []struct{ set, addr, other string }{{"counted", "192.0.2.1", "192.0.2.2"}, {"six", "2001:db8::1", "2001:db8::2"}} {
+			fatal.If(t, i.Add(test.set, fresh(test.addr), fresh(test.other)))
+			want("new", test.set, test.addr, 0)
+			packet(test.addr)
+			packet(test.addr)
+			want("matched", test.set, test.addr, 2)
+			want("another was matched", test.set, test.other, 0)
+			fatal.If(t, i.Add(test.set, entry(test.addr)))
+			want("added again", test.set, test.addr, 2)
+			begun := fresh(test.addr)
+			begun.Packets = 7
+			fatal.If(t, i.Add(test.set, begun))
+			packet(test.addr)
+			want("added with a count", test.set, test.addr, 8)
+			for range 64 { // the kernel gives places away again
+				fatal.If(t, i.Delete(test.set, entry(test.addr)))
+				ops := []ipset.Op{{Set: test.set, Entries: []ipset.Entry{fresh(test.addr)}}}
+				i.Apply(ops)
+				fatal.If(t, ops[0].Err)
+				want("in the place of another", test.set, test.addr, 0)
+				packet(test.addr)
+			}
+		}
+		fatal.If(t, i.Add("plain", entry("192.0.2.1"), entry("192.0.2.2")))
+		packet("192.0.2.1")
+		want("in a set without counters", "plain", "192.0.2.1", 0)
+	})
+}
+
+// TestCountersOfAnEarlierAgent: sets with and without counters take entries from an agent that
+// did not make them, and that made them before.
+func TestCountersOfAnEarlierAgent(t *testing.T) {
+	counting(t, func(t *testing.T, i ipset.Interface, packet func(to string)) {
+		fatal.If(t, i.Add("counted", entry("192.0.2.1")))
+		fatal.If(t, i.Add("plain", entry("192.0.2.1")))
+		packet("192.0.2.1")
+		later := i
+		if _, kernel := i.(*ipset.Kernel); kernel {
+			k, err := ipset.Open()
+			fatal.If(t, err)
+			defer k.Close()
+			later = k
+		}
+		plain, counted := grants("plain"), grants("counted")
+		plain.Counters, counted.Counters = true, true
+		ensure(t, later, plain, counted)
+		if n := packets(t, later, "counted", "192.0.2.1"); n != 1 {
+			t.Errorf("%d packets were counted for the agent before", n)
+		}
+		for _, set := range []string{"plain", "counted"} {
+			fatal.If(t, later.Add(set, entry("192.0.2.1"), entry("192.0.2.9")))
+			if n, want := packets(t, later, set, "192.0.2.1"), map[string]uint64{"counted": 1}[set]; n != want {
+				t.Errorf("%d packets of %s after it was added again", n, set)
+			}
+		}
+		fatal.If(t, later.Replace(plain, fresh("192.0.2.1")))
+		packet("192.0.2.1")
+		if list, err := later.List("plain"); err != nil || len(list) != 1 || list[0].Packets != 1 {
+			t.Errorf("a set that was replaced by one with counters: %v, %v", list, err)
+		}
+		fatal.If(t, later.Add("plain", entry("192.0.2.1")))
+		if list, err := later.List("plain"); err != nil || len(list) != 1 || list[0].Packets != 1 {
+			t.Errorf("added again after that: %v, %v", list, err)
+		}
+	})
+}
+
+// TestASetMadeAnewWithoutCounters: a write fails once.
+func TestASetMadeAnewWithoutCounters(t *testing.T) {
+	netns.Own(t)
+	k, err := ipset.Open()
+	fatal.If(t, err)
+	defer k.Close()
+	set := grants("a")
+	set.Counters = true
+	ensure(t, k, set)
+	for _, words := range [][]string{{"destroy", "a"}, {"create", "a", "hash:ip", "timeout", "0", "comment"}} {
+		if out, err := exec.Command("ipset", words...).CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+	}
+	if err := k.Add("a", fresh("192.0.2.1")); err == nil {
+		t.Error("the kernel takes a counter for a set without")
+	}
+	fatal.If(t, k.Add("a", fresh("192.0.2.1")))
+}

@@ -1,0 +1,94 @@
+package nft
+
+import (
+	"slices"
+)
+
+// The rules of the node judge what its own sockets send: what begins a connection, and untracked
+// packets. They are in a base chain of the output hook, which forwarded packets do not pass, and
+// which is there with such rules alone. They admit nothing: a connection that is open stays open.
+
+// Node are the ordered rules of the node.
+type Node struct {
+	// ID is of equal rules alone, with the Renew of their entry sets.
+	ID string
+	// Failsafes accept what is dialled, and what is reached, whatever the other rules are. Their
+	// peers are networks.
+	Failsafes       []*TierRule
+	Admin, Baseline []*TierRule
+}
+
+// The chains of the node's rules.
+const (
+	nodePrefix = "node-" // of the chains
+
+	nodeChain     = nodePrefix + "output"
+	dialledChain  = nodePrefix + "dialled"  // failsafes by what was dialled, where that is translated
+	toldChain     = nodePrefix + "told"     // counts and logs what is denied
+	rejectedChain = nodePrefix + "rejected" // denies with an answer
+	droppedChain  = nodePrefix + "dropped"  // denies without one
+)
+
+// nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
+// a packet comes from.
+const nodeSubject = "%[4]s"
+
+// nodeVerdicts are those of the node's rules that decide.
+var nodeVerdicts = [...]string{Accept: "accept", Reject: "goto " + rejectedChain, Drop: "goto " + droppedChain}
+
+// nodeLogLimit bounds the log of the node.
+const nodeLogLimit = podLogLimit
+
+// undeniableByNode are packets that no rule of the node denies: to the node itself, and those
+// without which it has no link or no address. A host is also a router to its pods.
+var undeniableByNode = []string{
+	`oifname "lo" return`,
+	"fib daddr type local return", // which a Service may have led there
+	"icmpv6 type { 130, 131, 132, 133, 134, 135, 136, 143 } return",
+	"ip protocol igmp return",
+	"udp sport 68 udp dport 67 return",
+	"udp sport 546 udp dport 547 return",
+}
+
+// appendKey appends what the chains of the node are made of.
+func (n *Node) appendKey(key []byte) []byte {
+	if n == nil {
+		return key
+	}
+	return append(append(key, "node "...), n.ID...)
+}
+
+// node makes the chains of the node's rules.
+func (d *dispatch) node(n *Node) {
+	if n == nil {
+		return
+	}
+	add := func(name string, rules ...string) {
+		d.names[name] = true
+		d.chains = append(d.chains, &tierChain{name: name, rules: rules})
+	}
+	add(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
+	add(rejectedChain, "jump "+toldChain, "goto refuse")
+	add(droppedChain, "jump "+toldChain, "drop")
+	var reached, dialled []string
+	for _, r := range n.Failsafes {
+		d.sets[r.Peers] = d.peers[r.Peers]
+		for _, p := range portLists(r.Ports) {
+			at := " @" + peersPrefix + r.Peers + "-%[1]s accept"
+			reached = append(reached, each(p.reached()+"%[2]s daddr"+at)...)
+			dialled = append(dialled, each(p.dialled()+"ct original %[2]s daddr"+at)...)
+		}
+	}
+	add(dialledChain, dialled...)
+	rules := slices.Concat([]string{"ct state established,related,invalid return"}, undeniableByNode, reached, []string{"ct status dnat jump " + dialledChain})
+
+	d.first = nil
+	accept := outside("accept")
+	next := d.chain(restPrefix, 0, d.list(n.Baseline, accept, nodeBaselineTier)...).by("goto ")
+	bare := d.chain(restPrefix, 0, d.untracked(n.Baseline, accept, nodeBaselineTier)...).by("goto ")
+	untracked := newItem(d.chain(partPrefix, 0, d.untracked(n.Admin, bare, nodeAdminTier)...).by("goto "), "ct state untracked ")
+	for _, i := range append([]*item{untracked}, d.list(n.Admin, next, nodeAdminTier)...) {
+		rules = append(rules, i.texts...)
+	}
+	add(nodeChain, rules...)
+}

@@ -1,0 +1,115 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// withNode adds rules of the node of every form to a state.
+func withNode(s nft.State) nft.State {
+	tcp := func(port uint16) []nft.PortRange { return []nft.PortRange{{Protocol: "tcp", First: port, Last: port}} }
+	s.Entries = append(slices.Clone(s.Entries), nft.EntrySet{Name: "a01"}, nft.EntrySet{Name: "d02", Renew: 100e9})
+	s.Peers = append(slices.Clone(s.Peers),
+		nft.PeerSet{Name: "kubelets", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:5::/64")}},
+		nft.PeerSet{Name: "near", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+	)
+	s.Node = &nft.Node{
+		ID:        "0123456789abcdef",
+		Failsafes: []*nft.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []nft.PortRange{{Protocol: "89", Last: 65535}}}, {Peers: "near"}},
+		Admin:     []*nft.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: nft.Drop}, {Peers: "near", Action: nft.Pass}, {Ports: tcp(81), Action: nft.Reject}},
+		Baseline:  []*nft.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: nft.Drop}},
+	}
+	return s
+}
+
+// TestTheNodesRulesComeAndGo: they add chains and sets of their own and change no other object;
+// when they go nothing is left.
+func TestTheNodesRulesComeAndGo(t *testing.T) {
+	for name, of := range map[string]nft.State{"nothing": {}, "pods": full, "tiers": tiered()} {
+		t.Run(name, func(t *testing.T) {
+			ctx, tables, s := context.Background(), inKernel(t), withNode(of)
+			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, of)))
+			without := ruleset(t)
+			if strings.Contains(without, "hook output priority filter - 10") {
+				t.Fatalf("a chain of the output hook without rules of the node:\n%s", without)
+			}
+			fatal.If(t, tables.Apply(ctx, s))
+			verified(t, tables, s)
+			with := ruleset(t)
+			if !strings.Contains(with, "hook output priority filter - 10") {
+				t.Fatalf("no chain of the output hook:\n%s", with)
+			}
+			for line := range strings.Lines(without) {
+				if !strings.Contains(with, line) {
+					t.Errorf("with the node's rules this is gone: %s", line)
+				}
+			}
+			// A later agent takes over what is there, whatever it wants.
+			for _, next := range []nft.State{s, of, s} {
+				later, err := nft.Open(bits)
+				fatal.If(t, errors.Join(err, later.Setup(ctx)))
+				fatal.If(t, later.Apply(ctx, next))
+				verified(t, later, next)
+				tables = later
+			}
+			fatal.If(t, tables.Apply(ctx, of))
+			if diff := cmp.Diff(without, ruleset(t)); diff != "" {
+				t.Errorf("the node's rules left something (-want +got):\n%s", diff)
+			}
+			fatal.If(t, errors.Join(tables.Apply(ctx, s), tables.Remove(ctx)))
+			if left := ruleset(t); left != "" {
+				t.Errorf("after the removal:\n%s", left)
+			}
+		})
+	}
+}
+
+// TestTheNodesRulesAreRepaired: what another program does to them is found and repaired.
+func TestTheNodesRulesAreRepaired(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), withNode(full)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	want := sortedLines(ruleset(t))
+	for rival, objects := range map[string][]string{
+		"flush chain inet namegate node-output":                             {"nft chain inet namegate node-output"},
+		"delete chain inet namegate node-output":                            {"nft chain inet namegate node-output"},
+		"insert rule inet namegate node-output accept":                      {"nft chain inet namegate node-output"},
+		"flush chain inet namegate node-rejected":                           {"nft chain inet namegate node-rejected"},
+		"flush set inet namegate peers-kubelets-4":                          {"nft set inet namegate peers-kubelets-4"},
+		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": {"nft set inet namegate peers-kubelets-6"},
+		"delete chain inet namegate node-output; add chain inet namegate node-output { type filter hook output priority 5; }": {"nft chain inet namegate node-output"},
+	} {
+		if out, err := exec.Command("nft", rival).CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", rival, err, out)
+		}
+		verified(t, tables, s, objects...)
+		fatal.If(t, tables.Apply(ctx, s))
+		if diff := cmp.Diff(want, sortedLines(ruleset(t))); diff != "" {
+			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
+		}
+	}
+}
+
+// TestTheNodesRulesChange: a rule goes, and members of failsafes change.
+func TestTheNodesRulesChange(t *testing.T) {
+	ctx := context.Background()
+	tables, s := inKernel(t), withNode(full)
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	next := withNode(full)
+	next.Node.ID, next.Node.Admin = "fedcba9876543210", next.Node.Admin[1:]
+	next.Peers[len(next.Peers)-2].Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25")}
+	fatal.If(t, tables.Apply(ctx, next))
+	verified(t, tables, next)
+	fatal.If(t, tables.Apply(ctx, s))
+	verified(t, tables, s)
+}

@@ -1,0 +1,211 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// usesOf are the sets of rules and grants whose entries packets match, in the kernel or in fakes.
+type usesOf struct {
+	t      *testing.T
+	tables *nft.Tables
+	packet func(e nft.Entry) // that matches an entry of each set
+}
+
+// asking are rules that ask the sets for packets of the node itself.
+const asking = `add chain inet namegate asking { type filter hook output priority 0; }
+add rule inet namegate asking ip saddr . ip daddr @entries-allowed-4
+add rule inet namegate asking ip6 saddr . ip6 daddr @entries-allowed-6
+add rule inet namegate asking meta l4proto udp ip daddr . meta l4proto . th dport @grants-g-4
+add rule inet namegate asking meta l4proto udp ip6 daddr . meta l4proto . th dport @grants-g-6
+`
+
+func piped(t *testing.T, text string) {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft %s: %v: %s", text, err, out)
+	}
+}
+
+// inUse runs a test on the kernel and on fakes.
+func inUse(t *testing.T, test func(u usesOf)) {
+	ctx := context.Background()
+	setup := func(t *testing.T, tables *nft.Tables) {
+		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named()), tables.AddGrantSets(ctx, []nft.GrantSet{{Name: "g", Ported: true}})))
+	}
+	t.Run("kernel", func(t *testing.T) {
+		tables := inKernel(t)
+		for _, words := range []string{"link set lo up", "addr add 10.1.0.5/32 dev lo", "addr add 2001:db8:1::5/128 dev lo nodad", "route add local 198.51.100.0/24 dev lo", "-6 route add local 2001:db8:5::/64 dev lo"} {
+			if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v: %s", words, err, out)
+			}
+		}
+		setup(t, tables)
+		fatal.If(t, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+		piped(t, asking)
+		test(usesOf{t, tables, func(e nft.Entry) {
+			subject := pod4
+			if e.Addr.Is6() {
+				subject = pod6
+			}
+			d := net.Dialer{LocalAddr: &net.UDPAddr{IP: subject.AsSlice()}}
+			c, err := d.Dial("udp", netip.AddrPortFrom(e.Addr, 443).String())
+			fatal.If(t, err)
+			defer c.Close()
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}})
+	})
+	t.Run("fake", func(t *testing.T) {
+		tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+		tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
+		setup(t, tables)
+		test(usesOf{t, tables, func(e nft.Entry) {
+			fatal.If(t, errors.Join(tables.FakeMatch("allowed", false, nft.Entry{Subject: entry(e.Addr, 0, "", 0).Subject, Addr: e.Addr}),
+				tables.FakeMatch("g", true, nft.Entry{Addr: e.Addr, Protocol: 17, Port: 443})))
+		}})
+	})
+}
+
+// write writes an entry to both sets.
+func (u usesOf) write(to netip.Addr, held nft.Held, uses uint64) {
+	u.t.Helper()
+	e := entry(to, time.Hour, "reason", held)
+	e.Uses = uses
+	g := e
+	g.Subject, g.Protocol, g.Port = netip.Addr{}, 17, 443
+	applied(u.t, u.tables, nft.EntryOp{Set: "allowed", Count: true, Entries: []nft.Entry{e}}, nft.EntryOp{Set: "g", Grants: true, Count: true, Entries: []nft.Entry{g}})
+}
+
+// remove removes an entry from both sets.
+func (u usesOf) remove(to netip.Addr) {
+	u.t.Helper()
+	e := entry(to, 0, "", nft.Unknown)
+	g := nft.Entry{Addr: to, Protocol: 17, Port: 443}
+	applied(u.t, u.tables, nft.EntryOp{Set: "allowed", Remove: true, Entries: []nft.Entry{e}}, nft.EntryOp{Set: "g", Grants: true, Remove: true, Entries: []nft.Entry{g}})
+}
+
+// want compares which entries packets have matched.
+func (u usesOf) want(what string, want map[netip.Addr]bool) {
+	u.t.Helper()
+	got := map[string]bool{}
+	each := func(set string, part []nft.Entry) {
+		for _, e := range part {
+			got[fmt.Sprint(set, " ", e.Addr)] = e.Uses > 0
+		}
+	}
+	fatal.If(u.t, errors.Join(u.tables.ListEntries([]string{"allowed"}, each), u.tables.ListGrants([]string{"g"}, each)))
+	for a, used := range want {
+		for _, set := range []string{"allowed", "g"} {
+			if is, there := got[fmt.Sprint(set, " ", a)]; !there || is != used {
+				u.t.Errorf("%s: %s of set %s was used: %v (found: %v), want %v", what, a, set, is, there, used)
+			}
+		}
+	}
+}
+
+// TestUses: an entry counts the packets that match it, also when its timeout moves and when it
+// is replaced, by one that is given a higher count or none.
+func TestUses(t *testing.T) {
+	inUse(t, func(u usesOf) {
+		other := map[netip.Addr]netip.Addr{far4: netip.MustParseAddr("198.51.100.8"), far6: netip.MustParseAddr("2001:db8:5::8")}
+		for to, other := range other {
+			packet := func() {
+				u.packet(nft.Entry{Addr: to})
+				u.want("after a packet", map[netip.Addr]bool{to: true, other: false})
+			}
+			u.write(to, nft.Absent, 0)
+			u.write(other, nft.Absent, 0)
+			u.want("new", map[netip.Addr]bool{to: false, other: false})
+			packet()
+			u.write(to, nft.SameComment, 7)
+			u.want("after its timeout moved", map[netip.Addr]bool{to: true})
+			u.write(to, nft.Unknown, 0)
+			u.want("replaced", map[netip.Addr]bool{to: true})
+			u.write(to, nft.Absent, 0)
+			u.want("replaced by one that was not expected", map[netip.Addr]bool{to: true})
+			u.remove(to)
+			u.write(to, nft.Unknown, 0)
+			u.want("new again", map[netip.Addr]bool{to: false})
+			packet()
+			u.write(other, nft.SameComment, 0)
+			u.want("after the timeout of another moved", map[netip.Addr]bool{to: true, other: false})
+			u.write(to, nft.Unknown, 7)
+			u.want("written with a count", map[netip.Addr]bool{to: true})
+		}
+		if u.t.Name() != t.Name()+"/kernel" {
+			return
+		}
+		// The program nft reads each table whenever it changes one.
+		if text := ruleset(u.t); !strings.Contains(text, "10.1.0.5 . 198.51.100.7 quota") {
+			u.t.Errorf("nft lists\n%s", text)
+		}
+	})
+}
+
+// TestUsesOutliveAnotherLayout: what was used before the tables are made anew counts after it.
+func TestUsesOutliveAnotherLayout(t *testing.T) {
+	inUse(t, func(u usesOf) {
+		ctx, s := context.Background(), named()
+		s.GrantSets = []nft.GrantSet{{Name: "g", Ported: true}}
+		other := netip.MustParseAddr("198.51.100.8")
+		u.write(far4, nft.Absent, 0)
+		u.write(other, nft.Absent, 0)
+		u.packet(nft.Entry{Addr: far4})
+		u.tables.DecideNamespace()
+		u.want("before", map[netip.Addr]bool{far4: true, other: false})
+		fatal.If(t, u.tables.Apply(ctx, s))
+		u.want("after", map[netip.Addr]bool{far4: true, other: false})
+	})
+}
+
+// TestUsesOfEntriesOfAnEarlierAgent: entries that an agent wrote that did not ask for their use
+// are refreshed so that it is known from then on.
+func TestUsesOfEntriesOfAnEarlierAgent(t *testing.T) {
+	ctx := context.Background()
+	inUse(t, func(u usesOf) {
+		earlier := func(to netip.Addr) []nft.EntryOp {
+			e := entry(to, time.Minute, "reason", nft.Absent)
+			g := e
+			g.Subject, g.Protocol, g.Port = netip.Addr{}, 17, 443
+			return []nft.EntryOp{{Set: "allowed", Entries: []nft.Entry{e}}, {Set: "g", Grants: true, Entries: []nft.Entry{g}}}
+		}
+		applied(u.t, u.tables, earlier(far4)...)
+		applied(u.t, u.tables, earlier(far6)...)
+		u.want("of the agent before", map[netip.Addr]bool{far4: false, far6: false})
+		for _, to := range []netip.Addr{far4, far6} {
+			u.write(to, nft.SameComment, 0)
+			u.packet(nft.Entry{Addr: to})
+			u.want("after a refresh", map[netip.Addr]bool{to: true})
+		}
+		if _, least := listed(u.t, u.tables, "allowed"); least < 50*time.Minute {
+			u.t.Errorf("%v left after a refresh", least)
+		}
+		// Now all of them are known, timeouts move in place.
+		if u.t.Name() != t.Name()+"/kernel" || !updatesInPlace(u.t) {
+			return
+		}
+		changes, stop := monitor(u.t)
+		u.write(far4, nft.SameComment, 0)
+		stop()
+		if said := changes(); strings.Contains(said, "delete") {
+			u.t.Errorf("a refresh deletes:\n%s", said)
+		}
+		fatal.If(u.t, u.tables.Heartbeat(ctx))
+	})
+}

@@ -1,0 +1,61 @@
+package compile
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// TestANodeIsASubject: policies that select the node by its labels make a view of it, in order, and
+// no pod gets their rules. Without known failsafes they are audited alone, and that is told.
+func TestANodeIsASubject(t *testing.T) {
+	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1")}}
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
+		aCluster(t, "last", "{tier: Baseline, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}"),
+		aCluster(t, "edge", "{tier: Admin, priority: 2, subject: {nodes: {matchLabels: {role: edge}}}, egress: [{action: Accept, matches: [{name: a.test}]}]}"),
+		aCluster(t, "first", "{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: edge}}}, egress: [{action: Pass, networks: [192.0.2.0/24]}]}"),
+		aCluster(t, "other", "{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: other}}}, egress: [{action: Deny}]}"),
+		aCluster(t, "pods", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, networks: [198.51.100.0/24]}]}"),
+	}
+	in.Node = &policy.Node{Name: "n1", Labels: map[string]string{"role": "edge"}}
+	c := New()
+	s := c.Compile(in)
+	v := s.Node()
+	if v == nil || len(s.Views) != 2 || len(s.Problems) != 0 || v.Pod.PodRef != policy.NodeRef("n1") || !v.InForce() {
+		t.Fatalf("%+v, %v", v, problemTexts(s))
+	}
+	want := []string{"Admin first spec.egress[0] Pass 2 192.0.2.0/24 any", "Admin edge spec.egress[0] Accept a.test any", "Baseline last spec.egress[0] Deny 0  any"}
+	if d := cmp.Diff(want, orderedTexts(v.Rules)); d != "" {
+		t.Error(d)
+	}
+	if got := orderedTexts(s.Views[1].Rules); len(got) != 1 {
+		t.Errorf("the pod has %q", got)
+	}
+	if again := c.Compile(in); again.Node() != v {
+		t.Error("an unchanged node has another view")
+	}
+	unknown := *in.Node
+	unknown.Unknown = "the kubelet's kubeconfig is not readable"
+	in.Node = &unknown
+	s = c.Compile(in)
+	v = s.Node()
+	if v == nil || v.InForce() || slices.ContainsFunc(slices.Collect(v.Rules.All()), func(r *policy.Rule) bool { return !r.Audit }) {
+		t.Errorf("without failsafes: %+v", v)
+	}
+	if got := problemTexts(s); len(got) != 3 || got[0] != "clusterpolicy edge FailsafesUnknown : the policy is only audited on the node n1, which it could lock out: the kubelet's kubeconfig is not readable" {
+		t.Errorf("problems %q", got)
+	}
+	in.Node = &policy.Node{Name: "n1", Labels: map[string]string{"role": "none"}}
+	in.ClusterPolicies = in.ClusterPolicies[1:]
+	if s = c.Compile(in); s.Node() != nil {
+		t.Errorf("a node that no policy selects has %v", orderedTexts(s.Node().Rules))
+	}
+	in.Node = nil
+	if s = c.Compile(in); s.Node() != nil || len(s.Problems) != 3 {
+		t.Errorf("where nodes are not supported: %v", problemTexts(s))
+	}
+}

@@ -1,0 +1,65 @@
+package policy_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestFailsafe(t *testing.T) {
+	pref := netip.MustParsePrefix
+	kubelets := policy.Failsafe{Prefix: pref("192.0.2.0/24"), Ports: policy.PortRange{Protocol: policy.TCP, First: 10250, Last: 10250}}
+	groups := policy.Failsafe{Prefix: pref("ff00::/8"), Ports: policy.PortRange{Protocol: 58, Last: 65535}}
+	pods := policy.Failsafe{Prefix: pref("198.51.100.0/24"), Ports: policy.PortRange{Last: 65535}}
+	for _, c := range []struct {
+		f        policy.Failsafe
+		protocol policy.Protocol
+		to       string
+		want     bool
+	}{
+		{kubelets, policy.TCP, "192.0.2.9:10250", true},
+		{kubelets, policy.TCP, "[::ffff:192.0.2.9]:10250", true},
+		{kubelets, policy.TCP, "192.0.2.9:10251", false},
+		{kubelets, policy.UDP, "192.0.2.9:10250", false},
+		{kubelets, policy.TCP, "192.0.3.9:10250", false},
+		{groups, 58, "[ff02::1]:0", true},
+		{groups, policy.UDP, "[ff02::1]:546", false},
+		{pods, policy.UDP, "198.51.100.7:8472", true},
+		{pods, 1, "198.51.100.7:0", true},
+	} {
+		if got := c.f.Contains(c.protocol, netip.MustParseAddrPort(c.to)); got != c.want {
+			t.Errorf("%s, %v to %s: %t", c.f.String(), c.protocol, c.to, got)
+		}
+	}
+	if got := kubelets.String() + ", " + groups.String(); got != "192.0.2.0/24 tcp/10250, ff00::/8 58" {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestFailsafesComeFirst: a node reaches itself and its failsafes, by what is dialled or what is
+// reached, and its rules decide the rest.
+func TestFailsafesComeFirst(t *testing.T) {
+	deny := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort}
+	v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: policy.Rules{Admin: []*policy.Rule{deny}}, Node: &policy.Node{
+		Addrs:     []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		Failsafes: []policy.Failsafe{{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Ports: policy.PortRange{Protocol: policy.TCP, First: 443, Last: 443}}},
+	}}
+	for _, c := range []struct {
+		dialled, reached string
+		want             bool
+	}{
+		{"127.0.0.9:80", "127.0.0.9:80", true},
+		{"192.0.2.1:80", "192.0.2.1:80", true},
+		{"203.0.113.1:80", "192.0.2.1:80", true}, // a Service that leads here
+		{"198.51.100.7:443", "203.0.113.9:8443", true},
+		{"203.0.113.1:443", "198.51.100.7:443", true},
+		{"198.51.100.7:80", "198.51.100.7:80", false},
+		{"192.0.2.2:443", "192.0.2.2:443", false},
+	} {
+		f := policy.Flow{Protocol: policy.TCP, Dialled: netip.MustParseAddrPort(c.dialled), Reached: netip.MustParseAddrPort(c.reached), Implied: true}
+		if got, by := policy.Evaluate(v, nil, &f); got != c.want || !got && by != deny {
+			t.Errorf("%s, which leads to %s: %t by %v", c.dialled, c.reached, got, by)
+		}
+	}
+}

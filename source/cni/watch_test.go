@@ -1,0 +1,198 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// watched is a folder of results under a Watcher.
+type watched struct {
+	*testing.T
+	dir   string
+	clock *testclock.FakeClock
+	got   chan Results
+	last  Results
+	// log is for reading after Run alone.
+	log bytes.Buffer
+	end func()
+}
+
+func watch(t *testing.T, dir string) *watched {
+	t.Helper()
+	w := &watched{T: t, dir: dir, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), got: make(chan Results, 100)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		New(dir, slog.New(slog.NewTextHandler(&w.log, nil)), w.clock).Run(ctx, func(r Results) { w.got <- r })
+	}()
+	w.end = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+// await waits until the results are those of the pods, written as UID and address.
+func (w *watched) await(pods map[string]string) {
+	w.Helper()
+	limit := time.After(30 * time.Second)
+	for {
+		got := map[string]string{}
+		for uid, s := range w.last {
+			got[uid] = s.Addrs[0].String()
+		}
+		if maps.Equal(got, pods) {
+			return
+		}
+		select {
+		case w.last = <-w.got:
+		case <-limit:
+			w.Fatalf("results %v, want %v", got, pods)
+		}
+	}
+}
+
+func (w *watched) write(name, text string) {
+	w.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *watched) remove(name string) {
+	w.Helper()
+	if err := os.RemoveAll(filepath.Join(w.dir, name)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pods-c0-eth0"), []byte(aResult("u0", "10.0.0.9/24")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t, dir)
+	w.await(map[string]string{"u0": "10.0.0.9"})
+
+	w.write("pods-c1-eth0", aResult("u1", "10.0.0.1/24"))
+	w.await(map[string]string{"u0": "10.0.0.9", "u1": "10.0.0.1"})
+
+	// A file that is written in two steps counts when it is whole.
+	whole := aResult("u2", "10.0.0.2/24")
+	w.write("pods-c2-eth0", whole[:50])
+	f, err := os.OpenFile(filepath.Join(dir, "pods-c2-eth0"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString(whole[50:])
+	if e := f.Close(); err != nil || e != nil {
+		t.Fatal(err, e)
+	}
+	w.await(map[string]string{"u0": "10.0.0.9", "u1": "10.0.0.1", "u2": "10.0.0.2"})
+
+	w.remove("pods-c0-eth0")
+	w.remove("pods-c2-eth0")
+	w.await(map[string]string{"u1": "10.0.0.1"})
+}
+
+// A pod's sandbox may be made again while the old one is not removed yet.
+func TestLastSandboxCounts(t *testing.T) {
+	w := watch(t, t.TempDir())
+	w.write("pods-old-eth0", aResult("u1", "10.0.0.1/24"))
+	old := time.Unix(1_600_000_000, 0)
+	if err := os.Chtimes(filepath.Join(w.dir, "pods-old-eth0"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	w.await(map[string]string{"u1": "10.0.0.1"})
+	w.write("pods-new-eth0", aResult("u1", "10.0.0.2/24"))
+	w.await(map[string]string{"u1": "10.0.0.2"})
+	w.remove("pods-old-eth0")
+	w.write("pods-c2-eth0", aResult("u2", "10.0.0.3/24"))
+	w.await(map[string]string{"u1": "10.0.0.2", "u2": "10.0.0.3"})
+}
+
+// A folder that is missing, or goes, is watched when it is there.
+func TestFolderComesLater(t *testing.T) {
+	w := watch(t, filepath.Join(t.TempDir(), "results")+"/") // events have the path without the slash
+	unwatched := func() {
+		t.Helper()
+		limit := time.Now().Add(30 * time.Second)
+		for !w.clock.HasWaiters() {
+			if time.Now().After(limit) {
+				t.Fatal("nothing waits for another attempt")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 2 {
+		unwatched()
+		if err := os.Mkdir(w.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.write("pods-c1-eth0", aResult("u1", "10.0.0.1/24"))
+		w.clock.Step(Retry)
+		w.await(map[string]string{"u1": "10.0.0.1"})
+		w.remove("")
+		w.await(nil)
+	}
+	unwatched()
+	w.end()
+	if n := strings.Count(w.log.String(), "cannot be watched"); n != 3 {
+		t.Errorf("%d warnings, want one each time:\n%s", n, w.log.String())
+	}
+}
+
+// Files of one tick of the file system's clock have the same time.
+func TestRewrittenInOneTick(t *testing.T) {
+	w := New(t.TempDir(), slog.New(slog.DiscardHandler), testclock.NewFakeClock(time.Unix(1_700_000_000, 0)))
+	written := time.Unix(1_600_000_000, 0)
+	for _, c := range []struct {
+		name, text string
+		news       bool
+		want       []string
+	}{
+		{"new", aResult("u1", "10.0.0.1/24"), true, []string{"10.0.0.1"}},
+		{"the same", aResult("u1", "10.0.0.1/24"), false, []string{"10.0.0.1"}},
+		{"another address", aResult("u1", "10.0.0.2/24"), true, []string{"10.0.0.2"}},
+		{"half written", aResult("u1", "10.0.0.2/24")[:50], false, []string{"10.0.0.2"}},
+		{"no address", aResult("u1"), true, nil},
+		{"no address still", aResult("u1"), false, nil},
+	} {
+		path := filepath.Join(w.dir, "pods-c1-eth0")
+		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, written, written)); err != nil {
+			t.Fatal(err)
+		}
+		if news := w.read("pods-c1-eth0"); news != c.news {
+			t.Errorf("%s: news %v, want %v", c.name, news, c.news)
+		}
+		if got := w.results()["u1"].Addrs; !slices.Equal(got, parsed(c.want)) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Results that were passed out do not change.
+func TestResultsAreValues(t *testing.T) {
+	w := watch(t, t.TempDir())
+	w.write("pods-c1-eth0", aResult("u1", "10.0.0.1/24"))
+	w.await(map[string]string{"u1": "10.0.0.1"})
+	before := w.last
+	w.write("pods-c1-eth0", aResult("u1", "10.0.0.2/24"))
+	w.await(map[string]string{"u1": "10.0.0.2"})
+	if got := before["u1"].Addrs; !slices.Equal(got, parsed([]string{"10.0.0.1"})) {
+		t.Errorf("earlier results have %v now", got)
+	}
+}

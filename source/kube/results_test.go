@@ -1,0 +1,106 @@
+package kube
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/source/cni"
+)
+
+func TestWithResults(t *testing.T) {
+	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
+	result := func(since int, ips ...string) cni.Results {
+		return cni.Results{"uid-web": {Addrs: addrs(ips...), Since: at(since).Unix()}}
+	}
+	for _, c := range []struct {
+		name    string
+		pod     *corev1.Pod
+		results cni.Results
+		want    string
+		claimed int
+	}{
+		{"no status yet", with(aPod("web"), pending), result(5, "10.0.0.1", "2001:db8::1"), "[10.0.0.1 2001:db8::1]", 5},
+		{"no result", aPod("web", "10.0.0.1"), nil, "[10.0.0.1]", 0},
+		{"of another pod", with(aPod("web"), pending), cni.Results{"uid-other": {Addrs: addrs("10.0.0.1")}}, "[]", 0},
+		{"the status has the same in its order", aPod("web", "2001:db8::1", "10.0.0.1"), result(5, "10.0.0.1", "2001:db8::1"), "[2001:db8::1 10.0.0.1]", 5},
+		{"a new sandbox, and the status of the old one", aPod("web", "10.0.0.1"), result(5, "10.0.0.2"), "[10.0.0.2]", 5},
+		{"a result of before, and the status of a newer sandbox", with(aPod("web", "10.0.0.2"), startedAt(9)), result(5, "10.0.0.1"), "[10.0.0.2]", 9},
+		{"a new sandbox, and the status of when the old one started", with(aPod("web", "10.0.0.1"), startedAt(3)), result(5, "10.0.0.2"), "[10.0.0.2]", 5},
+		{"a new sandbox, and no addresses in a later status", with(aPod("web"), startedAt(9)), result(5, "10.0.0.2"), "[10.0.0.2]", 9},
+		{"finished, its sandbox remains", with(aPod("web"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), result(5, "10.0.0.1"), "[]", 0},
+		{"host network", with(aPod("web", "192.0.2.1"), func(p *corev1.Pod) { p.Spec.HostNetwork = true }), result(5, "10.0.0.1"), "[192.0.2.1]", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			own := []*podEntry{readPod(ourNode)(aPod("api", "10.0.0.9"), nil), readPod(ourNode)(c.pod, nil)}
+			object := *own[1]
+			got := withResults(own, c.results, nil)
+			if got[0] != own[0] {
+				t.Error("a pod without a result got another entry")
+			}
+			if text := fmt.Sprint(got[1].pod.IPs); text != c.want || got[1].claimed != at(c.claimed).Unix() {
+				t.Errorf("%s since %d, want %s since %d", text, got[1].claimed, c.want, at(c.claimed).Unix())
+			}
+			if !same(own[1], &object) {
+				t.Error("the entry of the object changed")
+			}
+			again := withResults(own, c.results, got)
+			if again[1] != got[1] {
+				t.Error("an entry that did not change has another pointer")
+			}
+		})
+	}
+}
+
+// TestResultsOfPlugins: a pod has its address in the State as soon as its plugin has told it,
+// and the status that follows changes nothing.
+func TestResultsOfPlugins(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("pods", with(aPod("web"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }))
+	r := runAt(t, api)
+	text := func(s State) string {
+		var out []string
+		for _, p := range s.Input.Pods {
+			out = append(out, fmt.Sprint(p.Name, " ", p.IPs))
+		}
+		return strings.Join(out, " ")
+	}
+	r.until("web []", text)
+	r.source.SetResults(cni.Results{"uid-web": {Addrs: addrs("10.0.0.1"), Since: at(1).Unix()}, "uid-none": {Addrs: addrs("10.0.0.2")}})
+	r.until("web [10.0.0.1]", text)
+	api.put("pods", aPod("other", "10.0.0.3"))
+	r.until("other [10.0.0.3] web [10.0.0.1]", text)
+	r.source.SetResults(nil)
+	r.until("other [10.0.0.3] web []", text)
+}
+
+// startedAt gives a pod the time at which its sandbox was ready.
+func startedAt(n int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at(n))}}
+	}
+}
+
+// TestFirstStateHasResults: after an upgrade, a pod whose status has no address yet is known
+// from the first State on.
+func TestFirstStateHasResults(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("pods", with(aPod("web"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }))
+	client, dyn := api.clients()
+	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, CNIResults: true, Log: slog.New(slog.DiscardHandler)})
+	r.untilHealth("all but the results", func(Health) bool { s := r.source; return s.pods.synced() && s.policies.synced() && s.nodes.synced() })
+	r.source.SetResults(cni.Results{"uid-web": {Addrs: addrs("10.0.0.1"), Since: at(1).Unix()}})
+	select {
+	case s := <-r.states:
+		if got := fmt.Sprint(s.Input.Pods[0].IPs); got != "[10.0.0.1]" {
+			t.Errorf("the first State has %s, want the address of the result", got)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("no State")
+	}
+}
