@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/convert"
+)
+
+func convertCommand() *cobra.Command {
+	var deep bool
+	cmd := &cobra.Command{
+		Use:   "convert PATH...",
+		Short: "Convert policies of other systems",
+		Long: `Reads manifests from files, folders and the standard input (-), and writes the same
+policies for Namegate: FQDNNetworkPolicy of GKE, CiliumNetworkPolicy and
+CiliumClusterwideNetworkPolicy, NetworkPolicy and GlobalNetworkPolicy of Calico Enterprise,
+NetworkPolicy and ClusterNetworkPolicy of Antrea, ApplicationNetworkPolicy and
+ClusterNetworkPolicy of EKS, EgressFirewall of OVN-Kubernetes, ServiceEntry of Istio. Each
+part that is not taken over as it is, is a line on standard error. The exit code is 1 if a
+policy allows more than before, or could not be converted.`,
+		Example: `  namegate convert gke/ > policies.yaml
+  kubectl get fqdnnetworkpolicies.networking.gke.io -A -o yaml | namegate convert -
+  kubectl get ciliumnetworkpolicies -A -o yaml | namegate convert - > policies.yaml`,
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			if len(paths) == 0 {
+				return &console.Misused{Err: errors.New("nothing to convert; write the path of a manifest, of a folder, or - for the standard input")}
+			}
+			var r convert.Result
+			if err := check.Files(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), deep, r.Add); err != nil {
+				return err
+			}
+			for _, n := range r.Notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), console.OneLine(n.String()))
+			}
+			if _, err := cmd.OutOrStdout().Write(r.YAML); err != nil {
+				return fmt.Errorf("write policies: %w", err)
+			}
+			if !r.Certain() || r.Policies == 0 {
+				return &console.Answered{Code: console.ExitNo}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&deep, "recursive", "R", false, "read the folders in folders too")
+	return cmd
+}

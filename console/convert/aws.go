@@ -1,0 +1,203 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// awsPolicy is an ApplicationNetworkPolicy of EKS: a NetworkPolicy with names. Source:
+// https://docs.aws.amazon.com/eks/latest/userguide/auto-net-pol.html.
+type awsPolicy struct {
+	head
+	Spec struct {
+		PodSelector metav1.LabelSelector `json:"podSelector"`
+		Ingress     []json.RawMessage    `json:"ingress"`
+		Egress      []struct {
+			To    []awsPeer `json:"to"`
+			Ports []struct {
+				Protocol string              `json:"protocol"`
+				Port     *intstr.IntOrString `json:"port"`
+				EndPort  int32               `json:"endPort"`
+			} `json:"ports"`
+		} `json:"egress"`
+		PolicyTypes []string `json:"policyTypes"`
+	} `json:"spec"`
+}
+
+type awsPeer struct {
+	DomainNames       []string        `json:"domainNames"`
+	IPBlock           json.RawMessage `json:"ipBlock"`
+	PodSelector       json.RawMessage `json:"podSelector"`
+	NamespaceSelector json.RawMessage `json:"namespaceSelector"`
+}
+
+// aws converts an ApplicationNetworkPolicy.
+func (o *object) aws() {
+	var p awsPolicy
+	if !o.read(&p) {
+		return
+	}
+	var rules []rule
+	named := false
+	for i, e := range p.Spec.Egress {
+		path := fmt.Sprintf("spec.egress[%d]", i)
+		r := rule{action: v1alpha1.ActionAccept}
+		for j, peer := range e.To {
+			at := fmt.Sprintf("%s.to[%d]", path, j)
+			if len(peer.DomainNames) == 0 || peer.IPBlock != nil || peer.PodSelector != nil || peer.NamespaceSelector != nil {
+				o.note(Narrower, at, "has no names and is left out; write a NetworkPolicy for it")
+				continue
+			}
+			named = true
+			r.matches = append(r.matches, o.names(awsNames(), r.action, peer.DomainNames, index(at+".domainNames"))...)
+		}
+		if len(e.To) == 0 {
+			o.note(Narrower, path, "is for every destination and is left out; write a NetworkPolicy for it")
+		}
+		for j, port := range e.Ports {
+			number, err := numbered(port.Protocol, port.Port, port.EndPort)
+			if err != nil {
+				o.note(Narrower, fmt.Sprintf("%s.ports[%d]", path, j), "is left out: %v", err)
+				continue
+			}
+			r.ports = append(r.ports, number)
+		}
+		if len(r.matches) > 0 && (len(r.ports) > 0 || len(e.Ports) == 0) {
+			rules = append(rules, r)
+		}
+	}
+	if !named || len(p.Spec.PolicyTypes) > 0 && !slices.Contains(p.Spec.PolicyTypes, "Egress") {
+		o.noNames()
+		return
+	}
+	if slices.Contains(p.Spec.PolicyTypes, "Ingress") || len(p.Spec.PolicyTypes) == 0 || len(p.Spec.Ingress) > 0 {
+		o.noIngress(1, "spec.ingress")
+	}
+	o.write(o.namespaced(o.name, p.Spec.PodSelector, rules))
+}
+
+// awsClusterPolicy is a ClusterNetworkPolicy of EKS. Source: the same.
+type awsClusterPolicy struct {
+	head
+	Spec struct {
+		Tier     string `json:"tier"`
+		Priority int32  `json:"priority"`
+		Subject  struct {
+			Namespaces *metav1.LabelSelector `json:"namespaces"`
+			Pods       *struct {
+				NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`
+				PodSelector       metav1.LabelSelector `json:"podSelector"`
+			} `json:"pods"`
+		} `json:"subject"`
+		Ingress []json.RawMessage `json:"ingress"`
+		Egress  []awsClusterRule  `json:"egress"`
+	} `json:"spec"`
+}
+
+type awsClusterRule struct {
+	Name   string `json:"name"`
+	Action string `json:"action"`
+	To     []struct {
+		Namespaces  json.RawMessage `json:"namespaces"`
+		Pods        json.RawMessage `json:"pods"`
+		Nodes       json.RawMessage `json:"nodes"`
+		Networks    []string        `json:"networks"`
+		DomainNames []string        `json:"domainNames"`
+	} `json:"to"`
+	Ports []struct {
+		PortNumber *struct {
+			Protocol string `json:"protocol"`
+			Port     int32  `json:"port"`
+		} `json:"portNumber"`
+		PortRange *struct {
+			Protocol string `json:"protocol"`
+			Start    int32  `json:"start"`
+			End      int32  `json:"end"`
+		} `json:"portRange"`
+		NamedPort string `json:"namedPort"`
+	} `json:"ports"`
+}
+
+// awsCluster converts a ClusterNetworkPolicy, which has the same tiers, priorities and actions.
+func (o *object) awsCluster() {
+	var p awsClusterPolicy
+	if !o.read(&p) {
+		return
+	}
+	if !slices.ContainsFunc(p.Spec.Egress, func(e awsClusterRule) bool {
+		for _, to := range e.To {
+			if len(to.DomainNames) > 0 {
+				return true
+			}
+		}
+		return false
+	}) {
+		o.noNames()
+		return
+	}
+	o.noIngress(len(p.Spec.Ingress), "spec.ingress")
+	var namespaces, pods *metav1.LabelSelector
+	switch s := p.Spec.Subject; {
+	case (s.Namespaces == nil) == (s.Pods == nil):
+		o.note(Failed, "spec.subject", "write exactly one of namespaces and pods")
+		return
+	case s.Pods != nil:
+		namespaces, pods = &s.Pods.NamespaceSelector, &s.Pods.PodSelector
+	default:
+		namespaces, pods = s.Namespaces, &metav1.LabelSelector{}
+	}
+	var rules []rule
+	for i := range p.Spec.Egress {
+		if r, ok := o.awsRule(&p.Spec.Egress[i], fmt.Sprintf("spec.egress[%d]", i)); ok {
+			rules = append(rules, r)
+		}
+	}
+	o.write(o.ofCluster(o.name, place{v1alpha1.Tier(p.Spec.Tier), p.Spec.Priority}, namespaces, pods, rules))
+}
+
+func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
+	r := rule{name: e.Name, action: v1alpha1.Action(e.Action)}
+	if e.Action == "Allow" { // the documents' word
+		r.action = v1alpha1.ActionAccept
+	}
+	if r.action != v1alpha1.ActionAccept && r.action != v1alpha1.ActionDeny && r.action != v1alpha1.ActionPass {
+		o.note(Failed, path+".action", "%q is no action", e.Action)
+		return r, false
+	}
+	for i, to := range e.To {
+		at := fmt.Sprintf("%s.to[%d]", path, i)
+		if to.Namespaces != nil || to.Pods != nil || to.Nodes != nil {
+			o.without(r.action, at, "is left out: a %s has no peers by pods, namespaces or nodes; write networks, or a ClusterNetworkPolicy of the Kubernetes network policy API", v1alpha1.ClusterKind)
+			continue
+		}
+		r.matches = append(r.matches, o.names(awsNames(), r.action, to.DomainNames, index(at+".domainNames"))...)
+		for _, n := range to.Networks {
+			r.networks = append(r.networks, network(n))
+		}
+	}
+	for i, p := range e.Ports {
+		protocol, first, last := "", int32(0), int32(0)
+		switch {
+		case p.PortNumber != nil:
+			protocol, first = p.PortNumber.Protocol, p.PortNumber.Port
+		case p.PortRange != nil:
+			protocol, first, last = p.PortRange.Protocol, p.PortRange.Start, p.PortRange.End
+		default:
+			o.without(r.action, fmt.Sprintf("%s.ports[%d]", path, i), "is left out: ports of other hosts have no names here")
+			continue
+		}
+		port, err := numbered(protocol, &intstr.IntOrString{IntVal: first}, last)
+		if err != nil {
+			o.without(r.action, fmt.Sprintf("%s.ports[%d]", path, i), "is left out: %v", err)
+			continue
+		}
+		r.ports = append(r.ports, port)
+	}
+	return r, !r.everywhere() && (len(r.ports) > 0 || len(e.Ports) == 0)
+}

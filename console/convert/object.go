@@ -1,0 +1,206 @@
+package convert
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/source/manifest"
+)
+
+// object is one object that is converted.
+type object struct {
+	r                *Result
+	file             string
+	line             int
+	apiVersion, kind string
+	namespace, name  string
+	cluster          bool // its kind is of no namespace
+	metadata         metav1.ObjectMeta
+	json             []byte
+}
+
+// note adds a note about a field, "" for the whole object.
+func (o *object) note(grade Grade, path, format string, args ...any) {
+	name := o.kind + " " + o.namespace + "/" + o.name
+	if o.cluster {
+		name = o.kind + " " + o.name
+	}
+	o.r.Notes = append(o.r.Notes, Note{o.file, o.line, grade, name, path, fmt.Sprintf(format, args...)})
+}
+
+// without notes a part that has no equal, by the action of its rule: without an Accept less is
+// allowed; without a Deny or a Pass more may be.
+func (o *object) without(action v1alpha1.Action, path, format string, args ...any) {
+	grade := Wider
+	if action == v1alpha1.ActionAccept {
+		grade = Narrower
+	}
+	o.note(grade, path, format, args...)
+}
+
+// head is what every object has. Its fields are embedded in the types of the sources.
+type head struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Metadata   json.RawMessage `json:"metadata"`
+	Status     json.RawMessage `json:"status"`
+}
+
+// read reads the object into the type of its source, which embeds head: a field that the type does
+// not have is an error, because a part that nothing converts would be lost.
+func (o *object) read(into any) bool {
+	var h head
+	err := strictly(o.json, into)
+	if err == nil {
+		if err = json.Unmarshal(o.json, &h); err == nil && h.Metadata != nil {
+			err = strictly(h.Metadata, &o.metadata)
+		}
+	}
+	if err != nil {
+		o.note(Failed, "", "%v", err)
+		return false
+	}
+	delete(o.metadata.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	if h.Status != nil {
+		o.note(Dropped, "status", "the agents write their own")
+	}
+	return true
+}
+
+func strictly(text []byte, into any) error {
+	unknown, err := kjson.UnmarshalStrict(text, into)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unknown...)
+}
+
+// write adds a policy to the result, and notes what of it cannot work.
+func (o *object) write(made any) {
+	asYAML, err := yaml.Marshal(made)
+	if err != nil {
+		o.note(Failed, "", "%v", err)
+		return
+	}
+	read, err := manifest.Inspect("converted.yaml", asYAML)
+	if err != nil {
+		o.note(Failed, "", "%v", err)
+		return
+	}
+	p := &read[0].Objects[0]
+	if p.Err != nil {
+		o.note(Failed, "", "%v", p.Err)
+		return
+	}
+	name := p.Kind + " " + p.Name
+	if p.ClusterPolicy == nil {
+		name = p.Kind + " " + p.Policy.Namespace + "/" + p.Name
+	}
+	if o.r.names[name] {
+		o.note(Failed, "metadata.name", "there is another policy that becomes %s; rename one of them", name)
+		return
+	}
+	var problems []policy.Problem
+	if p.ClusterPolicy != nil {
+		problems = cfqdnnp.Validate(p.ClusterPolicy)
+	} else {
+		problems = fqdnnp.Validate(p.Policy)
+	}
+	for _, problem := range problems {
+		o.note(Failed, problem.Path, "%s", problem.Message)
+	}
+	if o.r.names == nil {
+		o.r.names = map[string]bool{}
+	}
+	o.r.names[name] = true
+	if o.r.Policies > 0 {
+		o.r.YAML = append(o.r.YAML, "---\n"...)
+	}
+	o.r.YAML = append(o.r.YAML, bytes.TrimLeft(asYAML, "\n")...)
+	o.r.Policies++
+}
+
+// names converts names of a rule at paths, each in the dialect. A name that cannot be read is
+// left out, with a note.
+func (o *object) names(d dialect, action v1alpha1.Action, texts []string, path func(i int) string) (matches []v1alpha1.Match) {
+	for i, text := range texts {
+		n, err := d.convert(text)
+		switch {
+		case err != nil:
+			o.note(Failed, path(i), "%v", err)
+		case n.grade == Narrower:
+			o.without(action, path(i), "%s", n.message)
+		case n.grade != "":
+			o.note(n.grade, path(i), "%s", n.message)
+		}
+		matches = append(matches, n.matches...)
+	}
+	return matches
+}
+
+// index returns the path of an item of a list.
+func index(list string) func(i int) string {
+	return func(i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+}
+
+// noIngress notes rules for ingress, which no policy here has.
+func (o *object) noIngress(rules int, path string) {
+	if rules > 0 {
+		o.note(Wider, path, "rules for ingress are left out; keep them in a NetworkPolicy")
+	}
+}
+
+// noNames notes an object in which no rule names a destination.
+func (o *object) noNames() {
+	o.note(Failed, "", "none of its rules for egress has a name, so nothing is written; keep it, or write a NetworkPolicy")
+}
+
+// source is how the objects of a kind are converted.
+type source struct {
+	cluster bool
+	convert func(o *object)
+}
+
+// sourceOf returns the source of a kind.
+func sourceOf(version, kind string) (source, bool) {
+	group, _, _ := strings.Cut(version, "/")
+	switch group + " " + kind {
+	case "networking.gke.io " + v1alpha1.Kind:
+		return source{convert: (*object).gke}, version == gkeVersion
+	case "cilium.io CiliumNetworkPolicy":
+		return source{convert: (*object).cilium}, version == "cilium.io/v2"
+	case "cilium.io CiliumClusterwideNetworkPolicy":
+		return source{true, (*object).cilium}, version == "cilium.io/v2"
+	case "projectcalico.org NetworkPolicy":
+		return source{convert: (*object).calico}, version == "projectcalico.org/v3"
+	case "projectcalico.org GlobalNetworkPolicy":
+		return source{true, (*object).calicoGlobal}, version == "projectcalico.org/v3"
+	case "crd.antrea.io NetworkPolicy":
+		return source{convert: (*object).antrea}, version == "crd.antrea.io/v1beta1"
+	case "crd.antrea.io ClusterNetworkPolicy":
+		return source{true, (*object).antrea}, version == "crd.antrea.io/v1beta1"
+	case "networking.k8s.aws ApplicationNetworkPolicy":
+		return source{convert: (*object).aws}, version == "networking.k8s.aws/v1alpha1"
+	case "networking.k8s.aws ClusterNetworkPolicy":
+		return source{true, (*object).awsCluster}, version == "networking.k8s.aws/v1alpha1"
+	case "k8s.ovn.org EgressFirewall":
+		return source{convert: (*object).ovn}, version == "k8s.ovn.org/v1"
+	case "networking.istio.io ServiceEntry":
+		switch version {
+		case "networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3":
+			return source{convert: (*object).istio}, true
+		}
+	}
+	return source{}, false
+}

@@ -1,0 +1,83 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// ovnFirewall is an EgressFirewall of OVN-Kubernetes. Source: https://github.com/ovn-kubernetes/ovn-kubernetes,
+// go-controller/pkg/crd/egressfirewall/v1.
+type ovnFirewall struct {
+	head
+	Spec struct {
+		Egress []ovnRule `json:"egress"`
+	} `json:"spec"`
+}
+
+type ovnRule struct {
+	Type string `json:"type"`
+	To   struct {
+		CIDRSelector string          `json:"cidrSelector"`
+		DNSName      string          `json:"dnsName"`
+		NodeSelector json.RawMessage `json:"nodeSelector"`
+	} `json:"to"`
+	Ports []struct {
+		Protocol string `json:"protocol"`
+		Port     int32  `json:"port"`
+	} `json:"ports"`
+}
+
+// ovn converts an EgressFirewall to a cluster policy of its namespace: its rules are in order, and
+// connections that it allows are still subject to the policies of the namespace, so Allow is Pass.
+func (o *object) ovn() {
+	var p ovnFirewall
+	if !o.read(&p) {
+		return
+	}
+	if !slices.ContainsFunc(p.Spec.Egress, func(e ovnRule) bool { return e.To.DNSName != "" }) {
+		o.noNames()
+		return
+	}
+	var rules []rule
+	for i, e := range p.Spec.Egress {
+		path := fmt.Sprintf("spec.egress[%d]", i)
+		r := rule{}
+		// Without an Allow less is allowed, although it becomes a Pass.
+		as := v1alpha1.ActionDeny
+		switch e.Type {
+		case "Allow":
+			r.action, as = v1alpha1.ActionPass, v1alpha1.ActionAccept
+		case "Deny":
+			r.action = v1alpha1.ActionDeny
+		default:
+			o.note(Failed, path+".type", "%q is neither Allow nor Deny", e.Type)
+			continue
+		}
+		switch to := &e.To; {
+		case to.DNSName != "":
+			r.matches = o.names(ovnNames(), as, []string{to.DNSName}, func(int) string { return path + ".to.dnsName" })
+		case to.CIDRSelector != "":
+			r.networks = []v1alpha1.Network{network(to.CIDRSelector)}
+			if r.action == v1alpha1.ActionDeny {
+				o.note(Narrower, path, "%s denies pods and Services in it too, which OVN-Kubernetes leaves out; put before it a rule with Pass and the networks of pods and Services", to.CIDRSelector)
+			}
+		default:
+			o.without(as, path, "is left out: nodes are no peers of a %s; write networks", v1alpha1.ClusterKind)
+		}
+		for _, port := range e.Ports {
+			if _, err := protocolNamed(port.Protocol); err != nil {
+				o.note(Failed, path+".ports", "%v", err)
+			}
+			r.ports = append(r.ports, portOf(v1alpha1.Protocol(port.Protocol), port.Port, 0))
+		}
+		if !r.everywhere() {
+			rules = append(rules, r)
+		}
+	}
+	o.write(o.ofCluster(o.namespace+"-"+o.name, place{v1alpha1.TierAdmin, defaultPriority}, namespaceNamed(o.namespace), &metav1.LabelSelector{}, rules))
+}

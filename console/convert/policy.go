@@ -1,0 +1,121 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+)
+
+// rule is a rule of either kind.
+type rule struct {
+	name     string // of cluster policies
+	action   v1alpha1.Action
+	matches  []v1alpha1.Match
+	networks []v1alpha1.Network
+	ports    []v1alpha1.Port
+}
+
+// everywhere is the destination of a rule with neither names nor networks. It keeps a rule whose
+// destinations were all left out from becoming a rule for every destination.
+func (r *rule) everywhere() bool { return len(r.matches) == 0 && len(r.networks) == 0 }
+
+// namespaced returns a policy of a namespace, which allows its rules and denies the rest.
+func (o *object) namespaced(name string, pods metav1.LabelSelector, rules []rule) *v1alpha1.FQDNNetworkPolicy {
+	p := &v1alpha1.FQDNNetworkPolicy{TypeMeta: typeMeta(v1alpha1.Kind), ObjectMeta: o.meta(name, o.namespace)}
+	p.Spec.PodSelector = pods
+	for _, r := range rules {
+		for matches := range slices.Chunk(r.matches, fqdnnp.MaxMatches) {
+			p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: matches, Ports: r.ports})
+		}
+	}
+	return p
+}
+
+// place is where a cluster policy is in the order of evaluation.
+type place struct {
+	tier     v1alpha1.Tier
+	priority int32
+}
+
+// ofCluster returns a cluster policy.
+func (o *object) ofCluster(name string, at place, namespaces, pods *metav1.LabelSelector, rules []rule) *v1alpha1.ClusterFQDNNetworkPolicy {
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{TypeMeta: typeMeta(v1alpha1.ClusterKind), ObjectMeta: o.meta(name, "")}
+	p.Spec.Tier, p.Spec.Priority = at.tier, &at.priority
+	p.Spec.Subject.Pods = &v1alpha1.PodSubject{NamespaceSelector: namespaces, PodSelector: pods}
+	for _, r := range rules {
+		if r.action == v1alpha1.ActionDeny && len(r.matches) > 0 {
+			p.Spec.DNS.Denied = v1alpha1.UnmatchedResolve // no other system denies the query
+		}
+		p.Spec.Egress = append(p.Spec.Egress, r.cut()...)
+	}
+	return p
+}
+
+// cut returns the rule as rules of a cluster policy, as many as its lists need.
+func (r *rule) cut() (rules []v1alpha1.ClusterEgressRule) {
+	ports := make([]v1alpha1.ClusterPort, len(r.ports))
+	for i, p := range r.ports {
+		ports[i] = v1alpha1.ClusterPort(p)
+	}
+	add := func(e v1alpha1.ClusterEgressRule) {
+		e.Name, e.Action, e.Ports = r.name, r.action, ports
+		rules = append(rules, e)
+	}
+	if r.everywhere() || len(r.matches) <= cfqdnnp.MaxMatches && len(r.networks) <= cfqdnnp.MaxNetworks {
+		add(v1alpha1.ClusterEgressRule{Matches: r.matches, Networks: r.networks})
+		return rules
+	}
+	for matches := range slices.Chunk(r.matches, cfqdnnp.MaxMatches) {
+		add(v1alpha1.ClusterEgressRule{Matches: matches})
+	}
+	for networks := range slices.Chunk(r.networks, cfqdnnp.MaxNetworks) {
+		add(v1alpha1.ClusterEgressRule{Networks: networks})
+	}
+	return rules
+}
+
+// denyRest is the policy that denies the subject all that no other policy allows.
+func (o *object) denyRest(name string, namespaces, pods *metav1.LabelSelector) *v1alpha1.ClusterFQDNNetworkPolicy {
+	return o.ofCluster(name+"-default", place{v1alpha1.TierBaseline, cfqdnnp.MaxPriority}, namespaces, pods, []rule{{name: "default", action: v1alpha1.ActionDeny}})
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: kind}
+}
+
+// meta returns the metadata of a policy: labels and annotations of the object.
+func (o *object) meta(name, namespace string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: o.metadata.Labels, Annotations: o.metadata.Annotations}
+}
+
+// namespaceNamed selects one namespace.
+func namespaceNamed(name string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: name}}
+}
+
+// portOf returns a port; 0 is every port of the protocol.
+func portOf(protocol v1alpha1.Protocol, first, last int32) v1alpha1.Port {
+	p := v1alpha1.Port{Protocol: &protocol}
+	if first > 0 {
+		p.Port = &first
+	}
+	if last > first && first > 0 {
+		p.EndPort = &last
+	}
+	return p
+}
+
+// protocolNamed returns a protocol that has ports.
+func protocolNamed(text string) (v1alpha1.Protocol, error) {
+	switch p := v1alpha1.Protocol(text); p {
+	case v1alpha1.ProtocolTCP, v1alpha1.ProtocolUDP, v1alpha1.ProtocolSCTP:
+		return p, nil
+	}
+	return "", fmt.Errorf("protocol %q has no equal; write TCP, UDP or SCTP", text)
+}
