@@ -21,7 +21,7 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 			continue
 		}
 		s.Node = &nft.Node{Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline)}
-		failsafes, sets := failsafesOf(p.Node)
+		failsafes, sets := e.failsafesOf(p)
 		s.Node.Failsafes = failsafes
 		s.Node.ID = p.Tiers.ID + lifeID(p.Tiers.Entries, e.life.is)
 		for _, f := range failsafes {
@@ -38,16 +38,28 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 	}
 }
 
-// failsafesOf returns a rule for each range of ports of the failsafes, with the set of its
-// networks, which is named by the ports: other networks are no other rule.
-func failsafesOf(n *policy.Node) (rules []*nft.TierRule, sets []nft.PeerSet) {
+// failsafesOf returns a rule for each range of ports of the node's failsafes, with the set of its
+// networks, which is named by the ports: other networks are no other rule. Failsafes that yield
+// lack the addresses that rules list.
+func (e *Enforcer) failsafesOf(p *dataplane.Subject) (rules []*nft.TierRule, sets []nft.PeerSet) {
 	networks := map[policy.PortRange]*netipx.IPSetBuilder{}
 	var ports []policy.PortRange
-	for _, f := range n.Failsafes {
-		if networks[f.Ports] == nil {
-			networks[f.Ports], ports = &netipx.IPSetBuilder{}, append(ports, f.Ports)
+	for _, yields := range []bool{true, false} { // so that others keep what is taken from them
+		for _, f := range p.Node.Failsafes {
+			if f.Yields != yields {
+				continue
+			}
+			if networks[f.Ports] == nil {
+				networks[f.Ports], ports = &netipx.IPSetBuilder{}, append(ports, f.Ports)
+			}
+			networks[f.Ports].AddPrefix(f.Prefix)
 		}
-		networks[f.Ports].AddPrefix(f.Prefix)
+		if yields && len(ports) > 0 {
+			listed := e.listed(p.Tiers.Peers)
+			for _, b := range networks {
+				b.RemoveSet(listed)
+			}
+		}
 	}
 	for _, p := range ports {
 		sum := sha256.Sum256([]byte(p.String()))
@@ -62,4 +74,27 @@ func failsafesOf(n *policy.Node) (rules []*nft.TierRule, sets []nft.PeerSet) {
 		rules, sets = append(rules, rule), append(sets, set)
 	}
 	return rules, sets
+}
+
+// listed returns the members of peers.
+func (e *Enforcer) listed(peers []policy.Peer) *netipx.IPSet {
+	var all netipx.IPSetBuilder
+	for _, peer := range peers {
+		if set := e.members(peer); set != nil {
+			for _, a := range set.Addrs {
+				all.Add(a)
+			}
+			for _, n := range set.Networks {
+				all.AddPrefix(n)
+			}
+			for _, at := range set.Ports {
+				all.Add(at.Addr)
+			}
+		}
+	}
+	listed, err := all.IPSet()
+	if err != nil { // of invalid addresses, of which no peer set has any
+		return &netipx.IPSet{}
+	}
+	return listed
 }

@@ -151,7 +151,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 				nodeFailsafe("198.51.100.0/24", policy.TCP, 81), nodeFailsafe("2001:db8:1::/64", 0, 0), nodeFailsafe(db.Addr4.String()+"/32", policy.UDP, 80),
 				nodeFailsafe("198.51.100.0/28", 1, 0), nodeFailsafe(service4.String()+"/32", policy.TCP, 5432), nodeFailsafe(other.Addr6.String()+"/128", policy.TCP, 0),
 			} {
-				if r.IntN(2) == 0 {
+				if f.Yields = r.IntN(2) == 0; r.IntN(2) == 0 {
 					p.node.Failsafes = append(p.node.Failsafes, f)
 				}
 			}
@@ -181,7 +181,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 				total++
 				if !want {
 					denied++
-				} else if p.node.Failsafe(&f) != nil {
+				} else if v.Failsafe(&f, p.snapshot) != nil {
 					safe++
 				}
 				if (got == lab.Answered) != want {

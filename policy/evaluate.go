@@ -38,7 +38,7 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if t.empty || f.Exempt || f.Implied && v.Node == nil && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) {
 		return true, nil
 	}
-	if v.Node != nil && v.Node.exempts(f) {
+	if v.Node != nil && v.exempts(f, in) {
 		return true, nil
 	}
 	if a, r := f.ordered(v.Rules.Admin, in); a != Pass {

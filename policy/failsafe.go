@@ -9,6 +9,9 @@ type Failsafe struct {
 	Ports PortRange
 	// Reason tells why the node needs them, Source where they were found.
 	Reason, Source string
+	// Yields: a rule of a policy of the node that lists the address among its networks, pods or
+	// nodes decides instead.
+	Yields bool
 }
 
 // Contains tells whether the destination of a flow is one of them. A protocol without ports is

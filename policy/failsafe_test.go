@@ -8,10 +8,9 @@ import (
 )
 
 func TestFailsafe(t *testing.T) {
-	pref := netip.MustParsePrefix
-	kubelets := policy.Failsafe{Prefix: pref("192.0.2.0/24"), Ports: policy.PortRange{Protocol: policy.TCP, First: 10250, Last: 10250}}
-	groups := policy.Failsafe{Prefix: pref("ff00::/8"), Ports: policy.PortRange{Protocol: 58, Last: 65535}}
-	pods := policy.Failsafe{Prefix: pref("198.51.100.0/24"), Ports: policy.PortRange{Last: 65535}}
+	kubelets := policy.Failsafe{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Ports: policy.PortRange{Protocol: policy.TCP, First: 10250, Last: 10250}}
+	groups := policy.Failsafe{Prefix: netip.MustParsePrefix("ff00::/8"), Ports: policy.PortRange{Protocol: 58, Last: 65535}}
+	pods := policy.Failsafe{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Ports: policy.PortRange{Last: 65535}}
 	for _, c := range []struct {
 		f        policy.Failsafe
 		protocol policy.Protocol
@@ -60,6 +59,42 @@ func TestFailsafesComeFirst(t *testing.T) {
 		f := policy.Flow{Protocol: policy.TCP, Dialled: netip.MustParseAddrPort(c.dialled), Reached: netip.MustParseAddrPort(c.reached), Implied: true}
 		if got, by := policy.Evaluate(v, nil, &f); got != c.want || !got && by != deny {
 			t.Errorf("%s, which leads to %s: %t by %v", c.dialled, c.reached, got, by)
+		}
+	}
+}
+
+// TestFailsafesYield: a rule that lists an address decides about it although a failsafe that
+// yields has it, and no other address of that failsafe.
+func TestFailsafesYield(t *testing.T) {
+	networks := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "n"}, Networks: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}
+	named := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "p"}, Ports: []policy.PeerPort{{Addr: netip.MustParseAddr("10.1.9.9"), Protocol: policy.TCP, Port: 80}}}
+	in := &policy.Snapshot{PeerSets: []*policy.PeerSet{networks, named}}
+	rules := func(audit bool) policy.Rules {
+		return policy.Rules{
+			Admin:    []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Peer: networks.Peer, Audit: audit}, {Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: named.Peer, Audit: audit}},
+			Baseline: []*policy.Rule{{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort}},
+		}
+	}
+	for _, c := range []struct {
+		yields, audit, would bool
+		to                   string
+		want                 bool
+	}{
+		{true, false, false, "10.1.2.3:80", false},
+		{true, false, false, "10.1.2.3:81", false}, // by the rule for everything: the failsafe has the address no more
+		{true, false, false, "10.1.3.3:80", true},
+		{true, false, false, "10.1.9.9:80", false},
+		{true, false, false, "10.1.9.9:81", false},
+		{false, false, false, "10.1.2.3:80", true},
+		{true, true, false, "10.1.2.3:80", true},
+		{true, true, true, "10.1.2.3:80", false},
+	} {
+		v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: rules(c.audit), Node: &policy.Node{
+			Failsafes: []policy.Failsafe{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Ports: policy.PortRange{Last: 65535}, Yields: c.yields}},
+		}}
+		at := netip.MustParseAddrPort(c.to)
+		if got, _ := policy.Evaluate(v, in, &policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at, Would: c.would}); got != c.want {
+			t.Errorf("%+v: %t", c, got)
 		}
 	}
 }

@@ -29,22 +29,31 @@ var NodeSubjects = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IP
 
 // exempts tells whether no rule of the node judges a flow: it stays on the node, or a failsafe has
 // what is dialled or what is reached.
-func (n *Node) exempts(f *Flow) bool {
+func (v *View) exempts(f *Flow, in *Snapshot) bool {
 	own := func(a netip.Addr) bool {
-		_, is := slices.BinarySearchFunc(n.Addrs, CleanAddr(a), netip.Addr.Compare)
+		_, is := slices.BinarySearchFunc(v.Node.Addrs, CleanAddr(a), netip.Addr.Compare)
 		return is || a.Unmap().IsLoopback()
 	}
-	return own(f.Dialled.Addr()) || own(f.Reached.Addr()) || n.Failsafe(f) != nil
+	return own(f.Dialled.Addr()) || own(f.Reached.Addr()) || v.Failsafe(f, in) != nil
 }
 
-// Failsafe returns the first failsafe that has what is dialled or what is reached, nil for none.
-func (n *Node) Failsafe(f *Flow) *Failsafe {
-	for i := range n.Failsafes {
-		if s := &n.Failsafes[i]; s.Contains(f.Protocol, f.Dialled) || s.Contains(f.Protocol, f.Reached) {
-			return s
+// Failsafe returns the first failsafe of a view of the node that has what is dialled or what is
+// reached, nil for none.
+func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
+	for i := range v.Node.Failsafes {
+		s := &v.Node.Failsafes[i]
+		for _, to := range []netip.AddrPort{f.Dialled, f.Reached} {
+			if s.Contains(f.Protocol, to) && !(s.Yields && v.lists(to.Addr(), in, f.Would)) {
+				return s
+			}
 		}
 	}
 	return nil
+}
+
+// lists tells whether a rule in force has an address among its networks, pods or nodes.
+func (v *View) lists(a netip.Addr, in *Snapshot, would bool) bool {
+	return v.anyOfCluster(func(r *Rule) bool { return (would || !r.Audit) && in.PeerSet(r.Peer).lists(CleanAddr(a)) })
 }
 
 // Same tells whether two reports of a node say the same.

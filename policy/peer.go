@@ -81,6 +81,14 @@ func (s *PeerSet) Contains(a netip.Addr, proto Protocol, port uint16) bool {
 	return false
 }
 
+// lists tells whether the set has an address, with any port.
+func (s *PeerSet) lists(a netip.Addr) bool {
+	if s != nil && s.Kind == PeerPorts {
+		return slices.ContainsFunc(s.Ports, func(p PeerPort) bool { return p.Addr == a })
+	}
+	return s.Contains(a, AnyProtocol, 0)
+}
+
 // inNetworks tells whether one of networks, which are sorted and disjoint, has a.
 func inNetworks(networks []netip.Prefix, a netip.Addr) bool {
 	// Only the last network that does not begin after a can contain it.

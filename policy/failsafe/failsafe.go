@@ -20,8 +20,6 @@ type Entry struct {
 	// Match narrows an entry that destination and ports do not describe alone. It is an
 	// expression of nftables, such as "oifname lo". Only the entries of Fixed have one.
 	Match string
-	// Yields: a rule of a policy that names the destination decides instead.
-	Yields bool
 	// Gone is when the source ceased to list the entry; zero while the source lists it.
 	Gone time.Time
 }
