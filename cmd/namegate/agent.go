@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -71,6 +72,8 @@ func (f *agentFlags) add(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.Standby, "standby", false, "wait while another agent serves this node, instead of failing")
 	fl.StringVar(&f.newPods, "new-pods", hold, "what happens to queries of an address in the node's pod ranges that is no known pod's: Hold or Open")
 	fl.StringSliceVar(&f.podRanges, "pod-range", nil, "the node's pod ranges (default: what its Node object says)")
+	fl.BoolVar(&f.Nodes, "nodes", false, "enforce policies for nodes on this node")
+	fl.StringVar(&f.HostRoot, "host-root", "/", "the folder that has the host's files, from which --nodes reads the failsafes of the node")
 	f.cluster.add(fl)
 	f.listen.add(fl)
 }
@@ -94,6 +97,12 @@ func (f *agentFlags) options() (agent.Options, error) {
 		return o, err
 	}
 	inCluster := f.source == "kube"
+	if o.Nodes && !inCluster {
+		return o, errors.New("--nodes needs --source kube: a folder has no Node objects")
+	}
+	if o.Nodes && !filepath.IsAbs(o.HostRoot) {
+		return o, fmt.Errorf("--host-root %q is not the full path of a folder; write for example --host-root /host", o.HostRoot)
+	}
 	addrs, err := f.listen.parse(inCluster)
 	if err != nil {
 		return o, err

@@ -34,6 +34,9 @@ type Config struct {
 	Rebind []RebindAllow
 	// NAT64 are the node's translation prefixes beside the well-known ones.
 	NAT64 []netip.Prefix
+	// Failsafes are destinations that the node reaches whatever its policies say, beside the
+	// computed ones.
+	Failsafes []policy.Failsafe
 	// FailClosed turns off the fallback to the resolver while no agent serves.
 	FailClosed bool
 	// Hold is how long a grant stays in the kernel after its deadline when no

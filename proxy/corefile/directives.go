@@ -22,6 +22,7 @@ var directives = map[string]directive{
 	"cluster":    {once: true, read: readCluster},
 	"dataplane":  {once: true, read: readDataplane},
 	"failclosed": {once: true, read: readFailClosed},
+	"failsafe":   {read: readFailsafe},
 	"follow":     {once: true, read: readFollow},
 	"grant":      {once: true, read: readGrant},
 	"hold":       {once: true, read: readHold},
