@@ -11,7 +11,7 @@ type Problem struct {
 	Reason  string // one of the Reason constants
 	Path    string // of the field, "" where the whole object is meant
 	Message string // the error, and its correction
-	// Pod and Policies are set where policies cannot hold for a pod that they
+	// Pod and Policies are set where policies cannot hold for a pod, or for the node, that they
 	// select: "namespace/name" of each.
 	Pod      PodRef   `json:"-"`
 	Policies []string `json:",omitempty"`
@@ -35,6 +35,8 @@ const (
 	// ReasonFailsafesUnknown: a policy selects a node whose failsafes are not all known, and is
 	// audited alone there.
 	ReasonFailsafesUnknown = "FailsafesUnknown"
+	// ReasonTurnedToAudit: the safeguard of a policy ended its enforcement on the node.
+	ReasonTurnedToAudit = "TurnedToAudit"
 	// ReasonAddressInvalid: the pod claims an address that no pod can have.
 	ReasonAddressInvalid = "AddressInvalid"
 )

@@ -41,8 +41,10 @@ type ClusterFQDNNetworkPolicyList struct {
 	Items           []ClusterFQDNNetworkPolicy `json:"items"`
 }
 
-// ClusterFQDNNetworkPolicySpec selects pods and lists what is accepted, denied or passed on
-// for them.
+// ClusterFQDNNetworkPolicySpec selects pods or nodes and lists what is accepted, denied or passed
+// on for them.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.safeguard) || has(self.subject.nodes)",message="safeguard is for policies of nodes; write subject.nodes, or leave safeguard out"
 type ClusterFQDNNetworkPolicySpec struct {
 	// Tier is Admin or Baseline. The Admin tier comes before the policies of the namespaces. The
 	// Baseline tier is the default of the pods that no namespaced policy for egress selects.
@@ -86,6 +88,29 @@ type ClusterFQDNNetworkPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	TTL TTL `json:"ttl,omitzero"`
+
+	// Safeguard turns a generation of a policy for nodes to Audit on each node where it is in force,
+	// unless the annotation namegate.io/confirmed names it. Without a safeguard the policy is enforced
+	// until it is changed or deleted.
+	// +optional
+	Safeguard *Safeguard `json:"safeguard,omitempty"`
+}
+
+// ConfirmedAnnotation names the generation (metadata.generation) of a policy that its
+// administrators have confirmed: "3".
+const ConfirmedAnnotation = "namegate.io/confirmed"
+
+// Safeguard ends the enforcement of a policy that locks its administrators out.
+type Safeguard struct {
+	// ConfirmWithin is how long a generation of the policy is enforced on a node before it is confirmed,
+	// from 1m to 24h. After that time, or after a minute without the API server, the node only audits
+	// it. To confirm a generation, set the annotation namegate.io/confirmed to metadata.generation. A
+	// confirmed generation is enforced whether the API server is available or not.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[hms])+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="write 1m to 24h, in hours, minutes and seconds: 5m, 1h30m"
+	ConfirmWithin string `json:"confirmWithin,omitempty"`
 }
 
 // Tier is Admin or Baseline.
@@ -114,8 +139,10 @@ type ClusterSubject struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
 
-	// Nodes selects nodes by their labels: the connections of the host itself and of pods in the host's network.
-	// It is not supported yet: a policy with it is not accepted.
+	// Nodes selects nodes by their labels. The policy then decides the connections that processes of the node and
+	// pods in the host's network begin, and no connections of other pods. Destinations that the node needs are
+	// always allowed: namegate status on the node lists them. If an agent cannot determine all of them, the policy
+	// is only audited on that node.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
@@ -252,8 +279,9 @@ type ClusterFQDNNetworkPolicyStatus struct {
 	// names invalid rules: with Accept such a rule matches nothing, with Deny or Pass it denies every
 	// connection. If the status is False, the reason is Invalid, and the policy selects nothing.
 	//
-	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, or that of
-	// the pods for which it is not enforced.
+	// Enforced is False if the policy is not enforced. Its reason is Audit, NotAccepted, TurnedToAudit if the
+	// safeguard ended its enforcement on nodes, or that of the pods or nodes for which it is not enforced. It is
+	// True with the reason Unconfirmed while the policy has a safeguard and this generation is not confirmed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

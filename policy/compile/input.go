@@ -30,6 +30,9 @@ type Input struct {
 	Remote, Nodes []*policy.Pod
 	// Node is this node as a subject; nil: policies do not select nodes.
 	Node *policy.Node
+	// TurnedToAudit are cluster policies, by name, that the node only audits, with the reason as
+	// a sentence. In views of pods they count as they are written.
+	TurnedToAudit map[string]string
 	// PeersUnknown is true while pods of other nodes are needed as peers and are not known:
 	// Remote is empty then, and connections to them are closed.
 	PeersUnknown bool

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/policy"
@@ -11,7 +12,9 @@ import (
 type nodeSelection struct {
 	cluster *clusterRules // nil: no policy selects the node
 	view    *policy.View
-	viewOf  *clusterRules // what view was made of, beside its node
+	// What view was made of, beside its node.
+	viewOf *clusterRules
+	turned map[string]string
 }
 
 // selectNode finds out which policies select the node.
@@ -25,51 +28,80 @@ func (c *Compiler) selectNode(n *policy.Node) {
 	c.node.cluster = c.clusterUnion(list)
 }
 
-// addNode adds the view of the node, the last one if nothing in it changed.
-func (c *Compiler) addNode(n *policy.Node, s *draft) {
-	u := c.node.cluster
+// addNode adds the view of the node, the last one if nothing in it changed. Policies are only
+// audited in it where failsafes are not known, or where their safeguard ended their enforcement.
+func (c *Compiler) addNode(in *Input, s *draft) {
+	n, u := in.Node, c.node.cluster
 	if u == nil {
 		c.node.view = nil
 		return
 	}
-	if c.node.view == nil || c.node.viewOf != u || !c.node.view.Node.Same(n) {
-		c.node.view, c.node.viewOf = newView(policy.Pod{PodRef: policy.NodeRef(n.Name), Labels: n.Labels, IPs: policy.NodeSubjects}, nil), u
+	turned := in.TurnedToAudit
+	audited := func(p *clusterPolicy) bool {
+		_, is := turned[p.ID]
+		return !p.Audit && (is || n.Unknown != "")
+	}
+	if c.node.view == nil || c.node.viewOf != u || !sameKeys(c.node.turned, turned) || !c.node.view.Node.Same(n) {
+		c.node.view, c.node.viewOf, c.node.turned = newView(policy.Pod{PodRef: policy.NodeRef(n.Name), Labels: n.Labels, IPs: policy.NodeSubjects}, nil), u, turned
 		c.node.view.Node, c.node.view.Workload = n, ""
-		if u.addTo(c.node.view); n.Unknown != "" {
-			auditAlone(c.node.view)
+		rules := u
+		if slices.ContainsFunc(u.policies, audited) {
+			rules = u.auditing(audited, c.cluster.heavy)
 		}
+		rules.addTo(c.node.view)
 	}
 	s.Views = append(s.Views, c.node.view)
-	if n.Unknown == "" {
-		return
-	}
 	for _, p := range u.policies {
-		if !p.Audit {
-			s.Problems = append(s.Problems, policy.Problem{
-				Object: p.Object, Reason: policy.ReasonFailsafesUnknown,
-				Message: fmt.Sprintf("the policy is only audited on the node %s, which it could lock out: %s", n.Name, n.Unknown),
-			})
+		if !audited(p) {
+			continue
 		}
+		problem := policy.Problem{
+			Object: p.Object, Reason: policy.ReasonTurnedToAudit, Pod: c.node.view.Pod.PodRef, Policies: []string{p.ID},
+			Message: fmt.Sprintf("the node %s only audits the policy: %s", n.Name, turned[p.ID]),
+		}
+		if n.Unknown != "" {
+			problem.Reason = policy.ReasonFailsafesUnknown
+			problem.Message = fmt.Sprintf("the policy is only audited on the node %s, which it could lock out: %s", n.Name, n.Unknown)
+		}
+		s.Problems = append(s.Problems, problem)
 	}
 }
 
-// auditAlone makes the rules of a view those of Audit policies.
-func auditAlone(v *policy.View) {
-	all := 0
-	for _, rules := range []*[]*policy.Rule{&v.Rules.Admin, &v.Rules.Baseline} {
-		*rules = slices.Clone(*rules)
-		for i, r := range *rules {
-			audited := *r
-			audited.Audit, audited.Matches = true, make([]*policy.Match, len(r.Matches))
-			for j, m := range r.Matches {
-				of := *m
-				of.Audit, of.Rule = true, &audited
-				audited.Matches[j] = &of
-			}
-			(*rules)[i], all = &audited, all+len(r.Matches)
+// sameKeys tells whether two maps have the same keys.
+func sameKeys(a, b map[string]string) bool {
+	return maps.EqualFunc(a, b, func(string, string) bool { return true })
+}
+
+// auditing returns the rules with some of the policies as Audit policies.
+func (r *clusterRules) auditing(some func(*clusterPolicy) bool, heavy map[policy.Peer]bool) *clusterRules {
+	out, matches := &clusterRules{}, 0
+	for _, p := range r.policies {
+		if some(p) {
+			p = p.audited()
+		}
+		out.add(p, heavy)
+		for _, rule := range p.rules {
+			matches += len(rule.Matches)
 		}
 	}
-	v.Cluster = []*policy.Index{policy.NewIndex(slices.Collect(v.Rules.Cluster()), all)}
-	v.AdminUnmatched, v.BaselineUnmatched = policy.Resolve, policy.Resolve
-	v.AdminLimits, v.BaselineLimits = policy.DNSLimits{}, policy.DNSLimits{}
+	out.shared.Cluster = []*policy.Index{policy.NewIndex(slices.Collect(out.shared.Rules.Cluster()), matches)}
+	return out
+}
+
+// audited returns the policy as an Audit policy.
+func (p *clusterPolicy) audited() *clusterPolicy {
+	from := *p.Policy
+	from.Audit = true
+	out := &clusterPolicy{Policy: &from, rules: make([]*policy.Rule, len(p.rules))}
+	for i, r := range p.rules {
+		audited := *r
+		audited.Audit, audited.Matches = true, make([]*policy.Match, len(r.Matches))
+		for j, m := range r.Matches {
+			of := *m
+			of.Audit, of.Rule = true, &audited
+			audited.Matches[j] = &of
+		}
+		out.rules[i] = &audited
+	}
+	return out
 }

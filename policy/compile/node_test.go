@@ -59,3 +59,54 @@ func TestANodeIsASubject(t *testing.T) {
 		t.Errorf("where nodes are not supported: %v", problemTexts(s))
 	}
 }
+
+// TestTurnedToAudit: a policy whose safeguard ended its enforcement is audited on the node alone;
+// the other policies of the node and the policies of pods stay enforced.
+func TestTurnedToAudit(t *testing.T) {
+	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1")}, Node: &policy.Node{Name: "n1"}}
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
+		aCluster(t, "held", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, matches: [{name: a.test}]}], dns: {unmatched: Refuse}}"),
+		aCluster(t, "kept", "{tier: Admin, priority: 2, subject: {nodes: {}}, egress: [{action: Deny, matches: [{name: a.test}, {name: b.test}]}], dns: {unmatched: NXDomain}}"),
+		aCluster(t, "noted", "{tier: Baseline, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}], enforcement: Audit}"),
+		aCluster(t, "pods", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: c.test}]}]}"),
+	}
+	c := New()
+	before := c.Compile(in)
+	in.TurnedToAudit = map[string]string{"held": "it was not confirmed", "noted": "no", "pods": "no", "absent": "no"}
+	s := c.Compile(in)
+	var audited []string
+	for r := range s.Node().Rules.All() {
+		if r.Audit {
+			audited = append(audited, r.Policy)
+		}
+		for _, m := range r.Matches {
+			if m.Audit != r.Audit || m.Rule.Audit != r.Audit {
+				t.Errorf("%s: match %v of another rule", r.Policy, m.Pattern)
+			}
+		}
+	}
+	if d := cmp.Diff([]string{"held", "noted"}, audited); d != "" {
+		t.Error(d)
+	}
+	if v := s.Node(); !v.InForce() || v.AdminUnmatched != policy.NXDomain || before.Node().AdminUnmatched != policy.Refuse {
+		t.Errorf("settings %v, before %v", v.AdminUnmatched, before.Node().AdminUnmatched)
+	}
+	if opened, denied := s.Node().ExactNames(); len(opened) != 0 || len(denied) != 2 {
+		t.Errorf("exact names %v %v", opened, denied)
+	}
+	if s.Views[1] != before.Views[1] {
+		t.Error("the view of the pod changed")
+	}
+	want := []policy.Problem{{Object: "clusterpolicy held", Reason: policy.ReasonTurnedToAudit, Pod: policy.NodeRef("n1"), Policies: []string{"held"},
+		Message: "the node n1 only audits the policy: it was not confirmed"}}
+	if d := cmp.Diff(want, s.Problems); d != "" {
+		t.Error(d)
+	}
+	if again := c.Compile(in); again.Node() != s.Node() {
+		t.Error("an unchanged node has another view")
+	}
+	in.TurnedToAudit = nil
+	if s = c.Compile(in); !slices.Equal(orderedTexts(s.Node().Rules), orderedTexts(before.Node().Rules)) || s.Node().AdminUnmatched != policy.Refuse || len(s.Problems) != 0 {
+		t.Errorf("enforced again: %v %v", s.Node().AdminUnmatched, problemTexts(s))
+	}
+}

@@ -20,7 +20,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 	c.selectNode(in.Node)
 	c.indexPeers(in, s)
 	c.applyQuotas(s)
-	c.addNode(in.Node, s)
+	c.addNode(&in, s)
 	reported := map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]

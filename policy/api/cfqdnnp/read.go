@@ -2,6 +2,7 @@ package cfqdnnp
 
 import (
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,9 +30,11 @@ const maxProblems = 64
 // Policy is one ClusterFQDNNetworkPolicy as it was read. It is immutable.
 type Policy struct {
 	ordered.Policy // its ID is its name
-	ttl            policy.TTL
-	matches        int  // of the rules
-	nodes          bool // nodes are supported
+	// ConfirmWithin is of the safeguard, 0 without one.
+	ConfirmWithin time.Duration
+	ttl           policy.TTL
+	matches       int  // of the rules
+	nodes         bool // nodes are supported
 }
 
 // Object returns the name by which problems name a policy.
@@ -167,4 +170,5 @@ func (r *Policy) settings(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 	r.Limits = report.Limits(&spec.DNS.DNSLimits)
 	r.Limits.NoEncrypted = report.DeniesEncrypted(spec.DNS.Encrypted)
 	r.ttl = report.TTL(&spec.TTL)
+	r.safeguard(spec)
 }

@@ -1,0 +1,150 @@
+package safeguard
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// node is a node of a test with its agent's guard.
+type node struct {
+	t    *testing.T
+	o    Options
+	at   time.Duration
+	away time.Duration
+	said bytes.Buffer
+	*Guard
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, at: time.Hour}
+	n.o = Options{File: filepath.Join(t.TempDir(), "safeguard.json"), Boot: "1", Now: func() time.Duration { return n.at }, Away: func() time.Duration { return n.away },
+		Log: slog.New(slog.NewTextHandler(&n.said, nil))}
+	n.restart()
+	return n
+}
+
+// restart has another agent follow.
+func (n *node) restart() { n.Guard = New(n.o) }
+
+// turned returns the names that a compile gets.
+func (n *node) turned(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) []string {
+	in := compile.Input{ClusterPolicies: policies, Node: &policy.Node{Name: "n1", Labels: map[string]string{"role": "edge"}}}
+	n.Amend(&in)
+	return slices.Sorted(maps.Keys(in.TurnedToAudit))
+}
+
+func (n *node) wants(want []string, policies ...*v1alpha1.ClusterFQDNNetworkPolicy) {
+	n.t.Helper()
+	if got := n.turned(policies...); !slices.Equal(got, want) {
+		n.t.Errorf("turned: %q, want %q", got, want)
+	}
+}
+
+func aPolicy(t *testing.T, name, spec string, generation int64) *v1alpha1.ClusterFQDNNetworkPolicy {
+	t.Helper()
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Generation: generation}}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
+	return p
+}
+
+const guarded = "{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: edge}}}, safeguard: {confirmWithin: 2m}}"
+
+// TestAnAgentThatRestarts: the time goes on over restarts, however many there are, and what was
+// turned stays turned.
+func TestAnAgentThatRestarts(t *testing.T) {
+	n := newNode(t)
+	p := aPolicy(t, "edge", guarded, 1)
+	for range 3 {
+		n.wants(nil, p)
+		n.restart()
+		n.at += 30 * time.Second
+		if n.Due() {
+			t.Error("due before the policies are known")
+		}
+	}
+	n.wants(nil, p)
+	n.at += 29 * time.Second
+	if n.Due() {
+		t.Error("due too early")
+	}
+	n.at += time.Second
+	if !n.Due() || n.Due() {
+		t.Error("not due once")
+	}
+	n.wants([]string{"edge"}, p)
+	n.restart()
+	n.wants([]string{"edge"}, p)
+	p.Annotations = map[string]string{v1alpha1.ConfirmedAnnotation: "1"}
+	n.wants(nil, p)
+	n.at, n.away = n.at+time.Hour, time.Hour
+	if n.Due() {
+		t.Error("a confirmed generation is turned")
+	}
+	n.wants(nil, p)
+	if n.said.Len() > 0 {
+		t.Error(n.said.String())
+	}
+}
+
+// TestSelection: safeguards are of enforcing policies that select the node, from an API server.
+func TestSelection(t *testing.T) {
+	n := newNode(t)
+	n.away = time.Hour
+	policies := []*v1alpha1.ClusterFQDNNetworkPolicy{
+		aPolicy(t, "edge", guarded, 1),
+		aPolicy(t, "other", strings.Replace(guarded, "edge", "other", 1), 1),
+		aPolicy(t, "without", "{tier: Admin, priority: 1, subject: {nodes: {}}}", 1),
+		aPolicy(t, "audit", guarded, 1),
+		aPolicy(t, "pods", "{tier: Admin, priority: 1, subject: {namespaces: {}}, safeguard: {}}", 1),
+		aPolicy(t, "folder", guarded, 0),
+	}
+	policies[3].Spec.Enforcement = v1alpha1.EnforcementAudit
+	n.wants(nil, policies...)
+	n.at += time.Minute
+	n.wants([]string{"edge"}, policies...)
+	in := compile.Input{ClusterPolicies: policies}
+	if n.Amend(&in); len(in.TurnedToAudit) > 0 {
+		t.Errorf("without a node: %v", in.TurnedToAudit)
+	}
+}
+
+// TestTheFile: a file that cannot be read or written is told, and does not stop the guard.
+func TestTheFile(t *testing.T) {
+	n := newNode(t)
+	p := aPolicy(t, "edge", guarded, 1)
+	fatal.If(t, os.WriteFile(n.o.File, []byte("{"), 0o600))
+	n.wants(nil, p)
+	if !strings.Contains(n.said.String(), "cannot read since when") {
+		t.Errorf("said %q", n.said.String())
+	}
+	folder := filepath.Join(t.TempDir(), "missing")
+	n.o.File = filepath.Join(folder, "safeguard.json")
+	n.said.Reset()
+	n.restart()
+	n.wants(nil, p)
+	n.at += time.Minute
+	n.Due()
+	if got := strings.Count(n.said.String(), "cannot save since when"); got != 1 {
+		t.Errorf("said %d times: %q", got, n.said.String())
+	}
+	fatal.If(t, os.Mkdir(folder, 0o700))
+	n.Due()
+	n.restart()
+	n.at += time.Minute
+	n.wants([]string{"edge"}, p)
+}

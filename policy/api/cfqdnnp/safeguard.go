@@ -1,0 +1,56 @@
+package cfqdnnp
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// The bounds of spec.safeguard.confirmWithin and its default, as in the schema.
+const (
+	MinConfirmWithin     = time.Minute
+	MaxConfirmWithin     = 24 * time.Hour
+	DefaultConfirmWithin = 5 * time.Minute
+)
+
+// ConfirmWithin returns the time of spec.safeguard, 0 for none and for a policy that does not select
+// nodes. With an error, which says what to write, it is the default.
+func ConfirmWithin(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) (time.Duration, error) {
+	s := spec.Safeguard
+	if s == nil || spec.Subject.Nodes == nil {
+		return 0, nil
+	}
+	if s.ConfirmWithin == "" {
+		return DefaultConfirmWithin, nil
+	}
+	within, err := time.ParseDuration(s.ConfirmWithin)
+	if err != nil || within < MinConfirmWithin || within > MaxConfirmWithin {
+		return DefaultConfirmWithin, fmt.Errorf("%q; write 1m to 24h, in hours, minutes and seconds: 5m, 1h30m (the default %v counts)", s.ConfirmWithin, DefaultConfirmWithin)
+	}
+	return within, nil
+}
+
+// safeguard reads spec.safeguard.
+func (r *Policy) safeguard(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
+	if spec.Safeguard != nil && spec.Subject.Nodes == nil {
+		r.partly("spec.safeguard", "a safeguard is for policies of nodes and has no effect here; write subject.nodes, or leave safeguard out")
+	}
+	within, err := ConfirmWithin(spec)
+	if err != nil {
+		r.partly("spec.safeguard.confirmWithin", "%v", err)
+	}
+	r.ConfirmWithin = within
+}
+
+// Confirmed tells whether the annotation of a policy names its generation. A policy without a
+// generation, which no API server has seen, is not confirmed.
+func Confirmed(p *v1alpha1.ClusterFQDNNetworkPolicy) bool {
+	return p.Generation > 0 && p.Annotations[v1alpha1.ConfirmedAnnotation] == strconv.FormatInt(p.Generation, 10)
+}
+
+// ConfirmCommand is the command that confirms the generation of a policy.
+func ConfirmCommand(name string, generation int64) string {
+	return "kubectl annotate cfqdnnp " + name + " " + v1alpha1.ConfirmedAnnotation + "=" + strconv.FormatInt(generation, 10) + " --overwrite"
+}

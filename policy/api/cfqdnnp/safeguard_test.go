@@ -1,0 +1,59 @@
+package cfqdnnp
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// TestSafeguard: the time of the safeguard, its default where it cannot be read, and none of a
+// policy that selects pods.
+func TestSafeguard(t *testing.T) {
+	for spec, want := range map[string]struct {
+		within  time.Duration
+		problem string
+	}{
+		"subject: {nodes: {}}":                                                     {},
+		"subject: {nodes: {}}, safeguard: {}":                                      {within: 5 * time.Minute},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 1m}":                     {within: time.Minute},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 1h30m}":                  {within: 90 * time.Minute},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 24h}":                    {within: 24 * time.Hour},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 59s}":                    {5 * time.Minute, `spec.safeguard.confirmWithin "59s"; write 1m to 24h`},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 24h1s}":                  {5 * time.Minute, `spec.safeguard.confirmWithin "24h1s"; write 1m to 24h`},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: soon}":                   {5 * time.Minute, `(the default 5m0s counts)`},
+		"subject: {namespaces: {}}, safeguard: {confirmWithin: 5m}":                {0, "spec.safeguard a safeguard is for policies of nodes"},
+		"subject: {pods: {namespaceSelector: {}, podSelector: {}}}, safeguard: {}": {0, "write subject.nodes, or leave safeguard out"},
+	} {
+		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+		fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, "+spec+"}"), &p.Spec))
+		r := ReadWithNodes(p)
+		said := strings.Join(problems(r), "\n")
+		if r.ConfirmWithin != want.within || (want.problem == "") != (said == "") || !strings.Contains(said, want.problem) {
+			t.Errorf("%s: %v %q", spec, r.ConfirmWithin, said)
+		}
+	}
+}
+
+// TestConfirmed: the annotation confirms the generation that it names, and no other.
+func TestConfirmed(t *testing.T) {
+	for annotation, want := range map[string]bool{"3": true, "": false, "2": false, "4": false, "03": false, "3 ": false, "true": false} {
+		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+		p.Generation, p.Annotations = 3, map[string]string{v1alpha1.ConfirmedAnnotation: annotation}
+		if Confirmed(p) != want {
+			t.Errorf("annotation %q: %v", annotation, !want)
+		}
+	}
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+	p.Annotations = map[string]string{v1alpha1.ConfirmedAnnotation: "0"}
+	if Confirmed(p) {
+		t.Error("a policy without a generation is confirmed")
+	}
+	if got := ConfirmCommand("edge", 3); got != "kubectl annotate cfqdnnp edge namegate.io/confirmed=3 --overwrite" {
+		t.Error(got)
+	}
+}
