@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +31,7 @@ import (
 type clients struct {
 	kubernetes.Interface
 	dynamic dynamic.Interface
+	server  string // HOST:PORT of the API server
 	// statuses has the rate limit of the agent that writes conditions.
 	statuses dynamic.Interface
 }
@@ -52,13 +55,33 @@ func connect(kubeconfig string) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
 	}
-	return clients{typed, other, statuses}, nil
+	server, err := serverOf(c.Host)
+	if err != nil {
+		return clients{}, err
+	}
+	return clients{typed, other, server, statuses}, nil
+}
+
+// serverOf returns HOST:PORT of the API server at a URL, or at HOST:PORT.
+func serverOf(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		if u, err = url.Parse("https://" + address); err != nil {
+			return "", fmt.Errorf("read the address of the API server: %w", err)
+		}
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[bool]string{true: "80", false: "443"}[u.Scheme == "http"]
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
 // cluster is an agent's side of its cluster: the source, and the reports to the API
 // server.
 type cluster struct {
 	source     *kube.Source
+	server     string       // HOST:PORT of the API server
 	results    *cni.Watcher // nil: the API server tells the pods' addresses
 	reporter   *status.Reporter
 	placement  *placement.Watcher
@@ -72,7 +95,7 @@ func (a *agent) openCluster(o Cluster) error {
 		return err
 	}
 	config := a.config.Load()
-	a.cluster = &cluster{clearTaint: o.ClearTaint, log: a.log}
+	a.cluster = &cluster{server: c.server, clearTaint: o.ClearTaint, log: a.log}
 	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, PortsTCP: config.PortsTCP, CNIResults: o.CNIResults != "", Log: a.log})
 	if err != nil {
 		return err
@@ -87,7 +110,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
-		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), PortsTCP: config.PortsTCP,
+		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), PortsTCP: config.PortsTCP, Nodes: a.o.Nodes,
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
 	})
 	if err != nil {
@@ -113,6 +136,15 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
 	})
+}
+
+// away is for how long the API server has been unavailable, 0 while it is not.
+func (c *cluster) away() time.Duration {
+	since := c.source.Health().Disconnected
+	if since.IsZero() {
+		return 0
+	}
+	return time.Since(since)
 }
 
 func (c *cluster) follow(config *corefile.Config) error {

@@ -3,11 +3,17 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/manifest"
 )
+
+// kubeletPort is the kubelet's default, for Nodes that do not name theirs.
+const kubeletPort = 10250
 
 // source is where policies and pods come from.
 type source interface {
@@ -32,7 +38,7 @@ type folder struct{ *manifest.Source }
 
 func (f folder) run(ctx context.Context, receive func(rollout.State)) error {
 	return f.Run(ctx, func(s manifest.State) {
-		receive(rollout.State{Input: s.Input, Problems: s.Problems, Files: s.FileErrors})
+		receive(rollout.State{Input: s.Input, Problems: s.Problems, Files: s.FileErrors, Cluster: policy.Cluster{Hosts: hosts(s.Input.Nodes)}})
 	})
 }
 
@@ -41,4 +47,13 @@ func (f folder) follow(c *corefile.Config) error {
 		return fmt.Errorf("%s forwards to the Service %s, which a folder of manifests does not know; write addresses", c.File, services[0])
 	}
 	return nil
+}
+
+// hosts returns the Nodes of a folder, sorted by name.
+func hosts(nodes []*policy.Pod) (out []*policy.Host) {
+	for _, n := range nodes {
+		out = append(out, &policy.Host{Name: n.Name, Addrs: n.IPs, KubeletPort: kubeletPort, Labels: n.Labels})
+	}
+	slices.SortFunc(out, func(a, b *policy.Host) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }

@@ -35,7 +35,7 @@ type Options struct {
 	// from which the failsafes of the node are read.
 	Nodes    bool
 	HostRoot string
-	Log       *slog.Logger
+	Log      *slog.Logger
 }
 
 // Cluster is the agent's connection to its cluster.

@@ -51,9 +51,9 @@ func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
 	return nil
 }
 
-// lists tells whether a rule in force has an address among its networks, pods or nodes.
+// lists tells whether a rule in force, not a broken one, has an address among its networks, pods or nodes.
 func (v *View) lists(a netip.Addr, in *Snapshot, would bool) bool {
-	return v.anyOfCluster(func(r *Rule) bool { return (would || !r.Audit) && in.PeerSet(r.Peer).lists(CleanAddr(a)) })
+	return v.anyOfCluster(func(r *Rule) bool { return (would || !r.Audit) && !r.Broken && in.PeerSet(r.Peer).lists(CleanAddr(a)) })
 }
 
 // Same tells whether two reports of a node say the same.

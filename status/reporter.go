@@ -43,6 +43,8 @@ type Options struct {
 	CompanionPorts companion.Ports
 	// PortsTCP: the agents read a port without a protocol as one of TCP alone.
 	PortsTCP bool
+	// Nodes: the agents enforce policies for nodes.
+	Nodes bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
 	// any more. It may be called at any time; nil: never.
 	Uninstalling func() bool

@@ -16,6 +16,7 @@ import (
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -139,7 +140,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	}
 	for _, p := range in.cluster.policies {
 		object := cfqdnnp.Object(p.Name)
-		problems := slices.Concat(in.cluster.problems[object], t.validate(&p.ObjectMeta, func() []policy.Problem { return cfqdnnp.Validate(p) }), in.crowded[object])
+		problems := slices.Concat(in.cluster.problems[object], t.validate(&p.ObjectMeta, func() []policy.Problem { return t.checks(p) }), in.crowded[object])
 		s := clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name]))
 		all = append(all, s)
 		state.Accepted[object] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
@@ -197,4 +198,13 @@ func (t *term) forget(all []status) {
 	}
 	t.statuses.forget(there)
 	maps.DeleteFunc(t.checked, func(uid types.UID, _ checked) bool { return !there[uid] })
+}
+
+// checks are the problems of a cluster policy by itself.
+func (t *term) checks(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem {
+	problems := cfqdnnp.Validate(p)
+	if !t.o.Nodes {
+		problems = append(problems, cfqdnnp.NodesDisabled(p)...)
+	}
+	return problems
 }

@@ -23,9 +23,11 @@ const retryAfter = time.Second
 // the next ones, so that they become isolated by one commit.
 const warmTogether = 20 * time.Millisecond
 
-// Options are the parts that a Rollout calls. All fields are required.
+// Options are the parts that a Rollout calls. All fields but Amend are required.
 type Options struct {
 	Stages Stages
+	// Amend completes the input of each state just before it is compiled; nil: it is complete.
+	Amend  func(*compile.Input)
 	Health *health.Health
 	Timing *metrics.Timing
 	Log    *slog.Logger
@@ -93,6 +95,9 @@ func (r *Rollout) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-r.next:
+			if r.o.Amend != nil {
+				r.o.Amend(&s.Input)
+			}
 			r.o.Timing.Compile(func() { snap = r.compiler.Compile(s.Input) })
 			r.mu.Lock()
 			r.status.State, r.status.Problems = s, slices.Concat(s.Problems, snap.Problems)

@@ -140,8 +140,10 @@ func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
 	case *unstructured.Unstructured:
 		p.Policy = &cnp.Read(from).Policy
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
-		if p.Policy = &cfqdnnp.Read(from).Policy; withNodes {
-			p.Policy = &cfqdnnp.ReadWithNodes(from).Policy
+		p.Policy = &cfqdnnp.Read(from).Policy
+		if !withNodes {
+			p.Problems = append(p.Problems, cfqdnnp.NodesDisabled(from)...)
+			p.Nodes = nil
 		}
 	}
 	for _, r := range p.Rules {

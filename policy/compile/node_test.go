@@ -56,7 +56,7 @@ func TestANodeIsASubject(t *testing.T) {
 	}
 	in.Node = nil
 	if s = c.Compile(in); s.Node() != nil || len(s.Problems) != 3 {
-		t.Errorf("where nodes are not supported: %v", problemTexts(s))
+		t.Errorf("where agents do not enforce policies for nodes: %v", problemTexts(s))
 	}
 }
 

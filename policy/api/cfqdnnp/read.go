@@ -33,8 +33,7 @@ type Policy struct {
 	// ConfirmWithin is of the safeguard, 0 without one.
 	ConfirmWithin time.Duration
 	ttl           policy.TTL
-	matches       int  // of the rules
-	nodes         bool // nodes are supported
+	matches       int // of the rules
 }
 
 // Object returns the name by which problems name a policy.
@@ -45,15 +44,20 @@ func Object(name string) string { return "clusterpolicy " + name }
 // for policies that no API server has seen.
 func Validate(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem { return Read(p).Problems }
 
+// NodesDisabled returns the problem of a policy for nodes where the agents do not enforce such
+// policies; nil for any other policy.
+func NodesDisabled(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem {
+	if p.Spec.Subject.Nodes == nil {
+		return nil
+	}
+	r := &Policy{Policy: ordered.Policy{Object: Object(p.Name)}}
+	r.invalid("spec.subject.nodes", "the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces")
+	return r.Problems
+}
+
 // Read reads a policy. One whose place or subject cannot be read selects nothing.
-func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy { return readAs(p, false) }
-
-// ReadWithNodes is Read where the node's failsafes are known, without which policies do not
-// select nodes.
-func ReadWithNodes(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy { return readAs(p, true) }
-
-func readAs(p *v1alpha1.ClusterFQDNNetworkPolicy, nodes bool) *Policy {
-	r := &Policy{Policy: ordered.Policy{ID: p.Name, Object: Object(p.Name)}, nodes: nodes}
+func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
+	r := &Policy{Policy: ordered.Policy{ID: p.Name, Object: Object(p.Name)}}
 	r.place(&p.Spec)
 	r.subject(&p.Spec.Subject)
 	r.settings(&p.Spec)
@@ -120,10 +124,8 @@ func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
 	switch written := []bool{s.Pods != nil, s.Namespaces != nil, s.Nodes != nil}; {
 	case count(written) != 1:
 		r.invalid(path, "write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod")
-	case s.Nodes != nil && r.nodes:
-		r.Nodes = r.selector(path+".nodes", s.Nodes)
 	case s.Nodes != nil:
-		r.invalid(path+".nodes", "nodes are not supported yet; write pods or namespaces")
+		r.Nodes = r.selector(path+".nodes", s.Nodes)
 	case s.Namespaces != nil:
 		r.Namespaces = r.selector(path+".namespaces", s.Namespaces)
 		r.Pods = r.selector(path, &metav1.LabelSelector{})

@@ -180,7 +180,7 @@ func TestInvalid(t *testing.T) {
 		"{tier: Admin, priority: -1, subject: {namespaces: {}}}":                                          "spec.priority -1; write 0 to 1000",
 		"{tier: Admin, priority: 1}":                                                                      "spec.subject write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod",
 		"{tier: Admin, priority: 1, subject: {namespaces: {}, nodes: {}}}":                                "spec.subject write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod",
-		"{tier: Admin, priority: 1, subject: {nodes: {}}}":                                                "spec.subject.nodes nodes are not supported yet; write pods or namespaces",
+		"{tier: Admin, priority: 1, subject: {nodes: {matchExpressions: [{key: a, operator: in}]}}}":      `spec.subject.nodes "in" is not a valid label selector operator`,
 		"{tier: Admin, priority: 1, subject: {pods: {podSelector: {}}}}":                                  "spec.subject.pods.namespaceSelector the selector is missing; write one, or {} for all",
 		"{tier: Admin, priority: 1, subject: {pods: {namespaceSelector: {}}}}":                            "spec.subject.pods.podSelector the selector is missing; write one, or {} for all",
 		"{tier: Admin, priority: 1, subject: {namespaces: {matchExpressions: [{key: a, operator: in}]}}}": `spec.subject.namespaces "in" is not a valid label selector operator`,

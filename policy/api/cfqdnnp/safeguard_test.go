@@ -31,7 +31,7 @@ func TestSafeguard(t *testing.T) {
 	} {
 		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
 		fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, "+spec+"}"), &p.Spec))
-		r := ReadWithNodes(p)
+		r := Read(p)
 		said := strings.Join(problems(r), "\n")
 		if r.ConfirmWithin != want.within || (want.problem == "") != (said == "") || !strings.Contains(said, want.problem) {
 			t.Errorf("%s: %v %q", spec, r.ConfirmWithin, said)
