@@ -97,8 +97,8 @@ func (f *agentFlags) options() (agent.Options, error) {
 		return o, err
 	}
 	inCluster := f.source == "kube"
-	if o.Nodes && !inCluster {
-		return o, errors.New("--nodes needs --source kube: a folder has no Node objects")
+	if o.Nodes && o.Node == "" {
+		return o, errors.New("--nodes needs the name of this node; give --node-name")
 	}
 	if o.Nodes && !filepath.IsAbs(o.HostRoot) {
 		return o, fmt.Errorf("--host-root %q is not the full path of a folder; write for example --host-root /host", o.HostRoot)

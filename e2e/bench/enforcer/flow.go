@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -22,6 +23,8 @@ const (
 	// pods. None of their rules matches what the client connects to, and most come before the
 	// namespace's.
 	ordered = "cluster-rules"
+	// hosted is namegate with a policy for the node beside those of the namespace.
+	hosted = "node-policy"
 	// byNftables is namegate with the other dataplane.
 	byNftables = "nftables"
 	// noRules has connection tracking and address translation, as each node of a
@@ -35,7 +38,7 @@ const (
 	untracked = "no-conntrack"
 )
 
-var nodeNames = []string{guarded, byNftables, ordered, noRules, linear, kubeProxy, untracked}
+var nodeNames = []string{guarded, byNftables, ordered, hosted, noRules, linear, kubeProxy, untracked}
 
 func podsState(n int) string { return fmt.Sprintf("%d pods", n) }
 
@@ -83,7 +86,7 @@ func (b *bench) furnish(n *node) error {
 	case byNftables:
 		n.dataplane = byNftables
 		return b.guard(n, answer)
-	case guarded, ordered:
+	case guarded, ordered, hosted:
 		return b.guard(n, answer)
 	case noRules, linear:
 		return n.track()
@@ -112,13 +115,15 @@ type measured struct {
 	// cpu is the figure of the processor time that client and server need for each that the
 	// client counted; "" for none.
 	cpu string
+	// own: the node itself sends, not its pod.
+	own bool
 }
 
 var traffic = []measured{
-	{"flow.new_per_s", "1/s", "connect", sinkPort, 2, 1, "flow.new_cpu_us"},
-	{"flow.crr_per_s", "1/s", "crr", sinkPort + 2, 2, 1, "flow.crr_cpu_us"},
-	{"flow.rps", "1/s", "requests", sinkPort + 3, requestThreads, 1, ""},
-	{"flow.throughput_gbps", "Gbit/s", "stream", sinkPort + 1, 1, 1e9 / 8, ""},
+	{"flow.new_per_s", "1/s", "connect", sinkPort, 2, 1, "flow.new_cpu_us", false},
+	{"flow.crr_per_s", "1/s", "crr", sinkPort + 2, 2, 1, "flow.crr_cpu_us", false},
+	{"flow.rps", "1/s", "requests", sinkPort + 3, requestThreads, 1, "", false},
+	{"flow.throughput_gbps", "Gbit/s", "stream", sinkPort + 1, 1, 1e9 / 8, "", false},
 }
 
 // flowThrough measures the nodes with a number of selected pods, in turn.
@@ -126,7 +131,7 @@ func (b *bench) flowThrough(nodes []*node, count int) error {
 	for _, n := range nodes {
 		var err error
 		switch n.name {
-		case guarded, byNftables, ordered:
+		case guarded, byNftables, ordered, hosted:
 			err = n.choose(chosen(count))
 		case linear:
 			err = n.layLinear(chosen(count))
@@ -140,6 +145,22 @@ func (b *bench) flowThrough(nodes []*node, count int) error {
 			return err
 		}
 		if err := b.profiled(nodes, m, count); err != nil {
+			return err
+		}
+	}
+	return b.ownFlow(nodes, count)
+}
+
+// ownFlow measures connections of the nodes themselves: of the one with a policy for itself
+// beside one without.
+func (b *bench) ownFlow(nodes []*node, count int) error {
+	both := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.name != guarded && n.name != hosted })
+	if len(both) < 2 {
+		return nil
+	}
+	for _, m := range traffic[:2] {
+		m.own = true
+		if err := b.rotate(both, m, count); err != nil {
 			return err
 		}
 	}
@@ -180,15 +201,15 @@ func (b *bench) rotate(nodes []*node, m measured, count int) error {
 			rates[n.name], cpu[n.name] = append(rates[n.name], rate), append(cpu[n.name], each)
 		}
 	}
-	err := b.compare(nodes, figure.Figure{Name: m.figure, Unit: m.unit}, rates, count)
+	err := b.compare(nodes, m, figure.Figure{Name: m.figure, Unit: m.unit}, rates, count)
 	if err != nil || m.cpu == "" {
 		return err
 	}
-	return b.compare(nodes, figure.Figure{Name: m.cpu, Unit: "us"}, cpu, count)
+	return b.compare(nodes, m, figure.Figure{Name: m.cpu, Unit: "us"}, cpu, count)
 }
 
 // compare reports a figure of the first node beside those of the others.
-func (b *bench) compare(nodes []*node, f figure.Figure, series map[string]figure.Series, count int) error {
+func (b *bench) compare(nodes []*node, m measured, f figure.Figure, series map[string]figure.Series, count int) error {
 	first := series[nodes[0].name]
 	f.Value, f.State = first.Median(), podsState(count)
 	if len(nodes) == 1 {
@@ -199,6 +220,11 @@ func (b *bench) compare(nodes []*node, f figure.Figure, series map[string]figure
 		switch n.name {
 		case ordered: // with in relation to without
 			f.Value, f.State = p.Median(), clusterRulesOf(count)
+			f = f.Against(nodes[0].name, first.Median())
+		case hosted:
+			if f.Value, f.State = p.Median(), hostState(count); m.own {
+				f.State = ownState(count)
+			}
 			f = f.Against(nodes[0].name, first.Median())
 		case byNftables:
 			f.Value, f.State = p.Median(), nftablesState(count)
@@ -246,7 +272,11 @@ func (b *bench) push(n *node, m measured) (rate, cpu figure.Reading, err error) 
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // signals would interrupt connect
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := n.Pod(client).Do(cmd.Start); err != nil {
+	sender := n.Pod(client).Host
+	if m.own {
+		sender = n.Node
+	}
+	if err := sender.Do(cmd.Start); err != nil {
 		return rate, cpu, err
 	}
 	err = cmd.Wait()

@@ -77,7 +77,13 @@ func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
 	if n.world, err = n.ServeWorld(answer); err != nil {
 		return err
 	}
-	if n.agent, err = n.NewAgent(b.agent, n.dir, corefile); err != nil {
+	var args []string
+	if n.name == hosted {
+		if args, err = n.hostArgs(); err != nil {
+			return err
+		}
+	}
+	if n.agent, err = n.NewAgent(b.agent, n.dir, corefile, args...); err != nil {
 		return err
 	}
 	if n.dataplane != "" {
@@ -95,6 +101,9 @@ func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
 // where it connects to.
 func (n *node) choose(selected []int) error {
 	files := manifests(selected)
+	if n.name == hosted {
+		files["host.yaml"] = hostManifest()
+	}
 	if n.name == ordered {
 		var err error
 		if files["cluster.yaml"], err = clusterManifest(); err != nil {

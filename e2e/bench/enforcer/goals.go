@@ -29,6 +29,8 @@ var goals = []ground.Goal{
 	{Figure: "grant.latency_p99_us", Peer: quiet, State: churnState, Value: 5000},
 	{Figure: "grant.latency_p99_us", Peer: quiet, State: churnState + dataplaneStates[1].state, Value: 5000},
 	{Figure: "flow.new_per_s", Peer: guarded, State: clusterRulesOf(110), Least: 0.95},
+	{Figure: "flow.new_per_s", Peer: guarded, State: hostState(110), Least: 0.99},
+	{Figure: "flow.new_per_s", Peer: guarded, State: ownState(110), Least: 0.95},
 	{Figure: "flow.new_per_s", Peer: noRules, State: podsState(110), Least: 0.80},
 	{Figure: "flow.new_per_s", Peer: linear, State: podsState(110), Least: 1.25},
 	{Figure: "flow.new_per_s", Peer: noRules, State: nftablesState(110), Least: 0.90},
