@@ -39,6 +39,8 @@ type Cluster struct {
 	// of a source that was asked for them. A node that did not change keeps its pointer.
 	Hosts      []*Host
 	APIServers APIServers
+	// ClusterIPs are the cluster addresses of Services; of such a source too.
+	ClusterIPs []netip.Addr
 }
 
 // Host is a Node object.

@@ -12,10 +12,9 @@ import (
 
 	"github.com/namegate/namegate/kernel/underlay"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/failsafe"
 )
 
-// Options are the parameters of a Keeper. All but Connected and Clock are needed.
+// Options are the parameters of a Keeper. All but Clock are needed.
 type Options struct {
 	// Node is the name of the agent's Node object.
 	Node string
@@ -67,33 +66,4 @@ type Corefile struct {
 	Upstreams []netip.AddrPort
 	// Ranges are the pod and Service ranges.
 	Ranges []netip.Prefix
-}
-
-// Keeper keeps the failsafes of a node.
-type Keeper struct{ o Options }
-
-// New returns a Keeper. It reads nothing before Run.
-func New(o Options) (*Keeper, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	return &Keeper{o: o}, nil
-}
-
-// SetCluster takes over the objects of the cluster. It may be called at any time.
-func (k *Keeper) SetCluster(Cluster) {}
-
-// SetCorefile takes over the configuration. It may be called at any time.
-func (k *Keeper) SetCorefile(Corefile) {}
-
-// Learn takes over the addresses that a query of the host for one of List.Names was answered
-// with. It may be called at any time.
-func (k *Keeper) Learn(name string, addrs []netip.Addr) {}
-
-// Run calls receive with the failsafes, from one goroutine, whenever they changed, until ctx
-// ends. The first call waits for SetCluster, for SetCorefile and for the first answer or error
-// of every name.
-func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
-	<-ctx.Done()
-	return nil
 }

@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 )
 
@@ -18,6 +19,8 @@ type FakeState struct {
 	Tunnels  Tunnels
 	NextHops []NextHop
 	Sessions Sessions
+	// Connections are the remote ends of TCP connections.
+	Connections []netip.AddrPort
 }
 
 var _ Interface = (*Fake)(nil)
@@ -65,6 +68,13 @@ func (f *Fake) Sessions() (Sessions, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state.Sessions, f.err
+}
+
+// Connections implements Interface.
+func (f *Fake) Connections() ([]netip.AddrPort, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.Connections, f.err
 }
 
 // Watch implements Interface. One watcher gets each token.

@@ -25,28 +25,49 @@ const (
 func (k *Kernel) Sessions() (Sessions, error) {
 	var out Sessions
 	peers := map[netip.Addr]bool{}
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		req := make(raw, inetDiagReqLen)
-		req[0], req[1] = family, unix.IPPROTO_TCP
-		binary.NativeEndian.PutUint32(req[4:], 1<<tcpEstablished|1<<tcpListen)
-		err := k.dump(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY, nl.SOCK_DIAG_BY_FAMILY, func(msg []byte) {
-			s, ok := parseSocket(msg)
-			switch {
-			case !ok:
-			case s.state == tcpListen:
-				out.Listens = out.Listens || s.local == bgp
-			case s.local == bgp || s.remote.Port() == bgp:
-				if a := s.remote.Addr(); !a.IsLoopback() {
-					peers[a] = true
-				}
+	err := k.sockets4and6(1<<tcpEstablished|1<<tcpListen, func(s socket) {
+		switch {
+		case s.state == tcpListen:
+			out.Listens = out.Listens || s.local == bgp
+		case s.local == bgp || s.remote.Port() == bgp:
+			if a := s.remote.Addr(); !a.IsLoopback() {
+				peers[a] = true
 			}
-		}, req)
-		if err != nil {
-			return Sessions{}, fmt.Errorf("list TCP sockets: %w", err)
 		}
+	})
+	if err != nil {
+		return Sessions{}, err
 	}
 	out.Peers = sorted(peers, netip.Addr.Compare)
 	return out, nil
+}
+
+// Connections implements Interface.
+func (k *Kernel) Connections() (ends []netip.AddrPort, err error) {
+	err = k.sockets4and6(1<<tcpEstablished, func(s socket) {
+		if !s.remote.Addr().IsLoopback() {
+			ends = append(ends, s.remote)
+		}
+	})
+	return ends, err
+}
+
+// sockets4and6 lists the TCP sockets of both families in states, a bit each.
+func (k *Kernel) sockets4and6(states uint32, each func(socket)) error {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		req := make(raw, inetDiagReqLen)
+		req[0], req[1] = family, unix.IPPROTO_TCP
+		binary.NativeEndian.PutUint32(req[4:], states)
+		err := k.dump(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY, nl.SOCK_DIAG_BY_FAMILY, func(msg []byte) {
+			if s, ok := parseSocket(msg); ok {
+				each(s)
+			}
+		}, req)
+		if err != nil {
+			return fmt.Errorf("list TCP sockets: %w", err)
+		}
+	}
+	return nil
 }
 
 type socket struct {

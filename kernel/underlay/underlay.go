@@ -55,6 +55,9 @@ type Interface interface {
 	NextHops() ([]NextHop, error)
 	// Sessions returns the sessions of BGP.
 	Sessions() (Sessions, error)
+	// Connections returns the remote ends of the established TCP connections of the network
+	// namespace's own sockets, without loopback. They are not sorted.
+	Connections() ([]netip.AddrPort, error)
 	// Watch sends a token after tunnels or routes changed, until ctx ends; changes while a
 	// token waits are one token. Endpoints of WireGuard, states of IPsec and sessions send no
 	// token. After an error, which lost receives, it goes on.

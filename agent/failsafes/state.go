@@ -1,0 +1,91 @@
+package failsafes
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/policy/failsafe"
+)
+
+// state is everything that a Keeper knows. It has no clock and asks nothing but its sources.
+type state struct {
+	in              Inputs
+	sources         []*source
+	names           names
+	retained        retained
+	hasCluster      bool
+	hasCorefile     bool
+	connectionsOpen func() connections
+}
+
+// read reads sources, and tells whether the failsafes may have changed.
+func (s *state) read(sources []*source) (changed bool) {
+	for _, source := range sources {
+		changed = source.refresh(&s.in) || changed
+	}
+	return changed
+}
+
+// ready tells whether every source was read, or failed, once.
+func (s *state) ready() bool {
+	for _, source := range s.sources {
+		if !source.known && source.err == nil {
+			return false
+		}
+	}
+	return s.hasCluster && s.hasCorefile && s.names.complete()
+}
+
+// needs computes the needs of the inputs, and takes over their names.
+func (s *state) needs() needs {
+	n := needsOf(&s.in)
+	s.names.sync(n.names)
+	return n
+}
+
+// list returns the failsafes at a time.
+func (s *state) list(now time.Time) *failsafe.List {
+	n := s.needs()
+	for _, source := range s.sources {
+		if p, ok := source.problem(&s.in); ok {
+			n.problems = append(n.problems, p)
+		}
+	}
+	for i := range n.names {
+		n.kept = append(n.kept, s.names.entries(&n.names[i])...)
+		if p, ok := s.names.problem(&n.names[i]); ok {
+			n.problems = append(n.problems, p)
+		}
+	}
+	open := s.connectionsOpen()
+	kept := s.retained.update(now, sorted(n.kept), open.inUse)
+	l := &failsafe.List{Entries: sorted(append(kept, n.current...)), Names: n.names}
+	for _, p := range n.problems {
+		if !p.settled(s.in.Corefile.Failsafes) {
+			l.Findings = append(l.Findings, p.Finding)
+		}
+	}
+	slices.SortFunc(l.Names, compareTargets)
+	l.Names = slices.Compact(l.Names)
+	slices.SortFunc(l.Findings, func(a, b failsafe.Finding) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Message, b.Message))
+	})
+	l.Findings = slices.Compact(l.Findings)
+	return l
+}
+
+func sorted(entries []failsafe.Entry) []failsafe.Entry {
+	slices.SortFunc(entries, failsafe.Compare)
+	return slices.Compact(entries)
+}
+
+func compareTargets(a, b failsafe.Target) int {
+	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Ports.Protocol, b.Ports.Protocol), cmp.Compare(a.Ports.First, b.Ports.First),
+		cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Source, b.Source))
+}
+
+// same tells whether two lists say the same.
+func same(a, b *failsafe.List) bool {
+	return a != nil && b != nil && slices.Equal(a.Entries, b.Entries) && slices.Equal(a.Names, b.Names) && slices.Equal(a.Findings, b.Findings)
+}
