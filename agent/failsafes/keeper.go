@@ -79,7 +79,8 @@ func (k *Keeper) take(s *state) (changed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.cluster != nil {
-		s.in.Cluster, s.hasCluster, k.cluster, changed = *k.cluster, true, nil, true
+		changed = !s.hasCluster || !s.in.Cluster.same(k.cluster)
+		s.in.Cluster, s.hasCluster, k.cluster = *k.cluster, true, nil
 	}
 	if k.corefile != nil {
 		s.in.Corefile, s.hasCorefile, k.corefile, changed = *k.corefile, true, nil, true

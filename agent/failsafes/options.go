@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -56,6 +58,17 @@ type Cluster struct {
 	policy.Cluster
 	// Pods are the addresses of this node's pods.
 	Pods []netip.Addr
+}
+
+// same tells whether two values have the same failsafes. States with other pods alone come
+// often.
+func (c *Cluster) same(o *Cluster) bool {
+	return slices.Equal(c.Hosts, o.Hosts) && slices.Equal(c.Pods, o.Pods) &&
+		slices.Equal(c.PodRanges, o.PodRanges) && slices.Equal(c.LocalRanges, o.LocalRanges) && slices.Equal(c.ClusterIPs, o.ClusterIPs) &&
+		slices.Equal(c.APIServers.Service, o.APIServers.Service) && slices.Equal(c.APIServers.Endpoints, o.APIServers.Endpoints) &&
+		maps.EqualFunc(c.Resolvers, o.Resolvers, func(a, b policy.Resolver) bool {
+			return slices.Equal(a.ClusterIPs, b.ClusterIPs) && slices.Equal(a.Endpoints, b.Endpoints)
+		})
 }
 
 // Corefile is the Corefile's part of the sources.

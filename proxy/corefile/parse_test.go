@@ -1,6 +1,7 @@
 package corefile
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
 )
@@ -34,6 +36,12 @@ func TestParseMinimalCorefile(t *testing.T) {
 	if c.ClusterDomain.String() != "cluster.local" || c.Hold != 10*time.Minute || c.Mark != 0x40 || len(c.Bind) != 2 {
 		t.Errorf("defaults %+v", c)
 	}
+}
+
+// written is a failsafe of a line of the Corefile.
+func written(to string, protocol policy.Protocol, first, last uint16, line int) policy.Failsafe {
+	return policy.Failsafe{Prefix: netip.MustParsePrefix(to), Ports: policy.PortRange{Protocol: protocol, First: first, Last: last},
+		Reason: "failsafe of the Corefile", Source: fmt.Sprintf("Corefile:%d", line)}
 }
 
 func TestParseEverything(t *testing.T) {
@@ -68,6 +76,8 @@ func TestParseEverything(t *testing.T) {
     rebind allow ingress.test 10.96.7.0/24 10.96.8.1
     rebind allow Metadata.test 169.254.169.254
     nat64 2001:db8:64::/96
+    failsafe 192.0.2.0/24:443/tcp 192.0.2.7 [2001:db8:1::/64]:4789-4790/udp
+    failsafe [2001:db8:2::]/64:179
     failclosed
     hold 1h
     dataplane nftables
@@ -123,6 +133,10 @@ a.corp.test corp.test {
 			{policytest.Name("metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
 		},
 		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
+		Failsafes: []policy.Failsafe{
+			written("192.0.2.0/24", policy.TCP, 443, 443, 31), written("192.0.2.7/32", policy.AnyProtocol, 0, 65535, 31), written("2001:db8:1::/64", policy.UDP, 4789, 4790, 31),
+			written("2001:db8:2::/64", policy.TCP, 179, 179, 32), written("2001:db8:2::/64", policy.UDP, 179, 179, 32), written("2001:db8:2::/64", policy.SCTP, 179, 179, 32),
+		},
 		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, PortsTCP: true, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
@@ -211,6 +225,25 @@ func TestBadFiles(t *testing.T) {
 		{"nat64 of IPv4", "nat64 192.0.2.0/32", "cannot be a translation prefix"},
 		{"nat64 empty", "nat64", "has no range"},
 		{"failclosed", "failclosed on", "has no value"},
+		{"failsafe of nothing", "failsafe", "has no destination, write CIDR, CIDR:PORT, CIDR:PORT/PROTOCOL or"},
+		{"failsafe of a name", "failsafe ntp.test:123", `"ntp.test:123" is not a destination, write CIDR`},
+		{"failsafe without brackets", "failsafe 2001:db8::1:443", `"2001:db8::1:443" is IPv6 without brackets, write for example [2001:db8::]/64:443`},
+		{"failsafe with half brackets", "failsafe [2001:db8::1:443", "is not a destination"},
+		{"failsafe with IPv4 in brackets", "failsafe [192.0.2.1]:443", "is not a destination"},
+		{"failsafe with more behind brackets", "failsafe [2001:db8::1]443", "is not a destination"},
+		{"failsafe of host bits", "failsafe 192.0.2.1/24:443", "192.0.2.1/24 has bits set beyond its length, write 192.0.2.0/24 instead"},
+		{"failsafe of an interface", "failsafe [fe80::1%eth0]:443", "is not a destination"},
+		{"failsafe of a mapped address", "failsafe [::ffff:192.0.2.1]:443", "is not a destination"},
+		{"failsafe of port 0", "failsafe 192.0.2.1:0", "has no port from 1 to 65535"},
+		{"failsafe of no port", "failsafe 192.0.2.1:", "is not a destination"},
+		{"failsafe of a high port", "failsafe 192.0.2.1:65536", "has no port from 1 to 65535"},
+		{"failsafe of a service", "failsafe 192.0.2.1:https", "has no port from 1 to 65535"},
+		{"failsafe of a range backwards", "failsafe 192.0.2.1:20-10", "has no port from 1 to 65535 and no range of them"},
+		{"failsafe of half a range", "failsafe 192.0.2.1:20-", "has no port from 1 to 65535 and no range of them"},
+		{"failsafe of ICMP", "failsafe 192.0.2.1:1/icmp", `"icmp" is not a protocol with ports, write tcp, udp or sctp, or no protocol for all three`},
+		{"failsafe of TCP in capitals", "failsafe 192.0.2.1:1/TCP", `"TCP" is not a protocol with ports`},
+		{"failsafe of everything", "failsafe 0.0.0.0/0", "0.0.0.0/0 is every destination, so that no policy for nodes would hold, write a range or a port"},
+		{"failsafe's block", "failsafe 192.0.2.1:1 {\n x\n}", "has no block"},
 		{"hold", "hold ten", `write for example "hold 10m"`},
 		{"hold too long", "hold 25h", "out of bounds"},
 		{"hold nothing", "hold", "has 0 values instead of one"},
@@ -254,7 +287,7 @@ func TestBadFiles(t *testing.T) {
 		{"a limit twice", "limits {\n queries 5\n queries 6\n}", "queries: stands in line 4 already, write it once"},
 		{"limits crossed", "limits {\n queries 5\n queries_per_pod 6\n}", "above the bound of all"},
 		{"an option's block", "limits {\n queries 5 {\n }\n}", "queries: has no block of its own"},
-		{"unknown", "frobnicate", "is not a directive, write one of audit, bind, cache, cluster, dataplane, failclosed, follow, forward,"},
+		{"unknown", "frobnicate", "is not a directive, write one of audit, bind, cache, cluster, dataplane, failclosed, failsafe, follow, forward,"},
 		{"kubernetes", "kubernetes cluster.local {\n pods insecure\n}", "answered by the upstream"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

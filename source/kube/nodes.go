@@ -18,18 +18,23 @@ type nodeEntry struct {
 	name     string
 	addrs    []netip.Addr
 	ranges   []netip.Prefix
-	peer     *policy.Pod // nil: not wanted
+	peer     *policy.Pod  // nil: not wanted
+	host     *policy.Host // nil: not wanted
 	problems []policy.Problem
 }
 
-// readNode returns a reader of nodes, with asPeers as the peers that they may be too.
-func readNode(asPeers bool) func(any, *nodeEntry) *nodeEntry {
+// readNode returns a reader of nodes, with asPeers as the peers that they may be too. With own,
+// the name of this node, it reads them as hosts.
+func readNode(asPeers bool, own string) func(any, *nodeEntry) *nodeEntry {
 	return func(object any, before *nodeEntry) *nodeEntry {
 		n, ok := object.(*corev1.Node)
 		if !ok {
 			return nil
 		}
 		e := nodeEntryOf(n)
+		if own != "" {
+			e.host = hostOf(n, e.addrs, own)
+		}
 		if asPeers {
 			e.peer = peers.Node(e.name, n.Labels, e.addrs)
 		}

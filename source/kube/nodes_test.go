@@ -10,7 +10,7 @@ import (
 )
 
 func TestNodes(t *testing.T) {
-	read := func(n *corev1.Node) *nodeEntry { return readNode(false)(n, nil) }
+	read := func(n *corev1.Node) *nodeEntry { return readNode(false, "")(n, nil) }
 	full := aNode("node-b", "192.0.2.2", "10.1.2.3/16", "2001:db8:1::/64")
 	full.Status.Addresses = append(full.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "node-b"},
 		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "::ffff:198.51.100.2"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "203.0.113.2"})
@@ -32,7 +32,7 @@ func TestNodes(t *testing.T) {
 	if got := problemTexts(problems, "node node-c"); got != "Unreadable status.addresses[0].address; Unreadable spec.podCIDRs[0]" {
 		t.Errorf("problems %q", got)
 	}
-	if readNode(false)(aPod("x"), nil) != nil {
+	if readNode(false, "")(aPod("x"), nil) != nil {
 		t.Error("a pod was read as a node")
 	}
 }

@@ -168,7 +168,7 @@ func needing() *Source {
 	nothing := func() {}
 	return &Source{
 		policies: newStore(nothing, readPolicy), clusterPolicies: newOptionalKind(nothing, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), ""), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
-		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode(false)),
+		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode(false, "")),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
 		remote: remote{pods: remoteStore(nothing, ourNode), needed: true, stop: nothing},
 	}

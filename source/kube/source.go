@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -51,6 +52,9 @@ type Options struct {
 	Services []policy.ServiceRef
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
+	// Nodes reads what policies for nodes need: Hosts, APIServers and ClusterIPs of
+	// policy.Cluster.
+	Nodes bool
 	// PortsTCP reads a port without a protocol in FQDNNetworkPolicies as one of TCP alone.
 	PortsTCP bool
 	// CNIResults lets the first State wait for SetResults: pods that an earlier agent knew
@@ -85,6 +89,7 @@ type Source struct {
 	namespaces      *store[namespaceEntry]
 	services        *store[serviceEntry]
 	nodes           *store[nodeEntry]
+	apiSlices       *store[apiSlice] // nil: not wanted
 
 	// The fields below are for Run's goroutine alone.
 	sliceWatches map[policy.ServiceRef]*sliceWatch
@@ -124,7 +129,12 @@ func New(o Options) (*Source, error) {
 	s.networkPolicies = newStore(s.note, readNetworkPolicy)
 	s.namespaces = newStore(s.note, readNamespace)
 	s.services = newStore(s.note, readService)
-	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies))
+	own := ""
+	if o.Nodes {
+		own = s.node
+		s.apiSlices = newStore(s.note, readAPISlice)
+	}
+	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies, own))
 	return s, nil
 }
 
@@ -198,6 +208,9 @@ func (s *Source) start(ctx context.Context) {
 	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
 	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
+	if s.apiSlices != nil {
+		s.watch(ctx, "endpointslices of the API server", s.apiSliceRequests(), &discoveryv1.EndpointSlice{}, s.apiSlices)
+	}
 	watchOptional(ctx, s, s.clusterPolicies)
 	if s.standard != nil {
 		watchOptional(ctx, s, s.standard)
@@ -230,7 +243,7 @@ func (s *Source) filled() bool {
 			return false
 		}
 	}
-	return s.results.synced() && s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && (s.standard == nil || s.standard.synced()) && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+	return s.results.synced() && s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && (s.standard == nil || s.standard.synced()) && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced() && (s.apiSlices == nil || s.apiSlices.synced())
 }
 
 // wait returns true when a burst of changes is over, false when ctx ended.

@@ -32,16 +32,16 @@ type part struct {
 type assembly struct {
 	forbidden []policy.Problem // of kinds of policies that cannot be read
 	// news: something was gathered since the last State; local: pods of this node.
-	news, local                                                                           bool
-	state                                                                                 State
-	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, remote part
-	byRef                                                                                 map[policy.ServiceRef]*serviceEntry
-	slices                                                                                map[policy.ServiceRef]*slicesPart
-	standard                                                                              part
-	nodePeers                                                                             []*policy.Pod
-	own, near, far                                                                        []*podEntry // of this node by their objects, with their results, and of others
-	results                                                                               cni.Results
-	yielded                                                                               map[*podEntry]*policy.Pod
+	news, local                                                                                      bool
+	state                                                                                            State
+	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, apiSlices, remote part
+	byRef                                                                                            map[policy.ServiceRef]*serviceEntry
+	slices                                                                                           map[policy.ServiceRef]*slicesPart
+	standard                                                                                         part
+	nodePeers                                                                                        []*policy.Pod
+	own, near, far                                                                                   []*podEntry // of this node by their objects, with their results, and of others
+	results                                                                                          cni.Results
+	yielded                                                                                          map[*podEntry]*policy.Pod
 }
 
 // slicesPart is a part with the entries that it was made of.
@@ -122,6 +122,7 @@ func (s *Source) assemble() (State, bool) {
 	}) || news
 	news = update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
 		a.nodePeers = nodePeers(entries)
+		listHosts(entries, &a.state.Cluster)
 		return listNodes(entries, s.node, &a.state.Cluster)
 	}) || news
 	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
@@ -134,8 +135,16 @@ func (s *Source) assemble() (State, bool) {
 		for _, e := range entries {
 			a.byRef[e.ref] = e
 		}
+		if s.apiSlices != nil {
+			listClusterIPs(entries, &a.state.Cluster)
+		}
 		return listServices(entries, &a.state.Cluster)
 	})
+	if s.apiSlices != nil {
+		news = update(&a.apiSlices, s.apiSlices, func(entries []*apiSlice) []policy.Problem {
+			return listAPISlices(entries, &a.state.Cluster)
+		}) || news
+	}
 	moved = s.updateSlices() || moved
 	if moved {
 		s.resolve()
@@ -216,7 +225,7 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
+	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.apiSlices.problems, a.remote.problems)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}

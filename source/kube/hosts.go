@@ -1,0 +1,121 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// kubeletPort is the kubelet's port by default (KubeletConfiguration, port).
+const kubeletPort = 10250
+
+// controlPlaneLabels are the labels of nodes with the API server or etcd: kubeadm's, its
+// earlier one, and the one of k3s and RKE2.
+var controlPlaneLabels = []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd"}
+
+// apiService is the Service of the API itself.
+var apiService = policy.ServiceRef{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+
+// hostOf returns a node as a host, with its labels if it is the own one.
+func hostOf(n *corev1.Node, addrs []netip.Addr, own string) *policy.Host {
+	h := &policy.Host{Name: n.Name, Addrs: addrs, KubeletPort: kubeletPort}
+	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; isPort(p) {
+		h.KubeletPort = uint16(p)
+	}
+	h.ControlPlane = slices.ContainsFunc(controlPlaneLabels, func(label string) bool {
+		_, has := n.Labels[label]
+		return has
+	})
+	if n.Name == own {
+		h.Labels, h.ProviderID = n.Labels, n.Spec.ProviderID
+	}
+	return h
+}
+
+// apiSlice has the used fields of an EndpointSlice of the Service kubernetes.
+type apiSlice struct {
+	to       []netip.AddrPort
+	problems []policy.Problem
+}
+
+// readAPISlice reads every TCP port of every endpoint: an API server that is not ready now is
+// dialled later.
+func readAPISlice(object any, _ *apiSlice) *apiSlice {
+	s, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok || s.Labels[discoveryv1.LabelServiceName] != apiService.Name || s.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
+	}
+	e := &apiSlice{}
+	for i := range s.Endpoints {
+		for j, text := range s.Endpoints[i].Addresses {
+			a, err := netip.ParseAddr(text)
+			if err != nil {
+				e.problems = append(e.problems, unreadable("endpointslice "+s.Namespace+"/"+s.Name, fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), text))
+				continue
+			}
+			for _, p := range s.Ports {
+				if p.Port != nil && isPort(*p.Port) && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP) {
+					e.to = append(e.to, netip.AddrPortFrom(cleanAddr(a), uint16(*p.Port)))
+				}
+			}
+		}
+	}
+	return e
+}
+
+// apiSliceRequests are for the EndpointSlices of the Service kubernetes.
+func (s *Source) apiSliceRequests() requests {
+	filter := func(o *metav1.ListOptions) {
+		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: apiService.Name}.String()
+	}
+	c := s.client.DiscoveryV1().EndpointSlices(apiService.Namespace)
+	return newRequests(s.client, filter, c.List, c.Watch)
+}
+
+// listAPISlices sets the endpoints of the Service kubernetes.
+func listAPISlices(entries []*apiSlice, c *policy.Cluster) (problems []policy.Problem) {
+	var to []netip.AddrPort
+	for _, e := range entries {
+		to = append(to, e.to...)
+		problems = append(problems, e.problems...)
+	}
+	c.APIServers.Endpoints = sortedOnce(to, netip.AddrPort.Compare)
+	return problems
+}
+
+// listHosts sets the nodes, sorted by name as entries are.
+func listHosts(entries []*nodeEntry, c *policy.Cluster) {
+	c.Hosts = nil
+	for _, e := range entries {
+		if e.host != nil {
+			c.Hosts = append(c.Hosts, e.host)
+		}
+	}
+}
+
+// listClusterIPs sets the cluster addresses of Services, and those of the API.
+func listClusterIPs(entries []*serviceEntry, c *policy.Cluster) {
+	c.ClusterIPs, c.APIServers.Service = nil, nil
+	for _, e := range entries {
+		c.ClusterIPs = append(c.ClusterIPs, e.clusterIPs...)
+		if e.ref != apiService {
+			continue
+		}
+		for _, a := range e.clusterIPs {
+			for _, p := range e.service.Ports {
+				if p.Protocol == policy.TCP {
+					c.APIServers.Service = append(c.APIServers.Service, netip.AddrPortFrom(a, p.Port))
+				}
+			}
+		}
+	}
+	c.ClusterIPs = sortedOnce(c.ClusterIPs, netip.Addr.Compare)
+	c.APIServers.Service = sortedOnce(c.APIServers.Service, netip.AddrPort.Compare)
+}
