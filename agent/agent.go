@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/namegate/namegate/agent/failsafes"
 	"github.com/namegate/namegate/agent/handover"
 	"github.com/namegate/namegate/agent/health"
 	"github.com/namegate/namegate/agent/metrics"
@@ -43,6 +44,7 @@ type agent struct {
 	source   source
 	cluster  *cluster // nil without one
 	nodes    *nodeAddresses
+	host     *hostNode // nil: policies do not select nodes
 	network  *network
 	kernel   *kernel
 	enforce  *enforcer.Enforcer
@@ -101,6 +103,11 @@ func Run(ctx context.Context, o Options) error {
 	}
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log})
 	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
+	if o.Nodes {
+		if err := a.openHostNode(); err != nil {
+			return err
+		}
+	}
 	return a.run(ctx)
 }
 
@@ -135,6 +142,11 @@ func (a *agent) deviations() (objects []string) {
 func (a *agent) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	up := make(chan struct{})
+	receive := a.rollout.Offer
+	if a.host != nil {
+		receive = a.host.receive
+		g.Go(func() error { return a.host.run(ctx) })
+	}
 	g.Go(func() error {
 		// An agent that stands by has read everything before it takes the node. Any other
 		// agent first starts all parts that can fail.
@@ -145,7 +157,7 @@ func (a *agent) run(ctx context.Context) error {
 				return nil
 			}
 		}
-		return a.source.run(ctx, a.rollout.Offer)
+		return a.source.run(ctx, receive)
 	})
 	if a.cluster != nil {
 		g.Go(func() error { return a.cluster.placement.Run(ctx) })
@@ -266,6 +278,9 @@ func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
 	}
 	pending = a.proxy.Configure(c)
 	a.config.Store(c)
+	if a.host != nil {
+		a.host.keeper.SetCorefile(failsafes.CorefileOf(c))
+	}
 	if a.audit != nil {
 		a.audit.Filter(c.AuditFilter)
 	}

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/agent/failsafes"
 	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/kernel/underlay"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 )
@@ -39,6 +42,27 @@ type keeper interface {
 	SetCluster(failsafes.Cluster)
 	SetCorefile(failsafes.Corefile)
 	Run(ctx context.Context, receive func(*failsafe.List)) error
+}
+
+// openHostNode prepares the node as a subject.
+func (a *agent) openHostNode() error {
+	kernel, err := underlay.Open()
+	if err != nil {
+		return err
+	}
+	a.kernel.closers = append(a.kernel.closers, kernel.Close)
+	root := os.DirFS(a.o.HostRoot)
+	o := failsafes.Options{Node: a.o.Node, Host: root, Underlay: kernel, Resolver: failsafes.NewHostResolver(root, new(net.Dialer)), Log: a.log}
+	if a.cluster != nil {
+		o.APIServer = a.cluster.server
+	}
+	keeper, err := failsafes.New(o)
+	if err != nil {
+		return err
+	}
+	keeper.SetCorefile(failsafes.CorefileOf(a.config.Load()))
+	a.host = &hostNode{name: a.o.Node, keeper: keeper, read: a.kernel.Links.Addrs, offer: a.rollout.Offer, log: a.log}
+	return nil
 }
 
 // run keeps the node current until ctx ends.

@@ -148,7 +148,7 @@ func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
 
 func newRun(k *Keeper) *run {
 	r := &run{Keeper: k, said: map[string]bool{}}
-	r.files.sources = fileSources(hostfiles.New(k.o.Host))
+	r.files.sources = fileSources(hostfiles.New(k.o.Host), k.o.APIServer != "")
 	r.underlay.sources = underlaySources(&k.o)
 	r.state = state{
 		in: Inputs{Node: k.o.Node, APIServer: k.o.APIServer}, names: names{}, sources: slices.Concat(r.files.sources, r.underlay.sources),

@@ -16,11 +16,12 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Options are the parameters of a Keeper. All but Clock are needed.
+// Options are the parameters of a Keeper. All but APIServer and Clock are needed.
 type Options struct {
 	// Node is the name of the agent's Node object.
 	Node string
-	// APIServer is HOST:PORT of the API server as the agent dials it.
+	// APIServer is HOST:PORT of the API server as the agent dials it; "" for a host that is no
+	// node of a cluster.
 	APIServer string
 	// Host has the host's files, as os.DirFS returns them. Links are followed inside it.
 	Host     fs.FS
@@ -32,8 +33,8 @@ type Options struct {
 
 func (o *Options) check() error {
 	switch {
-	case o.Node == "" || o.APIServer == "":
-		return errors.New("failsafes need the name of the node and the address of the API server")
+	case o.Node == "":
+		return errors.New("failsafes need the name of the node")
 	case o.Host == nil || o.Underlay == nil || o.Resolver == nil || o.Log == nil:
 		return errors.New("failsafes need the host's files, its underlay, a resolver and a log")
 	}

@@ -37,17 +37,12 @@ func one(port uint16) func(*Inputs) []uint16 {
 	return func(*Inputs) []uint16 { return []uint16{port} }
 }
 
-// fileSources are the files of the host.
-func fileSources(root hostfiles.Root) []*source {
-	return []*source{
-		{
-			name: "kubeconfig of the kubelet", protocol: policy.TCP, ports: (*Inputs).apiServerPorts,
-			advice: "let the agent read it (nodes.hostFiles of the chart), or write `failsafe ADDRESS:PORT` with the API servers' addresses in the Corefile",
-			read: func(in *Inputs) (bool, error) {
-				v, err := root.Kubelet()
-				return set(&in.Kubelet, v, err)
-			},
-		},
+// fileSources are the files of the host. A host without a cluster has no kubelet.
+func fileSources(root hostfiles.Root, cluster bool) (all []*source) {
+	if cluster {
+		all = clusterFileSources(root)
+	}
+	return append(all, []*source{
 		{
 			name: "time servers", protocol: policy.UDP, ports: one(123),
 			advice: "write `failsafe ADDRESS:123/udp` with their addresses in the Corefile",
@@ -62,6 +57,20 @@ func fileSources(root hostfiles.Root) []*source {
 			read: func(in *Inputs) (bool, error) {
 				v, err := root.Resolvers()
 				return set(&in.Resolvers, v, err)
+			},
+		},
+	}...)
+}
+
+// clusterFileSources are the files of a host that is a node of a cluster.
+func clusterFileSources(root hostfiles.Root) []*source {
+	return []*source{
+		{
+			name: "kubeconfig of the kubelet", protocol: policy.TCP, ports: (*Inputs).apiServerPorts,
+			advice: "let the agent read it (nodes.hostFiles of the chart), or write `failsafe ADDRESS:PORT` with the API servers' addresses in the Corefile",
+			read: func(in *Inputs) (bool, error) {
+				v, err := root.Kubelet()
+				return set(&in.Kubelet, v, err)
 			},
 		},
 		{

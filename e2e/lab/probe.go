@@ -23,7 +23,7 @@ type Outcome string
 // The outcomes.
 const (
 	Answered Outcome = "answered" // the echo came back
-	Refused  Outcome = "refused"  // an error came back: a reset, or an ICMP message
+	Refused  Outcome = "refused"  // an error came back: a reset, an ICMP message, or the kernel did not send it
 	Silent   Outcome = "silent"   // nothing came back in time
 )
 
@@ -140,7 +140,7 @@ func outcome(err error) Outcome {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
 		return Silent
 	}
-	for _, e := range []syscall.Errno{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.EACCES, syscall.ENETUNREACH, syscall.EPIPE} {
+	for _, e := range []syscall.Errno{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.EACCES, syscall.ENETUNREACH, syscall.EPIPE, syscall.EPERM} {
 		if errors.Is(err, e) {
 			return Refused
 		}
