@@ -95,7 +95,7 @@ func TestAgentFlags(t *testing.T) {
 		{"--source dir:", `--source "dir:" is not known`},
 		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --console-addr 192.0.2.1:9954", ""},
 		{"--source kube --node-name n1", "--source kube needs --"},
-		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --nodes --host-root /host", ""},
+		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --nodes --host-root /host --console-addr 192.0.2.1:9954", ""},
 		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --nodes --host-root host", `--host-root "host" is not the full path`},
 		{"--source dir:/policies --nodes", "--nodes needs the name of this node"},
 		{"--source dir:/policies --nodes --node-name n1", ""},

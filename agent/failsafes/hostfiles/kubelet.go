@@ -131,7 +131,11 @@ func (k *Kubelet) add(host string, port uint16, reason, source string) {
 	}
 }
 
+// proxy adds a proxy. Without a scheme it is one of HTTP, as Go's programs read it.
 func (k *Kubelet) proxy(text, source string) error {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
 	host, port, err := endpoint(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", source, err)

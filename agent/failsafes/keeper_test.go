@@ -1,0 +1,305 @@
+package failsafes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/underlay"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/failsafe"
+)
+
+// answers is a Resolver in memory.
+type answers struct {
+	mu    sync.Mutex
+	names map[string][]netip.Addr // nil: an error
+	asked map[string]int
+}
+
+func (a *answers) set(name string, addrs ...netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.names[name] = addrs
+}
+
+func (a *answers) Lookup(_ context.Context, name string) ([]netip.Addr, time.Duration, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked[name]++
+	addrs, ok := a.names[name]
+	switch {
+	case !ok:
+		return nil, 0, ErrNoAddresses
+	case len(addrs) == 0:
+		return nil, 0, errors.New("no answer from the resolver 192.0.2.53")
+	}
+	return addrs, 30 * time.Second, nil
+}
+
+// kept is a Keeper that runs.
+type kept struct {
+	*Keeper
+	t      *testing.T
+	clock  *testclock.FakeClock
+	kernel *underlay.Fake
+	names  *answers
+	lists  chan *failsafe.List
+}
+
+// start runs a Keeper on files, with resolv.conf and a kubeconfig for api.test.
+func start(t *testing.T, files fstest.MapFS) *kept {
+	t.Helper()
+	all := fstest.MapFS{"etc/resolv.conf": file("nameserver 192.0.2.53\n"), "etc/kubernetes/kubelet.conf": kubeconfigOf("https://api.test:6443")}
+	for name, f := range files {
+		if all[name] = f; f == nil {
+			delete(all, name)
+		}
+	}
+	k := &kept{t: t, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), kernel: underlay.NewFake(), lists: make(chan *failsafe.List, 100),
+		names: &answers{names: map[string][]netip.Addr{"api.test": addrs("192.0.2.10")}, asked: map[string]int{}}}
+	var err error
+	k.Keeper, err = New(Options{Node: "n1", APIServer: "192.0.2.8:443", Host: all, Underlay: k.kernel, Resolver: k.names, Log: slog.New(slog.DiscardHandler), Clock: k.clock})
+	fatal.If(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- k.Run(ctx, func(l *failsafe.List) { k.lists <- l }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return k
+}
+
+// begin gives the Keeper an empty cluster and Corefile, and returns the first list.
+func (k *kept) begin() *failsafe.List {
+	k.t.Helper()
+	k.SetCluster(Cluster{})
+	k.SetCorefile(Corefile{})
+	return k.next()
+}
+
+func (k *kept) next() *failsafe.List {
+	k.t.Helper()
+	select {
+	case l := <-k.lists:
+		return l
+	case <-time.After(time.Minute):
+		k.t.Fatal("no list came")
+		return nil
+	}
+}
+
+// addressesOf are the addresses of a reason, those that are gone in parentheses.
+func addressesOf(l *failsafe.List, reason string) string {
+	var out []string
+	for _, e := range l.Entries {
+		if e.Reason != reason || strings.HasSuffix(e.Source, "agent") {
+			continue
+		}
+		text := e.Destination()
+		if !e.Gone.IsZero() {
+			text = "(" + text + ")"
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func (k *kept) want(l *failsafe.List, reason, want string) {
+	k.t.Helper()
+	if got := addressesOf(l, reason); got != want {
+		k.t.Errorf("%s: %s, want %s", reason, got, want)
+	}
+}
+
+// TestRotatingName: an API server by a name whose address changes: each answer is opened at
+// its TTL, and earlier addresses stay for a day, and then as long as a connection to them is
+// open.
+func TestRotatingName(t *testing.T) {
+	k := start(t, nil)
+	l := k.begin()
+	k.want(l, "API server", "192.0.2.10")
+	if len(l.Names) != 1 || l.Names[0].Host != "api.test" || !l.Complete() {
+		t.Errorf("names %v, findings %v", l.Names, l.Findings)
+	}
+	k.names.set("api.test", addrs("192.0.2.11 2001:db8::11")...)
+	k.clock.Step(30 * time.Second)
+	k.want(k.next(), "API server", "(192.0.2.10) 192.0.2.11 2001:db8::11")
+	k.names.set("api.test") // an outage
+	k.clock.Step(30 * time.Second)
+	l = k.next()
+	k.want(l, "API server", "(192.0.2.10) 192.0.2.11 2001:db8::11")
+	if len(l.Findings) != 1 || !l.Findings[0].Stale || !l.Complete() || l.Findings[0].Port != 6443 {
+		t.Errorf("in an outage: %+v", l.Findings)
+	}
+	k.kernel.Set(underlay.FakeState{Connections: ends("192.0.2.10:6443")}, true)
+	k.names.set("api.test", addrs("192.0.2.11")...)
+	k.clock.Step(23 * time.Hour)
+	k.want(k.next(), "API server", "(192.0.2.10) (2001:db8::11) 192.0.2.11")
+	k.clock.Step(24 * time.Hour)
+	k.want(k.next(), "API server", "(192.0.2.10) 192.0.2.11")
+	k.kernel.Set(underlay.FakeState{Connections: ends("192.0.2.10:443")}, true)
+	k.clock.Step(time.Minute)
+	k.want(k.next(), "API server", "192.0.2.11")
+}
+
+// TestFirstListWaits: for the cluster, the Corefile and the names, so that an agent that
+// starts does not take a failsafe for unknown.
+func TestFirstListWaits(t *testing.T) {
+	k := start(t, nil)
+	k.SetCluster(Cluster{})
+	select {
+	case l := <-k.lists:
+		t.Fatalf("a list without the Corefile: %v", l)
+	case <-time.After(50 * time.Millisecond):
+	}
+	k.SetCorefile(Corefile{Upstreams: ends("192.0.2.54:53")})
+	l := k.next()
+	k.want(l, "API server", "192.0.2.10")
+	k.want(l, "upstream of the agent", "192.0.2.54 192.0.2.54")
+}
+
+// TestLearn: an answer to a query of the host is opened at once, of names of the list alone.
+func TestLearn(t *testing.T) {
+	k := start(t, nil)
+	k.want(k.begin(), "API server", "192.0.2.10")
+	k.Learn("other.test", addrs("192.0.2.66"))
+	k.Learn("api.test", addrs("::ffff:192.0.2.12 192.0.2.10"))
+	k.want(k.next(), "API server", "192.0.2.10 192.0.2.12")
+}
+
+// TestEvents: an event has the tunnels read before the period is over, and what has no event
+// is read with the period.
+func TestEvents(t *testing.T) {
+	k := start(t, nil)
+	k.want(k.begin(), "tunnel peer", "")
+	s := underlay.FakeState{Tunnels: underlay.Tunnels{Peers: []underlay.Peer{{Addr: addrs("198.51.100.2")[0], Protocol: 17, Port: 8472, Source: "vxlan0"}}}}
+	k.kernel.Set(s, false)
+	k.clock.Step(eventPause)
+	k.want(k.next(), "tunnel peer", "198.51.100.2")
+	s.Sessions.Peers = addrs("192.0.2.254")
+	k.kernel.Set(s, true)
+	k.clock.Step(Period)
+	k.want(k.next(), "BGP session", "192.0.2.254")
+	k.kernel.Fail(errors.New("no memory"))
+	k.clock.Step(Period)
+	l := k.next()
+	k.want(l, "tunnel peer", "198.51.100.2")
+	k.want(l, "BGP session", "192.0.2.254")
+	if len(l.Findings) != 3 || !l.Complete() {
+		t.Errorf("findings %v", l.Findings)
+	}
+}
+
+// TestUnknown: what was never known is a finding that is not complete, and the Corefile
+// settles it.
+func TestUnknown(t *testing.T) {
+	k := start(t, fstest.MapFS{"etc/kubernetes/kubelet.conf": nil, "etc/chrony.conf": file("server none.test\nserver failing.test\n")})
+	k.names.set("failing.test")
+	l := k.begin()
+	var got []string
+	for _, f := range l.Findings {
+		got = append(got, f.String())
+		if !f.Failed || f.Stale || f.Port == 0 {
+			t.Errorf("%+v", f)
+		}
+	}
+	want := []string{
+		"/etc/chrony.conf: the name failing.test (time) cannot be resolved: no answer from the resolver 192.0.2.53; write `failsafe ADDRESS:123` with its addresses in the Corefile",
+		"kubeconfig of the kubelet: no kubeconfig of the kubelet found; let the agent read it (nodes.hostFiles of the chart), or write `failsafe ADDRESS:PORT` with the API servers' addresses in the Corefile",
+	}
+	if !slices.Equal(got, want) || l.Complete() {
+		t.Errorf("%q", got)
+	}
+	k.SetCorefile(Corefile{Failsafes: []policy.Failsafe{
+		{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Ports: failsafe.Port(policy.UDP, 123)}, {Prefix: netip.MustParsePrefix("192.0.2.10/32"), Ports: failsafe.Port(policy.TCP, 6443)}}})
+	if l := k.next(); !l.Complete() || len(l.Findings) > 0 {
+		t.Errorf("settled: %v", l.Findings)
+	}
+}
+
+// TestCorefileEndsAtOnce: an entry that the administrator takes away does not stay, nor the
+// address of a pod that ended.
+func TestCorefileEndsAtOnce(t *testing.T) {
+	k := start(t, nil)
+	k.begin()
+	k.SetCorefile(ofCorefile(policy.TCP, 443, 443))
+	k.want(k.next(), "failsafe of the Corefile", "192.0.2.0/24")
+	k.SetCluster(Cluster{Pods: addrs("10.9.0.1")})
+	k.want(k.next(), "pods of this node", "10.9.0.1")
+	k.SetCorefile(Corefile{})
+	k.want(k.next(), "failsafe of the Corefile", "")
+	k.SetCluster(Cluster{})
+	k.want(k.next(), "pods of this node", "")
+}
+
+// TestSlowReadings: after a reading that took long, events wait.
+func TestSlowReadings(t *testing.T) {
+	k := start(t, nil)
+	r := newRun(k.Keeper)
+	g := &group{sources: []*source{{read: func(*Inputs) (bool, error) {
+		k.clock.Step(2 * time.Second)
+		return true, nil
+	}}}}
+	if !r.readDue(g) {
+		t.Fatal("it was not read")
+	}
+	now := k.clock.Now()
+	if g.least.Sub(now) != 40*time.Second || g.due.Sub(now) != 40*time.Second {
+		t.Errorf("again after %v by an event, %v without one", g.least.Sub(now), g.due.Sub(now))
+	}
+	g.sources[0].read = func(*Inputs) (bool, error) { return true, nil }
+	g.due = now
+	if r.readDue(g); g.least.Sub(now) != eventPause || g.due.Sub(now) != Period {
+		t.Errorf("again after %v by an event, %v without one", g.least.Sub(now), g.due.Sub(now))
+	}
+}
+
+func TestGoneIsBounded(t *testing.T) {
+	var r retained
+	at := time.Unix(1_700_000_000, 0)
+	entries := func(from, to int) (out []failsafe.Entry) {
+		for i := from; i < to; i++ {
+			out = append(out, wish(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), failsafe.Port(policy.TCP, 1), "x", "x"))
+		}
+		return sorted(out)
+	}
+	never := func(*failsafe.Entry) bool { return false }
+	r.update(at, entries(0, 10), never)
+	r.update(at.Add(time.Second), entries(10, 10+maxGone), never)
+	got := r.update(at.Add(2*time.Second), nil, never)
+	if len(got) != maxGone || slices.ContainsFunc(got, func(e failsafe.Entry) bool { return !e.Gone.Equal(at.Add(2 * time.Second)) }) {
+		t.Errorf("%d entries stay, the first since %v", len(got), got[0].Gone)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	whole := Options{Node: "n1", APIServer: "192.0.2.8:443", Host: fstest.MapFS{}, Underlay: underlay.NewFake(), Resolver: noAnswers{}, Log: slog.New(slog.DiscardHandler)}
+	for name, change := range map[string]func(*Options){
+		"node": func(o *Options) { o.Node = "" }, "API server": func(o *Options) { o.APIServer = "" }, "host": func(o *Options) { o.Host = nil },
+		"underlay": func(o *Options) { o.Underlay = nil }, "resolver": func(o *Options) { o.Resolver = nil }, "log": func(o *Options) { o.Log = nil },
+	} {
+		o := whole
+		change(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("without a %s it was made", name)
+		}
+	}
+	if k, err := New(whole); err != nil || k.o.Clock == nil {
+		t.Errorf("%v", err)
+	}
+}
