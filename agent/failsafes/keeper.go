@@ -124,10 +124,17 @@ func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
 	if err != nil {
 		return err
 	}
-	timer := k.o.Clock.NewTimer(0)
+	timer := k.o.Clock.NewTimer(Period)
 	defer timer.Stop()
 	changed := false
 	for {
+		r.step(ctx, changed, receive)
+		changed = false
+		next := r.next()
+		timer.Reset(max(0, next.Sub(k.o.Clock.Now())))
+		if !k.o.Clock.Now().Before(next) {
+			continue // the time came meanwhile
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -140,9 +147,6 @@ func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
 			changed = true
 		case <-timer.C():
 		}
-		r.step(ctx, changed, receive)
-		changed = false
-		timer.Reset(max(0, r.next().Sub(k.o.Clock.Now())))
 	}
 }
 

@@ -191,6 +191,9 @@ func TestEvents(t *testing.T) {
 	k.kernel.Set(s, false)
 	k.clock.Step(eventPause)
 	k.want(k.next(), "tunnel peer", "198.51.100.2")
+	if passed := k.clock.Since(time.Unix(1_700_000_000, 0)); passed >= Period {
+		t.Errorf("the event counted after %v", passed)
+	}
 	s.Sessions.Peers = addrs("192.0.2.254")
 	k.kernel.Set(s, true)
 	k.clock.Step(Period)
