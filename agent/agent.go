@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/agent/health"
 	"github.com/namegate/namegate/agent/metrics"
 	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/agent/safeguard"
 	"github.com/namegate/namegate/agent/socket"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
@@ -57,7 +58,9 @@ type agent struct {
 	// injector makes packets of the self-test; nil before the first.
 	injector inject.Interface
 	rollout  *rollout.Rollout
-	timing   *metrics.Timing
+	// safeguard decides which policies for the node are only audited.
+	safeguard *safeguard.Guard
+	timing    *metrics.Timing
 }
 
 // Run serves a node until ctx ends or a part of the agent cannot go on. What the kernel
@@ -101,7 +104,8 @@ func Run(ctx context.Context, o Options) error {
 	if err := a.openDenials(); err != nil {
 		return err
 	}
-	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log})
+	a.safeguard = a.newSafeguard()
+	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log, Amend: a.safeguard.Amend})
 	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
 	if o.Nodes {
 		if err := a.openHostNode(); err != nil {
@@ -243,6 +247,7 @@ func (a *agent) work(ctx context.Context) error {
 	run(a.rollout.Run)
 	run(a.enforce.RunExpiry)
 	run(a.runDenials)
+	run(func(ctx context.Context) { every(ctx, safeguardPeriod, a.checkSafeguard) })
 	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
 	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
 	g.Go(func() error { return w.run(ctx) })

@@ -65,9 +65,10 @@ func ofIPVS(snap *policy.Snapshot) (out []status.Finding) {
 	return out
 }
 
-// ofProblems returns the compiler's problems of pods as findings.
+// ofProblems returns the compiler's problems of pods and of the node as findings.
 func ofProblems(problems []policy.Problem) (out []status.Finding) {
-	reasons := map[string]string{policy.ReasonHostNetwork: status.HostNetwork, policy.ReasonSecondInterface: status.SecondInterface}
+	reasons := map[string]string{policy.ReasonHostNetwork: status.HostNetwork, policy.ReasonSecondInterface: status.SecondInterface,
+		policy.ReasonTurnedToAudit: status.TurnedToAudit, policy.ReasonFailsafesUnknown: status.FailsafesUnknown}
 	for _, p := range problems {
 		if reason := reasons[p.Reason]; reason != "" {
 			for _, id := range p.Policies {

@@ -62,6 +62,39 @@ func TestClusterConditions(t *testing.T) {
 	}
 }
 
+// TestSafeguardConditions: a policy with a safeguard says how to confirm its generation until that is
+// done, and where nodes only audit it.
+func TestSafeguardConditions(t *testing.T) {
+	nodes := v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}
+	turned := []entry{{Policy: "p", Reason: TurnedToAudit, Message: "the node n1 only audits the policy", Pods: []string{"node n1"}, Count: 1}}
+	for name, c := range map[string]struct {
+		confirmed string
+		change    func(*v1alpha1.ClusterFQDNNetworkPolicySpec)
+		entries   []entry
+		want      string
+		says      string
+	}{
+		"unconfirmed": {want: "True Unconfirmed", says: "generation 7 is not confirmed: each node only audits it 5m0s after it came into force there, or after a minute without the API server; " +
+			"if the nodes work, run kubectl annotate cfqdnnp p namegate.io/confirmed=7 --overwrite"},
+		"an earlier generation is confirmed": {confirmed: "6", want: "True Unconfirmed", says: "confirmed=7"},
+		"confirmed":                          {confirmed: "7", want: "True NoBlindSpot"},
+		"turned":                             {entries: turned, want: "False TurnedToAudit", says: "the node n1 only audits the policy"},
+		"audit":                              {change: func(s *v1alpha1.ClusterFQDNNetworkPolicySpec) { s.Enforcement = v1alpha1.EnforcementAudit }, want: "False Audit"},
+		"no safeguard":                       {change: func(s *v1alpha1.ClusterFQDNNetworkPolicySpec) { s.Safeguard = nil }, want: "True NoBlindSpot"},
+	} {
+		p := aClusterPolicy(nodes)
+		p.Spec.Safeguard = &v1alpha1.Safeguard{}
+		p.Annotations = map[string]string{v1alpha1.ConfirmedAnnotation: c.confirmed}
+		if c.change != nil {
+			c.change(&p.Spec)
+		}
+		is := clusterConditionsOf(p, cfqdnnp.ReadWithNodes(p).Problems, c.entries)[1]
+		if string(is.Status)+" "+is.Reason != c.want || !strings.Contains(is.Message, c.says) {
+			t.Errorf("%s: %+v", name, is)
+		}
+	}
+}
+
 // TestClusterStatus: the conditions are written to the object, which has no namespace.
 func TestClusterStatus(t *testing.T) {
 	server := newPolicyServer(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/status/event"
 )
@@ -35,6 +36,9 @@ const (
 	ReasonBesideNetworkPolicies = "BesideNetworkPolicies"
 	// ReasonAudit: of Enforced, False: the policy is not meant to be.
 	ReasonAudit = "Audit"
+	// ReasonUnconfirmed: of Enforced, True: a safeguard ends the enforcement of this generation, unless
+	// it is confirmed.
+	ReasonUnconfirmed = "Unconfirmed"
 	// ReasonNotAccepted: of Enforced, False: the policy selects no pod.
 	ReasonNotAccepted = cnp.ReasonNotAccepted
 	// ReasonReachable: of DNSBlocked, False.
@@ -59,6 +63,10 @@ func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entr
 func clusterConditionsOf(p *v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
 	ok, reason, message := policy.Acceptance(problems)
 	enforced := enforcedOf(p.Spec.Enforcement, ok, entries)
+	if within, _ := cfqdnnp.ConfirmWithin(&p.Spec); within > 0 && enforced.Status == metav1.ConditionTrue && !cfqdnnp.Confirmed(p) {
+		enforced = condition(ConditionEnforced, true, ReasonUnconfirmed, fmt.Sprintf("generation %d is not confirmed: each node only audits it %v after it came into force there, or after a minute without the API server; "+
+			"if the nodes work, run %s", p.Generation, within, cfqdnnp.ConfirmCommand(p.Name, p.Generation)))
+	}
 	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced}, p.Generation)
 }
 
@@ -149,7 +157,11 @@ func tellEntries(entries []entry, reason string) string {
 	}
 	slices.Sort(pods)
 	named := pods[:min(len(pods), most)]
-	text := fmt.Sprintf("%d pods: %s", count, strings.Join(named, ", "))
+	kind, list := "pods", strings.Join(named, ", ")
+	if ofNodes(reason) {
+		kind, list = "nodes", strings.ReplaceAll(" "+list, " node ", " ")[1:]
+	}
+	text := fmt.Sprintf("%d %s: %s", count, kind, list)
 	if count > len(named) {
 		text += fmt.Sprintf(" and %d more", count-len(named))
 	}

@@ -64,7 +64,7 @@ func TestConditionsOf(t *testing.T) {
 // TestEveryBlindSpotIsReported: a reason that is in the list of findings and not of
 // blind spots would be in no condition.
 func TestEveryBlindSpotIsReported(t *testing.T) {
-	for _, reason := range []string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless} {
+	for _, reason := range []string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless, TurnedToAudit, FailsafesUnknown} {
 		if c := enforcedOf(v1alpha1.EnforcementEnforce, true, []entry{{Reason: reason, Message: "why"}}); c.Reason != reason || c.Message != "why" {
 			t.Errorf("%+v", c)
 		}
@@ -87,6 +87,10 @@ func TestTellEntries(t *testing.T) {
 	}
 	if got := tellEntries([]entry{a}, Homeless); got != "" {
 		t.Errorf("of another reason: %q", got)
+	}
+	nodes := []entry{{Reason: TurnedToAudit, Message: "of n2", Pods: []string{"node n2"}, Count: 1}, {Reason: TurnedToAudit, Message: "of n1", Pods: []string{"node n1"}, Count: 1}}
+	if got := tellEntries(nodes, TurnedToAudit); got != "2 nodes: n1, n2; of one of them: of n1" {
+		t.Errorf("of nodes: %q", got)
 	}
 	var many []entry
 	for range 50 {

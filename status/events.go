@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,15 +31,21 @@ type findingEvents struct {
 }
 
 // emit emits the events that are due for the sorted findings: an event of each policy, for
-// all pods of one reason, and one of each pod.
-func (e *findingEvents) emit(now time.Time, findings []Finding, policies map[string]*v1alpha1.FQDNNetworkPolicy) {
+// all pods of one reason, and one of each pod. Of the cluster policies only those of nodes have events.
+func (e *findingEvents) emit(now time.Time, findings []Finding, policies map[string]*v1alpha1.FQDNNetworkPolicy, cluster []*v1alpha1.ClusterFQDNNetworkPolicy) {
 	e.dedup.Begin()
 	for len(findings) > 0 {
 		n := sameCause(findings)
+		var object *corev1.ObjectReference
+		if p := policies[findings[0].Policy]; p != nil {
+			object = event.Policy(p)
+		} else if i := slices.IndexFunc(cluster, func(p *v1alpha1.ClusterFQDNNetworkPolicy) bool { return p.Name == findings[0].Policy }); i >= 0 && ofNodes(findings[0].Reason) {
+			object = event.ClusterPolicy(cluster[i])
+		}
 		if findings[0].Reason != ReasonBesideNetworkPolicies {
-			e.ofPolicy(now, findings[:n], policies[findings[0].Policy])
+			e.ofPolicy(now, findings[:n], object)
 			for _, f := range findings[:n] {
-				e.ofPod(now, f, policies[f.Policy])
+				e.ofPod(now, f, object)
 			}
 		}
 		findings = findings[n:]
@@ -55,9 +62,9 @@ func sameCause(findings []Finding) int {
 	return n
 }
 
-func (e *findingEvents) ofPolicy(now time.Time, same []Finding, p *v1alpha1.FQDNNetworkPolicy) {
+func (e *findingEvents) ofPolicy(now time.Time, same []Finding, p *corev1.ObjectReference) {
 	f := same[0]
-	if p == nil || !e.dedup.Due(now, event.Key{Kind: v1alpha1.Kind, Object: f.Policy + "/" + string(p.UID), Reason: f.Reason}) {
+	if p == nil || !e.dedup.Due(now, event.Key{Kind: p.Kind, Object: f.Policy + "/" + string(p.UID), Reason: f.Reason}) {
 		return
 	}
 	pods := map[policy.PodRef]bool{}
@@ -66,20 +73,21 @@ func (e *findingEvents) ofPolicy(now time.Time, same []Finding, p *v1alpha1.FQDN
 	}
 	var related runtime.Object
 	if f.Pod.Name != "" {
-		related = event.Pod(f.Pod)
+		related = event.Subject(f.Pod)
 	}
-	e.recorder.Eventf(event.Policy(p), related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f.Message, len(pods)-1))
+	e.recorder.Eventf(p, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f.Message, len(pods)-1))
 }
 
-func (e *findingEvents) ofPod(now time.Time, f Finding, p *v1alpha1.FQDNNetworkPolicy) {
-	if f.Pod.Name == "" || !e.dedup.Due(now, event.Key{Kind: "Pod", Object: f.Pod.String() + "/" + f.Pod.UID, Reason: f.Reason}) {
+func (e *findingEvents) ofPod(now time.Time, f Finding, p *corev1.ObjectReference) {
+	subject := event.Subject(f.Pod)
+	if f.Pod.Name == "" || !e.dedup.Due(now, event.Key{Kind: subject.Kind, Object: f.Pod.String() + "/" + f.Pod.UID, Reason: f.Reason}) {
 		return
 	}
 	var related runtime.Object
 	if p != nil {
-		related = event.Policy(p)
+		related = p
 	}
-	e.recorder.Eventf(event.Pod(f.Pod), related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f.Message, 0))
+	e.recorder.Eventf(subject, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f.Message, 0))
 }
 
 func eventNote(message string, others int) string {

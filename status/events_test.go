@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/event"
 	"github.com/namegate/namegate/status/statustest"
 )
@@ -36,7 +38,7 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 	h := &findingEvents{recorder: l}
 	policies := statustest.ByID(statustest.Policy("shop", "web"), statustest.Policy("shop", "api"))
 	findings := sortedFindings([]Finding{blocked("shop/web", "a"), blocked("shop/web", "b"), blocked("shop/api", "a")})
-	h.emit(statustest.At(0), findings, policies)
+	h.emit(statustest.At(0), findings, policies, nil)
 	want := []string{
 		"DNSBlocked FQDNNetworkPolicy/api: queries of a are dropped",
 		"DNSBlocked FQDNNetworkPolicy/web: queries of a are dropped (and 1 more pods of this node)",
@@ -49,12 +51,12 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for d := time.Second; d < 50*time.Minute; d += time.Minute {
-		h.emit(statustest.At(d), findings, policies)
+		h.emit(statustest.At(d), findings, policies, nil)
 	}
 	if got := l.take(); len(got) > 0 {
 		t.Errorf("said again: %q", got)
 	}
-	h.emit(statustest.At(50*time.Minute), findings, policies)
+	h.emit(statustest.At(50*time.Minute), findings, policies, nil)
 	if got := l.take(); len(got) != 4 {
 		t.Errorf("after an hour: %q", got)
 	}
@@ -71,7 +73,7 @@ func TestEventsOfFlappingFindings(t *testing.T) {
 		if second%4 < 2 {
 			findings = []Finding{blocked("shop/web", "a")}
 		}
-		h.emit(statustest.At(time.Duration(second)*time.Second), findings, policies)
+		h.emit(statustest.At(time.Duration(second)*time.Second), findings, policies, nil)
 	}
 	if got := len(l.take()); got != 12 {
 		t.Errorf("%d events in an hour, want six of the policy and six of the pod", got)
@@ -89,7 +91,7 @@ func TestEventsInABurst(t *testing.T) {
 	findings = sortedFindings(findings)
 	var all []string
 	for second := range 10 {
-		h.emit(statustest.At(time.Duration(second)*time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")))
+		h.emit(statustest.At(time.Duration(second)*time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")), nil)
 		said := l.take()
 		if len(said) > 32 {
 			t.Errorf("%d events at once", len(said))
@@ -108,14 +110,14 @@ func TestEventsOfUnknownPolicies(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
 	findings := []Finding{blocked("shop/web", "a")}
-	h.emit(statustest.At(0), findings, nil)
+	h.emit(statustest.At(0), findings, nil, nil)
 	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/a") {
 		t.Errorf("%q", got)
 	}
-	h.emit(statustest.At(time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")))
+	h.emit(statustest.At(time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")), nil)
 	renewed := statustest.Policy("shop", "web")
 	renewed.UID = "uid-2"
-	h.emit(statustest.At(2*time.Second), findings, statustest.ByID(renewed))
+	h.emit(statustest.At(2*time.Second), findings, statustest.ByID(renewed), nil)
 	if got := l.take(); len(got) != 2 {
 		t.Errorf("%q", got)
 	}
@@ -127,7 +129,7 @@ func TestNoEventsBesideNetworkPolicies(t *testing.T) {
 	h := &findingEvents{recorder: l}
 	beside := blocked("shop/web", "a")
 	beside.Reason = ReasonBesideNetworkPolicies
-	h.emit(statustest.At(0), []Finding{beside, blocked("shop/web", "b")}, nil)
+	h.emit(statustest.At(0), []Finding{beside, blocked("shop/web", "b")}, nil, nil)
 	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/b") {
 		t.Errorf("%q", got)
 	}
@@ -139,5 +141,17 @@ func TestEventNote(t *testing.T) {
 		if len(note) > event.MaxNote || strings.Contains(note, "7 more") != (others > 0) {
 			t.Errorf("%d bytes: …%s", len(note), note[len(note)-40:])
 		}
+	}
+}
+
+// TestEventsOfNodes: a finding of the node is at the Node and at the cluster policy.
+func TestEventsOfNodes(t *testing.T) {
+	l := &listener{}
+	h := &findingEvents{recorder: l}
+	p := aClusterPolicy(v1alpha1.ClusterSubject{})
+	h.emit(statustest.At(0), []Finding{{Policy: "p", Pod: policy.NodeRef("n1"), Reason: TurnedToAudit, Message: "the node n1 only audits the policy"}}, nil, []*v1alpha1.ClusterFQDNNetworkPolicy{p})
+	want := []string{"TurnedToAudit ClusterFQDNNetworkPolicy/p: the node n1 only audits the policy", "TurnedToAudit Node/n1: the node n1 only audits the policy"}
+	if got := l.take(); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

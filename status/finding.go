@@ -18,7 +18,8 @@ const (
 	IPVS = "IPVS"
 	// BridgeNotFiltered: nothing is denied between the pods of one bridge.
 	BridgeNotFiltered = "BridgeNotFiltered"
-	// HostNetwork: the pod cannot be told from its node and is not selected.
+	// HostNetwork: the pod cannot be told from its node and is not selected; policies for nodes hold
+	// for it.
 	HostNetwork = "HostNetwork"
 	// SecondInterface: the policy holds on the pod's first interface alone.
 	SecondInterface = "SecondInterface"
@@ -28,21 +29,28 @@ const (
 	// Homeless: no interface leads to the pod, so its source is not checked; or no bridge
 	// port of its own does, so nothing is accepted from it.
 	Homeless = "Homeless"
+	// TurnedToAudit: the safeguard of the policy ended its enforcement on the node.
+	TurnedToAudit = policy.ReasonTurnedToAudit
+	// FailsafesUnknown: the node only audits the policy, which could lock it out.
+	FailsafesUnknown = policy.ReasonFailsafesUnknown
 )
 
 // blindSpots are the reasons that make a policy's condition Enforced false, the worst
 // first. The worst is the condition's reason.
-var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless}
+var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, FailsafesUnknown, TurnedToAudit, HostNetwork, SecondInterface, Homeless}
+
+// ofNodes tells whether findings of a reason are of nodes, not of pods.
+func ofNodes(reason string) bool { return reason == TurnedToAudit || reason == FailsafesUnknown }
 
 // bypasses are the blind spots of pods whose connections pass the verdict by.
 var bypasses = [...]string{NotSeen, IPVS, BridgeNotFiltered}
 
-// Finding is a problem of one pod on this node that concerns the owner of a policy.
+// Finding is a problem of one pod on this node, or of the node, that concerns the owner of a policy.
 type Finding struct {
-	Policy  string // "namespace/name"
-	Pod     policy.PodRef
-	Reason  string // one of the constants above
-	Message string // the problem and its correction; texts of one reason should differ only in the pod
+	Policy  string        // "namespace/name"
+	Pod     policy.PodRef // policy.NodeRef of the node
+	Reason  string        // one of the constants above
+	Message string        // the problem and its correction; texts of one reason should differ only in the pod
 }
 
 func compareFindings(a, b Finding) int {

@@ -288,7 +288,7 @@ func (r *Reporter) runNode(ctx context.Context) {
 	for {
 		if findings, known := r.found(); known && !r.o.Uninstalling() {
 			in, _ := r.state()
-			events.emit(r.now(), findings, in.policies)
+			events.emit(r.now(), findings, in.policies, in.cluster.policies)
 			lease.sync(ctx, findings)
 		}
 		if !r.wait(ctx, r.nodeChanged, nodeTick) {

@@ -333,3 +333,28 @@ func inForce(h *health.Health) bool {
 	err := h.Ready()
 	return err == nil || !strings.Contains(err.Error(), "in force")
 }
+
+// TestAmend: each compile has the parts that are no source's, and Recompile takes them to force
+// without a state of the source.
+func TestAmend(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		turned := map[string]string{}
+		r.o.Amend = func(in *compile.Input) { in.TurnedToAudit = turned }
+		r.Recompile()
+		f.expect()
+		state := tenants("web")
+		state.Input.Node = &policy.Node{Name: "n1"}
+		p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
+		p.Spec = v1alpha1.ClusterFQDNNetworkPolicySpec{Tier: v1alpha1.TierAdmin, Priority: ptr(int32(1)), Egress: []v1alpha1.ClusterEgressRule{{Action: v1alpha1.ActionDeny}}}
+		p.Spec.Subject.Nodes = &metav1.LabelSelector{}
+		state.Input.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{p}
+		r.Offer(state)
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates n1")
+		turned = map[string]string{"edge": "it was not confirmed"}
+		r.Recompile()
+		f.expect("0s prepare 2", "0s publish 2", "0s commit 2 isolates ")
+		if got := r.Status().Problems; len(got) != 1 || got[0].Reason != policy.ReasonTurnedToAudit {
+			t.Errorf("problems %+v", got)
+		}
+	})
+}

@@ -26,7 +26,7 @@ const warmTogether = 20 * time.Millisecond
 // Options are the parts that a Rollout calls. All fields but Amend are required.
 type Options struct {
 	Stages Stages
-	// Amend completes the input of each state just before it is compiled; nil: it is complete.
+	// Amend completes the input of each compile just before it; nil: it is complete.
 	Amend  func(*compile.Input)
 	Health *health.Health
 	Timing *metrics.Timing
@@ -40,6 +40,7 @@ type Rollout struct {
 	compiler *compile.Compiler
 	next     chan State
 	again    chan struct{} // the configuration has changed
+	amended  chan struct{} // Amend may complete the input otherwise
 	first    chan struct{} // closed when the first snapshot is in force
 
 	// The following are Run's alone.
@@ -54,7 +55,7 @@ type Rollout struct {
 
 // New returns a Rollout to which nothing was offered.
 func New(o Options) *Rollout {
-	return &Rollout{o: o, warmUps: newWarmUps(o.Stages.Warm), compiler: compile.New(), next: make(chan State, 1), again: make(chan struct{}, 1), first: make(chan struct{})}
+	return &Rollout{o: o, warmUps: newWarmUps(o.Stages.Warm), compiler: compile.New(), next: make(chan State, 1), again: make(chan struct{}, 1), amended: make(chan struct{}, 1), first: make(chan struct{})}
 }
 
 // Offer replaces a state that still waits.
@@ -68,9 +69,15 @@ func (r *Rollout) Offer(s State) {
 }
 
 // Reconfigure rolls the last state out again, by the Corefile of now.
-func (r *Rollout) Reconfigure() {
+func (r *Rollout) Reconfigure() { note(r.again) }
+
+// Recompile compiles the last state again, completed by Amend anew, and rolls it out.
+func (r *Rollout) Recompile() { note(r.amended) }
+
+// note leaves a note in c, which has room for one.
+func note(c chan<- struct{}) {
 	select {
-	case r.again <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -95,14 +102,12 @@ func (r *Rollout) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-r.next:
-			if r.o.Amend != nil {
-				r.o.Amend(&s.Input)
+			snap = r.compile(s)
+		case <-r.amended:
+			if snap == nil {
+				continue
 			}
-			r.o.Timing.Compile(func() { snap = r.compiler.Compile(s.Input) })
-			r.mu.Lock()
-			r.status.State, r.status.Problems = s, slices.Concat(s.Problems, snap.Problems)
-			r.mu.Unlock()
-			r.report(snap.Problems)
+			snap = r.compile(r.status.State)
 		case <-r.again:
 			if snap == nil {
 				continue
@@ -128,6 +133,19 @@ func (r *Rollout) Run(ctx context.Context) {
 			retry = time.After(retryAfter)
 		}
 	}
+}
+
+// compile returns the snapshot of a state.
+func (r *Rollout) compile(s State) (snap *policy.Snapshot) {
+	if r.o.Amend != nil {
+		r.o.Amend(&s.Input)
+	}
+	r.o.Timing.Compile(func() { snap = r.compiler.Compile(s.Input) })
+	r.mu.Lock()
+	r.status.State, r.status.Problems = s, slices.Concat(s.Problems, snap.Problems)
+	r.mu.Unlock()
+	r.report(snap.Problems)
+	return snap
 }
 
 // report logs the problems that the last snapshot had not.

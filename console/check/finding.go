@@ -80,7 +80,7 @@ func Kinds() []Kind {
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
 		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
-		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
+		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where only policies for nodes hold"},
 		{EveryName, Warning, "a pattern matches every name"},
 		{PublicSuffix, Warning, "a pattern is below a public suffix (`*.com`, `**.co.uk`, `*.s3.amazonaws.com`), where anyone can register a name"},
 		{Apex, Warning, "a pattern opens names below a domain, and no match in the namespace opens the domain itself"},

@@ -119,7 +119,7 @@ func (m *Manifests) ask(pod *Pod, q Question, o Options, snap *policy.Snapshot) 
 	view := snap.ViewOf(pod.PodRef)
 	switch {
 	case pod.HostNetwork:
-		a.Message = "the pod uses the host network, where policies do not hold"
+		a.Message = "the pod uses the host network, where only policies for nodes hold"
 		return a
 	case view == nil:
 		a.Message = "no policy selects the pod, so everything is allowed"

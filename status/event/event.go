@@ -37,6 +37,15 @@ func Pod(p policy.PodRef) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
 }
 
+// Subject returns the reference to a pod or, for a policy.NodeRef, to a node, whose name the kubelet
+// writes as UID in the events of its node.
+func Subject(p policy.PodRef) *corev1.ObjectReference {
+	if p.Namespace != "" {
+		return Pod(p)
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: p.Name, UID: types.UID(p.Name)}
+}
+
 // Clip shortens a text to at most n bytes and leaves whole characters.
 func Clip(text string, n int) string {
 	const end = "…"
