@@ -48,7 +48,7 @@ func TestClusterConditions(t *testing.T) {
 		"whole":  {aClusterPolicy(every), [2]string{"True Accepted", enforced}, "every part of the policy works"},
 		"broken": {broken, [2]string{"True PartiallyInvalid", enforced}, "until then the rule denies every connection"},
 		"audit":  {audit, [2]string{"True Accepted", "False Audit"}, "every part of the policy works"},
-		"nodes":  {aClusterPolicy(v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}), [2]string{"False Invalid", "False NotAccepted"}, "not supported yet; write pods or namespaces"},
+		"nodes":  {aClusterPolicy(v1alpha1.ClusterSubject{Nodes: &metav1.LabelSelector{}}), [2]string{"True Accepted", enforced}, "every part of the policy works"},
 	} {
 		got := clusterConditionsOf(c.policy, cfqdnnp.Validate(c.policy), nil)
 		for i, kind := range []string{policy.ConditionAccepted, ConditionEnforced} {
@@ -88,7 +88,7 @@ func TestSafeguardConditions(t *testing.T) {
 		if c.change != nil {
 			c.change(&p.Spec)
 		}
-		is := clusterConditionsOf(p, cfqdnnp.ReadWithNodes(p).Problems, c.entries)[1]
+		is := clusterConditionsOf(p, cfqdnnp.Validate(p), c.entries)[1]
 		if string(is.Status)+" "+is.Reason != c.want || !strings.Contains(is.Message, c.says) {
 			t.Errorf("%s: %+v", name, is)
 		}

@@ -30,9 +30,9 @@ const (
 	// port of its own does, so nothing is accepted from it.
 	Homeless = "Homeless"
 	// TurnedToAudit: the safeguard of the policy ended its enforcement on the node.
-	TurnedToAudit = policy.ReasonTurnedToAudit
+	TurnedToAudit = "TurnedToAudit"
 	// FailsafesUnknown: the node only audits the policy, which could lock it out.
-	FailsafesUnknown = policy.ReasonFailsafesUnknown
+	FailsafesUnknown = "FailsafesUnknown"
 )
 
 // blindSpots are the reasons that make a policy's condition Enforced false, the worst
