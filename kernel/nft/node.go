@@ -1,7 +1,9 @@
 package nft
 
 import (
+	"maps"
 	"slices"
+	"strings"
 )
 
 // The rules of the node judge what its own sockets send: what begins a connection, and untracked
@@ -23,7 +25,7 @@ const (
 	nodePrefix = "node-" // of the chains
 
 	nodeChain     = nodePrefix + "output"
-	dialledChain  = nodePrefix + "dialled"  // failsafes by what was dialled, where that is translated
+	dialledChain  = nodePrefix + "dialled"  // the node and failsafes, where what was dialled is translated
 	toldChain     = nodePrefix + "told"     // counts and logs what is denied
 	rejectedChain = nodePrefix + "rejected" // denies with an answer
 	droppedChain  = nodePrefix + "dropped"  // denies without one
@@ -39,15 +41,21 @@ var nodeVerdicts = [...]string{Accept: "accept", Reject: "goto " + rejectedChain
 // nodeLogLimit bounds the log of the node.
 const nodeLogLimit = podLogLimit
 
-// undeniableByNode are packets that no rule of the node denies: to the node itself, and those
-// without which it has no link or no address. A host is also a router to its pods.
-var undeniableByNode = []string{
-	`oifname "lo" return`,
-	"fib daddr type local return", // which a Service may have led there
-	"icmpv6 type { 130, 131, 132, 133, 134, 135, 136, 143 } return",
-	"ip protocol igmp return",
-	"udp sport 68 udp dport 67 return",
-	"udp sport 546 udp dport 547 return",
+// byProtocolPrefix begins the names of the chains that packets of a protocol come to first.
+const byProtocolPrefix = nodePrefix + "to-"
+
+// local accepts packets to the node itself, which leave by another interface where a rule of
+// the output hook has led them there: a Service, or the interception of DNS. Other packets to
+// the node leave by lo.
+const local = "fib daddr type local accept"
+
+// undeniableByNode are packets that no rule of the node denies, by protocol as PortRange has it
+// (58 is ICMPv6, 2 is IGMP): without them the node has no link or no address. A host is also a
+// router to its pods.
+var undeniableByNode = map[string][]string{
+	"58":  {"icmpv6 type { 130, 131, 132, 133, 134, 135, 136, 143 } accept"},
+	"2":   {"accept"},
+	"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 }
 
 // appendKey appends what the chains of the node are made of.
@@ -70,17 +78,32 @@ func (d *dispatch) node(n *Node) {
 	add(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
 	add(rejectedChain, "jump "+toldChain, "goto refuse")
 	add(droppedChain, "jump "+toldChain, "drop")
-	var reached, dialled []string
+	byProtocol := map[string][]string{}
+	for protocol, rules := range undeniableByNode {
+		byProtocol[protocol] = slices.Clone(rules)
+	}
+	dialled, reached := []string{local}, []string(nil)
 	for _, r := range n.Failsafes {
 		d.sets[r.Peers] = d.peers[r.Peers]
 		for _, p := range portLists(r.Ports) {
 			at := " @" + peersPrefix + r.Peers + "-%[1]s accept"
-			reached = append(reached, each(p.reached()+"%[2]s daddr"+at)...)
 			dialled = append(dialled, each(p.dialled()+"ct original %[2]s daddr"+at)...)
+			if p.protocol == "" {
+				reached = append(reached, each("%[2]s daddr"+at)...)
+			} else {
+				byProtocol[p.protocol] = append(byProtocol[p.protocol], each(p.reached()+"%[2]s daddr"+at)...)
+			}
 		}
 	}
 	add(dialledChain, dialled...)
-	rules := slices.Concat([]string{"ct state established,related,invalid return"}, undeniableByNode, reached, []string{"ct status dnat jump " + dialledChain})
+	// A packet asks the rules of its protocol alone.
+	var jumps []string
+	for _, protocol := range slices.Sorted(maps.Keys(byProtocol)) {
+		add(byProtocolPrefix+protocol, byProtocol[protocol]...)
+		jumps = append(jumps, protocol+" : jump "+byProtocolPrefix+protocol)
+	}
+	rules := slices.Concat([]string{"ct state established,related,invalid return", `oifname "lo" return`, "meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"},
+		reached, []string{"ct status dnat jump " + dialledChain})
 
 	d.first = nil
 	accept := outside("accept")
