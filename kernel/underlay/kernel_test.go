@@ -144,6 +144,19 @@ func TestSessions(t *testing.T) {
 	if s := sessions(); s.Listens || len(s.Peers) != 0 {
 		t.Errorf("without BGP: %+v", s)
 	}
+	dialled := netip.MustParseAddrPort("192.0.2.2:4000")
+	if ends, err := k.Connections(); err != nil || len(ends) != 2 || !slices.Contains(ends, dialled) { // both ends are on this host
+		t.Errorf("connections %v, %v", ends, err)
+	}
+	local, err := net.Listen("tcp", "127.0.0.1:4000")
+	fatal.If(t, err)
+	defer local.Close()
+	loopback, err := net.Dial("tcp", "127.0.0.1:4000")
+	fatal.If(t, err)
+	defer loopback.Close()
+	if ends, err := k.Connections(); err != nil || len(ends) != 2 {
+		t.Errorf("connections beside loopback %v, %v", ends, err)
+	}
 	l, err := net.Listen("tcp", "192.0.2.2:179")
 	fatal.If(t, err)
 	defer l.Close()

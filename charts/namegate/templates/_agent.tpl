@@ -22,6 +22,10 @@
 {{- range .Values.podRanges }}
 - --pod-range={{ . }}
 {{- end }}
+{{- if .Values.nodes.enabled }}
+- --nodes
+- --host-root=/host
+{{- end }}
 {{- if .Values.companion.enabled }}
 - --companion
 - --companion-ports={{ required "companion.ports is not set; write Never, or Asked or Always where Namegate enforces its policies on every node" .Values.companion.ports }}

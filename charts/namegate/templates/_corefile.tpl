@@ -24,6 +24,9 @@
     {{- if $c.failclosed }}
     failclosed
     {{- end }}
+    {{- with $c.failsafe }}
+    failsafe {{ join " " . }}
+    {{- end }}
     {{- with $c.search }}
     search {{ join " " . }}
     {{- end }}
