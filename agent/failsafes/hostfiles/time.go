@@ -1,6 +1,7 @@
 package hostfiles
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
 	"slices"
@@ -30,23 +31,37 @@ type timeServers struct {
 	targets []failsafe.Target
 }
 
+// daemon is a program that sets the time.
+type daemon struct {
+	files []string // of its configuration, as distributions have it
+	units []string // its services
+	read  func(file string, words []string, depth int) error
+}
+
+func (t *timeServers) daemons() []daemon {
+	return []daemon{
+		{[]string{"/etc/chrony.conf", "/etc/chrony/chrony.conf"}, []string{"chrony.service", "chronyd.service"}, t.chrony},
+		{[]string{"/etc/ntp.conf", "/etc/ntp/ntp.conf", "/etc/ntpsec/ntp.conf"}, []string{"ntp.service", "ntpsec.service"}, t.ntpd},
+		{[]string{"/etc/ntpd.conf", "/etc/openntpd/ntpd.conf"}, []string{"openntpd.service"}, t.openntpd},
+	}
+}
+
 // TimeServers returns the time servers in the configurations of chrony, systemd-timesyncd,
-// ntpd, NTPsec and openntpd. A host without such a file has none.
+// ntpd, NTPsec and openntpd. A host without such a file has none. An enabled service without
+// its file is an error: the agent does not see the file.
 func (r Root) TimeServers() ([]failsafe.Target, error) {
 	t := timeServers{root: r}
-	for _, file := range []string{"/etc/chrony.conf", "/etc/chrony/chrony.conf"} {
-		if err := t.included(file, t.chrony, 0); err != nil {
-			return nil, err
+	for _, d := range t.daemons() {
+		seen := slices.ContainsFunc(d.files, r.there)
+		for _, unit := range d.units {
+			if !seen && r.there("/etc/systemd/system/multi-user.target.wants/"+unit) {
+				return nil, fmt.Errorf("%s is enabled, and its configuration (%s) is not there; let the agent read it (nodes.hostFiles or nodes.hostFolders of the chart)", unit, strings.Join(d.files, " or "))
+			}
 		}
-	}
-	for _, file := range []string{"/etc/ntp.conf", "/etc/ntp/ntp.conf", "/etc/ntpsec/ntp.conf"} {
-		if err := t.included(file, t.ntpd, 0); err != nil {
-			return nil, err
-		}
-	}
-	for _, file := range []string{"/etc/ntpd.conf", "/etc/openntpd/ntpd.conf"} {
-		if err := t.included(file, t.openntpd, 0); err != nil {
-			return nil, err
+		for _, file := range d.files {
+			if err := t.included(file, d.read, 0); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := t.timesyncd(); err != nil {

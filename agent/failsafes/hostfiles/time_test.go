@@ -50,6 +50,13 @@ func TestTimeServers(t *testing.T) {
 		fatal.If(t, err)
 		equal(t, c.name, lines(got), c.want...)
 	}
+	enabled := map[string]string{"/etc/systemd/system/multi-user.target.wants/chrony.service": "-> /usr/lib/systemd/system/chrony.service"}
+	if _, err := host(enabled).TimeServers(); err == nil || !strings.Contains(err.Error(), "chrony.service is enabled, and its configuration (/etc/chrony.conf or /etc/chrony/chrony.conf) is not there; let the agent read it") {
+		t.Errorf("an enabled daemon without its file: %v", err)
+	}
+	if got, err := host(with(enabled, "/etc/chrony/chrony.conf", "# no server\n")).TimeServers(); got != nil || err != nil {
+		t.Errorf("an enabled daemon with its file: %v, %v", got, err)
+	}
 	if _, err := host(map[string]string{"/etc/chrony.conf": "-> chrony.conf"}).TimeServers(); err == nil {
 		t.Error("a file that cannot be read is no error")
 	}
