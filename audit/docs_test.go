@@ -92,7 +92,11 @@ func documentedLines(t *testing.T) []string {
 	byRule.Rule = &policy.Rule{Tier: policy.Admin, Policy: "no-paste-sites", Name: "pastes", Path: "spec.egress[0]"}
 	byRule.Names = []FlowName{{Name: policytest.Name("www.paste.example"), Asked: noon.Add(-2 * time.Second),
 		Match: &policy.Match{Policy: "no-paste-sites", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}}}
-	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule} {
+	ofNode := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("192.0.2.7"), Owner: Owner{Known: true, UID: 42, GID: 65534},
+		Verdict: WouldDeny, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("198.51.100.80:80"),
+		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},
+		Reason: ReasonRule, Rule: &policy.Rule{Tier: policy.Admin, Policy: "workers", Name: "everything else", Path: "spec.egress[1]"}, Count: 1}
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare, byRule, ofNode} {
 		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
 	}
 	return lines

@@ -58,11 +58,22 @@ func appendVerdict(b []byte, r *Record) []byte {
 	if r.Would != None {
 		b = appendWord(b, "would", r.Would.String())
 	}
-	return appendPod(b, r.Pod, r.Workload)
+	return appendSubject(b, r.Pod, r.Workload, Owner{})
 }
 
-// appendPod writes a pod as far as its address.
-func appendPod(b []byte, p policy.PodRef, workload string) []byte {
+// appendSubject writes a pod, or the host with the owner of its socket, as far as the address.
+func appendSubject(b []byte, p policy.PodRef, workload string, owner Owner) []byte {
+	if p.Namespace == "" {
+		b = append(b, `,"host":{`...)
+		if owner.Known {
+			b = append(b, `"uid":`...)
+			b = strconv.AppendUint(b, uint64(owner.UID), 10)
+			b = append(b, `,"gid":`...)
+			b = strconv.AppendUint(b, uint64(owner.GID), 10)
+			b = append(b, ',')
+		}
+		return append(b, `"ip":"`...)
+	}
 	b = append(b, `,"pod":{"namespace":`...)
 	b = appendString(b, p.Namespace)
 	b = appendField(b, "name", p.Name)

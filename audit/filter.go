@@ -11,7 +11,7 @@ type Filter struct {
 	// every verdict.
 	Verdicts []string
 	// Namespaces are the namespaces whose pods' lines are written; none is every
-	// namespace.
+	// namespace, and the lines of nodes.
 	Namespaces []string
 	// Sample writes one of so many decisions whose verdict is allowed; 0 and 1 write
 	// all. A line that says that Audit policies would do otherwise is always written.

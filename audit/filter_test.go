@@ -146,14 +146,14 @@ func TestFilterLikeItsTwin(t *testing.T) {
 		l.WriteFlow(flow)
 		closeLog(t, l)
 		var want []byte
-		fits := func(v string) bool {
-			return (len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, v)) && !slices.Equal(f.Namespaces, []string{"bank"})
+		fits := func(v, namespace string) bool {
+			return (len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, v)) && (f.Namespaces == nil || slices.Contains(f.Namespaces, namespace))
 		}
-		if fits(rec.Verdict.String()) {
+		if fits(rec.Verdict.String(), rec.Pod.Namespace) {
 			want = appendRecord(want, "", &rec)
 			kept++
 		}
-		if fits(flow.Verdict.String()) {
+		if fits(flow.Verdict.String(), flow.Pod.Namespace) {
 			want = appendFlow(want, nodeField(""), flow)
 			kept++
 		}

@@ -45,12 +45,14 @@ const (
 	ReasonAddress FlowReason = "address"
 )
 
-// Flow is alike connections of one pod that were denied, or would be, or would not.
+// Flow is alike connections of one pod, or of the node, that were denied, or would be, or would not.
 type Flow struct {
-	Time    time.Time // of the first
-	Last    time.Time // of the last; equal to Time for one
-	Pod     policy.PodRef
-	Address netip.Addr // the pod's
+	Time    time.Time     // of the first
+	Last    time.Time     // of the last; equal to Time for one
+	Pod     policy.PodRef // policy.NodeRef of the node itself
+	Address netip.Addr    // the pod's, or the node's
+	// Owner is the owner of the node's socket.
+	Owner Owner
 	// Workload is the pod's, as of policy.View.
 	Workload string
 	Verdict  FlowVerdict
@@ -72,6 +74,12 @@ type Flow struct {
 	Policies []string
 	// Count is how many there were that the kernel handed over.
 	Count uint64
+}
+
+// Owner is the user and the group that a socket of the node belongs to. The zero value is unknown.
+type Owner struct {
+	Known    bool
+	UID, GID uint32
 }
 
 // FlowName is a name whose answer held the address.

@@ -13,7 +13,7 @@ func appendFlow(b []byte, node string, f *Flow) []byte {
 	b = appendTime(b, f.Time)
 	b = append(b, node...)
 	b = appendWord(b, "verdict", f.Verdict.String())
-	b = appendPod(b, f.Pod, f.Workload)
+	b = appendSubject(b, f.Pod, f.Workload, f.Owner)
 	b = f.Address.AppendTo(b)
 	b = append(b, `"}`...)
 	b = appendWord(b, "protocol", protocolWord(f.Protocol))

@@ -10,7 +10,9 @@ type Line struct {
 	Time    time.Time `json:"time"`
 	Node    string    `json:"node"`
 	Verdict string    `json:"verdict"`
-	Pod     LinePod   `json:"pod"`
+	// Pod is the subject, or Host where that is the node itself.
+	Pod  LinePod   `json:"pod,omitzero"`
+	Host *LineHost `json:"host,omitempty"`
 	// Protocol is udp or tcp of a decision, and a flow's own.
 	Protocol string `json:"protocol"`
 
@@ -53,6 +55,14 @@ type LinePod struct {
 	IP        string `json:"ip"`
 }
 
+// LineHost is the node itself as the subject of a line: its processes, and pods on the host network.
+// UID and GID are of the socket of a flow, nil where they are not known.
+type LineHost struct {
+	UID *uint32 `json:"uid,omitempty"`
+	GID *uint32 `json:"gid,omitempty"`
+	IP  string  `json:"ip"`
+}
+
 // LineQuestion is the question of a pod.
 type LineQuestion struct {
 	Name  string `json:"name"`
@@ -92,7 +102,7 @@ type LineDestination struct {
 type LineName struct {
 	Name  string    `json:"name"`
 	Asked time.Time `json:"asked,omitzero"`
-	// Pod is another pod that asked, "namespace/name"; "" for the pod itself.
+	// Pod is another pod that asked, "namespace/name", or "node NAME"; "" for the subject itself.
 	Pod   string     `json:"pod,omitempty"`
 	Match *LineMatch `json:"match,omitempty"`
 }

@@ -154,8 +154,8 @@ func (l *Line) check() error {
 		return errors.New("it is no whole flow: the destination or the verdict is missing")
 	case l.Kind != KindDNS && l.Kind != KindFlow:
 		return fmt.Errorf("its kind %q is unknown to this program; read it with a newer one", l.Kind)
-	case l.Time.IsZero() || l.Pod.Namespace == "" || l.Pod.Name == "":
-		return errors.New("it is no whole line: the time or the pod is missing")
+	case l.Time.IsZero() || l.Host == nil && (l.Pod.Namespace == "" || l.Pod.Name == ""):
+		return errors.New("it is no whole line: the time, or the pod or host, is missing")
 	}
 	return nil
 }

@@ -80,8 +80,8 @@ func (c Cache) String() string {
 
 // Record is one decision. It is a value: a Log has read it when Write returns.
 type Record struct {
-	Time time.Time // when the question arrived
-	Pod  policy.PodRef
+	Time time.Time     // when the question arrived
+	Pod  policy.PodRef // policy.NodeRef of the node itself
 	// Workload is the pod's, as of policy.View.
 	Workload string
 	Address  netip.Addr // the pod's, that asked

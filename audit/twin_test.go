@@ -32,7 +32,8 @@ func named[N uint16 | int](names map[N]string, kind string, n N) string {
 // lineOf is the encoder's twin: it fills the reader's structure.
 func lineOf(node string, r Record) Line {
 	l := Line{V: Version, Kind: KindDNS, Time: r.Time, Node: node, Verdict: r.Verdict.String(), Would: r.Would.String(),
-		Pod:      LinePod{r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Workload, r.Address.String()},
+		Pod:      linePod(r.Pod, r.Workload, r.Address),
+		Host:     lineHost(r.Pod, Owner{}, r.Address),
 		Question: &LineQuestion{r.Name.String(), named(dns.TypeToString, "TYPE", r.Type), named(dns.ClassToString, "CLASS", r.Class)},
 		Rcode:    named(dns.RcodeToString, "RCODE", r.Rcode), Cache: r.Cache.String(), LatencyUS: r.Latency.Microseconds(),
 		Protocol: "udp", Error: r.Error, Renewed: r.Renewed, Limit: r.Limit.String()}
@@ -70,7 +71,8 @@ func lineOf(node string, r Record) Line {
 // flowLineOf is lineOf for flows.
 func flowLineOf(node string, f *Flow) Line {
 	l := Line{V: Version, Kind: KindFlow, Time: f.Time, Node: node, Verdict: f.Verdict.String(),
-		Pod:         LinePod{f.Pod.Namespace, f.Pod.Name, f.Pod.UID, f.Workload, f.Address.String()},
+		Pod:         linePod(f.Pod, f.Workload, f.Address),
+		Host:        lineHost(f.Pod, f.Owner, f.Address),
 		Protocol:    map[policy.Protocol]string{6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "ipv6-icmp"}[f.Protocol],
 		Destination: &LineDestination{f.Dialled.Addr().String(), f.Dialled.Port()},
 		Reason:      f.Reason, Policies: f.Policies, Count: f.Count}
@@ -83,7 +85,7 @@ func flowLineOf(node string, f *Flow) Line {
 	for _, n := range f.Names {
 		name := LineName{Name: n.Name.String(), Asked: n.Asked}
 		if n.Pod != (policy.PodRef{}) {
-			name.Pod = n.Pod.Namespace + "/" + n.Pod.Name
+			name.Pod = n.Pod.String()
 		}
 		if m := n.Match; m != nil {
 			name.Match = &LineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit}
@@ -171,13 +173,16 @@ func randomFlow(t testing.TB, r *rand.Rand) *Flow {
 	if some() {
 		f.Count, f.Last = 2+r.Uint64N(1e6), moment()
 	}
+	if r.IntN(4) == 0 {
+		f.Pod, f.Workload, f.Owner = policy.NodeRef("n1"), "", Owner{Known: some(), UID: r.Uint32(), GID: r.Uint32()}
+	}
 	for range r.IntN(3) {
 		n := FlowName{Name: policytest.Name(fmt.Sprintf(`w%d."x\.y.test`, r.IntN(99))), Asked: moment()}
 		if r.IntN(4) == 0 {
 			n.Asked = time.Time{}
 		}
 		if some() {
-			n.Pod = policy.PodRef{Namespace: "shop", Name: "other", UID: "uid-2"}
+			n.Pod = []policy.PodRef{{Namespace: "shop", Name: "other", UID: "uid-2"}, policy.NodeRef("n2")}[r.IntN(2)]
 		}
 		if some() {
 			n.Match = &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()}
@@ -186,6 +191,26 @@ func randomFlow(t testing.TB, r *rand.Rand) *Flow {
 		f.Policies = append(f.Policies, fmt.Sprintf("shop/p-%d", r.IntN(9)))
 	}
 	return f
+}
+
+// linePod is the pod of a line, none of the node.
+func linePod(p policy.PodRef, workload string, a netip.Addr) LinePod {
+	if p.Namespace == "" {
+		return LinePod{}
+	}
+	return LinePod{p.Namespace, p.Name, p.UID, workload, a.String()}
+}
+
+// lineHost is the host of a line, nil of a pod.
+func lineHost(p policy.PodRef, o Owner, a netip.Addr) *LineHost {
+	if p.Namespace != "" {
+		return nil
+	}
+	h := &LineHost{IP: a.String()}
+	if o.Known {
+		h.UID, h.GID = &o.UID, &o.GID
+	}
+	return h
 }
 
 // TestEncodeLikeItsTwin: strict reading of random lines gives every field back, and

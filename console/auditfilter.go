@@ -78,6 +78,7 @@ type head struct {
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
 	} `json:"pod"`
+	Host  json.RawMessage `json:"host"` // in place of the pod
 	Names []struct {
 		Pod string `json:"pod"`
 	} `json:"names"`
@@ -90,7 +91,8 @@ func (f *AuditFilter) wants(h *head) bool {
 		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, h.Kind)) && (!h.Time.Before(f.Since) || !h.Last.Before(f.Since))
 }
 
-// choose appends the selected lines that the caller may see, without the names that he may not.
+// choose appends the selected lines that the caller may see, without the names that he may not. Lines
+// of nodes are for callers who may get the cluster kind, which alone selects nodes.
 // An unreadable line is left out.
 func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool, seesCluster func(standard bool) bool) []byte {
 	ours := []byte(nil)
@@ -103,7 +105,10 @@ func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool
 			continue
 		}
 		var h head
-		if json.Unmarshal(line, &h) != nil || !f.wants(&h) || !seesPod(policy.PodRef{Namespace: h.Pod.Namespace, Name: h.Pod.Name}, sees) {
+		if json.Unmarshal(line, &h) != nil || !f.wants(&h) {
+			continue
+		}
+		if h.Host != nil && !seesCluster(false) || h.Host == nil && !seesPod(policy.PodRef{Namespace: h.Pod.Namespace, Name: h.Pod.Name}, sees) {
 			continue
 		}
 		for _, n := range h.Names {

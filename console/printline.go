@@ -27,7 +27,7 @@ func auditLine(l *audit.Line, node, colour bool) string {
 	word := padded(l.Verdict, verdictWidth)
 	b.WriteString(verdictColours[l.Verdict].paint(strings.TrimRight(word, " "), colour))
 	b.WriteString(word[len(strings.TrimRight(word, " ")):])
-	b.WriteString(padded(l.Pod.Namespace+"/"+l.Pod.Name, podWidth))
+	b.WriteString(padded(subjectOf(l), podWidth))
 	if l.Kind == audit.KindFlow {
 		b.WriteString(safe(flowWords(l)))
 	} else {
@@ -35,6 +35,18 @@ func auditLine(l *audit.Line, node, colour bool) string {
 	}
 	b.WriteByte('\n')
 	return b.String()
+}
+
+// subjectOf is the pod of a line, or the node with the user of the process.
+func subjectOf(l *audit.Line) string {
+	switch h := l.Host; {
+	case h == nil:
+		return l.Pod.Namespace + "/" + l.Pod.Name
+	case h.UID == nil:
+		return "node " + l.Node
+	default:
+		return fmt.Sprintf("node %s (uid %d)", l.Node, *h.UID)
+	}
 }
 
 // padded is a word that ends in a space, filled up.

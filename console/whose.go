@@ -21,8 +21,11 @@ func namespaces(ref policy.PodRef) []string {
 	return out
 }
 
-// refOf reads "namespace/name".
+// refOf reads "namespace/name" or "node NAME".
 func refOf(text string) policy.PodRef {
+	if node, is := strings.CutPrefix(text, policy.NodeRef("").String()); is && !strings.Contains(text, "/") {
+		return policy.NodeRef(node)
+	}
 	ns, name, _ := strings.Cut(text, "/")
 	return policy.PodRef{Namespace: ns, Name: name}
 }

@@ -17,6 +17,7 @@ import (
 // addNode renders the rules of the node itself for the nft tables.
 func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 	for _, p := range subjects {
+		s.NodeAudited = s.NodeAudited || p.Audited && p.Pod == policy.NodeRef(p.Pod.Name)
 		if p.Node == nil {
 			continue
 		}

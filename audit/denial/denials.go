@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -185,9 +186,18 @@ func (d *Denials) end() {
 	d.flows.close(now.Add(period), d.write)
 }
 
+// viewOf returns the view of the subject that sent a packet: of the node for packets from an address of
+// its own, and for packets of its sockets; nil for none.
+func viewOf(snap *policy.Snapshot, p nflog.Packet) *policy.View {
+	if n := snap.Node(); n != nil && (p.Owner != nil || slices.Contains(n.Node.Addrs, policy.CleanAddr(p.Source))) {
+		return n
+	}
+	return snap.View(p.Source)
+}
+
 // denied counts a connection that the kernel denied, which led to reached. The caller holds mu.
 func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
-	view := snap.View(p.Source)
+	view := viewOf(snap, p)
 	allowed, by := d.evaluate(snap, view, p, reached, false)
 	if allowed {
 		by = nil // an entry is not known that the kernel has, or the reverse
@@ -201,7 +211,7 @@ func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 // passed counts a connection, which led to reached, if Audit policies would deny it and no
 // other policy does. The caller holds mu.
 func (d *Denials) passed(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
-	view := snap.View(p.Source)
+	view := viewOf(snap, p)
 	if allowed, _ := d.evaluate(snap, view, p, reached, false); !allowed {
 		return
 	}
@@ -212,12 +222,16 @@ func (d *Denials) passed(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 
 // count counts one connection. by is the rule that decides, nil for none. The caller holds mu.
 func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, verdict audit.FlowVerdict, by *policy.Rule) {
-	pod, known := snap.Pod(p.Source)
-	if !known {
+	view := viewOf(snap, p)
+	at := key{dialled: p.Destination, protocol: policy.Protocol(p.Protocol), verdict: verdict}
+	if pod, known := snap.Pod(p.Source); view != nil && view.Node != nil {
+		at.pod = view.Pod.PodRef
+		if p.Owner != nil {
+			at.owner = audit.Owner{Known: true, UID: p.Owner.UID, GID: p.Owner.GID}
+		}
+	} else if at.pod = pod; !known {
 		return
 	}
-	view := snap.View(p.Source)
-	at := key{pod, p.Destination, policy.Protocol(p.Protocol), verdict}
 	t := d.flows.at(at)
 	if t == nil {
 		if t = d.flows.open(at, p.Time, d.write); t == nil {
@@ -240,7 +254,7 @@ func (d *Denials) write(f *audit.Flow) { d.o.Log(f) }
 // flow is what there is to say of a connection.
 func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, by *policy.Rule) audit.Flow {
 	f := audit.Flow{
-		Time: p.Time, Last: p.Time, Pod: at.pod, Address: p.Source, Verdict: at.verdict,
+		Time: p.Time, Last: p.Time, Pod: at.pod, Address: p.Source, Owner: at.owner, Verdict: at.verdict,
 		Protocol: at.protocol, Dialled: at.dialled,
 	}
 	if view != nil {

@@ -57,7 +57,7 @@ func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missin
 // matters tells whether the actual destination can change the verdict of a packet: rules of
 // the Namespace tier can only allow it.
 func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
-	v := snap.View(p.Source)
+	v := viewOf(snap, p)
 	if v != nil && v.Ordered() {
 		return true
 	}

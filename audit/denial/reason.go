@@ -177,4 +177,5 @@ type key struct {
 	dialled  netip.AddrPort
 	protocol policy.Protocol
 	verdict  audit.FlowVerdict
+	owner    audit.Owner // of the node's socket
 }

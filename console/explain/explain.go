@@ -103,7 +103,7 @@ func (in *inquiry) unjudged() bool {
 	case !p.Local():
 		in.settle(Elsewhere, "the pod runs on the node %s, whose agent knows; ask that one", p.NodeName)
 	case p.HostNetwork:
-		in.settle(Allowed, "the pod uses the host network, where nobody can tell its traffic from the node's: no policy holds for it")
+		in.settle(Allowed, "the pod uses the host network: no policy for pods holds for it, and policies for its node decide its connections")
 	case in.contested():
 		in.said.Verdict = Denied
 		in.said.Reason = fmt.Sprintf("other pods claim %s too, and nobody can tell whose traffic it is: nothing is allowed for that address", in.f.Contested[0])

@@ -54,7 +54,7 @@ type Subject struct {
 	// Audited subjects have connections logged that Audit policies could deny.
 	Audited bool
 	// Node is set if the subject is the node, and its rules are in force. It has no addresses, and
-	// is neither isolated nor staged.
+	// is neither isolated nor staged. A node with Audit policies alone is a subject without Node.
 	Node      *policy.Node
 	Drop      bool // deny without an answer
 	Intercept bool // DNS

@@ -26,8 +26,12 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 	for _, v := range s.Views {
 		tiers, ordered := lists.tiersOf(v)
 		if v.Node != nil {
+			p := &dataplane.Subject{Pod: v.Pod.PodRef, Snapshot: s, Audited: v.WouldDeny()}
 			if ordered {
-				out[v.Pod.PodRef] = &dataplane.Subject{Pod: v.Pod.PodRef, Node: v.Node, Snapshot: s, Tiers: tiers, Entries: tiers.Entries, Views: []*policy.View{v}}
+				p.Node, p.Tiers, p.Entries, p.Views = v.Node, tiers, tiers.Entries, []*policy.View{v}
+			}
+			if ordered || p.Audited {
+				out[p.Pod] = p
 			}
 			continue
 		}

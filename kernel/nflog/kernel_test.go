@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -229,4 +230,32 @@ func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// TestTheKernelNamesTheOwner: a packet of a socket of this machine has its owner where it is sent, and
+// has none where it is received.
+func TestTheKernelNamesTheOwner(t *testing.T) {
+	inKernel(t)
+	for _, line := range []string{
+		"add chain inet x out { type filter hook output priority 0 ; }",
+		`add rule inet x out udp dport 9 log prefix "sent " group 7`,
+	} {
+		if out, err := exec.Command("nft", line).CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", line, err, out)
+		}
+	}
+	c := sender(t)
+	x := read(open(t, slog.Default()))
+	defer x.close(t)
+	seen := map[string]bool{}
+	for until := time.Now().Add(time.Minute); len(seen) < 2 && time.Now().Before(until); {
+		p, ok := x.first(t, c, time.Minute)
+		if !ok {
+			t.Fatal("no packet came")
+		}
+		if sent := p.Prefix == "sent "; sent != (p.Owner != nil) || sent && (p.Owner.UID != uint32(os.Getuid()) || p.Owner.GID != uint32(os.Getgid())) {
+			t.Fatalf("%q has the owner %+v", p.Prefix, p.Owner)
+		}
+		seen[p.Prefix] = true
+	}
 }

@@ -45,4 +45,11 @@ type Packet struct {
 	Protocol uint8
 	// Type is that of an ICMP message, 0 for other protocols.
 	Type uint8
+	// Owner is the owner of the socket of this machine that sent the packet; nil where the kernel
+	// names none: the packet is forwarded, or it has no socket of a process.
+	Owner *Owner
 }
+
+// Owner is the user and the group that a socket was made by, as the user namespace of its network
+// namespace numbers them.
+type Owner struct{ UID, GID uint32 }

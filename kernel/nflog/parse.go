@@ -11,6 +11,8 @@ import (
 const (
 	attrPayload = 9
 	attrPrefix  = 10
+	attrUID     = 11
+	attrGID     = 14
 )
 
 // The protocols whose headers are read (https://www.iana.org/assignments/protocol-numbers).
@@ -34,6 +36,9 @@ const (
 func parse(attrs []byte) (p Packet, ok bool) {
 	found := nfattr.Parse(attrs)
 	p.Prefix = nfattr.String(found[attrPrefix])
+	if uid, gid := found[attrUID], found[attrGID]; len(uid) == 4 && len(gid) == 4 {
+		p.Owner = &Owner{UID: binary.BigEndian.Uint32(uid), GID: binary.BigEndian.Uint32(gid)}
+	}
 	payload := found[attrPayload]
 	if len(payload) == 0 {
 		return p, false

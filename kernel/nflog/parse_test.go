@@ -132,3 +132,23 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestOwner: the owner of the socket is read where the kernel sends both numbers.
+func TestOwner(t *testing.T) {
+	number := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	whole := message("p", four(6, 0, 0, ports...))
+	owned := nfattr.Append(nfattr.Append(append([]byte(nil), whole...), attrUID, number(1000)), attrGID, number(100))
+	for name, c := range map[string]struct {
+		attrs []byte
+		want  *Owner
+	}{
+		"forwarded": {whole, nil}, "of a process": {owned, &Owner{1000, 100}},
+		"without a group": {nfattr.Append(append([]byte(nil), whole...), attrUID, number(1000)), nil},
+		"short":           {nfattr.Append(nfattr.Append(append([]byte(nil), whole...), attrUID, []byte{1}), attrGID, number(100)), nil},
+	} {
+		p, ok := parse(c.attrs)
+		if !ok || (p.Owner == nil) != (c.want == nil) || c.want != nil && *p.Owner != *c.want {
+			t.Errorf("%s: %+v", name, p.Owner)
+		}
+	}
+}

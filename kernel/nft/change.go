@@ -55,7 +55,7 @@ func (c change) steps() []change {
 	fresh := map[string]bool{}
 	for _, chain := range c.added.chains {
 		// The node's chain asks sets that are filled with the elements.
-		if _, there := c.there[chain.name]; there || chain.name == nodeChain {
+		if _, there := c.there[chain.name]; there || hooked(chain.name) {
 			with = append(with, chain)
 		} else {
 			ahead, fresh["goto "+chain.name] = append(ahead, chain), true
@@ -174,7 +174,7 @@ const rewritten = 8
 // rules writes a chain. Where it is there with other rules, and has many, those that stay are
 // not written again: the kernel walks its list of sets for each set that a rule asks.
 func (c change) rules(m *wire.Batch, chain *tierChain) bool {
-	if chain.name == nodeChain {
+	if hooked(chain.name) {
 		return false // it has a hook
 	}
 	fresh, before := chain.rules, uint64(0)

@@ -25,6 +25,7 @@ const (
 	nodePrefix = "node-" // of the chains
 
 	nodeChain     = nodePrefix + "output"
+	auditedChain  = nodePrefix + "audited"  // logs what begins a connection
 	dialledChain  = nodePrefix + "dialled"  // the node and failsafes, where what was dialled is translated
 	toldChain     = nodePrefix + "told"     // counts and logs what is denied
 	rejectedChain = nodePrefix + "rejected" // denies with an answer
@@ -57,6 +58,23 @@ var undeniableByNode = map[string][]string{
 	"2":   {"accept"},
 	"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 }
+
+// unlogged are packets to the node itself, and those of undeniableByNode.
+var unlogged = []string{
+	`oifname "lo" return`, "fib daddr type local return", "ip protocol igmp return", "udp sport 68 udp dport 67 return", "udp sport 546 udp dport 547 return",
+}
+
+// auditedNode makes the chain that has the connections of the node logged, as it dials them. The
+// kernel asks a chain of the nat type about the first packet of a connection alone.
+func (d *dispatch) auditedNode(audited bool) {
+	if audited {
+		d.names[auditedChain] = true
+		d.chains = append(d.chains, &tierChain{name: auditedChain, rules: append(slices.Clone(unlogged), "jump dialled")})
+	}
+}
+
+// hooked tells whether a chain of a state is a base chain.
+func hooked(chain string) bool { return chain == nodeChain || chain == auditedChain }
 
 // appendKey appends what the chains of the node are made of.
 func (n *Node) appendKey(key []byte) []byte {

@@ -23,6 +23,7 @@ func withNode(s nft.State) nft.State {
 		nft.PeerSet{Name: "kubelets", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:5::/64")}},
 		nft.PeerSet{Name: "near", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
 	)
+	s.NodeAudited = true
 	s.Node = &nft.Node{
 		ID: "0123456789abcdef",
 		Failsafes: []*nft.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []nft.PortRange{{Protocol: "89", Last: 65535}}}, {Peers: "near"},
@@ -85,6 +86,7 @@ func TestTheNodesRulesAreRepaired(t *testing.T) {
 		"flush chain inet namegate node-output":                             {"nft chain inet namegate node-output"},
 		"delete chain inet namegate node-output":                            {"nft chain inet namegate node-output"},
 		"insert rule inet namegate node-output accept":                      {"nft chain inet namegate node-output"},
+		"flush chain inet namegate node-audited":                            {"nft chain inet namegate node-audited"},
 		"flush chain inet namegate node-rejected":                           {"nft chain inet namegate node-rejected"},
 		"flush set inet namegate peers-kubelets-4":                          {"nft set inet namegate peers-kubelets-4"},
 		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": {"nft set inet namegate peers-kubelets-6"},

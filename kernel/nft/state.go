@@ -64,6 +64,8 @@ type State struct {
 	Entries []EntrySet
 	// Node are the rules of the node itself, nil for none.
 	Node *Node
+	// NodeAudited: connections of the node itself are logged when it opens them, denied or not.
+	NodeAudited bool
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
 	// are the resolvers that subjects of Tiers with DNS may dial. With DecideNamespace every
 	// subject may dial both.

@@ -167,6 +167,7 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	}
 	out.subjects = d.subjects(s)
 	d.node(s.Node)
+	d.auditedNode(s.NodeAudited)
 	out.grants = slices.SortedFunc(slices.Values(s.GrantSets), func(a, b GrantSet) int { return strings.Compare(a.Name, b.Name) })
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
 	if len(out.networks) > 0 {
@@ -198,6 +199,9 @@ func (s State) tiersKey() string {
 	}
 	for _, t := range s.sortedTiers() {
 		key = append(append(key, t.ID...), ' ')
+	}
+	if s.NodeAudited {
+		key = append(key, "node audited "...)
 	}
 	return string(s.Node.appendKey(s.appendSubjects(key)))
 }
@@ -278,9 +282,12 @@ func (o tierObjects) layOut(l layout) {
 		}
 	}
 	for _, c := range o.chains {
-		if c.name == nodeChain {
+		switch c.name {
+		case nodeChain:
 			l.chain(c.name, "filter", "output", verdictPriority, c.rules...)
-		} else {
+		case auditedChain:
+			l.chain(c.name, "nat", "output", pinPriority, c.rules...)
+		default:
 			l.chain(c.name, "", "", "", c.rules...)
 		}
 	}
