@@ -31,6 +31,7 @@ func openKernel(c *corefile.Config, dataplane func(*kernel) error) (_ *kernel, e
 	if k.Tables, err = nft.Open(markBits(c)); err != nil {
 		return nil, err
 	}
+	k.closers = append(k.closers, k.Tables.Close)
 	if err := dataplane(k); err != nil {
 		return nil, err
 	}

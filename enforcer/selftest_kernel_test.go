@@ -111,6 +111,7 @@ func openEnforcer(t *testing.T, plane string, do func(func() error) error, resol
 	if err != nil {
 		return nil, nil, err
 	}
+	t.Cleanup(tables.Close)
 	k := enforcer.Kernel{Tables: tables, Entries: inNode{tables, do}, Dataplane: nftables.Config{Tables: inNode{tables, do}}.New}
 	if plane == iptablesPlane {
 		chains, err := iptables.NewExec(iptables.Default)

@@ -50,6 +50,7 @@ func (p *peering) entryLives(id policy.RuleID, a netip.Addr) (left time.Duration
 		if err != nil {
 			return err
 		}
+		defer tables.Close()
 		return tables.ListEntries([]string{string(id)}, func(_ string, part []nft.Entry) {
 			for _, e := range part {
 				if e.Addr == a {

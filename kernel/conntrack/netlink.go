@@ -33,7 +33,7 @@ const (
 type Kernel struct {
 	mu     sync.Mutex
 	socket *nl.SocketHandle
-	lister *nfattr.Lister
+	lister *nfattr.Socket
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -48,7 +48,7 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("bound conntrack netlink socket: %w", err)
 	}
-	l, err := nfattr.OpenLister()
+	l, err := nfattr.OpenSocket()
 	if err != nil {
 		s.Close()
 		return nil, err

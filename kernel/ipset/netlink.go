@@ -22,7 +22,7 @@ type Kernel struct {
 	socket *nl.SocketHandle
 	types  map[Type]uint8 // the revision to speak, by set type
 	writer *writer
-	lister *nfattr.Lister
+	lister *nfattr.Socket
 	most   atomic.Int64 // sets, the last time that all sizes were asked for
 }
 
@@ -52,7 +52,7 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
 	}
-	if k.lister, err = nfattr.OpenLister(); err != nil {
+	if k.lister, err = nfattr.OpenSocket(); err != nil {
 		s.Close()
 		k.writer.close()
 		return nil, err

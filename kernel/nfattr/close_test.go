@@ -5,6 +5,9 @@ import "testing"
 // TestCloseLaterDoesNotWait: sockets whose close waits hold up no caller, and as many as there is
 // room for are closed in order.
 func TestCloseLaterDoesNotWait(t *testing.T) {
+	idle := make(chan bool) // behind the sockets of other tests
+	CloseLater(func() { close(idle) })
+	<-idle
 	release, closed := make(chan bool), make(chan int, mostClosing)
 	CloseLater(func() { <-release })
 	for i := range mostClosing - 1 {

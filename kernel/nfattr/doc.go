@@ -2,7 +2,8 @@
 // listings. The other packages of kernel call it where the libraries cost too much: a
 // listing of 100,000 connections or of 10,000 sets, and the write of a batch of entries,
 // go through one buffer and allocate nothing per attribute. mdlayher/netlink's decoder
-// copies each value and its connection holds a whole listing.
+// copies each value and its connection holds a whole listing. Sockets are kept between
+// requests: to close one holds up all transactions of nftables.
 //
 // It knows the form of messages and not their meaning, and has no fake: it is behind the
 // seams.

@@ -8,57 +8,61 @@ import (
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
-	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// ask sends a request about objects of nftables in the calling thread's network
-// namespace and hands over the family and the attributes of each reply. An object that is
-// not there has no reply. A listing that changed meanwhile is handed over all the same:
-// the error is nl.ErrDumpInterrupted.
-func ask(request int, f uint8, flags int, each func(f uint8, attrs []byte), about ...*nl.RtAttr) error {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|request, flags)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: f, Version: nl.NFNETLINK_V0})
-	for _, a := range about {
-		req.AddData(a)
-	}
-	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer nfattr.CloseLater(s.Close)
-	if err := s.SetReceiveTimeout(&nl.SocketTimeoutTv); err != nil {
-		return err
-	}
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: s}}
-	msgs, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) {
-		if errors.Is(err, syscall.ENOENT) {
-			return nil
+// kernel is nftables in the network namespace of the threads that ask.
+type kernel struct{ sockets *nfattr.Sockets }
+
+// attribute appends an attribute to a request.
+type attribute = func([]byte) []byte
+
+// ask sends a request about objects of nftables and hands over the family and the attributes of
+// each reply, which are valid until each returns. An object that is not there has no reply. A
+// listing that changed meanwhile is handed over all the same: the error is errInterrupted.
+func (k kernel) ask(request uint16, f uint8, list bool, each func(f uint8, attrs []byte), about ...attribute) error {
+	err := k.sockets.With(func(s *nfattr.Socket) error {
+		ask := s.Get
+		if list {
+			ask = s.List
+		}
+		err := ask(unix.NFNL_SUBSYS_NFTABLES<<8|request, f, func(b []byte) []byte {
+			for _, a := range about {
+				b = a(b)
+			}
+			return b
+		}, func(m []byte) {
+			// Some kernels list every family.
+			if f == unix.NFPROTO_UNSPEC || m[0] == f {
+				each(m[0], m[nfattr.HeaderLen:])
+			}
+		})
+		if err == nil && s.Changed() {
+			return errInterrupted
 		}
 		return err
-	}
-	for _, m := range msgs {
-		// Some kernels list every family.
-		if len(m) >= nfattr.HeaderLen && (f == unix.NFPROTO_UNSPEC || m[0] == f) {
-			each(m[0], m[nfattr.HeaderLen:])
-		}
+	})
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
 	}
 	return err
 }
 
+var errInterrupted = errors.New("the objects changed during the listing")
+
 // dump lists objects. One listing need not be consistent: a reader compares two.
-func dump(request int, f uint8, each func(attrs []byte), about ...*nl.RtAttr) error {
-	err := ask(request, f, unix.NLM_F_DUMP, func(_ uint8, attrs []byte) { each(attrs) }, about...)
-	if errors.Is(err, nl.ErrDumpInterrupted) {
+func (k kernel) dump(request uint16, f uint8, each func(attrs []byte), about ...attribute) error {
+	err := k.ask(request, f, true, func(_ uint8, attrs []byte) { each(attrs) }, about...)
+	if errors.Is(err, errInterrupted) {
 		return nil
 	}
 	return err
 }
 
 // text is an attribute that holds a name.
-func text(typ int, s string) *nl.RtAttr { return nl.NewRtAttr(typ, nl.ZeroTerminated(s)) }
+func text(typ int, s string) attribute {
+	return func(b []byte) []byte { return nfattr.AppendString(b, typ, s) }
+}
 
 // u32 reads a number of 32 bits, 0 without one.
 func u32(b []byte) uint32 {
@@ -68,15 +72,15 @@ func u32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// tableNames returns the tables of the calling thread's network namespace. The
-// program nft reads every rule of the host before it prints their names.
-func tableNames() ([]Table, error) {
+// tableNames returns all tables. The program nft reads every rule of the host before it prints
+// their names.
+func (k kernel) tableNames() ([]Table, error) {
 	words := map[uint8]string{}
 	for word, f := range wire.FamilyNumbers {
 		words[f] = string(word)
 	}
 	var out []Table
-	err := ask(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, unix.NLM_F_DUMP, func(f uint8, attrs []byte) {
+	err := k.ask(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, true, func(f uint8, attrs []byte) {
 		out = append(out, Table{words[f], nfattr.String(nfattr.Parse(attrs)[unix.NFTA_TABLE_NAME])})
 	})
 	if err != nil {
@@ -85,10 +89,9 @@ func tableNames() ([]Table, error) {
 	return out, nil
 }
 
-// generation returns the number of the last change of nftables in the calling thread's
-// network namespace.
-func generation() (id uint32, err error) {
-	err = ask(unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, 0, func(_ uint8, attrs []byte) {
+// generation returns the number of the last change of nftables.
+func (k kernel) generation() (id uint32, err error) {
+	err = k.ask(unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, func(_ uint8, attrs []byte) {
 		id = u32(nfattr.Parse(attrs)[unix.NFTA_GEN_ID])
 	})
 	if err == nil && id == 0 {
@@ -108,13 +111,13 @@ func (t *Tables) Denied() (packets uint64, err error) {
 	if t.list == nil {
 		return 0, nil
 	}
-	err = ask(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, 0, func(_ uint8, attrs []byte) {
+	err = t.kernel.ask(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, false, func(_ uint8, attrs []byte) {
 		counter := nfattr.Parse(nfattr.Parse(attrs)[unix.NFTA_OBJ_DATA])
 		if n := counter[unix.NFTA_COUNTER_PACKETS]; len(n) == 8 {
 			packets = binary.BigEndian.Uint64(n)
 		}
 	}, text(unix.NFTA_OBJ_TABLE, TableName), text(unix.NFTA_OBJ_NAME, deniedCounter),
-		nl.NewRtAttr(unix.NFTA_OBJ_TYPE, nl.BEUint32Attr(unix.NFT_OBJECT_COUNTER)))
+		func(b []byte) []byte { return nfattr.AppendUint32(b, unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER) })
 	if err != nil {
 		return 0, fmt.Errorf("read the counter of denied packets: %w", err)
 	}

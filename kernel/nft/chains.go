@@ -18,7 +18,7 @@ import (
 func (t *Tables) RemoveChains(ctx context.Context, prefix string) error {
 	for _, f := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		var flush, remove strings.Builder
-		if err := removalOf(f, prefix, &flush, &remove); err != nil {
+		if err := t.kernel.removalOf(f, prefix, &flush, &remove); err != nil {
 			return fmt.Errorf("list the chains of iptables: %w", err)
 		}
 		if remove.Len() == 0 {
@@ -33,8 +33,8 @@ func (t *Tables) RemoveChains(ctx context.Context, prefix string) error {
 
 // removalOf writes the commands that remove the chains of one family: a chain can go once
 // nothing jumps to it.
-func removalOf(f knftables.Family, prefix string, flush, remove *strings.Builder) error {
-	err := dump(unix.NFT_MSG_GETCHAIN, wire.FamilyNumbers[f], func(attrs []byte) {
+func (k kernel) removalOf(f knftables.Family, prefix string, flush, remove *strings.Builder) error {
+	err := k.dump(unix.NFT_MSG_GETCHAIN, wire.FamilyNumbers[f], func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		if name := nfattr.String(a[unix.NFTA_CHAIN_NAME]); strings.HasPrefix(name, prefix) {
 			table := nfattr.String(a[unix.NFTA_CHAIN_TABLE])
@@ -45,7 +45,7 @@ func removalOf(f knftables.Family, prefix string, flush, remove *strings.Builder
 	if err != nil {
 		return err
 	}
-	return dump(unix.NFT_MSG_GETRULE, wire.FamilyNumbers[f], func(attrs []byte) {
+	return k.dump(unix.NFT_MSG_GETRULE, wire.FamilyNumbers[f], func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
 		if !strings.HasPrefix(chain, prefix) && strings.HasPrefix(jump(a[unix.NFTA_RULE_EXPRESSIONS]), prefix) {

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -78,14 +77,8 @@ func (t *Tables) write(ctx context.Context, i int, c change) error {
 		if err != nil {
 			return err
 		}
-		if c.writeTo(m, s) {
-			if m.Empty() {
-				return nil
-			}
-			return t.generations.own(func() error {
-				_, err := m.Commit()
-				return err
-			})
+		if c.writeTo(m, s, t.kernel) {
+			return t.commitBatch(m)
 		}
 	}
 	tx := t.both()[i].NewTransaction()
@@ -105,7 +98,7 @@ func (t *Tables) write(ctx context.Context, i int, c change) error {
 
 // writeTo writes the change of the table of which s is the layout without tiers. It returns
 // false where it does not know all words of the change.
-func (c change) writeTo(m *wire.Batch, s *skeleton) bool {
+func (c change) writeTo(m *wire.Batch, s *skeleton, k kernel) bool {
 	for _, p := range c.added.sets {
 		for _, f := range families {
 			types, interval := p.Kind.types(f)
@@ -127,27 +120,15 @@ func (c change) writeTo(m *wire.Batch, s *skeleton) bool {
 		}
 	}
 	for _, chain := range c.added.chains {
-		if !c.rules(m, chain) {
+		if !c.rules(m, chain, k) {
 			return false
 		}
 	}
 	chains, sets := c.removed.names()
-	for _, part := range []struct {
-		write func([]*knftables.Element, []string, bool) bool
-		of    []*knftables.Element
-	}{{m.DeleteElements, c.gone}, {m.AddElements, c.fresh}} {
-		bySet := map[string][]*knftables.Element{}
-		for _, e := range part.of {
-			bySet[e.Set+e.Map] = append(bySet[e.Set+e.Map], e)
-		}
-		for _, name := range sets {
-			delete(bySet, name)
-		}
-		for _, name := range slices.Sorted(maps.Keys(bySet)) {
-			types, interval := c.typesOf(s, name)
-			if !part.write(bySet[name], types, interval) {
-				return false
-			}
+	typesOf := func(set string) ([]string, bool) { return c.typesOf(s, set) }
+	for _, step := range []elementStep{{true, c.gone}, {false, c.fresh}} {
+		if !step.writeTo(m, typesOf, sets) {
+			return false
 		}
 	}
 	for _, name := range chains {
@@ -173,7 +154,7 @@ const rewritten = 8
 
 // rules writes a chain. Where it is there with other rules, and has many, those that stay are
 // not written again: the kernel walks its list of sets for each set that a rule asks.
-func (c change) rules(m *wire.Batch, chain *tierChain) bool {
+func (c change) rules(m *wire.Batch, chain *tierChain, k kernel) bool {
 	if hooked(chain.name) {
 		return false // it has a hook
 	}
@@ -181,7 +162,7 @@ func (c change) rules(m *wire.Batch, chain *tierChain) bool {
 	there := c.there[chain.name]
 	var handles []uint64
 	if len(there) > rewritten {
-		handles = ruleHandles(chain.name, there)
+		handles = k.ruleHandles(chain.name, there)
 	}
 	if handles == nil {
 		m.AddChain(chain.name)
@@ -207,12 +188,12 @@ func (c change) rules(m *wire.Batch, chain *tierChain) bool {
 }
 
 // ruleHandles returns the handles of a chain's rules, nil unless they are the expected ones.
-func ruleHandles(chain string, expected []string) (out []uint64) {
+func (k kernel) ruleHandles(chain string, expected []string) (out []uint64) {
 	if len(expected) == 0 {
 		return nil
 	}
 	same := true
-	err := dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_INET, func(attrs []byte) {
+	err := k.dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_INET, func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		same = same && len(out) < len(expected) && wire.Comment(a[unix.NFTA_RULE_USERDATA]) == ruleDigest(expected[len(out)])
 		out = append(out, u64(a[unix.NFTA_RULE_HANDLE]))

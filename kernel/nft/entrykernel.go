@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// bytesPerTransaction bounds a transaction of entries, as wire.MaxReplies does.
+// bytesPerTransaction bounds a transaction of entries, as nfattr.MaxReplies does.
 const bytesPerTransaction = 256 << 10
 
 // transaction returns how many changes are the next transaction.
 func transaction(all []entryChange) int {
 	size := 0
 	for n := range all {
-		if size >= bytesPerTransaction || 4*n >= wire.MaxReplies {
+		if size >= bytesPerTransaction || 4*n >= nfattr.MaxReplies {
 			return n
 		}
 		for i := range all[n].entries {
@@ -36,12 +36,12 @@ func transaction(all []entryChange) int {
 // entrySize bounds what an entry takes in messages.
 func entrySize(e *Entry) int { return 368 + len(e.Comment) }
 
-// kernelEntries are the entries in the kernel, of the calling thread's network namespace.
+// kernelEntries are the entries in the kernel.
 // The program nft, which takes comments of up to 128 bytes, starts for 10 ms.
-type kernelEntries struct{}
+type kernelEntries struct{ kernel }
 
 // write implements entryStore.
-func (kernelEntries) write(changes []entryChange) error {
+func (k kernelEntries) write(changes []entryChange) error {
 	b := wire.New(knftables.InetFamily, TableName)
 	var of []*entryChange // by message
 	add := func(c *entryChange, set string, command, flags uint16, full bool) {
@@ -66,7 +66,7 @@ func (kernelEntries) write(changes []entryChange) error {
 			add(c, c.set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, true)
 		}
 	}
-	refused, err := b.Commit()
+	refused, err := b.Commit(k.sockets)
 	for _, r := range refused {
 		of[r.Message].err = cmp.Or(of[r.Message].err, r.Err)
 	}
@@ -74,25 +74,26 @@ func (kernelEntries) write(changes []entryChange) error {
 }
 
 // keepUses implements entryStore.
-func (kernelEntries) keepUses(set string, entries []Entry) {
-	l, err := nfattr.OpenLister()
-	if err != nil {
-		return
-	}
-	defer nfattr.CloseLater(l.Close)
-	for i := range entries {
-		e := &entries[i]
-		_ = l.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
-			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
-			b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-			b = appendEntry(b, &Entry{Subject: e.Subject, Addr: e.Addr, Protocol: e.Protocol, Port: e.Port}, false, false)
-			nfattr.End(b, list)
-			return b
-		}, func(msg []byte) {
-			eachEntry(msg, set, func(is Entry) { e.Uses = max(e.Uses, is.Uses) })
-		})
-	}
+func (k kernelEntries) keepUses(set string, entries []Entry) {
+	_ = k.sockets.With(func(s *nfattr.Socket) error {
+		for i := range entries {
+			e := &entries[i]
+			err := s.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
+				b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+				b = appendEntry(b, &Entry{Subject: e.Subject, Addr: e.Addr, Protocol: e.Protocol, Port: e.Port}, false, false)
+				nfattr.End(b, list)
+				return b
+			}, func(msg []byte) {
+				eachEntry(msg, set, func(is Entry) { e.Uses = max(e.Uses, is.Uses) })
+			})
+			if err != nil && !errors.Is(err, syscall.ENOENT) {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // eachEntry reads the entries of a message of a listing.
@@ -109,7 +110,7 @@ func eachEntry(msg []byte, set string, each func(Entry)) {
 }
 
 // forget implements entryStore.
-func (kernelEntries) forget(keys []Entry, generation uint32) error {
+func (k kernelEntries) forget(keys []Entry, generation uint32) error {
 	b := wire.NewAt(knftables.InetFamily, TableName, generation)
 	for _, f := range families {
 		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return suffix(e.Addr) != f.suffix })
@@ -117,7 +118,7 @@ func (kernelEntries) forget(keys []Entry, generation uint32) error {
 			addEntries(b, unix.NFT_MSG_DELSETELEM, 0, namedSet+f.suffix, part, false, false)
 		}
 	}
-	_, err := b.Commit()
+	_, err := b.Commit(k.sockets)
 	return err
 }
 
@@ -163,16 +164,13 @@ func appendEntry(b []byte, e *Entry, full, count bool) []byte {
 // as were counted before. It skips some where elements that had ended were collected in
 // between, and where the kernel resized its hash table, which also has others twice. It
 // skipped none if it has as many as the set: ended ones count until they are collected.
-func (kernelEntries) list(set string) (out []Entry, whole bool, err error) {
-	l, err := nfattr.OpenLister()
-	if err != nil {
-		return nil, false, err
-	}
-	defer nfattr.CloseLater(l.Close)
-	count, err := countElements(l, set)
-	messages, keyed := 0, 0
-	if err == nil {
-		err = l.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
+func (k kernelEntries) list(set string) (out []Entry, whole bool, err error) {
+	messages, keyed, count := 0, 0, 0
+	err = k.sockets.With(func(s *nfattr.Socket) (err error) {
+		if count, err = countElements(s, set); err != nil {
+			return err
+		}
+		return s.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
 			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
 			return nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 		}, func(msg []byte) {
@@ -187,7 +185,7 @@ func (kernelEntries) list(set string) (out []Entry, whole bool, err error) {
 				messages++
 			}
 		})
-	}
+	})
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, true, nil
 	}
@@ -199,9 +197,9 @@ const setCount = 20
 
 // countElements returns how many elements a set has besides a catch-all element, -1 where the
 // kernel, before Linux 6.18, does not tell.
-func countElements(l *nfattr.Lister, set string) (count int, err error) {
+func countElements(s *nfattr.Socket, set string) (count int, err error) {
 	count = -1
-	err = l.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSET, unix.NFPROTO_INET, func(b []byte) []byte {
+	err = s.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSET, unix.NFPROTO_INET, func(b []byte) []byte {
 		b = nfattr.AppendString(b, unix.NFTA_SET_TABLE, TableName)
 		return nfattr.AppendString(b, unix.NFTA_SET_NAME, set)
 	}, func(msg []byte) {

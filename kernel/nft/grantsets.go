@@ -148,14 +148,13 @@ func (t *Tables) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove b
 	}
 	changes := elements{}
 	changes.addrs(knftables.InetFamily, recheckSet, addrs)
-	tx := t.inet.NewTransaction()
-	for _, e := range changes {
-		tx.Add(e) // it may not be there, which is an error of Delete
-		if remove {
-			tx.Delete(e)
-		}
+	all := slices.Collect(maps.Values(changes))
+	steps := []elementStep{{false, all}}
+	if remove { // an element that is not there is an error
+		steps = append(steps, elementStep{true, all})
 	}
-	if err := t.run(ctx, t.inet, tx); err != nil {
+	layout := func() (*skeleton, error) { return t.plainSkeleton(0) }
+	if err := t.changeElements(ctx, t.inet, layout, steps...); err != nil {
 		t.partial = true
 		return fmt.Errorf("change nft set %s %s: %w", TableName, recheckSet, err)
 	}

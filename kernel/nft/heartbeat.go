@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/wire"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -61,46 +61,25 @@ var renewals = [2]time.Duration{HeartbeatTimeout + 20*time.Millisecond, Heartbea
 // program that closes a socket of netfilter waits for an RCU grace period: 15 ms on an idle
 // machine, and seconds on a busy one (Linux 6.18).
 func (t *Tables) renewInKernel(ctx context.Context) error {
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		end, bounded := ctx.Deadline()
-		if !bounded {
-			return nil
-		}
-		return c.SetDeadline(end)
-	}))
-	if err != nil {
-		return err
-	}
-	defer nfattr.CloseLater(func() { _ = conn.CloseLasting() })
-	set := &nftables.Set{
-		Table: &nftables.Table{Family: nftables.TableFamilyINet, Name: TableName},
-		Name:  aliveSet, KeyType: nftables.TypeInetService, HasTimeout: true,
-	}
-	element := nftables.SetElement{Key: binary.BigEndian.AppendUint16(nil, dnsPortNumber)}
-	add := func() error {
-		if err := conn.SetAddElements(set, []nftables.SetElement{element}); err != nil {
-			return err
-		}
-		return conn.Flush()
-	}
+	var timeout time.Duration
 	if !t.replaces.Load() {
-		last, err := conn.GetSetElements(set)
+		last, err := t.kernel.alive(ctx)
 		if err != nil {
 			return err
 		}
-		if element.Timeout = renewals[0]; hasTimeout(last, renewals[0]) {
-			element.Timeout = renewals[1]
+		if timeout = renewals[0]; hasTimeout(last, renewals[0]) {
+			timeout = renewals[1]
 		}
-		if err := add(); err != nil {
+		if err := t.kernel.renewAlive(ctx, timeout, false); err != nil {
 			return err
 		}
-		now, err := conn.GetSetElements(set)
+		now, err := t.kernel.alive(ctx)
 		if err != nil {
 			return err
 		}
-		if hasTimeout(now, element.Timeout) {
+		if hasTimeout(now, timeout) {
 			// An element that ended between the readings is new, and says nothing.
-			if len(last) == 1 && last[0].Expires > HeartbeatTimeout/2 {
+			if len(last) == 1 && last[0].expires > HeartbeatTimeout/2 {
 				t.moves.Store(true)
 			}
 			return nil
@@ -108,20 +87,66 @@ func (t *Tables) renewInKernel(ctx context.Context) error {
 		if unmoved(last, now) {
 			t.replaces.Store(true)
 		}
-		element.Timeout = 0
+		timeout = 0
 	}
-	conn.FlushSet(set)
-	return add()
+	return t.kernel.renewAlive(ctx, timeout, true)
 }
+
+// renewAlive adds the element of the switch, with a timeout other than that of the set unless it
+// is 0. With replace it removes the one that is there, in the same transaction.
+func (k kernel) renewAlive(ctx context.Context, timeout time.Duration, replace bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m := wire.New(knftables.InetFamily, TableName)
+	if replace {
+		m.FlushSet(aliveSet)
+	}
+	m.List(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, aliveSet, func(b []byte) []byte {
+		b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)
+		b, key := nfattr.Begin(b, unix.NFTA_SET_ELEM_KEY)
+		b = nfattr.Append(b, unix.NFTA_DATA_VALUE, binary.BigEndian.AppendUint16(nil, dnsPortNumber))
+		nfattr.End(b, key)
+		if timeout > 0 {
+			b = nfattr.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(timeout.Milliseconds()))
+		}
+		nfattr.End(b, element)
+		return b
+	})
+	_, err := m.Commit(k.sockets)
+	return err
+}
+
+// aliveElement is an element of the switch: its own timeout, 0 for that of the set, and how long
+// it is going to live.
+type aliveElement struct{ timeout, expires time.Duration }
+
+// alive lists the elements of the switch.
+func (k kernel) alive(ctx context.Context) (out []aliveElement, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	err = k.dump(unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(attrs []byte) {
+		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
+			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
+				a := nfattr.Parse(element)
+				out = append(out, aliveElement{milliseconds(a[unix.NFTA_SET_ELEM_TIMEOUT]), milliseconds(a[unix.NFTA_SET_ELEM_EXPIRATION])})
+			}
+		}
+	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, aliveSet))
+	return out, err
+}
+
+func milliseconds(b []byte) time.Duration { return time.Duration(u64(b)) * time.Millisecond }
 
 // unmoved tells whether the kernel left an element as it was. An element that is gone, or
 // that another agent renewed meanwhile, says nothing about the kernel.
-func unmoved(last, now []nftables.SetElement) bool {
-	return len(last) == 1 && len(now) == 1 && last[0].Timeout == now[0].Timeout
+func unmoved(last, now []aliveElement) bool {
+	return len(last) == 1 && len(now) == 1 && last[0].timeout == now[0].timeout
 }
 
 // hasTimeout tells whether an element has a timeout, to the precision of the kernel's clock
 // tick, which is at most 10 ms.
-func hasTimeout(elements []nftables.SetElement, d time.Duration) bool {
-	return slices.ContainsFunc(elements, func(e nftables.SetElement) bool { return (e.Timeout - d).Abs() < 10*time.Millisecond })
+func hasTimeout(elements []aliveElement, d time.Duration) bool {
+	return slices.ContainsFunc(elements, func(e aliveElement) bool { return (e.timeout - d).Abs() < 10*time.Millisecond })
 }

@@ -3,22 +3,20 @@ package nft
 import (
 	"testing"
 	"time"
-
-	"github.com/google/nftables"
 )
 
 // TestUnmoved: a flush by another program between the two readings must not make every later
 // heartbeat a slow one.
 func TestUnmoved(t *testing.T) {
-	of := func(timeouts ...time.Duration) (out []nftables.SetElement) {
+	of := func(timeouts ...time.Duration) (out []aliveElement) {
 		for _, d := range timeouts {
-			out = append(out, nftables.SetElement{Timeout: d})
+			out = append(out, aliveElement{timeout: d})
 		}
 		return out
 	}
 	for _, tt := range []struct {
 		name      string
-		last, now []nftables.SetElement
+		last, now []aliveElement
 		want      bool
 	}{
 		{"an older kernel", of(renewals[0]), of(renewals[0]), true},

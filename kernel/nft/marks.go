@@ -22,7 +22,7 @@ func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool
 	if t.list == nil {
 		return "", nil
 	}
-	tables, err := tableNames()
+	tables, err := t.kernel.tableNames()
 	if err != nil {
 		return "", err
 	}
@@ -43,12 +43,12 @@ func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool
 
 // listTable prints a table, numbers as numbers and without packet counters; a missing
 // table is empty.
-func listTable(ctx context.Context, n Table) (string, error) {
+func (k kernel) listTable(ctx context.Context, n Table) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
 	if err == nil {
 		return string(out), nil
 	}
-	if now, listErr := tableNames(); listErr == nil && !slices.Contains(now, n) {
+	if now, listErr := k.tableNames(); listErr == nil && !slices.Contains(now, n) {
 		return "", nil
 	}
 	return "", fmt.Errorf("list nft table %s %s: %w", n.Family, n.Name, err)

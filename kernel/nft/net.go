@@ -102,28 +102,33 @@ func (t *Tables) changeNet(ctx context.Context, want elements, add bool) error {
 		}
 		return t.writeNet(ctx, want)
 	}
-	tx, next := t.net.table.NewTransaction(), elements{}
+	next, step := elements{}, elementStep{remove: !add}
 	for key, e := range t.net.applied {
 		if _, keep := want[key]; keep || add {
 			next[key] = e
 		} else {
-			tx.Delete(e)
+			step.elements = append(step.elements, e)
 		}
 	}
 	for key, e := range want {
 		if _, there := t.net.applied[key]; !there && add {
-			tx.Add(e)
+			step.elements = append(step.elements, e)
 			next[key] = e
 		}
 	}
-	if tx.NumOperations() == 0 {
+	if len(step.elements) == 0 {
 		return nil
 	}
-	return t.runNet(ctx, tx, next)
+	return t.wroteNet(t.changeElements(ctx, t.net.table, t.net.skeleton, step), next)
 }
 
 func (t *Tables) runNet(ctx context.Context, tx *knftables.Transaction, next elements) error {
-	if err := t.run(ctx, t.net.table, tx); err != nil {
+	return t.wroteNet(t.run(ctx, t.net.table, tx), next)
+}
+
+// wroteNet notes the elements of a write, or its failure.
+func (t *Tables) wroteNet(err error, next elements) error {
+	if err != nil {
 		t.net.partial = true
 		return fmt.Errorf("write nft table %s %s: %w", knftables.InetFamily, NetTableName, err)
 	}

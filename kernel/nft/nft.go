@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/namegate/namegate/kernel/nfattr"
 	"sigs.k8s.io/knftables"
 )
 
@@ -74,6 +75,7 @@ type Tables struct {
 	named    named
 	carrying carrying
 	direct   bool // changes are written by netlink
+	kernel   kernel
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -92,9 +94,17 @@ func Open(bits Bits) (*Tables, error) {
 	}
 	t := New(program{inet}, program{bridge}, bits)
 	t.UseNet(program{net})
-	t.direct = true
-	t.list, t.reader, t.renew, t.entries, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, kernelEntries{}, generation
+	t.direct, t.kernel = true, kernel{&nfattr.Sockets{}}
+	t.list, t.reader, t.renew, t.entries = t.kernel.listTable, kernelReader{t.kernel}, t.renewInKernel, kernelEntries{t.kernel}
+	t.generations.generation = t.kernel.generation
 	return t, nil
+}
+
+// Close closes the sockets that are kept. The methods go on to work.
+func (t *Tables) Close() {
+	if t.direct {
+		t.kernel.sockets.Close()
+	}
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
@@ -127,7 +137,7 @@ func (t *Tables) plainSkeleton(i int) (*skeleton, error) { return (*t.skeletons[
 func (t *Tables) Setup(ctx context.Context) error {
 	t.otherLayout = false
 	if t.direct {
-		t.notesUses.Store(notesUses())
+		t.notesUses.Store(t.kernel.notesUses())
 	}
 	found, chains, same := elements{}, map[string][]string{}, true
 	for i := range t.both() {

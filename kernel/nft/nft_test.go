@@ -43,6 +43,7 @@ func inKernel(t testing.TB) *nft.Tables {
 	netns.Own(t)
 	tables, err := nft.Open(bits)
 	fatal.If(t, err)
+	t.Cleanup(tables.Close)
 	return tables
 }
 

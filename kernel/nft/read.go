@@ -18,12 +18,12 @@ var hookNames = []string{"prerouting", "input", "forward", "output", "postroutin
 // kernelReader reads tables by netlink, which costs a hundredth of the program nft.
 // google/nftables does not serve: it reads no rule that asks for the direction of a
 // connection, and its errors hide which objects are not there.
-type kernelReader struct{}
+type kernelReader struct{ kernel }
 
 // objects implements reader.
-func (kernelReader) objects(_ context.Context, family knftables.Family, table string) (*contents, error) {
+func (r kernelReader) objects(_ context.Context, family knftables.Family, table string) (*contents, error) {
 	out, f := newContents(), wire.FamilyNumbers[family]
-	err := dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
+	err := r.dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == table {
 			out.dormant = u32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
 		}
@@ -31,7 +31,7 @@ func (kernelReader) objects(_ context.Context, family knftables.Family, table st
 	if err != nil {
 		return nil, err
 	}
-	err = dump(unix.NFT_MSG_GETCHAIN, f, func(attrs []byte) {
+	err = r.dump(unix.NFT_MSG_GETCHAIN, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_CHAIN_TABLE]) == table {
 			name := nfattr.String(a[unix.NFTA_CHAIN_NAME])
 			out.rules[name], out.hooks[name] = []string{}, hook(a)
@@ -40,7 +40,7 @@ func (kernelReader) objects(_ context.Context, family knftables.Family, table st
 	if err != nil {
 		return nil, err
 	}
-	err = dump(unix.NFT_MSG_GETRULE, f, func(attrs []byte) {
+	err = r.dump(unix.NFT_MSG_GETRULE, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_RULE_TABLE]) == table {
 			chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
 			out.rules[chain] = append(out.rules[chain], wire.Comment(a[unix.NFTA_RULE_USERDATA]))
@@ -49,7 +49,7 @@ func (kernelReader) objects(_ context.Context, family knftables.Family, table st
 	if err != nil {
 		return nil, err
 	}
-	err = dump(unix.NFT_MSG_GETSET, f, func(attrs []byte) {
+	err = r.dump(unix.NFT_MSG_GETSET, f, func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		// Sets in rules are anonymous and end with their rules.
 		if u32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
@@ -84,10 +84,10 @@ func hook(chain map[int][]byte) string {
 }
 
 // elements implements reader.
-func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+func (r kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
 	var out []*knftables.Element
 	var bounds []wire.Bound
-	err := dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[s.family], func(attrs []byte) {
+	err := r.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[s.family], func(attrs []byte) {
 		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
 			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
 				a := nfattr.Parse(element)

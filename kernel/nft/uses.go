@@ -14,13 +14,13 @@ import (
 // a set with such elements, changes in place replace elements until a listing finds none.
 
 // notesUses tells whether the kernel knows quotas of elements with a timeout.
-func notesUses() bool {
+func (k kernel) notesUses() bool {
 	b := wire.New(knftables.InetFamily, TableName+"-check")
 	b.AddTable()
 	b.AddSet("check", []string{"ipv4_addr"}, unix.NFT_SET_TIMEOUT)
 	e := Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Timeout: time.Minute}
 	addEntries(b, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "check", []Entry{e}, true, true)
-	_, err := b.Check()
+	_, err := b.Check(k.sockets)
 	return err == nil
 }
 

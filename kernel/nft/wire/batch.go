@@ -90,6 +90,11 @@ func (m *Batch) DeleteSet(name string) {
 	m.object(unix.NFT_MSG_DELSET, 0, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, name)
 }
 
+// FlushSet removes the elements of a set.
+func (m *Batch) FlushSet(name string) {
+	m.object(unix.NFT_MSG_DELSETELEM, 0, unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET, name)
+}
+
 // AddSet adds a set whose key has types, in words of nft.
 func (m *Batch) AddSet(name string, types []string, flags uint32) { m.set(name, types, flags, 0) }
 

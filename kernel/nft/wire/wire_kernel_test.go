@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
 )
@@ -17,7 +18,7 @@ import (
 const table = "wire"
 
 // inNode runs a test in a network namespace with an empty table.
-func inNode(t *testing.T, test func()) {
+func inNode(t *testing.T, test func(sockets *nfattr.Sockets)) {
 	if os.Getuid() != 0 {
 		t.Fatal("this test writes to the kernel: run it as root")
 	}
@@ -28,7 +29,9 @@ func inNode(t *testing.T, test func()) {
 		if err := exec.Command("nft", "add", "table", "inet", table).Run(); err != nil {
 			return err
 		}
-		test()
+		var sockets nfattr.Sockets
+		defer sockets.Close()
+		test(&sockets)
 		return nil
 	}))
 }
@@ -42,12 +45,12 @@ func listed(t *testing.T) string {
 // TestRefusedTransaction: a transaction with a change that the kernel refuses changes nothing,
 // and its error names the object of that change.
 func TestRefusedTransaction(t *testing.T) {
-	inNode(t, func() {
+	inNode(t, func(sockets *nfattr.Sockets) {
 		b := wire.New(knftables.InetFamily, table)
 		b.AddSet("made", []string{"ipv4_addr"}, 0)
 		b.AddChain("chain")
 		b.DeleteSet("missing")
-		refused, err := b.Commit()
+		refused, err := b.Commit(sockets)
 		if !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "missing") || len(refused) != 1 || refused[0].Message != 2 {
 			t.Errorf("%v, %v", refused, err)
 		}
@@ -59,10 +62,10 @@ func TestRefusedTransaction(t *testing.T) {
 
 // TestTransactionAtAGeneration: a transaction at a number that is not the last is refused.
 func TestTransactionAtAGeneration(t *testing.T) {
-	inNode(t, func() {
+	inNode(t, func(sockets *nfattr.Sockets) {
 		b := wire.NewAt(knftables.InetFamily, table, 1<<31)
 		b.AddChain("chain")
-		if refused, err := b.Commit(); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
+		if refused, err := b.Commit(sockets); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
 			t.Errorf("%v, %v", refused, err)
 		}
 		if text := listed(t); strings.Contains(text, "chain") {
@@ -73,7 +76,7 @@ func TestTransactionAtAGeneration(t *testing.T) {
 
 // TestElementsOfEveryType: elements are read as they were written.
 func TestElementsOfEveryType(t *testing.T) {
-	inNode(t, func() {
+	inNode(t, func(sockets *nfattr.Sockets) {
 		for _, test := range []struct {
 			types, key []string
 			text       string
@@ -87,14 +90,14 @@ func TestElementsOfEveryType(t *testing.T) {
 			if !b.AddElements([]*knftables.Element{{Set: "set", Key: test.key}}, test.types, false) {
 				t.Fatalf("%q is not written", test.key)
 			}
-			_, err := b.Commit()
+			_, err := b.Commit(sockets)
 			fatal.If(t, err)
 			if text := listed(t); !strings.Contains(text, "elements = { "+test.text+" }") {
 				t.Errorf("%q:\n%s", test.key, text)
 			}
 			b = wire.New(knftables.InetFamily, table)
 			b.DeleteSet("set")
-			_, err = b.Commit()
+			_, err = b.Commit(sockets)
 			fatal.If(t, err)
 		}
 	})

@@ -26,7 +26,7 @@ func errno(e syscall.Errno) []byte {
 }
 
 // The messages of a listing are read up to its end, and no others or incomplete ones.
-func TestListerReads(t *testing.T) {
+func TestSocketReads(t *testing.T) {
 	const mine, earlier = 7, 6
 	for _, c := range []struct {
 		name string
@@ -50,7 +50,7 @@ func TestListerReads(t *testing.T) {
 			wire = append(wire, m...)
 		}
 		took := 0
-		done, err := (&Lister{seq: mine}).read(wire, func([]byte) { took++ })
+		done, err := (&Socket{seq: mine}).read(wire, func([]byte) { took++ })
 		if took != c.took || done != c.done || !errors.Is(err, c.err) {
 			t.Errorf("%s: %d messages, done %t, %v", c.name, took, done, err)
 		}

@@ -1,0 +1,81 @@
+package nft
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/namegate/namegate/kernel/nft/wire"
+	"sigs.k8s.io/knftables"
+)
+
+// elementStep adds elements to sets and maps of a table, or removes them.
+type elementStep struct {
+	remove   bool
+	elements []*knftables.Element
+}
+
+// changeElements makes steps in one transaction for a table of which of is the layout: by netlink,
+// where that knows the words of all elements, else by the program nft. While the program runs no
+// other change is made, and its socket closes: see nfattr.Sockets.
+func (t *Tables) changeElements(ctx context.Context, table knftables.Interface, of func() (*skeleton, error), steps ...elementStep) error {
+	if t.direct {
+		s, err := of()
+		if err != nil {
+			return err
+		}
+		m := wire.New(s.family, s.table)
+		typesOf := func(name string) ([]string, bool) { return s.types[name], s.intervals[name] }
+		if !slices.ContainsFunc(steps, func(step elementStep) bool { return !step.writeTo(m, typesOf, nil) }) {
+			return t.commitBatch(m)
+		}
+	}
+	tx := table.NewTransaction()
+	for _, step := range steps {
+		for _, e := range step.elements {
+			if step.remove {
+				tx.Delete(e)
+			} else {
+				tx.Add(e)
+			}
+		}
+	}
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	return t.run(ctx, table, tx)
+}
+
+// commitBatch makes a transaction that changes something as a change of ours.
+func (t *Tables) commitBatch(m *wire.Batch) error {
+	if m.Empty() {
+		return nil
+	}
+	return t.generations.own(func() error {
+		_, err := m.Commit(t.kernel.sockets)
+		return err
+	})
+}
+
+// writeTo writes a step, set by set, but for sets that are left out. It returns false for an
+// element that netlink's words are not known of.
+func (s elementStep) writeTo(m *wire.Batch, typesOf func(set string) (types []string, interval bool), without []string) bool {
+	write := m.AddElements
+	if s.remove {
+		write = m.DeleteElements
+	}
+	bySet := map[string][]*knftables.Element{}
+	for _, e := range s.elements {
+		bySet[e.Set+e.Map] = append(bySet[e.Set+e.Map], e)
+	}
+	for _, name := range without {
+		delete(bySet, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(bySet)) {
+		types, interval := typesOf(name)
+		if !write(bySet[name], types, interval) {
+			return false
+		}
+	}
+	return true
+}
