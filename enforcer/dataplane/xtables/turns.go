@@ -83,11 +83,11 @@ func (x *packetFilter) round(st dataplane.State) (out []turn) {
 	return out
 }
 
-// took adapts how many sets are compared at a time. After a few sets that take long, as
-// large ones do, there is a pause.
+// took adapts how many sets are compared at a time. After sets that took long, as one large set
+// among many small ones does, there is a pause.
 func (t *turns) took(began time.Time, d time.Duration) {
 	t.next = time.Time{}
-	if p := pause(d, turnsPause); p > 0 && t.each <= minTurns {
+	if p := pause(d, turnsPause); p > 0 {
 		t.next = began.Add(p)
 	}
 	switch {

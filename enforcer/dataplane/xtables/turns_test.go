@@ -63,7 +63,8 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		{minTurns, time.Millisecond, 0},
 		{minTurns, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond},
 		{minTurns, 100 * time.Millisecond, turnsPause},
-		{64, 10 * time.Millisecond, 0}, // fewer are compared the next time
+		{64, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond}, // one large set among small ones
+		{64, time.Millisecond, 0},
 	} {
 		n := turns{each: test.each}
 		if got := pause(test.took, turnsPause); test.each == minTurns && got != test.pause {
