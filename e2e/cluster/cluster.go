@@ -75,6 +75,9 @@ func (c *Cluster) build(dir string) error {
 
 func (c *Cluster) tool(name string) string { return filepath.Join(c.bin, name) }
 
+// Tool is the path of a program of the cluster, such as kubectl.
+func (c *Cluster) Tool(name string) string { return c.tool(name) }
+
 func (c *Cluster) up(ctx context.Context) error {
 	if err := remove(false); err != nil {
 		return err

@@ -79,12 +79,23 @@ func newHost(init, name string) (*Host, error) {
 	return h, h.ip("link set lo up")
 }
 
+// etc are the host's own files in /etc: its programs ask the world's resolver.
+var etc = map[string]string{
+	"resolv.conf": "nameserver " + Resolver4.String() + "\n",
+	"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
+}
+
 // Init is the first process of a host: it makes the mounts that the host sees
-// alone, and then only reaps. /var/lib, /var/log and /run are the host's own, so
-// that kubelet and containerd use the paths that they use everywhere.
+// alone, and then only reaps. /var/lib, /var/log, /run and some files of /etc are the host's
+// own, so that kubelet and containerd use the paths that they use everywhere.
 func Init(name string) error {
 	done := os.NewFile(3, "ready")
 	dir := hostDir(name)
+	for file, text := range etc {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("make a file of host %s: %w", name, err)
+		}
+	}
 	for _, own := range []string{"lib", "log"} {
 		if err := os.MkdirAll(filepath.Join(dir, own), 0o755); err != nil {
 			return fmt.Errorf("make a folder of host %s: %w", name, err)
@@ -101,6 +112,8 @@ func Init(name string) error {
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV},
 		{filepath.Join(dir, "lib"), "/var/lib", "", unix.MS_BIND},
 		{filepath.Join(dir, "log"), "/var/log", "", unix.MS_BIND},
+		{filepath.Join(dir, "resolv.conf"), "/etc/resolv.conf", "", unix.MS_BIND},
+		{filepath.Join(dir, "hosts"), "/etc/hosts", "", unix.MS_BIND},
 	}
 	for _, m := range mounts {
 		if err := unix.Mount(m.what, m.where, m.kind, m.flags, ""); err != nil {

@@ -102,6 +102,9 @@ serializeImagePulls: false
 `, pkiFile("ca.crt"), pkiFile(n.Name+".crt"), pkiFile(n.Name+".key"), cgroupName, n.Name, dns)
 }
 
+// KubeletConfig is the path of the kubelet's kubeconfig on a node.
+const KubeletConfig = "/var/lib/kubelet/kubeconfig"
+
 func (n *Node) startKubelet(dns netip.Addr) error {
 	resolv := fmt.Sprintf("nameserver %s\n", Resolver4)
 	if err := errors.Join(
@@ -109,8 +112,15 @@ func (n *Node) startKubelet(dns netip.Addr) error {
 		os.WriteFile(n.own("resolv.conf"), []byte(resolv), 0o644)); err != nil {
 		return fmt.Errorf("prepare %s: %w", n.Name, err)
 	}
+	config, err := os.ReadFile(pkiFile(n.Name + ".conf"))
+	if err != nil {
+		return fmt.Errorf("prepare %s: %w", n.Name, err)
+	}
+	if err := os.WriteFile(n.own("kubelet/kubeconfig"), config, 0o600); err != nil {
+		return fmt.Errorf("prepare %s: %w", n.Name, err)
+	}
 	return n.begin("kubelet", n.cluster.tool("kubelet"),
-		"--config=/var/lib/kubelet.yaml", "--kubeconfig="+pkiFile(n.Name+".conf"),
+		"--config=/var/lib/kubelet.yaml", "--kubeconfig="+KubeletConfig,
 		"--hostname-override="+n.Name, "--node-ip="+n.addr4.String()+","+n.addr6.String())
 }
 
@@ -161,6 +171,29 @@ func (n *Node) StopKubeProxy() error { return n.end("kube-proxy") }
 // the DNS of the pods that it makes from now on; DNS4 is what it begins with.
 func (n *Node) RestartKubelet(dns netip.Addr) error {
 	return errors.Join(n.end("kubelet"), n.startKubelet(dns))
+}
+
+// Pull pulls an image of a registry that speaks HTTP, as the kubelet has containerd do it.
+func (n *Node) Pull(image string) error {
+	_, err := n.ctr("images", "pull", "--plain-http", image)
+	return err
+}
+
+// Restart ends every process of the node and starts the node's programs again: pods come back
+// by the kubelet. The rules in the kernel stay, and nothing of Namegate runs until then.
+func (n *Node) Restart(ctx context.Context, dns netip.Addr) error {
+	if err := errors.Join(n.kill("kubelet"), n.kill("kube-proxy"), n.kill("containerd")); err != nil {
+		return err
+	}
+	// Of a host's processes the first reaps alone, and this shell ends by itself.
+	const rest = `grep -q stand /proc/1/comm || exit 1; for p in /proc/[0-9]*; do p=${p#/proc/}; [ "$p" = 1 ] || [ "$p" = $$ ] || kill -KILL "$p" 2>/dev/null; done; true`
+	if _, err := n.Run("sh", "-c", rest); err != nil {
+		return err
+	}
+	if err := errors.Join(n.startContainerd(ctx), n.startKubelet(dns)); err != nil {
+		return err
+	}
+	return n.RestartKubeProxy(ctx, IPTables)
 }
 
 // NFT returns the node's nftables rules.

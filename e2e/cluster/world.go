@@ -25,6 +25,10 @@ two.test.          60 A     203.0.113.42
 // WorldPorts are the ports on which the world's echo servers answer.
 var WorldPorts = []string{"80", "81", "443", "8080", "8443"}
 
+// RegistryPort is the port of the world's registry of images, which has one image under every
+// name and speaks HTTP.
+const RegistryPort = 5000
+
 func (c *Cluster) zoneFile() string { return filepath.Join(hostDir(worldSite.name), "zone") }
 func (c *Cluster) queryLog() string { return filepath.Join(logDir, "world-queries.log") }
 

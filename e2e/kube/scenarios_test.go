@@ -35,6 +35,7 @@ func TestNamegate(t *testing.T) {
 		{"suggest", testSuggest},
 		{"conformance", testConformance},
 		{"hostnetwork", testHostNetwork},
+		{"hosts", testHosts},
 		{"corefile", testCorefile},
 		{"apiserver", testAPIServer},
 		{"kubeproxy", testKubeProxy},

@@ -1,5 +1,5 @@
-// World is the outside of a cluster: a DNS server, and echo servers on every
-// address that is local here.
+// World is the outside of a cluster: a DNS server, and echo servers and a registry of images
+// on every address that is local here.
 //
 //	world ZONE-FILE QUERY-LOG PORT…
 package main
@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -51,6 +53,15 @@ func serve(args []string) error {
 			return err
 		}
 	}
+	r, err := newRegistry()
+	if err != nil {
+		return err
+	}
+	images, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf(":%d", cluster.RegistryPort))
+	if err != nil {
+		return fmt.Errorf("serve images: %w", err)
+	}
+	go (&http.Server{Handler: r, ReadHeaderTimeout: time.Minute}).Serve(images)
 	return nil
 }
 
