@@ -128,11 +128,12 @@ func (t *Tables) listEntries(set string) ([]Entry, error) {
 // listStill lists one set, the n-th time by still. A listing is complete that is whole, with no
 // change of nftables meanwhile. Any other may lack entries: it is complete if it lacks none of
 // the listing before. Where entries ended meanwhile, several listings in a row have to lack
-// none.
+// none, and so where some are there twice: entries that came meanwhile are before them, or the
+// kernel resized the set. Without a change of nftables it resized the set, and they are no proof.
 func (t *Tables) listStill(set string, still func(n int, list func() error) error) (part []Entry, err error) {
 	var began time.Time // the listing before
 	for n, complete := 0, 0; n < listingReadings; n++ {
-		whole, last, next := false, part, time.Time{}
+		whole, changed, last, next := false, false, part, time.Time{}
 		err = still(n, func() error {
 			before, err := t.generations.now()
 			if err != nil {
@@ -143,19 +144,20 @@ func (t *Tables) listStill(set string, still func(n int, list func() error) erro
 				return err
 			}
 			after, err := t.generations.now()
-			whole = whole && before == after
+			changed = before != after
+			whole = whole && !changed
 			return err
 		})
 		if whole || err != nil {
 			return part, err
 		}
 		if n > 0 {
-			lacks, ended := lacking(part, last, time.Since(began))
-			if complete++; lacks {
+			lacks, twice, ended := lacking(part, last, time.Since(began))
+			if complete++; lacks || twice && !changed {
 				complete = 0
 			}
-			if complete > 0 && (!ended || complete == listingsInARow) {
-				return part, nil
+			if complete > 0 && (!ended && !twice || complete == listingsInARow) {
+				return once(part), nil
 			}
 		}
 		began = next
@@ -185,17 +187,27 @@ func keysOf(part []Entry) map[entryKey]bool {
 // distinct tells whether no entry is there twice.
 func distinct(part []Entry) bool { return len(keysOf(part)) == len(part) }
 
-// lacking tells whether a listing has entries twice or lacks entries of one that began that
-// long ago and that have not ended, and whether others have ended.
-func lacking(part, last []Entry, ago time.Duration) (lacks, ended bool) {
+// once returns entries without those that are there before.
+func once(part []Entry) []Entry {
+	there := make(map[entryKey]bool, len(part))
+	return slices.DeleteFunc(part, func(e Entry) bool {
+		twice := there[e.key()]
+		there[e.key()] = true
+		return twice
+	})
+}
+
+// lacking tells whether a listing lacks entries of one that began that long ago and that have
+// not ended, whether it has entries twice, and whether others have ended.
+func lacking(part, last []Entry, ago time.Duration) (lacks, twice, ended bool) {
 	there := keysOf(part)
-	lacks = len(there) < len(part)
+	twice = len(there) < len(part)
 	for i := range last {
 		over := last[i].Timeout > 0 && last[i].Timeout <= ago+timeoutStep
 		ended = ended || over
 		lacks = lacks || !over && !there[last[i].key()]
 	}
-	return lacks, ended
+	return lacks, twice, ended
 }
 
 // timeoutStep is how exactly the kernel keeps the time that an entry has left.

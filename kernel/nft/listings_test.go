@@ -13,12 +13,14 @@ import (
 // listings are an entryStore of which each listing is another one.
 type listings struct {
 	entryStore
-	left []listing
+	left    []listing
+	changes uint32
 }
 
 type listing struct {
 	entries string // one letter each, upper case for one that is about to end
 	whole   bool
+	changed bool // nftables, during the listing
 }
 
 func (l *listings) list(string) (out []Entry, whole bool, err error) {
@@ -27,6 +29,9 @@ func (l *listings) list(string) (out []Entry, whole bool, err error) {
 	}
 	next := l.left[0]
 	l.left = l.left[1:]
+	if next.changed {
+		l.changes++
+	}
 	for _, letter := range []byte(next.entries) {
 		e := Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, letter | 0x20}), Timeout: time.Hour}
 		if letter < 'a' {
@@ -41,21 +46,28 @@ func (l *listings) list(string) (out []Entry, whole bool, err error) {
 // before.
 func TestListingsThatAreNotWhole(t *testing.T) {
 	for name, read := range map[string][]listing{
-		"whole":               {{"abc", true}},
-		"two that agree":      {{"abc", false}, {"abc", false}},
-		"one skipped":         {{"abcd", false}, {"abc", false}, {"abcd", false}},
-		"the first skipped":   {{"ab", false}, {"abc", false}},
-		"one twice":           {{"ab", false}, {"abb", false}, {"abc", false}},
-		"then whole":          {{"abcd", false}, {"abc", true}},
-		"one ends":            {{"abZ", false}, {"ab", false}, {"ab", false}},
-		"some end each time":  {{"abY", false}, {"abY", false}, {"abZ", false}, {"ab", false}},
-		"one ends, and skips": {{"abcZ", false}, {"ab", false}, {"abc", false}},
+		"whole":                {{"abc", true, false}},
+		"two that agree":       {{"abc", false, false}, {"abc", false, false}},
+		"one skipped":          {{"abcd", false, false}, {"abc", false, false}, {"abcd", false, false}},
+		"the first skipped":    {{"ab", false, false}, {"abc", false, false}},
+		"one twice":            {{"ab", false, false}, {"abb", false, false}, {"abc", false, false}},
+		"then whole":           {{"abcd", false, false}, {"abc", true, false}},
+		"one ends":             {{"abZ", false, false}, {"ab", false, false}, {"ab", false, false}},
+		"some end each time":   {{"abY", false, false}, {"abY", false, false}, {"abZ", false, false}, {"ab", false, false}},
+		"twice, others commit": {{"ab", false, true}, {"abb", false, true}, {"abbc", false, true}, {"abcc", false, true}},
+		"twice, and skips":     {{"abc", false, true}, {"abb", false, true}, {"abbc", false, true}, {"abcc", false, true}, {"abcc", false, true}},
+		"twice, then once":     {{"ab", false, true}, {"abb", false, true}, {"abc", false, true}},
+		"one ends, and skips":  {{"abcZ", false, false}, {"ab", false, false}, {"abc", false, false}},
 	} {
 		store := &listings{left: slices.Clone(read)}
 		tables := New(knftables.NewFake(knftables.InetFamily, TableName), knftables.NewFake(knftables.BridgeFamily, TableName), Bits{})
 		tables.entries = store
+		tables.generations.generation = func() (uint32, error) { return store.changes, nil }
 		part, err := tables.listEntries("set")
-		last := read[len(read)-1].entries
+		last := map[rune]bool{}
+		for _, letter := range read[len(read)-1].entries {
+			last[letter] = true
+		}
 		if err != nil || len(store.left) > 0 || len(part) != len(last) {
 			t.Errorf("%s: %d entries, %v; want %d with %d listings more", name, len(part), err, len(last), len(store.left))
 		}
