@@ -20,8 +20,9 @@ const (
 	// costFactor bounds the cost of large tables: the pause after a reading is at least so
 	// many times as long as the reading took.
 	costFactor = 20
-	// lookupTimeout bounds the lookup of a name.
-	lookupTimeout = 10 * time.Second
+	// lookupTimeout bounds the lookup of a name, and so the wait for the first list: two
+	// servers of resolv.conf may be down.
+	lookupTimeout = 5 * time.Second
 )
 
 // Keeper keeps the failsafes of a node.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -83,18 +84,23 @@ func candidates(name string, c hostfiles.ResolvConf) (names []string) {
 	return append(names, dns.Fqdn(name))
 }
 
-// both asks for addresses of both families.
+// both asks for addresses of both families at once.
 func (r *HostResolver) both(ctx context.Context, name string, servers []netip.Addr) (addrs []netip.Addr, ttl time.Duration, err error) {
+	var answers [2]lookup
+	var asking sync.WaitGroup
+	for i, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		asking.Go(func() {
+			a := &answers[i]
+			a.addrs, a.ttl, a.err = r.ask(ctx, name, kind, servers)
+		})
+	}
+	asking.Wait()
 	ttl = maxTTL
-	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		found, lasts, failed := r.ask(ctx, name, kind, servers)
-		if failed != nil {
-			err = failed
-			continue
-		}
-		addrs = append(addrs, found...)
-		if len(found) > 0 {
-			ttl = min(ttl, lasts)
+	for _, a := range answers {
+		if a.err != nil {
+			err = a.err
+		} else if len(a.addrs) > 0 {
+			addrs, ttl = append(addrs, a.addrs...), min(ttl, a.ttl)
 		}
 	}
 	switch {
