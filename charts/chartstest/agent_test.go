@@ -17,10 +17,11 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestPrivileges: the agent has three capabilities, four mounts, and no more,
-// whatever the values say.
+// TestPrivileges: the agent has three capabilities, four mounts, and no more, whatever the
+// values say; TestNodes has the mounts that nodes.enabled adds.
 func TestPrivileges(t *testing.T) {
 	for _, text := range []string{"", strings.ReplaceAll(everything, "extraVolume", "#")} {
+		text = strings.Replace(text, "nodes: {enabled: true", "nodes: {enabled: false", 1)
 		text = strings.Replace(text, "  audit: /var/log/namegate/audit.log\n", "", 1)
 		ds, c := render(t, text).agent(t)
 		spec := ds.Spec.Template.Spec
