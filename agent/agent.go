@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	a.config.Store(l.config)
 	a.text = l.source
-	a.network = &network{agent: a, park: o.Park, ranges: o.PodRanges}
+	a.network = &network{agent: a, park: o.Park, ranges: o.PodRanges, host: newHostDNS(a.testLoop, func() { a.rollout.Reconfigure() }, time.Now, a.log)}
 	if err := a.openSource(); err != nil {
 		return err
 	}
@@ -189,6 +189,9 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 		return err
 	}
 	defer a.enforce.Interception().Stop()
+	if served, err := a.enforce.HostResolvers(ctx); err == nil { // else they are tested anew
+		a.network.host.recover(served)
+	}
 	if err := a.startProxy(serving); err != nil {
 		return err
 	}
@@ -228,7 +231,7 @@ func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err er
 
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
-	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver, Keep: a.enforce.Grants().Keep}
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver, HostResolver: a.enforce.Interception().HostResolver, Unanswered: a.network.host.unanswered, Keep: a.enforce.Grants().Keep}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}
@@ -265,6 +268,7 @@ func (a *agent) work(ctx context.Context) error {
 		}
 		g.Go(func() error { return a.enforce.RunReconcile(ctx) })
 		run(a.selfTest.run)
+		run(a.network.host.run)
 		if a.cluster != nil {
 			g.Go(func() error {
 				return a.cluster.report(ctx, a.findings, func() []policy.Problem { return a.rollout.Status().Problems })

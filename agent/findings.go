@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -21,6 +22,11 @@ func (a *agent) findings() []status.Finding {
 		out = append(out, ofIPVS(snap)...)
 	}
 	out = append(out, besideNetworkPolicies(snap)...)
+	unled, err := a.enforce.Unled(context.Background())
+	if err != nil {
+		a.log.Warn("which programs' queries cannot be led to the agent is not known", "error", err)
+	}
+	out = append(out, a.network.host.findings(snap, unled)...)
 	return append(out, ofStatus(snap, a.enforce.Status())...)
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/namegate/namegate/kernel/underlay"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/proxy/upstream"
 )
 
 // hostNode completes each state of the source with this node as a subject of policies. The
@@ -27,7 +27,9 @@ type hostNode struct {
 	keeper keeper
 	read   func() ([]netip.Addr, error) // the addresses of this node
 	offer  func(rollout.State)
-	log    *slog.Logger
+	// resolvers takes over the resolvers of the host.
+	resolvers func([]netip.Addr)
+	log       *slog.Logger
 
 	mu      sync.Mutex
 	state   *rollout.State // of the source; nil before the first
@@ -52,7 +54,7 @@ func (a *agent) openHostNode() error {
 	}
 	a.kernel.closers = append(a.kernel.closers, kernel.Close)
 	root := os.DirFS(a.o.HostRoot)
-	o := failsafes.Options{Node: a.o.Node, Host: root, Underlay: kernel, Resolver: failsafes.NewHostResolver(root, new(net.Dialer)), Log: a.log}
+	o := failsafes.Options{Node: a.o.Node, Host: root, Underlay: kernel, Resolver: failsafes.NewHostResolver(root, upstream.Dialer(a.enforce.SocketMark())), Log: a.log}
 	if a.cluster != nil {
 		o.APIServer = a.cluster.server
 	}
@@ -61,7 +63,7 @@ func (a *agent) openHostNode() error {
 		return err
 	}
 	keeper.SetCorefile(failsafes.CorefileOf(a.config.Load()))
-	a.host = &hostNode{name: a.o.Node, keeper: keeper, read: a.kernel.Links.Addrs, offer: a.rollout.Offer, log: a.log}
+	a.host = &hostNode{name: a.o.Node, keeper: keeper, read: a.kernel.Links.Addrs, offer: a.rollout.Offer, resolvers: a.network.host.setResolvers, log: a.log}
 	return nil
 }
 
@@ -95,6 +97,7 @@ func (h *hostNode) receive(s rollout.State) {
 func (h *hostNode) setFailsafes(l *failsafe.List) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.resolvers(hostResolvers(l))
 	h.list = l
 	h.emit(false)
 }

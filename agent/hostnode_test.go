@@ -36,7 +36,7 @@ func TestHostNode(t *testing.T) {
 	var has []netip.Addr
 	var fails error
 	keeper := &keeperFake{}
-	h := &hostNode{name: "n1", keeper: keeper, read: func() ([]netip.Addr, error) { return slices.Clone(has), fails },
+	h := &hostNode{name: "n1", resolvers: func([]netip.Addr) {}, keeper: keeper, read: func() ([]netip.Addr, error) { return slices.Clone(has), fails },
 		offer: func(s rollout.State) { offers = append(offers, s) }, log: slog.New(slog.DiscardHandler)}
 	expect := func(count int) *policy.Node {
 		t.Helper()

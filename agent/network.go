@@ -21,9 +21,12 @@ type network struct {
 	agent  *agent
 	park   bool
 	ranges []netip.Prefix // as given; else the Node object's
+	host   *hostDNS
 
 	last    *intercept.Network // the network that is intercepted and served; nil after a failure
 	pending bool               // last is not in force in the kernel yet
+	cluster policy.Cluster     // of the last attach
+	late    error              // of follow
 }
 
 // parked returns the ranges whose unknown addresses wait.
@@ -53,6 +56,7 @@ func (n *network) of(c policy.Cluster) intercept.Network {
 	out.Resolvers = slices.Compact(out.Resolvers)
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	out.Backends = slices.Compact(out.Backends)
+	n.host.addTo(&out)
 	return out
 }
 
@@ -60,6 +64,7 @@ func (n *network) of(c policy.Cluster) intercept.Network {
 // on them. Interception changes with settle, or with the first Commit.
 // After an error the network that is in force stays, and the next attach tries again.
 func (n *network) attach(ctx context.Context, c policy.Cluster) error {
+	n.cluster, n.late = c, nil
 	next := n.of(c)
 	if n.last != nil && reflect.DeepEqual(*n.last, next) {
 		return nil
@@ -69,6 +74,7 @@ func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 	if err != nil {
 		return fmt.Errorf("serve the cluster's resolvers: %w", err)
 	}
+	n.setHost()
 	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
 		return err
 	}
@@ -79,10 +85,18 @@ func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 	return err
 }
 
+// follow attaches again if the policies of a coming snapshot need other names than the last. An
+// error holds up no snapshot: settle returns it.
+func (n *network) follow(ctx context.Context, snap *policy.Snapshot) {
+	if n.host.follow(snap) {
+		n.late = n.attach(ctx, n.cluster)
+	}
+}
+
 // settle brings what attach prepared into force.
 func (n *network) settle(ctx context.Context) error {
 	if !n.pending {
-		return nil
+		return n.late
 	}
 	serving, err := n.agent.enforce.Refresh(ctx)
 	if err != nil {
@@ -92,7 +106,14 @@ func (n *network) settle(ctx context.Context) error {
 		return err
 	}
 	n.pending = false
+	n.host.setSettled(n.last.NodeDNS)
+	n.setHost()
 	return nil
+}
+
+// setHost has the proxy serve the node's own queries.
+func (n *network) setHost() {
+	n.agent.proxy.SetHost(n.host.host(n.agent.enforce.Interception().NodeAssigned(), n.agent.enforce.SocketMark()))
 }
 
 func sockets(addrs []netip.Addr) (out []netip.AddrPort) {

@@ -55,7 +55,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	if a.proxy, err = proxy.New(proxy.Options{Config: config, Granter: a.enforce.Grants(), Logger: log}); err != nil {
 		t.Fatal(err)
 	}
-	a.network = &network{agent: a}
+	a.network = &network{agent: a, host: newHostDNS(a.testLoop, func() {}, time.Now, log)}
 	a.network.last = new(intercept.Network)
 	*a.network.last = a.network.of(policy.Cluster{}) // nothing new to serve
 	a.nodes = &nodeAddresses{read: k.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: log}

@@ -17,6 +17,7 @@ func (s *stages) Attach(ctx context.Context, state rollout.State) error {
 }
 
 func (s *stages) Prepare(ctx context.Context, snap *policy.Snapshot) error {
+	s.network.follow(ctx, snap)
 	return s.enforce.Prepare(ctx, snap)
 }
 

@@ -96,6 +96,7 @@ type Enforcer struct {
 	phase       phase
 	unseen      bool // netfilter misses bridged packets, and that was said
 	predecessor *handover.Predecessor
+	nodeServed  map[netip.Addr]netip.Addr // serving addresses that Start found for the node's own queries, to the resolvers
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool

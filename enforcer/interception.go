@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -30,7 +31,10 @@ func (e *Enforcer) startInterception() ([]netip.Addr, error) {
 		return nil, err
 	}
 	own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !intercept.InRange(a) })
-	e.predecessor.Find(own, e.k.Tables.GivenBack())
+	e.nodeServed = e.k.Tables.NodeGivenBack()
+	dialled := maps.Clone(e.nodeServed)
+	maps.Copy(dialled, e.k.Tables.GivenBack())
+	e.predecessor.Find(own, dialled)
 	return e.intercept.Start(slices.DeleteFunc(own, e.predecessor.Serves))
 }
 

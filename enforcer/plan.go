@@ -26,7 +26,7 @@ type tablesPart interface {
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	network := e.intercept.Network()
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.intercept.Serving(), Predecessor: e.predecessor.Addrs(), PodRanges: network.PodRanges, Answering: network.Backends}
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.intercept.Serving(), PodRanges: network.PodRanges, Answering: network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range subjects.Sorted() {
 		for _, a := range p.Addrs {
@@ -63,6 +63,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	}
 	e.addTiers(&s, subjects)
 	e.addNode(&s, subjects)
+	e.addNodeDNS(&s, network)
 	e.plane.AddTo(&s, e.state(subjects))
 	if !e.cfg.FailClosed {
 		s.Backends = e.intercept.Fallback()
@@ -90,7 +91,8 @@ func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
 // servingDNS returns the addresses on which agents serve DNS, and those that every subject
 // may dial for DNS, sorted: equal states have to be written once.
 func (e *Enforcer) servingDNS() (serving, resolvers []netip.Addr) {
-	serving = slices.Collect(maps.Keys(e.predecessor.Addrs()))
+	pods, _ := e.predecessors()
+	serving = slices.Collect(maps.Keys(pods))
 	for dialled, at := range e.intercept.Serving() {
 		serving = append(serving, at)
 		if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {

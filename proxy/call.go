@@ -47,7 +47,7 @@ func (f *calls) join(a wire.Query, z *zone, w waiter) (c *call, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c = f.all[a]; c != nil {
-		c.waiters = append(c.waiters, w)
+		c.waiters, c.joined = append(c.waiters, w), true
 		f.r.s.stats.Coalesced.Add(1)
 		return c, false
 	}
@@ -68,6 +68,7 @@ type call struct {
 	over    bool     // no waiter joins any more; the lock of calls
 	waiters []waiter // the first began it; the lock of calls, and when the call is over the completer's
 	room    [1]waiter
+	joined  bool // there was a second one; the lock of calls
 }
 
 // upstreams are how a zone's upstreams are asked; *upstream.Zone is.
@@ -127,6 +128,9 @@ func (c *call) Done(a upstream.Answer, err error) {
 			o.entry = r.cache.Write(r.config.TTL, c.zone.keeps(c.query), c.query, a.Msg, a.From, r.s.elapsed())
 		}
 		c.complete(o)
+		if r := c.calls.r; err != nil && c.joined && r.host.IsValid() && r.s.unanswered != nil {
+			r.s.unanswered(r.host)
+		}
 	})
 }
 

@@ -92,7 +92,7 @@ func (q *query) noteClient() {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {
-		q.setup.resolver.cache.NoteClient(q.entry, q.client.view.Pod.PodRef)
+		q.resolver().cache.NoteClient(q.entry, q.client.view.Pod.PodRef)
 	}
 }
 
@@ -183,7 +183,7 @@ func (q *query) guard(n fqdn.Name) {
 	q.verdicts, q.free, q.kept = q.verdicts[:0], q.free[:0], q.kept[:0]
 	q.granted.reset()
 	for i, a := range q.listed {
-		why := q.setup.guard.Blocked(n, a.Addr, q.client.snap)
+		why := q.setup.guardFor(&q.client).Blocked(n, a.Addr, q.client.snap)
 		q.answers = append(q.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Blocked: why})
 		q.verdicts = append(q.verdicts, rebind.Verdict{Addr: a.Addr, Reason: why})
 		if why == "" {
@@ -200,7 +200,7 @@ func (q *query) guard(n fqdn.Name) {
 // name that may opens them for its own rules alone.
 func (q *query) guardVia(via []fqdn.Name) {
 	for _, n := range via {
-		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return q.setup.guard.Blocked(n, a.Addr, q.client.snap) != "" }) {
+		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return q.setup.guardFor(&q.client).Blocked(n, a.Addr, q.client.snap) != "" }) {
 			q.shut, q.single = append(q.shut, n), false
 		}
 	}

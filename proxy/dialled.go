@@ -40,7 +40,7 @@ func (d *dialled) setCluster(c Cluster) {
 
 // denies tells whether the policies deny the client the resolver, and by which rule.
 func (d *dialled) denies(c *identity, p policy.Protocol) (bool, *policy.Rule) {
-	if c.view.ImpliesDNS() || !c.local.IsValid() {
+	if c.host.IsValid() || c.view.ImpliesDNS() || !c.local.IsValid() { // a failsafe has resolvers of the host
 		return false, nil
 	}
 	d.mu.Lock()

@@ -17,6 +17,7 @@ type identity struct {
 	unidentified bool       // no pod yet, and may be one soon: its query is parked
 	view         *policy.View
 	snap         *policy.Snapshot // by which this was decided
+	host         netip.Addr       // the resolver of the host that the node itself asks; none for every other query
 	// version is the server's version before snap was read: snap, and a setup that is
 	// read later, are at least as new.
 	version uint64
@@ -33,7 +34,10 @@ func (s *Server) recognize(from, local netip.Addr) identity {
 	c := identity{addr: from, local: local.Unmap(), version: s.version.Load()}
 	snap, setup := s.snapshot.Load(), s.setup.Load()
 	c.snap = snap
-	if c.view = snap.View(c.addr); c.view != nil {
+	if c.view = snap.View(c.addr); c.view != nil && c.view.Node != nil {
+		c.view = nil // the addresses stand for the node in grants alone
+	}
+	if c.view != nil {
 		c.known = true
 		return c
 	}

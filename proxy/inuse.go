@@ -123,7 +123,11 @@ func (q *use) ask() {
 
 // passed returns the addresses that the guard lets through for the name.
 func (q *use) passed(addrs []netip.Addr) []netip.Addr {
-	guard := q.of.s.setup.Load().guard
+	setup := q.of.s.setup.Load()
+	guard := setup.guard
+	if q.view != nil && q.view.Node != nil {
+		guard = setup.hostGuard
+	}
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return guard.Blocked(q.name.Name, a, q.snap) != "" })
 }
 

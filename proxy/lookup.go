@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/miekg/dns"
@@ -29,6 +30,13 @@ type cachingResolver struct {
 	warmed   *cache.Cache // the answers that warm-ups got
 	calls    *calls
 	renewals *renewals
+	host     netip.Addr // the resolver of the host; the zero address: it answers others' queries
+}
+
+// begin makes it answer.
+func (r *cachingResolver) begin() {
+	r.calls = &calls{r: r, all: map[wire.Query]*call{}}
+	r.renewals = &renewals{r: r, all: map[*cache.Entry]*renewal{}}
 }
 
 // zone is one zone of the configuration, and how its upstreams are asked.
@@ -65,7 +73,7 @@ func (r *cachingResolver) touch(e *cache.Entry, v *policy.View, rate policy.Zone
 
 // lookup finds what answers: the cache, an identical call in flight, or an upstream.
 func (q *query) lookup() {
-	s, r := q.s, q.setup.resolver
+	s, r := q.s, q.resolver()
 	q.zone = r.zone(q.asks.Name)
 	q.wait.asked = s.now()
 	now := q.wait.asked.Sub(s.started)
@@ -112,7 +120,7 @@ func (q *query) late(e *cache.Entry, now time.Duration) {
 		q.giveStale()
 		return
 	}
-	r := q.setup.resolver.renewals.renew(e)
+	r := q.resolver().renewals.renew(e)
 	if r == nil || failed {
 		q.giveStale()
 		return
@@ -171,7 +179,7 @@ func (q *query) miss() {
 
 // join hands the query over to a call.
 func (q *query) join() {
-	batch, z, calls := q.batch, q.zone, q.setup.resolver.calls
+	batch, z, calls := q.batch, q.zone, q.resolver().calls
 	q.batch = nil
 	if c, first := calls.join(q.asks, z, q); first {
 		c.start(batch)

@@ -125,8 +125,11 @@ func completed(v *policy.View, n fqdn.Name, qtype uint16, c *corefile.Config, vi
 		d := decide(v, q, viaOf)
 		return d, d.Allowed() && d.Limit == policy.NoLimit
 	}
-	svc := label("svc") + c.ClusterDomain
-	for _, suffix := range []fqdn.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain} {
+	svc, own := label("svc")+c.ClusterDomain, []fqdn.Name(nil)
+	if v.Node == nil {
+		own = []fqdn.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain}
+	}
+	for _, suffix := range own {
 		if d, ok := try(suffix); ok {
 			return d, true
 		}

@@ -154,7 +154,7 @@ func (n *renewal) grant() {
 	for len(n.pods) > 0 {
 		v := n.snap.ViewOf(n.pods[0])
 		if n.pods = n.pods[1:]; v != nil && v.InForce() {
-			r.s.ask(v, n.snap, n.entry.Query, fromPrefetch, n)
+			r.s.askAt(r.host, v, n.snap, n.entry.Query, fromPrefetch, n)
 			return
 		}
 	}

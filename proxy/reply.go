@@ -105,8 +105,9 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	}
 	setup := s.setup.Load()
 	now := started.Sub(s.started)
-	e, r := setup.resolver.cache.Packet(q, c.view, now)
-	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guard, c.snap, c.version) || !r.Covered(s.coverage) {
+	resolver := setup.resolverFor(c)
+	e, r := resolver.cache.Packet(q, c.view, now)
+	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guardFor(c), c.snap, c.version) || !r.Covered(s.coverage) {
 		return 0, e != nil
 	}
 	if n = r.Copy(e, q, now, out); n == 0 {
@@ -118,7 +119,7 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	if r.Followed {
 		s.stats.Followed.Add(1)
 	}
-	setup.resolver.touch(e, c.view, r.Rate, now)
+	resolver.touch(e, c.view, r.Rate, now)
 	if c.view == nil {
 		return n, true
 	}
@@ -147,7 +148,7 @@ func (q *query) store(packet []byte) {
 	if r.Config = q.setup.config; q.client.view != nil && !q.decided(r) {
 		return
 	}
-	q.setup.resolver.cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
+	q.resolver().cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
 }
 
 // decided completes a reply with the decision. False: other queries cannot use it,

@@ -54,6 +54,13 @@ type Options struct {
 	// Dialled returns the resolver that pods dial to ask a local address; nil: that is the
 	// address itself.
 	Dialled func(local netip.Addr) netip.Addr
+	// HostResolver tells whether a local address serves the node's own queries to a resolver of
+	// the host, and which; nil: none does. It is called when Listen opens the address.
+	HostResolver func(local netip.Addr) (resolver netip.Addr, ok bool)
+	// Unanswered is called after a query to a resolver of the host ended without an answer while
+	// others for the same question waited: they may be its own, in a loop. It must not block. nil: it
+	// is not called.
+	Unanswered func(resolver netip.Addr)
 	// Log is nil for no log.
 	Log DecisionLog
 	// Now is the clock of deadlines and of the log; nil is time.Now.
@@ -88,7 +95,10 @@ type Server struct {
 	cold     coldNames
 	inUse    namesInUse
 	probes   selftest.Probes
-	forwards *upstream.Pool
+	// hostResolver and unanswered are of Options.
+	hostResolver func(netip.Addr) (netip.Addr, bool)
+	unanswered   func(netip.Addr)
+	forwards     *upstream.Pool
 
 	mu      sync.Mutex       // guards the following fields, and writes of setup
 	start   *corefile.Config // the first
@@ -96,6 +106,7 @@ type Server struct {
 	cache   *cache.Cache
 	warmed  *cache.Cache
 	wall    wallClock
+	hosts   hosts
 }
 
 // setup is what queries need of the configuration; a query uses one throughout.
@@ -103,8 +114,12 @@ type setup struct {
 	config   *corefile.Config
 	guard    *rebind.Guard
 	resolver *cachingResolver
-	nodes    map[netip.Addr]bool
-	park     []netip.Prefix
+	hosts    map[netip.Addr]*hostResolver
+	// noResolver answers the node's queries to a resolver that hosts do not have: with SERVFAIL.
+	noResolver *cachingResolver
+	hostGuard  *rebind.Guard
+	nodes      map[netip.Addr]bool
+	park       []netip.Prefix
 }
 
 // New returns a server that listens nowhere and knows no pod yet.
@@ -126,12 +141,13 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
+	s.hostResolver, s.unanswered = o.HostResolver, o.Unanswered
 	s.inUse.s, s.inUse.keep = s, o.Keep
 	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
 	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Fault: s.fault, Step: s.step,
-		Handler: func(local netip.Addr) listener.Handler { return &handler{s: s, local: local} }})
+		Handler: func(local netip.Addr) listener.Handler { return s.newHandler(local) }})
 	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
 	s.Configure(o.Config)
 	return s, nil
@@ -162,7 +178,9 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 	s.followed.sweep(snap)
 	s.zones.Sweep(func(p policy.PodRef) bool { return snap.ViewOf(p) != nil })
 	if gone := removedViews(old, snap); len(gone) > 0 {
-		s.setup.Load().resolver.cache.DropReplies(gone)
+		for _, r := range s.setup.Load().resolvers() {
+			r.cache.DropReplies(gone)
+		}
 	}
 	s.resume()
 }
@@ -171,8 +189,11 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 func (s *Server) Stats() counters.Stats {
 	all := s.stats.Snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
-	entries, bytes := s.setup.Load().resolver.cache.Usage()
-	all.CacheEntries, all.CacheBytes = int64(entries), bytes
+	for _, r := range s.setup.Load().resolvers() {
+		entries, bytes := r.cache.Usage()
+		all.CacheEntries += int64(entries)
+		all.CacheBytes += bytes
+	}
 	return all
 }
 

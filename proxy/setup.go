@@ -7,7 +7,6 @@ import (
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream"
-	"github.com/namegate/namegate/proxy/wire"
 )
 
 // Configure replaces the configuration for further queries: upstreams, guard, search
@@ -21,7 +20,9 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 		s.start = c
 	}
 	pending = c.NeedsRestart(s.start)
+	s.hosts.all = s.resolveHost(c, false)
 	s.route(c)
+	s.routeHost()
 	zs := make([]zone, len(c.Zones))
 	for i := range c.Zones {
 		zs[i] = zone{&c.Zones[i], s.forwards.Zone(c.Zones[i].Name)}
@@ -38,8 +39,7 @@ func (s *Server) resolve(c *corefile.Config, zs []zone) *cachingResolver {
 		s.cache, s.warmed = cache.New(c.CacheEntries, c.CacheBytes), cache.New(warmEntries, warmBytes)
 	}
 	r := &cachingResolver{s: s, config: c, zones: zs, cache: s.cache, warmed: s.warmed}
-	r.calls = &calls{r: r, all: map[wire.Query]*call{}}
-	r.renewals = &renewals{r: r, all: map[*cache.Entry]*renewal{}}
+	r.begin()
 	return r
 }
 
@@ -73,7 +73,8 @@ func (s *Server) SetCluster(c Cluster) {
 
 // store makes the setup of a configuration; the caller holds mu.
 func (s *Server) store(c *corefile.Config, r *cachingResolver) {
-	next := &setup{config: c, guard: s.cluster.Guard(c), resolver: r,
+	guard := s.cluster.Guard(c)
+	next := &setup{config: c, guard: guard, hostGuard: guard.ForNode(), resolver: r, hosts: s.hosts.all, noResolver: s.noResolver(c),
 		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), park: s.cluster.Hold}
 	for _, a := range s.cluster.Nodes {
 		next.nodes[a.Unmap()] = true
@@ -90,5 +91,5 @@ func (s *Server) route(c *corefile.Config) {
 		all[i].Zone = &c.Zones[i]
 		all[i].First, all[i].Last = s.cluster.upstreams(c, all[i].Zone)
 	}
-	s.forwards.Configure(all)
+	s.forwards.Configure(append(all, s.hosts.forwards()...))
 }

@@ -14,7 +14,7 @@ import (
 type conn struct {
 	*listener.Conn
 	s      *Server
-	local  netip.Addr
+	h      *handler
 	addr   netip.Addr // of the client
 	client *limit.Client
 }
@@ -23,12 +23,12 @@ type conn struct {
 // more.
 func (h *handler) Connect(lc *listener.Conn) (listener.Client, bool) {
 	s := h.s
-	who := s.identify(lc.From().Addr(), h.local)
+	who := h.identify(lc.From().Addr())
 	// A source that is not identified yet has a client of its own, since it completed a
 	// handshake: the node's starting pods do not share the limits of unknown sources.
 	connected := who
 	connected.known = who.known || who.unidentified
-	c := &conn{Conn: lc, s: s, local: h.local, addr: who.addr, client: s.client(connected)}
+	c := &conn{Conn: lc, s: s, h: h, addr: who.addr, client: s.client(connected)}
 	return c, s.clients.Connect(c.client, &s.setup.Load().config.Limits, who.node)
 }
 
@@ -52,7 +52,7 @@ func (c *conn) query(packet []byte) (goOn bool) {
 	s := c.s
 	s.step("packet")
 	// The pod that had the address when the connection began may be gone.
-	who := s.identify(c.addr, c.local)
+	who := c.h.identify(c.addr)
 	s.step("identified")
 	if !who.unidentified {
 		switch s.paced(who, s.elapsed()) {
@@ -74,7 +74,7 @@ func (c *conn) query(packet []byte) (goOn bool) {
 		}
 	}()
 	if who.unidentified {
-		handedOn = s.park(who, &parkedQuery{local: c.local, packet: packet, from: fromTCP, to: c})
+		handedOn = s.park(who, &parkedQuery{local: c.h.local, packet: packet, from: fromTCP, to: c})
 		if !handedOn && s.shed(c.client, s.elapsed()) == overPace {
 			return c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}

@@ -15,6 +15,7 @@ import (
 type handler struct {
 	s       *Server
 	local   netip.Addr
+	host    netip.Addr     // the resolver of the host whose queries by the node come here; none for another address
 	queries upstream.Batch // of the packets that came together
 }
 
@@ -46,7 +47,7 @@ func (h *handler) packet(p *listener.Packet, started time.Time) {
 		return // of the self-test: that it came is the answer
 	}
 	s.step("packet")
-	c := s.identify(p.From.Addr(), h.local)
+	c := h.identify(p.From.Addr())
 	s.step("identified")
 	if c.unidentified {
 		h.park(p, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,7 +50,11 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 
 // ForgetWarmUps has the next warm-ups ask for every name again: others answered the pods
 // meanwhile, maybe with other addresses than the earlier warm-ups got.
-func (s *Server) ForgetWarmUps() { s.setup.Load().resolver.warmed.Clear() }
+func (s *Server) ForgetWarmUps() {
+	for _, r := range s.setup.Load().resolvers() {
+		r.warmed.Clear()
+	}
+}
 
 // WarmNames queries names of a view, A and AAAA, and grants the answers, as if the pod
 // had asked. So a pod that got its answers elsewhere, before it was selected or while no
@@ -198,19 +203,37 @@ func (w *warmUp) reply([]byte, bool) {}
 func (w *warmUp) done(q *query) {
 	var err error
 	if q.rec.Verdict == audit.Failed {
-		err = errors.New("resolve " + q.question.Name.String() + " for pod " + w.view.Pod.String() + ": " + q.rec.Error)
+		err = errors.New("resolve " + q.question.Name.String() + " for " + subject(w.view) + ": " + q.rec.Error)
 	}
 	w.results <- warmResult{q.question.Name, err}
 	w.s.workers.do(w.next)
 }
 
-// ask runs a query that no client sent, for the pod of the view.
+// subject names the subject of a view for people.
+func subject(v *policy.View) string {
+	if v.Node != nil {
+		return v.Pod.String()
+	}
+	return "pod " + v.Pod.String()
+}
+
+// ask runs a query that no client sent, for the subject of the view: for the node at any
+// resolver of the host.
 func (s *Server) ask(v *policy.View, snap *policy.Snapshot, a wire.Query, from origin, to replier) {
+	host := netip.Addr{}
+	if v.Node != nil {
+		host = everyResolver
+	}
+	s.askAt(host, v, snap, a, from, to)
+}
+
+// askAt is ask at a resolver of the host, which is none for a pod.
+func (s *Server) askAt(host netip.Addr, v *policy.View, snap *policy.Snapshot, a wire.Query, from origin, to replier) {
 	packet := a.Pack(0)
 	if a.Flags&wire.DO == 0 {
 		packet = a.PackWithoutEDNS(0)
 	}
-	c := identity{known: true, view: v, snap: snap, version: s.version.Load()}
+	c := identity{known: true, view: v, snap: snap, host: host, version: s.version.Load()}
 	if len(v.Pod.IPs) > 0 {
 		c.addr = v.Pod.IPs[0]
 	}
@@ -220,7 +243,7 @@ func (s *Server) ask(v *policy.View, snap *policy.Snapshot, a wire.Query, from o
 // lookupWarmed answers a warm-up with the answer that an earlier one got. An answer that
 // is kept for clients comes from there, so that the pod is noted.
 func (q *query) lookupWarmed(now time.Duration) bool {
-	r := q.setup.resolver
+	r := q.resolver()
 	e := r.warmed.Get(q.asks, now)
 	if w := q.to.(*warmUp); e == nil || !e.Fresh(now+w.early) {
 		return false
@@ -249,5 +272,5 @@ func (q *query) keepWarmed(failed error) {
 	if err != nil || holds == 0 {
 		return
 	}
-	q.setup.resolver.warmed.Put(cache.NewEntry(q.asks, packed, q.from, q.s.elapsed(), holds, failed == nil && answer.IsNXDomain(m)))
+	q.resolver().warmed.Put(cache.NewEntry(q.asks, packed, q.from, q.s.elapsed(), holds, failed == nil && answer.IsNXDomain(m)))
 }

@@ -127,8 +127,10 @@ func dnsBlockedOf(entries []entry) metav1.Condition {
 	if text := tellEntries(entries, DNSBlocked); text != "" {
 		return condition(ConditionDNSBlocked, true, DNSBlocked, text)
 	}
-	if text := tellEntries(entries, SocketLB); text != "" {
-		return condition(ConditionDNSBlocked, true, SocketLB, text)
+	for _, reason := range []string{SocketLB, ResolverLoop, SocketBound} {
+		if text := tellEntries(entries, reason); text != "" {
+			return condition(ConditionDNSBlocked, true, reason, text)
+		}
 	}
 	return condition(ConditionDNSBlocked, false, ReasonReachable, "no node knows a selected pod whose queries do not reach its agent")
 }

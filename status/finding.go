@@ -7,7 +7,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// The reasons of findings. All but DNSBlocked and SocketLB are blind spots: the policy does not
+// The reasons of findings. All but DNSBlocked, SocketLB, ResolverLoop and SocketBound are blind spots: the policy does not
 // hold for the pod, wholly or in part.
 const (
 	// DNSBlocked: the pod's queries are dropped on their way to the agent.
@@ -26,6 +26,12 @@ const (
 	// SocketLB: a load balancer of eBPF, in the pod's sockets or on its interface, leads
 	// its queries past the agent.
 	SocketLB = "SocketLB"
+	// ResolverLoop: a resolver of the host leads queries back to itself, so that the node's own
+	// queries to it are not intercepted.
+	ResolverLoop = "ResolverLoop"
+	// SocketBound: queries of the node cannot be led to the agent, because their sockets are bound
+	// to an interface or belong to a VRF.
+	SocketBound = "SocketBound"
 	// Homeless: no interface leads to the pod, so its source is not checked; or no bridge
 	// port of its own does, so nothing is accepted from it.
 	Homeless = "Homeless"

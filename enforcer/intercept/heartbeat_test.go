@@ -16,6 +16,9 @@ type tables struct{ on bool }
 
 func (t *tables) Heartbeat(context.Context) error { t.on = true; return nil }
 func (t *tables) Disable(context.Context) error   { t.on = false; return nil }
+func (t *tables) LoopTested(context.Context, string) ([]netip.Addr, error) {
+	return nil, nil
+}
 func (t *tables) Serving(context.Context) (map[netip.Addr]netip.Addr, error) {
 	return nil, nil
 }

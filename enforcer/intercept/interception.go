@@ -25,6 +25,7 @@ type Tables interface {
 	Heartbeat(context.Context) error
 	Disable(context.Context) error
 	Serving(context.Context) (map[netip.Addr]netip.Addr, error)
+	LoopTested(ctx context.Context, rest string) ([]netip.Addr, error)
 }
 
 // Config is fixed from the start.
@@ -50,6 +51,11 @@ type Network struct {
 	// PodRanges are the ranges of this node's pods: a query to a resolver from an unknown
 	// address inside is intercepted. nil: it is not.
 	PodRanges []netip.Prefix
+	// NodeDNS: policies with names select the node, whose own queries may be led to the agent.
+	NodeDNS bool
+	// HostResolvers are the resolvers for which they are led, if NodeDNS: those that passed
+	// TestLoop.
+	HostResolvers []netip.Addr
 }
 
 // IsBackend tells whether a pod's address answers DNS behind a resolver.
@@ -64,7 +70,8 @@ type Interception struct {
 	mu       sync.RWMutex
 	assigned map[netip.Addr]netip.Addr // dialled address to this generation's
 	serving  map[netip.Addr]netip.Addr // of assigned, in force; replaced and never changed
-	network  Network                   // in force
+	node     nodeServing
+	network  Network // in force
 	coming   Network
 
 	beaten atomic.Pointer[time.Time] // the last heartbeat, nil before the first
@@ -77,7 +84,7 @@ type Interception struct {
 func New(cfg Config) *Interception {
 	begun := make(chan struct{})
 	return &Interception{
-		cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, renew: make(chan struct{}, 1),
+		cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, node: newNodeServing(), renew: make(chan struct{}, 1),
 		begin: sync.OnceFunc(func() { close(begun) }), begun: begun,
 	}
 }
@@ -92,7 +99,7 @@ func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 			i.cfg.Log.Warn("an address of an earlier agent stays", "address", a, "error", err)
 		}
 	}
-	if err := i.assign(i.cfg.Resolvers); err != nil {
+	if err := i.assign(i.assigned, i.cfg.Resolvers); err != nil {
 		return nil, err
 	}
 	i.serving = maps.Clone(i.assigned)
@@ -104,7 +111,7 @@ func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 func (i *Interception) Stop() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	for _, a := range i.assigned {
+	for _, a := range append(sortedValues(i.assigned), sortedValues(i.node.assigned)...) {
 		if err := i.cfg.Links.DelAddr(a); err != nil {
 			i.cfg.Log.Warn("a serving address stays", "address", a, "error", err)
 		}
@@ -118,11 +125,16 @@ func (i *Interception) SetNetwork(n Network) ([]netip.Addr, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n.PodRanges = disjoint(n.PodRanges)
-	if err := i.assign(i.resolvers(n)); err != nil {
+	if err := i.assign(i.assigned, i.resolvers(n)); err != nil {
 		return nil, err
 	}
+	if n.NodeDNS {
+		if err := i.assign(i.node.assigned, n.HostResolvers); err != nil {
+			return nil, err
+		}
+	}
 	i.coming = n
-	return sortedValues(i.assigned), nil
+	return append(sortedValues(i.assigned), sortedValues(i.node.assigned)...), nil
 }
 
 // Activate applies the network of the last SetNetwork. It returns the addresses that have
@@ -131,24 +143,34 @@ func (i *Interception) Activate() []netip.Addr {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.network = i.coming
-	i.serving = map[netip.Addr]netip.Addr{}
-	for _, r := range i.resolvers(i.network) {
-		if a, ok := i.assigned[r]; ok {
-			i.serving[r] = a
-		}
+	i.serving = among(i.assigned, i.resolvers(i.network))
+	i.node.serving = nil
+	if i.network.NodeDNS {
+		i.node.serving = among(i.node.assigned, i.network.HostResolvers)
 	}
-	return sortedValues(i.serving)
+	return append(sortedValues(i.serving), sortedValues(i.node.serving)...)
 }
 
-// assign gives the node an unused serving address for each resolver that has none,
-// so that give back knows which one a pod dialled.
-func (i *Interception) assign(resolvers []netip.Addr) error {
+// among returns the entries of assigned for resolvers.
+func among(assigned map[netip.Addr]netip.Addr, resolvers []netip.Addr) map[netip.Addr]netip.Addr {
+	out := map[netip.Addr]netip.Addr{}
+	for _, r := range resolvers {
+		if a, ok := assigned[r]; ok {
+			out[r] = a
+		}
+	}
+	return out
+}
+
+// assign gives the node an unused serving address for each resolver that has none in assigned,
+// so that give back knows which one was dialled.
+func (i *Interception) assign(assigned map[netip.Addr]netip.Addr, resolvers []netip.Addr) error {
 	taken, err := i.cfg.Links.Addrs()
 	if err != nil {
 		return err
 	}
 	for _, r := range resolvers {
-		if i.assigned[r].IsValid() {
+		if assigned[r].IsValid() {
 			continue
 		}
 		a, err := freeAddr(r.Is6(), taken)
@@ -167,7 +189,7 @@ func (i *Interception) assign(resolvers []netip.Addr) error {
 			return err
 		}
 		taken = append(taken, a)
-		i.assigned[r] = a
+		assigned[r] = a
 	}
 	return nil
 }

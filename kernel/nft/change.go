@@ -53,8 +53,8 @@ func (c change) steps() []change {
 	var ahead, with []*tierChain
 	fresh := map[string]bool{}
 	for _, chain := range c.added.chains {
-		// The node's chain asks sets that are filled with the elements.
-		if _, there := c.there[chain.name]; there || hooked(chain.name) {
+		// Base chains ask sets that are filled with the elements.
+		if _, there := c.there[chain.name]; there || chain.base != nil {
 			with = append(with, chain)
 		} else {
 			ahead, fresh["goto "+chain.name] = append(ahead, chain), true
@@ -155,8 +155,8 @@ const rewritten = 8
 // rules writes a chain. Where it is there with other rules, and has many, those that stay are
 // not written again: the kernel walks its list of sets for each set that a rule asks.
 func (c change) rules(m *wire.Batch, chain *tierChain, k kernel) bool {
-	if hooked(chain.name) {
-		return false // it has a hook
+	if chain.base != nil {
+		return false
 	}
 	fresh, before := chain.rules, uint64(0)
 	there := c.there[chain.name]

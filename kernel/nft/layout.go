@@ -29,7 +29,7 @@ func volatile(set string) bool {
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
-var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watchedBareSet}
+var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watchedBareSet, testedSet, unledSet}
 
 // slots are the parts of the endpoint's queries that backends share: the last four
 // bits of the client's port say which part a query is.
@@ -156,6 +156,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
 		l.bypassSets(f)
+		l.nodeDNSSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		for _, m := range []string{"intercept", "giveback"} {

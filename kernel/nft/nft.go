@@ -175,7 +175,7 @@ func (t *Tables) Setup(ctx context.Context) error {
 // homes, the addresses whose replies are given back, and the tiers of subjects.
 func recovered(name string) bool {
 	for _, f := range families {
-		if name == "home"+f.suffix || name == "giveback"+f.suffix || name == tiersMap+f.suffix {
+		if slices.Contains([]string{"home" + f.suffix, "giveback" + f.suffix, nodeGiveBackMap + f.suffix, tiersMap + f.suffix}, name) {
 			return true
 		}
 	}

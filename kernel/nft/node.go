@@ -69,12 +69,9 @@ var unlogged = []string{
 func (d *dispatch) auditedNode(audited bool) {
 	if audited {
 		d.names[auditedChain] = true
-		d.chains = append(d.chains, &tierChain{name: auditedChain, rules: append(slices.Clone(unlogged), "jump dialled")})
+		d.chains = append(d.chains, &tierChain{name: auditedChain, base: &baseChain{"nat", "output", pinPriority}, rules: append(slices.Clone(unlogged), "jump dialled")})
 	}
 }
-
-// hooked tells whether a chain of a state is a base chain.
-func hooked(chain string) bool { return chain == nodeChain || chain == auditedChain }
 
 // appendKey appends what the chains of the node are made of.
 func (n *Node) appendKey(key []byte) []byte {
@@ -132,4 +129,5 @@ func (d *dispatch) node(n *Node) {
 		rules = append(rules, i.texts...)
 	}
 	add(nodeChain, rules...)
+	d.chains[len(d.chains)-1].base = &baseChain{"filter", "output", verdictPriority}
 }

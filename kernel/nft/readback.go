@@ -30,10 +30,15 @@ func (t *Tables) Homes() (homes, ports []Home) {
 
 // GivenBack returns the serving addresses whose replies are given back, with what
 // pods dialled, as the sets hold them.
-func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
+func (t *Tables) GivenBack() map[netip.Addr]netip.Addr { return t.givenBack("giveback") }
+
+// NodeGivenBack returns the serving addresses of the node's own queries, with the resolvers.
+func (t *Tables) NodeGivenBack() map[netip.Addr]netip.Addr { return t.givenBack(nodeGiveBackMap) }
+
+func (t *Tables) givenBack(name string) map[netip.Addr]netip.Addr {
 	out := map[netip.Addr]netip.Addr{}
 	for _, e := range t.applied {
-		if strings.HasPrefix(e.Map, "giveback") {
+		if strings.HasPrefix(e.Map, name) {
 			pair(out, e)
 		}
 	}

@@ -66,6 +66,8 @@ type State struct {
 	Node *Node
 	// NodeAudited: connections of the node itself are logged when it opens them, denied or not.
 	NodeAudited bool
+	// NodeDNS leads the queries of the node's own sockets to the agent; nil: they go where they are sent.
+	NodeDNS *NodeDNS
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
 	// are the resolvers that subjects of Tiers with DNS may dial. With DecideNamespace every
 	// subject may dial both.
@@ -92,6 +94,7 @@ func (s State) bare() State {
 	if s.Node != nil {
 		s.Node = &Node{ID: s.Node.ID}
 	}
+	s.NodeDNS = s.NodeDNS.bare()
 	s.Resolvers, s.Predecessor = maps.Clone(s.Resolvers), maps.Clone(s.Predecessor)
 	return s
 }

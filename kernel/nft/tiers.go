@@ -109,6 +109,7 @@ type tierChain struct {
 	rules   []string
 	content string // a sum of the rules, and of all that they lead to
 	jump    *item
+	base    *baseChain // nil for a regular chain
 }
 
 // tierObjects is what a state adds to the layout of the inet table. Each rule refers to
@@ -168,6 +169,7 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	out.subjects = d.subjects(s)
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
+	d.nodeDNS(s.NodeDNS)
 	out.grants = slices.SortedFunc(slices.Values(s.GrantSets), func(a, b GrantSet) int { return strings.Compare(a.Name, b.Name) })
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
 	if len(out.networks) > 0 {
@@ -203,7 +205,7 @@ func (s State) tiersKey() string {
 	if s.NodeAudited {
 		key = append(key, "node audited "...)
 	}
-	return string(s.Node.appendKey(s.appendSubjects(key)))
+	return string(s.NodeDNS.appendKey(s.Node.appendKey(s.appendSubjects(key))))
 }
 
 // portList is the ports of a rule of one protocol, in words of nft; "" for every one.
@@ -282,14 +284,11 @@ func (o tierObjects) layOut(l layout) {
 		}
 	}
 	for _, c := range o.chains {
-		switch c.name {
-		case nodeChain:
-			l.chain(c.name, "filter", "output", verdictPriority, c.rules...)
-		case auditedChain:
-			l.chain(c.name, "nat", "output", pinPriority, c.rules...)
-		default:
-			l.chain(c.name, "", "", "", c.rules...)
+		base := baseChain{}
+		if c.base != nil {
+			base = *c.base
 		}
+		l.chain(c.name, base.typ, base.hook, base.priority, c.rules...)
 	}
 }
 

@@ -30,6 +30,7 @@ type Guard struct {
 	// cluster are addresses of nodes, Services and resolvers, with the reason.
 	cluster map[netip.Addr]string
 	own     func(netip.Addr) bool // of the agent
+	node    bool                  // see ForNode
 }
 
 // Addresses are the addresses in and around the cluster that an outside name must
@@ -69,6 +70,16 @@ func New(c *corefile.Config, known Addresses) *Guard {
 		}
 	}
 	return g
+}
+
+// ForNode returns the guard for names that the node itself asks for. Such names lead to nodes, to the
+// resolvers of the host and to Services from outside, as to a registry behind a load balancer, in
+// every organisation. Pods and the cluster's ranges stay closed to names from outside, as far as the
+// rules of the node close them, and so do link-local and metadata addresses.
+func (g *Guard) ForNode() *Guard {
+	node := *g
+	node.node = true
+	return &node
 }
 
 // Blocked returns why the name must not open the address, "" if it may. pods has
@@ -140,7 +151,7 @@ func (g *Guard) reason(a netip.Addr, outside bool, pods *policy.Snapshot) string
 	if g.own(a) {
 		return "node"
 	}
-	if reason, ok := g.cluster[a]; ok {
+	if reason, ok := g.cluster[a]; ok && !g.node {
 		return reason
 	}
 	if _, ok := pods.Pod(a); ok {

@@ -37,7 +37,10 @@ type Options struct {
 
 // Forward is a zone and its upstreams of the moment.
 type Forward struct {
-	Zone  *corefile.Zone
+	Zone *corefile.Zone
+	// For is a resolver of the host: the zone takes the node's own queries to it alone. The zero
+	// address: the zone takes the others.
+	For   netip.Addr
 	First []netip.AddrPort
 	// Last are asked when none of First has answered.
 	Last []netip.AddrPort
@@ -50,6 +53,7 @@ type Pool struct {
 	zones   atomic.Pointer[[]*Zone] // longest name first
 	mu      sync.Mutex              // of changes
 	ups     map[netip.AddrPort]*upstream
+	mark    atomic.Uint32
 }
 
 // New returns a pool without zones.
@@ -67,7 +71,7 @@ type Counters struct {
 // Counters returns the totals.
 func (p *Pool) Counters() *Counters { return &p.stats }
 
-// Configure replaces the zones. They come longest name first. A zone that stays keeps
+// Configure replaces the zones. They come longest name first, those of resolvers of the host last. A zone that stays keeps
 // its queries, an upstream that stays its sockets and its health. Queries of a zone that
 // is gone go on at the upstreams of the zone that covers its name now.
 func (p *Pool) Configure(forwards []Forward) {
@@ -91,8 +95,8 @@ func (p *Pool) Configure(forwards []Forward) {
 	old := p.all()
 	zones := make([]*Zone, 0, len(forwards))
 	for _, f := range forwards {
-		z := &Zone{pool: p, name: f.Zone.Name}
-		if i := slices.IndexFunc(old, func(z *Zone) bool { return z.name == f.Zone.Name }); i >= 0 {
+		z := &Zone{pool: p, name: f.Zone.Name, of: f.For}
+		if i := slices.IndexFunc(old, func(z *Zone) bool { return z.name == f.Zone.Name && z.of == f.For }); i >= 0 {
 			z = old[i]
 		}
 		z.set(f.Zone, pick(f.First), pick(f.Last))
@@ -100,7 +104,7 @@ func (p *Pool) Configure(forwards []Forward) {
 	}
 	p.zones.Store(&zones)
 	for _, z := range old {
-		if heir := p.Zone(z.name); heir != nil && heir != z {
+		if heir := p.Zone(z.name); heir != nil && heir != z && z.of == heir.of {
 			z.replace(heir.routes.Load())
 		}
 	}
@@ -122,7 +126,17 @@ func (p *Pool) all() []*Zone {
 // Zone returns the longest zone that covers a name, nil for none.
 func (p *Pool) Zone(n fqdn.Name) *Zone {
 	for _, z := range p.all() {
-		if n.HasSuffix(z.name) {
+		if !z.of.IsValid() && n.HasSuffix(z.name) {
+			return z
+		}
+	}
+	return nil
+}
+
+// ZoneFor returns the zone of the node's own queries to a resolver of the host, nil for none.
+func (p *Pool) ZoneFor(resolver netip.Addr) *Zone {
+	for _, z := range p.all() {
+		if z.of == resolver {
 			return z
 		}
 	}
@@ -143,10 +157,13 @@ type Status struct {
 	Up, Down int    // upstreams of the last resort included
 }
 
-// Status returns the zones in the order of the configuration, with how many of their
+// Status returns the zones of the configuration in its order, with how many of their
 // upstreams are up now. An upstream that is never probed counts as up.
 func (p *Pool) Status() (out []Status) {
 	for _, z := range p.all() {
+		if z.of.IsValid() {
+			continue
+		}
 		s, r := Status{Zone: z.name.String()}, z.routes.Load()
 		for _, u := range slices.Concat(r.first, r.last) {
 			if u.down(r.zone.MaxFails) {

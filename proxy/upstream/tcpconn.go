@@ -56,8 +56,7 @@ func newConn(p *tcpPool) *tcpConn {
 func (c *tcpConn) run() {
 	defer c.pool.forget(c)
 	defer c.cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(c.ctx, "tcp", c.pool.u.addr.String())
+	conn, err := c.pool.u.pool.dialer().DialContext(c.ctx, "tcp", c.pool.u.addr.String())
 	if err != nil {
 		c.fail(err, false)
 		return

@@ -45,10 +45,11 @@ type udpSocket struct {
 // open connects a socket: the kernel draws its port at random and passes on only packets
 // of the upstream's address.
 func (p *socketPool) open() (*udpSocket, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(p.u.addr))
+	dialled, err := p.u.pool.dialer().Dial("udp", p.u.addr.String())
 	if err != nil {
 		return nil, err
 	}
+	c := dialled.(*net.UDPConn)
 	_ = c.SetReadBuffer(receiveBuffer) // the kernel's default serves as well
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -29,6 +29,7 @@ var errBusy = errors.New("its max_concurrent queries are under way")
 type Zone struct {
 	pool     *Pool
 	name     fqdn.Name
+	of       netip.Addr // of Forward
 	routes   atomic.Pointer[routes]
 	turn     atomic.Uint32 // of the round robin
 	inFlight atomic.Int32  // queries

@@ -39,7 +39,7 @@ func padded(length uint32) uint32 { return (length + RegisterWord - 1) / Registe
 // dataTypes are nft's numbers for the types of keys and values (enum datatypes of its
 // datatype.h), and their lengths in bytes.
 var dataTypes = map[string]struct{ number, length uint32 }{
-	"ipv4_addr": {7, 4}, "ipv6_addr": {8, 16}, "inet_proto": {12, 1}, "inet_service": {13, 2}, "ifname": {41, unix.IFNAMSIZ}, "iifname": {41, unix.IFNAMSIZ},
+	"ipv4_addr": {7, 4}, "ip daddr": {7, 4}, "ip6 daddr": {8, 16}, "uid": {24, 4}, "ipv6_addr": {8, 16}, "inet_proto": {12, 1}, "inet_service": {13, 2}, "ifname": {41, unix.IFNAMSIZ}, "iifname": {41, unix.IFNAMSIZ},
 }
 
 // typeBits is how many bits of the number of a concatenation each of its types has.
@@ -86,11 +86,13 @@ func Decode(b []byte, types []string) (out, left []string) {
 // word renders one part as nft lists it.
 func word(typ string, b []byte) string {
 	switch typ {
-	case "ipv4_addr", "ipv6_addr":
+	case "ipv4_addr", "ipv6_addr", "ip daddr", "ip6 daddr":
 		a, _ := netip.AddrFromSlice(b)
 		return a.String()
 	case "ifname", "iifname":
 		return `"` + nfattr.String(b) + `"`
+	case "uid":
+		return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
 	case "inet_proto":
 		return ProtocolWord(b[0])
 	case "inet_service":

@@ -1,0 +1,519 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/agent/failsafes/hostfiles"
+	"github.com/namegate/namegate/agent/health"
+	"github.com/namegate/namegate/agent/metrics"
+	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// hostAgent is set where the test program is an agent of a lab: its node is a subject of the policies
+// of the folder, and the host's resolvers are in the file resolvers beside them.
+const hostAgent = "NAMEGATE_TEST_HOST_AGENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(hostAgent) == "" {
+		os.Exit(m.Run())
+	}
+	if err := runHostAgent(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// runHostAgent is Run with such a source, by the flags of the agent's program.
+func runHostAgent(args []string) error {
+	fl := flag.NewFlagSet("agent", flag.ContinueOnError)
+	var dir string
+	o := Options{Node: "n1", Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	fl.StringVar(&dir, "source", "", "")
+	fl.StringVar(&o.Corefile, "config", "", "")
+	fl.StringVar(&o.Socket, "socket", "", "")
+	fl.BoolVar(&o.Standby, "standby", false, "")
+	if err := fl.Parse(args[1:]); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	a := &agent{o: o, log: o.Log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
+	l, err := load(ctx, o.Corefile)
+	if err = errors.Join(err, l.err); err != nil {
+		return err
+	}
+	a.config.Store(l.config)
+	a.text = l.source
+	a.network = &network{agent: a, host: newHostDNS(a.testLoop, func() { a.rollout.Reconfigure() }, time.Now, a.log)}
+	a.source = hostSource{strings.TrimPrefix(dir, "dir:"), a.network.host}
+	if err := a.openKernel(ctx); err != nil {
+		return err
+	}
+	defer a.kernel.close()
+	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, a.log); err != nil {
+		return err
+	}
+	if a.audit, err = openAudit(l.config, o.Node, a.log); err != nil {
+		return err
+	}
+	if err := a.openDenials(); err != nil {
+		return err
+	}
+	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log})
+	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
+	return a.run(ctx)
+}
+
+// hostSource reads cluster policies and the resolvers of the host again and again.
+type hostSource struct {
+	dir  string
+	host *hostDNS
+}
+
+func (s hostSource) follow(*corefile.Config) error { return nil }
+
+func (s hostSource) run(ctx context.Context, receive func(rollout.State)) error {
+	last := ""
+	for ctx.Err() == nil {
+		text, err := os.ReadFile(filepath.Join(s.dir, "policies"))
+		resolvers, failed := os.ReadFile(filepath.Join(s.dir, "resolvers"))
+		if err = errors.Join(err, failed); err != nil {
+			return err
+		}
+		if now := string(text) + string(resolvers); now != last {
+			last = now
+			var safe []policy.Failsafe
+			list := &failsafe.List{}
+			for _, w := range strings.Fields(string(resolvers)) {
+				a := netip.MustParseAddr(w)
+				for _, p := range []policy.Protocol{policy.UDP, policy.TCP} {
+					e := failsafe.Entry{Failsafe: policy.Failsafe{Prefix: netip.PrefixFrom(a, a.BitLen()), Ports: failsafe.Port(p, 53), Reason: hostfiles.ReasonResolver}}
+					list.Entries, safe = append(list.Entries, e), append(safe, e.Failsafe)
+				}
+			}
+			s.host.setResolvers(hostResolvers(list))
+			in := compile.Input{Node: &policy.Node{Name: "n1", Failsafes: safe}}
+			for _, part := range strings.Split(string(text), "---\n") {
+				p := new(v1alpha1.ClusterFQDNNetworkPolicy)
+				if err := yaml.UnmarshalStrict([]byte(part), p); err != nil {
+					return err
+				}
+				if p.Name != "" {
+					in.ClusterPolicies = append(in.ClusterPolicies, p)
+				}
+			}
+			receive(rollout.State{Input: in})
+		}
+		_ = wait(ctx, 20*time.Millisecond)
+	}
+	return nil
+}
+
+// nodeLab is a lab with such an agent, and a world whose names end in the numbers of their
+// addresses: a9.example.org is 198.51.100.9 and 2001:db8:1::9.
+type nodeLab struct {
+	*lab.Lab
+	t     *testing.T
+	world *lab.Outside
+	agent *lab.Agent
+	dir   string
+}
+
+const nodeNames = `
+metadata: {name: host}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {nodes: {}}
+  egress:
+  - {action: Accept, matches: [{name: a1.example.org}, {pattern: "a*.example.org"}], ports: [{protocol: TCP, port: 80}]}
+  - {action: Deny, matches: [{name: denied.example.org}]}
+  - {action: Deny}
+`
+
+func newNodeLab(t *testing.T, resolvers string) *nodeLab {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test asks the kernel: run it as root")
+	}
+	l, err := lab.New(lab.Routed)
+	fatal.If(t, err)
+	t.Cleanup(func() { _ = l.Remove() })
+	n := &nodeLab{Lab: l, t: t, dir: t.TempDir()}
+	n.world, err = l.ServeWorld(answerNumbers, 80)
+	fatal.If(t, errors.Join(err, l.Ready()))
+	t.Cleanup(n.world.Close)
+	n.agent, err = l.NewAgent(os.Args[0], n.dir, ". {\n    forward . 192.0.2.53\n    audit AUDIT\n}\n")
+	fatal.If(t, err)
+	n.agent.Env = append(n.agent.Env, hostAgent+"=1")
+	n.write("policies", nodeNames)
+	n.write("resolvers", resolvers)
+	fatal.If(t, n.agent.Start())
+	t.Cleanup(func() { _ = n.agent.Stop(syscall.SIGKILL) })
+	return n
+}
+
+// answerNumbers is the world's resolver.
+func answerNumbers(q *dns.Msg) *dns.Msg {
+	r := new(dns.Msg).SetReply(q)
+	name, number := q.Question[0].Name, 0
+	switch _, err := fmt.Sscanf(name, "a%d.example.org.", &number); {
+	case name == "denied.example.org.":
+		number = 250
+	case err != nil || name != fmt.Sprintf("a%d.example.org.", number):
+		r.Rcode = dns.RcodeNameError
+		return r
+	}
+	text := map[uint16]string{dns.TypeA: fmt.Sprintf("%s 30 IN A 198.51.100.%d", name, number), dns.TypeAAAA: fmt.Sprintf("%s 30 IN AAAA 2001:db8:1::%d", name, number)}[q.Question[0].Qtype]
+	if text != "" {
+		rr, _ := dns.NewRR(text)
+		r.Answer = append(r.Answer, rr)
+	}
+	return r
+}
+
+// write replaces a file at once.
+func (n *nodeLab) write(file, text string) {
+	n.t.Helper()
+	path := filepath.Join(n.dir, "manifests", file)
+	fatal.If(n.t, errors.Join(os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new", path)))
+}
+
+// query asks a resolver from the node, and returns the response code and the addresses.
+func (n *nodeLab) query(network, resolver, name string, qtype uint16) (rcode int, addrs []string, err error) {
+	err = n.Node.Do(func() error {
+		c, err := net.DialTimeout(network, net.JoinHostPort(resolver, "53"), lab.Limit)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(lab.Limit))
+		co := &dns.Conn{Conn: c}
+		q := new(dns.Msg).SetQuestion(name, qtype)
+		if err := co.WriteMsg(q); err != nil {
+			return err
+		}
+		r, err := co.ReadMsg()
+		if err != nil {
+			return err
+		}
+		rcode = r.Rcode
+		for _, rr := range r.Answer {
+			switch rr := rr.(type) {
+			case *dns.A:
+				addrs = append(addrs, rr.A.String())
+			case *dns.AAAA:
+				addrs = append(addrs, rr.AAAA.String())
+			}
+		}
+		return nil
+	})
+	return rcode, addrs, err
+}
+
+// reaches compares whether the node reaches port 80 of an address.
+func (n *nodeLab) reaches(when, addr string, want lab.Outcome) {
+	n.t.Helper()
+	if got := n.Node.ProbeFor("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), 80), lab.PatienceFor(want)); got != want {
+		n.t.Errorf("%s: the node to %s: %s, want %s", when, addr, got, want)
+	}
+}
+
+// intercepted waits until the node's queries to resolvers come to the agent.
+func (n *nodeLab) intercepted(resolvers ...string) {
+	n.t.Helper()
+	fatal.Await(n.t, "the node's queries are intercepted", func() bool {
+		out, err := n.Node.Run("nft", "list", "table", "inet", "namegate")
+		return err == nil && !slices.ContainsFunc(resolvers, func(r string) bool { return !strings.Contains(out, r+" : ") })
+	})
+}
+
+const worldResolvers = "192.0.2.53 2001:db8::53"
+
+// TestNamesOfTheNode: a name that the node's programs ask opens its addresses on the node, and no
+// others, over UDP and TCP, by IPv4 and IPv6; exact names are open before a program asks; a denied
+// name is not answered. When the policy goes, queries go where they are sent.
+func TestNamesOfTheNode(t *testing.T) {
+	n := newNodeLab(t, worldResolvers)
+	n.reaches("by the exact name", "198.51.100.1", lab.Answered)
+	n.reaches("by the exact name", "2001:db8:1::1", lab.Answered)
+	n.intercepted("192.0.2.53", "2001:db8::53")
+	number := 10
+	for _, resolver := range []string{"192.0.2.53", "2001:db8::53"} {
+		for _, network := range []string{"udp", "tcp"} {
+			number++
+			a4, a6 := fmt.Sprintf("198.51.100.%d", number), fmt.Sprintf("2001:db8:1::%d", number)
+			n.reaches("unasked", a4, lab.Refused)
+			name := fmt.Sprintf("a%d.example.org.", number)
+			if rcode, addrs, err := n.query(network, resolver, name, dns.TypeA); rcode != 0 || err != nil || !slices.Equal(addrs, []string{a4}) {
+				t.Errorf("%s over %s: %d %v, %v", resolver, network, rcode, addrs, err)
+			}
+			n.reaches("after a query for A", a4, lab.Answered)
+			n.reaches("after a query for A", a6, lab.Refused)
+			if _, _, err := n.query(network, resolver, name, dns.TypeAAAA); err != nil {
+				t.Error(err)
+			}
+			n.reaches("after a query for AAAA", a6, lab.Answered)
+		}
+	}
+	if rcode, addrs, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA); rcode != dns.RcodeNameError || len(addrs) != 0 || err != nil {
+		t.Errorf("a denied name: %d %v, %v", rcode, addrs, err)
+	}
+	log, err := os.ReadFile(filepath.Join(n.dir, "audit.log"))
+	if err != nil || !strings.Contains(string(log), "a11.example.org") {
+		t.Errorf("the audit log, %v:\n%s", err, log)
+	}
+	n.write("policies", "")
+	fatal.Await(t, "the policy is gone", func() bool {
+		out, err := n.Node.Run("nft", "list", "chains")
+		return err == nil && !strings.Contains(out, "type route")
+	})
+	if rcode, addrs, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA); rcode != 0 || len(addrs) != 1 || err != nil {
+		t.Errorf("without the policy: %d %v, %v", rcode, addrs, err)
+	}
+}
+
+// TestANodesAgentThatIsKilled: the resolver answers the node when the dead-man switch is over, and
+// what is open stays open; the next agent serves again.
+func TestANodesAgentThatIsKilled(t *testing.T) {
+	n := newNodeLab(t, worldResolvers)
+	n.intercepted("192.0.2.53")
+	if _, _, err := n.query("udp", "192.0.2.53", "a20.example.org.", dns.TypeA); err != nil {
+		t.Fatal(err)
+	}
+	fatal.If(t, n.agent.Stop(syscall.SIGKILL))
+	fatal.Await(t, "the resolver answers", func() bool {
+		_, addrs, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA)
+		return err == nil && len(addrs) == 1
+	})
+	n.reaches("without an agent", "198.51.100.20", lab.Answered)
+	n.reaches("without an agent", "198.51.100.21", lab.Refused)
+	fatal.If(t, n.agent.Start())
+	fatal.Await(t, "the next agent answers", func() bool {
+		rcode, _, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA)
+		return err == nil && rcode == dns.RcodeNameError
+	})
+	n.reaches("by the next agent", "198.51.100.20", lab.Answered)
+}
+
+// TestANodesUpgrade: no query of the node's programs is lost or comes past the agents, and each
+// answered address is open.
+func TestANodesUpgrade(t *testing.T) {
+	n := newNodeLab(t, worldResolvers)
+	n.intercepted("192.0.2.53")
+	var stop atomic.Bool
+	var asked atomic.Int64
+	var asking sync.WaitGroup
+	for worker := range 4 {
+		network := []string{"udp", "tcp"}[worker%2]
+		asking.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				if rcode, _, err := n.query(network, "192.0.2.53", "denied.example.org.", dns.TypeA); err != nil || rcode != dns.RcodeNameError {
+					t.Errorf("during an upgrade, over %s: %d, %v", network, rcode, err)
+					return
+				}
+				asked.Add(1)
+				time.Sleep(10 * time.Millisecond) // within the limits of a client
+			}
+		})
+	}
+	for range 2 {
+		if err := n.agent.Upgrade(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	stop.Store(true)
+	asking.Wait()
+	if asked.Load() < 100 {
+		t.Errorf("only %d queries", asked.Load())
+	}
+}
+
+// TestClientsOfTheNode: programs of the host open the addresses of names, whoever asks for them.
+func TestClientsOfTheNode(t *testing.T) {
+	n := newNodeLab(t, worldResolvers)
+	n.intercepted("192.0.2.53", "2001:db8::53")
+	const clients = "../e2e/scenarios/testdata/clients/"
+	for i, c := range []struct{ name, nameserver, program string }{
+		{"the system's resolver", "192.0.2.53", "getent ahosts NAME"},
+		{"the system's resolver by IPv6", "2001:db8::53", "getent ahosts NAME"},
+		{"systemd-resolved", "192.0.2.53", "sh " + clients + "resolved.sh ../bin/systemd-resolved getent ahosts NAME"},
+		{"dnsmasq", "127.0.0.1", "sh " + clients + "dnsmasq.sh 192.0.2.53 getent ahosts NAME"},
+		{"dig over TCP", "192.0.2.53", "dig +tcp +short @192.0.2.53 NAME"},
+	} {
+		etc, err := lab.WriteEtc(t.TempDir(), c.nameserver)
+		fatal.If(t, err)
+		number := 60 + i
+		address := fmt.Sprintf("198.51.100.%d", number)
+		n.reaches(c.name+" has not asked", address, lab.Refused)
+		name := fmt.Sprintf("a%d.example.org", number)
+		out, err := n.Node.RunIn(etc, strings.Fields(strings.ReplaceAll(c.program, "NAME", name))...)
+		if err != nil || !strings.Contains(out, address) {
+			t.Errorf("%s: %v: %s", c.name, err, out)
+		}
+		n.reaches(c.name, address, lab.Answered)
+	}
+}
+
+// forwarder is a resolver that asks another one, in turn, for each query.
+type forwarder struct {
+	host   *lab.Host
+	socket net.PacketConn
+	mu     sync.Mutex
+	to     string // "" answers that the name does not exist
+	seen   map[string]int
+}
+
+// forward begins a forwarder. Queries for one name go on at most so many times.
+func forward(t *testing.T, host *lab.Host, at, to string) *forwarder {
+	t.Helper()
+	c, err := host.ListenPacket("udp", at+":53")
+	fatal.If(t, err)
+	f := &forwarder{host: host, socket: c, to: to, seen: map[string]int{}}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		for {
+			b := make([]byte, 1500)
+			k, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			go f.answer(b[:k], from)
+		}
+	}()
+	return f
+}
+
+// mostForwards bounds a loop.
+const mostForwards = 4
+
+func (f *forwarder) answer(packet []byte, from net.Addr) {
+	q := new(dns.Msg)
+	if q.Unpack(packet) != nil || len(q.Question) != 1 {
+		return
+	}
+	f.mu.Lock()
+	f.seen[q.Question[0].Name]++
+	to := f.to
+	if f.seen[q.Question[0].Name] > mostForwards {
+		to = ""
+	}
+	f.mu.Unlock()
+	if to == "" {
+		if reply, err := answerNumbers(q).Pack(); err == nil {
+			_, _ = f.socket.WriteTo(reply, from)
+		}
+		return
+	}
+	c, err := f.host.Dial("udp", to+":53", lab.Limit)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = c.Write(packet)
+	b := make([]byte, 1500)
+	if k, err := c.Read(b); err == nil {
+		_, _ = f.socket.WriteTo(b[:k], from)
+	}
+}
+
+func (f *forwarder) set(to string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.to, f.seen = to, map[string]int{}
+}
+
+const nodeAddress = "192.168.77.1" // of the lab's node
+
+// TestAForwarderOnTheNode: one that the host's programs ask, and that asks another resolver of the
+// host, is intercepted in both places.
+func TestAForwarderOnTheNode(t *testing.T) {
+	n := newNodeLab(t, "192.0.2.53")
+	forward(t, n.Node, nodeAddress, "192.0.2.53")
+	n.write("resolvers", nodeAddress+" 192.0.2.53")
+	n.intercepted(nodeAddress, "192.0.2.53")
+	if rcode, addrs, err := n.query("udp", nodeAddress, "a40.example.org.", dns.TypeA); rcode != 0 || err != nil || len(addrs) != 1 {
+		t.Errorf("%d %v, %v", rcode, addrs, err)
+	}
+	n.reaches("by the forwarder", "198.51.100.40", lab.Answered)
+	if log := n.agent.Log(); !strings.Contains(log, "is a forwarder on this node") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+const looping = "198.51.100.88"
+
+// TestALoop: a resolver whose queries come back to it by a forwarder on the node is not intercepted,
+// and that is told; others are.
+func TestALoop(t *testing.T) {
+	n := newNodeLab(t, "192.0.2.53")
+	forward(t, n.Node, nodeAddress, looping)
+	beyond := forward(t, n.World, looping, nodeAddress)
+	n.write("resolvers", looping+" 192.0.2.53")
+	fatal.Await(t, "the loop is found", func() bool { return strings.Contains(n.agent.Log(), "come back to it") })
+	n.intercepted("192.0.2.53")
+	if out, err := n.Node.Run("nft", "list", "map", "inet", "namegate", "nodeintercept4"); err != nil || strings.Contains(out, looping) {
+		t.Errorf("it is intercepted: %v, %s", err, out)
+	}
+	// The resolver itself answers the node.
+	beyond.set("")
+	if rcode, addrs, err := n.query("udp", looping, "denied.example.org.", dns.TypeA); rcode != 0 || err != nil || len(addrs) != 1 {
+		t.Errorf("%d %v, %v", rcode, addrs, err)
+	}
+}
+
+// TestALoopThatBeginsLater: a query that comes back to the agent ends with SERVFAIL, and the resolver
+// is intercepted no more.
+func TestALoopThatBeginsLater(t *testing.T) {
+	n := newNodeLab(t, "192.0.2.53")
+	onNode := forward(t, n.Node, nodeAddress, looping)
+	beyond := forward(t, n.World, looping, "")
+	n.write("resolvers", looping+" 192.0.2.53")
+	n.intercepted(looping, "192.0.2.53")
+	if rcode, _, err := n.query("udp", looping, "denied.example.org.", dns.TypeA); rcode != dns.RcodeNameError || err != nil {
+		t.Errorf("before the loop: %d, %v", rcode, err)
+	}
+	onNode.set(looping)
+	beyond.set(nodeAddress)
+	if rcode, _, err := n.query("udp", looping, "a41.example.org.", dns.TypeA); rcode != dns.RcodeServerFailure || err != nil {
+		t.Errorf("in the loop: %d, %v", rcode, err)
+	}
+	beyond.mu.Lock()
+	if seen := beyond.seen["a41.example.org."]; seen > 8 {
+		t.Errorf("one query was asked %d times", seen)
+	}
+	beyond.mu.Unlock()
+	fatal.Await(t, "it is intercepted no more", func() bool {
+		out, err := n.Node.Run("nft", "list", "map", "inet", "namegate", "nodeintercept4")
+		return err == nil && !strings.Contains(out, looping) && strings.Contains(n.agent.Log(), "come back to it")
+	})
+}

@@ -1,0 +1,52 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// SocketMark is the packet mark of the agent's own sockets: their packets are not intercepted. Packets
+// have both bits for no other reason where they leave a socket.
+func (e *Enforcer) SocketMark() uint32 { return e.cfg.Mark | e.cfg.Candidate }
+
+// predecessors returns the serving addresses of the predecessor for pods, and for the node's own
+// queries, to the addresses that were dialled.
+func (e *Enforcer) predecessors() (pods, node map[netip.Addr]netip.Addr) {
+	pods, node = map[netip.Addr]netip.Addr{}, map[netip.Addr]netip.Addr{}
+	for serving, dialled := range e.predecessor.Addrs() {
+		if _, ofNode := e.nodeServed[serving]; ofNode {
+			node[serving] = dialled
+		} else {
+			pods[serving] = dialled
+		}
+	}
+	return pods, node
+}
+
+// addNodeDNS adds the interception of the node's own queries, and both parts of the predecessor.
+func (e *Enforcer) addNodeDNS(s *nft.State, network intercept.Network) {
+	pods, node := e.predecessors()
+	s.Predecessor = pods
+	if !network.NodeDNS && len(node) == 0 {
+		return
+	}
+	s.NodeDNS = &nft.NodeDNS{Resolvers: e.intercept.NodeServing(), Predecessor: node, Mark: e.SocketMark(), LoopTest: e.intercept.LoopTestName()}
+}
+
+// HostResolvers returns the resolvers of the host for which Start found that the node's own queries are
+// led to an agent: they passed its test for loops.
+func (e *Enforcer) HostResolvers(ctx context.Context) ([]netip.Addr, error) {
+	serving, err := e.k.Tables.NodeServing(ctx)
+	out := make([]netip.Addr, 0, len(serving))
+	for r := range serving {
+		out = append(out, r)
+	}
+	return out, err
+}
+
+// Unled returns the node's own queries of the last ten minutes that could not be led to the agent:
+// their sockets are bound to a device, or are in a VRF.
+func (e *Enforcer) Unled(ctx context.Context) ([]nft.Unled, error) { return e.k.Tables.Unled(ctx) }
