@@ -48,6 +48,7 @@ func (m *Manifests) clusterPolicies(o Options) (findings []Finding) {
 			}
 		}
 		findings = append(findings, denied.matches(p, o)...)
+		findings = append(findings, p.nodes()...)
 	}
 	findings = append(findings, m.denyLists(o)...)
 	return append(findings, m.ties()...)

@@ -51,6 +51,8 @@ const (
 	OtherResolvers = "OtherResolvers"
 	// SelectsResolver: the subject holds the cluster's resolver, whose queries are denied.
 	SelectsResolver = "SelectsResolver"
+	// NoSafeguard: a policy for nodes denies, enforces and has no safeguard.
+	NoSafeguard = "NoSafeguard"
 	// PriorityTie: policies of one priority whose order matters.
 	PriorityTie = "PriorityTie"
 	// NotAsked: clients send no DNS query for such a name.
@@ -90,6 +92,7 @@ func Kinds() []Kind {
 		{DenyClusterNames, Warning, "a `Deny` rule for `*` or `**` also denies names under the cluster domain, `in-addr.arpa` or `ip6.arpa`"},
 		{OtherResolvers, Warning, "a policy denies names, and its pods can reach resolvers outside the cluster on port 53 or 853, from which they get the names"},
 		{SelectsResolver, Warning, "a cluster policy selects the pods of the cluster's resolver (label `k8s-app=kube-dns` or `app.kubernetes.io/name=coredns`) and denies their queries to other resolvers"},
+		{NoSafeguard, Warning, "a policy for nodes enforces a `Deny` rule without a [safeguard](nodes.md#safeguard): a mistake in it lasts until it is changed"},
 		{PriorityTie, Warning, "two cluster policies with the same tier and priority have rules with different actions for the same connections: `ClusterFQDNNetworkPolicy` comes before `ClusterNetworkPolicy`, then the name decides"},
 		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},

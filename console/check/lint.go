@@ -141,7 +141,8 @@ func (m *Manifests) together() []Finding {
 
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
-	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
+	// Agents may or may not enforce policies for nodes; the manifests are checked as if they did.
+	in := compile.Input{Node: &policy.Node{Name: "any"}, Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
 	for i := range m.Policies {
 		in.Policies[i] = m.Policies[i].FQDNNetworkPolicy
 	}

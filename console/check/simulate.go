@@ -93,6 +93,22 @@ func madeUp(namespace string, set labels.Set) Pod {
 	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, ""}
 }
 
+// NodeWith returns a made-up node with labels "role=edge", as the subject of a question.
+func NodeWith(text string) (Pod, error) {
+	set, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return Pod{}, fmt.Errorf("node %q: %w; write KEY=VALUE, and a comma between two", text, err)
+	}
+	name := "a node without labels"
+	if len(set) > 0 {
+		name = "a node with " + set.String()
+	}
+	return Pod{policy.Pod{PodRef: policy.NodeRef(name), Labels: set}, ""}, nil
+}
+
+// isNode tells whether the pod stands for a node.
+func (p *Pod) isNode() bool { return p.Namespace == "" }
+
 // name returns how answers call the pod.
 func (p *Pod) name() string {
 	switch p.Kind {
@@ -109,7 +125,9 @@ func (p *Pod) name() string {
 // manifests.
 func (m *Manifests) Ask(pod Pod, q Question, o Options) Answer {
 	in := m.input()
-	in.Pods = []policy.Pod{pod.Pod}
+	if in.Pods = []policy.Pod{pod.Pod}; pod.isNode() {
+		in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
+	}
 	return m.ask(&pod, q, o, compile.New().Compile(in))
 }
 
@@ -119,13 +137,18 @@ func (m *Manifests) ask(pod *Pod, q Question, o Options, snap *policy.Snapshot) 
 	view := snap.ViewOf(pod.PodRef)
 	switch {
 	case pod.HostNetwork:
-		a.Message = "the pod uses the host network, where only policies for nodes hold"
+		a.Message = "the pod uses the host network, where only policies for nodes hold: ask with --node and the labels of its node"
+		return a
+	case view == nil && pod.isNode():
+		a.Message = "no policy selects the node, so everything is allowed"
 		return a
 	case view == nil:
 		a.Message = "no policy selects the pod, so everything is allowed"
 		return a
 	}
-	m.answer(&a, snap, view, q, o)
+	if m.answer(&a, snap, view, q, o); pod.isNode() {
+		a.Message = strings.ReplaceAll(a.Message, "the pod", "the node") + "; destinations that the node needs are allowed in any case"
+	}
 	return a
 }
 

@@ -41,7 +41,7 @@ func TestAsk(t *testing.T) {
 		{"batch", "evil.test:443", "cronjob shop/batch to evil.test:443/tcp: would-deny: no match of shop/watch covers evil.test; it passes as long as all of these policies are Audit; " +
 			"to allow it write under spec.egress of shop/watch: - {matches: [{name: evil.test}], ports: [{protocol: TCP, port: 443}]}"},
 		{"free", "evil.test:443", "pod shop/free to evil.test:443/tcp: allowed: no policy selects the pod, so everything is allowed"},
-		{"node", "evil.test:443", "daemonset shop/node to evil.test:443/tcp: allowed: the pod uses the host network, where only policies for nodes hold"},
+		{"node", "evil.test:443", "daemonset shop/node to evil.test:443/tcp: allowed: the pod uses the host network, where only policies for nodes hold: ask with --node and the labels of its node"},
 	} {
 		m := shop(t)
 		q, err := ParseQuestion(c.to)

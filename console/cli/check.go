@@ -15,6 +15,8 @@ import (
 // checking is one call of `namegate check`.
 type checking struct {
 	pod, labels, namespace string
+	node                   string // labels
+	ofNode                 bool   // node is given, if only as ""
 	to                     []string
 	enforce                string
 	output                 string
@@ -38,12 +40,14 @@ connections that pass today it would deny if it enforced.`,
   namegate check deploy/ --pod shop/cart --to www.example.org:443
   namegate check deploy/ -n shop --labels app=cart --to ns.example.org:53/udp
   namegate check deploy/ --enforce shop/watch
+  namegate check deploy/ --node role=edge --to registry.example.org:443
   kubectl get fqdnnp -A -o yaml | namegate check - --upgrade`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&c.pod, "pod", "", "the pod that asks, or the workload that makes it: NAME or NAMESPACE/NAME of the manifests")
 	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front")
+	fl.StringVar(&c.node, "node", "", "labels of a node that connects itself, such as role=edge; \"\" for none")
 	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default)")
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
 	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
@@ -57,6 +61,7 @@ connections that pass today it would deny if it enforced.`,
 }
 
 func (c *checking) run(cmd *cobra.Command, paths []string) error {
+	c.ofNode = cmd.Flags().Changed("node")
 	if err := c.prepare(paths); err != nil {
 		return &console.Misused{Err: err}
 	}
@@ -95,7 +100,7 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 
 // prepare reads the flags.
 func (c *checking) prepare(paths []string) error {
-	asks := c.pod != "" || c.labels != ""
+	asks := c.pod != "" || c.labels != "" || c.ofNode
 	switch {
 	case len(paths) == 0:
 		return errors.New("nothing to check; write the path of a manifest, of a folder, or - for the standard input")
@@ -103,8 +108,10 @@ func (c *checking) prepare(paths []string) error {
 		return fmt.Errorf("-o %s is not known; write -o json, -o yaml, or leave it out", c.output)
 	case c.pod != "" && c.labels != "":
 		return errors.New("--pod and --labels both say who asks; write one of them")
+	case c.ofNode && (c.pod != "" || c.labels != "" || c.enforce != ""):
+		return errors.New("--node says who asks, and goes with --to alone; leave out --pod, --labels and --enforce")
 	case c.enforce == "" && asks != (len(c.to) > 0):
-		return errors.New("a question has a pod and a destination; write --to with --pod or --labels")
+		return errors.New("a question has a pod and a destination; write --to with --pod, --labels or --node")
 	}
 	for _, text := range c.to {
 		q, err := check.ParseQuestion(text)
@@ -128,6 +135,13 @@ func (c *checking) prepare(paths []string) error {
 
 // pods returns who asks.
 func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
+	if c.ofNode {
+		node, err := check.NodeWith(c.node)
+		if err != nil {
+			return nil, &console.Misused{Err: fmt.Errorf("--%w", err)}
+		}
+		return []check.Pod{node}, nil
+	}
 	if c.labels != "" {
 		pod, err := check.PodWith(c.namespace, c.labels)
 		if err != nil {

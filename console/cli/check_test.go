@@ -39,6 +39,12 @@ metadata: {name: cart, namespace: shop}
 spec: {template: {metadata: {labels: {app: cart}}}}
 `
 
+const nodes = `apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: workers}
+spec: {tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: worker}}}, egress: [{action: Deny}], safeguard: {}}
+`
+
 // TestCheckCommand: each way in which it ends, with its exit code.
 func TestCheckCommand(t *testing.T) {
 	warned := strings.Replace(checked, "name: www.example.org", "name: www.example.org.", 1)
@@ -58,6 +64,10 @@ func TestCheckCommand(t *testing.T) {
 		{"denied", checked, []string{"-", "-n", "shop", "--pod", "cart", "--to", "www.example.org:443", "--to", "a.test:80"}, 1, "to a.test:80/tcp: denied: no match of shop/out covers a.test;", ""},
 		{"labels", checked, []string{"-", "-n", "shop", "--labels", "app=cart,tier=front", "--to", "www.example.org:80"}, 1, "covers it, but on tcp/443 alone;", ""},
 		{"labels of another namespace", checked, []string{"-", "--labels", "app=cart", "--to", "www.example.org:80"}, 0, "allowed: no policy selects the pod", ""},
+		{"a node", nodes, []string{"-", "--node", "role=worker", "--to", "a.test:80"}, 1, "a node with role=worker to a.test:80/tcp: denied: ", ""},
+		{"another node", nodes, []string{"-", "--node", "", "--to", "a.test:80"}, 0, "a node without labels to a.test:80/tcp: allowed: no policy selects the node", ""},
+		{"a node and a pod", nodes, []string{"-", "--node", "", "--pod", "a", "--to", "a.test:80"}, 2, "", "--node says who asks, and goes with --to alone"},
+		{"labels of a node that are none", nodes, []string{"-", "--node", "worker", "--to", "a.test:80"}, 2, "", "write KEY=VALUE"},
 		{"a policy on trial", strings.Replace(checked, "spec:\n", "spec:\n  enforcement: Audit\n", 1), []string{"-", "--enforce", "shop/out", "--to", "a.test:80"}, 1,
 			"shop/out enforced: deployment shop/cart to a.test:80/tcp: denied, today allowed: no match of shop/out covers a.test;", ""},
 		{"a policy on trial that changes nothing", strings.Replace(checked, "spec:\n", "spec:\n  enforcement: Audit\n", 1), []string{"-", "--enforce", "shop/out", "--labels", "app=x", "--to", "a.test:80"}, 0,
@@ -67,8 +77,8 @@ func TestCheckCommand(t *testing.T) {
 		{"YAML", checked, []string{"-", "-o", "yaml"}, 0, "findings: []\n", ""},
 		{"no path", "", []string{}, 2, "", "namegate: nothing to check; write the path of a manifest, of a folder, or - for the standard input\n"},
 		{"another format", "", []string{"-", "-o", "xml"}, 2, "", "-o xml is not known; write -o json, -o yaml, or leave it out"},
-		{"a pod without a destination", "", []string{"-", "--pod", "shop/cart"}, 2, "", "write --to with --pod or --labels"},
-		{"a destination without a pod", "", []string{"-", "--to", "a.test"}, 2, "", "write --to with --pod or --labels"},
+		{"a pod without a destination", "", []string{"-", "--pod", "shop/cart"}, 2, "", "write --to with --pod, --labels or --node"},
+		{"a destination without a pod", "", []string{"-", "--to", "a.test"}, 2, "", "write --to with --pod, --labels or --node"},
 		{"a pod and labels", "", []string{"-", "--to", "a.test", "--pod", "a", "--labels", "a=b"}, 2, "", "--pod and --labels both say who asks"},
 		{"labels that are none", "", []string{"-", "--to", "a.test", "--labels", "cart"}, 2, "", "write KEY=VALUE"},
 		{"an address", "", []string{"-", "--to", "192.0.2.1:443", "--pod", "a"}, 2, "", `--to: "192.0.2.1:443" is an address`},

@@ -3,6 +3,7 @@ package cfqdnnp
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -26,7 +27,8 @@ func ConfirmWithin(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) (time.Duration, 
 		return DefaultConfirmWithin, nil
 	}
 	within, err := time.ParseDuration(s.ConfirmWithin)
-	if err != nil || within < MinConfirmWithin || within > MaxConfirmWithin {
+	odd := strings.Trim(s.ConfirmWithin, "0123456789hms") != "" || strings.Contains(s.ConfirmWithin, "ms") // the schema has no fractions
+	if err != nil || odd || within < MinConfirmWithin || within > MaxConfirmWithin {
 		return DefaultConfirmWithin, fmt.Errorf("%q; write 1m to 24h, in hours, minutes and seconds: 5m, 1h30m (the default %v counts)", s.ConfirmWithin, DefaultConfirmWithin)
 	}
 	return within, nil

@@ -25,6 +25,8 @@ func TestSafeguard(t *testing.T) {
 		"subject: {nodes: {}}, safeguard: {confirmWithin: 24h}":                    {within: 24 * time.Hour},
 		"subject: {nodes: {}}, safeguard: {confirmWithin: 59s}":                    {5 * time.Minute, `spec.safeguard.confirmWithin "59s"; write 1m to 24h`},
 		"subject: {nodes: {}}, safeguard: {confirmWithin: 24h1s}":                  {5 * time.Minute, `spec.safeguard.confirmWithin "24h1s"; write 1m to 24h`},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 1.5m}":                   {5 * time.Minute, `"1.5m"; write 1m to 24h`},
+		"subject: {nodes: {}}, safeguard: {confirmWithin: 90000ms}":                {5 * time.Minute, `"90000ms"; write 1m to 24h`},
 		"subject: {nodes: {}}, safeguard: {confirmWithin: soon}":                   {5 * time.Minute, `(the default 5m0s counts)`},
 		"subject: {namespaces: {}}, safeguard: {confirmWithin: 5m}":                {0, "spec.safeguard a safeguard is for policies of nodes"},
 		"subject: {pods: {namespaceSelector: {}, podSelector: {}}}, safeguard: {}": {0, "write subject.nodes, or leave safeguard out"},

@@ -1,0 +1,67 @@
+package check
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// ofNodes are manifests with policies for nodes.
+const ofNodes = `
+apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: workers}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {nodes: {matchLabels: {role: worker}}}
+  egress:
+  - {action: Accept, matches: [{name: registry.example.org}], ports: [{protocol: TCP, port: 443}]}
+  - {name: rest, action: Deny}
+SETTINGS
+---
+apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: pods}
+spec: {tier: Admin, priority: 2, subject: {namespaces: {}}, egress: [{action: Deny}]}
+`
+
+// TestNodesAsk: a node is asked for by its labels, and policies for pods do not hold for it.
+func TestNodesAsk(t *testing.T) {
+	for _, c := range []struct{ labels, settings, to, verdict, says string }{
+		{"role=worker", "", "registry.example.org:443", "allowed", "workers spec.egress[0].matches[0] (registry.example.org)"},
+		{"role=worker", "", "registry.example.org:80", "denied", "denies it; destinations that the node needs are allowed in any case"},
+		{"role=worker", "  enforcement: Audit", "other.test:443", "would-deny", "workers"},
+		{"role=db", "", "other.test:443", "allowed", "no policy selects the node"},
+		{"", "", "other.test:443", "allowed", "no policy selects the node"},
+	} {
+		m := manifests(t, strings.Replace(ofNodes, "SETTINGS", c.settings, 1))
+		node, err := NodeWith(c.labels)
+		fatal.If(t, err)
+		q, err := ParseQuestion(c.to)
+		fatal.If(t, err)
+		a := m.Ask(node, q, Options{ClusterDomain: "cluster.local"})
+		if a.Verdict != c.verdict || !strings.Contains(a.Message, c.says) || strings.Contains(a.Message, "the pod") || !strings.HasPrefix(a.Pod, "a node with") {
+			t.Errorf("%+v: %s", c, a)
+		}
+	}
+	if _, err := NodeWith("role in (a)"); err == nil || !strings.Contains(err.Error(), "write KEY=VALUE") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPoliciesForNodesAreSafe: a policy that denies to nodes has a safeguard, or is Audit.
+func TestPoliciesForNodesAreSafe(t *testing.T) {
+	for settings, want := range map[string]bool{"": true, "  enforcement: Audit": false, "  safeguard: {confirmWithin: 5m}": false, "  safeguard: {confirmWithin: 5}": false} {
+		var found []string
+		for _, f := range manifests(t, strings.Replace(ofNodes, "SETTINGS", settings, 1)).Lint(Options{ClusterDomain: "cluster.local"}) {
+			if f.Reason == NoSafeguard {
+				found = append(found, f.String())
+			}
+		}
+		if (len(found) == 1 && strings.Contains(found[0], "clusterpolicy workers") && strings.Contains(found[0], "safeguard: {confirmWithin: 5m}")) != want || len(found) > 1 {
+			t.Errorf("%q: %q", settings, found)
+		}
+	}
+}
