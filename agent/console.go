@@ -65,6 +65,9 @@ func (k *consoleSource) Status() console.Status {
 		s.Paths = append(s.Paths, console.FailedPath{Pod: pod.String(), Path: path.String()})
 	}
 	slices.SortFunc(s.Paths, func(a, b console.FailedPath) int { return strings.Compare(a.Pod, b.Pod) })
+	if a.host != nil {
+		s.Failsafes = console.FailsafesOf(a.host.failsafes())
+	}
 	if a.audit != nil {
 		s.Audit = &console.AuditStatus{Written: a.audit.Written(), Dropped: a.audit.Dropped()}
 	}

@@ -19,16 +19,22 @@ import (
 
 // explain answers why.
 func (c *console) explain(r *request) error {
+	to, err := explain.ParseTarget(r.URL.Query().Get("to"))
+	if err != nil {
+		return Refuse(http.StatusBadRequest, "%v", err)
+	}
+	if node, err := c.node(r); node != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		return c.explainTo(r, node, to)
+	}
 	namespace, name, err := r.scope()
 	if err != nil {
 		return err
 	}
 	if name == "" {
 		return Refuse(http.StatusBadRequest, "no pod is asked about; write explain POD NAME|IP[:PORT]")
-	}
-	to, err := explain.ParseTarget(r.URL.Query().Get("to"))
-	if err != nil {
-		return Refuse(http.StatusBadRequest, "%v", err)
 	}
 	p, err := c.find(namespace, name)
 	if err != nil {
@@ -37,7 +43,7 @@ func (c *console) explain(r *request) error {
 	if p.Local() && p.Finished() {
 		return Refuse(http.StatusNotFound, "the pod %s has ended (%s) and connects nowhere; `namegate audit --pod %s` may still show what it did", p, p.Phase, p)
 	}
-	return r.write(explain.Explain(explain.Question{Node: c.source.Node(), To: to}, c.facts(r, p, to)))
+	return c.explainTo(r, p, to)
 }
 
 // facts gathers the facts about a pod and a target, and leaves out the facts about other

@@ -34,13 +34,21 @@ type GrantRows struct {
 
 // grants answers with the open grants.
 func (c *console) grants(r *request) error {
-	namespace, name, err := r.scope()
+	node, err := c.node(r)
 	if err != nil {
 		return err
 	}
+	var namespace, name string
+	if node == nil {
+		if namespace, name, err = r.scope(); err != nil {
+			return err
+		}
+	}
 	var pods []policy.PodRef
 	snap := c.source.Snapshot()
-	if name != "" {
+	if node != nil {
+		pods = append(pods, node.PodRef)
+	} else if name != "" {
 		p, err := c.local(namespace, name)
 		if err != nil {
 			return err
@@ -48,6 +56,9 @@ func (c *console) grants(r *request) error {
 		pods = append(pods, p.PodRef)
 	} else if snap != nil {
 		for _, v := range snap.Views {
+			if v.Node != nil && !r.seesCluster(false) {
+				continue
+			}
 			if namespace == "" || v.Pod.Namespace == namespace {
 				pods = append(pods, v.Pod.PodRef)
 			}

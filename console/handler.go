@@ -161,6 +161,8 @@ func (c *console) status(r *request) error {
 		return err
 	}
 	s := c.source.Status()
-	s.Problems = r.ofSeen(s.Problems)
+	if s.Problems = r.ofSeen(s.Problems); !r.seesCluster(false) {
+		s.Failsafes = nil
+	}
 	return r.write(s)
 }

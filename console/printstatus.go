@@ -85,8 +85,26 @@ func (s *Status) table() *Table {
 		say("serves", Plain, "%s on %s", dialled, s.Enforcer.Serving[dialled])
 	}
 	s.wrong(say)
+	s.failsafes(say)
 	s.counts(say)
 	return t
+}
+
+// failsafes lists the destinations that the node reaches in any case, and what is not known of them.
+func (s *Status) failsafes(say func(string, Colour, string, ...any)) {
+	if s.Failsafes == nil {
+		return
+	}
+	for _, f := range s.Failsafes.Findings {
+		if f.Stale {
+			say("failsafe is stale", Yellow, "%s: %s; its last values count", f.Source, f.Message)
+		} else {
+			say("failsafe unknown", Red, "%s: %s; until then this node only audits policies for nodes", f.Source, f.Message)
+		}
+	}
+	for _, e := range s.Failsafes.Entries {
+		say("failsafe", Plain, "%s", e)
+	}
 }
 
 // wrong says what does not work.

@@ -51,6 +51,10 @@ func coloured(out io.Writer, unwanted bool, env func(string) string) bool {
 // about reads which pod a command is about, "" for all of the scope, and returns
 // whom to ask and what.
 func (a *asking) about(ctx context.Context, pod string) ([]console.Agent, url.Values, error) {
+	if node, is := strings.CutPrefix(pod, "node/"); is && a.reach.namespace == "" {
+		agents, err := a.reach.ofNode(ctx, node)
+		return agents, url.Values{"node": {node}}, err
+	}
 	scope, err := a.reach.scope()
 	if err != nil {
 		return nil, nil, err

@@ -11,14 +11,15 @@ import (
 
 func explainCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain POD NAME|IP[:PORT][/PROTOCOL]",
-		Short: "Explain why a pod can or cannot reach a name or an address, and how to allow it",
+		Use:   "explain POD|node/NODE NAME|IP[:PORT][/PROTOCOL]",
+		Short: "Explain why a pod or a node can or cannot reach a name or an address, and how to allow it",
 		Long: `Says whether a connection of the pod would be admitted now, which policies select the
 pod, which match decides, whether the name is resolved and open until when, what was
 denied lately, and what to write to allow it. The exit code is 1 where the
 connection is denied.`,
 		Example: `  namegate explain shop/cart-7d9f www.example.org:443
-  namegate explain -n shop cart-7d9f 192.0.2.10:53/udp`,
+  namegate explain -n shop cart-7d9f 192.0.2.10:53/udp
+  namegate explain node/worker-1 registry.example.org:443`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fmt.Errorf("explain takes a POD and a NAME or an IP, and there are %d arguments", len(args))

@@ -62,6 +62,22 @@ func (r *reach) agents(ctx context.Context, pod string) ([]console.Agent, error)
 	return r.cluster.agents(ctx, scope, pod)
 }
 
+// ofNode returns the agent to ask about a node itself.
+func (r *reach) ofNode(ctx context.Context, node string) ([]console.Agent, error) {
+	if !r.cluster.on {
+		return []console.Agent{local{r.socket}}, nil
+	}
+	c, err := r.cluster.connect("")
+	if err != nil {
+		return nil, err
+	}
+	agent, err := c.OfNode(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return []console.Agent{agent}, nil
+}
+
 // everybody returns whom to ask about the nodes themselves: all agents.
 func (r *reach) everybody(ctx context.Context) ([]console.Agent, error) {
 	if err := r.cluster.check(r.namespace); err != nil {

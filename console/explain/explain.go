@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Question is what is asked: can the pod of the facts reach the target?
+// Question is what is asked: can the pod of the facts, or the node of a policy.NodeRef, reach the target?
 type Question struct {
 	Node string // whose agent answers
 	To   Target
@@ -24,7 +24,7 @@ func Explain(q Question, f Facts) Explanation {
 	in.policies()
 	in.clusterPolicies()
 	in.networkPolicies()
-	if !in.unjudged() {
+	if !in.unjudged() && !in.undenied() {
 		if q.To.Addr.IsValid() {
 			in.address()
 		} else {
@@ -33,6 +33,7 @@ func Explain(q Question, f Facts) Explanation {
 	}
 	in.flows()
 	in.notes()
+	in.nodeWords()
 	return in.said
 }
 
