@@ -293,7 +293,7 @@ func TestGoneIsBounded(t *testing.T) {
 func TestOptions(t *testing.T) {
 	whole := Options{Node: "n1", APIServer: "192.0.2.8:443", Host: fstest.MapFS{}, Underlay: underlay.NewFake(), Resolver: noAnswers{}, Log: slog.New(slog.DiscardHandler)}
 	for name, change := range map[string]func(*Options){
-		"node": func(o *Options) { o.Node = "" }, "API server": func(o *Options) { o.APIServer = "" }, "host": func(o *Options) { o.Host = nil },
+		"node": func(o *Options) { o.Node = "" }, "host": func(o *Options) { o.Host = nil },
 		"underlay": func(o *Options) { o.Underlay = nil }, "resolver": func(o *Options) { o.Resolver = nil }, "log": func(o *Options) { o.Log = nil },
 	} {
 		o := whole

@@ -132,7 +132,7 @@ a.corp.test corp.test {
 			{policytest.Name("ingress.test"), netip.MustParsePrefix("10.96.8.1/32")},
 			{policytest.Name("metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
 		},
-		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
+		NAT64: []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
 		Failsafes: []policy.Failsafe{
 			written("192.0.2.0/24", policy.TCP, 443, 443, 31), written("192.0.2.7/32", policy.AnyProtocol, 0, 65535, 31), written("2001:db8:1::/64", policy.UDP, 4789, 4790, 31),
 			written("2001:db8:2::/64", policy.TCP, 179, 179, 32), written("2001:db8:2::/64", policy.UDP, 179, 179, 32), written("2001:db8:2::/64", policy.SCTP, 179, 179, 32),
