@@ -125,7 +125,7 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 	add(nodeUnledChain, baseChain{"filter", "postrouting", giveBackPriority}, append([]string{notUDP, "udp dport != " + dnsPort + " return", `oifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s update @"+unledSet+"%[1]s { meta skuid . oifname . %[2]s daddr }",
 		"%[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)...)
-	// Whoever asks a serving address of the node is the node.
+	// Every client of a serving address of the node is the node.
 	add(nodeGuardChain, baseChain{"filter", "input", verdictPriority}, append([]string{`iifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s drop")...)...)
 }

@@ -120,7 +120,7 @@ type socket struct {
 	unconnected bool
 }
 
-// asks returns who answers a packet of a program, "" for nobody.
+// asks returns the name of the server that answers a packet of a program, "" without an answer.
 func (h *nodeHost) asks(host *lab.Host, s socket, to netip.Addr, packet string) (who string) {
 	h.t.Helper()
 	at := netip.AddrPortFrom(to, 53)

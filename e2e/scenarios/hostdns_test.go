@@ -1,15 +1,11 @@
-package agent
+package scenarios
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,123 +16,12 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/agent/failsafes/hostfiles"
-	"github.com/namegate/namegate/agent/health"
-	"github.com/namegate/namegate/agent/metrics"
-	"github.com/namegate/namegate/agent/rollout"
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/failsafe"
-	"github.com/namegate/namegate/proxy/corefile"
 )
 
-// hostAgent is set where the test program is an agent of a lab: its node is a subject of the policies
-// of the folder, and the host's resolvers are in the file resolvers beside them.
-const hostAgent = "NAMEGATE_TEST_HOST_AGENT"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(hostAgent) == "" {
-		os.Exit(m.Run())
-	}
-	if err := runHostAgent(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// runHostAgent is Run with such a source, by the flags of the agent's program.
-func runHostAgent(args []string) error {
-	fl := flag.NewFlagSet("agent", flag.ContinueOnError)
-	var dir string
-	o := Options{Node: "n1", Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	fl.StringVar(&dir, "source", "", "")
-	fl.StringVar(&o.Corefile, "config", "", "")
-	fl.StringVar(&o.Socket, "socket", "", "")
-	fl.BoolVar(&o.Standby, "standby", false, "")
-	if err := fl.Parse(args[1:]); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	a := &agent{o: o, log: o.Log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
-	l, err := load(ctx, o.Corefile)
-	if err = errors.Join(err, l.err); err != nil {
-		return err
-	}
-	a.config.Store(l.config)
-	a.text = l.source
-	a.network = &network{agent: a, host: newHostDNS(a.testLoop, func() { a.rollout.Reconfigure() }, time.Now, a.log)}
-	a.source = hostSource{strings.TrimPrefix(dir, "dir:"), a.network.host}
-	if err := a.openKernel(ctx); err != nil {
-		return err
-	}
-	defer a.kernel.close()
-	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, a.log); err != nil {
-		return err
-	}
-	if a.audit, err = openAudit(l.config, o.Node, a.log); err != nil {
-		return err
-	}
-	if err := a.openDenials(); err != nil {
-		return err
-	}
-	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log})
-	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
-	return a.run(ctx)
-}
-
-// hostSource reads cluster policies and the resolvers of the host again and again.
-type hostSource struct {
-	dir  string
-	host *hostDNS
-}
-
-func (s hostSource) follow(*corefile.Config) error { return nil }
-
-func (s hostSource) run(ctx context.Context, receive func(rollout.State)) error {
-	last := ""
-	for ctx.Err() == nil {
-		text, err := os.ReadFile(filepath.Join(s.dir, "policies"))
-		resolvers, failed := os.ReadFile(filepath.Join(s.dir, "resolvers"))
-		if err = errors.Join(err, failed); err != nil {
-			return err
-		}
-		if now := string(text) + string(resolvers); now != last {
-			last = now
-			var safe []policy.Failsafe
-			list := &failsafe.List{}
-			for _, w := range strings.Fields(string(resolvers)) {
-				a := netip.MustParseAddr(w)
-				for _, p := range []policy.Protocol{policy.UDP, policy.TCP} {
-					e := failsafe.Entry{Failsafe: policy.Failsafe{Prefix: netip.PrefixFrom(a, a.BitLen()), Ports: failsafe.Port(p, 53), Reason: hostfiles.ReasonResolver}}
-					list.Entries, safe = append(list.Entries, e), append(safe, e.Failsafe)
-				}
-			}
-			s.host.setResolvers(hostResolvers(list))
-			in := compile.Input{Node: &policy.Node{Name: "n1", Failsafes: safe}}
-			for _, part := range strings.Split(string(text), "---\n") {
-				p := new(v1alpha1.ClusterFQDNNetworkPolicy)
-				if err := yaml.UnmarshalStrict([]byte(part), p); err != nil {
-					return err
-				}
-				if p.Name != "" {
-					in.ClusterPolicies = append(in.ClusterPolicies, p)
-				}
-			}
-			receive(rollout.State{Input: in})
-		}
-		_ = wait(ctx, 20*time.Millisecond)
-	}
-	return nil
-}
-
-// nodeLab is a lab with such an agent, and a world whose names end in the numbers of their
+// nodeLab is a lab whose node is a subject of the policies of a folder, and a world whose names end in the numbers of their
 // addresses: a9.example.org is 198.51.100.9 and 2001:db8:1::9.
 type nodeLab struct {
 	*lab.Lab
@@ -146,7 +31,8 @@ type nodeLab struct {
 	dir   string
 }
 
-const nodeNames = `
+const nodeNames = `apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
 metadata: {name: host}
 spec:
   tier: Admin
@@ -158,11 +44,11 @@ spec:
   - {action: Deny}
 `
 
-func newNodeLab(t *testing.T, resolvers string) *nodeLab {
+// newNodeLab starts the agent, with the resolvers in the host's resolv.conf. before, if not nil, is
+// called ahead of that.
+func newNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
+	t.Parallel()
 	l, err := lab.New(lab.Routed)
 	fatal.If(t, err)
 	t.Cleanup(func() { _ = l.Remove() })
@@ -170,11 +56,14 @@ func newNodeLab(t *testing.T, resolvers string) *nodeLab {
 	n.world, err = l.ServeWorld(answerNumbers, 80)
 	fatal.If(t, errors.Join(err, l.Ready()))
 	t.Cleanup(n.world.Close)
-	n.agent, err = l.NewAgent(os.Args[0], n.dir, ". {\n    forward . 192.0.2.53\n    audit AUDIT\n}\n")
+	if before != nil {
+		before(n)
+	}
+	root := filepath.Join(n.dir, "host")
+	fatal.If(t, lab.HostFiles(root, map[string]string{"etc/resolv.conf": "nameserver " + strings.ReplaceAll(resolvers, " ", "\nnameserver ") + "\n"}))
+	n.agent, err = l.NewAgent(agentBinary, n.dir, ". {\n    forward . 192.0.2.53\n    audit AUDIT\n}\n", "--nodes", "--node-name", "n1", "--host-root", root)
 	fatal.If(t, err)
-	n.agent.Env = append(n.agent.Env, hostAgent+"=1")
-	n.write("policies", nodeNames)
-	n.write("resolvers", resolvers)
+	fatal.If(t, n.agent.Write(map[string]string{"node.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n", "policies.yaml": nodeNames}))
 	fatal.If(t, n.agent.Start())
 	t.Cleanup(func() { _ = n.agent.Stop(syscall.SIGKILL) })
 	return n
@@ -197,13 +86,6 @@ func answerNumbers(q *dns.Msg) *dns.Msg {
 		r.Answer = append(r.Answer, rr)
 	}
 	return r
-}
-
-// write replaces a file at once.
-func (n *nodeLab) write(file, text string) {
-	n.t.Helper()
-	path := filepath.Join(n.dir, "manifests", file)
-	fatal.If(n.t, errors.Join(os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new", path)))
 }
 
 // query asks a resolver from the node, and returns the response code and the addresses.
@@ -261,7 +143,7 @@ const worldResolvers = "192.0.2.53 2001:db8::53"
 // others, over UDP and TCP, by IPv4 and IPv6; exact names are open before a program asks; a denied
 // name is not answered. When the policy goes, queries go where they are sent.
 func TestNamesOfTheNode(t *testing.T) {
-	n := newNodeLab(t, worldResolvers)
+	n := newNodeLab(t, worldResolvers, nil)
 	n.reaches("by the exact name", "198.51.100.1", lab.Answered)
 	n.reaches("by the exact name", "2001:db8:1::1", lab.Answered)
 	n.intercepted("192.0.2.53", "2001:db8::53")
@@ -290,7 +172,7 @@ func TestNamesOfTheNode(t *testing.T) {
 	if err != nil || !strings.Contains(string(log), "a11.example.org") {
 		t.Errorf("the audit log, %v:\n%s", err, log)
 	}
-	n.write("policies", "")
+	fatal.If(t, n.agent.Apply(map[string]string{"policies.yaml": ""}))
 	fatal.Await(t, "the policy is gone", func() bool {
 		out, err := n.Node.Run("nft", "list", "chains")
 		return err == nil && !strings.Contains(out, "type route")
@@ -303,7 +185,7 @@ func TestNamesOfTheNode(t *testing.T) {
 // TestANodesAgentThatIsKilled: the resolver answers the node when the dead-man switch is over, and
 // what is open stays open; the next agent serves again.
 func TestANodesAgentThatIsKilled(t *testing.T) {
-	n := newNodeLab(t, worldResolvers)
+	n := newNodeLab(t, worldResolvers, nil)
 	n.intercepted("192.0.2.53")
 	if _, _, err := n.query("udp", "192.0.2.53", "a20.example.org.", dns.TypeA); err != nil {
 		t.Fatal(err)
@@ -326,7 +208,7 @@ func TestANodesAgentThatIsKilled(t *testing.T) {
 // TestANodesUpgrade: no query of the node's programs is lost or comes past the agents, and each
 // answered address is open.
 func TestANodesUpgrade(t *testing.T) {
-	n := newNodeLab(t, worldResolvers)
+	n := newNodeLab(t, worldResolvers, nil)
 	n.intercepted("192.0.2.53")
 	var stop atomic.Bool
 	var asked atomic.Int64
@@ -357,15 +239,15 @@ func TestANodesUpgrade(t *testing.T) {
 	}
 }
 
-// TestClientsOfTheNode: programs of the host open the addresses of names, whoever asks for them.
+// TestClientsOfTheNode: the queries of different resolvers of programs open the answered addresses.
 func TestClientsOfTheNode(t *testing.T) {
-	n := newNodeLab(t, worldResolvers)
+	n := newNodeLab(t, worldResolvers, nil)
 	n.intercepted("192.0.2.53", "2001:db8::53")
-	const clients = "../e2e/scenarios/testdata/clients/"
+	const clients = "testdata/clients/"
 	for i, c := range []struct{ name, nameserver, program string }{
 		{"the system's resolver", "192.0.2.53", "getent ahosts NAME"},
 		{"the system's resolver by IPv6", "2001:db8::53", "getent ahosts NAME"},
-		{"systemd-resolved", "192.0.2.53", "sh " + clients + "resolved.sh ../bin/systemd-resolved getent ahosts NAME"},
+		{"systemd-resolved", "192.0.2.53", "sh " + clients + "resolved.sh " + resolvedRoot + " getent ahosts NAME"},
 		{"dnsmasq", "127.0.0.1", "sh " + clients + "dnsmasq.sh 192.0.2.53 getent ahosts NAME"},
 		{"dig over TCP", "192.0.2.53", "dig +tcp +short @192.0.2.53 NAME"},
 	} {
@@ -457,9 +339,7 @@ const nodeAddress = "192.168.77.1" // of the lab's node
 // TestAForwarderOnTheNode: one that the host's programs ask, and that asks another resolver of the
 // host, is intercepted in both places.
 func TestAForwarderOnTheNode(t *testing.T) {
-	n := newNodeLab(t, "192.0.2.53")
-	forward(t, n.Node, nodeAddress, "192.0.2.53")
-	n.write("resolvers", nodeAddress+" 192.0.2.53")
+	n := newNodeLab(t, nodeAddress+" 192.0.2.53", func(n *nodeLab) { forward(t, n.Node, nodeAddress, "192.0.2.53") })
 	n.intercepted(nodeAddress, "192.0.2.53")
 	if rcode, addrs, err := n.query("udp", nodeAddress, "a40.example.org.", dns.TypeA); rcode != 0 || err != nil || len(addrs) != 1 {
 		t.Errorf("%d %v, %v", rcode, addrs, err)
@@ -475,10 +355,11 @@ const looping = "198.51.100.88"
 // TestALoop: a resolver whose queries come back to it by a forwarder on the node is not intercepted,
 // and that is told; others are.
 func TestALoop(t *testing.T) {
-	n := newNodeLab(t, "192.0.2.53")
-	forward(t, n.Node, nodeAddress, looping)
-	beyond := forward(t, n.World, looping, nodeAddress)
-	n.write("resolvers", looping+" 192.0.2.53")
+	var beyond *forwarder
+	n := newNodeLab(t, looping+" 192.0.2.53", func(n *nodeLab) {
+		forward(t, n.Node, nodeAddress, looping)
+		beyond = forward(t, n.World, looping, nodeAddress)
+	})
 	fatal.Await(t, "the loop is found", func() bool { return strings.Contains(n.agent.Log(), "come back to it") })
 	n.intercepted("192.0.2.53")
 	if out, err := n.Node.Run("nft", "list", "map", "inet", "namegate", "nodeintercept4"); err != nil || strings.Contains(out, looping) {
@@ -494,10 +375,11 @@ func TestALoop(t *testing.T) {
 // TestALoopThatBeginsLater: a query that comes back to the agent ends with SERVFAIL, and the resolver
 // is intercepted no more.
 func TestALoopThatBeginsLater(t *testing.T) {
-	n := newNodeLab(t, "192.0.2.53")
-	onNode := forward(t, n.Node, nodeAddress, looping)
-	beyond := forward(t, n.World, looping, "")
-	n.write("resolvers", looping+" 192.0.2.53")
+	var onNode, beyond *forwarder
+	n := newNodeLab(t, looping+" 192.0.2.53", func(n *nodeLab) {
+		onNode = forward(t, n.Node, nodeAddress, looping)
+		beyond = forward(t, n.World, looping, "")
+	})
 	n.intercepted(looping, "192.0.2.53")
 	if rcode, _, err := n.query("udp", looping, "denied.example.org.", dns.TypeA); rcode != dns.RcodeNameError || err != nil {
 		t.Errorf("before the loop: %d, %v", rcode, err)
