@@ -30,6 +30,7 @@ type suggesting struct {
 	o      suggest.Options
 	// cluster has the flags of --cluster.
 	cluster forCluster
+	nodes   forNodes // of --nodes
 
 	now   func() time.Time
 	errs  io.Writer
@@ -62,10 +63,11 @@ either, those that the agents still hold, and writes for each workload the least
 FQDNNetworkPolicy that would have allowed what was denied and is not there yet. What
 no policy can allow is named in comments and on the standard error, and the exit code
 is 1. With --cluster it writes one ClusterFQDNNetworkPolicy that accepts the names
-which many namespaces need.`,
+which many namespaces need, with --nodes one for what nodes themselves dialled.`,
 		Example: `  namegate suggest /var/log/namegate/audit.log > policies.yaml
   namegate suggest -n shop --since 24h --fold 5
   grep -h '{"v":' agent-*.log | namegate suggest - -o json
+  kubectl namegate suggest --nodes > nodes.yaml
   kubectl namegate suggest --cluster --min-namespaces 5 --tier Admin`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			s.errs = cmd.ErrOrStderr()
@@ -82,6 +84,7 @@ which many namespaces need.`,
 	fl.StringVar(&s.unused, "unused", "", "also allow names that were asked for and never dialled, on these ports, such as tcp/443 or any")
 	fl.BoolVar(&s.o.EveryProtocol, "every-protocol", false, "allow ICMP and the like by rules that open every protocol and port of the name")
 	s.cluster.add(fl)
+	s.nodes.add(fl)
 	s.cluster.complete(cmd)
 	fl.StringVarP(&s.output, "output", "o", "yaml", "yaml, or json for one List")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -104,6 +107,8 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 	suggestion := s.suggestNamespaces
 	if s.cluster.on {
 		suggestion = s.suggestCluster
+	} else if s.nodes.on {
+		suggestion = s.suggestNodes
 	}
 	whole, err := suggestion(cmd.OutOrStdout())
 	switch {
@@ -116,6 +121,8 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 		return leftLines(s.bad)
 	case s.lost > 0:
 		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lost)
+	case !whole && s.nodes.on:
+		return errors.New("not every connection of nodes that was seen is in the policy; see what is left out")
 	case !whole && s.cluster.on:
 		return errors.New("not every name that was needed is in the policy; see what is left out")
 	case !whole:
@@ -146,6 +153,9 @@ func (s *suggesting) prepare(files []string) error {
 	}
 	if s.during < 0 || s.during > 0 && len(files) > 0 {
 		return errors.New("--for follows the agents; leave the files out, and write a positive duration")
+	}
+	if err := s.nodes.prepare(s); err != nil {
+		return err
 	}
 	if err := s.cluster.prepare(s); err != nil {
 		return err

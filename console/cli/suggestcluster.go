@@ -83,8 +83,11 @@ func (s *suggesting) suggestCluster(out io.Writer) (whole bool, err error) {
 
 // take takes a line for the policies of namespaces, or for the one of the cluster.
 func (s *suggesting) take(line audit.Line) error {
-	if s.cluster.on {
+	switch {
+	case s.cluster.on:
 		return s.cluster.needs.Add(line)
+	case s.nodes.on:
+		return s.nodes.needs.Add(line)
 	}
 	return s.log.Add(line)
 }

@@ -76,6 +76,9 @@ func NewLog() *Log {
 // Add adds a line. The error says why no agent can have written it: such a line is left
 // out.
 func (l *Log) Add(line audit.Line) error {
+	if line.Host != nil {
+		return nil // NodeNeeds has lines of nodes
+	}
 	w, err := l.workload(line.Pod)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ var order = []string{
 
 // clusterOrder is order for a cluster policy.
 var clusterOrder = []string{
-	"apiVersion", "kind", "metadata", "name", "spec", "tier", "priority", "subject", "key", "operator", "values", "egress", "action", "matches", "pattern", "ports", "protocol", "port", "endPort",
+	"apiVersion", "kind", "metadata", "name", "spec", "tier", "priority", "subject", "key", "operator", "values", "egress", "action", "matches", "pattern", "networks", "ports", "protocol", "port", "endPort",
 }
 
 // YAML returns the policy as a manifest, with apiVersion and kind and without its
