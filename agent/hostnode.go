@@ -125,13 +125,6 @@ func (h *hostNode) poll() {
 	h.emit(false)
 }
 
-// again offers the last state again.
-func (h *hostNode) again() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.emit(true)
-}
-
 // emit offers the completed state if the state or the node changed. The caller holds mu.
 func (h *hostNode) emit(changed bool) {
 	if h.state == nil || h.list == nil {

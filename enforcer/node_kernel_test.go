@@ -268,6 +268,8 @@ func TestANodeThatIsClosed(t *testing.T) {
 		p.nodeRules[0] = &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Policy: "cluster", Audit: true}
 		p.apply()
 		closed("audited alone", lab.Answered)
+		p.node, p.nodeRules = nil, nil
+		p.apply()
 		if after := chains(); after != before {
 			t.Errorf("the node's rules left chains:\n%s\nbefore:\n%s", after, before)
 		}

@@ -40,10 +40,11 @@ func testHosts(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	var pods []string
 	for _, n := range nodes {
-		s.apply(pod("own-"+n, n, nil), onHost(pod("host-"+n, n, nil)))
+		pods = append(pods, pod("own-"+n, n, nil), onHost(pod("host-"+n, n, nil)))
 	}
-	s.run()
+	s.run(pods...)
 	for _, n := range nodes {
 		s.hostDials(n, raw, works)
 		fatal.If(t, the.Node(n).Pull(registry))
@@ -60,6 +61,13 @@ func testHosts(t *testing.T) {
 			s.hostDials(n, raw, denied) // before its agent runs
 		}
 		for _, n := range nodes {
+			s.eventually(patient, "the restart of the pods of "+n, func() error {
+				out, err := the.Kubectl(s.ctx, "", "get", "pod", "-n", s.ns, "own-"+n, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+				if err == nil && out != "1" {
+					err = fmt.Errorf("%s restarts", out)
+				}
+				return err
+			})
 			s.eventually(patient, n+" after its restart", func() error { return s.nodeWorks(n) })
 		}
 		s.eventually(patient, "the agents", s.agentsReady)
@@ -68,7 +76,7 @@ func testHosts(t *testing.T) {
 		}
 	})
 	t.Run("everything denied", func(t *testing.T) { s.on(t).hostsClosed() })
-	s.kubectl("delete", "cfqdnnp", "hosts")
+	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
 	for _, n := range nodes {
 		s.eventually(soon, "the end of the policy on "+n, func() error { return s.hostDialled(n, raw, works) })
 	}

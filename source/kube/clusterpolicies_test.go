@@ -55,8 +55,8 @@ func TestReadClusterPolicy(t *testing.T) {
 		{"no egress", func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "spec", "egress") }, "", "", true},
 		{"a newer subject", func(u *unstructured.Unstructured) { set(t, u, map[string]any{}, "spec", "subject", "accounts") },
 			"Invalid spec.subject the subject cannot be read by this version, so the policy selects nothing: strict decoding error: unknown field \"accounts\"", "Deny Pass", false},
-		{"a newer setting", func(u *unstructured.Unstructured) { set(t, u, "5m", "spec", "safeguard") },
-			`PartiallyInvalid spec a part of the policy cannot be read by this version, and counts for nothing: strict decoding error: unknown field "safeguard"`, "Deny Pass", true},
+		{"a newer setting", func(u *unstructured.Unstructured) { set(t, u, "5m", "spec", "schedule") },
+			`PartiallyInvalid spec a part of the policy cannot be read by this version, and counts for nothing: strict decoding error: unknown field "schedule"`, "Deny Pass", true},
 		{"a setting of another type", func(u *unstructured.Unstructured) { set(t, u, "x", "spec", "ttl") }, "PartiallyInvalid spec a part of the policy cannot be read", "Deny Pass", false},
 		{"no spec", func(u *unstructured.Unstructured) { delete(u.Object, "spec") }, `Invalid spec.tier "" is no tier`, "", false},
 	} {
