@@ -87,7 +87,7 @@ func (b *bench) furnish(n *node) error {
 		n.dataplane = byNftables
 		return b.guard(n, answer)
 	case guarded, ordered, hosted:
-		return b.guard(n, answer)
+		return errors.Join(n.translateOwn(), b.guard(n, answer))
 	case noRules, linear:
 		return n.track()
 	case kubeProxy:
@@ -103,6 +103,14 @@ func (n *node) track() error {
 	_, err := n.Node.Run("nft", "add table inet tracked; add chain inet tracked prerouting { type nat hook prerouting priority -100; }; "+
 		"add chain inet tracked postrouting { type nat hook postrouting priority 100; }; "+
 		"add rule inet tracked postrouting meta mark & 0x4000 == 0x4000 masquerade")
+	return err
+}
+
+// translateOwn makes the kernel look whether addresses of the node's own connections are to be
+// translated, as kube-proxy does on each node. Forwarded connections do not pass the hook.
+func (n *node) translateOwn() error {
+	_, err := n.Node.Run("nft", "add table inet tracked; add chain inet tracked output { type nat hook output priority -100; }; "+
+		"add rule inet tracked output ip daddr 10.96.0.10 counter")
 	return err
 }
 
