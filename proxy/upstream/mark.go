@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
@@ -89,7 +91,7 @@ func (p *Pool) Ask(ctx context.Context, to netip.AddrPort, q wire.Query) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if timeout, is := err.(net.Error); is && timeout.Timeout() {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
 			if err != nil {
