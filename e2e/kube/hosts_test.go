@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -75,6 +76,7 @@ func testHosts(t *testing.T) {
 			s.hostHeld(n)
 		}
 	})
+	t.Run("example", func(t *testing.T) { s.on(t).hostExample() })
 	t.Run("everything denied", func(t *testing.T) { s.on(t).hostsClosed() })
 	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
 	for _, n := range nodes {
@@ -201,6 +203,36 @@ func (s *scenario) agentsReady() error {
 		err = fmt.Errorf("agents ready %s", out)
 	}
 	return err
+}
+
+// hostExample: the policy of docs/nodes.md, enforced, lets the programs of a node reach what its
+// names say, and nothing else.
+func (s *scenario) hostExample() {
+	text, err := os.ReadFile("../../examples/nodes.yaml")
+	fatal.If(s, err)
+	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
+	fatal.If(s, the.SetZone(cluster.Zone+"registry.example.org. 60 A 203.0.113.70\nblobs.registry.example.org. 60 A 203.0.113.71\nupdates.example.org. 60 A 203.0.113.72\nother.example.org. 60 A 203.0.113.73\n"))
+	_, err = the.Kubectl(s.ctx, strings.Replace(string(text), "enforcement: Audit", "enforcement: Enforce", 1), "apply", "-f", "-")
+	fatal.If(s, err)
+	defer s.kubectl("delete", "cfqdnnp", "nodes")
+	for _, n := range nodes {
+		s.eventually(soon, "the example on "+n, func() error { return s.hostDialled(n, raw, denied) })
+		for to, w := range map[string]want{
+			"registry.example.org:443": works, "blobs.registry.example.org:443": works, "updates.example.org:80": works,
+			"registry.example.org:80": denied, "other.example.org:443": denied,
+		} {
+			name, port, _ := strings.Cut(to, ":")
+			out, err := the.Node(n).Run("getent", "ahostsv4", name)
+			if err != nil {
+				s.Errorf("%s looks up %s: %v", n, name, err)
+				continue
+			}
+			s.hostDials(n, strings.Fields(out)[0]+":"+port, w)
+		}
+		if err := s.nodeWorks(n); err != nil {
+			s.Error(err)
+		}
+	}
 }
 
 // hostsClosed: nodes that are denied everything work as nodes of the cluster, without an agent

@@ -128,3 +128,20 @@ func TestClusterNetworkPolicyDocument(t *testing.T) {
 		t.Errorf("%s, %d rules", message, len(p.Rules))
 	}
 }
+
+// TestNodesDocument: the policy for nodes of the document is the one of the examples, and valid.
+func TestNodesDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/nodes.md")
+	fatal.If(t, err)
+	example, err := os.ReadFile("../../examples/nodes.yaml")
+	fatal.If(t, err)
+	if !strings.Contains(string(text), "```yaml\n"+string(example)+"```\n") {
+		t.Error("docs/nodes.md does not have examples/nodes.yaml")
+	}
+	objects, err := decode(t, "", "p.yaml", string(example))
+	fatal.If(t, err)
+	p := cfqdnnp.Read(objects[0].clusterPolicy)
+	if len(p.Problems) > 0 || len(p.Rules) != 4 || !p.Nodes.Matches(map[string]string{"kubernetes.io/os": "linux"}) || p.ConfirmWithin == 0 {
+		t.Errorf("%v, %d rules", p.Problems, len(p.Rules))
+	}
+}
