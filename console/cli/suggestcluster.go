@@ -67,7 +67,14 @@ func (s *suggesting) suggestCluster(out io.Writer) (whole bool, err error) {
 	for _, warning := range suggestion.Warnings() {
 		s.say("%s", warning)
 	}
-	whole = len(suggestion.Left) == 0
+	return s.writeOne(suggestion, len(suggestion.Left) == 0, out)
+}
+
+// writeOne writes a suggestion of one policy in the form that the flags ask for.
+func (s *suggesting) writeOne(suggestion interface {
+	Write(io.Writer) error
+	List() ([]byte, error)
+}, whole bool, out io.Writer) (bool, error) {
 	if s.output == "yaml" {
 		return whole, suggestion.Write(out)
 	}

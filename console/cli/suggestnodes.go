@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/pflag"
@@ -43,16 +42,5 @@ func (s *suggesting) suggestNodes(out io.Writer) (whole bool, err error) {
 	for _, l := range suggestion.Left {
 		s.say("left out: %s", l)
 	}
-	whole = len(suggestion.Left) == 0
-	if s.output == "yaml" {
-		return whole, suggestion.Write(out)
-	}
-	text, err := suggestion.List()
-	if err != nil {
-		return false, err
-	}
-	if _, err := out.Write(text); err != nil {
-		return false, fmt.Errorf("write the suggestion: %w", err)
-	}
-	return whole, nil
+	return s.writeOne(suggestion, len(suggestion.Left) == 0, out)
 }

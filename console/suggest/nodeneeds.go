@@ -1,7 +1,6 @@
 package suggest
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -142,29 +141,11 @@ func (n *NodeNeeds) Suggest() NodeSuggestion {
 
 // Write writes the policy as a manifest below comments.
 func (s NodeSuggestion) Write(out io.Writer) error {
-	var b bytes.Buffer
+	head := "For the connections of the nodes " + nameList(s.Nodes) + ". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce."
 	if s.Policy == nil {
-		comment(&b, "No policy: the lines have no connection of a node that is denied or would be. Apply a policy for nodes with enforcement: Audit that denies everything, and read the log later.")
-	} else {
-		comment(&b, "For the connections of the nodes "+nameList(s.Nodes)+". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce.")
+		head = "No policy: the lines have no connection of a node that is denied or would be. Apply a policy for nodes with enforcement: Audit that denies everything, and read the log later."
 	}
-	for _, note := range s.Notes {
-		comment(&b, "Note: "+note)
-	}
-	for _, l := range s.Left {
-		comment(&b, "Left out: "+l)
-	}
-	if s.Policy != nil {
-		text, err := ClusterYAML(*s.Policy)
-		if err != nil {
-			return err
-		}
-		b.Write(text)
-	}
-	if _, err := out.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write the suggestion: %w", err)
-	}
-	return nil
+	return writeCluster(out, head, s.Notes, s.Left, s.Policy)
 }
 
 // List returns the policy as a List in JSON.

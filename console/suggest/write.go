@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
 // Write writes the suggestion as manifests, each workload's below comments with the
@@ -106,20 +108,25 @@ func (s Suggestion) Warnings() []string {
 
 // Write writes the policy as a manifest below comments, as Suggestion does.
 func (s ClusterSuggestion) Write(out io.Writer) error {
-	var b bytes.Buffer
+	head := fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", s.Options.Namespaces, s.Names, nameList(s.Namespaces))
 	if s.Policy == nil {
-		comment(&b, fmt.Sprintf("No policy: there is no name to accept that %d namespaces or more need.", s.Options.Namespaces))
-	} else {
-		comment(&b, fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", s.Options.Namespaces, s.Names, nameList(s.Namespaces)))
+		head = fmt.Sprintf("No policy: there is no name to accept that %d namespaces or more need.", s.Options.Namespaces)
 	}
-	for _, note := range s.Notes {
+	return writeCluster(out, head, s.Notes, s.Left, s.Policy)
+}
+
+// writeCluster writes a policy, nil for none, below comments.
+func writeCluster(out io.Writer, head string, notes, left []string, p *v1alpha1.ClusterFQDNNetworkPolicy) error {
+	var b bytes.Buffer
+	comment(&b, head)
+	for _, note := range notes {
 		comment(&b, "Note: "+note)
 	}
-	for _, l := range s.Left {
+	for _, l := range left {
 		comment(&b, "Left out: "+l)
 	}
-	if s.Policy != nil {
-		text, err := ClusterYAML(*s.Policy)
+	if p != nil {
+		text, err := ClusterYAML(*p)
 		if err != nil {
 			return err
 		}
