@@ -8,7 +8,7 @@ import (
 
 func grantsCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "grants [POD]",
+		Use:   "grants [POD|node/NODE]",
 		Short: "List open addresses with pod, name and remaining time",
 		Example: `  namegate grants shop/cart-7d9f
   namegate grants -n shop -o json`,
