@@ -130,7 +130,7 @@ func (h *hostNode) emit(changed bool) {
 	if h.state == nil || h.list == nil {
 		return
 	}
-	n := &policy.Node{Name: h.name, Addrs: h.own, Unknown: unknownFailsafes(h.list)}
+	n := &policy.Node{Name: h.name, Addrs: h.own, Names: h.list.Queries, Unknown: unknownFailsafes(h.list)}
 	for _, o := range h.state.Cluster.Hosts {
 		if o.Name == h.name {
 			n.Labels = o.Labels

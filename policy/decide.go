@@ -26,7 +26,11 @@ type Query struct {
 // select. It is the one evaluation of questions.
 func Decide(v *View, q Query) Decision {
 	if v.Ordered() || len(q.Via) > 0 {
-		return v.decideInOrder(q)
+		d := v.decideInOrder(q)
+		if v.Node != nil && v.Node.needsName(q.Name) {
+			d.Reply, d.Limit, d.Rate = Resolve, NoLimit, ZoneRate{}
+		}
+		return d
 	}
 	d := Decision{Query: q, Matches: v.match(q.Name)}
 	if !q.InCluster && !d.Allowed() {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Node is the node as a subject: its policies judge what its own sockets send, those of pods in
@@ -15,9 +17,18 @@ type Node struct {
 	Addrs []netip.Addr
 	// Failsafes come before the rules.
 	Failsafes []Failsafe
+	// Names are the names of failsafes as the node's programs query them, sorted: every query for
+	// one is answered, whatever the rules and the limits are.
+	Names []fqdn.Name
 	// Unknown tells which failsafes are not known, "" for none. While there are such, policies for
 	// nodes are audited alone.
 	Unknown string
+}
+
+// needsName tells whether a failsafe has the name.
+func (n *Node) needsName(name fqdn.Name) bool {
+	_, is := slices.BinarySearch(n.Names, name)
+	return is
 }
 
 // NodeRef returns the reference of a node. No pod has it.
@@ -59,5 +70,5 @@ func (v *View) lists(a netip.Addr, in *Snapshot, would bool) bool {
 // Same tells whether two reports of a node say the same.
 func (n *Node) Same(o *Node) bool {
 	return n == o || n != nil && o != nil && n.Name == o.Name && n.Unknown == o.Unknown &&
-		maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Failsafes, o.Failsafes)
+		maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Failsafes, o.Failsafes) && slices.Equal(n.Names, o.Names)
 }

@@ -126,6 +126,26 @@ func (k *kept) want(l *failsafe.List, reason, want string) {
 	}
 }
 
+// TestQueriesOfNames: the names of failsafes in every form in which programs of the host query them. A name
+// that is an address has none.
+func TestQueriesOfNames(t *testing.T) {
+	k := start(t, fstest.MapFS{
+		"etc/resolv.conf":             file("nameserver 192.0.2.53\nsearch corp.test. example.org\n"),
+		"etc/kubernetes/kubelet.conf": kubeconfigOf("https://API:6443"),
+		"etc/systemd/timesyncd.conf":  file("[Time]\nNTP=time.test 192.0.2.123\n"),
+	})
+	k.names.set("API", addrs("192.0.2.10")...)
+	var got []string
+	for _, n := range k.begin().Queries {
+		got = append(got, n.String())
+	}
+	slices.Sort(got)
+	want := "api api.corp.test api.example.org time.test time.test.corp.test time.test.example.org"
+	if text := strings.Join(got, " "); text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+}
+
 // TestRotatingName: an API server by a name whose address changes: each answer is opened at
 // its TTL, and earlier addresses stay for a day, and then as long as a connection to them is
 // open.

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/agent/failsafes/hostfiles"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // state is everything that a Keeper knows. It has no clock and asks nothing but its sources.
@@ -68,11 +70,26 @@ func (s *state) list(now time.Time) *failsafe.List {
 	}
 	slices.SortFunc(l.Names, compareTargets)
 	l.Names = slices.Compact(l.Names)
+	l.Queries = queries(l.Names, s.in.Resolvers.Config)
 	slices.SortFunc(l.Findings, func(a, b failsafe.Finding) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Message, b.Message))
 	})
 	l.Findings = slices.Compact(l.Findings)
 	return l
+}
+
+// queries returns the names of targets as programs of the host query them. A name that is none of DNS is left
+// out: its lookup is a finding.
+func queries(targets []failsafe.Target, c hostfiles.ResolvConf) (names []fqdn.Name) {
+	for _, t := range targets {
+		for _, candidate := range candidates(t.Host, c) {
+			if n, err := fqdn.ParseName(candidate); err == nil {
+				names = append(names, n)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func sorted(entries []failsafe.Entry) []failsafe.Entry {
@@ -87,5 +104,5 @@ func compareTargets(a, b failsafe.Target) int {
 
 // same tells whether two lists say the same.
 func same(a, b *failsafe.List) bool {
-	return a != nil && b != nil && slices.Equal(a.Entries, b.Entries) && slices.Equal(a.Names, b.Names) && slices.Equal(a.Findings, b.Findings)
+	return a != nil && b != nil && slices.Equal(a.Entries, b.Entries) && slices.Equal(a.Names, b.Names) && slices.Equal(a.Queries, b.Queries) && slices.Equal(a.Findings, b.Findings)
 }

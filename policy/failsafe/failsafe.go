@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Entry is one failsafe.
@@ -149,7 +150,10 @@ type List struct {
 	Entries []Entry
 	// Names are the targets with a name: the host's own queries for them may open the
 	// answered addresses at once.
-	Names    []Target
+	Names []Target
+	// Queries are the names of Names as the host's programs query them, with the suffixes of their
+	// search list. They are sorted.
+	Queries  []fqdn.Name
 	Findings []Finding
 }
 
