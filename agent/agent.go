@@ -232,6 +232,9 @@ func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err er
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
 	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver, HostResolver: a.enforce.Interception().HostResolver, Unanswered: a.network.host.unanswered, Keep: a.enforce.Grants().Keep}
+	if a.host != nil {
+		o.Learn = a.host.learn
+	}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}

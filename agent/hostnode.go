@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -37,12 +38,14 @@ type hostNode struct {
 	list    *failsafe.List // nil before the first
 	node    *policy.Node   // of the last completed state
 	failing bool           // the addresses could not be read
+	learned hostLearned
 }
 
 // keeper is a failsafes.Keeper.
 type keeper interface {
 	SetCluster(failsafes.Cluster)
 	SetCorefile(failsafes.Corefile)
+	Learn(host string, addrs []netip.Addr)
 	Run(ctx context.Context, receive func(*failsafe.List)) error
 }
 
@@ -130,7 +133,7 @@ func (h *hostNode) emit(changed bool) {
 	if h.state == nil || h.list == nil {
 		return
 	}
-	n := &policy.Node{Name: h.name, Addrs: h.own, Names: h.list.Queries, Unknown: unknownFailsafes(h.list)}
+	n := &policy.Node{Name: h.name, Addrs: h.own, Names: slices.Sorted(maps.Keys(h.list.Queries)), Unknown: unknownFailsafes(h.list)}
 	for _, o := range h.state.Cluster.Hosts {
 		if o.Name == h.name {
 			n.Labels = o.Labels

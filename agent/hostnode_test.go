@@ -16,9 +16,15 @@ import (
 )
 
 // keeperFake keeps what it is given.
-type keeperFake struct{ cluster failsafes.Cluster }
+type keeperFake struct {
+	cluster failsafes.Cluster
+	learned map[string][]netip.Addr
+}
 
-func (k *keeperFake) SetCluster(c failsafes.Cluster)                  { k.cluster = c }
+func (k *keeperFake) SetCluster(c failsafes.Cluster) { k.cluster = c }
+func (k *keeperFake) Learn(host string, addrs []netip.Addr) {
+	k.learned = map[string][]netip.Addr{host: addrs}
+}
 func (k *keeperFake) SetCorefile(failsafes.Corefile)                  {}
 func (k *keeperFake) Run(context.Context, func(*failsafe.List)) error { return nil }
 func (k *keeperFake) list(findings ...failsafe.Finding) *failsafe.List {

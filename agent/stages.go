@@ -28,7 +28,11 @@ func (s *stages) Warm(ctx context.Context, v *policy.View, names []fqdn.Name) {
 }
 
 func (s *stages) Commit(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error) {
-	return s.enforce.CommitPart(ctx, waiting)
+	snap, err := s.enforce.CommitPart(ctx, waiting)
+	if s.host != nil && err == nil {
+		s.host.inForce(snap.Node())
+	}
+	return snap, err
 }
 
 func (s *stages) Settle(ctx context.Context) error { return s.network.settle(ctx) }

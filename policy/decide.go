@@ -27,7 +27,7 @@ type Query struct {
 func Decide(v *View, q Query) Decision {
 	if v.Ordered() || len(q.Via) > 0 {
 		d := v.decideInOrder(q)
-		if v.Node != nil && v.Node.needsName(q.Name) {
+		if v.Node != nil && v.Node.NeedsName(q.Name) {
 			d.Reply, d.Limit, d.Rate = Resolve, NoLimit, ZoneRate{}
 		}
 		return d

@@ -25,8 +25,8 @@ type Node struct {
 	Unknown string
 }
 
-// needsName tells whether a failsafe has the name.
-func (n *Node) needsName(name fqdn.Name) bool {
+// NeedsName tells whether a failsafe has the name.
+func (n *Node) NeedsName(name fqdn.Name) bool {
 	_, is := slices.BinarySearch(n.Names, name)
 	return is
 }

@@ -136,7 +136,7 @@ func TestQueriesOfNames(t *testing.T) {
 	})
 	k.names.set("API", addrs("192.0.2.10")...)
 	var got []string
-	for _, n := range k.begin().Queries {
+	for n := range k.begin().Queries {
 		got = append(got, n.String())
 	}
 	slices.Sort(got)

@@ -95,13 +95,20 @@ func (n names) answer(now time.Time, host string, addrs []netip.Addr, ttl time.D
 	s.addrs = bounded(addrs)
 }
 
-// learn adds addresses to those of the last answer, and tells whether there were new ones.
+// learn adds addresses to those of the last answer, and tells whether there were new ones. They come first:
+// a program is about to dial them.
 func (n names) learn(host string, addrs []netip.Addr) bool {
 	s := n[host]
 	if s == nil {
 		return false
 	}
-	all := bounded(append(slices.Clone(s.addrs), addrs...))
+	all := bounded(addrs)
+	for _, a := range s.addrs {
+		if len(all) < maxAddrs && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
 	news := !slices.Equal(all, s.addrs)
 	s.addrs, s.answered = all, s.answered || len(all) > 0
 	return news

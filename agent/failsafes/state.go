@@ -2,6 +2,7 @@ package failsafes
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,18 +79,18 @@ func (s *state) list(now time.Time) *failsafe.List {
 	return l
 }
 
-// queries returns the names of targets as programs of the host query them. A name that is none of DNS is left
-// out: its lookup is a finding.
-func queries(targets []failsafe.Target, c hostfiles.ResolvConf) (names []fqdn.Name) {
+// queries returns targets by the names that programs of the host query for them. A name that is none of DNS
+// is left out: its lookup is a finding.
+func queries(targets []failsafe.Target, c hostfiles.ResolvConf) map[fqdn.Name][]failsafe.Target {
+	out := map[fqdn.Name][]failsafe.Target{}
 	for _, t := range targets {
 		for _, candidate := range candidates(t.Host, c) {
 			if n, err := fqdn.ParseName(candidate); err == nil {
-				names = append(names, n)
+				out[n] = append(out[n], t)
 			}
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return out
 }
 
 func sorted(entries []failsafe.Entry) []failsafe.Entry {
@@ -104,5 +105,5 @@ func compareTargets(a, b failsafe.Target) int {
 
 // same tells whether two lists say the same.
 func same(a, b *failsafe.List) bool {
-	return a != nil && b != nil && slices.Equal(a.Entries, b.Entries) && slices.Equal(a.Names, b.Names) && slices.Equal(a.Queries, b.Queries) && slices.Equal(a.Findings, b.Findings)
+	return a != nil && b != nil && slices.Equal(a.Entries, b.Entries) && slices.Equal(a.Names, b.Names) && maps.EqualFunc(a.Queries, b.Queries, slices.Equal) && slices.Equal(a.Findings, b.Findings)
 }

@@ -151,9 +151,9 @@ type List struct {
 	// Names are the targets with a name: the host's own queries for them may open the
 	// answered addresses at once.
 	Names []Target
-	// Queries are the names of Names as the host's programs query them, with the suffixes of their
-	// search list. They are sorted.
-	Queries  []fqdn.Name
+	// Queries has Names by the names that the host's programs query for them, with the suffixes of
+	// their search list too.
+	Queries  map[fqdn.Name][]Target
 	Findings []Finding
 }
 
