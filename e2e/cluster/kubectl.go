@@ -87,21 +87,32 @@ func (c *Cluster) Inside(ctx context.Context, pod PodRef, args ...string) (strin
 // network; "" if the node does not run the pod.
 func (n *Node) sandbox(pod PodRef) (string, error) {
 	filter := fmt.Sprintf(`labels."io.kubernetes.pod.namespace"==%s,labels."io.kubernetes.pod.name"==%s,labels."io.cri-containerd.kind"==sandbox`, pod.Namespace, pod.Name)
+	running, err := n.running(filter)
+	for _, pid := range running {
+		return pid, nil
+	}
+	return "", err
+}
+
+// running returns the running containers of a filter of ctr, with the number of each one's first
+// process as the node counts.
+func (n *Node) running(filter string) (map[string]string, error) {
 	found, err := n.ctr("containers", "list", "-q", filter)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	tasks, err := n.ctr("tasks", "list")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	pids := map[string]string{}
 	for line := range strings.Lines(tasks) {
 		f := strings.Fields(line) // TASK PID STATUS
 		if len(f) == 3 && f[2] == "RUNNING" && strings.Contains(found, f[0]) {
-			return f[1], nil
+			pids[f[0]] = f[1]
 		}
 	}
-	return "", nil
+	return pids, nil
 }
 
 // Dial lets a pod connect to ADDRESS:PORT over tcp or udp and send a word.

@@ -105,7 +105,8 @@ serializeImagePulls: false
 // KubeletConfig is the path of the kubelet's kubeconfig on a node.
 const KubeletConfig = "/var/lib/kubelet/kubeconfig"
 
-func (n *Node) startKubelet(dns netip.Addr) error {
+// startKubelet starts the kubelet. It reaches the API server by a name, or with "" by its address.
+func (n *Node) startKubelet(dns netip.Addr, apiName string) error {
 	resolv := fmt.Sprintf("nameserver %s\n", Resolver4)
 	if err := errors.Join(
 		os.WriteFile(n.own("kubelet.yaml"), []byte(n.kubeletConfig(dns)), 0o644),
@@ -115,6 +116,9 @@ func (n *Node) startKubelet(dns netip.Addr) error {
 	config, err := os.ReadFile(pkiFile(n.Name + ".conf"))
 	if err != nil {
 		return fmt.Errorf("prepare %s: %w", n.Name, err)
+	}
+	if apiName != "" {
+		config = byName(config, apiName)
 	}
 	if err := os.WriteFile(n.own("kubelet/kubeconfig"), config, 0o600); err != nil {
 		return fmt.Errorf("prepare %s: %w", n.Name, err)
@@ -170,8 +174,16 @@ func (n *Node) StopKubeProxy() error { return n.end("kube-proxy") }
 // RestartKubelet stops the node's kubelet and starts it with another address for
 // the DNS of the pods that it makes from now on; DNS4 is what it begins with.
 func (n *Node) RestartKubelet(dns netip.Addr) error {
-	return errors.Join(n.end("kubelet"), n.startKubelet(dns))
+	return n.RestartKubeletBy(dns, "")
 }
+
+// RestartKubeletBy does as RestartKubelet, and has the kubelet reach the API server by a name.
+func (n *Node) RestartKubeletBy(dns netip.Addr, apiName string) error {
+	return errors.Join(n.StopKubelet(), n.startKubelet(dns, apiName))
+}
+
+// StopKubelet stops the node's kubelet; its pods stay.
+func (n *Node) StopKubelet() error { return n.end("kubelet") }
 
 // Pull pulls an image of a registry that speaks HTTP, as the kubelet has containerd do it.
 func (n *Node) Pull(image string) error {
@@ -190,7 +202,7 @@ func (n *Node) Restart(ctx context.Context, dns netip.Addr) error {
 	if _, err := n.Run("sh", "-c", rest); err != nil {
 		return err
 	}
-	if err := errors.Join(n.startContainerd(ctx), n.startKubelet(dns)); err != nil {
+	if err := errors.Join(n.startContainerd(ctx), n.startKubelet(dns, "")); err != nil {
 		return err
 	}
 	return n.RestartKubeProxy(ctx, IPTables)

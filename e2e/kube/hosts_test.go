@@ -23,6 +23,18 @@ var hostValues = []string{
 	"--set", "nodes.enabled=true", "--set", "nodes.hostFiles={" + cluster.KubeletConfig + ",/etc/resolv.conf,/etc/hosts}", "--set", "nodes.hostFolders={/etc/systemd}",
 }
 
+// enforceNodes has the agents enforce policies for nodes until the scenario ends.
+func (s *scenario) enforceNodes() {
+	s.Helper()
+	_, err := the.Helm(s.ctx, helmArgs("upgrade", hostValues...)...)
+	fatal.If(s, err)
+	s.Cleanup(func() {
+		if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--install")...); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
 // onHost makes a manifest of a pod one on the host network.
 func onHost(manifest string) string {
 	return strings.Replace(manifest, "spec:\n", "spec:\n  hostNetwork: true\n", 1)
@@ -34,13 +46,7 @@ func testHosts(t *testing.T) {
 	s := begin(t, "hosts")
 	fatal.If(t, the.SetZone(cluster.Zone+"registry.test. 60 A 203.0.113.60\nregistry.test. 60 AAAA 2001:db8::60\nelsewhere.test. 60 A 203.0.113.61\n"))
 	t.Cleanup(func() { fatal.If(t, the.SetZone(cluster.Zone)) })
-	_, err := the.Helm(s.ctx, helmArgs("upgrade", hostValues...)...)
-	fatal.If(t, err)
-	t.Cleanup(func() {
-		if _, err := the.Helm(s.ctx, helmArgs("upgrade")...); err != nil {
-			t.Error(err)
-		}
-	})
+	s.enforceNodes()
 	var pods []string
 	for _, n := range nodes {
 		pods = append(pods, pod("own-"+n, n, nil), onHost(pod("host-"+n, n, nil)))

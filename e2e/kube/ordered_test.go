@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
@@ -31,7 +32,14 @@ func (s *scenario) administrate(name, spec string) {
 // clusterEnforced waits until the condition Enforced of a cluster policy is true.
 func (s *scenario) clusterEnforced(name string) {
 	s.Helper()
-	s.eventually(soon, "the condition Enforced of "+name, func() error {
+	s.clusterCondition(soon, name, "True", "", "")
+}
+
+// clusterCondition waits until the condition Enforced of a cluster policy's generation has a status,
+// a reason unless it is "", and a message with a text.
+func (s *scenario) clusterCondition(within time.Duration, name, status, reason, text string) {
+	s.Helper()
+	s.eventually(within, "the condition Enforced of "+name, func() error {
 		var p struct {
 			Metadata struct{ Generation int64 }
 			Status   struct {
@@ -43,7 +51,7 @@ func (s *scenario) clusterEnforced(name string) {
 		}
 		fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "cfqdnnp", name, "-o", "json")), &p))
 		for _, c := range p.Status.Conditions {
-			if c.Type == "Enforced" && c.Status == "True" && c.ObservedGeneration == p.Metadata.Generation {
+			if c.Type == "Enforced" && c.Status == status && (reason == "" || c.Reason == reason) && strings.Contains(c.Message, text) && c.ObservedGeneration == p.Metadata.Generation {
 				return nil
 			}
 		}

@@ -36,6 +36,7 @@ func TestNamegate(t *testing.T) {
 		{"conformance", testConformance},
 		{"hostnetwork", testHostNetwork},
 		{"hosts", testHosts},
+		{"lockout", testLockout},
 		{"corefile", testCorefile},
 		{"apiserver", testAPIServer},
 		{"kubeproxy", testKubeProxy},

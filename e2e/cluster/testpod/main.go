@@ -2,6 +2,7 @@
 //
 //	testpod sleep                        run until killed
 //	testpod serve NAME PORT…             echo servers on TCP and UDP
+//	testpod health PORT                  a gRPC health check
 //	testpod dial tcp|udp ADDR:PORT       one connection
 //	testpod hold tcp|udp ADDR:PORT TIME  a connection that goes on
 //	testpod lookup NAME TYPE [SERVER]    one DNS question
@@ -33,7 +34,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
 
 // holdInterval is how often a connection that goes on says a word.
 const holdInterval = 200 * time.Millisecond
@@ -49,6 +50,8 @@ func run(args []string) error {
 		return sleep()
 	case verb == "serve" && len(args) > 1:
 		return serve(args[0], args[1:])
+	case verb == "health" && len(args) == 1:
+		return health(args[0])
 	case verb == "dial" && len(args) == 2:
 		return show(probe.Dial(ctx, args[0], args[1]))
 	case verb == "hold" && len(args) == 3:

@@ -1,0 +1,295 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// closed is the name of the policy that denies a node everything.
+func closed(node string) string { return "closed-" + node }
+
+// testLockout: nodes that are denied everything stay nodes of the cluster, whatever changes about
+// them, and their administrators can end the policy: with an unconfirmed safeguard, on the node
+// itself, and by an uninstall.
+func testLockout(t *testing.T) {
+	s := begin(t, "lockout")
+	plugin(t)
+	s.enforceNodes()
+	s.run(lockoutManifests()...)
+	since := time.Now()
+	for _, n := range nodes {
+		s.administrate(closed(n), `{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {kubernetes.io/hostname: `+n+`}}}, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
+	}
+	s.confirm("node-a")
+	s.clusterCondition(soon, closed("node-a"), "True", "NoBlindSpot", "")
+	s.clusterCondition(soon, closed("node-b"), "True", "Unconfirmed", confirmCommand("node-b"))
+	ready := s.readySince()
+	t.Run("upgrade", func(t *testing.T) { s.on(t).upgradedClosed(since) })
+	t.Run("seen", func(t *testing.T) { s.on(t).closedSeen("node-a") })
+	t.Run("ranges", func(t *testing.T) { s.on(t).rangesDenied() })
+	t.Run("probes", func(t *testing.T) {
+		if now := s.on(t).readySince(); now != ready {
+			t.Errorf("restarts and readiness of probed pods were\n%sand are\n%s", ready, now)
+		}
+	})
+	t.Run("name", func(t *testing.T) { s.on(t).apiServerByName(the.Node("node-a")) })
+	t.Run("cleanup", func(t *testing.T) { s.on(t).cleanedUp(the.Node("node-a")) })
+	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
+	t.Run("uninstall", func(t *testing.T) { s.on(t).uninstalledClosed() })
+}
+
+// probes are probes of the kubelet, by the words of the test pods' program that serve them.
+var probes = map[string]struct{ serve, probe string }{
+	"http": {`[serve, http, "8080"]`, "{httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 1}"},
+	"tcp":  {`[serve, tcp, "8080"]`, "{tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 1}"},
+	"grpc": {`[health, "8080"]`, "{grpc: {port: 8080}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 1}"},
+}
+
+// lockoutManifests are pods with every kind of probe on both nodes, and a Service of a pod on node-b.
+func lockoutManifests() (manifests []string) {
+	for _, n := range nodes {
+		manifests = append(manifests, pod("own-"+n, n, nil))
+		for kind, p := range probes {
+			plain := pod(kind+"-"+n, n, map[string]string{"probed": kind + "-" + n})
+			manifests = append(manifests, strings.Replace(plain, `args: ["sleep"]`, fmt.Sprintf("args: %s, livenessProbe: %s, readinessProbe: %s", p.serve, p.probe, p.probe), 1))
+		}
+	}
+	return append(manifests, `---
+apiVersion: v1
+kind: Service
+metadata: {name: backend}
+spec:
+  selector: {probed: http-node-b}
+  ipFamilyPolicy: RequireDualStack
+  ports: [{port: 8080}]
+`)
+}
+
+// readySince returns the restarts of the probed pods and the time since which each one is ready.
+func (s *scenario) readySince() string {
+	s.Helper()
+	return s.kubectl("get", "pods", "-n", s.ns, "-l", "probed", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")]}{"\n"}{end}`)
+}
+
+func confirmCommand(node string) string {
+	return "kubectl annotate cfqdnnp " + closed(node) + " namegate.io/confirmed=1"
+}
+
+// confirm confirms the first generation of a node's policy.
+func (s *scenario) confirm(node string) {
+	s.Helper()
+	s.kubectl("annotate", "cfqdnnp", closed(node), "namegate.io/confirmed=1", "--overwrite")
+}
+
+// upgradedClosed: nodes work, and are denied everything else, at every moment of an upgrade. The
+// time of node-b ends a minute after since at the earliest: an agent that starts does not end it.
+func (s *scenario) upgradedClosed(since time.Time) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			for _, n := range nodes {
+				err := s.hostDialled(n, raw, denied)
+				if err != nil && (n == "node-a" || time.Since(since) < time.Minute) {
+					s.Error(err)
+				}
+				if err := s.nodeWorks(n); err != nil {
+					s.Error(err)
+				}
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	}()
+	_, err := the.Helm(s.ctx, helmArgs("upgrade", append(hostValues, "--set-string", "podAnnotations.lockout=next")...)...)
+	close(over)
+	<-done
+	fatal.If(s, err)
+	s.eventually(patient, "the agents", s.agentsReady)
+}
+
+// closedSeen: the audit log has the users of a node's denied connections, explain names the rule,
+// and status the failsafes.
+func (s *scenario) closedSeen(n string) {
+	const to = "203.0.113.98"
+	dial := func() {
+		_, _ = the.Node(n).Run("setpriv", "--reuid=4242", "--regid=4243", "--clear-groups", "bash", "-c", "</dev/tcp/"+to+"/80")
+	}
+	s.eventually(soon, "the line of a denied connection of "+n, func() error {
+		dial()
+		out, code, err := s.namegate("audit", "-A", "--node", n, "--kind", "flow", "--verdict", "denied", "-o", "json")
+		if code != 0 {
+			return err
+		}
+		found := false
+		err = audit.Read(strings.NewReader(out), func(l audit.Line) error {
+			h, d := l.Host, l.Destination
+			found = found || h != nil && h.UID != nil && *h.UID == 4242 && h.GID != nil && *h.GID == 4243 && d != nil && d.Address == to
+			return nil
+		}, nil)
+		if err == nil && !found {
+			err = fmt.Errorf("no line of user 4242 in\n%s", out)
+		}
+		return err
+	})
+	e := told[explain.Explanation](s, 1, "explain", "node/"+n, raw)
+	if e.Verdict != explain.Denied || !strings.Contains(e.Reason, closed(n)) || !strings.Contains(e.Reason, "everything") {
+		s.Errorf("explained as %s: %s", e.Verdict, e.Reason)
+	}
+	api := netip.AddrPortFrom(cluster.APIServerAddrs[0], cluster.APIServerPort()).String()
+	if e := told[explain.Explanation](s, 0, "explain", "node/"+n, api); e.Verdict != explain.Allowed || !strings.Contains(e.Reason, "failsafe") {
+		s.Errorf("the API server is explained as %s: %s", e.Verdict, e.Reason)
+	}
+	out, _, _ := s.namegate("status", "--node", n)
+	for _, text := range []string{"failsafe", cluster.APIServerAddrs[0].String(), cluster.KubeletConfig, cluster.Resolver4.String()} {
+		if !strings.Contains(out, text) {
+			s.Errorf("status of %s does not say %s:\n%s", n, text, out)
+		}
+	}
+}
+
+// rangesDenied: a node reaches pods of the other node and Services, as API servers reach webhooks
+// and aggregated APIs, until a rule names their ranges. The cluster does without.
+func (s *scenario) rangesDenied() {
+	const from = "node-a"
+	targets := append(s.addresses("http-node-b"), strings.Fields(s.kubectl("get", "service", "-n", s.ns, "backend", "-o", "jsonpath={.spec.clusterIPs[*]}"))...)
+	each := func(w want) error {
+		for _, a := range targets {
+			if err := s.hostDialled(from, netip.AddrPortFrom(netip.MustParseAddr(a), 8080).String(), w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := each(works); err != nil || len(targets) != 4 {
+		s.Errorf("%v: %v", targets, err)
+	}
+	s.administrate("ranges", `{tier: Admin, priority: 0, subject: {nodes: {}}, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
+	s.eventually(soon, "pods and Services are denied to "+from, func() error { return each(denied) })
+	for _, n := range nodes {
+		if err := s.nodeWorks(n); err != nil {
+			s.Error(err)
+		}
+		s.gets("own-"+n, "tcp", "www.example.org", 80, works)
+	}
+	s.kubectl("delete", "cfqdnnp", "ranges")
+	s.eventually(soon, "the end of the rule about ranges", func() error { return each(works) })
+}
+
+// safeguarded: an unconfirmed policy only audits after its time, also if the agent was upgraded in
+// it, until it is confirmed. A confirmed one stays.
+func (s *scenario) safeguarded() {
+	s.eventually(2*time.Minute, "the safeguard of node-b", func() error { return s.hostDialled("node-b", raw, works) })
+	s.clusterCondition(soon, closed("node-b"), "False", "TurnedToAudit", confirmCommand("node-b"))
+	s.clusterCondition(soon, closed("node-b"), "False", "TurnedToAudit", "node-b")
+	s.hostDials("node-a", raw, denied)
+	s.confirm("node-b")
+	s.eventually(soon, "the confirmed policy on node-b", func() error { return s.hostDialled("node-b", raw, denied) })
+	s.clusterCondition(soon, closed("node-b"), "True", "NoBlindSpot", "")
+}
+
+// apiServerByName: a kubelet that reaches the API server by a name goes on when the name moves to
+// another address, which the node is denied until then.
+func (s *scenario) apiServerByName(n *cluster.Node) {
+	const name = "api.cluster.test"
+	at := func(i int) string {
+		return netip.AddrPortFrom(cluster.APIServerAddrs[i], cluster.APIServerPort()).String()
+	}
+	point := func(i int) {
+		fatal.If(s, the.SetZone(cluster.Zone+name+". 1 A "+cluster.APIServerAddrs[i].String()+"\n"))
+	}
+	ready := func() string {
+		return s.kubectl("get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
+	}
+	before := ready()
+	fatal.If(s, the.AddAPIServerAddr())
+	s.Cleanup(func() {
+		fatal.If(s, n.RestartKubelet(cluster.DNS4))
+		fatal.If(s, the.SetZone(cluster.Zone))
+		fatal.If(s, the.RemoveAPIServerAddr())
+	})
+	point(0)
+	fatal.If(s, n.RestartKubeletBy(cluster.DNS4, name))
+	s.eventually(patient, "the kubelet by a name", func() error { return s.renewed(n) })
+	s.hostDials(n.Name, at(1), denied)
+	point(1)
+	fatal.If(s, n.RestartKubeletBy(cluster.DNS4, name))
+	s.eventually(soon, "the kubelet at the other address", func() error {
+		out, err := n.Run("ss", "-Htn", "state", "established", "dst", at(1))
+		if err == nil && strings.TrimSpace(out) == "" {
+			err = fmt.Errorf("no connection to %s", at(1))
+		}
+		return err
+	})
+	s.eventually(patient, "the kubelet by the name's other address", func() error { return s.renewed(n) })
+	s.eventually(soon, "the kubelet's pods", func() error { return s.nodeWorks(n.Name) }) // it has just begun
+	if now := ready(); now != before {
+		s.Errorf("ready was %s and is %s", before, now)
+	}
+	s.hostDials(n.Name, raw, denied)
+}
+
+// renewed waits until the kubelet of a node renews its lease: it reaches the API server.
+func (s *scenario) renewed(n *cluster.Node) error {
+	renewed := func() string {
+		return s.kubectl("get", "lease", "-n", "kube-node-lease", n.Name, "-o", "jsonpath={.spec.renewTime}")
+	}
+	before := renewed()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if renewed() != before {
+			return nil
+		}
+	}
+	return fmt.Errorf("the lease of %s is not renewed since %s", n.Name, before)
+}
+
+// cleanedUp: without an agent and without the API server, one command on the node frees it.
+func (s *scenario) cleanedUp(n *cluster.Node) {
+	if err := n.Cleanup(); err == nil || !strings.Contains(err.Error(), "agent") {
+		s.Errorf("cleanup beside a running agent: %v", err)
+	}
+	s.hostDials(n.Name, raw, denied)
+	fatal.If(s, n.StopKubelet())
+	s.Cleanup(func() {
+		fatal.If(s, n.RestartKubelet(cluster.DNS4))
+		s.eventually(patient, "the agents", s.agentsReady)
+	})
+	fatal.If(s, n.KillContainers(s.ctx, "agent"))
+	s.hostDials(n.Name, raw, denied)
+	fatal.If(s, n.Cleanup())
+	s.hostDials(n.Name, raw, works)
+	if err := clean(n); err != nil {
+		s.Error(err)
+	}
+	fatal.If(s, n.RestartKubelet(cluster.DNS4))
+	s.eventually(patient, "the policy on "+n.Name+" again", func() error { return s.hostDialled(n.Name, raw, denied) })
+	s.eventually(soon, "the kubelet's pods", func() error { return s.nodeWorks(n.Name) })
+}
+
+// uninstalledClosed: an uninstall frees the nodes, although their policies are still there.
+func (s *scenario) uninstalledClosed() {
+	_, err := the.Helm(s.ctx, "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "120s")
+	fatal.If(s, err)
+	for _, n := range the.Nodes {
+		s.eventually(patient, "a clean "+n.Name, func() error { return clean(n) })
+		s.hostDials(n.Name, raw, works)
+		s.kubectl("get", "cfqdnnp", closed(n.Name))
+	}
+	for line := range strings.Lines(s.readySince()) {
+		if f := strings.Fields(line); f[1] != "0" {
+			s.Errorf("%s has restarted %s times", f[0], f[1])
+		}
+	}
+}
