@@ -9,8 +9,10 @@ import (
 // AddAPIServerAddr. It serves its port on every address.
 var APIServerAddrs = [2]netip.Addr{controlSite.addr4, netip.MustParseAddr("10.77.0.13")}
 
-// APIServerPort is the port of the API server.
-func APIServerPort() uint16 { return apiServer.Port() }
+// APIServerAt returns ADDRESS:PORT of the API server at one of APIServerAddrs.
+func APIServerAt(i int) string {
+	return netip.AddrPortFrom(APIServerAddrs[i], apiServer.Port()).String()
+}
 
 // AddAPIServerAddr gives the host of the API server its second address.
 func (c *Cluster) AddAPIServerAddr() error {

@@ -31,18 +31,20 @@ func testLockout(t *testing.T) {
 	s.confirm("node-a")
 	s.clusterCondition(soon, closed("node-a"), "True", "NoBlindSpot", "")
 	s.clusterCondition(soon, closed("node-b"), "True", "Unconfirmed", confirmCommand("node-b"))
-	ready := s.readySince()
+	ready := s.restarts()
 	t.Run("upgrade", func(t *testing.T) { s.on(t).upgradedClosed(since) })
+	fatal.If(t, s.backend("node-a", works)) // no rule names the ranges of pods and Services
 	t.Run("seen", func(t *testing.T) { s.on(t).closedSeen("node-a") })
+	s.administrate("ranges", `{tier: Admin, priority: 0, subject: {nodes: {}}, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
 	t.Run("ranges", func(t *testing.T) { s.on(t).rangesDenied() })
+	t.Run("name", func(t *testing.T) { s.on(t).apiServerByName(the.Node("node-a")) })
+	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
 	t.Run("probes", func(t *testing.T) {
-		if now := s.on(t).readySince(); now != ready {
-			t.Errorf("restarts and readiness of probed pods were\n%sand are\n%s", ready, now)
+		if now := s.on(t).restarts(); now != ready {
+			t.Errorf("restarts of probed pods were\n%sand are\n%s", ready, now)
 		}
 	})
-	t.Run("name", func(t *testing.T) { s.on(t).apiServerByName(the.Node("node-a")) })
 	t.Run("cleanup", func(t *testing.T) { s.on(t).cleanedUp(the.Node("node-a")) })
-	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
 	t.Run("uninstall", func(t *testing.T) { s.on(t).uninstalledClosed() })
 }
 
@@ -73,11 +75,11 @@ spec:
 `)
 }
 
-// readySince returns the restarts of the probed pods and the time since which each one is ready.
-func (s *scenario) readySince() string {
+// restarts returns the restarts of the probed pods' containers and the start of each one that runs.
+func (s *scenario) restarts() string {
 	s.Helper()
 	return s.kubectl("get", "pods", "-n", s.ns, "-l", "probed", "-o",
-		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")]}{"\n"}{end}`)
+		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}{"\n"}{end}`)
 }
 
 func confirmCommand(node string) string {
@@ -148,8 +150,7 @@ func (s *scenario) closedSeen(n string) {
 	if e.Verdict != explain.Denied || !strings.Contains(e.Reason, closed(n)) || !strings.Contains(e.Reason, "everything") {
 		s.Errorf("explained as %s: %s", e.Verdict, e.Reason)
 	}
-	api := netip.AddrPortFrom(cluster.APIServerAddrs[0], cluster.APIServerPort()).String()
-	if e := told[explain.Explanation](s, 0, "explain", "node/"+n, api); e.Verdict != explain.Allowed || !strings.Contains(e.Reason, "failsafe") {
+	if e := told[explain.Explanation](s, 0, "explain", "node/"+n, cluster.APIServerAt(0)); e.Verdict != explain.Allowed || !strings.Contains(e.Reason, "failsafe") {
 		s.Errorf("the API server is explained as %s: %s", e.Verdict, e.Reason)
 	}
 	out, _, _ := s.namegate("status", "--node", n)
@@ -160,32 +161,31 @@ func (s *scenario) closedSeen(n string) {
 	}
 }
 
-// rangesDenied: a node reaches pods of the other node and Services, as API servers reach webhooks
-// and aggregated APIs, until a rule names their ranges. The cluster does without.
-func (s *scenario) rangesDenied() {
-	const from = "node-a"
+// backend connects from a node to a pod of node-b and to its Service, over both families, and
+// returns the error of another outcome.
+func (s *scenario) backend(from string, w want) error {
 	targets := append(s.addresses("http-node-b"), strings.Fields(s.kubectl("get", "service", "-n", s.ns, "backend", "-o", "jsonpath={.spec.clusterIPs[*]}"))...)
-	each := func(w want) error {
-		for _, a := range targets {
-			if err := s.hostDialled(from, netip.AddrPortFrom(netip.MustParseAddr(a), 8080).String(), w); err != nil {
-				return err
-			}
+	if len(targets) != 4 {
+		return fmt.Errorf("the backend has %v", targets)
+	}
+	for _, a := range targets {
+		if err := s.hostDialled(from, netip.AddrPortFrom(netip.MustParseAddr(a), 8080).String(), w); err != nil {
+			return err
 		}
-		return nil
 	}
-	if err := each(works); err != nil || len(targets) != 4 {
-		s.Errorf("%v: %v", targets, err)
-	}
-	s.administrate("ranges", `{tier: Admin, priority: 0, subject: {nodes: {}}, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
-	s.eventually(soon, "pods and Services are denied to "+from, func() error { return each(denied) })
+	return nil
+}
+
+// rangesDenied: a rule that names the ranges of pods and Services closes them, as API servers reach
+// webhooks and aggregated APIs, to nodes. The cluster works without.
+func (s *scenario) rangesDenied() {
+	s.eventually(soon, "pods and Services are denied to node-a", func() error { return s.backend("node-a", denied) })
 	for _, n := range nodes {
 		if err := s.nodeWorks(n); err != nil {
 			s.Error(err)
 		}
 		s.gets("own-"+n, "tcp", "www.example.org", 80, works)
 	}
-	s.kubectl("delete", "cfqdnnp", "ranges")
-	s.eventually(soon, "the end of the rule about ranges", func() error { return each(works) })
 }
 
 // safeguarded: an unconfirmed policy only audits after its time, also if the agent was upgraded in
@@ -204,41 +204,46 @@ func (s *scenario) safeguarded() {
 // another address, which the node is denied until then.
 func (s *scenario) apiServerByName(n *cluster.Node) {
 	const name = "api.cluster.test"
-	at := func(i int) string {
-		return netip.AddrPortFrom(cluster.APIServerAddrs[i], cluster.APIServerPort()).String()
-	}
 	point := func(i int) {
 		fatal.If(s, the.SetZone(cluster.Zone+name+". 1 A "+cluster.APIServerAddrs[i].String()+"\n"))
 	}
-	ready := func() string {
-		return s.kubectl("get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
-	}
-	before := ready()
 	fatal.If(s, the.AddAPIServerAddr())
+	point(0)
 	s.Cleanup(func() {
 		fatal.If(s, n.RestartKubelet(cluster.DNS4))
 		fatal.If(s, the.SetZone(cluster.Zone))
 		fatal.If(s, the.RemoveAPIServerAddr())
 	})
-	point(0)
 	fatal.If(s, n.RestartKubeletBy(cluster.DNS4, name))
-	s.eventually(patient, "the kubelet by a name", func() error { return s.renewed(n) })
-	s.hostDials(n.Name, at(1), denied)
+	s.eventually(soon, "the kubelet by a name", func() error { return s.nodeWorks(n.Name) })
+	ready := s.ready(n)
+	s.hostDials(n.Name, cluster.APIServerAt(1), denied)
 	point(1)
-	fatal.If(s, n.RestartKubeletBy(cluster.DNS4, name))
+	// The kubelet resolves the name when its connections have ended.
+	if out, err := n.Run("ss", "-KHtn", "state", "established", "dst", cluster.APIServerAt(0)); err != nil || strings.TrimSpace(out) == "" {
+		s.Fatalf("connections of %s to %s that were ended: %q, %v", n.Name, cluster.APIServerAt(0), out, err)
+	}
 	s.eventually(soon, "the kubelet at the other address", func() error {
-		out, err := n.Run("ss", "-Htn", "state", "established", "dst", at(1))
+		out, err := n.Run("ss", "-Htn", "state", "established", "dst", cluster.APIServerAt(1))
 		if err == nil && strings.TrimSpace(out) == "" {
-			err = fmt.Errorf("no connection to %s", at(1))
+			err = fmt.Errorf("no connection to %s", cluster.APIServerAt(1))
 		}
 		return err
 	})
 	s.eventually(patient, "the kubelet by the name's other address", func() error { return s.renewed(n) })
-	s.eventually(soon, "the kubelet's pods", func() error { return s.nodeWorks(n.Name) }) // it has just begun
-	if now := ready(); now != before {
-		s.Errorf("ready was %s and is %s", before, now)
+	if err := s.nodeWorks(n.Name); err != nil {
+		s.Error(err)
+	}
+	if now := s.ready(n); now != ready {
+		s.Errorf("ready was %s and is %s", ready, now)
 	}
 	s.hostDials(n.Name, raw, denied)
+}
+
+// ready returns whether a node is ready, and since when.
+func (s *scenario) ready(n *cluster.Node) string {
+	s.Helper()
+	return s.kubectl("get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
 }
 
 // renewed waits until the kubelet of a node renews its lease: it reaches the API server.
@@ -287,9 +292,5 @@ func (s *scenario) uninstalledClosed() {
 		s.hostDials(n.Name, raw, works)
 		s.kubectl("get", "cfqdnnp", closed(n.Name))
 	}
-	for line := range strings.Lines(s.readySince()) {
-		if f := strings.Fields(line); f[1] != "0" {
-			s.Errorf("%s has restarted %s times", f[0], f[1])
-		}
-	}
+	fatal.If(s, s.backend("node-a", works))
 }
