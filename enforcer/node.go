@@ -77,7 +77,7 @@ func (e *Enforcer) failsafesOf(p *dataplane.Subject) (rules []*nft.TierRule, set
 	return rules, sets
 }
 
-// listed returns the members of peers.
+// listed returns the members of peers, without wide networks.
 func (e *Enforcer) listed(peers []policy.Peer) *netipx.IPSet {
 	var all netipx.IPSetBuilder
 	for _, peer := range peers {
@@ -86,7 +86,9 @@ func (e *Enforcer) listed(peers []policy.Peer) *netipx.IPSet {
 				all.Add(a)
 			}
 			for _, n := range set.Networks {
-				all.AddPrefix(n)
+				if !policy.Wide(n) {
+					all.AddPrefix(n)
+				}
 			}
 			for _, at := range set.Ports {
 				all.Add(at.Addr)

@@ -63,6 +63,20 @@ func TestFailsafesComeFirst(t *testing.T) {
 	}
 }
 
+// TestWideNetworksListNothing: a failsafe that yields does not yield to a network that stands for
+// every destination.
+func TestWideNetworksListNothing(t *testing.T) {
+	for network, want := range map[string]bool{"0.0.0.0/0": true, "8.0.0.0/6": true, "10.0.0.0/8": false, "10.1.0.0/16": false, "10.1.2.3/32": false} {
+		set := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "n"}, Networks: []netip.Prefix{netip.MustParsePrefix(network)}}
+		v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: policy.Rules{Admin: []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: set.Peer}}},
+			Node: &policy.Node{Failsafes: []policy.Failsafe{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Ports: policy.PortRange{Last: 65535}, Yields: true}}}}
+		at := netip.MustParseAddrPort("10.1.2.3:443")
+		if got, _ := policy.Evaluate(v, &policy.Snapshot{PeerSets: []*policy.PeerSet{set}}, &policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at}); got != want {
+			t.Errorf("Deny of %s: %t", network, got)
+		}
+	}
+}
+
 // TestFailsafesYield: a rule that lists an address decides about it although a failsafe that
 // yields has it, and no other address of that failsafe.
 func TestFailsafesYield(t *testing.T) {

@@ -62,7 +62,8 @@ func (v *View) Failsafe(f *Flow, in *Snapshot) *Failsafe {
 	return nil
 }
 
-// lists tells whether a rule in force, not a broken one, has an address among its networks, pods or nodes.
+// lists tells whether a rule in force, not a broken one, has an address among its networks, pods or
+// nodes. Wide networks do not count.
 func (v *View) lists(a netip.Addr, in *Snapshot, would bool) bool {
 	return v.anyOfCluster(func(r *Rule) bool { return (would || !r.Audit) && !r.Broken && in.PeerSet(r.Peer).lists(CleanAddr(a)) })
 }

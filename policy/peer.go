@@ -81,12 +81,24 @@ func (s *PeerSet) Contains(a netip.Addr, proto Protocol, port uint16) bool {
 	return false
 }
 
-// lists tells whether the set has an address, with any port.
+// lists tells whether the set lists an address, with any port. A wide network lists none.
 func (s *PeerSet) lists(a netip.Addr) bool {
-	if s != nil && s.Kind == PeerPorts {
+	switch {
+	case s == nil:
+		return false
+	case s.Kind == PeerPorts:
 		return slices.ContainsFunc(s.Ports, func(p PeerPort) bool { return p.Addr == a })
+	case s.Kind == PeerNetworks:
+		return slices.ContainsFunc(s.Networks, func(n netip.Prefix) bool { return n.Contains(a) && !Wide(n) })
 	}
 	return s.Contains(a, AnyProtocol, 0)
+}
+
+// Wide tells whether a network stands for every destination, such as 0.0.0.0/0, and lists no
+// range by itself: it is larger than the private ranges 10.0.0.0/8 (RFC 1918) and fc00::/7
+// (RFC 4193).
+func Wide(n netip.Prefix) bool {
+	return n.Addr().Is4() && n.Bits() < 8 || n.Addr().Is6() && n.Bits() < 7
 }
 
 // inNetworks tells whether one of networks, which are sorted and disjoint, has a.
