@@ -127,7 +127,8 @@ func differs(set GrantSet, want, is *Grant, coexisting bool) bool {
 	case coexisting: // the other agent moves deadlines and has other names
 		return false
 	default:
-		return is.Comment != want.Comment || !lasting && (is.Timeout-want.Timeout).Abs() > slack
+		late := is.Timeout-want.Timeout > slack || want.Timeout-is.Timeout > slack && !want.Due
+		return is.Comment != want.Comment || !lasting && late
 	}
 }
 

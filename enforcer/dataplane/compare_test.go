@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
@@ -71,5 +72,35 @@ func TestForeignGrantsGoInOrder(t *testing.T) {
 	fatal.If(t, c.Repair(found))
 	if want := []policy.RuleID{opened.Rule, denied.Rule}; !slices.Equal(removed, want) {
 		t.Errorf("removed %q, want %q", removed, want)
+	}
+}
+
+// TestDueGrants: a grant whose deadline has passed has a shorter timeout in the kernel than the
+// least that the table renders. It is no deviation, and neither is its removal between the two
+// readings.
+func TestDueGrants(t *testing.T) {
+	addr, set := netip.MustParseAddr("192.0.2.1"), GrantSet{Ports: "tcp/80", Name: "a"}
+	for name, c := range map[string]struct {
+		is, want time.Duration
+		due      bool
+		deviates bool
+	}{
+		"due":            {9*time.Minute + 50*time.Second, 10 * time.Minute, true, false},
+		"due, longer":    {11 * time.Minute, 10 * time.Minute, true, true},
+		"not due":        {9*time.Minute + 50*time.Second, 10 * time.Minute, false, true},
+		"within a slack": {9*time.Minute + 58*time.Second, 10 * time.Minute, false, false},
+	} {
+		there := []Frozen{{Set: set, Certain: []Grant{{Addr: addr, Timeout: c.want, Due: c.due}}}}
+		v := Comparison{
+			Sets:       slices.Values([]GrantSet{set}),
+			Members:    func(GrantSet) []Frozen { all := there; there = []Frozen{{Set: set}}; return all }, // it ends
+			List:       func(each func(GrantSet, []Grant)) error { each(set, []Grant{{Addr: addr, Timeout: c.is}}); return nil },
+			Coexisting: func() bool { return false },
+		}
+		found, err := v.Verify()
+		fatal.If(t, err)
+		if (len(found) > 0) != c.deviates {
+			t.Errorf("%s: %v", name, found)
+		}
 	}
 }

@@ -39,6 +39,9 @@ type Grant struct {
 	// Timeout is after how long the kernel ends the grant by itself. The dataplane shortens a
 	// timeout that is longer than the kernel's longest.
 	Timeout time.Duration
+	// Due, of a desired grant: its deadline has passed, and it ends as soon as no earlier agent
+	// may extend it. The kernel's timeout may be shorter than Timeout.
+	Due bool
 	// Comment is a text that the kernel keeps for the next agent.
 	Comment string
 	// Uses, of a listed grant that accepts, is a number that grows with each packet that matches

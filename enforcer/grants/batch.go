@@ -216,7 +216,7 @@ func (t *Table) store(st *staged) {
 func (t *Table) render(s *set, a netip.Addr, g *grant, at reading) dataplane.Grant {
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
 	var buf [4 * dataplane.CommentMax]byte
-	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s), Uses: g.uses}
+	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
 	comment := appendNames
 	if !t.namesAlone(s) {
 		comment = appendComment // which differs with each deadline
