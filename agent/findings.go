@@ -22,11 +22,13 @@ func (a *agent) findings() []status.Finding {
 		out = append(out, ofIPVS(snap)...)
 	}
 	out = append(out, besideNetworkPolicies(snap)...)
-	unled, err := a.enforce.Unled(context.Background())
-	if err != nil {
-		a.log.Warn("which programs' queries cannot be led to the agent is not known", "error", err)
+	if snap.Node() != nil {
+		unled, err := a.enforce.Unled(context.Background())
+		if err != nil {
+			a.log.Warn("cannot list the programs whose queries are not led to the agent", "error", err)
+		}
+		out = append(out, a.network.host.findings(snap, unled)...)
 	}
-	out = append(out, a.network.host.findings(snap, unled)...)
 	return append(out, ofStatus(snap, a.enforce.Status())...)
 }
 
