@@ -35,7 +35,7 @@ smoke     := ./e2e/cluster/smoke
 kube      := ./e2e/kube
 modules   := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */*/go.mod */go.mod)))
 # Time passes for the scenarios while the other tests compute.
-waiting    = $(GO) test -count=1 -vet=off -timeout 60m -parallel $(LABS) $(TESTFLAGS) $(scenarios)
+waiting    = $(GO) test -count=1 -vet=off -timeout 25m -parallel $(LABS) $(TESTFLAGS) $(scenarios)
 keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
@@ -57,8 +57,8 @@ test: need-root need-go ## run every test: with the race detector, and on the ke
 	run() { echo "$$@"; "$$@" || failed=1; }; \
 	echo "in the background, printed at the end: $(waiting)"; \
 	$(waiting) >bin/scenarios.log 2>&1 & background=$$!; \
-	run nice -n 5 $(GO) test -race -vet=off -timeout 60m $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
-	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 60m $(TESTFLAGS) ./...; done; \
+	run nice -n 5 $(GO) test -race -vet=off -timeout 25m $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
+	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 10m $(TESTFLAGS) ./...; done; \
 	wait $$background || failed=1; cat bin/scenarios.log; \
 	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
 
@@ -66,8 +66,8 @@ e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root
 	@e2e/prepare $(clustered)
 	@image/build dev bin/namegate-image.tar
 	@failed=; \
-	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) $(smoke) || failed=1; \
-	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) $(kube) || failed=1; \
+	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 40m $(TESTFLAGS) $(smoke) || failed=1; \
+	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 40m $(TESTFLAGS) $(kube) || failed=1; \
 	[ -n "$(keep)" ] || bin/cluster/stand down; \
 	[ -z "$$failed" ] || { echo "make e2e: some tests failed, see above" >&2; exit 1; }
 

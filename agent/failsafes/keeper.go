@@ -125,14 +125,12 @@ func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
 	if err != nil {
 		return err
 	}
-	timer := k.o.Clock.NewTimer(Period)
-	defer timer.Stop()
 	changed := false
 	for {
 		r.step(ctx, changed, receive)
 		changed = false
 		next := r.next()
-		timer.Reset(max(0, next.Sub(k.o.Clock.Now())))
+		due := k.o.Clock.After(next.Sub(k.o.Clock.Now()))
 		if !k.o.Clock.Now().Before(next) {
 			continue // the time came meanwhile
 		}
@@ -146,7 +144,7 @@ func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
 		case l := <-k.results:
 			r.names.answer(k.o.Clock.Now(), l.host, l.addrs, l.ttl, l.err)
 			changed = true
-		case <-timer.C():
+		case <-due:
 		}
 	}
 }
