@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 	"time"
 
 	"github.com/namegate/namegate/agent/safeguard"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
 )
 
 // safeguardPeriod is how often the times of unconfirmed policies are compared with the clock, which
@@ -21,6 +24,21 @@ func (a *agent) newSafeguard() *safeguard.Guard {
 	return safeguard.New(safeguard.Options{
 		File: filepath.Join(filepath.Dir(a.o.Socket), "safeguard.json"), Boot: safeguard.BootID(), Now: safeguard.Monotonic, Away: away, Log: a.log,
 	})
+}
+
+// holdPeriod is how often the agent holds the policies for the node that wait for confirmation.
+const holdPeriod = nft.UnconfirmedTimeout / 6
+
+// holdUnconfirmed has the kernel enforce the policies for the node that wait for confirmation: without
+// this agent they end after nft.UnconfirmedTimeout. A policy whose time is over ends so too where the
+// agent fails to write the rules without it.
+func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot, failing bool) {
+	if v := inForce.Node(); v == nil || v.Confirmed == nil || failing && a.safeguard.Turned() {
+		return
+	}
+	if err := a.enforce.HoldUnconfirmed(ctx); err != nil && ctx.Err() == nil {
+		a.log.Error("policies for the node that wait for confirmation end within a minute unless this succeeds", "error", err)
+	}
 }
 
 // checkSafeguard has the last state compiled again where the time of a policy is over.

@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
@@ -21,10 +22,15 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 		if p.Node == nil {
 			continue
 		}
-		s.Node = &nft.Node{Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline)}
-		failsafes, sets := e.failsafesOf(p)
-		s.Node.Failsafes = failsafes
+		failsafes, sets := e.failsafesOf(p.Node, p.Tiers, "")
+		s.Node = &nft.Node{NodeRules: nft.NodeRules{Failsafes: failsafes, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline)}}
 		s.Node.ID = p.Tiers.ID + lifeID(p.Tiers.Entries, e.life.is)
+		if c := p.Confirmed; c != nil {
+			more, of := e.failsafesOf(p.Node, c, "confirmed-")
+			s.Node.Confirmed = &nft.NodeRules{Failsafes: more, Admin: e.nftRules(c.Admin), Baseline: e.nftRules(c.Baseline)}
+			s.Node.ID += " confirmed " + c.ID
+			failsafes, sets = slices.Concat(failsafes, more), append(sets, of...)
+		}
 		for _, f := range failsafes {
 			s.Node.ID += " " + f.Peers
 		}
@@ -40,13 +46,13 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 }
 
 // failsafesOf returns a rule for each range of ports of the node's failsafes, with the set of its
-// networks, which is named by the ports: other networks are no other rule. Failsafes that yield
-// lack the addresses that rules list.
-func (e *Enforcer) failsafesOf(p *dataplane.Subject) (rules []*nft.TierRule, sets []nft.PeerSet) {
+// networks, which is named by the ports behind a prefix: other networks are no other rule. Failsafes
+// that yield lack the addresses that the rules of tiers list.
+func (e *Enforcer) failsafesOf(n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*nft.TierRule, sets []nft.PeerSet) {
 	networks := map[policy.PortRange]*netipx.IPSetBuilder{}
 	var ports []policy.PortRange
 	for _, yields := range []bool{true, false} { // so that others keep what is taken from them
-		for _, f := range p.Node.Failsafes {
+		for _, f := range n.Failsafes {
 			if f.Yields != yields {
 				continue
 			}
@@ -56,7 +62,7 @@ func (e *Enforcer) failsafesOf(p *dataplane.Subject) (rules []*nft.TierRule, set
 			networks[f.Ports].AddPrefix(f.Prefix)
 		}
 		if yields && len(ports) > 0 {
-			listed := e.listed(p.Tiers.Peers)
+			listed := e.listed(tiers.Peers)
 			for _, b := range networks {
 				b.RemoveSet(listed)
 			}
@@ -64,7 +70,7 @@ func (e *Enforcer) failsafesOf(p *dataplane.Subject) (rules []*nft.TierRule, set
 	}
 	for _, p := range ports {
 		sum := sha256.Sum256([]byte(p.String()))
-		set := nft.PeerSet{Name: "failsafe-" + hex.EncodeToString(sum[:6]), Kind: nft.PeerNetworks}
+		set := nft.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: nft.PeerNetworks}
 		if all, err := networks[p].IPSet(); err == nil { // an error is of invalid prefixes, which are left out
 			set.Networks = slices.SortedFunc(slices.Values(all.Prefixes()), netip.Prefix.Compare)
 		}
@@ -100,4 +106,10 @@ func (e *Enforcer) listed(peers []policy.Peer) *netipx.IPSet {
 		return &netipx.IPSet{}
 	}
 	return listed
+}
+
+// HoldUnconfirmed has the rules of the node that wait for confirmation count for another
+// nft.UnconfirmedTimeout.
+func (e *Enforcer) HoldUnconfirmed(ctx context.Context) error {
+	return e.k.Tables.HoldUnconfirmed(ctx)
 }

@@ -1,6 +1,7 @@
 package enforcer_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -168,9 +169,24 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 				p.nodeRules = append(p.nodeRules, rule)
 			}
 			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
+			held := r.IntN(2) == 0
+			if p.confirmed = nil; r.IntN(2) == 0 {
+				p.confirmed = []*policy.Rule{}
+				for _, rule := range p.nodeRules {
+					if r.IntN(3) > 0 {
+						p.confirmed = append(p.confirmed, rule)
+					}
+				}
+			}
 			p.apply()
+			p.holdUnconfirmed(held)
 			p.answer("node", "a.test", some(service4, service6, db.Addr4, db.Addr6, outside4, outside6)...)
 			v := p.snapshot.Node()
+			if v.Confirmed != nil && !held {
+				rest := *v
+				rest.Rules = *v.Confirmed
+				v = &rest
+			}
 			each(func(of probe) {
 				f := of.Flow
 				p.enter(&f, v)
@@ -185,7 +201,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 					safe++
 				}
 				if (got == lab.Answered) != want {
-					t.Errorf("round %d: from %s to %s over %s: %s, and Evaluate says %v by %+v of %v and %v", round, of.from, f.Dialled, probed[f.Protocol], got, want, by, p.node.Failsafes, p.nodeRules)
+					t.Errorf("round %d: from %s to %s over %s: %s, and Evaluate says %v by %+v of %v and %v, confirmed %v, held %v", round, of.from, f.Dialled, probed[f.Protocol], got, want, by, p.node.Failsafes, p.nodeRules, p.confirmed, held)
 				}
 			})
 			for _, a := range []netip.Addr{outside4, outside6, db.Addr4, db.Addr6} {
@@ -202,6 +218,58 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 			t.Errorf("%d probes are denied and %d safe: the test does not see them", denied, safe)
 		}
 		t.Logf("%d probes, %d denied, %d by failsafes", total, denied, safe)
+	})
+}
+
+// holdUnconfirmed has the rules count that wait for confirmation, or has their time end.
+func (p *peering) holdUnconfirmed(unconfirmed bool) {
+	p.t.Helper()
+	if unconfirmed {
+		fatal.If(p.t, p.Node.Do(func() error { return p.e.HoldUnconfirmed(context.Background()) }))
+		return
+	}
+	for _, set := range []string{"nodeheld4", "nodeheld6"} {
+		_, err := p.Node.Run("nft", "flush", "set", "inet", "namegate", set)
+		fatal.If(p.t, err)
+	}
+}
+
+// TestANodeWithoutAnAgent: rules that wait for confirmation end with their time in the kernel, and
+// the others do not. A repair and the next agent's start change nothing about either.
+func TestANodeWithoutAnAgent(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		secret, other := netip.MustParseAddrPort("198.51.100.1:81"), netip.MustParseAddrPort("198.51.100.1:80")
+		p.ordered, p.node = map[string][]*policy.Rule{}, &policy.Node{Name: "node", Addrs: p.nodeAddrs()}
+		p.confirmed = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/81", Policy: "old"}}
+		p.nodeRules = append(slices.Clone(p.confirmed), &policy.Rule{Tier: policy.Admin, Priority: 1, Action: policy.Deny, Ports: policy.AnyPort, Policy: "new"})
+		p.apply()
+		are := func(when string, want lab.Outcome) {
+			t.Helper()
+			if got := p.Node.ProbeFor("tcp", other, lab.PatienceFor(want)); got != want {
+				t.Errorf("%s: %s, want %s", when, got, want)
+			}
+			if got := p.Node.ProbeFor("tcp", secret, lab.Patience); got != lab.Refused {
+				t.Errorf("%s: to what a confirmed rule denies: %s", when, got)
+			}
+		}
+		are("before an agent holds them", lab.Answered)
+		p.holdUnconfirmed(true)
+		are("held", lab.Refused)
+		p.reconcile()
+		are("compared", lab.Refused)
+		p.restart()
+		are("before the next agent's first snapshot", lab.Refused)
+		p.apply()
+		are("by the next agent", lab.Refused)
+		p.holdUnconfirmed(false) // as at the end of the time
+		are("after their time", lab.Answered)
+		p.reconcile()
+		are("compared after their time", lab.Answered)
+		p.holdUnconfirmed(true)
+		p.confirmed = nil
+		p.apply()
+		p.holdUnconfirmed(false)
+		are("confirmed", lab.Refused)
 	})
 }
 

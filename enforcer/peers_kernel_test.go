@@ -44,6 +44,8 @@ type peering struct {
 	// node is the node as a subject, nil for none, with nodeRules.
 	node      *policy.Node
 	nodeRules []*policy.Rule
+	// confirmed are those of nodeRules that do not wait for confirmation, nil: none waits.
+	confirmed []*policy.Rule
 	allowed   []string         // rules of the FQDNNetworkPolicy, as policytest.Policy has them
 	snapshot  *policy.Snapshot // the last one applied
 }

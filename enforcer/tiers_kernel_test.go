@@ -39,10 +39,15 @@ func (p *peering) withOrdered(s *policy.Snapshot) *policy.Snapshot {
 		views = append(views, &v)
 	}
 	if p.node != nil {
-		views = append(views, &policy.View{
+		v := policy.View{
 			Pod: policy.Pod{PodRef: policy.NodeRef(p.node.Name), IPs: policy.NodeSubjects}, Node: p.node,
 			Index: policy.NewIndex(nil, 0), Rules: policytest.Rules(p.nodeRules...), Cluster: []*policy.Index{policy.NewIndex(p.nodeRules, 0)},
-		})
+		}
+		if p.confirmed != nil {
+			rest := policytest.Rules(p.confirmed...)
+			v.Confirmed = &rest
+		}
+		views = append(views, &v)
 	}
 	sets := slices.Concat(s.PeerSets, p.peerSets)
 	slices.SortFunc(sets, func(a, b *policy.PeerSet) int { return a.Peer.Compare(b.Peer) })

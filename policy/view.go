@@ -65,9 +65,12 @@ type View struct {
 	// Limits are the strictest of the enforcing policies, the others those of the cluster policies.
 	Limits, AdminLimits, BaselineLimits DNSLimits
 	Rules                               Rules
-	Index                               *Index   // of the rules of the Namespace tier; nil: no name matches
-	Cluster                             []*Index // of the rules of cluster policies; views with the same of these share it
-	Policies                            []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
+	// Confirmed are the rules in order of a view of the node without those of policies whose
+	// safeguard waits for confirmation; nil if none waits.
+	Confirmed *Rules
+	Index     *Index   // of the rules of the Namespace tier; nil: no name matches
+	Cluster   []*Index // of the rules of cluster policies; views with the same of these share it
+	Policies  []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.
 	NetworkPolicies []string

@@ -44,7 +44,7 @@ type Guard struct {
 // New returns a Guard. It reads the file with the first Amend: another agent may write it before.
 func New(o Options) *Guard { return &Guard{o: o} }
 
-// Amend sets in.TurnedToAudit. The times of generations that in.Node has for the first time begin.
+// Amend sets in.TurnedToAudit and in.Unconfirmed. The times of generations that in.Node has for the first time begin.
 func (g *Guard) Amend(in *compile.Input) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,7 +53,7 @@ func (g *Guard) Amend(in *compile.Input) {
 	}
 	g.policies = Policies(in.ClusterPolicies, in.Node)
 	g.step()
-	in.TurnedToAudit = g.state.Turned()
+	in.TurnedToAudit, in.Unconfirmed = g.state.Turned(), g.state.unconfirmed()
 }
 
 // Due tells whether an Amend would set other policies than the last one.
@@ -66,6 +66,13 @@ func (g *Guard) Due() bool {
 	before := g.state.names()
 	g.step()
 	return !slices.Equal(before, g.state.names())
+}
+
+// Turned tells whether any policy is only audited.
+func (g *Guard) Turned() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.state.names()) > 0
 }
 
 // step brings the state and the file up to date. An agent that cannot write the file goes on, and

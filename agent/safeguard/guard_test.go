@@ -22,11 +22,12 @@ import (
 
 // node is a node of a test with its agent's guard.
 type node struct {
-	t    *testing.T
-	o    Options
-	at   time.Duration
-	away time.Duration
-	said bytes.Buffer
+	t       *testing.T
+	o       Options
+	at      time.Duration
+	away    time.Duration
+	said    bytes.Buffer
+	waiting []string // of the last compile
 	*Guard
 }
 
@@ -45,6 +46,12 @@ func (n *node) restart() { n.Guard = New(n.o) }
 func (n *node) turned(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) []string {
 	in := compile.Input{ClusterPolicies: policies, Node: &policy.Node{Name: "n1", Labels: map[string]string{"role": "edge"}}}
 	n.Amend(&in)
+	for name := range in.TurnedToAudit {
+		if in.Unconfirmed[name] {
+			n.t.Errorf("%s is turned, and waits", name)
+		}
+	}
+	n.waiting = slices.Sorted(maps.Keys(in.Unconfirmed))
 	return slices.Sorted(maps.Keys(in.TurnedToAudit))
 }
 
@@ -82,15 +89,23 @@ func TestAnAgentThatRestarts(t *testing.T) {
 	if n.Due() {
 		t.Error("due too early")
 	}
+	if !slices.Equal(n.waiting, []string{"edge"}) || n.Turned() {
+		t.Errorf("%q wait, turned %v", n.waiting, n.Turned())
+	}
 	n.at += time.Second
 	if !n.Due() || n.Due() {
 		t.Error("not due once")
 	}
 	n.wants([]string{"edge"}, p)
+	if len(n.waiting) > 0 || !n.Turned() {
+		t.Errorf("%q wait, turned %v", n.waiting, n.Turned())
+	}
 	n.restart()
 	n.wants([]string{"edge"}, p)
 	p.Annotations = map[string]string{v1alpha1.ConfirmedAnnotation: "1"}
-	n.wants(nil, p)
+	if n.wants(nil, p); len(n.waiting) > 0 {
+		t.Errorf("%q wait, and are confirmed", n.waiting)
+	}
 	n.at, n.away = n.at+time.Hour, time.Hour
 	if n.Due() {
 		t.Error("a confirmed generation is turned")

@@ -96,6 +96,17 @@ func (s State) Turned() map[string]string {
 	return out
 }
 
+// unconfirmed returns the policies that are enforced and wait for confirmation, by name.
+func (s State) unconfirmed() map[string]bool {
+	out := map[string]bool{}
+	for name, g := range s.Pending {
+		if g.Turned == "" {
+			out[name] = true
+		}
+	}
+	return out
+}
+
 // message says why a turned generation is audited.
 func (g Pending) message(name string) string {
 	why := fmt.Sprintf("generation %d was not confirmed within %s", g.Generation, Text(g.Within))

@@ -37,6 +37,9 @@ type Subject struct {
 	Peers *RuleList
 	// Tiers are the rules before and behind those of the Namespace tier, nil for none.
 	Tiers *Tiers
+	// Confirmed are the tiers of the node without the rules of policies that wait for
+	// confirmation, nil if none waits.
+	Confirmed *Tiers
 	// Entries are the rules of tiers, sorted, for which addresses may be granted to it.
 	Entries []policy.RuleID
 	// Views are the views in force that isolate the subject: between two snapshots both.

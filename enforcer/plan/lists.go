@@ -91,6 +91,21 @@ func (m Lists) newTiers(v *policy.View) (k keptTiers) {
 	return k
 }
 
+// confirmedOf returns the tiers of a view of the node without unconfirmed policies, nil if it has
+// none of these.
+func (m Lists) confirmedOf(v *policy.View) *dataplane.Tiers {
+	if v.Confirmed == nil {
+		return nil
+	}
+	rest := *v
+	rest.Rules, rest.Confirmed = *v.Confirmed, nil
+	admin, baseline, namespace, _ := rest.OrderedRules()
+	if t := dataplane.NewTiers(m.tierRules(admin), nil, m.tierRules(baseline), namespace, v.ImpliesDNS()); t != nil {
+		return t
+	}
+	return &dataplane.Tiers{}
+}
+
 // tierRules makes the rules of one tier.
 func (m Lists) tierRules(rules []*policy.Rule) []*dataplane.TierRule {
 	out := make([]*dataplane.TierRule, 0, len(rules))

@@ -29,6 +29,7 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 			p := &dataplane.Subject{Pod: v.Pod.PodRef, Snapshot: s, Audited: v.WouldDeny()}
 			if ordered {
 				p.Node, p.Tiers, p.Entries, p.Views = v.Node, tiers, tiers.Entries, []*policy.View{v}
+				p.Confirmed = lists.confirmedOf(v)
 			}
 			if ordered || p.Audited {
 				out[p.Pod] = p

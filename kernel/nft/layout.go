@@ -25,7 +25,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || hasForm(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || isHeldSet(set) || hasForm(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
@@ -75,10 +75,10 @@ var onLink = []string{
 
 type family struct {
 	suffix, ip, addr, dnat string
-	node                   string // nodeSubject
+	node, loopback         string // nodeSubject, and its value
 }
 
-var families = []family{{"4", "ip", "ipv4_addr", "ip", "ip saddr & 0.0.0.0 ^ 127.0.0.1"}, {"6", "ip6", "ipv6_addr", "ip6", "ip6 saddr & :: ^ ::1"}}
+var families = []family{{"4", "ip", "ipv4_addr", "ip", "ip saddr & 0.0.0.0 ^ 127.0.0.1", "127.0.0.1"}, {"6", "ip6", "ipv6_addr", "ip6", "ip6 saddr & :: ^ ::1", "::1"}}
 
 // layout collects sets, maps and chains of one table into a transaction.
 type layout struct{ tx *knftables.Transaction }
@@ -157,6 +157,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		l.logSets(f)
 		l.bypassSets(f)
 		l.nodeDNSSets(f)
+		l.heldSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		for _, m := range []string{"intercept", "giveback"} {

@@ -14,6 +14,14 @@ import (
 type Node struct {
 	// ID is of equal rules alone, with the Renew of their entry sets.
 	ID string
+	NodeRules
+	// Confirmed count in place of NodeRules while HoldUnconfirmed is not called, nil: NodeRules
+	// always count.
+	Confirmed *NodeRules
+}
+
+// NodeRules are the rules of the node in order.
+type NodeRules struct {
 	// Failsafes accept what is dialled, and what is reached, whatever the other rules are. Their
 	// peers are networks.
 	Failsafes       []*TierRule
@@ -24,12 +32,12 @@ type Node struct {
 const (
 	nodePrefix = "node-" // of the chains
 
-	nodeChain     = nodePrefix + "output"
-	auditedChain  = nodePrefix + "audited"  // logs what begins a connection
-	dialledChain  = nodePrefix + "dialled"  // the node and failsafes, where what was dialled is translated
-	toldChain     = nodePrefix + "told"     // counts and logs what is denied
-	rejectedChain = nodePrefix + "rejected" // denies with an answer
-	droppedChain  = nodePrefix + "dropped"  // denies without one
+	nodeChain      = nodePrefix + "output"
+	confirmedChain = nodePrefix + "confirmed"
+	auditedChain   = nodePrefix + "audited"  // logs what begins a connection
+	toldChain      = nodePrefix + "told"     // counts and logs what is denied
+	rejectedChain  = nodePrefix + "rejected" // denies with an answer
+	droppedChain   = nodePrefix + "dropped"  // denies without one
 )
 
 // nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
@@ -42,8 +50,11 @@ var nodeVerdicts = [...]string{Accept: "accept", Reject: "goto " + rejectedChain
 // nodeLogLimit bounds the log of the node.
 const nodeLogLimit = podLogLimit
 
-// byProtocolPrefix begins the names of the chains that packets of a protocol come to first.
-const byProtocolPrefix = nodePrefix + "to-"
+// The names of chains that judge what the node sends end with these.
+const (
+	dialledSuffix  = "dialled" // the node and failsafes, where what was dialled is translated
+	protocolSuffix = "to-"     // before the protocol: the chains that packets of it come to first
+)
 
 // local accepts packets to the node itself, which leave by another interface where a rule of
 // the output hook has led them there: a Service, or the interception of DNS. Other packets to
@@ -86,13 +97,27 @@ func (d *dispatch) node(n *Node) {
 	if n == nil {
 		return
 	}
-	add := func(name string, rules ...string) {
-		d.names[name] = true
-		d.chains = append(d.chains, &tierChain{name: name, rules: rules})
+	d.nodeChain(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
+	d.nodeChain(rejectedChain, "jump "+toldChain, "goto refuse")
+	d.nodeChain(droppedChain, "jump "+toldChain, "drop")
+	rules := []string{"ct state established,related,invalid return", `oifname "lo" return`}
+	if n.Confirmed != nil {
+		d.nodeChain(confirmedChain, d.nodeRules(*n.Confirmed, confirmedChain+"-")...)
+		rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+confirmedChain)...)
 	}
-	add(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
-	add(rejectedChain, "jump "+toldChain, "goto refuse")
-	add(droppedChain, "jump "+toldChain, "drop")
+	d.nodeChain(nodeChain, append(rules, d.nodeRules(n.NodeRules, nodePrefix)...)...)
+	d.chains[len(d.chains)-1].base = &baseChain{"filter", "output", verdictPriority}
+}
+
+// nodeChain adds a chain of the node.
+func (d *dispatch) nodeChain(name string, rules ...string) {
+	d.names[name] = true
+	d.chains = append(d.chains, &tierChain{name: name, rules: rules})
+}
+
+// nodeRules returns the rules of a chain that judges what the node sends. The names of the chains
+// that they lead to begin with prefix.
+func (d *dispatch) nodeRules(n NodeRules, prefix string) []string {
 	byProtocol := map[string][]string{}
 	for protocol, rules := range undeniableByNode {
 		byProtocol[protocol] = slices.Clone(rules)
@@ -110,15 +135,14 @@ func (d *dispatch) node(n *Node) {
 			}
 		}
 	}
-	add(dialledChain, dialled...)
+	d.nodeChain(prefix+dialledSuffix, dialled...)
 	// A packet asks the rules of its protocol alone.
 	var jumps []string
 	for _, protocol := range slices.Sorted(maps.Keys(byProtocol)) {
-		add(byProtocolPrefix+protocol, byProtocol[protocol]...)
-		jumps = append(jumps, protocol+" : jump "+byProtocolPrefix+protocol)
+		d.nodeChain(prefix+protocolSuffix+protocol, byProtocol[protocol]...)
+		jumps = append(jumps, protocol+" : jump "+prefix+protocolSuffix+protocol)
 	}
-	rules := slices.Concat([]string{"ct state established,related,invalid return", `oifname "lo" return`, "meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"},
-		reached, []string{"ct status dnat jump " + dialledChain})
+	rules := slices.Concat([]string{"meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"}, reached, []string{"ct status dnat jump " + prefix + dialledSuffix})
 
 	d.first = nil
 	accept := outside("accept")
@@ -128,6 +152,5 @@ func (d *dispatch) node(n *Node) {
 	for _, i := range append([]*item{untracked}, d.list(n.Admin, next, nodeAdminTier)...) {
 		rules = append(rules, i.texts...)
 	}
-	add(nodeChain, rules...)
-	d.chains[len(d.chains)-1].base = &baseChain{"filter", "output", verdictPriority}
+	return rules
 }

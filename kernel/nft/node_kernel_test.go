@@ -26,10 +26,13 @@ func withNode(s nft.State) nft.State {
 	s.NodeAudited = true
 	s.Node = &nft.Node{
 		ID: "0123456789abcdef",
-		Failsafes: []*nft.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []nft.PortRange{{Protocol: "89", Last: 65535}}}, {Peers: "near"},
-			{Peers: "kubelets", Ports: []nft.PortRange{{Protocol: "58", Last: 65535}}}, {Peers: "kubelets", Ports: []nft.PortRange{{Protocol: "2", Last: 65535}}}},
-		Admin:    []*nft.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: nft.Drop}, {Peers: "near", Action: nft.Pass}, {Ports: tcp(81), Action: nft.Reject}},
-		Baseline: []*nft.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: nft.Drop}},
+		NodeRules: nft.NodeRules{
+			Failsafes: []*nft.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []nft.PortRange{{Protocol: "89", Last: 65535}}}, {Peers: "near"},
+				{Peers: "kubelets", Ports: []nft.PortRange{{Protocol: "58", Last: 65535}}}, {Peers: "kubelets", Ports: []nft.PortRange{{Protocol: "2", Last: 65535}}}},
+			Admin:    []*nft.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: nft.Drop}, {Peers: "near", Action: nft.Pass}, {Ports: tcp(81), Action: nft.Reject}},
+			Baseline: []*nft.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: nft.Drop}},
+		},
+		Confirmed: &nft.NodeRules{Failsafes: []*nft.TierRule{{Peers: "near"}}, Admin: []*nft.TierRule{{Entries: "d02", Action: nft.Drop}}},
 	}
 	return s
 }

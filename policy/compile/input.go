@@ -33,6 +33,8 @@ type Input struct {
 	// TurnedToAudit are cluster policies, by name, that the node only audits, with the reason as
 	// a sentence. In views of pods they count as they are written.
 	TurnedToAudit map[string]string
+	// Unconfirmed are enforced cluster policies, by name, whose safeguard waits for confirmation.
+	Unconfirmed map[string]bool
 	// PeersUnknown is true while pods of other nodes are needed as peers and are not known:
 	// Remote is empty then, and connections to them are closed.
 	PeersUnknown bool

@@ -13,8 +13,8 @@ type nodeSelection struct {
 	cluster *clusterRules // nil: no policy selects the node
 	view    *policy.View
 	// What view was made of, beside its node.
-	viewOf *clusterRules
-	turned map[string]string
+	viewOf              *clusterRules
+	turned, unconfirmed []string // names of policies, sorted
 }
 
 // selectNode finds out which policies select the node.
@@ -36,19 +36,23 @@ func (c *Compiler) addNode(in *Input, s *draft) {
 		c.node.view = nil
 		return
 	}
-	turned := in.TurnedToAudit
 	audited := func(p *clusterPolicy) bool {
-		_, is := turned[p.ID]
-		return !p.Audit && (is || n.Unknown != "")
+		_, turned := in.TurnedToAudit[p.ID]
+		return !p.Audit && (turned || n.Unknown != "")
 	}
-	if c.node.view == nil || c.node.viewOf != u || !sameKeys(c.node.turned, turned) || !c.node.view.Node.Same(n) {
-		c.node.view, c.node.viewOf, c.node.turned = newView(policy.Pod{PodRef: policy.NodeRef(n.Name), Labels: n.Labels, IPs: policy.NodeSubjects}, nil), u, turned
+	unconfirmed := func(p *clusterPolicy) bool { return !p.Audit && !audited(p) && in.Unconfirmed[p.ID] }
+	turned, waiting := slices.Sorted(maps.Keys(in.TurnedToAudit)), slices.Sorted(maps.Keys(in.Unconfirmed))
+	if c.node.view == nil || c.node.viewOf != u || !slices.Equal(c.node.turned, turned) || !slices.Equal(c.node.unconfirmed, waiting) || !c.node.view.Node.Same(n) {
+		c.node.view, c.node.viewOf, c.node.turned, c.node.unconfirmed = newView(policy.Pod{PodRef: policy.NodeRef(n.Name), Labels: n.Labels, IPs: policy.NodeSubjects}, nil), u, turned, waiting
 		c.node.view.Node, c.node.view.Workload = n, ""
 		rules := u
 		if slices.ContainsFunc(u.policies, audited) {
 			rules = u.auditing(audited, c.cluster.heavy)
 		}
 		rules.addTo(c.node.view)
+		if slices.ContainsFunc(u.policies, unconfirmed) {
+			c.node.view.Confirmed = rules.confirmed(unconfirmed)
+		}
 	}
 	s.Views = append(s.Views, c.node.view)
 	for _, p := range u.policies {
@@ -57,7 +61,7 @@ func (c *Compiler) addNode(in *Input, s *draft) {
 		}
 		problem := policy.Problem{
 			Object: p.Object, Reason: policy.ReasonTurnedToAudit, Pod: c.node.view.Pod.PodRef, Policies: []string{p.ID},
-			Message: fmt.Sprintf("the node %s only audits the policy: %s", n.Name, turned[p.ID]),
+			Message: fmt.Sprintf("the node %s only audits the policy: %s", n.Name, in.TurnedToAudit[p.ID]),
 		}
 		if n.Unknown != "" {
 			problem.Reason = policy.ReasonFailsafesUnknown
@@ -65,11 +69,6 @@ func (c *Compiler) addNode(in *Input, s *draft) {
 		}
 		s.Problems = append(s.Problems, problem)
 	}
-}
-
-// sameKeys tells whether two maps have the same keys.
-func sameKeys(a, b map[string]string) bool {
-	return maps.EqualFunc(a, b, func(string, string) bool { return true })
 }
 
 // auditing returns the rules with some of the policies as Audit policies.
@@ -86,6 +85,18 @@ func (r *clusterRules) auditing(some func(*clusterPolicy) bool, heavy map[policy
 	}
 	out.shared.Cluster = []*policy.Index{policy.NewIndex(slices.Collect(out.shared.Rules.Cluster()), matches)}
 	return out
+}
+
+// confirmed returns the rules in order without those of some of the policies.
+func (r *clusterRules) confirmed(unconfirmed func(*clusterPolicy) bool) *policy.Rules {
+	without := map[string]bool{}
+	for _, p := range r.policies {
+		without[p.ID] = unconfirmed(p)
+	}
+	rest := func(rules []*policy.Rule) []*policy.Rule {
+		return slices.DeleteFunc(slices.Clone(rules), func(r *policy.Rule) bool { return !r.Standard && without[r.Policy] })
+	}
+	return &policy.Rules{Admin: rest(r.shared.Rules.Admin), Baseline: rest(r.shared.Rules.Baseline)}
 }
 
 // audited returns the policy as an Audit policy.

@@ -110,3 +110,43 @@ func TestTurnedToAudit(t *testing.T) {
 		t.Errorf("enforced again: %v %v", s.Node().AdminUnmatched, problemTexts(s))
 	}
 }
+
+// TestUnconfirmed: the rules that remain of the node's view are those of the policies that do not
+// wait for confirmation. Policies that are only audited do not wait.
+func TestUnconfirmed(t *testing.T) {
+	in := Input{Namespaces: spaces(), Node: &policy.Node{Name: "n1"}}
+	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
+		aCluster(t, "new", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, matches: [{name: a.test}]}, {action: Accept, networks: [192.0.2.0/24]}]}"),
+		aCluster(t, "old", "{tier: Admin, priority: 2, subject: {nodes: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}"),
+		aCluster(t, "last", "{tier: Baseline, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}"),
+	}
+	c := New()
+	wants := func(when string, want ...string) *policy.View {
+		t.Helper()
+		v := c.Compile(in).Node()
+		if again := c.Compile(in).Node(); again != v {
+			t.Errorf("%s: an unchanged node has another view", when)
+		}
+		switch {
+		case want == nil && v.Confirmed != nil:
+			t.Errorf("%s: %v remain", when, orderedTexts(*v.Confirmed))
+		case want != nil && v.Confirmed == nil:
+			t.Errorf("%s: nothing waits", when)
+		case want != nil:
+			if d := cmp.Diff(want, orderedTexts(*v.Confirmed)); d != "" {
+				t.Errorf("%s: %s", when, d)
+			}
+		}
+		return v
+	}
+	wants("confirmed")
+	in.Unconfirmed = map[string]bool{"new": true, "absent": true}
+	v := wants("one waits", "Admin old spec.egress[0] Deny 2 192.0.2.0/24 any", "Baseline last spec.egress[0] Deny 0  any")
+	if len(v.Rules.Admin) != 3 {
+		t.Errorf("enforced meanwhile: %v", orderedTexts(v.Rules))
+	}
+	in.Unconfirmed["last"] = true
+	wants("another waits", "Admin old spec.egress[0] Deny 2 192.0.2.0/24 any")
+	in.TurnedToAudit = map[string]string{"last": "it was not confirmed", "new": "it was not confirmed"}
+	wants("turned")
+}
