@@ -187,9 +187,11 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		"meta l4proto { tcp, udp } %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)...)
-	// Only what leaves: the agent asks its own serving addresses too.
-	l.chain("giveback", "filter", "output", giveBackPriority, append([]string{notUDP}, each(
-		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
+	// The agent asks its own serving addresses too: for pods only what leaves is given back, for the
+	// node what does not come to a serving address.
+	l.chain("giveback", "filter", "output", giveBackPriority, slices.Concat([]string{notUDP, "udp sport != " + dnsPort + " return"},
+		each(`oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`),
+		each("%[2]s daddr != @"+nodeServingSet+"%[1]s %[2]s saddr set %[2]s saddr map @"+nodeGiveBackMap+"%[1]s"))...)
 	verdictChains(l, bits, namespace, candidates)
 }
 

@@ -62,7 +62,6 @@ const (
 
 	nodeInterceptChain = nodePrefix + "intercept"
 	nodePinChain       = nodePrefix + "pin"
-	nodeGiveBackChain  = nodePrefix + "giveback"
 	nodeUnledChain     = nodePrefix + "unled"
 	nodeGuardChain     = nodePrefix + "guard"
 )
@@ -119,9 +118,6 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 		"udp dport @alive %[2]s daddr set %[2]s daddr map @"+nodeInterceptMap+"%[1]s")...)...)
 	add(nodePinChain, baseChain{"nat", "output", pinPriority}, append([]string{"meta l4proto != tcp return", "tcp dport != " + dnsPort + " return", own}, each(
 		"tcp dport @alive dnat %[3]s to %[2]s daddr map @"+nodeInterceptMap+"%[1]s")...)...)
-	// The agent asks its own serving addresses too, from these.
-	add(nodeGiveBackChain, baseChain{"filter", "output", giveBackPriority}, append([]string{notUDP, "udp sport != " + dnsPort + " return"}, each(
-		"%[2]s daddr != @"+nodeServingSet+"%[1]s %[2]s saddr set %[2]s saddr map @"+nodeGiveBackMap+"%[1]s")...)...)
 	add(nodeUnledChain, baseChain{"filter", "postrouting", giveBackPriority}, append([]string{notUDP, "udp dport != " + dnsPort + " return", `oifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s update @"+unledSet+"%[1]s { meta skuid . oifname . %[2]s daddr }",
 		"%[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)...)
