@@ -3,7 +3,9 @@ package failsafes
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -66,10 +68,16 @@ func start(t *testing.T, files fstest.MapFS) *kept {
 			delete(all, name)
 		}
 	}
+	return startOn(t, all)
+}
+
+// startOn runs a Keeper on the host's files.
+func startOn(t *testing.T, host fs.FS) *kept {
+	t.Helper()
 	k := &kept{t: t, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), kernel: underlay.NewFake(), lists: make(chan *failsafe.List, 100),
 		names: &answers{names: map[string][]netip.Addr{"api.test": addrs("192.0.2.10")}, asked: map[string]int{}}}
 	var err error
-	k.Keeper, err = New(Options{Node: "n1", APIServer: "192.0.2.8:443", Host: all, Underlay: k.kernel, Resolver: k.names, Log: slog.New(slog.DiscardHandler), Clock: k.clock})
+	k.Keeper, err = New(Options{Node: "n1", APIServer: "192.0.2.8:443", Host: host, Underlay: k.kernel, Resolver: k.names, Log: slog.New(slog.DiscardHandler), Clock: k.clock})
 	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -176,6 +184,74 @@ func TestRotatingName(t *testing.T) {
 	k.clock.Step(time.Minute)
 	k.want(k.next(), "API server", "192.0.2.11")
 }
+
+// TestFilesThatAreEmptyForAMoment: a kubeconfig or a resolv.conf that is read between the moments in which
+// a program empties and writes it counts as one that cannot be read, also if another kubeconfig is there.
+func TestFilesThatAreEmptyForAMoment(t *testing.T) {
+	const kubelet, bootstrap, resolvers = "etc/kubernetes/kubelet.conf", "etc/kubernetes/bootstrap-kubelet.conf", "etc/resolv.conf"
+	for _, c := range []struct{ name, file, source string }{
+		{"the only kubeconfig", kubelet, "kubeconfig of the kubelet: cannot be read: /etc/kubernetes/kubelet.conf is empty"},
+		{"one of two kubeconfigs", bootstrap, "kubeconfig of the kubelet: cannot be read: /etc/kubernetes/bootstrap-kubelet.conf is empty"},
+		{"resolv.conf", resolvers, "resolvers of the host: cannot be read: /etc/resolv.conf is empty"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := fstest.MapFS{kubelet: kubeconfigOf("https://192.0.2.10:6443"), resolvers: file("nameserver 192.0.2.53\n")}
+			if c.file == bootstrap {
+				files[bootstrap] = kubeconfigOf("https://192.0.2.11:6443")
+			}
+			host := &switchedFS{now: files}
+			k := startOn(t, host)
+			before := k.begin()
+			if !before.Complete() || len(before.Findings) > 0 {
+				t.Fatalf("findings %v", before.Findings)
+			}
+			emptied := maps.Clone(files)
+			emptied[c.file] = file("")
+			host.set(emptied)
+			k.clock.Step(Period)
+			l := k.next()
+			if !slices.Equal(l.Entries, before.Entries) {
+				t.Errorf("entries\n%v\nwant those of before\n%v", l.Entries, before.Entries)
+			}
+			if !l.Complete() || len(l.Findings) != 1 || !strings.HasPrefix(l.Findings[0].String(), c.source) || !l.Findings[0].Stale {
+				t.Errorf("findings %+v", l.Findings)
+			}
+			written := maps.Clone(files)
+			if written[c.file] = kubeconfigOf("https://192.0.2.12:6443"); c.file == resolvers {
+				written[c.file] = file("nameserver 192.0.2.54\n")
+			}
+			host.set(written)
+			k.clock.Step(Period)
+			if l := k.next(); len(l.Findings) > 0 || slices.Equal(l.Entries, before.Entries) {
+				t.Errorf("the file that was written does not count: %v", l.Findings)
+			}
+		})
+	}
+}
+
+// switchedFS is a file system that changes.
+type switchedFS struct {
+	mu  sync.Mutex
+	now fstest.MapFS
+}
+
+func (s *switchedFS) set(files fstest.MapFS) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = files
+}
+
+func (s *switchedFS) files() fstest.MapFS {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// Open implements fs.FS, and the others what links need.
+func (s *switchedFS) Open(name string) (fs.File, error)          { return s.files().Open(name) }
+func (s *switchedFS) Lstat(name string) (fs.FileInfo, error)     { return s.files().Lstat(name) }
+func (s *switchedFS) ReadLink(name string) (string, error)       { return s.files().ReadLink(name) }
+func (s *switchedFS) ReadDir(name string) ([]fs.DirEntry, error) { return s.files().ReadDir(name) }
 
 // TestFirstListWaits: for the cluster, the Corefile and the names, so that an agent that
 // starts does not take a failsafe for unknown.

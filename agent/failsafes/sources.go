@@ -56,6 +56,9 @@ func fileSources(root hostfiles.Root, cluster bool) (all []*source) {
 			advice: "let the agent read /etc/resolv.conf (nodes.hostFiles of the chart), or write `failsafe ADDRESS:53` with their addresses in the Corefile",
 			read: func(in *Inputs) (bool, error) {
 				v, err := root.Resolvers()
+				if err == nil {
+					err = v.Since(&in.Resolvers)
+				}
 				return set(&in.Resolvers, v, err)
 			},
 		},
@@ -70,6 +73,9 @@ func clusterFileSources(root hostfiles.Root) []*source {
 			advice: "let the agent read it (nodes.hostFiles of the chart), or write `failsafe ADDRESS:PORT` with the API servers' addresses in the Corefile",
 			read: func(in *Inputs) (bool, error) {
 				v, err := root.Kubelet()
+				if err == nil {
+					err = v.Since(&in.Kubelet)
+				}
 				return set(&in.Kubelet, v, err)
 			},
 		},

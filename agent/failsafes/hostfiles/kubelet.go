@@ -59,6 +59,20 @@ type Kubelet struct {
 	Local string
 	// CredentialProvider: plugins give the kubelet credentials of registries.
 	CredentialProvider bool
+	// Kubeconfigs are the kubeconfigs that were read, and Empty those without text: of another
+	// program, or written at this moment.
+	Kubeconfigs, Empty []string
+}
+
+// Since returns an error if a kubeconfig that an earlier reading has is empty: a program that writes
+// a file may empty it first.
+func (k *Kubelet) Since(earlier *Kubelet) error {
+	for _, p := range k.Empty {
+		if slices.Contains(earlier.Kubeconfigs, p) {
+			return fmt.Errorf("%s %w", p, errEmpty)
+		}
+	}
+	return nil
 }
 
 // Kubelet reads the kubeconfig and the service of the kubelet.
@@ -75,24 +89,30 @@ func (r Root) Kubelet() (Kubelet, error) {
 			paths = append([]string{p}, paths...)
 		}
 	}
-	found := false
 	for _, p := range paths {
 		text, there, err := r.optional(p)
 		if err != nil {
 			return Kubelet{}, err
 		}
-		if !there || strings.TrimSpace(text) == "" {
+		if !there {
 			continue
 		}
-		found = true
+		if strings.TrimSpace(text) == "" {
+			k.Empty = append(k.Empty, p)
+			continue
+		}
 		if err := k.kubeconfig(p, text); err != nil {
 			return Kubelet{}, err
 		}
+		k.Kubeconfigs = append(k.Kubeconfigs, p)
 	}
-	if !found {
-		return Kubelet{}, ErrNoKubeconfig
+	switch {
+	case len(k.Kubeconfigs) > 0:
+		return k, r.loadBalancers(&k)
+	case len(k.Empty) > 0:
+		return Kubelet{}, fmt.Errorf("%s %w", k.Empty[0], errEmpty)
 	}
-	return k, r.loadBalancers(&k)
+	return Kubelet{}, ErrNoKubeconfig
 }
 
 // kubeconfig adds the API servers and proxies of a kubeconfig.

@@ -106,6 +106,7 @@ func TestKubeletErrors(t *testing.T) {
 		"a scheme":    {map[string]string{at: kubeconfig("ftp://api.test")}, "the URL of api.test has no port"},
 		"a port":      {map[string]string{at: kubeconfig("https://api.test:0")}, "the URL of api.test has the port 0"},
 		"a bad proxy": {map[string]string{at: kubeconfig("https://api.test"), "/etc/default/kubelet": "HTTPS_PROXY=http://u:secret@[x\n"}, "HTTPS_PROXY of kubelet.service: the URL has no host"},
+		"empty":       {map[string]string{at: "\n"}, "/etc/kubernetes/kubelet.conf is empty"},
 		"a loop":      {map[string]string{at: "-> kubelet.conf"}, "leads through more than 40 links"},
 		"a bad list":  {map[string]string{at: kubeconfig("https://api.test"), "/var/lib/rancher/k3s/agent/etc/k3s-agent-load-balancer.json": "x"}, "parse /var/lib/rancher/k3s/agent/etc/k3s-agent-load-balancer.json"},
 	} {

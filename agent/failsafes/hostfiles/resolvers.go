@@ -2,6 +2,7 @@ package hostfiles
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"slices"
@@ -34,6 +35,16 @@ type Resolvers struct {
 	Local bool
 	// Config is how programs of the host ask.
 	Config ResolvConf
+	empty  bool // resolv.conf has no text
+}
+
+// Since returns an error if resolv.conf is empty and was not at an earlier reading: a program that
+// writes a file may empty it first.
+func (r *Resolvers) Since(earlier *Resolvers) error {
+	if r.empty && len(earlier.Config.Servers) > 0 {
+		return fmt.Errorf("%s %w", resolvConf, errEmpty)
+	}
+	return nil
 }
 
 // ResolvConf is a resolv.conf(5).
@@ -50,7 +61,7 @@ func (r Root) Resolvers() (Resolvers, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Config = parseResolvConf(text)
+	out.Config, out.empty = parseResolvConf(text), strings.TrimSpace(text) == ""
 	settings, err := r.systemd("resolved.conf")
 	if err != nil {
 		return out, err

@@ -24,6 +24,8 @@ const (
 	maxLinks = 40 // as Linux has it (path_resolution(7))
 )
 
+var errEmpty = errors.New("is empty")
+
 var errReplaced = errors.New("was replaced on the host, and the mount has the earlier file; restart the agent's pod")
 
 // read returns the text of a regular file. Without the file, or with a folder in its place,
