@@ -72,34 +72,42 @@ func (c *Cluster) startEtcd() error {
 
 // StartAPIServer starts the API server and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
-	err := c.control.begin("kube-apiserver", c.tool("kube-apiserver"),
-		"--etcd-servers="+etcdURL,
-		"--advertise-address="+controlSite.addr4.String(), "--secure-port="+fmt.Sprint(apiServer.Port()),
-		"--service-cluster-ip-range="+joined(ServiceRanges),
+	// Its host has no kube-proxy: it reaches aggregated API servers at their endpoints.
+	if err := c.control.begin("kube-apiserver", c.tool("kube-apiserver"), append(apiServerFlags(controlSite), "--enable-aggregator-routing=true")...); err != nil {
+		return err
+	}
+	return waitAPIServer(ctx, c.control, apiServer)
+}
+
+// apiServerFlags are the flags of an API server on a host.
+func apiServerFlags(on site) []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--advertise-address=" + on.addr4.String(), "--secure-port=" + fmt.Sprint(apiServer.Port()),
+		"--service-cluster-ip-range=" + joined(ServiceRanges),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-		"--client-ca-file="+pkiFile("ca.crt"),
-		"--tls-cert-file="+pkiFile("apiserver.crt"), "--tls-private-key-file="+pkiFile("apiserver.key"),
-		"--kubelet-client-certificate="+pkiFile("kubelet-client.crt"), "--kubelet-client-key="+pkiFile("kubelet-client.key"),
-		"--kubelet-certificate-authority="+pkiFile("ca.crt"),
+		"--client-ca-file=" + pkiFile("ca.crt"),
+		"--tls-cert-file=" + pkiFile("apiserver.crt"), "--tls-private-key-file=" + pkiFile("apiserver.key"),
+		"--kubelet-client-certificate=" + pkiFile("kubelet-client.crt"), "--kubelet-client-key=" + pkiFile("kubelet-client.key"),
+		"--kubelet-certificate-authority=" + pkiFile("ca.crt"),
 		// The names of nodes do not resolve.
 		"--kubelet-preferred-address-types=InternalIP",
-		"--requestheader-client-ca-file="+pkiFile("ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-client-ca-file=" + pkiFile("ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+pkiFile("front-proxy.crt"), "--proxy-client-key-file="+pkiFile("front-proxy.key"),
+		"--proxy-client-cert-file=" + pkiFile("front-proxy.crt"), "--proxy-client-key-file=" + pkiFile("front-proxy.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file="+pkiFile("service-account.crt"), "--service-account-signing-key-file="+pkiFile("service-account.key"),
-	)
+		"--service-account-key-file=" + pkiFile("service-account.crt"), "--service-account-signing-key-file=" + pkiFile("service-account.key"),
+	}
+}
+
+// waitAPIServer waits until the API server that a host reaches at an address is ready.
+func waitAPIServer(ctx context.Context, from *Host, at netip.AddrPort) error {
+	client, err := apiClient(from)
 	if err != nil {
 		return err
 	}
-	client, err := c.apiClient()
-	if err != nil {
-		return err
-	}
-	return until(ctx, "the API server", upTime, func(ctx context.Context) error {
-		return ready(ctx, client)
-	})
+	return until(ctx, "the API server "+at.String(), upTime, func(ctx context.Context) error { return ready(ctx, client, at) })
 }
 
 // StopAPIServer kills the API server and returns when it has ended.
@@ -118,8 +126,8 @@ func (c *Cluster) startControllers() error {
 		"--authorization-kubeconfig="+pkiFile("scheduler.conf"), "--leader-elect=false"))
 }
 
-// apiClient asks the API server without credentials.
-func (c *Cluster) apiClient() (*http.Client, error) {
+// apiClient asks API servers from a host, without credentials.
+func apiClient(from *Host) (*http.Client, error) {
 	ca, err := os.ReadFile(pkiFile("ca.crt"))
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's authority: %w", err)
@@ -127,7 +135,7 @@ func (c *Cluster) apiClient() (*http.Client, error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
 	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DialContext: c.DialControl, TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true,
+		DialContext: from.Dial, TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true,
 	}}, nil
 }
 
@@ -137,8 +145,8 @@ func (c *Cluster) DialControl(ctx context.Context, network, addr string) (net.Co
 	return c.control.Dial(ctx, network, addr)
 }
 
-func ready(ctx context.Context, client *http.Client) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+apiServer.String()+"/readyz", http.NoBody)
+func ready(ctx context.Context, client *http.Client, at netip.AddrPort) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+at.String()+"/readyz", http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask the API server: %w", err)
 	}

@@ -35,8 +35,15 @@ func testLockout(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { s.on(t).upgradedClosed(since) })
 	fatal.If(t, s.backend("node-a", works)) // no rule names the ranges of pods and Services
 	t.Run("seen", func(t *testing.T) { s.on(t).closedSeen("node-a") })
+	s.extend()
+	stop := s.apiServerOnNode(the.Node("node-a"))
+	t.Run("control plane", func(t *testing.T) { s.on(t).controlPlaneClosed(the.Node("node-a")) })
 	s.administrate("ranges", `{tier: Admin, priority: 0, subject: {nodes: {}}, egress: [{action: Deny, networks: [10.244.0.0/16, "fd00:244::/48", 10.96.0.0/16, "fd00:96::/112"]}]}`)
-	t.Run("ranges", func(t *testing.T) { s.on(t).rangesDenied() })
+	t.Run("ranges", func(t *testing.T) {
+		s.on(t).rangesDenied()
+		s.on(t).extensionsDenied(the.Node("node-a"))
+	})
+	stop()
 	t.Run("name", func(t *testing.T) { s.on(t).apiServerByName(the.Node("node-a")) })
 	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
 	t.Run("probes", func(t *testing.T) {

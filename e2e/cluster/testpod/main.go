@@ -3,6 +3,7 @@
 //	testpod sleep                        run until killed
 //	testpod serve NAME PORT…             echo servers on TCP and UDP
 //	testpod health PORT                  a gRPC health check
+//	testpod extend PORT CERT KEY TEXT    an admission webhook and an aggregated API
 //	testpod dial tcp|udp ADDR:PORT       one connection
 //	testpod hold tcp|udp ADDR:PORT TIME  a connection that goes on
 //	testpod lookup NAME TYPE [SERVER]    one DNS question
@@ -34,7 +35,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
 
 // holdInterval is how often a connection that goes on says a word.
 const holdInterval = 200 * time.Millisecond
@@ -52,6 +53,8 @@ func run(args []string) error {
 		return serve(args[0], args[1:])
 	case verb == "health" && len(args) == 1:
 		return health(args[0])
+	case verb == "extend" && len(args) == 4:
+		return extend(args[0], args[1], args[2], args[3])
 	case verb == "dial" && len(args) == 2:
 		return show(probe.Dial(ctx, args[0], args[1]))
 	case verb == "hold" && len(args) == 3:

@@ -15,13 +15,13 @@ import (
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"fly"}, {"sleep", "long"}, {"serve", "name"}, {"health"}, {"dial", "tcp"}, {"hold", "tcp", "192.0.2.1:1"}, {"lookup", "x"}, {"get", "tcp", "x"}, {"first", "x"}, {"window", "192.0.2.1:1"},
+		{}, {"fly"}, {"sleep", "long"}, {"serve", "name"}, {"health"}, {"extend", "443"}, {"dial", "tcp"}, {"hold", "tcp", "192.0.2.1:1"}, {"lookup", "x"}, {"get", "tcp", "x"}, {"first", "x"}, {"window", "192.0.2.1:1"},
 	} {
 		if err := run(args); !errors.Is(err, errUsage) {
 			t.Errorf("%v: %v, want the usage", args, err)
 		}
 	}
-	for _, args := range [][]string{{"serve", "name", "http"}, {"health", "grpc-health"}, {"hold", "tcp", "192.0.2.1:1", "long"}, {"get", "tcp", "x.test", "http"}, {"load"}, {"window", "192.0.2.1:1", "long"}} {
+	for _, args := range [][]string{{"serve", "name", "http"}, {"health", "grpc-health"}, {"extend", "8443", "no certificate", "no key", "text"}, {"hold", "tcp", "192.0.2.1:1", "long"}, {"get", "tcp", "x.test", "http"}, {"load"}, {"window", "192.0.2.1:1", "long"}} {
 		if err := run(args); err == nil || errors.Is(err, errUsage) {
 			t.Errorf("%v: %v, want what is wrong", args, err)
 		}
