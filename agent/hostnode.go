@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -57,7 +58,8 @@ func (a *agent) openHostNode() error {
 	}
 	a.kernel.closers = append(a.kernel.closers, kernel.Close)
 	root := os.DirFS(a.o.HostRoot)
-	o := failsafes.Options{Node: a.o.Node, Host: root, Underlay: kernel, Resolver: failsafes.NewHostResolver(root, upstream.Dialer(a.enforce.SocketMark())), Log: a.log}
+	o := failsafes.Options{Node: a.o.Node, Host: root, Underlay: kernel, Resolver: failsafes.NewHostResolver(root, upstream.Dialer(a.enforce.SocketMark())),
+		File: filepath.Join(filepath.Dir(a.o.Socket), "failsafes.json"), Log: a.log}
 	if a.cluster != nil {
 		o.APIServer = a.cluster.server
 	}

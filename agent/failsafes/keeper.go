@@ -106,6 +106,7 @@ type run struct {
 	state
 	files, underlay group
 	lookups         sync.WaitGroup
+	addresses       addressFile
 	last            *failsafe.List
 	said            map[string]bool // findings that were logged
 }
@@ -150,11 +151,12 @@ func (k *Keeper) Run(ctx context.Context, receive func(*failsafe.List)) error {
 }
 
 func newRun(k *Keeper) *run {
-	r := &run{Keeper: k, said: map[string]bool{}}
+	r := &run{Keeper: k, said: map[string]bool{}, addresses: addressFile{path: k.o.File, log: k.o.Log}}
 	r.files.sources = fileSources(hostfiles.New(k.o.Host), k.o.APIServer != "")
 	r.underlay.sources = underlaySources(&k.o)
 	r.state = state{
 		in: Inputs{Node: k.o.Node, APIServer: k.o.APIServer}, names: names{}, sources: slices.Concat(r.files.sources, r.underlay.sources),
+		earlier:         r.addresses.load(),
 		connectionsOpen: func() connections { return connections{read: k.o.Underlay.Connections} },
 	}
 	return r
@@ -178,6 +180,9 @@ func (r *run) step(ctx context.Context, changed bool, receive func(*failsafe.Lis
 	r.look(ctx)
 	if !r.ready() {
 		return
+	}
+	if r.known() {
+		r.addresses.save(r.names.found())
 	}
 	l := r.list(now)
 	if same(l, r.last) {

@@ -57,10 +57,17 @@ type kept struct {
 	kernel *underlay.Fake
 	names  *answers
 	lists  chan *failsafe.List
+	end    func() // has Run return
 }
 
 // start runs a Keeper on files, with resolv.conf and a kubeconfig for api.test.
 func start(t *testing.T, files fstest.MapFS) *kept {
+	t.Helper()
+	return startWith(t, files, "")
+}
+
+// startWith is start with a file for the addresses of names.
+func startWith(t *testing.T, files fstest.MapFS, addresses string) *kept {
 	t.Helper()
 	all := fstest.MapFS{"etc/resolv.conf": file("nameserver 192.0.2.53\n"), "etc/kubernetes/kubelet.conf": kubeconfigOf("https://api.test:6443")}
 	for name, f := range files {
@@ -68,26 +75,27 @@ func start(t *testing.T, files fstest.MapFS) *kept {
 			delete(all, name)
 		}
 	}
-	return startOn(t, all)
+	return startOn(t, all, addresses)
 }
 
 // startOn runs a Keeper on the host's files.
-func startOn(t *testing.T, host fs.FS) *kept {
+func startOn(t *testing.T, host fs.FS, addresses string) *kept {
 	t.Helper()
 	k := &kept{t: t, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), kernel: underlay.NewFake(), lists: make(chan *failsafe.List, 100),
 		names: &answers{names: map[string][]netip.Addr{"api.test": addrs("192.0.2.10")}, asked: map[string]int{}}}
 	var err error
-	k.Keeper, err = New(Options{Node: "n1", APIServer: "192.0.2.8:443", Host: host, Underlay: k.kernel, Resolver: k.names, Log: slog.New(slog.DiscardHandler), Clock: k.clock})
+	k.Keeper, err = New(Options{Node: "n1", APIServer: "192.0.2.8:443", Host: host, Underlay: k.kernel, Resolver: k.names, File: addresses, Log: slog.New(slog.DiscardHandler), Clock: k.clock})
 	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- k.Run(ctx, func(l *failsafe.List) { k.lists <- l }) }()
-	t.Cleanup(func() {
+	k.end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
+	t.Cleanup(k.end)
 	return k
 }
 
@@ -200,7 +208,7 @@ func TestFilesThatAreEmptyForAMoment(t *testing.T) {
 				files[bootstrap] = kubeconfigOf("https://192.0.2.11:6443")
 			}
 			host := &switchedFS{now: files}
-			k := startOn(t, host)
+			k := startOn(t, host, "")
 			before := k.begin()
 			if !before.Complete() || len(before.Findings) > 0 {
 				t.Fatalf("findings %v", before.Findings)

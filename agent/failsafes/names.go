@@ -33,13 +33,15 @@ type name struct {
 	answered bool         // there were addresses
 	failing  error        // the first error since the last answer
 	slow     bool         // a time server's
+	// earlier: no lookup had an answer yet, and an earlier agent found the addresses.
+	earlier bool
 }
 
 // names are the states of the names of targets.
 type names map[string]*name
 
-// sync takes over the targets with names.
-func (n names) sync(targets []failsafe.Target) {
+// sync takes over the targets with names. New ones begin with the addresses that an earlier agent found.
+func (n names) sync(targets []failsafe.Target, earlier map[string][]netip.Addr) {
 	slow := map[string]bool{}
 	for _, t := range targets {
 		before, there := slow[t.Host]
@@ -52,7 +54,8 @@ func (n names) sync(targets []failsafe.Target) {
 	}
 	for host, slow := range slow {
 		if n[host] == nil {
-			n[host] = &name{}
+			found := bounded(earlier[host])
+			n[host] = &name{addrs: found, answered: len(found) > 0, earlier: len(found) > 0}
 		}
 		n[host].slow = slow
 	}
@@ -91,7 +94,7 @@ func (n names) answer(now time.Time, host string, addrs []netip.Addr, ttl time.D
 	if s.slow {
 		ttl = timeTTL
 	}
-	s.due, s.failing, s.answered = now.Add(ttl), nil, true
+	s.due, s.failing, s.answered, s.earlier = now.Add(ttl), nil, true, false
 	s.addrs = bounded(addrs)
 }
 
@@ -123,7 +126,7 @@ func bounded(addrs []netip.Addr) []netip.Addr {
 // complete tells whether every name was looked up once.
 func (n names) complete() bool {
 	for _, s := range n {
-		if !s.tried && !s.answered {
+		if !s.tried && (!s.answered || s.earlier) {
 			return false
 		}
 	}
@@ -158,7 +161,11 @@ func (n names) problem(t *failsafe.Target) (p problem, ok bool) {
 	if s.failing == nil || t.Reason == hostfiles.ReasonTime && errors.Is(s.failing, ErrNoAddresses) {
 		return p, false
 	}
-	message := fmt.Sprintf("the name %s (%s) cannot be resolved: %v; write `failsafe ADDRESS:%d` with its addresses in the Corefile", t.Host, t.Reason, s.failing, t.Ports.First)
+	message := fmt.Sprintf("the name %s (%s) cannot be resolved: %v", t.Host, t.Reason, s.failing)
+	if s.earlier {
+		message += "; its addresses are the last ones that an earlier agent of this node found"
+	}
+	message += fmt.Sprintf("; write `failsafe ADDRESS:%d` with its addresses in the Corefile", t.Ports.First)
 	f := failsafe.Finding{Source: t.Source, Message: message, Failed: true, Stale: s.answered, Port: t.Ports.First}
 	return problem{f, t.Ports.Protocol, []uint16{t.Ports.First}}, true
 }

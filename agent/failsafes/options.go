@@ -16,7 +16,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Options are the parameters of a Keeper. All but APIServer and Clock are needed.
+// Options are the parameters of a Keeper. All but APIServer, File and Clock are needed.
 type Options struct {
 	// Node is the name of the agent's Node object.
 	Node string
@@ -27,8 +27,10 @@ type Options struct {
 	Host     fs.FS
 	Underlay underlay.Interface
 	Resolver Resolver
-	Log      *slog.Logger
-	Clock    clock.Clock // nil: the system's
+	// File keeps the addresses of names for the next agent; "" for none.
+	File  string
+	Log   *slog.Logger
+	Clock clock.Clock // nil: the system's
 }
 
 func (o *Options) check() error {

@@ -3,6 +3,7 @@ package failsafes
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ type state struct {
 	sources         []*source
 	names           names
 	retained        retained
+	earlier         map[string][]netip.Addr // that an earlier agent found, by name
 	hasCluster      bool
 	hasCorefile     bool
 	connectionsOpen func() connections
@@ -40,10 +42,15 @@ func (s *state) ready() bool {
 	return s.hasCluster && s.hasCorefile && s.names.complete()
 }
 
+// known tells whether every source was read once.
+func (s *state) known() bool {
+	return !slices.ContainsFunc(s.sources, func(source *source) bool { return !source.known })
+}
+
 // needs computes the needs of the inputs, and takes over their names.
 func (s *state) needs() needs {
 	n := needsOf(&s.in)
-	s.names.sync(n.names)
+	s.names.sync(n.names, s.earlier)
 	return n
 }
 
