@@ -21,8 +21,7 @@ import (
 func TestAnAgentThatStartsWithoutDNS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "failsafes.json")
 	files := fstest.MapFS{"etc/chrony.conf": file("server time.test\n")}
-	first := startWith(t, files, path)
-	first.names.set("time.test", addrs("192.0.2.123")...)
+	first := startWith(t, files, path, map[string][]netip.Addr{"time.test": addrs("192.0.2.123")})
 	first.want(first.begin(), "API server", "192.0.2.10")
 	first.names.set("api.test", addrs("192.0.2.11 2001:db8::11")...)
 	first.clock.Step(30 * time.Second)
@@ -30,10 +29,7 @@ func TestAnAgentThatStartsWithoutDNS(t *testing.T) {
 	first.end()
 
 	files["etc/chrony.conf"] = file("server time.test\nserver later.test\n")
-	next := startWith(t, files, path)
-	for _, name := range []string{"api.test", "time.test", "later.test"} {
-		next.names.set(name) // an outage
-	}
+	next := startWith(t, files, path, map[string][]netip.Addr{"api.test": nil, "time.test": nil, "later.test": nil}) // an outage
 	l := next.begin()
 	next.want(l, "API server", "192.0.2.11 2001:db8::11")
 	next.want(l, "time", "192.0.2.123")
@@ -65,12 +61,12 @@ func TestAnAgentThatStartsWithoutDNS(t *testing.T) {
 // TestAnAgentThatCannotReadItsSources leaves the file of an earlier one as it is.
 func TestAnAgentThatCannotReadItsSources(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "failsafes.json")
-	first := startWith(t, nil, path)
+	first := startWith(t, nil, path, nil)
 	first.begin()
 	first.end()
 	before, err := os.ReadFile(path)
 	fatal.If(t, err)
-	next := startWith(t, fstest.MapFS{"etc/kubernetes/kubelet.conf": nil}, path)
+	next := startWith(t, fstest.MapFS{"etc/kubernetes/kubelet.conf": nil}, path, nil)
 	next.begin()
 	next.end()
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {

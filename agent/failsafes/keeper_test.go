@@ -63,11 +63,11 @@ type kept struct {
 // start runs a Keeper on files, with resolv.conf and a kubeconfig for api.test.
 func start(t *testing.T, files fstest.MapFS) *kept {
 	t.Helper()
-	return startWith(t, files, "")
+	return startWith(t, files, "", nil)
 }
 
-// startWith is start with a file for the addresses of names.
-func startWith(t *testing.T, files fstest.MapFS, addresses string) *kept {
+// startWith is start with a file for the addresses of names, and with the answers for some names.
+func startWith(t *testing.T, files fstest.MapFS, addresses string, names map[string][]netip.Addr) *kept {
 	t.Helper()
 	all := fstest.MapFS{"etc/resolv.conf": file("nameserver 192.0.2.53\n"), "etc/kubernetes/kubelet.conf": kubeconfigOf("https://api.test:6443")}
 	for name, f := range files {
@@ -75,14 +75,16 @@ func startWith(t *testing.T, files fstest.MapFS, addresses string) *kept {
 			delete(all, name)
 		}
 	}
-	return startOn(t, all, addresses)
+	return startOn(t, all, addresses, names)
 }
 
 // startOn runs a Keeper on the host's files.
-func startOn(t *testing.T, host fs.FS, addresses string) *kept {
+func startOn(t *testing.T, host fs.FS, addresses string, names map[string][]netip.Addr) *kept {
 	t.Helper()
+	all := map[string][]netip.Addr{"api.test": addrs("192.0.2.10")}
+	maps.Copy(all, names)
 	k := &kept{t: t, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), kernel: underlay.NewFake(), lists: make(chan *failsafe.List, 100),
-		names: &answers{names: map[string][]netip.Addr{"api.test": addrs("192.0.2.10")}, asked: map[string]int{}}}
+		names: &answers{names: all, asked: map[string]int{}}}
 	var err error
 	k.Keeper, err = New(Options{Node: "n1", APIServer: "192.0.2.8:443", Host: host, Underlay: k.kernel, Resolver: k.names, File: addresses, Log: slog.New(slog.DiscardHandler), Clock: k.clock})
 	fatal.If(t, err)
@@ -145,12 +147,11 @@ func (k *kept) want(l *failsafe.List, reason, want string) {
 // TestQueriesOfNames: the names of failsafes in every form in which programs of the host query them. A name
 // that is an address has none.
 func TestQueriesOfNames(t *testing.T) {
-	k := start(t, fstest.MapFS{
+	k := startWith(t, fstest.MapFS{
 		"etc/resolv.conf":             file("nameserver 192.0.2.53\nsearch corp.test. example.org\n"),
 		"etc/kubernetes/kubelet.conf": kubeconfigOf("https://API:6443"),
 		"etc/systemd/timesyncd.conf":  file("[Time]\nNTP=time.test 192.0.2.123\n"),
-	})
-	k.names.set("API", addrs("192.0.2.10")...)
+	}, "", map[string][]netip.Addr{"API": addrs("192.0.2.10")})
 	var got []string
 	for n := range k.begin().Queries {
 		got = append(got, n.String())
@@ -208,7 +209,7 @@ func TestFilesThatAreEmptyForAMoment(t *testing.T) {
 				files[bootstrap] = kubeconfigOf("https://192.0.2.11:6443")
 			}
 			host := &switchedFS{now: files}
-			k := startOn(t, host, "")
+			k := startOn(t, host, "", nil)
 			before := k.begin()
 			if !before.Complete() || len(before.Findings) > 0 {
 				t.Fatalf("findings %v", before.Findings)
@@ -315,8 +316,7 @@ func TestEvents(t *testing.T) {
 // TestUnknown: what was never known is a finding that is not complete, and the Corefile
 // settles it.
 func TestUnknown(t *testing.T) {
-	k := start(t, fstest.MapFS{"etc/kubernetes/kubelet.conf": nil, "etc/chrony.conf": file("server none.test\nserver failing.test\n")})
-	k.names.set("failing.test")
+	k := startWith(t, fstest.MapFS{"etc/kubernetes/kubelet.conf": nil, "etc/chrony.conf": file("server none.test\nserver failing.test\n")}, "", map[string][]netip.Addr{"failing.test": nil})
 	l := k.begin()
 	var got []string
 	for _, f := range l.Findings {
