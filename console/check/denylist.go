@@ -16,7 +16,7 @@ import (
 // matches finds matches of a cluster policy that work and are hardly meant.
 func (d *denied) matches(p *ClusterPolicy, o Options) (findings []Finding) {
 	if p.ours == nil {
-		return nil
+		return p.acceptedNames(o)
 	}
 	for i := range p.ours.Spec.Egress {
 		rule := &p.ours.Spec.Egress[i]
@@ -37,7 +37,7 @@ func (d *denied) matches(p *ClusterPolicy, o Options) (findings []Finding) {
 			warn(ALabel, badALabel(text))
 			switch rule.Action {
 			case v1alpha1.ActionAccept:
-				if reason, message := tooWide(text, o.ClusterDomain); reason != ClusterNames && reason != "" && !inside(text, "arpa") {
+				if reason, message := tooWideForCluster(text, o); reason != "" {
 					warn(reason, message)
 					continue
 				}
@@ -50,6 +50,28 @@ func (d *denied) matches(p *ClusterPolicy, o Options) (findings []Finding) {
 		}
 	}
 	return findings
+}
+
+// acceptedNames finds names of a ClusterNetworkPolicy, which only accepts names, that are too wide.
+func (p *ClusterPolicy) acceptedNames(o Options) (findings []Finding) {
+	for _, r := range p.Rules {
+		for _, match := range r.Matches {
+			if reason, message := tooWideForCluster(match.Pattern.String(), o); reason != "" {
+				findings = append(findings, p.finding(Warning, reason, match.Path, message))
+			}
+		}
+	}
+	return findings
+}
+
+// tooWideForCluster is tooWide for a cluster policy, which may accept all names of the cluster
+// and of reverse lookups.
+func tooWideForCluster(text string, o Options) (reason, message string) {
+	reason, message = tooWide(text, o.ClusterDomain)
+	if reason == ClusterNames || inside(text, "arpa") {
+		return "", ""
+	}
+	return reason, message
 }
 
 // missing describes the names that a pattern of a Deny rule looks as if it denied, and no

@@ -35,7 +35,7 @@ const (
 	SelectsNothing = "SelectsNothing"
 	// EveryName: a pattern that is every name.
 	EveryName = "EveryName"
-	// PublicSuffix: below the pattern's fixed part anybody can have a name.
+	// PublicSuffix: below the pattern's fixed part any customer of a registry can have a name.
 	PublicSuffix = "PublicSuffix"
 	// Apex: a pattern's names, but not the name above them.
 	Apex = "Apex"
@@ -55,6 +55,20 @@ const (
 	NoSafeguard = "NoSafeguard"
 	// PriorityTie: policies of one priority whose order matters.
 	PriorityTie = "PriorityTie"
+	// ServicePort: a rule has other ports than the Service to which it leads.
+	ServicePort = "ServicePort"
+	// NamedPort: no container has a port of the name.
+	NamedPort = "NamedPort"
+	// ServiceAddress: a network that is the address of a Service.
+	ServiceAddress = "ServiceAddress"
+	// Unresolved: nothing in the log resolved the name.
+	Unresolved = "Unresolved"
+	// SharedAddress: by the log, an address of the name is one of other names too.
+	SharedAddress = "SharedAddress"
+	// LogSilent: the log has no answers for the policy's pods or nodes.
+	LogSilent = "LogSilent"
+	// LogTooLong: not all of the log was compared.
+	LogTooLong = "LogTooLong"
 	// NotAsked: clients send no DNS query for such a name.
 	NotAsked = "NotAsked"
 	// ALabel: a label that begins with xn-- and is none.
@@ -81,10 +95,10 @@ func Kinds() []Kind {
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
 		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
-		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
+		{SelectsNothing, Warning, "a policy of any kind selects none of the pods in the manifests; only if the manifests contain pods"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where only policies for nodes hold"},
 		{EveryName, Warning, "a pattern matches every name"},
-		{PublicSuffix, Warning, "a pattern is below a public suffix (`*.com`, `**.co.uk`, `*.s3.amazonaws.com`), where anyone can register a name"},
+		{PublicSuffix, Warning, "an accepted pattern has its wildcard at a [public suffix](#public-suffixes): `*.com`, `**.co.uk`, `*shop.com`, `*.github.io`"},
 		{Apex, Warning, "a pattern opens names below a domain, and no match in the namespace opens the domain itself"},
 		{ClusterNames, Warning, "a pattern opens the whole cluster domain, or a name under the cluster domain cannot be a Service"},
 		{DenyApex, Warning, "a `Deny` rule has the pattern `**.x`, and no `Deny` rule of a cluster policy denies `x` itself"},
@@ -94,6 +108,13 @@ func Kinds() []Kind {
 		{SelectsResolver, Warning, "a cluster policy selects the pods of the cluster's resolver (label `k8s-app=kube-dns` or `app.kubernetes.io/name=coredns`) and denies their queries to other resolvers"},
 		{NoSafeguard, Warning, "a policy for nodes enforces a `Deny` rule without a [safeguard](nodes.md#safeguard): a mistake in it lasts until it is changed"},
 		{PriorityTie, Warning, "two cluster policies with the same tier and priority have rules with different actions for the same connections: `ClusterFQDNNetworkPolicy` comes before `ClusterNetworkPolicy`, then the name decides"},
+		{ServicePort, Warning, "a rule has [no port of the Service](#ports-of-services) to which its name leads, or the port of a Service where the pods behind it have another"},
+		{NamedPort, Warning, "a rule for pods has a [named port](#ports-of-services) that no container of these pods has"},
+		{ServiceAddress, Warning, "a rule for networks has the [address of a Service](#ports-of-services), where rules have the addresses behind it"},
+		{Unresolved, Warning, "with `--log`: [no client resolved](#names-in-the-audit-log) the name, or a name of the pattern"},
+		{SharedAddress, Warning, "with `--log`: an address of the name [also answered for names](#names-in-the-audit-log) that the policies do not allow"},
+		{LogSilent, Warning, "with `--log`: the log has no answer for the pods or nodes of a policy, so that it tells nothing about the names of the policy"},
+		{LogTooLong, Warning, "with `--log`: the log has more names and addresses than `check` compares"},
 		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},

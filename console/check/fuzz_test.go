@@ -43,7 +43,7 @@ func FuzzLint(f *testing.F) {
 			if again, err := ParseQuestion(q.String()); err != nil || again != q {
 				t.Errorf("%q is read as %v, and that as %v, %v", to, q, again, err)
 			}
-			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod"}, q, Options{ClusterDomain: "cluster.local"})
+			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod", nil}, q, Options{ClusterDomain: "cluster.local"})
 			if a.Verdict != "allowed" && a.Verdict != "denied" && a.Verdict != "would-deny" || a.Message == "" {
 				t.Errorf("%+v", a)
 			}

@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/labels"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
@@ -18,6 +14,8 @@ import (
 type Options struct {
 	// ClusterDomain is what names of the cluster end in, "cluster.local".
 	ClusterDomain string
+	// Log, unless nil, has what pods queried: names that nothing resolved, and shared addresses.
+	Log *Log
 	// Upgrade finds what has another meaning than in the previous release.
 	Upgrade bool
 }
@@ -36,8 +34,12 @@ func (m *Manifests) Lint(o Options) []Finding {
 		}
 	}
 	findings = append(findings, m.clusterPolicies(o)...)
-	findings = append(findings, m.selectors()...)
+	findings = append(findings, m.selectsNothing()...)
+	findings = append(findings, m.services(o)...)
 	findings = append(findings, m.together()...)
+	if o.Log != nil {
+		findings = append(findings, o.Log.findings()...)
+	}
 	if len(m.Policies) == 0 && len(m.ClusterPolicies) == 0 && len(findings) == 0 {
 		findings = append(findings, Finding{
 			Severity: Warning, Reason: NoPolicy,
@@ -53,38 +55,6 @@ func (p *Policy) barePorts() (findings []Finding) {
 	for _, bare := range fqdnnp.BarePorts(&p.Spec) {
 		findings = append(findings, p.finding(Warning, fqdnnp.ReasonPortWithoutProtocol, bare.Path, fmt.Sprintf(
 			"port %s has no protocol: it is open for TCP, UDP and SCTP, where earlier releases opened it for TCP alone; write protocol: TCP, or protocol: ALL if that is meant", bare.Ports)))
-	}
-	return findings
-}
-
-// selectors finds policies that select none of the pods, if any are given.
-func (m *Manifests) selectors() []Finding {
-	if len(m.Pods) == 0 {
-		return nil
-	}
-	var findings []Finding
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-		if err != nil {
-			continue // Validate says so
-		}
-		inside, selected := 0, false
-		for j := range m.Pods {
-			if pod := &m.Pods[j]; pod.Namespace == p.Namespace {
-				inside++
-				selected = selected || selector.Matches(labels.Set(pod.Labels))
-			}
-		}
-		switch {
-		case selected:
-		case inside == 0:
-			findings = append(findings, p.finding(Warning, SelectsNothing, "spec.podSelector", fmt.Sprintf(
-				"selects nothing: all pods of these manifests are in other namespaces than %s", p.Namespace)))
-		default:
-			findings = append(findings, p.finding(Warning, SelectsNothing, "spec.podSelector", fmt.Sprintf(
-				"selects no pod: namespace %s has %s in these manifests; compare the labels", p.Namespace, plural(inside, "pod"))))
-		}
 	}
 	return findings
 }

@@ -195,12 +195,15 @@ func crowd() string {
 func TestKinds(t *testing.T) {
 	_, all := cases(t)
 	found, texts := map[string]bool{}, []string{crowd(), ingress, strings.Replace(ofNodes, "SETTINGS", "", 1)}
-	for _, c := range all {
-		texts = append(texts, c.Manifest)
-	}
 	for _, text := range texts {
-		m := manifests(t, text)
-		for _, f := range m.Lint(Options{ClusterDomain: "cluster.local", Upgrade: true}) {
+		all = append(all, aCase{Manifest: text})
+	}
+	for _, c := range all {
+		m, o := manifests(t, c.Manifest), Options{ClusterDomain: "cluster.local", Upgrade: true}
+		if c.Log != "" {
+			o.Log = logOf(t, m, c.Log)
+		}
+		for _, f := range append(m.Lint(o), (&Log{full: true}).findings()...) {
 			found[string(f.Severity)+" "+f.Reason] = true
 		}
 	}

@@ -98,13 +98,25 @@ func tooWide(text, cluster string) (reason, message string) {
 		return EveryName, "opens every name that a pod asks for; list the names, or a pattern below a domain"
 	}
 	below, whole := fixed(text)
-	suffix, known := publicsuffix.PublicSuffix(below)
-	switch {
-	case !whole:
-	case below == cluster || below == "svc."+cluster || below == "pod."+cluster:
+	if whole && (below == cluster || below == "svc."+cluster || below == "pod."+cluster) {
 		return ClusterNames, "opens every Service or pod of the cluster; write *.NAMESPACE.svc." + cluster + ", or a NetworkPolicy, which goes by pod"
-	case below == suffix && (known || strings.Contains(suffix, ".")): // else it is a guess at a domain of no list
-		return PublicSuffix, fmt.Sprintf("anybody can have a name below %s; write the domain too", below)
+	}
+	return overSuffix(text)
+}
+
+// overSuffix describes a wildcard in the label right below a public suffix, or above: any
+// customer of a registry or of an operator can have a name that it matches.
+func overSuffix(text string) (reason, message string) {
+	_, below, _ := strings.Cut(text[strings.LastIndexByte(text, '*')+1:], ".")
+	if !strings.Contains(text, "*") || below == "" {
+		return "", ""
+	}
+	switch suffix, icann := publicsuffix.PublicSuffix(below); {
+	case suffix != below:
+	case icann:
+		return PublicSuffix, fmt.Sprintf("anyone can register a domain below %s, a suffix of registries (ICANN part of the public suffix list); write the domain too, such as **.DOMAIN.%s", below, below)
+	case strings.Contains(suffix, "."): // else it is a guess at a domain of no list
+		return PublicSuffix, fmt.Sprintf("every customer of the operator of %s can have a name below it (private part of the public suffix list); write your own name, such as NAME.%s", below, below)
 	}
 	return "", ""
 }

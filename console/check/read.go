@@ -33,6 +33,7 @@ type Manifests struct {
 	Pods            []Pod
 	// Namespaces are the labels of the namespaces in the files.
 	Namespaces map[string]map[string]string
+	Services   []Service
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
@@ -50,7 +51,8 @@ type Policy struct {
 type Pod struct {
 	policy.Pod
 	// Kind is Pod, or the kind whose template it is.
-	Kind string
+	Kind  string
+	ports []policy.NamedPort // of its containers, those without a name too
 }
 
 // New returns manifests of no file.
@@ -196,7 +198,8 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 	case o.NetworkPolicy != nil:
 		m.networkPolicy(at, o.NetworkPolicy)
 	case o.Pod != nil:
-		m.pod(*o.Pod, "Pod")
+		m.pod(*o.Pod, "Pod", portsOfPod(o))
+	case o.APIVersion == "v1" && o.Kind == "Service" && m.service(at, o):
 	case o.APIVersion == "v1" && o.Kind == "Namespace":
 		labels := map[string]string{corev1.LabelMetadataName: o.Name}
 		for k, v := range o.Labels {
@@ -206,8 +209,8 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 		}
 		m.Namespaces[o.Name] = labels
 	default:
-		if pod, ok := template(o); ok {
-			m.pod(pod, o.Kind)
+		if pod, ports, ok := template(o); ok {
+			m.pod(pod, o.Kind, ports)
 			return
 		}
 		m.Skipped[o.APIVersion+" "+o.Kind]++
@@ -264,10 +267,10 @@ func nameOf(o *manifest.Object) string {
 
 // pod takes a pod, without its addresses: they say nothing of names, and pods of
 // several nodes and times may share them. Its kind tells it from others of its name.
-func (m *Manifests) pod(p policy.Pod, kind string) {
+func (m *Manifests) pod(p policy.Pod, kind string, ports []policy.NamedPort) {
 	p.IPs, p.UID = nil, kind
 	if !slices.ContainsFunc(m.Pods, func(o Pod) bool { return o.PodRef == p.PodRef }) {
-		m.Pods = append(m.Pods, Pod{p, kind})
+		m.Pods = append(m.Pods, Pod{p, kind, ports})
 	}
 }
 

@@ -23,6 +23,7 @@ type Report struct {
 	ClusterPolicies int `json:"clusterPolicies,omitempty"`
 	// NetworkPolicies counts the ordinary ones.
 	NetworkPolicies int `json:"networkPolicies,omitempty"`
+	Services        int `json:"services,omitempty"`
 	Pods            int `json:"pods"` // and what makes pods
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int `json:"skipped,omitempty"`
@@ -34,7 +35,7 @@ type Report struct {
 func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
 	r := Report{
 		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), ClusterPolicies: len(m.ClusterPolicies), NetworkPolicies: len(m.NetworkPolicies),
-		Pods: len(m.Pods), Skipped: m.Skipped,
+		Services: len(m.Services), Pods: len(m.Pods), Skipped: m.Skipped,
 	}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
@@ -79,6 +80,9 @@ func (r Report) Summary() string {
 	}
 	if r.NetworkPolicies > 0 {
 		text += ", " + plural(r.NetworkPolicies, "NetworkPolicy")
+	}
+	if r.Services > 0 {
+		text += ", " + plural(r.Services, "Service")
 	}
 	text += ", " + plural(r.Pods, "pod")
 	if skipped > 0 {

@@ -90,7 +90,7 @@ func madeUp(namespace string, set labels.Set) Pod {
 	if len(set) > 0 {
 		name += " with " + set.String()
 	}
-	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, ""}
+	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, "", nil}
 }
 
 // NodeWith returns a made-up node with labels "role=edge", as the subject of a question.
@@ -103,7 +103,7 @@ func NodeWith(text string) (Pod, error) {
 	if len(set) > 0 {
 		name = "a node with " + set.String()
 	}
-	return Pod{policy.Pod{PodRef: policy.NodeRef(name), Labels: set}, ""}, nil
+	return Pod{policy.Pod{PodRef: policy.NodeRef(name), Labels: set}, "", nil}, nil
 }
 
 // isNode tells whether the pod stands for a node.

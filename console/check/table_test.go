@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
@@ -20,6 +21,7 @@ var update = flag.Bool("update", false, "write the expectations anew")
 type aCase struct {
 	Name, Manifest string
 	Upgrade        bool
+	Log            string // lines of the audit log
 	Says           []string
 }
 
@@ -46,8 +48,34 @@ func lint(t *testing.T, manifest string) []string {
 
 func lintWith(t *testing.T, manifest string, o Options) []string {
 	t.Helper()
-	m := manifests(t, manifest)
-	var says []string
+	return says(manifests(t, manifest), o)
+}
+
+// lint returns the findings of a case.
+func (c *aCase) lint(t *testing.T) []string {
+	t.Helper()
+	m, o := manifests(t, c.Manifest), Options{ClusterDomain: "cluster.local", Upgrade: c.Upgrade}
+	if c.Log != "" {
+		o.Log = logOf(t, m, c.Log)
+	}
+	return says(m, o)
+}
+
+// logOf returns the log of lines without their first fields, for manifests.
+func logOf(t *testing.T, m *Manifests, lines string) *Log {
+	t.Helper()
+	l := NewLog(m)
+	for text := range strings.Lines(lines) {
+		line, err := audit.ParseLine([]byte(`{"v":1,"time":"2026-05-01T12:00:00Z","node":"node-1",` + strings.TrimPrefix(text, "{")))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		l.Add(line)
+	}
+	return l
+}
+
+func says(m *Manifests, o Options) (says []string) {
 	for _, f := range m.Lint(o) {
 		says = append(says, f.String())
 	}
@@ -73,7 +101,7 @@ func TestCases(t *testing.T) {
 	}
 	for i, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
-			got := slices.DeleteFunc(lintWith(t, c.Manifest, Options{ClusterDomain: "cluster.local", Upgrade: c.Upgrade}), func(says string) bool { return strings.Contains(says, notEnforced) })
+			got := slices.DeleteFunc(c.lint(t), func(says string) bool { return strings.Contains(says, notEnforced) })
 			if len(got) == 0 {
 				got = nil
 			}

@@ -2,8 +2,10 @@ package check
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/policy"
@@ -13,15 +15,49 @@ import (
 // podTemplate is what counts of the template of a pod.
 type podTemplate struct {
 	Metadata struct{ Labels map[string]string }
-	Spec     struct{ HostNetwork bool }
+	Spec     podSpec
+}
+
+// podSpec is what counts of the spec of a pod.
+type podSpec struct {
+	HostNetwork                bool
+	Containers, InitContainers []container
+}
+
+type container struct {
+	RestartPolicy corev1.ContainerRestartPolicy
+	Ports         []corev1.ContainerPort
+}
+
+// ports returns the ports of the containers, those without a name too, as policy.NamedPorts
+// takes them.
+func (s *podSpec) ports() (ports []policy.NamedPort) {
+	for i, c := range slices.Concat(s.Containers, s.InitContainers) {
+		if i >= len(s.Containers) && c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+			continue
+		}
+		for _, p := range c.Ports {
+			if protocol, ok := policy.ProtocolOf(p.Protocol); ok && p.ContainerPort >= 1 && p.ContainerPort <= 65535 {
+				ports = append(ports, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: uint16(p.ContainerPort)})
+			}
+		}
+	}
+	return ports
+}
+
+// portsOfPod returns the ports of a Pod's containers.
+func portsOfPod(o *manifest.Object) []policy.NamedPort {
+	var pod struct{ Spec podSpec }
+	_ = json.Unmarshal(o.JSON, &pod) // it was decoded once
+	return pod.Spec.ports()
 }
 
 // template returns the pod that an object of the groups apps and batch makes, called
-// as the object is, and whether it makes pods.
-func template(o *manifest.Object) (policy.Pod, bool) {
+// as the object is, with its ports, and whether it makes pods.
+func template(o *manifest.Object) (policy.Pod, []policy.NamedPort, bool) {
 	group, _, _ := strings.Cut(o.APIVersion, "/")
 	if group != "apps" && group != "batch" || o.Name == "" {
-		return policy.Pod{}, false
+		return policy.Pod{}, nil, false
 	}
 	var made struct {
 		Spec struct {
@@ -32,14 +68,14 @@ func template(o *manifest.Object) (policy.Pod, bool) {
 		}
 	}
 	if json.Unmarshal(o.JSON, &made) != nil {
-		return policy.Pod{}, false
+		return policy.Pod{}, nil, false
 	}
 	t := made.Spec.Template
 	if t == nil {
 		t = made.Spec.JobTemplate.Spec.Template
 	}
 	if t == nil {
-		return policy.Pod{}, false
+		return policy.Pod{}, nil, false
 	}
 	pod := policy.Pod{
 		PodRef: policy.PodRef{Namespace: o.Namespace, Name: o.Name}, Labels: t.Metadata.Labels, HostNetwork: t.Spec.HostNetwork,
@@ -47,5 +83,5 @@ func template(o *manifest.Object) (policy.Pod, bool) {
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault
 	}
-	return pod, true
+	return pod, t.Spec.ports(), true
 }

@@ -3,11 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 )
@@ -17,7 +20,7 @@ type checking struct {
 	pod, labels, namespace string
 	node                   string // labels
 	ofNode                 bool   // node is given, if only as ""
-	to                     []string
+	to, logs               []string
 	enforce                string
 	output                 string
 	strict, deep           bool
@@ -40,6 +43,7 @@ connections that pass today it would deny if it enforced.`,
   namegate check deploy/ --pod shop/cart --to www.example.org:443
   namegate check deploy/ -n shop --labels app=cart --to ns.example.org:53/udp
   namegate check deploy/ --enforce shop/watch
+  namegate check deploy/ --log /var/log/namegate/audit.log
   namegate check deploy/ --node role=edge --to registry.example.org:443
   kubectl get fqdnnp -A -o yaml | namegate check - --upgrade`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
@@ -51,6 +55,7 @@ connections that pass today it would deny if it enforced.`,
 	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default)")
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
 	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
+	fl.StringArrayVar(&c.logs, "log", nil, "compare the names with an audit log, - for the standard input: names that nothing resolved, and shared addresses; may be given more than once")
 	fl.BoolVar(&c.strict, "strict", false, "exit with 1 for warnings too")
 	fl.BoolVar(&c.o.Upgrade, "upgrade", false, "also find what this release reads otherwise than the previous release")
 	fl.BoolVarP(&c.deep, "recursive", "R", false, "read the folders in folders too")
@@ -87,9 +92,13 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 	if err != nil {
 		return console.Refuse(http.StatusNotFound, "--enforce: %v", err)
 	}
+	broken, err := c.log(cmd, m)
+	if err != nil {
+		return err
+	}
 	report := m.Report(m.Lint(c.o), answers)
 	report.Trial = trial
-	if err := report.Write(cmd.OutOrStdout(), c.output); err != nil {
+	if err := errors.Join(report.Write(cmd.OutOrStdout(), c.output), broken); err != nil {
 		return err
 	}
 	if report.Bad(c.strict) || report.Denied() > 0 {
@@ -98,12 +107,34 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 	return nil
 }
 
+// log reads the audit logs. Lines that are none are left out, and said; broken is what could not
+// be read to its end.
+func (c *checking) log(cmd *cobra.Command, m *check.Manifests) (broken, err error) {
+	if len(c.logs) == 0 {
+		return nil, nil
+	}
+	c.o.Log = check.NewLog(m)
+	lines := logLines{errs: cmd.ErrOrStderr()}
+	broken, err = eachLog(cmd, c.logs, "or leave --log out", lines.say, func(name string, r io.Reader) error {
+		return lines.read(name, r, func(line audit.Line) error {
+			c.o.Log.Add(line)
+			return nil
+		})
+	})
+	if lines.bad > 0 {
+		lines.say("%v", leftLines(lines.bad))
+	}
+	return broken, err
+}
+
 // prepare reads the flags.
 func (c *checking) prepare(paths []string) error {
 	asks := c.pod != "" || c.labels != "" || c.ofNode
 	switch {
 	case len(paths) == 0:
 		return errors.New("nothing to check; write the path of a manifest, of a folder, or - for the standard input")
+	case slices.Contains(paths, "-") && slices.Contains(c.logs, "-"):
+		return errors.New("the standard input cannot be both manifests and a log; write the path of one of them")
 	case c.output != "" && c.output != "json" && c.output != "yaml":
 		return fmt.Errorf("-o %s is not known; write -o json, -o yaml, or leave it out", c.output)
 	case c.pod != "" && c.labels != "":

@@ -102,6 +102,38 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
+// TestCheckLog: --log compares the names with a log, leaves out lines that are none, and ends with
+// exit code 1 only for what cannot be read.
+func TestCheckLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	fatal.If(t, os.WriteFile(path, []byte(checked), 0o644))
+	const line = `{"v":1,"kind":"dns","time":"2026-05-01T12:00:00Z","node":"n","verdict":"allowed","pod":{"namespace":"shop","name":"cart-1","ip":"10.0.0.1"},` +
+		`"question":{"name":"NAME","type":"A","class":"IN"},"answers":[{"address":"192.0.2.1","granted":true}],"rcode":"NOERROR","protocol":"udp"}` + "\n"
+	used, other := strings.Replace(line, "NAME", "www.example.org", 1), strings.Replace(line, "NAME", "a.test", 1)
+	for _, c := range []struct {
+		name, stdin string
+		args        []string
+		code        int
+		out, errs   string
+	}{
+		{"resolved", used, []string{path, "--log", "-"}, 0, "1 file, 1 policy, 1 pod: 0 errors, 0 warnings\n", ""},
+		{"not resolved", other, []string{path, "--log", "-"}, 0, ":8: warning: policy shop/out: spec.egress[0].matches[0].name: no pod of namespace shop queried it in the log", ""},
+		{"not resolved, strictly", other, []string{path, "--log", "-", "--strict"}, 1, "no pod of namespace shop queried it", ""},
+		{"shared", used + other, []string{path, "--log", "-"}, 0, "address 192.0.2.1 of www.example.org also answered for a.test", ""},
+		{"lines that are none", "x\n" + used, []string{path, "--log", "-"}, 0, "0 errors, 0 warnings\n", "namegate: 1 line was left out"},
+		{"a log that is not there", "", []string{path, "--log", "/nonexistent/l"}, 1, "", "namegate: there is no file /nonexistent/l; write the path of an audit log, - for the standard input, or leave --log out\n"},
+		{"a log that is a folder", "", []string{path, "--log", filepath.Dir(path)}, 1, "the log (without lines) has no answered query", "cannot be read to its end"},
+		{"manifests and a log", "", []string{"-", "--log", "-"}, 2, "", "the standard input cannot be both manifests and a log"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, out, errs := called(t, c.stdin, append([]string{"check"}, c.args...)...)
+			if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(errs, c.errs) || c.errs == "" && errs != "" {
+				t.Errorf("exit code %d, %q, %q", code, out, errs)
+			}
+		})
+	}
+}
+
 // TestCheckReadsFolders, and their subfolders only with the flag.
 func TestCheckReadsFolders(t *testing.T) {
 	dir := t.TempDir()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,16 +32,13 @@ type suggesting struct {
 	nodes   forNodes // of --nodes
 
 	now   func() time.Time
-	errs  io.Writer
 	begin time.Time // of what counts; zero for everything
 	// namespace and name are of the pods that count; "" for all.
 	namespace, name string
 
-	mu     sync.Mutex // of what follows
+	lines  logLines
 	log    *suggest.Log
-	bad    int    // lines that are none
-	lost   uint64 // lines that the agents say are missing
-	broken error  // what could not be read to its end
+	broken error // what could not be read to its end
 }
 
 func newSuggesting() *suggesting {
@@ -70,7 +66,7 @@ which many namespaces need, with --nodes one for what nodes themselves dialled.`
   kubectl namegate suggest --nodes > nodes.yaml
   kubectl namegate suggest --cluster --min-namespaces 5 --tier Admin`,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			s.errs = cmd.ErrOrStderr()
+			s.lines.errs = cmd.ErrOrStderr()
 			return s.run(cmd, files)
 		},
 	}
@@ -117,10 +113,10 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 
 	case s.broken != nil:
 		return s.broken
-	case s.bad > 0:
-		return leftLines(s.bad)
-	case s.lost > 0:
-		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lost)
+	case s.lines.bad > 0:
+		return leftLines(s.lines.bad)
+	case s.lines.lost > 0:
+		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lines.lost)
 	case !whole && s.nodes.on:
 		return errors.New("not every connection of nodes that was seen is in the policy; see what is left out")
 	case !whole && s.cluster.on:
@@ -198,44 +194,18 @@ func (s *suggesting) wants(line audit.Line) bool {
 	return (s.namespace == "" || s.namespace == line.Pod.Namespace) && (s.name == "" || s.name == line.Pod.Name) && !last.Before(s.begin)
 }
 
-// read takes all lines of a reader, that is called so in messages. Several readers may
-// be read at once.
+// read takes all lines of a reader that count, as logLines does. Several readers may be read at
+// once.
 func (s *suggesting) read(name string, r io.Reader) error {
-	return audit.Read(r, func(line audit.Line) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	return s.lines.read(name, r, func(line audit.Line) error {
 		if !s.wants(line) {
 			return nil
 		}
-		if err := s.take(line); err != nil {
-			s.leave(name, err)
-		}
-		return nil
-	}, func(number int, err error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		where, gap := fmt.Sprintf("%s:%d", name, number), (*audit.Gap)(nil)
-		if errors.As(err, &gap) {
-			s.lost += gap.Count
-			s.say("%s: %v", where, err)
-			return
-		}
-		s.leave(where, err)
+		return s.take(line)
 	})
 }
 
-// maxBadLines bounds how many bad lines are named; the rest is counted.
-const maxBadLines = 5
-
-func (s *suggesting) leave(where string, err error) {
-	if s.bad++; s.bad <= maxBadLines {
-		s.say("%s: left out: %v", where, err)
-	}
-}
-
-func (s *suggesting) say(format string, args ...any) {
-	fmt.Fprintln(s.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other output
-}
+func (s *suggesting) say(format string, args ...any) { s.lines.say(format, args...) }
 
 // suggestNamespaces writes the policies of namespaces.
 func (s *suggesting) suggestNamespaces(out io.Writer) (whole bool, err error) {

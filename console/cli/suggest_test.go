@@ -182,7 +182,7 @@ func TestSuggestWithAnUnavailableAgent(t *testing.T) {
 	} {
 		var errs strings.Builder
 		s := newSuggesting()
-		s.errs = &errs
+		s.lines.errs = &errs
 		err := s.gather(t.Context(), c.agents, nil)
 		if (err != nil) != c.lost || console.ExitCode(s.broken) != console.ExitUnreachable {
 			t.Errorf("%v, broken %v", err, s.broken)
@@ -240,7 +240,7 @@ func ended(t *testing.T) context.Context {
 // TestSuggestWhenInterrupted: the lines so far count.
 func TestSuggestWhenInterrupted(t *testing.T) {
 	s := newSuggesting()
-	s.errs, s.during = &strings.Builder{}, time.Hour
+	s.lines.errs, s.during = &strings.Builder{}, time.Hour
 	if err := s.agent(ended(t), local{filepath.Join(t.TempDir(), "gone")}, nil); err != nil {
 		t.Error(err)
 	}

@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"net/url"
-	"os"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -16,32 +12,11 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// files reads logs. A missing file is an error before any output; of an unreadable file
-// the lines before the error count.
+// files reads logs, as eachLog opens them.
 func (s *suggesting) files(cmd *cobra.Command, paths []string) error {
-	open := make([]io.Reader, len(paths))
-	for i, path := range paths {
-		if path == "-" {
-			open[i] = cmd.InOrStdin()
-			continue
-		}
-		f, err := os.Open(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("there is no file %s; write the path of an audit log, - for the standard input, or nothing to ask the agents", path)
-		case err != nil:
-			return fmt.Errorf("read the log: %w", err)
-		}
-		defer f.Close() //nolint:errcheck // it was only read
-		open[i] = f
-	}
-	for i, path := range paths {
-		if err := s.read(path, interruptible(ctxOf(cmd), open[i])); err != nil {
-			s.say("%s cannot be read to its end: %v", path, err)
-			s.broken = errors.Join(s.broken, fmt.Errorf("read %s: %w", path, err))
-		}
-	}
-	return nil
+	broken, err := eachLog(cmd, paths, "or nothing to ask the agents", s.lines.say, s.read)
+	s.broken = broken
+	return err
 }
 
 // live asks the agents for the lines that they keep, or follows them. A failing agent

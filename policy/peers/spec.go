@@ -94,6 +94,17 @@ func (s *Spec) OfPods() bool {
 	return s.Kind == policy.PeerPorts || slices.ContainsFunc(s.terms, func(t term) bool { return t.namespace != nodesNamespace })
 }
 
+// SelectsPod tells whether a selector of the spec holds a pod with labels, in a namespace with
+// labels. Networks, and a rule for every destination, hold no pod.
+func (s *Spec) SelectsPod(space string, spaceLabels, labels map[string]string) bool {
+	p := &pod{space: &namespace{name: space, labels: spaceLabels, known: true}, labels: labels}
+	return slices.ContainsFunc(s.terms, func(t term) bool { return t.selects(p) })
+}
+
+// PortNames returns the names of ports of a spec of PeerPorts, sorted, each once. The caller
+// must not change them.
+func (s *Spec) PortNames() []PortName { return s.names }
+
 // cost is the cost of asking the term for one pod, in units of an ordinary one: selectors
 // may have tens of thousands of requirements. Selectors of namespaces are asked a second
 // time, for each namespace.

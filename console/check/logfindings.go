@@ -1,0 +1,179 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// findings returns the names that nothing resolved and the shared addresses.
+func (l *Log) findings() (findings []Finding) {
+	if l.full {
+		findings = append(findings, Finding{Severity: Warning, Reason: LogTooLong, Message: fmt.Sprintf(
+			"the log has more than %d pairs of a name and an address, and names on shared addresses were sought among the first; give the log of a shorter time", maxSightings)})
+	}
+	silent := map[string]bool{}
+	shared := l.shared()
+	for _, a := range l.accepted {
+		switch {
+		case !l.answered[a.scope]:
+			if !silent[a.policy] {
+				silent[a.policy] = true
+				findings = append(findings, a.finding(LogSilent, fmt.Sprintf("the log (%s) has no answered query of a %s, and tells nothing about the names of this policy; give a log with lines of the verdict allowed, of a time when its pods ran", l.span(), a.clients())))
+			}
+			continue
+		case a.queries == 0:
+			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("%s in the log (%s); compare the spelling with the names that namegate suggest finds in the log, and remove it if nothing needs it", a.unqueried(), l.span())))
+		case !a.resolved:
+			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("was queried %s in the log, and no answer had an address (%s); correct the name, or remove it", times(a.queries), a.rcode)))
+		}
+		if message := shared[a]; message != "" {
+			findings = append(findings, a.finding(SharedAddress, message))
+		}
+	}
+	return findings
+}
+
+// clients names the pods or nodes of the match's policy.
+func (a *acceptance) clients() string {
+	switch a.scope {
+	case allPods:
+		return "pod"
+	case allNodes:
+		return "node"
+	}
+	return "pod of namespace " + a.scope
+}
+
+// unqueried says that no client queried a name of the match.
+func (a *acceptance) unqueried() string {
+	if _, exact := a.pattern.Exact(); exact {
+		return fmt.Sprintf("no %s queried it", a.clients())
+	}
+	return fmt.Sprintf("no %s queried a name that it matches", a.clients())
+}
+
+// span says how much of a log was read.
+func (l *Log) span() string {
+	if l.lines == 0 {
+		return "without lines"
+	}
+	return fmt.Sprintf("%d lines from %s to %s", l.lines, l.first.UTC().Format(time.RFC3339), l.last.UTC().Format(time.RFC3339))
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// overlap is what a match shares with names that its policies do not accept.
+type overlap struct {
+	addresses int
+	first     netip.Addr
+	name      fqdn.Name // of the match, at the first address
+	names     map[fqdn.Name]bool
+	more      bool
+}
+
+// shared returns the finding of each match whose names have addresses that answered other names
+// too, which no policy of its scope accepts.
+func (l *Log) shared() map[*acceptance]string {
+	overlaps := map[*acceptance]*overlap{}
+	for _, address := range slices.SortedFunc(maps.Keys(l.addresses), netip.Addr.Compare) {
+		s := l.addresses[address]
+		if len(s.accepted) == 0 || len(s.accepted)+len(s.others) == 1 {
+			continue
+		}
+		slices.Sort(s.accepted)
+		for _, name := range s.accepted {
+			for _, a := range l.byName.Match(name) {
+				others := l.unaccepted(a, s)
+				if len(others) == 0 {
+					continue
+				}
+				o := overlaps[a]
+				if o == nil {
+					o = &overlap{first: address, name: name, names: map[fqdn.Name]bool{}}
+					overlaps[a] = o
+				}
+				o.add(others, s.more)
+			}
+		}
+	}
+	messages := map[*acceptance]string{}
+	for a, o := range overlaps {
+		messages[a] = o.message(a)
+	}
+	return messages
+}
+
+// maxNamesSaid bounds the names of a finding, and maxNamesKept those that are counted.
+const (
+	maxNamesSaid = 4
+	maxNamesKept = 1000
+)
+
+func (o *overlap) add(others []fqdn.Name, more bool) {
+	o.addresses++
+	o.more = o.more || more
+	for _, name := range others {
+		if len(o.names) == maxNamesKept {
+			o.more = true
+			return
+		}
+		o.names[name] = true
+	}
+}
+
+func (o *overlap) message(a *acceptance) string {
+	var names []string
+	for name := range o.names {
+		names = append(names, name.String())
+	}
+	slices.Sort(names)
+	rest := len(names) - maxNamesSaid
+	text := strings.Join(names[:min(len(names), maxNamesSaid)], ", ")
+	switch {
+	case rest > 0 && o.more:
+		text += fmt.Sprintf(" and over %d more", rest)
+	case rest > 0:
+		text += fmt.Sprintf(" and %d more", rest)
+	case o.more:
+		text += " and more"
+	}
+	by := "no cluster policy accepts"
+	if a.scope != allPods && a.scope != allNodes {
+		by = "no policy of namespace " + a.scope + " allows"
+	}
+	ports := "on every port"
+	if a.ports != policy.AnyPort {
+		ports = "on " + string(a.ports)
+	}
+	where := fmt.Sprintf("address %s of %s", o.first, o.name)
+	if o.addresses > 1 {
+		where = fmt.Sprintf("%d addresses, such as %s of %s,", o.addresses, o.first, o.name)
+	}
+	return fmt.Sprintf("%s also answered for %s, which %s: an open address is open for each of its names, %s; if that is too much, use a name with addresses of its own", where, text, by, ports)
+}
+
+// unaccepted returns the names of an address that no policy of a match's scope accepts. Cluster
+// policies accept names for every namespace.
+func (l *Log) unaccepted(a *acceptance, s *sighting) []fqdn.Name {
+	others := slices.Clone(s.others)
+	for _, name := range s.accepted {
+		if !slices.ContainsFunc(l.byName.Match(name), func(b *acceptance) bool {
+			return b.scope == a.scope || b.scope == allPods && a.scope != allNodes
+		}) {
+			others = append(others, name)
+		}
+	}
+	return others
+}

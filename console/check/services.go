@@ -1,0 +1,95 @@
+package check
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/source/manifest"
+)
+
+// Service is a Service of the manifests.
+type Service struct {
+	policy.ServiceRef
+	place    place
+	selector map[string]string // nil: its endpoints are not known
+	// direct: a name of the Service leads to no address of its own, but to its pods or another name.
+	direct bool
+	addrs  []netip.Addr // of the Service itself, as far as the manifest has them
+	ports  []servicePort
+}
+
+// servicePort is a port of a Service and where it leads to in the pods.
+type servicePort struct {
+	name     string
+	protocol policy.Protocol
+	port     uint16
+	target   intstr.IntOrString // a number, or the name of a port of containers
+}
+
+func (p *servicePort) String() string {
+	return policy.PortRange{Protocol: p.protocol, First: p.port, Last: p.port}.String()
+}
+
+// service takes a Service of a file, and tells whether it can be read.
+func (m *Manifests) service(at place, o *manifest.Object) bool {
+	var from corev1.Service
+	if o.Name == "" || json.Unmarshal(o.JSON, &from) != nil {
+		return false
+	}
+	s := Service{
+		ServiceRef: policy.ServiceRef{Namespace: o.Namespace, Name: o.Name}, place: at, selector: from.Spec.Selector,
+		direct: from.Spec.ClusterIP == corev1.ClusterIPNone || from.Spec.Type == corev1.ServiceTypeExternalName,
+	}
+	if s.Namespace == "" {
+		s.Namespace = metav1.NamespaceDefault
+	}
+	if slices.ContainsFunc(m.Services, func(o Service) bool { return o.ServiceRef == s.ServiceRef }) {
+		return true
+	}
+	texts := slices.Concat([]string{from.Spec.ClusterIP}, from.Spec.ClusterIPs, from.Spec.ExternalIPs)
+	for _, ingress := range from.Status.LoadBalancer.Ingress {
+		texts = append(texts, ingress.IP)
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			s.addrs = append(s.addrs, a)
+		}
+	}
+	for _, p := range from.Spec.Ports {
+		protocol, ok := policy.ProtocolOf(p.Protocol)
+		if !ok || p.Port < 1 || p.Port > 65535 {
+			continue
+		}
+		to := servicePort{p.Name, protocol, uint16(p.Port), p.TargetPort}
+		if to.target.Type == intstr.Int && to.target.IntVal == 0 {
+			to.target = intstr.FromInt32(p.Port)
+		}
+		s.ports = append(s.ports, to)
+	}
+	m.Services = append(m.Services, s)
+	return true
+}
+
+// selects tells whether the Service leads to a pod.
+func (s *Service) selects(pod *Pod) bool {
+	return len(s.selector) > 0 && s.Namespace == pod.Namespace && hasLabels(s.selector, pod.Labels)
+}
+
+// targetIn returns the port of the pod to which a port leads, and whether it is known.
+func (p *servicePort) targetIn(pod *Pod) (uint16, bool) {
+	if p.target.Type == intstr.Int {
+		return uint16(p.target.IntVal), p.target.IntVal > 0 && p.target.IntVal <= 65535
+	}
+	for _, own := range pod.ports {
+		if own.Name == p.target.StrVal && own.Protocol == p.protocol {
+			return own.Port, true
+		}
+	}
+	return 0, false
+}
