@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,16 +11,25 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestCommandsOfRunbooks: every command line of ours in the runbooks and beside the
-// metrics is one, down to its flags and how many arguments it takes.
+// TestCommandsOfRunbooks: every command line of ours in the runbooks, beside the metrics, in the
+// README and in the pages for the first hour is one, down to its flags and how many arguments it
+// takes.
 func TestCommandsOfRunbooks(t *testing.T) {
-	line := regexp.MustCompile("(?m)(?:`|^)((?:kubectl )?namegate [a-z][^`\n]*)")
+	line := regexp.MustCompile("(?m)(?:`|^|^\\$ |\\| )((?:kubectl |(?:sudo )?bin/)?namegate [a-z][^`\n]*)")
+	start, err := filepath.Glob("../../docs/start/*.md")
+	fatal.If(t, err)
+	if len(start) < 5 {
+		t.Errorf("the pages for the first hour are %q", start)
+	}
 	found := map[string]bool{}
-	for _, file := range []string{"../../docs/runbooks.md", "../../docs/metrics.md"} {
+	for _, file := range append(start, "../../docs/runbooks.md", "../../docs/metrics.md", "../../README.md") {
 		text, err := os.ReadFile(file)
 		fatal.If(t, err)
 		for _, m := range line.FindAllStringSubmatch(string(text), -1) {
-			found[m[1]] = true
+			command, _, _ := strings.Cut(m[1], " #")
+			command, _, _ = strings.Cut(command, " > ")
+			command = regexp.MustCompile(`\$\([^)]*\)`).ReplaceAllString(command, "POD")
+			found[strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(command), "sudo "), "bin/")] = true
 		}
 	}
 	for command := range found {
@@ -42,7 +52,7 @@ func TestCommandsOfRunbooks(t *testing.T) {
 			t.Errorf("%s: %v", command, cmd.Args(cmd, args))
 		}
 	}
-	if len(found) < 8 {
+	if len(found) < 30 {
 		t.Errorf("only %d commands were found", len(found))
 	}
 }

@@ -20,12 +20,15 @@ func document(t *testing.T, name string) string {
 	return string(text)
 }
 
-// blocks returns the fenced blocks of a language.
+// blocks returns the fenced blocks of a language, with or without the name of a file behind it.
 func blocks(text, language string) []string {
 	var out []string
-	for _, part := range strings.Split(text, "\n```"+language+"\n")[1:] {
-		block, _, _ := strings.Cut(part, "\n```")
-		out = append(out, block+"\n")
+	for _, part := range strings.Split(text, "\n```"+language)[1:] {
+		info, block, _ := strings.Cut(part, "\n")
+		block, _, _ = strings.Cut(block, "\n```")
+		if info == "" || info[0] == ' ' {
+			out = append(out, block+"\n")
+		}
 	}
 	return out
 }
@@ -44,10 +47,10 @@ func TestReadmePolicies(t *testing.T) {
 	}
 }
 
-func TestReadmeCorefiles(t *testing.T) {
-	files := blocks(document(t, "README.md"), "corefile")
+func TestCorefileOfHosts(t *testing.T) {
+	files := blocks(document(t, "docs/start/host.md"), "corefile")
 	if len(files) == 0 {
-		t.Fatal("the README shows no Corefile")
+		t.Fatal("docs/start/host.md shows no Corefile")
 	}
 	for _, f := range files {
 		path := filepath.Join(t.TempDir(), "Corefile")

@@ -23,6 +23,9 @@ func examples(t *testing.T) map[string]string {
 	t.Helper()
 	documents, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))
 	fatal.If(t, err)
+	start, err := filepath.Glob(filepath.Join(top, "docs", "start", "*.md"))
+	fatal.If(t, err)
+	documents = append(documents, start...)
 	out := map[string]string{}
 	for _, path := range append(documents, filepath.Join(top, "README.md")) {
 		text, err := os.ReadFile(path)
@@ -55,7 +58,7 @@ func TestDocumentedExamplesServe(t *testing.T) {
 			boot(t, place, text)
 		})
 	}
-	if !documents["README.md"] || !documents["corefile.md"] || len(all) < 20 {
+	if !documents["host.md"] || !documents["corefile.md"] || len(all) < 20 {
 		t.Errorf("only %d examples, in %v", len(all), documents)
 	}
 }
