@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/documents"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -20,14 +21,11 @@ func document(t *testing.T, name string) string {
 	return string(text)
 }
 
-// blocks returns the fenced blocks of a language, with or without the name of a file behind it.
-func blocks(text, language string) []string {
-	var out []string
-	for _, part := range strings.Split(text, "\n```"+language)[1:] {
-		info, block, _ := strings.Cut(part, "\n")
-		block, _, _ = strings.Cut(block, "\n```")
-		if info == "" || info[0] == ' ' {
-			out = append(out, block+"\n")
+// blocks returns the fenced blocks of a language.
+func blocks(text, language string) (out []string) {
+	for _, b := range documents.Blocks(text) {
+		if b.Language == language {
+			out = append(out, b.Text)
 		}
 	}
 	return out
