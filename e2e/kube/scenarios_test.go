@@ -33,6 +33,7 @@ func TestNamegate(t *testing.T) {
 		{"console", testConsole},
 		{"why", testWhy},
 		{"suggest", testSuggest},
+		{"documents", testDocuments},
 		{"conformance", testConformance},
 		{"hostnetwork", testHostNetwork},
 		{"hosts", testHosts},

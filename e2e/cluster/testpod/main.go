@@ -11,6 +11,9 @@
 //	testpod load [FLAG…] NAME…           DNS questions at a constant rate
 //	testpod first NAME PORT              get over tcp, then sleep
 //	testpod window ADDR:PORT TIME        connections from now on, then sleep
+//
+// Called curl or sleep, it is one of these programs of the documents' examples: curl [FLAG…] URL
+// connects, and sleep TIME runs until killed.
 package main
 
 import (
@@ -20,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -29,13 +33,24 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := named(filepath.Base(os.Args[0]), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "testpod:", err)
 		os.Exit(1)
 	}
 }
 
 var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+
+// named runs the program that the name says.
+func named(name string, args []string) error {
+	switch name {
+	case "curl":
+		return curl(args)
+	case "sleep":
+		return sleep()
+	}
+	return run(args)
+}
 
 // holdInterval is how often a connection that goes on says a word.
 const holdInterval = 200 * time.Millisecond

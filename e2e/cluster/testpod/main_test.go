@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster/echo"
@@ -57,5 +58,23 @@ func TestOutcomesArePrinted(t *testing.T) {
 		if got.Class != probe.OK || got.Server != "me" {
 			t.Errorf("%v: %+v", args, got)
 		}
+	}
+}
+
+// TestCurl: a URL is a connection to its host and port.
+func TestCurl(t *testing.T) {
+	s, err := echo.Serve("me", 0)
+	fatal.If(t, err)
+	t.Cleanup(func() { s.Close() })
+	if err := named("curl", []string{"-sSI", fmt.Sprintf("http://127.0.0.1:%d/a", s.Port)}); err != nil {
+		t.Error(err)
+	}
+	port := s.Port
+	s.Close()
+	if err := named("curl", []string{"-sSI", fmt.Sprintf("https://127.0.0.1:%d", port)}); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Error(err)
+	}
+	if err := named("curl", nil); err == nil {
+		t.Error("no error without a URL")
 	}
 }

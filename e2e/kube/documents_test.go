@@ -1,0 +1,160 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/documents"
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// pages are the documents whose commands run on a cluster, in order, with the namespaces that
+// these make.
+var pages = []struct{ file, namespace string }{
+	{"README.md", "try"},
+	{"docs/start/cluster.md", "try"},
+	{"docs/start/policies.md", "shop"},
+	{"docs/start/sandboxes.md", "sandboxes"},
+}
+
+// documentImage is the image of the documents' pods, here the program of the test pods.
+const documentImage = "docker.io/curlimages/curl:8.11.1"
+
+// documentNames are the names of the documents, which the world's zone has not.
+const documentNames = `
+www.kernel.org.     60 A 203.0.113.80
+api.example.org.    60 A 203.0.113.81
+status.example.org. 60 A 203.0.113.82
+pypi.example.org.   60 A 203.0.113.83
+github.example.org. 60 A 203.0.113.84
+`
+
+// prepared are the beginnings of commands that `make e2e` and the scenarios before ran with
+// values of their own.
+var prepared = []string{"make ", "install bin/", "helm install "}
+
+// testDocuments: each command of the first documents ends as its comment says.
+func testDocuments(t *testing.T) {
+	s := begin(t, "documents")
+	fatal.If(t, the.LoadProgram(documentImage, the.Tool("testpod"), []string{"/bin/curl", "/bin/sleep"}))
+	fatal.If(t, the.SetZone(cluster.Zone+documentNames))
+	t.Cleanup(func() { fatal.If(t, the.SetZone(cluster.Zone)) })
+	for _, p := range pages {
+		t.Run(p.file, func(t *testing.T) {
+			t.Cleanup(func() { s.kubectl("delete", "namespace", p.namespace, "--ignore-not-found", "--wait") })
+			text, err := os.ReadFile(filepath.Join("../..", p.file))
+			fatal.If(t, err)
+			r := newReader(t, string(text), s, p.namespace)
+			for _, c := range documents.Commands(string(text)) {
+				r.run(c)
+			}
+			if r.ran < 8 {
+				t.Errorf("%d commands", r.ran)
+			}
+		})
+	}
+}
+
+// reader follows a document in a folder of its own, as the cluster's administrator.
+type reader struct {
+	*testing.T
+	s              *scenario
+	dir, namespace string
+	path           string // of programs
+	ran            int
+}
+
+// newReader returns a reader with the document's files in its folder.
+func newReader(t *testing.T, text string, s *scenario, namespace string) *reader {
+	t.Helper()
+	r := &reader{T: t, s: s, dir: t.TempDir(), namespace: namespace}
+	top, err := filepath.Abs("../..")
+	fatal.If(t, err)
+	r.path = strings.Join([]string{filepath.Join(top, "bin"), filepath.Dir(the.Tool("kubectl")), os.Getenv("PATH")}, ":")
+	for _, folder := range []string{"bin", "examples"} {
+		fatal.If(t, os.Symlink(filepath.Join(top, folder), filepath.Join(r.dir, folder)))
+	}
+	for _, b := range documents.Blocks(text) {
+		if b.File != "" {
+			fatal.If(t, os.WriteFile(filepath.Join(r.dir, b.File), []byte(b.Text), 0o644))
+		}
+	}
+	return r
+}
+
+// run runs a command until it ends as it is to, since changes take a moment to come into force.
+// A command that follows is to print something and to go on.
+func (r *reader) run(c documents.Command) {
+	r.Helper()
+	for _, p := range prepared {
+		if strings.HasPrefix(c.Line, p) {
+			return
+		}
+	}
+	r.ran++
+	if strings.Contains(c.Line, " audit -f ") {
+		r.follows(c.Line)
+		return
+	}
+	if strings.Contains(c.Line, "namegate suggest") {
+		r.s.eventually(soon, "a line about a denied connection", func() error {
+			if out, _ := r.bash("kubectl namegate audit --kind flow -n " + r.namespace); !strings.Contains(out, "den") {
+				return fmt.Errorf("the audit log is %q", out)
+			}
+			return nil
+		})
+	}
+	again := strings.Contains(c.Line, " exec ") || strings.Contains(c.Line, " namegate explain ") || strings.Contains(c.Line, " namegate status")
+	for end := time.Now().Add(soon); ; time.Sleep(100 * time.Millisecond) {
+		out, code := r.bash(c.Line)
+		good := code == 0
+		switch c.Ends {
+		case documents.Rejected:
+			good = code != 0 && (strings.Contains(out, "refused") || strings.Contains(out, "prohibited"))
+		case documents.Negative:
+			good = code == 1
+		}
+		if good {
+			return
+		}
+		if !again || time.Now().After(end) {
+			r.Errorf("%s: exit code %d\n%s", c.Line, code, out)
+			return
+		}
+	}
+}
+
+// bash runs a command line and returns its output and its exit code.
+func (r *reader) bash(line string) (out string, code int) {
+	r.Helper()
+	cmd := r.command(line)
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		r.Fatal(err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+func (r *reader) command(line string) *exec.Cmd {
+	cmd := the.Client(r.s.ctx, "bash", "-c", line)
+	cmd.Dir, cmd.Env = r.dir, append(cmd.Env, "PATH="+r.path)
+	return cmd
+}
+
+// follows runs a command that goes on until it is interrupted.
+func (r *reader) follows(line string) {
+	r.Helper()
+	cmd := r.command("exec timeout --signal=INT 5 " + line)
+	out, err := cmd.Output()
+	if code := cmd.ProcessState.ExitCode(); code != 124 || !strings.Contains(string(out), `"kind":`) {
+		r.Errorf("%s: exit code %d, %v, want to be interrupted after lines\n%s", line, code, err, out)
+	}
+}
