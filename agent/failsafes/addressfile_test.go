@@ -58,6 +58,23 @@ func TestAnAgentThatStartsWithoutDNS(t *testing.T) {
 	}
 }
 
+// TestAnAgentThatFollows: the addresses that an earlier agent found and this one does not stay as former ones.
+func TestAnAgentThatFollows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "failsafes.json")
+	first := startWith(t, nil, path)
+	first.begin()
+	first.end()
+	next := startWith(t, nil, path)
+	next.names.set("api.test", addrs("192.0.2.11")...)
+	l := next.begin()
+	next.want(l, "API server", "(192.0.2.10) 192.0.2.11")
+	if len(l.Findings) > 0 {
+		t.Errorf("findings %v", l.Findings)
+	}
+	next.clock.Step(Keep)
+	next.want(next.next(), "API server", "192.0.2.11")
+}
+
 // TestAnAgentThatCannotReadItsSources leaves the file of an earlier one as it is.
 func TestAnAgentThatCannotReadItsSources(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "failsafes.json")

@@ -144,11 +144,13 @@ func (n names) next() (at time.Time, ok bool) {
 }
 
 // entries returns the entries of a target with a name.
-func (n names) entries(t *failsafe.Target) (out []failsafe.Entry) {
-	s := n[t.Host]
+func (n names) entries(t *failsafe.Target) []failsafe.Entry { return entriesAt(t, n[t.Host].addrs) }
+
+// entriesAt returns the entries of a target whose name has addresses.
+func entriesAt(t *failsafe.Target, addrs []netip.Addr) (out []failsafe.Entry) {
 	t2 := *t
 	t2.Source = fmt.Sprintf("%s, name %s", t.Source, t.Host)
-	for _, a := range s.addrs {
+	for _, a := range addrs {
 		out = append(out, t2.At(a))
 	}
 	return out

@@ -19,6 +19,7 @@ type state struct {
 	names           names
 	retained        retained
 	earlier         map[string][]netip.Addr // that an earlier agent found, by name
+	resumed         bool                    // retained has the entries of these
 	hasCluster      bool
 	hasCorefile     bool
 	connectionsOpen func() connections
@@ -68,6 +69,10 @@ func (s *state) list(now time.Time) *failsafe.List {
 			n.problems = append(n.problems, p)
 		}
 	}
+	if !s.resumed {
+		s.resumed = true
+		s.retained.listed = former(n.names, s.earlier)
+	}
 	open := s.connectionsOpen()
 	kept := s.retained.update(now, sorted(n.kept), open.inUse)
 	l := &failsafe.List{Entries: sorted(append(kept, n.current...)), Names: n.names}
@@ -84,6 +89,15 @@ func (s *state) list(now time.Time) *failsafe.List {
 	})
 	l.Findings = slices.Compact(l.Findings)
 	return l
+}
+
+// former returns the entries that an earlier agent listed for names: those that this agent does not list
+// stay, as if it had listed them itself.
+func former(targets []failsafe.Target, earlier map[string][]netip.Addr) (out []failsafe.Entry) {
+	for i := range targets {
+		out = append(out, entriesAt(&targets[i], bounded(earlier[targets[i].Host]))...)
+	}
+	return sorted(out)
 }
 
 // queries returns targets by the names that programs of the host query for them. A name that is none of DNS

@@ -69,6 +69,13 @@ func (o *Outside) SetAnswer(a Answerer) {
 	o.answer = a
 }
 
+// Answer returns what answers now.
+func (o *Outside) Answer() Answerer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.answer
+}
+
 // AnswerRaw lets a function answer for one name with packets of its own making.
 func (o *Outside) AnswerRaw(name string, a RawAnswerer) {
 	o.mu.Lock()

@@ -29,15 +29,20 @@ const cached = `
 var clockSteps = []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour}
 
 // clockOf gives the running agent a clock of its own.
+func clockOf(t *testing.T, a *lab.Agent) *lab.Clock {
+	t.Helper()
+	c, err := a.Clock()
+	if errors.Is(err, lab.ErrNoClock) || errors.Is(err, os.ErrPermission) {
+		t.Skipf("this agent cannot be given a clock of its own: %v", err)
+	}
+	fatal.If(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func (s *stage) clockOf() *lab.Clock {
 	s.t.Helper()
-	c, err := s.agent.Clock()
-	if errors.Is(err, lab.ErrNoClock) || errors.Is(err, os.ErrPermission) {
-		s.t.Skipf("this agent cannot be given a clock of its own: %v", err)
-	}
-	fatal.If(s.t, err)
-	s.t.Cleanup(func() { _ = c.Close() })
-	return c
+	return clockOf(s.t, s.agent)
 }
 
 func (s *stage) step(c *lab.Clock, ahead time.Duration) {

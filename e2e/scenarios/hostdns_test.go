@@ -29,6 +29,9 @@ type nodeLab struct {
 	world *lab.Outside
 	agent *lab.Agent
 	dir   string
+	// What before may set: the Corefile, and further arguments of the agent.
+	corefile string
+	args     []string
 }
 
 const nodeNames = `apiVersion: namegate.io/v1alpha1
@@ -52,7 +55,7 @@ func newNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab 
 	l, err := lab.New(lab.Routed)
 	fatal.If(t, err)
 	t.Cleanup(func() { _ = l.Remove() })
-	n := &nodeLab{Lab: l, t: t, dir: t.TempDir()}
+	n := &nodeLab{Lab: l, t: t, dir: t.TempDir(), corefile: ". {\n    forward . 192.0.2.53\n    audit AUDIT\n}\n"}
 	n.world, err = l.ServeWorld(answerNumbers, 80)
 	fatal.If(t, errors.Join(err, l.Ready()))
 	t.Cleanup(n.world.Close)
@@ -61,7 +64,7 @@ func newNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab 
 	}
 	root := filepath.Join(n.dir, "host")
 	fatal.If(t, lab.HostFiles(root, map[string]string{"etc/resolv.conf": "nameserver " + strings.ReplaceAll(resolvers, " ", "\nnameserver ") + "\n"}))
-	n.agent, err = l.NewAgent(agentBinary, n.dir, ". {\n    forward . 192.0.2.53\n    audit AUDIT\n}\n", "--nodes", "--node-name", "n1", "--host-root", root)
+	n.agent, err = l.NewAgent(agentBinary, n.dir, n.corefile, append([]string{"--nodes", "--node-name", "n1", "--host-root", root}, n.args...)...)
 	fatal.If(t, err)
 	fatal.If(t, n.agent.Write(map[string]string{"node.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n", "policies.yaml": nodeNames}))
 	fatal.If(t, n.agent.Start())

@@ -1,0 +1,84 @@
+package scenarios
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// TestANodesClockSteps sets the agent's clock by an hour and by more than a day, forward and back, while a policy
+// for the node is enforced: what is denied stays denied, grants end at their deadlines, former addresses of
+// a failsafe's name stay, and the agent learns new ones. So it is for an agent that takes over.
+func TestANodesClockSteps(t *testing.T) {
+	n := newNodeLab(t, worldResolvers, func(n *nodeLab) {
+		timeServers(n)
+		n.world.SetAnswer(shortLived(n.world.Answer()))
+	})
+	fatal.If(t, n.agent.Apply(map[string]string{"policies.yaml": nodeNames + "  ttl: {minSeconds: 1, maxSeconds: 600, graceSeconds: 1, inUse: Expire}\n"}))
+	n.intercepted("192.0.2.53")
+	clock := clockOf(t, n.agent)
+	var times []string
+	for i, ahead := range []time.Duration{time.Hour, -time.Hour, 25 * time.Hour, -25 * time.Hour, 0} {
+		when := fmt.Sprintf("%v ahead", ahead)
+		granted := fmt.Sprintf("198.51.100.%d", 240+i)
+		_, addrs, err := n.query("udp", "192.0.2.53", "time.test.", dns.TypeA)
+		if err != nil || len(addrs) != 1 {
+			t.Fatalf("%v, %v", addrs, err)
+		}
+		times = append(times, addrs[0])
+		asked := time.Now()
+		if _, _, err := n.query("udp", "192.0.2.53", fmt.Sprintf("a%d.example.org.", 240+i), dns.TypeA); err != nil {
+			t.Fatal(err)
+		}
+		n.reaches(when, granted, lab.Answered)
+		fatal.If(t, clock.Step(ahead))
+		n.ends(granted, asked, endsTTL*time.Second)
+		if i == 3 {
+			fatal.If(t, n.agent.Upgrade())
+			clock = clockOf(t, n.agent)
+			when += ", and another agent"
+		}
+		n.reaches(when, "198.51.100.1", lab.Answered) // by the exact name
+		n.reaches(when, "198.51.100.250", lab.Refused)
+		for _, a := range times {
+			n.hasTime(when, a)
+		}
+	}
+}
+
+// endsTTL is the TTL of the answers for a240.example.org and following, in seconds.
+const endsTTL = 2
+
+// shortLived makes a resolver's answers for the names of a test short.
+func shortLived(answer lab.Answerer) lab.Answerer {
+	return func(q *dns.Msg) *dns.Msg {
+		r := answer(q)
+		if strings.HasPrefix(q.Question[0].Name, "a24") {
+			for _, rr := range r.Answer {
+				rr.Header().Ttl = endsTTL
+			}
+		}
+		return r
+	}
+}
+
+// ends waits for the end of a grant of the node, which must not come before its time.
+func (n *nodeLab) ends(addr string, asked time.Time, lasts time.Duration) {
+	n.t.Helper()
+	for n.Node.Probe("tcp", addrPort(addr+":80")) == lab.Answered {
+		if late := time.Since(asked) - lasts; late > lab.Limit {
+			n.t.Errorf("%s is open %v after its end", addr, late)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if lasted := time.Since(asked); lasted < lasts {
+		n.t.Errorf("%s ended after %v, it was to last %v", addr, lasted, lasts)
+	}
+}
