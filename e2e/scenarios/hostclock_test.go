@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,32 +14,48 @@ import (
 )
 
 // TestANodesClockSteps sets the agent's clock by an hour and by more than a day, forward and back, while a policy
-// for the node is enforced: what is denied stays denied, grants end at their deadlines, former addresses of
-// a failsafe's name stay, and the agent learns new ones. So it is for an agent that takes over.
+// for the node is enforced: what is denied stays denied, grants end at their deadlines, former failsafes
+// stay, and the agent learns new addresses of a failsafe's name. So it is for an agent that takes over.
 func TestANodesClockSteps(t *testing.T) {
-	n := newNodeLab(t, worldResolvers, func(n *nodeLab) {
+	const former = "203.0.113.53"
+	n := newNodeLab(t, worldResolvers+" "+former, func(n *nodeLab) {
 		timeServers(n)
 		n.world.SetAnswer(shortLived(n.world.Answer()))
+		dns, err := n.World.Listen(former + ":53")
+		fatal.If(t, err)
+		t.Cleanup(func() { dns.Close() })
 	})
 	fatal.If(t, n.agent.Apply(map[string]string{"policies.yaml": nodeNames + "  ttl: {minSeconds: 1, maxSeconds: 600, graceSeconds: 1, inUse: Expire}\n"}))
 	n.intercepted("192.0.2.53")
+	fatal.If(t, lab.HostFiles(filepath.Join(n.dir, "host"), map[string]string{"etc/resolv.conf": "nameserver 192.0.2.53\n"}))
+	fatal.Await(t, "a former resolver", func() bool {
+		out, err := n.Node.Run(agentBinary, "status", "--socket", n.agent.Socket())
+		return err == nil && strings.Contains(out, "not listed since")
+	})
 	clock := clockOf(t, n.agent)
 	var times []string
 	for i, ahead := range []time.Duration{time.Hour, -time.Hour, 25 * time.Hour, -25 * time.Hour, 0} {
 		when := fmt.Sprintf("%v ahead", ahead)
 		granted := fmt.Sprintf("198.51.100.%d", 240+i)
-		_, addrs, err := n.query("udp", "192.0.2.53", "time.test.", dns.TypeA)
-		if err != nil || len(addrs) != 1 {
-			t.Fatalf("%v, %v", addrs, err)
-		}
-		times = append(times, addrs[0])
 		asked := time.Now()
 		if _, _, err := n.query("udp", "192.0.2.53", fmt.Sprintf("a%d.example.org.", 240+i), dns.TypeA); err != nil {
 			t.Fatal(err)
 		}
 		n.reaches(when, granted, lab.Answered)
 		fatal.If(t, clock.Step(ahead))
+		_, addrs, err := n.query("udp", "192.0.2.53", "time.test.", dns.TypeA) // the failsafes are listed again
+		if err != nil || len(addrs) != 1 {
+			t.Fatalf("%v, %v", addrs, err)
+		}
+		times = append(times, addrs[0])
 		n.ends(granted, asked, endsTTL*time.Second)
+		if i < 3 {
+			c, err := n.Node.Dial("tcp", former+":53", lab.Limit)
+			if err != nil {
+				t.Fatalf("%s: a former resolver of the host: %v", when, err)
+			}
+			c.Close()
+		}
 		if i == 3 {
 			fatal.If(t, n.agent.Upgrade())
 			clock = clockOf(t, n.agent)
