@@ -52,6 +52,12 @@ spec:
 func newNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab {
 	t.Helper()
 	t.Parallel()
+	return startNodeLab(t, resolvers, before)
+}
+
+// startNodeLab is newNodeLab for a test that is parallel already.
+func startNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab {
+	t.Helper()
 	l, err := lab.New(lab.Routed)
 	fatal.If(t, err)
 	t.Cleanup(func() { _ = l.Remove() })
