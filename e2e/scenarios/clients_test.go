@@ -31,8 +31,11 @@ type program struct {
 // source is a file of the clients.
 func source(name string) string { return filepath.Join("testdata", "clients", name) }
 
-// resolvedRoot is where e2e/prepare unpacks systemd-resolved.
-const resolvedRoot = "../../bin/systemd-resolved"
+// resolvedRoot and nscdRoot are where e2e/prepare unpacks systemd-resolved and nscd.
+const (
+	resolvedRoot = "../../bin/systemd-resolved"
+	nscdRoot     = "../../bin/nscd"
+)
 
 var programs = []program{
 	{name: "glibc", needs: []string{"getent"}, argv: "getent ahosts", search: true},

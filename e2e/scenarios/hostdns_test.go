@@ -257,6 +257,7 @@ func TestClientsOfTheNode(t *testing.T) {
 		{"the system's resolver", "192.0.2.53", "getent ahosts NAME"},
 		{"the system's resolver by IPv6", "2001:db8::53", "getent ahosts NAME"},
 		{"systemd-resolved", "192.0.2.53", "sh " + clients + "resolved.sh " + resolvedRoot + " getent ahosts NAME"},
+		{"nscd", "192.0.2.53", "sh " + clients + "nscd.sh " + nscdRoot + " getent ahosts NAME"},
 		{"dnsmasq", "127.0.0.1", "sh " + clients + "dnsmasq.sh 192.0.2.53 getent ahosts NAME"},
 		{"dig over TCP", "192.0.2.53", "dig +tcp +short @192.0.2.53 NAME"},
 	} {
