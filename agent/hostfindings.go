@@ -34,8 +34,8 @@ func (h *hostDNS) findings(snap *policy.Snapshot, unled []nft.Unled) (out []stat
 	}
 	if len(who) > 0 {
 		out = append(out, forPolicies(snap, status.Finding{Pod: v.Pod.PodRef, Reason: status.SocketBound,
-			Message: fmt.Sprintf("programs of this node query resolvers from sockets that are bound to an interface or belong to a VRF (%s): the kernel does not lead such queries to the agent, "+
-				"and their names open nothing; do not bind these programs to an interface, or allow their destinations by address", strings.Join(who[:min(len(who), 8)], ", "))})...)
+			Message: fmt.Sprintf("programs of this node query resolvers from sockets that are bound to an interface or belong to a VRF (%s): the kernel does not lead such queries to the agent. "+
+				"Over UDP they go to the resolver, and their names open nothing; over TCP they fail. Do not bind these programs to an interface, or allow their destinations by address", strings.Join(who[:min(len(who), 8)], ", "))})...)
 	}
 	return out
 }

@@ -32,6 +32,7 @@ func testLockout(t *testing.T) {
 	s.clusterCondition(soon, closed("node-a"), "True", "NoBlindSpot", "")
 	s.clusterCondition(soon, closed("node-b"), "True", "Unconfirmed", confirmCommand("node-b"))
 	ready := s.restarts()
+	t.Run("clock", func(t *testing.T) { s.on(t).clocksSet(since) })
 	t.Run("upgrade", func(t *testing.T) { s.on(t).upgradedClosed(since) })
 	fatal.If(t, s.backend("node-a", works)) // no rule names the ranges of pods and Services
 	t.Run("seen", func(t *testing.T) { s.on(t).closedSeen("node-a") })

@@ -18,8 +18,8 @@ import (
 // ErrNoClock says that processes of this machine cannot be given a clock of their own.
 var ErrNoClock = errors.New("a process's clock can be set on amd64 only")
 
-// Clock is the clock of one running agent, which tells the time as the machine's
-// does until it is stepped. Programs that the agent starts have the machine's.
+// Clock is the clock of one running process, such as an agent, which tells the time as the machine's
+// does until it is stepped. Programs that the process starts have the machine's.
 //
 // A process reads the time through code that the kernel maps into it, the vDSO. As
 // a debugger may, root writes to a process's copy of it: there clock_gettime asks
@@ -49,15 +49,20 @@ const jump = 5
 
 // Clock gives the running agent a clock of its own; the next agent needs another.
 func (a *Agent) Clock() (*Clock, error) {
-	if runtime.GOARCH != "amd64" {
-		return nil, ErrNoClock
-	}
 	a.mu.Lock()
 	pid := a.cmd.Process.Pid
 	a.mu.Unlock()
+	return ClockOf(pid)
+}
+
+// ClockOf gives a running process a clock of its own.
+func ClockOf(pid int) (*Clock, error) {
+	if runtime.GOARCH != "amd64" {
+		return nil, ErrNoClock
+	}
 	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the agent's memory: %w", err)
+		return nil, fmt.Errorf("open the memory of process %d: %w", pid, err)
 	}
 	c := &Clock{pid: pid, mem: mem}
 	if err := c.take(); err != nil {

@@ -22,7 +22,8 @@ import (
 // of the agent's own sockets have a mark, and go where they are sent.
 //
 // The kernel does not route the packets of a socket that is bound to a device or is in a VRF to another
-// device. Over UDP such packets get the dialled destination again behind routing, and are noted.
+// device. Such packets are noted. Over UDP they get the dialled destination again behind routing; over TCP
+// the connection fails.
 
 // NodeDNS is the interception of the node's own queries.
 type NodeDNS struct {
@@ -118,9 +119,10 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 		"udp dport @alive %[2]s daddr set %[2]s daddr map @"+nodeInterceptMap+"%[1]s")...)...)
 	add(nodePinChain, baseChain{"nat", "output", pinPriority}, append([]string{"meta l4proto != tcp return", "tcp dport != " + dnsPort + " return", own}, each(
 		"tcp dport @alive dnat %[3]s to %[2]s daddr map @"+nodeInterceptMap+"%[1]s")...)...)
-	add(nodeUnledChain, baseChain{"filter", "postrouting", giveBackPriority}, append([]string{notUDP, "udp dport != " + dnsPort + " return", `oifname "lo" return`}, each(
+	// Most packets have another port. The port is read of every protocol, whose name is asked after it.
+	add(nodeUnledChain, baseChain{"filter", "postrouting", giveBackPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", `oifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s update @"+unledSet+"%[1]s { meta skuid . oifname . %[2]s daddr }",
-		"%[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)...)
+		"meta l4proto udp %[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)...)
 	// Every client of a serving address of the node is the node.
 	add(nodeGuardChain, baseChain{"filter", "input", verdictPriority}, append([]string{`iifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s drop")...)...)

@@ -226,19 +226,34 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	h.do(h.tables.Heartbeat)
 	// A bound socket cannot be led.
 	uplink := uplinkOf(t, h.Node)
+	noted := func(when string, want ...nft.Unled) {
+		t.Helper()
+		h.do(func(ctx context.Context) error {
+			got, err := h.tables.Unled(ctx)
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("%s: unled (-want +got):\n%s", when, diff)
+			}
+			return err
+		})
+	}
+	noted("before")
+	for i, r := range []netip.Addr{resolver4, resolver6} {
+		if err := h.dialBound(uplink, r); err == nil {
+			t.Errorf("a bound socket connects to %s over TCP", r)
+		}
+		noted("over TCP", []nft.Unled{{Iface: uplink, Resolver: resolver4}, {Iface: uplink, Resolver: resolver6}}[:i+1]...)
+	}
+	h.do(func(context.Context) error {
+		_, err := h.Node.Run("nft", "flush set inet namegate nodeunled4; flush set inet namegate nodeunled6")
+		return err
+	})
+	noted("after a flush")
 	for _, r := range []netip.Addr{resolver4, resolver6} {
 		if got := h.asks(h.Node, socket{network: "udp", device: uplink}, r, "query"); got != "resolver" {
 			t.Errorf("a bound socket to %s: %q answers", r, got)
 		}
 	}
-	h.do(func(ctx context.Context) error {
-		got, err := h.tables.Unled(ctx)
-		want := []nft.Unled{{Iface: uplink, Resolver: resolver4}, {Iface: uplink, Resolver: resolver6}}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-			t.Errorf("unled (-want +got):\n%s", diff)
-		}
-		return err
-	})
+	noted("over UDP", nft.Unled{Iface: uplink, Resolver: resolver4}, nft.Unled{Iface: uplink, Resolver: resolver6})
 	// A mark with other bits is not the agent's.
 	if got := h.asks(h.Node, socket{network: "udp", mark: agentMark | 0x100}, resolver4, "query"); got != "agent" {
 		t.Errorf("another mark: %q answers", got)
@@ -249,6 +264,21 @@ func TestTheNodesOwnQueries(t *testing.T) {
 		return errors.Join(h.tables.Apply(ctx, state), h.tables.Heartbeat(ctx))
 	})
 	expect("without names", "resolver")
+}
+
+// dialBound connects to a resolver over TCP from a socket that is bound to a device.
+func (h *nodeHost) dialBound(device string, to netip.Addr) error {
+	return h.Node.Do(func() error {
+		d := net.Dialer{Timeout: time.Second, Control: func(_, _ string, c syscall.RawConn) (err error) {
+			_ = c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) })
+			return err
+		}}
+		c, err := d.Dial("tcp", netip.AddrPortFrom(to, 53).String())
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
 }
 
 func uplinkOf(t *testing.T, host *lab.Host) string {
