@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 // these make.
 var pages = []struct{ file, namespace string }{
 	{"README.md", "try"},
-	{"docs/start/cluster.md", "try"},
+	{"docs/start/cluster.md", "first"},
 	{"docs/start/policies.md", "shop"},
 	{"docs/start/sandboxes.md", "sandboxes"},
 }
@@ -39,6 +40,9 @@ github.example.org. 60 A 203.0.113.84
 // prepared are the beginnings of commands that `make e2e` and the scenarios before ran with
 // values of their own.
 var prepared = []string{"make ", "install bin/", "helm install "}
+
+// rejection is what curl says of a rejected connection, or of a name that does not resolve.
+var rejection = regexp.MustCompile("curl: (refused|prohibited|failed: .* lookup )")
 
 // testDocuments: each command of the first documents ends as its comment says.
 func testDocuments(t *testing.T) {
@@ -104,8 +108,8 @@ func (r *reader) run(c documents.Command) {
 		return
 	}
 	if strings.Contains(c.Line, "namegate suggest") {
-		r.s.eventually(soon, "a line about a denied connection", func() error {
-			if out, _ := r.bash("kubectl namegate audit --kind flow -n " + r.namespace); !strings.Contains(out, "den") {
+		r.s.eventually(soon, "a line about a denied connection or query", func() error {
+			if out, _ := r.bash("kubectl namegate audit --verdict denied,would-deny,refused -n " + r.namespace); !strings.Contains(out, r.namespace+"/") {
 				return fmt.Errorf("the audit log is %q", out)
 			}
 			return nil
@@ -117,7 +121,7 @@ func (r *reader) run(c documents.Command) {
 		good := code == 0
 		switch c.Ends {
 		case documents.Rejected:
-			good = code != 0 && (strings.Contains(out, "refused") || strings.Contains(out, "prohibited"))
+			good = code != 0 && rejection.MatchString(out)
 		case documents.Negative:
 			good = code == 1
 		}
