@@ -35,7 +35,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	}
 	findings = append(findings, m.clusterPolicies(o)...)
 	findings = append(findings, m.selectsNothing()...)
-	findings = append(findings, m.services(o)...)
+	findings = append(findings, m.servicePorts(o)...)
 	findings = append(findings, m.together()...)
 	if o.Log != nil {
 		findings = append(findings, o.Log.findings()...)

@@ -12,10 +12,14 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// services finds rules whose ports fit no Service of the manifests, and rules for the addresses
+// servicePorts finds rules whose ports fit no Service of the manifests, and rules for the addresses
 // of Services. Headless Services, patterns, and Services and pods that the manifests lack are
 // not decided.
-func (m *Manifests) services(o Options) (findings []Finding) {
+func (m *Manifests) servicePorts(o Options) (findings []Finding) {
+	behind := services{}
+	for i := range m.Services {
+		behind[m.Services[i].Namespace] = append(behind[m.Services[i].Namespace], &m.Services[i])
+	}
 	for i := range m.Policies {
 		p := &m.Policies[i]
 		for _, w := range p.read() {
@@ -35,13 +39,13 @@ func (m *Manifests) services(o Options) (findings []Finding) {
 					warn(ServicePort, match.Path, message)
 				}
 			}
-			m.peer(r.Rule, r.Spec, warn)
+			m.peer(r.Rule, r.Spec, behind, warn)
 		}
 	}
 	for i := range m.NetworkPolicies {
 		n := &m.NetworkPolicies[i]
 		for _, r := range netpol.Read(n.NetworkPolicy).Rules {
-			m.peer(r.Rule, r.Spec, func(reason, path, message string) {
+			m.peer(r.Rule, r.Spec, behind, func(reason, path, message string) {
 				f := n.finding(reason, path, message)
 				f.Severity = Warning
 				findings = append(findings, f)
@@ -90,7 +94,7 @@ func (s *Service) id() string { return s.Namespace + "/" + s.Name }
 func (s *Service) at() string { return fmt.Sprintf("%s:%d", s.place.file, s.place.at("spec.ports")) }
 
 // peer finds what does not fit in a rule for pods or networks, which is judged behind Services.
-func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, warn func(reason, path, message string)) {
+func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, behind services, warn func(reason, path, message string)) {
 	if to == nil || r.Broken {
 		return
 	}
@@ -116,9 +120,9 @@ func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, warn func(reason, path,
 	switch {
 	case len(selected) == 0:
 	case to.Kind == policy.PeerPods:
-		m.byNumber(r, selected, warn)
+		m.byNumber(r, selected, behind, warn)
 	default:
-		m.byName(r, to.PortNames(), selected, warn)
+		m.byName(r, to.PortNames(), selected, behind, warn)
 	}
 }
 
@@ -136,52 +140,52 @@ func (m *Manifests) serviceAt(network string) *Service {
 	return nil
 }
 
-// byNumber finds ports of Services in a rule for the pods behind them, which have others.
-func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, warn func(reason, path, message string)) {
-	said := map[policy.PortRange]bool{}
-	for i := range m.Services {
-		s := &m.Services[i]
-		for j := range s.ports {
-			p := &s.ports[j]
-			single := policy.PortRange{Protocol: p.protocol, First: p.port, Last: p.port}
-			if said[single] || !slices.Contains(r.Ports.Ranges(), single) {
-				continue
+// lead is a port of a Service, and the port of a pod to which it leads.
+type lead struct {
+	from *Service
+	port *servicePort
+	to   uint16
+}
+
+// byNumber finds ports of Services in a rule for the pods behind them, which have others. It
+// accepts a rule that has the pods' port too, and a port that one of the pods has itself.
+func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, behind services, warn func(reason, path, message string)) {
+	leads, fits := map[policy.PortRange]lead{}, map[policy.PortRange]bool{}
+	for _, pod := range selected {
+		for _, own := range pod.ports {
+			fits[single(own.Protocol, own.Port)] = true
+		}
+		for _, s := range behind.of(pod) {
+			for i := range s.ports {
+				p := &s.ports[i]
+				to, known := p.targetIn(pod)
+				if !known {
+					continue
+				}
+				fits[single(p.protocol, to)] = true
+				at := single(p.protocol, p.port)
+				if r.Ports.Contains(p.protocol, to) {
+					fits[at] = true
+				}
+				if leads[at].from == nil {
+					leads[at] = lead{s, p, to}
+				}
 			}
-			if to := m.elsewhere(s, p, r.Ports, selected); to > 0 {
-				said[single] = true
-				warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s at %s, and a rule for pods has the port of the pods: write %d in its place", p, s.id(), s.at(), to))
-			}
+		}
+	}
+	for _, at := range r.Ports.Ranges() {
+		if l := leads[at]; l.from != nil && !fits[at] {
+			warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s at %s, and a rule for pods has the port of the pods: write %d in its place", l.port, l.from.id(), l.from.at(), l.to))
 		}
 	}
 }
 
-// elsewhere returns the port of the pods to which a Service leads one of its ports that a rule
-// has; 0 where the rule has the pods' port too, or a selected pod has that port itself.
-func (m *Manifests) elsewhere(s *Service, p *servicePort, ports policy.PortSet, selected []*Pod) (to uint16) {
-	for _, pod := range selected {
-		if slices.ContainsFunc(pod.ports, func(own policy.NamedPort) bool { return own.Protocol == p.protocol && own.Port == p.port }) {
-			return 0
-		}
-		for i := range m.Services {
-			if other := &m.Services[i]; other.selects(pod) && slices.ContainsFunc(other.ports, func(q servicePort) bool {
-				target, known := q.targetIn(pod)
-				return known && q.protocol == p.protocol && target == p.port
-			}) {
-				return 0
-			}
-		}
-		if target, known := p.targetIn(pod); known && s.selects(pod) {
-			if ports.Contains(p.protocol, target) {
-				return 0
-			}
-			to = target
-		}
-	}
-	return to
+func single(p policy.Protocol, port uint16) policy.PortRange {
+	return policy.PortRange{Protocol: p, First: port, Last: port}
 }
 
 // byName finds names of ports that no container of the selected pods has.
-func (m *Manifests) byName(r *policy.Rule, names []peers.PortName, selected []*Pod, warn func(reason, path, message string)) {
+func (m *Manifests) byName(r *policy.Rule, names []peers.PortName, selected []*Pod, behind services, warn func(reason, path, message string)) {
 	has := func(name string, of []policy.Protocol) bool {
 		return slices.ContainsFunc(selected, func(pod *Pod) bool {
 			return slices.ContainsFunc(pod.ports, func(p policy.NamedPort) bool { return p.Name == name && slices.Contains(of, p.Protocol) })
@@ -200,11 +204,11 @@ func (m *Manifests) byName(r *policy.Rule, names []peers.PortName, selected []*P
 			of = fmt.Sprintf("%s and %s", of, plural(len(selected)-1, "other"))
 		}
 		service := ""
-		for i := range m.Services {
-			s := &m.Services[i]
-			if slices.ContainsFunc(selected, s.selects) && slices.ContainsFunc(s.ports, func(p servicePort) bool { return p.name == name }) {
-				service = fmt.Sprintf("; Service %s has a port of this name, which does not count", s.id())
-				break
+		for _, pod := range selected {
+			for _, s := range behind.of(pod) {
+				if service == "" && slices.ContainsFunc(s.ports, func(p servicePort) bool { return p.name == name }) {
+					service = fmt.Sprintf("; Service %s has a port of this name, which does not count", s.id())
+				}
 			}
 		}
 		warn(NamedPort, r.Path, fmt.Sprintf("no container of the pods of this rule (%s) has a port named %q for %s%s; write the name of a container's port, or its number", of, name, words(protocols), service))

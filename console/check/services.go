@@ -76,9 +76,17 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 	return true
 }
 
-// selects tells whether the Service leads to a pod.
-func (s *Service) selects(pod *Pod) bool {
-	return len(s.selector) > 0 && s.Namespace == pod.Namespace && hasLabels(s.selector, pod.Labels)
+// services are the Services of the manifests, by namespace.
+type services map[string][]*Service
+
+// of returns the Services that lead to a pod.
+func (all services) of(pod *Pod) (some []*Service) {
+	for _, s := range all[pod.Namespace] {
+		if len(s.selector) > 0 && hasLabels(s.selector, pod.Labels) {
+			some = append(some, s)
+		}
+	}
+	return some
 }
 
 // targetIn returns the port of the pod to which a port leads, and whether it is known.
