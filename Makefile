@@ -26,7 +26,7 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 programs  := ip nft iptables ipset conntrack
 # Real DNS clients, and load, for the scenarios.
-clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd \
+clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
 	/usr/include/ares.h /usr/lib/python3/dist-packages/requests
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios

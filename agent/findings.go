@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer"
@@ -127,6 +129,13 @@ func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
 			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.BridgeNotFiltered,
 				Message: fmt.Sprintf("netfilter does not see the bridge of the pod %s: nothing is denied between its pods; load br_netfilter and set "+
 					"net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1 on the node", ref)})...)
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(s.Switched), netip.Addr.Compare) {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.BridgeNotFiltered,
+				Message: fmt.Sprintf("a switch that netfilter does not see, such as Open vSwitch, connects the pod %s: nothing is denied that stays in the switch, as to its other pods "+
+					"and to Services that it translates; only packets that leave it by the interface %s are judged, and their sources are not checked; use policies of that network plugin, or another plugin", ref, s.Switched[a])})...)
 		}
 	}
 	for _, a := range s.Bypassing {

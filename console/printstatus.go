@@ -125,6 +125,9 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 	for _, a := range s.Enforcer.Unseen {
 		say("half enforced", Red, "%s: netfilter does not see its bridge, nothing is denied between its pods; load br_netfilter and set net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1", a)
 	}
+	for _, a := range slices.SortedFunc(maps.Keys(s.Enforcer.Switched), netip.Addr.Compare) {
+		say("half enforced", Red, "%s: a switch that netfilter does not see connects it; only what leaves the switch by %s is judged, and its source is not checked", a, s.Enforcer.Switched[a])
+	}
 	for _, a := range s.Enforcer.Bypassing {
 		say("past interception", Red, "%s: its DNS leaves for a pod of the resolver, past the agent, so names open nothing; a load balancer of eBPF does that: have pods ask the endpoint (kubelet's clusterDNS)", a)
 	}

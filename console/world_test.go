@@ -351,6 +351,7 @@ func busy() Status {
 		Away:     &Away{Since: noon, Error: "connection refused"}, Paths: []FailedPath{{"shop/cart-7d9f", "dropped"}},
 		Enforcer: stats.Enforcer{
 			Selected: 3, Grants: 12, Homeless: []netip.Addr{netip.MustParseAddr("10.1.0.10")}, Unseen: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
+			Switched: map[netip.Addr]string{netip.MustParseAddr("10.1.0.12"): "br-int"},
 			Serving: map[netip.Addr]netip.Addr{
 				netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("10.96.0.10"): netip.MustParseAddr("169.254.20.65"),
 			},

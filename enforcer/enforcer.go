@@ -91,7 +91,8 @@ type Enforcer struct {
 	entries     *entries.Store         // grants of ordered rules
 	entered     map[policy.RuleID]bool // whose entries were recovered
 	homes       map[netip.Addr]plan.Home
-	gateways    []netip.Addr // the node's link-local addresses, where pods are on bridges
+	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
+	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
 	phase       phase
 	unseen      bool // netfilter misses bridged packets, and that was said
@@ -259,7 +260,7 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.intercept.Serving()}
+	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}}
 	s.PeerSets, s.PeerEntries = e.plane.Sizes()
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
@@ -269,9 +270,12 @@ func (e *Enforcer) planned() Status {
 		s.Selected++
 		for _, a := range p.Addrs {
 			h, ok := p.Homes[a]
+			iface, switched := e.switched[a]
 			switch {
 			case slices.Contains(p.Homeless, a):
 				s.HomeRefused = append(s.HomeRefused, a)
+			case !ok && switched:
+				s.Switched[a] = iface
 			case !ok:
 				s.Homeless = append(s.Homeless, a)
 			}

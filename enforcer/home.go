@@ -28,7 +28,32 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	e.warnRefused(homes)
 	e.homes = homes
 	e.warnUnseen()
+	e.findSwitched(s)
 	e.findGateways()
+}
+
+// findSwitched looks for pods behind a switch that is no bridge of the kernel, and says which
+// are new there.
+func (e *Enforcer) findSwitched(s *policy.Snapshot) {
+	var nowhere []netip.Addr
+	for _, v := range s.Views {
+		for _, a := range v.Pod.IPs {
+			if _, home := e.homes[a]; !home && v.Node == nil {
+				nowhere = append(nowhere, a)
+			}
+		}
+	}
+	found, err := e.k.Links.Shared(nowhere)
+	if err != nil {
+		e.log.Warn("cannot find whether pods are behind a switch", "error", err)
+	}
+	for a, iface := range found {
+		if e.switched[a] != iface {
+			ref, _ := s.Pod(a)
+			e.log.Error("a switch that netfilter does not see connects the pod: nothing is enforced between pods and Services inside it", "pod", ref, "address", a, "interface", iface)
+		}
+	}
+	e.switched = found
 }
 
 // findGateways looks for the node's link-local addresses, where pods are on bridges.

@@ -3,6 +3,9 @@ package enforcer
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -316,6 +319,24 @@ func TestLearntHomeIsCorrected(t *testing.T) {
 		w.links.SetHome(addr("10.1.0.5"), port("port5"))
 		w.reconcile()
 		w.onlyAt("seen elsewhere", "10.1.0.5", "port9")
+	}
+}
+
+func TestASwitchIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.links.SetShared(addr("10.1.0.5"), "br-int")
+	w.links.SetHome(addr("10.1.0.7"), link.Home{Iface: "veth7"})
+	w.links.SetShared(addr("10.1.0.7"), "br-int") // before its route was there
+	pods := []policy.Pod{pod("web", "10.1.0.5", "allow"), pod("new", "10.1.0.6", "allow"), pod("db", "10.1.0.7", "allow")}
+	w.apply(pods, pol("allow", "tcp/443 www.example.org"))
+	s := w.e.Status()
+	if !maps.Equal(s.Switched, map[netip.Addr]string{addr("10.1.0.5"): "br-int"}) || !slices.Equal(s.Homeless, []netip.Addr{addr("10.1.0.6")}) {
+		t.Errorf("behind a switch %v, without a home %v", s.Switched, s.Homeless)
+	}
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	w.reconcile()
+	if s := w.e.Status(); len(s.Switched) > 0 {
+		t.Errorf("with a home: behind a switch %v", s.Switched)
 	}
 }
 

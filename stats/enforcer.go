@@ -17,9 +17,13 @@ type Enforcer struct {
 	HomeRefused []netip.Addr `json:"homeRefused,omitempty"`
 	// Unseen are addresses of selected pods on bridges whose packets netfilter
 	// does not see: nothing is enforced between pods of one bridge.
-	Unseen  []netip.Addr              `json:"unseen,omitempty"`
-	Serving map[netip.Addr]netip.Addr `json:"serving"`
-	Repairs uint64                    `json:"repairs"`
+	Unseen []netip.Addr `json:"unseen,omitempty"`
+	// Switched are addresses of selected pods behind a switch that is no bridge of the
+	// kernel, each with the interface by which its packets leave the switch: nothing is enforced
+	// inside it, and sources are not checked.
+	Switched map[netip.Addr]string     `json:"switched,omitempty"`
+	Serving  map[netip.Addr]netip.Addr `json:"serving"`
+	Repairs  uint64                    `json:"repairs"`
 	// Deviations are what has not been as wanted for more than a second.
 	Deviations []Deviation `json:"deviations,omitempty"`
 	Refused    uint64      `json:"refusedGrants"`

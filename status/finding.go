@@ -16,7 +16,7 @@ const (
 	NotSeen = "NotSeen"
 	// IPVS: kube-proxy's IPVS leads connections past the verdict.
 	IPVS = "IPVS"
-	// BridgeNotFiltered: nothing is denied between the pods of one bridge.
+	// BridgeNotFiltered: nothing is denied between the pods of one bridge, or of another switch.
 	BridgeNotFiltered = "BridgeNotFiltered"
 	// HostNetwork: the pod cannot be told from its node and is not selected; policies for nodes hold
 	// for it.

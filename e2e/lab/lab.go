@@ -37,10 +37,11 @@ var worldRanges = []string{"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", 
 // Network is how pods are joined to the node.
 type Network string
 
-// The two ways: a link and a host route for each pod, or one bridge.
+// The ways: a link and a host route for each pod, one bridge, or one switch of Open vSwitch.
 const (
-	Routed  Network = "routed"
-	Bridged Network = "bridge"
+	Routed   Network = "routed"
+	Bridged  Network = "bridge"
+	Switched Network = "openvswitch"
 )
 
 // Lab is one node with its surroundings.
@@ -51,6 +52,7 @@ type Lab struct {
 	Dataplane string
 	// Far is the second node, nil until it has a pod.
 	Far   *Host
+	ovs   *openVSwitch // of a Switched node
 	pods  map[string]*Pod
 	order []*Host
 }
@@ -90,10 +92,13 @@ func New(network Network) (*Lab, error) {
 		if err := l.Node.reaches(netip.MustParseAddr(worldOut4), netip.MustParseAddr(worldOut6)); err != nil {
 			return err
 		}
-		if network == Bridged {
+		switch network {
+		case Bridged:
 			return l.bridge()
+		case Switched:
+			l.ovs, err = l.startSwitch()
 		}
-		return nil
+		return err
 	}()
 	if err != nil {
 		return nil, errors.Join(err, l.Remove())
@@ -162,16 +167,15 @@ func (l *Lab) AddPod(name string, n int) (*Pod, error) {
 	if err := l.ip(l.Node, "link add "+p.Iface+" type veth peer name eth0 netns "+h.Name)(); err != nil {
 		return nil, err
 	}
-	join := l.joinRouted
-	if l.Network == Bridged {
-		join = l.joinBridge
+	join, dev := l.joinRouted, p.Iface
+	switch l.Network {
+	case Bridged:
+		join, dev = l.joinBridge, "br0"
+	case Switched:
+		join, dev = l.joinSwitch, "br0"
 	}
 	if err := join(p); err != nil {
 		return nil, err
-	}
-	dev := p.Iface
-	if l.Network == Bridged {
-		dev = "br0"
 	}
 	if err := l.Node.hasty(dev); err != nil {
 		return nil, err
@@ -191,7 +195,15 @@ func (l *Lab) Ready() error {
 
 func (l *Lab) joinBridge(p *Pod) error {
 	return inOrder([]func() error{
-		l.ip(l.Node, "link set "+p.Iface+" master br0 up"), l.ip(l.Node, "link set "+p.Iface+" type bridge_slave hairpin on"), l.ip(p.Host, "link set eth0 up"),
+		l.ip(l.Node, "link set "+p.Iface+" master br0 up"), l.ip(l.Node, "link set "+p.Iface+" type bridge_slave hairpin on"),
+		func() error { return l.configure(p) },
+	})
+}
+
+// configure gives a pod on a bridge or a switch its addresses and routes.
+func (l *Lab) configure(p *Pod) error {
+	return inOrder([]func() error{
+		l.ip(p.Host, "link set eth0 up"),
 		l.ip(p.Host, "addr add "+p.Addr4.String()+"/24 dev eth0"), l.ip(p.Host, "addr add "+p.Addr6.String()+"/64 dev eth0 nodad"),
 		l.ip(p.Host, "route add default via 10.1.0.1"), l.ip(p.Host, "-6 route add default via fd00:1::1"),
 	})
@@ -243,7 +255,7 @@ func (l *Lab) forget(p *Pod) error {
 
 // Remove takes the whole lab down.
 func (l *Lab) Remove() error {
-	var errs []error
+	errs := []error{l.ovs.stop()}
 	for i := len(l.order) - 1; i >= 0; i-- {
 		errs = append(errs, l.order[i].remove())
 	}

@@ -12,6 +12,7 @@ import (
 type Fake struct {
 	mu     sync.Mutex
 	homes  map[netip.Addr][]Found
+	shared map[netip.Addr]string
 	addrs  map[netip.Addr]bool
 	events chan struct{}
 	blind  bool
@@ -21,7 +22,7 @@ var _ Interface = (*Fake)(nil)
 
 // NewFake returns a fake node with the given addresses and no pods.
 func NewFake(addrs ...netip.Addr) *Fake {
-	f := &Fake{homes: map[netip.Addr][]Found{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1)}
+	f := &Fake{homes: map[netip.Addr][]Found{}, shared: map[netip.Addr]string{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1)}
 	for _, a := range addrs {
 		f.addrs[a] = true
 	}
@@ -65,6 +66,27 @@ func (f *Fake) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
 	for _, a := range addrs {
 		if h, ok := f.homes[a]; ok {
 			out[a] = h
+		}
+	}
+	return out, nil
+}
+
+// SetShared says which interface of a whole network leads to an address. Watchers get a token.
+func (f *Fake) SetShared(addr netip.Addr, iface string) {
+	f.mu.Lock()
+	f.shared[addr] = iface
+	f.mu.Unlock()
+	f.notify()
+}
+
+// Shared implements Interface.
+func (f *Fake) Shared(addrs []netip.Addr) (map[netip.Addr]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[netip.Addr]string{}
+	for _, a := range addrs {
+		if iface, ok := f.shared[a]; ok {
+			out[a] = iface
 		}
 	}
 	return out, nil

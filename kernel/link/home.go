@@ -31,14 +31,9 @@ func (k *Kernel) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
 
 // home finds the homes of one address. It keeps the bridges that it looks at.
 func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error) {
-	// The route in the table, with its prefix.
-	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err != nil || len(routes) != 1 {
-		return nil, fmt.Errorf("route to %s: %w", addr, errUnknown)
-	}
-	r := routes[0]
-	if r.Gw != nil || r.Via != nil || r.Type != unix.RTN_UNICAST {
-		return nil, fmt.Errorf("%s is not on a link of this node: %w", addr, errUnknown)
+	r, err := k.onLink(addr)
+	if err != nil {
+		return nil, err
 	}
 	b := bridges[r.LinkIndex]
 	if b == nil {
@@ -60,6 +55,38 @@ func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error)
 		bridges[r.LinkIndex] = b
 	}
 	return b.home(k, addr)
+}
+
+// onLink returns the route in the table, with its prefix, of an address on a link of this node.
+func (k *Kernel) onLink(addr netip.Addr) (netlink.Route, error) {
+	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil || len(routes) != 1 {
+		return netlink.Route{}, fmt.Errorf("route to %s: %w", addr, errUnknown)
+	}
+	if r := routes[0]; r.Gw == nil && r.Via == nil && r.Type == unix.RTN_UNICAST {
+		return r, nil
+	}
+	return netlink.Route{}, fmt.Errorf("%s is not on a link of this node: %w", addr, errUnknown)
+}
+
+// Shared implements Interface. A default route leads to no pod.
+func (k *Kernel) Shared(addrs []netip.Addr) (map[netip.Addr]string, error) {
+	out := map[netip.Addr]string{}
+	var errs []error
+	for _, a := range addrs {
+		r, err := k.onLink(a)
+		if err != nil || r.Dst == nil || prefixLen(r.Dst) == 0 || prefixLen(r.Dst) == a.BitLen() {
+			continue
+		}
+		l, err := k.h.LinkByIndex(r.LinkIndex)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, a, err))
+		case l.Type() != "bridge":
+			out[a] = l.Attrs().Name
+		}
+	}
+	return out, errors.Join(errs...)
 }
 
 func prefixLen(n *net.IPNet) int {
