@@ -80,10 +80,10 @@ func (k *consoleSource) Status() console.Status {
 // Snapshot returns the snapshot in force.
 func (k *consoleSource) Snapshot() *policy.Snapshot { return k.rollout().InForce }
 
-// Policies returns the policies of a namespace.
+// Policies returns the policies of a namespace, "" for all.
 func (k *consoleSource) Policies(namespace string) (out []v1alpha1.FQDNNetworkPolicy) {
 	for _, p := range k.rollout().State.Input.Policies {
-		if p.Namespace == namespace {
+		if namespace == "" || p.Namespace == namespace {
 			out = append(out, p)
 		}
 	}

@@ -12,11 +12,12 @@ import (
 
 // Where an agent answers.
 const (
-	StatusPath  = "/v1/status"
-	PodsPath    = "/v1/pods"
-	GrantsPath  = "/v1/grants"
-	ExplainPath = "/v1/explain"
-	AuditPath   = "/v1/audit"
+	StatusPath   = "/v1/status"
+	PodsPath     = "/v1/pods"
+	GrantsPath   = "/v1/grants"
+	PoliciesPath = "/v1/policies"
+	ExplainPath  = "/v1/explain"
+	AuditPath    = "/v1/audit"
 )
 
 // Handler answers every request of people to an agent. viewer returns the caller; its
@@ -25,7 +26,7 @@ func Handler(source Source, viewer func(*http.Request) (Viewer, error), now func
 	c := &console{source: source, viewer: viewer, now: now}
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*request) error{
-		StatusPath: c.status, PodsPath: c.pods, GrantsPath: c.grants, ExplainPath: c.explain, AuditPath: c.audit,
+		StatusPath: c.status, PodsPath: c.pods, GrantsPath: c.grants, PoliciesPath: c.policies, ExplainPath: c.explain, AuditPath: c.audit,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, answer) })
 	}

@@ -10,6 +10,18 @@ import (
 	"github.com/namegate/namegate/console/explain"
 )
 
+// OwnExplanation returns the explanation of the pod's own agent: of several agents all others say
+// that the pod is elsewhere. There is one reply at least.
+func OwnExplanation(replies []Reply[explain.Explanation]) *explain.Explanation {
+	own := &replies[0].Value
+	for i := range replies {
+		if replies[i].Value.Verdict != explain.Elsewhere {
+			own = &replies[i].Value
+		}
+	}
+	return own
+}
+
 // Explained prints an explanation, and returns the error with which the command
 // ends: nil where the connection passes.
 func (p *Printer) Explained(e *explain.Explanation) error {

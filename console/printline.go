@@ -28,13 +28,17 @@ func auditLine(l *audit.Line, node, colour bool) string {
 	b.WriteString(verdictColours[l.Verdict].paint(strings.TrimRight(word, " "), colour))
 	b.WriteString(word[len(strings.TrimRight(word, " ")):])
 	b.WriteString(padded(subjectOf(l), podWidth))
-	if l.Kind == audit.KindFlow {
-		b.WriteString(safe(flowWords(l)))
-	} else {
-		b.WriteString(safe(dnsWords(l)))
-	}
+	b.WriteString(LineText(l))
 	b.WriteByte('\n')
 	return b.String()
+}
+
+// LineText returns the words of a line behind its subject, as `namegate audit` prints them.
+func LineText(l *audit.Line) string {
+	if l.Kind == audit.KindFlow {
+		return safe(flowWords(l))
+	}
+	return safe(dnsWords(l))
 }
 
 // subjectOf is the pod of a line, or the node with the user of the process.

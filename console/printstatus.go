@@ -92,6 +92,17 @@ func (s *Status) table() *Table {
 
 // failsafes lists the destinations that the node reaches in any case, and what is not known of them.
 func (s *Status) failsafes(say func(string, Colour, string, ...any)) {
+	s.unknownFailsafes(say)
+	if s.Failsafes == nil {
+		return
+	}
+	for _, e := range s.Failsafes.Entries {
+		say("failsafe", Plain, "%s", e)
+	}
+}
+
+// unknownFailsafes lists what could not be determined of them.
+func (s *Status) unknownFailsafes(say func(string, Colour, string, ...any)) {
 	if s.Failsafes == nil {
 		return
 	}
@@ -102,9 +113,26 @@ func (s *Status) failsafes(say func(string, Colour, string, ...any)) {
 			say("failsafe unknown", Red, "%s: %s; until then this node only audits policies for nodes", f.Source, f.Message)
 		}
 	}
-	for _, e := range s.Failsafes.Entries {
-		say("failsafe", Plain, "%s", e)
+}
+
+// Finding is something that is wrong with a node.
+type Finding struct {
+	What    string `json:"what"` // the name of the line, as `namegate status` prints it
+	Message string `json:"message"`
+}
+
+// Findings returns what is wrong, as `namegate status` prints it.
+func (s *Status) Findings() []Finding {
+	out := []Finding{}
+	say := func(name string, _ Colour, format string, args ...any) {
+		out = append(out, Finding{name, safe(fmt.Sprintf(format, args...))})
 	}
+	if s.Failing != "" {
+		say("failing", Red, "%s", s.Failing)
+	}
+	s.wrong(say)
+	s.unknownFailsafes(say)
+	return out
 }
 
 // wrong says what does not work.

@@ -23,7 +23,7 @@ type Source interface {
 	Status() Status
 	// Snapshot is the snapshot in force, nil before the first.
 	Snapshot() *policy.Snapshot
-	// Policies are the policies of a namespace.
+	// Policies are the policies of a namespace, "" for all.
 	Policies(namespace string) []v1alpha1.FQDNNetworkPolicy
 	// NetworkPolicies are the ordinary ones of a namespace.
 	NetworkPolicies(namespace string) []*networkingv1.NetworkPolicy

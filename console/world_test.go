@@ -189,7 +189,7 @@ func (w *world) Status() Status             { return w.status }
 func (w *world) Snapshot() *policy.Snapshot { return w.snap }
 func (w *world) Policies(namespace string) (out []v1alpha1.FQDNNetworkPolicy) {
 	for _, p := range w.policies {
-		if p.Namespace == namespace {
+		if namespace == "" || p.Namespace == namespace {
 			out = append(out, p)
 		}
 	}

@@ -50,14 +50,7 @@ func (a *asking) explain(cmd *cobra.Command, pod, to string) error {
 	if err != nil {
 		return err
 	}
-	// Of several agents all but the pod's own say that it is elsewhere.
-	best := &replies[0].Value
-	for i := range replies {
-		if replies[i].Value.Verdict != explain.Elsewhere {
-			best = &replies[i].Value
-		}
-	}
-	answer := p.Explained(best)
+	answer := p.Explained(console.OwnExplanation(replies))
 	if missing := p.Failed(failed); missing != nil && answer == nil {
 		return missing
 	}
