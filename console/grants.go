@@ -89,11 +89,13 @@ func (c *console) grantRow(o policy.GrantInfo) GrantRow {
 	}
 }
 
-func compareGrants(a, b GrantRow) int {
+// CompareGrants orders grants as they are printed.
+func CompareGrants(a, b GrantRow) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.Address, b.Address), cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Node, b.Node))
 }
 
-func comparePods(a, b PodRow) int {
+// ComparePods orders pods as they are printed.
+func ComparePods(a, b PodRow) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node), cmp.Compare(a.UID, b.UID))
 }

@@ -14,7 +14,7 @@ func (p *Printer) Pods(replies []Reply[PodRows], agents int) error {
 	for _, r := range replies {
 		all.Pods = append(all.Pods, r.Value.Pods...)
 	}
-	slices.SortStableFunc(all.Pods, comparePods)
+	slices.SortStableFunc(all.Pods, ComparePods)
 	if !p.People() {
 		return p.value(all)
 	}
@@ -69,7 +69,7 @@ func (p *Printer) Grants(replies []Reply[GrantRows], agents int) error {
 	for _, r := range replies {
 		all.Grants = append(all.Grants, r.Value.Grants...)
 	}
-	slices.SortStableFunc(all.Grants, compareGrants)
+	slices.SortStableFunc(all.Grants, CompareGrants)
 	if !p.People() {
 		return p.value(all)
 	}

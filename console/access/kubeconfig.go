@@ -76,6 +76,9 @@ func Connect(l Login) (*Cluster, error) {
 	if config.Impersonate.UserName != "" || config.Impersonate.UID != "" || len(config.Impersonate.Groups)+len(config.Impersonate.Extra) > 0 {
 		return nil, &console.Misused{Err: errImpersonates}
 	}
+	if raw, err := loader.RawConfig(); err == nil && l.Context == "" {
+		l.Context = raw.CurrentContext
+	}
 	return connect(config, namespace, l)
 }
 
@@ -99,6 +102,9 @@ func connect(config *rest.Config, namespace string, l Login) (*Cluster, error) {
 // Namespace returns the namespace that is asked about where none is named: that of
 // the login, else the context's, else "default".
 func (c *Cluster) Namespace() string { return c.namespace }
+
+// Context returns the name of the kubeconfig's context, "" where it names none.
+func (c *Cluster) Context() string { return c.login.Context }
 
 // roundTripper returns the way to a server with a key, and to no other. It sends
 // the caller's token or certificate once the server has shown the key.

@@ -43,10 +43,13 @@ type suggesting struct {
 
 func newSuggesting() *suggesting {
 	s := &suggesting{now: time.Now, log: suggest.NewLog()}
-	guard := rebind.New(corefile.Default(), rebind.Addresses{}) // of an unknown node
+	guard := defaultGuard()
 	s.log.Guard = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 	return s
 }
+
+// defaultGuard is the guard against rebinding of an unknown node.
+func defaultGuard() *rebind.Guard { return rebind.New(corefile.Default(), rebind.Addresses{}) }
 
 func suggestCommand(a asking) *cobra.Command {
 	s := newSuggesting()

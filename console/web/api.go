@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/namegate/namegate/audit"
@@ -58,7 +57,7 @@ type Traffic struct {
 	Edges []traffic.Edge `json:"edges"`
 	Gone  []string       `json:"gone,omitempty"` // ids of edges without connections in the last hour
 	Total int            `json:"total"`          // edges that are held
-	Left  uint64         `json:"left"`           // lines that are not in edges, since the bound was reached
+	Left  uint64         `json:"left"`           // lines so far that are in no edge: the bound was reached
 }
 
 // Numbered is a line of the audit log with its number in the server's ring, newer lines higher.
@@ -117,6 +116,7 @@ type Policies struct {
 
 // Policy is a policy of one of Namegate's kinds, or a ClusterNetworkPolicy.
 type Policy struct {
+	ID          string `json:"id"` // as edges and lines name it
 	Kind        string `json:"kind"`
 	Namespace   string `json:"namespace,omitempty"` // "" of cluster policies
 	Name        string `json:"name"`
@@ -161,9 +161,3 @@ const (
 	eventTraffic = "traffic" // Traffic
 	eventLines   = "lines"   // NewLines
 )
-
-// encoded is an event whose data is encoded once for all pages.
-type encoded struct {
-	name string
-	data json.RawMessage
-}

@@ -1,0 +1,225 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/console/suggest"
+	"github.com/namegate/namegate/console/web/traffic"
+)
+
+const (
+	// maxGrants bounds the grants of an answer: a full node has 100,000.
+	maxGrants = 10_000
+	// linesDefault and linesMost bound the lines of an answer.
+	linesDefault = 200
+	linesMost    = 1_000
+)
+
+func (s *server) session(*http.Request) (any, error) {
+	return Session{Context: s.o.Context, Namespace: s.o.Namespace, Version: s.o.Version, Started: s.started}, nil
+}
+
+func (s *server) agents(*http.Request) (any, error) { return s.feed.agents(), nil }
+
+func (s *server) lines(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	f, err := filterOf(q)
+	if err != nil {
+		return nil, err
+	}
+	before, err := number(q, "before", 0, 0, 1<<63)
+	if err != nil {
+		return nil, err
+	}
+	most, err := number(q, "limit", linesDefault, 1, linesMost)
+	if err != nil {
+		return nil, err
+	}
+	found, more := s.store.lines(int(most), before, f.wants)
+	out := Lines{Lines: []Numbered{}, More: more}
+	for _, h := range found {
+		out.Lines = append(out.Lines, h.numbered())
+	}
+	return out, nil
+}
+
+// scope returns the question for a namespace, and for a pod in it, as agents take it. A page of one
+// namespace asks for no other.
+func (s *server) scope(r *http.Request) (url.Values, error) {
+	q, asked := url.Values{}, r.URL.Query()
+	namespace := cmp.Or(asked.Get("namespace"), s.o.Namespace)
+	if s.o.Namespace != "" && namespace != s.o.Namespace {
+		return nil, console.Refuse(http.StatusBadRequest, "this page is of the namespace %s; start another with `namegate ui -n %s`", s.o.Namespace, namespace)
+	}
+	if pod := asked.Get("pod"); pod != "" {
+		namespace, name, err := console.PodName(namespace, pod)
+		if err != nil {
+			return nil, console.Refuse(http.StatusBadRequest, "%v", err)
+		}
+		if namespace == "" {
+			return nil, console.Refuse(http.StatusBadRequest, "the pod %s needs its namespace; write NAMESPACE/NAME", name)
+		}
+		q.Set("pod", namespace+"/"+name)
+	}
+	if namespace != "" {
+		q.Set("namespace", namespace)
+	}
+	return q, nil
+}
+
+func (s *server) pods(r *http.Request) (any, error) {
+	q, err := s.scope(r)
+	if err != nil {
+		return nil, err
+	}
+	out := Pods{Pods: []console.PodRow{}}
+	out.Failed, err = gather(r.Context(), s.feed, console.PodsPath, func(bool) url.Values { return q }, func(rows *console.PodRows) {
+		out.Pods = append(out.Pods, rows.Pods...)
+	})
+	slices.SortFunc(out.Pods, console.ComparePods)
+	return out, err
+}
+
+func (s *server) grants(r *http.Request) (any, error) {
+	q, err := s.scope(r)
+	if err != nil {
+		return nil, err
+	}
+	if node := r.URL.Query().Get("node"); node != "" {
+		return s.grantsOfNode(r, node)
+	}
+	out := Grants{Grants: []console.GrantRow{}}
+	out.Failed, err = gather(r.Context(), s.feed, console.GrantsPath, func(bool) url.Values { return q }, out.take)
+	slices.SortFunc(out.Grants, console.CompareGrants)
+	return out, err
+}
+
+// take adds the grants of one agent, as far as there is room.
+func (g *Grants) take(rows *console.GrantRows) {
+	room := min(maxGrants-len(g.Grants), len(rows.Grants))
+	g.Grants = append(g.Grants, rows.Grants[:room]...)
+	g.Left += len(rows.Grants) - room
+}
+
+// grantsOfNode answers with the grants of a node itself.
+func (s *server) grantsOfNode(r *http.Request, node string) (any, error) {
+	ctx, stop := s.o.within(r.Context())
+	defer stop()
+	agents, q, err := s.o.About(ctx, "node/"+node)
+	if err != nil {
+		return nil, err
+	}
+	replies, _, err := console.Gather[console.GrantRows](ctx, agents, console.GrantsPath, q)
+	if err != nil {
+		return nil, err
+	}
+	out := Grants{Grants: []console.GrantRow{}}
+	out.take(&replies[0].Value)
+	return out, nil
+}
+
+func (s *server) status(r *http.Request) (any, error) {
+	out := Statuses{Nodes: []console.Status{}}
+	var err error
+	out.Failed, err = gather(r.Context(), s.feed, console.StatusPath, func(bool) url.Values { return nil }, func(one *console.Status) {
+		out.Nodes = append(out.Nodes, *one)
+	})
+	slices.SortFunc(out.Nodes, func(a, b console.Status) int { return cmp.Compare(a.Node, b.Node) })
+	return out, err
+}
+
+func (s *server) explain(r *http.Request) (any, error) {
+	asked := r.URL.Query()
+	subject, target := asked.Get("pod"), asked.Get("target")
+	if node := asked.Get("node"); node != "" {
+		subject = "node/" + node
+	} else if !strings.Contains(subject, "/") {
+		return nil, console.Refuse(http.StatusBadRequest, "the page asks about pod=%q; write pod=NAMESPACE/NAME or node=NODE", subject)
+	}
+	port, err := number(asked, "port", 0, 0, 65535)
+	if err != nil {
+		return nil, err
+	}
+	if port != 0 {
+		target = net.JoinHostPort(target, asked.Get("port"))
+	}
+	if protocol := asked.Get("protocol"); protocol != "" {
+		target += "/" + protocol
+	}
+	if _, err := explain.ParseTarget(target); err != nil {
+		return nil, console.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	ctx, stop := s.o.within(r.Context())
+	defer stop()
+	agents, q, err := s.o.About(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	q.Set("to", target)
+	replies, _, err := console.Gather[explain.Explanation](ctx, agents, console.ExplainPath, q)
+	if err != nil {
+		return nil, err
+	}
+	own := console.OwnExplanation(replies)
+	var text bytes.Buffer
+	p := console.Printer{Out: &text, Warn: &text, Format: console.FormatTable, Now: s.o.Now}
+	answered := (*console.Answered)(nil)
+	if err := p.Explained(own); err != nil && !errors.As(err, &answered) {
+		return nil, err
+	}
+	return Explained{Text: text.String(), Explanation: own}, nil
+}
+
+// suggest writes the policies that the held lines of a workload ask for.
+func (s *server) suggest(r *http.Request) (any, error) {
+	asked := r.URL.Query()
+	namespace, workload := asked.Get("namespace"), asked.Get("workload")
+	if namespace == "" && !strings.HasPrefix(workload, "Node/") {
+		return nil, console.Refuse(http.StatusBadRequest, "the page asks for a policy without a namespace; write namespace=NAMESPACE, or workload=Node/NODE")
+	}
+	lines, _ := s.store.lines(2*maxLines, 0, func(l *audit.Line) bool {
+		return l.Pod.Namespace == namespace && (workload == "" || traffic.WorkloadOf(l) == workload)
+	})
+	slices.Reverse(lines)
+	out, text := Suggested{Notes: []string{}}, bytes.Buffer{}
+	if namespace == "" {
+		needs := suggest.NewNodeNeeds()
+		for _, h := range lines {
+			if err := needs.Add(*h.line); err != nil {
+				out.Notes = append(out.Notes, "a line is left out: "+console.OneLine(err.Error()))
+			}
+		}
+		suggestion := needs.Suggest()
+		for _, left := range suggestion.Left {
+			out.Notes = append(out.Notes, "left out: "+left)
+		}
+		err := suggestion.Write(&text)
+		out.YAML = text.String()
+		return out, err
+	}
+	log := suggest.NewLog()
+	log.Guard = s.o.Guard
+	for _, h := range lines {
+		if err := log.Add(*h.line); err != nil {
+			out.Notes = append(out.Notes, "a line is left out: "+console.OneLine(err.Error()))
+		}
+	}
+	suggestion := log.Suggest(suggest.Options{})
+	out.Notes = append(out.Notes, suggestion.Warnings()...)
+	for _, w := range suggestion.Workloads {
+		out.Notes = append(out.Notes, w.Notes...)
+	}
+	err := suggestion.Write(&text)
+	out.YAML = text.String()
+	return out, err
+}

@@ -1,0 +1,189 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+)
+
+const (
+	// findEvery is how often agents are found anew: of a cluster that is some requests to the API
+	// server.
+	findEvery = 15 * time.Second
+	// maxAgents bounds the agents whose lines are followed.
+	maxAgents = 512
+	// leastPause and mostPause bound the pauses before an agent is asked again: each is twice the
+	// one before, until lines arrive.
+	leastPause = time.Second
+	mostPause  = 30 * time.Second
+	// statusEvery is how often an agent is asked for its problems, statusRefused where it refuses.
+	statusEvery   = 10 * time.Second
+	statusRefused = time.Minute
+)
+
+// feed follows the audit log of all agents. Each agent has goroutines of its own: one that is slow
+// or away delays no other.
+type feed struct {
+	o     *Options
+	store *store
+
+	mu        sync.Mutex // of what follows
+	following map[string]*following
+	trouble   string // why agents are not found, or not all followed
+}
+
+func newFeed(o *Options, s *store) *feed {
+	return &feed{o: o, store: s, following: map[string]*following{}}
+}
+
+// run finds agents and follows them until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		f.find(ctx, &all)
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.o.After(findEvery):
+		}
+	}
+}
+
+// find begins to follow agents that have come, and leaves those that are listed no more.
+func (f *feed) find(ctx context.Context, all *sync.WaitGroup) {
+	agents, err := f.o.Agents(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trouble = ""; err != nil {
+		f.trouble = "agents that come or go are not noticed at the moment: " + console.OneLine(err.Error())
+		return
+	}
+	slices.SortFunc(agents, func(a, b console.Agent) int { return cmp.Compare(a.Node(), b.Node()) })
+	if more := len(agents) - maxAgents; more > 0 {
+		f.trouble = fmt.Sprintf("%d agents are left out: the first %d are followed; ask for one namespace with -n, or for one node with --node", more, maxAgents)
+		agents = agents[:maxAgents]
+	}
+	listed := map[string]bool{}
+	for _, a := range agents {
+		listed[a.Node()] = true
+		if known := f.following[a.Node()]; known != nil {
+			known.replace(a)
+			continue
+		}
+		one, stop := context.WithCancel(ctx)
+		g := &following{feed: f, agent: a, stop: stop, state: Agent{Node: a.Node(), State: Connecting}}
+		f.following[a.Node()] = g
+		all.Go(func() { g.lines(one) })
+		all.Go(func() { g.problems(one) })
+	}
+	for node, g := range f.following {
+		if !listed[node] {
+			g.stop()
+			delete(f.following, node)
+		}
+	}
+}
+
+// list returns the agents, by the names of their nodes.
+func (f *feed) list() (out []*following) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range f.following {
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b *following) int { return cmp.Compare(a.current().Node(), b.current().Node()) })
+	return out
+}
+
+// agents returns what the page is told of them.
+func (f *feed) agents() Agents {
+	out := Agents{Agents: []Agent{}}
+	for _, g := range f.list() {
+		out.Agents = append(out.Agents, g.now())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out.Message = f.trouble
+	return out
+}
+
+// following is the agent of one node, and its successors.
+type following struct {
+	feed *feed
+	stop context.CancelFunc
+
+	mu           sync.Mutex // of what follows
+	agent        console.Agent
+	state        Agent
+	asked        time.Time // of the log, while there is no answer; zero otherwise
+	statusAsked  time.Time // the same of the status
+	statusFailed string    // why there is none
+	since        time.Time // lines before were received
+}
+
+// replace makes the agent that was found last the one that is asked from the next time.
+func (g *following) replace(a console.Agent) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.agent = a
+}
+
+// lines follows the log.
+func (g *following) lines(ctx context.Context) {
+	for pause := leastPause; ctx.Err() == nil; {
+		came, err := g.follow(ctx)
+		if came {
+			pause = leastPause
+		}
+		g.failed(err, pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.feed.o.After(pause):
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// follow reads one stream of lines until it ends, and tells whether it began.
+func (g *following) follow(ctx context.Context) (began bool, err error) {
+	g.mu.Lock()
+	agent, q := g.agent, url.Values{"follow": {"1"}}
+	g.asked = g.feed.o.Now()
+	if !g.since.IsZero() {
+		q.Set("since", g.since.UTC().Format(time.RFC3339Nano))
+	}
+	g.mu.Unlock()
+	if g.feed.o.Namespace != "" {
+		q.Set("namespace", g.feed.o.Namespace)
+	}
+	resp, err := agent.Ask(ctx, console.AuditPath, q)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	g.begun()
+	err = audit.Read(resp.Body, func(line audit.Line) error {
+		g.received(&line)
+		g.feed.store.add(&line)
+		return nil
+	}, func(_ int, err error) {
+		gap := (*audit.Gap)(nil)
+		if errors.As(err, &gap) {
+			g.lost(gap.Count)
+		}
+	})
+	if err == nil {
+		err = errors.New("the agent ended; its lines go on as soon as it, or its successor, answers")
+	}
+	return true, err
+}

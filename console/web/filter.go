@@ -1,0 +1,82 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/web/traffic"
+)
+
+// filter is which lines are asked for; "" is all.
+type filter struct {
+	namespace, kind        string
+	workload, name, policy string // parts of it
+	verdicts               []string
+}
+
+// filterOf reads the filter of a query.
+func filterOf(q url.Values) (f filter, err error) {
+	f = filter{namespace: q.Get("namespace"), kind: q.Get("kind"), workload: q.Get("workload"), name: strings.ToLower(q.Get("name")), policy: q.Get("policy")}
+	known := append(console.Verdicts(), traffic.Unmatched)
+	for _, list := range q["verdict"] {
+		for word := range strings.SplitSeq(list, ",") {
+			if word == "" {
+				continue
+			}
+			if !slices.Contains(known, word) {
+				return f, console.Refuse(http.StatusBadRequest, "the verdict %q is not known; write %s", word, strings.Join(console.Verdicts(), ", "))
+			}
+			f.verdicts = append(f.verdicts, word)
+		}
+	}
+	if f.kind != "" && !slices.Contains(console.Kinds(), f.kind) {
+		return f, console.Refuse(http.StatusBadRequest, "the kind %q is not known; write %s", f.kind, strings.Join(console.Kinds(), " or "))
+	}
+	return f, nil
+}
+
+// wants tells whether a line is asked for. A verdict is the line's own or that of its edge.
+func (f *filter) wants(l *audit.Line) bool {
+	return (f.namespace == "" || l.Pod.Namespace == f.namespace) && (f.kind == "" || l.Kind == f.kind) &&
+		(len(f.verdicts) == 0 || slices.Contains(f.verdicts, l.Verdict) || slices.Contains(f.verdicts, traffic.VerdictOf(l))) &&
+		(f.workload == "" || strings.Contains(traffic.WorkloadOf(l), f.workload) || strings.Contains(l.Pod.Name, f.workload)) &&
+		(f.name == "" || hasName(l, f.name)) && (f.policy == "" || hasPolicy(l, f.policy))
+}
+
+// hasName tells whether a part is in a name of a line, or in a flow's destination.
+func hasName(l *audit.Line, part string) bool {
+	if l.Kind == audit.KindDNS {
+		return strings.Contains(l.Question.Name, part) || slices.ContainsFunc(l.Chain, func(n string) bool { return strings.Contains(n, part) })
+	}
+	return strings.Contains(l.Destination.Address, part) ||
+		slices.ContainsFunc(l.Names, func(n audit.LineName) bool { return strings.Contains(n.Name, part) })
+}
+
+// hasPolicy tells whether a part is in the name of a policy, a rule or a match of a line.
+func hasPolicy(l *audit.Line, part string) bool {
+	match := func(m *audit.LineMatch) bool {
+		return m != nil && (strings.Contains(m.Policy, part) || strings.Contains(m.Match, part) || strings.Contains(m.Path, part))
+	}
+	return strings.Contains(l.Policy, part) || strings.Contains(l.Rule, part) ||
+		slices.ContainsFunc(l.Policies, func(p string) bool { return strings.Contains(p, part) }) ||
+		slices.ContainsFunc(l.Matches, func(m audit.LineMatch) bool { return match(&m) }) ||
+		slices.ContainsFunc(l.Names, func(n audit.LineName) bool { return match(n.Match) })
+}
+
+// number reads a number of a query, the default where there is none.
+func number(q url.Values, key string, otherwise, least, most uint64) (uint64, error) {
+	text := q.Get(key)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, console.Refuse(http.StatusBadRequest, "%s=%q; write a number from %d to %d", key, text, least, most)
+	}
+	return n, nil
+}

@@ -1,0 +1,125 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+)
+
+// slowAfter is how long an agent may take to answer before the page says that it is slow.
+const slowAfter = 2 * time.Second
+
+// begun notes that lines arrive.
+func (g *following) begun() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked, g.state.State, g.state.Message = time.Time{}, Well, ""
+}
+
+// received notes a line: after a break, lines are asked for from the next one.
+func (g *following) received(l *audit.Line) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state.Node == "" { // of the agent at a socket
+		g.state.Node = l.Node
+	}
+	for _, t := range []time.Time{l.Time, l.Last} {
+		if !t.Before(g.since) {
+			g.since = t.Add(time.Microsecond) // the log's smallest step
+		}
+	}
+}
+
+// lost counts lines that the agent could not hand over.
+func (g *following) lost(n uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.state.Lost += n
+}
+
+// failed notes why no lines arrive, and when the agent is asked again.
+func (g *following) failed(err error, pause time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked, g.state.State = time.Time{}, Unreachable
+	var refusal *console.Refusal
+	if errors.As(err, &refusal) {
+		g.state.State = Refused
+	}
+	g.state.Message = console.OneLine(err.Error()) + fmt.Sprintf(" (it is asked again after %s)", pause)
+}
+
+// current returns the agent that was found last.
+func (g *following) current() console.Agent {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.agent
+}
+
+// now returns what the page is told.
+func (g *following) now() Agent {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out, now := g.state, g.feed.o.Now()
+	late := func(asked time.Time) bool { return !asked.IsZero() && now.Sub(asked) >= slowAfter }
+	switch {
+	case late(g.asked):
+		out.State, out.Message = Slow, fmt.Sprintf("the agent has not begun to send its lines for %s", now.Sub(g.asked).Truncate(time.Second))
+	case out.State == Well && late(g.statusAsked):
+		out.State, out.Message = Slow, "the agent sends lines, and does not answer the question for its status"
+	case out.State == Well && g.statusFailed != "":
+		out.State, out.Message = Slow, g.statusFailed
+	}
+	if out.Problems == nil {
+		out.Problems = []console.Finding{}
+	}
+	return out
+}
+
+// problems asks for the agent's status, again and again.
+func (g *following) problems(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause := g.status(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.feed.o.After(pause):
+		}
+	}
+}
+
+// status asks once, and returns the pause until the next time.
+func (g *following) status(ctx context.Context) time.Duration {
+	g.mu.Lock()
+	agent := g.agent
+	g.statusAsked = g.feed.o.Now()
+	g.mu.Unlock()
+	limited, stop := g.feed.o.within(ctx)
+	defer stop()
+	replies, _, err := console.Gather[console.Status](limited, []console.Agent{agent}, console.StatusPath, nil)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.statusAsked, g.statusFailed, g.state.NoProblems = time.Time{}, "", ""
+	var refusal *console.Refusal
+	switch {
+	case err == nil:
+		s := &replies[0].Value
+		g.state.Problems, g.state.Version = s.Findings(), s.Version
+		if g.state.Node == "" {
+			g.state.Node = s.Node
+		}
+	case errors.As(err, &refusal) && refusal.Status == http.StatusForbidden:
+		g.state.Problems, g.state.NoProblems = nil, refusal.Message
+		return statusRefused
+	case limited.Err() != nil:
+		g.statusFailed = "the agent sends lines, and did not answer the question for its status within " + patience.String()
+	default:
+		g.statusFailed = "the agent's status cannot be read: " + console.OneLine(err.Error())
+	}
+	return statusEvery
+}
