@@ -50,7 +50,11 @@ func (a *asking) ui(cmd *cobra.Command, port uint16) error {
 		return &console.Unreachable{Err: errors.New("there is no agent to ask; is Namegate installed here?")}
 	}
 	cluster := ""
-	if a.reach.cluster.known != nil {
+	if !a.reach.cluster.on {
+		if _, _, err := console.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil); err != nil {
+			return err
+		}
+	} else if a.reach.cluster.known != nil {
 		cluster = a.reach.cluster.known.Context()
 	}
 	guard := defaultGuard()

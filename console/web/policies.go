@@ -82,4 +82,3 @@ func later(a, b time.Time) time.Time {
 	}
 	return b
 }
-

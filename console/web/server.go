@@ -89,14 +89,14 @@ func listen(port uint16) ([]net.Listener, error) {
 	return out, nil
 }
 
-// handler answers requests that guard lets pass.
+// handler answers requests that guard lets pass: their method is GET.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"session": s.session, "agents": s.agents, "lines": s.lines, "pods": s.pods, "grants": s.grants, "status": s.status,
 		"policies": s.policies, "explain": s.explain, "suggest": s.suggest,
 	} {
-		mux.HandleFunc("GET /api/"+path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc("/api/"+path, func(w http.ResponseWriter, r *http.Request) {
 			v, err := answer(r)
 			if err != nil {
 				refuse(w, err)
@@ -106,11 +106,11 @@ func (s *server) handler() http.Handler {
 			_ = json.NewEncoder(w).Encode(v) // a page that is gone reads no error
 		})
 	}
-	mux.HandleFunc("GET /api/events", s.events)
+	mux.HandleFunc("/api/events", s.events)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, console.Refuse(http.StatusNotFound, "there is no %s; is the page of another version than the program?", r.URL.Path))
 	})
-	mux.Handle("GET /", files())
+	mux.Handle("/", files())
 	return mux
 }
 
