@@ -1,0 +1,194 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/web/webtest"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
+)
+
+const policies = `
+metadata: {name: base, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: cart}}
+  egress:
+  - matches: [{name: www.example.org}, {pattern: "*.cdn.test"}]
+    ports: [{protocol: TCP, port: 443}]
+---
+metadata: {name: closed, namespace: pay}
+spec:
+  podSelector: {}
+`
+
+// nodeOf returns a node with a pod of shop and one of pay, whose names end with its number.
+func nodeOf(t *testing.T, number int) *webtest.Node {
+	t.Helper()
+	in := compile.Input{}
+	for doc := range strings.SplitSeq(policies, "---\n") {
+		var p v1alpha1.FQDNNetworkPolicy
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p))
+		in.Policies = append(in.Policies, p)
+	}
+	for i, namespace := range []string{"shop", "pay"} {
+		in.Pods = append(in.Pods, policy.Pod{
+			PodRef: policy.PodRef{Namespace: namespace, Name: fmt.Sprintf("cart-%d", number)}, Labels: map[string]string{"app": "cart"},
+			IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(number), byte(10 + i)})},
+		})
+	}
+	n := webtest.NewNode(fmt.Sprintf("node-%d", number), in, time.Now)
+	var grants []policy.GrantInfo
+	for i := range in.Pods {
+		grants = append(grants, policy.GrantInfo{
+			Pod: in.Pods[i].PodRef, Addr: netip.MustParseAddr("192.0.2.10"), Ports: "tcp/443", Name: policytest.Name("www.example.org"),
+			Until: time.Now().Add(5 * time.Minute), By: "shop/base www.example.org",
+		})
+	}
+	n.SetGrants(grants...)
+	return n
+}
+
+// dns is a decision about a pod.
+func dns(pod, name, verdict string) audit.Line {
+	namespace, pod, _ := strings.Cut(pod, "/")
+	return audit.Line{
+		Kind: audit.KindDNS, Time: time.Now(), Verdict: verdict, Protocol: "udp", Pod: audit.LinePod{Namespace: namespace, Name: pod, Workload: "app=cart", IP: "10.1.0.10"},
+		Question: &audit.LineQuestion{Name: name, Type: "A", Class: "IN"},
+		Matches:  []audit.LineMatch{{Policy: "shop/base", Path: "spec.egress[0].matches[0]", Match: "www.example.org"}},
+	}
+}
+
+// flow is a denied connection of a pod to an address with a name.
+func flow(pod, address, name string) audit.Line {
+	namespace, pod, _ := strings.Cut(pod, "/")
+	return audit.Line{
+		Kind: audit.KindFlow, Time: time.Now(), Verdict: "denied", Protocol: "tcp", Pod: audit.LinePod{Namespace: namespace, Name: pod, Workload: "app=cart", IP: "10.1.0.10"},
+		Destination: &audit.LineDestination{Address: address, Port: 443}, Names: []audit.LineName{{Name: name, Asked: time.Now()}},
+		Reason: audit.ReasonUnmatched, Policies: []string{"shop/base"}, Count: 1,
+	}
+}
+
+// cluster is what the page asks: agents that come and go.
+type cluster struct {
+	viewer console.Viewer
+	mu     sync.Mutex // of what follows
+	nodes  []*webtest.Node
+	err    error // of finding
+}
+
+// set changes which agents are found.
+func (c *cluster) set(err error, nodes ...*webtest.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err, c.nodes = err, nodes
+}
+
+func (c *cluster) find(context.Context) (out []console.Agent, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.nodes {
+		out = append(out, n.Agent(c.viewer))
+	}
+	return out, c.err
+}
+
+// about asks all agents, as where the pod's node is not known.
+func (c *cluster) about(ctx context.Context, subject string) ([]console.Agent, url.Values, error) {
+	agents, err := c.find(ctx)
+	q := url.Values{"pod": {subject}}
+	if node, is := strings.CutPrefix(subject, "node/"); is {
+		q = url.Values{"node": {node}}
+	}
+	return agents, q, err
+}
+
+// opened is a server and the end of its feed, in a bubble of synctest.
+type opened struct {
+	*server
+	handler http.Handler
+	stop    func()
+}
+
+// open follows the agents until the test ends.
+func (c *cluster) open(t *testing.T, namespace string) *opened {
+	t.Helper()
+	s := newServer(&Options{
+		Context: "kind", Namespace: namespace, Version: "v1", Agents: c.find, About: c.about, Now: time.Now, After: time.After,
+		Guard: func(fqdn.Name, netip.Addr) string { return "" },
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.feed.run(ctx)
+	}()
+	o := &opened{s, s.handler(), func() { stop(); <-ended }}
+	t.Cleanup(o.stop)
+	synctest.Wait()
+	return o
+}
+
+// get decodes an answer, and returns the message of a problem.
+func (o *opened) get(t *testing.T, path string, into any) (status int, message string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	o.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	if w.Code == http.StatusOK {
+		if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		return w.Code, ""
+	}
+	var p problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Message == "" {
+		t.Errorf("%s: %d without a message: %s", path, w.Code, w.Body)
+	}
+	return w.Code, p.Message
+}
+
+// states are the agents as "node state".
+func (o *opened) states() (out []string) {
+	for _, a := range o.feed.agents().Agents {
+		out = append(out, a.Node+" "+a.State)
+	}
+	return out
+}
+
+// names are the names of lines, newest first.
+func (o *opened) names(t *testing.T, query string) (out []string) {
+	t.Helper()
+	var lines Lines
+	if status, message := o.get(t, "/api/lines?"+query, &lines); message != "" {
+		t.Errorf("%s: %d %s", query, status, message)
+	}
+	for _, l := range lines.Lines {
+		if l.Line.Kind == audit.KindFlow {
+			out = append(out, l.Line.Names[0].Name)
+		} else {
+			out = append(out, l.Line.Question.Name)
+		}
+	}
+	return out
+}
+
+var errNotFound = errors.New("the API server is away")
