@@ -184,10 +184,10 @@ func TestExplainAndSuggest(t *testing.T) {
 		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: console.Everything{}}).open(t, "")
 		for query, want := range map[string]explain.Verdict{
 			"pod=shop/cart-2&target=bank.test&port=443":             explain.Denied,
-			"pod=shop/cart-2&target=www.example.org&port=443":       explain.OnceAsked,
+			"pod=shop/cart-2&target=www.example.org&port=443":       explain.Allowed,
 			"pod=shop/cart-2&target=2001:db8::6&port=443":           explain.Denied,
 			"pod=shop/cart-2&target=192.0.2.9&port=53&protocol=udp": explain.Denied,
-			"pod=shop/cart-2&target=www.example.org":                explain.OnceAsked,
+			"pod=shop/cart-2&target=www.example.org":                explain.Allowed,
 		} {
 			var e Explained
 			if status, message := o.get(t, "/api/explain?"+query, &e); message != "" {
