@@ -103,7 +103,7 @@ func TestPluginCommands(t *testing.T) {
 	for _, c := range NewPlugin("v1").Commands() {
 		names = append(names, c.Name())
 	}
-	if want := []string{"audit", "check", "convert", "explain", "grants", "pods", "status", "suggest"}; !slices.Equal(names, want) {
+	if want := []string{"audit", "check", "convert", "explain", "grants", "pods", "status", "suggest", "ui"}; !slices.Equal(names, want) {
 		t.Errorf("offered: %q, want %q", names, want)
 	}
 }

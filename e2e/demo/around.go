@@ -9,14 +9,15 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// lookAround gives the pods a resolv.conf, prints how to look at everything and
-// waits until ctx ends.
-func (s *stage) lookAround(ctx context.Context, p *printer) error {
+// lookAround gives the pods a resolv.conf, prints the address of the page and how to look at
+// everything, and waits until ctx ends.
+func (s *stage) lookAround(ctx context.Context, p *printer, page string) error {
 	for pod := range podNumbers {
 		if err := writeResolvConf(s.Pod(pod).Name); err != nil {
 			return err
 		}
 	}
+	fmt.Fprintf(p.out, "\n%s\n\n  %s\n", p.paint(bold, "The page (`namegate ui`) shows what happened, and goes on. Open it in a browser on this machine:"), page)
 	fmt.Fprint(p.out, "\n"+p.paint(bold, "It stands until Ctrl-C. Look around from another terminal, as root:")+"\n")
 	for _, h := range s.hints() {
 		fmt.Fprintf(p.out, "\n  %s\n", p.paint(dim, "# "+h.why))
@@ -55,6 +56,7 @@ func (s *stage) hints() []hint {
 		{"be its neighbour", []string{in(b, "curl --max-time 3 http://"+listed4+"/")}},
 		{"the agent's own view, and its decisions as they come", []string{
 			s.binary + " status --socket " + s.agent.Socket(),
+			s.binary + " ui --socket " + s.agent.Socket(),
 			"tail -f " + filepath.Join(s.dir, "audit.log"),
 		}},
 		open,

@@ -85,13 +85,20 @@ func show(ctx context.Context, o options, out io.Writer) (good bool, err error) 
 		return false, err
 	}
 	p.scene(s, time.Since(begun))
+	var ui *page
+	if o.keep {
+		if ui, err = s.openPage(ctx); err != nil { // before the tour, which it shows
+			return false, err
+		}
+		defer ui.end()
+	}
 	t := &tour{stage: s, printer: p, ctx: ctx}
 	if err := t.walk(); err != nil {
 		return false, err
 	}
 	p.summary(time.Since(begun))
 	if o.keep {
-		if err := s.lookAround(ctx, p); err != nil {
+		if err := s.lookAround(ctx, p, ui.address); err != nil {
 			return false, err
 		}
 	}

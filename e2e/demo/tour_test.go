@@ -66,7 +66,7 @@ func TestWholeTour(t *testing.T) {
 			if err != nil || !good {
 				t.Fatalf("good %v, %v:\n%s", good, err, out)
 			}
-			for _, want := range []string{"rejected after", "the world saw 0 packets", "after the kill", "client dig +short www.example.org"} {
+			for _, want := range []string{"rejected after", "the world saw 0 packets", "after the kill", "client dig +short www.example.org", "\n  http://127.0.0.1:"} {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("%q is not in:\n%s", want, out)
 				}
