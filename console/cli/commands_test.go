@@ -73,6 +73,9 @@ func TestExitCodes(t *testing.T) {
 		{"pods --socket " + stale, 3, "no agent at socket " + stale + ": nobody listens there, the agent that made it is gone; start the agent (--socket names another)"},
 		{"audit -f --socket " + none, 3, "no agent at socket "},
 		{"explain shop/x a.test --socket " + unknown, 5, "the agent of node-1 knows no pod shop/x"},
+		{"ui --socket " + none, 3, "no agent at socket " + none},
+		{"ui --socket " + forbidden, 4, "you may not"},
+		{"ui --port 70000", 2, "invalid argument \"70000\""},
 		{"grants -n pay --socket " + forbidden, 4, "you may not"},
 		{"pods --socket " + odd, 1, "read the agent's answer, is it of another version than this command?"},
 	} {
