@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -31,6 +32,7 @@ type fake struct {
 	asked    []string
 	pages    map[chan event]struct{}
 	slow     chan struct{} // /api/explain and suggest wait for it, unless nil
+	away     atomic.Bool   // the server ends each connection
 }
 
 type event struct {
@@ -51,6 +53,9 @@ func newFake(t *testing.T) *fake {
 	mux.HandleFunc("GET /api/events", f.events)
 	mux.HandleFunc("GET /api/{path}", f.answer)
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.away.Load() {
+			panic(http.ErrAbortHandler)
+		}
 		w.Header().Set("Content-Security-Policy", "default-src 'self'")
 		mux.ServeHTTP(w, r)
 	}))

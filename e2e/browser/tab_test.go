@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -21,7 +22,7 @@ import (
 )
 
 // patience is how long a state of the page is waited for.
-const patience = 20 * time.Second
+const patience = 8 * time.Second
 
 // browser is shared by the tests; each has a tab of its own.
 var browser = sync.OnceValues(func() (context.Context, error) {
@@ -128,7 +129,7 @@ func thrown(d *runtime.ExceptionDetails) string {
 
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(p.ctx, 4*patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		p.t.Fatal(err)
@@ -138,7 +139,7 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // run is the value of an action.
 func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(p.ctx, 4*patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -158,7 +159,7 @@ func call[P, R any](p *tab, command cdp.Command[P, R], params P) {
 // eval is the value of a JavaScript expression.
 func eval[T any](p *tab, expression string) T {
 	p.t.Helper()
-	text := run(p, chromedp.Evaluate[string]("(async () => JSON.stringify(("+expression+") ?? null))()", chromedp.EvalAwaitPromise))
+	text := run(p, chromedp.Evaluate[string]("(async () => JSON.stringify((await ("+expression+")) ?? null))()", chromedp.EvalAwaitPromise))
 	var value T
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		p.t.Fatalf("%s: %s: %v", expression, text, err)
@@ -184,14 +185,14 @@ func (p *tab) wait(format string, args ...any) {
 func (p *tab) shows(selector string, texts ...string) {
 	p.t.Helper()
 	for _, text := range texts {
-		p.wait("[...document.querySelectorAll(%s)].some((e) => e.textContent.replace(/\\s+/g, ' ').includes(%s))", quoted(selector), quoted(text))
+		p.wait("[...document.querySelectorAll(%s)].some((e) => e.innerText.replace(/\\s+/g, ' ').includes(%s))", quoted(selector), quoted(text))
 	}
 }
 
 // hides waits until no element of a selector has a text.
 func (p *tab) hides(selector, text string) {
 	p.t.Helper()
-	p.wait("![...document.querySelectorAll(%s)].some((e) => e.textContent.replace(/\\s+/g, ' ').includes(%s))", quoted(selector), quoted(text))
+	p.wait("![...document.querySelectorAll(%s)].some((e) => e.innerText.replace(/\\s+/g, ' ').includes(%s))", quoted(selector), quoted(text))
 }
 
 func quoted(s string) string {
@@ -205,6 +206,13 @@ func (p *tab) press(keys ...string) {
 	for _, k := range keys {
 		p.do(chromedp.KeyEvent(k))
 	}
+}
+
+// slash presses the key as a keyboard does: its character is not typed if the page takes the key.
+func (p *tab) slash() {
+	p.t.Helper()
+	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
+	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: "/", Code: "Slash"})
 }
 
 const (

@@ -4,7 +4,7 @@ import { active, filtersOf, go, route } from "./route.js";
 import { verdicts } from "./words.js";
 
 const labels = { namespace: "Namespace", workload: "Workload", name: "Name", verdict: "Verdict", policy: "Policy", pod: "Pod" };
-const hints = { namespace: "all", workload: "part of its labels", name: "part of a name", policy: "part of its name", pod: "part of its name" };
+const hints = { namespace: "all", workload: "part of its labels", name: "part of a name", policy: "part of its name", pod: "part of a name, or node/NAME" };
 
 // bar is the filters of a view. namespaces are offered; only is the one namespace that the reader
 // may see, "" for all.

@@ -125,15 +125,22 @@ function linesOf(edges, namespaces, names, from, to) {
       line.perSecond += e.perSecond;
     } else joined.set(key, { key, from: a, to: b, verdict: e.verdict, count: e.count, perSecond: e.perSecond });
   }
+  // Lines between the same two rows are beside each other.
+  const pairs = new Map();
+  for (const line of joined.values()) {
+    const pair = `${line.from}-${line.to}`;
+    line.beside = pairs.get(pair) ?? 0;
+    pairs.set(pair, line.beside + 1);
+  }
   const sorted = [...joined.values()].sort((a, b) => b.count - a.count || (a.key < b.key ? -1 : 1));
   return { lines: sorted.slice(0, bounds.lines), undrawn: Math.max(0, sorted.length - bounds.lines) };
 }
 
-// matcher is whether an edge passes the filters.
+// matcher is whether an edge passes the filters, as the server filters lines.
 export function matcher({ namespace, workload, name, verdict, policy }) {
-  const w = workload.toLowerCase(), n = name.toLowerCase(), p = policy.toLowerCase();
+  const n = name.toLowerCase();
   return (e) =>
     (!namespace || e.namespace === namespace) && (!verdict || e.verdict === verdict) &&
-    (!w || e.workload.toLowerCase().includes(w)) && (!n || e.name.toLowerCase().includes(n)) &&
-    (!p || (e.policies ?? []).some((q) => q.toLowerCase().includes(p)));
+    e.workload.includes(workload) && e.name.includes(n) &&
+    (!policy || (e.policies ?? []).some((p) => p.includes(policy)));
 }

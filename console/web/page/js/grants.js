@@ -11,30 +11,42 @@ import { ago, plural, span, until } from "./words.js";
 const seconds = 5, most = 500, soon = 15;
 
 let grants = null, left = 0, failed = [], error = "";
+let ofNode = "", ask = () => {};
+
+// nodeOf is the node of the filter node/NAME: grants of nodes are asked for one by one.
+const nodeOf = ({ pod }) => (pod.startsWith("node/") ? pod.slice("node/".length) : "");
 
 export function start(changed) {
-  const stop = poll(seconds, async () => {
+  ask = async () => {
+    const node = ofNode;
     try {
-      const answer = await get("grants");
+      const answer = await get("grants", { node });
+      if (node !== ofNode) return;
       grants = (answer.grants ?? []).map((g) => ({ ...g, key: `${g.node} ${g.namespace}/${g.pod} ${g.name} ${g.address} ${g.ports}` }));
       left = answer.left ?? 0;
       failed = answer.failed ?? [];
       error = "";
     } catch (e) {
       error = e.message;
+      if (node) grants = [];
     }
     changed();
-  });
+  };
+  const stop = poll(seconds, () => ask());
   const tick = setInterval(changed, 1000);
   return () => { stop(); clearInterval(tick); };
 }
 
 function chosen({ namespace, pod, name }) {
   const has = (text, part) => !part || (text ?? "").toLowerCase().includes(part.toLowerCase());
-  return (grants ?? []).filter((g) => until(g.until) > 0 && (!namespace || g.namespace === namespace) && has(g.pod || g.node, pod) && (has(g.name, name) || has(g.address, name)));
+  return (grants ?? []).filter((g) => until(g.until) > 0 && (!namespace || g.namespace === namespace) && (nodeOf({ pod }) ? g.node === nodeOf({ pod }) && !g.pod : has(g.pod, pod)) && (has(g.name, name) || has(g.address, name)));
 }
 
 export function view(filters) {
+  if (nodeOf(filters) !== ofNode) {
+    ofNode = nodeOf(filters);
+    setTimeout(ask, 150);
+  }
   const all = chosen(filters);
   all.sort((a, b) => cmp(a.namespace, b.namespace) || cmp(a.pod, b.pod) || cmp(a.name, b.name) || cmp(a.address, b.address) || cmp(a.ports, b.ports));
   const rows = all.slice(0, most);

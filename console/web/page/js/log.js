@@ -5,92 +5,92 @@ import { onLines } from "./live.js";
 import { isOpen, openLine } from "./panel.js";
 import { get } from "./server.js";
 import { inOrder, remember, rowKeys } from "./table.js";
-import { clock, kind, plural, policiesOf, subject, target } from "./words.js";
+import { clock, kind, plural, subject, target } from "./words.js";
 
 // The log: DNS decisions and connections, newest first. The server has the last 10,000 lines; the
-// page holds the newest of them that pass the filters.
+// page holds the newest of them that pass the filters. The server alone knows which pass: with
+// filters, new lines are a reason to ask it.
 
 const page = 200, most = 1000;
 
 let lines = [], more = false, error = "", loading = true;
-let paused = false, waiting = [], missed = 0;
-let filters = null, changed = () => {}, stop = () => {}, asked = 0;
+let paused = false, waiting = false;
+let filters = null, changed = () => {}, asked = 0, busy = false, again = false;
 
 // start shows the view; the returned function ends it.
 export function start(onChange) {
   changed = onChange;
-  stop = onLines(arrived);
-  return () => { stop(); filters = null; };
+  const stop = onLines(arrived);
+  return () => { stop(); filters = null; paused = false; asked++; };
 }
 
 // filter takes the filters of the URL and asks for lines when they differ. While a reader types,
 // questions wait a little.
 export function filter(next) {
-  const key = JSON.stringify(next);
-  if (filters && JSON.stringify(filters) === key) return;
+  if (filters && JSON.stringify(filters) === JSON.stringify(next)) return;
   const first = filters === null;
   filters = { ...next };
   lines = [];
-  waiting = [];
-  missed = 0;
+  waiting = busy = again = false;
   loading = true;
   const mine = ++asked;
   setTimeout(() => { if (mine === asked) load(); }, first ? 0 : 150);
 }
 
+// load asks for the newest lines, or for those before one.
 async function load(before = 0) {
-  const mine = ++asked;
-  try {
-    const answer = await get("lines", { ...filters, before, limit: page });
-    if (mine !== asked) return;
-    add(answer.lines ?? []);
-    more = answer.more;
-    error = "";
-    if (!before) missed = 0;
-  } catch (e) {
-    if (mine === asked) error = e.message;
+  if (busy && !before) {
+    again = true;
+    return;
   }
-  loading = false;
+  busy = true;
+  const mine = asked;
+  let answer = null;
+  try {
+    answer = await get("lines", { ...filters, before, limit: page });
+    error = "";
+  } catch (e) {
+    error = e.message;
+  }
+  if (mine !== asked) return; // other filters by now
+  busy = loading = false;
+  if (answer) merge(answer.lines ?? [], answer.more, before);
+  if (again) {
+    again = false;
+    load();
+  }
   changed();
 }
 
-// add merges lines by their number.
-function add(some, bound = Infinity) {
+// merge adds lines by their number. Newest lines that do not reach to those that are known replace
+// them: none is missing in between.
+function merge(some, someMore, before) {
+  const newest = lines[0]?.id ?? 0;
+  if (before || lines.length === 0) more = someMore;
+  else if (someMore && some.at(-1)?.id > newest) {
+    lines = [];
+    more = true;
+  }
   const known = new Set(lines.map((l) => l.id));
-  const fresh = some.filter((l) => !known.has(l.id));
-  if (fresh.length === 0) return;
-  lines = [...fresh, ...lines].sort((a, b) => b.id - a.id);
-  if (lines.length > bound) {
-    lines.length = bound;
+  lines = [...some.filter((l) => !known.has(l.id)), ...lines].sort((a, b) => b.id - a.id);
+  if (!before && lines.length > most) {
+    lines.length = most;
     more = true;
   }
 }
 
 function arrived(some, left) {
-  if (!filters) return;
-  const mine = some.filter(passes(filters));
-  missed += left;
-  if (paused) waiting.push(...mine);
-  else add(mine, Math.max(most, page));
-  if (waiting.length > most) waiting.splice(0, waiting.length - most);
-}
-
-function passes({ namespace, workload, name, verdict, policy }) {
-  const has = (text, part) => !part || (text ?? "").toLowerCase().includes(part.toLowerCase());
-  return ({ line }) => {
-    const who = subject(line);
-    const names = [line.question?.name, line.destination?.address, ...(line.names ?? []).map((n) => n.name)];
-    return (!namespace || who.namespace === namespace) && (!verdict || line.verdict === verdict) &&
-      (has(who.workload, workload) || has(who.pod, workload)) && names.some((n) => has(n, name)) &&
-      (!policy || policiesOf(line).some((p) => has(p, policy)));
-  };
+  if (!filters || loading) return;
+  if (paused) waiting = true;
+  else if (left > 0 || Object.values(filters).some(Boolean)) load();
+  else merge(some, false, 0);
 }
 
 function pause() {
   paused = !paused;
-  if (!paused) {
-    add(waiting, most);
-    waiting = [];
+  if (!paused && waiting) {
+    waiting = false;
+    load();
   }
   changed();
 }
@@ -102,7 +102,6 @@ export function view() {
     <div class="actions">
       <button type="button" id="pause" aria-pressed=${paused} @click=${pause}>${icon(paused ? "play" : "pause")}${paused ? "Continue" : "Pause"}</button>
       <span role="status" id="count">${status()}</span>
-      ${missed > 0 ? html`<span class="warn">${plural(missed, "line")} arrived too fast to show here. <button type="button" class="link" @click=${() => load()}>Load the newest</button></span>` : nothing}
     </div>
     ${error ? html`<p class="error" role="alert">${error}</p>` : nothing}
     <div class="scroll" tabindex="-1"><table class="rows log">
@@ -115,7 +114,7 @@ export function view() {
 }
 
 function status() {
-  if (paused) return waiting.length > 0 ? `Paused: ${plural(waiting.length, "new line")}` : "Paused";
+  if (paused) return waiting ? "Paused: there are new lines" : "Paused";
   return lines.length > 0 ? `${plural(lines.length, "line")}, newest first` : "";
 }
 

@@ -48,8 +48,8 @@ export function openLine(id, line, text) {
     title: `${who.text} to ${to.name}${to.port ? `:${to.port}` : ""}`,
     verdict: line.verdict,
     body: () => facts(line, text),
-    explain: { ...(who.pod ? { pod: `${who.namespace}/${who.pod}` } : { node: who.node }), target: to.name, port: to.port ? `${to.port}/${to.protocol}` : "" },
-    suggest: who.pod ? { namespace: who.namespace, workload: who.workload } : undefined,
+    explain: { ...(who.pod ? { pod: `${who.namespace}/${who.pod}` } : { node: who.node }), target: to.name, port: to.port || "", protocol: to.protocol },
+    suggest: { namespace: who.namespace, workload: who.workload },
   });
 }
 

@@ -48,12 +48,11 @@ function card(p, order) {
   const matches = p.matches ?? [], unused = new Set(p.unused ?? []);
   const top = Math.max(1, ...matches.map((m) => m.hits));
   const shown = opened.has(key) ? matches : matches.slice(0, mostMatches);
-  const nodes = /^Cluster/.test(p.kind) ? "pods or nodes" : "pods";
   return html`<article class="card" data-row=${key} tabindex=${order(key)} aria-label="${p.kind} ${nameOf(p)}">
     <header><h2>${p.namespace ? html`<span class="dim">${p.namespace}/</span>` : nothing}${p.name}</h2>
       <span class="tag">${p.kind}</span>${p.tier && p.tier !== "Namespace" ? html`<span class="tag">${p.tier}</span>` : nothing}
       ${p.enforcement ? html`<span class="tag mode-${p.enforcement === "Audit" ? "audit" : "enforce"}">${p.enforcement}</span>` : nothing}
-      <span class="selected">${p.selected === 0 ? html`${icon("problem")}selects nothing` : `selects ${number(p.selected)} ${nodes}`}</span>
+      <span class="selected">${p.selected === 0 ? html`${icon("problem")}selects nothing` : `selects ${/^Cluster/.test(p.kind) ? `${number(p.selected)} pods or nodes` : plural(p.selected, "pod")}`}</span>
       <a class="lines" tabindex="-1" href=${href("log", { policy: nameOf(p) })}>Lines</a></header>
     ${(p.conditions ?? []).map((c) => html`<p class="warn">${icon("problem")}${[c.reason ?? c.Reason, c.path ?? c.Path, c.message ?? c.Message].filter(Boolean).join(" ")}</p>`)}
     ${matches.length > 0

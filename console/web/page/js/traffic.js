@@ -75,7 +75,8 @@ function drawing(p) {
 
 // line is a curve; its width grows with the count, and it is faint without traffic now.
 function line(l, p) {
-  const a = (l.from + 0.5) * rowHeight, b = (l.to + 0.5) * rowHeight;
+  const shift = l.beside * 6 * (l.beside % 2 ? 1 : -0.5); // 0, 6, -6 px
+  const a = (l.from + 0.5) * rowHeight + shift, b = (l.to + 0.5) * rowHeight + shift;
   const width = Math.min(7, 1.2 + Math.log10(1 + l.count)).toFixed(1);
   const at = pointed && (p.left[l.from].id === pointed || p.right[l.to].id === pointed);
   const state = pointed ? (at ? "near" : "far") : l.perSecond > 0 ? "busy" : "idle";

@@ -20,7 +20,7 @@ export function openRow(r) {
     key: r.id,
     title: workload ? (r.namespace ? `${r.label} in ${r.namespace}` : r.label) : r.label,
     body: () => body(r, workload),
-    suggest: workload && r.namespace ? { namespace: r.namespace, workload: r.label } : undefined,
+    suggest: workload ? { namespace: r.namespace, workload: r.label } : undefined,
   });
 }
 
