@@ -110,16 +110,16 @@ func TestSlowAgent(t *testing.T) {
 			slow.Hang()
 			c.nodes = append(c.nodes, slow)
 		}
-		one := nodeOf(t, 1)
+		one := nodeOf(t, 99) // the last by its name
 		c.nodes = append(c.nodes, one)
 		o := c.open(t, "")
-		if states := o.states(); !slices.Contains(states, "node-2 connecting") || !slices.Contains(states, "node-1 well") {
+		if states := o.states(); !slices.Contains(states, "node-2 connecting") || !slices.Contains(states, "node-99 well") {
 			t.Errorf("at first: %v", states)
 		}
 		time.Sleep(slowAfter)
-		one.Log(dns("shop/cart-1", "quick.test", "allowed"))
+		one.Log(dns("shop/cart-99", "quick.test", "allowed"))
 		synctest.Wait()
-		if states := o.states(); !slices.Contains(states, "node-2 slow") || !slices.Contains(states, "node-1 well") || len(o.names(t, "")) != 1 {
+		if states := o.states(); !slices.Contains(states, "node-2 slow") || !slices.Contains(states, "node-99 well") || len(o.names(t, "")) != 1 {
 			t.Errorf("later: %v", states)
 		}
 		began, pods := time.Now(), Pods{}
@@ -140,13 +140,46 @@ func TestSlowAgent(t *testing.T) {
 		}
 		one.Hang() // its lines go on
 		time.Sleep(statusEvery + slowAfter)
-		one.Log(dns("shop/cart-1", "still.test", "allowed"))
+		one.Log(dns("shop/cart-99", "still.test", "allowed"))
 		synctest.Wait()
-		if states := o.states(); !slices.Contains(states, "node-1 slow") || len(o.names(t, "")) != 2 {
+		if states := o.states(); !slices.Contains(states, "node-99 slow") || len(o.names(t, "")) != 2 {
 			t.Errorf("without a status: %v", states)
 		}
 		one.Answer()
 		synctest.Wait()
+	})
+}
+
+// TestAgentThatHangs: an answer of the others does not wait behind an agent that hangs, which the page
+// does not know of yet.
+func TestAgentThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := nodeOf(t, 1), nodeOf(t, 2)
+		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: console.Everything{}}).open(t, "")
+		one.Hang()
+		var pods Pods
+		if o.get(t, "/api/pods", &pods); len(pods.Pods) != 2 || pods.Pods[0].Node != "node-2" || len(pods.Failed) != 1 {
+			t.Errorf("%+v", pods)
+		}
+		one.Answer()
+		synctest.Wait()
+	})
+}
+
+// TestSuccessor: an agent that is found at another place is asked there.
+func TestSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, next := nodeOf(t, 1), nodeOf(t, 1)
+		c := &cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}
+		o := c.open(t, "")
+		one.Stop()
+		next.Log(dns("shop/cart-1", "next.test", "allowed"))
+		c.set(nil, next)
+		time.Sleep(findEvery + mostPause)
+		synctest.Wait()
+		if d := cmp.Diff([]string{"next.test"}, o.names(t, "")); d != "" || len(o.feed.agents().Agents) != 1 {
+			t.Error(d)
+		}
 	})
 }
 

@@ -1,10 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	"github.com/namegate/namegate/console"
@@ -12,6 +14,14 @@ import (
 
 // askedAtOnce bounds how many agents are asked at a time for one answer.
 const askedAtOnce = 32
+
+// slowness is 1 for a slow agent, and else 0.
+func slowness(g *following) int {
+	if g.now().State == Slow {
+		return 1
+	}
+	return 0
+}
 
 // gather asks all agents for one page's answer, the more than one at a time, and hands over each
 // answer; take is called by one goroutine at a time. Agents that do not answer within the time of
@@ -33,7 +43,9 @@ func gather[T any](ctx context.Context, f *feed, path string, query func(first b
 			err = cause
 		}
 	}
-	for _, g := range f.list() {
+	agents := f.list()
+	slices.SortStableFunc(agents, func(a, b *following) int { return cmp.Compare(slowness(a), slowness(b)) }) // places are for the quick ones first
+	for _, g := range agents {
 		state := g.now()
 		if state.State == Unreachable {
 			mu.Lock()
