@@ -25,9 +25,9 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 programs  := ip nft iptables ipset conntrack
-# Real DNS clients, and load, for the scenarios.
+# Real DNS clients, and load, for the scenarios; a browser for the page.
 clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
-	/usr/include/ares.h /usr/lib/python3/dist-packages/requests
+	chromium /usr/include/ares.h /usr/lib/python3/dist-packages/requests
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
 # The first shows that the cluster itself is sound, and hands it over.
@@ -40,7 +40,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate verify bench bench-dns bench-enforcer fuzz clean need-go need-root
+.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate vendor-page verify bench bench-dns bench-enforcer fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 generate: need-go ## write the CRD manifests and the deepcopy code anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
 	cp crds/namegate.io_*.yaml charts/namegate/crd/
+
+vendor-page: ## fetch the npm packages of the page anew, as console/web/page/vendor/versions.txt has them (npm)
+	@console/web/fetch-vendor
 
 verify: need-go ## check that generated files are current
 	@new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \

@@ -5,12 +5,21 @@ import (
 	"time"
 )
 
+// troubled are agents with something wrong.
+var troubled = []object{
+	{"node": "node-1", "state": "well", "version": "v9", "problems": []object{}},
+	{"node": "node-2", "state": "well", "version": "v9", "problems": []object{
+		{"what": "queries lost", "message": "those of shop/cart-7d9f4b-9tz5m do not reach the agent: dropped"},
+		{"what": "not as wanted", "message": "set NG4-2b1c since 2026-05-01T12:00:00Z: a repair is under way"},
+	}},
+	{"node": "node-3", "state": "unreachable", "message": "no agent answers at 192.0.2.3:9954: connection refused; it is asked again every 10 s", "problems": []object{}},
+}
+
 // TestScreenshots writes a picture of each view to bin/screenshots.
 func TestScreenshots(t *testing.T) {
 	f := newFake(t)
 	f.shopping(time.Now())
-	f.agents[2] = object{"node": "node-3", "state": "unreachable", "message": "no agent answers at 192.0.2.3:9954: connection refused; it is asked again every 10 s", "problems": []object{}}
-	f.agents[1]["problems"] = []object{{"what": "queries lost", "message": "those of shop/cart-7d9f4b-9tz5m do not reach the agent: dropped"}, {"what": "not as wanted", "message": "set NG4-2b1c since 2026-05-01T12:00:00Z: a repair is under way"}}
+	well := f.agents
 	for _, v := range []struct{ name, fragment, ready string }{
 		{"traffic", "#/traffic", "#picture path"},
 		{"log", "#/log", "tr[data-row]"},
@@ -18,6 +27,11 @@ func TestScreenshots(t *testing.T) {
 		{"policies", "#/policies", ".card"},
 		{"nodes", "#/nodes", ".card dl"},
 	} {
+		f.set(func() {
+			if f.agents = well; v.name == "nodes" {
+				f.agents = troubled
+			}
+		})
 		for suffix, l := range map[string]look{"": desk, "-dark": {desk.width, desk.height, true}, "-narrow": {400, 800, false}} {
 			t.Run(v.name+suffix, func(t *testing.T) {
 				p := open(t, f.URL, v.fragment, l)
@@ -27,7 +41,7 @@ func TestScreenshots(t *testing.T) {
 				}
 				p.picture(v.name + suffix)
 				if v.name == "log" {
-					eval[bool](p, "document.querySelector('tr[data-row] .is-denied').click() ?? true")
+					eval[bool](p, "[...document.querySelectorAll('tr[data-row]')].find((r) => r.textContent.includes('telemetry')).click() ?? true")
 					p.shows("#panel", "allow-telemetry.vendor.test", "cart-suggested")
 					p.picture("why" + suffix)
 				}

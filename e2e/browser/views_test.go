@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	browserSettings "github.com/chromedp/cdproto/browser"
 )
 
 // shown is a page of the small cluster.
@@ -75,6 +77,7 @@ func TestLog(t *testing.T) {
 	if want := "/api/explain?pod=shop%2Fcart-7d9f4b-9tz5m&target=telemetry.vendor.test&port=443&protocol=tcp"; !f.wasAsked(want) {
 		t.Errorf("not asked: %s", want)
 	}
+	call(p, browserSettings.SetPermission, browserSettings.SetPermissionParams{Permission: &browserSettings.PermissionDescriptor{Name: "clipboard-read"}, Setting: browserSettings.PermissionSettingGranted})
 	p.click("#panel .copy")
 	p.shows("#panel .copy", "Copied")
 	if got := eval[string](p, "navigator.clipboard.readText()"); !strings.HasPrefix(got, "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy") {

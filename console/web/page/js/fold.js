@@ -41,7 +41,7 @@ export function fold(edges, view = {}) {
   rest(left, new Map(), shown, "namespaces", "");
 
   const right = rightColumn(names, places, more);
-  return { left, right: right.rows, ...linesOf(edges, namespaces, names, places, right.places), workloads, names: names.size };
+  return { left, right: right.rows, ...linesOf(edges, namespaces, names, { from: places, to: right.places, left, right: right.rows }), workloads, names: names.size };
 }
 
 // sums adds edges up by namespace, workload and name.
@@ -112,8 +112,8 @@ function rightColumn(names, places, more) {
   return { rows, places: at };
 }
 
-// linesOf joins edges between the same two rows with the same verdict. The busiest are drawn.
-function linesOf(edges, namespaces, names, from, to) {
+// linesOf joins edges between the same two rows with the same verdict. The busiest are drawn; those from or to a row that stands for hidden ones come last.
+function linesOf(edges, namespaces, names, { from, to, left, right }) {
   const joined = new Map();
   for (const e of edges) {
     const a = from.get(namespaces.get(e.namespace).workloads.get(e.workload));
@@ -123,7 +123,7 @@ function linesOf(edges, namespaces, names, from, to) {
     if (line) {
       line.count += e.count;
       line.perSecond += e.perSecond;
-    } else joined.set(key, { key, from: a, to: b, verdict: e.verdict, count: e.count, perSecond: e.perSecond });
+    } else joined.set(key, { key, from: a, to: b, verdict: e.verdict, count: e.count, perSecond: e.perSecond, rest: left[a].kind === "more" || right[b].kind === "more" });
   }
   // Lines between the same two rows are beside each other.
   const pairs = new Map();
@@ -132,7 +132,7 @@ function linesOf(edges, namespaces, names, from, to) {
     line.beside = pairs.get(pair) ?? 0;
     pairs.set(pair, line.beside + 1);
   }
-  const sorted = [...joined.values()].sort((a, b) => b.count - a.count || (a.key < b.key ? -1 : 1));
+  const sorted = [...joined.values()].sort((a, b) => a.rest - b.rest || b.count - a.count || (a.key < b.key ? -1 : 1));
   return { lines: sorted.slice(0, bounds.lines), undrawn: Math.max(0, sorted.length - bounds.lines) };
 }
 

@@ -77,9 +77,9 @@ function drawing(p) {
 function line(l, p) {
   const shift = l.beside * 6 * (l.beside % 2 ? 1 : -0.5); // 0, 6, -6 px
   const a = (l.from + 0.5) * rowHeight + shift, b = (l.to + 0.5) * rowHeight + shift;
-  const width = Math.min(7, 1.2 + Math.log10(1 + l.count)).toFixed(1);
+  const width = l.rest ? 1 : Math.min(7, 0.8 + 0.7 * Math.log10(1 + l.count)).toFixed(1);
   const at = pointed && (p.left[l.from].id === pointed || p.right[l.to].id === pointed);
-  const state = pointed ? (at ? "near" : "far") : l.perSecond > 0 ? "busy" : "idle";
+  const state = pointed ? (at ? "near" : "far") : l.rest ? "rest" : l.perSecond > 0 ? "busy" : "idle";
   return svg`<path class="line is-${l.verdict} ${state}" stroke-width=${width} d="M0 ${a}C45 ${a} 55 ${b} 100 ${b}"/>`;
 }
 
