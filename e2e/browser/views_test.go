@@ -219,6 +219,7 @@ func TestMany(t *testing.T) {
 		}
 	}
 	bounded("folded")
+	p.picture("traffic-many")
 	p.shows(".kind-more", "… and 10 more namespaces", "… and 4,964 more names")
 	p.click(`[data-row="ns:` + eval[string](p, "document.querySelector('.kind-namespace').dataset.row.slice(3)") + `"]`)
 	p.shows(".kind-more", "… and 8 more workloads")
@@ -229,7 +230,6 @@ func TestMany(t *testing.T) {
 	}
 	p.shows(".kind-more", "more names: filter to see them")
 	bounded("with all that can be asked for")
-	p.picture("traffic-many")
 	// A filter finds what is hidden.
 	eval[bool](p, "(location.hash = '#/traffic?name=n4321.') !== ''")
 	p.shows("ul.to .row", "n4321.example.org")
