@@ -2,9 +2,11 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +15,9 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 // tree makes a small root file system with a program, a link and a folder that
@@ -38,7 +42,7 @@ func tree(t *testing.T) (root, agent string) {
 func TestImage(t *testing.T) {
 	root, agent := tree(t)
 	out := filepath.Join(t.TempDir(), "image.tar")
-	if err := run(root, agent, "ghcr.io/namegate/namegate:v1", "v1", out); err != nil {
+	if err := run([]string{"amd64," + root + "," + agent}, "ghcr.io/namegate/namegate:v1", "v1", out, false); err != nil {
 		t.Fatal(err)
 	}
 	img, err := tarball.ImageFromPath(out, nil)
@@ -63,6 +67,68 @@ func TestImage(t *testing.T) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
+}
+
+// TestLayout: the tarball of several architectures has one index, which names each with
+// its platform, and is the same each time.
+func TestLayout(t *testing.T) {
+	root, agent := tree(t)
+	args := []string{"amd64," + root + "," + agent, "arm64," + root + "," + agent}
+	var texts [2][]byte
+	for i := range texts {
+		out := filepath.Join(t.TempDir(), "image.tar")
+		if err := run(args, "ghcr.io/namegate/namegate:v1", "v1", out, true); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if texts[i], err = os.ReadFile(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(texts[0], texts[1]) {
+		t.Error("two tarballs of the same content differ")
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-C", dir, "-xf", writeTemp(t, texts[0])).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	top, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := top.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Manifests) != 1 || m.Manifests[0].Annotations["io.containerd.image.name"] != "ghcr.io/namegate/namegate:v1" {
+		t.Fatalf("index.json lists %+v", m.Manifests)
+	}
+	index, err := top.ImageIndex(m.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	if m, err = index.IndexManifest(); err != nil {
+		t.Fatal(err)
+	}
+	var platforms []string
+	for _, d := range m.Manifests {
+		platforms = append(platforms, d.Platform.String())
+	}
+	if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
+		t.Errorf("platforms %v", platforms)
+	}
+}
+
+func writeTemp(t *testing.T, text []byte) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // find returns an entry of an image's layers.
@@ -101,7 +167,7 @@ func TestSameContentSameImage(t *testing.T) {
 		if err := os.Chtimes(filepath.Join(root, "usr/sbin/nft"), time.Unix(int64(i), 0), time.Unix(int64(i), 0)); err != nil {
 			t.Fatal(err)
 		}
-		img, err := build(root, agent, "v1")
+		img, err := build("amd64", root, agent, "v1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,16 +184,18 @@ func TestSameContentSameImage(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	root, agent := tree(t)
-	if err := run(root, agent, "ghcr.io/namegate/namegate:not a tag", "v1", filepath.Join(t.TempDir(), "o")); err == nil || !strings.Contains(err.Error(), "-tag") {
+	if err := run([]string{"amd64," + root + "," + agent}, "ghcr.io/namegate/namegate:not a tag", "v1", filepath.Join(t.TempDir(), "o"), false); err == nil || !strings.Contains(err.Error(), "-tag") {
 		t.Errorf("a bad tag: %v", err)
 	}
-	if err := run("", agent, "a:b", "v1", "o"); err == nil {
-		t.Error("no root file system")
+	for _, args := range [][]string{nil, {"amd64"}, {"amd64," + root}, {"amd64," + filepath.Join(root, "absent") + "," + agent}} {
+		if err := run(args, "a:b", "v1", filepath.Join(t.TempDir(), "o"), false); err == nil {
+			t.Errorf("%q is accepted", args)
+		}
 	}
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := build(root, agent, "v1"); err == nil || !strings.Contains(err.Error(), "pipe") {
+	if _, err := build("amd64", root, agent, "v1"); err == nil || !strings.Contains(err.Error(), "pipe") {
 		t.Errorf("a pipe in the root file system: %v", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -19,18 +18,7 @@ import (
 // folderLayer packs a folder as the root of the file system: sorted, root's, and
 // without times.
 func folderLayer(root string) (v1.Layer, error) {
-	return layer(func(w *tar.Writer) error {
-		return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			rel, err := filepath.Rel(root, file)
-			if err != nil || rel == "." {
-				return err
-			}
-			return add(w, filepath.ToSlash(rel), file, d)
-		})
-	})
+	return layer(func(w *tar.Writer) error { return addFolder(w, root) })
 }
 
 // fileLayer packs one program.
