@@ -4,7 +4,7 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # FUZZTIME is how long each fuzz target runs, as go test -fuzztime takes it.
 FUZZTIME ?= 10s
-# TESTFLAGS is added to every go test of `make test`, for example -v or -run.
+# TESTFLAGS is added to every go test of `make test`, `test-all` and `e2e`, for example -v or -run.
 TESTFLAGS ?=
 # LABS is how many labs of the scenarios stand at a time: they wait most of theirs.
 LABS     ?= 6
@@ -12,7 +12,7 @@ LABS     ?= 6
 # for example -only cached -rounds 3, or -help.
 BENCHFLAGS ?=
 # DATAPLANE is the dataplane of the agents of `make demo`: iptables or nftables, for which the
-# demo's node has neither iptables nor ipset. `make test` tests both, with DATAPLANE one alone.
+# demo's node has neither iptables nor ipset. The tests are of both, with DATAPLANE one alone.
 DATAPLANE ?=
 export DATAPLANE
 # KEEP=1 leaves the demo standing until Ctrl-C, and the cluster of `make e2e`
@@ -28,6 +28,8 @@ programs  := ip nft iptables ipset conntrack
 # Real DNS clients, and load, for the scenarios; a browser for the page.
 clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
 	chromium /usr/include/ares.h /usr/lib/python3/dist-packages/requests
+# The tests of `make test` need these alone.
+few       := dig dnsperf dnsmasq chromium
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
 # The first shows that the cluster itself is sound, and hands it over.
@@ -40,7 +42,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate vendor-page verify bench bench-dns bench-enforcer fuzz clean need-go need-root
+.PHONY: help build test test-all release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate vendor-page verify bench bench-dns bench-enforcer fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +51,20 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 	@rm -f bin/kubectl-namegate # a link to namegate in older clones
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/namegate ./cmd/kubectl-namegate
 
-test: need-root need-go ## run every test: with the race detector, and on the kernel (root)
+# packages are those of the tests that are not on a cluster, nor scenarios.
+packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube)
+
+test: need-root need-go ## run the tests for a change: -short, without the race detector, and on the kernel (root)
+	@e2e/prepare $(programs) $(few) br_netfilter
+	@mkdir -p bin; failed=; \
+	run() { echo "$$@"; "$$@" || failed=1; }; \
+	echo "in the background, printed at the end: $(waiting) -short"; \
+	$(waiting) -short >bin/scenarios.log 2>&1 & background=$$!; \
+	run nice -n 5 $(GO) test -short -timeout 10m $(TESTFLAGS) $(packages); \
+	wait $$background || failed=1; cat bin/scenarios.log; \
+	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
+
+test-all: need-root need-go ## run every test: with the race detector, all scenarios, and the modules beside this one (root)
 	@e2e/prepare $(programs) $(clients) gcc br_netfilter
 	@# The packages that vet builds are those of the tests.
 	$(GO) vet -race ./...
@@ -57,10 +72,10 @@ test: need-root need-go ## run every test: with the race detector, and on the ke
 	run() { echo "$$@"; "$$@" || failed=1; }; \
 	echo "in the background, printed at the end: $(waiting)"; \
 	$(waiting) >bin/scenarios.log 2>&1 & background=$$!; \
-	run nice -n 5 $(GO) test -race -vet=off -timeout 25m $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
+	run nice -n 5 $(GO) test -race -vet=off -timeout 25m $(TESTFLAGS) $(packages); \
 	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 10m $(TESTFLAGS) ./...; done; \
 	wait $$background || failed=1; cat bin/scenarios.log; \
-	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
+	[ -z "$$failed" ] || { echo "make test-all: some tests failed, see above" >&2; exit 1; }
 
 e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root; KEEP=1 leaves it standing)
 	@e2e/prepare $(clustered)
@@ -86,6 +101,11 @@ e2e-clean: need-root need-go ## remove the cluster, also what a killed run left 
 image: need-go ## build the agent's container image as a tarball: bin/namegate-image.tar (Debian)
 	@image/build $(VERSION) bin/namegate-image.tar
 
+release: need-go ## build and check the files of a release in bin/release (Debian; VERSION=v1.2.3 without a tag)
+	@e2e/cluster/tools/build bin/cluster helm
+	@HELM=$(CURDIR)/bin/cluster/helm release/build $(VERSION) bin/release
+	@RELEASE=$(CURDIR)/bin/release VERSION=$(VERSION) $(GO) -C release test -count=1 $(TESTFLAGS) .
+
 demo: need-root build ## a tour on the real kernel, in a few seconds (root; KEEP=1 leaves it standing)
 	@e2e/prepare $(programs) $(if $(keep),dig curl)
 	@$(GO) build -o bin/demo ./e2e/demo
@@ -95,10 +115,12 @@ demo-clean: need-root need-go ## remove what killed demos and tests left behind 
 	@$(GO) build -o bin/demo ./e2e/demo
 	@exec bin/demo -clean
 
-lint: need-go verify ## check format, vet, the linters of .golangci.yml, generated files, and the plugin for macOS and Windows
-	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy source stats status); \
+lint: need-go verify ## check format, vet, the linters of .golangci.yml, generated files, the tests for arm64, and the plugin for macOS and Windows
+	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy release source stats status); \
 	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
+	@# vet type-checks the tests too.
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
 	$(tool) golangci-lint run
 	@for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/kubectl-namegate || exit 1; done
 

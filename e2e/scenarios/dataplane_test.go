@@ -34,10 +34,18 @@ var (
 	routed, bridged = nodeKind{network: lab.Routed}, nodeKind{network: lab.Bridged}
 )
 
+// testedNetworks are the networks of onEach: with -short the first alone.
+func testedNetworks() []lab.Network {
+	if testing.Short() {
+		return networks[:1]
+	}
+	return networks
+}
+
 // onEach runs a test on each network with each dataplane, or with some, side by side with
 // others.
 func onEach(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
-	for _, n := range networks {
+	for _, n := range testedNetworks() {
 		t.Run(string(n), func(t *testing.T) {
 			t.Parallel()
 			eachDataplane(t, n, f, dataplanes...)

@@ -17,10 +17,21 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/e2e/short"
 )
 
 // agentBinary is the agent under test, built once.
 var agentBinary string
+
+// long are the scenarios that -short leaves out: each has labs of many seconds, a load, or
+// clients that few machines have.
+var long = []string{
+	"TestAgentStopped", "TestApplications", "TestChainsThatAdmit", "TestChangedLayout", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestClockSteps",
+	"TestClockStepsAndRestarts", "TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
+	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestPeersBesideFelix",
+	"TestRandomRival", "TestReplay", "TestRivalRules", "TestRivals", "TestSetsOfEachPort", "TestSuspendedMachine", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade",
+	"TestUpstreams",
+}
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -41,7 +52,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the agent: %v\n%s", err, out)
 			return 1
 		}
-		return m.Run()
+		return short.Main(m, long...)
 	}())
 }
 

@@ -1,0 +1,62 @@
+package short
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMain leaves TestLong out, which fails, and nothing else.
+func TestMain(m *testing.M) {
+	names := []string{"TestLong"}
+	if extra := os.Getenv("SHORT_EXTRA"); extra != "" {
+		names = append(names, extra)
+	}
+	os.Exit(Main(m, names...))
+}
+
+// TestLong fails where the parent test runs it.
+func TestLong(t *testing.T) {
+	if os.Getenv("SHORT_CHILD") != "" {
+		t.Error("TestLong runs")
+	}
+}
+
+func TestLongOther(t *testing.T) {}
+
+// child runs this package's tests of two names with flags.
+func child(t *testing.T, env string, flags ...string) (string, error) {
+	t.Helper()
+	c := exec.Command(os.Args[0], append(flags, "-test.v", "-test.run=^TestLong")...)
+	c.Env = append(os.Environ(), "SHORT_CHILD=1", env)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func TestShortRuns(t *testing.T) {
+	for _, c := range []struct {
+		flags []string
+		ran   []string
+		ok    bool
+	}{
+		{nil, []string{"TestLong", "TestLongOther"}, false},
+		{[]string{"-test.short"}, []string{"TestLongOther"}, true},
+		{[]string{"-test.short", "-test.skip=Other"}, nil, true},
+	} {
+		out, err := child(t, "SHORT_EXTRA=", c.flags...)
+		var ran []string
+		for line := range strings.Lines(out) {
+			if name, found := strings.CutPrefix(strings.TrimSpace(line), "=== RUN   "); found {
+				ran = append(ran, name)
+			}
+		}
+		if !slices.Equal(ran, c.ran) || (err == nil) != c.ok {
+			t.Errorf("%q: ran %q (%v)\n%s", c.flags, ran, err, out)
+		}
+	}
+	if out, err := child(t, "SHORT_EXTRA=TestGone", "-test.short"); err == nil || !strings.Contains(out, "TestGone") {
+		t.Errorf("a name of no test: %v, %s", err, out)
+	}
+}

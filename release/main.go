@@ -1,0 +1,48 @@
+// Sbom lists the components of a release as CycloneDX JSON: the Go modules of programs and
+// the Debian packages of images. The same content gives the same list.
+//
+//	sbom -version VERSION -time SECONDS -o FILE PATH…
+//
+// A PATH is a program that Go built, or a folder with the root file system of an image.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+func main() {
+	version := flag.String("version", "", "the version of the release")
+	seconds := flag.Int64("time", 0, "the time of the release, in seconds since 1970")
+	out := flag.String("o", "", "the file to write")
+	flag.Parse()
+	if err := run(*version, time.Unix(*seconds, 0), *out, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "sbom:", err)
+		os.Exit(1)
+	}
+}
+
+func run(version string, at time.Time, out string, paths []string) error {
+	if version == "" || out == "" || len(paths) == 0 {
+		return errors.New("write -version, -o and the programs and folders of the release")
+	}
+	bom, err := list(version, at, paths)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(out)
+	if err != nil {
+		return fmt.Errorf("write the list: %w", err)
+	}
+	// Readers of this version are widespread.
+	err = cdx.NewBOMEncoder(f, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", out, err)
+	}
+	return nil
+}
