@@ -1,12 +1,13 @@
 # The agent's image. `make image` builds the same content without a container
-# runtime or a registry.
-FROM golang:1.26-bookworm AS build
+# runtime or a registry, `make release` the one of all architectures.
+FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 ARG VERSION=dev
+ARG TARGETARCH
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /namegate ./cmd/namegate
+RUN CGO_ENABLED=0 GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /namegate ./cmd/namegate
 
 FROM debian:bookworm-slim
 ARG VERSION=dev

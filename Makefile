@@ -25,11 +25,9 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 programs  := ip nft iptables ipset conntrack
-# Real DNS clients, and load, for the scenarios; a browser for the page.
+# Real DNS clients, load, and a browser for the page, for `make test-all`.
 clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
 	chromium /usr/include/ares.h /usr/lib/python3/dist-packages/requests
-# The tests of `make test` need these alone.
-few       := dig dnsperf dnsmasq chromium
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
 # The first shows that the cluster itself is sound, and hands it over.
@@ -55,7 +53,7 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube)
 
 test: need-root need-go ## run the tests for a change: -short, without the race detector, and on the kernel (root)
-	@e2e/prepare $(programs) $(few) br_netfilter
+	@e2e/prepare $(programs) br_netfilter
 	@mkdir -p bin; failed=; \
 	run() { echo "$$@"; "$$@" || failed=1; }; \
 	echo "in the background, printed at the end: $(waiting) -short"; \

@@ -29,7 +29,7 @@ var long = []string{
 	"TestAgentStopped", "TestApplications", "TestChainsThatAdmit", "TestChangedLayout", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestClockSteps",
 	"TestClockStepsAndRestarts", "TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
 	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestPeersBesideFelix",
-	"TestRandomRival", "TestReplay", "TestRivalRules", "TestRivals", "TestSetsOfEachPort", "TestSuspendedMachine", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade",
+	"TestRandomRival", "TestReplay", "TestRivalRules", "TestRivals", "TestSetsOfEachPort", "TestSuspendedMachine", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade", "TestUpstreamCannotBeGuessed",
 	"TestUpstreams",
 }
 
