@@ -58,7 +58,7 @@ test: need-root need-go ## run the tests for a change: -short, without the race 
 	run() { echo "$$@"; "$$@" || failed=1; }; \
 	echo "in the background, printed at the end: $(waiting) -short"; \
 	$(waiting) -short >bin/scenarios.log 2>&1 & background=$$!; \
-	run nice -n 5 $(GO) test -short -timeout 10m $(TESTFLAGS) $(packages); \
+	run nice -n 5 $(GO) test -short -timeout 25m $(TESTFLAGS) $(packages); \
 	wait $$background || failed=1; cat bin/scenarios.log; \
 	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
 
