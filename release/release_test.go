@@ -285,7 +285,7 @@ func TestPlugin(t *testing.T) {
 	if err := yaml.UnmarshalStrict(read(t, filepath.Join(dir, "namegate.yaml")), &plugin); err != nil {
 		t.Fatal(err)
 	}
-	// https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest limits the short text.
+	// The list of krew has the short text in a column.
 	if plugin.Metadata.Name != "namegate" || plugin.Kind != "Plugin" || plugin.Spec.Version != version || plugin.Spec.ShortDescription == "" || len(plugin.Spec.ShortDescription) > 50 {
 		t.Errorf("plugin %+v", plugin)
 	}
