@@ -61,10 +61,10 @@ func TestAnAgentThatStartsWithoutDNS(t *testing.T) {
 // TestAnAgentThatFollows: the addresses that an earlier agent found and this one does not stay as former ones.
 func TestAnAgentThatFollows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "failsafes.json")
-	first := startWith(t, nil, path)
+	first := startWith(t, nil, path, nil)
 	first.begin()
 	first.end()
-	next := startWith(t, nil, path)
+	next := startWith(t, nil, path, nil)
 	next.names.set("api.test", addrs("192.0.2.11")...)
 	l := next.begin()
 	next.want(l, "API server", "(192.0.2.10) 192.0.2.11")
