@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a state of the page is waited for.
-const patience = 8 * time.Second
+const patience = 30 * time.Second
 
 // browser is shared by the tests; each has a tab of its own.
 var browser = sync.OnceValues(func() (context.Context, error) {
@@ -129,7 +129,7 @@ func thrown(d *runtime.ExceptionDetails) string {
 
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 4*patience)
+	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		p.t.Fatal(err)
@@ -139,7 +139,7 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // run is the value of an action.
 func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 4*patience)
+	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, action)
 	if err != nil {
