@@ -64,8 +64,7 @@ func TestAnAgentThatFollows(t *testing.T) {
 	first := startWith(t, nil, path, nil)
 	first.begin()
 	first.end()
-	next := startWith(t, nil, path, nil)
-	next.names.set("api.test", addrs("192.0.2.11")...)
+	next := startWith(t, nil, path, map[string][]netip.Addr{"api.test": addrs("192.0.2.11")})
 	l := next.begin()
 	next.want(l, "API server", "(192.0.2.10) 192.0.2.11")
 	if len(l.Findings) > 0 {
