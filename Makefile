@@ -8,7 +8,7 @@ FUZZTIME ?= 10s
 TESTFLAGS ?=
 # LABS is how many labs of the scenarios stand at a time: they wait most of theirs.
 LABS     ?= 6
-# BENCHFLAGS is given to the program of `make bench-dns` and `make bench-enforcer`,
+# BENCHFLAGS is given to the program of `make bench-dns`, `make bench-enforcer` and `make bench-scale`,
 # for example -only cached -rounds 3, or -help.
 BENCHFLAGS ?=
 # DATAPLANE is the dataplane of the agents of `make demo`: iptables or nftables, for which the
@@ -40,7 +40,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test test-all release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate vendor-page verify bench bench-dns bench-enforcer fuzz clean need-go need-root
+.PHONY: help build test test-all release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate vendor-page verify bench bench-dns bench-enforcer bench-scale fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -149,6 +149,12 @@ bench-enforcer: need-root build ## measure connections through the rules, change
 	@e2e/prepare $(programs)
 	@$(GO) build -o bin/bench-enforcer ./e2e/bench/enforcer
 	@exec nice -n -10 bin/bench-enforcer $(BENCHFLAGS)
+
+bench-scale: need-root need-go ## measure what the agents of 5,000 nodes ask of the API server, one JSON line a figure (root)
+	@e2e/prepare ip
+	@e2e/cluster/tools/build bin/cluster kubernetes etcd
+	@$(GO) build -o bin/bench-scale ./e2e/bench/scale
+	@exec bin/bench-scale $(BENCHFLAGS)
 
 fuzz: need-go ## run each fuzz target for FUZZTIME
 	@failed=; \
