@@ -18,9 +18,19 @@ func (n *Node) routed() bool { return n.Name == nodeSites[0].name }
 // LimitAddresses lets the node's next pods have the first count addresses of its
 // ranges alone, so that addresses are soon used again; 0 is no limit.
 func (n *Node) LimitAddresses(count int) error {
-	text, err := n.conflist(count)
+	plugin, err := n.plugin(count)
 	if err != nil {
 		return err
+	}
+	return n.writeConflist(plugin)
+}
+
+// writeConflist gives the node's next pods a network. Its name stays the same, since the
+// addresses in use are kept by it.
+func (n *Node) writeConflist(plugin object) error {
+	text, err := conflist(plugin)
+	if err != nil {
+		return fmt.Errorf("write the pod network of %s: %w", n.Name, err)
 	}
 	// The runtime reads the folder whenever it changes: it must never see half a file.
 	path := n.own("cni/net.d/10-pods.conflist")
@@ -30,8 +40,16 @@ func (n *Node) LimitAddresses(count int) error {
 	return os.Rename(path+".new", path)
 }
 
-// conflist is the node's pod network as CNI wants it.
-func (n *Node) conflist(count int) ([]byte, error) {
+// conflist is a pod network as CNI wants it.
+func conflist(plugin object) ([]byte, error) {
+	return json.MarshalIndent(object{
+		"cniVersion": "1.0.0", "name": "pods",
+		"plugins": []object{plugin, {"type": "portmap", "capabilities": object{"portMappings": true}}},
+	}, "", "  ")
+}
+
+// plugin is the CNI plugin of the node's pod network, with its configuration.
+func (n *Node) plugin(count int) (object, error) {
 	plugin := object{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true}
 	if n.routed() {
 		plugin = object{"type": "ptp"}
@@ -47,10 +65,7 @@ func (n *Node) conflist(count int) ([]byte, error) {
 		"ranges": [][]object{{four}, {six}},
 		"routes": []object{{"dst": "0.0.0.0/0"}, {"dst": "::/0"}},
 	}
-	return json.MarshalIndent(object{
-		"cniVersion": "1.0.0", "name": "pods",
-		"plugins": []object{plugin, {"type": "portmap", "capabilities": object{"portMappings": true}}},
-	}, "", "  ")
+	return plugin, nil
 }
 
 // addressRange is a range of which the first address is the gateway and, with a

@@ -35,7 +35,9 @@ func TestAddressRange(t *testing.T) {
 func TestConflist(t *testing.T) {
 	for i, plugin := range []string{"ptp", "bridge"} {
 		n := &Node{Host: &Host{Name: nodeSites[i].name}, site: nodeSites[i]}
-		text, err := n.conflist(4)
+		made, err := n.plugin(4)
+		fatal.If(t, err)
+		text, err := conflist(made)
 		fatal.If(t, err)
 		var list struct {
 			Plugins []struct {

@@ -52,6 +52,7 @@ func certify() error {
 		p.kubeconfig("proxy", "system:kube-proxy"),
 		// Its own manifest lets it read what NetworkPolicies speak of, and more.
 		p.kubeconfig("kube-router", "kube-router", "system:masters"),
+		p.kubeconfig("flannel", "flannel", "system:masters"),
 	}
 	for _, n := range nodeSites {
 		errs = append(errs,

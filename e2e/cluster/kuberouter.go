@@ -46,7 +46,7 @@ func (n *Node) StartKubeRouter(ctx context.Context) error {
 func (n *Node) StopKubeRouter() error {
 	err := n.end("kube-router")
 	for _, program := range []string{"iptables", "ip6tables"} {
-		err = errors.Join(err, n.dropKubeRouter(program))
+		err = errors.Join(err, n.dropChains(program, kubeRouterChains))
 	}
 	sets, listErr := n.Run("ipset", "list", "-n")
 	err = errors.Join(err, listErr)
@@ -59,15 +59,15 @@ func (n *Node) StopKubeRouter() error {
 	return err
 }
 
-// dropKubeRouter removes kube-router's chains and all that leads to them.
-func (n *Node) dropKubeRouter(program string) error {
+// dropChains removes the chains of the filter table whose names begin so, and all that leads to them.
+func (n *Node) dropChains(program string, prefixes []string) error {
 	rules, err := n.Run(program+"-save", "-t", "filter")
 	if err != nil {
 		return err
 	}
 	var keep strings.Builder
 	for line := range strings.Lines(rules) {
-		if !slices.ContainsFunc(kubeRouterChains, func(chain string) bool { return strings.Contains(line, chain) }) {
+		if !slices.ContainsFunc(prefixes, func(chain string) bool { return strings.Contains(line, chain) }) {
 			keep.WriteString(line)
 		}
 	}

@@ -46,6 +46,7 @@ func TestNamegate(t *testing.T) {
 		{"dataplane", testDataplane},
 		{"engine", testEngine},
 		{"kuberouter", testKubeRouter},
+		{"flannel", testFlannel},
 		{"uninstall", testUninstall},
 	}) {
 		t.Run(s.name, s.run)
