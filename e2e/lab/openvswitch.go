@@ -41,7 +41,7 @@ func (l *Lab) startSwitch() (*openVSwitch, error) {
 		return nil, fmt.Errorf("find Open vSwitch: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(root, ovsVSwitchd)); err != nil {
-		return nil, fmt.Errorf("Open vSwitch is not unpacked, run e2e/prepare openvswitch-switch: %w", err)
+		return nil, fmt.Errorf("find the unpacked Open vSwitch, run e2e/prepare openvswitch-switch: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "namegate-openvswitch-")
 	if err != nil {
