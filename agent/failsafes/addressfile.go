@@ -1,24 +1,19 @@
 package failsafes
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
+
+	"github.com/namegate/namegate/agent/statefile"
 )
 
-const (
-	// maxNames bounds the names in a file. Nodes have a few.
-	maxNames = 256
-	// maxFile bounds a file in bytes: maxNames names of 253 bytes with maxAddrs addresses of 41.
-	maxFile = 1 << 20
-)
+// maxNames bounds the names in a file. Nodes have a few.
+const maxNames = 256
 
 // addressFile has the last addresses of names. The next agent begins with them: while it cannot
 // resolve a name, the node keeps the failsafe, and its policies stay enforced.
@@ -39,13 +34,10 @@ func (f *addressFile) load() map[string][]netip.Addr {
 	if f.path == "" {
 		return nil
 	}
-	text, err := readBounded(f.path)
+	var saved savedAddresses
+	err := statefile.Read(f.path, &saved)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	var saved savedAddresses
-	if err == nil {
-		err = json.Unmarshal(text, &saved)
 	}
 	if err == nil {
 		err = saved.check()
@@ -56,19 +48,6 @@ func (f *addressFile) load() map[string][]netip.Addr {
 	}
 	f.last = saved.Names
 	return saved.Names
-}
-
-func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("the file has more than %d bytes", maxFile)
-	}
-	return text, err
 }
 
 // check returns an error for values that save does not write.
@@ -90,26 +69,11 @@ func (f *addressFile) save(found map[string][]netip.Addr) {
 	if f.path == "" || !f.failed && maps.EqualFunc(found, f.last, slices.Equal) {
 		return
 	}
-	err := f.write(found)
+	err := statefile.Write(f.path, savedAddresses{found})
 	if err != nil && !f.failed {
 		f.log.Warn("cannot save the addresses of failsafes for the next agent", "error", err)
 	}
 	f.failed, f.last = err != nil, found
-}
-
-func (f *addressFile) write(found map[string][]netip.Addr) error {
-	text, err := json.Marshal(savedAddresses{found})
-	if err != nil {
-		return fmt.Errorf("encode the addresses of failsafes: %w", err)
-	}
-	next := f.path + ".new"
-	if err := os.WriteFile(next, text, 0o600); err != nil {
-		return fmt.Errorf("write the addresses of failsafes: %w", err)
-	}
-	if err := os.Rename(next, f.path); err != nil {
-		return fmt.Errorf("write the addresses of failsafes: %w", err)
-	}
-	return nil
 }
 
 // found returns the addresses of the names that have some, of the first maxNames names.

@@ -118,7 +118,7 @@ func TestAddressFile(t *testing.T) {
 		"a long name":        `{"names":{"` + strings.Repeat("a", 254) + `":["192.0.2.1"]}}`,
 		"many addresses":     `{"names":{"api.test":["` + strings.Repeat(`192.0.2.1","`, maxAddrs) + `192.0.2.2"]}}`,
 		"many names":         `{"names":{` + strings.Join(names, ",") + `}}`,
-		"a large file":       strings.Repeat(" ", maxFile+1) + `{"names":{}}`,
+		"a large file":       strings.Repeat(" ", 1<<20+1) + `{"names":{}}`,
 	} {
 		said.Reset()
 		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))

@@ -1,9 +1,7 @@
 package safeguard
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -13,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/agent/statefile"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
@@ -83,7 +82,7 @@ func (g *Guard) step() {
 		return
 	}
 	g.state = next
-	err := g.save()
+	err := statefile.Write(g.o.File, g.state)
 	if err != nil && !g.unsaved {
 		g.o.Log.Error("cannot save since when policies for nodes wait for confirmation; after a restart of the agent their time begins anew", "error", err)
 	}
@@ -91,35 +90,16 @@ func (g *Guard) step() {
 }
 
 // load reads the file. A file that cannot be read counts as none.
-func (g *Guard) load() (s State) {
-	text, err := os.ReadFile(g.o.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return State{}
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &s)
+func (g *Guard) load() State {
+	var s State
+	err := statefile.Read(g.o.File, &s)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		g.o.Log.Error("cannot read since when policies for nodes wait for confirmation; their time begins anew", "file", g.o.File, "error", err)
 	}
 	if err != nil {
-		g.o.Log.Error("cannot read since when policies for nodes wait for confirmation; their time begins anew", "file", g.o.File, "error", err)
 		return State{}
 	}
 	return s
-}
-
-// save writes the file, which at no time has a part of a state.
-func (g *Guard) save() error {
-	text, err := json.Marshal(g.state)
-	if err != nil {
-		return fmt.Errorf("encode the state of safeguards: %w", err)
-	}
-	next := g.o.File + ".new"
-	if err := os.WriteFile(next, text, 0o600); err != nil {
-		return fmt.Errorf("write the state of safeguards: %w", err)
-	}
-	if err := os.Rename(next, g.o.File); err != nil {
-		return fmt.Errorf("write the state of safeguards: %w", err)
-	}
-	return nil
 }
 
 // Policies returns the enforcing policies with a safeguard that select the node, nil for no node.

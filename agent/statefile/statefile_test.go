@@ -1,0 +1,42 @@
+package statefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// TestStates: a state that was written is read; a file that is not there, too large or no state is an error.
+func TestStates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	var got map[string]int
+	if err := Read(path, &got); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	for _, n := range []int{1, 2} {
+		fatal.If(t, Write(path, map[string]int{"n": n}))
+		if err := Read(path, &got); err != nil || got["n"] != n {
+			t.Errorf("%v, %v, want %d", got, err, n)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for _, text := range []string{"", "{", `{"n":"` + strings.Repeat("x", maxSize) + `"}`} {
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
+		if err := Read(path, &got); err == nil {
+			t.Errorf("a file of %d bytes is read", len(text))
+		}
+	}
+	if err := Write(filepath.Join(path, "below", "a", "file"), 1); err == nil {
+		t.Error("written below a file")
+	}
+	if err := Write(path, func() {}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("what has no JSON: %v", err)
+	}
+}
