@@ -123,8 +123,8 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 	add(nodeUnledChain, baseChain{"filter", "postrouting", giveBackPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", `oifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s update @"+unledSet+"%[1]s { meta skuid . oifname . %[2]s daddr }",
 		"meta l4proto udp %[2]s daddr set %[2]s daddr map @"+nodeGiveBackMap+"%[1]s")...)...)
-	// Every client of a serving address of the node is the node.
-	add(nodeGuardChain, baseChain{"filter", "input", verdictPriority}, append([]string{`iifname "lo" return`}, each(
+	// Every client of a serving address of the node is the node. Agents listen there on the port of DNS alone.
+	add(nodeGuardChain, baseChain{"filter", "input", verdictPriority}, append([]string{"th dport != " + dnsPort + " return", `iifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s drop")...)...)
 }
 
