@@ -252,6 +252,7 @@ func TestANodeWithoutAnAgent(t *testing.T) {
 				t.Errorf("%s: to what a confirmed rule denies: %s", when, got)
 			}
 		}
+		p.holdUnconfirmed(false)
 		are("before an agent holds them", lab.Answered)
 		p.holdUnconfirmed(true)
 		are("held", lab.Refused)

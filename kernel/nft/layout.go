@@ -25,7 +25,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || isHeldSet(set) || hasForm(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || hasForm(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.

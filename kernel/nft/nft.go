@@ -308,6 +308,9 @@ func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, w
 			tx.Flush(&knftables.Set{Name: name})
 		}
 	}
+	if t.tiers.unconfirmed && tableFamilies[i] == knftables.InetFamily {
+		addHeld(tx)
+	}
 	for _, e := range want {
 		if e.Family == tableFamilies[i] {
 			tx.Add(e)

@@ -119,3 +119,42 @@ func TestTheNodesRulesChange(t *testing.T) {
 	fatal.If(t, tables.Apply(ctx, s))
 	verified(t, tables, s)
 }
+
+// TestHeldRules: a Rewrite holds the rules that wait for confirmation, and what others add to the sets
+// is removed.
+func TestHeldRules(t *testing.T) {
+	ctx, tables, s := context.Background(), inKernel(t), withNode(nft.State{})
+	holds := func(when string, want bool) {
+		t.Helper()
+		for _, set := range []string{"nodeheld4", "nodeheld6"} {
+			out, err := exec.Command("nft", "list", "set", "inet", "namegate", set).CombinedOutput()
+			fatal.If(t, err)
+			if got := strings.Contains(string(out), "expires"); got != want || strings.Contains(string(out), "*") {
+				t.Errorf("%s: %s", when, out)
+			}
+		}
+	}
+	flush := func() {
+		fatal.If(t, errors.Join(exec.Command("nft", "flush", "set", "inet", "namegate", "nodeheld4").Run(), exec.Command("nft", "flush", "set", "inet", "namegate", "nodeheld6").Run()))
+	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Rewrite(ctx, s)))
+	holds("rewritten", true)
+	verified(t, tables, s)
+	flush()
+	verified(t, tables, s)
+	holds("after its time", false)
+	fatal.If(t, tables.HoldUnconfirmed(ctx))
+	holds("held", true)
+	fatal.If(t, exec.Command("nft", "add", "element", "inet", "namegate", "nodeheld4", "{ * }").Run())
+	found, err := tables.Verify(ctx, s)
+	if err != nil || !slices.Equal(found, []string{"nft set inet namegate nodeheld4"}) {
+		t.Errorf("%v, %v", found, err)
+	}
+	fatal.If(t, tables.Apply(ctx, s))
+	holds("repaired", true)
+	s.Node.Confirmed = nil
+	s.Node.ID = "confirmed"
+	flush()
+	fatal.If(t, tables.Rewrite(ctx, s))
+	holds("confirmed", false)
+}

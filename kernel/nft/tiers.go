@@ -123,7 +123,9 @@ type tierObjects struct {
 	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers
 	subjects map[string]string // the same, by the IDs of Subjects
 	items    map[itemKey]*item
-	key      string // equal for equal objects, whatever the members of sets are
+	// unconfirmed: rules of the node wait for confirmation.
+	unconfirmed bool
+	key         string // equal for equal objects, whatever the members of sets are
 }
 
 // tierObjects renders the tiers of a state. Those of before are returned if they are equal,
@@ -167,6 +169,7 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 		out.fronts[t.ID] = d.front(&t, append(front, d.list(t.Admin, next, adminTier)...)...)
 	}
 	out.subjects = d.subjects(s)
+	out.unconfirmed = s.Node != nil && s.Node.Confirmed != nil
 	d.node(s.Node)
 	d.auditedNode(s.NodeAudited)
 	d.nodeDNS(s.NodeDNS)

@@ -209,7 +209,7 @@ func sameElement(_, _ *knftables.Element) bool { return true }
 // Verify compares both tables in the kernel with the layout and the state, and returns
 // the names of the tables, chains, sets and maps that are missing or differ, sorted.
 // What another program changes while the tables are read is read once more. The elements
-// of the dead-man switch and of sets that the kernel fills do not count. After a
+// of the dead-man switches and of sets that the kernel fills do not count. After a
 // deviation the next Apply or Rewrite writes everything.
 func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	var out []string
@@ -284,7 +284,9 @@ func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
 		}
 		all := elements{}
 		for _, e := range found {
-			all[elementKey(e)] = e
+			if !isHeld(e) {
+				all[elementKey(e)] = e
+			}
 		}
 		if s.intervals[name] {
 			all = merged(all)
