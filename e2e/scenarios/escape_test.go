@@ -68,8 +68,19 @@ func (s *stage) holds(when string) {
 // number), nor where pod a may go and never went.
 func (s *stage) forges(when string, sniffer *lab.Sniffer, no *int) {
 	s.t.Helper()
-	a := s.Pod("a")
-	for _, from := range []string{a.Addr4.String(), "10.1.0.99", "203.0.113.5", a.Addr6.String(), "fd00:1::99", "2001:db8:5::5"} {
+	s.forgesFrom([]string{"10.1.0.99", "203.0.113.5", "fd00:1::99", "2001:db8:5::5"}, when, sniffer, no)
+	s.forgesPod(when, sniffer, no)
+}
+
+// forgesPod is forges with the addresses of another pod alone.
+func (s *stage) forgesPod(when string, sniffer *lab.Sniffer, no *int) {
+	s.t.Helper()
+	s.forgesFrom([]string{s.Pod("a").Addr4.String(), s.Pod("a").Addr6.String()}, when, sniffer, no)
+}
+
+func (s *stage) forgesFrom(sources []string, when string, sniffer *lab.Sniffer, no *int) {
+	s.t.Helper()
+	for _, from := range sources {
 		for _, network := range []string{"tcp", "udp"} {
 			*no++
 			to, allowed := fmt.Sprintf("198.51.100.%d", 100+*no), "198.51.100.3"

@@ -219,7 +219,9 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 		defer c.Close()
 		fatal.If(t, c.SetDeadline(time.Now().Add(lab.Limit)))
 		conns, names = append(conns, &dns.Conn{Conn: c}), append(names, string(name))
-		fatal.If(t, conns[i].WriteMsg(new(dns.Msg).SetQuestion(names[i], dns.TypeA)))
+	}
+	for i, c := range conns { // the upstream has some seconds from the first one
+		fatal.If(t, c.WriteMsg(new(dns.Msg).SetQuestion(names[i], dns.TypeA)))
 	}
 	s.until("all but one wait for the one", func(int) bool { return s.status().Proxy.Coalesced >= many-1 })
 	g.open()
