@@ -28,7 +28,7 @@ var agentBinary string
 var long = []string{
 	"TestAgentStopped", "TestApplications", "TestChainsThatAdmit", "TestChangedLayout", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestClockSteps",
 	"TestClockStepsAndRestarts", "TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
-	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestPeersBesideFelix",
+	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOpenVSwitch", "TestOutOfMemory", "TestOverload", "TestPeersBesideFelix",
 	"TestRandomRival", "TestReplay", "TestRivalRules", "TestRivals", "TestSetsOfEachPort", "TestSuspendedMachine", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade", "TestUpstreamCannotBeGuessed",
 	"TestUpstreams",
 }
