@@ -26,7 +26,7 @@ var agentBinary string
 // long are the scenarios that -short leaves out: each has labs of many seconds, a load, or
 // clients that few machines have.
 var long = []string{
-	"TestAgentStopped", "TestApplications", "TestChainsThatAdmit", "TestChangedLayout", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestClockSteps",
+	"TestAgentStopped", "TestANodesClockSteps", "TestApplications", "TestChainsThatAdmit", "TestChangedLayout", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestClockSteps",
 	"TestClockStepsAndRestarts", "TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
 	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOpenVSwitch", "TestOutOfMemory", "TestOverload", "TestPeersBesideFelix",
 	"TestRandomRival", "TestReplay", "TestRivalRules", "TestRivals", "TestSetsOfEachPort", "TestSuspendedMachine", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade", "TestUpstreamCannotBeGuessed",
