@@ -1,6 +1,7 @@
 package web
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -87,9 +88,7 @@ func (s *store) since(id uint64, most int) (out []held, left, newest uint64) {
 			break
 		}
 	}
-	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
-		out[i], out[j] = out[j], out[i]
-	}
+	slices.Reverse(out)
 	return out, newest - id - uint64(len(out)), newest
 }
 
