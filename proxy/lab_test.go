@@ -160,7 +160,8 @@ func (r *recorder) last(t testing.TB) audit.Record {
 
 // memory is a resolver that answers from a table: "name TYPE" to records in
 // zone-file form, or to a response code in capitals. "+" puts a record into the
-// additional section, "~" into the authority section. What is missing is NXDOMAIN.
+// additional section, "~" into the authority section. A name that no key has is NXDOMAIN, a
+// type that a name has not is NODATA.
 type memory struct {
 	mu    sync.Mutex
 	table map[string][]string
@@ -174,7 +175,7 @@ func (m *memory) resolve(a wire.Query) (found, error) {
 	m.asked = append(m.asked, key)
 	r := new(dns.Msg).SetReply(newQuery(answer.Presentation(a.Name), a.Type))
 	texts, ok := m.table[key]
-	if !ok {
+	if !ok && !m.exists(a.Name.String()) {
 		r.Rcode = dns.RcodeNameError
 	}
 	if slices.Contains(texts, "error") {
@@ -192,6 +193,16 @@ func (m *memory) resolve(a wire.Query) (found, error) {
 		return found{}, err
 	}
 	return found{back, netip.MustParseAddrPort("198.51.100.53:53")}, nil
+}
+
+// exists tells whether the table has the name with any type. m.mu is held.
+func (m *memory) exists(name string) bool {
+	for key := range m.table {
+		if strings.HasPrefix(key, name+" ") {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *memory) wasAsked(key string) bool {
