@@ -21,6 +21,8 @@ type recoveredState struct {
 	tiers map[netip.Addr]string
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
+	// node: the node had ordered rules.
+	node bool
 }
 
 // readRecovered completes what the dataplane recovered by the homes in the nft tables,
@@ -30,7 +32,7 @@ func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredSta
 	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
-	in.tiers = e.k.Tables.TierChains()
+	in.tiers, in.node = e.k.Tables.TierChains(), e.k.Tables.JudgesNode()
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {
 		in.homes[h.Addr] = link.Home{Iface: h.Iface}
@@ -68,10 +70,13 @@ func (in recoveredState) hadTiers(p *dataplane.Subject, chains map[netip.Addr]st
 		!slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
 }
 
-// among returns the subjects of a plan that the earlier agent isolated.
+// among returns the subjects of a plan that the earlier agent isolated, and the node if it had rules.
 func (in recoveredState) among(next dataplane.Subjects) dataplane.Subjects {
 	out := maps.Clone(next)
 	maps.DeleteFunc(out, func(ref policy.PodRef, p *dataplane.Subject) bool {
+		if p.Node != nil {
+			return !in.node
+		}
 		return !p.Isolated || !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.judged(a, ref) })
 	})
 	return out

@@ -67,6 +67,8 @@ type Tables struct {
 	ofTiers *skeleton
 	// labels are what TierChains returns.
 	labels map[netip.Addr]string
+	// judgesNode is what JudgesNode returns.
+	judgesNode bool
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
 	entries entryStore
@@ -168,6 +170,7 @@ func (t *Tables) Setup(ctx context.Context) error {
 		}
 	}
 	t.applied, t.partial, t.labels = found, true, found.labels(maps.Keys(chains))
+	_, t.judgesNode = chains[nodeChain]
 	return nil
 }
 

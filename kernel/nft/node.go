@@ -84,6 +84,9 @@ func (d *dispatch) auditedNode(audited bool) {
 	}
 }
 
+// JudgesNode tells whether Setup found rules of the node.
+func (t *Tables) JudgesNode() bool { return t.judgesNode }
+
 // appendKey appends what the chains of the node are made of.
 func (n *Node) appendKey(key []byte) []byte {
 	if n == nil {
