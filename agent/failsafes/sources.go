@@ -103,6 +103,9 @@ func underlaySources(o *Options) []*source {
 		}},
 		{name: "TCP sockets of the node", read: func(in *Inputs) (bool, error) {
 			v, err := o.Underlay.Sessions()
+			if v.Listens && len(v.Peers) == 0 { // all sessions are down: the last peers are dialled again
+				v.Peers = in.Sessions.Peers
+			}
 			return set(&in.Sessions, v, err)
 		}},
 	}

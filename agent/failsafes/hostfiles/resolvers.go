@@ -35,14 +35,17 @@ type Resolvers struct {
 	Local bool
 	// Config is how programs of the host ask.
 	Config ResolvConf
-	empty  bool // resolv.conf has no text
 }
 
-// Since returns an error if resolv.conf is empty and was not at an earlier reading: a program that
-// writes a file may empty it first.
+// Since returns an error if the files list no resolver any more that an earlier reading has: a program that
+// writes a file may empty it first, and lists none while no link is up.
 func (r *Resolvers) Since(earlier *Resolvers) error {
-	if r.empty && len(earlier.Config.Servers) > 0 {
-		return fmt.Errorf("%s %w", resolvConf, errEmpty)
+	switch {
+	case len(earlier.Config.Servers) == 0:
+	case len(r.Config.Servers) == 0:
+		return fmt.Errorf("%s lists no resolver", resolvConf)
+	case r.Local && !earlier.Local && slices.Equal(r.Config.Servers, earlier.Config.Servers):
+		return fmt.Errorf("the resolvers behind the host's own resolver in %s are not listed", resolvConf)
 	}
 	return nil
 }
@@ -61,7 +64,7 @@ func (r Root) Resolvers() (Resolvers, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Config, out.empty = parseResolvConf(text), strings.TrimSpace(text) == ""
+	out.Config = parseResolvConf(text)
 	settings, err := r.systemd("resolved.conf")
 	if err != nil {
 		return out, err
