@@ -255,10 +255,7 @@ func (a *agent) work(ctx context.Context) error {
 	run(a.runDenials)
 	run(func(ctx context.Context) { every(ctx, safeguardPeriod, a.checkSafeguard) })
 	run(func(ctx context.Context) {
-		every(ctx, holdPeriod, func() {
-			s := a.rollout.Status()
-			a.holdUnconfirmed(ctx, s.InForce, s.Failing != "")
-		})
+		every(ctx, holdPeriod, func() { a.holdUnconfirmed(ctx, a.rollout.Status().InForce) })
 	})
 	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
 	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}

@@ -39,11 +39,18 @@ import (
 // be made to refuse. It serves nowhere.
 func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	t.Helper()
+	a, chains, _ := agentOn(t, log)
+	return a, chains
+}
+
+// agentOn is agentOnFakes with the inet table.
+func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake, *knftables.Fake) {
+	t.Helper()
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
-	sets, chains := ipset.NewFake(time.Now), iptables.NewFake()
+	sets, chains, inet := ipset.NewFake(time.Now), iptables.NewFake(), knftables.NewFake(knftables.InetFamily, nft.TableName)
 	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
-		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), markBits(config))}
+		Tables: nft.New(inet, knftables.NewFake(knftables.BridgeFamily, nft.TableName), markBits(config))}
 	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)
 	if a.enforce, err = enforcer.New(enforcerConfig(config), k, time.Now, log); err != nil {
@@ -60,7 +67,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	*a.network.last = a.network.of(policy.Cluster{}) // nothing new to serve
 	a.nodes = &nodeAddresses{read: k.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: log}
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: log})
-	return a, chains
+	return a, chains, inet
 }
 
 // TestEveryTryIsTimed: the rollout's compilations and commits are in its figures, refused

@@ -30,15 +30,26 @@ func (a *agent) newSafeguard() *safeguard.Guard {
 const holdPeriod = nft.UnconfirmedTimeout / 6
 
 // holdUnconfirmed has the kernel enforce the policies for the node that wait for confirmation: without
-// this agent they end after nft.UnconfirmedTimeout. A policy whose time is over ends so too where the
-// agent fails to write the rules without it.
-func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot, failing bool) {
-	if v := inForce.Node(); v == nil || v.Confirmed == nil || failing && a.safeguard.Turned() {
+// this agent they end after nft.UnconfirmedTimeout. A policy whose time is over ends so too where a
+// roll-out without it fails or hangs.
+func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot) {
+	if v := inForce.Node(); v == nil || v.Confirmed == nil || a.overdue(v) {
 		return
 	}
 	if err := a.enforce.HoldUnconfirmed(ctx); err != nil && ctx.Err() == nil {
 		a.log.Error("policies for the node that wait for confirmation end within a minute unless this succeeds", "error", err)
 	}
+}
+
+// overdue tells whether a view of the node enforces a policy whose time is over.
+func (a *agent) overdue(v *policy.View) bool {
+	turned := a.safeguard.Turned()
+	for r := range v.Rules.Cluster() {
+		if _, is := turned[r.Policy]; is && !r.Standard && !r.Audit {
+			return true
+		}
+	}
+	return false
 }
 
 // checkSafeguard has the last state compiled again where the time of a policy is over.

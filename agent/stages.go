@@ -31,7 +31,7 @@ func (s *stages) Commit(ctx context.Context, waiting map[policy.PodRef]bool) (*p
 	snap, err := s.enforce.CommitPart(ctx, waiting)
 	if s.host != nil && err == nil {
 		s.host.inForce(snap.Node())
-		s.holdUnconfirmed(ctx, snap, false)
+		s.holdUnconfirmed(ctx, snap)
 	}
 	return snap, err
 }

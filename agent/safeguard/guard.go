@@ -67,11 +67,11 @@ func (g *Guard) Due() bool {
 	return !slices.Equal(before, g.state.names())
 }
 
-// Turned tells whether any policy is only audited.
-func (g *Guard) Turned() bool {
+// Turned returns the policies that are only audited, by name, as State.Turned does.
+func (g *Guard) Turned() map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.state.names()) > 0
+	return g.state.Turned()
 }
 
 // step brings the state and the file up to date. An agent that cannot write the file goes on, and

@@ -89,7 +89,7 @@ func TestAnAgentThatRestarts(t *testing.T) {
 	if n.Due() {
 		t.Error("due too early")
 	}
-	if !slices.Equal(n.waiting, []string{"edge"}) || n.Turned() {
+	if !slices.Equal(n.waiting, []string{"edge"}) || len(n.Turned()) > 0 {
 		t.Errorf("%q wait, turned %v", n.waiting, n.Turned())
 	}
 	n.at += time.Second
@@ -97,7 +97,7 @@ func TestAnAgentThatRestarts(t *testing.T) {
 		t.Error("not due once")
 	}
 	n.wants([]string{"edge"}, p)
-	if len(n.waiting) > 0 || !n.Turned() {
+	if len(n.waiting) > 0 || len(n.Turned()) == 0 {
 		t.Errorf("%q wait, turned %v", n.waiting, n.Turned())
 	}
 	n.restart()
