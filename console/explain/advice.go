@@ -42,7 +42,11 @@ func (in *inquiry) again(n fqdn.Name) {
 // short answers for a name that is allowed on other ports.
 func (in *inquiry) short(n fqdn.Name, short []*policy.Match) {
 	in.settle(Denied, "%s covers %s on %s, and not%s", in.quoted(short[0]), n, ports(short), in.to.onPort())
-	in.write(fmt.Sprintf("or add the port to the rule of %s (%s)", short[0].Policy, ruleOf(short[0])), n)
+	or := ""
+	if !in.hidden(short[0].Rule) {
+		or = fmt.Sprintf("or add the port to the rule of %s (%s)", short[0].Policy, ruleOf(short[0]))
+	}
+	in.write(or, n)
 }
 
 // ruleOf returns the path of the rule of a match: "spec.egress[0]".

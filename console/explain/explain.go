@@ -143,7 +143,7 @@ func (in *inquiry) stand(n fqdn.Name) (s standing) {
 	}
 	s.Decision = policy.DecideAddresses(in.f.View, q)
 	for _, m := range s.Matches {
-		if !m.Audit || in.audited() {
+		if m.Accepts() && (!m.Audit || in.audited()) {
 			s.short = append(s.short, m)
 		}
 	}

@@ -154,3 +154,30 @@ func TestDefaultAllowed(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenInAdvice: for a name that is allowed on other ports, advice names the rule that allows
+// it to callers who may read that, and no rule that denies.
+func TestHiddenInAdvice(t *testing.T) {
+	admin := []*policy.Rule{
+		clusterRule(t, policy.Admin, policy.Accept, "registry", "tcp/443", "registry.test"), clusterRule(t, policy.Admin, policy.Deny, "no-mail", "tcp/25", "mail.test"),
+	}
+	const rule = "or add the port to the rule of "
+	for _, c := range []struct {
+		to    string
+		sees  func(bool) bool
+		names string // the rule
+	}{
+		{"registry.test:80", everyKind, rule + "registry (spec.egress[0])"}, {"registry.test:80", nil, ""},
+		{"mail.test:80", everyKind, ""}, {"mail.test:80", nil, ""},
+	} {
+		f := about(t, cart(), manifests(t, base))
+		beside(&f)
+		under(&f, admin, nil)
+		f.SeesCluster = c.sees
+		e := Explain(Question{To: target(t, c.to)}, f)
+		do := strings.Join(e.Advice.Do, "; ")
+		if e.Verdict != Denied || e.Advice.Manifest == "" || strings.Contains(do, rule) != (c.names != "") || !strings.Contains(do, c.names) {
+			t.Errorf("%s, of all kinds %t: %s: %s; want %q", c.to, c.sees != nil, e.Verdict, do, c.names)
+		}
+	}
+}
