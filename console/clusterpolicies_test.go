@@ -49,7 +49,7 @@ spec:
 	}}
 	w.snap = compile.New().Compile(compile.Input{
 		Policies: w.policies, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&ours}, ClusterNetworkPolicies: []*unstructured.Unstructured{standard},
-		Pods: []policy.Pod{pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart"), pod("shop", "batch", "10.1.0.12", nil)},
+		Pods: []policy.Pod{pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart"), pod("shop", "batch", "10.1.0.12", func(p *policy.Pod) { p.SecondInterfaces = true })},
 	})
 	cart := w.snap.Pods()[1].PodRef
 	w.open = []policy.GrantInfo{

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/console/explain"
@@ -53,12 +54,13 @@ func clusterPolicy(object string) (id string, standard, is bool) {
 }
 
 // ofSeen returns problems, those of cluster policies that the caller may not read without
-// their texts.
+// their texts, and others without the names of such policies.
 func (r *request) ofSeen(problems []policy.Problem) (out []policy.Problem) {
 	for _, p := range problems {
 		if _, standard, is := clusterPolicy(p.Object); is && !r.seesCluster(standard) {
 			p = policy.Problem{Object: explain.Hidden(""), Reason: p.Reason, Message: "who may get the kind can see why"}
 		}
+		p.Policies = slices.DeleteFunc(slices.Clone(p.Policies), func(id string) bool { return hiddenPolicy(id, r.seesCluster) })
 		out = append(out, p)
 	}
 	return out

@@ -78,19 +78,21 @@ func (s *draft) reportInterfaces(p *policy.Pod, sel *selection) {
 	if !p.SecondInterfaces {
 		return
 	}
-	var policies []string
+	var policies, named []string
 	if sel.rules != nil {
 		policies = sel.rules.shared.Policies
+		named = policies
 	}
 	if sel.cluster != nil {
 		for _, of := range sel.cluster.policies {
 			policies = append(slices.Clip(policies), of.ID)
 		}
+		named = append(slices.Clip(named), "cluster policies") // people who see the pod may not read their names
 	}
 	s.Problems = append(s.Problems, policy.Problem{
 		Object: "pod " + p.String(), Reason: policy.ReasonSecondInterface,
 		Message: fmt.Sprintf("the pod has further network interfaces, and %s cannot hold for what goes through them; "+
-			"take them from the pod, or limit the networks that they lead to", strings.Join(policies, ", ")),
+			"take them from the pod, or limit the networks that they lead to", strings.Join(named, ", ")),
 		Pod: p.PodRef, Policies: policies,
 	})
 }
