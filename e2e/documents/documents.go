@@ -28,11 +28,12 @@ func Blocks(document string) []Block {
 // Outcome is how a command ends.
 type Outcome int
 
-// The outcomes. A comment that begins with "rejected" or "exit code 1" tells the last two.
+// The outcomes. A comment that begins with "rejected", "exit code 1" or "follows" tells the last three.
 const (
 	Succeeds Outcome = iota
 	Rejected         // the connection of the command is rejected: it fails
 	Negative         // the command ends with exit code 1
+	Follows          // the command prints something, and goes on until Ctrl-C
 )
 
 // Command is a command line of a block of the language sh.
@@ -58,6 +59,8 @@ func Commands(document string) []Command {
 				c.Ends = Rejected
 			case strings.HasPrefix(comment, "exit code 1"):
 				c.Ends = Negative
+			case strings.HasPrefix(comment, "follows"):
+				c.Ends = Follows
 			}
 			out = append(out, c)
 		}

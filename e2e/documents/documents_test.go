@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-const document = "# Title\n```sh\n# first\na -x    # works\nb \\\n  c # rejected: d\n\ne     # exit code 1: f\n```\ntext\n\n```yaml a.yaml\nx: y\n```\n```\nplain\n```\n"
+const document = "# Title\n```sh\n# first\na -x    # works\nb \\\n  c # rejected: d\n\ne     # exit code 1: f\ng # follows, until h\n```\ntext\n\n```yaml a.yaml\nx: y\n```\n```\nplain\n```\n"
 
 func TestBlocks(t *testing.T) {
 	got := Blocks(document)[1:]
@@ -22,7 +22,7 @@ func TestBlocks(t *testing.T) {
 }
 
 func TestCommands(t *testing.T) {
-	want := []Command{{"a -x", Succeeds}, {"b   c", Rejected}, {"e", Negative}}
+	want := []Command{{"a -x", Succeeds}, {"b   c", Rejected}, {"e", Negative}, {"g", Follows}}
 	if d := cmp.Diff(want, Commands(document)); d != "" {
 		t.Error(d)
 	}
