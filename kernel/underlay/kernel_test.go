@@ -84,6 +84,11 @@ func TestVXLAN(t *testing.T) {
 		"2001:db8:1::2 17/4789 forwarding database of vxlan6",
 		"unknown flow0 vxlan 17/4790",
 	}
+	down := want[:len(want)-1] // flow0, which is down
+	if got := peers(t, k); !slices.Equal(got, down) {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(down, "\n"))
+	}
+	run(t, "ip link set flow0 up")
 	if got := peers(t, k); !slices.Equal(got, want) {
 		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -67,8 +67,9 @@ func TestGathered(t *testing.T) {
 	g := gathered{peers: map[Peer]bool{}, unknown: map[Unknown]bool{}}
 	far := netip.MustParseAddr("192.0.2.9")
 	g.device(tunnel{name: "gre1", kind: "gre", protocols: []uint8{47}, remote: far})
-	g.device(tunnel{name: "genev_sys_6081", kind: "geneve", protocols: []uint8{17}, port: 6081, chosen: true})
-	g.device(tunnel{name: "bare0", kind: "bareudp", chosen: true})
+	g.device(tunnel{name: "genev_sys_6081", kind: "geneve", protocols: []uint8{17}, port: 6081, chosen: true, up: true})
+	g.device(tunnel{name: "bare0", kind: "bareudp", chosen: true, up: true})
+	g.device(tunnel{name: "erspan0", kind: "erspan", chosen: true}) // of the module of GRE
 	dst, src := net.ParseIP("198.51.100.7"), net.ParseIP("192.0.2.1")
 	g.ipsec(netlink.XfrmState{Dst: dst, Src: src, Proto: netlink.XFRM_PROTO_ESP})
 	g.ipsec(netlink.XfrmState{Dst: far.AsSlice(), Src: src, Proto: netlink.XFRM_PROTO_ESP, Encap: &netlink.XfrmStateEncap{DstPort: 4500}})

@@ -20,6 +20,7 @@ type tunnel struct {
 	remote     netip.Addr // zero: none, or several elsewhere
 	// chosen: a program gives each packet its peer (collect_md, external).
 	chosen bool
+	up     bool
 }
 
 // opaque are the kinds of tunnels whose peers this package cannot read.
@@ -27,7 +28,7 @@ var opaque = []string{"amt", "bareudp", "erspan", "gtp", "ip6erspan", "l2tpeth",
 
 // tunnelOf reads the settings of a device; false if it is no tunnel.
 func tunnelOf(l netlink.Link) (t tunnel, ok bool) {
-	t = tunnel{index: l.Attrs().Index, name: l.Attrs().Name, kind: l.Type()}
+	t = tunnel{index: l.Attrs().Index, name: l.Attrs().Name, kind: l.Type(), up: l.Attrs().Flags&net.FlagUp != 0}
 	remote := func(ip net.IP) {
 		if a, ok := address(ip); ok {
 			t.remote = a
@@ -195,7 +196,9 @@ func (g *gathered) device(t tunnel) {
 	if t.remote.IsValid() {
 		g.peer(t, t.remote, t.port, "tunnel "+t.name)
 	}
-	if !t.chosen {
+	// A device that is down sends nothing. The module of GRE makes such a one in each network namespace, and is
+	// loaded when any pod makes a tunnel of its own.
+	if !t.chosen || !t.up {
 		return
 	}
 	if len(t.protocols) == 0 {
