@@ -33,7 +33,7 @@ func TestAnAgentThatStartsWithoutDNS(t *testing.T) {
 	l := next.begin()
 	next.want(l, "API server", "192.0.2.11 2001:db8::11")
 	next.want(l, "time", "192.0.2.123")
-	const said = "; its addresses are the last ones that an earlier agent of this node found; write `failsafe ADDRESS:"
+	const said = "; its addresses are the last ones that were found on this node; write `failsafe ADDRESS:"
 	for _, f := range l.Findings {
 		if known := !strings.Contains(f.Message, "later.test"); f.Stale != known || strings.Contains(f.Message, said) != known {
 			t.Errorf("%+v", f)

@@ -2,6 +2,7 @@ package failsafes
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -156,9 +157,10 @@ func newRun(k *Keeper) *run {
 	r.underlay.sources = underlaySources(&k.o)
 	r.state = state{
 		in: Inputs{Node: k.o.Node, APIServer: k.o.APIServer}, names: names{}, sources: slices.Concat(r.files.sources, r.underlay.sources),
-		earlier:         r.addresses.load(),
+		earlier:         map[string][]netip.Addr{},
 		connectionsOpen: func() connections { return connections{read: k.o.Underlay.Connections} },
 	}
+	maps.Copy(r.earlier, r.addresses.load())
 	return r
 }
 

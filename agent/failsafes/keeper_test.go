@@ -263,6 +263,28 @@ func TestAllSessionsDown(t *testing.T) {
 	k.want(k.next(), "BGP session", "(192.0.2.254) 192.0.2.253")
 }
 
+// TestANameThatComesBack: a name that a file lists again keeps the addresses that it had, although it cannot
+// be resolved now.
+func TestANameThatComesBack(t *testing.T) {
+	without := fstest.MapFS{"etc/kubernetes/kubelet.conf": kubeconfigOf("https://192.0.2.10:6443"), "etc/resolv.conf": file("nameserver 192.0.2.53\n")}
+	with := maps.Clone(without)
+	with["etc/chrony.conf"] = file("server time.test\n")
+	host := &switchedFS{now: with}
+	k := startOn(t, host, "", map[string][]netip.Addr{"time.test": addrs("192.0.2.123")})
+	k.want(k.begin(), "time", "192.0.2.123")
+	host.set(without)
+	k.clock.Step(Period)
+	k.want(k.next(), "time", "(192.0.2.123)")
+	k.names.set("time.test") // an outage
+	host.set(with)
+	k.clock.Step(Period)
+	l := k.next()
+	k.want(l, "time", "192.0.2.123")
+	if !l.Complete() || len(l.Findings) != 1 {
+		t.Errorf("findings %+v", l.Findings)
+	}
+}
+
 // switchedFS is a file system that changes.
 type switchedFS struct {
 	mu  sync.Mutex

@@ -33,24 +33,30 @@ type name struct {
 	answered bool         // there were addresses
 	failing  error        // the first error since the last answer
 	slow     bool         // a time server's
-	// earlier: no lookup had an answer yet, and an earlier agent found the addresses.
+	// earlier: no lookup had an answer yet. An earlier agent found the addresses, or this one did before the
+	// targets lacked the name for a while.
 	earlier bool
 }
 
 // names are the states of the names of targets.
 type names map[string]*name
 
-// sync takes over the targets with names. New ones begin with the addresses that an earlier agent found.
+// sync takes over the targets with names. New ones begin with their addresses in earlier, which gets those of
+// names that go, up to maxNames.
 func (n names) sync(targets []failsafe.Target, earlier map[string][]netip.Addr) {
 	slow := map[string]bool{}
 	for _, t := range targets {
 		before, there := slow[t.Host]
 		slow[t.Host] = t.Reason == hostfiles.ReasonTime && (before || !there)
 	}
-	for host := range n {
-		if _, there := slow[host]; !there {
-			delete(n, host)
+	for host, s := range n {
+		if _, there := slow[host]; there {
+			continue
 		}
+		if _, there := earlier[host]; len(s.addrs) > 0 && (there || len(earlier) < maxNames) {
+			earlier[host] = s.addrs
+		}
+		delete(n, host)
 	}
 	for host, slow := range slow {
 		if n[host] == nil {
@@ -165,7 +171,7 @@ func (n names) problem(t *failsafe.Target) (p problem, ok bool) {
 	}
 	message := fmt.Sprintf("the name %s (%s) cannot be resolved: %v", t.Host, t.Reason, s.failing)
 	if s.earlier {
-		message += "; its addresses are the last ones that an earlier agent of this node found"
+		message += "; its addresses are the last ones that were found on this node"
 	}
 	message += fmt.Sprintf("; write `failsafe ADDRESS:%d` with its addresses in the Corefile", t.Ports.First)
 	f := failsafe.Finding{Source: t.Source, Message: message, Failed: true, Stale: s.answered, Port: t.Ports.First}

@@ -18,7 +18,7 @@ type state struct {
 	sources         []*source
 	names           names
 	retained        retained
-	earlier         map[string][]netip.Addr // that an earlier agent found, by name
+	earlier         map[string][]netip.Addr // the last of names without a target, and those of an earlier agent
 	resumed         bool                    // retained has the entries of these
 	hasCluster      bool
 	hasCorefile     bool

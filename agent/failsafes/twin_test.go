@@ -254,11 +254,6 @@ func runTwin(t *testing.T, seed uint64) {
 			}
 		}
 		h.kernel.Set(h.state, true)
-		for host := range h.names {
-			if _, is := h.targets[host]; !is {
-				delete(h.names, host) // the Keeper forgets the answers, not the entries
-			}
-		}
 		clock.Step(15*time.Second + time.Duration(h.Int64N(int64(10*time.Hour))))
 		var got *failsafe.List
 		r.step(ctx, changed, func(l *failsafe.List) { got = l })
