@@ -208,6 +208,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	e.flows.Recheck(flows.PodRemoved, gone)
 	e.snapshot, e.plan, e.recovered = s, subjects, recoveredState{}
 	e.committed.Store(true)
+	e.noteRenewing(s)
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {
 		return s == e.coming || subjects[ref] != nil && subjects[ref].Isolated

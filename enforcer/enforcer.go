@@ -113,7 +113,8 @@ type Enforcer struct {
 
 	grants    *grants.Table
 	intercept *intercept.Interception
-	committed atomic.Bool // a snapshot is in force
+	committed atomic.Bool                 // a snapshot is in force
+	renewing  atomic.Pointer[policy.Node] // the node in force if its policies renew addresses in use, else nil
 	repairs   atomic.Uint64
 	drift     drift
 	suspected chan struct{} // asks RunReconcile to compare the kernel soon

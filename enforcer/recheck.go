@@ -86,9 +86,35 @@ func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.P
 	}
 }
 
-// connections hands over the admitted connections that were answered.
+// connections hands over the connections that were answered: of pods those that were admitted, and those of the
+// node, which need no admission.
 func (e *Enforcer) connections(each func(grants.Connection)) error {
-	return e.k.Flows.Established(e.cfg.Mark, e.cfg.Mark, func(c conntrack.Established) {
-		each(grants.Connection{Source: c.Src.Addr(), Dialled: c.Dst, Protocol: policy.Protocol(c.Protocol), Idle: max(c.Idle, 0)})
+	hand := func(c *conntrack.Established, source netip.Addr) {
+		each(grants.Connection{Source: source, Dialled: c.Dst, Protocol: policy.Protocol(c.Protocol), Idle: max(c.Idle, 0)})
+	}
+	err := e.k.Flows.Established(e.cfg.Mark, e.cfg.Mark, func(c conntrack.Established) { hand(&c, c.Src.Addr()) })
+	node := e.renewing.Load()
+	if err != nil || node == nil {
+		return err
+	}
+	return e.k.Flows.Established(0, e.cfg.Mark, func(c conntrack.Established) {
+		from := c.Src.Addr()
+		if _, own := slices.BinarySearchFunc(node.Addrs, from, netip.Addr.Compare); !own {
+			return
+		}
+		subject := policy.NodeSubjects[0]
+		if from.Is6() {
+			subject = policy.NodeSubjects[1]
+		}
+		hand(&c, subject)
 	})
+}
+
+// noteRenewing notes the node of a snapshot if it renews addresses in use.
+func (e *Enforcer) noteRenewing(s *policy.Snapshot) {
+	var node *policy.Node
+	if v := s.Node(); v != nil && v.Renews() {
+		node = v.Node
+	}
+	e.renewing.Store(node)
 }
