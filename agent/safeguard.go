@@ -33,7 +33,7 @@ const holdPeriod = nft.UnconfirmedTimeout / 6
 // this agent they end after nft.UnconfirmedTimeout. A policy whose time is over ends so too where a
 // roll-out without it fails or hangs.
 func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot) {
-	if v := inForce.Node(); v == nil || v.Confirmed == nil || a.overdue(v) {
+	if v := inForce.Node(); v == nil || v.Confirmed == nil || a.enforcesLate(v) {
 		return
 	}
 	if err := a.enforce.HoldUnconfirmed(ctx); err != nil && ctx.Err() == nil {
@@ -41,8 +41,8 @@ func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot) {
 	}
 }
 
-// overdue tells whether a view of the node enforces a policy whose time is over.
-func (a *agent) overdue(v *policy.View) bool {
+// enforcesLate tells whether a view of the node enforces a policy whose time is over.
+func (a *agent) enforcesLate(v *policy.View) bool {
 	turned := a.safeguard.Turned()
 	for r := range v.Rules.Cluster() {
 		if _, is := turned[r.Policy]; is && !r.Standard && !r.Audit {
