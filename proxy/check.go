@@ -19,6 +19,7 @@ type checked struct {
 	strict   bool            // the reply has the checked addresses and no others
 	decision policy.Decision // about the question, by its answer
 	guarded  fqdn.Name       // that the guard judged the addresses for
+	leaves   fqdn.Name       // where the way from there leaves the cluster domain, see rebind.Guard
 	listed   []wire.Address  // of the answer
 	verdicts []rebind.Verdict
 	free     []int          // the indexes of the addresses that the guard left
@@ -27,7 +28,7 @@ type checked struct {
 }
 
 func (c *checked) reset() {
-	c.strict, c.guarded, c.decision, c.listed, c.single = false, "", policy.Decision{}, nil, false
+	c.strict, c.guarded, c.leaves, c.decision, c.listed, c.single = false, "", "", policy.Decision{}, nil, false
 	c.verdicts, c.free, c.kept = c.verdicts[:0], c.free[:0], c.kept[:0]
 }
 
@@ -179,11 +180,12 @@ func (q *query) again(d policy.Decision, chain []fqdn.Name) policy.Decision {
 
 // guard puts the addresses into the record with the guard's verdict on each for the name.
 func (q *query) guard(n fqdn.Name) {
-	q.guarded = n
+	guard := q.setup.guardFor(&q.client)
+	q.guarded, q.leaves = n, guard.Leaves(n, q.asks.Name, q.rec.Chain)
 	q.verdicts, q.free, q.kept = q.verdicts[:0], q.free[:0], q.kept[:0]
 	q.granted.reset()
 	for i, a := range q.listed {
-		why := q.setup.guardFor(&q.client).Blocked(n, a.Addr, q.client.snap)
+		why := guard.BlockedBehind(n, q.leaves, a.Addr, q.client.snap)
 		q.answers = append(q.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Blocked: why})
 		q.verdicts = append(q.verdicts, rebind.Verdict{Addr: a.Addr, Reason: why})
 		if why == "" {
@@ -199,8 +201,10 @@ func (q *query) guard(n fqdn.Name) {
 // guardVia finds the names that led to the question and may not open one of its addresses. A
 // name that may opens them for its own rules alone.
 func (q *query) guardVia(via []fqdn.Name) {
+	guard := q.setup.guardFor(&q.client)
 	for _, n := range via {
-		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return q.setup.guardFor(&q.client).Blocked(n, a.Addr, q.client.snap) != "" }) {
+		leaves := guard.Leaves(n, q.asks.Name, q.rec.Chain)
+		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return guard.BlockedBehind(n, leaves, a.Addr, q.client.snap) != "" }) {
 			q.shut, q.single = append(q.shut, n), false
 		}
 	}

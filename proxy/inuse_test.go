@@ -117,6 +117,10 @@ func TestNamesInUse(t *testing.T) {
 			table: map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 10.1.0.99"}},
 			name:  inUse(0, www, "10.1.0.99", "10.1.0.99"),
 		},
+		"the answer for a name of the cluster holds what the guard blocks for an outside name": {
+			table: map[string][]string{"db.shop.svc.cluster.local A": {"db.shop.svc.cluster.local. 60 IN CNAME db.partner.test.", "db.partner.test. 60 IN A 10.1.0.99"}},
+			name:  inUse(0, "db.shop.svc.cluster.local", "10.1.0.99", "10.1.0.99"),
+		},
 		"no policy allows the name": {
 			table: map[string][]string{"other.test A": {"other.test. 60 IN A 192.0.2.1"}},
 			name:  inUse(0, "other.test", "192.0.2.1", "192.0.2.1"),

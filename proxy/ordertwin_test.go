@@ -177,8 +177,10 @@ func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwi
 		guarded = names[0]
 	}
 	addrs, free := w.addrs[name], []string(nil)
+	outside := func(n string) bool { return !strings.HasSuffix(n, ".cluster.local") }
+	leaves := slices.ContainsFunc(append([]string{name}, w.chain[name]...), outside) // the way to the addresses
 	opens := func(n fqdn.Name, a string) bool {
-		return !strings.HasPrefix(a, "10.96.") || strings.HasSuffix(n.String(), ".cluster.local")
+		return !strings.HasPrefix(a, "10.96.") || !leaves && !outside(n.String())
 	}
 	for _, a := range addrs {
 		if opens(guarded, a) {

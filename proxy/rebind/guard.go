@@ -110,22 +110,50 @@ func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string
 	return ""
 }
 
-// Verdicts are the guard's decisions about the addresses of one answer.
+// Leaves returns the first name outside the cluster domain on the way from n to the addresses of
+// an answer: at the question or in its chain. It is n for a name outside the domain, and where
+// the way stays in it.
+func (g *Guard) Leaves(n, question fqdn.Name, chain []fqdn.Name) fqdn.Name {
+	if !n.HasSuffix(g.domain) {
+		return n
+	}
+	if !question.HasSuffix(g.domain) {
+		return question
+	}
+	for _, to := range chain {
+		if !to.HasSuffix(g.domain) {
+			return to
+		}
+	}
+	return n
+}
+
+// BlockedBehind is Blocked for a name whose way leaves the cluster domain at another name, of
+// Leaves: the owner of an outside name opens no address of the cluster by a name inside.
+func (g *Guard) BlockedBehind(n, leaves fqdn.Name, a netip.Addr, pods *policy.Snapshot) string {
+	why := g.Blocked(n, a, pods)
+	if why == "" && leaves != n {
+		why = g.Blocked(leaves, a, pods)
+	}
+	return why
+}
+
+// Verdicts are the guard's decisions about the addresses of one answer, as of BlockedBehind.
 type Verdicts struct {
-	Name  fqdn.Name
-	Addrs []Verdict
+	Name, Leaves fqdn.Name
+	Addrs        []Verdict
 }
 
 // Verdict is the guard's decision about one address.
 type Verdict struct {
 	Addr   netip.Addr
-	Reason string // as Blocked returns it
+	Reason string // as BlockedBehind returns it
 }
 
 // Confirms tells whether each verdict is the same by this guard and these pods.
 func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
 	for _, of := range v.Addrs {
-		if g.Blocked(v.Name, of.Addr, pods) != of.Reason {
+		if g.BlockedBehind(v.Name, v.Leaves, of.Addr, pods) != of.Reason {
 			return false
 		}
 	}
