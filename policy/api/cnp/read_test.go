@@ -216,8 +216,12 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestRuleName: a name that cannot be breaks nothing.
+// TestRuleName: a name that cannot be breaks nothing. The schema counts characters.
 func TestRuleName(t *testing.T) {
+	name := strings.Repeat("ü", MaxRuleName)
+	if p := ofRules(t, `{action: Pass, to: [{namespaces: {}}], name: "`+name+`"}`); p.Rules[0].Name != name || len(p.Problems) > 0 {
+		t.Errorf("%q %q", shown(p), problems(p))
+	}
 	for _, name := range []string{strings.Repeat("n", MaxRuleName+1), `a\nb`} {
 		p := ofRules(t, `{action: Pass, to: [{namespaces: {}}], name: "`+name+`"}`)
 		if said := problems(p); p.Rules[0].Broken || p.Rules[0].Name != "" || len(said) != 1 || !strings.HasPrefix(said[0], ".name write at most 100 characters") {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/ordered"
@@ -102,7 +103,7 @@ func (r *ruleReader) addBroken() {
 
 // ruleName returns the name for logs, "" for one that cannot be: that breaks nothing.
 func (r *ruleReader) ruleName(name string) string {
-	if len(name) <= MaxRuleName && !strings.ContainsFunc(name, unicode.IsControl) {
+	if utf8.RuneCountInString(name) <= MaxRuleName && !strings.ContainsFunc(name, unicode.IsControl) {
 		return name
 	}
 	r.report(policy.ReasonPartiallyInvalid, r.path+".name", "write at most %d characters in one line (the rule counts as one without a name)", MaxRuleName)
