@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,32 +54,25 @@ func TestUI(t *testing.T) {
 	go func() { ended <- Execute(ctx, cmd, &errs) }()
 	address, err := bufio.NewReader(out).ReadString('\n')
 	fatal.If(t, err)
-	jar, err := cookiejar.New(nil)
-	fatal.If(t, err)
-	browser := http.Client{Jar: jar}
-	get := func(at string, into any) {
+	get := func(path string, into any) {
 		t.Helper()
-		resp, err := browser.Get(at)
+		resp, err := webtest.Get(t.Context(), http.DefaultClient, address, path)
 		fatal.If(t, err)
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s", at, resp.Status)
+			t.Fatalf("%s: %s", path, resp.Status)
 		}
-		if into != nil {
-			fatal.If(t, json.NewDecoder(resp.Body).Decode(into))
-		}
+		fatal.If(t, json.NewDecoder(resp.Body).Decode(into))
 	}
-	get(strings.TrimSpace(address), nil)
-	root, _, _ := strings.Cut(address, "?")
 	var session web.Session
-	get(root+"api/session", &session)
+	get("/api/session", &session)
 	if session.Namespace != "shop" || session.Version != "v1" || session.Context != "" {
 		t.Errorf("%+v", session)
 	}
 	for agents := (web.Agents{}); len(agents.Agents) == 0 || agents.Agents[0].State != web.Well; { // the test's time ends a feed that never is
-		get(root+"api/agents", &agents)
+		get("/api/agents", &agents)
 	}
-	get(root+"api/pods", &web.Pods{})
+	get("/api/pods", &web.Pods{})
 	if asked := <-namespaces; asked != "shop" {
 		t.Errorf("the agent is asked about the namespace %q", asked)
 	}

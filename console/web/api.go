@@ -155,7 +155,13 @@ type problem struct {
 	Message string `json:"message"` // what is wrong, and what to do next
 }
 
-// Events of GET /api/events.
+// Event is a line of GET /api/events. Empty lines are no events.
+type Event struct {
+	Event string `json:"event"`
+	Data  any    `json:"data"`
+}
+
+// The names of events, and their data.
 const (
 	eventAgents  = "agents"  // Agents
 	eventTraffic = "traffic" // Traffic

@@ -15,7 +15,7 @@ const (
 	eventsEvery = time.Second
 	// linesAtOnce bounds the lines of an event.
 	linesAtOnce = 200
-	// quietLooks is after how many looks without an event a comment is sent, which finds out
+	// quietLooks is after how many looks without an event an empty line is sent, which finds out
 	// whether the page is still there.
 	quietLooks = 15
 	// eventPatience is how long a page may read nothing before its stream ends.
@@ -33,7 +33,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.streams.Add(-1)
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", "application/x-ndjson")
 	e := &eventStream{server: s, w: w}
 	_, _, e.line = s.store.since(0, 0)
 	for e.look() == nil {
@@ -65,7 +65,9 @@ func (e *eventStream) look() error {
 	}
 	if !bytes.Equal(agents, e.sent) {
 		e.sent = agents
-		fmt.Fprintf(&out, "event: %s\ndata: %s\n\n", eventAgents, agents)
+		if err := event(&out, eventAgents, json.RawMessage(agents)); err != nil {
+			return err
+		}
 	}
 	if err := e.traffic(&out); err != nil {
 		return err
@@ -78,7 +80,7 @@ func (e *eventStream) look() error {
 	} else if e.quiet < quietLooks {
 		return nil
 	} else {
-		out.WriteString(": still here\n\n")
+		out.WriteByte('\n')
 		e.quiet = 0
 	}
 	c := http.NewResponseController(e.w)
@@ -110,12 +112,10 @@ func (e *eventStream) lines(out *bytes.Buffer) error {
 	return event(out, eventLines, news)
 }
 
-// event writes an event.
+// event writes an Event as a line.
 func event(out *bytes.Buffer, name string, data any) error {
-	text, err := json.Marshal(data)
-	if err != nil {
+	if err := json.NewEncoder(out).Encode(Event{Event: name, Data: data}); err != nil {
 		return fmt.Errorf("write the event %s: %w", name, err)
 	}
-	fmt.Fprintf(out, "event: %s\ndata: %s\n\n", name, text)
 	return nil
 }

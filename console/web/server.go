@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,8 @@ type server struct {
 }
 
 // Serve serves the page on loopback at a port, 0 for any that is free, until ctx ends. ready is called
-// with the page's address, whose token gives the caller's rights: it is for the caller alone.
+// with the page's address, whose token gives the caller's rights: it is for the caller alone. The
+// token is in the fragment, which browsers do not send.
 func Serve(ctx context.Context, o Options, port uint16, ready func(address string)) error {
 	listeners, err := listen(port)
 	if err != nil {
@@ -38,7 +38,7 @@ func Serve(ctx context.Context, o Options, port uint16, ready func(address strin
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	h := &http.Server{
-		Handler: guard(s.handler(), port, token), ReadHeaderTimeout: 10 * time.Second,
+		Handler: guard(s.handler(), files(), port, token), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
 	}
 	ended := make(chan error, len(listeners))
@@ -50,7 +50,7 @@ func Serve(ctx context.Context, o Options, port uint16, ready func(address strin
 		defer close(followed)
 		s.feed.run(ctx)
 	}()
-	ready(fmt.Sprintf("http://%s/?token=%s", netip.AddrPortFrom(loopback4, port), token))
+	ready(fmt.Sprintf("http://%s/#/?token=%s", netip.AddrPortFrom(loopback4, port), token))
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
@@ -89,7 +89,7 @@ func listen(port uint16) ([]net.Listener, error) {
 	return out, nil
 }
 
-// handler answers requests that guard lets pass: their method is GET.
+// handler answers requests for /api/ that guard lets pass: their method is GET.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
@@ -110,7 +110,6 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, console.Refuse(http.StatusNotFound, "there is no %s; is the page of another version than the program?", r.URL.Path))
 	})
-	mux.Handle("/", files())
 	return mux
 }
 
@@ -129,6 +128,3 @@ func refuse(w http.ResponseWriter, err error) {
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(problem{console.OneLine(err.Error())})
 }
-
-// cookieOf names the cookie: cookies of one host are sent to all its ports.
-func cookieOf(port uint16) string { return "namegate-" + strconv.Itoa(int(port)) }

@@ -2,7 +2,6 @@ package browser
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -77,10 +76,9 @@ func (f *fake) events(w http.ResponseWriter, r *http.Request) {
 		delete(f.pages, own)
 		f.mu.Unlock()
 	}()
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", "application/x-ndjson")
 	send := func(e event) {
-		data, _ := json.Marshal(e.data)
-		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e.name, data)
+		_ = json.NewEncoder(w).Encode(object{"event": e.name, "data": e.data})
 		w.(http.Flusher).Flush()
 	}
 	for _, e := range first {

@@ -3,12 +3,15 @@ package browser
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/web"
@@ -121,8 +124,8 @@ func serve(t *testing.T, viewer console.Viewer, namespace string, nodes ...*webt
 // openAddress shows the page at an address as namegate ui prints it.
 func openAddress(t *testing.T, address string) *tab {
 	t.Helper()
-	server, token, _ := strings.Cut(address, "/?")
-	return open(t, server, "?"+token, desk)
+	server, fragment, _ := strings.Cut(address, "/#")
+	return open(t, server, "#"+fragment, desk)
 }
 
 // show goes to a view.
@@ -139,9 +142,6 @@ func TestRealServer(t *testing.T) {
 	p.shows(".state", "live, 2 of 2 agents")
 	p.shows("ul.from .row", "shop", "pay", "app=cart")
 	p.shows("ul.to .row", "www.example.org", "other.test", "bank.test")
-	if eval[bool](p, "location.search !== ''") {
-		t.Error("the token stays in the address bar")
-	}
 	one.Log(asked("shop", "new.test", "failed"))
 	p.shows("ul.to .row", "new.test")
 	p.click(`[data-row="w:shop/app=cart"]`)
@@ -204,10 +204,53 @@ func TestRealSlowAgent(t *testing.T) {
 	p.wait("document.querySelector('.notice') === null")
 }
 
-// TestRealToken: without the token, the page says what to do.
+// TestRealToken: the token is in no address after the page has it, holds for reloads, bookmarks and
+// other tabs, and goes to the page's own port alone.
 func TestRealToken(t *testing.T) {
-	address := serve(t, console.Everything{}, "", nodeOf(t, 1))
-	server, _, _ := strings.Cut(address, "/?")
+	one := nodeOf(t, 1)
+	one.Log(asked("shop", "www.example.org", "allowed"), dialled("shop", "other.test"))
+	address := serve(t, console.Everything{}, "", one)
+	server, token, _ := strings.Cut(address, "/#/?token=")
+	without := open(t, server, "", desk)
+	without.shows("[role=alert]", "open the address that `namegate ui` printed")
+
+	p := openAddress(t, address)
+	p.shows("ul.to .row", "www.example.org")
+	if got := eval[string](p, "location.href"); got != server+"/#/traffic" {
+		t.Errorf("the address bar has %s", got)
+	}
+	p.do(chromedp.Reload())
+	p.shows("ul.to .row", "www.example.org")
+	bookmarked := open(t, server, "#/log?verdict=denied", desk)
+	bookmarked.shows("tr[data-row]", "other.test:443")
+	bookmarked.hides("tr[data-row]", "www.example.org")
+
+	// A link with a wrong token takes the right one from no tab.
+	open(t, server, "#/?token=wrong", desk).shows("[role=alert]", "the token is missing or of an earlier start")
+	open(t, server, "#/log", desk).shows("tr[data-row]", "other.test:443")
+
+	// Another user's program on another port.
+	seen := make(chan http.Header, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	t.Cleanup(other.Close)
+	open(t, other.URL, "", desk)
+	if head := fmt.Sprint(<-seen); strings.Contains(head, token) || strings.Contains(head, "Cookie") {
+		t.Errorf("another port gets %s", head)
+	}
+	if got := eval[string](p, "document.cookie"); got != "" {
+		t.Errorf("the page has the cookie %s", got)
+	}
+}
+
+// TestRealTokenInOpenTab: the printed address of another start is opened in a tab that shows the page.
+func TestRealTokenInOpenTab(t *testing.T) {
+	one := nodeOf(t, 1)
+	one.Log(asked("shop", "www.example.org", "allowed"))
+	address := serve(t, console.Everything{}, "", one)
+	server, fragment, _ := strings.Cut(address, "/#")
 	p := open(t, server, "", desk)
-	p.shows("body", "open the address that `namegate ui` printed")
+	p.shows("[role=alert]", "open the address that `namegate ui` printed")
+	p.show("#" + fragment)
+	p.shows("ul.to .row", "www.example.org")
+	p.wait("location.hash === '#/traffic'")
 }

@@ -1,3 +1,4 @@
-// Package webtest has agents for tests of the page: each answers as console.Handler does, of a node
-// that the test describes, and can be slow or away.
+// Package webtest has what tests of the page need: requests to it as its scripts send them, and agents.
+// Each agent answers as console.Handler does, of a node that the test describes, and can be slow or
+// away.
 package webtest

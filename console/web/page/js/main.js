@@ -7,8 +7,8 @@ import * as log from "./log.js";
 import * as nodes from "./nodes.js";
 import * as panel from "./panel.js";
 import * as policies from "./policies.js";
-import { filtersOf, href, route, views } from "./route.js";
-import { get } from "./server.js";
+import { filtersOf, hasToken, href, route, views } from "./route.js";
+import { get, keepToken } from "./server.js";
 import * as traffic from "./traffic.js";
 import { plural } from "./words.js";
 
@@ -69,7 +69,7 @@ function scope() {
 }
 
 function state() {
-  if (failure || live.connected === false) return html`<span class="state">${badge("unreachable", "disconnected")}</span>`;
+  if (failure || live.failure) return html`<span class="state">${badge("unreachable", "disconnected")}</span>`;
   if (!live.agents) return html`<span class="state">${badge("connecting", "connecting")}</span>`;
   const well = live.agents.filter((a) => a.state === "well").length;
   return html`<span class="state" role="status">${badge(well > 0 ? "well" : "connecting", `live, ${well} of ${plural(live.agents.length, "agent")}`)}</span>`;
@@ -79,7 +79,7 @@ function notices() {
   const away = (live.agents ?? []).filter((a) => !["well", "connecting"].includes(a.state));
   return html`
     ${failure ? html`<p class="notice error" role="alert">${failure}</p>` : nothing}
-    ${!failure && live.connected === false ? html`<p class="notice error" role="alert">namegate ui does not answer. The page shows the last state and connects again by itself; if namegate ui has ended, start it again and open the URL that it prints.</p>` : nothing}
+    ${live.failure ? html`<p class="notice error" role="alert">The page shows the last state, and connects again by itself: ${live.failure}</p>` : nothing}
     ${away.length > 0 && shown !== "nodes" ? html`<p class="notice warn" role="status">${icon("problem")}<span>${away.slice(0, 3).map((a) => `${a.node || "the agent"} is ${a.state}`).join(", ")}${away.length > 3 ? ` and ${away.length - 3} more` : ""}: its lines are missing here. <a href=${href("nodes", {})}>Nodes</a> has more.</span></p>` : nothing}`;
 }
 
@@ -102,10 +102,11 @@ function keys(event) {
 }
 
 panel.onChange(changed);
-addEventListener("hashchange", changed);
+// The printed address may be opened in a tab that has the page already.
+addEventListener("hashchange", () => { if (hasToken()) location.reload(); else changed(); });
 addEventListener("keydown", keys);
 changed();
 get("session").then(
-  (s) => { session = s; connect(changed); },
+  (s) => { session = s; keepToken(); connect(changed); },
   (e) => { failure = e.message; },
 ).finally(changed);

@@ -13,13 +13,28 @@ export const filtersOf = {
 
 const known = [...new Set(Object.values(filtersOf).flat())];
 
+function fragment() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return { path, params: new URLSearchParams(query ?? "") };
+}
+
 // route reads the URL.
 export function route() {
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
-  const params = new URLSearchParams(query ?? "");
+  const { path, params } = fragment();
   const filters = {};
   for (const name of known) filters[name] = params.get(name) ?? "";
   return { view: views.includes(path) ? path : views[0], filters };
+}
+
+// hasToken is whether the URL is the address that `namegate ui` printed: #/?token=TOKEN.
+export const hasToken = () => fragment().params.has("token");
+
+// takeToken takes the token out of the URL, and so out of bookmarks and the address bar.
+export function takeToken() {
+  const token = fragment().params.get("token");
+  const { view, filters } = route();
+  if (token !== null) history.replaceState(null, "", href(view, filters));
+  return token;
 }
 
 // href is the URL of a view with filters.
