@@ -40,7 +40,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test test-all release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate vendor-page verify bench bench-dns bench-enforcer bench-scale fuzz clean need-go need-root
+.PHONY: help build test test-all release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate pictures vendor-page verify bench bench-dns bench-enforcer bench-scale fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +125,10 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 generate: need-go ## write the CRD manifests and the deepcopy code anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
 	cp crds/namegate.io_*.yaml charts/namegate/crd/
+
+pictures: need-root need-go ## take the pictures of docs/images anew: the page of the demo, in Chromium (root)
+	@e2e/prepare $(programs) chromium
+	$(GO) -C e2e/browser test -count=1 -run '^TestDemo$$' $(TESTFLAGS) . -pictures ../../docs/images
 
 vendor-page: ## fetch the npm packages of the page anew, as console/web/page/vendor/versions.txt has them (npm)
 	@console/web/fetch-vendor

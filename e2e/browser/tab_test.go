@@ -240,11 +240,19 @@ func (p *tab) count(selector string) int {
 	return eval[int](p, "document.querySelectorAll("+quoted(selector)+").length")
 }
 
+// screenshots is the folder of pictures.
+const screenshots = "../../bin/screenshots"
+
 // picture writes bin/screenshots/NAME.png.
 func (p *tab) picture(name string) {
 	p.t.Helper()
+	p.pictureIn(screenshots, name)
+}
+
+// pictureIn writes NAME.png in a folder.
+func (p *tab) pictureIn(folder, name string) {
+	p.t.Helper()
 	image := run(p, chromedp.CaptureScreenshot())
-	folder := "../../bin/screenshots"
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		p.t.Fatal(err)
 	}
