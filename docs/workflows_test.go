@@ -69,9 +69,10 @@ type job struct {
 	}
 }
 
-// TestWorkflows: the workflows run verbs of the Makefile alone, all of the tests are among
-// them, and actions of others have a major version.
+// TestWorkflows: the workflows run verbs of the Makefile alone, and all of the tests are among
+// them. Actions of GitHub have a major version, and all others a commit, because a tag can move.
 func TestWorkflows(t *testing.T) {
+	action := regexp.MustCompile(`^(actions/[\w-]+@v\d+|[\w-]+/[\w-]+@[0-9a-f]{40})$`)
 	known, seen := verbs(t), map[string]bool{}
 	for file, w := range parse[workflow](t, "../.github/workflows/*.yml") {
 		if w.Permissions["contents"] != "read" {
@@ -82,8 +83,8 @@ func TestWorkflows(t *testing.T) {
 				t.Errorf("%s: job %s has no machine, no limit or no steps", file, name)
 			}
 			for _, s := range j.Steps {
-				if s.Uses != "" && !regexp.MustCompile(`^[\w-]+/[\w-]+@v\d+$`).MatchString(s.Uses) {
-					t.Errorf("%s: job %s uses %s without a major version", file, name, s.Uses)
+				if s.Uses != "" && !action.MatchString(s.Uses) {
+					t.Errorf("%s: job %s uses %s, neither a major version of GitHub's nor a commit", file, name, s.Uses)
 				}
 				if s.Run == "" {
 					continue
