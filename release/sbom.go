@@ -21,13 +21,19 @@ import (
 // components is the list while it grows. A component of several programs is in it once.
 type components struct {
 	version string
+	npm     []cdx.Component // what each program embeds
 	found   map[string]cdx.Component
 	needs   map[string][]string // the references of what a component contains
 }
 
-// list returns the components of the programs and of the images' folders.
-func list(version string, at time.Time, paths []string) (*cdx.BOM, error) {
-	c := &components{version, map[string]cdx.Component{}, map[string][]string{}}
+// list returns the components of the programs and of the images' folders. The file npm lists
+// the npm packages of each program.
+func list(version string, at time.Time, npm string, paths []string) (*cdx.BOM, error) {
+	packages, err := embedded(npm)
+	if err != nil {
+		return nil, fmt.Errorf("read the npm packages of %s: %w", npm, err)
+	}
+	c := &components{version, packages, map[string]cdx.Component{}, map[string][]string{}}
 	for _, p := range paths {
 		info, err := os.Stat(p)
 		if err != nil {
@@ -93,7 +99,33 @@ func (c *components) program(file string) error {
 		}
 		c.need(ref, cdx.Component{Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version}, "golang/"+m.Path+"@"+url.QueryEscape(m.Version))
 	}
+	for _, p := range c.npm {
+		c.need(ref, p, "npm/"+p.Name+"@"+p.Version)
+	}
 	return nil
+}
+
+// embedded reads a list of npm packages: a line has a name, a version, a licence and more.
+func embedded(file string) ([]cdx.Component, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var out []cdx.Component
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			return nil, fmt.Errorf("no name, version and licence in %q", line)
+		}
+		out = append(out, cdx.Component{
+			Type: cdx.ComponentTypeLibrary, Name: words[0], Version: words[1],
+			Licenses: &cdx.Licenses{{License: &cdx.License{ID: words[2]}}},
+		})
+	}
+	return out, nil
 }
 
 // image adds an image and its Debian packages, of which image/unpack wrote a file each.

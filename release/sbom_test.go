@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestList: a program of this module consists of Go and its one library, an image of the
-// packages whose control files it has.
+// TestList: a program of this module consists of Go, its one library and the listed npm package,
+// an image of the packages whose control files it has.
 func TestList(t *testing.T) {
 	dir := t.TempDir()
 	program, status := filepath.Join(dir, "sbom"), filepath.Join(dir, "root/var/lib/dpkg/status.d")
@@ -30,9 +30,13 @@ func TestList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	npm := filepath.Join(dir, "versions.txt")
+	if err := os.WriteFile(npm, []byte("# a comment\nlit-html 3.3.3 BSD-3-Clause sha512-abc LICENSE lit-html.js\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	at := time.Unix(1_700_000_000, 0)
 	paths := []string{program, filepath.Join(dir, "root")}
-	bom, err := list("v1.2.3", at, paths)
+	bom, err := list("v1.2.3", at, npm, paths)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,14 +55,14 @@ func TestList(t *testing.T) {
 	if want := []string{"namegate_linux_arm64", "pkg:deb/debian/libgmp10@2%3A6.2.1%2Bdfsg1-1.1?arch=arm64", "pkg:deb/debian/netbase@6.4?arch=all"}; !slices.Equal(image, want) {
 		t.Errorf("the image consists of %q", image)
 	}
-	if len(own) != 2 || !strings.HasPrefix(own[0], "pkg:golang/github.com/CycloneDX/cyclonedx-go@v") || !strings.HasPrefix(own[1], "pkg:golang/std@1.") {
+	if len(own) != 3 || !strings.HasPrefix(own[0], "pkg:golang/github.com/CycloneDX/cyclonedx-go@v") || !strings.HasPrefix(own[1], "pkg:golang/std@1.") || own[2] != "pkg:npm/lit-html@3.3.3" {
 		t.Errorf("the program consists of %q", own)
 	}
 
 	var texts [2][]byte
 	for i := range texts {
 		out := filepath.Join(dir, "list.json")
-		if err := run("v1.2.3", at, out, paths); err != nil {
+		if err := run("v1.2.3", at, npm, out, paths); err != nil {
 			t.Fatal(err)
 		}
 		if texts[i], err = os.ReadFile(out); err != nil {
@@ -70,7 +74,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestNoList: a folder without packages and a file that is no program are refused.
+// TestNoList: a folder without packages, a file that is no program, and a list of npm packages
+// without their versions are refused.
 func TestNoList(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "text")
@@ -78,8 +83,11 @@ func TestNoList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{dir, file, filepath.Join(dir, "absent")} {
-		if _, err := list("v1.2.3", time.Time{}, []string{p}); err == nil {
+		if _, err := list("v1.2.3", time.Time{}, os.DevNull, []string{p}); err == nil {
 			t.Errorf("%s is listed", p)
 		}
+	}
+	if _, err := list("v1.2.3", time.Time{}, file, nil); err == nil {
+		t.Error("a list of npm packages without versions is read")
 	}
 }
