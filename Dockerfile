@@ -8,6 +8,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /namegate ./cmd/namegate
+RUN GOARCH=$TARGETARCH release/licences ./cmd/namegate /doc
 
 FROM debian:bookworm-slim
 ARG VERSION=dev
@@ -15,6 +16,7 @@ ARG VERSION=dev
 RUN apt-get update && apt-get install -y --no-install-recommends iptables nftables \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /namegate /usr/local/bin/namegate
+COPY --from=build /doc /usr/share/doc/namegate
 ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin
 LABEL org.opencontainers.image.title="namegate" \
       org.opencontainers.image.description="Node-local FQDN egress gateway for Kubernetes" \

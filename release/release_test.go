@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"debug/elf"
 	"debug/macho"
 	"debug/pe"
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -155,7 +157,37 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestPrograms: each archive has the licence and the program of its platform; programs of
+// checkLicences checks that the files have Namegate's licence, those of Go and of the page's
+// packages, and one of each module that the linker wrote into the program.
+func checkLicences(t *testing.T, name string, files map[string][]byte, program []byte) {
+	t.Helper()
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	for _, file := range []string{"LICENSE", "licenses/go/LICENSE", "licenses/npm/lit-html/LICENSE"} {
+		if len(files[file]) == 0 {
+			t.Errorf("%s has no %s", name, file)
+		}
+	}
+	licence := regexp.MustCompile(`(?i)^(LICEN[CS]E|COPYING)(\.\w+)?$`)
+	for _, m := range info.Deps {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(file string) bool {
+			return strings.HasPrefix(file, "licenses/"+m.Path+"/") && licence.MatchString(path.Base(file)) && len(files[file]) > 0
+		}) {
+			t.Errorf("%s has no licence of %s", name, m.Path)
+		}
+	}
+	// Apache-2.0 asks for notices, MPL-2.0 for source code.
+	for _, want := range []string{"licenses/gopkg.in/yaml.v3/NOTICE", "licenses/github.com/hashicorp/golang-lru/v2/internal/simplelru/lru.go"} {
+		if len(files[want]) == 0 {
+			t.Errorf("%s has no %s", name, want)
+		}
+	}
+}
+
+// TestPrograms: each archive has the licences and the program of its platform; programs of
 // Linux need no library, and the ones of this machine tell the version of the release.
 func TestPrograms(t *testing.T) {
 	dir, version := built(t)
@@ -165,9 +197,12 @@ func TestPrograms(t *testing.T) {
 		if of[1] == "windows" {
 			program += ".exe"
 		}
-		if len(files) != 2 || len(files["LICENSE"]) == 0 {
-			t.Errorf("%s has the files %q", name, slices.Sorted(maps.Keys(files)))
+		for file := range files {
+			if file != program && file != "LICENSE" && file != "licenses" && !strings.HasPrefix(file, "licenses/") {
+				t.Errorf("%s has the file %s", name, file)
+			}
 		}
+		checkLicences(t, name, files, files[program])
 		if got, want := machine(t, files[program]), of[1]+" "+of[2]; got != want {
 			t.Errorf("%s: a program of %s", name, got)
 		}
@@ -192,8 +227,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestImages: the tarball has one index of two images, each with the agent of the archive
-// and Debian's nft of the same architecture.
+// TestImages: the tarball has one index of two images, each with the agent and the licences of
+// the archive and Debian's nft of the same architecture.
 func TestImages(t *testing.T) {
 	dir, version := built(t)
 	to := t.TempDir()
@@ -229,17 +264,25 @@ func TestImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		files := unpackImage(t, img)
-		agent := unzip(t, filepath.Join(dir, fmt.Sprintf("namegate_%s_linux_%s.tar.gz", version, d.Platform.Architecture)))["namegate"]
-		if !bytes.Equal(files["usr/local/bin/namegate"], agent) {
-			t.Errorf("the image of %s has another agent than the archive", d.Platform)
+		for file, text := range unzip(t, filepath.Join(dir, fmt.Sprintf("namegate_%s_linux_%s.tar.gz", version, d.Platform.Architecture))) {
+			at := "usr/share/doc/namegate/" + file
+			if file == "namegate" {
+				at = "usr/local/bin/namegate"
+			}
+			if !bytes.Equal(files[at], text) {
+				t.Errorf("the image of %s has another %s than the archive", d.Platform, at)
+			}
 		}
 		for _, program := range []string{"usr/sbin/nft", "usr/sbin/xtables-nft-multi"} {
 			if got := machine(t, files[program]); got != "linux "+d.Platform.Architecture {
 				t.Errorf("the image of %s has %s of %s", d.Platform, program, got)
 			}
 		}
-		if len(files["usr/share/doc/nftables/copyright"]) == 0 {
-			t.Errorf("the image of %s has no licence of nftables", d.Platform)
+		for file := range files {
+			// Each Debian package has its licences.
+			if dir, p := path.Split(file); dir == "var/lib/dpkg/status.d/" && len(files["usr/share/doc/"+p+"/copyright"]) == 0 {
+				t.Errorf("the image of %s has no licence of %s", d.Platform, p)
+			}
 		}
 	}
 	if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
@@ -254,13 +297,18 @@ func unpackImage(t *testing.T, img v1.Image) map[string][]byte {
 	return unpack(t, r)
 }
 
-// TestChart: the version of the chart and of the image that it runs are the release's.
+// TestChart: the version of the chart and of the image that it runs are the release's, and the
+// chart has the licence.
 func TestChart(t *testing.T) {
 	dir, version := built(t)
 	number := strings.TrimPrefix(version, "v")
 	var chart struct{ Version, AppVersion string }
-	if err := yaml.Unmarshal(unzip(t, filepath.Join(dir, "namegate-"+number+".tgz"))["namegate/Chart.yaml"], &chart); err != nil {
+	files := unzip(t, filepath.Join(dir, "namegate-"+number+".tgz"))
+	if err := yaml.Unmarshal(files["namegate/Chart.yaml"], &chart); err != nil {
 		t.Fatal(err)
+	}
+	if len(files["namegate/LICENSE"]) == 0 {
+		t.Error("the chart has no licence")
 	}
 	if chart.Version != number || chart.AppVersion != number {
 		t.Errorf("version %q and appVersion %q, want %s", chart.Version, chart.AppVersion, number)
