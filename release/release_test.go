@@ -355,6 +355,34 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
+// TestKrew: krew accepts the manifest, and installs the program and its licence for each platform.
+func TestKrew(t *testing.T) {
+	dir, version := built(t)
+	manifest := filepath.Join(dir, "namegate.yaml")
+	if out, err := exec.Command("go", "tool", "validate-krew-manifest", "-manifest", manifest, "-skip-install").CombinedOutput(); err != nil {
+		t.Fatalf("validate-krew-manifest: %v\n%s", err, out)
+	}
+	for name, of := range archives(version) {
+		if of[0] != "kubectl-namegate" {
+			continue
+		}
+		root := t.TempDir()
+		krew := exec.Command("go", "tool", "krew", "install", "--manifest="+manifest, "--archive="+filepath.Join(dir, name))
+		krew.Env = append(os.Environ(), "KREW_ROOT="+root, "KREW_OS="+of[1], "KREW_ARCH="+of[2], "KREW_NO_UPGRADE_CHECK=1")
+		if out, err := krew.CombinedOutput(); err != nil {
+			t.Errorf("krew install %s: %v\n%s", name, err, out)
+			continue
+		}
+		want := unzip(t, filepath.Join(dir, name))
+		store := filepath.Join(root, "store/namegate", version)
+		for file, text := range want {
+			if len(text) > 0 && !bytes.Equal(read(t, filepath.Join(store, file)), text) {
+				t.Errorf("krew installed another %s of %s", file, name)
+			}
+		}
+	}
+}
+
 // TestComponents: each program and image is in the list with what it consists of.
 func TestComponents(t *testing.T) {
 	dir, version := built(t)
