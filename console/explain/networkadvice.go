@@ -31,7 +31,7 @@ func (in *inquiry) notPermitted(a netip.Addr, r reach) {
 		if r.service != nil {
 			what = "addresses behind " + in.serviceText(r.service)
 		}
-		in.settle(Denied, "NetworkPolicies allow %d of the %d %s, and not %s", r.passed, r.ends, what, r.denied)
+		in.settle(Denied, "NetworkPolicies allow %d of the %d %s, and not %s", r.passed, r.ends, what, in.endText(r.denied))
 	}
 	if to, ok := in.peer(a, r); ok {
 		in.writeNetworkPolicy(to)

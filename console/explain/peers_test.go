@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/policytest"
 )
@@ -281,6 +283,40 @@ func TestAuditedBesideNetworkPolicy(t *testing.T) {
 		audit := e.Advice != nil && slices.ContainsFunc(e.Advice.Do, func(s string) bool { return strings.Contains(s, "knows no Audit") })
 		if e.Verdict != want || audit != (want == WouldDeny) {
 			t.Errorf("%s: %s: %s, %+v", to, e.Verdict, e.Reason, e.Advice)
+		}
+	}
+}
+
+// TestUnseenBehindServices: of a Service in a namespace that the caller may not see, the answer tells
+// neither the addresses of its pods nor their ports.
+func TestUnseenBehindServices(t *testing.T) {
+	second := hidden
+	second.Name, second.IPs = "ledger-2", []netip.Addr{netip.MustParseAddr("10.2.0.10")}
+	for _, c := range []struct {
+		what    string
+		target  policy.ServicePort
+		reached []netip.Addr // by the NetworkPolicy
+		verdict Verdict
+	}{
+		{"all are allowed", policy.ServicePort{Protocol: tcp, Port: 80, Target: 8443}, []netip.Addr{hidden.IPs[0], second.IPs[0]}, Allowed},
+		{"one is allowed", policy.ServicePort{Protocol: tcp, Port: 80, Target: 8443}, hidden.IPs, Denied},
+		{"none is allowed", policy.ServicePort{Protocol: tcp, Port: 80, Target: 8443}, nil, Denied},
+		{"no pod has the port", policy.ServicePort{Protocol: tcp, Port: 80, TargetName: "books"}, nil, Denied},
+	} {
+		for _, sees := range []bool{true, false} {
+			f := about(t, cart(), manifests(t, base))
+			beside(&f, rule(policy.PeerPods, "shop: half", policy.AnyPort, "0"))
+			f.Snapshot.PeerSets[1].Addrs = c.reached
+			f.Services[netip.MustParseAddr("10.96.0.11")].Ports[0] = c.target
+			f.Pods = slices.Values(append(slices.Collect(f.Pods), &second))
+			f.Sees = func(ns string) bool { return sees || ns == "shop" }
+			e := Explain(Question{To: target(t, "10.96.0.11:80")}, f)
+			text, err := json.Marshal(e)
+			fatal.If(t, err)
+			told := slices.ContainsFunc([]string{"10.2.0.9", "10.2.0.10", "8443", "books", "ledger"}, func(secret string) bool { return strings.Contains(string(text), secret) })
+			if e.Verdict != c.verdict || told != sees {
+				t.Errorf("%s, seen %t: %s", c.what, sees, text)
+			}
 		}
 	}
 }

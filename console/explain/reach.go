@@ -18,9 +18,19 @@ type end struct {
 	pod *policy.Pod // nil where no known pod is there
 }
 
-// String writes the end as a target.
-func (e end) String() string {
-	return Target{Addr: e.Reached.Addr(), Protocol: e.Protocol, Port: e.Reached.Port()}.String()
+// shown returns the end as the caller may see it: in place of a pod of a namespace that he may not see,
+// what is dialled.
+func (in *inquiry) shown(e *end) netip.AddrPort {
+	if e.pod != nil && !in.sees(e.pod.Namespace) {
+		return e.Dialled
+	}
+	return e.Reached
+}
+
+// endText writes the end as a target.
+func (in *inquiry) endText(e *end) string {
+	at := in.shown(e)
+	return Target{Addr: at.Addr(), Protocol: e.Protocol, Port: at.Port()}.String()
 }
 
 // blank is what is asked for, dialled at an address, without entries. The invalid address
@@ -143,7 +153,7 @@ func (in *inquiry) list(e *end, by *policy.Rule) {
 			continue
 		}
 		p := Peer{Policy: s.Rule.Policy, Path: s.Rule.Path, Peer: peerText(s.Rule.Peer), Ports: string(s.Ports), OnPort: s.Asked, rule: s.Rule}
-		if a := e.Reached.Addr(); a.IsValid() {
+		if a := in.shown(e).Addr(); a.IsValid() {
 			p.Address = a.String()
 		}
 		if e.pod != nil && in.sees(e.pod.Namespace) {

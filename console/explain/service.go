@@ -113,6 +113,8 @@ func (in *inquiry) podsOf(s *policy.Service) func(yield func(*policy.Pod) bool) 
 func (in *inquiry) describe(s *policy.Service, asked []policy.ServicePort, pods, ends int) {
 	name := in.serviceText(s)
 	switch {
+	case !in.sees(s.Ref.Namespace):
+		in.note("NetworkPolicies are judged on what is really reached: the pods behind %s", name)
 	case len(s.Selector) > 0 && pods == 0 && in.f.OtherPods == "":
 		in.note("%s selects no pod", name)
 	case ends == 0 && pods > 0:

@@ -61,7 +61,7 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (
 // order lists the rules that lead to an end in the order in which they are asked.
 func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 	for _, r := range InOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
-		if a := e.Reached.Addr(); a.IsValid() {
+		if a := in.shown(e).Addr(); a.IsValid() {
 			r.Address = a.String()
 		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere {
 			continue // it may lead there
