@@ -159,3 +159,22 @@ func TestCorefileLines(t *testing.T) {
 		}
 	}
 }
+
+// TestBlockedByAnAlias: where the guard blocks an address for the outside name that a name of the cluster
+// leads to, the answer says so, and no line of the Corefile for the name itself is advised.
+func TestBlockedByAnAlias(t *testing.T) {
+	for verdict, want := range map[audit.Verdict]Verdict{audit.Blocked: Denied, audit.Failed: OnceAsked} {
+		f := about(t, cart(), manifests(t, `
+metadata: {name: base, namespace: shop}
+spec: {podSelector: {}, egress: [{matches: [{name: partner.shop.svc.cluster.local}]}]}
+`))
+		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		f.Blocked = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+		f.Asked = &recent.Decision{Verdict: verdict, Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("10.1.0.99")}}
+		e := Explain(Question{To: target(t, "partner.shop.svc.cluster.local:443")}, f)
+		advised := e.Advice != nil && strings.Contains(strings.Join(e.Advice.Do, ";"), "`rebind allow` with that name and 10.1.0.99")
+		if e.Verdict != want || advised != (want == Denied) || e.Advice != nil && len(e.Advice.Corefile) > 0 || want == Denied && !strings.HasSuffix(e.Reason, "takes 10.1.0.99 out of its answers: a name outside the cluster domain leads there") {
+			t.Errorf("%v: %s: %s, %+v", verdict, e.Verdict, e.Reason, e.Advice)
+		}
+	}
+}

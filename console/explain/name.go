@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -207,6 +208,9 @@ func addresses(n int) string {
 	return fmt.Sprintf("%d addresses are", n)
 }
 
+// outside is why the guard keeps addresses closed that it would open for the name itself.
+const outside = "a name outside the cluster domain leads there"
+
 // answers lists what the name was answered with, and returns the addresses that the
 // guard keeps closed, if it does that with all of them.
 func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
@@ -219,6 +223,9 @@ func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
 		seen := Seen{Name: n.String(), Address: a.String(), Asked: asked.Asked}
 		if in.f.Blocked != nil {
 			seen.Blocked = in.f.Blocked(n, a)
+		}
+		if seen.Blocked == "" && asked.Verdict == audit.Blocked && in.inCluster(n) { // by the guard's verdict on an alias
+			seen.Blocked = outside
 		}
 		in.said.Names = append(in.said.Names, seen)
 		if seen.Blocked != "" {
