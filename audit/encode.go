@@ -136,8 +136,17 @@ func appendError(b []byte, r *Record) []byte {
 	return appendField(b, "error", r.Error)
 }
 
+// The bounds of the lists of a line. Policies can make a name have thousands of matches and port
+// sets, and one line as long as all that a log keeps in memory would displace the lines of others.
+const (
+	// maxListed bounds matches and policies.
+	maxListed = 64
+	// answerBytes is after how many bytes the list of answers ends, and that of an answer's grants.
+	answerBytes = 64 << 10
+)
+
 func appendMatches(b []byte, r *Record) []byte {
-	for i, m := range r.Matches {
+	for i, m := range r.Matches[:min(len(r.Matches), maxListed)] {
 		if i == 0 {
 			b = append(b, `,"matches":`...)
 		}
@@ -162,12 +171,16 @@ func appendMatch(b []byte, m *policy.Match) []byte {
 }
 
 func appendAnswers(b []byte, r *Record) []byte {
+	most := len(b) + answerBytes
 	for i := range r.Answers {
+		if len(b) > most {
+			break
+		}
 		if i == 0 {
 			b = append(b, `,"answers":`...)
 		}
 		b = append(b, listByte(i))
-		b = appendAnswer(b, &r.Answers[i])
+		b = appendAnswer(b, &r.Answers[i], most)
 	}
 	if len(r.Answers) > 0 {
 		b = append(b, ']')
@@ -175,7 +188,8 @@ func appendAnswers(b []byte, r *Record) []byte {
 	return b
 }
 
-func appendAnswer(b []byte, a *Answer) []byte {
+// appendAnswer appends an answer, with grants up to a length of most and one at least.
+func appendAnswer(b []byte, a *Answer, most int) []byte {
 	b = append(b, `{"address":"`...)
 	b = a.Addr.AppendTo(b)
 	b = append(b, `","granted":`...)
@@ -183,6 +197,8 @@ func appendAnswer(b []byte, a *Answer) []byte {
 	for i, o := range a.Openings {
 		if i == 0 {
 			b = append(b, `,"grants":`...)
+		} else if len(b) > most {
+			break
 		}
 		b = append(b, listByte(i))
 		b = append(b, `{"ports":`...)

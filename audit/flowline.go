@@ -69,6 +69,7 @@ func appendNames(b []byte, names []FlowName) []byte {
 }
 
 func appendPolicies(b []byte, policies []string) []byte {
+	policies = policies[:min(len(policies), maxListed)]
 	for i, p := range policies {
 		if i == 0 {
 			b = append(b, `,"policies":`...)
