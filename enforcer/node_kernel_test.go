@@ -320,11 +320,26 @@ func TestANodeThatIsClosed(t *testing.T) {
 		for _, c := range open {
 			p.goesOn("under the policy", c, true)
 		}
-		for _, a := range own {
-			if got := p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Answered {
-				t.Errorf("a pod to the node's address %s: %s", a, got)
+		reached := func(when string) {
+			t.Helper()
+			for _, a := range own {
+				if got := p.Pod("client").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Answered {
+					t.Errorf("%s: a pod to the node's address %s: %s", when, a, got)
+				}
 			}
 		}
+		reached("under the policy")
+		_, err = p.Node.Run("conntrack", "-F")
+		fatal.If(t, err)
+		for _, c := range open {
+			p.goesOn("forgotten by connection tracking", c, true)
+		}
+		closed("after connection tracking forgot connections", lab.Refused)
+		_, err = p.Node.Run("nft", "table inet other { chain in { type filter hook prerouting priority raw; tcp dport 80 notrack; }; chain out { type filter hook output priority raw; tcp sport 80 notrack; }; }")
+		fatal.If(t, err)
+		reached("without connection tracking")
+		_, err = p.Node.Run("nft", "delete", "table", "inet", "other")
+		fatal.If(t, err)
 		_, err = p.Node.Run("nft", "flush", "chain", "inet", "namegate", "node-output")
 		fatal.If(t, err)
 		closed("without its chain", lab.Answered)

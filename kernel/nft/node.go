@@ -7,7 +7,7 @@ import (
 )
 
 // The rules of the node judge what its own sockets send: what begins a connection, and untracked
-// packets. They are in a base chain of the output hook, which forwarded packets do not pass, and
+// packets, of TCP those with SYN alone. They are in a base chain of the output hook, which forwarded packets do not pass, and
 // which is there with such rules alone. They admit nothing: a connection that is open stays open.
 
 // Node are the ordered rules of the node.
@@ -70,9 +70,13 @@ var undeniableByNode = map[string][]string{
 	"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 }
 
-// unlogged are packets to the node itself, and those of undeniableByNode.
+// begun are packets of connections of TCP that began before: connection tracking does not know some of them, as
+// those that it forgot, or that another program exempts, also those of others to the node.
+const begun = "tcp flags & (syn | ack) != syn return"
+
+// unlogged are packets of connections that began before, packets to the node itself, and those of undeniableByNode.
 var unlogged = []string{
-	`oifname "lo" return`, "fib daddr type local return", "ip protocol igmp return", "udp sport 68 udp dport 67 return", "udp sport 546 udp dport 547 return",
+	begun, `oifname "lo" return`, "fib daddr type local return", "ip protocol igmp return", "udp sport 68 udp dport 67 return", "udp sport 546 udp dport 547 return",
 }
 
 // auditedNode makes the chain that has the connections of the node logged, as it dials them. The
@@ -103,7 +107,7 @@ func (d *dispatch) node(n *Node) {
 	d.nodeChain(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
 	d.nodeChain(rejectedChain, "jump "+toldChain, "goto refuse")
 	d.nodeChain(droppedChain, "jump "+toldChain, "drop")
-	rules := []string{"ct state established,related,invalid return", `oifname "lo" return`}
+	rules := []string{"ct state established,related,invalid return", `oifname "lo" return`, begun}
 	if n.Confirmed != nil {
 		d.nodeChain(confirmedChain, d.nodeRules(*n.Confirmed, confirmedChain+"-")...)
 		rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+confirmedChain)...)
