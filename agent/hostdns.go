@@ -83,11 +83,12 @@ func (h *hostDNS) recover(resolvers []netip.Addr) {
 }
 
 // setResolvers takes over the resolvers of the host, in its order. Those on loopback are left
-// out: they are stubs, and their own queries are intercepted.
+// out: they are stubs, and their own queries are intercepted. So are link-local ones of IPv6, which
+// the agent cannot ask without their interface.
 func (h *hostDNS) setResolvers(all []netip.Addr) {
 	var resolvers []netip.Addr
 	for _, r := range all {
-		if r = policy.CleanAddr(r); r.IsValid() && !r.IsLoopback() && !r.IsUnspecified() && !intercept.InRange(r) && !slices.Contains(resolvers, r) {
+		if r = policy.CleanAddr(r); r.IsValid() && !r.IsLoopback() && !r.IsUnspecified() && !(r.Is6() && r.IsLinkLocalUnicast()) && !intercept.InRange(r) && !slices.Contains(resolvers, r) {
 			resolvers = append(resolvers, r)
 		}
 	}

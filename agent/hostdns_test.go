@@ -85,7 +85,7 @@ func TestWhichResolversAreIntercepted(t *testing.T) {
 				t.Errorf("%s: %v %v, want %v %s", when, n.NodeDNS, n.HostResolvers, nodeDNS, resolvers)
 			}
 		}
-		h.setResolvers(addrList("127.0.0.53 198.51.100.1 198.51.100.2 169.254.20.64 ::1 198.51.100.1 2001:db8::1 0.0.0.0"))
+		h.setResolvers(addrList("127.0.0.53 fe80::1 198.51.100.1 198.51.100.2 169.254.20.64 ::1 198.51.100.1 2001:db8::1 0.0.0.0"))
 		expect("without a policy", false, "")
 		if h.follow(nodeUnder(t, "egress: [{action: Deny}]")) {
 			t.Error("a policy without names wants names")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -108,6 +109,22 @@ func TestHostResolver(t *testing.T) {
 	defer mu.Unlock()
 	if slices.ContainsFunc(asked, func(q string) bool { return strings.HasPrefix(strings.ToLower(q), "cluster-endpoint") }) {
 		t.Errorf("a name of /etc/hosts was asked for: %q", asked)
+	}
+}
+
+// TestHostResolverAsksALinkLocalServer by the interface that resolv.conf names.
+func TestHostResolverAsksALinkLocalServer(t *testing.T) {
+	var mu sync.Mutex
+	asked := map[string]bool{}
+	refuse := func(_, address string, _ syscall.RawConn) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[address] = true
+		return syscall.ENETUNREACH
+	}
+	r := NewHostResolver(fstest.MapFS{"etc/resolv.conf": file("nameserver fe80::1%lo\n")}, &net.Dialer{Control: refuse})
+	if _, _, err := r.Lookup(context.Background(), "api.test"); err == nil || !asked["[fe80::1%lo]:53"] {
+		t.Errorf("asked %v, %v", asked, err)
 	}
 }
 

@@ -52,7 +52,7 @@ func (r *Resolvers) Since(earlier *Resolvers) error {
 
 // ResolvConf is a resolv.conf(5).
 type ResolvConf struct {
-	Servers []netip.Addr
+	Servers []netip.Addr // with the interfaces of link-local ones
 	Search  []string
 	Ndots   int
 }
@@ -115,7 +115,7 @@ func (r *Resolvers) port(a netip.Addr, port uint16, file string) {
 }
 
 func (r *Resolvers) target(a netip.Addr, protocol policy.Protocol, port uint16, file string) {
-	t := failsafe.Target{Host: a.String(), Ports: failsafe.Port(protocol, port), Reason: ReasonResolver, Source: file}
+	t := failsafe.Target{Host: policy.CleanAddr(a).String(), Ports: failsafe.Port(protocol, port), Reason: ReasonResolver, Source: file}
 	if !slices.Contains(r.Targets, t) {
 		r.Targets = append(r.Targets, t)
 	}
@@ -132,7 +132,7 @@ func parseResolvConf(text string) (c ResolvConf) {
 		switch words[0] {
 		case "nameserver":
 			if a, err := netip.ParseAddr(words[1]); err == nil {
-				c.Servers = append(c.Servers, policy.CleanAddr(a))
+				c.Servers = append(c.Servers, a.Unmap())
 			}
 		case "domain", "search":
 			c.Search = words[1:]
