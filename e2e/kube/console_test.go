@@ -80,6 +80,23 @@ func (s *scenario) withToken(token string) string {
 	return path
 }
 
+// viewer makes a service account that may view the scenario's namespace, and returns the path of
+// its kubeconfig as soon as the agents know the permission.
+func (s *scenario) viewer(name string) string {
+	s.Helper()
+	s.kubectl("create", "serviceaccount", "-n", s.ns, name)
+	s.kubectl("create", "rolebinding", "-n", s.ns, name, "--clusterrole=view", "--serviceaccount="+s.ns+":"+name)
+	config := s.withToken(strings.TrimSpace(s.kubectl("create", "token", "-n", s.ns, name)))
+	s.eventually(soon, name+"'s permission", func() error { // the ClusterRole is gathered by a controller
+		_, code, err := s.namegate("pods", "--kubeconfig="+config)
+		if code != 0 {
+			return err
+		}
+		return nil
+	})
+	return config
+}
+
 // names are the names in rows of pods.
 func names(rows console.PodRows) (out []string) {
 	for _, p := range rows.Pods {
@@ -115,16 +132,7 @@ func testConsole(t *testing.T) {
 
 	t.Run("token", func(t *testing.T) {
 		s := &scenario{T: t, ctx: s.ctx, ns: s.ns}
-		s.kubectl("create", "serviceaccount", "-n", s.ns, "alice")
-		s.kubectl("create", "rolebinding", "-n", s.ns, "alice", "--clusterrole=view", "--serviceaccount="+s.ns+":alice")
-		alice := "--kubeconfig=" + s.withToken(strings.TrimSpace(s.kubectl("create", "token", "-n", s.ns, "alice")))
-		s.eventually(soon, "alice's right", func() error { // the ClusterRole is gathered by a controller
-			_, code, err := s.namegate("pods", alice)
-			if code != 0 {
-				return err
-			}
-			return nil
-		})
+		alice := "--kubeconfig=" + s.viewer("alice")
 		if got := names(told[console.PodRows](s, 0, "pods", alice)); !slices.Equal(got, ours) {
 			t.Errorf("alice sees %v", got)
 		}

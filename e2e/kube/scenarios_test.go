@@ -31,6 +31,7 @@ func TestNamegate(t *testing.T) {
 		{"endpoint", testEndpoint},
 		{"nodelocal", testNodeLocal},
 		{"console", testConsole},
+		{"ui", testUI},
 		{"why", testWhy},
 		{"suggest", testSuggest},
 		{"documents", testDocuments},
