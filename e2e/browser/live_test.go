@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -98,6 +99,43 @@ func TestServerEnds(t *testing.T) {
 	p.shows("ul.to .row", "cdn.example.org")
 	f.away.Store(false)
 	p.wait("document.querySelector('.notice') === null")
+}
+
+// TestTabInBackground: a tab in the background has no connection, which browsers have few of, and
+// catches up when it is visible again.
+func TestTabInBackground(t *testing.T) {
+	f, p := shown(t, "#/log", desk)
+	p.shows("tr[data-row]", "telemetry.vendor.test")
+	hide := func(is bool) {
+		eval[bool](p, fmt.Sprintf(`Object.defineProperty(document, "hidden", { configurable: true, value: %t }) && document.dispatchEvent(new Event("visibilitychange"))`, is))
+	}
+	streams := func(want int) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			f.mu.Lock()
+			n := len(f.pages)
+			f.mu.Unlock()
+			if n == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d streams are open, want %d", n, want)
+			}
+		}
+	}
+	streams(1)
+	hide(true)
+	streams(0)
+	f.set(func() {
+		f.line(1001, time.Now(), use{"shop", "app=x", "x-0", "missed.example.org", "192.0.2.98", 443, "allowed", 1, 0, "", "", ""})
+	})
+	p.hides("tr[data-row]", "missed.example.org")
+	if p.count(".notice") > 0 {
+		t.Error("the page complains about the connection that it gave back")
+	}
+	hide(false)
+	streams(1)
+	p.shows("tr[data-row]", "missed.example.org")
 }
 
 // TestSlowAnswer: a panel is there before its answers.

@@ -20,16 +20,26 @@ export function onLines(f) {
   return () => listeners.delete(f);
 }
 
+// Browsers limit the connections to one server, usually to six for all tabs. A tab in the background
+// gives its connection back.
+let connection = new AbortController();
+document.addEventListener("visibilitychange", () => { if (document.hidden) connection.abort(); });
+
 // connect follows the stream for good. changed is called after each event.
 export async function connect(changed) {
   for (;;) {
-    await follow("events", ({ event, data }) => {
+    while (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    const { signal } = (connection = new AbortController());
+    let first = true;
+    await follow("events", signal, ({ event, data }) => {
       live.failure = "";
+      if (first) on.lines({ left: 1 }); // those between two connections are not sent
+      first = false;
       on[event]?.(data);
       changed();
-    }).catch((e) => { live.failure = e.message; });
+    }).catch((e) => { if (!signal.aborted) live.failure = e.message; });
     changed();
-    await new Promise((resolve) => setTimeout(resolve, 3000));
+    if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, 3000));
   }
 }
 

@@ -26,10 +26,10 @@ export function keepToken() {
   }
 }
 
-async function ask(path, params = {}) {
+async function ask(path, params = {}, signal = null) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) if (value) query.set(name, value);
-  const response = await fetch(`api/${path}${query.size ? "?" + query : ""}`, { cache: "no-store", headers: { Authorization: `Bearer ${token}` } })
+  const response = await fetch(`api/${path}${query.size ? "?" + query : ""}`, { cache: "no-store", headers: { Authorization: `Bearer ${token}` }, signal })
     .catch(() => { throw new Error(away); });
   if (response.ok) return response;
   const body = await response.json().catch(() => ({}));
@@ -42,9 +42,10 @@ export async function get(path, params) {
   return response.json().catch(() => { throw new Error(away); });
 }
 
-// follow calls f with each JSON line of an answer, and throws an error when the answer ends.
-export async function follow(path, f) {
-  const reader = (await ask(path)).body.pipeThrough(new TextDecoderStream()).getReader();
+// follow calls f with each JSON line of an answer, and throws an error when the answer ends, or is
+// ended by the signal.
+export async function follow(path, signal, f) {
+  const reader = (await ask(path, {}, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let begun = "";
   for (;;) {
     const { value, done } = await reader.read().catch(() => ({ done: true }));
