@@ -46,7 +46,9 @@ const kindNetworkPolicy = "NetworkPolicy"
 type decoder struct {
 	nodeName string
 	portsTCP bool // a port without a protocol is one of TCP alone
+	served   bool // objects are those of an API server, whose own kinds may have newer fields
 	strict   runtime.Decoder
+	lenient  runtime.Decoder
 }
 
 func newDecoder(nodeName string) (*decoder, error) {
@@ -57,8 +59,10 @@ func newDecoder(nodeName string) (*decoder, error) {
 	standard := cnp.Resource().GroupVersion() // read leniently: what is unknown breaks a rule
 	scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind), &unstructured.Unstructured{})
 	scheme.AddKnownTypeWithName(standard.WithKind(cnp.Kind+"List"), &unstructured.UnstructuredList{})
-	strict := kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true})
-	return &decoder{nodeName: nodeName, strict: strict}, nil
+	serializer := func(strict bool) runtime.Decoder {
+		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: strict})
+	}
+	return &decoder{nodeName: nodeName, strict: serializer(true), lenient: serializer(false)}, nil
 }
 
 // file returns the objects of a file, or an error that says which of its
@@ -95,7 +99,7 @@ func (d *decoder) document(at string, text []byte) ([]object, error) {
 	switch gvk {
 	case ours.WithKind(v1alpha1.Kind), ours.WithKind(v1alpha1.ClusterKind), networking.WithKind(kindNetworkPolicy), corev1.SchemeGroupVersion.WithKind("Pod"),
 		corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"), standard.WithKind(cnp.Kind):
-		return d.one(at, text)
+		return d.one(at, text, gvk.Group)
 	case ours.WithKind(v1alpha1.Kind + "List"), ours.WithKind(v1alpha1.ClusterKind + "List"), networking.WithKind(kindNetworkPolicy + "List"), standard.WithKind(cnp.Kind + "List"),
 		corev1.SchemeGroupVersion.WithKind("List"):
 		return d.list(at, text)
@@ -133,8 +137,12 @@ func (d *decoder) list(at string, text []byte) ([]object, error) {
 	return objects, nil
 }
 
-func (d *decoder) one(at string, text []byte) ([]object, error) {
-	decoded, _, err := d.strict.Decode(text, nil, nil)
+func (d *decoder) one(at string, text []byte, group string) ([]object, error) {
+	decode := d.strict.Decode
+	if d.served && group != v1alpha1.Group {
+		decode = d.lenient.Decode
+	}
+	decoded, _, err := decode(text, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}

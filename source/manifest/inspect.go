@@ -40,7 +40,7 @@ type Object struct {
 	Pod           *policy.Pod
 	// ClusterNetworkPolicy is one of the standard, as it is written.
 	ClusterNetworkPolicy *unstructured.Unstructured
-	// Labels are those of a Namespace.
+	// Labels are those of a Namespace or Node.
 	Labels map[string]string
 	// JSON is the object.
 	JSON []byte
@@ -82,6 +82,21 @@ func Inspect(name string, text []byte) ([]Part, error) {
 	return parts, err
 }
 
+// InspectServed reads objects as an API server serves them, as Inspect does. It ignores
+// unknown fields of Kubernetes' own kinds, which are those of a newer API server.
+func InspectServed(items [][]byte) ([]Object, error) {
+	d, err := newDecoder("")
+	if err != nil {
+		return nil, err
+	}
+	d.served = true
+	var objects []Object
+	for _, item := range items {
+		objects = append(objects, d.inspect("", item)...)
+	}
+	return objects, nil
+}
+
 // inspect returns the object of a document, or the objects of a list.
 func (d *decoder) inspect(path string, text []byte) []Object {
 	o := Object{Path: path, JSON: text}
@@ -104,6 +119,8 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 		o.ClusterNetworkPolicy = found[0].standard
 		if ns := found[0].namespace; ns != nil {
 			o.Labels = ns.Labels
+		} else if node := found[0].node; node != nil {
+			o.Labels = node.Labels
 		}
 	}
 	return []Object{o}

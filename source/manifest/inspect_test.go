@@ -87,3 +87,19 @@ func TestInspectAgreesWithTheSource(t *testing.T) {
 		}
 	}
 }
+
+// TestInspectServedIgnoresNewerFields: an unknown field of a Pod is one of a newer API server, of a policy an error.
+func TestInspectServedIgnoresNewerFields(t *testing.T) {
+	objects, err := InspectServed([][]byte{
+		[]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop","newer":1},"spec":{"newer":{}}}`),
+		[]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","labels":{"role":"edge"}}}`),
+		[]byte(`{"apiVersion":"namegate.io/v1alpha1","kind":"FQDNNetworkPolicy","metadata":{"name":"p","namespace":"shop"},"spec":{"podSelector":{},"newer":1}}`),
+	})
+	fatal.If(t, err)
+	if len(objects) != 3 || objects[0].Err != nil || objects[0].Pod == nil || objects[0].Pod.Name != "web" || objects[1].Labels["role"] != "edge" {
+		t.Fatalf("%+v", objects)
+	}
+	if err := objects[2].Err; err == nil || !strings.Contains(err.Error(), `unknown field "spec.newer"`) {
+		t.Errorf("policy: %v", err)
+	}
+}
