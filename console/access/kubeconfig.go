@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // the last old-style provider in kubectl
 	"k8s.io/client-go/rest"
@@ -45,6 +46,7 @@ type Login struct {
 // Cluster is a cluster whose agents can be asked.
 type Cluster struct {
 	client    kubernetes.Interface
+	dynamic   dynamic.Interface
 	login     Login
 	namespace string
 	// transport has the caller's credentials for the API server and agents: token,
@@ -92,11 +94,15 @@ func connect(config *rest.Config, namespace string, l Login) (*Cluster, error) {
 	if err != nil {
 		return nil, &console.Misused{Err: fmt.Errorf("read the kubeconfig: %w", err)}
 	}
+	dynamic, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, &console.Misused{Err: fmt.Errorf("read the kubeconfig: %w", err)}
+	}
 	t, err := config.TransportConfig()
 	if err != nil {
 		return nil, &console.Misused{Err: fmt.Errorf("read the credentials of the kubeconfig: %w", err)}
 	}
-	return &Cluster{client: client, login: l, namespace: namespace, transport: t}, nil
+	return &Cluster{client: client, dynamic: dynamic, login: l, namespace: namespace, transport: t}, nil
 }
 
 // Namespace returns the namespace that is asked about where none is named: that of
