@@ -26,8 +26,9 @@ var clusterPolicyType = reflect.TypeFor[v1alpha1.ClusterFQDNNetworkPolicy]()
 func (m *Manifests) clusterPolicy(p ClusterPolicy) {
 	for i := range m.ClusterPolicies {
 		if first := &m.ClusterPolicies[i]; first.ID == p.ID {
-			m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s:%d; remove or rename one of them",
-				first.place.file, first.place.at("metadata.name"))))
+			if p.place.file != "" { // else the file is to replace it
+				m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s; remove or rename one of them", first.place.ref("metadata.name"))))
+			}
 			return
 		}
 	}

@@ -128,7 +128,7 @@ func (m *Manifests) enforced(id string) (selecting, error) {
 	i := slices.IndexFunc(m.Policies, func(p Policy) bool { return p.id() == id })
 	switch {
 	case i < 0:
-		return selecting{}, m.notAudit("there is no policy %s in the manifests", id)
+		return selecting{}, m.notAudit("there is no policy %s in %s", id, m.source())
 	case m.Policies[i].Spec.Enforcement != v1alpha1.EnforcementAudit:
 		return selecting{}, m.notAudit("the policy %s is not an Audit policy", id)
 	}
@@ -148,7 +148,7 @@ func (m *Manifests) clusterEnforced(id string) (selecting, error) {
 	i := slices.IndexFunc(m.ClusterPolicies, func(p ClusterPolicy) bool { return p.ID == id })
 	switch {
 	case i < 0:
-		return selecting{}, m.notAudit("there is no cluster policy %s in the manifests", id)
+		return selecting{}, m.notAudit("there is no cluster policy %s in %s", id, m.source())
 	case !m.ClusterPolicies[i].Audit:
 		return selecting{}, m.notAudit("the cluster policy %s is not an Audit policy", id)
 	}
@@ -185,6 +185,9 @@ func (m *Manifests) notAudit(format string, args ...any) error {
 		}
 	}
 	which := "no policy of the manifests is"
+	if m.cluster != nil {
+		which = "no policy of " + m.scope() + " is"
+	}
 	if len(ids) > 0 {
 		which = "write one of " + strings.Join(ids[:min(len(ids), most)], ", ")
 	}

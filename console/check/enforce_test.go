@@ -119,8 +119,8 @@ func TestEnforceTwin(t *testing.T) {
 // TestEnforceRefuses: the policies that cannot be tried, and what to write instead.
 func TestEnforceRefuses(t *testing.T) {
 	for id, want := range map[string]string{
-		"admin": "the cluster policy admin is not an Audit policy; write one of trial", "gone": "there is no cluster policy gone in the manifests; write one of trial",
-		"shop/out": "the policy shop/out is not an Audit policy; write one of trial", "shop/x": "there is no policy shop/x in the manifests; write one of trial",
+		"admin": "the cluster policy admin is not an Audit policy; write one of trial", "gone": "there is no cluster policy gone in these manifests; write one of trial",
+		"shop/out": "the policy shop/out is not an Audit policy; write one of trial", "shop/x": "there is no policy shop/x in these manifests; write one of trial",
 		"clusternetworkpolicy:standard": "the cluster policy clusternetworkpolicy:standard is not an Audit policy; write one of trial",
 	} {
 		_, err := tiers(t).Enforce(id, nil, nil, inCluster)

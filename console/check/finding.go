@@ -57,6 +57,8 @@ const (
 	PriorityTie = "PriorityTie"
 	// ServicePort: a rule has other ports than the Service to which it leads.
 	ServicePort = "ServicePort"
+	// NoService: a name leads to a Service that the cluster does not have.
+	NoService = "NoService"
 	// NamedPort: no container has a port of the name.
 	NamedPort = "NamedPort"
 	// ServiceAddress: a network that is the address of a Service.
@@ -95,7 +97,7 @@ func Kinds() []Kind {
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
 		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
-		{SelectsNothing, Warning, "a policy of any kind selects none of the pods in the manifests; only if the manifests contain pods"},
+		{SelectsNothing, Warning, "a policy of any kind selects none of the pods, or none of the nodes, in the manifests; only if the manifests contain pods, or nodes"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where only policies for nodes hold"},
 		{EveryName, Warning, "a pattern matches every name"},
 		{PublicSuffix, Warning, "an accepted pattern has its wildcard at a [public suffix](#public-suffixes): `*.com`, `**.co.uk`, `*shop.com`, `*.github.io`"},
@@ -109,6 +111,7 @@ func Kinds() []Kind {
 		{NoSafeguard, Warning, "a policy for nodes enforces a `Deny` rule without a [safeguard](nodes.md#safeguard): a mistake in it lasts until it is changed"},
 		{PriorityTie, Warning, "two cluster policies with the same tier and priority have rules with different actions for the same connections: `ClusterFQDNNetworkPolicy` comes before `ClusterNetworkPolicy`, then the name decides"},
 		{ServicePort, Warning, "a rule has [no port of the Service](#ports-of-services) to which its name leads, or the port of a Service where the pods behind it have another"},
+		{NoService, Warning, "with [the cluster](#in-the-cluster): a name leads to a Service that does not exist"},
 		{NamedPort, Warning, "a rule for pods has a [named port](#ports-of-services) that no container of these pods has"},
 		{ServiceAddress, Warning, "a rule for networks has the [address of a Service](#ports-of-services), where rules have the addresses behind it"},
 		{Unresolved, Warning, "with `--log`: [no client resolved](#names-in-the-audit-log) the name, or a name of the pattern"},
@@ -119,7 +122,7 @@ func Kinds() []Kind {
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},
 		{fqdnnp.ReasonPortWithoutProtocol, Warning, "with `--upgrade`: a port has no `protocol`, and [its meaning changes](#ports-without-a-protocol)"},
-		{NoPolicy, Warning, "the manifests contain no policy"},
+		{NoPolicy, Warning, "the manifests, or the namespaces of the cluster, contain no policy"},
 	}
 }
 
@@ -173,7 +176,7 @@ func sortFindings(findings []Finding, files []string) {
 		rank[file] = i
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(rank[a.File], rank[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path),
+		return cmp.Or(cmp.Compare(rank[a.File], rank[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Path, b.Path),
 			cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Message, b.Message))
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
@@ -37,17 +39,43 @@ func (m *Manifests) Lint(o Options) []Finding {
 	findings = append(findings, m.selectsNothing()...)
 	findings = append(findings, m.servicePorts(o)...)
 	findings = append(findings, m.together()...)
+	m.byLog = nil
 	if o.Log != nil {
-		findings = append(findings, o.Log.findings()...)
+		var some []Finding
+		some, m.byLog = o.Log.findings()
+		findings = append(findings, some...)
 	}
-	if len(m.Policies) == 0 && len(m.ClusterPolicies) == 0 && len(findings) == 0 {
+	if findings = m.asked(findings); len(findings) == 0 && m.policies(false)+m.policies(true) == 0 {
+		where := fmt.Sprintf("%s; is this the right path?", plural(len(m.Files), "file"))
+		if m.cluster != nil && len(m.Files) == 0 {
+			where = m.scope() + "; --namespace names another namespace, --all-namespaces all"
+		}
 		findings = append(findings, Finding{
-			Severity: Warning, Reason: NoPolicy,
-			Message: fmt.Sprintf("no %s of %s in %s; is this the right path?", v1alpha1.Kind, v1alpha1.GroupVersion(), plural(len(m.Files), "file")),
+			Severity: Warning, Reason: NoPolicy, Message: fmt.Sprintf("no %s of %s in %s", v1alpha1.Kind, v1alpha1.GroupVersion(), where),
 		})
 	}
 	sortFindings(findings, m.Files)
 	return findings
+}
+
+// policies counts the policies that are checked: of namespaces, or of the whole cluster.
+func (m *Manifests) policies(ofCluster bool) (n int) {
+	count := func(p place) {
+		if len(m.Files) == 0 || p.file != "" {
+			n++
+		}
+	}
+	for i := range m.Policies {
+		if !ofCluster {
+			count(m.Policies[i].place)
+		}
+	}
+	for i := range m.ClusterPolicies {
+		if ofCluster && (m.cluster == nil || m.cluster.namespaces == nil) {
+			count(m.ClusterPolicies[i].place)
+		}
+	}
+	return n
 }
 
 // barePorts finds the ports whose meaning the upgrade changes.
@@ -62,6 +90,7 @@ func (p *Policy) barePorts() (findings []Finding) {
 // together finds what policies cannot do together, or for a pod that they select.
 func (m *Manifests) together() []Finding {
 	in := m.input()
+	in.Pods = unlike(in.Pods)
 	if len(in.Pods) == 0 {
 		for i := range m.Policies {
 			p := &m.Policies[i]
@@ -82,6 +111,8 @@ func (m *Manifests) together() []Finding {
 		}
 	}
 	var findings []Finding
+	ofPods := map[[2]string]int{} // by policy and reason: the finding, of whose pods the first is named
+	others := map[int]int{}
 	for _, problem := range compile.New().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
@@ -102,11 +133,33 @@ func (m *Manifests) together() []Finding {
 			case problem.Object == "policy "+p.id():
 				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 			case slices.Contains(problem.Policies, p.id()):
+				key := [2]string{p.id(), problem.Reason}
+				if at, known := ofPods[key]; known {
+					others[at]++
+					continue
+				}
+				ofPods[key] = len(findings)
 				findings = append(findings, p.finding(Warning, problem.Reason, "spec.podSelector", problem.Object+": "+problem.Message))
 			}
 		}
 	}
+	for at, n := range others {
+		findings[at].Message += fmt.Sprintf(" (the same holds for %s)", plural(n, "other pod"))
+	}
 	return findings
+}
+
+// unlike returns the pods without those that are like another one for every policy.
+func unlike(pods []policy.Pod) (some []policy.Pod) {
+	known := map[string]bool{}
+	for _, p := range pods {
+		key := fmt.Sprint(p.Namespace, p.HostNetwork, p.Finished(), p.UID, p.Ports, labels.Set(p.Labels))
+		if !known[key] || p.HostNetwork { // findings count these
+			known[key] = true
+			some = append(some, p)
+		}
+	}
+	return some
 }
 
 // input returns the compiler's input from the manifests.

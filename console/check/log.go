@@ -24,6 +24,9 @@ type Log struct {
 	full        bool
 	lines       uint64
 	first, last time.Time
+	// from is when the last of several sources begins, zero where all lines are of one time.
+	from    time.Time
+	partial bool // lines of some pods are missing
 }
 
 // The scopes of cluster policies. A scope of other policies is their namespace.
@@ -47,6 +50,7 @@ type acceptance struct {
 	pattern  fqdn.Pattern
 	ports    policy.PortSet
 	scope    string
+	changed  time.Time // of a policy of the cluster, else zero
 	queries  uint64
 	resolved bool
 	rcode    string // of the last answer
@@ -64,7 +68,7 @@ func NewLog(m *Manifests) *Log {
 	for i := range m.Policies {
 		p := &m.Policies[i]
 		for _, w := range p.read() {
-			l.accept(acceptance{policy: p.id(), pattern: w.pattern, ports: w.ports, scope: p.Namespace, finding: func(reason, message string) Finding {
+			l.accept(acceptance{policy: p.id(), pattern: w.pattern, ports: w.ports, scope: p.Namespace, changed: p.place.changed, finding: func(reason, message string) Finding {
 				return p.finding(Warning, reason, w.path, message)
 			}})
 		}
@@ -78,7 +82,7 @@ func NewLog(m *Manifests) *Log {
 		for _, r := range p.Rules {
 			for _, match := range r.Matches {
 				if r.Action == policy.Accept {
-					l.accept(acceptance{policy: p.Object, pattern: match.Pattern, ports: r.Ports, scope: scope, finding: func(reason, message string) Finding {
+					l.accept(acceptance{policy: p.Object, pattern: match.Pattern, ports: r.Ports, scope: scope, changed: p.place.changed, finding: func(reason, message string) Finding {
 						return p.finding(Warning, reason, match.Path, message)
 					}})
 				}
@@ -103,6 +107,20 @@ func (a *acceptance) of(line *audit.Line) bool {
 		return a.scope == allNodes
 	}
 	return a.scope == allPods || a.scope == line.Pod.Namespace
+}
+
+// Partial says that lines of some pods are missing, so that no name counts as unresolved.
+func (l *Log) Partial() { l.partial = true }
+
+// Spans says that the lines of one of several sources are of a time from first to last. Names are
+// unresolved in the time that all sources have in common.
+func (l *Log) Spans(first, last time.Time) {
+	if first.After(l.from) {
+		l.from = first
+	}
+	if last.After(l.last) {
+		l.last = last
+	}
 }
 
 // Add adds a line.

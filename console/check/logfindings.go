@@ -12,16 +12,50 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// findings returns the names that nothing resolved and the shared addresses.
-func (l *Log) findings() (findings []Finding) {
+// minSpan is how long a log has to go on after the last change of a policy of the cluster, and
+// after its own begin, before a name counts as unresolved: pods resolve a name again after its
+// TTL, which is minutes for most names.
+const minSpan = 10 * time.Minute
+
+// judges tells whether the log is long enough to call the match of a policy unresolved. A log for
+// files is, as it was chosen for them.
+func (l *Log) judges(a *acceptance) bool {
+	if a.changed.IsZero() {
+		return true
+	}
+	begin := l.begin()
+	if a.changed.After(begin) {
+		begin = a.changed
+	}
+	return l.last.Sub(begin) >= minSpan
+}
+
+// begin is from when on the lines of all sources are there.
+func (l *Log) begin() time.Time {
+	if l.from.IsZero() {
+		return l.first
+	}
+	return l.from
+}
+
+// findings returns the names that nothing resolved and the shared addresses, and the policies of
+// the cluster about which the log tells too little.
+func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 	if l.full {
 		findings = append(findings, Finding{Severity: Warning, Reason: LogTooLong, Message: fmt.Sprintf(
 			"the log has more than %d pairs of a name and an address, and names on shared addresses were sought among the first; give the log of a shorter time", maxSightings)})
 	}
 	silent := map[string]bool{}
+	var unanswered, young []string // policies
 	shared := l.shared()
 	for _, a := range l.accepted {
 		switch {
+		case l.partial && !a.resolved: // the caller says so
+		case !l.answered[a.scope] && !a.changed.IsZero():
+			unanswered = append(unanswered, a.policy)
+			continue
+		case !a.resolved && !l.judges(a):
+			young = append(young, a.policy)
 		case !l.answered[a.scope]:
 			if !silent[a.policy] {
 				silent[a.policy] = true
@@ -37,7 +71,27 @@ func (l *Log) findings() (findings []Finding) {
 			findings = append(findings, a.finding(SharedAddress, message))
 		}
 	}
-	return findings
+	const longer = "give an audit log of a longer time with --log"
+	if len(unanswered) > 0 {
+		unchecked = append(unchecked, Unchecked{"names of " + some(unanswered) + " (Unresolved, SharedAddress)",
+			fmt.Sprintf("the log (%s) has no answered query of their pods or nodes; check again while they run, or %s", l.span(), longer)})
+	}
+	if len(young) > 0 {
+		unchecked = append(unchecked, Unchecked{"names of " + some(young) + " that no query resolved (Unresolved)",
+			fmt.Sprintf("the log (%s) has less than %.0f minutes since they changed; check again later, or %s", l.span(), minSpan.Minutes(), longer)})
+	}
+	return findings, unchecked
+}
+
+// some names the first of some policies.
+func some(ids []string) string {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	const most = 4
+	text := strings.Join(ids[:min(len(ids), most)], ", ")
+	if len(ids) > most {
+		text += fmt.Sprintf(" and %d more", len(ids)-most)
+	}
+	return text
 }
 
 // clients names the pods or nodes of the match's policy.
@@ -64,7 +118,7 @@ func (l *Log) span() string {
 	if l.lines == 0 {
 		return "without lines"
 	}
-	return fmt.Sprintf("%d lines from %s to %s", l.lines, l.first.UTC().Format(time.RFC3339), l.last.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%d lines from %s to %s", l.lines, l.begin().UTC().Format(time.RFC3339), l.last.UTC().Format(time.RFC3339))
 }
 
 func times(n uint64) string {

@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // NetworkPolicy is an ordinary NetworkPolicy and where it stands.
@@ -23,10 +24,14 @@ func (n *NetworkPolicy) id() string { return n.Namespace + "/" + n.Name }
 // networkPolicy takes a NetworkPolicy of a file.
 func (m *Manifests) networkPolicy(at place, from *networkingv1.NetworkPolicy) {
 	n := NetworkPolicy{from, at}
+	if at.file == "" && netpol.IsCompanion(from) {
+		return // Namegate's own
+	}
 	for i := range m.NetworkPolicies {
-		if first := &m.NetworkPolicies[i]; first.id() == n.id() {
-			m.find(n.finding(Duplicate, "metadata.name", fmt.Sprintf("a NetworkPolicy of that name is in %s:%d; remove or rename one of them",
-				first.place.file, first.place.at("metadata.name"))))
+		if first := &m.NetworkPolicies[i]; first.Namespace == n.Namespace && first.Name == n.Name {
+			if at.file != "" { // else the file is to replace it
+				m.find(n.finding(Duplicate, "metadata.name", fmt.Sprintf("a NetworkPolicy of that name is in %s; remove or rename one of them", first.place.ref("metadata.name"))))
+			}
 			return
 		}
 	}
@@ -57,18 +62,18 @@ func (m *Manifests) ruleAt(r *policy.Rule) string {
 		text := fmt.Sprintf("%s policy %s %s", r.Tier, r.Policy, r.Path)
 		for i := range m.ClusterPolicies {
 			if p := &m.ClusterPolicies[i]; p.ID == r.Policy {
-				return fmt.Sprintf("%s at %s:%d", text, p.place.file, p.place.at(r.Path))
+				return text + p.place.where(r.Path)
 			}
 		}
 		return text
 	}
 	if at := m.known[r.Policy]; r.Action == policy.Deny {
-		return fmt.Sprintf("%s %s at %s:%d", r.Policy, r.Path, at.file, at.at(r.Path))
+		return r.Policy + " " + r.Path + at.where(r.Path)
 	}
 	text := fmt.Sprintf("NetworkPolicy %s %s", r.Policy, r.Path)
 	for i := range m.NetworkPolicies {
 		if n := &m.NetworkPolicies[i]; n.id() == r.Policy {
-			return fmt.Sprintf("%s at %s:%d", text, n.place.file, n.place.at(r.Path))
+			return text + n.place.where(r.Path)
 		}
 	}
 	return text

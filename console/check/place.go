@@ -4,17 +4,31 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// place is the position of an object.
+// place is the position of an object: in a file, or with file "" in the cluster.
 type place struct {
 	file string
 	line int        // of its document
 	root *yaml.Node // of its document; nil where only the line is known
 	path string     // in its document, "items[2]"
+	// changed is when an object of the cluster was written last, its status aside.
+	changed time.Time
 }
+
+// where returns " at file:line" for a field of a file's object, "" for an object of the cluster.
+func (p place) where(path string) string {
+	if p.file == "" {
+		return ""
+	}
+	return " at " + p.ref(path)
+}
+
+// ref returns "file:line" for a field.
+func (p place) ref(path string) string { return p.file + ":" + strconv.Itoa(p.at(path)) }
 
 // newPlace returns the place of a document that begins at a line.
 func newPlace(file string, line int, text []byte) place {

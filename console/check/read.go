@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,11 +33,16 @@ type Manifests struct {
 	// Namespaces are the labels of the namespaces in the files.
 	Namespaces map[string]map[string]string
 	Services   []Service
+	// Nodes are the labels of nodes.
+	Nodes map[string]map[string]string
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
 	known    map[string]place          // of policies
 	spaces   map[string][]fqdn.Pattern // of policies, by namespace, made when they are asked for
+	pods     map[policy.PodRef]bool    // of Pods
+	cluster  *cluster                  // nil if files alone are checked
+	byLog    []Unchecked               // the names that the log tells nothing about
 }
 
 // Policy is a policy and its position.
@@ -57,7 +61,10 @@ type Pod struct {
 
 // New returns manifests of no file.
 func New() *Manifests {
-	return &Manifests{Namespaces: map[string]map[string]string{}, Skipped: map[string]int{}, known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}}
+	return &Manifests{
+		Namespaces: map[string]map[string]string{}, Nodes: map[string]map[string]string{}, Skipped: map[string]int{},
+		known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}, pods: map[policy.PodRef]bool{},
+	}
 }
 
 // maxFile bounds one file, as the source of manifests does.
@@ -186,7 +193,9 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 	case o.Policy != nil:
 		p := Policy{*o.Policy, at}
 		if first, taken := m.known[p.id()]; taken {
-			m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s:%d; remove or rename one of them", first.file, first.at("metadata.name"))))
+			if at.file != "" { // else the file is to replace it
+				m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s; remove or rename one of them", first.ref("metadata.name"))))
+			}
 			return
 		}
 		m.known[p.id()] = at
@@ -207,7 +216,11 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 				labels[k] = v
 			}
 		}
-		m.Namespaces[o.Name] = labels
+		if m.Namespaces[o.Name] == nil || at.file != "" {
+			m.Namespaces[o.Name] = labels
+		}
+	case o.APIVersion == "v1" && o.Kind == "Node" && o.Labels != nil:
+		m.Nodes[o.Name] = o.Labels
 	default:
 		if pod, ports, ok := template(o); ok {
 			m.pod(pod, o.Kind, ports)
@@ -269,7 +282,8 @@ func nameOf(o *manifest.Object) string {
 // several nodes and times may share them. Its kind tells it from others of its name.
 func (m *Manifests) pod(p policy.Pod, kind string, ports []policy.NamedPort) {
 	p.IPs, p.UID = nil, kind
-	if !slices.ContainsFunc(m.Pods, func(o Pod) bool { return o.PodRef == p.PodRef }) {
+	if !m.pods[p.PodRef] {
+		m.pods[p.PodRef] = true
 		m.Pods = append(m.Pods, Pod{p, kind, ports})
 	}
 }

@@ -16,8 +16,12 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	Answers  []Answer  `json:"answers,omitempty"`
 	// Trial is of the policy that was tried.
-	Trial    *Trial `json:"trial,omitempty"`
-	Files    int    `json:"files"`
+	Trial *Trial `json:"trial,omitempty"`
+	// Unchecked are the parts that were left out.
+	Unchecked []Unchecked `json:"unchecked,omitempty"`
+	Files     int         `json:"files"`
+	// Cluster is the part of the cluster that was read: "namespace shop", "all namespaces".
+	Cluster  string `json:"cluster,omitempty"`
 	Policies int    `json:"policies"`
 	// ClusterPolicies counts those of the whole cluster.
 	ClusterPolicies int `json:"clusterPolicies,omitempty"`
@@ -34,8 +38,11 @@ type Report struct {
 // Report returns the findings and answers with their sums.
 func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
 	r := Report{
-		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), ClusterPolicies: len(m.ClusterPolicies), NetworkPolicies: len(m.NetworkPolicies),
+		Findings: findings, Answers: answers, Files: len(m.Files), Cluster: m.scope(), Policies: m.policies(false), ClusterPolicies: m.policies(true), NetworkPolicies: len(m.NetworkPolicies),
 		Services: len(m.Services), Pods: len(m.Pods), Skipped: m.Skipped,
+	}
+	if m.cluster != nil {
+		r.Unchecked = slices.Concat(m.cluster.unchecked, m.byLog)
 	}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
@@ -74,7 +81,14 @@ func (r Report) Summary() string {
 	for _, n := range r.Skipped {
 		skipped += n
 	}
-	text := fmt.Sprintf("%s, %s", plural(r.Files, "file"), plural(r.Policies, "policy"))
+	from := plural(r.Files, "file")
+	switch {
+	case r.Cluster != "" && r.Files == 0:
+		from = r.Cluster
+	case r.Cluster != "":
+		from += " with " + r.Cluster
+	}
+	text := fmt.Sprintf("%s, %s", from, plural(r.Policies, "policy"))
 	if r.ClusterPolicies > 0 {
 		text += ", " + plural(r.ClusterPolicies, "cluster policy")
 	}
@@ -113,6 +127,9 @@ func (r Report) Write(out io.Writer, format string) error {
 		}
 		if r.Trial != nil {
 			text = fmt.Appendln(text, strings.Join(r.Trial.lines(), "\n"))
+		}
+		for _, u := range r.Unchecked {
+			text = fmt.Appendln(text, u)
 		}
 		text = fmt.Appendln(text, r.Summary())
 	}

@@ -23,8 +23,8 @@ func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 	for i := range m.Policies {
 		p := &m.Policies[i]
 		for _, w := range p.read() {
-			if message := m.dialled(w.pattern, w.ports, o); message != "" {
-				findings = append(findings, p.finding(Warning, ServicePort, w.path, message))
+			if reason, message := m.dialled(w.pattern, w.ports, o); reason != "" {
+				findings = append(findings, p.finding(Warning, reason, w.path, message))
 			}
 		}
 	}
@@ -35,8 +35,8 @@ func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 				findings = append(findings, p.finding(Warning, reason, path, message))
 			}
 			for _, match := range r.Matches {
-				if message := m.dialled(match.Pattern, r.Ports, o); message != "" && r.Action == policy.Accept {
-					warn(ServicePort, match.Path, message)
+				if reason, message := m.dialled(match.Pattern, r.Ports, o); reason != "" && r.Action == policy.Accept {
+					warn(reason, match.Path, message)
 				}
 			}
 			m.peer(r.Rule, r.Spec, behind, warn)
@@ -55,27 +55,38 @@ func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 	return findings
 }
 
-// dialled says that the Service of a name has none of the ports of a rule for the name, "" where
-// it has one or the name is of no Service of the manifests. A name's ports are those dialled.
-func (m *Manifests) dialled(pattern fqdn.Pattern, ports policy.PortSet, o Options) string {
-	if _, exact := pattern.Exact(); !exact || ports == "" {
-		return ""
+// serviceOf returns the Service to which a name leads, and whether it is the name of one.
+func serviceOf(pattern fqdn.Pattern, o Options) (s policy.ServiceRef, is bool) {
+	_, exact := pattern.Exact()
+	name, inside := strings.CutSuffix(pattern.String(), ".svc."+o.ClusterDomain)
+	s.Name, s.Namespace, is = strings.Cut(name, ".")
+	return s, is && exact && inside && !strings.Contains(s.Namespace, ".")
+}
+
+// dialled says that the Service of a name does not exist in the cluster, or has none of the ports
+// of a rule for the name: the reason is "" where it has one, where the name leads to no Service,
+// and where the Service is not known. A name's ports are those dialled.
+func (m *Manifests) dialled(pattern fqdn.Pattern, ports policy.PortSet, o Options) (reason, message string) {
+	ref, is := serviceOf(pattern, o)
+	if !is || ports == "" {
+		return "", ""
 	}
-	name, isService := strings.CutSuffix(pattern.String(), ".svc."+o.ClusterDomain)
-	service, namespace, _ := strings.Cut(name, ".")
-	at := slices.IndexFunc(m.Services, func(s Service) bool { return s.ServiceRef == policy.ServiceRef{Namespace: namespace, Name: service} })
-	if !isService || at < 0 {
-		return ""
+	at := slices.IndexFunc(m.Services, func(s Service) bool { return s.ServiceRef == ref })
+	if at < 0 && m.cluster != nil && m.cluster.knows(servedServices, ref.Namespace) {
+		return NoService, fmt.Sprintf("there is no Service %s/%s in %s; correct the name, or create the Service (kubectl get services -n %s)", ref.Namespace, ref.Name, m.source(), ref.Namespace)
+	}
+	if at < 0 {
+		return "", ""
 	}
 	s := &m.Services[at]
 	if s.direct || len(s.ports) == 0 {
-		return ""
+		return "", ""
 	}
 	var has []string
 	for i := range s.ports {
 		p := &s.ports[i]
 		if ports.Contains(p.protocol, p.port) {
-			return ""
+			return "", ""
 		}
 		has = append(has, p.String())
 	}
@@ -85,13 +96,13 @@ func (m *Manifests) dialled(pattern fqdn.Pattern, ports policy.PortSet, o Option
 			target = fmt.Sprintf(" (%d is a port of its pods, and a rule for a name has the port that is dialled)", to)
 		}
 	}
-	return fmt.Sprintf("Service %s at %s has no port of this rule, %s, but %s; write a port of the Service%s", s.id(), s.at(), ports, strings.Join(has, ", "), target)
+	return ServicePort, fmt.Sprintf("Service %s%s has no port of this rule, %s, but %s; write a port of the Service%s", s.id(), s.at(), ports, strings.Join(has, ", "), target)
 }
 
 func (s *Service) id() string { return s.Namespace + "/" + s.Name }
 
-// at is where the Service stands.
-func (s *Service) at() string { return fmt.Sprintf("%s:%d", s.place.file, s.place.at("spec.ports")) }
+// at says where the Service stands: " at file:line", or "" in the cluster.
+func (s *Service) at() string { return s.place.where("spec.ports") }
 
 // peer finds what does not fit in a rule for pods or networks, which is judged behind Services.
 func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, behind services, warn func(reason, path, message string)) {
@@ -102,7 +113,7 @@ func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, behind services, warn f
 	case policy.PeerNetworks:
 		for text := range strings.SplitSeq(to.Key, ",") {
 			if s := m.serviceAt(text); s != nil {
-				warn(ServiceAddress, r.Path, fmt.Sprintf("%s is an address of Service %s at %s, and a rule for networks has the addresses behind Services, so that it matches no connection to the Service; write its pods, or its name in a policy for names",
+				warn(ServiceAddress, r.Path, fmt.Sprintf("%s is an address of Service %s%s, and a rule for networks has the addresses behind Services, so that it matches no connection to the Service; write its pods, or its name in a policy for names",
 					strings.TrimSuffix(strings.TrimSuffix(text, "/32"), "/128"), s.id(), s.at()))
 			}
 		}
@@ -110,6 +121,9 @@ func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, behind services, warn f
 	case policy.PeerPods, policy.PeerPorts:
 	default:
 		return
+	}
+	if m.cluster != nil && m.cluster.namespaces != nil && !to.Within(m.cluster.namespaces) {
+		return // pods that were not read may have the port
 	}
 	var selected []*Pod
 	for i := range m.Pods {
@@ -175,7 +189,7 @@ func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, behind services, w
 	}
 	for _, at := range r.Ports.Ranges() {
 		if l := leads[at]; l.from != nil && !fits[at] {
-			warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s at %s, and a rule for pods has the port of the pods: write %d in its place", l.port, l.from.id(), l.from.at(), l.to))
+			warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", l.port, l.from.id(), l.from.at(), l.to))
 		}
 	}
 }

@@ -42,8 +42,8 @@ type AnswerMatch struct {
 	Match  string `json:"match"`
 	Ports  string `json:"ports"`
 	Audit  bool   `json:"audit,omitempty"`
-	File   string `json:"file"`
-	Line   int    `json:"line"`
+	File   string `json:"file,omitempty"` // "" in the cluster
+	Line   int    `json:"line,omitempty"`
 }
 
 // Allowed tells whether the pod may.
@@ -261,7 +261,11 @@ func (m *Manifests) answerMatch(match *policy.Match) AnswerMatch {
 
 // String says where the match stands.
 func (m AnswerMatch) String() string {
-	return fmt.Sprintf("%s %s (%s) at %s:%d", m.Policy, m.Path, m.Match, m.File, m.Line)
+	text := fmt.Sprintf("%s %s (%s)", m.Policy, m.Path, m.Match)
+	if m.File != "" {
+		text += fmt.Sprintf(" at %s:%d", m.File, m.Line)
+	}
+	return text
 }
 
 // why says why a question is answered no, and what to write.

@@ -33,8 +33,8 @@ func (m *Manifests) ties() (findings []Finding) {
 					decides = "kind (ClusterFQDNNetworkPolicies come first)"
 				}
 				findings = append(findings, p.finding(Warning, PriorityTie, "spec.priority", fmt.Sprintf(
-					"%s at %s:%d has tier %s and priority %d too, and comes first by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
-					before.Object, before.place.file, before.place.at("spec.priority"), p.Tier, p.Priority, decides, a.Path, effect(a), b.Path, effect(b))))
+					"%s%s has tier %s and priority %d too, and comes first by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
+					before.Object, before.place.where("spec.priority"), p.Tier, p.Priority, decides, a.Path, effect(a), b.Path, effect(b))))
 				break
 			}
 		}

@@ -26,18 +26,22 @@ type checking struct {
 	strict, deep           bool
 	o                      check.Options
 	questions              []check.Question
+	reach                  clusterReach
 }
 
-func checkCommand() *cobra.Command {
-	c := &checking{}
+func checkCommand(a asking) *cobra.Command {
+	c := &checking{reach: a.reach.cluster}
 	cmd := &cobra.Command{
-		Use:   "check PATH...",
-		Short: "Check manifests, and whether a pod could reach a name, without a cluster",
+		Use:   "check [PATH]...",
+		Short: "Find mistakes in policies, in files or in a cluster",
 		Long: `Reads manifests from files, folders and the standard input (-), and says what an
 API server or an agent would refuse, what looks like a slip, and with --to whether a
-pod may reach a name. The exit code is 1 if there is an error, or with --strict a
-warning, or if the answer is no. With --enforce it tries one Audit policy: which
-connections that pass today it would deny if it enforced.`,
+pod may reach a name. Without PATH, kubectl namegate check reads the policies of a
+namespace, its pods and Services, and the agents' audit log. With PATH and --kube it
+compares the manifests with the pods and Services of the cluster. The exit code is 1
+if there is an error, or with --strict a warning, or if the answer is no. With
+--enforce it tries one Audit policy: which connections that pass today it would deny
+if it enforced.`,
 		Example: `  namegate check deploy/
   helm template shop | namegate check - --strict
   namegate check deploy/ --pod shop/cart --to www.example.org:443
@@ -45,14 +49,18 @@ connections that pass today it would deny if it enforced.`,
   namegate check deploy/ --enforce shop/watch
   namegate check deploy/ --log /var/log/namegate/audit.log
   namegate check deploy/ --node role=edge --to registry.example.org:443
-  kubectl get fqdnnp -A -o yaml | namegate check - --upgrade`,
+  kubectl namegate check -n shop
+  kubectl namegate check -A --upgrade
+  kubectl namegate check deploy/ --kube`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
 	}
 	fl := cmd.Flags()
+	c.reach.addLogin(fl)
+	fl.Lookup("kube").Usage = "read a cluster, as kubectl namegate check does without PATH"
 	fl.StringVar(&c.pod, "pod", "", "the pod that asks, or the workload that makes it: NAME or NAMESPACE/NAME of the manifests")
 	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front")
 	fl.StringVar(&c.node, "node", "", "labels of a node that connects itself, such as role=edge; \"\" for none")
-	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default)")
+	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default); in a cluster the namespace that is checked (default: that of the context)")
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
 	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
 	fl.StringArrayVar(&c.logs, "log", nil, "compare the names with an audit log, - for the standard input: names that nothing resolved, and shared addresses; may be given more than once")
@@ -67,12 +75,20 @@ connections that pass today it would deny if it enforced.`,
 
 func (c *checking) run(cmd *cobra.Command, paths []string) error {
 	c.ofNode = cmd.Flags().Changed("node")
+	if err := c.prepareCluster(cmd, paths); err != nil {
+		return &console.Misused{Err: err}
+	}
 	if err := c.prepare(paths); err != nil {
 		return &console.Misused{Err: err}
 	}
 	m, err := check.Read(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), c.deep)
 	if err != nil {
 		return err
+	}
+	if c.reach.on {
+		if err := c.cluster(cmd, m); err != nil {
+			return err
+		}
 	}
 	pods, err := c.pods(m)
 	if err != nil {
@@ -131,8 +147,6 @@ func (c *checking) log(cmd *cobra.Command, m *check.Manifests) (broken, err erro
 func (c *checking) prepare(paths []string) error {
 	asks := c.pod != "" || c.labels != "" || c.ofNode
 	switch {
-	case len(paths) == 0:
-		return errors.New("nothing to check; write the path of a manifest, of a folder, or - for the standard input")
 	case slices.Contains(paths, "-") && slices.Contains(c.logs, "-"):
 		return errors.New("the standard input cannot be both manifests and a log; write the path of one of them")
 	case c.output != "" && c.output != "json" && c.output != "yaml":
@@ -157,7 +171,7 @@ func (c *checking) prepare(paths []string) error {
 		}
 		c.namespace, c.pod = namespace, name
 	}
-	if c.namespace == "" {
+	if c.namespace == "" && !c.reach.on {
 		c.namespace = "default"
 	}
 	c.o.ClusterDomain = strings.ToLower(strings.Trim(c.o.ClusterDomain, "."))
@@ -185,8 +199,12 @@ func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
 	}
 	pods := m.PodsNamed(c.namespace, c.pod)
 	if len(pods) == 0 {
-		return nil, console.Refuse(http.StatusNotFound, "no manifest has a pod %s/%s, or a workload that makes it; %s, or its labels with --labels",
-			c.namespace, c.pod, known(m.Pods))
+		where := "no manifest has"
+		if c.reach.on {
+			where = "the cluster does not have"
+		}
+		return nil, console.Refuse(http.StatusNotFound, "%s a pod %s/%s, or a workload that makes it; %s, or its labels with --labels",
+			where, c.namespace, c.pod, known(m.Pods))
 	}
 	return pods, nil
 }

@@ -126,7 +126,7 @@ func rowsOf(t *testing.T, document, heading string) [][]string {
 func TestCheckAndSuggestFlags(t *testing.T) {
 	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&reach{}).add(shared)
-	for document, cmd := range map[string]*cobra.Command{"check.md": checkCommand(), "suggest.md": suggestCommand(asking{})} {
+	for document, cmd := range map[string]*cobra.Command{"check.md": checkCommand(asking{}), "suggest.md": suggestCommand(asking{})} {
 		var want, got []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if shared.Lookup(f.Name) != nil && f.Name != "namespace" && document != "check.md" { // which asks no agent

@@ -75,7 +75,7 @@ func TestCheckCommand(t *testing.T) {
 		{"a policy that enforces", checked, []string{"-", "--enforce", "shop/out"}, 5, "", "namegate: --enforce: the policy shop/out is not an Audit policy; no policy of the manifests is\n"},
 		{"JSON", checked, []string{"-", "-o", "json"}, 0, `"findings": [],`, ""},
 		{"YAML", checked, []string{"-", "-o", "yaml"}, 0, "findings: []\n", ""},
-		{"no path", "", []string{}, 2, "", "namegate: nothing to check; write the path of a manifest, of a folder, or - for the standard input\n"},
+		{"no path", "", []string{}, 2, "", "namegate: nothing to check; write the path of a manifest, of a folder, or - for the standard input, or --kube for the policies of a cluster\n"},
 		{"another format", "", []string{"-", "-o", "xml"}, 2, "", "-o xml is not known; write -o json, -o yaml, or leave it out"},
 		{"a pod without a destination", "", []string{"-", "--pod", "shop/cart"}, 2, "", "write --to with --pod, --labels or --node"},
 		{"a destination without a pod", "", []string{"-", "--to", "a.test"}, 2, "", "write --to with --pod, --labels or --node"},

@@ -38,7 +38,7 @@ func root(version string, a asking) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(statusCommand(a), podsCommand(a), grantsCommand(a), explainCommand(a), auditCommand(a), suggestCommand(a), uiCommand(a), checkCommand(), convertCommand())
+	cmd.AddCommand(statusCommand(a), podsCommand(a), grantsCommand(a), explainCommand(a), auditCommand(a), suggestCommand(a), uiCommand(a), checkCommand(a), convertCommand())
 	return cmd
 }
 

@@ -22,12 +22,17 @@ type clusterReach struct {
 
 // add adds the flags. The default of --kube is what on says.
 func (r *clusterReach) add(fl *pflag.FlagSet) {
+	r.addLogin(fl)
+	fl.StringVar(&r.node, "node", "", "with --kube: ask the agent of this node alone")
+}
+
+// addLogin adds the flags that say which cluster is meant.
+func (r *clusterReach) addLogin(fl *pflag.FlagSet) {
 	fl.BoolVar(&r.on, "kube", r.on, "ask the agents of a cluster, as kubectl namegate does")
 	fl.BoolVarP(&r.all, "all-namespaces", "A", false, "of all namespaces")
 	fl.StringVar(&r.login.Kubeconfig, "kubeconfig", "", "with --kube: how to reach the cluster (default: as kubectl)")
 	fl.StringVar(&r.login.Context, "context", "", "with --kube: the kubeconfig's context")
 	fl.StringVar(&r.login.Agents, "agents", access.DefaultNamespace, "with --kube: the namespace that Namegate is installed in")
-	fl.StringVar(&r.node, "node", "", "with --kube: ask the agent of this node alone")
 	fl.StringVar(&r.login.Address, "address", "", "with --kube: HOST:PORT at which the agent is reached, such as that of a forwarded port")
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/url"
 	"sync"
 
@@ -65,17 +66,23 @@ func (s *suggesting) gather(ctx context.Context, agents []console.Agent, query u
 
 // agent reads the lines of one agent. That the time to follow it is over is no error.
 func (s *suggesting) agent(ctx context.Context, a console.Agent, query url.Values) error {
-	resp, err := a.Ask(ctx, console.AuditPath, query)
-	if err == nil {
-		defer resp.Body.Close() //nolint:errcheck // it was only read
-		name := "agent"
-		if a.Node() != "" {
-			name += " of " + a.Node()
-		}
-		err = s.read(name, resp.Body)
-	}
+	err := auditLines(ctx, a, query, s.read)
 	if s.during > 0 && ctx.Err() != nil {
 		return nil
 	}
 	return err
+}
+
+// auditLines calls read with the lines of one agent.
+func auditLines(ctx context.Context, a console.Agent, query url.Values, read func(name string, r io.Reader) error) error {
+	resp, err := a.Ask(ctx, console.AuditPath, query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	name := "agent"
+	if a.Node() != "" {
+		name += " of " + a.Node()
+	}
+	return read(name, resp.Body)
 }

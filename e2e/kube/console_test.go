@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/fatal"
 )
@@ -106,6 +107,25 @@ func names(rows console.PodRows) (out []string) {
 	return out
 }
 
+// findsMistake checks the policies of the namespace with rights to view it: a policy that selects no
+// pod is found, and cluster policies, which the user may not read, are named as not checked.
+func (s *scenario) findsMistake(login string) {
+	s.Helper()
+	s.run(policy("lost", `{podSelector: {matchLabels: {app: nobody}}, egress: [{matches: [{name: www.example.org}]}]}`))
+	report := told[check.Report](s, 0, "check", login)
+	if !slices.ContainsFunc(report.Findings, func(f check.Finding) bool {
+		return f.Reason == check.SelectsNothing && f.Object == "policy "+s.ns+"/lost"
+	}) {
+		s.Errorf("the policy that selects nothing is not found: %+v", report)
+	}
+	if report.Policies != 2 || report.Pods != 2 || report.Errors != 0 || !slices.ContainsFunc(report.Unchecked, func(u check.Unchecked) bool {
+		return strings.Contains(u.Why, "you may not list clusterfqdnnetworkpolicies.namegate.io")
+	}) {
+		s.Errorf("checked: %+v", report)
+	}
+	s.kubectl("delete", "-n", s.ns, "fqdnnetworkpolicies", "lost")
+}
+
 // testConsole: users reach the right node's agent with their own credentials, and see
 // exactly the rows that they may see.
 func testConsole(t *testing.T) {
@@ -144,6 +164,7 @@ func testConsole(t *testing.T) {
 			s.refused(console.ExitForbidden, "", append(args, alice)...)
 		}
 		s.refused(console.ExitUnknown, "there is no pod console/nobody", "explain", "nobody", "example.org", alice)
+		s.findsMistake(alice)
 		guessed := "--kubeconfig=" + s.withToken("made-up")
 		s.refused(console.ExitForbidden, "log in again", "pods", guessed)
 	})

@@ -101,6 +101,13 @@ func (s *Spec) SelectsPod(space string, spaceLabels, labels map[string]string) b
 	return slices.ContainsFunc(s.terms, func(t term) bool { return t.selects(p) })
 }
 
+// Within tells whether all pods that a selector of the spec may hold are in some namespaces.
+func (s *Spec) Within(namespaces []string) bool {
+	return !slices.ContainsFunc(s.terms, func(t term) bool {
+		return t.spaces != nil || t.namespace != nodesNamespace && !slices.Contains(namespaces, t.namespace)
+	})
+}
+
 // PortNames returns the names of ports of a spec of PeerPorts, sorted, each once. The caller
 // must not change them.
 func (s *Spec) PortNames() []PortName { return s.names }

@@ -1,0 +1,181 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// served is a cluster of testdata/cluster.yaml.
+type served struct {
+	t *testing.T
+	// refused has kinds, or kinds of a namespace ("pods/shop"), and the status of their refusal.
+	refused map[string]int
+	asked   []string
+}
+
+var resources = map[string]string{
+	"FQDNNetworkPolicy": "fqdnnetworkpolicies", "ClusterFQDNNetworkPolicy": "clusterfqdnnetworkpolicies", "NetworkPolicy": "networkpolicies", "Pod": "pods",
+	"Service": "services", "Namespace": "namespaces", "Node": "nodes", "CronJob": "cronjobs",
+}
+
+func (s *served) List(_ context.Context, kind schema.GroupVersionResource, namespace string, each func(*unstructured.Unstructured) error) error {
+	s.asked = append(s.asked, strings.Trim(kind.Resource+"/"+namespace, "/"))
+	for _, key := range []string{kind.Resource, kind.Resource + "/" + namespace} {
+		if status := s.refused[key]; status != 0 {
+			return console.Refuse(status, "you may not list %s", kind.GroupResource())
+		}
+	}
+	text, err := os.ReadFile("testdata/cluster.yaml")
+	fatal.If(s.t, err)
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		u := &unstructured.Unstructured{}
+		fatal.If(s.t, yaml.Unmarshal([]byte(doc), &u.Object))
+		if resources[u.GetKind()] != kind.Resource || namespace != "" && u.GetNamespace() != namespace {
+			continue
+		}
+		if err := each(u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clusterLog is a log of an hour, from 11:00 to 12:05.
+func clusterLog(m *Manifests) *Log {
+	l := NewLog(m)
+	start := time.Date(2026, 5, 1, 11, 0, 0, 0, time.UTC)
+	for i, line := range []struct{ name, address string }{
+		{"api.example.org", "192.0.2.10"}, {"paste.example.net", "192.0.2.10"}, {"db.data.svc.cluster.local", "198.51.100.10"},
+		{"peers.data.svc.cluster.local", "192.0.2.20"}, {"db-0.peers.data.svc.cluster.local", "192.0.2.20"}, {"cache.data.svc.cluster.local", ""},
+	} {
+		d := dnsLine(line.name, line.address)
+		if line.address == "" {
+			d.Answers = nil
+			d.Rcode = "NXDOMAIN"
+		}
+		d.Time = start.Add(time.Duration(i) * time.Minute)
+		l.Add(d)
+	}
+	l.Spans(start, start.Add(65*time.Minute))
+	return l
+}
+
+// TestCluster: what is found in a cluster, in one namespace and in files beside it.
+func TestCluster(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		file       string
+		namespaces []string
+		refused    map[string]int
+		log        bool
+	}{
+		{name: "all", log: true},
+		{name: "namespace", namespaces: []string{"shop"}, log: true},
+		{name: "rights", namespaces: []string{"shop"}, refused: map[string]int{
+			"pods": http.StatusForbidden, "services/data": http.StatusForbidden, "clusterfqdnnetworkpolicies": http.StatusForbidden, "clusternetworkpolicies": http.StatusNotFound,
+		}},
+		{name: "files", file: "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: lost, namespace: shop}\nspec:\n" +
+			"  podSelector: {matchLabels: {app: kart}}\n  egress:\n  - matches: [{name: db.data.svc.cluster.local}]\n    ports: [{port: 80}]\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := Options{ClusterDomain: "cluster.local"}
+			m := New()
+			if c.file != "" {
+				fatal.If(t, m.Add("shop.yaml", []byte(c.file)))
+				c.namespaces = m.Spaces()
+			}
+			fatal.If(t, m.ReadCluster(t.Context(), &served{t: t, refused: c.refused}, c.namespaces, o))
+			if c.log {
+				o.Log = clusterLog(m)
+			}
+			var b strings.Builder
+			fatal.If(t, m.Report(m.Lint(o), nil).Write(&b, ""))
+			path := filepath.Join("testdata", "cluster."+c.name+".golden")
+			if *update {
+				fatal.If(t, os.WriteFile(path, []byte(b.String()), 0o644))
+			}
+			want, err := os.ReadFile(path)
+			fatal.If(t, err)
+			if diff := cmp.Diff(string(want), b.String()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestClusterRequests: workloads are read only where a policy selects nothing, and of a namespace
+// nothing else's objects but the Services of its names.
+func TestClusterRequests(t *testing.T) {
+	s := &served{t: t}
+	fatal.If(t, New().ReadCluster(t.Context(), s, []string{"data"}, Options{ClusterDomain: "cluster.local"}))
+	want := []string{"fqdnnetworkpolicies/data", "clusterfqdnnetworkpolicies", "clusternetworkpolicies", "networkpolicies/data", "pods/data", "services/data", "namespaces"}
+	if diff := cmp.Diff(want, s.asked); diff != "" {
+		t.Error(diff)
+	}
+	s = &served{t: t}
+	fatal.If(t, New().ReadCluster(t.Context(), s, []string{"shop"}, Options{ClusterDomain: "cluster.local"}))
+	for _, kind := range []string{"services/data", "cronjobs/shop", "deployments/shop"} {
+		if !slices.Contains(s.asked, kind) {
+			t.Errorf("%s was not asked for: %q", kind, s.asked)
+		}
+	}
+}
+
+// TestClusterRefused: there is nothing to check without the policies, and an API server that fails is an error.
+func TestClusterRefused(t *testing.T) {
+	for _, c := range []struct {
+		refused map[string]int
+		code    int
+		text    string
+	}{
+		{map[string]int{"fqdnnetworkpolicies": http.StatusForbidden}, console.ExitForbidden, "you may not list fqdnnetworkpolicies.namegate.io in namespace shop; ask an administrator for this permission (kubectl auth can-i list fqdnnetworkpolicies.namegate.io -n shop)"},
+		{map[string]int{"fqdnnetworkpolicies": http.StatusNotFound}, console.ExitUnknown, "is Namegate installed in this cluster?"},
+		{map[string]int{"pods": http.StatusUnauthorized}, console.ExitForbidden, "pods"},
+	} {
+		err := New().ReadCluster(t.Context(), &served{t: t, refused: c.refused}, []string{"shop"}, Options{ClusterDomain: "cluster.local"})
+		if console.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v: exit code %d, %v", c.refused, console.ExitCode(err), err)
+		}
+	}
+	gone := errors.New("gone")
+	if err := New().ReadCluster(t.Context(), goneAPI{gone}, nil, Options{}); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type goneAPI struct{ error }
+
+func (g goneAPI) List(context.Context, schema.GroupVersionResource, string, func(*unstructured.Unstructured) error) error {
+	return g.error
+}
+
+// TestClusterLogIsPartial: where lines of a node are missing, no name counts as unresolved.
+func TestClusterLogIsPartial(t *testing.T) {
+	o := Options{ClusterDomain: "cluster.local"}
+	m := New()
+	fatal.If(t, m.ReadCluster(t.Context(), &served{t: t}, []string{"shop"}, o))
+	o.Log = clusterLog(m)
+	o.Log.Partial()
+	reasons := map[string]bool{}
+	for _, f := range m.Lint(o) {
+		reasons[f.Reason] = true
+	}
+	if reasons[Unresolved] || !reasons[SharedAddress] {
+		t.Errorf("%v", reasons)
+	}
+}
