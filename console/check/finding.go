@@ -97,7 +97,7 @@ func Kinds() []Kind {
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
 		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
-		{SelectsNothing, Warning, "a policy of any kind selects none of the pods, or none of the nodes, in the manifests; only if the manifests contain pods, or nodes"},
+		{SelectsNothing, Warning, "a policy of any kind selects no pod or node; without a cluster only if the manifests contain pods or nodes"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where only policies for nodes hold"},
 		{EveryName, Warning, "a pattern matches every name"},
 		{PublicSuffix, Warning, "an accepted pattern has its wildcard at a [public suffix](#public-suffixes): `*.com`, `**.co.uk`, `*shop.com`, `*.github.io`"},
