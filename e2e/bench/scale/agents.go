@@ -228,36 +228,59 @@ func (b *bench) idle(ctx context.Context, agents []*agentClient) error {
 	)
 }
 
-// change gives pods another annotation each, and reports what an agent received for one of
-// them: pods of other nodes reach only agents that look at them.
+// change gives pods another annotation each, and lets as many Nodes report again as their
+// kubelets do every five minutes. It reports what an agent received for one of them: pods of
+// other nodes reach only agents that look at them.
 func (b *bench) change(ctx context.Context, agents []*agentClient) error {
-	b.Note("changing %d pods", b.changes)
+	pods, err := b.afterChanges(ctx, agents, "pods", b.changes, func(ctx context.Context, i int) error {
+		pod := i * (b.pods / b.changes)
+		_, err := b.api.client.CoreV1().Pods(namespaceName(pod%b.namespaces())).Patch(ctx, podName(pod), types.StrategicMergePatchType,
+			[]byte(`{"metadata": {"annotations": {"changed": "yes"}}}`), metav1.PatchOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	heartbeat := fmt.Appendf(nil, `{"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": %q}]}}`, time.Now().UTC().Format(time.RFC3339))
+	nodes, err := b.afterChanges(ctx, agents, "Nodes", min(b.changes, b.nodes), func(ctx context.Context, i int) error {
+		_, err := b.api.client.CoreV1().Nodes().Patch(ctx, nodeName(i), types.StrategicMergePatchType, heartbeat, metav1.PatchOptions{}, "status")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	all := float64(b.nodes) / (1 << 10)
+	return errors.Join(
+		b.figure("scale.change.bytes", pods, "bytes"), b.figure("scale.change.all_kib", pods*all, "KiB"),
+		b.figure("scale.heartbeat.bytes", nodes, "bytes"), b.figure("scale.heartbeat.all_kib", nodes*all, "KiB"),
+		b.figure("scale.heartbeat.mib_per_s", nodes*all/(1<<10)*float64(b.nodes)/heartbeatEvery.Seconds(), "MiB/s"),
+	)
+}
+
+// heartbeatEvery is how often a kubelet writes the status of its Node if nothing changes: its
+// default of nodeStatusReportFrequency.
+const heartbeatEvery = 5 * time.Minute
+
+// afterChanges makes changes and returns the bytes that an agent received for one of them, the mean.
+func (b *bench) afterChanges(ctx context.Context, agents []*agentClient, what string, n int, change func(context.Context, int) error) (float64, error) {
+	b.Note("changing %d %s", n, what)
 	before := counts(agents)
 	g, changing := errgroup.WithContext(ctx)
 	g.SetLimit(b.writers)
-	for i := range b.changes {
-		g.Go(func() error {
-			pod := i * (b.pods / b.changes)
-			_, err := b.api.client.CoreV1().Pods(namespaceName(pod%b.namespaces())).Patch(changing, podName(pod), types.StrategicMergePatchType,
-				[]byte(`{"metadata": {"annotations": {"changed": "yes"}}}`), metav1.PatchOptions{})
-			return err
-		})
+	for i := range n {
+		g.Go(func() error { return change(changing, i) })
 	}
 	if err := g.Wait(); err != nil {
-		return fmt.Errorf("change pods: %w", err)
+		return 0, fmt.Errorf("change %s: %w", what, err)
 	}
 	if err := b.pause(ctx, settle/6); err != nil {
-		return err
+		return 0, err
 	}
 	after, sum := counts(agents), 0.0
 	for i := range after {
 		sum += float64(after[i].minus(before[i]).received)
 	}
-	perAgent := sum / float64(len(after)) / float64(b.changes)
-	return errors.Join(
-		b.figure("scale.change.bytes", perAgent, "bytes"),
-		b.figure("scale.change.all_kib", perAgent*float64(b.nodes)/(1<<10), "KiB"),
-	)
+	return sum / float64(len(after)) / float64(n), nil
 }
 
 // figure reports one value; its state is the number of agents that were measured.

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -70,6 +71,7 @@ type bench struct {
 	*ground.Ground
 	host *lab.Host // the namespace of everything
 	api  *server
+	etcd *http.Client
 }
 
 // measure creates the cluster, runs the agents' clients, and takes everything down.
@@ -91,6 +93,7 @@ func measure(ctx context.Context, o options, out, notes io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.Remove()) }()
 	b := &bench{options: o, Ground: g, host: l.Node}
+	b.etcd = b.etcdClient()
 	if b.api, err = b.startServer(); err != nil {
 		return err
 	}

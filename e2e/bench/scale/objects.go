@@ -12,9 +12,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -64,7 +66,6 @@ func (b *bench) fill(ctx context.Context) error {
 		{"Nodes with Leases", b.nodes, b.createNode},
 		{"policies", b.policies, b.createPolicy},
 		{"NetworkPolicies", b.peers, b.createNetworkPolicy},
-		{"pods", b.pods, b.createPod},
 	} {
 		b.Note("creating %d %s", part.n, part.what)
 		began := time.Now()
@@ -81,9 +82,18 @@ func (b *bench) fill(ctx context.Context) error {
 		}
 		b.Note("%d %s in %v", part.n, part.what, time.Since(began).Round(time.Second))
 	}
-	_, err = b.api.client.AppsV1().DaemonSets(ownNamespace).Create(ctx, agentsSet(), metav1.CreateOptions{})
+	if err := b.createPods(ctx); err != nil {
+		return fmt.Errorf("create pods: %w", err)
+	}
+	sets := b.api.client.AppsV1().DaemonSets(ownNamespace)
+	set, err := sets.Create(ctx, agentsSet(), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create the DaemonSet: %w", err)
+	}
+	// As the controller counts them.
+	set.Status.DesiredNumberScheduled = int32(b.nodes)
+	if _, err := sets.UpdateStatus(ctx, set, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("count the agents of the DaemonSet: %w", err)
 	}
 	return nil
 }
@@ -119,7 +129,8 @@ func (b *bench) createNamespace(ctx context.Context, i int) error {
 // createNode creates a Node and the Lease of its kubelet.
 func (b *bench) createNode(ctx context.Context, i int) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{"kubernetes.io/hostname": nodeName(i), "kubernetes.io/os": "linux"}},
-		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}}}}
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}}, Images: images(),
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}}}}
 	if _, err := b.api.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -129,19 +140,83 @@ func (b *bench) createNode(ctx context.Context, i int) error {
 	return err
 }
 
-// createPod creates a running pod with an address. Each policy selects the pods of one label in
-// its namespace.
-func (b *bench) createPod(ctx context.Context, i int) error {
-	namespace := namespaceName(i % b.namespaces())
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(i), Labels: map[string]string{"app": fmt.Sprintf("app-%d", i/b.namespaces()%(2*policiesOfNamespace))}},
-		Spec: corev1.PodSpec{NodeName: nodeName(i % b.nodes), Containers: []corev1.Container{{Name: "app", Image: "registry.example.org/app:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}}}
-	created, err := b.api.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+// images are as many as a kubelet reports by default, each by a digest and a tag.
+func images() (list []corev1.ContainerImage) {
+	for i := range 50 {
+		name := fmt.Sprintf("registry.example.org/team-%d/app-%d", i%7, i)
+		list = append(list, corev1.ContainerImage{Names: []string{fmt.Sprintf("%s@sha256:%064x", name, i), name + ":1.2.3"}, SizeBytes: 50e6})
+	}
+	return list
+}
+
+// createPods creates the first pod by the API server, and the others as copies of it in etcd.
+// By the API server, 150,000 of them take most of an hour on two busy cores.
+func (b *bench) createPods(ctx context.Context) error {
+	b.Note("creating %d pods", b.pods)
+	began := time.Now()
+	first, err := b.createPod(ctx, b.pod(0))
 	if err != nil {
 		return err
 	}
-	created.Status.Phase, created.Status.PodIP, created.Status.PodIPs = corev1.PodRunning, address(i), []corev1.PodIP{{IP: address(i)}}
-	_, err = b.api.client.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
-	return err
+	g, writing := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for from := 1; from < b.pods; from += putsAtOnce {
+		g.Go(func() error {
+			values := map[string][]byte{}
+			for i := from; i < min(from+putsAtOnce, b.pods); i++ {
+				p, like := b.pod(i), first.DeepCopy()
+				like.Namespace, like.Name, like.Labels, like.UID = p.Namespace, p.Name, p.Labels, uuid.NewUUID()
+				like.ResourceVersion, like.Spec.NodeName, like.Status.PodIP, like.Status.PodIPs = "", p.Spec.NodeName, p.Status.PodIP, p.Status.PodIPs
+				value, err := stored(like)
+				if err != nil {
+					return err
+				}
+				values["/registry/pods/"+p.Namespace+"/"+p.Name] = value
+			}
+			return b.put(writing, values)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	b.Note("%d pods in %v", b.pods, time.Since(began).Round(time.Second))
+	return b.cached(ctx)
+}
+
+// cached waits until the API server has the last pod from etcd.
+func (b *bench) cached(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, serverLimit)
+	defer cancel()
+	last := b.pod(b.pods - 1)
+	for {
+		// Resource version 0: from the API server's cache.
+		_, err := b.api.client.CoreV1().Pods(last.Namespace).Get(ctx, last.Name, metav1.GetOptions{ResourceVersion: "0"})
+		if err == nil || !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := b.pause(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// pod is a running pod with an address. Each policy selects the pods of one label in its namespace.
+func (b *bench) pod(i int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i % b.namespaces()), Name: podName(i), Labels: map[string]string{"app": fmt.Sprintf("app-%d", i/b.namespaces()%(2*policiesOfNamespace))}},
+		Spec:       corev1.PodSpec{NodeName: nodeName(i % b.nodes), Containers: []corev1.Container{{Name: "app", Image: "registry.example.org/app:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: address(i), PodIPs: []corev1.PodIP{{IP: address(i)}}},
+	}
+}
+
+func (b *bench) createPod(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
+	pods := b.api.client.CoreV1().Pods(p.Namespace)
+	created, err := pods.Create(ctx, p, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	created.Status.Phase, created.Status.PodIP, created.Status.PodIPs = p.Status.Phase, p.Status.PodIP, p.Status.PodIPs
+	return pods.UpdateStatus(ctx, created, metav1.UpdateOptions{})
 }
 
 // createPolicy creates a policy for half of the labels of its namespace.
