@@ -111,7 +111,7 @@ func (a *agent) openCluster(o Cluster) error {
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
 		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), PortsTCP: config.PortsTCP, Nodes: a.o.Nodes,
-		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
+		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
 	if err != nil {
 		return err

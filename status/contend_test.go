@@ -225,3 +225,111 @@ func TestManyNodes(t *testing.T) {
 		}
 	})
 }
+
+// reads counts the reads of the elected agent's Lease.
+func (w *world) reads() *atomic.Int32 {
+	n := &atomic.Int32{}
+	w.client.PrependReactor("get", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
+		if a.(clienttest.GetAction).GetName() == LeaderLease {
+			n.Add(1)
+		}
+		return false, nil, nil
+	})
+	return n
+}
+
+// TestElectionReadsSeldom: the agents of a large cluster together read the Lease of the elected
+// one about twice a second, and do not start at once.
+func TestElectionReadsSeldom(t *testing.T) {
+	const agents, measured = 400, 5
+	inWorld(t, nil, nil, func(t *testing.T, w *world) {
+		defer w.start("elected", false)()
+		w.pass(3 * time.Second)
+		reads := w.reads()
+		w.total = agents
+		for i := range measured {
+			defer w.start(fmt.Sprint("n", i), false)()
+		}
+		w.pass(3 * time.Second)
+		if reads.Load() == measured {
+			t.Error("all agents read at their start")
+		}
+		const span = 600 // seconds
+		time.Sleep(span * time.Second)
+		// Twice a second, at most twice as often by chance, and the first read of each.
+		if n := reads.Load(); n < measured || n > measured*(1+2*2*span/agents) {
+			t.Errorf("%d reads in %d s of %d agents of %d", n, span, measured, agents)
+		}
+	})
+}
+
+// TestElectionTakeover: a Lease that is given back is taken within 7 s, and the Lease of a lost
+// agent within 48 s.
+func TestElectionTakeover(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost   bool
+		within time.Duration
+	}{
+		"given back": {false, 7 * time.Second},
+		"lost":       {true, 48 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, nil, nil, func(t *testing.T, w *world) {
+				var lost atomic.Bool
+				w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
+					l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
+					if lost.Load() && l.Name == LeaderLease && (l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != "agent-n2") {
+						return true, nil, errServerAway
+					}
+					return false, nil, nil
+				})
+				stop := w.start("n1", false)
+				w.pass(3 * time.Second)
+				defer w.start("n2", false)()
+				w.pass(time.Minute)
+				if got := w.leader(); got != "agent-n1" {
+					t.Fatalf("%q leads at first", got)
+				}
+				lost.Store(c.lost)
+				began := time.Now()
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					stop()
+				}()
+				for w.leader() != "agent-n2" && time.Since(began) < 5*time.Minute {
+					time.Sleep(100 * time.Millisecond)
+				}
+				if took := time.Since(began); took > c.within {
+					t.Errorf("it took %v", took)
+				}
+				<-gone
+			})
+		})
+	}
+}
+
+// TestElectionWithWrongClock: an agent whose clock differs from the elected one's does not take
+// the Lease over, and does not read it all the time.
+func TestElectionWithWrongClock(t *testing.T) {
+	inWorld(t, nil, nil, func(t *testing.T, w *world) {
+		defer w.start("n1", false)()
+		w.pass(3 * time.Second)
+		reads := w.reads()
+		w.total = 1000
+		for i, wrong := range []time.Duration{-time.Hour, time.Hour} {
+			w.now = func() time.Time { return time.Now().Add(wrong) }
+			defer w.start(fmt.Sprint("wrong-", i), false)()
+		}
+		for range 20 {
+			time.Sleep(time.Minute)
+			if got := w.leader(); got != "agent-n1" {
+				t.Fatalf("%q leads", got)
+			}
+		}
+		// A look and a candidacy are at most eleven reads, and there are at most six of them.
+		if n := reads.Load(); n < 2 || n > 2*6*11 {
+			t.Errorf("%d reads in twenty minutes", n)
+		}
+	})
+}

@@ -48,7 +48,10 @@ type Options struct {
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
 	// any more. It may be called at any time; nil: never.
 	Uninstalling func() bool
-	Log          *slog.Logger
+	// Agents returns how many agents the cluster has; 0: not known. The more there are, the
+	// less often each reads the Lease of the elected one. It may be called at any time; nil: never known.
+	Agents func() int
+	Log    *slog.Logger
 }
 
 // Reporter writes to the API server what users must know. Its Set functions may be called
@@ -103,6 +106,9 @@ func New(o Options) (*Reporter, error) {
 	}
 	if o.Uninstalling == nil {
 		o.Uninstalling = func() bool { return false }
+	}
+	if o.Agents == nil {
+		o.Agents = func() int { return 0 }
 	}
 	return &Reporter{
 		o: o, now: time.Now, log: o.Log, terms: defaultTimes,

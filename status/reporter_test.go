@@ -36,6 +36,7 @@ type world struct {
 	now      func() time.Time // of agents, nil: the bubble's
 	ports    companion.Ports
 	marked   atomic.Bool // Namegate is being uninstalled
+	total    int         // the number of agents that later agents are told
 }
 
 // inWorld runs a test among agents. Time passes only where the test waits.
@@ -48,8 +49,9 @@ func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []run
 
 // start starts a node's agent and returns how to end it.
 func (w *world) start(node string, companion bool) (stop func()) {
+	total := w.total
 	r, err := New(Options{
-		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
+		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Agents: func() int { return total }, Identity: "agent-" + node, DaemonSet: "agents",
 		Companion: companion, CompanionPorts: w.ports, Endpoint: statustest.Endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: statustest.Silent,
 	})
 	fatal.If(w.t, err)

@@ -82,6 +82,16 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
+// Agents returns how many nodes the DaemonSet wants agents on, 0 before it was seen.
+func (w *Watcher) Agents() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.set == nil {
+		return 0
+	}
+	return int(w.set.Status.DesiredNumberScheduled)
+}
+
 func (w *Watcher) onSet() cache.ResourceEventHandlerFuncs {
 	take := func(o any) {
 		if s, ok := o.(*appsv1.DaemonSet); ok {

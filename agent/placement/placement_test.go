@@ -134,6 +134,19 @@ func TestLeavingDependsOnTheDaemonSet(t *testing.T) {
 	}
 }
 
+func TestAgents(t *testing.T) {
+	p, _ := begin(t)
+	if n := p.Agents(); n != 0 {
+		t.Errorf("%d agents without knowledge", n)
+	}
+	s := agents()
+	s.Status.DesiredNumberScheduled = 7
+	p.onSet().AddFunc(s)
+	if n := p.Agents(); n != 7 {
+		t.Errorf("%d agents of 7", n)
+	}
+}
+
 func TestClearTaint(t *testing.T) {
 	p, c := begin(t, node("other", Taint))
 	conflicts := 2

@@ -66,7 +66,7 @@ func (b *bench) newAgent(i int) (*agentClient, error) {
 		return nil, err
 	}
 	a.reporter, err = status.New(status.Options{Client: client, Dynamic: statuses, Namespace: ownNamespace, Node: nodeName(i), Identity: daemonSet + "-" + nodeName(i),
-		DaemonSet: daemonSet, Log: log, Uninstalling: a.placement.Uninstalling})
+		DaemonSet: daemonSet, Log: log, Uninstalling: a.placement.Uninstalling, Agents: a.placement.Agents})
 	return a, err
 }
 
