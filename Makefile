@@ -71,7 +71,7 @@ test-all: need-root need-go ## run every test: with the race detector, all scena
 	echo "in the background, printed at the end: $(waiting)"; \
 	$(waiting) >bin/scenarios.log 2>&1 & background=$$!; \
 	run nice -n 5 $(GO) test -race -vet=off -timeout 25m $(TESTFLAGS) $(packages); \
-	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 10m $(TESTFLAGS) ./...; done; \
+	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 20m $(TESTFLAGS) ./...; done; \
 	wait $$background || failed=1; cat bin/scenarios.log; \
 	[ -z "$$failed" ] || { echo "make test-all: some tests failed, see above" >&2; exit 1; }
 
