@@ -10,7 +10,7 @@ import (
 // Sandbox has the addresses of one pod's sandbox.
 type Sandbox struct {
 	Addrs []netip.Addr // in the plugin's order, never none
-	// Since is when the result was written, in Unix seconds.
+	// Since is when the result was written, in Unix seconds, 0 if the clock was set back since.
 	Since int64
 }
 

@@ -31,6 +31,9 @@ type Watcher struct {
 type result struct {
 	uid string
 	Sandbox
+	modified time.Time // of the file
+	// written orders the results of one pod, with Since: modified, or zero once modified was in the
+	// future.
 	written time.Time
 }
 
@@ -149,15 +152,28 @@ func (w *Watcher) read(name string) (news bool) {
 		delete(w.files, name)
 		return known
 	}
-	r.written, r.Since = info.ModTime(), info.ModTime().Unix()
-	w.files[name] = r
-	return !known || before.uid != r.uid || !before.written.Equal(r.written) || !slices.Equal(before.Addrs, r.Addrs)
+	r.modified = info.ModTime()
+	r.written, r.Since = r.modified, r.modified.Unix()
+	same := known && before.uid == r.uid && before.modified.Equal(r.modified) && slices.Equal(before.Addrs, r.Addrs)
+	if !same {
+		w.files[name] = r
+	}
+	return !same
 }
 
 // results returns the last sandbox of each pod, in a new map.
+//
+// A file from the future is of before the clock was set back. It may be left over from an earlier
+// sandbox, and would count as the last one. So every other result of the pod, and every status of it with
+// addresses, counts more, also after the clock has passed the file's time.
 func (w *Watcher) results() Results {
+	now := w.clock.Now()
 	out, last := make(Results, len(w.files)), map[string]result{}
-	for _, r := range w.files {
+	for name, r := range w.files {
+		if r.written.After(now) {
+			r.written, r.Since = time.Time{}, 0
+			w.files[name] = r
+		}
 		if other, there := last[r.uid]; !there || r.written.After(other.written) {
 			last[r.uid], out[r.uid] = r, r.Sandbox
 		}

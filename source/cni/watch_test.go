@@ -30,7 +30,7 @@ type watched struct {
 
 func watch(t *testing.T, dir string) *watched {
 	t.Helper()
-	w := &watched{T: t, dir: dir, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), got: make(chan Results, 100)}
+	w := &watched{T: t, dir: dir, clock: testclock.NewFakeClock(time.Now().Add(time.Hour)), got: make(chan Results, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -122,6 +122,32 @@ func TestLastSandboxCounts(t *testing.T) {
 	w.remove("pods-old-eth0")
 	w.write("pods-c2-eth0", aResult("u2", "10.0.0.3/24"))
 	w.await(map[string]string{"u1": "10.0.0.2", "u2": "10.0.0.3"})
+}
+
+// TestClockSetBack: a result of before the clock was set back does not count as the last sandbox, even
+// when the clock has passed its time.
+func TestClockSetBack(t *testing.T) {
+	w := watch(t, t.TempDir())
+	now := w.clock.Now()
+	write := func(name, text string, at time.Time) {
+		path := filepath.Join(w.dir, name)
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Chtimes(path+".new", at, at), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("pods-old-eth0", aResult("u1", "10.0.0.1/24"), now)
+	w.await(map[string]string{"u1": "10.0.0.1"})
+	w.clock.SetTime(now.Add(-time.Hour))
+	write("pods-new-eth0", aResult("u1", "10.0.0.2/24"), now.Add(-time.Hour))
+	w.await(map[string]string{"u1": "10.0.0.2"})
+	w.clock.SetTime(now.Add(time.Hour))
+	write("pods-c2-eth0", aResult("u2", "10.0.0.3/24"), now.Add(time.Hour))
+	w.await(map[string]string{"u1": "10.0.0.2", "u2": "10.0.0.3"})
+	w.remove("pods-new-eth0")
+	w.await(map[string]string{"u1": "10.0.0.1", "u2": "10.0.0.3"})
+	if since := w.last["u1"].Since; since != 0 {
+		t.Errorf("the old result is since %d", since)
+	}
 }
 
 // A folder that is missing, or goes, is watched when it is there.
