@@ -1,6 +1,7 @@
 package nfattr
 
 import (
+	"encoding/binary"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -48,4 +49,20 @@ func Each(b []byte, f func(typ int, value []byte)) {
 func String(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	return s
+}
+
+// Uint32 reads a number of 32 bits in network byte order, 0 without one.
+func Uint32(b []byte) uint32 {
+	if len(b) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+// Uint64 reads a number of 64 bits in network byte order, 0 without one.
+func Uint64(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
 }

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"syscall"
@@ -64,14 +63,6 @@ func text(typ int, s string) attribute {
 	return func(b []byte) []byte { return nfattr.AppendString(b, typ, s) }
 }
 
-// u32 reads a number of 32 bits, 0 without one.
-func u32(b []byte) uint32 {
-	if len(b) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(b)
-}
-
 // tableNames returns all tables. The program nft reads every rule of the host before it prints
 // their names.
 func (k kernel) tableNames() ([]Table, error) {
@@ -92,7 +83,7 @@ func (k kernel) tableNames() ([]Table, error) {
 // generation returns the number of the last change of nftables.
 func (k kernel) generation() (id uint32, err error) {
 	err = k.ask(unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, func(_ uint8, attrs []byte) {
-		id = u32(nfattr.Parse(attrs)[unix.NFTA_GEN_ID])
+		id = nfattr.Uint32(nfattr.Parse(attrs)[unix.NFTA_GEN_ID])
 	})
 	if err == nil && id == 0 {
 		err = errNoGeneration
@@ -113,9 +104,7 @@ func (t *Tables) Denied() (packets uint64, err error) {
 	}
 	err = t.kernel.ask(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, false, func(_ uint8, attrs []byte) {
 		counter := nfattr.Parse(nfattr.Parse(attrs)[unix.NFTA_OBJ_DATA])
-		if n := counter[unix.NFTA_COUNTER_PACKETS]; len(n) == 8 {
-			packets = binary.BigEndian.Uint64(n)
-		}
+		packets = nfattr.Uint64(counter[unix.NFTA_COUNTER_PACKETS])
 	}, text(unix.NFTA_OBJ_TABLE, TableName), text(unix.NFTA_OBJ_NAME, deniedCounter),
 		func(b []byte) []byte { return nfattr.AppendUint32(b, unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER) })
 	if err != nil {

@@ -196,7 +196,7 @@ func (k kernel) ruleHandles(chain string, expected []string) (out []uint64) {
 	err := k.dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_INET, func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		same = same && len(out) < len(expected) && wire.Comment(a[unix.NFTA_RULE_USERDATA]) == ruleDigest(expected[len(out)])
-		out = append(out, u64(a[unix.NFTA_RULE_HANDLE]))
+		out = append(out, nfattr.Uint64(a[unix.NFTA_RULE_HANDLE]))
 	}, text(unix.NFTA_RULE_TABLE, TableName), text(unix.NFTA_RULE_CHAIN, chain))
 	if err != nil || !same || len(out) != len(expected) {
 		return nil

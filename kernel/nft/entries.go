@@ -199,7 +199,7 @@ func (t *Tables) commit(changes []entryChange) {
 			return
 		}
 		var err error
-		_ = t.generations.urgent(func() error {
+		_ = t.generations.Urgent(func() error {
 			for i := range changes {
 				if c := &changes[i]; c.count && c.held == Unknown && !c.op.Remove {
 					t.entries.keepUses(c.set, c.entries)

@@ -205,7 +205,7 @@ func countElements(s *nfattr.Socket, set string) (count int, err error) {
 	}, func(msg []byte) {
 		nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, value []byte) {
 			if typ == setCount {
-				count = int(u32(value))
+				count = int(nfattr.Uint32(value))
 			}
 		})
 	})

@@ -119,9 +119,9 @@ func (t *Tables) listSets(prefix string, names []string, each func(set string, p
 func (t *Tables) listEntries(set string) ([]Entry, error) {
 	return t.listStill(set, func(n int, list func() error) error {
 		if n < listingReadings/2 {
-			return t.generations.exclude(list)
+			return t.generations.Exclude(list)
 		}
-		return t.generations.quiet(list)
+		return t.generations.Quiet(list)
 	})
 }
 
@@ -135,7 +135,7 @@ func (t *Tables) listStill(set string, still func(n int, list func() error) erro
 	for n, complete := 0, 0; n < listingReadings; n++ {
 		whole, changed, last, next := false, false, part, time.Time{}
 		err = still(n, func() error {
-			before, err := t.generations.now()
+			before, err := t.generations.Now()
 			if err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func (t *Tables) listStill(set string, still func(n int, list func() error) erro
 			if part, whole, err = t.entries.list(set); err != nil {
 				return err
 			}
-			after, err := t.generations.now()
+			after, err := t.generations.Now()
 			changed = before != after
 			whole = whole && !changed
 			return err

@@ -23,7 +23,7 @@ const aliveSet = "alive"
 // Heartbeat keeps interception on for another HeartbeatTimeout. It hardly waits for other
 // changes of this agent's, which may take seconds on a busy node.
 func (t *Tables) Heartbeat(ctx context.Context) error {
-	if err := t.generations.urgent(func() error { return t.renew(ctx) }); err != nil {
+	if err := t.generations.Urgent(func() error { return t.renew(ctx) }); err != nil {
 		return fmt.Errorf("renew the dead-man switch: %w", err)
 	}
 	return nil
@@ -137,7 +137,7 @@ func (k kernel) alive(ctx context.Context) (out []aliveElement, err error) {
 	return out, err
 }
 
-func milliseconds(b []byte) time.Duration { return time.Duration(u64(b)) * time.Millisecond }
+func milliseconds(b []byte) time.Duration { return time.Duration(nfattr.Uint64(b)) * time.Millisecond }
 
 // unmoved tells whether the kernel left an element as it was. An element that is gone, or
 // that another agent renewed meanwhile, says nothing about the kernel.

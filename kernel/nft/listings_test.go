@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/kernel/nft/generation"
 	"sigs.k8s.io/knftables"
 )
 
@@ -62,7 +63,7 @@ func TestListingsThatAreNotWhole(t *testing.T) {
 		store := &listings{left: slices.Clone(read)}
 		tables := New(knftables.NewFake(knftables.InetFamily, TableName), knftables.NewFake(knftables.BridgeFamily, TableName), Bits{})
 		tables.entries = store
-		tables.generations.generation = func() (uint32, error) { return store.changes, nil }
+		tables.generations = generation.New(func() (uint32, error) { return store.changes, nil })
 		part, err := tables.listEntries("set")
 		last := map[rune]bool{}
 		for _, letter := range read[len(read)-1].entries {

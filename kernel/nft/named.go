@@ -48,7 +48,7 @@ func keyOf(e *Entry) [2]netip.Addr { return [2]netip.Addr{e.Subject, e.Addr} }
 // comparisons it does so where a set has lost keys.
 func (t *Tables) checkNamed(ctx context.Context, entries []EntrySet) (deviating []string, err error) {
 	keys := map[[2]netip.Addr]bool{}
-	generation, err := t.generations.now()
+	generation, err := t.generations.Now()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (t *Tables) forgetNamed(unused map[[2]netip.Addr]bool, generation uint32) e
 	if len(gone) == 0 {
 		return nil
 	}
-	err := t.generations.own(func() error { return t.entries.forget(gone, generation) })
+	err := t.generations.Own(func() error { return t.entries.forget(gone, generation) })
 	switch {
 	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOENT):
 		return nil // at the next comparison

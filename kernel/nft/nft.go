@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/generation"
 	"sigs.k8s.io/knftables"
 )
 
@@ -37,7 +38,7 @@ type Tables struct {
 	// next write makes all of them anew.
 	applied     elements
 	partial     bool
-	generations generationTracker
+	generations *generation.Tracker
 	// list prints a table of the host. On fakes it is nil.
 	list      func(context.Context, Table) (string, error)
 	reader    reader
@@ -98,7 +99,7 @@ func Open(bits Bits) (*Tables, error) {
 	t.UseNet(program{net})
 	t.direct, t.kernel = true, kernel{&nfattr.Sockets{}}
 	t.list, t.reader, t.renew, t.entries = t.kernel.listTable, kernelReader{t.kernel}, t.renewInKernel, kernelEntries{t.kernel}
-	t.generations.generation = t.kernel.generation
+	t.generations = generation.New(t.kernel.generation)
 	return t, nil
 }
 
@@ -111,7 +112,7 @@ func (t *Tables) Close() {
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
 func New(inet, bridge knftables.Interface, bits Bits) *Tables {
-	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
+	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: generation.New(nil),
 		reader: interfaceReader{{knftables.InetFamily, TableName}: inet, {knftables.BridgeFamily, TableName}: bridge}}
 	t.renew = t.renewByInterface
 	t.notesUses.Store(true)
@@ -267,7 +268,7 @@ func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bo
 			return nil, err
 		}
 	}
-	err = t.generations.own(func() (err error) {
+	err = t.generations.Own(func() (err error) {
 		if t.otherLayout && table == t.inet {
 			if carried, err = t.carry(ctx, tx, kept); err != nil {
 				return err
@@ -280,7 +281,7 @@ func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bo
 
 // run makes one change.
 func (t *Tables) run(ctx context.Context, table knftables.Interface, tx *knftables.Transaction) error {
-	return t.generations.own(func() error { return table.Run(ctx, tx) })
+	return t.generations.Own(func() error { return table.Run(ctx, tx) })
 }
 
 // tableFamilies are the families of our tables, in the order of both.
@@ -392,6 +393,18 @@ func (t *Tables) finishNet(ctx context.Context, s State) error {
 	}
 	return t.writeNet(ctx, s.netElements())
 }
+
+// Own runs a change that another package makes of nftables for the agent, so that
+// ExternalChange does not count it.
+func (t *Tables) Own(change func() error) error { return t.generations.Own(change) }
+
+// Checkpoint notes the generation of nftables. The caller calls it before it compares
+// everything in the kernel with the desired state.
+func (t *Tables) Checkpoint() { t.generations.Checkpoint() }
+
+// ExternalChange tells whether another program may have changed nftables, iptables in
+// nftables included, since Checkpoint. On fakes it is always true.
+func (t *Tables) ExternalChange() bool { return t.generations.External() }
 
 // Last returns the state that was written last.
 func (t *Tables) Last() State { return t.last }

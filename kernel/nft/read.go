@@ -25,7 +25,7 @@ func (r kernelReader) objects(_ context.Context, family knftables.Family, table 
 	out, f := newContents(), wire.FamilyNumbers[family]
 	err := r.dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == table {
-			out.dormant = u32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
+			out.dormant = nfattr.Uint32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
 		}
 	})
 	if err != nil {
@@ -52,11 +52,11 @@ func (r kernelReader) objects(_ context.Context, family knftables.Family, table 
 	err = r.dump(unix.NFT_MSG_GETSET, f, func(attrs []byte) {
 		a := nfattr.Parse(attrs)
 		// Sets in rules are anonymous and end with their rules.
-		if u32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
+		if nfattr.Uint32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
 			out.elements[name] = elements{}
-			if flags := u32(a[unix.NFTA_SET_FLAGS]); hasForm(name) || flags&unix.NFT_SET_MAP != 0 {
-				out.forms[name] = setForm{u32(a[unix.NFTA_SET_KEY_TYPE]), u32(a[unix.NFTA_SET_KEY_LEN]), flags, u32(a[unix.NFTA_SET_DATA_TYPE]), u32(a[unix.NFTA_SET_DATA_LEN])}
+			if flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS]); hasForm(name) || flags&unix.NFT_SET_MAP != 0 {
+				out.forms[name] = setForm{nfattr.Uint32(a[unix.NFTA_SET_KEY_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_KEY_LEN]), flags, nfattr.Uint32(a[unix.NFTA_SET_DATA_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_DATA_LEN])}
 			}
 		}
 	}, text(unix.NFTA_SET_TABLE, table))
@@ -73,11 +73,11 @@ func hook(chain map[int][]byte) string {
 		return ""
 	}
 	word := "?"
-	if n := u32(a[unix.NFTA_HOOK_HOOKNUM]); int(n) < len(hookNames) {
+	if n := nfattr.Uint32(a[unix.NFTA_HOOK_HOOKNUM]); int(n) < len(hookNames) {
 		word = hookNames[n]
 	}
-	text := fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(u32(a[unix.NFTA_HOOK_PRIORITY])))
-	if policy := chain[unix.NFTA_CHAIN_POLICY]; len(policy) == 4 && u32(policy) != nfAccept {
+	text := fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(nfattr.Uint32(a[unix.NFTA_HOOK_PRIORITY])))
+	if policy := chain[unix.NFTA_CHAIN_POLICY]; len(policy) == 4 && nfattr.Uint32(policy) != nfAccept {
 		text += " policy drop"
 	}
 	return text
@@ -97,7 +97,7 @@ func (r kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*k
 					out = append(out, s.catchAll(set))
 				} else if s.intervals[set] {
 					addr, _ := netip.AddrFromSlice(key)
-					bounds = append(bounds, wire.Bound{Addr: addr, End: u32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
+					bounds = append(bounds, wire.Bound{Addr: addr, End: nfattr.Uint32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 				} else {
 					e := s.element(set, key, data[unix.NFTA_DATA_VALUE])
 					if verdict := nfattr.Parse(data[unix.NFTA_DATA_VERDICT]); len(verdict) > 0 && s.maps[set] {
@@ -115,7 +115,7 @@ func (r kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*k
 }
 
 // isCatchAll reads an element's flags.
-func isCatchAll(flags []byte) bool { return u32(flags)&wire.CatchAllFlag != 0 }
+func isCatchAll(flags []byte) bool { return nfattr.Uint32(flags)&wire.CatchAllFlag != 0 }
 
 // catchAll is the catch-all element of a set or map, without its value.
 func (s *skeleton) catchAll(set string) *knftables.Element {

@@ -51,7 +51,7 @@ func (t *Tables) commitBatch(m *wire.Batch) error {
 	if m.Empty() {
 		return nil
 	}
-	return t.generations.own(func() error {
+	return t.generations.Own(func() error {
 		_, err := m.Commit(t.kernel.sockets)
 		return err
 	})

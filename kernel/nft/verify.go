@@ -215,7 +215,7 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	var out []string
 	tiers := s.tierObjects(t.tiers)
 	want := s.elements(tiers)
-	err := t.generations.exclude(func() error {
+	err := t.generations.Exclude(func() error {
 		for i := range t.both() {
 			found, err := t.verifyTable(ctx, i, tiers, want)
 			if err != nil {

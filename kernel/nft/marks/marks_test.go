@@ -1,8 +1,8 @@
-package nft
+package marks
 
 import "testing"
 
-func TestMarkUse(t *testing.T) {
+func TestUse(t *testing.T) {
 	const head = "table inet other {\n\tchain c {\n\t\ttype filter hook forward priority 0; policy accept;\n"
 	tests := []struct {
 		rule string
@@ -30,12 +30,12 @@ func TestMarkUse(t *testing.T) {
 	}
 	for _, test := range tests {
 		ruleset := head + "\t\t" + test.rule + "\n\t}\n}\n"
-		if got := markUse(ruleset, 0x40); (got != "") != test.uses {
+		if got := Use(ruleset, 0x40); (got != "") != test.uses {
 			t.Errorf("%s: found %q", test.rule, got)
 		}
 	}
 	two := "table ip first {\n\tchain judge {\n\t\tmeta mark & 0x80 == 0x80 return\n\t}\n}\n" + head + "\t\tmeta mark set 0x40\n\t}\n}\n"
-	if got := markUse(two, 0x40); got != "inet other c: meta mark set 0x40" {
+	if got := Use(two, 0x40); got != "inet other c: meta mark set 0x40" {
 		t.Errorf("in the second table: %q", got)
 	}
 }

@@ -1,62 +1,16 @@
-package nft
+package marks
 
 import (
-	"context"
-	"fmt"
-	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// Table is a table of one family.
-type Table struct{ Family, Name string }
-
-// MarkUse returns the first rule of another program's nftables chain that reads
-// or writes one bit of packet or connection marks, as "TABLE CHAIN: RULE", ""
-// without one. A packet mark that is written whole with the bit clear does not
-// count: it can take an allowance away and not give one. Tables that are known
-// already, as iptables' own are, are not read again: nft takes seconds for what
-// iptables wrote there.
-func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool) (string, error) {
-	if t.list == nil {
-		return "", nil
-	}
-	tables, err := t.kernel.tableNames()
-	if err != nil {
-		return "", err
-	}
-	for _, n := range tables {
-		if n.Name == TableName || n.Name == NetTableName || known(n) {
-			continue
-		}
-		text, err := t.list(ctx, n)
-		if err != nil {
-			return "", err
-		}
-		if use := markUse(text, bit); use != "" {
-			return use, nil
-		}
-	}
-	return "", nil
-}
-
-// listTable prints a table, numbers as numbers and without packet counters; a missing
-// table is empty.
-func (k kernel) listTable(ctx context.Context, n Table) (string, error) {
-	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
-	if err == nil {
-		return string(out), nil
-	}
-	if now, listErr := k.tableNames(); listErr == nil && !slices.Contains(now, n) {
-		return "", nil
-	}
-	return "", fmt.Errorf("list nft table %s %s: %w", n.Family, n.Name, err)
-}
-
-func markUse(ruleset string, bit uint32) string {
+// Use returns the first rule of a listing that reads or writes one bit of packet or connection
+// marks, as "TABLE CHAIN: RULE", "" without one. A packet mark that is written whole with the bit
+// clear does not count: it can take an allowance away and not give one.
+func Use(listing string, bit uint32) string {
 	var table, chain string
-	for line := range strings.Lines(ruleset) {
+	for line := range strings.Lines(listing) {
 		words := strings.Fields(line)
 		switch {
 		case len(words) >= 3 && words[0] == "table":

@@ -1,4 +1,4 @@
-package nft
+package generation
 
 import (
 	"errors"
@@ -10,16 +10,16 @@ import (
 // TestUrgentChangesWhileTablesAreRead: a reading of tables excludes our changes but urgent
 // ones, which do not wait for it and are counted.
 func TestUrgentChangesWhileTablesAreRead(t *testing.T) {
-	g, number := newGenerationTracker(), uint32(7)
-	g.generation = func() (uint32, error) { return number, nil }
-	g.checkpoint()
+	number := uint32(7)
+	g := New(func() (uint32, error) { return number, nil })
+	g.Checkpoint()
 	change := func() error { number++; return nil }
-	fatal.If(t, g.exclude(func() error { return errors.Join(g.urgent(change), g.urgent(change)) }))
-	if g.externalChange() {
+	fatal.If(t, g.Exclude(func() error { return errors.Join(g.Urgent(change), g.Urgent(change)) }))
+	if g.External() {
 		t.Error("urgent changes count as external")
 	}
-	fatal.If(t, g.exclude(change))
-	if !g.externalChange() {
+	fatal.If(t, g.Exclude(change))
+	if !g.External() {
 		t.Error("an external change is not noticed")
 	}
 }

@@ -4,13 +4,60 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/marks"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
+
+// Table is a table of one family.
+type Table struct{ Family, Name string }
+
+// MarkUse returns the first rule of another program's nftables chain that reads
+// or writes one bit of packet or connection marks, as "TABLE CHAIN: RULE", ""
+// without one. A packet mark that is written whole with the bit clear does not
+// count: it can take an allowance away and not give one. Tables that are known
+// already, as iptables' own are, are not read again: nft takes seconds for what
+// iptables wrote there.
+func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool) (string, error) {
+	if t.list == nil {
+		return "", nil
+	}
+	tables, err := t.kernel.tableNames()
+	if err != nil {
+		return "", err
+	}
+	for _, n := range tables {
+		if n.Name == TableName || n.Name == NetTableName || known(n) {
+			continue
+		}
+		text, err := t.list(ctx, n)
+		if err != nil {
+			return "", err
+		}
+		if use := marks.Use(text, bit); use != "" {
+			return use, nil
+		}
+	}
+	return "", nil
+}
+
+// listTable prints a table, numbers as numbers and without packet counters; a missing
+// table is empty.
+func (k kernel) listTable(ctx context.Context, n Table) (string, error) {
+	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
+	if err == nil {
+		return string(out), nil
+	}
+	if now, listErr := k.tableNames(); listErr == nil && !slices.Contains(now, n) {
+		return "", nil
+	}
+	return "", fmt.Errorf("list nft table %s %s: %w", n.Family, n.Name, err)
+}
 
 // RemoveChains removes the chains that iptables wrote to nftables and whose names begin with
 // a prefix, and all rules that jump to them, in one transaction. It needs no program of
@@ -24,7 +71,7 @@ func (t *Tables) RemoveChains(ctx context.Context, prefix string) error {
 		if remove.Len() == 0 {
 			continue
 		}
-		if err := t.generations.own(func() error { return runProgram(ctx, flush.String()+remove.String()) }); err != nil {
+		if err := t.generations.Own(func() error { return runProgram(ctx, flush.String()+remove.String()) }); err != nil {
 			return fmt.Errorf("remove the chains of iptables: %w", err)
 		}
 	}
@@ -49,7 +96,7 @@ func (k kernel) removalOf(f knftables.Family, prefix string, flush, remove *stri
 		a := nfattr.Parse(attrs)
 		chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
 		if !strings.HasPrefix(chain, prefix) && strings.HasPrefix(jump(a[unix.NFTA_RULE_EXPRESSIONS]), prefix) {
-			fmt.Fprintf(flush, "delete rule %s %s %s handle %d\n", f, nfattr.String(a[unix.NFTA_RULE_TABLE]), chain, u64(a[unix.NFTA_RULE_HANDLE]))
+			fmt.Fprintf(flush, "delete rule %s %s %s handle %d\n", f, nfattr.String(a[unix.NFTA_RULE_TABLE]), chain, nfattr.Uint64(a[unix.NFTA_RULE_HANDLE]))
 		}
 	})
 }
@@ -67,14 +114,6 @@ func jump(expressions []byte) string {
 		}
 	}
 	return ""
-}
-
-// u64 reads a number of 64 bits, 0 without one.
-func u64(b []byte) uint64 {
-	if len(b) != 8 {
-		return 0
-	}
-	return uint64(u32(b[:4]))<<32 | uint64(u32(b[4:]))
 }
 
 // runProgram has nft run commands in one transaction.
