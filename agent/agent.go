@@ -254,9 +254,7 @@ func (a *agent) work(ctx context.Context) error {
 	run(a.enforce.RunExpiry)
 	run(a.runDenials)
 	run(func(ctx context.Context) { every(ctx, safeguardPeriod, a.checkSafeguard) })
-	run(func(ctx context.Context) {
-		every(ctx, holdPeriod, func() { a.holdUnconfirmed(ctx, a.rollout.Status().InForce) })
-	})
+	run(a.keepUnconfirmed)
 	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
 	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
 	g.Go(func() error { return w.run(ctx) })

@@ -52,6 +52,11 @@ func (a *agent) enforcesLate(v *policy.View) bool {
 	return false
 }
 
+// keepUnconfirmed holds the policies in force that wait for confirmation, until ctx ends.
+func (a *agent) keepUnconfirmed(ctx context.Context) {
+	every(ctx, holdPeriod, func() { a.holdUnconfirmed(ctx, a.rollout.Status().InForce) })
+}
+
 // checkSafeguard has the last state compiled again where the time of a policy is over.
 func (a *agent) checkSafeguard() {
 	if a.safeguard.Due() {

@@ -5,15 +5,18 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/agent/safeguard"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -62,4 +65,55 @@ func TestARollOutThatHangsHoldsNoPolicyBeyondItsTime(t *testing.T) {
 	if !a.safeguard.Due() || held(s) {
 		t.Error("a policy whose time is over is held")
 	}
+}
+
+// TestUnconfirmedPoliciesAreHeld: for as long as a policy for the node waits for confirmation, the
+// agent renews its hold in the kernel well within the time after which the kernel ends the policy.
+func TestUnconfirmedPoliciesAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, inet := agentOn(t, slog.New(slog.DiscardHandler))
+		a.safeguard = safeguard.New(safeguard.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go a.rollout.Run(ctx)
+		edge := &v1alpha1.ClusterFQDNNetworkPolicy{}
+		fatal.If(t, yaml.Unmarshal([]byte("{metadata: {name: edge}, spec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}}"), edge))
+		in := compile.Input{Node: &policy.Node{Name: "node"}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{edge}, Unconfirmed: map[string]bool{"edge": true}}
+		a.rollout.Offer(rollout.State{Input: in})
+		<-a.rollout.First()
+		go a.keepUnconfirmed(ctx)
+		sets := []string{"nodeheld4", "nodeheld6"}
+		// held ends the elements as the kernel does, and tells whether a minute brings them back.
+		held := func() bool {
+			synctest.Wait()
+			tx := inet.NewTransaction()
+			for _, name := range sets {
+				tx.Flush(&knftables.Set{Name: name})
+			}
+			fatal.If(t, inet.Run(ctx, tx))
+			time.Sleep(nft.UnconfirmedTimeout / 2)
+			synctest.Wait()
+			count := 0
+			for _, name := range sets {
+				elements, err := inet.ListElements(ctx, "set", name)
+				fatal.If(t, err)
+				count += len(elements)
+			}
+			if count != 0 && count != len(sets) {
+				t.Errorf("%d of %d families are held", count, len(sets))
+			}
+			return count > 0
+		}
+		for half := range 10 {
+			if !held() {
+				t.Fatalf("after %v the agent renews the hold no more", time.Duration(half)*nft.UnconfirmedTimeout/2)
+			}
+		}
+		in.Unconfirmed = nil
+		a.rollout.Offer(rollout.State{Input: in})
+		if held() {
+			t.Error("a confirmed policy is held")
+		}
+	})
 }
