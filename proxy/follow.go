@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/follow"
 )
 
 // followedFrom returns the names by which the query's pod may query n now.
@@ -23,7 +24,7 @@ func (q *query) followedFrom(n fqdn.Name) (via, aliases []fqdn.Name) {
 // LedBy returns the names whose answers lead a pod to n now, see policy.Query.
 func (s *Server) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
 	if s.setup.Load().config.Follow {
-		via, aliases, _ = s.followed.find(p, n).at(s.elapsed())
+		via, aliases, _ = s.followed.Find(p, n).At(s.elapsed())
 	}
 	return via, aliases
 }
@@ -42,7 +43,7 @@ func (q *query) follow() (kept bool) {
 	}
 	pod, domain := q.client.view.Pod.PodRef, q.setup.config.ClusterDomain
 	base, now := q.base.Sub(q.s.started), q.s.elapsed()
-	led := q.s.followed.find(pod, q.asks.Name)
+	led := q.s.followed.Find(pod, q.asks.Name)
 	kept = true
 	for _, further := range []bool{false, true} {
 		for _, to := range answer.Pointers(q.asks.Question, q.msg, further) {
@@ -52,9 +53,9 @@ func (q *query) follow() (kept bool) {
 				case q.own(by.Name) == further || to.Name.HasSuffix(domain) && !by.Name.HasSuffix(domain):
 					continue
 				case further:
-					until = min(until, led.until(by.Name))
+					until = min(until, led.Until(by.Name))
 				}
-				if !q.s.followed.add(pod, to.Name, lead{by, until}, now) {
+				if !q.s.followed.Add(pod, to.Name, follow.Lead{Lead: by, Until: until}, now) {
 					q.single = false // the same reply again would add no name
 					kept = kept && !by.Lasting
 				}
@@ -76,7 +77,7 @@ func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 	if !v.InForce() || !q.setup.config.Follow {
 		return math.MaxInt64, true
 	}
-	via, aliases, until := q.s.followed.find(v.Pod.PodRef, q.question.Name).at(now)
+	via, aliases, until := q.s.followed.Find(v.Pod.PodRef, q.question.Name).At(now)
 	planned := &q.plan.decision.Query
 	return until, slices.Equal(via, planned.Via) && slices.Equal(aliases, planned.Aliases)
 }

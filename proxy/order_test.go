@@ -144,7 +144,7 @@ func (c orderCase) run(t *testing.T) {
 	rule := fmt.Sprintf("tier: %s, priority: 1, egress: [{name: ours, action: %s, %smatches: [{name: %s}]}], dns: {denied: %s}", c.tier, c.action, ports, c.covered, c.denied)
 	l := newCacheLab(t, orderTable)
 	l.s.Publish(inOrder(t, nil, clusterPolicy(t, "only", rule)))
-	l.s.followed.add(labPods[2].PodRef, policytest.Name("www.test"), leadBy("srv.test", time.Hour), 0)
+	l.s.followed.Add(labPods[2].PodRef, policytest.Name("www.test"), leadBy("srv.test", time.Hour), 0)
 	w := c.want()
 	r, rec := l.when(c.when)
 	if r.Rcode != w.rcode || rec.Verdict != w.verdict || rec.Rcode != w.rcode || rec.Would != audit.None {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/proxy/follow"
 )
 
 // TestAllNamesThatLeadCount: of names that lead to one, each counts in the place of its rule,
@@ -63,7 +64,7 @@ func TestAllNamesThatLeadCount(t *testing.T) {
 // room for is SERVFAIL. One that is accepted leads to fewer.
 func TestNoRoomForDeniedLeads(t *testing.T) {
 	table := map[string][]string{}
-	for i := range maxFollowedNames + 1 {
+	for i := range follow.MaxNames + 1 {
 		n := itoa(1000+i) + ".test."
 		table["www.test SRV"] = append(table["www.test SRV"], "www.test. 600 IN SRV 0 0 443 "+n)
 		table["ok.test SRV"] = append(table["ok.test SRV"], "ok.test. 600 IN SRV 0 0 443 "+n)
@@ -73,9 +74,17 @@ func TestNoRoomForDeniedLeads(t *testing.T) {
 	deny := "tier: Admin, priority: 1, egress: [{action: Deny, matches: [{pattern: '**.www.test'}, {name: www.test}], ports: [{protocol: TCP, port: 443}]}]"
 	l := orderLab(t, table, deny, "tier: Admin, priority: 2, egress: [{action: Accept, matches: [{name: ok.test}]}]")
 	pod := labPods[2].PodRef
+	followed := func() (count int) {
+		for i := range follow.MaxNames + 1 {
+			if len(l.s.followed.Find(pod, policytest.Name(itoa(1000+i)+".test"))) > 0 {
+				count++
+			}
+		}
+		return count
+	}
 	for range 3 {
-		if r, _ := l.decided(newQuery("ok.test", dns.TypeSRV)); len(r.Answer) == 0 || len(l.s.followed.pods[pod].names) != maxFollowedNames {
-			t.Fatalf("%d records, %d names", len(r.Answer), len(l.s.followed.pods[pod].names))
+		if r, _ := l.decided(newQuery("ok.test", dns.TypeSRV)); len(r.Answer) == 0 || followed() != follow.MaxNames {
+			t.Fatalf("%d records, %d names", len(r.Answer), followed())
 		}
 	}
 	for range 3 {
@@ -88,7 +97,7 @@ func TestNoRoomForDeniedLeads(t *testing.T) {
 			t.Fatalf("%s with %d records, logged %v", dns.RcodeToString[r.Rcode], len(r.Answer), rec.Verdict)
 		}
 	}
-	if led := l.s.followed.find(pod, policytest.Name("host.test")); len(led) != 1 {
+	if led := l.s.followed.Find(pod, policytest.Name("host.test")); len(led) != 1 {
 		t.Errorf("the denied name does not lead any more: %v", led)
 	}
 }
@@ -97,12 +106,12 @@ func TestNoRoomForDeniedLeads(t *testing.T) {
 // is answered, and the rule counts for the target.
 func TestRulesThatCoverATargetNeedNoLead(t *testing.T) {
 	table := map[string][]string{"mx.test A": {"mx.test. 600 IN A 192.0.2.1"}}
-	for i := range 2 * maxLeads {
+	for i := range 2 * follow.MaxLeads {
 		n := "d" + itoa(i) + ".test"
 		table[n+" MX"] = []string{n + ". 600 IN MX 10 mx.test."}
 	}
 	l := orderLab(t, table, "tier: Admin, priority: 1, egress: [{action: Deny, matches: [{pattern: '**.test'}], ports: [{protocol: TCP, port: 25}]}]")
-	for i := range 2 * maxLeads {
+	for i := range 2 * follow.MaxLeads {
 		if r, rec := l.decided(newQuery("d"+itoa(i)+".test", dns.TypeMX)); len(r.Answer) != 1 || rec.Verdict == audit.Failed {
 			t.Fatalf("%d: %s, logged %v: %s", i, dns.RcodeToString[r.Rcode], rec.Verdict, rec.Error)
 		}

@@ -159,8 +159,8 @@ func (q *query) decided(r *cache.Reply) bool {
 		return false
 	}
 	if q.client.view.InForce() && q.setup.config.Follow {
-		names := s.followed.of(q.client.view.Pod.PodRef)
-		r.NamesEpoch, r.Epoch = &names.epoch, names.epoch.Load() // before the look at the names
+		epoch := s.followed.Epoch(q.client.view.Pod.PodRef)
+		r.NamesEpoch, r.Epoch = epoch, epoch.Load() // before the look at the names
 	}
 	until, ok := q.settled(s.elapsed())
 	r.Until = min(r.Until, until, q.steady(r))

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/proxy/follow"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/rebind"
@@ -93,7 +94,7 @@ type Server struct {
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
 	listener *listener.Server
-	followed followTable
+	followed follow.Table
 	zones    limit.Zones
 	dialled  dialled
 	parked   parked
@@ -181,7 +182,7 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 		_, pod := snap.Pod(a)
 		return pod
 	})
-	s.followed.sweep(snap)
+	s.followed.Sweep(snap)
 	s.zones.Sweep(func(p policy.PodRef) bool { return snap.ViewOf(p) != nil })
 	if gone := removedViews(old, snap); len(gone) > 0 {
 		for _, r := range s.setup.Load().resolvers() {
