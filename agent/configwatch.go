@@ -9,6 +9,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/namegate/namegate/agent/failsafes"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -132,4 +133,22 @@ func (c *configWatch) reload(ctx context.Context) {
 	if len(pending) > 0 {
 		c.log.Warn("some directives need a restart of the agent", "directives", pending)
 	}
+}
+
+// reconfigure applies a Corefile.
+func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
+	if err := a.source.follow(c); err != nil {
+		a.log.Error("the Corefile is refused; the running configuration stays", "error", err)
+		return nil
+	}
+	pending = a.proxy.Configure(c)
+	a.config.Store(c)
+	if a.host != nil {
+		a.host.keeper.SetCorefile(failsafes.CorefileOf(c))
+	}
+	if a.audit != nil {
+		a.audit.Filter(c.AuditFilter)
+	}
+	a.rollout.Reconfigure()
+	return pending
 }

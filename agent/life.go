@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/namegate/namegate/agent/handover"
+	"github.com/namegate/namegate/agent/metrics"
+	"github.com/namegate/namegate/agent/socket"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy"
+)
+
+const (
+	// drainTime is how long queries under way may take when the agent stops.
+	drainTime = 5 * time.Second
+	// leaveTime bounds how long an agent that is not to come back removes its rules.
+	leaveTime = 20 * time.Second
+)
+
+// run reads the source, and does the agent's work as soon as the node is free.
+func (a *agent) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	up := make(chan struct{})
+	receive := a.rollout.Offer
+	if a.host != nil {
+		receive = a.host.receive
+		g.Go(func() error { return a.host.run(ctx) })
+	}
+	g.Go(func() error {
+		// An agent that stands by has read everything before it takes the node. Any other
+		// agent first starts all parts that can fail.
+		if !a.o.Standby {
+			select {
+			case <-up:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return a.source.run(ctx, receive)
+	})
+	if a.cluster != nil {
+		g.Go(func() error { return a.cluster.placement.Run(ctx) })
+	}
+	g.Go(func() error { return a.serve(ctx, func() { close(up) }) })
+	return g.Wait()
+}
+
+// serve takes the node, starts the parts in the order of the design and stops them in the
+// reverse order. It calls up when everything has started that can fail at the start.
+func (a *agent) serve(ctx context.Context, up func()) error {
+	lock := handover.NewLock(a.o.Socket)
+	release, err := lock.Take(ctx, a.o.Standby, a.health.StandBy, a.log)
+	if ctx.Err() != nil {
+		return nil // ended while it stood by
+	}
+	if err != nil {
+		return err
+	}
+	a.health.Active()
+	defer release()
+	defer a.leave()
+	serving, err := a.startEnforcer(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.enforce.Interception().Stop()
+	if served, err := a.enforce.HostResolvers(ctx); err == nil { // else they are tested anew
+		a.network.host.recover(served)
+	}
+	if err := a.startProxy(serving); err != nil {
+		return err
+	}
+	defer a.stopProxy()
+	s, err := socket.Serve(a.o.Socket, a.console()(asRoot))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	a.log.Info("agent started", "dataplane", a.kernel.dataplane.Name, "reason", a.kernel.dataplane.Reason, "iptables", a.kernel.variant, "because", a.kernel.why)
+	up()
+	beat := a.startHeartbeat(context.WithoutCancel(ctx))
+	err = a.work(ctx)
+	a.closeInjector()
+	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, &finish{a, beat}, a.log))
+}
+
+// startTries is the number of attempts to start the enforcer, startPause the pause
+// between them: another program may briefly remove rules that a start has just written.
+const (
+	startTries = 3
+	startPause = 200 * time.Millisecond
+)
+
+// startEnforcer starts the enforcer and returns the addresses to serve on.
+func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err error) {
+	for try := 1; ; try++ {
+		if serving, err = a.enforce.Start(ctx); err == nil || try == startTries || enforcer.IsMarkTaken(err) {
+			return serving, err
+		}
+		a.log.Warn("the start failed; trying again", "after", startPause, "error", err)
+		if wait(ctx, startPause) != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a *agent) startProxy(serving []netip.Addr) error {
+	var err error
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver, HostResolver: a.enforce.Interception().HostResolver, Unanswered: a.network.host.unanswered, Keep: a.enforce.Grants().Keep}
+	if a.host != nil {
+		o.Learn = a.host.learn
+	}
+	if a.proxy, err = proxy.New(o); err != nil {
+		return err
+	}
+	a.enforce.Grants().OnInUse(a.proxy.RenewNames)
+	a.nodes = &nodeAddresses{read: a.kernel.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: a.log}
+	if err := a.nodes.refresh(); err != nil {
+		return err
+	}
+	return a.proxy.Listen(sockets(serving))
+}
+
+// work does what one agent at a time does, until ctx ends or a part of it cannot go on.
+func (a *agent) work(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	run := func(part func(context.Context)) { g.Go(func() error { part(ctx); return nil }) }
+	run(a.rollout.Run)
+	run(a.enforce.RunExpiry)
+	run(a.runDenials)
+	run(func(ctx context.Context) { every(ctx, safeguardPeriod, a.checkSafeguard) })
+	run(a.keepUnconfirmed)
+	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
+	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
+	g.Go(func() error { return w.run(ctx) })
+	if a.o.MetricsAddr != "" {
+		run(func(ctx context.Context) { metrics.Serve(ctx, a.o.MetricsAddr, a.metricsHandler(), a.log) })
+	}
+	if c := a.o.Cluster; c != nil && len(c.ConsoleAddrs) > 0 {
+		run(a.keepConsole)
+	}
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.rollout.First():
+		}
+		g.Go(func() error { return a.enforce.RunReconcile(ctx) })
+		run(a.selfTest.run)
+		run(a.network.host.run)
+		if a.cluster != nil {
+			g.Go(func() error {
+				return a.cluster.report(ctx, a.findings, func() []policy.Problem { return a.rollout.Status().Problems })
+			})
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// stopProxy drains the proxy and then the audit log.
+func (a *agent) stopProxy() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	if err := a.proxy.Close(ctx); err != nil {
+		a.log.Warn("queries were in flight when the agent stopped", "error", err)
+	}
+	if a.audit == nil {
+		return
+	}
+	if err := a.audit.Close(ctx); err != nil {
+		a.log.Warn("the end of the audit log is lost", "error", err)
+	}
+}
+
+// leaving tells whether the agent is not to come back to this node.
+func (a *agent) leaving() bool { return a.cluster != nil && a.cluster.placement.Leaving() }
+
+// leave removes everything from the kernel if the agent is not to come back.
+func (a *agent) leave() {
+	if !a.leaving() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := errors.Join(a.enforce.Cleanup(ctx), inject.Remove()); err != nil {
+		a.log.Error("objects of Namegate remain on this node; run `namegate cleanup` there", "error", err)
+		return
+	}
+	a.log.Info("removed every rule, set, table and address of Namegate from this node")
+}
