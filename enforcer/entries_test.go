@@ -13,7 +13,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -21,7 +21,7 @@ import (
 // unlisted is entries that cannot be listed.
 type unlisted struct{ entries.Tables }
 
-func (unlisted) ListEntries([]string, func(string, []nft.Entry)) error { return errInjected }
+func (unlisted) ListEntries([]string, func(string, []timed.Entry)) error { return errInjected }
 
 // TestEntriesThatAreNotRecovered: a pod whose entries an agent cannot list is selected and
 // gets no grant, and its entries stay, until they are listed.
@@ -42,7 +42,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 	fatal.If(t, w.rollOut(s))
 	fatal.If(t, ask(s))
 	held := func() (n int) {
-		fatal.If(t, w.e.k.Tables.ListEntries([]string{string(s.Views[0].Rules.Admin[0].ID)}, func(_ string, part []nft.Entry) { n += len(part) }))
+		fatal.If(t, w.e.k.Tables.ListEntries([]string{string(s.Views[0].Rules.Admin[0].ID)}, func(_ string, part []timed.Entry) { n += len(part) }))
 		return n
 	}
 	if held() != 1 || w.e.Status().Grants != 1 {

@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
@@ -84,18 +85,18 @@ type inNode struct {
 	do func(func() error) error
 }
 
-func (n inNode) ApplyEntries(ops []nft.EntryOp) {
+func (n inNode) ApplyEntries(ops []timed.Op) {
 	err := n.do(func() error { n.Tables.ApplyEntries(ops); return nil })
 	for i := range ops {
 		ops[i].Err = errors.Join(ops[i].Err, err)
 	}
 }
 
-func (n inNode) ListEntries(names []string, each func(string, []nft.Entry)) error {
+func (n inNode) ListEntries(names []string, each func(string, []timed.Entry)) error {
 	return n.do(func() error { return n.Tables.ListEntries(names, each) })
 }
 
-func (n inNode) ListGrants(names []string, each func(string, []nft.Entry)) error {
+func (n inNode) ListGrants(names []string, each func(string, []timed.Entry)) error {
 	return n.do(func() error { return n.Tables.ListGrants(names, each) })
 }
 

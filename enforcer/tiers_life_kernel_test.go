@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -51,7 +52,7 @@ func (p *peering) entryLives(id policy.RuleID, a netip.Addr) (left time.Duration
 			return err
 		}
 		defer tables.Close()
-		return tables.ListEntries([]string{string(id)}, func(_ string, part []nft.Entry) {
+		return tables.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
 			for _, e := range part {
 				if e.Addr == a {
 					left = e.Timeout

@@ -4,61 +4,21 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"sigs.k8s.io/knftables"
 )
-
-// carrying notes the ops that come while a table made anew takes over the entries of the one
-// before. Those ops changed the table before, of which the entries are read already: they are
-// applied once more, in their order, to the new table.
-type carrying struct {
-	underWay sync.RWMutex // each op holds it
-	on       bool         // changed by the holder of all of underWay
-	mu       sync.Mutex
-	ops      []EntryOp
-}
-
-// begin waits for the ops that are under way, and has later ones noted.
-func (c *carrying) begin() {
-	c.underWay.Lock()
-	defer c.underWay.Unlock()
-	c.on = true
-}
-
-// note is called before ops are applied, done after it.
-func (c *carrying) note(ops []EntryOp) (done func()) {
-	c.underWay.RLock()
-	if c.on {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, op := range ops {
-			op.Entries = slices.Clone(op.Entries)
-			c.ops = append(c.ops, op)
-		}
-	}
-	return c.underWay.RUnlock
-}
-
-// end notes no more ops, and applies those that were noted. Later ops wait: without end, ops
-// that come as fast as they are applied would be noted for ever.
-func (c *carrying) end(apply func([]EntryOp)) {
-	c.underWay.Lock()
-	defer c.underWay.Unlock()
-	apply(c.ops)
-	c.on, c.ops = false, nil
-}
 
 // carry adds the entries of wanted sets to a transaction that makes the inet table anew, so
 // that none is missing for a moment. The program nft does not take every comment: after the
 // transaction the ops write them. The sets of kept stay with their entries.
-func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction, kept map[string]bool) (after []EntryOp, err error) {
+func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction, kept map[string]bool) (after []timed.Op, err error) {
 	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
 		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
 	}
 	for _, s := range t.tiers.entries {
-		op := EntryOp{Set: s.Name, Count: s.Renew == 0}
+		op := timed.Op{Set: s.Name, Count: s.Renew == 0}
 		for _, f := range families {
 			if err := t.carrySet(tx, is, s.of(f), kept, &op); err != nil {
 				return nil, err
@@ -67,7 +27,7 @@ func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction, kept map[
 		after = append(after, op)
 	}
 	for _, s := range t.tiers.grants {
-		op := EntryOp{Set: s.Name, Grants: true, Count: true}
+		op := timed.Op{Set: s.Name, Grants: true, Count: true}
 		for _, f := range families {
 			if err := t.carrySet(tx, is, s.of(f), kept, &op); err != nil {
 				return nil, err
@@ -79,21 +39,21 @@ func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction, kept map[
 }
 
 // carrySet is carry for one set, unless another one has its name.
-func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, kept map[string]bool, op *EntryOp) error {
+func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftables.Set, kept map[string]bool, op *timed.Op) error {
 	if op.Grants && kept[set.Name] {
 		return nil
 	}
 	if is.elements[set.Name] == nil || is.forms != nil && is.forms[set.Name] != formOf(set) {
 		return nil
 	}
-	all, err := t.listStill(set.Name, func(_ int, list func() error) error { return list() })
+	all, err := t.ListQuiet(set.Name)
 	if err != nil {
 		return fmt.Errorf("list nft set %s %s: %w", TableName, set.Name, err)
 	}
 	for _, e := range all {
-		words := e.words()
+		words := e.Words()
 		if !op.Grants {
-			tx.Add(&knftables.Element{Set: namedSet + suffix(e.Addr), Key: words})
+			tx.Add(&knftables.Element{Set: timed.KeySet + suffix(e.Addr), Key: words})
 		}
 		if kept[set.Name] {
 			continue

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // hooked calls a function before its next transaction.
@@ -38,21 +39,21 @@ func TestEntriesThatChangeWhileTheyAreCarried(t *testing.T) {
 	tables := nft.New(hooked{knftables.NewFake(knftables.InetFamily, nft.TableName), &before}, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	withdrawn, stays, added := entry(far4, time.Hour, "withdrawn", nft.Absent), entry(far6, time.Hour, "stays", nft.Absent), entry(near4, time.Hour, "added", nft.Absent)
-	applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{withdrawn, stays}})
+	withdrawn, stays, added := entry(far4, time.Hour, "withdrawn", timed.Absent), entry(far6, time.Hour, "stays", timed.Absent), entry(near4, time.Hour, "added", timed.Absent)
+	applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{withdrawn, stays}})
 	tables.OnlyAdmit(false) // another layout
 	before = func() {
-		applied(t, tables, nft.EntryOp{Set: "denied", Remove: true, Entries: []nft.Entry{withdrawn}}, nft.EntryOp{Set: "denied", Entries: []nft.Entry{added}})
+		applied(t, tables, timed.Op{Set: "denied", Remove: true, Entries: []timed.Entry{withdrawn}}, timed.Op{Set: "denied", Entries: []timed.Entry{added}})
 	}
 	fatal.If(t, tables.Apply(ctx, s))
 	if before != nil {
 		t.Fatal("no table was made anew")
 	}
-	want := map[string][]nft.Entry{"denied": {entry(near4, 0, "added", 0), entry(far6, 0, "stays", 0)}}
+	want := map[string][]timed.Entry{"denied": {entry(near4, 0, "added", 0), entry(far6, 0, "stays", 0)}}
 	if got, _ := listed(t, tables, "denied"); !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	applied(t, tables, nft.EntryOp{Set: "denied", Remove: true, Entries: []nft.Entry{added}})
+	applied(t, tables, timed.Op{Set: "denied", Remove: true, Entries: []timed.Entry{added}})
 	fatal.If(t, tables.Apply(ctx, nft.State{Entries: s.Entries}))
 	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != 1 {
 		t.Errorf("later: %v", got)
@@ -86,7 +87,7 @@ func TestEntriesThatChangeAllTheTime(t *testing.T) {
 					return
 				default:
 				}
-				tables.ApplyEntries([]nft.EntryOp{{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "changed", nft.Unknown)}}})
+				tables.ApplyEntries([]timed.Op{{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "changed", timed.Unknown)}}})
 				if n == 0 {
 					begun.Done()
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // commits has another program change a table of its own all the time.
@@ -55,12 +56,12 @@ func TestListingsWhileOthersCommit(t *testing.T) {
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
 	const count = 4000
-	op := nft.EntryOp{Set: "allowed"}
+	op := timed.Op{Set: "allowed"}
 	ends := map[netip.Addr]time.Time{}
 	began := time.Now()
 	for i := range count {
 		a, left := netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 2*time.Second+time.Duration(i)*2*time.Millisecond
-		op.Entries = append(op.Entries, entry(a, left, "reason", nft.Absent))
+		op.Entries = append(op.Entries, entry(a, left, "reason", timed.Absent))
 		ends[a] = began.Add(left)
 	}
 	applied(t, tables, op)
@@ -93,15 +94,15 @@ func TestListingsWhileTheKernelResizes(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
-	add := nft.EntryOp{Set: "allowed"}
+	add := timed.Op{Set: "allowed"}
 	for i := range 3000 {
-		add.Entries = append(add.Entries, entry(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), time.Hour, "reason", nft.Absent))
+		add.Entries = append(add.Entries, entry(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), time.Hour, "reason", timed.Absent))
 	}
 	const stay = 800
-	remove := nft.EntryOp{Set: "allowed", Remove: true, Entries: add.Entries[stay:]}
+	remove := timed.Op{Set: "allowed", Remove: true, Entries: add.Entries[stay:]}
 	for round := range 40 {
 		for _, step := range []struct {
-			op   nft.EntryOp
+			op   timed.Op
 			want int
 		}{{add, len(add.Entries)}, {remove, stay}} {
 			applied(t, tables, step.op)
@@ -110,7 +111,7 @@ func TestListingsWhileTheKernelResizes(t *testing.T) {
 				t.Fatalf("round %d: %d entries, %d of them distinct, want %d", round, len(got), len(slices.Compact(got)), step.want)
 			}
 		}
-		applied(t, tables, nft.EntryOp{Set: "allowed", Remove: true, Entries: add.Entries[:stay]})
+		applied(t, tables, timed.Op{Set: "allowed", Remove: true, Entries: add.Entries[:stay]})
 	}
 }
 
@@ -135,7 +136,7 @@ func TestEntriesThatComeDuringVerify(t *testing.T) {
 	inet := comingEntries{knftables.NewFake(knftables.InetFamily, nft.TableName), func(set string) {
 		if set == "named4" && came < 100 {
 			came++
-			applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(netip.AddrFrom4([4]byte{10, 2, 0, byte(came)}), time.Hour, "reason", nft.Absent)}})
+			applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{entry(netip.AddrFrom4([4]byte{10, 2, 0, byte(came)}), time.Hour, "reason", timed.Absent)}})
 		}
 	}}
 	tables = nft.New(inet, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // Most packets match few of a long list's rules, and most rules are about names or networks.
@@ -22,7 +24,6 @@ import (
 
 const (
 	partPrefix  = "part-"
-	namedSet    = "named"    // subject and address of all entries
 	networksSet = "networks" // of all rules of lists that ask it
 	// blocksPeers is the peer set of the blocks, one for each family, that have the networks
 	// of networksSet.
@@ -174,7 +175,7 @@ func (d *dispatch) list(rules []*TierRule, next target, tier uint64) (out []*ite
 	w := d.walk(next, false, tier)
 	all := w.listed(rules)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
-		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 1)...).by("goto "), each(w.subjectWord()+" . ct original %[2]s daddr @"+namedSet+"%[1]s ")...))
+		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 1)...).by("goto "), each(w.subjectWord()+" . ct original %[2]s daddr @"+timed.KeySet+"%[1]s ")...))
 		all = without
 	}
 	if without := slices.DeleteFunc(slices.Clone(all), isNetworks); len(all)-len(without) > fewRules {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // packet is the first packet of a connection from one subject, to what it dialled.
@@ -127,7 +129,7 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 			ok = false
 		case len(words) > 1 && words[1] == "saddr":
 			used = slices.Index(words, "@"+set) + 1
-			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, entriesPrefix), "-"+suffix(p.dialled)), p)
+			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, timed.EntriesPrefix), "-"+suffix(p.dialled)), p)
 		case len(words) > 2 && words[1] == "daddr" && words[2] == "&":
 			used, ok = 5, words[0] == family && in.inBlock(t, set, p, words[3])
 		case words[1] == "daddr":
@@ -146,7 +148,7 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 
 // hasEntry tells whether a set of entries, or that of all keys, has the packet's.
 func (in *interpreter) hasEntry(set string, p packet) bool {
-	if set != namedSet+suffix(p.dialled) {
+	if set != timed.KeySet+suffix(p.dialled) {
 		return slices.Contains(in.entries[set], p.dialled)
 	}
 	for _, all := range in.entries {
@@ -379,7 +381,7 @@ func TestAChangedRuleIsWrittenAlone(t *testing.T) {
 		}
 	}
 	for _, c := range after.without(before, true).chains {
-		if len(c.rules) > 0 && !strings.Contains(strings.Join(c.rules, "\n"), entriesPrefix+"that-4") {
+		if len(c.rules) > 0 && !strings.Contains(strings.Join(c.rules, "\n"), timed.EntriesPrefix+"that-4") {
 			t.Errorf("%s is written: %q", c.name, c.rules)
 		}
 	}

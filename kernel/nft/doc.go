@@ -10,8 +10,8 @@
 // beyond their addresses, or DNS messages.
 //
 // Entries, which rules by name ask, are no part of a State: ApplyEntries writes them into
-// sets that a State names, they end by themselves, and ListEntries reads them. Nothing else
-// changes them, and a table that has to be made anew takes those over that are there.
+// sets that a State names, they end by themselves, and ListEntries reads them (package timed).
+// Nothing else changes them, and a table that has to be made anew takes those over that are there.
 //
 // Each table is written in one transaction, which is in force as a whole or not at all, anew
 // by the program nft and changes of it by netlink (package wire); an error leaves one of the

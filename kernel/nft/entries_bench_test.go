@@ -10,24 +10,25 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // BenchmarkApplyEntries is the cost of a transaction of entries, each in an op of its own.
 func BenchmarkApplyEntries(b *testing.B) {
 	ctx := context.Background()
-	for _, held := range []nft.Held{nft.Absent, nft.SameComment, nft.Unknown} {
+	for _, held := range []timed.Held{timed.Absent, timed.SameComment, timed.Unknown} {
 		for _, n := range []int{1, 256} {
-			name := map[nft.Held]string{nft.Absent: "fresh", nft.SameComment: "refreshed", nft.Unknown: "replaced"}[held]
+			name := map[timed.Held]string{timed.Absent: "fresh", timed.SameComment: "refreshed", timed.Unknown: "replaced"}[held]
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				tables := inKernel(b)
 				fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{Entries: []nft.EntrySet{{Name: "a"}}})))
 				fatal.If(b, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
 				tables.Checkpoint()
-				ops := make([]nft.EntryOp, n)
+				ops := make([]timed.Op, n)
 				for i := range ops {
-					ops[i] = nft.EntryOp{Set: "a", Entries: []nft.Entry{{Subject: pod4, Addr: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Timeout: time.Hour, Comment: "of a benchmark"}}}
+					ops[i] = timed.Op{Set: "a", Entries: []timed.Entry{{Subject: pod4, Addr: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Timeout: time.Hour, Comment: "of a benchmark"}}}
 				}
-				apply := func(held nft.Held) {
+				apply := func(held timed.Held) {
 					for i := range ops {
 						ops[i].Entries[0].Held = held
 						ops[i].Entries[0].Timeout++
@@ -37,12 +38,12 @@ func BenchmarkApplyEntries(b *testing.B) {
 						fatal.If(b, ops[i].Err)
 					}
 				}
-				if held != nft.Absent {
-					apply(nft.Absent)
+				if held != timed.Absent {
+					apply(timed.Absent)
 				}
 				for b.Loop() {
 					apply(held)
-					if held == nft.Absent {
+					if held == timed.Absent {
 						b.StopTimer()
 						for i := range ops {
 							ops[i].Remove = true
@@ -66,9 +67,9 @@ func BenchmarkListEntries(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			tables := inKernel(b)
 			fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{Entries: []nft.EntrySet{{Name: "a"}}})))
-			op := nft.EntryOp{Set: "a"}
+			op := timed.Op{Set: "a"}
 			for i := range n {
-				op.Entries = append(op.Entries, entry(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), time.Hour, "of a benchmark", nft.Absent))
+				op.Entries = append(op.Entries, entry(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), time.Hour, "of a benchmark", timed.Absent))
 			}
 			applied(b, tables, op)
 			for b.Loop() {

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // unfollowed exempts a port from connection tracking.
@@ -33,13 +34,13 @@ func (w *entriesWorld) do(f func() error) {
 // add adds entries of pod "a" for the addresses of both families that end with last.
 func (w *entriesWorld) add(set string, timeout time.Duration, last ...byte) {
 	w.t.Helper()
-	op := nft.EntryOp{Set: set}
+	op := timed.Op{Set: set}
 	p := w.Pod("a")
 	for _, n := range last {
-		op.Entries = append(op.Entries, nft.Entry{Subject: p.Addr4, Addr: worldAddr(n, false), Timeout: timeout, Comment: "of a"},
-			nft.Entry{Subject: p.Addr6, Addr: worldAddr(n, true), Timeout: timeout, Comment: "of a"})
+		op.Entries = append(op.Entries, timed.Entry{Subject: p.Addr4, Addr: worldAddr(n, false), Timeout: timeout, Comment: "of a"},
+			timed.Entry{Subject: p.Addr6, Addr: worldAddr(n, true), Timeout: timeout, Comment: "of a"})
 	}
-	ops := []nft.EntryOp{op}
+	ops := []timed.Op{op}
 	w.do(func() error { w.tables.ApplyEntries(ops); return ops[0].Err })
 }
 
@@ -48,7 +49,7 @@ func (w *entriesWorld) left(set string) map[byte][]time.Duration {
 	w.t.Helper()
 	out := map[byte][]time.Duration{}
 	w.do(func() error {
-		return w.tables.ListEntries([]string{set}, func(_ string, part []nft.Entry) {
+		return w.tables.ListEntries([]string{set}, func(_ string, part []timed.Entry) {
 			for _, e := range part {
 				if e.Comment != "of a" {
 					w.t.Errorf("the entry of %s has the comment %q", e.Addr, e.Comment)

@@ -20,14 +20,15 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // entryModel is what entry sets hold, by set, subject and address.
-type entryModel map[string]map[[2]netip.Addr]nft.Entry
+type entryModel map[string]map[[2]netip.Addr]timed.Entry
 
 // random returns an op with the knowledge of what is there, or without it.
-func (m entryModel) random(r *rand.Rand) (op nft.EntryOp, wrong bool) {
-	op = nft.EntryOp{Set: []string{"denied", "allowed", "missing"}[r.IntN(20)%3], Remove: r.IntN(4) == 0}
+func (m entryModel) random(r *rand.Rand) (op timed.Op, wrong bool) {
+	op = timed.Op{Set: []string{"denied", "allowed", "missing"}[r.IntN(20)%3], Remove: r.IntN(4) == 0}
 	wrong = op.Set == "missing"
 	used := map[netip.Addr]bool{}
 	for range 1 + r.IntN(3)*r.IntN(60) {
@@ -39,12 +40,12 @@ func (m entryModel) random(r *rand.Rand) (op nft.EntryOp, wrong bool) {
 			continue
 		}
 		used[to] = true
-		e := entry(to, time.Hour+time.Duration(r.IntN(600))*time.Minute, fmt.Sprint("reason ", r.IntN(3)), nft.Held(r.IntN(2)))
+		e := entry(to, time.Hour+time.Duration(r.IntN(600))*time.Minute, fmt.Sprint("reason ", r.IntN(3)), timed.Held(r.IntN(2)))
 		if was, there := m[op.Set][[2]netip.Addr{e.Subject, to}]; there && was.Comment == e.Comment {
-			e.Held = nft.Held(r.IntN(3))
+			e.Held = timed.Held(r.IntN(3))
 		}
 		if r.IntN(500) == 0 {
-			e.Comment, wrong = strings.Repeat("c", nft.MaxEntryComment+1), true
+			e.Comment, wrong = strings.Repeat("c", timed.MaxComment+1), true
 		}
 		op.Entries = append(op.Entries, e)
 	}
@@ -72,7 +73,7 @@ func TestEntryOpsEqualAModel(t *testing.T) {
 				if batch == 20 { // later ones are refreshed in place
 					fatal.If(t, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
 				}
-				var ops []nft.EntryOp
+				var ops []timed.Op
 				var wrong []bool
 				for range 1 + r.IntN(3)*r.IntN(10) {
 					op, is := model.random(r)
@@ -90,12 +91,12 @@ func TestEntryOpsEqualAModel(t *testing.T) {
 				}
 				tables.ApplyEntries(ops)
 				for i, op := range ops {
-					if (op.Err != nil) != wrong[i] || op.Err != nil && nft.IsNoSet(op.Err) != (op.Set == "missing" && !strings.Contains(op.Err.Error(), "comment")) {
+					if (op.Err != nil) != wrong[i] || op.Err != nil && timed.IsNoSet(op.Err) != (op.Set == "missing" && !strings.Contains(op.Err.Error(), "comment")) {
 						t.Fatalf("batch %d, op %d of set %s, remove %v: %v", batch, i, op.Set, op.Remove, op.Err)
 					}
 				}
 				got := entryModel{"denied": {}, "allowed": {}}
-				fatal.If(t, tables.ListEntries(slices.Collect(maps.Keys(model)), func(set string, part []nft.Entry) {
+				fatal.If(t, tables.ListEntries(slices.Collect(maps.Keys(model)), func(set string, part []timed.Entry) {
 					for _, e := range part {
 						key := [2]netip.Addr{e.Subject, e.Addr}
 						want := model[set][key].Timeout
@@ -122,24 +123,24 @@ func TestAFullEntrySet(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
-	at := func(n int) nft.Entry {
-		return entry(netip.AddrFrom4([4]byte{100, byte(n >> 16), byte(n >> 8), byte(n)}), time.Hour, "", nft.Absent)
+	at := func(n int) timed.Entry {
+		return entry(netip.AddrFrom4([4]byte{100, byte(n >> 16), byte(n >> 8), byte(n)}), time.Hour, "", timed.Absent)
 	}
-	var all []nft.Entry
+	var all []timed.Entry
 	for n := range most {
 		all = append(all, at(n))
 	}
-	applied(t, tables, nft.EntryOp{Set: "denied", Entries: all})
+	applied(t, tables, timed.Op{Set: "denied", Entries: all})
 	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != most {
 		t.Fatalf("%d entries, want %d", len(got["denied"]), most)
 	}
 	kept := at(7)
-	kept.Held, kept.Comment = nft.Unknown, "another reason"
-	ops := []nft.EntryOp{
-		{Set: "denied", Entries: []nft.Entry{at(most)}},
-		{Set: "allowed", Entries: []nft.Entry{at(1)}},
-		{Set: "denied", Remove: true, Entries: []nft.Entry{at(most), at(3), at(most + 1)}},
-		{Set: "denied", Entries: []nft.Entry{kept}},
+	kept.Held, kept.Comment = timed.Unknown, "another reason"
+	ops := []timed.Op{
+		{Set: "denied", Entries: []timed.Entry{at(most)}},
+		{Set: "allowed", Entries: []timed.Entry{at(1)}},
+		{Set: "denied", Remove: true, Entries: []timed.Entry{at(most), at(3), at(most + 1)}},
+		{Set: "denied", Entries: []timed.Entry{kept}},
 	}
 	tables.ApplyEntries(ops)
 	for i, op := range ops {
@@ -151,7 +152,7 @@ func TestAFullEntrySet(t *testing.T) {
 	if len(got["denied"]) != most-1 || len(got["allowed"]) != 1 {
 		t.Errorf("%d and %d entries, want %d and one", len(got["denied"]), len(got["allowed"]), most-1)
 	}
-	if i := slices.IndexFunc(got["denied"], func(e nft.Entry) bool { return e.Addr == kept.Addr }); i < 0 || got["denied"][i].Comment != kept.Comment {
+	if i := slices.IndexFunc(got["denied"], func(e timed.Entry) bool { return e.Addr == kept.Addr }); i < 0 || got["denied"][i].Comment != kept.Comment {
 		t.Error("the entry of a full set was not replaced")
 	}
 }
@@ -161,15 +162,15 @@ func TestRefreshedEntriesStay(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named()), tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
-	applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Minute, "reason", nft.Absent), entry(far6, time.Minute, "reason", nft.Absent)}})
+	applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Minute, "reason", timed.Absent), entry(far6, time.Minute, "reason", timed.Absent)}})
 	changes, stop := monitor(t)
-	applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "reason", nft.SameComment), entry(far6, time.Hour, "reason", nft.SameComment)}})
+	applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "reason", timed.SameComment), entry(far6, time.Hour, "reason", timed.SameComment)}})
 	stop()
 	if said := changes(); updatesInPlace(t) && strings.Contains(said, "delete") {
 		t.Errorf("a refresh deletes:\n%s", said)
 	}
 	got, least := listed(t, tables, "denied")
-	if want := []nft.Entry{entry(far4, 0, "reason", 0), entry(far6, 0, "reason", 0)}; !slices.Equal(got["denied"], want) || least < 50*time.Minute {
+	if want := []timed.Entry{entry(far4, 0, "reason", 0), entry(far6, 0, "reason", 0)}; !slices.Equal(got["denied"], want) || least < 50*time.Minute {
 		t.Errorf("%v, %v left", got, least)
 	}
 	// The same timeout counts from now on.
@@ -180,7 +181,7 @@ func TestRefreshedEntriesStay(t *testing.T) {
 		}
 	}
 	for until := time.Now().Add(time.Minute); aged(time.Hour - 300*time.Millisecond); {
-		applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "reason", nft.SameComment), entry(far6, time.Hour, "reason", nft.SameComment)}})
+		applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "reason", timed.SameComment), entry(far6, time.Hour, "reason", timed.SameComment)}})
 		if time.Now().After(until) {
 			t.Fatal("a refresh with the same timeout moves no deadline")
 		}
@@ -192,17 +193,17 @@ func TestTransactionsOfEntries(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
-	op := func(n int, held nft.Held) nft.EntryOp {
-		return nft.EntryOp{Set: []string{"denied", "allowed"}[n%2], Entries: []nft.Entry{entry(netip.AddrFrom4([4]byte{100, 0, 0, byte(n)}), time.Hour, "", held)}}
+	op := func(n int, held timed.Held) timed.Op {
+		return timed.Op{Set: []string{"denied", "allowed"}[n%2], Entries: []timed.Entry{entry(netip.AddrFrom4([4]byte{100, 0, 0, byte(n)}), time.Hour, "", held)}}
 	}
-	var fresh, mixed []nft.EntryOp
+	var fresh, mixed []timed.Op
 	for n := range 100 {
-		fresh, mixed = append(fresh, op(n, nft.Absent)), append(mixed, op(n, nft.Unknown))
+		fresh, mixed = append(fresh, op(n, timed.Absent)), append(mixed, op(n, timed.Unknown))
 	}
-	mixed = slices.Insert(mixed, 0, op(100, nft.Absent), op(101, nft.Absent))
-	mixed = append(slices.Insert(mixed, 50, op(102, nft.Absent)), op(103, nft.Absent))
+	mixed = slices.Insert(mixed, 0, op(100, timed.Absent), op(101, timed.Absent))
+	mixed = append(slices.Insert(mixed, 50, op(102, timed.Absent)), op(103, timed.Absent))
 	for _, test := range []struct {
-		ops  []nft.EntryOp
+		ops  []timed.Op
 		want []string // what the first and the second transaction may not say, and say
 	}{{fresh, []string{"delete"}}, {mixed, []string{"delete", "none"}}} {
 		changes, stop := monitor(t)
@@ -248,9 +249,9 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 		tables, s := inKernel(t), named()
 		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
 		before := sortedLines(ruleset(t))
-		long := strings.Repeat("c", nft.MaxEntryComment)
-		applied(t, tables, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, `a "reason"`, nft.Absent)}},
-			nft.EntryOp{Set: "allowed", Entries: []nft.Entry{entry(far4, time.Hour, "", nft.Absent), entry(far6, time.Hour, long, nft.Absent)}})
+		long := strings.Repeat("c", timed.MaxComment)
+		applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, `a "reason"`, timed.Absent)}},
+			timed.Op{Set: "allowed", Entries: []timed.Entry{entry(far4, time.Hour, "", timed.Absent), entry(far6, time.Hour, long, timed.Absent)}})
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rival)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -262,7 +263,7 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 		fatal.If(t, tables.Apply(ctx, s))
 		verified(t, tables, s)
 		got, least := listed(t, tables, "denied", "allowed")
-		want := map[string][]nft.Entry{"denied": {entry(far4, 0, `a "reason"`, 0)}, "allowed": {entry(far4, 0, "", 0), entry(far6, 0, long, 0)}}
+		want := map[string][]timed.Entry{"denied": {entry(far4, 0, `a "reason"`, 0)}, "allowed": {entry(far4, 0, "", 0), entry(far6, 0, long, 0)}}
 		if strings.Contains(rival, "delete set inet namegate entries-denied-4") {
 			delete(want, "denied")
 		}
@@ -270,7 +271,7 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 			t.Errorf("after nft %s and a repair: %v, %v left, want %v", rival, got, least, want)
 		}
 		for set, all := range want {
-			applied(t, tables, nft.EntryOp{Set: set, Remove: true, Entries: all})
+			applied(t, tables, timed.Op{Set: set, Remove: true, Entries: all})
 		}
 		for range 25 { // two comparisons of the keys
 			verified(t, tables, s)
@@ -287,8 +288,8 @@ func TestEntriesOutliveAnotherLayout(t *testing.T) {
 	ctx := context.Background()
 	earlier, s := inKernel(t), named()
 	fatal.If(t, errors.Join(earlier.Setup(ctx), earlier.Apply(ctx, s)))
-	applied(t, earlier, nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "reason", nft.Absent)}},
-		nft.EntryOp{Set: "allowed", Entries: []nft.Entry{entry(far6, time.Hour, "", nft.Absent)}})
+	applied(t, earlier, timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "reason", timed.Absent)}},
+		timed.Op{Set: "allowed", Entries: []timed.Entry{entry(far6, time.Hour, "", timed.Absent)}})
 	for line := range strings.Lines(ruleset(t)) {
 		if words := strings.Fields(line); len(words) > 1 && strings.HasPrefix(words[1], "layout-") {
 			for _, f := range []string{"inet", "bridge"} {
@@ -303,7 +304,7 @@ func TestEntriesOutliveAnotherLayout(t *testing.T) {
 	}
 	s.Entries = s.Entries[:1]
 	s.Tiers[0].ID, s.Tiers[0].Admin = "2123456789abcdef", s.Tiers[0].Admin[:len(s.Tiers[0].Admin)-1]
-	want := map[string][]nft.Entry{"denied": {entry(far4, 0, "reason", 0)}, "allowed": {entry(far6, 0, "", 0)}}
+	want := map[string][]timed.Entry{"denied": {entry(far4, 0, "reason", 0)}, "allowed": {entry(far6, 0, "", 0)}}
 	for _, step := range []func() error{func() error { return nil }, func() error { delete(want, "allowed"); return tables.Apply(ctx, s) }} {
 		fatal.If(t, step())
 		if got, least := listed(t, tables, "denied", "allowed"); !maps.EqualFunc(got, want, slices.Equal) || least < 50*time.Minute || least > time.Hour {
@@ -325,11 +326,11 @@ func TestEntriesOfTwoAgentsOutliveALayout(t *testing.T) {
 	write := func(n int) error {
 		for set, all := range written {
 			a := netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
-			en := entry(a, time.Hour, "reason", nft.Absent)
+			en := entry(a, time.Hour, "reason", timed.Absent)
 			if set != "allowed" {
-				en = nft.Entry{Addr: a, Timeout: time.Hour, Comment: "reason"}
+				en = timed.Entry{Addr: a, Timeout: time.Hour, Comment: "reason"}
 			}
-			ops := []nft.EntryOp{{Set: set, Grants: set != "allowed", Entries: []nft.Entry{en}}}
+			ops := []timed.Op{{Set: set, Grants: set != "allowed", Entries: []timed.Entry{en}}}
 			if earlier.ApplyEntries(ops); ops[0].Err != nil {
 				return ops[0].Err
 			}
@@ -369,7 +370,7 @@ func TestEntriesOfTwoAgentsOutliveALayout(t *testing.T) {
 	for _, e := range got["allowed"] {
 		delete(written["allowed"], e.Addr)
 	}
-	fatal.If(t, next.ListGrants([]string{s.GrantSets[0].Name}, func(set string, part []nft.Entry) {
+	fatal.If(t, next.ListGrants([]string{s.GrantSets[0].Name}, func(set string, part []timed.Entry) {
 		for _, e := range part {
 			delete(written[set], e.Addr)
 		}

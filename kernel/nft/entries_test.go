@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // named is tiered with rules by name.
@@ -31,8 +32,8 @@ func named() nft.State {
 var far4, far6 = netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:5::7")
 
 // entry is one entry of a pod's.
-func entry(to netip.Addr, timeout time.Duration, comment string, held nft.Held) nft.Entry {
-	e := nft.Entry{Subject: pod4, Addr: to, Timeout: timeout, Comment: comment, Held: held}
+func entry(to netip.Addr, timeout time.Duration, comment string, held timed.Held) timed.Entry {
+	e := timed.Entry{Subject: pod4, Addr: to, Timeout: timeout, Comment: comment, Held: held}
 	if to.Is6() {
 		e.Subject = pod6
 	}
@@ -40,7 +41,7 @@ func entry(to netip.Addr, timeout time.Duration, comment string, held nft.Held) 
 }
 
 // applied applies ops that must not be refused.
-func applied(t testing.TB, tables *nft.Tables, ops ...nft.EntryOp) {
+func applied(t testing.TB, tables *nft.Tables, ops ...timed.Op) {
 	t.Helper()
 	tables.ApplyEntries(ops)
 	for _, op := range ops {
@@ -49,10 +50,10 @@ func applied(t testing.TB, tables *nft.Tables, ops ...nft.EntryOp) {
 }
 
 // listed returns the entries of sets by name, sorted, and the least time that is left.
-func listed(t testing.TB, tables *nft.Tables, names ...string) (all map[string][]nft.Entry, least time.Duration) {
+func listed(t testing.TB, tables *nft.Tables, names ...string) (all map[string][]timed.Entry, least time.Duration) {
 	t.Helper()
-	all, least = map[string][]nft.Entry{}, 1<<62
-	fatal.If(t, tables.ListEntries(names, func(set string, part []nft.Entry) {
+	all, least = map[string][]timed.Entry{}, 1<<62
+	fatal.If(t, tables.ListEntries(names, func(set string, part []timed.Entry) {
 		for _, e := range part {
 			least = min(least, e.Timeout)
 			e.Timeout = 0
@@ -60,7 +61,7 @@ func listed(t testing.TB, tables *nft.Tables, names ...string) (all map[string][
 		}
 	}))
 	for _, part := range all {
-		slices.SortFunc(part, func(a, b nft.Entry) int { return cmp.Or(a.Subject.Compare(b.Subject), a.Addr.Compare(b.Addr)) })
+		slices.SortFunc(part, func(a, b timed.Entry) int { return cmp.Or(a.Subject.Compare(b.Subject), a.Addr.Compare(b.Addr)) })
 	}
 	return all, least
 }
@@ -69,7 +70,7 @@ func listed(t testing.TB, tables *nft.Tables, names ...string) (all map[string][
 // until no state asks for their set.
 func TestEntriesStay(t *testing.T) {
 	ctx := context.Background()
-	long := strings.Repeat("c", nft.MaxEntryComment)
+	long := strings.Repeat("c", timed.MaxComment)
 	for what, open := range map[string]func() *nft.Tables{
 		"kernel": func() *nft.Tables { return inKernel(t) },
 		"fake": func() *nft.Tables {
@@ -81,9 +82,9 @@ func TestEntriesStay(t *testing.T) {
 			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
 			verified(t, tables, s)
 			applied(t, tables,
-				nft.EntryOp{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, long, nft.Absent), entry(far6, time.Hour, `a "b"`, nft.Unknown)}},
-				nft.EntryOp{Set: "allowed", Entries: []nft.Entry{entry(far6, time.Hour, "", nft.SameComment)}})
-			want := map[string][]nft.Entry{
+				timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, long, timed.Absent), entry(far6, time.Hour, `a "b"`, timed.Unknown)}},
+				timed.Op{Set: "allowed", Entries: []timed.Entry{entry(far6, time.Hour, "", timed.SameComment)}})
+			want := map[string][]timed.Entry{
 				"denied":  {entry(far4, 0, long, 0), entry(far6, 0, `a "b"`, 0)},
 				"allowed": {entry(far6, 0, "", 0)},
 			}
@@ -110,8 +111,8 @@ func TestEntriesStay(t *testing.T) {
 				t.Errorf("after a set went: %v", got)
 			}
 			fatal.If(t, tables.Remove(ctx))
-			ops := []nft.EntryOp{{Set: "denied", Entries: []nft.Entry{entry(far4, time.Hour, "", nft.Absent)}}}
-			if tables.ApplyEntries(ops); !nft.IsNoSet(ops[0].Err) {
+			ops := []timed.Op{{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "", timed.Absent)}}}
+			if tables.ApplyEntries(ops); !timed.IsNoSet(ops[0].Err) {
 				t.Errorf("without tables: %v", ops[0].Err)
 			}
 			if got, _ := listed(t, tables, "denied"); len(got) > 0 {

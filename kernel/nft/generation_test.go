@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // TestExternalChange: our own changes do not count as external ones, and an external change
@@ -30,8 +31,8 @@ func TestExternalChange(t *testing.T) {
 	}
 	entries := func(set string) func() error {
 		return func() error {
-			op := []nft.EntryOp{{Set: set, Entries: []nft.Entry{entry(far4, time.Hour, "", nft.Unknown)}}}
-			if tables.ApplyEntries(op); nft.IsNoSet(op[0].Err) != (set == "missing") {
+			op := []timed.Op{{Set: set, Entries: []timed.Entry{entry(far4, time.Hour, "", timed.Unknown)}}}
+			if tables.ApplyEntries(op); timed.IsNoSet(op[0].Err) != (set == "missing") {
 				return op[0].Err
 			}
 			return nil

@@ -8,20 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"sigs.k8s.io/knftables"
 )
-
-// AddGrantSets makes sets of grants ahead of a state that has them. The next state that does
-// not removes them.
-func (t *Tables) AddGrantSets(ctx context.Context, sets []GrantSet) error {
-	return t.addSets(ctx, tierObjects{grants: sets})
-}
-
-// ListGrants is ListEntries for sets of grants.
-func (t *Tables) ListGrants(names []string, each func(set string, part []Entry)) error {
-	return t.listSets(grantsPrefix, names, each)
-}
 
 // Earlier is what an earlier agent left of the Namespace tier.
 type Earlier struct {
@@ -70,7 +60,7 @@ func (t *Tables) ReadEarlier(ctx context.Context) (out Earlier, err error) {
 	out.Tables = out.Tables || len(is.rules) > 0
 	names := map[string]bool{}
 	for set := range is.elements {
-		if name, ok := strings.CutPrefix(set, grantsPrefix); ok && len(name) > len("-4") {
+		if name, ok := strings.CutPrefix(set, timed.GrantsPrefix); ok && len(name) > len("-4") {
 			names[name[:len(name)-len("-4")]] = true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"sigs.k8s.io/knftables"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || hasForm(set) || isNamedSet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+	return set == aliveSet || timed.IsSet(set) || timed.IsKeySet(set) || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
@@ -152,7 +153,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.ranges(networksSet+f.suffix, f.addr)
-		l.set(namedSet+f.suffix, f.addr+" . "+f.addr)
+		l.set(timed.KeySet+f.suffix, f.addr+" . "+f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
 		l.bypassSets(f)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"sigs.k8s.io/knftables"
 )
 
@@ -47,9 +48,8 @@ type RuleList struct {
 }
 
 const (
-	podPrefix    = "pod-"    // chains of subjects
-	listPrefix   = "list-"   // chains of rule lists
-	grantsPrefix = "grants-" // sets of grants
+	podPrefix  = "pod-"  // chains of subjects
+	listPrefix = "list-" // chains of rule lists
 
 	candidateChain = "candidate" // only of tables that ask candidates
 
@@ -110,7 +110,7 @@ func (s GrantSet) of(f family) *knftables.Set {
 	if s.Ported {
 		typ += " . inet_proto . inet_service"
 	}
-	return &knftables.Set{Name: grantsPrefix + s.Name + "-" + f.suffix, Type: typ, Flags: []knftables.SetFlag{knftables.TimeoutFlag}}
+	return &knftables.Set{Name: timed.GrantsPrefix + s.Name + "-" + f.suffix, Type: typ, Flags: []knftables.SetFlag{knftables.TimeoutFlag}}
 }
 
 // namespaceByCandidates returns the rules of the chain "namespace" for rules outside of these tables, which
@@ -242,7 +242,7 @@ func of6(a netip.Addr) int {
 // has no meaning. The set is asked last: what it matches is used.
 func (s *Subject) names() (out []string) {
 	for _, g := range s.Grants {
-		at := "@" + grantsPrefix + g.Set.Name + "-%[1]s "
+		at := "@" + timed.GrantsPrefix + g.Set.Name + "-%[1]s "
 		if g.Set.Ported {
 			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at)...)
 			continue

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/generation"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"sigs.k8s.io/knftables"
 )
 
@@ -32,6 +32,7 @@ const (
 
 // Tables is the pair of tables in one network namespace.
 type Tables struct {
+	*timed.Store // of the entries
 	inet, bridge knftables.Interface
 	bits         Bits
 	// applied has the elements of the last write. With partial the kernel may hold others, and the
@@ -47,10 +48,6 @@ type Tables struct {
 	renew func(context.Context) error
 	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
 	replaces, moves atomic.Bool
-	// notesUses: the kernel notes whether a packet matches an entry. unnoted has the names of sets
-	// in which a listing found entries for which it does not.
-	notesUses atomic.Bool
-	unnoted   sync.Map
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
@@ -72,13 +69,8 @@ type Tables struct {
 	judgesNode bool
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
-	entries entryStore
-	// caught has the names of sets in which a listing found a catch-all element.
-	caught   sync.Map
-	named    named
-	carrying carrying
-	direct   bool // changes are written by netlink
-	kernel   kernel
+	direct  bool // changes are written by netlink
+	kernel  kernel
 }
 
 // Open finds the nft program. The error says which part is missing.
@@ -98,8 +90,9 @@ func Open(bits Bits) (*Tables, error) {
 	t := New(program{inet}, program{bridge}, bits)
 	t.UseNet(program{net})
 	t.direct, t.kernel = true, kernel{&nfattr.Sockets{}}
-	t.list, t.reader, t.renew, t.entries = t.kernel.listTable, kernelReader{t.kernel}, t.renewInKernel, kernelEntries{t.kernel}
+	t.list, t.reader, t.renew = t.kernel.listTable, kernelReader{t.kernel}, t.renewInKernel
 	t.generations = generation.New(t.kernel.generation)
+	t.openStore(t.kernel.sockets)
 	return t, nil
 }
 
@@ -115,10 +108,15 @@ func New(inet, bridge knftables.Interface, bits Bits) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: generation.New(nil),
 		reader: interfaceReader{{knftables.InetFamily, TableName}: inet, {knftables.BridgeFamily, TableName}: bridge}}
 	t.renew = t.renewByInterface
-	t.notesUses.Store(true)
-	t.FakeClock(time.Now)
+	t.openStore(nil)
 	t.forgetSkeletons()
 	return t
+}
+
+// openStore sets the Store, in the kernel if there are sockets that lead to it.
+func (t *Tables) openStore(sockets *nfattr.Sockets) {
+	t.Store = timed.New(timed.Options{Table: t.inet, Name: TableName, Sockets: sockets, Generations: t.generations,
+		Moves: func() bool { return t.moves.Load() && !t.replaces.Load() }})
 }
 
 // forgetSkeletons has the skeletons of the layout without a state made when they are needed.
@@ -139,9 +137,7 @@ func (t *Tables) plainSkeleton(i int) (*skeleton, error) { return (*t.skeletons[
 // come before every other method.
 func (t *Tables) Setup(ctx context.Context) error {
 	t.otherLayout = false
-	if t.direct {
-		t.notesUses.Store(t.kernel.notesUses())
-	}
+	t.ProbeUses()
 	found, chains, same := elements{}, map[string][]string{}, true
 	for i := range t.both() {
 		s, err := t.plainSkeleton(i)
@@ -202,8 +198,8 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	if err := t.finishNet(ctx, s); err != nil {
 		return err
 	}
-	t.named.forget()
-	_, err := t.checkNamed(ctx, tiers.entries)
+	t.CompareKeys()
+	_, err := t.CheckKeys(ctx, tiers.entryNames())
 	return err
 }
 
@@ -217,21 +213,14 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 		_, err := t.layOutTables(ctx, want)
 		return err
 	}
-	t.carrying.begin()
-	carried, err := t.layOutTables(ctx, want)
-	t.carrying.end(func(noted []EntryOp) {
-		if err == nil {
-			t.applyEntries(append(carried, noted...))
-		}
-	})
-	if err != nil {
+	if err := t.Carry(func() ([]timed.Op, error) { return t.layOutTables(ctx, want) }); err != nil {
 		return err
 	}
 	return t.removeLeft(ctx)
 }
 
 // layOutTables returns entries that are still to be written.
-func (t *Tables) layOutTables(ctx context.Context, want elements) (carried []EntryOp, err error) {
+func (t *Tables) layOutTables(ctx context.Context, want elements) (carried []timed.Op, err error) {
 	for i := range t.both() {
 		of, err := t.layOutTable(ctx, i, want, false)
 		if err != nil && t.otherLayout {
@@ -249,7 +238,7 @@ func (t *Tables) layOutTables(ctx context.Context, want elements) (carried []Ent
 
 // layOutTable writes one table in one transaction. With whole a table of another layout is
 // removed, else what it holds. It returns entries that are still to be written.
-func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bool) (carried []EntryOp, err error) {
+func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bool) (carried []timed.Op, err error) {
 	table := t.both()[i]
 	tx := table.NewTransaction()
 	restore, kept := func() {}, map[string]bool(nil)

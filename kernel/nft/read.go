@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -55,7 +56,7 @@ func (r kernelReader) objects(_ context.Context, family knftables.Family, table 
 		if nfattr.Uint32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
 			out.elements[name] = elements{}
-			if flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS]); hasForm(name) || flags&unix.NFT_SET_MAP != 0 {
+			if flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS]); timed.IsSet(name) || flags&unix.NFT_SET_MAP != 0 {
 				out.forms[name] = setForm{nfattr.Uint32(a[unix.NFTA_SET_KEY_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_KEY_LEN]), flags, nfattr.Uint32(a[unix.NFTA_SET_DATA_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_DATA_LEN])}
 			}
 		}
@@ -93,7 +94,7 @@ func (r kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*k
 				a := nfattr.Parse(element)
 				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
 				data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
-				if isCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]) {
+				if wire.IsCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]) {
 					out = append(out, s.catchAll(set))
 				} else if s.intervals[set] {
 					addr, _ := netip.AddrFromSlice(key)
@@ -113,9 +114,6 @@ func (r kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*k
 	}
 	return out, err
 }
-
-// isCatchAll reads an element's flags.
-func isCatchAll(flags []byte) bool { return nfattr.Uint32(flags)&wire.CatchAllFlag != 0 }
 
 // catchAll is the catch-all element of a set or map, without its value.
 func (s *skeleton) catchAll(set string) *knftables.Element {

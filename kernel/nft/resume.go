@@ -82,8 +82,8 @@ func (t *Tables) readBack(ctx context.Context, s State) bool {
 	} else if there, err := t.hasNet(ctx); there || err != nil {
 		return false
 	}
-	t.named.forget()
-	if lost, err := t.checkNamed(ctx, tiers.entries); len(lost) > 0 || err != nil {
+	t.CompareKeys()
+	if lost, err := t.CheckKeys(ctx, tiers.entryNames()); len(lost) > 0 || err != nil {
 		return false
 	}
 	t.setTiers(tiers)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"sigs.k8s.io/knftables"
 )
 
@@ -100,7 +101,7 @@ const (
 
 // ofTiers tells whether a chain or set is one that states add.
 func ofTiers(name string) bool {
-	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, entriesPrefix, grantsPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc([]string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // tierChain is a chain of a state.
@@ -182,6 +183,15 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	out.sets = slices.SortedFunc(maps.Values(d.sets), byName)
 	out.entries = slices.SortedFunc(maps.Values(d.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// entryNames are the names of the entry sets.
+func (o tierObjects) entryNames() []string {
+	names := make([]string, len(o.entries))
+	for i, s := range o.entries {
+		names[i] = s.Name
+	}
+	return names
 }
 
 // sortedTiers returns the tiers, each list once.

@@ -15,13 +15,14 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // usesOf are the sets of rules and grants whose entries packets match, in the kernel or in fakes.
 type usesOf struct {
 	t      *testing.T
 	tables *nft.Tables
-	packet func(e nft.Entry) // that matches an entry of each set
+	packet func(e timed.Entry) // that matches an entry of each set
 }
 
 // asking are rules that ask the sets for packets of the node itself.
@@ -57,7 +58,7 @@ func inUse(t *testing.T, test func(u usesOf)) {
 		setup(t, tables)
 		fatal.If(t, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
 		piped(t, asking)
-		test(usesOf{t, tables, func(e nft.Entry) {
+		test(usesOf{t, tables, func(e timed.Entry) {
 			subject := pod4
 			if e.Addr.Is6() {
 				subject = pod6
@@ -75,36 +76,36 @@ func inUse(t *testing.T, test func(u usesOf)) {
 		tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 		tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
 		setup(t, tables)
-		test(usesOf{t, tables, func(e nft.Entry) {
-			fatal.If(t, errors.Join(tables.FakeMatch("allowed", false, nft.Entry{Subject: entry(e.Addr, 0, "", 0).Subject, Addr: e.Addr}),
-				tables.FakeMatch("g", true, nft.Entry{Addr: e.Addr, Protocol: 17, Port: 443})))
+		test(usesOf{t, tables, func(e timed.Entry) {
+			fatal.If(t, errors.Join(tables.FakeMatch("allowed", false, timed.Entry{Subject: entry(e.Addr, 0, "", 0).Subject, Addr: e.Addr}),
+				tables.FakeMatch("g", true, timed.Entry{Addr: e.Addr, Protocol: 17, Port: 443})))
 		}})
 	})
 }
 
 // write writes an entry to both sets.
-func (u usesOf) write(to netip.Addr, held nft.Held, uses uint64) {
+func (u usesOf) write(to netip.Addr, held timed.Held, uses uint64) {
 	u.t.Helper()
 	e := entry(to, time.Hour, "reason", held)
 	e.Uses = uses
 	g := e
 	g.Subject, g.Protocol, g.Port = netip.Addr{}, 17, 443
-	applied(u.t, u.tables, nft.EntryOp{Set: "allowed", Count: true, Entries: []nft.Entry{e}}, nft.EntryOp{Set: "g", Grants: true, Count: true, Entries: []nft.Entry{g}})
+	applied(u.t, u.tables, timed.Op{Set: "allowed", Count: true, Entries: []timed.Entry{e}}, timed.Op{Set: "g", Grants: true, Count: true, Entries: []timed.Entry{g}})
 }
 
 // remove removes an entry from both sets.
 func (u usesOf) remove(to netip.Addr) {
 	u.t.Helper()
-	e := entry(to, 0, "", nft.Unknown)
-	g := nft.Entry{Addr: to, Protocol: 17, Port: 443}
-	applied(u.t, u.tables, nft.EntryOp{Set: "allowed", Remove: true, Entries: []nft.Entry{e}}, nft.EntryOp{Set: "g", Grants: true, Remove: true, Entries: []nft.Entry{g}})
+	e := entry(to, 0, "", timed.Unknown)
+	g := timed.Entry{Addr: to, Protocol: 17, Port: 443}
+	applied(u.t, u.tables, timed.Op{Set: "allowed", Remove: true, Entries: []timed.Entry{e}}, timed.Op{Set: "g", Grants: true, Remove: true, Entries: []timed.Entry{g}})
 }
 
 // want compares which entries packets have matched.
 func (u usesOf) want(what string, want map[netip.Addr]bool) {
 	u.t.Helper()
 	got := map[string]bool{}
-	each := func(set string, part []nft.Entry) {
+	each := func(set string, part []timed.Entry) {
 		for _, e := range part {
 			got[fmt.Sprint(set, " ", e.Addr)] = e.Uses > 0
 		}
@@ -126,26 +127,26 @@ func TestUses(t *testing.T) {
 		other := map[netip.Addr]netip.Addr{far4: netip.MustParseAddr("198.51.100.8"), far6: netip.MustParseAddr("2001:db8:5::8")}
 		for to, other := range other {
 			packet := func() {
-				u.packet(nft.Entry{Addr: to})
+				u.packet(timed.Entry{Addr: to})
 				u.want("after a packet", map[netip.Addr]bool{to: true, other: false})
 			}
-			u.write(to, nft.Absent, 0)
-			u.write(other, nft.Absent, 0)
+			u.write(to, timed.Absent, 0)
+			u.write(other, timed.Absent, 0)
 			u.want("new", map[netip.Addr]bool{to: false, other: false})
 			packet()
-			u.write(to, nft.SameComment, 7)
+			u.write(to, timed.SameComment, 7)
 			u.want("after its timeout moved", map[netip.Addr]bool{to: true})
-			u.write(to, nft.Unknown, 0)
+			u.write(to, timed.Unknown, 0)
 			u.want("replaced", map[netip.Addr]bool{to: true})
-			u.write(to, nft.Absent, 0)
+			u.write(to, timed.Absent, 0)
 			u.want("replaced by one that was not expected", map[netip.Addr]bool{to: true})
 			u.remove(to)
-			u.write(to, nft.Unknown, 0)
+			u.write(to, timed.Unknown, 0)
 			u.want("new again", map[netip.Addr]bool{to: false})
 			packet()
-			u.write(other, nft.SameComment, 0)
+			u.write(other, timed.SameComment, 0)
 			u.want("after the timeout of another moved", map[netip.Addr]bool{to: true, other: false})
-			u.write(to, nft.Unknown, 7)
+			u.write(to, timed.Unknown, 7)
 			u.want("written with a count", map[netip.Addr]bool{to: true})
 		}
 		if u.t.Name() != t.Name()+"/kernel" {
@@ -164,9 +165,9 @@ func TestUsesOutliveAnotherLayout(t *testing.T) {
 		ctx, s := context.Background(), named()
 		s.GrantSets = []nft.GrantSet{{Name: "g", Ported: true}}
 		other := netip.MustParseAddr("198.51.100.8")
-		u.write(far4, nft.Absent, 0)
-		u.write(other, nft.Absent, 0)
-		u.packet(nft.Entry{Addr: far4})
+		u.write(far4, timed.Absent, 0)
+		u.write(other, timed.Absent, 0)
+		u.packet(timed.Entry{Addr: far4})
 		u.tables.DecideNamespace()
 		u.want("before", map[netip.Addr]bool{far4: true, other: false})
 		fatal.If(t, u.tables.Apply(ctx, s))
@@ -179,18 +180,18 @@ func TestUsesOutliveAnotherLayout(t *testing.T) {
 func TestUsesOfEntriesOfAnEarlierAgent(t *testing.T) {
 	ctx := context.Background()
 	inUse(t, func(u usesOf) {
-		earlier := func(to netip.Addr) []nft.EntryOp {
-			e := entry(to, time.Minute, "reason", nft.Absent)
+		earlier := func(to netip.Addr) []timed.Op {
+			e := entry(to, time.Minute, "reason", timed.Absent)
 			g := e
 			g.Subject, g.Protocol, g.Port = netip.Addr{}, 17, 443
-			return []nft.EntryOp{{Set: "allowed", Entries: []nft.Entry{e}}, {Set: "g", Grants: true, Entries: []nft.Entry{g}}}
+			return []timed.Op{{Set: "allowed", Entries: []timed.Entry{e}}, {Set: "g", Grants: true, Entries: []timed.Entry{g}}}
 		}
 		applied(u.t, u.tables, earlier(far4)...)
 		applied(u.t, u.tables, earlier(far6)...)
 		u.want("of the agent before", map[netip.Addr]bool{far4: false, far6: false})
 		for _, to := range []netip.Addr{far4, far6} {
-			u.write(to, nft.SameComment, 0)
-			u.packet(nft.Entry{Addr: to})
+			u.write(to, timed.SameComment, 0)
+			u.packet(timed.Entry{Addr: to})
 			u.want("after a refresh", map[netip.Addr]bool{to: true})
 		}
 		if _, least := listed(u.t, u.tables, "allowed"); least < 50*time.Minute {
@@ -201,7 +202,7 @@ func TestUsesOfEntriesOfAnEarlierAgent(t *testing.T) {
 			return
 		}
 		changes, stop := monitor(u.t)
-		u.write(far4, nft.SameComment, 0)
+		u.write(far4, timed.SameComment, 0)
 		stop()
 		if said := changes(); strings.Contains(said, "delete") {
 			u.t.Errorf("a refresh deletes:\n%s", said)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // BenchmarkUses is what it costs to know of 100,000 grants in sets of 4,000 whether they were
@@ -17,9 +18,9 @@ import (
 func BenchmarkUses(b *testing.B) {
 	ctx := context.Background()
 	const sets, each = 25, 4000
-	entries := func(n int, held nft.Held) (out []nft.Entry) {
+	entries := func(n int, held timed.Held) (out []timed.Entry) {
 		for i := range n {
-			out = append(out, nft.Entry{Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), Protocol: 6, Port: 443, Timeout: time.Hour, Comment: "www.example.org", Held: held})
+			out = append(out, timed.Entry{Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), Protocol: 6, Port: 443, Timeout: time.Hour, Comment: "www.example.org", Held: held})
 		}
 		return out
 	}
@@ -34,9 +35,9 @@ func BenchmarkUses(b *testing.B) {
 				tables := inKernel(b)
 				fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{}), tables.Heartbeat(ctx), tables.Heartbeat(ctx), tables.AddGrantSets(ctx, of)))
 				for _, name := range names {
-					applied(b, tables, nft.EntryOp{Set: name, Grants: true, Count: uses, Entries: entries(each, nft.Absent)})
+					applied(b, tables, timed.Op{Set: name, Grants: true, Count: uses, Entries: entries(each, timed.Absent)})
 				}
-				refreshed := []nft.EntryOp{{Set: names[0], Grants: true, Count: uses, Entries: entries(n, nft.SameComment)}}
+				refreshed := []timed.Op{{Set: names[0], Grants: true, Count: uses, Entries: entries(n, timed.SameComment)}}
 				for b.Loop() {
 					if n > 0 {
 						tables.ApplyEntries(refreshed)
@@ -44,7 +45,7 @@ func BenchmarkUses(b *testing.B) {
 						continue
 					}
 					found := 0
-					fatal.If(b, tables.ListGrants(names, func(_ string, part []nft.Entry) { found += len(part) }))
+					fatal.If(b, tables.ListGrants(names, func(_ string, part []timed.Entry) { found += len(part) }))
 					if found != sets*each {
 						b.Fatal(found)
 					}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"go4.org/netipx"
 	"sigs.k8s.io/knftables"
@@ -84,7 +85,7 @@ func newSkeleton(family knftables.Family, table string, layout func(tx *knftable
 		s.types[name] = wire.Types(set.Type + set.TypeOf)
 		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
 		s.elements[name] = nil
-		if hasForm(name) {
+		if timed.IsSet(name) {
 			s.forms[name] = formOf(&set.Set)
 		}
 	}
@@ -230,7 +231,7 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	if err != nil || len(out) > 0 {
 		return out, err
 	}
-	return t.checkNamed(ctx, tiers.entries)
+	return t.CheckKeys(ctx, tiers.entryNames())
 }
 
 // verifyTable is Verify for one table.

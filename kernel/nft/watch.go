@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/subscription"
 )
 
@@ -40,7 +41,7 @@ func concerns(msgs []syscall.NetlinkMessage) bool {
 		switch table := nfattr.String(a[unix.NFTA_TABLE_NAME]); m.Header.Type & 0xff {
 		case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 			set := nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])
-			if table == TableName && (hasForm(set) || !volatile(set)) || table == NetTableName {
+			if table == TableName && (timed.IsSet(set) || !volatile(set)) || table == NetTableName {
 				return true
 			}
 		default: // the attribute of the table's name has the same number in all of them

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/process"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 const (
@@ -187,7 +188,7 @@ func (n *node) listEntrySets() (count int, took time.Duration, err error) {
 			return err
 		}
 		began := time.Now()
-		err = t.ListEntries(names, func(_ string, part []nft.Entry) { count += len(part) })
+		err = t.ListEntries(names, func(_ string, part []timed.Entry) { count += len(part) })
 		took = time.Since(began)
 		return err
 	})

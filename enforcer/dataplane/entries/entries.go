@@ -9,13 +9,14 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
 // Tables are the nft tables, of which nft.Tables is one.
 type Tables interface {
-	ApplyEntries(ops []nft.EntryOp)
-	ListEntries(names []string, each func(set string, part []nft.Entry)) error
+	ApplyEntries(ops []timed.Op)
+	ListEntries(names []string, each func(set string, part []timed.Entry)) error
 }
 
 // Store writes grants: those of rules to the nft tables, the others to a dataplane.
@@ -32,7 +33,7 @@ func New(tables Tables, others dataplane.GrantWriter, coexisting func() bool) *S
 }
 
 // A comment of a grant fits into that of an entry.
-const _ = uint(nft.MaxEntryComment - dataplane.CommentMax)
+const _ = uint(timed.MaxComment - dataplane.CommentMax)
 
 // Set is the entry set of a rule. life is for how long an address may be open to a subject: a
 // packet leaves an entry that denies or passes at least that long, also while no agent runs.
@@ -51,7 +52,7 @@ func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 		s.others.ApplyGrants(ops)
 		return
 	}
-	var entries []nft.EntryOp
+	var entries []timed.Op
 	var others []dataplane.GrantOp
 	for i := range ops {
 		if ofRule(ops[i]) {
@@ -69,7 +70,7 @@ func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 			ops[i].Err, others = others[0].Err, others[1:]
 			continue
 		}
-		if ops[i].Err = entries[0].Err; nft.IsNoSet(ops[i].Err) {
+		if ops[i].Err = entries[0].Err; timed.IsNoSet(ops[i].Err) {
 			ops[i].Err = dataplane.NoSet{Err: ops[i].Err}
 		}
 		entries = entries[1:]
@@ -77,23 +78,23 @@ func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 }
 
 // entryOp renders a change of grants of a rule.
-func entryOp(op *dataplane.GrantOp) nft.EntryOp {
-	out := nft.EntryOp{Set: string(op.Set.Rule), Remove: op.Remove, Count: !op.Set.Rule.Lasting(), Entries: make([]nft.Entry, len(op.Grants))}
+func entryOp(op *dataplane.GrantOp) timed.Op {
+	out := timed.Op{Set: string(op.Set.Rule), Remove: op.Remove, Count: !op.Set.Rule.Lasting(), Entries: make([]timed.Entry, len(op.Grants))}
 	pod := dataplane.PodID(op.Set.Pod)
 	for i := range op.Grants {
 		g := &op.Grants[i]
-		out.Entries[i] = nft.Entry{Subject: op.Set.Subject, Addr: g.Addr}
+		out.Entries[i] = timed.Entry{Subject: op.Set.Subject, Addr: g.Addr}
 		if !op.Remove {
 			out.Entries[i].Timeout, out.Entries[i].Comment = g.Timeout, pod+" "+g.Comment
 			out.Entries[i].Uses = g.Uses
-			out.Entries[i].Held = []nft.Held{dataplane.Unknown: nft.Unknown, dataplane.Absent: nft.Absent, dataplane.SameComment: nft.SameComment}[g.Held]
+			out.Entries[i].Held = []timed.Held{dataplane.Unknown: timed.Unknown, dataplane.Absent: timed.Absent, dataplane.SameComment: timed.SameComment}[g.Held]
 		}
 	}
 	return out
 }
 
 // grantOf reads an entry. pod is the ID of its pod, "" for an entry whose comment is gone.
-func grantOf(e *nft.Entry) (pod string, g dataplane.Grant) {
+func grantOf(e *timed.Entry) (pod string, g dataplane.Grant) {
 	pod, names, whole := strings.Cut(e.Comment, " ")
 	if !whole || len(pod) != dataplane.PodIDLen {
 		pod, names = "", ""
@@ -145,17 +146,17 @@ type place struct {
 }
 
 // list returns all entries of rules. After an error it returns none.
-func (s *Store) list(rules []policy.RuleID) (map[place][]nft.Entry, error) {
+func (s *Store) list(rules []policy.RuleID) (map[place][]timed.Entry, error) {
 	slices.Sort(rules)
 	var names []string
 	for _, id := range slices.Compact(rules) {
 		names = append(names, string(id))
 	}
-	out := map[place][]nft.Entry{}
+	out := map[place][]timed.Entry{}
 	if len(names) == 0 {
 		return out, nil
 	}
-	err := s.tables.ListEntries(names, func(set string, part []nft.Entry) {
+	err := s.tables.ListEntries(names, func(set string, part []timed.Entry) {
 		for _, e := range part {
 			at := place{policy.RuleID(set), e.Subject}
 			out[at] = append(out[at], e)
@@ -186,7 +187,7 @@ func (s *Store) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.Vie
 	if err != nil {
 		return err
 	}
-	var removed []nft.EntryOp
+	var removed []timed.Op
 	for at, entries := range found {
 		v := view(at.subject)
 		if v == nil {
@@ -194,12 +195,12 @@ func (s *Store) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.Vie
 		}
 		id := dataplane.PodID(v.Pod.PodRef)
 		var own []dataplane.Grant
-		foreign := nft.EntryOp{Set: string(at.rule), Remove: true}
+		foreign := timed.Op{Set: string(at.rule), Remove: true}
 		for i := range entries {
 			if pod, g := grantOf(&entries[i]); pod == "" || pod == id {
 				own = append(own, g)
 			} else {
-				foreign.Entries = append(foreign.Entries, nft.Entry{Subject: at.subject, Addr: g.Addr})
+				foreign.Entries = append(foreign.Entries, timed.Entry{Subject: at.subject, Addr: g.Addr})
 			}
 		}
 		if len(foreign.Entries) > 0 && !s.coexisting() {
@@ -216,13 +217,13 @@ func (s *Store) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.Vie
 }
 
 // apply makes changes and returns the first error, but for sets that are not there.
-func (s *Store) apply(ops []nft.EntryOp) error {
+func (s *Store) apply(ops []timed.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
 	s.tables.ApplyEntries(ops)
 	for i := range ops {
-		if err := ops[i].Err; err != nil && !nft.IsNoSet(err) {
+		if err := ops[i].Err; err != nil && !timed.IsNoSet(err) {
 			return err
 		}
 	}

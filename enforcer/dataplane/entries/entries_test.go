@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/policytest"
 )
@@ -162,7 +163,7 @@ func TestRecover(t *testing.T) {
 	gone := set("gone", deny, "10.1.0.5")
 	n.write(t, gone, grant("192.0.2.2", time.Minute, "a.test"))
 	// The kernel added one, as it ended.
-	n.tables.ApplyEntries([]nft.EntryOp{{Set: string(deny), Entries: []nft.Entry{{Subject: addr("10.1.0.5"), Addr: addr("192.0.2.3"), Timeout: time.Minute}}}})
+	n.tables.ApplyEntries([]timed.Op{{Set: string(deny), Entries: []timed.Entry{{Subject: addr("10.1.0.5"), Addr: addr("192.0.2.3"), Timeout: time.Minute}}}})
 	v := &policy.View{Pod: policytest.Pod("web", "10.1.0.5 2001:db8:1::5"), Rules: policy.Rules{Admin: []*policy.Rule{{ID: deny, Ports: "tcp/443"}}}}
 	view := func(a netip.Addr) *policy.View {
 		if slices.Contains(v.Pod.IPs, a) {
@@ -205,7 +206,7 @@ func TestVerifyAndRepair(t *testing.T) {
 	verify(0)
 	subject, foreign := addr("10.1.0.5"), addr("10.1.0.9")
 	write := func(remove bool, id policy.RuleID, subject netip.Addr, a string, timeout time.Duration, comment string) {
-		n.tables.ApplyEntries([]nft.EntryOp{{Set: string(id), Remove: remove, Entries: []nft.Entry{{Subject: subject, Addr: addr(a), Timeout: timeout, Comment: comment}}}})
+		n.tables.ApplyEntries([]timed.Op{{Set: string(id), Remove: remove, Entries: []timed.Entry{{Subject: subject, Addr: addr(a), Timeout: timeout, Comment: comment}}}})
 	}
 	pod := dataplane.PodID(web.Pod) + " "
 	write(true, deny, subject, "192.0.2.3", 0, "") // the kernel ends it

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -47,7 +47,7 @@ func (s *Store) comparison(rules []policy.RuleID, grants Grants) *dataplane.Comp
 
 // grantsOf reads entries of a set. The comment of an entry that is not of its pod is the whole
 // one, which no grant of it has.
-func grantsOf(set dataplane.GrantSet, entries []nft.Entry) (out []dataplane.Grant) {
+func grantsOf(set dataplane.GrantSet, entries []timed.Entry) (out []dataplane.Grant) {
 	id := dataplane.PodID(set.Pod)
 	for i := range entries {
 		pod, g := grantOf(&entries[i])

@@ -8,11 +8,12 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
 // A comment of a grant fits into that of an entry.
-const _ = uint(nft.MaxEntryComment - dataplane.CommentMax)
+const _ = uint(timed.MaxComment - dataplane.CommentMax)
 
 // kernelName is the name of the tables' set of grants, which both families share: the pod's
 // for single ports, or one for other ports.
@@ -56,27 +57,27 @@ func (x *packetFilter) Named(g dataplane.GrantSet) dataplane.GrantSet { return n
 
 // ApplyGrants implements dataplane.GrantWriter.
 func (x *packetFilter) ApplyGrants(ops []dataplane.GrantOp) {
-	entries := make([]nft.EntryOp, len(ops))
+	entries := make([]timed.Op, len(ops))
 	for i := range ops {
 		entries[i] = entryOp(&ops[i])
 	}
 	x.tables.ApplyEntries(entries)
 	for i := range ops {
-		if ops[i].Err = entries[i].Err; nft.IsNoSet(ops[i].Err) {
+		if ops[i].Err = entries[i].Err; timed.IsNoSet(ops[i].Err) {
 			ops[i].Err = dataplane.NoSet{Err: ops[i].Err}
 		}
 	}
 }
 
 // held are the words of the tables for what the kernel holds.
-var held = [...]nft.Held{dataplane.Unknown: nft.Unknown, dataplane.Absent: nft.Absent, dataplane.SameComment: nft.SameComment}
+var held = [...]timed.Held{dataplane.Unknown: timed.Unknown, dataplane.Absent: timed.Absent, dataplane.SameComment: timed.SameComment}
 
-func entryOp(op *dataplane.GrantOp) nft.EntryOp {
-	out := nft.EntryOp{Set: kernelName(op.Set), Grants: true, Remove: op.Remove, Count: true, Entries: make([]nft.Entry, len(op.Grants))}
+func entryOp(op *dataplane.GrantOp) timed.Op {
+	out := timed.Op{Set: kernelName(op.Set), Grants: true, Remove: op.Remove, Count: true, Entries: make([]timed.Entry, len(op.Grants))}
 	protocol, port, single := op.Set.Single()
 	for i := range op.Grants {
 		g := &op.Grants[i]
-		out.Entries[i] = nft.Entry{Addr: g.Addr}
+		out.Entries[i] = timed.Entry{Addr: g.Addr}
 		if single {
 			out.Entries[i].Protocol, out.Entries[i].Port = uint8(protocol), port
 		}
@@ -100,7 +101,7 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 // has: those of single ports have others too.
 func (x *packetFilter) listGrants(byName map[string]dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
 	texts := map[policy.PortRange]policy.PortSet{}
-	return x.tables.ListGrants(sortedNames(byName), func(name string, part []nft.Entry) {
+	return x.tables.ListGrants(sortedNames(byName), func(name string, part []timed.Entry) {
 		parts := map[dataplane.GrantSet][]dataplane.Grant{}
 		for i := range part {
 			e := &part[i]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -18,8 +19,8 @@ type Tables interface {
 	ReadEarlier(ctx context.Context) (nft.Earlier, error)
 	ReadPeers(ctx context.Context, sets []nft.PeerSet) ([]nft.PeerSet, error)
 	AddGrantSets(ctx context.Context, sets []nft.GrantSet) error
-	ApplyEntries(ops []nft.EntryOp)
-	ListGrants(names []string, each func(set string, part []nft.Entry)) error
+	ApplyEntries(ops []timed.Op)
+	ListGrants(names []string, each func(set string, part []timed.Entry)) error
 	ListRecheck(ctx context.Context) ([]netip.Addr, error)
 	ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove bool) error
 	Last() nft.State

@@ -149,6 +149,9 @@ func wordBytes(typ, w string) []byte {
 	return nil
 }
 
+// IsCatchAll tells whether the flags of an element are those of a catch-all element.
+func IsCatchAll(flags []byte) bool { return nfattr.Uint32(flags)&CatchAllFlag != 0 }
+
 // commentType is the type of a comment in the user data of rules and elements (enum
 // nftnl_udata_rule_types of libnftnl).
 const commentType = 0

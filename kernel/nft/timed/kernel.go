@@ -1,4 +1,4 @@
-package nft
+package timed
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 const bytesPerTransaction = 256 << 10
 
 // transaction returns how many changes are the next transaction.
-func transaction(all []entryChange) int {
+func transaction(all []change) int {
 	size := 0
 	for n := range all {
 		if size >= bytesPerTransaction || 4*n >= nfattr.MaxReplies {
@@ -36,22 +36,25 @@ func transaction(all []entryChange) int {
 // entrySize bounds what an entry takes in messages.
 func entrySize(e *Entry) int { return 368 + len(e.Comment) }
 
-// kernelEntries are the entries in the kernel.
+// kernelBackend are the entries in the kernel.
 // The program nft, which takes comments of up to 128 bytes, starts for 10 ms.
-type kernelEntries struct{ kernel }
+type kernelBackend struct {
+	sockets *nfattr.Sockets
+	table   string
+}
 
-// write implements entryStore.
-func (k kernelEntries) write(changes []entryChange) error {
-	b := wire.New(knftables.InetFamily, TableName)
-	var of []*entryChange // by message
-	add := func(c *entryChange, set string, command, flags uint16, full bool) {
+// write implements backend.
+func (k kernelBackend) write(changes []change) error {
+	b := wire.New(knftables.InetFamily, k.table)
+	var of []*change // by message
+	add := func(c *change, set string, command, flags uint16, full bool) {
 		of = append(of, c)
 		addEntries(b, command, flags, set, c.entries, full, c.count)
 	}
 	for i := range changes {
 		c := &changes[i]
 		if !c.op.Remove && !c.op.Grants {
-			add(c, c.named(), unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
+			add(c, c.keySet(), unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, false)
 		}
 		if c.deletes() {
 			// Deleting a missing element is an error, and adding one that is there is none.
@@ -73,13 +76,13 @@ func (k kernelEntries) write(changes []entryChange) error {
 	return err
 }
 
-// keepUses implements entryStore.
-func (k kernelEntries) keepUses(set string, entries []Entry) {
+// keepUses implements backend.
+func (k kernelBackend) keepUses(set string, entries []Entry) {
 	_ = k.sockets.With(func(s *nfattr.Socket) error {
 		for i := range entries {
 			e := &entries[i]
 			err := s.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
-				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, k.table)
 				b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 				b, list := nfattr.Begin(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 				b = appendEntry(b, &Entry{Subject: e.Subject, Addr: e.Addr, Protocol: e.Protocol, Port: e.Port}, false, false)
@@ -96,6 +99,17 @@ func (k kernelEntries) keepUses(set string, entries []Entry) {
 	})
 }
 
+// notesUses implements backend: the kernel has to know quotas of elements with a timeout.
+func (k kernelBackend) notesUses() bool {
+	b := wire.New(knftables.InetFamily, k.table+"-check")
+	b.AddTable()
+	b.AddSet("check", []string{"ipv4_addr"}, unix.NFT_SET_TIMEOUT)
+	e := Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Timeout: time.Minute}
+	addEntries(b, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "check", []Entry{e}, true, true)
+	_, err := b.Check(k.sockets)
+	return err == nil
+}
+
 // eachEntry reads the entries of a message of a listing.
 func eachEntry(msg []byte, set string, each func(Entry)) {
 	nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, list []byte) {
@@ -109,13 +123,13 @@ func eachEntry(msg []byte, set string, each func(Entry)) {
 	})
 }
 
-// forget implements entryStore.
-func (k kernelEntries) forget(keys []Entry, generation uint32) error {
-	b := wire.NewAt(knftables.InetFamily, TableName, generation)
-	for _, f := range families {
-		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return suffix(e.Addr) != f.suffix })
+// forget implements backend.
+func (k kernelBackend) forget(keys []Entry, generation uint32) error {
+	b := wire.NewAt(knftables.InetFamily, k.table, generation)
+	for _, f := range Families {
+		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return Suffix(e.Addr) != f })
 		for part := range slices.Chunk(of, entriesPerMessage) {
-			addEntries(b, unix.NFT_MSG_DELSETELEM, 0, namedSet+f.suffix, part, false, false)
+			addEntries(b, unix.NFT_MSG_DELSETELEM, 0, KeySet+f, part, false, false)
 		}
 	}
 	_, err := b.Commit(k.sockets)
@@ -160,18 +174,18 @@ func appendEntry(b []byte, e *Entry, full, count bool) []byte {
 	return b
 }
 
-// list implements entryStore. A listing of several messages goes on behind as many elements
+// list implements backend. A listing of several messages goes on behind as many elements
 // as were counted before. It skips some where elements that had ended were collected in
 // between, and where the kernel resized its hash table, which also has others twice. It
 // skipped none if it has as many as the set: ended ones count until they are collected.
-func (k kernelEntries) list(set string) (out []Entry, whole bool, err error) {
+func (k kernelBackend) list(set string) (out []Entry, whole bool, err error) {
 	messages, keyed, count := 0, 0, 0
 	err = k.sockets.With(func(s *nfattr.Socket) (err error) {
-		if count, err = countElements(s, set); err != nil {
+		if count, err = k.countElements(s, set); err != nil {
 			return err
 		}
 		return s.List(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(b []byte) []byte {
-			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+			b = nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_TABLE, k.table)
 			return nfattr.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 		}, func(msg []byte) {
 			before := len(out)
@@ -197,10 +211,10 @@ const setCount = 20
 
 // countElements returns how many elements a set has besides a catch-all element, -1 where the
 // kernel, before Linux 6.18, does not tell.
-func countElements(s *nfattr.Socket, set string) (count int, err error) {
+func (k kernelBackend) countElements(s *nfattr.Socket, set string) (count int, err error) {
 	count = -1
 	err = s.Get(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSET, unix.NFPROTO_INET, func(b []byte) []byte {
-		b = nfattr.AppendString(b, unix.NFTA_SET_TABLE, TableName)
+		b = nfattr.AppendString(b, unix.NFTA_SET_TABLE, k.table)
 		return nfattr.AppendString(b, unix.NFTA_SET_NAME, set)
 	}, func(msg []byte) {
 		nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, value []byte) {
@@ -219,12 +233,12 @@ func readEntry(b []byte, set string) (e Entry, ok bool) {
 	nfattr.Each(b, func(typ int, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_FLAGS:
-			if isCatchAll(value) {
+			if wire.IsCatchAll(value) {
 				e.Addr, e.catchAll, ok = netip.IPv4Unspecified(), true, true
 				if strings.HasSuffix(set, "6") {
 					e.Addr = netip.IPv6Unspecified()
 				}
-				if !strings.HasPrefix(set, grantsPrefix) {
+				if !strings.HasPrefix(set, GrantsPrefix) {
 					e.Subject = e.Addr
 				}
 			}
@@ -242,32 +256,4 @@ func readEntry(b []byte, set string) (e Entry, ok bool) {
 		}
 	})
 	return e, ok
-}
-
-// appendKey appends the key of an entry: its parts, each padded to words of registers.
-func (e *Entry) appendKey(b []byte) []byte {
-	b = append(append(b, e.Subject.AsSlice()...), e.Addr.AsSlice()...)
-	if e.Protocol == 0 {
-		return b
-	}
-	return append(binary.BigEndian.AppendUint16(append(b, e.Protocol, 0, 0, 0), e.Port), 0, 0)
-}
-
-// portsLen is the length of protocol and port in a key.
-const portsLen = 2 * wire.RegisterWord
-
-// readKey reads a key. Its length tells its parts.
-func (e *Entry) readKey(key []byte) (ok bool) {
-	switch len(key) {
-	case 4, 16:
-		e.Addr, ok = netip.AddrFromSlice(key)
-	case 2 * 4, 2 * 16:
-		e.Subject, _ = netip.AddrFromSlice(key[:len(key)/2])
-		e.Addr, ok = netip.AddrFromSlice(key[len(key)/2:])
-	case 4 + portsLen, 16 + portsLen:
-		n := len(key) - portsLen
-		e.Addr, ok = netip.AddrFromSlice(key[:n])
-		e.Protocol, e.Port = key[n], binary.BigEndian.Uint16(key[n+wire.RegisterWord:])
-	}
-	return ok
 }

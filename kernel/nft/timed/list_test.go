@@ -1,4 +1,4 @@
-package nft
+package timed
 
 import (
 	"errors"
@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft/generation"
-	"sigs.k8s.io/knftables"
 )
 
-// listings are an entryStore of which each listing is another one.
+// listings are an backend of which each listing is another one.
 type listings struct {
-	entryStore
+	backend
 	left    []listing
 	changes uint32
 }
@@ -61,10 +60,9 @@ func TestListingsThatAreNotWhole(t *testing.T) {
 		"one ends, and skips":  {{"abcZ", false, false}, {"ab", false, false}, {"abc", false, false}},
 	} {
 		store := &listings{left: slices.Clone(read)}
-		tables := New(knftables.NewFake(knftables.InetFamily, TableName), knftables.NewFake(knftables.BridgeFamily, TableName), Bits{})
-		tables.entries = store
-		tables.generations = generation.New(func() (uint32, error) { return store.changes, nil })
-		part, err := tables.listEntries("set")
+		s := New(Options{Generations: generation.New(func() (uint32, error) { return store.changes, nil })})
+		s.backend = store
+		part, err := s.list("set")
 		last := map[rune]bool{}
 		for _, letter := range read[len(read)-1].entries {
 			last[letter] = true

@@ -1,0 +1,147 @@
+package timed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"sigs.k8s.io/knftables"
+)
+
+// A rule by name is asked where the named set has the packet's subject and dialled address
+// alone. So each entry's key is written to it before the entry, in one transaction, and has
+// no timeout there: packets renew entries. A key goes when no entry set has had it for two
+// checks, which no packet that renews an entry of before lasts.
+
+// namedEvery is in how many calls of CheckKeys the keys are compared with the entries.
+const namedEvery = 12
+
+// mostForgotten bounds the keys that go at once.
+const mostForgotten = 64 * entriesPerMessage
+
+// keys is what was found about the sets of keys.
+type keys struct {
+	checks  int
+	keys    map[string]int         // in the last check, by family
+	stale   map[[2]netip.Addr]bool // of no entry in the last comparison
+	written [2]atomic.Bool         // entries of IPv4 and IPv6, since it was made
+}
+
+// wrote notes that entries of a change have keys.
+func (n *keys) wrote(c *change) {
+	if !c.op.Remove && !c.op.Grants {
+		n.written[slices.Index(Families[:], c.set[len(c.set)-1:])].Store(true)
+	}
+}
+
+func keyOf(e *Entry) [2]netip.Addr { return [2]netip.Addr{e.Subject, e.Addr} }
+
+// CompareKeys has the next CheckKeys compare: the table was written anew, or by another agent.
+func (s *Store) CompareKeys() { s.keys.checks, s.keys.keys, s.keys.stale = 0, nil, nil }
+
+// CheckKeys adds the keys that are missing in the sets of keys, and names these sets. It compares
+// them with the entries of sets, which are names behind EntriesPrefix. Between comparisons it does
+// so where a set of keys has lost some.
+func (s *Store) CheckKeys(ctx context.Context, sets []string) (deviating []string, err error) {
+	there := map[[2]netip.Addr]bool{}
+	generation, err := s.o.Generations.Now()
+	if err != nil {
+		return nil, err
+	}
+	n := &s.keys
+	lost, found := false, map[string]int{}
+	for i, f := range Families {
+		all, _, err := s.backend.list(KeySet + f)
+		if err != nil {
+			return nil, fmt.Errorf("list nft set %s %s%s: %w", s.name, KeySet, f, err)
+		}
+		for i := range all {
+			there[keyOf(&all[i])] = true
+		}
+		found[f] = len(all)
+		lost = lost || len(all) < n.keys[f] || len(all) == 0 && n.written[i].Load()
+	}
+	n.checks, n.keys = n.checks+1, found
+	if len(there)+len(sets) == 0 || !lost && n.checks%namedEvery != 1 {
+		return nil, nil
+	}
+	unused := map[[2]netip.Addr]bool{}
+	for k := range there {
+		unused[k] = true
+	}
+	missing := map[[2]netip.Addr]bool{}
+	for _, name := range sets {
+		for _, f := range Families {
+			all, err := s.list(EntriesPrefix + name + "-" + f)
+			if err != nil {
+				return nil, fmt.Errorf("list nft set %s %s: %w", s.name, name, err)
+			}
+			for i := range all {
+				k := keyOf(&all[i])
+				if delete(unused, k); !there[k] {
+					missing[k] = true
+				}
+			}
+		}
+	}
+	if len(missing) > 0 {
+		if deviating, err = s.addKeys(ctx, missing); len(deviating) > 0 || err != nil {
+			return deviating, err
+		}
+	}
+	return nil, s.forgetKeys(unused, generation)
+}
+
+// addKeys adds the keys of entries that the named sets lack, and names these sets. The keys of
+// entries that came after the named sets were listed are in a listing now.
+func (s *Store) addKeys(ctx context.Context, missing map[[2]netip.Addr]bool) (deviating []string, err error) {
+	tx := s.o.Table.NewTransaction()
+	for _, f := range Families {
+		all, _, err := s.backend.list(KeySet + f)
+		if err != nil {
+			return nil, fmt.Errorf("list nft set %s %s%s: %w", s.name, KeySet, f, err)
+		}
+		for i := range all {
+			delete(missing, keyOf(&all[i]))
+		}
+	}
+	for k := range missing {
+		set := KeySet + Suffix(k[1])
+		tx.Add(&knftables.Element{Set: set, Key: []string{k[0].String(), k[1].String()}})
+		deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.name, set))
+	}
+	if len(deviating) == 0 {
+		return nil, nil
+	}
+	slices.Sort(deviating)
+	return slices.Compact(deviating), s.o.Generations.Own(func() error { return s.o.Table.Run(ctx, tx) })
+}
+
+// forgetKeys removes keys without entries that had none in the last comparison either,
+// unless nftables changed since a generation.
+func (s *Store) forgetKeys(unused map[[2]netip.Addr]bool, generation uint32) error {
+	var gone []Entry
+	for k := range unused {
+		if s.keys.stale[k] && len(gone) < mostForgotten {
+			// No subject has the unspecified address, as which a catch-all element is listed.
+			gone = append(gone, Entry{Subject: k[0], Addr: k[1], catchAll: k[0].IsUnspecified()})
+		}
+	}
+	s.keys.stale = unused
+	if len(gone) == 0 {
+		return nil
+	}
+	err := s.o.Generations.Own(func() error { return s.backend.forget(gone, generation) })
+	switch {
+	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOENT):
+		return nil // at the next comparison
+	case err != nil:
+		return fmt.Errorf("remove keys from nft set %s %s: %w", s.name, KeySet, err)
+	}
+	s.keys.keys = nil // fewer, until the next check
+	return nil
+}
