@@ -35,3 +35,17 @@ func (b *TokenBucket) take(now, interval time.Duration, burst int) bool {
 		}
 	}
 }
+
+// used tells how many tokens have not come back at the time now.
+func (b *TokenBucket) used(now, interval time.Duration) int {
+	return int((max(b.full.Load()-int64(now), 0) + int64(interval) - 1) / int64(interval))
+}
+
+// charge takes n tokens, or those that there are; none if n is negative.
+func (b *TokenBucket) charge(now, interval time.Duration, burst, n int) {
+	for range min(n, burst) {
+		if !b.take(now, interval, burst) {
+			return
+		}
+	}
+}

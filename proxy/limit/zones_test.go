@@ -39,6 +39,32 @@ func TestZones(t *testing.T) {
 	}
 }
 
+// TestRatesOfOneZone: each rate limits the queries for all names of the zone, in any order.
+func TestRatesOfOneZone(t *testing.T) {
+	type step struct {
+		perMinute int
+		at        time.Duration
+		want      int // taken until there is none
+	}
+	for _, steps := range [][]step{
+		{{60, 0, 60}, {30, 0, 0}, {30, 2 * time.Second, 1}, {60, 2 * time.Second, 1}, {60, time.Minute, 58}, {30, time.Minute, 0}},
+		{{30, 0, 30}, {60, 0, 30}, {30, 2 * time.Second, 1}, {60, 2 * time.Second, 1}},
+		{{30, 0, 30}, {60, 0, 30}, {10, 0, 0}, {10, time.Hour, 10}, {60, time.Hour, 50}},
+		{{600_000, 0, 600_000}, {599_999, 0, 0}},
+	} {
+		var z Zones
+		for i, s := range steps {
+			n := 0
+			for z.Take(policytest.Ref("web"), policy.ZoneRate{Zone: policytest.Name("one.test"), PerMinute: s.perMinute}, s.at) {
+				n++
+			}
+			if n != s.want {
+				t.Errorf("%v: step %d: %d", steps, i, n)
+			}
+		}
+	}
+}
+
 // TestZonesAreBounded: zones without end have the tokens of maxZones zones and one more, until
 // theirs are back.
 func TestZonesAreBounded(t *testing.T) {
