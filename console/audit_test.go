@@ -181,6 +181,8 @@ func (o once) Sees(context.Context, string) (bool, error) {
 	return *o.left >= 0, nil
 }
 
+func (once) Name() string { return "somebody" }
+
 func (o once) SeesCluster(context.Context, bool) (bool, error) { return false, nil }
 
 // TestRightsEnd: a stream ends when its viewer may not see it any more.

@@ -11,6 +11,8 @@ import (
 
 // Viewer decides which rows the caller may see.
 type Viewer interface {
+	// Name is the caller's name, as the API server has it.
+	Name() string
 	// Sees tells whether the caller may see the rows of a namespace; "" asks for the rows
 	// of all namespaces and of the node itself.
 	Sees(ctx context.Context, namespace string) (bool, error)
@@ -21,6 +23,9 @@ type Viewer interface {
 
 // Everything is the Viewer of root on the node.
 type Everything struct{}
+
+// Name is root.
+func (Everything) Name() string { return "root" }
 
 // Sees says yes.
 func (Everything) Sees(context.Context, string) (bool, error) { return true, nil }

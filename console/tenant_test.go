@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/netip"
 	"net/url"
@@ -132,15 +133,18 @@ func TestRunningPodOfAName(t *testing.T) {
 	}
 }
 
-// TestFollowersAreBounded: followers cost memory, so their number is limited; root always
-// has a place, and a place is given back.
+// TestFollowersAreBounded: followers cost memory, so their number is limited, that of each user too;
+// root always has a place, and a place is given back.
 func TestFollowersAreBounded(t *testing.T) {
 	var f followers
 	var leave []func()
-	for range maxFollowers {
-		l, err := f.enter(some{"shop"})
+	for i := range maxFollowers {
+		l, err := f.enter(some{fmt.Sprint("user-", i/maxFollowersOfOne)})
 		fatal.If(t, err)
 		leave = append(leave, l)
+	}
+	if _, err := f.enter(some{"user-1"}); ExitCode(err) != ExitNo || !strings.Contains(err.Error(), "user-1 follows the log of this node 8 times already") {
+		t.Errorf("one too many of a user: %v", err)
 	}
 	if _, err := f.enter(some{"shop"}); ExitCode(err) != ExitNo || !strings.Contains(err.Error(), "24 follow the log of this node already") {
 		t.Errorf("one too many: %v", err)
@@ -214,6 +218,8 @@ func (a away) Sees(_ context.Context, namespace string) (bool, error) {
 	}
 	return false, errAway
 }
+
+func (away) Name() string { return "somebody" }
 
 func (a away) SeesCluster(context.Context, bool) (bool, error) {
 	a["cluster"]++

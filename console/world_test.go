@@ -282,6 +282,9 @@ func (silence) Close() {}
 // some sees the namespaces that it lists.
 type some []string
 
+// Name is that of what it sees.
+func (s some) Name() string { return strings.Join(s, ",") }
+
 func (s some) Sees(_ context.Context, namespace string) (bool, error) {
 	for _, n := range s {
 		if n == namespace {

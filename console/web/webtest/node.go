@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,6 +146,9 @@ func (n *Node) Agent(v console.Viewer) console.Agent {
 
 // Viewer sees the namespaces that it lists, and no cluster policies.
 type Viewer []string
+
+// Name is that of the namespaces.
+func (v Viewer) Name() string { return strings.Join(v, ",") }
 
 // Sees tells whether the namespace is listed.
 func (v Viewer) Sees(_ context.Context, namespace string) (bool, error) {
