@@ -4,9 +4,11 @@ package statefile
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // maxSize bounds a file in bytes. States are bounded by their owners, far below.
@@ -30,15 +32,23 @@ func Read(path string, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// Write replaces a file by the JSON of v. At no time the file has a part of a state.
+// Write replaces a file by the JSON of v. At no time the file has a part of a state, also if an agent
+// and its successor write it at once.
 func Write(path string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	next := path + ".new"
-	if err := os.WriteFile(next, text, 0o600); err != nil {
+	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.new")
+	if err != nil {
 		return err // names the file
 	}
-	return os.Rename(next, path)
+	_, err = next.Write(text)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(next.Name())
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/fatal"
@@ -38,5 +39,39 @@ func TestStates(t *testing.T) {
 	}
 	if err := Write(path, func() {}); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("what has no JSON: %v", err)
+	}
+}
+
+// TestTwoWriters: an agent and its successor write the file at once, and it never has a part of a state.
+func TestTwoWriters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	long := map[string]string{"text": strings.Repeat("x", 1<<16)}
+	fatal.If(t, Write(path, long))
+	var writers sync.WaitGroup
+	for _, state := range []map[string]string{long, {"text": "x"}} {
+		writers.Go(func() {
+			for range 200 {
+				if err := Write(path, state); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	written := make(chan struct{})
+	go func() { defer close(written); writers.Wait() }()
+	for done := false; !done; {
+		select {
+		case <-written:
+			done = true
+		default:
+		}
+		var got map[string]string
+		if err := Read(path, &got); err != nil {
+			t.Error(err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if fatal.If(t, err); len(left) != 1 {
+		t.Errorf("left: %v", left)
 	}
 }
