@@ -118,6 +118,28 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// TestClusterNodeOfFile: a Node of a file counts in place of the cluster's, as other objects do.
+func TestClusterNodeOfFile(t *testing.T) {
+	const policy = `apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: edges}
+spec: {tier: Admin, priority: 7, subject: {nodes: {matchLabels: {role: edge}}}, egress: [{action: Accept, matches: [{name: e.example.org}]}]}
+`
+	for _, c := range []struct {
+		node string
+		want bool
+	}{{"", true}, {"---\n{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {role: edge}}}\n", false}} {
+		o := Options{ClusterDomain: "cluster.local"}
+		m := New()
+		fatal.If(t, m.Add("edges.yaml", []byte(policy+c.node)))
+		fatal.If(t, m.ReadCluster(t.Context(), &served{t: t}, m.Spaces(), o))
+		got := slices.ContainsFunc(m.Lint(o), func(f Finding) bool { return f.Reason == SelectsNothing })
+		if got != c.want {
+			t.Errorf("with the node %q: selects nothing: %v", c.node, got)
+		}
+	}
+}
+
 // TestClusterRequests: workloads are read only where a policy selects nothing, and of a namespace
 // nothing else's objects but the Services of its names.
 func TestClusterRequests(t *testing.T) {

@@ -220,7 +220,9 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 			m.Namespaces[o.Name] = labels
 		}
 	case o.APIVersion == "v1" && o.Kind == "Node" && o.Labels != nil:
-		m.Nodes[o.Name] = o.Labels
+		if m.Nodes[o.Name] == nil || at.file != "" {
+			m.Nodes[o.Name] = o.Labels
+		}
 	default:
 		if pod, ports, ok := template(o); ok {
 			m.pod(pod, o.Kind, ports)
