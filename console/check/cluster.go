@@ -309,6 +309,8 @@ func (m *Manifests) scope() string {
 		return ""
 	case m.cluster.namespaces == nil:
 		return "all namespaces"
+	case len(m.cluster.namespaces) == 0:
+		return "no namespace"
 	case len(m.cluster.namespaces) == 1:
 		return "namespace " + m.cluster.namespaces[0]
 	}

@@ -199,12 +199,11 @@ func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
 	}
 	pods := m.PodsNamed(c.namespace, c.pod)
 	if len(pods) == 0 {
-		where := "no manifest has"
+		missing := "no manifest has a pod %s/%s, or a workload that makes it"
 		if c.reach.on {
-			where = "the cluster does not have"
+			missing = "the cluster does not have a pod %s/%s, and no manifest has a workload that makes it"
 		}
-		return nil, console.Refuse(http.StatusNotFound, "%s a pod %s/%s, or a workload that makes it; %s, or its labels with --labels",
-			where, c.namespace, c.pod, known(m.Pods))
+		return nil, console.Refuse(http.StatusNotFound, missing+"; %s, or its labels with --labels", c.namespace, c.pod, known(m.Pods))
 	}
 	return pods, nil
 }

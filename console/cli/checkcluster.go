@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,9 @@ func (c *checking) cluster(cmd *cobra.Command, m *check.Manifests) error {
 		namespaces = nil
 	case len(m.Files) > 0:
 		namespaces = m.Spaces()
+		if asked := c.pod != "" || c.labels != ""; asked && namespaces != nil && !slices.Contains(namespaces, c.namespace) {
+			namespaces = append(namespaces, c.namespace)
+		}
 	}
 	if err := m.ReadCluster(cmd.Context(), at, namespaces, c.o); err != nil {
 		return err

@@ -77,6 +77,9 @@ func TestCheckCluster(t *testing.T) {
 	noPods, nothing := shopCluster(t, policyText, "/shop/pods"), shopCluster(t, policyText, "/fqdnnetworkpolicies")
 	file := filepath.Join(t.TempDir(), "p.yaml")
 	fatal.If(t, os.WriteFile(file, []byte(strings.Replace(policyText, "app: cart", "app: kart", 1)), 0o644))
+	elsewhere, noPolicy := filepath.Join(t.TempDir(), "p.yaml"), filepath.Join(t.TempDir(), "p.yaml")
+	fatal.If(t, os.WriteFile(elsewhere, []byte(strings.Replace(policyText, "namespace: shop", "namespace: pay", 1)), 0o644))
+	fatal.If(t, os.WriteFile(noPolicy, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: pay}}"), 0o644))
 	for _, c := range []struct {
 		name      string
 		plugin    bool
@@ -97,6 +100,8 @@ func TestCheckCluster(t *testing.T) {
 		{"no such pod", true, []string{"--kubeconfig", clean, "--pod", "kart", "--to", "a.test"}, 5, "", "the cluster does not have a pod shop/kart"},
 		{"a file alone", true, []string{file}, 0, "1 file, 1 policy, 0 pods: 0 errors, 0 warnings\n", ""},
 		{"a file with the cluster", true, []string{file, "--kube", "--kubeconfig", clean}, 0, "p.yaml:5: warning: policy shop/out: spec.podSelector: selects no pod", ""},
+		{"a file with a pod of another namespace", true, []string{elsewhere, "--kube", "--kubeconfig", clean, "--pod", "shop/cart-1", "--to", "www.example.org:80"}, 1, "shop/out spec.egress[0].matches[0] (www.example.org) covers it, but on tcp/443 alone", ""},
+		{"a file without a namespace", true, []string{noPolicy, "--kube", "--kubeconfig", clean}, 0, "\n1 file with no namespace, 0 policies, 0 pods", ""},
 		{"a log", true, []string{"--kubeconfig", clean, "--log", "/dev/null"}, 0, "not checked: names of shop/out (Unresolved, SharedAddress): the log (without lines) has no answered query of their pods", ""},
 		{"JSON", true, []string{"--kubeconfig", noPods, "-o", "json"}, 0, `"unchecked": [`, ""},
 		{"no kubeconfig", true, []string{"--kubeconfig", "/nonexistent"}, 2, "", "read the kubeconfig"},
