@@ -30,7 +30,7 @@ func (f *followers) enter(v Viewer) (leave func(), err error) {
 	defer f.mu.Unlock()
 	switch {
 	case f.of[name] >= maxFollowersOfOne:
-		return nil, Refuse(http.StatusServiceUnavailable, "%s follows the log of this node %d times already, and no user can more often; end another, or ask without -f", name, maxFollowersOfOne)
+		return nil, Refuse(http.StatusServiceUnavailable, "%s follows the log of this node %d times already, the limit for one user; end another, or ask without -f", name, maxFollowersOfOne)
 	case f.all >= maxFollowers:
 		return nil, Refuse(http.StatusServiceUnavailable, "%d follow the log of this node already, and no more can; ask without -f, or again later", maxFollowers)
 	}
