@@ -18,8 +18,8 @@ type end struct {
 	pod *policy.Pod // nil where no known pod is there
 }
 
-// shown returns the end as the caller may see it: in place of a pod of a namespace that he may not see,
-// what is dialled.
+// shown returns the end as the caller may see it: what is dialled in place of a pod of a namespace that the
+// caller may not see.
 func (in *inquiry) shown(e *end) netip.AddrPort {
 	if e.pod != nil && !in.sees(e.pod.Namespace) {
 		return e.Dialled
