@@ -140,6 +140,26 @@ spec: {tier: Admin, priority: 7, subject: {nodes: {matchLabels: {role: edge}}}, 
 	}
 }
 
+// TestClusterTie: a cluster policy of a file that ties with the cluster's team-b is found, whichever comes first.
+func TestClusterTie(t *testing.T) {
+	const text = `apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: NAME}
+spec: {tier: Admin, priority: 100, subject: {pods: {namespaceSelector: {}, podSelector: {}}}, egress: [{action: Deny, networks: [0.0.0.0/0]}]}
+`
+	for name, comes := range map[string]string{"team-a": "last", "team-c": "first"} {
+		o := Options{ClusterDomain: "cluster.local"}
+		m := New()
+		fatal.If(t, m.Add("team.yaml", []byte(strings.Replace(text, "NAME", name, 1))))
+		fatal.If(t, m.ReadCluster(t.Context(), &served{t: t}, m.Spaces(), o))
+		findings := slices.DeleteFunc(m.Lint(o), func(f Finding) bool { return f.Reason != PriorityTie })
+		if len(findings) != 1 || findings[0].File != "team.yaml" || findings[0].Object != "clusterpolicy "+name ||
+			!strings.HasPrefix(findings[0].Message, "clusterpolicy team-b has tier Admin and priority 100 too, and comes "+comes+" by its name; ") {
+			t.Errorf("%s: %+v", name, findings)
+		}
+	}
+}
+
 // TestClusterRequests: workloads are read only where a policy selects nothing, and of a namespace
 // nothing else's objects but the Services of its names.
 func TestClusterRequests(t *testing.T) {

@@ -27,19 +27,31 @@ func (m *Manifests) ties() (findings []Finding) {
 			if !meet(before, p) {
 				continue
 			}
-			if a, b := conflict(before, p, &budget); a != nil {
-				decides := "name"
-				if before.Standard != p.Standard {
-					decides = "kind (ClusterFQDNNetworkPolicies come first)"
-				}
-				findings = append(findings, p.finding(Warning, PriorityTie, "spec.priority", fmt.Sprintf(
-					"%s%s has tier %s and priority %d too, and comes first by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
-					before.Object, before.place.where("spec.priority"), p.Tier, p.Priority, decides, a.Path, effect(a), b.Path, effect(b))))
-				break
+			a, b := conflict(before, p, &budget)
+			if a == nil {
+				continue
 			}
+			if p.place.file == "" && before.place.file != "" { // findings are about the files
+				findings = append(findings, before.tie(p, "last", b, a))
+				continue
+			}
+			findings = append(findings, p.tie(before, "first", a, b))
+			break
 		}
 	}
 	return findings
+}
+
+// tie returns the finding that another policy comes first or last by its kind or name, with a rule of it
+// and one of the policy.
+func (p *ClusterPolicy) tie(other *ClusterPolicy, comes string, its, own *policy.Rule) Finding {
+	decides := "name"
+	if other.Standard != p.Standard {
+		decides = "kind (ClusterFQDNNetworkPolicies come first)"
+	}
+	return p.finding(Warning, PriorityTie, "spec.priority", fmt.Sprintf(
+		"%s%s has tier %s and priority %d too, and comes %s by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
+		other.Object, other.place.where("spec.priority"), p.Tier, p.Priority, comes, decides, its.Path, effect(its), own.Path, effect(own)))
 }
 
 // maxTies bounds how many pairs of matches are compared.
