@@ -41,11 +41,9 @@ func (b *TokenBucket) used(now, interval time.Duration) int {
 	return int((max(b.full.Load()-int64(now), 0) + int64(interval) - 1) / int64(interval))
 }
 
-// charge takes n tokens, or those that there are; none if n is negative.
+// charge takes n tokens, or those that there are; none if n is negative. No other goroutine has the bucket.
 func (b *TokenBucket) charge(now, interval time.Duration, burst, n int) {
-	for range min(n, burst) {
-		if !b.take(now, interval, burst) {
-			return
-		}
+	if n > 0 {
+		b.full.Store(min(max(b.full.Load(), int64(now))+int64(n)*int64(interval), int64(now)+int64(burst)*int64(interval)))
 	}
 }

@@ -80,8 +80,9 @@ function merge(some, someMore, before) {
 }
 
 function arrived(some, left) {
-  if (!filters || loading) return;
-  if (paused) waiting = true;
+  if (!filters) return;
+  if (loading) again = true; // the answer may be from before these lines
+  else if (paused) waiting = true;
   else if (left > 0 || Object.values(filters).some(Boolean)) load();
   else merge(some, false, 0);
 }
