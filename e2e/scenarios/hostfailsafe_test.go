@@ -75,7 +75,7 @@ func TestAnAgentWithoutDNS(t *testing.T) {
 	n.hasTime("by an agent without DNS", addrs[0])
 	out, err := n.Node.Run(agentBinary, "status", "--socket", n.agent.Socket())
 	fatal.If(t, err)
-	if !strings.Contains(out, "the name time.test (time) cannot be resolved") || !strings.Contains(out, "that an earlier agent of this node found") {
+	if !strings.Contains(out, "the name time.test (time) cannot be resolved") || !strings.Contains(out, "that were found on this node") {
 		t.Errorf("the status:\n%s", out)
 	}
 }

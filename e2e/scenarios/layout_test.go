@@ -47,7 +47,7 @@ var olderLayout = sourceChanges{
 	},
 	"kernel/nft/logrules.go": {{`@selected%`, `@chosen%`}},
 	"kernel/nft/namespace.go": {
-		{`podPrefix    = "pod-"`, `podPrefix    = "unit-"`}, {`listPrefix   = "list-"`, `listPrefix   = "row-"`},
+		{`podPrefix  = "pod-"`, `podPrefix  = "unit-"`}, {`listPrefix = "list-"`, `listPrefix = "row-"`},
 		{`podsMap    = "pods"`, `podsMap    = "units"`}, {`stagedSet  = "staged"`, `stagedSet  = "coming"`},
 	},
 	"kernel/nft/grantsets.go": {{`t.addrs(ctx, "selected")`, `t.addrs(ctx, "chosen")`}},
