@@ -80,7 +80,7 @@ e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root
 	@image/build dev bin/namegate-image.tar
 	@failed=; \
 	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 40m $(TESTFLAGS) $(smoke) || failed=1; \
-	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 55m $(TESTFLAGS) $(kube) || failed=1; \
+	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 70m $(TESTFLAGS) $(kube) || failed=1; \
 	[ -n "$(keep)" ] || bin/cluster/stand down; \
 	[ -z "$$failed" ] || { echo "make e2e: some tests failed, see above" >&2; exit 1; }
 
