@@ -10,5 +10,5 @@ import (
 func TestMain(m *testing.M) {
 	os.Exit(short.Main(m,
 		"TestARestartKeepsWhatOrderedRulesAdmitted", "TestConnectionsOutliveStandardRules", "TestDenyOutlivesAcceptWithoutAnAgent", "TestLostOrderedRules", "TestLostTables",
-		"TestOrderedMatrix", "TestOrderedNamesOnTheKernel", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"))
+		"TestNamesOnTheKernel", "TestOpenedOnTheWayOnTheKernel", "TestOrderedMatrix", "TestOrderedNamesOnTheKernel", "TestOrderedRulesOfAComingPod", "TestOrderedRulesOnTheKernel", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Main runs the tests of the package in the working folder, as a TestMain does, and returns
-// the exit code. With -short it leaves the tests of these names out, each of which needs more
-// than ten seconds or a program that few machines have.
+// the exit code. With -short it leaves the tests of these names out, each of which needs
+// eight seconds or more, or a program that few machines have.
 func Main(m *testing.M, long ...string) int {
 	flag.Parse()
 	if !testing.Short() {
