@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestLiveUpdates(t *testing.T) {
@@ -111,17 +113,11 @@ func TestTabInBackground(t *testing.T) {
 	}
 	streams := func(want int) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		fatal.Await(t, fmt.Sprintf("%d open streams", want), func() bool {
 			f.mu.Lock()
-			n := len(f.pages)
-			f.mu.Unlock()
-			if n == want {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d streams are open, want %d", n, want)
-			}
-		}
+			defer f.mu.Unlock()
+			return len(f.pages) == want
+		})
 	}
 	streams(1)
 	hide(true)
