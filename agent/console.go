@@ -101,17 +101,18 @@ func (k *consoleSource) NetworkPolicies(namespace string) (out []*networkingv1.N
 }
 
 // Remote returns the pods of other nodes that are peers alone. A folder of manifests
-// knows all pods as such; of a cluster they are read once a pod of this node needs them.
-func (k *consoleSource) Remote() (pods []*policy.Pod, unread string) {
+// knows all pods as such; of a cluster they are read once a pod of this node needs them, and
+// only those of the namespaces that are not nil.
+func (k *consoleSource) Remote() (pods []*policy.Pod, namespaces []string, unread string) {
 	s := k.rollout().State
-	pods = s.Input.Remote
+	pods, namespaces = s.Input.Remote, s.Input.RemoteNamespaces
 	switch {
 	case s.Input.PeersUnknown:
-		return pods, "the agent does not have them yet; `namegate status` shows whether the API server is away"
+		return pods, namespaces, "the agent does not have them yet; `namegate status` shows whether the API server is away"
 	case k.agent.cluster == nil || len(pods) > 0 || needsPods(k.Snapshot()):
-		return pods, ""
+		return pods, namespaces, ""
 	}
-	return nil, "no pod of this node needs them, so the agent does not read them"
+	return nil, nil, "no pod of this node needs them, so the agent does not read them"
 }
 
 // needsPods tells whether a view has peers that are pods.

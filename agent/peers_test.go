@@ -122,7 +122,7 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		{what: "nobody needs them", cluster: true, snap: networks, unread: "no pod of this node needs them"},
 		{what: "before the first snapshot", cluster: true, unread: "no pod of this node"},
 		{what: "needed, and there is none", cluster: true, snap: pods},
-		{what: "needed and there", cluster: true, state: rollout.State{Input: compile.Input{Remote: []*policy.Pod{far}}}},
+		{what: "needed and there", cluster: true, state: rollout.State{Input: compile.Input{Remote: []*policy.Pod{far}, RemoteNamespaces: []string{"shop"}}}},
 		{what: "needed and not there yet", cluster: true, snap: pods, state: rollout.State{Input: compile.Input{PeersUnknown: true}}, unread: "the agent does not have them yet"},
 	} {
 		a := &agent{}
@@ -131,8 +131,8 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		}
 		c.state.Input.NetworkPolicies = []*networkingv1.NetworkPolicy{one, two}
 		k := &consoleSource{agent: a, rollout: func() rollout.Status { return rollout.Status{State: c.state, InForce: c.snap} }}
-		remote, unread := k.Remote()
-		if (unread == "") != (c.unread == "") || !strings.HasPrefix(unread, c.unread) || len(remote) != len(c.state.Input.Remote) {
+		remote, namespaces, unread := k.Remote()
+		if (unread == "") != (c.unread == "") || !strings.HasPrefix(unread, c.unread) || len(remote) != len(c.state.Input.Remote) || !slices.Equal(namespaces, c.state.Input.RemoteNamespaces) {
 			t.Errorf("%s: %d pods, %q", c.what, len(remote), unread)
 		}
 		if got := k.NetworkPolicies("pay"); len(got) != 1 || got[0] != two {

@@ -59,10 +59,10 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods
 	}
 	f.Problems, f.Contested = c.problems(r, p, f.View), contested(snap, p)
-	remote, unread := s.Remote()
+	remote, namespaces, unread := s.Remote()
 	f.Snapshot, f.NetworkPolicies, f.Services, f.Sees = snap, s.NetworkPolicies(p.Namespace), s.Services(), r.sees
 	f.SeesCluster = r.seesCluster
-	f.Pods, f.OtherPods = allPods(snap, remote), unread
+	f.Pods, f.OtherNamespaces, f.OtherPods = allPods(snap, remote), namespaces, unread
 	if !to.Addr.IsValid() {
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {
 			f.Asked = &d
@@ -173,7 +173,7 @@ func (c *console) inside(r *request, snap *policy.Snapshot, a netip.Addr) string
 	if s := c.source.Services()[a]; s != nil && r.sees(s.Ref.Namespace) {
 		return "Service, " + s.Ref.Namespace + "/" + s.Ref.Name
 	}
-	remote, _ := c.source.Remote()
+	remote, _, _ := c.source.Remote()
 	for _, p := range remote {
 		if p.HostNetwork || p.Finished() || !slices.Contains(p.IPs, a) {
 			continue

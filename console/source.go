@@ -29,7 +29,7 @@ type Source interface {
 	NetworkPolicies(namespace string) []*networkingv1.NetworkPolicy
 	// Remote are the pods of other nodes that Snapshot has only as peers, and why these
 	// are not known, "" where they are.
-	Remote() (pods []*policy.Pod, unread string)
+	Remote() (pods []*policy.Pod, namespaces []string, unread string)
 	// Services are the cluster's by each of their addresses. The map must not be changed.
 	Services() map[netip.Addr]*policy.Service
 	// Problems are the problems of policies and pods.

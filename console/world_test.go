@@ -99,10 +99,11 @@ type world struct {
 	snap     *policy.Snapshot
 	policies []v1alpha1.FQDNNetworkPolicy
 
-	networkPolicies []*networkingv1.NetworkPolicy
-	remote          []*policy.Pod
-	unread          string
-	services        map[netip.Addr]*policy.Service
+	networkPolicies  []*networkingv1.NetworkPolicy
+	remote           []*policy.Pod
+	unread           string
+	remoteNamespaces []string
+	services         map[netip.Addr]*policy.Service
 
 	open    []policy.GrantInfo
 	ended   []policy.GrantInfo
@@ -210,7 +211,10 @@ func (w *world) NetworkPolicies(namespace string) (out []*networkingv1.NetworkPo
 	}
 	return out
 }
-func (w *world) Remote() ([]*policy.Pod, string)          { return w.remote, w.unread }
+func (w *world) Remote() ([]*policy.Pod, []string, string) {
+	return w.remote, w.remoteNamespaces, w.unread
+}
+
 func (w *world) Services() map[netip.Addr]*policy.Service { return w.services }
 func (w *world) Failing() string                          { return w.failing }
 func (w *world) Trouble() map[policy.PodRef][]string      { return w.trouble }

@@ -66,6 +66,9 @@ type Facts struct {
 	// not known, "" where they are.
 	Pods      iter.Seq[*policy.Pod]
 	OtherPods string
+	// OtherNamespaces are the namespaces whose pods of other nodes are known: no NetworkPolicy
+	// for pods of this node leads to pods of others. nil: every namespace.
+	OtherNamespaces []string
 	// Services are the cluster's, by each of their addresses.
 	Services map[netip.Addr]*policy.Service
 	// Sees tells whether the caller may see the objects of a namespace; nil: of all.

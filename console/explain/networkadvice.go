@@ -62,8 +62,8 @@ func (in *inquiry) peer(a netip.Addr, r reach) (to destination, ok bool) {
 	if !in.to.Addr.IsValid() || in.f.Inside != "node" && (known || in.f.Inside != "") {
 		return to, false // by its name
 	}
-	if in.f.OtherPods != "" && in.f.Inside == "" {
-		in.do("if %s is a pod's, allow that by its labels: pods of other nodes are not known here", a)
+	if (in.f.OtherPods != "" || in.f.OtherNamespaces != nil) && in.f.Inside == "" {
+		in.do("if %s is a pod's, allow that by its labels: pods of other nodes are not all known here", a)
 	}
 	return destination{suggest.AddressPeer(a), in.networkPorts(), strings.ReplaceAll(a.String(), ":", "-"), true}, true
 }

@@ -161,6 +161,24 @@ func TestPeers(t *testing.T) {
 			what: "pods of other nodes behind a Service are not known", to: "10.96.0.5:80", rules: []*policy.Rule{named}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
 			reason: "no name opens it for the pod, and the pods of other nodes behind the Service shop/db are not known: they are being read", manifest: "app: db",
 		},
+		{
+			what: "pods of other namespaces are not read", to: "10.2.0.99:5432", rules: []*policy.Rule{pods}, verdict: Denied, facts: func(f *Facts) { f.OtherNamespaces = []string{"shop"} },
+			reason: nobody, do: "if 10.2.0.99 is a pod's, allow that by its labels", manifest: "10.2.0.99/32",
+		},
+		{
+			what: "a Service of a namespace that is not read", to: "10.96.0.6:80", rules: []*policy.Rule{podsAny}, verdict: Denied, facts: func(f *Facts) { f.OtherNamespaces = []string{"pay"} },
+			reason: nobody, notes: "judged on what is really reached: behind the Service shop/empty", manifest: "app: nobody",
+		},
+		{
+			what: "a Service of a namespace that is not read, and a network", to: "10.96.0.6:80", rules: []*policy.Rule{rule(policy.PeerNetworks, "198.51.100.0/24", "tcp/80", "0")}, verdict: Unknown,
+			facts:    func(f *Facts) { f.OtherNamespaces = []string{"pay"} },
+			reason:   "no name opens it for the pod, and the pods of other nodes behind the Service shop/empty are not known: no NetworkPolicy for pods of this node leads to the namespace's pods, so the agent does not read them",
+			manifest: "app: nobody",
+		},
+		{
+			what: "a Service of a namespace that is read", to: "10.96.0.5:80", rules: []*policy.Rule{named}, verdict: Allowed, facts: func(f *Facts) { f.OtherNamespaces = []string{"shop"} },
+			reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db", notes: behindDB,
+		},
 		{what: "a pod without labels", to: "10.2.0.8:80", verdict: Denied, reason: nobody, do: "give the pod shop/bare a label"},
 		{what: "a pod that may not be seen", to: "10.2.0.9:80", verdict: Denied, reason: nobody, do: "ask who runs it for its labels", facts: func(f *Facts) { f.Sees = func(ns string) bool { return ns == "shop" } }},
 		{what: "a Service that may not be seen", to: "10.96.0.11:80", verdict: Denied, reason: nobody, do: "behind a Service allows this too", facts: func(f *Facts) { f.Sees = func(ns string) bool { return ns == "shop" } }},

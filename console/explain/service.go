@@ -35,12 +35,18 @@ func (in *inquiry) behind(a netip.Addr, s *policy.Service) (r reach) {
 	}
 	r.service = s
 	in.describe(s, asked, pods, r.ends)
+	kinds := []policy.PeerKind{policy.PeerAnywhere, policy.PeerNetworks}
+	if in.reads(s.Ref.Namespace) || len(s.Selector) == 0 {
+		kinds = append(kinds, policy.PeerPods, policy.PeerPorts)
+	}
 	switch {
-	case !in.may(0, policy.PeerAnywhere, policy.PeerPods, policy.PeerNetworks, policy.PeerPorts): // whatever is there
+	case !in.may(0, kinds...): // whatever is there
 	case len(s.Selector) == 0:
 		r.unknown = fmt.Sprintf("where %s leads is not known here: it has no selector, and its EndpointSlices say where connections arrive, which is what NetworkPolicies are judged on", in.serviceText(s))
 	case in.f.OtherPods != "":
 		r.unknown = fmt.Sprintf("the pods of other nodes behind %s are not known: %s", in.serviceText(s), in.f.OtherPods)
+	case !in.reads(s.Ref.Namespace):
+		r.unknown = fmt.Sprintf("the pods of other nodes behind %s are not known: no NetworkPolicy for pods of this node leads to the namespace's pods, so the agent does not read them", in.serviceText(s))
 	}
 	if rule, all := in.anywhere(dialled, asked); all && (r.unknown != "" || r.ends == 0 && rule == nil) {
 		return reach{ends: 1, passed: 1, by: rule, service: s}
@@ -94,6 +100,11 @@ func (in *inquiry) anywhere(f policy.Flow, ports []policy.ServicePort) (by *poli
 	return by, true
 }
 
+// reads tells whether the agent reads a namespace's pods of other nodes.
+func (in *inquiry) reads(namespace string) bool {
+	return in.f.OtherNamespaces == nil || slices.Contains(in.f.OtherNamespaces, namespace)
+}
+
 // podsOf yields the known pods that a Service selects.
 func (in *inquiry) podsOf(s *policy.Service) func(yield func(*policy.Pod) bool) {
 	return func(yield func(*policy.Pod) bool) {
@@ -115,7 +126,7 @@ func (in *inquiry) describe(s *policy.Service, asked []policy.ServicePort, pods,
 	switch {
 	case !in.sees(s.Ref.Namespace):
 		in.note("NetworkPolicies are judged on what is really reached: the pods behind %s", name)
-	case len(s.Selector) > 0 && pods == 0 && in.f.OtherPods == "":
+	case len(s.Selector) > 0 && pods == 0 && in.f.OtherPods == "" && in.reads(s.Ref.Namespace):
 		in.note("%s selects no pod", name)
 	case ends == 0 && pods > 0:
 		in.note("no pod behind %s has the port to which it leads, or an address of its family", name)

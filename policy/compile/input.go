@@ -35,8 +35,11 @@ type Input struct {
 	TurnedToAudit map[string]string
 	// Unconfirmed are enforced cluster policies, by name, whose safeguard waits for confirmation.
 	Unconfirmed map[string]bool
-	// PeersUnknown is true while pods of other nodes are needed as peers and are not known:
-	// Remote is empty then, and connections to them are closed.
+	// RemoteNamespaces are the namespaces whose pods of other nodes are needed as peers, sorted:
+	// Remote may lack pods of others. nil: every namespace, or none.
+	RemoteNamespaces []string
+	// PeersUnknown is true while pods of other nodes are needed as peers and some are not known:
+	// Remote lacks them then, and connections to them are closed.
 	PeersUnknown bool
 }
 

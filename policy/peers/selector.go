@@ -76,8 +76,8 @@ func newRequirement(key string, op ops.Operator, values []string) requirement {
 // String returns the selector in canonical form, "*" for every label.
 func (s *Selector) String() string { return s.text }
 
-// everything tells whether the selector selects whatever labels.
-func (s *Selector) everything() bool { return len(s.requirements) == 0 }
+// Everything tells whether the selector selects whatever labels.
+func (s *Selector) Everything() bool { return len(s.requirements) == 0 }
 
 // Matches tells whether the selector selects what has these labels.
 func (s *Selector) Matches(set map[string]string) bool {

@@ -50,7 +50,7 @@ func newTerm(namespace string, spaces, pods *Selector) term {
 	switch {
 	case spaces == nil:
 		t.text = plain(namespace)
-	case spaces.everything():
+	case spaces.Everything():
 		t.text = "*"
 	default:
 		t.text = "ns " + spaces.text
@@ -86,7 +86,7 @@ func (t *term) selectsSpace(sp *namespace) bool {
 	if t.spaces == nil {
 		return t.namespace == sp.name
 	}
-	return t.spaces.everything() && sp.name != nodesNamespace || sp.known && t.spaces.Matches(sp.labels)
+	return t.spaces.Everything() && sp.name != nodesNamespace || sp.known && t.spaces.Matches(sp.labels)
 }
 
 // OfPods tells whether the members depend on pods.

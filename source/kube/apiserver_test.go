@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,13 +39,14 @@ type apiServer struct {
 	history  []change
 	more     chan struct{} // closed at the next change
 	away     bool
-	noStream bool           // as servers of old: no streamed lists
-	forbid   string         // a resource that is forbidden
-	unserved string         // a resource that is not served
-	silent   string         // a resource that is not answered for
-	speaks   chan struct{}  // closed when it is
-	asked    map[string]int // requests by "list pods", "watch pods"
-	watching map[string]int // watches that are open, by "pods"
+	noStream bool                       // as servers of old: no streamed lists
+	forbid   string                     // a resource that is forbidden
+	unserved string                     // a resource that is not served
+	silent   string                     // a resource that is not answered for
+	speaks   chan struct{}              // closed when it is
+	asked    map[string]int             // requests by "list pods", "watch pods"
+	watching map[string]int             // watches that are open, by "pods"
+	spaces   map[string]map[string]bool // the namespaces of requests, by "pods"
 }
 
 type change struct {
@@ -55,7 +57,7 @@ type change struct {
 }
 
 func newAPIServer(t *testing.T) *apiServer {
-	s := &apiServer{t: t, version: 1, objects: map[string]map[string]any{}, more: make(chan struct{}), asked: map[string]int{}, watching: map[string]int{}}
+	s := &apiServer{t: t, version: 1, objects: map[string]map[string]any{}, more: make(chan struct{}), asked: map[string]int{}, watching: map[string]int{}, spaces: map[string]map[string]bool{}}
 	s.http = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.setAway(true)
@@ -120,6 +122,13 @@ func (s *apiServer) requests(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[what]
+}
+
+// namespaces returns the namespaces of the requests for something, "*" for all.
+func (s *apiServer) namespaces(what string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Keys(s.spaces[what])), " ")
 }
 
 // pathOf returns "resource/namespace/name" of an object.
@@ -226,6 +235,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.asked[verb+" "+q.name()]++
+	if s.spaces[q.name()] == nil {
+		s.spaces[q.name()] = map[string]bool{}
+	}
+	s.spaces[q.name()][cmp.Or(q.namespace, "*")] = true
 	away, forbidden, refused := s.away, s.forbid == q.name(), q.stream && s.noStream
 	unserved := s.unserved == q.name()
 	silent, speaks := s.silent == q.name(), s.speaks

@@ -6,9 +6,9 @@
 //
 // There is a listWatch for this node's pods, for all policies, NetworkPolicies, namespaces,
 // Services and nodes, for cluster policies where they are served, for the EndpointSlices of
-// each watched Service, and for the pods of other nodes while a policy leads pods of this
-// node there. Each fills a store with
-// the used fields of its objects; a change of any other field is no event.
+// each watched Service, and for the pods of other nodes in each namespace to which policies lead
+// pods of this node. Each fills a store with the used fields of its objects; a change of any other
+// field is no event.
 //
 // No State is emitted until every store was filled once. Pods of other nodes that come to
 // be needed later hold States back until they are known, for PeersPatience at most, and not

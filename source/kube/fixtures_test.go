@@ -120,6 +120,18 @@ func aFarPod(name string, ips ...string) *corev1.Pod {
 	return with(aPod(name, ips...), onNode("node-b"))
 }
 
+// toSpaces makes a NetworkPolicy lead to all pods of the namespaces with labels.
+func toSpaces(labels map[string]string) func(*networkingv1.NetworkPolicy) {
+	return func(n *networkingv1.NetworkPolicy) {
+		n.Spec.Egress[0].To = []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: labels}}}
+	}
+}
+
+// inSpace moves a pod into a namespace.
+func inSpace(namespace string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Namespace = namespace }
+}
+
 // aNetworkPolicy lets the pods of a namespace reach the pods with a label.
 func aNetworkPolicy(namespace, name, app string) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{

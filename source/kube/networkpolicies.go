@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // networkPolicyEntry has the used fields of a NetworkPolicy.
 type networkPolicyEntry struct {
 	policy *networkingv1.NetworkPolicy
-	// pods: it lets pods reach other pods, so that these must be known.
-	pods bool
+	// to are the namespaces whose pods must be known.
+	to spaces
 }
 
 // readNetworkPolicy keeps the rules of a NetworkPolicy, and its name. An equal
@@ -32,20 +33,84 @@ func readNetworkPolicy(object any, before *networkPolicyEntry) *networkPolicyEnt
 	if before != nil && equality.Semantic.DeepEqual(before.policy, kept) {
 		return before
 	}
-	return &networkPolicyEntry{policy: kept, pods: !netpol.IsCompanion(kept) && leadsToPods(&kept.Spec)}
+	e := &networkPolicyEntry{policy: kept}
+	if !netpol.IsCompanion(kept) {
+		e.to = leadsTo(&kept.Spec)
+	}
+	return e
 }
 
-// leadsToPods tells whether a NetworkPolicy's egress cannot be known without knowing
-// pods: peers that are pods, and ports by name.
-func leadsToPods(spec *networkingv1.NetworkPolicySpec) bool {
-	if len(spec.PolicyTypes) > 0 && !slices.Contains(spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
-		return false
+// spaces are the namespaces to whose pods the NetworkPolicies of a namespace lead.
+type spaces struct {
+	own, every bool
+	selected   []*peers.Selector // by labels
+}
+
+// none tells whether they lead to no pods.
+func (s *spaces) none() bool { return !s.own && !s.every && len(s.selected) == 0 }
+
+// add adds the namespaces of another NetworkPolicy of the same namespace.
+func (s *spaces) add(o spaces) {
+	s.own, s.every = s.own || o.own, s.every || o.every
+	for _, selector := range o.selected {
+		if !slices.ContainsFunc(s.selected, func(other *peers.Selector) bool { return other.String() == selector.String() }) {
+			s.selected = append(s.selected, selector)
+		}
 	}
-	isPods := func(p networkingv1.NetworkPolicyPeer) bool { return p.PodSelector != nil || p.NamespaceSelector != nil }
+}
+
+// addTo adds the namespaces to a set, NamespaceAll for every one. own is the namespace of the
+// NetworkPolicies, and namespaces are all by their labels.
+func (s *spaces) addTo(set map[string]bool, own string, namespaces map[string]map[string]string) {
+	if s.own {
+		set[own] = true
+	}
+	if s.every {
+		set[metav1.NamespaceAll] = true
+	}
+	for _, selector := range s.selected {
+		for namespace, labels := range namespaces {
+			if selector.Matches(labels) {
+				set[namespace] = true
+			}
+		}
+	}
+}
+
+// leadsTo returns the namespaces whose pods have to be known to know a NetworkPolicy's egress:
+// the namespaces of peers that are pods, and every namespace for a port by name that any address may
+// have.
+func leadsTo(spec *networkingv1.NetworkPolicySpec) (to spaces) {
+	if len(spec.PolicyTypes) > 0 && !slices.Contains(spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+		return to
+	}
 	isNamed := func(p networkingv1.NetworkPolicyPort) bool { return p.Port != nil && p.Port.Type == intstr.String }
-	return slices.ContainsFunc(spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
-		return slices.ContainsFunc(r.To, isPods) || slices.ContainsFunc(r.Ports, isNamed)
-	})
+	isBlock := func(p networkingv1.NetworkPolicyPeer) bool { return p.IPBlock != nil }
+	for _, r := range spec.Egress {
+		if slices.ContainsFunc(r.Ports, isNamed) && (len(r.To) == 0 || slices.ContainsFunc(r.To, isBlock)) {
+			to.every = true
+		}
+		for i := range r.To {
+			to.add(peerSpaces(&r.To[i]))
+		}
+	}
+	return to
+}
+
+// peerSpaces returns the namespaces of the pods of a peer. A selector that cannot be read selects
+// none, as for the compiler.
+func peerSpaces(p *networkingv1.NetworkPolicyPeer) (to spaces) {
+	if p.NamespaceSelector == nil {
+		return spaces{own: p.PodSelector != nil}
+	}
+	selector, err := peers.NewSelector(p.NamespaceSelector)
+	switch {
+	case err != nil:
+		return to
+	case selector.Everything():
+		return spaces{every: true}
+	}
+	return spaces{selected: []*peers.Selector{selector}}
 }
 
 func listNetworkPolicies(entries []*networkPolicyEntry) []*networkingv1.NetworkPolicy {

@@ -1,6 +1,9 @@
 package kube
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,8 +22,8 @@ func TestReadNetworkPolicy(t *testing.T) {
 	want := aNetworkPolicy("shop", "db", "db")
 	want.UID, want.Labels, want.OwnerReferences = whole.UID, whole.Labels, whole.OwnerReferences
 	e := readNetworkPolicy(whole, nil)
-	if diff := cmp.Diff(want, e.policy); diff != "" || !e.pods {
-		t.Errorf("leads to pods %v, %s", e.pods, diff)
+	if diff := cmp.Diff(want, e.policy); diff != "" || !e.to.own {
+		t.Errorf("leads to %v, %s", e.to, diff)
 	}
 	if readNetworkPolicy(aNode("x", "192.0.2.1"), nil) != nil {
 		t.Error("a node was read as a NetworkPolicy")
@@ -56,13 +59,20 @@ func TestNetworkPolicyKeepsItsPointer(t *testing.T) {
 	}
 }
 
-func TestNeedOfRemotePods(t *testing.T) {
-	peer := func(p networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicyEgressRule {
-		return []networkingv1.NetworkPolicyEgressRule{{}, {To: []networkingv1.NetworkPolicyPeer{p}}}
+// TestSpacesOfNetworkPolicies: the namespaces whose pods have to be known.
+func TestSpacesOfNetworkPolicies(t *testing.T) {
+	namespaces := map[string]map[string]string{"shop": {"tier": "front"}, "bank": {"tier": "back"}, "pay": {"tier": "back"}, "dev": nil}
+	rule := func(p ...networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicyEgressRule {
+		return []networkingv1.NetworkPolicyEgressRule{{}, {To: p}}
 	}
 	block := networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}
-	port := func(p intstr.IntOrString) []networkingv1.NetworkPolicyEgressRule {
-		rules := peer(block)
+	pods := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}}
+	of := func(tier string) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}, PodSelector: pods.PodSelector}
+	}
+	unreadable := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: "Like"}}}}
+	port := func(p intstr.IntOrString, to ...networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicyEgressRule {
+		rules := rule(to...)
 		rules[1].Ports = []networkingv1.NetworkPolicyPort{{}, {Port: &p}}
 		return rules
 	}
@@ -71,29 +81,45 @@ func TestNeedOfRemotePods(t *testing.T) {
 		name  string
 		types []networkingv1.PolicyType
 		rules []networkingv1.NetworkPolicyEgressRule
-		want  bool
+		want  string
 	}{
-		{"no rule", both, nil, false},
-		{"everywhere", both, []networkingv1.NetworkPolicyEgressRule{{}}, false},
-		{"a network", both, peer(block), false},
-		{"a number", both, port(intstr.FromInt32(80)), false},
-		{"a name", both, port(intstr.FromString("web")), true},
-		{"pods", both, peer(networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}}), true},
-		{"namespaces", both, peer(networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}), true},
-		{"no types, and a rule", nil, peer(networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}}), true},
-		{"ingress alone", both[:1], peer(networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}}), false},
+		{"no rule", both, nil, ""},
+		{"everywhere", both, []networkingv1.NetworkPolicyEgressRule{{}}, ""},
+		{"a network", both, rule(block), ""},
+		{"a number", both, port(intstr.FromInt32(80)), ""},
+		{"a name anywhere", both, port(intstr.FromString("web")), "*"},
+		{"a name in a network", both, port(intstr.FromString("web"), block), "*"},
+		{"a name of pods", both, port(intstr.FromString("web"), pods), "shop"},
+		{"a name of pods and in a network", both, port(intstr.FromString("web"), pods, block), "*"},
+		{"pods", both, rule(pods), "shop"},
+		{"namespaces", both, rule(of("back")), "bank pay"},
+		{"namespaces that none is", both, rule(of("middle")), ""},
+		{"pods and namespaces", both, rule(pods, of("back"), of("back")), "bank pay shop"},
+		{"the own namespace by its labels", both, rule(of("front")), "shop"},
+		{"in two rules", both, append(rule(pods), rule(of("back"))...), "bank pay shop"},
+		{"every namespace", both, rule(networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}), "*"},
+		{"a selector that cannot be read", both, rule(unreadable), ""},
+		{"no types, and a rule", nil, rule(pods), "shop"},
+		{"ingress alone", both[:1], rule(pods), ""},
 	} {
-		spec := networkingv1.NetworkPolicySpec{PolicyTypes: c.types, Egress: c.rules}
-		if got := leadsToPods(&spec); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-		n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, Spec: spec}
-		if got := readNetworkPolicy(n, nil).pods; got != c.want {
-			t.Errorf("%s, read: %v", c.name, got)
+		n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: c.types, Egress: c.rules}}
+		set := map[string]bool{}
+		to := readNetworkPolicy(n, nil).to
+		to.addTo(set, "shop", namespaces)
+		if got := spacesText(set); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 		n.Name = "namegate-dns-0123"
-		if readNetworkPolicy(n, nil).pods {
-			t.Errorf("%s: a companion wants pods to be known", c.name)
+		if to := readNetworkPolicy(n, nil).to; !to.none() {
+			t.Errorf("%s: a companion wants pods of %v to be known", c.name, to)
 		}
 	}
+}
+
+// spacesText writes namespaces, "*" for every one.
+func spacesText(set map[string]bool) string {
+	if set[metav1.NamespaceAll] {
+		return "*"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(set)), " ")
 }

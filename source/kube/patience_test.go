@@ -94,9 +94,9 @@ func patient(t *testing.T) (*Source, pickedClock) {
 	t.Helper()
 	clock := newPickedClock(PeersPatience, RemoteDelay)
 	s := needing()
-	s.clock, s.log, s.remote.needed = clock, s.link.log, false
+	s.clock, s.log = clock, s.link.log
 	s.events, s.others = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.remote.pods.changed = s.noteRemote
+	s.remote.wanted, s.remote.feeds = nil, map[string]*remoteFeed{"shop": {pods: remoteStore(s.noteRemote, ourNode)}}
 	fatal.If(t, s.pods.Add(aPod("web", "10.0.0.1")))
 	fatal.If(t, s.networkPolicies.Add(aNetworkPolicy("shop", "db", "db")))
 	if got := step(t, s); len(got) != 1 {
@@ -116,7 +116,7 @@ func step(t *testing.T, s *Source) (states []State) {
 // newest one comes.
 func TestStatesWaitForPeers(t *testing.T) {
 	fill := func(t *testing.T, s *Source) {
-		fatal.If(t, s.remote.pods.Replace([]any{aFarPod("db", "10.1.0.1")}, ""))
+		fatal.If(t, s.remote.feeds["shop"].pods.Replace([]any{aFarPod("db", "10.1.0.1")}, ""))
 	}
 	for _, c := range []struct {
 		name   string
@@ -126,9 +126,13 @@ func TestStatesWaitForPeers(t *testing.T) {
 		failed bool
 	}{
 		{"they are known", func(t *testing.T, s *Source, _ chan<- time.Time) { fill(t, s) }, true, "db[10.1.0.1]", false},
-		{"there are none", func(t *testing.T, s *Source, _ chan<- time.Time) { fatal.If(t, s.remote.pods.Replace(nil, "")) }, true, "", false},
+		{"there are none", func(t *testing.T, s *Source, _ chan<- time.Time) {
+			fatal.If(t, s.remote.feeds["shop"].pods.Replace(nil, ""))
+		}, true, "", false},
 		{"the time is over", func(_ *testing.T, _ *Source, over chan<- time.Time) { over <- at(1) }, true, "unknown", false},
-		{"the API server refuses", func(_ *testing.T, s *Source, _ chan<- time.Time) { s.link.failed(remoteName, errors.New("forbidden")) }, false, "unknown", true},
+		{"the API server refuses", func(_ *testing.T, s *Source, _ chan<- time.Time) {
+			s.link.failed(remoteName("shop"), errors.New("forbidden"))
+		}, false, "unknown", true},
 		{"the NetworkPolicy is gone", func(t *testing.T, s *Source, _ chan<- time.Time) { fatal.If(t, s.networkPolicies.Replace(nil, "")) }, false, "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,7 +159,7 @@ func TestStatesWaitForPeers(t *testing.T) {
 			if got := step(t, s); len(got) != 1 || len(s.clock.(pickedClock).asked[PeersPatience]) > 0 {
 				t.Errorf("what came later has waited: %v", got)
 			}
-			s.link.well(remoteName)
+			s.link.well(remoteName("shop"))
 			fatal.If(t, s.pods.Add(aPod("newer", "10.0.0.4")))
 			if got := step(t, s); len(got) != 1 {
 				t.Errorf("what came later has waited: %v", got)
@@ -168,8 +172,8 @@ func TestStatesWaitForPeers(t *testing.T) {
 // API server was known to refuse.
 func TestNoWaitWithoutNeed(t *testing.T) {
 	for name, before := range map[string]func(*Source){
-		"known":   func(s *Source) { fatal.If(t, s.remote.pods.Replace(nil, "")) },
-		"refused": func(s *Source) { s.link.failed(remoteName, errors.New("forbidden")) },
+		"known":   func(s *Source) { fatal.If(t, s.remote.feeds["shop"].pods.Replace(nil, "")) },
+		"refused": func(s *Source) { s.link.failed(remoteName("shop"), errors.New("forbidden")) },
 	} {
 		s, _ := patient(t)
 		before(s)

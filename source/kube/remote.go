@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,9 +16,14 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// RemoteLinger is for how long pods of other nodes are watched after the need for them
-// ended, so that a recreated policy finds them.
+// RemoteLinger is for how long pods of other nodes are watched at least after the need for them
+// ended, so that a recreated policy finds them. At most it is twice as long.
 const RemoteLinger = 10 * time.Minute
+
+// MaxRemoteSpaces is the number of namespaces up to which the pods of each are watched by
+// themselves. A watch of all pods takes the place of more watches: a kubelet has about as many, of
+// the Secrets and ConfigMaps of its pods.
+const MaxRemoteSpaces = 32
 
 // remotePage is how many pods of other nodes are asked for at a time by a server that
 // cannot stream them: whole ones take 10 KiB and more each.
@@ -27,38 +33,115 @@ const remotePage = 500
 // does not tell them.
 const ReasonPeersUnknown = "PeersUnknown"
 
-// remoteName is the name of the list-watch in logs and Health.
-const remoteName = "pods of other nodes"
+// remoteObject is the object of problems with pods of other nodes.
+const remoteObject = "pods of other nodes"
 
-// remote watches pods of other nodes while they are needed. But for the store, it is for
+// remoteName is the name, in logs and Health, of the list-watch of a namespace's pods of other nodes.
+func remoteName(namespace string) string {
+	if namespace == metav1.NamespaceAll {
+		return remoteObject
+	}
+	return remoteObject + " in " + namespace
+}
+
+// remote watches pods of other nodes while they are needed. But for the stores, it is for
 // Run's goroutine alone.
 type remote struct {
-	pods   *store[podEntry]
-	stop   context.CancelFunc // nil while they are not watched
-	needed bool
-	idle   <-chan time.Time // while they are watched and not needed
-	// deadline is set while States wait for them, and ends that.
+	// wanted are the namespaces whose pods are needed, NamespaceAll alone for every one.
+	wanted map[string]bool
+	most   int                    // wanted namespaces up to which each has a feed
+	feeds  map[string]*remoteFeed // by namespace
+	moved  bool                   // wanted has changed since the last update
+	idle   <-chan time.Time       // while a feed lingers
+	// deadline is set while States wait for pods, and ends that.
 	deadline <-chan time.Time
-	// policySpaces are the namespaces with a policy, peerSpaces the namespaces with a
-	// NetworkPolicy that leads to pods.
-	policySpaces, peerSpaces map[string]bool
+	// policySpaces are the namespaces with a policy; peerSpaces are the namespaces to whose pods
+	// the NetworkPolicies of a namespace lead.
+	policySpaces map[string]bool
+	peerSpaces   map[string]*spaces
 	// everySpace: cluster policies may select pods of every namespace. clusterPeers and
 	// nodes: some of them lead to pods and to nodes.
 	everySpace, clusterPeers, nodes bool
 }
 
-// known tells whether pods of other nodes are known, or not needed.
-func (r *remote) known() bool { return !r.needed || r.stop != nil && r.pods.synced() }
+// remoteFeed is the list-watch of a namespace's pods of other nodes.
+type remoteFeed struct {
+	part
+	pods    *store[podEntry]
+	entries []*podEntry // of the part
+	stop    context.CancelFunc
+	lingers bool // it ends with remote.idle
+}
 
-// updateNeed finds out whether pods of other nodes are needed: some pod of this node is in a
-// namespace where policies are, which may make it default-deny, and NetworkPolicies that
-// lead to pods; or cluster policies lead to pods. It counts from when it is bound to the node, mostly long before it
-// has an address.
-func (r *remote) updateNeed(near []*podEntry) {
-	r.needed = slices.ContainsFunc(near, func(e *podEntry) bool {
-		needs := r.clusterPeers || (r.everySpace || r.policySpaces[e.pod.Namespace]) && r.peerSpaces[e.pod.Namespace]
-		return needs && !e.pod.HostNetwork && !e.pod.Finished()
-	})
+// needed tells whether pods of other nodes are needed.
+func (r *remote) needed() bool { return len(r.wanted) > 0 }
+
+// namespaces returns the namespaces whose pods are needed, sorted; nil for every one, or none.
+func (r *remote) namespaces() []string {
+	if r.wanted[metav1.NamespaceAll] {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.wanted))
+}
+
+// has tells whether the pods of a namespace are known, NamespaceAll for all.
+func (r *remote) has(namespace string) bool {
+	f := r.feeds[namespace]
+	return f != nil && f.pods.synced()
+}
+
+// unknown yields the namespaces whose pods are needed and not known.
+func (r *remote) unknown(yield func(namespace string) bool) {
+	if r.has(metav1.NamespaceAll) {
+		return
+	}
+	for namespace := range r.wanted {
+		if !r.has(namespace) && !yield(namespace) {
+			return
+		}
+	}
+}
+
+// known tells whether pods of other nodes are known, or not needed.
+func (r *remote) known() bool {
+	for range r.unknown {
+		return false
+	}
+	return true
+}
+
+// updateNeed finds out whose pods of other nodes are needed: of the namespaces to which the
+// NetworkPolicies lead that select pods of this node, where policies may make these default-deny;
+// of all, if cluster policies lead to pods. A pod counts from when it is bound to the node, mostly
+// long before it has an address.
+func (r *remote) updateNeed(near []*podEntry, namespaces map[string]map[string]string) {
+	wanted := r.neededBy(near, namespaces)
+	if wanted[metav1.NamespaceAll] || len(wanted) > r.most {
+		wanted = map[string]bool{metav1.NamespaceAll: true}
+	}
+	r.moved = r.moved || !maps.Equal(wanted, r.wanted)
+	r.wanted = wanted
+}
+
+func (r *remote) neededBy(near []*podEntry, namespaces map[string]map[string]string) map[string]bool {
+	from, to := map[string]bool{}, map[string]bool{}
+	for _, e := range near {
+		if e.pod.HostNetwork || e.pod.Finished() {
+			continue
+		}
+		if r.clusterPeers {
+			return map[string]bool{metav1.NamespaceAll: true}
+		}
+		if r.everySpace || r.policySpaces[e.pod.Namespace] {
+			from[e.pod.Namespace] = true
+		}
+	}
+	for namespace := range from {
+		if spaces := r.peerSpaces[namespace]; spaces != nil {
+			spaces.addTo(to, namespace, namespaces)
+		}
+	}
+	return to
 }
 
 // policySpacesOf returns the namespaces of policies.
@@ -70,34 +153,53 @@ func policySpacesOf(policies []v1alpha1.FQDNNetworkPolicy) map[string]bool {
 	return spaces
 }
 
-// peerSpacesOf returns the namespaces of the NetworkPolicies that lead to pods.
-func peerSpacesOf(entries []*networkPolicyEntry) map[string]bool {
-	spaces := map[string]bool{}
+// peerSpacesOf returns the namespaces to whose pods the NetworkPolicies of each namespace lead.
+func peerSpacesOf(entries []*networkPolicyEntry) map[string]*spaces {
+	all := map[string]*spaces{}
 	for _, e := range entries {
-		if e.pods {
-			spaces[e.policy.Namespace] = true
+		if e.to.none() {
+			continue
 		}
+		if all[e.policy.Namespace] == nil {
+			all[e.policy.Namespace] = &spaces{}
+		}
+		all[e.policy.Namespace].add(e.to)
 	}
-	return spaces
+	return all
 }
 
 // watchRemote begins to watch pods of other nodes when they are needed, and starts the
-// timers: for how long States wait for them, and when the watch ends without need.
+// timers: for how long States wait for them, and when watches end without need.
 func (s *Source) watchRemote(ctx context.Context) {
 	r := &s.remote
-	before := r.needed
+	before := r.known()
 	s.gather()
-	switch {
-	case r.needed:
-		r.idle = nil
-		if r.stop == nil {
-			s.startRemote(ctx)
+	for namespace := range r.wanted {
+		if r.feeds[namespace] == nil {
+			s.startRemote(ctx, namespace)
 		}
-		if !before {
-			r.deadline = s.clock.After(PeersPatience)
+		r.feeds[namespace].lingers = false
+	}
+	if before && !r.known() {
+		r.deadline = s.clock.After(PeersPatience)
+	}
+	r.linger(s.clock.After)
+}
+
+// linger starts the time after which the watches end that are not needed.
+func (r *remote) linger(after func(time.Duration) <-chan time.Time) {
+	lingers := false
+	for _, f := range r.feeds {
+		lingers = lingers || f.lingers
+	}
+	if lingers && r.idle != nil {
+		return
+	}
+	r.idle = nil
+	for namespace, f := range r.feeds {
+		if f.lingers = !r.wanted[namespace]; f.lingers && r.idle == nil {
+			r.idle = after(RemoteLinger)
 		}
-	case r.stop != nil && r.idle == nil:
-		r.idle = s.clock.After(RemoteLinger)
 	}
 }
 
@@ -105,19 +207,66 @@ func (s *Source) watchRemote(ctx context.Context) {
 // when these are known or needed no more, or the API server does not tell them.
 func (s *Source) awaitsRemote() bool {
 	r := &s.remote
-	if r.known() || s.link.fails(remoteName) {
+	if r.known() || s.failsRemote() {
 		r.deadline = nil
 	}
 	return r.deadline != nil
 }
 
-func (s *Source) startRemote(ctx context.Context) {
-	r := &s.remote
-	ctx, r.stop = context.WithCancel(ctx)
-	r.pods = remoteStore(s.noteRemote, s.node)
-	s.assembly.remote.version = 0
-	f := &listWatch{name: remoteName, requests: remoteRequests(s.client, s.node), link: s.link, after: s.clock.After, page: remotePage}
-	s.run(ctx, f, &corev1.Pod{}, r.pods)
+// failsRemote tells whether the API server does not tell the pods of a namespace that are needed.
+func (s *Source) failsRemote() bool {
+	for namespace := range s.remote.unknown {
+		if s.link.fails(remoteName(namespace)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Source) startRemote(ctx context.Context, namespace string) {
+	feed := &remoteFeed{pods: remoteStore(s.noteRemote, s.node)}
+	ctx, feed.stop = context.WithCancel(ctx)
+	s.remote.feeds[namespace] = feed
+	f := &listWatch{name: remoteName(namespace), requests: remoteRequests(s.client, s.node, namespace), link: s.link, after: s.clock.After, page: remotePage}
+	s.run(ctx, f, &corev1.Pod{}, feed.pods)
+}
+
+// update takes over the pods of the watches, and tells whether that is news. While pods of a wanted
+// namespace are not known, pods of namespaces that were wanted before stay: they may be the same.
+func (r *remote) update() (far []*podEntry, news bool) {
+	news, r.moved = r.moved, false
+	for _, f := range r.feeds {
+		news = update(&f.part, f.pods, func(entries []*podEntry) []policy.Problem {
+			f.entries = entries
+			return nil
+		}) || news
+	}
+	if !news {
+		return nil, false
+	}
+	wanted := func(namespace string) bool { return r.wanted[metav1.NamespaceAll] || r.wanted[namespace] }
+	if r.has(metav1.NamespaceAll) {
+		for _, e := range r.feeds[metav1.NamespaceAll].entries {
+			if wanted(e.pod.Namespace) {
+				far = append(far, e)
+			}
+		}
+		return far, true
+	}
+	known := r.known()
+	for _, namespace := range slices.Sorted(maps.Keys(r.feeds)) {
+		if !known || wanted(namespace) {
+			far = append(far, r.feeds[namespace].entries...)
+		}
+	}
+	return far, true
+}
+
+// forget lets the next update take over all pods again.
+func (r *remote) forget() {
+	for _, f := range r.feeds {
+		f.part, f.entries = part{}, nil
+	}
 }
 
 func remoteStore(changed func(), node string) *store[podEntry] {
@@ -126,13 +275,13 @@ func remoteStore(changed func(), node string) *store[podEntry] {
 	return pods
 }
 
-// remoteRequests returns requests for the pods of all nodes but one. A list is trimmed
+// remoteRequests returns requests for a namespace's pods of all nodes but one. A list is trimmed
 // page by page, as the store trims a stream.
-func remoteRequests(client kubernetes.Interface, node string) requests {
+func remoteRequests(client kubernetes.Interface, node, namespace string) requests {
 	others := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", node).String()
 	}
-	pods := client.CoreV1().Pods("")
+	pods := client.CoreV1().Pods(namespace)
 	list := func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 		page, err := pods.List(ctx, o)
 		if err != nil {
@@ -146,10 +295,16 @@ func remoteRequests(client kubernetes.Interface, node string) requests {
 	return newRequests(client, others, list, pods.Watch)
 }
 
-// endRemote forgets the pods of other nodes.
+// endRemote ends the watches that have lingered.
 func (s *Source) endRemote() {
-	s.remote.stop()
-	s.remote.stop, s.remote.pods, s.remote.idle = nil, nil, nil
+	r := &s.remote
+	for namespace, f := range r.feeds {
+		if f.lingers {
+			f.stop()
+			delete(r.feeds, namespace)
+		}
+	}
+	r.idle = nil
 }
 
 // readRemote returns a reader of the pods of all nodes but one. It leaves out pods that
@@ -220,11 +375,11 @@ func started(conditions []corev1.PodCondition) []corev1.PodCondition {
 // unknownPeers returns the problem that pods of other nodes are needed and cannot be
 // read; nil if they are known, or on their way.
 func (s *Source) unknownPeers() []policy.Problem {
-	if s.remote.known() || !s.link.fails(remoteName) {
+	if !s.failsRemote() {
 		return nil
 	}
 	return []policy.Problem{{
-		Object: remoteName, Reason: ReasonPeersUnknown,
+		Object: remoteObject, Reason: ReasonPeersUnknown,
 		Message: "policies lead to some of them, but the API server does not tell them, so that connections there stay closed, and rules of cluster " +
 			"policies that deny pods or pass them on deny every connection; the agent's log has its answer: it must let the agent list and watch pods",
 	}}

@@ -94,7 +94,7 @@ func TestTrim(t *testing.T) {
 // TestRemotePodsAreTrimmed before they are gathered, whether they come in a stream or in
 // a list: whole ones would take ten times the memory for a while.
 func TestRemotePodsAreTrimmed(t *testing.T) {
-	list, err := remoteRequests(fake.NewClientset(aWholePod("web", "10.1.0.1")), ourNode).list(t.Context(), metav1.ListOptions{})
+	list, err := remoteRequests(fake.NewClientset(aWholePod("web", "10.1.0.1")), ourNode, "").list(t.Context(), metav1.ListOptions{})
 	fatal.If(t, err)
 	listed := list.(*corev1.PodList).Items[0]
 	gathered, err := remoteStore(nil, ourNode).Transformer()(aWholePod("web", "10.1.0.1"))
@@ -141,7 +141,7 @@ func TestRemoteIsNeeded(t *testing.T) {
 			objects{with(aPod("web", "10.0.0.1"), func(p *corev1.Pod) { p.Spec.HostNetwork = true })}, false},
 	} {
 		s := needing()
-		s.remote.needed = false
+		s.remote.wanted, s.remote.feeds = nil, nil
 		for _, p := range c.policies {
 			fatal.If(t, s.policies.Add(p))
 			s.gather()
@@ -153,11 +153,11 @@ func TestRemoteIsNeeded(t *testing.T) {
 		for _, p := range c.pods {
 			fatal.If(t, s.pods.Add(p))
 		}
-		if s.gather(); s.remote.needed != c.want {
-			t.Errorf("%s: needed %v", c.name, s.remote.needed)
+		if s.gather(); s.remote.wanted["shop"] != c.want || s.remote.needed() != c.want {
+			t.Errorf("%s: needed %v", c.name, s.remote.wanted)
 		}
 		fatal.If(t, s.policies.Replace(nil, ""))
-		if s.gather(); s.remote.needed {
+		if s.gather(); s.remote.needed() {
 			t.Errorf("%s: needed without a policy", c.name)
 		}
 	}
@@ -170,7 +170,7 @@ func needing() *Source {
 		policies: newStore(nothing, readPolicy), clusterPolicies: newOptionalKind(nothing, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), ""), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
 		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode(false, "")),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
-		remote: remote{pods: remoteStore(nothing, ourNode), needed: true, stop: nothing},
+		remote: remote{wanted: map[string]bool{"": true}, feeds: map[string]*remoteFeed{"": {pods: remoteStore(nothing, ourNode), stop: nothing}}, most: 1},
 	}
 }
 
@@ -183,7 +183,7 @@ func TestNoRemotePodsIsKnowledge(t *testing.T) {
 	if _, news := s.assemble(); news {
 		t.Error("that they are unknown is news twice")
 	}
-	fatal.If(t, s.remote.pods.Replace(nil, ""))
+	fatal.If(t, s.remote.feeds[""].pods.Replace(nil, ""))
 	if state, news := s.assemble(); !news || state.Input.PeersUnknown {
 		t.Errorf("news %v, unknown %v", news, state.Input.PeersUnknown)
 	}

@@ -78,7 +78,7 @@ func TestFirstStateWaitsForRemotePods(t *testing.T) {
 	api.setForbid("other pods")
 	r := runAt(t, api)
 	h := r.untilHealth("an error", away)
-	if h.Synced || !strings.HasPrefix(h.LastError, remoteName+": ") || len(r.states) > 0 {
+	if h.Synced || !strings.HasPrefix(h.LastError, "pods of other nodes in shop: ") || len(r.states) > 0 {
 		t.Errorf("health %+v, %d states", h, len(r.states))
 	}
 	api.setForbid("")
@@ -233,6 +233,100 @@ func TestRemotePodsAreForgotten(t *testing.T) {
 	if len(linger) > 0 {
 		t.Error("a time began for a feed that is needed")
 	}
+}
+
+// spaceText describes a State's pods of other nodes with their namespaces, and the namespaces
+// whose pods it has.
+func spaceText(s State) string {
+	var words []string
+	for _, p := range s.Input.Remote {
+		words = append(words, p.Namespace+"/"+p.Name)
+	}
+	return fmt.Sprint(strings.Join(words, " "), " of ", s.Input.RemoteNamespaces)
+}
+
+// TestRemotePodsOfNamespaces: only the namespaces to which NetworkPolicies lead are asked for,
+// and a namespace comes with its pods.
+func TestRemotePodsOfNamespaces(t *testing.T) {
+	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
+		t.Run(name, func(t *testing.T) {
+			api := withPeers(t)
+			api.noStream = noStream
+			for _, namespace := range []string{"bank", "pay", "dev"} {
+				api.put("namespaces", space(namespace, map[string]string{"bank": "back", "pay": "front"}[namespace]))
+				api.put("pods", with(aFarPod("api", "10.1.1.1"), inSpace(namespace)))
+			}
+			api.put("pods", aFarPod("db", "10.1.0.1"))
+			clock := newPickedClock(RemoteLinger, PeersPatience)
+			r := runOn(t, api, clock)
+			if got := spaceText(<-r.states); got != "shop/db of [shop]" || api.namespaces("other pods") != "shop" {
+				t.Fatalf("%q, asked for %q", got, api.namespaces("other pods"))
+			}
+			api.put("networkpolicies", with(aNetworkPolicy("shop", "back", ""), toSpaces(map[string]string{"v": "back"})))
+			next := func(what, want string) {
+				t.Helper()
+				select {
+				case s := <-r.states:
+					if got := spaceText(s); got != want {
+						t.Errorf("%s: %q, want %q", what, got, want)
+					}
+				case <-time.After(time.Minute):
+					t.Fatalf("%s: no state", what)
+				}
+			}
+			next("a NetworkPolicy", "bank/api shop/db of [bank shop]")
+			api.put("namespaces", space("pay", "back"))
+			next("a namespace gets the label", "bank/api pay/api shop/db of [bank pay shop]")
+			api.put("namespaces", space("bank", "front"))
+			next("a namespace loses the label", "pay/api shop/db of [pay shop]")
+			api.put("namespaces", space("bank", "back"))
+			next("it has the label again", "bank/api pay/api shop/db of [bank pay shop]")
+			if got := api.namespaces("other pods"); got != "bank pay shop" {
+				t.Errorf("asked for %q", got)
+			}
+			api.remove("networkpolicies/shop/db")
+			next("the own namespace is not needed", "bank/api pay/api of [bank pay]")
+			for len(clock.asked[RemoteLinger]) > 1 {
+				<-clock.asked[RemoteLinger] // of the namespace that was needed again
+			}
+			(<-clock.asked[RemoteLinger]) <- at(600)
+			for deadline := time.Now().Add(time.Minute); api.open("other pods") > 2; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d watches", api.open("other pods"))
+				}
+			}
+			api.put("pods", with(aFarPod("new", "10.1.1.2"), inSpace("bank")))
+			next("a watch that goes on", "bank/api bank/new pay/api of [bank pay]")
+			r.untilHealth("well", well)
+		})
+	}
+}
+
+// TestRemotePodsOfManyNamespaces: all pods are watched instead of those of many namespaces. Until
+// they are known, the known pods stay; a refusal is told.
+func TestRemotePodsOfManyNamespaces(t *testing.T) {
+	api := withPeers(t)
+	api.put("pods", with(aFarPod("api", "10.1.1.1"), inSpace("bank")))
+	api.put("pods", with(aFarPod("api", "10.1.1.2"), inSpace("dev")))
+	api.put("namespaces", space("bank", "back"))
+	clock := newPickedClock(PeersPatience)
+	client, dyn := api.clients()
+	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock}, func(s *Source) { s.remote.most = 1 })
+	r.until("shop/db of [shop]", spaceText)
+	api.setForbid("other pods")
+	api.put("networkpolicies", with(aNetworkPolicy("shop", "back", ""), toSpaces(map[string]string{"v": "back"})))
+	if s := r.until("shop/db of []", spaceText); !s.Input.PeersUnknown || len(s.Problems) != 1 || s.Problems[0].Reason != ReasonPeersUnknown {
+		t.Errorf("unknown %v, problems %v", s.Input.PeersUnknown, s.Problems)
+	}
+	api.setForbid("")
+	if s := r.until("bank/api dev/api shop/db of []", spaceText); s.Input.PeersUnknown || len(s.Problems) > 0 {
+		t.Errorf("unknown %v, problems %v", s.Input.PeersUnknown, s.Problems)
+	}
+	if got := api.namespaces("other pods"); got != "* shop" {
+		t.Errorf("asked for %q", got)
+	}
+	api.remove("networkpolicies/shop/db")
+	r.until("bank/api of [bank]", spaceText)
 }
 
 // untilNotWatched waits until pods of other nodes are not watched.

@@ -58,6 +58,7 @@ func TestRemotePodsAreSmall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := withPeers(t)
 			api.noStream = noStream
+			api.put("networkpolicies", with(aNetworkPolicy("shop", "all", "db"), toSpaces(nil)))
 			for i := range pods {
 				api.put("pods", aRealPod(i))
 			}
@@ -103,16 +104,16 @@ func BenchmarkRemoteEvent(b *testing.B) {
 // BenchmarkRemoteState is the cost of a State after a change of one of 5,000 pods.
 func BenchmarkRemoteState(b *testing.B) {
 	s := needing()
-	fatal.If(b, s.remote.pods.Replace(nil, ""))
+	fatal.If(b, s.remote.feeds[""].pods.Replace(nil, ""))
 	for i := range 5000 {
-		fatal.If(b, s.remote.pods.Add(aRealPod(i)))
+		fatal.If(b, s.remote.feeds[""].pods.Add(aRealPod(i)))
 	}
 	s.assemble()
 	labels := [2]*corev1.Pod{aRealPod(2500), aRealPod(2500)}
 	labels[1].Labels["tier"] = "frontend"
 	b.ReportAllocs()
 	for i := 1; b.Loop(); i++ {
-		fatal.If(b, s.remote.pods.Update(labels[i%2]))
+		fatal.If(b, s.remote.feeds[""].pods.Update(labels[i%2]))
 		if _, news := s.assemble(); !news {
 			b.Fatal("no news")
 		}

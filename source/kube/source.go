@@ -112,6 +112,7 @@ func New(o Options) (*Source, error) {
 		s.clock = clock.RealClock{}
 	}
 	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
+	s.remote.feeds, s.remote.most = map[string]*remoteFeed{}, MaxRemoteSpaces
 	s.assembly.yielded = map[*podEntry]*policy.Pod{}
 	s.link = newLink(s.log, s.clock.Now)
 	s.link.changed = s.note

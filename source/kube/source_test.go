@@ -59,10 +59,13 @@ func run(t *testing.T, client kubernetes.Interface, dyn dynamic.Interface, log *
 	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: log, Services: services})
 }
 
-func runWith(t *testing.T, o Options) *running {
+func runWith(t *testing.T, o Options, change ...func(*Source)) *running {
 	t.Helper()
 	s, err := New(o)
 	fatal.If(t, err)
+	for _, do := range change {
+		do(s)
+	}
 	r := &running{t: t, source: s, states: make(chan State, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

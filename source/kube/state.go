@@ -31,17 +31,18 @@ type part struct {
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
 	forbidden []policy.Problem // of kinds of policies that cannot be read
+	remote    []policy.Problem // of pods of other nodes
 	// news: something was gathered since the last State; local: pods of this node.
-	news, local                                                                                      bool
-	state                                                                                            State
-	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, apiSlices, remote part
-	byRef                                                                                            map[policy.ServiceRef]*serviceEntry
-	slices                                                                                           map[policy.ServiceRef]*slicesPart
-	standard                                                                                         part
-	nodePeers                                                                                        []*policy.Pod
-	own, near, far                                                                                   []*podEntry // of this node by their objects, with their results, and of others
-	results                                                                                          cni.Results
-	yielded                                                                                          map[*podEntry]*policy.Pod
+	news, local                                                                              bool
+	state                                                                                    State
+	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, apiSlices part
+	byRef                                                                                    map[policy.ServiceRef]*serviceEntry
+	slices                                                                                   map[policy.ServiceRef]*slicesPart
+	standard                                                                                 part
+	nodePeers                                                                                []*policy.Pod
+	own, near, far                                                                           []*podEntry // of this node by their objects, with their results, and of others
+	results                                                                                  cni.Results
+	yielded                                                                                  map[*podEntry]*policy.Pod
 }
 
 // slicesPart is a part with the entries that it was made of.
@@ -86,6 +87,10 @@ func (s *Source) gather() {
 		r.peerSpaces = peerSpacesOf(entries)
 		return nil
 	})
+	namespaces := update(&a.namespaces, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
+		a.state.Input.Namespaces = listNamespaces(entries)
+		return nil
+	})
 	pods := update(&a.pods, s.pods, func(entries []*podEntry) []policy.Problem {
 		a.own = entries
 		return nil
@@ -101,9 +106,9 @@ func (s *Source) gather() {
 			a.state.Input.Pods, a.pods.problems = localPods(near)
 		}
 	}
-	if policies || clusterPolicies || networkPolicies || pods {
+	if policies || clusterPolicies || networkPolicies || namespaces || pods {
 		a.news, a.local = true, a.local || pods
-		r.updateNeed(a.near)
+		r.updateNeed(a.near, a.state.Input.Namespaces)
 	}
 }
 
@@ -116,10 +121,6 @@ func (s *Source) assemble() (State, bool) {
 		a.forbidden, news = forbidden, true
 	}
 	a.news, a.local = false, false
-	news = update(&a.namespaces, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
-		a.state.Input.Namespaces = listNamespaces(entries)
-		return nil
-	}) || news
 	news = update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
 		a.nodePeers = nodePeers(entries)
 		listHosts(entries, &a.state.Cluster)
@@ -167,18 +168,19 @@ func (s *Source) unreadKinds() []policy.Problem {
 // updateRemote takes over the pods of other nodes. With local, pods of this node changed.
 func (s *Source) updateRemote(local bool) (news bool) {
 	a, r := &s.assembly, &s.remote
-	problems := s.unknownPeers()
-	news = len(problems) != len(a.remote.problems) || a.state.Input.PeersUnknown == r.known()
-	a.remote.problems, a.state.Input.PeersUnknown = problems, !r.known()
-	if !r.needed || !r.known() {
+	problems, unknown, namespaces := s.unknownPeers(), !r.known(), r.namespaces()
+	news = len(problems) != len(a.remote) || a.state.Input.PeersUnknown != unknown || !slices.Equal(a.state.Input.RemoteNamespaces, namespaces)
+	a.remote, a.state.Input.PeersUnknown, a.state.Input.RemoteNamespaces = problems, unknown, namespaces
+	if !r.needed() {
 		news = news || len(a.state.Input.Remote) > 0
-		a.state.Input.Remote, a.far, a.remote.version = nil, nil, 0
+		a.state.Input.Remote, a.far = nil, nil
+		r.forget()
 		clear(a.yielded)
 		return news
 	}
-	far, version, others := r.pods.since(a.remote.version)
+	far, others := r.update()
 	if others {
-		a.far, a.remote.version = far, version
+		a.far = far
 	}
 	if !others && !local {
 		return news
@@ -225,7 +227,7 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.apiSlices.problems, a.remote.problems)
+	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.apiSlices.problems, a.remote)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
 )
 
 // twin is the content of a cluster as the test put it there, and computes a State of it
@@ -25,6 +27,8 @@ type twin struct {
 	services map[string]string // the address, by name
 	slices   map[string]*discoveryv1.EndpointSlice
 	lets     map[string]string // NetworkPolicies: the label of the pods that they allow, by name
+	leads    map[string]string // NetworkPolicies: the label of the namespaces to which they lead, by name
+	most     int               // namespaces up to which each has a watch of its own
 }
 
 func finished(p *corev1.Pod) bool {
@@ -35,6 +39,9 @@ func finished(p *corev1.Pod) bool {
 // only to each other.
 func (w *twin) yields(p *corev1.Pod, ip string) bool {
 	for _, o := range w.pods {
+		if !w.knows(o) {
+			continue
+		}
 		if p.DeletionTimestamp != nil && !p.Spec.HostNetwork && !o.Spec.HostNetwork && !finished(o) && (o.Spec.NodeName == ourNode || p.Spec.NodeName != ourNode) &&
 			o.Status.PodIPs[0].IP == ip && p.CreationTimestamp.Before(&o.CreationTimestamp) {
 			return true
@@ -43,14 +50,31 @@ func (w *twin) yields(p *corev1.Pod, ip string) bool {
 	return false
 }
 
-// needsOthers tells whether pods of other nodes can be peers of one of ours.
-func (w *twin) needsOthers() bool {
+// wanted are the namespaces whose pods of other nodes can be peers of one of ours.
+func (w *twin) wanted() map[string]bool {
+	wanted := map[string]bool{}
 	for _, p := range w.pods {
-		if p.Spec.NodeName == ourNode && !p.Spec.HostNetwork && !finished(p) {
-			return len(w.policies) > 0 && len(w.lets) > 0
+		if p.Spec.NodeName != ourNode || p.Spec.HostNetwork || finished(p) || len(w.policies) == 0 {
+			continue
+		}
+		if len(w.lets) > 0 {
+			wanted["shop"] = true
+		}
+		for _, v := range w.leads {
+			for name, label := range w.spaces {
+				if label == v {
+					wanted[name] = true
+				}
+			}
 		}
 	}
-	return false
+	return wanted
+}
+
+// knows tells whether a pod is of our node, or of a namespace whose pods are known.
+func (w *twin) knows(p *corev1.Pod) bool {
+	wanted := w.wanted()
+	return p.Spec.NodeName == ourNode || wanted[p.Namespace] || len(wanted) > w.most
 }
 
 func (w *twin) text() string {
@@ -62,7 +86,7 @@ func (w *twin) text() string {
 		if p.Spec.NodeName != ourNode {
 			// Of other nodes' pods only possible peers are in the State, and only if
 			// there may be any.
-			if w.needsOthers() && err == nil && !finished(p) && !p.Spec.HostNetwork {
+			if w.knows(p) && err == nil && !finished(p) && !p.Spec.HostNetwork {
 				if w.yields(p, ip) {
 					ip = ""
 				}
@@ -76,7 +100,7 @@ func (w *twin) text() string {
 		fmt.Fprintln(&b, "pod", name, p.Labels, "["+ip+"]", p.Spec.HostNetwork, p.Status.Phase)
 	}
 	b.WriteString(far.String())
-	fmt.Fprintln(&b, w.lets)
+	fmt.Fprintln(&b, w.lets, w.leads)
 	fmt.Fprintln(&b, w.policies, w.spaces)
 	fmt.Fprintln(&b, slices.Compact(slices.Sorted(maps.Values(w.nodes))), slices.Compact(slices.Sorted(maps.Values(w.services))))
 	var ready, ending []string
@@ -105,17 +129,21 @@ func twinText(s State) string {
 	for _, p := range s.Input.Pods {
 		fmt.Fprintln(&b, "pod", p.Name, p.Labels, p.IPs, p.HostNetwork, p.Phase)
 	}
-	for _, p := range s.Input.Remote {
+	for _, p := range slices.SortedFunc(slices.Values(s.Input.Remote), func(p, q *policy.Pod) int { return strings.Compare(p.Name, q.Name) }) {
 		fmt.Fprintln(&b, "far", p.Name, p.Labels, p.IPs, p.Phase)
 	}
 	if s.Input.PeersUnknown {
 		fmt.Fprintln(&b, "the others are unknown")
 	}
-	lets := map[string]string{}
+	lets, leads := map[string]string{}, map[string]string{}
 	for _, n := range s.Input.NetworkPolicies {
-		lets[n.Name] = n.Spec.Egress[0].To[0].PodSelector.MatchLabels["app"]
+		if to := n.Spec.Egress[0].To[0]; to.PodSelector != nil {
+			lets[n.Name] = to.PodSelector.MatchLabels["app"]
+		} else {
+			leads[n.Name] = to.NamespaceSelector.MatchLabels["v"]
+		}
 	}
-	fmt.Fprintln(&b, lets)
+	fmt.Fprintln(&b, lets, leads)
 	policies, spaces := map[string]string{}, map[string]string{}
 	for _, p := range s.Input.Policies {
 		policies[p.Name] = *p.Spec.Egress[0].Matches[0].Name
@@ -137,12 +165,12 @@ func (w *twin) step(r *rand.Rand, api *apiServer) {
 	gone := r.IntN(3) == 0
 	switch r.IntN(8) {
 	case 0, 1:
-		stepPod(api, w.pods, gone, randomPod(r, fmt.Sprint("p", n)))
+		stepPod(api, w.pods, gone, randomPod(r, fmt.Sprint("p", r.IntN(6))))
 	case 2:
 		name, match := fmt.Sprint("q", n), fmt.Sprintf("%d.example.org", r.IntN(3))
 		stepWord(api, w.policies, v1alpha1.Resource+"/shop/", name, gone, match, func() { api.put(v1alpha1.Resource, aPolicy(name, match)) })
 	case 3:
-		name, v := fmt.Sprint("n", n), fmt.Sprint(r.IntN(3))
+		name, v := fmt.Sprint("n", 2+n), fmt.Sprint(r.IntN(3))
 		stepWord(api, w.spaces, "namespaces//", name, gone, v, func() { api.put("namespaces", space(name, v)) })
 	case 4:
 		name, ip := fmt.Sprint("node-", n), fmt.Sprint("192.0.2.", 1+r.IntN(3))
@@ -152,6 +180,13 @@ func (w *twin) step(r *rand.Rand, api *apiServer) {
 		stepWord(api, w.services, "services/kube-system/", name, gone, ip, func() { api.put("services", aService(kubeDNS.Namespace, name, ip)) })
 	case 6:
 		name, app := fmt.Sprint("l", n%2), fmt.Sprint(r.IntN(3))
+		if n > 1 {
+			name := fmt.Sprint("s", n%2)
+			stepWord(api, w.leads, "networkpolicies/shop/", name, gone, app, func() {
+				api.put("networkpolicies", with(aNetworkPolicy("shop", name, ""), toSpaces(map[string]string{"v": app})))
+			})
+			return
+		}
 		stepWord(api, w.lets, "networkpolicies/shop/", name, gone, app, func() { api.put("networkpolicies", aNetworkPolicy("shop", name, app)) })
 	case 7:
 		s := dnsSlice(fmt.Sprint("s", n), fmt.Sprint("10.0.9.", 1+r.IntN(3)), fmt.Sprint("10.0.9.", 4+r.IntN(3)))
@@ -171,7 +206,7 @@ func (w *twin) step(r *rand.Rand, api *apiServer) {
 func stepPod(api *apiServer, all map[string]*corev1.Pod, gone bool, p *corev1.Pod) {
 	if gone {
 		delete(all, p.Name)
-		api.remove("pods/shop/" + p.Name)
+		api.remove("pods/" + p.Namespace + "/" + p.Name)
 		return
 	}
 	all[p.Name] = p
@@ -197,8 +232,11 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	if r.IntN(2) == 0 {
 		ending(p)
 	}
-	if name == "p2" || name == "p3" { // a pod never goes to another node
+	if name > "p1" { // a pod never goes to another node
 		p.Spec.NodeName = "node-b"
+	}
+	if name > "p2" {
+		p.Namespace = "n" + name[1:]
 	}
 	return p
 }
@@ -213,10 +251,12 @@ func TestTwin(t *testing.T) {
 			api := newAPIServer(t)
 			api.noStream = seed%2 == 1
 			w := &twin{map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{},
-				map[string]*discoveryv1.EndpointSlice{}, map[string]string{}}
-			run := runAt(t, api, kubeDNS)
-			for range 12 {
-				for range 1 + r.IntN(40) {
+				map[string]*discoveryv1.EndpointSlice{}, map[string]string{}, map[string]string{}, 1 + int(seed/2)*MaxRemoteSpaces}
+			client, dyn := api.clients()
+			run := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Services: []policy.ServiceRef{kubeDNS}, Log: slog.New(slog.DiscardHandler)},
+				func(s *Source) { s.remote.most = w.most })
+			for range 60 {
+				for range 1 + r.IntN(1+r.IntN(40)) {
 					w.step(r, api)
 					switch r.IntN(60) {
 					case 0:
