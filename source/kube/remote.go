@@ -111,9 +111,10 @@ func (r *remote) known() bool {
 }
 
 // updateNeed finds out whose pods of other nodes are needed: of the namespaces to which the
-// NetworkPolicies lead that select pods of this node, where policies may make these default-deny;
-// of all, if cluster policies lead to pods. A pod counts from when it is bound to the node, mostly
-// long before it has an address.
+// NetworkPolicies lead of namespaces with pods of this node, where policies may make these
+// default-deny; of all namespaces, if cluster policies lead to pods. Their Deny rules deny every
+// connection while pods are not known, which a new namespace must not cause. A pod counts from
+// when it is bound to the node, mostly long before it has an address.
 func (r *remote) updateNeed(near []*podEntry, namespaces map[string]map[string]string) {
 	wanted := r.neededBy(near, namespaces)
 	if wanted[metav1.NamespaceAll] || len(wanted) > r.most {

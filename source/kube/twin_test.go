@@ -255,7 +255,7 @@ func TestTwin(t *testing.T) {
 			client, dyn := api.clients()
 			run := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Services: []policy.ServiceRef{kubeDNS}, Log: slog.New(slog.DiscardHandler)},
 				func(s *Source) { s.remote.most = w.most })
-			for range 60 {
+			for range 30 {
 				for range 1 + r.IntN(1+r.IntN(40)) {
 					w.step(r, api)
 					switch r.IntN(60) {
