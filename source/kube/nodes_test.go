@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -34,6 +37,33 @@ func TestNodes(t *testing.T) {
 	}
 	if readNode(false, "")(aPod("x"), nil) != nil {
 		t.Error("a pod was read as a node")
+	}
+}
+
+// TestNodesAreTrimmed before they are gathered, and say the same then.
+func TestNodesAreTrimmed(t *testing.T) {
+	n := aNode(ourNode, "192.0.2.1", "10.1.0.0/16")
+	n.ResourceVersion, n.Labels, n.Annotations = "9", map[string]string{controlPlaneLabels[0]: ""}, map[string]string{lastApplied: "{}"}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
+	n.Spec.PodCIDR, n.Spec.ProviderID = "10.1.0.0/16", "cloud:///1"
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10251
+	n.Status.Images = []corev1.ContainerImage{{Names: []string{"registry.example.org/a"}}}
+	read := readNode(true, ourNode)
+	whole := read(n.DeepCopy(), nil)
+	client, dyn := newAPIServer(t).clients()
+	s, err := New(Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler)})
+	fatal.If(t, err)
+	gathered, err := s.nodes.Transformer()(n)
+	fatal.If(t, err)
+	trimmed := gathered.(*corev1.Node)
+	if after := read(trimmed, nil); !same(whole, after) || after.host == nil || after.peer == nil {
+		t.Errorf("trimmed it is %+v, whole %+v", after, whole)
+	}
+	if trimmed.ResourceVersion != "9" || trimmed.Status.Images != nil || trimmed.ManagedFields != nil || trimmed.Annotations != nil {
+		t.Errorf("%+v", trimmed)
+	}
+	if _, err := trimNode(aPod("x")); err == nil {
+		t.Error("a pod was trimmed")
 	}
 }
 

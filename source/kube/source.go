@@ -136,6 +136,7 @@ func New(o Options) (*Source, error) {
 		s.apiSlices = newStore(s.note, readAPISlice)
 	}
 	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies, own))
+	s.nodes.trim = trimNode
 	return s, nil
 }
 
