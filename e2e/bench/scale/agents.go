@@ -106,13 +106,19 @@ func (a *agentClient) run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// nodeOf is the Node of an agent.
+func (o options) nodeOf(agent int) int { return spread(agent, o.agents, o.nodes) }
+
+// spread returns the i-th of n places among all, each at another distance to multiples of round
+// numbers, such as the number of namespaces.
+func spread(i, n, all int) int { return i*(all/n) + i%(all/n) }
+
 // runAgents starts the agents' clients and measures their start, a span without changes, and
 // changes of pods.
 func (b *bench) runAgents(ctx context.Context) (err error) {
 	agents := make([]*agentClient, b.agents)
 	for i := range agents {
-		// Spread over all nodes.
-		if agents[i], err = b.newAgent(i * (b.nodes / b.agents)); err != nil {
+		if agents[i], err = b.newAgent(b.nodeOf(i)); err != nil {
 			return err
 		}
 	}
@@ -138,8 +144,7 @@ func (b *bench) runAgents(ctx context.Context) (err error) {
 			return context.Cause(running)
 		}
 	}
-	// The reports and the conditions of all policies come soon after.
-	if err := b.pause(ctx, settle); err != nil {
+	if err := b.settle(ctx, agents); err != nil {
 		return err
 	}
 	if err := b.reportStart(agents); err != nil {
@@ -148,8 +153,31 @@ func (b *bench) runAgents(ctx context.Context) (err error) {
 	return errors.Join(b.idle(ctx, agents), b.change(ctx, agents))
 }
 
-// settle is how long the agents are left alone before a measurement that nothing may disturb.
-const settle = 30 * time.Second
+// settleFor is how long the agents are left alone before a measurement that nothing may disturb;
+// settleLimit is how long the elected one may take for the conditions of all policies.
+const (
+	settleFor   = 30 * time.Second
+	settleLimit = 10 * time.Minute
+)
+
+// settle waits until the agents have written nothing but Leases for settleFor.
+func (b *bench) settle(ctx context.Context, agents []*agentClient) error {
+	writes := func() (all int64) {
+		for _, c := range counts(agents) {
+			all += c.writes
+		}
+		return all
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for before := int64(-1); before != writes(); {
+		before = writes()
+		if err := b.pause(ctx, settleFor); err != nil {
+			return fmt.Errorf("wait for the conditions of the policies: %w", err)
+		}
+	}
+	return nil
+}
 
 func (b *bench) pause(ctx context.Context, d time.Duration) error {
 	select {
@@ -241,8 +269,8 @@ func (b *bench) idle(ctx context.Context, agents []*agentClient) error {
 // other nodes reach only agents that look at them.
 func (b *bench) change(ctx context.Context, agents []*agentClient) error {
 	pods, err := b.afterChanges(ctx, agents, "pods", b.changes, func(ctx context.Context, i int) error {
-		pod := i * (b.pods / b.changes)
-		_, err := b.api.client.CoreV1().Pods(namespaceName(pod%b.namespaces())).Patch(ctx, podName(pod), types.StrategicMergePatchType,
+		pod := spread(i, b.changes, b.pods)
+		_, err := b.api.client.CoreV1().Pods(namespaceName(b.namespaceOf(pod))).Patch(ctx, podName(pod), types.StrategicMergePatchType,
 			[]byte(`{"metadata": {"annotations": {"changed": "yes"}}}`), metav1.PatchOptions{})
 		return err
 	})
@@ -281,7 +309,7 @@ func (b *bench) afterChanges(ctx context.Context, agents []*agentClient, what st
 	if err := g.Wait(); err != nil {
 		return 0, fmt.Errorf("change %s: %w", what, err)
 	}
-	if err := b.pause(ctx, settle/6); err != nil {
+	if err := b.pause(ctx, settleFor/6); err != nil {
 		return 0, err
 	}
 	after, sum := counts(agents), 0.0

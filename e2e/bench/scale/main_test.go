@@ -47,6 +47,41 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// TestPodsAreSpread: a Node's pods are in different namespaces, some of which have
+// NetworkPolicies, and so are the pods that change and the pods of the agents' Nodes.
+func TestPodsAreSpread(t *testing.T) {
+	o, err := parse(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withPeers, changed, first := map[int]bool{}, map[int]bool{}, map[int]bool{}
+	for i := range o.peers {
+		withPeers[o.peerNamespace(i)] = true
+	}
+	for i := range o.changes {
+		changed[o.namespaceOf(spread(i, o.changes, o.pods))] = true
+	}
+	for agent := range o.agents {
+		node, of := o.nodeOf(agent), map[int]bool{}
+		led := 0
+		for pod := node; pod < o.pods; pod += o.nodes {
+			of[o.namespaceOf(pod)] = true
+		}
+		for n := range of {
+			if withPeers[n] {
+				led++
+			}
+		}
+		if node >= o.nodes || len(of) != 30 || led != 15 {
+			t.Errorf("Node %d of %d has pods in %d namespaces, %d with NetworkPolicies", node, o.nodes, len(of), led)
+		}
+		first[o.namespaceOf(node)] = true
+	}
+	if len(withPeers) != o.peers || len(changed) != o.namespaces() || len(first) != o.agents {
+		t.Errorf("%d namespaces have NetworkPolicies, pods of %d change, agents have their first pods in %d", len(withPeers), len(changed), len(first))
+	}
+}
+
 func TestAddressesOfPods(t *testing.T) {
 	for i, want := range map[int]string{0: "10.128.0.0", 256: "10.128.1.0", 149999: "10.130.73.239"} {
 		if got := address(i); got != want {

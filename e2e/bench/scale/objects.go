@@ -40,6 +40,14 @@ func (o options) namespaces() int {
 	return (o.policies + policiesOfNamespace - 1) / policiesOfNamespace
 }
 
+// namespaceOf is a pod's. The pods of a Node are in as many namespaces as there are, or as it has pods.
+func (o options) namespaceOf(pod int) int { return (pod + pod/o.nodes) % o.namespaces() }
+
+// peerNamespace is a NetworkPolicy's: the NetworkPolicies are spread over the namespaces.
+func (o options) peerNamespace(i int) int {
+	return i * max(1, o.namespaces()/o.peers) % o.namespaces()
+}
+
 // address is a pod's, unique below 10.128.0.0/9.
 func address(i int) string { return fmt.Sprintf("10.%d.%d.%d", 128+i>>16, i>>8&0xff, i&0xff) }
 
@@ -203,7 +211,7 @@ func (b *bench) cached(ctx context.Context) error {
 // pod is a running pod with an address. Each policy selects the pods of one label in its namespace.
 func (b *bench) pod(i int) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i % b.namespaces()), Name: podName(i), Labels: map[string]string{"app": fmt.Sprintf("app-%d", i/b.namespaces()%(2*policiesOfNamespace))}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(b.namespaceOf(i)), Name: podName(i), Labels: map[string]string{"app": fmt.Sprintf("app-%d", i/b.namespaces()%(2*policiesOfNamespace))}},
 		Spec:       corev1.PodSpec{NodeName: nodeName(i % b.nodes), Containers: []corev1.Container{{Name: "app", Image: "registry.example.org/app:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: address(i), PodIPs: []corev1.PodIP{{IP: address(i)}}},
 	}
@@ -249,7 +257,7 @@ func (b *bench) createNetworkPolicy(ctx context.Context, i int) error {
 		PodSelector: label(i % policiesOfNamespace), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
 		Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{PodSelector: &to}}}},
 	}}
-	_, err := b.api.client.NetworkingV1().NetworkPolicies(namespaceName(i/policiesOfNamespace)).Create(ctx, policy, metav1.CreateOptions{})
+	_, err := b.api.client.NetworkingV1().NetworkPolicies(namespaceName(b.peerNamespace(i))).Create(ctx, policy, metav1.CreateOptions{})
 	return err
 }
 
