@@ -63,7 +63,7 @@ func TestDemo(t *testing.T) {
 		p.pictureIn(*pictures, name)
 	}
 	p.shows(".state", "live, 1 of 1 agent")
-	p.shows("ul.from .row", "app=client,egress=listed", "app=neighbour,egress=listed")
+	p.shows("ul.from .row", "client egress=listed", "neighbour egress=listed")
 	p.shows("ul.to .row", "www.example.org", "docs.example.org", "feed.example.com", "other.test", "203.0.113.99")
 	p.shows(`[data-row="n:other.test"] .mark`, "denied")
 	p.shows(`[data-row="n:203.0.113.99"] .mark`, "denied")

@@ -14,7 +14,7 @@ func TestLiveUpdates(t *testing.T) {
 	added := use{"shop", "app=search", "search-0", "new.example.org", "192.0.2.99", 443, "denied", 7, 2, "shop/front", "", "unmatched"}
 	f.set(func() { f.edge(time.Now(), added) })
 	f.push("traffic", object{"at": time.Now(), "edges": []object{f.edges[len(f.edges)-1]}, "gone": []string{"e1"}})
-	p.shows("ul.from .row", "app=search")
+	p.shows("ul.from .row", "search")
 	p.shows("ul.to .row", "new.example.org")
 	p.hides("ul.to .row", "cdn.example.org")
 	p.shows("#verdict-denied", "343")

@@ -140,7 +140,7 @@ func TestRealServer(t *testing.T) {
 	one.Log(asked("shop", "www.example.org", "allowed"), dialled("shop", "other.test"), asked("pay", "bank.test", "allowed"))
 	p := openAddress(t, serve(t, console.Everything{}, "", one, two))
 	p.shows(".state", "live, 2 of 2 agents")
-	p.shows("ul.from .row", "shop", "pay", "app=cart")
+	p.shows("ul.from .row", "shop", "pay", "cart")
 	p.shows("ul.to .row", "www.example.org", "other.test", "bank.test")
 	one.Log(asked("shop", "new.test", "failed"))
 	p.shows("ul.to .row", "new.test")

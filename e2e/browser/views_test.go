@@ -21,7 +21,7 @@ func TestTraffic(t *testing.T) {
 	f, p := shown(t, "", desk) // the view of a URL without a fragment
 	p.shows("#count", "9 workloads, 20 names")
 	p.shows("ul.from .kind-namespace", "shop", "ci", "monitoring", "pay", "Nodes")
-	p.shows("ul.from .kind-workload", "app=cart", "Node/node-2")
+	p.shows("ul.from .kind-workload", "cart", "Node/node-2", "web tier=front")
 	p.shows("ul.to .kind-name", "telemetry.vendor.test", "203.0.113.200")
 	if got := p.count("#picture path.line"); got != len(shoppingEdges) {
 		t.Errorf("%d lines, want one an edge: %d", got, len(shoppingEdges))
@@ -63,8 +63,24 @@ func TestTraffic(t *testing.T) {
 
 	p.click(`[data-row="ns:shop"]`)
 	p.wait("document.querySelector('[data-row=\"ns:shop\"]').getAttribute('aria-expanded') === 'false'")
-	p.hides(".kind-workload", "app=cart")
+	p.hides(".kind-workload", "cart")
 	p.shows(`[data-row="ns:shop"]`, "3 workloads")
+}
+
+// TestNamesOfWorkloads: a row begins with the label that names the workload, also where a chart
+// writes many labels, and two workloads of a namespace never look the same.
+func TestNamesOfWorkloads(t *testing.T) {
+	const chart = "app.kubernetes.io/component=%s,app.kubernetes.io/instance=queue,app.kubernetes.io/managed-by=Helm,app.kubernetes.io/name=queue,app.kubernetes.io/version=2.1.0,helm.sh/chart=queue-%d.0"
+	f := newFake(t)
+	for i, labels := range []string{fmt.Sprintf(chart, "broker", 4), fmt.Sprintf(chart, "worker", 4), fmt.Sprintf(chart, "worker", 5), "k8s-app=dns", "tier=back", "app=x"} {
+		f.edge(time.Now(), use{"queues", labels, fmt.Sprint("p-", i), "queue.example.org", "192.0.2.99", 443, "allowed", 1, 0, "", "", ""})
+	}
+	p := open(t, f.URL, "", desk)
+	worker := func(version int) string { return fmt.Sprintf(chart, "worker", version) }
+	p.shows("ul.from .kind-workload", "queue component=broker version=2.1.0", worker(4), worker(5), "dns", "tier=back", "x")
+	if got := p.count(`ul.from .kind-workload[aria-label^="app.kubernetes.io/component=broker"][title^="app.kubernetes.io/component=broker"]`); got != 1 {
+		t.Errorf("%d rows have all labels as their title and for screen readers", got)
+	}
 }
 
 func TestLog(t *testing.T) {

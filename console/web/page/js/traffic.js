@@ -6,7 +6,7 @@ import { live } from "./live.js";
 import { isOpen } from "./panel.js";
 import { go } from "./route.js";
 import { openRow } from "./trafficpanel.js";
-import { compact, number, plural, rate, verdicts, worstFirst } from "./words.js";
+import { compact, number, plural, rate, titled, verdicts, worstFirst } from "./words.js";
 
 // The picture: workloads on the left, names on the right, lines between them. The rows are HTML,
 // the lines SVG; a row is rowHeight of the style sheet high.
@@ -32,9 +32,21 @@ function picture(filters) {
       totals.set(e.verdict, (totals.get(e.verdict) ?? 0) + e.count);
       if (!filters.verdict || e.verdict === filters.verdict) chosen.push(e);
     }
-    known = { key, picture: fold(chosen, { toggled, more }), totals, chosen: chosen.length };
+    known = { key, picture: named(fold(chosen, { toggled, more })), totals, chosen: chosen.length };
   }
   return known;
+}
+
+// named gives the rows of workloads their names. Workloads of one namespace that these do not tell
+// from each other keep all their labels.
+function named(p) {
+  const rows = p.left.filter((r) => r.kind === "workload"), seen = new Map();
+  for (const r of rows) {
+    const t = titled(r.label), text = `${r.namespace}/${t.name} ${t.more}`;
+    seen.set(text, [...(seen.get(text) ?? []), Object.assign(r, t)]);
+  }
+  for (const alike of seen.values()) if (alike.length > 1) for (const r of alike) Object.assign(r, { name: r.label, more: "" });
+  return p;
 }
 
 export function view(filters) {
@@ -89,10 +101,16 @@ function item(r, i, side) {
   return html`<li><button type="button" class="row kind-${r.kind} ${isOpen(r.id) ? "opened" : ""}" data-row=${r.id} data-side=${side}
       tabindex=${i === 0 ? 0 : -1} aria-expanded=${pressed.expanded ?? nothing} aria-label=${spoken(r, label, found)} title=${label} @click=${() => click(r)}>
     ${r.kind === "namespace" ? icon(r.unfolded ? "unfolded" : "open") : nothing}
-    <span class="label">${label}${r.kind === "namespace" && !r.unfolded ? html` <span class="dim">${plural(r.workloads, "workload")}</span>` : nothing}</span>
+    <span class="label">${shown(r, label)}</span>
     <span class="marks">${r.kind === "namespace" && r.unfolded ? nothing : found.slice(0, 3).map(mark)}</span>
     <span class="number">${rate(r.perSecond) ? html`<span class="rate">${rate(r.perSecond)}</span>` : nothing}${compact(r.count)}</span>
   </button></li>`;
+}
+
+// shown is the text of a row: of a workload its name before its other labels.
+function shown(r, label) {
+  const more = r.kind === "namespace" && !r.unfolded ? plural(r.workloads, "workload") : r.more;
+  return html`${r.name ?? label}${more ? html` <span class="dim">${more}</span>` : nothing}`;
 }
 
 export function text(r) {

@@ -52,6 +52,23 @@ export const until = (time) => (new Date(time) - Date.now()) / 1000;
 // ago says how long ago a time is, "never" for none.
 export const ago = (time) => (time ? `${span(-until(time))} ago` : "never");
 
+// naming are the keys of labels whose value names a workload, the first that it has: the recommended
+// key of the Kubernetes documentation, and the keys that kubectl create, kubeadm and kubectl run write.
+const recommended = "app.kubernetes.io/", naming = [`${recommended}name`, "app", "k8s-app", "run"];
+
+// installed are the keys of labels that tell how a workload was installed.
+const installed = new Set([`${recommended}managed-by`, `${recommended}part-of`, "helm.sh/chart", "heritage"]);
+
+// titled divides a workload's labels into its name, and the other labels that tell it from others:
+// most charts write seven labels, the first of which are the same for many workloads.
+export function titled(workload) {
+  const terms = workload.split(",").map((term) => [term.slice(0, term.indexOf("=")), term.slice(term.indexOf("=") + 1)]);
+  const found = naming.map((key) => terms.find((t) => t[0] === key)).find(Boolean);
+  if (!found) return { name: workload, more: "" };
+  const others = terms.filter(([key, value]) => key !== found[0] && !installed.has(key) && value !== found[1]);
+  return { name: found[1], more: others.map(([key, value]) => `${key.replace(recommended, "")}=${value}`).join(" ") };
+}
+
 // subject is who a line is about: a pod, or the node itself.
 export function subject(line) {
   if (line.host || !line.pod) {
