@@ -44,7 +44,7 @@ type apiServer struct {
 	unserved string                     // a resource that is not served
 	silent   string                     // a resource that is not answered for
 	speaks   chan struct{}              // closed when it is
-	asked    map[string]int             // requests by "list pods", "watch pods"
+	asked    map[string]int             // requests by "list pods", "watch pods", and "stream pods" for streamed lists
 	watching map[string]int             // watches that are open, by "pods"
 	spaces   map[string]map[string]bool // the namespaces of requests, by "pods"
 }
@@ -235,6 +235,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.asked[verb+" "+q.name()]++
+	if q.stream {
+		s.asked["stream "+q.name()]++
+	}
 	if s.spaces[q.name()] == nil {
 		s.spaces[q.name()] = map[string]bool{}
 	}

@@ -118,7 +118,7 @@ func TestExpiredVersion(t *testing.T) {
 			if log.String() != "" {
 				t.Errorf("logged %s", log.String())
 			}
-			if lists := api.requests("list pods"); (lists > 0) != noStream {
+			if lists := api.requests("list namespaces"); (lists > 0) != noStream {
 				t.Errorf("%d lists", lists)
 			}
 		})

@@ -293,7 +293,11 @@ func remoteRequests(client kubernetes.Interface, node, namespace string) request
 		}
 		return page, nil
 	}
-	return newRequests(client, others, list, pods.Watch)
+	r := newRequests(client, others, list, pods.Watch)
+	if namespace != metav1.NamespaceAll {
+		return r.selecting()
+	}
+	return r
 }
 
 // endRemote ends the watches that have lingered.

@@ -28,7 +28,7 @@ func remoteText(s State) string {
 
 // requested returns how often pods of other nodes were asked for from the start.
 func requested(api *apiServer) int {
-	return api.requests("watch other pods") + api.requests("list other pods")
+	return api.requests("stream other pods") + api.requests("list other pods")
 }
 
 func (s *apiServer) setForbid(resource string) {
@@ -299,6 +299,29 @@ func TestRemotePodsOfNamespaces(t *testing.T) {
 			next("a watch that goes on", "bank/api bank/new pay/api of [bank pay]")
 			r.untilHealth("well", well)
 		})
+	}
+}
+
+// TestSelectiveRequestsAreListed, also by a server that can stream lists: it would copy and sort all
+// objects of the kind. Whole kinds are streamed, which needs no whole list at once.
+func TestSelectiveRequestsAreListed(t *testing.T) {
+	api := withPeers(t)
+	api.put("endpointslices", dnsSlice("dns", "10.0.9.1"))
+	api.put("networkpolicies", with(aNetworkPolicy("shop", "all", ""), toSpaces(map[string]string{"v": "back"})))
+	client, dyn := api.clients()
+	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Services: []policy.ServiceRef{kubeDNS}, Nodes: true, Log: slog.New(slog.DiscardHandler)}, func(s *Source) { s.remote.most = 1 })
+	r.until("shop/db of [shop]", spaceText)
+	for what, times := range map[string]int{"pods": 1, "other pods": 1, "endpointslices": 2} {
+		if api.requests("stream "+what) > 0 || api.requests("list "+what) != times {
+			t.Errorf("%s: %d streamed, %d listed", what, api.requests("stream "+what), api.requests("list "+what))
+		}
+	}
+	api.put("namespaces", space("bank", "back"))
+	r.until("shop/db of []", spaceText)
+	for _, what := range []string{"nodes", "namespaces", "services", "networkpolicies", v1alpha1.Resource, "other pods"} {
+		if api.requests("stream "+what) != 1 {
+			t.Errorf("%s: %d streamed", what, api.requests("stream "+what))
+		}
 	}
 }
 

@@ -204,7 +204,7 @@ func (s *Source) start(ctx context.Context) {
 	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
 	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
 	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
-	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
+	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch).selecting(), &corev1.Pod{}, s.pods)
 	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
 	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
 	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
