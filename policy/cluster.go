@@ -21,7 +21,8 @@ type Resolver struct {
 // Cluster is a source's knowledge of the cluster beside pods and policies. All lists are
 // sorted and have each value once; addresses are unmapped.
 type Cluster struct {
-	// Nodes are the addresses of every node.
+	// Nodes are the addresses of every node, or of this node alone where the source watches no
+	// other.
 	Nodes []netip.Addr
 	// Services are the Services' cluster, load-balancer and external addresses.
 	Services []netip.Addr
@@ -30,7 +31,7 @@ type Cluster struct {
 	// Dialled are the Services with a cluster IP, sorted by "namespace/name": a name of
 	// another leads to the pods themselves. One that did not change keeps its pointer.
 	Dialled []*Service
-	// PodRanges are the pod ranges of every node, LocalRanges the pod ranges of this
+	// PodRanges are the pod ranges of the same nodes, LocalRanges the pod ranges of this
 	// node.
 	PodRanges, LocalRanges []netip.Prefix
 	// Resolvers are the Services that the source has to follow.

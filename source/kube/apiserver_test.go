@@ -176,7 +176,7 @@ func (s *apiServer) record(kind, path string, o map[string]any) {
 // query is what of a request counts.
 type query struct {
 	resource, namespace, service string
-	node, notNode                string
+	node, notNode, object        string
 	from, limit                  int
 	page                         int // of a list in pages, from 0
 	stream                       bool
@@ -188,10 +188,13 @@ func readQuery(r *http.Request) query {
 	if len(parts) > 2 && parts[len(parts)-3] == "namespaces" {
 		q.namespace = parts[len(parts)-2]
 	}
-	if not, isNot := strings.CutPrefix(r.FormValue("fieldSelector"), "spec.nodeName!="); isNot {
+	fields := r.FormValue("fieldSelector")
+	if not, isNot := strings.CutPrefix(fields, "spec.nodeName!="); isNot {
 		q.notNode = not
+	} else if name, isName := strings.CutPrefix(fields, "metadata.name="); isName {
+		q.object = name
 	} else {
-		q.node, _ = strings.CutPrefix(r.FormValue("fieldSelector"), "spec.nodeName=")
+		q.node, _ = strings.CutPrefix(fields, "spec.nodeName=")
 	}
 	q.limit, _ = strconv.Atoi(r.FormValue("limit"))
 	q.page, _ = strconv.Atoi(r.FormValue("continue"))
@@ -213,7 +216,7 @@ func (q *query) selects(path string, o map[string]any) bool {
 	parts := strings.Split(path, "/")
 	spec, _ := o["spec"].(map[string]any)
 	labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
-	return parts[0] == q.resource && (q.namespace == "" || parts[1] == q.namespace) &&
+	return parts[0] == q.resource && (q.namespace == "" || parts[1] == q.namespace) && (q.object == "" || parts[2] == q.object) &&
 		(q.node == "" || spec["nodeName"] == q.node) && (q.notNode == "" || spec["nodeName"] != q.notNode) && (q.service == "" || labels["kubernetes.io/service-name"] == q.service)
 }
 

@@ -4,11 +4,11 @@
 //
 //	API server ──list, watch──► listWatch ──► store (trimmed) ──► one State a burst ──► receiver
 //
-// There is a listWatch for this node's pods, for all policies, NetworkPolicies, namespaces,
-// Services and nodes, for cluster policies where they are served, for the EndpointSlices of
-// each watched Service, and for the pods of other nodes in each namespace to which policies lead
-// pods of this node. Each fills a store with the used fields of its objects; a change of any other
-// field is no event.
+// There is a listWatch for this node's pods, for all policies, NetworkPolicies, namespaces
+// and Services, for all Nodes or this node's alone, for cluster policies where they are
+// served, for the EndpointSlices of each watched Service, and for the pods of other nodes in
+// each namespace to which policies lead pods of this node. Each fills a store with the used
+// fields of its objects; a change of any other field is no event.
 //
 // No State is emitted until every store was filled once. Pods of other nodes that come to
 // be needed later hold States back until they are known, for PeersPatience at most, and not

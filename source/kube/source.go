@@ -55,6 +55,9 @@ type Options struct {
 	// Nodes reads what policies for nodes need: Hosts, APIServers and ClusterIPs of
 	// policy.Cluster.
 	Nodes bool
+	// OwnNodeOnly watches the Node of this node alone, in place of all Nodes. It goes with neither
+	// Nodes nor ClusterNetworkPolicies.
+	OwnNodeOnly bool
 	// PortsTCP reads a port without a protocol in FQDNNetworkPolicies as one of TCP alone.
 	PortsTCP bool
 	// CNIResults lets the first State wait for SetResults: pods that an earlier agent knew
@@ -89,6 +92,7 @@ type Source struct {
 	namespaces      *store[namespaceEntry]
 	services        *store[serviceEntry]
 	nodes           *store[nodeEntry]
+	ownNode         ownNode
 	apiSlices       *store[apiSlice] // nil: not wanted
 
 	// The fields below are for Run's goroutine alone.
@@ -137,6 +141,8 @@ func New(o Options) (*Source, error) {
 	}
 	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies, own))
 	s.nodes.trim = trimNode
+	s.ownNode.only = o.OwnNodeOnly
+	s.ownNode.setRanges(nil)
 	return s, nil
 }
 
@@ -201,13 +207,13 @@ func (s *Source) start(ctx context.Context) {
 	own := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", s.node).String()
 	}
-	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
+	pods, spaces, services := core.Pods(""), core.Namespaces(), core.Services("")
 	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
 	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
 	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch).selecting(), &corev1.Pod{}, s.pods)
 	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
 	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
-	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
+	s.watch(ctx, "nodes", s.nodeRequests(), &corev1.Node{}, s.nodes)
 	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
 	if s.apiSlices != nil {
@@ -299,7 +305,7 @@ func (s *Source) emit(receive func(State)) {
 func (s *Source) logNew(problems []policy.Problem) {
 	for _, p := range problems {
 		if _, known := slices.BinarySearchFunc(s.logged, p, compareProblems); !known {
-			s.log.Warn("object left out, wholly or in part", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+			s.log.Warn("an object has a problem", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
 		}
 	}
 	s.logged = problems

@@ -295,7 +295,7 @@ func TestProblemsAreReported(t *testing.T) {
 	}
 	api.put("pods", aPod("zoo", "10.0.0.2"))
 	r.until("web[10.0.0.1] zoo[10.0.0.2]", podText)
-	if n := strings.Count(log.String(), "object left out"); n != 2 {
+	if n := strings.Count(log.String(), "an object has a problem"); n != 2 {
 		t.Errorf("%d problems are logged:\n%s", n, log.String())
 	}
 	api.put("pods", aPod("web", "10.0.0.1"))

@@ -31,6 +31,7 @@ type part struct {
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
 	forbidden []policy.Problem // of kinds of policies that cannot be read
+	outside   []policy.Problem // of this node outside of the cluster ranges
 	remote    []policy.Problem // of pods of other nodes
 	// news: something was gathered since the last State; local: pods of this node.
 	news, local                                                                              bool
@@ -126,6 +127,9 @@ func (s *Source) assemble() (State, bool) {
 		listHosts(entries, &a.state.Cluster)
 		return listNodes(entries, s.node, &a.state.Cluster)
 	}) || news
+	if outside := s.outsideClusterRanges(&a.state.Cluster); !slices.EqualFunc(outside, a.outside, func(p, q policy.Problem) bool { return compareProblems(p, q) == 0 }) {
+		a.outside, news = outside, true
+	}
 	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
 		a.state.Input.Nodes, news = nodes, true
 	} else if !s.remote.nodes {
@@ -227,7 +231,7 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.apiSlices.problems, a.remote)
+	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.outside, a.apiSlices.problems, a.remote)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}

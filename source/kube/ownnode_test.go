@@ -1,0 +1,75 @@
+package kube
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// outsideText returns the path and the address or range of each problem of the cluster ranges.
+func outsideText(s State) string {
+	var words []string
+	for _, p := range s.Problems {
+		if what, _, found := strings.Cut(p.Message, " is outside of the cluster ranges of the configuration: "); found && p.Reason == ReasonOutsideClusterRanges && p.Object == "node "+ourNode {
+			words = append(words, p.Path+" "+what)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestOwnNodeOnly: a source of its own Node alone reads and watches no other, and has a problem
+// for each address and range of it outside of the cluster ranges, which may change at any time.
+func TestOwnNodeOnly(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("nodes", aNode("node-b", "192.0.2.2", "10.1.0.0/16"))
+	api.put("nodes", aNode(ourNode, "192.0.2.1", "10.0.0.0/16", "2001:db8:1::/64"))
+	api.put("pods", aPod("web", "10.0.0.1"))
+	client, dyn := api.clients()
+	var log syncBuffer
+	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, OwnNodeOnly: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r.until("web[10.0.0.1]", podText)
+	nodes := func(s State) string { return fmt.Sprint(s.Cluster.Nodes, s.Cluster.PodRanges, s.Cluster.LocalRanges) }
+	const own = "[192.0.2.1] [10.0.0.0/16 2001:db8:1::/64] [10.0.0.0/16 2001:db8:1::/64]"
+	if got := nodes(r.last); got != own {
+		t.Errorf("nodes %s, want %s", got, own)
+	}
+	if got, want := outsideText(r.last), "spec.podCIDRs 10.0.0.0/16, spec.podCIDRs 2001:db8:1::/64, status.addresses 192.0.2.1"; got != want {
+		t.Errorf("without ranges the problems are of %s, want %s", got, want)
+	}
+	if got := log.String(); !strings.Contains(got, `level=WARN msg="an object has a problem" object="node node-a" reason=OutsideClusterRanges path=status.addresses message="192.0.2.1 is outside`) || !strings.Contains(got, "add its range to cluster.ranges") {
+		t.Errorf("the log is\n%s", got)
+	}
+	for _, c := range []struct{ ranges, want string }{
+		{"10.0.0.0/8", "spec.podCIDRs 2001:db8:1::/64, status.addresses 192.0.2.1"},
+		{"10.0.0.0/17 2001:db8::/32 192.0.2.0/24", "spec.podCIDRs 10.0.0.0/16"},
+		{"10.0.0.0/17 10.0.128.0/17 2001:db8::/32 192.0.2.0/24", ""},
+		{"10.0.0.0/16 2001:db8:1::/64", "status.addresses 192.0.2.1"},
+	} {
+		r.source.SetClusterRanges(prefixes(strings.Fields(c.ranges)...))
+		r.until(c.want, outsideText)
+	}
+	api.put("nodes", aNode("node-b", "192.0.2.3", "10.2.0.0/16"))
+	api.put("nodes", aNode(ourNode, "192.0.2.9", "10.0.0.0/16", "2001:db8:1::/64"))
+	r.until("status.addresses 192.0.2.9", outsideText)
+	if got := nodes(r.last); got != strings.Replace(own, "192.0.2.1", "192.0.2.9", 1) {
+		t.Errorf("nodes %s after a change of both", got)
+	}
+	r.source.SetClusterRanges(prefixes("10.0.0.0/8", "192.0.0.0/8", "2001:db8::/32"))
+	r.until("", outsideText)
+}
+
+// TestAllNodesNeedNoRanges: a source of all Nodes has no problem for addresses outside of the
+// cluster ranges, which are known to every agent.
+func TestAllNodesNeedNoRanges(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("nodes", aNode("node-b", "192.0.2.2", "10.1.0.0/16"))
+	api.put("nodes", aNode(ourNode, "192.0.2.1", "10.0.0.0/16"))
+	r := runAt(t, api)
+	r.until("[192.0.2.1 192.0.2.2] [10.0.0.0/16 10.1.0.0/16]", func(s State) string { return fmt.Sprint(s.Cluster.Nodes, s.Cluster.PodRanges) })
+	r.source.SetClusterRanges(prefixes("10.1.0.0/16"))
+	api.put("pods", aPod("web", "10.0.0.1"))
+	if s := r.until("web[10.0.0.1]", podText); len(s.Problems) > 0 {
+		t.Errorf("problems %v", s.Problems)
+	}
+}
