@@ -96,7 +96,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	config := a.config.Load()
 	a.cluster = &cluster{server: c.server, clearTaint: o.ClearTaint, log: a.log}
-	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Nodes: a.o.Nodes, PortsTCP: config.PortsTCP, CNIResults: o.CNIResults != "", Log: a.log})
+	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Nodes: a.o.Nodes, OwnNodeOnly: o.OwnNodeOnly, PortsTCP: config.PortsTCP, CNIResults: o.CNIResults != "", Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -149,6 +149,7 @@ func (c *cluster) away() time.Duration {
 
 func (c *cluster) follow(config *corefile.Config) error {
 	c.source.Follow(config.Services())
+	c.source.SetClusterRanges(config.ClusterRanges)
 	c.reporter.SetDomain(config.ClusterDomain)
 	return nil
 }

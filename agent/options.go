@@ -49,6 +49,9 @@ type Cluster struct {
 	CompanionPorts companion.Ports
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
+	// OwnNodeOnly watches the Node of this agent alone, in place of all Nodes: the cluster ranges of
+	// the Corefile protect the others. Policies for nodes and ClusterNetworkPolicies need all Nodes.
+	OwnNodeOnly bool
 	// CNIResults is the folder of the network plugins' results, "" for none.
 	CNIResults string
 	// ClearTaint takes the startup taint from the node when the agent is ready.

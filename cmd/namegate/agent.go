@@ -100,6 +100,9 @@ func (f *agentFlags) options() (agent.Options, error) {
 	if o.Nodes && o.Node == "" {
 		return o, errors.New("--nodes needs the name of this node; give --node-name")
 	}
+	if o.Nodes && !f.cluster.watchNodes {
+		return o, errors.New("--nodes needs the addresses of all Nodes, which each node reaches whatever its policies say; leave out --watch-nodes=false, or --nodes")
+	}
 	if o.Nodes && !filepath.IsAbs(o.HostRoot) {
 		return o, fmt.Errorf("--host-root %q is not the full path of a folder; write for example --host-root /host", o.HostRoot)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestClusterFlags(t *testing.T) {
-	whole := clusterFlags{Cluster: agent.Cluster{Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents"}, companionPorts: "Always"}
+	whole := clusterFlags{Cluster: agent.Cluster{Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents"}, companionPorts: "Always", watchNodes: true}
 	for name, c := range map[string]struct {
 		change func(*clusterFlags)
 		node   string
@@ -24,6 +24,9 @@ func TestClusterFlags(t *testing.T) {
 		"an odd word":   {func(f *clusterFlags) { f.companionPorts = "Sometimes" }, "n1", `--companion-ports: "Sometimes" does not say`},
 		"another case":  {func(f *clusterFlags) { f.companionPorts = "never" }, "n1", "write Never, Asked or Always"},
 		"no DaemonSet":  {func(f *clusterFlags) { f.DaemonSet = "" }, "n1", "--daemonset"},
+		"own Node":      {func(f *clusterFlags) { f.watchNodes = false }, "n1", ""},
+		"standard":      {func(f *clusterFlags) { f.ClusterNetworkPolicies = true }, "n1", ""},
+		"Node peers":    {func(f *clusterFlags) { f.ClusterNetworkPolicies, f.watchNodes = true, false }, "n1", "leave out --watch-nodes=false, or --cluster-network-policy"},
 		"an odd letter": {func(f *clusterFlags) { f.companionPorts = "Always " }, "n1", "--companion-ports"},
 	} {
 		f := whole
@@ -32,7 +35,7 @@ func TestClusterFlags(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if err == nil && string(o.CompanionPorts) != f.companionPorts {
+		if err == nil && (string(o.CompanionPorts) != f.companionPorts || o.OwnNodeOnly == f.watchNodes) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
@@ -97,6 +100,9 @@ func TestAgentFlags(t *testing.T) {
 		{"--source kube --node-name n1", "--source kube needs --"},
 		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --nodes --host-root /host --console-addr 192.0.2.1:9954", ""},
 		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --nodes --host-root host", `--host-root "host" is not the full path`},
+		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --watch-nodes=false --console-addr 192.0.2.1:9954", ""},
+		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --nodes --watch-nodes=false", "leave out --watch-nodes=false, or --nodes"},
+		{"--source kube --node-name n1 --namespace a --pod-name b --daemonset c --cluster-network-policy --watch-nodes=false", "leave out --watch-nodes=false, or --cluster-network-policy"},
 		{"--source dir:/policies --nodes", "--nodes needs the name of this node"},
 		{"--source dir:/policies --nodes --node-name n1", ""},
 		{"--source dir:/policies --console-addr 192.0.2.1:9954", "--console-addr needs --source kube"},
@@ -117,7 +123,8 @@ func TestAgentFlags(t *testing.T) {
 		if got := o.Park; got != (f.newPods == hold) || len(o.PodRanges) != len(f.podRanges) || o.Version != version || o.Socket != defaultSocket {
 			t.Errorf("%s: %+v", c.args, o)
 		}
-		if c := o.Cluster; (c != nil) != (f.source == "kube") || c != nil && len(c.ConsoleAddrs) != 1 || c == nil && o.Manifests != "/policies" {
+		own := strings.Contains(c.args, "--watch-nodes=false")
+		if c := o.Cluster; (c != nil) != (f.source == "kube") || c != nil && (len(c.ConsoleAddrs) != 1 || c.OwnNodeOnly != own) || c == nil && o.Manifests != "/policies" {
 			t.Errorf("%+v", o)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 type clusterFlags struct {
 	agent.Cluster
 	companionPorts string
+	watchNodes     bool
 }
 
 func (f *clusterFlags) add(fl *pflag.FlagSet) {
@@ -27,6 +29,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsNever),
 		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
 	fl.BoolVar(&f.ClusterNetworkPolicies, "cluster-network-policy", false, "read ClusterNetworkPolicies of policy.networking.k8s.io too, where the cluster serves them")
+	fl.BoolVar(&f.watchNodes, "watch-nodes", true, "watch all Nodes of the cluster; false watches this node's alone, and the cluster ranges of the Corefile keep names outside the cluster from the others")
 	fl.StringVar(&f.CNIResults, "cni-results", "", "the folder in which the container runtime keeps the results of network plugins: a new pod's addresses are known from them before its first container starts (default: none, the pod's status tells them)")
 	fl.BoolVar(&f.ClearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
@@ -34,7 +37,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 // options checks the flags that a cluster's agent cannot do without, and returns them.
 func (f *clusterFlags) options(node string, console []netip.AddrPort) (*agent.Cluster, error) {
 	c := f.Cluster
-	c.CompanionPorts, c.ConsoleAddrs = companion.Ports(f.companionPorts), console
+	c.CompanionPorts, c.ConsoleAddrs, c.OwnNodeOnly = companion.Ports(f.companionPorts), console, !f.watchNodes
 	if err := c.CompanionPorts.Check(); err != nil {
 		return nil, fmt.Errorf("--companion-ports: %w", err)
 	}
@@ -42,6 +45,9 @@ func (f *clusterFlags) options(node string, console []netip.AddrPort) (*agent.Cl
 		if value == "" {
 			return nil, fmt.Errorf("--source kube needs %s; set it from the pod's fields as the chart does", flag)
 		}
+	}
+	if c.OwnNodeOnly && c.ClusterNetworkPolicies {
+		return nil, errors.New("--cluster-network-policy needs the addresses of all Nodes, to which rules can lead; leave out --watch-nodes=false, or --cluster-network-policy")
 	}
 	return &c, nil
 }
