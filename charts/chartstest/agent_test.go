@@ -119,6 +119,10 @@ func TestArguments(t *testing.T) {
 		{"companion: {enabled: true, ports: Asked}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Asked", node}},
 		{"companion: {ports: Never}", []string{"--new-pods=Hold", node}},
 		{"clusterNetworkPolicy: {enabled: true}", []string{"--new-pods=Hold", "--cluster-network-policy", node}},
+		{"cluster: {watchNodes: true}", []string{"--new-pods=Hold", node}},
+		{"cluster: {watchNodes: null}", []string{"--new-pods=Hold", node}}, // as with the values of an earlier release
+		{"cluster: {watchNodes: false, ranges: [10.0.0.0/8]}", []string{"--new-pods=Hold", "--watch-nodes=false", node}},
+		{"{cluster: {watchNodes: false}, corefile: {text: '. {}'}}", []string{"--new-pods=Hold", "--watch-nodes=false", node}},
 		{"taint: {enabled: true}", []string{"--new-pods=Hold", "--clear-taint", node}},
 		{"metrics: {enabled: false}", []string{"--new-pods=Hold"}},
 		{"metrics: {address: 0.0.0.0, port: 9000}", []string{"--new-pods=Hold", "--metrics-addr=[0.0.0.0]:9000"}},

@@ -33,6 +33,10 @@
 {{- if .Values.clusterNetworkPolicy.enabled }}
 - --cluster-network-policy
 {{- end }}
+{{- if and (hasKey .Values.cluster "watchNodes") (not .Values.cluster.watchNodes) }}
+{{- include "namegate.checkOwnNode" . }}
+- --watch-nodes=false
+{{- end }}
 {{- if .Values.taint.enabled }}
 - --clear-taint
 {{- end }}
@@ -48,6 +52,19 @@
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end -}}
+
+{{- /* Refuses values that need the addresses of all Nodes, and Nodes that nothing protects. */ -}}
+{{- define "namegate.checkOwnNode" -}}
+{{- if .Values.nodes.enabled -}}
+{{- fail "cluster.watchNodes: policies for nodes need the addresses of all Nodes; set it to true, or nodes.enabled to false" -}}
+{{- end -}}
+{{- if .Values.clusterNetworkPolicy.enabled -}}
+{{- fail "cluster.watchNodes: ClusterNetworkPolicies need the addresses of all Nodes; set it to true, or clusterNetworkPolicy.enabled to false" -}}
+{{- end -}}
+{{- if and (not .Values.corefile.text) (not .Values.cluster.ranges) -}}
+{{- fail "cluster.watchNodes: without the watch of all Nodes, only cluster.ranges keeps names outside the cluster from their addresses; set cluster.ranges to the ranges of Nodes, pods and Services" -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Where people are answered. */ -}}
