@@ -65,7 +65,7 @@ func (b *bench) newAgent(i int) (*agentClient, error) {
 		}
 		return a.placement.Agents()
 	}
-	if a.source, err = kube.New(kube.Options{Client: client, Dynamic: other, NodeName: nodeName(i), Log: log}); err != nil {
+	if a.source, err = kube.New(kube.Options{Client: client, Dynamic: other, NodeName: nodeName(i), OwnNodeOnly: !b.watchNodes, Log: log}); err != nil {
 		return nil, err
 	}
 	if a.placement, err = placement.New(placement.Options{Client: client, Node: nodeName(i), Namespace: ownNamespace, DaemonSet: daemonSet, Log: log}); err != nil {

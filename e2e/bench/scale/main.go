@@ -26,6 +26,7 @@ type options struct {
 	programs                      string
 	nodes, pods, policies, agents int
 	peers, changes, writers       int
+	watchNodes                    bool
 	span                          time.Duration
 }
 
@@ -41,6 +42,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.agents, "agents", 50, "how many clients of real agents")
 	f.IntVar(&o.changes, "changes", 200, "how many pods change, for the bytes of a change")
 	f.IntVar(&o.writers, "writers", 32, "how many requests create objects at a time")
+	f.BoolVar(&o.watchNodes, "watch-nodes", true, "agents watch all Nodes; false: each its own alone")
 	f.DurationVar(&o.span, "span", time.Minute, "how long the agents are measured while nothing changes")
 	if err := f.Parse(args); err != nil {
 		return o, err

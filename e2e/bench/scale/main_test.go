@@ -7,12 +7,15 @@ import (
 )
 
 func TestOptions(t *testing.T) {
-	if o, err := parse(nil, io.Discard); err != nil || o.nodes != 5000 || o.pods != 150000 || o.policies != 500 || o.agents != 50 {
+	if o, err := parse(nil, io.Discard); err != nil || o.nodes != 5000 || o.pods != 150000 || o.policies != 500 || o.agents != 50 || !o.watchNodes {
 		t.Errorf("by default %+v, %v", o, err)
+	}
+	if o, err := parse([]string{"-watch-nodes=false"}, io.Discard); err != nil || o.watchNodes {
+		t.Errorf("-watch-nodes=false is %+v, %v", o, err)
 	}
 	for _, args := range [][]string{
 		{"more"}, {"-agents", "0"}, {"-nodes", "10", "-pods", "10", "-agents", "11"}, {"-nodes", "10", "-pods", "9", "-agents", "1"}, {"-nodes", "10", "-pods", "2501", "-agents", "1"},
-		{"-policies", "0"}, {"-policies", "5", "-peers", "6"}, {"-span", "10ms"}, {"-changes", "0"}, {"-writers", "0"},
+		{"-policies", "0"}, {"-policies", "5", "-peers", "6"}, {"-span", "10ms"}, {"-changes", "0"}, {"-writers", "0"}, {"-watch-nodes", "false"},
 	} {
 		if o, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v is accepted: %+v", args, o)
