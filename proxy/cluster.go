@@ -21,7 +21,7 @@ type Cluster struct {
 	Peers []netip.Addr
 	// Services are the Services' cluster, load-balancer and external addresses.
 	Services []netip.Addr
-	// Ranges are the pod ranges of all nodes.
+	// Ranges are the pod ranges of all known nodes.
 	Ranges []netip.Prefix
 	// Resolvers are what answers behind the Services that the configuration
 	// forwards to, and the guard keeps outside names from them.

@@ -36,14 +36,14 @@ type Guard struct {
 // Addresses are the addresses in and around the cluster that an outside name must
 // not open, beside the configuration's own.
 type Addresses struct {
-	// Nodes are the addresses of all nodes.
+	// Nodes are the addresses of all known nodes.
 	Nodes []netip.Addr
 	// Services are the cluster, load-balancer and external addresses of Services.
 	Services []netip.Addr
 	// Resolvers are the addresses of the cluster's resolvers: their endpoints and
 	// the addresses of their Services.
 	Resolvers []netip.Addr
-	// Ranges are the pod ranges of all nodes.
+	// Ranges are the pod ranges of all known nodes.
 	Ranges []netip.Prefix
 }
 
