@@ -86,6 +86,8 @@ type listWatch struct {
 	// not, that is no failure, and it is asked again after servedAgain. nil: it always can.
 	served func(err error) bool
 	page   int64 // how many objects a list asks for at a time; 0: as the reflector likes
+	// turns has room for the lists that may run at a time, of this and other list-watches; nil: any.
+	turns chan struct{}
 
 	mu    sync.Mutex
 	over  bool           // no request begins any more
@@ -174,6 +176,14 @@ func (f *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 		return nil, context.Canceled
 	}
 	defer f.calls.Done()
+	if f.turns != nil {
+		select {
+		case f.turns <- struct{}{}:
+			defer func() { <-f.turns }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	list, err := f.list(ctx, o)
 	f.note(ctx, err)
 	return list, err

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -145,4 +147,49 @@ func TestListIsNoted(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+}
+
+// TestListsTakeTurns: only so many run at a time as there are turns, and one that waits ends with its context.
+func TestListsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, running, answer := make(chan struct{}, remoteLists), 0, make(chan struct{})
+		var done sync.WaitGroup
+		var mu sync.Mutex
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := 0
+		for range 2 * remoteLists {
+			s := script()
+			s.turns = turns
+			s.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				mu.Lock()
+				running++
+				mu.Unlock()
+				<-answer
+				return nil, nil
+			}
+			done.Go(func() {
+				if _, err := s.ListWithContext(ctx, metav1.ListOptions{}); err != nil {
+					mu.Lock()
+					ended++
+					mu.Unlock()
+				}
+			})
+		}
+		expect := func(lists, over int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if running != lists || ended != over {
+				t.Errorf("%d lists have begun and %d have ended without an answer, want %d and %d", running, ended, lists, over)
+			}
+		}
+		expect(remoteLists, 0)
+		answer <- struct{}{}
+		expect(remoteLists+1, 0)
+		cancel()
+		expect(remoteLists+1, remoteLists-1)
+		close(answer)
+		done.Wait()
+	})
 }

@@ -25,6 +25,10 @@ const RemoteLinger = 10 * time.Minute
 // the Secrets and ConfigMaps of its pods.
 const MaxRemoteSpaces = 32
 
+// remoteLists is the number of namespaces whose pods of other nodes are listed at a time. The API server has
+// each list in memory, of the agents of all nodes.
+const remoteLists = 2
+
 // remotePage is how many pods of other nodes are asked for at a time by a server that
 // cannot stream them: whole ones take 10 KiB and more each.
 const remotePage = 500
@@ -50,6 +54,7 @@ type remote struct {
 	// wanted are the namespaces whose pods are needed, NamespaceAll alone for every one.
 	wanted map[string]bool
 	most   int                    // wanted namespaces up to which each has a feed
+	turns  chan struct{}          // of the feeds' lists
 	feeds  map[string]*remoteFeed // by namespace
 	moved  bool                   // wanted has changed since the last update
 	idle   <-chan time.Time       // while a feed lingers
@@ -228,7 +233,7 @@ func (s *Source) startRemote(ctx context.Context, namespace string) {
 	feed := &remoteFeed{pods: remoteStore(s.noteRemote, s.node)}
 	ctx, feed.stop = context.WithCancel(ctx)
 	s.remote.feeds[namespace] = feed
-	f := &listWatch{name: remoteName(namespace), requests: remoteRequests(s.client, s.node, namespace), link: s.link, after: s.clock.After, page: remotePage}
+	f := &listWatch{name: remoteName(namespace), requests: remoteRequests(s.client, s.node, namespace), link: s.link, after: s.clock.After, page: remotePage, turns: s.remote.turns}
 	s.run(ctx, f, &corev1.Pod{}, feed.pods)
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -323,6 +324,23 @@ func TestSelectiveRequestsAreListed(t *testing.T) {
 			t.Errorf("%s: %d streamed", what, api.requests("stream "+what))
 		}
 	}
+}
+
+// TestListsOfNamespacesTakeTurns: the watches of all namespaces share the turns of their lists.
+func TestListsOfNamespacesTakeTurns(t *testing.T) {
+	api := withPeers(t)
+	api.put("networkpolicies", with(aNetworkPolicy("shop", "back", ""), toSpaces(map[string]string{"v": "back"})))
+	for _, namespace := range []string{"bank", "pay", "dev"} {
+		api.put("namespaces", space(namespace, "back"))
+	}
+	api.setSilent("other pods")
+	r := runAt(t, api)
+	fatal.Await(t, "the first lists", func() bool { return api.requests("list other pods") == remoteLists })
+	if got := len(r.source.remote.turns); got != remoteLists {
+		t.Errorf("%d lists have a turn", got)
+	}
+	api.speak()
+	r.until("shop/db of [bank dev pay shop]", spaceText)
 }
 
 // TestRemotePodsOfManyNamespaces: all pods are watched instead of those of many namespaces. Until
