@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 )
@@ -29,7 +30,16 @@ func Verdicts() []string {
 
 // Filter applies f to the lines from now on, in place of the previous filter. An unknown
 // word means no verdict.
-func (l *Log) Filter(f Filter) { l.filter.Store(compileFilter(f)) }
+func (l *Log) Filter(f Filter) {
+	next := compileFilter(f)
+	l.live.mu.Lock()
+	defer l.live.mu.Unlock()
+	if next.same(l.filter.Load()) {
+		return
+	}
+	l.filter.Store(next)
+	l.live.startAt(l.now()) // read after the store: the previous filter omits no later line
+}
 
 // trait is what a compiledFilter reads of a record.
 type trait struct {
@@ -67,6 +77,24 @@ func compileFilter(f Filter) *compiledFilter {
 		s.namespaces[n] = true
 	}
 	return s
+}
+
+// same tells whether two filters keep the same lines, nil being all.
+func (s *compiledFilter) same(other *compiledFilter) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return s.decisions == other.decisions && s.flows == other.flows && s.sample == other.sample &&
+		maps.Equal(s.namespaces, other.namespaces)
+}
+
+// keepsDecisions tells whether the filter keeps every decision about the pods of a namespace;
+// with "" about all pods and the node.
+func (s *compiledFilter) keepsDecisions(namespace string) bool {
+	if s == nil {
+		return true
+	}
+	return s.sample == 1 && (s.namespaces == nil || s.namespaces[namespace]) && !slices.Contains(s.decisions[Allowed:], false)
 }
 
 func (s *compiledFilter) keepsRecord(r *Record) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 )
 
 const (
@@ -23,13 +24,16 @@ type live struct {
 	bytes     int // of their lines
 	followers map[*Follower]bool
 	closed    bool
+	coverage
 }
 
 // add takes a batch that is about to be written, and returns the batches that are free
-// once it is written.
-func (v *live) add(b *batch) (free *batch) {
+// once it is written. missed is how many lines the queue has refused in all.
+func (v *live) add(b *batch, now time.Time, missed uint64) (free *batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.miss(missed, now)
+	v.writing, v.began = true, now
 	for f := range v.followers {
 		f.add(b)
 	}
@@ -52,12 +56,14 @@ func (v *live) keep(b *batch) (free *batch) {
 		}
 		v.newest = b
 	}
+	v.newest.added = v.began
 	for v.bytes > recentBytes {
 		old := v.oldest
 		if v.oldest = old.next; v.oldest == nil {
 			v.newest = nil
 		}
 		v.bytes -= len(old.lines)
+		v.startAt(old.added)
 		old.next, free = free, old
 	}
 	return free

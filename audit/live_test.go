@@ -218,7 +218,7 @@ func TestRecentLikeAList(t *testing.T) {
 		}
 		out[b] = true
 		all = append(all, b.lines...)
-		for free := v.add(b); free != nil; {
+		for free := v.add(b, noon, 0); free != nil; {
 			if !out[free] {
 				t.Fatalf("after %d batches one is given back that was before", i)
 			}
@@ -289,7 +289,7 @@ func TestFollowingTakesNoMemory(t *testing.T) {
 			q.put(line)
 		}
 		b, _, _ := q.take()
-		for free := v.add(b); free != nil; {
+		for free := v.add(b, noon, 0); free != nil; {
 			b, free = free, free.next
 			q.give(b)
 		}

@@ -54,9 +54,11 @@ type Log struct {
 	wake    chan struct{} // ends the writer's waiting
 	done    chan struct{}
 	dropped atomic.Uint64
+	missed  atomic.Uint64 // of dropped, which are not in live either
 	written atomic.Uint64
 	losses  losses // the writer's
 	live    live
+	now     func() time.Time
 	// filter is nil where every line is written.
 	filter   atomic.Pointer[compiledFilter]
 	filtered atomic.Uint64
@@ -99,6 +101,7 @@ func start(o Options, s sink) *Log {
 		wake:   make(chan struct{}, 1),
 		done:   make(chan struct{}),
 		losses: losses{now: o.Now, log: o.Logger},
+		now:    o.Now,
 	}
 	l.Filter(o.Filter)
 	go l.run()
@@ -142,6 +145,7 @@ func (l *Log) put(room *[]byte, line []byte) {
 	ok, wake := l.queue.put(line)
 	if !ok {
 		l.dropped.Add(1)
+		l.missed.Add(1)
 	}
 	if wake {
 		l.rouse()
@@ -208,8 +212,9 @@ func (l *Log) run() {
 }
 
 func (l *Log) flush(b *batch) {
-	free := l.live.add(b) // first: followers also get lines that a full disk loses
+	free := l.live.add(b, l.now(), l.missed.Load()) // first: followers also get lines that a full disk loses
 	whole, err := l.sink.write(b.lines)
+	l.live.wrote()
 	lost := uint64(0)
 	if err != nil {
 		lost = uint64(b.count - bytes.Count(b.lines[:whole], []byte{'\n'}))

@@ -3,6 +3,7 @@ package audit
 import (
 	"math"
 	"sync"
+	"time"
 )
 
 const (
@@ -22,6 +23,7 @@ const (
 type batch struct {
 	lines []byte
 	count int
+	added time.Time // when the live log got the last of the lines
 	next  *batch
 }
 
