@@ -214,6 +214,14 @@ func (k *consoleSource) Resolvers() []netip.Addr {
 // Recent returns the last lines of the audit log.
 func (k *consoleSource) Recent() []byte { return k.agent.audit.Recent() }
 
+// Complete returns for how long Recent is complete; false while the resolver answers pods.
+func (k *consoleSource) Complete(namespace string) (time.Duration, bool) {
+	if !k.agent.enforce.Interception().On() {
+		return 0, false
+	}
+	return k.agent.audit.Complete(namespace)
+}
+
 // Follow returns the coming lines of the audit log, nil where there is none.
 func (k *consoleSource) Follow() console.Follower {
 	if k.agent.audit == nil {

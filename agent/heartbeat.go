@@ -17,6 +17,7 @@ func (a *agent) startHeartbeat(ctx context.Context) heartbeat {
 	go func() {
 		defer close(h.done)
 		a.enforce.Interception().KeepAlive(ctx, a.probe, func() {
+			go a.beginAudit(ctx) // which waits for a predecessor
 			a.proxy.ForgetWarmUps()
 			a.warmAll(ctx)
 		})

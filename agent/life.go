@@ -152,6 +152,7 @@ func (a *agent) work(ctx context.Context) error {
 			return nil
 		case <-a.rollout.First():
 		}
+		run(a.beginAudit)
 		g.Go(func() error { return a.enforce.RunReconcile(ctx) })
 		run(a.selfTest.run)
 		run(a.network.host.run)
@@ -163,6 +164,27 @@ func (a *agent) work(ctx context.Context) error {
 		return nil
 	})
 	return g.Wait()
+}
+
+// beginAudit says from when on the audit log has every decision: the resolver or another agent
+// may have answered pods before.
+func (a *agent) beginAudit(ctx context.Context) {
+	if a.audit != nil {
+		awaitAlone(ctx, a.enforce.Coexisting, wait, a.audit.Begin)
+	}
+}
+
+// coexistingPoll is the interval at which an agent looks whether its predecessor has ended.
+const coexistingPoll = 100 * time.Millisecond
+
+// awaitAlone calls alone once no other agent answers queries of the node, unless ctx ends.
+func awaitAlone(ctx context.Context, coexisting func() bool, pause func(context.Context, time.Duration) error, alone func()) {
+	for coexisting() {
+		if pause(ctx, coexistingPoll) != nil {
+			return
+		}
+	}
+	alone()
 }
 
 // stopProxy drains the proxy and then the audit log.

@@ -37,8 +37,8 @@ func (v *live) wrote() {
 	v.writing = false
 }
 
-// Begin says that from now on every decision of the node comes to this log. Before, Complete
-// knows nothing: an agent that starts shares the node with its predecessor.
+// Begin says that from now on every decision of the node comes to this log. Before the first
+// call, Complete knows nothing: an agent that starts shares the node with its predecessor.
 func (l *Log) Begin() {
 	l.live.mu.Lock()
 	defer l.live.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/namegate/namegate/audit"
@@ -12,6 +13,18 @@ import (
 
 // streamPatience is how long a follower may read no line before the stream ends.
 const streamPatience = 30 * time.Second
+
+// completeHeader has the seconds for which an answer has every DNS decision about the pods of
+// its namespace, or without one about all pods and the node. A duration, so that the clocks
+// of the node and of the caller may differ.
+const completeHeader = "Namegate-Complete-Seconds"
+
+// Complete returns for how long an agent's answer with lines is complete; false where the
+// agent does not say it.
+func Complete(resp *http.Response) (time.Duration, bool) {
+	seconds, err := strconv.ParseUint(resp.Header.Get(completeHeader), 10, 31)
+	return time.Duration(seconds) * time.Second, err == nil
+}
 
 // audit answers with the log's last lines, and with follow with new lines. With cluster a
 // cluster policy is to be made of them, which is for callers who may read these.
@@ -42,6 +55,9 @@ func (c *console) audit(r *request) error {
 	r.w.Header().Set("Content-Type", "application/x-ndjson")
 	s := &stream{request: r, filter: f}
 	recent := c.source.Recent()
+	if d, known := c.source.Complete(f.Namespace); known {
+		r.w.Header().Set(completeHeader, strconv.FormatInt(int64(d/time.Second), 10))
+	}
 	if s.send(recent, 0) != nil || !follow {
 		return nil
 	}

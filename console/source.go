@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -73,6 +74,10 @@ type Source interface {
 	// Recent are the last lines of the audit log, Follow the coming ones. Follow is
 	// nil where there is no log.
 	Recent() []byte
+	// Complete is for how long the lines that Recent returned before have every DNS decision
+	// about pods of a namespace, with "" about all pods and the node; false where that is not
+	// known, or a filter omits lines.
+	Complete(namespace string) (time.Duration, bool)
 	Follow() Follower
 }
 

@@ -113,8 +113,10 @@ type world struct {
 	failing string
 	trouble map[policy.PodRef][]string
 	recent  []byte
-	follow  func() Follower
-	status  Status
+	// complete is for how long recent is complete, by namespace.
+	complete map[string]time.Duration
+	follow   func() Follower
+	status   Status
 }
 
 func newWorld(t *testing.T, node string) *world {
@@ -267,6 +269,10 @@ func (w *world) Inside(netip.Addr) string { return "" }
 func (w *world) Domain() fqdn.Name        { n, _ := fqdn.ParseName("cluster.local"); return n }
 func (w *world) Resolvers() []netip.Addr  { return []netip.Addr{netip.MustParseAddr("10.96.0.10")} }
 func (w *world) Recent() []byte           { return w.recent }
+func (w *world) Complete(namespace string) (time.Duration, bool) {
+	d, known := w.complete[namespace]
+	return d, known
+}
 func (w *world) Follow() Follower {
 	if w.follow == nil {
 		return silence{}

@@ -132,7 +132,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 		if err := e.endOther(ctx); err != nil {
 			return e.close(ctx, e.planOf(e.coming), err)
 		}
-		if e.coexisting() {
+		if e.Coexisting() {
 			// The earlier agent's grants must fail from now on: nothing asks for them. endSwitch
 			// reports its errors.
 			_ = e.endSwitch(ctx)

@@ -171,12 +171,12 @@ const tablesSetMax = 4096
 
 // own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired}
+	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.Coexisting, Repaired: e.repaired}
 	e.plane = &switching{Interface: e.k.Dataplane(e.owner)}
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables
 	}
-	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.coexisting), map[policy.RuleID]bool{}
+	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.Coexisting), map[policy.RuleID]bool{}
 	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect}
 	if _, inTables := e.plane.Interface.(tablesPart); inTables {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
@@ -185,8 +185,8 @@ func (e *Enforcer) own(clock grants.Clock) {
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
 
-// coexisting tells whether the predecessor writes too. Tests replace the predecessor.
-func (e *Enforcer) coexisting() bool { return e.predecessor.Present() }
+// Coexisting tells whether the agent before this one may still write and answer queries.
+func (e *Enforcer) Coexisting() bool { return e.predecessor.Present() }
 
 // Grants returns the grants of the node's pods: to grant, to list, and to be told of
 // grants taken back. The enforcer alone calls its other methods.

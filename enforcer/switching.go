@@ -200,7 +200,7 @@ func (e *Enforcer) endSwitch(ctx context.Context) error {
 
 // endDueSwitch is endSwitch once no agent writes by the other dataplane.
 func (e *Enforcer) endDueSwitch(ctx context.Context) error {
-	if !e.plane.early && e.coexisting() {
+	if !e.plane.early && e.Coexisting() {
 		return nil
 	}
 	return e.endSwitch(ctx)

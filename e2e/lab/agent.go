@@ -30,6 +30,8 @@ type Agent struct {
 	// neither ipset nor xtables.
 	Env       []string
 	NoXtables bool
+	// StandBy is how long the next agent of Upgrade stands by.
+	StandBy time.Duration
 
 	lab    *Lab
 	binary string
@@ -123,6 +125,7 @@ func (a *Agent) Upgrade() error {
 			return fmt.Errorf("the next agent does not stand by\n%s", a.Log())
 		}
 	}
+	time.Sleep(a.StandBy)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -220,9 +223,8 @@ func (a *Agent) wholeLog() string {
 	return string(text)
 }
 
-// Status asks the agent over its socket.
-func (a *Agent) Status() (Status, error) {
-	var s Status
+// Get asks the agent over its socket.
+func (a *Agent) Get(path string) (*http.Response, error) {
 	client := http.Client{Timeout: Limit, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -230,7 +232,13 @@ func (a *Agent) Status() (Status, error) {
 			return d.DialContext(ctx, "unix", a.Socket())
 		},
 	}}
-	resp, err := client.Get("http://agent/v1/status")
+	return client.Get("http://agent" + path)
+}
+
+// Status asks the agent for its status.
+func (a *Agent) Status() (Status, error) {
+	var s Status
+	resp, err := a.Get("/v1/status")
 	if err != nil {
 		return s, err
 	}

@@ -5,12 +5,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 // logged are the verdicts of the log's decisions about a name.
@@ -95,5 +99,54 @@ func TestAuditFilters(t *testing.T) {
 	behind("everything again")
 	if other, www := s.logged("other.example.org"), s.logged("www.example.org"); len(other) != 0 || len(www) != 6 {
 		t.Errorf("with another namespace alone %v, and then %v", other, www)
+	}
+}
+
+// complete asks for how long the agent's log of a namespace is complete.
+func (s *stage) complete(namespace string) (d time.Duration, known bool) {
+	s.t.Helper()
+	resp, err := s.agent.Get(console.AuditPath + "?namespace=" + namespace)
+	fatal.If(s.t, err)
+	fatal.If(s.t, resp.Body.Close())
+	return console.Complete(resp)
+}
+
+// TestAuditIsComplete: the log is complete for a time that begins when the agent is alone on the
+// node, not while it stands by, again when interception ended, and not for a namespace whose lines the Corefile omits.
+func TestAuditIsComplete(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, lab.Routed)
+	s.startClient(policy("www", allowWWW))
+	known := func(namespace string, want bool) (d time.Duration) {
+		t.Helper()
+		s.until(fmt.Sprintf("complete for %q: %v", namespace, want), func(int) (known bool) {
+			d, known = s.complete(namespace)
+			return known == want
+		})
+		return d
+	}
+	known("shop", true)
+	known("", true)
+	s.refilter("namespace bank")
+	known("shop", false)
+	known("", false)
+	known("bank", true)
+	s.refilter("sample 1")
+	known("shop", true)
+
+	fatal.If(t, s.agent.Signal(syscall.SIGSTOP))
+	time.Sleep(nft.HeartbeatTimeout + 2*time.Second) // until the resolver answers pods
+	continued := time.Now()
+	fatal.If(t, s.agent.Signal(syscall.SIGCONT))
+	s.until("complete since interception is on again", func(int) bool {
+		d, known := s.complete("shop")
+		return known && d < time.Since(continued)
+	})
+
+	s.agent.StandBy = 3 * time.Second
+	began := time.Now()
+	fatal.If(t, s.agent.Upgrade())
+	if d := known("shop", true); d >= time.Since(began)-s.agent.StandBy {
+		t.Errorf("complete for %v: more than the %v since the upgrade began, less %v of standing by", d, time.Since(began), s.agent.StandBy)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/netip"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -75,6 +76,7 @@ func (s *source) Resolvers() []netip.Addr { return []netip.Addr{netip.MustParseA
 func (s *source) Recent() []byte {
 	return locked(s, func(n *Node) []byte { return bytes.Clone(n.recent) })
 }
+func (s *source) Complete(string) (time.Duration, bool) { return 0, false }
 func (s *source) Follow() console.Follower {
 	f := &follower{node: s.node, wake: make(chan struct{}, 1)}
 	return locked(s, func(n *Node) console.Follower {
