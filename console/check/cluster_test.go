@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -71,7 +72,7 @@ func clusterLog(m *Manifests) *Log {
 		d.Time = start.Add(time.Duration(i) * time.Minute)
 		l.Add(d)
 	}
-	l.Spans(start, start.Add(65*time.Minute))
+	l.Complete("node-1", start, start.Add(65*time.Minute))
 	return l
 }
 
@@ -219,5 +220,48 @@ func TestClusterLogIsPartial(t *testing.T) {
 	}
 	if reasons[Unresolved] || !reasons[SharedAddress] {
 		t.Errorf("%v", reasons)
+	}
+}
+
+// TestClusterLogIsAsLongAsAgentsSay: lines of a node whose clock is wrong make the time for which
+// the logs are complete neither longer nor shorter.
+func TestClusterLogIsAsLongAsAgentsSay(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 5, 0, 0, time.UTC)
+	for _, c := range []struct {
+		complete []time.Duration
+		skew     time.Duration
+		want     string
+	}{
+		{[]time.Duration{3*time.Hour + 12*time.Minute + 59*time.Second, 4 * time.Hour}, 0, "in the last 3h12m, the time"},
+		{[]time.Duration{4 * time.Hour, time.Hour}, 24 * time.Hour, "in the last 1h0m, the time"},
+		{[]time.Duration{minSpan, 4 * time.Hour}, -24 * time.Hour, "in the last 10m, the time"},
+		{[]time.Duration{4 * time.Hour, minSpan - time.Second}, 24 * time.Hour, "the logs of all agents are complete for the last 9m only, and 10m are necessary: the agent of node node-2 started then"},
+		{[]time.Duration{30 * time.Second}, -24 * time.Hour, "for the last 30s only, and 10m are necessary: the agent of node node-1 started then"},
+	} {
+		o := Options{ClusterDomain: "cluster.local"}
+		m := New()
+		fatal.If(t, m.ReadCluster(t.Context(), &served{t: t}, []string{"shop"}, o))
+		o.Log = NewLog(m)
+		line := dnsLine("api.example.org", "192.0.2.10")
+		line.Time = now.Add(c.skew)
+		o.Log.Add(line)
+		for i, d := range c.complete {
+			o.Log.Complete(fmt.Sprintf("node-%d", i+1), now.Add(-d), now)
+		}
+		report := m.Report(m.Lint(o), nil)
+		found := 0
+		for _, f := range report.Findings {
+			if f.Reason == Unresolved && strings.Contains(f.Message, c.want) {
+				found++
+			}
+		}
+		for _, u := range report.Unchecked {
+			if strings.Contains(u.String(), "(Unresolved)") && strings.Contains(u.Why, c.want) {
+				found++
+			}
+		}
+		if found == 0 {
+			t.Errorf("%v, skew %v: %+v, %+v", c.complete, c.skew, report.Findings, report.Unchecked)
+		}
 	}
 }

@@ -24,9 +24,11 @@ type Log struct {
 	full        bool
 	lines       uint64
 	first, last time.Time
-	// from is when the last of several sources begins, zero where all lines are of one time.
-	from    time.Time
-	partial bool // lines of some pods are missing
+	// The logs of all agents are complete from then until then; zero for a log in files. shortest
+	// says of which node the log begins last.
+	from, until time.Time
+	shortest    string
+	partial     bool // lines of some pods are missing
 }
 
 // The scopes of cluster policies. A scope of other policies is their namespace.
@@ -112,14 +114,17 @@ func (a *acceptance) of(line *audit.Line) bool {
 // Partial says that lines of some pods are missing, so that no name counts as unresolved.
 func (l *Log) Partial() { l.partial = true }
 
-// Spans says that the lines of one of several sources are of a time from first to last. Names are
-// unresolved in the time that all sources have in common.
-func (l *Log) Spans(first, last time.Time) {
-	if first.After(l.from) {
-		l.from = first
+// Complete says that the lines of a node's agent, "" for an unknown node, are complete in a time.
+// Names are unresolved in the time that all agents have in common.
+func (l *Log) Complete(node string, from, until time.Time) {
+	if from.After(l.from) {
+		l.from, l.shortest = from, ""
+		if node != "" {
+			l.shortest = " of node " + node
+		}
 	}
-	if last.After(l.last) {
-		l.last = last
+	if l.until.IsZero() || until.Before(l.until) {
+		l.until = until
 	}
 }
 

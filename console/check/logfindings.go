@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// minSpan is how long a log has to go on after the last change of a policy of the cluster, and
-// after its own begin, before a name counts as unresolved: pods resolve a name again after its
+// minSpan is how long the agents' logs have to be complete, and to go on after the last change
+// of a policy of the cluster, before a name counts as unresolved: pods resolve a name again after its
 // TTL, which is minutes for most names.
 const minSpan = 10 * time.Minute
 
@@ -23,20 +23,21 @@ func (l *Log) judges(a *acceptance) bool {
 	if a.changed.IsZero() {
 		return true
 	}
-	begin := l.begin()
+	begin, end := l.first, l.last
+	if l.ofAgents() {
+		begin, end = l.from, l.until
+	}
 	if a.changed.After(begin) {
 		begin = a.changed
 	}
-	return l.last.Sub(begin) >= minSpan
+	return end.Sub(begin) >= minSpan
 }
 
-// begin is from when on the lines of all sources are there.
-func (l *Log) begin() time.Time {
-	if l.from.IsZero() {
-		return l.first
-	}
-	return l.from
-}
+// ofAgents tells whether the lines are of agents that know for how long they are complete.
+func (l *Log) ofAgents() bool { return !l.until.IsZero() }
+
+// complete is for how long the logs of all agents are complete.
+func (l *Log) complete() time.Duration { return l.until.Sub(l.from) }
 
 // findings returns the names that nothing resolved and the shared addresses, and the policies of
 // the cluster about which the log tells too little.
@@ -46,7 +47,7 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 			"the log has more than %d pairs of a name and an address, and names on shared addresses were sought among the first; give the log of a shorter time", maxSightings)})
 	}
 	silent := map[string]bool{}
-	var unanswered, young []string // policies
+	var unanswered, young, short []string // policies
 	shared := l.shared()
 	for _, a := range l.accepted {
 		switch {
@@ -54,6 +55,8 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 		case !l.answered[a.scope] && !a.changed.IsZero():
 			unanswered = append(unanswered, a.policy)
 			continue
+		case !a.resolved && l.ofAgents() && l.complete() < minSpan:
+			short = append(short, a.policy)
 		case !a.resolved && !l.judges(a):
 			young = append(young, a.policy)
 		case !l.answered[a.scope]:
@@ -63,9 +66,9 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 			}
 			continue
 		case a.queries == 0:
-			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("%s in the log (%s); compare the spelling with the names that namegate suggest finds in the log, and remove it if nothing needs it", a.unqueried(), l.span())))
+			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("%s in %s; compare the spelling with the names that namegate suggest finds in the log, and remove it if nothing needs it", a.unqueried(), l.extent())))
 		case !a.resolved:
-			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("was queried %s in the log, and no answer had an address (%s); correct the name, or remove it", times(a.queries), a.rcode)))
+			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("was queried %s, and no answer had an address (%s) in %s; correct the name, or remove it", times(a.queries), a.rcode, l.extent())))
 		}
 		if message := shared[a]; message != "" {
 			findings = append(findings, a.finding(SharedAddress, message))
@@ -75,6 +78,11 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 	if len(unanswered) > 0 {
 		unchecked = append(unchecked, Unchecked{"names of " + some(unanswered) + " (Unresolved, SharedAddress)",
 			fmt.Sprintf("the log (%s) has no answered query of their pods or nodes; check again while they run, or %s", l.span(), longer)})
+	}
+	if len(short) > 0 {
+		unchecked = append(unchecked, Unchecked{"names of " + some(short) + " that no query resolved (Unresolved)",
+			fmt.Sprintf("the logs of all agents are complete for the last %s only, and %s are necessary: the agent%s started then, lost lines, got other options of audit, or has no room for older lines; check again later, or %s",
+				lasts(l.complete()), lasts(minSpan), l.shortest, longer)})
 	}
 	if len(young) > 0 {
 		unchecked = append(unchecked, Unchecked{"names of " + some(young) + " that no query resolved (Unresolved)",
@@ -113,12 +121,28 @@ func (a *acceptance) unqueried() string {
 	return fmt.Sprintf("no %s queried a name that it matches", a.clients())
 }
 
+// extent names the log in which a name is unresolved.
+func (l *Log) extent() string {
+	if !l.ofAgents() {
+		return "the log (" + l.span() + ")"
+	}
+	return "the last " + lasts(l.complete()) + ", the time for which the logs of all agents are complete"
+}
+
+// lasts writes a duration in hours and minutes, or below a minute in seconds.
+func lasts(d time.Duration) string {
+	if d < time.Minute {
+		return d.Truncate(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+}
+
 // span says how much of a log was read.
 func (l *Log) span() string {
 	if l.lines == 0 {
 		return "without lines"
 	}
-	return fmt.Sprintf("%d lines from %s to %s", l.lines, l.begin().UTC().Format(time.RFC3339), l.last.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%d lines from %s to %s", l.lines, l.first.UTC().Format(time.RFC3339), l.last.UTC().Format(time.RFC3339))
 }
 
 func times(n uint64) string {

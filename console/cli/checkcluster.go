@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -66,65 +67,80 @@ func (c *checking) cluster(cmd *cobra.Command, m *check.Manifests) error {
 	if c.reach.all {
 		scope = ""
 	}
-	const decides = "names in the audit log (Unresolved, SharedAddress)"
 	agents, err := c.reach.agents(cmd.Context(), scope, "")
 	if err != nil {
-		m.Leave(decides, err.Error()+"; or give an audit log with --log")
+		m.Leave(logDecides, err.Error()+"; or give an audit log with --log")
 		return cmd.Context().Err()
 	}
 	query := url.Values{}
 	if scope != "" {
 		query.Set("namespace", scope)
 	}
-	log := check.NewLog(m)
-	lines := logLines{errs: cmd.ErrOrStderr()}
-	failed, all := lines.ofAgents(cmd.Context(), agents, query, log, time.Now)
-	switch {
-	case failed == nil:
-		c.o.Log = log
-	case all:
-		m.Leave(decides, failed.Error())
-	default:
-		m.Leave("names in the audit log of every node (Unresolved)", failed.Error())
-		log.Partial()
-		c.o.Log = log
-	}
+	c.readAgents(cmd.Context(), m, agents, query, cmd.ErrOrStderr())
 	return cmd.Context().Err()
 }
 
-// ofAgents adds the lines that agents keep to a log. The error is that of the first agent that
-// failed; all tells whether every one did.
-func (l *logLines) ofAgents(ctx context.Context, agents []console.Agent, query url.Values, log *check.Log, now func() time.Time) (failed error, all bool) {
-	errs := make([]error, len(agents))
+// logDecides is what is not checked without lines.
+const logDecides = "names in the audit log (Unresolved, SharedAddress)"
+
+// readAgents compares the lines that agents keep. Where lines may be missing, it leaves out the
+// names that no query resolved.
+func (c *checking) readAgents(ctx context.Context, m *check.Manifests, agents []console.Agent, query url.Values, errs io.Writer) {
+	log, lines := check.NewLog(m), logLines{errs: errs}
+	failed, incomplete, all := lines.ofAgents(ctx, agents, query, log)
+	if all {
+		m.Leave(logDecides, failed.Error())
+		return
+	}
+	for _, why := range []error{failed, incomplete} {
+		if why != nil {
+			m.Leave("names in the audit log of every node (Unresolved)", why.Error())
+			log.Partial()
+		}
+	}
+	c.o.Log = log
+}
+
+// errIncomplete says what an agent without a known complete time may be.
+var errIncomplete = errors.New("the agent does not say for how long its log is complete: it starts, it is of an earlier release, or the audit of its Corefile omits lines; check again later, or give an audit log with --log")
+
+// ofAgents adds the lines that agents keep to a log. failed is the error of the first agent that
+// failed, and incomplete of the first whose lines may be incomplete; all tells whether every one failed.
+func (l *logLines) ofAgents(ctx context.Context, agents []console.Agent, query url.Values, log *check.Log) (failed, incomplete error, all bool) {
+	errs, gaps, complete := make([]error, len(agents)), make([]error, len(agents)), make([]time.Duration, len(agents))
 	var wait sync.WaitGroup
 	for i, a := range agents {
 		wait.Go(func() {
-			var first time.Time
-			errs[i] = auditLines(ctx, a, query, func(name string, r io.Reader) error {
-				return l.read(name, r, func(line audit.Line) error {
-					if first.IsZero() || line.Time.Before(first) {
-						first = line.Time
-					}
+			errs[i] = auditLines(ctx, a, query, func(name string, resp *http.Response) error {
+				var known bool
+				if complete[i], known = console.Complete(resp); !known {
+					gaps[i] = errIncomplete
+				}
+				return l.read(name, resp.Body, func(line audit.Line) error {
 					log.Add(line)
 					return nil
 				})
 			})
-			if !first.IsZero() {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				log.Spans(first, now())
-			}
 		})
 	}
 	wait.Wait()
-	all = true
-	for i, err := range errs {
-		if all = all && err != nil; err != nil && failed == nil {
-			failed = err
-			if node := agents[i].Node(); !strings.Contains(err.Error(), node) {
-				failed = fmt.Errorf("node %s: %w", node, err)
-			}
+	now := time.Now()
+	for i, a := range agents {
+		if errs[i] == nil && gaps[i] == nil {
+			log.Complete(a.Node(), now.Add(-complete[i]), now)
 		}
 	}
-	return failed, all
+	return firstError(agents, errs), firstError(agents, gaps), len(agents) > 0 && !slices.Contains(errs, nil)
+}
+
+// firstError returns the first error, with the agent's node; nil without one.
+func firstError(agents []console.Agent, errs []error) error {
+	for i, err := range errs {
+		if node := agents[i].Node(); err != nil && !strings.Contains(err.Error(), node) {
+			return fmt.Errorf("node %s: %w", node, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/console"
@@ -125,6 +125,7 @@ func TestCheckCluster(t *testing.T) {
 // anAgent answers with lines, or with an error.
 type anAgent struct {
 	node, lines string
+	complete    string // the seconds, "" of an agent that does not say it
 	err         error
 }
 
@@ -134,41 +135,80 @@ func (a anAgent) Ask(_ context.Context, path string, _ url.Values) (*http.Respon
 	if a.err != nil || path != console.AuditPath {
 		return nil, a.err
 	}
-	return &http.Response{Body: io.NopCloser(strings.NewReader(a.lines))}, nil
+	resp := &http.Response{Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.lines))}
+	if a.complete != "" {
+		resp.Header.Set("Namegate-Complete-Seconds", a.complete)
+	}
+	return resp, nil
 }
 
-// TestCheckAgents: the lines of all agents are compared with the policies, and agents that fail are named.
+// TestCheckAgents: the lines of all agents are compared with the policies, agents that fail are
+// named, and no name is unresolved where the log of an agent is not complete.
 func TestCheckAgents(t *testing.T) {
 	const line = `{"v":1,"kind":"dns","time":"2026-05-01T12:00:00Z","node":"n","verdict":"allowed","pod":{"namespace":"shop","name":"cart-1","ip":"10.0.0.1"},` +
 		`"question":{"name":"NAME","type":"A","class":"IN"},"answers":[{"address":"192.0.2.1","granted":true}],"rcode":"NOERROR","protocol":"udp"}` + "\n"
-	one, other := anAgent{"n1", strings.Replace(line, "NAME", "www.example.org", 1), nil}, anAgent{"n2", strings.Replace(line, "NAME", "a.test", 1), nil}
-	away := anAgent{"n3", "", errors.New("gone")}
+	const unknown = "does not say for how long its log is complete"
+	one, other := strings.Replace(line, "NAME", "www.example.org", 1), strings.Replace(line, "NAME", "a.test", 1)
+	away := anAgent{node: "n3", err: errors.New("gone")}
 	for _, c := range []struct {
-		agents []console.Agent
-		failed string
-		all    bool
-		shared bool
+		name       string
+		agents     []console.Agent
+		unresolved string // a part of the finding about b.test
+		shared     bool
+		unchecked  string
 	}{
-		{[]console.Agent{one, other}, "", false, true},
-		{[]console.Agent{one}, "", false, false},
-		{[]console.Agent{one, away, other}, "node n3: gone", false, true},
-		{[]console.Agent{away}, "node n3: gone", true, false},
+		{"complete", []console.Agent{anAgent{"n1", one, "11520", nil}, anAgent{"n2", other, "90000", nil}},
+			"no pod of namespace shop queried it in the last 3h12m, the time for which the logs of all agents are complete", true, ""},
+		{"another order", []console.Agent{anAgent{"n2", other, "90000", nil}, anAgent{"n1", one, "11520", nil}}, "in the last 3h12m,", true, ""},
+		{"one agent", []console.Agent{anAgent{"n1", one, "600", nil}}, "in the last 10m,", false, ""},
+		{"short", []console.Agent{anAgent{"n1", one, "599", nil}, anAgent{"n2", other, "90000", nil}}, "", true,
+			"complete for the last 9m only, and 10m are necessary: the agent of node n1 started then"},
+		{"just started", []console.Agent{anAgent{"n1", one, "90000", nil}, anAgent{"n2", "", "0", nil}}, "", false,
+			"complete for the last 0s only, and 10m are necessary: the agent of node n2 started then"},
+		{"an earlier release", []console.Agent{anAgent{"n1", one, "90000", nil}, anAgent{"n2", other, "", nil}}, "", true, "node n2: the agent " + unknown},
+		{"only earlier releases", []console.Agent{anAgent{"n1", one, "", nil}}, "", false, "node n1: the agent " + unknown},
+		{"one is away", []console.Agent{anAgent{"n1", one, "90000", nil}, away, anAgent{"n2", other, "90000", nil}}, "", true, "node n3: gone"},
+		{"all are away", []console.Agent{away}, "", false, "(Unresolved, SharedAddress): node n3: gone"},
+		{"one is away, another earlier", []console.Agent{away, anAgent{"n1", one, "", nil}}, "", false, "node n3: gone; node n1: the agent " + unknown},
 	} {
-		m := check.New()
-		fatal.If(t, m.Add("p.yaml", []byte(checked)))
-		log := check.NewLog(m)
-		lines := logLines{errs: io.Discard}
-		failed, all := lines.ofAgents(t.Context(), c.agents, nil, log, time.Now)
-		text := ""
-		if failed != nil {
-			text = failed.Error()
-		}
-		shared := false
-		for _, f := range m.Lint(check.Options{ClusterDomain: "cluster.local", Log: log}) {
-			shared = shared || f.Reason == check.SharedAddress
-		}
-		if text != c.failed || all != c.all || shared != c.shared {
-			t.Errorf("%v: %q, all %v, shared %v", c.agents, text, all, shared)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			m := check.New()
+			policy, _, _ := strings.Cut(strings.Replace(checked, "name: out,", `name: out, creationTimestamp: "2026-05-01T08:00:00Z",`, 1), "---\n")
+			api := onePolicy{t, strings.Replace(policy, "name: www.example.org", "name: www.example.org\n    - name: b.test", 1)}
+			fatal.If(t, m.ReadCluster(t.Context(), api, []string{"shop"}, check.Options{ClusterDomain: "cluster.local"}))
+			checking := checking{o: check.Options{ClusterDomain: "cluster.local"}}
+			checking.readAgents(t.Context(), m, c.agents, nil, io.Discard)
+			unresolved, shared := "", false
+			report := m.Report(m.Lint(checking.o), nil)
+			for _, f := range report.Findings {
+				shared = shared || f.Reason == check.SharedAddress
+				if f.Reason == check.Unresolved {
+					unresolved += f.Message
+				}
+			}
+			unchecked := ""
+			for _, u := range report.Unchecked {
+				unchecked += u.String() + "\n"
+			}
+			if (unresolved == "") != (c.unresolved == "") || !strings.Contains(unresolved, c.unresolved) || shared != c.shared ||
+				(unchecked == "") != (c.unchecked == "") || !strings.Contains(unchecked, c.unchecked) {
+				t.Errorf("unresolved %q, shared %v, unchecked %q", unresolved, shared, unchecked)
+			}
+		})
 	}
+}
+
+// onePolicy is an API server with one policy.
+type onePolicy struct {
+	t    *testing.T
+	text string
+}
+
+func (o onePolicy) List(_ context.Context, kind schema.GroupVersionResource, _ string, each func(*unstructured.Unstructured) error) error {
+	if kind.Resource != "fqdnnetworkpolicies" {
+		return nil
+	}
+	var u unstructured.Unstructured
+	fatal.If(o.t, yaml.Unmarshal([]byte(o.text), &u.Object))
+	return each(&u)
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
+	"net/http"
 	"net/url"
 	"sync"
 
@@ -66,15 +66,15 @@ func (s *suggesting) gather(ctx context.Context, agents []console.Agent, query u
 
 // agent reads the lines of one agent. That the time to follow it is over is no error.
 func (s *suggesting) agent(ctx context.Context, a console.Agent, query url.Values) error {
-	err := auditLines(ctx, a, query, s.read)
+	err := auditLines(ctx, a, query, func(name string, resp *http.Response) error { return s.read(name, resp.Body) })
 	if s.during > 0 && ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// auditLines calls read with the lines of one agent.
-func auditLines(ctx context.Context, a console.Agent, query url.Values, read func(name string, r io.Reader) error) error {
+// auditLines calls read with the answer of one agent, whose body is its lines.
+func auditLines(ctx context.Context, a console.Agent, query url.Values, read func(name string, resp *http.Response) error) error {
 	resp, err := a.Ask(ctx, console.AuditPath, query)
 	if err != nil {
 		return err
@@ -84,5 +84,5 @@ func auditLines(ctx context.Context, a console.Agent, query url.Values, read fun
 	if a.Node() != "" {
 		name += " of " + a.Node()
 	}
-	return read(name, resp.Body)
+	return read(name, resp)
 }
