@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/e2e/fatal"
@@ -15,7 +16,9 @@ import (
 
 // TestHostLearns: an answer for a name of a failsafe waits until its addresses are in force with the ports of
 // the failsafe, and no longer than learnWait.
-func TestHostLearns(t *testing.T) {
+func TestHostLearns(t *testing.T) { synctest.Test(t, hostLearns) }
+
+func hostLearns(t *testing.T) {
 	name, err := fqdn.ParseName("api.corp.test")
 	fatal.If(t, err)
 	api := failsafe.Target{Host: "api", Ports: failsafe.Port(policy.TCP, 6443), Reason: "API server", Source: "kubeconfig"}
@@ -67,6 +70,7 @@ func TestHostLearns(t *testing.T) {
 
 	h.learn(name, addrs("192.0.2.12"), then)
 	<-left // after learnWait
+	synctest.Wait()
 	if len(h.learned.waiting) > 0 {
 		t.Errorf("%d answers wait", len(h.learned.waiting))
 	}
