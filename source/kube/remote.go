@@ -237,7 +237,8 @@ func (s *Source) startRemote(ctx context.Context, namespace string) {
 	s.run(ctx, f, &corev1.Pod{}, feed.pods)
 }
 
-// update takes over the pods of the watches, and tells whether that is news. While pods of a wanted
+// update takes over the pods of the watches, and tells whether that is news. The watch of a
+// namespace counts more than one of all, which lingers and may be behind. While pods of a wanted
 // namespace are not known, pods of namespaces that were wanted before stay: they may be the same.
 func (r *remote) update() (far []*podEntry, news bool) {
 	news, r.moved = r.moved, false
@@ -250,20 +251,23 @@ func (r *remote) update() (far []*podEntry, news bool) {
 	if !news {
 		return nil, false
 	}
-	wanted := func(namespace string) bool { return r.wanted[metav1.NamespaceAll] || r.wanted[namespace] }
-	if r.has(metav1.NamespaceAll) {
+	// A watch that was filled after its turn above is not known here.
+	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].version > 0 }
+	namespaces := slices.Sorted(maps.Keys(r.wanted))
+	switch {
+	case !slices.ContainsFunc(namespaces, func(namespace string) bool { return !known(namespace) }):
+	case known(metav1.NamespaceAll):
 		for _, e := range r.feeds[metav1.NamespaceAll].entries {
-			if wanted(e.pod.Namespace) {
+			if r.wanted[e.pod.Namespace] {
 				far = append(far, e)
 			}
 		}
 		return far, true
+	default:
+		namespaces = slices.Sorted(maps.Keys(r.feeds))
 	}
-	known := r.known()
-	for _, namespace := range slices.Sorted(maps.Keys(r.feeds)) {
-		if !known || wanted(namespace) {
-			far = append(far, r.feeds[namespace].entries...)
-		}
+	for _, namespace := range namespaces {
+		far = append(far, r.feeds[namespace].entries...)
 	}
 	return far, true
 }
@@ -305,16 +309,22 @@ func remoteRequests(client kubernetes.Interface, node, namespace string) request
 	return r
 }
 
-// endRemote ends the watches that have lingered.
+// endRemote ends the watches that have lingered. They linger on while the watches of the wanted
+// namespaces are not filled: a watch of all has the pods of these, and they have some of its pods.
 func (s *Source) endRemote() {
 	r := &s.remote
+	filled := true
+	for namespace := range r.wanted {
+		filled = filled && r.has(namespace)
+	}
 	for namespace, f := range r.feeds {
-		if f.lingers {
+		if f.lingers && filled {
 			f.stop()
 			delete(r.feeds, namespace)
 		}
 	}
 	r.idle = nil
+	r.linger(s.clock.After)
 }
 
 // readRemote returns a reader of the pods of all nodes but one. It leaves out pods that

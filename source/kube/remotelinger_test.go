@@ -1,0 +1,209 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
+)
+
+// lingering is a source whose policies lead from shop to the namespaces with the label "v: back".
+// One such namespace has a watch of its own, more have one of all. No watch asks an API server.
+func lingering(t *testing.T) (*Source, pickedClock) {
+	t.Helper()
+	s, clock := patient(t)
+	clock.asked[RemoteLinger] = make(chan chan time.Time, 10)
+	delete(s.remote.feeds, "shop")
+	fatal.If(t, s.networkPolicies.Replace([]any{with(aNetworkPolicy("shop", "back", ""), toSpaces(map[string]string{"v": "back"}))}, ""))
+	fatal.If(t, s.policies.Add(aPolicy("p", "www.example.org")))
+	return s, clock
+}
+
+// addFeed adds a watch of a namespace, whose pods are not known.
+func (s *Source) addFeed(namespace string) {
+	s.remote.feeds[namespace] = &remoteFeed{pods: remoteStore(s.noteRemote, ourNode), stop: func() {}}
+}
+
+// setPods replaces the pods of a watch.
+func (s *Source) setPods(t *testing.T, namespace string, pods ...*corev1.Pod) {
+	t.Helper()
+	f := s.remote.feeds[namespace]
+	if f == nil {
+		t.Fatalf("the watch of %q has ended", namespace)
+	}
+	var objects []any
+	for _, p := range pods {
+		objects = append(objects, p)
+	}
+	fatal.If(t, f.pods.Replace(objects, ""))
+}
+
+// setSpaces replaces the namespaces by some with the label "v: back".
+func (s *Source) setSpaces(t *testing.T, names ...string) {
+	t.Helper()
+	var objects []any
+	for _, name := range names {
+		objects = append(objects, space(name, "back"))
+	}
+	fatal.If(t, s.namespaces.Replace(objects, ""))
+}
+
+// wants checks the pods of other nodes of the State after a burst.
+func (s *Source) wants(t *testing.T, what, want string) {
+	t.Helper()
+	step(t, s)
+	if got := remoteText(s.assembly.state); got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func farIn(namespace, name, ip string) *corev1.Pod {
+	return with(aFarPod(name, ip), inSpace(namespace))
+}
+
+// TestWatchesOfNamespacesStayUntilAllIsKnown: they are all that is known, however long the API
+// server does not tell the pods of all namespaces.
+func TestWatchesOfNamespacesStayUntilAllIsKnown(t *testing.T) {
+	s, clock := lingering(t)
+	s.addFeed("bank")
+	s.setSpaces(t, "bank")
+	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.1"))
+	s.wants(t, "one namespace", "api[10.1.1.1]")
+	s.addFeed("")
+	s.setSpaces(t, "bank", "pay")
+	s.link.failed(remoteName(""), errors.New("forbidden"))
+	s.wants(t, "all, which is refused", "api[10.1.1.1] unknown")
+	<-clock.asked[RemoteLinger]
+	s.endRemote()
+	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.2"))
+	s.wants(t, "a pod gets another address", "api[10.1.1.2] unknown")
+	s.setPods(t, "", farIn("bank", "api", "10.1.1.2"), farIn("pay", "card", "10.1.1.3"))
+	s.wants(t, "all is known", "api[10.1.1.2] card[10.1.1.3]")
+	if len(clock.asked[RemoteLinger]) == 0 {
+		t.Fatal("the watch of a namespace goes on for ever")
+	}
+	s.endRemote()
+	if len(s.remote.feeds) != 1 || !s.remote.has("") {
+		t.Errorf("%d watches", len(s.remote.feeds))
+	}
+}
+
+// TestWatchOfAllStaysUntilNamespacesAreKnown.
+func TestWatchOfAllStaysUntilNamespacesAreKnown(t *testing.T) {
+	s, clock := lingering(t)
+	s.addFeed("")
+	s.setSpaces(t, "bank", "pay")
+	s.setPods(t, "", farIn("bank", "api", "10.1.1.1"), farIn("pay", "card", "10.1.1.3"))
+	s.wants(t, "two namespaces", "api[10.1.1.1] card[10.1.1.3]")
+	s.addFeed("bank")
+	s.setSpaces(t, "bank")
+	s.wants(t, "one namespace", "api[10.1.1.1]")
+	<-clock.asked[RemoteLinger]
+	s.endRemote()
+	s.wants(t, "after a while", "api[10.1.1.1]")
+	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.1"))
+	s.wants(t, "the namespace is known", "api[10.1.1.1]")
+	s.endRemote()
+	if len(s.remote.feeds) != 1 || !s.remote.has("bank") {
+		t.Errorf("%d watches", len(s.remote.feeds))
+	}
+}
+
+// TestWatchOfANamespaceCountsMore than one of all, which is not needed and may be behind.
+func TestWatchOfANamespaceCountsMore(t *testing.T) {
+	s, _ := lingering(t)
+	s.addFeed("")
+	s.setSpaces(t, "bank", "pay")
+	s.setPods(t, "", farIn("bank", "api", "10.1.1.1"), farIn("pay", "card", "10.1.1.3"))
+	s.wants(t, "two namespaces", "api[10.1.1.1] card[10.1.1.3]")
+	s.addFeed("bank")
+	s.setSpaces(t, "bank")
+	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.2"))
+	s.wants(t, "a pod has another address in the watch of its namespace", "api[10.1.1.2]")
+	before := s.assembly.state.Input.Remote[0]
+	s.setPods(t, "", farIn("bank", "api", "10.1.1.2"))
+	s.endRemote()
+	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.2"), farIn("bank", "new", "10.1.1.4"))
+	s.wants(t, "the watch of all has ended", "api[10.1.1.2] new[10.1.1.4]")
+	if s.assembly.state.Input.Remote[0] != before {
+		t.Error("a pod that did not change was replaced")
+	}
+}
+
+// TestKnownPodsStayWhileAllIsFilled: a watch that is filled while a State is made takes the known
+// pods out of none.
+func TestKnownPodsStayWhileAllIsFilled(t *testing.T) {
+	var pods []any
+	for i := range 5000 {
+		pods = append(pods, farIn("bank", fmt.Sprint("api-", i), fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250)))
+	}
+	one := slices.Clone(pods[:1])
+	s, _ := lingering(t)
+	s.addFeed("bank")
+	fatal.If(t, s.remote.feeds["bank"].pods.Replace(pods, ""))
+	s.remote.wanted = map[string]bool{"": true}
+	for range 2000 {
+		s.addFeed("")
+		s.remote.forget()
+		filled := make(chan struct{})
+		go func() {
+			defer close(filled)
+			_ = s.remote.feeds[""].pods.Replace(slices.Clone(one), "") // it never fails
+		}()
+		s.updateRemote(false)
+		<-filled
+		if len(s.assembly.state.Input.Remote) == 0 {
+			t.Fatal("the known pods are gone")
+		}
+	}
+}
+
+// TestWatchesEndOneAfterTheOther, also where nothing else happens.
+func TestWatchesEndOneAfterTheOther(t *testing.T) {
+	s, clock := lingering(t)
+	s.remote.most = 3
+	for _, namespace := range []string{"bank", "dev", "pay"} {
+		s.addFeed(namespace)
+		s.setPods(t, namespace, farIn(namespace, namespace, "10.1.1.1"))
+	}
+	s.setSpaces(t, "bank", "dev", "pay")
+	s.wants(t, "three namespaces", "bank[10.1.1.1] dev[10.1.1.1] pay[10.1.1.1]")
+	s.setSpaces(t, "dev", "pay")
+	s.wants(t, "two namespaces", "dev[10.1.1.1] pay[10.1.1.1]")
+	s.setSpaces(t, "pay")
+	s.wants(t, "one namespace", "pay[10.1.1.1]")
+	stopped := make(chan string, 3)
+	for namespace, f := range s.remote.feeds {
+		f.stop = func() { stopped <- namespace }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for s.wait(ctx) {
+			continue
+		}
+	}()
+	for _, want := range []string{"bank", "dev"} {
+		for range 2 { // the end of the time, and that of the watch
+			select {
+			case over := <-clock.asked[RemoteLinger]:
+				over <- at(600)
+			case got := <-stopped:
+				if got != want {
+					t.Errorf("the watch of %s has ended, want %s", got, want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("the watch of %s goes on", want)
+			}
+		}
+	}
+	cancel()
+	<-ended
+}
