@@ -58,8 +58,9 @@ type remote struct {
 	feeds  map[string]*remoteFeed // by namespace
 	moved  bool                   // wanted has changed since the last update
 	idle   <-chan time.Time       // while a feed lingers
-	// deadline is set while States wait for pods, and ends that.
+	// deadline is set while States wait for pods, of the namespaces awaited, and ends that.
 	deadline <-chan time.Time
+	awaited  []string
 	// policySpaces are the namespaces with a policy; peerSpaces are the namespaces to whose pods
 	// the NetworkPolicies of a namespace lead.
 	policySpaces map[string]bool
@@ -178,7 +179,7 @@ func peerSpacesOf(entries []*networkPolicyEntry) map[string]*spaces {
 // timers: for how long States wait for them, and when watches end without need.
 func (s *Source) watchRemote(ctx context.Context) {
 	r := &s.remote
-	before := r.known()
+	before := slices.Collect(r.unknown)
 	s.gather()
 	for namespace := range r.wanted {
 		if r.feeds[namespace] == nil {
@@ -186,7 +187,15 @@ func (s *Source) watchRemote(ctx context.Context) {
 		}
 		r.feeds[namespace].lingers = false
 	}
-	if before && !r.known() {
+	if r.deadline == nil {
+		r.awaited = nil
+	}
+	for namespace := range r.unknown {
+		if !slices.Contains(before, namespace) {
+			r.awaited = append(r.awaited, namespace)
+		}
+	}
+	if r.deadline == nil && len(r.awaited) > 0 {
 		r.deadline = s.clock.After(PeersPatience)
 	}
 	r.linger(s.clock.After)
@@ -210,13 +219,16 @@ func (r *remote) linger(after func(time.Duration) <-chan time.Time) {
 }
 
 // awaitsRemote tells whether States wait for pods of other nodes. It is over for good
-// when these are known or needed no more, or the API server does not tell them.
+// when each awaited namespace is known or needed no more, or the API server does not tell its pods.
 func (s *Source) awaitsRemote() bool {
 	r := &s.remote
-	if r.known() || s.failsRemote() {
-		r.deadline = nil
+	for namespace := range r.unknown {
+		if slices.Contains(r.awaited, namespace) && !s.link.fails(remoteName(namespace)) {
+			return r.deadline != nil
+		}
 	}
-	return r.deadline != nil
+	r.deadline = nil
+	return false
 }
 
 // failsRemote tells whether the API server does not tell the pods of a namespace that are needed.

@@ -207,3 +207,41 @@ func TestWatchesEndOneAfterTheOther(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// TestStatesWaitForEachNamespace: one whose pods the API server does not tell takes the wait from
+// no other.
+func TestStatesWaitForEachNamespace(t *testing.T) {
+	for name, refused := range map[string]bool{"silent": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			s, clock := lingering(t)
+			s.remote.most = 2
+			s.addFeed("bank")
+			s.addFeed("pay")
+			s.setSpaces(t, "bank")
+			if got := step(t, s); len(got) > 0 {
+				t.Fatalf("a state came without peers: %q", remoteText(got[0]))
+			}
+			if refused {
+				s.link.failed(remoteName("bank"), errors.New("forbidden"))
+			} else {
+				asks(t, clock) <- at(1)
+				s.wait(t.Context())
+			}
+			if got := step(t, s); len(got) != 1 || remoteText(got[0]) != "unknown" {
+				t.Fatalf("%d states", len(got))
+			}
+			s.setSpaces(t, "bank", "pay")
+			if got := step(t, s); len(got) > 0 {
+				t.Fatalf("a state came without the peers of a further namespace: %q", remoteText(got[0]))
+			}
+			s.setPods(t, "pay", farIn("pay", "card", "10.1.1.3"))
+			if got := step(t, s); len(got) != 1 || remoteText(got[0]) != "card[10.1.1.3] unknown" {
+				t.Fatalf("%d states after the pods of the namespace", len(got))
+			}
+			fatal.If(t, s.pods.Add(aPod("new", "10.0.0.3")))
+			if got := step(t, s); len(got) != 1 {
+				t.Error("a later change has waited for the namespace that is not told")
+			}
+		})
+	}
+}
