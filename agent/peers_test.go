@@ -123,6 +123,7 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		{what: "before the first snapshot", cluster: true, unread: "no pod of this node"},
 		{what: "needed, and there is none", cluster: true, snap: pods},
 		{what: "needed and there", cluster: true, state: rollout.State{Input: compile.Input{Remote: []*policy.Pod{far}, RemoteNamespaces: []string{"shop"}}}},
+		{what: "needed of namespaces that do not exist", cluster: true, snap: pods, state: rollout.State{Input: compile.Input{RemoteNamespaces: []string{}}}},
 		{what: "needed and not there yet", cluster: true, snap: pods, state: rollout.State{Input: compile.Input{PeersUnknown: true}}, unread: "the agent does not have them yet"},
 	} {
 		a := &agent{}
@@ -132,7 +133,8 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		c.state.Input.NetworkPolicies = []*networkingv1.NetworkPolicy{one, two}
 		k := &consoleSource{agent: a, rollout: func() rollout.Status { return rollout.Status{State: c.state, InForce: c.snap} }}
 		remote, namespaces, unread := k.Remote()
-		if (unread == "") != (c.unread == "") || !strings.HasPrefix(unread, c.unread) || len(remote) != len(c.state.Input.Remote) || !slices.Equal(namespaces, c.state.Input.RemoteNamespaces) {
+		if (unread == "") != (c.unread == "") || !strings.HasPrefix(unread, c.unread) || len(remote) != len(c.state.Input.Remote) || !slices.Equal(namespaces, c.state.Input.RemoteNamespaces) ||
+			(namespaces == nil) != (c.state.Input.RemoteNamespaces == nil) {
 			t.Errorf("%s: %d pods, %q", c.what, len(remote), unread)
 		}
 		if got := k.NetworkPolicies("pay"); len(got) != 1 || got[0] != two {

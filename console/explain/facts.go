@@ -67,7 +67,7 @@ type Facts struct {
 	Pods      iter.Seq[*policy.Pod]
 	OtherPods string
 	// OtherNamespaces are the namespaces whose pods of other nodes are known: no NetworkPolicy
-	// for pods of this node leads to pods of others. nil: every namespace.
+	// for pods of this node leads to pods of others. nil: every namespace; empty: none.
 	OtherNamespaces []string
 	// Services are the cluster's, by each of their addresses.
 	Services map[netip.Addr]*policy.Service

@@ -176,6 +176,12 @@ func TestPeers(t *testing.T) {
 			manifest: "app: nobody",
 		},
 		{
+			what: "no namespace is read", to: "10.96.0.6:80", rules: []*policy.Rule{rule(policy.PeerNetworks, "198.51.100.0/24", "tcp/80", "0")}, verdict: Unknown,
+			facts:    func(f *Facts) { f.OtherNamespaces = []string{} },
+			reason:   "no name opens it for the pod, and the pods of other nodes behind the Service shop/empty are not known: no NetworkPolicy for pods of this node leads to the namespace's pods, so the agent does not read them",
+			manifest: "app: nobody",
+		},
+		{
 			what: "a Service of a namespace that is read", to: "10.96.0.5:80", rules: []*policy.Rule{named}, verdict: Allowed, facts: func(f *Facts) { f.OtherNamespaces = []string{"shop"} },
 			reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db", notes: behindDB,
 		},

@@ -36,7 +36,7 @@ type Input struct {
 	// Unconfirmed are enforced cluster policies, by name, whose safeguard waits for confirmation.
 	Unconfirmed map[string]bool
 	// RemoteNamespaces are the namespaces whose pods of other nodes are needed as peers, sorted:
-	// Remote may lack pods of others. nil: every namespace, or none.
+	// Remote may lack pods of others. nil: every namespace; empty: none.
 	RemoteNamespaces []string
 	// PeersUnknown is true while pods of other nodes are needed as peers and some are not known:
 	// Remote lacks them then, and connections to them are closed.

@@ -82,12 +82,12 @@ type remoteFeed struct {
 // needed tells whether pods of other nodes are needed.
 func (r *remote) needed() bool { return len(r.wanted) > 0 }
 
-// namespaces returns the namespaces whose pods are needed, sorted; nil for every one, or none.
+// namespaces returns the namespaces whose pods are needed, sorted; nil for every one.
 func (r *remote) namespaces() []string {
 	if r.wanted[metav1.NamespaceAll] {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(r.wanted))
+	return append([]string{}, slices.Sorted(maps.Keys(r.wanted))...)
 }
 
 // has tells whether the pods of a namespace are known, NamespaceAll for all.

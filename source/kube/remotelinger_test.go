@@ -245,3 +245,25 @@ func TestStatesWaitForEachNamespace(t *testing.T) {
 		})
 	}
 }
+
+// TestNoNamespaceIsNotEveryNamespace: NetworkPolicies may lead to namespaces that do not exist.
+func TestNoNamespaceIsNotEveryNamespace(t *testing.T) {
+	s, _ := lingering(t)
+	s.remote.most = 1
+	for _, c := range []struct {
+		spaces []string
+		want   string
+		every  bool
+	}{{nil, "[]", false}, {[]string{"bank"}, "[bank]", false}, {[]string{"bank", "pay"}, "[]", true}, {nil, "[]", false}} {
+		s.addFeed("bank")
+		s.addFeed("")
+		s.setPods(t, "bank")
+		s.setPods(t, "")
+		s.setSpaces(t, c.spaces...)
+		step(t, s)
+		got := s.assembly.state.Input.RemoteNamespaces
+		if fmt.Sprint(got) != c.want || (got == nil) != c.every {
+			t.Errorf("to %v: %v, every %v", c.spaces, got, got == nil)
+		}
+	}
+}
