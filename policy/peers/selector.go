@@ -79,6 +79,9 @@ func (s *Selector) String() string { return s.text }
 // Everything tells whether the selector selects whatever labels.
 func (s *Selector) Everything() bool { return len(s.requirements) == 0 }
 
+// Requirements returns how many requirements Matches asks at most.
+func (s *Selector) Requirements() int { return len(s.requirements) }
+
 // Matches tells whether the selector selects what has these labels.
 func (s *Selector) Matches(set map[string]string) bool {
 	for i := range s.requirements {

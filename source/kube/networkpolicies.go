@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -43,7 +44,7 @@ func readNetworkPolicy(object any, before *networkPolicyEntry) *networkPolicyEnt
 // spaces are the namespaces to whose pods the NetworkPolicies of a namespace lead.
 type spaces struct {
 	own, every bool
-	selected   []*peers.Selector // by labels
+	selected   map[string]*peers.Selector // by labels, and by their text
 }
 
 // none tells whether they lead to no pods.
@@ -52,29 +53,28 @@ func (s *spaces) none() bool { return !s.own && !s.every && len(s.selected) == 0
 // add adds the namespaces of another NetworkPolicy of the same namespace.
 func (s *spaces) add(o spaces) {
 	s.own, s.every = s.own || o.own, s.every || o.every
-	for _, selector := range o.selected {
-		if !slices.ContainsFunc(s.selected, func(other *peers.Selector) bool { return other.String() == selector.String() }) {
-			s.selected = append(s.selected, selector)
+	if s.selected == nil && len(o.selected) > 0 {
+		s.selected = map[string]*peers.Selector{}
+	}
+	maps.Copy(s.selected, o.selected)
+}
+
+// addTo adds the namespaces that labels select to a set. namespaces are all by their labels.
+func (s *spaces) addTo(set map[string]bool, namespaces map[string]map[string]string) {
+	selected := slices.Collect(maps.Values(s.selected))
+	for namespace, labels := range namespaces {
+		if slices.ContainsFunc(selected, func(selector *peers.Selector) bool { return selector.Matches(labels) }) {
+			set[namespace] = true
 		}
 	}
 }
 
-// addTo adds the namespaces to a set, NamespaceAll for every one. own is the namespace of the
-// NetworkPolicies, and namespaces are all by their labels.
-func (s *spaces) addTo(set map[string]bool, own string, namespaces map[string]map[string]string) {
-	if s.own {
-		set[own] = true
-	}
-	if s.every {
-		set[metav1.NamespaceAll] = true
-	}
+// requirements returns how many requirements addTo asks for each namespace at most.
+func (s *spaces) requirements() (n int) {
 	for _, selector := range s.selected {
-		for namespace, labels := range namespaces {
-			if selector.Matches(labels) {
-				set[namespace] = true
-			}
-		}
+		n += selector.Requirements()
 	}
+	return n
 }
 
 // leadsTo returns the namespaces whose pods have to be known to know a NetworkPolicy's egress:
@@ -110,7 +110,7 @@ func peerSpaces(p *networkingv1.NetworkPolicyPeer) (to spaces) {
 	case selector.Everything():
 		return spaces{every: true}
 	}
-	return spaces{selected: []*peers.Selector{selector}}
+	return spaces{selected: map[string]*peers.Selector{selector.String(): selector}}
 }
 
 func listNetworkPolicies(entries []*networkPolicyEntry) []*networkingv1.NetworkPolicy {

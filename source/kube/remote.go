@@ -29,6 +29,11 @@ const MaxRemoteSpaces = 32
 // each list in memory, of the agents of all nodes.
 const remoteLists = 2
 
+// MaxSpaceRequirements is the number of different requirements of namespaceSelectors up to which
+// the selected namespaces are looked for. More lead to every namespace: each is compared with the
+// labels of each namespace.
+const MaxSpaceRequirements = 256
+
 // remotePage is how many pods of other nodes are asked for at a time by a server that
 // cannot stream them: whole ones take 10 KiB and more each.
 const remotePage = 500
@@ -65,6 +70,9 @@ type remote struct {
 	// the NetworkPolicies of a namespace lead.
 	policySpaces map[string]bool
 	peerSpaces   map[string]*spaces
+	// from are the namespaces whose NetworkPolicies lead to the namespaces in to. It is nil when to
+	// has to be found again.
+	from, to map[string]bool
 	// everySpace: cluster policies may select pods of every namespace. clusterPeers and
 	// nodes: some of them lead to pods and to nodes.
 	everySpace, clusterPeers, nodes bool
@@ -131,7 +139,7 @@ func (r *remote) updateNeed(near []*podEntry, namespaces map[string]map[string]s
 }
 
 func (r *remote) neededBy(near []*podEntry, namespaces map[string]map[string]string) map[string]bool {
-	from, to := map[string]bool{}, map[string]bool{}
+	from := map[string]bool{}
 	for _, e := range near {
 		if e.pod.HostNetwork || e.pod.Finished() {
 			continue
@@ -143,11 +151,28 @@ func (r *remote) neededBy(near []*podEntry, namespaces map[string]map[string]str
 			from[e.pod.Namespace] = true
 		}
 	}
+	if r.from == nil || !maps.Equal(from, r.from) {
+		r.from, r.to = from, r.spacesFrom(from, namespaces)
+	}
+	return r.to
+}
+
+// spacesFrom returns the namespaces to which the NetworkPolicies of some namespaces lead,
+// NamespaceAll for every one.
+func (r *remote) spacesFrom(from map[string]bool, namespaces map[string]map[string]string) map[string]bool {
+	to, all := map[string]bool{}, spaces{}
 	for namespace := range from {
-		if spaces := r.peerSpaces[namespace]; spaces != nil {
-			spaces.addTo(to, namespace, namespaces)
+		if leads := r.peerSpaces[namespace]; leads != nil {
+			all.add(*leads)
+			if leads.own {
+				to[namespace] = true
+			}
 		}
 	}
+	if all.every || len(to) > r.most || all.requirements() > MaxSpaceRequirements {
+		return map[string]bool{metav1.NamespaceAll: true}
+	}
+	all.addTo(to, namespaces)
 	return to
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/e2e/fatal"
 )
@@ -266,4 +268,72 @@ func TestNoNamespaceIsNotEveryNamespace(t *testing.T) {
 			t.Errorf("to %v: %v, every %v", c.spaces, got, got == nil)
 		}
 	}
+}
+
+// TestSpacesAreFoundOnce: a change of a pod compares no selector with the labels of namespaces
+// again, unless other NetworkPolicies count because of it.
+func TestSpacesAreFoundOnce(t *testing.T) {
+	s, _ := lingering(t)
+	s.addFeed("bank")
+	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.1"))
+	s.setSpaces(t, "bank")
+	s.wants(t, "one namespace", "api[10.1.1.1]")
+	leads := s.remote.peerSpaces["shop"].selected
+	s.remote.peerSpaces["shop"].selected = nil // it would be found missing
+	fatal.If(t, s.pods.Add(aPod("new", "10.0.0.3")))
+	s.wants(t, "a pod", "api[10.1.1.1]")
+	s.remote.peerSpaces["shop"].selected = leads
+	fatal.If(t, s.pods.Replace(nil, ""))
+	s.wants(t, "no pod", "")
+	fatal.If(t, s.pods.Add(aPod("new", "10.0.0.3")))
+	s.wants(t, "a pod again", "api[10.1.1.1]")
+}
+
+// manySelectors is a NetworkPolicy that leads to the namespaces of n different selectors.
+func manySelectors(n int) *networkingv1.NetworkPolicy {
+	p := aNetworkPolicy("shop", "many", "db")
+	p.Spec.Egress[0].To = nil
+	for i := range n {
+		p.Spec.Egress[0].To = append(p.Spec.Egress[0].To, networkingv1.NetworkPolicyPeer{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"v": fmt.Sprint("v", i)}}})
+	}
+	return p
+}
+
+// TestManySelectorsLeadToEveryNamespace, and equal ones count once.
+func TestManySelectorsLeadToEveryNamespace(t *testing.T) {
+	for n, want := range map[int]string{MaxSpaceRequirements: "bank", MaxSpaceRequirements + 1: "*"} {
+		twice := manySelectors(n)
+		twice.Name, twice.Spec.Egress = "twice", append(twice.Spec.Egress, twice.Spec.Egress[0])
+		entries := []*networkPolicyEntry{readNetworkPolicy(manySelectors(n), nil), readNetworkPolicy(twice, nil)}
+		r := remote{most: MaxRemoteSpaces, peerSpaces: peerSpacesOf(entries)}
+		if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, map[string]map[string]string{"bank": {"v": "v7"}, "pay": {"v": "x"}})); got != want {
+			t.Errorf("%d selectors: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// BenchmarkSpaces is the cost of what may change the need, in a cluster of 10,000 namespaces: an
+// event of a pod of this node, of a namespace, and of a NetworkPolicy beside one of 10,000 selectors.
+func BenchmarkSpaces(b *testing.B) {
+	s := needing()
+	fatal.If(b, s.policies.Add(aPolicy("p", "www.example.org")))
+	for i := range 10000 {
+		fatal.If(b, s.namespaces.Add(space(fmt.Sprint("n", i), fmt.Sprint("x", i))))
+	}
+	fatal.If(b, s.networkPolicies.Add(manySelectors(MaxSpaceRequirements)))
+	run := func(name string, change func(i int)) {
+		b.Run(name, func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				change(i % 2)
+				s.gather()
+			}
+		})
+	}
+	run("pod", func(i int) { fatal.If(b, s.pods.Add(aPod("web", fmt.Sprint("10.0.0.", 1+i)))) })
+	run("namespace", func(i int) { fatal.If(b, s.namespaces.Add(space("n1", fmt.Sprint("x", i)))) })
+	fatal.If(b, s.networkPolicies.Add(manySelectors(10000)))
+	run("networkpolicy", func(i int) {
+		fatal.If(b, s.networkPolicies.Add(aNetworkPolicy("shop", "db", fmt.Sprint(i))))
+	})
 }

@@ -109,6 +109,9 @@ func (s *Source) gather() {
 	}
 	if policies || clusterPolicies || networkPolicies || namespaces || pods {
 		a.news, a.local = true, a.local || pods
+		if networkPolicies || namespaces {
+			r.from = nil
+		}
 		r.updateNeed(a.near, a.state.Input.Namespaces)
 	}
 }
