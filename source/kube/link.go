@@ -28,13 +28,14 @@ type link struct {
 	changed func()
 
 	mu      sync.Mutex
+	running map[string]int  // list-watches by their name: one may begin before one of its name has ended
 	failing map[string]bool // by the name of the list-watch
 	since   time.Time       // of the first failure
 	last    string          // the last error
 }
 
 func newLink(log *slog.Logger, now func() time.Time) *link {
-	return &link{log: log, now: now, failing: map[string]bool{}}
+	return &link{log: log, now: now, running: map[string]int{}, failing: map[string]bool{}}
 }
 
 // failed notes that the API server refused or did not answer a list-watch.
@@ -54,16 +55,32 @@ func (l *link) failed(name string, err error) {
 }
 
 // well notes that the API server answered a list-watch.
-func (l *link) well(name string) { l.remove(name, "the API server answers again") }
+func (l *link) well(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(name, "the API server answers again")
+}
 
-// forget notes that a list-watch has ended.
-func (l *link) forget(name string) {
+// begin notes that a list-watch begins.
+func (l *link) begin(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running[name]++
+}
+
+// end notes that a list-watch has ended. It fails on while another of its name runs.
+func (l *link) end(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[name]--; l.running[name] > 0 {
+		return
+	}
+	delete(l.running, name)
 	l.remove(name, "what the API server did not answer is not asked any more")
 }
 
+// remove ends the failure of a list-watch; mu is held.
 func (l *link) remove(name, message string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !l.failing[name] {
 		return
 	}

@@ -29,8 +29,10 @@ func TestLink(t *testing.T) {
 		{func() { l.well("nodes") }, 0, "", "answers again\" after=5s"},
 		{func() { l.well("nodes") }, 0, "", ""},
 		{func() { l.failed("slices", errors.New("forbidden")) }, 9, "slices: forbidden", "level=WARN"},
-		{func() { l.forget("pods") }, 9, "slices: forbidden", ""},
-		{func() { l.forget("slices") }, 0, "", "not asked any more"},
+		{func() { l.begin("pods"); l.end("pods") }, 9, "slices: forbidden", ""},
+		{func() { l.begin("slices"); l.begin("slices") }, 9, "slices: forbidden", ""},
+		{func() { l.end("slices") }, 9, "slices: forbidden", ""}, // another of its name runs
+		{func() { l.end("slices") }, 0, "", "not asked any more"},
 	} {
 		now = at(i + 1)
 		log.Reset()

@@ -231,9 +231,10 @@ func (s *Source) watch(ctx context.Context, name string, r requests, example run
 }
 
 func (s *Source) run(ctx context.Context, f *listWatch, example runtime.Object, store cache.ReflectorStore) {
+	s.link.begin(f.name)
 	s.watches.Go(func() {
 		f.run(ctx, example, store)
-		s.link.forget(f.name)
+		s.link.end(f.name)
 	})
 }
 
