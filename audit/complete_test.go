@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/testclock"
 )
 
@@ -17,11 +18,7 @@ func writeAll(t *testing.T, l *Log, pod string, count int) {
 	for range count {
 		l.Write(of(t, pod))
 	}
-	for limit := time.Now().Add(time.Minute); l.Written() < before+uint64(count); time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatal("the lines are not written")
-		}
-	}
+	fatal.Await(t, "the lines are written", func() bool { return l.Written() == before+uint64(count) })
 }
 
 // complete checks for how long a log is complete, where a negative time is unknown.
@@ -89,9 +86,7 @@ func TestCompleteAfterLostLines(t *testing.T) {
 	l.Write(of(t, "refused"))
 	clock.Pass(time.Minute)
 	close(g.open)
-	for l.Written() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	fatal.Await(t, "two lines are written", func() bool { return l.Written() == 2 })
 	clock.Pass(time.Hour)
 	complete(t, l, "shop", time.Hour)
 	closeLog(t, l)

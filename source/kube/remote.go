@@ -365,7 +365,8 @@ func (s *Source) endRemote() {
 }
 
 // readRemote returns a reader of the pods of all nodes but one. It leaves out pods that
-// cannot be a peer: pods on the host network, finished pods, and pods without an address.
+// cannot be a peer: pods on the host network, finished pods, and pods without an address, or
+// whose addresses another pod may have: not every namespace is read, of which the claims tell.
 // A pod's own node reports its problems.
 func readRemote(node string) func(any, *podEntry) *podEntry {
 	return func(object any, before *podEntry) *podEntry {
@@ -374,7 +375,7 @@ func readRemote(node string) func(any, *podEntry) *podEntry {
 			return nil
 		}
 		e := entryOf(p)
-		if len(e.pod.IPs) == 0 {
+		if len(e.pod.IPs) == 0 || e.ending && released(p) {
 			return nil
 		}
 		e.pod.NodeName, e.problems = p.Spec.NodeName, nil
@@ -383,6 +384,16 @@ func readRemote(node string) func(any, *podEntry) *podEntry {
 		}
 		return e
 	}
+}
+
+// released tells whether a pod has no network any more.
+func released(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReadyToStartContainers {
+			return c.Status == corev1.ConditionFalse
+		}
+	}
+	return false
 }
 
 var errNoPod = errors.New("not a pod")

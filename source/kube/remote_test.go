@@ -33,6 +33,13 @@ func aWholePod(name string, ips ...string) *corev1.Pod {
 	return p
 }
 
+// networked says whether a pod has its network.
+func networked(status corev1.ConditionStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: status})
+	}
+}
+
 func TestReadRemote(t *testing.T) {
 	plain := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"}, Labels: map[string]string{"app": "web"},
 		IPs: addrs("10.1.0.1"), Phase: "Running", NodeName: "node-b"}
@@ -48,6 +55,9 @@ func TestReadRemote(t *testing.T) {
 		{"dual stack", aFarPod("web", "10.1.0.1", "2001:db8::1"), with(ptr(plain), func(p *policy.Pod) { p.IPs = addrs("10.1.0.1", "2001:db8::1") })},
 		{"a bad address", aFarPod("web", "10.1.0", "10.1.0.1"), &plain},
 		{"ending", with(aFarPod("web", "10.1.0.1"), ending), &plain},
+		{"ending, with its network", with(with(aFarPod("web", "10.1.0.1"), ending), networked(corev1.ConditionTrue)), &plain},
+		{"ending, without its network", with(with(aFarPod("web", "10.1.0.1"), ending), networked(corev1.ConditionFalse)), nil},
+		{"its network is set up again", with(aFarPod("web", "10.1.0.1"), networked(corev1.ConditionFalse)), &plain},
 		{"of this node", aPod("web", "10.1.0.1"), nil},
 		{"of no node yet", with(aFarPod("web", "10.1.0.1"), onNode("")), nil},
 		{"no address yet", aFarPod("web"), nil},

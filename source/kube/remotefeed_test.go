@@ -291,11 +291,7 @@ func TestRemotePodsOfNamespaces(t *testing.T) {
 				<-clock.asked[RemoteLinger] // of the namespace that was needed again
 			}
 			(<-clock.asked[RemoteLinger]) <- at(600)
-			for deadline := time.Now().Add(time.Minute); api.open("other pods") > 2; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("%d watches", api.open("other pods"))
-				}
-			}
+			fatal.Await(t, "the end of a watch", func() bool { return api.open("other pods") == 2 })
 			api.put("pods", with(aFarPod("new", "10.1.1.2"), inSpace("bank")))
 			next("a watch that goes on", "bank/api bank/new pay/api of [bank pay]")
 			r.untilHealth("well", well)
