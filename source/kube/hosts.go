@@ -76,7 +76,7 @@ func (s *Source) apiSliceRequests() requests {
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: apiService.Name}.String()
 	}
 	c := s.client.DiscoveryV1().EndpointSlices(apiService.Namespace)
-	return newRequests(s.client, filter, c.List, c.Watch).selecting()
+	return newRequests(s.client, filter, c.List, c.Watch)
 }
 
 // listAPISlices sets the endpoints of the Service kubernetes.

@@ -34,16 +34,10 @@ type requests struct {
 	client any // whose requests these are
 	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// selective: they select few of many objects of the kind. The API server takes a list from an
-	// index. For a streamed list it copies and sorts all objects of the kind, under the lock of its
-	// cache (newCacheIntervalFromStore of k8s.io/apiserver 0.36).
-	selective bool
-}
-
-// selecting returns requests that are selective.
-func (r requests) selecting() requests {
-	r.selective = true
-	return r
+	// listed: they select few of many objects of the kind, and may be answered with an earlier state.
+	// The API server takes a list from its cache. For a streamed list it copies and sorts all objects of
+	// the kind, under the lock of the cache (newCacheIntervalFromStore of k8s.io/apiserver 0.36).
+	listed bool
 }
 
 // newRequests makes requests out of the methods of a client.
@@ -165,9 +159,9 @@ func (f *listWatch) wait(ctx context.Context, tries int) {
 }
 
 // IsWatchListSemanticsUnSupported tells the reflector, which asks for this exact name,
-// to list instead of streaming a list: selective requests, and clients that cannot, as in tests.
+// to list instead of streaming a list: listed requests, and clients that cannot, as in tests.
 func (f *listWatch) IsWatchListSemanticsUnSupported() bool {
-	return f.selective || watchlist.DoesClientNotSupportWatchListSemantics(f.client)
+	return f.listed || watchlist.DoesClientNotSupportWatchListSemantics(f.client)
 }
 
 // ListWithContext lists.

@@ -340,9 +340,7 @@ func remoteRequests(client kubernetes.Interface, node, namespace string) request
 		return page, nil
 	}
 	r := newRequests(client, others, list, pods.Watch)
-	if namespace != metav1.NamespaceAll {
-		return r.selecting()
-	}
+	r.listed = namespace != metav1.NamespaceAll
 	return r
 }
 

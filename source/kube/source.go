@@ -210,7 +210,9 @@ func (s *Source) start(ctx context.Context) {
 	pods, spaces, services := core.Pods(""), core.Namespaces(), core.Services("")
 	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
 	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
-	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch).selecting(), &corev1.Pod{}, s.pods)
+	// A list from the API server's cache may be older than what the agent before this one knew: the
+	// rules of a pod that it lacks would be removed for a moment. A streamed list is never older.
+	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
 	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
 	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
 	s.watch(ctx, "nodes", s.nodeRequests(), &corev1.Node{}, s.nodes)

@@ -75,6 +75,6 @@ func (s *Source) startSlices(ctx context.Context, ref policy.ServiceRef) *sliceW
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: ref.Name}.String()
 	}
 	c := s.client.DiscoveryV1().EndpointSlices(ref.Namespace)
-	s.watch(ctx, "endpointslices of "+ref.String(), newRequests(s.client, filter, c.List, c.Watch).selecting(), &discoveryv1.EndpointSlice{}, f.slices)
+	s.watch(ctx, "endpointslices of "+ref.String(), newRequests(s.client, filter, c.List, c.Watch), &discoveryv1.EndpointSlice{}, f.slices)
 	return f
 }
