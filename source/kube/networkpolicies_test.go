@@ -103,7 +103,7 @@ func TestSpacesOfNetworkPolicies(t *testing.T) {
 		{"ingress alone", both[:1], rule(pods), ""},
 	} {
 		n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: c.types, Egress: c.rules}}
-		r := remote{most: MaxRemoteSpaces, peerSpaces: peerSpacesOf([]*networkPolicyEntry{readNetworkPolicy(n, nil)})}
+		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf([]*networkPolicyEntry{readNetworkPolicy(n, nil)})}
 		if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, namespaces)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}

@@ -20,19 +20,19 @@ import (
 // ended, so that a recreated policy finds them. At most it is twice as long.
 const RemoteLinger = 10 * time.Minute
 
-// MaxRemoteSpaces is the number of namespaces up to which the pods of each are watched by
+// MaxRemoteNamespaces is the number of namespaces up to which the pods of each are watched by
 // themselves. A watch of all pods takes the place of more watches: a kubelet has about as many, of
 // the Secrets and ConfigMaps of its pods.
-const MaxRemoteSpaces = 32
+const MaxRemoteNamespaces = 32
 
 // remoteLists is the number of namespaces whose pods of other nodes are listed at a time. The API server has
 // each list in memory, of the agents of all nodes.
 const remoteLists = 2
 
-// MaxSpaceRequirements is the number of different requirements of namespaceSelectors up to which
+// MaxSelectorRequirements is the number of different requirements of namespaceSelectors up to which
 // the selected namespaces are looked for. More lead to every namespace: each is compared with the
 // labels of each namespace.
-const MaxSpaceRequirements = 256
+const MaxSelectorRequirements = 256
 
 // remotePage is how many pods of other nodes are asked for at a time by a server that
 // cannot stream them: whole ones take 10 KiB and more each.
@@ -169,7 +169,7 @@ func (r *remote) spacesFrom(from map[string]bool, namespaces map[string]map[stri
 			}
 		}
 	}
-	if all.every || len(to) > r.most || all.requirements() > MaxSpaceRequirements {
+	if all.every || len(to) > r.most || all.requirements() > MaxSelectorRequirements {
 		return map[string]bool{metav1.NamespaceAll: true}
 	}
 	all.addTo(to, namespaces)

@@ -302,11 +302,11 @@ func manySelectors(n int) *networkingv1.NetworkPolicy {
 
 // TestManySelectorsLeadToEveryNamespace, and equal ones count once.
 func TestManySelectorsLeadToEveryNamespace(t *testing.T) {
-	for n, want := range map[int]string{MaxSpaceRequirements: "bank", MaxSpaceRequirements + 1: "*"} {
+	for n, want := range map[int]string{MaxSelectorRequirements: "bank", MaxSelectorRequirements + 1: "*"} {
 		twice := manySelectors(n)
 		twice.Name, twice.Spec.Egress = "twice", append(twice.Spec.Egress, twice.Spec.Egress[0])
 		entries := []*networkPolicyEntry{readNetworkPolicy(manySelectors(n), nil), readNetworkPolicy(twice, nil)}
-		r := remote{most: MaxRemoteSpaces, peerSpaces: peerSpacesOf(entries)}
+		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf(entries)}
 		if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, map[string]map[string]string{"bank": {"v": "v7"}, "pay": {"v": "x"}})); got != want {
 			t.Errorf("%d selectors: %s, want %s", n, got, want)
 		}
@@ -321,7 +321,7 @@ func BenchmarkSpaces(b *testing.B) {
 	for i := range 10000 {
 		fatal.If(b, s.namespaces.Add(space(fmt.Sprint("n", i), fmt.Sprint("x", i))))
 	}
-	fatal.If(b, s.networkPolicies.Add(manySelectors(MaxSpaceRequirements)))
+	fatal.If(b, s.networkPolicies.Add(manySelectors(MaxSelectorRequirements)))
 	run := func(name string, change func(i int)) {
 		b.Run(name, func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {

@@ -116,7 +116,7 @@ func New(o Options) (*Source, error) {
 		s.clock = clock.RealClock{}
 	}
 	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
-	s.remote.feeds, s.remote.most, s.remote.turns = map[string]*remoteFeed{}, MaxRemoteSpaces, make(chan struct{}, remoteLists)
+	s.remote.feeds, s.remote.most, s.remote.turns = map[string]*remoteFeed{}, MaxRemoteNamespaces, make(chan struct{}, remoteLists)
 	s.assembly.yielded = map[*podEntry]*policy.Pod{}
 	s.link = newLink(s.log, s.clock.Now)
 	s.link.changed = s.note

@@ -251,7 +251,7 @@ func TestTwin(t *testing.T) {
 			api := newAPIServer(t)
 			api.noStream = seed%2 == 1
 			w := &twin{map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{},
-				map[string]*discoveryv1.EndpointSlice{}, map[string]string{}, map[string]string{}, 1 + int(seed/2)*MaxRemoteSpaces}
+				map[string]*discoveryv1.EndpointSlice{}, map[string]string{}, map[string]string{}, 1 + int(seed/2)*MaxRemoteNamespaces}
 			client, dyn := api.clients()
 			run := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Services: []policy.ServiceRef{kubeDNS}, Log: slog.New(slog.DiscardHandler)},
 				func(s *Source) { s.remote.most = w.most })
