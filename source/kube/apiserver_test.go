@@ -180,6 +180,7 @@ type query struct {
 	from, limit                  int
 	page                         int // of a list in pages, from 0
 	stream                       bool
+	any                          bool // any version, by resourceVersion 0
 }
 
 func readQuery(r *http.Request) query {
@@ -200,6 +201,7 @@ func readQuery(r *http.Request) query {
 	q.page, _ = strconv.Atoi(r.FormValue("continue"))
 	q.service, _ = strings.CutPrefix(r.FormValue("labelSelector"), "kubernetes.io/service-name=")
 	q.from, _ = strconv.Atoi(r.FormValue("resourceVersion"))
+	q.any = r.FormValue("resourceVersion") == "0"
 	q.stream = r.FormValue("sendInitialEvents") == "true"
 	return q
 }
@@ -299,6 +301,9 @@ func (s *apiServer) present(q query) ([]any, int) {
 func (s *apiServer) list(w http.ResponseWriter, q query) {
 	items, version := s.present(q)
 	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
+	if q.any {
+		q.limit = 0 // as of the cache of an API server
+	}
 	if first := min(q.page*q.limit, len(items)); q.limit > 0 {
 		items = items[first:]
 		if len(items) > q.limit {

@@ -34,9 +34,9 @@ type requests struct {
 	client any // whose requests these are
 	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// listed: they select few of many objects of the kind, and may be answered with an earlier state.
-	// The API server takes a list from its cache. For a streamed list it copies and sorts all objects of
-	// the kind, under the lock of the cache (newCacheIntervalFromStore of k8s.io/apiserver 0.36).
+	// listed: they select few of many objects of the kind. The API server takes a list from its cache.
+	// For a streamed list it copies and sorts all objects of the kind, under the lock of the cache
+	// (newCacheIntervalFromStore of k8s.io/apiserver 0.36).
 	listed bool
 }
 

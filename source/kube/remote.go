@@ -34,8 +34,8 @@ const remoteLists = 2
 // labels of each namespace.
 const MaxSelectorRequirements = 256
 
-// remotePage is how many pods of other nodes are asked for at a time by a server that
-// cannot stream them: whole ones take 10 KiB and more each.
+// remotePage is how many pods of other nodes a list asks for at a time: whole ones take 10 KiB
+// and more each.
 const remotePage = 500
 
 // ReasonPeersUnknown means: pods of other nodes are peers of policies, and the API server
@@ -330,6 +330,9 @@ func remoteRequests(client kubernetes.Interface, node, namespace string) request
 	}
 	pods := client.CoreV1().Pods(namespace)
 	list := func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+		if namespace != metav1.NamespaceAll {
+			o.ResourceVersion = "" // a list of version 0 comes in one page, and one of another version not from the cache
+		}
 		page, err := pods.List(ctx, o)
 		if err != nil {
 			return nil, err
