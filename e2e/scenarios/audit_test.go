@@ -14,7 +14,6 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/kernel/nft"
 )
 
 // logged are the verdicts of the log's decisions about a name.
@@ -116,6 +115,7 @@ func (s *stage) complete(namespace string) (d time.Duration, known bool) {
 func TestAuditIsComplete(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
+	s.zone.add("other.example.org. 60 IN A 198.51.100.2")
 	s.startClient(policy("www", allowWWW))
 	known := func(namespace string, want bool) (d time.Duration) {
 		t.Helper()
@@ -135,7 +135,7 @@ func TestAuditIsComplete(t *testing.T) {
 	known("shop", true)
 
 	fatal.If(t, s.agent.Signal(syscall.SIGSTOP))
-	time.Sleep(nft.HeartbeatTimeout + 2*time.Second) // until the resolver answers pods
+	s.client("a", lab.Resolver4).becomes("while the agent is stopped", dns.RcodeSuccess) // by the resolver
 	continued := time.Now()
 	fatal.If(t, s.agent.Signal(syscall.SIGCONT))
 	s.until("complete since interception is on again", func(int) bool {
