@@ -116,7 +116,7 @@ func TestAuditIsComplete(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add("other.example.org. 60 IN A 198.51.100.2")
-	s.startClient(policy("www", allowWWW))
+	s.startClient(policy("www", allowWWW+"\ndns: {unmatched: Refuse}"))
 	known := func(namespace string, want bool) (d time.Duration) {
 		t.Helper()
 		s.until(fmt.Sprintf("complete for %q: %v", namespace, want), func(int) (known bool) {
@@ -135,7 +135,7 @@ func TestAuditIsComplete(t *testing.T) {
 	known("shop", true)
 
 	fatal.If(t, s.agent.Signal(syscall.SIGSTOP))
-	s.client("a", lab.Resolver4).becomes("while the agent is stopped", dns.RcodeSuccess) // by the resolver
+	s.client("a", lab.Resolver4).becomes("while the agent is stopped", dns.RcodeSuccess) // by the resolver: the agent refuses
 	continued := time.Now()
 	fatal.If(t, s.agent.Signal(syscall.SIGCONT))
 	s.until("complete since interception is on again", func(int) bool {
