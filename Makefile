@@ -4,7 +4,7 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # FUZZTIME is how long each fuzz target runs, as go test -fuzztime takes it.
 FUZZTIME ?= 10s
-# TESTFLAGS is added to every go test of `make test`, `test-all` and `e2e`, for example -v or -run.
+# TESTFLAGS is added to every go test of `make test`, `test-long` and `e2e`, for example -v or -run.
 TESTFLAGS ?=
 # LABS is how many labs of the scenarios stand at a time: they wait most of theirs.
 LABS     ?= 6
@@ -15,17 +15,22 @@ BENCHFLAGS ?=
 # demo's node has neither iptables nor ipset. The tests are of both, with DATAPLANE one alone.
 DATAPLANE ?=
 export DATAPLANE
+# NIGHTLY=1 has `make test-long` and `make e2e` leave nothing out, as `make test-nightly` does.
+NIGHTLY  ?=
+export NIGHTLY
 # KEEP=1 leaves the demo standing until Ctrl-C, and the cluster of `make e2e`
 # until `make e2e-clean`; a cluster that stands is used.
 KEEP     ?=
 
 # sudo drops the usual place of Go from PATH, su those of the network programs.
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
-# A clone of another user's has no version control stamp that git would give out.
-export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+# A clone of another user's has no version control stamp that git would give out. With -trimpath and
+# without cgo, programs, images and tests share what the compiler made of the libraries.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
+export CGO_ENABLED ?= 0
 
 programs  := ip nft iptables ipset conntrack
-# Real DNS clients, load, and a browser for the page, for `make test-all`.
+# Real DNS clients, load, and a browser for the page, for `make test-nightly`.
 clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
 	chromium /usr/include/ares.h /usr/lib/python3/dist-packages/requests
 clustered := $(programs) runc host-local nsenter br_netfilter
@@ -40,7 +45,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test test-all release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate pictures vendor-page verify bench bench-dns bench-enforcer bench-scale fuzz clean need-go need-root
+.PHONY: help build test test-long test-nightly figures release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate pictures vendor-page verify bench bench-dns bench-enforcer bench-scale fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,37 +57,47 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 # packages are those of the tests that are not on a cluster, nor scenarios.
 packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube)
 
+racing     = $(packages)
+changed    = $(modules)
+
+# together runs scenarios while a recipe computes: $(call together,FLAGS OF SCENARIOS,COMMANDS). run in
+# them fails the verb at the end.
+define together
+@mkdir -p bin; failed=; \
+run() { echo "$$@"; "$$@" || failed=1; }; \
+echo "in the background, printed at the end: $(waiting) $(1)"; \
+$(waiting) $(1) >bin/scenarios.log 2>&1 & background=$$!; \
+$(2); \
+wait $$background || failed=1; cat bin/scenarios.log; \
+[ -z "$$failed" ] || { echo "make $@: some tests failed, see above" >&2; exit 1; }
+endef
+
 test: need-root need-go ## run the tests for a change: -short, without the race detector, and on the kernel (root)
 	@e2e/prepare $(programs) br_netfilter
-	@mkdir -p bin; failed=; \
-	run() { echo "$$@"; "$$@" || failed=1; }; \
-	echo "in the background, printed at the end: $(waiting) -short"; \
-	$(waiting) -short >bin/scenarios.log 2>&1 & background=$$!; \
-	run nice -n 5 $(GO) test -short -timeout 25m $(TESTFLAGS) $(packages); \
-	wait $$background || failed=1; cat bin/scenarios.log; \
-	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
+	$(call together,-short,run nice -n 5 $(GO) test -short -vet=off -count=1 -timeout 25m $(TESTFLAGS) $(packages))
 
-test-all: need-root need-go ## run every test: with the race detector, all scenarios, and the modules beside this one (root)
-	@e2e/prepare $(programs) $(clients) gcc br_netfilter
-	@# The packages that vet builds are those of the tests.
-	$(GO) vet -race ./...
-	@mkdir -p bin; failed=; \
-	run() { echo "$$@"; "$$@" || failed=1; }; \
-	echo "in the background, printed at the end: $(waiting)"; \
-	$(waiting) >bin/scenarios.log 2>&1 & background=$$!; \
-	run nice -n 5 $(GO) test -race -vet=off -timeout 25m $(TESTFLAGS) $(packages); \
-	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 20m $(TESTFLAGS) ./...; done; \
-	wait $$background || failed=1; cat bin/scenarios.log; \
-	[ -z "$$failed" ] || { echo "make test-all: some tests failed, see above" >&2; exit 1; }
+test-long: need-root need-go ## run the other tests of a change: long ones, with the race detector, modules beside this one (root)
+	@e2e/prepare $(programs) $(if $(NIGHTLY),$(clients)) gcc br_netfilter
+	$(call together,$(if $(NIGHTLY),,-left-out),\
+	run nice -n 5 env CGO_ENABLED=1 $(GO) vet -race ./...; \
+	run nice -n 5 env CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -timeout 25m $(TESTFLAGS) $(racing); \
+	for m in $(if $(NIGHTLY),$(modules),$(changed)); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -vet=off -count=1 -timeout 20m $(TESTFLAGS) ./...; done)
+
+test-nightly: ## run every test, with all rows, clients and seeds: `test-long` and `e2e` without their selection (root)
+	@$(MAKE) test-long NIGHTLY=1
+	@$(MAKE) e2e NIGHTLY=1
 
 e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root; KEEP=1 leaves it standing)
 	@e2e/prepare $(clustered)
 	@image/build dev bin/namegate-image.tar
 	@failed=; \
-	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 40m $(TESTFLAGS) $(smoke) || failed=1; \
-	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 70m $(TESTFLAGS) $(kube) || failed=1; \
+	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -vet=off -timeout 10m -parallel 4 $(TESTFLAGS) $(smoke) || failed=1; \
+	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -vet=off -timeout 45m -parallel 4 $(TESTFLAGS) $(kube) || failed=1; \
 	[ -n "$(keep)" ] || bin/cluster/stand down; \
 	[ -z "$$failed" ] || { echo "make e2e: some tests failed, see above" >&2; exit 1; }
+
+figures: need-root need-go ## run the verbs of CI and write what each one runs into CONTRIBUTING.md (root)
+	@$(GO) run ./e2e/testrun -document CONTRIBUTING.md demo test test-long e2e
 
 e2e-tools: need-go ## build Kubernetes and what else a cluster consists of, once (needs minutes)
 	@e2e/cluster/tools/build bin/cluster

@@ -98,7 +98,7 @@ func TestWorkflows(t *testing.T) {
 			}
 		}
 	}
-	for _, verb := range []string{"lint", "test", "test-all", "e2e", "release"} {
+	for _, verb := range []string{"lint", "test", "test-long", "test-nightly", "e2e", "release"} {
 		if !seen[verb] {
 			t.Errorf("no workflow runs make %s", verb)
 		}

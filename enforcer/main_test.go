@@ -8,7 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(short.Main(m,
+	os.Exit(short.Main(m, short.Lists{Long: []string{
 		"TestARestartKeepsWhatOrderedRulesAdmitted", "TestConnectionsOutliveStandardRules", "TestDenyOutlivesAcceptWithoutAnAgent", "TestLostOrderedRules", "TestLostTables",
-		"TestNamesOnTheKernel", "TestOpenedOnTheWayOnTheKernel", "TestOrderedMatrix", "TestOrderedNamesOnTheKernel", "TestOrderedRulesOfAComingPod", "TestOrderedRulesOnTheKernel", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"))
+		"TestNamesOnTheKernel", "TestOpenedOnTheWayOnTheKernel", "TestOrderedMatrix", "TestOrderedNamesOnTheKernel", "TestOrderedRulesOfAComingPod", "TestOrderedRulesOnTheKernel", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"}}))
 }

@@ -68,7 +68,7 @@ func open(t *testing.T, server, fragment string, l look) *tab {
 	t.Helper()
 	parent, err := browser()
 	if err != nil {
-		t.Fatalf("chromium does not start; `make test-all` installs it, Debian's package is chromium: %v", err)
+		t.Fatalf("chromium does not start; `make test-nightly` installs it, Debian's package is chromium: %v", err)
 	}
 	ctx, cancel := chromedp.NewContext(parent)
 	t.Cleanup(cancel)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/e2e/short"
 )
 
 // The dataplanes.
@@ -34,20 +35,17 @@ var (
 	routed, bridged = nodeKind{network: lab.Routed}, nodeKind{network: lab.Bridged}
 )
 
-// testedNetworks are the networks of onEach: with -short the first alone.
-func testedNetworks() []lab.Network {
-	if testing.Short() {
-		return networks[:1]
-	}
-	return networks
-}
-
-// onEach runs a test on each network with each dataplane, or with some, side by side with
-// others.
+// onEach runs a test on a routed node with iptables and on a bridged node with nftables, nightly on
+// each network with each dataplane, or with some dataplanes, side by side with others.
 func onEach(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
-	for _, n := range testedNetworks() {
+	for i, n := range networks {
 		t.Run(string(n), func(t *testing.T) {
 			t.Parallel()
+			if len(dataplanes) == 0 && !short.Nightly() {
+				dataplanes := []string{iptables, nftables}[i:][:1]
+				eachDataplane(t, n, f, dataplanes...)
+				return
+			}
 			eachDataplane(t, n, f, dataplanes...)
 		})
 	}

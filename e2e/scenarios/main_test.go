@@ -23,14 +23,19 @@ import (
 // agentBinary is the agent under test, built once.
 var agentBinary string
 
-// long are the scenarios that -short leaves out: each has labs of many seconds, a load, or
-// clients that few machines have.
+// long are the scenarios that -short leaves out: each has labs of many seconds, or a load.
 var long = []string{
-	"TestAgentStopped", "TestANodesClockSteps", "TestApplications", "TestChainsThatAdmit", "TestChangedLayout", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestClockSteps",
-	"TestClockStepsAndRestarts", "TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
-	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOpenVSwitch", "TestOutOfMemory", "TestOverload", "TestPeersBesideFelix",
-	"TestRandomRival", "TestReplay", "TestRivalRules", "TestRivals", "TestSetsOfEachPort", "TestSuspendedMachine", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade", "TestUpstreamCannotBeGuessed",
-	"TestUpstreams",
+	"TestAgentStopped", "TestANodesClockSteps", "TestChainsThatAdmit", "TestChangedLayout", "TestClockSteps", "TestClockStepsAndRestarts",
+	"TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
+	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestRivalRules",
+	"TestSetsOfEachPort", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade", "TestUpstreamCannotBeGuessed", "TestUpstreams",
+}
+
+// nightly are the scenarios that the tests of a change leave out: each has programs that few machines
+// have, real DNS clients, or random worlds.
+var nightly = []string{
+	"TestApplications", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestReplay", "TestPeersBesideFelix", "TestOpenVSwitch",
+	"TestRandomRival", "TestRivals", "TestSuspendedMachine",
 }
 
 func TestMain(m *testing.M) {
@@ -52,7 +57,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the agent: %v\n%s", err, out)
 			return 1
 		}
-		return short.Main(m, long...)
+		return short.Main(m, short.Lists{Long: long, Nightly: nightly})
 	}())
 }
 

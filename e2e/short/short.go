@@ -1,30 +1,55 @@
-// Package short leaves the long tests of a package out of go test -short, which `make test`
-// runs. `make test-all` runs every test.
+// Package short chooses the tests and rows of a run. `make test` runs go test -short, which leaves
+// long tests out. `make test-long` runs those, and `make test-nightly` every test with all rows.
 package short
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
+// Nightly tells whether the run is that of `make test-nightly`, in which tests have all rows and
+// most rounds.
+func Nightly() bool { return os.Getenv("NIGHTLY") != "" }
+
+// Lists are the names of tests that runs leave out.
+type Lists struct {
+	// Long needs eight seconds or more each, or a program that few machines have: -short leaves
+	// it out, and -left-out runs nothing else.
+	Long []string
+	// Nightly is left out by both.
+	Nightly []string
+}
+
+// leftOut has Main run the tests that -short leaves out.
+var leftOut = flag.Bool("left-out", false, "run only the tests that -short leaves out, but those of `make test-nightly`")
+
 // Main runs the tests of the package in the working folder, as a TestMain does, and returns
-// the exit code. With -short it leaves the tests of these names out, each of which needs
-// eight seconds or more, or a program that few machines have.
-func Main(m *testing.M, long ...string) int {
+// the exit code.
+func Main(m *testing.M, lists Lists) int {
 	flag.Parse()
-	if !testing.Short() {
+	if !testing.Short() && !*leftOut {
 		return m.Run()
 	}
-	if missing, err := absent(".", long); err != nil || len(missing) > 0 {
-		fmt.Fprintf(os.Stderr, "no test has the name %s (%v); correct the names in TestMain\n", strings.Join(missing, ", "), err)
-		return 1
+	skipped := slices.Concat(lists.Long, lists.Nightly)
+	all, err := tests(".")
+	for _, name := range skipped {
+		if err == nil && !slices.Contains(all, name) {
+			err = fmt.Errorf("no test has the name %s; correct the names in TestMain", name)
+		}
 	}
-	if err := flag.Set("test.skip", pattern(flag.Lookup("test.skip").Value.String(), long)); err != nil {
+	if *leftOut {
+		skipped = slices.DeleteFunc(all, func(name string) bool { return slices.Contains(lists.Long, name) })
+	}
+	if err == nil {
+		err = flag.Set("test.skip", pattern(flag.Lookup("test.skip").Value.String(), skipped))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -40,23 +65,22 @@ func pattern(earlier string, names []string) string {
 	return skip
 }
 
-// absent returns the names that are no test of a folder.
-func absent(dir string, names []string) (out []string, err error) {
+// declaration is the declaration of a test.
+var declaration = regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
+
+// tests returns the names of the tests of a folder.
+func tests(dir string) (out []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
-	var all []byte
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, text...)
-	}
-	for _, name := range names {
-		if !bytes.Contains(all, []byte("\nfunc "+name+"(t ")) {
-			out = append(out, name)
+		for _, m := range declaration.FindAllSubmatch(text, -1) {
+			out = append(out, string(m[1]))
 		}
 	}
 	return out, nil

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestMain leaves TestLong out, which fails, and nothing else.
+// TestMain leaves TestLong, which fails, and TestLongNightly out, and nothing else.
 func TestMain(m *testing.M) {
 	names := []string{"TestLong"}
 	if extra := os.Getenv("SHORT_EXTRA"); extra != "" {
 		names = append(names, extra)
 	}
-	os.Exit(Main(m, names...))
+	os.Exit(Main(m, Lists{Long: names, Nightly: []string{"TestLongNightly"}}))
 }
 
 // TestLong fails where the parent test runs it.
@@ -23,6 +23,8 @@ func TestLong(t *testing.T) {
 		t.Error("TestLong runs")
 	}
 }
+
+func TestLongNightly(t *testing.T) {}
 
 func TestLongOther(t *testing.T) {}
 
@@ -41,7 +43,8 @@ func TestShortRuns(t *testing.T) {
 		ran   []string
 		ok    bool
 	}{
-		{nil, []string{"TestLong", "TestLongOther"}, false},
+		{nil, []string{"TestLong", "TestLongNightly", "TestLongOther"}, false},
+		{[]string{"-left-out"}, []string{"TestLong"}, false},
 		{[]string{"-test.short"}, []string{"TestLongOther"}, true},
 		{[]string{"-test.short", "-test.skip=Other"}, nil, true},
 	} {

@@ -8,5 +8,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(short.Main(m, "TestAuditedIsLoggedOnceAndPasses", "TestAuditedScanDoesNotSuppressLogs", "TestChangesAfterARival", "TestDispatchEqualsWalk", "TestListingsWhileOthersCommit"))
+	os.Exit(short.Main(m, short.Lists{Long: []string{"TestAuditedIsLoggedOnceAndPasses", "TestAuditedScanDoesNotSuppressLogs", "TestChangesAfterARival", "TestDispatchEqualsWalk", "TestListingsWhileOthersCommit"}}))
 }
