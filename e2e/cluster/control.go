@@ -22,6 +22,10 @@ var apiServer = netip.AddrPortFrom(controlSite.addr4, 6443)
 
 const etcdURL = "http://127.0.0.1:2379"
 
+// NodeGrace is how long a node may be silent until the cluster marks it unready: half the default
+// of Kubernetes.
+const NodeGrace = 25 * time.Second
+
 func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
 func joined(prefixes []netip.Prefix) string {
@@ -119,7 +123,7 @@ func (c *Cluster) startControllers() error {
 		"--kubeconfig="+pkiFile("controllers.conf"), "--authentication-kubeconfig="+pkiFile("controllers.conf"),
 		"--authorization-kubeconfig="+pkiFile("controllers.conf"),
 		"--service-account-private-key-file="+pkiFile("service-account.key"), "--root-ca-file="+pkiFile("ca.crt"),
-		"--use-service-account-credentials=true", "--leader-elect=false",
+		"--use-service-account-credentials=true", "--leader-elect=false", "--node-monitor-grace-period="+NodeGrace.String(),
 		// The nodes' ranges are fixed, see nodeSites.
 		"--allocate-node-cidrs=false", "--cluster-cidr="+joined(PodRanges), "--service-cluster-ip-range="+joined(ServiceRanges))
 	return errors.Join(err, c.control.begin("kube-scheduler", c.tool("kube-scheduler"),

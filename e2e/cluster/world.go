@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Zone is what the world's DNS answers beyond the names that spell their address
-// (see the program world), until SetZone says something else.
+// Zone has the records of all scenarios beyond the names that spell their address (see the
+// program world). SetZone adds to them.
 const Zone = `
 example.org.       60 A     198.51.100.10
 example.org.       60 AAAA  2001:db8::10
@@ -20,6 +20,22 @@ other.test.        60 A     203.0.113.30
 other.test.        60 AAAA  2001:db8::30
 two.test.          60 A     203.0.113.41
 two.test.          60 A     203.0.113.42
+twin.test.         60 A     203.0.113.30
+twin.test.         60 AAAA  2001:db8::30
+bank.test.         60 A     198.51.100.50
+bank.test.         60 AAAA  2001:db8::50
+registry.test.     60 A     203.0.113.60
+registry.test.     60 AAAA  2001:db8::60
+elsewhere.test.    60 A     203.0.113.61
+registry.example.org.       60 A 203.0.113.70
+blobs.registry.example.org. 60 A 203.0.113.71
+updates.example.org.        60 A 203.0.113.72
+other.example.org.          60 A 203.0.113.73
+www.kernel.org.             60 A 203.0.113.80
+api.example.org.            60 A 203.0.113.81
+status.example.org.         60 A 203.0.113.82
+pypi.example.org.           60 A 203.0.113.83
+github.example.org.         60 A 203.0.113.84
 `
 
 // WorldPorts are the ports on which the world's echo servers answer.
@@ -37,17 +53,17 @@ func (c *Cluster) startWorld() error {
 	if err := c.world.Sysctl("net.ipv6.ip_nonlocal_bind=1"); err != nil {
 		return err
 	}
-	if err := c.SetZone(Zone); err != nil {
+	if err := c.SetZone(""); err != nil {
 		return err
 	}
 	return c.world.begin("world", c.tool("world"), append([]string{c.zoneFile(), c.queryLog()}, WorldPorts...)...)
 }
 
-// SetZone replaces the records of the world's DNS; they are written as in a zone
-// file, with whole names. Resolvers may remember what was before.
+// SetZone has the world's DNS answer with Zone and records, which are written as in a zone
+// file, with whole names. Resolvers may still have records of before in their caches.
 func (c *Cluster) SetZone(records string) error {
 	next := c.zoneFile() + ".new"
-	if err := os.WriteFile(next, []byte(records), 0o644); err != nil {
+	if err := os.WriteFile(next, []byte(Zone+records), 0o644); err != nil {
 		return fmt.Errorf("write the world's zone: %w", err)
 	}
 	return os.Rename(next, c.zoneFile())

@@ -13,7 +13,7 @@ import (
 // testAdmission: kubectl apply refuses every invalid manifest of the table with a
 // message that says what to write, and takes every valid one.
 func testAdmission(t *testing.T) {
-	s := begin(t, "shop")
+	s := begin(t, "admission")
 	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
 	fatal.If(t, err)
 	cluster, err := os.ReadFile("../../crds/testdata/admission-cluster.yaml")
@@ -28,6 +28,7 @@ func testAdmission(t *testing.T) {
 		if c.Manifest == "" {
 			continue
 		}
+		c.Manifest = strings.ReplaceAll(c.Manifest, "namespace: shop", "namespace: "+s.ns)
 		args := []string{"apply", "--dry-run=server", "-f", "-"}
 		if !strings.Contains(c.Manifest, "namespace:") {
 			args = append(args, "-n", s.ns)

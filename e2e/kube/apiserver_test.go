@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// testAPIServer: without the API server DNS and enforcement continue; changes are applied
-// when it is back.
+// testAPIServer: without the API server DNS and enforcement continue, and nodes that are denied
+// everything find it again; changes are applied when it is back.
 func testAPIServer(t *testing.T) {
 	s := begin(t, "apiserver")
 	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
@@ -18,6 +19,8 @@ func testAPIServer(t *testing.T) {
 	for _, p := range []string{"a", "b"} {
 		s.enforced(soon, p)
 	}
+	s.administrate("closed", `{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}`)
+	s.clusterEnforced("closed")
 	fatal.If(t, the.StopAPIServer())
 	back := false
 	defer func() {
@@ -27,9 +30,12 @@ func testAPIServer(t *testing.T) {
 			}
 		}
 	}()
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(30 * time.Second)
 	asked := 0
 	for i := 1; time.Now().Before(end); i++ {
+		for _, n := range nodes {
+			s.hostDials(n, raw, denied)
+		}
 		for _, p := range []string{"a", "b"} {
 			var g probe.Got
 			name := "198-51-100-" + string(rune('0'+i%10)) + ".ip.test"
@@ -46,14 +52,14 @@ func testAPIServer(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	t.Logf("%d names asked for and connected to in a minute without an API server", asked)
+	t.Logf("%d names asked for and connected to without an API server", asked)
 	status, err := the.Node("node-a").AgentStatus()
 	if err != nil || !strings.Contains(status, "API server") {
 		t.Errorf("status does not say that the API server is away (%v):\n%s", err, status)
 	}
-	// Some time after its return the cluster marks silent nodes unready, and with them
+	// Nodes that were silent for longer than cluster.NodeGrace are unready then, and with them
 	// every resolver, until they report.
-	lost := s.during("the API server returns", []string{"a", "b"}, []string{"n#.wild.test"}, 80*time.Second, func() {
+	lost := s.during("the API server returns", []string{"a", "b"}, []string{"n#.wild.test"}, cluster.NodeGrace+15*time.Second, func() {
 		back = true
 		if err := the.StartAPIServer(s.ctx); err != nil {
 			t.Error(err)
@@ -69,4 +75,7 @@ func testAPIServer(t *testing.T) {
 	s.kubectl("wait", "-n", s.ns, "pod", "late", "--for=condition=Ready", "--timeout=300s")
 	s.enforced(soon, "late")
 	s.gets("late", "tcp", "198-51-100-7.ip.test", 80, works)
+	for _, n := range nodes {
+		s.hostDials(n, raw, denied)
+	}
 }

@@ -47,7 +47,6 @@ func testChanges(t *testing.T) {
 
 	s.kubectl("delete", "fqdnnp", "-n", s.ns, "first")
 	took("the end of the first", func() { s.free(soon, "a"); s.free(soon, "b") })
-	s.traceless(soon)
 }
 
 // testEnds: a deleted pod, and a deleted namespace, leave nothing in the kernel.
@@ -59,16 +58,17 @@ func testEnds(t *testing.T) {
 		s.enforced(soon, p)
 		s.gets(p, "tcp", "example.org", 80, works)
 	}
+	var addrs []string
 	for _, p := range []string{"a", "b"} {
-		addrs := s.addresses(p)
-		uid := s.uid(p)
-		s.kubectl("delete", "pod", "-n", s.ns, p, "--wait")
-		s.eventually(soon, "the end of "+p, func() error { return traces(uid, addrs) })
+		addrs = append(addrs, s.addresses(p)...)
 	}
+	s.kubectl("delete", "pod", "-n", s.ns, "a", "b", "--wait")
+	s.eventually(soon, "the end of the pods", func() error { return traces(addrs) })
 	s.enforced(soon, "stays")
 	s.gets("stays", "tcp", "example.org", 80, works)
+	addrs = s.addresses("stays")
 	s.kubectl("delete", "namespace", s.ns, "--wait")
-	s.traceless(soon)
+	s.eventually(soon, "the end of the namespace", func() error { return traces(addrs) })
 }
 
 // addresses returns the addresses of a pod.
@@ -76,20 +76,9 @@ func (s *scenario) addresses(pod string) []string {
 	return strings.Fields(s.kubectl("get", "pod", "-n", s.ns, pod, "-o", "jsonpath={.status.podIPs[*].ip}"))
 }
 
-func (s *scenario) uid(pod string) string {
-	return s.kubectl("get", "pod", "-n", s.ns, pod, "-o", "jsonpath={.metadata.uid}")
-}
-
-// traceless waits until no node has a chain or set of any pod.
-func (s *scenario) traceless(within time.Duration) {
-	s.Helper()
-	s.eventually(within, "nodes without a trace of pods", func() error { return traces("", nil) })
-}
-
-// traces returns the nodes' objects of pods: with a uid or addresses those of one pod,
-// else of any. The scenarios run one after another, so any object is an error once a
-// scenario has ended.
-func traces(_ string, addrs []string) error {
+// traces returns an error if a node has objects of pods with these addresses, without addresses
+// if it has objects of any pod.
+func traces(addrs []string) error {
 	for _, n := range the.Nodes {
 		sets, err := n.Sets()
 		if err != nil {

@@ -22,14 +22,6 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// plugin has kubectl find its command `namegate` for the rest of a test.
-func plugin(t *testing.T) {
-	t.Helper()
-	bin, err := filepath.Abs("../../bin")
-	fatal.If(t, err)
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-}
-
 // namegate runs kubectl namegate, and returns its output and its exit code.
 func (s *scenario) namegate(args ...string) (out string, code int, said error) {
 	s.Helper()
@@ -130,7 +122,6 @@ func (s *scenario) findsMistake(login string) {
 // exactly the rows that they may see.
 func testConsole(t *testing.T) {
 	s, other := begin(t, "console"), begin(t, "console-other")
-	plugin(t)
 	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
 	other.run(pod("c", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
 	s.enforced(soon, "a")
@@ -187,9 +178,15 @@ func testConsole(t *testing.T) {
 		s.refused(console.ExitForbidden, "", "pods", "-n", other.ns, carol)
 	})
 	t.Run("strangers", func(t *testing.T) { s.unknownCallers(t) })
+	t.Run("forwarded", func(t *testing.T) { s.forwarded(t) })
+}
+
+// testPublication: callers believe in the key that an agent publishes, and an agent publishes that
+// of its own node alone.
+func testPublication(t *testing.T) {
+	s := begin(t, "publication")
 	t.Run("another key", func(t *testing.T) { s.anotherKey(t) })
 	t.Run("publishing", func(t *testing.T) { s.publishing(t) })
-	t.Run("forwarded", func(t *testing.T) { s.forwarded(t) })
 }
 
 // unknownCallers calls an agent past kubectl: without credentials, and with such as the
@@ -267,7 +264,11 @@ func (s *scenario) publishing(t *testing.T) {
 	token := s.kubectl("create", "token", "-n", namespace, release, "--bound-object-kind=Pod", "--bound-object-name="+name, "--bound-object-uid="+uid)
 	as := "--kubeconfig=" + s.withToken(strings.TrimSpace(token))
 	const own, others, third = "namegate-console-3", "namegate-console-6", "namegate-console-0" // by the nodes' names
-	before := s.kubectl("get", "lease", "-n", namespace, others, "-o", `jsonpath={.metadata.annotations.node-b/namegate-console}`)
+	annotation := func(lease, node string) string {
+		return s.kubectl("get", "lease", "-n", namespace, lease, "-o", "jsonpath={.metadata.annotations."+node+"/namegate-console}")
+	}
+	published, before := annotation(own, "node-a"), annotation(others, "node-b")
+	defer s.kubectl("annotate", "lease", "-n", namespace, own, "--overwrite", "node-a/namegate-console="+published)
 	for _, c := range []struct {
 		lease, annotation string
 		taken             bool
@@ -287,19 +288,9 @@ func (s *scenario) publishing(t *testing.T) {
 	if _, err := the.Kubectl(s.ctx, fresh, "create", as, "-f", "-"); err == nil || !strings.Contains(err.Error(), "of its own node alone") {
 		t.Errorf("node-a's agent makes a Lease for node-b: %v", err)
 	}
-	if now := s.kubectl("get", "lease", "-n", namespace, others, "-o", `jsonpath={.metadata.annotations.node-b/namegate-console}`); now != before || before == "" {
+	if now := annotation(others, "node-b"); now != before || before == "" {
 		t.Errorf("node-b's console was %s and is %s", before, now)
 	}
-	// The agents write their own again when they start.
-	s.kubectl("rollout", "restart", "-n", namespace, "daemonset/"+release)
-	s.kubectl("rollout", "status", "-n", namespace, "daemonset/"+release, "--timeout=300s")
-	s.eventually(patient, "node-a's console", func() error {
-		_, code, err := s.namegate("status", "--node", "node-a")
-		if code != 0 {
-			return err
-		}
-		return nil
-	})
 }
 
 // forwarded asks through a forwarded port, as from where no node is reached.

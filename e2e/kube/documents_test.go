@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/documents"
 	"github.com/namegate/namegate/e2e/fatal"
 )
@@ -28,15 +28,6 @@ var pages = []struct{ file, namespace string }{
 // documentImage is the image of the documents' pods, here the program of the test pods.
 const documentImage = "docker.io/curlimages/curl:8.11.1"
 
-// documentNames are the names of the documents, which the world's zone has not.
-const documentNames = `
-www.kernel.org.     60 A 203.0.113.80
-api.example.org.    60 A 203.0.113.81
-status.example.org. 60 A 203.0.113.82
-pypi.example.org.   60 A 203.0.113.83
-github.example.org. 60 A 203.0.113.84
-`
-
 // prepared are the beginnings of commands that `make e2e` and the scenarios before ran with
 // values of their own.
 var prepared = []string{"make ", "install bin/", "helm install "}
@@ -51,11 +42,9 @@ var followed = regexp.MustCompile(`"kind":|http://127\.0\.0\.1:`)
 func testDocuments(t *testing.T) {
 	s := begin(t, "documents")
 	fatal.If(t, the.LoadProgram(documentImage, the.Tool("testpod"), []string{"/bin/curl", "/bin/sleep"}))
-	fatal.If(t, the.SetZone(cluster.Zone+documentNames))
-	t.Cleanup(func() { fatal.If(t, the.SetZone(cluster.Zone)) })
 	for _, p := range pages {
 		t.Run(p.file, func(t *testing.T) {
-			t.Cleanup(func() { s.kubectl("delete", "namespace", p.namespace, "--ignore-not-found", "--wait") })
+			t.Cleanup(func() { s.kubectl("delete", "namespace", p.namespace, "--ignore-not-found", "--wait=false") })
 			text, err := os.ReadFile(filepath.Join("../..", p.file))
 			fatal.If(t, err)
 			r := newReader(t, string(text), s, p.namespace)
@@ -159,9 +148,22 @@ func (r *reader) command(line string) *exec.Cmd {
 // follows runs a command that goes on until it is interrupted.
 func (r *reader) follows(line string) {
 	r.Helper()
-	cmd := r.command("exec timeout --signal=INT 5 " + line)
-	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != 124 || !followed.Match(out) {
-		r.Errorf("%s: exit code %d, %v, want to be interrupted after its first output\n%s", line, code, err, out)
+	cmd := r.command("exec " + line)
+	out, err := cmd.StdoutPipe()
+	fatal.If(r, err)
+	fatal.If(r, cmd.Start())
+	late := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	var text []byte
+	for b := make([]byte, 4096); !followed.Match(text) && err == nil; {
+		var n int
+		n, err = out.Read(b)
+		text = append(text, b[:n]...)
+	}
+	ended := err != nil
+	_ = cmd.Process.Signal(os.Interrupt)
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); ended {
+		r.Errorf("%s: ended, %v, without an interrupt\n%s", line, err, text)
 	}
 }

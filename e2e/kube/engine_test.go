@@ -31,8 +31,8 @@ type engine struct {
 	addr string // the pod's
 }
 
-// companions returns the NetworkPolicies of the scenario that the agents wrote.
-func (s *scenario) companions() []networkingv1.NetworkPolicy {
+// written returns the NetworkPolicies of the scenario that the agents wrote.
+func (s *scenario) written() []networkingv1.NetworkPolicy {
 	s.Helper()
 	var list networkingv1.NetworkPolicyList
 	text := s.kubectl("get", "networkpolicies", "-n", s.ns, "-l", "app.kubernetes.io/managed-by=namegate", "-o", "json")
@@ -43,14 +43,14 @@ func (s *scenario) companions() []networkingv1.NetworkPolicy {
 }
 
 // obey writes the engine's rules by what companions open now.
-func (e *engine) obey(companions ...networkingv1.NetworkPolicy) {
+func (e *engine) obey(written ...networkingv1.NetworkPolicy) {
 	e.Helper()
 	rules := [][]string{
 		{"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"},
 		{"-d", "10.96.0.10", "-p", "udp", "--dport", "53", "-j", "RETURN"},
 		{"-d", "10.244.0.0/16", "-p", "udp", "--dport", "53", "-j", "RETURN"},
 	}
-	for _, c := range companions {
+	for _, c := range written {
 		for _, r := range c.Spec.Egress {
 			rules = append(rules, opened(r)...)
 		}
@@ -117,7 +117,7 @@ func (e *engine) end() {
 func (e *engine) companion(rules int, why string) {
 	e.Helper()
 	e.eventually(patient, why, func() error {
-		got := e.companions()
+		got := e.written()
 		if len(got) != 1 || len(got[0].Spec.Egress) != rules {
 			return fmt.Errorf("%d companions: %+v", len(got), got)
 		}
@@ -141,41 +141,49 @@ spec:
 
 // testEngine: another engine that drops the intercepted query is found by the
 // self-test and said on the policy; with the companion NetworkPolicy, which such an
-// engine obeys, names resolve and their ports are open, and Namegate denies the rest.
+// engine obeys, names resolve and their ports are open, and Namegate denies the rest. The
+// scenarios after it keep the companions.
 func testEngine(t *testing.T) {
+	var all []*engine
 	for _, n := range the.Nodes {
-		t.Run(n.Name, func(t *testing.T) {
-			s := begin(t, "engine-"+n.Name)
-			s.run(pod("client", n.Name, map[string]string{"app": "client"}))
-			e := &engine{scenario: s, node: n, addr: s.addresses("client")[0]}
-			e.obey()
-			defer e.end()
-			s.apply(dnsOnly)
-			s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
-			s.enforced(soon, "client")
-			s.saysDNSBlocked()
-			s.helm("--set", "companion.enabled=true,companion.ports=Always")
-			e.companion(2, "a companion with ports")
-			s.eventually(patient, "the end of DNSBlocked", func() error {
-				if status, reason, _ := s.condition("names", "DNSBlocked"); status == "True" {
-					return fmt.Errorf("DNSBlocked is still %s", reason)
-				}
-				return nil
-			})
-			s.gets("client", "tcp", "www.example.org", 80, works)
-			s.dials("client", "tcp", www, works)
-			s.dials("client", "tcp", raw, denied) // the engine lets it through
-			e.narrows()
-			s.kubectl("delete", "networkpolicy", "-n", s.ns, "dns-only")
-			s.eventually(soon, "the companion's end", func() error {
-				if left := s.kubectl("get", "networkpolicies", "-n", s.ns, "-o", "name"); left != "" {
-					return fmt.Errorf("left: %s", left)
-				}
-				return nil
-			})
+		s := begin(t, "engine-"+n.Name)
+		s.run(pod("client", n.Name, map[string]string{"app": "client"}))
+		e := &engine{scenario: s, node: n, addr: s.addresses("client")[0]}
+		all = append(all, e)
+		e.obey()
+		defer e.end()
+		s.apply(dnsOnly)
+		s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
+	}
+	for _, e := range all {
+		e.enforced(soon, "client")
+		e.saysDNSBlocked()
+	}
+	all[0].helm(companions...)
+	for _, e := range all {
+		e.companion(2, "a companion with ports")
+		e.eventually(patient, "the end of DNSBlocked", func() error {
+			if status, reason, _ := e.condition("names", "DNSBlocked"); status == "True" {
+				return fmt.Errorf("DNSBlocked is still %s", reason)
+			}
+			return nil
+		})
+		e.gets("client", "tcp", "www.example.org", 80, works)
+		e.dials("client", "tcp", www, works)
+		e.dials("client", "tcp", raw, denied) // the engine lets it through
+		e.narrows()
+		e.kubectl("delete", "networkpolicy", "-n", e.ns, "dns-only")
+		e.eventually(soon, "the companion's end", func() error {
+			if left := e.kubectl("get", "networkpolicies", "-n", e.ns, "-o", "name"); left != "" {
+				return fmt.Errorf("left: %s", left)
+			}
+			return nil
 		})
 	}
 }
+
+// companions are the values of the chart with which agents write companions with ports.
+var companions = []string{"--set", "companion.enabled=true,companion.ports=Always"}
 
 // saysDNSBlocked demands that the policy says that queries are dropped, and what to do.
 func (s *scenario) saysDNSBlocked() {

@@ -13,27 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/e2e/fatal"
 )
-
-// hostValues are the chart's values with which agents enforce policies for nodes.
-var hostValues = []string{
-	"--set", "nodes.enabled=true", "--set", "nodes.hostFiles={" + cluster.KubeletConfig + ",/etc/resolv.conf,/etc/hosts}", "--set", "nodes.hostFolders={/etc/systemd}",
-}
-
-// enforceNodes has the agents enforce policies for nodes until the scenario ends.
-func (s *scenario) enforceNodes() {
-	s.Helper()
-	_, err := the.Helm(s.ctx, helmArgs("upgrade", hostValues...)...)
-	fatal.If(s, err)
-	s.Cleanup(func() {
-		if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--install")...); err != nil {
-			s.Error(err)
-		}
-	})
-}
 
 // onHost makes a manifest of a pod one on the host network.
 func onHost(manifest string) string {
@@ -44,9 +29,6 @@ func onHost(manifest string) string {
 // else. They lock nothing out that the cluster needs.
 func testHosts(t *testing.T) {
 	s := begin(t, "hosts")
-	fatal.If(t, the.SetZone(cluster.Zone+"registry.test. 60 A 203.0.113.60\nregistry.test. 60 AAAA 2001:db8::60\nelsewhere.test. 60 A 203.0.113.61\n"))
-	t.Cleanup(func() { fatal.If(t, the.SetZone(cluster.Zone)) })
-	s.enforceNodes()
 	var pods []string
 	for _, n := range nodes {
 		pods = append(pods, pod("own-"+n, n, nil), onHost(pod("host-"+n, n, nil)))
@@ -63,8 +45,12 @@ func testHosts(t *testing.T) {
 	}
 	t.Run("restart", func(t *testing.T) {
 		s := s.on(t)
+		var restarts errgroup.Group
+		for _, n := range the.Nodes {
+			restarts.Go(func() error { return n.Restart(s.ctx, cluster.DNS4) })
+		}
+		fatal.If(t, restarts.Wait())
 		for _, n := range nodes {
-			fatal.If(t, the.Node(n).Restart(s.ctx, cluster.DNS4))
 			s.hostDials(n, raw, denied) // before its agent runs
 		}
 		for _, n := range nodes {
@@ -83,7 +69,6 @@ func testHosts(t *testing.T) {
 		}
 	})
 	t.Run("example", func(t *testing.T) { s.on(t).hostExample() })
-	t.Run("everything denied", func(t *testing.T) { s.on(t).hostsClosed() })
 	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
 	for _, n := range nodes {
 		s.eventually(soon, "the end of the policy on "+n, func() error { return s.hostDialled(n, raw, works) })
@@ -165,7 +150,7 @@ var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:(\d+)`)
 // forwards tells whether kubectl port-forward reaches a pod. The pod's program serves no port:
 // the kubelet's refusal comes from the pod's network.
 func (s *scenario) forwards(name string) error {
-	ctx, cancel := context.WithTimeout(s.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.ctx, soon)
 	defer cancel()
 	cmd := the.Client(ctx, the.Tool("kubectl"), "port-forward", "-n", s.ns, name, ":9")
 	out, err := cmd.StdoutPipe()
@@ -217,7 +202,6 @@ func (s *scenario) hostExample() {
 	text, err := os.ReadFile("../../examples/nodes.yaml")
 	fatal.If(s, err)
 	s.kubectl("delete", "cfqdnnp", "hosts", "--ignore-not-found")
-	fatal.If(s, the.SetZone(cluster.Zone+"registry.example.org. 60 A 203.0.113.70\nblobs.registry.example.org. 60 A 203.0.113.71\nupdates.example.org. 60 A 203.0.113.72\nother.example.org. 60 A 203.0.113.73\n"))
 	_, err = the.Kubectl(s.ctx, strings.Replace(string(text), "enforcement: Audit", "enforcement: Enforce", 1), "apply", "-f", "-")
 	fatal.If(s, err)
 	defer s.kubectl("delete", "cfqdnnp", "nodes")
@@ -238,42 +222,5 @@ func (s *scenario) hostExample() {
 		if err := s.nodeWorks(n); err != nil {
 			s.Error(err)
 		}
-	}
-}
-
-// hostsClosed: nodes that are denied everything work as nodes of the cluster, without an agent
-// too, and the policy can be taken from a node by itself.
-func (s *scenario) hostsClosed() {
-	s.administrate("hosts", `{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}`)
-	s.clusterEnforced("hosts")
-	for _, n := range nodes {
-		s.eventually(soon, "everything is denied to "+n, func() error {
-			if err := the.Node(n).Pull(registry); err == nil {
-				return fmt.Errorf("%s pulls an image", n)
-			}
-			return nil
-		})
-		s.hostDials(n, raw, denied)
-		if err := s.nodeWorks(n); err != nil {
-			s.Error(err)
-		}
-		s.gets("own-"+n, "tcp", "www.example.org", 80, works)
-	}
-	s.kubectl("delete", "pod", "-n", namespace, "-l", agentLabels, "--grace-period=0", "--force")
-	for _, n := range nodes {
-		s.hostDials(n, raw, denied)
-		if err := s.nodeWorks(n); err != nil {
-			s.Error(err)
-		}
-	}
-	s.eventually(patient, "the agents", s.agentsReady)
-	fatal.If(s, the.StopAPIServer())
-	for _, n := range nodes {
-		s.hostDials(n, raw, denied)
-	}
-	fatal.If(s, the.StartAPIServer(s.ctx))
-	for _, n := range nodes {
-		s.eventually(patient, n+" after the API server's return", func() error { return s.nodeWorks(n) })
-		s.hostDials(n, raw, denied)
 	}
 }

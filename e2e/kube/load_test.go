@@ -37,12 +37,16 @@ func (s *scenario) during(what string, pods, names []string, least time.Duration
 			loads.Go(func() { s.asks(&sums[i], p, names, turn, over) })
 		}
 	}
+	end := sync.OnceFunc(func() {
+		close(over)
+		loads.Wait()
+	})
+	defer end() // also where f ends the test
 	time.Sleep(3 * time.Second)
 	f()
 	took := time.Since(begin)
 	time.Sleep(least - took)
-	close(over)
-	loads.Wait()
+	end()
 	for i, p := range pods {
 		if sums[i].answered == 0 {
 			s.Errorf("%s: nothing was answered", p)
@@ -157,31 +161,24 @@ func testKubeProxy(t *testing.T) {
 	}
 }
 
-// testUpgrade: an upgrade to another image, under load, loses no query.
-func testUpgrade(t *testing.T) {
-	s := begin(t, "upgrade")
-	s.loaded()
-	for _, n := range the.Nodes {
-		fatal.If(t, n.Tag(imageName+":"+*imageTag, imageName+":next"))
-	}
-	s.upgrade("helm upgrade", "--set", "image.tag=next")
-}
-
-// switchDataplane upgrades to another dataplane under load, which loses no query, and waits
-// until nothing is left of the one before.
-func switchDataplane(t *testing.T, to, left string) {
+// testDataplane: each node changes to the dataplane of the other one, under load, which loses no
+// query and leaves nothing of the dataplane before.
+func testDataplane(t *testing.T) {
 	s := begin(t, "dataplane")
 	s.loaded()
-	// kubectl has patched the Corefile in an earlier scenario.
-	s.upgrade("the dataplane "+to, "--set", "corefile.dataplane="+to, "--force-conflicts")
-	for _, n := range the.Nodes {
-		s.eventually(soon, "the end of the dataplane before", func() error {
-			sets, err := n.Sets()
+	fatal.If(t, enforceWith(s.ctx, map[string]string{"node-a": dataplanes["node-b"], "node-b": dataplanes["node-a"]}))
+	s.replaced("a change of the dataplanes", func() {
+		s.kubectl("rollout", "restart", "-n", namespace, "daemonset/"+release)
+		s.kubectl("rollout", "status", "-n", namespace, "daemonset/"+release, "--timeout=300s")
+	})
+	for node, left := range map[string]string{"node-a": "NG4-", "node-b": "table inet namegate-net"} {
+		s.eventually(soon, "the end of the dataplane before on "+node, func() error {
+			sets, err := the.Node(node).Sets()
 			fatal.If(t, err)
-			rules, err := n.NFT()
+			rules, err := the.Node(node).NFT()
 			fatal.If(t, err)
 			if strings.Contains(sets+rules, left) {
-				return fmt.Errorf("%s: %s is there", n.Name, left)
+				return fmt.Errorf("%s is there", left)
 			}
 			return nil
 		})
@@ -191,20 +188,18 @@ func switchDataplane(t *testing.T, to, left string) {
 // loaded runs two pods and the policy of their questions.
 func (s *scenario) loaded() {
 	s.Helper()
-	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
-		policy("names", `{podSelector: {}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
+	s.run(pod("a", "node-a", map[string]string{"app": "load"}), pod("b", "node-b", map[string]string{"app": "load"}),
+		policy("names", `{podSelector: {matchLabels: {app: load}}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
 	s.enforced(soon, "a")
 	s.enforced(soon, "b")
 }
 
-// upgrade upgrades the release with arguments for helm, under load.
-func (s *scenario) upgrade(what string, args ...string) {
+// replaced has all agents replaced, under load, which loses no query.
+func (s *scenario) replaced(what string, do func()) {
 	s.Helper()
 	before := s.agents()
 	lost := s.during(what, []string{"a", "b"}, mixed, settles, func() {
-		if _, err := the.Helm(s.ctx, helmArgs("upgrade", args...)...); err != nil {
-			s.Error(err)
-		}
+		do()
 		s.eventually(patient, "the end of the old agents", func() error {
 			for name := range s.agents() {
 				if before[name] {

@@ -18,12 +18,11 @@ func closed(node string) string { return "closed-" + node }
 
 // testLockout: nodes that are denied everything stay nodes of the cluster, whatever changes about
 // them, and their administrators can end the policy: with an unconfirmed safeguard, on the node
-// itself, and by an uninstall.
+// itself.
 func testLockout(t *testing.T) {
 	s := begin(t, "lockout")
-	plugin(t)
-	s.enforceNodes()
 	s.run(lockoutManifests()...)
+	s.loaded()
 	since := time.Now()
 	for _, n := range nodes {
 		s.administrate(closed(n), `{tier: Admin, priority: 1, subject: {nodes: {matchLabels: {kubernetes.io/hostname: `+n+`}}}, egress: [{name: everything, action: Deny}], safeguard: {confirmWithin: 1m}}`)
@@ -33,7 +32,7 @@ func testLockout(t *testing.T) {
 	s.clusterCondition(soon, closed("node-b"), "True", "Unconfirmed", confirmCommand("node-b"))
 	ready := s.restarts()
 	t.Run("clock", func(t *testing.T) { s.on(t).clocksSet(since) })
-	t.Run("upgrade", func(t *testing.T) { s.on(t).upgradedClosed(since) })
+	t.Run("upgrade", func(t *testing.T) { s.on(t).upgraded(since) })
 	fatal.If(t, s.backend("node-a", works)) // no rule names the ranges of pods and Services
 	t.Run("seen", func(t *testing.T) { s.on(t).closedSeen("node-a") })
 	s.extend()
@@ -53,7 +52,6 @@ func testLockout(t *testing.T) {
 		}
 	})
 	t.Run("cleanup", func(t *testing.T) { s.on(t).cleanedUp(the.Node("node-a")) })
-	t.Run("uninstall", func(t *testing.T) { s.on(t).uninstalledClosed() })
 }
 
 // probes are probes of the kubelet, by the words of the test pods' program that serve them.
@@ -100,9 +98,15 @@ func (s *scenario) confirm(node string) {
 	s.kubectl("annotate", "cfqdnnp", closed(node), "namegate.io/confirmed=1", "--overwrite")
 }
 
-// upgradedClosed: nodes work, and are denied everything else, at every moment of an upgrade. The
-// time of node-b ends a minute after since at the earliest: an agent that starts does not end it.
-func (s *scenario) upgradedClosed(since time.Time) {
+// upgraded: an upgrade to another image loses no query, and the page goes on. Nodes work, and are
+// denied everything else, at every moment of it. The time of node-b ends a minute after since at the
+// earliest: an agent that starts does not end it.
+func (s *scenario) upgraded(since time.Time) {
+	for _, n := range the.Nodes {
+		fatal.If(s, n.Tag(imageName+":"+*imageTag, imageName+":next"))
+	}
+	page := s.page()
+	page.follow()
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -123,11 +127,11 @@ func (s *scenario) upgradedClosed(since time.Time) {
 			}
 		}
 	}()
-	_, err := the.Helm(s.ctx, helmArgs("upgrade", append(hostValues, "--set-string", "podAnnotations.lockout=next")...)...)
+	s.replaced("helm upgrade", func() { s.helm("--set-string", "image.tag=next") })
 	close(over)
 	<-done
-	fatal.If(s, err)
 	s.eventually(patient, "the agents", s.agentsReady)
+	page.arrives("after the upgrade", 20000)
 }
 
 // closedSeen: the audit log has the users of a node's denied connections, explain names the rule,
@@ -213,13 +217,13 @@ func (s *scenario) safeguarded() {
 func (s *scenario) apiServerByName(n *cluster.Node) {
 	const name = "api.cluster.test"
 	point := func(i int) {
-		fatal.If(s, the.SetZone(cluster.Zone+name+". 1 A "+cluster.APIServerAddrs[i].String()+"\n"))
+		fatal.If(s, the.SetZone(name+". 1 A "+cluster.APIServerAddrs[i].String()+"\n"))
 	}
 	fatal.If(s, the.AddAPIServerAddr())
 	point(0)
 	s.Cleanup(func() {
 		fatal.If(s, n.RestartKubelet(cluster.DNS4))
-		fatal.If(s, the.SetZone(cluster.Zone))
+		fatal.If(s, the.SetZone(""))
 		fatal.If(s, the.RemoveAPIServerAddr())
 	})
 	fatal.If(s, n.RestartKubeletBy(cluster.DNS4, name))
@@ -289,16 +293,4 @@ func (s *scenario) cleanedUp(n *cluster.Node) {
 	fatal.If(s, n.RestartKubelet(cluster.DNS4))
 	s.eventually(patient, "the policy on "+n.Name+" again", func() error { return s.hostDialled(n.Name, raw, denied) })
 	s.eventually(soon, "the kubelet's pods", func() error { return s.nodeWorks(n.Name) })
-}
-
-// uninstalledClosed: an uninstall frees the nodes, although their policies are still there.
-func (s *scenario) uninstalledClosed() {
-	_, err := the.Helm(s.ctx, "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "120s")
-	fatal.If(s, err)
-	for _, n := range the.Nodes {
-		s.eventually(patient, "a clean "+n.Name, func() error { return clean(n) })
-		s.hostDials(n.Name, raw, works)
-		s.kubectl("get", "cfqdnnp", closed(n.Name))
-	}
-	fatal.If(s, s.backend("node-a", works))
 }

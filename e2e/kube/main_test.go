@@ -13,12 +13,16 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/short"
 )
 
 var (
 	imageTar = flag.String("image", "../../bin/namegate-image.tar", "tarball of the agent's image, as `make image` writes it")
 	imageTag = flag.String("tag", "dev", "tag of the image in it")
 )
+
+// nightly adds the parts of scenarios that the tests of a change leave out.
+var nightly = short.Nightly()
 
 const (
 	imageName = "ghcr.io/namegate/namegate"
@@ -33,6 +37,9 @@ const (
 
 // the is the cluster of all scenarios.
 var the *cluster.Cluster
+
+// dataplanes are the dataplanes of the nodes.
+var dataplanes = map[string]string{"node-a": "iptables", "node-b": "nftables"}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -70,15 +77,24 @@ func run(m *testing.M, keep bool) (code int, err error) {
 		}
 		err = errors.Join(err, the.Down())
 	}()
+	// kubectl finds its command namegate.
+	bin, err := filepath.Abs("../../bin")
+	if err == nil {
+		err = os.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	}
+	if err != nil {
+		return 1, err
+	}
 	if err := install(ctx); err != nil {
 		return 1, errors.Join(err, errors.New(diagnosis(ctx)))
 	}
 	fmt.Printf("Namegate is installed after %v\n", time.Since(begin).Round(time.Second))
+	go func() { suitesBuilt <- buildSuites() }()
 	return m.Run(), nil
 }
 
-// install loads the image and installs the chart, or upgrades the chart of a kept
-// cluster.
+// install loads the image and installs the chart on tainted nodes, or upgrades the chart of a
+// kept cluster, which was installed that way.
 func install(ctx context.Context) error {
 	tar, err := filepath.Abs(*imageTar)
 	if err != nil {
@@ -95,7 +111,33 @@ func install(ctx context.Context) error {
 	}
 	// On a kept cluster an image of the same tag may be another.
 	built = fmt.Sprintf("%x", sha256.Sum256(text))[:16]
+	crd, err := clusterNetworkPolicyCRD()
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"apply", "--server-side", "-f", crd},
+		{"wait", "--for=condition=Established", "crd/clusternetworkpolicies.policy.networking.k8s.io"},
+		{"taint", "nodes", "--all", "--overwrite", taint + "=:NoSchedule"},
+	} {
+		if _, err := the.Kubectl(ctx, "", args...); err != nil {
+			return err
+		}
+	}
+	if err := enforceWith(ctx, dataplanes); err != nil {
+		return err
+	}
 	_, err = the.Helm(ctx, helmArgs("upgrade", "--install")...)
+	return err
+}
+
+// enforceWith writes the dataplane of each node, which the next agent of the node reads.
+func enforceWith(ctx context.Context, dataplanes map[string]string) error {
+	text := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: dataplanes, namespace: " + namespace + "}\ndata:\n"
+	for node, dataplane := range dataplanes {
+		text += "  " + node + ": dataplane " + dataplane + "\n"
+	}
+	_, err := the.Kubectl(ctx, text, "apply", "-f", "-")
 	return err
 }
 
@@ -105,11 +147,8 @@ var built string
 // helmArgs are the words of an install or upgrade that waits until every agent is ready.
 func helmArgs(verb string, more ...string) []string {
 	return append([]string{
-		verb, release, "../../charts/namegate", "--namespace", namespace, "--create-namespace", "--wait", "--timeout", "300s",
-		"--set", "image.repository=" + imageName, "--set", "image.tag=" + *imageTag, "--set", "image.pullPolicy=Never",
-		"--set-string", "podAnnotations.built=b" + built,
-		"--set", "cluster.ranges={10.244.0.0/16,fd00:244::/48,10.96.0.0/16,fd00:96::/112}",
-		"--set", "corefile.grantTimeout=4s", // no answer fails on a busy machine
+		verb, release, "../../charts/namegate", "--namespace", namespace, "--wait", "--timeout", "300s",
+		"--values", "testdata/values.yaml", "--set-string", "image.tag=" + *imageTag, "--set-string", "podAnnotations.built=b" + built,
 	}, more...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
 )
@@ -28,7 +27,6 @@ func testNewPods(t *testing.T) {
 		}
 	}
 	s.run(manifests...)
-	time.Sleep(6 * time.Second) // the pods' report covers five
 	inTime := 0
 	for i := range pods {
 		for _, n := range nodes {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
@@ -70,9 +69,6 @@ func (s *scenario) inNamespace(app string) string {
 // on a routed and on a bridged node, over both families.
 func testOrdered(t *testing.T) {
 	s := begin(t, "ordered")
-	plugin(t)
-	fatal.If(t, the.SetZone(cluster.Zone+"twin.test. 60 A 203.0.113.30\ntwin.test. 60 AAAA 2001:db8::30\nbank.test. 60 A 198.51.100.50\nbank.test. 60 AAAA 2001:db8::50\n"))
-	t.Cleanup(func() { fatal.If(t, the.SetZone(cluster.Zone)) })
 	for _, n := range nodes {
 		s.apply(pod("shop-"+n, n, map[string]string{"app": "shop"}), pod("plain-"+n, n, map[string]string{"app": "plain"}))
 	}

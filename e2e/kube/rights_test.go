@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// account is the agents' service account.
-const account = "system:serviceaccount:" + namespace + ":" + release
+// defaults is the release whose rights are tested: the chart's objects for rights with its default
+// values, in a namespace of its own, without agents.
+const defaults = "defaults"
 
 // everybody is the rights of every service account, as `kubectl auth can-i --list` names
 // them: to ask about itself, and to read the API's discovery.
@@ -18,10 +21,20 @@ func everybody(resource string) bool {
 	return strings.HasPrefix(resource, "selfsubject") || resource == ""
 }
 
-// testRights: the agents' token has exactly the rights that are listed here, in its own
+// testRights: by default, the agents' token has exactly the rights that are listed here, in its own
 // namespace and in others.
 func testRights(t *testing.T) {
-	s := begin(t, "rights")
+	s, other := begin(t, "rights"), begin(t, "rights-other")
+	account := "system:serviceaccount:" + s.ns + ":" + defaults + "-namegate"
+	objects, err := the.Helm(s.ctx, "template", defaults, "../../charts/namegate", "--namespace", s.ns, "--show-only", "templates/rights.yaml", "--show-only", "templates/console.yaml")
+	fatal.If(t, err)
+	_, err = the.Kubectl(s.ctx, objects, "apply", "-f", "-")
+	fatal.If(t, err)
+	t.Cleanup(func() { // those of the cluster and of kube-system
+		if _, err := the.Kubectl(s.ctx, objects, "delete", "-f", "-", "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
 	elsewhere := []string{
 		"clusterfqdnnetworkpolicies.namegate.io [list watch]",
 		"clusterfqdnnetworkpolicies.namegate.io/status [patch]",
@@ -42,12 +55,12 @@ func testRights(t *testing.T) {
 		consoles = append(consoles, fmt.Sprintf("leases.coordination.k8s.io [get] [namegate-console-%x]", i)) // as everybody may
 	}
 	own := append([]string{
-		"daemonsets.apps [list watch] [" + release + "]",
+		"daemonsets.apps [list watch] [" + defaults + "-namegate]",
 		"leases.coordination.k8s.io [create delete get list patch update watch]",
 	}, slices.Concat(consoles, elsewhere)...)
 	system := append([]string{"configmaps [get list watch] [extension-apiserver-authentication]"}, elsewhere...)
-	for ns, want := range map[string][]string{namespace: own, s.ns: elsewhere, "kube-system": system} {
-		got := s.rights(ns)
+	for ns, want := range map[string][]string{s.ns: own, other.ns: elsewhere, "kube-system": system} {
+		got := s.rights(account, ns)
 		slices.Sort(want)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("in %s (-want +got):\n%s", ns, d)
@@ -70,7 +83,7 @@ func testRights(t *testing.T) {
 		{"patch nodes", false},
 		{"create networkpolicies.networking.k8s.io", false},
 		{"delete networkpolicies.networking.k8s.io", false},
-		{"update daemonsets.apps -n " + namespace, false},
+		{"update daemonsets.apps -n " + s.ns, false},
 		{"get configmaps -n kube-system", false},
 		{"create clusterrolebindings.rbac.authorization.k8s.io", false},
 		{"impersonate users", false},
@@ -92,7 +105,7 @@ func testRights(t *testing.T) {
 
 // rights returns the account's rights in a namespace, a line each: resource, verbs, and
 // resource names.
-func (s *scenario) rights(ns string) []string {
+func (s *scenario) rights(account, ns string) []string {
 	s.Helper()
 	out := s.kubectl("auth", "can-i", "--list", "--as="+account, "-n", ns, "--no-headers")
 	verbs := map[string][]string{}

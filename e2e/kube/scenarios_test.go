@@ -1,9 +1,6 @@
 package kube
 
-import (
-	"slices"
-	"testing"
-)
+import "testing"
 
 // part is a scenario by its name.
 type part struct {
@@ -11,55 +8,66 @@ type part struct {
 	run  func(*testing.T)
 }
 
-// enforcement are the scenarios about what pods may reach, which run with each dataplane.
-var enforcement = []part{
+// namespaced are the scenarios that change nothing beyond their namespaces.
+var namespaced = []part{
+	{"documents", testDocuments},
+	{"union", testUnion},
+	{"console", testConsole},
+	{"why", testWhy},
 	{"gke", testGKE},
 	{"services", testServices},
-	{"union", testUnion},
-	{"isolation", testIsolation},
 	{"ordered", testOrdered},
+	{"ui", testUI},
+	{"conformance", testConformance},
 	{"changes", testChanges},
 	{"ends", testEnds},
 	{"newpods", testNewPods},
+	{"suggest", testSuggest},
+	{"isolation", testIsolation},
+	{"admission", testAdmission},
+	{"rights", testRights},
+	{"hostnetwork", testHostNetwork},
+}
+
+// alone are the scenarios that change nodes, programs of the cluster or the release. The last takes
+// Namegate away.
+var alone = []part{
+	{"publication", testPublication},
 	{"churn", testChurn},
+	{"resolvers", testResolvers},
+	{"hosts", testHosts},
+	{"lockout", testLockout},
+	{"corefile", testCorefile},
+	{"apiserver", testAPIServer},
+	{"kubeproxy", testKubeProxy},
+	{"coredns", testCoreDNS},
+	{"dataplane", testDataplane},
+	{"engine", testEngine},
+	{"kuberouter", testKubeRouter},
+	{"flannel", testFlannel},
+	{"uninstall", testUninstall},
 }
 
-// TestNamegate runs the scenarios one after another: they share a cluster, and the
-// last takes Namegate away. One alone: -run TestNamegate/NAME.
+// TestNamegate runs the scenarios: those of namespaces side by side, -parallel of them at a time,
+// then the others one after another. One alone: -run TestNamegate/namespaces/NAME or
+// -run TestNamegate/NAME.
 func TestNamegate(t *testing.T) {
-	for _, s := range slices.Concat([]part{{"admission", testAdmission}, {"rights", testRights}}, enforcement, []part{
-		{"endpoint", testEndpoint},
-		{"nodelocal", testNodeLocal},
-		{"console", testConsole},
-		{"ui", testUI},
-		{"why", testWhy},
-		{"suggest", testSuggest},
-		{"documents", testDocuments},
-		{"conformance", testConformance},
-		{"hostnetwork", testHostNetwork},
-		{"hosts", testHosts},
-		{"lockout", testLockout},
-		{"corefile", testCorefile},
-		{"apiserver", testAPIServer},
-		{"kubeproxy", testKubeProxy},
-		{"coredns", testCoreDNS},
-		{"upgrade", testUpgrade},
-		{"dataplane", testDataplane},
-		{"engine", testEngine},
-		{"kuberouter", testKubeRouter},
-		{"flannel", testFlannel},
-		{"uninstall", testUninstall},
-	}) {
+	t.Run("namespaces", func(t *testing.T) {
+		for _, s := range namespaced {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.run(t)
+			})
+		}
+	})
+	t.Run("traceless", testTraceless)
+	for _, s := range alone {
 		t.Run(s.name, s.run)
 	}
 }
 
-// testDataplane: the other dataplane enforces as the first does, and switches to it and back
-// lose no query.
-func testDataplane(t *testing.T) {
-	t.Run("to nftables", func(t *testing.T) { switchDataplane(t, "nftables", "NG4-") })
-	for _, s := range enforcement {
-		t.Run(s.name, s.run)
-	}
-	t.Run("to iptables", func(t *testing.T) { switchDataplane(t, "iptables", "table inet namegate-net") })
+// testTraceless: once the pods of the scenarios have ended, the kernel of no node has anything of them.
+func testTraceless(t *testing.T) {
+	s := &scenario{T: t, ctx: t.Context()}
+	s.eventually(patient, "nodes without a trace of pods", func() error { return traces(nil) })
 }

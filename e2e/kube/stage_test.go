@@ -28,7 +28,8 @@ type scenario struct {
 	ns  string
 }
 
-// begin makes the namespace of a scenario; it goes with the scenario.
+// begin makes the namespace of a scenario. It is deleted after the scenario, which does not wait
+// for its end.
 func begin(t *testing.T, ns string) *scenario {
 	t.Helper()
 	s := &scenario{T: t, ctx: context.Background(), ns: ns}
@@ -40,7 +41,7 @@ func begin(t *testing.T, ns string) *scenario {
 			t.Log(saw)
 			s.explain()
 		}
-		if _, err := the.Kubectl(s.ctx, "", "delete", "namespace", ns, "--wait", "--ignore-not-found"); err != nil {
+		if _, err := the.Kubectl(s.ctx, "", "delete", "namespace", ns, "--wait=false", "--ignore-not-found"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/e2e/fatal"
 )
@@ -42,9 +41,9 @@ func testHostNetwork(t *testing.T) {
 func testCorefile(t *testing.T) {
 	s := begin(t, "corefile")
 	s.run(pod("client", "node-a", map[string]string{"app": "client"}), pod("server", "node-b", nil, "serve", "server", "8080"))
-	fatal.If(t, the.SetZone(cluster.Zone+"inside.test. 1 A "+s.addresses("server")[0]+"\n"))
+	fatal.If(t, the.SetZone("inside.test. 1 A "+s.addresses("server")[0]+"\n"))
 	defer func() {
-		if err := the.SetZone(cluster.Zone); err != nil {
+		if err := the.SetZone(""); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -8,33 +8,36 @@ import (
 	"github.com/namegate/namegate/e2e/cluster"
 )
 
+// taint keeps pods from a node until its agent is ready.
+const taint = "namegate.io/agent-not-ready"
+
 // testUninstall: a node that is not Namegate's any more, and at the end both, have
-// no rule, set, table, address or taint of it left, and pods are free.
+// no rule, set, table, address or taint of it left, and pods and nodes are free, although
+// their policies are still there.
 func testUninstall(t *testing.T) {
 	s := begin(t, "uninstall")
 	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
 	s.enforced(soon, "a")
 	s.enforced(soon, "b")
 
-	s.kubectl("taint", "nodes", "--all", "namegate.io/agent-not-ready=:NoSchedule")
-	if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "taint.enabled=true")...); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually(patient, "the end of the taints", s.untainted)
+	s.eventually(patient, "the end of the taints", s.untainted) // those of before the installation
+	s.administrate("closed", `{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}`)
+	s.clusterEnforced("closed")
 
 	s.kubectl("label", "node", "node-a", "namegate.test/here=yes")
-	if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", `nodeSelector.namegate\.test/here=yes`)...); err != nil {
-		t.Fatal(err)
-	}
+	s.helm("--set", `nodeSelector.namegate\.test/here=yes`)
 	s.eventually(patient, "a clean node-b", func() error { return clean(the.Node("node-b")) })
 	s.dials("b", "tcp", raw, works)
 	s.dials("a", "tcp", raw, denied)
+	s.hostDials("node-b", raw, works)
+	s.hostDials("node-a", raw, denied)
 
 	if _, err := the.Helm(s.ctx, "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "120s"); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range the.Nodes {
 		s.eventually(patient, "a clean "+n.Name, func() error { return clean(n) })
+		s.hostDials(n.Name, raw, works)
 	}
 	if err := s.untainted(); err != nil {
 		t.Error(err)
@@ -54,6 +57,7 @@ func testUninstall(t *testing.T) {
 		t.Errorf("left:\n%s", left)
 	}
 	s.kubectl("get", "fqdnnp", "-n", s.ns, "one") // what users wrote stays
+	s.kubectl("get", "cfqdnnp", "closed")
 }
 
 func (s *scenario) untainted() error {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/cluster"
 )
 
 // unionManifests are a shop on both nodes, its database of two pods with different
@@ -45,18 +44,10 @@ spec:
     ports: [{port: pg}]
 `
 
-// unionStage runs the manifests, with a bank in the world, and waits until all of it
-// works for pods that no policy selects. It returns the names of database and cache.
+// unionStage runs the manifests and waits until all of it works for pods that no policy
+// selects. It returns the names of database and cache.
 func (s *scenario) unionStage() (db, cache string) {
 	s.Helper()
-	if err := the.SetZone(cluster.Zone + "bank.test. 60 A 198.51.100.50\nbank.test. 60 AAAA 2001:db8::50\n"); err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		if err := the.SetZone(cluster.Zone); err != nil {
-			s.Error(err)
-		}
-	})
 	s.run(unionManifests()...)
 	db, cache = "db."+s.ns+".svc.cluster.local", "cache."+s.ns+".svc.cluster.local"
 	// The cluster needs its time until a Service works for anyone.
@@ -81,7 +72,6 @@ func bank() string {
 // name; all else is rejected, and explain tells which is which.
 func testUnion(t *testing.T) {
 	s := begin(t, "union")
-	plugin(t)
 	db, cache := s.unionStage()
 	s.apply(databaseOut, bank())
 	for _, n := range nodes {

@@ -18,7 +18,6 @@ import (
 // advice makes it work.
 func testWhy(t *testing.T) {
 	s := begin(t, "why")
-	plugin(t)
 	for _, n := range nodes {
 		p := "pay-" + n
 		s.run(pod(p, n, map[string]string{"app": p}), policy("pay-"+n, `{podSelector: {matchLabels: {app: `+p+`}}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 80}]}]}`))
@@ -105,7 +104,6 @@ func (s *scenario) followed(pod string, f func()) (line audit.Line, took time.Du
 // mode, and nothing else.
 func testSuggest(t *testing.T) {
 	s := begin(t, "learn")
-	plugin(t)
 	s.run(pod("a", "node-a", map[string]string{"app": "one"}), pod("b", "node-b", map[string]string{"app": "two"}),
 		policy("watch", `{podSelector: {}, enforcement: Audit, egress: [{matches: [{name: unused.test}]}]}`))
 	s.eventually(soon, "the policy", func() error {

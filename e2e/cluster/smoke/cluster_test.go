@@ -1,19 +1,18 @@
 package smoke
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestPodsResolveAndReachTheWorld(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.start("a node-a", "b node-b")
 	for _, pod := range []string{"a", "b"} {
@@ -32,6 +31,7 @@ func TestPodsResolveAndReachTheWorld(t *testing.T) {
 }
 
 func TestPodsReachEachOther(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.start("a node-a", "a2 node-a", "b node-b", "b2 node-b")
 	for _, way := range []struct{ from, to string }{{"a", "b"}, {"b", "a"}, {"a", "a2"}, {"b", "b2"}} {
@@ -45,6 +45,7 @@ func TestPodsReachEachOther(t *testing.T) {
 }
 
 func TestServicesWork(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.start("a node-a", "b node-b app=web")
 	s.apply(`{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ipFamilyPolicy: RequireDualStack, selector: {app: web}, ports: [
@@ -52,32 +53,23 @@ func TestServicesWork(t *testing.T) {
 ---
 {apiVersion: v1, kind: Service, metadata: {name: headless}, spec: {clusterIP: None, selector: {app: web}, ports: [{port: 8080}]}}
 `)
-	s.eventually("the Service to have an endpoint", func() bool {
-		return s.kubectl("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", "jsonpath={.items[0].endpoints[0].addresses[0]}") != ""
-	})
-	t.Cleanup(func() { s.proxies(cluster.IPTables) })
-	for _, mode := range []cluster.ProxyMode{cluster.NFTables, cluster.IPTables} {
-		s.proxies(mode)
+	s.eventually("kube-proxy's rules of the Service", func() bool {
 		for _, network := range []string{"tcp", "udp", "tcp6", "udp6"} {
-			got := s.get("a", network, "web."+s.namespace+".svc.cluster.local", 80, probe.OK)
-			if got.Class == probe.OK && got.Dials[0].Server != "b" {
-				t.Errorf("with kube-proxy in mode %s the Service led to %+v, want b", mode, got.Dials)
+			if got, err := s.Get(t.Context(), s.pod("a"), network, "web."+s.namespace+".svc.cluster.local", 80); err != nil || got.Class != probe.OK {
+				return false
 			}
+		}
+		return true
+	})
+	for _, network := range []string{"tcp", "udp", "tcp6", "udp6"} {
+		got := s.get("a", network, "web."+s.namespace+".svc.cluster.local", 80, probe.OK)
+		if got.Class == probe.OK && got.Dials[0].Server != "b" {
+			t.Errorf("the Service led to %+v, want b", got.Dials)
 		}
 	}
 	got := s.get("a", "tcp", "headless."+s.namespace+".svc.cluster.local", 8080, probe.OK)
 	if want := netip.MustParseAddr(s.addr("b", 4)); len(got.Answer.Addrs) != 1 || got.Answer.Addrs[0] != want {
 		t.Errorf("the headless Service's name has %v, want %s", got.Answer.Addrs, want)
-	}
-}
-
-// proxies restarts kube-proxy on both nodes.
-func (s *stage) proxies(mode cluster.ProxyMode) {
-	s.t.Helper()
-	for _, n := range s.Nodes {
-		if err := n.RestartKubeProxy(context.Background(), mode); err != nil {
-			s.t.Error(err)
-		}
 	}
 }
 
@@ -92,6 +84,7 @@ func (s *stage) eventually(what string, holds func() bool) {
 }
 
 func TestExecShowsThePod(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.start("b node-b")
 	// The error output of a program that fails has to come back too.
@@ -106,6 +99,7 @@ func TestExecShowsThePod(t *testing.T) {
 }
 
 func TestDNSLoadIsCounted(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.start("a node-a")
 	for _, sockets := range []int{0, 1, 8} {
@@ -121,59 +115,5 @@ func TestDNSLoadIsCounted(t *testing.T) {
 	fatal.If(t, err)
 	if got.Sent != 50 || got.Answered != 0 || got.Lost() != 50 {
 		t.Errorf("without a resolver: %+v, want 50 lost", got)
-	}
-}
-
-func TestAddressesAreUsedAgain(t *testing.T) {
-	s := newStage(t)
-	node := s.Node("node-a")
-	// As many as the node's pods have now, and two.
-	taken := len(strings.Fields(s.kubectl("get", "pods", "-A", "--field-selector=spec.nodeName=node-a", "-o", "name")))
-	fatal.If(t, node.LimitAddresses(taken+2))
-	t.Cleanup(func() {
-		if err := node.LimitAddresses(0); err != nil {
-			t.Error(err)
-		}
-	})
-	seen := map[string]int{}
-	const rounds = 4
-	for range rounds {
-		s.start("p node-a")
-		seen[s.addr("p", 4)]++
-		s.kubectl("delete", "pod", "p", "--wait")
-	}
-	if len(seen) == rounds {
-		t.Errorf("%d pods, one after the other, had the addresses %v: none was used again", rounds, seen)
-	}
-}
-
-func TestAPIServerRestarts(t *testing.T) {
-	s := newStage(t)
-	s.start("a node-a")
-	fatal.If(t, s.StopAPIServer())
-	if _, err := s.Kubectl(t.Context(), "", "get", "nodes", "--request-timeout=2s"); err == nil {
-		t.Error("kubectl works although the API server is stopped")
-	}
-	out, err := s.Inside(t.Context(), s.pod("a"), "get", "tcp", "example.org", "443")
-	if err != nil || !strings.Contains(out, `"server": "world"`) {
-		t.Errorf("without the API server a pod's connection: %v: %s, want an answer of the world", err, out)
-	}
-	fatal.If(t, s.StartAPIServer(t.Context()))
-	s.get("a", "tcp", "example.org", 443, probe.OK)
-}
-
-func TestKubeletNamesAnotherResolver(t *testing.T) {
-	s := newStage(t)
-	node := s.Node("node-b")
-	fatal.If(t, node.RestartKubelet(cluster.DNS6))
-	t.Cleanup(func() {
-		if err := node.RestartKubelet(cluster.DNS4); err != nil {
-			t.Error(err)
-		}
-	})
-	s.start("b node-b")
-	got := s.get("b", "tcp", "example.org", 443, probe.OK)
-	if want := netip.AddrPortFrom(cluster.DNS6, 53).String(); got.Answer.Server != want {
-		t.Errorf("a pod asked %s, want %s", got.Answer.Server, want)
 	}
 }

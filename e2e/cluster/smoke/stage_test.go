@@ -26,12 +26,9 @@ func newStage(t *testing.T) *stage {
 	s := &stage{Cluster: real, t: t, namespace: fmt.Sprintf("t-%d", time.Now().UnixNano())}
 	fatal.If(t, s.CreateNamespace(t.Context(), s.namespace))
 	t.Cleanup(func() {
-		// The context of the test is over here. The namespace itself takes some
-		// seconds more, for which no test waits.
-		for _, line := range []string{"delete pods --all -n " + s.namespace, "delete namespace --wait=false " + s.namespace} {
-			if _, err := real.Kubectl(context.Background(), "", strings.Fields(line)...); err != nil {
-				t.Error(err)
-			}
+		// The context of the test is over here.
+		if _, err := real.Kubectl(context.Background(), "", "delete", "namespace", "--wait=false", s.namespace); err != nil {
+			t.Error(err)
 		}
 	})
 	return s
