@@ -37,7 +37,6 @@ type Behaviour struct {
 // Query is a query that arrived.
 type Query struct {
 	*dns.Msg
-	u    *Upstream
 	from net.Addr
 	send func(wire []byte) error
 }
@@ -136,7 +135,7 @@ func (u *Upstream) readUDP(c net.PacketConn) {
 		if m == nil || b.UDP == nil {
 			continue
 		}
-		go b.UDP(&Query{Msg: m, u: u, from: from, send: func(wire []byte) error {
+		go b.UDP(&Query{Msg: m, from: from, send: func(wire []byte) error {
 			_, err := c.WriteTo(wire, from)
 			return err
 		}})
@@ -183,18 +182,6 @@ func (q *Query) Reply(r *dns.Msg) error {
 	return q.send(wire)
 }
 
-// SendFrom sends a packet to who asked from an address, and with a port, that
-// they did not ask.
-func (q *Query) SendFrom(addr netip.Addr, wire []byte) error {
-	c, err := q.u.world.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = c.WriteTo(wire, q.from)
-	return err
-}
-
 // Honest answers over UDP and TCP, and says over UDP what fits.
 func Honest(answer Answerer) Behaviour {
 	reply := func(q *Query) {
@@ -227,14 +214,8 @@ func EachTCP(answer func(q *Query)) func(u *Upstream, c net.Conn) {
 				return
 			}
 			if m, _ := u.note(wire, "tcp", c.RemoteAddr().(*net.TCPAddr).AddrPort()); m != nil {
-				under.Go(func() { answer(&Query{Msg: m, u: u, from: c.RemoteAddr(), send: send}) })
+				under.Go(func() { answer(&Query{Msg: m, from: c.RemoteAddr(), send: send}) })
 			}
 		}
 	}
-}
-
-// ResetTCP resets each connection once a query arrived on it.
-func ResetTCP(_ *Upstream, c net.Conn) {
-	_, _ = c.Read(make([]byte, 512))
-	_ = c.(*net.TCPConn).SetLinger(0)
 }

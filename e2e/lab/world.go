@@ -17,9 +17,6 @@ import (
 // silence.
 type Answerer func(query *dns.Msg) *dns.Msg
 
-// RawAnswerer returns packets to send in answer to a query, as they are.
-type RawAnswerer func(query *dns.Msg) [][]byte
-
 // Outside is what runs in the world: a resolver, and echo servers on every
 // address of the documentation ranges; or the echo servers of another host.
 type Outside struct {
@@ -29,7 +26,6 @@ type Outside struct {
 
 	mu     sync.Mutex
 	answer Answerer
-	raw    map[string]RawAnswerer
 	asked  []string
 }
 
@@ -76,16 +72,6 @@ func (o *Outside) Answer() Answerer {
 	return o.answer
 }
 
-// AnswerRaw lets a function answer for one name with packets of its own making.
-func (o *Outside) AnswerRaw(name string, a RawAnswerer) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.raw == nil {
-		o.raw = map[string]RawAnswerer{}
-	}
-	o.raw[dns.CanonicalName(name)] = a
-}
-
 // Asked returns the questions that reached the resolver so far, as "name type".
 func (o *Outside) Asked() []string {
 	o.mu.Lock()
@@ -123,18 +109,10 @@ func (o *Outside) serveDNS(at netip.AddrPort) error {
 func (o *Outside) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	o.mu.Lock()
 	answer := o.answer
-	var raw RawAnswerer
 	if len(query.Question) == 1 {
-		raw = o.raw[dns.CanonicalName(query.Question[0].Name)]
 		o.asked = append(o.asked, query.Question[0].Name+" "+dns.TypeToString[query.Question[0].Qtype])
 	}
 	o.mu.Unlock()
-	if raw != nil {
-		for _, packet := range raw(query) {
-			_, _ = w.Write(packet)
-		}
-		return
-	}
 	if r := answer(query); r != nil {
 		if w.RemoteAddr().Network() == "udp" {
 			r.Truncate(payload(query))

@@ -16,7 +16,7 @@ import (
 // denies until the next agent's rules are in force, which may wait for names, and then both do.
 func TestNetLostBetweenAgents(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add("www.example.org. 600 IN A 198.51.100.1")
 		s.zone.say("dead.example.org", func(*dns.Msg) *dns.Msg { return nil })

@@ -100,7 +100,7 @@ func (s *stage) comes(lines <-chan string, words ...string) {
 // connection.
 func TestExplainAndSuggest(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(`
 			www.example.org. 60 IN A 198.51.100.1

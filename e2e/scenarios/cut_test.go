@@ -62,7 +62,7 @@ var (
 )
 
 func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		for _, masqueraded := range []bool{false, true} {
 			t.Run(map[bool]string{false: "as it is", true: "masqueraded"}[masqueraded], func(t *testing.T) {
 				t.Parallel()

@@ -31,12 +31,17 @@ func (k nodeKind) args() []string {
 }
 
 var (
-	networks        = []lab.Network{lab.Routed, lab.Bridged}
-	routed, bridged = nodeKind{network: lab.Routed}, nodeKind{network: lab.Bridged}
+	networks = []lab.Network{lab.Routed, lab.Bridged}
+	routed   = nodeKind{network: lab.Routed}
 )
 
+// eachOf runs a test on kinds of nodes; onEach and onRouted are some.
+type eachOf func(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string)
+
 // onEach runs a test on a routed node with iptables and on a bridged node with nftables, nightly on
-// each network with each dataplane, or with some dataplanes, side by side with others.
+// each network with each dataplane, or with some dataplanes, side by side with others. It is for
+// what depends on how pods are joined: the home check, interception, what a bridge hands to
+// netfilter. A verdict does not: eachDataplane and onRouted have one network.
 func onEach(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
 	for i, n := range networks {
 		t.Run(string(n), func(t *testing.T) {
@@ -51,9 +56,9 @@ func onEach(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...str
 	}
 }
 
-// onEachNetwork is onEach with one dataplane.
-func onEachNetwork(t *testing.T, f func(t *testing.T, kind nodeKind)) {
-	eachKind(t, f, routed, bridged)
+// onRouted is eachDataplane on the routed network.
+func onRouted(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
+	eachDataplane(t, lab.Routed, f, dataplanes...)
 }
 
 // eachDataplane runs a test with each dataplane, or with some.

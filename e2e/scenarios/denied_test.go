@@ -3,10 +3,8 @@ package scenarios
 import (
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,7 +111,7 @@ func TestDeniedIsExplained(t *testing.T) {
 	for _, denied := range []string{"Reject", "Drop"} {
 		t.Run(denied, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, kind nodeKind) { explained(t, kind, denied) })
+			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) { explained(t, kind, denied) })
 		})
 	}
 }
@@ -177,30 +175,11 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1, inUse: Expire}`),
 	s.onlyFlows(slices.Collect(maps.Keys(want))...)
 }
 
-// logDelay bounds the delay of a line: the promise is a second, repetitions are logged
-// after a minute.
-const logDelay = 10 * time.Second
-
-// TestDeniedConnectionsAreLoggedSoon: the first denial of a kind is a line at once.
-func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.startClient(policy("allow", allowWWW))
-	for i := range 5 {
-		began := time.Now()
-		s.expect("a", "tcp", fmt.Sprintf("203.0.113.9:%d", 80+i), lab.Refused)
-		s.awaitFlow(fmt.Sprintf("denied a tcp 203.0.113.9 %d address", 80+i))
-		if took := time.Since(began); took > logDelay {
-			t.Errorf("the line is there after %v", took)
-		}
-	}
-}
-
 // TestWouldDeny: a pod that only Audit policies select reaches everything, and each
 // connection that an enforced policy would deny is a line.
 func TestWouldDeny(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(deniedZone)
 		s.translate()
@@ -253,95 +232,6 @@ func TestWouldDeny(t *testing.T) {
 	})
 }
 
-// TestAThousandDenialsAreALineAndACount: and the kernel counts each.
-func TestAThousandDenialsAreALineAndACount(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.startClient(policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)))
-	c, err := s.Pod("a").ListenPacket("udp4", "0.0.0.0:0")
-	fatal.If(t, err)
-	defer c.Close()
-	const many = 1000
-	for range many {
-		if _, err := c.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(addrPort("203.0.113.9:9"))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.awaitFlow("denied a udp 203.0.113.9 9 address")
-	s.awaitCounter(many)
-	if got := s.flows(); len(got) != 1 || got[0].count != 1 {
-		t.Errorf("lines at once: %v", got)
-	}
-	fatal.If(t, s.agent.Stop(syscall.SIGTERM))
-	got := s.flows()
-	if len(got) != 2 || got[0].text != got[1].text {
-		t.Fatalf("lines at the end: %v", got)
-	}
-	// The kernel logs a share of the pod's packets, except for those that it counts until
-	// the agent ends.
-	if n := got[0].count + got[1].count; n < 100-16 || n > many {
-		t.Errorf("%d of %d are in the lines", n, many)
-	}
-}
-
-// awaitCounter waits until the kernel has counted so many denied packets.
-func (s *stage) awaitCounter(want int) {
-	s.t.Helper()
-	var out string
-	for until := time.Now().Add(lab.Limit); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		var err error
-		if out, err = s.Node.Run("nft", "list", "counter", "inet", "namegate", "denied"); err != nil {
-			s.t.Fatal(err)
-		}
-		if strings.Contains(out, fmt.Sprintf("packets %d ", want)) {
-			return
-		}
-	}
-	s.t.Errorf("the counter says %s, want %d packets", out, want)
-}
-
-// TestNoisyPodDoesNotSuppressOthers: while one pod scans, another's single connection is
-// logged.
-func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
-		"p.yaml": policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)),
-	})
-	c, err := s.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
-	fatal.If(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			to := addrPort(fmt.Sprintf("203.0.113.%d:%d", 1+i%250, 1+i%60000))
-			if _, err := c.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(to)); err != nil {
-				return
-			}
-			if i%100 == 0 {
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}()
-	for i := range 10 {
-		s.expect("a", "udp", fmt.Sprintf("198.51.100.9:%d", 1+i), lab.Silent)
-		s.awaitFlow(fmt.Sprintf("denied a udp 198.51.100.9 %d address", 1+i))
-	}
-	c.Close()
-	<-done
-	noise := 0
-	for _, f := range s.flows() {
-		if strings.HasPrefix(f.text, "denied b ") {
-			noise++
-		}
-	}
-	if noise == 0 || noise > 256+10 {
-		t.Errorf("%d lines of the noisy pod", noise)
-	}
-}
-
 // TestDeniedAfterAnUpgrade: the next agent hears of denied connections, and knows by
 // which names addresses were opened before it.
 func TestDeniedAfterAnUpgrade(t *testing.T) {
@@ -357,21 +247,5 @@ func TestDeniedAfterAnUpgrade(t *testing.T) {
 			s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
 		}
 		s.awaitFlow("denied a tcp 198.51.100.1 81 ports www.example.org by shop/allow")
-	})
-}
-
-// TestDeniedAfterAPolicyChanged: an address that a policy allowed earlier is known by its
-// name.
-func TestDeniedAfterAPolicyChanged(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
-		s.zone.add(deniedZone)
-		s.startClient(policy("allow", allowWWW))
-		s.resolve("a", "www.example.org", dns.TypeA)
-		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
-		s.apply(map[string]string{"p.yaml": policy("allow", strings.ReplaceAll(allowWWW, "www", "new"))})
-		s.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
-		s.awaitFlow("denied a tcp 198.51.100.1 80 unmatched www.example.org")
 	})
 }

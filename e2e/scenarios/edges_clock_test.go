@@ -81,7 +81,7 @@ func (s *stage) ends(to string, asked time.Time, lasts time.Duration) {
 // cached answers have a right TTL, and the log continues with the clock's time.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := edgesStage(t, kind, cached)
 		clock := s.clockOf()
 		asked := s.disturbed("clock steps", unnoticed, []string{"www.example.org", "other.example.org"}, func() {
@@ -158,7 +158,7 @@ func TestClockStepsAndRestarts(t *testing.T) {
 // answer has its real age, and is queried again.
 func TestSuspendedMachine(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := edgesStage(t, kind, cached)
 		s.zone.add("r1.wild.example.org. 60 IN A 198.51.100.11")
 		s.outside.SetAnswer(s.zone.answer) // of names below wild too

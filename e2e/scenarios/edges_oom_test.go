@@ -21,7 +21,7 @@ const oomRoom = 2 << 20
 // kills it. What is enforced stays, the resolver answers, and the next agent, which
 // has its memory, takes over.
 func TestOutOfMemory(t *testing.T) {
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := edgesStage(t, kind, strings.Replace(withLimits(fast), "audit", "cache\n    audit", 1))
 		group, err := lab.NewCgroup(fmt.Sprintf("namegate-%d-%s-%s", os.Getpid(), kind.network, kind.dataplane))
 		if err != nil {

@@ -215,42 +215,40 @@ func (s *stage) moves(to string, names ...string) {
 // the upstream is back so are the answers.
 func TestNoUpstreamAnswers(t *testing.T) {
 	t.Parallel()
-	onEachNetwork(t, func(t *testing.T, kind nodeKind) {
-		s := edgesStage(t, kind, corefile)
-		others := []string{"other.example.org"} // refused by the agent, answered by a resolver
-		asked := s.disturbed("silent upstreams", unnoticed, others, func() {
-			s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
-			began := time.Now()
-			for _, name := range []string{"www.example.org", "b1.wild.example.org"} {
-				if err := s.fails(name); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-			for time.Since(began) < 2*switchTime {
-				if st := s.status(); !st.Enforcer.Intercepting {
-					t.Error("silent upstreams turn interception off")
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-			s.outside.SetAnswer(s.edges)
-			s.until("names are answered again", func(int) bool {
-				r, _, err := s.patient("a", "b2.wild.example.org")
-				return err == nil && r.Rcode == dns.RcodeSuccess
-			})
-			s.expect("a", "tcp", "198.18.0.2:80", lab.Answered)
-		})
-		if asked.lost > 0 || asked.rcodes[dns.RcodeRefused] != asked.sent {
-			t.Errorf("not every question was for the agent: %+v", asked)
-		}
-
+	s := edgesStage(t, routed, corefile)
+	others := []string{"other.example.org"} // refused by the agent, answered by a resolver
+	asked := s.disturbed("silent upstreams", unnoticed, others, func() {
 		s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
-		s.disturbed("a start with silent upstreams", outageLimit+startsIn, others, func() {
-			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-			began := time.Now()
-			fatal.If(t, s.agent.Start())
-			if took := time.Since(began); took > startsIn {
-				t.Errorf("the agent came up after %v", took)
+		began := time.Now()
+		for _, name := range []string{"www.example.org", "b1.wild.example.org"} {
+			if err := s.fails(name); err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
+		}
+		for time.Since(began) < 2*switchTime {
+			if st := s.status(); !st.Enforcer.Intercepting {
+				t.Error("silent upstreams turn interception off")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		s.outside.SetAnswer(s.edges)
+		s.until("names are answered again", func(int) bool {
+			r, _, err := s.patient("a", "b2.wild.example.org")
+			return err == nil && r.Rcode == dns.RcodeSuccess
 		})
+		s.expect("a", "tcp", "198.18.0.2:80", lab.Answered)
+	})
+	if asked.lost > 0 || asked.rcodes[dns.RcodeRefused] != asked.sent {
+		t.Errorf("not every question was for the agent: %+v", asked)
+	}
+
+	s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
+	s.disturbed("a start with silent upstreams", outageLimit+startsIn, others, func() {
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		began := time.Now()
+		fatal.If(t, s.agent.Start())
+		if took := time.Since(began); took > startsIn {
+			t.Errorf("the agent came up after %v", took)
+		}
 	})
 }

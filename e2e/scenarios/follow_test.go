@@ -34,7 +34,7 @@ spec:
 // pod asks.
 func TestNamesThatLeadInAnyOrder(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(`
 			denied.test. 600 IN SRV 0 0 80 host.test.

@@ -44,7 +44,7 @@ func (s *stage) hostExpects(network, to string, want lab.Outcome) {
 // packets, stays in force without an agent, and leaves nothing when it goes.
 func TestHostPolicy(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newHostStage(t, kind, nil)
 		pod := s.Pod("a")
 		serving, err := pod.Serve(80)

@@ -75,7 +75,7 @@ func (s *inUseStage) ProbeOf(pod, to string) lab.Outcome {
 // grant; an address that is not used ends.
 func TestInUseStaysReachable(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newInUseStage(t, kind)
 		s.moves("used.wild.test", "198.51.100.5")
 		s.moves("idle.wild.test", "198.51.100.6")

@@ -117,7 +117,7 @@ func (s *stage) lineInto(pod string, to netip.Addr) *line {
 // forwarded as without the agent.
 func TestInvalidPacketsAreNotAnswered(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		f := newForgeStage(t, kind)
 		fatal.If(t, f.Node.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal=0"))
 		resets := countResets(t, f.Pod("a").Host)

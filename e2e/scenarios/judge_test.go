@@ -68,7 +68,7 @@ func keptLines(t *testing.T, kind nodeKind) (s *stage, lines []*line, allow func
 // when its address is granted, and of the same socket, as WireGuard, QUIC and chrony keep one.
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s, lines, allow := keptLines(t, kind)
 		for range 2 {
 			allow(false)
@@ -102,7 +102,7 @@ func (s *stage) untried(pod string, last int) (lines []*line) {
 // judge, by its hop limit, admits nothing, and leaves nothing to a later packet.
 func TestUnseenCandidateAdmitsNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s, lines, allow := keptLines(t, kind)
 		allow(false)
 		s.podNext("after the policy was withdrawn", lines, nil)
@@ -167,7 +167,7 @@ const expecting = `table inet helper {
 // it has the mark of its master, which is admitted.
 func TestExpectedConnections(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		files := map[string]string{
 			"a.yaml":  s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
@@ -213,7 +213,7 @@ func TestExpectedConnections(t *testing.T) {
 // is allowed goes on before its first answer.
 func TestUnansweredWithOverwrittenMarks(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s, _, _ := keptLines(t, kind)
 		for _, program := range []string{"iptables", "ip6tables"} {
 			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "MARK", "--set-mark", "0x1")

@@ -29,7 +29,7 @@ spec:
 // another policy did. A name of another rule that has no answer delays nothing.
 func TestDeniedAddressesThatAreKnown(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(`
 			denied.test. 600 IN A 198.51.100.5

@@ -1,9 +1,7 @@
 package scenarios
 
 import (
-	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +35,7 @@ spec:
 // a cluster policy comes before its own rules.
 func TestEncryptedDNS(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(`
 			tls.test. 600 IN A 198.51.100.5
@@ -131,56 +129,5 @@ func TestEncryptedDNS(t *testing.T) {
 				t.Errorf("the connection to %s after the policy denies: %s", to, got)
 			}
 		}
-	})
-}
-
-// TestLimitedQueries: no query beyond a limit leaves the node, and what is answered opens.
-func TestLimitedQueries(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
-		for i := range 20 {
-			s.zone.add(fmt.Sprintf("\nx%d.wild.test. 600 IN A 198.51.100.5\nx%d.wild.test. 600 IN TXT data", i, i))
-		}
-		s.zone.add("\na.b.c.wild.test. 600 IN A 198.51.100.5\na.b.c.exact.test. 600 IN A 198.51.100.6")
-		s.start(map[string]string{
-			"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
-			"limits.yaml": policy("limits", `
-podSelector: {}
-egress:
-- matches: [{pattern: "**.wild.test"}, {name: a.b.c.exact.test}]
-dns: {types: [A, AAAA], maxLabels: 2, maxQueryRate: 3}`),
-		})
-		asks := func(network, name string, qtype uint16, rcode, records int) {
-			t.Helper()
-			if r, err := s.ask("a", network, name, qtype); err != nil || r.Rcode != rcode || len(r.Answer) != records {
-				t.Errorf("%s: %v, %v", name, r, err)
-			}
-		}
-		for _, network := range []string{"udp", "tcp"} {
-			asks(network, "x1.wild.test", dns.TypeTXT, dns.RcodeSuccess, 0)
-			asks(network, "a.b.c.wild.test", dns.TypeA, dns.RcodeRefused, 0)
-			asks(network, "a.b.c.exact.test", dns.TypeA, dns.RcodeSuccess, 1)
-		}
-		refused := 0
-		for i := range 20 {
-			r, err := s.ask("a", []string{"udp", "tcp"}[i%2], fmt.Sprintf("x%d.wild.test", i), dns.TypeA)
-			fatal.If(t, err)
-			if r.Rcode == dns.RcodeRefused {
-				refused++
-			}
-		}
-		var out []string
-		for _, q := range s.outside.Asked() {
-			if strings.Contains(q, "wild.test") && !slices.Contains(out, q) {
-				out = append(out, q)
-			}
-		}
-		// A token comes back each 20 s, for as long as the machine takes.
-		if refused == 0 || len(out)+refused != 20 || slices.ContainsFunc(out, func(q string) bool { return strings.Contains(q, "a.b.c") || strings.Contains(q, "TXT") }) {
-			t.Errorf("%d queries are refused, and upstreams got %q", refused, out)
-		}
-		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
-		s.expect("a", "tcp", "198.51.100.6:80", lab.Answered)
 	})
 }

@@ -26,16 +26,16 @@ var agentBinary string
 // long are the scenarios that -short leaves out: each has labs of many seconds, or a load.
 var long = []string{
 	"TestAgentStopped", "TestANodesClockSteps", "TestChainsThatAdmit", "TestChangedLayout", "TestClockSteps", "TestClockStepsAndRestarts",
-	"TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestHostileAnswersOpenNothing", "TestLinkLocalReachesNothing",
-	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestRivalRules",
-	"TestSetsOfEachPort", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade", "TestUpstreamCannotBeGuessed", "TestUpstreams",
+	"TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestLinkLocalReachesNothing",
+	"TestManyPods", "TestMovedNames", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestRivalRules", "TestRivals",
+	"TestSetsOfEachPort", "TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade",
 }
 
 // nightly are the scenarios that the tests of a change leave out: each has programs that few machines
 // have, real DNS clients, or random worlds.
 var nightly = []string{
 	"TestApplications", "TestClients", "TestClientsDig", "TestClientsOfTheNode", "TestReplay", "TestPeersBesideFelix", "TestOpenVSwitch",
-	"TestRandomRival", "TestRivals", "TestSuspendedMachine",
+	"TestRandomRival", "TestSuspendedMachine",
 }
 
 func TestMain(m *testing.M) {

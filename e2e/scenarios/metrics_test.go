@@ -15,6 +15,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
+const metricsAt = "127.0.0.1:9911"
+
 // page gets a path that the agent serves at metricsAt.
 func (s *stage) page(path string) (status int, body string, err error) {
 	c, err := s.Node.Dial("tcp", metricsAt, lab.Limit)
@@ -111,19 +113,5 @@ func TestMetricsMove(t *testing.T) {
 	s.until("a repair is counted", func(int) bool { return s.samples()["namegate_repairs_total"] != after["namegate_repairs_total"] })
 	if status, _, err := s.page("/debug/pprof/heap"); status != http.StatusOK || err != nil {
 		t.Errorf("with --pprof: %d, %v", status, err)
-	}
-}
-
-// TestProbesOverHTTP: an agent that serves says so, and shows no profile unasked.
-func TestProbesOverHTTP(t *testing.T) {
-	t.Parallel()
-	s := edgesStage(t, routed, corefile, "--metrics-addr", metricsAt)
-	for _, path := range []string{"/healthz", "/readyz"} {
-		if status, body, err := s.page(path); status != http.StatusOK || err != nil || !strings.Contains(body, `"ok":true`) {
-			t.Errorf("%s: %d %s, %v", path, status, body, err)
-		}
-	}
-	if status, _, err := s.page("/debug/pprof/"); status != http.StatusNotFound || err != nil {
-		t.Errorf("without --pprof: %d, %v", status, err)
 	}
 }

@@ -136,13 +136,14 @@ func TestAgentStopped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		goes, comes func(*stage) error
+		each        eachOf
 	}{
-		"killed":  {func(s *stage) error { return s.agent.Stop(syscall.SIGKILL) }, func(s *stage) error { return s.agent.Start() }},
-		"stopped": {func(s *stage) error { return s.agent.Signal(syscall.SIGSTOP) }, func(s *stage) error { return s.agent.Signal(syscall.SIGCONT) }},
+		"killed":  {func(s *stage) error { return s.agent.Stop(syscall.SIGKILL) }, func(s *stage) error { return s.agent.Start() }, onEach},
+		"stopped": {func(s *stage) error { return s.agent.Signal(syscall.SIGSTOP) }, func(s *stage) error { return s.agent.Signal(syscall.SIGCONT) }, onRouted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, kind nodeKind) {
+			c.each(t, func(t *testing.T, kind nodeKind) {
 				s, clients := outageStage(t, kind)
 				becomes := func(when string, rcode int) {
 					for _, client := range clients {
@@ -169,16 +170,21 @@ func TestOrderlyExitAndCleanup(t *testing.T) {
 	t.Parallel()
 	path, err := lab.OnlyPrograms(t.TempDir(), "nft")
 	fatal.If(t, err)
-	for name, path := range map[string]string{"all programs": "PATH=" + os.Getenv("PATH"), "nft alone": path} {
+	for name, c := range map[string]struct {
+		path string
+		each eachOf
+	}{
+		"all programs": {"PATH=" + os.Getenv("PATH"), onEach}, "nft alone": {path, onRouted},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			orderlyExitAndCleanup(t, path)
+			orderlyExitAndCleanup(t, c.path, c.each)
 		})
 	}
 }
 
-func orderlyExitAndCleanup(t *testing.T, path string) {
-	onEach(t, func(t *testing.T, kind nodeKind) {
+func orderlyExitAndCleanup(t *testing.T, path string, each eachOf) {
+	each(t, func(t *testing.T, kind nodeKind) {
 		s, clients := outageStage(t, kind)
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 		for _, c := range clients {

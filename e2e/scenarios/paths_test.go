@@ -19,7 +19,7 @@ import (
 // itself through its own Service.
 func TestService(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(`
 			api.shop.svc.cluster.local. 60 IN A 10.96.0.20
@@ -161,7 +161,7 @@ func TestFailClosed(t *testing.T) {
 // its own destinations and not the next pod's.
 func TestManyPods(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		const pods = 40
 		s := newStageOf(t, kind)
 		files := map[string]string{}

@@ -106,7 +106,7 @@ func addressesOf(pods []*peerPod) (out []string) {
 // peers; connections to removed peers are cut, and no others.
 func TestPeersComeAndGo(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newChangeStage(t, kind)
 		s.zone.add("steady.example.org. 60 IN A 198.51.100.1\nsteady.example.org. 60 IN AAAA 2001:db8:1::1")
 		s.start(s.manifests(map[string]string{"p.yaml": allowNames("p", "client", "steady"), "np.yaml": toDB}))
@@ -162,7 +162,7 @@ func TestPeersComeAndGo(t *testing.T) {
 // policy allows any more.
 func TestNetworkPolicyNarrows(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newChangeStage(t, kind)
 		files := s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": egress("np", toAll)})
 		files["second.yaml"] = egress("second", "\n- to: [{ipBlock: {cidr: 198.51.100.0/24}}, {ipBlock: {cidr: \"2001:db8:1::/64\"}}]\n  ports: [{protocol: UDP}, {protocol: TCP}]")
@@ -190,7 +190,7 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 	for _, comes := range []string{"policy", "agent"} {
 		t.Run(comes, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, kind nodeKind) {
+			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 				s := newChangeStage(t, kind)
 				s.service(1, servicePort, s.dbs[0], 8080) // a node that translates knows connections
 				first, then := map[string]string{"np.yaml": toDB}, map[string]string{"p.yaml": policy("p", selectsClient)}
@@ -222,7 +222,7 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 // that connection, also if the selected pod might have opened it itself.
 func TestRepliesAdmitNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newChangeStage(t, kind)
 		s.clientPod.labels = map[string]string{"app": "free"} // unselected at first
 		db := s.dbs[0]                                        // on this node
@@ -251,7 +251,7 @@ func TestPeersWithoutAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, kind nodeKind) {
+			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 				s := newChangeStage(t, kind)
 				for _, p := range s.comers {
 					p.labels = map[string]string{"db": "yes"}
@@ -292,31 +292,6 @@ func killedBetween(s *changeStage, files map[string]string) error {
 	return s.agent.Start()
 }
 
-// TestNamespaceLabels: peers by the labels of their namespace come and go with these.
-func TestNamespaceLabels(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newChangeStage(t, kind)
-		for _, p := range s.comers {
-			p.namespace = "data"
-		}
-		namespace := func(team string) string {
-			return "apiVersion: v1\nkind: Namespace\nmetadata: {name: data, labels: {team: " + team + "}}\n"
-		}
-		s.start(s.manifests(map[string]string{
-			"p.yaml": policy("p", selectsClient), "data.yaml": namespace("a"),
-			"np.yaml": egress("np", "\n- to: [{namespaceSelector: {matchLabels: {team: a}}}, {podSelector: {matchLabels: {db: \"yes\"}}}]"),
-		}))
-		dbs, comers := s.lines(s.dbs...), s.lines(s.comers...)
-		s.reach(lab.Refused, s.never...)
-		s.apply(map[string]string{"data.yaml": namespace("b")})
-		s.serverNext("after the namespace's label changed", comers, dbs)
-		s.reach(lab.Refused, s.comers...)
-		s.apply(map[string]string{"data.yaml": namespace("a")})
-		s.reach(lab.Answered, s.comers...)
-	})
-}
-
 // TestPeersAreCleanedUp: the kernel's peer sets are removed with the rest.
 func TestPeersAreCleanedUp(t *testing.T) {
 	t.Parallel()
@@ -347,7 +322,7 @@ func TestPeersAreCleanedUp(t *testing.T) {
 // undo, though established packets leave mangle above ours.
 func TestPeersBesideFelix(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newChangeStage(t, kind)
 		np := parsed[networkingv1.NetworkPolicy](t, egress("np", toAll))
 		s.withEngine(lab.Felix)

@@ -3,11 +3,9 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -41,10 +39,9 @@ func egress(name, rules string) string {
 }
 
 const (
-	toAllPods  = "\n- to: [{namespaceSelector: {}}]"
-	toAll      = "\n- {}"
-	toNode     = "\n- to: [{ipBlock: {cidr: 192.168.77.1/32}}, {ipBlock: {cidr: \"fd00:77::1/128\"}}]"
-	toAllButIt = "\n- to: [{ipBlock: {cidr: 0.0.0.0/0, except: [169.254.169.254/32]}}, {ipBlock: {cidr: \"::/0\", except: [\"fd00:ec2::254/128\"]}}]"
+	toAllPods = "\n- to: [{namespaceSelector: {}}]"
+	toAll     = "\n- {}"
+	toNode    = "\n- to: [{ipBlock: {cidr: 192.168.77.1/32}}, {ipBlock: {cidr: \"fd00:77::1/128\"}}]"
 )
 
 // TestNodeLocal: a pod reaches its own node by a rule for the node's address alone, and
@@ -124,76 +121,5 @@ func TestOwnService(t *testing.T) {
 		to(1, lab.Answered)
 		to(2, lab.Refused)
 		to(3, lab.Refused)
-	})
-}
-
-// TestMetadataByNetworkPolicy: a rule for everywhere is one for the metadata address
-// too, and an exception is one.
-func TestMetadataByNetworkPolicy(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
-		fatal.If(t, s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"))
-		s.client("client", 10)
-		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
-		for _, c := range []struct {
-			rules               string
-			metadata, elsewhere lab.Outcome
-		}{
-			{" []", lab.Refused, lab.Refused},
-			{toAll, lab.Answered, lab.Answered},
-			{"\n- ports: [{port: 80}]", lab.Answered, lab.Answered},
-			{"\n- ports: [{port: 443}]", lab.Refused, lab.Refused},
-			{toAllButIt, lab.Refused, lab.Answered},
-			{toAllPods, lab.Refused, lab.Refused},
-			// One policy's exceptions may be allowed by another.
-			{toAllButIt + "\n- to: [{ipBlock: {cidr: 169.254.0.0/16}}, {ipBlock: {cidr: \"fd00:ec2::/32\"}}]", lab.Answered, lab.Answered},
-		} {
-			s.apply(map[string]string{"np.yaml": egress("np", c.rules)})
-			s.both("client", "tcp", metadata(false).String(), metadata(true).String(), 80, c.metadata)
-			s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 80, c.elsewhere)
-		}
-	})
-}
-
-// TestNoPeers: pods on the host network, finished pods and companions' rules are no
-// peers.
-func TestNoPeers(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
-		s.client("client", 10)
-		s.serves(s.Node, 8080)
-		ended, peer := s.server("ended", 20, true, map[string]string{"app": "server"}, 8080), s.server("peer", 21, true, map[string]string{"app": "server"}, 8080)
-		companion := "podSelector: {matchLabels: {app: client}}\npolicyTypes: [Egress]\negress: [{}]"
-		files := s.manifests(map[string]string{
-			"p.yaml":  policy("p", selectsClient),
-			"np.yaml": egress("np", toAllPods+"\n- to: [{podSelector: {}}]"),
-			"host.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: host, namespace: shop, labels: {app: server}}\nspec: {hostNetwork: true, nodeName: node-a}\n" +
-				"status: {phase: Running, podIPs: [{ip: 192.168.77.1}, {ip: \"fd00:77::1\"}]}\n",
-			"by-name.yaml":  networkPolicy("namegate-dns-0123456789abcdef", companion),
-			"by-label.yaml": strings.Replace(networkPolicy("labelled", companion), "namespace: shop}", "namespace: shop, labels: {app.kubernetes.io/managed-by: namegate}}", 1),
-		})
-		files["pod-ended.yaml"] = strings.Replace(files["pod-ended.yaml"], "phase: Running", "phase: Succeeded", 1)
-		s.start(files)
-		reach := func(to4, to6 netip.Addr, want lab.Outcome) {
-			t.Helper()
-			s.both("client", "tcp", to4.String(), to6.String(), 8080, want)
-		}
-		reach(peer.Addr4, peer.Addr6, lab.Answered)
-		reach(ended.Addr4, ended.Addr6, lab.Refused)
-		reach(netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd00:77::1"), lab.Refused)
-		s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 80, lab.Refused)
-		named := 0
-		for _, p := range s.status().Problems {
-			if strings.Contains(p.Object, "namegate-dns-0123456789abcdef") || strings.Contains(p.Object, "shop/labelled") {
-				named++
-			}
-		}
-		if named != 2 {
-			t.Errorf("problems %+v: who is left out is not told", s.status().Problems)
-		}
-		s.apply(map[string]string{"pod-ended.yaml": s.pods["ended"].manifest()})
-		reach(ended.Addr4, ended.Addr6, lab.Answered)
 	})
 }

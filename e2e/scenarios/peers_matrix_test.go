@@ -251,7 +251,7 @@ func TestUnionBeside(t *testing.T) {
 	for _, style := range []lab.EngineStyle{lab.KubeRouter, lab.Felix} {
 		t.Run(string(style), func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, kind nodeKind) { unionBeside(t, kind, style) })
+			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) { unionBeside(t, kind, style) })
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -39,7 +38,7 @@ func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want 
 // TestPeerPorts: protocols, ranges and values for all of them.
 func TestPeerPorts(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newPeerStage(t, kind)
 		a := s.client("client", 10)
 		pods := map[string]*peerPod{}
@@ -87,67 +86,5 @@ func TestPeerPorts(t *testing.T) {
 			s.arrived(a, p, 132, 4998, true)
 		}
 		s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 80, lab.Refused)
-	})
-}
-
-// TestNamedPeerPorts: a named port is what each pod calls so, among the peers of the
-// rule, also where they are networks or everything.
-func TestNamedPeerPorts(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
-		s.client("client", 10)
-		x := s.server("pod-x", 20, false, map[string]string{"app": "server"}, 8080, 9090)
-		y := s.server("pod-y", 21, true, map[string]string{"app": "server"}, 8080, 9090)
-		z := s.server("pod-z", 22, true, map[string]string{"app": "another"}, 8080, 9090)
-		x.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 8080}}
-		y.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 9090}, {Name: "http-udp", Protocol: "udp", Port: 8080}}
-		z.ports = x.ports
-		s.service(1, 80, y, 9090)
-		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
-		open := func(rules string, want map[string]lab.Outcome) {
-			t.Helper()
-			s.apply(map[string]string{"np.yaml": egress("np", rules)})
-			for _, p := range []*peerPod{x, y, z} {
-				for _, port := range []uint16{8080, 9090} {
-					expected := want[fmt.Sprint(p.name, " ", port)]
-					if expected == "" {
-						expected = lab.Refused
-					}
-					s.both("client", "tcp", p.Addr4.String(), p.Addr6.String(), port, expected)
-				}
-			}
-			s.both("client", "udp", x.Addr4.String(), x.Addr6.String(), 8080, lab.Refused)
-			s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 8080, lab.Refused)
-		}
-		v4, v6 := serviceAddr(1)
-		open("\n- to: [{podSelector: {matchLabels: {app: server}}}]\n  ports: [{port: http}]", map[string]lab.Outcome{"pod-x 8080": lab.Answered, "pod-y 9090": lab.Answered})
-		s.both("client", "tcp", v4.String(), v6.String(), 80, lab.Answered)
-		open("\n- ports: [{port: http}]", map[string]lab.Outcome{"pod-x 8080": lab.Answered, "pod-y 9090": lab.Answered, "pod-z 8080": lab.Answered})
-		open("\n- to: [{ipBlock: {cidr: 10.2.0.0/24, except: [10.2.0.21/32]}}, {ipBlock: {cidr: \"fd00:2::/64\", except: [\"fd00:2::15/128\"]}}]\n  ports: [{port: http}]",
-			map[string]lab.Outcome{"pod-z 8080": lab.Answered})
-		s.both("client", "tcp", v4.String(), v6.String(), 80, lab.Refused)
-		// A name counts with its protocol.
-		open("\n- to: [{podSelector: {matchLabels: {app: server}}}]\n  ports: [{port: http-udp}]", nil)
-		open("\n- to: [{podSelector: {matchLabels: {app: server}}}]\n  ports: [{protocol: UDP, port: http-udp}]", nil)
-		s.both("client", "udp", y.Addr4.String(), y.Addr6.String(), 8080, lab.Answered)
-	})
-}
-
-// TestOneAddressFamilyOnly: a network of one family is nothing to the other.
-func TestOneAddressFamilyOnly(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
-		s.client("client", 10)
-		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
-		for cidr, want := range map[string][2]lab.Outcome{
-			"0.0.0.0/0": {lab.Answered, lab.Refused}, "::/0": {lab.Refused, lab.Answered},
-			"198.51.100.0/24": {lab.Answered, lab.Refused}, "2001:db8::/32": {lab.Refused, lab.Answered},
-		} {
-			s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{ipBlock: {cidr: \""+cidr+"\"}}]")})
-			s.expect("client", "tcp", "198.51.100.9:80", want[0])
-			s.expect("client", "tcp", "[2001:db8:9::9]:80", want[1])
-		}
 	})
 }

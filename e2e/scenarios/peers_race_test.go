@@ -93,7 +93,7 @@ func (o *opened) answered() (alive int) {
 // taken from its peers, at whatever moment, none is left when that is in force.
 func TestNothingOpensInBetween(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newChangeStage(t, kind)
 		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": toDB}))
 		comer := s.comers[:1]

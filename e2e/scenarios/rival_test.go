@@ -63,7 +63,7 @@ func TestRivalRules(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			onEach(t, func(t *testing.T, kind nodeKind) {
+			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 				s, sniffer := guardedStage(t, kind)
 				no := 0
 				fatal.If(t, test.rival(s))
@@ -142,7 +142,7 @@ func (s *stage) eventually(pod, to string, want lab.Outcome) {
 // are back before the agent would look by itself.
 func TestEverythingFlushed(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s, _ := guardedStage(t, kind)
 		var took []time.Duration
 		for range 3 {

@@ -1,9 +1,7 @@
 package scenarios
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,16 +18,6 @@ import (
 const (
 	failoverLimit = time.Second
 	clientLimit   = 5 * time.Second
-)
-
-// ending is the reply to a pod if all upstreams are bad.
-type ending string
-
-const (
-	replies ending = "an answer"
-	fails   ending = "SERVFAIL"
-	either  ending = "an answer or SERVFAIL"
-	nothing ending = "no address"
 )
 
 // goodAddress is the healthy upstream.
@@ -100,105 +88,10 @@ func (s *stage) asksOnce(pod, name string, wait time.Duration) (r *dns.Msg, took
 	}
 }
 
-// TestUpstreams gives a zone a bad upstream that is to be asked first and a
-// healthy one, and another zone the bad one alone.
-func TestUpstreams(t *testing.T) {
-	t.Parallel()
-	bad := badUpstreams()
-	zones := ""
-	for n := range bad {
-		zones += fmt.Sprintf("pair%d.test {\n    forward . %s %s {\n        policy sequential\n    }\n}\n", n, badAddress(n, false), goodAddress)
-		zones += fmt.Sprintf("alone%d.test {\n    forward . %s\n}\n", n, badAddress(n, true))
-	}
-	zones += "none.test {\n    forward ."
-	for _, n := range allBad {
-		zones += " " + badAddress(n, true)
-	}
-	s := upstreamsStage(t, zones+"\n}\n")
-	s.upstream(goodAddress, lab.Honest(honest))
-	for n, b := range bad {
-		if !b.down {
-			s.upstream(badAddress(n, false), b.behave)
-			s.upstream(badAddress(n, true), b.behave)
-		}
-	}
-	s.allowTest()
-	sniffer, err := s.World.Sniff("eth0")
-	fatal.If(t, err)
-	defer sniffer.Close()
-	// They wait most of the time, so all do at once.
-	began := map[string]<-chan error{}
-	for n, b := range bad {
-		began[b.name+" beside a healthy one"] = begin(func() error { return s.beside(n, b) })
-		began[b.name+" alone"] = begin(func() error { return s.alone(n, b) })
-	}
-	began["all of several"] = begin(func() error { return s.fails("n99-1.none.test") })
-	for _, name := range slices.Sorted(maps.Keys(began)) {
-		t.Run(name, func(t *testing.T) {
-			if err := <-began[name]; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	s.nothingOpened(t, sniffer, len(bad))
-}
-
 func begin(f func() error) <-chan error {
 	end := make(chan error, 1)
 	go func() { end <- f() }()
 	return end
-}
-
-// beside asks a row of names: after the first, most are faster than a failover, and
-// each is right.
-func (s *stage) beside(n int, b badUpstream) error {
-	var errs []error
-	var all []time.Duration
-	for i := range 6 {
-		name := fmt.Sprintf("n%d-%d.pair%d.test", n, i, n)
-		r, took, err := s.patient("a", name)
-		if err != nil {
-			return fmt.Errorf("question %d: no reply in %v: %w", i, took, err)
-		}
-		want := []netip.Addr{addressOf(name)}
-		if b.nosy {
-			want = nil
-		}
-		errs = append(errs, s.right(r, want))
-		if i > 0 { // that somebody is silent, over TCP too, takes the first a while to tell
-			all = append(all, took)
-		}
-	}
-	limit := failoverLimit
-	if b.slow {
-		limit += failoverLimit / 2 // its own time is no failover's
-	}
-	slices.Sort(all)
-	if all[len(all)/2] >= limit {
-		errs = append(errs, fmt.Errorf("questions took %v, want most of them in less than %v", all, limit))
-	}
-	return errors.Join(errs...)
-}
-
-// alone asks once.
-func (s *stage) alone(n int, b badUpstream) error {
-	name := fmt.Sprintf("n%d-%d.alone%d.test", 100+n, 1, n)
-	r, took, err := s.patient("a", name)
-	if err != nil {
-		return fmt.Errorf("no reply in %v: %w", took, err)
-	}
-	failed := r.Rcode == dns.RcodeServerFailure || r.Rcode == dns.RcodeRefused && b.name == "REFUSED"
-	if b.alone == fails || b.alone == either && failed {
-		if !failed || len(r.Answer) != 0 {
-			return fmt.Errorf("want %s, got:\n%v", b.alone, r)
-		}
-		return nil
-	}
-	want := []netip.Addr{addressOf(name)}
-	if b.alone == nothing {
-		want = nil
-	}
-	return s.right(r, want)
 }
 
 // fails tells whether a client gets a failure in time.
@@ -227,27 +120,126 @@ func (s *stage) right(r *dns.Msg, want []netip.Addr) error {
 	return nil
 }
 
-// nothingOpened asserts that no false address is in the kernel's sets, and that no packet
-// reached it.
-func (s *stage) nothingOpened(t *testing.T, sniffer *lab.Sniffer, many int) {
-	t.Helper()
-	sets := s.prints("ipset list", "nft list sets")
-	if !strings.Contains(sets, addressOf("n11-0.").String()) {
-		t.Errorf("the sets have none of what was granted:\n%s", sets)
+// a is an A record.
+func a(owner string, ttl uint32, addr netip.Addr) dns.RR {
+	return &dns.A{Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: ttl}, A: addr.AsSlice()}
+}
+
+// honest is what every name has: an address that is made of it.
+func honest(q *dns.Msg) *dns.Msg {
+	r := new(dns.Msg).SetReply(q)
+	r.RecursionAvailable = true
+	if q.Question[0].Qtype == dns.TypeA {
+		r.Answer = []dns.RR{a(q.Question[0].Name, 60, addressOf(q.Question[0].Name))}
 	}
-	for n := range many {
-		v := victim(n)
-		if strings.Contains(sets, v.String()+" ") {
-			t.Errorf("%s, which upstream %d lied about, is in a set", v, n)
-		}
-		if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(v, 80), lab.PatienceFor(lab.Refused)); got != lab.Refused {
-			t.Errorf("%s, which upstream %d lied about: %s", v, n, got)
-		}
+	return r
+}
+
+// addressOf is the address of nN-M.…: 198.18.N.M.
+func addressOf(name string) netip.Addr {
+	var n, m int
+	if _, err := fmt.Sscanf(strings.ToLower(name), "n%d-%d.", &n, &m); err != nil {
+		return netip.AddrFrom4([4]byte{198, 18, 255, 255})
 	}
-	s.settle(sniffer)
-	for n := range many {
-		if got := sniffer.Saw(victim(n)); got != 0 {
-			t.Errorf("%d packets reached %s", got, victim(n))
-		}
+	return netip.AddrFrom4([4]byte{198, 18, byte(n), byte(m)})
+}
+
+// late answers honestly after a while.
+func late(d time.Duration) lab.Behaviour {
+	reply := func(q *lab.Query) {
+		time.Sleep(d)
+		_ = q.Reply(honest(q.Msg))
 	}
+	return lab.Behaviour{UDP: reply, TCP: lab.EachTCP(reply)}
+}
+
+// TestUpstreamRecovers lets an upstream die in two ways, and recover: one that only
+// probes can detect, and one that is the only upstream.
+func TestUpstreamRecovers(t *testing.T) {
+	t.Parallel()
+	const pair, alone = "192.0.2.180", "192.0.2.179"
+	zones := "pair.test {\n    forward . " + pair + " " + goodAddress + " {\n        policy sequential\n    }\n}\n" +
+		"alone.test {\n    forward . " + alone + " {\n        deadline 10s\n    }\n}\n"
+	dies := map[string]func(u *lab.Upstream){
+		"silent":  func(u *lab.Upstream) { u.Behave(lab.Behaviour{}) },
+		"refused": (*lab.Upstream).Down,
+	}
+	lives := map[string]func(u *lab.Upstream) error{
+		"silent":  func(u *lab.Upstream) error { u.Behave(lab.Honest(honest)); return nil },
+		"refused": (*lab.Upstream).Up,
+	}
+	for how, die := range dies {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := upstreamsStage(t, zones)
+			first, only := s.upstream(pair, lab.Honest(honest)), s.upstream(alone, lab.Honest(honest))
+			second := s.upstream(goodAddress, lab.Honest(honest))
+			s.allowTest()
+			if s.immediate("n1-1.pair.test"); first.Times("n1-1.pair.test") == 0 {
+				t.Fatal("the first upstream was not asked first")
+			}
+			die(first)
+			die(only)
+			s.until("the second is asked at once", func(i int) bool {
+				return s.immediate(fmt.Sprintf("n2-%d.pair.test", i))
+			})
+			if second.Times("n2-0.pair.test") == 0 {
+				t.Error("the second upstream was not asked")
+			}
+			if err := s.fails("n3-1.alone.test"); err != nil {
+				t.Errorf("nobody is left: %v", err)
+			}
+			// A query that waits while the upstream comes back is answered.
+			waiting := begin(func() error {
+				r, _, err := s.patient("a", "n4-1.alone.test")
+				if err != nil {
+					return err
+				}
+				return s.right(r, []netip.Addr{addressOf("n4-1.")})
+			})
+			s.until("the waiting query is on its way", func(int) bool { return s.status().Proxy.InFlight > 0 })
+			for _, u := range []*lab.Upstream{first, only} {
+				fatal.If(t, lives[how](u))
+			}
+			if err := <-waiting; err != nil {
+				t.Errorf("a query from before the upstream came back: %v", err)
+			}
+			s.until("the first is asked again", func(i int) bool {
+				name := fmt.Sprintf("n5-%d.pair.test", i)
+				return s.immediate(name) && first.Times(name) > 0
+			})
+		})
+	}
+}
+
+// immediate asks from pod a and tells whether the right answer came in no time.
+func (s *stage) immediate(name string) bool {
+	s.t.Helper()
+	r, took, err := s.patient("a", name)
+	if err != nil {
+		s.t.Fatalf("%s: no reply in %v: %v", name, took, err)
+	}
+	if err := s.right(r, []netip.Addr{addressOf(name)}); err != nil {
+		s.t.Errorf("%s: %v", name, err)
+	}
+	return took < failoverLimit/2
+}
+
+// until tries until it is so.
+func (s *stage) until(what string, ok func(try int) bool) {
+	s.t.Helper()
+	end := time.Now().Add(lab.Limit)
+	for i := 0; !ok(i); i++ {
+		if time.Now().After(end) {
+			s.t.Fatalf("not within %v: %s", lab.Limit, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (s *stage) status() lab.Status {
+	s.t.Helper()
+	st, err := s.agent.Status()
+	fatal.If(s.t, err)
+	return st
 }
