@@ -150,20 +150,3 @@ func TestExplainAndSuggest(t *testing.T) {
 		s.says(3, "nobody listens there, the agent that made it is gone", "pods")
 	})
 }
-
-// TestAuditFollowsUpgrade: a follower of the log continues with the next agent's.
-func TestAuditFollowsUpgrade(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, lab.Routed)
-	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-	s.start(map[string]string{
-		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"policy.yaml": policy("allow-www", allowWWW),
-	})
-	lines := s.follows("-o", "json")
-	s.resolve("a", "www.example.org", dns.TypeA)
-	s.comes(lines, `"verdict":"allowed"`, `"name":"www.example.org"`)
-	fatal.If(t, s.agent.Upgrade())
-	s.resolve("a", "other.example.org", dns.TypeA)
-	s.comes(lines, `"verdict":"unmatched"`, `"name":"other.example.org"`)
-}

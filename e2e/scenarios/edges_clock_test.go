@@ -2,9 +2,7 @@ package scenarios
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -119,36 +117,6 @@ func (s *stage) inLog(ahead time.Duration) {
 		text, _ := lines[len(lines)-1]["time"].(string)
 		at, err := time.Parse(time.RFC3339Nano, text)
 		return err == nil && time.Since(at.Add(-ahead)).Abs() < time.Minute
-	})
-}
-
-// TestClockStepsAndRestarts: an agent whose clock was set is followed by one whose
-// clock tells another time, killed or in an upgrade. What is open is open as long as
-// it was to be.
-func TestClockStepsAndRestarts(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := edgesStage(t, kind, cached)
-		for i := range clockSteps {
-			s.zone.add(fmt.Sprintf("r%d.example.org. 8 IN A 198.51.100.1%d", i, i))
-		}
-		s.apply(map[string]string{"more.yaml": policy("more", strings.Replace(edgesPolicy, "*.wild.example.org", "r*.example.org", 1))})
-		asked := s.disturbed("clock steps and restarts", outageLimit, []string{"www.example.org"}, func() {
-			for i, ahead := range clockSteps {
-				s.step(s.clockOf(), ahead)
-				asked, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
-				s.resolve("a", fmt.Sprintf("r%d.example.org", i), dns.TypeA)
-				s.expect("a", "tcp", to, lab.Answered)
-				fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-				fatal.If(t, s.agent.Start())
-				s.step(s.clockOf(), -ahead/2)
-				fatal.If(t, s.agent.Upgrade())
-				s.ends(to, asked, 9*time.Second)
-			}
-		})
-		if asked.rcodes[dns.RcodeSuccess]+asked.lost != asked.sent {
-			t.Errorf("an allowed name: %+v", asked)
-		}
 	})
 }
 

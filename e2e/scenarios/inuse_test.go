@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -97,72 +96,4 @@ func TestInUseStaysReachable(t *testing.T) {
 			t.Errorf("%d connections failed after the agent was away", failed)
 		}
 	})
-}
-
-// TestMovedNames: an address that the name does not hold any more stays for the pod while an
-// answered connection to it is active, and not for longer than reuseSeconds; datagrams
-// that are not answered keep nothing; a resolver that fails closes nothing that is in use.
-func TestMovedNames(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		s := newInUseStage(t, kind)
-		for i, name := range []string{"talks.wild.test", "mutters.wild.test", "fails.wild.test", "ends.wild.test"} {
-			s.moves(name, fmt.Sprintf("198.51.100.%d", 5+i))
-			s.resolve("a", name, dns.TypeA)
-		}
-		stop := make(chan struct{})
-		var all sync.WaitGroup
-		defer all.Wait()
-		defer close(stop)
-		again := func(f func()) {
-			all.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(200 * time.Millisecond):
-						f()
-					}
-				}
-			})
-		}
-		talks := s.line("a", "tcp", netip.MustParseAddr("198.51.100.5"))
-		again(func() { talks.client.say("still there") })
-		mutters, err := s.Pod("a").Dial("udp", "198.51.100.6:40000", lab.Limit)
-		fatal.If(t, err)
-		defer mutters.Close()
-		again(func() { _, _ = mutters.Write([]byte("anybody there")) })
-		ends := s.line("a", "tcp", netip.MustParseAddr("198.51.100.8"))
-		again(func() { ends.client.say("for now") })
-		again(func() { s.ProbeOf("a", "198.51.100.7:80") })
-
-		moved := time.Now()
-		for _, name := range []string{"talks.wild.test", "mutters.wild.test", "ends.wild.test"} {
-			s.moves(name, "198.51.100.99")
-		}
-		s.moves("fails.wild.test", "")
-		s.closes("of a name that moved, with unanswered datagrams", "198.51.100.6:80")
-		for time.Since(moved) < 12*time.Second {
-			s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
-			s.expect("a", "tcp", "198.51.100.7:80", lab.Answered)
-			time.Sleep(500 * time.Millisecond)
-		}
-		ends.conn.Close()
-		s.closes("of a name that moved, after its last connection", "198.51.100.8:80")
-		s.closes("of a name that moved, after reuseSeconds", "198.51.100.5:80")
-		if lasted := time.Since(moved); lasted < 15*time.Second {
-			t.Errorf("the address ended after %v, a connection may keep it for 20 s", lasted)
-		}
-		s.goesOn("that was admitted before", talks)
-	})
-}
-
-// closes waits for an address to be refused, probing it no more often than the time of a grant.
-func (s *inUseStage) closes(what, to string) {
-	s.t.Helper()
-	for until := time.Now().Add(3 * time.Minute); s.ProbeOf("a", to) != lab.Refused; time.Sleep(time.Second) {
-		if time.Now().After(until) {
-			s.t.Fatalf("the address %s %s stays open", what, to)
-		}
-	}
 }

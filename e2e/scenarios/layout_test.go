@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"encoding/json"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -84,15 +83,6 @@ var admittingChains = sourceChanges{
 		{`has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"`, `has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " continue"`},
 	},
 }
-
-// setOfEachPort makes of this agent's sources those of an agent of before single ports shared
-// a set.
-var setOfEachPort = sourceChanges{
-	"policy/portset.go": {{`ok && r.First == r.Last && r.First != 0`, `false && ok && r.First == r.Last`}},
-}
-
-// ofEachPort is the set of port 80 alone, ofSinglePorts that of all single ports.
-var ofEachPort, ofSinglePorts = []string{"-c05aea68"}, []string{"-ports"}
 
 // ofOlder and ofThis are names that one layout has and the other has not, with each
 // dataplane, ofAdmitting and ofJudged those of chains that admit and of chains that do not.
@@ -253,48 +243,6 @@ func followed(t *testing.T, kind nodeKind, older string, ofOlder, ofThis []strin
 		return s.agent.Start()
 	})
 	stop("while layouts change")
-}
-
-// TestSetsOfEachPort: an agent of the dataplane iptables follows one that has a set for each
-// single port, with an overlap, after a kill and after kills at any moment. Allowed stays allowed and denied
-// denied, and nothing of the earlier sets is left.
-func TestSetsOfEachPort(t *testing.T) {
-	t.Parallel()
-	older, kind := setOfEachPort.build(t), nodeKind{lab.Routed, iptables, "nft"}
-	killed := func(s *stage) error { return s.agent.Stop(syscall.SIGKILL) }
-	for how, next := range map[string]func(s *stage) error{
-		"an upgrade": func(s *stage) error { return s.agent.Upgrade() },
-		"a kill":     func(s *stage) error { return errors.Join(killed(s), s.agent.Start()) },
-		"kills at any moment": func(s *stage) error {
-			if err := killed(s); err != nil {
-				return err
-			}
-			s.dieEarly(6, kind, agentBinary)
-			s.agent.Use(agentBinary, kind.args()...)
-			return s.agent.Start()
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			s := layoutStage(t, kind, older)
-			s.laidOut("at first", ofEachPort, ofSinglePorts)
-			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80", "198.51.100.1:81"})
-			kept := s.resolve("a", "b1.example.net", dns.TypeA)[0]
-			lines := []*line{s.line("a", "tcp", kept), s.line("a", "udp", kept)}
-			before, err := s.agent.Status()
-			fatal.If(t, err)
-			s.agent.Use(agentBinary, kind.args()...)
-			fatal.If(t, next(s))
-			s.goesOn("after "+how, lines...)
-			after, err := s.agent.Status()
-			if err != nil || after.Enforcer.Grants != before.Enforcer.Grants {
-				t.Errorf("%d grants, had %d, %v", after.Enforcer.Grants, before.Enforcer.Grants, err)
-			}
-			s.until("the earlier sets are gone", func(int) bool { return !strings.Contains(s.kernelText(), ofEachPort[0]) })
-			s.laidOut("after "+how, ofSinglePorts, ofEachPort)
-			stop("while sets change")
-		})
-	}
 }
 
 // dieEarly starts agents in turn and kills each somewhere on its way.
