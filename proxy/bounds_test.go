@@ -93,6 +93,7 @@ func TestPodAndAllAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	fatal.Await(t, "places are not given back", func() bool { return l.s.Stats().InFlight == 0 })
 	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
 		t.Errorf("with room again: %v", r)
 	}

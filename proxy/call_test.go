@@ -131,7 +131,7 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	gate := make(chan struct{})
 	first, second := startScript(t, gated(gate, one("192.0.2.1"))), startScript(t, one("192.0.2.2"))
 	l.asks(configWith(t), func(z *corefile.Zone) {
-		z.Policy, z.Timeout, z.Deadline, z.MaxFails = corefile.RoundRobin, time.Minute, time.Minute, 0
+		z.Policy = corefile.RoundRobin
 	}, first, second)
 	at := l.listen()
 	const clients = 2 // so that a turn for each would be the first's again
@@ -150,7 +150,7 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 // TestCallsThatFailOver: whatever the result of the first try, every waiter gets the
 // final answer.
 func TestCallsThatFailOver(t *testing.T) {
-	const clients, timeout = 12, 2 * time.Second
+	const clients, short = 12, 2 * time.Second
 	rcode := func(n int) script {
 		return func(q *dns.Msg, _ bool) [][]byte {
 			return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = n })}
@@ -158,7 +158,7 @@ func TestCallsThatFailOver(t *testing.T) {
 	}
 	slow := func(q *dns.Msg, _ bool) [][]byte {
 		if q.Question[0].Qtype != dns.TypeNS {
-			time.Sleep(timeout + 100*time.Millisecond)
+			time.Sleep(short + 100*time.Millisecond)
 		}
 		return one("192.0.2.1")(q, false)
 	}
@@ -186,22 +186,25 @@ func TestCallsThatFailOver(t *testing.T) {
 		}, answers: 1, asked: 1},
 		{name: "noise", first: func(q *dns.Msg, _ bool) [][]byte {
 			return [][]byte{unreadable(q)}
-		}, answers: 1, asked: 1},
-		{name: "silence", first: func(q *dns.Msg, _ bool) [][]byte { return nil }, answers: 1, least: timeout, asked: 1},
-		{name: "slowness", first: slow, answers: 1, least: timeout, asked: 1},
+		}, answers: 1, least: short, asked: 1},
+		{name: "silence", first: func(q *dns.Msg, _ bool) [][]byte { return nil }, answers: 1, least: short, asked: 1},
+		{name: "slowness", first: slow, answers: 1, least: short, asked: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l := newSocketLab(t, false)
-			gate := make(chan struct{})
+			gate, timeout := make(chan struct{}), time.Minute
+			if tt.least > 0 {
+				timeout = short
+			}
 			var asked atomic.Int64
 			first, second := startScript(t, gated(gate, func(q *dns.Msg, tcp bool) [][]byte {
 				if q.Question[0].Qtype == dns.TypeA && !tcp {
 					asked.Add(1)
 				}
 				return tt.first(q, tcp)
-			})), startScript(t, one("192.0.2.1"))
-			l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout, z.Deadline, z.MaxFails = timeout, time.Minute, 0 }, first, second)
+			})), startScript(t, gated(gate, one("192.0.2.1")))
+			l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout = timeout }, first, second)
 			replies, took := l.crowded(l.listen(), clients, func() {
 				fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
 				close(gate)
@@ -215,7 +218,12 @@ func TestCallsThatFailOver(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			s := l.settled()
-			if n := asked.Load(); n != tt.asked || s.Queries != clients || s.Panics != 0 {
+			// Where a try is short a slow machine has more rounds, in which both upstreams are asked.
+			rounds := int64(1)
+			if tt.least > 0 {
+				rounds = second.UDP.Load()
+			}
+			if n := asked.Load(); n != tt.asked*rounds || s.Queries != clients || s.Panics != 0 {
 				t.Errorf("asked %d times, %+v", n, s)
 			}
 			if n := len(l.s.setup.Load().resolver.calls.all); n != 0 {

@@ -54,7 +54,7 @@ func (l *useLab) renew(names ...policy.NameInUse) {
 
 // comes waits until a condition holds, and tells whether it does.
 func comes(holds func() bool) bool {
-	for until := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			return false
 		}

@@ -163,7 +163,7 @@ func TestRangesAreGuarded(t *testing.T) {
 func TestScalingUnderLoad(t *testing.T) {
 	l := newLab(t, nil)
 	z := serviceZone()
-	z.Policy, z.Timeout, z.Deadline = corefile.Random, 10*time.Second, 40*time.Second
+	z.Policy, z.Timeout, z.Deadline, z.MaxFails = corefile.Random, 10*time.Second, 40*time.Second, 2
 	l.live(z)
 	at := l.listen()
 	steady := startScript(t, honest("192.0.2.1"))

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -22,8 +23,15 @@ var (
 	says        = upstreamtest.Says
 	honest      = upstreamtest.Honest
 	rcodeScript = upstreamtest.Rcode
-	zoneOf      = upstreamtest.Zone
 )
+
+// zoneOf is a zone that asks each upstream once, and waits for its answer: a machine that
+// stands still for a moment does not change which upstreams are asked.
+func zoneOf(ups ...*scripted) corefile.Zone {
+	z := upstreamtest.Zone(ups...)
+	z.MaxFails, z.Timeout, z.Deadline = 0, time.Minute, time.Minute
+	return z
+}
 
 // live makes the lab ask real sockets.
 func (l *lab) live(zones ...corefile.Zone) {

@@ -53,7 +53,7 @@ func TestStormLeavesNothing(t *testing.T) {
 	c := configWith(t, "cache")
 	c.GrantTimeout, c.Limits.QueriesPerPod = 100*time.Millisecond, 600
 	l.asks(c, func(z *corefile.Zone) {
-		z.Policy, z.Timeout, z.Deadline = corefile.RoundRobin, 100*time.Millisecond, 400*time.Millisecond
+		z.Policy, z.Timeout, z.Deadline, z.MaxFails = corefile.RoundRobin, 100*time.Millisecond, 400*time.Millisecond, 2
 	}, ups...)
 	fatal.If(t, l.s.Listen([]netip.AddrPort{loopback}))
 	const queries = 600

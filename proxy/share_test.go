@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -27,10 +26,7 @@ func TestSharedAnswerGrantsEachPod(t *testing.T) {
 		<-hold
 		return [][]byte{says(q, nil, "www.example.org. 9000 IN A 192.0.2.1", "www.example.org. 9000 IN A 10.96.0.1")}
 	})
-	z := zoneOf(up)
-	z.Timeout = 4 * time.Second
-	z.Deadline = 4 * time.Second
-	l.live(z)
+	l.live(zoneOf(up))
 	pods := map[string]string{"10.1.0.2": "web", "10.1.0.3": "quiet", "10.1.0.4": "strict", "10.1.0.6": "free", "10.1.0.5": "watched"}
 	replies := map[string]*dns.Msg{}
 	var mu sync.Mutex
@@ -43,9 +39,7 @@ func TestSharedAnswerGrantsEachPod(t *testing.T) {
 			replies[from] = r
 		})
 	}
-	for l.s.Stats().Coalesced < uint64(len(pods)-1) {
-		time.Sleep(time.Millisecond)
-	}
+	fatal.Await(t, "one call", func() bool { return l.s.Stats().Coalesced == uint64(len(pods)-1) })
 	close(hold)
 	wg.Wait()
 	if n := up.UDP.Load(); n != 1 {

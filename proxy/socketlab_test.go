@@ -175,7 +175,7 @@ func newSocketLab(t testing.TB, still bool) *socketLab {
 // change.
 func (l *socketLab) asks(c *corefile.Config, edit func(*corefile.Zone), ups ...*scripted) {
 	z := zoneOf(ups...)
-	z.Cache, z.Timeout = c.Zones[0].Cache, 500*time.Millisecond
+	z.Cache = c.Zones[0].Cache
 	if edit != nil {
 		edit(&z)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
-	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -289,7 +288,7 @@ func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 func TestWarmUpsShareAnAnswer(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
-	l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout = time.Minute }, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
 		<-gate
 		return [][]byte{says(q, func(r *dns.Msg) { r.SetEdns0(1232, false) })}
 	}))

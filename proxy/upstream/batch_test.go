@@ -62,7 +62,7 @@ func TestBatchReachesEachUpstream(t *testing.T) {
 	for i := range each {
 		for k, u := range ups {
 			a := askFor(t, fmt.Sprintf("n%d.example.org", i))
-			new(try).start(u, a, bounds{udp: time.Now().Add(20 * time.Second)}, &ends[k], &with)
+			new(try).start(u, a, bounds{udp: time.Now().Add(time.Minute)}, &ends[k], &with)
 		}
 	}
 	with.Send()
@@ -82,7 +82,7 @@ func TestBatchOfAClosedSocket(t *testing.T) {
 	u := newUpstream(upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")).Addr, new(Pool))
 	var with Batch
 	var end ending
-	new(try).start(u, askFor(t, "www.example.org"), bounds{udp: time.Now().Add(20 * time.Second)}, &end, &with)
+	new(try).start(u, askFor(t, "www.example.org"), bounds{udp: time.Now().Add(time.Minute)}, &end, &with)
 	_ = u.sockets.sockets[0].conn.Close()
 	with.Send()
 	fatal.Await(t, "its end does not come", func() bool { return end.all() == 1 })

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -27,7 +26,7 @@ type group struct {
 }
 
 func newGroup(t testing.TB) *group {
-	z := upstreamtest.Zone()
+	z := patient()
 	z.Services = []policy.ServiceRef{{Namespace: "kube-system", Name: "kube-dns"}}
 	f := newZone()
 	g := &group{f: f, stats: &f.pool.stats, z: &z, ups: map[*upstreamtest.Server]*upstream{}}
@@ -84,19 +83,21 @@ func TestLastResort(t *testing.T) {
 	closed, mute, no := upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Rcode(dns.RcodeServerFailure))
 	closed.Stop() // after the others have their ports
 	for _, tt := range []struct {
-		name  string
-		first []*upstreamtest.Server
-		want  string
+		name    string
+		timeout time.Duration // short where an upstream is mute
+		first   []*upstreamtest.Server
+		want    string
 	}{
-		{"an endpoint answers", []*upstreamtest.Server{good}, "192.0.2.1"},
-		{"the second does", []*upstreamtest.Server{closed, mute, good}, "192.0.2.1"},
-		{"nobody is there", []*upstreamtest.Server{closed, closed}, "192.0.2.99"},
-		{"nobody answers", []*upstreamtest.Server{mute}, "192.0.2.99"},
-		{"no endpoint", nil, "192.0.2.99"},
-		{"an endpoint says no: the Service leads to no other", []*upstreamtest.Server{mute, no}, "SERVFAIL"},
+		{"an endpoint answers", time.Minute, []*upstreamtest.Server{good}, "192.0.2.1"},
+		{"the second does", time.Second, []*upstreamtest.Server{closed, mute, good}, "192.0.2.1"},
+		{"nobody is there", time.Minute, []*upstreamtest.Server{closed, closed}, "192.0.2.99"},
+		{"nobody answers", time.Second, []*upstreamtest.Server{mute}, "192.0.2.99"},
+		{"no endpoint", time.Minute, nil, "192.0.2.99"},
+		{"an endpoint says no: the Service leads to no other", time.Second, []*upstreamtest.Server{mute, no}, "SERVFAIL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGroup(t)
+			g.z.Timeout = tt.timeout
 			g.set(tt.first, []*upstreamtest.Server{resort})
 			before := resort.UDP.Load()
 			if got := <-g.asked(t); got != tt.want {
@@ -117,7 +118,7 @@ func TestTimeIsKeptForTheLastResort(t *testing.T) {
 		mute = append(mute, upstreamtest.Start(t, upstreamtest.Silent))
 	}
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline, g.z.MaxFails = 200*time.Millisecond, 700*time.Millisecond, 0
+	g.z.Timeout, g.z.Deadline = 2*time.Second, 3800*time.Millisecond // of which the last resort has 1.8 s
 	g.set(mute, []*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.99"))})
 	if got := <-g.asked(t); got != "192.0.2.99" {
 		t.Error(got)
@@ -195,12 +196,9 @@ func TestUpstreamThatListensLater(t *testing.T) {
 // TestUpstreamRemovedInFlight: the answer of a removed upstream still counts if it arrives
 // soon; if not, another upstream is asked long before the try would have ended.
 func TestUpstreamRemovedInFlight(t *testing.T) {
-	for _, answers := range []bool{true, false} {
+	removed := func(answers bool) (got string, after time.Duration) {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
-			if q.Question[0].Qtype != dns.TypeA {
-				return upstreamtest.Honest("192.0.2.1")(q, tcp)[:0] // a probe
-			}
 			reached <- struct{}{}
 			<-gate
 			return upstreamtest.Honest("192.0.2.1")(q, tcp)
@@ -213,21 +211,23 @@ func TestUpstreamRemovedInFlight(t *testing.T) {
 		<-reached
 		began := time.Now()
 		g.set([]*upstreamtest.Server{other}, nil)
-		want := "192.0.2.2"
 		if answers {
 			close(gate)
-			want = "192.0.2.1"
 		}
-		if got := <-answer; got != want || time.Since(began) > time.Minute {
-			t.Errorf("it answers %v: %s after %v, want %s", answers, got, time.Since(began), want)
-		}
+		got, after = <-answer, time.Since(began)
 		if !answers {
 			close(gate)
 		}
 		if n := g.stats.Failures.Load(); n != 0 {
 			t.Errorf("%d failures of one that was sent away", n)
 		}
+		return got, after
 	}
+	if got, after := removed(false); got != "192.0.2.2" || after > time.Minute {
+		t.Errorf("it does not answer: %s after %v", got, after)
+	}
+	// On a slow machine the answer may come later than soon, and another upstream's counts.
+	fatal.Await(t, "its answer never counts", func() bool { got, _ := removed(true); return got == "192.0.2.1" })
 }
 
 // TestUpstreamLeavesWithinTCP: as over UDP.
@@ -281,7 +281,7 @@ func TestNoUpstreamIsAskedTwiceInARound(t *testing.T) {
 func TestSilentEndpointCostsAMoment(t *testing.T) {
 	dead := upstreamtest.Start(t, upstreamtest.Silent)
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
+	g.z.Timeout, g.z.Deadline, g.z.MaxFails = 5*time.Minute, 10*time.Minute, 2
 	g.set([]*upstreamtest.Server{dead, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))}, nil)
 	began := time.Now()
 	for _, answer := range []<-chan string{g.asked(t), g.asked(t)} {
@@ -309,17 +309,18 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 // TestSlowNameIsNoDoubt: an upstream that answers others meanwhile is not probed.
 func TestSlowNameIsNoDoubt(t *testing.T) {
 	var probes atomic.Int64
+	gate := make(chan struct{})
 	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		switch {
 		case q.Question[0].Qtype == dns.TypeNS:
 			probes.Add(1)
 		case strings.HasPrefix(q.Question[0].Name, "slow"):
-			return nil
+			<-gate
 		}
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline = 3*retransmitAfter, 3*retransmitAfter
+	g.z.MaxFails = 2
 	g.set([]*upstreamtest.Server{up}, nil)
 	done := make(chan error)
 	slow := askFor(t, "slow.example.org")
@@ -335,7 +336,8 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	if n := probes.Load(); n != 0 && pause < retransmitAfter/2 {
 		t.Errorf("%d probes of an upstream that answers", n)
 	}
-	if err := <-done; err == nil || errors.Is(err, errNoAddress) {
+	close(gate)
+	if err := <-done; err != nil {
 		t.Errorf("the slow name: %v", err)
 	}
 }

@@ -77,8 +77,8 @@ func TestTruncatedFailsOver(t *testing.T) {
 		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
 	})
 	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
-	z := upstreamtest.Zone(first, good)
-	z.Deadline = 5 * time.Second
+	z := patient(first, good)
+	z.Timeout = 4 * time.Second // of which TCP has the half
 	f, stats := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
 	if good.UDP.Load() != 1 || stats.TCP.Load() != 1 {
@@ -99,9 +99,7 @@ func TestManyWrongRepliesEndInTCP(t *testing.T) {
 			}
 			return append(all, upstreamtest.Honest("192.0.2.1")(q, false)...)
 		})
-		z := upstreamtest.Zone(up)
-		z.Timeout = 2 * time.Second
-		f, stats := newForward(t, z)
+		f, stats := newForward(t, patient(up))
 		answersWith(t, f, "192.0.2.1")
 		if stats.TCP.Load() != tcp || stats.WrongReplies.Load() != uint64(wrong) {
 			t.Errorf("%d wrong: TCP %d, counted %d", wrong, stats.TCP.Load(), stats.WrongReplies.Load())
@@ -129,7 +127,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 			}
 			return upstreamtest.Honest("192.0.2.1")(q, tcp)
 		})
-		f, _ := newForward(t, upstreamtest.Zone(up))
+		f, _ := newForward(t, patient(up))
 		answersWith(t, f, "192.0.2.1")
 		if n := up.UDP.Load(); n != 2 {
 			t.Errorf("%s: %d queries", name, n)
@@ -139,7 +137,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
 		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError; r.SetEdns0(wire.AdvertisedSize, false) })}
 	})
-	f, _ := newForward(t, upstreamtest.Zone(up))
+	f, _ := newForward(t, patient(up))
 	if got, err := f.resolve(askFor(t, "www.example.org")); err != nil || got.Msg.Rcode != dns.RcodeFormatError || up.UDP.Load() != 1 {
 		t.Errorf("%v, %v, %d queries", got.Msg, err, up.UDP.Load())
 	}

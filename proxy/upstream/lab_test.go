@@ -24,6 +24,13 @@ func askFor(t testing.TB, qname string) wire.Query {
 	return wire.Query{Question: wire.Question{Name: policytest.Name(qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 }
 
+// patient is a zone that asks each upstream once, without probes, and waits for its answer.
+func patient(ups ...*upstreamtest.Server) corefile.Zone {
+	z := upstreamtest.Zone(ups...)
+	z.MaxFails, z.Timeout, z.Deadline = 0, time.Minute, 2*time.Minute
+	return z
+}
+
 // newZone is a zone without upstreams.
 func newZone() *Zone { return &Zone{pool: new(Pool)} }
 

@@ -161,8 +161,8 @@ func TestMaxConcurrent(t *testing.T) {
 		<-gate
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
-	z := upstreamtest.Zone(up)
-	z.Timeout, z.Deadline, z.MaxConcurrent, z.MaxFails = 20*time.Second, 20*time.Second, 2, 0
+	z := patient(up)
+	z.MaxConcurrent = 2
 	f, stats := newForward(t, z)
 	done := make(chan error)
 	for i := range 2 {

@@ -92,7 +92,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	u, ask := overStreams(t, s.addr)
 	for i := range 50 {
 		n := fmt.Sprintf("n%d.test", i)
-		if got, err := ask(n, 5*time.Second); err != nil || got != addressFor(n+".") {
+		if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
 			t.Fatalf("%s, %v", got, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestPipelinedOutOfOrder(t *testing.T) {
 	for i := range n {
 		wg.Go(func() {
 			n := fmt.Sprintf("n%d.test", i)
-			if got, err := ask(n, 10*time.Second); err != nil || got != addressFor(n+".") {
+			if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
 				t.Errorf("%s: %s, %v", n, got, err)
 			}
 		})
@@ -177,7 +177,7 @@ func TestClosedWhileIdle(t *testing.T) {
 		_, ask := overStreams(t, s.addr)
 		for i := range 20 {
 			n := fmt.Sprintf("n%d.test", i)
-			if got, err := ask(n, 5*time.Second); err != nil || got != addressFor(n+".") {
+			if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
 				t.Errorf("reset %v: %s, %v", reset, got, err)
 			}
 		}
@@ -200,7 +200,7 @@ func TestOneAnswerForAConnection(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			n := fmt.Sprintf("n%d.test", i)
-			if got, err := ask(n, 10*time.Second); err != nil || got != addressFor(n+".") {
+			if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
 				t.Errorf("%s: %s, %v", n, got, err)
 			}
 		})
@@ -212,7 +212,7 @@ func TestOneAnswerForAConnection(t *testing.T) {
 func TestConnectionThatIsAlwaysClosed(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = upstreamtest.ReadTCP(bufio.NewReader(c)) })
 	_, ask := overStreams(t, s.addr)
-	if got, err := ask("www.example.org", 5*time.Second); !errors.Is(err, io.EOF) {
+	if got, err := ask("www.example.org", time.Minute); !errors.Is(err, io.EOF) {
 		t.Errorf("%s, %v", got, err)
 	}
 	if n := s.connections.Load(); n != 1 {
@@ -294,7 +294,7 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	}
 	close(late)
 	for i := range 5 {
-		if _, err := ask(fmt.Sprintf("after%d.test", i), 5*time.Second); err != nil {
+		if _, err := ask(fmt.Sprintf("after%d.test", i), time.Minute); err != nil {
 			t.Error(err)
 		}
 	}
@@ -327,7 +327,7 @@ func TestLengthsOverTCP(t *testing.T) {
 	})
 	_, ask := overStreams(t, s.addr)
 	for range 3 {
-		if got, err := ask("a.test", 5*time.Second); err != nil || got != "4094" {
+		if got, err := ask("a.test", time.Minute); err != nil || got != "4094" {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
@@ -338,7 +338,7 @@ func TestLengthsOverTCP(t *testing.T) {
 			_, _ = io.Copy(io.Discard, c)
 		})
 		u, ask := overStreams(t, s.addr)
-		if _, err := ask("a.test", 5*time.Second); !errors.Is(err, errMalformed) {
+		if _, err := ask("a.test", time.Minute); !errors.Is(err, errMalformed) {
 			t.Errorf("length %d: %v", length, err)
 		}
 		fatal.Await(t, "the connection stays", func() bool { return u.conns.count() == 0 })

@@ -81,10 +81,15 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	// So many draws of 65,536 ids, of which none repeats on a port, give about 11,540
-	// different ones.
-	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/socketUses {
-		t.Errorf("%d ids and %d ports in %d queries", len(ids), len(ports), n)
+	// Ids are drawn of 65,536, and none repeats on a port: of 3 ports with all their uses about
+	// 11,540 different ones. On a slow machine the age of a socket ends it before, and there are more ports.
+	unused := 1.0
+	for _, uses := range ports {
+		unused *= 1 - float64(uses)/(1<<16)
+	}
+	want := int((1 - unused) * (1 << 16))
+	if len(ids) < want-150 || len(ids) > want+150 || len(ports) < n/socketUses {
+		t.Errorf("%d ids and %d ports in %d queries, want about %d ids", len(ids), len(ports), n, want)
 	}
 	for p, uses := range ports {
 		if uses > socketUses {
@@ -136,7 +141,10 @@ func TestSilentTCPConnectionIsClosed(t *testing.T) {
 	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
 	ask := func(share time.Duration) error {
-		end := time.Now().Add(2 * time.Second)
+		end := time.Now().Add(time.Minute)
+		if share == 0 {
+			end = time.Now().Add(2 * time.Second)
+		}
 		_, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end, share: share})
 		return err
 	}
