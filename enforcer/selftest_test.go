@@ -212,14 +212,16 @@ func TestPathUntested(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProving(t, "10.1.0.5")
-			p.becomes("veth5", p.arrives)
-			p.wants("before", PathWorks)
-			spoil(p)
-			p.wants(name, PathUntested)
-			if n := len(p.in.Sent()); n != 1 {
-				t.Errorf("%d packets were sent", n)
-			}
+			synctest.Test(t, func(t *testing.T) { // a slow packet is sent again
+				p := newProving(t, "10.1.0.5")
+				p.becomes("veth5", p.arrives)
+				p.wants("before", PathWorks)
+				spoil(p)
+				p.wants(name, PathUntested)
+				if n := len(p.in.Sent()); n != 1 {
+					t.Errorf("%d packets were sent", n)
+				}
+			})
 		})
 	}
 }
@@ -268,11 +270,13 @@ func (p *proving) moves() {
 
 // TestPathOfBridgedPod goes in by the bridge's port.
 func TestPathOfBridgedPod(t *testing.T) {
-	p := newProving(t, "10.1.0.5")
-	p.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
-	p.apply([]policy.Pod{p.web}, pol("allow"))
-	p.becomes("port5", p.arrives)
-	p.wants("bridged", PathWorks)
+	synctest.Test(t, func(t *testing.T) {
+		p := newProving(t, "10.1.0.5")
+		p.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
+		p.apply([]policy.Pod{p.web}, pol("allow"))
+		p.becomes("port5", p.arrives)
+		p.wants("bridged", PathWorks)
+	})
 }
 
 // TestPathErrors: what keeps a test from being made is an error that names the
@@ -302,21 +306,23 @@ func TestPathErrors(t *testing.T) {
 // TestPathResolver: the resolver that is asked is one that pods dial; the endpoint
 // only where there is no other, a Service's once it is in force.
 func TestPathResolver(t *testing.T) {
-	p := newProving(t, "10.1.0.5")
-	p.becomes("veth5", p.arrives)
-	last := func() netip.Addr {
-		t.Helper()
-		p.wants("a path", PathWorks)
-		sent := p.in.Sent()
-		return readPacket(t, sent[len(sent)-1].Packet).to.Addr()
-	}
-	if got := last(); got != dns4 {
-		t.Errorf("asked %s", got)
-	}
-	p.refresh(intercept.Network{Resolvers: addrs("10.96.0.10")})
-	if got := last(); got != addr("10.96.0.10") {
-		t.Errorf("with a Service %s was asked", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newProving(t, "10.1.0.5")
+		p.becomes("veth5", p.arrives)
+		last := func() netip.Addr {
+			t.Helper()
+			p.wants("a path", PathWorks)
+			sent := p.in.Sent()
+			return readPacket(t, sent[len(sent)-1].Packet).to.Addr()
+		}
+		if got := last(); got != dns4 {
+			t.Errorf("asked %s", got)
+		}
+		p.refresh(intercept.Network{Resolvers: addrs("10.96.0.10")})
+		if got := last(); got != addr("10.96.0.10") {
+			t.Errorf("with a Service %s was asked", got)
+		}
+	})
 }
 
 func TestPathString(t *testing.T) {
