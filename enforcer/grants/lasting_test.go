@@ -152,7 +152,7 @@ func TestGrantsDoNotWaitForListings(t *testing.T) {
 		if listings++; listings > 1 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, name := range []string{"www.example.net", "y.denied.test"} {
 			if err := w.table.Grant(ctx, w.decided(p.PodRef, name, 1000, a.String())); err != nil {

@@ -48,7 +48,7 @@ func watch(t *testing.T, dir string) *watched {
 // await waits until the results are those of the pods, written as UID and address.
 func (w *watched) await(pods map[string]string) {
 	w.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		got := map[string]string{}
 		for uid, s := range w.last {
@@ -155,7 +155,7 @@ func TestFolderComesLater(t *testing.T) {
 	w := watch(t, filepath.Join(t.TempDir(), "results")+"/") // events have the path without the slash
 	unwatched := func() {
 		t.Helper()
-		limit := time.Now().Add(30 * time.Second)
+		limit := time.Now().Add(time.Minute)
 		for !w.clock.HasWaiters() {
 			if time.Now().After(limit) {
 				t.Fatal("nothing waits for another attempt")

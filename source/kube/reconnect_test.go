@@ -158,7 +158,7 @@ func TestManyAtOnce(t *testing.T) {
 			p.Name = "web-" + string(rune('a'+i/100)) + string(rune('a'+i/10%10)) + string(rune('a'+i%10))
 		}))
 	}
-	states := 0
+	states, began := 0, time.Now()
 	r.until("all", func(s State) string {
 		states++
 		if len(s.Input.Pods) == pods {
@@ -166,7 +166,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		return ""
 	})
-	if states > pods/10 {
-		t.Errorf("%d states for %d changes", states, pods)
+	if took := time.Since(began); states > 2+int(took/QuietDelay) { // a machine that stands still ends a burst
+		t.Errorf("%d states for %d changes in %v", states, pods, took)
 	}
 }

@@ -100,7 +100,7 @@ func TestFirstStateHasResults(t *testing.T) {
 		if got := fmt.Sprint(s.Input.Pods[0].IPs); got != "[10.0.0.1]" {
 			t.Errorf("the first State has %s, want the address of the result", got)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no State")
 	}
 }
