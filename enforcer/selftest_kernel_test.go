@@ -223,11 +223,17 @@ func (n *node) beat() {
 func (n *node) wants(what string, want enforcer.Path) {
 	n.t.Helper()
 	n.do(func() error {
-		got, err := n.e.TestPath(context.Background(), n.ref, n.in, n.s.ExpectProbe)
-		if got != want || err != nil {
-			n.t.Errorf("%s: %v, %v, want %v", what, got, err, want)
+		for end := time.Now().Add(time.Minute); ; {
+			got, err := n.e.TestPath(context.Background(), n.ref, n.in, n.s.ExpectProbe)
+			// A machine that stands still for the time of a test makes a path that works fail.
+			if want == enforcer.PathWorks && got != want && err == nil && time.Now().Before(end) {
+				continue
+			}
+			if got != want || err != nil {
+				n.t.Errorf("%s: %v, %v, want %v", what, got, err, want)
+			}
+			return nil
 		}
-		return nil
 	})
 }
 

@@ -283,12 +283,12 @@ func TestNeighboursKeepTheirPorts(t *testing.T) {
 	packet := datagram(netip.AddrPortFrom(pod.Addr4, 4242), netip.MustParseAddrPort("192.168.77.1:53"), "hello")
 	for what, hw := range map[string]string{"a neighbour's": at(other), "the bridge's": "02:00:00:00:00:01"} {
 		show(t, l, "ip", "neigh", "replace", pod.Addr4.String(), "lladdr", hw, "dev", "br0", "nud", "reachable")
-		before := show(t, l, "bridge", "fdb", "show", "br", "br0")
 		if err := r.Send(pod.Iface, packet); err == nil || inject.IsUnsupported(err) || !strings.Contains(err.Error(), hw) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if after := show(t, l, "bridge", "fdb", "show", "br", "br0"); after != before {
-			t.Errorf("%s: the bridge learnt something\nbefore: %s\nafter: %s", what, before, after)
+		// Other addresses are learnt at any time, by the pods' own packets of IPv6.
+		if got := show(t, l, "bridge", "fdb", "show", "brport", pod.Iface); strings.Contains(got, hw) {
+			t.Errorf("%s: the bridge learnt it at the pod's port:\n%s", what, got)
 		}
 	}
 	show(t, l, "ip", "neigh", "replace", pod.Addr4.String(), "lladdr", at(pod), "dev", "br0", "nud", "reachable")
