@@ -22,10 +22,17 @@ import (
 // serve answers queries on an address of loopback, over UDP and TCP, and returns its port.
 func serve(t *testing.T, handler dns.HandlerFunc) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	fatal.If(t, err)
-	p, err := net.ListenPacket("udp", l.Addr().String())
-	fatal.If(t, err)
+	var l net.Listener
+	var p net.PacketConn
+	fatal.Await(t, "a port that is free over TCP and UDP", func() bool {
+		var err error
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		fatal.If(t, err)
+		if p, err = net.ListenPacket("udp", l.Addr().String()); err != nil {
+			_ = l.Close()
+		}
+		return err == nil
+	})
 	for _, s := range []*dns.Server{{Listener: l, Handler: handler}, {PacketConn: p, Handler: handler}} {
 		up := make(chan struct{})
 		s.NotifyStartedFunc = func() { close(up) }

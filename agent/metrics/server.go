@@ -96,6 +96,11 @@ func serve(ctx context.Context, addr string, handler http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w; give another --metrics-addr", err)
 	}
+	return serveAt(ctx, l, handler)
+}
+
+// serveAt is serve with the listener.
+func serveAt(ctx context.Context, l net.Listener, handler http.Handler) error {
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,14 +31,25 @@ import (
 func start(t *testing.T, s *Server, h http.Handler) (at netip.AddrPort, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
-	fatal.If(t, err)
-	at = netip.MustParseAddrPort(l.Addr().String())
-	l.Close()
-	s.o.Addresses = []netip.AddrPort{at}
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, h) }()
+	run := func() {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+		fatal.If(t, err)
+		at = netip.MustParseAddrPort(l.Addr().String())
+		l.Close()
+		s.o.Addresses = []netip.AddrPort{at}
+		go func() { done <- s.Run(ctx, h) }()
+	}
+	run()
 	fatal.Await(t, "the server has published", func() bool {
+		select {
+		case err := <-done:
+			if !errors.Is(err, syscall.EADDRINUSE) { // another program has the port by now
+				t.Fatal(err)
+			}
+			run()
+		default:
+		}
 		l, err := s.o.Client.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), leaseOf(s.o.Node), metav1.GetOptions{})
 		return err == nil && strings.Contains(l.Annotations[s.o.Node+entryKey], s.pin.String())
 	})
@@ -305,9 +317,13 @@ func TestPortIsTaken(t *testing.T) {
 	if err := s.Run(t.Context(), told(s)); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("got %v", err)
 	}
-	again, err := net.Listen("tcp", free.Addr().String())
-	fatal.If(t, err)
-	again.Close()
+	fatal.Await(t, "an address stays open", func() bool { // another program may have its port for a moment
+		again, err := net.Listen("tcp", free.Addr().String())
+		if err == nil {
+			again.Close()
+		}
+		return err == nil
+	})
 }
 
 // TestSeats: one address holds so many connections and no more; a seat that is given

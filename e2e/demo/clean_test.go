@@ -38,9 +38,8 @@ func TestRemoveOf(t *testing.T) {
 		t.Skip("making a network namespace needs root")
 	}
 	t.Setenv("TMPDIR", t.TempDir())
-	short := exec.Command("true")
-	fatal.If(t, short.Run())
-	dead, own := short.Process.Pid, os.Getpid()
+	own := os.Getpid()
+	dead := 1<<22 + own // more than any process has: the id of one that has ended may be used again
 	for _, pid := range []int{dead, own} {
 		namespace := fmt.Sprintf("ng%d-999-node", pid)
 		if out, err := exec.Command("ip", "netns", "add", namespace).CombinedOutput(); err != nil {
@@ -49,7 +48,7 @@ func TestRemoveOf(t *testing.T) {
 		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", namespace).Run() })
 		fatal.If(t, os.Mkdir(filepath.Join(os.TempDir(), fmt.Sprintf("%s%d-1", dirPrefix, pid)), 0o700))
 	}
-	left := exec.Command("ip", "netns", "exec", fmt.Sprintf("ng%d-999-node", dead), "sleep", "60")
+	left := exec.Command("ip", "netns", "exec", fmt.Sprintf("ng%d-999-node", dead), "sleep", "600")
 	fatal.If(t, left.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- left.Wait() }()
