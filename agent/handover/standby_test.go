@@ -47,10 +47,10 @@ func TestStandby(t *testing.T) {
 	defer release()
 	go func() {
 		_, err := lock.Take(ctx, true, func() {}, slog.Default())
-		took <- nil
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("ended while it stood by: %v", err)
 		}
+		took <- nil
 	}()
 	cancel()
 	<-took
