@@ -248,7 +248,7 @@ func TestANodeWithoutAnAgent(t *testing.T) {
 			if got := p.Node.ProbeFor("tcp", other, lab.PatienceFor(want)); got != want {
 				t.Errorf("%s: %s, want %s", when, got, want)
 			}
-			if got := p.Node.ProbeFor("tcp", secret, lab.Patience); got != lab.Refused {
+			if got := p.Node.ProbeFor("tcp", secret, lab.Limit); got != lab.Refused {
 				t.Errorf("%s: to what a confirmed rule denies: %s", when, got)
 			}
 		}

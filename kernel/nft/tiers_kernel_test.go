@@ -112,10 +112,10 @@ func TestTiersDecidePackets(t *testing.T) {
 				conn, err := l.Pod("c").Dial("tcp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
 				fatal.If(t, err)
 				conn.Close()
-				if got := l.Pod("c").Probe("tcp", netip.AddrPortFrom(a, 80)); got != lab.Refused {
+				if got := l.Pod("c").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Refused {
 					t.Errorf("another port of the resolver %s: %s", a, got)
 				}
-				if got := l.Pod("d").Probe("tcp", netip.AddrPortFrom(a, 53)); got != lab.Refused {
+				if got := l.Pod("d").ProbeFor("tcp", netip.AddrPortFrom(a, 53), lab.Limit); got != lab.Refused {
 					t.Errorf("the resolver %s, where the rules come first: %s", a, got)
 				}
 			}
@@ -132,7 +132,7 @@ func TestTiersDecidePackets(t *testing.T) {
 				conn.Close()
 			}
 			for _, a := range s.Serving {
-				if got := l.Pod("d").Probe("tcp", netip.AddrPortFrom(a, 80)); got != lab.Refused {
+				if got := l.Pod("d").ProbeFor("tcp", netip.AddrPortFrom(a, 80), lab.Limit); got != lab.Refused {
 					t.Errorf("another port of the agent's address %s: %s", a, got)
 				}
 			}
