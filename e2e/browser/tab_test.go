@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a state of the page is waited for.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // browser is shared by the tests; each has a tab of its own.
 var browser = sync.OnceValues(func() (context.Context, error) {
