@@ -58,6 +58,25 @@ func (s *stage) ttl(name string) time.Duration {
 	return time.Duration(r.Answer[0].Header().Ttl) * time.Second
 }
 
+// opens has pod a query a name and reach its address, and returns when it queried. On a busy
+// machine the grant may end before the probe: then it queries again.
+func (s *stage) opens(name, to string, lasts time.Duration) (asked time.Time) {
+	s.t.Helper()
+	for until := time.Now().Add(eventLimit); time.Now().Before(until); {
+		asked = time.Now()
+		s.resolve("a", name, dns.TypeA)
+		got := s.Pod("a").ProbeFor("tcp", addrPort(to), lab.Limit)
+		if got == lab.Answered {
+			return asked
+		}
+		if late := time.Since(asked); late < lasts {
+			s.t.Fatalf("%s, %v after the query for %s: %s", to, late, name, got)
+		}
+	}
+	s.t.Fatalf("the machine is too busy to reach %s within the time of its grant", to)
+	return asked
+}
+
 // ends waits for the expiry of a grant, which must not come before its time: the answer's
 // TTL and a second of grace after the query, by the clock of the test.
 func (s *stage) ends(to string, asked time.Time, lasts time.Duration) {
@@ -86,11 +105,10 @@ func TestClockSteps(t *testing.T) {
 			for _, ahead := range append(clockSteps, 0) {
 				t.Logf("%v ahead", ahead)
 				s.moves("198.51.100.3", "short.example.org")
-				asked := time.Now()
-				s.resolve("a", "short.example.org", dns.TypeA)
-				s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
+				const lasts = 2 * time.Second
+				asked := s.opens("short.example.org", "198.51.100.3:80", lasts)
 				s.step(clock, ahead)
-				s.ends("198.51.100.3:80", asked, 2*time.Second)
+				s.ends("198.51.100.3:80", asked, lasts)
 				if !s.status().Enforcer.Intercepting {
 					t.Error("interception is said to be off")
 				}
