@@ -38,7 +38,7 @@ func (l *lab) listen() netip.AddrPort {
 func client(t testing.TB, network, from string, to netip.AddrPort) *dns.Conn {
 	t.Helper()
 	ip := net.ParseIP(from)
-	d := net.Dialer{LocalAddr: &net.UDPAddr{IP: ip}, Timeout: 5 * time.Second}
+	d := net.Dialer{LocalAddr: &net.UDPAddr{IP: ip}, Timeout: time.Minute}
 	if network == "tcp" {
 		d.LocalAddr = &net.TCPAddr{IP: ip}
 	}
