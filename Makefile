@@ -137,9 +137,14 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 	$(tool) golangci-lint run
 	@for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/kubectl-namegate || exit 1; done
 
-generate: need-go ## write the CRD manifests and the deepcopy code anew
+# golden are the modules that write a library's answers into golden files of this one. Their
+# tests, TestGolden, fail if a file is stale.
+golden     = console/matchpatterntest
+
+generate: need-go ## write the CRD manifests, the deepcopy code and the golden files of libraries' answers anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
 	cp crds/namegate.io_*.yaml charts/namegate/crd/
+	for m in $(golden); do $(GO) -C $$m test -count=1 -run '^TestGolden$$' . -update || exit 1; done
 
 pictures: need-root need-go ## take the pictures of docs/images anew: the page of the demo, in Chromium (root)
 	@e2e/prepare $(programs) chromium
