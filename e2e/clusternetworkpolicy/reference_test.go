@@ -20,14 +20,20 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile/cnptest"
 )
+
+// protocols are the words of the reference; ICMP is in no policy.
+var protocols = map[policy.Protocol]corev1.Protocol{
+	policy.TCP: corev1.ProtocolTCP, policy.UDP: corev1.ProtocolUDP, policy.SCTP: corev1.ProtocolSCTP, cnptest.ICMP: "ICMP",
+}
 
 // reference is the evaluators of kube-network-policies in their order. Their informers have
 // no client: a world is put into their stores.
 type reference struct {
 	*networkpolicy.PolicyEngine
 	cnps, nps, nodes cache.Indexer
-	world            *world
+	world            *cnptest.World
 	asking           *policy.Pod // the pod whose answers the resolver knows
 }
 
@@ -44,22 +50,22 @@ func newReference() *reference {
 }
 
 // take makes a world the one that is evaluated.
-func (r *reference) take(t *testing.T, w *world) {
+func (r *reference) take(t *testing.T, w *cnptest.World) {
 	t.Helper()
 	r.world = w
 	var cnps, nps, nodes []any
-	for _, o := range w.cnps {
+	for _, o := range w.CNPs {
 		var typed npa.ClusterNetworkPolicy
 		fatal.If(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &typed))
 		cnps = append(cnps, &typed)
 	}
-	for _, np := range w.nps {
+	for _, np := range w.NPs {
 		nps = append(nps, np)
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.Nodes {
 		node := &corev1.Node{}
-		node.Name, node.Labels = n.name, n.labels
-		for i, a := range n.ips {
+		node.Name, node.Labels = n.Name, n.Labels
+		for i, a := range n.IPs {
 			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}[i%2], Address: a.String()})
 		}
 		nodes = append(nodes, node)
@@ -72,11 +78,11 @@ func (r *reference) take(t *testing.T, w *world) {
 // GetPodInfoByIP implements api.PodInfoProvider.
 func (r *reference) GetPodInfoByIP(text string) (*api.PodInfo, bool) {
 	a := policy.CleanAddr(netip.MustParseAddr(text))
-	p := r.world.podAt(a)
+	p := r.world.PodAt(a)
 	if p == nil {
 		return nil, false
 	}
-	info := &api.PodInfo{Name: p.Name, Labels: p.Labels, Namespace: &api.Namespace{Name: p.Namespace, Labels: r.world.namespaces[p.Namespace]}}
+	info := &api.PodInfo{Name: p.Name, Labels: p.Labels, Namespace: &api.Namespace{Name: p.Namespace, Labels: r.world.Namespaces[p.Namespace]}}
 	for _, port := range p.Ports {
 		info.ContainerPorts = append(info.ContainerPorts, &api.ContainerPort{Name: port.Name, Port: int32(port.Port), Protocol: string(protocols[port.Protocol])})
 	}
@@ -88,8 +94,8 @@ func (r *reference) ContainsIP(domain string, ip net.IP) bool {
 	a, _ := netip.AddrFromSlice(ip)
 	domain = strings.TrimSuffix(strings.ToLower(domain), ".")
 	below, wild := strings.CutPrefix(domain, "*")
-	for _, l := range r.world.lookups {
-		if (l.name == domain || wild && strings.HasSuffix(l.name, below)) && l.pod == r.asking && l.has(a.Unmap()) {
+	for _, l := range r.world.Lookups {
+		if (l.Name == domain || wild && strings.HasSuffix(l.Name, below)) && l.Pod == r.asking && l.Has(a.Unmap()) {
 			return true
 		}
 	}
@@ -97,17 +103,17 @@ func (r *reference) ContainsIP(domain string, ip net.IP) bool {
 }
 
 // allows tells whether a pod may send a packet there.
-func (r *reference) allows(t *testing.T, f flow) bool {
+func (r *reference) allows(t *testing.T, f cnptest.Flow) bool {
 	t.Helper()
-	r.asking = f.from
-	from := f.from.IPs[0]
-	for _, a := range f.from.IPs {
-		if a.Is4() == f.reached.Addr().Is4() {
+	r.asking = f.From
+	from := f.From.IPs[0]
+	for _, a := range f.From.IPs {
+		if a.Is4() == f.Reached.Addr().Is4() {
 			from = a
 		}
 	}
 	allowed, err := r.EvaluatePacket(context.Background(), &network.Packet{
-		SrcIP: from.AsSlice(), DstIP: f.reached.Addr().AsSlice(), Proto: protocols[f.proto], SrcPort: 40000, DstPort: int(f.reached.Port()),
+		SrcIP: from.AsSlice(), DstIP: f.Reached.Addr().AsSlice(), Proto: protocols[f.Proto], SrcPort: 40000, DstPort: int(f.Reached.Port()),
 	})
 	fatal.If(t, err)
 	return allowed

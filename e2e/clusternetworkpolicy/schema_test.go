@@ -2,9 +2,6 @@ package clusternetworkpolicy
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +20,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/compile/cnptest"
 )
 
 // admission is the part of an API server that judges a ClusterNetworkPolicy.
@@ -63,71 +61,30 @@ func (a *admission) refuses(o *unstructured.Unstructured) []string {
 	return out
 }
 
-// perturb changes one value somewhere below.
-func (g *maker) perturb(v any) any {
-	odd := []any{int64(0), int64(-1), int64(70000), int64(443), "", "x", "Deny", "*.", "10.0.0.0/8", "10.0.0.0", []any{}, object{}, true}
-	switch v := v.(type) {
-	case object:
-		if len(v) == 0 || g.in(6) {
-			break
-		}
-		keys := slices.Sorted(maps.Keys(v))
-		k := keys[g.IntN(len(keys))]
-		switch g.IntN(6) {
-		case 0:
-			delete(v, k)
-		case 1:
-			v[g.one("domainNames", "networks", "tcp", "destinationNamedPort", "number", "priority")] = odd[g.IntN(len(odd))]
-		default:
-			v[k] = g.perturb(v[k])
-		}
-		return v
-	case []any:
-		if len(v) == 0 || g.in(6) {
-			break
-		}
-		if g.in(6) {
-			return slices.Repeat(v, 1+25/len(v))
-		}
-		i := g.IntN(len(v))
-		v[i] = g.perturb(v[i])
-		return v
-	}
-	return odd[g.IntN(len(odd))]
-}
-
-// letIn are the problems of the reader with what an API server lets in: fields that it would
-// prune, selectors, of which the schema has no checks, and the cases of the standard's words.
-var letIn = []string{
-	"unknown field", "the field is unknown", "label selector operator", "Invalid value",
-	"domainNames works with Accept alone",
-	"write exactly one of tcp, udp, sctp and destinationNamedPort", // which is written, and empty
-}
-
-// TestSchema: the reader has a problem with what an API server refuses, and with no other
-// policy but for the known cases.
-func TestSchema(t *testing.T) {
+// schemaLines returns the lines of the golden file of an API server's answers, and holds the
+// reader against them: it has a problem with what an API server refuses, and with no other policy
+// but for the known cases.
+func schemaLines(t *testing.T) []string {
+	t.Helper()
 	a := newAdmission(t)
 	seen := map[string]int{}
-	for seed := range uint64(5000) {
-		g := &maker{rand.New(rand.NewPCG(seed, 13))}
-		o := g.cnp(0)
-		if errs := a.refuses(o); errs != nil {
-			t.Fatalf("seed %d: %q", seed, errs)
-		}
-		o.Object["spec"] = g.perturb(o.Object["spec"])
+	defer func() { t.Log(seen) }()
+	return cnptest.SchemaLines(t, func(seed uint64, o *unstructured.Unstructured) byte {
+		cnptest.ChangedPolicy(seed, func(o *unstructured.Unstructured) {
+			if errs := a.refuses(o); errs != nil {
+				t.Fatalf("seed %d: %q", seed, errs)
+			}
+		})
 		errs, problems := a.refuses(o), cnp.Read(o).Problems
-		known := slices.IndexFunc(letIn, func(s string) bool { return strings.Contains(fmt.Sprint(problems), s) })
-		switch {
-		case (errs == nil) == (problems == nil):
-			seen[fmt.Sprint("refused by both: ", errs != nil)]++
-		case known >= 0:
-			seen[letIn[known]]++
-		default:
+		known := cnptest.Agrees(errs != nil, problems)
+		if seen[known]++; known == "" {
 			text, err := yaml.Marshal(o.Object["spec"])
 			fatal.If(t, err)
 			t.Errorf("seed %d: an API server says %q, the reader %v\n%s", seed, errs, problems, text)
 		}
-	}
-	t.Log(seen)
+		if errs != nil {
+			return cnptest.Yes
+		}
+		return cnptest.No
+	})
 }

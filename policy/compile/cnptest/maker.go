@@ -1,9 +1,11 @@
-package clusternetworkpolicy
+package cnptest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -14,16 +16,16 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// maker makes clusters in which few different labels, ports, names and addresses meet
+// Maker makes clusters in which few different labels, ports, names and addresses meet
 // often. It writes what an API server lets in.
-type maker struct{ *rand.Rand }
+type Maker struct{ *rand.Rand }
 
 type object = map[string]any
 
-func (g *maker) one(of ...string) string { return of[g.IntN(len(of))] }
+func (g *Maker) one(of ...string) string { return of[g.IntN(len(of))] }
 
 // in tells true in one of n cases.
-func (g *maker) in(n int) bool { return g.IntN(n) == 0 }
+func (g *Maker) in(n int) bool { return g.IntN(n) == 0 }
 
 func list[T any](n int, next func() T) (out []T) {
 	for range n {
@@ -34,31 +36,32 @@ func list[T any](n int, next func() T) (out []T) {
 
 var domains = []string{"a.test", "www.a.test", "b.www.a.test", "b.test", "c.b.test", "xa.test"}
 
-func (g *maker) world() *world {
-	w := &world{namespaces: map[string]map[string]string{}}
+// World makes a cluster.
+func (g *Maker) World() *World {
+	w := &World{Namespaces: map[string]map[string]string{}}
 	for _, ns := range []string{"x", "y", "z"}[:1+g.IntN(3)] {
-		w.namespaces[ns] = g.labels()
-		w.namespaces[ns]["kubernetes.io/metadata.name"] = ns
+		w.Namespaces[ns] = g.labels()
+		w.Namespaces[ns]["kubernetes.io/metadata.name"] = ns
 	}
 	for i := range 1 + g.IntN(3) {
-		w.nodes = append(w.nodes, node{fmt.Sprint("n", i), g.labels(), g.addresses("192.0.2.", "2001:db8::", i+1)})
+		w.Nodes = append(w.Nodes, Node{fmt.Sprint("n", i), g.labels(), g.addresses("192.0.2.", "2001:db8::", i+1)})
 	}
 	for i := range 3 + g.IntN(5) {
-		w.pods = append(w.pods, g.pod(w, i))
+		w.Pods = append(w.Pods, g.pod(w, i))
 	}
 	for i := range 1 + g.IntN(4) {
-		w.cnps = append(w.cnps, g.cnp(i))
+		w.CNPs = append(w.CNPs, g.CNP(i))
 	}
 	for i := range g.IntN(3) {
-		w.nps = append(w.nps, g.np(w, i))
+		w.NPs = append(w.NPs, g.np(w, i))
 	}
 	for range g.IntN(8) {
-		w.lookups = append(w.lookups, lookup{w.pods[g.IntN(len(w.pods))], g.one(domains...), list(1+g.IntN(2), g.outside)})
+		w.Lookups = append(w.Lookups, Lookup{w.Pods[g.IntN(len(w.Pods))], g.one(domains...), list(1+g.IntN(2), g.outside)})
 	}
 	return w
 }
 
-func (g *maker) labels() map[string]string {
+func (g *Maker) labels() map[string]string {
 	out := map[string]string{}
 	for range g.IntN(3) {
 		out[g.one("app", "tier")] = g.one("a", "b")
@@ -67,7 +70,7 @@ func (g *maker) labels() map[string]string {
 }
 
 // addresses are of one family or both.
-func (g *maker) addresses(v4, v6 string, i int) []netip.Addr {
+func (g *Maker) addresses(v4, v6 string, i int) []netip.Addr {
 	both := []netip.Addr{netip.MustParseAddr(fmt.Sprint(v4, i)), netip.MustParseAddr(fmt.Sprint(v6, i))}
 	switch g.IntN(4) {
 	case 0:
@@ -78,15 +81,15 @@ func (g *maker) addresses(v4, v6 string, i int) []netip.Addr {
 	return both
 }
 
-func (g *maker) outside() netip.Addr {
+func (g *Maker) outside() netip.Addr {
 	return netip.MustParseAddr(g.one("198.51.100.1", "198.51.100.2", "203.0.113.1", "2001:db8:1::1", "2001:db8:2::1"))
 }
 
-func (g *maker) pod(w *world, i int) *policy.Pod {
-	p := &policy.Pod{PodRef: policy.PodRef{Namespace: []string{"x", "y", "z"}[g.IntN(len(w.namespaces))], Name: fmt.Sprint("p", i)}, Labels: g.labels(), IPs: g.addresses("10.1.0.", "fd00::", i+1)}
+func (g *Maker) pod(w *World, i int) *policy.Pod {
+	p := &policy.Pod{PodRef: policy.PodRef{Namespace: []string{"x", "y", "z"}[g.IntN(len(w.Namespaces))], Name: fmt.Sprint("p", i)}, Labels: g.labels(), IPs: g.addresses("10.1.0.", "fd00::", i+1)}
 	if g.in(8) {
-		n := w.nodes[g.IntN(len(w.nodes))]
-		p.HostNetwork, p.IPs = true, n.ips
+		n := w.Nodes[g.IntN(len(w.Nodes))]
+		p.HostNetwork, p.IPs = true, n.IPs
 	}
 	for range g.IntN(3) {
 		port := policy.NamedPort{Name: g.one("http", "dns"), Protocol: []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP}[g.IntN(3)], Port: []uint16{80, 81, 53}[g.IntN(3)]}
@@ -95,7 +98,7 @@ func (g *maker) pod(w *world, i int) *policy.Pod {
 	return p
 }
 
-func (g *maker) selector() object {
+func (g *Maker) selector() object {
 	s := object{}
 	if g.in(2) {
 		s["matchLabels"] = object{g.one("app", "tier"): g.one("a", "b")}
@@ -110,7 +113,8 @@ func (g *maker) selector() object {
 	return s
 }
 
-func (g *maker) cnp(i int) *unstructured.Unstructured {
+// CNP makes a ClusterNetworkPolicy.
+func (g *Maker) CNP(i int) *unstructured.Unstructured {
 	subject := object{"namespaces": object{}}
 	switch g.IntN(4) {
 	case 0:
@@ -122,7 +126,7 @@ func (g *maker) cnp(i int) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object{"metadata": object{"name": fmt.Sprintf("%s%d", g.one("a", "b", "c"), i)}, "spec": spec}}
 }
 
-func (g *maker) rule() object {
+func (g *Maker) rule() object {
 	action := g.one("Accept", "Accept", "Deny", "Pass")
 	named := g.in(5)
 	to := list(1+g.IntN(2), func() any {
@@ -151,11 +155,11 @@ func (g *maker) rule() object {
 	return rule
 }
 
-func (g *maker) network() any {
+func (g *Maker) network() any {
 	return g.one("0.0.0.0/0", "::/0", "10.1.0.0/30", "10.1.0.7/31", "fd00::/127", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.1/32", "2001:db8:1::/48")
 }
 
-func (g *maker) protocol(named bool) object {
+func (g *Maker) protocol(named bool) object {
 	if named && g.in(2) {
 		return object{"destinationNamedPort": g.one("http", "dns")}
 	}
@@ -166,7 +170,7 @@ func (g *maker) protocol(named bool) object {
 	return object{g.one("tcp", "tcp", "udp", "sctp"): object{"destinationPort": port}}
 }
 
-func (g *maker) labelSelector() metav1.LabelSelector {
+func (g *Maker) labelSelector() metav1.LabelSelector {
 	s := metav1.LabelSelector{}
 	if g.in(2) {
 		s.MatchLabels = map[string]string{g.one("app", "tier"): g.one("a", "b")}
@@ -175,8 +179,8 @@ func (g *maker) labelSelector() metav1.LabelSelector {
 }
 
 // np makes a NetworkPolicy, filled in as an API server does.
-func (g *maker) np(w *world, i int) *networkingv1.NetworkPolicy {
-	np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"x", "y", "z"}[g.IntN(len(w.namespaces))], Name: fmt.Sprint("np", i)}}
+func (g *Maker) np(w *World, i int) *networkingv1.NetworkPolicy {
+	np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"x", "y", "z"}[g.IntN(len(w.Namespaces))], Name: fmt.Sprint("np", i)}}
 	np.Spec.PodSelector = g.labelSelector()
 	np.Spec.PolicyTypes = [][]networkingv1.PolicyType{{networkingv1.PolicyTypeEgress}, {networkingv1.PolicyTypeEgress}, {networkingv1.PolicyTypeIngress}, {networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}}[g.IntN(4)]
 	if len(np.Spec.PolicyTypes) == 2 {
@@ -192,7 +196,7 @@ func (g *maker) np(w *world, i int) *networkingv1.NetworkPolicy {
 	return np
 }
 
-func (g *maker) peer() networkingv1.NetworkPolicyPeer {
+func (g *Maker) peer() networkingv1.NetworkPolicyPeer {
 	pods, spaces := g.labelSelector(), g.labelSelector()
 	switch g.IntN(4) {
 	case 0:
@@ -205,7 +209,7 @@ func (g *maker) peer() networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.1.0.0/16", Except: []string{"10.1.0.2/31"}}}
 }
 
-func (g *maker) port() networkingv1.NetworkPolicyPort {
+func (g *Maker) port() networkingv1.NetworkPolicyPort {
 	proto := corev1.Protocol(g.one("TCP", "TCP", "UDP", "SCTP"))
 	p := networkingv1.NetworkPolicyPort{Protocol: &proto}
 	switch number := intstr.FromInt32(int32(53 + g.IntN(2)*27)); g.IntN(4) {
@@ -222,34 +226,67 @@ func (g *maker) port() networkingv1.NetworkPolicyPort {
 	return p
 }
 
-// flow is to an address of the cluster or outside of it, or through a Service to a pod.
-func (g *maker) flow(w *world) (f flow, ok bool) {
-	f.from = w.pods[g.IntN(len(w.pods))]
+// Flow makes a connection to an address of the cluster or outside of it, or through a Service to a pod.
+func (g *Maker) Flow(w *World) (f Flow, ok bool) {
+	f.From = w.Pods[g.IntN(len(w.Pods))]
 	to := g.outside()
 	switch g.IntN(4) {
 	case 0, 1:
-		p := w.pods[g.IntN(len(w.pods))]
-		if p == f.from { // seldom itself
-			p = w.pods[g.IntN(len(w.pods))]
+		p := w.Pods[g.IntN(len(w.Pods))]
+		if p == f.From { // seldom itself
+			p = w.Pods[g.IntN(len(w.Pods))]
 		}
 		to = p.IPs[g.IntN(len(p.IPs))]
 	case 2:
-		n := w.nodes[g.IntN(len(w.nodes))]
-		to = n.ips[g.IntN(len(n.ips))]
+		n := w.Nodes[g.IntN(len(w.Nodes))]
+		to = n.IPs[g.IntN(len(n.IPs))]
 	}
-	f.proto = []policy.Protocol{policy.TCP, policy.TCP, policy.UDP, policy.SCTP, icmp}[g.IntN(5)]
+	f.Proto = []policy.Protocol{policy.TCP, policy.TCP, policy.UDP, policy.SCTP, ICMP}[g.IntN(5)]
 	port := []uint16{53, 79, 80, 81, 9000}[g.IntN(5)]
-	if f.proto == icmp {
+	if f.Proto == ICMP {
 		port = 0
 	}
-	f.reached = netip.AddrPortFrom(to, port)
-	if f.dialled = f.reached; f.proto != icmp && g.in(6) {
+	f.Reached = netip.AddrPortFrom(to, port)
+	if f.Dialled = f.Reached; f.Proto != ICMP && g.in(6) {
 		service := netip.MustParseAddr(map[bool]string{true: "10.96.0.1", false: "fd00:96::1"}[to.Is4()])
-		f.dialled = netip.AddrPortFrom(service, 80)
+		f.Dialled = netip.AddrPortFrom(service, 80)
 	}
 	has := false
-	for _, a := range f.from.IPs {
+	for _, a := range f.From.IPs {
 		has = has || a.Is4() == to.Is4()
 	}
-	return f, has && !f.from.HostNetwork
+	return f, has && !f.From.HostNetwork
+}
+
+// Perturb changes one value somewhere below.
+func (g *Maker) Perturb(v any) any {
+	odd := []any{int64(0), int64(-1), int64(70000), int64(443), "", "x", "Deny", "*.", "10.0.0.0/8", "10.0.0.0", []any{}, object{}, true}
+	switch v := v.(type) {
+	case object:
+		if len(v) == 0 || g.in(6) {
+			break
+		}
+		keys := slices.Sorted(maps.Keys(v))
+		k := keys[g.IntN(len(keys))]
+		switch g.IntN(6) {
+		case 0:
+			delete(v, k)
+		case 1:
+			v[g.one("domainNames", "networks", "tcp", "destinationNamedPort", "number", "priority")] = odd[g.IntN(len(odd))]
+		default:
+			v[k] = g.Perturb(v[k])
+		}
+		return v
+	case []any:
+		if len(v) == 0 || g.in(6) {
+			break
+		}
+		if g.in(6) {
+			return slices.Repeat(v, 1+25/len(v))
+		}
+		i := g.IntN(len(v))
+		v[i] = g.Perturb(v[i])
+		return v
+	}
+	return odd[g.IntN(len(odd))]
 }
