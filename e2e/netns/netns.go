@@ -3,10 +3,12 @@
 package netns
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +25,21 @@ func Own(t fatal.T) {
 	}
 	runtime.LockOSThread()
 	fatal.If(t, unix.Unshare(unix.CLONE_NEWNET))
+}
+
+// Parallel lets go test run three tests that call t.Parallel for each processor, as a TestMain
+// does before the tests: those with a network namespace of their own wait most of their time.
+// The flag -parallel goes before.
+func Parallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err) // not a test
+	}
 }
 
 // Do runs f with its thread in the network namespace of a host. Sockets that f opens and

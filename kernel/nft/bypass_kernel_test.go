@@ -28,6 +28,7 @@ func (w *listener) asks(pod, to string) {
 // resolver is reported, by the packet as it left the pod; redirection by interception,
 // its absence or another program is not.
 func TestPodsThatBypassInterception(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, w *listener) {
 		a, b, c := w.Pod("a"), w.Pod("b"), w.Pod("c")
 		endpoint := netip.MustParseAddr("169.254.20.53")
@@ -76,6 +77,7 @@ func TestPodsThatBypassInterception(t *testing.T) {
 
 // On fakes, and without tables, there are no bypassing pods.
 func TestNoBypassingPodsWithoutTables(t *testing.T) {
+	t.Parallel()
 	tables := inKernel(t)
 	if got, err := tables.Bypassing(); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v", got, err)

@@ -34,6 +34,7 @@ func (h hooked) Run(ctx context.Context, tx *knftables.Transaction) error {
 // TestEntriesThatChangeWhileTheyAreCarried: an entry that is withdrawn while another layout takes
 // the entries over does not come back, and one that is added then is not lost.
 func TestEntriesThatChangeWhileTheyAreCarried(t *testing.T) {
+	t.Parallel()
 	near4 := netip.MustParseAddr("198.51.100.8")
 	ctx, s, before := context.Background(), named(), (func())(nil)
 	tables := nft.New(hooked{knftables.NewFake(knftables.InetFamily, nft.TableName), &before}, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
@@ -71,6 +72,7 @@ func (s slow) Run(ctx context.Context, tx *knftables.Transaction) error {
 // TestEntriesThatChangeAllTheTime: another layout comes into force although entries change as fast
 // as they are written.
 func TestEntriesThatChangeAllTheTime(t *testing.T) {
+	t.Parallel()
 	ctx, s := context.Background(), named()
 	tables := nft.New(slow{knftables.NewFake(knftables.InetFamily, nft.TableName)}, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))

@@ -135,8 +135,13 @@ func tableText(table string) ([]string, error) {
 // TestChangesAreWrittenAsTheProgramWritesThem: tables that came to a state by changes hold what
 // the program nft makes of it at once.
 func TestChangesAreWrittenAsTheProgramWritesThem(t *testing.T) {
-	t.Run("by candidates", func(t *testing.T) { testChanges(t, false, manyKinds) })
+	t.Parallel()
+	t.Run("by candidates", func(t *testing.T) {
+		t.Parallel()
+		testChanges(t, false, manyKinds)
+	})
 	t.Run("by subjects", func(t *testing.T) {
+		t.Parallel()
 		testChanges(t, true, func(n int) State { return withSubjects(manyKinds(n), n) })
 	})
 }

@@ -52,6 +52,7 @@ func commits(t *testing.T) (stop func() (count int)) {
 // TestListingsWhileOthersCommit: entries end all the time, and another program changes
 // nftables during each listing. Each has all entries that have not ended.
 func TestListingsWhileOthersCommit(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
@@ -91,6 +92,7 @@ func TestListingsWhileOthersCommit(t *testing.T) {
 // TestListingsWhileTheKernelResizes: a listing just behind a change has all entries, each
 // once, while the kernel makes the set's hash table larger or smaller.
 func TestListingsWhileTheKernelResizes(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
@@ -130,6 +132,7 @@ func (c comingEntries) ListElements(ctx context.Context, kind, set string) ([]*k
 // TestEntriesThatComeDuringVerify: an entry that is written after the keys of entries are
 // listed, and before the entries are, is as wanted.
 func TestEntriesThatComeDuringVerify(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	var tables *nft.Tables
 	came := 0

@@ -286,6 +286,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 // TestDispatchEqualsWalk: whatever chains rules are rendered to, a packet's verdict is that of
 // the rules one by one.
 func TestDispatchEqualsWalk(t *testing.T) {
+	t.Parallel()
 	verdicts := map[string]int{}
 	for seed := range uint64(400) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -339,6 +340,7 @@ func TestDispatchEqualsWalk(t *testing.T) {
 // its part, whatever lists have it, and the chains that lead there stay. The lists get other
 // labels.
 func TestAChangedRuleIsWrittenAlone(t *testing.T) {
+	t.Parallel()
 	const lists, changed = 5, 100
 	state := func(at string) (s State) {
 		for l := range lists {

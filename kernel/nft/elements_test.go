@@ -22,6 +22,7 @@ func in(m elements, f knftables.Family, set string) [][]string {
 }
 
 func TestClaimsOfAddresses(t *testing.T) {
+	t.Parallel()
 	a, b, c := netip.MustParseAddr("2001:db8:1::5"), netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("::5")
 	s := State{
 		PortHomes: []Home{{"port1", a}, {"port1", b}, {"port2", c}},

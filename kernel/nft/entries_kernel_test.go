@@ -96,12 +96,14 @@ func newEntriesWorld(t *testing.T, network lab.Network, sets []nft.EntrySet, tie
 // TestEntriesDecidePackets: an entry counts for its subject alone, and for the address and
 // port that were dialled, in the place of its rule.
 func TestEntriesDecidePackets(t *testing.T) {
+	t.Parallel()
 	const hour = time.Hour
 	port := func(protocol string, n uint16) nft.PortRange {
 		return nft.PortRange{Protocol: protocol, First: n, Last: n}
 	}
 	for _, network := range []lab.Network{lab.Routed, lab.Bridged} {
 		t.Run(fmt.Sprint(network), func(t *testing.T) {
+			t.Parallel()
 			w := newEntriesWorld(t, network,
 				[]nft.EntrySet{{Name: "ports", Renew: hour}, {Name: "denied", Renew: hour}, {Name: "passed", Renew: hour}, {Name: "accepted"}},
 				nft.Tiers{ID: "a", Admin: []*nft.TierRule{
@@ -187,6 +189,7 @@ func TestEntriesDecidePackets(t *testing.T) {
 
 // TestEntriesEnd: without an agent that does anything, an Accept ends with its entry.
 func TestEntriesEnd(t *testing.T) {
+	t.Parallel()
 	w := newEntriesWorld(t, lab.Routed, []nft.EntrySet{{Name: "accepted"}},
 		nft.Tiers{ID: "a", Admin: []*nft.TierRule{{Entries: "accepted", Action: nft.Accept}, {Action: nft.Reject}}})
 	to := netip.AddrPortFrom(worldAddr(1, false), 80)

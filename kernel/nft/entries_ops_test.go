@@ -55,18 +55,20 @@ func (m entryModel) random(r *rand.Rand) (op timed.Op, wrong bool) {
 // TestEntryOpsEqualAModel: whatever the ops say of what is there, and whichever of them are
 // refused, the sets hold what the others say.
 func TestEntryOpsEqualAModel(t *testing.T) {
-	for what, open := range map[string]func() *nft.Tables{
-		"kernel": func() *nft.Tables { return inKernel(t) },
-		"fake": func() *nft.Tables {
+	t.Parallel()
+	for what, open := range map[string]func(t testing.TB) *nft.Tables{
+		"kernel": inKernel,
+		"fake": func(testing.TB) *nft.Tables {
 			return nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			ctx := context.Background()
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			r := rand.New(rand.NewPCG(seed, 0))
-			tables := open()
+			tables := open(t)
 			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
 			model := entryModel{"denied": {}, "allowed": {}}
 			for batch := range 60 {
@@ -119,6 +121,7 @@ func TestEntryOpsEqualAModel(t *testing.T) {
 // TestAFullEntrySet: the kernel bounds sets whose entries packets renew. A full one refuses
 // new entries alone.
 func TestAFullEntrySet(t *testing.T) {
+	t.Parallel()
 	const most = 65535
 	ctx := context.Background()
 	tables := inKernel(t)
@@ -159,6 +162,7 @@ func TestAFullEntrySet(t *testing.T) {
 
 // TestRefreshedEntriesStay: where the kernel can, only the deadline of an entry moves.
 func TestRefreshedEntriesStay(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named()), tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
@@ -190,6 +194,7 @@ func TestRefreshedEntriesStay(t *testing.T) {
 
 // TestTransactionsOfEntries: entries that are new wait for no deletion.
 func TestTransactionsOfEntries(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
@@ -230,6 +235,7 @@ func TestTransactionsOfEntries(t *testing.T) {
 // TestEntrySetsAreRepaired: what another program does to entry sets is found and repaired,
 // and costs no entry of another set.
 func TestEntrySetsAreRepaired(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
@@ -285,6 +291,7 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 // TestEntriesOutliveAnotherLayout: the agent of another layout lists the entries of the
 // earlier one, and keeps those of sets that it wants when it replaces the tables.
 func TestEntriesOutliveAnotherLayout(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	earlier, s := inKernel(t), named()
 	fatal.If(t, errors.Join(earlier.Setup(ctx), earlier.Apply(ctx, s)))
@@ -317,6 +324,7 @@ func TestEntriesOutliveAnotherLayout(t *testing.T) {
 // TestEntriesOfTwoAgentsOutliveALayout: the earlier agent writes entries while the next one
 // replaces its tables. None that it was told to be written is lost.
 func TestEntriesOfTwoAgentsOutliveALayout(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	earlier, s := inKernel(t), named()
 	s.GrantSets = []nft.GrantSet{{Name: "0123456789ab-any"}}

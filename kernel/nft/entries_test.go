@@ -69,16 +69,18 @@ func listed(t testing.TB, tables *nft.Tables, names ...string) (all map[string][
 // TestEntriesStay: whatever else is written, entries stay, with their time and comments,
 // until no state asks for their set.
 func TestEntriesStay(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	long := strings.Repeat("c", timed.MaxComment)
-	for what, open := range map[string]func() *nft.Tables{
-		"kernel": func() *nft.Tables { return inKernel(t) },
-		"fake": func() *nft.Tables {
+	for what, open := range map[string]func(t testing.TB) *nft.Tables{
+		"kernel": inKernel,
+		"fake": func(testing.TB) *nft.Tables {
 			return nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			tables, s := open(), named()
+			t.Parallel()
+			tables, s := open(t), named()
 			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
 			verified(t, tables, s)
 			applied(t, tables,

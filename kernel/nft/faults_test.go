@@ -39,6 +39,7 @@ func (f faulty) Run(ctx context.Context, tx *knftables.Transaction) error {
 // TestApplyAfterAFault: whichever of both tables' transactions was refused, and
 // whether it was done or not, the next Apply makes the sets hold the state.
 func TestApplyAfterAFault(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	next := nft.State{Selected: []netip.Addr{pod6}, Homes: []nft.Home{{Iface: "veth2", Addr: pod6}}, PortHomes: []nft.Home{{Iface: "port2", Addr: pod6}}, Ports: []string{"port2"}}
 	clean := knftables.NewFake(knftables.InetFamily, nft.TableName)
@@ -71,6 +72,7 @@ func TestApplyAfterAFault(t *testing.T) {
 // TestNetThatStays: a second net that the kernel does not remove with the change of the layout
 // goes with the next Apply. No state would change it any more, and it would deny for ever.
 func TestNetThatStays(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	runs := 0
 	net := faulty{knftables.NewFake(knftables.InetFamily, nft.NetTableName), &runs, 2, false}

@@ -17,6 +17,7 @@ import (
 // TestExternalChange: our own changes do not count as external ones, and an external change
 // between two of ours is not forgotten.
 func TestExternalChange(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	rival := func(args ...string) func() error {
@@ -83,6 +84,7 @@ func TestExternalChange(t *testing.T) {
 
 // On fakes a change may always be external.
 func TestExternalChangeOnFakes(t *testing.T) {
+	t.Parallel()
 	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 	tables.Checkpoint()
 	if !tables.ExternalChange() {

@@ -46,6 +46,7 @@ func alive(b *testing.B, tables *nft.Tables) {
 // TestHeartbeatRenews: each heartbeat moves the deadline, and on kernels that can do so the
 // element stays: a deletion would wait for an RCU grace period.
 func TestHeartbeatRenews(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, tables.Setup(ctx))

@@ -8,6 +8,7 @@ import (
 // TestUnmoved: a flush by another program between the two readings must not make every later
 // heartbeat a slow one.
 func TestUnmoved(t *testing.T) {
+	t.Parallel()
 	of := func(timeouts ...time.Duration) (out []aliveElement) {
 		for _, d := range timeouts {
 			out = append(out, aliveElement{timeout: d})

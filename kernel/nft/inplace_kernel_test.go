@@ -19,6 +19,7 @@ import (
 // come, go and trade places, within a list and between lists and tiers, the tables hold the rules
 // in order and no other chain. Another program removes rules of parts meanwhile.
 func TestRulesThatChangeInTheirPlaces(t *testing.T) {
+	t.Parallel()
 	ctx, tables, rnd := context.Background(), inKernel(t), rand.New(rand.NewPCG(1, 1))
 	var peers []nft.PeerSet
 	for i := range 12 {

@@ -43,6 +43,7 @@ func networks(random *rand.Rand) (out []netip.Prefix) {
 // TestNetworksByChanges: sets of networks that came to their members by changes, and by the
 // program nft between them, hold these members.
 func TestNetworksByChanges(t *testing.T) {
+	t.Parallel()
 	ctx, random := context.Background(), rand.New(rand.NewPCG(1, 2))
 	tables := inKernel(t)
 	fatal.If(t, tables.Setup(ctx))

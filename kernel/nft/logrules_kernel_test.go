@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,9 @@ type listener struct {
 	t      *testing.T
 	tables *nft.Tables
 	state  nft.State
+
+	// markers is how many packets loggedSoFar has sent.
+	markers uint16
 
 	mu    sync.Mutex
 	heard []nflog.Packet
@@ -134,28 +138,42 @@ func (w *listener) hear(log *nflog.Kernel) {
 // are a failure; more are returned too.
 func (w *listener) logged(pod string, want int) []string {
 	w.t.Helper()
-	p := w.Pod(pod)
 	var out []string
-	patience := time.Minute
-	if want == 0 {
-		patience = 3 * time.Second
-	}
-	for until := time.Now().Add(patience); len(out) < want || want == 0; time.Sleep(10 * time.Millisecond) {
-		out = nil
-		w.mu.Lock()
-		for _, h := range w.heard {
-			if h.Source == p.Addr4 || h.Source == p.Addr6 {
-				out = append(out, words(h))
-			}
-		}
-		w.mu.Unlock()
-		if time.Now().After(until) {
-			break
-		}
+	for until := time.Now().Add(time.Minute); len(out) < want && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		out = w.log(pod)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heard = nil
+	return out
+}
+
+// loggedSoFar is the log of a pod since the last call of logged, as words: all that the kernel
+// logged before the packet of another pod that loggedSoFar sends.
+func (w *listener) loggedSoFar(pod string) []string {
+	w.t.Helper()
+	other := map[string]string{"a": "b", "b": "a", "c": "b", "d": "b"}[pod]
+	w.markers++
+	to := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.99"), w.markers)
+	c, err := w.Pod(other).Dial("udp4", to.String(), lab.Limit)
+	fatal.If(w.t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("x"))
+	fatal.If(w.t, err)
+	fatal.Await(w.t, "the last line of the log", func() bool { return slices.Contains(w.log(other), "namegate denied udp "+to.String()) })
+	return w.log(pod)
+}
+
+// log is what was heard of a pod, as words.
+func (w *listener) log(pod string) (out []string) {
+	p := w.Pod(pod)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.heard {
+		if h.Source == p.Addr4 || h.Source == p.Addr6 {
+			out = append(out, words(h))
+		}
+	}
 	return out
 }
 
@@ -186,13 +204,17 @@ func (w *listener) same(what string, got []string, want ...string) {
 
 func onEach(t *testing.T, f func(t *testing.T, w *listener)) {
 	for _, n := range []lab.Network{lab.Routed, lab.Bridged} {
-		t.Run(string(n), func(t *testing.T) { f(t, listen(t, n)) })
+		t.Run(string(n), func(t *testing.T) {
+			t.Parallel()
+			f(t, listen(t, n))
+		})
 	}
 }
 
 // TestDeniedIsLoggedAsItWasDialled: a packet that another program translated is logged twice,
 // last with the dialled destination, from which the reply comes.
 func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, w *listener) {
 		for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
 			w.expect("a", "tcp", to, lab.Refused)
@@ -220,6 +242,7 @@ func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 
 // TestServiceOfANeighbourIsRefused: on a bridge too, and when nothing is logged any more.
 func TestServiceOfANeighbourIsRefused(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, w *listener) {
 		for range 3 {
 			w.expect("a", "tcp", "203.0.113.11:443", lab.Refused)
@@ -240,6 +263,7 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 // TestNoisyPodDoesNotSuppressOthers: one pod's packets are counted and not all logged,
 // another's are.
 func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
+	t.Parallel()
 	w := listen(t, lab.Routed)
 	before := w.denied()
 	const flood = 2000
@@ -264,6 +288,7 @@ func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 
 // TestShareOfAPodIsBounded: a pod's burst in the log is bounded.
 func TestShareOfAPodIsBounded(t *testing.T) {
+	t.Parallel()
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
 	fatal.If(t, err)
@@ -274,8 +299,9 @@ func TestShareOfAPodIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	fatal.Await(t, "the end of the packets", func() bool { return w.denied() == 1000 })
 	took := time.Since(began)
-	got := len(w.logged("b", 0))
+	got := len(w.loggedSoFar("b"))
 	if most := 100 + int(20*took.Seconds()) + 1; got < 100 || got > most {
 		t.Errorf("%d packets in %v were logged, want 100 to %d", got, took, most)
 	}
@@ -284,6 +310,7 @@ func TestShareOfAPodIsBounded(t *testing.T) {
 // TestAuditedIsLoggedOnceAndPasses: the same connection is logged once, of all protocols
 // and before any translation, and every one is answered.
 func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, w *listener) {
 		for range 3 {
 			for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
@@ -302,7 +329,7 @@ func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 		if n := w.denied(); n != 0 {
 			t.Errorf("%d packets of pods that nothing selects were denied", n)
 		}
-		if c, d := w.logged("a", 0), w.logged("d", 0); len(c)+len(d) != 0 {
+		if c, d := w.loggedSoFar("a"), w.loggedSoFar("d"); len(c)+len(d) != 0 {
 			t.Errorf("log lines of pods that did nothing: %v, %v", c, d)
 		}
 	})
@@ -310,6 +337,7 @@ func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 
 // TestAuditedFloodPasses: beyond the bounds only lines are lost.
 func TestAuditedFloodPasses(t *testing.T) {
+	t.Parallel()
 	w := listen(t, lab.Routed)
 	arrived, err := w.World.ListenPacket("udp4", "198.51.100.7:9000")
 	fatal.If(t, err)
@@ -334,6 +362,7 @@ func TestAuditedFloodPasses(t *testing.T) {
 // TestTablesAreIntactWhileTheyFill: the kernel's own counters and dynamic elements are no
 // deviations, and a later agent keeps them.
 func TestTablesAreIntactWhileTheyFill(t *testing.T) {
+	t.Parallel()
 	w := listen(t, lab.Routed)
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
 	w.expect("c", "udp", "198.51.100.1:80", lab.Answered)
@@ -377,6 +406,7 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 // TestInvalidIsDeniedUnlogged: the end of a connection that the kernel has forgotten is
 // no connection.
 func TestInvalidIsDeniedUnlogged(t *testing.T) {
+	t.Parallel()
 	w := listen(t, lab.Routed)
 	fatal.If(t, w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_loose=0"))
 	const tcp = policy.TCP

@@ -4,9 +4,11 @@ import (
 	"os"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/e2e/short"
 )
 
 func TestMain(m *testing.M) {
+	netns.Parallel()
 	os.Exit(short.Main(m, short.Lists{Long: []string{"TestAuditedIsLoggedOnceAndPasses", "TestAuditedScanDoesNotSuppressLogs", "TestChangesAfterARival", "TestDispatchEqualsWalk", "TestListingsWhileOthersCommit"}}))
 }

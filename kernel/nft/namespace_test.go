@@ -38,6 +38,7 @@ func subjects() nft.State {
 // TestSubjectsComeAndGo: chains, sets of grants and the second net follow the state, and what
 // a later agent reads is what an earlier one wrote.
 func TestSubjectsComeAndGo(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), subjects()
 	tables.DecideNamespace()
@@ -98,6 +99,7 @@ func TestSubjectsComeAndGo(t *testing.T) {
 
 // TestTheNetIsVerified: each object of the second net that goes is found and restored.
 func TestTheNetIsVerified(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), subjects()
 	tables.DecideNamespace()
@@ -124,6 +126,7 @@ func TestTheNetIsVerified(t *testing.T) {
 // TestGrantsOnTheKernel: grants of each form are written, refreshed, listed and removed, and
 // outlive tables that are made anew.
 func TestGrantsOnTheKernel(t *testing.T) {
+	t.Parallel()
 	tables := inKernel(t)
 	grantsComeAndGo(t, tables)
 	tables.Checkpoint()
@@ -140,6 +143,7 @@ func TestGrantsOnTheKernel(t *testing.T) {
 }
 
 func TestGrantsOnFakes(t *testing.T) {
+	t.Parallel()
 	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
 	grantsComeAndGo(t, tables)
@@ -194,6 +198,7 @@ func grantsComeAndGo(t *testing.T, tables *nft.Tables) {
 // TestListingsAmongOtherCommits: while another program commits all the time, listings lack no
 // grant, and grants come and go.
 func TestListingsAmongOtherCommits(t *testing.T) {
+	t.Parallel()
 	ctx, s := context.Background(), subjects()
 	tables := inKernel(t)
 	tables.DecideNamespace()
@@ -239,6 +244,7 @@ func TestListingsAmongOtherCommits(t *testing.T) {
 // TestTheNetAloneIsRead: where another program removed the other tables, a later agent knows
 // from the second net that there are tables in force, and for which subjects.
 func TestTheNetAloneIsRead(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), subjects()
 	tables.DecideNamespace()
@@ -257,6 +263,7 @@ func TestTheNetAloneIsRead(t *testing.T) {
 
 // TestPeersBesideCatchAllElements: an element that another program adds for every key is no peer.
 func TestPeersBesideCatchAllElements(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), subjects()
 	s.Lists[0].Rules = append(s.Lists[0].Rules, &nft.TierRule{Peers: "named", Action: nft.Accept})

@@ -14,6 +14,7 @@ import (
 // TestLongListsOfBothTiers: long lists that lead to each other are within the kernel's bound
 // of nested chains.
 func TestLongListsOfBothTiers(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	tables.DecideNamespace()

@@ -79,6 +79,7 @@ func bare(s string) string {
 }
 
 func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, tables.Setup(ctx))
@@ -115,6 +116,7 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 }
 
 func TestDeadManSwitchAndRemoval(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, tables.Setup(ctx))
@@ -137,6 +139,7 @@ func TestDeadManSwitchAndRemoval(t *testing.T) {
 }
 
 func TestFakeHoldsTheSameElements(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	inet := knftables.NewFake(knftables.InetFamily, nft.TableName)
 	bridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)

@@ -40,8 +40,10 @@ func withNode(s nft.State) nft.State {
 // TestTheNodesRulesComeAndGo: they add chains and sets of their own and change no other object;
 // when they go nothing is left.
 func TestTheNodesRulesComeAndGo(t *testing.T) {
+	t.Parallel()
 	for name, of := range map[string]nft.State{"nothing": {}, "pods": full, "tiers": tiered()} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ctx, tables, s := context.Background(), inKernel(t), withNode(of)
 			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, of)))
 			without := ruleset(t)
@@ -81,6 +83,7 @@ func TestTheNodesRulesComeAndGo(t *testing.T) {
 
 // TestTheNodesRulesAreRepaired: what another program does to them is found and repaired.
 func TestTheNodesRulesAreRepaired(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), withNode(full)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
@@ -108,6 +111,7 @@ func TestTheNodesRulesAreRepaired(t *testing.T) {
 
 // TestTheNodesRulesChange: a rule goes, and members of failsafes change.
 func TestTheNodesRulesChange(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), withNode(full)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
@@ -123,6 +127,7 @@ func TestTheNodesRulesChange(t *testing.T) {
 // TestHeldRules: a Rewrite holds the rules that wait for confirmation, and what others add to the sets
 // is removed.
 func TestHeldRules(t *testing.T) {
+	t.Parallel()
 	ctx, tables, s := context.Background(), inKernel(t), withNode(nft.State{})
 	holds := func(when string, want bool) {
 		t.Helper()

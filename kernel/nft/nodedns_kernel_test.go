@@ -189,6 +189,7 @@ func (h *nodeHost) do(f func(ctx context.Context) error) {
 // UDP and TCP, whatever the socket is, and the reply comes from the resolver; the agent's own go to
 // the resolver, and so do those of bound sockets, which are noted.
 func TestTheNodesOwnQueries(t *testing.T) {
+	t.Parallel()
 	h := newNodeHost(t)
 	state := withNode(full)
 	state.NodeDNS = nodeDNS()
@@ -292,6 +293,7 @@ func uplinkOf(t *testing.T, host *lab.Host) string {
 // TestLoopTests: a packet with a name that tests for loops is noted where a program without the
 // agent's mark sends it, with the resolver that it asks, whether or not this is intercepted.
 func TestLoopTests(t *testing.T) {
+	t.Parallel()
 	h := newNodeHost(t)
 	state := full
 	state.NodeDNS = nodeDNS()
@@ -332,6 +334,7 @@ func TestLoopTests(t *testing.T) {
 
 // TestNodeServingIsForTheNode: a pod cannot ask on the node's behalf.
 func TestNodeServingIsForTheNode(t *testing.T) {
+	t.Parallel()
 	h := newNodeHost(t)
 	p, err := h.AddPod("a", 5)
 	fatal.If(t, err)
@@ -359,6 +362,7 @@ func TestNodeServingIsForTheNode(t *testing.T) {
 // TestAnUpgradeOfNodeDNS: a later agent leads queries to itself, and the replies of the one before
 // are given back as long as that serves.
 func TestAnUpgradeOfNodeDNS(t *testing.T) {
+	t.Parallel()
 	h := newNodeHost(t)
 	next4 := netip.MustParseAddr("169.254.20.71")
 	fatal.If(t, h.Node.IP("addr", "add", next4.String()+"/32", "dev", "lo"))
@@ -406,6 +410,7 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 
 // TestNodeDNSIsRepaired: what another program does to it is found and repaired.
 func TestNodeDNSIsRepaired(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), withNode(full)
 	s.NodeDNS = nodeDNS()

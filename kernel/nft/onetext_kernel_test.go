@@ -13,6 +13,7 @@ import (
 // TestListsOfOneText: one rule on two ports and two rules on one port each read the same in
 // nft's words. The lists come and go together: a chain that went twice would be refused.
 func TestListsOfOneText(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{})))

@@ -40,6 +40,7 @@ func leave(t *testing.T, text string) {
 // TestKernelReplacesAnotherLayout: tables of another layout stay as they are until the
 // first state is written, and then nothing of them is left.
 func TestKernelReplacesAnotherLayout(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	fresh := inKernel(t)
 	fatal.If(t, fresh.Setup(ctx))
@@ -101,6 +102,7 @@ func baseChains(t *testing.T) []string {
 // TestBaseChainsOutliveTheirLayout: a packet that is under way while the kernel takes a base
 // chain for another may meet the rules of neither.
 func TestBaseChainsOutliveTheirLayout(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, tables.Setup(ctx))

@@ -13,6 +13,7 @@ import (
 // TestRemoveChains: chains with the prefix and the jumps to them go, from tables that
 // iptables wrote, without its programs. All else stays.
 func TestRemoveChains(t *testing.T) {
+	t.Parallel()
 	netns.Own(t)
 	run := func(command string) string {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 
 // TestMessagesOfTheProgramAreBounded, and tell what knftables finds in them.
 func TestMessagesOfTheProgramAreBounded(t *testing.T) {
+	t.Parallel()
 	p := program{knftables.NewFake(knftables.InetFamily, TableName)}
 	tx := p.NewTransaction()
 	tx.Add(&knftables.Table{})

@@ -14,6 +14,7 @@ import (
 // A restarted agent writes nothing where its tables are as it wants them, and else what differs;
 // what another program did meanwhile is put right.
 func TestARestartWritesTheDifference(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	serving, ranges, fewer := full, full, full
 	serving.Resolvers = map[netip.Addr]netip.Addr{dns4: netip.MustParseAddr("169.254.20.65"), dns6: serve6}
@@ -38,6 +39,7 @@ func TestARestartWritesTheDifference(t *testing.T) {
 			{"a table asleep", []string{"add table inet namegate { flags dormant; }"}, full, false},
 		} {
 			t.Run(test.what, func(t *testing.T) {
+				t.Parallel()
 				open := func() *nft.Tables {
 					tables, err := nft.Open(bits)
 					fatal.If(t, err)

@@ -15,6 +15,7 @@ import (
 // state, with few tries, or after a look. A lost second net does not hold up the
 // other tables.
 func TestChangesAfterARival(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	before, next := subjects(), subjects()
 	next.Subjects[0].Grants, next.Subjects[0].List, next.Staged = next.Subjects[0].Grants[:1], "", nil

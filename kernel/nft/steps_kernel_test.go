@@ -23,6 +23,7 @@ func (refusing) Run(context.Context, *knftables.Transaction) error {
 // TestElementsNeedNoProgram: the recheck set and the elements of both nets change without the
 // program nft, which takes 30 ms and whose socket holds up other transactions as it closes.
 func TestElementsNeedNoProgram(t *testing.T) {
+	t.Parallel()
 	netns.Own(t)
 	ctx := context.Background()
 	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})

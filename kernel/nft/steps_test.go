@@ -12,6 +12,7 @@ import (
 // TestChainsComeBeforeTheElementsThatLeadToThem: no step of a change leads subjects to a chain
 // that it makes, and the steps together make all of it.
 func TestChainsComeBeforeTheElementsThatLeadToThem(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := New(knftables.NewFake(knftables.InetFamily, TableName), knftables.NewFake(knftables.BridgeFamily, TableName), Bits{Admitted: 0x40, Candidate: 0x20})
 	tables.UseNet(knftables.NewFake(knftables.InetFamily, NetTableName))

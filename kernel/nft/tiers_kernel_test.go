@@ -27,11 +27,13 @@ table inet finder { chain c { type filter hook prerouting priority -150;
 // TestTiersDecidePackets: the tiers are asked in order, and the first rule that matches
 // decides. A candidate counts in the Namespace tier alone.
 func TestTiersDecidePackets(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Fatal("this test asks the kernel: run it as root")
 	}
 	for _, network := range []lab.Network{lab.Routed, lab.Bridged} {
 		t.Run(fmt.Sprint(network), func(t *testing.T) {
+			t.Parallel()
 			l, err := lab.New(network)
 			fatal.If(t, err)
 			t.Cleanup(func() { _ = l.Remove() })

@@ -46,6 +46,7 @@ func verified(t *testing.T, tables *nft.Tables, s nft.State, want ...string) {
 }
 
 func TestTiersComeAndGo(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), tiered()
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
@@ -90,6 +91,7 @@ func led(rules, subject string) string {
 // TestALaterAgentKnowsChangedRules: where a rule is another one, subjects are led to the same
 // chain, and a later agent knows that other rules were in force.
 func TestALaterAgentKnowsChangedRules(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	state := func(deny nft.Action) nft.State {
@@ -121,6 +123,7 @@ func TestALaterAgentKnowsChangedRules(t *testing.T) {
 
 // TestTiersAreRepaired: what another program does to tiers is found and repaired.
 func TestTiersAreRepaired(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables, s := inKernel(t), tiered()
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))

@@ -38,6 +38,7 @@ table inet namegate {
 // TestNothingIsDeniedWhileLayoutsChange: packets that both layouts allow are denied by none
 // while the kernel takes one for the other.
 func TestNothingIsDeniedWhileLayoutsChange(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Fatal("this test asks the kernel: run it as root")
 	}

@@ -123,6 +123,7 @@ func (u usesOf) want(what string, want map[netip.Addr]bool) {
 // TestUses: an entry counts the packets that match it, also when its timeout moves and when it
 // is replaced, by one that is given a higher count or none.
 func TestUses(t *testing.T) {
+	t.Parallel()
 	inUse(t, func(u usesOf) {
 		other := map[netip.Addr]netip.Addr{far4: netip.MustParseAddr("198.51.100.8"), far6: netip.MustParseAddr("2001:db8:5::8")}
 		for to, other := range other {
@@ -161,6 +162,7 @@ func TestUses(t *testing.T) {
 
 // TestUsesOutliveAnotherLayout: what was used before the tables are made anew counts after it.
 func TestUsesOutliveAnotherLayout(t *testing.T) {
+	t.Parallel()
 	inUse(t, func(u usesOf) {
 		ctx, s := context.Background(), named()
 		s.GrantSets = []nft.GrantSet{{Name: "g", Ported: true}}
@@ -178,6 +180,7 @@ func TestUsesOutliveAnotherLayout(t *testing.T) {
 // TestUsesOfEntriesOfAnEarlierAgent: entries that an agent wrote that did not ask for their use
 // are refreshed so that it is known from then on.
 func TestUsesOfEntriesOfAnEarlierAgent(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	inUse(t, func(u usesOf) {
 		earlier := func(to netip.Addr) []timed.Op {

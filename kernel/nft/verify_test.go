@@ -19,6 +19,7 @@ import (
 // TestVerifyNamesDeviations changes the tables in every way in which another program may,
 // and checks that Verify names the object and the next Apply repairs it.
 func TestVerifyNamesDeviations(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
@@ -90,6 +91,7 @@ func (r rivalAfter) Run(ctx context.Context, tx *knftables.Transaction) error {
 // TestARivalBetweenWriteAndVerify flushes the ruleset right after each transaction: an
 // empty table is not taken for the wanted one.
 func TestARivalBetweenWriteAndVerify(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	inKernel(t)
 	of := func(f knftables.Family) knftables.Interface {
@@ -111,6 +113,7 @@ func TestARivalBetweenWriteAndVerify(t *testing.T) {
 
 // TestVerifyOfPrefixesSideBySide: nft may store them as one range.
 func TestVerifyOfPrefixesSideBySide(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	tables := inKernel(t)
 	s := nft.State{}
@@ -148,6 +151,7 @@ func BenchmarkVerify(b *testing.B) {
 // TestTablesOfAnotherFormAreRebuilt: a table may be dormant, which no chain shows, or
 // have sets of other types, into which the elements cannot be written.
 func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, rival := range []string{
 		"add table inet namegate { flags dormant; }",

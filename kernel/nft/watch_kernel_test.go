@@ -14,6 +14,7 @@ import (
 // tables that are not ours. The order of events is the kernel's: an unrelated change
 // followed by one of ours gives one token for the second.
 func TestWatchTellsOfChanges(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	tables := inKernel(t)

@@ -14,6 +14,7 @@ import (
 // TestAnEqualStateRestoresTheNet: a state that is written already is written again where the
 // last look found the second net changed.
 func TestAnEqualStateRestoresTheNet(t *testing.T) {
+	t.Parallel()
 	ctx, s := context.Background(), subjects()
 	net := knftables.NewFake(knftables.InetFamily, nft.NetTableName)
 	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
@@ -32,6 +33,7 @@ func TestAnEqualStateRestoresTheNet(t *testing.T) {
 // TestRemovalBeginsWithTheNet: a removal that fails leaves no second net without the tables
 // that admit.
 func TestRemovalBeginsWithTheNet(t *testing.T) {
+	t.Parallel()
 	ctx, s, runs := context.Background(), subjects(), 0
 	inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, 0, false}
 	net := knftables.NewFake(knftables.InetFamily, nft.NetTableName)
