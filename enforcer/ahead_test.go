@@ -12,6 +12,7 @@ import (
 // what pods may do before anything denies them: at no step is a new connection refused
 // that is allowed, and one that is opened on the way goes on.
 func TestFirstStartRefusesNothingAllowed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	client := pod("client", "10.1.0.5 2001:db8:1::5", "allow", "np")
 	w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
@@ -48,6 +49,7 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 // What an earlier agent's chains say stays in force until the first Commit, also where
 // the first snapshot has nothing of it.
 func TestFirstPrepareLeavesAnEarlierAgentsChains(t *testing.T) {
+	t.Parallel()
 	w, client := asksPeers(t)
 	w.restart()
 	w.netpols = nil
@@ -61,6 +63,7 @@ func TestFirstPrepareLeavesAnEarlierAgentsChains(t *testing.T) {
 // TestAbandonedSnapshots: what a snapshot allowed that was prepared and never came into
 // force is taken back with the next that does not.
 func TestAbandonedSnapshots(t *testing.T) {
+	t.Parallel()
 	allow := pol("allow", "tcp/443 www.example.org")
 	client, young := pod("client", "10.1.0.5", "allow", "np"), pod("young", "10.1.0.6", "allow", "np")
 	for what, test := range map[string]struct {

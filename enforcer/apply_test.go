@@ -64,6 +64,7 @@ func (w *world) dials(src, dst string, port uint16) bool {
 }
 
 func TestPolicyIsAddedAndRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
@@ -120,6 +121,7 @@ func TestPolicyIsAddedAndRemoved(t *testing.T) {
 }
 
 func TestWritesComeInOrder(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply(nil)
 	w.seams.forget(0, false)
@@ -158,6 +160,7 @@ func TestWritesComeInOrder(t *testing.T) {
 }
 
 func TestFirstSnapshotWritesNetsBeforeAllowingRules(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.seams.forget(0, false)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
@@ -171,6 +174,7 @@ func TestFirstSnapshotWritesNetsBeforeAllowingRules(t *testing.T) {
 }
 
 func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "old", "new")
 	w.apply([]policy.Pod{web}, pol("old", "tcp/443 www.example.org"))
@@ -191,6 +195,7 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 }
 
 func TestNewPortsTakeGrantsAlong(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
@@ -217,6 +222,7 @@ func TestNewPortsTakeGrantsAlong(t *testing.T) {
 }
 
 func TestOneOfTwoPoliciesIsRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org www.example.net"), pol("two", "tcp/443 www.example.net", "udp/443 www.example.org", "tcp/25 mail.test")

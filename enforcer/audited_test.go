@@ -26,6 +26,7 @@ func sameLines(t *testing.T, what string, got []string, want ...string) {
 // TestAuditedPodsAreWatched: those that only Audit policies select, from the commit on
 // and no others.
 func TestAuditedPodsAreWatched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	watch := pol("watch", "tcp/443 *.example.net")
 	watch.Spec.Enforcement = v1alpha1.EnforcementAudit
@@ -53,6 +54,7 @@ func TestAuditedPodsAreWatched(t *testing.T) {
 // TestPodsUnderAuditRulesAreWatched: those in force too, if rules of Audit policies could deny
 // connections; and not those that only cluster policies in force select.
 func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.compiler = compile.New()
 	a, b, c := pod("a", "10.1.0.5", "watch"), pod("b", "10.1.0.6", "x"), pod("c", "10.1.0.7", "soon")
@@ -76,6 +78,7 @@ func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 
 // TestResolves: DNS is asked at the resolvers, the endpoint and what serves them.
 func TestResolves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if w.e.Resolves(netip.AddrPortFrom(dns4, 53)) {
 		t.Error("a resolver is asked before anything is in force")

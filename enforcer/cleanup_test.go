@@ -43,6 +43,7 @@ func (w *world) addresses() string {
 }
 
 func TestCleanupKeepsOtherProgramsObjects(t *testing.T) {
+	t.Parallel()
 	for _, started := range []bool{true, false} {
 		w := shared(t)
 		before, addresses := w.dump(), w.addresses()
@@ -74,6 +75,7 @@ func TestCleanupKeepsOtherProgramsObjects(t *testing.T) {
 }
 
 func TestCleanupContinuesAfterAnError(t *testing.T) {
+	t.Parallel()
 	for n := 1; n < maxSteps; n++ {
 		w := shared(t)
 		before := w.dump()
@@ -103,6 +105,7 @@ func TestCleanupContinuesAfterAnError(t *testing.T) {
 }
 
 func TestCleanupRemovesJumpsFromOtherChains(t *testing.T) {
+	t.Parallel()
 	w := shared(t)
 	before := w.dump()
 	w.restart()

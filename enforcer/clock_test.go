@@ -79,6 +79,7 @@ var someSteps = []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * tim
 // Whatever the clock is set to, and however often an agent is followed by another in
 // between, a grant ends at its deadline: not earlier, and a second later at most.
 func TestAClockThatIsSetMovesNoDeadline(t *testing.T) {
+	t.Parallel()
 	for _, d := range someSteps {
 		for _, order := range []string{"step", "step restart", "restart step", "step restart step restart", "restart restart step"} {
 			t.Run(fmt.Sprint(d, " ", order), func(t *testing.T) {
@@ -125,6 +126,7 @@ func (s *steps) open(want bool, a string) {
 // What an agent finds open it may count on: where its clock was set back, the kernel
 // must not end what an answer was told to last.
 func TestACoveredAnswerIsOpenAfterAStep(t *testing.T) {
+	t.Parallel()
 	s := newSteps(t)
 	s.cfg.Hold = 10 * time.Second
 	s.next()
@@ -142,6 +144,7 @@ func TestACoveredAnswerIsOpenAfterAStep(t *testing.T) {
 
 // The same for random steps, restarts and answers against the deadlines of a list.
 func TestRandomSteps(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -178,6 +181,7 @@ func TestRandomSteps(t *testing.T) {
 // An agent of before wrote the time that the clock told. It counts as well as it can:
 // no entry is taken for one that outlives what the kernel gives it.
 func TestDeadlinesOfEarlierAgents(t *testing.T) {
+	t.Parallel()
 	s := newSteps(t)
 	set := xtables.GrantSetName(s.pod.PodRef, https, iptables.IPv4)
 	write := func(a string, deadline, timeout time.Duration) {
@@ -202,6 +206,7 @@ func TestDeadlinesOfEarlierAgents(t *testing.T) {
 
 // What the agent says of itself follows the heartbeat, not the clock.
 func TestInterceptionChangesIgnoreTheClock(t *testing.T) {
+	t.Parallel()
 	for _, d := range someSteps {
 		s := newSteps(t)
 		if s.e.Status().Intercepting {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestStartRefusesATakenBit(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		family       iptables.Family
 		table, chain string
@@ -48,6 +49,7 @@ func TestStartRefusesATakenBit(t *testing.T) {
 }
 
 func TestNewRefusesInvalidConfigurations(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []Config{
 		{Mark: 0, Candidate: 0x20}, {Mark: 0x41, Candidate: 0x20}, {Mark: 0x40}, {Mark: 0x40, Candidate: 0x60}, {Mark: 0x40, Candidate: 0x40},
 		{Mark: 0x40, Candidate: 0x20, Hold: -1}, {Mark: 0x40, Candidate: 0x20, Hold: 1 << 60},

@@ -17,6 +17,7 @@ import (
 // through its connections: once for each family that there is something to cut or
 // to admit in, however many pods it is about, and never otherwise.
 func TestConntrackQueriesOfAChange(t *testing.T) {
+	t.Parallel()
 	type pods = []policy.Pod
 	type policies = []v1alpha1.FQDNNetworkPolicy
 	const both = "10.1.0.5 2001:db8:1::5"
@@ -110,6 +111,7 @@ func TestConntrackQueriesOfAChange(t *testing.T) {
 // TestOnlyCoveredConnectionsAreAdmitted has pods with connections open become selected:
 // one that was known, and one that comes with an address granted already.
 func TestOnlyCoveredConnectionsAreAdmitted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	allow := pol("allow", "tcp/443 www.example.org")
 	plain := pod("plain", "10.1.0.7 2001:db8:1::7")

@@ -26,6 +26,7 @@ func (unlisted) ListEntries([]string, func(string, []timed.Entry)) error { retur
 // TestEntriesThatAreNotRecovered: a pod whose entries an agent cannot list is selected and
 // gets no grant, and its entries stay, until they are listed.
 func TestEntriesThatAreNotRecovered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}
 	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, dns: {denied: Resolve}, egress: [{action: Deny, matches: [{name: paste.test}]}]}"), &cluster.Spec))
@@ -74,6 +75,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 // reuseSeconds for as long as grants last that were made when a policy had a longer maxSeconds,
 // also after a restart, and shorter once they are over.
 func TestPacketsKeepDeniedWhatWasGrantedBefore(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}
 	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, ttl: {reuseSeconds: 1}, egress: [{action: Deny, matches: [{name: paste.test}]}]}"), &cluster.Spec))

@@ -7,6 +7,7 @@ import (
 )
 
 func TestRunExpiryEndsGrants(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.clock.Pass(time.Hour)

@@ -74,7 +74,10 @@ func (w *world) all() string {
 // maxSteps bounds the loops over every step of a roll-out.
 const maxSteps = 400
 
-func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) { eachPlane(t, testFaultsOfARollOut) }
+func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, testFaultsOfARollOut)
+}
 
 func testFaultsOfARollOut(t *testing.T, plane string) {
 	w, next := busyOn(t, plane)
@@ -109,7 +112,10 @@ func testFaultsOfARollOut(t *testing.T, plane string) {
 	}
 }
 
-func TestRetryRepairsEveryFaultOfARestart(t *testing.T) { eachPlane(t, testFaultsOfARestart) }
+func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, testFaultsOfARestart)
+}
 
 func testFaultsOfARestart(t *testing.T, plane string) {
 	again := func(t *testing.T) (*world, *policy.Snapshot) {
@@ -155,6 +161,7 @@ func (s *seams) restored(err error) bool {
 // newly selected pod only with the rights of the coming one. It stays so while the same
 // snapshot, or the next one, is prepared again and the kernel is compared meanwhile.
 func TestNoFaultOpensAnything(t *testing.T) {
+	t.Parallel()
 	for _, late := range []bool{false, true} {
 		for n := 1; n < maxSteps; n++ {
 			w, next := busy(t)
@@ -212,6 +219,7 @@ func (w *world) selected() []string {
 }
 
 func TestFaultsWhileOthersWait(t *testing.T) {
+	t.Parallel()
 	w, next := busy(t)
 	w.seams.forget(1, false)
 	if err := w.rollOut(next); !errors.Is(err, errInjected) {

@@ -17,6 +17,7 @@ import (
 // ports knows it: meanwhile every packet of it is dropped, established or not.
 // So is a routed one where "homed" happens to be written before "home".
 func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
+	t.Parallel()
 	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
 		for range 10 {
 			w := newWorld(t)
@@ -41,6 +42,7 @@ func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
 // What another program flushes out of a grant set never comes back, and a cached
 // answer is given without it.
 func TestFlushedGrantsComeBack(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	fatal.If(t, w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), httpsEntry(addr("192.0.2.1"))))
@@ -53,6 +55,7 @@ func TestFlushedGrantsComeBack(t *testing.T) {
 
 // The same of an element of the nft tables: nft flush set inet namegate selected4.
 func TestFlushedElementsComeBack(t *testing.T) {
+	t.Parallel()
 	w := settled(t)
 	before := w.dump()
 	tx := w.inet.NewTransaction()

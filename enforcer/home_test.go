@@ -29,6 +29,7 @@ func (w *world) at(a, iface, port string) bool {
 }
 
 func TestAHomeAppearsLater(t *testing.T) {
+	t.Parallel()
 	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
 		w := newWorld(t)
 		w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5", "allow")}, pol("allow"))
@@ -54,6 +55,7 @@ func TestAHomeAppearsLater(t *testing.T) {
 }
 
 func TestAHomeThatStandsDoesNotMove(t *testing.T) {
+	t.Parallel()
 	first, second := link.Home{Iface: "br0", Port: "port5"}, link.Home{Iface: "br0", Port: "port6"}
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), first)
@@ -77,6 +79,7 @@ func TestAHomeThatStandsDoesNotMove(t *testing.T) {
 }
 
 func TestAHomeDoesNotOutliveItsPod(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("10.1.0.99"), link.Home{Iface: "veth5"})
@@ -96,6 +99,7 @@ func TestAHomeDoesNotOutliveItsPod(t *testing.T) {
 }
 
 func TestSourcesAtAPodsInterface(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("2001:db8:1::5"), link.Home{Iface: "veth5"})
@@ -138,6 +142,7 @@ func TestSourcesAtAPodsInterface(t *testing.T) {
 // The nft tables check the homes of interfaces, and mark what they found at home: it is not
 // checked again, and has no mark behind the check. Bridge ports they do not see.
 func TestMarkedPacketsAreNotCheckedAgain(t *testing.T) {
+	t.Parallel()
 	for _, bridged := range []bool{false, true} {
 		w := newWorld(t)
 		home, want := link.Home{Iface: "veth6"}, "ACCEPT"
@@ -165,6 +170,7 @@ func TestMarkedPacketsAreNotCheckedAgain(t *testing.T) {
 }
 
 func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var pods []policy.Pod
 	for i := range 20 {
@@ -190,6 +196,7 @@ func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
 
 // TestLinkLocalAddressesOfTheNode: bridged pods may not claim them.
 func TestLinkLocalAddressesOfTheNode(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		home link.Home
 		want bool
@@ -261,6 +268,7 @@ func (w *world) onlyAt(when, a, want string) {
 // pod that no policy selects: nothing is accepted from the address until the kernel
 // shows it, or the bridge hears it elsewhere.
 func TestBridgePortHasOneOwner(t *testing.T) {
+	t.Parallel()
 	web, free := pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")
 	for _, by := range []string{"seen", "heard"} {
 		t.Run(by, func(t *testing.T) {
@@ -297,6 +305,7 @@ func TestBridgePortHasOneOwner(t *testing.T) {
 
 // TestLearntHomeIsCorrected moves a home when the kernel shows another, once.
 func TestLearntHomeIsCorrected(t *testing.T) {
+	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		w.links.SetHome(addr("10.1.0.99"), port("port5"))
@@ -323,6 +332,7 @@ func TestLearntHomeIsCorrected(t *testing.T) {
 }
 
 func TestASwitchIsSaid(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.links.SetShared(addr("10.1.0.5"), "br-int")
 	w.links.SetHome(addr("10.1.0.7"), link.Home{Iface: "veth7"})
@@ -341,6 +351,7 @@ func TestASwitchIsSaid(t *testing.T) {
 }
 
 func TestABlindBridgeIsSaid(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
 	w.links.SetBlind(true)

@@ -18,6 +18,7 @@ import (
 )
 
 func TestServingAddresses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	serving := w.e.Status().Serving
 	if len(serving) != 4 {
@@ -44,6 +45,7 @@ func TestServingAddresses(t *testing.T) {
 }
 
 func TestResolversStayOpenByDefault(t *testing.T) {
+	t.Parallel()
 	for _, closed := range []bool{false, true} {
 		w := newNode(t)
 		w.cfg.FailClosed = closed
@@ -71,6 +73,7 @@ func TestResolversStayOpenByDefault(t *testing.T) {
 
 // TestDNSOfResolversAndAgents: an agent is asked also by the address of a resolver.
 func TestDNSOfResolversAndAgents(t *testing.T) {
+	t.Parallel()
 	for _, closed := range []bool{false, true} {
 		w := newNode(t)
 		w.cfg.FailClosed = closed

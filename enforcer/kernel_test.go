@@ -87,6 +87,7 @@ func cpu(t testing.TB) time.Duration {
 // Grants of many pods at the same time on the kernel itself, one pod's set gone: the
 // others' are all there, with their deadlines, as the table has them.
 func TestKernelGrantsTogether(t *testing.T) {
+	t.Parallel()
 	w, pods := onKernel(t, 8)
 	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
 	fatal.If(t, w.real.Destroy(xtables.GrantSetName(gone.PodRef, https, iptables.IPv4)))

@@ -4,10 +4,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/e2e/short"
 )
 
 func TestMain(m *testing.M) {
+	netns.Parallel()
 	os.Exit(short.Main(m, short.Lists{Long: []string{
 		"TestARestartKeepsWhatOrderedRulesAdmitted", "TestConnectionsOutliveStandardRules", "TestDenyOutlivesAcceptWithoutAnAgent", "TestLostOrderedRules", "TestLostTables",
 		"TestNamesOnTheKernel", "TestOpenedOnTheWayOnTheKernel", "TestOrderedMatrix", "TestOrderedNamesOnTheKernel", "TestOrderedRulesOfAComingPod", "TestOrderedRulesOnTheKernel", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"}}))

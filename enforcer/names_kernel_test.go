@@ -30,7 +30,8 @@ func (p *peering) probes(when, network string, want lab.Outcome, port uint16, to
 // TestNamesOnTheKernel: an address is open on the ports of its name alone, as dialled, to the
 // pod that asked, until its deadline or until no policy allows it.
 func TestNamesOnTheKernel(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		p.allowed = []string{"tcp/80 one.test", "tcp/81 other.test", "udp/80-81,tcp/81 wide.test", "any any.test", "tcp/5432 service.test", "udp/82 bare.test"}
 		p.apply()
 		single, other, wide, everything := outsides(1), outsides(2), outsides(3), outsides(4)
@@ -82,7 +83,8 @@ func TestNamesOnTheKernel(t *testing.T) {
 
 // TestNamesOfUntrackedPackets: another program exempts a port from connection tracking.
 func TestNamesOfUntrackedPackets(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		const bare = "table inet bare { chain c { type filter hook prerouting priority -300; udp dport 81 notrack; udp sport 81 notrack; }; }"
 		fatal.If(t, p.Node.Pipe(bare, "nft", "-f", "-"))
 		p.allowed = []string{"udp/81 one.test", "udp/80-81 wide.test", "any any.test"}
@@ -97,7 +99,8 @@ func TestNamesOfUntrackedPackets(t *testing.T) {
 
 // TestGrantsEndOnTheKernel: an address is closed at its deadline, and connections go on.
 func TestGrantsEndOnTheKernel(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		p.allowed = []string{"tcp/80 one.test", "tcp/80-81 wide.test"}
 		p.apply()
 		p.answer("client", "one.test", outsides(1)...)
@@ -134,6 +137,7 @@ func TestGrantsEndOnTheKernel(t *testing.T) {
 // TestLostTables: while a table of ours is gone nothing opens, what is open goes on as far as
 // the other net asks, and all comes back.
 func TestLostTables(t *testing.T) {
+	t.Parallel()
 	for _, network := range networks {
 		for what, commands := range map[string][]string{
 			"first table":  {"delete table inet namegate"},
@@ -144,6 +148,7 @@ func TestLostTables(t *testing.T) {
 			"grants":       {"flush ruleset"},
 		} {
 			t.Run(string(network)+"/"+what, func(t *testing.T) {
+				t.Parallel()
 				p := newPeering(t, nftablesPlane, network)
 				p.allowed = []string{"tcp/80 one.test", "tcp/80-81 wide.test"}
 				p.apply()

@@ -25,6 +25,7 @@ func nodeAddrs(t *testing.T, w *world) []netip.Addr {
 // the pods behind it are not intercepted, nor are pods that no policy selects; an
 // address of the node's range that is unknown is.
 func TestNetwork(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	ctx := context.Background()
 	web, dnsPod, plain := pod("web", "10.1.0.5", "allow"), pod("dns", "10.1.0.6", "allow"), pod("plain", "10.1.0.7", "")

@@ -63,10 +63,11 @@ func (p *peering) probeFrom(from netip.Addr, network string, to netip.AddrPort, 
 // sockets send as policy.Evaluate decides flows, from each of its addresses. Pods that no policy
 // selects go on.
 func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 0))
 		serves, err := p.Node.Serve(80, 81)
 		fatal.If(t, err)
 		t.Cleanup(serves.Close)
@@ -237,7 +238,8 @@ func (p *peering) holdUnconfirmed(unconfirmed bool) {
 // TestANodeWithoutAnAgent: rules that wait for confirmation end with their time in the kernel, and
 // the others do not. A repair and the next agent's start change nothing about either.
 func TestANodeWithoutAnAgent(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		secret, other := netip.MustParseAddrPort("198.51.100.1:81"), netip.MustParseAddrPort("198.51.100.1:80")
 		p.ordered, p.node = map[string][]*policy.Rule{}, &policy.Node{Name: "node", Addrs: p.nodeAddrs()}
 		p.confirmed = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/81", Policy: "old"}}
@@ -278,7 +280,8 @@ func TestANodeWithoutAnAgent(t *testing.T) {
 // everything, what others open to it is answered, and the rules come back after another program
 // took them. When the policy goes nothing is left.
 func TestANodeThatIsClosed(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		serves, err := p.Node.Serve(80)
 		fatal.If(t, err)
 		t.Cleanup(serves.Close)

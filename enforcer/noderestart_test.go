@@ -17,6 +17,7 @@ import (
 // TestFailedFirstRollOutKeepsTheNodesRules: the first snapshot of an agent may fail at any step. The
 // rules of the node that the agent before it left stay in force.
 func TestFailedFirstRollOutKeepsTheNodesRules(t *testing.T) {
+	t.Parallel()
 	eachPlane(t, testFailedFirstRollOutOfANode)
 }
 

@@ -20,6 +20,7 @@ import (
 // active, although such connections have no admission. Connections of pods that no policy selects have none
 // either, and do not count.
 func TestAConnectionOfTheNodeIsUse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "nodes"}}
 	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Accept, matches: [{name: www.test}], ports: [{protocol: TCP, port: 443}]}, {action: Deny}]}"), &cluster.Spec))

@@ -33,6 +33,7 @@ func (w *world) part(s *policy.Snapshot, pods ...policy.Pod) {
 // TestCommitPart: pods that wait are open still, and what is prepared for them is ready,
 // whatever else happens meanwhile; all others have the new snapshot.
 func TestCommitPart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web, db, late, fresh := pod("web", "10.1.0.5", "one", "two"), pod("db", "10.1.0.6", "two"), pod("late", "10.1.0.7", "two"), pod("fresh", "10.1.0.8", "two")
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/80 www.example.com")
@@ -88,6 +89,7 @@ func TestCommitPart(t *testing.T) {
 // TestFirstSnapshotHasNoWaitingPods: the chains of an earlier agent isolate pods until
 // the first Commit.
 func TestFirstSnapshotHasNoWaitingPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web, one := pod("web", "10.1.0.5", "one"), pol("one", "tcp/443 www.example.org")
 	w.apply([]policy.Pod{web}, one)
@@ -105,6 +107,7 @@ func TestFirstSnapshotHasNoWaitingPods(t *testing.T) {
 // TestRetryRepairsEveryFaultOfAPartialCommit: a part may fail at any step, and be followed by
 // the whole or by another try.
 func TestRetryRepairsEveryFaultOfAPartialCommit(t *testing.T) {
+	t.Parallel()
 	w, next := busy(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
@@ -146,6 +149,7 @@ func TestRetryRepairsEveryFaultOfAPartialCommit(t *testing.T) {
 // TestAPodThatWaitsLosesAPeer: what it opened to the peer meanwhile, by chains that admit
 // it already, is cut with the peer.
 func TestAPodThatWaitsLosesAPeer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	late := pod("late", "10.1.0.7", "one", "np")
 	w.links.SetHome(addr("10.1.0.7"), link.Home{Iface: "veth7"})
@@ -168,6 +172,7 @@ func TestAPodThatWaitsLosesAPeer(t *testing.T) {
 // TestAFailureClosesTheComingPodsAlone: a pod that a failure closed stays closed while it
 // waits for its names, and a pod that comes later is open until its own are granted.
 func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	sick, later := pod("sick", "10.1.0.5", "one"), pod("later", "10.1.0.6", "two")
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.org")

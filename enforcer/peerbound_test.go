@@ -9,6 +9,7 @@ import (
 // TestPeersLeaveRoomForSets: sets of peers are bounded; what finds no room is closed, all
 // else goes on, and room that comes free is given.
 func TestPeersLeaveRoomForSets(t *testing.T) {
+	t.Parallel()
 	w := newNode(t)
 	w.maxPeerSets = 4
 	w.restart()

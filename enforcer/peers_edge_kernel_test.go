@@ -16,7 +16,8 @@ import (
 // TestDatagramsToAReusedAddress: a flow of UDP to a peer that is gone stops, for any
 // new owner of its address and however long conntrack has the flow.
 func TestDatagramsToAReusedAddress(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		db, other := p.Pod("db"), p.Pod("other")
 		p.apply(egress("client", intstr.IntOrString{}, "db"))
 		var cs []net.Conn
@@ -40,7 +41,8 @@ func TestDatagramsToAReusedAddress(t *testing.T) {
 
 // TestPeersOfUntrackedPackets: without conntrack each packet is judged by itself.
 func TestPeersOfUntrackedPackets(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		for _, program := range []string{"iptables", "ip6tables"} {
 			if out, err := p.Node.Run(program, "-t", "raw", "-I", "PREROUTING", "-j", "CT", "--notrack"); err != nil {
 				t.Fatal(err, out)
@@ -62,7 +64,8 @@ func TestPeersOfUntrackedPackets(t *testing.T) {
 // TestAuditedPodsPeersMarkNothing: what a NetworkPolicy allows a pod that is only audited
 // leaves no admission behind that would outlast it.
 func TestAuditedPodsPeersMarkNothing(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		p.audit = true
 		p.apply(egress("client", port80, "db"))
 		p.open("client", p.Pod("db").Addr4, 80)

@@ -188,17 +188,18 @@ func (p *peering) goesOn(when string, c net.Conn, want bool) {
 
 var http, port80 = intstr.FromString("http"), intstr.FromInt(80)
 
-// each runs a test on every network.
-func eachPeering(t *testing.T, f func(p *peering)) {
+// eachPeering runs a test on every network with each dataplane, at the same time.
+func eachPeering(t *testing.T, f func(t *testing.T, p *peering)) {
 	for _, network := range networks {
-		t.Run(string(network), eachPlane(func(t *testing.T, plane string) { f(newPeering(t, plane, network)) }))
+		t.Run(string(network), eachPlane(func(t *testing.T, plane string) { f(t, newPeering(t, plane, network)) }))
 	}
 }
 
 // TestPeersOnTheKernel: pods, networks and names of ports, directly and behind a
 // Service, of both families, and members that come and go.
 func TestPeersOnTheKernel(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		db, other := p.Pod("db"), p.Pod("other")
 		outside := netip.MustParseAddr("198.51.100.1")
 		for what, to := range map[string]*networkingv1.NetworkPolicy{
@@ -246,7 +247,8 @@ func TestPeersOnTheKernel(t *testing.T) {
 // TestLostPeersAreCut: what a label, a port's name or a NetworkPolicy stops allowing,
 // and nothing else allows.
 func TestLostPeersAreCut(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		db, other := p.Pod("db"), p.Pod("other")
 		p.apply(egress("client", port80, "db", "other"))
 		cs := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432), p.open("client", service6, 5432)}
@@ -275,7 +277,8 @@ func TestLostPeersAreCut(t *testing.T) {
 
 // TestPeersOfANewlySelectedPod: its connections to peers continue, from either side.
 func TestPeersOfANewlySelectedPod(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		p.labels["client"] = "client"
 		p.apply(egress("client", port80, "db"))
 		db, other := p.Pod("db"), p.Pod("other")
@@ -298,7 +301,8 @@ func TestPeersOfANewlySelectedPod(t *testing.T) {
 // no admission of the other's connection, nor are its errors: once the other is
 // selected, it may not go on.
 func TestAnswersAdmitNothing(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		p.apply(egress("client", intstr.IntOrString{}, "other"))
 		client, other := p.Pod("client"), p.Pod("other")
 		var cs []net.Conn
@@ -331,7 +335,8 @@ func TestAnswersAdmitNothing(t *testing.T) {
 // TestPeersSurviveARestart: sets are taken over as they are, what they hold too much
 // goes, and what that had opened is cut.
 func TestPeersSurviveARestart(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		np := egress("client", port80, "db", "other")
 		p.apply(np)
 		db, other := p.Pod("db"), p.Pod("other")

@@ -12,6 +12,7 @@ import (
 )
 
 func TestPodsReachTheirPeers(t *testing.T) {
+	t.Parallel()
 	w, _ := asksPeers(t)
 	for _, test := range []struct {
 		to    string
@@ -41,6 +42,7 @@ func TestPodsReachTheirPeers(t *testing.T) {
 
 // A rule for everywhere is one jump, whatever else is allowed.
 func TestEverywhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.netpols = append(w.netpols, netpol("np", "any", "tcp/80 db"))
 	w.apply([]policy.Pod{pod("client", "10.1.0.5 2001:db8:1::5", "allow", "np"), pod("other", "10.1.0.6", "allow")}, pol("allow"))
@@ -54,6 +56,7 @@ func TestEverywhere(t *testing.T) {
 
 // The kernel takes no prefix that is everything.
 func TestPeersOfAllAddresses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.real = kernelSets(t)
 	w.restart()
@@ -66,6 +69,7 @@ func TestPeersOfAllAddresses(t *testing.T) {
 
 // Pods with equal peers share one chain and the sets; one with others has its own.
 func TestPeersAreShared(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.netpols = append(w.netpols, netpol("np", "tcp/80 db"), netpol("same", "tcp/80 db"), netpol("more", "tcp/81 db"))
 	w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
@@ -87,6 +91,7 @@ func TestPeersAreShared(t *testing.T) {
 // A snapshot in which only members of peers differ is written as their difference, and
 // one in which nothing differs not at all.
 func TestPeersChangeByDeltas(t *testing.T) {
+	t.Parallel()
 	w, client := asksPeers(t)
 	allow := pol("allow", "tcp/443 www.example.org")
 	w.seams.forget(0, false)
@@ -114,6 +119,7 @@ func TestPeersChangeByDeltas(t *testing.T) {
 // TestALostPeerIsTheOwnPodsAlone: a connection is not judged because another pod lost its
 // peer. The grant that allowed it may have ended and be forgotten.
 func TestALostPeerIsTheOwnPodsAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	pods := []policy.Pod{pod("first", "10.1.0.5", "allow", "np-a"), pod("second", "10.1.0.6", "allow", "np-b")}
 	w.netpols = []*networkingv1.NetworkPolicy{netpol("np-a", "tcp/80 a"), netpol("np-b", "tcp/80 b")}

@@ -28,6 +28,7 @@ func moved(t *testing.T) (*world, *policy.Snapshot, policy.Pod) {
 // Where only peers differ nothing is asked of the kernel but what differs: neither what
 // other sets hold nor which interfaces there are.
 func TestPeerChangesReadNothingElse(t *testing.T) {
+	t.Parallel()
 	w, next, _ := moved(t)
 	w.seams.forget(0, false)
 	fatal.If(t, w.rollOut(next))
@@ -44,6 +45,7 @@ func TestPeerChangesReadNothingElse(t *testing.T) {
 
 // A retry of the same snapshot repairs every fault on the way.
 func TestFaultsOfPeersAlone(t *testing.T) {
+	t.Parallel()
 	w, next, _ := moved(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
@@ -74,6 +76,7 @@ func TestFaultsOfPeersAlone(t *testing.T) {
 // An unselected pod is known from its first snapshot on, also where its peers
 // differ and no view does.
 func TestPeersAndAnUnselectedPod(t *testing.T) {
+	t.Parallel()
 	w, _, client := moved(t)
 	w.apply([]policy.Pod{client, pod("plain", "10.1.0.77")}, pol("allow", "tcp/443 www.example.org"))
 	if !strings.Contains(w.dump(), "10.1.0.77") {

@@ -51,6 +51,7 @@ var peerRivals = map[string]func(w *world) error{
 
 // Suspect finds each, well before the periodic check, and it is repaired once.
 func TestChangedPeerSetsAreDetectedImmediately(t *testing.T) {
+	t.Parallel()
 	for what, rival := range peerRivals {
 		w, _ := asksPeers(t)
 		w.repairs(what, func() error { return rival(w) })
@@ -59,6 +60,7 @@ func TestChangedPeerSetsAreDetectedImmediately(t *testing.T) {
 
 // One entry for another shows in no size; it is found when the set has its turn.
 func TestExchangedPeersComeBack(t *testing.T) {
+	t.Parallel()
 	w, _ := asksPeers(t)
 	before := sortedLines(w.dump())
 	name := w.peerSetOfKind(policy.PeerPods)
@@ -76,6 +78,7 @@ const refusals = 3
 // TestRefusedPeers: what the kernel does not take holds up a snapshot a few times, and
 // then its peers alone are closed, until it takes them.
 func TestRefusedPeers(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"a set", "an entry"} {
 		w := newWorld(t)
 		client := pod("client", "10.1.0.5", "allow", "np")
@@ -118,6 +121,7 @@ func TestRefusedPeers(t *testing.T) {
 // TestPeersThatGoWhileOthersAreRefused: the connections to a peer that is lost are cut
 // with the snapshot that says so, whatever becomes of the one that comes.
 func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"an entry is refused", "a program destroys the set"} {
 		w := newWorld(t)
 		client := pod("client", "10.1.0.5", "allow", "np")
@@ -161,6 +165,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 // TestSnapshotsThatNeverCameTakeNoRoom: of the sets of peers only those count that the
 // snapshot in force and the coming one ask, and the others go.
 func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
+	t.Parallel()
 	for _, follows := range []bool{false, true} {
 		w := newNode(t)
 		w.maxPeerSets = 8 // two snapshots of two peers
@@ -198,6 +203,7 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 
 // A pod that is known only once it is selected may have had connections before.
 func TestNewPodsPeerConnectionsAreAdmitted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
 	w.netpols = append(w.netpols, netpol("np", "tcp/80 db"))
@@ -219,6 +225,7 @@ func TestNewPodsPeerConnectionsAreAdmitted(t *testing.T) {
 // until no chain asks any more: the seams refuse anything else. What both snapshots
 // have is never away.
 func TestPeersBetweenPrepareAndCommit(t *testing.T) {
+	t.Parallel()
 	w, client := asksPeers(t)
 	closed := ""
 	w.seams.before = func(step string) {
@@ -248,6 +255,7 @@ func TestPeersBetweenPrepareAndCommit(t *testing.T) {
 
 // No two peers have one name, whatever their keys are.
 func TestPeerSetNames(t *testing.T) {
+	t.Parallel()
 	seen := map[string]policy.Peer{}
 	for kind := policy.PeerPods; kind <= policy.PeerPorts; kind++ {
 		for _, key := range []string{"", "a", "1a", "shop: app=db", "\x00", strings.Repeat("x", 500)} {
@@ -266,6 +274,7 @@ func TestPeerSetNames(t *testing.T) {
 // Who is behind the resolvers is known to the rule that notes who asks there, whether
 // or not queries are led there while no agent is alive.
 func TestBypassingPodsAreReported(t *testing.T) {
+	t.Parallel()
 	for _, closed := range []bool{false, true} {
 		w := newNode(t)
 		w.cfg.FailClosed = closed
@@ -295,6 +304,7 @@ func TestBypassingPodsAreReported(t *testing.T) {
 // What the agent before this one wrote last into a set of peers is no other program's
 // doing, while it is there and when it is gone, and does not stay.
 func TestTheLastAgentsPeersGo(t *testing.T) {
+	t.Parallel()
 	for _, exchanges := range []bool{false, true} { // one entry for another: the size stays
 		t.Run(fmt.Sprint("exchanges ", exchanges), func(t *testing.T) { lastAgentsPeersGo(t, exchanges) })
 	}

@@ -14,6 +14,7 @@ import (
 // Links change while the agent resolves names between Prepare and Commit: what
 // was prepared must stand.
 func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web, late := pod("web", "10.1.0.5", "one", "two"), pod("late", "10.1.0.6", "two")
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "veth6"})
@@ -38,6 +39,7 @@ func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
 // TestConnectionsOutliveTheirGrants for as long as a policy in force allows a name that
 // opened their address.
 func TestConnectionsOutliveTheirGrants(t *testing.T) {
+	t.Parallel()
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 *.example.net")
 	more, other := pol("one", "tcp/443,tcp/8443 www.example.org"), pol("one", "tcp/8443 www.example.org")
 	type policies = []v1alpha1.FQDNNetworkPolicy

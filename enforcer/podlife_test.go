@@ -15,6 +15,7 @@ import (
 )
 
 func TestAPodIsGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web, db := pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")
 	allow := pol("allow", "tcp/443 www.example.org")
@@ -38,6 +39,7 @@ func TestAPodIsGone(t *testing.T) {
 }
 
 func TestAnAddressIsUsedAgain(t *testing.T) {
+	t.Parallel()
 	next := func(name string) (policy.Pod, *world) {
 		w := newWorld(t)
 		web := pod("web", "10.1.0.5", "allow")
@@ -67,6 +69,7 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 }
 
 func TestAnAddressMovesToAnotherPodAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	allow := pol("allow", "tcp/443 www.example.org")
 	one, two := pod("one", "10.1.0.5 10.1.0.6", "allow"), pod("two", "10.1.0.7", "allow")
@@ -84,6 +87,7 @@ func TestAnAddressMovesToAnotherPodAtOnce(t *testing.T) {
 }
 
 func TestBecomingSelectedJudgesOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 	w.apply([]policy.Pod{web})
@@ -126,6 +130,7 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 }
 
 func TestAServicesBackendIsThePodItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{web})
@@ -139,6 +144,7 @@ func TestAServicesBackendIsThePodItself(t *testing.T) {
 }
 
 func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	audit := pol("audit", "tcp/443 www.example.org")
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
@@ -160,6 +166,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 }
 
 func TestDropAppliesOnlyToItsPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	drop := pol("drop")
 	drop.Spec.Denied = v1alpha1.DeniedDrop
@@ -170,6 +177,7 @@ func TestDropAppliesOnlyToItsPods(t *testing.T) {
 }
 
 func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "one", "two")
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))

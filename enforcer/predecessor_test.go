@@ -47,6 +47,7 @@ func (w *world) awaits() bool {
 // TestTwoAgentsOverlap: the first answers what it took and grants for it, and the
 // second keeps to that when the first is gone.
 func TestTwoAgentsOverlap(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1 192.0.2.2")
@@ -94,6 +95,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 
 // TestGrantsOfAnOlderPolicyAreRemoved with the agent that granted it.
 func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
@@ -107,6 +109,7 @@ func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
 // TestPredecessorBetweenPrepareAndCommit takes nothing away of what is prepared: neither
 // the judgement of coming pods nor what the last agent granted by the coming snapshot.
 func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
+	t.Parallel()
 	w, client := asksPeers(t)
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
 	young := pod("young", "10.1.0.3", "allow", "np")
@@ -137,6 +140,7 @@ func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 
 // TestAnAgentThatHangsKeepsNothingOpen for longer than its successor waits.
 func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
 	defer end()
@@ -152,6 +156,7 @@ func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
 
 // TestPredecessorWaitsForTheFirstSnapshot: until then nothing is known of what is allowed.
 func TestPredecessorWaitsForTheFirstSnapshot(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	_, end := overlap(t, w, func() {
@@ -169,6 +174,7 @@ func TestPredecessorWaitsForTheFirstSnapshot(t *testing.T) {
 // TestEachResolverStaysIntercepted at every step from one agent to the next, those
 // of Services included.
 func TestEachResolverStaysIntercepted(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	service := intercept.Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}
 	learn := func() {
@@ -203,6 +209,7 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 // TestAComparisonLeavesThePredecessorsGrants: while two agents grant, the second does not move
 // a deadline back that the first has moved.
 func TestAComparisonLeavesThePredecessorsGrants(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")

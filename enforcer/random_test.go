@@ -438,6 +438,7 @@ func (l *life) checkSet(v *policy.View, ports policy.PortSet, f iptables.Family)
 }
 
 func TestLife(t *testing.T) {
+	t.Parallel()
 	const steps = 4_000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

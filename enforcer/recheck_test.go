@@ -21,6 +21,7 @@ func (w *world) recheck() { w.e.recheckDue(context.Background()) }
 // TestAPacketUnderWayIsCut has connections appear, admitted, when the agent has listed
 // all of them: their first packets were judged before the change.
 func TestAPacketUnderWayIsCut(t *testing.T) {
+	t.Parallel()
 	const name, peer = "192.0.2.3:443", "10.2.0.1:80"
 	for _, test := range []struct {
 		what, lost string // whither web's connection goes
@@ -88,6 +89,7 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 // TestNextPodKeepsItsConnections has an address change hands: of what appears after the
 // cut only the next pod's own connections stay.
 func TestNextPodKeepsItsConnections(t *testing.T) {
+	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		last, next := pod("web", "10.1.0.5", "allow", "more"), pod("heir", "10.1.0.5", "allow")

@@ -34,6 +34,7 @@ func (w *world) dies(n int, s *policy.Snapshot) (died bool) {
 // allowed any more, and no connection of whom that is not about, though it knows nothing
 // of the grants that have ended.
 func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
+	t.Parallel()
 	const name, peer = "192.0.2.3:443", "10.2.0.1:80"
 	for _, test := range []struct {
 		what, lost, kept string // whither web's connections go

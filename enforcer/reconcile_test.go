@@ -59,6 +59,7 @@ func (w *world) compareMembers() {
 }
 
 func TestReconcileOfAnIntactKernelWritesNothing(t *testing.T) {
+	t.Parallel()
 	w := settled(t)
 	before := w.dump()
 	w.seams.forget(0, false)
@@ -74,6 +75,7 @@ func TestReconcileOfAnIntactKernelWritesNothing(t *testing.T) {
 }
 
 func TestReconcilePutsBack(t *testing.T) {
+	t.Parallel()
 	remove := func(chain, rule string) func(tx *iptables.Transaction) {
 		return func(tx *iptables.Transaction) { tx.Remove(chain, rule) }
 	}
@@ -148,6 +150,7 @@ func sortedLines(s string) string {
 }
 
 func TestReconcileLeavesOthersRulesWhereTheyAre(t *testing.T) {
+	t.Parallel()
 	w := settled(t)
 	tx := iptables.NewTransaction(4, "security")
 	tx.Replace("OTHER", "-j DROP")
@@ -164,6 +167,7 @@ func TestReconcileLeavesOthersRulesWhereTheyAre(t *testing.T) {
 }
 
 func TestReconcileOfAddressesOfSets(t *testing.T) {
+	t.Parallel()
 	w := settled(t)
 	before := w.sets.Dump()
 	es, err := w.sets.List("NG4-selected")
@@ -180,6 +184,7 @@ func TestReconcileOfAddressesOfSets(t *testing.T) {
 }
 
 func TestReconcileOfTables(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rivals := map[string]func(w *world) error{
 		"the table": func(w *world) error {
@@ -208,6 +213,7 @@ func TestReconcileOfTables(t *testing.T) {
 }
 
 func TestReconcileBeforeTheFirstSnapshotDoesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	before := w.dump()
 	w.seams.forget(0, false)
@@ -218,6 +224,7 @@ func TestReconcileBeforeTheFirstSnapshotDoesNothing(t *testing.T) {
 }
 
 func TestRunReconcileFollowsLinks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -241,6 +248,7 @@ func TestRunReconcileFollowsLinks(t *testing.T) {
 // TestRepairsArePaced: at once after a rest, ever more slowly against a program that
 // goes on.
 func TestRepairsArePaced(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	var r repairs
 	if r.wait(now) != 0 {
@@ -287,6 +295,7 @@ func TestSuspicionsArePaced(t *testing.T) {
 
 // TestHomesThatCannotBeWrittenAreASuspicion: the kernel is compared before the next tick.
 func TestHomesThatCannotBeWrittenAreASuspicion(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.reconcile()
 	w.links.SetHome(p.IPs[0], link.Home{Iface: "veth9"})

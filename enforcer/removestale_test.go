@@ -38,6 +38,7 @@ func oldLines(in *iptables.Fake) (n int) {
 }
 
 func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name            string
 		here, elsewhere []string
@@ -92,6 +93,7 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 // Whose address each was is read where the earlier agent wrote it: what one pod was
 // admitted for is not another's that has its address now.
 func TestRecoveryFromTheOtherVariant(t *testing.T) {
+	t.Parallel()
 	w, _ := web(t)
 	f := flow("10.1.0.5:1001", "192.0.2.99:443")
 	w.flows.Track(f)
@@ -109,6 +111,7 @@ func TestRecoveryFromTheOtherVariant(t *testing.T) {
 }
 
 func TestCleanupByBothVariants(t *testing.T) {
+	t.Parallel()
 	w, _ := web(t)
 	w.otherBackend = iptables.NewFake()
 	older(t, w.otherBackend, "mangle", "filter")

@@ -61,6 +61,7 @@ func answeredWeb(t *testing.T) (*world, policy.Pod) {
 
 // Suspect finds each, well before the periodic check, and it is repaired once.
 func TestChangedSetsAreDetectedImmediately(t *testing.T) {
+	t.Parallel()
 	for what, rival := range setRivals {
 		w, p := answeredWeb(t)
 		w.repairs(what, func() error { return rival(w, p) })
@@ -70,6 +71,7 @@ func TestChangedSetsAreDetectedImmediately(t *testing.T) {
 // TestSetsThatGoBeforeAnythingAsksThem: a program may destroy them until then, and the
 // roll-outs go on at the second try.
 func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"peers", "grants", "judged"} {
 		for _, follows := range []bool{false, true} {
 			w := newWorld(t)
@@ -174,6 +176,7 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 
 // While another agent grants too, what one does not know may be the other's.
 func TestOtherAgentsGrantsStay(t *testing.T) {
+	t.Parallel()
 	w, p := answeredWeb(t)
 	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.Now)
 	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
@@ -188,6 +191,7 @@ func TestOtherAgentsGrantsStay(t *testing.T) {
 
 // Grants that come and go while it is looked are no rival's.
 func TestALookAmongGrants(t *testing.T) {
+	t.Parallel()
 	w, pods := onKernel(t, 20)
 	stop := make(chan struct{})
 	granted := make(chan struct{})
@@ -226,6 +230,7 @@ func TestALookAmongGrants(t *testing.T) {
 
 // An entry for another changes no size: all sets are looked at closely in turn.
 func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var pods []policy.Pod
 	for i := range 40 {
@@ -256,6 +261,7 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 
 // A status is told although another program holds up a write.
 func TestStatusWhileAWriteHangs(t *testing.T) {
+	t.Parallel()
 	w, _ := answeredWeb(t)
 	want := w.e.Status()
 	w.e.apply.Lock()
@@ -278,6 +284,7 @@ func TestStatusWhileAWriteHangs(t *testing.T) {
 // TestAnAdoptedCommentIsAsWanted: an agent that takes over the entries of another
 // finds no deviation, although comments have whole seconds.
 func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := pod("web", "10.1.0.5", "allow")
 	policies := pol("allow", "tcp/443 *.example.org")
@@ -298,6 +305,7 @@ func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
 // TestAnExchangedMemberIsReportedUntilItIsRepaired: it shows in no size, and the repair
 // may have to wait.
 func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
+	t.Parallel()
 	w, client := asksPeers(t)
 	w.answer(client, "www.example.org", 600, "192.0.2.1")
 	granted := xtables.GrantSetName(client.PodRef, https, iptables.IPv4)

@@ -8,6 +8,7 @@ import (
 // TestLooksForChangesRest: looks that find nothing take a tenth of the time, and those that
 // repair do not wait.
 func TestLooksForChangesRest(t *testing.T) {
+	t.Parallel()
 	var r rest
 	began := time.Unix(1_700_000_000, 0)
 	for _, step := range []struct {
@@ -35,6 +36,7 @@ func TestLooksForChangesRest(t *testing.T) {
 // TestALookReplacesThePlannedOne: a deviation of grants shows in a look at everything alone, and
 // a check that comes by itself looks at less.
 func TestALookReplacesThePlannedOne(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ planned, all, want bool }{{}, {all: true, want: true}, {planned: true, want: true}, {planned: true, all: true, want: true}} {
 		var p planned
 		if test.planned {

@@ -21,6 +21,7 @@ import (
 )
 
 func TestRestartTakesGrantsOver(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	allow := pol("allow", "tcp/443 www.example.org *.example.net")
 	w.answer(p, "www.example.org", 60, "192.0.2.1 2001:db8::1")
@@ -68,6 +69,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 }
 
 func TestRestartRecoversGrants(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.restart()
@@ -81,6 +83,7 @@ func TestRestartRecoversGrants(t *testing.T) {
 }
 
 func TestRestartRemovesDisallowedGrants(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
@@ -110,6 +113,7 @@ func TestRestartRemovesDisallowedGrants(t *testing.T) {
 }
 
 func TestRestartJudgesPodsThatWereNotSelected(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	fresh := pod("fresh", "10.1.0.6", "allow")
 	f := flow("10.1.0.6:1001", "192.0.2.53:53")
@@ -123,6 +127,7 @@ func TestRestartJudgesPodsThatWereNotSelected(t *testing.T) {
 }
 
 func TestRestartRemovesLeftovers(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	gone := pod("gone", "10.1.0.6", "allow")
 	allow := pol("allow", "tcp/443 www.example.org *.example.net")
@@ -151,6 +156,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 }
 
 func TestSetReferencedByAnotherProgramStays(t *testing.T) {
+	t.Parallel()
 	w := newNode(t)
 	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "filter")
@@ -168,6 +174,7 @@ func TestSetReferencedByAnotherProgramStays(t *testing.T) {
 }
 
 func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
@@ -186,6 +193,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 }
 
 func TestStartReportsErrors(t *testing.T) {
+	t.Parallel()
 	for n := 1; n < 1000; n++ {
 		w := newNode(t)
 		w.boot()
@@ -204,6 +212,7 @@ func TestStartReportsErrors(t *testing.T) {
 }
 
 func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	judged := flow("10.1.0.5:1003", "192.0.2.1:443")
@@ -226,6 +235,7 @@ func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 // A pod that was only audited has a chain and was never judged: what the next
 // agent's policy allows of its connections must stay.
 func TestRestartJudgesPodsThatWereOnlyAudited(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "allow")
 	audit := pol("allow", "tcp/443 www.example.org")

@@ -19,6 +19,7 @@ import (
 // pod's address keeps its home while the same snapshot is prepared again, and its queries
 // are intercepted.
 func TestARetryAfterARestartKeepsHomes(t *testing.T) {
+	t.Parallel()
 	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
 		for n := 1; n < maxSteps; n++ {
 			w := newWorld(t)

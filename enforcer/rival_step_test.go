@@ -77,7 +77,10 @@ var stepRivals = map[string]func(w *world) error{
 
 // TestARivalAfterEveryStep: whatever another program takes away, and after whichever step
 // of a roll-out, is back after the roll-out and a look.
-func TestARivalAfterEveryStep(t *testing.T) { eachPlane(t, testRivalAfterEveryStep) }
+func TestARivalAfterEveryStep(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, testRivalAfterEveryStep)
+}
 
 func testRivalAfterEveryStep(t *testing.T, plane string) {
 	w, next := busyOn(t, plane)

@@ -8,6 +8,7 @@ import (
 
 // TestSecondNet asks the chain of the second net alone, as if the first were gone.
 func TestSecondNet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5", "allow")}, pol("allow", "tcp/443 www.example.org"))
 	const ours, candidate = DefaultMark, DefaultCandidate
@@ -79,6 +80,7 @@ func TestSecondNet(t *testing.T) {
 }
 
 func TestStaleMarksAreClearedFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
 	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, Mark: 0xffffffff, Conn: 0xffffffff}

@@ -11,6 +11,7 @@ import (
 // TestTheSameStateIsRenderedEqual: the tables are not written again for an equal state, and
 // tell by its order too.
 func TestTheSameStateIsRenderedEqual(t *testing.T) {
+	t.Parallel()
 	eachPlane(t, func(t *testing.T, plane string) {
 		w, next := busyOn(t, plane)
 		w.e.flows.Recheck(flows.PolicyChanged, addrs("10.1.0.5 10.1.0.6 10.1.0.7 10.1.0.9 2001:db8:1::5"))

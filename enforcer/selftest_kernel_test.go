@@ -252,11 +252,15 @@ func (n *node) forgetProbed() {
 	n.does("nft flush set inet namegate probed6")
 }
 
-// eachPlane runs a test with each dataplane.
+// eachPlane runs a test with each dataplane, at the same time.
 func eachPlane(f func(t *testing.T, plane string)) func(*testing.T) {
 	return func(t *testing.T) {
+		t.Parallel()
 		for _, plane := range planes {
-			t.Run(plane, func(t *testing.T) { f(t, plane) })
+			t.Run(plane, func(t *testing.T) {
+				t.Parallel()
+				f(t, plane)
+			})
 		}
 	}
 }
@@ -265,6 +269,7 @@ var networks = []lab.Network{lab.Routed, lab.Bridged}
 
 // TestPathOnTheKernel: each outcome with packets.
 func TestPathOnTheKernel(t *testing.T) {
+	t.Parallel()
 	for _, network := range networks {
 		t.Run(string(network), eachPlane(func(t *testing.T, plane string) {
 			n := newNode(t, plane, network, lab.Resolver4, lab.Resolver6)
@@ -295,6 +300,7 @@ func TestPathOnTheKernel(t *testing.T) {
 // neighbour, and netfilter sees that only where bridged packets are handed to it.
 // What leaves the bridge it sees anyway.
 func TestPathOfUnfilteredBridge(t *testing.T) {
+	t.Parallel()
 	const off = "sysctl -q -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0"
 	away := newNode(t, iptablesPlane, lab.Bridged, lab.Resolver4, lab.Resolver6)
 	away.does(off)
@@ -312,6 +318,7 @@ func TestPathOfUnfilteredBridge(t *testing.T) {
 // TestPathNeedsNothingOfThePod: it works with a pod that is not there any more to
 // send anything, and the pod hears nothing of it.
 func TestPathNeedsNothingOfThePod(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nftablesPlane, lab.Routed, lab.Resolver4, lab.Resolver6)
 	heard, err := n.pod.Sniff("eth0")
 	fatal.If(t, err)

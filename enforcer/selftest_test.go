@@ -199,6 +199,7 @@ func either(v4, v6 func(*proving, netip.Addr)) func(*proving) func(netip.Addr) {
 // TestPathUntested: where nothing would come of it nothing is sent, and nothing
 // bad is said.
 func TestPathUntested(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*proving){
 		"no policy selects the pod": func(p *proving) { p.web = pod("plain", "10.1.0.7") },
 		"the pod is not known":      func(p *proving) { p.web = pod("other", "10.1.0.9") },
@@ -326,6 +327,7 @@ func TestPathResolver(t *testing.T) {
 }
 
 func TestPathString(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, p := range []Path{PathUntested, PathWorks, PathUnseen, PathBlocked} {
 		if s := p.String(); s == "" || seen[s] {

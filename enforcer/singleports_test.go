@@ -33,6 +33,7 @@ func (w *world) opened(p policy.Pod) (out []string) {
 // TestSinglePortsShareASet: each has its own grants, and a port that no policy has any more
 // leaves those of the others.
 func TestSinglePortsShareASet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := pod("web", "10.1.0.5", "allow")
 	all := pol("allow", "tcp/443 www.example.org", "tcp/80 www.example.org", "udp/443 www.example.org", "tcp/8000-8001 www.example.org")
@@ -74,6 +75,7 @@ func TestSinglePortsShareASet(t *testing.T) {
 // TestRestartWithoutAPort: what an earlier agent left for a port that no policy has any more
 // is closed, and its connections are cut.
 func TestRestartWithoutAPort(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/80 www.example.org"))
@@ -141,6 +143,7 @@ func earlierAnswered(t *testing.T) (*world, policy.Pod, func()) {
 // TestEarlierSetsAreTakenOver with their grants, without a moment in which what is granted is
 // closed, and nothing of them is left.
 func TestEarlierSetsAreTakenOver(t *testing.T) {
+	t.Parallel()
 	for n := 0; ; n++ { // a step fails
 		w, p, apply := earlierAnswered(t)
 		outlived := flow("10.1.0.5:1001", "192.0.2.9:443") // of a grant that has ended
@@ -182,6 +185,7 @@ func TestEarlierSetsAreTakenOver(t *testing.T) {
 // TestEarlierAgentGrantsAtLast: until it is gone rules ask its sets too, what is taken back
 // is taken back there too, and its last grants are taken over.
 func TestEarlierAgentGrantsAtLast(t *testing.T) {
+	t.Parallel()
 	w, p, apply := earlierAnswered(t)
 	_, end := overlap(t, w, apply)
 	own := earlierSet(p, https, iptables.IPv4)
@@ -221,6 +225,7 @@ func TestEarlierAgentGrantsAtLast(t *testing.T) {
 
 // TestTakenBackFromEarlierSets while the first agent is there still.
 func TestTakenBackFromEarlierSets(t *testing.T) {
+	t.Parallel()
 	w, p, apply := earlierAnswered(t)
 	_, end := overlap(t, w, apply)
 	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 mail.test", "tcp/80 www.example.org"))
@@ -236,6 +241,7 @@ func TestTakenBackFromEarlierSets(t *testing.T) {
 // TestLastGrantsOnAPortThatGoes: what the first agent grants at last, on a port that the
 // policies of the second do not have, is removed.
 func TestLastGrantsOnAPortThatGoes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/80 www.example.org"))

@@ -13,16 +13,17 @@ import (
 
 // eachComing runs a test with a client that gets its first address. appear prepares the
 // snapshot in which it has that address.
-func eachComing(t *testing.T, f func(p *peering, appear func())) {
+func eachComing(t *testing.T, f func(t *testing.T, p *peering, appear func())) {
 	for what, before := range map[string]func(p *peering){
 		"a pod that nobody knew":        func(p *peering) { delete(p.labels, "client") },
 		"a pod that had no address yet": func(p *peering) { p.addrs["client"] = nil },
 	} {
 		t.Run(what, func(t *testing.T) {
-			eachPeering(t, func(p *peering) {
+			t.Parallel()
+			eachPeering(t, func(t *testing.T, p *peering) {
 				labels := p.labels["client"]
 				p.allowed, p.addrs = []string{"tcp/80 one.test"}, map[string][]netip.Addr{}
-				f(p, func() {
+				f(t, p, func() {
 					before(p)
 					p.apply()
 					p.labels["client"] = labels
@@ -37,7 +38,8 @@ func eachComing(t *testing.T, f func(p *peering, appear func())) {
 // TestOpenedOnTheWayOnTheKernel is TestOpenedOnTheWay: a connection that a pod opens between
 // Prepare and Commit by a granted address is admitted from its first packet.
 func TestOpenedOnTheWayOnTheKernel(t *testing.T) {
-	eachComing(t, func(p *peering, appear func()) {
+	t.Parallel()
+	eachComing(t, func(t *testing.T, p *peering, appear func()) {
 		appear()
 		granted, other := outsides(1)[0], outsides(2)[0]
 		p.answer("client", "one.test", granted)
@@ -54,7 +56,8 @@ func TestOpenedOnTheWayOnTheKernel(t *testing.T) {
 // TestOrderedRulesOfAComingPod: between Prepare and Commit the Namespace tier alone admits.
 // What a rule of the Admin tier denies is cut when that comes into force.
 func TestOrderedRulesOfAComingPod(t *testing.T) {
-	eachComing(t, func(p *peering, appear func()) {
+	t.Parallel()
+	eachComing(t, func(t *testing.T, p *peering, appear func()) {
 		p.ordered = map[string][]*policy.Rule{"client": {byName(policy.Admin, policy.Deny, policy.AnyPort, "deny", "deny.test")}}
 		appear()
 		shared, granted := outsides(1)[0], outsides(2)[0]

@@ -15,6 +15,7 @@ import (
 // selected has its mark from its first packet, so that no reply of it is cut when the
 // pod becomes selected; and nothing else that it opens has.
 func TestOpenedOnTheWay(t *testing.T) {
+	t.Parallel()
 	old := pod("old", "10.1.0.2", "web")
 	for what, before := range map[string][]policy.Pod{
 		"a pod that nobody knew":            {old},
@@ -57,6 +58,7 @@ func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 // listing of its connections and its isolation. No reply to it is answered before it is
 // admitted.
 func TestOpenedJustBeforeIsolation(t *testing.T) {
+	t.Parallel()
 	eachPlane(t, func(t *testing.T, plane string) {
 		w := newNode(t)
 		w.plane = plane

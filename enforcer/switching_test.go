@@ -31,6 +31,7 @@ func (o *otherPlane) Remove(context.Context, func([]netip.Addr) error) error {
 // TestOtherDataplaneThatStays: objects of the other dataplane that cannot be removed once the
 // earlier agent has gone are a deviation, and comparisons try again without a change of policies.
 func TestOtherDataplaneThatStays(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	ctx, other := context.Background(), &otherPlane{failures: 2}
 	_, end := overlap(t, w, func() {
@@ -75,6 +76,7 @@ func TestOtherDataplaneThatStays(t *testing.T) {
 // TestChangesAlthoughTheOtherDataplaneStays: a change of policies comes into force although
 // objects of the other dataplane cannot be removed, which is told and tried again.
 func TestChangesAlthoughTheOtherDataplaneStays(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	other := &otherPlane{failures: 3}
 	_, end := overlap(t, w, func() {
@@ -109,6 +111,7 @@ func (w *world) candidates() bool { return strings.Contains(w.inet.Dump(), " got
 // nftables keep the policies of before. They open nothing, a change of policies comes into force
 // beside them, and no later agent counts them in.
 func TestChainsThatStayOpenNothing(t *testing.T) {
+	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 600, "192.0.2.1")
 	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}}

@@ -121,7 +121,8 @@ func (p *peering) reconcile() {
 // TestOrderedNamesOnTheKernel: rules by name decide in order, on what was dialled, also
 // where an address has several names, and their entries outlive an agent and come back.
 func TestOrderedNamesOnTheKernel(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		db, other := p.Pod("db"), p.Pod("other")
 		at := func(port uint16, addrs ...netip.Addr) (out []netip.AddrPort) {
 			for _, a := range addrs {
@@ -228,7 +229,8 @@ func TestOrderedNamesOnTheKernel(t *testing.T) {
 // TestOrderedRulesOnTheKernel: the tiers are asked in order, on what is really reached, and
 // a change of rules or of their peers counts for connections that are open.
 func TestOrderedRulesOnTheKernel(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		client, db, other := p.Pod("client"), p.Pod("db"), p.Pod("other")
 		outside4, outside6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
 		dbs := policy.Peer{Kind: policy.PeerPods, Key: "db"}
@@ -330,7 +332,8 @@ func TestOrderedRulesOnTheKernel(t *testing.T) {
 // connections, also of a pod that no policy selected before. A rule of ours and the isolation
 // of an FQDNNetworkPolicy cut those that are open.
 func TestConnectionsOutliveStandardRules(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		db := p.Pod("db")
 		outside := []netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:80"), netip.MustParseAddrPort("[2001:db8:1::1]:80")}
 		dbs := policy.Peer{Kind: policy.PeerPods, Key: "db"}
@@ -377,7 +380,8 @@ func TestConnectionsOutliveStandardRules(t *testing.T) {
 // TestLostOrderedRules: a connection that another program let pass, by taking an ordered
 // rule away, is cut when the rule is restored, by a standard's rule too.
 func TestLostOrderedRules(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		client, db := p.Pod("client"), p.Pod("db")
 		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Standard: true, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}}}
 		p.apply(egress("client", port80, "db"))
@@ -401,7 +405,8 @@ func TestLostOrderedRules(t *testing.T) {
 // TestARestartKeepsWhatOrderedRulesAdmitted: a connection whose grant has ended goes on under
 // the next agent, unless its rules are others.
 func TestARestartKeepsWhatOrderedRulesAdmitted(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		outside := netip.MustParseAddr("198.51.100.1")
 		brief := byName(policy.Admin, policy.Accept, policy.AnyPort, "brief", "brief.test")
 		brief.TTL.Min, brief.TTL.Max = time.Millisecond, time.Millisecond

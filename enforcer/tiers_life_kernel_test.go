@@ -16,7 +16,8 @@ import (
 // TestDenyOutlivesAcceptWithoutAnAgent: a packet leaves an entry of a rule with a short
 // reuseSeconds for as long as another rule, of any tier, may have the address open.
 func TestDenyOutlivesAcceptWithoutAnAgent(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		at := []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
 		brief := byName(policy.Admin, policy.Deny, "tcp/80", "brief", "brief.test")
 		brief.TTL = policy.TTL{Min: time.Millisecond, Max: time.Millisecond, Reuse: time.Second}

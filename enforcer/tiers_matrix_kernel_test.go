@@ -59,7 +59,8 @@ func ruleCases() (out []ruleCase) {
 // for an address that was learned under the rule, before it, and under a name that a later
 // rule accepts as well.
 func TestOrderedMatrix(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		db := p.Pod("db")
 		outside := []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
 		networks, pods := policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}, policy.Peer{Kind: policy.PeerPods, Key: "pods"}

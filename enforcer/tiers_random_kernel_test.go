@@ -31,10 +31,11 @@ func icmpOf(a netip.Addr) policy.Protocol {
 // TestOrderedRulesEqualEvaluate: random rules of pods with and without a Namespace tier
 // decide packets as policy.Evaluate decides flows, dialled directly and through a Service.
 func TestOrderedRulesEqualEvaluate(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 0))
 		byNames, byDeny, probes := 0, 0, 0
 		db, other, client := p.Pod("db"), p.Pod("other"), p.Pod("client")
 		outside4, outside6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")

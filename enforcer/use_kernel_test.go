@@ -31,7 +31,8 @@ func (p *peering) used(when string, before map[string]uint64, want map[string]bo
 // TestGrantsInUse: a grant is used by a packet that it allows, and by none that is denied, of
 // another pod, or of a connection that is admitted already.
 func TestGrantsInUse(t *testing.T) {
-	eachPeering(t, func(p *peering) {
+	t.Parallel()
+	eachPeering(t, func(t *testing.T, p *peering) {
 		accept := byName(policy.Admin, policy.Accept, "tcp/80", "accept", "accepted.test")
 		deny := byName(policy.Admin, policy.Deny, "tcp/80", "deny", "denied.test")
 		shared := byName(policy.Admin, policy.Accept, "tcp", "shared", "shared.test")

@@ -10,6 +10,7 @@ import (
 
 // The view that decided is asked again exactly if it is not in force.
 func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p, q := pod("web", "10.1.0.5", "allow"), pod("other", "10.1.0.6", "more")
 	allow, more := pol("allow", "tcp/443 www.example.org"), pol("more", "tcp/443 *.example.net")

@@ -89,10 +89,13 @@ func newNode(t testing.TB) *world {
 
 const iptablesPlane, nftablesPlane = "iptables", "nftables"
 
-// eachPlane runs a test with each dataplane.
+// eachPlane runs a test with each dataplane, at the same time.
 func eachPlane(t *testing.T, f func(t *testing.T, plane string)) {
 	for _, plane := range []string{iptablesPlane, nftablesPlane} {
-		t.Run(plane, func(t *testing.T) { f(t, plane) })
+		t.Run(plane, func(t *testing.T) {
+			t.Parallel()
+			f(t, plane)
+		})
 	}
 }
 
