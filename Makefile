@@ -56,6 +56,8 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 
 # packages are those of the tests that are not on a cluster, nor scenarios.
 packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube)
+# racing are those of them whose tests may run goroutines that share memory, as far as code tells.
+racing     = $$($(GO) run ./e2e/racing $(packages))
 
 racing     = $(packages)
 changed    = $(modules)

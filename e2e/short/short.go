@@ -15,7 +15,7 @@ import (
 
 // Nightly tells whether the run is that of `make test-nightly`, in which tests have all rows and
 // most rounds.
-func Nightly() bool { return os.Getenv("NIGHTLY") != "" }
+func Nightly() bool { return os.Getenv("NIGHTLY") == "1" }
 
 // Lists are the names of tests that runs leave out.
 type Lists struct {
@@ -54,6 +54,18 @@ func Main(m *testing.M, lists Lists) int {
 		return 1
 	}
 	return m.Run()
+}
+
+// Rounds is how many rounds a test of random worlds has: the first number with -short, the
+// second without, and the third with NIGHTLY=1 in the environment.
+func Rounds(change, all, nightly int) int {
+	switch {
+	case testing.Short():
+		return change
+	case os.Getenv("NIGHTLY") == "1":
+		return nightly
+	}
+	return all
 }
 
 // pattern returns the value of go test -skip for these names beside an earlier value.

@@ -1,6 +1,7 @@
 package short
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -28,6 +29,23 @@ func TestLongNightly(t *testing.T) {}
 
 func TestLongOther(t *testing.T) {}
 
+// TestLongRounds shows its rounds to the parent test.
+func TestLongRounds(*testing.T) { fmt.Println("rounds:", Rounds(1, 2, 3)) }
+
+func TestRounds(t *testing.T) {
+	for _, c := range []struct {
+		env, want string
+		flags     []string
+	}{
+		{"NIGHTLY=", "rounds: 2\n", nil}, {"NIGHTLY=1", "rounds: 3\n", nil}, {"NIGHTLY=0", "rounds: 2\n", nil},
+		{"NIGHTLY=", "rounds: 1\n", []string{"-test.short"}}, {"NIGHTLY=1", "rounds: 1\n", []string{"-test.short"}},
+	} {
+		if out, err := child(t, c.env, append(c.flags, "-test.skip=^TestLong$")...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s, %q: %v, %s", c.env, c.flags, err, out)
+		}
+	}
+}
+
 // child runs this package's tests of two names with flags.
 func child(t *testing.T, env string, flags ...string) (string, error) {
 	t.Helper()
@@ -43,10 +61,10 @@ func TestShortRuns(t *testing.T) {
 		ran   []string
 		ok    bool
 	}{
-		{nil, []string{"TestLong", "TestLongNightly", "TestLongOther"}, false},
+		{nil, []string{"TestLong", "TestLongNightly", "TestLongOther", "TestLongRounds"}, false},
 		{[]string{"-left-out"}, []string{"TestLong"}, false},
-		{[]string{"-test.short"}, []string{"TestLongOther"}, true},
-		{[]string{"-test.short", "-test.skip=Other"}, nil, true},
+		{[]string{"-test.short"}, []string{"TestLongOther", "TestLongRounds"}, true},
+		{[]string{"-test.short", "-test.skip=Other"}, []string{"TestLongRounds"}, true},
 	} {
 		out, err := child(t, "SHORT_EXTRA=", c.flags...)
 		var ran []string
