@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -439,7 +440,7 @@ func (l *life) checkSet(v *policy.View, ports policy.PortSet, f iptables.Family)
 
 func TestLife(t *testing.T) {
 	t.Parallel()
-	const steps = 4_000
+	steps := short.Rounds(2_000, 4_000, 40_000)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	l := &life{

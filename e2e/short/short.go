@@ -78,7 +78,7 @@ func pattern(earlier string, names []string) string {
 }
 
 // declaration is the declaration of a test.
-var declaration = regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
+var declaration = regexp.MustCompile(`(?m)^func (Test\w+)\((?:t )?\*testing\.T\)`)
 
 // tests returns the names of the tests of a folder.
 func tests(dir string) (out []string, err error) {

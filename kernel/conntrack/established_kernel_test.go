@@ -73,6 +73,7 @@ func echo(t *testing.T, k *conntrack.Kernel, from, to string) (src, dst netip.Ad
 // TestKernelEstablished: a connection that was not answered, or that has ended, is not
 // established.
 func TestKernelEstablished(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	run(t, "iptables", "-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP")
 	run(t, "ip6tables", "-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP")
@@ -131,6 +132,7 @@ func closed(t *testing.T, from, to string) {
 
 // TestKernelEstablishedBehindNAT: a connection names what was dialled and what is reached.
 func TestKernelEstablishedBehindNAT(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "tcp", "--dport", "80", "-j", "DNAT", "--to", "192.0.2.1:8080")
 	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")

@@ -7,6 +7,7 @@ import (
 
 // TestIdle: the time left is compared with that which the last packet gave.
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	of := timeouts{tcp: 1000 * time.Second, tcpUnacked: 200 * time.Second, tcpRetransmitted: 300 * time.Second, udp: 120 * time.Second, sctp: 210 * time.Second}
 	short := of
 	short.tcp = 100 * time.Second

@@ -10,6 +10,7 @@ import (
 )
 
 func TestFake(t *testing.T) {
+	t.Parallel()
 	f := conntrack.NewFake()
 	udp := conntrack.Flow{Protocol: 17, Src: netip.MustParseAddrPort("10.1.0.5:1000"), Dst: netip.MustParseAddrPort("192.0.2.1:53"), Mark: others}
 	tcp := udp

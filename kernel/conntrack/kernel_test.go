@@ -134,6 +134,7 @@ func texts(all ...conntrack.Flow) []string {
 }
 
 func TestKernelListsTheFlowsOfOneSource(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	for _, test := range []struct {
 		pod, other, to string
@@ -175,6 +176,7 @@ func TestKernelListsTheFlowsOfOneSource(t *testing.T) {
 }
 
 func TestKernelListsDestinationsBehindNAT(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "udp", "--dport", "53", "-j", "DNAT", "--to", "192.0.2.1:5353")
 	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")
@@ -194,6 +196,7 @@ func TestKernelListsDestinationsBehindNAT(t *testing.T) {
 }
 
 func TestKernelMarksOnlyItsBits(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	for _, pair := range [][2]string{{"10.1.0.5", "192.0.2.1"}, {"2001:db8:1::5", "2001:db8::1"}} {
 		dial(t, "tcp", pair[0], pair[1])
@@ -224,6 +227,7 @@ func TestKernelMarksOnlyItsBits(t *testing.T) {
 }
 
 func TestKernelForgetsAFlow(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	for _, pair := range [][2]string{{"10.1.0.5", "192.0.2.1"}, {"2001:db8:1::5", "2001:db8::1"}} {
 		dial(t, "tcp", pair[0], pair[1])
@@ -245,6 +249,7 @@ func TestKernelForgetsAFlow(t *testing.T) {
 }
 
 func TestKernelTakesManyFlows(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	const n = 500
 	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")})

@@ -120,6 +120,7 @@ func appendTuple(b []byte, typ int, src, dst netip.Addr, sport, dport int) []byt
 
 // TestKernelAndFakeAgree asks both for connections of random sources of a full table.
 func TestKernelAndFakeAgree(t *testing.T) {
+	t.Parallel()
 	const pods, each = 40, 3
 	admitted := func(pod int) bool { return pod%3 == 0 }
 	k, f := kernel(t), conntrack.NewFake()

@@ -15,6 +15,7 @@ import (
 // TestKernelLooksUp finds one connection by the addresses of its first packet, and
 // returns its actual destination.
 func TestKernelLooksUp(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "udp", "--dport", "53", "-j", "DNAT", "--to", "192.0.2.1:5353")
 	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")
@@ -72,6 +73,7 @@ func TestKernelLooksUp(t *testing.T) {
 // TestKernelListsByPeers: connections to few peers and to many, and none of other
 // sources or of another mark.
 func TestKernelListsByPeers(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	var all []netip.Addr
 	for i := range 7 {

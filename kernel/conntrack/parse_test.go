@@ -22,6 +22,7 @@ func message(tuple, ip, src int, addr []byte) []byte {
 }
 
 func TestSource(t *testing.T) {
+	t.Parallel()
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	tests := []struct {
 		name string

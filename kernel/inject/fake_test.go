@@ -9,6 +9,7 @@ import (
 )
 
 func TestFake(t *testing.T) {
+	t.Parallel()
 	f := inject.NewFake()
 	packet := []byte{1, 2, 3}
 	if err := f.Send("veth5", packet); err == nil {

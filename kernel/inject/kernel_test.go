@@ -83,8 +83,10 @@ func load(t *testing.T, l *lab.Lab, rules string) {
 // TestSend: a packet that is put into a pod's link comes to a socket of the node,
 // through every hook, as if the pod had sent it.
 func TestSend(t *testing.T) {
+	t.Parallel()
 	for _, network := range []lab.Network{lab.Routed, lab.Bridged} {
 		t.Run(string(network), func(t *testing.T) {
+			t.Parallel()
 			l, pod := newLab(t, network)
 			load(t, l, hooks)
 			r := open(t, l)
@@ -127,6 +129,7 @@ func TestSend(t *testing.T) {
 // TestNodeIsAsBefore: nothing but our packets is on the pair, and nothing of it
 // stays.
 func TestNodeIsAsBefore(t *testing.T) {
+	t.Parallel()
 	l, pod := newLab(t, lab.Routed)
 	links := show(t, l, "ip", "-br", "link")
 	addrs := show(t, l, "ip", "-br", "addr")
@@ -177,6 +180,7 @@ func TestNodeIsAsBefore(t *testing.T) {
 // TestSendRefuses: what cannot be sent is an error that names the interface, and
 // spoils nothing.
 func TestSendRefuses(t *testing.T) {
+	t.Parallel()
 	l, pod := newLab(t, lab.Bridged)
 	r := open(t, l)
 	to := netip.MustParseAddrPort("192.168.77.1:53")
@@ -209,6 +213,7 @@ func TestSendRefuses(t *testing.T) {
 // TestTurns: pods are tested in turn by one pair; each packet comes in by its own
 // pod's interface, also after an interface was replaced by another of its name.
 func TestTurns(t *testing.T) {
+	t.Parallel()
 	l, web := newLab(t, lab.Routed)
 	other := l.Pod("other")
 	load(t, l, hooks)
@@ -242,6 +247,7 @@ func TestTurns(t *testing.T) {
 
 // TestWithoutRights says which one is missing.
 func TestWithoutRights(t *testing.T) {
+	t.Parallel()
 	l, _ := newLab(t, lab.Routed)
 	for _, right := range []string{"net_raw", "net_admin"} {
 		out, err := l.Node.Run("setpriv", "--bounding-set", "-"+right, "--inh-caps", "-all", os.Args[0], "-test.run", "^TestOpensHere$", "-test.v", "-opens-here")
@@ -258,6 +264,7 @@ var opensHere = flag.Bool("opens-here", false, "let TestOpensHere make the links
 
 // TestOpensHere is a child of TestWithoutRights.
 func TestOpensHere(t *testing.T) {
+	t.Parallel()
 	if !*opensHere {
 		t.Skip("it is run by TestWithoutRights")
 	}
@@ -272,6 +279,7 @@ func TestOpensHere(t *testing.T) {
 // neighbour's hardware address, or the bridge's, our packet does not redirect the
 // neighbour's frames to it.
 func TestNeighboursKeepTheirPorts(t *testing.T) {
+	t.Parallel()
 	l, pod := newLab(t, lab.Bridged)
 	other := l.Pod("other")
 	r := open(t, l)

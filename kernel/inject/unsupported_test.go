@@ -10,6 +10,7 @@ import (
 // TestUnsupported: the errors of kernels without a qdisc, a filter, an action or a kind
 // of link, and their errors for other reasons.
 func TestUnsupported(t *testing.T) {
+	t.Parallel()
 	for errno, want := range map[syscall.Errno]bool{
 		syscall.ENOENT: true, syscall.EOPNOTSUPP: true,
 		syscall.EPERM: false, syscall.EEXIST: false, syscall.ENODEV: false, syscall.EINVAL: false,

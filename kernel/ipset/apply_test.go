@@ -45,6 +45,7 @@ func addresses(t *testing.T, i ipset.Interface, name string) string {
 }
 
 func TestApplyTellsOfEachOp(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		six := grants("six")
 		six.IPv6 = true
@@ -81,6 +82,7 @@ func TestApplyTellsOfEachOp(t *testing.T) {
 }
 
 func TestErrorOfTheLastOperation(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		ensure(t, i, grants("a"))
 		ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "missing", Entries: []ipset.Entry{entry("192.0.2.1")}}}
@@ -95,6 +97,7 @@ func TestErrorOfTheLastOperation(t *testing.T) {
 }
 
 func TestAFullSetAmongOthers(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		full := grants("full")
 		full.MaxElem, full.HashSize = 1, 64
@@ -117,6 +120,7 @@ func TestAFullSetAmongOthers(t *testing.T) {
 
 // More than one write takes, by messages and by bytes, with errors in all of them.
 func TestApplyBeyondOneWrite(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		ensure(t, i, grants("a"), grants("b"))
 		var ops []ipset.Op
@@ -146,6 +150,7 @@ func TestApplyBeyondOneWrite(t *testing.T) {
 
 // Random ops on the kernel and on the fake: the same errors, the same entries.
 func TestApplyTwins(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	type result struct{ Errs, Sets []string }
@@ -179,6 +184,7 @@ func TestApplyTwins(t *testing.T) {
 }
 
 func TestApplyFromManyGoroutines(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		var wait sync.WaitGroup
 		for n := range 8 {
@@ -207,6 +213,7 @@ func TestApplyFromManyGoroutines(t *testing.T) {
 }
 
 func TestAClosedSocketIsAnErrorOfEachOp(t *testing.T) {
+	t.Parallel()
 	netns.Own(t)
 	k, err := ipset.Open()
 	fatal.If(t, err)
@@ -254,6 +261,7 @@ func BenchmarkApply(b *testing.B) {
 
 // As many errors as one write can have, with the longest texts: none is lost.
 func TestEveryOpRefused(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		ops := make([]ipset.Op, 1000)
 		for n := range ops {

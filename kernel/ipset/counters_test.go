@@ -95,6 +95,7 @@ func fresh(addr string) ipset.Entry {
 // TestCounters: an entry counts its packets, also when it is added again, and one that takes the
 // place of another begins with the number that it is given.
 func TestCounters(t *testing.T) {
+	t.Parallel()
 	counting(t, func(t *testing.T, i ipset.Interface, packet func(to string)) {
 		want := func(what, set, addr string, want uint64) {
 			t.Helper()
@@ -134,6 +135,7 @@ func TestCounters(t *testing.T) {
 // TestCountersOfAnEarlierAgent: sets with and without counters take entries from an agent that
 // did not make them, and that made them before.
 func TestCountersOfAnEarlierAgent(t *testing.T) {
+	t.Parallel()
 	counting(t, func(t *testing.T, i ipset.Interface, packet func(to string)) {
 		fatal.If(t, i.Add("counted", entry("192.0.2.1")))
 		fatal.If(t, i.Add("plain", entry("192.0.2.1")))
@@ -171,6 +173,7 @@ func TestCountersOfAnEarlierAgent(t *testing.T) {
 
 // TestASetMadeAnewWithoutCounters: a write fails once.
 func TestASetMadeAnewWithoutCounters(t *testing.T) {
+	t.Parallel()
 	netns.Own(t)
 	k, err := ipset.Open()
 	fatal.If(t, err)

@@ -50,6 +50,7 @@ func sorted(t *testing.T, i ipset.Interface, name string) []ipset.Entry {
 }
 
 func TestEntriesComeBackAsWritten(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", ipset.CommentLengthMax)
 	tests := []struct {
 		set   ipset.Set
@@ -83,6 +84,7 @@ func TestEntriesComeBackAsWritten(t *testing.T) {
 }
 
 func TestAddOverwritesAndDeleteForgives(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		fatal.If(t, i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}))
 		for _, e := range []ipset.Entry{
@@ -105,6 +107,7 @@ func TestAddOverwritesAndDeleteForgives(t *testing.T) {
 }
 
 func TestManyEntriesInOneCall(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		fatal.If(t, i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}))
 		var es []ipset.Entry
@@ -125,6 +128,7 @@ func TestManyEntriesInOneCall(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		small := ipset.Set{Name: "small", Type: ipset.HashIP, MaxElem: 1}
 		fatal.If(t, i.Ensure(small))
@@ -187,6 +191,7 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 func TestSizesOfSomeSets(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		six := grants("six")
 		six.IPv6 = true
@@ -226,6 +231,7 @@ func TestSizesOfSomeSets(t *testing.T) {
 
 // One listing of all sets says the same as one of each.
 func TestListAll(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		want := map[ipset.Set][]ipset.Entry{
 			{Name: "empty", Type: ipset.HashIP}:                 {},

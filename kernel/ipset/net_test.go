@@ -19,6 +19,7 @@ func network(s string) ipset.Entry {
 // TestNetworks: prefixes of every length come back as they were written, a whole
 // address without a length, and each is one entry.
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		for _, six := range []bool{false, true} {
 			name, base, bits := "n4", v4, 32
@@ -61,6 +62,7 @@ func TestNetworks(t *testing.T) {
 
 // Everything is two halves: as one it would be taken for its first address alone.
 func TestHalves(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		for _, s := range []ipset.Set{{Name: "a", Type: ipset.HashNet}, {Name: "b", Type: ipset.HashNet, IPv6: true}} {
 			fatal.If(t, i.Ensure(s))

@@ -13,6 +13,7 @@ import (
 
 // TestReplace covers every header and type that a set of our name may have.
 func TestReplace(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {
 		plain := ipset.Set{Name: "NG4-a", Type: ipset.HashIP}
 		for what, old := range map[string]*ipset.Set{
@@ -45,6 +46,7 @@ func TestReplace(t *testing.T) {
 
 // A rule still refers to a replaced set by its name.
 func TestReplaceASetThatARuleReferences(t *testing.T) {
+	t.Parallel()
 	netns.Own(t)
 	i, err := ipset.Open()
 	fatal.If(t, err)

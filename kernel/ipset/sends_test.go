@@ -54,6 +54,7 @@ func listen(t *testing.T) (*Kernel, func() (sends, messages int)) {
 
 // An answer costs few system calls, however many addresses and port sets it is for.
 func TestSends(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name               string
 		sets, addrs        int

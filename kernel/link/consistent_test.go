@@ -9,6 +9,7 @@ import (
 )
 
 func TestConsistent(t *testing.T) {
+	t.Parallel()
 	other := errors.New("other")
 	changing := fmt.Errorf("list: %w", netlink.ErrDumpInterrupted)
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestFake(t *testing.T) {
+	t.Parallel()
 	own := addr("198.51.100.1")
 	f := link.NewFake(own)
 	events, err := f.Watch(context.Background(), nil)

@@ -89,6 +89,7 @@ func homes(t testing.TB, links link.Interface, a string) ([]link.Found, bool) {
 }
 
 func TestHomeOfRoutedAddresses(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	ip(t, "link add veth5 type veth peer name peer5")
 	ip(t, "link set veth5 up")
@@ -162,6 +163,7 @@ func at(port string, by link.Evidence) []link.Found {
 }
 
 func TestHomeOfBridgedAddresses(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	bridged(t)
 	for _, n := range []string{"6", "7"} {
@@ -181,6 +183,7 @@ func TestHomeOfBridgedAddresses(t *testing.T) {
 // TestABridgeIsNotBelieved has the bridge hear an address from the port of another pod:
 // before the pod that has it is there, while it is not ready, and after.
 func TestABridgeIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	bridged(t)
 	neighbour := join(t, "port6")
@@ -206,6 +209,7 @@ func TestABridgeIsNotBelieved(t *testing.T) {
 // TestAPortWithoutAddresses belongs to a container with a network stack of its own: it
 // is at home where the bridge hears it.
 func TestAPortWithoutAddresses(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	bridged(t)
 	join(t, "port6").ip("addr add 10.1.0.6/24 dev eth0")
@@ -220,6 +224,7 @@ func TestAPortWithoutAddresses(t *testing.T) {
 // TestAnAddressBesideItsInterface is another interface's of the namespace, or that of
 // one of several that are on the bridge.
 func TestAnAddressBesideItsInterface(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	bridged(t)
 	p := join(t, "port6")
@@ -233,6 +238,7 @@ func TestAnAddressBesideItsInterface(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	for _, steps := range []struct {
 		do   string
@@ -260,6 +266,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestEndpointAddresses(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	ip(t, "link add veth5 type veth peer name peer5")
 	ip(t, "addr add 198.51.100.1/24 dev veth5")
@@ -319,6 +326,7 @@ func TestEndpointAddresses(t *testing.T) {
 }
 
 func TestAddressesRemovedByAnotherAgent(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	later, err := link.Open()
 	fatal.If(t, err)
@@ -332,6 +340,7 @@ func TestAddressesRemovedByAnotherAgent(t *testing.T) {
 }
 
 func TestWatchTellsOfChanges(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

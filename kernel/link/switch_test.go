@@ -12,6 +12,7 @@ import (
 // bridge of the kernel tells of another switch; a pod's own route, a bridge and a default
 // route do not.
 func TestSharedInterfaces(t *testing.T) {
+	t.Parallel()
 	k := kernel(t)
 	bridged(t)
 	ip(t, "tuntap add tap0 mode tap")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/e2e/short"
 )
 
 const getTable, newTable, delTable = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
@@ -216,7 +217,8 @@ func TestSocketsOfManyGoroutines(t *testing.T) {
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	fatal.If(t, err)
 	defer namespace.Close()
-	const goroutines, rounds = 24, 40
+	const goroutines = 24
+	rounds := short.Rounds(10, 20, 80)
 	var work sync.WaitGroup
 	for i := range goroutines {
 		name, other := fmt.Sprint("table-", i), fmt.Sprint("missing-", i)

@@ -10,6 +10,7 @@ import (
 // TestFake: packets come in their order, what finds no room is lost and counted, and
 // the end of the context is no error.
 func TestFake(t *testing.T) {
+	t.Parallel()
 	f := nflog.NewFake()
 	for i := range 1030 {
 		f.Send(nflog.Packet{Protocol: uint8(i % 7)})

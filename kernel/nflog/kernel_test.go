@@ -99,6 +99,7 @@ func (x *reader) first(t *testing.T, c net.Conn, limit time.Duration) (nflog.Pac
 }
 
 func TestKernelHandsOver(t *testing.T) {
+	t.Parallel()
 	inKernel(t)
 	c := sender(t)
 	x := read(open(t, slog.Default()))
@@ -126,6 +127,7 @@ func TestKernelHandsOver(t *testing.T) {
 // TestGroupOfAnotherAgent: an agent waits until its predecessor releases the group, and
 // reports it.
 func TestGroupOfAnotherAgent(t *testing.T) {
+	t.Parallel()
 	inKernel(t)
 	c := sender(t)
 	one := read(open(t, slog.Default()))
@@ -151,6 +153,7 @@ func TestGroupOfAnotherAgent(t *testing.T) {
 
 // TestStoppedWhileItWaits: an agent that ends while another has the group just ends.
 func TestStoppedWhileItWaits(t *testing.T) {
+	t.Parallel()
 	inKernel(t)
 	c := sender(t)
 	one := read(open(t, slog.Default()))
@@ -164,6 +167,7 @@ func TestStoppedWhileItWaits(t *testing.T) {
 
 // TestLossesAreReported: a slow reader loses packets and continues.
 func TestLossesAreReported(t *testing.T) {
+	t.Parallel()
 	inKernel(t)
 	c := sender(t)
 	r := open(t, slog.Default())
@@ -233,6 +237,7 @@ func (l *lines) String() string {
 // TestTheKernelNamesTheOwner: a packet of a socket of this machine has its owner where it is sent, and
 // has none where it is received.
 func TestTheKernelNamesTheOwner(t *testing.T) {
+	t.Parallel()
 	inKernel(t)
 	for _, line := range []string{
 		"add chain inet x out { type filter hook output priority 0 ; }",

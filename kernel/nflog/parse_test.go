@@ -54,6 +54,7 @@ func join(parts ...[]byte) (out []byte) {
 var ports = []byte{0x9c, 0x40, 0x01, 0xbb, 0, 0, 0, 0} // 40000 to 443
 
 func TestParse(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		what    string
 		payload []byte
@@ -135,6 +136,7 @@ func FuzzMessages(f *testing.F) {
 
 // TestOwner: the owner of the socket is read where the kernel sends both numbers.
 func TestOwner(t *testing.T) {
+	t.Parallel()
 	number := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 	whole := message("p", four(6, 0, 0, ports...))
 	owned := nfattr.Append(nfattr.Append(append([]byte(nil), whole...), attrUID, number(1000)), attrGID, number(100))

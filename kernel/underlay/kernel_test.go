@@ -57,6 +57,7 @@ func peers(t *testing.T, k underlay.Interface) (out []string) {
 }
 
 func TestVXLAN(t *testing.T) {
+	t.Parallel()
 	k := host(t)
 	if got := peers(t, k); len(got) != 0 {
 		t.Errorf("a host without tunnels: %q", got)
@@ -99,6 +100,7 @@ func TestVXLAN(t *testing.T) {
 }
 
 func TestNextHops(t *testing.T) {
+	t.Parallel()
 	k := host(t)
 	for _, line := range []string{
 		"ip route add default via 192.0.2.254",
@@ -132,6 +134,7 @@ func TestNextHops(t *testing.T) {
 }
 
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	k := host(t)
 	sessions := func() underlay.Sessions {
 		t.Helper()
@@ -182,6 +185,7 @@ func TestSessions(t *testing.T) {
 
 // TestADialIsNoSession: a process cannot make a session by dialling.
 func TestADialIsNoSession(t *testing.T) {
+	t.Parallel()
 	k := host(t)
 	run(t, "ip route add default via 192.0.2.254")
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
@@ -198,6 +202,7 @@ func TestADialIsNoSession(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	k := host(t)
 	run(t, "ip link add vxlan0 type vxlan id 5 dstport 8472 nolearning")
 	run(t, "ip link set vxlan0 up")

@@ -19,6 +19,7 @@ import (
 
 // TestTunnelOf has the kinds of tunnels that a kernel of the tests may lack.
 func TestTunnelOf(t *testing.T) {
+	t.Parallel()
 	named := netlink.LinkAttrs{Name: "t0", Index: 7}
 	far4, far6 := net.ParseIP("192.0.2.9"), net.ParseIP("2001:db8::9")
 	const fou = 1 // TUNNEL_ENCAP_FOU of linux/if_tunnel.h
@@ -64,6 +65,7 @@ func TestTunnelOf(t *testing.T) {
 
 // TestGathered: the remote of a device, and the devices whose peers are unknown.
 func TestGathered(t *testing.T) {
+	t.Parallel()
 	g := gathered{peers: map[Peer]bool{}, unknown: map[Unknown]bool{}}
 	far := netip.MustParseAddr("192.0.2.9")
 	g.device(tunnel{name: "gre1", kind: "gre", protocols: []uint8{47}, remote: far})
@@ -119,6 +121,7 @@ func sockaddr(to string) []byte {
 }
 
 func TestParseEndpoints(t *testing.T) {
+	t.Parallel()
 	var got []string
 	for _, e := range parseEndpoints(wireguard(sockaddr("198.51.100.4:51820"), nil, sockaddr("[2001:db8::4]:51821"), sockaddr("0.0.0.0:1"), []byte{2})) {
 		got = append(got, e.String())
@@ -149,6 +152,7 @@ func FuzzMessages(f *testing.F) {
 
 // TestConcerns: events of neighbours and of bridge ports are no changes of tunnels.
 func TestConcerns(t *testing.T) {
+	t.Parallel()
 	event := func(typ uint16, family byte, attrs []byte) syscall.NetlinkMessage {
 		return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: typ}, Data: append([]byte{family, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}, attrs...)}
 	}
