@@ -210,11 +210,11 @@ func TestCloseReturnsTheNumberOfUnwrittenLines(t *testing.T) {
 }
 
 func TestShortWriteIsAnError(t *testing.T) {
-	if _, err := (stream{short{}}).write([]byte("line\n")); !errors.Is(err, io.ErrShortWrite) {
+	if _, err := (stream{shortWriter{}}).write([]byte("line\n")); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("error %v", err)
 	}
 }
 
-type short struct{}
+type shortWriter struct{}
 
-func (short) Write(p []byte) (int, error) { return len(p) - 1, nil }
+func (shortWriter) Write(p []byte) (int, error) { return len(p) - 1, nil }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/audit/audittest"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/policytest"
 )
@@ -219,7 +220,7 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 	schema, err := audittest.Strict()
 	fatal.If(t, err)
 	r := rand.New(rand.NewPCG(9, 10))
-	for i := range 3000 {
+	for i := range short.Rounds(600, 3_000, 30_000) {
 		var text []byte
 		var want Line
 		if i%2 == 0 {

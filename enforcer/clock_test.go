@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -150,7 +151,7 @@ func TestRandomSteps(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := newSteps(t)
 	deadlines := map[string]time.Duration{}
-	for range 3000 {
+	for range short.Rounds(1_000, 3_000, 30_000) {
 		a := fmt.Sprintf("192.0.2.%d", r.IntN(8))
 		switch r.IntN(8) {
 		case 0:

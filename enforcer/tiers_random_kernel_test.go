@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -80,7 +81,7 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 			}
 			return out
 		}
-		for range orderedRounds {
+		for range short.Rounds(orderedRounds, orderedRounds, 10*orderedRounds) {
 			var prefixes []netip.Prefix
 			for _, a := range some(outside4, outside6, db.Addr4, other.Addr6) {
 				prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -16,7 +17,8 @@ func TestStepsLikeEvaluate(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 6))
 	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{twinPods, twinNets, twinPorts}}, nil, nil)
 	allowedAny, deniedAny, parts := 0, 0, 0
-	for n := range 4000 {
+	rounds := short.Rounds(1_000, 4_000, 20_000)
+	for n := range rounds {
 		w := randomWorld(r)
 		w.would = r.IntN(3) == 0
 		view, ids, live := w.view(t)
@@ -115,7 +117,7 @@ func TestStepsLikeEvaluate(t *testing.T) {
 			deniedAny++
 		}
 	}
-	if allowedAny < 500 || deniedAny < 500 || parts < 10000 {
+	if allowedAny < rounds/8 || deniedAny < rounds/8 || parts < 5*rounds/2 {
 		t.Errorf("%d allowed, %d denied, %d ranges", allowedAny, deniedAny, parts)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy/policytest"
 )
 
@@ -84,10 +85,7 @@ func twinTable(r *rand.Rand) map[string][]string {
 // a reply from the packet cache equals, to the letter's case, a new decision at that
 // moment, with the same line in the log, and every address in it is open.
 func TestPacketCacheEqualsDecisions(t *testing.T) {
-	rounds := 60
-	if testing.Short() {
-		rounds = 10
-	}
+	rounds := short.Rounds(10, 60, 600)
 	w := newFuzzWorld(t)
 	for i, c := range fuzzConfigs {
 		w.configs[i] = configWith(t, strings.ReplaceAll(c, "prefetch 2 1m 50%", "")) // a hit would change later results

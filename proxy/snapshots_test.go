@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -188,10 +189,7 @@ func (n *node) change(r *rand.Rand) {
 // TestPacketCacheOverSnapshotsEqualsDecisions: as the twin of one snapshot, while
 // random snapshots of one compiler follow each other.
 func TestPacketCacheOverSnapshotsEqualsDecisions(t *testing.T) {
-	rounds := 20
-	if testing.Short() {
-		rounds = 5
-	}
+	rounds := short.Rounds(5, 20, 200)
 	w := newFuzzWorld(t)
 	for i, c := range fuzzConfigs {
 		w.configs[i] = configWith(t, strings.ReplaceAll(c, "prefetch 2 1m 50%", ""))

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -144,7 +145,8 @@ func TestVerdictsLikeEvaluate(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 16))
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
 	tried := map[string]int{}
-	for range 400 {
+	rounds := short.Rounds(100, 400, 4_000)
+	for range rounds {
 		w := newWorld(t)
 		var in compile.Input
 		for i := range r.IntN(2) {
@@ -219,7 +221,7 @@ func TestVerdictsLikeEvaluate(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"denied rule", "would-deny rule", "would-allow rule"} {
-		if tried[kind] < 50 {
+		if tried[kind] < rounds/8 {
 			t.Errorf("%v", tried)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -158,7 +159,8 @@ func TestNoOddityInDecodableManifests(t *testing.T) {
 	values := []string{"x", "7", `"7"`, "{}", "[]", "true", "~", "[x]", "{a: b}", "1.5"}
 	fields := []string{"egress", "enforcement", "denied", "dns", "ttl", "egres", "Denied"}
 	clean, odd := 0, 0
-	for range 600 {
+	rounds := short.Rounds(200, 600, 6_000)
+	for range rounds {
 		text := "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n  podSelector: {}\n"
 		for _, i := range r.Perm(len(fields))[:1+r.IntN(2)] {
 			text += "  " + fields[i] + ": " + values[r.IntN(len(values))] + "\n"
@@ -174,7 +176,7 @@ func TestNoOddityInDecodableManifests(t *testing.T) {
 			odd++
 		}
 	}
-	if clean < 20 || odd < 100 {
+	if clean < rounds/30 || odd < rounds/6 {
 		t.Errorf("%d clean, %d odd", clean, odd)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -142,7 +143,7 @@ func TestAskTwin(t *testing.T) {
 		set     policy.PortSet
 	}
 	verdicts := map[string]int{}
-	for range 300 {
+	for range short.Rounds(60, 300, 3_000) {
 		var text strings.Builder
 		var rules []rule
 		for i := range 1 + r.IntN(3) {

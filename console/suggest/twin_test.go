@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
@@ -97,7 +98,7 @@ func allows(policies []v1alpha1.FQDNNetworkPolicy, app string) func(dial) bool {
 // TestSuggestionAllowsExactlyTheLog: each workload may open its denied connections, and
 // no other names and ports.
 func TestSuggestionAllowsExactlyTheLog(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(short.Rounds(15, 60, 600)) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		w := newWorld(t, r, 1+r.IntN(150), 1+r.IntN(40), 1+r.IntN(600))
 		s := w.log.Suggest(Options{})

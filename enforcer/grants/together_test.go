@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
@@ -244,7 +245,7 @@ func TestConcurrentLife(t *testing.T) {
 		over := make(chan struct{})
 		for n := range 12 {
 			r := rand.New(rand.NewPCG(seed, uint64(n+10)))
-			clients.Go(func() { looked.Add(ask(t, w, pods, r, 150)) })
+			clients.Go(func() { looked.Add(ask(t, w, pods, r, short.Rounds(150, 150, 1_500))) })
 		}
 		both := []string{"tcp/443 *.example.net", "tcp/443 *.example.net www.example.org"}
 		others.Go(func() { // the policy changes, and always allows the names that are asked for

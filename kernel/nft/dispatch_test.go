@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
@@ -288,7 +289,8 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 func TestDispatchEqualsWalk(t *testing.T) {
 	t.Parallel()
 	verdicts := map[string]int{}
-	for seed := range uint64(400) {
+	rounds := short.Rounds(100, 400, 4_000)
+	for seed := range uint64(rounds) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		s, w := randomTiers(rnd, pick(rnd, 5, 40, 200))
 		in := &interpreter{world: &w, o: s.tierObjects(tierObjects{}), chains: map[string][]string{}}
@@ -330,7 +332,7 @@ func TestDispatchEqualsWalk(t *testing.T) {
 		}
 	}
 	for _, v := range []string{"goto admit", "goto denyreject", "goto denydrop", "goto deny"} {
-		if verdicts[v] < 1000 {
+		if verdicts[v] < rounds*5/2 {
 			t.Errorf("%d of %s", verdicts[v], v)
 		}
 	}

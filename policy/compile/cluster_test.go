@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/policytest"
@@ -325,7 +326,8 @@ func clusterDump(t *testing.T, s *policy.Snapshot) string {
 // says and what the twin says, and views that did not change keep their pointers.
 func TestClusterHistories(t *testing.T) {
 	kept, rules := 0, 0
-	for seed := range uint64(60) {
+	rounds := short.Rounds(20, 60, 600)
+	for seed := range uint64(rounds) {
 		d := netDice{rand.New(rand.NewPCG(seed, 17))}
 		in, c := d.input(), New()
 		room := roll(d, c.cluster.room, c.cluster.room, clusterRoom{6, 10, 20, 2})
@@ -376,7 +378,7 @@ func TestClusterHistories(t *testing.T) {
 			}
 		}
 	}
-	if kept < 400 || rules < 400 {
+	if kept < rounds*20/3 || rules < rounds*20/3 {
 		t.Errorf("%d views kept, %d rules: the histories are too simple", kept, rules)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -75,7 +76,7 @@ func (h *history) input() Input {
 // TestHistoriesLikeFresh lets one compiler follow each of many short histories, and
 // compares every snapshot with that of a compiler that knows the present alone.
 func TestHistoriesLikeFresh(t *testing.T) {
-	for seed := range uint64(50) {
+	for seed := range uint64(short.Rounds(15, 50, 500)) {
 		h := newHistory(seed)
 		c := New()
 		for step := range 60 {

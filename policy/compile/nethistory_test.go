@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -79,7 +80,8 @@ func netDump(s *policy.Snapshot) string {
 // new compiler's and the twin's, and unchanged parts keep their pointers.
 func TestPeerHistories(t *testing.T) {
 	kept, changed := 0, 0
-	for seed := range uint64(40) {
+	rounds := short.Rounds(40, 40, 400)
+	for seed := range uint64(rounds) {
 		d := netDice{rand.New(rand.NewPCG(seed, 13))}
 		in, c := d.input(), New()
 		for range 40 {

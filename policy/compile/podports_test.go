@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/policytest"
@@ -204,7 +205,8 @@ func TestPodPortsAgainstTheTwin(t *testing.T) {
 	texts := []string{"api.base.svc.cluster.local", "web.shop.svc.cluster.local", "web.*.svc.cluster.local", "*.shop.svc.cluster.local", "*b.*o*.svc.*.local",
 		"**.base.svc.cluster.local", "**.svc.cluster.local", "*", "*.*", "x.test", "*.*.pod.cluster.local", "**.a.b.c.d.e.local", "web.shop", "**.cluster.local"}
 	named, cut, added := 0, 0, 0
-	for seed := range uint64(200) {
+	rounds := short.Rounds(60, 200, 2_000)
+	for seed := range uint64(rounds) {
 		rng := rand.New(rand.NewPCG(11, seed))
 		most := []int{4, 12, 200}[rng.IntN(3)]
 		var rules []v1alpha1.EgressRule
@@ -257,7 +259,7 @@ func TestPodPortsAgainstTheTwin(t *testing.T) {
 			index = index.Next(services)
 		}
 	}
-	if added < 500 || named < 300 || cut < 50 {
+	if added < rounds*5/2 || named < rounds*3/2 || cut < rounds/4 {
 		t.Errorf("%d with more ports, %d with names, %d cut: that says little", added, named, cut)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/policytest"
@@ -77,7 +78,7 @@ func randomPolicy(r *rand.Rand, name string) v1alpha1.FQDNNetworkPolicy {
 // TestDecideLikeTwin asks views and twin the same questions.
 func TestDecideLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for round := range 60 {
+	for round := range short.Rounds(20, 60, 600) {
 		var policies []v1alpha1.FQDNNetworkPolicy
 		for i := range 1 + r.IntN(60) {
 			policies = append(policies, randomPolicy(r, fmt.Sprintf("p%02d", i)))

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/short"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -185,7 +186,7 @@ func TestTwin(t *testing.T) {
 	tr, now := New(), noon
 	var lines []*audit.Line
 	seen, version := map[string]Edge{}, uint64(0)
-	for range 3000 {
+	for range short.Rounds(1_000, 3_000, 10_000) {
 		now = now.Add(time.Duration(r.IntN(15)) * time.Second)
 		if r.IntN(50) == 0 {
 			now = now.Add(time.Duration(r.IntN(50)) * time.Minute)
