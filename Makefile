@@ -58,9 +58,10 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 packages   = $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube)
 # racing are those of them whose tests may run goroutines that share memory, as far as code tells.
 racing     = $$($(GO) run ./e2e/racing $(packages))
-
-racing     = $(packages)
-changed    = $(modules)
+# beside are the modules that `make test-long` tests if a change concerns them. release is tested by its
+# own verb, golden files have the answers of other modules, and the rest is tested nightly.
+beside    := charts/chartstest crds/schematest e2e/conformance image
+changed    = $(if $(NIGHTLY),$(filter-out release,$(modules)),$$(e2e/changed $(beside)))
 
 # together runs scenarios while a recipe computes: $(call together,FLAGS OF SCENARIOS,COMMANDS). run in
 # them fails the verb at the end.
@@ -79,11 +80,12 @@ test: need-root need-go ## run the tests for a change: -short, without the race 
 	$(call together,-short,run nice -n 5 $(GO) test -short -vet=off -count=1 -timeout 25m $(TESTFLAGS) $(packages))
 
 test-long: need-root need-go ## run the other tests of a change: long ones, with the race detector, modules beside this one (root)
-	@e2e/prepare $(programs) $(if $(NIGHTLY),$(clients)) gcc br_netfilter
+	@e2e/prepare $(programs) $(if $(NIGHTLY),$(clients),dnsperf) gcc br_netfilter
 	$(call together,$(if $(NIGHTLY),,-left-out),\
 	run nice -n 5 env CGO_ENABLED=1 $(GO) vet -race ./...; \
 	run nice -n 5 env CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -timeout 25m $(TESTFLAGS) $(racing); \
-	for m in $(if $(NIGHTLY),$(modules),$(changed)); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -vet=off -count=1 -timeout 20m $(TESTFLAGS) ./...; done)
+	$(if $(NIGHTLY),run nice -n 5 $(GO) test -vet=off -count=1 -timeout 25m $(TESTFLAGS) $(packages);) \
+	for m in $(changed); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -vet=off -count=1 -timeout 20m $(TESTFLAGS) ./...; done)
 
 test-nightly: ## run every test, with all rows, clients and seeds: `test-long` and `e2e` without their selection (root)
 	@$(MAKE) test-long NIGHTLY=1
