@@ -137,13 +137,23 @@ func (n *nodeLab) reaches(when, addr string, want lab.Outcome) {
 	}
 }
 
-// intercepted waits until the node's queries to resolvers come to the agent.
+// intercepted waits until the node's queries to resolvers come to the agent: it has written where they
+// lead, and, of resolvers of the world, denies a name that they answer.
 func (n *nodeLab) intercepted(resolvers ...string) {
 	n.t.Helper()
 	fatal.Await(n.t, "the node's queries are intercepted", func() bool {
 		out, err := n.Node.Run("nft", "list", "table", "inet", "namegate")
 		return err == nil && !slices.ContainsFunc(resolvers, func(r string) bool { return !strings.Contains(out, r+" : ") })
 	})
+	for _, r := range resolvers {
+		if !slices.Contains(strings.Fields(worldResolvers), r) {
+			continue
+		}
+		fatal.Await(n.t, "the agent denies a name that "+r+" is asked for", func() bool {
+			rcode, _, err := n.query("udp", r, "denied.example.org.", dns.TypeA)
+			return err == nil && rcode == dns.RcodeNameError
+		})
+	}
 }
 
 const worldResolvers = "192.0.2.53 2001:db8::53"
