@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -68,7 +69,9 @@ func (l *lastingLife) step() {
 			}
 		}
 	case 4, 5:
-		for e := range l.entered {
+		// In one order, so that a seed renews the same entries.
+		order := func(a, b entered) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+		for _, e := range slices.SortedFunc(maps.Keys(l.entered), order) {
 			if l.r.IntN(2) == 0 {
 				l.renew(e.set, e.addr)
 			}
