@@ -107,11 +107,11 @@ func TestAuditedScanDoesNotSuppressLogs(t *testing.T) {
 	// A packet that was not logged for lack of a share is logged later.
 	w.loggedSoFar("c")
 	w.logged("c", 0)
-	again, err := w.Pod("c").Dial("udp4", "198.51.100.7:5999", lab.Limit)
+	again, err := w.Pod("c").ListenPacket("udp4", "0.0.0.0:0") // one that is connected reports that nothing listens
 	fatal.If(t, err)
 	defer again.Close()
 	fatal.Await(t, "the growth of the share, by twenty a second", func() bool {
-		_, err := again.Write([]byte("x"))
+		_, err := again.WriteTo([]byte("x"), net4(netip.MustParseAddrPort("198.51.100.7:5999")))
 		fatal.If(t, err)
 		return len(w.log("c")) > 0
 	})
