@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -163,6 +164,10 @@ func (h *Host) reaches(addrs ...netip.Addr) error {
 	return nil
 }
 
+// pings counts the pings of the process. Each has an identifier of its own: the socket of one
+// gets the replies to all, and the kernel tracks a ping by its addresses and identifier.
+var pings atomic.Uint32
+
 func (h *Host) ping(to netip.Addr, patience time.Duration) Outcome {
 	network, proto := "ip4:icmp", 1
 	var echo icmp.Type = ipv4.ICMPTypeEcho
@@ -174,7 +179,7 @@ func (h *Host) ping(to netip.Addr, patience time.Duration) Outcome {
 		return Outcome(err.Error())
 	}
 	defer c.Close()
-	id := int(time.Now().UnixNano() & 0xffff)
+	id := int(pings.Add(1) & 0xffff)
 	m := icmp.Message{Type: echo, Body: &icmp.Echo{ID: id, Seq: 1, Data: []byte("hello")}}
 	wire, err := m.Marshal(nil)
 	if err != nil {
