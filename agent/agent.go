@@ -86,6 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, a.log); err != nil {
 		return err
 	}
+	a.enforce.Grants().SetBounds(l.config.Limits.GrantsPerPod, l.config.Limits.Grants)
 	a.health.Watch(a.deviations)
 	if err := a.openDenials(); err != nil {
 		return err

@@ -142,6 +142,7 @@ func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
 		return nil
 	}
 	pending = a.proxy.Configure(c)
+	a.enforce.Grants().SetBounds(c.Limits.GrantsPerPod, c.Limits.Grants)
 	a.config.Store(c)
 	if a.host != nil {
 		a.host.keeper.SetCorefile(failsafes.CorefileOf(c))

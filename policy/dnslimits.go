@@ -52,10 +52,13 @@ const (
 	LimitLabels          // the name has too many labels
 	LimitRate            // too many queries for its zone; Decide never says so
 	LimitEncrypted       // the name leads to encrypted resolvers
+	LimitGrants          // the pod has no room for all addresses of the answer; Decide never says so
 )
 
 // String returns the word of the log and the metrics, "" for NoLimit.
-func (l Limit) String() string { return [...]string{"", "types", "labels", "rate", "encrypted"}[l] }
+func (l Limit) String() string {
+	return [...]string{"", "types", "labels", "rate", "encrypted", "grants"}[l]
+}
 
 // ZoneRate is the rate that limits queries for a name. The zero value limits nothing.
 type ZoneRate struct {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"io"
+	"math"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,8 @@ func BenchmarkForwarded(b *testing.B) {
 
 // nothing is a Granter that acknowledges and forgets.
 type nothing struct{}
+
+func (nothing) Share() int { return math.MaxInt }
 
 func (nothing) GrantThen(_ []policy.Grant, then GrantCallback) { then.Granted(nil, false) }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"math"
 	"net/netip"
 	"strings"
 	"sync"
@@ -82,6 +83,8 @@ func (l *kernelFake) Grant(_ context.Context, grants []policy.Grant) error {
 	}
 	return nil
 }
+
+func (l *kernelFake) Share() int { return math.MaxInt }
 
 func (l *kernelFake) GrantThen(grants []policy.Grant, then GrantCallback) {
 	then.Granted(l.Grant(context.Background(), grants), false)

@@ -152,7 +152,7 @@ func (q *query) judge(d policy.Decision) {
 		q.deny(&d)
 		return
 	}
-	q.strict, q.decision, q.listed = strict, d, c.Addrs
+	q.strict, q.decision, q.listed = strict, d, q.withinShare(&d, c.Addrs)
 	if !d.Allowed() {
 		q.guard(d.Query.Name)
 		q.kept = append(q.kept, c.Addrs...)
@@ -166,6 +166,22 @@ func (q *query) judge(d policy.Decision) {
 	}
 	q.guardVia(d.Query.Via)
 	q.grant()
+}
+
+// withinShare returns the addresses for which the pod has room, the first of the answer, at least
+// one: each needs a grant for each opening.
+func (q *query) withinShare(d *policy.Decision, addrs []wire.Address) []wire.Address {
+	share := q.s.granter.Share()
+	if len(addrs)*len(d.Matches) <= share { // nearly always: a match makes one opening at most
+		return addrs
+	}
+	fit := max(1, share/max(len(d.Openings(0)), 1))
+	if len(addrs) <= fit {
+		return addrs
+	}
+	q.s.stats.AddressesOver.Add(uint64(len(addrs) - fit))
+	q.rec.Limit = policy.LimitGrants
+	return addrs[:fit]
 }
 
 // again decides with the aliases of the checked answer: a rule that denies one of them denies

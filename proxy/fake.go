@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -38,6 +39,9 @@ func (f *FakeGranter) Grant(ctx context.Context, grants []policy.Grant) error {
 	}
 	return nil
 }
+
+// Share has no bound.
+func (f *FakeGranter) Share() int { return math.MaxInt }
 
 // GrantThen is Grant.
 func (f *FakeGranter) GrantThen(grants []policy.Grant, then GrantCallback) {

@@ -25,6 +25,8 @@ type AsyncGranter interface {
 	// an error, which means that the answer must not leave: once, from any goroutine,
 	// perhaps before GrantThen returns. It does not block. The grants are lent until then.
 	GrantThen(grants []policy.Grant, then GrantCallback)
+	// Share returns how many grants one answer may need at most, at least one. It does not block.
+	Share() int
 }
 
 // CoverageChecker tells which grants are open, so that cached replies are sent without
@@ -32,8 +34,11 @@ type AsyncGranter interface {
 type CoverageChecker = cache.CoverageChecker
 
 // GrantCallback takes the result of a GrantThen. It must not block. more: others are
-// called at once after it, by the same goroutine.
-type GrantCallback = interface{ Granted(err error, more bool) }
+// called at once after it, by the same goroutine. Waits tells whether the result still counts.
+type GrantCallback = interface {
+	Granted(err error, more bool)
+	Waits() bool
+}
 
 var errGranterFault = errors.New("a fault on the kernel's side")
 
@@ -111,6 +116,9 @@ func (q *query) Granted(err error, more bool) {
 		s.protect("the replies to queries", s.listener.SendReplies)
 	}
 }
+
+// Waits implements GrantCallback.
+func (q *query) Waits() bool { return q.wait.epoch.Load()%2 == 1 }
 
 func (q *query) acknowledged(err error) {
 	s := q.s

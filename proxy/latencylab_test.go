@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ type slowKernel struct {
 	takes   time.Duration
 	refuses bool
 }
+
+func (s slowKernel) Share() int { return math.MaxInt }
 
 func (s slowKernel) GrantThen(_ []policy.Grant, then GrantCallback) {
 	s.clock.Pass(s.takes)

@@ -32,7 +32,7 @@ func (q *query) replyError(rcode int) {
 // inPlace tells whether the reply to the client can be written without the dns library:
 // the answer is read in place, fits and is unchanged.
 func (q *query) inPlace() bool {
-	return q.msg == nil && q.plain && q.alias == nil && (!q.strict || len(q.kept) == len(q.answers)) && q.found.Fits(&q.view)
+	return q.msg == nil && q.plain && q.alias == nil && (!q.strict || len(q.kept) == len(q.found.Addrs)) && q.found.Fits(&q.view)
 }
 
 // replyAnswer replies with the answer: where it is checked with the kept addresses and no

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -105,6 +106,8 @@ func (g *teller) acknowledge(grants []policy.Grant) error {
 	}
 	return nil
 }
+
+func (g *teller) Share() int { return math.MaxInt }
 
 func (g *teller) GrantThen(grants []policy.Grant, then GrantCallback) {
 	g.thens.Add(1)

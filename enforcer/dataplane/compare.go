@@ -38,8 +38,14 @@ type Comparison struct {
 	Coexisting func() bool
 }
 
+// seen is what a comparison found of a grant that deviates.
+type seen struct {
+	listed, wanted   bool
+	comment, desired string
+}
+
 // Verify returns the deviations, those of rules that deny or pass first. The same deviation has
-// to show twice, as grants change between two readings.
+// to show twice and to be the same, as grants change between two readings.
 func (c *Comparison) Verify() ([]Deviation, error) {
 	first, err := c.deviations()
 	if err != nil || len(first) == 0 {
@@ -49,11 +55,11 @@ func (c *Comparison) Verify() ([]Deviation, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(second, func(d Deviation, _ bool) bool { return !first[d] })
+	maps.DeleteFunc(second, func(d Deviation, is seen) bool { was, there := first[d]; return !there || was != is })
 	return slices.SortedFunc(maps.Keys(second), Deviation.compare), nil
 }
 
-func (c *Comparison) deviations() (map[Deviation]bool, error) {
+func (c *Comparison) deviations() (map[Deviation]seen, error) {
 	is := map[GrantSet]map[netip.Addr]*Grant{}
 	err := c.List(func(set GrantSet, part []Grant) {
 		if is[set] == nil {
@@ -66,7 +72,7 @@ func (c *Comparison) deviations() (map[Deviation]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, coexisting := map[Deviation]bool{}, c.Coexisting()
+	out, coexisting := map[Deviation]seen{}, c.Coexisting()
 	compared := map[GrantSet]bool{} // each with those that share its name, as Members renders them all
 	for set := range c.Sets {
 		if compared[set] {
@@ -82,8 +88,8 @@ func (c *Comparison) deviations() (map[Deviation]bool, error) {
 		return out, nil
 	}
 	for set, foreign := range is {
-		for a := range foreign {
-			out[Deviation{set, a}] = true
+		for a, g := range foreign {
+			out[Deviation{set, a}] = seen{listed: true, comment: g.Comment}
 		}
 	}
 	return out, nil
@@ -91,11 +97,15 @@ func (c *Comparison) deviations() (map[Deviation]bool, error) {
 
 // compare adds the deviations of one set, whose grants in the kernel are is. It leaves the foreign
 // ones in is.
-func (f *Frozen) compare(is map[netip.Addr]*Grant, coexisting bool, out map[Deviation]bool) {
+func (f *Frozen) compare(is map[netip.Addr]*Grant, coexisting bool, out map[Deviation]seen) {
 	for i := range f.Certain {
 		want := &f.Certain[i]
-		if differs(f.Set, want, is[want.Addr], coexisting) {
-			out[Deviation{f.Set, want.Addr}] = true
+		if g := is[want.Addr]; differs(f.Set, want, g, coexisting) {
+			d := seen{listed: g != nil, wanted: true, desired: want.Comment}
+			if g != nil {
+				d.comment = g.Comment
+			}
+			out[Deviation{f.Set, want.Addr}] = d
 		}
 		delete(is, want.Addr)
 	}

@@ -13,6 +13,7 @@ import (
 // batch gathers, set by set, the addresses of one write to the kernel.
 type batch struct {
 	at     reading
+	turn   uint64 // its number
 	sets   []staged
 	ops    []dataplane.GrantOp // one for each of sets
 	grants []dataplane.Grant   // of ops
@@ -43,9 +44,13 @@ const (
 	grantsKept = 4096
 )
 
+// beginBatch begins the next batch. The caller holds mu.
+func (t *Table) beginBatch() { t.batch.begin(t.cfg.Clock.read()) }
+
 // begin empties the batch.
 func (b *batch) begin(at reading) {
 	b.at = at
+	b.turn++
 	for i := range b.sets {
 		st := &b.sets[i]
 		st.set.staged = 0
@@ -72,10 +77,14 @@ func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 		}
 	}
 	old, uncertain := s.entries[a], s.uncertain[a]
+	if old != nil {
+		old.asked = b.turn
+	}
 	if old != nil && !uncertain && old.covers(r.name, r.until) {
 		return -1
 	}
 	g := old.clone()
+	g.asked = b.turn
 	if !g.addTo(s, r, b.at.now) && !uncertain {
 		return -1
 	}
@@ -142,13 +151,14 @@ func (t *Table) writeBatch() {
 		count += len(b.sets[i].changes)
 	}
 	b.ops, b.grants = slices.Grow(b.ops, len(b.sets)), slices.Grow(b.grants, count)
-	failed := t.writePart(true, nil)
+	failed := t.writePart(true, t.makeRoom())
 	t.writePart(false, failed)
+	t.noteShare()
 }
 
-// writePart writes the sets of lasting rules, or the others. It returns the pods with a set
-// that was not written.
-func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) (failed map[policy.PodRef]error) {
+// writePart writes the sets of lasting rules, or the others, but those of pods in without. It adds
+// the pods to these with a set of a lasting rule that was not written.
+func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) map[policy.PodRef]error {
 	b := &t.batch
 	first := len(b.ops)
 	for i := range b.sets {
@@ -157,8 +167,8 @@ func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) (failed
 			continue
 		}
 		if err := without[st.set.key.Pod]; err != nil {
-			st.err = fmt.Errorf("not written without the rules that deny or pass: %w", err)
-		} else if st.err = t.evict(st); st.err == nil {
+			st.err = err
+		} else {
 			for j := range st.changes {
 				b.grants = append(b.grants, t.render(st.set, st.changes[j].addr, st.changes[j].grant, b.at))
 			}
@@ -167,7 +177,7 @@ func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) (failed
 		b.ops = append(b.ops, dataplane.GrantOp{Set: st.set.key, Grants: b.grants[begin:]})
 	}
 	if first == len(b.ops) {
-		return nil
+		return without
 	}
 	t.cfg.Kernel.ApplyGrants(b.ops[first:])
 	for i := range b.sets {
@@ -181,14 +191,14 @@ func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) (failed
 			}
 			t.store(st)
 		}
-		if st.err != nil && lasting {
-			if failed == nil {
-				failed = map[policy.PodRef]error{}
+		if st.err != nil && lasting && without[st.set.key.Pod] == nil {
+			if without == nil {
+				without = map[policy.PodRef]error{}
 			}
-			failed[st.set.key.Pod] = st.err
+			without[st.set.key.Pod] = fmt.Errorf("not written without the rules that deny or pass: %w", st.err)
 		}
 	}
-	return failed
+	return without
 }
 
 // store brings the result of a set into the table.
@@ -204,7 +214,7 @@ func (t *Table) store(st *staged) {
 		t.enqueue(s, c.addr, c.grant)
 		if old := s.entries[c.addr]; old != nil && !s.key.Rule.Lasting() {
 			if left := old.without(c.grant); len(left) > 0 {
-				s.past.remember(c.addr, left)
+				s.remember(c.addr, left)
 			}
 		}
 		s.put(c.addr, c.grant, st.err == nil)

@@ -42,6 +42,8 @@ func (x *callback) Granted(err error, more bool) {
 	}
 }
 
+func (x *callback) Waits() bool { return true }
+
 func (l *results) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +74,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 	w, pods := crowd(t, 10)
 	release := w.hang(t, pods[0])
 	defer release()
-	const asked = 3*batchMax - 10
+	const asked = 3*batchGrants - 10
 	var got results
 	var grants [asked][]policy.Grant
 	var wait sync.WaitGroup
@@ -86,7 +88,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			fatal.Await(t, "the caller", func() bool { return len(w.table.queue) == i+1 })
+			fatal.Await(t, "the caller", func() bool { return w.waiting() == i+1 })
 			continue
 		}
 		w.table.GrantThen(g, &callback{to: &got, id: callbacks})
@@ -168,14 +170,14 @@ func TestAFullQueueIsAnError(t *testing.T) {
 	var got results
 	g := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
 	began := time.Now()
-	for i := range queueMax {
+	for i := range waitingShare.Each {
 		w.table.GrantThen(g, &callback{to: &got, id: i})
 	}
 	if got.count() != 0 {
 		t.Fatalf("%d callbacks were called", got.count())
 	}
 	for i := range 3 {
-		w.table.GrantThen(g, &callback{to: &got, id: queueMax + i})
+		w.table.GrantThen(g, &callback{to: &got, id: waitingShare.Each + i})
 	}
 	if took := time.Since(began); got.count() != 3 || took > time.Minute {
 		t.Fatalf("%d callbacks were called after %v", got.count(), took)
@@ -186,8 +188,8 @@ func TestAFullQueueIsAnError(t *testing.T) {
 		}
 	}
 	release()
-	fatal.Await(t, "the last", func() bool { return got.count() == queueMax+3 })
-	for i, err := range got.of(t, queueMax+3)[:queueMax] {
+	fatal.Await(t, "the last", func() bool { return got.count() == waitingShare.Each+3 })
+	for i, err := range got.of(t, waitingShare.Each+3)[:waitingShare.Each] {
 		if err != nil {
 			t.Fatalf("callback %d: %v", i, err)
 		}

@@ -8,62 +8,201 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/share"
 )
 
-// setMax is the maximum number of addresses of one set: half of a dataplane's minimum
-// capacity, so that a pod with endless queries meets this bound first.
-const setMax = 32768
+// The numbers of grants that pods may hold unless the Corefile says otherwise: of one pod, and of
+// all beyond LeastPerPod of each. A grant costs about half a KiB of the agent's memory.
+const (
+	DefaultPerPod = 8192
+	DefaultAll    = 262144
+	LeastPerPod   = 256
+)
 
-// ruleSetMax is that of a set of a rule, and errFull the error of one of a lasting rule that
-// has as many: all pods of the node share the dataplane's capacity for the rule.
-const ruleSetMax = 8192
+// bounds are of grants for rules that accept, and of those of lasting rules.
+type bounds struct{ accepts, lasting share.Bound }
 
-var errFull = fmt.Errorf("the rule has %d addresses for the pod, which do not end before their time", ruleSetMax)
-
-// evict ends the grants that end soonest where a set would grow over its bound: more of
-// them than needed, so that a set at its bound is not searched for every answer.
-// Connections that they admitted stay. Grants of lasting rules do not end. The caller holds
-// mu.
-func (t *Table) evict(st *staged) error {
-	s, most := st.set, cmp.Or(t.cfg.SetMax, setMax)
-	if s.key.Rule != "" {
-		most = ruleSetMax
+func boundsOf(perPod, all int) bounds {
+	return bounds{
+		share.Bound{Resource: "grants", Least: min(LeastPerPod, perPod), Each: perPod, All: all},
+		share.Bound{Resource: "entries of rules that deny or pass", Least: min(LeastPerPod, perPod), Each: perPod, All: all},
 	}
-	over := len(s.entries) + len(st.changes) - most
-	if over <= 0 {
-		return nil
-	}
-	for i := range st.changes {
-		if s.entries[st.changes[i].addr] != nil {
-			over--
-		}
-	}
-	if over <= 0 {
-		return nil
-	}
-	if s.key.Rule.Lasting() {
-		return errFull
-	}
-	soonest := st.soonest(over + most/64)
-	t.evicted.Add(uint64(len(soonest)))
-	return t.end(map[*set][]netip.Addr{s: soonest})[s]
 }
 
-// soonest returns n of the set's addresses that end first, or all if there are fewer,
-// without uncertain ones.
-func (st *staged) soonest(n int) []netip.Addr {
-	var all []deadline
-	for a, g := range st.set.entries {
-		if st.find(a) == nil {
-			all = append(all, deadline{at: g.until(), addr: a})
+// SetBounds changes how many grants a pod may hold, and all pods beyond LeastPerPod of each. They
+// count for the grants that follow.
+func (t *Table) SetBounds(perPod, all int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.bounds = boundsOf(perPod, all)
+	t.noteShare()
+}
+
+// Share returns how many grants one answer may need at most: half of what a pod may have, so that
+// an answer does not end all that is in use.
+func (t *Table) Share() int { return int(t.share.Load()) }
+
+// noteShare notes how many grants an answer may need after the last change. The caller holds mu.
+func (t *Table) noteShare() {
+	b := &t.bounds.accepts
+	t.share.Store(int64(max(2, b.Least, min(b.Each, b.All-t.held.accepts)) / 2))
+}
+
+// held are numbers of grants.
+type held struct{ accepts, lasting int }
+
+func (h *held) add(lasting bool, n int) {
+	if lasting {
+		h.lasting += n
+	} else {
+		h.accepts += n
+	}
+}
+
+// count notes that the set has n entries more. The caller holds Table.mu.
+func (s *set) count(n int) {
+	if s.of != nil {
+		s.of.held.add(s.key.Rule.Lasting(), n)
+		s.table.held.add(s.key.Rule.Lasting(), n)
+	}
+}
+
+// errFull is the error of a grant of a lasting rule for which its pod has no room.
+var errFull = fmt.Errorf("the pod has as many addresses of rules that deny or pass as it may, which do not end before their time")
+
+// makeRoom ends grants of the pods for which the batch has more than they may hold: those that
+// are not in use first, and of these the ones that end soonest. More end than needed, so that a
+// pod at its bound is not searched for every answer. Connections that they admitted stay. Grants
+// of lasting rules do not end. It returns the pods that get none. The caller holds mu.
+func (t *Table) makeRoom() (without map[policy.PodRef]error) {
+	b := &t.batch
+	refuse := func(pod policy.PodRef, err error) {
+		if without == nil {
+			without = map[policy.PodRef]error{}
+		}
+		without[pod] = err
+	}
+	for i := range b.sets {
+		if st := &b.sets[i]; st.set.of != nil {
+			if p := st.set.of; p.turn != b.turn { // by no request
+				p.turn, p.began = b.turn, b.turn
+			}
+			st.set.of.adds.add(st.set.key.Rule.Lasting(), st.added())
 		}
 	}
-	slices.SortFunc(all, func(a, b deadline) int { return cmp.Compare(a.at, b.at) })
-	var out []netip.Addr
-	for _, d := range all[:min(n, len(all))] {
-		out = append(out, d.addr)
+	for i := range b.sets {
+		s := b.sets[i].set
+		if s.of == nil {
+			continue
+		}
+		adds := s.of.adds
+		s.of.adds = held{}
+		if s.of.held.accepts+adds.accepts > t.bounds.accepts.Each*3/4 {
+			t.listConnectionsSoon()
+		}
+		var ends []ending
+		n := adds.accepts - t.bounds.accepts.Room(s.of.held.accepts, t.held.accepts)
+		if t.listingSoon.Load() {
+			n -= t.bounds.accepts.Each / 4 // until it is known what is in use
+		}
+		if adds.accepts > 0 && n > 0 {
+			ends = t.soonest(s.of.all(), n+t.bounds.accepts.Each/64)
+		}
+		if adds.lasting > 0 && adds.lasting > t.bounds.lasting.Room(s.of.held.lasting, t.held.lasting) {
+			refuse(s.key.Pod, errFull)
+			continue
+		}
+		if err := t.endEarly(ends); err != nil {
+			refuse(s.key.Pod, err)
+		}
 	}
-	return out
+	if t.cfg.SetMax == 0 {
+		return without
+	}
+	for i := range b.sets {
+		st := &b.sets[i]
+		if n := len(st.set.entries) + st.added() - t.cfg.SetMax; n > 0 && st.set.of != nil && st.set.key.Rule == "" && without[st.set.key.Pod] == nil {
+			if err := t.endEarly(t.soonest(slices.Values([]*set{st.set}), n+t.cfg.SetMax/64)); err != nil {
+				refuse(st.set.key.Pod, err)
+			}
+		}
+	}
+	return without
+}
+
+// listConnectionsSoon has connections listed ahead of an end of grants that are not in use, unless
+// the last listing counts still. Nothing waits for it.
+func (t *Table) listConnectionsSoon() {
+	last := t.tracked.Load()
+	if t.cfg.Connections == nil || last != nil && t.batch.at.now-last.listed < monotonic(connectionsEvery) || !t.listingSoon.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer t.listingSoon.Store(false)
+		_ = t.listConnections() // without it no connection is known, and the judging of uses reports it
+	}()
+}
+
+// added returns how many addresses of the changes the set does not have yet.
+func (st *staged) added() (n int) {
+	for i := range st.changes {
+		if st.set.entries[st.changes[i].addr] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// ending is a grant that may end early.
+type ending struct {
+	deadline
+	used bool
+}
+
+// soonest returns n of the grants of sets that are to end first, or all if there are fewer,
+// without those of lasting rules and those of requests that are being written.
+func (t *Table) soonest(sets func(func(*set) bool), n int) []ending {
+	var all []ending
+	for s := range sets {
+		if s.key.Rule.Lasting() {
+			continue
+		}
+		for a, g := range s.entries {
+			if g.asked < s.of.began {
+				all = append(all, ending{deadline{g.until(), s, a}, t.isUsed(s, a, g)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b ending) int {
+		if a.used != b.used {
+			return map[bool]int{true: 1, false: -1}[a.used]
+		}
+		return cmp.Compare(a.at, b.at)
+	})
+	return all[:min(n, len(all))]
+}
+
+// isUsed tells whether an address is known to be in use: an answer lacked it and its connections
+// keep it open, or one was active at the last listing.
+func (t *Table) isUsed(s *set, a netip.Addr, g *grant) bool {
+	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.held != 0 }) || t.active(s, a, t.cfg.Clock.read().now-monotonic(connectionsEvery))
+}
+
+// endEarly ends grants before their time. It returns the first error of a set.
+func (t *Table) endEarly(ends []ending) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	t.evicted.Add(uint64(len(ends)))
+	of := map[*set][]netip.Addr{}
+	for _, e := range ends {
+		of[e.set] = append(of[e.set], e.addr)
+	}
+	for _, err := range t.end(of) {
+		return err
+	}
+	return nil
 }
 
 // end removes grants from the kernel, remembers their reasons, and returns the errors of
@@ -90,7 +229,7 @@ func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
 			// An address that was revoked and granted again is due twice.
 			if g := s.entries[a]; g != nil {
 				if !s.key.Rule.Lasting() {
-					s.past.remember(a, g.reasons)
+					s.remember(a, g.reasons)
 				}
 				s.remove(a)
 			}

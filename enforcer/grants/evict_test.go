@@ -3,9 +3,7 @@ package grants
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -27,13 +25,13 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 		return last
 	}
 	early := batch(time.Minute, 2000)
-	batch(time.Hour, setMax-2000)
-	if w.table.Evicted() != 0 || w.table.Count() != setMax {
+	batch(time.Hour, DefaultPerPod-2000)
+	if w.table.Evicted() != 0 || w.table.Count() != DefaultPerPod {
 		t.Fatalf("up to the bound nothing ends: %d evicted, %d grants", w.table.Evicted(), w.table.Count())
 	}
 	last := batch(2*time.Minute, 1)
 	evicted, count := w.table.Evicted(), w.table.Count()
-	if evicted == 0 || evicted > 2000 || count > setMax {
+	if evicted == 0 || evicted > 2000 || count > DefaultPerPod {
 		t.Errorf("over the bound: %d evicted, %d grants", evicted, count)
 	}
 	es := w.entries(p, false)
@@ -49,7 +47,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 			t.Fatalf("%s, which ends late, is evicted", a)
 		}
 	}
-	if !here[last] || evicted != 1+setMax/64 {
+	if !here[last] || evicted != 1+DefaultPerPod/64 {
 		t.Errorf("the newest is there: %v; %d evicted", here[last], evicted)
 	}
 	// The place in the queue of what was evicted and comes back is not used twice.
@@ -60,48 +58,12 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	}
 }
 
-// Against a twin that sorts everything: the soonest to end, without what changes.
-func TestSoonest(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	for range 300 {
-		s := &set{entries: map[netip.Addr]*grant{}}
-		st := &staged{set: s}
-		var free []monotonic
-		a := addr("198.18.0.0")
-		for range r.IntN(60) {
-			g := &grant{reasons: []reason{{until: monotonic(r.IntN(20))}, {until: monotonic(r.IntN(20))}}}
-			s.entries[a] = g
-			if r.IntN(4) == 0 {
-				st.append(change{a, g})
-			} else {
-				free = append(free, g.until())
-			}
-			a = a.Next()
-		}
-		slices.Sort(free)
-		n := 1 + r.IntN(70)
-		var got []monotonic
-		for _, a := range st.soonest(n) {
-			if st.find(a) != nil {
-				t.Fatalf("%s is to change, and ends", a)
-			}
-			got = append(got, s.entries[a].until())
-		}
-		slices.Sort(got)
-		if want := free[:min(n, len(free))]; !slices.Equal(got, want) {
-			t.Fatalf("%d of %d: %v, want %v", n, len(s.entries), got, want)
-		}
-	}
-}
-
 // A kernel that refuses to end grants gets no more of them either.
 func TestNoRoomIsAnError(t *testing.T) {
 	w, p := web(t)
 	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.Now().Add(time.Hour)}
 	a := addr("198.18.0.0")
-	for range setMax {
+	for range DefaultPerPod {
 		full.Addrs, a = append(full.Addrs, a), a.Next()
 	}
 	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{full}))
@@ -114,7 +76,7 @@ func TestNoRoomIsAnError(t *testing.T) {
 	if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
 		t.Errorf("with room: %v", err)
 	}
-	if n := w.table.Count(); n > setMax {
+	if n := w.table.Count(); n > DefaultPerPod {
 		t.Errorf("%d grants", n)
 	}
 }

@@ -62,11 +62,12 @@ func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	h := &history{}
+	s := &set{}
+	h := &s.past
 	a := addr("198.18.0.0")
 	first, last := a, a
 	for range historyMax + 10 {
-		h.remember(a, []reason{{name: dns("a.test")}})
+		s.remember(a, []reason{{name: dns("a.test")}})
 		last, a = a, a.Next()
 	}
 	if len(h.reasons) != historyMax || len(h.order) != historyMax {
@@ -76,7 +77,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Error("the one that ended first must be forgotten, not the last")
 	}
 	b := []reason{{name: dns("b.test")}}
-	h.remember(last, b)
+	s.remember(last, b)
 	if gone := h.prune(func(r reason) bool { return r.name != dns("a.test") }); gone != 0 || len(h.reasons[last]) != 1 {
 		t.Errorf("pruned %v, and %v of the last is kept", gone, h.reasons[last])
 	}

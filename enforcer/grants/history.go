@@ -5,8 +5,13 @@ import (
 	"slices"
 )
 
-// historyMax bounds how many addresses of ended grants a set remembers.
-const historyMax = 1024
+// historyMax bounds how many addresses of ended grants a set remembers, historyPerPod the sets of a
+// pod together, each of which has a part of at least historyLeast.
+const (
+	historyMax    = 1024
+	historyPerPod = 8192
+	historyLeast  = 16
+)
 
 // history is the reasons of ended grants: connections outlive their grants, and when a
 // policy goes, so must the connections that it had allowed.
@@ -16,8 +21,13 @@ type history struct {
 }
 
 // remember adds ended reasons to those of the address. Beyond the maximum number of
-// addresses, the one that ended first is dropped.
-func (h *history) remember(a netip.Addr, rs []reason) {
+// addresses, the one that ended first is dropped. The caller holds Table.mu and mu.
+func (s *set) remember(a netip.Addr, rs []reason) {
+	h, most := &s.past, historyMax
+	if s.of != nil {
+		sets := s.of.sets.Load()
+		most = min(historyMax, max(historyLeast, historyPerPod/max(2*len(sets.byPorts)+len(sets.rules), 1)))
+	}
 	old, there := h.reasons[a]
 	if !there {
 		h.order = append(h.order, a)
@@ -30,7 +40,7 @@ func (h *history) remember(a netip.Addr, rs []reason) {
 		g.add(r, never)
 	}
 	h.reasons[a] = g.reasons
-	for len(h.order) > historyMax {
+	for len(h.order) > most {
 		delete(h.reasons, h.order[0])
 		h.order = h.order[1:]
 	}

@@ -352,7 +352,7 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 		return nil
 	}
 	at := t.cfg.Clock.read()
-	t.batch.begin(at)
+	t.beginBatch()
 	alone := t.keptOf(p, in.Name, at.now)
 	var staged []int // the place in the batch of each of kept
 	for s := range p.all() {

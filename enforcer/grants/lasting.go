@@ -71,7 +71,7 @@ func (t *Table) outlast(p *podGrants, a netip.Addr, r *request) {
 	}
 	for _, s := range lasting {
 		if soon(s) {
-			r.wait(t.batch.extend(s, a, last))
+			r.waitFor(t.batch.extend(s, a, last))
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (t *Table) look(due []look) error {
 	kept, err := t.listLasting(due)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.batch.begin(t.cfg.Clock.read())
+	t.beginBatch()
 	now := t.batch.at.now
 	for _, d := range due {
 		s, g := d.set, d.grant

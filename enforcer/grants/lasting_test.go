@@ -232,7 +232,7 @@ func TestALastingSetIsNeverEvicted(t *testing.T) {
 	w, p := gated(t)
 	g := policy.Grant{Pod: p.PodRef, Name: dns("x.denied.test"), Ports: https, Rule: w.rule(p, policy.Deny, false).Rule, Deadline: w.Now().Add(time.Minute)}
 	a := addr("198.18.0.0")
-	for range ruleSetMax {
+	for range DefaultPerPod {
 		g.Addrs, a = append(g.Addrs, a), a.Next()
 	}
 	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))

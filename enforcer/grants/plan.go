@@ -167,15 +167,23 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
 		return false, err
 	}
-	t.batch.begin(t.cfg.Clock.read())
+	t.beginBatch()
+	room := t.bounds.accepts.Room(p.held.accepts, t.held.accepts)
 	for s := range p.all() {
 		for a, g := range s.entries {
 			for _, r := range g.reasons {
 				for to, by := range t.takers(p, next, s.key, r.name) {
-					if to != s {
-						t.batch.stage(to, a, r.takenBy(by))
-						t.outlast(p, a, nil)
+					if to == s {
+						continue
 					}
+					if t.batch.next(to, a) == nil && !to.key.Rule.Lasting() {
+						if room <= 0 {
+							continue // the next answer opens it
+						}
+						room--
+					}
+					t.batch.stage(to, a, r.takenBy(by))
+					t.outlast(p, a, nil)
 				}
 			}
 		}
@@ -194,7 +202,7 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 				for to, by := range t.takers(p, next, s.key, r.name) {
 					if to != s && !to.key.Rule.Lasting() {
 						to.mu.Lock()
-						to.past.remember(a, []reason{r.takenBy(by)})
+						to.remember(a, []reason{r.takenBy(by)})
 						to.mu.Unlock()
 					}
 				}

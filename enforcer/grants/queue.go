@@ -1,26 +1,31 @@
 package grants
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/share"
 )
 
 const (
-	// queueMax bounds the requests that wait for the writer: as many as the proxy has
-	// queries in flight by default, 4096, and as many again for warm-ups, which have 16
-	// questions in flight for each of some 250 pods.
-	queueMax = 8192
-	// batchMax bounds the requests of one batch.
-	batchMax = 256
+	// batchGrants is how many grants one write has: the time that it takes is the time that all
+	// others wait, a few milliseconds.
+	batchGrants = 512
+	// turnGrants is how many of them a pod has at least while others wait too.
+	turnGrants = 32
 )
+
+// waitingShare is of grants that wait for the writer. One request of each pod waits in any case.
+var waitingShare = share.Bound{Resource: "grants that wait for the kernel", Least: 256, Each: 16384, All: 131072}
 
 // addrsKept bounds the capacity that a spare request keeps.
 const addrsKept = 256
@@ -31,11 +36,15 @@ type request struct {
 	grants []policy.Grant
 	addrs  []netip.Addr // of grants
 	by     []string     // of grants
+	size   int          // of all grants
+	began  uint64       // the batch of the first part of grants, 0 before
+	next   int          // the first of grants that is not written yet
+	end    int          // of those that the batch takes, which begin with next
 	left   atomic.Bool  // the caller does not wait any more
 	done   chan error   // of capacity one
 	then   Callback     // is called instead of done
 	err    error
-	waits  []int // the sets of the batch that decide
+	sets   []int // of the batch, that decide
 }
 
 // Grant opens addresses for pods and returns after the kernel has acknowledged all of
@@ -50,13 +59,10 @@ func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
 		return nil
 	}
 	r := t.request(grants)
-	select {
-	case t.queue <- r:
-	case <-ctx.Done():
+	if !t.enter(r) {
 		t.refused.Add(1)
-		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
+		return errQueue
 	}
-	t.startWriter()
 	// The kernel cannot be interrupted, the caller can: the write continues.
 	select {
 	case err := <-r.done:
@@ -74,10 +80,19 @@ func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
 
 // Callback receives the result of a GrantThen. more: the same goroutine calls another
 // callback right after it.
-type Callback = interface{ Granted(err error, more bool) }
+type Callback = interface {
+	Granted(err error, more bool)
+	// Waits tells whether the result still counts. Grants for which it does not count are not written.
+	// It must not block.
+	Waits() bool
+}
 
-// errQueue is the result of a grant for which the queue has no place.
-var errQueue = errors.New("too many grants wait for the kernel")
+// errQueue is the result of a grant for which the queue has no place, errLeft of one for
+// which no caller waits any more.
+var (
+	errQueue = errors.New("too many grants of the pod wait for the kernel")
+	errLeft  = errors.New("the query was answered without it")
+)
 
 // GrantThen is Grant without waiting: then receives the result, once, on any goroutine
 // and perhaps before GrantThen returns. It copies the grants, and has no timeout. then
@@ -85,13 +100,47 @@ var errQueue = errors.New("too many grants wait for the kernel")
 func (t *Table) GrantThen(grants []policy.Grant, then Callback) {
 	r := t.request(grants)
 	r.then = then
-	select {
-	case t.queue <- r:
-		t.startWriter()
-	default:
+	if !t.enter(r) {
 		t.refused.Add(1)
 		then.Granted(errQueue, false)
 	}
+}
+
+// queue is the requests that wait for the writer. A pod's turn is a part of a request.
+type queue struct {
+	mu      sync.Mutex
+	waiting share.Queue[policy.PodRef, *request]
+	grants  map[policy.PodRef]int // that wait
+	total   int
+}
+
+// enter has a request wait for the writer, unless its pod has too many grants that wait.
+func (t *Table) enter(r *request) bool {
+	pod := r.grants[0].Pod
+	q := &t.queue
+	q.mu.Lock()
+	own := q.grants[pod]
+	if own > 0 && waitingShare.Room(own, q.total) < r.size {
+		q.mu.Unlock()
+		return false
+	}
+	if q.grants == nil {
+		q.grants = map[policy.PodRef]int{}
+	}
+	q.grants[pod] = own + r.size
+	q.total += r.size
+	q.waiting.Push(pod, r)
+	q.mu.Unlock()
+	t.startWriter()
+	return true
+}
+
+// waits tells whether a caller waits for the result.
+func (r *request) waits() bool {
+	if r.then != nil {
+		return r.then.Waits()
+	}
+	return !r.left.Load()
 }
 
 // finish hands over the result of a request. more: other callbacks follow.
@@ -123,11 +172,13 @@ func (t *Table) request(grants []policy.Grant) *request {
 		r = &request{done: make(chan error, 1)}
 	}
 	r.grants = append(r.grants[:0], grants...)
-	r.addrs, r.by, r.waits, r.err = r.addrs[:0], r.by[:0], r.waits[:0], nil
+	r.addrs, r.by, r.sets, r.err = r.addrs[:0], r.by[:0], r.sets[:0], nil
+	r.size, r.next, r.end, r.began = 0, 0, 0, 0
 	for i := range r.grants {
 		g := &r.grants[i]
 		addrs, by := len(r.addrs), len(r.by)
 		r.addrs, r.by = append(r.addrs, g.Addrs...), append(r.by, g.By...)
+		r.size += len(g.Addrs)
 		g.Addrs, g.By = r.addrs[addrs:len(r.addrs):len(r.addrs)], r.by[by:len(r.by):len(r.by)]
 	}
 	return r
@@ -143,14 +194,14 @@ func (t *Table) startWriter() {
 // runWriter writes the queue, batch by batch, until it is empty. The next batch gathers
 // during a write.
 func (t *Table) runWriter() {
-	var waiting []*request
+	var batch []*request
 	for {
 		// Callers that are ready to run queue their requests first: twice as many share
 		// one write.
 		runtime.Gosched()
-		waiting = t.gather(waiting[:0])
-		if len(waiting) > 0 {
-			t.write(waiting)
+		batch = t.gather(batch[:0])
+		if len(batch) > 0 {
+			t.write(batch)
 			continue
 		}
 		if t.retire() {
@@ -163,43 +214,73 @@ func (t *Table) runWriter() {
 // just before saw it running, and leaves the request to this writer or to the next.
 func (t *Table) retire() bool {
 	t.writing.Store(false)
-	return len(t.queue) == 0 || !t.writing.CompareAndSwap(false, true)
+	t.queue.mu.Lock()
+	none := t.queue.waiting.Len() == 0
+	t.queue.mu.Unlock()
+	return none || !t.writing.CompareAndSwap(false, true)
 }
 
-// gather appends the requests that wait.
-func (t *Table) gather(waiting []*request) []*request {
-	for len(waiting) < batchMax {
-		select {
-		case r := <-t.queue:
-			waiting = append(waiting, r)
-		default:
-			return waiting
+// gather appends the requests of the next batch, each with the part of its grants that is its
+// turn. The rest of a request comes before the pod's other requests.
+func (t *Table) gather(batch []*request) []*request {
+	q := &t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	left := batchGrants
+	turn := max(turnGrants, left/max(q.waiting.Subjects(), 1))
+	for left > 0 {
+		pod, r, ok := q.waiting.Next()
+		if !ok {
+			break
+		}
+		if r.err == nil && !r.waits() {
+			r.err = errLeft
+		}
+		taken, again := 0, r.end > r.next
+		for r.end < len(r.grants) && (taken == 0 || r.err != nil || taken+len(r.grants[r.end].Addrs) <= turn) {
+			taken += len(r.grants[r.end].Addrs)
+			r.end++
+		}
+		if r.err == nil {
+			left -= taken
+		}
+		if q.total -= taken; q.grants[pod] == taken {
+			delete(q.grants, pod)
+		} else {
+			q.grants[pod] -= taken
+		}
+		if r.end < len(r.grants) {
+			q.waiting.PushFront(pod, r)
+		}
+		if !again {
+			batch = append(batch, r)
 		}
 	}
-	return waiting
+	return batch
 }
 
-// write writes the grants of requests, and hands over each one's result.
+// write writes the grants of requests whose turn it is, and hands over the results of those that
+// end.
 func (t *Table) write(requests []*request) {
 	t.mu.Lock()
-	t.batch.begin(t.cfg.Clock.read())
+	t.beginBatch()
 	for _, r := range requests {
-		for i := range r.grants {
-			if r.left.Load() || r.err != nil {
-				break
-			}
-			r.err = t.stageGrant(r, &r.grants[i])
+		r.began = cmp.Or(r.began, t.batch.turn)
+		for r.sets = r.sets[:0]; r.next < r.end && r.err == nil; r.next++ {
+			r.err = t.stageGrant(r, &r.grants[r.next])
 		}
+		r.next = r.end
 	}
 	t.writeBatch()
 	for _, r := range requests {
-		for _, i := range r.waits {
+		for _, i := range r.sets {
 			if err := t.batch.sets[i].err; err != nil && r.err == nil {
 				r.err = fmt.Errorf("grant %s to pod %s: %w", r.grants[0].Name, r.grants[0].Pod, err)
 			}
 		}
 	}
 	t.mu.Unlock()
+	requests = slices.DeleteFunc(requests, func(r *request) bool { return r.next < len(r.grants) })
 	last := len(requests) - 1 // of those with a callback
 	for last >= 0 && requests[last].then == nil {
 		last--
@@ -216,6 +297,9 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, g.Rule, g.Ports) {
 		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
 	}
+	if p.turn != t.batch.turn {
+		p.turn, p.began = t.batch.turn, r.began
+	}
 	why := reason{name: g.Name, until: t.cfg.Clock.at(g.Deadline), since: t.batch.at.now, by: matchesOf(g.By)}
 	if p.renews && !g.Rule.Lasting() {
 		why.renew, why.until = true, roundUp(why.until, t.batch.at.now)
@@ -229,15 +313,15 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 		if s == nil {
 			return noSet(g)
 		}
-		r.wait(t.batch.stage(s, a, why))
+		r.waitFor(t.batch.stage(s, a, why))
 	}
 	return nil
 }
 
-// wait has the request wait for a set of the batch; -1 is none.
-func (r *request) wait(i int) {
-	if r != nil && i >= 0 && !slices.Contains(r.waits, i) {
-		r.waits = append(r.waits, i)
+// waitFor has the request wait for a set of the batch; -1 is none.
+func (r *request) waitFor(i int) {
+	if r != nil && i >= 0 && !slices.Contains(r.sets, i) {
+		r.sets = append(r.sets, i)
 	}
 }
 

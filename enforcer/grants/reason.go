@@ -10,14 +10,15 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// grant is one address of a set. A grant in the table is immutable but for queued, uses and
-// used, which need Table.mu, and but for until, renew and asked of its reasons, which need the
+// grant is one address of a set. A grant in the table is immutable but for queued, uses, used
+// and asked, which need Table.mu, and but for until, renew and asked of its reasons, which need the
 // set's lock too: any other change replaces it.
 type grant struct {
 	reasons []reason
 	queued  monotonic // the deadline of its place in the queue; 0: it has none
 	uses    uint64    // the kernel's number when the grant was listed last
 	used    monotonic // until when the last use was that a listing told
+	asked   uint64    // the last batch in which a request asked for it
 	room    [1]reason // for reasons, of which there is seldom more than one
 }
 
@@ -183,6 +184,6 @@ func (g *grant) clone() *grant {
 		return newGrant(nil)
 	}
 	c := newGrant(g.reasons)
-	c.queued, c.uses, c.used = g.queued, g.uses, g.used
+	c.queued, c.uses, c.used, c.asked = g.queued, g.uses, g.used, g.asked
 	return c
 }

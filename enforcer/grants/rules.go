@@ -83,10 +83,10 @@ func (t *Table) moveSubjects(ref policy.PodRef, p *podGrants, coming *policy.Sna
 		if err := t.end(all)[s]; err != nil && !dataplane.IsNoSet(err) {
 			return err
 		}
+		t.place(false, s)
 		s.mu.Lock()
 		clear(s.entries)
 		s.mu.Unlock()
-		t.place(false, s)
 	}
 	return nil
 }
@@ -163,13 +163,13 @@ func (t *Table) stageByRules(r *request, p *podGrants, g *policy.Grant, why reas
 			return noSet(g)
 		}
 		for _, s := range sets {
-			r.wait(t.batch.stage(s, a, why))
+			r.waitFor(t.batch.stage(s, a, why))
 		}
 		if g.View != latest {
 			// Rules of the view that comes deny or pass it too.
 			for s, by := range t.takers(p, latest, key, g.Name) {
 				if s.key.Rule.Lasting() && s.key.Rule != g.Rule {
-					r.wait(t.batch.stage(s, a, why.takenBy(by)))
+					r.waitFor(t.batch.stage(s, a, why.takenBy(by)))
 				}
 			}
 		}

@@ -25,7 +25,7 @@ type Config struct {
 	// Connections hands over the connections of all pods that were admitted and answered; nil:
 	// the table knows of none.
 	Connections func(each func(Connection)) error
-	// SetMax is the most addresses of a set of the Namespace tier, 0 for setMax.
+	// SetMax is the most addresses of a set of the Namespace tier, 0 for no bound but the pod's.
 	SetMax int
 	// WriteFailed is called after each failed write of grants. It must not block.
 	WriteFailed func()
@@ -34,32 +34,37 @@ type Config struct {
 // Table is all grants by pod: the mirror of the kernel's sets. It is the dataplane.Grants
 // of the dataplane that it writes through.
 type Table struct {
-	cfg       Config
-	takenBack func(policy.GrantInfo)      // nil: not wanted
-	inUse     func([]policy.NameInUse)    // nil: no grant is judged for use
-	listing   sync.Mutex                  // of connections
-	tracked   atomic.Pointer[connections] // nil: none were listed
+	cfg         Config
+	takenBack   func(policy.GrantInfo)      // nil: not wanted
+	inUse       func([]policy.NameInUse)    // nil: no grant is judged for use
+	listing     sync.Mutex                  // of connections
+	tracked     atomic.Pointer[connections] // nil: none were listed
+	listingSoon atomic.Bool
 
 	// mu serializes all changes; the fields up to the next blank line need it.
 	mu        sync.Mutex
 	batch     batch
 	deadlines deadlineQueue
+	bounds    bounds
+	held      held // by all pods
 
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
 	// epoch changes before a grant is removed from the kernel, and after it is removed
 	// from the table.
 	epoch   atomic.Uint64
-	queue   chan *request // grants that wait for the writer
-	writing atomic.Bool   // the writer runs
-	spare   sync.Pool     // requests
+	queue   queue
+	writing atomic.Bool // the writer runs
+	spare   sync.Pool   // requests
 	refused atomic.Uint64
 	evicted atomic.Uint64
+	share   atomic.Int64
 }
 
 // New returns an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, queue: make(chan *request, queueMax)}
+	t := &Table{cfg: cfg, bounds: boundsOf(DefaultPerPod, DefaultAll)}
 	t.pods.Store(&map[policy.PodRef]*podGrants{})
+	t.noteShare()
 	return t
 }
 
@@ -71,6 +76,10 @@ type podGrants struct {
 	// changed: the grants have not been compared with views.
 	changed bool
 	renews  bool // a view has policies that renew what is in use
+	held    held
+	adds    held   // by the batch that is written
+	began   uint64 // the batch of the first part of the first request in the batch turn
+	turn    uint64 // the last batch with grants of the pod
 	sets    atomic.Pointer[podSets]
 }
 
@@ -98,6 +107,7 @@ func of(ipv6 bool) int {
 type set struct {
 	key   dataplane.GrantSet
 	table *Table
+	of    *podGrants // whose held counts the entries, nil while the table does not have the set
 	// staged is its place in the batch that is being made, from 1; it needs Table.mu.
 	staged int
 
@@ -181,6 +191,12 @@ func (t *Table) place(add bool, sets ...*set) {
 			p = newPod()
 			pods[s.key.Pod] = p
 		}
+		if s.count(-len(s.entries)); add {
+			s.of = p
+			s.count(len(s.entries))
+		} else {
+			s.of = nil
+		}
 		mine := next[p]
 		if mine == nil {
 			is := p.sets.Load()
@@ -226,6 +242,9 @@ func (p *podSets) empty() bool { return len(p.byPorts)+len(p.rules)+len(p.subjec
 // put stores a grant. The caller holds Table.mu and mu.
 func (s *set) put(a netip.Addr, g *grant, certain bool) {
 	old := s.entries[a]
+	if old == nil {
+		s.count(1)
+	}
 	s.entries[a] = g
 	if !certain {
 		s.markUncertain(a)
@@ -260,6 +279,9 @@ func (s *set) markAllUncertain(addrs []netip.Addr) {
 
 // remove forgets a grant. The caller holds Table.mu and mu.
 func (s *set) remove(a netip.Addr) {
+	if s.entries[a] != nil {
+		s.count(-1)
+	}
 	delete(s.entries, a)
 	delete(s.uncertain, a)
 }

@@ -44,7 +44,7 @@ func together(t *testing.T, w *node, release func(), asked [][]policy.Grant) []e
 	for i, g := range asked {
 		wait.Go(func() { errs[i] = w.table.Grant(context.Background(), g) })
 	}
-	fatal.Await(t, "the queue", func() bool { return len(w.table.queue) == len(asked) })
+	fatal.Await(t, "the queue", func() bool { return w.waiting() == len(asked) })
 	release()
 	wait.Wait()
 	return errs
@@ -151,11 +151,18 @@ func TestGrantsHaveSeparateResults(t *testing.T) {
 	}
 }
 
+// waiting returns how many requests wait for the writer.
+func (w *node) waiting() int {
+	w.table.queue.mu.Lock()
+	defer w.table.queue.mu.Unlock()
+	return w.table.queue.waiting.Len()
+}
+
 func TestAHangingKernelHoldsNoCaller(t *testing.T) {
 	w, pods := crowd(t, 3)
 	release := w.hang(t, pods[0])
 	defer release()
-	const callers = 3 * batchMax // more than there are places for
+	const callers = 3 * batchGrants
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	errs := make(chan error, callers)
@@ -195,7 +202,7 @@ func TestNoRequestIsForgotten(t *testing.T) {
 	go func() {
 		done <- w.table.Grant(context.Background(), w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1"))
 	}()
-	fatal.Await(t, "the request", func() bool { return len(w.table.queue) == 1 })
+	fatal.Await(t, "the request", func() bool { return w.waiting() == 1 })
 	if w.table.retire() {
 		t.Fatal("the writer ends, and a request waits")
 	}

@@ -43,6 +43,7 @@ var bounds = []bound{
 	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nburst_per_pod %s\n}", "1"},
 	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nconnections 1048576\nconnections_per_pod %s\n}", "1"},
 	{"limits", "**Bounds.** 1 to 1048576, `addresses` ", "1 to 4096", "limits {\naddresses %s\n}", "1"},
+	{"limits", "**Bounds.** 1 to 1048576, `addresses` 1 to 4096, `grants_per_pod` ", "1 to 32768", "limits {\ngrants_per_pod %s\n}", "1"},
 	{"ttl", "**Bounds.** Whole seconds; MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
 }
 

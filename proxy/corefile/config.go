@@ -181,6 +181,8 @@ type Limits struct {
 	Connections       int // TCP connections, of everyone
 	ConnectionsPerPod int // TCP connections, of one pod
 	Addresses         int // of one answer to a name that a policy allows
+	Grants            int // of every pod
+	GrantsPerPod      int
 }
 
 // Default returns the configuration of an empty file but for the zones: the
@@ -204,6 +206,7 @@ func Default() *Config {
 			RatePerPod: 1000, BurstPerPod: 256,
 			Connections: 1024, ConnectionsPerPod: 64,
 			Addresses: 128,
+			Grants:    262144, GrantsPerPod: 8192,
 		},
 		GrantTimeout: 500 * time.Millisecond,
 		CacheEntries: 10_000,

@@ -243,8 +243,12 @@ func readLimits(c *Config, s stanza) error {
 			bound = &c.Limits.ConnectionsPerPod
 		case "addresses":
 			bound, most = &c.Limits.Addresses, 4096
+		case "grants":
+			bound = &c.Limits.Grants
+		case "grants_per_pod":
+			bound, most = &c.Limits.GrantsPerPod, 32768
 		default:
-			return line.errorf("is not a bound, write queries, queries_per_pod, rate_per_pod, burst_per_pod, connections, connections_per_pod or addresses")
+			return line.errorf("is not a bound, write queries, queries_per_pod, rate_per_pod, burst_per_pod, connections, connections_per_pod, addresses, grants or grants_per_pod")
 		}
 		*bound, err = line.number(line.option()+" 100", 1, most)
 		return err

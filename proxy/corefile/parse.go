@@ -132,7 +132,7 @@ func (p *parser) finish() {
 	}
 	p.ownAddresses()
 	slices.SortStableFunc(c.Zones, func(a, b Zone) int { return b.Name.NumLabels() - a.Name.NumLabels() })
-	if l := c.Limits; l.QueriesPerPod > l.Queries || l.ConnectionsPerPod > l.Connections {
+	if l := c.Limits; l.QueriesPerPod > l.Queries || l.ConnectionsPerPod > l.Connections || l.GrantsPerPod > l.Grants {
 		p.fail(p.seen["limits"].errorf("the bound of one pod is above the bound of all, write a lower one"))
 	}
 }

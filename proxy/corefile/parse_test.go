@@ -101,6 +101,8 @@ func TestParseEverything(t *testing.T) {
         connections 20
         connections_per_pod 5
         addresses 8
+        grants 3000
+        grants_per_pod 300
     }
 }
 a.corp.test corp.test {
@@ -140,7 +142,7 @@ a.corp.test corp.test {
 		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, PortsTCP: true, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
-		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
+		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
 		CacheEntries: 5000, CacheBytes: 8 << 20, TTL: TTL{5, 3600},
 	}
 	if d := diff(want, c); d != "" {

@@ -1,0 +1,131 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+const (
+	// sharePorts is the number of port sets that one pod may open, and shareAddresses that of the
+	// addresses in an answer: their product is the number of grants of a query.
+	sharePorts     = 256
+	shareAddresses = 128
+	// shareQueries is the number of queries at once of the pod that floods.
+	shareQueries = 48
+)
+
+// manyPorts returns policies of app a, each with the most rules, that open a set of ports for every name
+// in each rule.
+func manyPorts() map[string]string {
+	files := map[string]string{}
+	const rules = 64
+	for i := range sharePorts / rules {
+		var b strings.Builder
+		b.WriteString("podSelector: {matchLabels: {app: a}}\negress:\n")
+		for j := range rules {
+			fmt.Fprintf(&b, "- matches: [{pattern: \"**\"}]\n  ports: [{protocol: TCP, port: %d}]\n", 80+i*rules+j)
+		}
+		files[fmt.Sprintf("ports-%d.yaml", i)] = policy(fmt.Sprintf("ports-%d", i), b.String())
+	}
+	return files
+}
+
+// many answers a query with the most addresses, which are of this query alone.
+func (s *stage) many(names int) {
+	for i := range names {
+		s.zone.say(fmt.Sprintf("f%d.test", i), func(q *dns.Msg) *dns.Msg {
+			r := new(dns.Msg).SetReply(q)
+			for j := range shareAddresses {
+				r.Answer = append(r.Answer, a(q.Question[0].Name, 600, netip.AddrFrom4([4]byte{198, 18, byte(i), byte(j)})))
+			}
+			return r
+		})
+	}
+}
+
+// inUse has pod a use an address, and ask for others until it has as many grants as it may.
+func (s *stage) inUse() {
+	s.t.Helper()
+	s.zone.add("kept.test. 600 IN A 198.19.255.1")
+	s.resolve("a", "kept.test", dns.TypeA)
+	c, err := s.Pod("a").Dial("tcp", "198.19.255.1:81", lab.Limit)
+	fatal.If(s.t, err)
+	s.t.Cleanup(func() { _ = c.Close() })
+	if got := lab.Echo(c, lab.Limit); got != lab.Answered {
+		s.t.Fatalf("no connection: %s", got)
+	}
+	for i := range 40 {
+		name := fmt.Sprintf("e%d.test", i)
+		s.zone.add(name + fmt.Sprintf(". 600 IN A 198.19.254.%d", i))
+		s.resolve("a", name, dns.TypeA)
+	}
+}
+
+// TestShareOfGrants: a pod that opens as many addresses on as many ports as it can neither delays
+// nor ends what its neighbour asks, and the agent that follows is ready soon.
+func TestShareOfGrants(t *testing.T) {
+	t.Parallel()
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		s := newStageOf(t, kind)
+		files := manyPorts()
+		files["a.yaml"] = s.Pod("a").Manifest("shop", "a", map[string]string{"app": "a"})
+		files["b.yaml"] = s.Pod("b").Manifest("other", "b", map[string]string{"app": "b"})
+		files["any-b.yaml"] = strings.Replace(policy("any-b", strings.Replace(anyName, "APP", "b", 1)), "namespace: shop", "namespace: other", 1)
+		s.many(shareQueries)
+		s.zone.add("warm.test. 600 IN A 198.51.100.5")
+		for i := range 1000 {
+			s.zone.add(fmt.Sprintf("n%d.test. 600 IN A 198.19.%d.%d", i, i/250, i%250))
+		}
+		s.start(files)
+		s.resolve("b", "warm.test", dns.TypeA)
+		s.inUse()
+		var flood sync.WaitGroup
+		for i := range shareQueries {
+			flood.Go(func() {
+				// A query that the pod's share refuses is the pod's own loss.
+				_, _ = s.ask("a", "tcp", fmt.Sprintf("f%d.test", i), dns.TypeA)
+			})
+		}
+		over := make(chan struct{})
+		go func() { flood.Wait(); close(over) }()
+		slowest, asked := time.Duration(0), 0
+		for done := false; !done || asked < 100; asked++ {
+			select {
+			case <-over:
+				done = true
+			default:
+			}
+			began := time.Now()
+			r, err := s.ask("b", "udp", fmt.Sprintf("n%d.test", asked%1000), dns.TypeA)
+			slowest = max(slowest, time.Since(began))
+			if err != nil || r.Rcode != dns.RcodeSuccess || len(addresses(r)) != 1 {
+				t.Fatalf("the neighbour's query %d, after %v: %v, error %v", asked, time.Since(began), r, err)
+			}
+		}
+		s.expect("a", "tcp", "198.19.255.1:81", lab.Answered) // an address in use stays open
+		st := s.status()
+		t.Logf("%d queries of the neighbour, the slowest took %v; %d grants, %d evicted", asked, slowest, st.Enforcer.Grants, st.Enforcer.Evicted)
+		if st.Enforcer.Grants == 0 || st.Enforcer.Grants > 8192+2048 {
+			t.Errorf("%d grants", st.Enforcer.Grants)
+		}
+		if st.Enforcer.Repairs != 0 {
+			t.Errorf("%d repairs, though nobody else writes", st.Enforcer.Repairs)
+		}
+		r, err := s.ask("a", "tcp", "f0.test", dns.TypeA)
+		fatal.If(t, err)
+		if n := len(addresses(r)); n != 8192/sharePorts/2 {
+			t.Errorf("the pod that floods is told %d addresses, want those that half of its share holds", n)
+		} else {
+			s.expect("a", "tcp", netip.AddrPortFrom(addresses(r)[n-1], 80).String(), lab.Answered)
+		}
+	})
+}
