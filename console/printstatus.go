@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/audit"
@@ -78,6 +79,9 @@ func (s *Status) table() *Table {
 	}
 	say("selected pods", Plain, "%d", s.Enforcer.Selected)
 	say("granted addresses", Plain, "%d", s.Enforcer.Grants)
+	if len(s.Enforcer.AtBound) > 0 {
+		say("at the limit of grants", Yellow, "%s; their own grants end early (limits of the Corefile)", strings.Join(s.Enforcer.AtBound, ", "))
+	}
 	if s.NetworkPolicies > 0 || s.Enforcer.PeerSets > 0 {
 		say("NetworkPolicies", Plain, "%d, with %d peer sets of %d entries; %d pods of other nodes known", s.NetworkPolicies, s.Enforcer.PeerSets, s.Enforcer.PeerEntries, s.RemotePods)
 	}

@@ -109,7 +109,6 @@ type Enforcer struct {
 	// rendered are the ordered rules of the last state of the tables, without subjects.
 	rendered map[*dataplane.Tiers]nft.Tiers
 	nftRule  map[*dataplane.TierRule]*nft.TierRule
-	life     longestLife // of grants of subjects with ordered rules
 
 	grants    *grants.Table
 	intercept *intercept.Interception
@@ -240,6 +239,10 @@ func (e *Enforcer) Status() Status {
 	}
 	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
 	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercept.On(), e.Deviations()
+	s.FullestRule = e.grants.FullestRule()
+	for _, ref := range e.grants.AtBound() {
+		s.AtBound = append(s.AtBound, ref.String())
+	}
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)

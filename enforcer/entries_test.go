@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -68,48 +67,5 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 	fatal.If(t, w.rollOut(s))
 	if got := w.e.grants.ListGrants(p.PodRef); len(got) != 1 || got[0].Rule != s.Views[0].Rules.Admin[0].ID || got[0].By != "deny paste.test" {
 		t.Errorf("recovered: %+v", got)
-	}
-}
-
-// TestPacketsKeepDeniedWhatWasGrantedBefore: a packet leaves an entry of a rule with a short
-// reuseSeconds for as long as grants last that were made when a policy had a longer maxSeconds,
-// also after a restart, and shorter once they are over.
-func TestPacketsKeepDeniedWhatWasGrantedBefore(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, ttl: {reuseSeconds: 1}, egress: [{action: Deny, matches: [{name: paste.test}]}]}"), &cluster.Spec))
-	p := pod("web", "10.1.0.5", "allow")
-	renewed := func(most int64) time.Duration {
-		allow := pol("allow", "tcp/443 www.example.org")
-		allow.Spec.TTL.MaxSeconds = &most
-		fatal.If(t, w.rollOut(compile.New().Compile(compile.Input{Pods: []policy.Pod{p}, Policies: []v1alpha1.FQDNNetworkPolicy{allow}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}})))
-		sets := w.e.tablesState(w.e.plan).Entries
-		if len(sets) != 1 || w.e.tablesState(w.e.plan).Entries[0] != sets[0] {
-			t.Fatal(sets)
-		}
-		return sets[0].Renew
-	}
-	short := renewed(600)
-	long := renewed(7200)
-	if long != short+6600*time.Second || short < 600*time.Second {
-		t.Fatalf("%v and %v", short, long)
-	}
-	w.answer(p, "www.example.org", 7200, "192.0.2.1")
-	if got := renewed(600); got != long {
-		t.Errorf("after a change %v, and a grant lives for %v", got, w.left(p, https, "192.0.2.1"))
-	}
-	w.restart()
-	if got, left := renewed(600), w.left(p, https, "192.0.2.1"); got < left || got > long+time.Minute {
-		t.Errorf("after a restart %v, and a grant lives for %v", got, left)
-	}
-	renewed(500)
-	w.expire(2*time.Hour - time.Minute)
-	if got, left := renewed(400), w.left(p, https, "192.0.2.1"); left == 0 || got < left {
-		t.Errorf("before the end %v, and a grant lives for %v", got, left)
-	}
-	w.expire(30 * time.Minute)
-	if got := renewed(600); got != short {
-		t.Errorf("at last %v, want %v", got, short)
 	}
 }

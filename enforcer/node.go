@@ -24,7 +24,7 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 		}
 		failsafes, sets := e.failsafesOf(p.Node, p.Tiers, "")
 		s.Node = &nft.Node{NodeRules: nft.NodeRules{Failsafes: failsafes, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline)}}
-		s.Node.ID = p.Tiers.ID + lifeID(p.Tiers.Entries, e.life.is)
+		s.Node.ID = p.Tiers.ID
 		if c := p.Confirmed; c != nil {
 			more, of := e.failsafesOf(p.Node, c, "confirmed-")
 			s.Node.Confirmed = &nft.NodeRules{Failsafes: more, Admin: e.nftRules(c.Admin), Baseline: e.nftRules(c.Baseline)}

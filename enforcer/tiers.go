@@ -13,8 +13,7 @@ import (
 
 // addTiers renders the ordered rules of subjects for the nft tables.
 func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
-	life := e.longestLife(subjects)
-	s.Entries = entrySets(rulesOf(subjects), life)
+	s.Entries = entrySets(rulesOf(subjects))
 	at, peers, rendered := map[string]int{}, map[policy.Peer]bool{}, map[*dataplane.Tiers]nft.Tiers{}
 	places := 0
 	for _, p := range subjects.Sorted() {
@@ -31,7 +30,6 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 			}
 			rendered[p.Tiers] = t
 			places += len(t.Admin) + len(t.NamespaceDeny) + len(t.Baseline)
-			t.ID += lifeID(p.Tiers.Entries, life)
 			s.Tiers = append(s.Tiers, t)
 			for _, peer := range p.Tiers.Peers {
 				peers[peer] = true

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -173,16 +172,6 @@ func sortedNames(lists ...[]fqdn.Name) []fqdn.Name {
 	all := slices.Concat(lists...)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// LongestLife is for how long an answer may open an address by a rule of the view, in any tier.
-func (v *View) LongestLife() (longest time.Duration) {
-	for r := range v.Rules.All() {
-		if r.Action == Accept && !r.Audit && len(r.Matches) > 0 {
-			longest = max(longest, r.TTL.Max+r.TTL.Grace)
-		}
-	}
-	return longest
 }
 
 // Renews tells whether a policy of the view renews addresses in use.

@@ -30,6 +30,10 @@ type Enforcer struct {
 	// Evicted counts grants that ended before their deadline because their pod
 	// had too many.
 	Evicted uint64 `json:"evictedGrants"`
+	// AtBound are the pods that hold as many grants as they may, as "namespace/name".
+	AtBound []string `json:"podsAtGrantLimit,omitempty"`
+	// FullestRule is the number of entries of the rule of a cluster policy that has most.
+	FullestRule int `json:"fullestRuleEntries"`
 	// Intercepting: DNS packets of selected pods come to this agent now.
 	Intercepting bool `json:"intercepting"`
 	// PeerSets is the number of sets of peers of NetworkPolicies in the kernel, one for

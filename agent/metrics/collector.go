@@ -144,6 +144,8 @@ func (e emitter) enforcer(s stats.Enforcer) {
 	e.gauge("granted_addresses", "Open grants.", float64(s.Grants))
 	e.gauge("peer_sets", "The kernel's sets of peers of NetworkPolicies.", float64(s.PeerSets))
 	e.gauge("peer_set_entries", "Addresses, networks and ports in these sets.", float64(s.PeerEntries))
+	e.gauge("pods_at_grant_limit", "Pods that hold as many grants as they may.", float64(len(s.AtBound)))
+	e.gauge("fullest_rule_entries", "Entries of the rule of a cluster policy that has most.", float64(s.FullestRule))
 	e.count("evicted_grants_total", "Grants that ended early because their pod had too many.", s.Evicted)
 	e.count("refused_grants_total", "Requested grants that did not open: the pod is no longer selected, or the kernel did not acknowledge them in time.", s.Refused)
 	e.count("repairs_total", "Deviating objects in the kernel that were restored.", s.Repairs)

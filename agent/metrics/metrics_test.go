@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 		Upstreams: []upstream.Status{{Zone: ".", Up: 32, Down: 33}},
 		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}, {Verdict: audit.WouldAllow, Reason: audit.ReasonRule, Tier: policy.Admin, Count: 60}}},
 		Audit:     &Audit{36, 37, 38},
-		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
+		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true, FullestRule: 65, AtBound: []string{"shop/a", "shop/b"}},
 		Proxy: counters.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
 			Queries: 9, QueriesTCP: 2, Parked: 10, ParkFailed: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21,
@@ -151,6 +151,7 @@ func busyFacts(t *testing.T) Facts {
 	f.NetworkPolicies, f.RemotePods = 1, 1
 	raise(reflect.ValueOf(&f.Enforcer).Elem())
 	f.Enforcer.Deviations = []stats.Deviation{{Object: "heartbeat"}}
+	f.Enforcer.AtBound = []string{"shop/a"}
 	raise(reflect.ValueOf(&f.Proxy).Elem())
 	for i, of := range proxyTypes(t) {
 		f.Proxy.Types[i].Type = of.Type

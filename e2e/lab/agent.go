@@ -61,6 +61,7 @@ type Status struct {
 		Repairs      uint64   `json:"repairs"`
 		Deviations   []struct{ Object, Error string }
 		Evicted      uint64 `json:"evictedGrants"`
+		FullestRule  int    `json:"fullestRuleEntries"`
 	} `json:"enforcer"`
 	Audit struct {
 		Written uint64 `json:"written"`

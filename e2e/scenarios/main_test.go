@@ -27,7 +27,7 @@ var agentBinary string
 var long = []string{
 	"TestAgentStopped", "TestANodesClockSteps", "TestChainsThatAdmit", "TestChangedLayout", "TestClockSteps",
 	"TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestLinkLocalReachesNothing",
-	"TestManyPods", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestRivalRules", "TestRivals",
+	"TestManyPods", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestRivalRules", "TestRivals", "TestShareOfARule",
 	"TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade",
 }
 

@@ -129,3 +129,71 @@ func TestShareOfGrants(t *testing.T) {
 		}
 	})
 }
+
+const passed = `
+apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: passed}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  egress: [{action: Pass, matches: [{pattern: "**"}]}]
+`
+
+// TestShareOfARule: pods that have as many addresses for one rule as each may take no room of their
+// neighbour's.
+func TestShareOfARule(t *testing.T) {
+	t.Parallel()
+	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
+		const pods, answers, each = 9, 8, 1024 // more than the 65,535 entries that a set may have which packets renew
+		s := newStageOf(t, kind)
+		var err error
+		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits("addresses "+fmt.Sprint(each)), kind.args()...); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{"passed.yaml": passed, "any.yaml": policy("any", "podSelector: {}\negress: [{matches: [{pattern: '**'}]}]"), "b.yaml": s.Pod("b").Manifest("shop", "b", nil)}
+		many := func(owner string) {
+			for i := range answers {
+				s.zone.say(fmt.Sprintf("%s-%d.test", owner, i), func(q *dns.Msg) *dns.Msg {
+					r := new(dns.Msg).SetReply(q)
+					for j := range each {
+						r.Answer = append(r.Answer, a(q.Question[0].Name, 600, netip.AddrFrom4([4]byte{198, 18, byte((i*each + j) >> 8), byte(j)})))
+					}
+					return r
+				})
+			}
+		}
+		many("b")
+		for p := range pods {
+			name := fmt.Sprintf("p%d", p)
+			files[name+".yaml"] = s.addPod(name, 20+p).Manifest("shop", name, nil)
+			many(name)
+		}
+		s.start(files)
+		var flood sync.WaitGroup
+		for p := range pods {
+			flood.Go(func() {
+				for i := range answers {
+					for range 20 { // a busy machine takes longer than an answer may
+						if r, err := s.ask(fmt.Sprintf("p%d", p), "tcp", fmt.Sprintf("p%d-%d.test", p, i), dns.TypeA); err == nil && r.Rcode == dns.RcodeSuccess {
+							break
+						}
+					}
+				}
+			})
+		}
+		flood.Wait()
+		st := s.status()
+		t.Logf("%d grants, %d entries of the rule", st.Enforcer.Grants, st.Enforcer.FullestRule)
+		if st.Enforcer.FullestRule < 65536 {
+			t.Errorf("the rule has %d entries: the test does not reach the bound of before", st.Enforcer.FullestRule)
+		}
+		for i := range 2 { // a write that was refused left room for less
+			if r, err := s.ask("b", "tcp", fmt.Sprintf("b-%d.test", i), dns.TypeA); err != nil || len(addresses(r)) != each {
+				t.Fatalf("query %d of the neighbour: %v, error %v", i, r, err)
+			}
+		}
+		s.expect("b", "tcp", "198.18.0.1:80", lab.Answered)
+	})
+}

@@ -127,18 +127,16 @@ func frozenOf(all []Frozen, set GrantSet) (out Frozen) {
 // slack is by how much the timeout of a grant may differ from the wanted one.
 const slack = 5 * time.Second
 
-// differs tells whether a grant is not as wanted; is is nil where the kernel has none. A packet
-// changes the timeout of a grant of a rule that denies or passes, and the kernel ends it: at its
-// end it may be gone.
+// differs tells whether a grant is not as wanted; is is nil where the kernel has none. At its end
+// the kernel may have ended a grant of a rule that denies or passes.
 func differs(set GrantSet, want, is *Grant, coexisting bool) bool {
-	switch lasting := set.Rule.Lasting(); {
+	switch {
 	case is == nil:
-		return !lasting || want.Timeout > LastingMargin+slack
+		return !set.Rule.Lasting() || !want.Due
 	case coexisting: // the other agent moves deadlines and has other names
 		return false
 	default:
-		late := is.Timeout-want.Timeout > slack || want.Timeout-is.Timeout > slack && !want.Due
-		return is.Comment != want.Comment || !lasting && late
+		return is.Comment != want.Comment || is.Timeout-want.Timeout > slack || want.Timeout-is.Timeout > slack && !want.Due
 	}
 }
 

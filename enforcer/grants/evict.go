@@ -60,6 +60,35 @@ func (h *held) add(lasting bool, n int) {
 	}
 }
 
+// AtBound returns the pods that hold as many grants as they may, or nearly so: an end of grants
+// leaves one of 64 free.
+func (t *Table) AtBound() (pods []policy.PodRef) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for ref, p := range *t.pods.Load() {
+		a, l := &t.bounds.accepts, &t.bounds.lasting
+		if a.Room(p.held.accepts, t.held.accepts) <= a.Each/32 || l.Room(p.held.lasting, t.held.lasting) <= l.Each/32 {
+			pods = append(pods, ref)
+		}
+	}
+	slices.SortFunc(pods, policy.PodRef.Compare)
+	return pods
+}
+
+// FullestRule returns how many entries the rule of a cluster policy has that has most.
+func (t *Table) FullestRule() (most int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := map[policy.RuleID]int{}
+	for s := range t.all() {
+		if s.key.Rule != "" {
+			of[s.key.Rule] += len(s.entries)
+			most = max(most, of[s.key.Rule])
+		}
+	}
+	return most
+}
+
 // count notes that the set has n entries more. The caller holds Table.mu.
 func (s *set) count(n int) {
 	if s.of != nil {

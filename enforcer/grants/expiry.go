@@ -69,9 +69,6 @@ func (q *deadlineQueue) due(now monotonic, n int) []deadline {
 // a later one. The caller holds mu.
 func (t *Table) enqueue(s *set, a netip.Addr, g *grant) {
 	until := g.due()
-	if s.key.Rule.Lasting() {
-		until = t.nextLook(s, g.until())
-	}
 	if g.queued == 0 || until < g.queued {
 		g.queued = until
 		t.deadlines.push(deadline{until, s, a})
@@ -102,42 +99,36 @@ func (t *Table) Expire() error {
 }
 
 // expire ends a part of the grants that are due, and returns how many were due. It appends
-// those that are to be judged for use.
+// those that are to be judged for use. Grants of lasting rules end after the others.
 func (t *Table) expire(now monotonic, uses []use) (n int, judge []use, failed error) {
-	n, lasting, uses, failed := t.endDue(now, uses)
-	// No grant waits for the listing.
-	if err := t.look(lasting); err != nil {
-		failed = err
-	}
-	return n, uses, failed
-}
-
-// endDue ends those of the grants that are due that are of no lasting rule and not to be judged
-// for use, and returns the others.
-func (t *Table) endDue(now monotonic, uses []use) (n int, lasting []look, judge []use, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.deadlines.due(now, expiryPart)
 	over := map[*set][]netip.Addr{}
+	var lasting []deadline
 	for _, d := range due {
 		g := d.set.entries[d.addr]
 		if g == nil || g.queued != d.at {
 			continue
 		}
-		if g.queued = 0; d.set.key.Rule.Lasting() {
-			lasting = append(lasting, look{d.set, d.addr, g})
-			continue
-		}
-		if g.toJudge(now) {
+		switch g.queued = 0; {
+		case g.toJudge(now):
 			uses = append(uses, use{d.set, d.addr, g}) // judge gives it a place again
-			continue
-		}
-		if g.due() > now {
+		case g.due() > now:
 			t.enqueue(d.set, d.addr, g)
-			continue
+		case d.set.key.Rule.Lasting():
+			lasting = append(lasting, d)
+		default:
+			over[d.set] = append(over[d.set], d.addr)
 		}
-		over[d.set] = append(over[d.set], d.addr)
 	}
+	failed = t.endAll(over, now)
+	return len(due), uses, errors.Join(failed, t.endLasting(lasting, now))
+}
+
+// endAll ends grants, and has those tried again that the kernel refuses to remove. It returns the
+// error of the last of their sets. The caller holds mu.
+func (t *Table) endAll(over map[*set][]netip.Addr, now monotonic) (failed error) {
 	for s, err := range t.end(over) {
 		for _, a := range over[s] {
 			s.entries[a].queued = now + monotonic(expiryRetry)
@@ -147,5 +138,5 @@ func (t *Table) endDue(now monotonic, uses []use) (n int, lasting []look, judge 
 			failed = err
 		}
 	}
-	return len(due), lasting, uses, failed
+	return failed
 }

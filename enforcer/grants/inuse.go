@@ -334,9 +334,6 @@ func (p *podGrants) addrs() (out []netip.Addr) {
 	return out
 }
 
-// LifeMargin is how much longer a grant in use may live than its policy's longest life.
-const LifeMargin = stepMost + connectionsEvery + connectionMargin
-
 // Keep tells that the query for a name in use ended without some of its addresses, which the
 // guard would let through. They stay open, for as long as an answer with a TTL of 0 opens them
 // at least, where a connection to them is active, or where no answer came; up to the policy's

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -56,7 +55,7 @@ type lastingLife struct {
 
 func (l *lastingLife) step() {
 	names := []string{"a.example.net", "b.example.net", "c.example.net"}
-	switch l.r.IntN(12) {
+	switch l.r.IntN(10) {
 	case 0:
 		l.change()
 	case 1:
@@ -68,15 +67,7 @@ func (l *lastingLife) step() {
 				l.t.Error(err)
 			}
 		}
-	case 4, 5:
-		// In one order, so that a seed renews the same entries.
-		order := func(a, b entered) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
-		for _, e := range slices.SortedFunc(maps.Keys(l.entered), order) {
-			if l.r.IntN(2) == 0 {
-				l.renew(e.set, e.addr)
-			}
-		}
-	case 6:
+	case 4:
 		l.sets.fail(1+l.r.IntN(3), l.r.IntN(2) == 0)
 	default:
 		p := l.pods[l.r.IntN(len(l.pods))]
@@ -142,7 +133,7 @@ func (l *lastingLife) change() {
 	}
 }
 
-// handOver lets another agent follow after a while, which is less than a packet leaves.
+// handOver lets another agent follow after a while.
 func (l *lastingLife) handOver() {
 	l.sets.instead = nil
 	before := slices.Collect(l.table.RuleSets())

@@ -18,7 +18,7 @@ func (t *Tables) carry(ctx context.Context, tx *knftables.Transaction, kept map[
 		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
 	}
 	for _, s := range t.tiers.entries {
-		op := timed.Op{Set: s.Name, Count: s.Renew == 0}
+		op := timed.Op{Set: s.Name, Count: s.Count}
 		for _, f := range families {
 			if err := t.carrySet(tx, is, s.of(f), kept, &op); err != nil {
 				return nil, err

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
@@ -56,7 +55,7 @@ func manyKinds(n int) State {
 			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerPorts, Ports: []PeerPort{{Addr: addr("192.0.2.%d", i), Protocol: "udp", Port: 53}, {Addr: addr("2001:db8:4::%x", i), Protocol: "tcp", Port: 65535}}})
 			rule(&TierRule{Peers: name})
 		default:
-			s.Entries = append(s.Entries, EntrySet{Name: name, Renew: time.Duration(i%2) * 10 * time.Second})
+			s.Entries = append(s.Entries, EntrySet{Name: name, Count: i%2 == 0})
 			rule(&TierRule{Entries: name})
 		}
 	}

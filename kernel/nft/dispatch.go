@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/namegate/namegate/kernel/nft/timed"
 )
@@ -93,7 +92,6 @@ type itemKey struct {
 	action                Action
 	kind                  PeerKind
 	bare, node            bool
-	renew                 time.Duration
 }
 
 // listed is a rule of a list.
@@ -308,7 +306,7 @@ func disjoint(all []netip.Prefix) (out []netip.Prefix) {
 
 // item returns the item of a rule.
 func (w *walk) item(r *TierRule) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode(), w.entries[r.Entries].Renew}
+	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode()}
 	i := w.dispatch.items[key]
 	if i == nil {
 		if r.Peers != "" {

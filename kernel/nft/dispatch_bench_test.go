@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
@@ -35,7 +34,7 @@ func longLists(change int) (s nft.State) {
 		}
 		if r.Peers == "" {
 			r.Entries = of
-			s.Entries = append(s.Entries, nft.EntrySet{Name: of, Renew: time.Duration(map[nft.Action]int{nft.Reject: 3600, nft.Pass: 3600}[r.Action]) * time.Second})
+			s.Entries = append(s.Entries, nft.EntrySet{Name: of})
 		} else {
 			s.Peers = append(s.Peers, nft.PeerSet{Name: of, Kind: nft.PeerNetworks, Networks: []netip.Prefix{
 				netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 4), byte(i << 4)}), 28),

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/kernel/nft/timed"
@@ -279,7 +278,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 		s.Peers = append(s.Peers, p)
 	}
 	for name := range w.entries {
-		s.Entries = append(s.Entries, EntrySet{Name: name, Renew: pick(rnd, 0, time.Hour)})
+		s.Entries = append(s.Entries, EntrySet{Name: name})
 	}
 	return s, w
 }

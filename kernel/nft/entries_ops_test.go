@@ -118,48 +118,6 @@ func TestEntryOpsEqualAModel(t *testing.T) {
 	}
 }
 
-// TestAFullEntrySet: the kernel bounds sets whose entries packets renew. A full one refuses
-// new entries alone.
-func TestAFullEntrySet(t *testing.T) {
-	t.Parallel()
-	const most = 65535
-	ctx := context.Background()
-	tables := inKernel(t)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
-	at := func(n int) timed.Entry {
-		return entry(netip.AddrFrom4([4]byte{100, byte(n >> 16), byte(n >> 8), byte(n)}), time.Hour, "", timed.Absent)
-	}
-	var all []timed.Entry
-	for n := range most {
-		all = append(all, at(n))
-	}
-	applied(t, tables, timed.Op{Set: "denied", Entries: all})
-	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != most {
-		t.Fatalf("%d entries, want %d", len(got["denied"]), most)
-	}
-	kept := at(7)
-	kept.Held, kept.Comment = timed.Unknown, "another reason"
-	ops := []timed.Op{
-		{Set: "denied", Entries: []timed.Entry{at(most)}},
-		{Set: "allowed", Entries: []timed.Entry{at(1)}},
-		{Set: "denied", Remove: true, Entries: []timed.Entry{at(most), at(3), at(most + 1)}},
-		{Set: "denied", Entries: []timed.Entry{kept}},
-	}
-	tables.ApplyEntries(ops)
-	for i, op := range ops {
-		if full := i == 0; (op.Err != nil) != full || full && !strings.Contains(op.Err.Error(), "entries-denied-4: the set is full") {
-			t.Errorf("op %d: %v", i, op.Err)
-		}
-	}
-	got, _ := listed(t, tables, "denied", "allowed")
-	if len(got["denied"]) != most-1 || len(got["allowed"]) != 1 {
-		t.Errorf("%d and %d entries, want %d and one", len(got["denied"]), len(got["allowed"]), most-1)
-	}
-	if i := slices.IndexFunc(got["denied"], func(e timed.Entry) bool { return e.Addr == kept.Addr }); i < 0 || got["denied"][i].Comment != kept.Comment {
-		t.Error("the entry of a full set was not replaced")
-	}
-}
-
 // TestRefreshedEntriesStay: where the kernel can, only the deadline of an entry moves.
 func TestRefreshedEntriesStay(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
@@ -17,15 +16,12 @@ import (
 // made for both families. Its elements are no part of a state: ApplyEntries writes them,
 // and they end by their own timeouts.
 type EntrySet struct {
-	Name string
-	// Renew, if it is not 0, is how long an entry lives after a packet that a rule matched
-	// by it. It may shorten the life of an entry with a longer timeout.
-	Renew time.Duration
+	Name  string
+	Count bool // the kernel is to count the packets that match an entry
 }
 
-// of is the set of a family. The kernel bounds a set that a rule with a renewal refers to
-// to 65,535 elements. A size of our own would have the kernel allocate the buckets for all
-// of them at once: 2 MiB a set instead of 0.5 KiB (tried on Linux 6.18).
+// of is the set of a family. A size would have the kernel allocate the buckets for all
+// elements at once: 2 MiB a set instead of 0.5 KiB (tried on Linux 6.18).
 func (s EntrySet) of(f family) *knftables.Set {
 	return &knftables.Set{Name: timed.EntriesPrefix + s.Name + "-" + f.suffix, Type: f.addr + " . " + f.addr, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}}
 }
@@ -56,16 +52,12 @@ func mapFormOf(key, value string) setForm {
 }
 
 // entryMatches renders a rule about what was dialled, without its verdict. A packet that matches
-// renews the entry, or uses it: the set is asked last.
+// uses the entry: the set is asked last.
 func entryMatches(set EntrySet, ports []PortRange, subject string) (out []string) {
 	entry := subject + " . ct original %[2]s daddr"
 	at := "@" + timed.EntriesPrefix + set.Name + "-%[1]s "
 	for _, p := range portLists(ports) {
-		match := p.dialled() + entry + " " + at
-		if set.Renew > 0 {
-			match += fmt.Sprintf("update %s{ %s timeout %ds } ", at, entry, int(set.Renew.Seconds()))
-		}
-		out = append(out, each(match)...)
+		out = append(out, each(p.dialled()+entry+" "+at)...)
 	}
 	return out
 }

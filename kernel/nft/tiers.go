@@ -210,7 +210,7 @@ func (s State) tiersKey() string {
 		}
 	}
 	for _, e := range slices.SortedFunc(slices.Values(s.Entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) }) {
-		key = fmt.Appendf(key, "%s %s ", e.Name, e.Renew)
+		key = fmt.Appendf(key, "%s ", e.Name)
 	}
 	for _, t := range s.sortedTiers() {
 		key = append(append(key, t.ID...), ' ')

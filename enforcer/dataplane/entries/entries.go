@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
@@ -35,15 +34,8 @@ func New(tables Tables, others dataplane.GrantWriter, coexisting func() bool) *S
 // A comment of a grant fits into that of an entry.
 const _ = uint(timed.MaxComment - dataplane.CommentMax)
 
-// Set is the entry set of a rule. life is for how long an address may be open to a subject: a
-// packet leaves an entry that denies or passes at least that long, also while no agent runs.
-func Set(id policy.RuleID, life time.Duration) nft.EntrySet {
-	s := nft.EntrySet{Name: string(id)}
-	if id.Lasting() {
-		s.Renew = max(id.Reuse(), life) + dataplane.LastingMargin
-	}
-	return s
-}
+// Set is the entry set of a rule. Whether an entry that denies or passes is in use does not matter.
+func Set(id policy.RuleID) nft.EntrySet { return nft.EntrySet{Name: string(id), Count: !id.Lasting()} }
 
 // ApplyGrants implements dataplane.GrantWriter.
 func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {

@@ -88,7 +88,7 @@ func newNode(t *testing.T) *node {
 	n.tables = nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), nft.Bits{Admitted: 1, Candidate: 2})
 	n.tables.FakeClock(n.Now)
 	fatal.If(t, n.tables.Setup(context.Background()))
-	fatal.If(t, n.tables.AddEntrySets(context.Background(), []nft.EntrySet{entries.Set(deny, 0), entries.Set(accept, 0)}))
+	fatal.If(t, n.tables.AddEntrySets(context.Background(), []nft.EntrySet{entries.Set(deny), entries.Set(accept)}))
 	n.store = entries.New(n.tables, &n.others, func() bool { return n.another })
 	return n
 }
@@ -192,7 +192,7 @@ func TestRecover(t *testing.T) {
 func TestVerifyAndRepair(t *testing.T) {
 	n := newNode(t)
 	web, open := set("web", deny, "10.1.0.5"), set("web", accept, "10.1.0.5")
-	n.write(t, web, grant("192.0.2.1", time.Minute, "a.test"), grant("192.0.2.2", time.Minute, "b.test"), grant("192.0.2.3", dataplane.LastingMargin, "over.test"))
+	n.write(t, web, grant("192.0.2.1", time.Minute, "a.test"), grant("192.0.2.2", time.Minute, "b.test"), dataplane.Grant{Addr: addr("192.0.2.3"), Timeout: dataplane.LastingMargin, Due: true, Comment: "over.test"})
 	n.write(t, open, grant("192.0.2.1", time.Hour, "a.test"))
 	rules := []policy.RuleID{accept, deny}
 	verify := func(want int) []dataplane.Deviation {
@@ -210,8 +210,8 @@ func TestVerifyAndRepair(t *testing.T) {
 	}
 	pod := dataplane.PodID(web.Pod) + " "
 	write(true, deny, subject, "192.0.2.3", 0, "") // the kernel ends it
+	verify(0)
 	write(false, deny, subject, "192.0.2.1", time.Second, pod+"a.test")
-	verify(0) // which a packet may have done
 	write(true, deny, subject, "192.0.2.2", 0, "")
 	write(false, accept, subject, "192.0.2.1", 2*time.Hour, pod+"a.test")
 	write(false, accept, subject, "192.0.2.7", time.Hour, pod+"a.test")
@@ -219,13 +219,13 @@ func TestVerifyAndRepair(t *testing.T) {
 	n.another = true
 	verify(1) // the other agent's are none, and it moves deadlines
 	n.another = false
-	wrong := verify(4)
-	if first := wrong[0]; first.Set != web || first.Addr != addr("192.0.2.2") {
+	wrong := verify(5)
+	if first := wrong[0]; first.Set != web || first.Addr != addr("192.0.2.1") {
 		t.Errorf("first: %v", first) // what is denied
 	}
 	fatal.If(t, n.store.Repair(wrong, n))
 	verify(0)
-	same(t, "denied", n.holds(t, web), "192.0.2.1 1s a.test", "192.0.2.2 1m0s b.test")
+	same(t, "denied", n.holds(t, web), "192.0.2.1 1m0s a.test", "192.0.2.2 1m0s b.test")
 	same(t, "open", n.holds(t, open), "192.0.2.1 1h0m0s a.test")
 	same(t, "foreign", n.holds(t, set("web", accept, "10.1.0.9")))
 }

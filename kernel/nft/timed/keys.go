@@ -14,8 +14,8 @@ import (
 
 // A rule by name is asked where the named set has the packet's subject and dialled address
 // alone. So each entry's key is written to it before the entry, in one transaction, and has
-// no timeout there: packets renew entries. A key goes when no entry set has had it for two
-// checks, which no packet that renews an entry of before lasts.
+// no timeout there: several sets may have an entry with the key. A key goes when no entry set has
+// had it for two checks.
 
 // namedEvery is in how many calls of CheckKeys the keys are compared with the entries.
 const namedEvery = 12

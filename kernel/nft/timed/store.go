@@ -33,7 +33,6 @@ const entriesPerMessage = 64
 
 var (
 	errNoSet     = errors.New("the set is missing")
-	errFull      = errors.New("the set is full")
 	errNoEntry   = errors.New("subject and address are not of one family")
 	errNoGrant   = errors.New("a grant has an address alone")
 	errCommented = fmt.Errorf("a comment is longer than %d bytes", MaxComment)
@@ -243,14 +242,6 @@ func (c change) again(s *Store) []change {
 	case err == nil:
 	case errors.Is(err, syscall.EEXIST) && c.held == Absent:
 		c.held = Unknown
-	case errors.Is(err, syscall.ENFILE) && c.op.Remove && len(c.entries) == 1:
-		return nil // a set that is full has no room to say that the entry is missing
-	case errors.Is(err, syscall.ENFILE) && c.op.Remove:
-		var out []change
-		for i := range c.entries {
-			out = append(out, change{op: c.op, set: c.set, held: c.held, count: c.count, entries: c.entries[i : i+1]})
-		}
-		return out
 	default:
 		c.op.Err = s.refused(c.op, c.set, err)
 	}
@@ -262,8 +253,6 @@ func (s *Store) refused(op *Op, set string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT) || knftables.IsNotFound(err):
 		err = errNoSet
-	case errors.Is(err, syscall.ENFILE):
-		err = errFull
 	}
 	verb := "add entries to"
 	if op.Remove {
