@@ -16,9 +16,10 @@ func (s *stages) Attach(ctx context.Context, state rollout.State) error {
 	return s.network.attach(ctx, state.Cluster)
 }
 
-func (s *stages) Prepare(ctx context.Context, snap *policy.Snapshot) error {
+func (s *stages) Prepare(ctx context.Context, snap *policy.Snapshot) (*policy.Snapshot, error) {
 	s.network.follow(ctx, snap)
-	return s.enforce.Prepare(ctx, snap)
+	err := s.enforce.Prepare(ctx, snap)
+	return s.enforce.Coming(), err
 }
 
 func (s *stages) Publish(snap *policy.Snapshot) { s.proxy.Publish(snap) }

@@ -30,15 +30,34 @@ const (
 // Prepare makes the kernel ready for a snapshot without denying or taking back
 // anything yet: the sets and chains of every pod of the last snapshot and of
 // this one are in force, and grants of either are taken. Between Prepare and
-// Commit the caller lets the proxy decide by the new snapshot. On an error the
+// Commit the caller lets the proxy decide by Coming. On an error the
 // kernel holds a part of it; Prepare may be called again, with any snapshot.
 func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
+	for {
+		refused, err := e.prepare(ctx, s)
+		if err != nil || len(refused) == 0 {
+			return err
+		}
+		s = s.Close(refused) // each time more rules
+	}
+}
+
+// Coming returns what the last Prepare made ready: its snapshot, with the rules closed whose
+// addresses could not be written for a pod.
+func (e *Enforcer) Coming() *policy.Snapshot {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	return e.coming
+}
+
+// prepare is Prepare for a snapshot. It returns the rules of pods that have to be closed.
+func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map[policy.PodRef]map[policy.RuleID]string, err error) {
 	abandoned := e.coming
 	e.coming, e.next = s, nil
 	if e.preparePeers(s) {
-		return nil
+		return nil, nil
 	}
 	e.phase = closing
 	e.findHomes(s)
@@ -51,22 +70,25 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	}
 	subjects := plan.Union(e.plan, next, e.closed)
 	if err := e.plane.Stage(ctx, e.state(subjects)); err != nil {
-		return e.close(ctx, next, err)
+		return nil, e.close(ctx, next, err)
 	}
 	if another {
 		e.plane.ReleasePeers(subjects)
 	}
 	if err := e.importGrants(); err != nil {
-		return e.close(ctx, next, err)
+		return nil, e.close(ctx, next, err)
 	}
 	if err := e.prepareEntries(ctx, subjects, s); err != nil {
-		return e.close(ctx, next, err)
+		return nil, e.close(ctx, next, err)
 	}
-	if err := e.carryOver(s); err != nil {
-		return e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
+	carried, err := e.carryOver(s)
+	if err != nil {
+		return nil, e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
 	}
-	e.phase = prepared
-	return nil
+	if e.unopened = carried.Closed; len(carried.Refused) == 0 {
+		e.phase = prepared
+	}
+	return carried.Refused, nil
 }
 
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
@@ -148,9 +170,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.plane.RemoveStaleRules(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
-	if err := e.dropSets(written); err != nil {
-		return err
-	}
+	failed := e.dropSets(written)
 	e.forgetEntries()
 	if err := e.dropPeers(written); err != nil {
 		return err
@@ -159,7 +179,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 		return err
 	}
 	_ = e.endDueSwitch(ctx) // it reports its errors
-	err = e.flows.Run(e.judge())
+	err = errors.Join(e.unopened, failed, e.flows.Run(e.judge()))
 	if err == nil && s == e.coming {
 		e.phase = inForce
 	}

@@ -85,6 +85,7 @@ type Enforcer struct {
 	snapshot    *policy.Snapshot // the last one committed
 	coming      *policy.Snapshot // prepared and not yet committed
 	plan        dataplane.Subjects
+	unopened    error              // of addresses that coming opens, and that the kernel refused
 	next        dataplane.Subjects // the plan of coming; nil where its homes are to be looked for
 	plane       *switching
 	owner       dataplane.Owner        // of the dataplanes

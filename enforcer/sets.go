@@ -1,29 +1,33 @@
 package enforcer
 
 import (
+	"errors"
+
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/policy"
 )
 
 // carryOver lets grants be made by the coming snapshot too, and has the connections of
 // the pods judged again that it allows fewer names or denies more addresses.
-func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
-	narrowed, err := e.grants.CarryOver(e.snapshot, coming)
-	for _, ref := range narrowed {
+func (e *Enforcer) carryOver(coming *policy.Snapshot) (grants.Carried, error) {
+	carried, err := e.grants.CarryOver(e.snapshot, coming)
+	for _, ref := range carried.Narrowed {
 		for _, v := range []*policy.View{e.snapshot.ViewOf(ref), coming.ViewOf(ref)} {
 			if v != nil {
 				e.flows.Recheck(flows.PolicyChanged, v.Pod.IPs)
 			}
 		}
 	}
-	return err
+	return carried, err
 }
 
 // dropSets revokes every grant that the snapshot in force does not allow, releases the
 // sets that no chain uses any more, and notes the revoked grants. Pods that a partial
-// commit has left out have their grants by both snapshots.
-func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
+// commit has left out have their grants by both snapshots. What cannot be revoked of one pod holds
+// up no other.
+func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
 	for ref := range e.grants.Pods() {
 		view := e.snapshot.ViewOf(ref)
 		if view != e.coming.ViewOf(ref) {
@@ -39,11 +43,9 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 			e.recheckPod(ref)
 		}
 		e.plane.ReleaseGrants(released)
-		if err != nil {
-			return err
-		}
+		failed = errors.Join(failed, err)
 	}
-	return nil
+	return failed
 }
 
 // recheckLeft has the connections of pods judged again of which an earlier agent left a

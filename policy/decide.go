@@ -76,6 +76,9 @@ func (v *View) match(n fqdn.Name) []*Match {
 	for _, x := range v.Cluster {
 		all = append(all, x.match(n)...)
 	}
+	if v.closed != nil {
+		all = slices.DeleteFunc(all, func(m *Match) bool { return v.closed[m.ruleID()] })
+	}
 	return all
 }
 

@@ -69,6 +69,9 @@ type Rule struct {
 	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
 	// Pass it denies everything.
 	Broken bool
+	// Closed: the rule denies or passes by names, and the pod has no room for their addresses. It
+	// denies every destination on its ports.
+	Closed bool
 	// Denied is how a connection fails that a Deny rule of the Admin or the Baseline tier
 	// denies.
 	Denied Denied

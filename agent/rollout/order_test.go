@@ -52,10 +52,10 @@ func (f *stagesFake) Attach(context.Context, State) error {
 	return f.unserved
 }
 
-func (f *stagesFake) Prepare(_ context.Context, s *policy.Snapshot) error {
+func (f *stagesFake) Prepare(_ context.Context, s *policy.Snapshot) (*policy.Snapshot, error) {
 	f.coming = s
 	f.note("prepare %d", s.Number)
-	return nil
+	return s, nil
 }
 
 func (f *stagesFake) Publish(s *policy.Snapshot) { f.note("publish %d", s.Number) }

@@ -19,6 +19,10 @@ import (
 // retryAfter is how long a snapshot that the kernel refused waits for its next try.
 const retryAfter = time.Second
 
+// reopenAfter is how long rules stay closed for a pod that has no room for their addresses, before
+// they are tried again.
+const reopenAfter = time.Minute
+
 // warmTogether is how long the first of several pods whose names are resolved waits for
 // the next ones, so that they become isolated by one commit.
 const warmTogether = 20 * time.Millisecond
@@ -45,6 +49,7 @@ type Rollout struct {
 
 	// The following are Run's alone.
 	began     time.Time        // of the first warm-up
+	prepared  *policy.Snapshot // the last that was made ready
 	published *policy.Snapshot // by which the proxy decides
 	logged    *policy.Snapshot // the last applied snapshot
 	reported  map[string]bool  // the last snapshot's problems
@@ -94,7 +99,7 @@ func (r *Rollout) Status() Status {
 
 // Run rolls states out until ctx ends.
 func (r *Rollout) Run(ctx context.Context) {
-	var retry, warmed <-chan time.Time
+	var retry, warmed, reopen <-chan time.Time
 	var snap *policy.Snapshot
 	for {
 		step := r.sync
@@ -113,11 +118,12 @@ func (r *Rollout) Run(ctx context.Context) {
 				continue
 			}
 		case <-retry:
+		case <-reopen:
 		case <-r.warmUps.ended:
 			switch {
-			case retry != nil || snap == r.status.InForce: // the retry commits it too, or it is done
+			case retry != nil || r.prepared == r.status.InForce: // the retry commits it too, or it is done
 				continue
-			case len(r.warmUps.waiting(snap)) > 0:
+			case len(r.warmUps.waiting(r.prepared)) > 0:
 				if warmed == nil {
 					warmed = time.After(warmTogether)
 				}
@@ -132,6 +138,9 @@ func (r *Rollout) Run(ctx context.Context) {
 			r.o.Log.Error("new policies are not in force; the previous ones stay in force; trying again", "after", retryAfter, "error", err)
 			retry = time.After(retryAfter)
 		}
+		if reopen = nil; r.prepared != snap {
+			reopen = time.After(reopenAfter)
+		}
 	}
 }
 
@@ -144,7 +153,6 @@ func (r *Rollout) compile(s State) (snap *policy.Snapshot) {
 	r.mu.Lock()
 	r.status.State, r.status.Problems = s, slices.Concat(s.Problems, snap.Problems)
 	r.mu.Unlock()
-	r.report(snap.Problems)
 	return snap
 }
 
@@ -180,7 +188,9 @@ func (r *Rollout) apply(ctx context.Context, snap *policy.Snapshot, step func(co
 // isolation: the last ones are intercepted meanwhile.
 func (r *Rollout) sync(ctx context.Context, snap *policy.Snapshot) error {
 	unserved := r.o.Stages.Attach(ctx, r.status.State)
-	if err := r.o.Stages.Prepare(ctx, snap); err != nil {
+	snap, err := r.o.Stages.Prepare(ctx, snap)
+	r.prepare(snap)
+	if err != nil {
 		return errors.Join(unserved, err)
 	}
 	if !snap.SameButPeers(r.published) { // else its prepared answers would be void
@@ -188,7 +198,16 @@ func (r *Rollout) sync(ctx context.Context, snap *policy.Snapshot) error {
 		r.published = snap
 	}
 	r.warm(ctx, snap)
-	return errors.Join(unserved, r.commit(ctx, snap))
+	return errors.Join(unserved, r.commit(ctx, nil))
+}
+
+// prepare notes and reports what was made ready, with the problems that this showed.
+func (r *Rollout) prepare(snap *policy.Snapshot) {
+	r.prepared = snap
+	r.mu.Lock()
+	r.status.Problems = slices.Concat(r.status.State.Problems, snap.Problems)
+	r.mu.Unlock()
+	r.report(snap.Problems)
 }
 
 // warm has the exact names resolved that are new to pods in a snapshot. The names of a
@@ -233,7 +252,8 @@ func without(names, known []fqdn.Name) []fqdn.Name {
 // commit applies the prepared snapshot, except for pods whose names are not resolved yet.
 // The first snapshot waits for all names, because the rules of the previous agent are in
 // force until then.
-func (r *Rollout) commit(ctx context.Context, snap *policy.Snapshot) error {
+func (r *Rollout) commit(ctx context.Context, _ *policy.Snapshot) error {
+	snap := r.prepared
 	waiting := r.warmUps.waiting(snap)
 	if r.status.InForce == nil && len(waiting) > 0 {
 		return nil

@@ -50,8 +50,9 @@ func (s Status) Views() []*policy.View {
 type Stages interface {
 	// Attach serves on the addresses that a state's cluster needs.
 	Attach(ctx context.Context, s State) error
-	// Prepare makes the kernel ready for a snapshot.
-	Prepare(ctx context.Context, s *policy.Snapshot) error
+	// Prepare makes the kernel ready for a snapshot, and returns the one that is to be published and
+	// committed: s, or s with rules closed for pods that have no room for their addresses.
+	Prepare(ctx context.Context, s *policy.Snapshot) (*policy.Snapshot, error)
 	// Publish makes the proxy decide by it.
 	Publish(s *policy.Snapshot)
 	// Warm grants names of a pod by the published snapshot, until ctx ends at the latest.

@@ -109,6 +109,7 @@ type Rule struct {
 	Address string `json:"address,omitempty"` // what is reached
 	Ports   string `json:"ports"`
 	Broken  bool   `json:"broken,omitempty"` // a part of it cannot be read: it denies everything
+	Closed  bool   `json:"closed,omitempty"` // the pod has no room for its addresses: it denies every destination
 	OnPort  bool   `json:"onPort"`
 	// Decides tells whether it is the first that matches.
 	Decides bool `json:"decides,omitempty"`
@@ -128,6 +129,9 @@ func (r Rule) String() string {
 	text += ", on " + r.Ports
 	if r.Broken {
 		text += ", broken"
+	}
+	if r.Closed {
+		text += ", closed"
 	}
 	switch {
 	case r.Decides:

@@ -52,7 +52,7 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (
 			action = policy.Deny
 		}
 		out = append(out, Rule{
-			Tier: r.Tier.String(), Action: action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: to, Ports: string(s.Ports), Broken: r.Broken, OnPort: s.Asked, Decides: r == by, rule: r,
+			Tier: r.Tier.String(), Action: action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: to, Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
 		})
 	}
 	return out
@@ -178,6 +178,9 @@ func (in *inquiry) overruled(what string, by *policy.Rule) {
 	why := ""
 	if by.Broken {
 		why = ": a part of it cannot be read"
+	}
+	if by.Closed {
+		why = ": the pod has no room for the addresses of its names, so that it is closed on the rule's ports"
 	}
 	in.settle(Denied, "%s denies %s%s", in.ruleText(by), what, why)
 	if by.Tier == policy.Namespace {

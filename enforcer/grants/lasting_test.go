@@ -228,7 +228,8 @@ func TestRulesTakeOverNames(t *testing.T) {
 	w.cluster[0] = cluster(t, "deny", "tier: Admin, priority: 1, egress: [{action: Deny, matches: [{name: www.example.net}], ports: [{protocol: TCP, port: 443}]}, {action: Accept, matches: [{name: www.example.net}], ports: [{protocol: TCP, port: 444}]}]")
 	old := w.decided(p.PodRef, "www.example.net", 60, "192.0.2.7")
 	s = w.compile([]policy.Pod{p}, allow)
-	narrowed, err := w.table.CarryOver(w.snap, s)
+	carried, err := w.table.CarryOver(w.snap, s)
+	narrowed := carried.Narrowed
 	if err != nil || !slices.Contains(narrowed, p.PodRef) {
 		t.Errorf("a rule that denies more: %v, %v", narrowed, err)
 	}

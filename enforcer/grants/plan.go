@@ -2,6 +2,7 @@ package grants
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -60,23 +61,35 @@ func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold 
 // and opens in the sets of a changed view the addresses that the pod's names had opened in
 // its other sets, with the deadlines that they had. Rules that deny or pass take over the
 // names of all sets, rules that accept only those of others that do. An address that is
-// another pod's in the next snapshot leaves no grant of a rule behind. It returns the pods
-// whose next view lacks a match of the last one, or denies or passes more addresses, also
-// with an error.
-func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef, err error) {
+// another pod's in the next snapshot leaves no grant of a rule behind.
+func (t *Table) CarryOver(last, next *policy.Snapshot) (c Carried, err error) {
 	t.addOrdered(next)
 	var d difference
+	c.Refused = map[policy.PodRef]map[policy.RuleID]string{}
 	for ref, p := range *t.pods.Load() {
 		was, is := last.ViewOf(ref), next.ViewOf(ref)
-		denies, err := t.carry(ref, p, was, is, next)
+		denies, err := t.carry(ref, p, was, is, next, &c)
 		if denies || was != nil && is != nil && d.lacks(is, was) {
-			narrowed = append(narrowed, ref)
+			c.Narrowed = append(c.Narrowed, ref)
 		}
 		if err != nil {
-			return narrowed, err
+			return c, err
 		}
 	}
-	return narrowed, nil
+	return c, nil
+}
+
+// Carried is the result of a CarryOver, also with an error.
+type Carried struct {
+	// Narrowed are the pods whose next view lacks a match of the last one, or denies or passes more
+	// addresses.
+	Narrowed []policy.PodRef
+	// Refused are the rules that deny or pass with addresses that could not be written, with the
+	// reasons.
+	Refused map[policy.PodRef]map[policy.RuleID]string
+	// Closed is the first error of addresses that could not be opened. The next CarryOver tries them
+	// again.
+	Closed error
 }
 
 // opening is a match by which a view opens ports.
@@ -156,10 +169,10 @@ func differing(a, b []*policy.Rule) (ofA, ofB []*policy.Rule) {
 
 // carry is CarryOver for one pod. denies tells whether rules that deny or pass have got
 // addresses.
-func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot) (denies bool, err error) {
+func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot, c *Carried) (denies bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last == next && !p.changed {
+	if last == next && !p.changed && !p.closed {
 		return false, nil // nothing is left to take back either
 	}
 	p.changed = true
@@ -167,6 +180,8 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
 		return false, err
 	}
+	again := p.closed
+	p.closed = false
 	t.beginBatch()
 	room := t.bounds.accepts.Room(p.held.accepts, t.held.accepts)
 	for s := range p.all() {
@@ -188,12 +203,32 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 			}
 		}
 	}
+	if again { // the grants that these were made of may be gone
+		for s := range p.all() {
+			for a := range s.uncertain {
+				allowed := func(r reason) bool { return next.Covers(r.name, s.key.Rule, s.key.Ports) }
+				if g := s.entries[a]; g != nil && t.batch.next(s, a) == g && slices.ContainsFunc(g.reasons, allowed) {
+					t.batch.change(s, a, g.clone())
+				}
+			}
+		}
+	}
 	t.writeBatch()
 	for i := range t.batch.sets {
 		st := &t.batch.sets[i]
-		denies = denies || st.set.key.Rule.Lasting()
-		if st.err != nil {
+		rule := st.set.key.Rule
+		denies = denies || rule.Lasting()
+		switch {
+		case st.err == nil:
+		case dataplane.IsNoSet(st.err):
 			return denies, st.err
+		case rule.Lasting():
+			if c.Refused[ref] == nil {
+				c.Refused[ref] = map[policy.RuleID]string{}
+			}
+			c.Refused[ref][rule] = st.err.Error()
+		default:
+			p.closed, c.Closed = true, cmp.Or(c.Closed, fmt.Errorf("open addresses of pod %s again: %w", ref, st.err))
 		}
 	}
 	for s := range p.all() {

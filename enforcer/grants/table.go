@@ -73,14 +73,15 @@ type podGrants struct {
 	// views are the pod's in the last snapshot and in the coming one: either may
 	// allow. They, and changed, need Table.mu.
 	views []*policy.View
-	// changed: the grants have not been compared with views.
-	changed bool
-	renews  bool // a view has policies that renew what is in use
-	held    held
-	adds    held   // by the batch that is written
-	began   uint64 // the batch of the first part of the first request in the batch turn
-	turn    uint64 // the last batch with grants of the pod
-	sets    atomic.Pointer[podSets]
+	// changed: the grants have not been compared with views. closed: grants that other sets have are
+	// not written to all that take them.
+	changed, closed bool
+	renews          bool // a view has policies that renew what is in use
+	held            held
+	adds            held   // by the batch that is written
+	began           uint64 // the batch of the first part of the first request in the batch turn
+	turn            uint64 // the last batch with grants of the pod
+	sets            atomic.Pointer[podSets]
 }
 
 // podSets are the sets of one pod. They are immutable.

@@ -395,8 +395,17 @@ func (t *Tables) Checkpoint() { t.generations.Checkpoint() }
 // nftables included, since Checkpoint. On fakes it is always true.
 func (t *Tables) ExternalChange() bool { return t.generations.External() }
 
-// Last returns the state that was written last.
-func (t *Tables) Last() State { return t.last }
+// Last returns the state that was written last, with the entry sets that were made ahead since.
+func (t *Tables) Last() State {
+	s := t.last
+	s.Entries = slices.Clone(s.Entries)
+	for _, e := range t.tiers.entries {
+		if !slices.Contains(s.Entries, e) {
+			s.Entries = append(s.Entries, e)
+		}
+	}
+	return s
+}
 
 // Remove deletes both tables. Tables that are not there are no error.
 func (t *Tables) Remove(ctx context.Context) error {

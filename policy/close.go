@@ -1,0 +1,59 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Close returns s with rules closed for pods: each denies every destination on its ports, in its
+// place, since its addresses cannot be told apart from others. why has the reason for each, as "the
+// pod has …". The rules are of cluster policies and deny or pass. Without any Close returns s.
+func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
+	if len(why) == 0 {
+		return s
+	}
+	out := *s
+	out.byAddr, out.byRef, out.Views, out.Problems = maps.Clone(s.byAddr), maps.Clone(s.byRef), nil, slices.Clone(s.Problems)
+	for _, v := range s.Views {
+		if of := why[v.Pod.PodRef]; of != nil {
+			v = v.close(of, func(r *Rule) {
+				out.Problems = append(out.Problems, Problem{
+					Object: "policy " + r.Policy, Reason: ReasonNoRoom, Path: r.Path, Pod: v.Pod.PodRef, Policies: []string{r.Policy},
+					Message: fmt.Sprintf("pod %s is denied every destination on the ports of this rule: %s; write fewer or narrower names, networks, or a rule for all destinations", v.Pod.PodRef, of[r.ID]),
+				})
+			})
+		}
+		out.addView(v)
+	}
+	return &out
+}
+
+// close returns a view with closed rules, and calls each with the rules as they were.
+func (v *View) close(rules map[RuleID]string, each func(*Rule)) *View {
+	closed := *v
+	closed.Cluster = slices.Clone(v.Cluster) // views that share it have the same rules
+	closed.closed = maps.Clone(v.closed)
+	if closed.closed == nil {
+		closed.closed = map[RuleID]bool{}
+	}
+	for _, list := range []*[]*Rule{&closed.Rules.Admin, &closed.Rules.Baseline} {
+		*list = slices.Clone(*list)
+		for i, r := range *list {
+			if _, is := rules[r.ID]; r.ID == "" || !is {
+				continue
+			}
+			each(r)
+			closed.closed[r.ID] = true
+			(*list)[i] = r.close()
+		}
+	}
+	return &closed
+}
+
+// close returns the rule as a closed one.
+func (r *Rule) close() *Rule {
+	c := *r
+	c.Closed, c.Action, c.Peer, c.Matches, c.ID = true, Deny, Peer{Kind: PeerAnywhere}, nil, ""
+	return &c
+}
