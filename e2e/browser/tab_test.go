@@ -156,10 +156,22 @@ func call[P, R any](p *tab, command cdp.Command[P, R], params P) {
 	}
 }
 
-// eval is the value of a JavaScript expression.
+// navigated is the error of an expression whose page is replaced by the next one meanwhile.
+const navigated = "Inspected target navigated or closed"
+
+// eval is the value of a JavaScript expression, on the next page where the tab is on its way to one.
 func eval[T any](p *tab, expression string) T {
 	p.t.Helper()
-	text := run(p, chromedp.Evaluate[string]("(async () => JSON.stringify((await ("+expression+")) ?? null))()", chromedp.EvalAwaitPromise))
+	action := chromedp.Evaluate[string]("(async () => JSON.stringify((await ("+expression+")) ?? null))()", chromedp.EvalAwaitPromise)
+	ctx, cancel := context.WithTimeout(p.ctx, 2*patience)
+	defer cancel()
+	text, err := chromedp.Run(ctx, action)
+	for err != nil && strings.Contains(err.Error(), navigated) {
+		text, err = chromedp.Run(ctx, action)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	var value T
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		p.t.Fatalf("%s: %s: %v", expression, text, err)

@@ -104,7 +104,7 @@ func TestClockSteps(t *testing.T) {
 		asked := s.disturbed("clock steps", unnoticed, []string{"www.example.org", "other.example.org"}, func() {
 			for _, ahead := range append(clockSteps, 0) {
 				t.Logf("%v ahead", ahead)
-				s.moves("198.51.100.3", "short.example.org")
+				s.moves(1, "198.51.100.3", "short.example.org")
 				const lasts = 2 * time.Second
 				asked := s.opens("short.example.org", "198.51.100.3:80", lasts)
 				s.step(clock, ahead)
@@ -154,7 +154,7 @@ func TestSuspendedMachine(t *testing.T) {
 			fatal.If(t, s.agent.Signal(syscall.SIGSTOP))
 			late := s.client("a", lab.Resolver4)
 			late.becomes("while it is stopped", dns.RcodeSuccess)
-			s.moves("198.51.100.9", "www.example.org", "r1.wild.example.org")
+			s.moves(1, "198.51.100.9", "www.example.org", "r1.wild.example.org")
 			s.step(clock, time.Hour)
 			fatal.If(t, s.agent.Signal(syscall.SIGCONT))
 			// The exact name is resolved again, and not from the cache.

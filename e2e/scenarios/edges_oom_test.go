@@ -44,7 +44,7 @@ func TestOutOfMemory(t *testing.T) {
 			}
 			// Answers by the resolver, which opens nothing.
 			s.client("a", lab.Resolver4).becomes("without an agent", dns.RcodeSuccess)
-			s.moves("198.51.100.9", "www.example.org")
+			s.moves(1, "198.51.100.9", "www.example.org")
 			s.eventually("a", "198.51.100.9:80", lab.Refused)
 			fatal.If(t, s.agent.Start())
 			s.eventually("a", "198.51.100.9:80", lab.Answered) // without a query

@@ -198,12 +198,12 @@ func (s *stage) disturbed(what string, gap time.Duration, names []string, happen
 }
 
 // moves gives names other addresses, which no client has queried by then.
-func (s *stage) moves(to string, names ...string) {
+func (s *stage) moves(ttl uint32, to string, names ...string) {
 	for _, n := range names {
 		s.zone.say(n, func(query *dns.Msg) *dns.Msg {
 			r := new(dns.Msg).SetReply(query)
 			if query.Question[0].Qtype == dns.TypeA {
-				r.Answer = []dns.RR{a(query.Question[0].Name, 1, netip.MustParseAddr(to))}
+				r.Answer = []dns.RR{a(query.Question[0].Name, ttl, netip.MustParseAddr(to))}
 			}
 			return r
 		})

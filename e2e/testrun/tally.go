@@ -24,7 +24,7 @@ type tally struct {
 	took            time.Duration
 	packages        int
 	passed, skipped int
-	failed          []string
+	failed          []failure
 	broken          bool // something beside a test failed
 	tests           []timed
 	at              string              // the test whose log lines follow
@@ -35,6 +35,12 @@ type tally struct {
 type timed struct {
 	verb, name string
 	seconds    float64
+}
+
+// failure is a failed test.
+type failure struct {
+	name string
+	log  []string
 }
 
 func newTally(verb string) *tally { return &tally{verb: verb, logs: map[string][]string{}} }
@@ -83,7 +89,8 @@ func (t *tally) end(top bool, result, name, seconds string) bool {
 		t.skipped++
 		delete(t.logs, name)
 	case "FAIL":
-		t.failed = append(t.failed, name)
+		t.failed = append(t.failed, failure{name, t.logs[name]})
+		delete(t.logs, name) // another run of the test may pass
 	}
 	return true
 }
@@ -133,8 +140,8 @@ func report(out io.Writer, all []*tally) {
 	}
 	fmt.Fprint(out, table(all))
 	for _, t := range all {
-		for _, name := range t.failed {
-			fmt.Fprintf(out, "failed: %s\n%s\n", name, strings.Join(t.logs[name], "\n"))
+		for _, f := range t.failed {
+			fmt.Fprintf(out, "failed: %s\n%s\n", f.name, strings.Join(f.log, "\n"))
 		}
 		if t.broken && len(t.failed) == 0 {
 			failed++
