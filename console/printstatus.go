@@ -173,7 +173,11 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 		say("broken file", Red, "%s: %s (since %s; its last good content is in force)", f.File, f.Reason, f.Since.Format(time.RFC3339))
 	}
 	for _, p := range s.Problems {
-		say("problem", Yellow, "%s: %s: %s %s", p.Object, p.Reason, p.Path, p.Message)
+		name, colour := "problem", Yellow
+		if p.Opens {
+			name, colour = "error", Red
+		}
+		say(name, colour, "%s: %s: %s %s", p.Object, p.Reason, p.Path, p.Message)
 	}
 }
 

@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // ReasonAccepted is the reason of the condition of a policy without problems.
 const ReasonAccepted = "Accepted"
@@ -32,4 +36,29 @@ func Acceptance(problems []Problem) (accepted bool, reason, message string) {
 		}
 	}
 	return accepted, reason, strings.Join(texts, "\n")
+}
+
+// Invalidate tells whether a policy with these problems selects nothing. Each problem of that
+// kind then names the rules in force that deny or pass: what they close is open.
+func Invalidate(problems []Problem, rules ...*Rule) (invalid bool) {
+	const most = 8
+	var closing []string
+	for _, r := range rules {
+		if text := fmt.Sprintf("%s (%v)", r.Path, r.Action); r.Action != Accept && !r.Audit && !slices.Contains(closing, text) {
+			closing = append(closing, text)
+		}
+	}
+	open := strings.Join(closing[:min(len(closing), most)], ", ")
+	if n := len(closing) - most; n > 0 {
+		open += fmt.Sprintf(" and %d more", n)
+	}
+	for i := range problems {
+		if p := &problems[i]; p.Reason == ReasonInvalid {
+			invalid, p.Opens = true, open != ""
+			if p.Opens {
+				p.Message += ", which leaves open what these rules close: " + open
+			}
+		}
+	}
+	return invalid
 }

@@ -15,6 +15,8 @@ type Problem struct {
 	// select: "namespace/name" of each.
 	Pod      PodRef   `json:"-"`
 	Policies []string `json:",omitempty"`
+	// Opens: what rules of the policy are to deny is open.
+	Opens bool `json:",omitempty"`
 }
 
 // The reasons of problems.

@@ -164,7 +164,11 @@ func (r *Rollout) report(problems []policy.Problem) {
 		key := strings.Join([]string{p.Object, p.Reason, p.Path, p.Message}, "\x00")
 		r.reported[key] = true
 		if !reported[key] {
-			r.o.Log.Warn("part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+			level := slog.LevelWarn
+			if p.Opens {
+				level = slog.LevelError
+			}
+			r.o.Log.Log(context.Background(), level, "part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
 		}
 	}
 }

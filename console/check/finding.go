@@ -90,7 +90,7 @@ type Kind struct {
 func Kinds() []Kind {
 	return []Kind{
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
-		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
+		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect; the finding names the rules whose `Deny` or `Pass` is missing"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
 		{policy.ReasonNoRoom, Error, "all cluster policies together are beyond a limit: rules of the policy match nothing as `Accept`, and everything as `Deny` or `Pass`"},
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},

@@ -148,6 +148,10 @@ type ClusterSubject struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	Nodes *metav1.LabelSelector `json:"nodes,omitempty"`
+
+	// Unreadable is set by the source of the policy where a part of the subject is unknown to this
+	// version or has another type: the reason. It is no part of the API.
+	Unreadable string `json:"-"`
 }
 
 // PodSubject selects pods by the labels of their namespace and by their own. Pods in the host's

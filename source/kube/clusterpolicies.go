@@ -21,8 +21,8 @@ type clusterPolicyEntry struct {
 }
 
 // readClusterPolicy takes a cluster policy as dynamic clients give it. The schema may be newer
-// than this agent: a rule with a field that is unknown here is marked, and breaks; a policy
-// whose subject has such a field selects nothing. Its settings count without theirs.
+// than this agent: a rule with a field that is unknown here is marked, and breaks; so
+// does a subject with such a field. Its settings count without theirs.
 func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEntry {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -49,8 +49,7 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 	to := &e.policy.Spec
 	if subject, ok := spec["subject"].(map[string]any); ok {
 		if err := strictly(subject, &to.Subject); err != nil {
-			report(policy.ReasonInvalid, "spec.subject", "the subject cannot be read by this version, so the policy selects nothing: %v", err)
-			to.Subject = v1alpha1.ClusterSubject{}
+			to.Subject = v1alpha1.ClusterSubject{Unreadable: err.Error()}
 		}
 	}
 	if egress, there := spec["egress"]; there {

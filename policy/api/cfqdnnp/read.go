@@ -50,8 +50,10 @@ func NodesDisabled(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem {
 	if p.Spec.Subject.Nodes == nil {
 		return nil
 	}
-	r := &Policy{Policy: ordered.Policy{Object: Object(p.Name)}}
+	r := Read(p)
+	r.Problems = nil
 	r.invalid("spec.subject.nodes", "the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces")
+	r.Invalidate()
 	return r.Problems
 }
 
@@ -77,6 +79,7 @@ func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
 	if len(p.Spec.Egress) > MaxRules {
 		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Rule{Path: "spec.egress", Action: policy.Deny}).Break()})
 	}
+	r.Invalidate()
 	return r
 }
 
@@ -122,6 +125,8 @@ func (r *Policy) place(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
 	const path = "spec.subject"
 	switch written := []bool{s.Pods != nil, s.Namespaces != nil, s.Nodes != nil}; {
+	case s.Unreadable != "":
+		r.invalid(path, "the subject cannot be read by this version: %s", s.Unreadable)
 	case count(written) != 1:
 		r.invalid(path, "write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod")
 	case s.Nodes != nil:
@@ -132,11 +137,6 @@ func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
 	default:
 		r.Namespaces = r.selector(path+".pods.namespaceSelector", s.Pods.NamespaceSelector)
 		r.Pods = r.selector(path+".pods.podSelector", s.Pods.PodSelector)
-	}
-	for _, p := range r.Problems {
-		if p.Reason == policy.ReasonInvalid {
-			r.Namespaces, r.Pods, r.Nodes = nil, nil, nil
-		}
 	}
 }
 

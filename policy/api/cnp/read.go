@@ -54,6 +54,7 @@ func Read(from *unstructured.Unstructured) *Policy {
 	r.Ingress = len(ingress)
 	egress, ok := spec["egress"].([]any)
 	if !ok && spec["egress"] != nil {
+		(&ruleReader{Policy: r, path: "spec.egress", action: policy.Deny}).addBroken()
 		r.invalid("spec.egress", "it is no list of rules")
 	}
 	r.place(spec)
@@ -67,6 +68,7 @@ func Read(from *unstructured.Unstructured) *Policy {
 		rest.fail("", "%d rules; write at most %d and put the rest into another policy", len(egress), MaxRules)
 		rest.addBroken()
 	}
+	r.Invalidate()
 	return r
 }
 
@@ -134,9 +136,6 @@ func (r *Policy) subject(from any) {
 		r.invalid(path, "write exactly one of namespaces and pods; namespaces: {} selects every pod")
 	} else if r.Namespaces, r.Pods, err = selectors(s.Namespaces, s.Pods); err != nil {
 		r.invalid(path, "%v", err)
-	}
-	if slices.ContainsFunc(r.Problems, func(p policy.Problem) bool { return p.Reason == policy.ReasonInvalid }) {
-		r.Namespaces, r.Pods = nil, nil
 	}
 }
 

@@ -69,7 +69,9 @@ func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
 		selector = labels.Nothing()
 	}
 	r.Selector = selector
-	r.settings()
+	if r.settings(); r.Encrypted != nil {
+		policy.Invalidate(r.Problems, r.Encrypted)
+	}
 	rules := p.Spec.Egress
 	if len(rules) > MaxRules {
 		r.partly("spec.egress", "%d rules; write at most %d and put the rest into another policy", len(rules), MaxRules)

@@ -37,6 +37,17 @@ func (p *Policy) Place() policy.ClusterPolicy {
 	return policy.ClusterPolicy{Tier: p.Tier, Priority: p.Priority, Standard: p.Standard, Name: p.ID}
 }
 
+// Invalidate makes a policy with a problem of ReasonInvalid select nothing.
+func (p *Policy) Invalidate() {
+	rules := make([]*policy.Rule, len(p.Rules))
+	for i, r := range p.Rules {
+		rules[i] = r.Rule
+	}
+	if policy.Invalidate(p.Problems, rules...) {
+		p.Namespaces, p.Pods, p.Nodes = nil, nil, nil
+	}
+}
+
 // Selects tells whether the policy selects a pod, by the labels of its namespace and by its own.
 func (p *Policy) Selects(namespace, pod map[string]string) bool {
 	return p.Pods != nil && p.Namespaces.Matches(namespace) && p.Pods.Matches(pod)
