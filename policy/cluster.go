@@ -24,7 +24,8 @@ type Cluster struct {
 	// Nodes are the addresses of every node, or of this node alone where the source watches no
 	// other.
 	Nodes []netip.Addr
-	// Services are the Services' cluster, load-balancer and external addresses.
+	// Services are the Services' cluster and load-balancer addresses. External IPs are what anyone
+	// who writes Services claims.
 	Services []netip.Addr
 	// ServicesAt are the Services by each of their addresses, "None" excepted.
 	ServicesAt map[netip.Addr]*Service

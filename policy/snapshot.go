@@ -41,6 +41,8 @@ const (
 	ReasonTurnedToAudit = "TurnedToAudit"
 	// ReasonAddressInvalid: the pod claims an address that no pod can have.
 	ReasonAddressInvalid = "AddressInvalid"
+	// ReasonExternalIPs: Services have external IPs that nothing else makes the cluster's.
+	ReasonExternalIPs = "ExternalIPs"
 )
 
 // Snapshot is all views of the node at one moment. It is immutable and safe for

@@ -19,7 +19,7 @@ type Cluster struct {
 	Nodes []netip.Addr
 	// Peers are the other nodes' addresses, as far as they are known.
 	Peers []netip.Addr
-	// Services are the Services' cluster, load-balancer and external addresses.
+	// Services are the Services' cluster and load-balancer addresses.
 	Services []netip.Addr
 	// Ranges are the pod ranges of all known nodes.
 	Ranges []netip.Prefix

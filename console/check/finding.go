@@ -114,6 +114,7 @@ func Kinds() []Kind {
 		{NoService, Warning, "with [the cluster](#in-the-cluster): a name leads to a Service that does not exist"},
 		{NamedPort, Warning, "a rule for pods has a [named port](#ports-of-services) that no container of these pods has"},
 		{ServiceAddress, Warning, "a rule for networks has the [address of a Service](#ports-of-services), where rules have the addresses behind it"},
+		{policy.ReasonExternalIPs, Warning, "a Service has [external IPs](install.md#external-ips-of-services), which anyone who writes Services can claim"},
 		{Unresolved, Warning, "with `--log`: [no client resolved](#names-in-the-audit-log) the name, or a name of the pattern"},
 		{SharedAddress, Warning, "with `--log`: an address of the name [also answered for names](#names-in-the-audit-log) that the policies do not allow"},
 		{LogSilent, Warning, "with `--log`: the log has no answer for the pods or nodes of a policy, so that it tells nothing about the names of the policy"},

@@ -38,6 +38,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	findings = append(findings, m.clusterPolicies(o)...)
 	findings = append(findings, m.selectsNothing()...)
 	findings = append(findings, m.servicePorts(o)...)
+	findings = append(findings, m.externalIPs()...)
 	findings = append(findings, m.together()...)
 	m.byLog = nil
 	if o.Log != nil {

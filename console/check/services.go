@@ -2,8 +2,10 @@ package check
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +23,9 @@ type Service struct {
 	// direct: a name of the Service leads to no address of its own, but to its pods or another name.
 	direct bool
 	addrs  []netip.Addr // of the Service itself, as far as the manifest has them
-	ports  []servicePort
+	// external are external IPs that are no address of its load balancer.
+	external []string
+	ports    []servicePort
 }
 
 // servicePort is a port of a Service and where it leads to in the pods.
@@ -56,6 +60,11 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 	for _, ingress := range from.Status.LoadBalancer.Ingress {
 		texts = append(texts, ingress.IP)
 	}
+	for _, text := range from.Spec.ExternalIPs {
+		if !slices.ContainsFunc(from.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool { return i.IP == text }) {
+			s.external = append(s.external, text)
+		}
+	}
 	for _, text := range texts {
 		if a, err := netip.ParseAddr(text); err == nil {
 			s.addrs = append(s.addrs, a)
@@ -74,6 +83,19 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 	}
 	m.Services = append(m.Services, s)
 	return true
+}
+
+// externalIPs finds Services with addresses that their authors chose.
+func (m *Manifests) externalIPs() (findings []Finding) {
+	const path = "spec.externalIPs"
+	for i := range m.Services {
+		if s := &m.Services[i]; len(s.external) > 0 {
+			findings = append(findings, Finding{File: s.place.file, Line: s.place.at(path), Severity: Warning, Reason: policy.ReasonExternalIPs, Object: "service " + s.id(), Path: path,
+				Message: fmt.Sprintf("connections of all pods to %s lead to this Service, even if another party has the address, and agents count it as an address of the cluster only if it is one of a node or in cluster.ranges; "+
+					"use a load balancer's address, and forbid external IPs (admission plugin DenyServiceExternalIPs)", strings.Join(s.external[:min(len(s.external), 8)], ", "))})
+		}
+	}
+	return findings
 }
 
 // services are the Services of the manifests, by namespace.

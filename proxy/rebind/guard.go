@@ -38,7 +38,7 @@ type Guard struct {
 type Addresses struct {
 	// Nodes are the addresses of all known nodes.
 	Nodes []netip.Addr
-	// Services are the cluster, load-balancer and external addresses of Services.
+	// Services are the cluster and load-balancer addresses of Services.
 	Services []netip.Addr
 	// Resolvers are the addresses of the cluster's resolvers: their endpoints and
 	// the addresses of their Services.

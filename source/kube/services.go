@@ -17,7 +17,8 @@ const dnsPort = 53
 type serviceEntry struct {
 	ref        policy.ServiceRef
 	clusterIPs []netip.Addr
-	others     []netip.Addr // of load balancers, and external ones
+	balanced   []netip.Addr // of load balancers
+	external   []netip.Addr
 	// dns is the name of its UDP port 53, hasDNS whether there is one. In the
 	// Service's EndpointSlices the port has the same name.
 	dns    string
@@ -41,10 +42,10 @@ func readService(object any, _ *serviceEntry) *serviceEntry {
 		e.clusterIPs = e.addr(e.clusterIPs, fmt.Sprintf("spec.clusterIPs[%d]", i), text)
 	}
 	for i, text := range s.Spec.ExternalIPs {
-		e.others = e.addr(e.others, fmt.Sprintf("spec.externalIPs[%d]", i), text)
+		e.external = e.addr(e.external, fmt.Sprintf("spec.externalIPs[%d]", i), text)
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
-		e.others = e.addr(e.others, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)
+		e.balanced = e.addr(e.balanced, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)
 	}
 	e.service = policy.Service{Ref: e.ref, Selector: s.Spec.Selector, Ports: servicePorts(s)}
 	for _, p := range s.Spec.Ports {
@@ -100,8 +101,8 @@ func listServices(entries []*serviceEntry, c *policy.Cluster) (problems []policy
 		if len(e.clusterIPs) > 0 {
 			dialled = append(dialled, &e.service)
 		}
-		for _, list := range [][]netip.Addr{e.clusterIPs, e.others} {
-			addrs = append(addrs, list...)
+		addrs = append(append(addrs, e.clusterIPs...), e.balanced...)
+		for _, list := range [][]netip.Addr{e.clusterIPs, e.external, e.balanced} {
 			for _, a := range list {
 				if at[a] == nil {
 					at[a] = &e.service

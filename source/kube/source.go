@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -92,8 +93,9 @@ type Source struct {
 	namespaces      *store[namespaceEntry]
 	services        *store[serviceEntry]
 	nodes           *store[nodeEntry]
-	ownNode         ownNode
-	apiSlices       *store[apiSlice] // nil: not wanted
+	ownOnly         bool                         // it watches its own Node only
+	ranges          atomic.Pointer[netipx.IPSet] // the cluster ranges; not nil
+	apiSlices       *store[apiSlice]             // nil: not wanted
 
 	// The fields below are for Run's goroutine alone.
 	sliceWatches map[policy.ServiceRef]*sliceWatch
@@ -141,8 +143,8 @@ func New(o Options) (*Source, error) {
 	}
 	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies, own))
 	s.nodes.trim = trimNode
-	s.ownNode.only = o.OwnNodeOnly
-	s.ownNode.setRanges(nil)
+	s.ownOnly = o.OwnNodeOnly
+	s.SetClusterRanges(nil)
 	return s, nil
 }
 

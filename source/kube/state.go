@@ -37,6 +37,8 @@ type assembly struct {
 	news, local                                                                              bool
 	state                                                                                    State
 	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, apiSlices part
+	claims                                                                                   []policy.Problem // of Services
+	entries                                                                                  []*serviceEntry  // all Services
 	byRef                                                                                    map[policy.ServiceRef]*serviceEntry
 	slices                                                                                   map[policy.ServiceRef]*slicesPart
 	standard                                                                                 part
@@ -130,7 +132,7 @@ func (s *Source) assemble() (State, bool) {
 		listHosts(entries, &a.state.Cluster)
 		return listNodes(entries, s.node, &a.state.Cluster)
 	}) || news
-	if outside := s.outsideClusterRanges(&a.state.Cluster); !slices.EqualFunc(outside, a.outside, func(p, q policy.Problem) bool { return compareProblems(p, q) == 0 }) {
+	if outside := s.outsideClusterRanges(&a.state.Cluster); !slices.EqualFunc(outside, a.outside, sameProblem) {
 		a.outside, news = outside, true
 	}
 	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
@@ -139,6 +141,7 @@ func (s *Source) assemble() (State, bool) {
 		a.state.Input.Nodes = nil
 	}
 	moved := update(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
+		a.entries = entries
 		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
 		for _, e := range entries {
 			a.byRef[e.ref] = e
@@ -148,6 +151,10 @@ func (s *Source) assemble() (State, bool) {
 		}
 		return listServices(entries, &a.state.Cluster)
 	})
+	claims := externalIPs(a.entries, s.ranges.Load(), &a.state.Cluster)
+	if !slices.EqualFunc(claims, a.claims, sameProblem) {
+		a.claims, news = claims, true
+	}
 	if s.apiSlices != nil {
 		news = update(&a.apiSlices, s.apiSlices, func(entries []*apiSlice) []policy.Problem {
 			return listAPISlices(entries, &a.state.Cluster)
@@ -234,13 +241,15 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.nodes.problems, a.outside, a.apiSlices.problems, a.remote)
+	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.claims, a.nodes.problems, a.outside, a.apiSlices.problems, a.remote)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}
 	slices.SortStableFunc(all, compareProblems)
 	return all
 }
+
+func sameProblem(a, b policy.Problem) bool { return compareProblems(a, b) == 0 }
 
 func compareProblems(a, b policy.Problem) int {
 	for _, c := range []int{strings.Compare(a.Object, b.Object), strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message)} {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // outsideText returns the path and the address or range of each problem of the cluster ranges.
@@ -72,4 +74,47 @@ func TestAllNodesNeedNoRanges(t *testing.T) {
 	if s := r.until("web[10.0.0.1]", podText); len(s.Problems) > 0 {
 		t.Errorf("problems %v", s.Problems)
 	}
+}
+
+// TestExternalIPs: an address that only external IPs have is no Service's address, and a problem
+// of each namespace names the Services. Addresses in the cluster ranges, of nodes and of load
+// balancers are the cluster's without them.
+func TestExternalIPs(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("nodes", aNode(ourNode, "192.0.2.1"))
+	service := func(namespace, name, balanced string, external ...string) {
+		s := aService(namespace, name, "10.96.0.1")
+		s.Spec.ExternalIPs = external
+		if balanced != "" {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: balanced}}
+		}
+		api.put("services", s)
+	}
+	service("shop", "web", "203.0.113.9", "203.0.113.9", "192.0.2.1")
+	r := runAt(t, api)
+	claims := func(s State) (text string) {
+		for _, p := range s.Problems {
+			what, _, _ := strings.Cut(strings.TrimPrefix(p.Message, "Services have external IPs outside of the cluster ranges of the configuration: "), ". ")
+			text += fmt.Sprintf("%s %s: %s; ", p.Reason, p.Object, what)
+		}
+		return text + fmt.Sprint(s.Cluster.Services)
+	}
+	const addrs = "[10.96.0.1 203.0.113.9]"
+	r.until(addrs, claims)
+	service("evil", "web", "", "198.51.100.1")
+	service("evil", "db", "", "198.51.100.1", "::ffff:198.51.100.2")
+	service("shop", "own", "", "198.51.100.7")
+	many := make([]string, 9)
+	for i := range many {
+		many[i] = fmt.Sprintf("2001:db8::%d", i)
+	}
+	service("tele", "com", "", many...)
+	const evil = "ExternalIPs namespace evil: db 198.51.100.1, db 198.51.100.2, web 198.51.100.1; "
+	const tele = "ExternalIPs namespace tele: com 2001:db8::, com 2001:db8::1, com 2001:db8::2, com 2001:db8::3, com 2001:db8::4, com 2001:db8::5, com 2001:db8::6, com 2001:db8::7 and 1 more; "
+	r.until(evil+"ExternalIPs namespace shop: own 198.51.100.7; "+tele+addrs, claims)
+	r.source.SetClusterRanges(prefixes("198.51.100.7/32", "2001:db8::/32"))
+	r.until(evil+addrs, claims)
+	service("evil", "web", "")
+	service("evil", "db", "")
+	r.until(addrs, claims)
 }

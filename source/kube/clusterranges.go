@@ -3,7 +3,8 @@ package kube
 import (
 	"fmt"
 	"net/netip"
-	"sync/atomic"
+	"slices"
+	"strings"
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,14 +18,9 @@ import (
 // of other nodes know it by these ranges only.
 const ReasonOutsideClusterRanges = "OutsideClusterRanges"
 
-// ownNode tells whether a Source watches its own Node only, and has the ranges with which it
-// compares that Node.
-type ownNode struct {
-	only   bool
-	ranges atomic.Pointer[netipx.IPSet] // not nil
-}
-
-func (n *ownNode) setRanges(ranges []netip.Prefix) {
+// SetClusterRanges sets the cluster ranges of the configuration, with which a Source compares
+// the addresses that objects claim. It may be called at any time.
+func (s *Source) SetClusterRanges(ranges []netip.Prefix) {
 	var b netipx.IPSetBuilder
 	for _, p := range ranges {
 		b.AddPrefix(p)
@@ -33,20 +29,14 @@ func (n *ownNode) setRanges(ranges []netip.Prefix) {
 	if err != nil { // of invalid prefixes, which a configuration does not have
 		set = &netipx.IPSet{}
 	}
-	n.ranges.Store(set)
-}
-
-// SetClusterRanges sets the cluster ranges of the configuration, with which a Source of
-// Options.OwnNodeOnly compares its Node. It may be called at any time.
-func (s *Source) SetClusterRanges(ranges []netip.Prefix) {
-	s.ownNode.setRanges(ranges)
+	s.ranges.Store(set)
 	s.note()
 }
 
 // nodeRequests are for the Nodes that the source watches.
 func (s *Source) nodeRequests() requests {
 	filter := unfiltered
-	if s.ownNode.only {
+	if s.ownOnly {
 		filter = func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.node).String()
 		}
@@ -58,10 +48,10 @@ func (s *Source) nodeRequests() requests {
 // outsideClusterRanges returns a problem for each address and pod range of this node that the
 // agents of other nodes do not know.
 func (s *Source) outsideClusterRanges(c *policy.Cluster) (problems []policy.Problem) {
-	if !s.ownNode.only {
+	if !s.ownOnly {
 		return nil
 	}
-	ranges := s.ownNode.ranges.Load()
+	ranges := s.ranges.Load()
 	report := func(path string, outside fmt.Stringer) {
 		problems = append(problems, policy.Problem{Object: "node " + s.node, Reason: ReasonOutsideClusterRanges, Path: path, Message: fmt.Sprintf(
 			"%s is outside of the cluster ranges of the configuration: the agents of other nodes do not protect it from names outside the cluster; "+
@@ -76,6 +66,35 @@ func (s *Source) outsideClusterRanges(c *policy.Cluster) (problems []policy.Prob
 		if !ranges.ContainsPrefix(p) {
 			report("spec.podCIDRs", p)
 		}
+	}
+	return problems
+}
+
+// externalIPs returns a problem for each namespace with Services that have external IPs outside
+// of the cluster ranges: anyone who writes Services claims addresses by them. The entries are
+// sorted by namespace.
+func externalIPs(entries []*serviceEntry, ranges *netipx.IPSet, c *policy.Cluster) (problems []policy.Problem) {
+	const most = 8
+	var claims []string
+	for i, e := range entries {
+		for _, a := range e.external {
+			_, service := slices.BinarySearchFunc(c.Services, a, netip.Addr.Compare)
+			_, node := slices.BinarySearchFunc(c.Nodes, a, netip.Addr.Compare)
+			if !service && !node && !ranges.Contains(a) {
+				claims = append(claims, fmt.Sprintf("%s %s", e.ref.Name, a))
+			}
+		}
+		if last := i+1 == len(entries) || entries[i+1].ref.Namespace != e.ref.Namespace; !last || len(claims) == 0 {
+			continue
+		}
+		text := strings.Join(claims[:min(len(claims), most)], ", ")
+		if n := len(claims) - most; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		claims = nil
+		problems = append(problems, policy.Problem{Object: "namespace " + e.ref.Namespace, Reason: policy.ReasonExternalIPs, Message: fmt.Sprintf(
+			"Services have external IPs outside of the cluster ranges of the configuration: %s. Names outside the cluster still open these addresses, and kube-proxy leads connections of all pods to them to these Services; "+
+				"forbid external IPs (admission plugin DenyServiceExternalIPs), or add addresses that belong to the cluster to cluster.ranges", text)})
 	}
 	return problems
 }
