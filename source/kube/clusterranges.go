@@ -13,9 +13,10 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// ReasonOutsideClusterRanges means: an address or pod range of this node is outside of the
-// cluster ranges of the configuration. Where each agent watches its own Node alone, the agents
-// of other nodes know it by these ranges only.
+// ReasonOutsideClusterRanges means: a pod range of a Node is outside of the cluster ranges of the
+// configuration, or too wide, and left out: otherwise one Node could open and close any range on all
+// nodes. Where each agent watches its own Node alone, it means also an address of this node that the
+// agents of other nodes do not know.
 const ReasonOutsideClusterRanges = "OutsideClusterRanges"
 
 // SetClusterRanges sets the cluster ranges of the configuration, with which a Source compares
@@ -45,27 +46,54 @@ func (s *Source) nodeRequests() requests {
 	return newRequests(s.client, filter, c.List, c.Watch)
 }
 
-// outsideClusterRanges returns a problem for each address and pod range of this node that the
-// agents of other nodes do not know.
-func (s *Source) outsideClusterRanges(c *policy.Cluster) (problems []policy.Problem) {
-	if !s.ownOnly {
-		return nil
-	}
+// The fewest bits of a pod range of a Node that counts. Such a range is the pods of one node, which
+// has a /24 or a /64 by default.
+const (
+	minPodBits4 = 16
+	minPodBits6 = 48
+)
+
+// limitRanges leaves out the pod ranges of Nodes that could be more than pods, and returns a
+// problem for each. It has problems as well for what only the agent of this node knows.
+func (s *Source) limitRanges(entries []*nodeEntry, c *policy.Cluster) (problems []policy.Problem) {
 	ranges := s.ranges.Load()
-	report := func(path string, outside fmt.Stringer) {
-		problems = append(problems, policy.Problem{Object: "node " + s.node, Reason: ReasonOutsideClusterRanges, Path: path, Message: fmt.Sprintf(
-			"%s is outside of the cluster ranges of the configuration: the agents of other nodes do not protect it from names outside the cluster; "+
-				"add its range to cluster.ranges, or to the directive cluster of the Corefile", outside)})
+	some := len(ranges.Prefixes()) > 0
+	report := func(node, path string, claim fmt.Stringer, what, who string) {
+		problems = append(problems, policy.Problem{Object: "node " + node, Reason: ReasonOutsideClusterRanges, Path: path, Message: fmt.Sprintf(
+			"%s is %s: %s do not protect it from names outside the cluster; add its range to cluster.ranges, or to the directive cluster of the Corefile", claim, what, who)})
+	}
+	const outside, others = "outside of the cluster ranges of the configuration", "the agents of other nodes"
+	c.PodRanges, c.LocalRanges = nil, nil
+	for _, e := range entries {
+		for _, p := range e.ranges {
+			in := ranges.ContainsPrefix(p)
+			switch {
+			case some && !in:
+				report(e.name, "spec.podCIDRs", p, outside+" and left out", "agents")
+				continue
+			case p.Addr().Is4() && p.Bits() < minPodBits4, p.Addr().Is6() && p.Bits() < minPodBits6:
+				report(e.name, "spec.podCIDRs", p, fmt.Sprintf("wider than the pods of a node (/%d, IPv6 /%d) and left out", minPodBits4, minPodBits6), "without cluster.ranges, agents")
+				continue
+			case s.ownOnly && !in:
+				report(e.name, "spec.podCIDRs", p, outside, others)
+			}
+			c.PodRanges = append(c.PodRanges, p)
+			if e.name == s.node {
+				c.LocalRanges = append(c.LocalRanges, p)
+			}
+		}
 	}
 	for _, a := range c.Nodes {
-		if !ranges.Contains(a) {
-			report("status.addresses", a)
+		if s.ownOnly && !ranges.Contains(a) {
+			report(s.node, "status.addresses", a, outside, others)
 		}
 	}
-	for _, p := range c.PodRanges {
-		if !ranges.ContainsPrefix(p) {
-			report("spec.podCIDRs", p)
-		}
+	c.PodRanges = sortedOnce(c.PodRanges, comparePrefixes)
+	c.LocalRanges = sortedOnce(c.LocalRanges, comparePrefixes)
+	const most = 16
+	if more := len(problems) - most; more > 0 {
+		problems = problems[:most]
+		problems[most-1].Message += fmt.Sprintf(" (and %d more)", more)
 	}
 	return problems
 }

@@ -13,7 +13,7 @@ import (
 func outsideText(s State) string {
 	var words []string
 	for _, p := range s.Problems {
-		if what, _, found := strings.Cut(p.Message, " is outside of the cluster ranges of the configuration: "); found && p.Reason == ReasonOutsideClusterRanges && p.Object == "node "+ourNode {
+		if what, _, found := strings.Cut(p.Message, " is outside of the cluster ranges of the configuration"); found && p.Reason == ReasonOutsideClusterRanges && p.Object == "node "+ourNode {
 			words = append(words, p.Path+" "+what)
 		}
 	}
@@ -61,19 +61,38 @@ func TestOwnNodeOnly(t *testing.T) {
 	r.until("", outsideText)
 }
 
-// TestAllNodesNeedNoRanges: a source of all Nodes has no problem for addresses outside of the
-// cluster ranges, which are known to every agent.
-func TestAllNodesNeedNoRanges(t *testing.T) {
+// TestRangesOfNodes: the pod ranges of Nodes count for the pods of a node alone, inside the cluster
+// ranges where there are any. Each other one is left out, and a problem of its Node.
+func TestRangesOfNodes(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("nodes", aNode("node-b", "192.0.2.2", "10.1.0.0/16"))
-	api.put("nodes", aNode(ourNode, "192.0.2.1", "10.0.0.0/16"))
+	api.put("nodes", aNode("node-c", "192.0.2.3", "198.0.0.0/15", "2001:db8::/47"))
+	api.put("nodes", aNode("node-d", "192.0.2.4", "0.0.0.0/0", "2001:db8:1::/48"))
+	api.put("nodes", aNode(ourNode, "192.0.2.1", "10.0.0.0/16", "::/0"))
 	r := runAt(t, api)
-	r.until("[192.0.2.1 192.0.2.2] [10.0.0.0/16 10.1.0.0/16]", func(s State) string { return fmt.Sprint(s.Cluster.Nodes, s.Cluster.PodRanges) })
-	r.source.SetClusterRanges(prefixes("10.1.0.0/16"))
-	api.put("pods", aPod("web", "10.0.0.1"))
-	if s := r.until("web[10.0.0.1]", podText); len(s.Problems) > 0 {
-		t.Errorf("problems %v", s.Problems)
+	nodes := func(s State) string {
+		text := fmt.Sprint(s.Cluster.PodRanges, s.Cluster.LocalRanges)
+		for _, p := range s.Problems {
+			claim, why, _ := strings.Cut(p.Message, " is ")
+			text += ", " + strings.TrimPrefix(p.Object, "node ") + " " + claim + " " + strings.Fields(why)[0]
+			if p.Reason != ReasonOutsideClusterRanges || p.Path != "spec.podCIDRs" || !strings.Contains(why, " left out: ") {
+				t.Errorf("%+v", p)
+			}
+		}
+		return text
 	}
+	r.until("[10.0.0.0/16 10.1.0.0/16 2001:db8:1::/48] [10.0.0.0/16], node-a ::/0 wider, node-c 198.0.0.0/15 wider, node-c 2001:db8::/47 wider, node-d 0.0.0.0/0 wider", nodes)
+	r.source.SetClusterRanges(prefixes("10.0.0.0/16", "192.0.0.0/3", "2001:db8:1::/48"))
+	r.until("[10.0.0.0/16 2001:db8:1::/48] [10.0.0.0/16], node-a ::/0 outside, node-b 10.1.0.0/16 outside, node-c 198.0.0.0/15 wider, node-c 2001:db8::/47 outside, node-d 0.0.0.0/0 outside", nodes)
+	r.source.SetClusterRanges(prefixes("192.0.0.0/3"))
+	r.until("[] [], node-a 10.0.0.0/16 outside, node-a ::/0 outside, node-b 10.1.0.0/16 outside, node-c 198.0.0.0/15 wider, node-c 2001:db8::/47 outside, node-d 0.0.0.0/0 outside, node-d 2001:db8:1::/48 outside", nodes)
+	for i := range 20 {
+		api.put("nodes", aNode(fmt.Sprintf("node-z%02d", i), "192.0.2.9", "10.9.0.0/16"))
+	}
+	r.until("16 problems (and 11 more)", func(s State) string {
+		_, more, _ := strings.Cut(s.Problems[len(s.Problems)-1].Message, "the Corefile ")
+		return fmt.Sprintf("%d problems %s", len(s.Problems), more)
+	})
 }
 
 // TestExternalIPs: an address that only external IPs have is no Service's address, and a problem

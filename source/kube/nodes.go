@@ -107,18 +107,12 @@ func unreadable(object, path, text string) policy.Problem {
 func cleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // listNodes sets the addresses of the cluster's nodes.
-func listNodes(entries []*nodeEntry, own string, c *policy.Cluster) (problems []policy.Problem) {
-	c.Nodes, c.PodRanges, c.LocalRanges = nil, nil, nil
+func listNodes(entries []*nodeEntry, c *policy.Cluster) (problems []policy.Problem) {
+	c.Nodes = nil
 	for _, e := range entries {
 		c.Nodes = append(c.Nodes, e.addrs...)
-		c.PodRanges = append(c.PodRanges, e.ranges...)
-		if e.name == own {
-			c.LocalRanges = append(c.LocalRanges, e.ranges...)
-		}
 		problems = append(problems, e.problems...)
 	}
 	c.Nodes = sortedOnce(c.Nodes, netip.Addr.Compare)
-	c.PodRanges = sortedOnce(c.PodRanges, comparePrefixes)
-	c.LocalRanges = sortedOnce(c.LocalRanges, comparePrefixes)
 	return problems
 }

@@ -23,7 +23,11 @@ func TestNodes(t *testing.T) {
 	empty := &corev1.Node{}
 	empty.Name = "node-d"
 	var c policy.Cluster
-	problems := listNodes([]*nodeEntry{read(full), read(old), read(broken), read(empty)}, ourNode, &c)
+	entries := []*nodeEntry{read(full), read(old), read(broken), read(empty)}
+	problems := listNodes(entries, &c)
+	s := &Source{node: ourNode, events: make(chan struct{}, 1)}
+	s.SetClusterRanges(nil)
+	problems = append(problems, s.limitRanges(entries, &c)...)
 	want := policy.Cluster{
 		Nodes:       addrs("192.0.2.1", "192.0.2.2", "198.51.100.2", "203.0.113.2"),
 		PodRanges:   prefixes("10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16", "2001:db8:1::/64"),

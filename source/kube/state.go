@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
@@ -31,7 +33,8 @@ type part struct {
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
 	forbidden []policy.Problem // of kinds of policies that cannot be read
-	outside   []policy.Problem // of this node outside of the cluster ranges
+	outside   []policy.Problem // of nodes outside of the cluster ranges
+	ranges    *netipx.IPSet    // of which outside was made
 	remote    []policy.Problem // of pods of other nodes
 	// news: something was gathered since the last State; local: pods of this node.
 	news, local                                                                              bool
@@ -43,6 +46,7 @@ type assembly struct {
 	slices                                                                                   map[policy.ServiceRef]*slicesPart
 	standard                                                                                 part
 	nodePeers                                                                                []*policy.Pod
+	nodeEntries                                                                              []*nodeEntry
 	own, near, far                                                                           []*podEntry // of this node by their objects, with their results, and of others
 	results                                                                                  cni.Results
 	yielded                                                                                  map[*podEntry]*policy.Pod
@@ -127,13 +131,14 @@ func (s *Source) assemble() (State, bool) {
 		a.forbidden, news = forbidden, true
 	}
 	a.news, a.local = false, false
-	news = update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
-		a.nodePeers = nodePeers(entries)
+	ranges := s.ranges.Load()
+	if update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
+		a.nodeEntries, a.nodePeers = entries, nodePeers(entries)
 		listHosts(entries, &a.state.Cluster)
-		return listNodes(entries, s.node, &a.state.Cluster)
-	}) || news
-	if outside := s.outsideClusterRanges(&a.state.Cluster); !slices.EqualFunc(outside, a.outside, sameProblem) {
-		a.outside, news = outside, true
+		return listNodes(entries, &a.state.Cluster)
+	}) || ranges != a.ranges {
+		a.ranges, news = ranges, true
+		a.outside = s.limitRanges(a.nodeEntries, &a.state.Cluster)
 	}
 	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
 		a.state.Input.Nodes, news = nodes, true
@@ -151,7 +156,7 @@ func (s *Source) assemble() (State, bool) {
 		}
 		return listServices(entries, &a.state.Cluster)
 	})
-	claims := externalIPs(a.entries, s.ranges.Load(), &a.state.Cluster)
+	claims := externalIPs(a.entries, ranges, &a.state.Cluster)
 	if !slices.EqualFunc(claims, a.claims, sameProblem) {
 		a.claims, news = claims, true
 	}
