@@ -96,8 +96,11 @@ type Record struct {
 	TCP   bool
 	// Via is the name for which the first of the deciding matches counts, where that is not
 	// the question's: its answer pointed at the question (SRV, MX, SVCB, HTTPS), or it is an
-	// alias that a rule denies. "" for none.
+	// alias that a rule denies, or it is Left. "" for none.
 	Via fqdn.Name
+	// Left is the name outside the cluster domain that is decided in place of the question's, to
+	// which the answer for that name leads; "" for none. The log has it as Via.
+	Left fqdn.Name
 	// Matches are the matches that decided, those of Audit policies only with Would.
 	Matches []*policy.Match
 	// Rule is the rule that denies the name or the resolver, by Verdict or else by Would; nil
@@ -119,6 +122,10 @@ type Record struct {
 	// only these fields are read, and it costs less.
 	Prepared *Prepared
 }
+
+// BlockedOutside is the guard's reason for an address outside of the cluster, of a name inside:
+// tenants write such names.
+const BlockedOutside = "outside"
 
 // Answer is one address that the upstream's answer held.
 type Answer struct {

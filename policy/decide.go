@@ -14,8 +14,9 @@ type Query struct {
 	// Aliases count for rules that deny: those of the checked chain of the answer, none before
 	// there is an answer, and those that led the pod to Name.
 	Aliases []fqdn.Name
-	// InCluster: the name is under the cluster's domain.
-	InCluster bool
+	// InCluster: the name is under the cluster's domain. Then Outside decides about its addresses
+	// that are not the cluster's: the names count for rules that deny alone.
+	InCluster, Outside bool
 	// Type is the type of the query, RFC 1035 §3.2.3; 0: the limit of types is not applied.
 	Type uint16
 	// Would decides as if the Audit policies of the view enforced.
@@ -156,9 +157,9 @@ func (v *View) covers(q Query) []*Match {
 			}
 		}
 	}
-	add(q.Name, false)
+	add(q.Name, q.Outside)
 	for _, n := range q.Via {
-		add(n, false)
+		add(n, q.Outside)
 	}
 	for _, a := range q.Aliases {
 		add(a, true)

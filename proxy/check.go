@@ -19,7 +19,6 @@ type checked struct {
 	strict   bool            // the reply has the checked addresses and no others
 	decision policy.Decision // about the question, by its answer
 	guarded  fqdn.Name       // that the guard judged the addresses for
-	leaves   fqdn.Name       // where the way from there leaves the cluster domain, see rebind.Guard
 	listed   []wire.Address  // of the answer
 	verdicts []rebind.Verdict
 	free     []int          // the indexes of the addresses that the guard left
@@ -28,7 +27,7 @@ type checked struct {
 }
 
 func (c *checked) reset() {
-	c.strict, c.guarded, c.leaves, c.decision, c.listed, c.single = false, "", "", policy.Decision{}, nil, false
+	c.strict, c.guarded, c.decision, c.listed, c.single = false, "", policy.Decision{}, nil, false
 	c.verdicts, c.free, c.kept = c.verdicts[:0], c.free[:0], c.kept[:0]
 }
 
@@ -49,7 +48,9 @@ func (q *query) check() {
 	case q.alias != nil:
 		q.note(&p.base)
 		q.rec.Chain = append(q.rec.Chain, p.base.Query.Name)
-		q.judge(p.base)
+		if !q.leave(p.base.Query) {
+			q.judge(p.base)
+		}
 		return
 	case p.action == complete && q.msg != nil && q.msg.Rcode == dns.RcodeRefused && v.StrictestUnmatched() != policy.Resolve:
 		q.withhold(dns.RcodeNameError) // REFUSED would end musl's search
@@ -65,10 +66,12 @@ func (q *query) check() {
 		if q.strict = v.OrderInForce(); q.strict { // the answer for any class may have addresses, which no rule counts
 			q.answerMessage()
 		}
-		q.pass()
+		q.pass(q.question.Name)
+		return
+	case q.leave(p.decision.Query):
 		return
 	case p.action != open && !v.Ordered():
-		q.pass()
+		q.pass(q.question.Name)
 		return
 	}
 	if q.plan.followed() {
@@ -105,12 +108,53 @@ func (q *query) readAnswer() answer.Checked {
 	return answer.Check(q.asks.Question, q.msg, q.setup.config.Limits.Addresses)
 }
 
-// pass hands the answer on as it is: it opens nothing.
-func (q *query) pass() {
+// leave continues at the name outside the cluster domain to which the answer for a name inside
+// leads, and tells whether there is one. Tenants write the names inside. So the outside name is
+// decided as the question, and asked, and the names before it count for rules that deny alone.
+func (q *query) leave(inside policy.Query) bool {
+	v, domain := q.client.view, q.setup.config.ClusterDomain
+	if !inside.InCluster || v.Node != nil && v.Node.NeedsName(inside.Name) {
+		return false
+	}
+	c := q.readAnswer()
+	i := slices.IndexFunc(c.Chain, func(n fqdn.Name) bool { return !n.HasSuffix(domain) })
+	if i < 0 {
+		return false
+	}
+	ask := policy.Query{Name: c.Chain[i], Type: q.question.Type, Aliases: slices.Concat(inside.Aliases, inside.Via, []fqdn.Name{inside.Name}, c.Chain[:i])}
+	q.plan.base = decide(v, ask, q.followedFrom)
+	d := &q.plan.base
+	q.single, q.rec.Left = false, d.Query.Name
+	q.note(d)
+	switch {
+	case d.Limit != policy.NoLimit:
+		q.limited(d.Limit, rcodes[d.Reply])
+	case d.Denied != nil && d.Reply != policy.Resolve && q.origin != fromWarmUp:
+		q.deny(d)
+	case d.Denied == nil && d.Reply != policy.Resolve:
+		q.withhold(rcodes[d.Reply])
+	case !v.OrderInForce() && !d.Allowed():
+		q.pass(d.Query.Name)
+	default:
+		m := q.answerMessage()
+		if q.rec.Chain = append(q.rec.Chain, c.Chain[:i]...); q.alias != nil {
+			m = m.Copy()
+			m.Answer = append(m.Answer, q.alias.Answer...)
+		}
+		q.alias = m
+		q.asks.Name, q.missed, q.msg = d.Query.Name, false, nil
+		q.found.Reset()
+		q.lookup()
+	}
+	return true
+}
+
+// pass hands the answer on as it is: it opens nothing. The guard's verdicts for the name are logged.
+func (q *query) pass(n fqdn.Name) {
 	if q.s.log != nil {
 		c := q.readAnswer()
 		q.rec.Chain, q.listed = c.Chain, c.Addrs
-		q.guard(q.question.Name)
+		q.guard(n)
 	}
 	q.replyAnswer()
 }
@@ -197,11 +241,11 @@ func (q *query) again(d policy.Decision, chain []fqdn.Name) policy.Decision {
 // guard puts the addresses into the record with the guard's verdict on each for the name.
 func (q *query) guard(n fqdn.Name) {
 	guard := q.setup.guardFor(&q.client)
-	q.guarded, q.leaves = n, guard.Leaves(n, q.asks.Name, q.rec.Chain)
+	q.guarded = n
 	q.verdicts, q.free, q.kept = q.verdicts[:0], q.free[:0], q.kept[:0]
 	q.granted.reset()
 	for i, a := range q.listed {
-		why := guard.BlockedBehind(n, q.leaves, a.Addr, q.client.snap)
+		why := guard.Blocked(n, a.Addr, q.client.snap)
 		q.answers = append(q.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Blocked: why})
 		q.verdicts = append(q.verdicts, rebind.Verdict{Addr: a.Addr, Reason: why})
 		if why == "" {
@@ -219,8 +263,7 @@ func (q *query) guard(n fqdn.Name) {
 func (q *query) guardVia(via []fqdn.Name) {
 	guard := q.setup.guardFor(&q.client)
 	for _, n := range via {
-		leaves := guard.Leaves(n, q.asks.Name, q.rec.Chain)
-		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return guard.BlockedBehind(n, leaves, a.Addr, q.client.snap) != "" }) {
+		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return guard.Blocked(n, a.Addr, q.client.snap) != "" }) {
 			q.shut, q.single = append(q.shut, n), false
 		}
 	}

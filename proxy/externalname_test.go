@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -9,50 +10,107 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// TestGuardOfNamesThatLeaveTheCluster: where a name of the cluster leads to one outside, as a Service
-// with externalName does, the owner of the outside name opens no address of the cluster. A name
-// of the cluster that leads to another one does.
-func TestGuardOfNamesThatLeaveTheCluster(t *testing.T) {
+// TestNamesOfTheCluster: tenants write the names of the cluster. Such a name opens addresses of
+// the cluster alone, and where it leads to a name outside, as a Service with externalName does,
+// the outside name is decided in its place, by its own rules, its own answer and its own guard.
+func TestNamesOfTheCluster(t *testing.T) {
 	const db = "db.shop.svc.cluster.local"
-	table := map[string][]string{}
+	table := map[string][]string{
+		"a.wild.test A":       {"a.wild.test. 60 IN CNAME edge.cdn.test.", "edge.cdn.test. 60 IN A 198.51.100.7"},
+		"in.wild.test A":      {"in.wild.test. 60 IN A 10.96.0.9"},
+		"pod.wild.test A":     {"pod.wild.test. 60 IN A 10.1.0.3"},
+		"node.wild.test A":    {"node.wild.test. 60 IN A 192.0.2.250"},
+		"app.ingress.test A":  {"app.ingress.test. 60 IN A 10.96.7.9"},
+		"host.partner.test A": {"host.partner.test. 60 IN A 198.51.100.8"},
+		"www.example.org A":   {"www.example.org. 60 IN A 198.51.100.9"},
+		db + ".corp.test A":   {db + ".corp.test. 60 IN CNAME " + db + "."},
+		db + " SRV":           {db + ". 60 IN SRV 0 0 443 host.partner.test."},
+		"db.partner.test A":   {"db.partner.test. 60 IN A 198.51.100.7"},
+	}
 	l := newLab(t, table)
-	answer := func(chain ...string) []string {
-		owner, records := db+".", []string(nil)
-		for _, to := range chain[:len(chain)-1] {
-			records = append(records, owner+" 60 IN CNAME "+to)
+	chain := func(names ...string) (records []string) {
+		owner := db
+		for _, to := range names {
+			if to[0] >= '0' && to[0] <= '9' {
+				records = append(records, owner+". 60 IN A "+to)
+				continue
+			}
+			records = append(records, owner+". 60 IN CNAME "+to+".")
 			owner = to
 		}
-		return append(records, owner+" 60 IN A "+chain[len(chain)-1])
+		return records
 	}
 	for _, c := range []struct {
 		what    string
 		answer  []string
 		verdict audit.Verdict
+		reply   string // names of CNAMEs and addresses
+		grant   string // the name and the addresses, "" for none
+		via     string
 	}{
-		{"a Service", answer("10.96.0.9"), audit.Allowed},
-		{"another name of the cluster", answer("db.infra.svc.cluster.local.", "10.96.0.9"), audit.Allowed},
-		{"outside", answer("db.partner.test.", "198.51.100.7"), audit.Allowed},
-		{"a Service by an outside name", answer("db.partner.test.", "10.96.0.9"), audit.Blocked},
-		{"a pod by an outside name", answer("db.partner.test.", "10.1.0.3"), audit.Blocked},
-		{"the node by two outside names", answer("db.partner.test.", "x.partner.test.", "192.0.2.250"), audit.Blocked},
-		{"a Service by an outside name and one of the cluster", answer("db.partner.test.", "kubernetes.default.svc.cluster.local.", "10.96.0.9"), audit.Blocked},
-		{"a Service by an outside name with an exception", answer("app.ingress.test.", "10.96.7.9"), audit.Allowed},
+		{"a Service", chain("10.96.0.9"), audit.Allowed, "10.96.0.9", db + " 10.96.0.9", ""},
+		{"another name of the cluster", chain("db.infra.svc.cluster.local", "10.96.0.9"), audit.Allowed, "db.infra.svc.cluster.local 10.96.0.9", db + " 10.96.0.9", ""},
+		{"an endpoint outside", chain("198.51.100.1"), audit.Blocked, "", "", ""},
+		{"endpoints inside and outside", chain("198.51.100.1", "10.1.0.3", "192.0.2.250", "203.0.113.250"), audit.Allowed, "10.1.0.3 192.0.2.250 203.0.113.250", db + " 10.1.0.3 192.0.2.250 203.0.113.250", ""},
+		{"an outside name that no rule has", chain("db.partner.test", "198.51.100.7"), audit.Unmatched, "db.partner.test 198.51.100.7", "", "db.partner.test"},
+		{"an outside name that a rule has", chain("a.wild.test", "198.51.100.1"), audit.Allowed, "a.wild.test edge.cdn.test 198.51.100.7", "a.wild.test 198.51.100.7", "a.wild.test"},
+		{"an outside name by two of the cluster", chain("x.infra.svc.cluster.local", "y.infra.svc.cluster.local", "a.wild.test", "10.96.0.1"), audit.Allowed,
+			"x.infra.svc.cluster.local y.infra.svc.cluster.local a.wild.test edge.cdn.test 198.51.100.7", "a.wild.test 198.51.100.7", "a.wild.test"},
+		{"an outside name that leads back", chain("a.wild.test", "kubernetes.default.svc.cluster.local", "10.96.0.1"), audit.Allowed, "a.wild.test edge.cdn.test 198.51.100.7", "a.wild.test 198.51.100.7", "a.wild.test"},
+		{"a Service by an outside name", chain("in.wild.test", "10.96.0.9"), audit.Blocked, "in.wild.test", "", "in.wild.test"},
+		{"a pod by an outside name", chain("pod.wild.test", "10.1.0.3"), audit.Blocked, "pod.wild.test", "", "pod.wild.test"},
+		{"the node by an outside name", chain("node.wild.test", "192.0.2.250"), audit.Blocked, "node.wild.test", "", "node.wild.test"},
+		{"an outside name with an exception", chain("app.ingress.test", "10.96.7.9"), audit.Allowed, "app.ingress.test 10.96.7.9", "app.ingress.test 10.96.7.9", "app.ingress.test"},
+		{"a name alike", chain("notcluster.local", "198.51.100.1"), audit.Unmatched, "notcluster.local 198.51.100.1", "", "notcluster.local"},
 	} {
-		l.up.mu.Lock()
-		table[db+" A"] = c.answer
-		l.up.mu.Unlock()
-		before := len(l.granted())
-		r := l.ask("10.1.0.2", db, dns.TypeA)
-		addresses := slices.ContainsFunc(r.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeA })
-		opened := len(l.granted()) > before
-		if rec := l.log.last(t); rec.Verdict != c.verdict || addresses != (c.verdict == audit.Allowed) || opened != addresses {
-			t.Errorf("%s: %v, %v, opened %t", c.what, rec.Verdict, data(r.Answer), opened)
+		for _, q := range []string{db, db + ".corp.test"} { // the second completes it
+			l.up.mu.Lock()
+			table[db+" A"] = c.answer
+			l.up.mu.Unlock()
+			before := len(l.granted())
+			reply := []string{}
+			for _, rr := range l.ask("10.1.0.2", q, dns.TypeA).Answer {
+				if cname, is := rr.(*dns.CNAME); is {
+					reply = append(reply, strings.TrimSuffix(cname.Target, "."))
+				} else {
+					reply = append(reply, rr.(*dns.A).A.String())
+				}
+			}
+			want, grants := strings.Fields(c.reply), []string(nil)
+			if q != db {
+				want = append([]string{db}, want...)
+			}
+			if name, addrs, some := strings.Cut(c.grant, " "); some {
+				grants = []string{"web " + name + " [" + addrs + "] tcp/443 +2m0s"}
+			}
+			rec := l.log.last(t)
+			via := strings.TrimSuffix(rec.Via.String(), ".")
+			if rec.Verdict != c.verdict || via != c.via || !slices.Equal(reply, want) || !slices.Equal(l.granted()[before:], grants) {
+				t.Errorf("%s, %s: %v via %q, %q, opened %q", c.what, q, rec.Verdict, rec.Via, reply, l.granted()[before:])
+			}
+		}
+	}
+	// A host of its SRV record is no other.
+	l.ask("10.1.0.2", db, dns.TypeSRV)
+	l.ask("10.1.0.2", "host.partner.test", dns.TypeA)
+	if rec := l.log.last(t); rec.Verdict != audit.Unmatched || rec.Via != "" {
+		t.Errorf("the host of a service: %v via %q", rec.Verdict, rec.Via)
+	}
+	// Strict policies answer for the outside name as for the question.
+	l.up.mu.Lock()
+	table[db+" A"] = chain("db.partner.test", "198.51.100.7")
+	l.up.mu.Unlock()
+	for pod, want := range map[string]int{"10.1.0.3": dns.RcodeNameError, "10.1.0.4": dns.RcodeRefused, "10.1.0.5": dns.RcodeSuccess, "10.1.0.6": dns.RcodeSuccess} {
+		if r := l.ask(pod, db, dns.TypeA); r.Rcode != want || (len(r.Answer) > 0) != (want == dns.RcodeSuccess) {
+			t.Errorf("%s: %v", pod, r)
 		}
 	}
 	l.up.mu.Lock()
-	table[db+" SRV"] = []string{db + ". 60 IN SRV 0 0 443 host.partner.test."}
-	table["host.partner.test A"] = []string{"host.partner.test. 60 IN A 10.96.0.9", "host.partner.test. 60 IN A 198.51.100.8"}
+	table[db+" A"] = chain("www.example.org", "198.51.100.9")
 	l.up.mu.Unlock()
-	l.ask("10.1.0.2", db, dns.TypeSRV)
-	equal(t, "the host of a service", data(l.ask("10.1.0.2", "host.partner.test", dns.TypeA).Answer), []string{"host.partner.test. 60 A 198.51.100.8"})
+	for _, pod := range []string{"10.1.0.3", "10.1.0.4"} {
+		if r := l.ask(pod, db, dns.TypeA); len(r.Answer) != 2 {
+			t.Errorf("%s: %v", pod, r)
+		}
+	}
 }

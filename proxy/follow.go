@@ -49,6 +49,8 @@ func (q *query) follow() (kept bool) {
 		for _, to := range answer.Pointers(q.asks.Question, q.msg, further) {
 			for _, by := range q.decision.Leads(to.Name, to.TTL) {
 				until := base + by.Lifetime
+				// The owners of names inside the cluster choose no addresses outside.
+				by.Alias = by.Alias || by.Name.HasSuffix(domain) && !to.Name.HasSuffix(domain)
 				switch {
 				case q.own(by.Name) == further || to.Name.HasSuffix(domain) && !by.Name.HasSuffix(domain):
 					continue

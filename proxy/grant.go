@@ -70,7 +70,14 @@ func (q *query) grantByRules() {
 	s := q.s
 	if v := q.client.view; q.strict {
 		if v.Ordered() {
-			q.make(v, &q.decision, true, q.lasting(), nil, q.base)
+			own, rest := q.lasting()
+			q.make(v, &q.decision, true, own, nil, q.base)
+			if len(rest) > 0 {
+				ask := q.decision.Query
+				ask.Outside = true
+				d := policy.Decide(v, ask)
+				q.make(v, &d, true, rest, nil, q.base)
+			}
 		}
 		if q.origin == fromUse {
 			q.retain()
@@ -94,16 +101,21 @@ func (q *query) grantByRules() {
 
 // lasting returns the addresses for rules that deny or pass: all of the answer, but where no pod
 // asked those that the guard left. Else the owner of a denied name could deny every pod the
-// addresses inside the cluster.
-func (q *query) lasting() []wire.Address {
-	if q.origin != fromWarmUp && q.origin != fromUse {
-		return q.listed
+// addresses inside the cluster. Of a name of the cluster, rest counts for rules that deny alone.
+func (q *query) lasting() (own, rest []wire.Address) {
+	asked := q.origin != fromWarmUp && q.origin != fromUse
+	if asked && !q.decision.Query.InCluster {
+		return q.listed, nil
 	}
-	left := make([]wire.Address, 0, len(q.free))
-	for _, at := range q.free {
-		left = append(left, q.listed[at])
+	for i, a := range q.listed {
+		switch {
+		case q.verdicts[i].Reason == "":
+			own = append(own, a)
+		case asked:
+			rest = append(rest, a)
+		}
 	}
-	return left
+	return own, rest
 }
 
 // Granted implements GrantCallback. Replies that may leave at one moment leave together.

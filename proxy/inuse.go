@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -114,7 +113,7 @@ func (q *use) ask() {
 	}
 	// The first snapshot, by which grants are made already, is published soon.
 	if q.snap == nil || s.elapsed()-q.since > usePatience {
-		q.over(q.passed(q.due, q.name.Name), false)
+		q.over(q.passed(q.due), false)
 		return
 	}
 	s.stats.UseQueries.Add(1)
@@ -122,15 +121,14 @@ func (q *use) ask() {
 	s.ask(q.view, q.snap, wire.Query{Question: question, Flags: wire.RD}, fromUse, q)
 }
 
-// passed returns the addresses that the guard lets through for the name, whose way leaves the
-// cluster domain at leaves.
-func (q *use) passed(addrs []netip.Addr, leaves fqdn.Name) []netip.Addr {
+// passed returns the addresses that the guard lets through for the name.
+func (q *use) passed(addrs []netip.Addr) []netip.Addr {
 	setup := q.of.s.setup.Load()
 	guard := setup.guard
 	if q.view != nil && q.view.Node != nil {
 		guard = setup.hostGuard
 	}
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return guard.BlockedBehind(q.name.Name, leaves, a, q.snap) != "" })
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return guard.Blocked(q.name.Name, a, q.snap) != "" })
 }
 
 // reply implements replier: no client waits.
@@ -146,11 +144,7 @@ func (q *use) done(of *query) {
 	}
 	switch of.rec.Verdict {
 	case audit.Renewed, audit.Failed, audit.Allowed, audit.Blocked:
-		leaves := q.name.Name
-		if of.guarded == leaves {
-			leaves = of.leaves
-		}
-		left = q.passed(left, leaves)
+		left = q.passed(left)
 	default: // the policy closes the name by now
 		left = nil
 	}

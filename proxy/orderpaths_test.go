@@ -210,6 +210,7 @@ func TestSearchFormsInOrder(t *testing.T) {
 		"www.test.svc.cluster.local A": {"www.test.svc.cluster.local. 30 IN CNAME www.test.", "www.test. 5 IN A 192.0.2.7"},
 		"ok.test.svc.cluster.local A":  {"ok.test.svc.cluster.local. 30 IN CNAME ok.test.", "ok.test. 5 IN A 192.0.2.6"},
 		"ok.test A":                    {"ok.test. 600 IN A 192.0.2.1"},
+		"www.test A":                   {"www.test. 30 IN A 192.0.2.7"},
 	}
 	accept := "tier: Baseline, priority: 1, egress: [{action: Accept, matches: [{name: ok.test}, {name: www.test}]}]"
 	for _, c := range []struct {

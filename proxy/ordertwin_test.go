@@ -19,7 +19,9 @@ import (
 )
 
 // orderNames are asked by the random worlds. Some are aliases of others.
-var orderNames = []string{"a.test", "b.test", "c.b.test", "d.test", "e.test", "x.shop.svc.cluster.local"}
+var orderNames = []string{"a.test", "b.test", "c.b.test", "d.test", "e.test", "x.shop.svc.cluster.local", "y.shop.svc.cluster.local"}
+
+func ofCluster(n string) bool { return strings.HasSuffix(n, ".cluster.local") }
 
 // orderWorld is random policies of both kinds of ours for one pod, and an upstream.
 type orderWorld struct {
@@ -56,7 +58,7 @@ func newOrderWorld(r *rand.Rand) *orderWorld {
 			}
 		}
 		w.table[n+" A"] = records
-		for range w.IntN(3) {
+		for range w.IntN(6) {
 			to := orderNames[w.IntN(len(orderNames))]
 			w.hosts[n] = append(w.hosts[n], to)
 			w.table[n+" SRV"] = append(w.table[n+" SRV"], fmt.Sprintf("%s. %d IN SRV 0 0 1 %s.", n, srvTTL/time.Second, to))
@@ -69,7 +71,7 @@ func (w *orderWorld) matches() string {
 	var all []string
 	for range 1 + w.IntN(2) {
 		all = append(all, oneOf(w, "{name: "+orderNames[w.IntN(len(orderNames))]+"}", "{name: "+orderNames[w.IntN(len(orderNames))]+"}",
-			"{pattern: '**.test'}", "{pattern: '*.b.test'}", "{name: edge01.test}", "{pattern: 'edge*.test'}"))
+			"{pattern: '**.test'}", "{pattern: '**.cluster.local'}", "{pattern: '*.b.test'}", "{name: edge01.test}", "{pattern: 'edge*.test'}"))
 	}
 	return "[" + strings.Join(all, ", ") + "]"
 }
@@ -106,6 +108,7 @@ type orderTwin struct {
 	would   audit.Verdict
 	addrs   []string
 	open    map[string]time.Duration // rule, ports, address: the lifetime
+	outside int                      // of them, of addresses outside that a name of the cluster is denied
 }
 
 // orderLead is a name that leads to another.
@@ -119,9 +122,13 @@ const srvTTL = 3000 * time.Second
 
 // query is a question with the names that led the pod to it at the moment now.
 func (w *orderWorld) query(name string, now time.Time) policy.Query {
-	q := policy.Query{Name: policytest.Name(name), InCluster: strings.HasSuffix(name, ".cluster.local")}
+	q := policy.Query{Name: policytest.Name(name), InCluster: ofCluster(name)}
 	for by, l := range w.led[name] {
-		if l.until.After(now) {
+		switch {
+		case !l.until.After(now):
+		case ofCluster(by) && !q.InCluster:
+			q.Aliases = append(q.Aliases, policytest.Name(by))
+		default:
 			q.Via = append(q.Via, policytest.Name(by))
 		}
 	}
@@ -148,7 +155,7 @@ func (w *orderWorld) lead(v *policy.View, name string, now time.Time) {
 		return
 	}
 	for _, to := range w.hosts[name] {
-		if to == name || strings.HasSuffix(to, ".cluster.local") && !q.InCluster {
+		if to == name || ofCluster(to) && !q.InCluster {
 			continue
 		}
 		if w.led[to] == nil {
@@ -163,10 +170,29 @@ func (w *orderWorld) lead(v *policy.View, name string, now time.Time) {
 // ask is what becomes of a question.
 func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwin) {
 	q := w.query(name, l.now())
-	before := policy.Decide(v, q)
+	at := slices.IndexFunc(w.chain[name], func(n string) bool { return !ofCluster(n) })
+	if before := policy.Decide(v, q); !q.InCluster || at < 0 || before.Reply != policy.Resolve {
+		return w.askAs(v, q, before, name, name)
+	}
+	// The outside name is the question.
+	to := w.chain[name][at]
+	out2 := w.query(to, l.now())
+	for _, n := range append([]string{name}, w.chain[name][:at]...) {
+		out2.Aliases = append(out2.Aliases, policytest.Name(n))
+	}
+	out2.Aliases = append(append(out2.Aliases, q.Via...), q.Aliases...)
+	before := policy.Decide(v, out2)
+	if before.Reply == policy.Resolve && !before.Allowed() && !v.OrderInForce() {
+		return w.askAs(v, out2, before, to, name) // nothing is asked for what opens nothing
+	}
+	return w.askAs(v, out2, before, to, to)
+}
+
+// askAs is ask for a question as the name that is decided, with the answer for another.
+func (w *orderWorld) askAs(v *policy.View, q policy.Query, before policy.Decision, name, answer string) (out orderTwin) {
 	replies := map[policy.Unmatched]int{policy.NXDomain: dns.RcodeNameError, policy.Refuse: dns.RcodeRefused}
 	after := before
-	if before.Reply == policy.Resolve {
+	if before.Reply == policy.Resolve && name == answer {
 		for _, c := range w.chain[name] {
 			q.Aliases = append(q.Aliases, policytest.Name(c))
 		}
@@ -176,12 +202,8 @@ func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwi
 	if names := w.accepted(after); len(names) > 0 && !slices.Contains(names, guarded) {
 		guarded = names[0]
 	}
-	addrs, free := w.addrs[name], []string(nil)
-	outside := func(n string) bool { return !strings.HasSuffix(n, ".cluster.local") }
-	leaves := slices.ContainsFunc(append([]string{name}, w.chain[name]...), outside) // the way to the addresses
-	opens := func(n fqdn.Name, a string) bool {
-		return !strings.HasPrefix(a, "10.96.") || !leaves && !outside(n.String())
-	}
+	addrs, free := w.addrs[answer], []string(nil)
+	opens := func(n fqdn.Name, a string) bool { return strings.HasPrefix(a, "10.96.") == ofCluster(n.String()) }
 	for _, a := range addrs {
 		if opens(guarded, a) {
 			free = append(free, a)
@@ -210,24 +232,60 @@ func (w *orderWorld) ask(v *policy.View, l *cacheLab, name string) (out orderTwi
 	if out.rcode != dns.RcodeSuccess {
 		return out
 	}
+	if out.rcode = replies[0]; len(addrs) == 0 && !slices.Contains(orderNames, answer) {
+		out.rcode = dns.RcodeNameError // the upstream's: it has no such name
+	}
 	out.open = map[string]time.Duration{}
 	out.addrs = addrs
 	if after.Allowed() {
 		out.addrs = free
 	}
-	for _, m := range after.Matches {
-		if m.Audit {
-			continue
-		}
-		lasts, to := 90*time.Second, free // at least
-		if m.Rule.Action != policy.Accept {
-			lasts, to = 24*time.Hour, addrs
-		}
-		if n := coveredBy(q, m); m.Accepts() && n != guarded && slices.ContainsFunc(free, func(a string) bool { return !opens(n, a) }) {
-			continue
-		}
+	enter := func(m *policy.Match, to []string, lasts time.Duration) {
 		for _, a := range to {
 			out.open[fmt.Sprintf("%s %s %s", m.Rule.ID, m.Ports, a)] = lasts
+		}
+	}
+	for _, m := range after.Matches {
+		n := coveredBy(q, m)
+		switch {
+		case m.Audit:
+		case m.Accepts() && n != guarded && slices.ContainsFunc(free, func(a string) bool { return !opens(n, a) }):
+		case m.Accepts():
+			enter(m, free, 90*time.Second) // at least
+		case q.InCluster: // Pass, and Deny, which counts for the others too
+			enter(m, free, 24*time.Hour)
+		default:
+			enter(m, addrs, 24*time.Hour)
+		}
+	}
+	if q.InCluster {
+		rest := slices.DeleteFunc(slices.Clone(addrs), func(a string) bool { return opens(q.Name, a) })
+		for _, m := range deniedOutside(v, q) {
+			enter(m, rest, 24*time.Hour)
+			out.outside += len(rest)
+		}
+	}
+	return out
+}
+
+// deniedOutside are the matches of the rules that deny a name of the cluster addresses outside,
+// for which no rule accepts or passes it, up to the first for all ports.
+func deniedOutside(v *policy.View, q policy.Query) (out []*policy.Match) {
+	admin, baseline, namespace, _ := v.OrderedRules()
+	if namespace {
+		baseline = nil
+	}
+	for _, r := range slices.Concat(admin, baseline) {
+		var own []*policy.Match
+		for _, m := range r.Matches {
+			if r.Action == policy.Deny && slices.ContainsFunc(slices.Concat([]fqdn.Name{q.Name}, q.Via, q.Aliases), m.Pattern.Matches) {
+				own = append(own, m)
+			}
+		}
+		if all := len(own) > 0 && r.Ports == policy.AnyPort; all && r.DNSDenied != policy.Resolve {
+			return own // of a name that is denied, the others do not matter
+		} else if out = append(out, own...); all {
+			return out
 		}
 	}
 	return out
@@ -324,11 +382,15 @@ func TestProxyLikeItsTwin(t *testing.T) {
 			}
 			seen[fmt.Sprintf("%v %v", want.verdict, hit)]++
 			seen[fmt.Sprintf("would %v", want.would)]++
+			seen[fmt.Sprintf("denied outside %t", want.outside > 0)]++
+			if ofCluster(name) && slices.ContainsFunc(w.chain[name], func(n string) bool { return !ofCluster(n) }) {
+				seen[fmt.Sprintf("left %v", want.verdict)]++
+			}
 			seen[fmt.Sprintf("led by %d", len(w.query(name, l.now()).Via))]++
 		}
 	}
 	for _, what := range []string{"allowed true", "allowed false", "denied true", "denied false", "unmatched true", "unmatched false", "refused false",
-		"blocked true", "blocked false", "would allowed", "would denied", "would refused", "would unmatched", "led by 1", "led by 2", "led by 3"} {
+		"blocked true", "blocked false", "would allowed", "would denied", "would refused", "would unmatched", "led by 1", "led by 2", "led by 3", "denied outside true", "left allowed", "left denied", "left refused", "left unmatched"} {
 		if seen[what] < 10 {
 			t.Errorf("%q was seen %d times: %v", what, seen[what], seen)
 		}

@@ -266,7 +266,7 @@ func (q *query) note(d *policy.Decision) {
 	would, w := wouldBe(q.client.view, d)
 	r := &q.rec
 	r.Verdict, r.Would, r.Matches, r.Via, r.Rule = verdictOf(d), would, d.Matches, "", nil
-	if by := d.CountsFor(); by != d.Query.Name {
+	if by := d.CountsFor(); by != d.Query.Name || by == r.Left {
 		r.Via = by
 	}
 	switch {

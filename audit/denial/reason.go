@@ -39,21 +39,26 @@ func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet
 // entries that the names of the address would have. For rules with Deny and Pass a name counts
 // for as long as it is known.
 func (d *Denials) enter(f *policy.Flow, v *policy.View, at time.Time) {
+	seen := d.o.Memory.Seen(v.Pod.PodRef, f.Dialled.Addr())
+	outside := func(n fqdn.Name) bool {
+		return slices.ContainsFunc(seen, func(s recent.Sighting) bool { return s.Name == n && s.Blocked == audit.BlockedOutside })
+	}
 	for _, g := range d.o.Granted(v.Pod.PodRef, f.Dialled.Addr()) {
 		live := at.Before(g.Until)
 		if live && !f.Would {
 			f.EnterGrant(v, &g)
 		}
-		enterName(f, v, g.Name, func(*policy.Match) bool { return live && f.Would })
+		enterName(f, v, g.Name, outside(g.Name), func(*policy.Match) bool { return live && f.Would })
 	}
-	for _, s := range d.o.Memory.Seen(v.Pod.PodRef, f.Dialled.Addr()) {
-		enterName(f, v, s.Name, func(m *policy.Match) bool { return m.Audit && s.OpenAt(m, at) })
+	for _, s := range seen {
+		enterName(f, v, s.Name, outside(s.Name), func(m *policy.Match) bool { return m.Audit && s.OpenAt(m, at) })
 	}
 }
 
-// enterName adds the entries of one name, those that accept if they are open.
-func enterName(f *policy.Flow, v *policy.View, n fqdn.Name, open func(*policy.Match) bool) {
-	for _, m := range policy.Decide(v, policy.Query{Name: n, Would: f.Would}).Matches {
+// enterName adds the entries of one name, those that accept if they are open. outside: the name
+// counts for rules that deny alone.
+func enterName(f *policy.Flow, v *policy.View, n fqdn.Name, outside bool, open func(*policy.Match) bool) {
+	for _, m := range policy.Decide(v, policy.Query{Name: n, Outside: outside, Would: f.Would}).Matches {
 		if m.Rule != nil && m.Rule.Action != policy.Accept || open(m) {
 			f.Enter(m)
 		}

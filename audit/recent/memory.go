@@ -43,7 +43,7 @@ type place struct {
 }
 
 // Decision is the result of a pod's last query for a name, unless the whole answer was
-// granted.
+// granted for that name.
 type Decision struct {
 	Name    fqdn.Name
 	Type    uint16
@@ -53,7 +53,8 @@ type Decision struct {
 	// change nothing.
 	Would audit.Verdict
 	Rcode int
-	Error string // why the verdict is failed
+	Error string    // why the verdict is failed
+	Left  fqdn.Name // of the record
 	// Answers are the addresses that the pod got, or would have got.
 	Answers []netip.Addr
 }
@@ -74,7 +75,7 @@ func (m *Memory) Write(r audit.Record) { m.Note(&r) }
 
 // Note is Write of a record that need not be copied. It keeps nothing of it but texts.
 func (m *Memory) Note(r *audit.Record) {
-	if r.Prepared != nil || r.Verdict == audit.Renewed || r.Verdict == audit.Allowed && allGranted(r.Answers) {
+	if r.Prepared != nil || r.Verdict == audit.Renewed || r.Verdict == audit.Allowed && allGranted(r.Answers) && r.Left == "" {
 		return
 	}
 	m.mu.Lock()
@@ -155,7 +156,7 @@ func (m *Memory) decide(r *audit.Record) {
 		of, _ = simplelru.NewLRU[fqdn.Name, Decision](decisionsOfPod, nil)
 		m.decided.Add(r.Pod, of)
 	}
-	d := Decision{Name: r.Name, Type: r.Type, Asked: r.Time, Verdict: r.Verdict, Would: r.Would, Rcode: r.Rcode, Error: r.Error}
+	d := Decision{Name: r.Name, Type: r.Type, Asked: r.Time, Verdict: r.Verdict, Would: r.Would, Rcode: r.Rcode, Error: r.Error, Left: r.Left}
 	if len(r.Answers) > 0 {
 		d.Answers = make([]netip.Addr, len(r.Answers))
 		for i := range r.Answers {

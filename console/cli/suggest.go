@@ -48,8 +48,10 @@ func newSuggesting() *suggesting {
 	return s
 }
 
-// defaultGuard is the guard against rebinding of an unknown node.
-func defaultGuard() *rebind.Guard { return rebind.New(corefile.Default(), rebind.Addresses{}) }
+// defaultGuard is the guard against rebinding of an unknown cluster.
+func defaultGuard() *rebind.Guard {
+	return rebind.New(corefile.Default(), rebind.Addresses{}).ForUnknown()
+}
 
 func suggestCommand(a asking) *cobra.Command {
 	s := newSuggesting()

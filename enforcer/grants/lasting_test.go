@@ -206,7 +206,7 @@ func TestRulesTakeOverNames(t *testing.T) {
 	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1 2001:db8::1")))
 	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "cdn.test", 60, "192.0.2.2", dns("x.denied.test"))))
 	// One rule comes before the other, whose ID changes, and a rule that accepts.
-	spec := "tier: Admin, priority: 1, ttl: {reuseSeconds: 100}, egress: [{action: Pass, matches: [{name: www.example.net}]}, %s{action: Deny, matches: [{pattern: '**.denied.test'}], ports: [{protocol: TCP, port: 443}]}]"
+	spec := "tier: Admin, priority: 1, ttl: {reuseSeconds: 100}, egress: [{action: Pass, matches: [{name: www.example.net}, {pattern: '**.denied.test'}]}, %s{action: Deny, matches: [{pattern: '**.denied.test'}], ports: [{protocol: TCP, port: 443}]}]"
 	accept := "{action: Accept, matches: [{pattern: '**.test'}]}, "
 	w.cluster[0] = cluster(t, "deny", fmt.Sprintf(spec, accept))
 	s := w.compile([]policy.Pod{p}, allow)
@@ -217,6 +217,9 @@ func TestRulesTakeOverNames(t *testing.T) {
 	}
 	if w.left(w.rule(p, policy.Pass, true), addr("2001:db8::1")) == 0 {
 		t.Error("nor of IPv6")
+	}
+	if got := w.left(pass, addr("192.0.2.2")); got != 0 {
+		t.Errorf("what was only denied is passed for %v", got)
 	}
 	if w.left(deny, addr("192.0.2.2")) == 0 {
 		t.Error("the alias of a rule that moved behind one that stops the question is lost")

@@ -118,7 +118,7 @@ func (t *Table) setsOf(p *podGrants, key dataplane.GrantSet) (out []*set) {
 // takers yields the sets of a pod that take over a name of a set by a view, with the matches:
 // those that an answer for the name enters now, and any rule that denies a name that was
 // denied, which may be an alias. An address that was only denied or passed is opened by no
-// rule. The caller holds mu.
+// rule, and one that was only denied is passed by none. The caller holds mu.
 func (t *Table) takers(p *podGrants, v *policy.View, from dataplane.GrantSet, name fqdn.Name) iter.Seq2[*set, []string] {
 	return func(yield func(*set, []string) bool) {
 		if name == unreadable {
@@ -126,7 +126,7 @@ func (t *Table) takers(p *podGrants, v *policy.View, from dataplane.GrantSet, na
 		}
 		to := dataplane.GrantSet{Pod: from.Pod, IPv6: from.IPv6}
 		each := func(id policy.RuleID, ports policy.PortSet, by []string) bool {
-			if from.Rule.Lasting() && !id.Lasting() {
+			if from.Rule.Lasting() && !id.Lasting() || from.Rule.Denies() && !id.Denies() {
 				return true
 			}
 			to.Rule, to.Ports = id, ports

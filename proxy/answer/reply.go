@@ -109,25 +109,31 @@ func carriesAddress(rr dns.RR) bool {
 	return false
 }
 
-// Behind puts the reply for an allowed name behind the CNAME by which the
-// question leads to it.
-func Behind(r *dns.Msg, q wire.Question, alias *dns.Msg) *dns.Msg {
-	for _, rr := range alias.Answer {
-		cname, ok := rr.(*dns.CNAME)
-		if !ok {
-			continue
+// Behind puts the reply for another name behind the CNAMEs by which the question leads to it.
+func Behind(r *dns.Msg, q wire.Question, to fqdn.Name, alias *dns.Msg) *dns.Msg {
+	var chain []dns.RR
+	for at := q.Name; at != to; {
+		i := slices.IndexFunc(alias.Answer, func(rr dns.RR) bool {
+			owner, err := fqdn.ParseName(rr.Header().Name)
+			return err == nil && owner == at && rr.Header().Rrtype == dns.TypeCNAME
+		})
+		if i < 0 || len(chain) > wire.MaxChain {
+			break
 		}
-		if owner, err := fqdn.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
-			continue
+		c := dns.Copy(alias.Answer[i]).(*dns.CNAME)
+		if at == q.Name {
+			c.Hdr.Name = r.Question[0].Name
 		}
-		c := dns.Copy(cname)
-		c.Header().Name = r.Question[0].Name
 		for _, of := range r.Answer {
-			c.Header().Ttl = min(wire.ValidTTL(c.Header().Ttl), of.Header().Ttl)
+			c.Hdr.Ttl = min(wire.ValidTTL(c.Hdr.Ttl), of.Header().Ttl)
 		}
-		r.Answer = append([]dns.RR{c}, r.Answer...)
-		break
+		next, err := fqdn.ParseName(c.Target)
+		if chain = append(chain, c); err != nil {
+			break
+		}
+		at = next
 	}
+	r.Answer = append(chain, r.Answer...)
 	return r
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -31,6 +32,7 @@ type Guard struct {
 	cluster map[netip.Addr]string
 	own     func(netip.Addr) bool // of the agent
 	node    bool                  // see ForNode
+	unknown bool                  // see ForUnknown
 }
 
 // Addresses are the addresses in and around the cluster that an outside name must
@@ -82,11 +84,19 @@ func (g *Guard) ForNode() *Guard {
 	return &node
 }
 
+// ForUnknown returns the guard where the cluster's addresses are not known: a name under the
+// cluster domain may open any.
+func (g *Guard) ForUnknown() *Guard {
+	unknown := *g
+	unknown.unknown = true
+	return &unknown
+}
+
 // Blocked returns why the name must not open the address, "" if it may. pods has
 // the addresses of pods; nil has none.
 //
 // An IPv6 address that carries an IPv4 address is checked as both. A name under the
-// cluster domain may open addresses of the cluster, but no loopback and no metadata
+// cluster domain may open addresses of the cluster alone, and no loopback and no metadata
 // address. A `rebind allow` of the configuration opens its range in either form,
 // except for addresses that no host can have.
 func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string {
@@ -95,7 +105,11 @@ func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string
 	if reason := corefile.NoHost(a); reason != "" {
 		return reason
 	}
-	if reason := g.reason(a, outside, pods); reason != "" && !g.allowed(n, a) {
+	reason := g.reason(a, outside, pods)
+	if reason == "" && !outside && !g.unknown && !g.ofCluster(a, pods) {
+		reason = audit.BlockedOutside
+	}
+	if reason != "" && !g.allowed(n, a) {
 		return reason
 	}
 	for _, in := range embedded(a, g.nat64) {
@@ -110,50 +124,22 @@ func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string
 	return ""
 }
 
-// Leaves returns the first name outside the cluster domain on the way from n to the addresses of
-// an answer: at the question or in its chain. It is n for a name outside the domain, and where
-// the way stays in it.
-func (g *Guard) Leaves(n, question fqdn.Name, chain []fqdn.Name) fqdn.Name {
-	if !n.HasSuffix(g.domain) {
-		return n
-	}
-	if !question.HasSuffix(g.domain) {
-		return question
-	}
-	for _, to := range chain {
-		if !to.HasSuffix(g.domain) {
-			return to
-		}
-	}
-	return n
-}
-
-// BlockedBehind is Blocked for a name whose way leaves the cluster domain at another name, of
-// Leaves: the owner of an outside name opens no address of the cluster by a name inside.
-func (g *Guard) BlockedBehind(n, leaves fqdn.Name, a netip.Addr, pods *policy.Snapshot) string {
-	why := g.Blocked(n, a, pods)
-	if why == "" && leaves != n {
-		why = g.Blocked(leaves, a, pods)
-	}
-	return why
-}
-
-// Verdicts are the guard's decisions about the addresses of one answer, as of BlockedBehind.
+// Verdicts are the guard's decisions about the addresses of one answer.
 type Verdicts struct {
-	Name, Leaves fqdn.Name
-	Addrs        []Verdict
+	Name  fqdn.Name
+	Addrs []Verdict
 }
 
 // Verdict is the guard's decision about one address.
 type Verdict struct {
 	Addr   netip.Addr
-	Reason string // as BlockedBehind returns it
+	Reason string // as Blocked returns it
 }
 
 // Confirms tells whether each verdict is the same by this guard and these pods.
 func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
 	for _, of := range v.Addrs {
-		if g.BlockedBehind(v.Name, v.Leaves, of.Addr, pods) != of.Reason {
+		if g.Blocked(v.Name, of.Addr, pods) != of.Reason {
 			return false
 		}
 	}
@@ -182,6 +168,18 @@ func (g *Guard) reason(a netip.Addr, outside bool, pods *policy.Snapshot) string
 	if reason, ok := g.cluster[a]; ok && !g.node {
 		return reason
 	}
+	return g.placed(a, pods)
+}
+
+// ofCluster tells whether an address is one of a node, a Service or a pod, or in a range of the
+// cluster. A resolver may be anywhere.
+func (g *Guard) ofCluster(a netip.Addr, pods *policy.Snapshot) bool {
+	listed := g.cluster[a]
+	return g.own(a) || listed != "" && listed != "resolver" || g.placed(a, pods) != ""
+}
+
+// placed returns whether an address is a pod's or in a range of the cluster, "" for neither.
+func (g *Guard) placed(a netip.Addr, pods *policy.Snapshot) string {
 	if _, ok := pods.Pod(a); ok {
 		return "pod"
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -16,6 +17,7 @@ const worldConfig = `. {
     forward . 198.51.100.53
     cluster cluster.local 10.1.0.0/16 10.96.0.0/12
     rebind allow ingress.test 10.96.7.0/24
+    rebind allow partner.svc.cluster.local 192.0.2.7/32
     nat64 2001:db8:64::/96
 }`
 
@@ -102,6 +104,13 @@ func TestGuard(t *testing.T) {
 		{inside, "10.1.0.6", ""},
 		{inside, "192.0.2.250", ""},
 		{inside, "203.0.113.250", ""},
+		{inside, "2001:db8:1::2", ""}, // a pod
+		{inside, "192.0.2.1", "outside"},
+		{inside, "10.112.0.1", "outside"},
+		{inside, "2001:db8:9::1", "outside"},
+		{inside, "64:ff9b::10.1.0.6", "outside"},
+		{"db.partner.svc.cluster.local", "192.0.2.7", ""}, // by an exception
+		{"db.partner.svc.cluster.local", "192.0.2.8", "outside"},
 		{inside, "127.0.0.1", "loopback"},
 		{inside, "169.254.169.254", "metadata"},
 		{inside, "::ffff:169.254.169.254", "metadata"},
@@ -236,8 +245,9 @@ func TestGuardKnowsResolvers(t *testing.T) {
 		if why := g.Blocked(policytest.Name(outside), a, nil); why != tt.why {
 			t.Errorf("%s: %q, want %q", a, why, tt.why)
 		}
-		if why := g.Blocked(policytest.Name(inside), a, nil); why != "" {
-			t.Errorf("a name of the cluster does not open %s: %s", a, why)
+		// Of a name of the cluster a resolver is an address as any.
+		if why := g.Blocked(policytest.Name(inside), a, nil); (why == "") != (tt.why == "node") || why != "" && why != audit.BlockedOutside {
+			t.Errorf("a name of the cluster, %s: %q", a, why)
 		}
 		if !a.Is4() {
 			continue
