@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 const corefile = `
 . {
     forward . 192.0.2.53 2001:db8::53
-    cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    cluster cluster.local 10.1.0.0/24 10.96.0.0/24 fd00:1::/64 fd00:96::/112
     grant timeout 4s
     audit AUDIT
 }

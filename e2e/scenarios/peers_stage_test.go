@@ -18,7 +18,7 @@ import (
 )
 
 // peersCorefile is for a cluster of two nodes, with Services.
-var peersCorefile = strings.Replace(withLimits(fast), "cluster cluster.local 10.1.0.0/24 fd00:1::/64",
+var peersCorefile = strings.Replace(withLimits(fast), "cluster cluster.local 10.1.0.0/24 10.96.0.0/24 fd00:1::/64 fd00:96::/112",
 	"cluster cluster.local 10.1.0.0/24 10.2.0.0/24 10.96.0.0/24 fd00:1::/64 fd00:2::/64 fd00:96::/112", 1)
 
 // peerStage is a stage with pods that others reach, some of them on a second node, and
