@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"iter"
 	"net/http"
 	"net/netip"
@@ -64,11 +65,12 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	f.SeesCluster = r.seesCluster
 	f.Pods, f.OtherNamespaces, f.OtherPods = allPods(snap, remote), namespaces, unread
 	if !to.Addr.IsValid() {
+		name := to.Name
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {
-			f.Asked = &d
+			f.Asked, name = &d, cmp.Or(d.Left, name)
 		}
 		f.DeniesResolver = func(a netip.Addr) (bool, *policy.Rule) { return s.DeniesResolver(p.PodRef, a) }
-		f.Via, f.Aliases = s.LedBy(p.PodRef, to.Name)
+		f.Via, f.Aliases = s.LedBy(p.PodRef, name)
 		return f
 	}
 	f.Ended, f.Seen = s.Ended(p.PodRef, to.Addr), s.Seen(p.PodRef, to.Addr)

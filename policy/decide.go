@@ -23,6 +23,13 @@ type Query struct {
 	Would bool
 }
 
+// Leave returns the query about the name outside the cluster domain to which the answer for a name
+// inside leads, by the names on the way. It is decided in place of the name inside: tenants write
+// such names, and they count for rules that deny alone.
+func (q Query) Leave(to fqdn.Name, way ...fqdn.Name) Query {
+	return Query{Name: to, Aliases: slices.Concat(q.Aliases, q.Via, []fqdn.Name{q.Name}, way), Type: q.Type, Would: q.Would}
+}
+
 // Decide returns the matches of a view that cover a question, and the reply that they
 // select. It is the one evaluation of questions.
 func Decide(v *View, q Query) Decision {

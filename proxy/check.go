@@ -109,8 +109,8 @@ func (q *query) readAnswer() answer.Checked {
 }
 
 // leave continues at the name outside the cluster domain to which the answer for a name inside
-// leads, and tells whether there is one. Tenants write the names inside. So the outside name is
-// decided as the question, and asked, and the names before it count for rules that deny alone.
+// leads, and tells whether there is one. It is decided as the question, see policy.Query.Leave, and
+// asked.
 func (q *query) leave(inside policy.Query) bool {
 	v, domain := q.client.view, q.setup.config.ClusterDomain
 	if !inside.InCluster || v.Node != nil && v.Node.NeedsName(inside.Name) {
@@ -121,8 +121,7 @@ func (q *query) leave(inside policy.Query) bool {
 	if i < 0 {
 		return false
 	}
-	ask := policy.Query{Name: c.Chain[i], Type: q.question.Type, Aliases: slices.Concat(inside.Aliases, inside.Via, []fqdn.Name{inside.Name}, c.Chain[:i])}
-	q.plan.base = decide(v, ask, q.followedFrom)
+	q.plan.base = decide(v, inside.Leave(c.Chain[i], c.Chain[:i]...), q.followedFrom)
 	d := &q.plan.base
 	q.single, q.rec.Left = false, d.Query.Name
 	q.note(d)

@@ -61,6 +61,8 @@ const (
 	NoService = "NoService"
 	// NamedPort: no container has a port of the name.
 	NamedPort = "NamedPort"
+	// LeavesCluster: the name of a Service that leads out of the cluster.
+	LeavesCluster = "LeavesCluster"
 	// ServiceAddress: a network that is the address of a Service.
 	ServiceAddress = "ServiceAddress"
 	// Unresolved: nothing in the log resolved the name.
@@ -112,6 +114,7 @@ func Kinds() []Kind {
 		{PriorityTie, Warning, "two cluster policies with the same tier and priority have rules with different actions for the same connections: `ClusterFQDNNetworkPolicy` comes before `ClusterNetworkPolicy`, then the name decides"},
 		{ServicePort, Warning, "a rule has [no port of the Service](#ports-of-services) to which its name leads, or the port of a Service where the pods behind it have another"},
 		{NoService, Warning, "with [the cluster](#in-the-cluster): a name leads to a Service that does not exist"},
+		{LeavesCluster, Warning, "an accepted or passed name is of a Service with `externalName`, or of a headless one without selector, that leads [out of the cluster](corefile.md#names-of-the-cluster)"},
 		{NamedPort, Warning, "a rule for pods has a [named port](#ports-of-services) that no container of these pods has"},
 		{ServiceAddress, Warning, "a rule for networks has the [address of a Service](#ports-of-services), where rules have the addresses behind it"},
 		{policy.ReasonExternalIPs, Warning, "a Service has [external IPs](install.md#external-ips-of-services), which anyone who writes Services can claim"},

@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// servicePorts finds rules whose ports fit no Service of the manifests, and rules for the addresses
-// of Services. Headless Services, patterns, and Services and pods that the manifests lack are
+// servicePorts finds rules whose ports fit no Service of the manifests, rules for the addresses
+// of Services, and names of Services that lead out of the cluster. Headless Services, patterns, and Services and pods that the manifests lack are
 // not decided.
 func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 	behind := services{}
@@ -26,6 +26,9 @@ func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 			if reason, message := m.dialled(w.pattern, w.ports, o); reason != "" {
 				findings = append(findings, p.finding(Warning, reason, w.path, message))
 			}
+			if message := m.leaves(w.pattern, o); message != "" {
+				findings = append(findings, p.finding(Warning, LeavesCluster, w.path, message))
+			}
 		}
 	}
 	for i := range m.ClusterPolicies {
@@ -37,6 +40,9 @@ func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 			for _, match := range r.Matches {
 				if reason, message := m.dialled(match.Pattern, r.Ports, o); reason != "" && r.Action == policy.Accept {
 					warn(reason, match.Path, message)
+				}
+				if message := m.leaves(match.Pattern, o); message != "" && r.Action != policy.Deny {
+					warn(LeavesCluster, match.Path, message)
 				}
 			}
 			m.peer(r.Rule, r.Spec, behind, warn)

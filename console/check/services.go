@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
 
@@ -22,6 +23,7 @@ type Service struct {
 	selector map[string]string // nil: its endpoints are not known
 	// direct: a name of the Service leads to no address of its own, but to its pods or another name.
 	direct bool
+	to     fqdn.Name    // the other name, "" for none
 	addrs  []netip.Addr // of the Service itself, as far as the manifest has them
 	// external are external IPs that are no address of its load balancer.
 	external []string
@@ -49,6 +51,9 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 	s := Service{
 		ServiceRef: policy.ServiceRef{Namespace: o.Namespace, Name: o.Name}, place: at, selector: from.Spec.Selector,
 		direct: from.Spec.ClusterIP == corev1.ClusterIPNone || from.Spec.Type == corev1.ServiceTypeExternalName,
+	}
+	if from.Spec.Type == corev1.ServiceTypeExternalName {
+		s.to, _ = fqdn.ParseName(from.Spec.ExternalName)
 	}
 	if s.Namespace == "" {
 		s.Namespace = metav1.NamespaceDefault
@@ -96,6 +101,37 @@ func (m *Manifests) externalIPs() (findings []Finding) {
 		}
 	}
 	return findings
+}
+
+// leads returns the name to which the name of a Service leads, "" for none.
+func (m *Manifests) leads(n fqdn.Name, o Options) fqdn.Name {
+	i := slices.IndexFunc(m.Services, func(s Service) bool { return s.to != "" && s.name(o) == n })
+	if i < 0 {
+		return ""
+	}
+	return m.Services[i].to
+}
+
+// name returns the name of the Service in DNS.
+func (s *Service) name(o Options) fqdn.Name {
+	n, _ := fqdn.ParseName(s.Name + "." + s.Namespace + ".svc." + o.ClusterDomain)
+	return n
+}
+
+// leaves says that a pattern accepts or passes the name of a Service that leads out of the
+// cluster, "" for none.
+func (m *Manifests) leaves(pattern fqdn.Pattern, o Options) string {
+	for i := range m.Services {
+		s := &m.Services[i]
+		switch outside := s.to != "" && !inside(s.to.String(), o.ClusterDomain); {
+		case !outside && (!s.direct || s.to != "" || len(s.selector) > 0) || !pattern.Matches(s.name(o)):
+		case outside:
+			return fmt.Sprintf("Service %s%s leads to %s, which is no name of the cluster and is decided in its place; write that name in a rule if it is meant", s.id(), s.place.where("spec.externalName"), s.to)
+		default:
+			return fmt.Sprintf("the author of Service %s%s writes its endpoints, and only addresses of the cluster count for its name; if others are meant, write rebind allow %s CIDR in the Corefile", s.id(), s.place.where("spec"), s.name(o))
+		}
+	}
+	return ""
 }
 
 // services are the Services of the manifests, by namespace.

@@ -157,7 +157,14 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 	a.Policies, a.NetworkPolicies = view.Policies, view.NetworkPolicies
 	f := q.flow()
 	f.Would = !view.InForce()
-	d := policy.DecideAddresses(view, policy.Query{Name: q.Name, InCluster: inside(q.Name.String(), o.ClusterDomain), Would: f.Would})
+	ask := policy.Query{Name: q.Name, InCluster: inside(q.Name.String(), o.ClusterDomain), Would: f.Would}
+	if to := m.leads(q.Name, o); to != "" && !inside(to.String(), o.ClusterDomain) {
+		ask = ask.Leave(to)
+		inside := q.Name
+		q.Name = to
+		defer func() { a.Message += fmt.Sprintf("; %s leads to %s, which is decided in its place", inside, to) }()
+	}
+	d := policy.DecideAddresses(view, ask)
 	f.Enter(d.Matches...)
 	steps := policy.Steps(view, snap, &f)
 	on := map[*policy.Rule]bool{}

@@ -57,6 +57,45 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// TestAskByServices: the name outside to which a Service with externalName leads is decided in its place,
+// and the name of the Service counts for rules that deny alone.
+func TestAskByServices(t *testing.T) {
+	const manifest = `apiVersion: v1
+kind: Service
+metadata: {name: partner, namespace: shop}
+spec: {type: ExternalName, externalName: api.partner.example}
+---
+apiVersion: namegate.io/v1alpha1
+kind: ClusterFQDNNetworkPolicy
+metadata: {name: admin}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  egress:
+  - {action: RULE, matches: [{name: NAME}]}
+  - {action: Pass, matches: [{pattern: "**.cluster.local"}]}
+  - {action: Deny}
+`
+	const leads = "; partner.shop.svc.cluster.local leads to api.partner.example, which is decided in its place"
+	for rule, want := range map[string]string{
+		"Accept api.partner.example":            "allowed: admin spec.egress[0].matches[0] (api.partner.example) at stdin:14",
+		"Accept partner.shop.svc.cluster.local": "denied: Admin policy admin spec.egress[2] at stdin:16 denies it",
+		"Deny partner.shop.svc.cluster.local":   "denied: Admin policy admin spec.egress[0] at stdin:14 denies it, and its question gets NXDomain",
+	} {
+		action, name, _ := strings.Cut(rule, " ")
+		m := manifests(t, strings.NewReplacer("RULE", action, "NAME", name).Replace(manifest))
+		q, err := ParseQuestion("partner.shop.svc.cluster.local:443")
+		fatal.If(t, err)
+		pod, err := PodWith("shop", "app=cart")
+		fatal.If(t, err)
+		got := m.Ask(pod, q, Options{ClusterDomain: "cluster.local"})
+		if text := string(got.Verdict) + ": " + got.Message; text != want+leads {
+			t.Errorf("%s: %s", rule, text)
+		}
+	}
+}
+
 // TestAskLimited: a name whose query a limit refuses is not reached by its addresses.
 func TestAskLimited(t *testing.T) {
 	for limits, want := range map[policy.DNSLimits]string{

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -33,7 +34,7 @@ func (in *inquiry) address() {
 	var asked []*policy.Match
 	for _, n := range names {
 		if n.own {
-			asked = append(asked, policy.Decide(in.f.View, policy.Query{Name: n.name, Would: in.audited()}).Matches...)
+			asked = append(asked, policy.Decide(in.f.View, policy.Query{Name: n.name, Outside: n.Blocked == audit.BlockedOutside, Would: in.audited()}).Matches...)
 		}
 	}
 	over := in.overrules(asked, func() reach { return in.reached(a) })

@@ -66,10 +66,6 @@ func (in *inquiry) blocked(n fqdn.Name, m *policy.Match, blocked []Seen) {
 	in.settle(Denied, "%s covers %s, but the guard against rebinding takes %s out of its answers: %s", in.quoted(m), n, blocked[0].Address, blocked[0].Blocked)
 	var never []string
 	for _, s := range blocked {
-		if s.Blocked == outside {
-			in.do("if the outside name is meant to lead into the cluster, the administrator of the nodes writes `rebind allow` with that name and %s in the Corefile; the name is in `chain` of the pod's line in `namegate audit -o json`", s.Address)
-			continue
-		}
 		if neverOpen(s.Blocked) {
 			never = append(never, s.Address)
 			continue

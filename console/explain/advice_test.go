@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -160,21 +161,45 @@ func TestCorefileLines(t *testing.T) {
 	}
 }
 
-// TestBlockedByAnAlias: where the guard blocks an address for the outside name that a name of the cluster
-// leads to, the answer says so, and no line of the Corefile for the name itself is advised.
-func TestBlockedByAnAlias(t *testing.T) {
-	for verdict, want := range map[audit.Verdict]Verdict{audit.Blocked: Denied, audit.Failed: OnceAsked} {
+// TestNamesThatLeaveTheCluster: the name outside to which a name of the cluster leads is explained in its
+// place, and an address outside, of a name of the cluster, is open by an exception alone.
+func TestNamesThatLeaveTheCluster(t *testing.T) {
+	const inside = "partner.shop.svc.cluster.local"
+	for _, c := range []struct {
+		left, address string
+		open          bool
+		want          Verdict
+		says, advice  string
+	}{
+		{"", "10.1.0.99", false, OnceAsked, "*.svc.cluster.local", ""},
+		{"", "198.51.100.1", false, Denied, "takes 198.51.100.1 out of its answers: outside", "rebind allow " + inside + " 198.51.100.1/32"},
+		{"bank.test", "198.51.100.1", false, Denied, "no match of the pod's policies covers the name", "bank.test"},
+		{"www.example.org", "198.51.100.1", false, OnceAsked, "covers the name on any", ""},
+		{"www.example.org", "198.51.100.1", true, Allowed, "1 address is open on any", ""},
+		{"www.example.org", "10.1.0.99", false, Denied, "takes 10.1.0.99 out of its answers: service", "rebind allow www.example.org 10.1.0.99/32"},
+	} {
 		f := about(t, cart(), manifests(t, `
 metadata: {name: base, namespace: shop}
-spec: {podSelector: {}, egress: [{matches: [{name: partner.shop.svc.cluster.local}]}]}
+spec: {podSelector: {}, egress: [{matches: [{pattern: "*.*.svc.cluster.local"}, {name: www.example.org}]}]}
 `))
-		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		guard, a := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}}), netip.MustParseAddr(c.address)
 		f.Blocked = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
-		f.Asked = &recent.Decision{Verdict: verdict, Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("10.1.0.99")}}
-		e := Explain(Question{To: target(t, "partner.shop.svc.cluster.local:443")}, f)
-		advised := e.Advice != nil && strings.Contains(strings.Join(e.Advice.Do, ";"), "`rebind allow` with that name and 10.1.0.99")
-		if e.Verdict != want || advised != (want == Denied) || e.Advice != nil && len(e.Advice.Corefile) > 0 || want == Denied && !strings.HasSuffix(e.Reason, "takes 10.1.0.99 out of its answers: a name outside the cluster domain leads there") {
-			t.Errorf("%v: %s: %s, %+v", verdict, e.Verdict, e.Reason, e.Advice)
+		f.Asked = &recent.Decision{Name: policytest.Name(inside), Asked: noon, Answers: []netip.Addr{a}}
+		if c.left != "" {
+			f.Asked.Left = policytest.Name(c.left)
+		}
+		if c.open {
+			f.Open = append(f.Open, policy.GrantInfo{Pod: f.Pod.PodRef, Name: f.Asked.Left, Addr: a, Ports: policy.AnyPort, Until: noon.Add(time.Minute)})
+		}
+		e := Explain(Question{To: target(t, inside+":443")}, f)
+		notes := strings.Join(e.Notes, ";")
+		noted := strings.Contains(notes, inside+" leads to "+c.left+", which is no name of the cluster") && strings.Contains(notes, "the pod last asked for "+inside)
+		advice := ""
+		if e.Advice != nil {
+			advice = strings.Join(e.Advice.Corefile, "") + e.Advice.Manifest
+		}
+		if e.Verdict != c.want || !strings.Contains(e.Reason, c.says) || noted != (c.left != "") || !strings.Contains(advice, c.advice) || (advice == "") != (c.advice == "") {
+			t.Errorf("%+v: %s: %s, notes %q, advice %q", c, e.Verdict, e.Reason, e.Notes, advice)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type Facts struct {
 	// Asked is what the pod's last question for the target's name came to, nil where
 	// that is not known, as of answers that were granted.
 	Asked *recent.Decision
-	// Via and Aliases are the names whose answers lead the pod to the target's name, as of
-	// policy.Query.
+	// Via and Aliases are the names whose answers lead the pod to the target's name, or to the name
+	// that is decided in its place (Asked.Left), as of policy.Query.
 	Via, Aliases []fqdn.Name
 	// Seen are the answers to this pod that held the target's address. Others are
 	// those to other pods; Hidden tells that there are further ones to pods that the

@@ -1,18 +1,23 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // name answers for a name.
 func (in *inquiry) name() {
+	if a := in.f.Asked; a != nil && a.Left != "" {
+		in.note("%s leads to %s, which is no name of the cluster and is decided in its place", in.to.Name, a.Left)
+		in.f.Aliases = policy.Query{Name: in.to.Name, Aliases: in.f.Aliases}.Leave(a.Left).Aliases
+		in.to.Name = a.Left
+	}
 	n := in.to.Name
 	s := in.stand(n)
 	open := in.open(func(name fqdn.Name, _ string) bool { return in.counts(name) })
@@ -208,9 +213,6 @@ func addresses(n int) string {
 	return fmt.Sprintf("%d addresses are", n)
 }
 
-// outside is why the guard keeps addresses closed that it would open for the name itself.
-const outside = "a name outside the cluster domain leads there"
-
 // answers lists what the name was answered with, and returns the addresses that the
 // guard keeps closed, if it does that with all of them.
 func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
@@ -223,9 +225,6 @@ func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
 		seen := Seen{Name: n.String(), Address: a.String(), Asked: asked.Asked}
 		if in.f.Blocked != nil {
 			seen.Blocked = in.f.Blocked(n, a)
-		}
-		if seen.Blocked == "" && asked.Verdict == audit.Blocked && in.inCluster(n) { // by the guard's verdict on an alias
-			seen.Blocked = outside
 		}
 		in.said.Names = append(in.said.Names, seen)
 		if seen.Blocked != "" {
@@ -247,7 +246,7 @@ func (in *inquiry) lastAsked(n fqdn.Name) {
 	if a.Error != "" {
 		why += ": " + a.Error
 	}
-	in.note("the pod last asked for %s at %s: %s", n, moment(a.Asked), why)
+	in.note("the pod last asked for %s at %s: %s", cmp.Or(a.Name, n), moment(a.Asked), why)
 }
 
 // noteBlocked says of some of a name's addresses that they stay closed.

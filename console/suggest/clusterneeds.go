@@ -77,7 +77,7 @@ func (c *ClusterNeeds) Add(line audit.Line) error {
 	if line.Question == nil {
 		return nil
 	}
-	switch name, ok := canonical(line.Question.Name); {
+	switch name, ok := canonical(decidedName(line)); {
 	case !ok:
 	case line.Verdict == audit.Allowed.String(), line.Verdict == audit.Renewed.String(), line.Verdict == audit.Refused.String() && line.Limit == "", line.Verdict == audit.Unmatched.String() && len(line.Answers) > 0:
 		n := c.need(name, line.Pod.Namespace)

@@ -63,7 +63,7 @@ func TestCommon(t *testing.T) {
 		{"cluster: everywhere", registry, ClusterOptions{v1alpha1.TierAdmin, 3, true}},
 		{"cluster: open already in some", append(registry[:1:1], allowedFor("pay", "registry.test", "pay/out", "tcp/443,tcp/8443"), allowedFor("front", "registry.test", "front/out", "tcp/443")), three},
 		{"cluster: asked for without a port", []string{
-			asked(in("shop"), "unmatched", "a.test", withAnswer), asked(in("pay"), "refused", "a.test", ""), asked(in("front"), "unmatched", "a.test", withAnswer),
+			asked(in("shop"), "unmatched", "a.test", withAnswer), asked(in("pay"), "refused", "a.test", ""), asked(in("front"), "unmatched", "a.front.svc.cluster.local", `,"via":"a.test","chain":["a.test"]`+withAnswer),
 			asked(in("shop"), "unmatched", "gone.test", `,"rcode":"NXDOMAIN"`), asked(in("pay"), "unmatched", "gone.test", `,"rcode":"NXDOMAIN"`), asked(in("front"), "unmatched", "gone.test", `,"rcode":"NXDOMAIN"`),
 		}, three},
 		{"cluster: an administrator denies it", append(registry[:3:3], admin), three},

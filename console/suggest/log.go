@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -248,7 +249,7 @@ func (w *workload) question(line audit.Line) {
 	if len(line.Matches) > 0 || line.Question == nil {
 		return
 	}
-	name, ok := canonical(line.Question.Name)
+	name, ok := canonical(decidedName(line))
 	switch {
 	case !ok:
 	case line.Limit != "": // the limit, and not a match, keeps the name from being answered
@@ -257,6 +258,15 @@ func (w *workload) question(line audit.Line) {
 	case len(line.Answers) > 0:
 		w.asked[name] |= answered
 	}
+}
+
+// decidedName returns the name of a question that rules accept: of a name of the cluster that leads
+// out of it, the name outside.
+func decidedName(line audit.Line) string {
+	if line.Verdict != audit.Denied.String() && slices.Contains(line.Chain, line.Via) {
+		return line.Via
+	}
+	return line.Question.Name
 }
 
 // since returns how long after the question for a name the pod dialled.

@@ -90,6 +90,7 @@ func TestSuggestions(t *testing.T) {
 			strings.Replace(asked(cart, "allowed", "open.example.org", withAnswer), `,"answers"`, `,"matches":[{"policy":"shop/out","path":"spec.egress[0].matches[0]","match":"open.example.org"}],"answers"`, 1),
 			asked(cart, "unmatched", "www.example.org", withAnswer),
 			asked(cart, "unmatched", "gone.example.org", `,"rcode":"NXDOMAIN"`),
+			asked(cart, "unmatched", "partner.shop.svc.cluster.local", `,"via":"api.partner.example","chain":["api.partner.example"]`+withAnswer),
 			asked(cart, "refused", "api.example.org", ""),
 			asked(cart, "refused", "api.example.org.corp.test", ""),
 			asked(cart, "refused", "x7.limited.test", `,"limit":"rate"`),
