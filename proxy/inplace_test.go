@@ -102,7 +102,7 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 						a := askFor(t, n)
 						a.Type = m.Question[0].Qtype
 						a.Flags |= wire.AD.If(m.AuthenticatedData) | wire.DO.If(m.IsEdns0() != nil && m.IsEdns0().Do())
-						if e := l.s.cache.Get(a, 0); e != nil {
+						if e := l.s.cache.Get(a); e != nil {
 							held := e.Message()
 							held.Extra = nil
 							until := 0

@@ -10,7 +10,6 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
@@ -81,7 +80,7 @@ func (q *query) lookup() {
 		return
 	}
 	if !q.missed && q.zone.keeps(q.asks) != nil {
-		switch e := r.cache.Get(q.asks, now); {
+		switch e := r.cache.Get(q.asks); {
 		case e == nil:
 		case e.Fresh(now):
 			if q.origin.client() {
@@ -104,7 +103,7 @@ func (q *query) lookup() {
 
 // hit answers with a fresh entry.
 func (q *query) hit(e *cache.Entry, now time.Duration) {
-	msg, base := e.Aged(q.asks, now)
+	msg, base := e.Aged(now)
 	q.set(msg, e.From, audit.CacheHit, e, q.s.at(base))
 	q.wait.answered = q.wait.asked
 	q.check()
@@ -139,18 +138,15 @@ func (q *query) late(e *cache.Entry, now time.Duration) {
 // renewed continues when the renewal of the stale entry is over.
 func (q *query) renewed(r *renewal) {
 	o := &r.outcome
-	switch {
-	case r.failed:
+	if r.failed {
 		q.giveStale()
-	case r.entry.Query.Type != q.asks.Type && (o.msg == nil || !answer.IsNXDomain(o.msg)):
-		q.miss() // the name exists by now
-	default:
-		q.s.stats.CacheMisses.Add(1)
-		if o.msg == nil {
-			q.found.CopyFrom(&r.view)
-		}
-		q.arrived(o)
+		return
 	}
+	q.s.stats.CacheMisses.Add(1)
+	if o.msg == nil {
+		q.found.CopyFrom(&r.view)
+	}
+	q.arrived(o)
 }
 
 // giveStale answers with the stale entry.
@@ -158,7 +154,7 @@ func (q *query) giveStale() {
 	s, e := q.s, q.wait.stale
 	s.stats.CacheStale.Add(1)
 	now := s.now()
-	msg, base := e.AsStale(q.asks, now.Sub(s.started))
+	msg, base := e.AsStale(now.Sub(s.started))
 	q.set(msg, e.From, audit.CacheStale, e, s.at(base))
 	q.wait.answered = now
 	q.check()
@@ -211,7 +207,7 @@ func (q *query) arrived(o *outcome) {
 		q.join()
 		return
 	}
-	q.set(asType(o.msg, q.asks), o.from, audit.CacheNone, o.entry, now)
+	q.set(o.msg, o.from, audit.CacheNone, o.entry, now)
 	q.wait.answered = now
 	if q.origin == fromWarmUp {
 		q.keepWarmed(o.err)
@@ -229,17 +225,6 @@ func (q *query) heard() {
 	if q.client.view != nil && q.how != audit.CacheHit {
 		q.wait.spent.Heard(q.wait.answered.Sub(q.wait.asked))
 	}
-}
-
-// asType returns the answer to one type's question as that to q: that a name does not
-// exist is true of all types. The message is shared and stays as it is.
-func asType(m *dns.Msg, q wire.Query) *dns.Msg {
-	if m == nil || len(m.Question) != 1 || m.Question[0].Qtype == q.Type || !answer.IsNXDomain(m) {
-		return m
-	}
-	c := *m
-	c.Question = []dns.Question{{Name: m.Question[0].Name, Qtype: q.Type, Qclass: q.Class}}
-	return &c
 }
 
 // answerMessage returns the answer as a message, nil without one.

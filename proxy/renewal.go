@@ -148,7 +148,7 @@ func (n *renewal) next() {
 // for clients' grants.
 func (n *renewal) grant() {
 	r := n.of.r
-	if n.snap == nil && r.cache.Get(n.entry.Query, r.s.elapsed()) != nil { // else the answer is not kept any more
+	if n.snap == nil && r.cache.Get(n.entry.Query) != nil { // else the answer is not kept any more
 		n.snap, n.pods = r.s.snapshot.Load(), r.cache.Clients(n.entry)
 	}
 	for len(n.pods) > 0 {

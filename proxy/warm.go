@@ -244,12 +244,12 @@ func (s *Server) askAt(host netip.Addr, v *policy.View, snap *policy.Snapshot, a
 // is kept for clients comes from there, so that the pod is noted.
 func (q *query) lookupWarmed(now time.Duration) bool {
 	r := q.resolver()
-	e := r.warmed.Get(q.asks, now)
+	e := r.warmed.Get(q.asks)
 	if w := q.to.(*warmUp); e == nil || !e.Fresh(now+w.early) {
 		return false
 	}
 	if q.zone.keeps(q.asks) != nil {
-		if kept := r.cache.Get(q.asks, now); kept != nil && kept.Fresh(now) {
+		if kept := r.cache.Get(q.asks); kept != nil && kept.Fresh(now) {
 			return false
 		}
 	}
@@ -272,5 +272,5 @@ func (q *query) keepWarmed(failed error) {
 	if err != nil || holds == 0 {
 		return
 	}
-	q.resolver().warmed.Put(cache.NewEntry(q.asks, packed, q.from, q.s.elapsed(), holds, failed == nil && answer.IsNXDomain(m)))
+	q.resolver().warmed.Put(cache.NewEntry(q.asks, packed, q.from, q.s.elapsed(), holds))
 }

@@ -28,10 +28,6 @@ func IsNegative(q wire.Question, m *dns.Msg) bool {
 	return true
 }
 
-// IsNXDomain tells whether the answer says of every type that the name has none. Not
-// so one whose CNAME leads to a name that does not exist.
-func IsNXDomain(m *dns.Msg) bool { return m.Rcode == dns.RcodeNameError && len(m.Answer) == 0 }
-
 // MinTTL is the least TTL of a message's records, 0 if it has none.
 func MinTTL(m *dns.Msg) uint32 {
 	least := uint32(math.MaxUint32)

@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -66,47 +65,30 @@ func (s *shard) find(key []byte) *Entry {
 	return e
 }
 
-// Get returns the entry for the query, nil for none: its own answer, or NXDOMAIN, which
-// applies to every type (RFC 2308 §5). If both are there, NXDOMAIN is younger and counts
-// unless the other answer is fresh.
-func (c *Cache) Get(q wire.Query, now time.Duration) *Entry {
+// Get returns the entry for the query, nil for none. NXDOMAIN counts for its own type: some
+// servers say NXDOMAIN to AAAA and HTTPS for a name that has A (RFC 4074 §4.2).
+func (c *Cache) Get(q wire.Query) *Entry {
 	var room [wire.MaxKey]byte
 	key := q.AppendKey(room[:0])
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own := s.find(key)
-	if own != nil && own.Fresh(now) {
-		return own
-	}
-	wire.SetKeyType(key, dns.TypeNone)
-	if e := s.find(key); e != nil && (own == nil || now < e.staleUntil) {
-		return e
-	}
-	return own
+	return s.find(key)
 }
 
-// Put keeps an entry in the place of the entries that it refutes. An answer that does not
-// fit is not kept.
+// Put keeps an entry in the place of an earlier one. An answer that does not fit is not kept.
 func (c *Cache) Put(e *Entry) {
 	var room [wire.MaxKey]byte
 	key := e.Query.AppendKey(room[:0])
-	refuted := dns.TypeNone
-	if e.nxdomain {
-		refuted = e.Query.Type
-		wire.SetKeyType(key, dns.TypeNone)
-	}
 	e.key = string(key)
-	wire.SetKeyType(key, refuted)
 	e.size = int64(entryBytes + len(e.key) + len(e.message))
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lru.Remove(lent(key))
+	s.lru.Remove(e.key)
 	if e.size > s.most {
 		return
 	}
-	s.lru.Remove(e.key)
 	s.bytes += e.size
 	s.lru.Add(e.key, e)
 	s.shrink()

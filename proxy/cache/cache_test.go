@@ -89,7 +89,6 @@ func TestAccountsNeverDrift(t *testing.T) {
 			if r.IntN(200) == 0 {
 				e.message = make([]byte, r.IntN(140_000))
 			}
-			e.nxdomain = r.IntN(10) == 0
 			if len(held) > 0 && r.IntN(4) > 0 {
 				e = held[r.IntN(len(held))]
 			}
@@ -118,7 +117,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 				said := rebind.Verdicts{Addrs: make([]rebind.Verdict, r.IntN(8))}
 				c.store(e, replyKey{view: views[r.IntN(len(views))]}, &Reply{Config: configs[i/20_000%2], Guarded: said, message: make([]byte, 30+r.IntN(500)), Grants: grants}, anyView)
 			default:
-				c.Get(e.Query, 0)
+				c.Get(e.Query)
 			}
 			if i%500 == 0 {
 				wantAccounts(t, c)
@@ -178,7 +177,7 @@ func TestAnswerThatDoesNotFitLeavesTheOthers(t *testing.T) {
 // TestLeastRecentlyUsedIsEvictedFirst, whichever way it was used.
 func TestLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 	use := map[string]func(*Cache, *Entry){
-		"answer": func(c *Cache, e *Entry) { c.Get(e.Query, 0) },
+		"answer": func(c *Cache, e *Entry) { c.Get(e.Query) },
 		"packet": func(c *Cache, e *Entry) { c.Packet(quickOf(t, e), nil, 0) },
 	}
 	for what, use := range use {
@@ -212,50 +211,22 @@ func quickOf(t testing.TB, e *Entry) *wire.QueryView {
 	return &q
 }
 
-// TestOppositeAnswerReplacesTheCachedOne: NXDOMAIN is removed for a name that exists, and
-// an answer for a name that no longer exists, for the queried type.
-func TestOppositeAnswerReplacesTheCachedOne(t *testing.T) {
+// TestAnswersCountForTheirType: an answer replaces the earlier one of its type, and leaves the
+// others.
+func TestAnswersCountForTheirType(t *testing.T) {
 	c := New(1000, 1<<20)
-	nxdomain := keptAnswer(t, "one.test", dns.TypeTXT, 10)
-	nxdomain.nxdomain = true
-	a := keptAnswer(t, "one.test", dns.TypeA, 10)
-	aaaa := a.Query
-	aaaa.Type = dns.TypeAAAA
-	c.Put(nxdomain)
-	if c.Get(a.Query, 0) != nxdomain || c.Get(aaaa, 0) != nxdomain {
-		t.Error("NXDOMAIN does not hold for every type")
-	}
-	c.Put(a)
-	if c.Get(a.Query, 0) != a || c.Get(aaaa, 0) != nil {
-		t.Error("the name exists, and does not")
-	}
+	a, aaaa := keptAnswer(t, "one.test", dns.TypeA, 10), keptAnswer(t, "one.test", dns.TypeAAAA, 10)
 	again := keptAnswer(t, "one.test", dns.TypeA, 10)
-	again.nxdomain = true
-	c.Put(again)
-	if c.Get(a.Query, 0) != again || c.Get(aaaa, 0) != again {
-		t.Error("the name is gone, and is not")
-	}
-	wantAccounts(t, c)
-}
-
-// TestFreshNXDOMAINPrecedesAnExpiredAnswer: an answer that is only good for an outage
-// does not hide that the name is gone.
-func TestFreshNXDOMAINPrecedesAnExpiredAnswer(t *testing.T) {
-	c := New(1000, 1<<20)
-	a := keptAnswer(t, "one.test", dns.TypeA, 10)
-	a.expires, a.staleUntil = 10*time.Second, time.Hour
-	gone := keptAnswer(t, "one.test", dns.TypeTXT, 10)
-	gone.nxdomain, gone.stored, gone.expires, gone.staleUntil = true, 5*time.Second, 30*time.Second, 40*time.Second
-	c.Put(a)
-	c.Put(gone)
-	for _, tt := range []struct {
-		now  time.Duration
-		want *Entry
-	}{{6 * time.Second, a}, {10 * time.Second, gone}, {29 * time.Second, gone}, {35 * time.Second, gone}, {50 * time.Second, a}} {
-		if got := c.Get(a.Query, tt.now); got != tt.want {
-			t.Errorf("at %v: the denial %v", tt.now, got == gone)
+	for _, put := range []*Entry{a, aaaa, again} {
+		c.Put(put)
+		if c.Get(put.Query) != put {
+			t.Errorf("%v is not kept", put.Query)
 		}
 	}
+	if c.Get(aaaa.Query) != aaaa {
+		t.Error("an answer of another type replaced it")
+	}
+	wantAccounts(t, c)
 }
 
 // TestRepliesOfOneAnswerLeaveRoomForOthers: however many pods ask, the answer
@@ -292,8 +263,8 @@ func TestCacheUnderManyGoroutines(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
 			for range 3000 {
 				of := names[r.IntN(len(names))]
-				fresh := &Entry{Query: of.Query, message: of.message, expires: time.Hour, nxdomain: r.IntN(5) == 0}
-				switch e := c.Get(of.Query, 0); {
+				fresh := &Entry{Query: of.Query, message: of.message, expires: time.Hour}
+				switch e := c.Get(of.Query); {
 				case e == nil || r.IntN(10) == 0:
 					c.Put(fresh)
 				case r.IntN(20) == 0:
@@ -301,7 +272,7 @@ func TestCacheUnderManyGoroutines(t *testing.T) {
 				case r.IntN(2) == 0:
 					c.NoteClient(e, policy.PodRef{Name: strconv.Itoa(r.IntN(10))})
 				default:
-					c.store(e, replyKey{qtype: uint16(r.IntN(10))}, &Reply{message: make([]byte, r.IntN(200))}, anyView)
+					c.store(e, replyKey{edns: r.IntN(2) == 0}, &Reply{message: make([]byte, r.IntN(200))}, anyView)
 				}
 			}
 		})

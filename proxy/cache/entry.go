@@ -26,10 +26,9 @@ type Entry struct {
 	Query wire.Query
 	From  netip.AddrPort
 
-	message  []byte // the upstream's
-	key      string // that it is kept under
-	zone     *corefile.Zone
-	nxdomain bool // the name does not exist, which is true of every type
+	message []byte // the upstream's
+	key     string // that it is kept under
+	zone    *corefile.Zone
 	// stored is when the upstream answered, expires when the answer's time is over,
 	// staleUntil when it is not even given for want of a better one.
 	stored, expires, staleUntil time.Duration
@@ -42,16 +41,15 @@ type Entry struct {
 	retryAt    atomic.Int64 // no renewal before, since one failed; 0: none did
 }
 
-// NewEntry is an answer that came at the moment now and holds for so long. Its message
-// says of every type that the name does not exist, if nxdomain.
-func NewEntry(q wire.Query, message []byte, from netip.AddrPort, now, holds time.Duration, nxdomain bool) *Entry {
-	return &Entry{Query: q, From: from, message: message, nxdomain: nxdomain, stored: now, expires: now + holds, staleUntil: now + holds}
+// NewEntry is an answer that came at the moment now and holds for so long.
+func NewEntry(q wire.Query, message []byte, from netip.AddrPort, now, holds time.Duration) *Entry {
+	return &Entry{Query: q, From: from, message: message, stored: now, expires: now + holds, staleUntil: now + holds}
 }
 
 // older returns the entry as an earlier one; the caller holds the lock.
 func (e *Entry) older(by time.Duration) *Entry {
 	return &Entry{
-		message: e.message, From: e.From, Query: e.Query, key: e.key, zone: e.zone, nxdomain: e.nxdomain,
+		message: e.message, From: e.From, Query: e.Query, key: e.key, zone: e.zone,
 		stored: e.stored - by, expires: e.expires - by, staleUntil: e.staleUntil - by,
 		size: e.size - e.replyBytes, clients: e.clients,
 	}
@@ -79,22 +77,22 @@ func (e *Entry) Message() *dns.Msg {
 	return m
 }
 
-// Aged returns the answer to the query at the moment now, and the moment from which its
+// Aged returns the answer at the moment now, and the moment from which its
 // TTLs count: a whole second, so that the expiry stays the same from hit to hit.
-func (e *Entry) Aged(q wire.Query, now time.Duration) (m *dns.Msg, base time.Duration) {
+func (e *Entry) Aged(now time.Duration) (m *dns.Msg, base time.Duration) {
 	age := e.age(now)
 	m = answer.MapTTLs(e.Message(), func(ttl uint32) uint32 { return ttl - min(ttl, age) })
-	return e.as(q, m), e.stored + time.Duration(age)*time.Second
+	return m, e.stored + time.Duration(age)*time.Second
 }
 
-// AsStale returns the answer to the query for want of a better one, and the moment from
-// which its TTLs count: it moves in steps, so that an outage does not write each hit to
+// AsStale returns the answer for want of a better one, and the moment from which its TTLs
+// count: it moves in steps, so that an outage does not write each hit to
 // the kernel.
-func (e *Entry) AsStale(q wire.Query, now time.Duration) (m *dns.Msg, base time.Duration) {
+func (e *Entry) AsStale(now time.Duration) (m *dns.Msg, base time.Duration) {
 	steps := (max(now-e.expires, 0) + RetryAfter - 1) / RetryAfter
 	m = answer.MapTTLs(e.Message(), func(uint32) uint32 { return staleTTL })
 	explain(m)
-	return e.as(q, m), e.expires + steps*RetryAfter
+	return m, e.expires + steps*RetryAfter
 }
 
 // explain adds to a message of our own that the answer is stale (RFC 8914 §4.4, §4.20).
@@ -112,15 +110,6 @@ func explain(m *dns.Msg) {
 		}
 	}
 	m.Extra = extra
-}
-
-// as makes the answer to one type's question the answer to q's: that the name does not
-// exist is true of all.
-func (e *Entry) as(q wire.Query, m *dns.Msg) *dns.Msg {
-	if q.Type != e.Query.Type && len(m.Question) == 1 {
-		m.Question[0].Qtype, m.Question[0].Qclass = q.Type, q.Class
-	}
-	return m
 }
 
 // Prefetch returns how the zone has entries prefetched.

@@ -49,7 +49,7 @@ func (c *Cache) Write(t corefile.TTL, zone *corefile.Zone, q wire.Query, m *dns.
 	if err != nil {
 		return nil
 	}
-	return c.write(zone, seconds, NewEntry(q, message, from, now, 0, answer.IsNXDomain(m)))
+	return c.write(zone, seconds, NewEntry(q, message, from, now, 0))
 }
 
 // WriteView is Write for an answer that is read in place, within its bounds already.
@@ -58,7 +58,7 @@ func (c *Cache) WriteView(zone *corefile.Zone, q wire.Query, v *wire.AnswerView,
 	if zone == nil || seconds == 0 {
 		return nil
 	}
-	return c.write(zone, seconds, NewEntry(q, v.Message, from, now, 0, false))
+	return c.write(zone, seconds, NewEntry(q, v.Message, from, now, 0))
 }
 
 func (c *Cache) write(zone *corefile.Zone, seconds uint32, e *Entry) *Entry {

@@ -76,21 +76,6 @@ func TestTruncatedIsNotCached(t *testing.T) {
 	}
 }
 
-func TestNXDOMAINIsOneWithoutACNAME(t *testing.T) {
-	for _, tt := range []struct {
-		says []string
-		want bool
-	}{
-		{[]string{"NXDOMAIN", soa + "20"}, true},
-		{[]string{"NXDOMAIN", "one.test. 300 IN CNAME two.test.", soa + "20"}, false},
-		{[]string{soa + "20"}, false},
-	} {
-		if got := answer.IsNXDomain(wiretest.Answer(t, toOne, tt.says...)); got != tt.want {
-			t.Errorf("%q: %v", tt.says, got)
-		}
-	}
-}
-
 func TestOPTHasNoTTL(t *testing.T) {
 	m := wiretest.Answer(t, toOne, "one.test. 300 IN A 192.0.2.1")
 	m.SetEdns0(1232, true)

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -134,9 +132,8 @@ func (r *Reply) size() int64 {
 
 // replyKey tells the replies of one entry apart. An unselected client's view is nil.
 type replyKey struct {
-	view  *policy.View
-	qtype uint16 // an entry that says that a name does not exist answers every type
-	edns  bool
+	view *policy.View
+	edns bool
 }
 
 const (
@@ -157,16 +154,6 @@ func (c *Cache) Packet(q *wire.QueryView, v *policy.View, now time.Duration) (*E
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := replyKey{v, q.Type(), q.EDNS}
-	if e, r := s.reply(key, k, now); e != nil {
-		return e, r
-	}
-	wire.SetKeyType(key, dns.TypeNone)
-	return s.reply(key, k, now)
-}
-
-// reply is that of a key; the caller holds the lock.
-func (s *shard) reply(key []byte, k replyKey, now time.Duration) (*Entry, *Reply) {
 	e := s.find(key)
 	switch {
 	case e == nil || now >= e.staleUntil:
@@ -174,13 +161,13 @@ func (s *shard) reply(key []byte, k replyKey, now time.Duration) (*Entry, *Reply
 	case !e.Fresh(now):
 		return e, nil
 	}
-	return e, e.replies[k]
+	return e, e.replies[replyKey{v, q.EDNS}]
 }
 
 // Store keeps a reply to the query, unless its view is not in force any more: DropReplies
 // is called after a view is taken out of force.
 func (c *Cache) Store(e *Entry, q *wire.QueryView, v *policy.View, r *Reply, inForce func(*policy.View) bool) {
-	c.store(e, replyKey{v, q.Type(), q.EDNS}, r, inForce)
+	c.store(e, replyKey{v, q.EDNS}, r, inForce)
 }
 
 func (c *Cache) store(e *Entry, k replyKey, r *Reply, inForce func(*policy.View) bool) {

@@ -60,9 +60,6 @@ func (q Query) AppendKey(b []byte) []byte {
 // KeyName returns the part of a key that is the name.
 func KeyName(key []byte) []byte { return key[:len(key)-keyTail] }
 
-// SetKeyType makes the key that of another type.
-func SetKeyType(key []byte, qtype uint16) { binary.BigEndian.PutUint16(key[len(key)-keyTail:], qtype) }
-
 // Pack returns the query on the wire, with an OPT record.
 func (q Query) Pack(id uint16) []byte {
 	b := make([]byte, HeaderBytes, q.QuestionEnd()+OPTBytes+len(q.Options))
