@@ -139,7 +139,7 @@ func (d *Decision) walk(tier Tier, covers []*Match) (final bool) {
 		case tier == Namespace: // a union, without a stop
 			d.Matches = append(d.Matches, own...)
 			continue
-		case r.Action == Deny && r.Ports == AnyPort && r.DNSDenied != Resolve && !slices.ContainsFunc(d.Matches, notDeny):
+		case r.refuses() && !slices.ContainsFunc(d.Matches, notDeny):
 			d.Matches, d.Denied, d.Reply = own, own[0], r.DNSDenied
 			return true
 		}

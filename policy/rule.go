@@ -79,6 +79,11 @@ type Rule struct {
 	DNSDenied Unmatched
 }
 
+// refuses tells whether the rule keeps questions for its names from being asked.
+func (r *Rule) refuses() bool {
+	return r.Action == Deny && r.Ports == AnyPort && r.DNSDenied != Resolve
+}
+
 // RuleID tells the grants of ordered rules apart: a letter of the action, and hexadecimal
 // digits, which end with the TTL's Reuse for a rule that denies or passes. "" is every rule
 // of the Namespace tier.
@@ -181,7 +186,7 @@ type Index struct {
 	matcher  *fqdn.Matcher[*Match] // nil: no name matches
 	portSets []PortSet             // of the Namespace tier
 	// openedNames are the exact names of enforcing rules, but for deniedNames, which rules only
-	// deny. Both are sorted.
+	// deny, and for names that rules only refuse. Both are sorted.
 	openedNames, deniedNames []fqdn.Name
 }
 
@@ -216,7 +221,7 @@ func NewIndex(rules []*Rule, matches int) *Index {
 		switch enforcing := func(m *Match) bool { return !m.Audit }; {
 		case slices.ContainsFunc(own, func(m *Match) bool { return enforcing(m) && m.Rule.Action != Deny }):
 			x.openedNames = append(x.openedNames, name)
-		case slices.ContainsFunc(own, enforcing):
+		case slices.ContainsFunc(own, func(m *Match) bool { return enforcing(m) && !m.Rule.refuses() }):
 			x.deniedNames = append(x.deniedNames, name)
 		}
 	}

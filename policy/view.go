@@ -140,7 +140,8 @@ const maxClusterNames = 1024
 
 // ExactNames returns the exact names of the enforcing policies, sorted by their bytes. opened are
 // those of rules that do not only deny: until their addresses are known, what these rules let
-// through is denied. denied are the others. Of cluster policies they are the first, opened ones
+// through is denied. denied are the others, without names whose questions are refused: their
+// owners would choose the addresses that are denied. Of cluster policies they are the first, opened ones
 // before denied ones. Both are shared and must not be changed.
 func (v *View) ExactNames() (opened, denied []fqdn.Name) {
 	if v.Index != nil {

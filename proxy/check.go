@@ -92,7 +92,7 @@ func (q *query) completed() bool {
 
 // noteClient notes which pod queried a cached answer, if it may be prefetched.
 func (q *query) noteClient() {
-	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch || q.origin == fromUse || q.plan.action == deny {
+	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch || q.origin == fromUse {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {
@@ -191,7 +191,7 @@ func (q *query) judge(d policy.Decision) {
 	case len(c.Chain) > 0 && v.Ordered():
 		d = q.again(d, c.Chain)
 	}
-	if d.Denied != nil && d.Reply != policy.Resolve && q.origin != fromWarmUp {
+	if d.Denied != nil && d.Reply != policy.Resolve {
 		q.deny(&d)
 		return
 	}

@@ -173,10 +173,6 @@ func (q *query) decide() {
 	case limited:
 		q.limited(q.plan.decision.Limit, rcodes[q.plan.decision.Reply])
 	case deny:
-		if q.origin == fromWarmUp { // the addresses that the pod knows are denied
-			q.lookup()
-			return
-		}
 		q.deny(&q.plan.decision)
 	case notThere:
 		q.withhold(dns.RcodeNameError)

@@ -74,20 +74,21 @@ func TestClusterOrder(t *testing.T) {
 }
 
 // TestExactNamesOfTiers: those of all tiers that enforce, each once; of cluster policies no
-// more than each pod can ask for.
+// more than each pod can ask for, and no name that is only refused.
 func TestExactNamesOfTiers(t *testing.T) {
 	in := besideInput(nil)
 	in.Policies = append(in.Policies, aPolicy("open", "", aRule("b.test", "a.test", "*.test")))
 	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
-		aCluster(t, "one", "{tier: Admin, priority: 1, "+everyPod+", egress: [{action: Deny, matches: [{name: a.test}, {name: d.test}]}]}"),
+		aCluster(t, "one", "{tier: Admin, priority: 1, "+everyPod+", egress: [{action: Deny, matches: [{name: a.test}, {name: refused.test}]}, {action: Deny, ports: [{port: 80}], matches: [{name: d.test}]}]}"),
+		aCluster(t, "shown", "{tier: Admin, priority: 2, "+everyPod+", egress: [{action: Deny, matches: [{name: f.test}]}], dns: {denied: Resolve}}"),
 		aCluster(t, "two", "{tier: Baseline, priority: 1, subject: {pods: {namespaceSelector: {}, podSelector: {}}}, egress: [{action: Pass, matches: [{name: c.test}]}]}"),
 		aCluster(t, "seen", "{tier: Admin, priority: 1, enforcement: Audit, "+everyPod+", egress: [{action: Deny, matches: [{name: e.test}]}]}"),
 	}
-	if opened, denied := New().Compile(in).Views[0].ExactNames(); fmt.Sprint(opened, denied) != "[a.test b.test c.test] [d.test]" {
+	if opened, denied := New().Compile(in).Views[0].ExactNames(); fmt.Sprint(opened, denied) != "[a.test b.test c.test] [d.test f.test]" {
 		t.Errorf("%v, denied %v", opened, denied)
 	}
 	for i := range 3 {
-		p := aCluster(t, fmt.Sprint("many", i), "{tier: Admin, priority: 1, "+everyPod+"}")
+		p := aCluster(t, fmt.Sprint("many", i), "{tier: Admin, priority: 1, "+everyPod+", dns: {denied: Resolve}}")
 		for j := range cfqdnnp.MaxRules {
 			rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionDeny}
 			for k := range 10 {
@@ -99,7 +100,7 @@ func TestExactNamesOfTiers(t *testing.T) {
 	}
 	// Names that are denied take no room of others.
 	opened, denied := New().Compile(in).Views[0].ExactNames()
-	if fmt.Sprint(opened) != "[a.test b.test c.test]" || len(denied) != 1024-2 || !slices.IsSorted(denied) || slices.Contains(denied, policytest.Name("a.test")) {
+	if fmt.Sprint(opened) != "[a.test b.test c.test]" || len(denied) != 1024-1 || !slices.IsSorted(denied) || slices.Contains(denied, policytest.Name("a.test")) {
 		t.Errorf("%v, and %d denied", opened, len(denied))
 	}
 }

@@ -66,7 +66,7 @@ func TestTurnedToAudit(t *testing.T) {
 	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1")}, Node: &policy.Node{Name: "n1"}}
 	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
 		aCluster(t, "held", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny, matches: [{name: a.test}]}], dns: {unmatched: Refuse}}"),
-		aCluster(t, "kept", "{tier: Admin, priority: 2, subject: {nodes: {}}, egress: [{action: Deny, matches: [{name: a.test}, {name: b.test}]}], dns: {unmatched: NXDomain}}"),
+		aCluster(t, "kept", "{tier: Admin, priority: 2, subject: {nodes: {}}, egress: [{action: Deny, matches: [{name: a.test}, {name: b.test}]}], dns: {unmatched: NXDomain, denied: Resolve}}"),
 		aCluster(t, "noted", "{tier: Baseline, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}], enforcement: Audit}"),
 		aCluster(t, "pods", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: c.test}]}]}"),
 	}
