@@ -44,7 +44,7 @@ func Decide(v *View, q Query) Decision {
 	if !q.InCluster && !d.Allowed() {
 		d.Reply = v.Unmatched
 	}
-	return d.limited(v.Limits)
+	return d.limited(DNSLimits{}, v.Limits)
 }
 
 // DecideAddresses is Decide for a query for the addresses of a name: for type A, or for type
@@ -104,13 +104,13 @@ func (v *View) decideInOrder(q Query) Decision {
 		return d
 	}
 	if unmatched := v.AdminUnmatched; final {
-		d.Reply, limits = unmatched, v.AdminLimits
+		d.Reply, limits = unmatched, DNSLimits{}
 	} else {
 		d.walk(second, covers)
 		if d.Denied != nil {
 			return d
 		}
-		d.Reply, limits = max(unmatched, strict), limits.Strictest(v.AdminLimits)
+		d.Reply = max(unmatched, strict)
 	}
 	if d.Allowed() || q.InCluster {
 		d.Reply = Resolve
@@ -118,7 +118,7 @@ func (v *View) decideInOrder(q Query) Decision {
 	if i := slices.IndexFunc(d.Matches, func(m *Match) bool { return m.Rule.Action == Deny && m.Rule.Ports == AnyPort }); i >= 0 && !d.Allowed() {
 		d.Denied, d.Reply = d.Matches[i], Resolve
 	}
-	return d.limited(limits)
+	return d.limited(v.AdminLimits, limits)
 }
 
 // walk takes in those matches of one tier that cover the question, in order. It returns true

@@ -14,7 +14,8 @@ type DNSLimits struct {
 	// Withheld are the query types that are answered without data.
 	Withheld QueryTypes
 	// MaxLabels is how many labels a name may have below its registered zone, 0 for any
-	// number. Names that an exact name of a rule covers, and names of the cluster, may have more.
+	// number. Names that an exact name of a rule of the same tier or an earlier one covers, and
+	// names of the cluster, may have more.
 	MaxLabels int
 	// MaxRate is how many queries a minute the node sends for the pod for names of one
 	// registered zone, 0 for any number. The same names do not count.
@@ -66,13 +67,24 @@ type ZoneRate struct {
 	PerMinute int
 }
 
-// limited returns the decision with the limits of the tiers that the question reaches.
-func (d Decision) limited(l DNSLimits) Decision {
+// limited returns the decision with the limits of the tiers that the question reaches: Admin, and
+// the next. A tier's exact names are exempt from its own limits and those of the next, so that no
+// namespace lifts a limit of the administrator.
+func (d Decision) limited(admin, next DNSLimits) Decision {
+	if admin == (DNSLimits{}) && next == (DNSLimits{}) {
+		return d
+	}
+	if d.exact(Admin) {
+		admin, next = admin.ofExactNames(), next.ofExactNames()
+	} else if d.exact(Baseline) {
+		next = next.ofExactNames()
+	}
+	l := next.Strictest(admin)
 	d.Limits = l
 	if l == (DNSLimits{}) || d.Denied != nil && d.Reply != Resolve {
 		return d
 	}
-	if l.NoEncrypted && (d.Query.Name == canaryName || d.Query.Name.HasSuffix(resolverName)) {
+	if l.NoEncrypted && (d.Query.Name == canaryName || leadsToResolvers(d.Query.Name)) {
 		d.Limit, d.Reply = LimitEncrypted, NoData
 		if d.Query.Name == canaryName {
 			d.Reply = NXDomain
@@ -86,7 +98,7 @@ func (d Decision) limited(l DNSLimits) Decision {
 		d.Limit, d.Reply = LimitTypes, NoData
 		return d
 	}
-	if l.MaxLabels == 0 && l.MaxRate == 0 || d.Query.InCluster || d.exact() {
+	if l.MaxLabels == 0 && l.MaxRate == 0 || d.Query.InCluster {
 		return d
 	}
 	zone, below := RegisteredZone(d.Query.Name)
@@ -100,19 +112,38 @@ func (d Decision) limited(l DNSLimits) Decision {
 	return d
 }
 
-const (
-	// canaryName does not exist where a network wants no DNS over HTTPS of Firefox. Source:
-	// https://support.mozilla.org/kb/canary-domain-use-application-dnsnet.
-	canaryName = fqdn.Name("\x13use-application-dns\x03net")
-	// resolverName has the encrypted resolvers of the client's resolver (RFC 9462 §4).
-	resolverName = fqdn.Name("\x04_dns\x08resolver\x04arpa")
-)
+// canaryName does not exist where a network wants no DNS over HTTPS of Firefox. Source:
+// https://support.mozilla.org/kb/canary-domain-use-application-dnsnet.
+const canaryName = fqdn.Name("\x13use-application-dns\x03net")
 
-// exact tells whether an exact name of a rule that accepts or passes covers the question: who
-// writes such a name knows what a query for it says.
-func (d *Decision) exact() bool {
+// leadsToResolvers tells whether clients find encrypted resolvers by the name: those of their own
+// resolver by _dns.resolver.arpa (RFC 9462 §4), those of a resolver with a name by _dns.NAME (§5),
+// both also behind a prefix with a port (RFC 9461 §4).
+func leadsToResolvers(n fqdn.Name) bool {
+	for label := range n.Labels() {
+		if label == "_dns" {
+			return true
+		}
+	}
+	return false
+}
+
+// ofExactNames returns the limits without those of names and their number: who writes an exact
+// name knows what a query for it says.
+func (l DNSLimits) ofExactNames() DNSLimits {
+	l.MaxLabels, l.MaxRate = 0, 0
+	return l
+}
+
+// exact tells whether an exact name of a rule that accepts or passes covers the question, in a
+// tier up to last.
+func (d *Decision) exact(last Tier) bool {
 	for _, m := range d.Matches {
-		if _, exact := m.Pattern.Exact(); exact && d.counts(m) && (m.Rule == nil || m.Rule.Action != Deny) {
+		tier, action := Namespace, Accept
+		if m.Rule != nil {
+			tier, action = m.Rule.Tier, m.Rule.Action
+		}
+		if _, exact := m.Pattern.Exact(); exact && d.counts(m) && tier <= last && action != Deny {
 			return true
 		}
 	}

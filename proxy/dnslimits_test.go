@@ -280,7 +280,8 @@ func TestWarmUpsOfWithheldTypes(t *testing.T) {
 // TestNamesOfEncryptedResolvers have no answer where the policies deny encrypted DNS, for every type.
 func TestNamesOfEncryptedResolvers(t *testing.T) {
 	l := limitedLab(t)
-	for name, rcode := range map[string]int{"use-application-dns.net": dns.RcodeNameError, "_dns.resolver.arpa": dns.RcodeSuccess, "x._dns.resolver.arpa": dns.RcodeSuccess} {
+	for name, rcode := range map[string]int{"use-application-dns.net": dns.RcodeNameError, "_dns.resolver.arpa": dns.RcodeSuccess, "x._dns.resolver.arpa": dns.RcodeSuccess,
+		"_dns.ns1.example.net": dns.RcodeSuccess, "_8530._dns.ns1.example.net": dns.RcodeSuccess} {
 		for _, qtype := range []string{"A", "AAAA", "SVCB", "TXT"} {
 			l.s.Publish(compiled(t, limitedPolicies, labPods))
 			l.says(name+" "+qtype, map[string]string{"A": name + ". 60 IN A 192.0.2.7", "AAAA": name + ". 60 IN AAAA 2001:db8::7", "SVCB": name + ". 60 IN SVCB 1 dns.test. alpn=dot", "TXT": name + ". 60 IN TXT x"}[qtype])
@@ -290,7 +291,7 @@ func TestNamesOfEncryptedResolvers(t *testing.T) {
 		}
 	}
 	l.expect(quietPod, "resolver.arpa A", dns.RcodeNameError, 0, policy.NoLimit, true)
-	if n := l.s.Stats().LimitedEncrypted; n != 12 {
+	if n := l.s.Stats().LimitedEncrypted; n != 20 {
 		t.Errorf("%d are counted", n)
 	}
 }

@@ -100,7 +100,7 @@ spec:
 func TestAskLimited(t *testing.T) {
 	for limits, want := range map[policy.DNSLimits]string{
 		{Withheld: ^policy.QueryTypes(0)}: "denied: a query for its addresses gets an empty answer: the policies answer queries of the types (none) alone (dns.types)",
-		{MaxLabels: 1}:                    "denied: its question gets REFUSED: it has 2 labels below cdn.test, and the policies allow 1 (dns.maxLabels); list it as name",
+		{MaxLabels: 1}:                    "denied: its question gets REFUSED: it has 2 labels below cdn.test, and the policies allow 1 (dns.maxLabels); list it as name in the tier of the limit, or in an earlier tier",
 		{MaxLabels: 2, MaxRate: 1}:        "allowed: shop/allow-out spec.egress[0].matches[1] (*.cdn.test) at testdata/shop.yaml:9",
 	} {
 		m := shop(t)

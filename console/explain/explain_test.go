@@ -139,7 +139,7 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			what: "too many labels", to: "a.b.c.test:443", policies: strings.Replace(base, "spec:", "spec:\n  dns: {maxLabels: 1}", 1),
-			want: said{Verdict: Denied, Reason: "its question gets REFUSED: it has 2 labels below c.test, and the policies allow 1 (dns.maxLabels); list it as name"},
+			want: said{Verdict: Denied, Reason: "its question gets REFUSED: it has 2 labels below c.test, and the policies allow 1 (dns.maxLabels); list it as name in the tier of the limit, or in an earlier tier"},
 		},
 		{
 			what: "encrypted DNS", to: "a.cdn.test:853", policies: strings.Replace(strings.Replace(base, "spec:", "spec:\n  dns: {encrypted: Deny}", 1), "443", "853", 1),

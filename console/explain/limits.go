@@ -14,7 +14,7 @@ func Limited(d *policy.Decision) string {
 		return fmt.Sprintf("a query for its addresses gets an empty answer: the policies answer queries of the types %s alone (dns.types)", allowedTypes(d.Limits))
 	case policy.LimitLabels:
 		zone, below := policy.RegisteredZone(d.Query.Name)
-		return fmt.Sprintf("its question gets REFUSED: it has %d labels below %s, and the policies allow %d (dns.maxLabels); list it as name", below, zone, d.Limits.MaxLabels)
+		return fmt.Sprintf("its question gets REFUSED: it has %d labels below %s, and the policies allow %d (dns.maxLabels); list it as name in the tier of the limit, or in an earlier tier", below, zone, d.Limits.MaxLabels)
 	case policy.LimitEncrypted:
 		return fmt.Sprintf("its question gets %s, so that clients use no encrypted resolver (dns.encrypted: Deny)", map[policy.Unmatched]string{policy.NXDomain: "NXDOMAIN", policy.NoData: "an empty answer"}[d.Reply])
 	}

@@ -232,16 +232,16 @@ type DNSLimits struct {
 	Types []QueryType `json:"types,omitempty"`
 
 	// MaxLabels is the number of labels that a name may have below its registered zone (example.org,
-	// example.co.uk). A query for a name with more labels gets REFUSED. Names that a rule lists as name, and names
-	// of the cluster, are not limited.
+	// example.co.uk). A query for a name with more labels gets REFUSED. Names that a rule of the same tier or of
+	// an earlier one lists as name, and names of the cluster, are not limited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=126
 	MaxLabels *int32 `json:"maxLabels,omitempty"`
 
 	// MaxQueryRate is the number of queries per minute that an agent sends to the resolver for a pod, for names of
-	// one registered zone. Further queries get REFUSED. Names that a rule lists as name, names of the cluster, and answers
-	// from the agent's cache do not count.
+	// one registered zone. Further queries get REFUSED. Names that a rule of the same tier or of an earlier one
+	// lists as name, names of the cluster, and answers from the agent's cache do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=600000

@@ -42,7 +42,8 @@ func TestEncryptedDNS(t *testing.T) {
 			tls.test. 600 IN AAAA 2001:db8:1::5
 			service.test. 600 IN A 203.0.113.10
 			use-application-dns.net. 600 IN A 198.51.100.6
-			_dns.resolver.arpa. 600 IN SVCB 1 dns.test. alpn=dot`)
+			_dns.resolver.arpa. 600 IN SVCB 1 dns.test. alpn=dot
+			_dns.ns1.example.net. 600 IN SVCB 1 ns1.example.net. alpn=dot`)
 		tls, err := s.World.Serve(853)
 		fatal.If(t, err)
 		t.Cleanup(tls.Close)
@@ -82,8 +83,10 @@ func TestEncryptedDNS(t *testing.T) {
 				if r, err := s.ask(pod, "udp", "use-application-dns.net", dns.TypeA); err != nil || r.Rcode != canary {
 					t.Errorf("%s: %s: the canary is %v, %v", when, pod, r, err)
 				}
-				if r, err := s.ask(pod, "tcp", "_dns.resolver.arpa", dns.TypeSVCB); err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != records {
-					t.Errorf("%s: %s: the resolver is %v, %v", when, pod, r, err)
+				for _, name := range []string{"_dns.resolver.arpa", "_dns.ns1.example.net"} {
+					if r, err := s.ask(pod, "tcp", name, dns.TypeSVCB); err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != records {
+						t.Errorf("%s: %s: %s is %v, %v", when, pod, name, r, err)
+					}
 				}
 			}
 			if t.Failed() {

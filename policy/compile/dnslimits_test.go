@@ -86,6 +86,15 @@ func TestDNSLimits(t *testing.T) {
 			[]string{"{tier: Admin, dns: {denied: Resolve}, egress: [{action: Deny, matches: [{name: a.b.denied.test}]}, {action: Pass, matches: [{name: a.b.passed.test}]}]}"}, map[string]string{
 				"a.b.denied.test A": "Resolve denied", "a.b.passed.test A": "Resolve",
 			}},
+		{"an exact name of a namespace lifts no limit of the Admin tier", []string{wild("maxLabels: 1, maxQueryRate: 1")},
+			[]string{"{tier: Admin, dns: {maxLabels: 3, maxQueryRate: 5}, egress: [{action: Pass}]}"}, map[string]string{
+				"a.b.c.exact.test A": "Resolve 5 for exact.test", "a.wild.test A": "Resolve 1 for wild.test",
+			}},
+		{"nor its labels", []string{wild("")}, []string{"{tier: Admin, dns: {maxLabels: 2}, egress: [{action: Pass}]}"}, map[string]string{"a.b.c.exact.test A": "Refuse labels"}},
+		{"an exact name of the Admin tier lifts the limits of both", []string{wild("maxLabels: 1, maxQueryRate: 1")},
+			[]string{"{tier: Admin, dns: {maxLabels: 1, maxQueryRate: 1}, egress: [{action: Pass, matches: [{name: a.b.passed.test}]}]}"}, map[string]string{
+				"a.b.passed.test A": "Resolve", "a.b.c.exact.test A": "Refuse labels",
+			}},
 		{"what is denied stays denied", []string{wild("types: [A]")}, []string{"{tier: Admin, egress: [{action: Deny, matches: [{name: x.wild.test}]}]}"}, map[string]string{"x.wild.test TXT": "NXDomain denied"}},
 		{"the Baseline tier where no policy selects", nil, []string{"{tier: Baseline, egress: [{action: Pass}], dns: {types: [A], maxLabels: 1}}"}, map[string]string{
 			"x.wild.test TXT": "NoData types", "a.b.wild.test A": "Refuse labels",
