@@ -145,6 +145,13 @@ func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
 					"a load balancer of eBPF translates them, in the pod's sockets or on its interface; have pods ask the endpoint (kubelet's clusterDNS), which no Service is", ref)})...)
 		}
 	}
+	for _, a := range s.DroppedTCP {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.DNSBlocked,
+				Message: fmt.Sprintf("connections of the pod %s for DNS over TCP were dropped: it, or all pods together, opened more than the node leads to the agent (50 a second for a pod); "+
+					"let its resolver keep connections open, or ask over UDP", ref)})...)
+		}
+	}
 	return out
 }
 

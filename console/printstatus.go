@@ -163,6 +163,9 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 	for _, a := range s.Enforcer.Bypassing {
 		say("past interception", Red, "%s: its DNS leaves for a pod of the resolver, past the agent, so names open nothing; a load balancer of eBPF does that: have pods ask the endpoint (kubelet's clusterDNS)", a)
 	}
+	for _, a := range s.Enforcer.DroppedTCP {
+		say("queries lost", Red, "%s: connections of DNS over TCP were dropped: it, or all pods together, opened more than the node leads to the agent (50 a second for a pod); let its resolver keep connections open, or ask over UDP", a)
+	}
 	if s.Away != nil {
 		say("API server", Red, "away since %s, what was known then is in force: %s", s.Away.Since.Format(time.RFC3339), s.Away.Error)
 	}

@@ -248,6 +248,9 @@ func (e *Enforcer) Status() Status {
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
 	}
+	if s.DroppedTCP, err = e.k.Tables.Flowless(context.Background()); err != nil {
+		e.log.Warn("cannot list the pods whose connections of DNS over TCP were dropped", "error", err)
+	}
 	return s
 }
 

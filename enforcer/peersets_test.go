@@ -294,9 +294,13 @@ func TestBypassingPodsAreReported(t *testing.T) {
 		}
 		tx := w.inet.NewTransaction()
 		tx.Add(&knftables.Element{Set: "bypassing4", Key: []string{"10.1.0.5"}})
+		tx.Add(&knftables.Element{Set: "dnsrefused4", Key: []string{"10.1.0.6"}})
 		fatal.If(t, w.inet.Run(context.Background(), tx))
 		if got := w.e.Status().Bypassing; len(got) != 1 || got[0] != addr("10.1.0.5") {
 			t.Errorf("bypassing %v", got)
+		}
+		if got := w.e.Status().DroppedTCP; len(got) != 1 || got[0] != addr("10.1.0.6") {
+			t.Errorf("dropped connections of %v", got)
 		}
 	}
 }

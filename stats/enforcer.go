@@ -43,6 +43,9 @@ type Enforcer struct {
 	// Bypassing are pods that sent DNS straight to a pod behind a resolver lately: a load
 	// balancer of eBPF leads it past interception.
 	Bypassing []netip.Addr `json:"bypassing,omitempty"`
+	// DroppedTCP are pods with connections of DNS over TCP that were dropped lately, because the
+	// pod or all pods together opened too many.
+	DroppedTCP []netip.Addr `json:"droppedTCP,omitempty"`
 }
 
 // Deviation is an object in the kernel, or a duty of the agent, that is not as wanted.

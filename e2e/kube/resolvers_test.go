@@ -18,7 +18,7 @@ const nodeLocal = "169.254.20.10"
 
 // testResolvers: pods whose resolver is the endpoint, as kubelet's clusterDNS makes it, or a
 // NodeLocal DNSCache, whose traffic is not tracked, are served by the agent if a policy selects
-// them. While the agents hang, each resolver answers, and enforcement stays.
+// them, over UDP and over TCP. While the agents hang, each resolver answers, and enforcement stays.
 func testResolvers(t *testing.T) {
 	s := begin(t, "resolvers")
 	resolvers := map[string]string{"endpoint": endpoint[0], "nodelocal": nodeLocal}
@@ -33,11 +33,18 @@ func testResolvers(t *testing.T) {
 		}
 	}
 	s.run(manifests...)
-	s.apply(policy("one", `{podSelector: {matchLabels: {app: selected}}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
+	s.apply(policy("one", `{podSelector: {matchLabels: {app: selected}}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}, {pattern: "*.ip.test"}]}]}`))
 	for _, n := range nodes {
-		for resolver := range resolvers {
+		for resolver, address := range resolvers {
 			selected, plain := "selected-"+resolver+"-"+n, "plain-"+resolver+"-"+n
 			s.enforced(soon, selected)
+			fatal.If(s, s.expect(selected, "tcp", "198.51.100.41:80", denied))
+			var overTCP probe.Answer
+			s.inside(selected, &overTCP, "lookup", "198-51-100-41.ip.test", "A", address, "tcp")
+			if len(overTCP.Addrs) != 1 {
+				s.Errorf("%s asks %s over TCP: %+v", selected, address, overTCP)
+			}
+			fatal.If(s, s.expect(selected, "tcp", "198.51.100.41:80", works))
 			for i := range 3 {
 				s.gets(selected, "tcp", fmt.Sprintf("n%d.wild.test", i), 80, works)
 			}

@@ -58,6 +58,12 @@ func (h *Host) Serve(ports ...int) (*Outside, error) {
 	return o, nil
 }
 
+// ServeDNS starts a resolver of a host.
+func (h *Host) ServeDNS(at netip.AddrPort, answer Answerer) (*Outside, error) {
+	o := &Outside{world: h, answer: answer}
+	return o, o.serveDNS(at)
+}
+
 // SetAnswer replaces what the resolver says.
 func (o *Outside) SetAnswer(a Answerer) {
 	o.mu.Lock()

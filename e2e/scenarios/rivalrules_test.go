@@ -50,7 +50,7 @@ func iptablesRules(variant string) rivalRules {
 
 // tableRivals change the tables that both dataplanes have.
 func tableRivals(pick func(...string) string) []string {
-	chain := pick("judge", "forward", "input", "prerouting", "giveback", "home", "refuse", "pin", "cut", "errors")
+	chain := pick("judge", "forward", "input", "prerouting", "giveback", "home", "refuse", "dial", "dnstcp", "dnssyn", "cut", "errors")
 	set := pick("set inet namegate selected4", "set inet namegate home4", "set inet namegate known4", "set inet namegate intercepted4",
 		"set inet namegate alive", "set inet namegate own6", "map inet namegate intercept4", "map inet namegate giveback4", "map inet namegate backends4",
 		"set bridge namegate home4", "set bridge namegate ports")
@@ -98,7 +98,7 @@ var missing = regexp.MustCompile("No such file|The set with the given name does 
 var (
 	// servingAddr is an address that an agent serves on: each agent has its own.
 	servingAddr = regexp.MustCompile(`169\.254\.20\.(6[4-9]|[789]\d|\d\d\d)\b|fd5c:7a1e:93b4::1:[0-9a-f]+`)
-	passing     = regexp.MustCompile(`^(set|map) (alive|probed|bypassing|told|watched)`)
+	passing     = regexp.MustCompile(`^(set|map) (alive|probed|bypassing|told|watched|dns(flows|share|refused))`)
 	anonymous   = regexp.MustCompile(`\{ [^{}]+ \}`) // a set of a rule
 	fading      = regexp.MustCompile(` (packets|bytes|expires) \S+`)
 	sized       = regexp.MustCompile(` (hashsize|maxelem|bucketsize|initval) \S+`)

@@ -29,7 +29,7 @@ func (l layout) bypassSets(f family) {
 }
 
 // bypassRule notes a packet as the pod sent it, before any translation.
-const bypassRule = "%[2]s daddr . udp dport @" + answeringSet + "%[1]s %[2]s saddr @intercepted%[1]s update @" + bypassingSet + "%[1]s { %[2]s saddr }"
+const bypassRule = "%[2]s daddr . th dport @" + answeringSet + "%[1]s %[2]s saddr @intercepted%[1]s update @" + bypassingSet + "%[1]s { %[2]s saddr }"
 
 // Bypassing returns the intercepted pods that sent DNS queries to an address behind a
 // resolver in the last ten minutes, sorted.

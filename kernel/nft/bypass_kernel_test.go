@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -59,7 +60,10 @@ func TestPodsThatBypassInterception(t *testing.T) {
 		}
 		w.asks("a", "198.51.100.53:5353")
 		w.asks("b", "[2001:db8::53]:53")
-		want := []netip.Addr{a.Addr4, b.Addr6}
+		overTCP, err := a.Dial("tcp", "[2001:db8::53]:53", lab.Limit)
+		fatal.If(t, err)
+		overTCP.Close()
+		want := []netip.Addr{a.Addr4, a.Addr6, b.Addr6}
 		slices.SortFunc(want, netip.Addr.Compare)
 		if diff := cmp.Diff(want, bypassing(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("bypassing (-want +got):\n%s", diff)
@@ -69,7 +73,7 @@ func TestPodsThatBypassInterception(t *testing.T) {
 			t.Errorf("who bypasses is another program's change: %q, %v", found, err)
 		}
 		fatal.If(t, w.Node.Do(func() error { return w.tables.Rewrite(context.Background(), state) }))
-		if got := bypassing(); len(got) != 2 {
+		if got := bypassing(); len(got) != 3 {
 			t.Errorf("after a repair %v are left", got)
 		}
 	})

@@ -51,6 +51,7 @@ func (s State) elements(objects tierObjects) elements {
 			out.add(knftables.InetFamily, "", "giveback"+suffix(dialled), serving.String(), dialled.String())
 		}
 	}
+	out.formers(s.Resolvers, s.Predecessor)
 	out.nodeDNS(s.NodeDNS)
 	out.addrs(knftables.InetFamily, "plain", s.Plain)
 	for _, p := range s.PodRanges {

@@ -30,19 +30,19 @@ func volatile(set string) bool {
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
-var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watchedBareSet, testedSet, unledSet}
+var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watchedBareSet, testedSet, unledSet, flowsSet, flowSharesSet, flowlessSet}
 
 // slots are the parts of the endpoint's queries that backends share: the last four
 // bits of the client's port say which part a query is.
 const slots = 16
 
 // Priorities of our base chains: home check and interception before conntrack (-200) and
-// the raw table (-300), the pin of TCP and the audit log just before kube-proxy's DNAT
+// the raw table (-300), the fallback of the endpoint and the audit log just before kube-proxy's DNAT
 // (-100), the verdict just before the filter tables (0), give back at output, which
 // forwarded packets do not pass, after every other program's filters.
 const (
 	interceptPriority = "-310"
-	pinPriority       = "-110"
+	dialPriority      = "-110"
 	verdictPriority   = "-10"
 	giveBackPriority  = "310"
 	bridgePriority    = "-300"
@@ -135,9 +135,6 @@ const (
 	noQuery = "udp dport != " + dnsPort + " goto bypass"
 )
 
-// notDNS ends a chain that is for connections to port 53 only.
-var notDNS = []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}
-
 // unknown matches the address of a pod that the agent does not know yet.
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
@@ -157,6 +154,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
 		l.bypassSets(f)
+		l.flowSets(f)
 		l.nodeDNSSets(f)
 		l.heldSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)
@@ -175,23 +173,19 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		each("iifname . %[2]s saddr @home%[1]s "+mark+"return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
 	l.chain("bypass", "", "", "", each(bypassRule)...)
-	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP, noQuery, "jump bypass"}, each(
-		fmt.Sprintf("udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
-		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
-		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
-		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)...)
+	l.flowChains()
+	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(each(
+		fmt.Sprintf("udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }"),
+		leads("udp", toServer)...)...)...)
 	l.chain("watch", "", "", "", watchRules()...)
 	l.chain("dialled", "", "", "", dialledRules()...)
 	// The kernel asks a chain of this type about the first packet of a connection alone.
-	l.chain("pin", "nat", "prerouting", pinPriority, append(append(auditedRules(), notDNS...), each(
-		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
-		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
-		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
-		"meta l4proto { tcp, udp } %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)...)
+	l.chain("dial", "nat", "prerouting", dialPriority, slices.Concat(auditedRules(), []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}, each(
+		"meta l4proto { tcp, udp } %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s"))...)
 	// The agent asks its own serving addresses too: for pods only what leaves is given back, for the
 	// node what does not come to a serving address.
-	l.chain("giveback", "filter", "output", giveBackPriority, slices.Concat([]string{notUDP, "udp sport != " + dnsPort + " return"},
-		each(`oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`),
+	l.chain("giveback", "filter", "output", giveBackPriority, slices.Concat([]string{"th sport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return"},
+		each(answered), each(`oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`),
 		each("%[2]s daddr != @"+nodeServingSet+"%[1]s %[2]s saddr set %[2]s saddr map @"+nodeGiveBackMap+"%[1]s"))...)
 	verdictChains(l, bits, namespace, candidates)
 }

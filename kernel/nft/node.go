@@ -67,6 +67,7 @@ const local = "fib daddr type local accept"
 var undeniableByNode = map[string][]string{
 	"58":  {"icmpv6 type { 130, 131, 132, 133, 134, 135, 136, 143 } accept"},
 	"2":   {"accept"},
+	"tcp": {"tcp dport " + dnsPort + " " + local},
 	"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 }
 
@@ -84,7 +85,7 @@ var unlogged = []string{
 func (d *dispatch) auditedNode(audited bool) {
 	if audited {
 		d.names[auditedChain] = true
-		d.chains = append(d.chains, &tierChain{name: auditedChain, base: &baseChain{"nat", "output", pinPriority}, rules: append(slices.Clone(unlogged), "jump dialled")})
+		d.chains = append(d.chains, &tierChain{name: auditedChain, base: &baseChain{"nat", "output", dialPriority}, rules: append(slices.Clone(unlogged), "jump dialled")})
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 )
 
 // The queries of the node's own sockets to the resolvers of the host are led to the agent in the
-// output hook. Over UDP a chain of type route translates the destination without a state, before
-// conntrack: the kernel routes the packet again. Over TCP the nat table pins the connection. The
-// agent's reply crosses the loopback interface; its source becomes the dialled resolver there. Packets
+// output hook. A chain of type route translates the destination before conntrack, over TCP by flows as
+// for pods: the kernel routes the packet again. The agent's reply crosses the loopback interface; its
+// source becomes the dialled resolver there. Packets
 // of the agent's own sockets have a mark, and go where they are sent.
 //
 // The kernel does not route the packets of a socket that is bound to a device or is in a VRF to another
@@ -62,7 +62,6 @@ const (
 	unledSet = "nodeunled"
 
 	nodeInterceptChain = nodePrefix + "intercept"
-	nodePinChain       = nodePrefix + "pin"
 	nodeUnledChain     = nodePrefix + "unled"
 	nodeGuardChain     = nodePrefix + "guard"
 )
@@ -114,11 +113,12 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 		d.chains = append(d.chains, &tierChain{name: name, base: &base, rules: rules})
 	}
 	own := fmt.Sprintf("meta mark %#x return", n.Mark)
-	add(nodeInterceptChain, baseChain{"route", "output", interceptPriority}, append([]string{notUDP, "udp dport != " + dnsPort + " return", own}, each(
-		nameBegin+" @"+loopTestSet+" update @"+testedSet+"%[1]s { %[2]s daddr . "+nameRest+" }",
-		"udp dport @alive %[2]s daddr set %[2]s daddr map @"+nodeInterceptMap+"%[1]s")...)...)
-	add(nodePinChain, baseChain{"nat", "output", pinPriority}, append([]string{"meta l4proto != tcp return", "tcp dport != " + dnsPort + " return", own}, each(
-		"tcp dport @alive dnat %[3]s to %[2]s daddr map @"+nodeInterceptMap+"%[1]s")...)...)
+	add(nodeInterceptChain, baseChain{"route", "output", interceptPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", own}, each(
+		"meta l4proto udp "+nameBegin+" @"+loopTestSet+" update @"+testedSet+"%[1]s { %[2]s daddr . "+nameRest+" }",
+		"udp dport @alive "+toNodeServer,
+		"tcp dport @alive "+opening+toNodeServer+"goto dnsflow",
+		opening+toNodeServer+"goto dnsforget",
+		"meta l4proto tcp "+toNodeServer+"goto dnsfollow")...)...)
 	// Most packets have another port. The port is read of every protocol, whose name is asked after it.
 	add(nodeUnledChain, baseChain{"filter", "postrouting", giveBackPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", `oifname "lo" return`}, each(
 		"%[2]s daddr @"+nodeServingSet+"%[1]s update @"+unledSet+"%[1]s { meta skuid . oifname . %[2]s daddr }",
@@ -133,6 +133,7 @@ func (m elements) nodeDNS(n *NodeDNS) {
 	if n == nil {
 		return
 	}
+	m.formers(n.Resolvers, n.Predecessor)
 	for dialled, serving := range n.Resolvers {
 		m.add(knftables.InetFamily, "", nodeInterceptMap+suffix(dialled), dialled.String(), serving.String())
 		m.add(knftables.InetFamily, "", nodeGiveBackMap+suffix(dialled), serving.String(), dialled.String())

@@ -419,7 +419,7 @@ func TestNodeDNSIsRepaired(t *testing.T) {
 	want := sortedLines(ruleset(t))
 	for rival, object := range map[string]string{
 		"flush chain inet namegate node-intercept":                                     "nft chain inet namegate node-intercept",
-		"delete chain inet namegate node-pin":                                          "nft chain inet namegate node-pin",
+		"delete chain inet namegate node-intercept":                                    "nft chain inet namegate node-intercept",
 		"insert rule inet namegate giveback accept":                                    "nft chain inet namegate giveback",
 		"flush map inet namegate nodeintercept4":                                       "nft set inet namegate nodeintercept4",
 		"delete element inet namegate nodeserving6 { fd5c:7a1e:93b4::1:7 }":            "nft set inet namegate nodeserving6",

@@ -122,9 +122,16 @@ func TestTiersDecidePackets(t *testing.T) {
 				}
 			}
 			// An agent that serves in the resolver's place takes every query.
-			s.Intercepted, s.Serving = s.Pods[3], s.DNS
+			s.Intercepted, s.Known, s.Serving = s.Pods[3], s.Pods[3], []netip.Addr{netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("fd5c:7a1e:93b4::64")}
 			dialled := []netip.Addr{worldAddr(99, false), worldAddr(99, true)}
-			s.Resolvers = map[netip.Addr]netip.Addr{dialled[0]: lab.Resolver4, dialled[1]: lab.Resolver6}
+			s.Resolvers = map[netip.Addr]netip.Addr{}
+			for i, a := range s.Serving {
+				s.Resolvers[dialled[i]] = a
+				fatal.If(t, l.Node.IP("addr", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", "lo", "nodad"))
+			}
+			agent, err := l.Node.Serve(53, 80)
+			fatal.If(t, err)
+			t.Cleanup(agent.Close)
 			fatal.If(t, l.Node.Do(func() error {
 				return errors.Join(tables.Apply(context.Background(), s), tables.Heartbeat(context.Background()))
 			}))

@@ -6,7 +6,7 @@
 //	testpod extend PORT CERT KEY TEXT    an admission webhook and an aggregated API
 //	testpod dial tcp|udp ADDR:PORT       one connection
 //	testpod hold tcp|udp ADDR:PORT TIME  a connection that goes on
-//	testpod lookup NAME TYPE [SERVER]    one DNS question
+//	testpod lookup NAME TYPE [SERVER [tcp|udp]]  one DNS question
 //	testpod get tcp|udp NAME PORT        a question and a connection to the answer
 //	testpod load [FLAG…] NAME…           DNS questions at a constant rate
 //	testpod first NAME PORT              get over tcp, then sleep
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER [NETWORK]] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
 
 // named runs the program that the name says.
 func named(name string, args []string) error {
@@ -82,6 +82,8 @@ func run(args []string) error {
 		return show(probe.Lookup(ctx, "udp", args[0], args[1], ""))
 	case verb == "lookup" && len(args) == 3:
 		return show(probe.Lookup(ctx, "udp", args[0], args[1], args[2]))
+	case verb == "lookup" && len(args) == 4:
+		return show(probe.Lookup(ctx, args[3], args[0], args[1], args[2]))
 	case verb == "get" && len(args) == 3:
 		port, err := strconv.Atoi(args[2])
 		if err != nil {
