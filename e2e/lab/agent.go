@@ -274,7 +274,12 @@ func (a *Agent) Write(files map[string]string) error {
 			}
 			continue
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		// The agent sees a file as it was or as it is, and one change.
+		next := a.path("next")
+		if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := os.Rename(next, path); err != nil {
 			return err
 		}
 	}
