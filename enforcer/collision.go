@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
@@ -18,13 +19,20 @@ func (e *Enforcer) checkMark(ctx context.Context) error {
 	if use != nil {
 		return &markTaken{*use}
 	}
+	e.unread = nil
 	for _, bit := range []uint32{e.cfg.Mark, e.cfg.Candidate} {
-		rule, err := e.k.Tables.MarkUse(ctx, bit, func(n nft.Table) bool { return read(n.Family, n.Name) })
+		rule, unread, err := e.k.Tables.MarkUse(bit, func(n nft.Table) bool { return read(n.Family, n.Name) })
 		if err != nil {
 			return err
 		}
 		if rule != "" {
 			return &markTaken{dataplane.BitUse{Bit: bit, Rule: "nft " + rule}}
+		}
+		for _, err := range unread {
+			if !slices.Contains(e.unread, err.Error()) {
+				e.log.Warn("it is unknown whether a table of another program uses the mark bits", "error", err)
+				e.unread = append(e.unread, err.Error())
+			}
 		}
 	}
 	return nil

@@ -96,7 +96,8 @@ type Enforcer struct {
 	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
 	phase       phase
-	unseen      bool // netfilter misses bridged packets, and that was said
+	unseen      bool     // netfilter misses bridged packets, and that was said
+	unread      []string // other programs' tables that Start could not read, with the reason
 	predecessor *handover.Predecessor
 	nodeServed  map[netip.Addr]netip.Addr // serving addresses that Start found for the node's own queries, to the resolvers
 	// closed are pods that were coming when a Prepare or Commit failed: they are
@@ -268,7 +269,7 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}}
+	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}, UnreadTables: e.unread}
 	s.PeerSets, s.PeerEntries = e.plane.Sizes()
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {

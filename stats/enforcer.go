@@ -46,6 +46,9 @@ type Enforcer struct {
 	// DroppedTCP are pods with connections of DNS over TCP that were dropped lately, because the
 	// pod or all pods together opened too many.
 	DroppedTCP []netip.Addr `json:"droppedTCP,omitempty"`
+	// UnreadTables are nft tables of other programs that the start could not read, with the reason:
+	// it is unknown whether their rules use the mark bits.
+	UnreadTables []string `json:"unreadTables,omitempty"`
 }
 
 // Deviation is an object in the kernel, or a duty of the agent, that is not as wanted.

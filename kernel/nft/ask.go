@@ -99,7 +99,7 @@ var errNoGeneration = errors.New("the kernel reports none")
 // Denied returns the number of packets that were denied since the tables were made,
 // including unlogged ones. It is 0 without the tables, and on fakes.
 func (t *Tables) Denied() (packets uint64, err error) {
-	if t.list == nil {
+	if !t.direct {
 		return 0, nil
 	}
 	err = t.kernel.ask(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, false, func(_ uint8, attrs []byte) {

@@ -58,12 +58,12 @@ func (t *Tables) carrySet(tx *knftables.Transaction, is *contents, set *knftable
 		if kept[set.Name] {
 			continue
 		}
-		if t.list != nil {
+		if t.direct {
 			last := slices.Clone(words)
 			last[len(last)-1] += fmt.Sprintf(" timeout %[1]dms expires %[1]dms", e.Timeout.Milliseconds())
 			tx.Add(&knftables.Element{Set: set.Name, Key: last})
 		}
-		if t.list == nil || e.Comment != "" {
+		if !t.direct || e.Comment != "" {
 			op.Entries = append(op.Entries, e)
 		}
 	}

@@ -40,10 +40,8 @@ type Tables struct {
 	applied     elements
 	partial     bool
 	generations *generation.Tracker
-	// list prints a table of the host. On fakes it is nil.
-	list      func(context.Context, Table) (string, error)
-	reader    reader
-	skeletons [2]atomic.Pointer[func() (*skeleton, error)]
+	reader      reader
+	skeletons   [2]atomic.Pointer[func() (*skeleton, error)]
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
 	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
@@ -69,7 +67,7 @@ type Tables struct {
 	judgesNode bool
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
-	direct  bool // changes are written by netlink
+	direct  bool // the tables are in the kernel: changes are written by netlink
 	kernel  kernel
 }
 
@@ -90,7 +88,7 @@ func Open(bits Bits) (*Tables, error) {
 	t := New(program{inet}, program{bridge}, bits)
 	t.UseNet(program{net})
 	t.direct, t.kernel = true, kernel{&nfattr.Sockets{}}
-	t.list, t.reader, t.renew = t.kernel.listTable, kernelReader{t.kernel}, t.renewInKernel
+	t.reader, t.renew = kernelReader{t.kernel}, t.renewInKernel
 	t.generations = generation.New(t.kernel.generation)
 	t.openStore(t.kernel.sockets)
 	return t, nil

@@ -1,10 +1,10 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/kernel/nfattr"
@@ -18,45 +18,48 @@ import (
 type Table struct{ Family, Name string }
 
 // MarkUse returns the first rule of another program's nftables chain that reads
-// or writes one bit of packet or connection marks, as "TABLE CHAIN: RULE", ""
-// without one. A packet mark that is written whole with the bit clear does not
+// or writes one bit of packet or connection marks, as "table T, chain C, rule with handle N",
+// "" without one. A packet mark that is written whole with the bit clear does not
 // count: it can take an allowance away and not give one. Tables that are known
-// already, as iptables' own are, are not read again: nft takes seconds for what
-// iptables wrote there.
-func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool) (string, error) {
-	if t.list == nil {
-		return "", nil
+// already, as iptables' own are, are not read again. unread are tables that cannot be read, with
+// the reason.
+func (t *Tables) MarkUse(bit uint32, known func(Table) bool) (use string, unread []error, err error) {
+	if !t.direct {
+		return "", nil, nil
 	}
 	tables, err := t.kernel.tableNames()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	for _, n := range tables {
 		if n.Name == TableName || n.Name == NetTableName || known(n) {
 			continue
 		}
-		text, err := t.list(ctx, n)
-		if err != nil {
-			return "", err
+		var failed error
+		err := t.kernel.dump(unix.NFT_MSG_GETRULE, wire.FamilyNumbers[knftables.Family(n.Family)], func(attrs []byte) {
+			a := nfattr.Parse(attrs)
+			if use != "" || nfattr.String(a[unix.NFTA_RULE_TABLE]) != n.Name {
+				return
+			}
+			uses, err := marks.Use(a[unix.NFTA_RULE_EXPRESSIONS], bit)
+			if !uses && err == nil {
+				return
+			}
+			at := fmt.Sprintf("chain %s, rule with handle %d", nfattr.String(a[unix.NFTA_RULE_CHAIN]), nfattr.Uint64(a[unix.NFTA_RULE_HANDLE]))
+			if err != nil {
+				failed = fmt.Errorf("%s: %w", at, err)
+			} else {
+				use = fmt.Sprintf("table %s %s, %s", n.Family, n.Name, at)
+			}
+		}, text(unix.NFTA_RULE_TABLE, n.Name))
+		if use != "" {
+			return use, unread, nil
 		}
-		if use := marks.Use(text, bit); use != "" {
-			return use, nil
+		if err = cmp.Or(err, failed); err != nil {
+			unread = append(unread, fmt.Errorf("read nft table %s %s: %w", n.Family, n.Name, err))
 		}
 	}
-	return "", nil
-}
-
-// listTable prints a table, numbers as numbers and without packet counters; a missing
-// table is empty.
-func (k kernel) listTable(ctx context.Context, n Table) (string, error) {
-	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
-	if err == nil {
-		return string(out), nil
-	}
-	if now, listErr := k.tableNames(); listErr == nil && !slices.Contains(now, n) {
-		return "", nil
-	}
-	return "", fmt.Errorf("list nft table %s %s: %w", n.Family, n.Name, err)
+	return "", unread, nil
 }
 
 // RemoveChains removes the chains that iptables wrote to nftables and whose names begin with

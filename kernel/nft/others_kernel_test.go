@@ -1,14 +1,193 @@
 package nft
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/kernel/nfattr"
 )
+
+// TestMarkUse: which rules of other programs use a bit of marks.
+func TestMarkUse(t *testing.T) {
+	t.Parallel()
+	netns.Own(t)
+	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	fatal.If(t, err)
+	none := func(Table) bool { return false }
+	for _, test := range []struct {
+		rule string
+		uses bool
+	}{
+		{"meta mark set 0x00000040", true},
+		{"meta mark set 0x00000539", false},
+		{"ct mark set 0x00000001", true}, // written whole, our bit with it
+		{"meta mark set mark or 0x00004000", false},
+		{"meta mark set mark or 0x000040c0", true},
+		{"meta mark set mark and 0xffffbfff", false},
+		{"meta mark set mark and 0xffffffbf", true},
+		{"meta mark set mark and 0xffffff00 xor 0x00000001", true},
+		{"meta mark set ip saddr map { 192.0.2.1 : 0x1 }", true},
+		{"meta mark set ct mark and 0x000000ff", true},
+		{"meta mark set ct mark and 0x0000000f", false},
+		{"ct mark set mark", true},
+		{"ct mark set mark and 0x0000000f", true},
+		{"meta mark set ct mark", true},
+		{"ct mark set ct mark and 0xffffff7f xor 0x00000080", false},
+		{"meta mark and 0x00004000 == 0x00004000 accept", false},
+		{"meta mark and 0x00000040 == 0x00000040 accept", true},
+		{"meta mark & 0x00000040 == 0x00000000 drop", true},
+		{"meta mark & 0x000000f0 vmap { 0x10 : drop }", true},
+		{"ct mark 0x00000080 return", false},
+		{"ct mark != 0x000000c0 return", true},
+		{"meta mark 0x00000000 accept", true},
+		{"ip saddr . meta mark { 192.0.2.1 . 0x1 } accept", false},
+		{"tcp dport 443 ip saddr 192.0.2.1 meta iif 0x40 accept", false},
+		{`tcp dport 64 accept comment "mark of another kind"`, false},
+	} {
+		for _, command := range []string{"add table inet other", "delete table inet other", "add table inet other", "add chain inet other c { type filter hook forward priority 0; }", "add rule inet other c " + test.rule} {
+			if out, err := exec.Command("nft", command).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", command, err, out)
+			}
+		}
+		use, unread, err := tables.MarkUse(0x40, none)
+		if (use != "") != test.uses || len(unread) > 0 || err != nil {
+			t.Errorf("%s: found %q, %v, %v", test.rule, use, unread, err)
+		}
+		if test.uses && !strings.HasPrefix(use, "table inet other, chain c, rule with handle ") {
+			t.Errorf("found %q", use)
+		}
+	}
+	fatal.If(t, exec.Command("nft", "add rule inet other c meta mark set 0x40").Run())
+	if use, _, err := tables.MarkUse(0x40, func(n Table) bool { return n == Table{"inet", "other"} }); use != "" || err != nil {
+		t.Errorf("in a table that is known: %q, %v", use, err)
+	}
+}
+
+// TestMarkUseBesideANewerProgram: a set of another program has user data on which this program nft
+// crashes. The rules are read all the same.
+func TestMarkUseBesideANewerProgram(t *testing.T) {
+	t.Parallel()
+	netns.Own(t)
+	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	fatal.If(t, err)
+	fatal.If(t, exec.Command("nft", "add table inet other; add chain inet other c; add rule inet other c meta mark set 0x40").Run())
+	addNewerSet(t, tables.kernel)
+	if use, unread, err := tables.MarkUse(0x40, func(Table) bool { return false }); !strings.HasPrefix(use, "table inet other") || len(unread) > 0 || err != nil {
+		t.Errorf("found %q, %v, %v", use, unread, err)
+	}
+	crashes := exec.Command("nft", "list", "table", "inet", "newer").Run() != nil
+	if err := tables.Setup(t.Context()); crashes && (err == nil || !strings.Contains(err.Error(), "install a newer nftables")) || !crashes && err != nil {
+		t.Errorf("the program crashes: %v, and the tables are written: %v", crashes, err)
+	}
+}
+
+// addNewerSet adds a set whose key is an expression (NFTNL_UDATA_SET_KEY_TYPEOF of libnftnl) of a number
+// that no version has yet.
+func addNewerSet(t *testing.T, k kernel) {
+	t.Helper()
+	attribute := func(typ byte, value []byte) []byte { return append([]byte{typ, byte(len(value))}, value...) }
+	number := binary.NativeEndian.AppendUint32(nil, 9999)
+	key := attribute(3, append(attribute(0, number), attribute(1, attribute(0, number))...))
+	var batch []byte
+	message := func(typ, flags uint16, family byte, body func([]byte) []byte) {
+		b, begin := nfattr.AppendHeader(batch, typ, flags, 0)
+		b[begin+unix.SizeofNlMsghdr] = family
+		if typ < unix.NFNL_SUBSYS_NFTABLES<<8 {
+			binary.BigEndian.PutUint16(b[begin+unix.SizeofNlMsghdr+2:], unix.NFNL_SUBSYS_NFTABLES)
+		}
+		batch = body(b)
+		nfattr.EndMessage(batch, begin)
+	}
+	empty := func(b []byte) []byte { return b }
+	message(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, empty)
+	message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, unix.NFPROTO_INET, func(b []byte) []byte {
+		return nfattr.AppendString(b, unix.NFTA_TABLE_NAME, "newer")
+	})
+	message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE|unix.NLM_F_ACK, unix.NFPROTO_INET, func(b []byte) []byte {
+		b = nfattr.AppendString(nfattr.AppendString(b, unix.NFTA_SET_TABLE, "newer"), unix.NFTA_SET_NAME, "s")
+		b = nfattr.AppendUint32(nfattr.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, 7), unix.NFTA_SET_KEY_LEN, 4)
+		return nfattr.Append(nfattr.AppendUint32(b, unix.NFTA_SET_ID, 1), unix.NFTA_SET_USERDATA, key)
+	})
+	message(unix.NFNL_MSG_BATCH_END, 0, 0, empty)
+	fatal.If(t, k.sockets.With(func(s *nfattr.Socket) error {
+		replies, err := s.Send(batch, 2)
+		for _, r := range replies {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	}))
+}
+
+// TestElementsInDeclarations: a transaction that makes a table has the elements of its sets in
+// declarations; one that only adds elements stays as it is.
+func TestElementsInDeclarations(t *testing.T) {
+	t.Parallel()
+	netns.Own(t)
+	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	fatal.If(t, err)
+	fatal.If(t, tables.Setup(t.Context()))
+	tx := tables.inet.NewTransaction()
+	fatal.If(t, tables.refill(t.Context(), 0, tx, elements{}))
+	if _, declared := inDeclarations(tx.String()); declared {
+		t.Error("a transaction without elements")
+	}
+	if _, declared := inDeclarations("add element inet namegate a { 192.0.2.1 }\n"); declared {
+		t.Error("a set that is not added")
+	}
+	got, declared := inDeclarations("add table inet t\nadd map inet t m { type ipv4_addr : verdict ; }\nadd set inet t s { type ifname . ipv4_addr ; }\n" +
+		"add element inet t m { 192.0.2.1 : goto c }\nadd chain inet t c\nadd element inet t s { \"eth0\" . 192.0.2.1 }\nadd element inet t m { 192.0.2.2 comment \"x\" : goto c }\nflush set inet t s\n")
+	want := "add table inet t\nadd map inet t m { type ipv4_addr : verdict ; }\nadd set inet t s { type ifname . ipv4_addr ; }\nadd chain inet t c\nflush set inet t s\n" +
+		"add map inet t m { type ipv4_addr : verdict ; elements = { 192.0.2.1 : goto c , 192.0.2.2 comment \"x\" : goto c } ; }\nadd set inet t s { type ifname . ipv4_addr ; elements = { \"eth0\" . 192.0.2.1 } ; }\n"
+	if got != want || !declared {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// BenchmarkStartBesideElements is the start of the tables with a first state beside a table of another
+// program with as many elements. It was 26 s with 200,000 when the program nft listed other tables and
+// added elements by commands (two cores, Linux 6.18).
+func BenchmarkStartBesideElements(b *testing.B) {
+	for _, size := range []int{0, 200_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			netns.Own(b)
+			var others strings.Builder
+			others.WriteString("table inet other { set s { type ipv4_addr; flags interval; elements = { 192.0.2.0/24")
+			for n := range size {
+				fmt.Fprintf(&others, ", 10.%d.%d.%d", n>>15, n>>7&0xff, n&0x7f*2)
+			}
+			others.WriteString(" }; }; chain c { ip saddr @s meta mark & 0x100 == 0x100 accept; }; }\n")
+			fatal.If(b, runProgram(b.Context(), others.String()))
+			pod := netip.MustParseAddr("10.1.0.5")
+			state := State{
+				Selected: []netip.Addr{pod}, Pods: [][]netip.Addr{{pod}}, Intercepted: []netip.Addr{pod}, Homes: []Home{{"veth5", pod}},
+				PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Resolvers: map[netip.Addr]netip.Addr{netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64")},
+			}
+			for b.Loop() {
+				tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+				fatal.If(b, err)
+				for _, bit := range []uint32{0x40, 0x20} {
+					_, _, err = tables.MarkUse(bit, func(Table) bool { return false })
+					fatal.If(b, err)
+				}
+				fatal.If(b, errors.Join(tables.Setup(b.Context()), tables.Apply(b.Context(), state)))
+				b.StopTimer()
+				fatal.If(b, tables.Remove(b.Context()))
+				tables.Close()
+				b.StartTimer()
+			}
+		})
+	}
+}
 
 // TestRemoveChains: chains with the prefix and the jumps to them go, from tables that
 // iptables wrote, without its programs. All else stays.

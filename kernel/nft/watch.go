@@ -17,7 +17,7 @@ import (
 // nftables with chains of ours, until ctx ends; changes while a token waits are one
 // token. After an error, which lost receives, it goes on. On fakes nothing is ever sent.
 func (t *Tables) Watch(ctx context.Context, lost func(error)) (<-chan struct{}, error) {
-	if t.list == nil {
+	if !t.direct {
 		return nil, nil
 	}
 	tokens, err := subscription.Watch(ctx, subscription.Groups(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES), concerns, lost)

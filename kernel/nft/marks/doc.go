@@ -1,3 +1,3 @@
-// Package marks finds the rules that use a bit of marks in what the program nft lists, numbers as
-// numbers. Package nft calls it with other programs' tables. The package asks no kernel.
+// Package marks tells which rules of nftables use a bit of marks, by the expressions that the kernel
+// lists. Package nft calls it with other programs' rules. The package asks no kernel.
 package marks
