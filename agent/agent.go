@@ -16,7 +16,6 @@ import (
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -41,8 +40,8 @@ type agent struct {
 	denials  *denial.Denials
 	packets  interface{ Lost() uint64 } // of denied connections
 	selfTest *selfTest
-	// injector makes packets of the self-test; nil before the first.
-	injector inject.Interface
+	// injector makes packets of the self-test and of resets.
+	injector injector
 	rollout  *rollout.Rollout
 	// safeguard decides which policies for the node are only audited.
 	safeguard *safeguard.Guard
@@ -83,6 +82,7 @@ func Run(ctx context.Context, o Options) error {
 	if a.audit, err = openAudit(l.config, o.Node, a.log); err != nil {
 		return err
 	}
+	a.kernel.Inject = a.injector.Send
 	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, a.log); err != nil {
 		return err
 	}

@@ -145,6 +145,13 @@ func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
 					"a load balancer of eBPF translates them, in the pod's sockets or on its interface; have pods ask the endpoint (kubelet's clusterDNS), which no Service is", ref)})...)
 		}
 	}
+	for _, a := range slices.SortedFunc(maps.Keys(s.Offloading), netip.Addr.Compare) {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Offloaded,
+				Message: fmt.Sprintf("the flow table %s has an interface of the pod %s: it forwards packets of open connections past all rules. A connection that the policies do not allow any more is removed from it; "+
+					"Linux before 6.4 may go on to forward UDP until it pauses for 30 s. Leave the pods' interfaces out of the flow table to have each packet pass the rules", s.Offloading[a], ref)})...)
+		}
+	}
 	for _, a := range s.DroppedTCP {
 		if ref, ok := snap.Pod(a); ok {
 			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.DNSBlocked,

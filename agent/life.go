@@ -87,7 +87,9 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 	up()
 	beat := a.startHeartbeat(context.WithoutCancel(ctx))
 	err = a.work(ctx)
-	a.closeInjector()
+	if err := a.injector.Close(); err != nil {
+		a.log.Warn("objects of the self-test remain; `namegate cleanup` removes them", "error", err)
+	}
 	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, &finish{a, beat}, a.log))
 }
 

@@ -21,7 +21,8 @@ import (
 
 // TestSocketLB: a pod whose queries bypass the agent is reported for each policy.
 //
-// A pod whose connections of DNS over TCP are dropped is reported as well.
+// A pod whose connections of DNS over TCP are dropped is reported as well, and one whose interface is in
+// a flow table.
 func TestSocketLB(t *testing.T) {
 	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
 	p := v1alpha1.FQDNNetworkPolicy{}
@@ -36,6 +37,10 @@ func TestSocketLB(t *testing.T) {
 	})
 	found := ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
 	if len(found) != 1 || found[0].Reason != status.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
+		t.Errorf("%+v", found)
+	}
+	found = ofStatus(snap, stats.Enforcer{Offloading: map[netip.Addr]string{cart: "inet router fast", web: "inet router fast"}})
+	if len(found) != 1 || found[0].Reason != status.Offloaded || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "inet router fast") {
 		t.Errorf("%+v", found)
 	}
 	found = ofStatus(snap, stats.Enforcer{DroppedTCP: []netip.Addr{cart, web}})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -120,24 +121,41 @@ func (s *selfTest) failed() map[policy.PodRef]enforcer.Path {
 	return out
 }
 
-// testPath tests one pod. The first test opens the injector.
+// testPath tests one pod.
 func (a *agent) testPath(ctx context.Context, pod policy.PodRef) (enforcer.Path, error) {
-	if a.injector == nil {
-		in, err := inject.Open()
-		if err != nil {
-			return enforcer.PathUntested, err
-		}
-		a.injector = in
-	}
-	return a.enforce.TestPath(ctx, pod, a.injector, a.proxy.ExpectProbe)
+	return a.enforce.TestPath(ctx, pod, &a.injector, a.proxy.ExpectProbe)
 }
 
-// closeInjector removes the kernel objects of the self-test.
-func (a *agent) closeInjector() {
-	if a.injector == nil {
-		return
+// injector makes packets come in by interfaces. The first one opens it.
+type injector struct {
+	mu     sync.Mutex
+	in     inject.Interface
+	closed bool
+}
+
+// Send implements inject.Interface.
+func (i *injector) Send(iface string, packet []byte) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.in == nil {
+		if i.closed {
+			return errors.New("the agent ends")
+		}
+		in, err := inject.Open()
+		if err != nil {
+			return err
+		}
+		i.in = in
 	}
-	if err := a.injector.Close(); err != nil {
-		a.log.Warn("objects of the self-test remain; `namegate cleanup` removes them", "error", err)
+	return i.in.Send(iface, packet)
+}
+
+// Close implements inject.Interface: it removes the kernel objects.
+func (i *injector) Close() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed = true; i.in == nil {
+		return nil
 	}
+	return i.in.Close()
 }

@@ -166,6 +166,9 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 	for _, a := range s.Enforcer.DroppedTCP {
 		say("queries lost", Red, "%s: connections of DNS over TCP were dropped: it, or all pods together, opened more than the node leads to the agent (50 a second for a pod); let its resolver keep connections open, or ask over UDP", a)
 	}
+	for _, c := range s.Enforcer.NotCut {
+		say("not cut", Red, "%s: a flow table of another program may still forward it; it is tried again each second", c)
+	}
 	for _, t := range s.Enforcer.UnreadTables {
 		say("not read", Yellow, "%s: it is unknown whether rules there use the mark bits; compare them with mark in the Corefile", t)
 	}

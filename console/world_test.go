@@ -369,7 +369,7 @@ func busy() Status {
 				netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("10.96.0.10"): netip.MustParseAddr("169.254.20.65"),
 			},
 			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")}, DroppedTCP: []netip.Addr{netip.MustParseAddr("10.1.0.12")},
-			UnreadTables: []string{"read nft table ip other: chain a, rule with handle 7: revision 9 of MARK is not known"},
+			NotCut: []string{"udp 10.1.0.10:4000 to 192.0.2.1:443"}, UnreadTables: []string{"read nft table ip other: chain a, rule with handle 7: revision 9 of MARK is not known"},
 		},
 		NetworkPolicies: 3, RemotePods: 38,
 		Proxy: stats.Proxy{Counters: stats.Counters[uint64]{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7}, ShedZone: 8},

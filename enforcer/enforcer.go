@@ -70,6 +70,8 @@ type Kernel struct {
 	Entries entries.Tables
 	Flows   conntrack.Interface
 	Links   link.Interface
+	// Inject has a packet come in by an interface, as inject.Interface does; nil: nothing is injected.
+	Inject func(iface string, packet []byte) error
 }
 
 // Enforcer holds the kernel to the last snapshot.
@@ -183,7 +185,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}
 	e.grants = grants.New(kept)
-	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
+	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.reset, e.now)
 }
 
 // Coexisting tells whether the agent before this one may still write and answer queries.
@@ -269,7 +271,7 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}, UnreadTables: e.unread}
+	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}, UnreadTables: e.unread, NotCut: e.notCut(), Offloading: e.offloading()}
 	s.PeerSets, s.PeerEntries = e.plane.Sizes()
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {

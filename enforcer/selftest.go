@@ -2,11 +2,9 @@ package enforcer
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/namegate/namegate/kernel/inject"
@@ -133,55 +131,4 @@ func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in inject.Interfac
 		return PathBlocked, nil
 	}
 	return PathUnseen, nil
-}
-
-const (
-	udpProtocol = 17
-	// hops is the hop limit that hosts send with.
-	hops = 64
-)
-
-// queryPacket returns a query for the addresses of a name in UDP in IP, with its
-// checksums (RFC 791, RFC 8200, RFC 768, RFC 1035).
-func queryPacket(from, to netip.AddrPort, name string) []byte {
-	question := []byte{0, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0} // any ID, recursion desired, one question
-	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
-		question = append(append(question, byte(len(label))), label...)
-	}
-	question = append(question, 0, 0, 1, 0, 1) // the root; A, IN
-	be := binary.BigEndian
-	length := uint16(8 + len(question))
-	udp := be.AppendUint16(be.AppendUint16(nil, from.Port()), to.Port())
-	udp = append(append(be.AppendUint16(udp, length), 0, 0), question...)
-	src, dst := from.Addr().AsSlice(), to.Addr().AsSlice()
-	pseudo := be.AppendUint16(append(append(slices.Clone(src), dst...), 0, udpProtocol), length)
-	sum := checksum(append(pseudo, udp...))
-	if sum == 0 {
-		sum = 0xffff // zero says that there is none
-	}
-	be.PutUint16(udp[6:], sum)
-	if from.Addr().Is6() {
-		head := append(be.AppendUint16([]byte{0x60, 0, 0, 0}, length), udpProtocol, hops)
-		return append(append(append(head, src...), dst...), udp...)
-	}
-	head := be.AppendUint16([]byte{0x45, 0}, 20+length)
-	head = append(head, 0, 0, 0x40, 0, hops, udpProtocol, 0, 0) // not to be fragmented
-	head = append(append(head, src...), dst...)
-	be.PutUint16(head[10:], checksum(head))
-	return append(head, udp...)
-}
-
-// checksum is the Internet's (RFC 1071).
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
 }

@@ -46,6 +46,7 @@ type world struct {
 	plane        string // of planes
 	flows        *conntrack.Fake
 	links        *link.Fake
+	inject       func(iface string, packet []byte) error
 	seams        *seams
 	// ran is how long the kernel\'s own clock has run, where the clock tells that too.
 	ran      func() time.Duration
@@ -119,7 +120,7 @@ func (w *world) restart() {
 func (w *world) boot() {
 	w.t.Helper()
 	k := Kernel{
-		Flows: flowSeam{w.flows, w.seams}, Links: w.links,
+		Flows: flowSeam{w.flows, w.seams}, Links: w.links, Inject: w.inject,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, nft.Bits{Admitted: w.cfg.Mark, Candidate: w.cfg.Candidate}),
 	}
 	k.Tables.FakeClock(w.clock.Now)

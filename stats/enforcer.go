@@ -46,6 +46,12 @@ type Enforcer struct {
 	// DroppedTCP are pods with connections of DNS over TCP that were dropped lately, because the
 	// pod or all pods together opened too many.
 	DroppedTCP []netip.Addr `json:"droppedTCP,omitempty"`
+	// NotCut are connections without admission whose packets a flow table of another program may still
+	// forward, at most 16 of them.
+	NotCut []string `json:"notCut,omitempty"`
+	// Offloading has the flow tables of other programs that have an interface of a selected pod, by the
+	// pod's address.
+	Offloading map[netip.Addr]string `json:"offloading,omitempty"`
 	// UnreadTables are nft tables of other programs that the start could not read, with the reason:
 	// it is unknown whether their rules use the mark bits.
 	UnreadTables []string `json:"unreadTables,omitempty"`

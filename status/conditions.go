@@ -117,8 +117,10 @@ func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.C
 	case e == v1alpha1.EnforcementAudit:
 		return condition(ConditionEnforced, false, ReasonAudit, "the policy decides and logs and drops nothing; write enforcement: Enforce to enforce it")
 	}
-	if text := tellEntries(entries, ReasonBesideNetworkPolicies); text != "" {
-		return condition(ConditionEnforced, true, ReasonBesideNetworkPolicies, text)
+	for _, reason := range []string{Offloaded, ReasonBesideNetworkPolicies} {
+		if text := tellEntries(entries, reason); text != "" {
+			return condition(ConditionEnforced, true, reason, text)
+		}
 	}
 	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod for which the policy does not hold")
 }

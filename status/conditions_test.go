@@ -42,6 +42,7 @@ func TestConditionsOf(t *testing.T) {
 			"True Accepted", "False NotSeen", "False Reachable",
 		},
 		"beside NetworkPolicies":    {statustest.Policy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}}, "True Accepted", "True BesideNetworkPolicies", "False Reachable"},
+		"in a flow table":           {statustest.Policy("shop", "web"), []entry{{Reason: Offloaded, Message: "m"}}, "True Accepted", "True Offloaded", "False Reachable"},
 		"beside them, and unseen":   {statustest.Policy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}, {Reason: NotSeen, Message: "m"}}, "True Accepted", "False NotSeen", "False Reachable"},
 		"a reason of a later agent": {statustest.Policy("shop", "web"), []entry{{Reason: "Unheard", Message: "m"}}, "True Accepted", "True NoBlindSpot", "False Reachable"},
 		"without a message":         {statustest.Policy("shop", "web"), []entry{{Reason: IPVS}}, "True Accepted", "False IPVS", "False Reachable"},

@@ -7,7 +7,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// The reasons of findings. All but DNSBlocked, SocketLB, ResolverLoop and SocketBound are blind spots: the policy does not
+// The reasons of findings. All but DNSBlocked, SocketLB, ResolverLoop, SocketBound and Offloaded are blind spots: the policy does not
 // hold for the pod, wholly or in part.
 const (
 	// DNSBlocked: the pod's queries are dropped on their way to the agent.
@@ -32,6 +32,9 @@ const (
 	// SocketBound: queries of the node cannot be led to the agent, because their sockets are bound
 	// to an interface or belong to a VRF.
 	SocketBound = "SocketBound"
+	// Offloaded: a flow table of another program may forward packets of the pod's connections past
+	// all rules. Connections are judged before, and a cut takes them out again.
+	Offloaded = "Offloaded"
 	// Homeless: no interface leads to the pod, so its source is not checked; or no bridge
 	// port of its own does, so nothing is accepted from it.
 	Homeless = "Homeless"

@@ -21,6 +21,7 @@ const packetGrace = time.Second
 type Connections interface {
 	Flows(q conntrack.Query) ([]conntrack.Flow, error)
 	SetMark(f conntrack.Flow, value, mask uint32) error
+	Delete(f conntrack.Flow) error
 }
 
 // Judge tells whether a connection is allowed, that is judged again for a reason.
@@ -31,11 +32,14 @@ type Queue struct {
 	conns  Connections
 	kernel RecheckSet
 	bit    uint32 // the mark bit of admitted connections
+	reset  func(conntrack.Flow)
 	now    func() time.Time
 
 	mu         sync.Mutex
 	pending    subjects
 	second     []look              // judged once, the earliest first
+	offloaded  []conntrack.Flow    // withdrawn, and in a flow table when they were last looked for
+	again      time.Time           // when these are looked for again
 	recorded   map[netip.Addr]bool // in the kernel
 	unrecorded map[netip.Addr]bool // of pending, for Record to write
 }
@@ -46,9 +50,10 @@ type look struct {
 	subjects subjects
 }
 
-// New returns an empty queue.
-func New(conns Connections, kernel RecheckSet, bit uint32, now func() time.Time) *Queue {
-	return &Queue{conns: conns, kernel: kernel, bit: bit, now: now, pending: newSubjects(), recorded: map[netip.Addr]bool{}, unrecorded: map[netip.Addr]bool{}}
+// New returns an empty queue. reset has a segment with RST pass from the source of a connection of TCP:
+// a flow table gives the connection back to the rules.
+func New(conns Connections, kernel RecheckSet, bit uint32, reset func(conntrack.Flow), now func() time.Time) *Queue {
+	return &Queue{conns: conns, kernel: kernel, bit: bit, reset: reset, now: now, pending: newSubjects(), recorded: map[netip.Addr]bool{}, unrecorded: map[netip.Addr]bool{}}
 }
 
 // Recheck has connections of pod addresses judged by the next Run. With PeersLost these
@@ -81,6 +86,9 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 func (q *Queue) Run(judge Judge) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if err := q.lookForOffloaded(); err != nil {
+		return err
+	}
 	all, now, n := newSubjects(), q.now(), 0
 	all.merge(q.pending, PodRemoved)
 	for ; n < len(q.second) && !q.second[n].due.After(now); n++ {
@@ -102,12 +110,15 @@ func (q *Queue) Run(judge Judge) error {
 	return q.write(q.recorded, false, q.kernel.RemoveRecheck)
 }
 
-// Due tells whether a second check is due, or addresses are left in the recheck set that
-// the kernel did not remove after the last one. It is not meaningful between Record and
+// Due tells whether a second check is due, or another look for offloaded connections, or addresses are
+// left in the recheck set that the kernel did not remove after the last one. It is not meaningful between Record and
 // Run.
 func (q *Queue) Due() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.offloadedDue() {
+		return true
+	}
 	if len(q.second) == 0 {
 		return len(q.recorded) > 0
 	}
@@ -116,6 +127,8 @@ func (q *Queue) Due() bool {
 
 // Withdraw takes the admission of every connection of the addresses back, at once.
 func (q *Queue) Withdraw(addrs []netip.Addr) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	s := newSubjects()
 	for _, a := range addrs {
 		s.why[a] = PodRemoved
@@ -163,6 +176,9 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 			continue
 		}
 		if err := q.conns.SetMark(f, 0, q.bit); err != nil {
+			return err
+		}
+		if err := q.unload(f); err != nil {
 			return err
 		}
 	}

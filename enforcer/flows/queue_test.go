@@ -19,13 +19,15 @@ const bit = 0x40
 // node is a queue on fakes, with the addresses that its judge allows connections to.
 type node struct {
 	*Queue
-	t        *testing.T
-	time     time.Time
-	conns    *conntrack.Fake
-	recorded map[netip.Addr]bool // the recheck set in the kernel
-	allowed  string
-	reasons  map[Reason]bool // that the judge got
-	refuses  bool            // the kernel refuses changes of connections and of the recheck set
+	t             *testing.T
+	time          time.Time
+	conns         *conntrack.Fake
+	recorded      map[netip.Addr]bool // the recheck set in the kernel
+	allowed       string
+	reasons       map[Reason]bool // that the judge got
+	resets        []conntrack.Flow
+	refuses       bool // the kernel refuses changes of connections and of the recheck set
+	refusesDelete bool // it refuses to remove connections
 }
 
 func newNode(t *testing.T) *node {
@@ -36,7 +38,7 @@ func newNode(t *testing.T) *node {
 
 // restart makes a queue that knows nothing of the last one's subjects.
 func (n *node) restart() {
-	n.Queue = New(refusingConns{n.conns, n}, recheckSet{n}, bit, func() time.Time { return n.time })
+	n.Queue = New(refusingConns{n.conns, n}, recheckSet{n}, bit, func(f conntrack.Flow) { n.resets = append(n.resets, f) }, func() time.Time { return n.time })
 }
 
 var errRefused = errors.New("the kernel is out of memory")
@@ -51,6 +53,13 @@ func (r refusingConns) SetMark(f conntrack.Flow, value, mask uint32) error {
 		return errRefused
 	}
 	return r.Fake.SetMark(f, value, mask)
+}
+
+func (r refusingConns) Delete(f conntrack.Flow) error {
+	if r.n.refusesDelete {
+		return errRefused
+	}
+	return r.Fake.Delete(f)
 }
 
 type recheckSet struct{ n *node }

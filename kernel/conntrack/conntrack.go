@@ -1,7 +1,9 @@
 package conntrack
 
 import (
+	"errors"
 	"net/netip"
+	"syscall"
 	"time"
 )
 
@@ -13,6 +15,8 @@ type Flow struct {
 	Peer netip.AddrPort
 	Mark uint32
 	Zone uint16
+	// Offloaded: the connection is in a flow table, which forwards its packets past all rules.
+	Offloaded bool
 	// tuple is the kernel's own rendering of the original direction; it names
 	// the flow for changes, whatever its protocol.
 	tuple []byte
@@ -62,6 +66,22 @@ type Interface interface {
 	// connections there are. A protocol without ports has none.
 	Lookup(proto uint8, src, dst netip.AddrPort) (Flow, bool, error)
 	// Delete removes the flow; a flow that has ended meanwhile is no error. It does not
-	// stop traffic by itself: the next packet makes a new entry.
+	// stop traffic by itself: the next packet makes a new entry. A flow table gives the packets of a
+	// removed flow back to the rules. Kernels before 6.4 do not remove an offloaded flow: IsBusy holds
+	// for the error.
 	Delete(f Flow) error
 }
+
+// IsBusy tells whether an error says that the kernel does not remove offloaded flows.
+func IsBusy(err error) bool { return errors.Is(err, syscall.EBUSY) }
+
+type flowKey struct {
+	protocol uint8
+	src, dst netip.AddrPort
+	zone     uint16
+}
+
+func (f Flow) key() flowKey { return flowKey{f.Protocol, f.Src, f.Dst, f.Zone} }
+
+// Same tells whether two listings of a flow are of the same connection.
+func (f Flow) Same(o Flow) bool { return f.key() == o.key() }

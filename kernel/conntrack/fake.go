@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -13,6 +14,7 @@ type Fake struct {
 	flows []Flow
 	idle  map[flowKey]time.Duration // of established flows, by Flow.key
 	scans int
+	old   bool // see SetOld
 }
 
 var _ Interface = (*Fake)(nil)
@@ -74,7 +76,7 @@ func (f *Fake) Lookup(proto uint8, src, dst netip.AddrPort) (Flow, bool, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, flow := range f.flows {
-		if ported(proto) && flow.same(Flow{Protocol: proto, Src: src, Dst: dst, Zone: flow.Zone}) {
+		if ported(proto) && flow.Same(Flow{Protocol: proto, Src: src, Dst: dst, Zone: flow.Zone}) {
 			return flow, true, nil
 		}
 	}
@@ -93,7 +95,7 @@ func (f *Fake) SetMark(flow Flow, value, mask uint32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.flows {
-		if f.flows[i].same(flow) {
+		if f.flows[i].Same(flow) {
 			f.flows[i].Mark = f.flows[i].Mark&^mask | value&mask
 		}
 	}
@@ -105,7 +107,10 @@ func (f *Fake) Delete(flow Flow) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.flows {
-		if f.flows[i].same(flow) {
+		if f.flows[i].Same(flow) {
+			if f.old && f.flows[i].Offloaded {
+				return flow.gone("delete", syscall.EBUSY)
+			}
 			delete(f.idle, flow.key())
 			f.flows = append(f.flows[:i], f.flows[i+1:]...)
 			return nil
@@ -114,12 +119,20 @@ func (f *Fake) Delete(flow Flow) error {
 	return nil
 }
 
-type flowKey struct {
-	protocol uint8
-	src, dst netip.AddrPort
-	zone     uint16
+// Offload moves a tracked connection to a flow table, or out of it.
+func (f *Fake) Offload(flow Flow, offloaded bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.flows {
+		if f.flows[i].Same(flow) {
+			f.flows[i].Offloaded = offloaded
+		}
+	}
 }
 
-func (f Flow) key() flowKey { return flowKey{f.Protocol, f.Src, f.Dst, f.Zone} }
-
-func (f Flow) same(o Flow) bool { return f.key() == o.key() }
+// SetOld has Delete refuse offloaded flows, as kernels before 6.4 do, or not.
+func (f *Fake) SetOld(old bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.old = old
+}

@@ -43,6 +43,9 @@ func parseFlow(b []byte) (Flow, bool) {
 	if v := a[nl.CTA_MARK]; len(v) == 4 {
 		f.Mark = binary.BigEndian.Uint32(v)
 	}
+	if v := a[nl.CTA_STATUS]; len(v) == 4 {
+		f.Offloaded = binary.BigEndian.Uint32(v)&offload != 0
+	}
 	if v := a[ctaZone]; len(v) == 2 {
 		f.Zone = binary.BigEndian.Uint16(v)
 	}

@@ -21,6 +21,16 @@ func message(tuple, ip, src int, addr []byte) []byte {
 	return append(b, make([]byte, 8)...)
 }
 
+// TestOffloadedIsRead: by the bit of the status, whatever the others are.
+func TestOffloadedIsRead(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[uint32]bool{0: false, seenReply | assured: false, offload | seenReply: true, offload | 1<<15: true} {
+		if f, _ := parseFlow(nfattr.AppendUint32(nil, nl.CTA_STATUS, status)); f.Offloaded != want {
+			t.Errorf("status %#x: offloaded %v", status, f.Offloaded)
+		}
+	}
+}
+
 func TestSource(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")

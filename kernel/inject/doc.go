@@ -1,5 +1,5 @@
 // Package inject is the seam by which the self-test puts a packet into the node as if a
-// pod had sent it, without entering the pod. The enforcer's self-test alone calls it; the
+// pod had sent it, without entering the pod. The enforcer's self-test calls it, and resets of offloaded connections; the
 // package knows interfaces and packets, and nothing of pods, policies or what becomes of
 // the packet.
 //

@@ -67,8 +67,10 @@ type Tables struct {
 	judgesNode bool
 	// written is last without its rules, nil if the tables may hold another state's objects.
 	written *State
-	direct  bool // the tables are in the kernel: changes are written by netlink
-	kernel  kernel
+	// flowtables are those of FakeFlowtables.
+	flowtables []Flowtable
+	direct     bool // the tables are in the kernel: changes are written by netlink
+	kernel     kernel
 }
 
 // Open finds the nft program. The error says which part is missing.
