@@ -73,7 +73,7 @@ type View struct {
 	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
 	// for egress, sorted. Their rules alone allow connections to peers.
 	NetworkPolicies []string
-	closed    map[RuleID]bool // the rules of Cluster that are closed for the pod, nil for none
+	closed          map[RuleID]bool // the rules of Cluster that are closed for the pod, nil for none
 	// Workload is the selector of all pods like this one, by its labels:
 	// "app=cart,tier=front". It is "" if there is none.
 	Workload string
