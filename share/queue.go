@@ -18,8 +18,10 @@ type line[T any] struct {
 // spareLines bounds how many empty lines a queue keeps.
 const spareLines = 64
 
-// Len returns the number of items, Subjects that of subjects with items.
-func (q *Queue[K, T]) Len() int      { return q.count }
+// Len returns the number of items.
+func (q *Queue[K, T]) Len() int { return q.count }
+
+// Subjects returns the number of subjects with items.
 func (q *Queue[K, T]) Subjects() int { return len(q.of) }
 
 // Push adds an item behind the others of its subject.

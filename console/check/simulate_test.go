@@ -90,7 +90,7 @@ spec:
 		pod, err := PodWith("shop", "app=cart")
 		fatal.If(t, err)
 		got := m.Ask(pod, q, Options{ClusterDomain: "cluster.local"})
-		if text := string(got.Verdict) + ": " + got.Message; text != want+leads {
+		if text := got.Verdict + ": " + got.Message; text != want+leads {
 			t.Errorf("%s: %s", rule, text)
 		}
 	}

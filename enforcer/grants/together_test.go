@@ -152,10 +152,10 @@ func TestGrantsHaveSeparateResults(t *testing.T) {
 }
 
 // waiting returns how many requests wait for the writer.
-func (w *node) waiting() int {
-	w.table.queue.mu.Lock()
-	defer w.table.queue.mu.Unlock()
-	return w.table.queue.waiting.Len()
+func (n *node) waiting() int {
+	n.table.queue.mu.Lock()
+	defer n.table.queue.mu.Unlock()
+	return n.table.queue.waiting.Len()
 }
 
 func TestAHangingKernelHoldsNoCaller(t *testing.T) {
