@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 // wantAccounts computes the cache's accounts again.
@@ -211,20 +212,30 @@ func quickOf(t testing.TB, e *Entry) *wire.QueryView {
 	return &q
 }
 
-// TestAnswersCountForTheirType: an answer replaces the earlier one of its type, and leaves the
-// others.
+// TestAnswersCountForTheirType: an answer replaces the earlier one of its type. NXDOMAIN leaves the
+// other types, fresh, expired and without an answer.
 func TestAnswersCountForTheirType(t *testing.T) {
 	c := New(1000, 1<<20)
-	a, aaaa := keptAnswer(t, "one.test", dns.TypeA, 10), keptAnswer(t, "one.test", dns.TypeAAAA, 10)
-	again := keptAnswer(t, "one.test", dns.TypeA, 10)
-	for _, put := range []*Entry{a, aaaa, again} {
-		c.Put(put)
-		if c.Get(put.Query) != put {
-			t.Errorf("%v is not kept", put.Query)
+	zone := &corefile.Zone{Cache: &corefile.Cache{MaxTTL: time.Hour, NegativeTTL: time.Minute, ServeStale: time.Hour}}
+	write := func(qtype uint16, now time.Duration, says ...string) *Entry {
+		q := wire.Query{Question: wire.Question{Name: policytest.Name("one.test"), Type: qtype, Class: dns.ClassINET}}
+		e := c.Write(corefile.TTL{Max: wire.MaxTTL}, zone, q, wiretest.Answer(t, new(dns.Msg).SetQuestion("one.test.", qtype), says...), netip.AddrPort{}, now)
+		if e == nil {
+			t.Fatalf("%v is not kept", says)
 		}
+		return e
 	}
-	if c.Get(aaaa.Query) != aaaa {
-		t.Error("an answer of another type replaced it")
+	write(dns.TypeA, 0, "NXDOMAIN", soa+"20")
+	a := write(dns.TypeA, time.Second, "one.test. 5 IN A 192.0.2.1")
+	aaaa := write(dns.TypeAAAA, 2*time.Second, "NXDOMAIN", soa+"20")
+	for _, now := range []time.Duration{3 * time.Second, 10 * time.Second, 40 * time.Second} {
+		for qtype, want := range map[uint16]*Entry{dns.TypeA: a, dns.TypeAAAA: aaaa, dns.TypeHTTPS: nil} {
+			q := wire.Query{Question: wire.Question{Name: a.Query.Name, Type: qtype, Class: dns.ClassINET}}
+			view, _ := wire.ParseQuery(q.PackWithoutEDNS(1))
+			if packet, _ := c.Packet(&view, nil, now); c.Get(q) != want || packet != want {
+				t.Errorf("at %v, type %d: %v and %v, want %v", now, qtype, c.Get(q), packet, want)
+			}
+		}
 	}
 	wantAccounts(t, c)
 }
