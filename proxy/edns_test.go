@@ -42,7 +42,7 @@ func withOptions(options ...dns.EDNS0) *dns.Msg {
 // hop-by-hop options are not forwarded.
 func TestOptionsPassBothWays(t *testing.T) {
 	nsid, local := &dns.EDNS0_NSID{Code: dns.EDNS0NSID, Nsid: "aabb"}, &dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1, 2}}
-	cookie, padding := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}, &dns.EDNS0_PADDING{Padding: make([]byte, 9)}
+	cookie, padding := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "00112233445566778899aabbccddeeff"}, &dns.EDNS0_PADDING{Padding: make([]byte, 9)}
 	keepalive, ede := &dns.EDNS0_TCP_KEEPALIVE{Code: dns.EDNS0TCPKEEPALIVE}, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeFiltered}
 	for _, tt := range []struct {
 		name           string
@@ -51,8 +51,8 @@ func TestOptionsPassBothWays(t *testing.T) {
 	}{
 		{"none", nil, nil, nil, nil},
 		{"NSID and an unknown one", []dns.EDNS0{nsid, local}, nil, []uint16{dns.EDNS0NSID, 65001}, []uint16{dns.EDNS0NSID, 65001}},
-		{"neighbours' alone", []dns.EDNS0{cookie, padding, keepalive}, nil, nil, nil},
-		{"neighbours' among them", []dns.EDNS0{cookie, local, padding}, []dns.EDNS0{cookie}, []uint16{65001}, []uint16{65001}},
+		{"neighbours' alone", []dns.EDNS0{cookie, padding, keepalive}, nil, nil, []uint16{dns.EDNS0COOKIE}},
+		{"neighbours' among them", []dns.EDNS0{cookie, local, padding}, []dns.EDNS0{cookie}, []uint16{65001}, []uint16{65001, dns.EDNS0COOKIE}},
 		{"an extended error", nil, []dns.EDNS0{ede}, nil, []uint16{dns.EDNS0EDE}},
 		{"what nobody asked for", nil, []dns.EDNS0{nsid, local}, nil, nil},
 		{"too long", []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001, Data: make([]byte, 512)}}, nil, nil, nil},

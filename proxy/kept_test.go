@@ -84,7 +84,7 @@ func TestCacheKeys(t *testing.T) {
 		"escapes":  func(m *dns.Msg) { m.Question[0].Name = `\097.\119ild.test.` },
 		"cookie": func(m *dns.Msg) {
 			m.SetEdns0(1232, false)
-			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}}
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "00112233445566778899aabbccddeeff"}}
 		},
 	} {
 		m := newQuery("a.wild.test", dns.TypeA)

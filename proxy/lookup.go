@@ -29,12 +29,14 @@ type cachingResolver struct {
 	warmed   *cache.Cache // the answers that warm-ups got
 	calls    *calls
 	renewals *renewals
+	cookies  cookies
 	host     netip.Addr // the resolver of the host; the zero address: it answers others' queries
 }
 
 // begin makes it answer.
 func (r *cachingResolver) begin() {
 	r.calls = &calls{r: r, all: map[wire.Query]*call{}}
+	r.cookies.r = r
 	r.renewals = &renewals{r: r, all: map[*cache.Entry]*renewal{}}
 }
 

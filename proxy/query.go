@@ -126,6 +126,9 @@ func (q *query) start() {
 		q.send(wire.ErrorReply(q.packet, dns.RcodeFormatError))
 		return
 	}
+	if q.awaitCookie() {
+		return
+	}
 	if q.origin.client() {
 		s.stats.Queries.Add(1)
 	}
@@ -291,7 +294,7 @@ func (q *query) resume(epoch uint64) bool { return q.wait.epoch.CompareAndSwap(e
 func (q *query) send(reply []byte) {
 	if reply != nil {
 		q.s.step("send")
-		q.to.reply(reply, q.wait.batched)
+		q.to.reply(q.withCookie(reply), q.wait.batched)
 		q.wait.replied = true
 	}
 	q.end()

@@ -106,12 +106,22 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	setup := s.setup.Load()
 	now := started.Sub(s.started)
 	resolver := setup.resolverFor(c)
+	var cookie []byte
+	if q.EDNS && len(q.Packet) > q.End+wire.OPTBytes {
+		known := false
+		if cookie, known = resolver.cookies.of(q.Packet, nil); !known {
+			return 0, true
+		}
+	}
 	e, r := resolver.cache.Packet(q, c.view, now)
 	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guardFor(c), c.snap, c.version) || !r.Covered(s.coverage) {
 		return 0, e != nil
 	}
-	if n = r.Copy(e, q, now, out); n == 0 {
+	if n = r.Copy(e, q, now, out[:len(out)-wire.CookieRoom]); n == 0 {
 		return 0, true
+	}
+	if cookie != nil {
+		n = len(wire.AppendCookie(out[:n], cookie))
 	}
 	s.step("hit")
 	s.stats.Queries.Add(1)

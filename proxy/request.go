@@ -21,7 +21,9 @@ type request struct {
 	plain    bool
 	query    *dns.Msg // of the packet; nil until it is needed
 	question wire.Query
-	readable bool // it has a valid question
+	readable bool   // it has a valid question
+	cookie   []byte // of the client, see cookies
+	waited   bool   // for the cookie
 }
 
 // keep copies the packet.
@@ -35,7 +37,7 @@ func (r *request) setView(v *wire.QueryView) {
 
 // reset drops the references of the request.
 func (r *request) reset() {
-	r.packet, r.view, r.plain, r.query, r.question = nil, wire.QueryView{}, false, nil, wire.Query{}
+	r.packet, r.view, r.plain, r.query, r.question, r.cookie, r.waited = nil, wire.QueryView{}, false, nil, wire.Query{}, nil, false
 }
 
 // read reads the question, in place where the packet is plain. False: the packet is

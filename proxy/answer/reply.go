@@ -137,7 +137,8 @@ func Behind(r *dns.Msg, q wire.Question, to fqdn.Name, alias *dns.Msg) *dns.Msg 
 	return r
 }
 
-// Encode returns the reply on the wire, truncated to the client's size.
+// Encode returns the reply on the wire, truncated to the client's size. A client with a cookie has
+// room for it left.
 func Encode(query, r *dns.Msg, tcp bool) []byte {
 	most := dns.MaxMsgSize
 	if !tcp {
@@ -146,7 +147,7 @@ func Encode(query, r *dns.Msg, tcp bool) []byte {
 			most = wire.UDPLimit(opt.UDPSize())
 		}
 	}
-	r.Truncate(most)
+	truncate(query, r, most)
 	r.Compress = true
 	wire, err := r.Pack()
 	if err == nil && len(wire) <= most {
@@ -157,4 +158,17 @@ func Encode(query, r *dns.Msg, tcp bool) []byte {
 		return nil
 	}
 	return wire
+}
+
+// truncate truncates the reply, with room for the cookie of the query.
+func truncate(query, r *dns.Msg, most int) {
+	asked, opt := query.IsEdns0(), r.IsEdns0()
+	if asked == nil || opt == nil || !slices.ContainsFunc(asked.Option, func(o dns.EDNS0) bool { return o.Option() == dns.EDNS0COOKIE }) {
+		r.Truncate(most)
+		return
+	}
+	options := opt.Option
+	opt.Option = append(slices.Clip(options), &dns.EDNS0_LOCAL{Data: make([]byte, wire.CookieRoom-4)})
+	r.Truncate(most)
+	opt.Option = options
 }

@@ -11,6 +11,8 @@ var (
 	errManyWrong = errors.New("too many replies did not answer the query")
 	// errDown ends the queries that are under way at an upstream that is found down.
 	errDown = errors.New("it stopped answering")
+	// errEDNS ends the queries with EDNS at an upstream that answers none of them.
+	errEDNS = errors.New("it answers no queries with EDNS")
 )
 
 // maxWrong is how many replies a socket hears whose id belongs to no query, and a query

@@ -24,6 +24,10 @@ const (
 	confirmTrips  = 3
 	// probePatience is how long a probe's answer still counts.
 	probePatience = time.Second
+	// maxIgnored is how many probes without EDNS are answered, and those with EDNS beside them not,
+	// until the upstream is asked without EDNS, and withoutEDNS how long it is.
+	maxIgnored  = 3
+	withoutEDNS = 15 * time.Minute
 )
 
 // health tells whether an upstream answers. A query that goes unanswered proves
@@ -33,6 +37,8 @@ type health struct {
 	fails   atomic.Int32 // probes in a row
 	probing atomic.Bool
 	heard   atomic.Int64 // when it last answered anything, a time.Duration
+	edns    atomic.Int64 // when it last answered a query with EDNS, a time.Duration
+	plain   atomic.Int64 // until when it is asked without EDNS, a time.Duration; 0: it is asked with EDNS
 	rtt     atomic.Int64 // about the least time from query to answer, a time.Duration
 }
 
@@ -49,9 +55,12 @@ func (u *upstream) suspect(by bounds) {
 	}
 }
 
-// answered notes an answer that came now and took so long.
-func (u *upstream) answered(now, took time.Duration) {
+// answered notes an answer that came now to the query and took so long.
+func (u *upstream) answered(query []byte, now, took time.Duration) {
 	u.heard.Store(int64(now))
+	if hasEDNS(query) {
+		u.edns.Store(int64(now))
+	}
 	if u.fails.Load() != 0 {
 		u.fails.Store(0)
 	}
@@ -68,12 +77,27 @@ func (u *upstream) answered(now, took time.Duration) {
 
 func (u *upstream) down(most int) bool { return most > 0 && int(u.fails.Load()) >= most }
 
-// probe asks for the root's name servers again and again until there is any reply. It does
-// not wait for one probe before it sends the next.
+// isPlain tells whether the upstream is asked without EDNS.
+func (u *upstream) isPlain() bool {
+	until := u.plain.Load()
+	return until != 0 && int64(u.now()) < until
+}
+
+// askPlainly has the upstream asked without EDNS for a while, because it does not understand or
+// does not get queries with EDNS.
+func (u *upstream) askPlainly() { u.plain.Store(int64(u.now() + withoutEDNS)) }
+
+// hasEDNS tells whether a packed query has an OPT record, its only additional one.
+func hasEDNS(query []byte) bool { return query[11] != 0 }
+
+// probe asks for the root's name servers again and again, with EDNS and without, until there is
+// a reply to the former, or as many to the latter alone as show that queries with EDNS are lost. It
+// does not wait for one probe before it sends the next.
 func (u *upstream) probe(by bounds) {
 	defer u.probing.Store(false)
 	began := u.now()
-	replies := make(chan struct{}, 1)
+	since, ignored := began, 0
+	replies, plain := make(chan struct{}, 1), make(chan struct{}, 1)
 	every := by.probe
 	if every <= 0 {
 		every = probeEvery
@@ -83,7 +107,7 @@ func (u *upstream) probe(by bounds) {
 	timer := time.NewTimer(pace)
 	defer timer.Stop()
 	for !u.gone() {
-		u.probeOnce(by.forceTCP, replies)
+		u.probeOnce(by.forceTCP, replies, plain)
 		timer.Reset(pace)
 		select {
 		case <-u.here.Done():
@@ -91,13 +115,29 @@ func (u *upstream) probe(by bounds) {
 		case <-replies:
 		case <-timer.C:
 		}
-		if u.heard.Load() >= int64(began) {
+		last := since
+		since = u.now()
+		if u.heard.Load() >= int64(last) {
 			u.fails.Store(0)
-			return
+			if u.edns.Load() >= int64(began) || u.isPlain() {
+				return
+			}
+			select {
+			case <-plain:
+				ignored++
+			default:
+			}
+			if ignored == maxIgnored {
+				u.askPlainly()
+				u.sockets.end(errEDNS, func(e *exchange) bool { return !e.probe && hasEDNS(e.query) })
+				return
+			}
+			continue
 		}
 		fails := int(u.fails.Add(1))
-		u.sockets.moveOn(fails)
-		u.conns.moveOn(fails)
+		movesOn := func(e *exchange) bool { return e.movesOn(fails) }
+		u.sockets.end(errDown, movesOn)
+		u.conns.end(errDown, movesOn)
 		if fails >= by.maxFails {
 			pace = every
 		}
@@ -105,15 +145,18 @@ func (u *upstream) probe(by bounds) {
 }
 
 // probeOnce asks on a socket of its own: where the upstream's address is a Service's,
-// another socket may be tied to an endpoint that died.
-func (u *upstream) probeOnce(tcp bool, replies chan<- struct{}) {
+// another socket may be tied to an endpoint that died. Both queries go to one endpoint.
+func (u *upstream) probeOnce(tcp bool, replies, plain chan<- struct{}) {
 	q := wire.Query{Question: wire.Question{Type: dns.TypeNS, Class: dns.ClassINET}, Flags: wire.RD}
-	e := u.newExchange(q.Pack(0), q.QuestionEnd(), time.Now().Add(probePatience), bounds{}, probe{u.pool, replies})
-	e.probe = true
-	if tcp {
-		u.conns.send(&e, true)
+	probeOf := func(query []byte, replies chan<- struct{}) *exchange {
+		e := u.newExchange(query, q.QuestionEnd(), time.Now().Add(probePatience), bounds{}, probe{u.pool, replies})
+		e.probe = true
+		return &e
+	}
+	if e := probeOf(q.Pack(0), replies); tcp {
+		u.conns.send(e, true)
 	} else {
-		u.sockets.send(&e, nil)
+		u.sockets.probe(e, probeOf(q.PackWithoutEDNS(0), plain))
 	}
 }
 

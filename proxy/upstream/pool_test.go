@@ -40,7 +40,7 @@ func TestStatus(t *testing.T) {
 	want("one probe failed", Status{"corp.test", 1, 0}, Status{".", 2, 0})
 	u.fails.Store(2)
 	want("down", Status{"corp.test", 1, 0}, Status{".", 1, 1})
-	u.answered(u.now(), 1)
+	u.answered(make([]byte, 12), u.now(), 1)
 	want("up again", Status{"corp.test", 1, 0}, Status{".", 2, 0})
 }
 

@@ -32,17 +32,16 @@ type socketPool struct {
 }
 
 // send assigns a socket to a query and sends it, in the batch if there is one. Every
-// failure is reported to its responder. A probe has a socket of its own.
+// failure is reported to its responder.
 func (p *socketPool) send(e *exchange, batch *Batch) {
 	query := e.query // e is another query, or none, when it has ended
 	p.mu.Lock()
 	if p.closing {
 		e.until = min(e.until, p.u.now()+lastAnswer)
 	}
-	s, err := p.socket(e.probe)
+	s, err := p.socket(false)
 	if err == nil {
 		s.add(e, 0, query)
-		s.draining = s.draining || e.probe
 	}
 	at := min(e.retransmit, e.until)
 	p.mu.Unlock()
@@ -56,6 +55,27 @@ func (p *socketPool) send(e *exchange, batch *Batch) {
 		s.write(query)
 	}
 	p.u.wake(at)
+}
+
+// probe sends probes on a socket of their own, unless there are too many sockets.
+func (p *socketPool) probe(es ...*exchange) {
+	p.mu.Lock()
+	s, err := p.socket(true)
+	if err != nil {
+		p.mu.Unlock()
+		return
+	}
+	queries, until := make([][]byte, len(es)), never
+	for i, e := range es {
+		queries[i], until = e.query, min(until, e.until)
+		s.add(e, 0, e.query)
+	}
+	s.draining = true
+	p.mu.Unlock()
+	for _, query := range queries {
+		s.write(query)
+	}
+	p.u.wake(until)
 }
 
 // socket returns the oldest socket with room, so that few are in use, or opens one. At
@@ -205,14 +225,13 @@ func (p *socketPool) retransmit(e *exchange, again []send) []send {
 	return append(again, e.sends[1])
 }
 
-// moveOn ends the queries whose zones take the upstream for down after so many failed
-// probes in a row.
-func (p *socketPool) moveOn(fails int) {
+// end ends some of the queries.
+func (p *socketPool) end(err error, which func(*exchange) bool) {
 	var failures []failure
 	p.mu.Lock()
 	p.each(func(_ *udpSocket, e *exchange) {
-		if e.movesOn(fails) {
-			failures = append(failures, failure{e, errDown})
+		if which(e) {
+			failures = append(failures, failure{e, err})
 		}
 	})
 	for _, f := range failures {

@@ -151,7 +151,7 @@ func (c *tcpConn) take(reply []byte) bool {
 	case e == nil && late:
 		return true
 	case e != nil && wire.Answers(e.query, reply, e.end):
-		u.answered(now, now-e.began)
+		u.answered(e.query, now, now-e.began)
 		if e.to.replied(reply) {
 			return true
 		}

@@ -140,17 +140,16 @@ func (p *tcpPool) sweep(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// moveOn ends the queries whose zones take the upstream for down after so many failed
-// probes in a row.
-func (p *tcpPool) moveOn(fails int) {
+// end ends some of the queries.
+func (p *tcpPool) end(err error, which func(*exchange) bool) {
 	var failures []failure
 	p.mu.Lock()
 	for _, c := range p.conns {
 		for id, e := range c.waiting {
-			if e.movesOn(fails) {
+			if which(e) {
 				c.remove(id, p.u.now())
 				c.draining = true
-				failures = append(failures, failure{e, errDown})
+				failures = append(failures, failure{e, err})
 			}
 		}
 		c.closeIfDone()

@@ -19,7 +19,7 @@ var errSilentTCP = errors.New("it answered nothing there a moment ago")
 
 // try is a query at one upstream: over UDP, over TCP where the reply is truncated or too
 // many were wrong, and once more without EDNS where the upstream does not understand it
-// (RFC 6891 §6.2.2).
+// (RFC 6891 §6.2.2) or answers no queries with EDNS.
 type try struct {
 	exchange exchange // on the wire now
 	u        *upstream
@@ -28,6 +28,7 @@ type try struct {
 	tcp      bool // the exchange is over TCP
 	again    bool // for the second time, on a connection of its own
 	plain    bool // without EDNS
+	refused  bool // since the upstream refused it with EDNS
 	owner    tryOwner
 }
 
@@ -43,7 +44,7 @@ type tryOwner interface {
 
 // start sends the query.
 func (t *try) start(u *upstream, q wire.Query, by bounds, owner tryOwner, batch *Batch) {
-	*t = try{u: u, query: q, bounds: by, owner: owner}
+	*t = try{u: u, query: q, bounds: by, owner: owner, plain: u.isPlain()}
 	t.send(batch)
 }
 
@@ -93,7 +94,11 @@ func (t *try) replied(reply []byte) (read bool) {
 	read = true // also after a panic
 	defer t.net(t.u.pool)
 	t.u.pool.step("reply")
-	if !t.tcp && t.owner.packet(reply) {
+	u, plain := t.u, t.refused && t.query.Options == "" // an option of a client may be what it refused
+	if !t.tcp && t.owner.packet(reply) {                // it has released the try
+		if plain {
+			u.askPlainly()
+		}
 		return true
 	}
 	t.u.pool.step("parse")
@@ -104,9 +109,12 @@ func (t *try) replied(reply []byte) (read bool) {
 	case m.Truncated:
 		t.afterUDP()
 	case m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil && !t.plain:
-		t.plain = true
+		t.plain, t.refused = true, true
 		t.send(nil)
 	default:
+		if plain && m.Rcode != dns.RcodeFormatError {
+			u.askPlainly()
+		}
 		if t.tcp {
 			t.u.silentTCP.Store(0)
 		}
@@ -122,6 +130,9 @@ func (t *try) failed(err error, lost bool) {
 	switch {
 	case !t.tcp && errors.Is(err, errManyWrong):
 		t.afterUDP()
+	case !t.tcp && errors.Is(err, errEDNS):
+		t.plain = true
+		t.send(nil)
 	case !t.tcp:
 		t.owner.tried(nil, fmt.Errorf("ask %s: %w", t.u.addr, err))
 	case lost && !t.again:

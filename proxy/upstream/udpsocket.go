@@ -145,7 +145,7 @@ func (s *udpSocket) take(packet []byte, now time.Duration) (open bool) {
 	s.pool.mu.Unlock()
 	tell(failures)
 	if e != nil {
-		s.pool.u.answered(now, now-e.began)
+		s.pool.u.answered(e.query, now, now-e.began)
 		if !e.to.replied(packet) {
 			s.pool.unread(e)
 		}

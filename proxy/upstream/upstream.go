@@ -37,6 +37,7 @@ func newUpstream(addr netip.AddrPort, p *Pool) *upstream {
 	u.sockets.u, u.conns.u = u, u
 	u.clock.at.Store(int64(never))
 	u.heard.Store(-1)
+	u.edns.Store(-1)
 	return u
 }
 

@@ -70,6 +70,16 @@ func QuestionEnd(packet []byte) int {
 // TTLOffsets returns the places of the TTLs in a message that the dns library packed,
 // without that of the OPT record.
 func TTLOffsets(msg []byte) (at []uint16) {
+	eachRecord(msg, func(i int) {
+		if binary.BigEndian.Uint16(msg[i:]) != typeOPT {
+			at = append(at, uint16(i+4))
+		}
+	})
+	return at
+}
+
+// eachRecord calls f with the place of the type of each record, up to one that is broken.
+func eachRecord(msg []byte, f func(at int)) {
 	records := 0
 	for i := 6; i < HeaderBytes; i += 2 {
 		records += int(binary.BigEndian.Uint16(msg[i:]))
@@ -77,14 +87,11 @@ func TTLOffsets(msg []byte) (at []uint16) {
 	for i := QuestionEnd(msg); records > 0; records-- {
 		i = skipName(msg, i)
 		if i == 0 || i+10 > len(msg) {
-			return at
+			return
 		}
-		if binary.BigEndian.Uint16(msg[i:]) != typeOPT {
-			at = append(at, uint16(i+4))
-		}
+		f(i)
 		i += 10 + int(binary.BigEndian.Uint16(msg[i+8:]))
 	}
-	return at
 }
 
 // skipName returns where the name at i ends, 0 if it does not.

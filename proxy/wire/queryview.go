@@ -14,7 +14,7 @@ type QueryView struct {
 	End    int // of the question
 	Flags  Flags
 	EDNS   bool
-	Limit  int // the longest reply over UDP that the client takes
+	Limit  int // the longest reply over UDP that the client takes, without its cookie
 }
 
 // EDNS options that end at the proxy, and that a plain query may have.
@@ -49,23 +49,27 @@ func (q *QueryView) readOPT(opt []byte) bool {
 	if len(opt) != OPTBytes+int(binary.BigEndian.Uint16(opt[9:])) {
 		return false
 	}
+	room := 0
 	for options := opt[OPTBytes:]; len(options) > 0; {
 		if len(options) < 4 {
 			return false
 		}
 		// Keepalive has no place over UDP (RFC 7828 §3.2.1).
-		if code := binary.BigEndian.Uint16(options); code != optionCookie && code != optionPadding {
+		code := binary.BigEndian.Uint16(options)
+		if code != optionCookie && code != optionPadding {
 			return false
 		}
 		n := 4 + int(binary.BigEndian.Uint16(options[2:]))
 		if n > len(options) {
 			return false
 		}
+		if code == optionCookie {
+			room = CookieRoom
+		}
 		options = options[n:]
 	}
-	q.EDNS = true
+	q.EDNS, q.Limit = true, UDPLimit(binary.BigEndian.Uint16(opt[3:]))-room
 	q.Flags |= DO.If(opt[7]&0x80 != 0)
-	q.Limit = UDPLimit(binary.BigEndian.Uint16(opt[3:]))
 	return true
 }
 
