@@ -176,21 +176,6 @@ func TestOrderedNamesOnTheKernel(t *testing.T) {
 		p.answer("client", "pass.test", others...)
 		expect("passed", lab.Answered, at(80, others...)...)
 
-		// Packets renew what denies and passes, as far as the kernel is asked.
-		brief := byName(policy.Admin, policy.Deny, "tcp/80", "brief", "brief.test")
-		brief.TTL = policy.TTL{Min: time.Millisecond, Max: time.Millisecond, Reuse: 2 * time.Second}
-		brief.ID = brief.NewID()
-		brief.Matches[0].TTL = brief.TTL
-		p.labels["client"], p.ordered["client"] = "client", []*policy.Rule{brief}
-		p.apply()
-		p.answer("client", "brief.test", outside...)
-		lives := func(a netip.Addr) time.Duration { return p.entryLives(brief.ID, a) }
-		entered := time.Now()
-		fatal.Await(t, "time to pass", func() bool { return time.Since(entered) > 4*time.Second })
-		expect("for a short time", lab.Refused, at(80, outside[0])...)
-		if renewed, left := lives(outside[0]), lives(outside[1]); renewed < left+3*time.Second || left == 0 {
-			t.Errorf("with a packet %v are left, without %v", renewed, left)
-		}
 		p.labels["client"] = "gated client"
 
 		// Another agent, another program.

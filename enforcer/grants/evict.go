@@ -49,6 +49,10 @@ func (t *Table) noteShare() {
 	t.share.Store(int64(max(2, b.Least, min(b.Each, b.All-t.held.accepts)) / 2))
 }
 
+// spareShare is the part of a pod's share that an end of grants leaves free, one in so many: looking
+// for those that end takes milliseconds.
+const spareShare = 8
+
 // held are numbers of grants.
 type held struct{ accepts, lasting int }
 
@@ -60,14 +64,13 @@ func (h *held) add(lasting bool, n int) {
 	}
 }
 
-// AtBound returns the pods that hold as many grants as they may, or nearly so: an end of grants
-// leaves one of 64 free.
+// AtBound returns the pods that hold as many grants as they may, or did lately.
 func (t *Table) AtBound() (pods []policy.PodRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref, p := range *t.pods.Load() {
 		a, l := &t.bounds.accepts, &t.bounds.lasting
-		if a.Room(p.held.accepts, t.held.accepts) <= a.Each/32 || l.Room(p.held.lasting, t.held.lasting) <= l.Each/32 {
+		if a.Room(p.held.accepts, t.held.accepts) <= a.Each/spareShare || l.Room(p.held.lasting, t.held.lasting) <= l.Each/spareShare {
 			pods = append(pods, ref)
 		}
 	}
@@ -136,7 +139,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 			n -= t.bounds.accepts.Each / 4 // until it is known what is in use
 		}
 		if adds.accepts > 0 && n > 0 {
-			ends = t.soonest(s.of.all(), n+t.bounds.accepts.Each/64)
+			ends = t.soonest(s.of.all(), n+t.bounds.accepts.Each/spareShare)
 		}
 		if adds.lasting > 0 && adds.lasting > t.bounds.lasting.Room(s.of.held.lasting, t.held.lasting) {
 			refuse(s.key.Pod, errFull)

@@ -47,7 +47,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 			t.Fatalf("%s, which ends late, is evicted", a)
 		}
 	}
-	if !here[last] || evicted != 1+DefaultPerPod/64 {
+	if !here[last] || evicted != 1+DefaultPerPod/spareShare {
 		t.Errorf("the newest is there: %v; %d evicted", here[last], evicted)
 	}
 	// The place in the queue of what was evicted and comes back is not used twice.
