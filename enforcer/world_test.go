@@ -48,6 +48,7 @@ type world struct {
 	links        *link.Fake
 	inject       func(iface string, packet []byte) error
 	seams        *seams
+	refuse       *refusing // of entries of ordered rules, nil for none
 	// ran is how long the kernel\'s own clock has run, where the clock tells that too.
 	ran      func() time.Duration
 	cfg      Config
@@ -132,6 +133,7 @@ func (w *world) boot() {
 		filter.Sets, filter.Chains = w.real, w.chains
 	}
 	k.Tables.UseNet(tableSeam{w.net, w.seams, "net"})
+	k.Entries = entrySeam{k.Tables, w}
 	k.Dataplane = filter.New
 	if w.plane == nftablesPlane {
 		k.Dataplane = nftables.Config{Tables: k.Tables}.New

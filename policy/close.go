@@ -8,11 +8,8 @@ import (
 
 // Close returns s with rules closed for pods: each denies every destination on its ports, in its
 // place, since its addresses cannot be told apart from others. why has the reason for each, as "the
-// pod has …". The rules are of cluster policies and deny or pass. Without any Close returns s.
+// pod has …". The rules are of cluster policies and deny or pass.
 func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
-	if len(why) == 0 {
-		return s
-	}
 	out := *s
 	out.byAddr, out.byRef, out.Views, out.Problems = maps.Clone(s.byAddr), maps.Clone(s.byRef), nil, slices.Clone(s.Problems)
 	for _, v := range s.Views {
@@ -37,16 +34,25 @@ func (v *View) close(rules map[RuleID]string, each func(*Rule)) *View {
 	if closed.closed == nil {
 		closed.closed = map[RuleID]bool{}
 	}
-	for _, list := range []*[]*Rule{&closed.Rules.Admin, &closed.Rules.Baseline} {
-		*list = slices.Clone(*list)
-		for i, r := range *list {
-			if _, is := rules[r.ID]; r.ID == "" || !is {
-				continue
+	replace := func(of *Rules, each func(*Rule)) {
+		for _, list := range []*[]*Rule{&of.Admin, &of.Baseline} {
+			*list = slices.Clone(*list)
+			for i, r := range *list {
+				if _, is := rules[r.ID]; r.ID != "" && is {
+					each(r)
+					(*list)[i] = r.close()
+				}
 			}
-			each(r)
-			closed.closed[r.ID] = true
-			(*list)[i] = r.close()
 		}
+	}
+	replace(&closed.Rules, func(r *Rule) {
+		closed.closed[r.ID] = true
+		each(r)
+	})
+	if v.Confirmed != nil {
+		confirmed := *v.Confirmed
+		replace(&confirmed, func(*Rule) {})
+		closed.Confirmed = &confirmed
 	}
 	return &closed
 }

@@ -110,6 +110,11 @@ func (r *Rules) Cluster() iter.Seq[*Rule] {
 	return (&Rules{Admin: r.Admin, Baseline: r.Baseline}).All()
 }
 
+// HasRule tells whether a rule of a cluster policy makes grants with an ID.
+func (v *View) HasRule(id RuleID) bool {
+	return v.anyOfCluster(func(r *Rule) bool { return r.ID == id })
+}
+
 // PeerRules returns the rules of the Namespace tier with peers. It is shared and must not
 // be changed.
 func (v *View) PeerRules() []*Rule {

@@ -87,8 +87,8 @@ type Carried struct {
 	// Refused are the rules that deny or pass with addresses that could not be written, with the
 	// reasons.
 	Refused map[policy.PodRef]map[policy.RuleID]string
-	// Closed is the first error of addresses that could not be opened. The next CarryOver tries them
-	// again.
+	// Closed is the first error of other addresses: of those that could not be opened, and of rules
+	// that go. The next CarryOver tries them again.
 	Closed error
 }
 
@@ -222,13 +222,13 @@ func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, 
 		case st.err == nil:
 		case dataplane.IsNoSet(st.err):
 			return denies, st.err
-		case rule.Lasting():
+		case rule.Lasting() && next.HasRule(rule):
 			if c.Refused[ref] == nil {
 				c.Refused[ref] = map[policy.RuleID]string{}
 			}
 			c.Refused[ref][rule] = st.err.Error()
 		default:
-			p.closed, c.Closed = true, cmp.Or(c.Closed, fmt.Errorf("open addresses of pod %s again: %w", ref, st.err))
+			p.closed, c.Closed = true, cmp.Or(c.Closed, fmt.Errorf("write addresses of pod %s again: %w", ref, st.err))
 		}
 	}
 	for s := range p.all() {

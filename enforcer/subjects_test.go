@@ -1,0 +1,154 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/entries"
+	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// refusing refuses entries of one subject.
+type refusing struct {
+	subject     netip.Addr
+	add, remove bool
+}
+
+// apply refuses its ops, and does the others.
+func (r *refusing) apply(ops []timed.Op, do func([]timed.Op)) {
+	var rest []timed.Op
+	var at []int
+	for i := range ops {
+		ofSubject := slices.ContainsFunc(ops[i].Entries, func(e timed.Entry) bool { return e.Subject == r.subject })
+		if ofSubject && (ops[i].Remove && r.remove || !ops[i].Remove && r.add) {
+			ops[i].Err = errInjected
+			continue
+		}
+		rest, at = append(rest, ops[i]), append(at, i)
+	}
+	do(rest)
+	for i := range rest {
+		ops[at[i]].Err = rest[i].Err
+	}
+}
+
+// entrySeam is the entries of a world.
+type entrySeam struct {
+	entries.Tables
+	w *world
+}
+
+func (s entrySeam) ApplyEntries(ops []timed.Op) {
+	if s.w.refuse != nil {
+		s.w.refuse.apply(ops, s.Tables.ApplyEntries)
+	} else {
+		s.Tables.ApplyEntries(ops)
+	}
+}
+
+// TestAFailureOfOnePod: whatever the kernel refuses of the entries of one pod, a policy that comes and
+// one that goes are in force for its neighbour at once, and for the pod once the kernel takes them. The
+// rule whose entries are refused denies the pod its ports.
+func TestAFailureOfOnePod(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, func(t *testing.T, plane string) {
+		for _, test := range []struct {
+			name   string
+			fails  refusing
+			closed bool
+		}{
+			{"entries are not written", refusing{add: true}, true},
+			{"entries are not removed", refusing{remove: true}, false},
+			{"neither", refusing{add: true, remove: true}, true},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				w := newNode(t)
+				w.plane = plane
+				w.restart()
+				web, other := pod("web", "10.1.0.5", "one", "two"), pod("other", "10.1.0.6", "one", "two")
+				snapshot := func(rules string) *policy.Snapshot {
+					deny := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}
+					fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: ["+rules+"]}"), &deny.Spec))
+					// Two sets that open an address, so that each asks for what denies it.
+					return compile.New().Compile(compile.Input{Pods: []policy.Pod{web, other}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{deny},
+						Policies: []v1alpha1.FQDNNetworkPolicy{pol("one", "tcp/443 *.test"), pol("two", "tcp/80 *.test")}})
+				}
+				const port = "{action: Deny, matches: [{name: a.test}], ports: [{protocol: TCP, port: %}]}"
+				first, both := strings.Replace(port, "%", "81", 1), strings.Replace(port, "%", "81", 1)+", "+strings.Replace(port, "%", "82", 1)
+				roll := func(rules string) (*policy.Snapshot, error) {
+					if err := w.e.Prepare(context.Background(), snapshot(rules)); err != nil {
+						t.Fatalf("%s: Prepare says %v", rules, err)
+					}
+					return w.e.Coming(), w.e.Commit(context.Background())
+				}
+				s, err := roll(first)
+				fatal.If(t, err)
+				for _, p := range []policy.Pod{web, other} {
+					v, gs := s.ViewOf(p.PodRef), []policy.Grant(nil)
+					for _, o := range v.Decide(dns("a.test")).Openings(600) {
+						gs = append(gs, policy.Grant{Pod: p.PodRef, View: v, Name: o.Name, Addrs: []netip.Addr{addr("192.0.2.1")}, Ports: o.Ports, Rule: o.Rule, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
+					}
+					fatal.If(t, w.e.grants.Grant(context.Background(), gs))
+				}
+				rules := func(s *policy.Snapshot, p policy.Pod) (out []policy.RuleID, closed int) {
+					for _, r := range s.ViewOf(p.PodRef).Rules.Admin {
+						if out = append(out, r.ID); r.Closed {
+							closed++
+						}
+					}
+					return out, closed
+				}
+				held := func(p policy.Pod, id policy.RuleID) (n int) {
+					fatal.If(t, w.e.k.Tables.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
+						for _, e := range part {
+							if e.Subject == p.IPs[0] {
+								n++
+							}
+						}
+					}))
+					return n
+				}
+				fails := test.fails
+				fails.subject = web.IPs[0]
+				w.refuse = &fails
+				s, err = roll(both)
+				if err != nil && !errors.Is(err, errInjected) {
+					t.Fatal(err)
+				}
+				ids, closed := rules(s, other)
+				if len(ids) != 2 || closed != 0 || held(other, ids[0]) != 1 || held(other, ids[1]) != 1 {
+					t.Errorf("the neighbour has the rules %q, %d closed, with %d and %d entries", ids, closed, held(other, ids[0]), held(other, ids[1]))
+				}
+				if _, closed := rules(s, web); (closed > 0) != test.closed || (len(s.Problems) > 0) != test.closed {
+					t.Errorf("%d rules of the pod are closed; %v", closed, s.Problems)
+				}
+				last := ids[1]
+				s, err = roll(first)
+				if err != nil && !errors.Is(err, errInjected) {
+					t.Fatal(err)
+				}
+				if _, closed := rules(s, other); closed != 0 || held(other, last) != 0 {
+					t.Errorf("of a rule that went, the neighbour has %d entries", held(other, last))
+				}
+				w.refuse = nil
+				w.clock.Pass(time.Second)
+				s, err = roll(both)
+				if fatal.If(t, err); len(s.Problems) > 0 || held(web, ids[0]) != 1 || held(web, ids[1]) != 1 {
+					t.Errorf("once the kernel takes entries: %v, %d and %d", s.Problems, held(web, ids[0]), held(web, ids[1]))
+				}
+			})
+		}
+	})
+}
