@@ -96,7 +96,7 @@ func (id RuleID) Lasting() bool { return id != "" && id[0] != idLetters[Accept] 
 // Denies tells whether the rule denies.
 func (id RuleID) Denies() bool { return id != "" && id[0] == idLetters[Deny] }
 
-// Reuse is how long an address counts for a lasting rule after an answer or a packet, 0 for
+// Reuse is how long an address counts for a lasting rule after an answer, 0 for
 // other rules.
 func (id RuleID) Reuse() time.Duration {
 	if len(id) <= idDigits {

@@ -34,6 +34,7 @@ type stagesFake struct {
 	coming, inForce *policy.Snapshot
 	refuse          error // what commit says
 	unserved        error // what attach says
+	closes          bool  // prepare closes rules
 }
 
 // nameTakes is how long a name takes that has an answer.
@@ -53,6 +54,11 @@ func (f *stagesFake) Attach(context.Context, State) error {
 }
 
 func (f *stagesFake) Prepare(_ context.Context, s *policy.Snapshot) (*policy.Snapshot, error) {
+	f.mu.Lock()
+	if f.closes {
+		s = s.Close(nil)
+	}
+	f.mu.Unlock()
 	f.coming = s
 	f.note("prepare %d", s.Number)
 	return s, nil
@@ -356,5 +362,24 @@ func TestAmend(t *testing.T) {
 		if got := r.Status().Problems; len(got) != 1 || got[0].Reason != policy.ReasonTurnedToAudit {
 			t.Errorf("problems %+v", got)
 		}
+	})
+}
+
+// TestClosedRulesAreTriedAgain: while a rule is closed for a pod without room for its addresses, the
+// snapshot is prepared again each minute.
+func TestClosedRulesAreTriedAgain(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		f.closes = true
+		r.Offer(tenants("web *.test"))
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates web")
+		time.Sleep(reopenAfter)
+		f.expect("1m0s prepare 1", "1m0s commit 1 isolates web")
+		f.mu.Lock()
+		f.closes = false
+		f.mu.Unlock()
+		time.Sleep(reopenAfter)
+		f.expect("2m0s prepare 1", "2m0s commit 1 isolates web")
+		time.Sleep(10 * reopenAfter)
+		f.expect()
 	})
 }

@@ -102,7 +102,7 @@ func (r *Rollout) Run(ctx context.Context) {
 	var retry, warmed, reopen <-chan time.Time
 	var snap *policy.Snapshot
 	for {
-		step := r.sync
+		step := func(ctx context.Context) error { return r.sync(ctx, snap) }
 		select {
 		case <-ctx.Done():
 			return
@@ -134,7 +134,7 @@ func (r *Rollout) Run(ctx context.Context) {
 			step = r.commit
 		}
 		retry, warmed = nil, nil
-		if err := r.apply(ctx, snap, step); err != nil && ctx.Err() == nil {
+		if err := r.apply(ctx, step); err != nil && ctx.Err() == nil {
 			r.o.Log.Error("new policies are not in force; the previous ones stay in force; trying again", "after", retryAfter, "error", err)
 			retry = time.After(retryAfter)
 		}
@@ -173,9 +173,9 @@ func (r *Rollout) report(problems []policy.Problem) {
 	}
 }
 
-// apply takes a step with a snapshot and notes how it ended.
-func (r *Rollout) apply(ctx context.Context, snap *policy.Snapshot, step func(context.Context, *policy.Snapshot) error) error {
-	err := r.o.Timing.Apply(func() error { return step(ctx, snap) })
+// apply takes a step and notes how it ended.
+func (r *Rollout) apply(ctx context.Context, step func(context.Context) error) error {
+	err := r.o.Timing.Apply(func() error { return step(ctx) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Failing = ""
@@ -202,7 +202,7 @@ func (r *Rollout) sync(ctx context.Context, snap *policy.Snapshot) error {
 		r.published = snap
 	}
 	r.warm(ctx, snap)
-	return errors.Join(unserved, r.commit(ctx, nil))
+	return errors.Join(unserved, r.commit(ctx))
 }
 
 // prepare notes and reports what was made ready, with the problems that this showed.
@@ -256,7 +256,7 @@ func without(names, known []fqdn.Name) []fqdn.Name {
 // commit applies the prepared snapshot, except for pods whose names are not resolved yet.
 // The first snapshot waits for all names, because the rules of the previous agent are in
 // force until then.
-func (r *Rollout) commit(ctx context.Context, _ *policy.Snapshot) error {
+func (r *Rollout) commit(ctx context.Context) error {
 	snap := r.prepared
 	waiting := r.warmUps.waiting(snap)
 	if r.status.InForce == nil && len(waiting) > 0 {

@@ -25,6 +25,7 @@ type staged struct {
 	op      int // its place in ops
 	changes []change
 	index   map[netip.Addr]int // of changes, once they are many
+	added   int                // changes of addresses that the set does not have yet
 	err     error
 }
 
@@ -99,7 +100,10 @@ func (b *batch) change(s *set, a netip.Addr, g *grant) int {
 		b.sets = slices.Grow(b.sets, 1)[:s.staged]
 		b.sets[s.staged-1].set = s
 	}
-	b.sets[s.staged-1].append(change{a, g})
+	st := &b.sets[s.staged-1]
+	if st.append(change{a, g}); s.entries[a] == nil {
+		st.added++
+	}
 	return s.staged - 1
 }
 

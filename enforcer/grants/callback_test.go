@@ -27,8 +27,9 @@ type result struct {
 
 // callback is one Callback.
 type callback struct {
-	to *results
-	id int
+	to   *results
+	id   int
+	left bool // nothing waits for the result
 	// next, if set, is called with the result.
 	next func(err error)
 }
@@ -42,7 +43,7 @@ func (x *callback) Granted(err error, more bool) {
 	}
 }
 
-func (x *callback) Waits() bool { return true }
+func (x *callback) Waits() bool { return !x.left }
 
 func (l *results) count() int {
 	l.mu.Lock()
@@ -262,6 +263,61 @@ func TestSpareRequestsKeepNothing(t *testing.T) {
 			if (err != nil) != (k == 3) {
 				t.Errorf("callback %d of pod %d: %v", i, k, err)
 			}
+		}
+	}
+}
+
+// TestPodsAreServedInTurns: behind a pod with as many requests as may wait, a neighbour's is in the next
+// batch; and what nothing waits for any more is not written.
+func TestPodsAreServedInTurns(t *testing.T) {
+	w, pods := crowd(t, 3)
+	release := w.hang(t, pods[2])
+	defer release()
+	var got results
+	const flood = 4 * batchGrants
+	ask := func(pod policy.Pod, i int, left bool) {
+		g := w.grants(pod.PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("198.18.%d.%d", i/250, i%250))
+		w.table.GrantThen(g, &callback{to: &got, id: i, left: left})
+	}
+	for i := range flood {
+		ask(pods[0], i, false)
+	}
+	ask(pods[0], flood, true)
+	ask(pods[1], flood+1, false)
+	release()
+	fatal.Await(t, "the last", func() bool { return got.count() == flood+2 })
+	errs := got.of(t, flood+2)
+	for i, x := range got.list {
+		if x.id == flood+1 && i >= batchGrants {
+			t.Errorf("the neighbour is served after %d requests of the pod that floods", i)
+		}
+	}
+	if !errors.Is(errs[flood], errLeft) || errs[flood+1] != nil {
+		t.Errorf("results: %v for what nothing waits for, %v for the neighbour", errs[flood], errs[flood+1])
+	}
+	if n := w.table.Count(); n != flood+2 { // and the one that hung
+		t.Errorf("%d grants, want all but the one that nothing waits for", n)
+	}
+}
+
+// TestAnAnswerInParts: a request with more grants than a batch has is written whole, and none of its
+// parts ends for another one where the pod has as many as it may.
+func TestAnAnswerInParts(t *testing.T) {
+	w, pods := crowd(t, 1)
+	w.table.SetBounds(2*batchGrants, DefaultAll)
+	request := func(net int) (all []policy.Grant) {
+		for i := range 2*batchGrants - 20 {
+			all = append(all, w.grants(pods[0].PodRef, "a.example.net", 60, fmt.Sprintf("198.%d.%d.%d", net, i/250, i%250))...)
+		}
+		return all
+	}
+	for _, net := range []int{18, 19, 18} {
+		all := request(net)
+		if err := w.table.Grant(context.Background(), all); err != nil || !w.table.Covered(all) {
+			t.Fatalf("198.%d.0.0: %v, covered %v", net, err, w.table.Covered(all))
+		}
+		if n := w.table.Count(); n > 2*batchGrants {
+			t.Errorf("%d grants, the pod may have %d", n, 2*batchGrants)
 		}
 	}
 }

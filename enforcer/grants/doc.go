@@ -16,7 +16,7 @@
 // Their grants are lasting: they are written before all others of a batch, and where one of
 // a pod cannot be written, nothing else of the pod is. They are extended before another
 // grant of the pod and the address ends later, are never evicted, and are withdrawn after
-// others. Packets renew them in the kernel, which ends them.
+// others.
 //
 // # Locks
 //
@@ -25,8 +25,7 @@
 // the change of the table that follows. So changes are serialized, the later deadline of
 // two writers wins, and an answer, an expiry and a new snapshot each see the result of
 // the other. The holder waits for the kernel and for nothing else. The lock is released
-// between batches, between pods and between parts of an expiry, and while entries of lasting
-// rules are listed to be looked at. A set is created before
+// between batches, between pods and between parts of an expiry. A set is created before
 // it enters the table, and destroyed after it left.
 //
 // Reading needs no Table.mu: the pods, and the sets of a pod, are replaced by changed

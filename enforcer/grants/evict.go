@@ -80,14 +80,15 @@ func (t *Table) AtBound() (pods []policy.PodRef) {
 
 // FullestRule returns how many entries the rule of a cluster policy has that has most.
 func (t *Table) FullestRule() (most int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	of := map[policy.RuleID]int{}
 	for s := range t.all() {
-		if s.key.Rule != "" {
-			of[s.key.Rule] += len(s.entries)
-			most = max(most, of[s.key.Rule])
+		if s.key.Rule == "" {
+			continue
 		}
+		s.mu.RLock()
+		of[s.key.Rule] += len(s.entries)
+		s.mu.RUnlock()
+		most = max(most, of[s.key.Rule])
 	}
 	return most
 }
@@ -120,7 +121,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 			if p := st.set.of; p.turn != b.turn { // by no request
 				p.turn, p.began = b.turn, b.turn
 			}
-			st.set.of.adds.add(st.set.key.Rule.Lasting(), st.added())
+			st.set.of.adds.add(st.set.key.Rule.Lasting(), st.added)
 		}
 	}
 	for i := range b.sets {
@@ -154,7 +155,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 	}
 	for i := range b.sets {
 		st := &b.sets[i]
-		if n := len(st.set.entries) + st.added() - t.cfg.SetMax; n > 0 && st.set.of != nil && st.set.key.Rule == "" && without[st.set.key.Pod] == nil {
+		if n := len(st.set.entries) + st.added - t.cfg.SetMax; n > 0 && st.set.of != nil && st.set.key.Rule == "" && without[st.set.key.Pod] == nil {
 			if err := t.endEarly(t.soonest(slices.Values([]*set{st.set}), n+t.cfg.SetMax/64)); err != nil {
 				refuse(st.set.key.Pod, err)
 			}
@@ -174,16 +175,6 @@ func (t *Table) listConnectionsSoon() {
 		defer t.listingSoon.Store(false)
 		_ = t.listConnections() // without it no connection is known, and the judging of uses reports it
 	}()
-}
-
-// added returns how many addresses of the changes the set does not have yet.
-func (st *staged) added() (n int) {
-	for i := range st.changes {
-		if st.set.entries[st.changes[i].addr] == nil {
-			n++
-		}
-	}
-	return n
 }
 
 // ending is a grant that may end early.

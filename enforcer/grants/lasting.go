@@ -47,7 +47,7 @@ func (t *Table) outlast(p *podGrants, a netip.Addr, r *request) {
 	if !slices.ContainsFunc(lasting, soon) {
 		return
 	}
-	// What is written lasts as long as after a packet.
+	// What is written lasts as long as after an answer, so that the next ones write nothing.
 	for _, s := range lasting {
 		if t.batch.next(s, a) != nil {
 			last = max(last, t.batch.at.now+monotonic(s.key.Rule.Reuse()))

@@ -227,7 +227,7 @@ func (w *walk) items(rules []listed, way uint64) (out []*item) {
 }
 
 // inOrder returns the items of rules, with one for the networks of each run of rules with
-// one action and ports. It comes behind the names of the run, whose entries a packet renews.
+// one action and ports. It comes behind the names of the run.
 func (w *walk) inOrder(rules []listed) []placed {
 	out := make([]placed, 0, len(rules))
 	var networks [][]*TierRule // with different ports

@@ -44,10 +44,8 @@ type Entry struct {
 	Port     uint16
 	// Timeout is how long the entry lives, in a listing how long it is going to.
 	Timeout time.Duration
-	// Comment is up to MaxComment bytes. An entry that a packet renewed just as it
-	// ended has none.
-	Comment string
-	Held    Held // not in a listing
+	Comment string // up to MaxComment bytes
+	Held    Held   // not in a listing
 	// Uses, in a listing of a set whose ops have Count, is the bytes of the packets that matched
 	// the entry, from the number on with which it was written. An entry that is there keeps
 	// its number, unless the new one is higher and the entry is replaced.
