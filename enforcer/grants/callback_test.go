@@ -311,6 +311,10 @@ func TestAnAnswerInParts(t *testing.T) {
 		}
 		return all
 	}
+	fatal.If(t, w.table.Grant(context.Background(), w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")))
+	if at := w.table.AtBound(); len(at) > 0 {
+		t.Errorf("with one grant %v are at their bound", at)
+	}
 	for _, net := range []int{18, 19, 18} {
 		all := request(net)
 		if err := w.table.Grant(context.Background(), all); err != nil || !w.table.Covered(all) {
@@ -318,6 +322,9 @@ func TestAnAnswerInParts(t *testing.T) {
 		}
 		if n := w.table.Count(); n > 2*batchGrants {
 			t.Errorf("%d grants, the pod may have %d", n, 2*batchGrants)
+		}
+		if at := w.table.AtBound(); len(at) != 1 || at[0] != pods[0].PodRef {
+			t.Errorf("pods at their bound: %v", at)
 		}
 	}
 }

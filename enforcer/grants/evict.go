@@ -64,13 +64,14 @@ func (h *held) add(lasting bool, n int) {
 	}
 }
 
-// AtBound returns the pods that hold as many grants as they may, or did lately.
+// AtBound returns the pods that hold as many grants as they may, but for the part that an end of
+// grants leaves free.
 func (t *Table) AtBound() (pods []policy.PodRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref, p := range *t.pods.Load() {
-		a, l := &t.bounds.accepts, &t.bounds.lasting
-		if a.Room(p.held.accepts, t.held.accepts) <= a.Each/spareShare || l.Room(p.held.lasting, t.held.lasting) <= l.Each/spareShare {
+		atBound := func(b *share.Bound, own, total int) bool { return own > 0 && b.Room(own, total)*(spareShare-1) <= own }
+		if atBound(&t.bounds.accepts, p.held.accepts, t.held.accepts) || atBound(&t.bounds.lasting, p.held.lasting, t.held.lasting) {
 			pods = append(pods, ref)
 		}
 	}
