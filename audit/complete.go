@@ -6,27 +6,55 @@ import "time"
 // count as missing.
 const stuckAfter = time.Second
 
+// namespacesCovered bounds the namespaces of which lines are missing each at its own time.
+const namespacesCovered = 1024
+
 // coverage is from when on the kept lines are all lines. The lock of live guards it.
 type coverage struct {
-	from   time.Time // zero before Begin
-	missed uint64    // of the Log, at the last call of miss
+	from time.Time            // zero before Begin
+	of   map[string]time.Time // of namespaces, where that is later
 	// The last write, or the present one:
 	writing bool
 	began   time.Time
 }
 
-// startAt says that lines of a time before at may be missing.
-func (c *coverage) startAt(at time.Time) {
-	if !c.from.IsZero() && at.After(c.from) {
-		c.from = at
+// restart says that lines of a time before at may be missing, of any namespace.
+func (c *coverage) restart(at time.Time) {
+	if !c.from.IsZero() {
+		c.from, c.of = at, nil
 	}
 }
 
-// miss takes how many lines the queue has refused in all.
-func (c *coverage) miss(missed uint64, now time.Time) {
-	if missed != c.missed {
-		c.missed = missed
-		c.startAt(now)
+// startAt says that lines of a namespace of a time before at may be missing.
+func (c *coverage) startAt(namespace string, at time.Time) {
+	if c.from.IsZero() || !at.After(c.since(namespace)) {
+		return
+	}
+	if _, known := c.of[namespace]; !known && len(c.of) >= namespacesCovered {
+		c.from = c.since("")
+		clear(c.of)
+	}
+	if c.of == nil {
+		c.of = map[string]time.Time{}
+	}
+	c.of[namespace] = at
+}
+
+// since returns from when on the lines of a namespace are complete; with "" of all.
+func (c *coverage) since(namespace string) time.Time {
+	latest := c.from
+	for n, at := range c.of {
+		if (namespace == "" || n == namespace) && at.After(latest) {
+			latest = at
+		}
+	}
+	return latest
+}
+
+// miss takes the namespaces of which the queue has refused lines.
+func (c *coverage) miss(refused map[string]bool, now time.Time) {
+	for namespace := range refused {
+		c.startAt(namespace, now)
 	}
 }
 
@@ -42,7 +70,7 @@ func (v *live) wrote() {
 func (l *Log) Begin() {
 	l.live.mu.Lock()
 	defer l.live.mu.Unlock()
-	l.live.from = l.now()
+	l.live.from, l.live.of = l.now(), nil
 }
 
 // Complete returns for how long Recent has every DNS decision about the pods of a namespace;
@@ -53,11 +81,10 @@ func (l *Log) Complete(namespace string) (time.Duration, bool) {
 	v := &l.live
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	missed := l.missed.Load()
 	now := l.now()
-	v.miss(missed, now)
+	v.miss(l.queue.refusals(), now)
 	if v.from.IsZero() || v.writing && now.Sub(v.began) > stuckAfter || !l.filter.Load().keepsDecisions(namespace) {
 		return 0, false
 	}
-	return max(now.Sub(v.from), 0), true
+	return max(now.Sub(v.since(namespace)), 0), true
 }

@@ -55,12 +55,20 @@ func TestCompleteLikeTheLines(t *testing.T) {
 	dropped := 0
 	for minute := 1; minute <= 60; minute++ {
 		clock.Pass(time.Minute)
-		writeAll(t, l, strings.Repeat("x", minute), perMinute)
+		r := of(t, "cart")
+		r.Error = strings.Repeat("x", minute) + "."
+		before := l.Written()
+		for range perMinute {
+			l.Write(r)
+		}
+		fatal.Await(t, "the lines are written", func() bool { return l.Written() == before+perMinute })
 		recent := l.Recent()
-		for dropped < minute && bytes.Count(recent, []byte(`"name":"`+strings.Repeat("x", dropped+1)+`"`)) < perMinute {
+		for dropped < minute && bytes.Count(recent, []byte(`"`+strings.Repeat("x", dropped+1)+`."`)) < perMinute {
 			dropped++
 		}
 		complete(t, l, "shop", time.Duration(minute-dropped)*time.Minute)
+		complete(t, l, "", time.Duration(minute-dropped)*time.Minute)
+		complete(t, l, "bank", time.Duration(minute)*time.Minute) // another's lines cost it nothing
 	}
 	if dropped < 20 {
 		t.Errorf("only lines of %d minutes were dropped", dropped)
@@ -82,13 +90,17 @@ func TestCompleteAfterLostLines(t *testing.T) {
 	complete(t, l, "shop", time.Minute+stuckAfter)
 	clock.Pass(time.Nanosecond)
 	complete(t, l, "shop", -1)
-	l.Write(of(t, "waits"))
+	other := of(t, "waits")
+	other.Pod.Namespace = "bank"
+	l.Write(other)
 	l.Write(of(t, "refused"))
 	clock.Pass(time.Minute)
 	close(g.open)
 	fatal.Await(t, "two lines are written", func() bool { return l.Written() == 2 })
 	clock.Pass(time.Hour)
 	complete(t, l, "shop", time.Hour)
+	complete(t, l, "", time.Hour)
+	complete(t, l, "bank", time.Hour+2*time.Minute+stuckAfter+time.Nanosecond)
 	closeLog(t, l)
 }
 

@@ -38,7 +38,7 @@ func (l *Log) Filter(f Filter) {
 		return
 	}
 	l.filter.Store(next)
-	l.live.startAt(l.now()) // read after the store: the previous filter omits no later line
+	l.live.restart(l.now()) // read after the store: the previous filter omits no later line
 }
 
 // trait is what a compiledFilter reads of a record.

@@ -80,7 +80,7 @@ func TestFilter(t *testing.T) {
 // other lines.
 func TestSample(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 100} {
-		l := To(io.Discard, Options{Filter: Filter{Sample: n}, Queue: 1 << 20})
+		l := To(io.Discard, Options{Filter: Filter{Sample: n}, Queue: 1 << 30})
 		plain := example(t)
 		prepared := Record{Time: noon, Prepared: Prepare(&plain)}
 		differs, denied, same := example(t), example(t), example(t)

@@ -7,77 +7,44 @@ import (
 	"time"
 )
 
-const (
-	// recentBytes is how long the lines are together that a log keeps for Recent.
-	recentBytes = 512 << 10
-	// followBytes is how long the lines may be together that a Follower has not
-	// taken: a few thousand lines.
-	followBytes = 1 << 20
-)
+// followBytes is how long the lines may be together that a Follower has not taken: a few
+// thousand lines.
+const followBytes = 1 << 20
 
 // live is the view of a log while it is written. The writer takes its lock once a batch;
 // Write never takes it.
 type live struct {
 	mu        sync.Mutex
-	oldest    *batch // of the kept batches, which are chained by next
-	newest    *batch
-	bytes     int // of their lines
+	kept      keptLines
 	followers map[*Follower]bool
 	closed    bool
 	coverage
 }
 
-// add takes a batch that is about to be written, and returns the batches that are free
-// once it is written. missed is how many lines the queue has refused in all.
-func (v *live) add(b *batch, now time.Time, missed uint64) (free *batch) {
+func newLive() live { return live{kept: newKeptLines()} }
+
+// add takes a batch that is about to be written. refused are the namespaces of lines that the
+// queue has refused.
+func (v *live) add(b *batch, now time.Time, refused map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.miss(missed, now)
+	v.miss(refused, now)
 	v.writing, v.began = true, now
 	for f := range v.followers {
 		f.add(b)
 	}
-	return v.keep(b)
-}
-
-// keep copies the lines for recent if they fit behind the last batch; then this batch is
-// free. Otherwise it keeps the batch, and the oldest ones are free. So only the lines of
-// a quiet node are copied. The caller holds the lock.
-func (v *live) keep(b *batch) (free *batch) {
-	v.bytes += len(b.lines)
-	if last := v.newest; last != nil && len(last.lines)+len(b.lines) <= cap(last.lines) {
-		last.lines = append(last.lines, b.lines...)
-		free = b
-	} else {
-		if last == nil {
-			v.oldest = b
-		} else {
-			last.next = b
-		}
-		v.newest = b
+	rest := b.lines
+	for _, r := range b.runs {
+		v.kept.add(r.of, rest[:r.bytes], now, &v.coverage)
+		rest = rest[r.bytes:]
 	}
-	v.newest.added = v.began
-	for v.bytes > recentBytes {
-		old := v.oldest
-		if v.oldest = old.next; v.oldest == nil {
-			v.newest = nil
-		}
-		v.bytes -= len(old.lines)
-		v.startAt(old.added)
-		old.next, free = free, old
-	}
-	return free
 }
 
 // recent returns the lines that are kept.
 func (v *live) recent() []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	out := make([]byte, 0, v.bytes)
-	for b := v.oldest; b != nil; b = b.next {
-		out = append(out, b.lines...)
-	}
-	return out
+	return v.kept.all()
 }
 
 func (v *live) follow() *Follower {
@@ -105,9 +72,9 @@ func (v *live) close() {
 	v.followers = nil
 }
 
-// Recent returns the last lines of the log, complete lines, the newest last, at most 512
-// KiB: some hundred lines. They include lines that could not be written, but no line that
-// a Filter omitted.
+// Recent returns the last lines of each subject, complete lines, the newest last: some hundred
+// lines of a subject that has most of them, some ten where many subjects have lines. They
+// include lines that could not be written, but no line that a Filter omitted.
 func (l *Log) Recent() []byte { return l.live.recent() }
 
 // Follow returns a Follower of the lines that come from now on. When it returns every

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // next takes a follower's next lines, which must arrive soon.
@@ -116,7 +120,7 @@ func TestFollowerStopsWaiting(t *testing.T) {
 // lost ones; the log writes every line.
 func TestSlowFollowerLosesLines(t *testing.T) {
 	const n = 5000 // some 3 MiB
-	l := To(io.Discard, Options{Queue: n})
+	l := To(io.Discard, Options{Queue: 1 << 30})
 	f := l.Follow()
 	defer f.Close()
 	for i := range n {
@@ -149,7 +153,7 @@ func TestSlowFollowerLosesLines(t *testing.T) {
 // TestFollowersWhileItIsWritten: followers that come and go see each line of their time
 // once and in order, or count it as lost.
 func TestFollowersWhileItIsWritten(t *testing.T) {
-	l := To(io.Discard, Options{Queue: 1 << 20})
+	l := To(io.Discard, Options{Queue: 1 << 30})
 	var writing, following sync.WaitGroup
 	stop := make(chan struct{})
 	writing.Go(func() {
@@ -198,48 +202,82 @@ func TestFollowersWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// TestRecentLikeAList: after any batches it is the end of all lines, whole ones, as
-// many as there is room for but for a batch; and each batch is given back once, when
-// it is needed no more.
-func TestRecentLikeAList(t *testing.T) {
+// TestKeptLinesLikeAList: after any lines of any subjects, the kept lines are the last ones of each
+// subject in the order of all, as many as the subject has room for.
+func TestKeptLinesLikeAList(t *testing.T) {
+	type line struct {
+		of   policy.PodRef
+		text []byte
+	}
 	r := rand.New(rand.NewPCG(17, 18))
-	var v live
-	var all []byte
-	out := map[*batch]bool{}
-	for i := range 1200 {
-		b := &batch{lines: make([]byte, 0, batchBytes)}
-		most := []int{1, 20, 300}[i/400]
-		for range 1 + r.IntN(most) {
-			b.lines = append(b.lines, bytes.Repeat([]byte{'a' + byte(r.IntN(26))}, r.IntN(300))...)
-			b.lines = append(b.lines, '\n')
-		}
-		if i < 800 && r.IntN(100) == 0 {
-			b.lines = append(append(bytes.Repeat([]byte("long"), r.IntN(recentBytes/3)), '\n'), b.lines...)
-		}
-		out[b] = true
-		all = append(all, b.lines...)
-		for free := v.add(b, noon, 0); free != nil; {
-			if !out[free] {
-				t.Fatalf("after %d batches one is given back that was before", i)
+	k, all := newKeptLines(), []line(nil)
+	held, total := map[policy.PodRef]int{}, 0
+	for i := range 4000 {
+		of := policytest.Ref(string(rune('a' + min(r.IntN(1+i/100), r.IntN(26)))))
+		var lines []byte
+		for range 1 + r.IntN(3) {
+			text := append(bytes.Repeat([]byte{'a' + byte(r.IntN(26))}, r.IntN(2000)), '\n')
+			lines = append(lines, text...)
+			for held[of] > 0 && keptBytes.Room(held[of], total) < len(text) {
+				first := slices.IndexFunc(all, func(l line) bool { return l.of == of })
+				held[of], total = held[of]-len(all[first].text), total-len(all[first].text)
+				all = slices.Delete(all, first, first+1)
 			}
-			delete(out, free)
-			copy(free.lines, "overwritten by the next lines")
-			free.next, free = nil, free.next
+			all = append(all, line{of, text})
+			held[of], total = held[of]+len(text), total+len(text)
 		}
-		got := v.recent()
-		if !bytes.HasSuffix(all, got) || len(got) > recentBytes {
-			t.Fatalf("after %d batches it is not the end of the log", i)
+		k.add(of, lines, noon, &coverage{})
+		if i%50 > 0 {
+			continue
 		}
-		if i > 900 && len(got) < recentBytes-2*batchBytes { // by then long ones are gone
-			t.Fatalf("after %d batches there are %d bytes of %d", i, len(got), len(all))
+		var want []byte
+		for _, l := range all {
+			want = append(want, l.text...)
 		}
-		if rest := all[:len(all)-len(got)]; len(rest) > 0 && rest[len(rest)-1] != '\n' {
-			t.Fatalf("after %d batches it begins inside a line", i)
+		if !bytes.Equal(k.all(), want) {
+			t.Fatalf("after %d batches other lines are kept", i)
 		}
-		if len(out) > 2*recentBytes/batchBytes+2 {
-			t.Fatalf("after %d batches %d are kept", i, len(out))
-		}
-		all = all[max(0, len(all)-4*recentBytes):]
+	}
+	if total < keptBytes.All/2 {
+		t.Errorf("%d bytes are kept", total)
+	}
+}
+
+// TestOneSubjectLeavesTheOthersTheirLines: a subject with ever more lines ends its own.
+func TestOneSubjectLeavesTheOthersTheirLines(t *testing.T) {
+	k, c := newKeptLines(), coverage{from: noon}
+	calm, loud := policytest.Ref("calm"), policy.PodRef{Namespace: "bank", Name: "loud"}
+	k.add(calm, []byte("a line of a calm pod\n"), noon, &c)
+	line := append(bytes.Repeat([]byte("x"), 499), '\n')
+	for i := range 10000 {
+		k.add(loud, line, noon.Add(time.Duration(i)*time.Second), &c)
+	}
+	for i := range 100 { // each finds room beside it
+		k.add(policytest.Ref(fmt.Sprint(i)), line, noon, &c)
+	}
+	if all := k.all(); !bytes.HasPrefix(all, []byte("a line of a calm pod\n")) || len(all) < keptBytes.Each || len(all) > keptBytes.All {
+		t.Errorf("%d bytes are kept, from %.20q on", len(all), all)
+	}
+	if at := c.since(calm.Namespace); at != noon {
+		t.Errorf("lines of the calm namespace are complete since %v", at)
+	}
+	if kept := keptBytes.Each / 500; c.since("bank") != noon.Add(time.Duration(10000-kept-1)*time.Second) {
+		t.Errorf("lines of the loud namespace are complete since %v", c.since("bank"))
+	}
+}
+
+// TestSubjectsThatAreGone: the lines of subjects without a new line for longest go.
+func TestSubjectsThatAreGone(t *testing.T) {
+	k, c := newKeptLines(), coverage{from: noon}
+	for i := range keptSubjects + 10 {
+		k.add(policytest.Ref(fmt.Sprint(i)), []byte(fmt.Sprintf("%d\n", i)), noon.Add(time.Duration(i)), &c)
+	}
+	all := k.all()
+	if n := bytes.Count(all, []byte("\n")); n != keptSubjects || !bytes.HasPrefix(all, []byte("10\n")) || k.bytes != len(all) {
+		t.Errorf("%d lines are kept, from %.10q on", n, all)
+	}
+	if at := c.since(policytest.Ref("0").Namespace); at != noon.Add(9) {
+		t.Errorf("complete since %v", at)
 	}
 }
 
@@ -280,24 +318,21 @@ func TestFollowersReadLinesThatTheDiskLost(t *testing.T) {
 // TestFollowingTakesNoMemory: a follower that keeps up, and the recent lines, take no
 // further memory.
 func TestFollowingTakesNoMemory(t *testing.T) {
-	var v live
+	v, q, pod := newLive(), newQueue(queueBytes), policytest.Ref("a")
 	f := v.follow()
-	q := &queue{most: queueLength}
 	line := []byte(strings.Repeat("a line of the log", 30) + "\n")
 	round := func() {
 		for range 120 {
-			q.put(line)
+			q.put(pod, line)
 		}
 		b, _, _ := q.take()
-		for free := v.add(b, noon, 0); free != nil; {
-			b, free = free, free.next
-			q.give(b)
-		}
+		v.add(b, noon, nil)
+		q.give(b)
 		if _, _, err := f.Next(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range 40 {
+	for range 80 {
 		round()
 	}
 	if n := testing.AllocsPerRun(100, round); n != 0 {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/namegate/namegate/policy"
 )
 
 // gather is how long the writer waits after a write for lines to write at once.
@@ -26,7 +28,7 @@ type Options struct {
 	Size int64
 	// Keep is how many rotated files stay, as Path.1 (the newest), Path.2, …
 	Keep int
-	// Queue is how many records may wait; 0 is 8192.
+	// Queue is how many bytes of lines may wait; 0 is 8 MiB.
 	Queue int
 	// Filter says which lines are written from the start.
 	Filter Filter
@@ -54,7 +56,6 @@ type Log struct {
 	wake    chan struct{} // ends the writer's waiting
 	done    chan struct{}
 	dropped atomic.Uint64
-	missed  atomic.Uint64 // of dropped, which are not in live either
 	written atomic.Uint64
 	losses  losses // the writer's
 	live    live
@@ -82,7 +83,7 @@ func To(w io.Writer, o Options) *Log { return start(o, stream{w}) }
 // defaults sets the defaults.
 func (o Options) defaults() Options {
 	if o.Queue <= 0 {
-		o.Queue = queueLength
+		o.Queue = queueBytes
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -97,7 +98,8 @@ func start(o Options, s sink) *Log {
 	o = o.defaults()
 	l := &Log{
 		node: nodeField(o.Node), sink: s,
-		queue:  queue{most: o.Queue},
+		queue:  newQueue(o.Queue),
+		live:   newLive(),
 		wake:   make(chan struct{}, 1),
 		done:   make(chan struct{}),
 		losses: losses{now: o.Now, log: o.Logger},
@@ -108,8 +110,8 @@ func start(o Options, s sink) *Log {
 	return l
 }
 
-// Write queues the record's line and returns at once. If the queue is full or the
-// log closed the record is dropped and counted.
+// Write queues the record's line and returns at once. If its subject has
+// no room in the queue, or the log is closed, the record is dropped and counted.
 func (l *Log) Write(r Record) {
 	if f := l.filter.Load(); f != nil && !f.keepsRecord(&r) {
 		l.filtered.Add(1)
@@ -118,7 +120,7 @@ func (l *Log) Write(r Record) {
 	// Encoded before the queue's lock is taken, so that callers do not wait for
 	// each other.
 	room := l.take()
-	l.put(room, appendLine((*room)[:0], l.node, &r))
+	l.put(r.Pod, room, appendLine((*room)[:0], l.node, &r))
 }
 
 // WriteFlow queues the flow's line as Write does. It has read f when it returns.
@@ -128,7 +130,7 @@ func (l *Log) WriteFlow(f *Flow) {
 		return
 	}
 	room := l.take()
-	l.put(room, appendFlow((*room)[:0], l.node, f))
+	l.put(f.Pod, room, appendFlow((*room)[:0], l.node, f))
 }
 
 // take returns room to encode a line in.
@@ -140,12 +142,11 @@ func (l *Log) take() *[]byte {
 	return room
 }
 
-// put queues the line, which was encoded in room, and keeps the room.
-func (l *Log) put(room *[]byte, line []byte) {
-	ok, wake := l.queue.put(line)
+// put queues the line of a subject, which was encoded in room, and keeps the room.
+func (l *Log) put(of policy.PodRef, room *[]byte, line []byte) {
+	ok, wake := l.queue.put(of, line)
 	if !ok {
 		l.dropped.Add(1)
-		l.missed.Add(1)
 	}
 	if wake {
 		l.rouse()
@@ -212,7 +213,7 @@ func (l *Log) run() {
 }
 
 func (l *Log) flush(b *batch) {
-	free := l.live.add(b, l.now(), l.missed.Load()) // first: followers also get lines that a full disk loses
+	l.live.add(b, l.now(), l.queue.refusals()) // first: followers also get lines that a full disk loses
 	whole, err := l.sink.write(b.lines)
 	l.live.wrote()
 	lost := uint64(0)
@@ -223,10 +224,7 @@ func (l *Log) flush(b *batch) {
 	l.written.Add(uint64(b.count) - lost)
 	l.losses.note(lost, err)
 	l.queue.wrote()
-	for free != nil {
-		b, free = free, free.next
-		l.queue.give(b)
-	}
+	l.queue.give(b)
 }
 
 // wait returns when there is something to do, or the pause is over.

@@ -52,8 +52,9 @@ func (s stuck) Write(p []byte) (int, error) {
 
 func TestStuckReaderBlocksNoWriter(t *testing.T) {
 	w := stuck{make(chan struct{}, 10), make(chan struct{})}
-	l := To(w, Options{Queue: 4})
-	l.Write(example(t))
+	r := example(t)
+	l := To(w, Options{Queue: 8 * len(appendRecord(nil, "", &r))})
+	l.Write(r)
 	<-w.entered
 	for range 100 {
 		l.Write(example(t)) // would hang if it waited
@@ -99,7 +100,7 @@ func TestFailedWritesAreCounted(t *testing.T) {
 
 func TestWritersFromManyGoroutines(t *testing.T) {
 	var out bytes.Buffer
-	l := To(&out, Options{Queue: 10})
+	l := To(&out, Options{Queue: 10 << 10})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

@@ -3,14 +3,14 @@ package audit
 import (
 	"math"
 	"sync"
-	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/share"
 )
 
 const (
-	// queueLength is how many records wait for the writer at most: a tenth of a
-	// second of the busiest node.
-	queueLength = 8192
-	// queueBytes is how long the waiting lines may be together.
+	// queueBytes is how long the lines that wait for the writer may be together: about a tenth
+	// of a second of the busiest node.
 	queueBytes = 8 << 20
 	// batchBytes is how long the lines of one write are together at most, but for
 	// a single line that is longer.
@@ -19,39 +19,62 @@ const (
 	spareBatches = 16
 )
 
+// waiting is the bound of the lines that wait for the writer, in bytes.
+func waiting(all int) share.Bound {
+	return share.Bound{Resource: "audit lines that wait to be written", Least: all / 512, Each: all / 2, All: all}
+}
+
 // batch is lines that are written at once.
 type batch struct {
 	lines []byte
 	count int
-	added time.Time // when the live log got the last of the lines
+	runs  []run
 	next  *batch
+}
+
+// run is lines of one subject, one behind the other in a batch.
+type run struct {
+	of    policy.PodRef
+	bytes int
 }
 
 // queue holds encoded lines in the order of their arrival, in batches. Its lock
 // is held for the copy of one line.
 type queue struct {
-	mu     sync.Mutex
-	last   *batch // where the next line goes, nil if nothing waits
-	count  int    // of lines that wait
-	bytes  int    // of them
-	rouse  int    // the count at which the writer is woken, never if it was
-	closed bool
-	most   int // the bound of count
-	first  *batch
-	spare  *batch
-	spares int
-	held   int // lines of the batch that the writer has taken
+	mu      sync.Mutex
+	bound   share.Bound
+	of      map[policy.PodRef]int // bytes that wait, by subject
+	refused map[string]bool       // the namespaces of refused lines
+	last    *batch                // where the next line goes, nil if nothing waits
+	count   int                   // of lines that wait
+	bytes   int                   // of them
+	rouse   int                   // the bytes at which the writer is woken, never if it was
+	closed  bool
+	first   *batch
+	spare   *batch
+	spares  int
+	held    int // lines of the batch that the writer has taken
 }
 
-// never is a count that is not reached.
+// newQueue returns a queue for so many bytes.
+func newQueue(all int) queue {
+	return queue{bound: waiting(all), of: map[policy.PodRef]int{}}
+}
+
+// never is a number of bytes that is not reached.
 const never = math.MaxInt
 
-// put appends a line unless the queue is full or closed, and tells whether the
-// writer is to be woken: at most once for each time that it waits.
-func (q *queue) put(line []byte) (ok, wake bool) {
+// put appends a line of a subject, unless the subject has no room or the queue is closed, and
+// tells whether the writer is to be woken: at most once for each time that it waits.
+func (q *queue) put(of policy.PodRef, line []byte) (ok, wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.count >= q.most || q.count > 0 && q.bytes+len(line) > queueBytes {
+	own := q.of[of]
+	if q.closed || q.bytes > 0 && q.bound.Room(own, q.bytes) < len(line) {
+		if q.refused == nil {
+			q.refused = map[string]bool{}
+		}
+		q.refused[of.Namespace] = true
 		return false, false
 	}
 	b := q.last
@@ -60,9 +83,15 @@ func (q *queue) put(line []byte) (ok, wake bool) {
 	}
 	b.lines = append(b.lines, line...)
 	b.count++
+	if n := len(b.runs) - 1; n >= 0 && b.runs[n].of == of {
+		b.runs[n].bytes += len(line)
+	} else {
+		b.runs = append(b.runs, run{of, len(line)})
+	}
+	q.of[of] = own + len(line)
 	q.bytes += len(line)
 	q.count++
-	if q.count < q.rouse {
+	if q.bytes < q.rouse {
 		return true, false
 	}
 	q.rouse = never
@@ -88,7 +117,7 @@ func (q *queue) add(room int) *batch {
 }
 
 // take gives the writer the oldest batch, nil if nothing waits, and tells whether there
-// are more. From then on a half full queue wakes the writer, so that it can pause between
+// are more. From then on a subject that may have half of its most wakes the writer, so that it can pause between
 // batches; after an empty take the first line wakes it.
 func (q *queue) take() (b *batch, more, closed bool) {
 	q.mu.Lock()
@@ -101,10 +130,17 @@ func (q *queue) take() (b *batch, more, closed bool) {
 	q.first, b.next = b.next, nil
 	q.count -= b.count
 	q.bytes -= len(b.lines)
+	for _, r := range b.runs {
+		if own := q.of[r.of] - r.bytes; own > 0 {
+			q.of[r.of] = own
+		} else {
+			delete(q.of, r.of)
+		}
+	}
 	q.held = b.count
 	if q.first == nil {
 		q.last = nil
-		q.rouse = max(q.most/2, 1)
+		q.rouse = max(q.bound.Each/2, 1)
 	}
 	return b, q.first != nil, q.closed
 }
@@ -123,9 +159,18 @@ func (q *queue) give(b *batch) {
 	if q.spares == spareBatches || cap(b.lines) > batchBytes {
 		return
 	}
-	b.lines, b.count = b.lines[:0], 0
+	b.lines, b.count, b.runs = b.lines[:0], 0, b.runs[:0]
 	b.next, q.spare = q.spare, b
 	q.spares++
+}
+
+// refusals returns the namespaces of the lines that were refused since the last call.
+func (q *queue) refusals() map[string]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.refused
+	q.refused = nil
+	return of
 }
 
 // close refuses all further lines.

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // mustPut queues a line and tells whether the writer is to be woken.
-func mustPut(t *testing.T, q *queue, line []byte) bool {
+func mustPut(t *testing.T, q *queue, of policy.PodRef, line []byte) bool {
 	t.Helper()
-	ok, wake := q.put(line)
+	ok, wake := q.put(of, line)
 	if !ok {
 		t.Fatalf("refused with %d lines of %d bytes waiting", q.count, q.bytes)
 	}
@@ -18,7 +21,7 @@ func mustPut(t *testing.T, q *queue, line []byte) bool {
 }
 
 func TestQueueWakesTheWriterOncePerWait(t *testing.T) {
-	q := &queue{most: 8}
+	q := newQueue(2 * 8 * 5)
 	line := []byte("line\n")
 	steps := []struct {
 		take  bool // by the writer, else a caller puts
@@ -26,7 +29,7 @@ func TestQueueWakesTheWriterOncePerWait(t *testing.T) {
 	}{
 		{take: true}, // nothing there: it waits for the first line
 		{wakes: true}, {}, {}, {}, {},
-		{take: true}, // all of them: it pauses until the queue is half full
+		{take: true}, // all of them: it pauses until a subject has half of its most
 		{}, {}, {}, {wakes: true}, {}, {},
 		{take: true},
 		{},
@@ -40,60 +43,74 @@ func TestQueueWakesTheWriterOncePerWait(t *testing.T) {
 			}
 			continue
 		}
-		if wake := mustPut(t, q, line); wake != s.wakes {
+		if wake := mustPut(t, &q, policytest.Ref("a"), line); wake != s.wakes {
 			t.Errorf("step %d: woken %v", i, wake)
 		}
 	}
 }
 
-func TestQueueIsBoundInRecords(t *testing.T) {
-	q := &queue{most: 3}
-	line := []byte("line\n")
-	for range 3 {
-		mustPut(t, q, line)
+// TestSubjectsShareTheQueue: a subject alone has half of it, and what it leaves free is for others.
+func TestSubjectsShareTheQueue(t *testing.T) {
+	q := newQueue(queueBytes)
+	line := append(bytes.Repeat([]byte("x"), 999), '\n')
+	fill := func(of policy.PodRef) (lines int) {
+		for ok := true; ok; lines++ {
+			ok, _ = q.put(of, line)
+		}
+		return lines - 1
 	}
-	if ok, wake := q.put(line); ok || wake {
-		t.Error("a fourth is taken")
+	first := fill(policytest.Ref("a"))
+	if first != queueBytes/2/1000 {
+		t.Errorf("a subject alone has %d lines in the queue", first)
 	}
-	b, _, _ := q.take()
-	if b.count != 3 || q.unwritten() != 3 {
-		t.Errorf("took %d, unwritten %d", b.count, q.unwritten())
+	second := fill(policytest.Ref("b"))
+	if second != (queueBytes-first*1000)/2/1000 {
+		t.Errorf("the second has %d beside %d", second, first)
 	}
-	mustPut(t, q, line) // the writer's batch does not count as waiting
-	if q.unwritten() != 4 {
-		t.Errorf("unwritten %d", q.unwritten())
+	if n := fill(policytest.Ref("c")); n < second/3 {
+		t.Errorf("the third has %d", n)
+	}
+	if got := q.refusals(); len(got) != 1 || q.refusals() != nil {
+		t.Errorf("lines of %v were refused", got)
+	}
+	for more := true; more; {
+		_, more, _ = q.take()
+	}
+	if len(q.of) > 0 || q.bytes != 0 {
+		t.Errorf("%v wait in an empty queue", q.of)
+	}
+	// The lines in the writer's hands do not count as waiting.
+	if again := fill(policytest.Ref("a")); again != first || q.unwritten() <= first {
+		t.Errorf("%d lines after the queue was taken, %d unwritten", again, q.unwritten())
 	}
 	q.wrote()
-	if q.unwritten() != 1 {
+	if q.unwritten() != first {
 		t.Errorf("unwritten %d", q.unwritten())
 	}
 }
 
-func TestQueueIsBoundInBytes(t *testing.T) {
-	q := &queue{most: 1000}
-	mustPut(t, q, make([]byte, queueBytes+1)) // a line longer than all may be: better than none
-	if ok, _ := q.put([]byte("line\n")); ok {
+// TestLongLineOfAnEmptyQueue: a line longer than all may be is better than none.
+func TestLongLineOfAnEmptyQueue(t *testing.T) {
+	q := newQueue(queueBytes)
+	mustPut(t, &q, policytest.Ref("a"), make([]byte, queueBytes+1))
+	if ok, _ := q.put(policytest.Ref("a"), []byte("line\n")); ok {
 		t.Error("another is taken")
+	}
+	if ok, _ := q.put(policytest.Ref("b"), []byte("line\n")); !ok {
+		t.Error("one of another subject is refused")
 	}
 	b, _, _ := q.take()
 	q.give(b)
 	if q.spare != nil {
 		t.Error("a batch of unusual size is kept")
 	}
-	line := make([]byte, queueBytes/16)
-	for range 16 {
-		mustPut(t, q, line)
-	}
-	if ok, _ := q.put([]byte("\n")); ok {
-		t.Error("more bytes than the bound")
-	}
 }
 
 func TestQueueRefusesAfterClose(t *testing.T) {
-	q := &queue{most: 3}
-	mustPut(t, q, []byte("line\n"))
+	q := newQueue(queueBytes)
+	mustPut(t, &q, policytest.Ref("a"), []byte("line\n"))
 	q.close()
-	if ok, _ := q.put([]byte("late\n")); ok {
+	if ok, _ := q.put(policytest.Ref("a"), []byte("late\n")); ok {
 		t.Error("taken")
 	}
 	if b, _, closed := q.take(); b == nil || !closed {
@@ -108,8 +125,10 @@ func TestQueueRefusesAfterClose(t *testing.T) {
 // batches of whole lines that are no longer than one write may be.
 func TestQueueLikeAList(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
-	q := &queue{most: 400}
+	q := newQueue(400 << 10)
 	var list [][]byte
+	var subjects []policy.PodRef // of them
+	own := map[policy.PodRef]int{}
 	sum, full, long := 0, 0, 0
 	for i := range 60000 {
 		if r.IntN(300) > 0 {
@@ -118,15 +137,17 @@ func TestQueueLikeAList(t *testing.T) {
 				line = append(bytes.Repeat([]byte("y"), batchBytes), line...)
 				long++
 			}
-			ok, _ := q.put(line)
-			if want := len(list) < q.most && (sum+len(line) <= queueBytes || sum == 0); ok != want {
+			of := policytest.Ref(string(rune('a' + r.IntN(5))))
+			ok, _ := q.put(of, line)
+			if want := sum == 0 || own[of]+len(line) <= q.bound.Least || sum+own[of]+len(line) <= q.bound.All && own[of]+len(line) <= q.bound.All/2; ok != want {
 				t.Fatalf("put %v with %d lines of %d bytes waiting", ok, len(list), sum)
 			}
 			if !ok {
 				full++
 				continue
 			}
-			list, sum = append(list, line), sum+len(line)
+			list, subjects, sum = append(list, line), append(subjects, of), sum+len(line)
+			own[of] += len(line)
 			continue
 		}
 		for range r.IntN(12) {
@@ -144,7 +165,10 @@ func TestQueueLikeAList(t *testing.T) {
 			if !bytes.Equal(b.lines, want) {
 				t.Fatal("other lines than were put")
 			}
-			list, sum = list[b.count:], sum-len(want)
+			for i, of := range subjects[:b.count] {
+				own[of] -= len(list[i])
+			}
+			list, subjects, sum = list[b.count:], subjects[b.count:], sum-len(want)
 			if more != (len(list) > 0) {
 				t.Fatalf("more %v, though %d wait", more, len(list))
 			}
@@ -157,11 +181,12 @@ func TestQueueLikeAList(t *testing.T) {
 }
 
 func TestQueueTakesNoMemory(t *testing.T) {
-	q := &queue{most: queueLength}
+	q := newQueue(queueBytes)
 	line := bytes.Repeat([]byte("x"), 600)
+	pods := []policy.PodRef{policytest.Ref("a"), policytest.Ref("b")}
 	round := func() {
-		for range 1000 { // ten batches
-			q.put(line)
+		for i := range 1000 { // ten batches
+			q.put(pods[i%2], line)
 		}
 		for more := true; more; {
 			var b *batch

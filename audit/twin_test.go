@@ -248,7 +248,7 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 func TestRotationLosesNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const keep = 200
-	l, err := Open(Options{Node: "node-1", Path: path, Size: 4096, Keep: keep, Queue: 10000})
+	l, err := Open(Options{Node: "node-1", Path: path, Size: 4096, Keep: keep})
 	fatal.If(t, err)
 	const writers, each = 4, 250
 	var wg sync.WaitGroup

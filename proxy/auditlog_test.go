@@ -90,7 +90,7 @@ func closeLog(t *testing.T, log *audit.Log) {
 func TestStuckLogCostsNoQuery(t *testing.T) {
 	l := newSocketLab(t, false)
 	stuck := make(stuckWriter)
-	log := audit.To(stuck, audit.Options{Queue: 16})
+	log := audit.To(stuck, audit.Options{Queue: 16 << 10})
 	log.Follow()
 	l.s.log = log
 	l.asks(configWith(t, "cache"), nil, startScript(t, one("192.0.2.1")))

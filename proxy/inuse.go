@@ -11,16 +11,16 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/share"
 )
 
-const (
-	// usesAtOnce bounds the queries for names in use that are in flight: clients' queries and
-	// the upstreams have room beside them.
-	usesAtOnce = 64
-	// usePatience is how long a name in use waits for its turn. It is less than the time for
-	// which its addresses wait for the answer.
-	usePatience = 3 * time.Second
-)
+// usesInFlight is the bound of the queries for names in use that are in flight: clients' queries
+// and the upstreams have room beside them.
+var usesInFlight = share.Bound{Resource: "queries for names in use", Least: 1, Each: 32, All: 64}
+
+// usePatience is how long a name in use waits for its turn. It is less than the time for
+// which its addresses wait for the answer.
+const usePatience = 3 * time.Second
 
 // namesInUse are the names whose addresses are in use and end unless an answer holds them.
 type namesInUse struct {
@@ -28,8 +28,9 @@ type namesInUse struct {
 	keep func(n *policy.NameInUse, left []netip.Addr, answered bool) []policy.GrantInfo
 
 	mu      sync.Mutex
-	waiting []use
-	flying  int
+	waiting share.Queue[policy.PodRef, *use]
+	flying  map[policy.PodRef]int
+	all     int // of flying
 	closed  bool
 }
 
@@ -61,32 +62,55 @@ func (s *Server) RenewNames(names []policy.NameInUse) {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			of := slices.DeleteFunc(slices.Clone(n.Due), func(a netip.Addr) bool { return a.Is4() != (qtype == dns.TypeA) })
 			if len(of) > 0 {
-				u.waiting = append(u.waiting, use{of: u, name: n, qtype: qtype, due: of, since: now})
+				u.waiting.Push(n.Pod, &use{of: u, name: n, qtype: qtype, due: of, since: now})
 			}
 		}
 	}
-	begin := min(usesAtOnce-u.flying, len(u.waiting))
-	u.flying += begin
 	u.mu.Unlock()
-	for range begin {
-		s.workers.do(u.next)
+	u.begin()
+}
+
+// begin asks the questions for which there is room, in turns of the pods.
+func (u *namesInUse) begin() {
+	for {
+		q := u.next()
+		if q == nil {
+			return
+		}
+		u.s.workers.do(func() {
+			if !u.s.protect("a query for a name in use", q.ask) {
+				q.end()
+			}
+		})
 	}
 }
 
-// next asks the next question, in a place of usesAtOnce.
-func (u *namesInUse) next() {
+// next returns the next question, which is in flight from then on; nil if there is none or no room.
+func (u *namesInUse) next() *use {
 	u.mu.Lock()
-	if len(u.waiting) == 0 {
-		u.flying--
-		u.mu.Unlock()
-		return
+	defer u.mu.Unlock()
+	pod, q, ok := u.waiting.NextOf(func(pod policy.PodRef) bool { return usesInFlight.Room(u.flying[pod], u.all) > 0 })
+	if !ok {
+		return nil
 	}
-	q := &u.waiting[0]
-	u.waiting = u.waiting[1:]
+	if u.flying == nil {
+		u.flying = map[policy.PodRef]int{}
+	}
+	u.flying[pod]++
+	u.all++
+	return q
+}
+
+// end makes room for further questions.
+func (q *use) end() {
+	u, pod := q.of, q.name.Pod
+	u.mu.Lock()
+	u.all--
+	if u.flying[pod]--; u.flying[pod] == 0 {
+		delete(u.flying, pod)
+	}
 	u.mu.Unlock()
-	if !u.s.protect("a query for a name in use", q.ask) {
-		u.s.workers.do(u.next)
-	}
+	u.begin()
 }
 
 // stop forgets the names that wait. The ends of queries in flight count no more: the next agent
@@ -94,7 +118,7 @@ func (u *namesInUse) next() {
 func (u *namesInUse) stop() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.closed, u.waiting = true, nil
+	u.closed, u.waiting = true, share.Queue[policy.PodRef, *use]{}
 }
 
 func (u *namesInUse) stopped() bool {
@@ -151,12 +175,12 @@ func (q *use) done(of *query) {
 	s := q.of.s
 	s.workers.do(func() {
 		if !s.protect("a name in use", func() { q.over(left, answered) }) {
-			s.workers.do(q.of.next)
+			q.end()
 		}
 	})
 }
 
-// over ends a question whose answer lacks addresses in use, and asks the next one.
+// over ends a question whose answer lacks addresses in use.
 func (q *use) over(left []netip.Addr, answered bool) {
 	s := q.of.s
 	var kept []policy.GrantInfo
@@ -174,7 +198,7 @@ func (q *use) over(left []netip.Addr, answered bool) {
 	if len(kept) > 0 && s.log != nil {
 		s.protect("the log of a name in use", func() { s.log.Write(q.record(kept, why)) })
 	}
-	s.workers.do(q.of.next)
+	q.end()
 }
 
 // record is the line about addresses that stay open without an answer.

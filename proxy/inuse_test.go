@@ -46,7 +46,7 @@ func (l *useLab) renew(names ...policy.NameInUse) {
 	if !comes(func() bool {
 		l.s.inUse.mu.Lock()
 		defer l.s.inUse.mu.Unlock()
-		return l.s.inUse.flying == 0
+		return l.s.inUse.all == 0
 	}) {
 		l.t.Fatal("queries for names in use do not end")
 	}
@@ -187,17 +187,17 @@ func TestClosedServerKeepsNothing(t *testing.T) {
 	block := &gatedResolver{memory: l.up, gate: gate}
 	l.use(l.s.setup.Load().config, block)
 	var names []policy.NameInUse
-	for i := range 2 * usesAtOnce {
+	for i := range 2 * usesInFlight.Each {
 		names = append(names, inUse(0, fmt.Sprintf("n%d.wild.test", i), "192.0.2.1", "192.0.2.1"))
 	}
 	l.s.RenewNames(names)
-	fatal.If(t, block.reaches(usesAtOnce))
+	fatal.If(t, block.reaches(usesInFlight.Each))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = l.s.Close(ctx)
 	close(gate)
 	l.renew(names...)
-	if len(l.up.asked) > usesAtOnce || len(l.kept) > 0 {
+	if len(l.up.asked) > usesInFlight.Each || len(l.kept) > 0 {
 		t.Errorf("%d names asked, kept %d", len(l.up.asked), len(l.kept))
 	}
 }
@@ -211,28 +211,25 @@ func TestRefusedRenewal(t *testing.T) {
 	equal(t, "kept", l.kept, []string{"web www.example.org [192.0.2.1] answered false"})
 }
 
-// TestNamesInUseAreBounded: of many names a bounded number is asked at a time, and one that
-// waits for too long counts as unanswered.
+// TestNamesInUseAreBounded: of many names of a pod a bounded number is asked at a time, and one that
+// waits for too long counts as unanswered. Another pod's names have places beside them.
 func TestNamesInUseAreBounded(t *testing.T) {
 	l := newUseLab(t, nil)
 	gate := make(chan struct{})
 	block := &gatedResolver{memory: l.up, gate: gate}
 	l.use(l.s.setup.Load().config, block)
 	var names []policy.NameInUse
-	for i := range 3 * usesAtOnce {
+	for i := range 3 * usesInFlight.Each {
 		names = append(names, inUse(0, fmt.Sprintf("n%d.wild.test", i), "192.0.2.1", "192.0.2.1"))
 	}
 	l.s.RenewNames(names)
-	fatal.If(t, block.reaches(usesAtOnce))
-	late := l.s.now().Add(usePatience + time.Second)
-	l.s.inUse.mu.Lock()
-	for i := range l.s.inUse.waiting {
-		l.s.inUse.waiting[i].since -= late.Sub(l.s.now())
-	}
-	l.s.inUse.mu.Unlock()
+	fatal.If(t, block.reaches(usesInFlight.Each))
+	l.s.RenewNames([]policy.NameInUse{inUse(1, "www.example.org", "192.0.2.2", "192.0.2.2")})
+	fatal.If(t, block.reaches(usesInFlight.Each+1)) // another pod's name does not wait for these
+	l.s.started = l.s.started.Add(-usePatience - time.Second)
 	close(gate)
 	l.renew()
-	if n := block.most(); n != usesAtOnce {
+	if n := block.most(); n != usesInFlight.Each+1 {
 		t.Errorf("%d queries at a time", n)
 	}
 	asked, unanswered := len(l.up.asked), 0
@@ -241,7 +238,7 @@ func TestNamesInUseAreBounded(t *testing.T) {
 			unanswered++
 		}
 	}
-	if asked != usesAtOnce || len(l.kept) != len(names) || unanswered < 2*usesAtOnce {
+	if asked != usesInFlight.Each+1 || len(l.kept) != len(names)+1 || unanswered < 2*usesInFlight.Each {
 		t.Errorf("%d names asked, %d of %d left, %d without an answer", asked, len(l.kept), len(names), unanswered)
 	}
 }

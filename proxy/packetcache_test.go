@@ -161,7 +161,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 	}
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1", "www.example.org. 600 IN A 192.0.2.2"},
 		"gone.wild.test AAAA": {"NXDOMAIN", soa + "30"}}, "cache {\nprefetch 5 1m 10%\nserve_stale\n}")
-	log := audit.To(io.Discard, audit.Options{Node: "node-1", Queue: 1 << 16})
+	log := audit.To(io.Discard, audit.Options{Node: "node-1", Queue: 1 << 30})
 	defer log.Close(context.Background())
 	l.s.log, l.s.coverage = log, always{}
 	h, replies := &handler{s: l.s, local: endpoint}, new(mmsg.Reader)

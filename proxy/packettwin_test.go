@@ -32,7 +32,7 @@ type twoLogs struct {
 func newTwoLogs() *twoLogs {
 	l := &twoLogs{way: -1}
 	for i := range l.logs {
-		l.logs[i] = audit.To(&l.ways[i], audit.Options{Node: "node-1", Queue: 1 << 20})
+		l.logs[i] = audit.To(&l.ways[i], audit.Options{Node: "node-1", Queue: 1 << 30})
 	}
 	return l
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/share"
 )
 
-const (
-	// maxPark is how long a query waits for its source to be known: a pod's first
-	// query may come before the API server has reported its address.
-	maxPark = 2 * time.Second
-	// parkedPerSource and maxParked bound the queries that wait, of one source and of all.
-	parkedPerSource = 64
-	maxParked       = 4096
-)
+// maxPark is how long a query waits for its source to be known: a pod's first
+// query may come before the API server has reported its address.
+const maxPark = 2 * time.Second
+
+// parkedQueries is the bound of the queries that wait, by source. A source has no least, because
+// one pod may send from many addresses that are not known.
+var parkedQueries = share.Bound{Resource: "queries that wait for their pod", Each: 64, All: 4096}
 
 // parkedQuery is a query that waits for its source to be known.
 type parkedQuery struct {
@@ -52,7 +52,7 @@ func (s *Server) park(c identity, p *parkedQuery) (ok bool) {
 		return true
 	}
 	of := w.bySource[p.source]
-	if len(of) >= parkedPerSource || w.all >= maxParked {
+	if parkedQueries.Room(len(of), w.all) < 1 {
 		s.stats.ParkFailed.Add(1)
 		return false
 	}

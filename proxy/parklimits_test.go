@@ -17,7 +17,7 @@ func TestParkedQueriesAreBounded(t *testing.T) {
 	l.use(&config, l.up)
 	at := l.listen()
 	one, two := client(t, "udp", "127.0.0.4", at), client(t, "tcp", "127.0.0.6", at)
-	for range parkedPerSource + 7 { // retransmissions, as far as the proxy can tell
+	for range parkedQueries.Each + 7 { // retransmissions, as far as the proxy can tell
 		put(t, one, newQuery("www.example.org", dns.TypeA))
 	}
 	for range 5 {
@@ -26,25 +26,25 @@ func TestParkedQueriesAreBounded(t *testing.T) {
 		}
 	}
 	fatal.Await(t, "no silence", func() bool { return l.s.Stats().RateSilenced == 2 })
-	if s := l.s.Stats(); s.Parked != parkedPerSource || s.ParkFailed != 7 || l.parkedNow() != parkedPerSource {
+	if s := l.s.Stats(); s.Parked != uint64(parkedQueries.Each) || s.ParkFailed != 7 || l.parkedNow() != parkedQueries.Each {
 		t.Errorf("stats %+v, %d wait", s, l.parkedNow())
 	}
 	put(t, two, newQuery("other.test", dns.TypeA)) // another source has room
-	l.awaitParked(parkedPerSource + 1)
+	l.awaitParked(parkedQueries.Each + 1)
 
 	l.s.parked.mu.Lock()
-	l.s.parked.all += maxParked
+	l.s.parked.all += parkedQueries.All
 	l.s.parked.mu.Unlock()
 	put(t, two, newQuery("other.test", dns.TypeA))
 	if r := got(t, two); r.Rcode != dns.RcodeServerFailure {
 		t.Errorf("beyond the bound of all: %v", r)
 	}
 	l.s.parked.mu.Lock()
-	l.s.parked.all -= maxParked
+	l.s.parked.all -= parkedQueries.All
 	l.s.parked.mu.Unlock()
 
 	l.s.Publish(compiled(t, labPolicies, without("free")))
-	for range parkedPerSource {
+	for range parkedQueries.Each {
 		if r := got(t, one); len(r.Answer) != 3 {
 			t.Fatalf("%v", r)
 		}

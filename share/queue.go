@@ -1,5 +1,7 @@
 package share
 
+import "slices"
+
 // Queue has items of subjects, and hands them out in turns: one of each subject that has any, in
 // the order in which they came. The zero value is empty. It needs a lock around it.
 type Queue[K comparable, T any] struct {
@@ -67,13 +69,18 @@ func (q *Queue[K, T]) line(k K) *line[T] {
 // Next removes and returns the first item of the subject whose turn it is. ok is false where the
 // queue is empty.
 func (q *Queue[K, T]) Next() (k K, item T, ok bool) {
-	if len(q.turns) == 0 {
+	return q.NextOf(func(K) bool { return true })
+}
+
+// NextOf is Next where only subjects have a turn that may.
+func (q *Queue[K, T]) NextOf(may func(K) bool) (k K, item T, ok bool) {
+	turn := slices.IndexFunc(q.turns, may)
+	if turn < 0 {
 		return k, item, false
 	}
 	var none T
-	k = q.turns[0]
-	copy(q.turns, q.turns[1:])
-	q.turns = q.turns[:len(q.turns)-1]
+	k = q.turns[turn]
+	q.turns = slices.Delete(q.turns, turn, turn+1)
 	l := q.of[k]
 	item, l.items[l.first] = l.items[l.first], none
 	l.first++

@@ -11,35 +11,35 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/share"
 )
 
+// sightings is the bound of the addresses that are remembered of pods.
+var sightings = share.Bound{Resource: "answers that opened nothing", Least: 32, Each: 2048, All: 8192}
+
 const (
-	// maxSightings bounds the addresses that are remembered, of all pods.
-	maxSightings = 8192
-	// sightingsOfPod bounds the sightings of one pod, so that no pod evicts the others'.
-	sightingsOfPod = 2048
 	// namesOfAddress bounds the names of one address of a pod.
 	namesOfAddress = 8
 	// decisionsOfPod bounds the names whose decision is remembered of a pod.
 	decisionsOfPod = 64
-	// maxPods bounds the pods of which decisions are remembered.
-	maxPods = 256
+	// maxPods bounds the pods of which something is remembered. A node has fewer, so that others
+	// are pods that are gone.
+	maxPods = 512
 )
 
 // Memory is what answers told pods lately that opened nothing for them. What did open
 // something the kernel's mirror knows, and it is not kept twice. All methods may be
 // called from any goroutine.
 type Memory struct {
-	mu      sync.Mutex
-	seen    *simplelru.LRU[place, []Sighting] // the newest first
-	pods    map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]
-	decided *simplelru.LRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]]
+	mu   sync.Mutex
+	pods *simplelru.LRU[policy.PodRef, *memoryOf]
+	seen int // addresses of all pods
 }
 
-// place is an address as one pod sees it.
-type place struct {
-	pod  policy.PodRef
-	addr netip.Addr
+// memoryOf is what is remembered of one pod.
+type memoryOf struct {
+	seen    *simplelru.LRU[netip.Addr, []Sighting] // the newest first
+	decided *simplelru.LRU[fqdn.Name, Decision]
 }
 
 // Decision is the result of a pod's last query for a name, unless the whole answer was
@@ -61,12 +61,24 @@ type Decision struct {
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
-	m := &Memory{pods: map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]{}}
-	// The only error is for a size that is not positive.
-	m.seen, _ = simplelru.NewLRU(maxSightings, m.forget)
-	m.decided, _ = simplelru.NewLRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]](maxPods, nil)
+	m := &Memory{}
+	m.pods, _ = simplelru.NewLRU(maxPods, m.forget) // the only error is for a size that is not positive
 	return m
 }
+
+// of returns the memory of a pod. The caller holds mu.
+func (m *Memory) of(pod policy.PodRef) *memoryOf {
+	own, ok := m.pods.Get(pod)
+	if !ok {
+		own = &memoryOf{}
+		own.seen, _ = simplelru.NewLRU[netip.Addr, []Sighting](sightings.Each, nil)
+		own.decided, _ = simplelru.NewLRU[fqdn.Name, Decision](decisionsOfPod, nil)
+		m.pods.Add(pod, own)
+	}
+	return own
+}
+
+func (m *Memory) forget(_ policy.PodRef, of *memoryOf) { m.seen -= of.seen.Len() }
 
 // Write stores a decision; it implements the proxy's log. A record with a Prepared that
 // was seen before, or whose answers were all granted, costs nearly nothing. A renewal is not
@@ -111,8 +123,8 @@ func (m *Memory) Remember(g policy.GrantInfo) {
 
 // see takes one sighting in. The caller holds mu.
 func (m *Memory) see(s Sighting) {
-	at := place{s.Pod, s.Address}
-	names, _ := m.seen.Get(at)
+	own := m.of(s.Pod)
+	names, known := own.seen.Get(s.Address)
 	// Readers have the slice: it is never changed.
 	all := append(make([]Sighting, 0, len(names)+1), s)
 	for i := range names {
@@ -123,39 +135,16 @@ func (m *Memory) see(s Sighting) {
 			all = append(all, *o)
 		}
 	}
-	own := m.pods[s.Pod]
-	if own == nil {
-		own, _ = simplelru.NewLRU[netip.Addr, struct{}](sightingsOfPod, nil)
-		m.pods[s.Pod] = own
+	for ; !known && own.seen.Len() > 0 && sightings.Room(own.seen.Len(), m.seen) < 1; m.seen-- {
+		own.seen.RemoveOldest()
 	}
-	if !own.Contains(s.Address) && own.Len() == sightingsOfPod {
-		if oldest, _, ok := own.GetOldest(); ok {
-			m.seen.Remove(place{s.Pod, oldest})
-		}
-		m.pods[s.Pod] = own // forget drops an empty one
-	}
-	own.Add(s.Address, struct{}{})
-	m.seen.Add(at, all)
-}
-
-// forget is called for each entry that the memory of all pods evicts.
-func (m *Memory) forget(at place, _ []Sighting) {
-	own := m.pods[at.pod]
-	if own == nil {
-		return
-	}
-	if own.Remove(at.addr); own.Len() == 0 {
-		delete(m.pods, at.pod)
+	if own.seen.Add(s.Address, all); !known {
+		m.seen++
 	}
 }
 
 // decide takes the decision in. The caller holds mu.
 func (m *Memory) decide(r *audit.Record) {
-	of, ok := m.decided.Get(r.Pod)
-	if !ok {
-		of, _ = simplelru.NewLRU[fqdn.Name, Decision](decisionsOfPod, nil)
-		m.decided.Add(r.Pod, of)
-	}
 	d := Decision{Name: r.Name, Type: r.Type, Asked: r.Time, Verdict: r.Verdict, Would: r.Would, Rcode: r.Rcode, Error: r.Error, Left: r.Left}
 	if len(r.Answers) > 0 {
 		d.Answers = make([]netip.Addr, len(r.Answers))
@@ -163,14 +152,18 @@ func (m *Memory) decide(r *audit.Record) {
 			d.Answers[i] = r.Answers[i].Addr
 		}
 	}
-	of.Add(r.Name, d)
+	m.of(r.Pod).decided.Add(r.Name, d)
 }
 
 // Seen returns the names under which a pod got an address, the newest first.
 func (m *Memory) Seen(pod policy.PodRef, addr netip.Addr) []Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	names, _ := m.seen.Peek(place{pod, addr})
+	own, ok := m.pods.Peek(pod)
+	if !ok {
+		return nil
+	}
+	names, _ := own.seen.Peek(addr)
 	return slices.Clone(names)
 }
 
@@ -179,8 +172,8 @@ func (m *Memory) SeenByAnybody(addr netip.Addr) []Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Sighting
-	for pod := range m.pods {
-		names, _ := m.seen.Peek(place{pod, addr})
+	for _, own := range m.pods.Values() {
+		names, _ := own.seen.Peek(addr)
 		out = append(out, names...)
 	}
 	slices.SortFunc(out, newestFirst)
@@ -194,9 +187,9 @@ func newestFirst(a, b Sighting) int { return b.Asked.Compare(a.Asked) }
 func (m *Memory) Asked(pod policy.PodRef, name fqdn.Name) (Decision, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	of, ok := m.decided.Peek(pod)
+	own, ok := m.pods.Peek(pod)
 	if !ok {
 		return Decision{}, false
 	}
-	return of.Peek(name)
+	return own.decided.Peek(name)
 }

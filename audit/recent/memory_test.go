@@ -15,6 +15,12 @@ import (
 
 var start = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
+// place is an address as one pod sees it.
+type place struct {
+	pod  policy.PodRef
+	addr netip.Addr
+}
+
 func addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }
 
 // record is a decision about one address.
@@ -91,7 +97,7 @@ func TestMemoryLikeTwin(t *testing.T) {
 	}
 	kept, ofPod := map[place]bool{}, map[policy.PodRef]int{}
 	for _, p := range slices.Backward(order) {
-		if !kept[p] && ofPod[p.pod] < sightingsOfPod {
+		if !kept[p] && ofPod[p.pod] < sightings.Each {
 			kept[p] = true
 			ofPod[p.pod]++
 		}
@@ -104,8 +110,8 @@ func TestMemoryLikeTwin(t *testing.T) {
 			}
 		}
 	}
-	if n := m.seen.Len(); n != len(kept) || n != 3*sightingsOfPod {
-		t.Errorf("%d are remembered, want %d", n, len(kept))
+	if m.seen != len(kept) || m.seen != 3*sightings.Each {
+		t.Errorf("%d are remembered, want %d", m.seen, len(kept))
 	}
 }
 
@@ -113,7 +119,7 @@ func TestMemoryLikeTwin(t *testing.T) {
 func TestMemoryOfOnePodIsBounded(t *testing.T) {
 	m := NewMemory()
 	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
-	for i := range 3 * maxSightings {
+	for i := range 3 * sightings.All {
 		m.Write(record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(i)}))
 		m.Write(record("b", fmt.Sprintf("n%d.test", i), audit.Refused, start))
 	}
@@ -126,15 +132,27 @@ func TestMemoryOfOnePodIsBounded(t *testing.T) {
 	if _, ok := m.Asked(policytest.Ref("b"), policytest.Name("n1.test")); ok {
 		t.Error("b's first decision is still known")
 	}
-	if len(m.Seen(policytest.Ref("b"), addr(3*maxSightings-1))) != 1 || m.seen.Len() != 1+sightingsOfPod {
-		t.Errorf("%d are remembered", m.seen.Len())
+	if len(m.Seen(policytest.Ref("b"), addr(3*sightings.All-1))) != 1 || m.seen != 1+sightings.Each {
+		t.Errorf("%d are remembered", m.seen)
+	}
+	// Each of many pods has a share, whatever the others have.
+	for pod := range 40 {
+		for i := range sightings.Each {
+			m.Write(record(fmt.Sprint("p", pod), "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(i)}))
+		}
+	}
+	for i := range sightings.Least {
+		m.Write(record("late", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(i)}))
+	}
+	if len(m.Seen(policytest.Ref("late"), addr(0))) != 1 || len(m.Seen(policytest.Ref("a"), addr(1))) != 1 || m.seen > sightings.All+40*sightings.Least {
+		t.Errorf("%d are remembered, of late %d", m.seen, len(m.Seen(policytest.Ref("late"), addr(0))))
 	}
 	// Pods that are gone leave nothing behind.
-	for i := range 2 * maxSightings {
-		m.Write(record(fmt.Sprint("p", i), "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
+	for i := range 2 * maxPods {
+		m.Write(record(fmt.Sprint("gone", i), "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
 	}
-	if len(m.pods) != maxSightings || m.seen.Len() != maxSightings || m.decided.Len() != maxPods {
-		t.Errorf("%d pods, %d addresses, decisions of %d", len(m.pods), m.seen.Len(), m.decided.Len())
+	if m.pods.Len() != maxPods || m.seen != maxPods {
+		t.Errorf("%d pods, %d addresses", m.pods.Len(), m.seen)
 	}
 }
 

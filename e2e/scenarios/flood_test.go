@@ -13,7 +13,7 @@ import (
 )
 
 // TestFloodEndsNothing lets one pod send queries as fast as it can: the dead-man switch
-// stays on, shed queries do not reach the resolver, and a neighbour is answered.
+// stays on, shed queries do not reach the resolver, and each query of a neighbour is answered.
 func TestFloodEndsNothing(t *testing.T) {
 	s := newStage(t, lab.Routed)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
@@ -43,7 +43,7 @@ func TestFloodEndsNothing(t *testing.T) {
 			t.Error("interception ended under a flood")
 		}
 		asked++
-		if r, err := s.ask("b", "udp", "www.example.org", dns.TypeA); err == nil && len(addresses(r)) == 1 {
+		if r, err := s.askAgain("b", "www.example.org", dns.TypeA); err == nil && len(addresses(r)) == 1 {
 			answered++
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -54,8 +54,7 @@ func TestFloodEndsNothing(t *testing.T) {
 			t.Fatal("a withheld name reached the resolver")
 		}
 	}
-	if answered == 0 {
-		t.Error("the neighbour was never answered")
+	if answered < asked {
+		t.Errorf("the neighbour was answered %d times of %d", answered, asked)
 	}
-	t.Logf("the neighbour was answered %d times of %d", answered, asked)
 }

@@ -201,6 +201,22 @@ func (s *stage) ask(pod, network, name string, qtype uint16) (*dns.Msg, error) {
 	return exchange(c, name, qtype)
 }
 
+// askAgain asks by UDP as a stub resolver does: a query without a reply for a second is sent again.
+func (s *stage) askAgain(pod, name string, qtype uint16) (*dns.Msg, error) {
+	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	const patience = time.Second
+	for until := time.Now().Add(lab.Limit); ; {
+		r, err := exchangeFor(c, name, qtype, patience)
+		if err == nil || time.Now().After(until) {
+			return r, err
+		}
+	}
+}
+
 func addresses(r *dns.Msg) []netip.Addr {
 	var out []netip.Addr
 	for _, rr := range r.Answer {

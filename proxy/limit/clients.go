@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/share"
 )
 
 // Clients are the known clients by address, and one for all unknown sources. The zero
@@ -83,17 +84,28 @@ func (c *Clients) Sweep(known func(netip.Addr) bool) {
 	}
 }
 
+func queriesInFlight(l *corefile.Limits) share.Bound {
+	return share.Bound{Resource: "queries in flight", Least: least(l.QueriesPerPod, l.Queries), Each: l.QueriesPerPod, All: l.Queries}
+}
+
+func tcpConnections(l *corefile.Limits) share.Bound {
+	return share.Bound{Resource: "TCP connections", Least: least(l.ConnectionsPerPod, l.Connections), Each: l.ConnectionsPerPod, All: l.Connections}
+}
+
+// least returns what each client may have, whatever the others have.
+func least(each, all int) int { return min(16, each, all/64) }
+
 // Admit takes a slot for one query of the client. Exempt queries, the node's own, do
 // not count against the limit of all, so that a flood cannot make the agent take itself
 // for dead.
 func (c *Clients) Admit(of *Client, l *corefile.Limits, exempt bool) (Slot, Result) {
-	if int(of.queries.Add(1)) > l.QueriesPerPod {
+	own, all := int(of.queries.Add(1)), int(c.queries.Add(1))
+	if own > l.QueriesPerPod || !exempt && queriesInFlight(l).Room(own-1, all-1) < 1 {
 		of.queries.Add(-1)
-		return Slot{}, ClientFull
-	}
-	if c.queries.Add(1) > int64(l.Queries) && !exempt {
 		c.queries.Add(-1)
-		of.queries.Add(-1)
+		if own > l.QueriesPerPod {
+			return Slot{}, ClientFull
+		}
 		return Slot{}, AllFull
 	}
 	return Slot{of, c.Watchdog.Begin()}, Admitted
@@ -109,8 +121,8 @@ func (c *Clients) Release(s Slot) {
 // Connect counts a connection of the client until Disconnect, and tells whether it is
 // within the limits. An exempt one is within that of all.
 func (c *Clients) Connect(of *Client, l *corefile.Limits, exempt bool) bool {
-	all, mine := c.connections.Add(1), of.connections.Add(1)
-	return int(mine) <= l.ConnectionsPerPod && (all <= int64(l.Connections) || exempt)
+	own, all := int(of.connections.Add(1)), int(c.connections.Add(1))
+	return own <= l.ConnectionsPerPod && (exempt || tcpConnections(l).Room(own-1, all-1) > 0)
 }
 
 // Disconnect ends what Connect began, whatever it said.

@@ -90,3 +90,33 @@ func TestClientsAreKeptWhileInUse(t *testing.T) {
 	c.Disconnect(c.Of(two))
 	sweep(false, 0)
 }
+
+// TestClientsLeaveRoom: clients that have all they can leave room for others, in queries and
+// connections.
+func TestClientsLeaveRoom(t *testing.T) {
+	limits := &corefile.Limits{Queries: 4096, QueriesPerPod: 512, Connections: 1024, ConnectionsPerPod: 64}
+	var c Clients
+	of := func(i int) *Client { return c.Of(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})) }
+	for i := range 100 {
+		for range limits.QueriesPerPod {
+			c.Admit(of(i), limits, false)
+		}
+		for range limits.ConnectionsPerPod {
+			if !c.Connect(of(i), limits, false) {
+				c.Disconnect(of(i))
+			}
+		}
+	}
+	late := of(200)
+	for i := range 16 {
+		if _, result := c.Admit(late, limits, false); result != Admitted {
+			t.Errorf("query %d: %v", i, result)
+		}
+		if !c.Connect(late, limits, false) {
+			t.Errorf("connection %d is refused", i)
+		}
+	}
+	if c.InFlight() > 4096+100*16 || c.Connections() > 1024+100*16 {
+		t.Errorf("%d queries in flight, %d connections", c.InFlight(), c.Connections())
+	}
+}
