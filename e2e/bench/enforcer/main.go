@@ -56,6 +56,7 @@ var measurements = []struct {
 	{"cluster", (*bench).cluster},
 	{"peers", (*bench).peers},
 	{"restart", (*bench).restart},
+	{"full", (*bench).full},
 	{"churn", (*bench).churn},
 	{"grants", (*bench).grants},
 	{"reuse", (*bench).reuse},

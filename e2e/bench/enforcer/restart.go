@@ -19,32 +19,43 @@ import (
 	"github.com/namegate/namegate/e2e/bench/process"
 )
 
-// maxGrants is how many grants a restart finds in the kernel.
-const maxGrants = 100_000
+const (
+	// maxGrants is how many grants a restart finds in the kernel.
+	maxGrants = 100_000
+	// fullGrants is the bound of all grants of a node, by default.
+	fullGrants = 262_144
+)
 
-// namesPerPod gives as many grants with both families.
-const namesPerPod = maxGrants / maxPods / 2
+// namesPerPod gives so many grants with both families.
+func namesPerPod(grants int) int { return (grants + 2*maxPods - 1) / maxPods / 2 }
 
 // restarts is how often the agent is killed and started again.
 const restarts = 5
 
-var grantsState = fmt.Sprintf("%d pods, %d grants", maxPods, maxGrants)
+var grantsState, fullState = stateOf(maxGrants), stateOf(fullGrants)
+
+func stateOf(grants int) string { return fmt.Sprintf("%d pods, %d grants", maxPods, grants) }
 
 // dataplaneStates are the dataplanes that are measured, with what a state says of each.
 var dataplaneStates = []struct{ dataplane, state string }{{"iptables", ""}, {byNftables, ", dataplane nftables"}}
 
 // restart measures an agent with all pods selected and many grants: its memory, and
 // how long its successor takes to be ready after it was killed.
-func (b *bench) restart() error {
+func (b *bench) restart() error { return b.restartWith(maxGrants) }
+
+// full is restart with as many grants as the node may have.
+func (b *bench) full() error { return b.restartWith(fullGrants) }
+
+func (b *bench) restartWith(grants int) error {
 	for _, d := range dataplaneStates {
-		if err := b.restartOn(d.dataplane, d.state); err != nil {
+		if err := b.restartOn(d.dataplane, d.state, grants); err != nil {
 			return fmt.Errorf("dataplane %s: %w", d.dataplane, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) restartOn(dataplane, state string) (err error) {
+func (b *bench) restartOn(dataplane, state string, grants int) (err error) {
 	b.Note("restart: building a node with %d pods, dataplane %s", maxPods, dataplane)
 	n, err := b.newNode("restart-"+dataplane, clientNumber, false)
 	if err != nil {
@@ -63,19 +74,20 @@ func (b *bench) restartOn(dataplane, state string) (err error) {
 		return err
 	}
 	began := time.Now()
-	if err := n.fill(); err != nil {
+	if err := n.fill(namesPerPod(grants)); err != nil {
 		return err
 	}
-	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod*maxPods, maxPods, time.Since(began).Seconds())
-	if err := b.memory(n, grantsState+state); err != nil {
+	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod(grants)*maxPods, maxPods, time.Since(began).Seconds())
+	if err := b.memory(n, stateOf(grants)+state); err != nil {
 		return err
 	}
 	had, err := n.agent.Status()
 	if err != nil {
 		return err
 	}
-	if had.Enforcer.Grants < maxGrants {
-		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, maxGrants)
+	// Near the bound a pod has no more than what all leave free.
+	if had.Enforcer.Grants < grants-fullGrants/maxPods {
+		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, grants)
 	}
 	ready := figure.Series{}
 	for range restarts {
@@ -86,10 +98,10 @@ func (b *bench) restartOn(dataplane, state string) (err error) {
 		b.Note("restart: ready after %.0f ms; others took %.0f %% of a core", r.Value, r.Others*100)
 		ready = append(ready, r)
 	}
-	if err := b.memory(n, grantsState+", restarted"+state); err != nil {
+	if err := b.memory(n, stateOf(grants)+", restarted"+state); err != nil {
 		return err
 	}
-	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState + state}, ready.Others())
+	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: stateOf(grants) + state}, ready.Others())
 }
 
 // again kills the agent and starts the next, which is ready when it intercepts and
@@ -159,15 +171,15 @@ func (n *node) impersonate() error {
 	return errors.Join(batch(n.Node, here.String()), batch(n.Pod(client).Host, there.String()))
 }
 
-// fill lets every pod ask for its names.
-func (n *node) fill() error {
+// fill lets every pod ask for so many names.
+func (n *node) fill(names int) error {
 	var next atomic.Int64
 	var clients sync.WaitGroup
 	errs := make([]error, 8)
 	for k := range errs {
 		clients.Go(func() {
 			for i := int(next.Add(1)) - 1; i < maxPods && errs[k] == nil; i = int(next.Add(1)) - 1 {
-				errs[k] = n.askAll(i)
+				errs[k] = n.askAll(i, names)
 			}
 		})
 	}
@@ -175,14 +187,14 @@ func (n *node) fill() error {
 	return errors.Join(errs...)
 }
 
-// askAll asks for all names of one pod, from its IPv4 address.
-func (n *node) askAll(pod int) error {
+// askAll asks for so many names of one pod, from its IPv4 address.
+func (n *node) askAll(pod, names int) error {
 	c, err := n.asPod(pod)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	for i := range namesPerPod {
+	for i := range names {
 		name := fmt.Sprintf("h%d-p%d.set-%d.bench.test.", i, pod, i%portSets)
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			if err := exchange(c, name, qtype); err != nil {
