@@ -114,7 +114,7 @@ type Record struct {
 	Latency  time.Duration
 	Error    string // why the verdict is failed
 	// Limit is the limit by which the verdict is Refused, or LimitGrants for an answer of which
-	// addresses are taken out; NoLimit for none.
+	// addresses are taken out, or LimitOpenings for a name of which rules are left out; NoLimit for none.
 	Limit   policy.Limit
 	Renewed string // why the verdict is renewed: ByAnswer, ByConnection or Unanswered
 	// Prepared, unless nil, is the result of Prepare for this record or for one that

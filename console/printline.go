@@ -101,6 +101,8 @@ var limitWords = map[string]string{
 	policy.LimitRate.String():   "dns.maxQueryRate",
 
 	policy.LimitEncrypted.String(): "dns.encrypted",
+	policy.LimitGrants.String():    "grants_per_pod",
+	policy.LimitOpenings.String():  "64 openings of a name",
 }
 
 // openedWords say by the reason of the verdict renewed that addresses are open.

@@ -37,5 +37,8 @@ func (r *Rule) place() ClusterPolicy { return ClusterPolicy{r.Tier, r.Priority, 
 
 // inOrder orders matches as their rules are evaluated.
 func inOrder(a, b *Match) int {
+	if a.Rule == b.Rule {
+		return cmp.Compare(a.index, b.index)
+	}
 	return cmp.Or(a.Rule.place().Compare(b.Rule.place()), a.Compare(b))
 }

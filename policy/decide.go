@@ -40,7 +40,8 @@ func Decide(v *View, q Query) Decision {
 		}
 		return d
 	}
-	d := Decision{Query: q, Matches: v.match(q.Name)}
+	d := Decision{Query: q}
+	d.Matches, d.Over = v.match(q.Name)
 	if !q.InCluster && !d.Allowed() {
 		d.Reply = v.Unmatched
 	}
@@ -65,13 +66,18 @@ func (v *View) Decide(n fqdn.Name) Decision { return Decide(v, Query{Name: n}) }
 // Covers tells whether an enforcing rule of the view covers a name by itself, whatever the
 // rules before it are: the rule with the ID, or one of the Namespace tier on the ports.
 func (v *View) Covers(n fqdn.Name, id RuleID, ports PortSet) bool {
-	return v != nil && slices.ContainsFunc(v.match(n), func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
+	if v == nil {
+		return false
+	}
+	matches, _ := v.match(n)
+	return slices.ContainsFunc(matches, func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
 }
 
 // Denying returns the matches of rules in force that deny and cover a name by themselves,
 // whatever the rules before them are.
 func (v *View) Denying(n fqdn.Name) (out []*Match) {
-	for _, m := range v.match(n) {
+	matches, _ := v.match(n)
+	for _, m := range matches {
 		if m.ruleID().Denies() && !m.Audit && (m.Rule.Tier != Baseline || !v.tiers(false).isolated) {
 			out = append(out, m)
 		}
@@ -79,26 +85,61 @@ func (v *View) Denying(n fqdn.Name) (out []*Match) {
 	return out
 }
 
-func (v *View) match(n fqdn.Name) []*Match {
-	all := slices.Clip(v.Index.match(n))
+// match returns the matches that cover a name and count, and whether others are left out beyond
+// MaxOpenings.
+func (v *View) match(n fqdn.Name) (all []*Match, over bool) {
+	all, over = v.Index.match(n)
+	all = slices.Clip(all)
+	own := len(all)
 	for _, x := range v.Cluster {
-		all = append(all, x.match(n)...)
+		more, overToo := x.match(n)
+		all, over = append(all, more...), over || overToo
+	}
+	if cluster := all[own:]; len(v.Cluster) > 1 && len(cluster) > MaxOpenings {
+		slices.SortFunc(cluster, inOrder)
+		kept := withinOpenings(cluster)
+		all, over = all[:own+len(kept)], over || len(kept) < len(cluster)
 	}
 	if v.closed != nil {
 		all = slices.DeleteFunc(all, func(m *Match) bool { return v.closed[m.ruleID()] })
 	}
-	return all
+	return all, over
+}
+
+// withinOpenings returns the matches that count of those of cluster policies, which are in order, in
+// the same slice.
+func withinOpenings(matches []*Match) (kept []*Match) {
+	kept = matches[:0]
+	var last *Rule
+	var count [2]int // of rules that accept, of Audit policies last
+	for _, m := range matches {
+		of := 0
+		if m.Audit {
+			of = 1
+		}
+		if m.Accepts() {
+			if m.Rule != last {
+				count[of]++
+			}
+			if last = m.Rule; count[of] > MaxOpenings {
+				continue
+			}
+		}
+		kept = append(kept, m)
+	}
+	return kept
 }
 
 // decideInOrder walks the tiers: Admin, then Namespace or else Baseline.
 func (v *View) decideInOrder(q Query) Decision {
-	covers := v.covers(q)
+	d := Decision{Query: q}
+	covers, over := v.covers(q)
+	d.Over = over
 	t := v.tiers(q.Would)
 	second, strict, limits := Baseline, v.BaselineUnmatched, v.BaselineLimits
 	if t.isolated || t.empty {
 		second, strict, limits = Namespace, v.Unmatched, v.Limits
 	}
-	d := Decision{Query: q}
 	final := d.walk(Admin, covers)
 	if d.Denied != nil {
 		return d
@@ -154,11 +195,13 @@ func (d *Decision) walk(tier Tier, covers []*Match) (final bool) {
 
 func notDeny(m *Match) bool { return m.Rule.Action != Deny }
 
-// covers returns the matches that cover a question, in the order of their rules.
-func (v *View) covers(q Query) []*Match {
-	var covers []*Match
+// covers returns the matches that cover a question and count, in the order of their rules, and whether
+// others are left out.
+func (v *View) covers(q Query) (covers []*Match, over bool) {
 	add := func(n fqdn.Name, aliases bool) {
-		for _, m := range v.match(n) {
+		matches, overToo := v.match(n)
+		over = over || overToo
+		for _, m := range matches {
 			if r := m.Rule; !r.Broken && (!aliases || r.Action == Deny) {
 				covers = append(covers, m)
 			}
@@ -172,5 +215,5 @@ func (v *View) covers(q Query) []*Match {
 		add(a, true)
 	}
 	slices.SortFunc(covers, inOrder)
-	return slices.Compact(covers)
+	return slices.Compact(covers), over
 }

@@ -17,6 +17,8 @@ type Decision struct {
 	// including Audit policies; nil means unmatched. It is shared and must not be
 	// changed.
 	Matches []*Match
+	// Over: further rules that accept cover the question and are left out, see MaxOpenings.
+	Over bool
 	// Denied is the match of a Deny rule that decided, nil for none.
 	Denied *Match
 	// Reply is the kind of reply: Resolve for the answer. The proxy may still answer a

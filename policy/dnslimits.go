@@ -54,11 +54,12 @@ const (
 	LimitRate            // too many queries for its zone; Decide never says so
 	LimitEncrypted       // the name leads to encrypted resolvers
 	LimitGrants          // the pod has no room for all addresses of the answer; Decide never says so
+	LimitOpenings        // rules that accept are left out, see MaxOpenings; Decide says Over
 )
 
 // String returns the word of the log and the metrics, "" for NoLimit.
 func (l Limit) String() string {
-	return [...]string{"", "types", "labels", "rate", "encrypted", "grants"}[l]
+	return [...]string{"", "types", "labels", "rate", "encrypted", "grants", "openings"}[l]
 }
 
 // ZoneRate is the rate that limits queries for a name. The zero value limits nothing.

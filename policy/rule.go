@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -190,18 +191,60 @@ type Index struct {
 	openedNames, deniedNames []fqdn.Name
 }
 
-// NewMatcher returns the matcher of matches, which are sorted by policy and index. It
-// keeps the slice.
+// NewMatcher returns the matcher of matches, in their order. It keeps the slice.
 func NewMatcher(matches []*Match) *fqdn.Matcher[*Match] {
-	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, (*Match).Compare)
+	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, nil)
 }
 
-// match returns the matches that cover a name.
-func (x *Index) match(n fqdn.Name) []*Match {
+// match returns the matches that cover a name and count, and whether others do not.
+func (x *Index) match(n fqdn.Name) (matches []*Match, over bool) {
 	if x == nil {
-		return nil
+		return nil, false
 	}
-	return x.matcher.Match(n)
+	return x.matcher.Find(n)
+}
+
+// Left yields the matches of rules that accept which are left out beyond MaxOpenings, as
+// fqdn.Matcher.Left has it.
+func (x *Index) Left() iter.Seq[*Match] { return x.matcher.Left() }
+
+// MaxOpenings bounds the openings of one name by rules that accept, of each pod: the different ports
+// and TTL settings of the Namespace tier, and the rules of the tiers with an order, in the order in which rules are evaluated. Those of
+// Audit policies are counted apart. Rules that deny or pass count always.
+const MaxOpenings = fqdn.MaxClasses
+
+// openings returns the function that numbers the openings of matches of rules that accept, odd
+// for Audit policies.
+func openings() func(*Match) int {
+	type opening struct {
+		rule  *Rule // nil in the Namespace tier
+		ports PortSet
+		ttl   TTL
+	}
+	known := map[opening]int{}
+	var last opening
+	n := -1 // of last
+	return func(m *Match) int {
+		if !m.Accepts() {
+			return -1
+		}
+		o := opening{ports: m.Ports, ttl: m.TTL}
+		if m.Rule.Tier != Namespace {
+			o.rule = m.Rule
+		}
+		if n < 0 || o != last { // most follow one like them
+			var there bool
+			if n, there = known[o]; !there {
+				n = len(known)
+				known[o] = n
+			}
+			last = o
+		}
+		if m.Audit {
+			return 2*n + 1
+		}
+		return 2 * n
+	}
 }
 
 // NewIndex returns the index of rules, which have that many matches.
@@ -213,10 +256,11 @@ func NewIndex(rules []*Rule, matches int) *Index {
 			ports[r.Ports] = struct{}{}
 		}
 	}
-	if !slices.IsSortedFunc(all, (*Match).Compare) {
-		slices.SortFunc(all, (*Match).Compare)
+	if !slices.IsSortedFunc(all, inOrder) {
+		slices.SortFunc(all, inOrder)
 	}
-	x := &Index{matcher: NewMatcher(all), portSets: slices.Sorted(maps.Keys(ports))}
+	matcher := fqdn.NewMatcher(all, func(m *Match) *fqdn.Pattern { return &m.Pattern }, openings())
+	x := &Index{matcher: matcher, portSets: slices.Sorted(maps.Keys(ports))}
 	for name, own := range x.matcher.Exact() {
 		switch enforcing := func(m *Match) bool { return !m.Audit }; {
 		case slices.ContainsFunc(own, func(m *Match) bool { return enforcing(m) && m.Rule.Action != Deny }):

@@ -268,6 +268,9 @@ func (q *query) note(d *policy.Decision) {
 	if by := d.CountsFor(); by != d.Query.Name || by == r.Left {
 		r.Via = by
 	}
+	if d.Over {
+		r.Limit = policy.LimitOpenings
+	}
 	switch {
 	case d.Denied != nil:
 		r.Rule = d.Denied.Rule

@@ -94,7 +94,7 @@ func Kinds() []Kind {
 		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
 		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect; the finding names the rules whose `Deny` or `Pass` is missing"},
 		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
-		{policy.ReasonNoRoom, Error, "all cluster policies together are beyond a limit: rules of the policy match nothing as `Accept`, and everything as `Deny` or `Pass`"},
+		{policy.ReasonNoRoom, Error, "all cluster policies together are beyond a limit: rules of the policy match nothing as `Accept`, and everything as `Deny` or `Pass`; or rules with `Accept` do not count for a name that has too many"},
 		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace is invalid"},
 		{Duplicate, Warning, "another match or port of the policy covers this match or port"},

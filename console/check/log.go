@@ -46,7 +46,6 @@ const maxNamesAt = 16
 
 // acceptance is a match that accepts, and its queries.
 type acceptance struct {
-	index    int
 	finding  func(reason, message string) Finding
 	policy   string // the object
 	pattern  fqdn.Pattern
@@ -91,17 +90,14 @@ func NewLog(m *Manifests) *Log {
 			}
 		}
 	}
-	l.byName = fqdn.NewMatcher(slices.Clone(l.accepted), func(a *acceptance) *fqdn.Pattern { return &a.pattern }, (*acceptance).compare)
+	l.byName = fqdn.NewMatcher(slices.Clone(l.accepted), func(a *acceptance) *fqdn.Pattern { return &a.pattern }, nil)
 	return l
 }
 
 func (l *Log) accept(a acceptance) {
-	a.index = len(l.accepted)
 	l.answered[a.scope] = false
 	l.accepted = append(l.accepted, &a)
 }
-
-func (a *acceptance) compare(b *acceptance) int { return a.index - b.index }
 
 // of tells whether the pod or node of a line is in the scope of the match.
 func (a *acceptance) of(line *audit.Line) bool {

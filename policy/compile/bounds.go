@@ -26,11 +26,14 @@ type leftOut struct {
 	id    string // of the policy
 	path  string // of the first rule
 	rules int
+	names string // "" for all, else the pattern of the first match that is left out
 	why   string // the bound, and what to do
 }
 
 const (
 	tooManyMatches  = "have more than %d matches, or %d labels in patterns, together; write fewer, or a wildcard for several"
+	tooManyOpenings = "open them on more than %d different sets of ports, or with as many different ttl, together; give rules the same ports and ttl, or a range for several"
+	tooManyRules    = "cluster policies accept them by more than %d rules with the same subject; write fewer rules, or a range of ports for several"
 	tooManyPortSets = "open more than %d different sets of ports together; give rules the same ports, or a range for several"
 )
 
@@ -110,14 +113,37 @@ func wildLabels(matches []*policy.Match) int {
 	return n
 }
 
-// problem describes the effect of the bound on one of the pods.
+// overOpenings returns the rules of which an index leaves out a match, by policy.
+func overOpenings(x *policy.Index, why string) (left []leftOut) {
+	of, last := map[string]int{}, (*policy.Rule)(nil)
+	for m := range x.Left() {
+		i, known := of[m.Policy]
+		if !known {
+			i = len(left)
+			of[m.Policy] = i
+			left = append(left, leftOut{id: m.Policy, path: m.Rule.Path, names: m.Pattern.String(), why: fmt.Sprintf(why, policy.MaxOpenings)})
+		}
+		if m.Rule != last {
+			left[i].rules++
+		}
+		last = m.Rule
+	}
+	return left
+}
+
+// problem describes the effect of the bound, on one of the pods unless pod is "".
 func (l *leftOut) problem(pod string) policy.Problem {
 	rules := "this rule opens"
 	if l.rules > 1 {
 		rules = fmt.Sprintf("this rule and %d more of the policy open", l.rules-1)
 	}
-	return policy.Problem{
-		Object: "policy " + l.id, Reason: policy.ReasonPartiallyInvalid, Path: l.path,
-		Message: fmt.Sprintf("%s nothing for pod %s: the policies that select it %s", rules, pod, l.why),
+	switch {
+	case pod == "":
+		rules += " nothing for names of " + l.names + ": "
+	case l.names != "":
+		rules += " nothing for names of " + l.names + " and pod " + pod + ": the policies that select it "
+	default:
+		rules += " nothing for pod " + pod + ": the policies that select it "
 	}
+	return policy.Problem{Object: "policy " + l.id, Reason: policy.ReasonPartiallyInvalid, Path: l.path, Message: rules + l.why}
 }

@@ -77,8 +77,8 @@ func TestCompileIsNotCubic(t *testing.T) {
 	for _, m := range v.Decide(n).Matches {
 		got = append(got, m.By())
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(got) < 1000 {
-		t.Errorf("%d matches, twin and index differ: %s", len(got), diff)
+	if diff := cmp.Diff(want[:policy.MaxOpenings], got); diff != "" || len(want) < 1000 {
+		t.Errorf("%d matches, twin and index differ: %s", len(want), diff)
 	}
 }
 
@@ -121,6 +121,52 @@ func TestPortSetsAreBounded(t *testing.T) {
 		"give rules the same ports, or a range for several"
 	if diff := cmp.Diff([]string{
 		"policy shop/p8 PartiallyInvalid spec.egress[0] this rule and 30" + why, "policy shop/p9 PartiallyInvalid spec.egress[0] this rule and 31" + why,
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestOpeningsOfANameAreBounded: of rules that accept those beyond the bound are left out, in the
+// order of evaluation, and their policies say so. Equal openings are one, and Audit policies take no room.
+func TestOpeningsOfANameAreBounded(t *testing.T) {
+	const name = "a.test"
+	equal := aPolicy("o", "", on(aRule(name), tcp(1)))
+	long := aPolicy("p4", "", on(aRule("b.test", "*.test"), tcp(1)))
+	long.Spec.TTL.MaxSeconds = ptr(int64(60))
+	var rules [3][]v1alpha1.EgressRule
+	for i := range policy.MaxOpenings + 3 {
+		rules[i/rulesEach] = append(rules[i/rulesEach], on(aRule(name, fmt.Sprintf("own%d.test", i)), tcp(int32(1+i))))
+	}
+	policies := []v1alpha1.FQDNNetworkPolicy{aPolicy("p0", "", rules[0]...), aPolicy("p1", "", rules[1]...), aPolicy("p2", "", rules[2]...),
+		equal, long, audited(aPolicy("a", "", append(portRules("n", 900, rulesEach-1), on(aRule(name), tcp(900)))...))}
+	slices.Reverse(policies)
+	s := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...)
+	d := s.Views[0].Decide(policytest.Name(name))
+	open := d.Openings(60)
+	if len(open) != policy.MaxOpenings || !d.Over || slices.ContainsFunc(open, func(o policy.Opening) bool { return o.Ports == "tcp/65" }) {
+		t.Errorf("%d openings, over %v: %v", len(open), d.Over, open)
+	}
+	i := slices.IndexFunc(open, func(o policy.Opening) bool { return o.Ports == "tcp/1" })
+	if i < 0 || len(open[i].By) != 2 || open[i].Lifetime != 2*time.Minute {
+		t.Errorf("equal openings: %+v", open[max(i, 0)])
+	}
+	if w := policy.Decide(s.Views[0], policy.Query{Name: policytest.Name(name), Would: true}); !slices.ContainsFunc(w.Matches, func(m *policy.Match) bool { return m.Ports == "tcp/900" }) {
+		t.Error("an Audit policy has no room of its own")
+	}
+	for text, over := range map[string]bool{"own66.test": false, "b.test": false, "c.test": false} {
+		if d := s.Views[0].Decide(policytest.Name(text)); d.Over != over || !d.Allowed() {
+			t.Errorf("%s: over %v, allowed %v", text, d.Over, d.Allowed())
+		}
+	}
+	var got []string
+	for _, p := range s.Problems {
+		got = append(got, fmt.Sprint(p.Object, " ", p.Reason, " ", p.Path, " ", p.Message))
+	}
+	const why = "nothing for names of a.test and pod shop/web: the policies that select it open them on more than 64 different sets of ports, or with as many different ttl, together; " +
+		"give rules the same ports and ttl, or a range for several"
+	if diff := cmp.Diff([]string{
+		"policy shop/p2 PartiallyInvalid spec.egress[0] this rule and 2 more of the policy open " + why,
+		"policy shop/p4 PartiallyInvalid spec.egress[0] this rule opens " + strings.Replace(why, "a.test", "*.test", 1),
 	}, got); diff != "" {
 		t.Error(diff)
 	}

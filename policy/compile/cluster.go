@@ -100,6 +100,13 @@ func (c *Compiler) readClusterPolicies(in Input, s *draft) {
 			s.Problems = append(s.Problems, p.crowdedProblem())
 		}
 	}
+	for _, g := range c.cluster.groups {
+		for i := range g.left {
+			problem := g.left[i].problem("")
+			problem.Object, problem.Reason = c.cluster.known[g.left[i].id].Object, policy.ReasonNoRoom
+			s.Problems = append(s.Problems, problem)
+		}
+	}
 }
 
 // readClusterPolicy reads an object. Of two of one name the first counts.

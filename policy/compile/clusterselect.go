@@ -20,6 +20,7 @@ type clusterGroup struct {
 	nodes            *peers.Selector  // nil for policies of pods
 	policies         []*clusterPolicy // in order
 	index            *policy.Index    // of their rules
+	left             []leftOut        // the rules that the index leaves out
 	sets             []*liveSet       // of their rules, while a pod of the node is selected
 	serial           uint64           // in its compiler
 	used             uint64           // the compile in which a pod was selected last
@@ -83,11 +84,9 @@ func (c *Compiler) newClusterGroup(subject string, policies []*clusterPolicy, be
 	c.serial++
 	g := &clusterGroup{subject: subject, namespaces: policies[0].Namespaces, pods: policies[0].Pods, nodes: policies[0].Nodes, policies: policies, serial: c.serial}
 	if before != nil && slices.Equal(withMatches(before.policies), withMatches(policies)) {
-		g.index = before.index
+		g.index, g.left = before.index, before.left
 		return g
 	}
-	policies = slices.Clone(policies)
-	slices.SortFunc(policies, func(a, b *clusterPolicy) int { return strings.Compare(a.ID, b.ID) }) // the order of an index: it need not sort the matches
 	var rules []*policy.Rule
 	matches := 0
 	for _, p := range policies {
@@ -96,6 +95,7 @@ func (c *Compiler) newClusterGroup(subject string, policies []*clusterPolicy, be
 		}
 	}
 	g.index = policy.NewIndex(rules, matches)
+	g.left = overOpenings(g.index, tooManyRules)
 	return g
 }
 

@@ -47,6 +47,7 @@ func newRuleset(policies []*parsed) *ruleset {
 		v.Limits = v.Limits.Strictest(p.Limits)
 	}
 	v.Index = policy.NewIndex(v.Rules.Namespace, matches)
+	r.left = append(r.left, overOpenings(v.Index, tooManyOpenings)...)
 	return r
 }
 

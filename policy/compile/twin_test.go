@@ -78,6 +78,7 @@ func randomPolicy(r *rand.Rand, name string) v1alpha1.FQDNNetworkPolicy {
 // TestDecideLikeTwin asks views and twin the same questions.
 func TestDecideLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
+	asked, many := 0, 0
 	for round := range short.Rounds(20, 60, 600) {
 		var policies []v1alpha1.FQDNNetworkPolicy
 		for i := range 1 + r.IntN(60) {
@@ -92,10 +93,19 @@ func TestDecideLikeTwin(t *testing.T) {
 				if v := s.ViewOf(pods[i].PodRef); v != nil {
 					got = matchPaths(v.Decide(n))
 				}
-				if diff := cmp.Diff(twinDecide(policies, &pods[i], n), got); diff != "" {
+				want := twinDecide(policies, &pods[i], n)
+				if len(want) > policy.MaxOpenings {
+					many++ // the first of each opening count, see package fqdn
+					continue
+				}
+				asked++
+				if diff := cmp.Diff(want, got); diff != "" {
 					t.Fatalf("round %d, %s asks %s:\n%s", round, pods[i], n, diff)
 				}
 			}
 		}
+	}
+	if asked < 4*many {
+		t.Errorf("%d of %d names have too many matches", many, asked+many)
 	}
 }

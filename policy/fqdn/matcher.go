@@ -16,13 +16,25 @@ const flatMax = 64
 // that a compile is not as long as the exact names times the wildcards.
 const walkMax = 512
 
+// MaxClasses bounds the classes of the matches of one name: further ones are left out.
+const MaxClasses = flatMax
+
+// mergeMax bounds the matches that NewMatcher merges for one place.
+const mergeMax = 16 * flatMax
+
 // Matcher finds the matches of a name. Exact names are in one map, wildcards in a
 // trie of labels from the right; both hold equal patterns once. It is immutable and
 // safe for many readers. A nil Matcher finds nothing.
 type Matcher[M any] struct {
 	exact   map[Name]*result[M]
 	root    node[M]
-	compare func(a, b M) int
+	pattern func(M) *Pattern
+	matches []M     // in order
+	classes []int32 // of matches, doubled, and one more for an exact name; nil: no match has one
+	// numClasses is more than the highest class.
+	numClasses int
+	seen       []uint8            // by class, while the matcher is made
+	left       map[int32]struct{} // places of matches that are left out
 }
 
 // node is one place in the trie: some labels from the right are read.
@@ -37,30 +49,40 @@ type node[M any] struct {
 // result is the matches of one place, and a chain of places whose matches hold
 // there as well.
 type result[M any] struct {
-	own  []M // sorted
+	own  []int32 // the places in matches of those that count, in order
 	up   *result[M]
-	flat []M // own and the chain's, sorted; nil if that is more than flatMax
+	flat []M  // own and the chain's, in order; nil if that is more than flatMax
+	over bool // some of flat, or else of own, are left out
 }
 
-// NewMatcher returns the matcher of matches, which are sorted by compare. It keeps the
-// slice.
-func NewMatcher[M any](matches []M, pattern func(M) *Pattern, compare func(a, b M) int) *Matcher[M] {
-	m := &Matcher[M]{exact: make(map[Name]*result[M], len(matches)), compare: compare}
+// NewMatcher returns the matcher of matches, in their order. It keeps the slice. Matches of one
+// class are alike: where a name has many, only the first of them count, and of more than
+// MaxClasses classes the first; even and odd classes are counted apart. Matches of a negative class
+// always count, as do all if class is nil.
+func NewMatcher[M any](matches []M, pattern func(M) *Pattern, class func(M) int) *Matcher[M] {
+	m := &Matcher[M]{exact: make(map[Name]*result[M], len(matches)), matches: matches, pattern: pattern}
+	if class != nil && len(matches) > flatMax {
+		m.classify(class)
+	}
+	places := make([]int32, len(matches))
 	for i := range matches {
-		m.add(pattern(matches[i]), matches[i:i+1:i+1])
+		places[i] = int32(i)
+		m.add(pattern(matches[i]), places[i:i+1:i+1])
 	}
 	m.link(&m.root, nil)
 	var room [8]*result[M]
 	for name, r := range m.exact {
+		m.reduce(r)
 		if lists, whole := m.walk(name, room[:0], walkMax); whole {
-			r.flat = m.flatten(append(lists, r))
+			m.flatten(r, append(lists, r))
 		}
 	}
+	m.seen = nil
 	return m
 }
 
 // add takes a slice of one match, of which most results are made.
-func (m *Matcher[M]) add(p *Pattern, match []M) {
+func (m *Matcher[M]) add(p *Pattern, match []int32) {
 	if p.kind == kindExact {
 		if r := m.exact[p.exact]; r != nil {
 			r.own = append(r.own, match[0])
@@ -81,7 +103,7 @@ func (m *Matcher[M]) add(p *Pattern, match []M) {
 	}
 }
 
-func (r *result[M]) with(match []M) *result[M] {
+func (r *result[M]) with(match []int32) *result[M] {
 	if r == nil {
 		return &result[M]{own: match}
 	}
@@ -150,16 +172,17 @@ func (m *Matcher[M]) under(r, up *result[M]) *result[M] {
 		return up
 	}
 	r.up = up
-	r.flat = m.flatten([]*result[M]{r})
+	m.reduce(r)
+	m.flatten(r, []*result[M]{r})
 	return r
 }
 
-// Exact yields the names of the patterns without a wildcard, in no order, each with its
-// own matches.
+// Exact yields the names of the patterns without a wildcard, in no order, each with those of its
+// own matches that count.
 func (m *Matcher[M]) Exact() iter.Seq2[Name, []M] {
 	return func(yield func(Name, []M) bool) {
 		for name, r := range m.exact {
-			if !yield(name, r.own) {
+			if !yield(name, m.at(r.own)) {
 				return
 			}
 		}
@@ -169,28 +192,38 @@ func (m *Matcher[M]) Exact() iter.Seq2[Name, []M] {
 // HasExact tells whether a pattern without a wildcard is the name.
 func (m *Matcher[M]) HasExact(n Name) bool { return m.exact[n] != nil }
 
-// Match returns the matches of q, sorted; nil if there are none. It is shared and must
-// not be changed.
+// Match is Find without over.
 func (m *Matcher[M]) Match(q Name) []M {
+	matches, _ := m.Find(q)
+	return matches
+}
+
+// Find returns the matches of q, in order; nil if there are none. It is shared and must
+// not be changed. over tells whether further ones are left out.
+func (m *Matcher[M]) Find(q Name) (matches []M, over bool) {
 	if m == nil {
-		return nil
+		return nil, false
 	}
 	var room [8]*result[M]
 	lists := room[:0]
 	if r := m.exact[q]; r != nil {
 		if r.flat != nil {
-			return r.flat
+			return r.flat, r.over
 		}
 		lists = append(lists, r)
 	}
 	lists, _ = m.walk(q, lists, math.MaxInt)
 	switch {
 	case len(lists) == 0:
-		return nil
+		return nil, false
 	case len(lists) == 1 && lists[0].flat != nil:
-		return lists[0].flat
+		return lists[0].flat, lists[0].over
 	}
-	return m.merge(lists)
+	places, over := m.merge(lists)
+	if len(places) > flatMax && m.classes != nil {
+		places = m.within(places, make([]uint8, m.numClasses), func(int32) { over = true })
+	}
+	return m.at(places), over
 }
 
 // walk appends the results of the trie for q. It gives up, and says so, before it
@@ -259,61 +292,4 @@ func addResult[M any](lists []*result[M], r *result[M]) []*result[M] {
 		return lists
 	}
 	return append(lists, r)
-}
-
-// flatten returns the merged matches of lists, nil if they are more than flatMax.
-func (m *Matcher[M]) flatten(lists []*result[M]) []M {
-	if len(lists) == 1 && lists[0].up == nil {
-		return lists[0].own // nothing to merge, however long
-	}
-	count := 0
-	for _, r := range lists {
-		for ; r != nil; r = r.up {
-			if count += len(r.own); count > flatMax {
-				return nil
-			}
-		}
-	}
-	return m.merge(lists)
-}
-
-// merge returns the matches of lists and of their chains, each once, sorted.
-func (m *Matcher[M]) merge(lists []*result[M]) []M {
-	var seen resultSet[M]
-	var all []M
-	for _, r := range lists {
-		for ; r != nil && seen.add(r); r = r.up {
-			all = append(all, r.own...)
-		}
-	}
-	slices.SortFunc(all, m.compare)
-	return all
-}
-
-// resultSet is a set of results, without a map while they are few.
-type resultSet[M any] struct {
-	few   [16]*result[M]
-	count int
-	many  map[*result[M]]struct{}
-}
-
-// add tells whether r is new.
-func (s *resultSet[M]) add(r *result[M]) bool {
-	if s.many == nil {
-		if slices.Contains(s.few[:s.count], r) {
-			return false
-		}
-		if s.count < len(s.few) {
-			s.few[s.count] = r
-			s.count++
-			return true
-		}
-		s.many = make(map[*result[M]]struct{}, 4*len(s.few))
-		for _, old := range s.few {
-			s.many[old] = struct{}{}
-		}
-	}
-	before := len(s.many)
-	s.many[r] = struct{}{}
-	return len(s.many) > before
 }

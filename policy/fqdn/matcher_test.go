@@ -1,7 +1,6 @@
 package fqdn
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -26,7 +25,7 @@ func matcherOf(t testing.TB, texts []string) *Matcher[entry] {
 		}
 		entries = append(entries, entry{&p, i})
 	}
-	return NewMatcher(entries, func(e entry) *Pattern { return e.pattern }, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	return NewMatcher(entries, func(e entry) *Pattern { return e.pattern }, nil)
 }
 
 // TestWalkStops where it has taken the steps that it may, at whatever costs them.
