@@ -66,10 +66,21 @@ func (v *View) Decide(n fqdn.Name) Decision { return Decide(v, Query{Name: n}) }
 // Covers tells whether an enforcing rule of the view covers a name by itself, whatever the
 // rules before it are: the rule with the ID, or one of the Namespace tier on the ports.
 func (v *View) Covers(n fqdn.Name, id RuleID, ports PortSet) bool {
+	return CoveredBy(v.Covering(n), id, ports)
+}
+
+// Covering returns the matches that cover a name by themselves and count, whatever the rules before
+// them are. It is shared and must not be changed.
+func (v *View) Covering(n fqdn.Name) []*Match {
 	if v == nil {
-		return false
+		return nil
 	}
 	matches, _ := v.match(n)
+	return matches
+}
+
+// CoveredBy is Covers for what Covering returned.
+func CoveredBy(matches []*Match, id RuleID, ports PortSet) bool {
 	return slices.ContainsFunc(matches, func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
 }
 

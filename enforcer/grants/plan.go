@@ -2,13 +2,12 @@ package grants
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Holds implements dataplane.Grants.
@@ -57,196 +56,6 @@ func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold 
 	return take, hold
 }
 
-// CarryOver lets grants be made under the views of the last snapshot and of the next one,
-// and opens in the sets of a changed view the addresses that the pod's names had opened in
-// its other sets, with the deadlines that they had. Rules that deny or pass take over the
-// names of all sets, rules that accept only those of others that do. An address that is
-// another pod's in the next snapshot leaves no grant of a rule behind.
-func (t *Table) CarryOver(last, next *policy.Snapshot) (c Carried, err error) {
-	t.addOrdered(next)
-	var d difference
-	c.Refused = map[policy.PodRef]map[policy.RuleID]string{}
-	for ref, p := range *t.pods.Load() {
-		was, is := last.ViewOf(ref), next.ViewOf(ref)
-		denies, err := t.carry(ref, p, was, is, next, &c)
-		if denies || was != nil && is != nil && d.lacks(is, was) {
-			c.Narrowed = append(c.Narrowed, ref)
-		}
-		if err != nil {
-			return c, err
-		}
-	}
-	return c, nil
-}
-
-// Carried is the result of a CarryOver, also with an error.
-type Carried struct {
-	// Narrowed are the pods whose next view lacks a match of the last one, or denies or passes more
-	// addresses.
-	Narrowed []policy.PodRef
-	// Refused are the rules that deny or pass with addresses that could not be written, with the
-	// reasons.
-	Refused map[policy.PodRef]map[policy.RuleID]string
-	// Closed is the first error of other addresses: of those that could not be opened, and of rules
-	// that go. The next CarryOver tries them again.
-	Closed error
-}
-
-// opening is a match by which a view opens ports.
-type opening struct {
-	pattern string
-	ports   policy.PortSet
-	rule    policy.RuleID
-}
-
-// openings returns the openings of lists of rules.
-func openings(lists ...[]*policy.Rule) map[opening]bool {
-	out := map[opening]bool{}
-	for _, r := range slices.Concat(lists...) {
-		for _, m := range r.Matches {
-			if !m.Audit {
-				out[opening{m.Pattern.String(), m.Ports, r.ID}] = true
-			}
-		}
-	}
-	return out
-}
-
-// difference is the rules in which two views differ, by tier, and the openings that the second
-// lacks of them. A change of a cluster policy makes the same for each view of the node.
-type difference struct {
-	before, after [3][]*policy.Rule
-	gone          map[opening]bool
-}
-
-// lacks tells whether a view lacks a match by which the last one opened ports. Most views
-// differ in few rules, and an ID is of one rule.
-func (d *difference) lacks(next, last *policy.View) bool {
-	d.between(last, next)
-	for o := range d.gone {
-		if o.rule != "" {
-			return true
-		}
-	}
-	if len(d.gone) == 0 {
-		return false
-	}
-	kept := openings(next.Rules.Namespace)
-	for o := range d.gone {
-		if !kept[o] {
-			return true
-		}
-	}
-	return false
-}
-
-// between makes the difference of two views, unless it is the same already.
-func (d *difference) between(last, next *policy.View) {
-	before, after := last.Rules.InOrder(), next.Rules.InOrder()
-	same := d.gone != nil
-	for i := range before {
-		before[i], after[i] = differing(before[i], after[i])
-		same = same && slices.Equal(before[i], d.before[i]) && slices.Equal(after[i], d.after[i])
-	}
-	if same {
-		return
-	}
-	kept := openings(after[:]...)
-	d.before, d.after, d.gone = before, after, openings(before[:]...)
-	maps.DeleteFunc(d.gone, func(o opening, _ bool) bool { return kept[o] })
-}
-
-// differing returns two lists without the rules that they begin and end with alike.
-func differing(a, b []*policy.Rule) (ofA, ofB []*policy.Rule) {
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return a, b
-}
-
-// carry is CarryOver for one pod. denies tells whether rules that deny or pass have got
-// addresses.
-func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot, c *Carried) (denies bool, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if last == next && !p.changed && !p.closed {
-		return false, nil // nothing is left to take back either
-	}
-	p.changed = true
-	t.setViews(p, slices.DeleteFunc(slices.Compact([]*policy.View{last, next}), func(v *policy.View) bool { return v == nil }))
-	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
-		return false, err
-	}
-	again := p.closed
-	p.closed = false
-	t.beginBatch()
-	room := t.bounds.accepts.Room(p.held.accepts, t.held.accepts)
-	for s := range p.all() {
-		for a, g := range s.entries {
-			for _, r := range g.reasons {
-				for to, by := range t.takers(p, next, s.key, r.name) {
-					if to == s {
-						continue
-					}
-					if t.batch.next(to, a) == nil && !to.key.Rule.Lasting() {
-						if room <= 0 {
-							continue // the next answer opens it
-						}
-						room--
-					}
-					t.batch.stage(to, a, r.takenBy(by))
-					t.outlast(p, a, nil)
-				}
-			}
-		}
-	}
-	if again { // the grants that these were made of may be gone
-		for s := range p.all() {
-			for a := range s.uncertain {
-				allowed := func(r reason) bool { return next.Covers(r.name, s.key.Rule, s.key.Ports) }
-				if g := s.entries[a]; g != nil && t.batch.next(s, a) == g && slices.ContainsFunc(g.reasons, allowed) {
-					t.batch.change(s, a, g.clone())
-				}
-			}
-		}
-	}
-	t.writeBatch()
-	for i := range t.batch.sets {
-		st := &t.batch.sets[i]
-		rule := st.set.key.Rule
-		denies = denies || rule.Lasting()
-		switch {
-		case st.err == nil:
-		case dataplane.IsNoSet(st.err):
-			return denies, st.err
-		case rule.Lasting() && next.HasRule(rule):
-			if c.Refused[ref] == nil {
-				c.Refused[ref] = map[policy.RuleID]string{}
-			}
-			c.Refused[ref][rule] = st.err.Error()
-		default:
-			p.closed, c.Closed = true, cmp.Or(c.Closed, fmt.Errorf("write addresses of pod %s again: %w", ref, st.err))
-		}
-	}
-	for s := range p.all() {
-		for a, rs := range s.past.reasons {
-			for _, r := range rs {
-				for to, by := range t.takers(p, next, s.key, r.name) {
-					if to != s && !to.key.Rule.Lasting() {
-						to.mu.Lock()
-						to.remember(a, []reason{r.takenBy(by)})
-						to.mu.Unlock()
-					}
-				}
-			}
-		}
-	}
-	return denies, nil
-}
-
 // TakeBack takes back the grants of a pod that view does not allow, and releases the sets
 // that the plan does not ask any more: the caller gives those without a rule up in the
 // dataplane. Grants of lasting rules go last. closing is called before addresses are closed.
@@ -259,9 +68,13 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	covers := coverage{view: view}
 	if p.changed {
 		t.setViews(p, slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil }))
 		t.setSubjects(pod, p, subjectsOf(view))
+		t.mu.Unlock()
+		covers.look(p)
+		t.mu.Lock()
 	}
 	sets := slices.SortedFunc(p.all(), func(a, b *set) int {
 		return cmp.Compare(lastingLast(a), lastingLast(b))
@@ -273,7 +86,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 		}
 		// What holds other sets too stays, without the grants of this one.
 		stays := keep || s.key.Rule != "" || slices.ContainsFunc(sets, func(o *set) bool { return o.key.Name == s.key.Name && asked(o.key) })
-		gone, err := t.takeBack(s, view, keep, stays, closing)
+		gone, err := t.takeBack(s, &covers, keep, stays, closing)
 		if closed = closed || gone; err != nil {
 			return closed, released, err
 		}
@@ -283,6 +96,8 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 				released = append(released, s.key)
 			}
 		}
+		t.mu.Unlock() // the table is free for others after each set
+		t.mu.Lock()
 	}
 	p.changed = false
 	return closed, released, nil
@@ -295,18 +110,48 @@ func lastingLast(s *set) int {
 	return 0
 }
 
+// coverage is the matches of a view that cover names, each looked up once.
+type coverage struct {
+	view *policy.View
+	of   map[fqdn.Name][]*policy.Match
+}
+
+// look looks up all names of a pod. The caller does not hold mu.
+func (c *coverage) look(p *podGrants) {
+	for _, s := range p.sources(false) {
+		c.matches(s.name)
+	}
+}
+
+func (c *coverage) matches(name fqdn.Name) []*policy.Match {
+	found, known := c.of[name]
+	if !known {
+		if c.of == nil {
+			c.of = map[fqdn.Name][]*policy.Match{}
+		}
+		found = c.view.Covering(name)
+		c.of[name] = found
+	}
+	return found
+}
+
+// has tells whether the view covers a name of a set.
+func (c *coverage) has(name fqdn.Name, key dataplane.GrantSet) bool {
+	return policy.CoveredBy(c.matches(name), key.Rule, key.Ports)
+}
+
 // takeBack removes from a set the reasons that a view does not allow, and the addresses
 // that are left without one. Where the last reason to end is gone, the address ends
 // earlier, but for a lasting rule. The table follows the kernel: after an error it still holds
 // the grants to be taken back, uncertain. Without keep the set is released as a whole, and
 // nothing of it is written unless the kernel's object stays. The caller holds mu.
-func (t *Table) takeBack(s *set, view *policy.View, keep, stays bool, closing func() error) (closed bool, err error) {
+func (t *Table) takeBack(s *set, covers *coverage, keep, stays bool, closing func() error) (closed bool, err error) {
 	denied := func(r reason) bool {
-		return !keep || r.name != unreadable && !view.Covers(r.name, s.key.Rule, s.key.Ports)
+		return !keep || r.name != unreadable && !covers.has(r.name, s.key)
 	}
 	at := t.cfg.Clock.read()
 	report := func(a netip.Addr, reasons []reason) {
-		if view != nil {
+		if covers.view != nil {
 			t.report(s, a, reasons, denied, at)
 		}
 	}

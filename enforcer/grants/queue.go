@@ -307,13 +307,14 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	if sets := p.sets.Load(); g.Rule != "" || len(sets.subjects) > 0 {
 		return t.stageByRules(r, p, g, why)
 	}
-	sets := p.sets.Load().byPorts[g.Ports]
+	sets, coming := p.sets.Load().byPorts[g.Ports], t.batch.coming(p, g)
 	for _, a := range g.Addrs {
 		s := sets[of(a.Is6())]
 		if s == nil {
 			return noSet(g)
 		}
 		r.waitFor(t.batch.stage(s, a, why))
+		t.stageComing(r, p, coming, s.key, a, why)
 	}
 	return nil
 }

@@ -115,15 +115,27 @@ func (t *Table) setsOf(p *podGrants, key dataplane.GrantSet) (out []*set) {
 	return out
 }
 
-// takers yields the sets of a pod that take over a name of a set by a view, with the matches:
+// taking is what takes over the grants of a name by a view: what an answer for the name enters now,
+// and the matches that deny it, which may be an alias.
+type taking struct {
+	openings []policy.Opening
+	denying  []*policy.Match
+}
+
+func takingOf(v *policy.View, name fqdn.Name) *taking {
+	of := &taking{openings: v.Decide(name).Openings(0)}
+	if v.Ordered() {
+		of.denying = v.Denying(name)
+	}
+	return of
+}
+
+// takers yields the sets of a pod that take over a name of a set, with the matches:
 // those that an answer for the name enters now, and any rule that denies a name that was
 // denied, which may be an alias. An address that was only denied or passed is opened by no
 // rule, and one that was only denied is passed by none. The caller holds mu.
-func (t *Table) takers(p *podGrants, v *policy.View, from dataplane.GrantSet, name fqdn.Name) iter.Seq2[*set, []string] {
+func (t *Table) takers(p *podGrants, of *taking, from dataplane.GrantSet) iter.Seq2[*set, []string] {
 	return func(yield func(*set, []string) bool) {
-		if name == unreadable {
-			return
-		}
 		to := dataplane.GrantSet{Pod: from.Pod, IPv6: from.IPv6}
 		each := func(id policy.RuleID, ports policy.PortSet, by []string) bool {
 			if from.Rule.Lasting() && !id.Lasting() || from.Rule.Denies() && !id.Denies() {
@@ -137,7 +149,7 @@ func (t *Table) takers(p *podGrants, v *policy.View, from dataplane.GrantSet, na
 			}
 			return true
 		}
-		for _, o := range v.Decide(name).Openings(0) {
+		for _, o := range of.openings {
 			if !each(o.Rule, o.Ports, o.By) {
 				return
 			}
@@ -145,7 +157,7 @@ func (t *Table) takers(p *podGrants, v *policy.View, from dataplane.GrantSet, na
 		if !from.Rule.Denies() {
 			return
 		}
-		for _, m := range v.Denying(name) {
+		for _, m := range of.denying {
 			if !each(m.Rule.ID, m.Ports, []string{m.By()}) {
 				return
 			}
@@ -155,7 +167,7 @@ func (t *Table) takers(p *podGrants, v *policy.View, from dataplane.GrantSet, na
 
 // stageByRules adds one grant of a pod with ordered rules to the batch.
 func (t *Table) stageByRules(r *request, p *podGrants, g *policy.Grant, why reason) error {
-	latest := p.views[len(p.views)-1]
+	coming := t.batch.coming(p, g)
 	for _, a := range g.Addrs {
 		key := dataplane.GrantSet{Pod: g.Pod, Ports: g.Ports, Rule: g.Rule, IPv6: a.Is6()}
 		sets := t.setsOf(p, key)
@@ -165,17 +177,35 @@ func (t *Table) stageByRules(r *request, p *podGrants, g *policy.Grant, why reas
 		for _, s := range sets {
 			r.waitFor(t.batch.stage(s, a, why))
 		}
-		if g.View != latest {
-			// Rules of the view that comes deny or pass it too.
-			for s, by := range t.takers(p, latest, key, g.Name) {
-				if s.key.Rule.Lasting() && s.key.Rule != g.Rule {
-					r.waitFor(t.batch.stage(s, a, why.takenBy(by)))
-				}
-			}
-		}
+		t.stageComing(r, p, coming, key, a, why)
 		t.outlast(p, a, r)
 	}
 	return nil
+}
+
+// coming returns what takes over a grant that is not of the latest view, nil for others.
+func (b *batch) coming(p *podGrants, g *policy.Grant) *taking {
+	latest := p.views[len(p.views)-1]
+	if g.View == latest {
+		return nil
+	}
+	if b.takenView != latest || b.takenName != g.Name { // an answer has many grants
+		b.takenView, b.takenName, b.taken = latest, g.Name, takingOf(latest, g.Name)
+	}
+	return b.taken
+}
+
+// stageComing adds an address to the sets that take it over in the view that comes, of which it may be
+// too late for CarryOver.
+func (t *Table) stageComing(r *request, p *podGrants, of *taking, key dataplane.GrantSet, a netip.Addr, why reason) {
+	if of == nil {
+		return
+	}
+	for s, by := range t.takers(p, of, key) {
+		if s.key.Rule != key.Rule || s.key.Ports != key.Ports {
+			r.waitFor(t.batch.stage(s, a, why.takenBy(by)))
+		}
+	}
 }
 
 // Recover takes in grants of a set of a rule that another agent left in the kernel. A name

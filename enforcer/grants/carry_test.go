@@ -1,0 +1,169 @@
+package grants
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+)
+
+// wider are policies of which the second opens other ports for the names of the first.
+var wider = []v1alpha1.FQDNNetworkPolicy{pol("allow", "tcp/443 *.example.net"), pol("more", "tcp/8443 *.example.net")}
+
+// relabelled returns the snapshot in which policy more selects the first of pods too.
+func (n *node) relabelled(pods []policy.Pod) *policy.Snapshot {
+	next := append([]policy.Pod{pod(pods[0].Name, "allow", "more")}, pods[1:]...)
+	next[0].PodRef = pods[0].PodRef
+	s := n.compile(next, wider...)
+	for _, ipv6 := range []bool{false, true} {
+		n.sets.create(grantSet(pods[0].PodRef, "tcp/8443", ipv6).Name)
+	}
+	_, hold := n.table.Adopt()
+	hold([]dataplane.GrantSet{grantSet(pods[0].PodRef, "tcp/8443", false), grantSet(pods[0].PodRef, "tcp/8443", true)})
+	return s
+}
+
+// TestTheTableIsFreeBetweenParts: a pod with many grants is carried over in writes of a bounded size.
+// Between these a neighbour's answer is granted, and one of the pod's own by its last view is open by
+// the next too.
+func TestTheTableIsFreeBetweenParts(t *testing.T) {
+	const names = 4 * batchGrants
+	n, pods := crowd(t, 2)
+	n.apply(pods, wider...)
+	for _, g := range n.fresh(pods[:1], names) {
+		fatal.If(t, n.table.Grant(context.Background(), g))
+	}
+	last := n.snap
+	next := n.relabelled(pods)
+	own := n.grants(pods[0].PodRef, "late.example.net", 600, "198.51.100.7")
+	own[0].View = last.ViewOf(pods[0].PodRef)
+	others := n.grants(pods[1].PodRef, "other.example.net", 600, "198.51.100.8")
+	n.sets.ops()
+	var meanwhile sync.WaitGroup
+	var begin sync.Once
+	var errs [2]error
+	written, between := 0, 0
+	n.sets.instead = func(op *dataplane.GrantOp) error {
+		if len(op.Grants) > 1 {
+			written++
+			begin.Do(func() {
+				for i, g := range [][]policy.Grant{own, others} {
+					meanwhile.Go(func() { errs[i] = n.table.Grant(context.Background(), g) })
+				}
+			})
+			time.Sleep(5 * time.Millisecond) // who waits for longer than 1 ms has a sync.Mutex next
+		} else if written < names/batchGrants {
+			between++
+		}
+		return n.sets.do(op)
+	}
+	_, err := n.table.CarryOver(last, next)
+	fatal.If(t, err)
+	meanwhile.Wait()
+	n.sets.instead = nil
+	if errs[0] != nil || errs[1] != nil {
+		t.Errorf("grants of meanwhile: %v", errs)
+	}
+	if between == 0 {
+		t.Error("no other grant was written between the parts")
+	}
+	for _, ops := range n.sets.writes {
+		for _, op := range ops {
+			if len(op.Grants) > batchGrants {
+				t.Errorf("%d grants in one write", len(op.Grants))
+			}
+		}
+	}
+	open, _ := n.sets.list(grantSet(pods[0].PodRef, "tcp/8443", false).Name)
+	late := false
+	for _, g := range open {
+		late = late || g.Addr == addr("198.51.100.7")
+	}
+	if len(open) != names+1 || !late {
+		t.Errorf("%d of %d addresses are open on the ports of the next view, that of the last answer: %v", len(open), names+1, late)
+	}
+}
+
+// TestCarryOverFollowsWhatEndsMeanwhile: an address that ends while the pod is carried over is not
+// opened again, and it is remembered that it was open.
+func TestCarryOverFollowsWhatEndsMeanwhile(t *testing.T) {
+	const names = 2 * batchGrants
+	n, pods := crowd(t, 1)
+	n.apply(pods, wider...)
+	for _, g := range n.fresh(pods, names) {
+		g[0].Deadline = n.Now().Add(time.Minute)
+		fatal.If(t, n.table.Grant(context.Background(), g))
+	}
+	last, next := n.snap, n.relabelled(pods)
+	n.Pass(2 * time.Minute)
+	var meanwhile sync.WaitGroup
+	var begin sync.Once
+	n.sets.instead = func(op *dataplane.GrantOp) error {
+		begin.Do(func() {
+			meanwhile.Go(func() { _ = n.table.Expire() })
+		})
+		time.Sleep(5 * time.Millisecond)
+		return n.sets.do(op)
+	}
+	_, err := n.table.CarryOver(last, next)
+	fatal.If(t, err)
+	meanwhile.Wait()
+	n.sets.instead = nil
+	fatal.If(t, n.table.Expire())
+	for i := range names {
+		a := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+		if ports, _ := n.table.Opened(pods[0].PodRef, a); len(ports) != 2 {
+			t.Fatalf("%s was open on %v", a, ports)
+		}
+	}
+	if open := n.table.Count(); open != 0 {
+		t.Errorf("%d addresses are open after their time", open)
+	}
+}
+
+// BenchmarkCarryOver carries 4,000 grants of a pod over to a view in which many policies have
+// patterns that cover their names.
+func BenchmarkCarryOver(b *testing.B) {
+	for _, matches := range []int{1, 4096} {
+		b.Run(fmt.Sprintf("matches=%d", matches), func(b *testing.B) {
+			const names = 4000
+			n, pods := crowd(b, 1)
+			policies := []v1alpha1.FQDNNetworkPolicy{wider[0]}
+			for i := range matches {
+				if i%256 == 0 {
+					more := pol("more", "tcp/8443 *.example.net")
+					more.Name = fmt.Sprintf("more-%d", i/256)
+					policies = append(policies, more)
+				}
+				rule, pattern := &policies[len(policies)-1].Spec.Egress[0], []string{"host*.example.net", "*.example.net"}[i%2]
+				rule.Matches = append(rule.Matches[:i%256], v1alpha1.Match{Pattern: &pattern})
+			}
+			n.apply(pods, policies...)
+			for _, g := range n.fresh(pods, names) {
+				fatal.If(b, n.table.Grant(context.Background(), g))
+			}
+			last := n.snap
+			pods[0].Labels = pod(pods[0].Name, "allow", "more").Labels
+			next := n.compile(pods, policies...)
+			b.Log(len(next.Views[0].Decide(dns("host-1.example.net")).Matches))
+			n.table.cfg.Kernel = nowhere{n.sets}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				from, to := last, next
+				if i%2 == 1 {
+					from, to = next, last
+				}
+				if _, err := n.table.CarryOver(from, to); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
