@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// sharePorts is the number of port sets that one pod may open, and shareAddresses that of the
-	// addresses in an answer: their product is the number of grants of a query.
+	// sharePorts is the number of port sets that one pod may open, of which shareOpenings for one
+	// name, and shareAddresses that of the addresses in an answer: the product of the latter is the number of grants of a query.
 	sharePorts     = 256
+	shareOpenings  = 64
 	shareAddresses = 128
 	// shareQueries is the number of queries at once of the pod that floods.
 	shareQueries = 48
@@ -122,7 +123,7 @@ func TestShareOfGrants(t *testing.T) {
 		}
 		r, err := s.ask("a", "tcp", "f0.test", dns.TypeA)
 		fatal.If(t, err)
-		if n := len(addresses(r)); n != 8192/sharePorts/2 {
+		if n := len(addresses(r)); n != 8192/shareOpenings/2 {
 			t.Errorf("the pod that floods is told %d addresses, want those that half of its share holds", n)
 		} else {
 			s.expect("a", "tcp", netip.AddrPortFrom(addresses(r)[n-1], 80).String(), lab.Answered)
