@@ -223,8 +223,9 @@ func openings() func(*Match) int {
 	}
 	known := map[opening]int{}
 	var last opening
-	n := -1 // of last
-	return func(m *Match) int {
+	var rule *Rule
+	n, class := -1, -1 // of last, of rule
+	number := func(m *Match) int {
 		if !m.Accepts() {
 			return -1
 		}
@@ -244,6 +245,12 @@ func openings() func(*Match) int {
 			return 2*n + 1
 		}
 		return 2 * n
+	}
+	return func(m *Match) int {
+		if m.Rule != rule {
+			rule, class = m.Rule, number(m)
+		}
+		return class
 	}
 }
 

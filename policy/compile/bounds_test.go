@@ -234,3 +234,53 @@ func BenchmarkCompileOverlapping(b *testing.B) {
 		})
 	}
 }
+
+// TestAcceptsOfClusterPoliciesAreBounded: of the rules that accept one name the first count, in the order of
+// evaluation, whatever the subjects of their policies are; rules that deny always do. Where rules with the same
+// subject are too many, their policy says so.
+func TestAcceptsOfClusterPoliciesAreBounded(t *testing.T) {
+	rules := func(first, n int) string {
+		var texts []string
+		for i := range n {
+			texts = append(texts, fmt.Sprintf("{action: Accept, matches: [{pattern: '**.test'}, {name: own.other}], ports: [{protocol: TCP, port: %d}]}", first+i))
+		}
+		return strings.Join(texts, ", ")
+	}
+	const deny = "{action: Deny, matches: [{name: a.test}], ports: [{protocol: TCP, port: 22}]}"
+	for what, subject := range map[string]string{"one subject": everyPod, "two subjects": "subject: {namespaces: {matchExpressions: [{key: none, operator: DoesNotExist}]}}"} {
+		in := besideInput(nil)
+		in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
+			aCluster(t, "z-first", "{tier: Admin, priority: 1, "+everyPod+", egress: ["+rules(100, 50)+"]}"),
+			aCluster(t, "a-second", "{tier: Admin, priority: 2, "+subject+", egress: ["+rules(200, 20)+", "+deny+"]}"),
+			aCluster(t, "watched", "{tier: Admin, priority: 0, enforcement: Audit, "+everyPod+", egress: ["+rules(300, 20)+"]}"),
+		}
+		s := New().Compile(in)
+		v := s.Views[0]
+		for name, denied := range map[string]int{"a.test": 1, "own.other": 0} {
+			d := v.Decide(policytest.Name(name))
+			open := d.Openings(60)
+			if len(open) != policy.MaxOpenings+denied || !d.Over || denied > 0 && open[0].Ports != "tcp/22" || !d.Allowed() {
+				t.Errorf("%s, %s: %d openings, over %v", what, name, len(open), d.Over)
+			}
+			for _, o := range open {
+				if !o.Rule.Lasting() && o.Ports >= "tcp/214" {
+					t.Errorf("%s, %s: open on %s, which comes later", what, name, o.Ports)
+				}
+			}
+		}
+		var got []string
+		for _, p := range s.Problems {
+			if p.Reason == policy.ReasonNoRoom {
+				got = append(got, fmt.Sprint(p.Object, " ", p.Path, " ", p.Message))
+			}
+		}
+		want := []string{"clusterpolicy a-second spec.egress[14] this rule and 5 more of the policy open nothing for names of **.test: " +
+			"cluster policies accept them by more than 64 rules with the same subject; write fewer rules, or a range of ports for several"}
+		if subject != everyPod {
+			want = nil
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+}
