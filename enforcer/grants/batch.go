@@ -8,7 +8,6 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // batch gathers, set by set, the addresses of one write to the kernel.
@@ -18,10 +17,6 @@ type batch struct {
 	sets   []staged
 	ops    []dataplane.GrantOp // one for each of sets
 	grants []dataplane.Grant   // of ops
-	// taken is what takes over the last name that was granted by another view than the latest.
-	taken     *taking
-	takenView *policy.View
-	takenName fqdn.Name
 }
 
 // staged is the changes of one set.
@@ -57,7 +52,6 @@ func (t *Table) beginBatch() { t.batch.begin(t.cfg.Clock.read()) }
 func (b *batch) begin(at reading) {
 	b.at = at
 	b.turn++
-	b.taken, b.takenView = nil, nil
 	for i := range b.sets {
 		st := &b.sets[i]
 		st.set.staged = 0

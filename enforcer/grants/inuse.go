@@ -62,6 +62,11 @@ func (t *Table) OnInUse(f func([]policy.NameInUse)) { t.inUse = f }
 // names of open addresses are judged too. The caller holds mu.
 func (t *Table) setViews(p *podGrants, views []*policy.View) {
 	p.views = views
+	var latest *policy.View
+	if len(views) > 0 {
+		latest = views[len(views)-1]
+	}
+	p.latest.Store(latest)
 	renewed := p.renews
 	p.renews = t.inUse != nil && slices.ContainsFunc(views, (*policy.View).Renews)
 	if renewed || !p.renews {

@@ -45,6 +45,10 @@ type request struct {
 	then   Callback     // is called instead of done
 	err    error
 	sets   []int // of the batch, that decide
+	// taken is what takes over the last name that was granted by another view than the latest.
+	taken     *taking
+	takenView *policy.View
+	takenName fqdn.Name
 }
 
 // Grant opens addresses for pods and returns after the kernel has acknowledged all of
@@ -173,6 +177,7 @@ func (t *Table) request(grants []policy.Grant) *request {
 	}
 	r.grants = append(r.grants[:0], grants...)
 	r.addrs, r.by, r.sets, r.err = r.addrs[:0], r.by[:0], r.sets[:0], nil
+	r.taken, r.takenView = nil, nil
 	r.size, r.next, r.end, r.began = 0, 0, 0, 0
 	for i := range r.grants {
 		g := &r.grants[i]
@@ -180,6 +185,9 @@ func (t *Table) request(grants []policy.Grant) *request {
 		r.addrs, r.by = append(r.addrs, g.Addrs...), append(r.by, g.By...)
 		r.size += len(g.Addrs)
 		g.Addrs, g.By = r.addrs[addrs:len(r.addrs):len(r.addrs)], r.by[by:len(r.by):len(r.by)]
+	}
+	if p := t.pod(r.grants[0].Pod); p != nil {
+		r.coming(p.latest.Load(), &r.grants[0]) // without mu
 	}
 	return r
 }
@@ -307,7 +315,7 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	if sets := p.sets.Load(); g.Rule != "" || len(sets.subjects) > 0 {
 		return t.stageByRules(r, p, g, why)
 	}
-	sets, coming := p.sets.Load().byPorts[g.Ports], t.batch.coming(p, g)
+	sets, coming := p.sets.Load().byPorts[g.Ports], r.coming(p.latest.Load(), g)
 	for _, a := range g.Addrs {
 		s := sets[of(a.Is6())]
 		if s == nil {

@@ -167,7 +167,7 @@ func (t *Table) takers(p *podGrants, of *taking, from dataplane.GrantSet) iter.S
 
 // stageByRules adds one grant of a pod with ordered rules to the batch.
 func (t *Table) stageByRules(r *request, p *podGrants, g *policy.Grant, why reason) error {
-	coming := t.batch.coming(p, g)
+	coming := r.coming(p.latest.Load(), g)
 	for _, a := range g.Addrs {
 		key := dataplane.GrantSet{Pod: g.Pod, Ports: g.Ports, Rule: g.Rule, IPv6: a.Is6()}
 		sets := t.setsOf(p, key)
@@ -184,15 +184,14 @@ func (t *Table) stageByRules(r *request, p *podGrants, g *policy.Grant, why reas
 }
 
 // coming returns what takes over a grant that is not of the latest view, nil for others.
-func (b *batch) coming(p *podGrants, g *policy.Grant) *taking {
-	latest := p.views[len(p.views)-1]
-	if g.View == latest {
+func (r *request) coming(latest *policy.View, g *policy.Grant) *taking {
+	if g.View == latest || latest == nil {
 		return nil
 	}
-	if b.takenView != latest || b.takenName != g.Name { // an answer has many grants
-		b.takenView, b.takenName, b.taken = latest, g.Name, takingOf(latest, g.Name)
+	if r.takenView != latest || r.takenName != g.Name { // an answer has many grants
+		r.takenView, r.takenName, r.taken = latest, g.Name, takingOf(latest, g.Name)
 	}
-	return b.taken
+	return r.taken
 }
 
 // stageComing adds an address to the sets that take it over in the view that comes, of which it may be

@@ -72,7 +72,8 @@ func New(cfg Config) *Table {
 type podGrants struct {
 	// views are the pod's in the last snapshot and in the coming one: either may
 	// allow. They, and changed, need Table.mu.
-	views []*policy.View
+	views  []*policy.View
+	latest atomic.Pointer[policy.View] // the last of views
 	// changed: the grants have not been compared with views. closed: grants that other sets have are
 	// not written to all that take them.
 	changed, closed bool
