@@ -83,7 +83,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.kernel.Inject = a.injector.Send
-	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, a.log); err != nil {
+	wanted := enforcerConfig(l.config)
+	wanted.Attached, wanted.Reprepare = a.attached, func() { a.rollout.Reconfigure() }
+	if a.enforce, err = enforcer.New(wanted, a.kernel.Kernel, nil, a.log); err != nil {
 		return err
 	}
 	a.enforce.Grants().SetBounds(l.config.Limits.GrantsPerPod, l.config.Limits.Grants)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -83,6 +84,7 @@ type cluster struct {
 	source     *kube.Source
 	server     string       // HOST:PORT of the API server
 	results    *cni.Watcher // nil: the API server tells the pods' addresses
+	attached   atomic.Pointer[cni.Results]
 	reporter   *status.Reporter
 	placement  *placement.Watcher
 	clearTaint bool
@@ -124,7 +126,12 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	if c.results != nil {
 		ctx, cancel := context.WithCancel(ctx)
 		var watching sync.WaitGroup
-		watching.Go(func() { c.results.Run(ctx, c.source.SetResults) })
+		watching.Go(func() {
+			c.results.Run(ctx, func(r cni.Results) {
+				c.attached.Store(&r)
+				c.source.SetResults(r)
+			})
+		})
 		defer watching.Wait()
 		defer cancel()
 	}
@@ -136,6 +143,15 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
 	})
+}
+
+// attached tells whether a network plugin's result has an address, or none can be read.
+func (a *agent) attached(addr netip.Addr) bool {
+	if a.cluster == nil {
+		return true
+	}
+	r := a.cluster.attached.Load()
+	return r == nil || *r == nil || r.Has(addr)
 }
 
 // away is for how long the API server has been unavailable, 0 while it is not.

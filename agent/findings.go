@@ -20,7 +20,7 @@ func (a *agent) findings() []status.Finding {
 	snap := r.InForce
 	out := ofProblems(r.Problems)
 	out = append(out, ofPaths(snap, a.selfTest.failed())...)
-	if names, err := a.kernel.Links.Names(); err == nil && slices.ContainsFunc(ipvsLinks, func(l string) bool { return names[l] }) {
+	if links, err := a.kernel.Links.Indexes(); err == nil && slices.ContainsFunc(ipvsLinks, func(l string) bool { return links[l] != 0 }) {
 		out = append(out, ofIPVS(snap)...)
 	}
 	out = append(out, besideNetworkPolicies(snap)...)

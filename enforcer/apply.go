@@ -35,6 +35,7 @@ const (
 func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
+	s = e.withOrphans(s)
 	for {
 		refused, err := e.prepare(ctx, s)
 		if err != nil || len(refused) == 0 {
@@ -44,8 +45,8 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	}
 }
 
-// Coming returns what the last Prepare made ready: its snapshot, with the rules closed whose
-// addresses could not be written for a pod.
+// Coming returns what the last Prepare made ready: its snapshot, with the orphans that stay closed,
+// and with the rules closed whose addresses could not be written for a pod.
 func (e *Enforcer) Coming() *policy.Snapshot {
 	e.apply.Lock()
 	defer e.apply.Unlock()

@@ -57,6 +57,11 @@ type Config struct {
 	// FailClosed leaves the resolvers closed to selected pods while no agent
 	// is alive.
 	FailClosed bool
+	// Attached tells whether the network of a pod that has an address is still set up; nil: it
+	// never is. It is asked where no interface is known for the address.
+	Attached func(netip.Addr) bool
+	// Reprepare has the caller prepare and commit its last snapshot again.
+	Reprepare func()
 }
 
 // Kernel is everything the enforcer writes to and reads from.
@@ -94,6 +99,7 @@ type Enforcer struct {
 	entries     *entries.Store         // grants of ordered rules
 	entered     map[policy.RuleID]bool // whose entries were recovered
 	homes       map[netip.Addr]plan.Home
+	orphans     orphans
 	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
 	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
@@ -158,6 +164,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		plan:        dataplane.Subjects{},
 		suspected:   make(chan struct{}, 1),
 		homes:       map[netip.Addr]plan.Home{},
+		orphans:     orphans{homes: map[netip.Addr]plan.Home{}},
 		lists:       plan.NewLists(),
 		nftRule:     map[*dataplane.TierRule]*nft.TierRule{},
 		closed:      map[policy.PodRef]bool{},

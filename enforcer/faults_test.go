@@ -226,6 +226,9 @@ func TestFaultsWhileOthersWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.seams.forget(0, false)
+	for _, a := range []string{"10.1.0.5", "2001:db8:1::5", "10.1.0.6", "10.1.0.7", "10.1.0.8"} {
+		w.links.SetHome(addr(a), link.Home{})
+	}
 	// The source moved on: another snapshot comes instead of the same again.
 	after := w.compile(nil, []v1alpha1.FQDNNetworkPolicy{}...)
 	fatal.If(t, w.rollOut(after))

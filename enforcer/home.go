@@ -27,6 +27,7 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	})
 	e.warnRefused(homes)
 	e.homes = homes
+	e.noteHomes(s)
 	e.warnUnseen()
 	e.findSwitched(s)
 	e.findGateways()
@@ -112,18 +113,4 @@ func (e *Enforcer) astray() bool {
 		}
 	}
 	return false
-}
-
-// standing returns whether a home's interface is there. Where that cannot be told, it is.
-func (e *Enforcer) standing() func(link.Home) bool {
-	names, err := e.k.Links.Names()
-	if err != nil {
-		e.log.Warn("cannot find which interfaces there are; homes stay as they are known", "error", err)
-	}
-	return func(h link.Home) bool {
-		if h.Bridged() {
-			return err != nil || names[h.Port]
-		}
-		return err != nil || names[h.Iface]
-	}
 }

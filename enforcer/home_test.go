@@ -92,6 +92,8 @@ func TestAHomeDoesNotOutliveItsPod(t *testing.T) {
 	if w.at("10.1.0.5", "veth5", "") || !w.at("10.1.0.5", "veth6", "") {
 		t.Error("the next pod of the address must have its own home")
 	}
+	w.links.SetHome(addr("10.1.0.5"), link.Home{})
+	w.links.SetHome(addr("10.1.0.99"), link.Home{})
 	w.apply(nil)
 	if !w.at("10.1.0.5", "anywhere", "") || strings.Contains(w.inet.Dump(), "veth") {
 		t.Error("a home is left of a pod that is gone")

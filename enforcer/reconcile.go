@@ -209,6 +209,7 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	}
 	homes, gateways, unseen := e.homes, e.gateways, e.unseen
 	e.findHomes(e.snapshot)
+	e.endOrphans()
 	if maps.Equal(homes, e.homes) && slices.Equal(gateways, e.gateways) && unseen == e.unseen {
 		return nil
 	}

@@ -41,6 +41,10 @@ func (w *world) restore(tx *iptables.Transaction) {
 func (w *world) reconcile() {
 	w.t.Helper()
 	fatal.If(w.t, w.e.compare(context.Background(), true, true))
+	if w.reprepare {
+		w.reprepare = false
+		fatal.If(w.t, w.rollOut(w.snap))
+	}
 }
 
 // reconcileMembers is reconcile with the members of all sets compared.

@@ -55,6 +55,8 @@ type world struct {
 	e        *Enforcer
 	compiler *compile.Compiler
 	snap     *policy.Snapshot
+	// reprepare: the agent wants its last snapshot prepared again.
+	reprepare bool
 	// netpols and remote are compiled with what a test passes.
 	netpols []*networkingv1.NetworkPolicy
 	remote  []*policy.Pod
@@ -85,7 +87,7 @@ func newNode(t testing.TB) *world {
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, nft.TableName)
 	w.net = knftables.NewFake(knftables.InetFamily, nft.NetTableName)
 	w.seams, w.plane = &seams{w: w}, iptablesPlane
-	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}}
+	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}, Reprepare: func() { w.reprepare = true }}
 	return w
 }
 

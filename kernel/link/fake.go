@@ -16,13 +16,14 @@ type Fake struct {
 	addrs  map[netip.Addr]bool
 	events chan struct{}
 	blind  bool
+	made   map[string]int // how often interfaces were made anew
 }
 
 var _ Interface = (*Fake)(nil)
 
 // NewFake returns a fake node with the given addresses and no pods.
 func NewFake(addrs ...netip.Addr) *Fake {
-	f := &Fake{homes: map[netip.Addr][]Found{}, shared: map[netip.Addr]string{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1)}
+	f := &Fake{homes: map[netip.Addr][]Found{}, shared: map[netip.Addr]string{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1), made: map[string]int{}}
 	for _, a := range addrs {
 		f.addrs[a] = true
 	}
@@ -106,16 +107,24 @@ func (f *Fake) BridgesFiltered() (bool, error) {
 	return !f.blind, nil
 }
 
-// Names implements Interface: the interfaces are those of the homes.
-func (f *Fake) Names() (map[string]bool, error) {
+// Remake makes an interface anew.
+func (f *Fake) Remake(name string) {
+	f.mu.Lock()
+	f.made[name]++
+	f.mu.Unlock()
+	f.notify()
+}
+
+// Indexes implements Interface: the interfaces are those of the homes.
+func (f *Fake) Indexes() (map[string]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[string]bool{}
+	out := map[string]int{}
 	for _, found := range f.homes {
 		for _, h := range found {
-			out[h.Iface] = true
+			out[h.Iface] = 1 + f.made[h.Iface]
 			if h.Bridged() {
-				out[h.Port] = true
+				out[h.Port] = 1 + f.made[h.Port]
 			}
 		}
 	}

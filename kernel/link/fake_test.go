@@ -30,15 +30,19 @@ func TestFake(t *testing.T) {
 	if h, known := homes(t, f, a.String()); !known || !slices.Equal(h, at("port6", link.Seen)) {
 		t.Errorf("home %+v, %v", h, known)
 	}
-	if got, err := f.Names(); err != nil || !maps.Equal(got, map[string]bool{"br0": true, "port6": true}) {
+	if got, err := f.Indexes(); err != nil || !maps.Equal(got, map[string]int{"br0": 1, "port6": 1}) {
 		t.Errorf("interfaces %v, %v", got, err)
+	}
+	f.Remake("port6")
+	if got, _ := f.Indexes(); got["port6"] != 2 {
+		t.Errorf("interfaces %v", got)
 	}
 	f.SetFound(a)
 	if h, known := homes(t, f, a.String()); !known || len(h) > 0 {
 		t.Errorf("home %+v, %v", h, known)
 	}
 	f.SetHome(a, link.Home{})
-	if got, _ := f.Names(); len(got) > 0 {
+	if got, _ := f.Indexes(); len(got) > 0 {
 		t.Errorf("interfaces that nobody lives on stand: %v", got)
 	}
 	for range 2 {

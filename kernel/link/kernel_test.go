@@ -237,31 +237,46 @@ func TestAnAddressBesideItsInterface(t *testing.T) {
 	wantHome(t, k, "on no interface of the bridge", "10.1.0.6", append(at("port6", link.Seen), at("port7", link.Seen)...))
 }
 
-func TestNames(t *testing.T) {
+func TestIndexes(t *testing.T) {
 	t.Parallel()
 	k := kernel(t)
+	names := func() []string {
+		got, err := k.Indexes()
+		fatal.If(t, err)
+		return slices.Sorted(maps.Keys(got))
+	}
+	last := 0
 	for _, steps := range []struct {
 		do   string
-		want map[string]bool
+		want []string
 	}{
-		{"link set lo up", map[string]bool{"lo": true}},
-		{"link add veth5 type veth peer name a-name-of-15-cc", map[string]bool{"lo": true, "veth5": true, "a-name-of-15-cc": true}},
-		{"link del veth5", map[string]bool{"lo": true}},
+		{"link set lo up", []string{"lo"}},
+		{"link add veth5 type veth peer name a-name-of-15-cc", []string{"a-name-of-15-cc", "lo", "veth5"}},
+		{"link del veth5", []string{"lo"}},
+		{"link add veth5 type veth peer name a-name-of-15-cc", []string{"a-name-of-15-cc", "lo", "veth5"}},
 	} {
 		ip(t, steps.do)
-		if got, err := k.Names(); err != nil || !maps.Equal(got, steps.want) {
-			t.Errorf("after %s: %v, %v, want %v", steps.do, got, err, steps.want)
+		if got := names(); !slices.Equal(got, steps.want) {
+			t.Errorf("after %s: %v, want %v", steps.do, got, steps.want)
+		}
+		if got, _ := k.Indexes(); got["veth5"] != 0 {
+			if got["veth5"] == last {
+				t.Error("an interface that was made anew has the index of before")
+			}
+			last = got["veth5"]
 		}
 	}
+	ip(t, "link del veth5")
 	// More than one message holds.
-	want := map[string]bool{"lo": true}
+	want := []string{"lo"}
 	for i := range 100 {
 		here, there := fmt.Sprintf("here%d", i), fmt.Sprintf("there%d", i)
 		ip(t, "link add "+here+" type veth peer name "+there)
-		want[here], want[there] = true, true
+		want = append(want, here, there)
 	}
-	if got, err := k.Names(); err != nil || !maps.Equal(got, want) {
-		t.Errorf("%d of %d interfaces, %v", len(got), len(want), err)
+	slices.Sort(want)
+	if got := names(); !slices.Equal(got, want) {
+		t.Errorf("%d of %d interfaces", len(got), len(want))
 	}
 }
 
@@ -320,8 +335,8 @@ func TestEndpointAddresses(t *testing.T) {
 	for range 2 {
 		fatal.If(t, k.RemoveCarrier())
 	}
-	if names, err := k.Names(); names["namegate0"] || !names["lo"] || err != nil {
-		t.Errorf("the carrier is left, or the loopback interface gone: %v, %v", names, err)
+	if links, err := k.Indexes(); links["namegate0"] != 0 || links["lo"] == 0 || err != nil {
+		t.Errorf("the carrier is left, or the loopback interface gone: %v, %v", links, err)
 	}
 }
 

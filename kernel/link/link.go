@@ -54,8 +54,9 @@ type Interface interface {
 	// BridgesFiltered tells whether packets that cross a bridge pass through
 	// netfilter, IPv4 and IPv6.
 	BridgesFiltered() (bool, error)
-	// Names returns the names of all interfaces of the node.
-	Names() (map[string]bool, error)
+	// Indexes returns the indexes of all interfaces of the node by their names. The index of an
+	// interface is another if it was made anew with the same name.
+	Indexes() (map[string]int, error)
 	// AddAddr gives the node an address of its own, reachable from pods, that
 	// never becomes a source address of the node. One that is there is no error.
 	// Where the node has no IPv6, IsDisabled holds for an IPv6 address's error.

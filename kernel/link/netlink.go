@@ -81,23 +81,23 @@ func (k *Kernel) BridgesFiltered() (bool, error) {
 // linux/rtnetlink.h): they are most of it.
 const skipStats = 1 << 3
 
-// Names implements Interface.
-func (k *Kernel) Names() (map[string]bool, error) {
-	out, err := consistent(k.listNames)
+// Indexes implements Interface.
+func (k *Kernel) Indexes() (map[string]int, error) {
+	out, err := consistent(k.listIndexes)
 	if err != nil {
 		return nil, fmt.Errorf("list the node's interfaces: %w", err)
 	}
 	return out, nil
 }
 
-func (k *Kernel) listNames() (map[string]bool, error) {
+func (k *Kernel) listIndexes() (map[string]int, error) {
 	k.dumping.Lock()
 	defer k.dumping.Unlock()
-	out := map[string]bool{}
+	out := map[string]int{}
 	err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), func(msg []byte) {
 		nfattr.Each(msg[unix.SizeofIfInfomsg:], func(typ int, value []byte) {
 			if typ == unix.IFLA_IFNAME {
-				out[nfattr.String(value)] = true
+				out[nfattr.String(value)] = int(nl.DeserializeIfInfomsg(msg).Index)
 			}
 		})
 	}, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))

@@ -18,6 +18,16 @@ type Sandbox struct {
 // the last one counts.
 type Results map[string]Sandbox
 
+// Has tells whether a sandbox has an address.
+func (r Results) Has(a netip.Addr) bool {
+	for _, s := range r {
+		if slices.Contains(s.Addrs, a) {
+			return true
+		}
+	}
+	return false
+}
+
 // podInterface is the interface that has a pod's addresses: the runtimes name it so, and
 // the kubelet reads no other (containerd: defaultIfName of internal/cri/server; CRI-O:
 // ocicni's DefaultInterfaceName). Plugins that add interfaces use other names.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 )
 
@@ -24,6 +25,8 @@ type Watcher struct {
 	dir   string
 	log   *slog.Logger
 	clock clock.Clock
+	// booted returns when the machine was started, by its clock of now.
+	booted func() (time.Time, error)
 	// files are the results that name a pod, by the name of their file.
 	files map[string]result
 }
@@ -39,7 +42,7 @@ type result struct {
 
 // New returns a Watcher of dir, /var/lib/cni/results on most nodes.
 func New(dir string, log *slog.Logger, c clock.Clock) *Watcher {
-	return &Watcher{dir: filepath.Clean(dir), log: log, clock: c, files: map[string]result{}}
+	return &Watcher{dir: filepath.Clean(dir), log: log, clock: c, booted: booted, files: map[string]result{}}
 }
 
 // Run calls changed with all results at first and after each change, from this goroutine,
@@ -161,15 +164,32 @@ func (w *Watcher) read(name string) (news bool) {
 	return !same
 }
 
-// results returns the last sandbox of each pod, in a new map.
+// booted returns when the machine was started.
+func booted() (time.Time, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return time.Time{}, fmt.Errorf("read how long the machine runs: %w", err)
+	}
+	return time.Now().Add(-time.Duration(t.Nano())), nil
+}
+
+// results returns the last sandbox of each pod, in a new map. No sandbox outlives the machine's
+// start, and a result does where the runtime does not remove it.
 //
 // A file from the future is of before the clock was set back. It may be left over from an earlier
 // sandbox, and would count as the last one. So every other result of the pod, and every status of it with
 // addresses, counts more, also after the clock has passed the file's time.
 func (w *Watcher) results() Results {
 	now := w.clock.Now()
+	boot, err := w.booted()
+	if err != nil {
+		w.log.Warn("results of network plugins may be of before the machine was started", "error", err)
+	}
 	out, last := make(Results, len(w.files)), map[string]result{}
 	for name, r := range w.files {
+		if r.modified.Before(boot) {
+			continue
+		}
 		if r.written.After(now) {
 			r.written, r.Since = time.Time{}, 0
 			w.files[name] = r

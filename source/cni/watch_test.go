@@ -112,7 +112,7 @@ func TestWatch(t *testing.T) {
 func TestLastSandboxCounts(t *testing.T) {
 	w := watch(t, t.TempDir())
 	w.write("pods-old-eth0", aResult("u1", "10.0.0.1/24"))
-	old := time.Unix(1_600_000_000, 0)
+	old := time.Now().Add(-time.Second)
 	if err := os.Chtimes(filepath.Join(w.dir, "pods-old-eth0"), old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +185,7 @@ func TestFolderComesLater(t *testing.T) {
 func TestRewrittenInOneTick(t *testing.T) {
 	w := New(t.TempDir(), slog.New(slog.DiscardHandler), testclock.NewFakeClock(time.Unix(1_700_000_000, 0)))
 	written := time.Unix(1_600_000_000, 0)
+	w.booted = func() (time.Time, error) { return written, nil }
 	for _, c := range []struct {
 		name, text string
 		news       bool
@@ -220,5 +221,30 @@ func TestResultsAreValues(t *testing.T) {
 	w.await(map[string]string{"u1": "10.0.0.2"})
 	if got := before["u1"].Addrs; !slices.Equal(got, parsed([]string{"10.0.0.1"})) {
 		t.Errorf("earlier results have %v now", got)
+	}
+}
+
+// TestResultsOfBeforeTheBoot: a runtime that did not stop in order leaves results of sandboxes that
+// ended with the machine.
+func TestResultsOfBeforeTheBoot(t *testing.T) {
+	w := New(t.TempDir(), slog.New(slog.DiscardHandler), testclock.NewFakeClock(time.Unix(1_700_000_000, 0)))
+	boot := time.Unix(1_600_000_000, 0)
+	w.booted = func() (time.Time, error) { return boot, nil }
+	for name, c := range map[string]struct {
+		text string
+		at   time.Time
+	}{
+		"pods-c0-eth0": {aResult("u0", "10.0.0.9/24"), boot.Add(-time.Second)},
+		"pods-c1-eth0": {aResult("u1", "10.0.0.1/24"), boot},
+	} {
+		path := filepath.Join(w.dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, c.at, c.at)); err != nil {
+			t.Fatal(err)
+		}
+		w.read(name)
+	}
+	got := w.results()
+	if len(got) != 1 || !got.Has(parsed([]string{"10.0.0.1"})[0]) || got.Has(parsed([]string{"10.0.0.9"})[0]) {
+		t.Errorf("results %v, want those since the boot", got)
 	}
 }

@@ -1,0 +1,251 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// closes tells whether nothing passes from an address, whatever is granted.
+func (w *world) closes(a string) bool {
+	w.t.Helper()
+	if addr(a).Is6() {
+		return !w.dials(a, "2001:db8::9", 25)
+	}
+	return !w.dials(a, "192.0.2.1", 443) && !w.dials(a, "192.0.2.9", 25)
+}
+
+// orphan is a world with a pod that has a grant and a connection, and whose object is gone then.
+func orphan(t *testing.T, home link.Home) (w *world, web policy.Pod) {
+	w = newWorld(t)
+	w.links.SetHome(addr("10.1.0.5"), home)
+	w.links.SetHome(addr("2001:db8:1::5"), home)
+	web = pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.flows.Track(flow("10.1.0.5:1001", "192.0.2.1:443"))
+	w.apply(nil, pol("allow", "tcp/443 www.example.org"))
+	return w, web
+}
+
+// TestAnOrphanStaysClosed until its interface is gone, also for agents that come later.
+func TestAnOrphanStaysClosed(t *testing.T) {
+	t.Parallel()
+	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
+		w, _ := orphan(t, home)
+		if w.admitted(flow("10.1.0.5:1001", "192.0.2.1:443")) {
+			t.Error("the connection goes on")
+		}
+		if n := w.e.grants.Count(); n > 0 {
+			t.Errorf("%d grants are left", n)
+		}
+		for _, how := range []string{"its object is gone", "a restart", "another restart"} {
+			if strings.Contains(how, "restart") {
+				w.restart()
+				w.apply(nil)
+			}
+			w.reconcile()
+			w.clock.Pass(time.Hour)
+			w.reconcile()
+			if !w.closes("10.1.0.5") || !w.closes("2001:db8:1::5") {
+				t.Errorf("%v, %s: the address is open", home, how)
+			}
+			v := w.e.Coming().View(addr("10.1.0.5"))
+			if v == nil || !v.Pod.Orphaned() || len(v.Pod.IPs) != 2 || v.Decide(dns("www.example.org")).Allowed() {
+				t.Errorf("%v, %s: the view is %+v", home, how, v)
+			}
+		}
+		w.links.SetHome(addr("10.1.0.5"), link.Home{})
+		w.links.SetHome(addr("2001:db8:1::5"), link.Home{})
+		w.reconcile()
+		if got := w.e.Status(); got.Selected != 0 || !w.dials("10.1.0.5", "192.0.2.9", 25) {
+			t.Errorf("%v: without the interface the address is closed, %d pods are isolated", home, got.Selected)
+		}
+	}
+}
+
+// TestAnOrphansAddressIsUsedAgain: the next pod, of the same name or another, selected or not, has
+// the address at once, and nothing of what the orphan had.
+func TestAnOrphansAddressIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		for _, name := range []string{"web", "heir"} {
+			for _, label := range []string{"allow", ""} {
+				w, web := orphan(t, link.Home{Iface: "veth5"})
+				if restarted {
+					w.restart()
+					w.apply(nil)
+				}
+				next := pod(name, "10.1.0.5", label)
+				next.UID = "next"
+				w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth6"}) // the old interface is there yet
+				w.apply([]policy.Pod{next}, pol("allow", "tcp/443 www.example.org"))
+				if label == "" {
+					if !w.dials("10.1.0.5", "192.0.2.9", 25) {
+						t.Errorf("%s that no policy selects is denied", name)
+					}
+					continue
+				}
+				if !w.at("10.1.0.5", "veth6", "") || w.at("10.1.0.5", "veth5", "") {
+					t.Errorf("%s: its home is not the only one", name)
+				}
+				if w.dials("10.1.0.5", "192.0.2.1", 443) {
+					t.Errorf("%s inherits a grant", name)
+				}
+				w.answer(next, "www.example.org", 60, "192.0.2.1")
+				if !w.dials("10.1.0.5", "192.0.2.1", 443) {
+					t.Errorf("%s cannot use its own grant", name)
+				}
+				if v := w.e.Coming().ViewOf(web.Orphan()); v != nil && len(v.Pod.IPs) != 1 {
+					t.Errorf("the orphan has %v", v.Pod.IPs)
+				}
+			}
+		}
+	}
+}
+
+// TestAnOrphanWithoutAHome is closed while a network plugin's result has its address, for ten minutes
+// at most.
+func TestAnOrphanWithoutAHome(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		attached := map[netip.Addr]bool{addr("10.1.0.5"): true, addr("10.1.0.6"): true}
+		w := newNode(t)
+		w.cfg.Attached = func(a netip.Addr) bool { return attached[a] }
+		w.restart()
+		pods := []policy.Pod{pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow"), pod("job", "10.1.0.7", "allow")}
+		w.apply(pods, pol("allow"))
+		w.apply(nil, pol("allow"))
+		if restarted {
+			w.restart()
+			w.apply(nil, pol("allow"))
+		}
+		closed := func(when string, want ...string) {
+			t.Helper()
+			w.reconcile()
+			for _, a := range []string{"10.1.0.5", "10.1.0.6", "10.1.0.7"} {
+				is := !w.dials(a, "192.0.2.9", 25)
+				if should := strings.Contains(strings.Join(want, " "), a); is != should {
+					t.Errorf("restarted %t, %s: %s is closed: %t", restarted, when, a, is)
+				}
+			}
+		}
+		closed("at first", "10.1.0.5", "10.1.0.6")
+		delete(attached, addr("10.1.0.6"))
+		closed("without a result", "10.1.0.5")
+		w.clock.Pass(orphanTime - time.Second)
+		w.apply(nil, pol("allow")) // a change does not begin the time anew
+		closed("before ten minutes", "10.1.0.5")
+		w.clock.Pass(time.Second)
+		closed("after ten minutes")
+	}
+}
+
+// TestAPodThatEndsInOrder: its interface is gone before its object, and nothing is left of it, even
+// if a result of a network plugin is.
+func TestAPodThatEndsInOrder(t *testing.T) {
+	t.Parallel()
+	w := newNode(t)
+	w.cfg.Attached = func(netip.Addr) bool { return true }
+	w.restart()
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow"))
+	w.links.SetHome(addr("10.1.0.5"), link.Home{})
+	w.reconcile()
+	if w.dials("10.1.0.5", "192.0.2.9", 25) {
+		t.Error("the pod is open, while its object is there")
+	}
+	w.apply(nil, pol("allow"))
+	if got := w.e.Status(); got.Selected != 0 || !w.dials("10.1.0.5", "192.0.2.9", 25) {
+		t.Errorf("%d pods are isolated", got.Selected)
+	}
+}
+
+// TestAFinishedPodIsAnOrphan while its interface is there, and a pod that no policy isolated is none.
+func TestAFinishedPodIsAnOrphan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "veth6"})
+	web, free := pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")
+	w.apply([]policy.Pod{web, free}, pol("allow"))
+	web.Phase = "Succeeded"
+	w.apply([]policy.Pod{web}, pol("allow"))
+	if !w.closes("10.1.0.5") {
+		t.Error("the finished pod is open")
+	}
+	if !w.dials("10.1.0.6", "192.0.2.9", 25) {
+		t.Error("the pod that was open is closed")
+	}
+}
+
+// TestAnInterfaceIsMadeAnew with the name of the orphan's, which is no home of the orphan.
+func TestAnInterfaceIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before the object is gone", "later", "between two agents"} {
+		w := newWorld(t)
+		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "cali5"})
+		w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
+		next := pod("web", "10.1.0.6", "allow")
+		next.UID = "next"
+		anew := func() {
+			w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "cali5"})
+			w.links.Remake("cali5")
+			w.links.SetHome(addr("10.1.0.5"), link.Home{})
+		}
+		switch when {
+		case "later":
+			w.apply(nil, pol("allow"))
+			if !w.closes("10.1.0.5") {
+				t.Errorf("%s: the orphan is open", when)
+			}
+			anew()
+			w.reconcile()
+		case "between two agents":
+			anew()
+			w.restart()
+		default:
+			anew()
+		}
+		w.apply([]policy.Pod{next}, pol("allow"))
+		w.reconcile()
+		if !w.dials("10.1.0.5", "192.0.2.9", 25) || !w.closes("10.1.0.6") {
+			t.Errorf("%s: the address of before is closed, or that of the next pod open", when)
+		}
+	}
+}
+
+// TestAnOrphanInAFailedChange stays closed whatever step fails.
+func TestAnOrphanInAFailedChange(t *testing.T) {
+	t.Parallel()
+	for n := 1; n < maxSteps; n++ {
+		w := newWorld(t)
+		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+		web := pod("web", "10.1.0.5", "allow")
+		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+		w.answer(web, "www.example.org", 60, "192.0.2.1")
+		w.seams.forget(n, n%2 == 0)
+		next := w.compile(nil, pol("allow", "tcp/443 www.example.org"))
+		if err := w.e.Prepare(context.Background(), next); err == nil {
+			_ = w.e.Commit(context.Background())
+		}
+		if w.seams.steps < n {
+			return
+		}
+		w.seams.forget(0, false)
+		if w.dials("10.1.0.5", "192.0.2.9", 25) {
+			t.Errorf("step %d failed: the orphan is open", n)
+		}
+		fatal.If(t, w.rollOut(next))
+		if !w.closes("10.1.0.5") {
+			t.Errorf("step %d failed: the orphan is not closed after a retry", n)
+		}
+	}
+}

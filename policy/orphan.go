@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// orphaned is the end of the names of orphans. No other pod's name has a "+".
+const orphaned = "+orphaned"
+
+// Orphan returns the name under which a pod is known that has no object any more while its
+// processes may run on.
+func (r PodRef) Orphan() PodRef {
+	if !r.Orphaned() {
+		r.Name += orphaned
+	}
+	return r
+}
+
+// Orphaned tells whether the name is that of an orphan.
+func (r PodRef) Orphaned() bool { return strings.HasSuffix(r.Name, orphaned) }
+
+// WithOrphans returns s with views of orphans, which no rule allows anything. A view that last has
+// too is the same *View.
+func (s *Snapshot) WithOrphans(orphans []Pod, last *Snapshot) *Snapshot {
+	if len(orphans) == 0 {
+		return s
+	}
+	out := *s
+	out.byAddr, out.byRef, out.podByAddr = maps.Clone(s.byAddr), maps.Clone(s.byRef), maps.Clone(s.podByAddr)
+	out.Views, out.pods = slices.Clone(s.Views), slices.Concat(s.pods, orphans)
+	for _, p := range orphans {
+		v := last.ViewOf(p.PodRef)
+		if v == nil || !v.Pod.Same(&p) {
+			v = &View{Pod: p, Enforced: true, Unmatched: Refuse, Index: &Index{}}
+		}
+		out.addView(v)
+		for _, a := range p.IPs {
+			out.podByAddr[a] = p.PodRef
+		}
+	}
+	out.sortViews()
+	slices.SortFunc(out.pods, func(a, b Pod) int { return a.Compare(b.PodRef) })
+	return &out
+}
