@@ -70,6 +70,27 @@ func TestAnOrphanStaysClosed(t *testing.T) {
 	}
 }
 
+// TestAnOrphansInterface accepts no other source, also where the orphan hides its address.
+func TestAnOrphansInterface(t *testing.T) {
+	t.Parallel()
+	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
+		for _, restarted := range []bool{false, true} {
+			w, _ := orphan(t, home)
+			w.links.SetHome(addr("10.1.0.99"), home) // the interface is there whatever is found
+			w.links.SetFound(addr("10.1.0.5"))
+			w.links.SetFound(addr("2001:db8:1::5"))
+			if restarted {
+				w.restart()
+				w.apply(nil)
+			}
+			w.reconcile()
+			if w.at("10.1.0.77", home.Iface, home.Port) || !w.closes("10.1.0.5") {
+				t.Errorf("%v, restarted %t: the orphan sends from another address or its own", home, restarted)
+			}
+		}
+	}
+}
+
 // TestAnOrphansAddressIsUsedAgain: the next pod, of the same name or another, selected or not, has
 // the address at once, and nothing of what the orphan had.
 func TestAnOrphansAddressIsUsedAgain(t *testing.T) {

@@ -75,6 +75,9 @@ func TestForceDeletedPod(t *testing.T) {
 		s.apply(map[string]string{"a.yaml": ""})
 		s.isClosed("without an object", "a")
 		s.serverNext("without an object", lines, others)
+		if out, err := s.agent.Run(agentBinary, "pods", "--socket", s.agent.Socket()); err != nil || !strings.Contains(out, "a+orphaned") {
+			t.Errorf("the pods are %v\n%s", err, out)
+		}
 		fatal.If(t, s.agent.Upgrade())
 		s.isClosed("after an upgrade", "a")
 		second := s.vigil("b", nil, denied)
