@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// orphanTime is how long an orphan is closed at most whose home was never known.
+// orphanTime is how long an orphan is closed at most where no interface is its alone.
 const orphanTime = 10 * time.Minute
 
 // orphans are the isolated addresses whose pods have no object any more. The processes of such a
@@ -88,22 +88,27 @@ func (e *Enforcer) isolated() map[netip.Addr]policy.PodRef {
 
 // isOrphan tells whether the address of a pod without an object stays closed.
 func (e *Enforcer) isOrphan(a netip.Addr, of policy.PodRef, began time.Time) bool {
-	h, known := e.orphans.homes[a]
-	switch {
-	case !known || h.Pod.Orphan() != of.Orphan():
-		return e.cfg.Attached != nil && e.cfg.Attached(a) && e.now().Sub(began) < orphanTime
-	case h.Nowhere():
-		return false
-	case h.Evidence == link.Seen || h.Bridged():
-		return true
-	}
-	// While no agent ran, the interface may have been made anew with the same name.
-	for _, other := range e.homes {
-		if !other.Pod.Orphaned() && other.Home == h.Home {
+	if h, known := e.orphans.homes[a]; known && h.Pod.Orphan() == of.Orphan() {
+		switch {
+		case h.Nowhere():
 			return false
+		case h.Bridged() || !e.shared(h.Home, of):
+			return true
+		}
+		// The routed interface leads to several pods, or was made anew for another pod with the
+		// same name while no agent ran. It does not tell whether this pod is there.
+	}
+	return e.cfg.Attached != nil && e.cfg.Attached(a) && e.now().Sub(began) < orphanTime
+}
+
+// shared tells whether the home of a pod is also that of another.
+func (e *Enforcer) shared(h link.Home, of policy.PodRef) bool {
+	for _, other := range e.homes {
+		if other.Home == h && other.Pod.Orphan() != of.Orphan() {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // endOrphans has the last snapshot prepared again if an orphan does not stay closed.

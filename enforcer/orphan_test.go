@@ -57,7 +57,7 @@ func TestAnOrphanStaysClosed(t *testing.T) {
 				t.Errorf("%v, %s: the address is open", home, how)
 			}
 			v := w.e.Coming().View(addr("10.1.0.5"))
-			if v == nil || !v.Pod.Orphaned() || len(v.Pod.IPs) != 2 || v.Decide(dns("www.example.org")).Allowed() {
+			if v == nil || v.Pod.PodRef != v.Pod.Orphan() || len(v.Pod.IPs) != 2 || v.Decide(dns("www.example.org")).Allowed() {
 				t.Errorf("%v, %s: the view is %+v", home, how, v)
 			}
 		}
@@ -168,6 +168,29 @@ func TestAnOrphanWithoutAHome(t *testing.T) {
 	}
 }
 
+// TestAnOrphanOnASharedInterface does not stay closed for as long as others use the interface.
+func TestAnOrphanOnASharedInterface(t *testing.T) {
+	t.Parallel()
+	attached := true
+	w := newNode(t)
+	w.cfg.Attached = func(netip.Addr) bool { return attached }
+	w.restart()
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "lxc0"})
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "lxc0"})
+	web, db := pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6")
+	w.apply([]policy.Pod{web, db}, pol("allow"))
+	w.apply([]policy.Pod{db}, pol("allow"))
+	w.reconcile()
+	if !w.closes("10.1.0.5") {
+		t.Error("the address is open while its network is set up")
+	}
+	attached = false
+	w.reconcile()
+	if !w.dials("10.1.0.5", "192.0.2.9", 25) {
+		t.Error("the address is closed for as long as another pod is there")
+	}
+}
+
 // TestAPodThatEndsInOrder: its interface is gone before its object, and nothing is left of it, even
 // if a result of a network plugin is.
 func TestAPodThatEndsInOrder(t *testing.T) {
@@ -210,22 +233,29 @@ func TestAFinishedPodIsAnOrphan(t *testing.T) {
 // TestAnInterfaceIsMadeAnew with the name of the orphan's, which is no home of the orphan.
 func TestAnInterfaceIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{"before the object is gone", "later", "between two agents"} {
+	routed, bridged := link.Home{Iface: "cali5"}, link.Home{Iface: "br0", Port: "cali5"}
+	for _, c := range []struct {
+		when string
+		home link.Home
+	}{
+		{"before the object is gone", routed}, {"later", routed}, {"between two agents", routed},
+		{"before the object is gone", bridged}, {"later", bridged},
+	} {
 		w := newWorld(t)
-		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "cali5"})
+		w.links.SetHome(addr("10.1.0.5"), c.home)
 		w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
 		next := pod("web", "10.1.0.6", "allow")
 		next.UID = "next"
 		anew := func() {
-			w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "cali5"})
+			w.links.SetHome(addr("10.1.0.6"), c.home)
 			w.links.Remake("cali5")
 			w.links.SetHome(addr("10.1.0.5"), link.Home{})
 		}
-		switch when {
+		switch c.when {
 		case "later":
 			w.apply(nil, pol("allow"))
 			if !w.closes("10.1.0.5") {
-				t.Errorf("%s: the orphan is open", when)
+				t.Errorf("%v: the orphan is open", c)
 			}
 			anew()
 			w.reconcile()
@@ -238,7 +268,10 @@ func TestAnInterfaceIsMadeAnew(t *testing.T) {
 		w.apply([]policy.Pod{next}, pol("allow"))
 		w.reconcile()
 		if !w.dials("10.1.0.5", "192.0.2.9", 25) || !w.closes("10.1.0.6") {
-			t.Errorf("%s: the address of before is closed, or that of the next pod open", when)
+			t.Errorf("%v: the address of before is closed, or that of the next pod open", c)
+		}
+		if !w.at("10.1.0.6", c.home.Iface, c.home.Port) || w.at("10.1.0.6", "eth9", "") {
+			t.Errorf("%v: the interface is not the home of the next pod", c)
 		}
 	}
 }

@@ -12,14 +12,11 @@ const orphaned = "+orphaned"
 // Orphan returns the name under which a pod is known that has no object any more while its
 // processes may run on.
 func (r PodRef) Orphan() PodRef {
-	if !r.Orphaned() {
+	if !strings.HasSuffix(r.Name, orphaned) {
 		r.Name += orphaned
 	}
 	return r
 }
-
-// Orphaned tells whether the name is that of an orphan.
-func (r PodRef) Orphaned() bool { return strings.HasSuffix(r.Name, orphaned) }
 
 // WithOrphans returns s with views of orphans, which no rule allows anything. A view that last has
 // too is the same *View.
