@@ -37,7 +37,7 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 			continue
 		}
 		if !looked {
-			e.standing()
+			e.standing() // notes which homes are gone
 			looked = true
 		}
 		began, known := since[a]
@@ -51,7 +51,7 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 		if !known {
 			e.log.Info("a pod has no object any more: its address stays closed until its interface is gone or another pod has the address", "pod", of, "address", a)
 		}
-		if h, known := e.orphans.homes[a]; known {
+		if h := e.orphans.homes[a]; h.Pod.Orphan() == of {
 			h.Pod = of
 			e.orphans.homes[a], e.homes[a] = h, h
 		}
