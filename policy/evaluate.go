@@ -35,7 +35,7 @@ func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 		return true, nil
 	}
 	t := v.tiers(f.Would)
-	if t.empty || f.Exempt || f.Implied && v.Node == nil && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) {
+	if t.empty || f.Exempt || f.Implied && v.Node == nil && v.impliesDNS(f.Would) || v.has(f.Dialled.Addr()) && v.has(f.Reached.Addr()) {
 		return true, nil
 	}
 	if v.Node != nil && v.exempts(f, in) {

@@ -213,7 +213,7 @@ func (v *twinView) ordered(tier policy.Tier, f *twinFlow) (policy.Action, string
 // evaluate is that of the design, with the rules of which any may be the one that decided.
 func (v *twinView) evaluate(f *twinFlow) (allowed bool, by []string) {
 	exists, empty := v.ns()
-	if empty || f.dialled.own() || f.exempt || f.implied && v.impliesDNS() {
+	if empty || f.dialled.own() && f.reached.own() || f.exempt || f.implied && v.impliesDNS() {
 		return true, nil
 	}
 	if a, r := v.ordered(policy.Admin, f); a != policy.Pass {

@@ -21,7 +21,7 @@ func (in *inquiry) address() {
 	case a.IsLoopback():
 		in.settle(Allowed, "%s is the pod itself: what it sends there never leaves it", a)
 		return
-	case slices.Contains(in.f.Pod.IPs, a):
+	case slices.Contains(in.f.Pod.IPs, a) && in.f.Services[a] == nil:
 		in.settle(Allowed, "%s is the pod's own address, which it may always reach", a)
 		return
 	case slices.Contains(in.f.Resolvers, a) && in.isDNS() && in.f.View.ImpliesDNS():

@@ -97,6 +97,8 @@ func TestPeers(t *testing.T) {
 		{what: "a pod on another port", to: "10.2.0.5:80", rules: []*policy.Rule{pods}, verdict: Denied, reason: nobody, do: "apply the NetworkPolicy below: the pod may", manifest: "port: 80"},
 		{what: "a port by its name", to: "10.2.0.6:5433", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
 		{what: "the other pod's number", to: "10.2.0.6:5432", rules: []*policy.Rule{named}, verdict: Denied, reason: nobody, manifest: "port: 5432"},
+		{what: "its own address, which a Service leads elsewhere", to: "10.1.0.10:80", rules: []*policy.Rule{nets}, verdict: Denied, reason: nobody, notes: behindDB, manifest: "port: pg", facts: func(f *Facts) { f.Services[f.Pod.IPs[0]] = f.Services[netip.MustParseAddr("10.96.0.5")] }},
+		{what: "its own address on a port that no Service leads on", to: "10.1.0.10:82", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "10.1.0.10 is the pod itself, which it may always reach", facts: func(f *Facts) { f.Services[f.Pod.IPs[0]] = f.Services[netip.MustParseAddr("10.96.0.5")] }},
 		{what: "no port", to: "10.2.0.6", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
 		{what: "a network", to: "198.51.100.7:443", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7"},
 		{what: "beside the network", to: "198.51.101.7:443", rules: []*policy.Rule{nets}, verdict: Denied, reason: nobody, do: "if the address itself is meant", manifest: "cidr: 198.51.101.7/32"},

@@ -238,7 +238,8 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
 	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
 	// No rule of a tier denies these. The agent itself refuses DNS that a rule denies.
-	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s goto admit",
+	// The own address is what is dialled and what is reached: a Service may claim it, and lead it elsewhere.
+	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s %[2]s saddr . %[2]s daddr @own%[1]s goto admit",
 		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @"+servingSet+"%[1]s goto admit")
 	l.chain("undeniablebare", "", "", "", untracked(undeniable)...)
 	l.chain("undeniable", "", "", "", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
