@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 
+	"go4.org/netipx"
+
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
@@ -56,8 +58,41 @@ func (n *network) of(c policy.Cluster) intercept.Network {
 	out.Resolvers = slices.Compact(out.Resolvers)
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	out.Backends = slices.Compact(out.Backends)
+	out.Services = n.services(c)
 	n.host.addTo(&out)
 	return out
+}
+
+// services returns the addresses of Services from which a connection by name may be led on: the ones that the
+// cluster assigns, and those of load balancers that `rebind allow` has. A folder of manifests knows no Services:
+// the cluster's ranges stand for them.
+func (n *network) services(c policy.Cluster) (out []netip.Prefix) {
+	config := n.agent.config.Load()
+	var b netipx.IPSetBuilder
+	if n.agent.o.Cluster == nil {
+		for _, p := range config.ClusterRanges {
+			b.AddPrefix(p)
+		}
+	}
+	for _, a := range c.ClusterIPs {
+		b.Add(a)
+	}
+	for _, allow := range config.Rebind {
+		if n.agent.o.Cluster == nil {
+			b.AddPrefix(allow.Range)
+			continue
+		}
+		for _, a := range c.Services {
+			if allow.Range.Contains(a) {
+				b.Add(a)
+			}
+		}
+	}
+	set, err := b.IPSet()
+	if err != nil { // of invalid addresses, which neither has
+		return nil
+	}
+	return set.Prefixes()
 }
 
 // attach gives the node the addresses that a changed cluster needs and serves

@@ -90,6 +90,7 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, subjects dataplane.Subjec
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bool {
 	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer}
 	flow.Implied, flow.Exempt = e.isDNS(f)
+	flow.ByName = e.CountsByName(f.Dst, f.Peer)
 	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
@@ -108,6 +109,20 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bo
 		}
 		return policy.Keeps(v, p.Snapshot, &flow)
 	})
+}
+
+// CountsByName tells whether a connection to what is dialled may be allowed by name, although it leads to what
+// is reached.
+func (e *Enforcer) CountsByName(dialled, reached netip.AddrPort) bool {
+	network := e.intercept.Network()
+	if dialled == reached || network.IsService(dialled.Addr()) {
+		return true
+	}
+	own, err := e.k.Links.Addrs()
+	if err != nil {
+		e.log.Warn("cannot read this node's addresses; a connection that is led to it counts as led elsewhere", "error", err)
+	}
+	return slices.Contains(own, reached.Addr())
 }
 
 // isDNS tells whether a connection is to a resolver, and whether to an agent, which may be by

@@ -179,6 +179,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 					}
 				}
 			}
+			p.countByName(some(service4, service6)...)
 			p.apply()
 			p.holdUnconfirmed(held)
 			p.answer("node", "a.test", some(service4, service6, db.Addr4, db.Addr6, outside4, outside6)...)

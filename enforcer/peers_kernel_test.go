@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -48,6 +49,7 @@ type peering struct {
 	confirmed []*policy.Rule
 	allowed   []string         // rules of the FQDNNetworkPolicy, as policytest.Policy has them
 	snapshot  *policy.Snapshot // the last one applied
+	services  []netip.Addr     // that count by name, sorted
 }
 
 // The Service of db.
@@ -56,7 +58,7 @@ var service4, service6 = netip.MustParseAddr("10.96.0.7"), netip.MustParseAddr("
 func newPeering(t *testing.T, plane string, network lab.Network) *peering {
 	t.Helper()
 	l := newLab(t, network)
-	p := &peering{Lab: l, t: t, plane: plane, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}}
+	p := &peering{Lab: l, t: t, plane: plane, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}, services: []netip.Addr{service4, service6}}
 	for i, name := range []string{"client", "db", "other"} {
 		pod, err := l.AddPod(name, 5+i)
 		fatal.If(t, err)
@@ -86,6 +88,24 @@ func (p *peering) restart() {
 			return err
 		}
 		_, err = p.e.Start(context.Background())
+		return err
+	}))
+	p.countByName(p.services...)
+}
+
+// countByName has connections by name led on from addresses of Services alone.
+func (p *peering) countByName(services ...netip.Addr) {
+	p.t.Helper()
+	var network intercept.Network
+	for _, a := range services {
+		network.Services = append(network.Services, netip.PrefixFrom(a, a.BitLen()))
+	}
+	p.services = services
+	fatal.If(p.t, p.Node.Do(func() error {
+		if _, err := p.e.Interception().SetNetwork(network); err != nil {
+			return err
+		}
+		_, err := p.e.Refresh(context.Background())
 		return err
 	}))
 }

@@ -26,7 +26,7 @@ type tablesPart interface {
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	network := e.intercept.Network()
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.intercept.Serving(), PodRanges: network.PodRanges, Answering: network.Backends}
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.intercept.Serving(), PodRanges: network.PodRanges, Services: network.Services, Answering: network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range subjects.Sorted() {
 		for _, a := range p.Addrs {

@@ -108,7 +108,7 @@ func (w *world) toEarlierLayout(p policy.Pod, ports ...policy.PortSet) {
 		for _, s := range ports {
 			protocol, port, _ := s.Single()
 			rules = append(rules, strings.NewReplacer("PROTO", protocol.String(), "PORT", s.Ranges()[0].String()[4:], "SET", earlierSet(p, s, f)).
-				Replace("-p PROTO -m PROTO --dport PORT -m set --match-set SET dst -g NAMEGATE-ALLOW"))
+				Replace("-p PROTO -m PROTO --dport PORT -m set --match-set SET dst -g NAMEGATE-NAMED"))
 			fatal.If(w.t, w.sets.Ensure(ipset.Set{Name: earlierSet(p, s, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}))
 			for _, e := range w.entries(p, s, f) {
 				if e.Protocol != uint8(protocol) || e.Port != port {

@@ -105,7 +105,7 @@ func TestChangesAlthoughTheOtherDataplaneStays(t *testing.T) {
 }
 
 // candidates tells whether the nft tables ask for candidates.
-func (w *world) candidates() bool { return strings.Contains(w.inet.Dump(), " goto candidate") }
+func (w *world) candidates() bool { return strings.Contains(w.inet.Dump(), " jump candidate") }
 
 // TestChainsThatStayOpenNothing: chains of iptables that cannot be removed after a switch to
 // nftables keep the policies of before. They open nothing, a change of policies comes into force

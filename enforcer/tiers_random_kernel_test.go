@@ -99,6 +99,7 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 				})
 			}
 			p.allowed = [][]string{nil, {"tcp/80 a.test", "tcp/80,tcp/5432 c.test"}}[r.IntN(2)]
+			p.countByName(some(service4, service6)...)
 			p.apply(egress("client", port80, "db"))
 			for range 8 {
 				from, name := []string{"client", "other"}[r.IntN(2)], []string{"a.test", "b.test", "c.test"}[r.IntN(3)]
@@ -157,6 +158,7 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 
 // enter adds the live entries of the grants to a flow of a view's pod.
 func (p *peering) enter(f *policy.Flow, v *policy.View) {
+	f.ByName = slices.Contains(p.services, f.Dialled.Addr())
 	if v == nil {
 		return
 	}

@@ -27,6 +27,8 @@ type Cluster struct {
 	// Services are the Services' cluster and load-balancer addresses. External IPs are what anyone
 	// who writes Services claims.
 	Services []netip.Addr
+	// ClusterIPs are the cluster addresses among Services, which the cluster assigns.
+	ClusterIPs []netip.Addr
 	// ServicesAt are the Services by each of their addresses, "None" excepted.
 	ServicesAt map[netip.Addr]*Service
 	// Dialled are the Services with a cluster IP, sorted by "namespace/name": a name of
@@ -41,8 +43,6 @@ type Cluster struct {
 	// of a source that was asked for them. A node that did not change keeps its pointer.
 	Hosts      []*Host
 	APIServers APIServers
-	// ClusterIPs are the cluster addresses of Services; of such a source too.
-	ClusterIPs []netip.Addr
 }
 
 // Host is a Node object.

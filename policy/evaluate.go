@@ -12,6 +12,9 @@ type Flow struct {
 	// of Services. A protocol without ports has port 0. The zero value of Reached is
 	// unknown: rules for every destination and port alone match it.
 	Dialled, Reached netip.AddrPort
+	// ByName: rules by name that accept count although what is reached is not what is dialled. What is dialled is
+	// an address of a Service that no tenant chose, or what is reached is the node.
+	ByName bool
 	// Open are the live entries for the dialled address in the Namespace tier, which keeps
 	// them by port set; Entries are the rules of the other tiers that have one.
 	Open    []PortSet
@@ -171,12 +174,21 @@ func (f *Flow) hits(r *Rule, in *Snapshot) bool {
 	return f.live(r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
 }
 
-// live tells whether the flow has an entry of a rule with names.
+// live tells whether the flow has an entry of a rule with names that counts. Of a flow that is led elsewhere,
+// those of rules that deny and pass always count.
 func (f *Flow) live(r *Rule) bool {
+	if r.Action == Accept && !f.ByName && f.led() {
+		return false
+	}
 	if r.Tier == Namespace {
 		return slices.Contains(f.Open, r.Ports)
 	}
 	return slices.Contains(f.Entries, r)
+}
+
+// led tells whether what is reached is known, and not what is dialled.
+func (f *Flow) led() bool {
+	return f.Reached.Addr().IsValid() && (f.Reached.Port() != f.Dialled.Port() || CleanAddr(f.Reached.Addr()) != CleanAddr(f.Dialled.Addr()))
 }
 
 // EnterGrant adds the entry of a grant.

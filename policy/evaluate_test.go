@@ -289,7 +289,7 @@ func (w *world) asked(f *twinFlow, live []*policy.Rule) *policy.Flow {
 	}
 	return &policy.Flow{
 		Protocol: f.proto, Dialled: at(f.dialled, f.dialPort), Reached: at(f.reached, f.endPort),
-		Open: w.open, Entries: live, Implied: f.implied, Exempt: f.exempt, Would: w.would,
+		Open: w.open, Entries: live, Implied: f.implied, Exempt: f.exempt, Would: w.would, ByName: f.dialled.service() || f.reached.node(),
 	}
 }
 

@@ -68,6 +68,11 @@ func (a twinAddr) addr() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 0, 0, byte(a.n)})
 }
 
+// service tells whether the address is a Service's ClusterIP, or of its load balancer and allowed by
+// `rebind allow`; node whether it is one of this node.
+func (a twinAddr) service() bool { return a.n == 3 || a.n == 5 && a.v6 }
+func (a twinAddr) node() bool    { return a.n == 7 }
+
 // own tells whether the address is one of the pod: 10.0.0.9 and fd00::8.
 func (a twinAddr) own() bool { return a == twinAddr{9, false} || a == twinAddr{8, true} }
 
@@ -190,7 +195,9 @@ func (v *twinView) hits(p *twinPolicy, r *twinRule, f *twinFlow) bool {
 	if p.tier == policy.Namespace {
 		live = slices.Contains(v.open, policy.PortSet(r.ports))
 	}
-	return len(r.names) > 0 && live && twinHas(r.ports, f.proto, f.dialPort)
+	// What is reached may be unknown: then it counts as what was dialled.
+	byName := r.action != policy.Accept || f.reached.n == 0 || f.reached == f.dialled && f.endPort == f.dialPort || f.reached.node() || f.dialled.service()
+	return len(r.names) > 0 && live && twinHas(r.ports, f.proto, f.dialPort) && byName
 }
 
 // ordered returns the action of a tier, and the rule.

@@ -1,10 +1,7 @@
 package scenarios
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,17 +19,9 @@ func TestClaimedRegistry(t *testing.T) {
 		s := newStageOf(t, kind)
 		const at = "203.0.113.10:6443"
 		api := serveAPI(t, s.World, at)
-		api.set(t, "nodes", "metadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.168.77.1}]}\n")
-		api.set(t, "namespaces", "metadata: {name: shop}\n", "metadata: {name: evil}\n")
-		api.set(t, "pods", fmt.Sprintf("metadata: {namespace: shop, name: a, labels: {app: client}}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: %q}, {ip: %q}]}\n", s.Pod("a").Addr4, s.Pod("a").Addr6))
-		api.set(t, "fqdnnetworkpolicies", policy("registry", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: '*.registry.test'}]"))
-		config := filepath.Join(t.TempDir(), "kubeconfig")
-		fatal.If(t, os.WriteFile(config, []byte(kubeconfigFor(at)), 0o600))
-		var err error
-		s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, append(kind.args(), "--source", "kube", "--kubeconfig", config, "--node-name", "n1", "--namespace", "namegate", "--pod-name", "agent", "--daemonset", "namegate")...)
-		fatal.If(t, err)
+		api.set(t, "fqdnnetworkpolicies", policy("registry", "podSelector: {matchLabels: {app: a}}\negress:\n- matches: [{pattern: '*.registry.test'}]"))
 		s.zone.add("a.registry.test. 60 IN A 198.51.100.1\nb.registry.test. 60 IN A 198.51.100.1\nb.registry.test. 60 IN AAAA 2001:db8:1::1")
-		s.start(nil)
+		s.startOnAPI(kind, api, at, corefile, "a")
 		s.resolve("a", "a.registry.test", dns.TypeA)
 		before := s.line("a", "tcp", netip.MustParseAddr("198.51.100.1"))
 

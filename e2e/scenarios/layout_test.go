@@ -63,10 +63,11 @@ var olderLayout = sourceChanges{
 // candidates: its chains admit connections, and its judge denies what they did not admit.
 var admittingChains = sourceChanges{
 	"enforcer/dataplane/xtables/rules.go": {
-		{`{setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
+		{`{setBits(r.candidate, r.candidate|r.mark), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
+		{`{setBits(r.candidate|r.mark, r.candidate|r.mark), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
 		{`clearBit("MARK", r.mark|r.candidate)`, `clearBit("MARK", r.mark)`},
 		{"\t\t\tclearBit(\"CONNMARK\", r.candidate),\n", ""},
-		{`"-m mark " + hasBit(r.candidate) + " -j RETURN", `, ``},
+		{`"-m mark " + hasBit(r.candidate) + " -m conntrack ! --ctstate DNAT -j RETURN", `, ``},
 		{`UNTRACKED -m mark " + hasBit(r.candidate)`, `UNTRACKED -m mark " + hasBit(r.mark)`},
 		{`if r.noJudge {`, `if false {`},
 	},
@@ -75,11 +76,12 @@ var admittingChains = sourceChanges{
 		{`ct mark & %#x", ^bits.Admitted)`, `ct mark & %#x", ^bits.Admitted|bits.Admitted)`},
 	},
 	"kernel/nft/namespace.go": {
-		{`return []string{marked + " ct direction original ct state new,established " + candidate + " goto " + candidateChain}, decide`, `return nil, decide`},
-		{`marked + " " + candidate + " goto admit"`, `marked + " " + candidate + " continue"`},
+		{`return []string{marked + " ct direction original ct state new,established " + candidate + " jump " + candidateChain}, decide`, `return nil, decide`},
+		{`marked + " " + candidate + " jump " + namedChain`, `marked + " " + candidate + " continue"`},
+		{`unnamed + candidate + " goto admit"`, `unnamed + candidate + " continue"`},
 		{`"ct state untracked " + marked`, `"ct state untracked " + has("meta mark", bits.Admitted)`},
-		{`confirmed == 0 " + candidate + " goto admit"`, `confirmed == 0 " + candidate + " continue"`},
-		{`meta mark != 0 " + candidate + " goto admit"`, `meta mark != 0 " + candidate + " continue"`},
+		{`confirmed == 0 " + candidate + " jump " + namedChain`, `confirmed == 0 " + candidate + " continue"`},
+		{`meta mark != 0 " + candidate + " jump " + namedChain`, `meta mark != 0 " + candidate + " continue"`},
 		{`has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"`, `has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " continue"`},
 	},
 }
@@ -88,7 +90,7 @@ var admittingChains = sourceChanges{
 // dataplane, ofAdmitting and ofJudged those of chains that admit and of chains that do not.
 var (
 	ofAdmitting = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x40/0x40", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x40/0x40"}
-	ofJudged    = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x20/0x20", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x20/0x20"}
+	ofJudged    = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x20/0x20", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x20/0x60"}
 
 	ofOlder = map[string][]string{
 		iptables: {"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"},

@@ -51,6 +51,9 @@ type Network struct {
 	// PodRanges are the ranges of this node's pods: a query to a resolver from an unknown
 	// address inside is intercepted. nil: it is not.
 	PodRanges []netip.Prefix
+	// Services are what a connection by name may dial and be led on from, sorted: Services of the cluster, as
+	// far as no tenant chooses the address.
+	Services []netip.Prefix
 	// NodeDNS: policies with names select the node, whose own queries may be led to the agent.
 	NodeDNS bool
 	// HostResolvers are the resolvers for which they are led, if NodeDNS: those that passed
@@ -61,6 +64,12 @@ type Network struct {
 // IsBackend tells whether a pod's address answers DNS behind a resolver.
 func (n *Network) IsBackend(a netip.Addr) bool {
 	return slices.ContainsFunc(n.Backends, func(b netip.AddrPort) bool { return b.Addr() == a })
+}
+
+// IsService tells whether an address is of Services.
+func (n *Network) IsService(a netip.Addr) bool {
+	i, found := slices.BinarySearchFunc(n.Services, a, func(p netip.Prefix, a netip.Addr) int { return p.Addr().Compare(a) })
+	return found || i > 0 && n.Services[i-1].Contains(a)
 }
 
 // Interception is the DNS interception of one agent.

@@ -317,8 +317,12 @@ func (w *walk) item(r *TierRule) *item {
 			if key.bare {
 				matches = untracked(matches)
 			}
-			switch {
+			switch named := r.Action == Accept && r.Entries != "" && !key.bare; {
 			case r.Action == Pass:
+			case named && key.node:
+				to = outside("jump " + nodeNamedChain)
+			case named:
+				to = outside("jump " + namedChain)
 			case key.node:
 				to = outside(nodeVerdicts[r.Action])
 			default:

@@ -25,6 +25,8 @@ type packet struct {
 	// own packets are to an address of the subject, resolve packets are DNS to a resolver,
 	// and candidates are allowed in the Namespace tier.
 	own, resolve, candidate bool
+	// elsewhere: it is led elsewhere, and names do not count for what accepts.
+	elsewhere bool
 }
 
 // world is the members of sets, by the names that they have without prefix and family.
@@ -54,7 +56,7 @@ func (w *world) walk(rules []*TierRule, p packet, pass, end string) string {
 	for _, r := range rules {
 		switch {
 		case !w.ports(r.Ports, p):
-		case r.Entries != "" && !slices.Contains(w.entries[r.Entries], p.dialled), r.Peers != "" && !w.member(w.peers[r.Peers], p):
+		case r.Entries != "" && (!slices.Contains(w.entries[r.Entries], p.dialled) || p.elsewhere && r.Action == Accept), r.Peers != "" && !w.member(w.peers[r.Peers], p):
 		default:
 			return [...]string{Accept: "goto admit", Reject: "goto denyreject", Drop: "goto denydrop", Pass: pass}[r.Action]
 		}
@@ -80,7 +82,7 @@ func (in *interpreter) run(t *testing.T, rules []string, p packet) string {
 			continue
 		}
 		// The chains of the layout are not rendered here.
-		admits, there := map[string]bool{"jump undeniable": p.own, "jump resolve": p.resolve, "jump namespace": p.candidate}[verdict]
+		admits, there := map[string]bool{"jump undeniable": p.own, "jump resolve": p.resolve, "jump namespace": p.candidate, "jump named": !p.elsewhere}[verdict]
 		switch {
 		case admits:
 			return "goto admit"
@@ -308,10 +310,11 @@ func TestDispatchEqualsWalk(t *testing.T) {
 		}
 		for range 60 {
 			p := packet{pick(rnd, "tcp", "tcp", "udp", "sctp", "icmp"), smallAddr(rnd), smallAddr(rnd), uint16(rnd.IntN(8)), rnd.IntN(4) == 0,
-				rnd.IntN(8) == 0, rnd.IntN(8) == 0, rnd.IntN(2) == 0}
+				rnd.IntN(8) == 0, rnd.IntN(8) == 0, rnd.IntN(2) == 0, rnd.IntN(2) == 0}
 			if p.untracked || p.dialled.Is6() != p.reached.Is6() {
 				p.dialled = p.reached
 			}
+			p.elsewhere = p.elsewhere && p.dialled != p.reached
 			for _, l := range s.Tiers {
 				want := w.walk(l.Admin, p, "rest", "rest")
 				switch {

@@ -57,6 +57,9 @@ func (s State) elements(objects tierObjects) elements {
 	for _, p := range s.PodRanges {
 		out.add(knftables.InetFamily, "podrange"+suffix(p.Addr()), "", rangeText(p))
 	}
+	for _, n := range s.Services {
+		out.add(knftables.InetFamily, servicesSet+suffix(n.Addr()), "", rangeText(n))
+	}
 	out.tiers(s, objects)
 	out.backends(s.Backends)
 	for _, b := range s.Answering {

@@ -150,6 +150,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 		tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.ranges(networksSet+f.suffix, f.addr)
+		l.ranges(servicesSet+f.suffix, f.addr)
 		l.set(timed.KeySet+f.suffix, f.addr+" . "+f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
@@ -194,7 +195,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 type Bits struct {
 	// Admitted is of connection marks: it says that a connection was judged and allowed. In a
 	// packet's mark it says that the packet comes from its home, to rules outside of these
-	// tables that find candidates. They clear it.
+	// tables that find candidates. They clear it, and set it again in candidates by name.
 	Admitted uint32
 	// Candidate is of packet and connection marks: it says that rules outside of these
 	// tables allow a packet. It admits nothing by itself.
@@ -226,6 +227,7 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 	l.chain("admit", "", "", "",
 		fmt.Sprintf("ct state untracked meta mark set meta mark | %#x accept", bits.Candidate),
 		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^bits.Candidate, bits.Admitted))
+	l.chain(namedChain, "", "", "", namedRules("goto admit")...)
 	denied := append([]string{
 		// What a helper expects inherits its master's mark, and a connection that was never
 		// answered is judged by each packet.

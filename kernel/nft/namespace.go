@@ -117,19 +117,22 @@ func (s GrantSet) of(f family) *knftables.Set {
 // found candidates.
 func (l layout) namespaceByCandidates(bits Bits) (ahead, decide []string) {
 	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
+	unnamed := fmt.Sprintf("meta mark & %#x == %#x ", bits.Candidate|bits.Admitted, bits.Candidate)
 	decide = []string{
-		marked + " " + candidate + " goto admit",
+		marked + " " + candidate + " jump " + namedChain,
+		unnamed + candidate + " goto admit",
 		"ct state untracked " + marked + " accept",
 		// Another program overwrote the packet's mark. The connection's bit counts before an
 		// answer: on the first packet, where no earlier packet left it, and on later packets
-		// that bear another mark. Without a mark, the chains did not see the packet.
-		"ct state new ct status & confirmed == 0 " + candidate + " goto admit",
-		"ct state new meta mark != 0 " + candidate + " goto admit",
+		// that bear another mark. Without a mark, the chains did not see the packet. The connection's
+		// bit does not tell whether a name made the candidate, so each is judged like one.
+		"ct state new ct status & confirmed == 0 " + candidate + " jump " + namedChain,
+		"ct state new meta mark != 0 " + candidate + " jump " + namedChain,
 		// Chains of an agent of before there were candidates mark what they allow so.
 		"ct state new " + has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"}
 	// A candidate may be of a pod that is about to be selected.
-	l.chain(candidateChain, "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
-	return []string{marked + " ct direction original ct state new,established " + candidate + " goto " + candidateChain}, decide
+	l.chain(candidateChain, "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump "+namedChain, unnamed+"goto admit")...)
+	return []string{marked + " ct direction original ct state new,established " + candidate + " jump " + candidateChain}, decide
 }
 
 // namespaceBySubjects returns the rules of the chain "namespace" by which subjects are led to their chains.
@@ -215,7 +218,7 @@ func (s *Subject) chainPrefix() string {
 func (d *dispatch) subject(s *Subject, list *tierChain) (out []*item) {
 	names, admit := s.names(), outside("goto admit")
 	if len(names) > 0 {
-		out = append(out, newItem(admit, names...))
+		out = append(out, newItem(outside("jump "+namedChain), names...))
 	}
 	for _, a := range s.Addrs {
 		out = append(out, newItem(admit, fmt.Sprintf("%s daddr %s ", families[of6(a)].ip, a)))

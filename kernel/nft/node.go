@@ -38,6 +38,7 @@ const (
 	toldChain      = nodePrefix + "told"     // counts and logs what is denied
 	rejectedChain  = nodePrefix + "rejected" // denies with an answer
 	droppedChain   = nodePrefix + "dropped"  // denies without one
+	nodeNamedChain = nodePrefix + "named"    // namedChain of the node
 )
 
 // nodeSubject is the word for the node in keys of entries: its loopback address, whatever address
@@ -108,6 +109,7 @@ func (d *dispatch) node(n *Node) {
 	d.nodeChain(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
 	d.nodeChain(rejectedChain, "jump "+toldChain, "goto refuse")
 	d.nodeChain(droppedChain, "jump "+toldChain, "drop")
+	d.nodeChain(nodeNamedChain, namedRules("accept")...)
 	rules := []string{"ct state established,related,invalid return", `oifname "lo" return`, begun}
 	if n.Confirmed != nil {
 		d.nodeChain(confirmedChain, d.nodeRules(*n.Confirmed, confirmedChain+"-")...)

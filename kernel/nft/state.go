@@ -55,6 +55,9 @@ type State struct {
 	// PodRanges are the ranges of this node's pods, without overlaps: queries to the
 	// resolvers from an address inside that is not Plain go to the serving address.
 	PodRanges []netip.Prefix
+	// Services are what a connection by name may dial and be led on from, without overlaps. By name, others reach
+	// what they dialled, or the node.
+	Services []netip.Prefix
 	// Plain are pods that are known and not intercepted.
 	Plain []netip.Addr
 	// Tiers are the ordered rules of subjects, Peers the sets that they ask.

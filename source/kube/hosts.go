@@ -100,11 +100,10 @@ func listHosts(entries []*nodeEntry, c *policy.Cluster) {
 	}
 }
 
-// listClusterIPs sets the cluster addresses of Services, and those of the API.
-func listClusterIPs(entries []*serviceEntry, c *policy.Cluster) {
-	c.ClusterIPs, c.APIServers.Service = nil, nil
+// listAPIService sets the addresses of the Service of the API.
+func listAPIService(entries []*serviceEntry, c *policy.Cluster) {
+	c.APIServers.Service = nil
 	for _, e := range entries {
-		c.ClusterIPs = append(c.ClusterIPs, e.clusterIPs...)
 		if e.ref != apiService {
 			continue
 		}
@@ -116,6 +115,5 @@ func listClusterIPs(entries []*serviceEntry, c *policy.Cluster) {
 			}
 		}
 	}
-	c.ClusterIPs = sortedOnce(c.ClusterIPs, netip.Addr.Compare)
 	c.APIServers.Service = sortedOnce(c.APIServers.Service, netip.AddrPort.Compare)
 }

@@ -94,14 +94,14 @@ func (e *serviceEntry) addr(list []netip.Addr, path, text string) []netip.Addr {
 // listServices fills in what c has of the Services, and returns their problems. An
 // address of several is the first's.
 func listServices(entries []*serviceEntry, c *policy.Cluster) (problems []policy.Problem) {
-	var addrs []netip.Addr
+	var clusterIPs, balanced []netip.Addr
 	at := make(map[netip.Addr]*policy.Service, len(entries))
 	dialled := make([]*policy.Service, 0, len(entries))
 	for _, e := range entries {
 		if len(e.clusterIPs) > 0 {
 			dialled = append(dialled, &e.service)
 		}
-		addrs = append(append(addrs, e.clusterIPs...), e.balanced...)
+		clusterIPs, balanced = append(clusterIPs, e.clusterIPs...), append(balanced, e.balanced...)
 		for _, list := range [][]netip.Addr{e.clusterIPs, e.external, e.balanced} {
 			for _, a := range list {
 				if at[a] == nil {
@@ -111,6 +111,7 @@ func listServices(entries []*serviceEntry, c *policy.Cluster) (problems []policy
 		}
 		problems = append(problems, e.problems...)
 	}
-	c.Services, c.ServicesAt, c.Dialled = sortedOnce(addrs, netip.Addr.Compare), at, dialled
+	c.ClusterIPs, c.ServicesAt, c.Dialled = sortedOnce(clusterIPs, netip.Addr.Compare), at, dialled
+	c.Services = sortedOnce(append(balanced, c.ClusterIPs...), netip.Addr.Compare)
 	return problems
 }

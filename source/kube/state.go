@@ -152,7 +152,7 @@ func (s *Source) assemble() (State, bool) {
 			a.byRef[e.ref] = e
 		}
 		if s.apiSlices != nil {
-			listClusterIPs(entries, &a.state.Cluster)
+			listAPIService(entries, &a.state.Cluster)
 		}
 		return listServices(entries, &a.state.Cluster)
 	})

@@ -41,6 +41,7 @@ const (
 	chainNames   = "NAMEGATE-NAMES"
 	chainPeers   = "NAMEGATE-PEERS"
 	chainAllow   = "NAMEGATE-ALLOW"
+	chainNamed   = "NAMEGATE-NAMED"
 	chainDrop    = "NAMEGATE-DROP"
 
 	setSelected   = "selected"

@@ -89,6 +89,11 @@ func setBit(target string, bit uint32) string {
 	return fmt.Sprintf("-j %s --set-xmark %#x/%#x", target, bit, bit)
 }
 
+// setBits sets bits among some of a packet's mark, and clears the others.
+func setBits(bits, among uint32) string {
+	return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", bits, among)
+}
+
 func clearBit(target string, bit uint32) string {
 	return fmt.Sprintf("-j %s --set-xmark 0x0/%#x", target, bit)
 }
@@ -171,6 +176,8 @@ func (r ruleset) neighbours() []string {
 // reaches. Packets of admitted connections, which are nearly all there are, leave each chain
 // by one of its first rules. A candidate has its bit in the packet's mark and in the connection's: a
 // packet mark that another program writes makes none, and a connection's bit outlives no packet.
+// A candidate by name has the bit that admits in its packet's mark: the judge asks where it is
+// led. Peers are asked about it if it is led elsewhere.
 //
 // The home check of the nft tables marks the packets that it found at home, with the bit that
 // admits connections, which means nothing in a packet's mark: they are not checked again.
@@ -194,7 +201,8 @@ func (r ruleset) mangle() iptables.Chains {
 		first = slices.Insert(first, 0, other+established+"-j RETURN")
 	}
 	maps.Copy(c, iptables.Chains{
-		chainAllow:  {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
+		chainAllow:  {setBits(r.candidate, r.candidate|r.mark), setBit("CONNMARK", r.candidate)},
+		chainNamed:  {setBits(r.candidate|r.mark, r.candidate|r.mark), setBit("CONNMARK", r.candidate)},
 		chainMarked: {clearBit("MARK", r.mark)},
 		chainNames: slices.Concat(first, []string{
 			established + "-j RETURN",
@@ -206,10 +214,12 @@ func (r ruleset) mangle() iptables.Chains {
 			// What a helper expects inherits its master's mark. The judge clears the bit too.
 			"-m conntrack --ctstate NEW,RELATED " + clearBit("CONNMARK", r.mark),
 		}, r.dns(setResolvers)),
-		chainPeers: append([]string{admitted, "-m mark " + hasBit(r.candidate) + " -j RETURN", notDispatched, answers, errors}, r.dns(setEndpoint)...),
+		chainPeers: append([]string{admitted, "-m mark " + hasBit(r.candidate) + " -m conntrack ! --ctstate DNAT -j RETURN", notDispatched, answers, errors}, r.dns(setEndpoint)...),
 	})
 	if r.noJudge {
-		c[chainAllow] = append(c[chainAllow], setBit("MARK", r.mark), setBit("CONNMARK", r.mark))
+		for _, chain := range []string{chainAllow, chainNamed} {
+			c[chain] = append(c[chain], setBit("MARK", r.mark), setBit("CONNMARK", r.mark))
+		}
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.subjects {
@@ -271,7 +281,7 @@ func (r ruleset) renderPod(p *dataplane.Subject) []string {
 	var out []string
 	add := func(match portMatch, set, what string) {
 		out = append(out, strings.Join(nonEmpty(match.proto, match.ports, "-m set --match-set "+set,
-			`-m comment --comment "`+p.Pod.String()+" "+what+`"`, "-g "+chainAllow), " "))
+			`-m comment --comment "`+p.Pod.String()+" "+what+`"`, "-g "+chainNamed), " "))
 	}
 	shared := false
 	for _, ports := range p.Grants {

@@ -83,7 +83,7 @@ func (w *World) Input() compile.Input {
 func (w *World) Allows(t testing.TB, s *policy.Snapshot, f Flow) (allowed, asked bool) {
 	t.Helper()
 	v := s.ViewOf(f.From.PodRef)
-	of := &policy.Flow{Protocol: f.Proto, Dialled: f.Dialled, Reached: f.Reached}
+	of := &policy.Flow{Protocol: f.Proto, Dialled: f.Dialled, Reached: f.Reached, ByName: true} // Services have cluster IPs alone
 	for _, l := range w.Lookups {
 		if v == nil || l.Pod != f.From || !l.Has(f.Dialled.Addr()) {
 			continue
