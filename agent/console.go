@@ -125,6 +125,12 @@ func (k *consoleSource) Services() map[netip.Addr]*policy.Service {
 	return k.rollout().State.Cluster.ServicesAt
 }
 
+// CountsByName tells whether names count for what a Service leads on from an address.
+func (k *consoleSource) CountsByName(a netip.Addr) bool {
+	network := k.agent.enforce.Interception().Network()
+	return network.IsService(a)
+}
+
 // Problems returns the problems of policies and pods.
 func (k *consoleSource) Problems() []policy.Problem { return k.rollout().Problems }
 

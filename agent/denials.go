@@ -43,8 +43,8 @@ func (a *agent) openDenials() error {
 		Packets: packets, Memory: a.memory, Logger: a.log,
 		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
 		Granted:  a.enforce.Grants().NamesOf, GrantedToAnybody: a.enforce.Grants().NamesOfAnybody,
-		Resolves: a.enforce.Resolves,
-		Reached:  a.reached,
+		Resolves: a.enforce.Resolves, CountsByName: a.enforce.CountsByName,
+		Reached: a.reached,
 	}
 	if a.audit != nil {
 		o.Log = a.audit.WriteFlow

@@ -30,6 +30,9 @@ const (
 	ReasonRule FlowReason = "rule"
 	// ReasonPorts: a match covers a name of the address, and none this port.
 	ReasonPorts FlowReason = "ports"
+	// ReasonTranslated: a match covers a name of the address on this port, and a translation
+	// leads the connection to where names do not count.
+	ReasonTranslated FlowReason = "translated"
 	// ReasonExpired: a match covers a name of the address on this port, and the pod
 	// did not ask for it again in time.
 	ReasonExpired FlowReason = "expired"

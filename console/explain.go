@@ -62,7 +62,7 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	f.Problems, f.Contested = c.problems(r, p, f.View), contested(snap, p)
 	remote, namespaces, unread := s.Remote()
 	f.Snapshot, f.NetworkPolicies, f.Services, f.Sees = snap, s.NetworkPolicies(p.Namespace), s.Services(), r.sees
-	f.SeesCluster = r.seesCluster
+	f.SeesCluster, f.CountsByName = r.seesCluster, s.CountsByName
 	f.Pods, f.OtherNamespaces, f.OtherPods = allPods(snap, remote), namespaces, unread
 	if !to.Addr.IsValid() {
 		name := to.Name

@@ -145,13 +145,14 @@ func flowWords(l *audit.Line) string {
 
 // reasonWords are the reasons of flows for people.
 var reasonWords = map[audit.FlowReason]string{
-	audit.ReasonRule:      "- by a rule of a cluster policy",
-	audit.ReasonPorts:     "- allowed on other ports",
-	audit.ReasonExpired:   "- the name was asked for too long ago",
-	audit.ReasonBlocked:   "- blocked by the guard against rebinding",
-	audit.ReasonUnmatched: "- no match covers the name",
-	audit.ReasonAnother:   "- this pod never asked for the name",
-	audit.ReasonAddress:   "- never resolved here: dialled by address",
+	audit.ReasonRule:       "- by a rule of a cluster policy",
+	audit.ReasonPorts:      "- allowed on other ports",
+	audit.ReasonTranslated: "- a Service leads the address elsewhere, where names do not count",
+	audit.ReasonExpired:    "- the name was asked for too long ago",
+	audit.ReasonBlocked:    "- blocked by the guard against rebinding",
+	audit.ReasonUnmatched:  "- no match covers the name",
+	audit.ReasonAnother:    "- this pod never asked for the name",
+	audit.ReasonAddress:    "- never resolved here: dialled by address",
 }
 
 // listed writes a list, at most three of it.

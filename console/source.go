@@ -33,6 +33,8 @@ type Source interface {
 	Remote() (pods []*policy.Pod, namespaces []string, unread string)
 	// Services are the cluster's by each of their addresses. The map must not be changed.
 	Services() map[netip.Addr]*policy.Service
+	// CountsByName tells whether names count for what a Service leads on from an address.
+	CountsByName(netip.Addr) bool
 	// Problems are the problems of policies and pods.
 	Problems() []policy.Problem
 	// Failing is why the latest policies are not in force, "" where they are.

@@ -218,6 +218,7 @@ func (w *world) Remote() ([]*policy.Pod, []string, string) {
 }
 
 func (w *world) Services() map[netip.Addr]*policy.Service { return w.services }
+func (w *world) CountsByName(netip.Addr) bool             { return true }
 func (w *world) Failing() string                          { return w.failing }
 func (w *world) Trouble() map[policy.PodRef][]string      { return w.trouble }
 func (w *world) Grants(p policy.PodRef) (out []policy.GrantInfo) {

@@ -8,7 +8,7 @@ import (
 
 var (
 	flowVerdicts = [...]audit.FlowVerdict{audit.Denied, audit.WouldDeny, audit.WouldAllow}
-	flowReasons  = [...]audit.FlowReason{audit.ReasonRule, audit.ReasonPorts, audit.ReasonExpired, audit.ReasonBlocked, audit.ReasonUnmatched, audit.ReasonAnother, audit.ReasonAddress}
+	flowReasons  = [...]audit.FlowReason{audit.ReasonRule, audit.ReasonPorts, audit.ReasonTranslated, audit.ReasonExpired, audit.ReasonBlocked, audit.ReasonUnmatched, audit.ReasonAnother, audit.ReasonAddress}
 )
 
 // denied sends each verdict, reason and tier, also those without a flow: a rate needs

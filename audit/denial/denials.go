@@ -45,6 +45,8 @@ type Options struct {
 	Reached func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool)
 	// Resolves tells whether DNS is asked at an address and port, which every pod may.
 	Resolves func(netip.AddrPort) bool
+	// CountsByName tells whether names count for a connection that is led from what is dialled to what is reached.
+	CountsByName func(dialled, reached netip.AddrPort) bool
 	// Log takes the flows; nil for none.
 	Log func(*audit.Flow)
 	// Now is the clock; nil is time.Now.
@@ -86,6 +88,9 @@ func New(o Options) *Denials {
 	}
 	if o.Resolves == nil {
 		o.Resolves = func(netip.AddrPort) bool { return false }
+	}
+	if o.CountsByName == nil {
+		o.CountsByName = func(dialled, reached netip.AddrPort) bool { return dialled == reached }
 	}
 	if o.Log == nil {
 		o.Log = func(*audit.Flow) {}
@@ -202,9 +207,9 @@ func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 	if allowed {
 		by = nil // an entry is not known that the kernel has, or the reverse
 	}
-	d.count(snap, p, audit.Denied, by)
+	d.count(snap, p, reached, audit.Denied, by)
 	if would, by := d.evaluate(snap, view, p, reached, true); would && !allowed {
-		d.count(snap, p, audit.WouldAllow, by)
+		d.count(snap, p, reached, audit.WouldAllow, by)
 	}
 }
 
@@ -216,12 +221,12 @@ func (d *Denials) passed(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 		return
 	}
 	if allowed, by := d.evaluate(snap, view, p, reached, true); !allowed {
-		d.count(snap, p, audit.WouldDeny, by)
+		d.count(snap, p, reached, audit.WouldDeny, by)
 	}
 }
 
 // count counts one connection. by is the rule that decides, nil for none. The caller holds mu.
-func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, verdict audit.FlowVerdict, by *policy.Rule) {
+func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort, verdict audit.FlowVerdict, by *policy.Rule) {
 	view := viewOf(snap, p)
 	at := key{dialled: p.Destination, protocol: policy.Protocol(p.Protocol), verdict: verdict}
 	if pod, known := snap.Pod(p.Source); view != nil && view.Node != nil {
@@ -238,9 +243,9 @@ func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, verdict audit.Flo
 			d.over++
 			return
 		}
-		d.flows.begin(t, d.flow(view, at, p, by))
+		d.flows.begin(t, d.flow(view, at, p, reached, by))
 	} else if p.Time.Sub(t.judged) >= judgedFor {
-		t.judge(d.flow(view, at, p, by))
+		t.judge(d.flow(view, at, p, reached, by))
 	}
 	d.totals[total(&t.flow)]++
 	if first := t.add(p.Time); first {
@@ -252,7 +257,7 @@ func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, verdict audit.Flo
 func (d *Denials) write(f *audit.Flow) { d.o.Log(f) }
 
 // flow is what there is to say of a connection.
-func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, by *policy.Rule) audit.Flow {
+func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.AddrPort, by *policy.Rule) audit.Flow {
 	f := audit.Flow{
 		Time: p.Time, Last: p.Time, Pod: at.pod, Address: p.Source, Owner: at.owner, Verdict: at.verdict,
 		Protocol: at.protocol, Dialled: at.dialled,
@@ -267,6 +272,9 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, by *policy.Rul
 		at.verdict = audit.Denied
 		_, f.Reason = d.explain(view, at, nil)
 	}
+	if f.Reason == audit.ReasonExpired && d.led(p, reached) {
+		f.Reason = audit.ReasonTranslated
+	}
 	return f
 }
 
@@ -280,7 +288,7 @@ func (d *Denials) Recent(pod policy.PodRef) []audit.Flow {
 
 // reasons are those of the Namespace tier, in their order.
 var reasons = []audit.FlowReason{
-	audit.ReasonPorts, audit.ReasonExpired, audit.ReasonBlocked, audit.ReasonUnmatched, audit.ReasonAnother, audit.ReasonAddress,
+	audit.ReasonPorts, audit.ReasonTranslated, audit.ReasonExpired, audit.ReasonBlocked, audit.ReasonUnmatched, audit.ReasonAnother, audit.ReasonAddress,
 }
 
 // total is the Total of the flow, without the count.

@@ -31,8 +31,14 @@ func (d *Denials) evaluate(snap *policy.Snapshot, v *policy.View, p nflog.Packet
 	f := policy.Flow{Protocol: policy.Protocol(p.Protocol), Dialled: p.Destination, Reached: reached, Would: would}
 	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
 	f.Implied = dns && d.o.Resolves(f.Dialled)
+	f.ByName = !d.led(p, reached)
 	d.enter(&f, v, p.Time)
 	return policy.Evaluate(v, snap, &f)
+}
+
+// led tells whether a connection leads to where names do not count for it.
+func (d *Denials) led(p nflog.Packet, reached netip.AddrPort) bool {
+	return reached.IsValid() && reached != p.Destination && !d.o.CountsByName(p.Destination, reached)
 }
 
 // enter adds the entries of the dialled address: the grants or, if Audit policies count, the

@@ -239,3 +239,17 @@ func (w *world) answer(v *policy.View, n fqdn.Name, addr string) {
 		w.told(v.Pod.Name, n.String(), addr, 3600, "")
 	}
 }
+
+// TestDeniedWhereNamesDoNotLead: the reason is the translation where names do not count for what is reached.
+func TestDeniedWhereNamesDoNotLead(t *testing.T) {
+	for reason, counts := range map[string]bool{"translated": false, "expired": true} {
+		w := underTiers(t)
+		w.denials.o.CountsByName = func(dialled, reached netip.AddrPort) bool {
+			return counts && dialled.String() == "198.51.100.1:443" && reached.String() == "192.0.2.77:8443"
+		}
+		w.told("a", "web.example.org", "198.51.100.1", 60, "")
+		w.denials.take(w.packet(nflog.PrefixReached, "a", "tcp", "192.0.2.77:8443"))
+		w.denied("a", "tcp", "198.51.100.1:443")
+		w.expect("denied a tcp 198.51.100.1:443 " + reason + " x1 [web.example.org by shop/allow web.example.org]")
+	}
+}

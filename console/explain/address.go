@@ -45,6 +45,9 @@ func (in *inquiry) address() {
 		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, open[0].until())
 	case r.all():
 		in.permitted(a.String(), r)
+	case in.ledOn(a):
+		in.settle(Denied, "%s leads %s elsewhere, and no policy allows what is reached", in.serviceText(in.f.Services[a]), a)
+		in.notPermitted(a, r)
 	default:
 		in.byNames(names)
 		in.notPermitted(a, r)

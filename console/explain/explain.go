@@ -194,7 +194,7 @@ func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
 		in.enter(&f, &o)
 		in.said.Open = append(in.said.Open, g)
 		byName := func(s policy.Step) bool { return s.Asked && s.Rule.Peer.Kind == policy.PeerNames }
-		if allowed, _ := policy.EvaluateAny(in.f.View, in.f.Snapshot, f); !g.Ended && allowed && slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), byName) {
+		if allowed, _ := policy.EvaluateAny(in.f.View, in.f.Snapshot, f); !g.Ended && allowed && !in.ledOn(o.Addr) && slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), byName) {
 			now = append(now, g)
 		}
 	}

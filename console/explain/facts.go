@@ -71,6 +71,8 @@ type Facts struct {
 	OtherNamespaces []string
 	// Services are the cluster's, by each of their addresses.
 	Services map[netip.Addr]*policy.Service
+	// CountsByName tells whether names count for what a Service leads on from an address; nil: of all.
+	CountsByName func(netip.Addr) bool
 	// Sees tells whether the caller may see the objects of a namespace; nil: of all.
 	Sees func(namespace string) bool
 	// SeesCluster tells whether the caller may read the cluster policies of a kind, the

@@ -83,6 +83,13 @@ func TestPeers(t *testing.T) {
 	podsAny, half := rule(policy.PeerPods, "shop: app=db", policy.AnyPort, "0"), rule(policy.PeerPods, "shop: half", policy.AnyPort, "0")
 	pods, named := rule(policy.PeerPods, "shop: app=db", "tcp/5432", "0"), rule(policy.PeerPorts, "pg TCP shop: app=db", policy.AnyPort, "1")
 	nets, everywhere := rule(policy.PeerNetworks, "198.51.100.0/24", "tcp/443", "2"), rule(policy.PeerAnywhere, "", "tcp/443", "3")
+	claimed := func(f *Facts) {
+		a := netip.MustParseAddr("198.51.101.7")
+		f.Services[a], f.CountsByName = f.Services[netip.MustParseAddr("10.96.0.5")], func(of netip.Addr) bool { return of != a }
+		for _, ports := range []policy.PortSet{"tcp/80", "tcp/443"} {
+			f.Open = append(f.Open, policy.GrantInfo{Pod: f.Pod.PodRef, Addr: a, Ports: ports, Name: policytest.Name("www.example.org"), Until: noon.Add(time.Minute), By: "shop/base www.example.org"})
+		}
+	}
 	for _, c := range []struct {
 		what, to string
 		rules    []*policy.Rule
@@ -98,6 +105,12 @@ func TestPeers(t *testing.T) {
 		{what: "a port by its name", to: "10.2.0.6:5433", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
 		{what: "the other pod's number", to: "10.2.0.6:5432", rules: []*policy.Rule{named}, verdict: Denied, reason: nobody, manifest: "port: 5432"},
 		{what: "its own address, which a Service leads elsewhere", to: "10.1.0.10:80", rules: []*policy.Rule{nets}, verdict: Denied, reason: nobody, notes: behindDB, manifest: "port: pg", facts: func(f *Facts) { f.Services[f.Pod.IPs[0]] = f.Services[netip.MustParseAddr("10.96.0.5")] }},
+		{what: "an open address that a Service leads elsewhere", to: "198.51.101.7:80", rules: []*policy.Rule{nets}, verdict: Denied, manifest: "port: pg",
+			reason: "the Service shop/db leads 198.51.101.7 elsewhere, and no policy allows what is reached", notes: "where names do not count", facts: claimed},
+		{what: "the same to pods that are allowed", to: "198.51.101.7:80", rules: []*policy.Rule{podsAny}, verdict: Allowed, notes: "where names do not count",
+			reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 198.51.101.7, behind the Service shop/db", facts: claimed},
+		{what: "the same on a port that no Service leads on", to: "198.51.101.7:443", rules: []*policy.Rule{nets}, verdict: Allowed,
+			reason: "the pod asked for www.example.org, and the address is open on tcp/443 until 2026-05-01T12:01:00Z", facts: claimed},
 		{what: "its own address on a port that no Service leads on", to: "10.1.0.10:82", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "10.1.0.10 is the pod itself, which it may always reach", facts: func(f *Facts) { f.Services[f.Pod.IPs[0]] = f.Services[netip.MustParseAddr("10.96.0.5")] }},
 		{what: "no port", to: "10.2.0.6", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
 		{what: "a network", to: "198.51.100.7:443", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7"},

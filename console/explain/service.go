@@ -14,14 +14,17 @@ import (
 // behind says what NetworkPolicies make of a Service: they are judged on the pods that
 // it leads to. Whether these are ready is not asked, as it changes.
 func (in *inquiry) behind(a netip.Addr, s *policy.Service) (r reach) {
-	asked := slices.DeleteFunc(slices.Clone(s.Ports), func(p policy.ServicePort) bool {
-		return in.to.Protocol != policy.AnyProtocol && p.Protocol != in.to.Protocol || in.to.Port != 0 && p.Port != in.to.Port
-	})
+	asked := in.asked(s)
 	if in.to.portless() || len(asked) == 0 { // nothing leads on from there
 		in.note("%s has nothing%s: it leads TCP, UDP and SCTP on, of the ports that it lists", in.serviceText(s), in.to.onPort())
 		return in.judge(in.direct(a, nil))
 	}
 	dialled, pods := in.flow(a), 0
+	if dialled.ByName = !in.ledOn(a); !dialled.ByName {
+		dialled.Open = nil
+		dialled.Entries = slices.DeleteFunc(dialled.Entries, func(r *policy.Rule) bool { return r.Action == policy.Accept })
+		in.note("%s leads %s elsewhere, where names do not count: its spec.externalIPs or its load balancer claims the address", in.serviceText(s), a)
+	}
 	for p := range in.podsOf(s) {
 		pods++
 		for _, own := range p.IPs {
@@ -52,6 +55,19 @@ func (in *inquiry) behind(a netip.Addr, s *policy.Service) (r reach) {
 		return reach{ends: 1, passed: 1, by: rule, service: s}
 	}
 	return r
+}
+
+// ledOn tells whether a Service leads what is asked for on from an address, to where names do not count.
+func (in *inquiry) ledOn(a netip.Addr) bool {
+	s := in.f.Services[a]
+	return s != nil && in.f.CountsByName != nil && !in.f.CountsByName(a) && len(in.asked(s)) > 0
+}
+
+// asked returns the ports of a Service that are asked for.
+func (in *inquiry) asked(s *policy.Service) []policy.ServicePort {
+	return slices.DeleteFunc(slices.Clone(s.Ports), func(p policy.ServicePort) bool {
+		return in.to.Protocol != policy.AnyProtocol && p.Protocol != in.to.Protocol || in.to.Port != 0 && p.Port != in.to.Port
+	})
 }
 
 // endsAt returns where a flow to ports of a Service leads at an address of a pod: nowhere

@@ -167,6 +167,9 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 	case line.Reason == audit.ReasonRule && line.Tier == policy.Namespace.String():
 		w.leave(line, LeftEncrypted, own)
 		return nil
+	case line.Reason == audit.ReasonTranslated: // no name allows what is reached
+		w.leave(line, LeftAddress, nil)
+		return nil
 	case line.Reason == audit.ReasonBlocked:
 		w.leave(line, LeftBlocked, append(covered, own...))
 		return nil

@@ -44,6 +44,7 @@ func (s *source) Policies(namespace string) (out []v1alpha1.FQDNNetworkPolicy) {
 func (s *source) NetworkPolicies(string) []*networkingv1.NetworkPolicy { return nil }
 func (s *source) Remote() ([]*policy.Pod, []string, string)            { return nil, nil, "" }
 func (s *source) Services() map[netip.Addr]*policy.Service             { return nil }
+func (s *source) CountsByName(netip.Addr) bool                         { return true }
 func (s *source) Problems() []policy.Problem                           { return s.Snapshot().Problems }
 func (s *source) Failing() string                                      { return "" }
 func (s *source) Trouble() map[policy.PodRef][]string                  { return nil }
