@@ -192,7 +192,7 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	if d := cmp.Diff(verdicts, slices.Compact(first("## Verdicts"))); d != "" {
 		t.Errorf("the schema's verdicts (-) and docs/audit.md's (+): %s", d)
 	}
-	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
+	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonTranslated), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
 	if d := cmp.Diff(reasons, enum(KindFlow, "reason")); d != "" {
 		t.Errorf("the reasons (-) and the schema's (+): %s", d)
 	}
