@@ -168,6 +168,24 @@ func TestAnOrphanWithoutAHome(t *testing.T) {
 	}
 }
 
+// TestAnotherProgramsMemberIsNoOrphan: an address that another program isolated is not a pod's that was.
+func TestAnotherProgramsMemberIsNoOrphan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Attached = func(netip.Addr) bool { return true }
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow"))
+	es, err := w.sets.List("NG4-selected")
+	fatal.If(t, err)
+	es[0].Addr = addr("10.1.0.77")
+	fatal.If(t, w.sets.Add("NG4-selected", es[0]))
+	w.restart()
+	w.apply([]policy.Pod{web}, pol("allow"))
+	if of, has := w.e.Coming().Pod(addr("10.1.0.77")); has {
+		t.Errorf("the address is taken for that of the pod %s", of)
+	}
+}
+
 // TestAnOrphanOnASharedInterface does not stay closed for as long as others use the interface.
 func TestAnOrphanOnASharedInterface(t *testing.T) {
 	t.Parallel()

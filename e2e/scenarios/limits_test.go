@@ -40,7 +40,7 @@ func TestEncryptedDNS(t *testing.T) {
 		s.zone.add(`
 			tls.test. 600 IN A 198.51.100.5
 			tls.test. 600 IN AAAA 2001:db8:1::5
-			service.test. 600 IN A 203.0.113.10
+			service.shop.svc.cluster.local. 600 IN A 10.96.0.10
 			use-application-dns.net. 600 IN A 198.51.100.6
 			_dns.resolver.arpa. 600 IN SVCB 1 dns.test. alpn=dot
 			_dns.ns1.example.net. 600 IN SVCB 1 ns1.example.net. alpn=dot`)
@@ -49,8 +49,8 @@ func TestEncryptedDNS(t *testing.T) {
 		t.Cleanup(tls.Close)
 		for _, line := range []string{
 			"add table ip others", "add chain ip others pre { type nat hook prerouting priority -100 ; }",
-			"add rule ip others pre ip daddr 203.0.113.10 tcp dport 443 dnat to 198.51.100.5:853",
-			"add rule ip others pre ip daddr 203.0.113.10 tcp dport 80 dnat to 198.51.100.5:80",
+			"add rule ip others pre ip daddr 10.96.0.10 tcp dport 443 dnat to 198.51.100.5:853",
+			"add rule ip others pre ip daddr 10.96.0.10 tcp dport 80 dnat to 198.51.100.5:80",
 		} {
 			if _, err := s.Node.Run("nft", line); err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestEncryptedDNS(t *testing.T) {
 			for _, pod := range []string{"a", "b"} {
 				s.resolve(pod, "tls.test", dns.TypeA)
 				s.resolve(pod, "tls.test", dns.TypeAAAA)
-				s.resolve(pod, "service.test", dns.TypeA)
+				s.resolve(pod, "service.shop.svc.cluster.local", dns.TypeA)
 				want, canary, records := lab.Answered, dns.RcodeSuccess, 1
 				if denied[pod] {
 					want, canary, records = lab.Refused, dns.RcodeNameError, 0
@@ -78,8 +78,8 @@ func TestEncryptedDNS(t *testing.T) {
 					s.expect(pod, "udp", to+":853", want)
 					s.expect(pod, "tcp", to+":443", lab.Answered)
 				}
-				s.expect(pod, "tcp", "203.0.113.10:443", want) // leads to port 853
-				s.expect(pod, "tcp", "203.0.113.10:80", lab.Answered)
+				s.expect(pod, "tcp", "10.96.0.10:443", want) // leads to port 853
+				s.expect(pod, "tcp", "10.96.0.10:80", lab.Answered)
 				if r, err := s.ask(pod, "udp", "use-application-dns.net", dns.TypeA); err != nil || r.Rcode != canary {
 					t.Errorf("%s: %s: the canary is %v, %v", when, pod, r, err)
 				}
@@ -105,7 +105,7 @@ func TestEncryptedDNS(t *testing.T) {
 		check("the Admin tier passes", map[string]bool{"a": true})
 		// The rule is for one port, so that the names are those of the namespace still.
 		cluster("Accept", "Accept")
-		for _, to := range []string{"198.51.100.5:853", "[2001:db8:1::5]:853", "203.0.113.10:443"} {
+		for _, to := range []string{"198.51.100.5:853", "[2001:db8:1::5]:853", "10.96.0.10:443"} {
 			s.expect("a", "tcp", to, lab.Answered)
 		}
 		files["cluster.yaml"] = ""
@@ -116,7 +116,7 @@ func TestEncryptedDNS(t *testing.T) {
 		fatal.If(t, s.agent.Apply(files))
 		check("the policy is gone", nil)
 		open := map[string]net.Conn{}
-		for _, to := range []string{"198.51.100.5:853", "203.0.113.10:443", "198.51.100.5:443"} {
+		for _, to := range []string{"198.51.100.5:853", "10.96.0.10:443", "198.51.100.5:443"} {
 			c, err := s.Pod("a").Dial("tcp", to, lab.Limit)
 			fatal.If(t, err)
 			t.Cleanup(func() { _ = c.Close() })
