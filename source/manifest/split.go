@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -132,6 +133,9 @@ var (
 func parseWhole(part []byte) ([]byte, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(part)
 	if err != nil {
+		asJSON, err = overriding(part, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	dec := goyaml.NewDecoder(bytes.NewReader(part))
@@ -147,6 +151,35 @@ func parseWhole(part []byte) ([]byte, error) {
 		return nil, errNull
 	}
 	return asJSON, nil
+}
+
+// overriding reads a document that the strict parser refuses as kubectl does, where a key is
+// set again only over one that << merges. refusal is the strict parser's error, which stands for
+// other documents.
+func overriding(part []byte, refusal error) ([]byte, error) {
+	var own goyaml.MapSlice // without what is merged
+	if goyaml.Unmarshal(part, &own) != nil || repeats(own) {
+		return nil, refusal
+	}
+	return yaml.YAMLToJSON(part)
+}
+
+// repeats tells whether a mapping in a value has a key twice.
+func repeats(value any) bool {
+	switch v := value.(type) {
+	case goyaml.MapSlice:
+		keys := map[string]bool{}
+		for _, item := range v {
+			key := fmt.Sprint(item.Key)
+			if keys[key] || repeats(item.Value) {
+				return true
+			}
+			keys[key] = true
+		}
+	case []any:
+		return slices.ContainsFunc(v, repeats)
+	}
+	return false
 }
 
 // unread is a document whose content is skipped.
