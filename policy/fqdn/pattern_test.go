@@ -67,8 +67,9 @@ func TestPatternText(t *testing.T) {
 
 func TestParsePatternRefuses(t *testing.T) {
 	const (
-		bare  = "write a bare domain name of letters, digits, - and _, without scheme, port or path"
-		stars = "write * for a part of one label, or **.example.org for everything below example.org"
+		bare    = "write a bare domain name of letters, digits, - and _, without scheme, port or path"
+		regular = "patterns are no regular expressions; write * for any characters of one label, ** as the whole first label for one or more labels, or each name"
+		stars   = "write * for a part of one label, or **.example.org for everything below example.org"
 	)
 	for text, want := range map[string]string{
 		"":                       "write a name such as www.example.org",
@@ -76,8 +77,11 @@ func TestParsePatternRefuses(t *testing.T) {
 		"https://example.org":    `holds ":"; ` + bare,
 		"example.org/path":       `holds "/"; ` + bare,
 		"a b.test":               `holds " "; ` + bare,
-		`a\.b.test`:              `holds "\\"; ` + bare,
-		"a?.test":                `holds "?"; ` + bare,
+		`a\.b.test`:              `holds "\\", and ` + regular,
+		"a?.test":                `holds "?", and ` + regular,
+		"kafka0[1-5].test":       `holds "[", and ` + regular,
+		"(a|b).test":             `holds "(", and ` + regular,
+		"^a.test$":               `holds "^", and ` + regular,
 		".example.org":           "an empty label; write one dot between labels and none in front",
 		"a..example.org":         "an empty label",
 		"example.org..":          "an empty label",

@@ -25,6 +25,9 @@ func checkText(s string) error {
 		switch {
 		case r >= utf8.RuneSelf:
 			return unicodeError(s)
+		case strings.ContainsRune(`[](){}?|^$+\`, r):
+			return fmt.Errorf("%s holds %q, and patterns are no regular expressions; write * for any characters of one label, ** as the whole first label for one or more labels, or each name",
+				quote(s), s[i:i+1])
 		case !isNameChar(byte(r)) && r != '.' && r != '*':
 			return fmt.Errorf("%s holds %q; write a bare domain name of letters, digits, - and _, without scheme, port or path",
 				quote(s), s[i:i+1])
