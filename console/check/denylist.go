@@ -41,11 +41,12 @@ func (d *denied) matches(p *ClusterPolicy, o Options) (findings []Finding) {
 					warn(reason, message)
 					continue
 				}
+				warn(MetadataService, guarded(w.pattern))
 			case v1alpha1.ActionDeny:
 				warn(d.missing(text, o))
 			}
 			if text != "*" && text != "**" {
-				warn(notAsked(text, o.ClusterDomain))
+				warn(d.of.notAsked(text, o.ClusterDomain))
 			}
 		}
 	}
@@ -58,6 +59,8 @@ func (p *ClusterPolicy) acceptedNames(o Options) (findings []Finding) {
 		for _, match := range r.Matches {
 			if reason, message := tooWideForCluster(match.Pattern.String(), o); reason != "" {
 				findings = append(findings, p.finding(Warning, reason, match.Path, message))
+			} else if message := guarded(match.Pattern); message != "" {
+				findings = append(findings, p.finding(Warning, MetadataService, match.Path, message))
 			}
 		}
 	}
@@ -106,12 +109,13 @@ func (d *denied) missing(text string, o Options) (reason, message string) {
 
 // denied is the matches of all cluster policies by names.
 type denied struct {
+	of    *Manifests
 	rules *fqdn.Matcher[*policy.Match] // of Deny rules
 	exact map[fqdn.Name]bool           // of rules of any action: somebody thought of the name
 }
 
 func (m *Manifests) denied() denied {
-	d := denied{exact: map[fqdn.Name]bool{}}
+	d := denied{of: m, exact: map[fqdn.Name]bool{}}
 	var all []*policy.Match
 	for i := range m.ClusterPolicies {
 		for _, r := range m.ClusterPolicies[i].Rules {

@@ -75,6 +75,8 @@ const (
 	LogTooLong = "LogTooLong"
 	// NotAsked: clients send no DNS query for such a name.
 	NotAsked = "NotAsked"
+	// MetadataService: a name leads to a cloud's metadata service, whose address the guard closes.
+	MetadataService = "MetadataService"
 	// ALabel: a label that begins with xn-- and is none.
 	ALabel = "ALabel"
 	// TrailingDot: a dot that says nothing.
@@ -101,8 +103,8 @@ func Kinds() []Kind {
 		{cnp.ReasonIngressNotEnforced, Warning, "a `ClusterNetworkPolicy` has rules for ingress, which agents do not enforce"},
 		{SelectsNothing, Warning, "a policy of any kind selects no pod or node; without a cluster only if the manifests contain pods or nodes"},
 		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where only policies for nodes hold"},
-		{EveryName, Warning, "a pattern matches every name"},
-		{PublicSuffix, Warning, "an accepted pattern has its wildcard at a [public suffix](#public-suffixes): `*.com`, `**.co.uk`, `*shop.com`, `*.github.io`"},
+		{EveryName, Warning, "a pattern matches every name, or every name of some labels: `*.*`"},
+		{PublicSuffix, Warning, "an accepted pattern has its wildcard at a [public suffix](#public-suffixes): `*.com`, `**.co.uk`, `*shop.com`, `*.github.io`, `shop.*`"},
 		{Apex, Warning, "a pattern opens names below a domain, and no match in the namespace opens the domain itself"},
 		{ClusterNames, Warning, "a pattern opens the whole cluster domain, or a name under the cluster domain cannot be a Service"},
 		{DenyApex, Warning, "a `Deny` rule has the pattern `**.x`, and no `Deny` rule of a cluster policy denies `x` itself"},
@@ -122,7 +124,8 @@ func Kinds() []Kind {
 		{SharedAddress, Warning, "with `--log`: an address of the name [also answered for names](#names-in-the-audit-log) that the policies do not allow"},
 		{LogSilent, Warning, "with `--log`: the log has no answer for the pods or nodes of a policy, so that it tells nothing about the names of the policy"},
 		{LogTooLong, Warning, "with `--log`: the log has more names and addresses than `check` compares"},
-		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
+		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label or short for one of the cluster (`db.shop.svc`), to which pods add a search suffix"},
+		{MetadataService, Warning, "an accepted name leads to a cloud's metadata service (`metadata.google.internal`), whose address [the guard](corefile.md#rebind) closes"},
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},
 		{fqdnnp.ReasonPortWithoutProtocol, Warning, "with `--upgrade`: a port has no `protocol`, and [its meaning changes](#ports-without-a-protocol)"},

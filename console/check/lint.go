@@ -46,7 +46,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 		some, m.byLog = o.Log.findings()
 		findings = append(findings, some...)
 	}
-	if findings = m.asked(findings); len(findings) == 0 && m.policies(false)+m.policies(true) == 0 {
+	if findings = m.asked(findings); len(findings) == 0 && m.policies(false)+m.policies(true) == 0 && !m.ordinary() {
 		where := fmt.Sprintf("%s; is this the right path?", plural(len(m.Files), "file"))
 		if m.cluster != nil && len(m.Files) == 0 {
 			where = m.scope() + "; --namespace names another namespace, --all-namespaces all"
@@ -57,6 +57,11 @@ func (m *Manifests) Lint(o Options) []Finding {
 	}
 	sortFindings(findings, m.Files)
 	return findings
+}
+
+// ordinary tells whether there are NetworkPolicies to check in the files.
+func (m *Manifests) ordinary() bool {
+	return slices.ContainsFunc(m.NetworkPolicies, func(n NetworkPolicy) bool { return n.place.file != "" })
 }
 
 // policies counts the policies that are checked: of namespaces, or of the whole cluster.

@@ -75,10 +75,11 @@ func (m *Manifests) matches(p *Policy, o Options) []Finding {
 		warn(ALabel, badALabel(w.pattern.String()))
 		if reason, message := tooWide(w.pattern.String(), o.ClusterDomain); reason != "" {
 			warn(reason, message)
-		} else if reason, message := notAsked(w.pattern.String(), o.ClusterDomain); reason != "" {
+		} else if reason, message := m.notAsked(w.pattern.String(), o.ClusterDomain); reason != "" {
 			warn(reason, message)
 		} else {
 			warn(Apex, m.apex(p.Namespace, w.pattern.String(), o.ClusterDomain))
+			warn(MetadataService, guarded(w.pattern))
 		}
 		warn(Duplicate, duplicate(all, i))
 	}
@@ -94,8 +95,14 @@ func (m *Manifests) matches(p *Policy, o Options) []Finding {
 
 // tooWide describes the unintended effect of a wide pattern.
 func tooWide(text, cluster string) (reason, message string) {
-	if text == "*" || text == "**" {
-		return EveryName, "opens every name that a pod asks for; list the names, or a pattern below a domain"
+	if strings.Trim(text, "*.") == "" {
+		of := ""
+		if n := strings.Count(text, "."); n > 0 && text[1] == '*' {
+			of = fmt.Sprintf(" of %d labels or more", n+1)
+		} else if n > 0 {
+			of = fmt.Sprintf(" of %d labels", n+1)
+		}
+		return EveryName, "opens every name" + of + " that a pod asks for; list the names, or a pattern below a domain"
 	}
 	below, whole := fixed(text)
 	if whole && (below == cluster || below == "svc."+cluster || below == "pod."+cluster) {
@@ -107,8 +114,13 @@ func tooWide(text, cluster string) (reason, message string) {
 // overSuffix describes a wildcard in the label right below a public suffix, or above: any
 // customer of a registry or of an operator can have a name that it matches.
 func overSuffix(text string) (reason, message string) {
-	_, below, _ := strings.Cut(text[strings.LastIndexByte(text, '*')+1:], ".")
-	if !strings.Contains(text, "*") || below == "" {
+	_, below, whole := strings.Cut(text[strings.LastIndexByte(text, '*')+1:], ".")
+	switch {
+	case !strings.Contains(text, "*"):
+		return "", ""
+	case !whole && strings.Contains(text, ".") && !isAddress(text):
+		return PublicSuffix, "anyone can register such a domain below one of the suffixes that the last * stands for; write each suffix that is meant"
+	case below == "":
 		return "", ""
 	}
 	switch suffix, icann := publicsuffix.PublicSuffix(below); {
@@ -121,14 +133,37 @@ func overSuffix(text string) (reason, message string) {
 	return "", ""
 }
 
-// notAsked says why no pod asks for a name.
-func notAsked(text, cluster string) (reason, message string) {
+// isAddress tells whether a pattern can match addresses alone.
+func isAddress(text string) bool {
 	_, err := netip.ParseAddr(text)
+	return err == nil || strings.Trim(text, "0123456789.*") == "" && strings.ContainsAny(text, "0123456789")
+}
+
+// completed returns the name with a search suffix that pods of a namespace, "" for any, ask for in
+// place of one that is short for a name of the cluster; "" for others.
+func (m *Manifests) completed(text, namespace, cluster string) string {
+	labels := strings.Split(text, ".")
+	switch last := labels[len(labels)-1]; {
+	case cluster == "" || inside(text, cluster):
+	case len(labels) == 1 && namespace != "":
+		return text + "." + namespace + ".svc." + cluster
+	case len(labels) > 1 && last == "svc":
+		return text + "." + cluster
+	case len(labels) == 2 && slices.ContainsFunc(m.Services, func(s Service) bool { return s.Name == labels[0] && s.Namespace == last }):
+		return text + ".svc." + cluster
+	}
+	return ""
+}
+
+// notAsked says why no pod asks for a name.
+func (m *Manifests) notAsked(text, cluster string) (reason, message string) {
 	switch labels := strings.Split(text, "."); {
-	case err == nil || strings.Trim(text, "0123456789.*") == "":
+	case isAddress(text):
 		return NotAsked, "is an address, and nobody asks DNS for that; write a NetworkPolicy with an ipBlock"
 	case len(labels) == 1:
 		return NotAsked, "has one label; pods ask for it with a search suffix, so write the whole name, such as " + labels[0] + ".NAMESPACE.svc." + cluster
+	case m.completed(text, "", cluster) != "":
+		return NotAsked, "is short for a name of the cluster; pods ask for it with a search suffix, so write " + m.completed(text, "", cluster)
 	case inside(text, cluster) && !ofCluster(labels, strings.Count(cluster, ".")+1):
 		return ClusterNames, "names no Service of the cluster; if it is another name with a search suffix, write that name alone"
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // allowed is the verdict of connections that some policy allows, or that none denies.
@@ -146,7 +147,13 @@ func (m *Manifests) ask(pod *Pod, q Question, o Options, snap *policy.Snapshot) 
 		a.Message = "no policy selects the pod, so everything is allowed"
 		return a
 	}
-	if m.answer(&a, snap, view, q, o); pod.isNode() {
+	as := ""
+	if full, err := fqdn.ParseName(m.completed(q.Name.String(), pod.Namespace, o.ClusterDomain)); err == nil && !pod.isNode() {
+		as = fmt.Sprintf("; pods ask for %s as %s", q.Name, full)
+		q.Name = full
+	}
+	m.answer(&a, snap, view, q, o)
+	if a.Message += as; pod.isNode() {
 		a.Message = strings.ReplaceAll(a.Message, "the pod", "the node") + "; destinations that the node needs are allowed in any case"
 	}
 	return a
@@ -219,6 +226,9 @@ func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, 
 		a.Verdict = audit.WouldDeny.String()
 	case !allows:
 		a.Verdict = audit.Denied.String()
+	}
+	if pattern, err := fqdn.ParseExact(q.Name.String()); allows && err == nil && guarded(pattern) != "" {
+		a.Message += "; " + guarded(pattern)
 	}
 	if d.Reply == policy.Resolve {
 		a.Message += m.unless(explain.Asked(steps, false), by)

@@ -143,14 +143,14 @@ func TestParseQuestion(t *testing.T) {
 		"example.org:53/UDP":   "example.org:53/udp",
 		"example.org/sctp":     "example.org/sctp",
 		"example.org/icmp":     "example.org/icmp",
-		"":                     `"": nothing is written; write a name such as www.example.org`,
-		"*.example.org":        `"*.example.org": "*.example.org" holds a wildcard; write it under pattern, not under name`,
-		"bücher.example:443":   `"bücher.example:443": "bücher.example" is not ASCII; write xn--bcher-kva.example`,
-		"example.org:0":        `"example.org:0": "0" is no port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
-		"example.org:65536":    `"example.org:65536": "65536" is no port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
-		"https://example.org":  `"https://example.org": "" is no port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
-		"example.org:443/http": `"example.org:443/http": "http" is no protocol of a port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
-		"example.org:7/icmp":   `"example.org:7/icmp": "icmp" is no protocol of a port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
+		"":                     `nothing is written; write a name such as www.example.org`,
+		"*.example.org":        `"*.example.org" is a pattern; write one name that it is to cover`,
+		"bücher.example:443":   `"bücher.example" is not ASCII; write xn--bcher-kva.example`,
+		"example.org:0":        `"example.org:0": "0" is no port; write 1 to 65535`,
+		"example.org:65536":    `"example.org:65536": "65536" is no port; write 1 to 65535`,
+		"https://example.org":  `"https://example.org" is a URL; write its host alone, as in www.example.org:443`,
+		"example.org:443/http": `"example.org:443/http": protocol "http" is not known; write tcp, udp, sctp or icmp`,
+		"example.org:7/icmp":   `"example.org:7/icmp": ICMP has no ports; leave :7 out`,
 		"192.0.2.1":            `"192.0.2.1" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
 		"192.0.2.1:443/tcp":    `"192.0.2.1:443/tcp" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
 		"[2001:db8::1]:443":    `"[2001:db8::1]:443" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
@@ -167,6 +167,52 @@ func TestParseQuestion(t *testing.T) {
 		if again, err2 := ParseQuestion(got); err == nil && (err2 != nil || again != q) {
 			t.Errorf("%q is read back as %v, %v", got, again, err2)
 		}
+	}
+}
+
+// TestAskShortNames: a name that is short for one of the cluster is decided as pods ask for it.
+func TestAskShortNames(t *testing.T) {
+	const text = `apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {selector: {app: db}, ports: [{port: 5432}]}
+---
+apiVersion: namegate.io/v1alpha1
+kind: FQDNNetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  podSelector: {}
+  egress:
+  - matches: [{name: NAME}, {name: metadata.google.internal}]
+`
+	const full = "; pods ask for %s as db.shop.svc.cluster.local"
+	for _, c := range []struct{ allows, to, verdict, says string }{
+		{"db.shop.svc", "db.shop.svc", "denied", full},
+		{"db.shop.svc.cluster.local", "db.shop.svc", "allowed", full},
+		{"db.shop", "db.shop", "denied", full},
+		{"db.shop.svc.cluster.local", "db.shop", "allowed", full},
+		{"db", "db", "denied", full},
+		{"db.shop.svc.cluster.local", "db", "allowed", full},
+		{"web.shop", "web.shop", "allowed", ""}, // a name of no Service that is known
+		{"db.shop.svc.cluster.local", "db.shop.svc.cluster.local", "allowed", ""},
+		{"a.test", "metadata.google.internal", "allowed", "write in the Corefile: rebind allow metadata.google.internal 169.254.169.254"},
+	} {
+		pod, err := PodWith("shop", "")
+		fatal.If(t, err)
+		q, err := ParseQuestion(c.to + ":5432")
+		fatal.If(t, err)
+		a := manifests(t, strings.ReplaceAll(text, "NAME", c.allows)).Ask(pod, q, Options{ClusterDomain: "cluster.local"})
+		if says := strings.ReplaceAll(c.says, "%s", c.to); a.Verdict != c.verdict || !strings.Contains(a.Message, says) || says == "" && strings.Contains(a.Message, "pods ask") {
+			t.Errorf("%s with a rule for %s: %s", c.to, c.allows, a)
+		}
+	}
+	node, err := NodeWith("")
+	fatal.If(t, err)
+	edge := "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: e}\nspec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}\n"
+	q, err := ParseQuestion("registry.corp.svc")
+	fatal.If(t, err)
+	if a := manifests(t, edge).Ask(node, q, Options{ClusterDomain: "cluster.local"}); strings.Contains(a.Message, "ask for") {
+		t.Errorf("a node has no search suffix of the cluster: %s", a)
 	}
 }
 

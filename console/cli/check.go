@@ -19,7 +19,7 @@ import (
 type checking struct {
 	pod, labels, namespace string
 	node                   string // labels
-	ofNode                 bool   // node is given, if only as ""
+	ofLabels, ofNode       bool   // labels, node are given, if only as ""
 	to, logs               []string
 	enforce                string
 	output                 string
@@ -58,7 +58,7 @@ if it enforced.`,
 	c.reach.addLogin(fl)
 	fl.Lookup("kube").Usage = "read a cluster, as kubectl namegate check does without PATH"
 	fl.StringVar(&c.pod, "pod", "", "the pod that asks, or the workload that makes it: NAME or NAMESPACE/NAME of the manifests")
-	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front")
+	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front; \"\" for none")
 	fl.StringVar(&c.node, "node", "", "labels of a node that connects itself, such as role=edge; \"\" for none")
 	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default); in a cluster the namespace that is checked (default: that of the context)")
 	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
@@ -74,7 +74,7 @@ if it enforced.`,
 }
 
 func (c *checking) run(cmd *cobra.Command, paths []string) error {
-	c.ofNode = cmd.Flags().Changed("node")
+	c.ofLabels, c.ofNode = cmd.Flags().Changed("labels"), cmd.Flags().Changed("node")
 	if err := c.prepareCluster(cmd, paths); err != nil {
 		return &console.Misused{Err: err}
 	}
@@ -145,15 +145,15 @@ func (c *checking) log(cmd *cobra.Command, m *check.Manifests) (broken, err erro
 
 // prepare reads the flags.
 func (c *checking) prepare(paths []string) error {
-	asks := c.pod != "" || c.labels != "" || c.ofNode
+	asks := c.pod != "" || c.ofLabels || c.ofNode
 	switch {
 	case slices.Contains(paths, "-") && slices.Contains(c.logs, "-"):
 		return errors.New("the standard input cannot be both manifests and a log; write the path of one of them")
 	case c.output != "" && c.output != "json" && c.output != "yaml":
 		return fmt.Errorf("-o %s is not known; write -o json, -o yaml, or leave it out", c.output)
-	case c.pod != "" && c.labels != "":
+	case c.pod != "" && c.ofLabels:
 		return errors.New("--pod and --labels both say who asks; write one of them")
-	case c.ofNode && (c.pod != "" || c.labels != "" || c.enforce != ""):
+	case c.ofNode && (c.pod != "" || c.ofLabels || c.enforce != ""):
 		return errors.New("--node says who asks, and goes with --to alone; leave out --pod, --labels and --enforce")
 	case c.enforce == "" && asks != (len(c.to) > 0):
 		return errors.New("a question has a pod and a destination; write --to with --pod, --labels or --node")
@@ -187,7 +187,7 @@ func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
 		}
 		return []check.Pod{node}, nil
 	}
-	if c.labels != "" {
+	if c.ofLabels {
 		pod, err := check.PodWith(c.namespace, c.labels)
 		if err != nil {
 			return nil, &console.Misused{Err: fmt.Errorf("--%w", err)}

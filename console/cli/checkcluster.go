@@ -53,7 +53,7 @@ func (c *checking) cluster(cmd *cobra.Command, m *check.Manifests) error {
 		namespaces = nil
 	case len(m.Files) > 0:
 		namespaces = m.Spaces()
-		if asked := c.pod != "" || c.labels != ""; asked && namespaces != nil && !slices.Contains(namespaces, c.namespace) {
+		if asked := c.pod != "" || c.ofLabels; asked && namespaces != nil && !slices.Contains(namespaces, c.namespace) {
 			namespaces = append(namespaces, c.namespace)
 		}
 	}
