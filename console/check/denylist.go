@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -169,12 +170,8 @@ func (m *Manifests) denyList(p *ClusterPolicy, sample sample, o Options) (findin
 // come before all rules.
 const denyResolvers = "- {name: other resolvers, action: Deny, ports: [{port: 53}, {port: 853}]}"
 
-// anyResolvers stand for all resolvers outside the cluster: well-known ones, that a list of
-// networks without use in the Internet has not.
-var anyResolvers = []netip.Addr{
-	netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("9.9.9.9"), netip.MustParseAddr("208.67.222.222"),
-	netip.MustParseAddr("2606:4700:4700::1111"), netip.MustParseAddr("2001:4860:4860::8888"),
-}
+// anyResolvers stand for all resolvers outside the cluster.
+var anyResolvers = slices.Concat(explain.Outside...)
 
 // openResolvers returns the ports of DNS, and of DNS over TLS, on which a pod reaches some
 // resolver outside the cluster.

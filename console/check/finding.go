@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
@@ -119,6 +120,7 @@ func Kinds() []Kind {
 		{LeavesCluster, Warning, "an accepted or passed name is of a Service with `externalName`, or of a headless one without selector, that leads [out of the cluster](corefile.md#names-of-the-cluster)"},
 		{NamedPort, Warning, "a rule for pods has a [named port](#ports-of-services) that no container of these pods has"},
 		{ServiceAddress, Warning, "a rule for networks has the [address of a Service](#ports-of-services), where rules have the addresses behind it"},
+		{explain.PermissiveNetworkPolicy, Warning, "a `NetworkPolicy` [opens every address](networkpolicy.md#a-networkpolicy-that-voids-a-list) to pods of a policy, so that the names of the policy close nothing"},
 		{policy.ReasonExternalIPs, Warning, "a Service has [external IPs](install.md#external-ips-of-services), which anyone who writes Services can claim"},
 		{Unresolved, Warning, "with `--log`: [no client resolved](#names-in-the-audit-log) the name, or a name of the pattern"},
 		{SharedAddress, Warning, "with `--log`: an address of the name [also answered for names](#names-in-the-audit-log) that the policies do not allow"},

@@ -52,7 +52,7 @@ func TestNetworkPolicyFindings(t *testing.T) {
 		want        []string // the beginnings of the messages
 	}{
 		{"good", "  - to: [{ipBlock: {cidr: 10.0.0.0/8}}]\n    ports: [{port: 443}, {port: web}]\n", nil},
-		{"a network that is none", "  - {}\n  - to:\n    - ipBlock: {cidr: 10.0.0/8}\n", []string{
+		{"a network that is none", "  - ports: [{protocol: UDP, port: 53}]\n  - to:\n    - ipBlock: {cidr: 10.0.0/8}\n", []string{
 			"stdin:24: error: networkpolicy shop/a: spec.egress[1].to[0].ipBlock.cidr: "}},
 		{"a selector that is none", "  - to:\n    - podSelector:\n        matchExpressions: [{key: app, operator: Is}]\n", []string{
 			"stdin:23: error: networkpolicy shop/a: spec.egress[0].to[0].podSelector: "}},
@@ -72,7 +72,7 @@ func TestNetworkPolicyFindings(t *testing.T) {
 			}
 		}
 	}
-	twice := lint(t, besidePolicy+aNetworkPolicy("a", "  - {}\n")+aNetworkPolicy("a", ""))
+	twice := lint(t, besidePolicy+aNetworkPolicy("a", "  - ports: [{protocol: UDP, port: 53}]\n")+aNetworkPolicy("a", ""))
 	if diff := cmp.Diff([]string{"stdin:26: error: networkpolicy shop/a: metadata.name: a NetworkPolicy of that name is in stdin:17; remove or rename one of them"}, twice); diff != "" {
 		t.Error(diff)
 	}

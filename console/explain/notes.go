@@ -63,6 +63,7 @@ func (in *inquiry) notes() {
 		}
 		in.note("%s: %s: %s%s", p.Object, p.Reason, path, p.Message)
 	}
+	in.permissive()
 	if f.Inside != "" && in.said.Verdict != Elsewhere {
 		in.note("%s is the address of a %s", in.to.Addr, f.Inside)
 	}
