@@ -30,7 +30,8 @@ type ciliumRule struct {
 	EgressDeny        []json.RawMessage     `json:"egressDeny"`
 	Labels            json.RawMessage       `json:"labels"`
 	EnableDefaultDeny struct {
-		Ingress, Egress *bool
+		Ingress *bool `json:"ingress"`
+		Egress  *bool `json:"egress"`
 	} `json:"enableDefaultDeny"`
 	Description string          `json:"description"`
 	Log         json.RawMessage `json:"log"`
