@@ -9,13 +9,12 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
 // antreaPolicy is a NetworkPolicy or ClusterNetworkPolicy of Antrea. Source:
-// https://github.com/antrea-io/antrea, pkg/apis/crd/v1beta1.
+// https://github.com/antrea-io/antrea, pkg/apis/crd/v1beta1, and v1alpha1 with the same fields.
 type antreaPolicy struct {
 	head
 	Spec struct {
@@ -67,11 +66,9 @@ type antreaPeer struct {
 }
 
 type antreaPort struct {
-	Protocol      string              `json:"protocol"`
-	Port          *intstr.IntOrString `json:"port"`
-	EndPort       int32               `json:"endPort"`
-	SourcePort    *int32              `json:"sourcePort"`
-	SourceEndPort *int32              `json:"sourceEndPort"`
+	policyPort
+	SourcePort    *int32 `json:"sourcePort"`
+	SourceEndPort *int32 `json:"sourceEndPort"`
 }
 
 // antrea converts policies of both kinds to cluster policies: both are lists in order, and
@@ -217,35 +214,14 @@ func (o *object) antreaRule(e *antreaRule, path string) (rule, bool) {
 	}
 	for i, p := range e.Ports {
 		port, err := antreaNumber(&p)
-		if err != nil {
-			o.without(r.action, fmt.Sprintf("%s.ports[%d]", path, i), "is left out: %v", err)
-			continue
-		}
-		r.ports = append(r.ports, port)
+		o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, i), port, err)
 	}
-	return r, (!r.everywhere() || len(e.To) == 0) && (len(r.ports) > 0 || len(e.Ports) == 0)
+	return r, (!r.everywhere() || len(e.To) == 0) && r.open(len(e.Ports))
 }
 
 func antreaNumber(p *antreaPort) (v1alpha1.Port, error) {
 	if p.SourcePort != nil || p.SourceEndPort != nil {
 		return v1alpha1.Port{}, fmt.Errorf("source ports have no equal")
 	}
-	return numbered(p.Protocol, p.Port, p.EndPort)
-}
-
-// numbered returns a port as NetworkPolicies have it: TCP without a protocol.
-func numbered(protocol string, port *intstr.IntOrString, last int32) (v1alpha1.Port, error) {
-	if protocol == "" {
-		protocol = "TCP"
-	}
-	p, err := protocolNamed(protocol)
-	switch {
-	case err != nil:
-		return v1alpha1.Port{}, err
-	case port == nil:
-		return portOf(p, 0, 0), nil
-	case port.Type == intstr.String:
-		return v1alpha1.Port{}, fmt.Errorf("port %q is no number, and ports of other hosts have no names here", port.StrVal)
-	}
-	return portOf(p, port.IntVal, last), nil
+	return numbered(p.policyPort)
 }

@@ -19,12 +19,8 @@ type awsPolicy struct {
 		PodSelector metav1.LabelSelector `json:"podSelector"`
 		Ingress     []json.RawMessage    `json:"ingress"`
 		Egress      []struct {
-			To    []awsPeer `json:"to"`
-			Ports []struct {
-				Protocol string              `json:"protocol"`
-				Port     *intstr.IntOrString `json:"port"`
-				EndPort  int32               `json:"endPort"`
-			} `json:"ports"`
+			To    []awsPeer    `json:"to"`
+			Ports []policyPort `json:"ports"`
 		} `json:"egress"`
 		PolicyTypes []string `json:"policyTypes"`
 	} `json:"spec"`
@@ -61,14 +57,10 @@ func (o *object) aws() {
 			o.note(Narrower, path, "is for every destination and is left out; write a NetworkPolicy for it")
 		}
 		for j, port := range e.Ports {
-			number, err := numbered(port.Protocol, port.Port, port.EndPort)
-			if err != nil {
-				o.note(Narrower, fmt.Sprintf("%s.ports[%d]", path, j), "is left out: %v", err)
-				continue
-			}
-			r.ports = append(r.ports, number)
+			number, err := numbered(port)
+			o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, j), number, err)
 		}
-		if len(r.matches) > 0 && (len(r.ports) > 0 || len(e.Ports) == 0) {
+		if len(r.matches) > 0 && r.open(len(e.Ports)) {
 			rules = append(rules, r)
 		}
 	}
@@ -192,12 +184,8 @@ func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
 			o.without(r.action, fmt.Sprintf("%s.ports[%d]", path, i), "is left out: ports of other hosts have no names here")
 			continue
 		}
-		port, err := numbered(protocol, &intstr.IntOrString{IntVal: first}, last)
-		if err != nil {
-			o.without(r.action, fmt.Sprintf("%s.ports[%d]", path, i), "is left out: %v", err)
-			continue
-		}
-		r.ports = append(r.ports, port)
+		port, err := numbered(policyPort{protocol, &intstr.IntOrString{IntVal: first}, last})
+		o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, i), port, err)
 	}
-	return r, !r.everywhere() && (len(r.ports) > 0 || len(e.Ports) == 0)
+	return r, !r.everywhere() && r.open(len(e.Ports))
 }

@@ -175,15 +175,7 @@ func (o *object) ciliumEgress(e *ciliumEgress, path string) (rule, bool) {
 		o.note(Wider, path+".authentication", "is left out: peers are not authenticated")
 	}
 	for i, f := range e.ToFQDNs {
-		at := fmt.Sprintf("%s.toFQDNs[%d]", path, i)
-		switch {
-		case (f.MatchName == "") == (f.MatchPattern == ""):
-			o.note(Failed, at, "write exactly one of matchName and matchPattern")
-		case strings.Contains(f.MatchName, "*"):
-			o.note(Failed, at+".matchName", "%q holds a wildcard; Cilium refuses it", f.MatchName)
-		default:
-			r.matches = append(r.matches, o.names(ciliumNames(), r.action, []string{f.MatchName + f.MatchPattern}, func(int) string { return at })...)
-		}
+		r.matches = append(r.matches, o.nameOrPattern(ciliumNames(), f.MatchName, f.MatchPattern, fmt.Sprintf("%s.toFQDNs[%d]", path, i))...)
 	}
 	return r, o.ciliumPorts(e, path, &r) && len(r.matches) > 0
 }
@@ -210,11 +202,7 @@ func (o *object) ciliumPorts(e *ciliumEgress, path string, r *rule) bool {
 		every = every || len(to.Ports) == 0
 		for j, p := range to.Ports {
 			port, err := ciliumPort(p.Port, p.EndPort, p.Protocol)
-			if err != nil {
-				o.note(Narrower, fmt.Sprintf("%s.ports[%d]", at, j), "is left out: %v", err)
-				continue
-			}
-			r.ports = append(r.ports, port)
+			o.addPort(r, fmt.Sprintf("%s.ports[%d]", at, j), port, err)
 		}
 	}
 	if every {

@@ -109,10 +109,10 @@ func (r *Result) object(file string, line int, version, kind string, text []byte
 		o.namespace = "default"
 	}
 	s, known := sourceOf(version, kind)
+	o.cluster = s.cluster
 	if !known {
 		o.note(Failed, "", "%s of %s is not converted; namegate convert --help lists the kinds", kind, version)
 		return
 	}
-	o.cluster = s.cluster
 	s.convert(o)
 }

@@ -23,6 +23,7 @@ var upstream = map[string]struct {
 		enableDefaultDeny description log toFQDNs matchName matchPattern toPorts ports port endPort protocol rules http kafka l7proto l7 dns
 		serverNames terminatingTLS originatingTLS listener toEndpoints toRequires toCIDR toCIDRSet toEntities toServices toGroups toNodes
 		icmps authentication`},
+	"gkePolicy": {gkePolicy{}, `spec podSelector ingress egress matches name pattern to fqdns ports protocol port endPort policyTypes`},
 	"calicoPolicy": {calicoPolicy{}, `spec tier order ingress egress selector types serviceAccountSelector namespaceSelector doNotTrack preDNAT
 		applyOnForward performanceHints action ipVersion protocol icmp notProtocol notICMP source destination http metadata nets services ports
 		domains notNets notSelector notPorts serviceAccounts`},

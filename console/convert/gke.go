@@ -3,56 +3,74 @@ package convert
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
-// gkeVersion is the apiVersion of GKE's FQDNNetworkPolicy. Source:
-// https://github.com/GoogleCloudPlatform/gke-networking-api, apis/fqdnnetworkpolicy/v1alpha1.
-const gkeVersion = "networking.gke.io/v1alpha1"
+// gkePolicy is an FQDNNetworkPolicy of GKE, whose rules have matches, or of the open-source controller
+// of that group, whose rules have to. Sources: https://github.com/GoogleCloudPlatform/gke-networking-api,
+// apis/fqdnnetworkpolicy/v1alpha1; https://github.com/GoogleCloudPlatform/gke-fqdnnetworkpolicies-golang, api.
+type gkePolicy struct {
+	head
+	Spec struct {
+		PodSelector *metav1.LabelSelector `json:"podSelector"`
+		Ingress     []json.RawMessage     `json:"ingress"`
+		Egress      []struct {
+			Matches []struct {
+				Name    string `json:"name"`
+				Pattern string `json:"pattern"`
+			} `json:"matches"`
+			To []struct {
+				FQDNs []string `json:"fqdns"`
+			} `json:"to"`
+			Ports []policyPort `json:"ports"`
+		} `json:"egress"`
+		PolicyTypes []string `json:"policyTypes"`
+	} `json:"spec"`
+}
 
-// gke converts an object of GKE's kind: it has the same fields. GKE reads several asterisks in a
-// row as any number of characters of one label, so that several are as good as one. Here ** as the
-// first label is one or more labels.
+// gke converts an FQDNNetworkPolicy of either origin. A port without a protocol is one of TCP for the
+// open-source controller, which writes NetworkPolicies, and of every protocol in GKE.
 func (o *object) gke() {
-	var object map[string]any
-	if err := json.Unmarshal(o.json, &object); err != nil {
-		o.note(Failed, "", "%v", err)
+	var p gkePolicy
+	if !o.read(&p) {
 		return
 	}
-	object["apiVersion"] = v1alpha1.GroupVersion().String()
-	if _, there := object["status"]; there {
-		delete(object, "status")
-		o.note(Dropped, "status", "the agents write their own")
+	s := &p.Spec
+	if s.PodSelector == nil {
+		o.note(Failed, "spec.podSelector", "is missing; write one, or {} for every pod of the namespace")
+		return
 	}
-	if metadata, ok := object["metadata"].(map[string]any); ok {
-		for _, field := range []string{"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
-			delete(metadata, field) // the API server's
-		}
-		if annotations, ok := metadata["annotations"].(map[string]any); ok {
-			delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
-		}
+	if len(s.Egress) == 0 || len(s.PolicyTypes) > 0 && !slices.Contains(s.PolicyTypes, "Egress") {
+		o.noNames()
+		return
 	}
-	spec, _ := object["spec"].(map[string]any)
-	rules, _ := spec["egress"].([]any)
-	for i, rule := range rules {
-		rule, _ := rule.(map[string]any)
-		matches, _ := rule["matches"].([]any)
-		for j, match := range matches {
-			match, _ := match.(map[string]any)
-			pattern, _ := match["pattern"].(string)
-			one := asterisks.ReplaceAllString(pattern, "*")
-			if one == pattern {
-				continue
+	o.noIngress(len(s.Ingress), "spec.ingress")
+	var rules []rule
+	for i, e := range s.Egress {
+		path, r := fmt.Sprintf("spec.egress[%d]", i), rule{action: v1alpha1.ActionAccept}
+		for j, m := range e.Matches {
+			r.matches = append(r.matches, o.nameOrPattern(gkeNames(), m.Name, m.Pattern, fmt.Sprintf("%s.matches[%d]", path, j))...)
+		}
+		for j, to := range e.To {
+			r.matches = append(r.matches, o.names(gkeNames(), r.action, to.FQDNs, index(fmt.Sprintf("%s.to[%d].fqdns", path, j)))...)
+		}
+		if len(e.Matches)+len(e.To) == 0 {
+			o.note(Dropped, path, "has no names, and opens nothing")
+		}
+		for j, port := range e.Ports {
+			if port.Protocol == "" && len(e.To) == 0 {
+				port.Protocol = string(v1alpha1.ProtocolALL)
 			}
-			match["pattern"] = one
-			path := fmt.Sprintf("spec.egress[%d].matches[%d].pattern", i, j)
-			if one == "*" {
-				o.note(Wider, path, "%q is a name of one label in GKE, and %q is every name; write the names that are meant", pattern, one)
-				continue
-			}
-			o.note(Changed, path, "%q is %q: GKE reads several asterisks as one, and ** as the first label is one or more labels here", pattern, one)
+			number, err := numbered(port)
+			o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, j), number, err)
+		}
+		if len(r.matches) > 0 && r.open(len(e.Ports)) {
+			rules = append(rules, r)
 		}
 	}
-	o.write(object)
+	o.write(o.namespaced(o.name, *s.PodSelector, rules))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,6 +150,19 @@ func (o *object) names(d dialect, action v1alpha1.Action, texts []string, path f
 	return matches
 }
 
+// nameOrPattern converts a match with Accept that has either a name or a pattern.
+func (o *object) nameOrPattern(d dialect, name, pattern, path string) []v1alpha1.Match {
+	switch {
+	case (name == "") == (pattern == ""):
+		o.note(Failed, path, "write exactly one name or pattern")
+	case strings.Contains(name, "*"):
+		o.note(Failed, path, "%q holds a wildcard, which only patterns have", name)
+	default:
+		return o.names(d, v1alpha1.ActionAccept, []string{name + pattern}, func(int) string { return path })
+	}
+	return nil
+}
+
 // index returns the path of an item of a list.
 func index(list string) func(i int) string {
 	return func(i int) string { return fmt.Sprintf("%s[%d]", list, i) }
@@ -168,39 +182,26 @@ func (o *object) noNames() {
 
 // source is how the objects of a kind are converted.
 type source struct {
-	cluster bool
-	convert func(o *object)
+	versions string // of its group that have the same fields
+	cluster  bool   // it is of no namespace
+	convert  func(o *object)
 }
 
-// sourceOf returns the source of a kind.
-func sourceOf(version, kind string) (source, bool) {
-	group, _, _ := strings.Cut(version, "/")
-	switch group + " " + kind {
-	case "networking.gke.io " + v1alpha1.Kind:
-		return source{convert: (*object).gke}, version == gkeVersion
-	case "cilium.io CiliumNetworkPolicy":
-		return source{convert: (*object).cilium}, version == "cilium.io/v2"
-	case "cilium.io CiliumClusterwideNetworkPolicy":
-		return source{true, (*object).cilium}, version == "cilium.io/v2"
-	case "projectcalico.org NetworkPolicy":
-		return source{convert: (*object).calico}, version == "projectcalico.org/v3"
-	case "projectcalico.org GlobalNetworkPolicy":
-		return source{true, (*object).calicoGlobal}, version == "projectcalico.org/v3"
-	case "crd.antrea.io NetworkPolicy":
-		return source{convert: (*object).antrea}, version == "crd.antrea.io/v1beta1"
-	case "crd.antrea.io ClusterNetworkPolicy":
-		return source{true, (*object).antrea}, version == "crd.antrea.io/v1beta1"
-	case "networking.k8s.aws ApplicationNetworkPolicy":
-		return source{convert: (*object).aws}, version == "networking.k8s.aws/v1alpha1"
-	case "networking.k8s.aws ClusterNetworkPolicy":
-		return source{true, (*object).awsCluster}, version == "networking.k8s.aws/v1alpha1"
-	case "k8s.ovn.org EgressFirewall":
-		return source{convert: (*object).ovn}, version == "k8s.ovn.org/v1"
-	case "networking.istio.io ServiceEntry":
-		switch version {
-		case "networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3":
-			return source{convert: (*object).istio}, true
-		}
-	}
-	return source{}, false
+// sourceOf returns the source of a kind, and whether it has the version.
+func sourceOf(apiVersion, kind string) (source, bool) {
+	group, version, _ := strings.Cut(apiVersion, "/")
+	s := map[string]source{
+		"networking.gke.io FQDNNetworkPolicy":         {"v1alpha1 v1alpha2 v1alpha3", false, (*object).gke},
+		"cilium.io CiliumNetworkPolicy":               {"v2", false, (*object).cilium},
+		"cilium.io CiliumClusterwideNetworkPolicy":    {"v2", true, (*object).cilium},
+		"projectcalico.org NetworkPolicy":             {"v3", false, (*object).calico},
+		"projectcalico.org GlobalNetworkPolicy":       {"v3", true, (*object).calicoGlobal},
+		"crd.antrea.io NetworkPolicy":                 {"v1beta1 v1alpha1", false, (*object).antrea},
+		"crd.antrea.io ClusterNetworkPolicy":          {"v1beta1 v1alpha1", true, (*object).antrea},
+		"networking.k8s.aws ApplicationNetworkPolicy": {"v1alpha1", false, (*object).aws},
+		"networking.k8s.aws ClusterNetworkPolicy":     {"v1alpha1", true, (*object).awsCluster},
+		"k8s.ovn.org EgressFirewall":                  {"v1", false, (*object).ovn},
+		"networking.istio.io ServiceEntry":            {"v1 v1beta1 v1alpha3", false, (*object).istio},
+	}[group+" "+kind]
+	return s, slices.Contains(strings.Fields(s.versions), version)
 }

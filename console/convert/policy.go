@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
@@ -99,6 +100,42 @@ func namespaceNamed(name string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: name}}
 }
 
+// addPort adds a port to a rule, or notes why it is left out.
+func (o *object) addPort(r *rule, path string, port v1alpha1.Port, err error) {
+	if err != nil {
+		o.without(r.action, path, "is left out: %v", err)
+		return
+	}
+	r.ports = append(r.ports, port)
+}
+
+// open tells whether a rule with that many ports in its source has any left.
+func (r *rule) open(written int) bool { return len(r.ports) > 0 || written == 0 }
+
+// policyPort is a port as NetworkPolicies have it.
+type policyPort struct {
+	Protocol string              `json:"protocol"`
+	Port     *intstr.IntOrString `json:"port"`
+	EndPort  int32               `json:"endPort"`
+}
+
+// numbered returns a port as NetworkPolicies have it: TCP without a protocol.
+func numbered(from policyPort) (v1alpha1.Port, error) {
+	if from.Protocol == "" {
+		from.Protocol = "TCP"
+	}
+	p, err := protocolNamed(from.Protocol)
+	switch {
+	case err != nil:
+		return v1alpha1.Port{}, err
+	case from.Port == nil:
+		return portOf(p, 0, 0), nil
+	case from.Port.Type == intstr.String:
+		return v1alpha1.Port{}, fmt.Errorf("port %q is no number, and ports of other hosts have no names here", from.Port.StrVal)
+	}
+	return portOf(p, from.Port.IntVal, from.EndPort), nil
+}
+
 // portOf returns a port; 0 is every port of the protocol.
 func portOf(protocol v1alpha1.Protocol, first, last int32) v1alpha1.Port {
 	p := v1alpha1.Port{Protocol: &protocol}
@@ -111,10 +148,10 @@ func portOf(protocol v1alpha1.Protocol, first, last int32) v1alpha1.Port {
 	return p
 }
 
-// protocolNamed returns a protocol that has ports.
+// protocolNamed returns a protocol that has ports, in the spelling of Kubernetes.
 func protocolNamed(text string) (v1alpha1.Protocol, error) {
 	switch p := v1alpha1.Protocol(text); p {
-	case v1alpha1.ProtocolTCP, v1alpha1.ProtocolUDP, v1alpha1.ProtocolSCTP:
+	case v1alpha1.ProtocolTCP, v1alpha1.ProtocolUDP, v1alpha1.ProtocolSCTP, v1alpha1.ProtocolALL:
 		return p, nil
 	}
 	return "", fmt.Errorf("protocol %q has no equal; write TCP, UDP or SCTP", text)

@@ -19,11 +19,14 @@ type dialect struct {
 	about string
 }
 
-// The dialects. Sources: Cilium, pkg/fqdn/matchpattern (** since 1.19); Calico Enterprise,
-// "DNS policy"; Antrea, pkg/agent/controller/networkpolicy/fqdn.go; the DomainName of the
+// The dialects. Sources: Cilium, pkg/fqdn/matchpattern (** since 1.19); GKE, "Control Pod egress
+// traffic using FQDN network policies"; Calico Enterprise, "DNS policy"; Antrea, pkg/agent/controller/networkpolicy/fqdn.go; the DomainName of the
 // Kubernetes network policy API, which AWS has too; OVN-Kubernetes, EgressFirewall; Istio, ServiceEntry.
 func ciliumNames() dialect {
 	return dialect{part: true, many: true, deep: true, about: "Cilium reads * as a part of one label"}
+}
+func gkeNames() dialect {
+	return dialect{part: true, many: true, about: "GKE reads * as a part of one label"}
 }
 func calicoNames() dialect {
 	return dialect{dots: true, about: "Calico reads * as one or more labels"}
@@ -76,12 +79,17 @@ func (d dialect) convert(text string) (names, error) {
 		if one != "*" {
 			patterns = []string{"*" + one}
 		}
+	case one == "*" && one != body && !d.dots:
+		n.grade, n.message = Wider, fmt.Sprintf("%q is a name of one label there, and %q is every name; write the names that are meant", text, one)
 	case one == "*":
 	case d.dots:
 		var same bool
 		if patterns, same = acrossDots(one); !same {
 			n.grade, n.message = Narrower, fmt.Sprintf("%s; here * is a part of one label, except at the front, so %q has no equal", d.about, text)
 		}
+	}
+	if n.grade == "" && one != body {
+		n.grade, n.message = Changed, fmt.Sprintf("%q is %q: several asterisks are as good as one there, and ** as the first label is one or more labels here", text, one)
 	}
 	for i := range patterns {
 		if _, err := fqdn.ParsePattern(patterns[i]); err != nil {

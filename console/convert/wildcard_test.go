@@ -12,15 +12,16 @@ import (
 
 // TestWildcards: what an asterisk of each system becomes.
 func TestWildcards(t *testing.T) {
-	dialects := map[string]dialect{"cilium": ciliumNames(), "calico": calicoNames(), "antrea": antreaNames(), "aws": awsNames(), "ovn": ovnNames(), "istio": istioNames()}
+	dialects := map[string]dialect{"cilium": ciliumNames(), "calico": calicoNames(), "antrea": antreaNames(), "aws": awsNames(), "ovn": ovnNames(), "istio": istioNames(), "gke": gkeNames()}
 	for _, c := range []struct{ dialect, text, want string }{
-		{"cilium", "www.x.test", "www.x.test"}, {"cilium", "*.x.test", "*.x.test"}, {"cilium", "*x.test", "*x.test"}, {"cilium", "a**b.x.test", "a*b.x.test"},
-		{"cilium", "**.x.test", "**.x.test wider"}, {"cilium", "*", "*"}, {"cilium", "**", "* wider"}, {"cilium", "a.**.test", "a.*.test"},
+		{"cilium", "www.x.test", "www.x.test"}, {"cilium", "*.x.test", "*.x.test"}, {"cilium", "*x.test", "*x.test"}, {"cilium", "a**b.x.test", "a*b.x.test changed"},
+		{"cilium", "**.x.test", "**.x.test wider"}, {"cilium", "*", "*"}, {"cilium", "**", "* wider"}, {"cilium", "a.**.test", "a.*.test changed"},
 		{"calico", "*.x.test", "**.x.test"}, {"calico", "www.*.test", "www.*.test narrower"}, {"calico", "*.*.test", "refused"}, {"calico", "w*.test", "refused"},
 		{"antrea", "*.x.test", "**.x.test"}, {"antrea", "*x.test", "*x.test **.*x.test"}, {"antrea", "*.*.test", "**.*.test"},
 		{"antrea", "*.*x.test", "**.*x.test"}, {"antrea", "a*.x.test", "a*.x.test narrower"}, {"antrea", "*a*.test", "*a*.test narrower"}, {"antrea", "*", "*"},
 		{"aws", "*.x.test", "**.x.test"}, {"aws", "a.*.test", "refused"}, {"aws", "*x.test", "refused"}, {"aws", "*", "refused"},
 		{"ovn", "*.x.test", "*.x.test"}, {"ovn", "w*.x.test", "refused"},
+		{"gke", "**.x.test", "*.x.test changed"}, {"gke", "**", "* wider"},
 		{"istio", "*.x.test", "**.x.test"}, {"istio", "*.*.test", "refused"},
 		{"istio", "a b.test", "refused"}, {"ovn", "x..test", "refused"},
 	} {
