@@ -13,6 +13,7 @@ import (
 
 func convertCommand() *cobra.Command {
 	var deep bool
+	var r convert.Result
 	cmd := &cobra.Command{
 		Use:   "convert PATH...",
 		Short: "Convert policies of other systems",
@@ -30,7 +31,6 @@ policy allows more than before, or could not be converted.`,
 			if len(paths) == 0 {
 				return &console.Misused{Err: errors.New("nothing to convert; write the path of a manifest, of a folder, or - for the standard input")}
 			}
-			var r convert.Result
 			if err := check.Files(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), deep, r.Add); err != nil {
 				return err
 			}
@@ -46,6 +46,7 @@ policy allows more than before, or could not be converted.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVarP(&r.Namespace, "namespace", "n", "", "namespace of objects that name none (default: they stay without one)")
 	cmd.Flags().BoolVarP(&deep, "recursive", "R", false, "read the folders in folders too")
 	return cmd
 }

@@ -23,9 +23,10 @@ func TestConvertCommand(t *testing.T) {
 		code            int
 	}{
 		{write("plain.yaml", "*.example.com"), "- pattern: '*.example.com'", "", 0},
-		{write("deep.yaml", "**.example.com"), "- pattern: '*.example.com'", "deep.yaml:1: changed: FQDNNetworkPolicy default/p: spec.egress[0].matches[0]: ", 0},
+		{write("deep.yaml", "**.example.com"), "- pattern: '*.example.com'", "deep.yaml:1: changed: FQDNNetworkPolicy p: spec.egress[0].matches[0]: ", 0},
 		{write("all.yaml", "**"), "- pattern: '*'", "all.yaml:1: wider: ", 1},
 		{write("bad.yaml", "a b"), "podSelector: {}", "bad.yaml:1: failed: ", 1},
+		{write("named.yaml", "*.example.com") + " -n shop", "  namespace: shop\n", "", 0},
 		{filepath.Join(dir, "none.yaml"), "", "there is no file or folder", 1},
 		{"", "", "nothing to convert", 2},
 	} {

@@ -84,6 +84,9 @@ func (o *object) antrea() {
 		o.noNames()
 		return
 	}
+	if !o.cluster && !o.hasNamespace() {
+		return
+	}
 	subjects := p.Spec.AppliedTo
 	if len(subjects) == 0 {
 		subjects = p.Spec.Egress[0].AppliedTo

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -67,8 +66,8 @@ func (o *object) calico() {
 	if !ok {
 		return
 	}
-	if n := pods.namespaces; len(n.MatchExpressions) > 0 || len(n.MatchLabels) > 0 && n.MatchLabels[corev1.LabelMetadataName] != o.namespace {
-		o.note(Failed, "spec.selector", "it selects another namespace than its own")
+	if err := o.ownNamespace(&pods.namespaces); err != nil {
+		o.note(Failed, "spec.selector", "%v", err)
 		return
 	}
 	if p.Spec.Order != nil {

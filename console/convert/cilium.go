@@ -261,9 +261,5 @@ func (o *object) ciliumSelector(from *metav1.LabelSelector) (namespaces, pods *m
 		e.Key = as
 		into.MatchExpressions = append(into.MatchExpressions, e)
 	}
-	own := namespaceNamed(o.namespace).MatchLabels[corev1.LabelMetadataName]
-	if !o.cluster && (len(namespaces.MatchExpressions) > 0 || len(namespaces.MatchLabels) > 0 && (len(namespaces.MatchLabels) > 1 || namespaces.MatchLabels[corev1.LabelMetadataName] != own)) {
-		return nil, nil, fmt.Errorf("it selects by namespace, and the policy is of namespace %s; leave the namespace out", o.namespace)
-	}
-	return namespaces, pods, nil
+	return namespaces, pods, o.ownNamespace(namespaces)
 }

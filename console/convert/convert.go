@@ -42,6 +42,8 @@ func (n Note) String() string {
 
 // Result is the converted manifests.
 type Result struct {
+	Namespace string // of objects that name none, as kubectl has it; "" leaves them without
+
 	YAML     []byte // a document for each policy
 	Policies int
 	Notes    []Note
@@ -106,7 +108,7 @@ func (r *Result) object(file string, line int, version, kind string, text []byte
 	}
 	_ = json.Unmarshal(text, &head) // the strict reading below says why
 	if o.name, o.namespace = head.Metadata.Name, head.Metadata.Namespace; o.namespace == "" {
-		o.namespace = "default"
+		o.namespace = r.Namespace
 	}
 	s, known := sourceOf(version, kind)
 	o.cluster = s.cluster

@@ -89,7 +89,7 @@ func TestPatterns(t *testing.T) {
 		}
 		for _, n := range r.Notes {
 			got += " " + string(n.Grade)
-			if !strings.HasPrefix(n.String(), "p.yaml:1: "+string(n.Grade)+": FQDNNetworkPolicy default/p: spec.egress[0].matches[1]: ") {
+			if !strings.HasPrefix(n.String(), "p.yaml:1: "+string(n.Grade)+": FQDNNetworkPolicy p: spec.egress[0].matches[1]: ") {
 				t.Error(n)
 			}
 		}
@@ -155,7 +155,7 @@ spec:
 	for i, begins := range []string{
 		"all.yaml:1: dropped: FQDNNetworkPolicy shop/a: status: the agents write their own",
 		"all.yaml:1: failed: FQDNNetworkPolicy shop/b: unknown field \"spec.egress[0].from\"",
-		"all.yaml:15: failed: ConfigMap default/c: ConfigMap of v1 is not converted; namegate convert --help lists the kinds",
+		"all.yaml:15: failed: ConfigMap c: ConfigMap of v1 is not converted; namegate convert --help lists the kinds",
 		"all.yaml:19: failed: FQDNNetworkPolicy shop/d: FQDNNetworkPolicy of networking.gke.io/v2 is not converted",
 		"all.yaml:24: failed: document: ",
 	} {

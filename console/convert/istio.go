@@ -73,8 +73,11 @@ func (o *object) istio() {
 		o.note(Wider, "spec.subjectAltNames", "is left out: certificates are not read")
 	}
 	if slices.Equal(s.ExportTo, []string{"."}) {
-		o.note(Narrower, "", "the pods of %s are denied everything else, also Services of the cluster; write a NetworkPolicy for these", o.namespace)
+		o.note(Narrower, "", "the pods of its namespace are denied everything else, also Services of the cluster; write a NetworkPolicy for these")
 		o.write(o.namespaced(o.name, metav1.LabelSelector{}, []rule{r}))
+		return
+	}
+	if !o.hasNamespace() {
 		return
 	}
 	namespaces := &metav1.LabelSelector{}

@@ -8,9 +8,12 @@ import (
 )
 
 // converted returns the result of one manifest, and its notes by grade and path.
-func converted(t *testing.T, text string) (out, notes string) {
+func converted(t *testing.T, text string) (out, notes string) { return convertedIn(t, "", text) }
+
+// convertedIn does so with a namespace for objects that name none.
+func convertedIn(t *testing.T, namespace, text string) (out, notes string) {
 	t.Helper()
-	var r Result
+	r := Result{Namespace: namespace}
 	fatal.If(t, r.Add("p.yaml", []byte(strings.ReplaceAll(text, "\t", " "))))
 	var lines []string
 	for _, n := range r.Notes {
@@ -70,5 +73,44 @@ func TestControllerOfGKE(t *testing.T) {
 	}
 	if out, notes := converted(t, `{apiVersion: networking.gke.io/v1alpha2, kind: FQDNNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, ingress: [{from: [{fqdns: [d.test]}]}]}}`); out != "" || notes != "failed " {
 		t.Errorf("%q\n%s", notes, out)
+	}
+}
+
+// withoutNamespace are policies of a namespace that do not name it, and whether it becomes a part of the
+// result.
+var withoutNamespace = map[string]struct {
+	text  string
+	needs bool
+}{
+	"gke":              {`{apiVersion: networking.gke.io/v1alpha1, kind: FQDNNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, egress: [{matches: [{name: a.test}]}]}}`, false},
+	"controller":       {`{apiVersion: networking.gke.io/v1alpha3, kind: FQDNNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, egress: [{to: [{fqdns: [a.test]}]}]}}`, false},
+	"cilium":           {`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [{toFQDNs: [{matchName: a.test}]}]}}`, false},
+	"cilium selecting": {`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {matchLabels: {"k8s:io.kubernetes.pod.namespace": shop}}, egress: [{toFQDNs: [{matchName: a.test}]}]}}`, true},
+	"calico":           {`{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {egress: [{action: Allow, destination: {domains: [a.test]}}]}}`, false},
+	"calico selecting": {`{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {selector: "projectcalico.org/namespace == 'shop'", egress: [{action: Allow, destination: {domains: [a.test]}}]}}`, true},
+	"antrea":           {`{apiVersion: crd.antrea.io/v1beta1, kind: NetworkPolicy, metadata: {name: p}, spec: {priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: Allow, to: [{fqdn: a.test}]}]}}`, true},
+	"aws":              {`{apiVersion: networking.k8s.aws/v1alpha1, kind: ApplicationNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, policyTypes: [Egress], egress: [{to: [{domainNames: [a.test]}]}]}}`, false},
+	"ovn":              {`{apiVersion: k8s.ovn.org/v1, kind: EgressFirewall, metadata: {name: p}, spec: {egress: [{type: Allow, to: {dnsName: a.test}}]}}`, true},
+	"istio":            {`{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: p}, spec: {hosts: [a.test], exportTo: ["."]}}`, false},
+	"istio of all":     {`{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: p}, spec: {hosts: [a.test]}}`, true},
+}
+
+// TestNoNamespace: a policy without a namespace stays without one; where the result selects by it, the
+// conversion fails, and -n has it.
+func TestNoNamespace(t *testing.T) {
+	for name, c := range withoutNamespace {
+		out, notes := converted(t, c.text)
+		failed := strings.HasPrefix(notes, "failed metadata.namespace") || strings.HasPrefix(notes, "failed spec.")
+		if c.needs != failed || c.needs != (out == "") || strings.Contains(out, "namespace: ") || strings.Contains(out+notes, "default") {
+			t.Errorf("%s: %q\n%s", name, notes, out)
+		}
+		if out, notes = convertedIn(t, "shop", c.text); strings.Contains(notes, "failed") || !strings.Contains(out, ": shop") {
+			t.Errorf("%s of shop: %q\n%s", name, notes, out)
+		}
+	}
+	var r Result
+	fatal.If(t, r.Add("p.yaml", []byte(withoutNamespace["ovn"].text)))
+	if note := r.Notes[0].String(); !strings.Contains(note, ": EgressFirewall p: ") || !strings.Contains(note, "-n NAMESPACE") {
+		t.Error(note)
 	}
 }

@@ -25,19 +25,31 @@ type object struct {
 	file             string
 	line             int
 	apiVersion, kind string
-	namespace, name  string
-	cluster          bool // its kind is of no namespace
+	namespace, name  string // no namespace where the manifest leaves it to kubectl
+	cluster          bool   // its kind is of no namespace
 	metadata         metav1.ObjectMeta
 	json             []byte
 }
 
 // note adds a note about a field, "" for the whole object.
 func (o *object) note(grade Grade, path, format string, args ...any) {
-	name := o.kind + " " + o.namespace + "/" + o.name
-	if o.cluster {
-		name = o.kind + " " + o.name
+	o.r.Notes = append(o.r.Notes, Note{o.file, o.line, grade, o.named(o.kind, o.name, o.cluster), path, fmt.Sprintf(format, args...)})
+}
+
+// named returns the name of the object, or of a policy that it becomes.
+func (o *object) named(kind, name string, cluster bool) string {
+	if cluster || o.namespace == "" {
+		return kind + " " + name
 	}
-	o.r.Notes = append(o.r.Notes, Note{o.file, o.line, grade, name, path, fmt.Sprintf(format, args...)})
+	return kind + " " + o.namespace + "/" + name
+}
+
+// hasNamespace tells whether the namespace is known, which becomes a part of the policy.
+func (o *object) hasNamespace() bool {
+	if o.namespace == "" {
+		o.note(Failed, "metadata.namespace", "is missing, and the policy selects by it; write it, or run namegate convert -n NAMESPACE")
+	}
+	return o.namespace != ""
 }
 
 // without notes a part that has no equal, by the action of its rule: without an Accept less is
@@ -104,10 +116,7 @@ func (o *object) write(made any) {
 		o.note(Failed, "", "%v", p.Err)
 		return
 	}
-	name := p.Kind + " " + p.Name
-	if p.ClusterPolicy == nil {
-		name = p.Kind + " " + p.Policy.Namespace + "/" + p.Name
-	}
+	name := o.named(p.Kind, p.Name, p.ClusterPolicy != nil)
 	if o.r.names[name] {
 		o.note(Failed, "metadata.name", "there is another policy that becomes %s; rename one of them", name)
 		return

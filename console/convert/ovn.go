@@ -43,6 +43,9 @@ func (o *object) ovn() {
 		o.noNames()
 		return
 	}
+	if !o.hasNamespace() {
+		return
+	}
 	var rules []rule
 	for i, e := range p.Spec.Egress {
 		path := fmt.Sprintf("spec.egress[%d]", i)

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,6 +135,15 @@ func numbered(from policyPort) (v1alpha1.Port, error) {
 		return v1alpha1.Port{}, fmt.Errorf("port %q is no number, and ports of other hosts have no names here", from.Port.StrVal)
 	}
 	return portOf(p, from.Port.IntVal, from.EndPort), nil
+}
+
+// ownNamespace returns an error if a policy of a namespace selects another one.
+func (o *object) ownNamespace(selected *metav1.LabelSelector) error {
+	all := len(selected.MatchExpressions) == 0 && len(selected.MatchLabels) == 0
+	if o.cluster || all || o.namespace != "" && reflect.DeepEqual(selected, namespaceNamed(o.namespace)) {
+		return nil
+	}
+	return fmt.Errorf("it selects by namespace, and is a policy of one; leave the namespace out of the selector, or if it is the policy's own, write metadata.namespace or run namegate convert -n NAMESPACE")
 }
 
 // portOf returns a port; 0 is every port of the protocol.
