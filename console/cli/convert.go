@@ -47,6 +47,7 @@ policy allows more than before, or could not be converted.`,
 		},
 	}
 	cmd.Flags().StringVarP(&r.Namespace, "namespace", "n", "", "namespace of objects that name none (default: they stay without one)")
+	cmd.Flags().StringVar(&r.ClusterDomain, "cluster-domain", "cluster.local", "what names of the cluster end in")
 	cmd.Flags().BoolVarP(&deep, "recursive", "R", false, "read the folders in folders too")
 	return cmd
 }

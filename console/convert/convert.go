@@ -42,7 +42,8 @@ func (n Note) String() string {
 
 // Result is the converted manifests.
 type Result struct {
-	Namespace string // of objects that name none, as kubectl has it; "" leaves them without
+	Namespace     string // of objects that name none, as kubectl has it; "" leaves them without
+	ClusterDomain string // "cluster.local" if it is empty
 
 	YAML     []byte // a document for each policy
 	Policies int

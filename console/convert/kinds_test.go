@@ -114,3 +114,34 @@ func TestNoNamespace(t *testing.T) {
 		t.Error(note)
 	}
 }
+
+// TestNamesOfTheCluster: where a name leads outside alone, or behind a Service, a match with names of the
+// cluster is wider with an Accept, and narrower with a Deny.
+func TestNamesOfTheCluster(t *testing.T) {
+	gke := `{apiVersion: networking.gke.io/v1alpha1, kind: FQDNNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, egress: [{matches: [{pattern: "NAME"}]}]}}`
+	cilium := `{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [{toFQDNs: [{matchPattern: "NAME"}]}]}}`
+	calico := `{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {egress: [{action: Allow, destination: {domains: ["NAME"]}}]}}`
+	antrea := `{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: p}, spec: {priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: Drop, to: [{fqdn: "NAME"}]}]}}`
+	ovn := `{apiVersion: k8s.ovn.org/v1, kind: EgressFirewall, metadata: {name: p, namespace: shop}, spec: {egress: [{type: Allow, to: {dnsName: "NAME"}}]}}`
+	for _, c := range []struct{ text, name, want string }{
+		{cilium, "*", "wider"}, {cilium, "**.local", "wider wider"}, {cilium, "*.*.svc.cluster.local", "wider"}, {cilium, "db.shop.svc.cluster.local.", "wider"},
+		{cilium, "web-0.db.shop.svc.cluster.local", "wider"}, {cilium, "*.svc.cluster.local", ""}, {cilium, "*.*.*.*.*", "wider"}, {cilium, "*.example.org", ""},
+		{gke, "*", "wider"}, {gke, "api-*.*.svc.cluster.local", "wider"}, {gke, "*.*", ""}, {calico, "*", "wider"}, {calico, "*.cluster.local", "wider"},
+		{antrea, "*.local", "narrower"}, {antrea, "*example.org", ""}, {ovn, "db.shop.svc.cluster.local", ""},
+	} {
+		out, notes := converted(t, strings.ReplaceAll(c.text, "NAME", c.name))
+		var grades []string
+		for note := range strings.SplitSeq(notes, ", ") {
+			grade, _, _ := strings.Cut(note, " ")
+			grades = append(grades, grade)
+		}
+		if strings.Join(grades, " ") != c.want || out == "" {
+			t.Errorf("%s in %.40s: %q, want %s", c.name, c.text, notes, c.want)
+		}
+	}
+	r := Result{ClusterDomain: "k8s.test"}
+	fatal.If(t, r.Add("p.yaml", []byte(strings.ReplaceAll(cilium, "NAME", "db.shop.svc.k8s.test"))))
+	if r.Certain() {
+		t.Error("a name of another cluster domain is converted without a note")
+	}
+}

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
 
@@ -153,6 +155,14 @@ func (o *object) names(d dialect, action v1alpha1.Action, texts []string, path f
 			o.without(action, path(i), "%s", n.message)
 		case n.grade != "":
 			o.note(n.grade, path(i), "%s", n.message)
+		}
+		domain, _ := fqdn.ParseName(cmp.Or(o.r.ClusterDomain, "cluster.local"))
+		if d.outside && n.inside(domain) {
+			grade := Wider
+			if action == v1alpha1.ActionDeny {
+				grade = Narrower
+			}
+			o.note(grade, path(i), "%q includes names of the cluster: here the rule is for Services too, there it is not; write the names that are meant", text)
 		}
 		matches = append(matches, n.matches...)
 	}

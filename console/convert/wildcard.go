@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -16,23 +17,26 @@ type dialect struct {
 	only  bool // it may only be the whole first label
 	many  bool // there may be several of them
 	deep  bool // ** as the first label is one or more labels
-	about string
+	// A rule for the name of a Service does not concern the Service's address: the system judges
+	// connections behind their translation, or by names the connections that leave the cluster.
+	outside bool
+	about   string
 }
 
 // The dialects. Sources: Cilium, pkg/fqdn/matchpattern (** since 1.19); GKE, "Control Pod egress
 // traffic using FQDN network policies"; Calico Enterprise, "DNS policy"; Antrea, pkg/agent/controller/networkpolicy/fqdn.go; the DomainName of the
 // Kubernetes network policy API, which AWS has too; OVN-Kubernetes, EgressFirewall; Istio, ServiceEntry.
 func ciliumNames() dialect {
-	return dialect{part: true, many: true, deep: true, about: "Cilium reads * as a part of one label"}
+	return dialect{outside: true, part: true, many: true, deep: true, about: "Cilium reads * as a part of one label"}
 }
 func gkeNames() dialect {
-	return dialect{part: true, many: true, about: "GKE reads * as a part of one label"}
+	return dialect{outside: true, part: true, many: true, about: "GKE reads * as a part of one label"}
 }
 func calicoNames() dialect {
-	return dialect{dots: true, about: "Calico reads * as one or more labels"}
+	return dialect{outside: true, dots: true, about: "Calico reads * as one or more labels"}
 }
 func antreaNames() dialect {
-	return dialect{dots: true, part: true, many: true, about: "Antrea reads * as any characters, with dots"}
+	return dialect{outside: true, dots: true, part: true, many: true, about: "Antrea reads * as any characters, with dots"}
 }
 func awsNames() dialect {
 	return dialect{dots: true, only: true, about: "AWS reads * as one or more labels"}
@@ -136,4 +140,13 @@ func acrossDots(text string) (patterns []string, same bool) {
 		return []string{"*" + text}, true
 	}
 	return []string{text, "**." + text}, true
+}
+
+// inside tells whether a match includes names of Services or pods below the cluster's domain:
+// NAME.NAMESPACE.svc, and HOSTNAME before it.
+func (n names) inside(domain fqdn.Name) bool {
+	return slices.ContainsFunc(n.matches, func(m v1alpha1.Match) bool {
+		p := pattern(m)
+		return p.MatchesBelow(domain, 3) || p.MatchesBelow(domain, 4)
+	})
 }
