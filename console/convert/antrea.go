@@ -212,7 +212,7 @@ func (o *object) antreaRule(e *antreaRule, path string) (rule, bool) {
 		case peer.IPBlock != nil && len(peer.IPBlock.Except) == 0:
 			r.networks = append(r.networks, network(peer.IPBlock.CIDR))
 		default:
-			o.without(r.action, at, "is left out: peers other than fqdn and ipBlock without except have no equal; write a NetworkPolicy or networks")
+			o.unnamed(r.action, dnsAlone(e.Ports, func(p antreaPort) string { return p.text() }), at, "is left out: peers other than fqdn and ipBlock without except have no equal; write a NetworkPolicy or networks")
 		}
 	}
 	for i, p := range e.Ports {

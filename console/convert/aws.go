@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -47,14 +48,14 @@ func (o *object) aws() {
 		for j, peer := range e.To {
 			at := fmt.Sprintf("%s.to[%d]", path, j)
 			if len(peer.DomainNames) == 0 || peer.IPBlock != nil || peer.PodSelector != nil || peer.NamespaceSelector != nil {
-				o.note(Narrower, at, "has no names and is left out; write a NetworkPolicy for it")
+				o.unnamed(r.action, dnsAlone(e.Ports, policyPort.text), at, "has no names and is left out; write a NetworkPolicy for it")
 				continue
 			}
 			named = true
 			r.matches = append(r.matches, o.names(awsNames(), r.action, peer.DomainNames, index(at+".domainNames"))...)
 		}
 		if len(e.To) == 0 {
-			o.note(Narrower, path, "is for every destination and is left out; write a NetworkPolicy for it")
+			o.unnamed(r.action, dnsAlone(e.Ports, policyPort.text), path, "is for every destination and is left out; write a NetworkPolicy for it")
 		}
 		for j, port := range e.Ports {
 			number, err := numbered(port)
@@ -102,18 +103,27 @@ type awsClusterRule struct {
 		Networks    []string        `json:"networks"`
 		DomainNames []string        `json:"domainNames"`
 	} `json:"to"`
-	Ports []struct {
-		PortNumber *struct {
-			Protocol string `json:"protocol"`
-			Port     int32  `json:"port"`
-		} `json:"portNumber"`
-		PortRange *struct {
-			Protocol string `json:"protocol"`
-			Start    int32  `json:"start"`
-			End      int32  `json:"end"`
-		} `json:"portRange"`
-		NamedPort string `json:"namedPort"`
-	} `json:"ports"`
+	Ports []awsPort `json:"ports"`
+}
+
+type awsPort struct {
+	PortNumber *struct {
+		Protocol string `json:"protocol"`
+		Port     int32  `json:"port"`
+	} `json:"portNumber"`
+	PortRange *struct {
+		Protocol string `json:"protocol"`
+		Start    int32  `json:"start"`
+		End      int32  `json:"end"`
+	} `json:"portRange"`
+	NamedPort string `json:"namedPort"`
+}
+
+func (p awsPort) text() string {
+	if p.PortNumber != nil {
+		return strconv.Itoa(int(p.PortNumber.Port))
+	}
+	return p.NamedPort
 }
 
 // awsCluster converts a ClusterNetworkPolicy, which has the same tiers, priorities and actions.
@@ -165,7 +175,7 @@ func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
 	for i, to := range e.To {
 		at := fmt.Sprintf("%s.to[%d]", path, i)
 		if to.Namespaces != nil || to.Pods != nil || to.Nodes != nil {
-			o.without(r.action, at, "is left out: a %s has no peers by pods, namespaces or nodes; write networks, or a ClusterNetworkPolicy of the Kubernetes network policy API", v1alpha1.ClusterKind)
+			o.unnamed(r.action, dnsAlone(e.Ports, awsPort.text), at, "is left out: a %s has no peers by pods, namespaces or nodes; write networks, or a ClusterNetworkPolicy of the Kubernetes network policy API", v1alpha1.ClusterKind)
 			continue
 		}
 		r.matches = append(r.matches, o.names(awsNames(), r.action, to.DomainNames, index(at+".domainNames"))...)

@@ -93,7 +93,7 @@ func (o *object) calico() {
 		case e.Action == "Deny":
 			o.note(Dropped, path, "Deny is left out: the policy denies what no rule allows")
 		case len(e.Destination.Domains) == 0:
-			o.note(Narrower, path, "%s without names is left out; write a NetworkPolicy for it", e.Action)
+			o.unnamed(v1alpha1.ActionAccept, e.dns(), path, "%s without names is left out; write a NetworkPolicy for it", e.Action)
 		default:
 			if r, ok := o.calicoRule(e, path); ok {
 				rules = append(rules, r)
@@ -213,7 +213,7 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 		{"destination.notPorts", d.NotPorts != nil}, {"destination.serviceAccounts", d.ServiceAccounts != nil},
 	} {
 		if limit.there {
-			o.without(r.action, path, "is left out: %s has no equal", limit.field)
+			o.unnamed(r.action, e.dns(), path, "is left out: %s has no equal", limit.field)
 			return r, false
 		}
 	}
@@ -224,8 +224,7 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 	if e.HTTP != nil {
 		o.note(Wider, path+".http", "is left out: connections are judged by names, addresses and ports, not by their content")
 	}
-	var err error
-	if r.ports, err = calicoPorts(e); err != nil {
+	if err := o.calicoPorts(&r, e, path); err != nil {
 		o.without(r.action, path, "is left out: %v", err)
 		return r, false
 	}
@@ -233,7 +232,7 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 	for _, n := range d.Nets {
 		r.networks = append(r.networks, network(n))
 	}
-	return r, !r.everywhere() || len(d.Domains)+len(d.Nets) == 0
+	return r, (!r.everywhere() || len(d.Domains)+len(d.Nets) == 0) && r.open(len(d.Ports))
 }
 
 // empty tells whether it restricts nothing.
@@ -243,34 +242,40 @@ func (e *calicoEntity) empty() bool {
 	return err == nil && string(text) == string(zero)
 }
 
-// calicoPorts returns the ports of a rule.
-func calicoPorts(e *calicoRule) (ports []v1alpha1.Port, err error) {
+// dns tells whether a rule is for DNS alone.
+func (e *calicoRule) dns() bool {
+	return dnsAlone(e.Destination.Ports, func(p intstr.IntOrString) string { return p.String() })
+}
+
+// calicoPorts reads the ports of a rule. The error is for its protocol.
+func (o *object) calicoPorts(r *rule, e *calicoRule, path string) error {
 	if e.Protocol == nil {
 		if len(e.Destination.Ports) > 0 {
-			return nil, fmt.Errorf("ports have no protocol")
+			return fmt.Errorf("ports have no protocol")
 		}
-		return nil, nil
+		return nil
 	}
-	p, err := protocolNamed(strings.ToUpper(e.Protocol.String()))
+	p, err := protocolNamed(e.Protocol.String())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(e.Destination.Ports) == 0 {
-		return []v1alpha1.Port{portOf(p, 0, 0)}, nil
+		r.ports = []v1alpha1.Port{portOf(p, 0, 0)}
 	}
-	for _, port := range e.Destination.Ports {
+	for i, port := range e.Destination.Ports {
 		first, last, _ := strings.Cut(port.String(), ":")
 		if last == "" {
 			last = first
 		}
+		var err error
 		from, err1 := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
 		if err1 != nil || err2 != nil || from == 0 || to < from {
-			return nil, fmt.Errorf("port %q is no number or range, and ports of other hosts have no names here", port.String())
+			err = fmt.Errorf("port %q is no number or range, and ports of other hosts have no names here", port.String())
 		}
-		ports = append(ports, portOf(p, int32(from), int32(to)))
+		o.addPort(r, fmt.Sprintf("%s.destination.ports[%d]", path, i), portOf(p, int32(from), int32(to)), err)
 	}
-	return ports, nil
+	return nil
 }
 
 // network returns an address or a network as a network.

@@ -26,17 +26,25 @@ func (s *calicoSelector) read(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
+	if err := s.every(""); err != nil {
+		return fmt.Errorf("selector %q: %w", text, err)
+	}
+	return nil
+}
+
+// every reads terms with && between them until end, "" for the end of the text.
+func (s *calicoSelector) every(end string) error {
 	for {
 		if err := s.requirement(); err != nil {
-			return fmt.Errorf("selector %q: %w", text, err)
+			return err
 		}
 		switch token := s.next(); {
-		case token == "" && strings.TrimSpace(s.rest) == "":
+		case token == end && (end != "" || strings.TrimSpace(s.rest) == ""):
 			return nil
 		case token == "||":
-			return fmt.Errorf("selector %q: selectors here have no ||; write a policy for each side", text)
+			return fmt.Errorf("selectors here have no ||; write a policy for each side")
 		case token != "&&":
-			return fmt.Errorf("selector %q: cannot read it after %q", text, strings.TrimSuffix(text, token+s.rest))
+			return fmt.Errorf("cannot read it from %q", token+s.rest)
 		}
 	}
 }
@@ -51,13 +59,15 @@ func (s *calicoSelector) next() string {
 	return found[1]
 }
 
-// requirement reads one term: all(), has(k), !has(k), k == "v", k != "v", k in {…}, k not in {…}.
+// requirement reads one term: terms in parentheses, all(), has(k), !has(k), k == "v", k != "v", k in {…}, k not in {…}.
 func (s *calicoSelector) requirement() error {
 	operator, key := metav1.LabelSelectorOpExists, s.next()
 	if key == "!" {
 		operator, key = metav1.LabelSelectorOpDoesNotExist, s.next()
 	}
 	switch {
+	case key == "(" && operator == metav1.LabelSelectorOpExists:
+		return s.every(")")
 	case key == "all" && operator == metav1.LabelSelectorOpExists:
 		return s.expect("(", ")")
 	case key == "has":
@@ -67,7 +77,7 @@ func (s *calicoSelector) requirement() error {
 		key = s.next()
 		return firstOf(s.add(key, operator), s.expect(")"))
 	case operator == metav1.LabelSelectorOpDoesNotExist || key == "" || strings.ContainsAny(key, `(){}"'!=&|,`):
-		return fmt.Errorf("only all(), has(LABEL), !has(LABEL), comparisons with ==, != and in {…}, and && have an equal")
+		return fmt.Errorf("only all(), has(LABEL), !has(LABEL), comparisons with ==, != and in {…}, && and parentheses have an equal")
 	}
 	switch word := s.next(); word {
 	case "==":

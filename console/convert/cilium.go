@@ -151,11 +151,7 @@ const defaultPriority = 500
 func (o *object) ciliumEgress(e *ciliumEgress, path string) (rule, bool) {
 	r := rule{action: v1alpha1.ActionAccept}
 	if len(e.ToFQDNs) == 0 {
-		if e.toResolver() {
-			o.note(Dropped, path, "DNS queries to the resolver of the pods need no rule")
-		} else {
-			o.note(Narrower, path, "has no names and is left out; write a NetworkPolicy for it")
-		}
+		o.unnamed(r.action, e.dns(), path, "has no names and is left out; write a NetworkPolicy for it")
 		return r, false
 	}
 	for _, other := range []part{
@@ -217,7 +213,7 @@ func ciliumPort(text string, last int32, protocol string) (v1alpha1.Port, error)
 		return v1alpha1.Port{}, fmt.Errorf("port %q is no number, and ports of other hosts have no names here", text)
 	}
 	p := v1alpha1.ProtocolALL
-	if protocol != "" && protocol != "ANY" {
+	if protocol != "" && !strings.EqualFold(protocol, "ANY") {
 		if p, err = protocolNamed(protocol); err != nil {
 			return v1alpha1.Port{}, err
 		}

@@ -21,22 +21,21 @@ func (e *ciliumEgress) queries() (texts []string) {
 	return texts
 }
 
-// toResolver tells whether a rule allows DNS to pods and nothing else.
-func (e *ciliumEgress) toResolver() bool {
-	if e.ToEndpoints == nil || len(e.ToPorts) == 0 {
-		return false
-	}
+// dns tells whether a rule allows DNS and nothing else.
+func (e *ciliumEgress) dns() bool {
+	var ports []string
 	for _, to := range e.ToPorts {
 		if len(to.Ports) == 0 {
 			return false
 		}
 		for _, p := range to.Ports {
-			if p.Port != "53" || p.EndPort > 53 {
+			if p.EndPort > 53 {
 				return false
 			}
+			ports = append(ports, p.Port)
 		}
 	}
-	return true
+	return dnsAlone(ports, func(port string) string { return port })
 }
 
 // ciliumQueries returns the reply to queries for other names than those of the rules: the rules

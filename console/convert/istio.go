@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,10 +51,10 @@ func (o *object) istio() {
 	r.matches = o.names(istioNames(), r.action, s.Hosts, index("spec.hosts"))
 	for i, port := range s.Ports {
 		protocol := v1alpha1.ProtocolTCP
-		switch port.Protocol {
+		switch strings.ToUpper(port.Protocol) {
 		case "UDP":
 			protocol = v1alpha1.ProtocolUDP
-		case "HTTP", "HTTPS", "HTTP2", "GRPC", "GRPC-Web", "MONGO", "MYSQL", "REDIS", "TCP", "TLS", "":
+		case "HTTP", "HTTPS", "HTTP2", "GRPC", "GRPC-WEB", "HTTP_PROXY", "MONGO", "MYSQL", "REDIS", "TCP", "TLS", "":
 		default:
 			o.note(Failed, fmt.Sprintf("spec.ports[%d].protocol", i), "%q is not known", port.Protocol)
 			return

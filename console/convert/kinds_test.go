@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,5 +145,126 @@ func TestNamesOfTheCluster(t *testing.T) {
 	fatal.If(t, r.Add("p.yaml", []byte(strings.ReplaceAll(cilium, "NAME", "db.shop.svc.k8s.test"))))
 	if r.Certain() {
 		t.Error("a name of another cluster domain is converted without a note")
+	}
+}
+
+// TestCalicoParentheses: parentheses around terms with && change nothing.
+func TestCalicoParentheses(t *testing.T) {
+	for selector, want := range map[string]string{
+		"(app == 'cart') && (tier == 'front')":                      "matchLabels:\n      app: cart\n      tier: front\n",
+		"((app == 'cart' && tier == 'front'))":                      "matchLabels:\n      app: cart\n      tier: front\n",
+		"(app == 'cart' && (has(x) && !has(y))) && z in {'1', '2'}": "matchExpressions:\n    - key: x\n      operator: Exists\n    - key: \"y\"\n      operator: DoesNotExist\n    - key: z\n      operator: In\n      values:\n      - \"1\"\n      - \"2\"\n    matchLabels:\n      app: cart\n",
+		"(all())":                              "{}\n",
+		"(app == 'cart' || app == 'web') && x": "failed",
+		"!(app == 'cart')":                     "failed",
+		"(app == 'cart'":                       "failed",
+		"app == 'cart')":                       "failed",
+		"()":                                   "failed",
+		"app == 'cart' && ":                    "failed",
+		"(app == 'cart') (tier == 'front')":    "failed",
+	} {
+		out, notes := converted(t, `{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {selector: "`+selector+`", egress: [{action: Allow, destination: {domains: [a.test]}}]}}`)
+		if failed := strings.HasPrefix(notes, "failed spec"); failed != (want == "failed") || failed != (out == "") {
+			t.Errorf("%s: %q\n%s", selector, notes, out)
+		} else if _, pods, _ := strings.Cut(out, "podSelector:"); !failed && strings.TrimLeft(pods, " \n") != want {
+			t.Errorf("%s:\n%s", selector, pods)
+		}
+	}
+}
+
+// TestSplit: rules and ports beyond the limits of a policy are in further rules and policies, in order.
+func TestSplit(t *testing.T) {
+	var ports, rules, global []string
+	for i := range 70 {
+		ports = append(ports, fmt.Sprintf(`{port: "%d", protocol: TCP}`, 1000+i))
+	}
+	for i := range 150 {
+		rules = append(rules, fmt.Sprintf(`{toFQDNs: [{matchName: n%03d.test}]}`, i))
+		global = append(global, fmt.Sprintf(`{action: Allow, protocol: TCP, destination: {domains: [n%03d.test], ports: [%d]}}`, i, 1000+i))
+	}
+	for name, c := range map[string]struct {
+		text, notes string
+		rules       []int
+	}{
+		"ports":                {`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [{toFQDNs: [{matchName: a.test}], toPorts: [{ports: [` + strings.Join(ports, ", ") + `]}]}]}}`, "", []int{2}},
+		"ports of the cluster": {`{apiVersion: cilium.io/v2, kind: CiliumClusterwideNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [{toFQDNs: [{matchName: a.test}], toPorts: [{ports: [` + strings.Join(ports, ", ") + `]}]}]}}`, "", []int{3, 1}},
+		"rules":                {`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [` + strings.Join(rules, ", ") + `]}}`, "changed spec.egress, changed spec.egress", []int{64, 64, 22}},
+		"rules of the cluster": {`{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: p}, spec: {order: 1, egress: [` + strings.Join(global, ", ") + `]}}`, "changed spec.egress, changed spec.egress", []int{64, 64, 22, 1}},
+	} {
+		out, notes := converted(t, c.text)
+		var got []int
+		var names []string
+		for policy := range strings.SplitSeq(out, "---\n") {
+			got = append(got, strings.Count(policy, "\n  - action:")+strings.Count(policy, "\n  - matches:"))
+			_, rest, _ := strings.Cut(policy, "\n  name: ")
+			names = append(names, rest[:strings.Index(rest, "\n")])
+		}
+		if notes != c.notes || !slices.Equal(got, c.rules) || !slices.IsSorted(names[:len(c.rules)-strings.Count(out, "tier: Baseline")]) {
+			t.Errorf("%s: %q, rules %v of %v", name, notes, got, names)
+		}
+		for i := range 150 {
+			if strings.Contains(name, "rules") && !strings.Contains(out, fmt.Sprintf("n%03d.test", i)) {
+				t.Errorf("%s: n%03d.test is lost", name, i)
+			} else if i < 70 && !strings.Contains(name, "rules") && !strings.Contains(out, fmt.Sprintf("port: %d\n", 1000+i)) {
+				t.Errorf("%s: port %d is lost", name, 1000+i)
+			}
+		}
+	}
+}
+
+// TestDNSAlone: rules for DNS without names need no equal, whatever their peers.
+func TestDNSAlone(t *testing.T) {
+	cilium := `{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [{toFQDNs: [{matchName: a.test}]}, RULE]}}`
+	calico := `{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {egress: [{action: Allow, destination: {domains: [a.test]}}, RULE]}}`
+	global := `{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: p}, spec: {order: 1, egress: [{action: Allow, destination: {domains: [a.test]}}, RULE]}}`
+	antrea := `{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: p}, spec: {priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: Allow, to: [{fqdn: a.test}]}, RULE]}}`
+	aws := `{apiVersion: networking.k8s.aws/v1alpha1, kind: ApplicationNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, policyTypes: [Egress], egress: [{to: [{domainNames: [a.test]}]}, RULE]}}`
+	awsCluster := `{apiVersion: networking.k8s.aws/v1alpha1, kind: ClusterNetworkPolicy, metadata: {name: p}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, to: [{domainNames: [a.test]}]}, RULE]}}`
+	ovn := `{apiVersion: k8s.ovn.org/v1, kind: EgressFirewall, metadata: {name: p, namespace: shop}, spec: {egress: [{type: Allow, to: {dnsName: a.test}}, RULE]}}`
+	for _, c := range []struct{ policy, rule, want string }{
+		{cilium, `{toPorts: [{ports: [{port: "53"}]}]}`, "dropped"}, {cilium, `{toCIDR: [192.0.2.53/32], toPorts: [{ports: [{port: "53", protocol: UDP}]}]}`, "dropped"},
+		{cilium, `{toEntities: [cluster], toPorts: [{ports: [{port: dns, protocol: udp}, {port: dns-tcp, protocol: tcp}]}]}`, "dropped"},
+		{cilium, `{toCIDR: [192.0.2.53/32], toPorts: [{ports: [{port: "53"}, {port: "443"}]}]}`, "narrower"}, {cilium, `{toCIDR: [192.0.2.53/32]}`, "narrower"},
+		{cilium, `{toCIDR: [192.0.2.53/32], toPorts: [{ports: [{port: "53", endPort: 60}]}]}`, "narrower"},
+		{calico, `{action: Allow, protocol: UDP, destination: {ports: [53]}}`, "dropped"}, {calico, `{action: Allow, protocol: UDP, destination: {selector: "k8s-app == 'kube-dns'", ports: [53, dns]}}`, "dropped"},
+		{calico, `{action: Allow, protocol: UDP, destination: {ports: ["53:60"]}}`, "narrower"}, {calico, `{action: Allow, protocol: UDP}`, "narrower"},
+		{global, `{action: Allow, protocol: UDP, destination: {selector: "k8s-app == 'kube-dns'", ports: [53]}}`, "dropped"}, {global, `{action: Allow, protocol: UDP, destination: {ports: [53]}}`, ""},
+		{global, `{action: Deny, protocol: UDP, destination: {selector: "k8s-app == 'kube-dns'", ports: [53]}}`, "wider"},
+		{antrea, `{action: Allow, to: [{podSelector: {}}], ports: [{protocol: UDP, port: 53}]}`, "dropped"}, {antrea, `{action: Drop, to: [{podSelector: {}}], ports: [{protocol: UDP, port: 53}]}`, "wider"},
+		{aws, `{to: [{podSelector: {}}], ports: [{protocol: UDP, port: 53}]}`, "dropped"}, {aws, `{ports: [{protocol: UDP, port: 53}]}`, "dropped"}, {aws, `{to: [{podSelector: {}}]}`, "narrower"},
+		{awsCluster, `{action: Accept, to: [{namespaces: {}}], ports: [{portNumber: {protocol: UDP, port: 53}}]}`, "dropped"},
+		{ovn, `{type: Allow, to: {nodeSelector: {}}, ports: [{protocol: UDP, port: 53}]}`, "dropped"}, {ovn, `{type: Allow, to: {nodeSelector: {}}}`, "narrower"},
+	} {
+		out, notes := converted(t, strings.ReplaceAll(c.policy, "RULE", c.rule))
+		if grade, _, _ := strings.Cut(notes, " "); grade != c.want || strings.Contains(notes, ",") || !strings.Contains(out, "a.test") {
+			t.Errorf("%s: %q, want %s\n%s", c.rule, notes, c.want, out)
+		}
+	}
+}
+
+// TestSpellings: a named port is left out alone, and protocols are read in any case of letters.
+func TestSpellings(t *testing.T) {
+	for name, c := range map[string]struct{ text, notes, ports string }{
+		"calico": {`{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {egress: [{action: Allow, protocol: tcp, destination: {domains: [a.test], ports: [443, https]}}]}}`,
+			"narrower spec.egress[0].destination.ports[1]", "443 TCP"},
+		"calico named alone": {`{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p}, spec: {egress: [{action: Allow, protocol: TCP, destination: {domains: [a.test], ports: [https]}}]}}`,
+			"narrower spec.egress[0].destination.ports[0]", ""},
+		"cilium": {`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p}, spec: {endpointSelector: {}, egress: [{toFQDNs: [{matchName: a.test}], toPorts: [{ports: [{port: "443", protocol: tcp}, {port: "8443", protocol: any}]}]}]}}`,
+			"", "443 TCP 8443 ALL"},
+		"istio": {`{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: p}, spec: {hosts: [a.test], exportTo: ["."], ports: [{number: 443, protocol: https}, {number: 80, protocol: Http}, {number: 27017, protocol: mongo}, {number: 9000, protocol: udp}]}}`,
+			"narrower ", "443 TCP 80 TCP 27017 TCP 9000 UDP"},
+	} {
+		out, notes := converted(t, c.text)
+		var ports []string
+		for line := range strings.Lines(out) {
+			if _, value, found := strings.Cut(line, "port: "); found {
+				ports = append(ports, strings.TrimSpace(value))
+			} else if _, value, found := strings.Cut(line, "protocol: "); found {
+				ports = append(ports, strings.TrimSpace(value))
+			}
+		}
+		if notes != c.notes || strings.Join(ports, " ") != c.ports || (c.ports == "") == strings.Contains(out, "matches:") {
+			t.Errorf("%s: %q\n%s", name, notes, out)
+		}
 	}
 }

@@ -64,6 +64,15 @@ func (o *object) without(action v1alpha1.Action, path, format string, args ...an
 	o.note(grade, path, format, args...)
 }
 
+// unnamed notes a part without names that is left out. DNS needs no rule.
+func (o *object) unnamed(action v1alpha1.Action, dns bool, path, format string, args ...any) {
+	if dns && action == v1alpha1.ActionAccept {
+		o.note(Dropped, path, "DNS queries to the resolver of the pods need no rule")
+		return
+	}
+	o.without(action, path, format, args...)
+}
+
 // head is what every object has. Its fields are embedded in the types of the sources.
 type head struct {
 	APIVersion string          `json:"apiVersion"`
@@ -101,8 +110,30 @@ func strictly(text []byte, into any) error {
 	return errors.Join(unknown...)
 }
 
-// write adds a policy to the result, and notes what of it cannot work.
-func (o *object) write(made any) {
+// write adds a policy to the result, as several if it has more rules than one may have. The parts are in
+// the order of their names, as cluster policies are evaluated.
+func (o *object) write(made metav1.Object) {
+	name, parts := made.GetName(), 1
+	var egress func(i int)
+	switch p := made.(type) {
+	case *v1alpha1.FQDNNetworkPolicy:
+		all := chunks(p.Spec.Egress, fqdnnp.MaxRules)
+		parts, egress = len(all), func(i int) { p.Spec.Egress = all[i] }
+	case *v1alpha1.ClusterFQDNNetworkPolicy:
+		all := chunks(p.Spec.Egress, cfqdnnp.MaxRules)
+		parts, egress = len(all), func(i int) { p.Spec.Egress = all[i] }
+	}
+	for i := range parts {
+		if egress(i); i > 0 {
+			made.SetName(fmt.Sprintf("%s-part%02d", name, i+1))
+			o.note(Changed, "spec.egress", "has more rules than a policy can have; the next are in %s", made.GetName())
+		}
+		o.writePart(made)
+	}
+}
+
+// writePart adds one policy, and notes what of it cannot work.
+func (o *object) writePart(made any) {
 	asYAML, err := yaml.Marshal(made)
 	if err != nil {
 		o.note(Failed, "", "%v", err)

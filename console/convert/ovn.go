@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,11 +27,15 @@ type ovnRule struct {
 		DNSName      string          `json:"dnsName"`
 		NodeSelector json.RawMessage `json:"nodeSelector"`
 	} `json:"to"`
-	Ports []struct {
-		Protocol string `json:"protocol"`
-		Port     int32  `json:"port"`
-	} `json:"ports"`
+	Ports []ovnPort `json:"ports"`
 }
+
+type ovnPort struct {
+	Protocol string `json:"protocol"`
+	Port     int32  `json:"port"`
+}
+
+func (p ovnPort) text() string { return strconv.Itoa(int(p.Port)) }
 
 // ovn converts an EgressFirewall to a cluster policy of its namespace: its rules are in order, and
 // connections that it allows are still subject to the policies of the namespace, so Allow is Pass.
@@ -70,15 +75,13 @@ func (o *object) ovn() {
 				o.note(Narrower, path, "%s denies pods and Services in it too, which OVN-Kubernetes leaves out; put before it a rule with Pass and the networks of pods and Services", to.CIDRSelector)
 			}
 		default:
-			o.without(as, path, "is left out: nodes are no peers of a %s; write networks", v1alpha1.ClusterKind)
+			o.unnamed(as, dnsAlone(e.Ports, ovnPort.text), path, "is left out: nodes are no peers of a %s; write networks", v1alpha1.ClusterKind)
 		}
 		for _, port := range e.Ports {
-			if _, err := protocolNamed(port.Protocol); err != nil {
-				o.note(Failed, path+".ports", "%v", err)
-			}
-			r.ports = append(r.ports, portOf(v1alpha1.Protocol(port.Protocol), port.Port, 0))
+			p, err := protocolNamed(port.Protocol)
+			o.addPort(&r, path+".ports", portOf(p, port.Port, 0), err)
 		}
-		if !r.everywhere() {
+		if !r.everywhere() && r.open(len(e.Ports)) {
 			rules = append(rules, r)
 		}
 	}

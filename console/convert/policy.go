@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,9 @@ func (o *object) namespaced(name string, pods metav1.LabelSelector, rules []rule
 	p.Spec.PodSelector = pods
 	for _, r := range rules {
 		for matches := range slices.Chunk(r.matches, fqdnnp.MaxMatches) {
-			p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: matches, Ports: r.ports})
+			for _, ports := range chunks(r.ports, fqdnnp.MaxPorts) {
+				p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: matches, Ports: ports})
+			}
 		}
 	}
 	return p
@@ -66,8 +69,10 @@ func (r *rule) cut() (rules []v1alpha1.ClusterEgressRule) {
 		ports[i] = v1alpha1.ClusterPort(p)
 	}
 	add := func(e v1alpha1.ClusterEgressRule) {
-		e.Name, e.Action, e.Ports = r.name, r.action, ports
-		rules = append(rules, e)
+		e.Name, e.Action = r.name, r.action
+		for _, e.Ports = range chunks(ports, cfqdnnp.MaxPorts) {
+			rules = append(rules, e)
+		}
 	}
 	if r.everywhere() || len(r.matches) <= cfqdnnp.MaxMatches && len(r.networks) <= cfqdnnp.MaxNetworks {
 		add(v1alpha1.ClusterEgressRule{Matches: r.matches, Networks: r.networks})
@@ -80,6 +85,14 @@ func (r *rule) cut() (rules []v1alpha1.ClusterEgressRule) {
 		add(v1alpha1.ClusterEgressRule{Networks: networks})
 	}
 	return rules
+}
+
+// chunks returns parts of a list, the empty one too, of at most n items.
+func chunks[T any](list []T, n int) [][]T {
+	if len(list) <= n {
+		return [][]T{list}
+	}
+	return slices.Collect(slices.Chunk(list, n))
 }
 
 // denyRest is the policy that denies the subject all that no other policy allows.
@@ -120,6 +133,19 @@ type policyPort struct {
 	EndPort  int32               `json:"endPort"`
 }
 
+// text returns the port as it is written.
+func (p policyPort) text() string {
+	if p.Port == nil || p.EndPort > 0 {
+		return ""
+	}
+	return p.Port.String()
+}
+
+// dnsAlone tells whether all ports, of which there is one at least, are those of DNS by number or name.
+func dnsAlone[T any](ports []T, text func(T) string) bool {
+	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p T) bool { return text(p) != "53" && !strings.HasPrefix(text(p), "dns") })
+}
+
 // numbered returns a port as NetworkPolicies have it: TCP without a protocol.
 func numbered(from policyPort) (v1alpha1.Port, error) {
 	if from.Protocol == "" {
@@ -158,9 +184,9 @@ func portOf(protocol v1alpha1.Protocol, first, last int32) v1alpha1.Port {
 	return p
 }
 
-// protocolNamed returns a protocol that has ports, in the spelling of Kubernetes.
+// protocolNamed returns a protocol that has ports, in any case of letters.
 func protocolNamed(text string) (v1alpha1.Protocol, error) {
-	switch p := v1alpha1.Protocol(text); p {
+	switch p := v1alpha1.Protocol(strings.ToUpper(text)); p {
 	case v1alpha1.ProtocolTCP, v1alpha1.ProtocolUDP, v1alpha1.ProtocolSCTP, v1alpha1.ProtocolALL:
 		return p, nil
 	}

@@ -12,11 +12,11 @@ import (
 
 // dialect is how a system reads an asterisk in a name.
 type dialect struct {
-	dots  bool // it matches dots too: any number of labels
-	part  bool // it may be a part of a label
-	only  bool // it may only be the whole first label
-	many  bool // there may be several of them
-	deep  bool // ** as the first label is one or more labels
+	dots bool // it matches dots too: any number of labels
+	part bool // it may be a part of a label
+	only bool // it may only be the whole first label
+	many bool // there may be several of them
+	deep bool // ** as the first label is one or more labels
 	// A rule for the name of a Service does not concern the Service's address: the system judges
 	// connections behind their translation, or by names the connections that leave the cluster.
 	outside bool
