@@ -193,7 +193,7 @@ func (o *object) names(d dialect, action v1alpha1.Action, texts []string, path f
 			if action == v1alpha1.ActionDeny {
 				grade = Narrower
 			}
-			o.note(grade, path(i), "%q includes names of the cluster: here the rule is for Services too, there it is not; write the names that are meant", text)
+			o.note(grade, path(i), "names of the cluster match %q: here the rule is for their Services too, there it is not; write the names that are meant", text)
 		}
 		matches = append(matches, n.matches...)
 	}
