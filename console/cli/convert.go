@@ -17,13 +17,22 @@ func convertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert PATH...",
 		Short: "Convert policies of other systems",
-		Long: `Reads manifests from files, folders and the standard input (-), and writes the same
-policies for Namegate: FQDNNetworkPolicy of GKE, CiliumNetworkPolicy and
-CiliumClusterwideNetworkPolicy, NetworkPolicy and GlobalNetworkPolicy of Calico Enterprise,
-NetworkPolicy and ClusterNetworkPolicy of Antrea, ApplicationNetworkPolicy and
-ClusterNetworkPolicy of EKS, EgressFirewall of OVN-Kubernetes, ServiceEntry of Istio. Each
-part that is not taken over as it is, is a line on standard error. The exit code is 1 if a
-policy allows more than before, or could not be converted.`,
+		Long: `Reads manifests from files, folders and the standard input (-), and writes policies for
+Namegate. What is not taken over as it is, is a line on standard error.
+
+  networking.gke.io/v1alpha1, v1alpha2, v1alpha3  FQDNNetworkPolicy
+  cilium.io/v2                                    CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy
+  projectcalico.org/v3                            NetworkPolicy, GlobalNetworkPolicy
+  crd.antrea.io/v1beta1, v1alpha1                 NetworkPolicy, ClusterNetworkPolicy
+  networking.k8s.aws/v1alpha1                     ApplicationNetworkPolicy, ClusterNetworkPolicy
+  k8s.ovn.org/v1                                  EgressFirewall
+  networking.istio.io/v1, v1beta1, v1alpha3       ServiceEntry
+
+  changed   is written differently, with the same meaning
+  dropped   is left out, and allowed nothing that needs a rule
+  narrower  allows less
+  wider     allows more (exit code 1)
+  failed    is not converted, or invalid (exit code 1)`,
 		Example: `  namegate convert gke/ > policies.yaml
   kubectl get fqdnnetworkpolicies.networking.gke.io -A -o yaml | namegate convert -
   kubectl get ciliumnetworkpolicies -A -o yaml | namegate convert - > policies.yaml`,

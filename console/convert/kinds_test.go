@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -265,6 +266,32 @@ func TestSpellings(t *testing.T) {
 		}
 		if notes != c.notes || strings.Join(ports, " ") != c.ports || (c.ports == "") == strings.Contains(out, "matches:") {
 			t.Errorf("%s: %q\n%s", name, notes, out)
+		}
+	}
+}
+
+// TestDocumentedKinds: the help and the document list each kind with its versions, and each grade.
+func TestDocumentedKinds(t *testing.T) {
+	for _, file := range []string{"../cli/convert.go", "../../docs/start/migrate.md"} {
+		text, err := os.ReadFile(file)
+		fatal.If(t, err)
+		for key, s := range sources() {
+			group, kind, _ := strings.Cut(key, " ")
+			if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
+				for _, version := range append(strings.Fields(s.versions), kind) {
+					if !strings.Contains(line, group+"/") || !strings.Contains(line, version) {
+						return false
+					}
+				}
+				return true
+			}) {
+				t.Errorf("%s does not list %s with %s", file, key, s.versions)
+			}
+		}
+		for _, grade := range []Grade{Changed, Dropped, Narrower, Wider, Failed} {
+			if !strings.Contains(string(text), "  "+string(grade)+" ") && !strings.Contains(string(text), "| `"+string(grade)+"` |") {
+				t.Errorf("%s does not explain %s", file, grade)
+			}
 		}
 	}
 }

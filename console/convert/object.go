@@ -237,10 +237,9 @@ type source struct {
 	convert  func(o *object)
 }
 
-// sourceOf returns the source of a kind, and whether it has the version.
-func sourceOf(apiVersion, kind string) (source, bool) {
-	group, version, _ := strings.Cut(apiVersion, "/")
-	s := map[string]source{
+// sources returns what is converted, by group and kind.
+func sources() map[string]source {
+	return map[string]source{
 		"networking.gke.io FQDNNetworkPolicy":         {"v1alpha1 v1alpha2 v1alpha3", false, (*object).gke},
 		"cilium.io CiliumNetworkPolicy":               {"v2", false, (*object).cilium},
 		"cilium.io CiliumClusterwideNetworkPolicy":    {"v2", true, (*object).cilium},
@@ -252,6 +251,12 @@ func sourceOf(apiVersion, kind string) (source, bool) {
 		"networking.k8s.aws ClusterNetworkPolicy":     {"v1alpha1", true, (*object).awsCluster},
 		"k8s.ovn.org EgressFirewall":                  {"v1", false, (*object).ovn},
 		"networking.istio.io ServiceEntry":            {"v1 v1beta1 v1alpha3", false, (*object).istio},
-	}[group+" "+kind]
+	}
+}
+
+// sourceOf returns the source of a kind, and whether it has the version.
+func sourceOf(apiVersion, kind string) (source, bool) {
+	group, version, _ := strings.Cut(apiVersion, "/")
+	s := sources()[group+" "+kind]
 	return s, slices.Contains(strings.Fields(s.versions), version)
 }
