@@ -131,6 +131,7 @@ func TestNamesOfTheCluster(t *testing.T) {
 		{cilium, "web-0.db.shop.svc.cluster.local", "wider"}, {cilium, "*.svc.cluster.local", ""}, {cilium, "*.*.*.*.*", "wider"}, {cilium, "*.example.org", ""},
 		{gke, "*", "wider"}, {gke, "api-*.*.svc.cluster.local", "wider"}, {gke, "*.*", ""}, {calico, "*", "wider"}, {calico, "*.cluster.local", "wider"},
 		{antrea, "*.local", "narrower"}, {antrea, "*example.org", ""}, {ovn, "db.shop.svc.cluster.local", ""},
+		{strings.ReplaceAll(ovn, "Allow", "Deny"), "db.shop.svc.cluster.local", "narrower"},
 	} {
 		out, notes := converted(t, strings.ReplaceAll(c.text, "NAME", c.name))
 		var grades []string

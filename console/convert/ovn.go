@@ -68,7 +68,9 @@ func (o *object) ovn() {
 		}
 		switch to := &e.To; {
 		case to.DNSName != "":
-			r.matches = o.names(ovnNames(), as, []string{to.DNSName}, func(int) string { return path + ".to.dnsName" })
+			d := ovnNames()
+			d.outside = r.action == v1alpha1.ActionDeny // an EgressFirewall concerns no Service: it neither opens nor denies one
+			r.matches = o.names(d, as, []string{to.DNSName}, func(int) string { return path + ".to.dnsName" })
 		case to.CIDRSelector != "":
 			r.networks = []v1alpha1.Network{network(to.CIDRSelector)}
 			if r.action == v1alpha1.ActionDeny {
