@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -185,6 +186,29 @@ func (h *nodeHost) do(f func(ctx context.Context) error) {
 	fatal.If(h.t, h.Node.Do(func() error { return f(context.Background()) }))
 }
 
+// beats keeps interception on, however slow the machine is, until end is called or the test is over.
+func (h *nodeHost) beats() (end func()) {
+	h.t.Helper()
+	h.do(h.tables.Heartbeat)
+	over := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(nft.HeartbeatTimeout / 4):
+			}
+			if err := h.Node.Do(func() error { return h.tables.Heartbeat(context.Background()) }); err != nil {
+				h.t.Error(err)
+			}
+		}
+	})
+	end = sync.OnceFunc(func() { close(over); beating.Wait() })
+	h.t.Cleanup(end)
+	return end
+}
+
 // TestTheNodesOwnQueries: while an agent is alive, queries of the host's programs come to it, over
 // UDP and TCP, whatever the socket is, and the reply comes from the resolver; the agent's own go to
 // the resolver, and so do those of bound sockets, which are noted.
@@ -220,11 +244,12 @@ func TestTheNodesOwnQueries(t *testing.T) {
 		}
 	}
 	expect("before a heartbeat", "resolver")
-	h.do(h.tables.Heartbeat)
+	end := h.beats()
 	expect("while an agent is alive", "agent")
+	end()
 	h.do(h.tables.Disable)
 	expect("without an agent", "resolver")
-	h.do(h.tables.Heartbeat)
+	h.beats()
 	// A bound socket cannot be led.
 	uplink := uplinkOf(t, h.Node)
 	noted := func(when string, want ...nft.Unled) {
@@ -261,9 +286,7 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	}
 	h.do(func(ctx context.Context) error { verified(t, h.tables, state); return nil })
 	state.NodeDNS = nil
-	h.do(func(ctx context.Context) error {
-		return errors.Join(h.tables.Apply(ctx, state), h.tables.Heartbeat(ctx))
-	})
+	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
 	expect("without names", "resolver")
 }
 
@@ -298,9 +321,8 @@ func TestLoopTests(t *testing.T) {
 	state := full
 	state.NodeDNS = nodeDNS()
 	state.NodeDNS.Resolvers = nil
-	h.do(func(ctx context.Context) error {
-		return errors.Join(h.tables.Apply(ctx, state), h.tables.Heartbeat(ctx))
-	})
+	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
+	h.beats()
 	packet := func(label string) string {
 		return strings.Repeat("h", 12) + "\x0f" + label + "\x03abc\x00\x00\x10\x00\x01"
 	}
@@ -342,9 +364,8 @@ func TestNodeServingIsForTheNode(t *testing.T) {
 	state := nft.State{NodeDNS: nodeDNS()}
 	for _, guarded := range []bool{false, true} {
 		if guarded {
-			h.do(func(ctx context.Context) error {
-				return errors.Join(h.tables.Apply(ctx, state), h.tables.Heartbeat(ctx))
-			})
+			h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
+			h.beats()
 		}
 		for _, a := range []netip.Addr{nodeServe4, nodeServe6} {
 			c, err := p.Dial("udp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
@@ -368,9 +389,8 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 	fatal.If(t, h.Node.IP("addr", "add", next4.String()+"/32", "dev", "lo"))
 	h.serve(h.Node, next4, "next")
 	first := nft.State{NodeDNS: nodeDNS()}
-	h.do(func(ctx context.Context) error {
-		return errors.Join(h.tables.Apply(ctx, first), h.tables.Heartbeat(ctx))
-	})
+	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, first) })
+	h.beats()
 	open, err := h.Node.Dial("udp", netip.AddrPortFrom(resolver4, 53).String(), lab.Limit)
 	fatal.If(t, err)
 	defer open.Close()
