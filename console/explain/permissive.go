@@ -13,7 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// PermissiveNetworkPolicy: a NetworkPolicy opens every address to pods for which policies list names.
+// PermissiveNetworkPolicy is the finding that a NetworkPolicy opens every address to pods for which policies list names.
 const PermissiveNetworkPolicy = "PermissiveNetworkPolicy"
 
 // Outside stand for all addresses outside the cluster, by family: well-known resolvers, that a
