@@ -27,7 +27,7 @@ func (c *coverage) restart(at time.Time) {
 
 // startAt says that lines of a namespace of a time before at may be missing.
 func (c *coverage) startAt(namespace string, at time.Time) {
-	if c.from.IsZero() || !at.After(c.since(namespace)) {
+	if c.from.IsZero() || !at.After(c.from) || !at.After(c.of[namespace]) {
 		return
 	}
 	if _, known := c.of[namespace]; !known && len(c.of) >= namespacesCovered {
@@ -43,8 +43,14 @@ func (c *coverage) startAt(namespace string, at time.Time) {
 // since returns from when on the lines of a namespace are complete; with "" of all.
 func (c *coverage) since(namespace string) time.Time {
 	latest := c.from
-	for n, at := range c.of {
-		if (namespace == "" || n == namespace) && at.After(latest) {
+	if own := c.of[namespace]; own.After(latest) {
+		latest = own
+	}
+	if namespace != "" {
+		return latest
+	}
+	for _, at := range c.of {
+		if at.After(latest) {
 			latest = at
 		}
 	}

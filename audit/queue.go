@@ -117,8 +117,8 @@ func (q *queue) add(room int) *batch {
 }
 
 // take gives the writer the oldest batch, nil if nothing waits, and tells whether there
-// are more. From then on a subject that may have half of its most wakes the writer, so that it can pause between
-// batches; after an empty take the first line wakes it.
+// are more. From then on lines of half of what one subject may have wake the writer, so that it
+// can pause between batches; after an empty take the first line wakes it.
 func (q *queue) take() (b *batch, more, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
