@@ -58,9 +58,12 @@ func (s *stage) ownsTable(name string) (release func()) {
 		_ = rival.Wait()
 	})
 	s.t.Cleanup(release)
-	_, err = fmt.Fprintf(commands, "delete table inet %s\nadd table inet %[1]s { flags owner; }\n", name)
-	fatal.If(s.t, err)
 	s.until("the rival owns the table", func(int) bool {
+		// A line is a transaction: the agent finds no moment without the table, in which it would add
+		// its own first. A line that meets the agent's transaction fails, and is written again.
+		if _, err := fmt.Fprintf(commands, "delete table inet %s; add table inet %[1]s { flags owner; }\n", name); err != nil {
+			return false
+		}
 		out, err := s.Node.Run("nft", "list", "table", "inet", name)
 		return err == nil && strings.Contains(out, "flags owner")
 	})
