@@ -21,11 +21,11 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestCompanionsKnowServices: the source's Services, and the Corefile's cluster domain,

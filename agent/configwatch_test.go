@@ -14,8 +14,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const good = ". {\nforward . 192.0.2.53\n"

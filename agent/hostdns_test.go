@@ -16,7 +16,6 @@ import (
 
 	"github.com/namegate/namegate/agent/failsafes/hostfiles"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -25,6 +24,7 @@ import (
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/testkit/fatal"
 	"sigs.k8s.io/yaml"
 )
 

@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 
 	"github.com/namegate/namegate/agent/rollout"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestHostLearns: an answer for a name of a failsafe waits until its addresses are in force with the ports of

@@ -9,7 +9,7 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestAwaitAlone: the audit log begins when the predecessor has ended, and not where this

@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/agent/rollout"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func addrs(list ...string) (out []netip.Addr) {

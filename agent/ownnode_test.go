@@ -26,7 +26,6 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
@@ -36,6 +35,7 @@ import (
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestOutsideClusterRanges: an agent that watches its own Node alone reports the addresses and

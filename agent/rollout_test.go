@@ -20,7 +20,6 @@ import (
 	"github.com/namegate/namegate/agent/metrics"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/intercept"
@@ -33,6 +32,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // agentOnFakes is an agent whose kernel is in memory, and the part of that which can

@@ -15,10 +15,10 @@ import (
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/agent/safeguard"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestARollOutThatHangsHoldsNoPolicyBeyondItsTime: the agent has the kernel enforce an unconfirmed policy for

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // cpu is the processor time of the process, in user and in kernel mode.

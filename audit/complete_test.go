@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/testclock"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/testclock"
 )
 
 // writeAll writes records of a pod, and returns when the recent lines have them.

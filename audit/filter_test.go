@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestFilter: each option keeps exactly its lines, prepared or not.

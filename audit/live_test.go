@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // next takes a follower's next lines, which must arrive soon.

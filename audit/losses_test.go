@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // smallDisk makes files of at most so many bytes, as a full disk does: the write

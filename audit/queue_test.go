@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // mustPut queues a line and tells whether the writer is to be woken.

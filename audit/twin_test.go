@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/audit/audittest"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/audittest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // named is a type, class or response code: its name, or RFC 3597's kind and number.

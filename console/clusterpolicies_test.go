@@ -17,10 +17,10 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // clusterWorld is a world in which cluster policies of both kinds select the pods of shop. The

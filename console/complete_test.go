@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestComplete: an answer says for how long it is complete for its namespace, and its lines

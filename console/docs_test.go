@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestExamplesOfDocs: the examples in docs/commands.md have the actual output.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // each format, once with colours.

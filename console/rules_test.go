@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestRulesInOrder: beside cluster policies the rules are printed as they are asked, in

@@ -13,10 +13,10 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // explained returns the answer as text and as it is.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // history is a repository with the script, and with commits of the last days.
@@ -145,7 +145,7 @@ func TestConcerns(t *testing.T) {
 }
 
 // shared are packages that every test may import.
-const shared = "e2e/fatal"
+const shared = "testkit/fatal"
 
 // covered tells whether a path is one of the known or below it.
 func covered(known []string, path string) bool {

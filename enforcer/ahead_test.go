@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestFirstStartRefusesNothingAllowed: on a node without an earlier agent the chains say

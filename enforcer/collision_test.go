@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestStartRefusesATakenBit(t *testing.T) {

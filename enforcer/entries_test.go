@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // unlisted is entries that cannot be listed.

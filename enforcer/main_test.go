@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/netns"
-	"github.com/namegate/namegate/e2e/short"
+	"github.com/namegate/namegate/testkit/netns"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 func TestMain(m *testing.M) {

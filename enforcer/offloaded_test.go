@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestOffloadedConnectionsAreCut: on a kernel that does not remove connections from flow tables, a

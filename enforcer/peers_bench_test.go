@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // manyPeers is a node whose sets are the kernel's, with pods of which each asks peers

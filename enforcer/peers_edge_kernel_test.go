@@ -7,10 +7,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestDatagramsToAReusedAddress: a flow of UDP to a peer that is gone stops, for any

@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestAPodIsGone(t *testing.T) {

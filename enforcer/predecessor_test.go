@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // overlap is a node on which a second agent has taken over while the first still

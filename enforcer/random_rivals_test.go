@@ -9,9 +9,9 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // rival changes something of ours, which must come back within some checks.

@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // Messages and attributes of linux/netfilter/nfnetlink_queue.h.

@@ -6,9 +6,9 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // dies lets the agent die before the nth step of a roll-out, and tells whether there

@@ -10,9 +10,9 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestARetryAfterARestartKeepsHomes has each step of the first roll-out of a successor fail: a

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const flushesTables = "flushes the nft ruleset"

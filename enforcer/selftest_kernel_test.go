@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
@@ -28,6 +27,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // node is a lab's node with an enforcer, a proxy and injection that run on it, and

@@ -12,11 +12,11 @@ import (
 	mdns "github.com/miekg/dns"
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const probeName = "nonce.self-test.namegate."

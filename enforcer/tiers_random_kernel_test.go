@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // orderedRounds is how many random lists TestOrderedRulesEqualEvaluate tries on each network:

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // uses returns the uses of grants, by their ports or rule and their address.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // The view that decided is asked again exactly if it is not in force.

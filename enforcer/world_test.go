@@ -15,8 +15,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
@@ -27,7 +25,9 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/testclock"
 )
 
 // world is one node on fakes with the agent that runs on it.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestKeeps: an open connection ends by a rule of our kinds or by our isolation, wherever in

@@ -8,7 +8,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestOpeningsNameWhatTheyCover: on random policies of all kinds, each opening has the matches

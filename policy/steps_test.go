@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // TestStepsLikeEvaluate compares what is said of a flow without a port with Evaluate on

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 type discard struct{ n atomic.Int64 }

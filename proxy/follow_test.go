@@ -7,7 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestTargetsOfAllowedAnswersAreAllowed: for the pod that asked, by the ports of the

@@ -9,8 +9,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/follow"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestReplyDecidedBeforeANameWasFollowedIsNotCached, though it is finished after.

@@ -12,10 +12,10 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // lateKernel keeps the grants of its calls, and a copy of their content at that time.

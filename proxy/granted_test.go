@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // made makes the grants of addresses, all of which the guard left.

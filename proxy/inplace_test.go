@@ -9,10 +9,10 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // byLibrary are upstreams no answer of which is read in place.

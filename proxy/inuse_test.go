@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // useLab is a lab whose names in use are kept by a fake.

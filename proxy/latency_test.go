@@ -6,9 +6,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/testclock"
 )
 
 // lengthy is a resolver that takes its time.

@@ -7,11 +7,11 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/testclock"
 )
 
 // typeA is the place of type A in counters.Stats.Types.

@@ -9,8 +9,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/follow"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestAllNamesThatLeadCount: of names that lead to one, each counts in the place of its rule,

@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestPrefetchedAnswersAreDenied: a renewed answer is entered for a pod that cluster policies

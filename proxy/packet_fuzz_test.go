@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
 // The steps of a fuzz input: a byte that says which, then its own bytes.

@@ -5,9 +5,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
-	"github.com/namegate/namegate/proxy/wire/wiretest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/wiretest"
 )
 
 // packetSeeds are inputs that reach every step.

@@ -13,11 +13,11 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestLostGrantIsWrittenAgain: a grant that the kernel lost is written

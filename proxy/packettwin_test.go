@@ -16,9 +16,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/short"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // twoLogs takes the records of both ways, without what differs between them.

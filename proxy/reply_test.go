@@ -6,8 +6,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestRefusedQueries(t *testing.T) {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
 // Upstreams on the loopback.

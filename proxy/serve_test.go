@@ -11,11 +11,11 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")

@@ -11,9 +11,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // node is one compiler's node with a series of snapshots: the lab's pods and policies,

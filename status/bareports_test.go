@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/event"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // TestBarePortsHaveEvents: each policy has one event for its ports without a protocol, which

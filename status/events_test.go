@@ -13,7 +13,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/event"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // listener is a recorder that keeps its events.

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // readerTest is a leaseReader and the Leases that it looks at.

@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // slowServer is an API server for the statuses of many policies, behind a client with

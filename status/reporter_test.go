@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/companion"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // world is a cluster with agents, in a bubble of its own time.

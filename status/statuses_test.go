@@ -18,7 +18,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/backoff"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 func newStatuses(server *policyServer) (*statuses, *events.FakeRecorder) {

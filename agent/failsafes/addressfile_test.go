@@ -13,7 +13,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestAnAgentThatStartsWithoutDNS: it has the addresses of names that an earlier agent found, and says so,

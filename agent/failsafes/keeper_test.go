@@ -16,10 +16,10 @@ import (
 
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/underlay"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // answers is a Resolver in memory.

@@ -16,7 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/agent/failsafes/hostfiles"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // serve answers queries on an address of loopback, over UDP and TCP, and returns its port.

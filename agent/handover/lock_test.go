@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestOneAgentPerNetworkNamespace: neither the same socket nor another one lets a second

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // openLabels are the labels whose values depend on the installation.

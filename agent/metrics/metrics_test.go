@@ -20,7 +20,6 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -28,6 +27,7 @@ import (
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // lines is a log that can be read while it is written.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestUninstalling: the mark is seen when it comes and when it goes, and a

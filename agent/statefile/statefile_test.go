@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestStates: a state that was written is read; a file that is not there, too large or no state is an error.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // manyPods is a world with additional enforced pods.

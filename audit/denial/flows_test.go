@@ -15,7 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestManyConnectionsAreOneLineAndACount: the first connection is logged immediately, the others

@@ -7,7 +7,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // beside gives the audited pod a NetworkPolicy with rules, and a conntrack table with the

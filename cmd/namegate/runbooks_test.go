@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/cli"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestCommandsOfRunbooks: every command line of ours in the runbooks, beside the metrics, in the

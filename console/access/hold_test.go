@@ -19,8 +19,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/testclock"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/testclock"
 )
 
 // TestBodyThatNeverArrives: a question that announces a body and does not send it holds

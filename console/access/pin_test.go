@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestCertificate: every server has a key of its own, which the fingerprint is of.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // start runs a server on a free port until stop is called, and returns where it

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/testclock"
+	"github.com/namegate/namegate/testkit/testclock"
 )
 
 // TestRemembered: an answer counts for ten seconds, and the latest are kept.

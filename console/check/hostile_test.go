@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // hostile are texts in a manifest that try to mislead the reader of a report: a line of a

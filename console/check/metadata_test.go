@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestMetadataIsGuarded: the guard closes the address of each name, until the line that the

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // lists are policies with pods in common, on different ports, and pods of each kind.

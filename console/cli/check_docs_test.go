@@ -16,7 +16,7 @@ import (
 
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/suggest"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the examples of docs/check.md and docs/suggest.md anew")

@@ -20,7 +20,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // shopCluster is an API server with a policy, a pod and no other object, and a kubeconfig for it.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // flowLine is a denied connection of a pod of shop, seen at noon and some minutes.

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // specs returns the specs of the policies of a text by their names.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // converted returns the result of one manifest, and its notes by grade and path.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestMergedKeys: a rule that merges another one and has a key of its own is converted, and a

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/check"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestSources: policies of each system allow and deny by check as they did there, and every part

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // TestWildcards: what an asterisk of each system becomes.

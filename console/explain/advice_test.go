@@ -15,9 +15,9 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestAdviceHelps: under the policies and the manifest that is advised the answer is

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestPermissiveNetworkPolicy: explain says that a NetworkPolicy voids the pod's list, and what it

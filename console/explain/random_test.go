@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // draw makes small policies, of few names and ports, so that much of it meets.

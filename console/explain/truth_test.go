@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestManyNames: an address with more names than a rule may hold gets a manifest that

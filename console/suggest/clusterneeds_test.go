@@ -10,9 +10,9 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // commonOf returns a ClusterNeeds of lines, as logOf reads them.

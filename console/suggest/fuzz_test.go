@@ -8,8 +8,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // FuzzSuggest: from any file, the suggestion consists of comments and valid policies that

@@ -11,8 +11,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // nodeLine is a flow of a node.

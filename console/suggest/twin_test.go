@@ -12,12 +12,12 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // dial is one thing that a pod was denied: a name on a port.

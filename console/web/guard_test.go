@@ -13,7 +13,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/web/webtest"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestGuard: which requests are answered.

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 // Host is one machine of the cluster: namespaces and the process that holds them.

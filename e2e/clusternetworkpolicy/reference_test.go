@@ -18,9 +18,9 @@ import (
 	npa "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	npainformers "sigs.k8s.io/network-policy-api/pkg/client/informers/externalversions"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile/cnptest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // protocols are the words of the reference; ICMP is in no policy.

@@ -18,9 +18,9 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/compile/cnptest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // admission is the part of an API server that judges a ClusterNetworkPolicy.

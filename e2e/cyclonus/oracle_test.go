@@ -12,9 +12,9 @@ import (
 	"github.com/mattfenwick/cyclonus/pkg/matcher"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // outside are addresses that no pod has.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const allowedLine = `{"v":1,"kind":"dns","time":"2026-05-01T12:00:00.250000Z","node":"node-1","verdict":"allowed",

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/documents"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func document(t *testing.T, name string) string {

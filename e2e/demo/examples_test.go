@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const examples = "../../examples"

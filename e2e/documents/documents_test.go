@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const document = "# Title\n```sh\n# first\na -x    # works\nb \\\n  c # rejected: d\n\ne     # exit code 1: f\ng # follows, until h\n```\ntext\n\n```yaml a.yaml\nx: y\n```\n```\nplain\n```\n"

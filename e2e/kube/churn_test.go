@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // testChurn: thirty pods come and go on few addresses. Each asks for a name of its

@@ -19,7 +19,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // namegate runs kubectl namegate, and returns its output and its exit code.

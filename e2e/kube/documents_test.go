@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/documents"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // pages are the documents whose commands run on a cluster, in order, with the namespaces that

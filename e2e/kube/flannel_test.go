@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // testFlannel: where flannel leads the packets of pods between nodes by VXLAN, nightly also over

@@ -10,7 +10,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // closed is the name of the policy that denies a node everything.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // The extensions of the API server: the name of their Service, and the text of their answers.

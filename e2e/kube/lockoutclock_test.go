@@ -5,8 +5,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // clockSteps is how far the clocks of agents are set.

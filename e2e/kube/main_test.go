@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/short"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 var (

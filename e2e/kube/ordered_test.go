@@ -9,7 +9,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // clusterPolicy is a manifest of a ClusterFQDNNetworkPolicy; spec is its YAML in flow style.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // endpoint are the addresses that pods may be pointed at.

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/namegate/namegate/audit/audittest"
+	"github.com/namegate/namegate/testkit/audittest"
 )
 
 // Agent is a real agent on a lab's node, with its own folder.

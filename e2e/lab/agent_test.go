@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // A line of the agent's log that is not of the published schema fails the test that

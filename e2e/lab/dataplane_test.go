@@ -3,8 +3,8 @@ package lab
 import (
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestDataplaneOfAgents: the lab, or else the environment, names the dataplane of a Corefile

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 // Host is one network namespace.

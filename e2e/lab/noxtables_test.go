@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestWithoutXtables: the programs of ipset and iptables fail as on a kernel without their

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestServices: a node leads Services to pods of either node, a pod to itself too, and

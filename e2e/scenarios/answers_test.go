@@ -14,8 +14,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var answerCount = flag.Int("answers", 10_000, "how many answers of 8 addresses TestNoFirstPacketIsLost connects to")

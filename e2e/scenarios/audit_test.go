@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // logged are the verdicts of the log's decisions about a name.

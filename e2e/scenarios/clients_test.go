@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // program is something that asks for the addresses of a name as real workloads do.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/e2e/short"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // The dataplanes.

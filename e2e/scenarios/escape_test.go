@@ -14,8 +14,8 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/net/ipv6"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // guardedStage has two selected pods: a may reach www.example.org on TCP port 80

@@ -17,8 +17,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // nodeLab is a lab whose node is a subject of the policies of a folder, and a world whose names end in the numbers of their

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // hostNode is the Node object of the lab's node.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // line is a connection between a pod and a server, most often in the world, both ends of which

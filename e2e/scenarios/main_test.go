@@ -15,9 +15,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/e2e/short"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // agentBinary is the agent under test, built once.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // startOnAPI starts an agent of a Corefile with the objects of an API server, and pods of the namespace shop

@@ -5,8 +5,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestOpenVSwitch: pods are ports of a switch of Open vSwitch, and netfilter sees only packets

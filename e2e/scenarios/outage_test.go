@@ -10,8 +10,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // refuseOthers distinguishes the agent's answers from the resolver's: only the agent

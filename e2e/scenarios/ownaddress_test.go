@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestOwnAddressLedElsewhere: a Service claims a pod's own address by spec.externalIPs and leads it

@@ -11,8 +11,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // changeStage has a client without allowed destinations, and pods on both nodes: one with

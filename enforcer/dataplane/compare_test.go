@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestSharedNamesAreReadOnce: of sets that share a name each is compared, and all are rendered

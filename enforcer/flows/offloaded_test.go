@@ -3,8 +3,8 @@ package flows
 import (
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // offload moves the connections of n to a flow table and returns them, the first one of UDP.

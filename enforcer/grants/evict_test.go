@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestAFullSetEndsTheSoonestFirst(t *testing.T) {

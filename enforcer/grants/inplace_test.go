@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestInPlace: a later deadline leaves the comment as it is, and another agent takes the

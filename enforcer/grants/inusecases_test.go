@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // asked lets time pass until names are in use, and returns them.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestLacksEqualsComparingAll: rules that two views share are not looked at, and a difference

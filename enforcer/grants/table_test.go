@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // BenchmarkGrantTable is the memory of 100,000 grants of 250 pods.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // node finds homes again and again, as links change.

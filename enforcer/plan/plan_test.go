@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // selected is the snapshot of the node's pods that policies by their own names select.

@@ -11,9 +11,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // podAddr is the source of one of the pods of fillTable.

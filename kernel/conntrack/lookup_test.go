@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestKernelLooksUp finds one connection by the addresses of its first packet, and

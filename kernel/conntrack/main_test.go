@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 func TestMain(m *testing.M) {

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestFake(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // hooks counts, at every netfilter hook on the way to a local socket, the packets

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 func ensure(t testing.TB, i ipset.Interface, sets ...ipset.Set) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func network(s string) ipset.Entry {

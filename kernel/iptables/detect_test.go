@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 func TestChoose(t *testing.T) {

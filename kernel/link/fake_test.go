@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestFake(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 func run(t testing.TB, words ...string) string {

@@ -13,9 +13,9 @@ import (
 	"github.com/google/nftables"
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // commits has another program change a table of its own all the time.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // longLists are 1,000 rules in runs of ten, most of them about names, in 25 lists that have

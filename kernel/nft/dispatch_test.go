@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // packet is the first packet of a connection from one subject, to what it dialled.

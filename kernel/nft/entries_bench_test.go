@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // BenchmarkApplyEntries is the cost of a transaction of entries, each in an op of its own.

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var errInjected = errors.New("the kernel is out of memory")

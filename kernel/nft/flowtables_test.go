@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 // TestFlowtables: a flow table as the kernel lists it, from before and after there were prefixes of

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // BenchmarkHeartbeat is the cost of an idle agent on a node each second.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestRulesThatChangeInTheirPlaces: whatever lists of shared rules become, by rules that change,

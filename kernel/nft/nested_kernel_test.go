@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestLongListsOfBothTiers: long lists that lead to each other are within the kernel's bound

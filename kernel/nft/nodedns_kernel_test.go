@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const agentMark = 0x60

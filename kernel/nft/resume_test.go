@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // A restarted agent writes nothing where its tables are as it wants them, and else what differs;

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestChangesAfterARival: whatever another program did to the tables, a change makes all of its

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 	"sigs.k8s.io/knftables"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // BenchmarkUses is what it costs to know of 100,000 grants in sets of 4,000 whether they were

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestWatchTellsOfChanges: every change of our tables by another program, and none of

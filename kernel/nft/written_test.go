@@ -7,8 +7,8 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestAnEqualStateRestoresTheNet: a state that is written already is written again where the

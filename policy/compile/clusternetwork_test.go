@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/peers"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // aStandard reads the spec of a ClusterNetworkPolicy.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // manyOf is policies with MaxViewMatches matches that cover one name.

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestExamplesBesideNetworkPolicy: the manifests in the document are valid, and apply

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // spent returns the processor time that f takes, on however busy a machine.

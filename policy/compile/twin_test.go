@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/short"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 // twinDecide looks at every match of every policy that selects the pod.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 func TestNoOptionIsLongerThanThePacketHasRoom(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/wire/wiretest"
+	"github.com/namegate/namegate/testkit/wiretest"
 )
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }

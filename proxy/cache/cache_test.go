@@ -12,11 +12,11 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
-	"github.com/namegate/namegate/proxy/wire/wiretest"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/wiretest"
 )
 
 // wantAccounts computes the cache's accounts again.

@@ -7,11 +7,11 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
-	"github.com/namegate/namegate/proxy/wire/wiretest"
+	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/wiretest"
 )
 
 const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // bound is a range in docs/corefile.md, and the position of its value.

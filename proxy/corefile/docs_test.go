@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func documentation(t *testing.T) string {

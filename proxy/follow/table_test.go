@@ -10,7 +10,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // leadBy is a lead by a name, of rules that accept; "!name" is of rules that deny, "^name" by an

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/policytest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // TestZones: each zone of a pod has the queries of a minute, and they come back one by one.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/stats"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {

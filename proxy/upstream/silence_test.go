@@ -11,9 +11,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
 // mortal is an upstream that can be told to say nothing any more.

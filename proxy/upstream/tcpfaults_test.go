@@ -13,7 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
 // TestWrongAnswersOverTCP: a wrong answer is not accepted, and ends the query immediately.

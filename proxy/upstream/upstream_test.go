@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
 func TestReadReply(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
 func TestForwardFailsOver(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/wire/wiretest"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/wiretest"
 )
 
 const wwwName fqdn.Name = "\x03www\x07example\x03org"

@@ -7,10 +7,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestSameAsAdmission: a manifest in a file is refused, or reported by Validate,

@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/peers"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestClusterPolicyDocument: the example of the document is valid, and what it leaves out has

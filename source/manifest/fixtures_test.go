@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const allowOut = `apiVersion: namegate.io/v1alpha1

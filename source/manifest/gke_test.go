@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestGKE: each of GKE's manifests opens what its lines "#: NAME PORTS…" say, with no change

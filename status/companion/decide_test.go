@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // TestDecisionsAgainstTheRule: an accepted policy that enforces, has ports and was opted in

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/status/event"
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // annotated is a policy with the annotation about its companions' ports.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // host returns the root of a host with files; a text "-> TARGET" is a link.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 type target = failsafe.Target

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/e2e/short"
+	"github.com/namegate/namegate/testkit/short"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)

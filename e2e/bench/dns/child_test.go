@@ -13,8 +13,8 @@ import (
 	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/load"
 	"github.com/namegate/namegate/e2e/bench/process"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestMain lets the test's own program be the fake servers.

@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/bench/fake"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func snapshot(t *testing.T) *policy.Snapshot {

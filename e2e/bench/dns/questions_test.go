@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/ground"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestQuestions(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/ground"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // newTestNode is a node with the benchmark's pods.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func query(t testing.TB, name string, qtype uint16, edns bool) []byte {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestLine(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // stat is a line of /proc/PID/stat from its third field on; utime and stime are the

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/echo"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestClassify(t *testing.T) {

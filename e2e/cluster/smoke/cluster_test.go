@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestPodsResolveAndReachTheWorld(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster/echo"
 	"github.com/namegate/namegate/e2e/cluster/probe"
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestUsage(t *testing.T) {

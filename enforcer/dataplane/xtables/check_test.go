@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 // TestCheck: sets and rules of both families are tried, and nothing of it stays, also after

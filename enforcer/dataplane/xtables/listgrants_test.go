@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestListGrants: few sets are listed one by one and many with all others, with the same result; a

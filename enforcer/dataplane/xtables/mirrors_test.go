@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // busyGrants are grants to which one is added after each look at them.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestUrgentChangesWhileTablesAreRead: a reading of tables excludes our changes but urgent

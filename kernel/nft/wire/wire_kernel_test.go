@@ -8,10 +8,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
+	"github.com/namegate/namegate/testkit/fatal"
 	"sigs.k8s.io/knftables"
 )
 

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/ordered"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // read reads the policy p of a spec in YAML.

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // The module e2e/clusternetworkpolicy compares the golden files, and more clusters, with the
