@@ -27,6 +27,8 @@ type Outside struct {
 	mu     sync.Mutex
 	answer Answerer
 	asked  []string
+	// clients counts queries by the address that they came from.
+	clients map[netip.Addr]int
 }
 
 // ServeWorld starts the resolver and, on each port, a TCP and a UDP echo server.
@@ -48,7 +50,7 @@ func (l *Lab) ServeWorld(answer Answerer, ports ...int) (*Outside, error) {
 
 // Serve starts, on each port of a host, a TCP and a UDP echo server as the world has.
 func (h *Host) Serve(ports ...int) (*Outside, error) {
-	o := &Outside{world: h}
+	o := &Outside{world: h, clients: map[netip.Addr]int{}}
 	for _, p := range ports {
 		if err := errors.Join(o.echoTCP(p), o.echoUDP(p)); err != nil {
 			o.Close()
@@ -60,7 +62,7 @@ func (h *Host) Serve(ports ...int) (*Outside, error) {
 
 // ServeDNS starts a resolver of a host.
 func (h *Host) ServeDNS(at netip.AddrPort, answer Answerer) (*Outside, error) {
-	o := &Outside{world: h, answer: answer}
+	o := &Outside{world: h, answer: answer, clients: map[netip.Addr]int{}}
 	return o, o.serveDNS(at)
 }
 
@@ -83,6 +85,13 @@ func (o *Outside) Asked() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]string(nil), o.asked...)
+}
+
+// AskedBy returns how many queries came from a client's own address. A pod's come so while interception is off.
+func (o *Outside) AskedBy(client netip.Addr) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.clients[client]
 }
 
 // Close ends all servers.
@@ -113,8 +122,10 @@ func (o *Outside) serveDNS(at netip.AddrPort) error {
 
 // ServeDNS implements dns.Handler.
 func (o *Outside) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
+	client, _ := netip.ParseAddrPort(w.RemoteAddr().String())
 	o.mu.Lock()
 	answer := o.answer
+	o.clients[client.Addr().Unmap()]++
 	if len(query.Question) == 1 {
 		o.asked = append(o.asked, query.Question[0].Name+" "+dns.TypeToString[query.Question[0].Qtype])
 	}

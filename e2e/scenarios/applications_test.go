@@ -87,6 +87,8 @@ const (
 	// inUseFor is how long applications make requests before and after the move: longer than
 	// the 8 s, each.
 	inUseFor = 11 * time.Second
+	// bypassLimit is longer than the DNS cache of OpenJDK keeps an answer that opened nothing.
+	bypassLimit = 40 * time.Second
 	// betweenRequests is the pause between requests.
 	betweenRequests = 500 * time.Millisecond
 )
@@ -149,6 +151,10 @@ type runningApplication struct {
 	program *lab.Program
 	cells   map[string]string // what the table expects, by column
 	pod     string
+
+	// direct returns how many queries of the pod reached the resolver without the agent: interception ends
+	// where a machine leaves the agent without processor time for three seconds.
+	direct func() int
 
 	failed map[string]string // the last failure by kind of name
 	faults []string          // differences to the table
@@ -236,7 +242,12 @@ func (r *runningApplication) afterIdle() {
 		return
 	}
 	for _, kind := range names {
+		direct := r.direct()
 		at, failure := r.request(kind)
+		for until := time.Now().Add(bypassLimit); failure != "" && r.direct() > direct && time.Now().Before(until); {
+			time.Sleep(betweenRequests)
+			at, failure = r.request(kind)
+		}
 		if got := map[bool]string{true: "succeeds", false: "fails"}[failure == ""]; got != r.cells[afterIdle] {
 			r.fault("the name that %s, after the idle time: %s %s", kind, at, failure)
 		}
@@ -302,7 +313,9 @@ func testApplications(t *testing.T, kind nodeKind, commands [][]string) {
 		if a.defaults {
 			label = "default"
 		}
-		files[r.pod+".yaml"] = s.addPod(r.pod, 20+i).Manifest("shop", r.pod, map[string]string{"ttl": label})
+		pod := s.addPod(r.pod, 20+i)
+		r.direct = func() int { return s.outside.AskedBy(pod.Addr4) }
+		files[r.pod+".yaml"] = pod.Manifest("shop", r.pod, map[string]string{"ttl": label})
 		all = append(all, r)
 	}
 	if len(table) != len(all) {
