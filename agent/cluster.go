@@ -98,7 +98,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	config := a.config.Load()
 	a.cluster = &cluster{server: c.server, clearTaint: o.ClearTaint, log: a.log}
-	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Nodes: a.o.Nodes, OwnNodeOnly: o.OwnNodeOnly, PortsTCP: config.PortsTCP, CNIResults: o.CNIResults != "", Log: a.log})
+	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), ClusterNetworkPolicies: o.ClusterNetworkPolicies, Nodes: a.o.Nodes, OwnNodeOnly: o.OwnNodeOnly, CNIResults: o.CNIResults != "", Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
-		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), PortsTCP: config.PortsTCP, Nodes: a.o.Nodes,
+		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), Nodes: a.o.Nodes,
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
 	if err != nil {
@@ -139,7 +139,6 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 		c.reporter.SetServices(s.Cluster.Dialled)
 		c.reporter.SetNamespaces(s.Input.Namespaces)
 		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
-		c.reporter.SetBarePorts(s.BarePorts)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
 	})

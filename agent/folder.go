@@ -28,7 +28,7 @@ func (a *agent) openSource() error {
 	if a.o.Cluster != nil {
 		return a.openCluster(*a.o.Cluster)
 	}
-	s, err := manifest.New(a.o.Manifests, a.log, manifest.NodeName(a.o.Node), manifest.PortsTCP(a.config.Load().PortsTCP))
+	s, err := manifest.New(a.o.Manifests, a.log, manifest.NodeName(a.o.Node))
 	a.source = folder{s}
 	return err
 }

@@ -58,7 +58,7 @@ func inPlaceAnswers(q *dns.Msg, _ bool) [][]byte {
 // TestReadInPlaceOrByTheLibrary: reply, grants, log and the entry in the cache are the
 // same whichever way an answer is read.
 func TestReadInPlaceOrByTheLibrary(t *testing.T) {
-	for _, lines := range [][]string{{}, {"cache"}, {"cache 1h {\nleast 20s\nserve_stale 1h\nprefetch 2 1m 50%\n}", "ttl 5s 1h"}, {"cache 30s {\nleast 5s\n}", "ttl 0s 20s"}} {
+	for _, lines := range [][]string{{}, {"cache"}, {"cache 1h {\nmin_ttl 20s\nserve_stale 1h\nprefetch 2 1m 50%\n}", "ttl 5s 1h"}, {"cache 30s {\nmin_ttl 5s\n}", "ttl 0s 20s"}} {
 		var labs [2]*socketLab
 		var at [2]netip.AddrPort
 		up := startScript(t, inPlaceAnswers)

@@ -43,7 +43,7 @@ var (
 		"cache\nfollow off",
 		"cache 1h {\nserve_stale 1h\nprefetch 2 1m 50%\n}\nsearch lab.test\nrebind allow wild.test 10.96.0.0/16",
 		"",
-		"cache 1h {\nleast 5s\nsize 1MiB\nentries 16\n}\nttl 5s 1h",
+		"cache 1h {\nmin_ttl 5s\nsize 1MiB\nentries 16\n}\nttl 5s 1h",
 	}
 	fuzzPolicies = []string{
 		labPolicies,

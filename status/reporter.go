@@ -21,7 +21,6 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status/companion"
 )
@@ -41,8 +40,6 @@ type Options struct {
 	Companion      bool
 	Endpoint       []netip.Prefix
 	CompanionPorts companion.Ports
-	// PortsTCP: the agents read a port without a protocol as one of TCP alone.
-	PortsTCP bool
 	// Nodes: the agents enforce policies for nodes.
 	Nodes bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
@@ -79,7 +76,6 @@ type Reporter struct {
 type input struct {
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
-	bare     map[string][]fqdnnp.BarePort           // by "namespace/name"
 	services companion.Services
 	cluster  clusterPolicies
 	crowded  map[string][]policy.Problem // of cluster policies, by object
@@ -151,14 +147,6 @@ func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems .
 	r.input.policies, r.input.problems, r.set = byID, byObject, true
 	r.mu.Unlock()
 	note(r.leadChanged)
-}
-
-// SetBarePorts sets the ports of all policies that have no protocol, by "namespace/name". The
-// Reporter keeps the map, which the next SetPolicies belongs to.
-func (r *Reporter) SetBarePorts(bare map[string][]fqdnnp.BarePort) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.input.bare = bare
 }
 
 // SetClusterPolicies sets the complete lists of cluster policies of both kinds, with the

@@ -39,7 +39,6 @@ type term struct {
 	leases     cache.SharedIndexInformer
 	companions *companion.Controller // nil: not wanted
 	checked    map[types.UID]checked
-	bare       barePortEvents
 }
 
 // checked is what Validate says of one generation of a policy.
@@ -79,7 +78,6 @@ func (r *Reporter) newTerm() *term {
 		statuses: &statuses{client: r.o.Dynamic, recorder: r.recorder, log: r.log, written: map[types.UID]*written{}},
 		reader:   &leaseReader{client: r.o.Client, namespace: r.o.Namespace, log: r.log, seen: map[string]*seenLease{}},
 		checked:  map[types.UID]checked{},
-		bare:     barePortEvents{recorder: r.recorder, tcp: r.o.PortsTCP},
 		leases: coordinationinformers.NewFilteredLeaseInformer(r.o.Client, r.o.Namespace, 0, nil, func(o *metav1.ListOptions) {
 			o.LabelSelector = nodeLeases.String()
 		}),
@@ -155,7 +153,6 @@ func (t *term) pass(ctx context.Context) time.Duration {
 			all = append(all, s)
 		}
 	}
-	t.bare.emit(now, in)
 	// Neither waits for the other: both may have thousands of objects to write.
 	written := make(chan time.Duration, 1)
 	go func() { written <- t.statuses.write(ctx, t.now, all) }()

@@ -50,7 +50,7 @@ func TestCorefile(t *testing.T) {
 	same(t, "as it comes", parsed(t, `. {
 		forward . kube-dns.kube-system
 		cache 30s {
-			denial 5s
+			negative_ttl 5s
 			serve_stale 1h
 		}
 		cluster cluster.local
@@ -68,8 +68,8 @@ func TestCorefile(t *testing.T) {
 			force_tcp
 		}
 		cache 45s {
-			least 2s
-			denial 0s
+			min_ttl 2s
+			negative_ttl 0s
 			prefetch 20 2m 25%
 			serve_stale 3h
 			entries 1000000
@@ -89,7 +89,6 @@ func TestCorefile(t *testing.T) {
 		hold 5m
 		dataplane nftables
 		mark 0x80
-		ports tcp
 		audit /var/log/namegate/audit.log {
 			verdict denied would-deny failed
 			namespace shop kube-system
@@ -108,8 +107,8 @@ func TestCorefile(t *testing.T) {
 	corp.test partner.test {
 		forward . 192.0.2.54
 		cache 45s {
-			least 2s
-			denial 0s
+			min_ttl 2s
+			negative_ttl 0s
 			prefetch 20 2m 25%
 			serve_stale 3h
 		}
@@ -119,8 +118,8 @@ func TestCorefile(t *testing.T) {
 			policy round_robin
 		}
 		cache 1h30m {
-			least 1m
-			denial 1m
+			min_ttl 1m
+			negative_ttl 1m
 		}
 	}`), config(t, everything))
 
@@ -157,8 +156,6 @@ func TestCorefileCache(t *testing.T) {
 		{values: "cache: {prefetch: {amount: 9, within: 2m}}" + own + "{prefetch: {amount: 3}}}]", root: "cache 30s {\nnegative_ttl 5s\nprefetch 9 2m\nserve_stale 1h\n}",
 			corp: "cache 30s {\nnegative_ttl 5s\nprefetch 3\nserve_stale 1h\n}"},
 		{values: "cache: {enabled: false}, ttl: {minTTL: 5s}", more: "ttl 5 2147483647"},
-		{values: "cache: {greatest: 1h, least: 1m, denial: 1m}, ttl: {least: 5s}" + own + "{greatest: 2h}}]", root: "cache 1h {\nmin_ttl 1m\nnegative_ttl 1m\nserve_stale 1h\n}", // the earlier names
-			corp: "cache 2h {\nmin_ttl 1m\nnegative_ttl 1m\nserve_stale 1h\n}", more: "ttl 5 2147483647"},
 		{values: "cache: {enabled: false}, ttl: {maxTTL: 1h}", more: "ttl 0 1h"},
 		{values: "cache: {enabled: false}, ttl: {maxTTL: 2147483647s}, follow: null", more: "ttl 0 2147483647"},
 	} {
@@ -225,7 +222,7 @@ func TestRestartOn(t *testing.T) {
 		t.Fatal("the pods' template says nothing of the configuration")
 	}
 	for _, text := range []string{
-		"corefile: {hold: 3m}", "corefile: {dataplane: iptables}", "corefile: {mark: '0x80'}", "corefile: {ports: tcp}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
+		"corefile: {hold: 3m}", "corefile: {dataplane: iptables}", "corefile: {mark: '0x80'}", "corefile: {failclosed: true}", "corefile: {audit: 'off'}",
 		"corefile: {bind: [169.254.25.10]}", "corefile: {intercept: [169.254.20.10]}", "corefile: {search: [corp.test]}",
 		"corefile: {forward: {to: [192.0.2.53]}}", "corefile: {forward: {to: ['192.0.2.53:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: [other.kube-system]}}",
 		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
@@ -257,7 +254,6 @@ func TestRestartOnText(t *testing.T) {
 		{base, "cluster c", "hold 3m\n  cluster c"},
 		{base, "cluster c", "dataplane nftables\n  cluster c"},
 		{base, "cluster c", "mark 0x80\n  cluster c"},
-		{base, "cluster c", "ports tcp\n  cluster c"},
 		{base, "cluster c", "failclosed\n  cluster c"},
 		{base, "cluster c", "audit off\n  cluster c"},
 		{base, "cluster c", "intercept 192.0.2.54\n  cluster c"},

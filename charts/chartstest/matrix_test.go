@@ -41,7 +41,6 @@ corefile:
   hold: 5m
   dataplane: nftables
   mark: "0x80"
-  ports: tcp
   audit: /var/log/namegate/audit.log
   auditFilter: {verdicts: [denied, would-deny, failed], namespaces: [shop, kube-system], sample: 100}
   limits: {queries: 2048, queriesPerPod: 128, ratePerPod: 500, burstPerPod: 100, connections: 512, connectionsPerPod: 32, addresses: 32}

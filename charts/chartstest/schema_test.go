@@ -65,7 +65,6 @@ func TestRefused(t *testing.T) {
 		{"corefile: {hold: 10}", "at '/corefile/hold': got number, want string"},
 		{"corefile: {hold: ten}", "at '/corefile/hold': value must be 'a duration, such as 500ms, 30s or 10m'"},
 		{"corefile: {dataplane: ebpf}", "at '/corefile/dataplane': value must be one of 'auto', 'iptables', 'nftables'"},
-		{"corefile: {ports: udp}", "at '/corefile/ports': value must be one of 'all', 'tcp'"},
 		{"corefile: {mark: '0x41'}", "at '/corefile/mark': value must be 'one bit, such as 0x40'"},
 		{"corefile: {audit: file}", "at '/corefile/audit': value must be 'stdout, off, or the full path of a file'"},
 		{"corefile: {audit: /var/log/namegate/audit.log}", "write stdout, or mount its folder by extraVolumes"},

@@ -102,12 +102,12 @@ func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
 
 func (p *parser) cacheOption(c *Cache, line stanza, root bool) (err error) {
 	switch line.option() {
-	case "min_ttl", "least":
+	case "min_ttl":
 		var arg string
 		if arg, err = line.one("min_ttl 5s"); err == nil {
 			c.MinTTL, err = line.seconds(arg, "min_ttl 5s", 0, maxMinTTL)
 		}
-	case "negative_ttl", "denial":
+	case "negative_ttl":
 		c.NegativeTTL, err = line.negativeTTL()
 	case "prefetch":
 		c.Prefetch, err = line.prefetch()
@@ -140,7 +140,7 @@ func (p *parser) whole(line stanza, root bool) error {
 	return nil
 }
 
-// negativeTTL refuses the first value of CoreDNS's denial, which is a number of answers: it would be
+// negativeTTL refuses a number, as the first value of CoreDNS's denial is: it counts answers and would be
 // taken for seconds.
 func (s stanza) negativeTTL() (time.Duration, error) {
 	if len(s.args) > 0 && s.args[0] != "0" && strings.Trim(s.args[0], "0123456789") == "" {

@@ -44,9 +44,6 @@ type Config struct {
 	Hold time.Duration
 	// Dataplane is how the rules of the Namespace tier are kept in the kernel.
 	Dataplane Dataplane
-	// PortsTCP reads a port without a protocol in FQDNNetworkPolicies as one of TCP alone, as
-	// earlier releases did.
-	PortsTCP bool
 	// Mark is the bit of connection marks that says "allowed", Candidate the bit by which
 	// the iptables rules tell the nft rules what they allow: exactly one bit each.
 	Mark, Candidate uint32
@@ -270,7 +267,6 @@ func (c *Config) NeedsRestart(start *Config) []string {
 		{"hold", c.Hold == start.Hold},
 		{"intercept", sameAddrs(c.Intercept, start.Intercept)},
 		{"mark", c.Mark == start.Mark && c.Candidate == start.Candidate},
-		{"ports", c.PortsTCP == start.PortsTCP},
 	} {
 		if !d.same {
 			names = append(names, d.name)

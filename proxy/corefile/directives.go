@@ -30,7 +30,6 @@ var directives = map[string]directive{
 	"limits":     {once: true, read: readLimits},
 	"mark":       {once: true, read: readMark},
 	"nat64":      {read: readNAT64},
-	"ports":      {once: true, read: readPorts},
 	"rebind":     {read: readRebind},
 	"search":     {read: readSearch},
 	"ttl":        {once: true, read: readTTL},
@@ -157,18 +156,6 @@ func readDataplane(c *Config, s stanza) error {
 	if !slices.Contains([]Dataplane{Auto, IPTables, NFTables}, c.Dataplane) {
 		return s.errorf("%q is not a dataplane, write auto, iptables or nftables", arg)
 	}
-	return s.flat()
-}
-
-func readPorts(c *Config, s stanza) error {
-	arg, err := s.one("ports all")
-	if err != nil {
-		return err
-	}
-	if arg != "all" && arg != "tcp" {
-		return s.errorf("%q is not all and not tcp, write \"ports all\", or \"ports tcp\" for the meaning of earlier releases", arg)
-	}
-	c.PortsTCP = arg == "tcp"
 	return s.flat()
 }
 

@@ -113,9 +113,9 @@ func TestEveryDirectiveIsDocumented(t *testing.T) {
 func TestRestartsAreDocumented(t *testing.T) {
 	text := documentation(t)
 	old := Default()
-	restart := []string{"audit", "bind", "dataplane", "failclosed", "forward", "hold", "intercept", "mark", "ports"}
+	restart := []string{"audit", "bind", "dataplane", "failclosed", "forward", "hold", "intercept", "mark"}
 	changed := &Config{}
-	if got := old.NeedsRestart(&Config{Intercept: old.Bind, FailClosed: true, PortsTCP: true, Zones: []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}}}}); !slices.Equal(got, restart) {
+	if got := old.NeedsRestart(&Config{Intercept: old.Bind, FailClosed: true, Zones: []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}}}}); !slices.Equal(got, restart) {
 		t.Errorf("needs a restart: %v, want %v", got, restart)
 	}
 	if got := changed.NeedsRestart(changed); got != nil {

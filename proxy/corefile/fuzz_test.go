@@ -76,11 +76,11 @@ func brokenCache(c *Cache) (wrong []string) {
 		return nil
 	}
 	for what, ok := range map[string]bool{
-		"least":       c.MinTTL >= 0 && c.MinTTL <= time.Hour && c.MinTTL <= c.MaxTTL,
-		"greatest":    c.MaxTTL >= time.Second && c.MaxTTL <= 7*24*time.Hour,
-		"denial":      c.NegativeTTL >= 0 && c.NegativeTTL <= 3*time.Hour,
-		"parts":       (c.MinTTL+c.MaxTTL)%time.Second == 0 && c.NegativeTTL%time.Second == 0,
-		"serve_stale": c.ServeStale == 0 || c.ServeStale >= time.Second && c.ServeStale <= 24*time.Hour,
+		"min_ttl":      c.MinTTL >= 0 && c.MinTTL <= time.Hour && c.MinTTL <= c.MaxTTL,
+		"max_ttl":      c.MaxTTL >= time.Second && c.MaxTTL <= 7*24*time.Hour,
+		"negative_ttl": c.NegativeTTL >= 0 && c.NegativeTTL <= 3*time.Hour,
+		"parts":        (c.MinTTL+c.MaxTTL)%time.Second == 0 && c.NegativeTTL%time.Second == 0,
+		"serve_stale":  c.ServeStale == 0 || c.ServeStale >= time.Second && c.ServeStale <= 24*time.Hour,
 		"prefetch": c.Prefetch == Prefetch{} || c.Prefetch.Amount > 0 && c.Prefetch.Percent >= 1 && c.Prefetch.Percent <= 90 &&
 			c.Prefetch.Within >= time.Second && c.Prefetch.Within <= 24*time.Hour,
 	} {
@@ -104,9 +104,9 @@ func TestBrokenDetectsInvalidConfigurations(t *testing.T) {
 		"ttl":                func(c *Config) { c.TTL = TTL{2, 1} },
 		"entries":            func(c *Config) { c.CacheEntries = 15 },
 		"size":               func(c *Config) { c.CacheBytes = 1<<30 + 1 },
-		"least":              func(c *Config) { c.Zones[0].Cache.MinTTL = time.Hour + time.Second },
-		"greatest":           func(c *Config) { c.Zones[0].Cache.MaxTTL = 0 },
-		"denial":             func(c *Config) { c.Zones[0].Cache.NegativeTTL = -time.Second },
+		"min_ttl":            func(c *Config) { c.Zones[0].Cache.MinTTL = time.Hour + time.Second },
+		"max_ttl":            func(c *Config) { c.Zones[0].Cache.MaxTTL = 0 },
+		"negative_ttl":       func(c *Config) { c.Zones[0].Cache.NegativeTTL = -time.Second },
 		"parts":              func(c *Config) { c.Zones[0].Cache.NegativeTTL = time.Millisecond },
 		"prefetch":           func(c *Config) { c.Zones[0].Cache.Prefetch.Percent = 91 },
 		"serve_stale":        func(c *Config) { c.Zones[0].Cache.ServeStale = time.Millisecond },

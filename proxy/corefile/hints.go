@@ -38,6 +38,7 @@ var forwardElsewhere = map[string]string{
 
 // cacheElsewhere answers for the options of CoreDNS's cache that are none here.
 var cacheElsewhere = map[string]string{
+	"denial":   `write the time as "negative_ttl 30s", and how many answers as "entries 10000" in the cache of zone "."`,
 	"disable":  `write "negative_ttl 0s" to cache no negative answers; to cache nothing, remove the lines of cache`,
 	"keepttl":  "TTLs always count down, since what pods are granted ends with them, remove the line",
 	"refresh":  `names are renewed before they end, write for example "prefetch 10" instead`,

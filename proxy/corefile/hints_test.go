@@ -18,7 +18,7 @@ func TestCoreDNSOptionsAreAnswered(t *testing.T) {
 		{func(line string) string { return ". {\nforward . 192.0.2.1 {\n" + line + "\n}\n}" },
 			"doh_method except expire failfast_all_unhealthy_upstreams failover max_connect_attempts max_idle_conns next next_on_nodata prefer_udp resolver tls tls_servername", forwardElsewhere},
 		{func(line string) string { return ". {\ncache {\n" + line + "\n}\nforward . 192.0.2.1\n}" },
-			"disable keepttl refresh servfail success", cacheElsewhere},
+			"denial disable keepttl refresh servfail success", cacheElsewhere},
 		{func(line string) string { return ". {\nforward . 192.0.2.1\n" + line + "\n}" },
 			"errors health hosts kubernetes log loop prometheus ready reload", elsewhere},
 	} {
@@ -43,7 +43,7 @@ func TestCoreDNSOptionsAreAnswered(t *testing.T) {
 func TestNewDirectivesNeedNoRestart(t *testing.T) {
 	start := parseForward(t, rootBlock(""))
 	for _, lines := range []string{
-		"cache", "cache 10s {\nleast 1s\ndenial 0s\nprefetch 10\nserve_stale\nentries 100\nsize 1MiB\n}", "ttl 5s 1h", "follow off",
+		"cache", "cache 10s {\nmin_ttl 1s\nnegative_ttl 0s\nprefetch 10\nserve_stale\nentries 100\nsize 1MiB\n}", "ttl 5s 1h", "follow off",
 	} {
 		c := parseForward(t, rootBlock(lines))
 		if d := diff(start, c); d == "" {

@@ -81,7 +81,6 @@ func TestParseEverything(t *testing.T) {
     failclosed
     hold 1h
     dataplane nftables
-    ports tcp
     mark 128
     grant timeout 250ms
     ttl 5s 1h
@@ -139,7 +138,7 @@ a.corp.test corp.test {
 			written("192.0.2.0/24", policy.TCP, 443, 443, 31), written("192.0.2.7/32", policy.AnyProtocol, 0, 65535, 31), written("2001:db8:1::/64", policy.UDP, 4789, 4790, 31),
 			written("2001:db8:2::/64", policy.TCP, 179, 179, 32), written("2001:db8:2::/64", policy.UDP, 179, 179, 32), written("2001:db8:2::/64", policy.SCTP, 179, 179, 32),
 		},
-		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, PortsTCP: true, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
+		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
 		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
@@ -254,10 +253,6 @@ func TestBadFiles(t *testing.T) {
 		{"dataplane of nothing", "dataplane", `has 0 values instead of one, write "dataplane auto"`},
 		{"two dataplanes", "dataplane iptables nftables", "has 2 values instead of one"},
 		{"dataplane twice", "dataplane auto\n dataplane auto", "stands in line 3 already, write it once"},
-		{"other ports", "ports udp", `"udp" is not all and not tcp, write "ports all", or "ports tcp" for the meaning of earlier releases`},
-		{"ports of nothing", "ports", `has 0 values instead of one, write "ports all"`},
-		{"ports twice", "ports tcp\n ports all", "stands in line 3 already, write it once"},
-		{"ports' block", "ports tcp {\n x\n}", "has no block"},
 		{"dataplane's block", "dataplane auto {\n x\n}", "has no block"},
 		{"mark of two bits", "mark 0x60", "is not one bit"},
 		{"mark of none", "mark 0", "is not one bit"},

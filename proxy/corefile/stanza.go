@@ -1,7 +1,6 @@
 package corefile
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -46,9 +45,6 @@ func (s stanza) option() string {
 	return s.name[strings.LastIndex(s.name, ": ")+2:]
 }
 
-// renamed are the earlier names of options, which are read for one release more.
-var renamed = map[string]string{"cache: least": "cache: min_ttl", "cache: denial": "cache: negative_ttl"}
-
 // each reads the lines of the block, each an option that may appear once.
 func (s stanza) each(read func(line stanza) error) error {
 	lines := map[string]int{}
@@ -56,11 +52,10 @@ func (s stanza) each(read func(line stanza) error) error {
 		if err := read(line); err != nil {
 			return err
 		}
-		name := cmp.Or(renamed[line.name], line.name)
-		if first, again := lines[name]; again {
+		if first, again := lines[line.name]; again {
 			return line.errorf("stands in line %d already, write it once", first)
 		}
-		lines[name] = line.line
+		lines[line.name] = line.line
 	}
 	return nil
 }

@@ -49,14 +49,14 @@ func (w *writer) cache() (string, *Cache) {
 		c.NegativeTTL = min(c.NegativeTTL, d)
 	}
 	lines := w.some(map[string]func() string{
-		"least": func() (text string) {
+		"min_ttl": func() (text string) {
 			text, c.MinTTL = w.seconds(0, min(3600, int(c.MaxTTL/time.Second)))
-			return w.one("min_ttl ", "least ") + text
+			return "min_ttl " + text
 		},
-		"denial": func() string {
+		"negative_ttl": func() string {
 			n := w.IntN(3*3600 + 1)
 			c.NegativeTTL = time.Duration(n) * time.Second
-			return w.one("negative_ttl ", "denial ") + fmt.Sprint(n, "s")
+			return fmt.Sprint("negative_ttl ", n, "s")
 		},
 		"prefetch": func() string {
 			c.Prefetch = Prefetch{1 + w.IntN(1000), time.Minute, 10}

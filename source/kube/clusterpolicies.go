@@ -17,7 +17,6 @@ import (
 type clusterPolicyEntry struct {
 	policy   *v1alpha1.ClusterFQDNNetworkPolicy
 	problems []policy.Problem
-	outdated bool // the schema of its kind is older than the agent
 }
 
 // readClusterPolicy takes a cluster policy as dynamic clients give it. The schema may be newer
@@ -55,9 +54,6 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 	if egress, there := spec["egress"]; there {
 		to.Egress = readClusterRules(egress)
 	}
-	if e.outdated = lacksInUse(spec); e.outdated {
-		to.TTL.InUse = v1alpha1.InUseExpire
-	}
 	e.policy.ManagedFields = nil
 	delete(e.policy.Annotations, lastApplied)
 	if before != nil && equality.Semantic.DeepEqual(before.policy.Spec, e.policy.Spec) {
@@ -90,13 +86,8 @@ func strictly(from map[string]any, to any) error {
 
 // listClusterPolicies returns the policies and their problems.
 func listClusterPolicies(entries []*clusterPolicyEntry) (policies []*v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem) {
-	outdated := false
 	for _, e := range entries {
 		policies, problems = append(policies, e.policy), append(problems, e.problems...)
-		outdated = outdated || e.outdated
-	}
-	if outdated {
-		problems = append(problems, outdatedSchema(v1alpha1.ClusterGroupVersionResource().Resource))
 	}
 	return policies, problems
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // lastApplied is where kubectl keeps a copy of the whole object.
@@ -20,21 +19,12 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 type policyEntry struct {
 	policy   *v1alpha1.FQDNNetworkPolicy
 	problems []policy.Problem
-	outdated bool // the schema of its kind is older than the agent
-	bare     []fqdnnp.BarePort
 }
 
 // readPolicy takes a policy as dynamic clients give it. The schema of its kind
-// keeps out what cannot be read; where an older one let it in, the pods that it
+// keeps out what cannot be read; where another one let it in, the pods that it
 // selects may do nothing by it, and a policy without a selector is left out.
-func readPolicy(object any, before *policyEntry) *policyEntry { return policyOf(object, before, false) }
-
-// readPolicyTCP is readPolicy where a port without a protocol is one of TCP alone.
-func readPolicyTCP(object any, before *policyEntry) *policyEntry {
-	return policyOf(object, before, true)
-}
-
-func policyOf(object any, before *policyEntry, portsTCP bool) *policyEntry {
+func readPolicy(object any, before *policyEntry) *policyEntry {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return nil
@@ -54,12 +44,6 @@ func policyOf(object any, before *policyEntry, portsTCP bool) *policyEntry {
 		e.problems = nil
 		e.report(u, policy.ReasonInvalid, "spec.podSelector", fmt.Sprintf("the policy cannot be read, so it selects no pod: %v", err))
 		return e
-	}
-	if e.outdated = lacksInUse(spec); e.outdated {
-		p.Spec.TTL.InUse = v1alpha1.InUseExpire
-	}
-	if e.bare = fqdnnp.BarePorts(&p.Spec); portsTCP {
-		fqdnnp.SetTCP(&p.Spec)
 	}
 	p.ManagedFields = nil
 	delete(p.Annotations, lastApplied)
@@ -97,27 +81,11 @@ func selectorAlone(object, spec map[string]any) map[string]any {
 
 // listPolicies returns the policies and their problems.
 func listPolicies(entries []*policyEntry) (policies []v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) {
-	outdated := false
 	for _, e := range entries {
 		if e.policy != nil {
 			policies = append(policies, *e.policy)
 		}
 		problems = append(problems, e.problems...)
-		outdated = outdated || e.outdated
-	}
-	if outdated {
-		problems = append(problems, outdatedSchema(v1alpha1.Resource))
 	}
 	return policies, problems
-}
-
-// listBarePorts returns the ports that have no protocol, by "namespace/name" of their policy.
-func listBarePorts(entries []*policyEntry) map[string][]fqdnnp.BarePort {
-	out := map[string][]fqdnnp.BarePort{}
-	for _, e := range entries {
-		if len(e.bare) > 0 {
-			out[e.policy.Namespace+"/"+e.policy.Name] = e.bare
-		}
-	}
-	return out
 }

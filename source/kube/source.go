@@ -59,8 +59,6 @@ type Options struct {
 	// OwnNodeOnly watches the Node of this node alone, in place of all Nodes. It goes with neither
 	// Nodes nor ClusterNetworkPolicies.
 	OwnNodeOnly bool
-	// PortsTCP reads a port without a protocol in FQDNNetworkPolicies as one of TCP alone.
-	PortsTCP bool
 	// CNIResults lets the first State wait for SetResults: pods that an earlier agent knew
 	// from their results alone are not without policies in between.
 	CNIResults bool
@@ -126,9 +124,6 @@ func New(o Options) (*Source, error) {
 	s.pods = newStore(s.note, readPod(s.node))
 	s.results.known = !o.CNIResults
 	s.policies = newStore(s.note, readPolicy)
-	if o.PortsTCP {
-		s.policies.read = readPolicyTCP
-	}
 	s.clusterPolicies = newOptionalKind(s.note, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), "upgrade Namegate's chart")
 	if o.ClusterNetworkPolicies {
 		s.standard = newOptionalKind(s.note, readClusterNetworkPolicy, cnp.Resource(), "install Namegate's chart with clusterNetworkPolicy.enabled=true")

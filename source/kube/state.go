@@ -7,7 +7,6 @@ import (
 	"go4.org/netipx"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/source/cni"
 )
@@ -19,9 +18,6 @@ type State struct {
 	// Problems are what of the objects could not be understood, sorted by object.
 	Problems []policy.Problem
 	Cluster  policy.Cluster
-	// BarePorts are the ports of FQDNNetworkPolicies, by "namespace/name", that have no
-	// protocol in the API server.
-	BarePorts map[string][]fqdnnp.BarePort
 }
 
 // part is the contribution of one store to a State, and its version.
@@ -74,7 +70,6 @@ func (s *Source) gather() {
 	a, r := &s.assembly, &s.remote
 	policies := update(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
 		a.state.Input.Policies, problems = listPolicies(entries)
-		a.state.BarePorts = listBarePorts(entries)
 		r.policySpaces = policySpacesOf(a.state.Input.Policies)
 		return problems
 	})

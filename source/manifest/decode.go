@@ -21,7 +21,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -45,7 +44,6 @@ const kindNetworkPolicy = "NetworkPolicy"
 // decoder turns documents into objects.
 type decoder struct {
 	nodeName string
-	portsTCP bool // a port without a protocol is one of TCP alone
 	served   bool // objects are those of an API server, whose own kinds may have newer fields
 	strict   runtime.Decoder
 	lenient  runtime.Decoder
@@ -149,9 +147,7 @@ func (d *decoder) one(at string, text []byte, group string) ([]object, error) {
 	o := object{at: at}
 	switch v := decoded.(type) {
 	case *v1alpha1.FQDNNetworkPolicy:
-		if err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text)); d.portsTCP {
-			fqdnnp.SetTCP(&v.Spec)
-		}
+		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text))
 		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		v.Namespace = "" // of none, whatever is written

@@ -24,7 +24,6 @@ type Source struct {
 	dir      string
 	log      *slog.Logger
 	nodeName string
-	portsTCP bool
 	folder   folder
 }
 
@@ -34,10 +33,6 @@ type Option func(*Source)
 // NodeName tells a Source which node it is on: pods of other nodes are known but
 // not local. Without it, or with "", every pod is local.
 func NodeName(name string) Option { return func(s *Source) { s.nodeName = name } }
-
-// PortsTCP makes a Source read a port without a protocol in FQDNNetworkPolicies as one of TCP
-// alone.
-func PortsTCP(on bool) Option { return func(s *Source) { s.portsTCP = on } }
 
 // New returns a source for the folder dir, which must exist.
 func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
@@ -59,7 +54,6 @@ func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.portsTCP = s.portsTCP
 	s.folder = folder{path: s.dir, decoder: d, files: map[string]*file{}}
 	return s, nil
 }

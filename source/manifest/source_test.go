@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -155,17 +153,5 @@ func TestRunKnowsItsNode(t *testing.T) {
 	s := run(t, dir, NodeName("node-b")).until("a pod", func(s State) bool { return len(s.Input.Pods) == 1 })
 	if got := s.Input.Pods[0].NodeName; got != "node-a" {
 		t.Errorf("node %q", got)
-	}
-}
-
-// TestRunReadsPortsAsTold: a port without a protocol is one of TCP alone with PortsTCP.
-func TestRunReadsPortsAsTold(t *testing.T) {
-	for tcp, want := range map[bool]policy.PortSet{false: "tcp/443,udp/53,udp/443,sctp/443", true: "tcp/443,udp/53"} {
-		dir := t.TempDir()
-		write(t, dir, "p.yaml", strings.Replace(allowOut, "{protocol: TCP, port: 443}", "{port: 443}, {protocol: UDP, port: 53}", 1))
-		s := run(t, dir, PortsTCP(tcp)).untilPolicies("shop/allow-out")
-		if got := fqdnnp.Read(&s.Input.Policies[0]).EgressPorts(); got != want {
-			t.Errorf("PortsTCP %v: %s, want %s", tcp, got, want)
-		}
 	}
 }

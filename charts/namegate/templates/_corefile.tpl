@@ -6,10 +6,10 @@
 {{- else -}}
 . {
     {{- include "namegate.forward" $c.forward | nindent 4 }}
-    {{- with include "namegate.cache" (dict "where" "corefile.cache" "cache" (include "namegate.ttlNames" $c.cache | fromJson)) }}
+    {{- with include "namegate.cache" (dict "where" "corefile.cache" "cache" $c.cache) }}
     {{- nindent 4 . }}
     {{- end }}
-    {{- with include "namegate.ttlNames" $c.ttl | fromJson }}
+    {{- with $c.ttl }}
     {{- include "namegate.checkTTL" . }}
     ttl {{ default "0s" .minTTL }} {{ default "2147483647" .maxTTL }}
     {{- end }}
@@ -48,9 +48,6 @@
     {{- with $c.mark }}
     mark {{ . }}
     {{- end }}
-    {{- if ne $c.ports "all" }}
-    ports {{ $c.ports }}
-    {{- end }}
     {{- include "namegate.audit" $c | nindent 4 }}
     {{- with $c.limits }}
     {{- include "namegate.checkLimits" . }}
@@ -67,8 +64,8 @@
 {{- range $i, $zone := $c.zones }}
 {{- /* What a zone's cache leaves out is as in the root zone's, where the bounds of the whole agent stand. */ -}}
 {{- $cache := dict -}}
-{{- range $k, $v := omit (include "namegate.ttlNames" $c.cache | fromJson) "entries" "size" -}}{{- $_ := set $cache $k $v -}}{{- end -}}
-{{- range $k, $v := include "namegate.ttlNames" $zone.cache | fromJson -}}{{- $_ := set $cache $k $v -}}{{- end }}
+{{- range $k, $v := omit (default dict $c.cache) "entries" "size" -}}{{- $_ := set $cache $k $v -}}{{- end -}}
+{{- range $k, $v := $zone.cache -}}{{- $_ := set $cache $k $v -}}{{- end }}
 
 {{ join " " $zone.names }} {
     {{- include "namegate.forward" $zone.forward | nindent 4 }}
@@ -129,14 +126,6 @@ forward . {{ join " " .to }}
 {{- end }}
 }
 {{- end }}
-{{- end -}}
-
-{{- /* Bounds of TTLs as JSON, with the values' earlier names (for one release more) replaced: the chart sets none of these. */ -}}
-{{- define "namegate.ttlNames" -}}
-{{- $earlier := dict "greatest" "maxTTL" "least" "minTTL" "denial" "negativeTTL" -}}
-{{- $values := omit (default dict .) "greatest" "least" "denial" -}}
-{{- range $k, $v := pick (default dict .) "greatest" "least" "denial" -}}{{- $_ := set $values (get $earlier $k) $v -}}{{- end -}}
-{{- toJson $values -}}
 {{- end -}}
 
 {{- /* A cache directive, if there is to be one. */ -}}
@@ -225,7 +214,7 @@ not. Of a text of one's own it is whole lines, of audit with the block but for i
 {{- $c := .Values.corefile -}}
 {{- $found := list -}}
 {{- if $c.text -}}
-{{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|dataplane|failclosed|forward|hold|import|intercept|mark|ports)\b.*$)` $c.text -1 -}}
+{{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|dataplane|failclosed|forward|hold|import|intercept|mark)\b.*$)` $c.text -1 -}}
 {{- $kept := list -}}
 {{- range $found }}{{ $kept = append $kept (regexReplaceAll `(?m)\n\s*(verdict|namespace|sample)\b.*$` . "") }}{{ end -}}
 {{- $found = $kept -}}
@@ -235,8 +224,8 @@ not. Of a text of one's own it is whole lines, of audit with the block but for i
 {{- $to = regexReplaceAll "^\\[(.*)\\](:53)?$" $to "$1" -}}
 {{- if regexMatch "^([0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$" $to }}{{ $found = append $found $to }}{{ end -}}
 {{- end -}}
-{{- $found = append $found (pick $c "bind" "dataplane" "intercept" "failclosed" "hold" "mark" "ports" "audit" | toJson) -}}
-{{- $found = concat $found (regexFindAll "(?m)^\\s*(audit|bind|dataplane|failclosed|hold|import|intercept|mark|ports)\\b.*$" $c.extra -1) -}}
+{{- $found = append $found (pick $c "bind" "dataplane" "intercept" "failclosed" "hold" "mark" "audit" | toJson) -}}
+{{- $found = concat $found (regexFindAll "(?m)^\\s*(audit|bind|dataplane|failclosed|hold|import|intercept|mark)\\b.*$" $c.extra -1) -}}
 {{- end -}}
 {{- $found | toJson | sha256sum | trunc 16 -}}
 {{- end -}}

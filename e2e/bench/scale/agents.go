@@ -86,7 +86,6 @@ func (a *agentClient) run(ctx context.Context) error {
 			a.reporter.SetServices(s.Cluster.Dialled)
 			a.reporter.SetNamespaces(s.Input.Namespaces)
 			a.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
-			a.reporter.SetBarePorts(s.BarePorts)
 			a.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 			a.first.Do(func() {
 				a.took = time.Since(began)

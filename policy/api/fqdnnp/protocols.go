@@ -31,14 +31,6 @@ func BarePorts(spec *v1alpha1.FQDNNetworkPolicySpec) (out []BarePort) {
 	return out
 }
 
-// SetTCP writes protocol TCP into the ports that have a number and no protocol.
-func SetTCP(spec *v1alpha1.FQDNNetworkPolicySpec) {
-	eachBare(spec, func(_, _ int, p *v1alpha1.Port) {
-		tcp := v1alpha1.ProtocolTCP
-		p.Protocol = &tcp
-	})
-}
-
 func eachBare(spec *v1alpha1.FQDNNetworkPolicySpec, each func(rule, port int, p *v1alpha1.Port)) {
 	for i := range spec.Egress {
 		for j := range spec.Egress[i].Ports {
