@@ -237,10 +237,8 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	return written, nil
 }
 
-// write makes sets, nets, chains and interception hold a plan. After an agent whose judge
-// admits no candidate the chains admit by themselves until this agent's judge is in force.
+// write makes sets, nets, chains and interception hold a plan.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
-	st := e.state(subjects)
 	judged := e.snapshot != nil && haveTiers(subjects)
 	if judged {
 		// What no rule denies is allowed: the second net must not ask before the judge does.
@@ -248,16 +246,13 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 			return err
 		}
 	}
-	isolated, err := e.plane.Activate(ctx, st)
+	isolated, err := e.plane.Activate(ctx, e.state(subjects))
 	if isolated && !judged {
 		failed := e.k.Tables.Apply(ctx, e.tablesState(subjects))
 		if failed == nil {
 			e.intercept.Begin() // the rest may take longer than the dead-man switch holds
 		}
 		err = errors.Join(err, failed)
-	}
-	if err == nil && st.NoJudge {
-		_, err = e.plane.Activate(ctx, e.state(subjects))
 	}
 	if err != nil {
 		e.plane.NeedResync()

@@ -83,7 +83,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 
 // state returns what the dataplane is to hold.
 func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
-	s := dataplane.State{Subjects: subjects, Recheck: e.flows.Recorded(), Members: e.members, Grants: e.grants, NoJudge: !e.k.Tables.LaidOut()}
+	s := dataplane.State{Subjects: subjects, Recheck: e.flows.Recorded(), Members: e.members, Grants: e.grants}
 	s.Serving, s.Resolvers = e.servingDNS()
 	return s
 }

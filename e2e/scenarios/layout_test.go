@@ -59,39 +59,9 @@ var olderLayout = sourceChanges{
 	},
 }
 
-// admittingChains makes of this agent's sources those of an agent of before there were
-// candidates: its chains admit connections, and its judge denies what they did not admit.
-var admittingChains = sourceChanges{
-	"enforcer/dataplane/xtables/rules.go": {
-		{`{setBits(r.candidate, r.candidate|r.mark), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
-		{`{setBits(r.candidate|r.mark, r.candidate|r.mark), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
-		{`clearBit("MARK", r.mark|r.candidate)`, `clearBit("MARK", r.mark)`},
-		{"\t\t\tclearBit(\"CONNMARK\", r.candidate),\n", ""},
-		{`"-m mark " + hasBit(r.candidate) + " -m conntrack ! --ctstate DNAT -j RETURN", `, ``},
-		{`UNTRACKED -m mark " + hasBit(r.candidate)`, `UNTRACKED -m mark " + hasBit(r.mark)`},
-		{`if r.noJudge {`, `if false {`},
-	},
-	"kernel/nft/layout.go": {
-		{"\t\t\"ct direction reply return\",\n", "\t\tadmitted + \" return\",\n\t\t\"ct direction reply return\",\n"},
-		{`ct mark & %#x", ^bits.Admitted)`, `ct mark & %#x", ^bits.Admitted|bits.Admitted)`},
-	},
-	"kernel/nft/namespace.go": {
-		{`return []string{marked + " ct direction original ct state new,established " + candidate + " jump " + candidateChain}, decide`, `return nil, decide`},
-		{`marked + " " + candidate + " jump " + namedChain`, `marked + " " + candidate + " continue"`},
-		{`unnamed + candidate + " goto admit"`, `unnamed + candidate + " continue"`},
-		{`"ct state untracked " + marked`, `"ct state untracked " + has("meta mark", bits.Admitted)`},
-		{`confirmed == 0 " + candidate + " jump " + namedChain`, `confirmed == 0 " + candidate + " continue"`},
-		{`meta mark != 0 " + candidate + " jump " + namedChain`, `meta mark != 0 " + candidate + " continue"`},
-		{`has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"`, `has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " continue"`},
-	},
-}
-
 // ofOlder and ofThis are names that one layout has and the other has not, with each
-// dataplane, ofAdmitting and ofJudged those of chains that admit and of chains that do not.
+// dataplane.
 var (
-	ofAdmitting = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x40/0x40", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x40/0x40"}
-	ofJudged    = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x20/0x20", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x20/0x60"}
-
 	ofOlder = map[string][]string{
 		iptables: {"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"},
 		nftables: {"chosen4", "chain verdict", "map units4", "chain unit-", "set coming6", "chain unjudged"},
@@ -196,15 +166,6 @@ func TestChangedLayout(t *testing.T) {
 	eachBackend(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		followed(t, kind, older, ofOlder[kind.dataplane], ofThis[kind.dataplane])
 	})
-}
-
-// TestChainsThatAdmit is TestChangedLayout after and before an agent of the dataplane iptables
-// whose chains admit connections before the judge sees them.
-func TestChainsThatAdmit(t *testing.T) {
-	t.Parallel()
-	older := admittingChains.build(t)
-	eachKind(t, func(t *testing.T, kind nodeKind) { followed(t, kind, older, ofAdmitting, ofJudged) },
-		nodeKind{lab.Routed, iptables, "legacy"}, nodeKind{lab.Routed, iptables, "nft"})
 }
 
 // followed has this agent follow and precede an older one.

@@ -25,7 +25,7 @@ var agentBinary string
 
 // long are the scenarios that -short leaves out: each has labs of many seconds, or a load.
 var long = []string{
-	"TestAgentStopped", "TestANodesClockSteps", "TestChainsThatAdmit", "TestChangedLayout", "TestClockSteps",
+	"TestAgentStopped", "TestANodesClockSteps", "TestChangedLayout", "TestClockSteps",
 	"TestCommitsOfAnotherProgram", "TestFailsafesOfAClosedNode", "TestFloodEndsNothing", "TestLinkLocalReachesNothing",
 	"TestManyPods", "TestNetLostBetweenAgents", "TestNoFirstPacketIsLost", "TestOutOfMemory", "TestOverload", "TestRivalRules", "TestRivals", "TestShareOfARule",
 	"TestSwitchOfDataplanes", "TestUnionBeside", "TestUpgrade",

@@ -15,9 +15,6 @@ type State struct {
 	// Serving are the addresses on which agents serve DNS, Resolvers the addresses that
 	// every subject may dial for DNS.
 	Serving, Resolvers []netip.Addr
-	// NoJudge: the nft tables in force are of an earlier agent whose judge admits no
-	// candidate. The rules admit by themselves.
-	NoJudge bool
 	// Recheck are addresses from and to which connections are still to be judged again.
 	Recheck []netip.Addr
 }

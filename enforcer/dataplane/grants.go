@@ -51,9 +51,7 @@ type Grant struct {
 	// for it, and with kernels that cannot. A change of the timeout alone keeps it. Verify
 	// does not compare it.
 	Uses uint64
-	// Held is about grants that are added, and about listed ones of sets without a Rule:
-	// Absent says that the kernel has the grant in another place, where an earlier agent
-	// wrote it.
+	// Held is about grants that are added.
 	Held Held
 }
 

@@ -65,14 +65,8 @@ func (m monotonic) seconds() int64 {
 	return s
 }
 
-// unixFrom is where the seconds in a comment begin to be seconds since 1970, which
-// earlier agents wrote: as seconds since the machine started they are 31 years.
-const unixFrom = 1_000_000_000
-
 // parseSeconds returns the time that a comment says in seconds.
-func parseSeconds(seconds int64, epoch time.Time) monotonic {
-	if seconds >= unixFrom {
-		return monotonic(time.Unix(seconds, 0).Sub(epoch))
-	}
-	return monotonic(max(seconds, -unixFrom) * int64(time.Second))
+func parseSeconds(seconds int64) monotonic {
+	const most = int64(offsetMax / time.Second)
+	return monotonic(min(max(seconds, -most), most) * int64(time.Second))
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -72,9 +71,8 @@ func (r *reason) appendName(b []byte, withBy bool) []byte {
 	return b
 }
 
-// parseComment reads a comment of this agent or of an earlier one. epoch is the time of
-// monotonic time 0. Reasons that it cannot read are left out.
-func parseComment(s string, epoch time.Time) []reason {
+// parseComment reads a comment. Reasons that it cannot read are left out.
+func parseComment(s string) []reason {
 	var out []reason
 	for text := range strings.SplitSeq(s, separator) {
 		deadline, rest, _ := strings.Cut(text, " ")
@@ -82,8 +80,8 @@ func parseComment(s string, epoch time.Time) []reason {
 		if err != nil {
 			continue
 		}
-		if r, ok := parseReason(rest, epoch); ok {
-			r.until = parseSeconds(seconds, epoch)
+		if r, ok := parseReason(rest); ok {
+			r.until = parseSeconds(seconds)
 			out = append(out, r)
 		}
 	}
@@ -91,7 +89,7 @@ func parseComment(s string, epoch time.Time) []reason {
 }
 
 // parseReason reads a reason without its deadline.
-func parseReason(text string, epoch time.Time) (r reason, ok bool) {
+func parseReason(text string) (r reason, ok bool) {
 	name, rest, _ := strings.Cut(text, " ")
 	n, err := fqdn.ParseName(name)
 	if err != nil || name == "" {
@@ -103,7 +101,7 @@ func parseReason(text string, epoch time.Time) (r reason, ok bool) {
 		if err != nil {
 			return reason{}, false
 		}
-		r.held, rest = parseSeconds(seconds, epoch), by
+		r.held, rest = parseSeconds(seconds), by
 	}
 	if rest != "" {
 		r.by = matchesOf([]string{rest})
@@ -163,10 +161,10 @@ func appendNames(b []byte, reasons []reason) []byte {
 }
 
 // parseNames reads a comment of names. whole tells whether it has all names.
-func parseNames(s string, epoch time.Time) (out []reason, whole bool) {
+func parseNames(s string) (out []reason, whole bool) {
 	whole = true
 	for text := range strings.SplitSeq(s, separator) {
-		r, ok := parseReason(text, epoch)
+		r, ok := parseReason(text)
 		if !ok {
 			whole = false
 			continue

@@ -16,8 +16,6 @@ import (
 // at is a time of the fake clock, which runs since 1970.
 func at(seconds int64) monotonic { return monotonic(seconds * int64(time.Second)) }
 
-var epoch = time.Unix(0, 0)
-
 func comment(rs []reason) string { return string(appendComment(nil, rs)) }
 
 // sameReason lets cmp look into reasons.
@@ -100,7 +98,7 @@ func TestCommentRoundTrip(t *testing.T) {
 		if strings.ContainsAny(text, "\x00\n\t") {
 			t.Fatalf("a comment that a listing cannot show: %q", text)
 		}
-		got := parseComment(text, epoch)
+		got := parseComment(text)
 		if len(rs) > 0 && len(got) == 0 {
 			t.Fatalf("the latest reason is lost: %v", rs)
 		}
@@ -142,7 +140,7 @@ func TestParseCommentOfOthers(t *testing.T) {
 		{`12 a\032b.test p`, []reason{{name: dns(`a\032b.test`), until: at(12), by: matchesOf([]string{"p"})}}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, parseComment(test.text, epoch), sameReason); diff != "" {
+		if diff := cmp.Diff(test.want, parseComment(test.text), sameReason); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", test.text, diff)
 		}
 	}
@@ -152,12 +150,12 @@ func FuzzParseComment(f *testing.F) {
 	f.Add("1790000000 www.example.org shop/allow-out *.example.org ; 5 .")
 	f.Add("x ; -9223372036854775808 a ; 1 \\999")
 	f.Fuzz(func(t *testing.T, s string) {
-		first := parseComment(s, epoch)
+		first := parseComment(s)
 		text := comment(first)
 		if len(text) > dataplane.CommentMax {
 			t.Fatalf("%d bytes", len(text))
 		}
-		for _, r := range parseComment(text, epoch) {
+		for _, r := range parseComment(text) {
 			found := false
 			for _, o := range first {
 				found = found || o.name == r.name && o.until.seconds() == r.until.seconds()
@@ -171,7 +169,7 @@ func FuzzParseComment(f *testing.F) {
 
 func TestCommentOfANameWithASemicolon(t *testing.T) {
 	want := reason{name: fqdn.Name("\x02a;"), until: at(12), by: matchesOf([]string{"shop/allow *"})}
-	got := parseComment(comment([]reason{want}), epoch)
+	got := parseComment(comment([]reason{want}))
 	if len(got) != 1 || got[0].name != want.name {
 		t.Errorf("%q came back as %v", comment([]reason{want}), got)
 	}

@@ -83,9 +83,9 @@ func (t *Table) readGrant(s *set, g *dataplane.Grant, at reading) []reason {
 func (t *Table) readReasons(s *set, g *dataplane.Grant, names bool, at reading) []reason {
 	var rs []reason
 	if names {
-		rs, _ = parseNames(g.Comment, at.epoch)
+		rs, _ = parseNames(g.Comment)
 	} else {
-		rs = parseComment(g.Comment, at.epoch)
+		rs = parseComment(g.Comment)
 	}
 	for i := range rs {
 		r := &rs[i]

@@ -280,11 +280,7 @@ func (t *Table) takeOver(p *podGrants, s *set, there []dataplane.Grant) error {
 			later[is.Addr] = g
 		}
 		want := t.render(s, is.Addr, g, at)
-		differs := want.Comment != is.Comment
-		if is.Held == dataplane.Absent { // in this set: there is what the table has
-			differs = changed
-		}
-		if len(g.reasons) > 0 && differs && !s.uncertain[is.Addr] {
+		if len(g.reasons) > 0 && want.Comment != is.Comment && !s.uncertain[is.Addr] {
 			unlike = append(unlike, want)
 		}
 	}

@@ -225,7 +225,7 @@ func (t *Table) Recover(key dataplane.GrantSet, part []dataplane.Grant) {
 	defer s.mu.Unlock()
 	for i := range part {
 		is := &part[i]
-		reasons, whole := parseNames(is.Comment, at.epoch)
+		reasons, whole := parseNames(is.Comment)
 		if !whole && key.Rule.Lasting() {
 			reasons = append(reasons, reason{name: unreadable})
 		}

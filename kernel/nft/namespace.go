@@ -127,9 +127,7 @@ func (l layout) namespaceByCandidates(bits Bits) (ahead, decide []string) {
 		// that bear another mark. Without a mark, the chains did not see the packet. The connection's
 		// bit does not tell whether a name made the candidate, so each is judged like one.
 		"ct state new ct status & confirmed == 0 " + candidate + " jump " + namedChain,
-		"ct state new meta mark != 0 " + candidate + " jump " + namedChain,
-		// Chains of an agent of before there were candidates mark what they allow so.
-		"ct state new " + has("meta mark", bits.Admitted) + " " + has("ct mark", bits.Admitted) + " accept"}
+		"ct state new meta mark != 0 " + candidate + " jump " + namedChain}
 	// A candidate may be of a pod that is about to be selected.
 	l.chain(candidateChain, "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump "+namedChain, unnamed+"goto admit")...)
 	return []string{marked + " ct direction original ct state new,established " + candidate + " jump " + candidateChain}, decide

@@ -203,10 +203,6 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	return err
 }
 
-// LaidOut tells whether this layout has been in force since Setup: before, the chain judge
-// in the kernel may be another version's, which admits no candidate.
-func (t *Tables) LaidOut() bool { return t.laidOut }
-
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
 	if !t.otherLayout {

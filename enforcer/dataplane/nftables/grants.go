@@ -130,10 +130,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 	var missing []dataplane.GrantSet
 	left, made := map[string]dataplane.GrantSet{}, map[string]bool{}
 	for ref, p := range st.Subjects {
-		there := func(was policy.PortSet) bool {
-			return x.stale[kernelName(dataplane.GrantSet{Pod: ref, Ports: was})]
-		}
-		for _, ports := range dataplane.WithEarlierPorts(p.Grants, there) {
+		for _, ports := range p.Grants {
 			for _, v6 := range []bool{false, true} {
 				g := named(dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6})
 				if st.Grants.Holds(g) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -18,18 +17,13 @@ type grantSets struct {
 	sets ipset.Interface
 	// held is how many sets of grants each set of the kernel has.
 	held map[string]int
-	// earlier are the sets in which an agent of an earlier layout has grants, by name. The map
-	// is replaced and never changed: apply reads it.
-	earlier atomic.Pointer[map[string]dataplane.GrantSet]
 	// ops and entries are the room of apply, which has one call under way at a time.
 	ops     []ipset.Op
 	entries []ipset.Entry
 }
 
 func newGrantSets(sets ipset.Interface) *grantSets {
-	g := &grantSets{sets: sets, held: map[string]int{}}
-	g.earlier.Store(&map[string]dataplane.GrantSet{})
-	return g
+	return &grantSets{sets: sets, held: map[string]int{}}
 }
 
 // entriesKept bounds the room for entries that apply keeps.
@@ -73,7 +67,6 @@ func (g *grantSets) apply(ops []dataplane.GrantOp) {
 	if g.ops, g.entries = g.ops[:0], g.entries[:0]; cap(g.entries) > entriesKept {
 		g.entries = nil
 	}
-	g.removeEarlier(ops)
 }
 
 // appendGrants renders grants of a set as entries.
@@ -133,12 +126,12 @@ const listSingly = 8
 
 // ListGrants implements dataplane.GrantWriter.
 func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
-	byName, earlier := map[string]dataplane.GrantSet{}, *x.grants.earlier.Load()
+	byName := map[string]dataplane.GrantSet{}
 	for _, s := range sets {
 		byName[s.Name] = s
 	}
 	read := grantReader(byName, each)
-	if len(byName) <= listSingly && len(earlier) == 0 {
+	if len(byName) <= listSingly {
 		for name := range byName {
 			switch head, entries, err := x.cfg.Sets.Read(name); {
 			case err == nil:
@@ -150,11 +143,7 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 		return nil
 	}
 	return x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
-		if set, is := earlier[head.Name]; is {
-			each(set, elsewhere(head, set, entries))
-		} else {
-			read(head, entries)
-		}
+		read(head, entries)
 	})
 }
 
@@ -168,8 +157,7 @@ func (x *packetFilter) ReleaseGrants(sets []dataplane.GrantSet) {
 	}
 }
 
-// grantHeader is the header with which the kernel's set is created. A set of an earlier agent
-// may have no counters: it stays so until it is made anew.
+// grantHeader is the header with which the kernel's set is created.
 func grantHeader(s dataplane.GrantSet) ipset.Set {
 	h := ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, Counters: true, HashSize: setBuckets}
 	if _, _, single := s.Single(); single {
@@ -179,16 +167,12 @@ func grantHeader(s dataplane.GrantSet) ipset.Set {
 }
 
 // missingGrants returns the sets that a state's rules use and its grants do not have, and
-// of stale sets of the kernel, by name, those that have such grants: in left as they are to
-// be, in earlier as an earlier layout has them.
-func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.GrantSet, left, earlier map[string]dataplane.GrantSet) {
-	left, earlier = map[string]dataplane.GrantSet{}, map[string]dataplane.GrantSet{}
+// of stale sets of the kernel, by name, those that have such grants.
+func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.GrantSet, left map[string]dataplane.GrantSet) {
+	left = map[string]dataplane.GrantSet{}
 	for ref, s := range st.Subjects {
-		there := func(ports policy.PortSet, v6 bool) bool {
-			return stale[GrantSetName(ref, ports, familyOf(v6))] || stale[ownSetName(ref, ports, familyOf(v6))]
-		}
 		for _, v6 := range []bool{false, true} {
-			for _, ports := range dataplane.WithEarlierPorts(s.Grants, func(was policy.PortSet) bool { return there(was, v6) }) {
+			for _, ports := range s.Grants {
 				set := dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6}
 				if st.Grants.Holds(set) {
 					continue
@@ -198,13 +182,10 @@ func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.
 				if stale[set.Name] {
 					left[set.Name] = set
 				}
-				if own := ownSetName(ref, ports, familyOf(v6)); own != set.Name && stale[own] {
-					earlier[own] = set
-				}
 			}
 		}
 	}
-	return sets, left, earlier
+	return sets, left
 }
 
 // create creates the kernel's sets of grants, but for those that there has, and returns the
@@ -230,27 +211,23 @@ func (g *grantSets) create(sets []dataplane.GrantSet, there map[string]bool, ref
 // one listing, and creates the other grant sets. refused is the error of a set that the
 // kernel refuses.
 func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (refused, err error) {
-	sets, left, earlier := missingGrants(st, x.stale)
+	sets, left := missingGrants(st, x.stale)
 	take, hold := st.Grants.Adopt()
 	there, missing := map[string]bool{}, map[dataplane.GrantSet]bool{}
 	for _, s := range sets {
 		missing[s] = true
 	}
-	moves := newMoves(earlier)
 	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
 		if !missing[set] { // of a port that no rule asks: it is held until its grants are gone
 			missing[set] = true
 			sets = append(sets, set)
 		}
-		moves.found(set, part)
 		take(set, part)
 	})
-	if len(left)+len(earlier)+len(peers) > 0 {
+	if len(left)+len(peers) > 0 {
 		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
 			if p := peers[head.Name]; p != nil {
 				p.take(head, entries)
-			} else if _, is := earlier[head.Name]; is {
-				moves.read(head, entries)
 			} else if read(head, entries) {
 				there[head.Name] = true
 			}
@@ -266,17 +243,10 @@ func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (ref
 		x.missing[s.Pod][s.Ports] = true
 		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
 	})
-	if err := moves.write(x.grants, held, take); err != nil {
-		return refused, err
-	}
 	hold(held)
 	for _, s := range held {
 		x.grants.held[s.Name]++
 		delete(x.stale, s.Name)
-	}
-	x.grants.follow(moves.done)
-	for name := range moves.done {
-		delete(x.stale, name)
 	}
 	for name := range peers {
 		delete(x.stale, name)

@@ -93,17 +93,12 @@ func podChain(r policy.PodRef) string { return podChainPrefix + dataplane.PodID(
 // singlePorts ends the name of the set of the single ports of a pod.
 const singlePorts = "ports"
 
-// GrantSetName is the set of the grants of a pod on a port set: one for all single ports.
+// GrantSetName is the set of the grants of a pod on a port set: one for all single ports. The
+// digest only keeps the name short; the chain's rules spell the port set.
 func GrantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
 	if _, _, single := ports.Single(); single {
 		return setPrefix(f) + dataplane.PodID(r) + "-" + singlePorts
 	}
-	return ownSetName(r, ports, f)
-}
-
-// ownSetName is the set of the grants of a pod on a port set that has a set of its own. The
-// digest only keeps the name short; the chain's rules spell the port set.
-func ownSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
 	return setPrefix(f) + dataplane.PodID(r) + "-" + digest(string(ports), 8)
 }
 

@@ -44,10 +44,8 @@ const dnsPort = 53
 // ruleset renders our chains of one family from pods, by table.
 type ruleset struct {
 	family iptables.Family
-	// mark admits a connection, candidate marks what the judge may admit. With noJudge the
-	// rules admit.
+	// mark admits a connection, candidate marks what the judge may admit.
 	mark, candidate uint32
-	noJudge         bool
 	subjects        []*dataplane.Subject
 	// kept are the rules of pods as they were rendered before; nil keeps none. keptLists
 	// are those of lists of peers, by chain.
@@ -57,8 +55,6 @@ type ruleset struct {
 	refused map[string]bool
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing map[policy.PodRef]map[policy.PortSet]bool
-	// earlier are the names of the sets of an earlier layout that rules ask too.
-	earlier map[string]dataplane.GrantSet
 }
 
 // subjectRules is a pod's rules and what they were made of.
@@ -216,11 +212,6 @@ func (r ruleset) mangle() iptables.Chains {
 		}, r.dns(setResolvers)),
 		chainPeers: append([]string{admitted, "-m mark " + hasBit(r.candidate) + " -m conntrack ! --ctstate DNAT -j RETURN", notDispatched, answers, errors}, r.dns(setEndpoint)...),
 	})
-	if r.noJudge {
-		for _, chain := range []string{chainAllow, chainNamed} {
-			c[chain] = append(c[chain], setBit("MARK", r.mark), setBit("CONNMARK", r.mark))
-		}
-	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.subjects {
 		for _, a := range p.Dispatched() {
@@ -288,18 +279,16 @@ func (r ruleset) renderPod(p *dataplane.Subject) []string {
 		if r.missing[p.Pod][ports] {
 			continue
 		}
-		own := ownSetName(p.Pod, ports, r.family)
+		set := GrantSetName(p.Pod, ports, r.family)
 		if _, _, single := ports.Single(); single {
 			if !shared {
 				shared = true
-				add(portMatch{}, GrantSetName(p.Pod, ports, r.family)+" dst,dst", "single ports")
+				add(portMatch{}, set+" dst,dst", "single ports")
 			}
-			if _, asked := r.earlier[own]; !asked {
-				continue
-			}
+			continue
 		}
 		for _, match := range portMatches(ports) {
-			add(match, own+" dst", string(ports))
+			add(match, set+" dst", string(ports))
 		}
 	}
 	return out

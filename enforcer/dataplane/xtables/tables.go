@@ -25,13 +25,10 @@ func (t Table) String() string { return fmt.Sprintf("%v %s chains", t.Family, t.
 // wanted is what the rules of all tables are made of.
 type wanted struct {
 	subjects dataplane.Subjects
-	noJudge  bool
 	// refusedPeers are the names of peer sets that the kernel does not take, refusedGrants
 	// the port sets whose grant set it does not take: no rule asks them.
 	refusedPeers  map[string]bool
 	refusedGrants map[policy.PodRef]map[policy.PortSet]bool
-	// earlier are the sets of an earlier layout in which another agent grants.
-	earlier map[string]dataplane.GrantSet
 }
 
 // rules is our chains in all tables, and the jumps to them.
@@ -141,7 +138,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 			}
 		}
 	}
-	r.last = wanted{dataplane.Subjects{}, w.noJudge, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants), w.earlier}
+	r.last = wanted{dataplane.Subjects{}, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants)}
 	for ref, s := range w.subjects {
 		was := *s
 		r.last.subjects[ref] = &was
@@ -152,8 +149,8 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 // hold tells whether the last write was of the same rules: nearly always where only the
 // members of peers changed.
 func (r *rules) hold(w wanted) bool {
-	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) || w.noJudge != r.last.noJudge ||
-		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) || !maps.Equal(w.earlier, r.last.earlier) {
+	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) ||
+		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) {
 		return false
 	}
 	for ref, s := range w.subjects {
@@ -171,11 +168,7 @@ func (r *rules) render(w wanted) map[Table]iptables.Chains {
 	for _, f := range families {
 		kept, lists := r.rendered[f], r.renderedLists[f]
 		maps.DeleteFunc(kept, func(ref policy.PodRef, _ subjectRules) bool { return w.subjects[ref] == nil })
-		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, noJudge: w.noJudge, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants, earlier: w.earlier}
-		if len(w.earlier) > 0 {
-			clear(kept)
-			set.kept = nil
-		}
+		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants}
 		for name, chains := range set.render() {
 			out[Table{f, name}] = chains
 		}

@@ -42,7 +42,7 @@ type packetFilter struct {
 	sizes   time.Time // when the sizes of all sets are read again
 	found   deviating // by the last Verify
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
-	// rule asks any more; false are those whose grants other sets have.
+	// rule asks any more.
 	stale map[string]bool
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing  map[policy.PodRef]map[policy.PortSet]bool
@@ -152,7 +152,7 @@ func (x *packetFilter) Stage(ctx context.Context, st dataplane.State) error {
 }
 
 func (x *packetFilter) wanted(st dataplane.State) wanted {
-	return wanted{st.Subjects, st.NoJudge, x.peers.refused, x.missing, x.askedEarlier()}
+	return wanted{st.Subjects, x.peers.refused, x.missing}
 }
 
 // stageSets creates the sets of a state that are not there, and fills peer sets. A set
@@ -208,12 +208,8 @@ func (x *packetFilter) Activate(ctx context.Context, st dataplane.State) (isolat
 	if err := x.static.write(st, beforeRules); err != nil {
 		return false, fmt.Errorf("write sets: %w", err)
 	}
-	want := x.wanted(st)
-	if err := x.rules.write(ctx, want); err != nil {
+	if err := x.rules.write(ctx, x.wanted(st)); err != nil {
 		return true, fmt.Errorf("write chains: %w", err)
-	}
-	if want.earlier == nil {
-		x.leaveEarlier()
 	}
 	if err := x.static.write(st, afterRules); err != nil {
 		return true, fmt.Errorf("write sets: %w", err)
@@ -262,8 +258,8 @@ func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodR
 	for ref := range subjects {
 		pods[dataplane.PodID(ref)] = ref
 	}
-	for name, unknown := range x.stale {
-		if _, rest, ok := strings.Cut(name, "-"); ok && unknown {
+	for name := range x.stale {
+		if _, rest, ok := strings.Cut(name, "-"); ok {
 			id, _, _ := strings.Cut(rest, "-")
 			if ref, ours := pods[id]; ours {
 				out = append(out, ref)

@@ -50,8 +50,6 @@ type Entry struct {
 	// the entry, from the number on with which it was written. An entry that is there keeps
 	// its number, unless the new one is higher and the entry is replaced.
 	Uses uint64
-	// unnoted, in a listing: the kernel does not note whether a packet matches.
-	unnoted bool
 	// catchAll: it is the set's catch-all element, see wire.CatchAllFlag.
 	catchAll bool
 }

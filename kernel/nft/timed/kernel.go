@@ -229,7 +229,6 @@ func (k kernelBackend) countElements(s *nfattr.Socket, set string) (count int, e
 // readEntry reads an element of a set: a catch-all element as an entry of the unspecified
 // address, with which it is removed.
 func readEntry(b []byte, set string) (e Entry, ok bool) {
-	e.unnoted = true
 	nfattr.Each(b, func(typ int, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_FLAGS:
@@ -249,8 +248,7 @@ func readEntry(b []byte, set string) (e Entry, ok bool) {
 				e.Timeout = time.Duration(binary.BigEndian.Uint64(value)) * time.Millisecond
 			}
 		case unix.NFTA_SET_ELEM_EXPR:
-			bytes, noted := wire.Quota(value)
-			e.Uses, e.unnoted = bytes, !noted
+			e.Uses = wire.Quota(value)
 		case unix.NFTA_SET_ELEM_USERDATA:
 			e.Comment = wire.Comment(value)
 		}

@@ -37,7 +37,6 @@ func (s *Store) listSets(prefix string, names []string, each func(set string, pa
 			if slices.ContainsFunc(part, func(e Entry) bool { return e.catchAll }) {
 				s.caught.Store(set, true)
 			}
-			s.noted(set, part)
 			if len(part) > 0 {
 				each(name, part)
 			}

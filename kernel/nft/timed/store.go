@@ -73,10 +73,8 @@ type Store struct {
 	o       Options
 	name    string // of the table
 	backend backend
-	// notesUses: the kernel notes whether a packet matches an entry. unnoted has the names of sets
-	// in which a listing found entries for which it does not.
+	// notesUses: the kernel notes whether a packet matches an entry.
 	notesUses atomic.Bool
-	unnoted   sync.Map
 	// caught has the names of sets in which a listing found a catch-all element.
 	caught   sync.Map
 	keys     keys
@@ -171,7 +169,7 @@ func (s *Store) changes(op *Op) (out []change) {
 			op.Err = cmp.Or(op.Err, s.refused(op, set, errCommented))
 		}
 		held := e.Held
-		if op.Remove || held == SameComment && (!s.o.Moves() || op.Count && s.lacksUses(set)) {
+		if op.Remove || held == SameComment && !s.o.Moves() {
 			held = Unknown
 		}
 		at, there := last[kind{set, held}]

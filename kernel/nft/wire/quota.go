@@ -32,19 +32,20 @@ func AppendQuota(b []byte, bytes uint64) []byte {
 }
 
 // Quota reads the expression of an element, the value of NFTA_SET_ELEM_EXPR: the bytes that were
-// counted. Not ok: it is another expression.
-func Quota(expr []byte) (bytes uint64, ok bool) {
+// counted, 0 of another expression.
+func Quota(expr []byte) (bytes uint64) {
+	quota := false
 	nfattr.Each(expr, func(typ int, value []byte) {
 		switch typ {
 		case unix.NFTA_EXPR_NAME:
-			ok = nfattr.String(value) == quotaName
+			quota = nfattr.String(value) == quotaName
 		case unix.NFTA_EXPR_DATA:
 			nfattr.Each(value, func(typ int, v []byte) {
-				if typ == unix.NFTA_QUOTA_CONSUMED && len(v) == 8 {
+				if quota && typ == unix.NFTA_QUOTA_CONSUMED && len(v) == 8 {
 					bytes = binary.BigEndian.Uint64(v)
 				}
 			})
 		}
 	})
-	return bytes, ok
+	return bytes
 }
