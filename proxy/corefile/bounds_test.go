@@ -19,9 +19,9 @@ type bound struct {
 }
 
 var bounds = []bound{
-	{"audit", "**Bounds.** `size` ", "64KiB to 1024GiB", "audit /a {\nsize %s\n}", "1"},
-	{"audit", "**Bounds.** `size` 64KiB to 1024GiB, `keep` ", "0 to 1000", "audit /a {\nkeep %s\n}", "1"},
-	{"audit", "**Bounds.** `size` 64KiB to 1024GiB, `keep` 0 to 1000, `sample` ", "1 to 1000000", "audit stdout {\nsample %s\n}", "1"},
+	{"audit", "| `size SIZE` | `100MiB` | ", "64KiB to 1024GiB", "audit /a {\nsize %s\n}", "1"},
+	{"audit", "| `keep N` | `5` | ", "0 to 1000", "audit /a {\nkeep %s\n}", "1"},
+	{"audit", "| `sample N` | `1` | ", "1 to 1000000", "audit stdout {\nsample %s\n}", "1"},
 	{"cache", "| MAX_TTL | `1h` | ", "1s to 168h", "cache %s", "1s"},
 	{"cache", "| `min_ttl DURATION` | `0s` | ", "0s to 1h", "cache {\nmin_ttl %s\n}", "1s"},
 	{"cache", "| `negative_ttl DURATION` | `30s`, or MAX_TTL if that is less | ", "0s to 3h", "cache {\nnegative_ttl %s\n}", "1s"},
@@ -36,15 +36,15 @@ var bounds = []bound{
 	{"forward", "| `max_fails N` | `2` | ", "0 to 1000", "forward a.test 192.0.2.2 {\nmax_fails %s\n}", "1"},
 	{"forward", "| `health_check DURATION` | `250ms` | ", "50ms to 10s", "forward a.test 192.0.2.2 {\nhealth_check %s\n}", "1ms"},
 	{"forward", "| `max_concurrent N` | `0` | ", "0 to 1048576", "forward a.test 192.0.2.2 {\nmax_concurrent %s\n}", "1"},
-	{"grant", "**Bounds.** ", "10ms to 4s", "grant timeout %s", "1ms"},
-	{"hold", "**Bounds.** ", "0s to 24h", "hold %s", "1ms"},
-	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nqueries 1048576\nqueries_per_pod %s\n}", "1"},
-	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nrate_per_pod %s\n}", "1"},
-	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nburst_per_pod %s\n}", "1"},
-	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nconnections 1048576\nconnections_per_pod %s\n}", "1"},
-	{"limits", "**Bounds.** 1 to 1048576, `addresses` ", "1 to 4096", "limits {\naddresses %s\n}", "1"},
-	{"limits", "**Bounds.** 1 to 1048576, `addresses` 1 to 4096, `grants_per_pod` ", "1 to 32768", "limits {\ngrants_per_pod %s\n}", "1"},
-	{"ttl", "**Bounds.** Whole seconds; MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
+	{"All directives", "| [`grant`](#grant) `timeout DURATION` | `500ms` | ", "10ms to 4s", "grant timeout %s", "1ms"},
+	{"All directives", "| [`hold`](#hold) `DURATION` | `10m` | ", "0s to 24h", "hold %s", "1ms"},
+	{"limits", "| `queries_per_pod N` | `512` | ", "1 to 1048576", "limits {\nqueries 1048576\nqueries_per_pod %s\n}", "1"},
+	{"limits", "| `rate_per_pod N` | `1000` | ", "1 to 1048576", "limits {\nrate_per_pod %s\n}", "1"},
+	{"limits", "| `burst_per_pod N` | `256` | ", "1 to 1048576", "limits {\nburst_per_pod %s\n}", "1"},
+	{"limits", "| `connections_per_pod N` | `64` | ", "1 to 1048576", "limits {\nconnections 1048576\nconnections_per_pod %s\n}", "1"},
+	{"limits", "| `addresses N` | `128` | ", "1 to 4096", "limits {\naddresses %s\n}", "1"},
+	{"limits", "| `grants_per_pod N` | `8192` | ", "1 to 32768", "limits {\ngrants_per_pod %s\n}", "1"},
+	{"All directives", "| [`ttl`](#ttl) `MIN_TTL MAX_TTL` | TTLs are unchanged | MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
 }
 
 // TestDocumentedBounds: the bounds in docs/corefile.md are valid values, values just

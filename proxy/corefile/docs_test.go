@@ -71,29 +71,19 @@ func options(t *testing.T, directive string) []string {
 	return strings.FieldsFunc(strings.Replace(list, " or ", ", ", 1), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// TestEveryDirectiveIsDocumented: in a section with all parts, in a row of the
-// table, and with all options.
+// TestEveryDirectiveIsDocumented: in a row of the table, in a section, and with all options.
 func TestEveryDirectiveIsDocumented(t *testing.T) {
 	text := documentation(t)
 	for _, d := range known() {
-		if !strings.Contains(text, "\n| [`"+d+"`](#"+d+")") {
-			t.Errorf("the table of docs/corefile.md says nothing of %s", d)
+		if !strings.Contains(section(text, "All directives"), "\n| [`"+d+"`](#"+d+")") {
+			t.Errorf("the table of docs/corefile.md has no %s", d)
 		}
-		rest := section(text, d)
-		for _, part := range []string{"**Syntax.**", d, "**Default.**", "**Bounds.**", "**Reload.**", "**Example.**", "\n```corefile\n", "\n    " + d} {
-			_, after, there := strings.Cut(rest, part)
-			if !there {
-				t.Errorf("docs/corefile.md says nothing of %s of %s, or not in its place", part, d)
-				break
-			}
-			rest = after
+		body := section(text, d)
+		if len(strings.TrimSpace(body)) < 40 {
+			t.Errorf("docs/corefile.md does not explain %s", d)
 		}
-		syntax, _, _ := strings.Cut(section(text, d), "**Default.**")
 		for _, o := range options(t, d) {
-			if !strings.Contains(syntax, "\n    "+o+" ") && !strings.Contains(syntax, "\n    "+o+"\n") {
-				t.Errorf("docs/corefile.md says nothing of %s of %s", o, d)
-			}
-			if (d == "cache" || d == "forward") && !strings.Contains(syntax, "\n| `"+o) {
+			if !strings.Contains(body, "\n| `"+o+" ") && !strings.Contains(body, "\n| `"+o+"`") {
 				t.Errorf("the table of %s in docs/corefile.md has no %s", d, o)
 			}
 		}
@@ -123,14 +113,12 @@ func TestRestartsAreDocumented(t *testing.T) {
 	}
 	for _, d := range known() {
 		needs := slices.Contains(restart, d)
-		_, said, _ := strings.Cut(section(text, d), "**Reload.** ")
-		said, _, _ = strings.Cut(said, "\n")
-		_, row, _ := strings.Cut(text, "\n| [`"+d+"`](#"+d+")")
+		_, row, _ := strings.Cut(section(text, "All directives"), "\n| [`"+d+"`](#"+d+")")
 		row, _, _ = strings.Cut(row, " |\n")
 		cells := strings.Split(row, "|")
 		applied := strings.TrimSpace(cells[len(cells)-1])
-		if needs != strings.Contains(said, "restart") || needs == (applied == "yes") || strings.HasPrefix(said, "Applied") != strings.HasPrefix(applied, "yes") {
-			t.Errorf("%s needs a restart: %v; documented are %q and %q", d, needs, said, applied)
+		if needs != strings.Contains(applied, "restart") {
+			t.Errorf("%s needs a restart: %v; documented is %q", d, needs, applied)
 		}
 	}
 }
