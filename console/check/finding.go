@@ -12,7 +12,6 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // Severity is how bad a finding is.
@@ -130,7 +129,6 @@ func Kinds() []Kind {
 		{MetadataService, Warning, "an accepted name leads to a cloud's metadata service (`metadata.google.internal`), whose address [the guard](corefile.md#rebind) closes"},
 		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
 		{TrailingDot, Warning, "a trailing dot, which has no effect"},
-		{fqdnnp.ReasonPortWithoutProtocol, Warning, "with `--upgrade`: a port has no `protocol`, and [its meaning changes](#ports-without-a-protocol)"},
 		{NoPolicy, Warning, "the manifests, or the namespaces of the cluster, contain no policy"},
 	}
 }

@@ -18,8 +18,6 @@ type Options struct {
 	ClusterDomain string
 	// Log, unless nil, has what pods queried: names that nothing resolved, and shared addresses.
 	Log *Log
-	// Upgrade finds what has another meaning than in the previous release.
-	Upgrade bool
 }
 
 // Lint returns the findings about the manifests, in the order of files and lines.
@@ -31,9 +29,6 @@ func (m *Manifests) Lint(o Options) []Finding {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
 		findings = append(findings, m.matches(p, o)...)
-		if o.Upgrade {
-			findings = append(findings, p.barePorts()...)
-		}
 	}
 	findings = append(findings, m.clusterPolicies(o)...)
 	findings = append(findings, m.selectsNothing()...)
@@ -83,15 +78,6 @@ func (m *Manifests) policies(ofCluster bool) (n int) {
 		}
 	}
 	return n
-}
-
-// barePorts finds the ports whose meaning the upgrade changes.
-func (p *Policy) barePorts() (findings []Finding) {
-	for _, bare := range fqdnnp.BarePorts(&p.Spec) {
-		findings = append(findings, p.finding(Warning, fqdnnp.ReasonPortWithoutProtocol, bare.Path, fmt.Sprintf(
-			"port %s has no protocol: it is open for TCP, UDP and SCTP, where earlier releases opened it for TCP alone; write protocol: TCP, or protocol: ALL if that is meant", bare.Ports)))
-	}
-	return findings
 }
 
 // together finds what policies cannot do together, or for a pod that they select.

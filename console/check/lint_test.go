@@ -201,7 +201,7 @@ func TestKinds(t *testing.T) {
 		all = append(all, aCase{Manifest: text})
 	}
 	for _, c := range all {
-		m, o := manifests(t, c.Manifest), Options{ClusterDomain: "cluster.local", Upgrade: true}
+		m, o := manifests(t, c.Manifest), Options{ClusterDomain: "cluster.local"}
 		if c.Log != "" {
 			o.Log = logOf(t, m, c.Log)
 		}

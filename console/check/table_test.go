@@ -20,7 +20,6 @@ var update = flag.Bool("update", false, "write the expectations anew")
 // aCase is one manifest of testdata/cases.yaml.
 type aCase struct {
 	Name, Manifest string
-	Upgrade        bool
 	Log            string // lines of the audit log
 	Says           []string
 }
@@ -54,7 +53,7 @@ func lintWith(t *testing.T, manifest string, o Options) []string {
 // lint returns the findings of a case.
 func (c *aCase) lint(t *testing.T) []string {
 	t.Helper()
-	m, o := manifests(t, c.Manifest), Options{ClusterDomain: "cluster.local", Upgrade: c.Upgrade}
+	m, o := manifests(t, c.Manifest), Options{ClusterDomain: "cluster.local"}
 	if c.Log != "" {
 		o.Log = logOf(t, m, c.Log)
 	}

@@ -50,7 +50,7 @@ if it enforced.`,
   namegate check deploy/ --log /var/log/namegate/audit.log
   namegate check deploy/ --node role=edge --to registry.example.org:443
   kubectl namegate check -n shop
-  kubectl namegate check -A --upgrade
+  kubectl namegate check -A
   kubectl namegate check deploy/ --kube`,
 		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
 	}
@@ -65,7 +65,6 @@ if it enforced.`,
 	fl.StringVar(&c.enforce, "enforce", "", "try one Audit policy as if it enforced: NAMESPACE/NAME, or NAME of a ClusterFQDNNetworkPolicy")
 	fl.StringArrayVar(&c.logs, "log", nil, "compare the names with an audit log, - for the standard input: names that nothing resolved, and shared addresses; may be given more than once")
 	fl.BoolVar(&c.strict, "strict", false, "exit with 1 for warnings too")
-	fl.BoolVar(&c.o.Upgrade, "upgrade", false, "also find what this release reads otherwise than the previous release")
 	fl.BoolVarP(&c.deep, "recursive", "R", false, "read the folders in folders too")
 	fl.StringVarP(&c.output, "output", "o", "", "json or yaml; nothing for lines")
 	fl.StringVar(&c.o.ClusterDomain, "cluster-domain", "cluster.local", "what names of the cluster end in")
