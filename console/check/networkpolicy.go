@@ -8,7 +8,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // NetworkPolicy is an ordinary NetworkPolicy and where it stands.
@@ -24,9 +23,6 @@ func (n *NetworkPolicy) id() string { return n.Namespace + "/" + n.Name }
 // networkPolicy takes a NetworkPolicy of a file.
 func (m *Manifests) networkPolicy(at place, from *networkingv1.NetworkPolicy) {
 	n := NetworkPolicy{from, at}
-	if at.file == "" && netpol.IsCompanion(from) {
-		return // Namegate's own
-	}
 	for i := range m.NetworkPolicies {
 		if first := &m.NetworkPolicies[i]; first.Namespace == n.Namespace && first.Name == n.Name {
 			if at.file != "" { // else the file is to replace it

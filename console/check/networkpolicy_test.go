@@ -76,10 +76,6 @@ func TestNetworkPolicyFindings(t *testing.T) {
 	if diff := cmp.Diff([]string{"stdin:26: error: networkpolicy shop/a: metadata.name: a NetworkPolicy of that name is in stdin:17; remove or rename one of them"}, twice); diff != "" {
 		t.Error(diff)
 	}
-	companion := lint(t, besidePolicy+aNetworkPolicy("namegate-dns-1", "  - {}\n"))
-	if len(companion) != 1 || !strings.HasPrefix(companion[0], "stdin:17: error: networkpolicy shop/namegate-dns-1: metadata.name: ") {
-		t.Errorf("%q", companion)
-	}
 }
 
 // TestAskBesideNetworkPolicy: a rule for every destination allows; a rule for some

@@ -222,23 +222,14 @@ func (g *maker) port() networkingv1.NetworkPolicyPort {
 	return p
 }
 
-// companions are policies of Namegate's own, which open everything and count for
-// nothing.
-func (g *maker) companions(w *world) []*networkingv1.NetworkPolicy {
+// ignored are NetworkPolicies for another engine, which open everything and count for nothing.
+func (g *maker) ignored(w *world) []*networkingv1.NetworkPolicy {
 	if !g.in(4) {
 		return nil
 	}
 	np := &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace(), Name: "companion"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace(), Name: "ignored", Labels: map[string]string{"namegate.io/ignore": "true"}},
 		Spec:       networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{}}},
-	}
-	switch g.IntN(3) {
-	case 0:
-		np.Name = "namegate-dns-all"
-	case 1:
-		np.Labels = map[string]string{"app.kubernetes.io/managed-by": "namegate"}
-	case 2:
-		np.OwnerReferences = []metav1.OwnerReference{{APIVersion: "namegate.io/v1alpha1", Kind: "FQDNNetworkPolicy", Name: "p", UID: "u", Controller: ptr(true)}}
 	}
 	return []*networkingv1.NetworkPolicy{np}
 }

@@ -30,7 +30,7 @@ func (g *maker) world() *world {
 	for i := range g.IntN(5) {
 		w.policies = append(w.policies, g.policy(w, i))
 	}
-	w.ours = g.companions(w)
+	w.ours = g.ignored(w)
 	return w
 }
 

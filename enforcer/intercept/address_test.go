@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -85,8 +87,8 @@ func TestDisjoint(t *testing.T) {
 
 func TestRangesHoldEveryAddress(t *testing.T) {
 	for _, a := range []netip.Addr{firstServing4, lastServing4, firstServing6, lastServing6} {
-		if !slices.ContainsFunc(Ranges(), func(p netip.Prefix) bool { return p.Contains(a) }) {
-			t.Errorf("%s is in none of %v", a, Ranges())
+		if !slices.ContainsFunc(netpolicyfor.Endpoint(), func(p netip.Prefix) bool { return p.Contains(a) }) {
+			t.Errorf("%s is in none of %v", a, netpolicyfor.Endpoint())
 		}
 	}
 }

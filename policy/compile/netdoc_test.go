@@ -37,7 +37,7 @@ func TestExamplesBesideNetworkPolicy(t *testing.T) {
 				t.Errorf("%s\n%v", document, err)
 				continue
 			}
-			if netpol.IsCompanion(n) {
+			if netpol.Ignored(n) {
 				continue
 			}
 			in := besideInput(shopCluster(), n)

@@ -28,7 +28,7 @@ func TestSameNetPolicySeesEveryField(t *testing.T) {
 		func(n *networkingv1.NetworkPolicy) { n.Spec.Egress[0].To = nil },
 		func(n *networkingv1.NetworkPolicy) { n.Spec.Egress = nil },
 		func(n *networkingv1.NetworkPolicy) {
-			n.Labels = map[string]string{"app.kubernetes.io/managed-by": "namegate"}
+			n.Labels = map[string]string{"namegate.io/ignore": "true"}
 		},
 	} {
 		changed := base.DeepCopy()

@@ -39,7 +39,7 @@ func (w netTwin) allows(pod *policy.Pod, a netip.Addr, proto policy.Protocol, po
 }
 
 func (w netTwin) counts(n *networkingv1.NetworkPolicy) bool {
-	if strings.HasPrefix(n.Name, "namegate-dns-") || n.Labels["app.kubernetes.io/managed-by"] == "namegate" {
+	if n.Labels["namegate.io/ignore"] == "true" {
 		return false
 	}
 	if len(n.Spec.PolicyTypes) > 0 {
@@ -258,11 +258,8 @@ func (d netDice) policy(name string) *networkingv1.NetworkPolicy {
 	for range d.IntN(4) {
 		n.Spec.Egress = append(n.Spec.Egress, d.rule())
 	}
-	switch d.IntN(25) {
-	case 0:
-		n.Name = "namegate-dns-" + name
-	case 1:
-		n.Labels = map[string]string{"app.kubernetes.io/managed-by": "namegate"}
+	if d.IntN(12) == 0 {
+		n.Labels = map[string]string{"namegate.io/ignore": "true"}
 	}
 	return n
 }

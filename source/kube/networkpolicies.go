@@ -28,14 +28,14 @@ func readNetworkPolicy(object any, before *networkPolicyEntry) *networkPolicyEnt
 		return nil
 	}
 	kept := &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, UID: n.UID, Labels: n.Labels, OwnerReferences: n.OwnerReferences},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, UID: n.UID, Labels: n.Labels},
 		Spec:       n.Spec,
 	}
 	if before != nil && equality.Semantic.DeepEqual(before.policy, kept) {
 		return before
 	}
 	e := &networkPolicyEntry{policy: kept}
-	if !netpol.IsCompanion(kept) {
+	if !netpol.Ignored(kept) {
 		e.to = leadsTo(&kept.Spec)
 	}
 	return e

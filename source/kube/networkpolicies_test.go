@@ -20,7 +20,7 @@ func TestReadNetworkPolicy(t *testing.T) {
 	whole.Annotations = map[string]string{lastApplied: "{}"}
 	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	want := aNetworkPolicy("shop", "db", "db")
-	want.UID, want.Labels, want.OwnerReferences = whole.UID, whole.Labels, whole.OwnerReferences
+	want.UID, want.Labels = whole.UID, whole.Labels
 	e := readNetworkPolicy(whole, nil)
 	if diff := cmp.Diff(want, e.policy); diff != "" || !e.to.own {
 		t.Errorf("leads to %v, %s", e.to, diff)
@@ -46,9 +46,9 @@ func TestNetworkPolicyKeepsItsPointer(t *testing.T) {
 			n.Spec.Egress[0].To[0].NamespaceSelector = &metav1.LabelSelector{}
 		}, false},
 		{"labels", func(n *networkingv1.NetworkPolicy) {
-			n.Labels = map[string]string{"app.kubernetes.io/managed-by": "namegate"}
+			n.Labels = map[string]string{"namegate.io/ignore": "true"}
 		}, false},
-		{"owner", func(n *networkingv1.NetworkPolicy) { n.OwnerReferences = []metav1.OwnerReference{{Kind: "App"}} }, false},
+		{"owner", func(n *networkingv1.NetworkPolicy) { n.OwnerReferences = []metav1.OwnerReference{{Kind: "App"}} }, true},
 		{"made anew", func(n *networkingv1.NetworkPolicy) { n.UID = "u2" }, false},
 	} {
 		before := readNetworkPolicy(aNetworkPolicy("shop", "db", "db"), nil)
@@ -107,9 +107,9 @@ func TestSpacesOfNetworkPolicies(t *testing.T) {
 		if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, namespaces)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-		n.Name = "namegate-dns-0123"
+		n.Labels = map[string]string{"namegate.io/ignore": "true"}
 		if to := readNetworkPolicy(n, nil).to; !to.none() {
-			t.Errorf("%s: a companion wants pods of %v to be known", c.name, to)
+			t.Errorf("%s: an ignored one wants pods of %v to be known", c.name, to)
 		}
 	}
 }

@@ -123,7 +123,8 @@ func TestRemotePodsAreTrimmed(t *testing.T) {
 func TestRemoteIsNeeded(t *testing.T) {
 	anywhere := aNetworkPolicy("shop", "any", "db")
 	anywhere.Spec.Egress[0].To = nil
-	companion := aNetworkPolicy("shop", "namegate-dns-1", "db")
+	ignored := aNetworkPolicy("shop", "ignored", "db")
+	ignored.Labels = map[string]string{"namegate.io/ignore": "true"}
 	type objects []any
 	elsewhere := set(t, aPolicy("p", "www.example.org"), "bank", "metadata", "namespace")
 	broken := set(t, aPolicy("p", "www.example.org"), map[string]any{}, "spec")
@@ -139,7 +140,7 @@ func TestRemoteIsNeeded(t *testing.T) {
 		{"both", objects{aPolicy("p", "www.example.org")}, objects{anywhere, aNetworkPolicy("shop", "db", "db")}, web, true},
 		{"in two namespaces", objects{elsewhere}, objects{aNetworkPolicy("shop", "db", "db")}, web, false},
 		{"it leads to no pod", objects{aPolicy("p", "www.example.org")}, objects{anywhere}, web, false},
-		{"a companion", objects{aPolicy("p", "www.example.org")}, objects{companion}, web, false},
+		{"one for another engine", objects{aPolicy("p", "www.example.org")}, objects{ignored}, web, false},
 		{"a policy that selects no pod", objects{broken}, objects{aNetworkPolicy("shop", "db", "db")}, web, false},
 		{"no pod of this node", objects{aPolicy("p", "www.example.org")}, objects{aNetworkPolicy("shop", "db", "db")}, nil, false},
 		{"a pod of this node elsewhere", objects{elsewhere}, objects{aNetworkPolicy("bank", "db", "db")}, web, false},

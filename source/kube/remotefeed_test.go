@@ -95,7 +95,9 @@ func TestRemotePodsAreNotAskedFor(t *testing.T) {
 	api.put("pods", aFarPod("db", "10.1.0.1"))
 	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
 	api.put("networkpolicies", aNetworkPolicy("bank", "db", "db"))
-	api.put("networkpolicies", aNetworkPolicy("shop", "namegate-dns-1", "db"))
+	ignored := aNetworkPolicy("shop", "ignored", "db")
+	ignored.Labels = map[string]string{"namegate.io/ignore": "true"}
+	api.put("networkpolicies", ignored)
 	r := runAt(t, api)
 	r.until("p:www.example.org", policyText)
 	api.put("pods", aPod("web", "10.0.0.1"))

@@ -41,11 +41,7 @@ type reader struct {
 // problems.
 func Read(from *networkingv1.NetworkPolicy) *Policy {
 	r := &reader{Policy: &Policy{ID: from.Namespace + "/" + from.Name}, from: from}
-	if mark := companionMark(from); mark != "" || companionOwned(from) {
-		r.reportCompanion(mark)
-		return r.Policy
-	}
-	if !r.limitsEgress() {
+	if Ignored(from) || !r.limitsEgress() {
 		return r.Policy
 	}
 	var err error
@@ -67,7 +63,7 @@ func Read(from *networkingv1.NetworkPolicy) *Policy {
 
 // Same tells whether two objects of one name say the same of egress.
 func Same(a, b *networkingv1.NetworkPolicy) bool {
-	return companionMark(a) == companionMark(b) && companionOwned(a) == companionOwned(b) &&
+	return Ignored(a) == Ignored(b) &&
 		slices.Equal(a.Spec.PolicyTypes, b.Spec.PolicyTypes) &&
 		apiequality.Semantic.DeepEqual(a.Spec.PodSelector, b.Spec.PodSelector) &&
 		apiequality.Semantic.DeepEqual(a.Spec.Egress, b.Spec.Egress)
@@ -85,17 +81,6 @@ func (r *reader) report(reason, path, format string, args ...any) {
 
 func (r *reader) partly(path, format string, args ...any) {
 	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
-}
-
-func (r *reader) reportCompanion(mark string) {
-	if mark == "" || companionOwned(r.from) {
-		return
-	}
-	what := "its name begins with " + CompanionPrefix + "; give it another name"
-	if mark == "metadata.labels" {
-		what = "it has the label " + companionLabel + "=" + companionLabelValue + "; take the label away"
-	}
-	r.report(policy.ReasonInvalid, mark, "it is taken for one that Namegate wrote, and what it allows counts for no pod: %s", what)
 }
 
 // limitsEgress tells whether the policy is one for egress. An API server fills the
