@@ -21,6 +21,7 @@ type asking struct {
 	reach   reach
 	output  string
 	noColor bool
+	now     func() time.Time
 }
 
 // add adds the flags.
@@ -35,7 +36,7 @@ func (a *asking) add(cmd *cobra.Command) {
 // printer returns how the command prints.
 func (a *asking) printer(cmd *cobra.Command) (*console.Printer, error) {
 	p := &console.Printer{
-		Out: cmd.OutOrStdout(), Warn: cmd.ErrOrStderr(), Format: a.output, Now: time.Now,
+		Out: cmd.OutOrStdout(), Warn: cmd.ErrOrStderr(), Format: a.output, Now: a.now,
 		Colour: coloured(cmd.OutOrStdout(), a.noColor, os.Getenv),
 	}
 	return p, console.CheckFormat(a.output)

@@ -28,7 +28,7 @@ come. With -o json they are as docs/audit.md says.`,
 			if err != nil {
 				return err
 			}
-			if f.Since, err = beginning(since, time.Now()); err != nil {
+			if f.Since, err = beginning(since, a.now()); err != nil {
 				return &console.Misused{Err: err}
 			}
 			return a.lines(cmd.Context(), &console.Lines{Printer: p, Filter: f, After: time.After}, pod, follow)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,13 +17,13 @@ import (
 
 // New returns the command namegate, which asks the agent of its node.
 func New(version string) *cobra.Command {
-	return root(version, asking{})
+	return root(version, asking{now: time.Now})
 }
 
 // NewPlugin returns the same commands under kubectl's name, which ask the agents of a
 // cluster.
 func NewPlugin(version string) *cobra.Command {
-	var a asking
+	a := asking{now: time.Now}
 	a.reach.cluster.on = true
 	cmd := root(version, a)
 	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl namegate"}

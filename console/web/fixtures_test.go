@@ -115,11 +115,15 @@ func (c *cluster) find(context.Context) (out []console.Agent, err error) {
 // about asks all agents, as where the pod's node is not known.
 func (c *cluster) about(ctx context.Context, subject string) ([]console.Agent, url.Values, error) {
 	agents, err := c.find(ctx)
-	q := url.Values{"pod": {subject}}
+	return agents, about(subject), err
+}
+
+// about is the question's subject.
+func about(subject string) url.Values {
 	if node, is := strings.CutPrefix(subject, "node/"); is {
-		q = url.Values{"node": {node}}
+		return url.Values{"node": {node}}
 	}
-	return agents, q, err
+	return url.Values{"pod": {subject}}
 }
 
 // opened is a server and the end of its feed, in a bubble of synctest.
@@ -132,10 +136,15 @@ type opened struct {
 // open follows the agents until the test ends.
 func (c *cluster) open(t *testing.T, namespace string) *opened {
 	t.Helper()
-	s := newServer(&Options{
+	return openWith(t, &Options{
 		Context: "kind", Namespace: namespace, Version: "v1", Agents: c.find, About: c.about, Now: time.Now, After: time.After,
 		Guard: func(fqdn.Name, netip.Addr) string { return "" },
 	})
+}
+
+func openWith(t *testing.T, options *Options) *opened {
+	t.Helper()
+	s := newServer(options)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

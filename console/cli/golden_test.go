@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestCommandsGolden: the output of each command, with its warnings and exit code, for an administrator, for a
+// tenant of one namespace and for a stranger.
+func TestCommandsGolden(t *testing.T) {
+	w := consoletest.New("node-1")
+	w.Status = consoletest.Busy()
+	w.AddClusterPolicies("198.51.100.0/33")
+	w.Recent = append(w.Recent, consoletest.Line(4, "pay/cart-7d9f", "unmatched")+consoletest.Line(5, "shop/front-1", "would-deny")+consoletest.HostLine...)
+	var commands []string
+	for _, scope := range []string{"", " -n shop", " -n pay"} {
+		for _, command := range []string{"pods", "grants", "audit"} {
+			for _, format := range []string{"", " -o wide", " -o json", " -o yaml"} {
+				commands = append(commands, command+scope+format)
+			}
+		}
+		commands = append(commands, "suggest"+scope, "suggest -o json"+scope, "audit --verdict denied --kind flow"+scope)
+	}
+	for _, pod := range []string{"shop/cart-7d9f", "shop/front-1", "shop/batch", "shop/logs", "shop/far", "shop/done", "shop/none", "pay/cart-7d9f", "node/node-1"} {
+		commands = append(commands, "pods "+pod, "grants "+pod)
+		for _, to := range []string{
+			"www.example.org:443", "x.paste.test:443", "registry.test", "203.0.113.5:443", "203.0.113.7:443", "203.0.113.6:443",
+			"10.96.0.20:5432", "db-admin.shop.svc.cluster.local:80", "10.2.0.30:80", "192.0.2.1/icmp",
+		} {
+			commands = append(commands, "explain "+pod+" "+to, "explain -o yaml "+pod+" "+to)
+		}
+	}
+	commands = append(commands, "status", "status -o wide", "status -o json", "suggest --cluster --min-namespaces 1", "suggest --nodes", "audit --pod shop/cart-7d9f")
+	for name, viewer := range map[string]consoletest.Some{"administrator": consoletest.Administrator, "tenant": consoletest.Tenant, "stranger": consoletest.Stranger} {
+		socket := filepath.Join(t.TempDir(), "agent.sock")
+		l, err := net.Listen("unix", socket)
+		fatal.If(t, err)
+		s := &http.Server{Handler: w.Handler(viewer)}
+		go s.Serve(l)
+		t.Cleanup(func() { s.Close() })
+		var all bytes.Buffer
+		for _, c := range commands {
+			cmd := root("v1", asking{now: consoletest.Clock})
+			out, errs, code := ran(t, cmd, append(strings.Fields(c), "--socket", socket)...)
+			fmt.Fprintf(&all, "$ namegate %s\n%s", c, out)
+			for line := range strings.Lines(errs) {
+				fmt.Fprintf(&all, "# %s", line)
+			}
+			fmt.Fprintf(&all, "# exit code %d\n\n", code)
+		}
+		golden(t, name, all.String())
+	}
+}
+
+// golden compares a text with testdata/NAME.golden.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	fatal.If(t, err)
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s is not as it was (-want +got); write it with -update:\n%s", path, d)
+	}
+}
