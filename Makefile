@@ -8,7 +8,7 @@ FUZZTIME ?= 10s
 TESTFLAGS ?=
 # LABS is how many labs of the scenarios stand at a time: they wait most of theirs.
 LABS     ?= 6
-# BENCHFLAGS is given to the program of `make bench-dns`, `make bench-enforcer` and `make bench-scale`,
+# BENCHFLAGS is given to the program of `make bench-dns` and `make bench-enforcer`,
 # for example -only cached -rounds 3, or -help.
 BENCHFLAGS ?=
 # DATAPLANE is the dataplane of the agents of `make demo`: iptables or nftables, for which the
@@ -45,7 +45,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test test-long test-nightly figures release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate pictures vendor-page verify bench bench-dns bench-enforcer bench-scale fuzz clean need-go need-root
+.PHONY: help build test test-long test-nightly figures release e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate pictures vendor-page verify bench bench-dns bench-enforcer fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,8 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 	@# vet type-checks the tests too.
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
 	$(tool) golangci-lint run
+	@# The benchmarks are a module without tests, which would build them.
+	$(GO) -C e2e/bench vet ./...
 	@for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/kubectl-namegate || exit 1; done
 
 # golden are the modules that write a library's answers into golden files of this one. Their
@@ -171,19 +173,13 @@ bench: need-go ## run the Go benchmarks (as root those of the kernel seams too)
 bench-dns: need-root build ## measure DNS beside CoreDNS, dnsmasq and an echo, one JSON line a figure (root)
 	@e2e/prepare $(programs) dnsperf dnsmasq
 	@e2e/cluster/tools/build bin/cluster coredns
-	@$(GO) build -o bin/bench-dns ./e2e/bench/dns
+	@$(GO) -C e2e/bench build -o ../../bin/bench-dns ./dns
 	@exec nice -n -10 bin/bench-dns $(BENCHFLAGS)
 
 bench-enforcer: need-root build ## measure connections through the rules, changes and restarts, one JSON line a figure (root)
 	@e2e/prepare $(programs)
-	@$(GO) build -o bin/bench-enforcer ./e2e/bench/enforcer
+	@$(GO) -C e2e/bench build -o ../../bin/bench-enforcer ./enforcer
 	@exec nice -n -10 bin/bench-enforcer $(BENCHFLAGS)
-
-bench-scale: need-root need-go ## measure what the agents of 5,000 nodes ask of the API server, one JSON line a figure (root)
-	@e2e/prepare ip
-	@e2e/cluster/tools/build bin/cluster kubernetes etcd
-	@$(GO) build -o bin/bench-scale ./e2e/bench/scale
-	@exec bin/bench-scale $(BENCHFLAGS)
 
 fuzz: need-go ## run each fuzz target for FUZZTIME
 	@failed=; \

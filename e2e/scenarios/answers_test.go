@@ -6,14 +6,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -149,10 +147,7 @@ egress:
 	fatal.If(t, err)
 	fmt.Printf("answers: %d of %d addresses each out of %d, TTL %d s, grants of %v: %d connections, %d lost, %d too late to count, %d addresses given again after their end, %d evicted, in %v\n",
 		*answerCount, rotatingAnswer, rotatingAddrs, rotatingTTL, rotatingGrant, r.connections, r.lost, r.late, r.reborn, st.Enforcer.Evicted, time.Since(started).Round(time.Second))
-	f := figure.Figure{Name: "answers.lost_connections", Value: float64(r.lost), Unit: "connections", State: fmt.Sprintf("%d answers", *answerCount)}
-	if err := f.Write(os.Stdout); err != nil {
-		t.Error(err)
-	}
+	printFigure("answers.lost_connections", r.lost, "connections", fmt.Sprintf("%d answers", *answerCount))
 	if want := rotatingAnswer * *answerCount; r.connections+r.late != want || r.late > want/2 {
 		t.Errorf("%d connections of %d, %d too late", r.connections, want, r.late)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -116,14 +114,16 @@ func (s *stage) load(length time.Duration, rate int) error {
 	}
 	good := counted(out, "NOERROR")
 	s.t.Logf("%d queries at %d/s, attained %s/s, %d lost", count, rate, attained.FindStringSubmatch(out)[1], count-good)
-	f := figure.Figure{Name: "upgrade.lost_queries", Value: float64(count - good), Unit: "queries", Rate: rate, State: fmt.Sprintf("%s, %s", s.t.Name(), s.Network)}
-	if err := f.Write(os.Stdout); err != nil {
-		return err
-	}
+	printFigure("upgrade.lost_queries", count-good, "queries", fmt.Sprintf("%s, %s, %d/s", s.t.Name(), s.Network, rate))
 	if good != count {
 		return fmt.Errorf("%d of %d queries are lost:\n%s\nthe log's reasons: %v", count-good, count, out, s.failures())
 	}
 	return nil
+}
+
+// printFigure prints a figure of the design as a JSON line, as the benchmarks do.
+func printFigure(name string, value int, unit, state string) {
+	fmt.Printf("{\"figure\":%q,\"value\":%d,\"unit\":%q,\"state\":%q}\n", name, value, unit, state)
 }
 
 // failures counts the reasons for which decisions failed, numbers aside.

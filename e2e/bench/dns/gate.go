@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,24 +12,18 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// limits are what pods may ask for; each choice is an agent of its own.
-type limits string
-
-// The limits.
-const (
-	raised limits = `limits {
+// raised are limits of pods out of the way: the server is measured, not its bounds.
+const raised = `limits {
         queries 65536
         queries_per_pod 65536
         rate_per_pod 1000000
         burst_per_pod 1000000
-    }` // out of the way: the server is measured, not its bounds
-	usual limits = "" // the defaults
-)
+    }`
 
 const gateCorefile = `. {
     forward . 192.0.2.53
     cluster cluster.local 10.1.0.0/24 fd00:1::/64
-    %s
+    cache
     %s
     %s
 }
@@ -43,20 +36,16 @@ const gateAudit = `audit AUDIT {
 
 // manner is how an agent is configured.
 type manner struct {
-	limits limits
-	silent bool // it has no audit log
+	limits string // "" for the defaults
+	silent bool   // it has no audit log
 }
 
-// gateText is the Corefile of an agent.
-func gateText(cache bool, m manner) string {
-	line, log := "", gateAudit
-	if cache {
-		line = "cache"
-	}
+// corefile is the Corefile of an agent.
+func (m manner) corefile() string {
 	if m.silent {
-		log = "audit off"
+		return fmt.Sprintf(gateCorefile, "audit off", m.limits)
 	}
-	return fmt.Sprintf(gateCorefile, log, line, m.limits)
+	return fmt.Sprintf(gateCorefile, gateAudit, m.limits)
 }
 
 // The pods of every lab of the benchmark.
@@ -74,10 +63,8 @@ type gate struct {
 	silent   bool
 }
 
-// gate returns the node with an agent of these limits; it is built once.
-func (b *bench) gate(l limits) (*gate, error) { return b.gateIn(manner{limits: l}) }
-
-func (b *bench) gateIn(m manner) (*gate, error) {
+// gate returns the node with an agent of a manner; it is built once.
+func (b *bench) gate(m manner) (*gate, error) {
 	if g := b.gates[m]; g != nil {
 		return g, nil
 	}
@@ -91,10 +78,10 @@ func (b *bench) gateIn(m manner) (*gate, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if g.upstream, err = child.Self(g.World, dir, "upstream", serveWord, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String()); err != nil {
+	if g.upstream, err = child.Self(g.World, dir, "upstream", serveWord, "upstream", resolver.String()); err != nil {
 		return nil, err
 	}
-	if g.agent, err = g.NewAgent(b.agent, dir, gateText(b.cache, m)); err != nil {
+	if g.agent, err = g.NewAgent(b.Agent, dir, m.corefile()); err != nil {
 		return nil, fmt.Errorf("prepare the agent: %w", err)
 	}
 	if err := g.agent.Write(manifests(map[string]*lab.Pod{client: g.Pod(client), neighbour: g.Pod(neighbour)})); err != nil {
@@ -132,7 +119,7 @@ func (g *gate) target() target {
 	if g.silent {
 		name = noAudit
 	}
-	return target{name: name, pid: g.pid, pod: g.Pod(client).Host, at: netip.AddrPortFrom(lab.Resolver4, 53), gate: g}
+	return target{name: name, pid: g.pid, pod: g.Pod(client).Host, at: resolver, gate: g}
 }
 
 func (g *gate) remove() error {

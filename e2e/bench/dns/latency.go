@@ -2,144 +2,186 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
-	"github.com/namegate/namegate/e2e/bench/ground"
-	"github.com/namegate/namegate/e2e/bench/load"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-const (
-	// sockets are how many the load is spread over, as over a pod's clients.
-	sockets = 8
-	// patience is after how long a question counts as lost.
-	patience = time.Second
-)
-
-// tempo is a rate at which added latency is measured, and for how long in each
+// paces are the rates at which added latency is measured, and for how long in each
 // round: p99 needs samples.
-type tempo struct {
+var paces = []struct {
 	rate int
 	span time.Duration
 	// together takes the agent and the peer at the same time: at a small rate they
 	// do not disturb each other.
 	together bool
-}
+}{{30, 10 * time.Second, true}, {5000, 3 * time.Second, false}}
 
-var paces = []tempo{{30, 10 * time.Second, true}, {5000, 3 * time.Second, false}}
+// direct is the peer of the agent: its upstream, asked without the agent.
+const direct = "direct"
 
 // latency measures what the agent adds to a forwarded answer: new names through the
 // agent beside new names asked of the same upstream directly.
 func (b *bench) latency() error {
-	g, err := b.gate(raised)
+	g, err := b.gate(manner{limits: raised})
 	if err != nil {
 		return err
 	}
 	if err := b.startPeers(); err != nil {
 		return err
 	}
-	direct := target{name: "direct", pod: b.peers.Pod(client).Host, at: netip.AddrPortFrom(lab.Resolver4, 53)}
-	both := []target{g.target(), direct}
-	for _, t := range both {
-		if err := b.wake(t); err != nil {
-			return err
-		}
+	both := []target{g.target(), {name: direct, pod: b.peers.Pod(client).Host, at: resolver}}
+	if err := b.wake(both...); err != nil {
+		return err
 	}
 	for _, p := range paces {
-		if err := b.added(both, p); err != nil {
+		var p99 [2]figure.Series
+		for round := range b.Rounds {
+			m, err := b.meter(both[0])
+			if err != nil {
+				return err
+			}
+			values, used, err := b.pace(both, p.rate, p.span, p.together, round)
+			if err != nil {
+				return err
+			}
+			_, others, err := m.End(used)
+			if err != nil {
+				return err
+			}
+			for i, value := range values {
+				p99[i] = append(p99[i], figure.Reading{Value: value, Others: others})
+			}
+			b.Note("latency at %d q/s round %d: p99 %.0f µs, %s %.0f µs; others took %.0f %% of a core", p.rate, round+1, values[0], direct, values[1], others*100)
+		}
+		through, peer := p99[0].Median(), p99[1].Median()
+		f := figure.Figure{Name: "dns.added_p99_us", Value: through - peer, Unit: "us", Rate: p.rate}
+		if err := b.Report(f.Against(direct, peer), p99[0].Others()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// added measures at one rate.
-func (b *bench) added(both []target, p tempo) error {
-	var p99 [2]figure.Series
-	for round := range b.options.rounds {
-		m, err := b.measure(both[0])
-		if err != nil {
-			return err
-		}
-		results, err := b.pace(both, []load.Plan{b.plan(p.rate, p.span), b.plan(p.rate, p.span)}, p.together, round)
-		if err != nil {
-			return err
-		}
-		_, others, err := m.end(0)
-		if err != nil {
-			return err
-		}
-		for i, t := range both {
-			p99[i] = append(p99[i], figure.Reading{Value: figure.Quantile(results[i].Latencies, 0.99), Others: others})
-			b.Note("latency%s %s round %d: %s; others took %.0f %% of a core", at(p.rate), t.name, round+1, brief(results[i]), others*100)
-		}
-	}
-	through, direct := p99[0].Median(), p99[1].Median()
-	f := figure.Figure{Name: "dns.added_p99_us", Value: through - direct, Unit: "us", Rate: p.rate}
-	return b.Report(f.Against(both[1].name, direct), p99[0].Others())
-}
-
-// plan is a schedule of new names.
-func (b *bench) plan(rate int, span time.Duration) load.Plan {
-	count := int(float64(rate) * span.Seconds())
-	first := b.next
-	b.next += count
-	return load.Plan{Rate: rate, Count: count, Patience: patience, Name: func(n int) string { return newName(first + n) }}
-}
-
-// pace carries plans out at two targets, at the same time or one after the other,
-// each in turn first.
-func (b *bench) pace(at []target, plans []load.Plan, together bool, round int) (results [2]load.Result, err error) {
-	if !together {
-		for k := range 2 {
-			i := (k + round) % 2
-			if results[i], err = b.load(at[i], plans[i]); err != nil {
-				return results, err
-			}
-		}
-		return results, nil
-	}
-	plans[1].Delay = time.Second / time.Duration(plans[1].Rate) / 2
+// pace asks two targets at a rate, at the same time or one after the other, each in turn
+// first. It returns the 99th percentile of each, and the processor time of the clients.
+func (b *bench) pace(at []target, rate int, span time.Duration, together bool, round int) (p99 [2]float64, used time.Duration, err error) {
+	var results [2]dnsperf.Result
 	var errs [2]error
-	var wait sync.WaitGroup
-	for i := range 2 {
-		wait.Go(func() { results[i], errs[i] = b.load(at[i], plans[i]) })
+	var running sync.WaitGroup
+	for k := range 2 {
+		i := (k + round) % 2
+		file, err := b.newQuestions(int(float64(rate) * span.Seconds()))
+		if err != nil {
+			return p99, 0, err
+		}
+		running.Go(func() {
+			if results[i], errs[i] = b.paced(at[i], file, rate); errs[i] == nil {
+				p99[i] = figure.Quantile(results[i].Latencies, 0.99)
+			}
+		})
+		if !together {
+			running.Wait()
+		}
 	}
-	wait.Wait()
+	running.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return results, err
+			return p99, 0, err
 		}
 	}
-	return results, nil
+	return p99, results[0].CPU + results[1].CPU, nil
 }
 
-// load carries a plan out from a target's pod.
-func (b *bench) load(t target, p load.Plan) (load.Result, error) {
-	var conns []net.Conn
-	for range sockets {
-		c, err := t.pod.Dial("udp", t.at.String(), time.Second)
+// paced asks for the names of a file at a rate, without waiting for answers: a server that
+// stalls delays every query meanwhile.
+func (b *bench) paced(t target, file string, rate int) (dnsperf.Result, error) {
+	r, err := b.ask(t, dnsperf.Run{File: file, Rate: rate, Each: true, Clients: 8, Outstanding: 20_000})
+	if err != nil {
+		return r, fmt.Errorf("%s at %d q/s: %w", t.name, rate, err)
+	}
+	return r, nil
+}
+
+const (
+	// floodRate is what one pod asks of the agent a second, far beyond its limits.
+	floodRate = 20_000
+	// neighbourRate is what its neighbour asks.
+	neighbourRate = 200
+	fairSpan      = 3 * time.Second
+	// floodHead is how long the flood runs before the neighbour is measured.
+	floodHead = 300 * time.Millisecond
+	// noFlood is the peer: the neighbour alone.
+	noFlood = "no-flood"
+)
+
+// resolver is the address that pods ask.
+var resolver = netip.AddrPortFrom(lab.Resolver4, 53)
+
+// fairness measures a pod's answers while its neighbour floods, with the limits
+// that an agent has by default, and without the flood.
+func (b *bench) fairness() error {
+	g, err := b.gate(manner{})
+	if err != nil {
+		return err
+	}
+	quiet := target{name: neighbour, pid: g.pid, pod: g.Pod(neighbour).Host, at: resolver}
+	loud := target{name: "the flood", pid: g.pid, pod: g.Pod(client).Host, at: resolver}
+	if err := b.wake(quiet, loud); err != nil {
+		return err
+	}
+	series := map[bool]figure.Series{} // by whether there is a flood
+	for round := range b.Rounds {
+		for k := range 2 {
+			flood := (k+round)%2 == 0
+			p99, err := b.beside(quiet, loud, flood)
+			if err != nil {
+				return err
+			}
+			b.Note("neighbour, flooded %t, round %d: p99 %.0f µs; others took %.0f %% of a core", flood, round+1, p99.Value, p99.Others*100)
+			series[flood] = append(series[flood], p99)
+		}
+	}
+	f := figure.Figure{Name: "dns.neighbour_p99_us", Value: series[true].Median(), Unit: "us", Rate: neighbourRate}
+	return b.Report(f.Against(noFlood, series[false].Median()), max(series[true].Others(), series[false].Others()))
+}
+
+// beside measures the neighbour once, with the flood or without.
+func (b *bench) beside(quiet, loud target, flood bool) (p99 figure.Reading, err error) {
+	file, err := b.newQuestions(int(neighbourRate * fairSpan.Seconds()))
+	if err != nil {
+		return p99, err
+	}
+	m, err := b.meter(quiet)
+	if err != nil {
+		return p99, err
+	}
+	var flooding sync.WaitGroup
+	var floods dnsperf.Result
+	var floodErr error
+	if flood {
+		names, err := b.newQuestions(int(floodRate * (floodHead + fairSpan).Seconds()))
 		if err != nil {
-			return load.Result{}, fmt.Errorf("ask %s: %w", t.name, err)
+			return p99, err
 		}
-		conns = append(conns, c)
+		flooding.Go(func() {
+			floods, floodErr = b.ask(loud, dnsperf.Run{File: names, Rate: floodRate, Clients: clients, Outstanding: 50_000})
+		})
+		time.Sleep(floodHead)
 	}
-	r, err := load.Run(b.Context, conns, p)
-	if b.Context.Err() != nil {
-		return r, ground.ErrInterrupted
+	r, err := b.paced(quiet, file, neighbourRate)
+	flooding.Wait()
+	if err == nil {
+		err = floodErr
 	}
-	if err == nil && len(r.Latencies) == 0 {
-		err = fmt.Errorf("%s gave no good answer: %d sent, %d lost, %d refused", t.name, r.Sent, r.Lost, r.Bad)
+	if err != nil {
+		return p99, err
 	}
-	return r, err
-}
-
-// brief is a result in a few words.
-func brief(r load.Result) string {
-	q := func(share float64) float64 { return figure.Quantile(r.Latencies, share) }
-	return fmt.Sprintf("median %.0f µs, p99 %.0f µs, most %.0f µs (after %.2f s); of %d lost %d, bad %d", q(0.5), q(0.99), q(1), r.Worst.Seconds(), r.Sent, r.Lost, r.Bad)
+	_, others, err := m.End(r.CPU + floods.CPU)
+	b.Note("neighbour: %d of %d queries got a good answer; %d of %d of the flood", r.Good, r.Sent, floods.Good, floods.Sent)
+	return figure.Reading{Value: figure.Quantile(r.Latencies, 0.99), Others: others}, err
 }

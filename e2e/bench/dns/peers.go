@@ -12,19 +12,6 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// target is a server that is measured.
-type target struct {
-	name string
-	pid  int
-	// pod is where the client runs, at what it asks.
-	pod *lab.Host
-	at  netip.AddrPort
-	// gate is where the agent is; nil of a peer.
-	gate *gate
-	// changes: pods of other nodes come and go meanwhile.
-	changes bool
-}
-
 // peers is a node without the agent where the peers run, and an upstream.
 type peers struct {
 	*lab.Lab
@@ -82,7 +69,7 @@ func (b *bench) startPeers() error {
 	if err := p.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
 		return err
 	}
-	p.upstream, err = child.Self(p.World, p.dir, "upstream", serveWord, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String())
+	p.upstream, err = child.Self(p.World, p.dir, "upstream", serveWord, "upstream", resolver.String())
 	return err
 }
 

@@ -17,52 +17,29 @@ const (
 	// each other, noSnapshots the same agent while none came.
 	withSnapshots, noSnapshots = "snapshots", "no-snapshots"
 	// folderRead is in the agent's log each time that it has read its folder, which it
-	// does 100 ms after the last change; logPoll is how often the log is looked at.
+	// does 100 ms after the last change; logPoll is how often the log is read.
 	folderRead = "manifests read"
 	logPoll    = 2 * time.Millisecond
-	// minSnapshots is how many snapshots a second have to come into force, of nearly
-	// ten on a quiet machine.
-	minSnapshots = 5
 )
 
 // snapshots measures kept answers while pods of other nodes come and go, and without
 // that, in turns as short as those of the audit log.
 func (b *bench) snapshots() error {
-	g, err := b.gate(raised)
+	g, err := b.gate(manner{limits: raised})
 	if err != nil {
 		return err
 	}
 	still, moving := g.target(), g.target()
 	still.name, moving.changes = noSnapshots, true
-	file, err := b.keptQuestions()
-	if err != nil {
-		return err
-	}
 	if err := b.wake(still); err != nil {
 		return err
 	}
-	if err := b.prime(still, file); err != nil {
-		return err
-	}
-	const name = "dns.cached"
-	short := *b
-	short.options.rounds, short.span = b.options.rounds*auditTurns, max(b.span/auditTurns, time.Second)
-	ask := func() (string, error) { return file, nil }
-	samples, err := short.rotate(name, []target{moving, still}, 0, ask)
+	file, err := b.keptQuestions(still)
 	if err != nil {
 		return err
 	}
-	if err := enough(samples[moving.name]); err != nil {
-		return err
-	}
-	for _, k := range []kind{cpuOf, qpsOf} {
-		own, peer := k.read(samples[moving.name]), k.read(samples[still.name])
-		f := figure.Figure{Name: name + k.name, Value: own.Median(), Unit: k.unit, State: withSnapshots}
-		if err := b.Report(f.Against(noSnapshots, peer.Median()), max(own.Others(), peer.Others())); err != nil {
-			return err
-		}
-	}
-	return b.profiled(name, moving, ask)
+	return b.compare(figure.Figure{Name: "dns.cached", State: withSnapshots}, []target{moving, still},
+		b.Rounds*shortTurns, max(b.Span/shortTurns, time.Second), always(file))
 }
 
 // churn changes a pod of another node, and does so again as soon as the agent has read
@@ -111,13 +88,4 @@ func (g *gate) change(ctx context.Context) error {
 func elsewhere(i int) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: %s, name: elsewhere, uid: elsewhere-%d}\n"+
 		"spec: {nodeName: another-node, containers: []}\nstatus: {phase: Running, podIPs: [{ip: 10.1.1.%d}]}\n", manifestSpace, i, 1+i%250)
-}
-
-// enough returns an error if too few snapshots came into force while these samples
-// were taken.
-func enough(samples []sample) error {
-	if rate := snapshotsOf.read(samples).Median(); rate < minSnapshots {
-		return fmt.Errorf("only %.1f snapshots a second came into force: that is not what is to be measured", rate)
-	}
-	return nil
 }

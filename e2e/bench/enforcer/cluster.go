@@ -11,25 +11,25 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// maxPolicies is how many policies the cluster has whose policies are compiled.
-const maxPolicies = 10_000
+const (
+	// maxPolicies is how many policies the cluster has, in so many namespaces.
+	maxPolicies, namespaces = 10_000, 50
+	// groups is how many kinds of pods a namespace has; each policy is for one.
+	groups = 5
+)
 
-func clusterState(namespaces int) string {
-	return fmt.Sprintf("%d policies, %d pods, %d namespaces", maxPolicies, maxPods, namespaces)
-}
+// clusterState is the state of figures of the cluster.
+var clusterState = fmt.Sprintf("%d policies, %d pods, %d namespaces, %d cluster rules", maxPolicies, maxPods, namespaces, clusterPolicies*rulesEach)
 
-// groups is how many kinds of pods a namespace has; each policy is for one.
-const groups = 5
-
-// cluster is so many policies of a cluster and one node's pods, both spread evenly over
+// cluster is the policies of a cluster and one node's pods, both spread evenly over
 // namespaces; a pod is selected by each fifth policy of its namespace.
-func cluster(policies, namespaces int) compile.Input {
-	var in compile.Input
-	for i := range policies {
+func cluster() compile.Input {
+	in := compile.Input{Namespaces: map[string]map[string]string{}, Pods: pods()}
+	for i := range maxPolicies {
 		p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("policy-%05d", i),
 		}}
-		p.Spec.PodSelector.MatchLabels = map[string]string{"app": group(i, namespaces)}
+		p.Spec.PodSelector.MatchLabels = map[string]string{"app": group(i)}
 		p.Spec.Egress = []v1alpha1.EgressRule{
 			rule([]int32{443}, fmt.Sprintf("api-%d.example.org", i), fmt.Sprintf("www-%d.example.org", i), "shared.example.org",
 				fmt.Sprintf("*.zone-%d.example.org", i), fmt.Sprintf("w*-%d.cdn.test", i%100)),
@@ -37,47 +37,85 @@ func cluster(policies, namespaces int) compile.Input {
 		}
 		in.Policies = append(in.Policies, p)
 	}
-	for i := range maxPods {
-		a4, a6 := podAddrs(i)
-		p := policy.Pod{
-			PodRef: policy.PodRef{Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("pod-%04d", i), UID: fmt.Sprint(i)},
-			Labels: map[string]string{"app": group(i, namespaces), "hash": fmt.Sprint(i)},
-		}
-		p.IPs = append(p.IPs, a4, a6)
-		in.Pods = append(in.Pods, p)
+	for i := range namespaces {
+		name := fmt.Sprintf("ns-%d", i)
+		in.Namespaces[name] = map[string]string{"kubernetes.io/metadata.name": name, "team": team(i)}
+	}
+	for i := range clusterPolicies {
+		in.ClusterPolicies = append(in.ClusterPolicies, clusterPolicy(i))
 	}
 	return in
 }
 
-func group(i, namespaces int) string { return fmt.Sprintf("app-%d", i/namespaces%groups) }
+func pods() (out []policy.Pod) {
+	for i := range maxPods {
+		a4, a6 := podAddrs(i)
+		p := policy.Pod{
+			PodRef: policy.PodRef{Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("pod-%04d", i), UID: fmt.Sprint(i)},
+			Labels: map[string]string{"app": group(i), "hash": fmt.Sprint(i)},
+		}
+		p.IPs = append(p.IPs, a4, a6)
+		out = append(out, p)
+	}
+	return out
+}
+
+func group(i int) string { return fmt.Sprintf("app-%d", i/namespaces%groups) }
+
+func matches(names ...string) (out []v1alpha1.Match) {
+	for _, n := range names {
+		if strings.Contains(n, "*") {
+			out = append(out, v1alpha1.Match{Pattern: &n})
+		} else {
+			out = append(out, v1alpha1.Match{Name: &n})
+		}
+	}
+	return out
+}
 
 // rule allows names, or patterns where they have a star, on ports of TCP.
 func rule(ports []int32, names ...string) v1alpha1.EgressRule {
-	var r v1alpha1.EgressRule
-	for _, n := range names {
-		if strings.Contains(n, "*") {
-			r.Matches = append(r.Matches, v1alpha1.Match{Pattern: &n})
-		} else {
-			r.Matches = append(r.Matches, v1alpha1.Match{Name: &n})
-		}
-	}
-	tcp := v1alpha1.ProtocolTCP
+	r, tcp := v1alpha1.EgressRule{Matches: matches(names...)}, v1alpha1.ProtocolTCP
 	for _, port := range ports {
 		r.Ports = append(r.Ports, v1alpha1.Port{Protocol: &tcp, Port: &port})
 	}
 	return r
 }
 
-// changed returns the cluster with other names, and with ports other ports too, in
-// one policy; which ones depends on whether turn is even.
-func changed(in compile.Input, turn int, ports bool) compile.Input {
-	port := int32(443)
-	if ports && turn%2 == 1 {
-		port = 9443
-	}
-	in.Policies[changedPolicy].Spec.Egress = []v1alpha1.EgressRule{rule([]int32{port}, fmt.Sprintf("turn-%d.example.org", turn%2))}
-	return in
+// step is a change that is measured: odd turns make it, even ones take it back. limit is the
+// target of bringing it into force, in ms.
+type step struct {
+	name  string
+	limit float64
+	do    func(in *compile.Input, turn int)
 }
 
-// changedPolicy is one that selects pods of the node.
-const changedPolicy = 0
+var steps = []step{
+	{"names", 30, func(in *compile.Input, turn int) { changePolicy(in, turn, turn-1) }},
+	{"ports", 30, func(in *compile.Input, turn int) { changePolicy(in, turn, turn) }},
+	{"cluster rule", 30, func(in *compile.Input, turn int) {
+		p := clusterPolicy(changedRule)
+		r := &p.Spec.Egress[turn%2]
+		*r = clusterRule(r.Action, []int32{8443}, "changed.test")
+		in.ClusterPolicies = append([]*v1alpha1.ClusterFQDNNetworkPolicy(nil), in.ClusterPolicies...)
+		in.ClusterPolicies[changedRule] = p
+	}},
+	{"pod", 50, func(in *compile.Input, turn int) {
+		if in.Pods = pods(); turn%2 == 1 {
+			in.Pods = in.Pods[1:]
+		}
+	}},
+}
+
+// changedRule is the number of a cluster policy that denies names to every pod.
+const changedRule = 40
+
+// changePolicy gives one policy, which selects pods of the node, names and a port by whether
+// two numbers are even.
+func changePolicy(in *compile.Input, names, ports int) {
+	port := int32(443)
+	if ports%2 == 1 {
+		port = 9443
+	}
+	in.Policies[0].Spec.Egress = []v1alpha1.EgressRule{rule([]int32{port}, fmt.Sprintf("turn-%d.example.org", names%2))}
+}

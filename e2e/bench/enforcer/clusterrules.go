@@ -2,25 +2,20 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy/compile"
 )
 
 const (
 	// clusterPolicies is how many cluster policies there are, of rulesEach rules.
-	clusterPolicies = 100
-	rulesEach       = 10
-	// teams are what namespaces are told apart by.
+	clusterPolicies, rulesEach = 100, 10
+	// teams distinguish namespaces.
 	teams = 5
-	// clusterRules is the state of a figure with them.
-	clusterRules = "1000 cluster rules"
 )
+
+func team(i int) string { return fmt.Sprintf("team-%d", i%teams) }
 
 // kindOfPolicy is the rules of a cluster policy, by the last digit of its number: of ten, four deny
 // names, one denies networks, two accept names on TCP 443, one accepts networks on TCP 443,
@@ -57,10 +52,7 @@ func baseline(n int) v1alpha1.ClusterEgressRule {
 }
 
 func clusterRule(action v1alpha1.Action, ports []int32, names ...string) v1alpha1.ClusterEgressRule {
-	r := v1alpha1.ClusterEgressRule{Action: action}
-	if len(names) > 0 {
-		r.Matches = rule(nil, names...).Matches
-	}
+	r := v1alpha1.ClusterEgressRule{Action: action, Matches: matches(names...)}
 	tcp := v1alpha1.ProtocolTCP
 	for _, port := range ports {
 		r.Ports = append(r.Ports, v1alpha1.ClusterPort{Protocol: &tcp, Port: &port})
@@ -91,7 +83,7 @@ func clusterPolicy(i int) *v1alpha1.ClusterFQDNNetworkPolicy {
 	case 1:
 		p.Spec.Subject.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{"team": team(i / 20)}}
 	case 12:
-		p.Spec.Subject.Pods = &v1alpha1.PodSubject{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": group(i/20, 1)}}}
+		p.Spec.Subject.Pods = &v1alpha1.PodSubject{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("app-%d", i/20)}}}
 	default:
 		p.Spec.Subject.Namespaces = &metav1.LabelSelector{}
 	}
@@ -102,61 +94,4 @@ func clusterPolicy(i int) *v1alpha1.ClusterFQDNNetworkPolicy {
 		p.Spec.Egress = append(p.Spec.Egress, kindOfPolicy[i%10](i*rulesEach+j))
 	}
 	return p
-}
-
-// withClusterRules adds the cluster policies to a cluster.
-func withClusterRules(in compile.Input) compile.Input {
-	in.Namespaces = map[string]map[string]string{}
-	for i := range in.Pods {
-		name := in.Pods[i].Namespace
-		in.Namespaces[name] = map[string]string{"kubernetes.io/metadata.name": name, "team": team(i % teams)}
-	}
-	for i := range clusterPolicies {
-		in.ClusterPolicies = append(in.ClusterPolicies, clusterPolicy(i))
-	}
-	return in
-}
-
-// The cluster policies that change: the first denies names, the other one networks. Both select
-// every pod.
-const (
-	changedNames    = 40
-	changedNetworks = 43
-)
-
-// changedCluster returns the cluster with another rule in one cluster policy: with other
-// networks, or with a port and so another set of entries; which one depends on whether turn
-// is even.
-func changedCluster(in compile.Input, which, turn int) compile.Input {
-	p := clusterPolicy(which)
-	r := &p.Spec.Egress[turn%2]
-	if which == changedNetworks {
-		*r = withNetworks(*r, clusterPolicies*rulesEach)
-	} else {
-		*r = clusterRule(r.Action, []int32{8443}, "changed.test")
-	}
-	in.ClusterPolicies = append([]*v1alpha1.ClusterFQDNNetworkPolicy(nil), in.ClusterPolicies...)
-	in.ClusterPolicies[which] = p
-	return in
-}
-
-// clusterManifest is the cluster policies as a file. Each is for the pods that the namespace's
-// policies select, so that these are isolated and no others. There are no exact names: the
-// agent would ask for each of them for each pod ahead of its clients.
-func clusterManifest() (string, error) {
-	var b strings.Builder
-	for i := range clusterPolicies {
-		p := clusterPolicy(i)
-		p.Spec.Subject = v1alpha1.ClusterSubject{Pods: &v1alpha1.PodSubject{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"selected": "true"}}}}
-		for j := range p.Spec.Egress {
-			r := &p.Spec.Egress[j]
-			r.Matches = slices.DeleteFunc(r.Matches, func(m v1alpha1.Match) bool { return m.Name != nil })
-		}
-		text, err := yaml.Marshal(p)
-		if err != nil {
-			return "", err
-		}
-		b.WriteString("---\n" + string(text))
-	}
-	return b.String(), nil
 }

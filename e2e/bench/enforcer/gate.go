@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -30,8 +30,8 @@ const corefile = `. {
 }
 `
 
-// manifests are every pod, the first of order with the label that policies select,
-// and one policy for each port set.
+// manifests are every pod, the selected ones with the label that policies select, and one
+// policy for each port set.
 func manifests(selected []int) map[string]string {
 	chosen := map[int]bool{}
 	for _, i := range selected {
@@ -71,70 +71,35 @@ func answer(q *dns.Msg) *dns.Msg {
 	return r
 }
 
-// guard starts the agent on a node, without policies, and a resolver that says what
-// answer does.
-func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
+// guard starts the agent on a node, with policies for the first selected pods, and a resolver
+// with the given answers. It waits until the policies are in force.
+func (b *bench) guard(n *node, answer lab.Answerer, selected []int) (err error) {
 	if n.world, err = n.ServeWorld(answer); err != nil {
 		return err
 	}
-	var args []string
-	if n.name == hosted {
-		if args, err = n.hostArgs(); err != nil {
-			return err
-		}
-	}
-	if n.agent, err = n.NewAgent(b.agent, n.dir, corefile, args...); err != nil {
+	if n.agent, err = n.NewAgent(b.Agent, n.dir, corefile); err != nil {
 		return err
 	}
-	if n.dataplane != "" {
-		if err := n.agent.SetDataplane(n.dataplane); err != nil {
-			return err
-		}
-	}
-	if err := n.agent.Write(manifests(nil)); err != nil {
+	if err := n.agent.Write(manifests(selected)); err != nil {
 		return err
 	}
-	return n.agent.Start()
+	if err := n.agent.Start(); err != nil {
+		return err
+	}
+	return n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) })
 }
 
-// choose brings policies for the selected pods into force and lets the client learn
-// where it connects to.
-func (n *node) choose(selected []int) error {
-	files := manifests(selected)
-	if n.name == hosted {
-		files["host.yaml"] = hostManifest()
-	}
-	if n.name == ordered {
-		var err error
-		if files["cluster.yaml"], err = clusterManifest(); err != nil {
-			return err
-		}
-	}
-	if err := n.agent.Write(files); err != nil {
-		return err
-	}
-	if err := n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) }); err != nil {
-		return err
-	}
+// resolver is the address that pods ask.
+var resolver = netip.AddrPortFrom(lab.Resolver4, 53)
+
+// resolve lets the client learn the addresses that it connects to.
+func (n *node) resolve() error {
 	for k := range portSets {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			if err := ask(n.Pod(client).Host, fmt.Sprintf("www.set-%d.bench.test.", k), qtype); err != nil {
+			if err := ground.Ask(n.Pod(client).Host, resolver, fmt.Sprintf("www.set-%d.bench.test", k), qtype); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// askLimit bounds one DNS exchange.
-const askLimit = 5 * time.Second
-
-// ask resolves a name on a host, through whatever is in the way.
-func ask(h *lab.Host, name string, qtype uint16) error {
-	c, err := h.Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), askLimit)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return exchange(c, name, qtype)
 }

@@ -2,25 +2,48 @@
 // the rules of the real agent on the real kernel, beside a node without rules and
 // one with rules as kube-router lays them out; compiling and applying policies;
 // restarts; grants while everything changes. Each figure is one JSON line on the
-// standard output; what is being done, and in the end each figure beside its target,
-// is on the standard error.
+// standard output; progress, and in the end each figure beside its target, is on the
+// standard error.
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/ground"
 )
+
+// bench is what the measurements share.
+type bench struct{ *ground.Ground }
+
+// goals are the targets of the design: first of figures without a dataplane, then of each.
+func goals() []ground.Goal {
+	out := []ground.Goal{
+		{Figure: "compile.full_ms", State: clusterState, Value: 300},
+		{Figure: "flow.new_per_s", Peer: noRules, State: podsState, Least: 0.88},
+		{Figure: "flow.new_per_s", Peer: linear, State: podsState, Least: 1.2},
+		{Figure: "flow.new_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.92},
+		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState, Least: 0.90},
+		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.95},
+	}
+	for _, s := range steps {
+		out = append(out, ground.Goal{Figure: "compile.change_ms", State: clusterState + ", " + s.name, Value: 5},
+			ground.Goal{Figure: "apply.change_ms", State: clusterState + ", " + s.name, Value: s.limit})
+	}
+	for _, d := range dataplanes {
+		out = append(out,
+			ground.Goal{Figure: "flow.rps", Peer: noRules, State: podsState + d.state, Least: 0.97},
+			ground.Goal{Figure: "flow.throughput_gbps", Peer: noRules, State: podsState + d.state, Least: 0.97},
+			ground.Goal{Figure: "restart.ready_ms", State: grantsState + d.state, Value: 400},
+			ground.Goal{Figure: "agent.rss_mib", State: nodeState + d.state, Value: 50},
+			ground.Goal{Figure: "agent.rss_mib", State: grantsState + d.state, Value: 80},
+			ground.Goal{Figure: "grant.latency_p99_us", Peer: quiet, State: churnState + d.state, Value: 5000},
+			ground.Goal{Figure: "reuse.lost_connections", State: reuseState + d.state, Value: 0},
+		)
+	}
+	return out
+}
 
 func main() {
 	if len(os.Args) > 1 {
@@ -28,118 +51,46 @@ func main() {
 			os.Exit(act(role, os.Args[2:]))
 		}
 	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	b := &bench{}
+	os.Exit(ground.Benchmark{
+		Verb:    "bench-enforcer",
+		Options: ground.Options{Rounds: 15, Span: 500 * time.Millisecond},
+		Open:    func(g *ground.Ground) error { b.Ground = g; return nil },
+		Parts: []ground.Part{
+			{Name: "compile", Run: b.compile},
+			{Name: "apply", Run: b.apply},
+			{Name: "restart", Run: b.eachDataplane(b.restart)},
+			{Name: "churn", Run: b.eachDataplane(b.churn)},
+			{Name: "reuse", Run: b.eachDataplane(b.reuse)},
+			{Name: "flow", Run: b.flow},
+		},
+		Goals: goals(),
+	}.Main())
 }
 
-// options are what the benchmark is told.
-type options struct {
-	agent, profile string
-	only, nodes    []string
-	pods           []int
-	rounds         int
-	span           time.Duration
-}
+// byNftables is the state of figures with the dataplane nftables.
+const byNftables = ", dataplane nftables"
 
-// bench is what the measurements share.
-type bench struct {
-	options
-	*ground.Ground
-}
+// dataplanes are measured each, with the end of a figure's state for it.
+var dataplanes = []struct{ name, state string }{{"iptables", ""}, {"nftables", byNftables}}
 
-// measurements are the parts of the benchmark in their order.
-var measurements = []struct {
-	name string
-	run  func(*bench) error
-}{
-	{"compile", (*bench).compile},
-	{"apply", (*bench).apply},
-	{"cluster", (*bench).cluster},
-	{"peers", (*bench).peers},
-	{"restart", (*bench).restart},
-	{"full", (*bench).full},
-	{"churn", (*bench).churn},
-	{"grants", (*bench).grants},
-	{"reuse", (*bench).reuse},
-	{"flow", (*bench).flow},
-}
-
-func names() (out []string) {
-	for _, m := range measurements {
-		out = append(out, m.name)
-	}
-	return out
-}
-
-func parse(args []string, out io.Writer) (options, error) {
-	var o options
-	var only, nodes, pods string
-	f := flag.NewFlagSet("enforcer", flag.ContinueOnError)
-	f.SetOutput(out)
-	f.StringVar(&o.agent, "agent", "bin/namegate", "the agent's binary (make build)")
-	f.StringVar(&only, "only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
-	f.StringVar(&nodes, "nodes", "", "compare only these nodes, separated by commas: "+strings.Join(nodeNames, ", "))
-	f.StringVar(&pods, "pods", "1,10,110,250", "how many pods are selected, one measurement for each number")
-	f.StringVar(&o.profile, "profile", "", "write profiles of the machine under the traffic of each node into this folder, made by perf")
-	f.IntVar(&o.rounds, "rounds", 15, "how often each node is measured")
-	f.DurationVar(&o.span, "span", 500*time.Millisecond, "how long one node is measured in one round")
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("%q is too much; see -help", f.Arg(0))
-	}
-	if o.rounds < 1 || o.span < 100*time.Millisecond {
-		return o, errors.New("-rounds is at least 1, -span at least 100ms")
-	}
-	var err error
-	if o.only, err = ground.Choose("-only", only, names()); err != nil {
-		return o, err
-	}
-	if o.nodes, err = ground.Choose("-nodes", nodes, nodeNames); err != nil {
-		return o, err
-	}
-	for word := range strings.SplitSeq(pods, ",") {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 1 || n > maxPods {
-			return o, fmt.Errorf("-pods %s is not a list of numbers from 1 to %d; write for example 1,110", pods, maxPods)
-		}
-		o.pods = append(o.pods, n)
-	}
-	return o, nil
-}
-
-func run(args []string, out, notes io.Writer) int {
-	o, err := parse(args, notes)
-	return ground.Status("bench-enforcer", err, notes, func(ctx context.Context) error { return measure(ctx, o, out, notes) })
-}
-
-// measure runs what was asked for; each measurement takes down what it built.
-func measure(ctx context.Context, o options, out, notes io.Writer) (err error) {
-	if o.agent, err = filepath.Abs(o.agent); err != nil {
-		return err
-	}
-	if _, err := os.Stat(o.agent); err != nil {
-		return fmt.Errorf("the agent to measure is missing: %w; make bench-enforcer builds it", err)
-	}
-	g, err := ground.Open(ctx, out, notes)
-	if err != nil {
-		return err
-	}
-	b := &bench{o, g}
-	defer func() {
-		removed := b.Close()
-		err = errors.Join(err, removed)
-		if ctx.Err() != nil {
-			err = errors.Join(ground.ErrInterrupted, removed)
-		}
-	}()
-	for _, m := range measurements {
-		if slices.Contains(o.only, m.name) && ctx.Err() == nil {
-			if err := m.run(b); err != nil {
-				return fmt.Errorf("measure %s: %w", m.name, err)
+// eachDataplane measures something on a node of each dataplane, with the end of the state.
+func (b *bench) eachDataplane(measure func(dataplane, state string) error) func() error {
+	return func() error {
+		for _, d := range dataplanes {
+			if err := measure(d.name, d.state); err != nil {
+				return fmt.Errorf("dataplane %s: %w", d.name, err)
 			}
 		}
+		return nil
 	}
-	b.Verdict(goals)
-	return nil
+}
+
+// act runs a role of a child.
+func act(role func([]string) error, args []string) int {
+	if err := role(args); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		return 2
+	}
+	return 0
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,8 +17,8 @@ import (
 const (
 	// maxPods is how many pods each node has; how many of them are selected differs.
 	maxPods = 250
-	// client is the pod that sends.
-	client = "client"
+	// client is the pod that sends, in the middle of the pods: not the first of any chain.
+	client, clientNumber = "client", maxPods / 2
 	// sinkPort is the first port of the sink.
 	sinkPort, sinkPorts = 8010, 4
 	// firstPod is the last byte of the first pod's address.
@@ -35,22 +34,18 @@ var (
 // node is a node with maxPods pods, one of which can send, and a sink behind it.
 type node struct {
 	*lab.Lab
-	name string
-	dir  string
-	// dataplane is the agent's, "" for its choice.
-	dataplane string
-	sink      *child.Child
-	// addrs are the pods' by their number; the client is the middle one of those
-	// that are selected.
-	client int
-	agent  *lab.Agent
-	world  *lab.Outside
+	// dir is a folder of the node's, removed with it.
+	dir   string
+	sink  *child.Child
+	agent *lab.Agent
+	world *lab.Outside
 }
 
-// newNode builds a node whose client is the pod of a number. links joins the other
-// pods, else they are added to the client's host.
-func (b *bench) newNode(name string, number int, links bool) (*node, error) {
-	n := &node{name: name, client: number, dir: filepath.Join(b.Dir, name)}
+// newNode builds a node, for agents with a dataplane. links joins the pods beside the client,
+// else their addresses are added to the client's host.
+func (b *bench) newNode(name, dataplane string, links bool) (*node, error) {
+	b.Note("building the node %s%s with %d pods", name, dataplane, maxPods)
+	n := &node{dir: filepath.Join(b.Dir, name+dataplane)}
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -58,6 +53,7 @@ func (b *bench) newNode(name string, number int, links bool) (*node, error) {
 	if n.Lab, err = lab.New(lab.Routed); err != nil {
 		return nil, err
 	}
+	n.Dataplane = dataplane
 	others := n.impersonate
 	if links {
 		others = n.addPods
@@ -69,7 +65,7 @@ func (b *bench) newNode(name string, number int, links bool) (*node, error) {
 }
 
 func (n *node) build(others func() error) error {
-	if _, err := n.AddPod(client, firstPod+n.client); err != nil {
+	if _, err := n.AddPod(client, firstPod+clientNumber); err != nil {
 		return err
 	}
 	if err := n.Ready(); err != nil {
@@ -120,26 +116,14 @@ func (n *node) listening(port uint16) error {
 func (n *node) addPods() error {
 	var lines strings.Builder
 	for i := range maxPods {
-		if i == n.client {
+		if i == clientNumber {
 			continue
 		}
 		a4, a6 := podAddrs(i)
 		fmt.Fprintf(&lines, "link add veth%[1]d type veth peer name peer%[1]d\nlink set veth%[1]d up\nlink set peer%[1]d up\n", firstPod+i)
 		fmt.Fprintf(&lines, "route add %s/32 dev veth%d\nroute add %s/128 dev veth%d\n", a4, firstPod+i, a6, firstPod+i)
 	}
-	return batch(n.Node, lines.String())
-}
-
-// batch runs many commands of the program ip on a host.
-func batch(h *lab.Host, lines string) error {
-	return h.Do(func() error {
-		cmd := exec.Command("ip", "-batch", "-")
-		cmd.Stdin = strings.NewReader(lines)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("add links and addresses to %s: %w: %s", h.Name, err, out)
-		}
-		return nil
-	})
+	return n.Node.Pipe(lines.String(), "ip", "-batch", "-")
 }
 
 func podAddrs(i int) (a4, a6 netip.Addr) {
@@ -157,5 +141,5 @@ func (n *node) remove() error {
 	if n.sink != nil {
 		errs = append(errs, n.sink.Stop())
 	}
-	return errors.Join(append(errs, n.Remove())...)
+	return errors.Join(append(errs, n.Remove(), os.RemoveAll(n.dir))...)
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,131 +15,96 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/process"
 )
 
 const (
-	// maxGrants is how many grants a restart finds in the kernel.
-	maxGrants = 100_000
-	// fullGrants is the bound of all grants of a node, by default.
-	fullGrants = 262_144
+	// maxGrants is how many grants a restart finds in the kernel, of both families: each pod
+	// asks for namesPerPod names.
+	maxGrants   = 100_000
+	namesPerPod = maxGrants / maxPods / 2
+	// restarts is how often the agent is killed and started again.
+	restarts = 5
 )
 
-// namesPerPod gives so many grants with both families.
-func namesPerPod(grants int) int { return (grants + 2*maxPods - 1) / maxPods / 2 }
-
-// restarts is how often the agent is killed and started again.
-const restarts = 5
-
-var grantsState, fullState = stateOf(maxGrants), stateOf(fullGrants)
-
-func stateOf(grants int) string { return fmt.Sprintf("%d pods, %d grants", maxPods, grants) }
-
-// dataplaneStates are the dataplanes that are measured, with what a state says of each.
-var dataplaneStates = []struct{ dataplane, state string }{{"iptables", ""}, {byNftables, ", dataplane nftables"}}
+var (
+	nodeState   = fmt.Sprintf("%d pods", maxPods)
+	grantsState = fmt.Sprintf("%d pods, %d grants", maxPods, maxGrants)
+)
 
 // restart measures an agent with all pods selected and many grants: its memory, and
 // how long its successor takes to be ready after it was killed.
-func (b *bench) restart() error { return b.restartWith(maxGrants) }
-
-// full is restart with as many grants as the node may have.
-func (b *bench) full() error { return b.restartWith(fullGrants) }
-
-func (b *bench) restartWith(grants int) error {
-	for _, d := range dataplaneStates {
-		if err := b.restartOn(d.dataplane, d.state, grants); err != nil {
-			return fmt.Errorf("dataplane %s: %w", d.dataplane, err)
-		}
-	}
-	return nil
-}
-
-func (b *bench) restartOn(dataplane, state string, grants int) (err error) {
-	b.Note("restart: building a node with %d pods, dataplane %s", maxPods, dataplane)
-	n, err := b.newNode("restart-"+dataplane, clientNumber, false)
+func (b *bench) restart(dataplane, state string) (err error) {
+	n, err := b.newNode("restart-", dataplane, false)
 	if err != nil {
 		return err
 	}
-	n.dataplane = dataplane
 	defer func() { err = errors.Join(err, n.remove()) }()
-	if err := b.guard(n, scattered); err != nil {
+	if err := b.guard(n, scattered, chosen(maxPods)); err != nil {
 		return err
 	}
-	if err := n.choose(chosen(maxPods)); err != nil {
+	if err := b.memory(n, nodeState+state); err != nil {
 		return err
 	}
-	b.Note("restart: %d pods are selected", maxPods)
-	if err := b.memory(n, fmt.Sprintf("%d pods", maxPods)+state); err != nil {
+	if err := b.fill(n); err != nil {
 		return err
 	}
-	began := time.Now()
-	if err := n.fill(namesPerPod(grants)); err != nil {
-		return err
-	}
-	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod(grants)*maxPods, maxPods, time.Since(began).Seconds())
-	if err := b.memory(n, stateOf(grants)+state); err != nil {
+	if err := b.memory(n, grantsState+state); err != nil {
 		return err
 	}
 	had, err := n.agent.Status()
 	if err != nil {
 		return err
 	}
-	// Near the bound a pod has no more than what all leave free.
-	if had.Enforcer.Grants < grants-fullGrants/maxPods {
-		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, grants)
+	if had.Enforcer.Grants < maxGrants {
+		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, maxGrants)
 	}
-	ready := figure.Series{}
+	var ready figure.Series
 	for range restarts {
-		r, err := b.again(n, had.Enforcer.Grants)
+		r, err := again(n, had.Enforcer.Grants)
 		if err != nil {
 			return err
 		}
 		b.Note("restart: ready after %.0f ms; others took %.0f %% of a core", r.Value, r.Others*100)
 		ready = append(ready, r)
 	}
-	if err := b.memory(n, stateOf(grants)+", restarted"+state); err != nil {
-		return err
-	}
-	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: stateOf(grants) + state}, ready.Others())
+	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState + state}, ready.Others())
 }
 
 // again kills the agent and starts the next, which is ready when it intercepts and
 // knows the grants.
-func (b *bench) again(n *node, grants int) (figure.Reading, error) {
+func again(n *node, grants int) (r figure.Reading, err error) {
 	if err := n.agent.Stop(syscall.SIGKILL); err != nil {
-		return figure.Reading{}, err
+		return r, err
 	}
-	before, err := n.spent()
+	m, err := ground.NewMeter(0, n.sink.PID())
 	if err != nil {
-		return figure.Reading{}, err
+		return r, err
 	}
 	began := time.Now()
 	if err := n.agent.Start(); err != nil {
-		return figure.Reading{}, err
+		return r, err
 	}
-	took := time.Since(began)
-	after, err := n.spent()
-	if err != nil {
-		return figure.Reading{}, err
-	}
+	r.Value = time.Since(began).Seconds() * 1e3
 	pid, err := process.Listener(n.agent.Socket())
 	if err != nil {
-		return figure.Reading{}, err
+		return r, err
 	}
 	agent, err := process.Whole(pid)
 	if err != nil {
-		return figure.Reading{}, err
+		return r, err
+	}
+	if _, r.Others, err = m.End(agent); err != nil {
+		return r, err
 	}
 	s, err := n.agent.Status()
-	if err != nil {
-		return figure.Reading{}, err
+	if err == nil && s.Enforcer.Grants < grants {
+		err = fmt.Errorf("the agent knows %d grants after a restart, it had %d", s.Enforcer.Grants, grants)
 	}
-	if s.Enforcer.Grants < grants {
-		return figure.Reading{}, fmt.Errorf("the agent knows %d grants after a restart, it had %d", s.Enforcer.Grants, grants)
-	}
-	others := (after.busy - before.busy - (after.ours - before.ours) - agent).Seconds() / took.Seconds()
-	return figure.Reading{Value: took.Seconds() * 1e3, Others: max(0, others)}, nil
+	return r, err
 }
 
 // memory reports the agent's.
@@ -152,8 +117,8 @@ func (b *bench) memory(n *node, state string) error {
 	if err != nil {
 		return err
 	}
-	b.Note("agent.rss_mib, %s: %.1f", state, float64(size)/(1<<20))
-	return b.Report(figure.Figure{Name: "agent.rss_mib", Value: float64(size) / (1 << 20), Unit: "MiB", State: state}, 0)
+	b.Note("agent.rss_mib, %s: %.1f", state, size)
+	return b.Report(figure.Figure{Name: "agent.rss_mib", Value: size, Unit: "MiB", State: state}, 0)
 }
 
 // impersonate lets the client's host have the addresses of all pods, so that it can ask
@@ -161,25 +126,28 @@ func (b *bench) memory(n *node, state string) error {
 func (n *node) impersonate() error {
 	var here, there strings.Builder
 	for i := range maxPods {
-		if i == n.client {
+		if i == clientNumber {
 			continue
 		}
 		a4, a6 := podAddrs(i)
 		fmt.Fprintf(&here, "route add %[1]s/32 dev %[3]s\nroute add %[2]s/128 dev %[3]s\n", a4, a6, n.Pod(client).Iface)
 		fmt.Fprintf(&there, "addr add %s/32 dev eth0\naddr add %s/128 dev eth0 nodad\n", a4, a6)
 	}
-	return errors.Join(batch(n.Node, here.String()), batch(n.Pod(client).Host, there.String()))
+	return errors.Join(n.Node.Pipe(here.String(), "ip", "-batch", "-"), n.Pod(client).Pipe(there.String(), "ip", "-batch", "-"))
 }
 
-// fill lets every pod ask for so many names.
-func (n *node) fill(names int) error {
+// fillers is how many pods ask at a time.
+const fillers = 4
+
+// fill lets every pod ask for its names.
+func (b *bench) fill(n *node) error {
 	var next atomic.Int64
 	var clients sync.WaitGroup
-	errs := make([]error, 8)
+	errs := make([]error, fillers)
 	for k := range errs {
 		clients.Go(func() {
 			for i := int(next.Add(1)) - 1; i < maxPods && errs[k] == nil; i = int(next.Add(1)) - 1 {
-				errs[k] = n.askAll(i, names)
+				errs[k] = b.fillPod(n, i)
 			}
 		})
 	}
@@ -187,38 +155,27 @@ func (n *node) fill(names int) error {
 	return errors.Join(errs...)
 }
 
-// askAll asks for so many names of one pod, from its IPv4 address.
-func (n *node) askAll(pod, names int) error {
-	c, err := n.asPod(pod)
-	if err != nil {
-		return err
+func (b *bench) fillPod(n *node, pod int) error {
+	from, _ := podAddrs(pod)
+	r, err := b.asPod(n, from, namesPerPod, 0, func(i int) string { return fmt.Sprintf("h%d-p%d.set-%d.bench.test", i, pod, i%portSets) })
+	if err == nil && r.Good != 2*namesPerPod {
+		err = fmt.Errorf("pod %d: %d of %d queries got a good answer", pod, r.Good, r.Sent)
 	}
-	defer c.Close()
-	for i := range names {
-		name := fmt.Sprintf("h%d-p%d.set-%d.bench.test.", i, pod, i%portSets)
-		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			if err := exchange(c, name, qtype); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return err
 }
 
-// exchange asks once over a socket.
-func exchange(c net.Conn, name string, qtype uint16) error {
-	conn := &dns.Conn{Conn: c}
-	if err := errors.Join(c.SetDeadline(time.Now().Add(askLimit)), conn.WriteMsg(new(dns.Msg).SetQuestion(name, qtype))); err != nil {
-		return err
+// asPod asks for the addresses of so many names as a pod, as fast as the agent answers or at a
+// rate.
+func (b *bench) asPod(n *node, from netip.Addr, names, rate int, name func(i int) string) (r dnsperf.Result, err error) {
+	file := filepath.Join(n.dir, from.String())
+	if err := dnsperf.WriteQuestions(file, names, rate == 0, name); err != nil {
+		return r, err
 	}
-	r, err := conn.ReadMsg()
-	if err != nil {
-		return fmt.Errorf("ask for %s: %w", name, err)
+	run := dnsperf.Run{Server: resolver, From: from, File: file, Clients: 1, Outstanding: 20}
+	if rate > 0 {
+		run.Rate, run.Outstanding, run.Each = rate, names, true
 	}
-	if r.Rcode != dns.RcodeSuccess || len(r.Answer) == 0 {
-		return fmt.Errorf("ask for %s: %s with %d records", name, dns.RcodeToString[r.Rcode], len(r.Answer))
-	}
-	return nil
+	return run.On(b.Context, n.Pod(client).Host)
 }
 
 // scattered gives every name an address of its own.

@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,32 +15,12 @@ import (
 
 // roles are what the benchmark's own program does as a child, by its first word.
 var roles = map[string]func(args []string) error{
-	"sink":         func(a []string) error { return sink(a[0]) },
-	"connect":      func(a []string) error { return clocked(a, connect) },
-	"stream":       func(a []string) error { return clocked(a, stream) },
-	"crr":          func(a []string) error { return clocked(a, crr) },
-	"requests":     func(a []string) error { return clocked(a, requests) },
-	"apply":        func(a []string) error { return inRounds(a, applyChild) },
-	"applycluster": func(a []string) error { return inRounds(a, applyClusterChild) },
-	"peers":        func(a []string) error { return inRounds(a, peersChild) },
-}
-
-// inRounds lets a child measure so many rounds; outside is the namespace that it must
-// not be in.
-func inRounds(a []string, measure func(outside string, rounds int, out io.Writer) error) error {
-	rounds, err := strconv.Atoi(a[1])
-	if err != nil {
-		return err
-	}
-	return measure(a[0], rounds, os.Stdout)
-}
-
-func act(role func([]string) error, args []string) int {
-	if err := role(args); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
-		return 2
-	}
-	return 0
+	"sink":     func(a []string) error { return sink(a[0]) },
+	"connect":  func(a []string) error { return clocked(a, connect) },
+	"stream":   func(a []string) error { return clocked(a, stream) },
+	"crr":      func(a []string) error { return clocked(a, crr) },
+	"requests": func(a []string) error { return clocked(a, requests) },
+	"apply":    applyChild,
 }
 
 // clocked runs a client for a span, with "ADDR:PORT SPAN THREADS", and prints how much
@@ -97,23 +75,12 @@ func socketTo(at netip.AddrPort) (fd int, to unix.Sockaddr, err error) {
 	return fd, to, err
 }
 
-// connect opens connections one after the other and ends each with a reset, so that
-// no port of the client waits. Go's poller is not asked: a call less for each.
+// connect opens connections one after the other.
 func connect(at netip.AddrPort, ready func(), over *atomic.Bool, done *atomic.Int64) error {
-	ready()
-	for !over.Load() {
-		fd, to, err := socketTo(at)
-		if err != nil {
-			return err
-		}
-		err = errors.Join(
-			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
-			unix.Connect(fd, to), unix.Close(fd))
-		if err != nil {
+	for ready(); !over.Load(); done.Add(1) {
+		if err := connectOnce(at); err != nil {
 			return fmt.Errorf("connect to %s: %w", at, err)
 		}
-		done.Add(1)
 	}
 	return nil
 }
@@ -121,14 +88,11 @@ func connect(at netip.AddrPort, ready func(), over *atomic.Bool, done *atomic.In
 // stream sends over one connection as fast as it can be sent.
 func stream(at netip.AddrPort, ready func(), over *atomic.Bool, done *atomic.Int64) error {
 	ready()
-	fd, to, err := socketTo(at)
+	fd, err := dial(at)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience), unix.Connect(fd, to)); err != nil {
-		return fmt.Errorf("connect to %s: %w", at, err)
-	}
 	buf := make([]byte, 128<<10)
 	for !over.Load() {
 		n, err := unix.Write(fd, buf)
@@ -151,25 +115,17 @@ func sink(port string) error {
 	if err != nil {
 		return err
 	}
-	closing, err := listen(first)
-	if err != nil {
-		return err
-	}
-	reading, err := listen(first + 1)
-	if err != nil {
-		return err
-	}
-	once, err := listen(first + 2)
-	if err != nil {
-		return err
-	}
 	failed := make(chan error)
-	go func() { failed <- answerAll(first + 3) }()
-	for range accepters {
-		go func() { failed <- accept(closing, func(fd int) { _ = unix.Close(fd) }) }()
-		go func() { failed <- accept(once, answerOnce) }()
+	for i, each := range []func(fd int){func(fd int) { _ = unix.Close(fd) }, func(fd int) { go drain(fd) }, answerOnce} {
+		fd, err := listen(first + i)
+		if err != nil {
+			return err
+		}
+		for range accepters {
+			go func() { failed <- accept(fd, each) }()
+		}
 	}
-	go func() { failed <- accept(reading, func(fd int) { go drain(fd) }) }()
+	go func() { failed <- answerAll(first + 3) }()
 	return <-failed
 }
 

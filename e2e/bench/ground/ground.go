@@ -1,6 +1,5 @@
-// Package ground is what benchmarks stand on: the machine for themselves, a folder
-// in memory, a place to say what is done and what was measured, and the targets that
-// the figures are held against.
+// Package ground runs the parts of a benchmark: alone on the machine, with a folder in memory,
+// a place to report figures, and the targets that the figures are judged by.
 package ground
 
 import (
@@ -16,72 +15,53 @@ import (
 	"github.com/namegate/namegate/e2e/bench/figure"
 )
 
-// Ground is what the measurements of one benchmark share.
+// Ground is what the parts of one benchmark share.
 type Ground struct {
+	Options
 	// Context ends when the benchmark is interrupted.
 	Context context.Context
 	// Dir is a folder in memory.
-	Dir string
-	// Notes is for what is being done.
-	Notes   io.Writer
-	out     io.Writer
-	begun   time.Time
-	lock    *os.File
-	figures []reported
+	Dir        string
+	out, notes io.Writer
+	begun      time.Time
+	lock       *os.File
+	figures    []reported
 }
 
 // memory is where files cost no disk's time.
 const memory = "/dev/shm"
 
-// Open waits until no other benchmark runs on this machine, and makes the folder.
-// Figures go to out, what is being done to notes.
-func Open(ctx context.Context, out, notes io.Writer) (*Ground, error) {
-	g := &Ground{Context: ctx, Notes: notes, out: out, begun: time.Now()}
-	if err := g.alone(); err != nil {
-		return nil, err
-	}
-	parent := memory
-	if _, err := os.Stat(parent); err != nil {
-		parent = os.TempDir()
-	}
-	if err := sweep(parent); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(parent, dirPrefix)
-	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	g.Dir = dir
-	return g, nil
-}
-
 // dirPrefix begins the name of a benchmark's folder.
 const dirPrefix = "namegate-bench-"
 
-// sweep removes the folders of benchmarks that were killed. There is no living one:
-// this one holds the lock.
-func sweep(parent string) error {
-	left, err := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
+// open waits until no other benchmark runs on this machine, and makes the folder, after it has
+// removed the folders of benchmarks that were killed.
+func (g *Ground) open() error {
+	if err := g.alone(); err != nil {
+		return err
+	}
+	left, err := filepath.Glob(filepath.Join(memory, dirPrefix+"*"))
 	if err != nil {
-		return fmt.Errorf("look for folders of earlier benchmarks: %w", err)
+		return err
 	}
-	var errs []error
 	for _, dir := range left {
-		errs = append(errs, os.RemoveAll(dir))
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	g.Dir, err = os.MkdirTemp(memory, dirPrefix)
+	return err
 }
 
-// lockName is not swept with the folders.
-const lockName = "bench.namegate.lock"
+// close removes the folder and lets the next benchmark begin.
+func (g *Ground) close() error { return errors.Join(os.RemoveAll(g.Dir), g.lock.Close()) }
 
-// ErrInterrupted is the end of a benchmark whose context ended.
-var ErrInterrupted = errors.New("interrupted; everything is taken down")
+// errInterrupted is the end of a benchmark whose context ended.
+var errInterrupted = errors.New("interrupted; everything is taken down")
 
-// alone waits until no other benchmark runs on this machine: each would measure
-// the other.
+// alone waits until no other benchmark runs on this machine: each would measure the other.
 func (g *Ground) alone() error {
-	path := filepath.Join(os.TempDir(), lockName)
+	path := filepath.Join(os.TempDir(), "bench.namegate.lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the lock of benchmarks: %w", err)
@@ -95,7 +75,7 @@ func (g *Ground) alone() error {
 		case !errors.Is(err, syscall.EWOULDBLOCK):
 			return fmt.Errorf("lock %s: %w", path, err)
 		case g.Context.Err() != nil:
-			return ErrInterrupted
+			return errInterrupted
 		case !waited:
 			g.Note("another benchmark runs; waiting for its end")
 			waited = true
@@ -105,7 +85,7 @@ func (g *Ground) alone() error {
 
 // Note tells what is being done.
 func (g *Ground) Note(format string, args ...any) {
-	fmt.Fprintf(g.Notes, "%6.1fs  %s\n", time.Since(g.begun).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(g.notes, "%6.1fs  %s\n", time.Since(g.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // reported is a figure, and how much its rounds were disturbed.
@@ -120,6 +100,3 @@ func (g *Ground) Report(f figure.Figure, others float64) error {
 	g.figures = append(g.figures, reported{f, others})
 	return f.Write(g.out)
 }
-
-// Close removes the folder and lets the next benchmark begin.
-func (g *Ground) Close() error { return errors.Join(os.RemoveAll(g.Dir), g.lock.Close()) }

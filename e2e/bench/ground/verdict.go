@@ -54,9 +54,9 @@ func At(rate int) string {
 	return fmt.Sprintf(" at %d q/s", rate)
 }
 
-// Verdict shows each target beside what was measured.
-func (g *Ground) Verdict(goals []Goal) {
-	w := tabwriter.NewWriter(g.Notes, 0, 0, 2, ' ', 0)
+// verdict shows each target beside what was measured.
+func (g *Ground) verdict(goals []Goal) {
+	w := tabwriter.NewWriter(g.notes, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nfigure\ttarget\tmeasured\t\tothers took")
 	doubt := false
 	for _, goal := range goals {
@@ -76,6 +76,6 @@ func (g *Ground) Verdict(goals []Goal) {
 	}
 	w.Flush()
 	if doubt {
-		fmt.Fprintf(g.Notes, "\nWhere others took %.0f %% of a core or more the machine was too busy: measure again when it is quiet.\n", figure.Disturbed*100)
+		fmt.Fprintf(g.notes, "\nWhere others took %.0f %% of a core or more the machine was too busy: measure again when it is quiet.\n", figure.Disturbed*100)
 	}
 }

@@ -2,8 +2,6 @@
 package process
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,67 +18,36 @@ const tick = 10 * time.Millisecond
 
 // CPU returns the processor time that a process and its threads, also those that
 // ended, used so far, in the kernel and outside, to 10 ms.
-func CPU(pid int) (time.Duration, error) {
-	own, _, err := times(pid)
-	return own, err
-}
+func CPU(pid int) (time.Duration, error) { return times(pid, 11, 13) }
 
 // Whole returns CPU and that of the process's children that have ended.
-func Whole(pid int) (time.Duration, error) {
-	own, children, err := times(pid)
-	return own + children, err
-}
+func Whole(pid int) (time.Duration, error) { return times(pid, 11, 15) }
 
-func times(pid int) (own, children time.Duration, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// times adds fields of a process's stat, counted from the third: the second is the
+// program's name in parentheses, which may contain blanks and parentheses.
+func times(pid, from, to int) (time.Duration, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if own, children, err = parseStat(text); err != nil {
-		err = fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < to {
+		return 0, fmt.Errorf("%s has too few fields", path)
 	}
-	return own, children, err
+	return ticks(fields[from:to])
 }
 
-var errShort = errors.New("has too few fields")
-
-// parseStat returns utime + stime, and cutime + cstime. The second field is the
-// program's name in parentheses; it may contain blanks and parentheses.
-func parseStat(text []byte) (own, children time.Duration, err error) {
-	end := bytes.LastIndexByte(text, ')')
-	if end < 0 {
-		return 0, 0, errShort
-	}
-	fields := strings.Fields(string(text[end+1:])) // from the third field on
-	if len(fields) < 15 {
-		return 0, 0, errShort
-	}
-	if own, err = ticks(fields[11:13]); err == nil {
-		children, err = ticks(fields[13:15])
-	}
-	return own, children, err
-}
-
-// Busy returns the processor time that everybody on the machine used so far.
+// Busy returns the processor time that all processes used so far: what the line "cpu" of
+// /proc/stat has but idle and iowait, and guest times, which user and nice contain already.
 func Busy() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, err
 	}
-	d, err := parseBusy(string(text))
-	if err != nil {
-		return 0, fmt.Errorf("/proc/stat: %w", err)
-	}
-	return d, nil
-}
-
-// parseBusy adds what the line "cpu" has but idle and iowait, and guest times,
-// which user and nice contain already.
-func parseBusy(text string) (time.Duration, error) {
-	line, _, _ := strings.Cut(text, "\n")
-	fields := strings.Fields(line)
+	fields := strings.Fields(string(text))
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, errShort
+		return 0, fmt.Errorf("/proc/stat does not begin with the times of all processors")
 	}
 	return ticks(append(fields[1:4:4], fields[6:9]...))
 }
@@ -97,30 +64,15 @@ func ticks(fields []string) (time.Duration, error) {
 	return time.Duration(sum) * tick, nil
 }
 
-// RSS returns the bytes of a process that are in memory.
-func RSS(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// RSS returns the MiB of a process that are in memory.
+func RSS(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
 		return 0, err
 	}
-	n, err := parseRSS(string(text))
-	if err != nil {
-		return 0, fmt.Errorf("/proc/%d/status: %w", pid, err)
-	}
-	return n, nil
-}
-
-func parseRSS(text string) (int64, error) {
-	for line := range strings.Lines(text) {
-		if size, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(size), "kB")), 10, 53)
-			if err != nil {
-				return 0, fmt.Errorf("VmRSS: %w", err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("has no VmRSS")
+	var size, resident float64 // in pages
+	_, err = fmt.Sscan(string(text), &size, &resident)
+	return resident * float64(os.Getpagesize()) / (1 << 20), err
 }
 
 // Listener returns the process that serves a unix socket.
@@ -140,7 +92,7 @@ func Listener(path string) (int, error) {
 		return 0, err
 	}
 	if credErr != nil {
-		return 0, fmt.Errorf("who serves %s: %w", path, credErr)
+		return 0, fmt.Errorf("ask which process serves %s: %w", path, credErr)
 	}
 	return int(cred.Pid), nil
 }
