@@ -36,11 +36,11 @@ func All(b []byte, want int) [][]byte {
 // Broken input ends it. The values alias b.
 func Each(b []byte, f func(typ int, value []byte)) {
 	for len(b) >= unix.SizeofNlAttr {
-		length := int(nl.NativeEndian().Uint16(b))
+		length := int(binary.NativeEndian.Uint16(b))
 		if length < unix.SizeofNlAttr || length > len(b) {
 			return
 		}
-		f(int(nl.NativeEndian().Uint16(b[2:])&nl.NLA_TYPE_MASK), b[unix.SizeofNlAttr:length])
+		f(int(binary.NativeEndian.Uint16(b[2:])&nl.NLA_TYPE_MASK), b[unix.SizeofNlAttr:length])
 		b = b[min((length+3)&^3, len(b)):]
 	}
 }
