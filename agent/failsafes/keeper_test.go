@@ -248,6 +248,7 @@ func TestFilesThatAreEmptyForAMoment(t *testing.T) {
 func TestAllSessionsDown(t *testing.T) {
 	k := start(t, nil)
 	k.kernel.Set(underlay.FakeState{Sessions: underlay.Sessions{Listens: true, Peers: addrs("192.0.2.254")}}, true)
+	k.clock.Step(Period) // the Keeper may have read the sessions before they were set
 	k.want(k.begin(), "BGP session", "192.0.2.254")
 	k.kernel.Set(underlay.FakeState{Sessions: underlay.Sessions{Listens: true}}, true)
 	k.clock.Step(Period)
