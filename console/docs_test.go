@@ -16,7 +16,7 @@ import (
 func TestExamplesOfDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/commands.md")
 	fatal.If(t, err)
-	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "explain-service.table", "explain-far.table", "audit-example"} {
+	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "audit-example"} {
 		want, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
 		fatal.If(t, err)
 		if !strings.Contains(string(text), "\n"+string(want)) {
