@@ -148,9 +148,10 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 # tests, TestGolden, fail if a file is stale.
 golden     = console/matchpatterntest e2e/clusternetworkpolicy
 
-generate: need-go ## write the CRD manifests, the deepcopy code and the golden files of libraries' answers anew
+generate: need-go ## write the CRD manifests, the deepcopy code, the chart's table of values and the golden files of libraries' answers anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
 	cp crds/namegate.io_*.yaml charts/namegate/crd/
+	$(GO) -C charts/chartstest test -count=1 -run '^TestDocumentedValues$$' . -update
 	for m in $(golden); do $(GO) -C $$m test -count=1 -run '^TestGolden$$' . -update || exit 1; done
 
 pictures: need-root need-go ## take the pictures of docs/images anew: the page of the demo, in Chromium (root)
