@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/agent/rollout"
-	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/cni"
@@ -112,8 +110,8 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
-		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config), Nodes: a.o.Nodes,
-		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
+		Nodes: a.o.Nodes,
+		Log:   a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
 	if err != nil {
 		return err
@@ -136,8 +134,6 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 		defer cancel()
 	}
 	return c.source.Run(ctx, func(s kube.State) {
-		c.reporter.SetServices(s.Cluster.Dialled)
-		c.reporter.SetNamespaces(s.Input.Namespaces)
 		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
@@ -165,7 +161,6 @@ func (c *cluster) away() time.Duration {
 func (c *cluster) follow(config *corefile.Config) error {
 	c.source.Follow(config.Services())
 	c.source.SetClusterRanges(config.ClusterRanges)
-	c.reporter.SetDomain(config.ClusterDomain)
 	return nil
 }
 
@@ -185,18 +180,6 @@ func (c *cluster) report(ctx context.Context, findings func() []status.Finding, 
 		g.Go(func() error { return c.untaint(ctx) })
 	}
 	return g.Wait()
-}
-
-// endpointPrefixes are the destinations that a companion NetworkPolicy opens: the serving
-// addresses of every generation and the endpoint itself.
-func endpointPrefixes(c *corefile.Config) []netip.Prefix {
-	out := intercept.Ranges()
-	for _, a := range c.Bind {
-		if !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			out = append(out, netip.PrefixFrom(a, a.BitLen()))
-		}
-	}
-	return out
 }
 
 // reportPeriod is how often the findings of this node are gathered for the cluster.

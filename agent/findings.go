@@ -34,29 +34,40 @@ func (a *agent) findings() []status.Finding {
 	return append(out, ofStatus(snap, a.enforce.Status())...)
 }
 
-// besideNetworkPolicies returns a finding for every pod that a cluster policy accepts
-// connections of and that NetworkPolicies select.
+// besideNetworkPolicies returns a finding for every pod whose egress NetworkPolicies limit, for each
+// policy that accepts connections of it: another engine that enforces the NetworkPolicies may deny them.
 func besideNetworkPolicies(snap *policy.Snapshot) (out []status.Finding) {
 	if snap == nil {
 		return nil
 	}
 	for _, v := range snap.Views {
-		admin, _, _, _ := v.OrderedRules()
-		if len(v.NetworkPolicies) == 0 {
+		if len(v.NetworkPolicies) == 0 || slices.ContainsFunc(v.PeerRules(), opensAll) {
 			continue
 		}
-		last := ""
+		accepting := slices.Clone(v.Policies)
+		admin, _, _, _ := v.OrderedRules()
 		for _, r := range admin {
-			if r.Action != policy.Accept || r.Broken || r.Policy == last {
-				continue
+			if r.Action == policy.Accept && !r.Broken {
+				accepting = append(accepting, r.Policy)
 			}
-			last = r.Policy
-			out = append(out, status.Finding{Policy: r.Policy, Pod: v.Pod.PodRef, Reason: status.ReasonBesideNetworkPolicies,
-				Message: fmt.Sprintf("the NetworkPolicy %s selects the pod %s for egress: another engine that enforces it denies what it does not allow, also if this policy accepts it; "+
-					"let a companion open the ports (the chart's companion.enabled and companion.ports), or allow them there. What this policy denies is denied", v.NetworkPolicies[0], v.Pod.PodRef)})
+		}
+		for _, id := range slices.Compact(accepting) {
+			out = append(out, status.Finding{Policy: id, Pod: v.Pod.PodRef, Reason: status.ReasonBesideNetworkPolicies,
+				Message: fmt.Sprintf("the NetworkPolicy %s limits the pod %s: another engine that enforces it denies what it does not allow, also if this policy accepts it; "+
+					"%s prints the NetworkPolicy to apply", v.NetworkPolicies[0], v.Pod.PodRef, explainCommand(v.Pod.PodRef))})
 		}
 	}
 	return out
+}
+
+// opensAll tells whether a rule of a NetworkPolicy allows every connection.
+func opensAll(r *policy.Rule) bool {
+	return r.Peer.Kind == policy.PeerAnywhere && r.Ports == policy.AnyPort && r.Action == policy.Accept
+}
+
+// explainCommand prints how a pod reaches a name, and the NetworkPolicy that another engine needs for it.
+func explainCommand(pod policy.PodRef) string {
+	return fmt.Sprintf("kubectl namegate explain %s NAME", pod)
 }
 
 // ipvsLinks are the interfaces that kube-proxy makes for its IPVS mode, and kube-router
@@ -97,7 +108,7 @@ func ofPaths(snap *policy.Snapshot, failed map[policy.PodRef]enforcer.Path) (out
 		case enforcer.PathBlocked:
 			f.Reason = status.DNSBlocked
 			f.Message = fmt.Sprintf("queries of the pod %s are dropped on their way to the agent, by another NetworkPolicy engine as it seems: its rules must "+
-				"allow UDP and TCP 53 to the endpoint; install the chart with companion.enabled=true, or write such a NetworkPolicy", ref)
+				"allow UDP and TCP 53 to the endpoint; %s prints the NetworkPolicy to apply", ref, explainCommand(ref))
 		case enforcer.PathUnseen:
 			f.Reason = status.NotSeen
 			f.Message = fmt.Sprintf("netfilter does not see the traffic of the pod %s, so nothing is enforced for it: the network plugin leads it past netfilter "+

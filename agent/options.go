@@ -3,8 +3,6 @@ package agent
 import (
 	"log/slog"
 	"net/netip"
-
-	"github.com/namegate/namegate/status/companion"
 )
 
 // Options are the parameters of a node's agent.
@@ -44,9 +42,6 @@ type Cluster struct {
 	Kubeconfig string
 	// Namespace is the namespace of the agents, DaemonSet theirs, PodName this agent's.
 	Namespace, DaemonSet, PodName string
-	// Companion writes companion NetworkPolicies, with ports as CompanionPorts says.
-	Companion      bool
-	CompanionPorts companion.Ports
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
 	// OwnNodeOnly watches the Node of this agent alone, in place of all Nodes: the cluster ranges of

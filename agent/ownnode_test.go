@@ -34,7 +34,6 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -141,7 +140,7 @@ func TestOwnNodeOnly(t *testing.T) {
 		fatal.If(t, os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "`+api.URL+`"}}], contexts: [{name: c, context: {cluster: c}}]}`), 0o600))
 		a := &agent{o: Options{Node: "n1"}, log: slog.New(slog.DiscardHandler)}
 		a.config.Store(corefile.Default())
-		fatal.If(t, a.openCluster(Cluster{Kubeconfig: file, Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents", CompanionPorts: companion.PortsNever, OwnNodeOnly: own}))
+		fatal.If(t, a.openCluster(Cluster{Kubeconfig: file, Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents", OwnNodeOnly: own}))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.source.run(ctx, func(rollout.State) {}) }()

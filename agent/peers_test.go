@@ -77,8 +77,8 @@ func TestFindingsOfClusterPolicies(t *testing.T) {
 	}
 }
 
-// TestFindingsBesideNetworkPolicies: what cluster policies
-// accept beside a NetworkPolicy is a finding of its own.
+// TestFindingsBesideNetworkPolicies: what policies accept beside a NetworkPolicy that limits egress is
+// a finding of its own, with the command that prints the NetworkPolicy to apply.
 func TestFindingsBesideNetworkPolicies(t *testing.T) {
 	limit := &networkingv1.NetworkPolicy{}
 	limit.Namespace, limit.Name = "shop", "limit"
@@ -101,16 +101,28 @@ func TestFindingsBesideNetworkPolicies(t *testing.T) {
 		p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: c.action, Networks: []v1alpha1.Network{"192.0.2.0/24"}}, {Action: c.action, Networks: []v1alpha1.Network{"198.51.100.0/24"}}}
 		in.ClusterPolicies = append(in.ClusterPolicies, p)
 	}
+	ours := v1alpha1.FQDNNetworkPolicy{}
+	ours.Namespace, ours.Name = "shop", "names"
+	in.Policies = []v1alpha1.FQDNNetworkPolicy{ours}
 	snap := compile.New().Compile(in)
 	found := besideNetworkPolicies(snap)
-	if len(found) != 1 || found[0].Policy != "a" || found[0].Pod.Name != "cart" || found[0].Reason != status.ReasonBesideNetworkPolicies || !strings.Contains(found[0].Message, "NetworkPolicy shop/limit selects the pod shop/cart") {
-		t.Errorf("%+v", found)
+	for i, want := range []string{"shop/names", "a"} {
+		if len(found) != 2 || found[i].Policy != want || found[i].Pod.Name != "cart" || found[i].Reason != status.ReasonBesideNetworkPolicies ||
+			!strings.Contains(found[i].Message, "NetworkPolicy shop/limit limits the pod shop/cart") || !strings.Contains(found[i].Message, "kubectl namegate explain shop/cart NAME") {
+			t.Errorf("%+v", found)
+		}
+	}
+	open := limit.DeepCopy()
+	open.Name, open.Spec.Egress = "open", []networkingv1.NetworkPolicyEgressRule{{}}
+	in.NetworkPolicies = append(in.NetworkPolicies, open)
+	if found := besideNetworkPolicies(compile.New().Compile(in)); len(found) > 0 {
+		t.Errorf("beside a NetworkPolicy that allows everything: %+v", found)
 	}
 	var of []string
 	for _, f := range ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{web}}) {
 		of = append(of, f.Policy)
 	}
-	if !slices.Equal(of, []string{"a", "b", "c", "d"}) {
+	if !slices.Equal(of, []string{"shop/names", "a", "b", "c", "d"}) {
 		t.Errorf("findings of %v", of)
 	}
 }

@@ -237,7 +237,7 @@ func TestElectedWritesClusterPolicies(t *testing.T) {
 		fatal.If(t, err)
 		_, err = w.policies.Resource(cnp.Resource()).Create(t.Context(), theirs, metav1.CreateOptions{})
 		fatal.If(t, err)
-		stop := w.start("n1", false)
+		stop := w.start("n1")
 		defer stop()
 		w.agents["n1"].SetClusterPolicies([]*v1alpha1.ClusterFQDNNetworkPolicy{ours}, []*unstructured.Unstructured{theirs}, nil)
 		w.agents["n1"].SetCrowded([]policy.Problem{

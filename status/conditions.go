@@ -30,9 +30,9 @@ const (
 const (
 	// ReasonNoBlindSpot: of Enforced, True.
 	ReasonNoBlindSpot = "NoBlindSpot"
-	// ReasonBesideNetworkPolicies: of Enforced, True: the policy accepts connections of pods before
-	// the Namespace tier, and NetworkPolicies limit their egress: another engine that enforces
-	// these may deny them. Findings have it too, without events and metrics: nothing is wrong.
+	// ReasonBesideNetworkPolicies: of Enforced, True: the policy accepts connections of pods whose
+	// egress NetworkPolicies limit: another engine that enforces these may deny them. Findings have
+	// it too, without events and metrics: nothing is wrong.
 	ReasonBesideNetworkPolicies = "BesideNetworkPolicies"
 	// ReasonAudit: of Enforced, False: the policy is not meant to be.
 	ReasonAudit = "Audit"

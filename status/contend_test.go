@@ -8,15 +8,14 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/statustest"
 )
@@ -33,9 +32,9 @@ func TestLostLeader(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		defer w.start("n1", false)()
+		defer w.start("n1")()
 		w.pass(3 * time.Second)
-		defer w.start("n2", false)()
+		defer w.start("n2")()
 		w.pass(10 * time.Second)
 		if got := w.leader(); got != "agent-n1" {
 			t.Fatalf("%q leads at first", got)
@@ -77,7 +76,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 			requests.Add(1)
 			return true, nil, apierrors.NewServiceUnavailable("away")
 		})
-		stop := w.start("n1", false)
+		stop := w.start("n1")
 		w.agents["n1"].SetFindings([]Finding{blocked("shop/web", "a")})
 		w.pass(10 * time.Minute)
 		if n := requests.Load(); n == 0 || n > 200 {
@@ -97,39 +96,10 @@ func TestAPIServerUnavailable(t *testing.T) {
 	})
 }
 
-// TestCompanionsOptionOff: an agent's objects are removed with the option, if the agent
-// may.
-func TestCompanionsOptionOff(t *testing.T) {
-	for name, mayDelete := range map[string]bool{"with the right": true, "without": false} {
-		t.Run(name, func(t *testing.T) {
-			ours := companionOf(statustest.Policy("shop", "web"), false)
-			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{ours, statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
-				if !mayDelete {
-					w.client.PrependReactor("list", "networkpolicies", func(a clienttest.Action) (bool, runtime.Object, error) {
-						if a.GetNamespace() == "" && w.agents["n1"] != nil {
-							return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "networkpolicies"}, "", nil)
-						}
-						return false, nil, nil
-					})
-				}
-				stop := w.start("n1", false)
-				w.pass(5 * time.Second)
-				if got := w.says("web", policy.ConditionAccepted); got != "True Accepted" {
-					t.Error(got)
-				}
-				stop()
-				if got, want := len(w.networkPolicies()), map[bool]int{true: 1, false: 2}[mayDelete]; got != want {
-					t.Errorf("%d NetworkPolicies, want %d", got, want)
-				}
-			})
-		})
-	}
-}
-
 // TestPoliciesThatCannotBeRead: the source's problem is in the policy's condition.
 func TestPoliciesThatCannotBeRead(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
-		stop := w.start("n1", false)
+		stop := w.start("n1")
 		defer stop()
 		w.agents["n1"].SetPolicies([]v1alpha1.FQDNNetworkPolicy{*w.policies.get(t, "shop", "web")}, policy.Problem{
 			Object: "policy shop/web", Reason: policy.ReasonPartiallyInvalid, Path: "spec", Message: "the policy cannot be read",
@@ -141,27 +111,18 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestNothingIsRemovedBeforePoliciesAreKnown: an agent that knows no policies yet removes nothing of
-// theirs.
-func TestNothingIsRemovedBeforePoliciesAreKnown(t *testing.T) {
-	ours := companionOf(statustest.Policy("shop", "web"), false)
-	inWorld(t, nil, []runtime.Object{ours, statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
-		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
+// TestNothingIsSaidBeforeFindingsAreKnown: an agent that knows nothing of its node yet does not take
+// back what the agent before it found.
+func TestNothingIsSaidBeforeFindingsAreKnown(t *testing.T) {
+	inWorld(t, nil, nil, func(t *testing.T, w *world) {
+		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Log: statustest.Silent})
 		fatal.If(t, err)
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { done <- r.Run(ctx) }()
 		time.Sleep(time.Minute)
-		if got := len(w.networkPolicies()); got != 2 {
-			t.Errorf("%d NetworkPolicies", got)
-		}
 		if got := w.leases(); len(got) != 1 {
 			t.Errorf("Leases %q, want that of the election alone", got)
-		}
-		r.SetPolicies(nil)
-		time.Sleep(time.Minute)
-		if got := len(w.networkPolicies()); got != 1 {
-			t.Errorf("%d NetworkPolicies", got)
 		}
 		cancel()
 		fatal.If(t, <-done)
@@ -183,7 +144,7 @@ func TestRenewedDetectsRenewals(t *testing.T) {
 		"renewed":                {lease("a", 0), lease("a", time.Minute), true},
 		"news":                   {lease("a", 0), lease("b", time.Minute), false},
 		"the first text":         {&coordinationv1.Lease{}, lease("a", 0), false},
-		"another kind of object": {statustest.Limit("shop", "deny", nil), statustest.Limit("shop", "deny", nil), false},
+		"another kind of object": {&corev1.Pod{}, &corev1.Pod{}, false},
 	} {
 		if got := renewed(c.before, c.after); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -199,12 +160,12 @@ func TestManyNodes(t *testing.T) {
 			reads.Add(1)
 			return time.Now()
 		}
-		defer w.start("n1", false)()
+		defer w.start("n1")()
 		leases := w.client.CoordinationV1().Leases("namegate")
 		var all []*coordinationv1.Lease
 		for i := range 50 {
 			l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"},
+				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "node"},
 			}}, metav1.CreateOptions{})
 			fatal.If(t, err)
 			all = append(all, l)
@@ -243,12 +204,12 @@ func (w *world) reads() *atomic.Int32 {
 func TestElectionReadsSeldom(t *testing.T) {
 	const agents, measured = 400, 5
 	inWorld(t, nil, nil, func(t *testing.T, w *world) {
-		defer w.start("elected", false)()
+		defer w.start("elected")()
 		w.pass(3 * time.Second)
 		reads := w.reads()
 		w.total = agents
 		for i := range measured {
-			defer w.start(fmt.Sprint("n", i), false)()
+			defer w.start(fmt.Sprint("n", i))()
 		}
 		w.pass(3 * time.Second)
 		if reads.Load() == measured {
@@ -283,9 +244,9 @@ func TestElectionTakeover(t *testing.T) {
 					}
 					return false, nil, nil
 				})
-				stop := w.start("n1", false)
+				stop := w.start("n1")
 				w.pass(3 * time.Second)
-				defer w.start("n2", false)()
+				defer w.start("n2")()
 				w.pass(time.Minute)
 				if got := w.leader(); got != "agent-n1" {
 					t.Fatalf("%q leads at first", got)
@@ -313,13 +274,13 @@ func TestElectionTakeover(t *testing.T) {
 // the Lease over, and does not read it all the time.
 func TestElectionWithWrongClock(t *testing.T) {
 	inWorld(t, nil, nil, func(t *testing.T, w *world) {
-		defer w.start("n1", false)()
+		defer w.start("n1")()
 		w.pass(3 * time.Second)
 		reads := w.reads()
 		w.total = 1000
 		for i, wrong := range []time.Duration{-time.Hour, time.Hour} {
 			w.now = func() time.Time { return time.Now().Add(wrong) }
-			defer w.start(fmt.Sprint("wrong-", i), false)()
+			defer w.start(fmt.Sprint("wrong-", i))()
 		}
 		for range 20 {
 			time.Sleep(time.Minute)

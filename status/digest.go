@@ -33,14 +33,11 @@ type digest struct {
 	Findings []entry `json:"findings"`
 	// More counts the entries without room.
 	More int `json:"more,omitempty"`
-	// Ready is always true. An elected agent of the previous release closes the ports of
-	// companions without it, during an upgrade.
-	Ready bool `json:"ready"`
 }
 
 // digestOf gathers sorted findings.
 func digestOf(findings []Finding) digest {
-	d := digest{Findings: []entry{}, Ready: true}
+	d := digest{Findings: []entry{}}
 	var last *entry
 	for _, f := range findings {
 		if f.Policy == "" || f.Reason == "" {

@@ -19,13 +19,25 @@ func TestDigestOf(t *testing.T) {
 		{Policy: "", Pod: pod("a"), Reason: NotSeen, Message: "nobody's"},
 		{Policy: "shop/api", Pod: pod("a"), Message: "without a reason"},
 	})
-	want := digest{Ready: true, Findings: []entry{
+	want := digest{Findings: []entry{
 		{Policy: "shop/api", Reason: IPVS, Message: "the whole node"},
 		{Policy: "shop/web", Reason: DNSBlocked, Message: "queries of a are dropped", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Count: 5},
 		{Policy: "shop/web", Reason: Homeless, Message: "no interface", Pods: []string{"shop/a"}, Count: 1},
 	}}
 	if diff := cmp.Diff(want, digestOf(found)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestDigestKeepsFaults: where there is no room for all, faults have it.
+func TestDigestKeepsFaults(t *testing.T) {
+	var found []Finding
+	for i := range maxEntries {
+		found = append(found, Finding{Policy: fmt.Sprint("a/", i), Pod: pod("a"), Reason: ReasonBesideNetworkPolicies, Message: "m"})
+	}
+	d := digestOf(sortedFindings(append(found, blocked("shop/web", "a"))))
+	if d.More != 1 || d.Findings[0].Reason != DNSBlocked {
+		t.Errorf("%d are left out, the first is %+v", d.More, d.Findings[0])
 	}
 }
 

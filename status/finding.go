@@ -51,9 +51,6 @@ var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, FailsafesUnknown,
 // ofNodes tells whether findings of a reason are of nodes, not of pods.
 func ofNodes(reason string) bool { return reason == TurnedToAudit || reason == FailsafesUnknown }
 
-// bypasses are the blind spots of pods whose connections pass the verdict by.
-var bypasses = [...]string{NotSeen, IPVS, BridgeNotFiltered}
-
 // Finding is a problem of one pod on this node, or of the node, that concerns the owner of a policy.
 type Finding struct {
 	Policy  string        // "namespace/name"
@@ -62,8 +59,17 @@ type Finding struct {
 	Message string        // the problem and its correction; texts of one reason should differ only in the pod
 }
 
+// compareFindings orders findings by policy and reason. BesideNetworkPolicies comes last: where a
+// Lease has no room for all, the faults have it.
 func compareFindings(a, b Finding) int {
+	beside := func(f Finding) int {
+		if f.Reason == ReasonBesideNetworkPolicies {
+			return 1
+		}
+		return 0
+	}
 	return cmp.Or(
+		cmp.Compare(beside(a), beside(b)),
 		cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
 		cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Message, b.Message),
 	)

@@ -3,11 +3,9 @@ package status
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +16,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/netpol"
-	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 func pod(name string) policy.PodRef {
@@ -32,22 +26,6 @@ func pod(name string) policy.PodRef {
 func blocked(policyID, podName string) Finding {
 	return Finding{Policy: policyID, Pod: pod(podName), Reason: DNSBlocked, Message: "queries of " + podName + " are dropped"}
 }
-
-// companionOf is the companion of a policy beside a NetworkPolicy for every pod.
-func companionOf(p *v1alpha1.FQDNNetworkPolicy, withPorts bool) *networkingv1.NetworkPolicy {
-	open := companion.PortsNever
-	if withPorts {
-		open = companion.PortsAlways
-	}
-	return companion.Companions([]v1alpha1.FQDNNetworkPolicy{*p}, []*networkingv1.NetworkPolicy{statustest.Limit(p.Namespace, "deny", nil)}, compile.NewNamedServices("", nil), statustest.Endpoint, open)[0]
-}
-
-func isCompanion(n *networkingv1.NetworkPolicy) bool {
-	return strings.HasPrefix(n.Name, netpol.CompanionPrefix)
-}
-
-// opensPorts tells whether a companion opens more than the endpoint.
-func opensPorts(n *networkingv1.NetworkPolicy) bool { return len(n.Spec.Egress) > 1 }
 
 // policyServer is a dynamic client for policies. Unlike the fake beneath it, it counts
 // versions, and refuses a patch of another version than it has.

@@ -11,17 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	clientv1 "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -91,33 +87,6 @@ func (s slowNamespace) Patch(ctx context.Context, name string, _ types.PatchType
 	return u, nil
 }
 
-// slowClient takes its time to create companions.
-type slowClient struct{ kubernetes.Interface }
-
-type slowNetworking struct {
-	clientv1.NetworkingV1Interface
-}
-
-type slowCompanions struct {
-	clientv1.NetworkPolicyInterface
-}
-
-// IsWatchListSemanticsUnSupported tells reflectors that the fake streams no lists.
-func (slowClient) IsWatchListSemanticsUnSupported() bool { return true }
-
-func (c slowClient) NetworkingV1() clientv1.NetworkingV1Interface {
-	return slowNetworking{c.Interface.NetworkingV1()}
-}
-
-func (c slowNetworking) NetworkPolicies(namespace string) clientv1.NetworkPolicyInterface {
-	return slowCompanions{c.NetworkingV1Interface.NetworkPolicies(namespace)}
-}
-
-func (c slowCompanions) Create(ctx context.Context, n *networkingv1.NetworkPolicy, o metav1.CreateOptions) (*networkingv1.NetworkPolicy, error) {
-	time.Sleep(slowRequest)
-	return c.NetworkPolicyInterface.Create(ctx, n, o)
-}
-
 // list is the policies of a source.
 func (s *slowServer) list() (out []v1alpha1.FQDNNetworkPolicy) {
 	s.mu.Lock()
@@ -144,24 +113,19 @@ func (s *slowServer) missing(check func(*v1alpha1.FQDNNetworkPolicy) bool) (n in
 }
 
 // TestConditionsOfAThousandPolicies: within 30 seconds of the end of one apply, by a
-// client's rate and the time of a request, while companions are written beside them and
-// two other nodes have findings of some. Every policy is written once for each change, and
+// client's rate and the time of a request, while two other nodes have findings of some. Every policy is written once for each change, and
 // once more at most where the source had not told of the write before.
 func TestConditionsOfAThousandPolicies(t *testing.T) {
 	const all, found = 1000, 100
 	synctest.Test(t, func(t *testing.T) {
 		server := &slowServer{rate: flowcontrol.NewTokenBucketRateLimiter(StatusesPerSecond, StatusBurst), policies: map[string]*v1alpha1.FQDNNetworkPolicy{}}
-		var limits []runtime.Object
-		for i := range 4 {
-			limits = append(limits, statustest.Limit(fmt.Sprint("shop-", i), "deny", nil))
-		}
-		client := slowClient{fake.NewClientset(limits...)}
+		client := fake.NewClientset()
 		var agents []*Reporter
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		for i := range 3 {
 			r, err := New(Options{Client: client, Dynamic: server, Namespace: "namegate", Node: fmt.Sprint("n", i), Identity: fmt.Sprint("agent-", i),
-				Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
+				Log: statustest.Silent})
 			fatal.If(t, err)
 			r.SetFindings(nil)
 			agents = append(agents, r)
@@ -212,11 +176,6 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		}
 		if server.maxInFlight > statusesInFlight || server.requests > all+2*found {
 			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.maxInFlight)
-		}
-		nps, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
-		fatal.If(t, err)
-		if n := len(slices.DeleteFunc(nps.Items, func(n networkingv1.NetworkPolicy) bool { return !isCompanion(&n) })); n < 100 {
-			t.Errorf("%d companions: conditions hold them up", n)
 		}
 		cancel()
 		running.Wait()

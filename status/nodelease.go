@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/status/backoff"
-	"github.com/namegate/namegate/status/companion"
 )
 
 // The names of the agents' objects. LeaderLease is the Lease of the election.
@@ -29,6 +28,11 @@ const (
 	NodeAnnotation = "namegate.io/node"
 	// UninstallingAnnotation marks the agents' DaemonSet: the agents write nothing any more.
 	UninstallingAnnotation = "namegate.io/uninstalling"
+
+	// ManagedByLabel is ManagedBy on everything that an agent writes, but for the Lease of the election.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	// ManagedBy is the value of ManagedByLabel.
+	ManagedBy = "namegate"
 
 	leaseLabel = "namegate.io/lease"
 )
@@ -123,7 +127,7 @@ func (l *nodeLease) write(ctx context.Context, now time.Time, text string) error
 
 func (l *nodeLease) fill(lease *coordinationv1.Lease, now time.Time, text string) {
 	lease.Labels, lease.Annotations = maps.Clone(lease.Labels), maps.Clone(lease.Annotations)
-	metav1.SetMetaDataLabel(&lease.ObjectMeta, companion.ManagedByLabel, companion.ManagedBy)
+	metav1.SetMetaDataLabel(&lease.ObjectMeta, ManagedByLabel, ManagedBy)
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, leaseLabel, "node")
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, NodeAnnotation, l.o.Node)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, FindingsAnnotation, text)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttest "k8s.io/client-go/testing"
 
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/statustest"
 )
@@ -62,7 +61,7 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	if len(owners) != 1 || owners[0].Kind != "Node" || owners[0].UID != "uid-n1" {
 		t.Errorf("owners %+v", owners)
 	}
-	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(statustest.At(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[companion.ManagedByLabel] != companion.ManagedBy {
+	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(statustest.At(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[ManagedByLabel] != ManagedBy {
 		t.Errorf("%+v", lease)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,8 +20,6 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
-	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/status/companion"
 )
 
 // Options are the parameters of a Reporter. Client, Dynamic, Namespace and Log are always
@@ -35,11 +32,6 @@ type Options struct {
 	Node      string
 	Identity  string // the agent's pod, the holder of its Lease
 	DaemonSet string // the agents'
-	// Companion makes the elected agent write companions, which open Endpoint, and
-	// where CompanionPorts says so the ports of their policies' rules.
-	Companion      bool
-	Endpoint       []netip.Prefix
-	CompanionPorts companion.Ports
 	// Nodes: the agents enforce policies for nodes.
 	Nodes bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
@@ -76,10 +68,8 @@ type Reporter struct {
 type input struct {
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
-	services companion.Services
 	cluster  clusterPolicies
 	crowded  map[string][]policy.Problem // of cluster policies, by object
-	spaces   map[string]map[string]string
 }
 
 // clusterPolicies is an argument of SetClusterPolicies.
@@ -96,9 +86,6 @@ func New(o Options) (*Reporter, error) {
 		return nil, errors.New("a reporter needs both clients and a log")
 	case o.Namespace == "":
 		return nil, errors.New("the namespace of Namegate is missing; write --namespace, as metadata.namespace of the agent's pod says it")
-	}
-	if err := o.CompanionPorts.Check(); err != nil {
-		return nil, err
 	}
 	if o.Uninstalling == nil {
 		o.Uninstalling = func() bool { return false }
@@ -167,17 +154,6 @@ func (r *Reporter) SetClusterPolicies(policies []*v1alpha1.ClusterFQDNNetworkPol
 	}
 }
 
-// SetNamespaces sets the labels of each namespace by its name. The Reporter keeps them.
-func (r *Reporter) SetNamespaces(namespaces map[string]map[string]string) {
-	r.mu.Lock()
-	changed := !maps.EqualFunc(namespaces, r.input.spaces, maps.Equal[map[string]string, map[string]string])
-	r.input.spaces = namespaces
-	r.mu.Unlock()
-	if changed {
-		note(r.leadChanged)
-	}
-}
-
 // SetCrowded takes, of the problems that a compile found, those of cluster policies that have
 // rules without room: each agent finds the same.
 func (r *Reporter) SetCrowded(problems []policy.Problem) {
@@ -192,28 +168,6 @@ func (r *Reporter) SetCrowded(problems []policy.Problem) {
 	r.input.crowded = now
 	r.mu.Unlock()
 	if changed {
-		note(r.leadChanged)
-	}
-}
-
-// SetServices says which Services with a cluster IP there are, as policy.Cluster.Dialled
-// has them. The Reporter keeps the list.
-func (r *Reporter) SetServices(dialled []*policy.Service) {
-	r.setServices(func(s *companion.Services) { s.List = dialled })
-}
-
-// SetDomain says which domain the names of the cluster's Services are in.
-func (r *Reporter) SetDomain(domain fqdn.Name) {
-	r.setServices(func(s *companion.Services) { s.Domain = domain })
-}
-
-func (r *Reporter) setServices(change func(*companion.Services)) {
-	r.mu.Lock()
-	last := r.input.services
-	change(&r.input.services)
-	now := r.input.services
-	r.mu.Unlock()
-	if !now.Equal(last) {
 		note(r.leadChanged)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/statustest"
 )
@@ -34,9 +32,8 @@ type world struct {
 	there    []*v1alpha1.FQDNNetworkPolicy
 	agents   map[string]*Reporter
 	now      func() time.Time // of agents, nil: the bubble's
-	ports    companion.Ports
-	marked   atomic.Bool // Namegate is being uninstalled
-	total    int         // the number of agents that later agents are told
+	marked   atomic.Bool      // Namegate is being uninstalled
+	total    int              // the number of agents that later agents are told
 }
 
 // inWorld runs a test among agents. Time passes only where the test waits.
@@ -48,11 +45,11 @@ func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []run
 }
 
 // start starts a node's agent and returns how to end it.
-func (w *world) start(node string, companion bool) (stop func()) {
+func (w *world) start(node string) (stop func()) {
 	total := w.total
 	r, err := New(Options{
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Agents: func() int { return total }, Identity: "agent-" + node, DaemonSet: "agents",
-		Companion: companion, CompanionPorts: w.ports, Endpoint: statustest.Endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: statustest.Silent,
+		Uninstalling: func() bool { return w.marked.Load() }, Log: statustest.Silent,
 	})
 	fatal.If(w.t, err)
 	if w.now != nil {
@@ -106,12 +103,6 @@ func (w *world) leases() (names []string) {
 	return names
 }
 
-func (w *world) networkPolicies() []networkingv1.NetworkPolicy {
-	l, err := w.client.NetworkingV1().NetworkPolicies("").List(w.t.Context(), metav1.ListOptions{})
-	fatal.If(w.t, err)
-	return l.Items
-}
-
 func (w *world) leader() string {
 	l, err := w.client.CoordinationV1().Leases("namegate").Get(w.t.Context(), LeaderLease, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -136,8 +127,8 @@ func (w *world) events() (out []string) {
 // one agent writes, and goes from there when the node says so.
 func TestConditionsOfAllNodes(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
-		defer w.start("n1", false)()
-		defer w.start("n2", false)()
+		defer w.start("n1")()
+		defer w.start("n2")()
 		w.pass(10 * time.Second)
 		for _, c := range [][3]string{
 			{"web", policy.ConditionAccepted, "True Accepted"}, {"web", ConditionEnforced, "True NoBlindSpot"}, {"web", ConditionDNSBlocked, "False Reachable"},
@@ -176,9 +167,9 @@ func TestConditionsOfAllNodes(t *testing.T) {
 // that gives its Lease back, and reports nothing twice.
 func TestHandOver(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
-		stop1 := w.start("n1", false)
+		stop1 := w.start("n1")
 		w.pass(3 * time.Second)
-		defer w.start("n2", false)()
+		defer w.start("n2")()
 		w.pass(time.Minute)
 		if w.leader() != "agent-n1" {
 			t.Fatalf("%q leads", w.leader())
@@ -206,8 +197,8 @@ func TestLostNode(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "uid-n2"}},
 	}, func(t *testing.T, w *world) {
-		defer w.start("n1", false)()
-		stop := w.start("n2", false)
+		defer w.start("n1")()
+		stop := w.start("n2")
 		w.agents["n2"].SetFindings([]Finding{blocked("shop/web", "cart")})
 		w.pass(10 * time.Second)
 		stop()
@@ -225,38 +216,19 @@ func TestLostNode(t *testing.T) {
 	})
 }
 
-// TestCompanionsOfACluster: they come and go with their policies.
-func TestCompanionsOfACluster(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
-		defer w.start("n1", true)()
-		nps := w.client.NetworkingV1().NetworkPolicies("shop")
-		_, err := nps.Create(t.Context(), statustest.Limit("shop", "deny", map[string]string{"app": "cart"}), metav1.CreateOptions{})
-		fatal.If(t, err)
-		w.pass(5 * time.Second)
-		if got := w.networkPolicies(); len(got) != 2 {
-			t.Fatalf("%d NetworkPolicies, want the user's and a companion", len(got))
-		}
-		fatal.If(t, nps.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
-		w.pass(5 * time.Second)
-		if got := w.networkPolicies(); len(got) != 0 {
-			t.Errorf("%d NetworkPolicies are left", len(got))
-		}
-	})
-}
-
 // TestWithdraw: with running agents, none of their objects is written again, and other
 // objects stay.
 func TestWithdraw(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, statustest.Limit("shop", "deny", nil),
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "console"}}},
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy}}},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "console"}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{ManagedByLabel: ManagedBy}}},
 	}, func(t *testing.T, w *world) {
-		defer w.start("n1", true)()
-		defer w.start("n2", true)()
+		defer w.start("n1")()
+		defer w.start("n2")()
 		w.pass(10 * time.Second)
-		if len(w.leases()) != 5 || len(w.networkPolicies()) != 2 {
-			t.Fatalf("Leases %q, %d NetworkPolicies", w.leases(), len(w.networkPolicies()))
+		if len(w.leases()) != 5 {
+			t.Fatalf("Leases %q", w.leases())
 		}
 		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
 		fatal.If(t, err)
@@ -272,9 +244,8 @@ func TestWithdraw(t *testing.T) {
 		w.marked.Store(true)
 		fatal.If(t, <-done)
 		w.pass(5 * time.Minute)
-		left := w.networkPolicies()
-		if got := w.leases(); len(got) != 1 || got[0] != "somebodys" || len(left) != 1 || left[0].Name != "deny" {
-			t.Errorf("left are the Leases %q, %d NetworkPolicies", w.leases(), len(left))
+		if got := w.leases(); !slices.Equal(got, []string{"somebodys"}) {
+			t.Errorf("left are the Leases %q", got)
 		}
 	})
 }
@@ -282,7 +253,7 @@ func TestWithdraw(t *testing.T) {
 func TestWithdrawFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientset()
-		statustest.Refuse(c, "list", "networkpolicies", "no")
+		statustest.Refuse(c, "list", "leases", "no")
 		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
 		fatal.If(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -306,9 +277,6 @@ func TestNewAndRunNeedTheirOptions(t *testing.T) {
 	}
 	if r.Withdraw(t.Context()) == nil {
 		t.Error("withdraws without a DaemonSet")
-	}
-	if _, err := New(Options{Namespace: "namegate", Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: statustest.Silent, CompanionPorts: "x"}); err == nil || !strings.Contains(err.Error(), "Always") {
-		t.Errorf("got %v", err)
 	}
 	if _, err := New(Options{Namespace: "namegate"}); err == nil {
 		t.Error("made without clients")

@@ -28,7 +28,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/status/backoff"
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/event"
 )
 
@@ -204,7 +203,7 @@ func (s *statuses) patch(ctx context.Context, a *attempt) (version string, err e
 		return "", fmt.Errorf("the status of the policy %s: %w", a.name(), err)
 	}
 	u, err := s.client.Resource(a.resource).Namespace(a.Namespace).
-		Patch(ctx, a.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: companion.ManagedBy}, "status")
+		Patch(ctx, a.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: ManagedBy}, "status")
 	if err != nil {
 		return "", fmt.Errorf("writing the status of the policy %s: %w", a.name(), err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +20,6 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
-	"github.com/namegate/namegate/status/companion"
 )
 
 const (
@@ -34,11 +32,10 @@ const (
 // term is one agent's time as the elected one.
 type term struct {
 	*Reporter
-	statuses   *statuses
-	reader     *leaseReader
-	leases     cache.SharedIndexInformer
-	companions *companion.Controller // nil: not wanted
-	checked    map[types.UID]checked
+	statuses *statuses
+	reader   *leaseReader
+	leases   cache.SharedIndexInformer
+	checked  map[types.UID]checked
 }
 
 // checked is what Validate says of one generation of a policy.
@@ -54,14 +51,7 @@ func (r *Reporter) lead(ctx context.Context) {
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	watches.Go(func() { t.leases.RunWithContext(ctx) })
-	synced := []cache.InformerSynced{t.leases.HasSynced}
-	if t.companions != nil {
-		watches.Go(func() { t.companions.Run(ctx) })
-		synced = append(synced, t.companions.HasSynced)
-	} else if _, err := companion.RemoveAll(ctx, r.o.Client); err != nil {
-		r.log.Debug("cannot remove companions of earlier versions", "error", err)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), t.leases.HasSynced) {
 		return
 	}
 	for {
@@ -93,17 +83,11 @@ func (r *Reporter) newTerm() *term {
 		},
 		DeleteFunc: wake,
 	})
-	if r.o.Companion && len(r.o.Endpoint) > 0 {
-		t.companions = companion.New(companion.Options{
-			Client: r.o.Client, Recorder: r.recorder, Log: r.log, Endpoint: r.o.Endpoint, Ports: r.o.CompanionPorts,
-			Stopped: r.o.Uninstalling, Changed: func() { note(r.leadChanged) }, Now: r.now,
-		})
-	}
 	return t
 }
 
 // nodeLeases are the labels of all nodes' Leases.
-var nodeLeases = labels.SelectorFromSet(labels.Set{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"})
+var nodeLeases = labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy, leaseLabel: "node"})
 
 // renewed tells whether a Lease was renewed and says the same as before: a large cluster
 // has many renewals each second, and the next pass is soon enough.
@@ -113,38 +97,24 @@ func renewed(before, after any) bool {
 	return ok && both && a.Annotations[FindingsAnnotation] == b.Annotations[FindingsAnnotation]
 }
 
-// pass makes conditions and companions as they should be and returns when the next pass is due.
+// pass makes conditions as they should be and returns when the next pass is due.
 func (t *term) pass(ctx context.Context) time.Duration {
 	now := t.now()
-	again := passAgain
-	sooner := func(d time.Duration) {
-		if d > 0 {
-			again = min(again, d)
-		}
-	}
 	in, known := t.state()
 	if !known {
-		return again // no policies is another thing than policies that are not known
+		return passAgain // no policies is another thing than policies that are not known
 	}
 	leases, _ := coordinationlisters.NewLeaseLister(t.leases.GetIndexer()).List(labels.Everything()) // it never fails
 	byPolicy := t.reader.gather(ctx, now, leases)
 	all := make([]status, 0, len(in.policies))
-	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Services: in.services, Cluster: in.cluster.policies, Namespaces: in.spaces}
 	for id, p := range in.policies {
 		problems := slices.Concat(in.problems["policy "+id], t.validate(&p.ObjectMeta, func() []policy.Problem { return fqdnnp.Validate(p) }))
-		s := namespacedStatus(p, conditionsOf(p, problems, byPolicy[id]))
-		state.Accepted[id] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
-		all = append(all, s)
+		all = append(all, namespacedStatus(p, conditionsOf(p, problems, byPolicy[id])))
 	}
 	for _, p := range in.cluster.policies {
 		object := cfqdnnp.Object(p.Name)
 		problems := slices.Concat(in.cluster.problems[object], t.validate(&p.ObjectMeta, func() []policy.Problem { return t.checks(p) }), in.crowded[object])
-		s := clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name]))
-		all = append(all, s)
-		state.Accepted[object] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
-		if b, bypassed := state.Bypassed[p.Name]; bypassed {
-			state.Bypassed[object] = b
-		}
+		all = append(all, clusterStatus(p, clusterConditionsOf(p, problems, byPolicy[p.Name])))
 	}
 	for _, u := range in.cluster.standard {
 		p := cnp.Read(u)
@@ -153,28 +123,12 @@ func (t *term) pass(ctx context.Context) time.Duration {
 			all = append(all, s)
 		}
 	}
-	// Neither waits for the other: both may have thousands of objects to write.
-	written := make(chan time.Duration, 1)
-	go func() { written <- t.statuses.write(ctx, t.now, all) }()
-	if t.companions != nil {
-		sooner(t.companions.Reconcile(ctx, now, state))
-	}
-	sooner(<-written)
+	again := t.statuses.write(ctx, t.now, all)
 	t.forget(all)
-	return again
-}
-
-// bypassed returns the first finding of each policy about pods whose connections bypass
-// the verdict: for them the cluster's own engine must keep denying.
-func bypassed(byPolicy map[string][]entry) map[string]companion.Bypass {
-	out := map[string]companion.Bypass{}
-	for id, entries := range byPolicy {
-		i := slices.IndexFunc(entries, func(e entry) bool { return slices.Contains(bypasses[:], e.Reason) })
-		if i >= 0 {
-			out[id] = companion.Bypass{Node: entries[i].Node, Reason: entries[i].Reason, Message: entries[i].Message}
-		}
+	if again == 0 {
+		return passAgain
 	}
-	return out
+	return min(again, passAgain)
 }
 
 // validate returns the problems of a policy, read once for each generation.

@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/namegate/namegate/status/companion"
 )
 
 // withdrawAgain is between two attempts of Withdraw: the agents need a moment to see the mark
@@ -19,7 +17,7 @@ import (
 const withdrawAgain = 2 * time.Second
 
 // Withdraw marks the DaemonSet, so that the agents write nothing any more, and deletes
-// their objects: companions, the nodes' Leases and the election's Lease. It returns when
+// their objects: the nodes' Leases and the election's Lease. It returns when
 // none of them was written again for a while, or the error of the last attempt when ctx
 // ends. Conditions of policies stay as they are.
 func (r *Reporter) Withdraw(ctx context.Context) error {
@@ -49,9 +47,7 @@ func (r *Reporter) withdrawOnce(ctx context.Context) (found int, err error) {
 	if err := r.mark(ctx); err != nil {
 		return 0, err
 	}
-	gone, leaseErr := r.dropLeases(ctx)
-	removed, companionErr := companion.RemoveAll(ctx, r.o.Client)
-	return gone + removed, errors.Join(leaseErr, companionErr)
+	return r.dropLeases(ctx)
 }
 
 // mark annotates the DaemonSet. Without one there is no agent either.
@@ -60,7 +56,7 @@ func (r *Reporter) mark(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("marking the DaemonSet %s: %w", r.o.DaemonSet, err)
 	}
-	_, err = r.o.Client.AppsV1().DaemonSets(r.o.Namespace).Patch(ctx, r.o.DaemonSet, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: companion.ManagedBy})
+	_, err = r.o.Client.AppsV1().DaemonSets(r.o.Namespace).Patch(ctx, r.o.DaemonSet, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: ManagedBy})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("marking the DaemonSet %s: %w", r.o.DaemonSet, err)
 	}
@@ -76,7 +72,7 @@ func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
 	var failed error
 	for _, l := range list.Items {
 		// Leases of nodes, and of consoles (package access).
-		if l.Name != LeaderLease && (l.Labels[companion.ManagedByLabel] != companion.ManagedBy || l.Labels[leaseLabel] == "") {
+		if l.Name != LeaderLease && (l.Labels[ManagedByLabel] != ManagedBy || l.Labels[leaseLabel] == "") {
 			continue
 		}
 		gone++

@@ -115,9 +115,6 @@ func TestArguments(t *testing.T) {
 		{"newPods: Open", []string{"--new-pods=Open", node}},
 		{"podRanges: [10.1.0.0/16, '2001:db8::/64']", []string{"--new-pods=Hold", "--pod-range=10.1.0.0/16", "--pod-range=2001:db8::/64", node}},
 		{"nodes: {enabled: true}", []string{"--new-pods=Hold", "--nodes", "--host-root=/host", node}},
-		{"companion: {enabled: true, ports: Never}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Never", node}},
-		{"companion: {enabled: true, ports: Asked}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Asked", node}},
-		{"companion: {ports: Never}", []string{"--new-pods=Hold", node}},
 		{"clusterNetworkPolicy: {enabled: true}", []string{"--new-pods=Hold", "--cluster-network-policy", node}},
 		{"cluster: {watchNodes: true}", []string{"--new-pods=Hold", node}},
 		{"cluster: {watchNodes: null}", []string{"--new-pods=Hold", node}}, // as with the values of an earlier release

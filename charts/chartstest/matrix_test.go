@@ -19,7 +19,6 @@ cluster: {domain: corp.test, ranges: [10.244.0.0/16, 10.96.0.0/12, "2001:db8:42:
 newPods: Open
 podRanges: [10.244.1.0/24, "2001:db8:42:1::/64"]
 nodes: {enabled: true, hostFiles: [/var/lib/kubelet/kubeconfig], hostFolders: [/etc/systemd, /etc/chrony]}
-companion: {enabled: true, ports: Asked}
 clusterNetworkPolicy: {enabled: true}
 taint: {enabled: true}
 corefile:
@@ -70,7 +69,7 @@ var always = []string{
 
 // hooked are the objects of the hook.
 var hooked = []string{
-	"ClusterRole/namegate-uninstall", "ClusterRoleBinding/namegate-uninstall", "Job/namegate-uninstall",
+	"Job/namegate-uninstall",
 	"Role/namegate-uninstall", "RoleBinding/namegate-uninstall", "ServiceAccount/namegate-uninstall",
 }
 

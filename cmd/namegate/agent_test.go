@@ -11,23 +11,19 @@ import (
 )
 
 func TestClusterFlags(t *testing.T) {
-	whole := clusterFlags{Cluster: agent.Cluster{Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents"}, companionPorts: "Always", watchNodes: true}
+	whole := clusterFlags{Cluster: agent.Cluster{Namespace: "namegate", PodName: "agent-1", DaemonSet: "agents"}, watchNodes: true}
 	for name, c := range map[string]struct {
 		change func(*clusterFlags)
 		node   string
 		want   string // a part of the error, "" for none
 	}{
-		"whole":         {func(*clusterFlags) {}, "n1", ""},
-		"no node":       {func(*clusterFlags) {}, "", "--node-name"},
-		"no namespace":  {func(f *clusterFlags) { f.Namespace = "" }, "n1", "--namespace"},
-		"asked":         {func(f *clusterFlags) { f.companionPorts = "Asked" }, "n1", ""},
-		"an odd word":   {func(f *clusterFlags) { f.companionPorts = "Sometimes" }, "n1", `--companion-ports: "Sometimes" does not say`},
-		"another case":  {func(f *clusterFlags) { f.companionPorts = "never" }, "n1", "write Never, Asked or Always"},
-		"no DaemonSet":  {func(f *clusterFlags) { f.DaemonSet = "" }, "n1", "--daemonset"},
-		"own Node":      {func(f *clusterFlags) { f.watchNodes = false }, "n1", ""},
-		"standard":      {func(f *clusterFlags) { f.ClusterNetworkPolicies = true }, "n1", ""},
-		"Node peers":    {func(f *clusterFlags) { f.ClusterNetworkPolicies, f.watchNodes = true, false }, "n1", "leave out --watch-nodes=false, or --cluster-network-policy"},
-		"an odd letter": {func(f *clusterFlags) { f.companionPorts = "Always " }, "n1", "--companion-ports"},
+		"whole":        {func(*clusterFlags) {}, "n1", ""},
+		"no node":      {func(*clusterFlags) {}, "", "--node-name"},
+		"no namespace": {func(f *clusterFlags) { f.Namespace = "" }, "n1", "--namespace"},
+		"no DaemonSet": {func(f *clusterFlags) { f.DaemonSet = "" }, "n1", "--daemonset"},
+		"own Node":     {func(f *clusterFlags) { f.watchNodes = false }, "n1", ""},
+		"standard":     {func(f *clusterFlags) { f.ClusterNetworkPolicies = true }, "n1", ""},
+		"Node peers":   {func(f *clusterFlags) { f.ClusterNetworkPolicies, f.watchNodes = true, false }, "n1", "leave out --watch-nodes=false, or --cluster-network-policy"},
 	} {
 		f := whole
 		c.change(&f)
@@ -35,7 +31,7 @@ func TestClusterFlags(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if err == nil && (string(o.CompanionPorts) != f.companionPorts || o.OwnNodeOnly == f.watchNodes) {
+		if err == nil && o.OwnNodeOnly == f.watchNodes {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}

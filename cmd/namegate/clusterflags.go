@@ -10,14 +10,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/namegate/namegate/agent"
-	"github.com/namegate/namegate/status/companion"
 )
 
 // clusterFlags are the flags of an agent of a cluster.
 type clusterFlags struct {
 	agent.Cluster
-	companionPorts string
-	watchNodes     bool
+	watchNodes bool
 }
 
 func (f *clusterFlags) add(fl *pflag.FlagSet) {
@@ -25,9 +23,6 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.Namespace, "namespace", "", "the namespace that Namegate is installed in")
 	fl.StringVar(&f.PodName, "pod-name", "", "this agent's pod")
 	fl.StringVar(&f.DaemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
-	fl.BoolVar(&f.Companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
-	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsNever),
-		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
 	fl.BoolVar(&f.ClusterNetworkPolicies, "cluster-network-policy", false, "read ClusterNetworkPolicies of policy.networking.k8s.io too, where the cluster serves them")
 	fl.BoolVar(&f.watchNodes, "watch-nodes", true, "watch all Nodes of the cluster; false watches this node's alone, and the cluster ranges of the Corefile keep names outside the cluster from the others")
 	fl.StringVar(&f.CNIResults, "cni-results", "", "the folder in which the container runtime keeps the results of network plugins: a new pod's addresses are known from them before its first container starts (default: none, the pod's status tells them)")
@@ -37,10 +32,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 // options checks the flags that a cluster's agent cannot do without, and returns them.
 func (f *clusterFlags) options(node string, console []netip.AddrPort) (*agent.Cluster, error) {
 	c := f.Cluster
-	c.CompanionPorts, c.ConsoleAddrs, c.OwnNodeOnly = companion.Ports(f.companionPorts), console, !f.watchNodes
-	if err := c.CompanionPorts.Check(); err != nil {
-		return nil, fmt.Errorf("--companion-ports: %w", err)
-	}
+	c.ConsoleAddrs, c.OwnNodeOnly = console, !f.watchNodes
 	for flag, value := range map[string]string{"--node-name": node, "--namespace": c.Namespace, "--pod-name": c.PodName, "--daemonset": c.DaemonSet} {
 		if value == "" {
 			return nil, fmt.Errorf("--source kube needs %s; set it from the pod's fields as the chart does", flag)

@@ -13,7 +13,7 @@ func uninstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the agents' objects from the API server, before the agents are removed",
-		Long: "Remove the agents' objects from the API server: companion NetworkPolicies and the nodes' leases.\n" +
+		Long: "Remove the agents' objects from the API server: the nodes' leases.\n" +
 			"The chart runs it before it removes the agents; those remove their rules from their nodes as they end.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return agent.Uninstall(cmd.Context(), o, slog.Default()) },

@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // agentLabels selects the agents' pods.
@@ -23,34 +23,23 @@ const www = "198.51.100.11:80"
 
 // engine is another NetworkPolicy engine in the filter table of a node, for one pod
 // that may ask kube-dns and nothing else: established traffic passes, DNS to the
-// cluster's resolver and its pods passes, what companions open passes, the rest of the
-// pod's packets is dropped.
+// cluster's resolver and its pods passes, what NetworkPolicies for it open passes, the rest of
+// the pod's packets is dropped.
 type engine struct {
 	*scenario
 	node *cluster.Node
 	addr string // the pod's
 }
 
-// written returns the NetworkPolicies of the scenario that the agents wrote.
-func (s *scenario) written() []networkingv1.NetworkPolicy {
-	s.Helper()
-	var list networkingv1.NetworkPolicyList
-	text := s.kubectl("get", "networkpolicies", "-n", s.ns, "-l", "app.kubernetes.io/managed-by=namegate", "-o", "json")
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		s.Fatal(err)
-	}
-	return list.Items
-}
-
-// obey writes the engine's rules by what companions open now.
-func (e *engine) obey(written ...networkingv1.NetworkPolicy) {
+// obey writes the engine's rules by what NetworkPolicies open.
+func (e *engine) obey(policies ...networkingv1.NetworkPolicy) {
 	e.Helper()
 	rules := [][]string{
 		{"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"},
 		{"-d", "10.96.0.10", "-p", "udp", "--dport", "53", "-j", "RETURN"},
 		{"-d", "10.244.0.0/16", "-p", "udp", "--dport", "53", "-j", "RETURN"},
 	}
-	for _, c := range written {
+	for _, c := range policies {
 		for _, r := range c.Spec.Egress {
 			rules = append(rules, opened(r)...)
 		}
@@ -112,20 +101,6 @@ func (e *engine) end() {
 	}
 }
 
-// companion waits until the scenario's companion has as many rules as wanted: one for
-// the endpoint, two with ports. The engine obeys it then.
-func (e *engine) companion(rules int, why string) {
-	e.Helper()
-	e.eventually(patient, why, func() error {
-		got := e.written()
-		if len(got) != 1 || len(got[0].Spec.Egress) != rules {
-			return fmt.Errorf("%d companions: %+v", len(got), got)
-		}
-		e.obey(got...)
-		return nil
-	})
-}
-
 // dnsOnly lets labelled pods ask the cluster's resolver and nothing else.
 const dnsOnly = `---
 apiVersion: networking.k8s.io/v1
@@ -139,10 +114,25 @@ spec:
     ports: [{protocol: UDP, port: 53}]
 `
 
+// forEngine opens the endpoint and ports for another engine, to the pods that a selector selects.
+func forEngine(selector, ports string) string {
+	return `---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: for-engine, labels: {namegate.io/ignore: "true"}}
+spec:
+  podSelector: ` + selector + `
+  policyTypes: [Egress]
+  egress:
+  - to: [{ipBlock: {cidr: 169.254.20.0/24}}, {ipBlock: {cidr: "fd5c:7a1e:93b4::1:0/112"}}]
+    ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]
+  - ports: ` + ports + `
+`
+}
+
 // testEngine: another engine that drops the intercepted query is found by the
-// self-test and said on the policy; with the companion NetworkPolicy, which such an
-// engine obeys, names resolve and their ports are open, and Namegate denies the rest. The
-// scenarios after it keep the companions.
+// self-test and said on the policy; with a NetworkPolicy for it, which such an engine
+// obeys, names resolve and their ports are open, and Namegate denies the rest.
 func testEngine(t *testing.T) {
 	var all []*engine
 	for _, n := range the.Nodes {
@@ -158,10 +148,12 @@ func testEngine(t *testing.T) {
 	for _, e := range all {
 		e.enforced(soon, "client")
 		e.saysDNSBlocked()
+		e.apply(forEngine("{matchLabels: {app: client}}", "[{protocol: TCP, port: 80}]"))
+		var n networkingv1.NetworkPolicy
+		fatal.If(t, json.Unmarshal([]byte(e.kubectl("get", "networkpolicy", "-n", e.ns, "for-engine", "-o", "json")), &n))
+		e.obey(n)
 	}
-	all[0].helm(companions...)
 	for _, e := range all {
-		e.companion(2, "a companion with ports")
 		e.eventually(patient, "the end of DNSBlocked", func() error {
 			if status, reason, _ := e.condition("names", "DNSBlocked"); status == "True" {
 				return fmt.Errorf("DNSBlocked is still %s", reason)
@@ -171,19 +163,8 @@ func testEngine(t *testing.T) {
 		e.gets("client", "tcp", "www.example.org", 80, works)
 		e.dials("client", "tcp", www, works)
 		e.dials("client", "tcp", raw, denied) // the engine lets it through
-		e.narrows()
-		e.kubectl("delete", "networkpolicy", "-n", e.ns, "dns-only")
-		e.eventually(soon, "the companion's end", func() error {
-			if left := e.kubectl("get", "networkpolicies", "-n", e.ns, "-o", "name"); left != "" {
-				return fmt.Errorf("left: %s", left)
-			}
-			return nil
-		})
 	}
 }
-
-// companions are the values of the chart with which agents write companions with ports.
-var companions = []string{"--set", "companion.enabled=true,companion.ports=Always"}
 
 // saysDNSBlocked demands that the policy says that queries are dropped, and what to do.
 func (s *scenario) saysDNSBlocked() {
@@ -196,7 +177,7 @@ func (s *scenario) saysDNSBlocked() {
 	})
 	_, reason, message := s.condition("names", "DNSBlocked")
 	s.Logf("DNSBlocked %s: %s", reason, message)
-	if !strings.Contains(message, "companion") {
+	if !strings.Contains(message, "kubectl namegate explain "+s.ns+"/client ") {
 		s.Errorf("the message does not say what to do: %s", message)
 	}
 	s.eventually(soon, "an event", func() error {
@@ -205,17 +186,4 @@ func (s *scenario) saysDNSBlocked() {
 		}
 		return nil
 	})
-}
-
-// narrows: each such change closes the companion's ports, the engine then drops the
-// policy's connections, and all is open again when it is over.
-func (e *engine) narrows() {
-	e.Helper()
-	nowhere := want{probe.Timeout}
-	e.kubectl("annotate", "fqdnnp", "-n", e.ns, "names", "namegate.io/companion=DNS")
-	e.companion(1, "the policy wants DNS alone")
-	e.dials("client", "tcp", www, nowhere)
-	e.kubectl("annotate", "fqdnnp", "-n", e.ns, "names", "namegate.io/companion-")
-	e.companion(2, "it wants ports again")
-	e.gets("client", "tcp", "www.example.org", 80, works)
 }

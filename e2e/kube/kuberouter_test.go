@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -20,13 +17,10 @@ const swaps = 10 * time.Second
 
 // testKubeRouter: beside kube-router, which enforces NetworkPolicies from the top of the
 // filter table and rewrites it every two seconds, connections that either allows work on both
-// nodes, with companions. Nightly: without them only connections that both allow work, and a
+// nodes, with a NetworkPolicy for kube-router. Nightly: without it only connections that both allow work, and a
 // restart of kube-router loses no query.
 func testKubeRouter(t *testing.T) {
 	s := begin(t, "kuberouter")
-	if nightly {
-		s.helm() // without companions
-	}
 	db, cache := s.unionStage()
 	s.run(webManifests()...)
 	web := "web." + s.ns + ".svc.cluster.local"
@@ -48,18 +42,15 @@ func testKubeRouter(t *testing.T) {
 		for _, n := range nodes {
 			s.eventually(soon, "kube-router drops intercepted queries", func() error {
 				if err := s.got("shop-"+n, "tcp", "bank.test", 443, works); err == nil {
-					return fmt.Errorf("the bank of shop-%s answers without a companion", n)
+					return fmt.Errorf("the bank of shop-%s answers without a NetworkPolicy for kube-router", n)
 				}
 				return nil
 			})
 		}
-		s.helm(companions...)
 	}
-	s.eventually(patient, "companions with ports", func() error {
-		return openPorts(s.written(), "bank", "web")
-	})
+	s.apply(forEngine("{matchLabels: {app: shop}}", "[{protocol: TCP, port: 443}, {protocol: TCP, port: 80}, {protocol: TCP, port: http}]"))
 	for _, n := range nodes {
-		s.eventually(patient, "kube-router obeys the companions on "+n, func() error {
+		s.eventually(patient, "kube-router obeys it on "+n, func() error {
 			return errors.Join(s.got("shop-"+n, "tcp", "bank.test", 443, works), s.got("shop-"+n, "tcp", web, 80, works), s.got("shop-"+n, "tcp6", web, 80, works))
 		})
 	}
@@ -70,7 +61,7 @@ func testKubeRouter(t *testing.T) {
 			for _, network := range []string{"tcp", "tcp6"} {
 				s.gets("shop-"+n, network, web, 80, works)
 			}
-			for _, a := range s.addresses("web") { // open in the companion, denied by Namegate
+			for _, a := range s.addresses("web") { // denied by both
 				s.dials("shop-"+n, "tcp", net.JoinHostPort(a, "8081"), denied)
 			}
 		})
@@ -113,24 +104,4 @@ kind: Service
 metadata: {name: web}
 spec: {selector: {app: web}, ipFamilyPolicy: RequireDualStack, ports: [{port: 80, targetPort: http}]}
 `}
-}
-
-// openPorts returns an error unless each of the policies has companions and all of them
-// open ports.
-func openPorts(written []networkingv1.NetworkPolicy, policies ...string) error {
-	has := map[string]bool{}
-	for _, c := range written {
-		if len(c.Spec.Egress) < 2 {
-			return fmt.Errorf("the companion %s opens the endpoint alone", c.Name)
-		}
-		if owner := metav1.GetControllerOf(&c); owner != nil {
-			has[owner.Name] = true
-		}
-	}
-	for _, p := range policies {
-		if !has[p] {
-			return fmt.Errorf("the policy %s has no companion", p)
-		}
-	}
-	return nil
 }

@@ -11,13 +11,7 @@ import (
 	"github.com/miekg/dns"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer/intercept"
-	ngpolicy "github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -57,6 +51,16 @@ egress:
   ports: [{protocol: ALL, port: 8080}]
 - matches: [{pattern: "*-fqdn.shop.svc.cluster.local"}, {pattern: "*-both.shop.svc.cluster.local"}]
   ports: [{protocol: ALL, port: 80}]`
+	// forEngine opens the endpoint for another engine, with forEnginePorts also the ports of
+	// unionFQDN and the pods' ports behind Services.
+	forEngine = `
+podSelector: {matchExpressions: [{key: app, operator: In, values: [fqdn, both]}]}
+policyTypes: [Egress]
+egress:
+- to: [{ipBlock: {cidr: 169.254.20.0/24}}, {ipBlock: {cidr: "fd5c:7a1e:93b4::1:0/112"}}]
+  ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]`
+	forEnginePorts = `
+- ports: [{protocol: TCP, port: 80}, {protocol: TCP, port: 443}, {protocol: TCP, port: 8080, endPort: 8081}, {protocol: UDP, port: 80}, {protocol: UDP, port: 443}, {protocol: UDP, port: 8080, endPort: 8081}]`
 )
 
 // unionRow is one client's connection to one destination.
@@ -244,8 +248,8 @@ func TestUnionAlone(t *testing.T) {
 }
 
 // TestUnionBeside: another engine enforces the NetworkPolicy too, at the top of the
-// filter table, which it rewrites all the time. It may only narrow; with companions that
-// it obeys the union holds.
+// filter table, which it rewrites all the time. It may only narrow; with a NetworkPolicy for it
+// that opens the endpoint and the ports of the policy's rules the union holds.
 func TestUnionBeside(t *testing.T) {
 	t.Parallel()
 	for _, style := range []lab.EngineStyle{lab.KubeRouter, lab.Felix} {
@@ -281,11 +285,10 @@ func unionBeside(t *testing.T, kind nodeKind, style lab.EngineStyle) {
 		}
 		return denied
 	})
-	fqdn := parsedPolicy(t, files["fqdn.yaml"])
-	s.obeys(append(s.companions(fqdn, np, companion.PortsNever), np)...)
+	s.obeys(parsed[networkingv1.NetworkPolicy](t, networkPolicy("for-engine", forEngine)), np)
 	s.runUnion(limited, true, byBoth)
 
-	s.obeys(append(s.companions(fqdn, np, companion.PortsAlways), np)...)
+	s.obeys(parsed[networkingv1.NetworkPolicy](t, networkPolicy("for-engine", forEngine+forEnginePorts)), np)
 	s.runUnion(rows, true, func(r *unionRow) lab.Outcome {
 		if r.client == "np" {
 			return byEngine(r)
@@ -313,60 +316,4 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 		}
 	}
 	return out
-}
-
-// companions are a policy's companions beside a NetworkPolicy, with the ports of the
-// policy's rules or without.
-func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports companion.Ports) []*networkingv1.NetworkPolicy {
-	s.t.Helper()
-	out := companion.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
-		compile.NewNamedServices(clusterLocal, s.dialled), intercept.Ranges(), ports)
-	if len(out) != 1 {
-		s.t.Fatalf("%d companions", len(out))
-	}
-	return out
-}
-
-// clusterLocal is cluster.local, as the Corefile says.
-const clusterLocal fqdn.Name = "\x07cluster\x05local"
-
-// TestBesideServicePort: another engine judges the pods' port, and a companion opens the
-// target port of the Service that the policy names, by its number or by its name.
-func TestBesideServicePort(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
-		s.client("client", 10)
-		server := s.server("server", 20, false, nil, 8080)
-		server.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 8080}}
-		v4, v6 := s.service(1, servicePort, server, 8080)
-		s.zone.add(fmt.Sprintf("server.shop.svc.cluster.local. 60 IN A %s\nserver.shop.svc.cluster.local. 60 IN AAAA %s", v4, v6))
-		np := parsed[networkingv1.NetworkPolicy](t, egress("np", " []"))
-		s.withEngine(lab.KubeRouter)
-		manifest := policy("p", selectsClient+"\negress:\n- matches: [{name: server.shop.svc.cluster.local}]\n  ports: [{port: 80}]")
-		knows := func(services ...*ngpolicy.Service) {
-			s.dialled = services
-			s.obeys(append(s.companions(parsedPolicy(t, manifest), np, companion.PortsAlways), np)...)
-		}
-		knows()
-		s.start(s.manifests(map[string]string{"p.yaml": manifest, "np.yaml": egress("np", " []")}))
-		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			s.resolve("client", "server.shop.svc.cluster.local", qtype)
-		}
-		for _, c := range []struct {
-			target ngpolicy.ServicePort
-			want   lab.Outcome
-		}{
-			{ngpolicy.ServicePort{Target: servicePort}, lab.Silent},
-			{ngpolicy.ServicePort{Target: 8080}, lab.Answered},
-			{ngpolicy.ServicePort{Target: 8081}, lab.Silent},
-			{ngpolicy.ServicePort{TargetName: "http"}, lab.Answered},
-			{ngpolicy.ServicePort{TargetName: "https"}, lab.Silent},
-		} {
-			knows(serviceTo(server, servicePort, c.target))
-			s.both("client", "tcp", v4.String(), v6.String(), servicePort, c.want)
-		}
-		knows(serviceTo(server, servicePort, ngpolicy.ServicePort{Target: 8080}))
-		s.both("client", "tcp", server.Addr4.String(), server.Addr6.String(), 8080, lab.Refused) // no policy's name has it: Namegate denies it
-	})
 }

@@ -11,9 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
-	ngpolicy "github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -27,7 +25,6 @@ type peerStage struct {
 	*stage
 	pods     map[string]*peerPod
 	services []lab.Service
-	dialled  []*ngpolicy.Service // the same as an agent knows them
 	engine   *lab.Engine
 }
 
@@ -37,7 +34,6 @@ type peerPod struct {
 	name, namespace string
 	remote          bool
 	labels          map[string]string
-	ports           []lab.EnginePort
 	sniffer         *lab.Sniffer
 }
 
@@ -104,19 +100,8 @@ func (s *peerStage) service(n int, port uint16, to *peerPod, target uint16) (v4,
 			s.services = append(s.services, lab.Service{Addr: from, Protocol: proto, Port: port, To: []netip.AddrPort{netip.AddrPortFrom(at, target)}})
 		}
 	}
-	s.dialled = append(s.dialled, serviceTo(to, port, ngpolicy.ServicePort{Target: target}))
 	fatal.If(s.t, s.SetServices(s.services...))
 	return v4, v6
-}
-
-// serviceTo is the Service called as its one pod, which leads a port to a target.
-func serviceTo(to *peerPod, port uint16, target ngpolicy.ServicePort) *ngpolicy.Service {
-	out := &ngpolicy.Service{Ref: ngpolicy.ServiceRef{Namespace: to.namespace, Name: to.name}}
-	for _, protocol := range []ngpolicy.Protocol{ngpolicy.TCP, ngpolicy.UDP} {
-		target.Protocol, target.Port = protocol, port
-		out.Ports = append(out.Ports, target)
-	}
-	return out
 }
 
 func serviceAddr(n int) (v4, v6 netip.Addr) {
@@ -139,14 +124,7 @@ func (p *peerPod) manifest() string {
 	if p.remote {
 		spec += "  nodeName: node-b\n"
 	}
-	if len(p.ports) == 0 {
-		return strings.Replace(text, "spec:\n", spec, 1)
-	}
-	spec += "  containers:\n  - name: main\n    ports:\n"
-	for _, port := range p.ports {
-		spec += fmt.Sprintf("    - {name: %s, protocol: %s, containerPort: %d}\n", port.Name, strings.ToUpper(port.Protocol), port.Port)
-	}
-	return strings.Replace(text, "spec:\n  containers: []\n", spec, 1)
+	return strings.Replace(text, "spec:\n", spec, 1)
 }
 
 // relabel changes a pod's labels in the agent's folder, and waits.
@@ -168,7 +146,7 @@ func (s *peerStage) withEngine(style lab.EngineStyle) {
 	var pods []lab.EnginePod
 	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
 		p := s.pods[name]
-		pods = append(pods, lab.EnginePod{Namespace: p.namespace, Labels: p.labels, Addrs: []netip.Addr{p.Addr4, p.Addr6}, Ports: p.ports, Local: !p.remote})
+		pods = append(pods, lab.EnginePod{Namespace: p.namespace, Labels: p.labels, Addrs: []netip.Addr{p.Addr4, p.Addr6}, Local: !p.remote})
 	}
 	var err error
 	if s.engine, err = s.NewEngine(style, pods, map[string]map[string]string{"shop": {"kubernetes.io/metadata.name": "shop"}}); err != nil {
@@ -193,12 +171,4 @@ func parsed[T any](t *testing.T, manifest string) *T {
 	out := new(T)
 	fatal.If(t, yaml.UnmarshalStrict([]byte(manifest), out))
 	return out
-}
-
-// parsedPolicy is parsed with an API server's defaults.
-func parsedPolicy(t *testing.T, manifest string) v1alpha1.FQDNNetworkPolicy {
-	t.Helper()
-	p := parsed[v1alpha1.FQDNNetworkPolicy](t, manifest)
-	p.UID = "uid-of-the-policy"
-	return *p
 }

@@ -5,11 +5,9 @@ package statustest
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,18 +17,10 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 )
-
-// ClusterLocal is cluster.local.
-const ClusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // Silent logs nothing.
 var Silent = slog.New(slog.DiscardHandler)
-
-// Endpoint is the destinations that companions open.
-var Endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
 
 // At is a time of the tests.
 func At(d time.Duration) time.Time { return time.Unix(1_700_000_000, 0).Add(d) }
@@ -60,27 +50,6 @@ func Selecting(p *v1alpha1.FQDNNetworkPolicy, labels map[string]string) *v1alpha
 	return p
 }
 
-// WithPort gives a policy's rules one TCP port.
-func WithPort(p *v1alpha1.FQDNNetworkPolicy, port int32) *v1alpha1.FQDNNetworkPolicy {
-	tcp := v1alpha1.ProtocolTCP
-	for i := range p.Spec.Egress {
-		p.Spec.Egress[i].Ports = []v1alpha1.Port{{Protocol: &tcp, Port: &port}}
-	}
-	return p
-}
-
-// WithName adds a name to a policy's first rule.
-func WithName(p *v1alpha1.FQDNNetworkPolicy, name string) *v1alpha1.FQDNNetworkPolicy {
-	p.Spec.Egress[0].Matches = append(p.Spec.Egress[0].Matches, v1alpha1.Match{Name: &name})
-	return p
-}
-
-// Annotated sets a policy's annotation for companions.
-func Annotated(p *v1alpha1.FQDNNetworkPolicy, value string) *v1alpha1.FQDNNetworkPolicy {
-	p.Annotations = map[string]string{"namegate.io/companion": value}
-	return p
-}
-
 // ByID returns policies by "namespace/name".
 func ByID(policies ...*v1alpha1.FQDNNetworkPolicy) map[string]*v1alpha1.FQDNNetworkPolicy {
 	out := map[string]*v1alpha1.FQDNNetworkPolicy{}
@@ -88,24 +57,6 @@ func ByID(policies ...*v1alpha1.FQDNNetworkPolicy) map[string]*v1alpha1.FQDNNetw
 		out[p.Namespace+"/"+p.Name] = p
 	}
 	return out
-}
-
-// Limit is a NetworkPolicy that allows no egress to the pods that it selects.
-func Limit(namespace, name string, labels map[string]string) *networkingv1.NetworkPolicy {
-	return &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("np-" + namespace + "-" + name)},
-		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: labels}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
-		},
-	}
-}
-
-// Service is a Service of the namespace shop that maps TCP ports to target ports.
-func Service(name string, ports ...policy.ServicePort) *policy.Service {
-	for i := range ports {
-		ports[i].Protocol = policy.TCP
-	}
-	return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Ports: ports}
 }
 
 // Refuse makes the API server refuse requests. It returns their number.

@@ -26,10 +26,6 @@
 - --nodes
 - --host-root=/host
 {{- end }}
-{{- if .Values.companion.enabled }}
-- --companion
-- --companion-ports={{ required "companion.ports is not set; write Never, or Asked or Always where Namegate enforces its policies on every node" .Values.companion.ports }}
-{{- end }}
 {{- if .Values.clusterNetworkPolicy.enabled }}
 - --cluster-network-policy
 {{- end }}
