@@ -1,4 +1,0 @@
-package netpol
-
-// CompanionPrefix begins the name of every companion.
-const CompanionPrefix = "namegate-dns-"
