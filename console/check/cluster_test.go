@@ -106,16 +106,22 @@ func TestCluster(t *testing.T) {
 			}
 			var b strings.Builder
 			fatal.If(t, m.Report(m.Lint(o), nil).Write(&b, ""))
-			path := filepath.Join("testdata", "cluster."+c.name+".golden")
-			if *update {
-				fatal.If(t, os.WriteFile(path, []byte(b.String()), 0o644))
-			}
-			want, err := os.ReadFile(path)
-			fatal.If(t, err)
-			if diff := cmp.Diff(string(want), b.String()); diff != "" {
-				t.Error(diff)
-			}
+			golden(t, "cluster."+c.name, b.String())
 		})
+	}
+}
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	fatal.If(t, err)
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -26,16 +27,16 @@ type Trial struct {
 
 // Change is a connection that passes today and is denied then, or the other way round.
 type Change struct {
-	Pod     string `json:"pod"`
-	To      string `json:"to"`
-	Verdict string `json:"verdict"` // then: allowed or denied
-	Message string `json:"message"` // why
+	Pod     string          `json:"pod"`
+	To      string          `json:"to"`
+	Verdict explain.Verdict `json:"verdict"` // then
+	Message string          `json:"message"` // why
 }
 
 // Denied counts the connections that pass today and are denied then.
 func (t *Trial) Denied() (n int) {
 	for _, c := range t.Changes {
-		if c.Verdict != allowed {
+		if c.Verdict == explain.Denied {
 			n++
 		}
 	}
@@ -45,9 +46,9 @@ func (t *Trial) Denied() (n int) {
 // lines returns the trial for people.
 func (t *Trial) lines() (out []string) {
 	for _, c := range t.Changes {
-		today := "allowed"
-		if c.Verdict == allowed {
-			today = "denied"
+		today := "denied"
+		if c.Verdict == explain.Denied {
+			today = "allowed"
 		}
 		out = append(out, plain(fmt.Sprintf("%s enforced: %s to %s: %s, today %s: %s", t.Policy, c.Pod, c.To, c.Verdict, today, c.Message)))
 	}
@@ -66,7 +67,7 @@ func (e *NotAudit) Error() string { return e.Message }
 // "name" of a ClusterFQDNNetworkPolicy. Without pods those of the manifests are asked about, or
 // a made-up one; without questions the names of the pods' policies, and one that no policy
 // names. The error is a *NotAudit.
-func (m *Manifests) Enforce(id string, pods []Pod, questions []Question, o Options) (*Trial, error) {
+func (m *Manifests) Enforce(id string, pods []Pod, questions []explain.Target, o Options) (*Trial, error) {
 	then := *m
 	selects, err := then.enforced(id)
 	if err != nil {
@@ -94,15 +95,12 @@ func (m *Manifests) Enforce(id string, pods []Pod, questions []Question, o Optio
 			a, b := m.ask(p, q, o, before), then.ask(p, q, o, after)
 			t.Connections++
 			if a.passes() != b.passes() {
-				t.Changes = append(t.Changes, Change{Pod: b.Pod, To: b.To, Verdict: b.Verdict, Message: b.Message})
+				t.Changes = append(t.Changes, Change{Pod: b.Pod, To: b.To, Verdict: b.Verdict, Message: b.Reason})
 			}
 		}
 	}
 	return t, nil
 }
-
-// passes tells whether the connection passes today.
-func (a Answer) passes() bool { return a.Verdict != "denied" }
 
 // snapshot compiles the manifests for pods.
 func (m *Manifests) snapshot(pods []Pod) *policy.Snapshot {
@@ -199,7 +197,7 @@ const otherName = "other.invalid"
 
 // questionsOf returns the names that the policies of a pod name, a name for each pattern, and
 // otherName; each on the ports of the rules that cover it, and on TCP 443.
-func questionsOf(before, after *policy.Snapshot, pod policy.PodRef) (out []Question) {
+func questionsOf(before, after *policy.Snapshot, pod policy.PodRef) (out []explain.Target) {
 	other, _ := fqdn.ParseName(otherName)
 	names := []fqdn.Name{other}
 	for _, snap := range []*policy.Snapshot{before, after} {
@@ -232,7 +230,7 @@ func questionsOf(before, after *policy.Snapshot, pod policy.PodRef) (out []Quest
 			return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First))
 		})
 		for _, p := range slices.Compact(ports) {
-			out = append(out, Question{Name: n, Protocol: p.Protocol, Port: p.First})
+			out = append(out, explain.Target{Name: n, Protocol: p.Protocol, Port: p.First})
 		}
 	}
 	return out

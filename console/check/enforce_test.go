@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -32,26 +33,23 @@ spec:
 		want           []string // the lines, and "" for the note of cluster policies
 	}{
 		{"of a namespace", "shop.yaml", "shop/watch", nil, []string{
-			watch + "deployment shop/cart to api.example.org:8000/tcp: allowed, today denied: shop/watch spec.egress[0].matches[0] (api.example.org) at shop.yaml:24",
-			watch + "cronjob shop/batch to api.example.org:443/tcp: denied, today allowed: shop/watch spec.egress[0].matches[0] (api.example.org) at shop.yaml:24 covers it, but on tcp/8000-8100 alone; " +
-				"to allow it write under spec.egress of shop/watch: - {matches: [{name: api.example.org}], ports: [{protocol: TCP, port: 443}]}",
-			watch + "cronjob shop/batch to other.invalid:443/tcp: denied, today allowed: no match of shop/watch covers other.invalid; " +
-				"to allow it write under spec.egress of shop/watch: - {matches: [{name: other.invalid}], ports: [{protocol: TCP, port: 443}]}",
+			watch + `deployment shop/cart to api.example.org:8000/tcp: allowed, today denied: "api.example.org" of shop/watch (spec.egress[0].matches[0]) at shop.yaml:24 covers the name on tcp/8000-8100; its addresses are opened when the pod asks for it`,
+			watch + `cronjob shop/batch to api.example.org:443/tcp: denied, today allowed: "api.example.org" of shop/watch (spec.egress[0].matches[0]) at shop.yaml:24 covers api.example.org on tcp/8000-8100, and not on tcp/443`,
+			watch + "cronjob shop/batch to other.invalid:443/tcp: denied, today allowed: no match of the pod's policies covers the name",
 			watch + "2 pods, 10 connections compared: 2 denied that pass today, 1 allowed that are denied today",
 		}},
 		{"of a namespace, one connection", "shop.yaml", "shop/watch", []string{"www.example.org:443"}, []string{
-			watch + "cronjob shop/batch to www.example.org:443/tcp: denied, today allowed: no match of shop/watch covers www.example.org; " +
-				"to allow it write under spec.egress of shop/watch: - {matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 443}]}",
+			watch + "cronjob shop/batch to www.example.org:443/tcp: denied, today allowed: no match of the pod's policies covers the name",
 			watch + "2 pods, 2 connections compared: 1 denied that pass today, 0 allowed that are denied today",
 		}},
 		// A Pass rule of an earlier policy keeps it from the pods of shop.
 		{"of the cluster", "tiers.yaml", "trial", []string{"www.example.org:443", "a.test"}, []string{
-			"trial enforced: pod pay/other to www.example.org:443/tcp: denied, today allowed: Admin policy trial spec.egress[0] at tiers.yaml:42 denies it, and its question gets NXDomain",
+			"trial enforced: pod pay/other to www.example.org:443/tcp: denied, today allowed: Admin policy trial (spec.egress[0]) at tiers.yaml:42 denies www.example.org; its question gets NXDOMAIN (dns.denied: NXDomain)",
 			"trial enforced: 3 pods, 6 connections compared: 1 denied that pass today, 0 allowed that are denied today",
 		}},
 		{"of a made-up pod", sample, "rest", nil, []string{
-			"rest enforced: a pod of pay to other.invalid: denied, today allowed: Baseline policy rest spec.egress[1] at stdin:9 denies it",
-			"rest enforced: a pod of pay to other.invalid:443/tcp: denied, today allowed: Baseline policy rest spec.egress[1] at stdin:9 denies it",
+			"rest enforced: a pod of pay to other.invalid: denied, today allowed: Baseline policy rest (spec.egress[1]) at stdin:9 denies other.invalid",
+			"rest enforced: a pod of pay to other.invalid:443/tcp: denied, today allowed: Baseline policy rest (spec.egress[1]) at stdin:9 denies other.invalid",
 			"rest enforced: 1 pod, 4 connections compared: 2 denied that pass today, 0 allowed that are denied today",
 		}},
 	} {
@@ -66,9 +64,9 @@ spec:
 				name = c.text
 			}
 			fatal.If(t, m.Add(name, text))
-			var questions []Question
+			var questions []explain.Target
 			for _, to := range c.to {
-				q, err := ParseQuestion(to)
+				q, err := explain.ParseTarget(to)
 				fatal.If(t, err)
 				questions = append(questions, q)
 			}
@@ -94,7 +92,7 @@ func TestEnforceTwin(t *testing.T) {
 		fatal.If(t, err)
 		changes := map[string]bool{}
 		for _, c := range trial.Changes {
-			changes[c.Pod+" "+c.To] = c.Verdict == allowed
+			changes[c.Pod+" "+c.To] = c.Verdict != explain.Denied
 		}
 		changed := 0
 		for i, pod := range today.Pods {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -36,15 +37,15 @@ func FuzzLint(f *testing.F) {
 					t.Errorf("%s: %q", name, finding)
 				}
 			}
-			q, err := ParseQuestion(to)
-			if err != nil {
+			q, err := explain.ParseTarget(to)
+			if err != nil || q.Addr.IsValid() {
 				continue
 			}
-			if again, err := ParseQuestion(q.String()); err != nil || again != q {
+			if again, err := explain.ParseTarget(q.String()); err != nil || again != q {
 				t.Errorf("%q is read as %v, and that as %v, %v", to, q, again, err)
 			}
 			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod", nil}, q, Options{ClusterDomain: "cluster.local"})
-			if a.Verdict != "allowed" && a.Verdict != "denied" && a.Verdict != "would-deny" || a.Message == "" {
+			if !a.Allowed() && a.Verdict != explain.Denied && a.Verdict != explain.WouldDeny || a.Reason == "" {
 				t.Errorf("%+v", a)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -40,7 +41,7 @@ metadata: {name: "p\nq\x1b", namespace: shop}
 func TestHostileManifests(t *testing.T) {
 	m := manifests(t, hostile)
 	fatal.If(t, m.Add("a\n::error::b.yaml", []byte("kind: [")))
-	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), []Answer{{Pod: "pod a\n::error::", To: "x", Verdict: "denied", Message: "b\x1b[m"}})
+	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), []Answer{{explain.Explanation{Pod: "pod a\n::error::", To: "x", Verdict: "denied", Reason: "b\x1b[m"}}})
 	var out bytes.Buffer
 	fatal.If(t, r.Write(&out, ""))
 	text := out.String()

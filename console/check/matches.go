@@ -149,7 +149,7 @@ func (m *Manifests) completed(text, namespace, cluster string) string {
 		return text + "." + namespace + ".svc." + cluster
 	case len(labels) > 1 && last == "svc":
 		return text + "." + cluster
-	case len(labels) == 2 && slices.ContainsFunc(m.Services, func(s Service) bool { return s.Name == labels[0] && s.Namespace == last }):
+	case len(labels) == 2 && slices.ContainsFunc(m.Services, func(s Service) bool { return s.Ref == policy.ServiceRef{Namespace: last, Name: labels[0]} }):
 		return text + ".svc." + cluster
 	}
 	return ""

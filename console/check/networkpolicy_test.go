@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -83,52 +84,43 @@ func TestNetworkPolicyFindings(t *testing.T) {
 func TestAskBesideNetworkPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name, rules, to string
-		verdict         string
+		verdict         explain.Verdict
 		says            []string
 	}{
-		{"by the policy", "  - {}\n", "www.example.org:443", "allowed", []string{"shop/p spec.egress[0].matches[0] (www.example.org) at stdin:8"}},
-		{"everywhere", "  - {}\n", "evil.test:25", "allowed", []string{"NetworkPolicy shop/a spec.egress[0] at stdin:22"}},
-		{"everywhere, no port asked", "  - ports: [{port: 53, protocol: UDP}]\n", "evil.test", "allowed", []string{"spec.egress[0] at stdin:22, on udp/53"}},
-		{"another port", "  - ports: [{port: 53, protocol: UDP}]\n", "evil.test:53", "denied", []string{"- {matches: [{name: evil.test}], ports: [{protocol: TCP, port: 53}]}"}},
-		{"networks", "  - {to: [{ipBlock: {cidr: 192.0.2.0/24}}]}\n  - to: [{podSelector: {}}]\n    ports: [{port: web}]\n", "evil.test:25", "denied",
-			[]string{"no match of shop/p covers evil.test", "may be reached by NetworkPolicy shop/a spec.egress[", "NetworkPolicy shop/a spec.egress[1] at stdin:23"}},
-		{"networks on another port", "  - to: [{ipBlock: {cidr: 192.0.2.0/24}}]\n    ports: [{port: 26}]\n", "evil.test:25", "denied", []string{"port: 25}]}"}},
+		{"by the policy", "  - {}\n", "www.example.org:443", explain.Allowed, []string{"NetworkPolicy shop/a (spec.egress[0]) at stdin:22 allows"}},
+		{"everywhere", "  - {}\n", "evil.test:25", explain.Allowed, []string{"NetworkPolicy shop/a (spec.egress[0]) at stdin:22"}},
+		{"everywhere, no port asked", "  - ports: [{port: 53, protocol: UDP}]\n", "evil.test", explain.Allowed, []string{"(spec.egress[0]) at stdin:22"}},
+		{"another port", "  - ports: [{port: 53, protocol: UDP}]\n", "evil.test:53", explain.Denied, []string{"- name: evil.test", "port: 53"}},
+		{"networks", "  - {to: [{ipBlock: {cidr: 192.0.2.0/24}}]}\n  - to: [{podSelector: {}}]\n    ports: [{port: web}]\n", "evil.test:25", explain.Denied,
+			[]string{"no match of the pod's policies covers the name", "may be reached by NetworkPolicy shop/a (spec.egress[", "NetworkPolicy shop/a (spec.egress[1]) at stdin:23"}},
+		{"networks on another port", "  - to: [{ipBlock: {cidr: 192.0.2.0/24}}]\n    ports: [{port: 26}]\n", "evil.test:25", explain.Denied, []string{"port: 25"}},
 	} {
 		m := manifests(t, besidePolicy+aNetworkPolicy("a", c.rules))
-		q, err := ParseQuestion(c.to)
+		q, err := explain.ParseTarget(c.to)
 		fatal.If(t, err)
 		a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"})
 		if a.Verdict != c.verdict || !slices.Equal(a.NetworkPolicies, []string{"shop/a"}) {
 			t.Errorf("%s: %+v", c.name, a)
 		}
 		for _, says := range c.says {
-			if !strings.Contains(a.Message, says) {
-				t.Errorf("%s: %q does not say %q", c.name, a.Message, says)
+			if !strings.Contains(strings.Join(a.lines(), "\n"), says) {
+				t.Errorf("%s: %q does not say %q", c.name, a.lines(), says)
 			}
 		}
-		if c.name == "networks on another port" && strings.Contains(a.Message, "NetworkPolicy") {
-			t.Errorf("%s: %q", c.name, a.Message)
+		if c.name == "networks on another port" && strings.Contains(a.Reason, "NetworkPolicy") {
+			t.Errorf("%s: %q", c.name, a.Reason)
 		}
 	}
 }
 
 func TestAskAuditBesideNetworkPolicy(t *testing.T) {
 	audit := strings.Replace(besidePolicy, "Enforce", "Audit", 1)
-	q, err := ParseQuestion("evil.test:25")
+	q, err := explain.ParseTarget("evil.test:25")
 	fatal.If(t, err)
 	for rules, want := range map[string]string{"  - {}\n": "allowed", "  - {to: [{podSelector: {}}]}\n": "would-deny"} {
 		m := manifests(t, audit+aNetworkPolicy("a", rules))
-		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"}); a.Verdict != want {
+		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"}); string(a.Verdict) != want {
 			t.Errorf("%s: %+v", rules, a)
 		}
-	}
-}
-
-func TestOrByAddress(t *testing.T) {
-	if got := orByAddress(nil); got != "" {
-		t.Error(got)
-	}
-	if got := orByAddress([]string{"a", "b", "c", "d", "e"}); got != "; what it leads to may be reached by a, b, c and 2 more" {
-		t.Error(got)
 	}
 }

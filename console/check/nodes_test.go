@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -29,20 +30,24 @@ spec: {tier: Admin, priority: 2, subject: {namespaces: {}}, egress: [{action: De
 
 // TestNodesAsk: a node is asked for by its labels, and policies for pods do not hold for it.
 func TestNodesAsk(t *testing.T) {
-	for _, c := range []struct{ labels, settings, to, verdict, says string }{
-		{"role=worker", "", "registry.example.org:443", "allowed", "workers spec.egress[0].matches[0] (registry.example.org)"},
-		{"role=worker", "", "registry.example.org:80", "denied", "denies it; destinations that the node needs are allowed in any case"},
-		{"role=worker", "  enforcement: Audit", "other.test:443", "would-deny", "workers"},
-		{"role=db", "", "other.test:443", "allowed", "no policy selects the node"},
-		{"", "", "other.test:443", "allowed", "no policy selects the node"},
+	for _, c := range []struct {
+		labels, settings, to string
+		verdict              explain.Verdict
+		says                 string
+	}{
+		{"role=worker", "", "registry.example.org:443", explain.Allowed, `"registry.example.org" of workers (spec.egress[0].matches[0])`},
+		{"role=worker", "", "registry.example.org:80", explain.Denied, "destinations that the node needs are allowed in any case"},
+		{"role=worker", "  enforcement: Audit", "other.test:443", explain.WouldDeny, "workers"},
+		{"role=db", "", "other.test:443", explain.Allowed, "no policy selects the node"},
+		{"", "", "other.test:443", explain.Allowed, "no policy selects the node"},
 	} {
 		m := manifests(t, strings.Replace(ofNodes, "SETTINGS", c.settings, 1))
 		node, err := NodeWith(c.labels)
 		fatal.If(t, err)
-		q, err := ParseQuestion(c.to)
+		q, err := explain.ParseTarget(c.to)
 		fatal.If(t, err)
 		a := m.Ask(node, q, Options{ClusterDomain: "cluster.local"})
-		if a.Verdict != c.verdict || !strings.Contains(a.Message, c.says) || strings.Contains(a.Message, "the pod") || !strings.HasPrefix(a.Pod, "a node with") {
+		if a.Verdict != c.verdict || !strings.Contains(strings.Join(a.lines(), "\n"), c.says) || strings.Contains(strings.Join(a.lines(), "\n"), "the pod") || !strings.HasPrefix(a.Pod, "a node with") {
 			t.Errorf("%+v: %s", c, a)
 		}
 	}

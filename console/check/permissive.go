@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -33,17 +34,25 @@ func (m *Manifests) permissive() (findings []Finding) {
 		if by == nil {
 			continue
 		}
-		ids, text := explain.Voided(v, by, m.ruleAt(by), in.Policies)
-		var at *Policy // the first, of a file if one is
+		ids, text := explain.Voided(v, by, fmt.Sprintf("NetworkPolicy %s %s%s", by.Policy, by.Path, at(m.ruleAt(by, by.Path))), in.Policies)
+		var of *Policy // the first, of a file if one is
 		for i := range m.Policies {
-			if p := &m.Policies[i]; slices.Contains(ids, p.id()) && (at == nil || at.place.file == "" && p.place.file != "") {
-				at = p
+			if p := &m.Policies[i]; slices.Contains(ids, p.id()) && (of == nil || of.place.file == "" && p.place.file != "") {
+				of = p
 			}
 		}
-		if key := strings.Join(ids, " "); at != nil && !said[key] {
+		if key := strings.Join(ids, " "); of != nil && !said[key] {
 			said[key] = true
-			findings = append(findings, at.finding(Warning, explain.PermissiveNetworkPolicy, "spec.podSelector", text))
+			findings = append(findings, of.finding(Warning, explain.PermissiveNetworkPolicy, "spec.podSelector", text))
 		}
 	}
 	return findings
+}
+
+// at returns " at" and a position, "" for none.
+func at(position string) string {
+	if position == "" {
+		return ""
+	}
+	return " at " + position
 }

@@ -114,7 +114,7 @@ func sameAnswers(t *testing.T, want, void, got *Manifests) {
 	o := Options{ClusterDomain: "cluster.local"}
 	open := void.snapshot(want.Pods)
 	before, after := want.snapshot(want.Pods), got.snapshot(got.Pods)
-	verdicts := map[string]int{}
+	verdicts := map[explain.Verdict]int{}
 	for i := range want.Pods {
 		pod := &want.Pods[i]
 		if explain.Permissive(open.ViewOf(pod.PodRef), open) == nil {
@@ -122,7 +122,7 @@ func sameAnswers(t *testing.T, want, void, got *Manifests) {
 		}
 		for _, name := range []string{"www.example.org", "smtp.example.org", "a.cdn.test", "other.test"} {
 			for _, port := range []string{"", ":25", ":80", ":443", ":444", ":443/udp", ":853", "/icmp"} {
-				q, err := ParseQuestion(name + port)
+				q, err := explain.ParseTarget(name + port)
 				fatal.If(t, err)
 				a, b := want.ask(pod, q, o, before), got.ask(pod, q, o, after)
 				if verdicts[a.Verdict]++; a.Verdict != b.Verdict {

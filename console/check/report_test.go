@@ -1,13 +1,10 @@
 package check
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -18,7 +15,7 @@ func TestReport(t *testing.T) {
 	fatal.If(t, err)
 	var answers []Answer
 	for _, to := range []string{"www.example.org:443", "evil.test:443"} {
-		q, err := ParseQuestion(to)
+		q, err := explain.ParseTarget(to)
 		fatal.If(t, err)
 		answers = append(answers, m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"}))
 	}
@@ -29,15 +26,7 @@ func TestReport(t *testing.T) {
 	for _, format := range []string{"text", "json", "yaml"} {
 		var b strings.Builder
 		fatal.If(t, r.Write(&b, strings.TrimPrefix(format, "text")))
-		path := filepath.Join("testdata", "report."+format+".golden")
-		if *update {
-			fatal.If(t, os.WriteFile(path, []byte(b.String()), 0o644))
-		}
-		want, err := os.ReadFile(path)
-		fatal.If(t, err)
-		if diff := cmp.Diff(string(want), b.String()); diff != "" {
-			t.Error(format, diff)
-		}
+		golden(t, "report."+format, b.String())
 	}
 }
 

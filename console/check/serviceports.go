@@ -18,7 +18,7 @@ import (
 func (m *Manifests) servicePorts(o Options) (findings []Finding) {
 	behind := services{}
 	for i := range m.Services {
-		behind[m.Services[i].Namespace] = append(behind[m.Services[i].Namespace], &m.Services[i])
+		behind[m.Services[i].Ref.Namespace] = append(behind[m.Services[i].Ref.Namespace], &m.Services[i])
 	}
 	for i := range m.Policies {
 		p := &m.Policies[i]
@@ -77,7 +77,7 @@ func (m *Manifests) dialled(pattern fqdn.Pattern, ports policy.PortSet, o Option
 	if !is || ports == "" {
 		return "", ""
 	}
-	at := slices.IndexFunc(m.Services, func(s Service) bool { return s.ServiceRef == ref })
+	at := slices.IndexFunc(m.Services, func(s Service) bool { return s.Ref == ref })
 	if at < 0 && m.cluster != nil && m.cluster.knows(servedServices, ref.Namespace) {
 		return NoService, fmt.Sprintf("there is no Service %s/%s in %s; correct the name, or create the Service (kubectl get services -n %s)", ref.Namespace, ref.Name, m.source(), ref.Namespace)
 	}
@@ -85,27 +85,27 @@ func (m *Manifests) dialled(pattern fqdn.Pattern, ports policy.PortSet, o Option
 		return "", ""
 	}
 	s := &m.Services[at]
-	if s.direct || len(s.ports) == 0 {
+	if s.direct || len(s.Ports) == 0 {
 		return "", ""
 	}
 	var has []string
-	for i := range s.ports {
-		p := &s.ports[i]
-		if ports.Contains(p.protocol, p.port) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		if ports.Contains(p.Protocol, p.Port) {
 			return "", ""
 		}
-		has = append(has, p.String())
+		has = append(has, portText(p))
 	}
 	target := ""
-	for i := range s.ports {
-		if to := uint16(s.ports[i].target.IntVal); to > 0 && ports.Contains(s.ports[i].protocol, to) { // 0 for a name
+	for _, p := range s.Ports {
+		if to := p.Target; to > 0 && ports.Contains(p.Protocol, to) { // 0 for a name
 			target = fmt.Sprintf(" (%d is a port of its pods, and a rule for a name has the port that is dialled)", to)
 		}
 	}
 	return ServicePort, fmt.Sprintf("Service %s%s has no port of this rule, %s, but %s; write a port of the Service%s", s.id(), s.at(), ports, strings.Join(has, ", "), target)
 }
 
-func (s *Service) id() string { return s.Namespace + "/" + s.Name }
+func (s *Service) id() string { return s.Ref.Namespace + "/" + s.Ref.Name }
 
 // at says where the Service stands: " at file:line", or "" in the cluster.
 func (s *Service) at() string { return s.place.where("spec.ports") }
@@ -153,7 +153,7 @@ func (m *Manifests) serviceAt(network string) *Service {
 		return nil
 	}
 	for i := range m.Services {
-		if s := &m.Services[i]; len(s.selector) > 0 && slices.Contains(s.addrs, p.Addr()) {
+		if s := &m.Services[i]; len(s.Selector) > 0 && slices.Contains(s.addrs, p.Addr()) {
 			return s
 		}
 	}
@@ -163,7 +163,7 @@ func (m *Manifests) serviceAt(network string) *Service {
 // lead is a port of a Service, and the port of a pod to which it leads.
 type lead struct {
 	from *Service
-	port *servicePort
+	port *policy.ServicePort
 	to   uint16
 }
 
@@ -176,15 +176,15 @@ func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, behind services, w
 			fits[single(own.Protocol, own.Port)] = true
 		}
 		for _, s := range behind.of(pod) {
-			for i := range s.ports {
-				p := &s.ports[i]
-				to, known := p.targetIn(pod)
+			for i := range s.Ports {
+				p := &s.Ports[i]
+				to, known := targetIn(p, pod)
 				if !known {
 					continue
 				}
-				fits[single(p.protocol, to)] = true
-				at := single(p.protocol, p.port)
-				if r.Ports.Contains(p.protocol, to) {
+				fits[single(p.Protocol, to)] = true
+				at := single(p.Protocol, p.Port)
+				if r.Ports.Contains(p.Protocol, to) {
 					fits[at] = true
 				}
 				if leads[at].from == nil {
@@ -195,7 +195,7 @@ func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, behind services, w
 	}
 	for _, at := range r.Ports.Ranges() {
 		if l := leads[at]; l.from != nil && !fits[at] {
-			warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", l.port, l.from.id(), l.from.at(), l.to))
+			warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", portText(l.port), l.from.id(), l.from.at(), l.to))
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (m *Manifests) byName(r *policy.Rule, names []peers.PortName, selected []*P
 		service := ""
 		for _, pod := range selected {
 			for _, s := range behind.of(pod) {
-				if service == "" && slices.ContainsFunc(s.ports, func(p servicePort) bool { return p.name == name }) {
+				if service == "" && slices.Contains(s.names, name) {
 					service = fmt.Sprintf("; Service %s has a port of this name, which does not count", s.id())
 				}
 			}

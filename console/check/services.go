@@ -13,33 +13,26 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 	"github.com/namegate/namegate/source/manifest"
 )
 
-// Service is a Service of the manifests.
+// Service is a Service of the manifests. Its selector is nil if its endpoints are not known.
 type Service struct {
-	policy.ServiceRef
-	place    place
-	selector map[string]string // nil: its endpoints are not known
+	policy.Service
+	place place
 	// direct: a name of the Service leads to no address of its own, but to its pods or another name.
 	direct bool
 	to     fqdn.Name    // the other name, "" for none
 	addrs  []netip.Addr // of the Service itself, as far as the manifest has them
 	// external are external IPs that are no address of its load balancer.
 	external []string
-	ports    []servicePort
+	names    []string // of its ports
 }
 
-// servicePort is a port of a Service and where it leads to in the pods.
-type servicePort struct {
-	name     string
-	protocol policy.Protocol
-	port     uint16
-	target   intstr.IntOrString // a number, or the name of a port of containers
-}
-
-func (p *servicePort) String() string {
-	return policy.PortRange{Protocol: p.protocol, First: p.port, Last: p.port}.String()
+// portText writes a port of a Service.
+func portText(p *policy.ServicePort) string {
+	return string(policy.NewPortSet(single(p.Protocol, p.Port)))
 }
 
 // service takes a Service of a file, and tells whether it can be read.
@@ -49,16 +42,16 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 		return false
 	}
 	s := Service{
-		ServiceRef: policy.ServiceRef{Namespace: o.Namespace, Name: o.Name}, place: at, selector: from.Spec.Selector,
+		Service: policy.Service{Ref: policy.ServiceRef{Namespace: o.Namespace, Name: o.Name}, Selector: from.Spec.Selector}, place: at,
 		direct: from.Spec.ClusterIP == corev1.ClusterIPNone || from.Spec.Type == corev1.ServiceTypeExternalName,
 	}
 	if from.Spec.Type == corev1.ServiceTypeExternalName {
 		s.to, _ = fqdn.ParseName(from.Spec.ExternalName)
 	}
-	if s.Namespace == "" {
-		s.Namespace = metav1.NamespaceDefault
+	if s.Ref.Namespace == "" {
+		s.Ref.Namespace = metav1.NamespaceDefault
 	}
-	if slices.ContainsFunc(m.Services, func(o Service) bool { return o.ServiceRef == s.ServiceRef }) {
+	if slices.ContainsFunc(m.Services, func(o Service) bool { return o.Ref == s.Ref }) {
 		return true
 	}
 	texts := slices.Concat([]string{from.Spec.ClusterIP}, from.Spec.ClusterIPs, from.Spec.ExternalIPs)
@@ -80,11 +73,13 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 		if !ok || p.Port < 1 || p.Port > 65535 {
 			continue
 		}
-		to := servicePort{p.Name, protocol, uint16(p.Port), p.TargetPort}
-		if to.target.Type == intstr.Int && to.target.IntVal == 0 {
-			to.target = intstr.FromInt32(p.Port)
+		to := policy.ServicePort{Protocol: protocol, Port: uint16(p.Port), Target: uint16(p.Port)}
+		if p.TargetPort.Type == intstr.String {
+			to.Target, to.TargetName = 0, p.TargetPort.StrVal
+		} else if n := p.TargetPort.IntVal; n > 0 && n <= 65535 {
+			to.Target = uint16(n)
 		}
-		s.ports = append(s.ports, to)
+		s.Ports, s.names = append(s.Ports, to), append(s.names, p.Name)
 	}
 	m.Services = append(m.Services, s)
 	return true
@@ -114,7 +109,7 @@ func (m *Manifests) leads(n fqdn.Name, o Options) fqdn.Name {
 
 // name returns the name of the Service in DNS.
 func (s *Service) name(o Options) fqdn.Name {
-	n, _ := fqdn.ParseName(s.Name + "." + s.Namespace + ".svc." + o.ClusterDomain)
+	n, _ := fqdn.ParseName(s.Ref.Name + "." + s.Ref.Namespace + ".svc." + o.ClusterDomain)
 	return n
 }
 
@@ -124,7 +119,7 @@ func (m *Manifests) leaves(pattern fqdn.Pattern, o Options) string {
 	for i := range m.Services {
 		s := &m.Services[i]
 		switch outside := s.to != "" && !inside(s.to.String(), o.ClusterDomain); {
-		case !outside && (!s.direct || s.to != "" || len(s.selector) > 0) || !pattern.Matches(s.name(o)):
+		case !outside && (!s.direct || s.to != "" || len(s.Selector) > 0) || !pattern.Matches(s.name(o)):
 		case outside:
 			return fmt.Sprintf("Service %s%s leads to %s, which is no name of the cluster and is decided in its place; write that name in a rule if it is meant", s.id(), s.place.where("spec.externalName"), s.to)
 		default:
@@ -140,7 +135,7 @@ type services map[string][]*Service
 // of returns the Services that lead to a pod.
 func (all services) of(pod *Pod) (some []*Service) {
 	for _, s := range all[pod.Namespace] {
-		if len(s.selector) > 0 && hasLabels(s.selector, pod.Labels) {
+		if len(s.Selector) > 0 && hasLabels(s.Selector, pod.Labels) {
 			some = append(some, s)
 		}
 	}
@@ -148,14 +143,24 @@ func (all services) of(pod *Pod) (some []*Service) {
 }
 
 // targetIn returns the port of the pod to which a port leads, and whether it is known.
-func (p *servicePort) targetIn(pod *Pod) (uint16, bool) {
-	if p.target.Type == intstr.Int {
-		return uint16(p.target.IntVal), p.target.IntVal > 0 && p.target.IntVal <= 65535
+func targetIn(p *policy.ServicePort, pod *Pod) (uint16, bool) {
+	if p.TargetName == "" {
+		return p.Target, true
 	}
-	for _, own := range pod.ports {
-		if own.Name == p.target.StrVal && own.Protocol == p.protocol {
-			return own.Port, true
+	i := slices.IndexFunc(pod.ports, func(own policy.NamedPort) bool { return own.Name == p.TargetName && own.Protocol == p.Protocol })
+	if i < 0 {
+		return 0, false
+	}
+	return pod.ports[i].Port, true
+}
+
+// dialledServices returns the Services that connections to their names pass.
+func (m *Manifests) dialledServices(domain fqdn.Name) netpolicyfor.Services {
+	all := netpolicyfor.Services{Domain: domain}
+	for i := range m.Services {
+		if s := &m.Services[i]; !s.direct {
+			all.List = append(all.List, &s.Service)
 		}
 	}
-	return 0, false
+	return all
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/explain"
 )
 
 // checking is one call of `namegate check`.
@@ -25,7 +26,7 @@ type checking struct {
 	output                 string
 	strict, deep           bool
 	o                      check.Options
-	questions              []check.Question
+	questions              []explain.Target
 	reach                  clusterReach
 }
 
@@ -158,11 +159,14 @@ func (c *checking) prepare(paths []string) error {
 		return errors.New("a question has a pod and a destination; write --to with --pod, --labels or --node")
 	}
 	for _, text := range c.to {
-		q, err := check.ParseQuestion(text)
+		to, err := explain.ParseTarget(text)
+		if err == nil && to.Addr.IsValid() {
+			err = fmt.Errorf("%q is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name", text)
+		}
 		if err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
-		c.questions = append(c.questions, q)
+		c.questions = append(c.questions, to)
 	}
 	if namespace, name, found := strings.Cut(c.pod, "/"); found {
 		if namespace == "" || name == "" || c.namespace != "" && c.namespace != namespace {

@@ -33,7 +33,7 @@ func (in *inquiry) do(format string, args ...any) {
 
 // again says how a name that is allowed opens.
 func (in *inquiry) again(n fqdn.Name) {
-	if in.audited() {
+	if in.audited() || in.f.Unresolved {
 		return
 	}
 	in.do("let the pod ask for %s again: a program that keeps addresses for longer than they hold has to resolve anew", n)

@@ -33,6 +33,7 @@ func Explain(q Question, f Facts) Explanation {
 	}
 	in.flows()
 	in.notes()
+	in.engine()
 	in.nodeWords()
 	return in.said
 }
@@ -155,7 +156,7 @@ func (in *inquiry) stand(n fqdn.Name) (s standing) {
 			continue
 		}
 		in.said.Matches = append(in.said.Matches, Match{
-			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, OnPort: on[m.Rule],
+			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, OnPort: on[m.Rule], At: strings.TrimPrefix(in.place(m.Rule, m.Path), " at "),
 		})
 	}
 	return s
@@ -208,7 +209,7 @@ func (in *inquiry) quoted(m *policy.Match) string {
 	if in.hidden(m.Rule) {
 		return in.ruleText(m.Rule)
 	}
-	return fmt.Sprintf("%q of %s (%s)", m.Pattern.String(), m.Policy, m.Path)
+	return fmt.Sprintf("%q of %s (%s)%s", m.Pattern.String(), m.Policy, m.Path, in.place(m.Rule, m.Path))
 }
 
 // until tells when the address closes, and since when only its use keeps it open.

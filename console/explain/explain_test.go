@@ -32,7 +32,7 @@ func of(e Explanation) said {
 	return s
 }
 
-const firstOne = "no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too, unless companions are on"
+const firstOne = "no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too; explain then prints the NetworkPolicy for that engine"
 
 const addIt = "apply the manifest below: policies add up, so nothing else changes for the pod"
 

@@ -151,7 +151,8 @@ type Match struct {
 	Ports  string `json:"ports"`
 	Audit  bool   `json:"audit,omitempty"`
 	// OnPort tells whether the ports hold what was asked for.
-	OnPort bool `json:"onPort"`
+	OnPort bool   `json:"onPort"`
+	At     string `json:"at,omitempty"` // "file:line" of a manifest
 }
 
 // Seen is a name and an address that an answer held.
@@ -197,7 +198,7 @@ type Advice struct {
 	Do []string `json:"do,omitempty"`
 	// Manifest is a whole FQDNNetworkPolicy to apply, "" where none would help.
 	Manifest string `json:"manifest,omitempty"`
-	// NetworkPolicy is a whole one to apply instead, "" where none would help.
+	// NetworkPolicy is a whole one to apply instead, or for another engine; "" where none would help.
 	NetworkPolicy string `json:"networkPolicy,omitempty"`
 	// Corefile are lines that the administrator of the nodes has to write.
 	Corefile []string `json:"corefile,omitempty"`

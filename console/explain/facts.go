@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // Facts is what an agent knows that bears on one pod and one target.
@@ -81,4 +82,19 @@ type Facts struct {
 	// Free are pods with the labels of this one, and maybe more, that no enforcing
 	// policy selects: an enforcing policy for the workload would deny to them too.
 	Free []string
+	// Engine is set where another NetworkPolicy engine may deny what the policies allow.
+	Engine *Engine
+	// Unresolved tells that the facts are made of manifests: no address of a name is known.
+	Unresolved bool
+	// Place returns where a field of a rule's policy is written, "file:line", "" for nowhere; nil: of none.
+	Place func(r *policy.Rule, path string) string
+}
+
+// Engine is what the NetworkPolicy for another engine is made of.
+type Engine struct {
+	Drops           bool // it drops the pod's queries
+	Endpoint        []netip.Prefix
+	Services        netpolicyfor.Services // that the caller may see
+	ClusterPolicies []*v1alpha1.ClusterFQDNNetworkPolicy
+	Labels          map[string]string // of the pod's namespace
 }

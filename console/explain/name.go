@@ -24,6 +24,7 @@ func (in *inquiry) name() {
 	in.led()
 	in.limits(&s.Decision)
 	in.resolvers()
+	in.byPeers(s.Matches, s.Reply == policy.Resolve)
 	blocked := in.answers(n)
 	r := in.namedReach(n)
 	over := in.overrules(s.Matches, func() reach { return in.namedReach(n) })
@@ -217,7 +218,7 @@ func addresses(n int) string {
 // guard keeps closed, if it does that with all of them.
 func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
 	asked := in.f.Asked
-	if asked == nil {
+	if asked == nil || in.f.Unresolved {
 		return nil
 	}
 	in.lastAsked(n)

@@ -154,7 +154,7 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 		return
 	}
 	p := suggest.NetworkPolicy(in.f.Pod.Namespace, in.freeNetworkName(to.name), *selector, to.peer, to.ports)
-	text, err := suggest.NetworkYAML(p)
+	text, err := suggest.NetworkYAML(&p)
 	if err != nil {
 		in.do("no NetworkPolicy could be written: %v", err)
 		return
@@ -172,7 +172,7 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 		in.do("%s", why)
 	}
 	if len(in.f.View.NetworkPolicies) == 0 {
-		in.do("no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too, unless companions are on")
+		in.do("no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too; explain then prints the NetworkPolicy for that engine")
 	}
 	if in.audited() {
 		in.do("a NetworkPolicy knows no Audit: a network plugin that enforces it does so at once")

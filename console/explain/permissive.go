@@ -100,7 +100,7 @@ func Voided(v *policy.View, by *policy.Rule, at string, all []v1alpha1.FQDNNetwo
 
 // permissive says that a NetworkPolicy voids the names of the pod.
 func (in *inquiry) permissive() {
-	if by := Permissive(in.f.View, in.f.Snapshot); by != nil {
+	if by := Permissive(in.f.View, in.f.Snapshot); by != nil && !in.f.Unresolved { // Lint has it as a finding
 		_, text := Voided(in.f.View, by, "NetworkPolicy "+by.Policy+" ("+by.Path+")", in.f.Policies)
 		in.note("%s: %s", PermissiveNetworkPolicy, text)
 	}

@@ -225,7 +225,7 @@ func (in *inquiry) permitted(what string, r reach) {
 	case r.by.Tier != policy.Namespace:
 		in.settle(Allowed, "%s allows %s%s", in.ruleText(r.by), what, where)
 	default:
-		in.settle(Allowed, "NetworkPolicy %s (%s) allows %s%s", r.by.Policy, r.by.Path, what, where)
+		in.settle(Allowed, "NetworkPolicy %s (%s)%s allows %s%s", r.by.Policy, r.by.Path, in.place(r.by, r.by.Path), what, where)
 	}
 }
 

@@ -63,7 +63,7 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 	for _, r := range InOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
 		if a := in.shown(e).Addr(); a.IsValid() {
 			r.Address = a.String()
-		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere {
+		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere && !in.f.Unresolved {
 			continue // it may lead there
 		}
 		same := func(o Rule) bool { return o.rule == r.rule && o.Address == r.Address && o.Ports == r.Ports }
@@ -101,7 +101,7 @@ func (in *inquiry) ruleText(r *policy.Rule) string {
 	if in.hidden(r) {
 		return Hidden(r.Tier.String())
 	}
-	return r.Tier.String() + " policy " + r.Policy + " (" + pathText(r.Path, r.Name) + ")"
+	return r.Tier.String() + " policy " + r.Policy + " (" + pathText(r.Path, r.Name) + ")" + in.place(r, r.Path)
 }
 
 // pathText writes where in its policy a rule is, with its name.

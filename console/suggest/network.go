@@ -1,7 +1,7 @@
 package suggest
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -39,16 +39,17 @@ func NetworkPolicy(namespace, name string, pods metav1.LabelSelector, to network
 	}
 }
 
-// NetworkYAML returns a NetworkPolicy as a manifest that `kubectl apply` takes. Equal
+// NetworkYAML returns NetworkPolicies as a manifest that `kubectl apply` takes. Equal
 // ones are equal text.
-func NetworkYAML(p networkingv1.NetworkPolicy) ([]byte, error) {
-	p.APIVersion, p.Kind = networkingv1.SchemeGroupVersion.String(), "NetworkPolicy"
-	text, err := json.Marshal(p)
-	if err == nil {
-		text, err = inOrder(text, order)
+func NetworkYAML(all ...*networkingv1.NetworkPolicy) ([]byte, error) {
+	var out [][]byte
+	for _, p := range all {
+		p.APIVersion, p.Kind = networkingv1.SchemeGroupVersion.String(), "NetworkPolicy"
+		text, err := manifest(p, order)
+		if err != nil {
+			return nil, fmt.Errorf("write networkpolicy %s/%s: %w", p.Namespace, p.Name, err)
+		}
+		out = append(out, text)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("write networkpolicy %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	return text, nil
+	return bytes.Join(out, []byte("---\n")), nil
 }

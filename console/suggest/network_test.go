@@ -24,7 +24,7 @@ func TestNetworkYAML(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NetworkPolicy("shop", "allow-db", metav1.LabelSelector{}, c.to, nil)
-			text, err := NetworkYAML(p)
+			text, err := NetworkYAML(&p)
 			fatal.If(t, err)
 			want := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  namespace: shop\n  name: allow-db\nspec:\n  podSelector: {}\n  policyTypes:\n  - Egress\n  egress:\n  - to:\n" + c.want
 			if d := cmp.Diff(want, string(text)); d != "" {

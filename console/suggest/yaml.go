@@ -32,10 +32,7 @@ var clusterOrder = []string{
 func YAML(p v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
 	p.APIVersion, p.Kind = v1alpha1.GroupVersion().String(), v1alpha1.Kind
 	p.Status = v1alpha1.FQDNNetworkPolicyStatus{}
-	text, err := json.Marshal(p)
-	if err == nil {
-		text, err = inOrder(text, order)
-	}
+	text, err := manifest(p, order)
 	if err != nil {
 		return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
 	}
@@ -46,18 +43,19 @@ func YAML(p v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
 func ClusterYAML(p v1alpha1.ClusterFQDNNetworkPolicy) ([]byte, error) {
 	p.APIVersion, p.Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClusterKind
 	p.Status = v1alpha1.ClusterFQDNNetworkPolicyStatus{}
-	text, err := json.Marshal(p)
-	if err == nil {
-		text, err = inOrder(text, clusterOrder)
-	}
+	text, err := manifest(p, clusterOrder)
 	if err != nil {
 		return nil, fmt.Errorf("write cluster policy %s: %w", p.Name, err)
 	}
 	return text, nil
 }
 
-// inOrder returns an object of JSON as YAML in an order of people.
-func inOrder(text []byte, order []string) ([]byte, error) {
+// manifest returns an object as YAML with its fields in an order.
+func manifest(object any, order []string) ([]byte, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
 	var fields map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(text))
 	numbers.UseNumber()

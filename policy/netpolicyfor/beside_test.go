@@ -109,7 +109,7 @@ func TestPortsOfTheCluster(t *testing.T) {
 }
 
 // TestWhere: one object for each pair that has pods in common, where the NetworkPolicy limits egress
-// and nobody applied the object yet.
+// and the object is not applied yet.
 func TestWhere(t *testing.T) {
 	p := Of(out(t, "{podSelector: {matchLabels: {app: web}}, egress: [{matches: [{name: a.test}], ports: [{protocol: TCP, port: 443}]}]}"), Services{})
 	for spec, want := range map[string]string{

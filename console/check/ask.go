@@ -1,0 +1,211 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/netpolicyfor"
+)
+
+// Answer is what policies say to a question of a pod: the explanation from facts that are made of
+// manifests.
+type Answer struct{ explain.Explanation }
+
+// Allowed tells whether the pod may.
+func (a Answer) Allowed() bool { return a.Verdict == explain.Allowed }
+
+// passes tells whether the connection passes today.
+func (a Answer) passes() bool { return a.Verdict != explain.Denied }
+
+// String returns the answer for people, in one line.
+func (a Answer) String() string {
+	return plain(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Reason))
+}
+
+// lines returns the answer for people: below its line the rules, the notes, and what to do.
+func (a Answer) lines() []string {
+	out := []string{a.String()}
+	for i, r := range a.Rules {
+		out = append(out, plain(fmt.Sprintf("  %d. %s", i+1, r)))
+	}
+	for _, n := range a.Notes {
+		out = append(out, plain("  note: "+n))
+	}
+	if a.Advice == nil {
+		return out
+	}
+	for _, s := range a.Advice.Do {
+		out = append(out, plain("  do: "+s))
+	}
+	for _, manifest := range []string{a.Advice.Manifest, a.Advice.NetworkPolicy} {
+		if manifest == "" {
+			continue
+		}
+		out = append(out, "---")
+		for line := range strings.SplitSeq(strings.TrimSuffix(manifest, "\n"), "\n") {
+			out = append(out, plain(line))
+		}
+	}
+	return out
+}
+
+// PodsNamed returns the pods, and what makes pods, of that name.
+func (m *Manifests) PodsNamed(namespace, name string) []Pod {
+	return slices.DeleteFunc(slices.Clone(m.Pods), func(p Pod) bool { return p.Namespace != namespace || p.Name != name })
+}
+
+// PodWith returns a made-up pod of a namespace with labels "app=cart,tier=front". The
+// error says what is wrong with them.
+func PodWith(namespace, text string) (Pod, error) {
+	set, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return Pod{}, fmt.Errorf("labels %q: %w; write KEY=VALUE, and a comma between two", text, err)
+	}
+	return madeUp(namespace, set), nil
+}
+
+// madeUp returns a pod of no manifest.
+func madeUp(namespace string, set labels.Set) Pod {
+	name := "a pod of " + namespace
+	if len(set) > 0 {
+		name += " with " + set.String()
+	}
+	return Pod{policy.Pod{PodRef: policy.PodRef{Namespace: namespace, Name: name, UID: "labels"}, Labels: set}, "", nil}
+}
+
+// NodeWith returns a made-up node with labels "role=edge", as the subject of a question.
+func NodeWith(text string) (Pod, error) {
+	set, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return Pod{}, fmt.Errorf("node %q: %w; write KEY=VALUE, and a comma between two", text, err)
+	}
+	name := "a node without labels"
+	if len(set) > 0 {
+		name = "a node with " + set.String()
+	}
+	return Pod{policy.Pod{PodRef: policy.NodeRef(name), Labels: set}, "", nil}, nil
+}
+
+// isNode tells whether the pod stands for a node.
+func (p *Pod) isNode() bool { return p.Namespace == "" }
+
+// name returns how answers call the pod.
+func (p *Pod) name() string {
+	switch p.Kind {
+	case "":
+		return p.Name
+	case "Pod":
+		return "pod " + p.PodRef.String()
+	}
+	return strings.ToLower(p.Kind) + " " + p.PodRef.String()
+}
+
+// Ask returns the policies' answer to a pod's question: whether it may connect once it has
+// queried the name. The name's addresses, and the guard against rebinding, are unknown to
+// manifests.
+func (m *Manifests) Ask(pod Pod, to explain.Target, o Options) Answer {
+	in := m.input()
+	if in.Pods = []policy.Pod{pod.Pod}; pod.isNode() {
+		in.Pods, in.Node = nil, &policy.Node{Name: pod.Name, Labels: pod.Labels}
+	}
+	return m.ask(&pod, to, o, compile.New().Compile(in))
+}
+
+// ask is Ask by a snapshot that has the pod.
+func (m *Manifests) ask(pod *Pod, to explain.Target, o Options, snap *policy.Snapshot) Answer {
+	asked := to
+	if full, err := fqdn.ParseName(m.completed(to.Name.String(), pod.Namespace, o.ClusterDomain)); err == nil && !pod.isNode() {
+		asked.Name = full
+	}
+	f, name := m.facts(pod, asked.Name, o, snap), asked.Name
+	if f.Asked != nil {
+		name = f.Asked.Left
+	}
+	a := Answer{explain.Explain(explain.Question{To: asked}, f)}
+	if a.Pod, a.To = pod.name(), to.String(); a.Verdict == explain.OnceAsked {
+		a.Verdict = explain.Allowed // the question is about a pod that has queried the name
+	}
+	if asked.Name != to.Name {
+		a.Notes = append(a.Notes, fmt.Sprintf("pods ask for %s as %s", to.Name, asked.Name))
+	}
+	if pod.isNode() {
+		a.Notes = append(a.Notes, "destinations that the node needs are allowed in any case")
+	}
+	if pattern, err := fqdn.ParseExact(name.String()); a.Allowed() && err == nil && guarded(pattern) != "" {
+		a.Notes = append(a.Notes, guarded(pattern))
+	}
+	return a
+}
+
+// facts are what manifests tell of a pod and a name.
+func (m *Manifests) facts(pod *Pod, name fqdn.Name, o Options, snap *policy.Snapshot) explain.Facts {
+	domain, _ := fqdn.ParseName(o.ClusterDomain)
+	f := explain.Facts{
+		Pod: pod.Pod, View: snap.ViewOf(pod.PodRef), Snapshot: snap, Domain: domain, Unresolved: true, Place: m.ruleAt,
+		SeesCluster: func(bool) bool { return true }, // what the caller may not read is not there
+		Engine:      &explain.Engine{Endpoint: netpolicyfor.Endpoint(), Services: m.dialledServices(domain), Labels: m.namespaceLabels(pod.Namespace)},
+	}
+	for i := range m.Policies {
+		if p := &m.Policies[i]; p.Namespace == pod.Namespace {
+			f.Policies = append(f.Policies, p.FQDNNetworkPolicy)
+		}
+	}
+	f.NetworkPolicies = m.networkPoliciesOf(pod.Namespace)
+	f.Engine.ClusterPolicies = m.ownClusterPolicies()
+	if to := m.leads(name, o); to != "" && !inside(to.String(), o.ClusterDomain) {
+		f.Asked = &recent.Decision{Left: to}
+	}
+	return f
+}
+
+func (m *Manifests) networkPoliciesOf(namespace string) (out []*networkingv1.NetworkPolicy) {
+	for _, n := range m.NetworkPolicies {
+		if n.Namespace == namespace {
+			out = append(out, n.NetworkPolicy)
+		}
+	}
+	return out
+}
+
+// ownClusterPolicies returns the ClusterFQDNNetworkPolicies.
+func (m *Manifests) ownClusterPolicies() (out []*v1alpha1.ClusterFQDNNetworkPolicy) {
+	for _, p := range m.ClusterPolicies {
+		if p.ours != nil {
+			out = append(out, p.ours)
+		}
+	}
+	return out
+}
+
+// ruleAt says where a rule of any policy stands, "" for a rule of the cluster.
+func (m *Manifests) ruleAt(r *policy.Rule, path string) string {
+	at := m.known[r.Policy]
+	switch {
+	case r.Tier != policy.Namespace:
+		i := slices.IndexFunc(m.ClusterPolicies, func(p ClusterPolicy) bool { return p.ID == r.Policy })
+		if i < 0 {
+			return ""
+		}
+		at = m.ClusterPolicies[i].place
+	case r.Action != policy.Deny && r.Peer.Kind != policy.PeerNames:
+		i := slices.IndexFunc(m.NetworkPolicies, func(n NetworkPolicy) bool { return n.id() == r.Policy })
+		if i < 0 {
+			return ""
+		}
+		at = m.NetworkPolicies[i].place
+	}
+	if at.file == "" {
+		return ""
+	}
+	return at.ref(path)
+}

@@ -1,0 +1,71 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/console/suggest"
+	"github.com/namegate/namegate/policy/netpolicyfor"
+)
+
+// engine advises the NetworkPolicies that another engine needs, so that it does not deny what the
+// policies of the pod allow.
+func (in *inquiry) engine() {
+	e, v := in.f.Engine, in.f.View
+	if e == nil || v == nil || !v.InForce() || in.said.Verdict != Allowed && in.said.Verdict != OnceAsked {
+		return
+	}
+	if in.to.Addr.IsValid() && len(in.said.Open) == 0 {
+		return // rules for the address allow it, and no query comes before
+	}
+	needed, ids := in.ofPolicies()
+	hidden := false
+	for _, p := range e.ClusterPolicies {
+		of := in.selecting(netpolicyfor.OfCluster(p, in.f.Pod.Namespace, e.Labels, e.Services))
+		if len(of) > 0 && !in.seesCluster(false) {
+			hidden = true
+		} else if len(of) > 0 {
+			needed, ids = append(needed, of...), append(ids, p.Name)
+		}
+	}
+	if len(needed) > 0 {
+		text, err := suggest.NetworkYAML(needed...)
+		if err != nil {
+			in.do("no NetworkPolicy could be written: %v", err)
+			return
+		}
+		in.advice().NetworkPolicy = string(text)
+		when := "if another engine enforces NetworkPolicies"
+		if e.Drops {
+			when = "another NetworkPolicy engine drops the pod's queries"
+		}
+		in.do("%s: apply the NetworkPolicy below, which opens DNS and the ports of %s in that engine; Namegate decides the destinations, and ignores the NetworkPolicy", when, strings.Join(ids, ", "))
+	}
+	if hidden {
+		in.do("%s", netpolicyfor.Refused)
+	}
+}
+
+// ofPolicies returns what the policies of the pod's namespace need, and their names.
+func (in *inquiry) ofPolicies() (needed []*networkingv1.NetworkPolicy, ids []string) {
+	for _, id := range in.f.View.Policies {
+		if p := in.policy(id); p != nil {
+			if of := in.selecting(netpolicyfor.Of(p, in.f.Engine.Services)); len(of) > 0 {
+				needed, ids = append(needed, of...), append(ids, id)
+			}
+		}
+	}
+	return needed, ids
+}
+
+// selecting returns what a policy needs for the pod.
+func (in *inquiry) selecting(p *netpolicyfor.Policy) []*networkingv1.NetworkPolicy {
+	return slices.DeleteFunc(p.Beside(in.f.NetworkPolicies, in.f.Engine.Endpoint), func(n *networkingv1.NetworkPolicy) bool {
+		selector, err := metav1.LabelSelectorAsSelector(&n.Spec.PodSelector)
+		return err != nil || !selector.Matches(labels.Set(in.f.Pod.Labels))
+	})
+}
