@@ -27,9 +27,7 @@ type suggesting struct {
 	unused string
 	output string
 	o      suggest.Options
-	// cluster has the flags of --cluster.
-	cluster forCluster
-	nodes   forNodes // of --nodes
+	one    ofCluster
 
 	now   func() time.Time
 	begin time.Time // of what counts; zero for everything
@@ -84,9 +82,7 @@ which many namespaces need, with --nodes one for what nodes themselves dialled.`
 	fl.BoolVar(&s.o.Deep, "deep", false, "with --fold: write **.DOMAIN for names at any depth below a registrable domain")
 	fl.StringVar(&s.unused, "unused", "", "also allow names that were asked for and never dialled, on these ports, such as tcp/443 or any")
 	fl.BoolVar(&s.o.EveryProtocol, "every-protocol", false, "allow ICMP and the like by rules that open every protocol and port of the name")
-	s.cluster.add(fl)
-	s.nodes.add(fl)
-	s.cluster.complete(cmd)
+	s.one.add(cmd)
 	fl.StringVarP(&s.output, "output", "o", "yaml", "yaml, or json for one List")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("pod", s.ask.completePod)
@@ -105,29 +101,22 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 	if err := read(cmd, files); err != nil {
 		return err
 	}
-	suggestion := s.suggestNamespaces
-	if s.cluster.on {
-		suggestion = s.suggestCluster
-	} else if s.nodes.on {
-		suggestion = s.suggestNodes
+	made, incomplete := s.suggest()
+	for _, warning := range made.Warnings() {
+		s.say("%s", warning)
 	}
-	whole, err := suggestion(cmd.OutOrStdout())
-	switch {
-	case err != nil:
+	if err := s.write(cmd.OutOrStdout(), made); err != nil {
 		return err
-
+	}
+	switch {
 	case s.broken != nil:
 		return s.broken
 	case s.lines.bad > 0:
 		return leftLines(s.lines.bad)
 	case s.lines.lost > 0:
 		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lines.lost)
-	case !whole && s.nodes.on:
-		return errors.New("not every connection of nodes that was seen is in the policy; see what is left out")
-	case !whole && s.cluster.on:
-		return errors.New("not every name that was needed is in the policy; see what is left out")
-	case !whole:
-		return errors.New("not everything that was seen can be allowed by these policies as they are; see what is left out")
+	case !made.Whole():
+		return errors.New(incomplete + "; see what is left out")
 	}
 	return nil
 }
@@ -155,10 +144,7 @@ func (s *suggesting) prepare(files []string) error {
 	if s.during < 0 || s.during > 0 && len(files) > 0 {
 		return errors.New("--for follows the agents; leave the files out, and write a positive duration")
 	}
-	if err := s.nodes.prepare(s); err != nil {
-		return err
-	}
-	if err := s.cluster.prepare(s); err != nil {
+	if err := s.one.prepare(s); err != nil {
 		return err
 	}
 	var err error
@@ -206,27 +192,42 @@ func (s *suggesting) read(name string, r io.Reader) error {
 		if !s.wants(line) {
 			return nil
 		}
-		return s.take(line)
+		return s.log.Add(line)
 	})
 }
 
 func (s *suggesting) say(format string, args ...any) { s.lines.say(format, args...) }
 
-// suggestNamespaces writes the policies of namespaces.
-func (s *suggesting) suggestNamespaces(out io.Writer) (whole bool, err error) {
-	suggestion := s.log.Suggest(s.o)
-	for _, warning := range suggestion.Warnings() {
-		s.say("%s", warning)
+// suggestion is policies of namespaces, or one cluster policy.
+type suggestion interface {
+	Write(io.Writer) error
+	List() ([]byte, error)
+	Warnings() []string
+	Whole() bool
+}
+
+// suggest makes the suggestion. incomplete says that it is not whole.
+func (s *suggesting) suggest() (made suggestion, incomplete string) {
+	switch f := &s.one; {
+	case f.nodes:
+		return s.log.SuggestNodes(), "not every connection of nodes that was seen is in the policy"
+	case f.cluster:
+		return s.log.SuggestCluster(f.options()), "not every name that was needed is in the policy"
 	}
+	return s.log.Suggest(s.o), "not everything that was seen can be allowed by these policies as they are"
+}
+
+// write writes a suggestion in the form that the flags ask for.
+func (s *suggesting) write(out io.Writer, made suggestion) error {
 	if s.output == "yaml" {
-		return suggestion.Whole(), suggestion.Write(out)
+		return made.Write(out)
 	}
-	text, err := suggest.List(suggestion.Policies())
+	text, err := made.List()
 	if err != nil {
-		return false, err
+		return err
 	}
 	if _, err := out.Write(text); err != nil {
-		return false, fmt.Errorf("write the suggestion: %w", err)
+		return fmt.Errorf("write the suggestion: %w", err)
 	}
-	return suggestion.Whole(), nil
+	return nil
 }

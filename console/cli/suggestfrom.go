@@ -30,7 +30,7 @@ func (s *suggesting) live(ctx context.Context) error {
 	if len(agents) == 0 {
 		return &console.Unreachable{Err: errors.New("there is no agent to ask; is Namegate installed here?")}
 	}
-	if s.cluster.on || s.nodes.on {
+	if s.one.any() {
 		query.Set("cluster", "1") // asks for the right to read the kind
 	}
 	if s.during > 0 {

@@ -13,17 +13,17 @@ import (
 // fold returns needs in which names with a common parent are one pattern, port by
 // port: where o.Fold or more names of a parent were dialled on a port. A parent below
 // which anybody can have a name (com, co.uk, s3.amazonaws.com) folds nothing.
-func fold(all map[string]needs, o Options) map[string]needs {
+func fold(all allNeeds, o Options) allNeeds {
 	byPort := map[port][]string{}
 	for name, ports := range all {
 		for p := range ports {
 			byPort[p] = append(byPort[p], name)
 		}
 	}
-	folded := map[string]needs{}
+	folded := allNeeds{}
 	for p, names := range byPort {
 		for _, name := range foldNames(names, o) {
-			add(folded, name, p)
+			folded.add(name, p)
 		}
 	}
 	for name, ports := range folded {

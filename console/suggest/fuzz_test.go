@@ -36,7 +36,7 @@ func FuzzSuggest(f *testing.F) {
 		s := l.Suggest(Options{Fold: max(folds, 0), Deep: deep, Unused: "tcp/443", EveryProtocol: deep})
 		var b strings.Builder
 		fatal.If(t, s.Write(&b))
-		if _, err := List(s.Policies()); err != nil {
+		if _, err := s.List(); err != nil {
 			t.Fatal(err)
 		}
 		read := 0

@@ -16,15 +16,20 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Log gathers the lines of an audit log by workload. It has each name, port and address
-// once, however many lines there are. It is for one goroutine.
+// Log gathers the lines of an audit log: by workload, by name for all namespaces, and those of
+// nodes. It has each name, port and address once, however many lines there are. It is for one
+// goroutine.
 type Log struct {
 	// Guard, unless nil, is the guard against rebinding as it is by default: why a name
 	// does not open an address, "" if it does.
 	Guard     func(fqdn.Name, netip.Addr) string
 	workloads map[workloadKey]*workload
-	// existing are the policies that lines name, "namespace/name".
+	// existing are the policies that lines name: "namespace/name", of a cluster policy "name".
 	existing map[string]bool
+	common   map[string]*commonName
+	// selected are the namespaces with pods that a policy of the namespace selects.
+	selected map[string]bool
+	nodes    ofNodes
 }
 
 // workloadKey tells workloads apart. A pod whose labels say nothing is one by itself.
@@ -37,7 +42,7 @@ type workload struct {
 	pods          map[string]bool
 	first, last   time.Time // of denied connections
 	denied, would uint64
-	needs         map[string]needs // by name
+	needs         allNeeds
 	left          map[leftKey]*Left
 	audits        map[string]bool // the policies that only audit the pods
 	baseline      bool            // the Baseline tier denied something
@@ -61,6 +66,33 @@ var anything = port{policy.AnyProtocol, 0}
 // needs is the ports on which a name was dialled.
 type needs map[port]bool
 
+// allNeeds are needs by name.
+type allNeeds map[string]needs
+
+func (a allNeeds) add(name string, p port) {
+	if a[name] == nil {
+		a[name] = needs{}
+	}
+	a[name][p] = true
+}
+
+// sets returns the port set of each name.
+func (a allNeeds) sets() map[string]policy.PortSet {
+	sets := map[string]policy.PortSet{}
+	for name, ports := range a {
+		sets[name] = ports.set()
+	}
+	return sets
+}
+
+// dialledPort returns the port of a line's destination.
+func dialledPort(line audit.Line) port {
+	if p, known := protocols[line.Protocol]; known && line.Destination.Port > 0 {
+		return port{p, line.Destination.Port}
+	}
+	return anything
+}
+
 // asking is how the question for a name went that nothing matches.
 type asking uint8
 
@@ -71,31 +103,48 @@ const (
 
 // NewLog returns a log without lines.
 func NewLog() *Log {
-	return &Log{workloads: map[workloadKey]*workload{}, existing: map[string]bool{}}
+	return &Log{
+		workloads: map[workloadKey]*workload{}, existing: map[string]bool{}, common: map[string]*commonName{}, selected: map[string]bool{},
+		nodes: ofNodes{allNeeds{}, allNeeds{}, map[string]bool{}, map[string]bool{}, map[string]map[uint32]bool{}},
+	}
 }
 
 // Add adds a line. The error says why no agent can have written it: such a line is left
 // out.
 func (l *Log) Add(line audit.Line) error {
 	if line.Host != nil {
-		return nil // NodeNeeds has lines of nodes
+		return l.node(line)
 	}
 	w, err := l.workload(line.Pod)
 	if err != nil {
 		return err
 	}
 	for _, m := range line.Matches {
-		l.existing[m.Policy] = true
+		l.sees(line.Pod.Namespace, m.Policy, !m.Audit)
 	}
 	for _, id := range line.Policies {
-		l.existing[id] = true
+		l.sees(line.Pod.Namespace, id, line.Verdict == audit.Denied.String())
 	}
 	w.pods[line.Pod.Name] = true
-	if line.Kind == audit.KindFlow {
-		return w.flow(line, l.Guard)
+	if line.Kind != audit.KindFlow {
+		w.question(line)
+		l.commonQuestion(line)
+		return nil
 	}
-	w.question(line)
+	if line.Destination == nil {
+		return errNoDestination
+	}
+	w.flow(line, l.Guard)
+	l.commonFlow(line)
 	return nil
+}
+
+// sees notes a policy that a line names.
+func (l *Log) sees(namespace, id string, enforces bool) {
+	l.existing[id] = true
+	if enforces && !policy.OfCluster(id) {
+		l.selected[namespace] = true
+	}
 }
 
 // checkPod says why a line's pod is none.
@@ -124,7 +173,7 @@ func (l *Log) workload(pod audit.LinePod) (*workload, error) {
 	w := l.workloads[key]
 	if w == nil {
 		w = &workload{
-			workloadKey: key, labels: set, pods: map[string]bool{}, needs: map[string]needs{}, left: map[leftKey]*Left{},
+			workloadKey: key, labels: set, pods: map[string]bool{}, needs: allNeeds{}, left: map[leftKey]*Left{},
 			audits: map[string]bool{}, asked: map[string]asking{}, late: map[string]time.Duration{}, guarded: map[string]string{},
 		}
 		l.workloads[key] = w
@@ -135,12 +184,9 @@ func (l *Log) workload(pod audit.LinePod) (*workload, error) {
 var errNoDestination = errors.New("a flow without a destination")
 
 // flow takes connections that were denied, or would be.
-func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) string) error {
-	if line.Destination == nil {
-		return errNoDestination
-	}
+func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) string) {
 	if line.Verdict == audit.WouldAllow.String() { // a line of the verdict denied counts it
-		return nil
+		return
 	}
 	w.count(line)
 	would := line.Verdict == audit.WouldDeny.String()
@@ -163,34 +209,31 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 	switch {
 	case line.Reason == audit.ReasonRule && line.Tier == policy.Admin.String() && line.Verdict != audit.WouldAllow.String():
 		w.leave(line, LeftCluster, own)
-		return nil
+		return
 	case line.Reason == audit.ReasonRule && line.Tier == policy.Namespace.String():
 		w.leave(line, LeftEncrypted, own)
-		return nil
+		return
 	case line.Reason == audit.ReasonTranslated: // no name allows what is reached
 		w.leave(line, LeftAddress, nil)
-		return nil
+		return
 	case line.Reason == audit.ReasonBlocked:
 		w.leave(line, LeftBlocked, append(covered, own...))
-		return nil
+		return
 	case len(own) == 0 && len(covered) > 0:
 		w.leave(line, LeftExpired, covered)
-		return nil
+		return
 	case len(own) == 0:
 		w.leave(line, LeftAddress, foreign(line.Names))
-		return nil
+		return
 	}
-	dialled := anything
-	if p, known := protocols[line.Protocol]; known && line.Destination.Port > 0 {
-		dialled = port{p, line.Destination.Port}
-	}
+	dialled := dialledPort(line)
 	if dialled == anything {
 		w.leave(line, LeftProtocol, own)
 	}
 	writable := 0
 	for _, name := range own {
 		if text, ok := canonical(name); ok {
-			w.need(text, dialled)
+			w.needs.add(text, dialled)
 			writable++
 			w.guard(text, line.Destination.Address, guard)
 			if after := since(line, name); after > longest {
@@ -201,7 +244,6 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 	if writable == 0 {
 		w.leave(line, LeftName, own)
 	}
-	return nil
 }
 
 var protocols = map[string]policy.Protocol{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP}
@@ -238,13 +280,6 @@ func (w *workload) guard(name, address string, guard func(fqdn.Name, netip.Addr)
 			w.guarded[name] = text
 		}
 	}
-}
-
-func (w *workload) need(name string, p port) {
-	if w.needs[name] == nil {
-		w.needs[name] = needs{}
-	}
-	w.needs[name][p] = true
 }
 
 // question takes a decision: a name that nothing matches may be wanted.

@@ -51,18 +51,10 @@ func Restore(v *policy.View, policies []v1alpha1.FQDNNetworkPolicy) (p v1alpha1.
 	}
 	ok = true
 	for _, r := range Rules(allowed) {
-		var ports []v1alpha1.ClusterPort
-		for _, port := range r.Ports {
-			ports = append(ports, v1alpha1.ClusterPort(port))
-		}
 		for names := range slices.Chunk(r.Names, cfqdnnp.MaxMatches) {
-			rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionAccept, Ports: ports}
-			for _, n := range names {
-				rule.Matches = append(rule.Matches, match(n))
-			}
-			p.Spec.Egress = append(p.Spec.Egress, rule)
+			p.Spec.Egress = append(p.Spec.Egress, clusterRules([]Rule{{names, r.Ports}}, matchNames)...)
 		}
-		ok = ok && len(ports) <= cfqdnnp.MaxPorts
+		ok = ok && len(r.Ports) <= cfqdnnp.MaxPorts
 	}
 	p.Spec.Egress = append(p.Spec.Egress, v1alpha1.ClusterEgressRule{Name: "rest", Action: v1alpha1.ActionDeny})
 	return p, ok && len(p.Spec.Egress) <= cfqdnnp.MaxRules

@@ -104,21 +104,18 @@ func (l *Log) Suggest(o Options) Suggestion {
 
 // allow returns the ports of each name or pattern to allow.
 func (w *workload) allow(o Options) map[string]policy.PortSet {
-	all := map[string]needs{}
+	all := allNeeds{}
 	for name, ports := range w.needs {
 		for p := range ports {
 			if p != anything || o.EveryProtocol {
-				add(all, name, p)
+				all.add(name, p)
 			}
 		}
 	}
 	if o.Fold > 0 {
 		all = fold(all, o)
 	}
-	allowed := map[string]policy.PortSet{}
-	for name, ports := range all {
-		allowed[name] = ports.set()
-	}
+	allowed := all.sets()
 	if o.Unused != "" {
 		for _, name := range w.unused() {
 			allowed[name] = o.Unused
@@ -126,13 +123,6 @@ func (w *workload) allow(o Options) map[string]policy.PortSet {
 	}
 	maps.DeleteFunc(allowed, func(name string, ports policy.PortSet) bool { return needless(allowed, name, ports) })
 	return allowed
-}
-
-func add(all map[string]needs, name string, p port) {
-	if all[name] == nil {
-		all[name] = needs{}
-	}
-	all[name][p] = true
 }
 
 // set returns the ports as a port set.

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
 // Write writes the suggestion as manifests, each workload's below comments with the
@@ -106,62 +104,9 @@ func (s Suggestion) Warnings() []string {
 	return lines
 }
 
-// Write writes the policy as a manifest below comments, as Suggestion does.
-func (s ClusterSuggestion) Write(out io.Writer) error {
-	head := fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", s.Options.Namespaces, s.Names, nameList(s.Namespaces))
-	if s.Policy == nil {
-		head = fmt.Sprintf("No policy: there is no name to accept that %d namespaces or more need.", s.Options.Namespaces)
-	}
-	return writeCluster(out, head, s.Notes, s.Left, s.Policy)
-}
-
-// writeCluster writes a policy, nil for none, below comments.
-func writeCluster(out io.Writer, head string, notes, left []string, p *v1alpha1.ClusterFQDNNetworkPolicy) error {
-	var b bytes.Buffer
-	comment(&b, head)
-	for _, note := range notes {
-		comment(&b, "Note: "+note)
-	}
-	for _, l := range left {
-		comment(&b, "Left out: "+l)
-	}
-	if p != nil {
-		text, err := ClusterYAML(*p)
-		if err != nil {
-			return err
-		}
-		b.Write(text)
-	}
-	if _, err := out.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write the suggestion: %w", err)
-	}
-	return nil
-}
-
-// List returns the policy as a List in JSON.
-func (s ClusterSuggestion) List() ([]byte, error) {
-	if s.Policy == nil {
-		return list(nil)
-	}
-	text, err := ClusterYAML(*s.Policy)
-	if err != nil {
-		return nil, err
-	}
-	return list([][]byte{text})
-}
-
-// Warnings says what the policy leaves out, a line each.
-func (s ClusterSuggestion) Warnings() []string {
-	var lines []string
-	for _, l := range s.Left {
-		lines = append(lines, plain("left out: "+l))
-	}
-	return lines
-}
-
 // comment writes one line of comment.
-func comment(b *bytes.Buffer, text string) {
-	b.WriteString("# " + plain(text) + "\n")
+func comment(b io.StringWriter, text string) {
+	_, _ = b.WriteString("# " + plain(text) + "\n") // a buffer takes all
 }
 
 // plain returns text without what could end a line or move a terminal's cursor: some

@@ -98,11 +98,11 @@ func compareFields(a, b string, order []string) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 }
 
-// List returns policies as one JSON object that `kubectl apply` and `namegate check`
+// List returns the applicable policies as one JSON object that `kubectl apply` and `namegate check`
 // take.
-func List(policies []v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
+func (s Suggestion) List() ([]byte, error) {
 	var texts [][]byte
-	for _, p := range policies {
+	for _, p := range s.Policies() {
 		text, err := YAML(p)
 		if err != nil {
 			return nil, err

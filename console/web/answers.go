@@ -192,27 +192,19 @@ func (s *server) suggest(r *http.Request) (any, error) {
 	})
 	slices.Reverse(lines)
 	out, text := Suggested{Notes: []string{}}, bytes.Buffer{}
-	if namespace == "" {
-		needs := suggest.NewNodeNeeds()
-		for _, h := range lines {
-			if err := needs.Add(*h.line); err != nil {
-				out.Notes = append(out.Notes, "a line is left out: "+console.OneLine(err.Error()))
-			}
-		}
-		suggestion := needs.Suggest()
-		for _, left := range suggestion.Left {
-			out.Notes = append(out.Notes, "left out: "+left)
-		}
-		err := suggestion.Write(&text)
-		out.YAML = text.String()
-		return out, err
-	}
 	log := suggest.NewLog()
 	log.Guard = s.o.Guard
 	for _, h := range lines {
 		if err := log.Add(*h.line); err != nil {
 			out.Notes = append(out.Notes, "a line is left out: "+console.OneLine(err.Error()))
 		}
+	}
+	if namespace == "" {
+		suggestion := log.SuggestNodes()
+		out.Notes = append(out.Notes, suggestion.Warnings()...)
+		err := suggestion.Write(&text)
+		out.YAML = text.String()
+		return out, err
 	}
 	suggestion := log.Suggest(suggest.Options{})
 	out.Notes = append(out.Notes, suggestion.Warnings()...)

@@ -8,26 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/testkit/fatal"
 )
-
-// commonOf returns a ClusterNeeds of lines, as logOf reads them.
-func commonOf(t *testing.T, lines ...string) *ClusterNeeds {
-	t.Helper()
-	c := NewClusterNeeds()
-	for _, text := range lines {
-		line, err := audit.ParseLine([]byte(`{"v":1,"time":"2026-05-01T12:00:00Z","node":"node-1",` + strings.TrimPrefix(text, "{")))
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		fatal.If(t, c.Add(line))
-	}
-	return c
-}
 
 // in is a pod of a namespace.
 func in(namespace string) string {
@@ -80,7 +65,7 @@ func TestCommon(t *testing.T) {
 		{"cluster: policies of that name are there", append(registry[:3:3], allowedFor("shop", "registry.test", "common-egress", "any")), three},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := commonOf(t, c.lines...).Suggest(c.o)
+			s := logOf(t, c.lines...).SuggestCluster(c.o)
 			var b strings.Builder
 			fatal.If(t, s.Write(&b))
 			golden(t, strings.NewReplacer(" ", "-", ":", "").Replace(c.name), b.String())
@@ -113,7 +98,7 @@ func TestCommonTwin(t *testing.T) {
 			dialled[name][fmt.Sprint(at)], by[name][ns] = true, true
 		}
 		o := ClusterOptions{Tier: v1alpha1.TierAdmin, Namespaces: 1 + r.IntN(4)}
-		s := commonOf(t, lines...).Suggest(o)
+		s := logOf(t, lines...).SuggestCluster(o)
 		want, subjects := map[string]map[string]bool{}, map[string]bool{}
 		for name, ports := range dialled {
 			if len(by[name]) >= o.Namespaces {
@@ -162,7 +147,7 @@ func TestCommonBounds(t *testing.T) {
 	for i := range 70 {
 		lines = append(lines, flowText(in("shop"), "denied", "tcp", fmt.Sprintf("192.0.2.10 %d", i+1), "unmatched", named(fmt.Sprintf("n%d.test", i), "")))
 	}
-	s := commonOf(t, lines...).Suggest(ClusterOptions{v1alpha1.TierAdmin, 1, false})
+	s := logOf(t, lines...).SuggestCluster(ClusterOptions{v1alpha1.TierAdmin, 1, false})
 	if len(s.Policy.Spec.Egress) != cfqdnnp.MaxRules || len(s.Left) != 70-cfqdnnp.MaxRules || !strings.Contains(s.Left[0], "the policy has 64 rules, the most that one may have") {
 		t.Errorf("%d rules, left %q", len(s.Policy.Spec.Egress), s.Left)
 	}

@@ -33,18 +33,14 @@ func TestNodeNeeds(t *testing.T) {
 		nodeLine("n1", "would-deny", `"address":"203.0.113.9"`, "icmp", root, "") +
 		nodeLine("n1", "would-allow", `"address":"203.0.113.6","port":1`, "udp", root, "") +
 		nodeLine("n1", "denied", `"address":"203.0.113.7","port":1`, "udp", pod, "")
-	n, pods := NewNodeNeeds(), NewLog()
+	n := NewLog()
 	fatal.If(t, audit.Read(strings.NewReader(lines), func(l audit.Line) error {
-		if l.Host != nil {
-			fatal.If(t, pods.Add(l))
-			fatal.If(t, NewClusterNeeds().Add(l))
-		}
 		return n.Add(l)
 	}, func(_ int, err error) { t.Error(err) }))
-	if got := pods.Suggest(Options{}).Policies(); len(got) > 0 {
-		t.Errorf("lines of nodes give policies of namespaces: %+v", got)
+	if got, common := n.Suggest(Options{}).Policies(), n.SuggestCluster(ClusterOptions{Namespaces: 1}); len(got) > 0 || common.Policy != nil {
+		t.Errorf("lines of nodes give policies for pods: %+v, %+v", got, common.Policy)
 	}
-	s := n.Suggest()
+	s := n.SuggestNodes()
 	var out bytes.Buffer
 	fatal.If(t, s.Write(&out))
 	const want = `# For the connections of the nodes n1, n2. It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce.
@@ -95,7 +91,7 @@ spec:
 		t.Errorf("%+v", problems)
 	}
 	out.Reset()
-	fatal.If(t, NewNodeNeeds().Suggest().Write(&out))
+	fatal.If(t, NewLog().SuggestNodes().Write(&out))
 	if !strings.HasPrefix(out.String(), "# No policy: ") || strings.Contains(out.String(), "kind:") {
 		t.Error(out.String())
 	}
