@@ -65,6 +65,8 @@ const (
 	LeavesCluster = "LeavesCluster"
 	// ServiceAddress: a network that is the address of a Service.
 	ServiceAddress = "ServiceAddress"
+	// AnotherEngine: another NetworkPolicy engine denies what the policy allows.
+	AnotherEngine = "AnotherEngine"
 	// Unresolved: nothing in the log resolved the name.
 	Unresolved = "Unresolved"
 	// SharedAddress: by the log, an address of the name is one of other names too.
@@ -119,6 +121,7 @@ func Kinds() []Kind {
 		{NamedPort, Warning},
 		{ServiceAddress, Warning},
 		{explain.PermissiveNetworkPolicy, Warning},
+		{AnotherEngine, Warning},
 		{policy.ReasonExternalIPs, Warning},
 		{Unresolved, Warning},
 		{SharedAddress, Warning},

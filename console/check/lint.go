@@ -35,6 +35,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	findings = append(findings, m.servicePorts(o)...)
 	findings = append(findings, m.externalIPs()...)
 	findings = append(findings, m.permissive()...)
+	findings = append(findings, m.anotherEngine(o)...)
 	findings = append(findings, m.together()...)
 	m.byLog = nil
 	if o.Log != nil {
