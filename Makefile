@@ -148,8 +148,8 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 # tests, TestGolden, fail if a file is stale.
 golden     = console/matchpatterntest e2e/clusternetworkpolicy
 
-generate: need-go ## write the CRD manifests, the deepcopy code, the chart's table of values and the golden files of libraries' answers anew
-	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
+generate: need-go ## write the CRD manifests, the deepcopy code, the apply configurations, the chart's table of values and the golden files of libraries' answers anew
+	$(tool) controller-gen object crd applyconfiguration paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
 	cp crds/namegate.io_*.yaml charts/namegate/crd/
 	$(GO) -C charts/chartstest test -count=1 -run '^TestDocumentedValues$$' . -update
 	for m in $(golden); do $(GO) -C $$m test -count=1 -run '^TestGolden$$' . -update || exit 1; done
@@ -166,6 +166,9 @@ verify: need-go ## check that generated files are current
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir="$$new" output:crd:dir="$$new" || exit 1; \
 	(for made in crds/v1alpha1/zz_generated.deepcopy.go crds/namegate.io_*.yaml; do \
 	  diff -u "$$made" "$$new/$${made##*/}" || exit 1; done) || \
+	{ echo "generated files are not current; run: make generate" >&2; exit 1; }
+	@old=$$(mktemp -d); mv crds/applyconfiguration "$$old/"; trap 'rm -rf crds/applyconfiguration; mv "$$old/applyconfiguration" crds/; rm -rf "$$old"' EXIT; \
+	$(tool) controller-gen applyconfiguration paths=./crds/v1alpha1 && diff -ru "$$old/applyconfiguration" crds/applyconfiguration || \
 	{ echo "generated files are not current; run: make generate" >&2; exit 1; }
 
 bench: need-go ## run the Go benchmarks (as root those of the kernel seams too)

@@ -16,6 +16,9 @@ const (
 	ClusterResource = "clusterfqdnnetworkpolicies"
 )
 
+// SchemeGroupVersion is GroupVersion, under the name that generated code expects.
+var SchemeGroupVersion = GroupVersion()
+
 // GroupVersion returns the group and version of this package's types.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: Group, Version: Version}
