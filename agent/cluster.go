@@ -133,10 +133,14 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 		defer watching.Wait()
 		defer cancel()
 	}
+	var inputs uint64
 	return c.source.Run(ctx, func(s kube.State) {
 		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
 		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
-		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
+		if s.Inputs != inputs { // else only conditions were written
+			inputs = s.Inputs
+			receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
+		}
 	})
 }
 

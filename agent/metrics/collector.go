@@ -101,7 +101,7 @@ func (e emitter) facts(f Facts) {
 
 // problemReasons are the reasons that are label values; all others count as "other".
 var problemReasons = [...]string{policy.ReasonInvalid, policy.ReasonPartiallyInvalid, policy.ReasonHostNetwork, policy.ReasonSecondInterface,
-	policy.ReasonNoRoom, policy.ReasonAddressConflict, policy.ReasonAddressInvalid, policy.ReasonFailsafesUnknown, policy.ReasonTurnedToAudit, kube.ReasonUnreadable, kube.ReasonPeersUnknown, kube.ReasonForbidden, kube.ReasonOutsideClusterRanges, policy.ReasonExternalIPs, manifest.ReasonIgnored, manifest.ReasonDuplicate}
+	policy.ReasonNoRoom, policy.ReasonAddressConflict, policy.ReasonAddressInvalid, policy.ReasonFailsafesUnknown, policy.ReasonTurnedToAudit, kube.ReasonUnreadable, kube.ReasonPeersUnknown, kube.ReasonForbidden, kube.ReasonNotServed, kube.ReasonOutsideClusterRanges, policy.ReasonExternalIPs, manifest.ReasonIgnored, manifest.ReasonDuplicate}
 
 // problems counts problems by reason. A reason without a problem is sent too, so that
 // its end is visible.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -223,7 +224,8 @@ func (q *query) selects(path string, o map[string]any) bool {
 }
 
 var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Namespace"}, "services": {"v1", "Service"}, "nodes": {"v1", "Node"}, "networkpolicies": {"networking.k8s.io/v1", "NetworkPolicy"},
-	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "clusterfqdnnetworkpolicies": {"namegate.io/v1alpha1", "ClusterFQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"}}
+	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "clusterfqdnnetworkpolicies": {"namegate.io/v1alpha1", "ClusterFQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
+	"clusternetworkpolicies": {cnp.Resource().GroupVersion().String(), "ClusterNetworkPolicy"}}
 
 // typed returns the object with its kind, as servers send it.
 func (q *query) typed(o map[string]any) map[string]any {
@@ -258,9 +260,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	group, isDiscovery := strings.CutPrefix(r.URL.Path, "/apis/")
 	switch {
 	case away:
 		panic(http.ErrAbortHandler)
+	case isDiscovery && strings.Count(group, "/") == 1:
+		s.discover(w, group)
 	case unserved:
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case forbidden:
@@ -272,6 +277,20 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.list(w, q)
 	}
+}
+
+// discover lists the kinds of a group and version that are served.
+func (s *apiServer) discover(w http.ResponseWriter, group string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: group}
+	for resource, kind := range kinds {
+		if kind[0] == group && resource != s.unserved {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource, Kind: kind[1]})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list)
 }
 
 func status(code int, reason metav1.StatusReason) metav1.Status {

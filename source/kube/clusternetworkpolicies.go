@@ -1,6 +1,9 @@
 package kube
 
 import (
+	"maps"
+	"reflect"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -28,6 +31,20 @@ func readClusterNetworkPolicy(object any, before *clusterNetworkPolicyEntry) *cl
 	}
 	e.pods, e.nodes = cnp.LeadsTo(u)
 	return e
+}
+
+// wroteStandardStatus tells whether only the status and the version of a policy changed.
+func wroteStandardStatus(before, after *clusterNetworkPolicyEntry) bool {
+	rest := func(u *unstructured.Unstructured) map[string]any {
+		object := maps.Clone(u.Object)
+		meta, _ := object["metadata"].(map[string]any)
+		meta = maps.Clone(meta)
+		delete(object, "status")
+		delete(meta, "resourceVersion")
+		object["metadata"] = meta
+		return object
+	}
+	return reflect.DeepEqual(rest(before.policy), rest(after.policy))
 }
 
 // listClusterNetworkPolicies returns the policies, and whether any leads to pods or to nodes.

@@ -108,7 +108,7 @@ func TestClusterNetworkPoliciesServedLater(t *testing.T) {
 	serve("clusternetworkpolicies")
 	api.forget()
 	api.http.CloseClientConnections()
-	r.until("", standardText)
+	r.until("NotServed clusternetworkpolicies", standardText)
 }
 
 // TestClusterNetworkPoliciesForbidden: the problem says what to do.

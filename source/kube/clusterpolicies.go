@@ -62,6 +62,13 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 	return e
 }
 
+// wroteClusterStatus tells whether only the status and the version of a policy changed.
+func wroteClusterStatus(before, after *clusterPolicyEntry) bool {
+	a, b := *before.policy, *after.policy
+	a.Status, a.ResourceVersion = b.Status, b.ResourceVersion
+	return same(&clusterPolicyEntry{&a, before.problems}, &clusterPolicyEntry{&b, after.problems})
+}
+
 // readClusterRules reads rules one by one.
 func readClusterRules(egress any) []v1alpha1.ClusterEgressRule {
 	list, ok := egress.([]any)

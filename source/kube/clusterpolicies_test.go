@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,11 +96,19 @@ func clusterText(s State) string {
 	return strings.Join(out, " ")
 }
 
-// hastyClock lets an hour pass at once where a source waits for a kind that cannot be read.
+// hastyClock lets a minute pass at once where a source waits for a kind that cannot be read.
 type hastyClock struct{ clock.RealClock }
+
+// skipped is what hastyClocks did not wait.
+var skipped atomic.Int64
+
+func (c hastyClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(skipped.Load())) }
+
+func (c hastyClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 func (c hastyClock) After(d time.Duration) <-chan time.Time {
 	if d >= servedAgain {
+		skipped.Add(int64(d))
 		d = time.Millisecond
 	}
 	return c.RealClock.After(d)
@@ -158,7 +167,9 @@ func TestClusterPoliciesNotServed(t *testing.T) {
 				api.forget()
 				api.http.CloseClientConnections() // the CRD is deleted, or the role taken away
 				if c.says == "" {
-					r.until("", clusterText)
+					r.until(ReasonNotServed, clusterText)
+					change("")
+					r.until("p:a.test", clusterText)
 					return
 				}
 				r.untilHealth("a failure", func(h Health) bool { return !h.Disconnected.IsZero() })

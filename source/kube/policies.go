@@ -54,6 +54,16 @@ func readPolicy(object any, before *policyEntry) *policyEntry {
 	return e
 }
 
+// wroteStatus tells whether only the status and the version of a policy changed.
+func wroteStatus(before, after *policyEntry) bool {
+	if before.policy == nil || after.policy == nil {
+		return false
+	}
+	a, b := *before.policy, *after.policy
+	a.Status, a.ResourceVersion = b.Status, b.ResourceVersion
+	return same(&policyEntry{&a, before.problems}, &policyEntry{&b, after.problems})
+}
+
 func (e *policyEntry) report(u *unstructured.Unstructured, reason, path, message string) {
 	e.problems = append(e.problems, policy.Problem{
 		Object: "policy " + u.GetNamespace() + "/" + u.GetName(), Reason: reason, Path: path, Message: message,

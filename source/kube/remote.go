@@ -289,7 +289,7 @@ func (r *remote) update() (far []*podEntry, news bool) {
 		return nil, false
 	}
 	// A watch that was filled after its turn above is not known here.
-	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].version > 0 }
+	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].version.all > 0 }
 	namespaces := slices.Sorted(maps.Keys(r.wanted))
 	switch {
 	case !slices.ContainsFunc(namespaces, func(namespace string) bool { return !known(namespace) }):

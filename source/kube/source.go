@@ -29,7 +29,8 @@ import (
 )
 
 // The delays of a Source. Changes often arrive in bursts: a State is made when QuietDelay
-// has passed without another change, at the latest MostDelay after the first. Both are
+// has passed without another change, at the latest MostDelay after the first, and MostDelay
+// after the State before, so that each object of a flood causes no compile. Both are
 // short, because a new pod's queries are parked until its State is in force. Pods of
 // other nodes are many and can wait longer: their changes are gathered for RemoteDelay,
 // and prolong nothing.
@@ -100,6 +101,7 @@ type Source struct {
 	remote       remote
 	assembly     assembly
 	logged       []policy.Problem // logged already
+	emitted      time.Time        // when the last State was
 }
 
 // New returns a source. It asks nothing of the API server before Run.
@@ -124,9 +126,12 @@ func New(o Options) (*Source, error) {
 	s.pods = newStore(s.note, readPod(s.node))
 	s.results.known = !o.CNIResults
 	s.policies = newStore(s.note, readPolicy)
+	s.policies.written = wroteStatus
 	s.clusterPolicies = newOptionalKind(s.note, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), "upgrade Namegate's chart")
+	s.clusterPolicies.written = wroteClusterStatus
 	if o.ClusterNetworkPolicies {
 		s.standard = newOptionalKind(s.note, readClusterNetworkPolicy, cnp.Resource(), "install Namegate's chart with clusterNetworkPolicy.enabled=true")
+		s.standard.written = wroteStandardStatus
 	}
 	s.networkPolicies = newStore(s.note, readNetworkPolicy)
 	s.namespaces = newStore(s.note, readNamespace)
@@ -257,6 +262,9 @@ func (s *Source) filled() bool {
 // wait returns true when a burst of changes is over, false when ctx ended.
 func (s *Source) wait(ctx context.Context) bool {
 	var quiet, most, others <-chan time.Time
+	after := func(d time.Duration) <-chan time.Time {
+		return s.clock.After(max(d, MostDelay-s.clock.Since(s.emitted)))
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -272,7 +280,7 @@ func (s *Source) wait(ctx context.Context) bool {
 				return true
 			}
 			if others == nil {
-				others = s.clock.After(RemoteDelay)
+				others = after(RemoteDelay)
 			}
 		case <-s.remote.deadline:
 			s.remote.deadline = nil
@@ -280,9 +288,9 @@ func (s *Source) wait(ctx context.Context) bool {
 		case <-s.remote.idle:
 			s.endRemote()
 		case <-s.events:
-			quiet = s.clock.After(QuietDelay)
+			quiet = after(QuietDelay)
 			if most == nil {
-				most = s.clock.After(MostDelay)
+				most = after(MostDelay)
 			}
 		}
 	}
@@ -298,6 +306,7 @@ func (s *Source) emit(receive func(State)) {
 		return
 	}
 	s.logNew(state.Problems)
+	s.emitted = s.clock.Now()
 	receive(state)
 }
 

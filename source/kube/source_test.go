@@ -19,6 +19,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -182,7 +183,7 @@ func TestRunFollowsEverything(t *testing.T) {
 // and Health says which. Agents go on without cluster policies where these are forbidden.
 func TestNothingBeforeAllIsKnown(t *testing.T) {
 	for resource := range kinds {
-		if resource == v1alpha1.ClusterResource {
+		if resource == v1alpha1.ClusterResource || resource == cnp.Resource().Resource {
 			continue
 		}
 		t.Run(resource, func(t *testing.T) {

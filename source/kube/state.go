@@ -18,12 +18,16 @@ type State struct {
 	// Problems are what of the objects could not be understood, sorted by object.
 	Problems []policy.Problem
 	Cluster  policy.Cluster
+	// Inputs counts the States that differ in more than the status and the version of policies. A
+	// State with the number of the last needs no compile.
+	Inputs uint64
 }
 
 // part is the contribution of one store to a State, and its version.
 type part struct {
-	version  uint64
+	version  version
 	problems []policy.Problem
+	written  bool // since the last State
 }
 
 // assembly is the State that is being put together, and its parts.
@@ -54,13 +58,16 @@ type slicesPart struct {
 	entries []*sliceEntry
 }
 
-// update builds the part again if the store has changed, and tells whether it has.
+// update builds the part again if the store has changed, and tells whether compiles read the
+// change.
 func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bool {
 	entries, version, news := from.since(p.version)
-	if news {
-		p.version, p.problems = version, make(entries)
+	if !news {
+		return false
 	}
-	return news
+	input := version.input != p.version.input
+	p.version, p.problems, p.written = version, make(entries), !input || p.written
+	return input
 }
 
 // gather updates the objects on which the need for pods of other nodes depends, and
@@ -122,7 +129,7 @@ func (s *Source) gather() {
 func (s *Source) assemble() (State, bool) {
 	a := &s.assembly
 	news := s.updateRemote(a.local) || a.news
-	if forbidden := s.unreadKinds(); !slices.EqualFunc(forbidden, a.forbidden, func(p, q policy.Problem) bool { return p.Object == q.Object }) {
+	if forbidden := s.unreadKinds(); !slices.EqualFunc(forbidden, a.forbidden, sameProblem) {
 		a.forbidden, news = forbidden, true
 	}
 	a.news, a.local = false, false
@@ -164,11 +171,15 @@ func (s *Source) assemble() (State, bool) {
 	if moved {
 		s.resolve()
 	}
-	if !news && !moved {
-		return a.state, false
+	written := false
+	for _, p := range []*part{&a.policies, &a.clusterPolicies, &a.standard} {
+		written, p.written = written || p.written, false
 	}
-	a.state.Problems = a.problems()
-	return a.state, true
+	if news || moved {
+		a.state.Problems = a.problems()
+		a.state.Inputs++
+	}
+	return a.state, news || moved || written
 }
 
 // unreadKinds returns the problems of the kinds that cannot be read.

@@ -17,6 +17,9 @@ type store[T any] struct {
 	// entry, to share its unchanged parts.
 	read    func(object any, before *T) *T
 	changed func() // called after each change
+	// written tells whether a change is of the status of an object and its version alone, which
+	// no compile reads. nil: none is.
+	written func(before, after *T) bool
 	// trim returns an object that says the same to read and takes less memory, for
 	// the time in which all are gathered. It may be nil.
 	trim cache.TransformFunc
@@ -24,9 +27,12 @@ type store[T any] struct {
 	mu      sync.Mutex
 	keys    []string // "namespace/name", sorted
 	entries []*T     // of the keys; replaced or changed in place, never passed out
-	version uint64   // counts changes
-	filled  bool     // by Replace, once
+	version version
+	filled  bool // by Replace, once
 }
+
+// version counts the changes of a store, and those that compiles read.
+type version struct{ all, input uint64 }
 
 var _ cache.TransformingStore = &store[podEntry]{}
 
@@ -83,11 +89,19 @@ func (s *store[T]) put(key string, next func(before *T) *T) {
 		s.entries[i] = after
 	}
 	if news {
-		s.version++
+		s.count(before == nil || after == nil || s.written == nil || !s.written(before, after))
 	}
 	s.mu.Unlock()
 	if news {
 		s.changed()
+	}
+}
+
+// count counts a change; mu is held.
+func (s *store[T]) count(input bool) {
+	s.version.all++
+	if input {
+		s.version.input++
 	}
 }
 
@@ -96,11 +110,11 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 	s.mu.Lock()
 	keys, entries, kept := s.readAll(objects)
 	news := !s.filled || kept < len(keys) || kept < len(s.keys)
-	s.filled = true
 	if news {
+		s.count(!s.filled || !slices.Equal(keys, s.keys) || s.written == nil || !slices.EqualFunc(s.entries, entries, func(a, b *T) bool { return a == b || s.written(a, b) }))
 		s.keys, s.entries = keys, entries
-		s.version++
 	}
+	s.filled = true
 	s.mu.Unlock()
 	if news {
 		s.changed()
@@ -151,11 +165,11 @@ func (s *store[T]) synced() bool {
 }
 
 // since returns the entries sorted by key and their version, unless that is version.
-func (s *store[T]) since(version uint64) ([]*T, uint64, bool) {
+func (s *store[T]) since(last version) ([]*T, version, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.version == version {
-		return nil, version, false
+	if s.version == last {
+		return nil, last, false
 	}
 	return slices.Clone(s.entries), s.version, true
 }

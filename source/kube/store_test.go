@@ -22,7 +22,7 @@ func newLife() *storeTest {
 }
 
 func (l *storeTest) names() string {
-	entries, _, _ := l.since(^uint64(0))
+	entries, _, _ := l.since(version{all: ^uint64(0)})
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.name+e.labels["v"])
@@ -73,8 +73,8 @@ func TestStore(t *testing.T) {
 		if got := l.names(); got != step.holds {
 			t.Errorf("step %d: holds %q", i, got)
 		}
-		if (l.changes > changes) != step.news || (l.version > version) != step.news {
-			t.Errorf("step %d: %d changes, version %d after %d", i, l.changes-changes, l.version, version)
+		if (l.changes > changes) != step.news || (l.version != version) != step.news {
+			t.Errorf("step %d: %d changes, version %v after %v", i, l.changes-changes, l.version, version)
 		}
 		if !l.synced() {
 			t.Errorf("step %d: not filled", i)
@@ -89,8 +89,8 @@ func TestStoreFilledWithNothing(t *testing.T) {
 	if !l.synced() || l.changes != 1 {
 		t.Errorf("filled %v, %d changes", l.synced(), l.changes)
 	}
-	if _, version, news := l.since(0); !news || version == 0 {
-		t.Errorf("version %d, news %v", version, news)
+	if _, version, news := l.since(version{}); !news || version.all == 0 {
+		t.Errorf("version %v, news %v", version, news)
 	}
 }
 
