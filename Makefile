@@ -31,7 +31,7 @@ export CGO_ENABLED ?= 0
 
 programs  := ip nft iptables ipset conntrack
 # Real DNS clients, load, and a browser for the page, for `make test-nightly`.
-clients   := musl-gcc busybox node python3 dig delv nslookup kdig dnsmasq dnsreplay dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
+clients   := musl-gcc busybox node python3 dig nslookup dnsmasq dnsperf curl java javac systemd-resolved nscd openvswitch-switch \
 	chromium /usr/include/ares.h /usr/lib/python3/dist-packages/requests
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios

@@ -325,22 +325,6 @@ func (a *Agent) wasKilled() {
 	a.killed++
 }
 
-// Killed waits until something else than the test ends the agent, and returns the
-// signal that did.
-func (a *Agent) Killed(limit time.Duration) (syscall.Signal, error) {
-	a.mu.Lock()
-	cmd, end := a.cmd, a.end
-	a.mu.Unlock()
-	select {
-	case err := <-end:
-		end <- err
-		a.wasKilled()
-		return cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), nil
-	case <-time.After(limit):
-		return 0, fmt.Errorf("the agent still runs after %v", limit)
-	}
-}
-
 // CheckAudit returns an error that shows the first line of the audit log that is not
 // of the published schema. The lab has one log, also where agents follow each other.
 func (a *Agent) CheckAudit() error {

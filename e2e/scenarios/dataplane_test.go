@@ -89,12 +89,6 @@ func eachKind(t *testing.T, f func(t *testing.T, kind nodeKind), kinds ...nodeKi
 	}
 }
 
-// ofPeers are the names that sets of peers and chains about peers begin with.
-var ofPeers = map[string][]string{
-	iptables: {"NG4-p-", "NG6-p-", "NAMEGATE-R-"},
-	nftables: {"set peers-", "chain list-"},
-}
-
 // eachNamed is a shell's loop over the objects of the table inet namegate whose names begin
 // with a pattern, in $n. It fails without any.
 func eachNamed(what, begins, do string) string {

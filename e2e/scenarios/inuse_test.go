@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -96,4 +97,19 @@ func TestInUseStaysReachable(t *testing.T) {
 			t.Errorf("%d connections failed after the agent was away", failed)
 		}
 	})
+}
+
+// logged are the verdicts of the log's decisions about a name.
+func (s *stage) logged(name string) (verdicts []string) {
+	s.t.Helper()
+	lines, err := s.agent.AuditLines()
+	if err != nil {
+		return nil // a line is being written
+	}
+	for _, l := range lines {
+		if q, ok := l["question"].(map[string]any); ok && q["name"] == name {
+			verdicts = append(verdicts, fmt.Sprint(l["verdict"]))
+		}
+	}
+	return verdicts
 }

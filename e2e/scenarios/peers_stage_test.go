@@ -127,13 +127,6 @@ func (p *peerPod) manifest() string {
 	return strings.Replace(text, "spec:\n", spec, 1)
 }
 
-// relabel changes a pod's labels in the agent's folder, and waits.
-func (s *peerStage) relabel(name string, labels map[string]string) {
-	s.t.Helper()
-	s.pods[name].labels = labels
-	s.apply(map[string]string{"pod-" + name + ".yaml": s.pods[name].manifest()})
-}
-
 // networkPolicy renders an ordinary NetworkPolicy of the namespace shop.
 func networkPolicy(name, spec string) string {
 	return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec:\n  " +

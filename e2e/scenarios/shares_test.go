@@ -24,6 +24,13 @@ const (
 	shareQueries = 48
 )
 
+// anyName allows an app every name.
+const anyName = `
+podSelector: {matchLabels: {app: APP}}
+egress:
+- matches: [{pattern: "**"}]
+`
+
 // manyPorts returns policies of app a, each with the most rules, that open a set of ports for every name
 // in each rule.
 func manyPorts() map[string]string {
@@ -196,63 +203,5 @@ func TestShareOfARule(t *testing.T) {
 			}
 		}
 		s.expect("b", "tcp", "198.18.0.1:80", lab.Answered)
-	})
-}
-
-const deniedPorts = `
-apiVersion: namegate.io/v1alpha1
-kind: ClusterFQDNNetworkPolicy
-metadata: {name: denied}
-spec:
-  tier: Admin
-  priority: 1
-  subject: {namespaces: {}}
-  egress:
-  - {action: Deny, matches: [{pattern: "**.test"}], ports: [{protocol: TCP, port: 81}]}
-  - {action: Deny, matches: [{pattern: "**.test"}], ports: [{protocol: TCP, port: 8080}]}
-`
-
-// TestFullOfDeniedAddresses: a pod with more open addresses than it has room for in the rules of a
-// policy that comes is closed on their ports. For its neighbour the policy and what follows come into
-// force as ever, and the pod is open again once its addresses are fewer.
-func TestFullOfDeniedAddresses(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		const open = 40
-		s := newStageOf(t, kind)
-		var err error
-		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits("grants_per_pod 64"), kind.args()...); err != nil {
-			t.Fatal(err)
-		}
-		for i := range open {
-			s.zone.add(fmt.Sprintf("o%d.test. 600 IN A 198.18.0.%d", i, i))
-		}
-		s.zone.add("own.test. 600 IN A 198.51.100.5\nelse.example. 600 IN A 198.51.100.6")
-		files := map[string]string{
-			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "a"}), "b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "b"}),
-			"any.yaml": policy("any", "podSelector: {}\negress: [{matches: [{pattern: '**'}]}]"),
-		}
-		s.start(files)
-		for i := range open {
-			s.resolve("a", fmt.Sprintf("o%d.test", i), dns.TypeA)
-		}
-		s.resolve("a", "else.example", dns.TypeA)
-		s.resolve("b", "own.test", dns.TypeA)
-		s.expect("b", "tcp", "198.51.100.5:81", lab.Answered)
-		files["denied.yaml"] = deniedPorts
-		s.apply(files)
-		for _, port := range []string{":81", ":8080"} {
-			s.expect("b", "tcp", "198.51.100.5"+port, lab.Refused)
-			s.expect("a", "tcp", "198.18.0.1"+port, lab.Refused)
-			s.expect("a", "tcp", "198.51.100.6"+port, lab.Refused) // closed on the ports of the rules
-		}
-		s.expect("b", "tcp", "198.51.100.5:80", lab.Answered)
-		s.expect("a", "tcp", "198.18.0.1:80", lab.Answered)
-		s.says(1, "no room for the addresses", "explain", "shop/a", "198.51.100.6:81")
-		// Another change of another tenant.
-		files["any.yaml"] = policy("any", "podSelector: {}\negress: [{matches: [{pattern: '**'}], ports: [{protocol: TCP, port: 443}, {protocol: TCP, port: 81}]}]")
-		s.apply(files)
-		s.expect("b", "tcp", "198.51.100.5:80", lab.Refused)
-		s.expect("b", "tcp", "198.51.100.5:443", lab.Answered)
 	})
 }

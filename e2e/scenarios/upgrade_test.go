@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +125,18 @@ func (s *stage) load(length time.Duration, rate int) error {
 // printFigure prints a figure of the design as a JSON line, as the benchmarks do.
 func printFigure(name string, value int, unit, state string) {
 	fmt.Printf("{\"figure\":%q,\"value\":%d,\"unit\":%q,\"state\":%q}\n", name, value, unit, state)
+}
+
+// perfCodes finds response codes in dnsperf's output: "Response codes: NOERROR 3 (50.00%), …".
+var perfCodes = regexp.MustCompile(`([A-Z]+) (\d+) \(`)
+
+func counted(out, rcode string) int {
+	for _, m := range perfCodes.FindAllStringSubmatch(out, -1) {
+		if n, err := strconv.Atoi(m[2]); m[1] == rcode && err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 // failures counts the reasons for which decisions failed, numbers aside.
