@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/miekg/dns"
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
+
+	"github.com/namegate/namegate/e2e/cluster/echo"
 )
 
 // Answerer is the world's resolver: it returns the reply to a query, nil for
@@ -169,8 +169,6 @@ func (o *Outside) echoTCP(port int) error {
 	return nil
 }
 
-// echoUDP answers from the address that was dialled, which with a socket for
-// all addresses has to be said for each packet.
 func (o *Outside) echoUDP(port int) error {
 	c4, err := o.world.ListenPacket("udp4", fmt.Sprintf("0.0.0.0:%d", port))
 	if err != nil {
@@ -181,33 +179,5 @@ func (o *Outside) echoUDP(port int) error {
 		return err
 	}
 	o.closers = append(o.closers, c4, c6)
-	p4, p6 := ipv4.NewPacketConn(c4), ipv6.NewPacketConn(c6)
-	if err := errors.Join(p4.SetControlMessage(ipv4.FlagDst, true), p6.SetControlMessage(ipv6.FlagDst, true)); err != nil {
-		return fmt.Errorf("ask for destination addresses: %w", err)
-	}
-	go func() {
-		buf := make([]byte, 2048)
-		for {
-			n, cm, from, err := p4.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = p4.WriteTo(echo(from, buf[:n]), &ipv4.ControlMessage{Src: cm.Dst}, from)
-		}
-	}()
-	go func() {
-		buf := make([]byte, 2048)
-		for {
-			n, cm, from, err := p6.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = p6.WriteTo(echo(from, buf[:n]), &ipv6.ControlMessage{Src: cm.Dst}, from)
-		}
-	}()
-	return nil
-}
-
-func echo(from net.Addr, said []byte) []byte {
-	return append([]byte(from.String()+"\n"), said...)
+	return echo.ServeUDP(c4, c6, func(from net.Addr, said []byte) []byte { return append([]byte(from.String()+"\n"), said...) })
 }

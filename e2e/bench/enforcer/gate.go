@@ -96,7 +96,7 @@ var resolver = netip.AddrPortFrom(lab.Resolver4, 53)
 func (n *node) resolve() error {
 	for k := range portSets {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			if err := ground.Ask(n.Pod(client).Host, resolver, fmt.Sprintf("www.set-%d.bench.test", k), qtype); err != nil {
+			if err := ground.Resolve(n.Pod(client).Host, resolver, fmt.Sprintf("www.set-%d.bench.test", k), qtype); err != nil {
 				return err
 			}
 		}

@@ -46,7 +46,7 @@ func (b *bench) reuse(dataplane, state string) (err error) {
 	var used []netip.AddrPort
 	for i := range 2 * reuseNames {
 		name, qtype := fmt.Sprintf("used-%d.set-%d.bench.test.", i/2, portSets/2), []uint16{dns.TypeA, dns.TypeAAAA}[i%2]
-		if err := ground.Ask(n.Pod(client).Host, resolver, name, qtype); err != nil {
+		if err := ground.Resolve(n.Pod(client).Host, resolver, name, qtype); err != nil {
 			return err
 		}
 		used = append(used, addressOf(name, qtype))

@@ -12,45 +12,26 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// Serve starts a TCP and a UDP server on a port of every address, 0 is any. The
-// first line of a connection is answered by "NAME CLIENT" and the line, further
-// ones by the line alone; "GET …" by an HTTP response. Each UDP packet is
-// answered as a first line is. Closing what it returns ends the servers.
-func Serve(name string, port int) (*Server, error) {
+// Serve starts a TCP and a UDP server on a port of every address. The first line of a
+// connection is answered by "NAME CLIENT" and the line, further ones by the line alone; "GET …"
+// by an HTTP response. Each UDP packet is answered as a first line is.
+func Serve(name string, port int) error {
 	l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 	if err != nil {
-		return nil, fmt.Errorf("serve port %d: %w", port, err)
+		return fmt.Errorf("serve port %d: %w", port, err)
 	}
-	s := &Server{Port: l.Addr().(*net.TCPAddr).Port, listener: l}
 	go serveTCP(name, l)
-	four, err := net.ListenPacket("udp4", fmt.Sprintf("0.0.0.0:%d", s.Port))
+	four, err := net.ListenPacket("udp4", fmt.Sprintf("0.0.0.0:%d", port))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("serve port %d: %w", port, err), s.Close())
+		return fmt.Errorf("serve port %d: %w", port, err)
 	}
-	s.packets = append(s.packets, four)
-	six, err := net.ListenPacket("udp6", fmt.Sprintf("[::]:%d", s.Port))
+	six, err := net.ListenPacket("udp6", fmt.Sprintf("[::]:%d", port))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("serve port %d: %w", port, err), s.Close())
+		return fmt.Errorf("serve port %d: %w", port, err)
 	}
-	s.packets = append(s.packets, six)
-	return s, errors.Join(serveUDP4(name, four), serveUDP6(name, six))
-}
-
-// Server is a running server.
-type Server struct {
-	// Port is the port that it serves.
-	Port     int
-	listener net.Listener
-	packets  []net.PacketConn
-}
-
-// Close ends the server; connections that are open go on.
-func (s *Server) Close() error {
-	err := s.listener.Close()
-	for _, p := range s.packets {
-		err = errors.Join(err, p.Close())
-	}
-	return err
+	return ServeUDP(four, six, func(from net.Addr, said []byte) []byte {
+		return append([]byte(name+" "+from.String()+"\n"), said...)
+	})
 }
 
 func serveTCP(name string, l net.Listener) {
@@ -87,48 +68,37 @@ func answer(name string, c net.Conn) {
 	}
 }
 
-// The UDP servers answer from the address that was dialled, which with a socket
-// for all addresses has to be said for each packet.
-func serveUDP4(name string, c net.PacketConn) error {
-	p := ipv4.NewPacketConn(c)
-	if err := p.SetControlMessage(ipv4.FlagDst, true); err != nil {
+// ServeUDP answers each packet that comes to sockets of IPv4 and IPv6, until they are closed.
+// It answers from the address that was dialled, which with a socket for all addresses has to be
+// said for each packet.
+func ServeUDP(four, six net.PacketConn, reply func(from net.Addr, said []byte) []byte) error {
+	p4, p6 := ipv4.NewPacketConn(four), ipv6.NewPacketConn(six)
+	if err := errors.Join(p4.SetControlMessage(ipv4.FlagDst, true), p6.SetControlMessage(ipv6.FlagDst, true)); err != nil {
 		return fmt.Errorf("ask for destination addresses: %w", err)
 	}
 	go func() {
 		buf := make([]byte, 2048)
 		for {
-			n, cm, from, err := p.ReadFrom(buf)
+			n, cm, from, err := p4.ReadFrom(buf)
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			if err == nil && cm != nil {
-				_, _ = p.WriteTo(reply(name, from, buf[:n]), &ipv4.ControlMessage{Src: cm.Dst}, from)
+				_, _ = p4.WriteTo(reply(from, buf[:n]), &ipv4.ControlMessage{Src: cm.Dst}, from)
 			}
 		}
 	}()
-	return nil
-}
-
-func serveUDP6(name string, c net.PacketConn) error {
-	p := ipv6.NewPacketConn(c)
-	if err := p.SetControlMessage(ipv6.FlagDst, true); err != nil {
-		return fmt.Errorf("ask for destination addresses: %w", err)
-	}
 	go func() {
 		buf := make([]byte, 2048)
 		for {
-			n, cm, from, err := p.ReadFrom(buf)
+			n, cm, from, err := p6.ReadFrom(buf)
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			if err == nil && cm != nil {
-				_, _ = p.WriteTo(reply(name, from, buf[:n]), &ipv6.ControlMessage{Src: cm.Dst}, from)
+				_, _ = p6.WriteTo(reply(from, buf[:n]), &ipv6.ControlMessage{Src: cm.Dst}, from)
 			}
 		}
 	}()
 	return nil
-}
-
-func reply(name string, from net.Addr, said []byte) []byte {
-	return append([]byte(name+" "+from.String()+"\n"), said...)
 }

@@ -122,7 +122,7 @@ func serve(name string, ports []string) error {
 		if err != nil {
 			return fmt.Errorf("port: %w", err)
 		}
-		if _, err := echo.Serve(name, port); err != nil {
+		if err := echo.Serve(name, port); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func serve(args []string) error {
 		if err != nil {
 			return fmt.Errorf("port: %w", err)
 		}
-		if _, err := echo.Serve("world", port); err != nil {
+		if err := echo.Serve("world", port); err != nil {
 			return err
 		}
 	}
