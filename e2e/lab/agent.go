@@ -341,17 +341,10 @@ func (a *Agent) kills() int {
 	return a.killed
 }
 
-// AuditLines returns the lines logged so far, decisions and flows.
+// AuditLines returns the lines logged so far, decisions and flows, each of which must be of the
+// published schema. It leaves cut lines out, as many as agents were killed.
 func (a *Agent) AuditLines() ([]map[string]any, error) {
-	return auditLines(a.path("audit.log"), a.kills())
-}
-
-// AuditLines returns the lines of an audit log, each of which must be of the
-// published schema.
-func AuditLines(path string) ([]map[string]any, error) { return auditLines(path, 0) }
-
-// auditLines leaves cut lines out, as many as agents were killed.
-func auditLines(path string, killed int) ([]map[string]any, error) {
+	path, killed := a.path("audit.log"), a.kills()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -166,10 +166,6 @@ func (u *Upstream) accept(l net.Listener) {
 	}
 }
 
-// Send sends a packet, or a message over TCP, to who asked. An error is a client
-// that went away.
-func (q *Query) Send(wire []byte) error { return q.send(wire) }
-
 // Reply sends a reply to who asked, cut to what they take where that is UDP.
 func (q *Query) Reply(r *dns.Msg) error {
 	if _, ok := q.from.(*net.UDPAddr); ok {

@@ -144,15 +144,6 @@ func addressOf(name string) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, byte(n), byte(m)})
 }
 
-// late answers honestly after a while.
-func late(d time.Duration) lab.Behaviour {
-	reply := func(q *lab.Query) {
-		time.Sleep(d)
-		_ = q.Reply(honest(q.Msg))
-	}
-	return lab.Behaviour{UDP: reply, TCP: lab.EachTCP(reply)}
-}
-
 // TestUpstreamRecovers lets an upstream die in two ways, and recover: one that only
 // probes can detect, and one that is the only upstream.
 func TestUpstreamRecovers(t *testing.T) {

@@ -108,12 +108,3 @@ func exchangeFor(c net.Conn, name string, qtype uint16, patience time.Duration) 
 		}
 	}
 }
-
-// record is a record in zone file form.
-func record(text string) dns.RR {
-	rr, err := dns.NewRR(text)
-	if err != nil {
-		panic(err)
-	}
-	return rr
-}
