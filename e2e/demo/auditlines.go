@@ -2,117 +2,73 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/namegate/namegate/audit"
 )
 
-// auditLine is what the demo reads of one line of the audit log; docs/audit.md
-// has the whole schema.
-type auditLine struct {
-	time, verdict, pod, name, qtype string
-	answers, policies               []string
-}
+// decision is what a line of the audit log says of a name or, of a connection, of its name.
+type decision struct{ verdict, pod, name, policy string }
 
-func readLine(m map[string]any) auditLine {
-	l := auditLine{time: text(m["time"]), verdict: text(m["verdict"])}
-	pod, question := object(m["pod"]), object(m["question"])
-	l.pod = text(pod["namespace"]) + "/" + text(pod["name"])
-	if text(m["kind"]) == "flow" {
-		return l.flow(m)
-	}
-	l.name, l.qtype = text(question["name"]), text(question["type"])
-	for _, a := range list(m["answers"]) {
-		answer := object(a)
-		s := text(answer["address"])
-		for _, g := range list(answer["grants"]) {
-			s += " " + text(object(g)["ports"]) + " until " + clock(text(object(g)["until"]))
-		}
-		l.answers = append(l.answers, s)
-	}
-	for _, p := range list(m["matches"]) {
-		l.policies = append(l.policies, text(object(p)["policy"]))
-	}
-	return l
-}
-
-// flow is the rest of the line of a connection: its name, if it has one, and where it
-// went.
-func (l auditLine) flow(m map[string]any) auditLine {
-	to := object(m["destination"])
-	l.name, l.qtype = "no name", text(m["protocol"])
-	for _, n := range list(m["names"]) {
-		l.name = text(object(n)["name"])
-		break
-	}
-	l.answers = []string{text(to["address"])}
-	if port, ok := to["port"].(float64); ok {
-		l.answers[0] += fmt.Sprintf(" port %.0f", port)
-	}
-	for _, p := range list(m["policies"]) {
-		l.policies = append(l.policies, text(p))
-	}
-	return l
-}
-
-func text(v any) string { s, _ := v.(string); return s }
-
-func object(v any) map[string]any { m, _ := v.(map[string]any); return m }
-
-func list(v any) []any { l, _ := v.([]any); return l }
-
-// clock is the time of day of a time as the log writes it.
-func clock(s string) string {
-	_, s, _ = strings.Cut(s, "T")
-	s, _, _ = strings.Cut(s, ".")
-	return s
-}
-
-// String is the line for people.
-func (l auditLine) String() string {
-	by := "no policy"
-	if len(l.policies) > 0 {
-		by = strings.Join(l.policies, " ")
-	}
-	return fmt.Sprintf("%s  %-9s  %-14s  %-16s %-4s  %-15s  %s", clock(l.time), l.verdict, l.pod, l.name, l.qtype, by, strings.Join(l.answers, " "))
-}
-
-// wantedLine is a decision of the tour that the log must hold.
-type wantedLine struct{ verdict, pod, name, policy string }
-
-var wanted = []wantedLine{
+// wanted are the decisions of the tour that the log must hold.
+var wanted = []decision{
 	{"allowed", "shop/" + client, listedName, "shop/allow-web"},
 	{"unmatched", "shop/" + client, unlistedName, ""},
 	{"allowed", "shop/" + neighbour, listedName, "shop/allow-web"},
 	{"allowed", "shop/" + client, feedName, "shop/allow-feed"},
 }
 
-// String says what the line must say.
-func (w wantedLine) String() string {
-	if w.policy == "" {
-		return w.verdict + " for " + w.pod
+func decisionOf(l audit.Line) decision {
+	d := decision{verdict: l.Verdict, pod: l.Pod.Namespace + "/" + l.Pod.Name, name: "no name"}
+	policies := l.Policies
+	for _, m := range l.Matches {
+		policies = append(policies, m.Policy)
 	}
-	return w.verdict + " for " + w.pod + " by " + w.policy
+	d.policy = strings.Join(policies, " ")
+	if l.Question != nil {
+		d.name = l.Question.Name
+	} else if len(l.Names) > 0 {
+		d.name = l.Names[0].Name
+	}
+	return d
 }
 
-func (w wantedLine) is(l auditLine) bool {
-	return l.verdict == w.verdict && l.pod == w.pod && l.name == w.name && strings.Join(l.policies, " ") == w.policy
-}
+// clock is the form of a time of day.
+const clock = "15:04:05"
 
-func anyLine(lines []auditLine, w wantedLine) bool {
-	for _, l := range lines {
-		if w.is(l) {
-			return true
+// describe is a line for people.
+func describe(l audit.Line) string {
+	d, kind, to := decisionOf(l), l.Protocol, []string{}
+	if d.policy == "" {
+		d.policy = "no policy"
+	}
+	if l.Question != nil {
+		kind = l.Question.Type
+	}
+	if l.Destination != nil {
+		to = append(to, l.Destination.Address)
+		if l.Destination.Port > 0 {
+			to = append(to, fmt.Sprintf("port %d", l.Destination.Port))
 		}
 	}
-	return false
+	for _, a := range l.Answers {
+		to = append(to, a.Address)
+		for _, g := range a.Grants {
+			to = append(to, g.Ports, "until", g.Until.UTC().Format(clock))
+		}
+	}
+	return fmt.Sprintf("%s  %-9s  %-14s  %-16s %-4s  %-15s  %s", l.Time.UTC().Format(clock), d.verdict, d.pod, d.name, kind, d.policy, strings.Join(to, " "))
 }
 
 // missingOf names the decisions that no line has.
-func missingOf(lines []auditLine) []string {
-	var out []string
-	for _, w := range wanted {
-		if !anyLine(lines, w) {
-			out = append(out, w.name+" "+w.String())
+func missingOf(lines []audit.Line) (out []string) {
+	for _, d := range wanted {
+		if !slices.ContainsFunc(lines, func(l audit.Line) bool { return decisionOf(l) == d }) {
+			out = append(out, fmt.Sprintf("%s %s for %s by %q", d.name, d.verdict, d.pod, d.policy))
 		}
 	}
 	return out
@@ -123,19 +79,21 @@ func missingOf(lines []auditLine) []string {
 const auditLimit = 20 * time.Second
 
 // waitForAudit returns the log's lines, as soon as all that are wanted are there.
-func (t *tour) waitForAudit() ([]auditLine, error) {
+func (t *tour) waitForAudit() ([]audit.Line, error) {
 	for until := time.Now().Add(auditLimit); ; time.Sleep(20 * time.Millisecond) {
-		raw, err := t.agent.AuditLines()
-		late := time.Now().After(until)
-		if err != nil && late {
-			return nil, err
-		}
-		var lines []auditLine
-		for _, m := range raw {
-			lines = append(lines, readLine(m))
-		}
-		if err == nil && len(missingOf(lines)) == 0 || late {
-			return lines, nil
+		lines, err := t.auditLines()
+		if late := time.Now().After(until); err == nil && len(missingOf(lines)) == 0 || late {
+			return lines, err
 		}
 	}
+}
+
+func (t *tour) auditLines() (lines []audit.Line, err error) {
+	f, err := os.Open(filepath.Join(t.dir, "audit.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	err = audit.Read(f, func(l audit.Line) error { lines = append(lines, l); return nil }, nil)
+	return lines, err
 }

@@ -235,7 +235,7 @@ func (t *tour) logged() {
 		return
 	}
 	for _, l := range lines {
-		t.note(l.String())
+		t.note(describe(l))
 	}
 	said := "all there"
 	if missing := missingOf(lines); len(missing) > 0 {

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -14,18 +15,23 @@ import (
 // 2001:db8:1::N. Both names of shared have one address.
 var cutNames = map[string]int{"gone": 10, "kept": 11, "one-shared": 12, "two-shared": 12, "short": 13, "steady": 1}
 
-// cutStage is a stage with the names of cutNames, and perhaps source NAT on the node.
-func cutStage(t *testing.T, kind nodeKind, masqueraded bool) *stage {
+// cutRules are rules of other programs on the node, by their name: source NAT, and as Felix has
+// it, established packets that leave mangle at its top.
+var cutRules = map[string]string{
+	"as it is": "", "masqueraded": "-t nat -A POSTROUTING -o out0 -j MASQUERADE",
+	"beside Felix": "-t mangle -I PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+}
+
+// cutStage is a stage with the names of cutNames, and perhaps a rule of another program.
+func cutStage(t *testing.T, kind nodeKind, rule string) *stage {
 	t.Helper()
 	s := newStageOf(t, kind)
 	for name, n := range cutNames {
 		s.zone.add(fmt.Sprintf("%s.example.org. 60 IN A 198.51.100.%d\n%s.example.org. 60 IN AAAA 2001:db8:1::%x", name, n, name, n))
 	}
-	if masqueraded {
+	if rule != "" {
 		for _, program := range []string{"iptables", "ip6tables"} {
-			if _, err := s.Node.Run(program, "-t", "nat", "-A", "POSTROUTING", "-o", "out0", "-j", "MASQUERADE"); err != nil {
-				t.Fatal(err)
-			}
+			run(t, s.Node, program, strings.Fields(rule)...)
 		}
 	}
 	return s
@@ -63,10 +69,10 @@ var (
 
 func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		for _, masqueraded := range []bool{false, true} {
-			t.Run(map[bool]string{false: "as it is", true: "masqueraded"}[masqueraded], func(t *testing.T) {
+		for name, rule := range cutRules {
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				f(t, cutStage(t, kind, masqueraded))
+				f(t, cutStage(t, kind, rule))
 			})
 		}
 	})

@@ -42,7 +42,7 @@ func (s *stage) noneAdmitted(from []netip.Addr, to ...netip.Addr) {
 // own allows, beside a policy that stays, and returns a function that applies and withdraws
 // that policy.
 func keptLines(t *testing.T, kind nodeKind) (s *stage, lines []*line, allow func(bool)) {
-	s = cutStage(t, kind, false)
+	s = cutStage(t, kind, "")
 	gone := allowNames("gone", "client", "gone")
 	s.start(map[string]string{
 		"a.yaml":    s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
