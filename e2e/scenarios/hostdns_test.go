@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -201,63 +200,6 @@ func TestNamesOfTheNode(t *testing.T) {
 	}
 }
 
-// TestANodesAgentThatIsKilled: the resolver answers the node when the dead-man switch is over, and
-// what is open stays open; the next agent serves again.
-func TestANodesAgentThatIsKilled(t *testing.T) {
-	n := newNodeLab(t, worldResolvers, nil)
-	n.intercepted("192.0.2.53")
-	if _, _, err := n.query("udp", "192.0.2.53", "a20.example.org.", dns.TypeA); err != nil {
-		t.Fatal(err)
-	}
-	fatal.If(t, n.agent.Stop(syscall.SIGKILL))
-	fatal.Await(t, "the resolver answers", func() bool {
-		_, addrs, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA)
-		return err == nil && len(addrs) == 1
-	})
-	n.reaches("without an agent", "198.51.100.20", lab.Answered)
-	n.reaches("without an agent", "198.51.100.21", lab.Refused)
-	fatal.If(t, n.agent.Start())
-	fatal.Await(t, "the next agent answers", func() bool {
-		rcode, _, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA)
-		return err == nil && rcode == dns.RcodeNameError
-	})
-	n.reaches("by the next agent", "198.51.100.20", lab.Answered)
-}
-
-// TestANodesUpgrade: no query of the node's programs is lost or comes past the agents, and each
-// answered address is open.
-func TestANodesUpgrade(t *testing.T) {
-	n := newNodeLab(t, worldResolvers, nil)
-	n.intercepted("192.0.2.53")
-	var stop atomic.Bool
-	var asked atomic.Int64
-	var asking sync.WaitGroup
-	for worker := range 4 {
-		network := []string{"udp", "tcp"}[worker%2]
-		asking.Go(func() {
-			for i := 0; !stop.Load(); i++ {
-				if rcode, _, err := n.query(network, "192.0.2.53", "denied.example.org.", dns.TypeA); err != nil || rcode != dns.RcodeNameError {
-					t.Errorf("during an upgrade, over %s: %d, %v", network, rcode, err)
-					return
-				}
-				asked.Add(1)
-				time.Sleep(10 * time.Millisecond) // within the limits of a client
-			}
-		})
-	}
-	for range 2 {
-		if err := n.agent.Upgrade(); err != nil {
-			t.Error(err)
-			break
-		}
-	}
-	stop.Store(true)
-	asking.Wait()
-	if asked.Load() < 100 {
-		t.Errorf("only %d queries", asked.Load())
-	}
-}
-
 // TestClientsOfTheNode: the queries of different resolvers of programs open the answered addresses.
 func TestClientsOfTheNode(t *testing.T) {
 	n := newNodeLab(t, worldResolvers, nil)
@@ -390,32 +332,4 @@ func TestALoop(t *testing.T) {
 	if rcode, addrs, err := n.query("udp", looping, "denied.example.org.", dns.TypeA); rcode != 0 || err != nil || len(addrs) != 1 {
 		t.Errorf("%d %v, %v", rcode, addrs, err)
 	}
-}
-
-// TestALoopThatBeginsLater: a query that comes back to the agent ends with SERVFAIL, and the resolver
-// is intercepted no more.
-func TestALoopThatBeginsLater(t *testing.T) {
-	var onNode, beyond *forwarder
-	n := newNodeLab(t, looping+" 192.0.2.53", func(n *nodeLab) {
-		onNode = forward(t, n.Node, nodeAddress, looping)
-		beyond = forward(t, n.World, looping, "")
-	})
-	n.intercepted(looping, "192.0.2.53")
-	if rcode, _, err := n.query("udp", looping, "denied.example.org.", dns.TypeA); rcode != dns.RcodeNameError || err != nil {
-		t.Errorf("before the loop: %d, %v", rcode, err)
-	}
-	onNode.set(looping)
-	beyond.set(nodeAddress)
-	if rcode, _, err := n.query("udp", looping, "a41.example.org.", dns.TypeA); rcode != dns.RcodeServerFailure || err != nil {
-		t.Errorf("in the loop: %d, %v", rcode, err)
-	}
-	beyond.mu.Lock()
-	if seen := beyond.seen["a41.example.org."]; seen > 8 {
-		t.Errorf("one query was asked %d times", seen)
-	}
-	beyond.mu.Unlock()
-	fatal.Await(t, "it is intercepted no more", func() bool {
-		out, err := n.Node.Run("nft", "list", "map", "inet", "namegate", "nodeintercept4")
-		return err == nil && !strings.Contains(out, looping) && strings.Contains(n.agent.Log(), "come back to it")
-	})
 }
