@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 )
 
@@ -14,16 +12,6 @@ type object = map[string]any
 // routed reports which way the node's pods are joined to it: node-a has a route
 // for each, node-b has all of them on a bridge.
 func (n *Node) routed() bool { return n.Name == nodeSites[0].name }
-
-// LimitAddresses lets the node's next pods have the first count addresses of its
-// ranges alone, so that addresses are soon used again; 0 is no limit.
-func (n *Node) LimitAddresses(count int) error {
-	plugin, err := n.plugin(count)
-	if err != nil {
-		return err
-	}
-	return n.writeConflist(plugin)
-}
 
 // writeConflist gives the node's next pods a network. Its name stays the same, since the
 // addresses in use are kept by it.
@@ -49,40 +37,16 @@ func conflist(plugin object) ([]byte, error) {
 }
 
 // plugin is the CNI plugin of the node's pod network, with its configuration.
-func (n *Node) plugin(count int) (object, error) {
+func (n *Node) plugin() object {
 	plugin := object{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true}
 	if n.routed() {
 		plugin = object{"type": "ptp"}
 	}
 	plugin["ipMasq"] = false
-	four, err := addressRange(n.pods4, count)
-	six, err6 := addressRange(n.pods6, count)
-	if err := errors.Join(err, err6); err != nil {
-		return nil, fmt.Errorf("pod network of %s: %w", n.Name, err)
-	}
 	plugin["ipam"] = object{
 		"type":   "host-local",
-		"ranges": [][]object{{four}, {six}},
+		"ranges": [][]object{{{"subnet": n.pods4.String()}}, {{"subnet": n.pods6.String()}}},
 		"routes": []object{{"dst": "0.0.0.0/0"}, {"dst": "::/0"}},
 	}
-	return plugin, nil
-}
-
-// addressRange is a range of which the first address is the gateway and, with a
-// limit, count more are to be had.
-func addressRange(p netip.Prefix, count int) (object, error) {
-	r := object{"subnet": p.String()}
-	if count == 0 {
-		return r, nil
-	}
-	first := p.Addr().Next().Next()
-	last := first
-	for range count - 1 {
-		last = last.Next()
-	}
-	if !p.Contains(last) {
-		return nil, fmt.Errorf("%s has no %d addresses", p, count)
-	}
-	r["rangeStart"], r["rangeEnd"] = first.String(), last.String()
-	return r, nil
+	return plugin
 }

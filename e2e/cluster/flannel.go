@@ -92,7 +92,7 @@ func flannelPlugin(env string) (object, error) {
 // StopFlannel ends flanneld on the node, removes what outlives it, and gives the node its own
 // routes and pod network again.
 func (n *Node) StopFlannel() error {
-	errs := []error{n.end("flannel"), os.RemoveAll(n.own("flannel")), n.LimitAddresses(0)}
+	errs := []error{n.end("flannel"), os.RemoveAll(n.own("flannel")), n.writeConflist(n.plugin())}
 	for _, program := range []string{"iptables", "ip6tables"} {
 		errs = append(errs, n.dropChains(program, flannelChains))
 	}

@@ -53,7 +53,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 			return fmt.Errorf("prepare %s: %w", n.Name, err)
 		}
 	}
-	if err := n.LimitAddresses(0); err != nil {
+	if err := n.writeConflist(n.plugin()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(n.own("containerd.toml"), []byte(containerdConfig), 0o644); err != nil {

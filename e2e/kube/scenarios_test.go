@@ -16,7 +16,6 @@ var namespaced = []part{
 	{"why", testWhy},
 	{"gke", testGKE},
 	{"services", testServices},
-	{"ordered", testOrdered},
 	{"ui", testUI},
 	{"conformance", testConformance},
 	{"changes", testChanges},
@@ -33,7 +32,6 @@ var namespaced = []part{
 // Namegate away.
 var alone = []part{
 	{"publication", testPublication},
-	{"churn", testChurn},
 	{"resolvers", testResolvers},
 	{"hosts", testHosts},
 	{"lockout", testLockout},
