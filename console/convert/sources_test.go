@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -73,7 +74,7 @@ func TestSources(t *testing.T) {
 			fatal.If(t, err)
 			for verdict, questions := range map[bool]string{true: c.allowed, false: c.denied} {
 				for _, text := range strings.Fields(questions) {
-					q, err := check.ParseQuestion(text)
+					q, err := explain.ParseTarget(text)
 					fatal.If(t, err)
 					if a := m.Ask(pod, q, o); a.Allowed() != verdict {
 						t.Errorf("%s\n%s", a, r.YAML)

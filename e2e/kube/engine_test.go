@@ -1,14 +1,15 @@
 package kube
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -114,25 +115,20 @@ spec:
     ports: [{protocol: UDP, port: 53}]
 `
 
-// forEngine opens the endpoint and ports for another engine, to the pods that a selector selects.
-func forEngine(selector, ports string) string {
-	return `---
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: for-engine, labels: {namegate.io/ignore: "true"}}
-spec:
-  podSelector: ` + selector + `
-  policyTypes: [Egress]
-  egress:
-  - to: [{ipBlock: {cidr: 169.254.20.0/24}}, {ipBlock: {cidr: "fd5c:7a1e:93b4::1:0/112"}}]
-    ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]
-  - ports: ` + ports + `
-`
+// forEngine returns the NetworkPolicies that check prints for another engine, so that it does not deny a
+// connection of a pod.
+func (s *scenario) forEngine(pod, to string) string {
+	s.Helper()
+	r := told[check.Report](s, 0, "check", "-n", s.ns, "--pod", pod, "--to", to)
+	if len(r.Answers) != 1 || r.Answers[0].Advice == nil || r.Answers[0].Advice.NetworkPolicy == "" {
+		s.Fatalf("nothing for another engine: %+v", r)
+	}
+	return r.Answers[0].Advice.NetworkPolicy
 }
 
 // testEngine: another engine that drops the intercepted query is found by the
-// self-test and said on the policy; with a NetworkPolicy for it, which such an engine
-// obeys, names resolve and their ports are open, and Namegate denies the rest.
+// self-test and said on the policy; with the NetworkPolicy that check prints, which
+// such an engine obeys, names resolve and their ports are open, and Namegate denies the rest.
 func testEngine(t *testing.T) {
 	var all []*engine
 	for _, n := range the.Nodes {
@@ -148,9 +144,10 @@ func testEngine(t *testing.T) {
 	for _, e := range all {
 		e.enforced(soon, "client")
 		e.saysDNSBlocked()
-		e.apply(forEngine("{matchLabels: {app: client}}", "[{protocol: TCP, port: 80}]"))
+		text := e.forEngine("client", "www.example.org:80")
+		e.apply(text)
 		var n networkingv1.NetworkPolicy
-		fatal.If(t, json.Unmarshal([]byte(e.kubectl("get", "networkpolicy", "-n", e.ns, "for-engine", "-o", "json")), &n))
+		fatal.If(t, yaml.UnmarshalStrict([]byte(text), &n))
 		e.obey(n)
 	}
 	for _, e := range all {

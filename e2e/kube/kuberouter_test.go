@@ -17,7 +17,7 @@ const swaps = 10 * time.Second
 
 // testKubeRouter: beside kube-router, which enforces NetworkPolicies from the top of the
 // filter table and rewrites it every two seconds, connections that either allows work on both
-// nodes, with a NetworkPolicy for kube-router. Nightly: without it only connections that both allow work, and a
+// nodes, with the NetworkPolicies that check prints, applied unchanged. Nightly: without it only connections that both allow work, and a
 // restart of kube-router loses no query.
 func testKubeRouter(t *testing.T) {
 	s := begin(t, "kuberouter")
@@ -48,7 +48,7 @@ func testKubeRouter(t *testing.T) {
 			})
 		}
 	}
-	s.apply(forEngine("{matchLabels: {app: shop}}", "[{protocol: TCP, port: 443}, {protocol: TCP, port: 80}, {protocol: TCP, port: http}]"))
+	s.apply(s.forEngine("shop-node-a", "bank.test:443"))
 	for _, n := range nodes {
 		s.eventually(patient, "kube-router obeys it on "+n, func() error {
 			return errors.Join(s.got("shop-"+n, "tcp", "bank.test", 443, works), s.got("shop-"+n, "tcp", web, 80, works), s.got("shop-"+n, "tcp6", web, 80, works))
@@ -61,7 +61,7 @@ func testKubeRouter(t *testing.T) {
 			for _, network := range []string{"tcp", "tcp6"} {
 				s.gets("shop-"+n, network, web, 80, works)
 			}
-			for _, a := range s.addresses("web") { // denied by both
+			for _, a := range s.addresses("web") { // denied by Namegate
 				s.dials("shop-"+n, "tcp", net.JoinHostPort(a, "8081"), denied)
 			}
 		})

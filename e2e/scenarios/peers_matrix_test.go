@@ -11,6 +11,8 @@ import (
 	"github.com/miekg/dns"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -51,16 +53,6 @@ egress:
   ports: [{protocol: ALL, port: 8080}]
 - matches: [{pattern: "*-fqdn.shop.svc.cluster.local"}, {pattern: "*-both.shop.svc.cluster.local"}]
   ports: [{protocol: ALL, port: 80}]`
-	// forEngine opens the endpoint for another engine, with forEnginePorts also the ports of
-	// unionFQDN and the pods' ports behind Services.
-	forEngine = `
-podSelector: {matchExpressions: [{key: app, operator: In, values: [fqdn, both]}]}
-policyTypes: [Egress]
-egress:
-- to: [{ipBlock: {cidr: 169.254.20.0/24}}, {ipBlock: {cidr: "fd5c:7a1e:93b4::1:0/112"}}]
-  ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]`
-	forEnginePorts = `
-- ports: [{protocol: TCP, port: 80}, {protocol: TCP, port: 443}, {protocol: TCP, port: 8080, endPort: 8081}, {protocol: UDP, port: 80}, {protocol: UDP, port: 443}, {protocol: UDP, port: 8080, endPort: 8081}]`
 )
 
 // unionRow is one client's connection to one destination.
@@ -248,8 +240,8 @@ func TestUnionAlone(t *testing.T) {
 }
 
 // TestUnionBeside: another engine enforces the NetworkPolicy too, at the top of the
-// filter table, which it rewrites all the time. It may only narrow; with a NetworkPolicy for it
-// that opens the endpoint and the ports of the policy's rules the union holds.
+// filter table, which it rewrites all the time. It may only narrow; with the NetworkPolicy that
+// check prints for it, applied unchanged, the union holds.
 func TestUnionBeside(t *testing.T) {
 	t.Parallel()
 	for _, style := range []lab.EngineStyle{lab.KubeRouter, lab.Felix} {
@@ -285,10 +277,15 @@ func unionBeside(t *testing.T, kind nodeKind, style lab.EngineStyle) {
 		}
 		return denied
 	})
-	s.obeys(parsed[networkingv1.NetworkPolicy](t, networkPolicy("for-engine", forEngine)), np)
+	files["for-engine.yaml"] = s.forEngine(files, "both", "fqdn.example.org:443")
+	s.apply(files)
+	printed := parsed[networkingv1.NetworkPolicy](t, files["for-engine.yaml"])
+	dnsAlone := printed.DeepCopy()
+	dnsAlone.Spec.Egress = dnsAlone.Spec.Egress[:1]
+	s.obeys(dnsAlone, np)
 	s.runUnion(limited, true, byBoth)
 
-	s.obeys(parsed[networkingv1.NetworkPolicy](t, networkPolicy("for-engine", forEngine+forEnginePorts)), np)
+	s.obeys(printed, np)
 	s.runUnion(rows, true, func(r *unionRow) lab.Outcome {
 		if r.client == "np" {
 			return byEngine(r)
@@ -298,6 +295,23 @@ func unionBeside(t *testing.T, kind nodeKind, style lab.EngineStyle) {
 	if n := s.engine.Writes(); n < 10 {
 		t.Errorf("the engine wrote its tables %d times", n)
 	}
+}
+
+// forEngine returns the NetworkPolicy that check prints for another engine.
+func (s *peerStage) forEngine(files map[string]string, pod, to string) string {
+	s.t.Helper()
+	m := check.New()
+	for name, text := range files {
+		fatal.If(s.t, m.Add(name, []byte(text)))
+	}
+	fatal.If(s.t, m.Add("services.yaml", []byte(s.manifestsOfServices)))
+	target, err := explain.ParseTarget(to)
+	fatal.If(s.t, err)
+	a := m.Ask(m.PodsNamed("shop", pod)[0], target, check.Options{ClusterDomain: "cluster.local"})
+	if a.Advice == nil || a.Advice.NetworkPolicy == "" {
+		s.t.Fatalf("nothing for another engine: %s", a)
+	}
+	return a.Advice.NetworkPolicy
 }
 
 // byBoth is what becomes of a row of the client that both select while the engine lets

@@ -26,6 +26,8 @@ type peerStage struct {
 	pods     map[string]*peerPod
 	services []lab.Service
 	engine   *lab.Engine
+	// manifestsOfServices are the Services, each called as its one pod.
+	manifestsOfServices string
 }
 
 // peerPod is a pod with all that engines go by.
@@ -100,6 +102,8 @@ func (s *peerStage) service(n int, port uint16, to *peerPod, target uint16) (v4,
 			s.services = append(s.services, lab.Service{Addr: from, Protocol: proto, Port: port, To: []netip.AddrPort{netip.AddrPortFrom(at, target)}})
 		}
 	}
+	s.manifestsOfServices += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec:\n  clusterIP: %s\n  ports: [{name: tcp, protocol: TCP, port: %d, targetPort: %d}, {name: udp, protocol: UDP, port: %d, targetPort: %d}]\n",
+		to.name, to.namespace, v4, port, target, port, target)
 	fatal.If(s.t, s.SetServices(s.services...))
 	return v4, v6
 }

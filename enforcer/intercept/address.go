@@ -8,19 +8,13 @@ import (
 )
 
 // Generations serve on addresses beside the default endpoint: the rest of its
-// /24 from .64 on, and for IPv6 a block of 256 below the same prefix.
+// /24 from .64 on, and for IPv6 a block of 256 below the same prefix. netpolicyfor.Endpoint has their prefixes.
 var (
 	firstServing4 = netip.MustParseAddr("169.254.20.64")
 	lastServing4  = netip.MustParseAddr("169.254.20.254")
 	firstServing6 = netip.MustParseAddr("fd5c:7a1e:93b4::1:0")
 	lastServing6  = netip.MustParseAddr("fd5c:7a1e:93b4::1:ff")
 )
-
-// Ranges returns prefixes that hold every address that a generation may serve on, IPv4 and
-// IPv6.
-func Ranges() []netip.Prefix {
-	return []netip.Prefix{netip.PrefixFrom(firstServing4, 24).Masked(), netip.PrefixFrom(firstServing6, 112).Masked()}
-}
 
 // InRange tells whether a generation may serve on an address.
 func InRange(a netip.Addr) bool {
