@@ -173,3 +173,18 @@ func TestBy(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestDeniedBeforeItsFirstQuery: a rule of a cluster policy denies some ports of a name whose addresses are
+// not known, and nothing else denies the name.
+func TestDeniedBeforeItsFirstQuery(t *testing.T) {
+	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{}
+	fatal.If(t, yaml.UnmarshalStrict([]byte("{metadata: {name: no-mail}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, matches: [{name: mail.test}], ports: [{protocol: TCP, port: 25}]}]}}"), cluster))
+	snap := compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}, Pods: []policy.Pod{cart()}})
+	for to, want := range map[string]Verdict{"mail.test:25": Denied, "mail.test:443": Allowed} {
+		f := about(t, cart(), nil)
+		f.Snapshot, f.View, f.SeesCluster = snap, snap.ViewOf(cart().PodRef), func(bool) bool { return true }
+		if e := Explain(Question{To: target(t, to)}, f); e.Verdict != want {
+			t.Errorf("%s: %s: %s", to, e.Verdict, e.Reason)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (in *inquiry) notPermitted(a netip.Addr, r reach) {
 		in.said.Verdict, in.said.Reason = Unknown, "no name opens it for the pod, and "+r.unknown
 	case r.unknown != "":
 		in.note("%s", r.unknown)
-	case r.passed > 0:
+	case r.passed > 0 && r.denied != nil:
 		what := "known addresses of the name"
 		if r.service != nil {
 			what = "addresses behind " + in.serviceText(r.service)
