@@ -9,49 +9,61 @@ import (
 	"strings"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// consoleSource is the console's Source: the agent's state as people ask for it.
-type consoleSource struct {
-	agent   *agent
-	rollout func() rollout.Status
-	node    string
-}
-
 // answers makes the handler of a console for callers of a kind.
-type answers func(viewer func(*http.Request) (console.Viewer, error)) http.Handler
+type answers func(viewer func(*http.Request) (serve.Viewer, error)) http.Handler
 
 // console returns the console of this agent.
 func (a *agent) console() answers {
-	k := &consoleSource{agent: a, rollout: a.rollout.Status, node: a.o.Node}
-	if k.node == "" {
-		k.node, _ = os.Hostname()
+	node := a.o.Node
+	if node == "" {
+		node, _ = os.Hostname()
 	}
-	return func(viewer func(*http.Request) (console.Viewer, error)) http.Handler {
-		return console.Handler(k, viewer, time.Now)
+	return func(viewer func(*http.Request) (serve.Viewer, error)) http.Handler {
+		return serve.Handler(func() *serve.State { return a.stateOf(node, a.rollout.Status()) }, viewer, time.Now)
 	}
 }
 
 // asRoot is the viewer of the socket, which only root can open.
-func asRoot(*http.Request) (console.Viewer, error) { return console.Everything{}, nil }
+func asRoot(*http.Request) (serve.Viewer, error) { return serve.Everything{}, nil }
 
-// Node returns the node's name.
-func (k *consoleSource) Node() string { return k.node }
+// stateOf returns what the agent knows at one moment of the roll-outs: the state that the snapshot in force was
+// compiled from, and before the first the one that comes.
+func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
+	in, snap := r.Applied, r.InForce
+	if snap == nil {
+		in = r.State
+	}
+	s := &serve.State{
+		Node: node, Snapshot: snap, Failing: r.Failing, Policies: in.Input.Policies, NetworkPolicies: in.Input.NetworkPolicies,
+		Services: in.Cluster.ServicesAt, Problems: in.Problems, Domain: a.config.Load().ClusterDomain,
+		Resolvers: func() []netip.Addr { return slices.Collect(maps.Keys(a.enforce.Status().Serving)) },
+		Inside:    a.inside, Blocked: a.blocked(snap), CountsByName: a.countsByName,
+		Status: func() console.Status { return a.statusOf(node, r) }, Trouble: func() map[policy.PodRef][]string { return a.troubleOf(r) },
+		Live: live{a},
+	}
+	if snap != nil {
+		s.Problems = slices.Concat(in.Problems, snap.Problems)
+	}
+	s.Remote, s.RemoteNamespaces, s.Unread = a.remote(in, snap)
+	if a.audit != nil {
+		s.Log = auditLog{a}
+	}
+	return s
+}
 
-// Status returns the state of the agent and its problems.
-func (k *consoleSource) Status() console.Status {
-	a, r := k.agent, k.rollout()
+// statusOf returns the state of the agent and its problems.
+func (a *agent) statusOf(node string, r rollout.Status) console.Status {
 	s := console.Status{
-		Node: k.node, Version: a.o.Version, Snapshot: r.Number(), Failing: r.Failing, Waiting: r.Waiting, Files: r.State.Files, Problems: r.Problems,
+		Node: node, Version: a.o.Version, Snapshot: r.Number(), Failing: r.Failing, Waiting: r.Waiting, Files: r.State.Files, Problems: r.Problems,
 		Dataplane:       a.kernel.dataplane,
 		NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote), Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats().Proxy,
 	}
@@ -77,39 +89,15 @@ func (k *consoleSource) Status() console.Status {
 	return s
 }
 
-// Snapshot returns the snapshot in force.
-func (k *consoleSource) Snapshot() *policy.Snapshot { return k.rollout().InForce }
-
-// Policies returns the policies of a namespace, "" for all.
-func (k *consoleSource) Policies(namespace string) (out []v1alpha1.FQDNNetworkPolicy) {
-	for _, p := range k.rollout().State.Input.Policies {
-		if namespace == "" || p.Namespace == namespace {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// NetworkPolicies returns the ordinary ones of a namespace.
-func (k *consoleSource) NetworkPolicies(namespace string) (out []*networkingv1.NetworkPolicy) {
-	for _, p := range k.rollout().State.Input.NetworkPolicies {
-		if p.Namespace == namespace {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// Remote returns the pods of other nodes that are peers alone. A folder of manifests
+// remote returns the pods of other nodes that are peers alone, and why they are not known. A folder of manifests
 // knows all pods as such; of a cluster they are read once a pod of this node needs them, and
 // only those of the namespaces that are not nil.
-func (k *consoleSource) Remote() (pods []*policy.Pod, namespaces []string, unread string) {
-	s := k.rollout().State
+func (a *agent) remote(s rollout.State, snap *policy.Snapshot) (pods []*policy.Pod, namespaces []string, unread string) {
 	pods, namespaces = s.Input.Remote, s.Input.RemoteNamespaces
 	switch {
 	case s.Input.PeersUnknown:
 		return pods, namespaces, "the agent does not have them yet; `namegate status` shows whether the API server is away"
-	case k.agent.cluster == nil || len(pods) > 0 || needsPods(k.Snapshot()):
+	case a.cluster == nil || len(pods) > 0 || needsPods(snap):
 		return pods, namespaces, ""
 	}
 	return nil, nil, "no pod of this node needs them, so the agent does not read them"
@@ -120,27 +108,16 @@ func needsPods(s *policy.Snapshot) bool {
 	return s != nil && slices.ContainsFunc(s.PeerSets, func(p *policy.PeerSet) bool { return p.Kind == policy.PeerPods || p.Kind == policy.PeerPorts })
 }
 
-// Services returns the cluster's by each of their addresses.
-func (k *consoleSource) Services() map[netip.Addr]*policy.Service {
-	return k.rollout().State.Cluster.ServicesAt
+// countsByName tells whether names count for what a Service leads on from an address.
+func (a *agent) countsByName(addr netip.Addr) bool {
+	network := a.enforce.Interception().Network()
+	return network.IsService(addr)
 }
 
-// CountsByName tells whether names count for what a Service leads on from an address.
-func (k *consoleSource) CountsByName(a netip.Addr) bool {
-	network := k.agent.enforce.Interception().Network()
-	return network.IsService(a)
-}
-
-// Problems returns the problems of policies and pods.
-func (k *consoleSource) Problems() []policy.Problem { return k.rollout().Problems }
-
-// Failing returns why the latest policies are not in force.
-func (k *consoleSource) Failing() string { return k.rollout().Failing }
-
-// Trouble returns what keeps policies from holding for pods.
-func (k *consoleSource) Trouble() map[policy.PodRef][]string {
+// troubleOf returns what keeps policies from holding for pods.
+func (a *agent) troubleOf(r rollout.Status) map[policy.PodRef][]string {
 	out := map[policy.PodRef][]string{}
-	for _, f := range k.agent.findings() {
+	for _, f := range a.findingsOf(r) {
 		if !slices.Contains(out[f.Pod], f.Message) {
 			out[f.Pod] = append(out[f.Pod], f.Message)
 		}
@@ -148,90 +125,83 @@ func (k *consoleSource) Trouble() map[policy.PodRef][]string {
 	return out
 }
 
+// blocked returns the guard against rebinding as it is now.
+func (a *agent) blocked(snap *policy.Snapshot) func(fqdn.Name, netip.Addr) string {
+	g := a.nodes.cluster().Guard(a.config.Load())
+	return func(n fqdn.Name, addr netip.Addr) string { return g.Blocked(n, addr, snap) }
+}
+
+// inside describes an address in the cluster.
+func (a *agent) inside(addr netip.Addr) string {
+	c := a.nodes.cluster()
+	switch {
+	case slices.Contains(c.Services, addr):
+		return "Service"
+	case slices.Contains(c.Nodes, addr), slices.Contains(c.Peers, addr):
+		return "node"
+	}
+	return ""
+}
+
+// live is the serve.Live of an agent.
+type live struct{ agent *agent }
+
 // Grants returns a pod's grants.
-func (k *consoleSource) Grants(p policy.PodRef) []policy.GrantInfo {
-	return k.agent.enforce.Grants().ListGrants(p)
+func (l live) Grants(p policy.PodRef) []policy.GrantInfo {
+	return l.agent.enforce.Grants().ListGrants(p)
 }
 
 // Ended returns grants that have ended.
-func (k *consoleSource) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
-	return k.agent.enforce.Grants().History(p, a)
+func (l live) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
+	return l.agent.enforce.Grants().History(p, a)
 }
 
 // Denied returns the flows that were denied to a pod lately.
-func (k *consoleSource) Denied(p policy.PodRef) []audit.Flow { return k.agent.denials.Recent(p) }
+func (l live) Denied(p policy.PodRef) []audit.Flow { return l.agent.denials.Recent(p) }
 
 // Seen returns a pod's answers that held an address.
-func (k *consoleSource) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
-	return k.agent.memory.Seen(p, a)
+func (l live) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
+	return l.agent.memory.Seen(p, a)
 }
 
 // SeenByAnybody returns all answers with an address that opened nothing. The enforcer
 // keeps the granted ones.
-func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
-	out = k.agent.memory.SeenByAnybody(a)
-	for _, o := range k.agent.enforce.Grants().NamesOfAnybody(a) {
+func (l live) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
+	out = l.agent.memory.SeenByAnybody(a)
+	for _, o := range l.agent.enforce.Grants().NamesOfAnybody(a) {
 		out = append(out, recent.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
 	}
 	return out
 }
 
 // Asked returns the result of a pod's last query for a name.
-func (k *consoleSource) Asked(p policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
-	return k.agent.memory.Asked(p, n)
+func (l live) Asked(p policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
+	return l.agent.memory.Asked(p, n)
 }
 
 // LedBy returns the names whose answers lead a pod to a name.
-func (k *consoleSource) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
-	return k.agent.proxy.LedBy(p, n)
+func (l live) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
+	return l.agent.proxy.LedBy(p, n)
 }
 
 // DeniesResolver tells whether the policies deny a pod the queries to a resolver.
-func (k *consoleSource) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *policy.Rule) {
-	return k.agent.proxy.DeniesResolver(p, resolver)
+func (l live) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *policy.Rule) {
+	return l.agent.proxy.DeniesResolver(p, resolver)
 }
 
-// Guard returns the guard against rebinding as it is now.
-func (k *consoleSource) Guard() func(fqdn.Name, netip.Addr) string {
-	g, snap := k.agent.nodes.cluster().Guard(k.agent.config.Load()), k.Snapshot()
-	return func(n fqdn.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
-}
-
-// Inside describes an address in the cluster.
-func (k *consoleSource) Inside(a netip.Addr) string {
-	c := k.agent.nodes.cluster()
-	switch {
-	case slices.Contains(c.Services, a):
-		return "Service"
-	case slices.Contains(c.Nodes, a), slices.Contains(c.Peers, a):
-		return "node"
-	}
-	return ""
-}
-
-// Domain returns the cluster's.
-func (k *consoleSource) Domain() fqdn.Name { return k.agent.config.Load().ClusterDomain }
-
-// Resolvers returns the resolvers in whose place the agent answers.
-func (k *consoleSource) Resolvers() []netip.Addr {
-	return slices.Collect(maps.Keys(k.agent.enforce.Status().Serving))
-}
+// auditLog is the serve.Log of an agent.
+type auditLog struct{ agent *agent }
 
 // Recent returns the last lines of the audit log.
-func (k *consoleSource) Recent() []byte { return k.agent.audit.Recent() }
+func (l auditLog) Recent() []byte { return l.agent.audit.Recent() }
 
 // Complete returns for how long Recent is complete; false while the resolver answers pods.
-func (k *consoleSource) Complete(namespace string) (time.Duration, bool) {
-	if !k.agent.enforce.Interception().On() {
+func (l auditLog) Complete(namespace string) (time.Duration, bool) {
+	if !l.agent.enforce.Interception().On() {
 		return 0, false
 	}
-	return k.agent.audit.Complete(namespace)
+	return l.agent.audit.Complete(namespace)
 }
 
-// Follow returns the coming lines of the audit log, nil where there is none.
-func (k *consoleSource) Follow() console.Follower {
-	if k.agent.audit == nil {
-		return nil
-	}
-	return k.agent.audit.Follow()
-}
+// Follow returns the coming lines of the audit log.
+func (l auditLog) Follow() serve.Follower { return l.agent.audit.Follow() }

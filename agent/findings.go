@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/stats"
@@ -15,8 +16,10 @@ import (
 
 // findings gathers the selected pods of this node for which policies do not hold, wholly
 // or in part.
-func (a *agent) findings() []status.Finding {
-	r := a.rollout.Status()
+func (a *agent) findings() []status.Finding { return a.findingsOf(a.rollout.Status()) }
+
+// findingsOf is findings at one moment of the roll-outs.
+func (a *agent) findingsOf(r rollout.Status) []status.Finding {
 	snap := r.InForce
 	out := ofProblems(r.Problems)
 	out = append(out, ofPaths(snap, a.selfTest.failed())...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/agent/failsafes/hostfiles"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -25,7 +26,6 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/testkit/fatal"
-	"sigs.k8s.io/yaml"
 )
 
 func addrList(words string) (out []netip.Addr) {

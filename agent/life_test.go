@@ -42,7 +42,7 @@ func TestLogIsCompleteWhileQueriesComeHere(t *testing.T) {
 	a, _ := agentOnFakes(t, slog.New(slog.DiscardHandler))
 	a.audit = audit.To(io.Discard, audit.Options{})
 	t.Cleanup(func() { fatal.If(t, a.audit.Close(context.Background())) })
-	k := &consoleSource{agent: a}
+	k := auditLog{a}
 	a.beginAudit(t.Context())
 	if d, known := k.Complete("shop"); known {
 		t.Errorf("complete for %v before interception", d)

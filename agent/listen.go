@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/access"
+	"github.com/namegate/namegate/console/serve"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // listening is a console at a port.
 type listening interface {
 	Run(ctx context.Context, h http.Handler) error
-	Viewer(r *http.Request) (console.Viewer, error)
+	Viewer(r *http.Request) (serve.Viewer, error)
 }
 
 // keepConsole answers people of the cluster until ctx ends, while this agent has the

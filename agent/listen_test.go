@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/serve"
 )
 
 // consoleTwin is a console that fails a given number of times, and then runs.
@@ -28,7 +28,7 @@ func (c *consoleTwin) Run(ctx context.Context, h http.Handler) error {
 	return nil
 }
 
-func (c *consoleTwin) Viewer(*http.Request) (console.Viewer, error) { return console.Everything{}, nil }
+func (c *consoleTwin) Viewer(*http.Request) (serve.Viewer, error) { return serve.Everything{}, nil }
 
 // TestKeepListening: a console that cannot begin is tried again, ever more slowly,
 // and ends with its agent.
@@ -42,7 +42,7 @@ func TestKeepListening(t *testing.T) {
 		}
 		return twin, nil
 	}
-	answer := func(viewer func(*http.Request) (console.Viewer, error)) http.Handler {
+	answer := func(viewer func(*http.Request) (serve.Viewer, error)) http.Handler {
 		if v, err := viewer(nil); v == nil || err != nil {
 			t.Errorf("no viewer: %v", err)
 		}

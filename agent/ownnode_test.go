@@ -106,7 +106,7 @@ func TestOutsideClusterRanges(t *testing.T) {
 	}
 	neighbour := netip.MustParseAddr("203.0.113.2") // of a Node that the agent does not watch
 	guard := func() string {
-		return (&consoleSource{agent: a, rollout: a.rollout.Status}).Guard()(outside, neighbour)
+		return a.stateOf("n1", a.rollout.Status()).Blocked(outside, neighbour)
 	}
 	<-a.rollout.First()
 	expect("2", "203.0.113.1", "10.244.1.0/24")

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"testing"
 	"time"
-
-	"net/netip"
 
 	"github.com/google/go-cmp/cmp"
 

@@ -1,44 +1,41 @@
-// Package console is what people ask of agents and get: the questions an agent
-// answers over HTTP, the rows of the answers, and how they are printed. Whom it
-// answers, and how an agent is reached, is for others to say.
+// Package console is the language between people and agents: the questions, the rows of the answers, and what
+// may go wrong. Package serve answers in the agent, package client asks, and package print shows the answers.
 package console
 
 import (
-	"context"
-	"net/http"
-	"net/url"
+	"fmt"
+	"strings"
 )
 
-// Viewer decides which rows the caller may see.
-type Viewer interface {
-	// Name is the caller's name, as the API server has it.
-	Name() string
-	// Sees tells whether the caller may see the rows of a namespace; "" asks for the rows
-	// of all namespaces and of the node itself.
-	Sees(ctx context.Context, namespace string) (bool, error)
-	// SeesCluster tells whether the caller may read the cluster policies of a kind:
-	// ClusterNetworkPolicies where standard is true, else ClusterFQDNNetworkPolicies.
-	SeesCluster(ctx context.Context, standard bool) (bool, error)
-}
+// Where an agent answers.
+const (
+	StatusPath   = "/v1/status"
+	PodsPath     = "/v1/pods"
+	GrantsPath   = "/v1/grants"
+	PoliciesPath = "/v1/policies"
+	ExplainPath  = "/v1/explain"
+	AuditPath    = "/v1/audit"
+)
 
-// Everything is the Viewer of root on the node.
-type Everything struct{}
+// CompleteHeader has the seconds for which an answer with lines has every DNS decision about the pods of
+// its namespace, or without one about all pods and the node. A duration, so that the clocks
+// of the node and of the caller may differ.
+const CompleteHeader = "Namegate-Complete-Seconds"
 
-// Name is root.
-func (Everything) Name() string { return "root" }
-
-// Sees says yes.
-func (Everything) Sees(context.Context, string) (bool, error) { return true, nil }
-
-// SeesCluster says yes.
-func (Everything) SeesCluster(context.Context, bool) (bool, error) { return true, nil }
-
-// Agent is one agent that can be asked.
-type Agent interface {
-	// Node is its node's name, "" where that is not known.
-	Node() string
-	// Ask sends GET path?query and returns the answer's body, which the caller closes,
-	// if the status is 200, and else the *Refusal that the agent gave. An agent that
-	// cannot be reached is an *Unreachable.
-	Ask(ctx context.Context, path string, query url.Values) (*http.Response, error)
+// PodName reads how a pod is named: NAMESPACE/NAME, or NAME with the namespace
+// beside it, "" for any. Both namespaces must be the same.
+func PodName(namespace, pod string) (ns, name string, err error) {
+	ns, name, found := strings.Cut(pod, "/")
+	switch {
+	case !found:
+		ns, name = namespace, pod
+	case namespace != "" && ns != namespace:
+		return "", "", fmt.Errorf("the pod %s is not in the namespace %s; leave one of them out", pod, namespace)
+	case ns == "":
+		return "", "", fmt.Errorf("%q is no pod; write NAMESPACE/NAME or NAME", pod)
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return "", "", fmt.Errorf("%q is no pod; write NAMESPACE/NAME or NAME", pod)
+	}
+	return ns, name, nil
 }

@@ -80,3 +80,20 @@ func ExitCode(err error) int {
 	}
 	return ExitNo
 }
+
+// Failure is an agent that could not be asked, or refused.
+type Failure struct {
+	Node string
+	Err  error
+}
+
+// Error returns the error, with the node if there are several.
+func (f *Failure) Error() string {
+	if f.Node == "" {
+		return f.Err.Error()
+	}
+	return f.Node + ": " + f.Err.Error()
+}
+
+// Unwrap returns the error.
+func (f *Failure) Unwrap() error { return f.Err }

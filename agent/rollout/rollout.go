@@ -279,7 +279,7 @@ func (r *Rollout) commit(ctx context.Context) error {
 	if r.status.InForce == nil {
 		close(r.first)
 	}
-	r.status.InForce, r.status.Waiting = inForce, 0
+	r.status.InForce, r.status.Applied, r.status.Waiting = inForce, r.status.State, 0
 	for _, v := range snap.Views {
 		if v.InForce() && !inForce.Isolates(v.Pod.PodRef) {
 			r.status.Waiting++

@@ -23,6 +23,7 @@ type Status struct {
 	State    State
 	Problems []policy.Problem
 	InForce  *policy.Snapshot // nil before the first
+	Applied  State            // that InForce was compiled from
 	Waiting  int              // pods that are not isolated until their names are resolved
 	Failing  string           // why the latest snapshot is not in force, "" if it is
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/namegate/namegate/console/access/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,7 +47,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 func inMemory(t *testing.T, h http.Handler, f func(*testing.T, *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, newAPIServer(), nil)
+		s := newServer(t, accesstest.NewAPI(), nil)
 		p := newPipes()
 		server := s.bounded(context.Background(), h)
 		done := make(chan struct{})

@@ -16,7 +16,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/access/accesstest"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -33,10 +34,10 @@ func question(token string, certs ...*x509.Certificate) *http.Request {
 
 // TestCallers: known callers, and the replies to others.
 func TestCallers(t *testing.T) {
-	ours, theirs := newCA(t), newCA(t)
-	signed := func(by *ca, change func(*x509.Certificate)) []*x509.Certificate {
-		text, _ := by.issue(t, change)
-		return []*x509.Certificate{parsed(t, text)}
+	ours, theirs := accesstest.NewCA(t), accesstest.NewCA(t)
+	signed := func(by *accesstest.CA, change func(*x509.Certificate)) []*x509.Certificate {
+		text, _ := by.Issue(t, change)
+		return []*x509.Certificate{accesstest.Parsed(t, text)}
 	}
 	server := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 	over := func(c *x509.Certificate) {
@@ -48,7 +49,7 @@ func TestCallers(t *testing.T) {
 		token  string
 		certs  []*x509.Certificate
 		header map[string]string
-		before func(*Server, *apiServer)
+		before func(*Server, *accesstest.API)
 		want   string // the user
 		status int
 		text   string
@@ -68,12 +69,12 @@ func TestCallers(t *testing.T) {
 		{name: "a certificate without a user", certs: signed(ours, nameless), status: 401, text: "names no user"},
 		{name: "in another's name", token: "alice's", header: map[string]string{"Impersonate-User": "root"}, status: 400, text: "in another's name"},
 		{name: "in another group", token: "alice's", header: map[string]string{"impersonate-group": "system:masters"}, status: 400, text: "in another's name"},
-		{name: "without the API server", token: "alice's", before: func(_ *Server, a *apiServer) { a.leave() }, status: 503, text: "cannot ask the API server who asks"},
-		{name: "a certificate before the authority is known", certs: signed(ours, nil), before: func(s *Server, _ *apiServer) { s.callers.authority.pool.Store(nil) }, status: 503, text: "does not know yet"},
+		{name: "without the API server", token: "alice's", before: func(_ *Server, a *accesstest.API) { a.Leave() }, status: 503, text: "cannot ask the API server who asks"},
+		{name: "a certificate before the authority is known", certs: signed(ours, nil), before: func(s *Server, _ *accesstest.API) { s.callers.authority.pool.Store(nil) }, status: 503, text: "does not know yet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			api := newAPIServer(clientCA(ours.pem()))
-			api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}}
+			api := accesstest.NewAPI(accesstest.ClientCA(ours.PEM()))
+			api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}}
 			s := newServer(t, api, nil)
 			fatal.If(t, s.callers.authority.read(t.Context()))
 			if c.before != nil {
@@ -100,8 +101,8 @@ func TestCallers(t *testing.T) {
 
 // TestTokenIsRemembered: good and bad, for ten seconds; an error is not.
 func TestTokenIsRemembered(t *testing.T) {
-	api, c := newAPIServer(), testclock.New(time.Now())
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api, c := accesstest.NewAPI(), testclock.New(time.Now())
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	s := newServer(t, api, c.Now)
 	ask := func(token string, status int) {
 		t.Helper()
@@ -113,27 +114,27 @@ func TestTokenIsRemembered(t *testing.T) {
 		ask("alice's", 0)
 		ask("guess", 401)
 	}
-	if api.reviews != 2 {
-		t.Errorf("%d reviews of two tokens", api.reviews)
+	if api.Reviews != 2 {
+		t.Errorf("%d reviews of two tokens", api.Reviews)
 	}
-	api.mu.Lock()
-	delete(api.tokens, "alice's")
-	api.mu.Unlock()
+	api.Mu.Lock()
+	delete(api.Tokens, "alice's")
+	api.Mu.Unlock()
 	ask("alice's", 0)
 	c.Pass(cacheTTL)
 	ask("alice's", 401)
 	// An API server that is away is not an answer: nothing of it is remembered.
-	api.leave()
+	api.Leave()
 	ask("other", 503)
-	api.come()
+	api.Come()
 	ask("other", 401)
 }
 
 // TestGuesses: a caller that tries tokens is stopped before the API server is overloaded,
 // without affecting other or known callers.
 func TestGuesses(t *testing.T) {
-	api, c := newAPIServer(), testclock.New(time.Now())
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api, c := accesstest.NewAPI(), testclock.New(time.Now())
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	s := newServer(t, api, c.Now)
 	from := func(address, token string) error {
 		r := question(token)
@@ -148,8 +149,8 @@ func TestGuesses(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 1000-reviewBurst+1 || api.reviews != reviewBurst {
-		t.Errorf("%d guesses refused, %d reviews", refused, api.reviews)
+	if refused != 1000-reviewBurst+1 || api.Reviews != reviewBurst {
+		t.Errorf("%d guesses refused, %d reviews", refused, api.Reviews)
 	}
 	if err := from("192.0.2.1:1", "alice's"); err != nil {
 		t.Errorf("the known caller: %v", err)
@@ -162,13 +163,13 @@ func TestGuesses(t *testing.T) {
 // TestSees: the review asks for the policies of the namespace, with the caller's full
 // identity, and its result is cached for ten seconds.
 func TestSees(t *testing.T) {
-	api, c := newAPIServer(), testclock.New(time.Now())
-	api.tokens["alice's"] = authenticationv1.UserInfo{
+	api, c := accesstest.NewAPI(), testclock.New(time.Now())
+	api.Tokens["alice's"] = authenticationv1.UserInfo{
 		Username: "alice", UID: "7", Groups: []string{"shoppers"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a", "b"}},
 	}
-	api.tokens["bob's"] = authenticationv1.UserInfo{Username: "bob"}
-	api.tokens["root's"] = authenticationv1.UserInfo{Username: "root"}
-	api.rights["alice"], api.rights["root"] = []string{"shop"}, []string{""}
+	api.Tokens["bob's"] = authenticationv1.UserInfo{Username: "bob"}
+	api.Tokens["root's"] = authenticationv1.UserInfo{Username: "root"}
+	api.Rights["alice"], api.Rights["root"] = []string{"shop"}, []string{""}
 	s := newServer(t, api, c.Now)
 	sees := func(token, namespace string) bool {
 		t.Helper()
@@ -183,28 +184,28 @@ func TestSees(t *testing.T) {
 			t.Fatal("wrong rights")
 		}
 	}
-	if n := len(api.asked); n != 4 {
+	if n := len(api.Asked); n != 4 {
 		t.Errorf("%d reviews of four questions", n)
 	}
 	want := authorizationv1.SubjectAccessReviewSpec{
 		User: "alice", UID: "7", Groups: []string{"shoppers"}, Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a", "b"}},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "get", Group: "namegate.io", Resource: "fqdnnetworkpolicies"},
 	}
-	if d := cmp.Diff(want, api.asked[0]); d != "" {
+	if d := cmp.Diff(want, api.Asked[0]); d != "" {
 		t.Errorf("the review (-want +got):\n%s", d)
 	}
 	// A caller who sees everything needs no review for each namespace.
-	api.asked = nil
+	api.Asked = nil
 	for _, ns := range []string{"", "shop", "bank"} {
 		if !sees("root's", ns) {
 			t.Errorf("root does not see %q", ns)
 		}
 	}
-	if len(api.asked) != 1 {
-		t.Errorf("%d reviews of one who sees all", len(api.asked))
+	if len(api.Asked) != 1 {
+		t.Errorf("%d reviews of one who sees all", len(api.Asked))
 	}
 	// A right that is gone is gone ten seconds later.
-	api.rights["alice"] = nil
+	api.Rights["alice"] = nil
 	if !sees("alice's", "shop") {
 		t.Error("not remembered")
 	}
@@ -217,18 +218,18 @@ func TestSees(t *testing.T) {
 // TestCredentialsEnd: a follower of the log is disconnected soon after its token, or
 // certificate, is no longer valid.
 func TestCredentialsEnd(t *testing.T) {
-	ours := newCA(t)
-	api, c := newAPIServer(clientCA(ours.pem())), testclock.New(time.Now())
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	api.rights["alice"], api.rights["carol"], api.rights["mallory"] = []string{"shop"}, []string{"shop"}, []string{"shop"}
+	ours := accesstest.NewCA(t)
+	api, c := accesstest.NewAPI(accesstest.ClientCA(ours.PEM())), testclock.New(time.Now())
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.Rights["alice"], api.Rights["carol"], api.Rights["mallory"] = []string{"shop"}, []string{"shop"}, []string{"shop"}
 	s := newServer(t, api, c.Now)
 	fatal.If(t, s.callers.authority.read(t.Context()))
-	text, _ := ours.issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
+	text, _ := ours.Issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
 	token, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
-	certificate, err := s.Viewer(question("", parsed(t, text)))
+	certificate, err := s.Viewer(question("", accesstest.Parsed(t, text)))
 	fatal.If(t, err)
-	sees := func(v console.Viewer, want bool, status int) {
+	sees := func(v serve.Viewer, want bool, status int) {
 		t.Helper()
 		if yes, err := v.Sees(t.Context(), "shop"); yes != want || statusOf(err) != status {
 			t.Errorf("sees %v %v, want %v %d", yes, err, want, status)
@@ -239,15 +240,15 @@ func TestCredentialsEnd(t *testing.T) {
 		sees(certificate, true, 0)
 		c.Pass(cacheTTL)
 	}
-	api.mu.Lock()
-	delete(api.tokens, "alice's")
-	api.mu.Unlock()
+	api.Mu.Lock()
+	delete(api.Tokens, "alice's")
+	api.Mu.Unlock()
 	c.Pass(time.Minute)
 	sees(token, false, 401)
 	sees(certificate, false, 401) // a minute has passed
-	api.mu.Lock()
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "mallory"}
-	api.mu.Unlock()
+	api.Mu.Lock()
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "mallory"}
+	api.Mu.Unlock()
 	c.Pass(cacheTTL)
 	sees(token, false, 401)
 }
@@ -255,9 +256,9 @@ func TestCredentialsEnd(t *testing.T) {
 // TestSeesCluster: the right to read a kind of cluster policies is asked for by itself: the
 // right to see all namespaces is not it, nor is another kind's.
 func TestSeesCluster(t *testing.T) {
-	api, c := newAPIServer(), testclock.New(time.Now())
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	api.rights["alice"] = []string{""}
+	api, c := accesstest.NewAPI(), testclock.New(time.Now())
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.Rights["alice"] = []string{""}
 	s := newServer(t, api, c.Now)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
@@ -276,13 +277,13 @@ func TestSeesCluster(t *testing.T) {
 		sees(true, false)
 	}
 	c.Pass(cacheTTL)
-	api.rights["alice"] = []string{"clusternetworkpolicies"}
+	api.Rights["alice"] = []string{"clusternetworkpolicies"}
 	sees(false, false)
 	sees(true, true)
 	want := [][2]string{{"namegate.io", "fqdnnetworkpolicies"}, {"namegate.io", "clusterfqdnnetworkpolicies"}, {"policy.networking.k8s.io", "clusternetworkpolicies"}}
 	want = append(want, want[1:]...)
 	var got [][2]string
-	for _, a := range api.asked {
+	for _, a := range api.Asked {
 		if a.ResourceAttributes.Verb != "get" || a.ResourceAttributes.Namespace != "" {
 			t.Errorf("%+v", a.ResourceAttributes)
 		}
@@ -291,7 +292,7 @@ func TestSeesCluster(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	api.leave()
+	api.Leave()
 	c.Pass(cacheTTL)
 	if yes, err := v.SeesCluster(t.Context(), false); yes || statusOf(err) != http.StatusServiceUnavailable {
 		t.Errorf("without an answer: %v %v", yes, err)
@@ -300,17 +301,17 @@ func TestSeesCluster(t *testing.T) {
 
 // TestSeesNothingWithoutAnAnswer: a review that fails shows nothing and says why.
 func TestSeesNothingWithoutAnAnswer(t *testing.T) {
-	api := newAPIServer()
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	api.rights["alice"] = []string{"shop"}
+	api := accesstest.NewAPI()
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.Rights["alice"] = []string{"shop"}
 	s := newServer(t, api, nil)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
-	api.leave()
+	api.Leave()
 	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "what alice may see") {
 		t.Errorf("without an answer: %v %v", yes, err)
 	}
-	api.come()
+	api.Come()
 	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
 		t.Errorf("when it is back: %v %v", yes, err)
 	}
@@ -319,23 +320,23 @@ func TestSeesNothingWithoutAnAnswer(t *testing.T) {
 // TestAuthority: an unreadable authority changes nothing; a cluster without client
 // certificates knows no caller by one.
 func TestAuthority(t *testing.T) {
-	ours := newCA(t)
-	text, _ := ours.issue(t, nil)
-	certs := []*x509.Certificate{parsed(t, text)}
-	api := newAPIServer()
+	ours := accesstest.NewCA(t)
+	text, _ := ours.Issue(t, nil)
+	certs := []*x509.Certificate{accesstest.Parsed(t, text)}
+	api := accesstest.NewAPI()
 	a := &authority{client: api, log: silent}
 	if a.read(t.Context()) == nil || a.pool.Load() != nil {
 		t.Error("read what is not there")
 	}
-	fatal.If(t, api.Tracker().Add(clientCA(ours.pem())))
+	fatal.If(t, api.Tracker().Add(accesstest.ClientCA(ours.PEM())))
 	fatal.If(t, a.read(t.Context()))
 	fatal.If(t, a.verify(certs, time.Now()))
-	fatal.If(t, api.Tracker().Update(authorityResource, clientCA("no PEM"), authorityNamespace))
+	fatal.If(t, api.Tracker().Update(authorityResource, accesstest.ClientCA("no PEM"), authorityNamespace))
 	if a.read(t.Context()) == nil {
 		t.Error("nonsense is taken")
 	}
 	fatal.If(t, a.verify(certs, time.Now()))
-	fatal.If(t, api.Tracker().Update(authorityResource, clientCA(""), authorityNamespace))
+	fatal.If(t, api.Tracker().Update(authorityResource, accesstest.ClientCA(""), authorityNamespace))
 	fatal.If(t, a.read(t.Context()))
 	if a.verify(certs, time.Now()) == nil {
 		t.Error("a certificate is good where the cluster has none")

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/namegate/namegate/console/entry"
 )
 
 // certificateLife is how long an agent's certificate is written to be good. Callers
@@ -18,14 +20,14 @@ const certificateLife = 10 * 365 * 24 * time.Hour
 
 // newCertificate makes a key, which never leaves the process, and a certificate
 // that it signs itself.
-func newCertificate(now time.Time) (tls.Certificate, Pin, error) {
+func newCertificate(now time.Time) (tls.Certificate, entry.Pin, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, Pin{}, fmt.Errorf("make a key: %w", err)
+		return tls.Certificate{}, entry.Pin{}, fmt.Errorf("make a key: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return tls.Certificate{}, Pin{}, fmt.Errorf("make a serial number: %w", err)
+		return tls.Certificate{}, entry.Pin{}, fmt.Errorf("make a serial number: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
@@ -37,11 +39,11 @@ func newCertificate(now time.Time) (tls.Certificate, Pin, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return tls.Certificate{}, Pin{}, fmt.Errorf("make a certificate: %w", err)
+		return tls.Certificate{}, entry.Pin{}, fmt.Errorf("make a certificate: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return tls.Certificate{}, Pin{}, fmt.Errorf("make a certificate: %w", err)
+		return tls.Certificate{}, entry.Pin{}, fmt.Errorf("make a certificate: %w", err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pinOf(leaf), nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, entry.PinOf(leaf), nil
 }

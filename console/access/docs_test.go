@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -15,7 +16,7 @@ func TestDocumentedRefusals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kubectl.md")
 	fatal.If(t, err)
 	var sources strings.Builder
-	for _, dir := range []string{".", "..", "../../cmd/namegate"} {
+	for _, dir := range []string{".", "..", "../serve", "../client", "../entry", "../../cmd/namegate"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		fatal.If(t, err)
 		for _, f := range files {
@@ -65,7 +66,7 @@ func TestDocumentedBounds(t *testing.T) {
 		}
 	}
 	if maxConnections != 128 || connectionsOfOne != 16 || reviewsPerSecond != 5 || allPerSecond != 10 || connectionRate.perSecond != 20 || allConnectionRate.perSecond != 60 || cacheTTL.Seconds() != 10 ||
-		headerTime.Seconds() != 5 || headerBytes != 64<<10 || writeTime.Seconds() != 30 || leaseCount != 16 {
+		headerTime.Seconds() != 5 || headerBytes != 64<<10 || writeTime.Seconds() != 30 || len(entry.LeaseNames()) != 16 {
 		t.Error("the documents have other numbers than the code; change them and this test")
 	}
 }

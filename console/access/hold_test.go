@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -10,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +16,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/namegate/namegate/console/access/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -51,31 +49,31 @@ func TestBodyThatNeverArrives(t *testing.T) {
 
 // TestInvalidNamespace: it needs no review, and is not cached.
 func TestInvalidNamespace(t *testing.T) {
-	api := newAPIServer()
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	api.rights["alice"] = append(api.rights["alice"], strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-")
+	api := accesstest.NewAPI()
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.Rights["alice"] = append(api.Rights["alice"], strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-")
 	s := newServer(t, api, nil)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
-	for _, namespace := range api.rights["alice"] {
+	for _, namespace := range api.Rights["alice"] {
 		if yes, err := v.Sees(t.Context(), namespace); yes || err != nil {
 			t.Errorf("sees %.20q: %v, %v", namespace, yes, err)
 		}
 	}
-	if len(api.asked) != 0 {
-		t.Errorf("the API server was asked %d times", len(api.asked))
+	if len(api.Asked) != 0 {
+		t.Errorf("the API server was asked %d times", len(api.Asked))
 	}
 }
 
 // TestUnknownCertificatesAreLimited: each costs a search for its issuer, and is limited
 // like a guess at a token; a known one is not checked again.
 func TestUnknownCertificatesAreLimited(t *testing.T) {
-	ours, c := newCA(t), testclock.New(time.Now())
-	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.Now)
+	ours, c := accesstest.NewCA(t), testclock.New(time.Now())
+	s := newServer(t, accesstest.NewAPI(accesstest.ClientCA(ours.PEM())), c.Now)
 	fatal.If(t, s.callers.authority.read(t.Context()))
-	good, _ := ours.issue(t, nil)
+	good, _ := ours.Issue(t, nil)
 	ask := func(from string, cert []byte) int {
-		r := question("", parsed(t, cert))
+		r := question("", accesstest.Parsed(t, cert))
 		r.RemoteAddr = from
 		_, err := s.Viewer(r)
 		return statusOf(err)
@@ -85,9 +83,9 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 			t.Fatalf("a good one: %d", got)
 		}
 	}
-	foreign, got := newCA(t), map[int]int{}
+	foreign, got := accesstest.NewCA(t), map[int]int{}
 	for i := range reviewBurst + 10 {
-		cert, _ := foreign.issue(t, func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: fmt.Sprint("mallory", i)} })
+		cert, _ := foreign.Issue(t, func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: fmt.Sprint("mallory", i)} })
 		got[ask("192.0.2.1:1", cert)]++
 	}
 	if got[http.StatusUnauthorized] != reviewBurst || got[http.StatusTooManyRequests] != 10 {
@@ -105,13 +103,13 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 // TestTokenEndsInTime: a follower of the log with a cached token is checked again ten
 // seconds after the check, not after the start of following.
 func TestTokenEndsInTime(t *testing.T) {
-	api, c := newAPIServer(), testclock.New(time.Now())
-	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	api.rights["alice"] = []string{"shop"}
+	api, c := accesstest.NewAPI(), testclock.New(time.Now())
+	api.Tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.Rights["alice"] = []string{"shop"}
 	s := newServer(t, api, c.Now)
 	_, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
-	delete(api.tokens, "alice's")
+	delete(api.Tokens, "alice's")
 	c.Pass(cacheTTL - time.Second)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
@@ -212,63 +210,5 @@ func TestConnectionsInARow(t *testing.T) {
 	c.Pass(time.Second)
 	if !held() {
 		t.Error("nothing is accepted a second later")
-	}
-}
-
-// TestManyPublishedAddresses: an agent that published thousands does not keep its
-// callers at dialling them.
-func TestManyPublishedAddresses(t *testing.T) {
-	var at []netip.AddrPort
-	for i := range 5000 {
-		at = append(at, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1+i)))
-	}
-	text, err := entry{"n1", at, Pin{}}.encode()
-	fatal.If(t, err)
-	e, err := decodeEntry("n1", text)
-	fatal.If(t, err)
-	if len(e.addresses) != maxDial || e.addresses[0] != at[0] {
-		t.Errorf("%d addresses", len(e.addresses))
-	}
-}
-
-// TestOldTLS: a caller speaks nothing older than agents do, so that no certificate of
-// its own is seen on the way.
-func TestOldTLS(t *testing.T) {
-	mine, pin, err := newCertificate(time.Now())
-	fatal.If(t, err)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{mine}, MaxVersion: tls.VersionTLS12})
-	fatal.If(t, err)
-	server := http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	api := newAPIServer()
-	publishAt(t, api, "n1", pin, netip.MustParseAddrPort(l.Addr().String()))
-	a, err := cluster(api, "alice's").OfNode(t.Context(), "n1")
-	fatal.If(t, err)
-	if _, err := a.Ask(t.Context(), "/v1/status", nil); err == nil || !strings.Contains(err.Error(), "protocol version") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestProxyOfTLS: a proxy that is spoken to by TLS has not the agent's key, and hears
-// neither of the agent nor of the caller.
-func TestProxyOfTLS(t *testing.T) {
-	other, _, err := newCertificate(time.Now())
-	fatal.If(t, err)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{other}, ClientAuth: tls.RequestClientCert})
-	fatal.If(t, err)
-	proxy := http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Error("the proxy was told", r.Method, r.Host, r.Header)
-	})}
-	go func() { _ = proxy.Serve(l) }()
-	defer proxy.Close()
-	api := newAPIServer()
-	publishAt(t, api, "n1", Pin{1}, netip.MustParseAddrPort("192.0.2.1:9954"))
-	c := cluster(api, "alice's")
-	c.transport.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://" + l.Addr().String()) }
-	a, err := c.OfNode(t.Context(), "n1")
-	fatal.If(t, err)
-	if _, err := a.Ask(t.Context(), "/v1/status", nil); !errors.Is(err, errWrongKey) {
-		t.Errorf("got %v", err)
 	}
 }

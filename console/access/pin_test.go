@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -30,11 +31,11 @@ func TestCertificate(t *testing.T) {
 	state := func(c tls.Certificate) tls.ConnectionState {
 		return tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.Leaf}}
 	}
-	fatal.If(t, pin.check(state(one)))
+	fatal.If(t, pin.Check(state(one)))
 	for name, s := range map[string]tls.ConnectionState{
 		"another": state(two), "nobody": {}, "another, and the right one behind it": {PeerCertificates: []*x509.Certificate{two.Leaf, one.Leaf}},
 	} {
-		if err := pin.check(s); !errors.Is(err, errWrongKey) {
+		if err := pin.Check(s); !errors.Is(err, entry.ErrWrongKey) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -43,12 +44,12 @@ func TestCertificate(t *testing.T) {
 func TestPinText(t *testing.T) {
 	_, pin, err := newCertificate(time.Now())
 	fatal.If(t, err)
-	got, err := ParsePin(pin.String())
+	got, err := entry.ParsePin(pin.String())
 	if err != nil || got != pin || !strings.HasPrefix(pin.String(), "sha256/") || len(pin.String()) != 7+44 {
 		t.Errorf("%s became %s: %v", pin, got, err)
 	}
 	for _, bad := range []string{"", "sha256/", pin.String() + "A", pin.String()[:40], "SHA256/" + pin.String()[7:], pin.String()[7:], " " + pin.String()} {
-		if _, err := ParsePin(bad); err == nil {
+		if _, err := entry.ParsePin(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

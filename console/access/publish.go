@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/namegate/namegate/console/entry"
 )
 
 // The labels of the Leases, as all have that agents write.
@@ -49,7 +51,7 @@ type publisher struct {
 	namespace, daemonSet string
 	node                 string
 	listen               []netip.AddrPort
-	pin                  Pin
+	pin                  entry.Pin
 	leaving              func() bool // nil: the node stays one of the agents'
 	log                  *slog.Logger
 }
@@ -100,7 +102,7 @@ func (p *publisher) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	leases := p.client.CoordinationV1().Leases(p.namespace)
-	name, key := leaseOf(p.node), entry{node: p.node}.key()
+	name, key := entry.LeaseOf(p.node), entry.Entry{Node: p.node}.Key()
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -108,7 +110,7 @@ func (p *publisher) remove(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the Lease %s: %w", name, err)
 	}
-	if e, err := decodeEntry(p.node, lease.Annotations[key]); err != nil || e.pin != p.pin {
+	if e, err := entry.Decode(p.node, lease.Annotations[key]); err != nil || e.Pin != p.pin {
 		return nil
 	}
 	return p.change(ctx, name, map[string]any{key: nil})
@@ -135,23 +137,23 @@ func (p *publisher) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e := entry{p.node, addresses, p.pin}
-	text, err := e.encode()
+	e := entry.Entry{Node: p.node, Addresses: addresses, Pin: p.pin}
+	text, err := e.Encode()
 	if err != nil {
 		return err
 	}
 	leases := p.client.CoordinationV1().Leases(p.namespace)
-	name := leaseOf(p.node)
+	name := entry.LeaseOf(p.node)
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return p.create(ctx, name, e.key(), text)
+		return p.create(ctx, name, e.Key(), text)
 	}
 	if err != nil {
 		return fmt.Errorf("read the Lease %s: %w", name, err)
 	}
 	change := map[string]any{}
-	if lease.Annotations[e.key()] != text {
-		change[e.key()] = text
+	if lease.Annotations[e.Key()] != text {
+		change[e.Key()] = text
 	}
 	for _, key := range p.gone(ctx, lease) {
 		change[key] = nil
@@ -217,7 +219,7 @@ func (p *publisher) addresses(ctx context.Context) (out []netip.AddrPort, err er
 func (p *publisher) gone(ctx context.Context, lease *coordinationv1.Lease) (out []string) {
 	asked := 0
 	for key := range lease.Annotations {
-		node, ours := strings.CutSuffix(key, entryKey)
+		node, ours := strings.CutSuffix(key, entry.Suffix)
 		if !ours || node == p.node {
 			continue
 		}

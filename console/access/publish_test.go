@@ -18,26 +18,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttest "k8s.io/client-go/testing"
 
+	"github.com/namegate/namegate/console/access/accesstest"
+	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-func newPublisher(api *apiServer, listen ...string) *publisher {
-	p := &publisher{client: api, namespace: DefaultNamespace, daemonSet: "namegate", node: "n1", pin: Pin{1}, log: silent}
+func newPublisher(api *accesstest.API, listen ...string) *publisher {
+	p := &publisher{client: api, namespace: accesstest.Namespace, daemonSet: "namegate", node: "n1", pin: entry.Pin{1}, log: silent}
 	for _, a := range listen {
 		p.listen = append(p.listen, netip.MustParseAddrPort(a))
 	}
 	return p
 }
 
-func leaseNow(t *testing.T, api *apiServer, name string) *coordinationv1.Lease {
-	t.Helper()
-	l, err := api.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), name, metav1.GetOptions{})
-	fatal.If(t, err)
-	return l
-}
-
 // writes counts the requests that change Leases.
-func writes(api *apiServer) (n int) {
+func writes(api *accesstest.API) (n int) {
 	for _, a := range api.Actions() {
 		if a.GetResource().Resource == "leases" && a.GetVerb() != "get" {
 			n++
@@ -49,21 +44,21 @@ func writes(api *apiServer) (n int) {
 // TestPublish: the first of a Lease makes it, and the release takes it along when it
 // goes; nothing is written twice.
 func TestPublish(t *testing.T) {
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "namegate", UID: "7"}}
-	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "other", UID: "8"}}
-	api := newAPIServer(node("n1"), set, other)
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: accesstest.Namespace, Name: "namegate", UID: "7"}}
+	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: accesstest.Namespace, Name: "other", UID: "8"}}
+	api := accesstest.NewAPI(accesstest.Node("n1"), set, other)
 	p := newPublisher(api, "192.0.2.1:9954", "127.0.0.1:9954", "[::1]:9954")
 	fatal.If(t, p.publish(t.Context()))
-	l := leaseNow(t, api, leaseOf("n1"))
+	l := accesstest.Lease(t, api, entry.LeaseOf("n1"))
 	if d := cmp.Diff([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "namegate", UID: "7"}}, l.OwnerReferences); d != "" {
 		t.Errorf("owners (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff(map[string]string{"app.kubernetes.io/managed-by": "namegate", "namegate.io/lease": "console"}, l.Labels); d != "" {
 		t.Errorf("labels (-want +got):\n%s", d)
 	}
-	e, err := decodeEntry("n1", l.Annotations["n1/namegate-console"])
+	e, err := entry.Decode("n1", l.Annotations["n1/namegate-console"])
 	fatal.If(t, err)
-	if e.pin != p.pin || !slices.Equal(e.addresses, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}) {
+	if e.Pin != p.pin || !slices.Equal(e.Addresses, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}) {
 		t.Errorf("published %+v", e)
 	}
 	fatal.If(t, p.publish(t.Context()))
@@ -74,17 +69,17 @@ func TestPublish(t *testing.T) {
 
 // TestPublishBesideOthers: other agents' annotations stay, except those of deleted nodes.
 func TestPublishBesideOthers(t *testing.T) {
-	api := newAPIServer(node("n1"), node("there"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: DefaultNamespace, Name: leaseOf("n1"),
+	api := accesstest.NewAPI(accesstest.Node("n1"), accesstest.Node("there"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: accesstest.Namespace, Name: entry.LeaseOf("n1"),
 		Annotations: map[string]string{"n1/namegate-console": "of the agent before", "there/namegate-console": "x", "gone/namegate-console": "y", "note": "z"},
 	}})
 	p := newPublisher(api, "192.0.2.1:9954")
 	fatal.If(t, p.publish(t.Context()))
-	got := leaseNow(t, api, leaseOf("n1")).Annotations
+	got := accesstest.Lease(t, api, entry.LeaseOf("n1")).Annotations
 	if d := cmp.Diff([]string{"n1/namegate-console", "note", "there/namegate-console"}, slices.Sorted(maps.Keys(got))); d != "" {
 		t.Errorf("annotations (-want +got):\n%s", d)
 	}
-	if _, err := decodeEntry("n1", got["n1/namegate-console"]); err != nil {
+	if _, err := entry.Decode("n1", got["n1/namegate-console"]); err != nil {
 		t.Error(err)
 	}
 }
@@ -92,11 +87,11 @@ func TestPublishBesideOthers(t *testing.T) {
 // TestTidyIsBounded: however many nodes are gone, a look asks for a few, and some
 // looks later all are gone.
 func TestTidyIsBounded(t *testing.T) {
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: leaseOf("n1"), Annotations: map[string]string{}}}
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: accesstest.Namespace, Name: entry.LeaseOf("n1"), Annotations: map[string]string{}}}
 	for i := range 40 {
-		l.Annotations["gone-"+string(rune('a'+i%26))+string(rune('a'+i/26))+entryKey] = "x"
+		l.Annotations["gone-"+string(rune('a'+i%26))+string(rune('a'+i/26))+entry.Suffix] = "x"
 	}
-	api := newAPIServer(node("n1"), l)
+	api := accesstest.NewAPI(accesstest.Node("n1"), l)
 	p := newPublisher(api, "192.0.2.1:9954")
 	for look := 1; look <= 5; look++ {
 		api.ClearActions()
@@ -111,7 +106,7 @@ func TestTidyIsBounded(t *testing.T) {
 			t.Errorf("look %d asks for %d nodes", look, asked)
 		}
 	}
-	if got := leaseNow(t, api, leaseOf("n1")).Annotations; len(got) != 1 {
+	if got := accesstest.Lease(t, api, entry.LeaseOf("n1")).Annotations; len(got) != 1 {
 		t.Errorf("left are %v", got)
 	}
 }
@@ -119,7 +114,7 @@ func TestTidyIsBounded(t *testing.T) {
 // TestPublishedAddresses: for a listener on all addresses the Node's, and no loopback
 // address.
 func TestPublishedAddresses(t *testing.T) {
-	n := node("n1", corev1.NodeAddress{Type: corev1.NodeHostName, Address: "n1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+	n := accesstest.Node("n1", corev1.NodeAddress{Type: corev1.NodeHostName, Address: "n1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "2001:db8::1"})
 	for _, c := range []struct {
 		listen []string
@@ -130,7 +125,7 @@ func TestPublishedAddresses(t *testing.T) {
 		{[]string{"192.0.2.9:1", "127.0.0.1:1"}, []string{"192.0.2.9:1"}},
 		{[]string{"127.0.0.1:1"}, nil},
 	} {
-		got, err := newPublisher(newAPIServer(n), c.listen...).addresses(t.Context())
+		got, err := newPublisher(accesstest.NewAPI(n), c.listen...).addresses(t.Context())
 		fatal.If(t, err)
 		var text []string
 		for _, a := range got {
@@ -140,7 +135,7 @@ func TestPublishedAddresses(t *testing.T) {
 			t.Errorf("%v: %v, want %v", c.listen, text, c.want)
 		}
 	}
-	if _, err := newPublisher(newAPIServer(), "0.0.0.0:1").addresses(t.Context()); err == nil {
+	if _, err := newPublisher(accesstest.NewAPI(), "0.0.0.0:1").addresses(t.Context()); err == nil {
 		t.Error("knows the addresses of a node that is not there")
 	}
 }
@@ -149,12 +144,12 @@ func TestPublishedAddresses(t *testing.T) {
 // back after a while.
 func TestKeepsPublishing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newAPIServer(node("n1"))
+		api := accesstest.NewAPI(accesstest.Node("n1"))
 		var failing atomic.Bool
 		failing.Store(true)
 		api.PrependReactor("*", "leases", func(clienttest.Action) (bool, runtime.Object, error) {
 			if failing.Load() {
-				return true, nil, errGone
+				return true, nil, accesstest.ErrGone
 			}
 			return false, nil, nil
 		})
@@ -169,14 +164,14 @@ func TestKeepsPublishing(t *testing.T) {
 		failing.Store(false)
 		time.Sleep(publishAgain)
 		synctest.Wait()
-		leaseNow(t, api, leaseOf("n1"))
-		fatal.If(t, api.CoordinationV1().Leases(DefaultNamespace).Delete(t.Context(), leaseOf("n1"), metav1.DeleteOptions{}))
+		accesstest.Lease(t, api, entry.LeaseOf("n1"))
+		fatal.If(t, api.CoordinationV1().Leases(accesstest.Namespace).Delete(t.Context(), entry.LeaseOf("n1"), metav1.DeleteOptions{}))
 		time.Sleep(publishLook)
 		synctest.Wait()
-		leaseNow(t, api, leaseOf("n1"))
+		accesstest.Lease(t, api, entry.LeaseOf("n1"))
 		cancel()
 		<-done
-		leaseNow(t, api, leaseOf("n1")) // the next agent writes over it
+		accesstest.Lease(t, api, entry.LeaseOf("n1")) // the next agent writes over it
 	})
 }
 
@@ -193,7 +188,7 @@ func TestLeaves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := newAPIServer(node("n1"), node("n2"))
+				api := accesstest.NewAPI(accesstest.Node("n1"), accesstest.Node("n2"))
 				p := newPublisher(api, "192.0.2.1:9954")
 				p.leaving = func() bool { return c.leaving }
 				ctx, cancel := context.WithCancel(t.Context())
@@ -201,16 +196,16 @@ func TestLeaves(t *testing.T) {
 				go func() { defer close(done); p.keep(ctx) }()
 				synctest.Wait()
 				if c.next {
-					publishAt(t, api, "n1", Pin{2}, anAddress)
+					accesstest.PublishAt(t, api, "n1", entry.Pin{2}, netip.MustParseAddrPort("192.0.2.1:9954"))
 				}
 				cancel()
 				<-done
-				if _, there := leaseNow(t, api, leaseOf("n1")).Annotations["n1"+entryKey]; there != c.there {
+				if _, there := accesstest.Lease(t, api, entry.LeaseOf("n1")).Annotations["n1"+entry.Suffix]; there != c.there {
 					t.Errorf("there: %v", there)
 				}
 			})
 		})
 	}
 	// Where nothing is there any more, nothing is wrong.
-	fatal.If(t, newPublisher(newAPIServer()).remove(t.Context()))
+	fatal.If(t, newPublisher(accesstest.NewAPI()).remove(t.Context()))
 }

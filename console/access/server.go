@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/console/serve"
 )
 
 // The bounds of one connection's cost.
@@ -52,7 +54,7 @@ type Options struct {
 type Server struct {
 	o           Options
 	certificate tls.Certificate
-	pin         Pin
+	pin         entry.Pin
 	callers     *callers
 	sees        *ttlCache[asked, bool]
 }
@@ -79,7 +81,7 @@ func New(o Options) (*Server, error) {
 // Viewer returns the caller. The error is a *console.Refusal: 401 for a caller that the
 // API server does not know, 429 for too many unknown callers, 503 while the API server is
 // unavailable.
-func (s *Server) Viewer(r *http.Request) (console.Viewer, error) {
+func (s *Server) Viewer(r *http.Request) (serve.Viewer, error) {
 	u, err := s.callers.who(r)
 	if err != nil {
 		return nil, err

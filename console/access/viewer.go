@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cnp"
 )
@@ -37,7 +38,7 @@ func ofNamespace(namespace string) right {
 	return right{v1alpha1.GroupVersionResource().GroupResource(), namespace}
 }
 
-// Viewer is a caller that the API server knows. It implements console.Viewer.
+// Viewer is a caller that the API server knows. It implements serve.Viewer.
 type Viewer struct {
 	callers *callers
 	sees    *ttlCache[asked, bool]
@@ -47,7 +48,7 @@ type Viewer struct {
 	mu sync.Mutex
 }
 
-var _ console.Viewer = (*Viewer)(nil)
+var _ serve.Viewer = (*Viewer)(nil)
 
 // Name returns the caller's name, as the API server has it.
 func (v *Viewer) Name() string {

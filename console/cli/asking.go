@@ -13,6 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/print"
 )
 
 // asking is what the commands have in common: which agents they ask, and how they print
@@ -27,19 +29,19 @@ type asking struct {
 // add adds the flags.
 func (a *asking) add(cmd *cobra.Command) {
 	a.reach.add(cmd.Flags())
-	cmd.Flags().StringVarP(&a.output, "output", "o", console.FormatTable, strings.Join(console.Formats(), ", "))
+	cmd.Flags().StringVarP(&a.output, "output", "o", print.FormatTable, strings.Join(print.Formats(), ", "))
 	cmd.Flags().BoolVar(&a.noColor, "no-color", false, "no colours, as where NO_COLOR is set or the output is no terminal")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(console.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(print.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
 }
 
 // printer returns how the command prints.
-func (a *asking) printer(cmd *cobra.Command) (*console.Printer, error) {
-	p := &console.Printer{
+func (a *asking) printer(cmd *cobra.Command) (*print.Printer, error) {
+	p := &print.Printer{
 		Out: cmd.OutOrStdout(), Warn: cmd.ErrOrStderr(), Format: a.output, Now: a.now,
 		Colour: coloured(cmd.OutOrStdout(), a.noColor, os.Getenv),
 	}
-	return p, console.CheckFormat(a.output)
+	return p, print.CheckFormat(a.output)
 }
 
 // coloured tells whether words on out may have colours: on a terminal that can show
@@ -51,7 +53,7 @@ func coloured(out io.Writer, unwanted bool, env func(string) string) bool {
 
 // about reads which pod a command is about, "" for all of the scope, and returns
 // whom to ask and what.
-func (a *asking) about(ctx context.Context, pod string) ([]console.Agent, url.Values, error) {
+func (a *asking) about(ctx context.Context, pod string) ([]client.Agent, url.Values, error) {
 	if node, is := strings.CutPrefix(pod, "node/"); is && a.reach.namespace == "" {
 		agents, err := a.reach.ofNode(ctx, node)
 		return agents, url.Values{"node": {node}}, err
@@ -82,7 +84,7 @@ func (a *asking) about(ctx context.Context, pod string) ([]console.Agent, url.Va
 }
 
 // rows asks for the rows of a pod, or of all in the scope, and prints them.
-func rows[T any](cmd *cobra.Command, a *asking, args []string, path string, print func(*console.Printer, []console.Reply[T], int) error) error {
+func rows[T any](cmd *cobra.Command, a *asking, args []string, path string, show func(*print.Printer, []T, int) error) error {
 	p, err := a.printer(cmd)
 	if err != nil {
 		return err
@@ -91,11 +93,11 @@ func rows[T any](cmd *cobra.Command, a *asking, args []string, path string, prin
 	if err != nil {
 		return err
 	}
-	replies, failed, err := console.Gather[T](cmd.Context(), agents, path, query)
+	answers, failed, err := client.Gather[T](cmd.Context(), agents, path, query)
 	if err != nil {
 		return err
 	}
-	if err := print(p, replies, len(agents)); err != nil {
+	if err := show(p, answers, len(agents)); err != nil {
 		return err
 	}
 	return p.Failed(failed)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 )
 
 func auditCommand(a asking) *cobra.Command {
@@ -31,7 +32,11 @@ come. With -o json they are as docs/audit.md says.`,
 			if f.Since, err = beginning(since, a.now()); err != nil {
 				return &console.Misused{Err: err}
 			}
-			return a.lines(cmd.Context(), &console.Lines{Printer: p, Filter: f, After: time.After}, pod, follow)
+			failed, err := a.lines(cmd.Context(), &client.Lines{Filter: f, After: time.After, Take: p.Line, Ended: p.Warned}, pod, follow)
+			if err != nil {
+				return err
+			}
+			return p.Failed(failed)
 		},
 	}
 	a.add(cmd)
@@ -48,16 +53,16 @@ come. With -o json they are as docs/audit.md says.`,
 }
 
 // lines shows the log of a pod, or of all of the scope.
-func (a *asking) lines(ctx context.Context, l *console.Lines, pod string, follow bool) error {
+func (a *asking) lines(ctx context.Context, l *client.Lines, pod string, follow bool) ([]*console.Failure, error) {
 	if err := l.Filter.Check(); err != nil {
-		return &console.Misused{Err: err}
+		return nil, &console.Misused{Err: err}
 	}
 	_, query, err := a.about(ctx, pod)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.Filter.Namespace, l.Filter.Pod = query.Get("namespace"), query.Get("pod")
-	l.Agents = func(ctx context.Context) ([]console.Agent, error) {
+	l.Agents = func(ctx context.Context) ([]client.Agent, error) {
 		agents, _, err := a.about(ctx, pod)
 		if err == nil && len(agents) == 0 {
 			err = console.Refuse(http.StatusServiceUnavailable, "there is no agent to ask")

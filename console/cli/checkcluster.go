@@ -9,14 +9,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/client"
 )
 
 // prepareCluster decides whether a cluster is read: without paths as the other commands do,
@@ -85,7 +84,7 @@ const logDecides = "names in the audit log (Unresolved, SharedAddress)"
 
 // readAgents compares the lines that agents keep. Where lines may be missing, it leaves out the
 // names that no query resolved.
-func (c *checking) readAgents(ctx context.Context, m *check.Manifests, agents []console.Agent, query url.Values, errs io.Writer) {
+func (c *checking) readAgents(ctx context.Context, m *check.Manifests, agents []client.Agent, query url.Values, errs io.Writer) {
 	log, lines := check.NewLog(m), logLines{errs: errs}
 	failed, incomplete, all := lines.ofAgents(ctx, agents, query, log)
 	if all {
@@ -106,24 +105,18 @@ var errIncomplete = errors.New("the agent does not say for how long its log is c
 
 // ofAgents adds the lines that agents keep to a log. failed is the error of the first agent that
 // failed, and incomplete of the first whose lines may be incomplete; all tells whether every one failed.
-func (l *logLines) ofAgents(ctx context.Context, agents []console.Agent, query url.Values, log *check.Log) (failed, incomplete error, all bool) {
-	errs, gaps, complete := make([]error, len(agents)), make([]error, len(agents)), make([]time.Duration, len(agents))
-	var wait sync.WaitGroup
-	for i, a := range agents {
-		wait.Go(func() {
-			errs[i] = auditLines(ctx, a, query, func(name string, resp *http.Response) error {
-				var known bool
-				if complete[i], known = console.Complete(resp); !known {
-					gaps[i] = errIncomplete
-				}
-				return l.read(name, resp.Body, func(line audit.Line) error {
-					log.Add(line)
-					return nil
-				})
-			})
+func (l *logLines) ofAgents(ctx context.Context, agents []client.Agent, query url.Values, log *check.Log) (failed, incomplete error, all bool) {
+	gaps, complete := make([]error, len(agents)), make([]time.Duration, len(agents))
+	errs := client.Logs(ctx, agents, query, func(i int, resp *http.Response) error {
+		var known bool
+		if complete[i], known = client.Complete(resp); !known {
+			gaps[i] = errIncomplete
+		}
+		return l.read(agentName(agents[i]), resp.Body, func(line audit.Line) error {
+			log.Add(line)
+			return nil
 		})
-	}
-	wait.Wait()
+	})
 	now := time.Now()
 	for i, a := range agents {
 		if errs[i] == nil && gaps[i] == nil {
@@ -134,7 +127,7 @@ func (l *logLines) ofAgents(ctx context.Context, agents []console.Agent, query u
 }
 
 // firstError returns the first error, with the agent's node; nil without one.
-func firstError(agents []console.Agent, errs []error) error {
+func firstError(agents []client.Agent, errs []error) error {
 	for i, err := range errs {
 		if node := agents[i].Node(); err != nil && !strings.Contains(err.Error(), node) {
 			return fmt.Errorf("node %s: %w", node, err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -152,24 +153,24 @@ func TestCheckAgents(t *testing.T) {
 	away := anAgent{node: "n3", err: errors.New("gone")}
 	for _, c := range []struct {
 		name       string
-		agents     []console.Agent
+		agents     []client.Agent
 		unresolved string // a part of the finding about b.test
 		shared     bool
 		unchecked  string
 	}{
-		{"complete", []console.Agent{anAgent{"n1", one, "11520", nil}, anAgent{"n2", other, "90000", nil}},
+		{"complete", []client.Agent{anAgent{"n1", one, "11520", nil}, anAgent{"n2", other, "90000", nil}},
 			"no pod of namespace shop queried it in the last 3h12m, the time for which the logs of all agents are complete", true, ""},
-		{"another order", []console.Agent{anAgent{"n2", other, "90000", nil}, anAgent{"n1", one, "11520", nil}}, "in the last 3h12m,", true, ""},
-		{"one agent", []console.Agent{anAgent{"n1", one, "600", nil}}, "in the last 10m,", false, ""},
-		{"short", []console.Agent{anAgent{"n1", one, "599", nil}, anAgent{"n2", other, "90000", nil}}, "", true,
+		{"another order", []client.Agent{anAgent{"n2", other, "90000", nil}, anAgent{"n1", one, "11520", nil}}, "in the last 3h12m,", true, ""},
+		{"one agent", []client.Agent{anAgent{"n1", one, "600", nil}}, "in the last 10m,", false, ""},
+		{"short", []client.Agent{anAgent{"n1", one, "599", nil}, anAgent{"n2", other, "90000", nil}}, "", true,
 			"complete for the last 9m only, and 10m are necessary: the agent of node n1 started then"},
-		{"just started", []console.Agent{anAgent{"n1", one, "90000", nil}, anAgent{"n2", "", "0", nil}}, "", false,
+		{"just started", []client.Agent{anAgent{"n1", one, "90000", nil}, anAgent{"n2", "", "0", nil}}, "", false,
 			"complete for the last 0s only, and 10m are necessary: the agent of node n2 started then"},
-		{"an earlier release", []console.Agent{anAgent{"n1", one, "90000", nil}, anAgent{"n2", other, "", nil}}, "", true, "node n2: the agent " + unknown},
-		{"only earlier releases", []console.Agent{anAgent{"n1", one, "", nil}}, "", false, "node n1: the agent " + unknown},
-		{"one is away", []console.Agent{anAgent{"n1", one, "90000", nil}, away, anAgent{"n2", other, "90000", nil}}, "", true, "node n3: gone"},
-		{"all are away", []console.Agent{away}, "", false, "(Unresolved, SharedAddress): node n3: gone"},
-		{"one is away, another earlier", []console.Agent{away, anAgent{"n1", one, "", nil}}, "", false, "node n3: gone; node n1: the agent " + unknown},
+		{"an earlier release", []client.Agent{anAgent{"n1", one, "90000", nil}, anAgent{"n2", other, "", nil}}, "", true, "node n2: the agent " + unknown},
+		{"only earlier releases", []client.Agent{anAgent{"n1", one, "", nil}}, "", false, "node n1: the agent " + unknown},
+		{"one is away", []client.Agent{anAgent{"n1", one, "90000", nil}, away, anAgent{"n2", other, "90000", nil}}, "", true, "node n3: gone"},
+		{"all are away", []client.Agent{away}, "", false, "(Unresolved, SharedAddress): node n3: gone"},
+		{"one is away, another earlier", []client.Agent{away, anAgent{"n1", one, "", nil}}, "", false, "node n3: gone; node n1: the agent " + unknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := check.New()

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/print"
 )
 
 // New returns the command namegate, which asks the agent of its node.
@@ -67,7 +68,7 @@ func Execute(ctx context.Context, cmd *cobra.Command, errs io.Writer) int {
 		return answered.Code
 	}
 	// Some of it is what an agent said, or stood in a file.
-	fmt.Fprintln(errs, "namegate: "+console.OneLine(err.Error()))
+	fmt.Fprintln(errs, "namegate: "+print.OneLine(err.Error()))
 	return console.ExitCode(err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 )
 
 // completeTime is how long a shell may wait for its words.
@@ -21,12 +22,12 @@ func (a *asking) rows(ctx context.Context) (pods []console.PodRow) {
 	if err != nil {
 		return nil
 	}
-	replies, _, err := console.Gather[console.PodRows](ctx, agents, console.PodsPath, query)
+	answers, _, err := client.Gather[console.PodRows](ctx, agents, console.PodsPath, query)
 	if err != nil {
 		return nil
 	}
-	for _, r := range replies {
-		pods = append(pods, r.Value.Pods...)
+	for _, a := range answers {
+		pods = append(pods, a.Pods...)
 	}
 	return pods
 }

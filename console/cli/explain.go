@@ -6,7 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/console/print"
 )
 
 func explainCommand(a asking) *cobra.Command {
@@ -46,11 +48,11 @@ func (a *asking) explain(cmd *cobra.Command, pod, to string) error {
 		return err
 	}
 	query.Set("to", to)
-	replies, failed, err := console.Gather[explain.Explanation](cmd.Context(), agents, console.ExplainPath, query)
+	answers, failed, err := client.Gather[explain.Explanation](cmd.Context(), agents, console.ExplainPath, query)
 	if err != nil {
 		return err
 	}
-	answer := p.Explained(console.OwnExplanation(replies))
+	answer := p.Explained(print.OwnExplanation(answers))
 	if missing := p.Failed(failed); missing != nil && answer == nil {
 		return missing
 	}

@@ -2,25 +2,19 @@ package cli
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 // TestCommandsGolden: the output of each command, with its warnings and exit code, for an administrator, for a
-// tenant of one namespace and for a stranger.
+// tenant of one namespace and for an unprivileged user.
 func TestCommandsGolden(t *testing.T) {
 	w := consoletest.New("node-1")
 	w.Status = consoletest.Busy()
@@ -45,7 +39,7 @@ func TestCommandsGolden(t *testing.T) {
 		}
 	}
 	commands = append(commands, "status", "status -o wide", "status -o json", "suggest --cluster --min-namespaces 1", "suggest --nodes", "audit --pod shop/cart-7d9f")
-	for name, viewer := range map[string]consoletest.Some{"administrator": consoletest.Administrator, "tenant": consoletest.Tenant, "stranger": consoletest.Stranger} {
+	for name, viewer := range map[string]consoletest.Some{"administrator": consoletest.Administrator, "tenant": consoletest.Tenant, "unprivileged": consoletest.Unprivileged} {
 		socket := filepath.Join(t.TempDir(), "agent.sock")
 		l, err := net.Listen("unix", socket)
 		fatal.If(t, err)
@@ -62,20 +56,6 @@ func TestCommandsGolden(t *testing.T) {
 			}
 			fmt.Fprintf(&all, "# exit code %d\n\n", code)
 		}
-		golden(t, name, all.String())
-	}
-}
-
-// golden compares a text with testdata/NAME.golden.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	fatal.If(t, err)
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s is not as it was (-want +got); write it with -update:\n%s", path, d)
+		consoletest.Golden(t, name, all.String())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/print"
 )
 
 func grantsCommand(a asking) *cobra.Command {
@@ -15,7 +16,7 @@ func grantsCommand(a asking) *cobra.Command {
 		Args:              onePod,
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return rows(cmd, &a, args, console.GrantsPath, (*console.Printer).Grants)
+			return rows(cmd, &a, args, console.GrantsPath, (*print.Printer).Grants)
 		},
 	}
 	a.add(cmd)

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/access"
+	"github.com/namegate/namegate/console/client"
 )
 
 // clusterReach finds the agents of a cluster, with kubectl's own files and words.
@@ -16,8 +16,8 @@ type clusterReach struct {
 	on    bool // else the agent of this node is asked
 	all   bool
 	node  string
-	login access.Login
-	known *access.Cluster
+	login client.Login
+	known *client.Cluster
 }
 
 // add adds the flags. The default of --kube is what on says.
@@ -32,7 +32,7 @@ func (r *clusterReach) addLogin(fl *pflag.FlagSet) {
 	fl.BoolVarP(&r.all, "all-namespaces", "A", false, "of all namespaces")
 	fl.StringVar(&r.login.Kubeconfig, "kubeconfig", "", "with --kube: how to reach the cluster (default: as kubectl)")
 	fl.StringVar(&r.login.Context, "context", "", "with --kube: the kubeconfig's context")
-	fl.StringVar(&r.login.Agents, "agents", access.DefaultNamespace, "with --kube: the namespace that Namegate is installed in")
+	fl.StringVar(&r.login.Agents, "agents", client.DefaultNamespace, "with --kube: the namespace that Namegate is installed in")
 	fl.StringVar(&r.login.Address, "address", "", "with --kube: HOST:PORT at which the agent is reached, such as that of a forwarded port")
 }
 
@@ -42,17 +42,17 @@ func (r *clusterReach) check(namespace string) error {
 	switch {
 	case r.all && namespace != "":
 		return &console.Misused{Err: errors.New("--all-namespaces and --namespace say two things; leave one out")}
-	case !r.on && (l.Kubeconfig != "" || l.Context != "" || l.Address != "" || r.node != "" || l.Agents != access.DefaultNamespace):
+	case !r.on && (l.Kubeconfig != "" || l.Context != "" || l.Address != "" || r.node != "" || l.Agents != client.DefaultNamespace):
 		return &console.Misused{Err: errors.New("--kubeconfig, --context, --agents, --node and --address are for --kube, or for kubectl namegate; without it the agent of this node is asked at its --socket")}
 	}
 	return nil
 }
 
 // connect returns the cluster that is asked.
-func (r *clusterReach) connect(namespace string) (*access.Cluster, error) {
+func (r *clusterReach) connect(namespace string) (*client.Cluster, error) {
 	if r.known == nil {
 		r.login.Namespace = namespace
-		c, err := access.Connect(r.login)
+		c, err := client.Connect(r.login)
 		if err != nil {
 			return nil, err
 		}
@@ -63,16 +63,16 @@ func (r *clusterReach) connect(namespace string) (*access.Cluster, error) {
 
 // agents returns the agent of a pod, or those of the nodes with pods of a
 // namespace, or with neither all.
-func (r *clusterReach) agents(ctx context.Context, namespace, pod string) ([]console.Agent, error) {
+func (r *clusterReach) agents(ctx context.Context, namespace, pod string) ([]client.Agent, error) {
 	c, err := r.connect(namespace)
 	if err != nil {
 		return nil, err
 	}
-	one := func(a console.Agent, err error) ([]console.Agent, error) {
+	one := func(a client.Agent, err error) ([]client.Agent, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []console.Agent{a}, nil
+		return []client.Agent{a}, nil
 	}
 	if in, name, both := strings.Cut(pod, "/"); both {
 		namespace, pod = in, name

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 )
 
 func statusCommand(a asking) *cobra.Command {
@@ -20,11 +21,11 @@ func statusCommand(a asking) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			replies, failed, err := console.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil)
+			answers, failed, err := client.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil)
 			if err != nil {
 				return err
 			}
-			if err := p.Statuses(replies); err != nil {
+			if err := p.Statuses(answers, !a.reach.cluster.on); err != nil {
 				return err
 			}
 			return p.Failed(failed)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -164,7 +165,7 @@ func TestSuggestAsksTheAgent(t *testing.T) {
 // lossy is an agent of a node.
 type lossy struct {
 	node string
-	console.Agent
+	client.Agent
 	err error
 }
 
@@ -174,11 +175,11 @@ func (l lossy) Node() string { return l.node }
 func TestSuggestWithAnUnavailableAgent(t *testing.T) {
 	socket, _ := serveLines(t, flowLine("cart-1", 0, "www.example.org", 443))
 	for _, c := range []struct {
-		agents []console.Agent
+		agents []client.Agent
 		lost   bool // no agent answers
 	}{
-		{[]console.Agent{lossy{"a", local{socket}, nil}, lossy{"b", local{socket + ".gone"}, nil}}, false},
-		{[]console.Agent{lossy{"a", local{socket + ".gone"}, nil}, lossy{"b", local{socket + ".gone"}, nil}}, true},
+		{[]client.Agent{lossy{"a", client.Local{Socket: socket}, nil}, lossy{"b", client.Local{Socket: socket + ".gone"}, nil}}, false},
+		{[]client.Agent{lossy{"a", client.Local{Socket: socket + ".gone"}, nil}, lossy{"b", client.Local{Socket: socket + ".gone"}, nil}}, true},
 	} {
 		var errs strings.Builder
 		s := newSuggesting()
@@ -228,7 +229,7 @@ func TestBeginning(t *testing.T) {
 	}
 }
 
-var _ console.Agent = lossy{}
+var _ client.Agent = lossy{}
 
 // ended is a context that has ended.
 func ended(t *testing.T) context.Context {
@@ -241,7 +242,7 @@ func ended(t *testing.T) context.Context {
 func TestSuggestWhenInterrupted(t *testing.T) {
 	s := newSuggesting()
 	s.lines.errs, s.during = &strings.Builder{}, time.Hour
-	if err := s.agent(ended(t), local{filepath.Join(t.TempDir(), "gone")}, nil); err != nil {
+	if err := s.gather(ended(t), []client.Agent{client.Local{Socket: filepath.Join(t.TempDir(), "gone")}}, nil); err != nil {
 		t.Error(err)
 	}
 }

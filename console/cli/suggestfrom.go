@@ -6,11 +6,11 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 )
 
 // files reads logs, as eachLog opens them.
@@ -42,17 +42,15 @@ func (s *suggesting) live(ctx context.Context) error {
 	return s.gather(ctx, agents, query)
 }
 
-// gather reads the lines of all agents in parallel. The error is for the case that no
-// agent answers.
-func (s *suggesting) gather(ctx context.Context, agents []console.Agent, query url.Values) error {
-	failed := make([]error, len(agents))
-	var all sync.WaitGroup
-	for i, a := range agents {
-		all.Go(func() { failed[i] = s.agent(ctx, a, query) })
-	}
-	all.Wait()
+// gather reads the lines of all agents in parallel. That the time to follow them is over is no error; the error is
+// for the case that no agent answers.
+func (s *suggesting) gather(ctx context.Context, agents []client.Agent, query url.Values) error {
+	errs := client.Logs(ctx, agents, query, func(i int, resp *http.Response) error { return s.read(agentName(agents[i]), resp.Body) })
 	answered := false
-	for i, err := range failed {
+	for i, err := range errs {
+		if s.during > 0 && ctx.Err() != nil {
+			err = nil
+		}
 		if answered = answered || err == nil; err != nil && len(agents) > 1 {
 			s.say("node %s: %v", agents[i].Node(), err)
 		}
@@ -64,25 +62,10 @@ func (s *suggesting) gather(ctx context.Context, agents []console.Agent, query u
 	return nil
 }
 
-// agent reads the lines of one agent. That the time to follow it is over is no error.
-func (s *suggesting) agent(ctx context.Context, a console.Agent, query url.Values) error {
-	err := auditLines(ctx, a, query, func(name string, resp *http.Response) error { return s.read(name, resp.Body) })
-	if s.during > 0 && ctx.Err() != nil {
-		return nil
+// agentName names an agent in messages about its lines.
+func agentName(a client.Agent) string {
+	if a.Node() == "" {
+		return "agent"
 	}
-	return err
-}
-
-// auditLines calls read with the answer of one agent, whose body is its lines.
-func auditLines(ctx context.Context, a console.Agent, query url.Values, read func(name string, resp *http.Response) error) error {
-	resp, err := a.Ask(ctx, console.AuditPath, query)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
-	name := "agent"
-	if a.Node() != "" {
-		name += " of " + a.Node()
-	}
-	return read(name, resp)
+	return "agent of " + a.Node()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/web"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -40,7 +41,7 @@ func (a *asking) ui(cmd *cobra.Command, port uint16) error {
 	if err != nil {
 		return err
 	}
-	find := func(ctx context.Context) ([]console.Agent, error) { return a.reach.agents(ctx, "") }
+	find := func(ctx context.Context) ([]client.Agent, error) { return a.reach.agents(ctx, "") }
 	// A wrong flag, or a cluster that does not know the caller, is better said here than on the page.
 	agents, err := find(cmd.Context())
 	if err != nil {
@@ -51,7 +52,7 @@ func (a *asking) ui(cmd *cobra.Command, port uint16) error {
 	}
 	cluster := ""
 	if !a.reach.cluster.on {
-		if _, _, err := console.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil); err != nil {
+		if _, _, err := client.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil); err != nil {
 			return err
 		}
 	} else if a.reach.cluster.known != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web"
 	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/policy/compile"
@@ -26,7 +27,7 @@ func TestUI(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", socket)
 	fatal.If(t, err)
-	agent := webtest.NewNode("node-1", compile.Input{}, time.Now).Agent(console.Everything{})
+	agent := webtest.NewNode("node-1", compile.Input{}, time.Now).Agent(serve.Everything{})
 	namespaces := make(chan string, 100)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == console.PodsPath {

@@ -10,24 +10,24 @@ import (
 	"strings"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // Some sees the namespaces that it lists, and with "cluster" and "standard" the cluster policies of a kind.
 type Some []string
 
-// Administrator, Tenant and Stranger are viewers with all rights, those of shop, and none.
+// Administrator, Tenant and Unprivileged are viewers with all rights, those of shop, and none.
 var (
 	Administrator = Some{"", "shop", "pay", "cluster", "standard"}
 	Tenant        = Some{"shop"}
-	Stranger      = Some{}
+	Unprivileged      = Some{}
 )
 
 // Name is that of what it sees.
@@ -44,8 +44,8 @@ func (s Some) SeesCluster(_ context.Context, standard bool) (bool, error) {
 }
 
 // Handler answers about the node to one viewer.
-func (w *World) Handler(v console.Viewer) http.Handler {
-	return console.Handler(source{w}, func(*http.Request) (console.Viewer, error) { return v, nil }, Clock)
+func (w *World) Handler(v serve.Viewer) http.Handler {
+	return serve.Handler(w.State, func(*http.Request) (serve.Viewer, error) { return v, nil }, Clock)
 }
 
 // Agent is an agent that gives whole answers.
@@ -57,8 +57,16 @@ type Agent struct {
 }
 
 // Agent returns the agent of the node under a name, as a viewer reaches it.
-func (w *World) Agent(name string, v console.Viewer) *Agent {
+func (w *World) Agent(name string, v serve.Viewer) *Agent {
 	return &Agent{Name: name, Handler: w.Handler(v)}
+}
+
+// Away is an agent that cannot be reached.
+func Away(name string) *Agent { return &Agent{Name: name, Err: ErrAway} }
+
+// Fixed is an agent with one answer to all questions.
+func Fixed(body string) *Agent {
+	return &Agent{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })}
 }
 
 // Node returns the name.
@@ -71,74 +79,68 @@ func (a *Agent) Ask(ctx context.Context, path string, query url.Values) (*http.R
 	}
 	w := httptest.NewRecorder()
 	a.Handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path+"?"+query.Encode(), nil))
-	return console.Received(w.Result())
+	return client.Received(w.Result())
 }
 
-// source is the console's Source of a World.
-type source struct{ w *World }
-
-func (s source) Node() string               { return s.w.Name }
-func (s source) Status() console.Status     { return s.w.Status }
-func (s source) Snapshot() *policy.Snapshot { return s.w.Snap }
-func (s source) Policies(namespace string) []v1alpha1.FQDNNetworkPolicy {
-	return slices.DeleteFunc(slices.Clone(s.w.Input.Policies), func(p v1alpha1.FQDNNetworkPolicy) bool {
-		return namespace != "" && p.Namespace != namespace
-	})
-}
-func (s source) Problems() []policy.Problem {
-	if s.w.Snap == nil {
-		return nil
+// State is what the agent of the node knows.
+func (w *World) State() *serve.State {
+	s := &serve.State{
+		Node: w.Name, Snapshot: w.Snap, Policies: w.Input.Policies, NetworkPolicies: w.NetworkPolicies,
+		Remote: w.Input.Remote, RemoteNamespaces: w.Input.RemoteNamespaces, Unread: w.Unread, Services: w.Services, Failing: w.Failing,
+		Domain: policytest.Name("cluster.local"), Resolvers: func() []netip.Addr { return policytest.Addrs("10.96.0.10") },
+		Blocked: func(_ fqdn.Name, a netip.Addr) string {
+			if a.IsPrivate() {
+				return "pod"
+			}
+			return ""
+		},
+		Inside: func(netip.Addr) string { return "" }, CountsByName: func(netip.Addr) bool { return true },
+		Status: func() console.Status { return w.Status }, Trouble: func() map[policy.PodRef][]string { return w.Trouble },
+		Live: live{w},
 	}
-	return s.w.Snap.Problems
+	if w.Snap != nil {
+		s.Problems = w.Snap.Problems
+	}
+	if !w.NoLog {
+		s.Log = worldLog{w}
+	}
+	return s
 }
-func (s source) NetworkPolicies(namespace string) []*networkingv1.NetworkPolicy {
-	return slices.DeleteFunc(slices.Clone(s.w.NetworkPolicies), func(p *networkingv1.NetworkPolicy) bool { return p.Namespace != namespace })
+
+// live is the serve.Live of a World.
+type live struct{ w *World }
+
+func (l live) Grants(p policy.PodRef) []policy.GrantInfo {
+	return slices.DeleteFunc(slices.Clone(l.w.Open), func(o policy.GrantInfo) bool { return o.Pod != p })
 }
-func (s source) Remote() ([]*policy.Pod, []string, string) {
-	return s.w.Input.Remote, s.w.Input.RemoteNamespaces, s.w.Unread
+func (l live) Ended(policy.PodRef, netip.Addr) []policy.GrantInfo { return l.w.Ended }
+func (l live) Denied(p policy.PodRef) []audit.Flow                { return l.w.Flows[p] }
+func (l live) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
+	return slices.DeleteFunc(l.SeenByAnybody(a), func(s recent.Sighting) bool { return s.Pod != p })
 }
-func (s source) Services() map[netip.Addr]*policy.Service { return s.w.Services }
-func (s source) CountsByName(netip.Addr) bool             { return true }
-func (s source) Failing() string                          { return s.w.Failing }
-func (s source) Trouble() map[policy.PodRef][]string      { return s.w.Trouble }
-func (s source) Grants(p policy.PodRef) []policy.GrantInfo {
-	return slices.DeleteFunc(slices.Clone(s.w.Open), func(o policy.GrantInfo) bool { return o.Pod != p })
+func (l live) SeenByAnybody(a netip.Addr) []recent.Sighting {
+	return slices.DeleteFunc(slices.Clone(l.w.Seen), func(s recent.Sighting) bool { return s.Address != a })
 }
-func (s source) Ended(policy.PodRef, netip.Addr) []policy.GrantInfo { return s.w.Ended }
-func (s source) Denied(p policy.PodRef) []audit.Flow                { return s.w.Flows[p] }
-func (s source) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
-	return slices.DeleteFunc(s.SeenByAnybody(a), func(s recent.Sighting) bool { return s.Pod != p })
-}
-func (s source) SeenByAnybody(a netip.Addr) []recent.Sighting {
-	return slices.DeleteFunc(slices.Clone(s.w.Seen), func(s recent.Sighting) bool { return s.Address != a })
-}
-func (s source) Asked(_ policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
-	d, ok := s.w.Asked[n]
+func (l live) Asked(_ policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
+	d, ok := l.w.Asked[n]
 	return d, ok
 }
-func (s source) LedBy(policy.PodRef, fqdn.Name) (via, aliases []fqdn.Name)     { return nil, nil }
-func (s source) DeniesResolver(policy.PodRef, netip.Addr) (bool, *policy.Rule) { return false, nil }
-func (s source) Guard() func(fqdn.Name, netip.Addr) string {
-	return func(_ fqdn.Name, a netip.Addr) string {
-		if a.IsPrivate() {
-			return "pod"
-		}
-		return ""
-	}
-}
-func (s source) Inside(netip.Addr) string { return "" }
-func (s source) Domain() fqdn.Name        { n, _ := fqdn.ParseName("cluster.local"); return n }
-func (s source) Resolvers() []netip.Addr  { return []netip.Addr{netip.MustParseAddr("10.96.0.10")} }
-func (s source) Recent() []byte           { return s.w.Recent }
-func (s source) Complete(namespace string) (time.Duration, bool) {
-	d, known := s.w.Complete[namespace]
+func (live) LedBy(policy.PodRef, fqdn.Name) (via, aliases []fqdn.Name)     { return nil, nil }
+func (live) DeniesResolver(policy.PodRef, netip.Addr) (bool, *policy.Rule) { return false, nil }
+
+// worldLog is the serve.Log of a World.
+type worldLog struct{ w *World }
+
+func (l worldLog) Recent() []byte { return l.w.Recent }
+func (l worldLog) Complete(namespace string) (time.Duration, bool) {
+	d, known := l.w.Complete[namespace]
 	return d, known
 }
-func (s source) Follow() console.Follower {
-	if s.w.Follow == nil {
+func (l worldLog) Follow() serve.Follower {
+	if l.w.Follow == nil {
 		return silence{}
 	}
-	return s.w.Follow()
+	return l.w.Follow()
 }
 
 // silence is a log to which nothing comes.

@@ -3,6 +3,7 @@
 package consoletest
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -75,8 +77,9 @@ type World struct {
 	Recent []byte
 	// Complete is for how long Recent is complete, by namespace.
 	Complete map[string]time.Duration
-	// Follow is the log's; nil: nothing comes.
-	Follow func() console.Follower
+	// Follow is the log's; nil: nothing comes. NoLog: there is none.
+	Follow func() serve.Follower
+	NoLog  bool
 }
 
 // Pod is a pod of the node with labels as "key=value"; addr and change may be zero.
@@ -166,6 +169,15 @@ func (w *World) beside(ref policy.PodRef) {
 	w.Services = map[netip.Addr]*policy.Service{netip.MustParseAddr("10.96.0.20"): at("db", 5432, 5432), netip.MustParseAddr("10.96.0.21"): at("db-admin", 80, 8080)}
 }
 
+// ClusterWorld is a node with two pods and nothing but what AddClusterPolicies adds.
+func ClusterWorld(networks string) *World {
+	w := New("node-1")
+	w.Input.Pods = []policy.Pod{Pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart"), Pod("shop", "batch", "10.1.0.12", func(p *policy.Pod) { p.SecondInterfaces = true })}
+	w.Open, w.Flows = nil, map[policy.PodRef][]audit.Flow{}
+	w.AddClusterPolicies(networks)
+	return w
+}
+
 // AddClusterPolicies adds a policy of both kinds that select all pods, one of them with a part that cannot be
 // read, what they opened and denied, and their lines. The networks are more destinations of the first rule.
 func (w *World) AddClusterPolicies(networks string) {
@@ -249,6 +261,9 @@ func Busy() console.Status {
 		Audit: &console.AuditStatus{Written: 9, Dropped: 1},
 	}
 }
+
+// ErrAway is the error of an agent that cannot be reached.
+var ErrAway = &console.Unreachable{Err: errors.New("no agent answers at 192.0.2.2:9954")}
 
 func must(err error) {
 	if err != nil {

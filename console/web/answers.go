@@ -12,7 +12,9 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/console/web/traffic"
 )
@@ -86,7 +88,7 @@ func (s *server) pods(r *http.Request) (any, error) {
 	out.Failed, err = gather(r.Context(), s.feed, console.PodsPath, func(bool) url.Values { return q }, func(rows *console.PodRows) {
 		out.Pods = append(out.Pods, rows.Pods...)
 	})
-	slices.SortFunc(out.Pods, console.ComparePods)
+	slices.SortFunc(out.Pods, print.ComparePods)
 	return out, err
 }
 
@@ -100,7 +102,7 @@ func (s *server) grants(r *http.Request) (any, error) {
 	}
 	out := Grants{Grants: []console.GrantRow{}}
 	out.Failed, err = gather(r.Context(), s.feed, console.GrantsPath, func(bool) url.Values { return q }, out.take)
-	slices.SortFunc(out.Grants, console.CompareGrants)
+	slices.SortFunc(out.Grants, print.CompareGrants)
 	return out, err
 }
 
@@ -119,12 +121,12 @@ func (s *server) grantsOfNode(r *http.Request, node string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	replies, _, err := console.Gather[console.GrantRows](ctx, agents, console.GrantsPath, q)
+	answers, _, err := client.Gather[console.GrantRows](ctx, agents, console.GrantsPath, q)
 	if err != nil {
 		return nil, err
 	}
 	out := Grants{Grants: []console.GrantRow{}}
-	out.take(&replies[0].Value)
+	out.take(&answers[0])
 	return out, nil
 }
 
@@ -166,13 +168,13 @@ func (s *server) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	q.Set("to", target)
-	replies, _, err := console.Gather[explain.Explanation](ctx, agents, console.ExplainPath, q)
+	answers, _, err := client.Gather[explain.Explanation](ctx, agents, console.ExplainPath, q)
 	if err != nil {
 		return nil, err
 	}
-	own := console.OwnExplanation(replies)
+	own := print.OwnExplanation(answers)
 	var text bytes.Buffer
-	p := console.Printer{Out: &text, Warn: &text, Format: console.FormatTable, Now: s.o.Now}
+	p := print.Printer{Out: &text, Warn: &text, Format: print.FormatTable, Now: s.o.Now}
 	answered := (*console.Answered)(nil)
 	if err := p.Explained(own); err != nil && !errors.As(err, &answered) {
 		return nil, err
@@ -196,7 +198,7 @@ func (s *server) suggest(r *http.Request) (any, error) {
 	log.Guard = s.o.Guard
 	for _, h := range lines {
 		if err := log.Add(*h.line); err != nil {
-			out.Notes = append(out.Notes, "a line is left out: "+console.OneLine(err.Error()))
+			out.Notes = append(out.Notes, "a line is left out: "+print.OneLine(err.Error()))
 		}
 	}
 	if namespace == "" {

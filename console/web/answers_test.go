@@ -13,7 +13,9 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web/webtest"
 )
 
@@ -27,7 +29,7 @@ func TestRights(t *testing.T) {
 		hidden.Names = append(hidden.Names, flow("shop/cart-1", "192.0.2.9", "bank.test").Names...)
 		one.Log(dns("shop/cart-1", "www.example.org", "allowed"), dns("pay/cart-1", "secret.test", "allowed"), hidden)
 		viewer := func(scope string) *opened {
-			return (&cluster{nodes: []*webtest.Node{one}, viewer: webtest.Viewer{"shop"}}).open(t, scope)
+			return (&cluster{nodes: []*webtest.Node{one}, viewer: consoletest.Some{"shop"}}).open(t, scope)
 		}
 		o := viewer("shop")
 		if d := cmp.Diff([]string{"bank.test", "www.example.org"}, o.names(t, "")); d != "" {
@@ -79,7 +81,7 @@ func TestRights(t *testing.T) {
 func TestLinesAreFiltered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := nodeOf(t, 1)
-		o := (&cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}).open(t, "")
 		chained := dns("pay/till-1", "alias.test", "unmatched")
 		chained.Chain, chained.Matches, chained.Pod.Workload = []string{"edge.cdn.test"}, nil, ""
 		ruled := flow("pay/till-1", "192.0.2.30", "paste.test")
@@ -161,7 +163,7 @@ func TestPoliciesWithUse(t *testing.T) {
 		one, two := nodeOf(t, 1), nodeOf(t, 2)
 		one.Log(dns("shop/cart-1", "www.example.org", "allowed"))
 		two.Log(dns("shop/cart-2", "www.example.org", "allowed"))
-		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: serve.Everything{}}).open(t, "")
 		var got Policies
 		o.get(t, "/api/policies", &got)
 		if len(got.Policies) != 2 || got.Policies[0].Namespace != "pay" {
@@ -181,7 +183,7 @@ func TestExplainAndSuggest(t *testing.T) {
 		other := flow("shop/till-1", "192.0.2.8", "till.test")
 		other.Pod.Workload = "app=till"
 		two.Log(flow("shop/cart-2", "192.0.2.9", "bank.test"), other)
-		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: serve.Everything{}}).open(t, "")
 		for query, want := range map[string]explain.Verdict{
 			"pod=shop/cart-2&target=bank.test&port=443":             explain.Denied,
 			"pod=shop/cart-2&target=www.example.org&port=443":       explain.Allowed,
@@ -228,7 +230,7 @@ func TestSuggestForNodes(t *testing.T) {
 		host := flow("", "198.51.100.80", "mirror.test")
 		host.Pod, host.Host, host.Verdict, host.Policies = audit.LinePod{}, &audit.LineHost{IP: "192.0.2.7"}, "would-deny", nil
 		one.Log(host)
-		o := (&cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}).open(t, "")
 		var s Suggested
 		o.get(t, "/api/suggest?workload=Node/node-1", &s)
 		if !strings.Contains(s.YAML, "kind: ClusterFQDNNetworkPolicy") || !strings.Contains(s.YAML, "mirror.test") {

@@ -6,6 +6,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/web/traffic"
 )
 
@@ -36,9 +37,9 @@ type Agent struct {
 	Lost uint64 `json:"lost,omitempty"`
 	// Problems are the agent's own, as `namegate status` prints them. The right to see all
 	// namespaces is needed; without it NoProblems is the agent's refusal.
-	Problems   []console.Finding `json:"problems"`
-	NoProblems string            `json:"noProblems,omitempty"`
-	Version    string            `json:"version,omitempty"` // of the agent; "" as NoProblems
+	Problems   []print.Finding `json:"problems"`
+	NoProblems string          `json:"noProblems,omitempty"`
+	Version    string          `json:"version,omitempty"` // of the agent; "" as NoProblems
 }
 
 // Agents is the answer to GET /api/agents, and the data of the event "agents".

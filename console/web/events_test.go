@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web/webtest"
 )
 
@@ -98,7 +98,7 @@ func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := nodeOf(t, 1)
 		one.Log(dns("shop/cart-1", "www.example.org", "allowed"), flow("shop/cart-1", "192.0.2.9", "bank.test"))
-		o := (&cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}).open(t, "")
 		s := o.stream(t)
 		defer s.close()
 		first := take[Traffic](t, s, "traffic")
@@ -152,7 +152,7 @@ func TestEvents(t *testing.T) {
 // TestQuietStream: a stream on which nothing happens has empty lines, and an end of the page ends it.
 func TestQuietStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := (&cluster{nodes: []*webtest.Node{nodeOf(t, 1)}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{nodeOf(t, 1)}, viewer: serve.Everything{}}).open(t, "")
 		s := o.stream(t)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -171,7 +171,7 @@ func TestQuietStream(t *testing.T) {
 // TestStreamsAreBounded: beyond the bound a page is refused, and a place is given back.
 func TestStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := (&cluster{nodes: []*webtest.Node{nodeOf(t, 1)}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{nodeOf(t, 1)}, viewer: serve.Everything{}}).open(t, "")
 		var all []*stream
 		for range maxStreams {
 			all = append(all, o.stream(t))

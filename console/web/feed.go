@@ -12,6 +12,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/print"
 )
 
 const (
@@ -64,10 +66,10 @@ func (f *feed) find(ctx context.Context, all *sync.WaitGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.trouble = ""; err != nil {
-		f.trouble = "agents that come or go are not noticed at the moment: " + console.OneLine(err.Error())
+		f.trouble = "agents that come or go are not noticed at the moment: " + print.OneLine(err.Error())
 		return
 	}
-	slices.SortFunc(agents, func(a, b console.Agent) int { return cmp.Compare(a.Node(), b.Node()) })
+	slices.SortFunc(agents, func(a, b client.Agent) int { return cmp.Compare(a.Node(), b.Node()) })
 	if more := len(agents) - maxAgents; more > 0 {
 		f.trouble = fmt.Sprintf("%d agents are left out: the first %d are followed; ask for one namespace with -n, or for one node with --node", more, maxAgents)
 		agents = agents[:maxAgents]
@@ -122,7 +124,7 @@ type following struct {
 	stop context.CancelFunc
 
 	mu           sync.Mutex // of what follows
-	agent        console.Agent
+	agent        client.Agent
 	state        Agent
 	asked        time.Time // of the log, while there is no answer; zero otherwise
 	statusAsked  time.Time // the same of the status
@@ -131,7 +133,7 @@ type following struct {
 }
 
 // replace makes the agent that was found last the one that is asked from the next time.
-func (g *following) replace(a console.Agent) {
+func (g *following) replace(a client.Agent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.agent = a

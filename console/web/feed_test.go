@@ -12,6 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/console/print"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/stats"
 )
@@ -21,7 +24,7 @@ func TestLinesOfAllAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := nodeOf(t, 1), nodeOf(t, 2)
 		one.Log(dns("shop/cart-1", "before.test", "allowed"))
-		c := &cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}
+		c := &cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}
 		o := c.open(t, "")
 		one.Log(dns("shop/cart-1", "after.test", "allowed"))
 		synctest.Wait()
@@ -58,7 +61,7 @@ func TestLinesOfAllAgents(t *testing.T) {
 func TestAgentGoesAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := nodeOf(t, 1), nodeOf(t, 2)
-		c := &cluster{nodes: []*webtest.Node{one, two}, viewer: console.Everything{}}
+		c := &cluster{nodes: []*webtest.Node{one, two}, viewer: serve.Everything{}}
 		o := c.open(t, "")
 		one.Log(dns("shop/cart-1", "first.test", "allowed"))
 		synctest.Wait()
@@ -104,7 +107,7 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 // others.
 func TestSlowAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{viewer: console.Everything{}}
+		c := &cluster{viewer: serve.Everything{}}
 		for i := range askedAtOnce { // as many as are asked at a time
 			slow := nodeOf(t, i+2)
 			slow.Hang()
@@ -155,7 +158,7 @@ func TestSlowAgent(t *testing.T) {
 func TestAgentThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := nodeOf(t, 1), nodeOf(t, 2)
-		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: serve.Everything{}}).open(t, "")
 		one.Hang()
 		var pods Pods
 		if o.get(t, "/api/pods", &pods); len(pods.Pods) != 2 || pods.Pods[0].Node != "node-2" || len(pods.Failed) != 1 {
@@ -170,7 +173,7 @@ func TestAgentThatHangs(t *testing.T) {
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, next := nodeOf(t, 1), nodeOf(t, 1)
-		c := &cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}
+		c := &cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}
 		o := c.open(t, "")
 		one.Stop()
 		next.Log(dns("shop/cart-1", "next.test", "allowed"))
@@ -189,7 +192,7 @@ func TestFollowersLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := nodeOf(t, 1)
 		one.Refuse(console.Refuse(http.StatusServiceUnavailable, "24 follow the log of this node already, and no more can"))
-		o := (&cluster{nodes: []*webtest.Node{one}, viewer: webtest.Viewer{"shop"}}).open(t, "shop")
+		o := (&cluster{nodes: []*webtest.Node{one}, viewer: consoletest.Some{"shop"}}).open(t, "shop")
 		a := o.feed.agents().Agents[0]
 		if a.State != Refused || !strings.HasPrefix(a.Message, "24 follow the log of this node already") {
 			t.Errorf("%+v", a)
@@ -218,9 +221,9 @@ func TestProblemsOfAgents(t *testing.T) {
 			s.Failing = "the kernel is full"
 			s.Enforcer.Deviations = []stats.Deviation{{Object: "heartbeat", Since: time.Now()}}
 		})
-		o := (&cluster{nodes: []*webtest.Node{one}, viewer: console.Everything{}}).open(t, "")
+		o := (&cluster{nodes: []*webtest.Node{one}, viewer: serve.Everything{}}).open(t, "")
 		a := o.feed.agents().Agents[0]
-		if len(a.Problems) != 2 || a.Problems[0] != (console.Finding{What: "failing", Message: "the kernel is full"}) || a.Problems[1].What != "not as wanted" || a.Version != "v1" {
+		if len(a.Problems) != 2 || a.Problems[0] != (print.Finding{What: "failing", Message: "the kernel is full"}) || a.Problems[1].What != "not as wanted" || a.Version != "v1" {
 			t.Errorf("%+v", a)
 		}
 		one.Lose(17)
@@ -230,7 +233,7 @@ func TestProblemsOfAgents(t *testing.T) {
 		if a := o.feed.agents().Agents[0]; len(a.Problems) != 0 || a.Lost != 17 {
 			t.Errorf("later: %+v", a)
 		}
-		viewer := (&cluster{nodes: []*webtest.Node{one}, viewer: webtest.Viewer{"shop"}}).open(t, "shop")
+		viewer := (&cluster{nodes: []*webtest.Node{one}, viewer: consoletest.Some{"shop"}}).open(t, "shop")
 		if a := viewer.feed.agents().Agents[0]; a.State != Well || !strings.Contains(a.NoProblems, "you may not see all namespaces") {
 			t.Errorf("for a viewer of a namespace: %+v", a)
 		}
@@ -240,7 +243,7 @@ func TestProblemsOfAgents(t *testing.T) {
 // TestManyAgents: beyond the bound agents are left out, and the page says so.
 func TestManyAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{viewer: console.Everything{}}
+		c := &cluster{viewer: serve.Everything{}}
 		n := nodeOf(t, 1)
 		for range maxAgents + 3 {
 			c.nodes = append(c.nodes, n)

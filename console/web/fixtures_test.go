@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -90,7 +91,7 @@ func flow(pod, address, name string) audit.Line {
 
 // cluster is what the page asks: agents that come and go.
 type cluster struct {
-	viewer console.Viewer
+	viewer serve.Viewer
 	mu     sync.Mutex // of what follows
 	nodes  []*webtest.Node
 	err    error // of finding
@@ -103,7 +104,7 @@ func (c *cluster) set(err error, nodes ...*webtest.Node) {
 	c.err, c.nodes = err, nodes
 }
 
-func (c *cluster) find(context.Context) (out []console.Agent, err error) {
+func (c *cluster) find(context.Context) (out []client.Agent, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.nodes {
@@ -113,7 +114,7 @@ func (c *cluster) find(context.Context) (out []console.Agent, err error) {
 }
 
 // about asks all agents, as where the pod's node is not known.
-func (c *cluster) about(ctx context.Context, subject string) ([]console.Agent, url.Values, error) {
+func (c *cluster) about(ctx context.Context, subject string) ([]client.Agent, url.Values, error) {
 	agents, err := c.find(ctx)
 	return agents, about(subject), err
 }

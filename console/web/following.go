@@ -9,6 +9,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/print"
 )
 
 // slowAfter is how long an agent may take to answer before the page says that it is slow.
@@ -51,11 +53,11 @@ func (g *following) failed(err error, pause time.Duration) {
 	if errors.As(err, &refusal) {
 		g.state.State = Refused
 	}
-	g.state.Message = console.OneLine(err.Error()) + fmt.Sprintf(" (it is asked again after %s)", pause)
+	g.state.Message = print.OneLine(err.Error()) + fmt.Sprintf(" (it is asked again after %s)", pause)
 }
 
 // current returns the agent that was found last.
-func (g *following) current() console.Agent {
+func (g *following) current() client.Agent {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.agent
@@ -76,7 +78,7 @@ func (g *following) now() Agent {
 		out.State, out.Message = Slow, g.statusFailed
 	}
 	if out.Problems == nil {
-		out.Problems = []console.Finding{}
+		out.Problems = []print.Finding{}
 	}
 	return out
 }
@@ -101,15 +103,15 @@ func (g *following) status(ctx context.Context) time.Duration {
 	g.mu.Unlock()
 	limited, stop := g.feed.o.within(ctx)
 	defer stop()
-	replies, _, err := console.Gather[console.Status](limited, []console.Agent{agent}, console.StatusPath, nil)
+	answers, _, err := client.Gather[console.Status](limited, []client.Agent{agent}, console.StatusPath, nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.statusAsked, g.statusFailed, g.state.NoProblems = time.Time{}, "", ""
 	var refusal *console.Refusal
 	switch {
 	case err == nil:
-		s := &replies[0].Value
-		g.state.Problems, g.state.Version = s.Findings(), s.Version
+		s := &answers[0]
+		g.state.Problems, g.state.Version = print.Findings(s), s.Version
 		if g.state.Node == "" {
 			g.state.Node = s.Node
 		}
@@ -119,7 +121,7 @@ func (g *following) status(ctx context.Context) time.Duration {
 	case limited.Err() != nil:
 		g.statusFailed = "the agent sends lines, and did not answer the question for its status within " + patience.String()
 	default:
-		g.statusFailed = "the agent's status cannot be read: " + console.OneLine(err.Error())
+		g.statusFailed = "the agent's status cannot be read: " + print.OneLine(err.Error())
 	}
 	return statusEvery
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/print"
 )
 
 // askedAtOnce bounds how many agents are asked at a time for one answer.
@@ -38,7 +40,7 @@ func gather[T any](ctx context.Context, f *feed, path string, query func(first b
 		places   = make(chan struct{}, askedAtOnce)
 	)
 	fail := func(node string, cause error) {
-		failed = append(failed, Failed{Node: node, Message: console.OneLine(cause.Error())})
+		failed = append(failed, Failed{Node: node, Message: print.OneLine(cause.Error())})
 		if err == nil {
 			err = cause
 		}
@@ -61,14 +63,14 @@ func gather[T any](ctx context.Context, f *feed, path string, query func(first b
 				defer func() { <-places }()
 			case <-ctx.Done():
 			}
-			replies, _, err := console.Gather[T](ctx, []console.Agent{agent}, path, q)
+			answers, _, err := client.Gather[T](ctx, []client.Agent{agent}, path, q)
 			mu.Lock()
 			defer mu.Unlock()
 			var refusal *console.Refusal
 			switch {
 			case err == nil:
 				answered = true
-				take(&replies[0].Value)
+				take(&answers[0])
 			case ctx.Err() != nil:
 				fail(state.Node, console.Refuse(http.StatusGatewayTimeout, "the agent did not answer within %s; the page asks again", patience))
 			case errors.As(err, &refusal) && refusal.Status == http.StatusNotFound:

@@ -4,30 +4,24 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// TestAnswersGolden: what the page is told, for an administrator, for a tenant of one namespace and for a stranger.
+// TestAnswersGolden: what the page is told, for an administrator, for a tenant of one namespace and for an unprivileged user.
 func TestAnswersGolden(t *testing.T) {
 	w := consoletest.New("node-1")
 	w.Status = consoletest.Busy()
@@ -39,16 +33,16 @@ func TestAnswersGolden(t *testing.T) {
 		"suggest?namespace=shop", "suggest?workload=Node/node-1", "weather",
 	}
 	for name, c := range map[string]struct {
-		viewer    console.Viewer
+		viewer    serve.Viewer
 		namespace string
-	}{"administrator": {consoletest.Administrator, ""}, "tenant": {consoletest.Tenant, "shop"}, "stranger": {consoletest.Stranger, "shop"}} {
+	}{"administrator": {consoletest.Administrator, ""}, "tenant": {consoletest.Tenant, "shop"}, "unprivileged": {consoletest.Unprivileged, "shop"}} {
 		synctest.Test(t, func(t *testing.T) {
-			find := func(context.Context) ([]console.Agent, error) {
-				return []console.Agent{hanging{w.Agent("node-1", c.viewer)}}, nil
+			find := func(context.Context) ([]client.Agent, error) {
+				return []client.Agent{hanging{w.Agent("node-1", c.viewer)}}, nil
 			}
 			o := openWith(t, &Options{
 				Context: "kind", Namespace: c.namespace, Version: "v1", Agents: find, Now: consoletest.Clock, After: time.After,
-				About: func(ctx context.Context, subject string) ([]console.Agent, url.Values, error) {
+				About: func(ctx context.Context, subject string) ([]client.Agent, url.Values, error) {
 					agents, err := find(ctx)
 					return agents, about(subject), err
 				},
@@ -62,7 +56,7 @@ func TestAnswersGolden(t *testing.T) {
 				fatal.If(t, json.Indent(&all, r.Body.Bytes(), "", " "))
 				all.WriteString("\n")
 			}
-			golden(t, name, all.String())
+			consoletest.Golden(t, name, all.String())
 		})
 	}
 }
@@ -94,18 +88,4 @@ func (e endless) Read(p []byte) (int, error) {
 		<-e.ctx.Done()
 	}
 	return n, err
-}
-
-// golden compares a text with testdata/NAME.golden.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	fatal.If(t, err)
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s is not as it was (-want +got); write it with -update:\n%s", path, d)
-	}
 }

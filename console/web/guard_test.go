@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -77,7 +77,7 @@ func TestGuard(t *testing.T) {
 func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	printed, ended := make(chan string, 1), make(chan error, 1)
-	c := &cluster{viewer: console.Everything{}}
+	c := &cluster{viewer: serve.Everything{}}
 	go func() {
 		ended <- Serve(ctx, Options{Version: "v1", Agents: c.find, About: c.about, Now: time.Now, After: time.After}, 0, func(a string) { printed <- a })
 	}()

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -21,10 +21,10 @@ type Options struct {
 	Version   string // of the program
 
 	// Agents returns all agents of the scope, found anew at each call.
-	Agents func(context.Context) ([]console.Agent, error)
+	Agents func(context.Context) ([]client.Agent, error)
 	// About returns whom to ask about a pod ("namespace/name") or a node ("node/NAME"), and the
 	// question's subject.
-	About func(ctx context.Context, subject string) ([]console.Agent, url.Values, error)
+	About func(ctx context.Context, subject string) ([]client.Agent, url.Values, error)
 	// Guard is that of suggest.Log.
 	Guard func(fqdn.Name, netip.Addr) string
 	// Now is time.Now, After time.After.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/print"
 )
 
 // server answers the page.
@@ -126,5 +127,5 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{console.OneLine(err.Error())})
+	_ = json.NewEncoder(w).Encode(problem{print.OneLine(err.Error())})
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/web/traffic"
 )
 
@@ -99,7 +99,7 @@ type held struct {
 }
 
 func (h held) numbered() Numbered {
-	return Numbered{ID: h.id, Line: *h.line, Text: console.LineText(h.line)}
+	return Numbered{ID: h.id, Line: *h.line, Text: print.LineText(h.line)}
 }
 
 // ring holds the newest lines.

@@ -14,6 +14,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web"
 	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -80,10 +83,10 @@ func dialled(namespace, name string) audit.Line {
 	}
 }
 
-// serve starts the server of namegate ui for agents, and returns its address with the token.
-func serve(t *testing.T, viewer console.Viewer, namespace string, nodes ...*webtest.Node) string {
+// servePage starts the server of namegate ui for agents, and returns its address with the token.
+func servePage(t *testing.T, viewer serve.Viewer, namespace string, nodes ...*webtest.Node) string {
 	t.Helper()
-	find := func(context.Context) (out []console.Agent, err error) {
+	find := func(context.Context) (out []client.Agent, err error) {
 		for _, n := range nodes {
 			out = append(out, n.Agent(viewer))
 		}
@@ -95,7 +98,7 @@ func serve(t *testing.T, viewer console.Viewer, namespace string, nodes ...*webt
 		ended <- web.Serve(ctx, web.Options{
 			Context: "kind", Namespace: namespace, Version: "v1", Agents: find, Now: time.Now, After: time.After,
 			Guard: func(fqdn.Name, netip.Addr) string { return "" },
-			About: func(ctx context.Context, subject string) ([]console.Agent, url.Values, error) {
+			About: func(ctx context.Context, subject string) ([]client.Agent, url.Values, error) {
 				agents, err := find(ctx)
 				q := url.Values{"pod": {subject}}
 				if node, is := strings.CutPrefix(subject, "node/"); is {
@@ -138,7 +141,7 @@ func (p *tab) show(fragment string) {
 func TestRealServer(t *testing.T) {
 	one, two := nodeOf(t, 1), nodeOf(t, 2)
 	one.Log(asked("shop", "www.example.org", "allowed"), dialled("shop", "other.test"), asked("pay", "bank.test", "allowed"))
-	p := openAddress(t, serve(t, console.Everything{}, "", one, two))
+	p := openAddress(t, servePage(t, serve.Everything{}, "", one, two))
 	p.shows(".state", "live, 2 of 2 agents")
 	p.shows("ul.from .row", "shop", "pay", "cart")
 	p.shows("ul.to .row", "www.example.org", "other.test", "bank.test")
@@ -179,7 +182,7 @@ func TestRealServer(t *testing.T) {
 func TestRealRights(t *testing.T) {
 	one := nodeOf(t, 1)
 	one.Log(asked("pay", "secret.test", "allowed"), dialled("pay", "secret.test"), asked("shop", "www.example.org", "allowed"))
-	p := openAddress(t, serve(t, webtest.Viewer{"shop"}, "shop", one))
+	p := openAddress(t, servePage(t, consoletest.Tenant, "shop", one))
 	p.shows("#only", "namespace shop")
 	p.shows("ul.to .row", "www.example.org")
 	for _, v := range []struct{ fragment, shown string }{
@@ -196,7 +199,7 @@ func TestRealRights(t *testing.T) {
 func TestRealSlowAgent(t *testing.T) {
 	one, two := nodeOf(t, 1), nodeOf(t, 2)
 	two.Hang()
-	p := openAddress(t, serve(t, console.Everything{}, "", one, two))
+	p := openAddress(t, servePage(t, serve.Everything{}, "", one, two))
 	one.Log(asked("shop", "www.example.org", "allowed"))
 	p.shows("ul.to .row", "www.example.org")
 	p.shows(".notice", "node-2 is slow")
@@ -209,7 +212,7 @@ func TestRealSlowAgent(t *testing.T) {
 func TestRealToken(t *testing.T) {
 	one := nodeOf(t, 1)
 	one.Log(asked("shop", "www.example.org", "allowed"), dialled("shop", "other.test"))
-	address := serve(t, console.Everything{}, "", one)
+	address := servePage(t, serve.Everything{}, "", one)
 	server, token, _ := strings.Cut(address, "/#/?token=")
 	without := open(t, server, "", desk)
 	without.shows("[role=alert]", "open the address that `namegate ui` printed")
@@ -246,7 +249,7 @@ func TestRealToken(t *testing.T) {
 func TestRealTokenInOpenTab(t *testing.T) {
 	one := nodeOf(t, 1)
 	one.Log(asked("shop", "www.example.org", "allowed"))
-	address := serve(t, console.Everything{}, "", one)
+	address := servePage(t, serve.Everything{}, "", one)
 	server, fragment, _ := strings.Cut(address, "/#")
 	p := open(t, server, "", desk)
 	p.shows("[role=alert]", "open the address that `namegate ui` printed")

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 )
 
 // errGone is what the caller of a stopped agent gets.
@@ -57,7 +58,7 @@ func (a *agent) Ask(ctx context.Context, path string, query url.Values) (*http.R
 		in.Close()
 	}()
 	<-w.began
-	return console.Received(&http.Response{StatusCode: w.status, Status: http.StatusText(w.status), Header: w.head, Body: body, Request: req})
+	return client.Received(&http.Response{StatusCode: w.status, Status: http.StatusText(w.status), Header: w.head, Body: body, Request: req})
 }
 
 // writer is the http.ResponseWriter of one answer.

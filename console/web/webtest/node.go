@@ -1,16 +1,15 @@
 package webtest
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -139,21 +138,7 @@ func (n *Node) Streams() int {
 }
 
 // Agent returns the agent as a caller with some rights reaches it.
-func (n *Node) Agent(v console.Viewer) console.Agent {
-	viewer := func(*http.Request) (console.Viewer, error) { return v, nil }
-	return &agent{n, console.Handler(&source{node: n}, viewer, n.now)}
+func (n *Node) Agent(v serve.Viewer) client.Agent {
+	viewer := func(*http.Request) (serve.Viewer, error) { return v, nil }
+	return &agent{n, serve.Handler(n.state, viewer, n.now)}
 }
-
-// Viewer sees the namespaces that it lists, and no cluster policies.
-type Viewer []string
-
-// Name is that of the namespaces.
-func (v Viewer) Name() string { return strings.Join(v, ",") }
-
-// Sees tells whether the namespace is listed.
-func (v Viewer) Sees(_ context.Context, namespace string) (bool, error) {
-	return slices.Contains(v, namespace), nil
-}
-
-// SeesCluster says no.
-func (v Viewer) SeesCluster(context.Context, bool) (bool, error) { return false, nil }

@@ -1,0 +1,47 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+)
+
+const (
+	// maxAnswer bounds the answer of an agent: a full node's grants are some 25 MiB.
+	maxAnswer = 64 << 20
+	// maxAnswers bounds the answers of all agents to one question.
+	maxAnswers = 256 << 20
+)
+
+// tooLarge says that an answer has more bytes than the caller takes.
+type tooLarge struct{ of string }
+
+// Error returns the bound, and how to ask for less.
+func (e *tooLarge) Error() string {
+	return e.of + ", the limit; ask for one namespace (-n), one pod or one node (--node) instead"
+}
+
+// budget bounds the answers to one question. The zero value has nothing spent.
+type budget struct{ spent atomic.Int64 }
+
+// bound returns a reader of an answer that fails at the bounds.
+func (b *budget) bound(r io.Reader) io.Reader { return &bounded{Reader: r, all: b} }
+
+type bounded struct {
+	io.Reader
+	all  *budget
+	read int64
+}
+
+// Read reads a part of the answer.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += int64(n)
+	switch all := b.all.spent.Add(int64(n)); {
+	case b.read > maxAnswer:
+		return 0, &tooLarge{fmt.Sprintf("the agent's answer has more than %d MiB", maxAnswer>>20)}
+	case all > maxAnswers:
+		return 0, &tooLarge{fmt.Sprintf("the agents' answers have more than %d MiB together", maxAnswers>>20)}
+	}
+	return n, err
+}

@@ -1,0 +1,4 @@
+package client
+
+// AskedAtOnce is how many agents are asked at a time.
+const AskedAtOnce = askedAtOnce

@@ -1,0 +1,66 @@
+package print
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// TestLinesGolden: lines for people and for programs.
+func TestLinesGolden(t *testing.T) {
+	dns := strings.Replace(consoletest.Line(7, "shop/front-1", "unmatched"), `"rcode"`,
+		`"would":"allowed","matches":[{"policy":"shop/watch","path":"p","match":"*.x.test","audit":true}],"answers":[{"address":"192.0.2.1","granted":true},{"address":"10.1.0.9","granted":false,"blocked":"pod"},{"address":"192.0.2.2","granted":false}],"rcode"`, 1)
+	failed := strings.Replace(consoletest.Line(8, "shop/a-pod-with-a-name-that-is-long-enough", "failed"), `"latency_us"`, `"error":"no upstream of zone . answered in 4s","latency_us"`, 1)
+	counted := strings.Replace(consoletest.Line(9, "shop/cart-7d9f", "would-deny"), `"count":1`, `"count":1000,"last":"2026-05-01T12:00:50.25Z"`, 1)
+	v6 := strings.Replace(strings.Replace(consoletest.Line(10, "shop/cart-7d9f", "denied"), `"203.0.113.7"`, `"2001:db8::7"`, 1), `"names"`, `"unnamed"`, 1)
+	icmp := strings.Replace(strings.Replace(consoletest.Line(11, "shop/cart-7d9f", "denied"), `,"port":443`, "", 1), `"tcp"`, `"icmp"`, 1)
+	kept := strings.Replace(consoletest.Line(12, "shop/cart-7d9f", "renewed"), `"rcode"`,
+		`"matches":[{"policy":"shop/base","path":"p","match":"*.x.test"}],"answers":[{"address":"192.0.2.1","granted":true}],"rcode"`, 1)
+	kept = strings.Replace(kept, `"protocol"`, `"renewed":"connection","protocol"`, 1)
+	w := consoletest.New("node-1")
+	w.Recent = []byte(consoletest.Line(0, "shop/cart-7d9f", "allowed") + dns + failed + counted + v6 + icmp + kept)
+	for name, agents := range map[string][]client.Agent{"audit": {w.Agent("", serve.Everything{})}, "audit-nodes": {w.Agent("node-1", serve.Everything{}), w.Agent("node-2", serve.Everything{})}} {
+		shows(t, name, func(p *Printer) error {
+			_, err := (&client.Lines{Take: p.Line, Agents: func(context.Context) ([]client.Agent, error) { return agents, nil }}).Show(context.Background(), false)
+			return err
+		})
+	}
+}
+
+// TestLinesExample: the lines that docs/commands.md shows.
+func TestLinesExample(t *testing.T) {
+	allowed := strings.Replace(consoletest.Line(0, "shop/cart-7d9f", "allowed"), `"rcode"`,
+		`"matches":[{"policy":"shop/base","path":"p","match":"*.cdn.test"}],"answers":[{"address":"192.0.2.10","granted":true}],"rcode"`, 1)
+	denied := strings.Replace(consoletest.Line(2, "shop/cart-7d9f", "denied"), `,{"name":"secret.pay.test","asked":"2026-05-01T11:59:00Z","pod":"pay/cart-7d9f"}`, "", 1)
+	denied = strings.NewReplacer(`"another"`, `"unmatched"`, "own.test", "bank.test").Replace(denied)
+	again := strings.Replace(denied, `"count":1`, `"count":11,"last":"2026-05-01T12:00:58Z"`, 1)
+	again = strings.Replace(again, "12:00:02", "12:00:05", 1)
+	body := strings.ReplaceAll(allowed, "x0.test", "a.cdn.test") + strings.Replace(consoletest.Line(1, "shop/cart-7d9f", "unmatched"), "x1.test", "bank.test", 1) + denied + again
+	p, out, _ := printed(FormatTable, false)
+	for line := range strings.Lines(body) {
+		fatal.If(t, p.Line([]byte(line), false))
+	}
+	consoletest.Golden(t, "audit-example", out.String())
+}
+
+// TestLinesOfRules: a line of the log for people names the rule of a policy, or its tier.
+func TestLinesOfRules(t *testing.T) {
+	tierOf := map[string]string{"shop/base": "Namespace", "no-pastes": "Admin", "a cluster policy (Admin)": "Admin"}
+	for policy, want := range map[string]string{
+		"shop/base": "secret.pay.test (asked by pay/cart-7d9f) - by shop/base pastes\n",
+		"no-pastes": "- by a rule of a cluster policy (Admin) no-pastes pastes\n", "a cluster policy (Admin)": "secret.pay.test (asked by pay/cart-7d9f) - by a cluster policy (Admin)\n",
+	} {
+		text := strings.Replace(consoletest.Line(1, "shop/cart-7d9f", "denied"), `"reason":"another"`, `"tier":"`+tierOf[policy]+`","policy":"`+policy+`","rule":"pastes","reason":"rule"`, 1)
+		l, err := audit.ParseLine([]byte(text))
+		fatal.If(t, err)
+		if got := auditLine(&l, false, false); !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+)
+
+// streamPatience is how long a follower may read no line before the stream ends.
+const streamPatience = 30 * time.Second
+
+// audit answers with the log's last lines, and with follow with new lines. With cluster a
+// cluster policy is to be made of them, which is for callers who may read these.
+func (r *request) audit() error {
+	f, err := r.filter()
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Has("cluster") {
+		if err := r.mayCluster(); err != nil {
+			return err
+		}
+	}
+	follow := r.URL.Query().Has("follow")
+	if follow {
+		leave, err := r.handler.followers.enter(r.viewer)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	// Followed first, so that no line is lost between the recent and the new ones.
+	if r.Log == nil {
+		return console.Refuse(http.StatusServiceUnavailable, "the node %s keeps no audit log: its Corefile says `audit off`; write `audit stdout` there", r.Node)
+	}
+	coming := r.Log.Follow()
+	defer coming.Close()
+	r.w.Header().Set("Content-Type", "application/x-ndjson")
+	s := &stream{request: r, filter: f}
+	recent := r.Log.Recent()
+	if d, known := r.Log.Complete(f.Namespace); known {
+		r.w.Header().Set(console.CompleteHeader, strconv.FormatInt(int64(d/time.Second), 10))
+	}
+	if s.send(recent, 0) != nil || !follow {
+		return nil
+	}
+	if lines, lost, err := coming.Next(s.Context()); err != nil || s.send(beyond(recent, lines), lost) != nil {
+		return nil
+	}
+	s.follow(coming)
+	return nil
+}
+
+// stream is one answer with lines, under way.
+type stream struct {
+	*request
+	filter console.AuditFilter
+}
+
+// follow sends new lines until the log or the caller ends.
+func (s *stream) follow(coming Follower) {
+	for {
+		lines, lost, err := coming.Next(s.Context())
+		if err != nil || s.send(lines, lost) != nil {
+			return
+		}
+	}
+}
+
+// beyond returns the lines after the recent ones: lines between the start of the follower
+// and the reading of the recent ones are in both.
+func beyond(recent, lines []byte) []byte {
+	for at := 0; at < len(recent); {
+		if tail := recent[at:]; len(tail) <= len(lines) && bytes.HasPrefix(lines, tail) {
+			return lines[len(tail):]
+		}
+		next := bytes.IndexByte(recent[at:], '\n')
+		if next < 0 {
+			break
+		}
+		at += next + 1
+	}
+	return lines
+}
+
+// send writes the selected lines. The caller's rights are checked for each batch again:
+// revoked rights end the stream.
+func (s *stream) send(lines []byte, lost uint64) error {
+	clear(s.seen)
+	if !s.sees(s.filter.Namespace) {
+		return errors.New("the right to see this was taken away")
+	}
+	for len(lines) > 0 {
+		piece := firstLines(lines, pieceBytes)
+		if err := s.write(choose(&s.filter, nil, piece, s.sees, s.seesCluster)); err != nil {
+			return err
+		}
+		lines = lines[len(piece):]
+	}
+	var gap []byte
+	if lost > 0 {
+		gap = fmt.Appendf(nil, `{"v":1,"kind":%q,"count":%d}`+"\n", audit.KindLost, lost)
+	}
+	if err := s.write(gap); err != nil {
+		return err
+	}
+	return http.NewResponseController(s.w).Flush()
+}
+
+// pieceBytes is the part of an answer that is in memory twice.
+const pieceBytes = 64 << 10
+
+// firstLines returns whole lines of no more than most bytes, but one at least.
+func firstLines(lines []byte, most int) []byte {
+	if len(lines) <= most {
+		return lines
+	}
+	at := bytes.LastIndexByte(lines[:most], '\n')
+	if at < 0 {
+		if at = bytes.IndexByte(lines, '\n'); at < 0 {
+			return lines
+		}
+	}
+	return lines[:at+1]
+}
+
+func (s *stream) write(text []byte) error {
+	_ = http.NewResponseController(s.w).SetWriteDeadline(time.Now().Add(streamPatience)) // where the connection has one
+	if _, err := s.w.Write(text); err != nil {
+		return fmt.Errorf("send lines: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// asked returns the lines that an agent answers with.
+func askedFor(t *testing.T, a client.Agent, query string) string {
+	t.Helper()
+	q, err := url.ParseQuery(query)
+	fatal.If(t, err)
+	resp, err := a.Ask(context.Background(), console.AuditPath, q)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	fatal.If(t, err)
+	return string(body)
+}
+
+// TestAuditFilter: exactly the selected lines are returned, unchanged.
+func TestAuditFilter(t *testing.T) {
+	all := []string{
+		consoletest.Line(0, "shop/cart-7d9f", "allowed"), consoletest.Line(1, "shop/cart-7d9f", "denied"), consoletest.Line(2, "shop/front-1", "unmatched"),
+		consoletest.Line(3, "pay/cart-7d9f", "would-deny"), consoletest.Line(4, "pay/cart-7d9f", "failed"), "{broken\n", `{"v":1,"kind":"weather"}` + "\n",
+	}
+	w := consoletest.New("node-1")
+	w.Recent = []byte(strings.Join(all, ""))
+	for query, want := range map[string][]int{
+		"":                                        {0, 1, 2, 3, 4, 6},
+		"namespace=shop":                          {0, 1, 2},
+		"pod=cart-7d9f":                           {0, 1, 3, 4},
+		"pod=pay/cart-7d9f":                       {3, 4},
+		"namespace=pay&pod=cart-7d9f":             {3, 4},
+		"verdict=denied,would-deny":               {1, 3},
+		"verdict=denied&verdict=failed":           {1, 4},
+		"kind=flow":                               {1, 3},
+		"kind=dns&verdict=denied":                 {},
+		"since=2026-05-01T12:00:03Z":              {3, 4},
+		"since=2026-05-01T12:00:03%2B02:00":       {0, 1, 2, 3, 4},
+		"namespace=shop&kind=dns&verdict=allowed": {0},
+	} {
+		var lines string
+		for _, i := range want {
+			lines += all[i]
+		}
+		if d := cmp.Diff(lines, askedFor(t, w.Agent("", serve.Everything{}), query)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", query, d)
+		}
+	}
+}
+
+// TestAuditSince: a flow that was counted on since counts.
+func TestAuditSince(t *testing.T) {
+	counted := strings.Replace(consoletest.Line(0, "shop/cart-7d9f", "denied"), `"count":1`, `"count":9,"last":"2026-05-01T12:00:50Z"`, 1)
+	w := consoletest.New("node-1")
+	w.Recent = []byte(consoletest.Line(0, "shop/cart-7d9f", "denied") + counted)
+	if d := cmp.Diff(counted, askedFor(t, w.Agent("", serve.Everything{}), "since=2026-05-01T12:00:30Z")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestAuditHides: a viewer of one namespace gets its lines, without the names that
+// only pods of others asked for.
+func TestAuditHides(t *testing.T) {
+	w := consoletest.New("node-1")
+	w.Recent = []byte(consoletest.Line(0, "shop/cart-7d9f", "allowed") + consoletest.Line(1, "shop/cart-7d9f", "denied") + consoletest.Line(2, "pay/cart-7d9f", "allowed"))
+	got := askedFor(t, w.Agent("", consoletest.Some{"shop"}), "namespace=shop")
+	if strings.Contains(got, "secret") || strings.Contains(got, "pay") || strings.Count(got, "\n") != 2 || !strings.Contains(got, "own.test") {
+		t.Errorf("it is shown:\n%s", got)
+	}
+	if both := askedFor(t, w.Agent("", consoletest.Some{"shop", "pay"}), "namespace=shop"); !strings.Contains(both, "secret.pay.test") {
+		t.Errorf("who sees both namespaces does not get the name:\n%s", both)
+	}
+}
+
+// TestFollow: recent and new lines, each once, and the number of lost ones.
+func TestFollow(t *testing.T) {
+	var l [6]string
+	for i := range l {
+		l[i] = consoletest.Line(i, "shop/cart-7d9f", "allowed")
+	}
+	lost := `{"v":1,"kind":"lost","count":7}` + "\n"
+	for what, c := range map[string]struct {
+		recent  string
+		batches []consoletest.Batch
+		want    string
+	}{
+		"nothing was":        {"", []consoletest.Batch{{Lines: l[0] + l[1]}, {Lines: l[2]}}, l[0] + l[1] + l[2]},
+		"behind each other":  {l[0] + l[1], []consoletest.Batch{{Lines: l[2]}, {Lines: l[3]}}, l[0] + l[1] + l[2] + l[3]},
+		"some are in both":   {l[0] + l[1] + l[2], []consoletest.Batch{{Lines: l[1] + l[2] + l[3]}, {Lines: l[4]}}, l[0] + l[1] + l[2] + l[3] + l[4]},
+		"all are in both":    {l[0] + l[1], []consoletest.Batch{{Lines: l[0] + l[1]}, {Lines: l[1]}}, l[0] + l[1] + l[1]},
+		"some of it is lost": {l[0], []consoletest.Batch{{Lines: l[1], Lost: 7}, {Lines: l[2]}}, l[0] + l[1] + lost + l[2]},
+		"filtered":           {consoletest.Line(0, "pay/x", "allowed"), []consoletest.Batch{{Lines: consoletest.Line(1, "pay/x", "allowed") + l[2]}}, l[2]},
+	} {
+		w := consoletest.New("node-1")
+		w.Recent = []byte(c.recent)
+		played := consoletest.NewTape(c.batches...)
+		close(played.Batches)
+		w.Follow = func() serve.Follower { return played }
+		if d := cmp.Diff(c.want, askedFor(t, w.Agent("", consoletest.Some{"shop"}), "follow=1&namespace=shop")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+		select {
+		case <-played.Over:
+		default:
+			t.Errorf("%s: the follower is not closed", what)
+		}
+	}
+}
+
+// once sees namespaces for a given number of questions.
+type once struct{ left *int }
+
+func (o once) Sees(context.Context, string) (bool, error) {
+	*o.left--
+	if *o.left < -1 {
+		return false, errors.New("the API server is away")
+	}
+	return *o.left >= 0, nil
+}
+
+func (once) Name() string { return "somebody" }
+
+func (o once) SeesCluster(context.Context, bool) (bool, error) { return false, nil }
+
+// TestRightsEnd: a stream ends when its viewer may not see it any more.
+func TestRightsEnd(t *testing.T) {
+	w := consoletest.New("node-1")
+	w.Recent = []byte(consoletest.Line(0, "shop/cart-7d9f", "allowed"))
+	played := consoletest.NewTape(consoletest.Batch{Lines: consoletest.Line(1, "shop/cart-7d9f", "allowed")}, consoletest.Batch{Lines: consoletest.Line(2, "shop/cart-7d9f", "allowed")})
+	w.Follow = func() serve.Follower { return played }
+	left := 3 // the question itself, and two batches
+	got := askedFor(t, w.Agent("", once{&left}), "follow=1&namespace=shop")
+	if want := consoletest.Line(0, "shop/cart-7d9f", "allowed") + consoletest.Line(1, "shop/cart-7d9f", "allowed"); got != want {
+		t.Errorf("it got %s", got)
+	}
+}
+
+// TestStreamIsPrompt: over a real connection a line arrives while the stream continues.
+func TestStreamIsPrompt(t *testing.T) {
+	w := consoletest.New("node-1")
+	played := consoletest.NewTape()
+	w.Follow = func() serve.Follower { return played }
+	server := httptest.NewServer(w.Handler(serve.Everything{}))
+	defer server.Close()
+	resp, err := server.Client().Get(server.URL + console.AuditPath + "?follow=1")
+	if err != nil {
+		t.Fatal(err) // the answer begins before there is a line
+	}
+	for i := range 3 {
+		want := consoletest.Line(i, "shop/a", "allowed")
+		played.Batches <- consoletest.Batch{Lines: want}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(resp.Body, got); err != nil || !bytes.Equal(got, []byte(want)) {
+			t.Fatalf("%v: %s", err, got)
+		}
+	}
+	resp.Body.Close()
+	<-played.Over // the server notices that the follower is gone
+}
+
+// TestLinesOfNodes: lines of the node are for callers who may get the cluster kind, whatever
+// namespaces they see.
+func TestLinesOfNodes(t *testing.T) {
+	w := consoletest.New("node-1")
+	w.Recent = []byte(consoletest.HostLine)
+	for query, shown := range map[string]bool{"": true, "verdict=would-deny": true, "verdict=denied": false, "namespace=shop": false} {
+		if got := askedFor(t, w.Agent("", serve.Everything{}), query); (got == consoletest.HostLine) != shown {
+			t.Errorf("who may get the cluster kind asks for %q: %q", query, got)
+		}
+		if got := askedFor(t, w.Agent("", consoletest.Some{"", "shop", "standard"}), query); got != "" {
+			t.Errorf("who may not asks for %q: %q", query, got)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
+)
+
+// right is a namespace, or a kind of cluster policies, that a caller may see.
+type right struct {
+	namespace         string
+	cluster, standard bool
+}
+
+// may returns the refusal of a caller who may not see a namespace, "" for all.
+func (r *request) may(namespace string) error {
+	sees, err := r.viewer.Sees(r.Context(), namespace)
+	switch {
+	case err != nil:
+		return err
+	case sees:
+		return nil
+	case namespace == "":
+		return console.Refuse(http.StatusForbidden, "you may not see all namespaces: that takes the right to get fqdnnetworkpolicies.namegate.io in the whole cluster; name one that you may see with -n NAMESPACE")
+	}
+	return console.Refuse(http.StatusForbidden, "you may not see the namespace %s: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there", namespace)
+}
+
+// mayCluster returns the refusal of a caller who may not read ClusterFQDNNetworkPolicies.
+func (r *request) mayCluster() error {
+	sees, err := r.viewer.SeesCluster(r.Context(), false)
+	if err != nil || sees {
+		return err
+	}
+	return console.Refuse(http.StatusForbidden, "you may not see cluster policies: that takes the right to get clusterfqdnnetworkpolicies.namegate.io; ask the administrator of the cluster's policies, or suggest from a file of the log")
+}
+
+// sees tells whether the caller may see the rows of a namespace, false in doubt. Rights
+// are asked once for each namespace: the API server may need some time.
+func (r *request) sees(namespace string) bool { return r.has(right{namespace: namespace}) }
+
+// seesCluster is sees for the cluster policies of a kind, as of Viewer.
+func (r *request) seesCluster(standard bool) bool {
+	return r.has(right{cluster: true, standard: standard})
+}
+
+func (r *request) has(of right) bool {
+	sees, known := r.seen[of]
+	if !known {
+		ask := func() (bool, error) { return r.viewer.Sees(r.Context(), of.namespace) }
+		if of.cluster {
+			ask = func() (bool, error) { return r.viewer.SeesCluster(r.Context(), of.standard) }
+		}
+		may, err := ask()
+		sees = err == nil && may
+		r.seen[of] = sees
+	}
+	return sees
+}
+
+// decide calls pure with the rights that are known, none in doubt, and again while it looks at rights that are not
+// known: these are asked for in between, so that pure never waits for the API server.
+func (r *request) decide(pure func(has func(right) bool)) {
+	for wanted := []right{{}}; len(wanted) > 0; {
+		wanted = nil
+		pure(func(of right) bool {
+			sees, known := r.seen[of]
+			if !known {
+				wanted = append(wanted, of)
+			}
+			return sees
+		})
+		for _, of := range wanted {
+			r.has(of)
+		}
+	}
+}
+
+// namespaces returns the namespaces of a pod's reference: one, or all of the pods' that
+// claim one address ("shop/a+pay/b").
+func namespaces(ref policy.PodRef) []string {
+	out := []string{ref.Namespace}
+	for part := range strings.SplitSeq(ref.Name, "+") {
+		if ns, _, other := strings.Cut(part, "/"); other {
+			out = append(out, ns)
+		}
+	}
+	return out
+}
+
+// refOf reads "namespace/name" or "node NAME".
+func refOf(text string) policy.PodRef {
+	if node, is := strings.CutPrefix(text, policy.NodeRef("").String()); is && !strings.Contains(text, "/") {
+		return policy.NodeRef(node)
+	}
+	ns, name, _ := strings.Cut(text, "/")
+	return policy.PodRef{Namespace: ns, Name: name}
+}
+
+// seesPod tells whether a caller who sees some namespaces may see a pod's rows.
+func seesPod(ref policy.PodRef, sees func(namespace string) bool) bool {
+	return !slices.ContainsFunc(namespaces(ref), func(ns string) bool { return !sees(ns) })
+}
+
+// clusterPolicy reads the object of a problem: the id of a cluster policy, and whether it is
+// of the standard's kind.
+func clusterPolicy(object string) (id string, standard, is bool) {
+	if name, is := strings.CutPrefix(object, cfqdnnp.Object("")); is {
+		return name, false, true
+	}
+	if name, is := strings.CutPrefix(object, cnp.Object("")); is {
+		return cnp.ID(name), true, true
+	}
+	return "", false, false
+}
+
+// hiddenPolicy tells whether an id is that of a cluster policy that may not be read.
+func hiddenPolicy(id string, sees func(standard bool) bool) bool {
+	return policy.OfCluster(id) && !sees(cnp.IsID(id))
+}
+
+// ofSeen returns problems, those of cluster policies that the caller may not read without
+// their texts, and others without the names of such policies.
+func (r *request) ofSeen(problems []policy.Problem) (out []policy.Problem) {
+	for _, p := range problems {
+		if _, standard, is := clusterPolicy(p.Object); is && !r.seesCluster(standard) {
+			p = policy.Problem{Object: explain.Hidden(""), Reason: p.Reason, Message: "who may get the kind can see why"}
+		}
+		p.Policies = slices.DeleteFunc(slices.Clone(p.Policies), func(id string) bool { return hiddenPolicy(id, r.seesCluster) })
+		out = append(out, p)
+	}
+	return out
+}
