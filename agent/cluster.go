@@ -31,7 +31,8 @@ type clients struct {
 	kubernetes.Interface
 	dynamic dynamic.Interface
 	server  string // HOST:PORT of the API server
-	// statuses has the rate limit of the agent that writes conditions.
+	// reports and statuses have each a rate limit of its own, that of the agent that writes conditions.
+	reports  kubernetes.Interface
 	statuses dynamic.Interface
 }
 
@@ -50,6 +51,10 @@ func connect(kubeconfig string) (clients, error) {
 	}
 	faster := rest.CopyConfig(c)
 	faster.QPS, faster.Burst = status.StatusesPerSecond, status.StatusBurst
+	reports, err := kubernetes.NewForConfig(faster)
+	if err != nil {
+		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
+	}
 	statuses, err := dynamic.NewForConfig(faster)
 	if err != nil {
 		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
@@ -58,7 +63,7 @@ func connect(kubeconfig string) (clients, error) {
 	if err != nil {
 		return clients{}, err
 	}
-	return clients{typed, other, server, statuses}, nil
+	return clients{typed, other, server, reports, statuses}, nil
 }
 
 // serverOf returns HOST:PORT of the API server at a URL, or at HOST:PORT.
@@ -87,6 +92,9 @@ type cluster struct {
 	placement  *placement.Watcher
 	clearTaint bool
 	log        *slog.Logger
+
+	mu    sync.Mutex
+	state status.State // what the reporter was told last
 }
 
 func (a *agent) openCluster(o Cluster) error {
@@ -109,7 +117,7 @@ func (a *agent) openCluster(o Cluster) error {
 		return err
 	}
 	a.cluster.reporter, err = status.New(status.Options{
-		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
+		Client: c.reports, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
 		Nodes: a.o.Nodes,
 		Log:   a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
@@ -135,8 +143,9 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	}
 	var inputs uint64
 	return c.source.Run(ctx, func(s kube.State) {
-		c.reporter.SetClusterPolicies(s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems)
-		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
+		c.set(func(to *status.State) {
+			to.Policies, to.ClusterPolicies, to.ClusterNetworkPolicies, to.Problems = s.Input.Policies, s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems
+		})
 		if s.Inputs != inputs { // else only conditions were written
 			inputs = s.Inputs
 			receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster})
@@ -168,16 +177,28 @@ func (c *cluster) follow(config *corefile.Config) error {
 	return nil
 }
 
+// set changes what is reported.
+func (c *cluster) set(change func(*status.State)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.state)
+	c.reporter.Set(c.state)
+}
+
 // report writes to the API server until ctx ends. It begins once policies are in force:
 // its report is true only then.
 func (c *cluster) report(ctx context.Context, findings func() []status.Finding, problems func() []policy.Problem) error {
+	look := func() {
+		compiled, found := problems(), findings()
+		c.set(func(to *status.State) { to.Compiled, to.Findings = compiled, found })
+	}
+	look() // the first Lease is complete
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.reporter.Run(ctx) })
 	g.Go(func() error {
-		every(ctx, reportPeriod, func() {
-			c.reporter.SetCrowded(problems())
-			c.reporter.SetFindings(findings())
-		})
+		for wait(ctx, reportPeriod) == nil {
+			look()
+		}
 		return nil
 	})
 	if c.clearTaint {

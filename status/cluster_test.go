@@ -1,18 +1,13 @@
 package status
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -20,7 +15,6 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 func aClusterPolicy(subject v1alpha1.ClusterSubject) *v1alpha1.ClusterFQDNNetworkPolicy {
@@ -95,28 +89,6 @@ func TestSafeguardConditions(t *testing.T) {
 	}
 }
 
-// TestClusterStatus: the conditions are written to the object, which has no namespace.
-func TestClusterStatus(t *testing.T) {
-	server := newPolicyServer(t)
-	s, recorder := newStatuses(server)
-	p := aClusterPolicy(v1alpha1.ClusterSubject{})
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-	fatal.If(t, err)
-	resource := server.Resource(v1alpha1.ClusterGroupVersionResource())
-	_, err = resource.Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-	fatal.If(t, err)
-	s.write(t.Context(), time.Now, []status{clusterStatus(p, clusterConditionsOf(p, cfqdnnp.Validate(p), nil))})
-	u, err := resource.Get(t.Context(), "p", metav1.GetOptions{})
-	fatal.If(t, err)
-	fatal.If(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p))
-	if c := meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted); c == nil || c.Reason != policy.ReasonInvalid {
-		t.Errorf("%+v", p.Status)
-	}
-	if e := <-recorder.Events; !strings.Contains(e, "Warning Invalid spec.subject: write exactly one of pods, namespaces and nodes") {
-		t.Error(e)
-	}
-}
-
 // aStandard is a ClusterNetworkPolicy with a condition of another implementation.
 func aStandard(spec string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
@@ -160,101 +132,54 @@ func TestStandardConditions(t *testing.T) {
 	}
 }
 
-// TestStandardStatus: conditions of others stay as they are, also where they cannot be read;
-// an unreadable list is not written at all.
-func TestStandardStatus(t *testing.T) {
-	server := newPolicyServer(t)
-	server.versions["/p"] = 3
-	server.PrependReactor("patch", cnp.Resource().Resource, server.patch)
-	s, recorder := newStatuses(server)
-	u := aStandard(brokenStandard)
-	resource := server.Resource(cnp.Resource())
-	_, err := resource.Create(t.Context(), u, metav1.CreateOptions{})
-	fatal.If(t, err)
-	of, ok := standardStatus(u)
-	of.want = standardConditionsOf(cnp.Read(u), 7, cnp.Read(u).Problems, nil)
-	if !ok || of.UID != "uid" || of.ResourceVersion != "3" {
-		t.Fatalf("%v %+v", ok, of)
-	}
-	s.write(t.Context(), time.Now, []status{of})
-	after, err := resource.Get(t.Context(), "p", metav1.GetOptions{})
-	fatal.If(t, err)
-	read, ok := standardStatus(after)
-	if !ok || len(read.have) != 3 || !reflect.DeepEqual(read.have[0], of.have[0]) || read.have[0].Reason != "Theirs" || meta.FindStatusCondition(read.have, cnp.ConditionAccepted).Reason != policy.ReasonPartiallyInvalid {
-		t.Errorf("%v %+v", ok, read.have)
-	}
-	if e := <-recorder.Events; !strings.Contains(e, "Warning PartiallyInvalid spec.egress[0].to[0].domainNames: domainNames works with Accept alone") {
-		t.Error(e)
-	}
-	read.want = of.want
-	if s.write(t.Context(), time.Now, []status{read}); len(server.written()) != 1 {
-		t.Errorf("written again: %q", server.written())
-	}
-	fatal.If(t, unstructured.SetNestedField(u.Object, "later", "status", "conditions"))
-	if _, ok := standardStatus(u); ok {
-		t.Error("conditions that cannot be read would be lost")
-	}
-}
-
-// TestCrowded: problems that only a compile finds wake the elected agent once.
-func TestCrowded(t *testing.T) {
-	r, err := New(Options{Client: kubefake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate-system", Log: statustest.Silent})
-	fatal.If(t, err)
-	u := aStandard(wholeStandard)
-	crowded := policy.Problem{Object: "clusternetworkpolicy p", Reason: policy.ReasonNoRoom, Path: "spec.egress[0]"}
-	for i, c := range []struct {
-		do   func()
-		news bool
-	}{
-		{func() { r.SetClusterPolicies(nil, []*unstructured.Unstructured{u}, nil) }, true},
-		{func() { r.SetClusterPolicies(nil, []*unstructured.Unstructured{u}, nil) }, false},
-		{func() { r.SetClusterPolicies(nil, []*unstructured.Unstructured{u.DeepCopy()}, nil) }, true},
-		{func() { r.SetCrowded([]policy.Problem{{Object: "pod x", Reason: policy.ReasonAddressConflict}}) }, false},
-		{func() { r.SetCrowded([]policy.Problem{crowded}) }, true},
-		{func() { r.SetCrowded([]policy.Problem{crowded}) }, false},
-		{func() { r.SetCrowded(nil) }, true},
-	} {
-		c.do()
-		news := len(r.leadChanged) > 0
-		if news {
-			<-r.leadChanged
-		}
-		if news != c.news {
-			t.Errorf("step %d: news %v", i, news)
-		}
-	}
-}
-
 // TestElectedWritesClusterPolicies: the elected agent writes the conditions of both kinds, with
-// the problems that a compile found.
+// the problems that a compile found, and leaves those of others, also where these cannot be read. The events
+// are in kube-system.
 func TestElectedWritesClusterPolicies(t *testing.T) {
-	inWorld(t, nil, nil, func(t *testing.T, w *world) {
-		ours, theirs := aClusterPolicy(v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}}), aStandard(wholeStandard)
-		theirs.SetUID("uid-of-the-standard")
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ours)
-		fatal.If(t, err)
-		_, err = w.policies.Resource(v1alpha1.ClusterGroupVersionResource()).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-		fatal.If(t, err)
-		_, err = w.policies.Resource(cnp.Resource()).Create(t.Context(), theirs, metav1.CreateOptions{})
-		fatal.If(t, err)
-		stop := w.start("n1")
-		defer stop()
-		w.agents["n1"].SetClusterPolicies([]*v1alpha1.ClusterFQDNNetworkPolicy{ours}, []*unstructured.Unstructured{theirs}, nil)
-		w.agents["n1"].SetCrowded([]policy.Problem{
-			{Object: cfqdnnp.Object("p"), Reason: policy.ReasonNoRoom, Message: "no room"}, {Object: "clusternetworkpolicy p", Reason: policy.ReasonNoRoom, Message: "no room"},
+	ours, theirs := aClusterPolicy(v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}}), aStandard(wholeStandard)
+	theirs.SetUID("uid-of-the-standard")
+	for name, odd := range map[string]bool{"readable": false, "unreadable": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, nil, nil, func(t *testing.T, w *world) {
+				theirs := theirs.DeepCopy()
+				if odd {
+					fatal.If(t, unstructured.SetNestedSlice(theirs.Object, []any{map[string]any{"type": "Odd", "lastTransitionTime": "later"}}, "status", "conditions"))
+				}
+				w.policies = newPolicyServer(t, ours, theirs)
+				defer w.start("n1")()
+				w.cluster = State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{ours}, ClusterNetworkPolicies: []*unstructured.Unstructured{theirs}, Compiled: []policy.Problem{
+					{Object: cfqdnnp.Object("p"), Reason: policy.ReasonNoRoom, Message: "no room"}, {Object: "clusternetworkpolicy p", Reason: policy.ReasonNoRoom, Message: "no room"},
+				}}
+				w.pass(time.Minute)
+				for of, n := range map[schema.GroupVersionResource]int{v1alpha1.ClusterGroupVersionResource(): 2, cnp.Resource(): 3} {
+					u, err := w.policies.Resource(of).Get(t.Context(), "p", metav1.GetOptions{})
+					fatal.If(t, err)
+					conditions, _, err := unstructured.NestedSlice(u.Object, "status", "conditions")
+					fatal.If(t, err)
+					says := 0
+					for _, c := range conditions {
+						if c := c.(map[string]any); c["reason"] == policy.ReasonPartiallyInvalid && c["message"] == "no room" {
+							says++
+						}
+					}
+					if len(conditions) != n || says == 0 {
+						t.Errorf("%s: %+v", of.Resource, conditions)
+					}
+				}
+				if n := len(w.policies.written()); n != 2 {
+					t.Errorf("%d writes", n)
+				}
+				events, err := w.client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+				fatal.If(t, err)
+				for _, e := range events.Items {
+					if e.Namespace != metav1.NamespaceSystem || strings.Contains(e.Note, "no room") {
+						t.Errorf("%s: %s", e.Namespace, e.Note)
+					}
+				}
+				if len(events.Items) == 0 {
+					t.Error("no events")
+				}
+			})
 		})
-		w.pass(time.Minute)
-		for _, resource := range []schema.GroupVersionResource{v1alpha1.ClusterGroupVersionResource(), cnp.Resource()} {
-			u, err := w.policies.Resource(resource).Get(t.Context(), "p", metav1.GetOptions{})
-			fatal.If(t, err)
-			read, _ := standardStatus(u)
-			kind := policy.ConditionAccepted
-			if resource == cnp.Resource() {
-				kind = cnp.ConditionAccepted
-			}
-			if c := meta.FindStatusCondition(read.have, kind); c == nil || c.Reason != policy.ReasonPartiallyInvalid || c.Message != "no room" {
-				t.Errorf("%s: %+v", resource.Resource, read.have)
-			}
-		}
-	})
+	}
 }

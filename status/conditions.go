@@ -4,16 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
-	"github.com/namegate/namegate/status/event"
 )
 
 // The types of the conditions, beside policy.ConditionAccepted.
@@ -90,7 +87,7 @@ func observed(conditions []metav1.Condition, generation int64) []metav1.Conditio
 }
 
 func condition(kind string, status bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: event.Clip(message, maxConditionBytes)}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message, maxConditionBytes)}
 	if status {
 		c.Status = metav1.ConditionTrue
 	}
@@ -170,18 +167,4 @@ func tellEntries(entries []entry, reason string) string {
 		text += fmt.Sprintf(" and %d more", count-len(named))
 	}
 	return text + "; of one of them: " + message
-}
-
-// mergeConditions returns the conditions that a status should have and whether that is a
-// change. Conditions of other types are kept; the time changes with the status alone.
-func mergeConditions(have, want []metav1.Condition, now time.Time) (merged []metav1.Condition, changed bool) {
-	merged = slices.Clone(have)
-	for _, w := range want {
-		w.LastTransitionTime = metav1.NewTime(now)
-		if c := meta.FindStatusCondition(merged, w.Type); c != nil && c.LastTransitionTime.IsZero() {
-			c.LastTransitionTime, changed = w.LastTransitionTime, true
-		}
-		changed = meta.SetStatusCondition(&merged, w) || changed
-	}
-	return merged, changed
 }

@@ -3,49 +3,46 @@ package status
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 func TestConditionsOf(t *testing.T) {
-	audit := statustest.Policy("shop", "web")
+	audit := aPolicy("shop", "web")
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
-	partly := statustest.Policy("shop", "web")
+	partly := aPolicy("shop", "web")
 	partly.Spec.Egress = append(partly.Spec.Egress, v1alpha1.EgressRule{})
 	for name, c := range map[string]struct {
 		policy                       *v1alpha1.FQDNNetworkPolicy
 		entries                      []entry
 		accepted, enforced, blockedS string
 	}{
-		"all is well": {statustest.Policy("shop", "web"), nil, "True Accepted", "True NoBlindSpot", "False Reachable"},
-		"invalid":     {statustest.Broken("shop", "web"), nil, "False Invalid", "False NotAccepted", "False Reachable"},
+		"all is well": {aPolicy("shop", "web"), nil, "True Accepted", "True NoBlindSpot", "False Reachable"},
+		"invalid":     {aBroken("shop", "web"), nil, "False Invalid", "False NotAccepted", "False Reachable"},
 		"partly":      {partly, nil, "True PartiallyInvalid", "True NoBlindSpot", "False Reachable"},
 		"audit":       {audit, nil, "True Accepted", "False Audit", "False Reachable"},
 		"audit that is not seen": {
 			audit, []entry{{Reason: NotSeen, Message: "m", Count: 1}}, "True Accepted", "False NotSeen", "False Reachable",
 		},
-		"DNS alone":          {statustest.Policy("shop", "web"), []entry{{Reason: DNSBlocked, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True DNSBlocked"},
-		"DNS past the agent": {statustest.Policy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True SocketLB"},
+		"DNS alone":          {aPolicy("shop", "web"), []entry{{Reason: DNSBlocked, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True DNSBlocked"},
+		"DNS past the agent": {aPolicy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True SocketLB"},
 		"both": {
-			statustest.Policy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}, {Reason: DNSBlocked, Message: "m", Count: 1}},
+			aPolicy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}, {Reason: DNSBlocked, Message: "m", Count: 1}},
 			"True Accepted", "True NoBlindSpot", "True DNSBlocked",
 		},
 		"the worst is the reason": {
-			statustest.Policy("shop", "web"), []entry{{Reason: Homeless, Message: "h"}, {Reason: NotSeen, Message: "n"}, {Reason: HostNetwork, Message: "o"}},
+			aPolicy("shop", "web"), []entry{{Reason: Homeless, Message: "h"}, {Reason: NotSeen, Message: "n"}, {Reason: HostNetwork, Message: "o"}},
 			"True Accepted", "False NotSeen", "False Reachable",
 		},
-		"beside NetworkPolicies":    {statustest.Policy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}}, "True Accepted", "True BesideNetworkPolicies", "False Reachable"},
-		"in a flow table":           {statustest.Policy("shop", "web"), []entry{{Reason: Offloaded, Message: "m"}}, "True Accepted", "True Offloaded", "False Reachable"},
-		"beside them, and unseen":   {statustest.Policy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}, {Reason: NotSeen, Message: "m"}}, "True Accepted", "False NotSeen", "False Reachable"},
-		"a reason of a later agent": {statustest.Policy("shop", "web"), []entry{{Reason: "Unheard", Message: "m"}}, "True Accepted", "True NoBlindSpot", "False Reachable"},
-		"without a message":         {statustest.Policy("shop", "web"), []entry{{Reason: IPVS}}, "True Accepted", "False IPVS", "False Reachable"},
+		"beside NetworkPolicies":    {aPolicy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}}, "True Accepted", "True BesideNetworkPolicies", "False Reachable"},
+		"in a flow table":           {aPolicy("shop", "web"), []entry{{Reason: Offloaded, Message: "m"}}, "True Accepted", "True Offloaded", "False Reachable"},
+		"beside them, and unseen":   {aPolicy("shop", "web"), []entry{{Reason: ReasonBesideNetworkPolicies, Message: "m"}, {Reason: NotSeen, Message: "m"}}, "True Accepted", "False NotSeen", "False Reachable"},
+		"a reason of a later agent": {aPolicy("shop", "web"), []entry{{Reason: "Unheard", Message: "m"}}, "True Accepted", "True NoBlindSpot", "False Reachable"},
+		"without a message":         {aPolicy("shop", "web"), []entry{{Reason: IPVS}}, "True Accepted", "False IPVS", "False Reachable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.policy.Generation = 7
@@ -99,47 +96,5 @@ func TestTellEntries(t *testing.T) {
 	}
 	if got := tellEntries(many, NotSeen); strings.Count(got, "shop/") != 8 {
 		t.Error(got)
-	}
-}
-
-func TestMergeConditions(t *testing.T) {
-	then, now := statustest.At(0), statustest.At(time.Hour)
-	stamp := func(c metav1.Condition, when time.Time) metav1.Condition {
-		c.LastTransitionTime = metav1.NewTime(when)
-		return c
-	}
-	yes, no := condition("Enforced", true, "A", "a"), condition("Enforced", false, "B", "b")
-	foreign := stamp(condition("Reviewed", true, "ByHand", ""), then)
-	for name, c := range map[string]struct {
-		have    []metav1.Condition
-		want    metav1.Condition
-		changed bool
-		time    time.Time
-	}{
-		"new":               {nil, yes, true, now},
-		"the same":          {[]metav1.Condition{stamp(yes, then)}, yes, false, then},
-		"another status":    {[]metav1.Condition{stamp(yes, then)}, no, true, now},
-		"another reason":    {[]metav1.Condition{stamp(yes, then)}, condition("Enforced", true, "C", "a"), true, then},
-		"another message":   {[]metav1.Condition{stamp(yes, then)}, condition("Enforced", true, "A", "c"), true, then},
-		"without a time":    {[]metav1.Condition{yes}, yes, true, now},
-		"beside another's":  {[]metav1.Condition{foreign, stamp(yes, then)}, yes, false, then},
-		"after another's":   {[]metav1.Condition{foreign}, yes, true, now},
-		"a later spec seen": {[]metav1.Condition{stamp(yes, then)}, metav1.Condition{Type: "Enforced", Status: "True", Reason: "A", Message: "a", ObservedGeneration: 2}, true, then},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := append([]metav1.Condition(nil), c.have...)
-			merged, changed := mergeConditions(c.have, []metav1.Condition{c.want}, now)
-			if got := meta.FindStatusCondition(merged, "Enforced"); changed != c.changed || !got.LastTransitionTime.Time.Equal(c.time) || got.Reason != c.want.Reason {
-				t.Errorf("changed %v, %+v", changed, got)
-			}
-			if len(before) > 0 && before[0].Type == "Reviewed" && *meta.FindStatusCondition(merged, "Reviewed") != foreign {
-				t.Error("another's condition was touched")
-			}
-			for i := range before {
-				if before[i] != c.have[i] {
-					t.Error("what was passed is changed")
-				}
-			}
-		})
 	}
 }

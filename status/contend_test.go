@@ -8,22 +8,19 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // TestLostLeader: if the elected agent cannot renew its Lease the other takes it over,
 // and the conditions of policies stay.
 func TestLostLeader(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var lost atomic.Bool
 		w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
 			l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
@@ -47,7 +44,7 @@ func TestLostLeader(t *testing.T) {
 		if got := w.says("web", policy.ConditionAccepted); got != "True Accepted" || len(w.policies.written()) != 1 {
 			t.Errorf("%s after %d writes", got, len(w.policies.written()))
 		}
-		w.agents["n1"].SetFindings([]Finding{blocked("shop/web", "a")})
+		w.findings["n1"] = []Finding{blocked("shop/web", "a")}
 		w.pass(10 * time.Second)
 		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
 			t.Error(got)
@@ -65,7 +62,7 @@ func (errAway) Error() string { return "the API server is away" }
 // TestAPIServerUnavailable: everything is refused for a while, and told when it is back. No
 // request storm comes of it, and the agent ends in time all the same.
 func TestAPIServerUnavailable(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var away atomic.Bool
 		var requests atomic.Int32
 		away.Store(true)
@@ -77,7 +74,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 			return true, nil, apierrors.NewServiceUnavailable("away")
 		})
 		stop := w.start("n1")
-		w.agents["n1"].SetFindings([]Finding{blocked("shop/web", "a")})
+		w.findings["n1"] = []Finding{blocked("shop/web", "a")}
 		w.pass(10 * time.Minute)
 		if n := requests.Load(); n == 0 || n > 200 {
 			t.Errorf("%d requests in ten minutes", n)
@@ -98,24 +95,22 @@ func TestAPIServerUnavailable(t *testing.T) {
 
 // TestPoliciesThatCannotBeRead: the source's problem is in the policy's condition.
 func TestPoliciesThatCannotBeRead(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		stop := w.start("n1")
 		defer stop()
-		w.agents["n1"].SetPolicies([]v1alpha1.FQDNNetworkPolicy{*w.policies.get(t, "shop", "web")}, policy.Problem{
-			Object: "policy shop/web", Reason: policy.ReasonPartiallyInvalid, Path: "spec", Message: "the policy cannot be read",
-		})
-		time.Sleep(time.Second)
+		w.cluster.Problems = []policy.Problem{{Object: "policy shop/web", Reason: policy.ReasonPartiallyInvalid, Path: "spec", Message: "the policy cannot be read"}}
+		w.pass(2 * time.Second)
 		if got := w.says("web", policy.ConditionAccepted); got != "True PartiallyInvalid" {
 			t.Error(got)
 		}
 	})
 }
 
-// TestNothingIsSaidBeforeFindingsAreKnown: an agent that knows nothing of its node yet does not take
-// back what the agent before it found.
-func TestNothingIsSaidBeforeFindingsAreKnown(t *testing.T) {
+// TestNothingIsWrittenBeforeTheState: an agent that knows nothing yet does not take back what the agent
+// before it found.
+func TestNothingIsWrittenBeforeTheState(t *testing.T) {
 	inWorld(t, nil, nil, func(t *testing.T, w *world) {
-		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Log: statustest.Silent})
+		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Log: silent})
 		fatal.If(t, err)
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -126,64 +121,6 @@ func TestNothingIsSaidBeforeFindingsAreKnown(t *testing.T) {
 		}
 		cancel()
 		fatal.If(t, <-done)
-	})
-}
-
-// TestRenewedDetectsRenewals: only the content of a Lease matters immediately.
-func TestRenewedDetectsRenewals(t *testing.T) {
-	lease := func(text string, renew time.Duration) *coordinationv1.Lease {
-		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{FindingsAnnotation: text}},
-			Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: statustest.At(renew)}},
-		}
-	}
-	for name, c := range map[string]struct {
-		before, after any
-		want          bool
-	}{
-		"renewed":                {lease("a", 0), lease("a", time.Minute), true},
-		"news":                   {lease("a", 0), lease("b", time.Minute), false},
-		"the first text":         {&coordinationv1.Lease{}, lease("a", 0), false},
-		"another kind of object": {&corev1.Pod{}, &corev1.Pod{}, false},
-	} {
-		if got := renewed(c.before, c.after); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
-// TestManyNodes: the elected agent of a large cluster is not kept busy by renewals.
-func TestManyNodes(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
-		var reads atomic.Int32
-		w.now = func() time.Time {
-			reads.Add(1)
-			return time.Now()
-		}
-		defer w.start("n1")()
-		leases := w.client.CoordinationV1().Leases("namegate")
-		var all []*coordinationv1.Lease
-		for i := range 50 {
-			l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "node"},
-			}}, metav1.CreateOptions{})
-			fatal.If(t, err)
-			all = append(all, l)
-		}
-		time.Sleep(10 * time.Second)
-		before := reads.Load()
-		for second := range 20 {
-			for _, l := range all {
-				l.Spec.RenewTime = &metav1.MicroTime{Time: statustest.At(time.Duration(second) * time.Second)}
-				_, err := leases.Update(t.Context(), l, metav1.UpdateOptions{})
-				fatal.If(t, err)
-			}
-			time.Sleep(time.Second)
-		}
-		// The node's own loop reads the clock twice a second, each look at everything twice.
-		if n := reads.Load() - before; n > 20*2+10 {
-			t.Errorf("%d reads of the clock for 1,000 renewals", n)
-		}
 	})
 }
 

@@ -3,8 +3,6 @@ package status
 import (
 	"encoding/json"
 	"fmt"
-
-	"github.com/namegate/namegate/status/event"
 )
 
 // The bounds of a node's Lease. An object's annotations may have 256 KiB in all; half of
@@ -44,7 +42,7 @@ func digestOf(findings []Finding) digest {
 			continue
 		}
 		if last == nil || last.Policy != f.Policy || last.Reason != f.Reason {
-			d.Findings = append(d.Findings, entry{Policy: f.Policy, Reason: f.Reason, Message: event.Clip(f.Message, maxMessageBytes)})
+			d.Findings = append(d.Findings, entry{Policy: f.Policy, Reason: f.Reason, Message: clip(f.Message, maxMessageBytes)})
 			last = &d.Findings[len(d.Findings)-1]
 		}
 		last.add(f.Pod.String())
@@ -99,7 +97,7 @@ func decodeDigest(text string) (digest, error) {
 	}
 	for i := range d.Findings {
 		e := &d.Findings[i]
-		e.Message = event.Clip(e.Message, maxMessageBytes)
+		e.Message = clip(e.Message, maxMessageBytes)
 		e.Pods = e.Pods[:min(len(e.Pods), maxPodsNamed)]
 		e.Count = max(e.Count, len(e.Pods))
 	}

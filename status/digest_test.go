@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 func TestDigestOf(t *testing.T) {
@@ -118,7 +117,7 @@ func FuzzDecodeDigest(f *testing.F) {
 				t.Fatalf("%+v", e)
 			}
 		}
-		for _, c := range conditionsOf(statustest.Policy("a", "b"), nil, d.Findings) {
+		for _, c := range conditionsOf(aPolicy("a", "b"), nil, d.Findings) {
 			if len(c.Message) > maxConditionBytes || c.Reason == "" {
 				t.Fatalf("%+v", c)
 			}

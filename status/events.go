@@ -1,17 +1,19 @@
 package status
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/status/event"
 )
 
 const (
@@ -19,38 +21,63 @@ const (
 	// The actions of events.
 	actionEnforce = "Enforce"
 	actionAccept  = "Accept"
+	// maxNote is the most bytes of an event's note that the API server accepts.
+	maxNote = 1024
 )
 
 // eventScheme knows no kind: every object comes as a reference.
 func eventScheme() *runtime.Scheme { return runtime.NewScheme() }
 
+// eventSink writes the events of objects without a namespace to kube-system: the API server takes them
+// there and in default alone, whose readers may not see cluster policies.
+type eventSink struct{ events.EventSink }
+
+func (s eventSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	return s.EventSink.Create(ctx, placed(e)) //nolint:wrapcheck // the broadcaster reads the error
+}
+
+func (s eventSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	return s.EventSink.Patch(ctx, placed(e), data) //nolint:wrapcheck // the broadcaster reads the error
+}
+
+func placed(e *eventsv1.Event) *eventsv1.Event {
+	if e.Regarding.Namespace == "" {
+		e = e.DeepCopy()
+		e.Namespace = metav1.NamespaceSystem
+	}
+	return e
+}
+
 // findingEvents emits the events of this node's findings. It is for one goroutine.
 type findingEvents struct {
 	recorder events.EventRecorder
-	dedup    event.Dedup
+	dedup    dedup
+	index    *index
 }
 
 // emit emits the events that are due for the sorted findings: an event of each policy, for
 // all pods of one reason, and one of each pod. Of the cluster policies only those of nodes have events.
-func (e *findingEvents) emit(now time.Time, findings []Finding, policies map[string]*v1alpha1.FQDNNetworkPolicy, cluster []*v1alpha1.ClusterFQDNNetworkPolicy) {
-	e.dedup.Begin()
+func (e *findingEvents) emit(now time.Time, findings []Finding, s *State) {
+	e.dedup.begin()
+	if len(findings) > 0 && (e.index == nil || !e.index.unchanged(s)) {
+		e.index = newIndex(s)
+	}
 	for len(findings) > 0 {
 		n := sameCause(findings)
-		var object *corev1.ObjectReference
-		if p := policies[findings[0].Policy]; p != nil {
-			object = event.Policy(p)
-		} else if i := slices.IndexFunc(cluster, func(p *v1alpha1.ClusterFQDNNetworkPolicy) bool { return p.Name == findings[0].Policy }); i >= 0 && ofNodes(findings[0].Reason) {
-			object = event.ClusterPolicy(cluster[i])
+		var of *corev1.ObjectReference
+		k := e.index.keys[findings[0].Policy]
+		if p := e.index.policies[k]; p != nil && (k.namespace != "" || ofNodes(findings[0].Reason)) {
+			of = k.reference(p)
 		}
 		if findings[0].Reason != ReasonBesideNetworkPolicies {
-			e.ofPolicy(now, findings[:n], object)
+			e.ofPolicy(now, findings[:n], of)
 			for _, f := range findings[:n] {
-				e.ofPod(now, f, object)
+				e.ofPod(now, f, of)
 			}
 		}
 		findings = findings[n:]
 	}
-	e.dedup.End(now)
+	e.dedup.end(now)
 }
 
 // sameCause returns how many of the first findings have one policy and one reason.
@@ -64,7 +91,7 @@ func sameCause(findings []Finding) int {
 
 func (e *findingEvents) ofPolicy(now time.Time, same []Finding, p *corev1.ObjectReference) {
 	f := same[0]
-	if p == nil || !e.dedup.Due(now, event.Key{Kind: p.Kind, Object: f.Policy + "/" + string(p.UID), Reason: f.Reason}) {
+	if p == nil || !e.dedup.due(now, eventKey{kind: p.Kind, object: f.Policy + "/" + string(p.UID), reason: f.Reason}) {
 		return
 	}
 	pods := map[policy.PodRef]bool{}
@@ -73,27 +100,54 @@ func (e *findingEvents) ofPolicy(now time.Time, same []Finding, p *corev1.Object
 	}
 	var related runtime.Object
 	if f.Pod.Name != "" {
-		related = event.Subject(f.Pod)
+		related = subjectReference(f.Pod)
 	}
-	e.recorder.Eventf(p, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f.Message, len(pods)-1))
+	e.recorder.Eventf(p, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, len(pods)-1))
 }
 
 func (e *findingEvents) ofPod(now time.Time, f Finding, p *corev1.ObjectReference) {
-	subject := event.Subject(f.Pod)
-	if f.Pod.Name == "" || !e.dedup.Due(now, event.Key{Kind: subject.Kind, Object: f.Pod.String() + "/" + f.Pod.UID, Reason: f.Reason}) {
+	of := subjectReference(f.Pod)
+	if f.Pod.Name == "" || !e.dedup.due(now, eventKey{kind: of.Kind, object: f.Pod.String() + "/" + f.Pod.UID, reason: f.Reason}) {
 		return
 	}
 	var related runtime.Object
 	if p != nil {
 		related = p
 	}
-	e.recorder.Eventf(subject, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f.Message, 0))
+	e.recorder.Eventf(of, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, 0))
 }
 
-func eventNote(message string, others int) string {
+// eventNote returns the text of a finding. That of a policy for nodes is in the policy's condition
+// alone, for those who may read the policy.
+func eventNote(f Finding, others int) string {
+	if ofNodes(f.Reason) {
+		return f.Pod.String() + " only audits a policy for nodes: the condition " + ConditionEnforced + " of the policy says why"
+	}
 	if others <= 0 {
-		return event.Clip(message, event.MaxNote)
+		return clip(f.Message, maxNote)
 	}
 	more := fmt.Sprintf(" (and %d more pods of this node)", others)
-	return event.Clip(message, event.MaxNote-len(more)) + more
+	return clip(f.Message, maxNote-len(more)) + more
+}
+
+// subjectReference returns the reference to a pod or, for a policy.NodeRef, to a node, whose name the
+// kubelet writes as UID in the events of its node.
+func subjectReference(p policy.PodRef) *corev1.ObjectReference {
+	if p.Namespace != "" {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: p.Name, UID: types.UID(p.Name)}
+}
+
+// clip shortens a text to at most n bytes and leaves whole characters.
+func clip(text string, n int) string {
+	const end = "…"
+	if len(text) <= n {
+		return text
+	}
+	cut := n - len(end)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + end
 }

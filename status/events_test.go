@@ -12,8 +12,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/status/event"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // listener is a recorder that keeps its events.
@@ -36,9 +34,9 @@ func (l *listener) take() (heard []string) {
 func TestEventsAreEmittedOnce(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
-	policies := statustest.ByID(statustest.Policy("shop", "web"), statustest.Policy("shop", "api"))
+	policies := &State{Policies: listed(aPolicy("shop", "web"), aPolicy("shop", "api"))}
 	findings := sortedFindings([]Finding{blocked("shop/web", "a"), blocked("shop/web", "b"), blocked("shop/api", "a")})
-	h.emit(statustest.At(0), findings, policies, nil)
+	h.emit(at(0), findings, policies)
 	want := []string{
 		"DNSBlocked FQDNNetworkPolicy/api: queries of a are dropped",
 		"DNSBlocked FQDNNetworkPolicy/web: queries of a are dropped (and 1 more pods of this node)",
@@ -51,12 +49,12 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for d := time.Second; d < 50*time.Minute; d += time.Minute {
-		h.emit(statustest.At(d), findings, policies, nil)
+		h.emit(at(d), findings, policies)
 	}
 	if got := l.take(); len(got) > 0 {
 		t.Errorf("said again: %q", got)
 	}
-	h.emit(statustest.At(50*time.Minute), findings, policies, nil)
+	h.emit(at(50*time.Minute), findings, policies)
 	if got := l.take(); len(got) != 4 {
 		t.Errorf("after an hour: %q", got)
 	}
@@ -67,13 +65,13 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 func TestEventsOfFlappingFindings(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
-	policies := statustest.ByID(statustest.Policy("shop", "web"))
+	policies := &State{Policies: listed(aPolicy("shop", "web"))}
 	for second := range 3600 {
 		var findings []Finding
 		if second%4 < 2 {
 			findings = []Finding{blocked("shop/web", "a")}
 		}
-		h.emit(statustest.At(time.Duration(second)*time.Second), findings, policies, nil)
+		h.emit(at(time.Duration(second)*time.Second), findings, policies)
 	}
 	if got := len(l.take()); got != 12 {
 		t.Errorf("%d events in an hour, want six of the policy and six of the pod", got)
@@ -91,7 +89,7 @@ func TestEventsInABurst(t *testing.T) {
 	findings = sortedFindings(findings)
 	var all []string
 	for second := range 10 {
-		h.emit(statustest.At(time.Duration(second)*time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")), nil)
+		h.emit(at(time.Duration(second)*time.Second), findings, &State{Policies: listed(aPolicy("shop", "web"))})
 		said := l.take()
 		if len(said) > 32 {
 			t.Errorf("%d events at once", len(said))
@@ -110,14 +108,14 @@ func TestEventsOfUnknownPolicies(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
 	findings := []Finding{blocked("shop/web", "a")}
-	h.emit(statustest.At(0), findings, nil, nil)
+	h.emit(at(0), findings, &State{})
 	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/a") {
 		t.Errorf("%q", got)
 	}
-	h.emit(statustest.At(time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")), nil)
-	renewed := statustest.Policy("shop", "web")
+	h.emit(at(time.Second), findings, &State{Policies: listed(aPolicy("shop", "web"))})
+	renewed := aPolicy("shop", "web")
 	renewed.UID = "uid-2"
-	h.emit(statustest.At(2*time.Second), findings, statustest.ByID(renewed), nil)
+	h.emit(at(2*time.Second), findings, &State{Policies: listed(renewed)})
 	if got := l.take(); len(got) != 2 {
 		t.Errorf("%q", got)
 	}
@@ -129,7 +127,7 @@ func TestNoEventsBesideNetworkPolicies(t *testing.T) {
 	h := &findingEvents{recorder: l}
 	beside := blocked("shop/web", "a")
 	beside.Reason = ReasonBesideNetworkPolicies
-	h.emit(statustest.At(0), []Finding{beside, blocked("shop/web", "b")}, nil, nil)
+	h.emit(at(0), []Finding{beside, blocked("shop/web", "b")}, &State{})
 	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/b") {
 		t.Errorf("%q", got)
 	}
@@ -137,21 +135,22 @@ func TestNoEventsBesideNetworkPolicies(t *testing.T) {
 
 func TestEventNote(t *testing.T) {
 	for _, others := range []int{0, 7} {
-		note := eventNote(strings.Repeat("é", 2000), others)
-		if len(note) > event.MaxNote || strings.Contains(note, "7 more") != (others > 0) {
+		note := eventNote(Finding{Message: strings.Repeat("é", 2000)}, others)
+		if len(note) > maxNote || strings.Contains(note, "7 more") != (others > 0) {
 			t.Errorf("%d bytes: …%s", len(note), note[len(note)-40:])
 		}
 	}
 }
 
-// TestEventsOfNodes: a finding of the node is at the Node and at the cluster policy.
+// TestEventsOfNodes: a finding of the node is at the Node and at the cluster policy, whose condition
+// alone says more.
 func TestEventsOfNodes(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
 	p := aClusterPolicy(v1alpha1.ClusterSubject{})
-	h.emit(statustest.At(0), []Finding{{Policy: "p", Pod: policy.NodeRef("n1"), Reason: TurnedToAudit, Message: "the node n1 only audits the policy"}}, nil, []*v1alpha1.ClusterFQDNNetworkPolicy{p})
-	want := []string{"TurnedToAudit ClusterFQDNNetworkPolicy/p: the node n1 only audits the policy", "TurnedToAudit Node/n1: the node n1 only audits the policy"}
-	if got := l.take(); !slices.Equal(got, want) {
+	h.emit(at(0), []Finding{{Policy: "p", Pod: policy.NodeRef("n1"), Reason: TurnedToAudit, Message: "the node n1 only audits the policy: registry.example.org is not known"}}, &State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}})
+	const says = ": node n1 only audits a policy for nodes: the condition Enforced of the policy says why"
+	if got := l.take(); !slices.Equal(got, []string{"TurnedToAudit ClusterFQDNNetworkPolicy/p" + says, "TurnedToAudit Node/n1" + says}) {
 		t.Errorf("%q", got)
 	}
 }

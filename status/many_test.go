@@ -2,27 +2,23 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // slowServer is an API server for the statuses of many policies, behind a client with
@@ -34,7 +30,7 @@ type slowServer struct {
 
 	mu                    sync.Mutex
 	policies              map[string]*v1alpha1.FQDNNetworkPolicy
-	requests, conflicts   int
+	requests              int
 	inFlight, maxInFlight int
 }
 
@@ -53,7 +49,7 @@ type slowNamespace struct {
 	namespace string
 }
 
-func (s slowNamespace) Patch(ctx context.Context, name string, _ types.PatchType, text []byte, _ metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (s slowNamespace) ApplyStatus(ctx context.Context, name string, u *unstructured.Unstructured, _ metav1.ApplyOptions) (*unstructured.Unstructured, error) {
 	if err := s.rate.Wait(ctx); err != nil {
 		return nil, err
 	}
@@ -66,24 +62,17 @@ func (s slowNamespace) Patch(ctx context.Context, name string, _ types.PatchType
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight--
-	patch := struct {
-		Metadata metav1.ObjectMeta                `json:"metadata"`
-		Status   v1alpha1.FQDNNetworkPolicyStatus `json:"status"`
-	}{}
-	if err := json.Unmarshal(text, &patch); err != nil {
+	var status struct {
+		Status v1alpha1.FQDNNetworkPolicyStatus `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": u.Object["status"]}, &status); err != nil {
 		return nil, err
 	}
 	p := s.policies[s.namespace+"/"+name]
-	if p.ResourceVersion != patch.Metadata.ResourceVersion {
-		s.conflicts++
-		return nil, apierrors.NewConflict(v1alpha1.GroupVersionResource().GroupResource(), name, nil)
-	}
-	next := p.DeepCopy()
-	version, _ := strconv.Atoi(p.ResourceVersion)
-	next.ResourceVersion, next.Status = strconv.Itoa(version+1), patch.Status
-	s.policies[s.namespace+"/"+name] = next
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetResourceVersion(next.ResourceVersion)
+	after := p.DeepCopy()
+	after.ResourceVersion, after.Status = next(p.ResourceVersion), status.Status
+	s.policies[s.namespace+"/"+name] = after
+	u.SetResourceVersion(after.ResourceVersion)
 	return u, nil
 }
 
@@ -121,13 +110,13 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		server := &slowServer{rate: flowcontrol.NewTokenBucketRateLimiter(StatusesPerSecond, StatusBurst), policies: map[string]*v1alpha1.FQDNNetworkPolicy{}}
 		client := fake.NewClientset()
 		var agents []*Reporter
+		var findings []Finding
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		for i := range 3 {
 			r, err := New(Options{Client: client, Dynamic: server, Namespace: "namegate", Node: fmt.Sprint("n", i), Identity: fmt.Sprint("agent-", i),
-				Log: statustest.Silent})
+				Log: silent})
 			fatal.If(t, err)
-			r.SetFindings(nil)
 			agents = append(agents, r)
 			running.Go(func() {
 				if err := r.Run(ctx); err != nil {
@@ -138,7 +127,11 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		tell := func() {
 			list := server.list()
 			for _, r := range agents {
-				r.SetPolicies(list)
+				s := State{Policies: list}
+				if r != agents[0] {
+					s.Findings = findings
+				}
+				r.Set(s)
 			}
 		}
 		pass := func(seconds int) {
@@ -151,7 +144,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		tell()
 		pass(10) // one is elected
 		for i := range all {
-			p := statustest.Policy(fmt.Sprint("shop-", i%4), fmt.Sprint("p", i))
+			p := aPolicy(fmt.Sprint("shop-", i%4), fmt.Sprint("p", i))
 			server.mu.Lock()
 			server.policies[p.Namespace+"/"+p.Name] = p
 			server.mu.Unlock()
@@ -159,12 +152,8 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 				pass(1) // as fast as kubectl applies
 			}
 		}
-		for _, r := range agents[1:] {
-			var findings []Finding
-			for i := range found {
-				findings = append(findings, blocked(fmt.Sprintf("shop-%d/p%d", i%4, i), "cart"))
-			}
-			r.SetFindings(findings)
+		for i := range found {
+			findings = append(findings, blocked(fmt.Sprintf("shop-%d/p%d", i%4, i), "cart"))
 		}
 		pass(30)
 		if n := server.missing(func(p *v1alpha1.FQDNNetworkPolicy) bool { return says(p, ConditionEnforced) == "True NoBlindSpot" }); n > 0 {
@@ -175,7 +164,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 			t.Errorf("%d policies say what nodes found, want %d", n, found)
 		}
 		if server.maxInFlight > statusesInFlight || server.requests > all+2*found {
-			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.maxInFlight)
+			t.Errorf("%d requests, %d in flight at most", server.requests, server.maxInFlight)
 		}
 		cancel()
 		running.Wait()

@@ -13,8 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/namegate/namegate/status/backoff"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // The names of the agents' objects. LeaderLease is the Lease of the election.
@@ -54,8 +53,13 @@ type nodeLease struct {
 	last    *coordinationv1.Lease // as the server has it, nil: not known
 	text    string                // its findings
 	written time.Time
-	after   backoff.Backoff // failures
+	next    time.Time // before it nothing is written
+	limiter workqueue.TypedRateLimiter[string]
 	failing bool
+}
+
+func newNodeLease(r *Reporter) *nodeLease {
+	return &nodeLease{Reporter: r, limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstWait, renewEvery)}
 }
 
 // leaseName returns the name of a node's Lease. Names that would be too long end in a hash.
@@ -75,11 +79,7 @@ func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
 		l.log.Error("cannot report this node's findings", "error", err)
 		return
 	}
-	rest := renewEvery
-	if text != l.text || l.last == nil {
-		rest = findingsRest
-	}
-	if l.after.Left(now) > 0 || !l.written.IsZero() && now.Sub(l.written) < rest {
+	if now.Before(l.next) || l.last != nil && text == l.text && now.Sub(l.written) < renewEvery {
 		return
 	}
 	if err := l.write(ctx, now, text); err != nil {
@@ -89,13 +89,13 @@ func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
 	if l.failing {
 		l.log.Info("this node's findings are reported again")
 	}
-	l.text, l.written, l.after, l.failing = text, now, backoff.Backoff{}, false
+	l.limiter.Forget(l.o.Node)
+	l.text, l.written, l.next, l.failing = text, now, now.Add(findingsRest), false
 }
 
 func (l *nodeLease) failed(ctx context.Context, now time.Time, err error) {
 	l.last = nil // another agent of this node may have written it
-	l.after.Attempted(now)
-	l.after.Limit(now, renewEvery)
+	l.next = now.Add(l.limiter.When(l.o.Node))
 	if ctx.Err() == nil && !l.failing && !apierrors.IsConflict(err) {
 		l.failing = true
 		l.log.Warn("cannot report this node's findings; trying again", "error", err)

@@ -16,18 +16,17 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
 
 // setClock is a clock that only moves when it is set.
 type setClock struct{ now time.Time }
 
-func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
-	clock := &setClock{statustest.At(0)}
-	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: statustest.Silent})
+func nodeLeaseOf(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
+	clock := &setClock{at(0)}
+	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent})
 	fatal.If(t, err)
 	r.now = func() time.Time { return clock.now }
-	return &nodeLease{Reporter: r}, clock
+	return newNodeLease(r), clock
 }
 
 func theLease(t *testing.T, c *fake.Clientset) *coordinationv1.Lease {
@@ -49,7 +48,7 @@ func writes(c *fake.Clientset) (n int) {
 
 func TestNodeLeaseIsComplete(t *testing.T) {
 	c := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}})
-	l, _ := newNodeLease(t, c)
+	l, _ := nodeLeaseOf(t, c)
 	l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 	lease := theLease(t, c)
 	d, err := decodeDigest(lease.Annotations[FindingsAnnotation])
@@ -61,7 +60,7 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	if len(owners) != 1 || owners[0].Kind != "Node" || owners[0].UID != "uid-n1" {
 		t.Errorf("owners %+v", owners)
 	}
-	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(statustest.At(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[ManagedByLabel] != ManagedBy {
+	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(at(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[ManagedByLabel] != ManagedBy {
 		t.Errorf("%+v", lease)
 	}
 }
@@ -70,9 +69,9 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 // findingsRest, and to renew it.
 func TestNodeLeaseIsWrittenSeldom(t *testing.T) {
 	c := fake.NewClientset()
-	l, clock := newNodeLease(t, c)
+	l, clock := nodeLeaseOf(t, c)
 	for second := range 120 { // findings that come and go
-		clock.now = statustest.At(time.Duration(second) * time.Second)
+		clock.now = at(time.Duration(second) * time.Second)
 		var findings []Finding
 		if second%2 == 0 {
 			findings = []Finding{blocked("shop/web", "a")}
@@ -82,11 +81,11 @@ func TestNodeLeaseIsWrittenSeldom(t *testing.T) {
 	if n := writes(c); n < 10 || n > 120/5+1 {
 		t.Errorf("%d writes of findings that come and go", n)
 	}
-	clock.now = statustest.At(time.Hour)
+	clock.now = at(time.Hour)
 	l.sync(t.Context(), nil)
 	c.ClearActions()
 	for second := range 600 {
-		clock.now = statustest.At(time.Hour + time.Duration(second)*time.Second)
+		clock.now = at(time.Hour + time.Duration(second)*time.Second)
 		l.sync(t.Context(), nil)
 	}
 	if n := writes(c); n != 9 {
@@ -104,12 +103,12 @@ func TestNodeLeaseOfAnEarlierAgent(t *testing.T) {
 	holder := "agent-0"
 	c := fake.NewClientset(&coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-node-n1", Annotations: map[string]string{"example.org/x": "y"}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: statustest.At(-time.Hour)}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: at(-time.Hour)}},
 	})
-	l, _ := newNodeLease(t, c)
+	l, _ := nodeLeaseOf(t, c)
 	l.sync(t.Context(), nil)
 	lease := theLease(t, c)
-	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.AcquireTime.Time.Equal(statustest.At(0)) || lease.Annotations["example.org/x"] != "y" {
+	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.AcquireTime.Time.Equal(at(0)) || lease.Annotations["example.org/x"] != "y" {
 		t.Errorf("%+v", lease)
 	}
 }
@@ -121,7 +120,7 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientset()
-			l, clock := newNodeLease(t, c)
+			l, clock := nodeLeaseOf(t, c)
 			l.sync(t.Context(), nil)
 			fail := true
 			attempts := 0
@@ -130,14 +129,14 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 				return fail, nil, failure
 			})
 			for second := range 60 {
-				clock.now = statustest.At(time.Hour + time.Duration(second)*time.Second)
+				clock.now = at(time.Hour + time.Duration(second)*time.Second)
 				l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 			}
 			if attempts < 3 || attempts > 8 {
 				t.Errorf("%d attempts in a minute", attempts)
 			}
 			fail = false
-			clock.now = statustest.At(2 * time.Hour)
+			clock.now = at(2 * time.Hour)
 			l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 			if !strings.Contains(theLease(t, c).Annotations[FindingsAnnotation], "shop/web") {
 				t.Error("not written after all")
@@ -149,11 +148,11 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 // TestNodeLeaseThatSomebodyDeletes comes back at the next renewal.
 func TestNodeLeaseThatSomebodyDeletes(t *testing.T) {
 	c := fake.NewClientset()
-	l, clock := newNodeLease(t, c)
+	l, clock := nodeLeaseOf(t, c)
 	l.sync(t.Context(), nil)
 	fatal.If(t, c.CoordinationV1().Leases("namegate").Delete(t.Context(), "namegate-node-n1", metav1.DeleteOptions{}))
 	for second := range 70 {
-		clock.now = statustest.At(time.Duration(second) * time.Second)
+		clock.now = at(time.Duration(second) * time.Second)
 		l.sync(t.Context(), nil)
 	}
 	theLease(t, c)

@@ -21,8 +21,14 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/statustest"
 )
+
+func objectsOf[T runtime.Object](list []T) (out []runtime.Object) {
+	for _, o := range list {
+		out = append(out, o)
+	}
+	return out
+}
 
 // world is a cluster with agents, in a bubble of its own time.
 type world struct {
@@ -30,6 +36,8 @@ type world struct {
 	client   *fake.Clientset
 	policies *policyServer
 	there    []*v1alpha1.FQDNNetworkPolicy
+	cluster  State                // without policies of namespaces
+	findings map[string][]Finding // by node
 	agents   map[string]*Reporter
 	now      func() time.Time // of agents, nil: the bubble's
 	marked   atomic.Bool      // Namegate is being uninstalled
@@ -39,7 +47,7 @@ type world struct {
 // inWorld runs a test among agents. Time passes only where the test waits.
 func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []runtime.Object, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, client: fake.NewClientset(objects...), policies: newPolicyServer(t, policies...), there: policies, agents: map[string]*Reporter{}}
+		w := &world{t: t, client: fake.NewClientset(objects...), policies: newPolicyServer(t, objectsOf(policies)...), there: policies, agents: map[string]*Reporter{}, findings: map[string][]Finding{}}
 		test(t, w)
 	})
 }
@@ -49,7 +57,7 @@ func (w *world) start(node string) (stop func()) {
 	total := w.total
 	r, err := New(Options{
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Agents: func() int { return total }, Identity: "agent-" + node, DaemonSet: "agents",
-		Uninstalling: func() bool { return w.marked.Load() }, Log: statustest.Silent,
+		Uninstalling: func() bool { return w.marked.Load() }, Log: silent,
 	})
 	fatal.If(w.t, err)
 	if w.now != nil {
@@ -59,7 +67,6 @@ func (w *world) start(node string) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	r.SetFindings(nil)
 	w.tell()
 	return func() {
 		cancel()
@@ -76,8 +83,10 @@ func (w *world) tell() {
 	for _, p := range w.there {
 		now = append(now, *w.policies.get(w.t, p.Namespace, p.Name))
 	}
-	for _, r := range w.agents {
-		r.SetPolicies(slices.Clone(now))
+	for node, r := range w.agents {
+		s := w.cluster
+		s.Policies, s.Findings = slices.Clone(now), w.findings[node]
+		r.Set(s)
 	}
 }
 
@@ -126,7 +135,7 @@ func (w *world) events() (out []string) {
 // TestConditionsOfAllNodes: what any node finds is in the policy's conditions, which
 // one agent writes, and goes from there when the node says so.
 func TestConditionsOfAllNodes(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), aBroken("shop", "typo")}, nil, func(t *testing.T, w *world) {
 		defer w.start("n1")()
 		defer w.start("n2")()
 		w.pass(10 * time.Second)
@@ -139,7 +148,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 			}
 		}
 		for _, node := range []string{"n1", "n2"} {
-			w.agents[node].SetFindings([]Finding{blocked("shop/web", "cart-"+node), {Policy: "shop/web", Pod: pod("old"), Reason: HostNetwork, Message: "it is of the host network"}})
+			w.findings[node] = []Finding{blocked("shop/web", "cart-"+node), {Policy: "shop/web", Pod: pod("old"), Reason: HostNetwork, Message: "it is of the host network"}}
 		}
 		w.pass(10 * time.Second)
 		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "True DNSBlocked, False HostNetwork" {
@@ -149,8 +158,8 @@ func TestConditionsOfAllNodes(t *testing.T) {
 		if !strings.HasPrefix(message, "2 pods: shop/cart-n1, shop/cart-n2;") {
 			t.Error(message)
 		}
-		w.agents["n1"].SetFindings(nil)
-		w.agents["n2"].SetFindings(nil)
+		w.findings["n1"] = nil
+		w.findings["n2"] = nil
 		w.pass(10 * time.Second)
 		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "False Reachable, True NoBlindSpot" {
 			t.Error(got)
@@ -166,7 +175,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 // TestHandOver: the next agent continues within seconds of the end of the last, because
 // that gives its Lease back, and reports nothing twice.
 func TestHandOver(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), aBroken("shop", "typo")}, nil, func(t *testing.T, w *world) {
 		stop1 := w.start("n1")
 		w.pass(3 * time.Second)
 		defer w.start("n2")()
@@ -194,19 +203,19 @@ func TestHandOver(t *testing.T) {
 
 // TestLostNode: an agent that ends for good is forgotten after a while.
 func TestLostNode(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "uid-n2"}},
 	}, func(t *testing.T, w *world) {
 		defer w.start("n1")()
 		stop := w.start("n2")
-		w.agents["n2"].SetFindings([]Finding{blocked("shop/web", "cart")})
+		w.findings["n2"] = []Finding{blocked("shop/web", "cart")}
 		w.pass(10 * time.Second)
 		stop()
 		w.pass(staleAfter - time.Minute)
 		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
 			t.Fatalf("%s: the agent may be about to come back", got)
 		}
-		w.pass(2*time.Minute + passAgain)
+		w.pass(2*time.Minute + expireEvery)
 		if got := w.says("web", ConditionDNSBlocked); got != "False Reachable" {
 			t.Error(got)
 		}
@@ -219,7 +228,7 @@ func TestLostNode(t *testing.T) {
 // TestWithdraw: with running agents, none of their objects is written again, and other
 // objects stay.
 func TestWithdraw(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "console"}}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{ManagedByLabel: ManagedBy}}},
@@ -230,7 +239,7 @@ func TestWithdraw(t *testing.T) {
 		if len(w.leases()) != 5 {
 			t.Fatalf("Leases %q", w.leases())
 		}
-		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
+		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: silent})
 		fatal.If(t, err)
 		done := make(chan error, 1)
 		go func() { done <- hook.Withdraw(t.Context()) }()
@@ -253,8 +262,8 @@ func TestWithdraw(t *testing.T) {
 func TestWithdrawFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientset()
-		statustest.Refuse(c, "list", "leases", "no")
-		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
+		refuse(c, "list", "leases", "no")
+		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: silent})
 		fatal.If(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -265,7 +274,7 @@ func TestWithdrawFails(t *testing.T) {
 }
 
 func TestNewAndRunNeedTheirOptions(t *testing.T) {
-	o := Options{Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: statustest.Silent}
+	o := Options{Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent}
 	if _, err := New(o); err == nil {
 		t.Error("made without a namespace")
 	}

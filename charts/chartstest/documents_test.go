@@ -139,6 +139,15 @@ func rights(t *testing.T, objects map[string]object, account string) []string {
 	for _, rule := range the[*rbacv1.Role](t, objects, inside.RoleRef.Kind+"/"+inside.RoleRef.Name).Rules {
 		out = append(out, words(rule, "its namespace")...)
 	}
+	if b, ok := objects["RoleBinding/"+account+"-events"].(*rbacv1.RoleBinding); ok {
+		role := the[*rbacv1.Role](t, objects, "Role/"+b.RoleRef.Name)
+		if d := cmp.Diff(subject, b.Subjects); d != "" || b.Namespace != "kube-system" || role.Namespace != "kube-system" {
+			t.Errorf("bound to another account or in another namespace: %+v", b)
+		}
+		for _, rule := range role.Rules {
+			out = append(out, words(rule, "kube-system")...)
+		}
+	}
 	// A Role that every cluster has; the Kubernetes documentation has its rules.
 	if b, ok := objects["RoleBinding/"+account+"-authentication"].(*rbacv1.RoleBinding); ok {
 		if d := cmp.Diff(subject, b.Subjects); d != "" || b.Namespace != "kube-system" || b.RoleRef.Kind != "Role" || b.RoleRef.Name != "extension-apiserver-authentication-reader" {

@@ -64,7 +64,7 @@ extraVolumeMounts: [{name: log, mountPath: /var/log/namegate}]
 // always are the objects of every installation.
 var always = []string{
 	"ClusterRole/namegate", "ClusterRole/namegate-viewer", "ClusterRoleBinding/namegate", "ConfigMap/namegate", "CustomResourceDefinition/clusterfqdnnetworkpolicies.namegate.io", "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io",
-	"DaemonSet/namegate", "Role/namegate", "Role/namegate-console", "RoleBinding/namegate", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console", "Service/namegate-metrics", "ServiceAccount/namegate",
+	"DaemonSet/namegate", "Role/namegate", "Role/namegate-console", "Role/namegate-events", "RoleBinding/namegate", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console", "RoleBinding/namegate-events", "Service/namegate-metrics", "ServiceAccount/namegate",
 }
 
 // hooked are the objects of the hook.

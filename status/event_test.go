@@ -1,4 +1,4 @@
-package event
+package status
 
 import (
 	"testing"
@@ -10,9 +10,9 @@ func TestClip(t *testing.T) {
 		text, want string
 		n          int
 	}{{"short", "short", 5}, {"longer", "lo…", 5}, {"üüüü", "ü…", 6}, {"", "", 3}} {
-		got := Clip(c.text, c.n)
+		got := clip(c.text, c.n)
 		if got != c.want || !utf8.ValidString(got) || len(got) > max(c.n, len(c.text)) {
-			t.Errorf("Clip(%q, %d) = %q, want %q", c.text, c.n, got, c.want)
+			t.Errorf("clip(%q, %d) = %q, want %q", c.text, c.n, got, c.want)
 		}
 	}
 }

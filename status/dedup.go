@@ -1,4 +1,4 @@
-package event
+package status
 
 import "time"
 
@@ -12,15 +12,15 @@ const (
 	maxPerRound = 32
 )
 
-// Key identifies an Event: a reason of one object.
-type Key struct {
-	Kind, Object, Reason string
+// eventKey identifies an Event: a reason of one object.
+type eventKey struct {
+	kind, object, reason string
 }
 
-// Dedup says which Events to emit. It works in rounds: in each one, Due is called for every
+// dedup says which Events to emit. It works in rounds: in each one, due is called for every
 // Event whose cause holds. It is for one goroutine.
-type Dedup struct {
-	emitted map[Key]*emission
+type dedup struct {
+	emitted map[eventKey]*emission
 	left    int // of maxPerRound
 }
 
@@ -31,16 +31,16 @@ type emission struct {
 	stopped bool // the cause did not hold in some round since
 }
 
-// Begin begins a round.
-func (d *Dedup) Begin() {
+// begin begins a round.
+func (d *dedup) begin() {
 	for _, e := range d.emitted {
 		e.holds = false
 	}
 	d.left = maxPerRound
 }
 
-// Due notes that the cause of an Event holds and tells whether to emit the Event now.
-func (d *Dedup) Due(now time.Time, key Key) bool {
+// due notes that the cause of an Event holds and tells whether to emit the Event now.
+func (d *dedup) due(now time.Time, key eventKey) bool {
 	e := d.emitted[key]
 	if e != nil {
 		if e.holds {
@@ -57,14 +57,14 @@ func (d *Dedup) Due(now time.Time, key Key) bool {
 	}
 	d.left--
 	if d.emitted == nil {
-		d.emitted = map[Key]*emission{}
+		d.emitted = map[eventKey]*emission{}
 	}
 	d.emitted[key] = &emission{at: now, holds: true}
 	return true
 }
 
-// End ends a round. Events are forgotten whose cause ended and whose last emission is long ago.
-func (d *Dedup) End(now time.Time) {
+// end ends a round. Events are forgotten whose cause ended and whose last emission is long ago.
+func (d *dedup) end(now time.Time) {
 	for key, e := range d.emitted {
 		e.stopped = e.stopped || !e.holds
 		if !e.holds && now.Sub(e.at) >= returnedAfter {

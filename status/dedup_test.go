@@ -1,4 +1,4 @@
-package event
+package status
 
 import (
 	"fmt"
@@ -8,20 +8,20 @@ import (
 
 // TestDedupIsBounded: in its events in a round, and in its memory.
 func TestDedupIsBounded(t *testing.T) {
-	var d Dedup
+	var d dedup
 	now := time.Unix(1_700_000_000, 0)
 	round := func(keys int) (due int) {
-		d.Begin()
+		d.begin()
 		for i := range keys {
-			key := Key{Kind: "Pod", Object: fmt.Sprint(i), Reason: "x"}
-			if d.Due(now, key) {
+			key := eventKey{kind: "Pod", object: fmt.Sprint(i), reason: "x"}
+			if d.due(now, key) {
 				due++
 			}
-			if d.Due(now, key) {
+			if d.due(now, key) {
 				t.Error("twice in a round")
 			}
 		}
-		d.End(now)
+		d.end(now)
 		return due
 	}
 	for i, want := range []int{maxPerRound, maxPerRound, 5, 0} {

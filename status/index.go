@@ -1,0 +1,158 @@
+package status
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+)
+
+// key identifies a policy of any kind.
+type key struct {
+	schema.GroupVersionResource
+	namespace, name string
+}
+
+// index is the policies of a State.
+type index struct {
+	State
+	policies map[key]metav1.Object
+	keys     map[string]key              // by id
+	problems map[string][]policy.Problem // by the object's name in problems
+}
+
+func newIndex(s *State) *index {
+	x := &index{State: *s, policies: map[key]metav1.Object{}, keys: map[string]key{}, problems: map[string][]policy.Problem{}}
+	add := func(of schema.GroupVersionResource, p metav1.Object) {
+		k := key{of, p.GetNamespace(), p.GetName()}
+		x.policies[k], x.keys[k.id()] = p, k
+	}
+	for i := range s.Policies {
+		add(v1alpha1.GroupVersionResource(), &s.Policies[i])
+	}
+	for _, p := range s.ClusterPolicies {
+		add(v1alpha1.ClusterGroupVersionResource(), p)
+	}
+	for _, p := range s.ClusterNetworkPolicies {
+		add(cnp.Resource(), p)
+	}
+	for _, p := range s.Problems {
+		x.problems[p.Object] = append(x.problems[p.Object], p)
+	}
+	for _, p := range s.Compiled {
+		if p.Reason == policy.ReasonNoRoom && !strings.HasPrefix(p.Object, ofNamespace) {
+			x.problems[p.Object] = append(x.problems[p.Object], p)
+		}
+	}
+	return x
+}
+
+// ofNamespace begins the names of namespaces' policies in problems.
+const ofNamespace = "policy "
+
+// object returns how problems name a policy.
+func (k key) object() string {
+	switch k.GroupVersionResource {
+	case v1alpha1.GroupVersionResource():
+		return ofNamespace + k.id()
+	case cnp.Resource():
+		return cnp.Object(k.name)
+	}
+	return cfqdnnp.Object(k.name)
+}
+
+// id returns how findings name a policy.
+func (k key) id() string {
+	switch k.GroupVersionResource {
+	case v1alpha1.GroupVersionResource():
+		return k.namespace + "/" + k.name
+	case cnp.Resource():
+		return cnp.ID(k.name)
+	}
+	return k.name
+}
+
+// unchanged tells whether a State has the same policies and problems, at next to no cost: a source
+// shares the lists that it did not change.
+func (x *index) unchanged(s *State) bool {
+	return shared(x.Policies, s.Policies) && shared(x.ClusterPolicies, s.ClusterPolicies) && shared(x.ClusterNetworkPolicies, s.ClusterNetworkPolicies) &&
+		reflect.DeepEqual(x.Problems, s.Problems) && reflect.DeepEqual(x.Compiled, s.Compiled)
+}
+
+// shared tells whether two slices are one.
+func shared[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// changed returns the policies that differ from before in what conditions depend on, and those that
+// are in one of both alone.
+func (x *index) changed(before *index) (keys []key) {
+	for k, p := range x.policies {
+		last := before.policies[k]
+		if last == nil || last.GetUID() != p.GetUID() || last.GetResourceVersion() != p.GetResourceVersion() || !reflect.DeepEqual(before.problems[k.object()], x.problems[k.object()]) {
+			keys = append(keys, k)
+		}
+	}
+	for k := range before.policies {
+		if x.policies[k] == nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// subject is a policy of any kind and its conditions. The first of want is the condition that says
+// whether the policy is accepted.
+type subject struct {
+	metav1.Object
+	have, want []metav1.Condition
+}
+
+// subject returns a policy and the conditions that it should have by the findings of all nodes; nil
+// if there is no such policy.
+func (x *index) subject(k key, nodes bool, entries []entry) *subject {
+	problems := x.problems[k.object()]
+	switch p := x.policies[k].(type) {
+	case *v1alpha1.FQDNNetworkPolicy:
+		return &subject{p, p.Status.Conditions, conditionsOf(p, slices.Concat(problems, fqdnnp.Validate(p)), entries)}
+	case *v1alpha1.ClusterFQDNNetworkPolicy:
+		problems = slices.Concat(problems, cfqdnnp.Validate(p))
+		if !nodes {
+			problems = append(problems, cfqdnnp.NodesDisabled(p)...)
+		}
+		return &subject{p, p.Status.Conditions, clusterConditionsOf(p, problems, entries)}
+	case *unstructured.Unstructured:
+		var has struct {
+			Status struct {
+				Conditions []metav1.Condition `json:"conditions"`
+			} `json:"status"`
+		}
+		// Conditions that cannot be read are another's: ours are written as if there were none.
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": p.Object["status"]}, &has)
+		read := cnp.Read(p)
+		return &subject{p, has.Status.Conditions, standardConditionsOf(read, p.GetGeneration(), slices.Concat(read.Problems, problems), entries)}
+	}
+	return nil
+}
+
+// kind returns the kind of a policy.
+func (k key) kind() schema.GroupVersionKind {
+	name := map[string]string{v1alpha1.Resource: v1alpha1.Kind, v1alpha1.ClusterResource: v1alpha1.ClusterKind, cnp.Resource().Resource: cnp.Kind}[k.Resource]
+	return k.GroupVersion().WithKind(name)
+}
+
+// reference returns the reference of events to a policy.
+func (k key) reference(p metav1.Object) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.kind().Kind, Namespace: k.namespace, Name: k.name, UID: p.GetUID()}
+}
