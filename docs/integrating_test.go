@@ -146,7 +146,7 @@ func TestIntegrating(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(file)
-	code := parseProgram(t, "kernel", "enforcer", "agent/handover", "agent/placement", "status", "console/access", "crds/v1alpha1", "policy/api/cnp", "policy/api/netpol")
+	code := parseProgram(t, "kernel", "enforcer", "agent/handover", "agent/placement", "status", "console/entry", "crds/v1alpha1", "policy/api/cnp", "policy/api/netpol")
 	var chains, jumps []string
 	for _, row := range rowsBelow(t, text, "Hooks") {
 		switch len(row) {
@@ -170,7 +170,7 @@ func TestIntegrating(t *testing.T) {
 		"Marks":               {"DefaultMark", "DefaultCandidate"},
 		"Names in the kernel": {"TableName", "NetTableName", "ChainPrefix", "dummyName", "sendName", "redirectName", "LogGroup", "namespaceLock", "EntriesPrefix", "GrantsPrefix", "peersPrefix"},
 		"Ports and addresses": {"firstServing4", "lastServing4", "firstServing6", "lastServing6"},
-		"API objects":         {"Taint", "IgnoreLabel", "ConfirmedAnnotation", "UninstallingAnnotation", "ConditionAccepted", "ConditionEnforced", "ConditionDNSBlocked", "LeaderLease", "NodeLeasePrefix", "LeasePrefix", "controllerName"},
+		"API objects":         {"Taint", "IgnoreLabel", "ConfirmedAnnotation", "UninstallingAnnotation", "ConditionAccepted", "ConditionEnforced", "ConditionDNSBlocked", "LeaderLease", "ManagedBy", "NodeLeasePrefix", "LeasePrefix", "controllerName"},
 	} {
 		_, body, _ := strings.Cut(text, "\n## "+section+"\n")
 		body, _, _ = strings.Cut(body, "\n## ")
