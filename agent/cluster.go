@@ -20,6 +20,7 @@ import (
 	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/cni"
 	"github.com/namegate/namegate/source/kube"
@@ -118,8 +119,8 @@ func (a *agent) openCluster(o Cluster) error {
 	}
 	a.cluster.reporter, err = status.New(status.Options{
 		Client: c.reports, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
-		Nodes: a.o.Nodes,
-		Log:   a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
+		Endpoint: netpolicyfor.Endpoint(config.Bind...), Nodes: a.o.Nodes,
+		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
 	if err != nil {
 		return err
@@ -144,7 +145,8 @@ func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
 	var inputs uint64
 	return c.source.Run(ctx, func(s kube.State) {
 		c.set(func(to *status.State) {
-			to.Policies, to.ClusterPolicies, to.ClusterNetworkPolicies, to.Problems = s.Input.Policies, s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies, s.Problems
+			to.Policies, to.ClusterPolicies, to.ClusterNetworkPolicies = s.Input.Policies, s.Input.ClusterPolicies, s.Input.ClusterNetworkPolicies
+			to.NetworkPolicies, to.Problems = s.Input.NetworkPolicies, s.Problems
 		})
 		if s.Inputs != inputs { // else only conditions were written
 			inputs = s.Inputs

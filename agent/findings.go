@@ -37,7 +37,7 @@ func (a *agent) findingsOf(r rollout.Status) []status.Finding {
 	return append(out, ofStatus(snap, a.enforce.Status())...)
 }
 
-// besideNetworkPolicies returns a finding for every pod whose egress NetworkPolicies limit, for each
+// besideNetworkPolicies returns a finding for every pod whose egress NetworkPolicies limit, for each cluster
 // policy that accepts connections of it: another engine that enforces the NetworkPolicies may deny them.
 func besideNetworkPolicies(snap *policy.Snapshot) (out []status.Finding) {
 	if snap == nil {
@@ -47,7 +47,7 @@ func besideNetworkPolicies(snap *policy.Snapshot) (out []status.Finding) {
 		if len(v.NetworkPolicies) == 0 || slices.ContainsFunc(v.PeerRules(), opensAll) {
 			continue
 		}
-		accepting := slices.Clone(v.Policies)
+		var accepting []string
 		admin, _, _, _ := v.OrderedRules()
 		for _, r := range admin {
 			if r.Action == policy.Accept && !r.Broken {

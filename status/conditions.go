@@ -45,15 +45,15 @@ const (
 // maxConditionBytes bounds a message; the schema allows 32 KiB.
 const maxConditionBytes = 8 << 10
 
-// conditionsOf returns the wanted conditions of a policy, without times.
-func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
+// conditionsOf returns the wanted conditions of a policy, without times. beside is what the
+// condition says of another engine, "" for nothing.
+func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entries []entry, beside string) []metav1.Condition {
 	ok, reason, message := policy.Acceptance(problems)
-	out := []metav1.Condition{
-		condition(policy.ConditionAccepted, ok, reason, message),
-		enforcedOf(p.Spec.Enforcement, ok, entries),
-		dnsBlockedOf(entries),
+	enforced := enforcedOf(p.Spec.Enforcement, ok, entries)
+	if enforced.Reason == ReasonNoBlindSpot && beside != "" {
+		enforced = condition(ConditionEnforced, true, ReasonBesideNetworkPolicies, beside)
 	}
-	return observed(out, p.Generation)
+	return observed([]metav1.Condition{condition(policy.ConditionAccepted, ok, reason, message), enforced, dnsBlockedOf(entries)}, p.Generation)
 }
 
 // clusterConditionsOf returns the wanted conditions of a cluster policy, without times.

@@ -46,7 +46,7 @@ func TestConditionsOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.policy.Generation = 7
-			c.policy.Status.Conditions = conditionsOf(c.policy, fqdnnp.Validate(c.policy), c.entries)
+			c.policy.Status.Conditions = conditionsOf(c.policy, fqdnnp.Validate(c.policy), c.entries, "")
 			for kind, want := range map[string]string{policy.ConditionAccepted: c.accepted, ConditionEnforced: c.enforced, ConditionDNSBlocked: c.blockedS} {
 				if got := says(c.policy, kind); got != want {
 					t.Errorf("%s is %q, want %q", kind, got, want)

@@ -28,18 +28,6 @@ func TestDigestOf(t *testing.T) {
 	}
 }
 
-// TestDigestKeepsFaults: where there is no room for all, faults have it.
-func TestDigestKeepsFaults(t *testing.T) {
-	var found []Finding
-	for i := range maxEntries {
-		found = append(found, Finding{Policy: fmt.Sprint("a/", i), Pod: pod("a"), Reason: ReasonBesideNetworkPolicies, Message: "m"})
-	}
-	d := digestOf(sortedFindings(append(found, blocked("shop/web", "a"))))
-	if d.More != 1 || d.Findings[0].Reason != DNSBlocked {
-		t.Errorf("%d are left out, the first is %+v", d.More, d.Findings[0])
-	}
-}
-
 func TestDigestRoundTrip(t *testing.T) {
 	for _, findings := range [][]Finding{nil, {blocked("shop/web", "a"), blocked("shop/web", "b")}} {
 		d := digestOf(sortedFindings(findings))
@@ -117,7 +105,7 @@ func FuzzDecodeDigest(f *testing.F) {
 				t.Fatalf("%+v", e)
 			}
 		}
-		for _, c := range conditionsOf(aPolicy("a", "b"), nil, d.Findings) {
+		for _, c := range conditionsOf(aPolicy("a", "b"), nil, d.Findings, "") {
 			if len(c.Message) > maxConditionBytes || c.Reason == "" {
 				t.Fatalf("%+v", c)
 			}

@@ -59,17 +59,8 @@ type Finding struct {
 	Message string        // the problem and its correction; texts of one reason should differ only in the pod
 }
 
-// compareFindings orders findings by policy and reason. BesideNetworkPolicies comes last: where a
-// Lease has no room for all, the faults have it.
 func compareFindings(a, b Finding) int {
-	beside := func(f Finding) int {
-		if f.Reason == ReasonBesideNetworkPolicies {
-			return 1
-		}
-		return 0
-	}
 	return cmp.Or(
-		cmp.Compare(beside(a), beside(b)),
 		cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
 		cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Message, b.Message),
 	)

@@ -1,11 +1,13 @@
 package status
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // key identifies a policy of any kind.
@@ -86,7 +89,7 @@ func (k key) id() string {
 // unchanged tells whether a State has the same policies and problems, at next to no cost: a source
 // shares the lists that it did not change.
 func (x *index) unchanged(s *State) bool {
-	return shared(x.Policies, s.Policies) && shared(x.ClusterPolicies, s.ClusterPolicies) && shared(x.ClusterNetworkPolicies, s.ClusterNetworkPolicies) &&
+	return shared(x.Policies, s.Policies) && shared(x.NetworkPolicies, s.NetworkPolicies) && shared(x.ClusterPolicies, s.ClusterPolicies) && shared(x.ClusterNetworkPolicies, s.ClusterNetworkPolicies) &&
 		reflect.DeepEqual(x.Problems, s.Problems) && reflect.DeepEqual(x.Compiled, s.Compiled)
 }
 
@@ -98,9 +101,11 @@ func shared[T any](a, b []T) bool {
 // changed returns the policies that differ from before in what conditions depend on, and those that
 // are in one of both alone.
 func (x *index) changed(before *index) (keys []key) {
+	beside, besideBefore := x.networkPolicies(), before.networkPolicies()
 	for k, p := range x.policies {
 		last := before.policies[k]
-		if last == nil || last.GetUID() != p.GetUID() || last.GetResourceVersion() != p.GetResourceVersion() || !reflect.DeepEqual(before.problems[k.object()], x.problems[k.object()]) {
+		if last == nil || last.GetUID() != p.GetUID() || last.GetResourceVersion() != p.GetResourceVersion() ||
+			!reflect.DeepEqual(before.problems[k.object()], x.problems[k.object()]) || !slices.Equal(beside[k.namespace], besideBefore[k.namespace]) {
 			keys = append(keys, k)
 		}
 	}
@@ -112,6 +117,15 @@ func (x *index) changed(before *index) (keys []key) {
 	return keys
 }
 
+// networkPolicies returns the NetworkPolicies by namespace.
+func (s *State) networkPolicies() map[string][]*networkingv1.NetworkPolicy {
+	out := map[string][]*networkingv1.NetworkPolicy{}
+	for _, n := range s.NetworkPolicies {
+		out[n.Namespace] = append(out[n.Namespace], n)
+	}
+	return out
+}
+
 // subject is a policy of any kind and its conditions. The first of want is the condition that says
 // whether the policy is accepted.
 type subject struct {
@@ -121,14 +135,14 @@ type subject struct {
 
 // subject returns a policy and the conditions that it should have by the findings of all nodes; nil
 // if there is no such policy.
-func (x *index) subject(k key, nodes bool, entries []entry) *subject {
+func (x *index) subject(k key, o *Options, entries []entry) *subject {
 	problems := x.problems[k.object()]
 	switch p := x.policies[k].(type) {
 	case *v1alpha1.FQDNNetworkPolicy:
-		return &subject{p, p.Status.Conditions, conditionsOf(p, slices.Concat(problems, fqdnnp.Validate(p)), entries)}
+		return &subject{p, p.Status.Conditions, conditionsOf(p, slices.Concat(problems, fqdnnp.Validate(p)), entries, x.beside(p, o.Endpoint))}
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		problems = slices.Concat(problems, cfqdnnp.Validate(p))
-		if !nodes {
+		if !o.Nodes {
 			problems = append(problems, cfqdnnp.NodesDisabled(p)...)
 		}
 		return &subject{p, p.Status.Conditions, clusterConditionsOf(p, problems, entries)}
@@ -144,6 +158,21 @@ func (x *index) subject(k key, nodes bool, entries []entry) *subject {
 		return &subject{p, has.Status.Conditions, standardConditionsOf(read, p.GetGeneration(), slices.Concat(read.Problems, problems), entries)}
 	}
 	return nil
+}
+
+// beside says which NetworkPolicies another engine needs so that it does not deny what a policy allows,
+// "" if none.
+func (x *index) beside(p *v1alpha1.FQDNNetworkPolicy, endpoint []netip.Prefix) string {
+	all := netpolicyfor.Of(p, netpolicyfor.Services{}).Beside(x.NetworkPolicies, endpoint)
+	if len(all) == 0 {
+		return ""
+	}
+	const says = "NetworkPolicies limit the pods of the policy: another engine that enforces them denies what only this policy allows. " +
+		"kubectl namegate explain POD NAME prints the NetworkPolicy for it, also where a Service leads to another port"
+	if text := netpolicyfor.Text(all); len(text) < maxConditionBytes/2 {
+		return says + "; kubectl apply -f - takes that of the policy's ports: " + text
+	}
+	return says
 }
 
 // kind returns the kind of a policy.

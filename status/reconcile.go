@@ -51,7 +51,7 @@ func (t *term) reconcile(ctx context.Context, k key) error {
 	t.mu.Lock()
 	x, w := t.index, t.written[k]
 	t.mu.Unlock()
-	s := x.subject(k, t.o.Nodes, t.reports.of(k.id()))
+	s := x.subject(k, &t.o, t.reports.of(k.id()))
 	if s == nil || s.GetDeletionTimestamp() != nil {
 		t.queue.Forget(k)
 		t.wrote(k, nil)

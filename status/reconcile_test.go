@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -256,6 +260,47 @@ func TestUnchangedStates(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
+	}
+}
+
+// TestNetworkPolicyForAnotherEngine: where NetworkPolicies limit pods of a policy, its condition has the
+// NetworkPolicy that another engine needs, ready to apply, until that is there.
+func TestNetworkPolicyForAnotherEngine(t *testing.T) {
+	limit := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "limit"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}}}
+	elsewhere := limit.DeepCopy()
+	elsewhere.Namespace = "pay"
+	web, api := aPolicy("shop", "web"), aPolicy("pay", "api")
+	s := newTermTest(t, newPolicyServer(t, web))
+	s.o.Endpoint = netpolicyfor.Endpoint()
+	message := func(others ...*networkingv1.NetworkPolicy) string {
+		before := s.index
+		s.index = newIndex(&State{Policies: listed(web, api), NetworkPolicies: others})
+		if changed := s.index.changed(before); len(before.policies) > 0 && !slices.Equal(changed, []key{webKey}) {
+			t.Errorf("%v", changed)
+		}
+		fatal.If(t, s.reconcile(t.Context(), webKey))
+		c := meta.FindStatusCondition(s.web().Status.Conditions, ConditionEnforced)
+		if c.Status != metav1.ConditionTrue {
+			t.Errorf("%+v", c)
+		}
+		return c.Reason + ": " + c.Message
+	}
+	if got := message(elsewhere); !strings.HasPrefix(got, ReasonNoBlindSpot+": ") {
+		t.Error(got)
+	}
+	got := message(elsewhere, limit)
+	_, text, found := strings.Cut(got, "kubectl apply -f - takes that of the policy's ports: ")
+	if !strings.HasPrefix(got, ReasonBesideNetworkPolicies+": ") || !found {
+		t.Fatal(got)
+	}
+	printed := &networkingv1.NetworkPolicy{}
+	fatal.If(t, json.Unmarshal([]byte(text), printed))
+	if printed.Namespace != "shop" || printed.Labels[netpol.IgnoreLabel] != netpol.IgnoreValue || len(printed.Spec.Egress) != 2 {
+		t.Errorf("%+v", printed)
+	}
+	s.clock = at(time.Hour)
+	if got := message(elsewhere, limit, printed); !strings.HasPrefix(got, ReasonNoBlindSpot+": ") {
+		t.Error(got)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -28,6 +30,8 @@ type Options struct {
 	Node      string
 	Identity  string // the agent's pod, the holder of its Lease
 	DaemonSet string // the agents'
+	// Endpoint is where agents serve DNS, for NetworkPolicies that open it in another engine.
+	Endpoint []netip.Prefix
 	// Nodes: the agents enforce policies for nodes.
 	Nodes bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
@@ -45,6 +49,7 @@ type State struct {
 	Policies               []v1alpha1.FQDNNetworkPolicy
 	ClusterPolicies        []*v1alpha1.ClusterFQDNNetworkPolicy
 	ClusterNetworkPolicies []*unstructured.Unstructured
+	NetworkPolicies        []*networkingv1.NetworkPolicy
 	// Problems are those of the source: the parts of policies that it could not read.
 	Problems []policy.Problem
 	// Compiled are those of the last compile. Of them only those of cluster policies without room
