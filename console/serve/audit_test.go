@@ -181,7 +181,7 @@ func TestLinesOfNodes(t *testing.T) {
 	w := consoletest.New("node-1")
 	w.Recent = []byte(consoletest.HostLine)
 	for query, shown := range map[string]bool{"": true, "verdict=would-deny": true, "verdict=denied": false, "namespace=shop": false} {
-		if got := askedFor(t, w.Agent("", serve.Everything{}), query); (got == consoletest.HostLine) != shown {
+		if got := askedFor(t, w.Agent("", consoletest.Administrator), query); (got == consoletest.HostLine) != shown {
 			t.Errorf("who may get the cluster kind asks for %q: %q", query, got)
 		}
 		if got := askedFor(t, w.Agent("", consoletest.Some{"", "shop", "standard"}), query); got != "" {

@@ -96,10 +96,10 @@ func namespaces(ref policy.PodRef) []string {
 
 // refOf reads "namespace/name" or "node NAME".
 func refOf(text string) policy.PodRef {
-	if node, is := strings.CutPrefix(text, policy.NodeRef("").String()); is && !strings.Contains(text, "/") {
+	ns, name, pod := strings.Cut(text, "/")
+	if node, is := strings.CutPrefix(text, "node "); is && !pod {
 		return policy.NodeRef(node)
 	}
-	ns, name, _ := strings.Cut(text, "/")
 	return policy.PodRef{Namespace: ns, Name: name}
 }
 
