@@ -43,6 +43,7 @@ func (s *connLimiter) acquire(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most := connectionsOfOne
+	a = callerNetwork(a)
 	if a.IsLoopback() {
 		most = connectionsOfLocal
 	}
@@ -58,6 +59,7 @@ func (s *connLimiter) release(a netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--
+	a = callerNetwork(a)
 	if s.of[a]--; s.of[a] == 0 {
 		delete(s.of, a)
 	}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -62,6 +63,29 @@ func TestSeats(t *testing.T) {
 	}
 	if n := len(s.of); n != 2+maxConnections-connectionsOfOne-1 {
 		t.Errorf("%d addresses are counted", n)
+	}
+}
+
+// TestSeatsOfANetwork: the addresses of an IPv6 /64 are those of one caller, and so have the seats of one. Those of the
+// node itself are not of its network.
+func TestSeatsOfANetwork(t *testing.T) {
+	s := newConnLimiter()
+	for i := range connectionsOfOne {
+		if !s.acquire(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1))) {
+			t.Fatalf("connection %d is refused", i)
+		}
+	}
+	if s.acquire(netip.MustParseAddr("2001:db8::ffff:1")) || !s.acquire(netip.MustParseAddr("2001:db8:0:1::1")) {
+		t.Error("the bound of one /64 is not that")
+	}
+	s.release(netip.MustParseAddr("2001:db8::1"))
+	if !s.acquire(netip.MustParseAddr("2001:db8::ffff:1")) {
+		t.Error("a seat is lost")
+	}
+	for i := range connectionsOfOne + 1 {
+		if !s.acquire(netip.IPv6Loopback()) {
+			t.Fatalf("connection %d of the node is refused", i)
+		}
 	}
 }
 

@@ -53,18 +53,21 @@ func newThrottle(now func() time.Time, each, all rateLimit) *throttle {
 	return &throttle{now: now, each: each, all: all.limiter(), by: by}
 }
 
-// take tells whether a caller may do it once more. IPv6 callers count by
-// their /64, which is one network.
+// callerNetwork is what bounds of one address count by: the address, of IPv6 its /64, which is one caller's, but of
+// the node itself.
+func callerNetwork(a netip.Addr) netip.Addr {
+	if a = a.Unmap().WithZone(""); a.Is6() && !a.IsLoopback() {
+		a = netip.PrefixFrom(a, 64).Masked().Addr()
+	}
+	return a
+}
+
+// take tells whether a caller may do it once more.
 func (t *throttle) take(from netip.Addr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	from = from.Unmap().WithZone("")
-	if from.Is6() {
-		if p, err := from.Prefix(64); err == nil {
-			from = p.Addr()
-		}
-	}
+	from = callerNetwork(from)
 	own, ok := t.by.Get(from)
 	if !ok {
 		own = t.each.limiter()
