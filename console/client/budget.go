@@ -14,22 +14,27 @@ const (
 )
 
 // tooLarge says that an answer has more bytes than the caller takes.
-type tooLarge struct{ of string }
+type tooLarge struct{ what string }
 
 // Error returns the bound, and how to ask for less.
 func (e *tooLarge) Error() string {
-	return e.of + ", the limit; ask for one namespace (-n), one pod or one node (--node) instead"
+	return e.what + ", the limit; ask for one namespace (-n), one pod or one node (--node) instead"
 }
 
-// budget bounds the answers to one question. The zero value has nothing spent.
-type budget struct{ spent atomic.Int64 }
+// budget bounds the answers to one question, of each agent and of all.
+type budget struct {
+	each, all int64
+	spent     atomic.Int64
+}
+
+func newBudget() *budget { return &budget{each: maxAnswer, all: maxAnswers} }
 
 // bound returns a reader of an answer that fails at the bounds.
-func (b *budget) bound(r io.Reader) io.Reader { return &bounded{Reader: r, all: b} }
+func (b *budget) bound(r io.Reader) io.Reader { return &bounded{Reader: r, of: b} }
 
 type bounded struct {
 	io.Reader
-	all  *budget
+	of   *budget
 	read int64
 }
 
@@ -37,11 +42,11 @@ type bounded struct {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.read += int64(n)
-	switch all := b.all.spent.Add(int64(n)); {
-	case b.read > maxAnswer:
-		return 0, &tooLarge{fmt.Sprintf("the agent's answer has more than %d MiB", maxAnswer>>20)}
-	case all > maxAnswers:
-		return 0, &tooLarge{fmt.Sprintf("the agents' answers have more than %d MiB together", maxAnswers>>20)}
+	switch all := b.of.spent.Add(int64(n)); {
+	case b.read > b.of.each:
+		return 0, &tooLarge{fmt.Sprintf("the agent's answer has more than %d MiB", b.of.each>>20)}
+	case all > b.of.all:
+		return 0, &tooLarge{fmt.Sprintf("the agents' answers have more than %d MiB together", b.of.all>>20)}
 	}
 	return n, err
 }

@@ -20,9 +20,12 @@ const askedAtOnce = 8
 // agents, and the failed agents. If some know a pod and others do not, the others are no
 // failures. The error is for the case that no agent answered.
 func Gather[T any](ctx context.Context, agents []Agent, path string, query url.Values) (answers []T, failed []*console.Failure, err error) {
+	return gather[T](ctx, agents, path, query, newBudget())
+}
+
+func gather[T any](ctx context.Context, agents []Agent, path string, query url.Values, size *budget) (answers []T, failed []*console.Failure, err error) {
 	values, errs := make([]T, len(agents)), make([]error, len(agents))
-	var all budget
-	each(agents, askedAtOnce, func(i int, a Agent) { errs[i] = ask(ctx, a, path, query, &all, &values[i]) })
+	each(agents, askedAtOnce, func(i int, a Agent) { errs[i] = ask(ctx, a, path, query, size, &values[i]) })
 	var unknown []*console.Failure
 	for i, err := range errs {
 		var refusal *console.Refusal
@@ -68,13 +71,13 @@ func each(agents []Agent, most int, do func(int, Agent)) {
 }
 
 // ask decodes the answer of one agent into v.
-func ask(ctx context.Context, a Agent, path string, query url.Values, all *budget, v any) error {
+func ask(ctx context.Context, a Agent, path string, query url.Values, size *budget, v any) error {
 	resp, err := a.Ask(ctx, path, query)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(all.bound(resp.Body))
+	body, err := io.ReadAll(size.bound(resp.Body))
 	var large *tooLarge
 	switch {
 	case errors.As(err, &large):

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,5 +109,42 @@ func TestBrokenAnswers(t *testing.T) {
 		if _, _, err := client.Gather[console.PodRows](context.Background(), []client.Agent{a}, console.PodsPath, nil); err == nil || !strings.Contains(err.Error(), "another version") {
 			t.Errorf("%q: %v", body, err)
 		}
+	}
+}
+
+// flood is an agent with a long answer in lines.
+type flood int64
+
+func (flood) Node() string { return "node-1" }
+
+func (f flood) Ask(context.Context, string, url.Values) (*http.Response, error) {
+	return &http.Response{Body: io.NopCloser(io.MultiReader(io.LimitReader(blank{}, int64(f)), strings.NewReader(`{"pods":[]}`)))}, nil
+}
+
+// blank is an endless text of long lines.
+type blank struct{}
+
+func (blank) Read(p []byte) (int, error) {
+	copy(p, strings.Repeat(" ", len(p)))
+	p[len(p)-1] = '\n'
+	return len(p), nil
+}
+
+// TestAnswersAreBounded: an answer of any size takes bounded memory, those of all agents too, and the error names
+// the way out.
+func TestAnswersAreBounded(t *testing.T) {
+	const mib = 1 << 20
+	if _, _, err := client.GatherWithin[console.PodRows](t.Context(), []client.Agent{flood(1 << 40)}, console.GrantsPath, 2*mib, 8*mib); err == nil ||
+		err.Error() != "the agent's answer has more than 2 MiB, the limit; ask for one namespace (-n), one pod or one node (--node) instead" {
+		t.Errorf("a long answer: %v", err)
+	}
+	many := slices.Repeat([]client.Agent{flood(mib)}, 6)
+	answers, failed, err := client.GatherWithin[console.PodRows](t.Context(), many, console.GrantsPath, 2*mib, 4*mib)
+	if err != nil || len(answers) == 0 || len(failed) < 2 || !strings.Contains(failed[0].Error(), "the agents' answers have more than 4 MiB together, the limit; ask for one namespace") {
+		t.Errorf("long answers: %d, %d failed, %v", len(answers), len(failed), err)
+	}
+	lines := &client.Lines{Agents: func(context.Context) ([]client.Agent, error) { return []client.Agent{flood(1 << 40)}, nil }, Take: func([]byte, bool) error { return nil }}
+	if _, err := lines.Show(t.Context(), false); err == nil || !strings.Contains(err.Error(), "more than 64 MiB, the limit") {
+		t.Errorf("an endless log: %v", err)
 	}
 }

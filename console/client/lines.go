@@ -28,7 +28,7 @@ func Logs(ctx context.Context, agents []Agent, query url.Values, read func(i int
 	if follow {
 		most = len(agents)
 	}
-	var size budget
+	size := newBudget()
 	each(agents, most, func(i int, a Agent) {
 		resp, err := a.Ask(ctx, console.AuditPath, query)
 		if err == nil {

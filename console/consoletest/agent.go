@@ -27,7 +27,7 @@ type Some []string
 var (
 	Administrator = Some{"", "shop", "pay", "cluster", "standard"}
 	Tenant        = Some{"shop"}
-	Unprivileged      = Some{}
+	Unprivileged  = Some{}
 )
 
 // Name is that of what it sees.
