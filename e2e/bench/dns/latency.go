@@ -169,7 +169,7 @@ func (b *bench) beside(quiet, loud target, flood bool) (p99 figure.Reading, err 
 			return p99, err
 		}
 		flooding.Go(func() {
-			floods, floodErr = b.ask(loud, dnsperf.Run{File: names, Rate: floodRate, Clients: clients, Outstanding: 50_000})
+			floods, floodErr = b.ask(loud, dnsperf.Run{File: names, For: floodHead + fairSpan, Rate: floodRate, Clients: clients, Outstanding: 50_000})
 		})
 		time.Sleep(floodHead)
 	}

@@ -67,7 +67,7 @@ func (b *bench) audit() error {
 	if err != nil {
 		return err
 	}
-	samples, err := b.rotate("dns.audit", targets, b.Rounds*shortTurns, b.Span/shortTurns, always(file))
+	samples, err := b.rotate("dns.audit", targets, b.Rounds*shortTurns, max(b.Span/shortTurns, 100*time.Millisecond), always(file))
 	if err != nil {
 		return err
 	}
