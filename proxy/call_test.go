@@ -16,7 +16,6 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/policytest"
 )
 
 // unreadable is a reply whose record is cut short.
@@ -57,93 +56,6 @@ func gated(gate <-chan struct{}, sc script) script {
 			<-gate
 		}
 		return sc(q, tcp)
-	}
-}
-
-// TestQueriesShareOneCall: over UDP and over TCP; it is asked once, and each pod
-// gets grants of its own.
-func TestQueriesShareOneCall(t *testing.T) {
-	l := newSocketLab(t, false)
-	gate := make(chan struct{})
-	up := startScript(t, gated(gate, one("192.0.2.1")))
-	l.asks(configWith(t), nil, up)
-	at := l.listen()
-	over := client(t, "tcp", "127.0.0.3", at)
-	const clients = 30
-	replies, _ := l.crowded(at, clients, func() {
-		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
-		fatal.If(t, over.WriteMsg(newQuery("all.example.org", dns.TypeA)))
-		fatal.Await(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
-		close(gate)
-	})
-	last, err := over.ReadMsg()
-	fatal.If(t, err)
-	for _, r := range append(replies, last) {
-		if len(r.Answer) != 1 {
-			t.Fatalf("%v", r)
-		}
-	}
-	s := l.settled()
-	if up.UDP.Load() != 1 || s.UpstreamQueries != 1 || s.Queries != clients+1 || s.CacheMisses != clients+1 {
-		t.Errorf("asked %d times, %+v", up.UDP.Load(), s)
-	}
-	for _, pod := range []string{"web", "quiet", "strict"} {
-		if !l.granter.isOpen(pod, policytest.Name("all.example.org"), mustAddr("192.0.2.1")) {
-			t.Errorf("%s was answered and not granted", pod)
-		}
-	}
-	if n := len(l.log.of(policytest.Name("all.example.org"))); n != clients+1 {
-		t.Errorf("%d records", n)
-	}
-}
-
-// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters continue,
-// other calls begin.
-func TestAnswerIsReadWithoutTheLock(t *testing.T) {
-	l := newSocketLab(t, false)
-	up := startScript(t, one("192.0.2.1"))
-	l.asks(configWith(t), nil, up)
-	var free, locked atomic.Int32
-	l.s.faultAt = func(step string) {
-		if step != "reply of the upstream" && step != "answer of the upstream" && step != "complete" {
-			return
-		}
-		f := l.s.setup.Load().resolver.calls
-		if !f.mu.TryLock() {
-			locked.Add(1)
-			return
-		}
-		f.mu.Unlock()
-		free.Add(1)
-	}
-	at := l.listen()
-	for _, qtype := range []uint16{dns.TypeA, dns.TypeMX} { // read in place, and by the library
-		exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("www.example.org", qtype))
-	}
-	if locked.Load() != 0 || free.Load() < 4 {
-		t.Errorf("at %d steps the calls are locked, at %d free", locked.Load(), free.Load())
-	}
-}
-
-// TestRoundRobinCountsCalls: a query that joins a call does not advance the order.
-func TestRoundRobinCountsCalls(t *testing.T) {
-	l := newSocketLab(t, false)
-	gate := make(chan struct{})
-	first, second := startScript(t, gated(gate, one("192.0.2.1"))), startScript(t, one("192.0.2.2"))
-	l.asks(configWith(t), func(z *corefile.Zone) {
-		z.Policy = corefile.RoundRobin
-	}, first, second)
-	at := l.listen()
-	const clients = 2 // so that a turn for each would be the first's again
-	l.crowded(at, clients, func() {
-		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
-		close(gate)
-	})
-	if r := exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("next.example.org", dns.TypeA)); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
-		t.Errorf("the next call is answered %v", r.Answer)
-	}
-	if first.UDP.Load() != 1 || second.UDP.Load() != 1 {
-		t.Errorf("asked %d and %d times", first.UDP.Load(), second.UDP.Load())
 	}
 }
 
@@ -230,30 +142,6 @@ func TestCallsThatFailOver(t *testing.T) {
 				t.Errorf("%d calls are left", n)
 			}
 		})
-	}
-}
-
-// TestFaultInACall: it ends with everybody told.
-func TestFaultInACall(t *testing.T) {
-	l := newSocketLab(t, false)
-	gate := make(chan struct{})
-	l.asks(configWith(t, "cache"), nil, startScript(t, gated(gate, one("192.0.2.1"))))
-	l.s.faultAt = func(step string) {
-		if step == "complete" {
-			panic("a fault for the test")
-		}
-	}
-	replies, _ := l.crowded(l.listen(), 6, func() {
-		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == 5 })
-		close(gate)
-	})
-	for _, r := range replies {
-		if r.Rcode != dns.RcodeServerFailure {
-			t.Errorf("%v", r)
-		}
-	}
-	if s := l.settled(); s.Panics == 0 || len(l.s.setup.Load().resolver.calls.all) != 0 {
-		t.Errorf("%+v", s)
 	}
 }
 

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -151,92 +148,3 @@ func TestLogThatPanics(t *testing.T) {
 type panicLog struct{}
 
 func (panicLog) Write(audit.Record) { panic("a fault for the test") }
-
-// TestNoAddressBeforeTheAcknowledgement: in a storm in which the kernel's side returns immediately,
-// late, never, and with errors, no client gets an address that is not open, or another
-// client's answer.
-func TestNoAddressBeforeTheAcknowledgement(t *testing.T) {
-	const clients, queries = 12, 150
-	l := newSocketLab(t, false)
-	l.granter.tells(func(grants []policy.Grant, then GrantCallback) {
-		tell := func() { then.Granted(l.granter.acknowledge(grants), false) }
-		switch grants[0].Name[1] % 5 {
-		case 0:
-			tell()
-		case 1:
-			go tell()
-		case 2:
-			time.AfterFunc(time.Duration(len(grants[0].Name))*time.Millisecond, tell)
-		case 3:
-			go then.Granted(errKernelBusy, false)
-		case 4:
-			if grants[0].Name[2]%3 == 0 {
-				return // never
-			}
-			go tell()
-		}
-	})
-	c := configWith(t, "cache")
-	c.GrantTimeout = 300 * time.Millisecond
-	l.asks(c, nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
-		n := q.Question[0].Name // it determines the address
-		return [][]byte{says(q, nil, fmt.Sprintf("%s 60 IN A 198.51.100.%d", n, n[0])), nil}
-	}))
-	at := l.listen()
-	var wg sync.WaitGroup
-	for k := range clients {
-		pod := 2 + k%3
-		conn := client(t, "udp", fmt.Sprintf("127.0.0.%d", pod), at)
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(k), 3))
-			for range queries {
-				n := fmt.Sprintf("a%c%c%d.example.org", 'a'+rng.IntN(26), 'a'+rng.IntN(26), rng.IntN(3))
-				n = n[1:2] + n[:1] + n[2:]
-				if pod == 4 {
-					n = "a" + n // what strict may ask
-				}
-				r := exchange(t, conn, newQuery(n, dns.TypeA))
-				if r.Rcode == dns.RcodeServerFailure {
-					continue
-				}
-				if len(r.Answer) != 1 || r.Answer[0].Header().Name != n+"." || r.Answer[0].(*dns.A).A[3] != n[0] {
-					t.Errorf("asked %s, told %v", n, r)
-					return
-				}
-				a, _ := fqdn.ParseName(n)
-				if !l.granter.isOpen(labPods[pod-2].Name, a, mustAddr(fmt.Sprintf("198.51.100.%d", n[0]))) {
-					t.Errorf("%s was told before it was open", n)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	s := l.settled()
-	if s.Queries != clients*queries || s.Panics != 0 || s.RepliesLost != 0 || s.Allowed == 0 || s.Failed == 0 || s.Allowed+s.Failed != s.Queries {
-		t.Errorf("%+v", s)
-	}
-	if n := len(l.log.recs); n != clients*queries {
-		t.Errorf("%d records", n)
-	}
-	if n := len(l.s.setup.Load().resolver.calls.all); n != 0 {
-		t.Errorf("%d calls are left", n)
-	}
-}
-
-// TestEndLetsGo: what goes back to the pool holds on to nothing that is big.
-func TestEndLetsGo(t *testing.T) {
-	var g granted
-	v := &policy.View{}
-	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
-	made(&g, v, policytest.Name("www.example.org"), d, addresses("192.0.2.1", "192.0.2.2"))
-	if len(g.grants) != 1 || len(g.answers) != 2 {
-		t.Fatalf("%+v", g)
-	}
-	g.reset()
-	if !reflect.DeepEqual(g.grants[:1][0], policy.Grant{}) || g.answers[:1][0].Openings != nil || g.openings[:1][0].By != nil {
-		t.Errorf("it holds on to %+v, %+v", g.grants[:1], g.answers[:1])
-	}
-	if len(g.grants)+len(g.answers)+len(g.addrs)+len(g.openings)+len(g.opened) != 0 {
-		t.Errorf("%+v", g)
-	}
-}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/proxy/limit"
 )
 
 func TestIdentify(t *testing.T) {
@@ -70,44 +69,5 @@ func TestConflictingAddressIsGrantedNothing(t *testing.T) {
 	l.ask("10.1.0.30", "www.example.org", dns.TypeA)
 	if len(l.granter.Grants()) != 0 {
 		t.Errorf("granted %v", l.granter.Grants())
-	}
-}
-
-func TestAdmitAndRelease(t *testing.T) {
-	l := newLab(t, nil)
-	config := *l.s.setup.Load().config
-	config.Limits.QueriesPerPod, config.Limits.Queries = 2, 3
-	l.use(&config, l.up)
-	who := func(from string) identity { return l.s.identify(netip.MustParseAddr(from), netip.Addr{}) }
-	web, free, node := who("10.1.0.2"), who("10.1.0.6"), who("127.0.0.1")
-	var held []limit.Slot
-	for i, tt := range []struct {
-		who identity
-		ok  bool
-	}{{web, true}, {web, true}, {web, false}, {free, true}, {free, false}, {node, true}, {node, true}, {node, false}} {
-		p, ok := l.s.admit(tt.who)
-		if ok != tt.ok || ok != p.Taken() {
-			t.Errorf("query %d: %v", i, ok)
-		}
-		if ok {
-			held = append(held, p)
-		}
-	}
-	if s := l.s.Stats(); s.InFlight != 5 || s.ShedPod != 2 || s.ShedAll != 1 {
-		t.Errorf("stats %+v", s)
-	}
-	for _, p := range held {
-		l.s.clients.Release(p)
-	}
-	if l.s.Stats().InFlight != 0 || l.s.clients.SlotsTaken() != 0 {
-		t.Errorf("stats %+v", l.s.Stats())
-	}
-}
-
-func TestUnknownSourcesShareOneClient(t *testing.T) {
-	l := newLab(t, nil)
-	unknown, pod := l.s.identify(mustAddr("198.51.100.7"), netip.Addr{}), l.s.identify(mustAddr("10.1.0.2"), netip.Addr{})
-	if l.s.client(unknown) != l.s.clients.Unknown() || l.s.client(pod) != l.s.clients.Of(pod.addr) {
-		t.Error("a stranger costs memory, or a pod has no client of its own")
 	}
 }

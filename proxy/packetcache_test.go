@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"io"
 	"net/netip"
 	"strings"
@@ -16,26 +14,8 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
-	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
 )
-
-// TestLostGrantIsWrittenAgain: a grant that the kernel lost is written
-// again before the pod gets its answer.
-func TestLostGrantIsWrittenAgain(t *testing.T) {
-	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
-	q := newQuery("www.example.org", dns.TypeA)
-	for range 3 {
-		l.any("10.1.0.2", q)
-	}
-	l.kernel.forget(func(opening) bool { return true })
-	if _, hit := l.any("10.1.0.2", q); hit || l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
-		t.Error("answered, and not open")
-	}
-	if _, hit := l.any("10.1.0.2", q); !hit {
-		t.Error("not given again once it is open again")
-	}
-}
 
 // once is a log that does not want repeated replies.
 type once struct{ *lines }
@@ -68,37 +48,6 @@ func TestLogThatWantsNoRepeats(t *testing.T) {
 		}
 		if short == 0 || len(l.lines.all) != want {
 			t.Errorf("repeats %v: %d of 5 were given again, %d records, want %d", repeats, short, len(l.lines.all), want)
-		}
-	}
-}
-
-// TestFailureIsNotGivenAgain: when the kernel takes grants again the next query is answered.
-func TestFailureIsNotGivenAgain(t *testing.T) {
-	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
-	q := newQuery("www.example.org", dns.TypeA)
-	l.any("10.1.0.6", q)
-	l.kernel.fail(errors.New("the kernel is busy"))
-	for range 3 {
-		if r, hit := l.any("10.1.0.2", q); r.Rcode != dns.RcodeServerFailure || hit {
-			t.Fatalf("%v, quick %v", r, hit)
-		}
-	}
-	l.kernel.fail(nil)
-	if r, _ := l.any("10.1.0.2", q); r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
-		t.Errorf("the kernel is well again: %v", r)
-	}
-}
-
-// TestCachedReplyEndsAtTheTTLBound: a TTL above the policy's maximum is lowered to
-// it each time, also of a record that opens nothing.
-func TestCachedReplyEndsAtTheTTLBound(t *testing.T) {
-	l := newCacheLab(t, map[string][]string{"one.test MX": {"one.test. 1000 IN MX 10 mail.test."}, "one.test A": {"one.test. 1000 IN CNAME cdn.test.", "cdn.test. 50 IN A 192.0.2.1"}})
-	for range 20 {
-		l.pass(1100 * time.Millisecond)
-		for _, qtype := range []uint16{dns.TypeMX, dns.TypeA} {
-			if r, _ := l.any("10.1.0.7", newQuery("one.test", qtype)); r.Answer[0].Header().Ttl != 100 {
-				t.Fatalf("told %d s", r.Answer[0].Header().Ttl)
-			}
 		}
 	}
 }
@@ -191,28 +140,3 @@ type always struct{}
 
 func (always) Covered([]policy.Grant) bool { return true }
 func (always) Epoch() uint64               { return 0 }
-
-// TestTTLsOfAreWhereTheTTLsStand in messages of every shape that we pack.
-func TestTTLsOfAreWhereTheTTLsStand(t *testing.T) {
-	for _, seed := range [][]string{
-		{"www.example.org. 7 IN A 192.0.2.1"},
-		{"www.example.org. 7 IN CNAME a.example.org.", "a.example.org. 7 IN AAAA 2001:db8::1", "~org. 7 IN SOA a.org. b.org. 1 2 3 4 5", "+a.org. 7 IN A 192.0.2.1"},
-		{"~. 7 IN NS a.", "www.example.org. 7 IN HTTPS 1 . alpn=h2"},
-	} {
-		up := &memory{table: map[string][]string{"www.example.org A": seed}}
-		got, err := up.resolve(askFor(t, "www.example.org"))
-		fatal.If(t, err)
-		got.msg.Compress = true
-		got.msg.SetEdns0(1232, true)
-		msg := packed(t, got.msg)
-		at := wire.TTLOffsets(msg)
-		if len(at) != len(seed) {
-			t.Errorf("%d TTLs of %d", len(at), len(seed))
-		}
-		for _, i := range at {
-			if binary.BigEndian.Uint32(msg[i:]) != 7 {
-				t.Errorf("at %d stands %d", i, binary.BigEndian.Uint32(msg[i:]))
-			}
-		}
-	}
-}

@@ -102,25 +102,6 @@ func TestCachedAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
 	ask(3, 600, "after an hour")
 }
 
-// An answer that is over may still be given in an outage, for as long as it may be
-// by the time that has really passed.
-func TestStaleAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
-	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
-	step := setServer(l)
-	q := newQuery("www.example.org", dns.TypeA)
-	l.any("10.1.0.4", q)
-	l.says("www.example.org A", "error")
-	step(30 * time.Minute)
-	if r, _ := l.any("10.1.0.4", q); len(r.Answer) != 1 || r.Answer[0].Header().Ttl != 30 {
-		t.Errorf("half an hour old: %v", r)
-	}
-	l.settle()
-	step(time.Hour)
-	if r, _ := l.any("10.1.0.4", q); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("more than an hour old: %v", r)
-	}
-}
-
 // The log tells times as the clock now does, on each way.
 func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}})

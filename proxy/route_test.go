@@ -2,10 +2,7 @@ package proxy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,78 +151,5 @@ func TestRangesAreGuarded(t *testing.T) {
 	}
 	if got := l.s.setup.Load().guard.Blocked(policytest.Name("x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
 		t.Errorf("a cluster name is blocked: %s", got)
-	}
-}
-
-// TestScalingUnderLoad: endpoints come and go while queries run: announced before
-// they listen, gone with the announcement, gone silently before it. No query is
-// lost, and none takes longer than two tries.
-func TestScalingUnderLoad(t *testing.T) {
-	l := newLab(t, nil)
-	z := serviceZone()
-	z.Policy, z.Timeout, z.Deadline, z.MaxFails = corefile.Random, 10*time.Second, 40*time.Second, 2
-	l.live(z)
-	at := l.listen()
-	steady := startScript(t, honest("192.0.2.1"))
-	l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady)})
-
-	const rounds = 30
-	var round, asked, slowest atomic.Int64
-	var load sync.WaitGroup
-	for range 8 {
-		c := client(t, "udp", "127.0.0.6", at)
-		load.Go(func() {
-			for round.Load() < rounds {
-				began := time.Now()
-				m := newQuery(fmt.Sprintf("n%d.example.org", asked.Add(1)), dns.TypeA)
-				if c.WriteMsg(m) != nil {
-					t.Error("not sent")
-					return
-				}
-				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-				if r, err := c.ReadMsg(); err != nil || r.Id != m.Id || len(r.Answer) != 1 {
-					t.Errorf("lost: %v, %v", r, err)
-					return
-				}
-				for took := int64(time.Since(began)); ; {
-					if most := slowest.Load(); took <= most || slowest.CompareAndSwap(most, took) {
-						break
-					}
-				}
-				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-			}
-		})
-	}
-	pause := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) }
-	for ; round.Load() < rounds; round.Add(1) {
-		dies := new(atomic.Bool)
-		comes := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
-			if dies.Load() {
-				return nil
-			}
-			return honest("192.0.2.1")(q, tcp)
-		})
-		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady, comes)})
-		pause(60)
-		switch round.Load() % 3 {
-		case 0: // it refuses before any result
-			comes.Stop()
-		case 1: // it dies silently
-			dies.Store(true)
-		}
-		pause(30)
-		if round.Load()%5 == 4 {
-			l.s.SetCluster(Cluster{}) // for a moment there is no endpoint
-			pause(20)
-		}
-		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady)})
-		pause(20)
-	}
-	load.Wait()
-	if took := time.Duration(slowest.Load()); took > 2*z.Timeout+time.Second {
-		t.Errorf("the slowest took %v", took)
-	}
-	if s := l.s.Stats(); int64(s.Queries) != asked.Load() || s.Queries < rounds || s.ShedPod != 0 {
-		t.Errorf("%d asked, stats %+v", asked.Load(), s)
 	}
 }

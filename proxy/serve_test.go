@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -83,19 +82,6 @@ func TestServeOverUDPAndTCP(t *testing.T) {
 	}
 }
 
-func TestServeIPv6(t *testing.T) {
-	l := newLab(t, labTable)
-	six := netip.MustParseAddrPort("[::1]:0")
-	if err := l.s.Listen([]netip.AddrPort{six}); err != nil {
-		t.Skipf("no IPv6 here: %v", err)
-	}
-	defer l.s.Close(context.Background())
-	r := exchange(t, client(t, "udp", "::1", l.s.Addrs()[0]), newQuery("www.example.org", dns.TypeA))
-	if len(r.Answer) != 3 {
-		t.Errorf("reply %v", r)
-	}
-}
-
 // The loopback counts as the node, so the unknown source's packet is injected.
 func TestUnknownSourcesGetREFUSED(t *testing.T) {
 	l := newLab(t, labTable)
@@ -127,19 +113,6 @@ func TestSelfQuery(t *testing.T) {
 	}
 }
 
-func TestSelfQueryFailsOnSilence(t *testing.T) {
-	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	fatal.If(t, err)
-	defer c.Close()
-	l := newLab(t, nil)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	err = l.s.SelfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort())
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestReservedNameHasOnlyText(t *testing.T) {
 	l := newLab(t, nil)
 	for _, class := range []uint16{dns.ClassINET, dns.ClassCHAOS} {
@@ -152,21 +125,6 @@ func TestReservedNameHasOnlyText(t *testing.T) {
 	}
 	if r := l.ask("10.1.0.2", "alive.namegate.invalid", dns.TypeA); r.Rcode != 0 || len(r.Answer) != 0 || len(l.up.asked) != 0 {
 		t.Errorf("reply %v", r)
-	}
-}
-
-func TestSnapshotIsSwapped(t *testing.T) {
-	l := newLab(t, labTable)
-	at := l.listen()
-	c := client(t, "tcp", "127.0.0.4", at)
-	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); r.Rcode != dns.RcodeRefused {
-		t.Fatalf("reply %v", r)
-	}
-	pods := append(labPods[:0:0], labPods...)
-	pods[2] = labPod("newcomer", "10.1.0.4") // the address is another pod's now
-	l.s.Publish(compiled(t, labPolicies, pods))
-	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); len(r.Answer) != 1 {
-		t.Errorf("on the old connection: %v", r)
 	}
 }
 
@@ -202,12 +160,3 @@ func TestConfigureKeepsUnchangedParts(t *testing.T) {
 type faulty struct{}
 
 func (faulty) resolve(wire.Query) (found, error) { panic("a fault for the test") }
-
-func TestNewNeedsItsParts(t *testing.T) {
-	l := newLab(t, nil)
-	for _, o := range []Options{{}, {Config: l.s.setup.Load().config}, {Granter: l.granter}} {
-		if _, err := New(o); err == nil {
-			t.Errorf("made of %+v", o)
-		}
-	}
-}

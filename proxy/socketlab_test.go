@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -116,13 +115,6 @@ func (g *teller) GrantThen(grants []policy.Grant, then GrantCallback) {
 		return
 	}
 	then.Granted(g.acknowledge(grants), false)
-}
-
-// isOpen tells whether the pod was granted the address for the name.
-func (g *teller) isOpen(pod string, n fqdn.Name, a netip.Addr) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.open[opening{labPod(pod).PodRef, n, "", "", a}]
 }
 
 // tells chooses how GrantThen tells what became of grants.

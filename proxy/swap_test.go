@@ -3,70 +3,11 @@ package proxy
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 )
-
-// TestSwappingUnderLoad: configurations, snapshots and addresses change while
-// queries run, and every query is answered.
-func TestSwappingUnderLoad(t *testing.T) {
-	l := newLab(t, nil)
-	one, two := startScript(t, honest("192.0.2.1")), startScript(t, honest("192.0.2.2"))
-	l.live(zoneOf(one))
-	at := l.listen()
-	stop := make(chan struct{})
-	var swaps, asks sync.WaitGroup
-	swaps.Go(func() {
-		snaps := []string{labPolicies, labPolicies + "\n---\nmetadata: {name: more, namespace: shop}\nspec: {podSelector: {}, egress: [{matches: [{name: more.test}]}]}"}
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			c := *l.s.setup.Load().config
-			c.Zones = nil
-			for _, u := range []*scripted{one, two}[i%2:] {
-				z := zoneOf(u)
-				if len(c.Zones) == 0 {
-					c.Zones = append(c.Zones, z)
-				}
-			}
-			l.s.Configure(&c)
-			l.s.SetCluster(Cluster{Nodes: []netip.Addr{netip.MustParseAddr("192.0.2.250")}})
-			l.s.Publish(compiled(t, snaps[i%2], labPods))
-			if err := l.s.Listen([]netip.AddrPort{loopback, netip.MustParseAddrPort("127.0.0.9:0")}[:1+i%2]); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	for _, network := range []string{"udp", "tcp"} {
-		c := client(t, network, "127.0.0.2", at)
-		asks.Go(func() {
-			for range 150 {
-				l.s.ForgetWarmUps()
-				m := newQuery("www.example.org", dns.TypeA)
-				if c.WriteMsg(m) != nil {
-					t.Error("not sent")
-					return
-				}
-				r, err := c.ReadMsg()
-				if err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
-					t.Errorf("%s: %v, %v", network, r, err)
-					return
-				}
-			}
-		})
-	}
-	asks.Wait()
-	close(stop)
-	swaps.Wait()
-}
 
 // TestSelfQueryIsNotFooled: only the right text in a reply with its id counts.
 func TestSelfQueryIsNotFooled(t *testing.T) {

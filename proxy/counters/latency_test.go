@@ -101,10 +101,3 @@ func TestVerdictCounters(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
-
-func BenchmarkStages(b *testing.B) {
-	var l latency
-	for b.Loop() {
-		l.Hit(8 * time.Microsecond)
-	}
-}

@@ -3,94 +3,15 @@ package upstream
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
-
-// mortal is an upstream that can be told to say nothing any more.
-func mortal(t *testing.T, ip string) (*upstreamtest.Server, *atomic.Bool) {
-	dead := new(atomic.Bool)
-	return upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
-		if dead.Load() {
-			return nil
-		}
-		return upstreamtest.Honest(ip)(q, tcp)
-	}), dead
-}
-
-// TestUnresponsiveUpstreamUnderLoad: one of two upstreams dies silently during many queries; none
-// waits for half a second, though a try may take five.
-func TestUnresponsiveUpstreamUnderLoad(t *testing.T) {
-	for _, forceTCP := range []bool{false, true} {
-		one, dead := mortal(t, "192.0.2.1")
-		var two *upstreamtest.Server
-		if two, _ = mortal(t, "192.0.2.2"); forceTCP {
-			one, dead = mortalStreams(t)
-			two, _ = mortalStreams(t)
-		}
-		z := upstreamtest.Zone(one, two)
-		z.Policy, z.Timeout, z.Deadline, z.ForceTCP = corefile.RoundRobin, time.Minute, 2*time.Minute, forceTCP
-		f, _ := newForward(t, z)
-		var mu sync.Mutex
-		var took []time.Duration
-		var wg sync.WaitGroup
-		died := make(chan struct{})
-		over := make(chan struct{})
-		for w := range 8 {
-			wg.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-over:
-						return
-					default:
-					}
-					a := askFor(t, fmt.Sprintf("n%d-%d.test", w, i))
-					began := time.Now()
-					if _, err := f.resolve(a); err != nil {
-						t.Error(err)
-						return
-					}
-					select {
-					case <-died:
-						mu.Lock()
-						took = append(took, time.Since(began))
-						mu.Unlock()
-					default:
-					}
-					time.Sleep(time.Millisecond)
-				}
-			})
-		}
-		time.Sleep(50 * time.Millisecond)
-		dead.Store(true)
-		close(died)
-		fatal.Await(t, "it is never down", func() bool { return f.routes.Load().first[0].down(2) })
-		time.Sleep(50 * time.Millisecond)
-		close(over)
-		wg.Wait()
-		slices.Sort(took)
-		t.Logf("over TCP %v: %d queries, the slowest %v", forceTCP, len(took), took[len(took)-1])
-		if most := took[len(took)-1]; most < retransmitAfter || most > z.Timeout/2 {
-			t.Errorf("over TCP %v: the slowest took %v", forceTCP, most)
-		}
-	}
-}
-
-// mortalStreams is mortal for many queries on a connection.
-func mortalStreams(t *testing.T) (*upstreamtest.Server, *atomic.Bool) {
-	dead := new(atomic.Bool)
-	s := startTCP(t, answerUntil(dead))
-	return &upstreamtest.Server{Addr: s.addr}, dead
-}
 
 // TestFarUpstreamIsNotDown: one whose every answer takes longer than the retransmit does
 // not count as down for that.
