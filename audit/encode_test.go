@@ -157,23 +157,6 @@ func TestEncodingTakesNoMemory(t *testing.T) {
 	}
 }
 
-func TestVerdictWords(t *testing.T) {
-	want := map[Verdict]string{None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed", NameDenied: "denied"}
-	for v, s := range want {
-		if v.String() != s {
-			t.Errorf("%d is %q", v, v)
-		}
-	}
-}
-
-func TestCacheWords(t *testing.T) {
-	for c, s := range map[Cache]string{CacheNone: "", CacheHit: "hit", CacheStale: "stale", CachePrefetch: "prefetch"} {
-		if c.String() != s {
-			t.Errorf("%d is %q", c, c)
-		}
-	}
-}
-
 // TestTimesLikeFormat: the own formatting of times equals the standard library's.
 func TestTimesLikeFormat(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))

@@ -151,19 +151,6 @@ func TestFullDiskIsCounted(t *testing.T) {
 	}
 }
 
-func TestCutLineDoesNotSpoilTheNext(t *testing.T) {
-	f, _, path := newFile(t, 0, 0)
-	if _, err := f.f.WriteString("half a li"); err != nil {
-		t.Fatal(err)
-	}
-	f.torn = true
-	put(t, f, "whole")
-	holds(t, path, "half a li whole")
-	if f.torn {
-		t.Error("still torn")
-	}
-}
-
 // TestLineThatAnotherAgentLeftCut: the other was killed after this one had opened the file.
 func TestLineThatAnotherAgentLeftCut(t *testing.T) {
 	f, clock, path := newFile(t, 0, 0)

@@ -184,15 +184,3 @@ func TestFilteredCostsNothing(t *testing.T) {
 	close(g.open)
 	closeLog(t, l)
 }
-
-func BenchmarkFilter(b *testing.B) {
-	for name, f := range map[string]Filter{"none": {}, "namespace": {Namespaces: []string{"bank"}}, "verdict": {Verdicts: []string{"denied"}}, "sample": {Sample: 1 << 40}} {
-		b.Run(name, func(b *testing.B) {
-			l, r := To(io.Discard, Options{Filter: f}), prepared(b)
-			b.ReportAllocs()
-			for b.Loop() {
-				l.Write(r)
-			}
-		})
-	}
-}

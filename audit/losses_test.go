@@ -111,20 +111,3 @@ func TestLossesAreReportedOnce(t *testing.T) {
 		t.Errorf("the next time is not said:\n%s", &said)
 	}
 }
-
-// An agent that was killed while it wrote leaves half a line: the next one's are whole.
-func TestCutLineOfAKilledAgent(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit.log")
-	fatal.If(t, os.WriteFile(path, []byte("whole\nhalf a li"), 0o600))
-	for i, line := range []string{"next", "after it"} {
-		f, err := openFile(Options{Path: path, Now: time.Now})
-		fatal.If(t, err)
-		put(t, f, line)
-		fatal.If(t, f.close())
-		holds(t, path, []string{"whole half a li next", "whole half a li next after it"}[i])
-	}
-	text, err := os.ReadFile(path)
-	if err != nil || strings.Count(string(text), "\n") != 4 {
-		t.Errorf("%q, %v", text, err)
-	}
-}

@@ -1,16 +1,12 @@
 package denial
 
 import (
-	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -79,69 +75,6 @@ func TestWhyDenied(t *testing.T) {
 	}
 }
 
-// TestWouldDeny: a connection of a pod that only Audit policies select is a flow exactly
-// if its policies would not open the destination when enforced.
-func TestWouldDeny(t *testing.T) {
-	for _, c := range []struct {
-		what  string
-		given func(w *world)
-		proto string
-		to    string
-		want  string // "" for none
-	}{
-		{"by address", func(*world) {}, "tcp", "198.51.100.1:443", "would-deny b tcp 198.51.100.1:443 address x1 []"},
-		{"covered", func(w *world) { w.told("b", "web.example.org", "198.51.100.1", 60, "") }, "tcp", "198.51.100.1:443", ""},
-		{"covered on every port", func(w *world) { w.told("b", "any.example.org", "198.51.100.1", 60, "") }, "icmp", "198.51.100.1", ""},
-		{"another port", func(w *world) { w.told("b", "web.example.org", "198.51.100.1", 60, "") }, "tcp", "198.51.100.1:80",
-			"would-deny b tcp 198.51.100.1:80 ports x1 [web.example.org by shop/watch web.example.org]"},
-		{"no match", func(w *world) { w.told("b", "x.test", "198.51.100.1", 60, "") }, "tcp", "198.51.100.1:80", "would-deny b tcp 198.51.100.1:80 unmatched x1 [x.test]"},
-		{"blocked", func(w *world) { w.told("b", "web.example.org", "198.51.100.1", 60, "pod") }, "tcp", "198.51.100.1:443",
-			"would-deny b tcp 198.51.100.1:443 blocked x1 [web.example.org by shop/watch web.example.org]"},
-		{"in its last moment", func(w *world) {
-			w.told("b", "web.example.org", "198.51.100.1", 60, "")
-			w.now = w.now.Add(2*time.Minute - time.Nanosecond)
-		}, "tcp", "198.51.100.1:443", ""},
-		{"over", func(w *world) {
-			w.told("b", "web.example.org", "198.51.100.1", 60, "")
-			w.now = w.now.Add(2 * time.Minute)
-		}, "tcp", "198.51.100.1:443", "would-deny b tcp 198.51.100.1:443 expired x1 [web.example.org by shop/watch web.example.org]"},
-		{"asked again", func(w *world) {
-			w.told("b", "web.example.org", "198.51.100.1", 60, "")
-			w.now = w.now.Add(2 * time.Minute)
-			w.told("b", "web.example.org", "198.51.100.1", 60, "")
-		}, "tcp", "198.51.100.1:443", ""},
-		{"another pod's answer", func(w *world) { w.told("a", "web.example.org", "198.51.100.1", 60, "") }, "tcp", "198.51.100.1:443",
-			"would-deny b tcp 198.51.100.1:443 another x1 [web.example.org of a by shop/watch web.example.org]"},
-		{"DNS at a resolver", func(*world) {}, "udp", "192.0.2.53:53", ""},
-		{"DNS over TCP", func(*world) {}, "tcp", "192.0.2.53:53", ""},
-		{"ICMP to a resolver", func(*world) {}, "icmp", "192.0.2.53", "would-deny b 1 192.0.2.53:0 address x1 []"},
-		{"DNS elsewhere", func(*world) {}, "udp", "198.51.100.53:53", "would-deny b udp 198.51.100.53:53 address x1 []"},
-		{"itself", func(*world) {}, "tcp", at["b"].String() + ":80", ""},
-		{"what was enforced a moment ago", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("b"), Name: policytest.Name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Minute)})
-		}, "tcp", at["c"].String() + ":443", ""},
-		{"what was enforced, and asked for since with less", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("b"), Name: policytest.Name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Hour)})
-			w.told("b", "web.example.org", at["c"].String(), 1, "")
-			w.now = w.now.Add(59 * time.Minute)
-		}, "tcp", at["c"].String() + ":443", ""},
-		{"what was enforced and is over", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("b"), Name: policytest.Name("web.example.org"), Addr: at["c"], Until: w.now})
-		}, "tcp", at["c"].String() + ":443", "would-deny b tcp 10.1.0.7:443 expired x1 [web.example.org by shop/watch web.example.org]"},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			w := newWorld(t)
-			c.given(w)
-			w.audited("b", c.proto, c.to)
-			if c.want == "" {
-				w.expect()
-				return
-			}
-			w.expect(c.want)
-		})
-	}
-}
-
 // TestAuditedConnectionWaitsForItsAnswer: an audited connection is judged by the answers
 // known a moment later.
 func TestAuditedConnectionWaitsForItsAnswer(t *testing.T) {
@@ -177,25 +110,6 @@ func TestPacketsWithoutAVerdict(t *testing.T) {
 	w.snap = nil
 	w.denied("a", "tcp", "198.51.100.1:443")
 	w.expect()
-}
-
-// TestAuditMatchesOpenNothing: where an enforcing policy selects the pod too.
-func TestAuditMatchesOpenNothing(t *testing.T) {
-	w := newWorld(t)
-	w.snap = compile.New().Compile(compile.Input{
-		Policies: []v1alpha1.FQDNNetworkPolicy{
-			fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
-			fqdnPolicy("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
-		},
-		Pods: []policy.Pod{{PodRef: policytest.Ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"mode": "enforce"}}},
-	})
-	w.told("a", "any.example.org", "198.51.100.1", 60, "")
-	w.denied("a", "tcp", "198.51.100.1:443")
-	w.expect("denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]",
-		"would-allow a tcp 198.51.100.1:443 unmatched x1 [any.example.org by shop/watch any.example.org]")
-	if f := w.denials.Recent(policytest.Ref("a"))[0]; !slices.Equal(f.Policies, []string{"shop/allow", "shop/watch"}) {
-		t.Errorf("policies: %v", f.Policies)
-	}
 }
 
 func TestNamesAreBounded(t *testing.T) {

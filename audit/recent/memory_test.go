@@ -165,19 +165,3 @@ func TestGrantedCostsNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-func BenchmarkNote(b *testing.B) {
-	prepared := audit.Record{Prepared: audit.Prepare(&audit.Record{})}
-	for name, r := range map[string]audit.Record{
-		"prepared":  prepared,
-		"granted":   record("a", "x.test", audit.Allowed, start, audit.Answer{Addr: addr(1), Openings: []audit.Opened{{Ports: "any"}}}),
-		"unmatched": record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}),
-	} {
-		b.Run(name, func(b *testing.B) {
-			m := NewMemory()
-			for b.Loop() {
-				m.Note(&r)
-			}
-		})
-	}
-}
