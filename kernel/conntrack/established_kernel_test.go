@@ -196,24 +196,3 @@ func TestKernelIdle(t *testing.T) {
 		t.Errorf("the connection of an earlier timeout is idle for %v (established: %v)", got, is)
 	}
 }
-
-// BenchmarkKernelEstablished lists 10,000 admitted connections, of 100,000 connections which
-// are all established, and of as many without an answer.
-func BenchmarkKernelEstablished(b *testing.B) {
-	const pods, each = 10_000, 10
-	for what, status := range map[string]uint32{"established": 0xe, "unanswered": 0} {
-		k := kernel(b)
-		fillTableWith(b, status, false, pods, each, func(pod int) bool { return pod%10 == 0 })
-		for word, mask := range map[string]uint32{"admitted": ours, "all": 0} {
-			b.Run(what+"/"+word, func(b *testing.B) {
-				b.ReportAllocs()
-				n := 0
-				for b.Loop() {
-					n = 0
-					fatal.If(b, k.Established(ours, mask, func(conntrack.Established) { n++ }))
-				}
-				b.ReportMetric(float64(n), "connections")
-			})
-		}
-	}
-}

@@ -226,39 +226,6 @@ func TestAClosedSocketIsAnErrorOfEachOp(t *testing.T) {
 	}
 }
 
-func BenchmarkApply(b *testing.B) {
-	for _, size := range []int{1, 4, 16, 64} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			netns.Own(b)
-			k, err := ipset.Open()
-			fatal.If(b, err)
-			defer k.Close()
-			var ops []ipset.Op
-			for n := range size {
-				s := grants(fmt.Sprint("s", n))
-				s.MaxElem = 1 << 20
-				ensure(b, k, s)
-				ops = append(ops, ipset.Op{Set: s.Name, Entries: make([]ipset.Entry, 1)})
-			}
-			a := netip.MustParseAddr("198.18.0.0")
-			b.ReportAllocs()
-			for b.Loop() {
-				for n := range ops {
-					a = a.Next()
-					ops[n].Entries[0] = ipset.Entry{Addr: a, Timeout: time.Hour, Comment: "1790000000 www.example.org shop/allow-out www.example.org"}
-				}
-				k.Apply(ops)
-				for n := range ops {
-					if ops[n].Err != nil {
-						b.Fatal(ops[n].Err)
-					}
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/entry")
-		})
-	}
-}
-
 // As many errors as one write can have, with the longest texts: none is lost.
 func TestEveryOpRefused(t *testing.T) {
 	t.Parallel()

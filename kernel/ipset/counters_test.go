@@ -132,45 +132,6 @@ func TestCounters(t *testing.T) {
 	})
 }
 
-// TestCountersOfAnEarlierAgent: sets with and without counters take entries from an agent that
-// did not make them, and that made them before.
-func TestCountersOfAnEarlierAgent(t *testing.T) {
-	t.Parallel()
-	counting(t, func(t *testing.T, i ipset.Interface, packet func(to string)) {
-		fatal.If(t, i.Add("counted", entry("192.0.2.1")))
-		fatal.If(t, i.Add("plain", entry("192.0.2.1")))
-		packet("192.0.2.1")
-		later := i
-		if _, kernel := i.(*ipset.Kernel); kernel {
-			k, err := ipset.Open()
-			fatal.If(t, err)
-			defer k.Close()
-			later = k
-		}
-		plain, counted := grants("plain"), grants("counted")
-		plain.Counters, counted.Counters = true, true
-		ensure(t, later, plain, counted)
-		if n := packets(t, later, "counted", "192.0.2.1"); n != 1 {
-			t.Errorf("%d packets were counted for the agent before", n)
-		}
-		for _, set := range []string{"plain", "counted"} {
-			fatal.If(t, later.Add(set, entry("192.0.2.1"), entry("192.0.2.9")))
-			if n, want := packets(t, later, set, "192.0.2.1"), map[string]uint64{"counted": 1}[set]; n != want {
-				t.Errorf("%d packets of %s after it was added again", n, set)
-			}
-		}
-		fatal.If(t, later.Replace(plain, fresh("192.0.2.1")))
-		packet("192.0.2.1")
-		if list, err := later.List("plain"); err != nil || len(list) != 1 || list[0].Packets != 1 {
-			t.Errorf("a set that was replaced by one with counters: %v, %v", list, err)
-		}
-		fatal.If(t, later.Add("plain", entry("192.0.2.1")))
-		if list, err := later.List("plain"); err != nil || len(list) != 1 || list[0].Packets != 1 {
-			t.Errorf("added again after that: %v, %v", list, err)
-		}
-	})
-}
-
 // TestASetMadeAnewWithoutCounters: a write fails once.
 func TestASetMadeAnewWithoutCounters(t *testing.T) {
 	t.Parallel()

@@ -3,14 +3,12 @@ package ipset_test
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -172,22 +170,6 @@ func TestErrors(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func BenchmarkAdd(b *testing.B) {
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		b.Skip("needs root:", err)
-	}
-	k, err := ipset.Open()
-	fatal.If(b, err)
-	defer k.Close()
-	fatal.If(b, k.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true, MaxElem: 1 << 20}))
-	a := netip.MustParseAddr("198.18.0.0")
-	for b.Loop() {
-		a = a.Next()
-		fatal.If(b, k.Add("s", ipset.Entry{Addr: a, Timeout: time.Hour, Comment: "d=1790000000 shop/allow-out www.example.org"}))
-	}
 }
 
 func TestSizesOfSomeSets(t *testing.T) {

@@ -78,12 +78,3 @@ func TestPodsThatBypassInterception(t *testing.T) {
 		}
 	})
 }
-
-// On fakes, and without tables, there are no bypassing pods.
-func TestNoBypassingPodsWithoutTables(t *testing.T) {
-	t.Parallel()
-	tables := inKernel(t)
-	if got, err := tables.Bypassing(); err != nil || len(got) != 0 {
-		t.Errorf("%v, %v", got, err)
-	}
-}

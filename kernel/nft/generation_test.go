@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 )
@@ -79,15 +77,5 @@ func TestExternalChange(t *testing.T) {
 		if got := tables.ExternalChange(); got != step.external {
 			t.Errorf("after %s: external %t, want %t", step.name, got, step.external)
 		}
-	}
-}
-
-// On fakes a change may always be external.
-func TestExternalChangeOnFakes(t *testing.T) {
-	t.Parallel()
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
-	tables.Checkpoint()
-	if !tables.ExternalChange() {
-		t.Error("a fake says that nobody else can have changed it")
 	}
 }

@@ -12,27 +12,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/testkit/fatal"
 )
-
-// BenchmarkHeartbeat is the cost of an idle agent on a node each second.
-func BenchmarkHeartbeat(b *testing.B) {
-	alive(b, inKernel(b))
-}
-
-// BenchmarkHeartbeatByProgram is the same by the program nft.
-func BenchmarkHeartbeatByProgram(b *testing.B) {
-	inKernel(b)
-	open := func(f knftables.Family) knftables.Interface {
-		table, err := knftables.New(f, nft.TableName)
-		fatal.If(b, err)
-		return table
-	}
-	alive(b, nft.New(open(knftables.InetFamily), open(knftables.BridgeFamily), bits))
-}
 
 // alive runs in the benchmark's own goroutine, whose thread has the namespace.
 func alive(b *testing.B, tables *nft.Tables) {

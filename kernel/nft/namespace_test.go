@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -142,13 +140,6 @@ func TestGrantsOnTheKernel(t *testing.T) {
 	}
 }
 
-func TestGrantsOnFakes(t *testing.T) {
-	t.Parallel()
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
-	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
-	grantsComeAndGo(t, tables)
-}
-
 // granted returns the entries of all sets of grants, without their timeouts, sorted.
 func granted(t *testing.T, tables *nft.Tables) (out []timed.Entry) {
 	t.Helper()
@@ -193,52 +184,6 @@ func grantsComeAndGo(t *testing.T, tables *nft.Tables) {
 		}
 	}
 	verified(t, tables, s)
-}
-
-// TestListingsAmongOtherCommits: while another program commits all the time, listings lack no
-// grant, and grants come and go.
-func TestListingsAmongOtherCommits(t *testing.T) {
-	t.Parallel()
-	ctx, s := context.Background(), subjects()
-	tables := inKernel(t)
-	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	op := timed.Op{Set: "0123456789ab", Grants: true}
-	for i := range 1000 {
-		op.Entries = append(op.Entries, timed.Entry{Addr: netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), Protocol: 6, Port: 443, Timeout: time.Hour, Held: timed.Absent})
-	}
-	applied(t, tables, op)
-	other := exec.Command("nft", "-i")
-	in, err := other.StdinPipe()
-	fatal.If(t, errors.Join(err, other.Start()))
-	ended := make(chan error, 1)
-	go func() {
-		_, err := in.Write([]byte("add table inet other\nadd set inet other s { type inet_service; }\n"))
-		for err == nil {
-			_, err = in.Write([]byte("add element inet other s { 1 }\ndelete element inet other s { 1 }\n"))
-		}
-		ended <- other.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = other.Process.Kill()
-		<-ended
-	})
-	fatal.Await(t, "the other program", func() bool { return strings.Contains(ruleset(t), "table inet other") })
-	tables.Checkpoint()
-	for n := range 250 {
-		if n >= 50 && tables.ExternalChange() {
-			break // on a busy machine the other program may wait
-		}
-		here := 0
-		fatal.If(t, tables.ListGrants([]string{op.Set}, func(_ string, part []timed.Entry) { here += len(part) }))
-		if here != 1000+n {
-			t.Fatalf("listing %d has %d grants", n, here)
-		}
-		applied(t, tables, timed.Op{Set: op.Set, Grants: true, Entries: []timed.Entry{{Addr: netip.AddrFrom4([4]byte{198, 19, 0, byte(n)}), Protocol: 17, Port: 53, Timeout: time.Hour, Held: timed.Absent}}})
-	}
-	if !tables.ExternalChange() {
-		t.Error("the other program committed nothing")
-	}
 }
 
 // TestTheNetAloneIsRead: where another program removed the other tables, a later agent knows

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -135,32 +134,5 @@ func TestDeadManSwitchAndRemoval(t *testing.T) {
 		if got := ruleset(t); got != "" {
 			t.Errorf("left after Remove:\n%s", got)
 		}
-	}
-}
-
-func TestFakeHoldsTheSameElements(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	inet := knftables.NewFake(knftables.InetFamily, nft.TableName)
-	bridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	tables := nft.New(inet, bridge, bits)
-	fatal.If(t, tables.Setup(ctx))
-	fatal.If(t, tables.Apply(ctx, full))
-	moved := full
-	moved.Resolvers = map[netip.Addr]netip.Addr{dns4: netip.MustParseAddr("169.254.20.65"), dns6: serve6}
-	fatal.If(t, tables.Apply(ctx, moved))
-	var got []string
-	for line := range strings.Lines(inet.Dump()) {
-		if strings.Contains(line, "element") && strings.Contains(line, "192.0.2.53") && !strings.Contains(line, "backends") {
-			got = append(got, strings.TrimSpace(line))
-		}
-	}
-	slices.Sort(got)
-	want := []string{
-		"add element inet namegate giveback4 { 169.254.20.65 : 192.0.2.53 }",
-		"add element inet namegate intercept4 { 192.0.2.53 : 169.254.20.65 }",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("hand-over to another serving address (-want +got):\n%s", diff)
 	}
 }

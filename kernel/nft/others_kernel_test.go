@@ -3,8 +3,6 @@ package nft
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -150,42 +148,6 @@ func TestElementsInDeclarations(t *testing.T) {
 		"add map inet t m { type ipv4_addr : verdict ; elements = { 192.0.2.1 : goto c , 192.0.2.2 comment \"x\" : goto c } ; }\nadd set inet t s { type ifname . ipv4_addr ; elements = { \"eth0\" . 192.0.2.1 } ; }\n"
 	if got != want || !declared {
 		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
-// BenchmarkStartBesideElements is the start of the tables with a first state beside a table of another
-// program with as many elements. It was 26 s with 200,000 when the program nft listed other tables and
-// added elements by commands (two cores, Linux 6.18).
-func BenchmarkStartBesideElements(b *testing.B) {
-	for _, size := range []int{0, 200_000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			netns.Own(b)
-			var others strings.Builder
-			others.WriteString("table inet other { set s { type ipv4_addr; flags interval; elements = { 192.0.2.0/24")
-			for n := range size {
-				fmt.Fprintf(&others, ", 10.%d.%d.%d", n>>15, n>>7&0xff, n&0x7f*2)
-			}
-			others.WriteString(" }; }; chain c { ip saddr @s meta mark & 0x100 == 0x100 accept; }; }\n")
-			fatal.If(b, runProgram(b.Context(), others.String()))
-			pod := netip.MustParseAddr("10.1.0.5")
-			state := State{
-				Selected: []netip.Addr{pod}, Pods: [][]netip.Addr{{pod}}, Intercepted: []netip.Addr{pod}, Homes: []Home{{"veth5", pod}},
-				PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Resolvers: map[netip.Addr]netip.Addr{netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64")},
-			}
-			for b.Loop() {
-				tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
-				fatal.If(b, err)
-				for _, bit := range []uint32{0x40, 0x20} {
-					_, _, err = tables.MarkUse(bit, func(Table) bool { return false })
-					fatal.If(b, err)
-				}
-				fatal.If(b, errors.Join(tables.Setup(b.Context()), tables.Apply(b.Context(), state)))
-				b.StopTimer()
-				fatal.If(b, tables.Remove(b.Context()))
-				tables.Close()
-				b.StartTimer()
-			}
-		})
 	}
 }
 

@@ -130,24 +130,6 @@ func TestVerifyOfPrefixesSideBySide(t *testing.T) {
 	}
 }
 
-// BenchmarkVerify is the cost of verifying tables of 110 pods.
-func BenchmarkVerify(b *testing.B) {
-	ctx := context.Background()
-	tables := inKernel(b)
-	var s nft.State
-	for i := range 110 {
-		a, a6 := netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(i)})
-		s.Selected, s.Intercepted, s.Known = append(s.Selected, a, a6), append(s.Intercepted, a, a6), append(s.Known, a, a6)
-		s.Pods = append(s.Pods, []netip.Addr{a, a6})
-	}
-	fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	for b.Loop() {
-		if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
-			b.Fatal(found, err)
-		}
-	}
-}
-
 // TestTablesOfAnotherFormAreRebuilt: a table may be dormant, which no chain shows, or
 // have sets of other types, into which the elements cannot be written.
 func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
