@@ -159,20 +159,6 @@ func TestWritesComeInOrder(t *testing.T) {
 	}
 }
 
-func TestFirstSnapshotWritesNetsBeforeAllowingRules(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.seams.forget(0, false)
-	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
-	want := []string{
-		"restore IPv4 security", "restore IPv6 security", "restore IPv4 mangle", "restore IPv6 mangle", "nft inet", "nft bridge",
-	}
-	got := slices.DeleteFunc(w.seams.written(), func(s string) bool { return !strings.HasPrefix(s, "restore") && !strings.HasPrefix(s, "nft") })
-	if !slices.Equal(got, want) {
-		t.Errorf("order %q, want %q", got, want)
-	}
-}
-
 func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -218,44 +204,5 @@ func TestNewPortsTakeGrantsAlong(t *testing.T) {
 	w.expire(560 * time.Second)
 	if w.dials("10.1.0.5", "192.0.2.1", 443) || len(w.entries(web, "tcp/443,tcp/8443", iptables.IPv6)) != 0 {
 		t.Error("the deadline moved with the ports")
-	}
-}
-
-func TestOneOfTwoPoliciesIsRemoved(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	web := pod("web", "10.1.0.5", "one", "two")
-	one, two := pol("one", "tcp/443 www.example.org www.example.net"), pol("two", "tcp/443 www.example.net", "udp/443 www.example.org", "tcp/25 mail.test")
-	w.apply([]policy.Pod{web}, one, two)
-	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	w.answer(web, "www.example.net", 60, "192.0.2.2")
-	w.answer(web, "mail.test", 60, "192.0.2.3")
-	flows := []struct {
-		conntrack.Flow
-		stays bool
-	}{
-		{flow("10.1.0.5:1001", "192.0.2.1:443"), false}, // only the policy that goes
-		{flow("10.1.0.5:1002", "192.0.2.2:443"), true},  // both
-		{flow("10.1.0.5:1003", "192.0.2.3:25"), true},   // only the one that stays
-		{flow("10.1.0.5:1004", "192.0.2.53:53"), true},  // the resolver
-		{flow("10.1.0.9:1001", "192.0.2.1:443"), true},  // another pod's
-	}
-	for _, f := range flows {
-		w.flows.Track(f.Flow)
-	}
-	udp := flow("10.1.0.5:1001", "192.0.2.1:443")
-	udp.Protocol = 17
-	w.flows.Track(udp)
-	w.apply([]policy.Pod{web}, two)
-	for _, f := range flows {
-		if w.admitted(f.Flow) != f.stays {
-			t.Errorf("%s to %s stays: %v", f.Src, f.Dst, !f.stays)
-		}
-	}
-	if !w.admitted(udp) {
-		t.Error("UDP to the address is still allowed, and cut")
-	}
-	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 443) || !w.dials("10.1.0.5", "192.0.2.3", 25) {
-		t.Error("what is open is not what the other policy allows")
 	}
 }

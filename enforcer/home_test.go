@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,52 +50,6 @@ func TestAHomeAppearsLater(t *testing.T) {
 		if got := w.e.Status(); len(got.Homeless) != 0 || got.Repairs != 0 {
 			t.Errorf("status %+v", got)
 		}
-	}
-}
-
-func TestAHomeThatStandsDoesNotMove(t *testing.T) {
-	t.Parallel()
-	first, second := link.Home{Iface: "br0", Port: "port5"}, link.Home{Iface: "br0", Port: "port6"}
-	w := newWorld(t)
-	w.links.SetHome(addr("10.1.0.5"), first)
-	w.links.SetHome(addr("10.1.0.99"), first) // the port stands whatever is heard
-	pods := []policy.Pod{pod("web", "10.1.0.5", "allow"), pod("bad", "10.1.0.6", "allow")}
-	w.apply(pods, pol("allow"))
-	w.links.SetHome(addr("10.1.0.5"), second) // the neighbour claims the pod's MAC
-	w.reconcile()
-	if !w.at("10.1.0.5", "br0", "port5") || w.at("10.1.0.5", "br0", "port6") {
-		t.Error("a claimed MAC moved the home at a link change")
-	}
-	w.apply(pods, pol("allow", "any www.example.org"))
-	if !w.at("10.1.0.5", "br0", "port5") || w.at("10.1.0.5", "br0", "port6") {
-		t.Error("a claimed MAC moved the home at a policy change")
-	}
-	w.links.SetHome(addr("10.1.0.99"), link.Home{}) // the port is gone
-	w.reconcile()
-	if w.at("10.1.0.5", "br0", "port5") || !w.at("10.1.0.5", "br0", "port6") {
-		t.Error("the home must follow when its port is gone")
-	}
-}
-
-func TestAHomeDoesNotOutliveItsPod(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
-	w.links.SetHome(addr("10.1.0.99"), link.Home{Iface: "veth5"})
-	old := pod("web", "10.1.0.5", "allow")
-	w.apply([]policy.Pod{old}, pol("allow"))
-	heir := old
-	heir.UID = "next"
-	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth6"})
-	w.apply([]policy.Pod{heir}, pol("allow"))
-	if w.at("10.1.0.5", "veth5", "") || !w.at("10.1.0.5", "veth6", "") {
-		t.Error("the next pod of the address must have its own home")
-	}
-	w.links.SetHome(addr("10.1.0.5"), link.Home{})
-	w.links.SetHome(addr("10.1.0.99"), link.Home{})
-	w.apply(nil)
-	if !w.at("10.1.0.5", "anywhere", "") || strings.Contains(w.inet.Dump(), "veth") {
-		t.Error("a home is left of a pod that is gone")
 	}
 }
 
@@ -167,31 +120,6 @@ func TestMarkedPacketsAreNotCheckedAgain(t *testing.T) {
 					t.Errorf("bridged %t, connection mark %#x, %s: %s with the mark %#x, want %s", bridged, conn, state, got, p.Mark, want)
 				}
 			}
-		}
-	}
-}
-
-func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	var pods []policy.Pod
-	for i := range 20 {
-		a := fmt.Sprintf("10.1.0.%d", i+1)
-		pods = append(pods, pod(fmt.Sprint("p", i), a, "allow"))
-		h := link.Home{Iface: fmt.Sprintf("veth%02d", i)}
-		if i%2 == 0 {
-			h = link.Home{Iface: "br0", Port: fmt.Sprintf("port%02d", i)}
-		}
-		w.links.SetHome(addr(a), h)
-	}
-	w.apply(pods, pol("allow"))
-	for i := range 20 {
-		p := packet{Src: addr("10.9.9.9"), Iface: "br0", Port: fmt.Sprintf("port%02d", i)}
-		if i%2 == 1 {
-			p.Iface, p.Port = fmt.Sprintf("veth%02d", i), ""
-		}
-		if w.at("10.9.9.9", p.Iface, p.Port) {
-			t.Errorf("a forged source passes on %s %s", p.Iface, p.Port)
 		}
 	}
 }
@@ -302,34 +230,6 @@ func TestBridgePortHasOneOwner(t *testing.T) {
 				t.Errorf("the address has a home and is looked for: %+v", got)
 			}
 		})
-	}
-}
-
-// TestLearntHomeIsCorrected moves a home when the kernel shows another, once.
-func TestLearntHomeIsCorrected(t *testing.T) {
-	t.Parallel()
-	for _, restart := range []bool{false, true} {
-		w := newWorld(t)
-		w.links.SetHome(addr("10.1.0.99"), port("port5"))
-		w.links.SetHome(addr("10.1.0.98"), port("port6"))
-		w.links.SetHome(addr("10.1.0.97"), port("port9"))
-		web := pod("web", "10.1.0.5", "allow")
-		w.hears("10.1.0.5", "port6")
-		w.apply([]policy.Pod{web}, pol("allow"))
-		w.onlyAt("heard", "10.1.0.5", "port6")
-		w.hears("10.1.0.5", "port5")
-		w.reconcile()
-		w.onlyAt("heard elsewhere", "10.1.0.5", "port6")
-		w.links.SetHome(addr("10.1.0.5"), port("port9"))
-		if restart { // an earlier agent believed the bridge
-			w.restart()
-			w.apply([]policy.Pod{web}, pol("allow"))
-		}
-		w.reconcile()
-		w.onlyAt("seen", "10.1.0.5", "port9")
-		w.links.SetHome(addr("10.1.0.5"), port("port5"))
-		w.reconcile()
-		w.onlyAt("seen elsewhere", "10.1.0.5", "port9")
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,13 +76,6 @@ func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
 	return out
 }
 
-// cpu is the time that the process has spent so far, the kernel's for it included.
-func cpu(t testing.TB) time.Duration {
-	var u unix.Rusage
-	fatal.If(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // Grants of many pods at the same time on the kernel itself, one pod's set gone: the
 // others' are all there, with their deadlines, as the table has them.
 func TestKernelGrantsTogether(t *testing.T) {
@@ -132,55 +124,6 @@ func TestKernelGrantsTogether(t *testing.T) {
 	for _, p := range pods {
 		if es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
 			t.Errorf("%s: %d entries are left, %v", p.Name, len(es), err)
-		}
-	}
-}
-
-// BenchmarkKernelGrant is the whole of a grant of one new address. Run it with
-// -benchtime 20000x: more than 32768 addresses of one pod end others.
-func BenchmarkKernelGrant(b *testing.B) {
-	for _, pods := range []int{1, 100} {
-		for _, callers := range []int{1, 16, 64, 256} {
-			b.Run(fmt.Sprintf("pods=%d/callers=%d", pods, callers), func(b *testing.B) {
-				w, all := onKernel(b, pods)
-				grants := w.fresh(all, b.N)
-				var next atomic.Int64
-				var wait sync.WaitGroup
-				b.ReportAllocs()
-				runtime.GC()
-				before := cpu(b)
-				b.ResetTimer()
-				for range callers {
-					wait.Go(func() {
-						for i := next.Add(1) - 1; i < int64(len(grants)); i = next.Add(1) - 1 {
-							if err := w.e.grants.Grant(context.Background(), grants[i]); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
-				}
-				wait.Wait()
-				b.StopTimer()
-				b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
-			})
-		}
-	}
-}
-
-// BenchmarkRestart is what an agent takes until its first snapshot is in force where
-// an earlier one left 100,000 grants of 250 pods in the kernel's sets.
-func BenchmarkRestart(b *testing.B) {
-	const grants = 100_000
-	w, all := onKernel(b, 250)
-	for _, g := range w.fresh(all, grants) {
-		fatal.If(b, w.e.grants.Grant(context.Background(), g))
-	}
-	for b.Loop() {
-		w.restart()
-		w.apply(all, pol("allow", "tcp/443 *.example.net"))
-		if n := w.e.Status().Grants; n != grants {
-			b.Fatalf("%d grants are known", n)
 		}
 	}
 }

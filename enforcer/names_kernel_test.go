@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -94,43 +93,6 @@ func TestNamesOfUntrackedPackets(t *testing.T) {
 		p.answer("client", "any.test", outsides(3)...)
 		p.probes("granted", "udp", lab.Answered, 81, slices.Concat(outsides(1), outsides(2), outsides(3))...)
 		p.probes("not granted", "udp", lab.Refused, 81, outsides(4)...)
-	})
-}
-
-// TestGrantsEndOnTheKernel: an address is closed at its deadline, and connections go on.
-func TestGrantsEndOnTheKernel(t *testing.T) {
-	t.Parallel()
-	eachPeering(t, func(t *testing.T, p *peering) {
-		p.allowed = []string{"tcp/80 one.test", "tcp/80-81 wide.test"}
-		p.apply()
-		p.answer("client", "one.test", outsides(1)...)
-		p.answer("client", "wide.test", outsides(2)...)
-		all := slices.Concat(outsides(1), outsides(2))
-		p.probes("granted", "tcp", lab.Answered, 80, all...)
-		c := p.open("client", all[0], 80)
-		brief := slices.Concat(outsides(5), outsides(6))
-		var over net.Conn
-		for lasts := 300 * time.Millisecond; over == nil; lasts *= 2 { // a busy machine gets more time
-			p.grantUntil("one.test", time.Now().Add(lasts), outsides(5)...)
-			p.grantUntil("wide.test", time.Now().Add(lasts), outsides(6)...)
-			c, err := p.Pod("client").Dial("tcp", netip.AddrPortFrom(brief[0], 80).String(), lab.Limit)
-			if err != nil && lasts < lab.Limit {
-				continue
-			}
-			fatal.If(t, err)
-			t.Cleanup(func() { c.Close() })
-			p.goesOn("just opened", c, true)
-			over = c
-		}
-		n := p.e.Grants().Count()
-		fatal.Await(t, "the end of the grants", func() bool {
-			fatal.If(t, p.Node.Do(func() error { return p.e.Grants().Expire() }))
-			return p.e.Grants().Count() == n-len(brief)
-		})
-		p.probes("ended", "tcp", lab.Refused, 80, brief...)
-		p.probes("not ended", "tcp", lab.Answered, 80, all...)
-		p.goesOn("ended", over, true)
-		p.goesOn("not ended", c, true)
 	})
 }
 

@@ -295,28 +295,6 @@ func TestLostPeersAreCut(t *testing.T) {
 	})
 }
 
-// TestPeersOfANewlySelectedPod: its connections to peers continue, from either side.
-func TestPeersOfANewlySelectedPod(t *testing.T) {
-	t.Parallel()
-	eachPeering(t, func(t *testing.T, p *peering) {
-		p.labels["client"] = "client"
-		p.apply(egress("client", port80, "db"))
-		db, other := p.Pod("db"), p.Pod("other")
-		kept := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432)}
-		cut := p.open("client", other.Addr4, 80)
-		p.labels["client"] = "client gated"
-		p.apply()
-		admitted, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{p.Pod("client").Addr4, p.Pod("client").Addr6}, Mark: enforcer.DefaultMark, Mask: enforcer.DefaultMark})
-		if err != nil || len(admitted) != 3 {
-			t.Errorf("%d connections are admitted, %v", len(admitted), err)
-		}
-		for _, c := range kept {
-			p.goesOn("to a peer", c, true)
-		}
-		p.goesOn("to no peer", cut, false)
-	})
-}
-
 // TestAnswersAdmitNothing: what a selected pod answers to whom it may reach anyhow is
 // no admission of the other's connection, nor are its errors: once the other is
 // selected, it may not go on.

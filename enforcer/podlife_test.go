@@ -6,37 +6,12 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
-
-func TestAPodIsGone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	web, db := pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")
-	allow := pol("allow", "tcp/443 www.example.org")
-	w.apply([]policy.Pod{web, db}, allow)
-	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	w.answer(db, "www.example.org", 60, "192.0.2.1")
-	gone, stays := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.6:1001", "192.0.2.1:443")
-	w.flows.Track(gone)
-	w.flows.Track(stays)
-	w.apply([]policy.Pod{db}, allow)
-	names, _ := w.sets.Names()
-	if all := strings.Join(names, " "); strings.Contains(all, dataplane.PodID(web.PodRef)) || !strings.Contains(all, dataplane.PodID(db.PodRef)) {
-		t.Errorf("sets %s", all)
-	}
-	if w.admitted(gone) || !w.admitted(stays) {
-		t.Error("the gone pod's connection must lose its admission, the other's not")
-	}
-	if !strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+dataplane.PodID(db.PodRef)) || strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+dataplane.PodID(web.PodRef)) {
-		t.Error("the chains are not those of the pod that is left")
-	}
-}
 
 func TestAnAddressIsUsedAgain(t *testing.T) {
 	t.Parallel()
@@ -65,24 +40,6 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 		if !w.dials("10.1.0.5", "192.0.2.1", 443) {
 			t.Errorf("%s cannot use its own grant", name)
 		}
-	}
-}
-
-func TestAnAddressMovesToAnotherPodAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	allow := pol("allow", "tcp/443 www.example.org")
-	one, two := pod("one", "10.1.0.5 10.1.0.6", "allow"), pod("two", "10.1.0.7", "allow")
-	w.apply([]policy.Pod{one, two}, allow)
-	w.answer(one, "www.example.org", 60, "192.0.2.1")
-	w.flows.Track(flow("10.1.0.6:1001", "192.0.2.1:443"))
-	one.IPs, two.IPs = addrs("10.1.0.5"), addrs("10.1.0.6 10.1.0.7")
-	w.apply([]policy.Pod{one, two}, allow)
-	if !w.dials("10.1.0.5", "192.0.2.1", 443) {
-		t.Error("the first pod's grant must stay with it")
-	}
-	if w.dials("10.1.0.6", "192.0.2.1", 443) || w.admitted(flow("10.1.0.6:1001", "192.0.2.1:443")) {
-		t.Error("the second pod inherits with the address")
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -167,63 +165,6 @@ func TestReconcileLeavesOthersRulesWhereTheyAre(t *testing.T) {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("after the repair %q is there %d times", want, strings.Count(got, want))
 		}
-	}
-}
-
-func TestReconcileOfAddressesOfSets(t *testing.T) {
-	t.Parallel()
-	w := settled(t)
-	before := w.sets.Dump()
-	es, err := w.sets.List("NG4-selected")
-	if err != nil || len(es) != 2 {
-		t.Fatal(es, err)
-	}
-	fatal.If(t, w.sets.Delete("NG4-selected", es[0]))
-	es[1].Addr = addr("203.0.113.1")
-	fatal.If(t, w.sets.Add("NG4-selected", es[1]))
-	w.reconcile()
-	if after := w.sets.Dump(); after != before {
-		t.Errorf("after the repair:\n%s\nwant\n%s", after, before)
-	}
-}
-
-func TestReconcileOfTables(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	rivals := map[string]func(w *world) error{
-		"the table": func(w *world) error {
-			tx := w.inet.NewTransaction()
-			tx.Delete(&knftables.Table{})
-			return w.inet.Run(ctx, tx)
-		},
-		"the bridge's table": func(w *world) error {
-			tx := w.bridge.NewTransaction()
-			tx.Delete(&knftables.Table{})
-			return w.bridge.Run(ctx, tx)
-		},
-	}
-	for what, rival := range rivals {
-		w := settled(t)
-		before := w.dump()
-		fatal.If(t, rival(w))
-		w.reconcile()
-		if after := w.dump(); after != before {
-			t.Errorf("a rival takes %s; after the repair:\n%s\nwant\n%s", what, after, before)
-		}
-		if got := w.e.Status().Repairs; got != 1 {
-			t.Errorf("a rival takes %s: %d repairs counted", what, got)
-		}
-	}
-}
-
-func TestReconcileBeforeTheFirstSnapshotDoesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	before := w.dump()
-	w.seams.forget(0, false)
-	w.reconcile()
-	if w.dump() != before || w.seams.steps != 0 {
-		t.Errorf("%d steps", w.seams.steps)
 	}
 }
 

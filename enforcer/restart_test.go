@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -112,20 +111,6 @@ func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	}
 }
 
-func TestRestartJudgesPodsThatWereNotSelected(t *testing.T) {
-	t.Parallel()
-	w, p := web(t)
-	fresh := pod("fresh", "10.1.0.6", "allow")
-	f := flow("10.1.0.6:1001", "192.0.2.53:53")
-	f.Mark = 0
-	w.flows.Track(f)
-	w.restart()
-	w.apply([]policy.Pod{p, fresh}, pol("allow", "tcp/443 www.example.org"))
-	if w.mark(f)&DefaultMark == 0 {
-		t.Error("an allowed connection of a pod that is newly selected is cut")
-	}
-}
-
 func TestRestartRemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	w, p := web(t)
@@ -188,25 +173,6 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	for _, a := range first {
 		if slices.Contains(second, a) || !slices.Contains(all, a) {
 			t.Errorf("%s of the first generation: taken again or gone", a)
-		}
-	}
-}
-
-func TestStartReportsErrors(t *testing.T) {
-	t.Parallel()
-	for n := 1; n < 1000; n++ {
-		w := newNode(t)
-		w.boot()
-		w.seams.forget(n, false)
-		_, err := w.e.Start(context.Background())
-		if w.seams.steps < n {
-			if n < 10 {
-				t.Errorf("a start takes only %d steps", n)
-			}
-			return
-		}
-		if !errors.Is(err, errInjected) {
-			t.Errorf("step %d of the start fails, and it says %v", n, err)
 		}
 	}
 }

@@ -325,18 +325,3 @@ func TestPathResolver(t *testing.T) {
 		}
 	})
 }
-
-func TestPathString(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, p := range []Path{PathUntested, PathWorks, PathUnseen, PathBlocked} {
-		if s := p.String(); s == "" || seen[s] {
-			t.Errorf("path %d reads %q", p, s)
-		}
-		seen[p.String()] = true
-	}
-	var zero Path
-	if zero != PathUntested || zero.String() != "untested" {
-		t.Errorf("the zero value reads %q", zero)
-	}
-}

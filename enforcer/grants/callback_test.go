@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -125,44 +124,6 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 	}
 }
 
-func TestCallbacksOfOneBatchHaveSeparateResults(t *testing.T) {
-	w, pods := crowd(t, 5)
-	w.sets.destroy(set4(pods[1]))
-	w.table.pod(pods[2].PodRef).views = nil // its policy went
-	unselected := pod("stranger", "none")
-	w.sets.instead = func(op *dataplane.GrantOp) error {
-		if op.Set.Name == set4(pods[3]) {
-			return errInjected
-		}
-		return w.sets.do(op)
-	}
-	release := w.hang(t, pods[0])
-	defer release()
-	var got results
-	for i := range 25 {
-		g := w.grants(pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i))
-		if i%5 == 4 {
-			g[0].Pod = unselected.PodRef
-		}
-		w.table.GrantThen(g, &callback{to: &got, id: i})
-	}
-	release()
-	fatal.Await(t, "the last", func() bool { return got.count() == 25 })
-	for i, err := range got.of(t, 25) {
-		if ok := [5]bool{err == nil, dataplane.IsNoSet(err), err != nil, errors.Is(err, errInjected), err != nil}[i%5]; !ok {
-			t.Errorf("callback %d, of pod %d: %v", i, i%5, err)
-		}
-	}
-	for i, x := range got.list {
-		if x.more != (i < 24) {
-			t.Errorf("callback %d: more %v", i, x.more)
-		}
-	}
-	if n := w.table.Refused(); n != 21 {
-		t.Errorf("%d refusals, want 20 and the one that left", n)
-	}
-}
-
 // A grant that finds the queue full fails at once: a kernel that hangs holds no caller.
 func TestAFullQueueIsAnError(t *testing.T) {
 	w, pods := crowd(t, 1)
@@ -222,48 +183,6 @@ func TestACallbackMayGrantAgain(t *testing.T) {
 	}
 	if !w.table.Covered([]policy.Grant{was}) || w.table.Covered(first) {
 		t.Error("an address was opened that was changed after the call")
-	}
-}
-
-// Requests are used again, by callers and callbacks in turns, while some callers leave
-// early; each gets its own result.
-func TestSpareRequestsKeepNothing(t *testing.T) {
-	w, pods := crowd(t, 4)
-	w.sets.instead = func(op *dataplane.GrantOp) error {
-		if op.Set.Name == set4(pods[3]) {
-			return errInjected
-		}
-		return w.sets.do(op)
-	}
-	var asking [4][][]policy.Grant
-	const each = 300
-	for k := range 4 {
-		for i := range each {
-			asking[k] = append(asking[k], w.grants(pods[k].PodRef, "a.example.net", 60, fmt.Sprintf("198.18.%d.%d", k, i%250)))
-		}
-	}
-	var got [4]results
-	var wait sync.WaitGroup
-	for k := range 4 {
-		wait.Go(func() {
-			for i, g := range asking[k] {
-				w.table.GrantThen(g, &callback{to: &got[k], id: i})
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%3)*time.Second)
-				if err := w.table.Grant(ctx, g); (err == nil) == (k == 3) && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("grant %d of pod %d: %v", i, k, err)
-				}
-				cancel()
-			}
-		})
-	}
-	wait.Wait()
-	for k := range 4 {
-		fatal.Await(t, "the last", func() bool { return got[k].count() == each })
-		for i, err := range got[k].of(t, each) {
-			if (err != nil) != (k == 3) {
-				t.Errorf("callback %d of pod %d: %v", i, k, err)
-			}
-		}
 	}
 }
 

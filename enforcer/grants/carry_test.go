@@ -2,7 +2,6 @@ package grants
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"sync"
 	"testing"
@@ -125,45 +124,5 @@ func TestCarryOverFollowsWhatEndsMeanwhile(t *testing.T) {
 	}
 	if open := n.table.Count(); open != 0 {
 		t.Errorf("%d addresses are open after their time", open)
-	}
-}
-
-// BenchmarkCarryOver carries 4,000 grants of a pod over to a view in which many policies have
-// patterns that cover their names.
-func BenchmarkCarryOver(b *testing.B) {
-	for _, matches := range []int{1, 4096} {
-		b.Run(fmt.Sprintf("matches=%d", matches), func(b *testing.B) {
-			const names = 4000
-			n, pods := crowd(b, 1)
-			policies := []v1alpha1.FQDNNetworkPolicy{wider[0]}
-			for i := range matches {
-				if i%256 == 0 {
-					more := pol("more", "tcp/8443 *.example.net")
-					more.Name = fmt.Sprintf("more-%d", i/256)
-					policies = append(policies, more)
-				}
-				rule, pattern := &policies[len(policies)-1].Spec.Egress[0], []string{"host*.example.net", "*.example.net"}[i%2]
-				rule.Matches = append(rule.Matches[:i%256], v1alpha1.Match{Pattern: &pattern})
-			}
-			n.apply(pods, policies...)
-			for _, g := range n.fresh(pods, names) {
-				fatal.If(b, n.table.Grant(context.Background(), g))
-			}
-			last := n.snap
-			pods[0].Labels = pod(pods[0].Name, "allow", "more").Labels
-			next := n.compile(pods, policies...)
-			b.Log(len(next.Views[0].Decide(dns("host-1.example.net")).Matches))
-			n.table.cfg.Kernel = nowhere{n.sets}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				from, to := last, next
-				if i%2 == 1 {
-					from, to = next, last
-				}
-				if _, err := n.table.CarryOver(from, to); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -47,19 +47,6 @@ func TestSecondsOfComments(t *testing.T) {
 	}
 }
 
-func TestTheKernelsClockRuns(t *testing.T) {
-	c, err := KernelClock()
-	if err != nil || c.origin <= 0 {
-		t.Fatal(c, err)
-	}
-	for a, b := c.origin, c.origin; b == a; {
-		if c, err = KernelClock(); err != nil || c.origin < a {
-			t.Fatalf("%d after %d: %v", c.origin, a, err)
-		}
-		b = c.origin
-	}
-}
-
 func TestMatches(t *testing.T) {
 	by := []string{"shop/a *.test", "shop/b *.test"}
 	both := matchesOf(by)

@@ -2,7 +2,6 @@ package grants
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -234,37 +233,5 @@ func TestMembersWhileGrantsComeAndGo(t *testing.T) {
 				t.Fatalf("%s is read %d times", a, n)
 			}
 		}
-	}
-}
-
-// BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods
-// with 400 grants each: the same again and again, and any of all.
-func BenchmarkCovered(b *testing.B) {
-	w := newNode(b)
-	var all []policy.Pod
-	for i := range 250 {
-		p := pod(fmt.Sprintf("web-7d4b9c6f5-%05d", i), "allow")
-		p.UID = fmt.Sprintf("0f8fad5b-d9cb-469f-a165-%012d", i)
-		all = append(all, p)
-	}
-	w.apply(all, pol("allow", "tcp/443 *.example.net"))
-	var asked [][]policy.Grant
-	for i, g := range w.fresh(all, 50_000) {
-		g[0].Addrs = append(g[0].Addrs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
-		fatal.If(b, w.table.Grant(context.Background(), g))
-		asked = append(asked, g)
-	}
-	for _, bench := range []struct {
-		name string
-		of   int
-	}{{"one", 1}, {"any", len(asked)}} {
-		b.Run(bench.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if !w.table.Covered(asked[i*7919%bench.of]) {
-					b.Fatal("not covered")
-				}
-			}
-		})
 	}
 }

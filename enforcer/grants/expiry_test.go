@@ -104,38 +104,6 @@ func TestAGrantThatCameBackEndsOnce(t *testing.T) {
 	}
 }
 
-func TestRemainingReasonKeepsItsDeadline(t *testing.T) {
-	w := newNode(t)
-	web := pod("web", "one", "two")
-	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
-	w.apply([]policy.Pod{web}, one, two)
-	w.answer(web, "www.example.org", 3600, "192.0.2.1")
-	w.answer(web, "www.example.net", 60, "192.0.2.1")
-	w.apply([]policy.Pod{web}, two)
-	if got := w.stays(web, "192.0.2.1"); !near(got, 120*time.Second) {
-		t.Errorf("the kernel's timeout is %v", got)
-	}
-	w.expire(120 * time.Second)
-	if got := w.stays(web, "192.0.2.1"); got != 0 {
-		t.Errorf("open for another %v after the deadline", got)
-	}
-}
-
-func TestExpiredReasonsAreRemoved(t *testing.T) {
-	w := newNode(t)
-	web := pod("web", "one", "two")
-	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
-	w.apply([]policy.Pod{web}, one, two)
-	w.answer(web, "www.example.net", 60, "192.0.2.1")
-	w.answer(web, "www.example.org", 3600, "192.0.2.1")
-	w.expire(200 * time.Second)
-	w.apply([]policy.Pod{web}, two)
-	w.expire(0)
-	if got := w.stays(web, "192.0.2.1"); got != 0 {
-		t.Errorf("a name that ended 80 s ago keeps the address open for %v", got)
-	}
-}
-
 func TestARefusedDeletionIsTriedAgain(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")

@@ -199,64 +199,6 @@ func TestConnectionsKeepAddresses(t *testing.T) {
 	}
 }
 
-// TestRenewedByAnswerAgain: an answer that holds a kept address begins its reuse anew.
-func TestRenewedByAnswerAgain(t *testing.T) {
-	n := using(t, v1alpha1.TTL{})
-	n.answer(n.pod, "www.example.net", 30, "192.0.2.1")
-	n.connections = []Connection{n.connect("192.0.2.1", 0)}
-	n.keep(106 * time.Second)
-	if n.table.ListGrants(n.pod.PodRef)[0].Held.IsZero() {
-		t.Fatal("the address is not kept by its connection")
-	}
-	n.answer(n.pod, "www.example.net", 300, "192.0.2.1")
-	if held := n.table.ListGrants(n.pod.PodRef)[0].Held; !held.IsZero() {
-		t.Errorf("kept since %v after an answer that holds it", held)
-	}
-}
-
-// TestExpireIsNotJudged: where no policy renews, nothing is listed and grants end at their
-// deadlines.
-func TestExpireIsNotJudged(t *testing.T) {
-	n := using(t, v1alpha1.TTL{InUse: v1alpha1.InUseExpire})
-	n.sets.listing = func() { t.Error("grants were listed") }
-	n.answer(n.pod, "www.example.net", 300, "192.0.2.1")
-	n.use("192.0.2.1")
-	if n.pass(359 * time.Second); !n.open("192.0.2.1") {
-		t.Error("closed before the deadline")
-	}
-	if n.pass(time.Second); n.open("192.0.2.1") || n.listed > 0 || n.inUse != nil {
-		t.Error("the address is open after its deadline, or use was asked about")
-	}
-}
-
-// TestPolicyThatExpiresNow: a change to Expire counts for names that are in use already, and a
-// policy that goes ends what use keeps.
-func TestPolicyThatExpiresNow(t *testing.T) {
-	n := using(t, v1alpha1.TTL{})
-	n.answer(n.pod, "www.example.net", 300, "192.0.2.1")
-	n.use("192.0.2.1")
-	n.apply(v1alpha1.TTL{InUse: v1alpha1.InUseExpire})
-	if got := n.pass(430 * time.Second); got != nil || n.open("192.0.2.1") {
-		t.Errorf("open, or in use: %v", got)
-	}
-
-	n = using(t, v1alpha1.TTL{})
-	n.answer(n.pod, "www.example.net", 30, "192.0.2.1")
-	n.connections = []Connection{n.connect("192.0.2.1", 0)}
-	in := n.keep(106 * time.Second)
-	if !n.open("192.0.2.1") {
-		t.Fatal("the connection does not keep the address")
-	}
-	other := pol("allow", "tcp/443 other.example.org")
-	n.node.apply([]policy.Pod{n.pod}, other)
-	if n.open("192.0.2.1") {
-		t.Error("open without a policy that allows the name")
-	}
-	if kept := n.table.Keep(&in, in.Due, false); kept != nil || n.open("192.0.2.1") {
-		t.Errorf("a late end of the query opened %v", kept)
-	}
-}
-
 // TestLateUseIsJudgedFirst: after an agent was away for longer than a grant, the next one
 // asks about names in use before it closes their addresses, and knows since when use keeps them.
 func TestLateUseIsJudgedFirst(t *testing.T) {
@@ -338,26 +280,6 @@ func TestConnectionsAreListedSeldom(t *testing.T) {
 	}
 	if n.listed == 0 || n.listed > 200/30+1 {
 		t.Errorf("%d listings of connections in 200 s", n.listed)
-	}
-}
-
-// TestSharedAddressIsJudgedByName: of two names of an address each is judged at its own deadline.
-func TestSharedAddressIsJudgedByName(t *testing.T) {
-	n := using(t, v1alpha1.TTL{})
-	n.answer(n.pod, "a.example.net", 30, "192.0.2.1")
-	n.answer(n.pod, "b.example.net", 600, "192.0.2.1")
-	n.use("192.0.2.1")
-	got := n.pass(106 * time.Second)
-	if d := cmp.Diff([]policy.NameInUse{named("a.example.net", "192.0.2.1", "192.0.2.1")}, got, equalAddrs); d != "" {
-		t.Fatal(d)
-	}
-	n.answer(n.pod, "a.example.net", 30, "192.0.2.1")
-	names := map[string]bool{}
-	for _, g := range n.table.ListGrants(n.pod.PodRef) {
-		names[g.Name.String()] = true
-	}
-	if !names["a.example.net"] || !names["b.example.net"] {
-		t.Errorf("names %v", names)
 	}
 }
 

@@ -12,42 +12,6 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-func TestGrantOpensBothFamilies(t *testing.T) {
-	w, p := web(t)
-	w.answer(p, "www.example.org", 60, "192.0.2.1 192.0.2.2 2001:db8::1")
-	for _, a := range []string{"192.0.2.1", "192.0.2.2", "2001:db8::1"} {
-		if got := w.stays(p, a); !near(got, 120*time.Second) {
-			t.Errorf("%s is open for %v by the kernel, want its 120s and the hold", a, got)
-		}
-	}
-	if n := len(w.entries(p, false)); n != 2 {
-		t.Errorf("%d IPv4 entries", n)
-	}
-	if got, want := w.entries(p, true)[0].Comment, "1700000120 www.example.org shop/allow www.example.org"; got != want {
-		t.Errorf("comment %q, want %q", got, want)
-	}
-	if w.table.Count() != 3 || w.table.Refused() != 0 {
-		t.Errorf("%d grants, %d refused", w.table.Count(), w.table.Refused())
-	}
-}
-
-func TestSecondNameDoesNotShorten(t *testing.T) {
-	w, p := web(t)
-	w.answer(p, "www.example.org", 1000, "192.0.2.1")
-	w.answer(p, "a.example.net", 30, "192.0.2.1")
-	if got := w.stays(p, "192.0.2.1"); !near(got, 1060*time.Second) {
-		t.Errorf("after the shorter name the address has %v", got)
-	}
-	w.expire(1000 * time.Second)
-	if w.stays(p, "192.0.2.1") == 0 {
-		t.Error("the address ended with the shorter name")
-	}
-	w.expire(60 * time.Second)
-	if got := w.stays(p, "192.0.2.1"); got != 0 {
-		t.Errorf("the address outlives the longer name by %v", got)
-	}
-}
-
 func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 600, "192.0.2.1 2001:db8::1")
@@ -71,32 +35,6 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	}
 	g[0].Addrs = append(g[0].Addrs, addr("192.0.2.9"), addr("192.0.2.9"))
 	ask(1, "one address more, twice")
-}
-
-func TestGrantsEndAtTheirDeadlines(t *testing.T) {
-	w, p := web(t)
-	w.answer(p, "www.example.org", 60, "192.0.2.1 2001:db8::1")
-	w.answer(p, "a.example.net", 300, "192.0.2.2")
-	w.expire(120*time.Second - time.Nanosecond)
-	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
-		t.Fatal("a grant ended before its deadline")
-	}
-	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.expire(time.Nanosecond)
-	if w.stays(p, "2001:db8::1") != 0 {
-		t.Error("a grant goes on after its deadline")
-	}
-	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") == 0 {
-		t.Error("a grant that was extended, or has a later deadline, ended with another")
-	}
-	w.expire(120 * time.Second)
-	if w.stays(p, "192.0.2.1") != 0 || w.stays(p, "192.0.2.2") == 0 {
-		t.Error("the extended grant must end now, the other at 360 s")
-	}
-	w.expire(time.Hour)
-	if n := w.table.Count(); n != 0 {
-		t.Errorf("%d grants after all have ended", n)
-	}
 }
 
 func TestRefusedGrantsOpenNothing(t *testing.T) {
@@ -202,25 +140,6 @@ func TestReasonsOfOneAddressAreBounded(t *testing.T) {
 	g.add(reason{name: dns("late.test"), until: at(5000)}, at(4000))
 	if len(g.reasons) != 1 {
 		t.Errorf("%d reasons are kept though all but one have ended", len(g.reasons))
-	}
-}
-
-func BenchmarkGrant(b *testing.B) {
-	for _, bench := range []struct {
-		name string
-		step time.Duration // how much later each answer's deadline is
-	}{{"cached", 0}, {"renewed", time.Second}} {
-		b.Run(bench.name, func(b *testing.B) {
-			w, p := web(b)
-			g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 192.0.2.2")
-			ctx := context.Background()
-			fatal.If(b, w.table.Grant(ctx, g))
-			b.ReportAllocs()
-			for b.Loop() {
-				g[0].Deadline = g[0].Deadline.Add(bench.step)
-				fatal.If(b, w.table.Grant(ctx, g))
-			}
-		})
 	}
 }
 

@@ -186,16 +186,6 @@ func TestNewPodChangesFewChains(t *testing.T) {
 	}
 }
 
-func BenchmarkDispatch(b *testing.B) {
-	leaves := map[netip.Addr]string{}
-	for i, a := 0, addr("10.1.0.1"); i < 250; i, a = i+1, a.Next() {
-		leaves[a] = "-g NAMEGATE-P-000000000000"
-	}
-	for b.Loop() {
-		dispatch(iptables.Chains{}, chainNames, single(leaves))
-	}
-}
-
 // single gives each address its one rule.
 func single(leaves map[netip.Addr]string) map[netip.Addr][]string {
 	out := map[netip.Addr][]string{}
