@@ -3,7 +3,6 @@ package status
 import (
 	"context"
 	"fmt"
-	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,36 +47,38 @@ func placed(e *eventsv1.Event) *eventsv1.Event {
 	return e
 }
 
-// findingEvents emits the events of this node's findings. It is for one goroutine.
-type findingEvents struct {
-	recorder events.EventRecorder
-	dedup    dedup
-	index    *index
-}
-
-// emit emits the events that are due for the sorted findings: an event of each policy, for
-// all pods of one reason, and one of each pod. Of the cluster policies only those of nodes have events.
-func (e *findingEvents) emit(now time.Time, findings []Finding, s *State) {
-	e.dedup.begin()
-	if len(findings) > 0 && (e.index == nil || !e.index.unchanged(s)) {
-		e.index = newIndex(s)
+// emit emits an event of each policy and reason among sorted findings, for all pods, and one of each pod
+// and reason. Of the cluster policies only those of nodes have events. The recorder makes one series of
+// events that are emitted again, and refreshes it while they are.
+func emit(recorder events.EventRecorder, findings []Finding, s *State) {
+	x := newIndex(s)
+	emitted := map[string]bool{}
+	of := func(object *corev1.ObjectReference, f Finding, others int) {
+		if id := object.String() + f.Reason; !emitted[id] {
+			emitted[id] = true
+			recorder.Eventf(object, nil, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, others))
+		}
 	}
 	for len(findings) > 0 {
 		n := sameCause(findings)
-		var of *corev1.ObjectReference
-		k := e.index.keys[findings[0].Policy]
-		if p := e.index.policies[k]; p != nil && (k.namespace != "" || ofNodes(findings[0].Reason)) {
-			of = k.reference(p)
+		same, k := findings[:n], x.keys[findings[0].Policy]
+		findings = findings[n:]
+		if same[0].Reason == ReasonBesideNetworkPolicies {
+			continue
 		}
-		if findings[0].Reason != ReasonBesideNetworkPolicies {
-			e.ofPolicy(now, findings[:n], of)
-			for _, f := range findings[:n] {
-				e.ofPod(now, f, of)
+		if p := x.policies[k]; p != nil && (k.namespace != "" || ofNodes(same[0].Reason)) {
+			pods := map[policy.PodRef]bool{}
+			for _, f := range same {
+				pods[f.Pod] = true
+			}
+			of(k.reference(p), same[0], len(pods)-1)
+		}
+		for _, f := range same {
+			if f.Pod.Name != "" {
+				of(subjectReference(f.Pod), f, 0)
 			}
 		}
-		findings = findings[n:]
 	}
-	e.dedup.end(now)
 }
 
 // sameCause returns how many of the first findings have one policy and one reason.
@@ -87,34 +88,6 @@ func sameCause(findings []Finding) int {
 		n++
 	}
 	return n
-}
-
-func (e *findingEvents) ofPolicy(now time.Time, same []Finding, p *corev1.ObjectReference) {
-	f := same[0]
-	if p == nil || !e.dedup.due(now, eventKey{kind: p.Kind, object: f.Policy + "/" + string(p.UID), reason: f.Reason}) {
-		return
-	}
-	pods := map[policy.PodRef]bool{}
-	for _, s := range same {
-		pods[s.Pod] = true
-	}
-	var related runtime.Object
-	if f.Pod.Name != "" {
-		related = subjectReference(f.Pod)
-	}
-	e.recorder.Eventf(p, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, len(pods)-1))
-}
-
-func (e *findingEvents) ofPod(now time.Time, f Finding, p *corev1.ObjectReference) {
-	of := subjectReference(f.Pod)
-	if f.Pod.Name == "" || !e.dedup.due(now, eventKey{kind: of.Kind, object: f.Pod.String() + "/" + f.Pod.UID, reason: f.Reason}) {
-		return
-	}
-	var related runtime.Object
-	if p != nil {
-		related = p
-	}
-	e.recorder.Eventf(of, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, 0))
 }
 
 // eventNote returns the text of a finding. That of a policy for nodes is in the policy's condition

@@ -71,26 +71,27 @@ func leaseName(node string) string {
 	return NodeLeasePrefix + strings.TrimRight(node[:200], ".-") + "-" + hex.EncodeToString(sum[:8])
 }
 
-// sync writes the Lease if that is due.
-func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
+// sync writes the Lease if that is due, and tells whether it did.
+func (l *nodeLease) sync(ctx context.Context, findings []Finding) bool {
 	now := l.now()
 	text, err := digestOf(findings).encode()
 	if err != nil {
 		l.log.Error("cannot report this node's findings", "error", err)
-		return
+		return false
 	}
 	if now.Before(l.next) || l.last != nil && text == l.text && now.Sub(l.written) < renewEvery {
-		return
+		return false
 	}
 	if err := l.write(ctx, now, text); err != nil {
 		l.failed(ctx, now, err)
-		return
+		return false
 	}
 	if l.failing {
 		l.log.Info("this node's findings are reported again")
 	}
 	l.limiter.Forget(l.o.Node)
 	l.text, l.written, l.next, l.failing = text, now, now.Add(findingsRest), false
+	return true
 }
 
 func (l *nodeLease) failed(ctx context.Context, now time.Time, err error) {

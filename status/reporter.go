@@ -130,15 +130,15 @@ func (r *Reporter) Run(ctx context.Context) error {
 	return nil
 }
 
-// runNode reports what this node found, until ctx ends.
+// runNode reports what this node found, until ctx ends: each time in its Lease, and by events.
 func (r *Reporter) runNode(ctx context.Context) {
 	lease := newNodeLease(r)
-	events := findingEvents{recorder: r.recorder}
 	for {
 		if s := r.state.Load(); s != nil && !r.o.Uninstalling() {
 			findings := sortedFindings(s.Findings)
-			events.emit(r.now(), findings, s)
-			lease.sync(ctx, findings)
+			if lease.sync(ctx, findings) {
+				emit(r.recorder, findings, s)
+			}
 		}
 		if !r.wait(ctx, r.nodeChanged, nodeTick) {
 			return
