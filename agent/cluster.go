@@ -118,7 +118,7 @@ func (a *agent) openCluster(o Cluster) error {
 		return err
 	}
 	a.cluster.reporter, err = status.New(status.Options{
-		Client: c.reports, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
+		Client: c.reports, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName, Version: a.o.Version,
 		Endpoint: netpolicyfor.Endpoint(config.Bind...), Nodes: a.o.Nodes,
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling, Agents: a.cluster.placement.Agents,
 	})
@@ -189,10 +189,11 @@ func (c *cluster) set(change func(*status.State)) {
 
 // report writes to the API server until ctx ends. It begins once policies are in force:
 // its report is true only then.
-func (c *cluster) report(ctx context.Context, findings func() []status.Finding, problems func() []policy.Problem) error {
+func (c *cluster) report(ctx context.Context, findings func() []status.Finding, progress func() (problems []policy.Problem, inSync bool)) error {
 	look := func() {
-		compiled, found := problems(), findings()
-		c.set(func(to *status.State) { to.Compiled, to.Findings = compiled, found })
+		compiled, inSync := progress()
+		found := findings()
+		c.set(func(to *status.State) { to.Compiled, to.Findings, to.InSync = compiled, found, inSync })
 	}
 	look() // the first Lease is complete
 	g, ctx := errgroup.WithContext(ctx)

@@ -160,7 +160,10 @@ func (a *agent) work(ctx context.Context) error {
 		run(a.network.host.run)
 		if a.cluster != nil {
 			g.Go(func() error {
-				return a.cluster.report(ctx, a.findings, func() []policy.Problem { return a.rollout.Status().Problems })
+				return a.cluster.report(ctx, a.findings, func() ([]policy.Problem, bool) {
+					r := a.rollout.Status()
+					return r.Problems, r.InSync() && len(a.enforce.Deviations()) == 0
+				})
 			})
 		}
 		return nil

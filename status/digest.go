@@ -31,6 +31,9 @@ type digest struct {
 	Findings []entry `json:"findings"`
 	// More counts the entries without room.
 	More int `json:"more,omitempty"`
+	// Version and InSync are those of the agent, for `kubectl namegate status`.
+	Version string `json:"version,omitempty"`
+	InSync  bool   `json:"inSync"`
 }
 
 // digestOf gathers sorted findings.

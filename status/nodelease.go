@@ -34,6 +34,8 @@ const (
 	ManagedBy = "namegate"
 
 	leaseLabel = "namegate.io/lease"
+	// NodeLeases selects the Leases of nodes.
+	NodeLeases = leaseLabel + "=node"
 )
 
 // How often a node's Lease is renewed, at the least, and when a Lease that was not renewed
@@ -41,11 +43,14 @@ const (
 // leave room for a restart of the API server.
 const (
 	renewEvery = time.Minute
-	staleAfter = 3 * time.Minute
+	staleAfter = StaleAfter
 	// findingsRest is how long a Lease is left alone after a write, so that findings that
 	// come and go do not cause a write each time.
 	findingsRest = 5 * time.Second
 )
+
+// StaleAfter is how old the renewal of a node's Lease may be: an older one is of an agent that does not report.
+const StaleAfter = 3 * time.Minute
 
 // nodeLease is the Lease of this node. It is for one goroutine.
 type nodeLease struct {
@@ -74,7 +79,12 @@ func leaseName(node string) string {
 // sync writes the Lease if that is due, and tells whether it did.
 func (l *nodeLease) sync(ctx context.Context, findings []Finding) bool {
 	now := l.now()
-	text, err := digestOf(findings).encode()
+	d := digestOf(findings)
+	d.Version = l.o.Version
+	if s := l.state.Load(); s != nil {
+		d.InSync = s.InSync
+	}
+	text, err := d.encode()
 	if err != nil {
 		l.log.Error("cannot report this node's findings", "error", err)
 		return false

@@ -32,6 +32,7 @@ type Options struct {
 	DaemonSet string // the agents'
 	// Endpoint is where agents serve DNS, for NetworkPolicies that open it in another engine.
 	Endpoint []netip.Prefix
+	Version  string // of the agent, for its Lease
 	// Nodes: the agents enforce policies for nodes.
 	Nodes bool
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
@@ -55,8 +56,9 @@ type State struct {
 	// Compiled are those of the last compile. Of them only those of cluster policies without room
 	// count, which each agent finds.
 	Compiled []policy.Problem
-	// Findings are all of this node.
+	// Findings are all of this node. InSync: the latest policies are in force on it.
 	Findings []Finding
+	InSync   bool
 }
 
 // Reporter writes to the API server what users must know.

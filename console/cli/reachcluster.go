@@ -33,6 +33,7 @@ func (r *clusterReach) addLogin(fl *pflag.FlagSet) {
 	fl.StringVar(&r.login.Kubeconfig, "kubeconfig", "", "with --kube: how to reach the cluster (default: as kubectl)")
 	fl.StringVar(&r.login.Context, "context", "", "with --kube: the kubeconfig's context")
 	fl.StringVar(&r.login.Agents, "agents", client.DefaultNamespace, "with --kube: the namespace that Namegate is installed in")
+	fl.BoolVar(&r.login.AllAgents, "all-agents", false, "with --kube: ask the agents of all nodes, also with a token, which each of them sees")
 	fl.StringVar(&r.login.Address, "address", "", "with --kube: HOST:PORT at which the agent is reached, such as that of a forwarded port")
 }
 
@@ -42,8 +43,8 @@ func (r *clusterReach) check(namespace string) error {
 	switch {
 	case r.all && namespace != "":
 		return &console.Misused{Err: errors.New("--all-namespaces and --namespace say two things; leave one out")}
-	case !r.on && (l.Kubeconfig != "" || l.Context != "" || l.Address != "" || r.node != "" || l.Agents != client.DefaultNamespace):
-		return &console.Misused{Err: errors.New("--kubeconfig, --context, --agents, --node and --address are for --kube, or for kubectl namegate; without it the agent of this node is asked at its --socket")}
+	case !r.on && (l.Kubeconfig != "" || l.Context != "" || l.Address != "" || l.AllAgents || r.node != "" || l.Agents != client.DefaultNamespace):
+		return &console.Misused{Err: errors.New("--kubeconfig, --context, --agents, --node, --all-agents and --address are for --kube, or for kubectl namegate; without it the agent of this node is asked at its --socket")}
 	}
 	return nil
 }

@@ -59,6 +59,9 @@ func TestKubeFlag(t *testing.T) {
 		if reached(t, kube).cluster.on != kube || !reached(t, kube, "--kube").cluster.on || reached(t, kube, "--kube=false").cluster.on {
 			t.Errorf("by default %v: the flag says nothing", kube)
 		}
+		if reached(t, kube).cluster.login.AllAgents || !reached(t, kube, "--all-agents").cluster.login.AllAgents {
+			t.Error("--all-agents says nothing")
+		}
 	}
 }
 
@@ -74,7 +77,7 @@ func TestScope(t *testing.T) {
 		{"--kube --kubeconfig " + config + " -n bank", "bank"},
 		{"--kube --kubeconfig " + config + " -A", ""},
 		{"-A -n bank", "! --all-namespaces and --namespace say two things; leave one out"},
-		{"--node n1", "! --kubeconfig, --context, --agents, --node and --address are for --kube"},
+		{"--node n1", "! --kubeconfig, --context, --agents, --node, --all-agents and --address are for --kube"},
 		{"--address 127.0.0.1:1", "! --kubeconfig, --context"},
 		{"--kubeconfig x", "! --kubeconfig, --context"},
 		{"--agents x", "! --kubeconfig, --context"},

@@ -1,21 +1,30 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/print"
 )
 
 func statusCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state and problems of agents",
-		Args:  cobra.NoArgs,
+		Long: `Shows the state and problems of the agent of this node. In a cluster it shows what the
+API server knows: the nodes, whether their agents are in sync, and the problems of
+policies. With --node or --all-agents it asks agents.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := a.printer(cmd)
 			if err != nil {
 				return err
+			}
+			if c := &a.reach.cluster; c.on && c.node == "" && !c.login.AllAgents {
+				return a.clusterStatus(cmd.Context(), p)
 			}
 			agents, err := a.reach.everybody(cmd.Context())
 			if err != nil {
@@ -33,4 +42,21 @@ func statusCommand(a asking) *cobra.Command {
 	}
 	a.add(cmd)
 	return cmd
+}
+
+// clusterStatus shows what the API server knows.
+func (a *asking) clusterStatus(ctx context.Context, p *print.Printer) error {
+	r := &a.reach
+	if err := r.cluster.check(r.namespace); err != nil {
+		return err
+	}
+	c, err := r.cluster.connect(r.namespace)
+	if err != nil {
+		return err
+	}
+	s, err := c.Status(ctx, r.namespace, a.now())
+	if err != nil {
+		return err
+	}
+	return p.ClusterStatus(&s)
 }

@@ -89,20 +89,35 @@ func (c *Cluster) OfNamespace(ctx context.Context, namespace string) ([]Agent, e
 	return c.one(out)
 }
 
-// All returns all agents, by the names of their nodes.
+// All returns all agents, by the names of their nodes. Each agent sees the token of its caller: a caller with one is
+// refused, unless the login says that all agents may have it.
 func (c *Cluster) All(ctx context.Context) ([]Agent, error) {
+	if !c.login.AllAgents {
+		token, err := c.sendsToken(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if token {
+			return nil, console.Refuse(http.StatusForbidden, "this would send your token to the agents of all nodes, and who is root on one of them can take it; ask one agent with --node NODE, or a namespace with pods with -n, or send it to all with --all-agents; a client certificate needs neither")
+		}
+	}
 	found, err := c.entries(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, &console.Unreachable{Err: fmt.Errorf("no agent published a console in namespace %s; is Namegate installed there, with console.enabled? --agents names another namespace", c.login.Agents)}
+		return nil, c.noAgents()
 	}
 	var out []Agent
 	for _, node := range slices.Sorted(maps.Keys(found)) {
 		out = append(out, found[node])
 	}
 	return c.one(out)
+}
+
+// noAgents says that no agent is found.
+func (c *Cluster) noAgents() error {
+	return &console.Unreachable{Err: fmt.Errorf("no agent published a console in namespace %s; is Namegate installed there, with console.enabled? --agents names another namespace", c.login.Agents)}
 }
 
 // one refuses several agents where one address is to be dialled.

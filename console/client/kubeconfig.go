@@ -1,11 +1,13 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -42,6 +44,8 @@ type Login struct {
 	Agents string
 	// Address is dialled in place of the published addresses, as HOST:PORT; "" for none.
 	Address string
+	// AllAgents: a token may be sent to the agents of all nodes.
+	AllAgents bool
 }
 
 // Cluster is a cluster whose agents can be asked.
@@ -112,6 +116,36 @@ func (c *Cluster) Namespace() string { return c.namespace }
 
 // Context returns the name of the kubeconfig's context, "" where it names none.
 func (c *Cluster) Context() string { return c.login.Context }
+
+// sendsToken tells whether the caller's credentials are a token, whatever they come from: it has them added to a
+// request that is not sent.
+func (c *Cluster) sendsToken(ctx context.Context) (yes bool, err error) {
+	way, err := transport.HTTPWrappersForConfig(c.transport, unsent(func(r *http.Request) {
+		kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		yes = strings.EqualFold(kind, "Bearer")
+	}))
+	if err != nil {
+		return false, fmt.Errorf("read the credentials of the kubeconfig: %w", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://agent.invalid/", nil)
+	if err != nil {
+		return false, fmt.Errorf("make a request: %w", err)
+	}
+	resp, err := way.RoundTrip(r)
+	if err != nil {
+		return false, &console.Unreachable{Err: fmt.Errorf("get the credentials of the kubeconfig: %w", err)}
+	}
+	return yes, resp.Body.Close()
+}
+
+// unsent is a way on which no request is sent.
+type unsent func(*http.Request)
+
+// RoundTrip looks at the request.
+func (f unsent) RoundTrip(r *http.Request) (*http.Response, error) {
+	f(r)
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
 
 // roundTripper returns the way to a server with a key, and to no other. It sends
 // the caller's token or certificate once the server has shown the key.

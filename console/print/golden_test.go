@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
@@ -91,6 +92,23 @@ func TestStatusGolden(t *testing.T) {
 			return p.Failed(failed)
 		})
 	}
+}
+
+// TestClusterStatusGolden: what the API server knows of nodes and policies.
+func TestClusterStatusGolden(t *testing.T) {
+	shows(t, "status-cluster", func(p *Printer) error {
+		return p.ClusterStatus(&console.ClusterStatus{
+			Nodes: []console.NodeReport{
+				{Node: "node-a", Version: "v1", InSync: true, Renewed: consoletest.Noon.Add(-12 * time.Second)}, {Node: "node-b", Version: "v1", Renewed: consoletest.Noon},
+				{Node: "node-c", Renewed: consoletest.Noon.Add(-time.Hour), Silent: true},
+			},
+			Problems: []console.PolicyCondition{
+				{Kind: "FQDNNetworkPolicy", Namespace: "shop", Name: "base", Condition: "Accepted=False", Reason: "Invalid", Message: "a bell \a"},
+				{Kind: "ClusterFQDNNetworkPolicy", Name: "rest", Condition: "Enforced=False", Reason: "NotSeen", Message: "netfilter does not see a pod"},
+			},
+			Left: []string{"clusternetworkpolicies.policy.networking.k8s.io"},
+		})
+	})
 }
 
 // withoutTotals leaves out the counters below "proxy" and "enforcer" in JSON, whose names

@@ -205,3 +205,40 @@ func (s *status) counts(say func(string, colour, string, ...any)) {
 		say("audit lines", plain, "%d written, %d dropped", s.Audit.Written, s.Audit.Dropped)
 	}
 }
+
+// ClusterStatus prints the nodes, and then what is wrong with policies.
+func (p *Printer) ClusterStatus(s *console.ClusterStatus) error {
+	if !p.People() {
+		return p.value(s)
+	}
+	t := &table{Head: []string{"NODE", "VERSION", "IN SYNC", "REPORTED"}}
+	for _, n := range s.Nodes {
+		word := cell{"yes", green}
+		switch {
+		case n.Silent:
+			word = cell{"silent", red}
+		case !n.InSync:
+			word = cell{"no", red}
+		}
+		t.add(cell{n.Node, bold}, cell{text: n.Version}, word, cell{text: ago(p.Now().Sub(n.Renewed))})
+	}
+	if err := t.print(p.Out, p.Colour); err != nil {
+		return err
+	}
+	for _, l := range s.Left {
+		fmt.Fprintf(p.Warn, "namegate: you may not list %s, so their problems are left out\n", safe(l))
+	}
+	if len(s.Problems) == 0 {
+		return nil
+	}
+	fmt.Fprintln(p.Out)
+	t = &table{Head: []string{"KIND", "POLICY", "CONDITION", "REASON", "MESSAGE"}}
+	for _, c := range s.Problems {
+		name := c.Name
+		if c.Namespace != "" {
+			name = c.Namespace + "/" + c.Name
+		}
+		t.add(cell{text: c.Kind}, cell{text: name}, cell{c.Condition, red}, cell{text: c.Reason}, cell{text: c.Message})
+	}
+	return t.print(p.Out, p.Colour)
+}
