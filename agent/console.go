@@ -9,13 +9,19 @@ import (
 	"strings"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // answers makes the handler of a console for callers of a kind.
@@ -48,7 +54,7 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 		Resolvers: func() []netip.Addr { return slices.Collect(maps.Keys(a.enforce.Status().Serving)) },
 		Inside:    a.inside, Blocked: a.blocked(snap), CountsByName: a.countsByName,
 		Status: func() console.Status { return a.statusOf(node, r) }, Trouble: func() map[policy.PodRef][]string { return a.troubleOf(r) },
-		Live: live{a},
+		Live: live{a}, Engine: func(p policy.PodRef) *explain.Engine { return a.engineOf(&in, p) },
 	}
 	if snap != nil {
 		s.Problems = slices.Concat(in.Problems, snap.Problems)
@@ -58,6 +64,21 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 		s.Log = auditLog{a}
 	}
 	return s
+}
+
+// engineOf returns what the NetworkPolicy for another engine is made of, nil where neither the self-test nor a
+// NetworkPolicy for that engine tells of one.
+func (a *agent) engineOf(in *rollout.State, p policy.PodRef) *explain.Engine {
+	e := &explain.Engine{
+		Drops: a.selfTest.failed()[p] == enforcer.PathBlocked, Endpoint: netpolicyfor.Endpoint(a.config.Load().Bind...),
+		Services:        netpolicyfor.Services{Domain: a.config.Load().ClusterDomain, List: in.Cluster.Dialled},
+		ClusterPolicies: in.Input.ClusterPolicies, Labels: in.Input.Namespaces[p.Namespace],
+	}
+	applied := func(n *networkingv1.NetworkPolicy) bool { return n.Namespace == p.Namespace && netpol.Ignored(n) }
+	if !e.Drops && !slices.ContainsFunc(in.Input.NetworkPolicies, applied) {
+		return nil
+	}
+	return e
 }
 
 // statusOf returns the state of the agent and its problems.

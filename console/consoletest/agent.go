@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -96,7 +97,7 @@ func (w *World) State() *serve.State {
 		},
 		Inside: func(netip.Addr) string { return "" }, CountsByName: func(netip.Addr) bool { return true },
 		Status: func() console.Status { return w.Status }, Trouble: func() map[policy.PodRef][]string { return w.Trouble },
-		Live: live{w},
+		Live: live{w}, Engine: func(policy.PodRef) *explain.Engine { return w.Engine },
 	}
 	if w.Snap != nil {
 		s.Problems = w.Snap.Problems

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -73,6 +74,7 @@ type World struct {
 	Failing     string
 	Trouble     map[policy.PodRef][]string
 	Status      console.Status
+	Engine      *explain.Engine
 
 	Recent []byte
 	// Complete is for how long Recent is complete, by namespace.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/console/suggest"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
@@ -22,10 +23,12 @@ func (in *inquiry) engine() {
 	if in.to.Addr.IsValid() && len(in.said.Open) == 0 {
 		return // rules for the address allow it, and no query comes before
 	}
-	needed, ids := in.ofPolicies()
+	services := e.Services
+	services.List = slices.DeleteFunc(slices.Clone(services.List), func(s *policy.Service) bool { return !in.sees(s.Ref.Namespace) })
+	needed, ids := in.ofPolicies(services)
 	hidden := false
 	for _, p := range e.ClusterPolicies {
-		of := in.selecting(netpolicyfor.OfCluster(p, in.f.Pod.Namespace, e.Labels, e.Services))
+		of := in.selecting(netpolicyfor.OfCluster(p, in.f.Pod.Namespace, e.Labels, services))
 		if len(of) > 0 && !in.seesCluster(false) {
 			hidden = true
 		} else if len(of) > 0 {
@@ -51,10 +54,10 @@ func (in *inquiry) engine() {
 }
 
 // ofPolicies returns what the policies of the pod's namespace need, and their names.
-func (in *inquiry) ofPolicies() (needed []*networkingv1.NetworkPolicy, ids []string) {
+func (in *inquiry) ofPolicies(services netpolicyfor.Services) (needed []*networkingv1.NetworkPolicy, ids []string) {
 	for _, id := range in.f.View.Policies {
 		if p := in.policy(id); p != nil {
-			if of := in.selecting(netpolicyfor.Of(p, in.f.Engine.Services)); len(of) > 0 {
+			if of := in.selecting(netpolicyfor.Of(p, services)); len(of) > 0 {
 				needed, ids = append(needed, of...), append(ids, id)
 			}
 		}

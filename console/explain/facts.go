@@ -94,7 +94,7 @@ type Facts struct {
 type Engine struct {
 	Drops           bool // it drops the pod's queries
 	Endpoint        []netip.Prefix
-	Services        netpolicyfor.Services // that the caller may see
+	Services        netpolicyfor.Services
 	ClusterPolicies []*v1alpha1.ClusterFQDNNetworkPolicy
 	Labels          map[string]string // of the pod's namespace
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
@@ -17,6 +19,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -175,6 +178,38 @@ func TestDeniedLatelyByRule(t *testing.T) {
 		_ = (&print.Printer{Out: &out, Format: print.FormatTable, Now: consoletest.Clock}).Explained(&e)
 		if !strings.Contains(out.String(), "3 × tcp 203.0.113.5:443, 0s ago: "+want+"\n") {
 			t.Error(out.String())
+		}
+	}
+}
+
+// TestNetworkPolicyForAnotherEngine: the NetworkPolicy for another engine has the ports of a cluster policy
+// for callers alone who may get that policy; others are told whom to ask.
+func TestNetworkPolicyForAnotherEngine(t *testing.T) {
+	w := consoletest.ClusterWorld("192.0.2.0/24")
+	limits := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "limits"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
+	w.NetworkPolicies = []*networkingv1.NetworkPolicy{limits}
+	for _, c := range []struct {
+		what    string
+		viewer  serve.Viewer
+		engine  bool
+		content bool
+	}{
+		{"an administrator", serve.Everything{}, true, true},
+		{"an administrator, without another engine", serve.Everything{}, false, false},
+		{"a tenant", consoletest.Some{"shop"}, true, false},
+	} {
+		if w.Engine = nil; c.engine {
+			w.Engine = &explain.Engine{Drops: true, Endpoint: netpolicyfor.Endpoint(), ClusterPolicies: w.Input.ClusterPolicies}
+		}
+		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "to": {"registry.test:443"}})
+		fatal.If(t, err)
+		text, err := io.ReadAll(resp.Body)
+		fatal.If(t, err)
+		if has := strings.Contains(string(text), "cluster-for-engine-"); has != c.content {
+			t.Errorf("%s: the NetworkPolicy is there: %v\n%s", c.what, has, text)
+		}
+		if refused := strings.Contains(string(text), netpolicyfor.Refused); refused != (c.engine && !c.content) {
+			t.Errorf("%s: refused: %v\n%s", c.what, refused, text)
 		}
 	}
 }

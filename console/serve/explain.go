@@ -69,7 +69,7 @@ func (r *request) facts(p *policy.Pod, to explain.Target) explain.Facts {
 		Trouble: r.Trouble()[ref], Open: r.Live.Grants(ref), Blocked: r.Blocked, Domain: r.Domain, Resolvers: r.Resolvers(),
 		Flows: r.flows(ref), Free: free(r.Snapshot, p, policies), Contested: contested(r.Snapshot, p),
 		Snapshot: r.Snapshot, Services: r.Services, CountsByName: r.CountsByName,
-		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread,
+		Pods: r.allPods(), OtherNamespaces: r.RemoteNamespaces, OtherPods: r.Unread, Engine: r.Engine(ref),
 	}
 	if f.Failing != "" && !r.sees("") {
 		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods

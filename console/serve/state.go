@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -52,6 +53,8 @@ type State struct {
 	// holding for pods.
 	Status  func() console.Status
 	Trouble func() map[policy.PodRef][]string
+	// Engine is set for a pod to which another NetworkPolicy engine may deny what the policies allow.
+	Engine func(policy.PodRef) *explain.Engine
 
 	Live Live
 	// Log is the audit log, nil where there is none.
