@@ -101,6 +101,9 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 	if err := read(cmd, files); err != nil {
 		return err
 	}
+	if len(files) == 0 && s.ask.reach.cluster.on && !s.one.any() {
+		s.networkPolicies(cmd.Context())
+	}
 	made, incomplete := s.suggest()
 	for _, warning := range made.Warnings() {
 		s.say("%s", warning)

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
@@ -68,4 +72,23 @@ func agentName(a client.Agent) string {
 		return "agent"
 	}
 	return "agent of " + a.Node()
+}
+
+// networkPolicies reads the cluster's NetworkPolicies, of which another engine may need some beside the
+// suggested policies. Without the right to list them, the suggestion has none.
+func (s *suggesting) networkPolicies(ctx context.Context) {
+	at, err := s.ask.reach.cluster.connect(s.namespace)
+	if err == nil {
+		err = at.List(ctx, networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), s.namespace, func(u *unstructured.Unstructured) error {
+			n := &networkingv1.NetworkPolicy{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, n); err != nil {
+				return fmt.Errorf("networkpolicy %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+			}
+			s.o.NetworkPolicies = append(s.o.NetworkPolicies, n)
+			return nil
+		})
+	}
+	if err != nil {
+		s.say("without NetworkPolicies for another engine: %v", err)
+	}
 }

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // Options extend the suggestion beyond the dialled names.
@@ -27,6 +30,8 @@ type Options struct {
 	// EveryProtocol allows connections of protocols that a policy has no word for, by
 	// rules that open every protocol and port of the name.
 	EveryProtocol bool
+	// NetworkPolicies are those of the cluster, beside which another engine may need some for Policies.
+	NetworkPolicies []*networkingv1.NetworkPolicy
 }
 
 // WriteSelector is the label in the selector of a policy for which somebody has to
@@ -52,8 +57,10 @@ type Workload struct {
 	// Denied and WouldDeny are how many.
 	Denied, WouldDeny uint64
 	Policies          []v1alpha1.FQDNNetworkPolicy
-	Left              []Left   // what Policies do not allow, sorted
-	Notes             []string // what to know before Policies are applied
+	// NetworkPolicies are for another engine, if there is one, so that it does not deny what Policies allow.
+	NetworkPolicies []*networkingv1.NetworkPolicy
+	Left            []Left   // what Policies do not allow, sorted
+	Notes           []string // what to know before Policies are applied
 }
 
 // Whole tells whether the policies allow all that was seen, as they are.
@@ -93,6 +100,7 @@ func (l *Log) Suggest(o Options) Suggestion {
 		if len(out.Policies) > 0 {
 			out.Notes = append(out.Notes, l.wider(w)...)
 			out.Left = append(out.Left, w.overBounds(out.Policies)...)
+			out.NetworkPolicies = w.forEngine(out.Policies, o.NetworkPolicies)
 		}
 		slices.SortFunc(out.Left, compareLeft)
 		if len(out.Policies) > 0 || len(out.Left) > 0 || len(out.Notes) > 0 {
@@ -239,4 +247,14 @@ func (w *workload) overBounds(policies []v1alpha1.FQDNNetworkPolicy) []Left {
 		left = append(left, Left{Kind: LeftBound, Names: []string{p.Object + ": " + p.Path + ": " + p.Message}})
 	}
 	return left
+}
+
+// forEngine returns what another engine needs beside policies that can be applied.
+func (w *workload) forEngine(policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy) (needed []*networkingv1.NetworkPolicy) {
+	for i := range policies {
+		if w.selector != "" {
+			needed = append(needed, netpolicyfor.Of(&policies[i], netpolicyfor.Services{}).Beside(others, netpolicyfor.Endpoint())...)
+		}
+	}
+	return needed
 }

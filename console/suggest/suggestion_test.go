@@ -8,8 +8,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -164,6 +167,23 @@ func TestCommentsHoldNothingOfALog(t *testing.T) {
 	for i, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
 		if !strings.HasPrefix(line, "# ") || strings.ContainsAny(line, "\x1b\u2028") {
 			t.Errorf("line %d: %q", i, line)
+		}
+	}
+}
+
+// TestForAnotherEngine: beside policies for pods that a NetworkPolicy limits, the suggestion has what another
+// engine needs.
+func TestForAnotherEngine(t *testing.T) {
+	l := logOf(t, flowText(cart, "denied", "tcp", "192.0.2.10 443", "unmatched", named("api.test", "")), flowText(plainly, "denied", "tcp", "192.0.2.10 443", "unmatched", named("api.test", "")))
+	limits := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "limits"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
+	s := l.Suggest(Options{NetworkPolicies: []*networkingv1.NetworkPolicy{limits}})
+	var b strings.Builder
+	fatal.If(t, s.Write(&b))
+	list, err := s.List()
+	fatal.If(t, err)
+	for _, text := range []string{b.String(), string(list)} {
+		if strings.Count(text, "cart-egress-for-engine-") != 1 || strings.Count(text, "for-engine-") != 1 || !strings.Contains(text, netpol.IgnoreLabel) {
+			t.Error(text)
 		}
 	}
 }

@@ -67,6 +67,15 @@ func (w Workload) write(b *bytes.Buffer) error {
 		}
 		b.Write(text)
 	}
+	if len(w.NetworkPolicies) > 0 {
+		text, err := NetworkYAML(w.NetworkPolicies...)
+		if err != nil {
+			return err
+		}
+		b.WriteString("---\n")
+		comment(b, "If another engine enforces NetworkPolicies, it needs this beside the policies. Namegate ignores it.")
+		b.Write(text)
+	}
 	return nil
 }
 

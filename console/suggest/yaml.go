@@ -109,6 +109,15 @@ func (s Suggestion) List() ([]byte, error) {
 		}
 		texts = append(texts, text)
 	}
+	for _, w := range s.Workloads {
+		for _, n := range w.NetworkPolicies {
+			text, err := NetworkYAML(n)
+			if err != nil {
+				return nil, err
+			}
+			texts = append(texts, text)
+		}
+	}
 	return list(texts)
 }
 
