@@ -28,8 +28,10 @@ func goals() []ground.Goal {
 		{Figure: "flow.crr_per_s", Peer: noRules, State: podsState + byNftables, Least: 0.95},
 	}
 	for _, s := range steps {
-		out = append(out, ground.Goal{Figure: "compile.change_ms", State: clusterState + ", " + s.name, Value: 5},
-			ground.Goal{Figure: "apply.change_ms", State: clusterState + ", " + s.name, Value: s.limit})
+		out = append(out, ground.Goal{Figure: "compile.change_ms", State: clusterState + ", " + s.name, Value: 5})
+		if s.limit > 0 {
+			out = append(out, ground.Goal{Figure: "apply.change_ms", State: clusterState + ", " + s.name, Value: s.limit})
+		}
 	}
 	for _, d := range dataplanes {
 		out = append(out,
@@ -38,7 +40,7 @@ func goals() []ground.Goal {
 			ground.Goal{Figure: "restart.ready_ms", State: grantsState + d.state, Value: 400},
 			ground.Goal{Figure: "agent.rss_mib", State: nodeState + d.state, Value: 50},
 			ground.Goal{Figure: "agent.rss_mib", State: grantsState + d.state, Value: 80},
-			ground.Goal{Figure: "grant.latency_p99_us", Peer: quiet, State: churnState + d.state, Value: 5000},
+			ground.Goal{Figure: "grant.latency_p99_us", Peer: quiet, Rate: churnRate, State: churnState + d.state, Value: 5000},
 			ground.Goal{Figure: "reuse.lost_connections", State: reuseState + d.state, Value: 0},
 		)
 	}

@@ -46,14 +46,6 @@ func ratio(f figure.Figure, digits int) string {
 	return fmt.Sprintf("%.*f × (%.1f / %.1f %s)", digits, f.Ratio, f.Value, f.PeerValue, f.Unit)
 }
 
-// At says at which rate something was measured; nothing of what had none.
-func At(rate int) string {
-	if rate == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" at %d q/s", rate)
-}
-
 // verdict shows each target beside what was measured.
 func (g *Ground) verdict(goals []Goal) {
 	w := tabwriter.NewWriter(g.notes, 0, 0, 2, ' ', 0)
@@ -69,7 +61,14 @@ func (g *Ground) verdict(goals []Goal) {
 		if !met {
 			word = "NOT MET"
 		}
-		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%.0f %% of a core\n", goal.Figure, At(goal.Rate), bound, measured, word, f.others*100)
+		name := goal.Figure
+		if goal.Rate > 0 {
+			name += fmt.Sprintf(" at %d q/s", goal.Rate)
+		}
+		if goal.State != "" {
+			name += ", " + goal.State
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f %% of a core\n", name, bound, measured, word, f.others*100)
 		if f.others >= figure.Disturbed {
 			doubt = true
 		}
