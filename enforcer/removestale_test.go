@@ -43,10 +43,9 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 		name            string
 		here, elsewhere []string
 	}{
-		{"in the same tables", []string{"raw", "mangle", "security"}, nil},
-		{"in another table", []string{"filter"}, nil},
+		{"in the same tables", []string{"mangle", "security"}, nil},
 		{"by the other variant", nil, []string{"mangle", "security", "filter"}},
-		{"everywhere", allTables[:1], allTables},
+		{"everywhere", []string{"mangle"}, allTables},
 	} {
 		w := newNode(t)
 		w.otherBackend = iptables.NewFake()

@@ -21,19 +21,14 @@ import (
 type sourceChanges map[string][][2]string
 
 // olderLayout changes this agent's sources into those of another layout: other names of
-// chains and of sets, one more hook in one more table of iptables, and nft tables with other
-// names, another priority and another type. Sets of grants keep their names.
+// chains and of sets, and nft tables with other names, another priority and another type. Sets of
+// grants keep their names.
 var olderLayout = sourceChanges{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
 		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`}, {`"NAMEGATE-PEERS"`, `"NAMEGATE-REACH"`}, {`"NAMEGATE-ALLOW"`, `"NAMEGATE-PASS"`},
 		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`ChainPrefix + "P-"`, `ChainPrefix + "POD-"`},
 		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
-	},
-	"enforcer/dataplane/xtables/rules.go": {
-		{`{"mangle", "PREROUTING", chainNames},`, `{"mangle", "PREROUTING", chainNames}, {"filter", "FORWARD", chainDrop},`},
-		{`"security", "mangle"}`, `"security", "filter", "mangle"}`},
-		{`"security": r.security()}`, `"security": r.security(), "filter": r.security()}`},
 	},
 	"kernel/nft/layout.go": {
 		{`"selected", "dropped"`, `"chosen", "dropped"`}, {`@selected%`, `@chosen%`},

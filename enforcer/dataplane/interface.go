@@ -76,7 +76,7 @@ type Interface interface {
 	// of a failed write calls it.
 	NeedResync()
 
-	// RemoveStaleRules removes the rules that earlier agents left outside of what is
+	// RemoveStaleRules removes the rules that an earlier agent left outside of what is
 	// written. It is called when a state is in force in all of the kernel. Until it succeeds,
 	// DestroyStale cannot destroy the sets that these rules ask. After a success it does
 	// nothing.

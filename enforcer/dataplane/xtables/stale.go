@@ -9,24 +9,15 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
-// The chains that an earlier agent wrote in another table, or by the other variant of
-// iptables, stay in force until this agent's rules are, and are removed then: two agents'
-// rules together deny what either denies.
+// The chains that an earlier agent wrote by the other variant of iptables stay in force until
+// this agent's rules are, and are removed then: two agents' rules together deny what either
+// denies.
 
-// removeStale removes the chains that earlier agents left outside of the written ones.
-// Until it has succeeded once, the sets of these chains cannot be destroyed.
+// removeStale removes the chains of the other variant. Until it has succeeded once, the sets of
+// these chains cannot be destroyed.
 func (r *rules) removeStale(ctx context.Context) error {
 	if r.removed {
 		return nil
-	}
-	for _, t := range r.stale {
-		chains, err := r.chains.Save(ctx, t.Family, t.Name)
-		if err != nil {
-			return err
-		}
-		if err := removeTable(ctx, r.chains, t, chains); err != nil {
-			return err
-		}
 	}
 	if r.other != nil {
 		if err := removeVariant(ctx, r.other); err != nil {
@@ -46,18 +37,6 @@ func (r *rules) removeAll(ctx context.Context) (first error) {
 		}
 	}
 	return first
-}
-
-// staleTables returns the tables that hold our chains and are never written.
-func staleTables(all iptables.Everything) (out []Table) {
-	for f, byName := range all {
-		for name, chains := range byName {
-			if !slices.Contains(tables, name) && holdsOurs(chains) {
-				out = append(out, Table{f, name})
-			}
-		}
-	}
-	return out
 }
 
 // holdOurs tells whether any table holds our chains.

@@ -53,10 +53,9 @@ type rules struct {
 	rendered      map[iptables.Family]map[policy.PodRef]subjectRules
 	renderedLists map[iptables.Family]map[string]listRules
 
-	survey  survey  // by readVariants, until the first write
-	follows bool    // an earlier agent has chains here, as readVariants found
-	stale   []Table // tables in which only an earlier agent had chains
-	removed bool    // nothing of an earlier agent is outside of what is written
+	survey  survey // by readVariants, until the first write
+	follows bool   // an earlier agent has chains here, as readVariants found
+	removed bool   // the other variant has nothing of an earlier agent
 }
 
 // survey is the chains of each variant of iptables, the one that is written last.
@@ -128,7 +127,6 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 		if there, err = r.surveyed(ctx); err != nil {
 			return err
 		}
-		r.stale = staleTables(there)
 	}
 	for _, name := range tables {
 		for _, f := range families {
