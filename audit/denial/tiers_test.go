@@ -23,6 +23,26 @@ import (
 	"github.com/namegate/namegate/testkit/short"
 )
 
+// TestCoverOfTiers: a match that denies opens nothing, on its port or before one that accepts.
+func TestCoverOfTiers(t *testing.T) {
+	pattern, err := fqdn.ParsePattern("a.test")
+	fatal.If(t, err)
+	deny := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: "tcp/25", Policy: "no-smtp"}
+	accept := &policy.Rule{Peer: policy.Peer{Kind: policy.PeerNames}, Ports: policy.AnyPort, Policy: "shop/p"}
+	v := &policy.View{Enforced: true, Policies: []string{"shop/p"}}
+	for _, r := range []*policy.Rule{deny, accept} {
+		r.Matches = []*policy.Match{policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Rule: r}, 0)}
+	}
+	v.Rules, v.Index = policytest.Rules(deny, accept), policy.NewIndex([]*policy.Rule{deny, accept}, 2)
+	n, _ := pattern.Exact()
+	for to, want := range map[string]bool{"192.0.2.1:25": false, "192.0.2.1:443": true} {
+		at := key{dialled: netip.MustParseAddrPort(to), protocol: policy.TCP, verdict: audit.Denied}
+		if m, opens := cover(v, at, nil, n); m == nil || opens != want || opens && m.Rule != accept {
+			t.Errorf("%s: %+v, opens %v", to, m, opens)
+		}
+	}
+}
+
 // clusterPolicy reads a policy from the part of its spec without the subject, which are the
 // pods of a mode.
 func clusterPolicy(t *testing.T, called, mode, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
@@ -55,6 +75,53 @@ func underTiers(t *testing.T) *world {
 		t.Fatal(w.snap.Problems)
 	}
 	return w
+}
+
+// TestRulesOfTiers: what a rule of a cluster policy denies, or would deny or allow, names the
+// rule. Other denials have the reasons that they have without cluster policies.
+func TestRulesOfTiers(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		denied      bool // the kernel denies the packet
+		pod, to     string
+		names, open string // of the address: they opened nothing, or the port set any until now
+		want        string // joined by "; "
+	}{
+		{what: "by name", denied: true, pod: "a", to: "198.51.100.1:443", names: "x.paste.test",
+			want: "denied a tcp 198.51.100.1:443 rule Admin pastes-enforce pastes x1 [x.paste.test by pastes-enforce **.paste.test]"},
+		{what: "by network, which an Audit policy would accept", denied: true, pod: "a", to: "203.0.113.200:443",
+			want: "denied a tcp 203.0.113.200:443 rule Admin pastes-enforce spec.egress[1] x1 []; would-allow a tcp 203.0.113.200:443 rule Admin soon-enforce lab x1 []"},
+		{what: "by network alone", denied: true, pod: "a", to: "203.0.113.1:443", names: "far.test",
+			want: "denied a tcp 203.0.113.1:443 rule Admin pastes-enforce spec.egress[1] x1 [far.test]"},
+		{what: "by the namespace's default", denied: true, pod: "a", to: "198.51.100.1:80", names: "web.example.org",
+			want: "denied a tcp 198.51.100.1:80 ports x1 [web.example.org by shop/allow web.example.org]"},
+		{what: "of a pod without other policies", denied: true, pod: "c", to: "198.51.100.1:80", names: "far.test",
+			want: "denied c tcp 198.51.100.1:80 rule Baseline closed-cluster rest x1 [far.test]"},
+		{what: "what the kernel allows by now", denied: true, pod: "c", to: "198.51.100.1:22", want: "denied c tcp 198.51.100.1:22 address x1 []"},
+		{what: "would be denied", pod: "c", to: "198.51.100.1:22", want: "would-deny c tcp 198.51.100.1:22 rule Admin soon-cluster ssh x1 []"},
+		{what: "beside a grant", pod: "a", to: "198.51.100.1:22", open: "web.example.org", want: ""},
+		{what: "denied already", pod: "c", to: "198.51.100.1:80", want: ""},
+		{what: "of Audit policies alone", pod: "b", to: "198.51.100.1:443", names: "x.paste.test",
+			want: "would-deny b tcp 198.51.100.1:443 rule Admin later spec.egress[0] x1 [x.paste.test by later x.paste.test]"},
+		{what: "allowed by default", pod: "b", to: "198.51.100.1:443", names: "y.paste.test", want: ""},
+	} {
+		w := underTiers(t)
+		for n := range strings.FieldsSeq(c.names) {
+			w.told(c.pod, n, netip.MustParseAddrPort(c.to).Addr().String(), 60, "")
+		}
+		prefix := nflog.PrefixAudited
+		if c.denied {
+			prefix = nflog.PrefixDenied
+		}
+		w.denials.take(w.packet(prefix, c.pod, "tcp", c.to))
+		w.pass(settle)
+		var want []string
+		if c.want != "" {
+			want = strings.Split(c.want, "; ")
+		}
+		t.Log(c.what)
+		w.expect(want...)
+	}
 }
 
 // TestDeniedWhereItIsReached: rules for networks are about the destination behind a Service.
