@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,53 @@ func TestNoisyPodHasALimit(t *testing.T) {
 	w.lines = nil
 	w.denied("a", "tcp", "198.51.100.9:9")
 	w.expect("denied a tcp 198.51.100.9:9 address x1 []")
+}
+
+// TestAllIsBounded: many noisy pods have no more than all may.
+func TestAllIsBounded(t *testing.T) {
+	var many []policy.Pod
+	for i := range 80 {
+		many = append(many, policy.Pod{
+			PodRef: policytest.Ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
+		})
+	}
+	w := newWorld(t, many...)
+	flood := func(to string) {
+		for port := range 70 {
+			for i := range many {
+				p := w.packet(nflog.PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
+				p.Source = many[i].IPs[0]
+				w.denials.take(p)
+			}
+		}
+	}
+	flood("198.51.100.1")
+	if n := len(w.lines); n != maxCounted {
+		t.Errorf("%d lines, want %d", n, maxCounted)
+	}
+	if over := w.denials.Over(); over != 80*70-maxCounted {
+		t.Errorf("%d are over", over)
+	}
+	w.pass(period)
+	flood("198.51.100.2") // newer flows
+	all := 0
+	for i := range many {
+		lately := w.denials.Recent(many[i].PodRef)
+		if all += len(lately); !slices.IsSortedFunc(lately, func(a, b audit.Flow) int { return b.Last.Compare(a.Last) }) {
+			t.Errorf("%s: not the newest first", many[i].PodRef)
+		}
+	}
+	if all != maxRecent || all != w.denials.flows.latelyAll {
+		t.Errorf("%d are remembered, counted as %d", all, w.denials.flows.latelyAll)
+	}
+	w.pass(period)
+	w.pass(period)
+	for range 3 {
+		w.denied("a", "tcp", "198.51.100.1:443")
+	}
+	if all = len(w.denials.flows.counted); all != 1 {
+		t.Errorf("%d are counted after a quiet minute and one", all)
+	}
 }
 
 // TestWaitingIsBounded: more audited packets than can come in their time are counted.
