@@ -27,7 +27,7 @@ func (d decisions) Write(r audit.Record) {
 	}
 }
 
-// Repeats implements proxy.Repeater: the memory has a repeated answer already.
+// Repeats logs a repeated reply: the memory has a repeated answer already.
 func (d decisions) Repeats() bool { return d.log != nil }
 
 // openDenials prepares the report of denied connections, which runDenials begins.

@@ -96,7 +96,7 @@ func condition(kind string, status bool, reason, message string) metav1.Conditio
 
 func enforcedOf(e v1alpha1.Enforcement, accepted bool, entries []entry) metav1.Condition {
 	if !accepted {
-		return condition(ConditionEnforced, false, ReasonNotAccepted, "the policy selects no pod until it is mended; the condition Accepted says how")
+		return condition(ConditionEnforced, false, ReasonNotAccepted, "the policy selects no pod until it is fixed; the condition Accepted says how")
 	}
 	var texts []string
 	var worst string

@@ -175,7 +175,7 @@ func (d *Denials) pass() {
 	d.settled(snap, due)
 	d.flows.close(now, d.write)
 	if d.over > d.said && now.Sub(d.saidAt) >= period {
-		d.o.Logger.Warn("more connections were denied, or would be, than can be told apart", "counted", d.over-d.said)
+		d.o.Logger.Warn("more connections were denied, or would be, than can be listed apart", "counted", d.over-d.said)
 		d.said, d.saidAt = d.over, now
 	}
 }

@@ -100,7 +100,7 @@ func TestNoisyPodHasALimit(t *testing.T) {
 	w.pass(0)
 	w.denied("a", "tcp", "198.51.100.9:9")
 	w.pass(time.Second)
-	if n := strings.Count(log.String(), "can be told apart"); n != 1 || !strings.Contains(log.String(), fmt.Sprintf("counted=%d", 9*countedOfPod)) {
+	if n := strings.Count(log.String(), "can be listed apart"); n != 1 || !strings.Contains(log.String(), fmt.Sprintf("counted=%d", 9*countedOfPod)) {
 		t.Errorf("the agent's log:\n%s", log.String())
 	}
 	if got := w.denials.Recent(policytest.Ref("a")); len(got) != recentOfPod || got[0].Dialled.Port() != countedOfPod {

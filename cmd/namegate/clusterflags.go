@@ -25,7 +25,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.DaemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
 	fl.BoolVar(&f.ClusterNetworkPolicies, "cluster-network-policy", false, "read ClusterNetworkPolicies of policy.networking.k8s.io too, where the cluster serves them")
 	fl.BoolVar(&f.watchNodes, "watch-nodes", true, "watch all Nodes of the cluster; false watches this node's alone, and the cluster ranges of the Corefile keep names outside the cluster from the others")
-	fl.StringVar(&f.CNIResults, "cni-results", "", "the folder in which the container runtime keeps the results of network plugins: a new pod's addresses are known from them before its first container starts (default: none, the pod's status tells them)")
+	fl.StringVar(&f.CNIResults, "cni-results", "", "the folder in which the container runtime keeps the results of network plugins: a new pod's addresses are known from them before its first container starts (default: none, they are known from the pod's status)")
 	fl.BoolVar(&f.ClearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
 
@@ -70,7 +70,7 @@ func (f *listenFlags) parse(inCluster bool) (out []netip.AddrPort, err error) {
 		out = append(out, netip.AddrPortFrom(a, uint16(n)))
 	}
 	if len(out) > 0 && !inCluster {
-		return nil, fmt.Errorf("--console-addr needs --source kube: without a cluster nobody knows who asks; the socket is there for root")
+		return nil, fmt.Errorf("--console-addr needs --source kube: without a cluster the agent cannot identify callers; the socket is there for root")
 	}
 	return out, nil
 }

@@ -60,7 +60,7 @@ type callers struct {
 func (c *callers) who(r *http.Request) (user, error) {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
-			return user{}, console.Refuse(http.StatusBadRequest, "agents answer nobody in another's name; leave --as and impersonation out, or use that user's own credentials")
+			return user{}, console.Refuse(http.StatusBadRequest, "agents refuse impersonation; leave --as and impersonation out, or use that user's own credentials")
 		}
 	}
 	var certs []*x509.Certificate
@@ -78,7 +78,7 @@ func (c *callers) who(r *http.Request) (user, error) {
 	case given:
 		return c.byToken(r, token)
 	}
-	return user{}, console.Refuse(http.StatusUnauthorized, "agents answer nobody without credentials: use a kubeconfig with a token or a client certificate")
+	return user{}, console.Refuse(http.StatusUnauthorized, "agents answer no request without credentials: use a kubeconfig with a token or a client certificate")
 }
 
 // bearer returns the token of a request.
@@ -157,7 +157,7 @@ func (c *callers) review(ctx context.Context, token string) (judged, error) {
 	s := got.Status
 	if !s.Authenticated || s.User.Username == "" {
 		if s.Error == "" {
-			s.Error = "it is nobody's"
+			s.Error = "it belongs to no user"
 		}
 		return judged{why: s.Error}, nil
 	}

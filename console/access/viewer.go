@@ -123,7 +123,7 @@ func (v *Viewer) still() (user, error) {
 		return user{}, err
 	}
 	if u.name != v.user.name {
-		return user{}, console.Refuse(http.StatusUnauthorized, "these credentials are somebody else's now; ask again")
+		return user{}, console.Refuse(http.StatusUnauthorized, "these credentials belong to another user now; ask again")
 	}
 	v.user = u
 	return u, nil

@@ -17,7 +17,7 @@ func TestClusterPolicies(t *testing.T) {
 			`stdin:10: error: clusterpolicy p: spec.egress[0].networks[0]: "192.0.2.0" is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32; until then the rule denies every connection`,
 		},
 		strings.Replace(head, "{}", "{matchExpressions: [{key: a, operator: in}]}", 1) + "  egress: [{action: Deny}]\n": {
-			`stdin:7: error: clusterpolicy p: spec.subject.namespaces: "in" is not a valid label selector operator; the policy selects nothing until this is mended, which leaves open what these rules close: spec.egress[0] (Deny)`,
+			`stdin:7: error: clusterpolicy p: spec.subject.namespaces: "in" is not a valid label selector operator; the policy selects nothing until this is fixed, which leaves open what these rules close: spec.egress[0] (Deny)`,
 		},
 		head + "---\n" + head:                               {"stdin:11: error: clusterpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
 		head + "  egress:\n  - {action: Deny, match: []}\n": {`stdin:9: error: clusterpolicy p: spec.egress[0].match: there is no field "match" here; write one of action, matches, name, networks, ports`},

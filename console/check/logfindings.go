@@ -62,7 +62,7 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 		case !l.answered[a.scope]:
 			if !silent[a.policy] {
 				silent[a.policy] = true
-				findings = append(findings, a.finding(LogSilent, fmt.Sprintf("the log (%s) has no answered query of a %s, and tells nothing about the names of this policy; give a log with lines of the verdict allowed, of a time when its pods ran", l.span(), a.clients())))
+				findings = append(findings, a.finding(LogSilent, fmt.Sprintf("the log (%s) has no answered query of a %s, and has no information about the names of this policy; give a log with lines of the verdict allowed, of a time when its pods ran", l.span(), a.clients())))
 			}
 			continue
 		case a.queries == 0:

@@ -159,7 +159,7 @@ func (m *Manifests) completed(text, namespace, cluster string) string {
 func (m *Manifests) notAsked(text, cluster string) (reason, message string) {
 	switch labels := strings.Split(text, "."); {
 	case isAddress(text):
-		return NotAsked, "is an address, and nobody asks DNS for that; write a NetworkPolicy with an ipBlock"
+		return NotAsked, "is an address, and no client asks DNS for it; write a NetworkPolicy with an ipBlock"
 	case len(labels) == 1:
 		return NotAsked, "has one label; pods ask for it with a search suffix, so write the whole name, such as " + labels[0] + ".NAMESPACE.svc." + cluster
 	case m.completed(text, "", cluster) != "":

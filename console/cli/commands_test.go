@@ -70,7 +70,7 @@ func TestExitCodes(t *testing.T) {
 		{"audit --verdict deny", 2, `verdict "deny" is not known; write allowed, `},
 		{"audit --since yesterday", 2, "--since yesterday; write a duration such as 24h"},
 		{"status --socket " + none, 3, "no agent at socket " + none + ": there is no such file; is the agent running on this node? (--socket names another)"},
-		{"pods --socket " + stale, 3, "no agent at socket " + stale + ": nobody listens there, the agent that made it is gone; start the agent (--socket names another)"},
+		{"pods --socket " + stale, 3, "no agent at socket " + stale + ": no program listens there, the agent that made it is gone; start the agent (--socket names another)"},
 		{"audit -f --socket " + none, 3, "no agent at socket "},
 		{"explain shop/x a.test --socket " + unknown, 5, "the agent of node-1 knows no pod shop/x"},
 		{"ui --socket " + none, 3, "no agent at socket " + none},

@@ -77,7 +77,7 @@ func (l Local) Ask(ctx context.Context, path string, query url.Values) (*http.Re
 	case errors.Is(err, os.ErrNotExist):
 		err = fmt.Errorf("no agent at socket %s: there is no such file; is the agent running on this node? (--socket names another)", l.Socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		err = fmt.Errorf("no agent at socket %s: nobody listens there, the agent that made it is gone; start the agent (--socket names another)", l.Socket)
+		err = fmt.Errorf("no agent at socket %s: no program listens there, the agent that made it is gone; start the agent (--socket names another)", l.Socket)
 	case errors.Is(err, os.ErrPermission):
 		return nil, console.Refuse(http.StatusForbidden, "socket %s is root's; run this as root", l.Socket)
 	case err != nil:

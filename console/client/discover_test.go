@@ -172,7 +172,7 @@ func TestUnreachable(t *testing.T) {
 	accesstest.PublishAt(t, api, "closed", entry.Pin{1}, netip.MustParseAddrPort("127.0.0.1:1"))
 	for node, want := range map[string]string{
 		"local":  "kubectl -n namegate-system port-forward POD 9954, with the agent's pod on that node) and add --node local --address 127.0.0.1:9954",
-		"closed": "nobody listens for the agent of node closed; is it running?",
+		"closed": "no program listens at the address of the agent of node closed; is it running?",
 	} {
 		a, err := cluster(api, "").OfNode(t.Context(), node)
 		fatal.If(t, err)

@@ -60,7 +60,7 @@ type Cluster struct {
 }
 
 // errImpersonates says that a kubeconfig speaks for somebody else.
-var errImpersonates = errors.New("agents answer nobody in another's name, and this kubeconfig impersonates a user; leave `as` and `as-groups` out, or use that user's own credentials")
+var errImpersonates = errors.New("agents refuse impersonation, and this kubeconfig impersonates a user; leave `as` and `as-groups` out, or use that user's own credentials")
 
 // Connect reads the kubeconfig. It sends no request yet. The error is a *console.Misused.
 func Connect(l Login) (*Cluster, error) {

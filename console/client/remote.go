@@ -102,11 +102,11 @@ func (c *Cluster) unreachable(ctx context.Context, e entry.Entry, err error) err
 	var why error
 	switch {
 	case errors.Is(err, entry.ErrWrongKey):
-		why = fmt.Errorf("who answers for the agent of node %s has another key than that agent published, so it was told nothing; an agent that starts publishes within seconds, try again: %w", e.Node, err)
+		why = fmt.Errorf("the server at the address of the agent of node %s has another key than that agent published, so it was sent nothing; an agent that starts publishes within seconds, try again: %w", e.Node, err)
 	case errors.Is(err, errNoAddress):
 		why = fmt.Errorf("the agent of node %s can be asked through a forwarded port alone: %s", e.Node, c.forward(e.Node))
 	case errors.Is(err, syscall.ECONNREFUSED):
-		why = fmt.Errorf("nobody listens for the agent of node %s; is it running? kubectl -n %s get pods -o wide shows it: %w", e.Node, c.login.Agents, err)
+		why = fmt.Errorf("no program listens at the address of the agent of node %s; is it running? kubectl -n %s get pods -o wide shows it: %w", e.Node, c.login.Agents, err)
 	default:
 		why = fmt.Errorf("the agent of node %s cannot be reached; where nodes are not reached from here, %s: %w", e.Node, c.forward(e.Node), err)
 	}

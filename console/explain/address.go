@@ -154,7 +154,7 @@ func (in *inquiry) byNames(names []alias) {
 	case rankUnmatched:
 		in.unmatchedNames(names)
 	default:
-		in.settle(Denied, "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere")
+		in.settle(Denied, "no pod of this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere")
 		in.byAddress()
 	}
 }

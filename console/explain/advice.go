@@ -243,7 +243,7 @@ func (in *inquiry) selector() (s *metav1.LabelSelector, why string) {
 		if sel, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err != nil || !sel.Matches(labels.Set(in.f.Pod.Labels)) {
 			continue
 		}
-		why = fmt.Sprintf("its podSelector is that of %s: the pod's labels tell no workload", id)
+		why = fmt.Sprintf("its podSelector is that of %s: the pod's labels identify no workload", id)
 		if len(own) > 0 {
 			why = fmt.Sprintf("its podSelector is that of %s: the pod's labels are also those of %s, which nothing is denied to so far", id, in.f.Free[0])
 		}

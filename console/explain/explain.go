@@ -108,7 +108,7 @@ func (in *inquiry) unjudged() bool {
 		in.settle(Allowed, "the pod uses the host network: no policy for pods holds for it, and policies for its node decide its connections")
 	case in.contested():
 		in.said.Verdict = Denied
-		in.said.Reason = fmt.Sprintf("other pods claim %s too, and nobody can tell whose traffic it is: nothing is allowed for that address", in.f.Contested[0])
+		in.said.Reason = fmt.Sprintf("other pods claim %s too, and their traffic cannot be distinguished: nothing is allowed for that address", in.f.Contested[0])
 		in.do("remove all but one of the pods that have the address; a pod that has ended, or was left behind by a node, may be among them")
 	case in.f.View == nil:
 		in.settle(Allowed, "no policy selects the pod: everything is allowed")

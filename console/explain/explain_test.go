@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 			what: "on the host network", to: "www.example.org", policies: base, pod: func(p *policy.Pod) { p.HostNetwork = true },
 			want: said{
 				Verdict: Allowed, Reason: "the pod uses the host network: no policy for pods holds for it, and policies for its node decide its connections",
-				Notes: "pod shop/cart-1: HostNetwork: the pod uses the host network, so its traffic cannot be told from the node's, and shop/base cannot hold for it; policies for nodes hold for it: write a ClusterFQDNNetworkPolicy with subject.nodes, remove hostNetwork, or select other pods",
+				Notes: "pod shop/cart-1: HostNetwork: the pod uses the host network, so its traffic cannot be distinguished from the node's, and shop/base cannot hold for it; policies for nodes hold for it: write a ClusterFQDNNetworkPolicy with subject.nodes, remove hostNetwork, or select other pods",
 			},
 		},
 		{
@@ -235,7 +235,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "its resolver on another port", to: "10.96.0.10:443", policies: base, facts: func(f *Facts) { f.Inside = "Service" },
 			want: said{
-				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
+				Verdict: Denied, Reason: "no pod of this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
 				Do:    "10.96.0.10 is the address of a Service: let the pod ask for its name in the cluster, such as NAME.NAMESPACE.svc.cluster.local, and allow that name",
 				Notes: "10.96.0.10 is the address of a Service",
 			},
@@ -302,16 +302,16 @@ func TestExplain(t *testing.T) {
 		{
 			what: "an address that only pods know which are not to be seen", to: "192.0.2.9:443", policies: base, facts: func(f *Facts) { f.Hidden = true },
 			want: said{
-				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
+				Verdict: Denied, Reason: "no pod of this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
 				Do: "pods that you may not see asked for a name of the address; ask your administrator which, or what the pod's configuration names",
 			},
 		},
 		{
 			what: "an address that nobody resolved", to: "192.0.2.9:443", policies: base,
 			want: said{
-				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
+				Verdict: Denied, Reason: "no pod of this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
 				Do: "policies allow names: let the pod connect to a name, and ask again with that; `namegate audit --pod shop/cart-1` shows which names it asks for" +
-					"; if the address itself is meant, whoever has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow; " + firstOne,
+					"; if the address itself is meant, whichever pod has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow; " + firstOne,
 			},
 		},
 		{

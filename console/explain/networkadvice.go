@@ -164,7 +164,7 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 	case a.Manifest != "":
 		in.do("or apply the NetworkPolicy below instead: it allows what is really reached, whatever name or Service leads there")
 	case to.fixed:
-		in.do("if the address itself is meant, whoever has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow")
+		in.do("if the address itself is meant, whichever pod has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow")
 	default:
 		in.do("apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow")
 	}

@@ -78,7 +78,7 @@ func beside(f *Facts, rules ...*policy.Rule) {
 const denies = "no match of the pod's policies covers the name"
 
 func TestPeers(t *testing.T) {
-	const nobody = "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere"
+	const nobody = "no pod of this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere"
 	const behindDB = "NetworkPolicies are judged on what is really reached: behind the Service shop/db, tcp/80 leads to the port called pg of its pods"
 	podsAny, half := rule(policy.PeerPods, "shop: app=db", policy.AnyPort, "0"), rule(policy.PeerPods, "shop: half", policy.AnyPort, "0")
 	pods, named := rule(policy.PeerPods, "shop: app=db", "tcp/5432", "0"), rule(policy.PeerPorts, "pg TCP shop: app=db", policy.AnyPort, "1")
@@ -169,7 +169,7 @@ func TestPeers(t *testing.T) {
 		{what: "pods on the host network", to: "10.96.0.9:9100", verdict: Denied, reason: nobody, do: "by an ipBlock with the addresses of their nodes, such as 192.0.2.1"},
 		{
 			what: "pods of other nodes are not known", to: "10.2.0.99:5432", rules: []*policy.Rule{pods}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
-			reason: "no name opens it for the pod, and whether 10.2.0.99 is a pod that NetworkPolicies allow cannot be told: they are being read", do: "if 10.2.0.99 is a pod's, allow that by its labels", manifest: "10.2.0.99/32",
+			reason: "no name opens it for the pod, and whether 10.2.0.99 is a pod that NetworkPolicies allow is unknown: they are being read", do: "if 10.2.0.99 is a pod's, allow that by its labels", manifest: "10.2.0.99/32",
 		},
 		{what: "they are not known, and no rule is about pods", to: "10.2.0.99:5432", rules: []*policy.Rule{nets}, verdict: Denied, reason: nobody, facts: func(f *Facts) { f.OtherPods = "nobody needs them" }, manifest: "10.2.0.99/32"},
 		{

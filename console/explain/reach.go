@@ -176,7 +176,7 @@ func (in *inquiry) unread(r *reach, a netip.Addr) {
 		return
 	}
 	if in.may(in.to.Port, policy.PeerPods, policy.PeerPorts) {
-		r.unknown = fmt.Sprintf("whether %s is a pod that NetworkPolicies allow cannot be told: %s", a, in.f.OtherPods)
+		r.unknown = fmt.Sprintf("whether %s is a pod that NetworkPolicies allow is unknown: %s", a, in.f.OtherPods)
 	}
 }
 

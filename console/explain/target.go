@@ -62,7 +62,7 @@ func ParseTarget(s string) (Target, error) {
 // parseName reads the one name that is asked for.
 func parseName(host string) (fqdn.Name, error) {
 	if strings.Trim(host, "0123456789.") == "" && host != "" {
-		return "", fmt.Errorf("%q is no address, and no name that anybody asks for; write an address such as 192.0.2.10, or a name", host)
+		return "", fmt.Errorf("%q is no address, and no name that DNS is queried for; write an address such as 192.0.2.10, or a name", host)
 	}
 	p, err := fqdn.ParseExact(host)
 	if err != nil && strings.Contains(host, "*") {

@@ -97,7 +97,7 @@ func TestStatusOfAPolicyThatSelectsNothing(t *testing.T) {
 		if len(got) == 0 {
 			t.Fatalf("%q: %+v", c.error, problems)
 		}
-		want := Finding{"problem", "until this is mended"}
+		want := Finding{"problem", "until this is fixed"}
 		if c.error != "" {
 			want = Finding{"error", ", which leaves open what these rules close: "}
 		}

@@ -147,6 +147,6 @@ func TestExplainAndSuggest(t *testing.T) {
 		s.says(0, "shop/a to bank.test:443/tcp: allowed", "explain", "shop/a", "bank.test:443")
 
 		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-		s.says(3, "nobody listens there, the agent that made it is gone", "pods")
+		s.says(3, "no program listens there, the agent that made it is gone", "pods")
 	})
 }

@@ -83,7 +83,7 @@ func Detect(ctx context.Context, own string) (v Variant, why string, err error) 
 	}
 	program := programVariant(ctx)
 	if program == NFT && !legacyTables(IPv4) && !legacyTables(IPv6) {
-		return NFT, "nobody uses legacy tables, and the program iptables is of that variant", nil
+		return NFT, "no program uses legacy tables, and the program iptables is of that variant", nil
 	}
 	var legacy, nft traces
 	if err := legacy.read(ctx, Legacy, own); err != nil {

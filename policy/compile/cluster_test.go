@@ -112,7 +112,7 @@ func TestClusterOfNodes(t *testing.T) {
 	without := New().Compile(in)
 	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}}")}
 	with := New().Compile(in)
-	if d := cmp.Diff([]string{"clusterpolicy nodes Invalid spec.subject.nodes: the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces; the policy selects nothing until this is mended"},
+	if d := cmp.Diff([]string{"clusterpolicy nodes Invalid spec.subject.nodes: the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces; the policy selects nothing until this is fixed"},
 		problemTexts(with)); d != "" {
 		t.Error(d)
 	}

@@ -99,7 +99,7 @@ func slips() map[string]slip {
 			change: func(s *spec) {
 				s.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "in"}}
 			},
-			problems: []string{`spec.podSelector: "in" is not a valid label selector operator; the policy selects no pod until this is mended`},
+			problems: []string{`spec.podSelector: "in" is not a valid label selector operator; the policy selects no pod until this is fixed`},
 		},
 	}
 }

@@ -163,7 +163,7 @@ func TestBadFiles(t *testing.T) {
 		{"half an address", "forward . 10.96", `"10.96" is not an address`},
 		{"a broken IPv6 address", "forward . 2001:db8::g", `"2001:db8::g" is not an address`},
 		{"a Service without namespace", "forward . kube-dns", `a Service needs its namespace, write for example kube-dns.kube-system`},
-		{"a Service with a port", "forward . kube-dns.kube-system:53", "has a port, which the Service itself tells, write kube-dns.kube-system instead"},
+		{"a Service with a port", "forward . kube-dns.kube-system:53", "has a port, which the Service itself defines, write kube-dns.kube-system instead"},
 		{"a Service's long name", "forward . kube-dns.kube-system.svc.cluster.local", "write kube-dns.kube-system instead"},
 		{"a Service with a dot", "forward . kube-dns.kube-system.", "write kube-dns.kube-system instead"},
 		{"a Service in capitals", "forward . Kube-DNS.kube-system", "write kube-dns.kube-system instead"},

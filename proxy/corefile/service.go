@@ -31,7 +31,7 @@ func service(s stanza, arg string) (policy.ServiceRef, error) {
 	}
 	switch {
 	case hasPort:
-		return ref, s.errorf("%q has a port, which the Service itself tells, write %s instead", arg, plain)
+		return ref, s.errorf("%q has a port, which the Service itself defines, write %s instead", arg, plain)
 	case ref.String() != arg || ref != plain:
 		return ref, s.errorf("%q is not how a Service is named here, write %s instead", arg, plain)
 	}

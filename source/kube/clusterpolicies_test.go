@@ -55,7 +55,7 @@ func TestReadClusterPolicy(t *testing.T) {
 		{"egress that is no list", func(u *unstructured.Unstructured) { set(t, u, "x", "spec", "egress") }, "PartiallyInvalid spec.egress[0].action", "Denyb", true},
 		{"no egress", func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "spec", "egress") }, "", "", true},
 		{"a newer subject", func(u *unstructured.Unstructured) { set(t, u, map[string]any{}, "spec", "subject", "accounts") },
-			"Invalid spec.subject the subject cannot be read by this version: strict decoding error: unknown field \"accounts\"; the policy selects nothing until this is mended, which leaves open what these rules close: spec.egress[0] (Deny), spec.egress[1] (Pass)", "Deny Pass", false},
+			"Invalid spec.subject the subject cannot be read by this version: strict decoding error: unknown field \"accounts\"; the policy selects nothing until this is fixed, which leaves open what these rules close: spec.egress[0] (Deny), spec.egress[1] (Pass)", "Deny Pass", false},
 		{"a newer setting", func(u *unstructured.Unstructured) { set(t, u, "5m", "spec", "schedule") },
 			`PartiallyInvalid spec a part of the policy cannot be read by this version, and counts for nothing: strict decoding error: unknown field "schedule"`, "Deny Pass", true},
 		{"a setting of another type", func(u *unstructured.Unstructured) { set(t, u, "x", "spec", "ttl") }, "PartiallyInvalid spec a part of the policy cannot be read", "Deny Pass", false},

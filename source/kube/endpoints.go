@@ -146,7 +146,7 @@ func resolver(s *serviceEntry, entries []*sliceEntry) (r policy.Resolver, proble
 	if len(r.Endpoints) == 0 && unnamed {
 		problems = append(problems, policy.Problem{
 			Object: "service " + s.ref.Namespace + "/" + s.ref.Name, Reason: policy.ReasonPartiallyInvalid, Path: "spec.ports",
-			Message: "nobody can tell at which port its endpoints answer DNS, so only its cluster address is asked; give it a port 53 of UDP",
+			Message: "it is unknown at which port its endpoints answer DNS, so only its cluster address is queried; give it a port 53 of UDP",
 		})
 	}
 	return r, problems

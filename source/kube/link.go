@@ -76,7 +76,7 @@ func (l *link) end(name string) {
 		return
 	}
 	delete(l.running, name)
-	l.remove(name, "what the API server did not answer is not asked any more")
+	l.remove(name, "requests that the API server did not answer are cancelled")
 }
 
 // remove ends the failure of a list-watch; mu is held.

@@ -117,7 +117,7 @@ func (e *podEntry) readInterfaces(annotation string) {
 	}
 	if err := json.Unmarshal([]byte(annotation), &networks); err != nil {
 		e.report(policy.ReasonPartiallyInvalid, "metadata.annotations["+networkStatus+"]",
-			fmt.Sprintf("the list of the pod's interfaces cannot be read, so nobody knows whether it has several: %v", err))
+			fmt.Sprintf("the list of the pod's interfaces cannot be read, so it is unknown whether it has several: %v", err))
 		return
 	}
 	names := map[string]bool{}

@@ -86,7 +86,7 @@ func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
 func (r *Policy) report(reason, path, format string, args ...any) {
 	switch len(r.Problems) {
 	case maxProblems:
-		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: "more parts cannot work; mend the others first"})
+		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: "more parts cannot work; fix the others first"})
 	case maxProblems + 1:
 	default:
 		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
@@ -98,7 +98,7 @@ func (r *Policy) partly(path, format string, args ...any) {
 }
 
 func (r *Policy) invalid(path, format string, args ...any) {
-	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is mended", args...)
+	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is fixed", args...)
 }
 
 // place reads where in the order the policy stands.

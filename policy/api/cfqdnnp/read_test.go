@@ -186,7 +186,7 @@ func TestInvalid(t *testing.T) {
 		"{tier: Admin, priority: 1, subject: {namespaces: {matchExpressions: [{key: a, operator: in}]}}}": `spec.subject.namespaces "in" is not a valid label selector operator`,
 	} {
 		p := read(t, spec)
-		want = "Invalid " + want + "; the policy selects nothing until this is mended"
+		want = "Invalid " + want + "; the policy selects nothing until this is fixed"
 		if got := problems(p); len(got) != 1 || got[0] != want || p.Selects(nil, nil) {
 			t.Errorf("%s\n%q\nwant %q", spec, got, want)
 		}

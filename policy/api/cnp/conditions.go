@@ -26,7 +26,7 @@ func (r *Policy) Enforced(problems []policy.Problem) (all bool, reason, message 
 	accepted, reason, message := policy.Acceptance(problems)
 	switch {
 	case !accepted:
-		return false, ReasonNotAccepted, "the policy selects no pod until it is mended; the condition " + ConditionAccepted + " says how"
+		return false, ReasonNotAccepted, "the policy selects no pod until it is fixed; the condition " + ConditionAccepted + " says how"
 	case r.Ingress > 0 && len(problems) == 0:
 		return false, ReasonIngressNotEnforced, "spec.ingress: " + r.IngressText()
 	case r.Ingress > 0:

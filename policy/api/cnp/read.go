@@ -93,7 +93,7 @@ func (r *Policy) report(reason, path, format string, args ...any) {
 }
 
 func (r *Policy) invalid(path, format string, args ...any) {
-	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is mended", args...)
+	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is fixed", args...)
 }
 
 // unknownFields reports the fields beside rules and subject that this version has no word for.

@@ -170,10 +170,10 @@ func TestInvalid(t *testing.T) {
 		"{tier: Admin, priority: 1, subject: {pods: {namespaceSelector: {}}}}":               "spec.subject.pods the podSelector is missing; write one, or {} for all",
 		"{tier: Admin, priority: 1, subject: {namespaces: {}, nodes: {}}}":                   `spec.subject unknown field "nodes"`,
 		"{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {'a b': c}}}}":       "spec.subject key: Invalid value",
-		"{tier: Baseline, priority: 1, subject: {namespaces: {}}, egress: {action: Accept}}": "spec.egress it is no list of rules; the policy selects nothing until this is mended, which leaves open what these rules close: spec.egress (Deny)",
+		"{tier: Baseline, priority: 1, subject: {namespaces: {}}, egress: {action: Accept}}": "spec.egress it is no list of rules; the policy selects nothing until this is fixed, which leaves open what these rules close: spec.egress (Deny)",
 	} {
 		p := Read(object(t, spec))
-		if said := problems(p); len(said) != 1 || !strings.HasPrefix(said[0], "Invalid "+want) || !strings.Contains(said[0], "; the policy selects nothing until this is mended") || p.Selects(nil, nil) {
+		if said := problems(p); len(said) != 1 || !strings.HasPrefix(said[0], "Invalid "+want) || !strings.Contains(said[0], "; the policy selects nothing until this is fixed") || p.Selects(nil, nil) {
 			t.Errorf("%s: %q", spec, said)
 		}
 	}

@@ -65,7 +65,7 @@ func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
 	r := &Policy{ID: p.Namespace + "/" + p.Name, Spec: p.Spec}
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	if err != nil {
-		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is mended", err)
+		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is fixed", err)
 		selector = labels.Nothing()
 	}
 	r.Selector = selector

@@ -43,7 +43,7 @@ func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.Net
 	selector := func(field string, from *metav1.LabelSelector) (*peers.Selector, bool) {
 		s, err := peers.NewSelector(from)
 		if err != nil {
-			r.partly(path+field, "%v; the entry leads nowhere until this is mended", err)
+			r.partly(path+field, "%v; the entry leads nowhere until this is fixed", err)
 		}
 		return s, err == nil
 	}

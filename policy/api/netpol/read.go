@@ -46,7 +46,7 @@ func Read(from *networkingv1.NetworkPolicy) *Policy {
 	}
 	var err error
 	if r.Selector, err = peers.NewSelector(&from.Spec.PodSelector); err != nil {
-		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the NetworkPolicy selects no pod until this is mended", err)
+		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the NetworkPolicy selects no pod until this is fixed", err)
 		return r.Policy
 	}
 	for i := range from.Spec.Egress {
@@ -55,7 +55,7 @@ func Read(from *networkingv1.NetworkPolicy) *Policy {
 	if r.more > 0 {
 		r.Problems = append(r.Problems, policy.Problem{
 			Object: "networkpolicy " + r.ID, Reason: policy.ReasonPartiallyInvalid, Path: "spec.egress",
-			Message: fmt.Sprintf("%d more parts of the NetworkPolicy cannot work as they are written; mend those that are named first", r.more),
+			Message: fmt.Sprintf("%d more parts of the NetworkPolicy cannot work as they are written; fix those that are named first", r.more),
 		})
 	}
 	return r.Policy

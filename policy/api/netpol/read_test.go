@@ -16,7 +16,7 @@ func TestOneObjectHasFewProblems(t *testing.T) {
 	if got := len(n.Problems); got != maxProblems+1 {
 		t.Errorf("%d problems", got)
 	}
-	if last := n.Problems[len(n.Problems)-1]; last.Message != "4936 more parts of the NetworkPolicy cannot work as they are written; mend those that are named first" {
+	if last := n.Problems[len(n.Problems)-1]; last.Message != "4936 more parts of the NetworkPolicy cannot work as they are written; fix those that are named first" {
 		t.Errorf("%+v", last)
 	}
 }
