@@ -133,7 +133,7 @@ func TestAsk(t *testing.T) {
 		{"alice's", "bank", "not yours", 403},
 		{"alice's", "", "not yours", 403},
 		{"guess", "shop", "log in again", 401},
-		{"", "shop", "nobody without credentials", 401},
+		{"", "shop", "no request without credentials", 401},
 	} {
 		a, err := cluster(api, c.token).OfPod(t.Context(), "shop", "cart")
 		fatal.If(t, err)
@@ -211,7 +211,7 @@ func TestWrongKey(t *testing.T) {
 	fatal.If(t, err)
 	_, err = a.Ask(t.Context(), "/v1/status", nil)
 	var away *console.Unreachable
-	if !errors.As(err, &away) || !errors.Is(err, entry.ErrWrongKey) || !strings.Contains(err.Error(), "told nothing") {
+	if !errors.As(err, &away) || !errors.Is(err, entry.ErrWrongKey) || !strings.Contains(err.Error(), "sent nothing") {
 		t.Errorf("got %v", err)
 	}
 	if asked.Load() != 0 || showed.Load() != 0 {

@@ -160,8 +160,8 @@ func TestBadKubeconfig(t *testing.T) {
 		{"nothing", Login{}, "write --kubeconfig FILE, or set KUBECONFIG"},
 		{"no file", Login{Kubeconfig: "/nowhere"}, "/nowhere: no such file"},
 		{"no context", Login{Kubeconfig: plain, Context: "nowhere"}, "context was not found for specified context: nowhere"},
-		{"impersonation", Login{Kubeconfig: kubeconfig(t, rest, "{token: x, as: root}", "")}, "in another's name"},
-		{"a group", Login{Kubeconfig: kubeconfig(t, rest, "{token: x, as: a, as-groups: [b]}", "")}, "in another's name"},
+		{"impersonation", Login{Kubeconfig: kubeconfig(t, rest, "{token: x, as: root}", "")}, "refuse impersonation"},
+		{"a group", Login{Kubeconfig: kubeconfig(t, rest, "{token: x, as: a, as-groups: [b]}", "")}, "refuse impersonation"},
 		{"no plugin's version", Login{Kubeconfig: kubeconfig(t, rest, "{exec: {command: x}}", "")}, "apiVersion"},
 	} {
 		_, err := Connect(c.login)
