@@ -224,6 +224,7 @@ func TestUnchangedStates(t *testing.T) {
 	s := newTermTest(t, newPolicyServer(t))
 	cluster := aClusterPolicy(v1alpha1.ClusterSubject{Namespaces: &metav1.LabelSelector{}})
 	cluster.ResourceVersion = "1"
+	clusters := []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}
 	web, api := aPolicy("shop", "web"), aPolicy("shop", "api")
 	bad := policy.Problem{Object: "policy shop/web", Reason: policy.ReasonInvalid, Policies: []string{"shop/web"}}
 	later := web.DeepCopy()
@@ -235,8 +236,8 @@ func TestUnchangedStates(t *testing.T) {
 		want  []string
 	}{
 		{"no policies", State{}, nil},
-		{"the first cluster policy", State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}}, []string{"p"}},
-		{"the same", State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}}, nil},
+		{"the first cluster policy", State{ClusterPolicies: clusters}, []string{"p"}},
+		{"the same", State{ClusterPolicies: clusters}, nil},
 		{"policies", State{Policies: list}, []string{"p", "shop/api", "shop/web"}},
 		{"the same list", State{Policies: list}, nil},
 		{"another list", State{Policies: listed(web, api)}, nil},
@@ -246,11 +247,14 @@ func TestUnchangedStates(t *testing.T) {
 		{"a later version", State{Policies: listed(later, api), Problems: []policy.Problem{bad}}, []string{"shop/web"}},
 		{"without room on this node", State{Policies: listed(later, api), Problems: []policy.Problem{bad}, Compiled: []policy.Problem{{Object: "policy shop/api", Reason: policy.ReasonNoRoom}}}, nil},
 		{"none", State{}, []string{"shop/api", "shop/web"}},
-		{"without room", State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}, Compiled: []policy.Problem{{Object: "clusterpolicy p", Reason: policy.ReasonNoRoom}}}, []string{"p"}},
-		{"with room", State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}}, []string{"p"}},
+		{"without room", State{ClusterPolicies: clusters, Compiled: []policy.Problem{{Object: "clusterpolicy p", Reason: policy.ReasonNoRoom}}}, []string{"p"}},
+		{"with room", State{ClusterPolicies: clusters}, []string{"p"}},
 	} {
+		before := s.index
 		s.Set(c.state)
-		s.follow()
+		if s.follow(); strings.HasPrefix(c.what, "the same") && s.index != before {
+			t.Errorf("%s: all policies are read again", c.what)
+		}
 		var got []string
 		for s.queue.Len() > 0 {
 			k, _ := s.queue.Get()
