@@ -264,6 +264,26 @@ func sorted(lines []string) []string {
 	return lines
 }
 
+// TestWarmAsksAgainAfterASuspension: cached warm-ups age like cached answers, whichever
+// of the clocks stopped while the machine was suspended.
+func TestWarmAsksAgainAfterASuspension(t *testing.T) {
+	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
+	l.s.Publish(compiled(t, labPolicies, labPods))
+	now, ahead := time.Now(), time.Duration(0)
+	l.s.started, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
+	for _, step := range []struct {
+		ahead time.Duration
+		asked int
+	}{{0, 1}, {time.Second, 1}, {time.Hour, 2}, {time.Hour, 2}} {
+		ahead = step.ahead
+		l.s.Retime()
+		fatal.If(t, l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[2].PodRef)}))
+		if got := l.count("www.example.org A"); got != step.asked {
+			t.Errorf("%v ahead it was asked %d times, want %d", ahead, got, step.asked)
+		}
+	}
+}
+
 // TestWarmUpsShareAnAnswer that no one of them changes.
 func TestWarmUpsShareAnAnswer(t *testing.T) {
 	l := newSocketLab(t, false)
