@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -154,5 +155,28 @@ func TestKnowledgeOfPeers(t *testing.T) {
 			(namespaces == nil) != (c.state.Input.RemoteNamespaces == nil) {
 			t.Errorf("%s: %d pods, %q", c.what, len(remote), unread)
 		}
+	}
+}
+
+// TestExplainOfOneGeneration: while later policies are not in force, what explain gets is what the snapshot in force was
+// compiled from, and before the first what is coming.
+func TestExplainOfOneGeneration(t *testing.T) {
+	a, _ := agentOnFakes(t, slog.New(slog.DiscardHandler))
+	state := func(names ...string) (s rollout.State) {
+		for _, n := range names {
+			p := v1alpha1.FQDNNetworkPolicy{}
+			p.Namespace, p.Name = "shop", n
+			s.Input.Policies = append(s.Input.Policies, p)
+		}
+		s.Problems = []policy.Problem{{Object: names[0]}}
+		return s
+	}
+	old, coming := state("old"), state("coming", "more")
+	got := a.stateOf("n1", rollout.Status{State: coming, Problems: coming.Problems, Applied: old, InForce: &policy.Snapshot{Problems: []policy.Problem{{Object: "compiled"}}}, Failing: "full"})
+	if len(got.Policies) != 1 || got.Policies[0].Name != "old" || len(got.Problems) != 2 || got.Problems[0].Object != "old" || got.Problems[1].Object != "compiled" || got.Failing != "full" {
+		t.Errorf("%+v, problems %+v", got.Policies, got.Problems)
+	}
+	if got := a.stateOf("n1", rollout.Status{State: coming}); len(got.Policies) != 2 || got.Problems[0].Object != "coming" {
+		t.Errorf("before the first: %+v", got.Policies)
 	}
 }

@@ -323,11 +323,17 @@ func TestRefusedCommitIsRetried(t *testing.T) {
 		if r.Status().Failing == "" || inForce(r.o.Health) {
 			t.Error("the refusal is not told")
 		}
+		if s := r.Status(); len(s.State.Input.Policies) != 3 || len(s.Applied.Input.Policies) != 0 || s.InForce.Number != 1 {
+			t.Errorf("snapshot %d is in force with %d policies, and %d come", s.InForce.Number, len(s.Applied.Input.Policies), len(s.State.Input.Policies))
+		}
 		f.refusing(nil)
 		time.Sleep(2 * time.Second)
 		f.expect("1s prepare 2", "1s commit 2 isolates db web", "2s no answer sick", "2s commit 2 isolates db sick web")
 		if r.Status().Failing != "" || !inForce(r.o.Health) {
 			t.Error("the refusal is still told")
+		}
+		if s := r.Status(); len(s.Applied.Input.Policies) != 3 {
+			t.Errorf("%d policies in force", len(s.Applied.Input.Policies))
 		}
 	})
 }

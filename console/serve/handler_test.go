@@ -242,3 +242,16 @@ func TestFree(t *testing.T) {
 		t.Errorf("a pod of another node that no policy selects is not free: %v", got)
 	}
 }
+
+// TestOneStateOfAQuestion: an answer is of one state of the agent, however many come meanwhile.
+func TestOneStateOfAQuestion(t *testing.T) {
+	for _, path := range []string{console.StatusPath, console.PodsPath, console.GrantsPath, console.PoliciesPath, console.AuditPath, console.ExplainPath + "?pod=shop/cart-7d9f&to=bank.test"} {
+		w, states := consoletest.New("node-1"), 0
+		h := serve.Handler(func() *serve.State { states++; return w.State() }, func(*http.Request) (serve.Viewer, error) { return serve.Everything{}, nil }, consoletest.Clock)
+		r := httptest.NewRecorder()
+		h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, path, nil))
+		if r.Code != http.StatusOK || states != 1 {
+			t.Errorf("%s: status %d of %d states", path, r.Code, states)
+		}
+	}
+}
