@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/namegate/namegate/console"
@@ -23,6 +24,12 @@ import (
 const (
 	// reviewTime bounds one question to the API server.
 	reviewTime = 5 * time.Second
+	// cacheTTL is when an answer of the API server counts no more: so long a right
+	// that was taken away is still there. The API server's own webhooks have 10 s and more.
+	cacheTTL = 10 * time.Second
+	keptFor  = cacheTTL - time.Nanosecond // the cache's last moment is one of counting
+	// maxCached bounds the answers that are kept, of each kind.
+	maxCached = 1024
 	// allAuthenticated is the group that the API server puts every known user into.
 	allAuthenticated = "system:authenticated"
 )
@@ -44,13 +51,19 @@ type judged struct {
 	why  string // it is refused
 }
 
+// clock is the time of a cache.
+type clock func() time.Time
+
+// Now returns it.
+func (c clock) Now() time.Time { return c() }
+
 // callers identifies the callers of requests.
 type callers struct {
 	client    kubernetes.Interface
 	log       *slog.Logger
 	now       func() time.Time
 	authority *authority
-	known     *ttlCache[[sha256.Size]byte, judged]
+	known     *cache.LRUExpireCache // judged, by digests of credentials
 	throttle  *throttle
 	locks     userLocks
 }
@@ -127,7 +140,8 @@ func (c *callers) byToken(r *http.Request, token string) (user, error) {
 // Certificates are cached too: finding the issuer among a hundred means trying all of
 // them.
 func (c *callers) judge(r *http.Request, key [sha256.Size]byte, find func() (judged, error)) (user, error) {
-	j, ok := c.known.get(key)
+	known, _ := c.known.Get(key)
+	j, ok := known.(judged)
 	if !ok {
 		if !c.throttle.take(callerOf(r)) {
 			return user{}, console.Refuse(http.StatusTooManyRequests, "too many callers that the agent has not seen of late; try again in a second")
@@ -137,7 +151,7 @@ func (c *callers) judge(r *http.Request, key [sha256.Size]byte, find func() (jud
 			return user{}, err
 		}
 		j.user.key, j.user.until = key, c.now().Add(cacheTTL)
-		c.known.put(key, j)
+		c.known.Add(key, j, keptFor)
 	}
 	if j.why != "" {
 		return user{}, console.Refuse(http.StatusUnauthorized, "%s", j.why)

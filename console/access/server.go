@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/namegate/namegate/console"
@@ -56,7 +56,7 @@ type Server struct {
 	certificate tls.Certificate
 	pin         entry.Pin
 	callers     *callers
-	sees        *ttlCache[asked, bool]
+	sees        *cache.LRUExpireCache // whether a right is there, by asked
 }
 
 // New makes a server with a key of its own, which is in memory alone.
@@ -73,9 +73,9 @@ func New(o Options) (*Server, error) {
 	}
 	c := &callers{
 		client: o.Client, log: o.Log, now: o.Now, authority: &authority{client: o.Client, log: o.Log},
-		known: newTTLCache[[sha256.Size]byte, judged](o.Now), throttle: newThrottle(o.Now, reviewRate, allReviewRate),
+		known: cache.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)), throttle: newThrottle(o.Now, reviewRate, allReviewRate),
 	}
-	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: newTTLCache[asked, bool](o.Now)}, nil
+	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: cache.NewLRUExpireCacheWithClock(maxCached, clock(o.Now))}, nil
 }
 
 // Viewer returns the caller. The error is a *console.Refusal: 401 for a caller that the

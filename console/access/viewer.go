@@ -9,6 +9,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/console"
@@ -41,7 +42,7 @@ func ofNamespace(namespace string) right {
 // Viewer is a caller that the API server knows. It implements serve.Viewer.
 type Viewer struct {
 	callers *callers
-	sees    *ttlCache[asked, bool]
+	sees    *cache.LRUExpireCache
 	request *http.Request
 	user    user
 
@@ -98,16 +99,17 @@ func (v *Viewer) has(ctx context.Context, r right) (bool, error) {
 	if err != nil {
 		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
 	}
-	v.sees.put(asked{u.key, r}, yes)
+	v.sees.Add(asked{u.key, r}, yes, keptFor)
 	return yes, nil
 }
 
 // known returns the API server's recent answer.
 func (v *Viewer) known(u user, r right) (yes, ok bool) {
-	if all, ok := v.sees.get(asked{u.key, right{kind: r.kind}}); ok && all {
+	if all, _ := v.sees.Get(asked{u.key, right{kind: r.kind}}); all == true {
 		return true, true
 	}
-	return v.sees.get(asked{u.key, r})
+	one, ok := v.sees.Get(asked{u.key, r})
+	return one == true, ok
 }
 
 // still returns the caller, checked again if the last check was long ago.

@@ -8,33 +8,6 @@ import (
 	"github.com/namegate/namegate/testkit/testclock"
 )
 
-// TestRemembered: an answer counts for ten seconds, and the latest are kept.
-func TestRemembered(t *testing.T) {
-	c := testclock.New(time.Now())
-	r := newTTLCache[int, string](c.Now)
-	if _, ok := r.get(1); ok {
-		t.Error("knows what nobody said")
-	}
-	r.put(1, "yes")
-	c.Pass(cacheTTL - time.Nanosecond)
-	if v, ok := r.get(1); !ok || v != "yes" {
-		t.Errorf("forgotten too early: %q %v", v, ok)
-	}
-	c.Pass(time.Nanosecond)
-	if v, ok := r.get(1); ok {
-		t.Errorf("%q is remembered for too long", v)
-	}
-	for i := range 2 * maxCached {
-		r.put(i, "x")
-	}
-	if n := r.kept.Len(); n != maxCached {
-		t.Errorf("%d answers are kept", n)
-	}
-	if _, ok := r.get(2*maxCached - 1); !ok {
-		t.Error("the latest is gone")
-	}
-}
-
 // TestThrottle: a burst, then so many a second, of each address; IPv6 addresses of
 // one network count together.
 func TestThrottle(t *testing.T) {
