@@ -83,10 +83,17 @@ func (g *following) now() Agent {
 	return out
 }
 
+// lastStatus is the agent's last answer about its status, nil where the last question had none.
+func (g *following) lastStatus() *console.Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status
+}
+
 // problems asks for the agent's status, again and again.
 func (g *following) problems(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause := g.status(ctx)
+		pause := g.askStatus(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -95,8 +102,8 @@ func (g *following) problems(ctx context.Context) {
 	}
 }
 
-// status asks once, and returns the pause until the next time.
-func (g *following) status(ctx context.Context) time.Duration {
+// askStatus asks once, and returns the pause until the next time.
+func (g *following) askStatus(ctx context.Context) time.Duration {
 	g.mu.Lock()
 	agent := g.agent
 	g.statusAsked = g.feed.o.Now()
@@ -106,12 +113,12 @@ func (g *following) status(ctx context.Context) time.Duration {
 	answers, _, err := client.Gather[console.Status](limited, []client.Agent{agent}, console.StatusPath, nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.statusAsked, g.statusFailed, g.state.NoProblems = time.Time{}, "", ""
+	g.statusAsked, g.statusFailed, g.state.NoProblems, g.status = time.Time{}, "", "", nil
 	var refusal *console.Refusal
 	switch {
 	case err == nil:
 		s := &answers[0]
-		g.state.Problems, g.state.Version = print.Findings(s), s.Version
+		g.status, g.state.Problems, g.state.Version = s, print.Findings(s), s.Version
 		if g.state.Node == "" {
 			g.state.Node = s.Node
 		}
