@@ -52,18 +52,26 @@ func (a *authority) read(ctx context.Context) error {
 
 // keep reads again and again until ctx ends. What was known stays known.
 func (a *authority) keep(ctx context.Context) {
+	keep(ctx, authorityFresh, authorityAgain, a.read, func(err error) {
+		if err == nil {
+			a.log.Info("read the users' certificate authority again")
+			return
+		}
+		a.log.Warn("cannot read the users' certificate authority; callers with tokens are served; trying again", "error", err)
+	})
+}
+
+// keep calls do at an interval, and sooner after a failure, until ctx ends. It reports the first failure of a row, and
+// nil when that is over.
+func keep(ctx context.Context, every, again time.Duration, do func(context.Context) error, report func(error)) {
 	failing := false
 	for ctx.Err() == nil {
-		after := authorityFresh
-		err := a.read(ctx)
-		switch {
-		case err == nil && failing:
-			a.log.Info("read the users' certificate authority again")
-		case err != nil && !failing && ctx.Err() == nil:
-			a.log.Warn("cannot read the users' certificate authority; callers with tokens are served; trying again", "error", err)
+		after, err := every, do(ctx)
+		if failed := err != nil; failed != failing && (!failed || ctx.Err() == nil) {
+			report(err)
 		}
 		if failing = err != nil; failing {
-			after = authorityAgain
+			after = again
 		}
 		select {
 		case <-ctx.Done():

@@ -72,24 +72,13 @@ func (s *Server) publisher(listeners []net.Listener) *publisher {
 // What is published stays, as the next agent of the node writes over it, unless
 // there is to be none.
 func (p *publisher) keep(ctx context.Context) {
-	failing := false
-	for ctx.Err() == nil {
-		after := publishLook
-		err := p.publish(ctx)
-		switch {
-		case err == nil && failing:
+	keep(ctx, publishLook, publishAgain, p.publish, func(err error) {
+		if err == nil {
 			p.log.Info("this agent's console is published again")
-		case err != nil && !failing && ctx.Err() == nil:
-			p.log.Warn("cannot publish this agent's console; trying again", "error", err)
+			return
 		}
-		if failing = err != nil; failing {
-			after = publishAgain
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(after):
-		}
-	}
+		p.log.Warn("cannot publish this agent's console; trying again", "error", err)
+	})
 	if p.leaving != nil && p.leaving() {
 		if err := p.remove(context.WithoutCancel(ctx)); err != nil {
 			p.log.Warn("cannot withdraw this agent's console", "error", err)
