@@ -2,16 +2,12 @@ package check
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/short"
 )
 
 func shop(t *testing.T) *Manifests {
@@ -150,69 +146,4 @@ spec:
 	if a := manifests(t, edge).Ask(node, q, Options{ClusterDomain: "cluster.local"}); strings.Contains(strings.Join(a.Notes, " "), "pods ask for") {
 		t.Errorf("a node has no search suffix of the cluster: %s", a)
 	}
-}
-
-// TestAskTwin: Ask equals the plain reading of the policies.
-func TestAskTwin(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 1))
-	patterns := []string{"name: a.test", "name: b.a.test", `pattern: "*.test"`, `pattern: "**.test"`, `pattern: "*"`, `pattern: "b*.a.test"`}
-	ports := []string{"", "{port: 443}", "{protocol: UDP, port: 53}", "{protocol: TCP}", "{port: 80, endPort: 90}"}
-	sets := []policy.PortSet{policy.AnyPort, "tcp/443,udp/443,sctp/443", "udp/53", "tcp", "tcp/80-90,udp/80-90,sctp/80-90"}
-	type rule struct {
-		audit   bool
-		pattern fqdn.Pattern
-		set     policy.PortSet
-	}
-	verdicts := map[explain.Verdict]int{}
-	for range short.Rounds(60, 300, 3_000) {
-		var text strings.Builder
-		var rules []rule
-		for i := range 1 + r.IntN(3) {
-			audit := r.IntN(3) == 0
-			enforcement := map[bool]string{true: "Audit", false: "Enforce"}[audit]
-			fmt.Fprintf(&text, "---\napiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p%d, namespace: shop}\n"+
-				"spec:\n  podSelector: {}\n  enforcement: %s\n  egress:\n", i, enforcement)
-			rules = append(rules, rule{audit: audit, set: ""})
-			for range 1 + r.IntN(3) {
-				m, p := r.IntN(len(patterns)), r.IntN(len(ports))
-				fmt.Fprintf(&text, "  - {matches: [{%s}], ports: [%s]}\n", patterns[m], ports[p])
-				_, raw, _ := strings.Cut(patterns[m], ": ")
-				parsed, err := fqdn.ParsePattern(strings.Trim(raw, `"`))
-				fatal.If(t, err)
-				rules = append(rules, rule{audit, parsed, sets[p]})
-			}
-		}
-		m := manifests(t, text.String())
-		pod, err := PodWith("shop", "app=cart")
-		fatal.If(t, err)
-		enforced := false
-		for _, rule := range rules {
-			enforced = enforced || !rule.audit
-		}
-		for _, to := range []string{"a.test:443", "b.a.test:53/udp", "a.test", "c.test:85", "x.a.test/icmp", "example.org:443", "b.a.test/udp"} {
-			q, err := explain.ParseTarget(to)
-			fatal.If(t, err)
-			want := map[bool]explain.Verdict{true: explain.Denied, false: explain.WouldDeny}[enforced]
-			for _, rule := range rules {
-				if rule.pattern.Matches(q.Name) && within(q, rule.set) && (!enforced || !rule.audit) {
-					want = explain.Allowed
-				}
-			}
-			got := m.Ask(pod, q, Options{ClusterDomain: "cluster.local"})
-			if got.Verdict != want {
-				t.Fatalf("%s: %s, want %s, of\n%s", to, got, want, text.String())
-			}
-			verdicts[want]++
-		}
-	}
-	if len(verdicts) != 3 {
-		t.Errorf("only %v came up", verdicts)
-	}
-}
-
-// within tells whether a port set opens what is asked for.
-func within(q explain.Target, set policy.PortSet) bool {
-	return slices.ContainsFunc(set.Ranges(), func(r policy.PortRange) bool {
-		return r.Protocol == policy.AnyProtocol || (q.Protocol == policy.AnyProtocol || q.Protocol == r.Protocol) && (q.Port == 0 || r.First <= q.Port && q.Port <= r.Last)
-	})
 }

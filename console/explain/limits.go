@@ -7,8 +7,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Limited says why a limit keeps a question from being answered, "" if none does.
-func Limited(d *policy.Decision) string {
+// limited says why a limit keeps a question from being answered, "" if none does.
+func limited(d *policy.Decision) string {
 	switch d.Limit {
 	case policy.LimitTypes:
 		return fmt.Sprintf("a query for its addresses gets an empty answer: the policies answer queries of the types %s alone (dns.types)", allowedTypes(d.Limits))

@@ -37,7 +37,7 @@ func (in *inquiry) name() {
 	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, open[0].until())
 	case s.Limit != policy.NoLimit:
-		in.settle(Denied, "%s", Limited(&s.Decision))
+		in.settle(Denied, "%s", limited(&s.Decision))
 	case len(s.covers) > 0 && len(blocked) > 0:
 		in.blocked(n, s.covers[0], blocked)
 	case r.all() && s.Reply == policy.Resolve:

@@ -13,9 +13,9 @@ import (
 // maxRules bounds the rules that are listed in order of one question.
 const maxRules = 64
 
-// Asked returns the steps without those that a Pass rule of their tier keeps from being asked.
+// asked returns the steps without those that a Pass rule of their tier keeps from being asked.
 // known tells whether the address that is reached is known: else rules with peers may match.
-func Asked(steps []policy.Step, known bool) (out []policy.Step) {
+func asked(steps []policy.Step, known bool) (out []policy.Step) {
 	passed, tier := policy.PortSet(""), policy.Admin
 	for _, s := range steps {
 		r := s.Rule
@@ -34,14 +34,14 @@ func Asked(steps []policy.Step, known bool) (out []policy.Step) {
 	return out
 }
 
-// InOrder returns the steps of an evaluation as they are asked, where rules of cluster
+// inOrder returns the steps of an evaluation as they are asked, where rules of cluster
 // policies are among those of the view; nil elsewhere. by is the rule that decides, known as
-// for Asked.
-func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
+// for asked.
+func inOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
 	if !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
 		return nil
 	}
-	for _, s := range Asked(steps, known) {
+	for _, s := range asked(steps, known) {
 		r := s.Rule
 		to := peerText(r.Peer)
 		if r.Peer.Kind == policy.PeerNames {
@@ -60,7 +60,7 @@ func InOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (
 
 // order lists the rules that lead to an end in the order in which they are asked.
 func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
-	for _, r := range InOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
+	for _, r := range inOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
 		if a := in.shown(e).Addr(); a.IsValid() {
 			r.Address = a.String()
 		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere && !in.f.Unresolved {

@@ -20,7 +20,7 @@ func (in *inquiry) byPeers(matches []*policy.Match, resolves bool) {
 	f.Enter(matches...)
 	allowed, by := policy.EvaluateAny(in.f.View, in.f.Snapshot, f)
 	n := 0
-	for _, s := range Asked(policy.Steps(in.f.View, in.f.Snapshot, &f), false) {
+	for _, s := range asked(policy.Steps(in.f.View, in.f.Snapshot, &f), false) {
 		r := s.Rule
 		ofNetworkPolicy := r.Tier == policy.Namespace
 		if r == by || ofNetworkPolicy && allowed {
