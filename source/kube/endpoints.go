@@ -50,7 +50,7 @@ func readSlice(of policy.ServiceRef) func(any, *sliceEntry) *sliceEntry {
 func sliceOf(s *discoveryv1.EndpointSlice) *sliceEntry {
 	e := &sliceEntry{}
 	for _, p := range s.Ports {
-		if p.Port == nil || *p.Port < 1 || *p.Port > 65535 || p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP {
+		if p.Port == nil || !policy.IsPort(*p.Port) || p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP {
 			continue
 		}
 		name := ""

@@ -26,7 +26,7 @@ var apiService = policy.ServiceRef{Namespace: metav1.NamespaceDefault, Name: "ku
 // hostOf returns a node as a host, with its labels if it is the own one.
 func hostOf(n *corev1.Node, addrs []netip.Addr, own string) *policy.Host {
 	h := &policy.Host{Name: n.Name, Addrs: addrs, KubeletPort: kubeletPort}
-	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; isPort(p) {
+	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; policy.IsPort(p) {
 		h.KubeletPort = uint16(p)
 	}
 	h.ControlPlane = slices.ContainsFunc(controlPlaneLabels, func(label string) bool {
@@ -61,7 +61,7 @@ func readAPISlice(object any, _ *apiSlice) *apiSlice {
 				continue
 			}
 			for _, p := range s.Ports {
-				if p.Port != nil && isPort(*p.Port) && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP) {
+				if p.Port != nil && policy.IsPort(*p.Port) && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP) {
 					e.to = append(e.to, netip.AddrPortFrom(cleanAddr(a), uint16(*p.Port)))
 				}
 			}

@@ -66,15 +66,9 @@ func trimNode(object any) (any, error) {
 
 func nodeEntryOf(n *corev1.Node) *nodeEntry {
 	e := &nodeEntry{name: n.Name}
-	for i, a := range n.Status.Addresses {
-		addr, err := netip.ParseAddr(a.Address)
-		switch {
-		case err == nil:
-			e.addrs = append(e.addrs, cleanAddr(addr))
-		case a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP: // the others are names
-			e.problems = append(e.problems, unreadable("node "+n.Name, fmt.Sprintf("status.addresses[%d].address", i), a.Address))
-		}
-	}
+	e.addrs = policy.NodeAddrs(n, func(i int, text string) {
+		e.problems = append(e.problems, unreadable("node "+n.Name, fmt.Sprintf("status.addresses[%d].address", i), text))
+	})
 	ranges := n.Spec.PodCIDRs
 	if len(ranges) == 0 && n.Spec.PodCIDR != "" {
 		ranges = []string{n.Spec.PodCIDR}

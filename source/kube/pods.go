@@ -3,8 +3,6 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,19 +44,13 @@ func readPod(node string) func(any, *podEntry) *podEntry {
 
 // entryOf returns the used fields of a pod of any node.
 func entryOf(p *corev1.Pod) *podEntry {
-	e := &podEntry{
-		pod: policy.Pod{
-			PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
-			Labels:      p.Labels,
-			HostNetwork: p.Spec.HostNetwork,
-			Phase:       string(p.Status.Phase),
-			Ports:       policy.NamedPorts(&p.Spec),
-		},
-		ending:  p.DeletionTimestamp != nil,
-		claimed: claimed(p),
-	}
-	if !e.pod.Finished() {
-		e.readAddrs(p)
+	e := &podEntry{ending: p.DeletionTimestamp != nil, claimed: claimed(p)}
+	e.pod = policy.PodOf(p, func(i int, text string, _ error) {
+		e.problems = append(e.problems, policy.Problem{Object: "pod " + p.Namespace + "/" + p.Name, Reason: policy.ReasonAddressInvalid, Path: fmt.Sprintf("status.podIPs[%d].ip", i),
+			Message: fmt.Sprintf("%q is no address, so it is not used; the network plugin or kubelet of the node gave it", text)})
+	})
+	if e.pod.Finished() {
+		e.pod.IPs, e.problems = nil, nil
 	}
 	return e
 }
@@ -80,31 +72,6 @@ func claimed(p *corev1.Pod) int64 {
 
 func (e *podEntry) report(reason, path, message string) {
 	e.problems = append(e.problems, policy.Problem{Object: "pod " + e.pod.String(), Reason: reason, Path: path, Message: message})
-}
-
-func (e *podEntry) readAddrs(p *corev1.Pod) {
-	for i, text := range podIPs(&p.Status) {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			e.report(policy.ReasonAddressInvalid, fmt.Sprintf("status.podIPs[%d].ip", i),
-				fmt.Sprintf("%q is no address, so it is not used; the network plugin or kubelet of the node gave it", text))
-			continue
-		}
-		if a = a.Unmap(); !slices.Contains(e.pod.IPs, a) {
-			e.pod.IPs = append(e.pod.IPs, a)
-		}
-	}
-}
-
-func podIPs(s *corev1.PodStatus) []string {
-	var ips []string
-	for _, ip := range s.PodIPs {
-		ips = append(ips, ip.IP)
-	}
-	if len(ips) == 0 && s.PodIP != "" {
-		ips = []string{s.PodIP}
-	}
-	return ips
 }
 
 // readInterfaces finds out whether the pod has more than one interface.

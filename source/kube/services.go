@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -47,7 +46,7 @@ func readService(object any, _ *serviceEntry) *serviceEntry {
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		e.balanced = e.addr(e.balanced, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)
 	}
-	e.service = policy.Service{Ref: e.ref, Selector: s.Spec.Selector, Ports: servicePorts(s)}
+	e.service = policy.Service{Ref: e.ref, Selector: s.Spec.Selector, Ports: policy.ServicePorts(s)}
 	for _, p := range s.Spec.Ports {
 		if p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP {
 			e.dns, e.hasDNS = p.Name, true
@@ -55,28 +54,6 @@ func readService(object any, _ *serviceEntry) *serviceEntry {
 	}
 	return e
 }
-
-// servicePorts returns the ports of a Service that can be dialled.
-func servicePorts(s *corev1.Service) (ports []policy.ServicePort) {
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		protocol, ok := policy.ProtocolOf(p.Protocol)
-		if !ok || !isPort(p.Port) {
-			continue
-		}
-		port := policy.ServicePort{Protocol: protocol, Port: uint16(p.Port), Target: uint16(p.Port)}
-		switch {
-		case p.TargetPort.Type == intstr.String:
-			port.Target, port.TargetName = 0, p.TargetPort.StrVal
-		case isPort(p.TargetPort.IntVal):
-			port.Target = uint16(p.TargetPort.IntVal)
-		}
-		ports = append(ports, port)
-	}
-	return ports
-}
-
-func isPort(n int32) bool { return 1 <= n && n <= 65535 }
 
 // addr appends an address to list; a headless Service has None for one.
 func (e *serviceEntry) addr(list []netip.Addr, path, text string) []netip.Addr {

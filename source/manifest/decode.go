@@ -1,11 +1,11 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -173,23 +173,12 @@ func (d *decoder) one(at string, text []byte, group string) ([]object, error) {
 		o.key, o.namespace = "namespace "+v.Name, v
 	case *corev1.Node:
 		err = checkClusterName(&v.ObjectMeta)
-		o.key, o.node = "node "+v.Name, nodePeer(v)
+		o.key, o.node = "node "+v.Name, peers.Node(v.Name, v.Labels, policy.NodeAddrs(v, func(int, string) {}))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
 	return []object{o}, nil
-}
-
-// nodePeer returns a node as a peer.
-func nodePeer(n *corev1.Node) *policy.Pod {
-	var addrs []netip.Addr
-	for _, a := range n.Status.Addresses {
-		if addr, err := netip.ParseAddr(a.Address); err == nil { // the others are names
-			addrs = append(addrs, addr.Unmap().WithZone(""))
-		}
-	}
-	return peers.Node(n.Name, n.Labels, addrs)
 }
 
 // checkSelector refuses a policy without a selector: in Go that is the same as {},
@@ -237,30 +226,17 @@ func checkNames(m *metav1.ObjectMeta) error {
 
 // pod converts a pod for the compiler. A pod without a node is a local one.
 func (d *decoder) pod(p *corev1.Pod) (*policy.Pod, error) {
-	out := &policy.Pod{
-		PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
-		Labels:      p.Labels,
-		HostNetwork: p.Spec.HostNetwork,
-		NodeName:    p.Spec.NodeName,
-		Phase:       string(p.Status.Phase),
-		Ports:       policy.NamedPorts(&p.Spec),
-	}
-	if d.nodeName == "" || p.Spec.NodeName == d.nodeName {
-		out.NodeName = ""
-	}
-	ips := p.Status.PodIPs
-	if len(ips) == 0 && p.Status.PodIP != "" {
-		ips = []corev1.PodIP{{IP: p.Status.PodIP}}
-	}
-	for i, ip := range ips {
-		a, err := netip.ParseAddr(ip.IP)
-		if err == nil {
-			err = policy.CheckPodAddr(a)
+	var wrong error
+	out := policy.PodOf(p, func(i int, _ string, err error) {
+		wrong = cmp.Or(wrong, fmt.Errorf("status.podIPs[%d]: %w", i, err))
+	})
+	for i, a := range out.IPs {
+		if err := policy.CheckPodAddr(a); err != nil {
+			wrong = cmp.Or(wrong, fmt.Errorf("status.podIPs[%d]: %w", i, err))
 		}
-		if err != nil {
-			return nil, fmt.Errorf("status.podIPs[%d]: %w", i, err)
-		}
-		out.IPs = append(out.IPs, a.Unmap())
 	}
-	return out, nil
+	if d.nodeName != "" && p.Spec.NodeName != d.nodeName {
+		out.NodeName = p.Spec.NodeName
+	}
+	return &out, wrong
 }
