@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -68,18 +67,9 @@ func (m *Manifests) service(at place, o *manifest.Object) bool {
 			s.addrs = append(s.addrs, a)
 		}
 	}
+	s.Ports = policy.ServicePorts(&from)
 	for _, p := range from.Spec.Ports {
-		protocol, ok := policy.ProtocolOf(p.Protocol)
-		if !ok || p.Port < 1 || p.Port > 65535 {
-			continue
-		}
-		to := policy.ServicePort{Protocol: protocol, Port: uint16(p.Port), Target: uint16(p.Port)}
-		if p.TargetPort.Type == intstr.String {
-			to.Target, to.TargetName = 0, p.TargetPort.StrVal
-		} else if n := p.TargetPort.IntVal; n > 0 && n <= 65535 {
-			to.Target = uint16(n)
-		}
-		s.Ports, s.names = append(s.Ports, to), append(s.names, p.Name)
+		s.names = append(s.names, p.Name)
 	}
 	m.Services = append(m.Services, s)
 	return true

@@ -37,7 +37,7 @@ func (s *podSpec) ports() (ports []policy.NamedPort) {
 			continue
 		}
 		for _, p := range c.Ports {
-			if protocol, ok := policy.ProtocolOf(p.Protocol); ok && p.ContainerPort >= 1 && p.ContainerPort <= 65535 {
+			if protocol, ok := policy.ProtocolOf(p.Protocol); ok && policy.IsPort(p.ContainerPort) {
 				ports = append(ports, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: uint16(p.ContainerPort)})
 			}
 		}
