@@ -26,11 +26,11 @@ import (
 // a flow table.
 func TestSocketLB(t *testing.T) {
 	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
-	p := v1alpha1.FQDNNetworkPolicy{}
+	p := &v1alpha1.FQDNNetworkPolicy{}
 	p.Namespace, p.Name = "shop", "base"
 	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "cart"}
 	snap := compile.New().Compile(compile.Input{
-		Policies: []v1alpha1.FQDNNetworkPolicy{p},
+		Policies: []*v1alpha1.FQDNNetworkPolicy{p},
 		Pods: []policy.Pod{
 			{PodRef: policy.PodRef{Namespace: "shop", Name: "cart"}, IPs: []netip.Addr{cart}, Labels: map[string]string{"app": "cart"}},
 			{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{web}},
@@ -54,7 +54,7 @@ func TestSocketLB(t *testing.T) {
 // it, once, and of its FQDNNetworkPolicies.
 func TestFindingsOfClusterPolicies(t *testing.T) {
 	cart := policy.PodRef{Namespace: "shop", Name: "cart"}
-	p := v1alpha1.FQDNNetworkPolicy{}
+	p := &v1alpha1.FQDNNetworkPolicy{}
 	p.Namespace, p.Name = "shop", "base"
 	standard := func(name, tier string) *unstructured.Unstructured {
 		rule := map[string]any{"action": "Pass", "to": []any{map[string]any{"nodes": map[string]any{}}, map[string]any{"namespaces": map[string]any{}}}}
@@ -65,7 +65,7 @@ func TestFindingsOfClusterPolicies(t *testing.T) {
 		return u
 	}
 	snap := compile.New().Compile(compile.Input{
-		Policies:               []v1alpha1.FQDNNetworkPolicy{p},
+		Policies:               []*v1alpha1.FQDNNetworkPolicy{p},
 		ClusterNetworkPolicies: []*unstructured.Unstructured{standard("b", "Baseline"), standard("a", "Admin")},
 		Pods:                   []policy.Pod{{PodRef: cart, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.10")}}},
 	})
@@ -102,9 +102,9 @@ func TestFindingsBesideNetworkPolicies(t *testing.T) {
 		p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: c.action, Networks: []v1alpha1.Network{"192.0.2.0/24"}}, {Action: c.action, Networks: []v1alpha1.Network{"198.51.100.0/24"}}}
 		in.ClusterPolicies = append(in.ClusterPolicies, p)
 	}
-	ours := v1alpha1.FQDNNetworkPolicy{}
+	ours := &v1alpha1.FQDNNetworkPolicy{}
 	ours.Namespace, ours.Name = "shop", "names"
-	in.Policies = []v1alpha1.FQDNNetworkPolicy{ours}
+	in.Policies = []*v1alpha1.FQDNNetworkPolicy{ours}
 	snap := compile.New().Compile(in)
 	found := besideNetworkPolicies(snap)
 	if len(found) != 1 || found[0].Policy != "a" || found[0].Pod.Name != "cart" || found[0].Reason != status.ReasonBesideNetworkPolicies ||

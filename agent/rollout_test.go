@@ -127,13 +127,13 @@ func count(t *testing.T, sample string) int {
 }
 
 // selectAll is a policy for every pod of the namespace shop.
-func selectAll() []v1alpha1.FQDNNetworkPolicy {
+func selectAll() []*v1alpha1.FQDNNetworkPolicy {
 	pattern := "*.example.org"
-	p := v1alpha1.FQDNNetworkPolicy{Spec: v1alpha1.FQDNNetworkPolicySpec{
+	p := &v1alpha1.FQDNNetworkPolicy{Spec: v1alpha1.FQDNNetworkPolicySpec{
 		Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Pattern: &pattern}}}},
 	}}
 	p.Namespace, p.Name = "shop", "all"
-	return []v1alpha1.FQDNNetworkPolicy{p}
+	return []*v1alpha1.FQDNNetworkPolicy{p}
 }
 
 // tally counts the logged messages.

@@ -58,7 +58,7 @@ func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 	w := newWorld(t)
 	w.compiler = compile.New()
 	a, b, c := pod("a", "10.1.0.5", "watch"), pod("b", "10.1.0.6", "x"), pod("c", "10.1.0.7", "soon")
-	in := compile.Input{Pods: []policy.Pod{a, b, c}, Policies: []v1alpha1.FQDNNetworkPolicy{pol("x", "tcp/443 *.example.net")}}
+	in := compile.Input{Pods: []policy.Pod{a, b, c}, Policies: []*v1alpha1.FQDNNetworkPolicy{pol("x", "tcp/443 *.example.net")}}
 	for name, spec := range map[string]string{
 		"all":   `{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, networks: [192.0.2.0/24]}]}`,
 		"watch": `{tier: Admin, priority: 2, enforcement: Audit, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {watch: "yes"}}}}, egress: [{action: Pass}]}`,

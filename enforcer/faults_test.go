@@ -230,7 +230,7 @@ func TestFaultsWhileOthersWait(t *testing.T) {
 		w.links.SetHome(addr(a), link.Home{})
 	}
 	// The source moved on: another snapshot comes instead of the same again.
-	after := w.compile(nil, []v1alpha1.FQDNNetworkPolicy{}...)
+	after := w.compile(nil, []*v1alpha1.FQDNNetworkPolicy{}...)
 	fatal.If(t, w.rollOut(after))
 	if got := w.selected(); len(got) != 0 {
 		t.Errorf("still denied: %v", got)

@@ -28,7 +28,7 @@ func testFailedFirstRollOutOfANode(t *testing.T, plane string) {
 		w := newNode(t)
 		w.plane = plane
 		w.restart()
-		compiled := func(policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+		compiled := func(policies ...*v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 			return w.compiler.Compile(compile.Input{
 				Pods: []policy.Pod{pod("web", "10.1.0.5", "allow")}, Policies: policies,
 				ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{closed}, Node: &policy.Node{Name: "n1"},

@@ -123,7 +123,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 // prepare prepares a snapshot.
 func (p *peering) prepare() {
 	p.t.Helper()
-	in := compile.Input{NetworkPolicies: p.netpols, Policies: []v1alpha1.FQDNNetworkPolicy{{
+	in := compile.Input{NetworkPolicies: p.netpols, Policies: []*v1alpha1.FQDNNetworkPolicy{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gate"},
 		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gated": "yes"}}},
 	}}}

@@ -42,7 +42,7 @@ func TestConnectionsOutliveTheirGrants(t *testing.T) {
 	t.Parallel()
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 *.example.net")
 	more, other := pol("one", "tcp/443,tcp/8443 www.example.org"), pol("one", "tcp/8443 www.example.org")
-	type policies = []v1alpha1.FQDNNetworkPolicy
+	type policies = []*v1alpha1.FQDNNetworkPolicy
 	type answers = map[string]uint32 // TTLs by name
 	for what, test := range map[string]struct {
 		first    policies

@@ -47,7 +47,7 @@ type life struct {
 	r         *rand.Rand
 	serial    int
 	pods      map[string]policy.Pod
-	policies  map[string]v1alpha1.FQDNNetworkPolicy
+	policies  map[string]*v1alpha1.FQDNNetworkPolicy
 	deadlines map[answered]time.Time
 	ever      map[answered]bool // since the name became allowed
 	hazy      map[answered]bool // ended before a restart: the next agent may know or not
@@ -96,7 +96,7 @@ var (
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-func (l *life) randomPolicy(name string) v1alpha1.FQDNNetworkPolicy {
+func (l *life) randomPolicy(name string) *v1alpha1.FQDNNetworkPolicy {
 	var rules []string
 	for range l.r.IntN(4) {
 		rule := pick(l.r, lifePorts)
@@ -445,7 +445,7 @@ func TestLife(t *testing.T) {
 	t.Logf("seed %d", seed)
 	l := &life{
 		world: newNode(t), r: rand.New(rand.NewPCG(seed, 0)), pods: map[string]policy.Pod{},
-		policies: map[string]v1alpha1.FQDNNetworkPolicy{}, deadlines: map[answered]time.Time{}, ever: map[answered]bool{}, hazy: map[answered]bool{},
+		policies: map[string]*v1alpha1.FQDNNetworkPolicy{}, deadlines: map[answered]time.Time{}, ever: map[answered]bool{}, hazy: map[answered]bool{},
 	}
 	l.tellBoth()
 	l.restart()

@@ -176,7 +176,7 @@ func (n *node) serve(serving []netip.Addr) error {
 	name := "example.org"
 	n.snap = compile.New().Compile(compile.Input{
 		Pods: []policy.Pod{{PodRef: n.ref, IPs: []netip.Addr{n.pod.Addr4, n.pod.Addr6}, Labels: map[string]string{"app": "web"}}},
-		Policies: []v1alpha1.FQDNNetworkPolicy{{
+		Policies: []*v1alpha1.FQDNNetworkPolicy{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 			Spec:       v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &name}}}}},
 		}},

@@ -83,7 +83,7 @@ func TestAFailureOfOnePod(t *testing.T) {
 					fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: ["+rules+"]}"), &deny.Spec))
 					// Two sets that open an address, so that each asks for what denies it.
 					return compile.New().Compile(compile.Input{Pods: []policy.Pod{web, other}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{deny},
-						Policies: []v1alpha1.FQDNNetworkPolicy{pol("one", "tcp/443 *.test"), pol("two", "tcp/80 *.test")}})
+						Policies: []*v1alpha1.FQDNNetworkPolicy{pol("one", "tcp/443 *.test"), pol("two", "tcp/80 *.test")}})
 				}
 				const port = "{action: Deny, matches: [{name: a.test}], ports: [{protocol: TCP, port: %}]}"
 				first, both := strings.Replace(port, "%", "81", 1), strings.Replace(port, "%", "81", 1)+", "+strings.Replace(port, "%", "82", 1)

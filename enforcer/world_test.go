@@ -149,7 +149,7 @@ func (w *world) boot() {
 }
 
 // compile makes the next snapshot.
-func (w *world) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+func (w *world) compile(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	w.t.Helper()
 	s := w.compiler.Compile(compile.Input{Pods: pods, Policies: policies, NetworkPolicies: w.netpols, Remote: w.remote})
 	if len(s.Problems) > 0 {
@@ -171,7 +171,7 @@ func (w *world) rollOut(s *policy.Snapshot) error {
 }
 
 // apply brings pods and policies into force.
-func (w *world) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) {
+func (w *world) apply(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) {
 	w.t.Helper()
 	fatal.If(w.t, w.rollOut(w.compile(pods, policies...)))
 }

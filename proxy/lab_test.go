@@ -100,12 +100,12 @@ spec:
   egress: [{matches: [{pattern: "**"}]}]
 `
 
-func policiesOf(t testing.TB, texts string) (all []v1alpha1.FQDNNetworkPolicy) {
+func policiesOf(t testing.TB, texts string) (all []*v1alpha1.FQDNNetworkPolicy) {
 	t.Helper()
 	for text := range strings.SplitSeq(texts, "---") {
 		var p v1alpha1.FQDNNetworkPolicy
 		fatal.If(t, yaml.UnmarshalStrict([]byte(text), &p))
-		all = append(all, p)
+		all = append(all, &p)
 	}
 	return all
 }

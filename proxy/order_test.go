@@ -31,7 +31,7 @@ func clusterPolicy(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetwork
 }
 
 // inOrder is the snapshot of the lab's pod strict, with cluster policies and further ones.
-func inOrder(t testing.TB, policies []v1alpha1.FQDNNetworkPolicy, cluster ...*v1alpha1.ClusterFQDNNetworkPolicy) *policy.Snapshot {
+func inOrder(t testing.TB, policies []*v1alpha1.FQDNNetworkPolicy, cluster ...*v1alpha1.ClusterFQDNNetworkPolicy) *policy.Snapshot {
 	t.Helper()
 	snap := compile.New().Compile(compile.Input{
 		Policies: policies, ClusterPolicies: cluster,

@@ -87,7 +87,7 @@ func (w *orderWorld) snapshot(t *testing.T) *policy.Snapshot {
 		cluster = append(cluster, clusterPolicy(t, fmt.Sprintf("c%d", i), fmt.Sprintf("tier: %s, priority: %d, %s, %s, dns: {denied: %s, unmatched: %s}",
 			oneOf(w, "Admin", "Baseline"), w.IntN(2), rules, enforcement(), oneOf(w, "NXDomain", "Refuse", "Resolve"), unmatched())))
 	}
-	var own []v1alpha1.FQDNNetworkPolicy
+	var own []*v1alpha1.FQDNNetworkPolicy
 	if w.IntN(2) == 0 {
 		own = policiesOf(t, fmt.Sprintf("{metadata: {name: own, namespace: shop}, spec: {podSelector: {}, %s, %s, dns: {unmatched: %s}}}",
 			w.rules(func() string { return "" }), enforcement(), unmatched()))

@@ -21,7 +21,7 @@ import (
 type node struct {
 	t        testing.TB
 	compiler *compile.Compiler
-	policies []v1alpha1.FQDNNetworkPolicy
+	policies []*v1alpha1.FQDNNetworkPolicy
 	pods     []policy.Pod
 }
 

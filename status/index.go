@@ -41,8 +41,8 @@ func newIndex(s *State) *index {
 		k := key{of, p.GetNamespace(), p.GetName()}
 		x.policies[k], x.keys[k.id()] = p, k
 	}
-	for i := range s.Policies {
-		add(v1alpha1.GroupVersionResource(), &s.Policies[i])
+	for _, p := range s.Policies {
+		add(v1alpha1.GroupVersionResource(), p)
 	}
 	for _, p := range s.ClusterPolicies {
 		add(v1alpha1.ClusterGroupVersionResource(), p)

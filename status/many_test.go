@@ -77,13 +77,13 @@ func (s slowNamespace) ApplyStatus(ctx context.Context, name string, u *unstruct
 }
 
 // list is the policies of a source.
-func (s *slowServer) list() (out []v1alpha1.FQDNNetworkPolicy) {
+func (s *slowServer) list() (out []*v1alpha1.FQDNNetworkPolicy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.policies {
-		out = append(out, *p)
+		out = append(out, p.DeepCopy())
 	}
-	slices.SortFunc(out, func(a, b v1alpha1.FQDNNetworkPolicy) int {
+	slices.SortFunc(out, func(a, b *v1alpha1.FQDNNetworkPolicy) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 	return out

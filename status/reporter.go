@@ -47,7 +47,7 @@ type Options struct {
 // State is what an agent knows of its cluster and its node. A receiver may keep it and must not
 // change it.
 type State struct {
-	Policies               []v1alpha1.FQDNNetworkPolicy
+	Policies               []*v1alpha1.FQDNNetworkPolicy
 	ClusterPolicies        []*v1alpha1.ClusterFQDNNetworkPolicy
 	ClusterNetworkPolicies []*unstructured.Unstructured
 	NetworkPolicies        []*networkingv1.NetworkPolicy

@@ -79,9 +79,9 @@ func (w *world) start(node string) (stop func()) {
 
 // tell tells all agents of the policies as they are now, as their sources would.
 func (w *world) tell() {
-	var now []v1alpha1.FQDNNetworkPolicy
+	var now []*v1alpha1.FQDNNetworkPolicy
 	for _, p := range w.there {
-		now = append(now, *w.policies.get(w.t, p.Namespace, p.Name))
+		now = append(now, w.policies.get(w.t, p.Namespace, p.Name))
 	}
 	for node, r := range w.agents {
 		s := w.cluster

@@ -151,7 +151,7 @@ func tenants(pods ...string) State {
 		if len(words) == 1 {
 			continue
 		}
-		p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: words[0]}}
+		p := &v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: words[0]}}
 		p.Spec.PodSelector.MatchLabels = map[string]string{"app": words[0]}
 		var rule v1alpha1.EgressRule
 		for _, w := range words[1:] {

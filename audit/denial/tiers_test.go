@@ -57,7 +57,7 @@ func clusterPolicy(t *testing.T, called, mode, spec string) *v1alpha1.ClusterFQD
 // underTiers is the world with cluster policies: those of pods a and c enforce, and audit.
 func underTiers(t *testing.T) *world {
 	w := newWorld(t)
-	in := compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443 *.paste.test:443")}}
+	in := compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443 *.paste.test:443")}}
 	for _, mode := range []string{"enforce", "cluster"} {
 		in.ClusterPolicies = append(in.ClusterPolicies,
 			clusterPolicy(t, "pastes-"+mode, mode, `{tier: Admin, priority: 10, egress: [

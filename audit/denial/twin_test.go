@@ -36,8 +36,8 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 		enforced.Spec.Enforcement = v1alpha1.EnforcementEnforce
 		pods := []policy.Pod{{PodRef: policytest.Ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
 		w := newWorld(t)
-		w.snap = compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
-		twin := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
+		w.snap = compile.New().Compile(compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
+		twin := compile.New().Compile(compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
 
 		type opened struct {
 			addr  string

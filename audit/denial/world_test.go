@@ -47,7 +47,7 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 		pods = append(pods, policy.Pod{PodRef: policytest.Ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": mode}})
 	}
 	w.snap = compile.New().Compile(compile.Input{
-		Policies: []v1alpha1.FQDNNetworkPolicy{
+		Policies: []*v1alpha1.FQDNNetworkPolicy{
 			fqdnPolicy("allow", "enforce", v1alpha1.Enforcement("Enforce"), "web.example.org:443 *.api.example.org:443"),
 			fqdnPolicy("watch", "audit", v1alpha1.Enforcement("Audit"), "web.example.org:443 any.example.org:0"),
 		},
@@ -83,8 +83,8 @@ func (w *world) grants(which func(policy.GrantInfo) bool) (out []policy.GrantInf
 
 // fqdn is a policy of matches "NAME:PORT", each with TCP alone; port 0 is every port
 // of every protocol.
-func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: called}}
+func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) *v1alpha1.FQDNNetworkPolicy {
+	p := &v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: called}}
 	p.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"mode": mode}}
 	p.Spec.Enforcement = e
 	for _, m := range strings.Fields(matches) {

@@ -157,7 +157,7 @@ func (m *Manifests) facts(pod *Pod, name fqdn.Name, o Options, snap *policy.Snap
 	}
 	for i := range m.Policies {
 		if p := &m.Policies[i]; p.Namespace == pod.Namespace {
-			f.Policies = append(f.Policies, p.FQDNNetworkPolicy)
+			f.Policies = append(f.Policies, &p.FQDNNetworkPolicy)
 		}
 	}
 	f.NetworkPolicies = m.networkPoliciesOf(pod.Namespace)

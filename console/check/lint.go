@@ -94,8 +94,8 @@ func (m *Manifests) together() []Finding {
 		}
 	}
 	alone := map[string]bool{}
-	for i := range in.Policies {
-		for _, problem := range fqdnnp.Validate(&in.Policies[i]) {
+	for _, p := range in.Policies {
+		for _, problem := range fqdnnp.Validate(p) {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
@@ -159,9 +159,9 @@ func unlike(pods []policy.Pod) (some []policy.Pod) {
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
 	// Agents may or may not enforce policies for nodes; the manifests are checked as if they did.
-	in := compile.Input{Node: &policy.Node{Name: "any"}, Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
+	in := compile.Input{Node: &policy.Node{Name: "any"}, Policies: make([]*v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
 	for i := range m.Policies {
-		in.Policies[i] = m.Policies[i].FQDNNetworkPolicy
+		in.Policies[i] = &m.Policies[i].FQDNNetworkPolicy
 	}
 	for i := range m.Pods {
 		in.Pods[i] = m.Pods[i].Pod

@@ -289,7 +289,7 @@ func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
 		p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: rules[i].Ports})
 	}
 	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
-	s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
+	s := compile.New().Compile(compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{&p}, Pods: []policy.Pod{pod}})
 	byPath := map[string]policy.PortSet{}
 	for r := range s.ViewOf(pod.PodRef).Rules.All() {
 		byPath[r.Path] = r.Ports

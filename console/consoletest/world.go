@@ -106,7 +106,7 @@ func New(node string) *World {
 	for doc := range strings.SplitSeq(policies, "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
 		must(yaml.UnmarshalStrict([]byte(doc), &p))
-		w.Input.Policies = append(w.Input.Policies, p)
+		w.Input.Policies = append(w.Input.Policies, &p)
 	}
 	w.Input.Pods = []policy.Pod{
 		Pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart", "pod-template-hash=7d9f"),

@@ -92,8 +92,7 @@ func neverOpen(reason string) bool {
 // elsewhere names policies of the namespace that would allow the name and do not
 // select the pod.
 func (in *inquiry) elsewhere(n fqdn.Name) {
-	for i := range in.f.Policies {
-		p := &in.f.Policies[i]
+	for _, p := range in.f.Policies {
 		id := p.Namespace + "/" + p.Name
 		if !slices.Contains(in.f.View.Policies, id) && mentions(p, n) {
 			in.notOfPod(p, n)

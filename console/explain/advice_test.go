@@ -66,10 +66,10 @@ func TestAdviceHelps(t *testing.T) {
 			if len(more) != 1 || more[0].Kind != v1alpha1.Kind || more[0].Namespace != "shop" {
 				t.Fatalf("the manifest is %s", before.Advice.Manifest)
 			}
-			if slices.ContainsFunc(policies, func(p v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
+			if slices.ContainsFunc(policies, func(p *v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
 				t.Fatalf("the manifest would replace %s", more[0].Name)
 			}
-			if problems := fqdnnp.Validate(&more[0]); len(problems) > 0 {
+			if problems := fqdnnp.Validate(more[0]); len(problems) > 0 {
 				t.Fatalf("the manifest has problems: %v", problems)
 			}
 			after := about(t, pod, append(policies, more...))

@@ -68,8 +68,8 @@ func (in *inquiry) policies() {
 
 // policy returns the policy of an id, nil if it is gone by now.
 func (in *inquiry) policy(id string) *v1alpha1.FQDNNetworkPolicy {
-	for i := range in.f.Policies {
-		if p := &in.f.Policies[i]; p.Namespace+"/"+p.Name == id {
+	for _, p := range in.f.Policies {
+		if p.Namespace+"/"+p.Name == id {
 			return p
 		}
 	}

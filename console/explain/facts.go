@@ -22,7 +22,7 @@ type Facts struct {
 	// View is nil where no policy selects the pod.
 	View *policy.View
 	// Policies are those of the pod's namespace, whether they select it or not.
-	Policies []v1alpha1.FQDNNetworkPolicy
+	Policies []*v1alpha1.FQDNNetworkPolicy
 	// Problems are those of the pod and of the policies of its namespace.
 	Problems []policy.Problem
 	// Failing is why the latest policies are not in force, "" where they are.

@@ -20,7 +20,7 @@ import (
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 // manifests reads policies, of the namespace shop unless they say another.
-func manifests(t *testing.T, text string) (out []v1alpha1.FQDNNetworkPolicy) {
+func manifests(t *testing.T, text string) (out []*v1alpha1.FQDNNetworkPolicy) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "---\n") {
 		if strings.TrimSpace(doc) == "" {
@@ -33,7 +33,7 @@ func manifests(t *testing.T, text string) (out []v1alpha1.FQDNNetworkPolicy) {
 		if p.Namespace == "" {
 			p.Namespace = "shop"
 		}
-		out = append(out, p)
+		out = append(out, &p)
 	}
 	return out
 }
@@ -47,7 +47,7 @@ func cart() policy.Pod {
 }
 
 // about returns the facts of a pod under policies.
-func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) Facts {
+func about(t *testing.T, pod policy.Pod, policies []*v1alpha1.FQDNNetworkPolicy) Facts {
 	t.Helper()
 	snap := compile.New().Compile(compile.Input{Policies: policies, Pods: []policy.Pod{pod}})
 	return Facts{

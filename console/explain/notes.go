@@ -85,8 +85,8 @@ func (in *inquiry) passed() {
 	if in.to.Addr.IsValid() {
 		return
 	}
-	for i := range in.f.Policies {
-		if p := &in.f.Policies[i]; mentions(p, in.to.Name) {
+	for _, p := range in.f.Policies {
+		if mentions(p, in.to.Name) {
 			in.notOfPod(p, in.to.Name)
 		}
 	}

@@ -67,13 +67,13 @@ func opens(v *policy.View, in *policy.Snapshot, to []netip.Addr, p policy.PortRa
 // Voided says what a rule of Permissive does to the names of the policies that select the pod of
 // the view, and how to restore their list. at is where the rule is; all has the policies, of which
 // ids are the pod's.
-func Voided(v *policy.View, by *policy.Rule, at string, all []v1alpha1.FQDNNetworkPolicy) (ids []string, text string) {
+func Voided(v *policy.View, by *policy.Rule, at string, all []*v1alpha1.FQDNNetworkPolicy) (ids []string, text string) {
 	var others []string
 	var policies []v1alpha1.FQDNNetworkPolicy // whose names count
-	for i := range all {
-		id := all[i].Namespace + "/" + all[i].Name
-		if slices.Contains(v.Policies, id) && (enforcement(&all[i]) == v1alpha1.EnforcementEnforce || !v.InForce()) {
-			ids, policies = append(ids, id), append(policies, all[i])
+	for _, p := range all {
+		id := p.Namespace + "/" + p.Name
+		if slices.Contains(v.Policies, id) && (enforcement(p) == v1alpha1.EnforcementEnforce || !v.InForce()) {
+			ids, policies = append(ids, id), append(policies, *p)
 		}
 	}
 	for _, r := range v.Rules.Namespace {

@@ -55,8 +55,8 @@ func (d draw) port() (p v1alpha1.Port) {
 	return p
 }
 
-func (d draw) policy(i int) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{}
+func (d draw) policy(i int) *v1alpha1.FQDNNetworkPolicy {
+	p := &v1alpha1.FQDNNetworkPolicy{}
 	p.Namespace, p.Name = "shop", fmt.Sprint("p", i)
 	switch d.IntN(4) {
 	case 0: // everybody
@@ -97,11 +97,10 @@ func (d draw) target() string {
 
 // plainly is the slow twin: it reads the manifests and returns the verdict for a pod that
 // has not queried any name yet.
-func plainly(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy, to Target) Verdict {
+func plainly(t *testing.T, pod policy.Pod, policies []*v1alpha1.FQDNNetworkPolicy, to Target) Verdict {
 	t.Helper()
 	enforced, audited, opens, covered := false, false, false, false
-	for i := range policies {
-		p := &policies[i]
+	for _, p := range policies {
 		sel, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 		fatal.If(t, err)
 		if !sel.Matches(labels.Set(pod.Labels)) {
@@ -175,7 +174,7 @@ func TestTwin(t *testing.T) {
 	rounds := short.Rounds(250, 1_000, 10_000)
 	for seed := range uint64(rounds) {
 		d := draw{rand.New(rand.NewPCG(seed, 1))}
-		var policies []v1alpha1.FQDNNetworkPolicy
+		var policies []*v1alpha1.FQDNNetworkPolicy
 		for i := range d.IntN(4) {
 			policies = append(policies, d.policy(i))
 		}

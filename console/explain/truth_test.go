@@ -28,7 +28,7 @@ func TestManyNames(t *testing.T) {
 		t.Fatalf("%s, %d names, notes %q", e.Verdict, len(e.Names), e.Notes)
 	}
 	more := manifests(t, e.Advice.Manifest)
-	if problems := fqdnnp.Validate(&more[0]); len(problems) > 0 || !strings.Contains(e.Advice.Manifest, "n0.test") {
+	if problems := fqdnnp.Validate(more[0]); len(problems) > 0 || !strings.Contains(e.Advice.Manifest, "n0.test") {
 		t.Errorf("%+v of\n%s", problems, e.Advice.Manifest)
 	}
 }

@@ -73,7 +73,7 @@ func TestStatusOfAPolicyThatSelectsNothing(t *testing.T) {
 		p := v1alpha1.FQDNNetworkPolicy{}
 		p.Namespace, p.Name = "shop", "p"
 		fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
-		return compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}}
+		return compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{&p}}
 	}
 	for _, c := range []struct {
 		in    compile.Input

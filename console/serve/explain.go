@@ -96,7 +96,7 @@ func (r *request) facts(p *policy.Pod, to explain.Target) explain.Facts {
 }
 
 // policiesOf returns the policies of a namespace, "" for all.
-func (r *request) policiesOf(namespace string) (out []v1alpha1.FQDNNetworkPolicy) {
+func (r *request) policiesOf(namespace string) (out []*v1alpha1.FQDNNetworkPolicy) {
 	for _, p := range r.Policies {
 		if namespace == "" || p.Namespace == namespace {
 			out = append(out, p)
@@ -216,7 +216,7 @@ func (r *request) inside(a netip.Addr) string {
 // free lists pods of the pod's namespace that a policy for its workload would select
 // too, and that no enforcing policy selects. Of pods of other nodes the policies of the
 // namespace tell.
-func free(snap *policy.Snapshot, p *policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) (out []string) {
+func free(snap *policy.Snapshot, p *policy.Pod, policies []*v1alpha1.FQDNNetworkPolicy) (out []string) {
 	own, err := labels.ConvertSelectorToLabelsMap(p.Workload())
 	if err != nil || len(own) == 0 {
 		return nil
@@ -247,8 +247,8 @@ func isolated(v *policy.View) bool {
 }
 
 // enforces tells whether one of the policies of a pod's namespace makes it default-deny.
-func enforces(policies []v1alpha1.FQDNNetworkPolicy, p *policy.Pod) bool {
-	return slices.ContainsFunc(policies, func(f v1alpha1.FQDNNetworkPolicy) bool {
+func enforces(policies []*v1alpha1.FQDNNetworkPolicy, p *policy.Pod) bool {
+	return slices.ContainsFunc(policies, func(f *v1alpha1.FQDNNetworkPolicy) bool {
 		selector, err := metav1.LabelSelectorAsSelector(&f.Spec.PodSelector)
 		return err == nil && f.Spec.Enforcement != v1alpha1.EnforcementAudit && selector.Matches(labels.Set(p.Labels))
 	})

@@ -22,7 +22,7 @@ func (r *request) policies() error {
 	}
 	rows := map[string]*console.PolicyRow{}
 	for _, p := range r.policiesOf(namespace) {
-		row := rowOf(&p)
+		row := rowOf(p)
 		rows[row.ID] = row
 	}
 	if snap := r.Snapshot; snap != nil {

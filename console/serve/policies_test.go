@@ -47,7 +47,7 @@ func TestPolicies(t *testing.T) {
 	}
 	unselecting := w.Input.Policies[1].DeepCopy()
 	unselecting.Name, unselecting.Spec.PodSelector.MatchLabels = "later", map[string]string{"app": "later"}
-	w.Input.Policies = append(w.Input.Policies, *unselecting)
+	w.Input.Policies = append(w.Input.Policies, unselecting)
 	if d := cmp.Diff([]console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}, "selecting": {"1"}})); d != "" {
 		t.Errorf("those that select: -want +got\n%s", d)
 	}

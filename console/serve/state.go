@@ -25,7 +25,7 @@ type State struct {
 	// Snapshot is in force; nil before the first.
 	Snapshot *policy.Snapshot
 	// Policies and NetworkPolicies are those of all namespaces.
-	Policies        []v1alpha1.FQDNNetworkPolicy
+	Policies        []*v1alpha1.FQDNNetworkPolicy
 	NetworkPolicies []*networkingv1.NetworkPolicy
 	// Remote are the pods of other nodes that Snapshot has only as peers, of RemoteNamespaces, nil for all
 	// namespaces. Unread is why they are not known, "" where they are.

@@ -241,7 +241,10 @@ func within(a, b map[string]string) bool {
 // together.
 func (w *workload) overBounds(policies []v1alpha1.FQDNNetworkPolicy) []Left {
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: w.namespace, Name: "any"}, Labels: w.selected()}
-	in := compile.Input{Policies: policies, Pods: []policy.Pod{pod}}
+	in := compile.Input{Pods: []policy.Pod{pod}}
+	for i := range policies {
+		in.Policies = append(in.Policies, &policies[i])
+	}
 	var left []Left
 	for _, p := range compile.New().Compile(in).Problems {
 		left = append(left, Left{Kind: LeftBound, Names: []string{p.Object + ": " + p.Path + ": " + p.Message}})

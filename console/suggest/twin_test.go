@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -82,7 +83,7 @@ func readBack(t *testing.T, s Suggestion) []v1alpha1.FQDNNetworkPolicy {
 // allows tells what policies let a pod of a workload do.
 func allows(policies []v1alpha1.FQDNNetworkPolicy, app string) func(dial) bool {
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "p"}, Labels: map[string]string{"app": strings.TrimPrefix(app, "app=")}}
-	view := compile.New().Compile(compile.Input{Policies: policies, Pods: []policy.Pod{pod}}).ViewOf(pod.PodRef)
+	view := compile.New().Compile(compile.Input{Policies: policytest.Pointers(policies), Pods: []policy.Pod{pod}}).ViewOf(pod.PodRef)
 	return func(d dial) bool {
 		if view == nil {
 			return false

@@ -49,7 +49,7 @@ func nodeOf(t *testing.T, number int) *webtest.Node {
 	for doc := range strings.SplitSeq(policies, "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
 		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p))
-		in.Policies = append(in.Policies, p)
+		in.Policies = append(in.Policies, &p)
 	}
 	for i, namespace := range []string{"shop", "pay"} {
 		in.Pods = append(in.Pods, policy.Pod{

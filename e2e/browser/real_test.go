@@ -38,8 +38,8 @@ spec:
 // nodeOf is a node with a pod of shop and one of pay.
 func nodeOf(t *testing.T, number byte) *webtest.Node {
 	t.Helper()
-	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, 1)}
-	if err := yaml.UnmarshalStrict([]byte(base), &in.Policies[0]); err != nil {
+	in := compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{{}}}
+	if err := yaml.UnmarshalStrict([]byte(base), in.Policies[0]); err != nil {
 		t.Fatal(err)
 	}
 	for i, namespace := range []string{"shop", "pay"} {

@@ -80,8 +80,8 @@ func (w *world) input() compile.Input {
 
 // noNames is a policy without rules: its pods may open the connections that
 // NetworkPolicies allow.
-func noNames(namespace, name string, selector metav1.LabelSelector) v1alpha1.FQDNNetworkPolicy {
-	return v1alpha1.FQDNNetworkPolicy{
+func noNames(namespace, name string, selector metav1.LabelSelector) *v1alpha1.FQDNNetworkPolicy {
+	return &v1alpha1.FQDNNetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "namegate.io/v1alpha1", Kind: "FQDNNetworkPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: selector},

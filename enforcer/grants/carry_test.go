@@ -14,7 +14,7 @@ import (
 )
 
 // wider are policies of which the second opens other ports for the names of the first.
-var wider = []v1alpha1.FQDNNetworkPolicy{pol("allow", "tcp/443 *.example.net"), pol("more", "tcp/8443 *.example.net")}
+var wider = []*v1alpha1.FQDNNetworkPolicy{pol("allow", "tcp/443 *.example.net"), pol("more", "tcp/8443 *.example.net")}
 
 // relabelled returns the snapshot in which policy more selects the first of pods too.
 func (n *node) relabelled(pods []policy.Pod) *policy.Snapshot {

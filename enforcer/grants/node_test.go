@@ -253,7 +253,7 @@ func grantSet(pod policy.PodRef, ports policy.PortSet, ipv6 bool) dataplane.Gran
 // set4 is the name of a pod's IPv4 set for HTTPS.
 func set4(p policy.Pod) string { return grantSet(p.PodRef, https, false).Name }
 
-func (n *node) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+func (n *node) compile(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	n.t.Helper()
 	s := n.compiler.Compile(compile.Input{Pods: pods, Policies: policies, ClusterPolicies: n.cluster})
 	if len(s.Problems) > 0 {
@@ -312,7 +312,7 @@ func asks(v *policy.View, set dataplane.GrantSet) bool {
 }
 
 // apply brings pods and policies into force.
-func (n *node) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) {
+func (n *node) apply(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) {
 	n.t.Helper()
 	fatal.If(n.t, n.rollOut(n.compile(pods, policies...)))
 }

@@ -17,7 +17,7 @@ import (
 func load(policies, pods, namespaces int) Input {
 	var in Input
 	for i := range policies {
-		p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{
+		p := &v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("ns%d", i%namespaces), Name: fmt.Sprintf("policy-%05d", i),
 		}}
 		p.Spec.PodSelector.MatchLabels = map[string]string{"app": fmt.Sprintf("app%d", i/namespaces%5)}
@@ -61,7 +61,9 @@ func BenchmarkCompileOneChange(b *testing.B) {
 			rules := [][]v1alpha1.EgressRule{{aRule("one.example.org")}, {aRule("two.example.org")}}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				in.Policies[777].Spec.Egress = rules[i%2]
+				p := *in.Policies[777]
+				p.Spec.Egress = rules[i%2]
+				in.Policies[777] = &p
 				c.Compile(in)
 			}
 		})

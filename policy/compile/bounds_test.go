@@ -19,7 +19,7 @@ const rulesEach, matchesEach = 32, 64
 
 // overlapping is policies at the limits of their schema: half of their matches are exact
 // names, the other half globs that match all of those names.
-func overlapping(policies int) []v1alpha1.FQDNNetworkPolicy {
+func overlapping(policies int) []*v1alpha1.FQDNNetworkPolicy {
 	long := strings.Repeat("a", 60)
 	var globs []string
 	for i := 1; i < 60; i++ {
@@ -27,7 +27,7 @@ func overlapping(policies int) []v1alpha1.FQDNNetworkPolicy {
 			globs = append(globs, long[:i]+"*"+long[:j])
 		}
 	}
-	var out []v1alpha1.FQDNNetworkPolicy
+	var out []*v1alpha1.FQDNNetworkPolicy
 	at := 0
 	for k := range policies {
 		p := aPolicy(fmt.Sprintf("p%03d", k), "")
@@ -92,7 +92,7 @@ func portRules(name string, first, rules int) []v1alpha1.EgressRule {
 }
 
 func TestPortSetsAreBounded(t *testing.T) {
-	var policies []v1alpha1.FQDNNetworkPolicy
+	var policies []*v1alpha1.FQDNNetworkPolicy
 	for i := range 10 {
 		policies = append(policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*rulesEach, rulesEach)...))
 	}
@@ -137,7 +137,7 @@ func TestOpeningsOfANameAreBounded(t *testing.T) {
 	for i := range policy.MaxOpenings + 3 {
 		rules[i/rulesEach] = append(rules[i/rulesEach], on(aRule(name, fmt.Sprintf("own%d.test", i)), tcp(int32(1+i))))
 	}
-	policies := []v1alpha1.FQDNNetworkPolicy{aPolicy("p0", "", rules[0]...), aPolicy("p1", "", rules[1]...), aPolicy("p2", "", rules[2]...),
+	policies := []*v1alpha1.FQDNNetworkPolicy{aPolicy("p0", "", rules[0]...), aPolicy("p1", "", rules[1]...), aPolicy("p2", "", rules[2]...),
 		equal, long, audited(aPolicy("a", "", append(portRules("n", 900, rulesEach-1), on(aRule(name), tcp(900)))...))}
 	slices.Reverse(policies)
 	s := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...)
@@ -173,7 +173,7 @@ func TestOpeningsOfANameAreBounded(t *testing.T) {
 }
 
 func TestLabelsOfPatternsAreBounded(t *testing.T) {
-	var policies []v1alpha1.FQDNNetworkPolicy
+	var policies []*v1alpha1.FQDNNetworkPolicy
 	deep := strings.Repeat("a.", 62) + "*.b.test" // 65 labels
 	for i := range 2 {
 		p := aPolicy(fmt.Sprintf("p%d", i), "")

@@ -61,7 +61,7 @@ type clusterPolicies struct {
 func newClusterPolicies() clusterPolicies {
 	return clusterPolicies{
 		room: clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks}, entries: MaxClusterEntries,
-		known: map[string]*clusterPolicy{}, clusterSelections: newClusterSelections(),
+		known: map[string]*clusterPolicy{}, clusterSelections: clusterSelections{spaces: map[string]*clusterSpace{}},
 	}
 }
 
@@ -90,7 +90,7 @@ func (c *Compiler) readClusterPolicies(in Input, s *draft) {
 		maps.DeleteFunc(c.cluster.known, func(_ string, p *clusterPolicy) bool { return p.seen != c.number })
 		changed = true
 	}
-	c.cluster.gone, c.cluster.added = nil, nil
+	c.cluster.changed = changes[*clusterGroup]{gone: map[*clusterGroup]bool{}}
 	if changed {
 		c.sortClusterPolicies()
 		c.groupClusterPolicies()
@@ -114,10 +114,7 @@ func (c *Compiler) readClusterPolicy(id string, from any, s *draft) (counts, cha
 	p := c.cluster.known[id]
 	switch {
 	case p != nil && p.seen == c.number:
-		s.Problems = append(s.Problems, policy.Problem{
-			Object: p.Object, Reason: policy.ReasonPartiallyInvalid,
-			Message: "the policy is given twice; the first one counts, remove or rename the other",
-		})
+		s.read(p.Object, "policy", nil, true)
 		return false, false
 	case p != nil && sameCluster(p.from, from):
 		p.from = from

@@ -108,7 +108,7 @@ func TestExactNamesOfTiers(t *testing.T) {
 // TestClusterOfNodes: a policy for nodes where agents do not enforce such policies selects nothing, and that is told.
 func TestClusterOfNodes(t *testing.T) {
 	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2")}}
-	in.Policies = []v1alpha1.FQDNNetworkPolicy{aPolicy("p", "web", aRule("a.test"))}
+	in.Policies = []*v1alpha1.FQDNNetworkPolicy{aPolicy("p", "web", aRule("a.test"))}
 	without := New().Compile(in)
 	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}}")}
 	with := New().Compile(in)
@@ -156,7 +156,7 @@ func TestClusterAlone(t *testing.T) {
 // namespaces' policies are. A change of networks leaves the index of the names as it was.
 func TestClusterShared(t *testing.T) {
 	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2")}}
-	in.Policies = []v1alpha1.FQDNNetworkPolicy{aPolicy("open", "web", aRule("a.test"))}
+	in.Policies = []*v1alpha1.FQDNNetworkPolicy{aPolicy("open", "web", aRule("a.test"))}
 	nets := func(network string) *v1alpha1.ClusterFQDNNetworkPolicy {
 		return aCluster(t, "nets", "{tier: Baseline, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, networks: ["+network+"]}]}")
 	}
@@ -373,9 +373,9 @@ func TestClusterHistories(t *testing.T) {
 				}
 			}
 			last = again
-			if len(c.cluster.known) != len(in.ClusterPolicies) || len(c.cluster.unions) > len(in.Pods) || len(c.cluster.spaces) > 3 {
+			if len(c.cluster.known) != len(in.ClusterPolicies) || len(c.cluster.unions.unions) > len(in.Pods) || len(c.cluster.spaces) > 3 {
 				t.Fatalf("seed %d, step %d: the compiler keeps %d policies, %d unions, %d namespaces",
-					seed, step, len(c.cluster.known), len(c.cluster.unions), len(c.cluster.spaces))
+					seed, step, len(c.cluster.known), len(c.cluster.unions.unions), len(c.cluster.spaces))
 			}
 		}
 	}

@@ -75,7 +75,11 @@ func BenchmarkCompileCluster(b *testing.B) {
 				in.Namespaces["ns0"] = map[string]string{"team": fmt.Sprintf("t%d", i%5)}
 			})
 			rules := [][]v1alpha1.EgressRule{{aRule("one.example.org")}, {aRule("two.example.org")}}
-			run("namespaced", func(i int) { in.Policies[777].Spec.Egress = rules[i%2] })
+			run("namespaced", func(i int) {
+				p := *in.Policies[777]
+				p.Spec.Egress = rules[i%2]
+				in.Policies[777] = &p
+			})
 		}
 	}
 }

@@ -30,9 +30,10 @@ func (c *Compiler) limitClusterEntries(w peers.Weigher, most int, s *draft) {
 	}
 	c.cluster.heavy = heavy
 	again := map[*clusterRules]*clusterRules{}
-	for key, r := range c.cluster.unions {
-		again[r] = c.newClusterRules(r.groups).use(r.used)
-		c.cluster.unions[key] = again[r]
+	for key, r := range c.cluster.unions.unions {
+		again[r] = c.newClusterRules(r.members)
+		again[r].union = r.union
+		c.cluster.unions.unions[key] = again[r]
 	}
 	if r := again[c.node.cluster]; r != nil {
 		c.node.cluster = r

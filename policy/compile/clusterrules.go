@@ -6,24 +6,15 @@ import (
 
 // clusterRules is what the views of pods that the same cluster policies select share.
 type clusterRules struct {
-	groups   []*clusterGroup  // sorted by subject
+	union[*clusterGroup]
 	policies []*clusterPolicy // of them, in order
 	shared   policy.View      // what a view has of these policies
 	closed   policy.View      // the strictest settings of the enforcing ones
-	used     uint64           // the compile that used it last
-}
-
-// use notes that a compile uses the rules, of which there may be none.
-func (r *clusterRules) use(number uint64) *clusterRules {
-	if r != nil {
-		r.used = number
-	}
-	return r
 }
 
 // newClusterRules returns the rules of groups.
 func (c *Compiler) newClusterRules(groups []*clusterGroup) *clusterRules {
-	r := &clusterRules{groups: groups}
+	r := &clusterRules{}
 	c.serial++
 	policies, admin, baseline := 0, 0, 0
 	for _, g := range groups {

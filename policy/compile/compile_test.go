@@ -101,7 +101,7 @@ func TestSecondInterfaces(t *testing.T) {
 	finished.Phase, host.HostNetwork = "Failed", true
 	c := New()
 	in := Input{Pods: []policy.Pod{several, free, finished, host, aPod("one", "x", "10.0.0.4")},
-		Policies: []v1alpha1.FQDNNetworkPolicy{aPolicy("q", "x", aRule("a.test")), aPolicy("p", "x")}}
+		Policies: []*v1alpha1.FQDNNetworkPolicy{aPolicy("q", "x", aRule("a.test")), aPolicy("p", "x")}}
 	s := c.Compile(in)
 	if len(s.Problems) != 2 || s.Problems[0].Reason != policy.ReasonHostNetwork || len(s.Views) != 2 {
 		t.Fatalf("problems %v, views %v", s.Problems, s.Views)
@@ -164,14 +164,14 @@ func TestAddressConflict(t *testing.T) {
 	open.Spec.DNS.Unmatched = v1alpha1.UnmatchedRefuse
 	watch := audited(aPolicy("watch", "db", aRule("**")))
 	for name, c := range map[string]struct {
-		policies []v1alpha1.FQDNNetworkPolicy
+		policies []*v1alpha1.FQDNNetworkPolicy
 		closed   bool // a closed view has the addresses in conflict
 		enforced bool
 		policy   string
 	}{
-		"both selected":    {[]v1alpha1.FQDNNetworkPolicy{open, watch}, true, true, "shop/open shop/watch"},
-		"one enforced":     {[]v1alpha1.FQDNNetworkPolicy{open}, true, true, "shop/open"},
-		"one only audited": {[]v1alpha1.FQDNNetworkPolicy{watch}, true, false, "shop/watch"},
+		"both selected":    {[]*v1alpha1.FQDNNetworkPolicy{open, watch}, true, true, "shop/open shop/watch"},
+		"one enforced":     {[]*v1alpha1.FQDNNetworkPolicy{open}, true, true, "shop/open"},
+		"one only audited": {[]*v1alpha1.FQDNNetworkPolicy{watch}, true, false, "shop/watch"},
 		"none selected":    {nil, false, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,11 +253,11 @@ func TestNilSnapshot(t *testing.T) {
 func TestUnchangedViewsStay(t *testing.T) {
 	c := New()
 	in := Input{
-		Policies: []v1alpha1.FQDNNetworkPolicy{aPolicy("web", "web", aRule("a.test")), aPolicy("db", "db", aRule("a.test"))},
+		Policies: []*v1alpha1.FQDNNetworkPolicy{aPolicy("web", "web", aRule("a.test")), aPolicy("db", "db", aRule("a.test"))},
 		Pods:     []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2"), aPod("x+y", "z", "10.0.0.3"), aPod("z", "db", "10.0.0.3")},
 	}
 	first := c.Compile(in)
-	in.Policies = []v1alpha1.FQDNNetworkPolicy{*in.Policies[0].DeepCopy(), aPolicy("db", "db", aRule("b.test"))}
+	in.Policies = []*v1alpha1.FQDNNetworkPolicy{in.Policies[0].DeepCopy(), aPolicy("db", "db", aRule("b.test"))}
 	second := c.Compile(in)
 	at := func(s *policy.Snapshot, a string) *policy.View { return s.View(addr(a)) }
 	if at(first, "10.0.0.1") != at(second, "10.0.0.1") {
@@ -309,7 +309,7 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 // same result as one that sees only the last state.
 func TestIncrementLikeFresh(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	policies, pods := map[string]v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}
+	policies, pods := map[string]*v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}
 	c := New()
 	for round := range 400 {
 		for range 1 + r.IntN(3) {
@@ -320,7 +320,7 @@ func TestIncrementLikeFresh(t *testing.T) {
 				delete(policies, space+name)
 			case 1: // the same again, in other memory
 				if p, ok := policies[space+name]; ok {
-					policies[space+name] = *p.DeepCopy()
+					policies[space+name] = p.DeepCopy()
 				}
 			default:
 				p.Namespace = space
@@ -343,7 +343,7 @@ func TestIncrementLikeFresh(t *testing.T) {
 			in.Policies = append(in.Policies, p)
 		}
 		if r.IntN(4) > 0 { // most are where they were, or beside it
-			slices.SortFunc(in.Policies, func(a, b v1alpha1.FQDNNetworkPolicy) int {
+			slices.SortFunc(in.Policies, func(a, b *v1alpha1.FQDNNetworkPolicy) int {
 				return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name)
 			})
 		}
@@ -354,9 +354,9 @@ func TestIncrementLikeFresh(t *testing.T) {
 		if diff := cmp.Diff(dump(t, New().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
 			t.Fatalf("round %d:\n%s", round, diff)
 		}
-		if len(c.policies) != len(policies) || len(c.rulesets) > 2*len(pods) || len(c.selected) > len(pods) {
+		if len(c.policies.known) != len(policies) || len(c.rulesets.unions) > 2*len(pods) || len(c.selected) > len(pods) {
 			t.Fatalf("the compiler keeps %d policies, %d rulesets and %d pods for %d and %d",
-				len(c.policies), len(c.rulesets), len(c.selected), len(policies), len(pods))
+				len(c.policies.known), len(c.rulesets.unions), len(c.selected), len(policies), len(pods))
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
-func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
+func audited(p *v1alpha1.FQDNNetworkPolicy) *v1alpha1.FQDNNetworkPolicy {
 	p.Spec.Enforcement = v1alpha1.EnforcementAudit
 	return p
 }
 
-func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQDNNetworkPolicy {
+func withTTL(p *v1alpha1.FQDNNetworkPolicy, least, most, grace int64) *v1alpha1.FQDNNetworkPolicy {
 	p.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
 	return p
 }

@@ -16,20 +16,20 @@ func TestDefer(t *testing.T) {
 	for _, c := range []struct {
 		what            string
 		before          []policy.Pod
-		policies        []v1alpha1.FQDNNetworkPolicy // in last
+		policies        []*v1alpha1.FQDNNetworkPolicy // in last
 		after           []policy.Pod
 		deferred, known bool
 	}{
 		{"a pod that was there", last, nil, last, true, true},
 		{"a pod that comes", []policy.Pod{db}, nil, last, true, false},
-		{"a pod that was audited", last, []v1alpha1.FQDNNetworkPolicy{audited(aPolicy("seen", "web", aRule("a.test")))}, last, true, true},
-		{"a pod that was isolated", last, []v1alpha1.FQDNNetworkPolicy{aPolicy("old", "web")}, last, false, true},
+		{"a pod that was audited", last, []*v1alpha1.FQDNNetworkPolicy{audited(aPolicy("seen", "web", aRule("a.test")))}, last, true, true},
+		{"a pod that was isolated", last, []*v1alpha1.FQDNNetworkPolicy{aPolicy("old", "web")}, last, false, true},
 		{"a pod with another's address", []policy.Pod{aPod("old", "old", "10.0.0.1"), db}, nil, last, false, true},
 		{"a pod with one address more", last, nil, []policy.Pod{aPod("web", "web", "10.0.0.1", "2001:db8::1"), db}, false, true},
 	} {
 		compiler := New()
 		before := compiler.Compile(Input{Pods: c.before, Policies: c.policies})
-		now := compiler.Compile(Input{Pods: c.after, Policies: []v1alpha1.FQDNNetworkPolicy{aPolicy("new", "web", aRule("www.example.org")), aPolicy("db", "db", aRule("db.test"))}})
+		now := compiler.Compile(Input{Pods: c.after, Policies: []*v1alpha1.FQDNNetworkPolicy{aPolicy("new", "web", aRule("www.example.org")), aPolicy("db", "db", aRule("db.test"))}})
 		web := now.View(addr("10.0.0.1")).Pod.PodRef
 		got := now.Defer(before, map[policy.PodRef]bool{web: true, {Name: "nobody"}: true})
 		if (got != now) != c.deferred {

@@ -28,7 +28,7 @@ func limitsInput(t *testing.T, policies, cluster []string) (in Input) {
 		p := v1alpha1.FQDNNetworkPolicy{}
 		p.Namespace, p.Name = "shop", fmt.Sprintf("p%d", i)
 		fatal.If(t, yaml.UnmarshalStrict([]byte(text), &p.Spec))
-		in.Policies = append(in.Policies, p)
+		in.Policies = append(in.Policies, &p)
 	}
 	for i, text := range cluster {
 		p := &v1alpha1.ClusterFQDNNetworkPolicy{}

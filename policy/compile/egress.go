@@ -2,10 +2,11 @@ package compile
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
@@ -18,14 +19,13 @@ const MaxViewPeers = 4096
 
 // egressRules are the shared rules of pods that the same NetworkPolicies select.
 type egressRules struct {
+	union[*netPolicy]
 	policies []string // "namespace/name", sorted
 	rules    []*policy.Rule
 	cost     int        // of the different ones of them
 	sets     []*liveSet // of the rules, each once
 	left     []leftPeers
-	from     []*netPolicy
 	now, cut *egressRules // what there is room for on the node: itself, or a part
-	used     uint64       // the compile that used it last
 }
 
 // leftPeers is the rules of one NetworkPolicy for which there is no room in a view.
@@ -47,42 +47,23 @@ func (l *leftPeers) add(path string) {
 	}
 }
 
-// egressOf returns the egress rules of the NetworkPolicies that select a pod, nil if none
-// does. The result is kept while the pod's labels and the namespace's policies are
-// unchanged.
-func (c *Compiler) egressOf(p *policy.Pod, sel *selection) {
-	sp := c.nets.spaces[p.Namespace]
-	if sp == nil {
-		sel.egress, sel.egressAt = nil, c.number
-		return
-	}
-	if sel.egressAt < sp.changed {
-		sel.egress = c.egressBy(sp, p)
-	}
-	sel.egressAt = c.number
-	if sel.egress != nil {
-		sel.egress.used = c.number
-	}
+// netPolicy is one NetworkPolicy as it was read. It is immutable.
+type netPolicy struct {
+	*netpol.Policy
+	serial uint64 // of the parse in its compiler
 }
 
-func (c *Compiler) egressBy(sp *netSpace, p *policy.Pod) *egressRules {
-	var selecting []*netPolicy
-	var key []byte
-	for _, n := range sp.policies {
-		if n.Selector.Matches(p.Labels) {
-			selecting = append(selecting, n)
-			key = binary.LittleEndian.AppendUint64(key, n.serial)
-		}
-	}
-	if len(selecting) == 0 {
-		return nil
-	}
-	r := c.egress[string(key)]
-	if r == nil {
-		r = c.newEgressRules(selecting, nil)
-		c.egress[string(key)] = r
-	}
-	return r
+func (n *netPolicy) id() string     { return n.ID }
+func (n *netPolicy) number() uint64 { return n.serial }
+
+func (c *Compiler) readNetworkPolicy(from *networkingv1.NetworkPolicy) *netPolicy {
+	c.serial++
+	return &netPolicy{netpol.Read(from), c.serial}
+}
+
+// unlimitedEgress returns the union of NetworkPolicies, whatever room there is on the node.
+func (c *Compiler) unlimitedEgress(policies []*netPolicy) *egressRules {
+	return c.newEgressRules(policies, nil)
 }
 
 // newEgressRules returns the union of NetworkPolicies, which are sorted by id; of that what
@@ -92,7 +73,7 @@ func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule)
 		peer  policy.Peer
 		ports policy.PortSet
 	}
-	r := &egressRules{from: policies}
+	r := &egressRules{}
 	pairs := map[pair]bool{}
 	has := map[policy.Peer]bool{}
 	for _, n := range policies {

@@ -13,8 +13,8 @@ import (
 func ptr[T any](v T) *T { return &v }
 
 // aPolicy selects the pods of shop that have the label app of that value; "" selects all.
-func aPolicy(name, app string, rules ...v1alpha1.EgressRule) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+func aPolicy(name, app string, rules ...v1alpha1.EgressRule) *v1alpha1.FQDNNetworkPolicy {
+	p := &v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 	if app != "" {
 		p.Spec.PodSelector.MatchLabels = map[string]string{"app": app}
 	}
@@ -43,7 +43,7 @@ func aPod(name, app string, ips ...string) policy.Pod {
 	return p
 }
 
-func compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+func compile(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	return New().Compile(Input{Policies: policies, Pods: pods})
 }
 

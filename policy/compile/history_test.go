@@ -19,12 +19,12 @@ import (
 // few labels, so that pods come back under other UIDs and addresses collide.
 type history struct {
 	*rand.Rand
-	policies map[string]v1alpha1.FQDNNetworkPolicy
+	policies map[string]*v1alpha1.FQDNNetworkPolicy
 	pods     map[string]policy.Pod
 }
 
 func newHistory(seed uint64) *history {
-	return &history{rand.New(rand.NewPCG(seed, 7)), map[string]v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}}
+	return &history{rand.New(rand.NewPCG(seed, 7)), map[string]*v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}}
 }
 
 func pick[T any](h *history, of ...T) T { return of[h.IntN(len(of))] }

@@ -13,7 +13,8 @@ import (
 // Input is everything a snapshot is compiled from. The compiler keeps parts of it: the
 // caller must not change what it has passed, but may replace it.
 type Input struct {
-	Policies []v1alpha1.FQDNNetworkPolicy
+	// Policies are of the whole cluster. One that did not change keeps its pointer, or its parts.
+	Policies []*v1alpha1.FQDNNetworkPolicy
 	// Namespaces holds the labels of each namespace by its name.
 	Namespaces map[string]map[string]string
 	Pods       []policy.Pod

@@ -11,8 +11,8 @@ import (
 )
 
 // manyOf is policies with MaxViewMatches matches that cover one name.
-func manyOf(pattern func(i int) string, ports int) []v1alpha1.FQDNNetworkPolicy {
-	var out []v1alpha1.FQDNNetworkPolicy
+func manyOf(pattern func(i int) string, ports int) []*v1alpha1.FQDNNetworkPolicy {
+	var out []*v1alpha1.FQDNNetworkPolicy
 	for k := range MaxViewMatches / rulesEach / matchesEach {
 		p := aPolicy(fmt.Sprintf("p%03d", k), "")
 		for r := range rulesEach {

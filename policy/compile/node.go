@@ -25,7 +25,7 @@ func (c *Compiler) selectNode(n *policy.Node) {
 			list = append(list, g)
 		}
 	}
-	c.node.cluster = c.clusterUnion(list)
+	c.node.cluster = c.cluster.unions.union(c.number, list)
 }
 
 // addNode adds the view of the node, the last one if nothing in it changed. Policies are only

@@ -81,11 +81,8 @@ func (c *Compiler) fillPeerSets(s *draft) {
 // dropUnused removes the sets that no view of the running compile has.
 func (c *Compiler) dropUnused() {
 	c.dropUnusedCluster()
-	for key, r := range c.egress {
-		if r.used != c.number {
-			delete(c.egress, key)
-			continue
-		}
+	c.egress.forget(c.number)
+	for _, r := range c.egress.unions {
 		for _, l := range r.sets {
 			l.used = c.number
 		}

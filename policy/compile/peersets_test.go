@@ -158,7 +158,7 @@ func TestUnusedSets(t *testing.T) {
 		}
 	}
 	in.Policies = nil
-	if s := c.Compile(in); len(s.PeerSets)+len(c.sets)+len(c.egress) > 0 {
+	if s := c.Compile(in); len(s.PeerSets)+len(c.sets)+len(c.egress.unions) > 0 {
 		t.Errorf("without a policy: %v", setTexts(s))
 	}
 	in = besideInput(nil)

@@ -50,7 +50,7 @@ func (b quota) of(room quota) float64 {
 // applyQuotas lets the egress rules of each pod be what there is room for on the node.
 func (c *Compiler) applyQuotas(s *draft) {
 	total := quota{sets: len(c.sets)}
-	for _, r := range c.egress {
+	for _, r := range c.egress.unions {
 		r.now = r
 		total.rules += r.cost
 	}
@@ -70,7 +70,7 @@ func (c *Compiler) applyQuotas(s *draft) {
 			c.divide()
 		}
 	}
-	for _, r := range c.egress {
+	for _, r := range c.egress.unions {
 		for _, l := range r.now.sets {
 			l.kept = c.number
 		}
@@ -103,7 +103,7 @@ func (c *Compiler) divide() {
 		}
 	}
 	spaces := map[string]*demand{}
-	for _, r := range c.egress {
+	for _, r := range c.egress.unions {
 		name, _, _ := strings.Cut(r.policies[0], "/")
 		a := spaces[name]
 		if a == nil {
@@ -155,7 +155,7 @@ func (a *demand) beyond(has map[*liveSet]bool) (b quota) {
 func (c *Compiler) cut(a *demand, room quota, has map[*liveSet]bool) quota {
 	slices.SortFunc(a.lists, func(a, b *egressRules) int { return slices.Compare(a.policies, b.policies) })
 	for _, r := range a.lists {
-		part := c.newEgressRules(r.from, func(rule *netpol.Rule) bool {
+		part := c.newEgressRules(r.members, func(rule *netpol.Rule) bool {
 			cost := quota{rules: rule.Cost}
 			var l *liveSet
 			if rule.Peer.Kind != policy.PeerAnywhere {

@@ -8,18 +8,16 @@ import (
 
 // ruleset is the shared part of the views of pods with the same selecting policies.
 type ruleset struct {
-	parsed []*parsed      // sorted by id
+	union[*parsed]
 	shared policy.View    // of whatever pod
 	left   []leftOut      // the rules beyond a bound
-	serial uint64         // in its compiler
-	used   uint64         // the compile that used it last
 	beside *egressRules   // of list
 	list   []*policy.Rule // the rules of shared, and of beside
 }
 
 // newRuleset returns the union of policies, which are sorted by id.
 func newRuleset(policies []*parsed) *ruleset {
-	r := &ruleset{parsed: policies}
+	r := &ruleset{}
 	v := &r.shared
 	v.Policies = make([]string, len(policies))
 	matches, labels, rules := 0, 0, 0

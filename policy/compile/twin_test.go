@@ -17,9 +17,9 @@ import (
 )
 
 // twinDecide looks at every match of every policy that selects the pod.
-func twinDecide(policies []v1alpha1.FQDNNetworkPolicy, pod *policy.Pod, n fqdn.Name) []string {
+func twinDecide(policies []*v1alpha1.FQDNNetworkPolicy, pod *policy.Pod, n fqdn.Name) []string {
 	policies = slices.Clone(policies)
-	slices.SortFunc(policies, func(a, b v1alpha1.FQDNNetworkPolicy) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(policies, func(a, b *v1alpha1.FQDNNetworkPolicy) int { return strings.Compare(a.Name, b.Name) })
 	var found []string
 	for _, p := range policies {
 		selects := p.Namespace == pod.Namespace
@@ -56,7 +56,7 @@ func randomName(t testing.TB, r *rand.Rand) fqdn.Name {
 	return policytest.Name(strings.Join(labels, "."))
 }
 
-func randomPolicy(r *rand.Rand, name string) v1alpha1.FQDNNetworkPolicy {
+func randomPolicy(r *rand.Rand, name string) *v1alpha1.FQDNNetworkPolicy {
 	p := aPolicy(name, []string{"", "x", "y"}[r.IntN(3)])
 	for range 1 + r.IntN(3) {
 		var texts []string
@@ -80,7 +80,7 @@ func TestDecideLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	asked, many := 0, 0
 	for round := range short.Rounds(20, 60, 600) {
-		var policies []v1alpha1.FQDNNetworkPolicy
+		var policies []*v1alpha1.FQDNNetworkPolicy
 		for i := range 1 + r.IntN(60) {
 			policies = append(policies, randomPolicy(r, fmt.Sprintf("p%02d", i)))
 		}

@@ -110,7 +110,7 @@ func TestValidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := aPolicy("p", "", aRule("good.test"))
 			c.change(&p.Spec)
-			problems := fqdnnp.Validate(&p)
+			problems := fqdnnp.Validate(p)
 			if len(problems) != len(c.problems) {
 				t.Fatalf("problems %v", problems)
 			}

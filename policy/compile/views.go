@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/namegate/namegate/policy"
 )
 
@@ -53,18 +51,19 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 
 // selectPods finds out what selects each local pod.
 func (c *Compiler) selectPods(in Input, s *draft) {
-	alike := map[string]*ruleset{}
 	for i := range s.pods {
 		p := &s.pods[i]
 		if !p.Local() || p.Finished() {
 			continue
 		}
-		sel := c.selectPod(p, alike, in.Namespaces)
+		sel := c.selectPod(p, in.Namespaces)
 		if !sel.selected() || p.HostNetwork {
-			sel.forgetView()
-		} else {
-			c.egressOf(p, sel)
+			sel.view, sel.egress = nil, nil // kept up to date for no other pod
+			continue
 		}
+		known := sel.egressAt == c.number-1
+		sel.egressAt = c.number
+		sel.egress = c.egress.of(c.number, c.nets.spaces[p.Namespace], sel.egress, known, func(n *netPolicy) bool { return n.Selector.Matches(p.Labels) })
 	}
 	for ref, sel := range c.selected {
 		if sel.seen != c.number {
@@ -188,31 +187,30 @@ func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 }
 
 // selectPod updates the compiler's state of a local pod.
-func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset, namespaces map[string]map[string]string) *selection {
+func (c *Compiler) selectPod(p *policy.Pod, namespaces map[string]map[string]string) *selection {
 	sel := c.selected[p.PodRef]
-	was := sel
+	known := sel != nil && maps.Equal(sel.pod.Labels, p.Labels)
 	if sel == nil {
 		sel = &selection{}
 		c.selected[p.PodRef] = sel
-	} else if !maps.Equal(sel.pod.Labels, p.Labels) {
-		was, sel.egressAt = nil, 0
 	}
-	sel.rules = c.rulesOf(c.spaces[p.Namespace], labels.Set(p.Labels), was, alike)
-	sel.cluster = c.clusterOf(p, sel, was != nil, namespaces)
+	if !known {
+		sel.egressAt, sel.clusterAt = 0, 0
+	}
+	sel.rules = c.rulesets.of(c.number, c.policies.spaces[p.Namespace], sel.rules, known, func(r *parsed) bool { return r.Selector.Matches(p.Labels) })
 	sel.pod, sel.seen = *p, c.number
-	if sel.rules != nil {
-		sel.rules.used = c.number
+	if p.HostNetwork {
+		sel.cluster = nil
+		return sel
 	}
+	known = sel.clusterAt == c.number-1
+	sel.clusterAt = c.number
+	sel.cluster = c.cluster.unions.of(c.number, &c.clusterSpace(p.Namespace, namespaces[p.Namespace]).space, sel.cluster, known, func(g *clusterGroup) bool { return g.pods.Matches(p.Labels) })
 	return sel
 }
 
 // selected tells whether a policy of ours selects the pod.
 func (sel *selection) selected() bool { return sel.rules != nil || sel.cluster != nil }
-
-// forgetView forgets what only a pod with a view has: it is kept up to date for no other.
-func (sel *selection) forgetView() {
-	sel.view, sel.egress, sel.egressAt = nil, nil, 0
-}
 
 // viewParts is what a view is made of beside its pod, each nil for nothing.
 type viewParts struct {

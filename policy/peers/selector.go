@@ -29,13 +29,16 @@ func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Selector{}
 	requirements, _ := checked.Requirements()
-	for _, r := range requirements {
+	s := &Selector{requirements: make([]requirement, 0, len(requirements))}
+	for i := range requirements {
+		r := &requirements[i]
 		s.requirements = append(s.requirements, newRequirement(r.Key(), r.Operator(), r.ValuesUnsorted()))
 	}
-	slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.text, b.text) })
-	s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.text == b.text })
+	if len(s.requirements) > 1 {
+		slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.text, b.text) })
+		s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.text == b.text })
+	}
 	texts := make([]string, len(s.requirements))
 	for i := range s.requirements {
 		texts[i] = s.requirements[i].text
@@ -47,7 +50,9 @@ func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
 }
 
 func newRequirement(key string, op ops.Operator, values []string) requirement {
-	values = slices.Compact(slices.Sorted(slices.Values(values)))
+	if len(values) > 1 {
+		values = slices.Compact(slices.Sorted(slices.Values(values)))
+	}
 	a := requirement{key: key, op: op, values: values}
 	switch op {
 	case ops.Equals, ops.DoubleEquals:
@@ -82,8 +87,11 @@ func (s *Selector) Everything() bool { return len(s.requirements) == 0 }
 // Requirements returns how many requirements Matches asks at most.
 func (s *Selector) Requirements() int { return len(s.requirements) }
 
-// Matches tells whether the selector selects what has these labels.
+// Matches tells whether the selector selects what has these labels. A nil Selector selects nothing.
 func (s *Selector) Matches(set map[string]string) bool {
+	if s == nil {
+		return false
+	}
 	for i := range s.requirements {
 		if !s.requirements[i].holds(set) {
 			return false

@@ -90,10 +90,10 @@ func selectorAlone(object, spec map[string]any) map[string]any {
 }
 
 // listPolicies returns the policies and their problems.
-func listPolicies(entries []*policyEntry) (policies []v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) {
+func listPolicies(entries []*policyEntry) (policies []*v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) {
 	for _, e := range entries {
 		if e.policy != nil {
-			policies = append(policies, *e.policy)
+			policies = append(policies, e.policy)
 		}
 		problems = append(problems, e.problems...)
 	}

@@ -177,10 +177,10 @@ func (r *remote) spacesFrom(from map[string]bool, namespaces map[string]map[stri
 }
 
 // policySpacesOf returns the namespaces of policies.
-func policySpacesOf(policies []v1alpha1.FQDNNetworkPolicy) map[string]bool {
+func policySpacesOf(policies []*v1alpha1.FQDNNetworkPolicy) map[string]bool {
 	spaces := map[string]bool{}
-	for i := range policies {
-		spaces[policies[i].Namespace] = true
+	for _, p := range policies {
+		spaces[p.Namespace] = true
 	}
 	return spaces
 }

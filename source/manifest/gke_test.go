@@ -35,7 +35,7 @@ func TestGKE(t *testing.T) {
 				t.Error(problems)
 			}
 			pod := policy.Pod{PodRef: policy.PodRef{Namespace: p.Namespace, Name: "a"}, Labels: map[string]string{"app": "client"}, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
-			s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{*p}, Pods: []policy.Pod{pod}})
+			s := compile.New().Compile(compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
 			if len(s.Problems) > 0 || len(s.Views) != 1 || !s.Views[0].Enforced {
 				t.Fatalf("%d views, problems %v", len(s.Views), s.Problems)
 			}

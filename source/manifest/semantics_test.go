@@ -63,7 +63,7 @@ func compiled(t *testing.T, spec string) *policy.View {
 		t.Fatalf("%s: %v", spec, err)
 	}
 	in := compile.Input{Pods: []policy.Pod{*objects[1].pod}}
-	in.Policies = append(in.Policies, *objects[0].policy)
+	in.Policies = append(in.Policies, objects[0].policy)
 	return compile.New().Compile(in).Views[0]
 }
 
@@ -103,7 +103,7 @@ func TestSemanticsDefaults(t *testing.T) {
 		objects, err := decode(t, "", "p.yaml", manifest+"---\n"+podWeb)
 		fatal.If(t, err)
 		in := compile.Input{Pods: []policy.Pod{*objects[1].pod}}
-		in.Policies = append(in.Policies, *objects[0].policy)
+		in.Policies = append(in.Policies, objects[0].policy)
 		views[manifest] = compile.New().Compile(in).Views[0]
 	}
 	a, b := views[example], views[long]

@@ -67,8 +67,8 @@ func (f *folder) state() State {
 			}
 		}
 	}
-	for i := range s.Input.Policies {
-		s.imply(s.Input.Policies[i].Namespace)
+	for _, p := range s.Input.Policies {
+		s.imply(p.Namespace)
 	}
 	for _, p := range s.Input.NetworkPolicies {
 		s.imply(p.Namespace)
@@ -82,7 +82,7 @@ func (f *folder) state() State {
 func (s *State) add(o *object) {
 	switch {
 	case o.policy != nil:
-		s.Input.Policies = append(s.Input.Policies, *o.policy)
+		s.Input.Policies = append(s.Input.Policies, o.policy)
 	case o.clusterPolicy != nil:
 		s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, o.clusterPolicy)
 	case o.standard != nil:

@@ -59,8 +59,8 @@ func Rules(rules ...*policy.Rule) (out policy.Rules) {
 
 // Policy is a policy that selects the pods of the namespace shop that are labelled with its
 // name. Each rule is a port set followed by names and patterns.
-func Policy(name string, rules ...string) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+func Policy(name string, rules ...string) *v1alpha1.FQDNNetworkPolicy {
+	p := &v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 	p.Spec.PodSelector.MatchLabels = map[string]string{name: "yes"}
 	for _, r := range rules {
 		words := strings.Fields(r)
@@ -92,6 +92,15 @@ func ports(s policy.PortSet) (out []v1alpha1.Port) {
 			p.Port, p.EndPort = &first, &last
 		}
 		out = append(out, p)
+	}
+	return out
+}
+
+// Pointers returns pointers to the elements of a list.
+func Pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
 	}
 	return out
 }

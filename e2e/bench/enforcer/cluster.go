@@ -35,7 +35,7 @@ func cluster() compile.Input {
 				fmt.Sprintf("*.zone-%d.example.org", i), fmt.Sprintf("w*-%d.cdn.test", i%100)),
 			rule([]int32{443, int32(8000 + i%portSets)}, fmt.Sprintf("**.deep-%d.example.org", i%500)),
 		}
-		in.Policies = append(in.Policies, p)
+		in.Policies = append(in.Policies, &p)
 	}
 	for i := range namespaces {
 		name := fmt.Sprintf("ns-%d", i)
@@ -117,5 +117,7 @@ func changePolicy(in *compile.Input, names, ports int) {
 	if ports%2 == 1 {
 		port = 9443
 	}
-	in.Policies[0].Spec.Egress = []v1alpha1.EgressRule{rule([]int32{port}, fmt.Sprintf("turn-%d.example.org", names%2))}
+	first := *in.Policies[0]
+	in.Policies[0] = &first
+	first.Spec.Egress = []v1alpha1.EgressRule{rule([]int32{port}, fmt.Sprintf("turn-%d.example.org", names%2))}
 }

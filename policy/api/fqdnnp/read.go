@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fields"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // The bounds of a policy, as in the schema of its kind.
@@ -30,7 +28,7 @@ func Validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
 type Policy struct {
 	ID        string // "namespace/name"
 	Spec      v1alpha1.FQDNNetworkPolicySpec
-	Selector  labels.Selector
+	Selector  *peers.Selector // nil: of no pod
 	Audit     bool
 	Denied    policy.Denied
 	Unmatched policy.Unmatched
@@ -63,12 +61,10 @@ var paths = sync.OnceValue(func() *[MaxRules]rulePaths {
 // Read reads a policy. A part that cannot work opens nothing and is one of its problems.
 func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
 	r := &Policy{ID: p.Namespace + "/" + p.Name, Spec: p.Spec}
-	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-	if err != nil {
+	var err error
+	if r.Selector, err = peers.NewSelector(&p.Spec.PodSelector); err != nil {
 		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is fixed", err)
-		selector = labels.Nothing()
 	}
-	r.Selector = selector
 	if r.settings(); r.Encrypted != nil {
 		policy.Invalidate(r.Problems, r.Encrypted)
 	}
