@@ -114,7 +114,7 @@ func (c *Compiler) readClusterPolicy(id string, from any, s *draft) (counts, cha
 	p := c.cluster.known[id]
 	switch {
 	case p != nil && p.seen == c.number:
-		s.read(p.Object, "policy", nil, true)
+		s.read("", p.Object, nil, true)
 		return false, false
 	case p != nil && sameCluster(p.from, from):
 		p.from = from

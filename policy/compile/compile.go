@@ -93,10 +93,10 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.number++
 	s := &draft{Snapshot: policy.Snapshot{Number: c.number}}
 	c.policies.update(c.number, in.Policies, func(p *parsed, twice bool) {
-		s.read("policy "+p.ID, "policy", p.Problems, twice)
+		s.read("policy ", p.ID, p.Problems, twice)
 	})
 	c.nets.update(c.number, in.NetworkPolicies, func(n *netPolicy, twice bool) {
-		s.read("networkpolicy "+n.ID, "NetworkPolicy", n.Problems, twice)
+		s.read("networkpolicy ", n.ID, n.Problems, twice)
 	})
 	c.readClusterPolicies(in, s)
 	c.makeViews(in, s)
@@ -106,12 +106,12 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	return policy.NewSnapshot(s.Snapshot, s.pods, s.podByAddr)
 }
 
-// read notes the problems of an object, which is of a kind, and whether it is given twice.
-func (s *draft) read(object, kind string, problems []policy.Problem, twice bool) {
+// read notes the problems of an object of a kind, or that it is given twice.
+func (s *draft) read(kind, id string, problems []policy.Problem, twice bool) {
 	if twice {
 		problems = []policy.Problem{{
-			Object: object, Reason: policy.ReasonPartiallyInvalid,
-			Message: "the " + kind + " is given twice; the first one counts, remove or rename the other",
+			Object: kind + id, Reason: policy.ReasonPartiallyInvalid,
+			Message: "the policy is given twice; the first one counts, remove or rename the other",
 		}}
 	}
 	s.Problems = append(s.Problems, problems...)

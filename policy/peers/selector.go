@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	ops "k8s.io/apimachinery/pkg/selection"
 )
 
@@ -25,26 +26,40 @@ type requirement struct {
 
 // NewSelector reads a selector; the error is that of the API's own check.
 func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
-	checked, err := metav1.LabelSelectorAsSelector(from)
-	if err != nil {
-		return nil, err
+	s := &Selector{requirements: make([]requirement, 0, len(from.MatchLabels)+len(from.MatchExpressions))}
+	for key, value := range from.MatchLabels { // most selectors have no more, and there are thousands
+		values := []string{value}
+		if _, err := labels.NewRequirement(key, ops.Equals, values); err != nil {
+			return nil, err
+		}
+		s.requirements = append(s.requirements, newRequirement(key, ops.In, values))
 	}
-	requirements, _ := checked.Requirements()
-	s := &Selector{requirements: make([]requirement, 0, len(requirements))}
-	for i := range requirements {
-		r := &requirements[i]
-		s.requirements = append(s.requirements, newRequirement(r.Key(), r.Operator(), r.ValuesUnsorted()))
+	if len(from.MatchExpressions) > 0 {
+		checked, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: from.MatchExpressions})
+		if err != nil {
+			return nil, err
+		}
+		requirements, _ := checked.Requirements()
+		for i := range requirements {
+			r := &requirements[i]
+			s.requirements = append(s.requirements, newRequirement(r.Key(), r.Operator(), r.ValuesUnsorted()))
+		}
 	}
 	if len(s.requirements) > 1 {
 		slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.text, b.text) })
 		s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.text == b.text })
 	}
-	texts := make([]string, len(s.requirements))
-	for i := range s.requirements {
-		texts[i] = s.requirements[i].text
-	}
-	if s.text = strings.Join(texts, ","); s.text == "" {
+	switch len(s.requirements) {
+	case 0:
 		s.text = "*"
+	case 1:
+		s.text = s.requirements[0].text
+	default:
+		texts := make([]string, len(s.requirements))
+		for i := range s.requirements {
+			texts[i] = s.requirements[i].text
+		}
+		s.text = strings.Join(texts, ",")
 	}
 	return s, nil
 }
