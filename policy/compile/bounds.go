@@ -37,18 +37,18 @@ const (
 	tooManyPortSets = "open more than %d different sets of ports together; give rules the same ports, or a range for several"
 )
 
-// bounds counts what policies hold together.
+// bounds is the room that policies have together.
 type bounds struct {
-	matches, labels int
-	ports           map[policy.PortSet]struct{}
-	left            []leftOut
+	room  cost // its sets are of ports
+	ports map[policy.PortSet]struct{}
+	left  []leftOut
 }
 
 // withinBounds returns policies, which are sorted, without the rules beyond a bound, and
 // these rules. Enforcing policies come first, so that audited ones take none of their
 // room; else the order of the names counts.
 func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
-	b := bounds{ports: map[policy.PortSet]struct{}{}}
+	b := bounds{room: cost{matches: MaxViewMatches, labels: MaxViewLabels, sets: MaxViewPortSets}, ports: map[policy.PortSet]struct{}{}}
 	kept := make([]*parsed, len(policies))
 	for _, audit := range []bool{false, true} {
 		for i, p := range policies {
@@ -67,13 +67,15 @@ func (b *bounds) take(p *parsed) *parsed {
 	matches := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
 	ports := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
 	for _, rule := range p.Rules {
-		labels := wildLabels(rule.Matches)
-		_, known := b.ports[rule.Ports]
+		needs := cost{matches: len(rule.Matches), labels: wildLabels(rule.Matches)}
+		if _, known := b.ports[rule.Ports]; !p.Audit && !known {
+			needs.sets = 1
+		}
 		var over *leftOut
 		switch {
-		case b.matches+len(rule.Matches) > MaxViewMatches || b.labels+labels > MaxViewLabels:
+		case needs.matches > b.room.matches || needs.labels > b.room.labels:
 			over = matches
-		case !p.Audit && !known && len(b.ports) == MaxViewPortSets:
+		case !needs.fits(b.room):
 			over = ports
 		}
 		if over != nil {
@@ -82,9 +84,8 @@ func (b *bounds) take(p *parsed) *parsed {
 			}
 			continue
 		}
-		b.matches += len(rule.Matches)
-		b.labels += labels
-		if !p.Audit {
+		b.room = b.room.minus(needs)
+		if needs.sets > 0 {
 			b.ports[rule.Ports] = struct{}{}
 		}
 		rest.Rules = append(rest.Rules, rule)

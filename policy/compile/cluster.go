@@ -29,9 +29,6 @@ const (
 	MaxClusterNetworks = MaxPeerSets / 2
 )
 
-// clusterRoom is room for cluster policies.
-type clusterRoom struct{ rules, matches, labels, networks int }
-
 // clusterPolicy is one cluster policy as the compiler keeps it. It is immutable but for from,
 // seen and union.
 type clusterPolicy struct {
@@ -46,8 +43,8 @@ type clusterPolicy struct {
 
 // clusterPolicies is every cluster policy that the compiler knows.
 type clusterPolicies struct {
-	room    clusterRoom // MaxClusterRules and so on, but for tests
-	entries int         // MaxClusterEntries, but for tests
+	room    cost // MaxClusterRules and so on, but for tests; without its entries
+	entries int  // MaxClusterEntries, but for tests
 	// heavy are the peers that have no room in entries.
 	heavy map[policy.Peer]bool
 	// peersUnknown: of the last input. A Deny of pods that are not known matched none of them.
@@ -60,7 +57,7 @@ type clusterPolicies struct {
 
 func newClusterPolicies() clusterPolicies {
 	return clusterPolicies{
-		room: clusterRoom{MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks}, entries: MaxClusterEntries,
+		room: cost{rules: MaxClusterRules, matches: MaxClusterMatches, labels: MaxClusterLabels, sets: MaxClusterNetworks}, entries: MaxClusterEntries,
 		known: map[string]*clusterPolicy{}, clusterSelections: clusterSelections{spaces: map[string]*clusterSpace{}},
 	}
 }
@@ -194,18 +191,17 @@ func (c *Compiler) limitClusterPolicies() {
 }
 
 // without returns the rules for which there is no room left, and takes the room of the others.
-func (p *clusterPolicy) without(left *clusterRoom, has map[policy.Peer]bool) (crowded []int) {
+func (p *clusterPolicy) without(left *cost, has map[policy.Peer]bool) (crowded []int) {
 	for j, r := range p.Rules {
-		needs := clusterRoom{rules: 1, matches: len(r.Matches), labels: wildLabels(r.Matches)}
+		needs := cost{rules: 1, matches: len(r.Matches), labels: wildLabels(r.Matches)}
 		if r.Spec != nil && !has[r.Spec.Peer] {
-			needs.networks = 1
+			needs.sets = 1
 		}
-		if needs.rules > left.rules || needs.matches > left.matches || needs.labels > left.labels || needs.networks > left.networks {
+		if !needs.fits(*left) {
 			crowded = append(crowded, j)
 			continue
 		}
-		left.rules, left.matches = left.rules-needs.rules, left.matches-needs.matches
-		left.labels, left.networks = left.labels-needs.labels, left.networks-needs.networks
+		*left = left.minus(needs)
 		if r.Spec != nil {
 			has[r.Spec.Peer] = true
 		}

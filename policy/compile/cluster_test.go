@@ -198,16 +198,16 @@ func TestClusterRoom(t *testing.T) {
 		aCluster(t, "three", "{tier: Baseline, priority: 0, subject: {namespaces: {matchLabels: {team: none}}}, egress: [{action: Pass}]}"),
 		aCluster(t, "two", "{tier: Admin, priority: 1, enforcement: Audit, "+everyPod+", egress: [{action: Accept, matches: [{name: a.test}]}, {action: Deny, networks: [192.0.2.0/25]}]}"),
 	}}
-	for room, want := range map[clusterRoom][3]string{ // "b" for each rule that is broken
-		{lots, lots, lots, lots}: {"...", ".", ".."},
-		{5, lots, lots, lots}:    {"...", ".", ".b"},
-		{4, lots, lots, lots}:    {"...", ".", "bb"},
-		{2, lots, lots, lots}:    {"..b", "b", "bb"},
-		{lots, 2, lots, lots}:    {"...", ".", "b."},
-		{lots, 1, lots, lots}:    {"b..", ".", ".."},
-		{lots, lots, 0, lots}:    {"b..", ".", ".."},
-		{lots, lots, lots, 1}:    {"...", ".", ".b"},
-		{lots, lots, lots, 0}:    {".bb", ".", ".b"},
+	for room, want := range map[cost][3]string{ // "b" for each rule that is broken
+		{lots, lots, lots, lots, 0}: {"...", ".", ".."},
+		{5, lots, lots, lots, 0}:    {"...", ".", ".b"},
+		{4, lots, lots, lots, 0}:    {"...", ".", "bb"},
+		{2, lots, lots, lots, 0}:    {"..b", "b", "bb"},
+		{lots, 2, lots, lots, 0}:    {"...", ".", "b."},
+		{lots, 1, lots, lots, 0}:    {"b..", ".", ".."},
+		{lots, lots, 0, lots, 0}:    {"b..", ".", ".."},
+		{lots, lots, lots, 1, 0}:    {"...", ".", ".b"},
+		{lots, lots, lots, 0, 0}:    {".bb", ".", ".b"},
 	} {
 		c := New()
 		c.cluster.room = room
@@ -248,7 +248,7 @@ func TestClusterRoom(t *testing.T) {
 // is room have it before the namespaces.
 func TestClusterNetworksRoom(t *testing.T) {
 	c := New()
-	c.cluster.room.networks, c.room.sets = 2, 2
+	c.cluster.room.sets, c.room.sets = 2, 2
 	in := besideInput(nil, aNet(t, "np", "{podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.9.0.0/16}}]}, {to: [{ipBlock: {cidr: 10.8.0.0/16}}]}]}"))
 	policies := []*v1alpha1.ClusterFQDNNetworkPolicy{
 		aCluster(t, "a", "{tier: Admin, priority: 1, "+everyPod+", egress: [{action: Deny, networks: [192.0.2.0/24]}, {action: Pass, networks: [192.0.2.0/24]}]}"),
@@ -331,7 +331,7 @@ func TestClusterHistories(t *testing.T) {
 	for seed := range uint64(rounds) {
 		d := netDice{rand.New(rand.NewPCG(seed, 17))}
 		in, c := d.input(), New()
-		room := roll(d, c.cluster.room, c.cluster.room, clusterRoom{6, 10, 20, 2})
+		room := roll(d, c.cluster.room, c.cluster.room, cost{6, 10, 20, 2, 0})
 		c.cluster.room = room
 		for range 40 {
 			in = d.changeCluster(in)

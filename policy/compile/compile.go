@@ -34,7 +34,7 @@ type Compiler struct {
 	went      []*peers.Spec     // the specs that were in sets then, or came since, and are not
 	peerSets  []*policy.PeerSet // of the last snapshot, nil if one of them changed
 	index     *peers.Index      // nil while no view asks for pods
-	room      quota             // nodeQuota, but for tests
+	room      cost              // nodeQuota, but for tests
 }
 
 // parsed is a policy that was read. It is immutable.

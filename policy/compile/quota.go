@@ -22,34 +22,40 @@ const (
 	MaxPeerRules = 32768
 )
 
-// quota is what NetworkPolicies cost a node, or may cost.
-type quota struct{ sets, rules, entries int }
-
-// nodeQuota is the quota of a node.
-var nodeQuota = quota{MaxPeerSets, MaxPeerRules, peers.MaxEntries}
-
-func (b quota) fits(in quota) bool {
-	return b.sets <= in.sets && b.rules <= in.rules && b.entries <= in.entries
+// cost is what policies cost, or may cost: the room for them.
+type cost struct {
+	rules, matches, labels int
+	sets                   int // in the kernel
+	entries                int // to fill these
 }
 
-func (b quota) plus(o quota) quota {
-	return quota{b.sets + o.sets, b.rules + o.rules, b.entries + o.entries}
+// nodeQuota is the room of a node.
+var nodeQuota = cost{sets: MaxPeerSets, rules: MaxPeerRules, entries: peers.MaxEntries}
+
+func (b cost) fits(in cost) bool {
+	return b.rules <= in.rules && b.matches <= in.matches && b.labels <= in.labels && b.sets <= in.sets && b.entries <= in.entries
 }
 
-func (b quota) minus(o quota) quota {
-	return quota{b.sets - o.sets, b.rules - o.rules, b.entries - o.entries}
+func (b cost) plus(o cost) cost {
+	return cost{b.rules + o.rules, b.matches + o.matches, b.labels + o.labels, b.sets + o.sets, b.entries + o.entries}
 }
 
-func (b quota) part(of int) quota { return quota{b.sets / of, b.rules / of, b.entries / of} }
+func (b cost) minus(o cost) cost {
+	return cost{b.rules - o.rules, b.matches - o.matches, b.labels - o.labels, b.sets - o.sets, b.entries - o.entries}
+}
+
+func (b cost) part(of int) cost {
+	return cost{rules: b.rules / of, sets: b.sets / of, entries: b.entries / of}
+}
 
 // of returns the largest part of any room that b takes.
-func (b quota) of(room quota) float64 {
+func (b cost) of(room cost) float64 {
 	return max(float64(b.sets)/float64(room.sets), float64(b.rules)/float64(room.rules), float64(b.entries)/float64(room.entries))
 }
 
 // applyQuotas lets the egress rules of each pod be what there is room for on the node.
 func (c *Compiler) applyQuotas(s *draft) {
-	total := quota{sets: len(c.sets)}
+	total := cost{sets: len(c.sets)}
 	for _, r := range c.egress.unions {
 		r.now = r
 		total.rules += r.cost
@@ -88,7 +94,7 @@ func (c *Compiler) applyQuotas(s *draft) {
 type demand struct {
 	namespace string
 	lists     []*egressRules
-	quota
+	cost
 }
 
 // divide gives each namespace its part of the room.
@@ -98,7 +104,7 @@ func (c *Compiler) divide() {
 		for _, l := range g.sets {
 			if !has[l] && !c.cluster.heavy[l.Spec.Peer] {
 				has[l] = true
-				left = left.minus(quota{sets: 1, entries: l.Weight})
+				left = left.minus(cost{sets: 1, entries: l.Weight})
 			}
 		}
 	}
@@ -114,7 +120,7 @@ func (c *Compiler) divide() {
 	}
 	var order []*demand
 	for _, a := range spaces {
-		a.quota = a.beyond(has)
+		a.cost = a.beyond(has)
 		order = append(order, a)
 	}
 	slices.SortFunc(order, func(a, b *demand) int {
@@ -136,7 +142,7 @@ func (c *Compiler) divide() {
 }
 
 // beyond returns the cost of the rules if some sets are there already.
-func (a *demand) beyond(has map[*liveSet]bool) (b quota) {
+func (a *demand) beyond(has map[*liveSet]bool) (b cost) {
 	seen := map[*liveSet]bool{}
 	for _, r := range a.lists {
 		b.rules += r.cost
@@ -152,24 +158,24 @@ func (a *demand) beyond(has map[*liveSet]bool) (b quota) {
 
 // cut leaves of the rules of a namespace what there is room for, in the order of the names
 // of the NetworkPolicies, and returns the room that is left.
-func (c *Compiler) cut(a *demand, room quota, has map[*liveSet]bool) quota {
+func (c *Compiler) cut(a *demand, room cost, has map[*liveSet]bool) cost {
 	slices.SortFunc(a.lists, func(a, b *egressRules) int { return slices.Compare(a.policies, b.policies) })
 	for _, r := range a.lists {
 		part := c.newEgressRules(r.members, func(rule *netpol.Rule) bool {
-			cost := quota{rules: rule.Cost}
+			needs := cost{rules: rule.Cost}
 			var l *liveSet
 			if rule.Peer.Kind != policy.PeerAnywhere {
 				if l = c.sets[rule.Peer]; l == nil {
 					return false // the view has no room for it anyway
 				}
 				if !has[l] {
-					cost.sets, cost.entries = 1, l.Weight
+					needs.sets, needs.entries = 1, l.Weight
 				}
 			}
-			if !cost.fits(room) {
+			if !needs.fits(room) {
 				return false
 			}
-			if room = room.minus(cost); l != nil {
+			if room = room.minus(needs); l != nil {
 				has[l] = true
 			}
 			return true

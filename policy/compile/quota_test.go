@@ -152,7 +152,7 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 	cut := 0
 	for seed := range uint64(60) {
 		d := netDice{rand.New(rand.NewPCG(seed, 31))}
-		room := quota{1 + d.IntN(6), 1 + d.IntN(12), 1 + d.IntN(60)}
+		room := cost{sets: 1 + d.IntN(6), rules: 1 + d.IntN(12), entries: 1 + d.IntN(60)}
 		in, c := d.input(), New()
 		c.room = room
 		for range 30 {
