@@ -166,7 +166,7 @@ func TestExplainOfOneGeneration(t *testing.T) {
 		for _, n := range names {
 			p := v1alpha1.FQDNNetworkPolicy{}
 			p.Namespace, p.Name = "shop", n
-			s.Input.Policies = append(s.Input.Policies, p)
+			s.Input.Policies = append(s.Input.Policies, &p)
 		}
 		s.Problems = []policy.Problem{{Object: names[0]}}
 		return s
