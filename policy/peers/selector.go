@@ -24,8 +24,11 @@ type requirement struct {
 	values []string     // sorted, each once
 }
 
-// NewSelector reads a selector; the error is that of the API's own check.
+// NewSelector reads a selector, nil for every label; the error is that of the API's own check.
 func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
+	if from == nil {
+		from = &metav1.LabelSelector{}
+	}
 	s := &Selector{requirements: make([]requirement, 0, len(from.MatchLabels)+len(from.MatchExpressions))}
 	for key, value := range from.MatchLabels { // most selectors have no more, and there are thousands
 		values := []string{value}
