@@ -32,7 +32,7 @@ func TestLink(t *testing.T) {
 		{func() { l.begin("pods"); l.end("pods") }, 9, "slices: forbidden", ""},
 		{func() { l.begin("slices"); l.begin("slices") }, 9, "slices: forbidden", ""},
 		{func() { l.end("slices") }, 9, "slices: forbidden", ""}, // another of its name runs
-		{func() { l.end("slices") }, 0, "", "not asked any more"},
+		{func() { l.end("slices") }, 0, "", "did not answer are cancelled"},
 	} {
 		now = at(i + 1)
 		log.Reset()
