@@ -141,7 +141,7 @@ func (s *server) status(*http.Request) (any, error) {
 		}
 		state := g.now()
 		refused = cmp.Or(refused, state.NoProblems)
-		out.Failed = append(out.Failed, Failed{Node: state.Node, Message: cmp.Or(state.NoProblems, state.Message, "the agent has not told its status yet; the page asks again")})
+		out.Failed = append(out.Failed, Failed{Node: state.Node, Message: cmp.Or(state.NoProblems, state.Message, "the agent has not sent its status yet; the page asks again")})
 	}
 	if len(out.Nodes) == 0 && refused != "" {
 		return nil, console.Refuse(http.StatusForbidden, "%s", refused)
