@@ -32,7 +32,7 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 		audited := fqdnPolicy("p", "audit", v1alpha1.EnforcementAudit, strings.Join(text, " "))
 		least, most, grace := 1+r.Int64N(60), 60+r.Int64N(100), 1+r.Int64N(30)
 		audited.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
-		enforced := audited
+		enforced := audited.DeepCopy()
 		enforced.Spec.Enforcement = v1alpha1.EnforcementEnforce
 		pods := []policy.Pod{{PodRef: policytest.Ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
 		w := newWorld(t)

@@ -125,7 +125,7 @@ func TestExplainAndSuggest(t *testing.T) {
 		s.says(0, "allowed", "explain", "-n", "shop", "a", "198.51.100.1")
 		s.says(1, "covers www.example.org on tcp/80, and not on tcp/443", "explain", "shop/a", "198.51.100.1:443")
 		s.says(1, "the pod asked for bank.test|1 × tcp 198.51.100.2:443 (bank.test)", "explain", "shop/a", "198.51.100.2:443")
-		s.says(1, "nobody on this node resolved the address", "explain", "shop/a", "198.51.100.9:443")
+		s.says(1, "no pod of this node resolved the address lately", "explain", "shop/a", "198.51.100.9:443")
 		s.says(0, "no policy selects the pod", "explain", "pay/a", "bank.test")
 		s.says(0, "is a resolver", "explain", "shop/a", lab.Resolver4.String()+":53/udp")
 		s.says(0, "denied             1 by reason unmatched", "status")
