@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
@@ -19,7 +17,6 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
 )
@@ -66,19 +63,14 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 	return s
 }
 
-// engineOf returns what the NetworkPolicy for another engine is made of, nil where neither the self-test nor a
-// NetworkPolicy for that engine tells of one.
+// engineOf returns what the NetworkPolicy for another engine is made of, and whether such an engine drops the pod's
+// queries, as the self-test says.
 func (a *agent) engineOf(in *rollout.State, p policy.PodRef) *explain.Engine {
-	e := &explain.Engine{
+	return &explain.Engine{
 		Drops: a.selfTest.failed()[p] == enforcer.PathBlocked, Endpoint: netpolicyfor.Endpoint(a.config.Load().Bind...),
 		Services:        netpolicyfor.Services{Domain: a.config.Load().ClusterDomain, List: in.Cluster.Dialled},
 		ClusterPolicies: in.Input.ClusterPolicies, Labels: in.Input.Namespaces[p.Namespace],
 	}
-	applied := func(n *networkingv1.NetworkPolicy) bool { return n.Namespace == p.Namespace && netpol.Ignored(n) }
-	if !e.Drops && !slices.ContainsFunc(in.Input.NetworkPolicies, applied) {
-		return nil
-	}
-	return e
 }
 
 // statusOf returns the state of the agent and its problems.

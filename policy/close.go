@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Close returns s with rules closed for pods: each denies every destination on its ports, in its
@@ -16,7 +17,7 @@ func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 		if of := why[v.Pod.PodRef]; of != nil {
 			v = v.close(of, func(r *Rule) {
 				out.Problems = append(out.Problems, Problem{
-					Object: "policy " + r.Policy, Reason: ReasonNoRoom, Path: r.Path, Pod: v.Pod.PodRef, Policies: []string{r.Policy},
+					Object: clusterObject(r), Reason: ReasonNoRoom, Path: r.Path, Pod: v.Pod.PodRef, Policies: []string{r.Policy},
 					Message: fmt.Sprintf("pod %s is denied every destination on the ports of this rule: %s; write fewer or narrower names, networks, or a rule for all destinations", v.Pod.PodRef, of[r.ID]),
 				})
 			})
@@ -24,6 +25,15 @@ func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 		out.addView(v)
 	}
 	return &out
+}
+
+// clusterObject names the cluster policy of a rule as the readers of its kind do, so that it is hidden from those
+// who may not read the kind.
+func clusterObject(r *Rule) string {
+	if r.Standard {
+		return "clusternetworkpolicy " + strings.TrimPrefix(r.Policy, "clusternetworkpolicy:")
+	}
+	return "clusterpolicy " + r.Policy
 }
 
 // close returns a view with closed rules, and calls each with the rules as they were.

@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"fmt"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,10 +52,11 @@ func placed(e *eventsv1.Event) *eventsv1.Event {
 func emit(recorder events.EventRecorder, findings []Finding, s *State) {
 	x := newIndex(s)
 	emitted := map[string]bool{}
-	of := func(object *corev1.ObjectReference, f Finding, others int) {
+	// A series of events is one of object, reason and related object, and keeps its first note.
+	of := func(object *corev1.ObjectReference, related runtime.Object, f Finding, others int) {
 		if id := object.String() + f.Reason; !emitted[id] {
 			emitted[id] = true
-			recorder.Eventf(object, nil, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, others))
+			recorder.Eventf(object, related, corev1.EventTypeWarning, f.Reason, actionEnforce, "%s", eventNote(f, others))
 		}
 	}
 	for len(findings) > 0 {
@@ -71,11 +71,11 @@ func emit(recorder events.EventRecorder, findings []Finding, s *State) {
 			for _, f := range same {
 				pods[f.Pod] = true
 			}
-			of(k.reference(p), same[0], len(pods)-1)
+			of(k.reference(p), subjectReference(same[0].Pod), same[0], len(pods)-1)
 		}
 		for _, f := range same {
 			if f.Pod.Name != "" {
-				of(subjectReference(f.Pod), f, 0)
+				of(subjectReference(f.Pod), nil, f, 0)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func eventNote(f Finding, others int) string {
 	if others <= 0 {
 		return clip(f.Message, maxNote)
 	}
-	more := fmt.Sprintf(" (and %d more pods of this node)", others)
+	const more = " (and other pods of this node)"
 	return clip(f.Message, maxNote-len(more)) + more
 }
 

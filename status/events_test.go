@@ -21,7 +21,7 @@ type listener struct{ heard []string }
 func (l *listener) Eventf(regarding, related runtime.Object, kind, reason, _, note string, args ...any) {
 	r := regarding.(*corev1.ObjectReference)
 	text := fmt.Sprintf("%s %s/%s: ", reason, r.Kind, r.Name) + fmt.Sprintf(note, args...)
-	if r.UID == "" || r.APIVersion == "" || kind != corev1.EventTypeWarning || related != nil {
+	if r.UID == "" || r.APIVersion == "" || kind != corev1.EventTypeWarning || (related != nil) != (strings.HasSuffix(r.Kind, "NetworkPolicy")) {
 		text = "incomplete " + text
 	}
 	l.heard = append(l.heard, text)
@@ -39,7 +39,7 @@ func TestEventsOfFindings(t *testing.T) {
 	emit(l, sortedFindings(findings), policies)
 	want := []string{
 		"DNSBlocked FQDNNetworkPolicy/api: queries of a are dropped",
-		"DNSBlocked FQDNNetworkPolicy/web: queries of a are dropped (and 1 more pods of this node)",
+		"DNSBlocked FQDNNetworkPolicy/web: queries of a are dropped (and other pods of this node)",
 		"DNSBlocked Pod/a: queries of a are dropped",
 		"DNSBlocked Pod/b: queries of b are dropped",
 		"DNSBlocked Pod/c: queries of c are dropped",
@@ -95,7 +95,7 @@ func TestNoEventsBesideNetworkPolicies(t *testing.T) {
 func TestEventNote(t *testing.T) {
 	for _, others := range []int{0, 7} {
 		note := eventNote(Finding{Message: strings.Repeat("é", 2000)}, others)
-		if len(note) > maxNote || strings.Contains(note, "7 more") != (others > 0) {
+		if len(note) > maxNote || strings.Contains(note, "other pods") != (others > 0) {
 			t.Errorf("%d bytes: …%s", len(note), note[len(note)-40:])
 		}
 	}

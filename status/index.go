@@ -54,7 +54,7 @@ func newIndex(s *State) *index {
 		x.problems[p.Object] = append(x.problems[p.Object], p)
 	}
 	for _, p := range s.Compiled {
-		if p.Reason == policy.ReasonNoRoom && !strings.HasPrefix(p.Object, ofNamespace) {
+		if p.Reason == policy.ReasonNoRoom && p.Pod.Name == "" && !strings.HasPrefix(p.Object, ofNamespace) {
 			x.problems[p.Object] = append(x.problems[p.Object], p)
 		}
 	}

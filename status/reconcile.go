@@ -153,5 +153,7 @@ func (t *term) announce(k key, s *subject, is *metav1.Condition) {
 	case s.GetNamespace() == "":
 		text = "the condition " + is.Type + " of the policy says what is wrong with it"
 	}
-	t.recorder.Eventf(k.reference(s), nil, kind, is.Reason, actionAccept, "%s", clip(text, maxNote))
+	of := k.reference(s)
+	of.ResourceVersion = s.GetResourceVersion() // a series of events keeps its first note
+	t.recorder.Eventf(of, nil, kind, is.Reason, actionAccept, "%s", clip(text, maxNote))
 }

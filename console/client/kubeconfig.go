@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -117,12 +116,11 @@ func (c *Cluster) Namespace() string { return c.namespace }
 // Context returns the name of the kubeconfig's context, "" where it names none.
 func (c *Cluster) Context() string { return c.login.Context }
 
-// sendsToken tells whether the caller's credentials are a token, whatever they come from: it has them added to a
-// request that is not sent.
+// sendsToken tells whether the caller's credentials are sent with each request, a token or a password, whatever they
+// come from: it has them added to a request that is not sent.
 func (c *Cluster) sendsToken(ctx context.Context) (yes bool, err error) {
 	way, err := transport.HTTPWrappersForConfig(c.transport, unsent(func(r *http.Request) {
-		kind, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		yes = strings.EqualFold(kind, "Bearer")
+		yes = r.Header.Get("Authorization") != ""
 	}))
 	if err != nil {
 		return false, fmt.Errorf("read the credentials of the kubeconfig: %w", err)

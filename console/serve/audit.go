@@ -39,6 +39,7 @@ func (r *request) audit() error {
 	if r.Log == nil {
 		return console.Refuse(http.StatusServiceUnavailable, "the node %s keeps no audit log: its Corefile says `audit off`; write `audit stdout` there", r.Node)
 	}
+	r.State = &State{Node: r.Node, Log: r.Log} // a stream that lasts keeps no snapshot
 	coming := r.Log.Follow()
 	defer coming.Close()
 	r.w.Header().Set("Content-Type", "application/x-ndjson")

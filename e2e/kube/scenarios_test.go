@@ -31,6 +31,7 @@ var namespaced = []part{
 // alone are the scenarios that change nodes, programs of the cluster or the release. The last takes
 // Namegate away.
 var alone = []part{
+	{"conditions", testConditions},
 	{"publication", testPublication},
 	{"resolvers", testResolvers},
 	{"hosts", testHosts},

@@ -71,7 +71,9 @@ func testUI(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
-	refused := other.page("--kubeconfig=" + dora)
+	// She may not list the pods there, so all agents would be asked.
+	other.refused(4, "would send your token", "ui", "-n", other.ns, "--kubeconfig="+dora)
+	refused := other.page("--kubeconfig="+dora, "--all-agents")
 	s.eventually(soon, "a refusal", func() error {
 		if status, text := refused.ask(refused.address, "/api/policies"); status != http.StatusForbidden {
 			return fmt.Errorf("policies of another namespace: %d %s", status, text)

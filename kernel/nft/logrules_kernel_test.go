@@ -286,6 +286,27 @@ func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	}
 }
 
+// TestShareOfAPodIsBounded: a pod's burst in the log is bounded.
+func TestShareOfAPodIsBounded(t *testing.T) {
+	t.Parallel()
+	w := listen(t, lab.Routed)
+	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
+	fatal.If(t, err)
+	defer c.Close()
+	began := time.Now()
+	for i := range 1000 {
+		if _, err := c.WriteTo([]byte("x"), net4(netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1+i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fatal.Await(t, "the end of the packets", func() bool { return w.denied() == 1000 })
+	took := time.Since(began)
+	got := len(w.loggedSoFar("b"))
+	if most := 100 + int(20*took.Seconds()) + 1; got < 100 || got > most {
+		t.Errorf("%d packets in %v were logged, want 100 to %d", got, took, most)
+	}
+}
+
 // TestAuditedIsLoggedOnceAndPasses: the same connection is logged once, of all protocols
 // and before any translation, and every one is answered.
 func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {

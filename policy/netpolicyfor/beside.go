@@ -27,7 +27,7 @@ const Refused = "a cluster policy (Admin) allows it, and another NetworkPolicy e
 // Endpoint returns the prefixes of the addresses on which agents serve DNS: the default ones, and
 // the addresses of a Corefile's bind.
 func Endpoint(bind ...netip.Addr) []netip.Prefix {
-	out := []netip.Prefix{netip.MustParsePrefix("169.254.20.0/24"), netip.MustParsePrefix("fd5c:7a1e:93b4::1:0/112")}
+	out := []netip.Prefix{netip.MustParsePrefix("169.254.20.0/24"), netip.MustParsePrefix("fd5c:7a1e:93b4::/64")}
 	for _, a := range bind {
 		if !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))
@@ -55,9 +55,54 @@ func (p *Policy) Beside(others []*networkingv1.NetworkPolicy, endpoint []netip.P
 	out = slices.CompactFunc(out, func(a, b *networkingv1.NetworkPolicy) bool { return a.Name == b.Name })
 	return slices.DeleteFunc(out, func(n *networkingv1.NetworkPolicy) bool {
 		return slices.ContainsFunc(others, func(o *networkingv1.NetworkPolicy) bool {
-			return o.Namespace == n.Namespace && netpol.Ignored(o) && equality.Semantic.DeepEqual(o.Spec, n.Spec)
+			return o.Namespace == n.Namespace && netpol.Ignored(o) && opens(&o.Spec, &n.Spec)
 		})
 	})
+}
+
+// opens tells whether a NetworkPolicy opens all that another opens for the same pods: one with the ports of
+// Services serves where one without them is needed.
+func opens(has, needs *networkingv1.NetworkPolicySpec) bool {
+	return equality.Semantic.DeepEqual(has.PodSelector, needs.PodSelector) && slices.Contains(has.PolicyTypes, networkingv1.PolicyTypeEgress) &&
+		!slices.ContainsFunc(needs.Egress, func(need networkingv1.NetworkPolicyEgressRule) bool {
+			return !slices.ContainsFunc(has.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
+				return within(need.To, rule.To, equalPeers) && within(need.Ports, rule.Ports, portWithin)
+			})
+		})
+}
+
+// within tells whether each element of a list is in one of another, where no element means all.
+func within[T any](few, many []T, in func(one, other T) bool) bool {
+	return len(many) == 0 || len(few) > 0 && !slices.ContainsFunc(few, func(one T) bool {
+		return !slices.ContainsFunc(many, func(other T) bool { return in(one, other) })
+	})
+}
+
+func equalPeers(one, other networkingv1.NetworkPolicyPeer) bool {
+	return equality.Semantic.DeepEqual(one, other)
+}
+
+// portWithin tells whether a port, or a range of ports, is in another.
+func portWithin(one, other networkingv1.NetworkPolicyPort) bool {
+	if equality.Semantic.DeepEqual(one, other) {
+		return true
+	}
+	if one.Protocol == nil || other.Protocol == nil || *one.Protocol != *other.Protocol {
+		return false
+	}
+	if other.Port == nil {
+		return true
+	}
+	if one.Port == nil || one.Port.Type != intstr.Int || other.Port.Type != intstr.Int {
+		return false
+	}
+	last := func(p networkingv1.NetworkPolicyPort) int32 {
+		if p.EndPort != nil {
+			return *p.EndPort
+		}
+		return p.Port.IntVal
+	}
+	return other.Port.IntVal <= one.Port.IntVal && last(one) <= last(other)
 }
 
 // limitsEgress tells whether a NetworkPolicy denies some egress to its pods. An API server fills

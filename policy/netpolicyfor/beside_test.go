@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -38,7 +39,7 @@ func net(t *testing.T, namespace, spec string) *networkingv1.NetworkPolicy {
 	return read[networkingv1.NetworkPolicy](t, "metadata: {name: np, namespace: "+namespace+"}\nspec: "+spec)
 }
 
-const dns = `{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}],"to":[{"ipBlock":{"cidr":"169.254.20.0/24"}},{"ipBlock":{"cidr":"fd5c:7a1e:93b4::1:0/112"}},{"ipBlock":{"cidr":"192.0.2.53/32"}}]}`
+const dns = `{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}],"to":[{"ipBlock":{"cidr":"169.254.20.0/24"}},{"ipBlock":{"cidr":"fd5c:7a1e:93b4::/64"}},{"ipBlock":{"cidr":"192.0.2.53/32"}}]}`
 
 // rulesOf returns the rules of the one object, without the one for DNS.
 func rulesOf(t *testing.T, all []*networkingv1.NetworkPolicy) string {
@@ -148,6 +149,36 @@ func TestWhere(t *testing.T) {
 	}
 	if all := p.Beside([]*networkingv1.NetworkPolicy{net(t, "shop", "{policyTypes: [Egress]}")}, nil); all != nil {
 		t.Errorf("without an endpoint DNS is open to every address: %s", Text(all))
+	}
+}
+
+// TestWider: an applied object serves where it opens the same and more, to the same pods.
+func TestWider(t *testing.T) {
+	p := Of(out(t, "{podSelector: {matchLabels: {app: web}}, egress: [{matches: [{name: a.test}], ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 5000, endPort: 5010}]}]}"), Services{})
+	other := net(t, "shop", "{policyTypes: [Egress]}")
+	const dns = `{ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}], to: [{ipBlock: {cidr: 169.254.20.0/24}}, {ipBlock: {cidr: "fd5c:7a1e:93b4::/64"}}]}`
+	for egress, serves := range map[string]bool{
+		dns + ", {ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 5000, endPort: 5010}]}":                              true,
+		dns + ", {ports: [{protocol: TCP, port: 443}, {protocol: TCP, port: 8443}, {protocol: UDP, port: 4000, endPort: 6000}]}": true,
+		dns + ", {ports: [{protocol: TCP}, {protocol: UDP}]}":                                                                    true,
+		dns + ", {}": true,
+		"{}":         true,
+		dns + ", {ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 5000, endPort: 5009}]}":                                        false,
+		dns + ", {ports: [{protocol: UDP, port: 443}, {protocol: UDP, port: 5000, endPort: 5010}]}":                                        false,
+		dns + ", {ports: [{protocol: TCP, port: https}, {protocol: UDP, port: 5000, endPort: 5010}]}":                                      false,
+		dns + ", {to: [{ipBlock: {cidr: 192.0.2.0/24}}], ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 5000, endPort: 5010}]}": false,
+		dns: false,
+		strings.Replace(dns, "169.254.20.0", "169.254.21.0", 1) + ", {ports: [{protocol: TCP, port: 443}, {protocol: UDP, port: 5000, endPort: 5010}]}": false,
+	} {
+		applied := net(t, "shop", "{policyTypes: [Egress], podSelector: {matchLabels: {app: web}}, egress: ["+egress+"]}")
+		applied.Labels = map[string]string{netpol.IgnoreLabel: netpol.IgnoreValue}
+		if again := p.Beside([]*networkingv1.NetworkPolicy{other, applied}, Endpoint()); (len(again) == 0) != serves {
+			t.Errorf("%s: %d are needed, want that it serves: %v", egress, len(again), serves)
+		}
+		applied.Spec.PodSelector.MatchLabels["app"] = "db"
+		if again := p.Beside([]*networkingv1.NetworkPolicy{other, applied}, Endpoint()); len(again) != 1 {
+			t.Errorf("%s for other pods: %d are needed", egress, len(again))
+		}
 	}
 }
 

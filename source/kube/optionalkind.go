@@ -67,7 +67,9 @@ func (k *optionalKind[T]) served(err error) bool {
 	switch {
 	case err == nil:
 		k.absent, k.asks, k.dropped = time.Time{}, 0, false
-	case missing && k.some():
+	case !missing:
+		k.asks = 0
+	case k.some():
 		if k.absent.IsZero() {
 			k.absent = k.now()
 			k.log.Warn("the API server does not serve a kind of policies; those that were read stay in force", "kind", k.resource.Resource)
@@ -103,7 +105,8 @@ func (k *optionalKind[T]) lacks() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case err != nil: // tells nothing
+	case err != nil: // the next asks are not in a row with those before
+		k.asks = 0
 	case served:
 		k.asks = 0
 	default:
