@@ -51,7 +51,6 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/kubectl-namegate
-	@rm -f bin/kubectl-namegate # a link to namegate in older clones
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/namegate ./cmd/kubectl-namegate
 
 # packages are those of the tests that are not on a cluster, nor scenarios.
@@ -134,7 +133,7 @@ demo-clean: need-root need-go ## remove what killed demos and tests left behind 
 	@exec bin/demo -clean
 
 lint: need-go verify ## check format, vet, the linters of .golangci.yml, generated files, the tests for arm64, and the plugin for macOS and Windows
-	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy release source stats status); \
+	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy release share source stats status testkit); \
 	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	@# vet type-checks the tests too.

@@ -101,7 +101,7 @@ func (c *checking) readAgents(ctx context.Context, m *check.Manifests, agents []
 }
 
 // errIncomplete says what an agent without a known complete time may be.
-var errIncomplete = errors.New("the agent does not say for how long its log is complete: it starts, it is of an earlier release, or the audit of its Corefile omits lines; check again later, or give an audit log with --log")
+var errIncomplete = errors.New("the agent does not say for how long its log is complete: it starts, or the audit of its Corefile omits lines; check again later, or give an audit log with --log")
 
 // ofAgents adds the lines that agents keep to a log. failed is the error of the first agent that
 // failed, and incomplete of the first whose lines may be incomplete; all tells whether every one failed.

@@ -58,7 +58,7 @@ func (s *status) table() *table {
 	if s.Waiting > 0 {
 		say("waiting", yellow, "%d pods, which become isolated when their exact names are open, within 2 s", s.Waiting)
 	}
-	if s.Dataplane.Name != "" { // agents of the previous release do not tell
+	if s.Dataplane.Name != "" {
 		name := s.Dataplane.Name
 		if s.Dataplane.Variant != "" {
 			name += " (" + s.Dataplane.Variant + ")"
