@@ -58,10 +58,7 @@ func aBroken(namespace, name string) *v1alpha1.FQDNNetworkPolicy {
 
 // listed returns policies as a State has them.
 func listed(policies ...*v1alpha1.FQDNNetworkPolicy) (list []*v1alpha1.FQDNNetworkPolicy) {
-	for _, p := range policies {
-		list = append(list, p)
-	}
-	return list
+	return append(list, policies...)
 }
 
 // refuse makes the API server refuse requests. It returns their number.

@@ -17,15 +17,6 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// alive runs in the benchmark's own goroutine, whose thread has the namespace.
-func alive(b *testing.B, tables *nft.Tables) {
-	ctx := context.Background()
-	fatal.If(b, tables.Setup(ctx))
-	for b.Loop() {
-		fatal.If(b, tables.Heartbeat(ctx))
-	}
-}
-
 // TestHeartbeatRenews: each heartbeat moves the deadline, and on kernels that can do so the
 // element stays: a deletion would wait for an RCU grace period.
 func TestHeartbeatRenews(t *testing.T) {

@@ -44,6 +44,7 @@ type API struct {
 // ErrGone is what it answers then.
 var ErrGone = errors.New("the API server is away")
 
+// NewAPI returns an API server with objects, which knows no token and gives no right.
 func NewAPI(objects ...runtime.Object) *API {
 	s := &API{Clientset: fake.NewClientset(objects...), Tokens: map[string]authenticationv1.UserInfo{}, Rights: map[string][]string{}}
 	s.PrependReactor("create", "tokenreviews", func(a clienttest.Action) (bool, runtime.Object, error) {
@@ -75,9 +76,11 @@ func NewAPI(objects ...runtime.Object) *API {
 	return s
 }
 
-// Leave and Come say whether reviews are answered.
+// Leave has no review answered, until Come.
 func (s *API) Leave() { s.Mu.Lock(); defer s.Mu.Unlock(); s.gone = true }
-func (s *API) Come()  { s.Mu.Lock(); defer s.Mu.Unlock(); s.gone = false }
+
+// Come has reviews answered again.
+func (s *API) Come() { s.Mu.Lock(); defer s.Mu.Unlock(); s.gone = false }
 
 // CA is a certificate authority.
 type CA struct {
