@@ -145,7 +145,7 @@ lint: need-go verify ## check format, vet, the linters of .golangci.yml, generat
 
 # golden are the modules that write a library's answers into golden files of this one. Their
 # tests, TestGolden, fail if a file is stale.
-golden     = console/matchpatterntest e2e/clusternetworkpolicy
+golden     = e2e/matchpattern e2e/clusternetworkpolicy
 
 generate: need-go ## write the CRD manifests, the deepcopy code, the apply configurations, the chart's table of values and the golden files of libraries' answers anew
 	$(tool) controller-gen object crd applyconfiguration paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds

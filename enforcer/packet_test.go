@@ -8,12 +8,12 @@ import (
 
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/kernel/iptables/walk"
+	"github.com/namegate/namegate/testkit/rulewalk"
 )
 
 type (
-	packet  = walk.Packet
-	machine = walk.Machine
+	packet  = rulewalk.Packet
+	machine = rulewalk.Machine
 )
 
 // machine returns the walk through one table of the node.

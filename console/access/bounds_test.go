@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/namegate/namegate/console/access/accesstest"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

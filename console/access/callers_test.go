@@ -16,8 +16,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/namegate/namegate/console/access/accesstest"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/access/accesstest"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttest "k8s.io/client-go/testing"
 
-	"github.com/namegate/namegate/console/access/accesstest"
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

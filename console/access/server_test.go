@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/console/access/accesstest"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/console/consoletest"
+	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web"
-	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // TestUI: the command prints the page's address, the page asks the agent at the socket about the

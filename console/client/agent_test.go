@@ -26,8 +26,8 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/access"
-	"github.com/namegate/namegate/console/access/accesstest"
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

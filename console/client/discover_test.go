@@ -15,8 +15,8 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/access/accesstest"
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/consoletest"
 )
 
 // TestGather: replies count, failures are reported, and a pod that one agent knows need

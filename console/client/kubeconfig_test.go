@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/access/accesstest"
+	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -4,12 +4,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/console/convert/converttest"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/converttest"
 )
 
 // TestMatchPattern: converted patterns match the names that Cilium's match. The module
-// console/matchpatterntest compares the golden file, and random patterns, with Cilium itself.
+// e2e/matchpattern compares the golden file, and random patterns, with Cilium itself.
 func TestMatchPattern(t *testing.T) {
 	answers := converttest.Read(t, "testdata/matchpattern.txt")
 	var names []fqdn.Name

@@ -15,11 +15,11 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

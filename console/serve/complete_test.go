@@ -9,8 +9,8 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

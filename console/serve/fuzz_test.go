@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/consoletest"
 )
 
 // FuzzChoose: from any log, a viewer of one namespace gets only its lines, without names

@@ -12,12 +12,12 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/testkit/consoletest"
 )
 
 // TestQuestionsAboutNodes: a node is for callers who may get the cluster kind, and its own agent

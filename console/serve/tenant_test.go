@@ -13,11 +13,11 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )

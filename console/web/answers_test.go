@@ -13,10 +13,10 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
-	"github.com/namegate/namegate/console/web/webtest"
+	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // TestRights: a viewer of one namespace gets its lines, edges, grants, pods and policies, and no others;

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console/serve"
-	"github.com/namegate/namegate/console/web/webtest"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // stream is one page's stream of events.

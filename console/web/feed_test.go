@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
-	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/stats"
+	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // TestLinesOfAllAgents: lines that agents remember and new ones arrive, of agents that come later too.

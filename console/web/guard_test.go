@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console/serve"
-	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // TestGuard: which requests are answered.

@@ -15,14 +15,14 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web"
-	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/webtest"
 	"sigs.k8s.io/yaml"
 )
 

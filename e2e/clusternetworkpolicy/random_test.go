@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/policy/compile/cnptest"
+	"github.com/namegate/namegate/testkit/cnptest"
 )
 
 // A failure says its seed: -seed N -seeds 1 runs that one again.
@@ -78,7 +78,7 @@ func TestGolden(t *testing.T) {
 // current holds a golden file against its lines, and writes it with -update.
 func current(t *testing.T, file string, want []string) {
 	t.Helper()
-	file = "../../policy/compile/cnptest/testdata/" + file
+	file = "../../testkit/cnptest/testdata/" + file
 	text := strings.Join(want, "\n") + "\n"
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

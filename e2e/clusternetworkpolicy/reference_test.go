@@ -19,7 +19,7 @@ import (
 	npainformers "sigs.k8s.io/network-policy-api/pkg/client/informers/externalversions"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile/cnptest"
+	"github.com/namegate/namegate/testkit/cnptest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/policy/api/cnp"
-	"github.com/namegate/namegate/policy/compile/cnptest"
+	"github.com/namegate/namegate/testkit/cnptest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/web"
-	"github.com/namegate/namegate/console/web/webtest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // testUI: the page of a user with permission for one namespace has that namespace's flows, as they

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/kernel/iptables/walk"
+	"github.com/namegate/namegate/testkit/rulewalk"
 )
 
 // randomAddrs returns distinct addresses as nodes have them: most in one small
@@ -37,7 +37,7 @@ func randomAddrs(r *rand.Rand, n int, v6 bool) []netip.Addr {
 }
 
 // plain is a machine for rules that ask no set.
-func plain(c iptables.Chains) *walk.Machine { return &walk.Machine{Chains: c} }
+func plain(c iptables.Chains) *rulewalk.Machine { return &rulewalk.Machine{Chains: c} }
 
 func TestDispatchEqualsAMap(t *testing.T) {
 	seed := rand.Uint64()
@@ -55,7 +55,7 @@ func TestDispatchEqualsAMap(t *testing.T) {
 			most := 0
 			others := randomAddrs(r, 50, v6)
 			for i, a := range append(slices.Clone(all), others...) {
-				m, p := plain(chains), &walk.Packet{Src: a}
+				m, p := plain(chains), &rulewalk.Packet{Src: a}
 				verdict := m.Run(chainPorts, p)
 				most = max(most, m.Walked)
 				leaf, there := twin[a]
@@ -104,11 +104,11 @@ func TestDispatchOfDistantAddresses(t *testing.T) {
 		}
 	}
 	for a := range leaves {
-		if plain(chains).Run(chainPorts, &walk.Packet{Src: a}) != "DROP" {
+		if plain(chains).Run(chainPorts, &rulewalk.Packet{Src: a}) != "DROP" {
 			t.Errorf("%s does not come to its rule", a)
 		}
 	}
-	if plain(chains).Run(chainPorts, &walk.Packet{Src: addr("2001:db8:ff::1")}) != "ACCEPT" {
+	if plain(chains).Run(chainPorts, &rulewalk.Packet{Src: addr("2001:db8:ff::1")}) != "ACCEPT" {
 		t.Error("a stranger comes to a rule")
 	}
 }
@@ -132,7 +132,7 @@ func TestInterfaceDispatchIsExact(t *testing.T) {
 			names := slices.AppendSeq([]string{"", "eth", "lo", "vet", "veth12345", "cali0123456789", "lxc12345678901", "z"}, maps.Keys(ours))
 			for _, name := range names {
 				m := plain(chains)
-				verdict := m.Run(chainIfaces, &walk.Packet{Iface: name, Port: name})
+				verdict := m.Run(chainIfaces, &rulewalk.Packet{Iface: name, Port: name})
 				most = max(most, m.Walked)
 				if (verdict == "DROP") != ours[name] {
 					t.Fatalf("%d interfaces: %q gets %s", len(ours), name, verdict)

@@ -7,15 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/kernel/iptables/walk"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/rulewalk"
 )
 
 // taken tells whether one of the matches takes a packet.
 func taken(matches []portMatch, proto policy.Protocol, port uint16) bool {
 	for _, m := range matches {
 		rule := strings.Join(nonEmpty(m.proto, m.ports, "-j DROP"), " ")
-		if plain(nil).Matches(rule, &walk.Packet{Protocol: uint8(proto), DstPort: port}) {
+		if plain(nil).Matches(rule, &rulewalk.Packet{Protocol: uint8(proto), DstPort: port}) {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-module github.com/namegate/namegate/console/matchpatterntest
+module github.com/namegate/namegate/e2e/matchpattern
 
 go 1.26.8
 

@@ -1,4 +1,4 @@
-package walk
+package rulewalk
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package matchpatterntest
+package matchpattern
 
 import (
 	"flag"
@@ -11,13 +11,13 @@ import (
 
 	"github.com/cilium/cilium/pkg/fqdn/matchpattern"
 
-	"github.com/namegate/namegate/console/convert/converttest"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/converttest"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
-const golden = "../convert/testdata/matchpattern.txt"
+const golden = "../../console/convert/testdata/matchpattern.txt"
 
 // maker makes patterns and names of few letters, so that they often match.
 type maker struct{ *rand.Rand }

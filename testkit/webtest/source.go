@@ -6,8 +6,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/namegate/namegate/console/consoletest"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/consoletest"
 )
 
 // state is what the agent knows.

@@ -1,3 +1,0 @@
-// Package matchpatterntest compares converted patterns of Cilium with Cilium's own matcher. It is a
-// module of its own, because Cilium has many dependencies.
-package matchpatterntest
