@@ -17,6 +17,7 @@ type batch struct {
 	sets   []staged
 	ops    []dataplane.GrantOp // one for each of sets
 	grants []dataplane.Grant   // of ops
+	ends   deadlineQueue       // of the pod for which room is made
 }
 
 // staged is the changes of one set.
@@ -38,11 +39,12 @@ type change struct {
 // indexFrom is the number of changes from which on they have an index.
 const indexFrom = 16
 
-// batchKept bounds the capacity that a set's place in the batch keeps, and grantsKept that
-// of all.
+// batchKept bounds the capacity that a set's place in the batch keeps, grantsKept that of all, and
+// endsKept that of the grants of a pod for which room is made.
 const (
 	batchKept  = 1024
 	grantsKept = 4096
+	endsKept   = 2 * DefaultPerPod
 )
 
 // beginBatch begins the next batch. The caller holds mu.
@@ -65,6 +67,9 @@ func (b *batch) begin(at reading) {
 	clear(b.grants)
 	if b.sets, b.ops, b.grants = b.sets[:0], b.ops[:0], b.grants[:0]; cap(b.grants) > grantsKept {
 		b.grants = nil
+	}
+	if cap(b.ends.h) > endsKept {
+		b.ends.h = nil
 	}
 }
 
@@ -231,17 +236,18 @@ func (t *Table) render(s *set, a netip.Addr, g *grant, at reading) dataplane.Gra
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
 	var buf [4 * dataplane.CommentMax]byte
 	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
-	comment := appendNames
-	if !t.namesAlone(s) {
-		comment = appendComment // which differs with each deadline
+	names := t.namesAlone(s)
+	if names {
+		out.Comment = string(appendNames(buf[:0], g.reasons))
+	} else {
+		out.Comment = string(appendComment(buf[:0], g.reasons))
 	}
-	out.Comment = string(comment(buf[:0], g.reasons))
 	old := s.entries[a]
 	switch {
 	case s.uncertain[a]:
 	case old == nil:
 		out.Held = dataplane.Absent
-	case t.namesAlone(s) && string(comment(buf[:0], old.reasons)) == out.Comment:
+	case names && string(appendNames(buf[:0], old.reasons)) == out.Comment: // others differ with each deadline
 		out.Held = dataplane.SameComment
 	}
 	return out

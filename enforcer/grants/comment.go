@@ -129,7 +129,9 @@ const namesMax = dataplane.CommentMax - dataplane.PodIDLen - 1
 // appendNames appends the comment of a grant of a rule.
 func appendNames(b []byte, reasons []reason) []byte {
 	begin := len(b)
-	reasons = slices.SortedFunc(slices.Values(reasons), func(a, b reason) int { return cmp.Compare(a.name, b.name) })
+	if len(reasons) > 1 {
+		reasons = slices.SortedFunc(slices.Values(reasons), func(a, b reason) int { return cmp.Compare(a.name, b.name) })
+	}
 	for _, withBy := range []bool{true, false} {
 		b = b[:begin]
 		fits, whole := true, true

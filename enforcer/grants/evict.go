@@ -1,7 +1,6 @@
 package grants
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -135,7 +134,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 		if s.of.held.accepts+adds.accepts > t.bounds.accepts.Each*3/4 {
 			t.listConnectionsSoon()
 		}
-		var ends []ending
+		var ends []deadline
 		n := adds.accepts - t.bounds.accepts.Room(s.of.held.accepts, t.held.accepts)
 		if t.listingSoon.Load() {
 			n -= t.bounds.accepts.Each / 4 // until it is known what is in use
@@ -178,43 +177,43 @@ func (t *Table) listConnectionsSoon() {
 	}()
 }
 
-// ending is a grant that may end early.
-type ending struct {
-	deadline
-	used bool
-}
-
-// soonest returns n of the grants of sets that are to end first, or all if there are fewer,
-// without those of lasting rules and those of requests that are being written.
-func (t *Table) soonest(sets func(func(*set) bool), n int) []ending {
-	var all []ending
+// soonest returns n of the grants of sets that are to end first, or all if there are fewer:
+// those that are not in use, each by its deadline, before the others. Those of lasting rules and
+// of requests that are being written are left out.
+func (t *Table) soonest(sets func(func(*set) bool), n int) []deadline {
+	q := &t.batch.ends
+	defer q.clear()
 	for s := range sets {
 		if s.key.Rule.Lasting() {
 			continue
 		}
 		for a, g := range s.entries {
 			if g.asked < s.of.began {
-				all = append(all, ending{deadline{g.until(), s, a}, t.isUsed(s, a, g)})
+				q.h = append(q.h, deadline{g.until(), s, a})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b ending) int {
-		if a.used != b.used {
-			return map[bool]int{true: 1, false: -1}[a.used]
+	q.order()
+	ends, used := make([]deadline, 0, min(n, len(q.h))), []deadline(nil)
+	now := t.cfg.Clock.read().now
+	for len(q.h) > 0 && len(ends) < n {
+		if d := q.pop(); t.isUsed(d.set, d.addr, d.set.entries[d.addr], now) {
+			used = append(used, d)
+		} else {
+			ends = append(ends, d)
 		}
-		return cmp.Compare(a.at, b.at)
-	})
-	return all[:min(n, len(all))]
+	}
+	return append(ends, used[:min(n-len(ends), len(used))]...)
 }
 
 // isUsed tells whether an address is known to be in use: an answer lacked it and its connections
 // keep it open, or one was active at the last listing.
-func (t *Table) isUsed(s *set, a netip.Addr, g *grant) bool {
-	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.held != 0 }) || t.active(s, a, t.cfg.Clock.read().now-monotonic(connectionsEvery))
+func (t *Table) isUsed(s *set, a netip.Addr, g *grant, now monotonic) bool {
+	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.held != 0 }) || t.active(s, a, now-monotonic(connectionsEvery))
 }
 
 // endEarly ends grants before their time. It returns the first error of a set.
-func (t *Table) endEarly(ends []ending) error {
+func (t *Table) endEarly(ends []deadline) error {
 	if len(ends) == 0 {
 		return nil
 	}

@@ -80,3 +80,26 @@ func TestNoRoomIsAnError(t *testing.T) {
 		t.Errorf("%d grants", n)
 	}
 }
+
+// A pod that asks for ever new names ends its grants long before their deadlines.
+func TestPlacesOfEndedGrantsAreDropped(t *testing.T) {
+	w, p := web(t)
+	g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.Now().Add(time.Hour)}
+	a, all := addr("198.18.0.0"), 0
+	for range 10 * DefaultPerPod / 64 {
+		for g.Addrs = nil; len(g.Addrs) < 64; a = a.Next() {
+			g.Addrs = append(g.Addrs, a)
+		}
+		fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
+		all += len(g.Addrs)
+	}
+	if n := w.table.Count(); n > DefaultPerPod || int(w.table.Evicted()) != all-n {
+		t.Fatalf("%d grants, %d evicted of %d", n, w.table.Evicted(), all)
+	}
+	if n := len(w.table.deadlines.h); n > 2*DefaultPerPod {
+		t.Errorf("%d places in the queue of deadlines", n)
+	}
+	if w.expire(2 * time.Hour); w.table.Count() != 0 {
+		t.Errorf("%d grants after all deadlines", w.table.Count())
+	}
+}

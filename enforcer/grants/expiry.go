@@ -3,6 +3,7 @@ package grants
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -16,8 +17,15 @@ type deadline struct {
 	addr netip.Addr
 }
 
-// deadlineQueue is a heap of the grants by deadline: each before the two at twice its place.
-type deadlineQueue struct{ h []deadline }
+// deadlineQueue is a heap of grants by deadline: each before the two at twice its place.
+type deadlineQueue struct {
+	h []deadline
+	// most is how many places there may be until those of grants that have ended are dropped.
+	most int
+}
+
+// minPlaces is the least such number.
+const minPlaces = 4096
 
 // grow makes room for n more.
 func (q *deadlineQueue) grow(n int) {
@@ -36,24 +44,56 @@ func (q *deadlineQueue) push(d deadline) {
 }
 
 func (q *deadlineQueue) pop() deadline {
-	first, last := q.h[0], q.h[len(q.h)-1]
-	q.h[len(q.h)-1] = deadline{}
-	q.h = q.h[:len(q.h)-1]
-	i := 0
-	for next := 1; next < len(q.h); next = 2*i + 1 {
+	first, last := q.h[0], len(q.h)-1
+	q.h[0] = q.h[last]
+	q.h[last] = deadline{}
+	if q.h = q.h[:last]; last > 0 {
+		q.down(0)
+	}
+	return first
+}
+
+// down moves a place behind those below it that are earlier.
+func (q *deadlineQueue) down(i int) {
+	d := q.h[i]
+	for next := 2*i + 1; next < len(q.h); next = 2*i + 1 {
 		if next+1 < len(q.h) && q.h[next+1].at < q.h[next].at {
 			next++
 		}
-		if last.at <= q.h[next].at {
+		if d.at <= q.h[next].at {
 			break
 		}
 		q.h[i] = q.h[next]
 		i = next
 	}
-	if len(q.h) > 0 {
-		q.h[i] = last
+	q.h[i] = d
+}
+
+// order makes a heap of places in any order.
+func (q *deadlineQueue) order() {
+	for i := len(q.h)/2 - 1; i >= 0; i-- {
+		q.down(i)
 	}
-	return first
+}
+
+// prune drops the places of grants that have ended or have another place, once there are many: a
+// pod at its bound ends grants long before their deadlines.
+func (q *deadlineQueue) prune() {
+	if len(q.h) < max(minPlaces, q.most) {
+		return
+	}
+	q.h = slices.DeleteFunc(q.h, func(d deadline) bool {
+		g := d.set.entries[d.addr]
+		return g == nil || g.queued != d.at
+	})
+	q.order()
+	q.most = 2 * len(q.h)
+}
+
+// clear removes all places and keeps their memory.
+func (q *deadlineQueue) clear() {
+	clear(q.h)
+	q.h = q.h[:0]
 }
 
 // due removes and returns at most n places whose deadline is not after now.
@@ -70,9 +110,15 @@ func (q *deadlineQueue) due(now monotonic, n int) []deadline {
 func (t *Table) enqueue(s *set, a netip.Addr, g *grant) {
 	until := g.due()
 	if g.queued == 0 || until < g.queued {
-		g.queued = until
-		t.deadlines.push(deadline{until, s, a})
+		t.enqueueAt(until, s, a, g)
 	}
+}
+
+// enqueueAt gives a grant a place in the queue of deadlines. The caller holds mu.
+func (t *Table) enqueueAt(at monotonic, s *set, a netip.Addr, g *grant) {
+	g.queued = at
+	t.deadlines.prune()
+	t.deadlines.push(deadline{at, s, a})
 }
 
 // expiryPart is how many grants end at a time, about a millisecond's work: new
@@ -131,8 +177,7 @@ func (t *Table) expire(now monotonic, uses []use) (n int, judge []use, failed er
 func (t *Table) endAll(over map[*set][]netip.Addr, now monotonic) (failed error) {
 	for s, err := range t.end(over) {
 		for _, a := range over[s] {
-			s.entries[a].queued = now + monotonic(expiryRetry)
-			t.deadlines.push(deadline{now + monotonic(expiryRetry), s, a})
+			t.enqueueAt(now+monotonic(expiryRetry), s, a, s.entries[a])
 		}
 		if !dataplane.IsNoSet(err) {
 			failed = err

@@ -164,8 +164,7 @@ func (t *Table) judgePart(due []use, unknown bool, names map[policy.PodRef]map[f
 			continue
 		}
 		if p := t.pod(u.set.key.Pod); p == nil || len(p.views) == 0 { // the first snapshot comes
-			u.grant.queued = now + monotonic(expiryRetry)
-			t.deadlines.push(deadline{u.grant.queued, u.set, u.addr})
+			t.enqueueAt(now+monotonic(expiryRetry), u.set, u.addr, u.grant)
 			continue
 		}
 		u.set.mu.Lock()

@@ -39,23 +39,30 @@ func Compare(in Interface, header Set, want []Entry, surplus func(Entry) bool) (
 		return d, err
 	}
 	d.Foreign = is.Type != header.Type || is.IPv6 != header.IPv6 || is.Timeout != header.Timeout || is.Comment != header.Comment
-	there := map[Entry]string{}
-	for _, h := range have {
-		there[h.Key()] = h.Comment
+	type member struct {
+		comment string
+		wanted  bool
 	}
-	wanted := map[Entry]bool{}
-	for _, w := range want {
-		wanted[w.Key()] = true
-		switch comment, ok := there[w.Key()]; {
-		case !ok:
-			d.Missing = append(d.Missing, w)
-		case comment != w.Comment:
-			d.Changed = append(d.Changed, w)
+	there := make(map[Entry]member, len(have))
+	for i := range have {
+		there[have[i].Key()] = member{comment: have[i].Comment}
+	}
+	for i := range want {
+		w := &want[i]
+		key := w.Key()
+		m, ok := there[key]
+		if !ok {
+			d.Missing = append(d.Missing, *w)
+			continue
 		}
+		if m.comment != w.Comment {
+			d.Changed = append(d.Changed, *w)
+		}
+		there[key] = member{m.comment, true}
 	}
-	for h := range there {
-		if !wanted[h] && surplus(h) {
-			d.Surplus = append(d.Surplus, h)
+	for key, m := range there {
+		if !m.wanted && surplus(key) {
+			d.Surplus = append(d.Surplus, key)
 		}
 	}
 	return d, nil
