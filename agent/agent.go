@@ -97,9 +97,7 @@ func Run(ctx context.Context, o Options) error {
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log, Amend: a.safeguard.Amend})
 	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
 	if o.Nodes {
-		if err := a.openHostNode(); err != nil {
-			return err
-		}
+		a.openHostNode()
 	}
 	return a.run(ctx)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/namegate/namegate/agent/failsafes"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -145,7 +144,7 @@ func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
 	a.enforce.Grants().SetBounds(c.Limits.GrantsPerPod, c.Limits.Grants)
 	a.config.Store(c)
 	if a.host != nil {
-		a.host.keeper.SetCorefile(failsafes.CorefileOf(c))
+		a.host.reconfigured()
 	}
 	if a.audit != nil {
 		a.audit.Filter(c.AuditFilter)

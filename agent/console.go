@@ -91,7 +91,7 @@ func (a *agent) statusOf(node string, r rollout.Status) console.Status {
 	}
 	slices.SortFunc(s.Paths, func(a, b console.FailedPath) int { return strings.Compare(a.Pod, b.Pod) })
 	if a.host != nil {
-		s.Failsafes = console.FailsafesOf(a.host.failsafes())
+		s.Failsafes = console.FailsafesOf(a.host.current())
 	}
 	if a.audit != nil {
 		s.Audit = &console.AuditStatus{Written: a.audit.Written(), Dropped: a.audit.Dropped()}

@@ -3,17 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/manifest"
 )
-
-// kubeletPort is the kubelet's default, for Nodes that do not name theirs.
-const kubeletPort = 10250
 
 // source is where policies and pods come from.
 type source interface {
@@ -29,16 +24,19 @@ func (a *agent) openSource() error {
 		return a.openCluster(*a.o.Cluster)
 	}
 	s, err := manifest.New(a.o.Manifests, a.log, manifest.NodeName(a.o.Node))
-	a.source = folder{s}
+	a.source = folder{s, a.o.Node}
 	return err
 }
 
 // folder is a source of manifests.
-type folder struct{ *manifest.Source }
+type folder struct {
+	*manifest.Source
+	node string // this node's name
+}
 
 func (f folder) run(ctx context.Context, receive func(rollout.State)) error {
 	return f.Run(ctx, func(s manifest.State) {
-		receive(rollout.State{Input: s.Input, Problems: s.Problems, Files: s.FileErrors, Cluster: policy.Cluster{Hosts: hosts(s.Input.Nodes)}})
+		receive(rollout.State{Input: s.Input, Problems: s.Problems, Files: s.FileErrors, Cluster: f.cluster(s.Input.Nodes)})
 	})
 }
 
@@ -49,11 +47,13 @@ func (f folder) follow(c *corefile.Config) error {
 	return nil
 }
 
-// hosts returns the Nodes of a folder, sorted by name.
-func hosts(nodes []*policy.Pod) (out []*policy.Host) {
+// cluster returns what the Nodes of a folder tell about the cluster.
+func (f folder) cluster(nodes []*policy.Pod) (out policy.Cluster) {
 	for _, n := range nodes {
-		out = append(out, &policy.Host{Name: n.Name, Addrs: n.IPs, KubeletPort: kubeletPort, Labels: n.Labels})
+		out.Nodes = append(out.Nodes, n.IPs...)
+		if n.Name == f.node {
+			out.Own = &policy.Host{Labels: n.Labels}
+		}
 	}
-	slices.SortFunc(out, func(a, b *policy.Host) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

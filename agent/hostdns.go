@@ -8,12 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/namegate/namegate/agent/failsafes/hostfiles"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/proxy"
-	"github.com/namegate/namegate/proxy/corefile"
 )
 
 const (
@@ -55,20 +52,6 @@ type loopTest struct {
 
 func newHostDNS(test func(context.Context, netip.Addr) ([]netip.Addr, bool, error), changed func(), now func() time.Time, log *slog.Logger) *hostDNS {
 	return &hostDNS{test: test, changed: changed, now: now, log: log, tested: map[netip.Addr]loopTest{}, wake: make(chan struct{}, 1)}
-}
-
-// hostResolvers returns the resolvers of the host among failsafes: those of its files, and single
-// addresses with port 53 of the Corefile, with which an administrator names the resolvers behind a
-// resolver on the host.
-func hostResolvers(l *failsafe.List) (out []netip.Addr) {
-	for i := range l.Entries {
-		e := &l.Entries[i]
-		dns := e.Ports.First == dnsPort && e.Ports.Last == dnsPort && (e.Ports.Protocol == policy.UDP || e.Ports.Protocol == policy.AnyProtocol)
-		if dns && e.Prefix.IsSingleIP() && (e.Reason == hostfiles.ReasonResolver || e.Reason == corefile.FailsafeReason) && !slices.Contains(out, e.Prefix.Addr()) {
-			out = append(out, e.Prefix.Addr())
-		}
-	}
-	return out
 }
 
 // recover takes over the resolvers whose queries the agent before this one served: they passed its

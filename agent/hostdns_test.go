@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/agent/failsafes/hostfiles"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/nft"
@@ -23,7 +22,6 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/proxy"
-	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -204,18 +202,17 @@ func TestAsksNames(t *testing.T) {
 	}
 }
 
-// TestHostResolvers are single addresses with port 53 of the host's files and of the Corefile.
+// TestHostResolvers are those of the host's files, in their order, and single addresses with UDP 53 of the
+// Corefile.
 func TestHostResolvers(t *testing.T) {
-	at := func(prefix string, p policy.Protocol, first, last uint16, reason string) failsafe.Entry {
-		return failsafe.Entry{Failsafe: policy.Failsafe{Prefix: netip.MustParsePrefix(prefix), Ports: policy.PortRange{Protocol: p, First: first, Last: last}, Reason: reason}}
+	row := func(to string, p policy.Protocol, first, last uint16) policy.Failsafe {
+		return policy.Failsafe{Networks: []netip.Prefix{netip.MustParsePrefix(to)}, Ports: []policy.PortRange{{Protocol: p, First: first, Last: last}}}
 	}
-	l := &failsafe.List{Entries: []failsafe.Entry{
-		at("192.0.2.53/32", policy.UDP, 53, 53, hostfiles.ReasonResolver), at("192.0.2.53/32", policy.TCP, 53, 53, hostfiles.ReasonResolver),
-		at("192.0.2.54/32", policy.AnyProtocol, 53, 53, corefile.FailsafeReason), at("192.0.2.55/32", policy.UDP, 53, 53, "upstream of the agent"),
-		at("192.0.2.0/24", policy.UDP, 53, 53, corefile.FailsafeReason), at("192.0.2.56/32", policy.UDP, 0, 65535, corefile.FailsafeReason),
-		at("2001:db8::53/128", policy.UDP, 53, 53, hostfiles.ReasonResolver),
+	c := failsafe.Config{Rows: []policy.Failsafe{
+		row("192.0.2.54/32", policy.UDP, 53, 53), row("192.0.2.54/32", policy.TCP, 53, 53), row("192.0.2.53/32", policy.UDP, 53, 53), row("192.0.2.55/32", policy.TCP, 53, 53),
+		row("192.0.2.0/24", policy.UDP, 53, 53), row("192.0.2.56/32", policy.UDP, 1, 65535), {Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.57/32")}},
 	}}
-	if got := hostResolvers(l); !slices.Equal(got, addrList("192.0.2.53 192.0.2.54 2001:db8::53")) {
+	if got := hostResolvers(addrList("2001:db8::53 192.0.2.53"), c); !slices.Equal(got, addrList("2001:db8::53 192.0.2.53 192.0.2.54")) {
 		t.Errorf("%v", got)
 	}
 }

@@ -1,150 +1,135 @@
 package agent
 
 import (
-	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/agent/failsafes"
 	"github.com/namegate/namegate/agent/rollout"
-	"github.com/namegate/namegate/kernel/underlay"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
-	"github.com/namegate/namegate/proxy/upstream"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
-// hostNode completes each state of the source with this node as a subject of policies. The
-// first state waits until the failsafes were computed once: without them the policies of the
-// node would be audited alone, although the agent before this one enforced them.
+// hostNode completes each state of the source with this node as a subject of policies.
 type hostNode struct {
-	name   string
-	keeper keeper
-	read   func() ([]netip.Addr, error) // the addresses of this node
-	offer  func(rollout.State)
-	// resolvers takes over the resolvers of the host.
-	resolvers func([]netip.Addr)
-	log       *slog.Logger
+	name      string
+	apiServer string                       // HOST:PORT as the agent dials it, "" for none
+	config    func() *corefile.Config      // the running one
+	read      func() ([]netip.Addr, error) // the addresses of this node
+	// readResolvers returns the resolvers of the host, and resolvers takes them over.
+	readResolvers func() ([]netip.Addr, error)
+	resolvers     func([]netip.Addr)
+	offer         func(rollout.State)
+	log           *slog.Logger
 
 	mu      sync.Mutex
 	state   *rollout.State // of the source; nil before the first
+	pods    []netip.Addr   // of this node, in state
 	own     []netip.Addr
-	list    *failsafe.List // nil before the first
-	node    *policy.Node   // of the last completed state
-	failing bool           // the addresses could not be read
-	learned hostLearned
+	servers []netip.Addr // resolvers of the host
+	node    *policy.Node // of the last completed state
+	failing bool         // the addresses could not be read
 }
 
-// keeper is a failsafes.Keeper.
-type keeper interface {
-	SetCluster(failsafes.Cluster)
-	SetCorefile(failsafes.Corefile)
-	Learn(host string, addrs []netip.Addr)
-	Run(ctx context.Context, receive func(*failsafe.List)) error
-}
+// systemdResolved lists the resolvers behind systemd-resolved.
+const systemdResolved = "/run/systemd/resolve/resolv.conf"
 
 // openHostNode prepares the node as a subject.
-func (a *agent) openHostNode() error {
-	kernel, err := underlay.Open()
-	if err != nil {
-		return err
+func (a *agent) openHostNode() {
+	a.host = &hostNode{
+		name: a.o.Node, config: a.config.Load, read: a.kernel.Links.Addrs, offer: a.rollout.Offer, resolvers: a.network.host.setResolvers, log: a.log,
+		readResolvers: func() ([]netip.Addr, error) { return resolversOf(a.o.ResolvConf, systemdResolved) },
 	}
-	a.kernel.closers = append(a.kernel.closers, kernel.Close)
-	root := os.DirFS(a.o.HostRoot)
-	o := failsafes.Options{Node: a.o.Node, Host: root, Underlay: kernel, Resolver: failsafes.NewHostResolver(root, upstream.Dialer(a.enforce.SocketMark())),
-		File: filepath.Join(filepath.Dir(a.o.Socket), "failsafes.json"), Log: a.log}
 	if a.cluster != nil {
-		o.APIServer = a.cluster.server
+		a.host.apiServer = a.cluster.server
 	}
-	keeper, err := failsafes.New(o)
-	if err != nil {
-		return err
-	}
-	keeper.SetCorefile(failsafes.CorefileOf(a.config.Load()))
-	a.host = &hostNode{name: a.o.Node, keeper: keeper, read: a.kernel.Links.Addrs, offer: a.rollout.Offer, resolvers: a.network.host.setResolvers, log: a.log}
-	return nil
+	a.host.poll()
 }
 
-// run keeps the node current until ctx ends.
-func (h *hostNode) run(ctx context.Context) error {
-	h.poll()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return h.keeper.Run(ctx, h.setFailsafes) })
-	g.Go(func() error {
-		every(ctx, nodeAddressesPeriod, h.poll)
-		return nil
-	})
-	return g.Wait()
+// resolversOf returns the resolvers of files in the form of resolv.conf(5), without those on
+// loopback. Each file has the resolvers behind those on loopback of the file before it.
+func resolversOf(files ...string) (out []netip.Addr, err error) {
+	for i, file := range files {
+		c, err := dns.ClientConfigFromFile(file)
+		if err != nil {
+			if i > 0 && errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			return nil, err
+		}
+		stub := len(c.Servers) == 0
+		for _, text := range c.Servers {
+			a, err := netip.ParseAddr(text)
+			if err == nil && !a.IsLoopback() {
+				out = append(out, policy.CleanAddr(a))
+			}
+			stub = stub || err == nil && a.IsLoopback()
+		}
+		if !stub {
+			break
+		}
+	}
+	return policy.CleanAddrs(out), nil
 }
 
 // receive takes over a state of the source.
 func (h *hostNode) receive(s rollout.State) {
-	var pods []netip.Addr
-	for i := range s.Input.Pods {
-		if p := &s.Input.Pods[i]; p.Local() && !p.HostNetwork && !p.Finished() {
-			pods = append(pods, p.IPs...)
-		}
-	}
-	h.keeper.SetCluster(failsafes.Cluster{Cluster: s.Cluster, Pods: pods})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state = &s
+	h.state, h.pods = &s, nil
+	for i := range s.Input.Pods {
+		if p := &s.Input.Pods[i]; p.Local() && !p.HostNetwork && !p.Finished() {
+			h.pods = append(h.pods, p.IPs...)
+		}
+	}
 	h.emit(true)
 }
 
-func (h *hostNode) setFailsafes(l *failsafe.List) {
+// poll reads the addresses and the resolvers of the node. The last ones stay while the kernel cannot
+// be asked, and while the files list no resolver.
+func (h *hostNode) poll() {
+	own, err := h.read()
+	servers, errResolvers := h.readResolvers()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.resolvers(hostResolvers(l))
-	h.list = l
+	err = errors.Join(err, errResolvers)
+	if err != nil && !h.failing {
+		h.log.Warn("cannot read this node's addresses or resolvers; policies for nodes are evaluated with the previous ones", "error", err)
+	}
+	h.failing = err != nil
+	if len(own) > 0 {
+		slices.SortFunc(own, netip.Addr.Compare)
+		h.own = slices.Compact(own)
+	}
+	if len(servers) > 0 {
+		h.servers = servers
+	}
 	h.emit(false)
 }
 
-// failsafes returns the failsafes of the node, nil before they were computed.
-func (h *hostNode) failsafes() *failsafe.List {
+// reconfigured takes over a changed configuration.
+func (h *hostNode) reconfigured() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.list
-}
-
-// poll reads the addresses of the node. The last ones stay while the kernel cannot be asked.
-func (h *hostNode) poll() {
-	own, err := h.read()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err != nil && !h.failing {
-		h.log.Warn("cannot read this node's addresses; policies for nodes are evaluated with the previous ones", "error", err)
-	}
-	if h.failing = err != nil; h.failing {
-		return
-	}
-	slices.SortFunc(own, netip.Addr.Compare)
-	h.own = slices.Compact(own)
 	h.emit(false)
 }
 
 // emit offers the completed state if the state or the node changed. The caller holds mu.
 func (h *hostNode) emit(changed bool) {
-	if h.state == nil || h.list == nil {
+	h.resolvers(hostResolvers(h.servers, h.config().Failsafe))
+	if h.state == nil {
 		return
 	}
-	n := &policy.Node{Name: h.name, Addrs: h.own, Names: slices.Sorted(maps.Keys(h.list.Queries)), Unknown: unknownFailsafes(h.list)}
-	for _, o := range h.state.Cluster.Hosts {
-		if o.Name == h.name {
-			n.Labels = o.Labels
-		}
-	}
-	for i := range h.list.Entries {
-		if e := &h.list.Entries[i]; e.Match == "" && e.Prefix.IsValid() { // the nft tables have the others
-			n.Failsafes = append(n.Failsafes, e.Failsafe)
-		}
+	n := &policy.Node{Name: h.name, Addrs: h.own}
+	n.Failsafes, n.Missing = h.failsafes()
+	if own := h.state.Cluster.Own; own != nil {
+		n.Labels = own.Labels
 	}
 	if n.Same(h.node) {
 		if !changed {
@@ -152,22 +137,42 @@ func (h *hostNode) emit(changed bool) {
 		}
 		n = h.node
 	}
+	if n.Missing != "" && (h.node == nil || h.node.Missing != n.Missing) {
+		h.log.Warn("failsafes of the node are not known; it accepts no policies for nodes", "missing", n.Missing)
+	}
 	h.node = n
 	s := *h.state
 	s.Input.Node = n
 	h.offer(s)
 }
 
-// unknownFailsafes tells which failsafes are not known, "" for none.
-func unknownFailsafes(l *failsafe.List) string {
-	if l.Complete() {
-		return ""
+// failsafes returns the table of the node, and which rows are missing. The caller holds mu.
+func (h *hostNode) failsafes() (rows []policy.Failsafe, missing string) {
+	c := h.config()
+	in := failsafe.Inputs{Config: &c.Failsafe, Cluster: &h.state.Cluster, APIServer: h.apiServer, Pods: h.pods, Ranges: c.ClusterRanges, Resolvers: h.servers}
+	for _, z := range c.Zones {
+		in.Upstreams = append(in.Upstreams, z.To...)
 	}
-	var texts []string
-	for _, f := range l.Findings {
-		if !f.Stale {
-			texts = append(texts, f.String())
+	return in.Rows()
+}
+
+// current returns the node of the last completed state, nil before the first.
+func (h *hostNode) current() *policy.Node {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.node
+}
+
+// hostResolvers returns the resolvers of the host: those of its files, and single addresses with UDP 53 of
+// the Corefile, with which an administrator names the resolvers behind a resolver on the host.
+func hostResolvers(servers []netip.Addr, c failsafe.Config) []netip.Addr {
+	out := slices.Clone(servers)
+	for _, f := range c.Rows {
+		for _, n := range f.Networks {
+			if n.IsSingleIP() && slices.Contains(f.Ports, policy.PortRange{Protocol: policy.UDP, First: dnsPort, Last: dnsPort}) && !slices.Contains(out, n.Addr()) {
+				out = append(out, n.Addr())
+			}
 		}
 	}
-	return strings.Join(texts, "; ")
+	return out
 }

@@ -1,49 +1,52 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/agent/failsafes"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// keeperFake keeps what it is given.
-type keeperFake struct {
-	cluster failsafes.Cluster
-	learned map[string][]netip.Addr
+// row returns the networks of the rows of a name.
+func row(n *policy.Node, name string) (text string) {
+	for _, f := range n.Failsafes {
+		if f.Name == name {
+			for _, p := range f.Networks {
+				text += p.Addr().String() + " "
+			}
+		}
+	}
+	return strings.TrimSpace(text)
 }
 
-func (k *keeperFake) SetCluster(c failsafes.Cluster) { k.cluster = c }
-func (k *keeperFake) Learn(host string, addrs []netip.Addr) {
-	k.learned = map[string][]netip.Addr{host: addrs}
-}
-func (k *keeperFake) SetCorefile(failsafes.Corefile)                  {}
-func (k *keeperFake) Run(context.Context, func(*failsafe.List)) error { return nil }
-func (k *keeperFake) list(findings ...failsafe.Finding) *failsafe.List {
-	return &failsafe.List{Entries: k.entries(), Findings: findings}
-}
-func (k *keeperFake) entries() []failsafe.Entry {
-	to := failsafe.Target{Ports: failsafe.Port(policy.TCP, 6443), Reason: "API server", Source: "test"}
-	return append(failsafe.Fixed(), to.At(netip.MustParseAddr("192.0.2.10")))
-}
-
-// TestHostNode: no state is offered before the failsafes are known. Each change of the node
-// offers the last state with the changed node, and a state without a change has the same node.
+// TestHostNode: each change of the node offers the last state with the changed node, and a state without
+// a change has the same node. What was known last stays while it cannot be read.
 func TestHostNode(t *testing.T) {
 	var offers []rollout.State
-	var has []netip.Addr
+	var has, servers, resolvers []netip.Addr
 	var fails error
-	keeper := &keeperFake{}
-	h := &hostNode{name: "n1", resolvers: func([]netip.Addr) {}, keeper: keeper, read: func() ([]netip.Addr, error) { return slices.Clone(has), fails },
-		offer: func(s rollout.State) { offers = append(offers, s) }, log: slog.New(slog.DiscardHandler)}
+	parse := func(lines string) *corefile.Config {
+		c, err := corefile.Parse("Corefile", ". {\nforward . 192.0.2.77\n"+lines+"}\n")
+		fatal.If(t, err)
+		return c
+	}
+	config := parse("")
+	h := &hostNode{
+		name: "n1", apiServer: "192.0.2.10:6443", config: func() *corefile.Config { return config },
+		read: func() ([]netip.Addr, error) { return slices.Clone(has), fails }, readResolvers: func() ([]netip.Addr, error) { return servers, fails },
+		resolvers: func(all []netip.Addr) { resolvers = all },
+		offer:     func(s rollout.State) { offers = append(offers, s) }, log: slog.New(slog.DiscardHandler),
+	}
 	expect := func(count int) *policy.Node {
 		t.Helper()
 		if len(offers) != count {
@@ -55,7 +58,7 @@ func TestHostNode(t *testing.T) {
 		return offers[count-1].Input.Node
 	}
 	state := rollout.State{
-		Cluster: policy.Cluster{Hosts: []*policy.Host{{Name: "n0", Labels: map[string]string{"role": "x"}}, {Name: "n1", Labels: map[string]string{"role": "edge"}}}},
+		Cluster: policy.Cluster{Nodes: addrs("192.0.2.1", "192.0.2.2"), Own: &policy.Host{Labels: map[string]string{"role": "edge"}}},
 		Input: compile.Input{Pods: []policy.Pod{
 			{PodRef: policy.PodRef{Name: "own"}, IPs: addrs("10.1.0.5")}, {PodRef: policy.PodRef{Name: "far"}, NodeName: "n0", IPs: addrs("10.2.0.5")},
 			{PodRef: policy.PodRef{Name: "host"}, HostNetwork: true, IPs: addrs("192.0.2.1")}, {PodRef: policy.PodRef{Name: "done"}, Phase: "Succeeded", IPs: addrs("10.1.0.6")},
@@ -63,41 +66,72 @@ func TestHostNode(t *testing.T) {
 	}
 	has = addrs("192.0.2.1", "10.1.0.1", "192.0.2.1")
 	h.poll()
-	h.receive(state)
 	expect(0)
-	h.setFailsafes(keeper.list())
-	n := expect(1)
-	if n.Name != "n1" || n.Labels["role"] != "edge" || n.Unknown != "" || !slices.Equal(n.Addrs, addrs("10.1.0.1", "192.0.2.1")) {
-		t.Errorf("%+v", n)
+	h.receive(state)
+	if n := expect(1); !strings.Contains(n.Missing, "resolvers of the host") || h.current() != n {
+		t.Errorf("without a resolver: %+v", n)
 	}
-	if !slices.ContainsFunc(n.Failsafes, func(f policy.Failsafe) bool { return f.Reason == "API server" }) {
-		t.Errorf("failsafes %v", n.Failsafes)
+	servers = addrs("192.0.2.53")
+	h.poll()
+	n := expect(2)
+	if n.Name != "n1" || n.Labels["role"] != "edge" || n.Missing != "" || !slices.Equal(n.Addrs, addrs("10.1.0.1", "192.0.2.1")) || !slices.Equal(resolvers, servers) {
+		t.Errorf("%+v, resolvers %v", n, resolvers)
 	}
-	for _, f := range n.Failsafes {
-		if !f.Prefix.IsValid() || f.Reason == "DHCP" { // its entry has a condition
-			t.Errorf("%s %s opens destinations without its condition", &f, f.Reason)
+	for name, want := range map[string]string{"nodes": "192.0.2.1 192.0.2.2", "API server": "192.0.2.10", "pods of this node": "10.1.0.5", "resolvers": "192.0.2.53 192.0.2.77"} {
+		if got := row(n, name); got != want {
+			t.Errorf("row %s: %s, want %s", name, got, want)
 		}
 	}
-	if !slices.Equal(keeper.cluster.Pods, addrs("10.1.0.5")) {
-		t.Errorf("pods of the node: %v", keeper.cluster.Pods)
-	}
-	h.setFailsafes(keeper.list())
 	h.poll()
-	expect(1)
+	expect(2)
 	h.receive(state)
-	if expect(2) != n {
+	if expect(3) != n {
 		t.Error("an equal node is another one")
 	}
 	has = addrs("192.0.2.1")
 	h.poll()
-	if n = expect(3); !slices.Equal(n.Addrs, addrs("192.0.2.1")) {
+	if n = expect(4); !slices.Equal(n.Addrs, addrs("192.0.2.1")) {
 		t.Errorf("addresses %v", n.Addrs)
 	}
+	servers = nil // a program that writes the file empties it first
+	h.poll()
 	has, fails = nil, errors.New("the kernel is busy")
 	h.poll()
-	expect(3)
-	h.setFailsafes(keeper.list(failsafe.Finding{Source: "kubelet", Message: "stale", Stale: true}, failsafe.Finding{Source: "time", Message: "not readable"}))
-	if n = expect(4); n.Unknown != "time: not readable" || !slices.Equal(n.Addrs, addrs("192.0.2.1")) {
-		t.Errorf("unknown %q, addresses %v", n.Unknown, n.Addrs)
+	expect(4)
+	has, fails, servers = addrs("192.0.2.1"), nil, addrs("192.0.2.54")
+	h.poll()
+	if n = expect(5); row(n, "resolvers") != "192.0.2.54 192.0.2.77" {
+		t.Errorf("resolvers %s", row(n, "resolvers"))
+	}
+	config = parse("failsafe none\nfailsafe out 192.0.2.55 UDP 53\n")
+	h.reconfigured()
+	if n = expect(6); len(n.Failsafes) != 1 || row(n, "Corefile:4") != "192.0.2.55" || !slices.Equal(resolvers, addrs("192.0.2.54", "192.0.2.55")) {
+		t.Errorf("%+v, resolvers %v", n.Failsafes, resolvers)
+	}
+}
+
+// TestResolversOf: behind a resolver on loopback, the next file counts too.
+func TestResolversOf(t *testing.T) {
+	for _, c := range []struct{ first, behind, want string }{
+		{"search x.test\nnameserver 192.0.2.53\nnameserver 2001:db8::53\n", "nameserver 192.0.2.99\n", "192.0.2.53 2001:db8::53"},
+		{"nameserver 127.0.0.53\n", "nameserver 192.0.2.53\nnameserver fe80::1%eth0\n", "192.0.2.53 fe80::1"},
+		{"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", "nameserver 192.0.2.1\n", "192.0.2.1"},
+		{"", "nameserver 192.0.2.53\n", "192.0.2.53"},
+		{"nameserver 127.0.0.1\n", "", ""},
+		{"# nothing\nnameserver x\n", "", ""},
+	} {
+		dir := t.TempDir()
+		files := []string{filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "behind")}
+		fatal.If(t, os.WriteFile(files[0], []byte(c.first), 0o600))
+		if c.behind != "" {
+			fatal.If(t, os.WriteFile(files[1], []byte(c.behind), 0o600))
+		}
+		got, err := resolversOf(files...)
+		if err != nil || !slices.Equal(got, addrList(c.want)) {
+			t.Errorf("%q, behind it %q: %v, %v", c.first, c.behind, got, err)
+		}
+	}
+	if _, err := resolversOf(filepath.Join(t.TempDir(), "none"), ""); err == nil {
+		t.Error("a missing file has no resolvers")
 	}
 }

@@ -31,7 +31,7 @@ func (a *agent) run(ctx context.Context) error {
 	receive := a.rollout.Offer
 	if a.host != nil {
 		receive = a.host.receive
-		g.Go(func() error { return a.host.run(ctx) })
+		g.Go(func() error { every(ctx, nodeAddressesPeriod, a.host.poll); return nil })
 	}
 	g.Go(func() error {
 		// An agent that stands by has read everything before it takes the node. Any other
@@ -116,9 +116,6 @@ func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err er
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
 	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}, Dialled: a.enforce.Interception().Resolver, HostResolver: a.enforce.Interception().HostResolver, Unanswered: a.network.host.unanswered, Keep: a.enforce.Grants().Keep}
-	if a.host != nil {
-		o.Learn = a.host.learn
-	}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}

@@ -29,11 +29,10 @@ type Options struct {
 	// Without PodRanges the ranges of the Node object count.
 	Park      bool
 	PodRanges []netip.Prefix
-	// Nodes enforces policies for nodes. HostRoot is the folder that has the host's files,
-	// from which the failsafes of the node are read.
-	Nodes    bool
-	HostRoot string
-	Log      *slog.Logger
+	// Nodes enforces policies for nodes. ResolvConf is the file with the resolvers of the host.
+	Nodes      bool
+	ResolvConf string
+	Log        *slog.Logger
 }
 
 // Cluster is the agent's connection to its cluster.

@@ -31,7 +31,6 @@ func (s *stages) Warm(ctx context.Context, v *policy.View, names []fqdn.Name) {
 func (s *stages) Commit(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error) {
 	snap, err := s.enforce.CommitPart(ctx, waiting)
 	if s.host != nil && err == nil {
-		s.host.inForce(snap.Node())
 		s.holdUnconfirmed(ctx, snap)
 	}
 	return snap, err

@@ -1,69 +1,65 @@
 package console
 
 import (
+	"fmt"
 	"strings"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 )
 
-// Failsafes are the destinations that a node reaches whatever the policies for it say.
+// Failsafes are the destinations that a node reaches whatever its policies say.
 type Failsafes struct {
-	Entries []Failsafe `json:"entries"`
-	// Findings say what could not be determined. With one that is not stale, the node only audits
-	// the policies for it.
-	Findings []FailsafeFinding `json:"findings,omitempty"`
-	// Enforced: all failsafes are known.
-	Enforced bool `json:"enforced"`
+	Rows []Failsafe `json:"rows"`
+	// Missing tells which are not known, "" for none. Until they are, the node accepts no policies.
+	Missing string `json:"missing,omitempty"`
 }
 
-// Failsafe is one of them.
+// Failsafe is a row of them.
 type Failsafe struct {
-	Protocol    string `json:"protocol"`
-	Destination string `json:"destination"`
-	Ports       string `json:"ports,omitempty"`
-	Match       string `json:"match,omitempty"` // a further condition, in words of nftables
-	Reason      string `json:"reason"`
-	Source      string `json:"source"`
-	Remark      string `json:"remark,omitempty"` // an exception
+	Row          string   `json:"row"`
+	Destinations []string `json:"destinations"`
+	Ports        string   `json:"ports"`
+	// Yields: a rule in force that lists an address among its networks, pods or nodes decides instead.
+	Yields bool `json:"yields,omitempty"`
 }
 
-// String returns "PROTOCOL DESTINATION port PORTS: REASON (SOURCE)".
+// shownDestinations is how many destinations of a row are printed for people.
+const shownDestinations = 4
+
+// String returns "ROW: PORTS to DESTINATIONS".
 func (f Failsafe) String() string {
-	to := f.Protocol + " " + f.Destination
-	if f.Ports != "" {
-		to += " port " + f.Ports
+	to := strings.Join(f.Destinations[:min(len(f.Destinations), shownDestinations)], ", ")
+	if more := len(f.Destinations) - shownDestinations; more > 0 {
+		to += fmt.Sprintf(" and %d more", more)
 	}
-	if f.Match != "" {
-		to += " " + f.Match
+	if f.Yields {
+		to += ", unless a rule lists the address"
 	}
-	text := to + ": " + f.Reason + " (" + f.Source + ")"
-	if f.Remark != "" {
-		text += " " + f.Remark
-	}
-	return text
+	return f.Row + ": " + f.Ports + " to " + to
 }
 
-// FailsafeFinding is what could not be determined.
-type FailsafeFinding struct {
-	Source  string `json:"source"`
-	Message string `json:"message"`
-	Stale   bool   `json:"stale,omitempty"` // its last values count
-}
-
-// FailsafesOf returns the failsafes of a list, nil for nil.
-func FailsafesOf(l *failsafe.List) *Failsafes {
-	if l == nil {
+// FailsafesOf returns the failsafes of a node, nil for nil.
+func FailsafesOf(n *policy.Node) *Failsafes {
+	if n == nil {
 		return nil
 	}
-	out := &Failsafes{Entries: []Failsafe{}, Enforced: l.Complete()}
-	for i := range l.Entries {
-		e := &l.Entries[i]
-		out.Entries = append(out.Entries, Failsafe{
-			Protocol: e.Protocol(), Destination: e.Destination(), Ports: e.PortText(), Match: e.Match, Reason: e.Reason, Source: e.Source, Remark: strings.TrimSpace(e.Remark()),
-		})
+	out := &Failsafes{Rows: []Failsafe{{Row: "always", Destinations: []string{failsafe.Always}, Ports: "every protocol"}}, Missing: n.Missing}
+	for i := range n.Failsafes {
+		out.Rows = append(out.Rows, FailsafeOf(&n.Failsafes[i]))
 	}
-	for _, f := range l.Findings {
-		out.Findings = append(out.Findings, FailsafeFinding{f.Source, f.Message, f.Stale})
+	return out
+}
+
+// FailsafeOf returns a row.
+func FailsafeOf(f *policy.Failsafe) Failsafe {
+	out := Failsafe{Row: f.Name, Ports: f.PortText(), Yields: f.Yields}
+	for _, n := range f.Networks {
+		text := n.String()
+		if n.IsSingleIP() {
+			text = n.Addr().String()
+		}
+		out.Destinations = append(out.Destinations, text)
 	}
 	return out
 }

@@ -34,8 +34,8 @@ type Status struct {
 	// Flows are the denied connections so far.
 	Flows []FlowTotal  `json:"flows,omitempty"`
 	Audit *AuditStatus `json:"audit,omitempty"`
-	// Failsafes are nil where the agent does not enforce policies for nodes, or does not know them
-	// yet, and for callers who may not get the cluster kind.
+	// Failsafes are nil where the agent does not enforce policies for nodes, before it has a state,
+	// and for callers who may not get the cluster kind.
 	Failsafes *Failsafes `json:"failsafes,omitempty"`
 }
 

@@ -45,38 +45,27 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 	}
 }
 
-// failsafesOf returns a rule for each range of ports of the node's failsafes, with the set of its
-// networks, which is named by the ports behind a prefix: other networks are no other rule. Failsafes
-// that yield lack the addresses that the rules of tiers list.
+// failsafesOf returns a rule for each row of the node's failsafes, with the set of its networks, which is
+// named by the row behind a prefix: other networks are no other rule. Rows that yield lack the addresses
+// that the rules of tiers list.
 func (e *Enforcer) failsafesOf(n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*nft.TierRule, sets []nft.PeerSet) {
-	networks := map[policy.PortRange]*netipx.IPSetBuilder{}
-	var ports []policy.PortRange
-	for _, yields := range []bool{true, false} { // so that others keep what is taken from them
-		for _, f := range n.Failsafes {
-			if f.Yields != yields {
-				continue
-			}
-			if networks[f.Ports] == nil {
-				networks[f.Ports], ports = &netipx.IPSetBuilder{}, append(ports, f.Ports)
-			}
-			networks[f.Ports].AddPrefix(f.Prefix)
+	for i := range n.Failsafes {
+		f := &n.Failsafes[i]
+		var networks netipx.IPSetBuilder
+		for _, p := range f.Networks {
+			networks.AddPrefix(p)
 		}
-		if yields && len(ports) > 0 {
-			listed := e.listed(tiers.Peers)
-			for _, b := range networks {
-				b.RemoveSet(listed)
-			}
+		if f.Yields {
+			networks.RemoveSet(e.listed(tiers.Peers))
 		}
-	}
-	for _, p := range ports {
-		sum := sha256.Sum256([]byte(p.String()))
+		sum := sha256.Sum256([]byte(f.Name + ": " + f.PortText()))
 		set := nft.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: nft.PeerNetworks}
-		if all, err := networks[p].IPSet(); err == nil { // an error is of invalid prefixes, which are left out
+		if all, err := networks.IPSet(); err == nil { // an error is of invalid prefixes, which are left out
 			set.Networks = slices.SortedFunc(slices.Values(all.Prefixes()), netip.Prefix.Compare)
 		}
 		rule := &nft.TierRule{Peers: set.Name, Action: nft.Accept}
-		if p.Protocol != policy.AnyProtocol {
-			rule.Ports = []nft.PortRange{{Protocol: p.Protocol.String(), First: p.First, Last: p.Last}}
+		for _, p := range f.Ports {
+			rule.Ports = append(rule.Ports, nft.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
 		}
 		rules, sets = append(rules, rule), append(sets, set)
 	}

@@ -39,9 +39,12 @@ func (p *peering) nodeAddrs() (out []netip.Addr) {
 
 // nodeFailsafe is a failsafe of a range of ports, for every protocol with 0.
 func nodeFailsafe(prefix string, protocol policy.Protocol, port uint16) policy.Failsafe {
-	f := policy.Failsafe{Prefix: netip.MustParsePrefix(prefix), Ports: policy.PortRange{Protocol: protocol, First: port, Last: port}}
-	if port == 0 {
-		f.Ports.Last = 65535
+	f := policy.Failsafe{Name: prefix, Networks: []netip.Prefix{netip.MustParsePrefix(prefix)}, Ports: []policy.PortRange{{Protocol: protocol, First: port, Last: port}}}
+	switch {
+	case protocol == policy.AnyProtocol:
+		f.Ports = nil
+	case port == 0:
+		f.Ports[0].Last = 65535
 	}
 	return f
 }

@@ -39,22 +39,14 @@ type Cluster struct {
 	PodRanges, LocalRanges []netip.Prefix
 	// Resolvers are the Services that the source has to follow.
 	Resolvers map[ServiceRef]Resolver
-	// Hosts are the nodes, sorted by name, and APIServers where the API is served; both only
-	// of a source that was asked for them. A node that did not change keeps its pointer.
-	Hosts      []*Host
+	// Own is the Node object of the agent's node, nil for none, and APIServers are where the API is
+	// served; both only of a source that was asked for them.
+	Own        *Host
 	APIServers APIServers
 }
 
 // Host is a Node object.
 type Host struct {
-	Name string
-	// Addrs are its IP addresses, in the order of the object.
-	Addrs []netip.Addr
-	// KubeletPort is the TCP port of its kubelet, 10250 where the object has none.
-	KubeletPort uint16
-	// ControlPlane: the node runs the API server or etcd, as its labels tell.
-	ControlPlane bool
-	// Labels and ProviderID are of the agent's own node alone, for the memory.
 	Labels     map[string]string
 	ProviderID string
 }

@@ -34,11 +34,7 @@ func (q Query) Leave(to fqdn.Name, way ...fqdn.Name) Query {
 // select. It is the one evaluation of questions.
 func Decide(v *View, q Query) Decision {
 	if v.Ordered() || len(q.Via) > 0 {
-		d := v.decideInOrder(q)
-		if v.Node != nil && v.Node.NeedsName(q.Name) {
-			d.Reply, d.Limit, d.Rate = Resolve, NoLimit, ZoneRate{}
-		}
-		return d
+		return v.decideInOrder(q)
 	}
 	d := Decision{Query: q}
 	d.Matches, d.Over = v.match(q.Name)

@@ -1,14 +1,22 @@
 package policy
 
-import "net/netip"
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
 
-// Failsafe is destinations that a node reaches whatever the rules of its policies are.
+// Failsafe is a row of the table of failsafes: destinations that a node reaches whatever the rules of
+// its policies are.
 type Failsafe struct {
-	Prefix netip.Prefix // masked; an IPv4 prefix is not mapped
-	// Ports are of one protocol, or AnyProtocol. A protocol without ports has 0 to 65535.
-	Ports PortRange
-	// Reason tells why the node needs them, Source where they were found.
-	Reason, Source string
+	// Name tells the row from others for people. Name and Ports are of one row alone.
+	Name string
+	// Networks are masked, sorted, and each there once; an IPv4 network is not mapped.
+	Networks []netip.Prefix
+	// Ports are nil for every protocol. A protocol without ports has 0 to 65535.
+	Ports []PortRange
 	// Yields: a rule of a policy of the node that lists the address among its networks, pods or
 	// nodes decides instead.
 	Yields bool
@@ -17,9 +25,52 @@ type Failsafe struct {
 // Contains tells whether the destination of a flow is one of them. A protocol without ports is
 // asked for with port 0.
 func (f *Failsafe) Contains(p Protocol, to netip.AddrPort) bool {
-	r := f.Ports
-	return f.Prefix.Contains(CleanAddr(to.Addr())) && (r.Protocol == AnyProtocol || r.Protocol == p && r.First <= to.Port() && to.Port() <= r.Last)
+	ports := f.Ports == nil || slices.ContainsFunc(f.Ports, func(r PortRange) bool {
+		return r.Protocol == p && r.First <= to.Port() && to.Port() <= r.Last
+	})
+	return ports && f.ContainsAddr(to.Addr())
 }
 
-// String returns PREFIX PORTS, with the ports as a PortSet has them.
-func (f *Failsafe) String() string { return f.Prefix.String() + " " + f.Ports.String() }
+// ContainsAddr tells whether the row has an address.
+func (f *Failsafe) ContainsAddr(a netip.Addr) bool {
+	a = CleanAddr(a)
+	return slices.ContainsFunc(f.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// Same tells whether two rows are equal.
+func (f *Failsafe) Same(o *Failsafe) bool {
+	return f.Name == o.Name && f.Yields == o.Yields && slices.Equal(f.Ports, o.Ports) && slices.Equal(f.Networks, o.Networks)
+}
+
+// IPIP and ESP are protocols without ports that overlay networks use between nodes.
+const (
+	IPIP Protocol = 4
+	ESP  Protocol = 50
+)
+
+// protocolNames are the names of protocols in tables for people.
+var protocolNames = map[Protocol]string{TCP: "TCP", UDP: "UDP", SCTP: "SCTP", IPIP: "IP-in-IP", ESP: "ESP"}
+
+// PortText returns the ports for people, such as "TCP 179 2379-2380, ESP".
+func (f *Failsafe) PortText() string {
+	if f.Ports == nil {
+		return "every protocol"
+	}
+	var parts []string
+	for i, r := range f.Ports {
+		number := fmt.Sprint(r.First)
+		if r.First != r.Last {
+			number += fmt.Sprintf("-%d", r.Last)
+		}
+		name := cmp.Or(protocolNames[r.Protocol], "protocol "+r.Protocol.String())
+		switch {
+		case r.First == 0 && r.Last == 65535:
+			parts = append(parts, name)
+		case i > 0 && f.Ports[i-1].Protocol == r.Protocol:
+			parts[len(parts)-1] += " " + number
+		default:
+			parts = append(parts, name+" "+number)
+		}
+	}
+	return strings.Join(parts, ", ")
+}

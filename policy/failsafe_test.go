@@ -7,31 +7,42 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
+func networks(list ...string) (out []netip.Prefix) {
+	for _, n := range list {
+		out = append(out, netip.MustParsePrefix(n))
+	}
+	return out
+}
+
 func TestFailsafe(t *testing.T) {
-	kubelets := policy.Failsafe{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Ports: policy.PortRange{Protocol: policy.TCP, First: 10250, Last: 10250}}
-	groups := policy.Failsafe{Prefix: netip.MustParsePrefix("ff00::/8"), Ports: policy.PortRange{Protocol: 58, Last: 65535}}
-	pods := policy.Failsafe{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Ports: policy.PortRange{Last: 65535}}
+	tcp := func(first, last uint16) policy.PortRange {
+		return policy.PortRange{Protocol: policy.TCP, First: first, Last: last}
+	}
+	nodes := policy.Failsafe{Networks: networks("192.0.2.0/24", "2001:db8::/64"), Ports: []policy.PortRange{tcp(179, 179), tcp(2379, 2380), {Protocol: policy.UDP, First: 8472, Last: 8472}, {Protocol: policy.ESP, Last: 65535}}}
+	pods := policy.Failsafe{Networks: networks("198.51.100.0/24")}
 	for _, c := range []struct {
 		f        policy.Failsafe
 		protocol policy.Protocol
 		to       string
 		want     bool
 	}{
-		{kubelets, policy.TCP, "192.0.2.9:10250", true},
-		{kubelets, policy.TCP, "[::ffff:192.0.2.9]:10250", true},
-		{kubelets, policy.TCP, "192.0.2.9:10251", false},
-		{kubelets, policy.UDP, "192.0.2.9:10250", false},
-		{kubelets, policy.TCP, "192.0.3.9:10250", false},
-		{groups, 58, "[ff02::1]:0", true},
-		{groups, policy.UDP, "[ff02::1]:546", false},
+		{nodes, policy.TCP, "192.0.2.9:2380", true},
+		{nodes, policy.TCP, "[::ffff:192.0.2.9]:179", true},
+		{nodes, policy.TCP, "[2001:db8::9]:179", true},
+		{nodes, policy.TCP, "192.0.2.9:2381", false},
+		{nodes, policy.UDP, "192.0.2.9:179", false},
+		{nodes, policy.UDP, "192.0.2.9:8472", true},
+		{nodes, policy.TCP, "192.0.3.9:179", false},
+		{nodes, policy.ESP, "192.0.2.9:0", true},
+		{nodes, policy.IPIP, "192.0.2.9:0", false},
 		{pods, policy.UDP, "198.51.100.7:8472", true},
 		{pods, 1, "198.51.100.7:0", true},
 	} {
 		if got := c.f.Contains(c.protocol, netip.MustParseAddrPort(c.to)); got != c.want {
-			t.Errorf("%s, %v to %s: %t", c.f.String(), c.protocol, c.to, got)
+			t.Errorf("%+v, %v to %s: %t", c.f, c.protocol, c.to, got)
 		}
 	}
-	if got := kubelets.String() + ", " + groups.String(); got != "192.0.2.0/24 tcp/10250, ff00::/8 58" {
+	if got := nodes.PortText() + "; " + pods.PortText(); got != "TCP 179 2379-2380, UDP 8472, ESP; every protocol" {
 		t.Errorf("%s", got)
 	}
 }
@@ -42,7 +53,7 @@ func TestFailsafesComeFirst(t *testing.T) {
 	deny := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort}
 	v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: policy.Rules{Admin: []*policy.Rule{deny}}, Node: &policy.Node{
 		Addrs:     []netip.Addr{netip.MustParseAddr("192.0.2.1")},
-		Failsafes: []policy.Failsafe{{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Ports: policy.PortRange{Protocol: policy.TCP, First: 443, Last: 443}}},
+		Failsafes: []policy.Failsafe{{Networks: networks("198.51.100.0/24"), Ports: []policy.PortRange{{Protocol: policy.TCP, First: 443, Last: 443}}}},
 	}}
 	for _, c := range []struct {
 		dialled, reached string
@@ -69,7 +80,7 @@ func TestWideNetworksListNothing(t *testing.T) {
 	for network, want := range map[string]bool{"0.0.0.0/0": true, "8.0.0.0/6": true, "10.0.0.0/8": false, "10.1.0.0/16": false, "10.1.2.3/32": false} {
 		set := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "n"}, Networks: []netip.Prefix{netip.MustParsePrefix(network)}}
 		v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: policy.Rules{Admin: []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: set.Peer}}},
-			Node: &policy.Node{Failsafes: []policy.Failsafe{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Ports: policy.PortRange{Last: 65535}, Yields: true}}}}
+			Node: &policy.Node{Failsafes: []policy.Failsafe{{Networks: networks("10.1.0.0/16"), Yields: true}}}}
 		at := netip.MustParseAddrPort("10.1.2.3:443")
 		if got, _ := policy.Evaluate(v, &policy.Snapshot{PeerSets: []*policy.PeerSet{set}}, &policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at}); got != want {
 			t.Errorf("Deny of %s: %t", network, got)
@@ -80,12 +91,12 @@ func TestWideNetworksListNothing(t *testing.T) {
 // TestFailsafesYield: a rule that lists an address decides about it although a failsafe that
 // yields has it, and no other address of that failsafe.
 func TestFailsafesYield(t *testing.T) {
-	networks := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "n"}, Networks: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}
+	listed := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "n"}, Networks: networks("10.1.2.0/24")}
 	named := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "p"}, Ports: []policy.PeerPort{{Addr: netip.MustParseAddr("10.1.9.9"), Protocol: policy.TCP, Port: 80}}}
-	in := &policy.Snapshot{PeerSets: []*policy.PeerSet{networks, named}}
+	in := &policy.Snapshot{PeerSets: []*policy.PeerSet{listed, named}}
 	rules := func(audit bool) policy.Rules {
 		return policy.Rules{
-			Admin:    []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Peer: networks.Peer, Audit: audit}, {Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: named.Peer, Audit: audit}},
+			Admin:    []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/80", Peer: listed.Peer, Audit: audit}, {Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Peer: named.Peer, Audit: audit}},
 			Baseline: []*policy.Rule{{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort}},
 		}
 	}
@@ -104,7 +115,7 @@ func TestFailsafesYield(t *testing.T) {
 		{true, true, true, "10.1.2.3:80", false},
 	} {
 		v := &policy.View{Pod: policy.Pod{PodRef: policy.NodeRef("n1"), IPs: policy.NodeSubjects}, Rules: rules(c.audit), Node: &policy.Node{
-			Failsafes: []policy.Failsafe{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Ports: policy.PortRange{Last: 65535}, Yields: c.yields}},
+			Failsafes: []policy.Failsafe{{Networks: networks("10.1.0.0/16"), Yields: c.yields}},
 		}}
 		at := netip.MustParseAddrPort(c.to)
 		if got, _ := policy.Evaluate(v, in, &policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at, Would: c.would}); got != c.want {

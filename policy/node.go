@@ -4,8 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-
-	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Node is the node as a subject: its policies judge what its own sockets send, those of pods in
@@ -17,18 +15,9 @@ type Node struct {
 	Addrs []netip.Addr
 	// Failsafes come before the rules.
 	Failsafes []Failsafe
-	// Names are the names of failsafes as the node's programs query them, sorted: every query for
-	// one is answered, whatever the rules and the limits are.
-	Names []fqdn.Name
-	// Unknown tells which failsafes are not known, "" for none. While there are such, policies for
-	// nodes are audited alone.
-	Unknown string
-}
-
-// NeedsName tells whether a failsafe has the name.
-func (n *Node) NeedsName(name fqdn.Name) bool {
-	_, is := slices.BinarySearch(n.Names, name)
-	return is
+	// Missing tells which failsafes are not known, "" for none. While there are such, the node accepts
+	// no policies.
+	Missing string
 }
 
 // NodeRef returns the reference of a node. No pod has it.
@@ -70,6 +59,7 @@ func (v *View) lists(a netip.Addr, in *Snapshot, would bool) bool {
 
 // Same tells whether two reports of a node say the same.
 func (n *Node) Same(o *Node) bool {
-	return n == o || n != nil && o != nil && n.Name == o.Name && n.Unknown == o.Unknown &&
-		maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Failsafes, o.Failsafes) && slices.Equal(n.Names, o.Names)
+	return n == o || n != nil && o != nil && n.Name == o.Name && n.Missing == o.Missing &&
+		maps.Equal(n.Labels, o.Labels) && slices.Equal(n.Addrs, o.Addrs) &&
+		slices.EqualFunc(n.Failsafes, o.Failsafes, func(a, b Failsafe) bool { return a.Same(&b) })
 }

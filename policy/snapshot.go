@@ -34,8 +34,8 @@ const (
 	ReasonSecondInterface = "SecondInterface"
 	// ReasonAddressConflict: several pods claim one address, and none may use it.
 	ReasonAddressConflict = "AddressConflict"
-	// ReasonFailsafesUnknown: a policy selects a node whose failsafes are not all known, and is
-	// audited alone there.
+	// ReasonFailsafesUnknown: a policy selects a node whose failsafes are not all known, and is not
+	// accepted there.
 	ReasonFailsafesUnknown = "FailsafesUnknown"
 	// ReasonTurnedToAudit: the safeguard of a policy ended its enforcement on the node.
 	ReasonTurnedToAudit = "TurnedToAudit"

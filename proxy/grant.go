@@ -42,32 +42,10 @@ type GrantCallback = interface {
 
 var errGranterFault = errors.New("a fault on the kernel's side")
 
-// grant has the kept addresses opened before the reply leaves, first as failsafes if they are.
+// grant has the kept addresses opened for the rules that decide before the reply leaves.
 func (q *query) grant() {
 	s := q.s
 	s.step("grant")
-	if v := q.client.view; s.learn == nil || !q.client.host.IsValid() || v.Node == nil || len(q.listed) == 0 || !v.Node.NeedsName(q.question.Name) {
-		q.grantByRules()
-		return
-	}
-	addrs := make([]netip.Addr, len(q.listed))
-	for i, a := range q.listed {
-		addrs[i] = a.Addr
-	}
-	epoch := q.suspend()
-	then := func() {
-		if q.resume(epoch) {
-			s.workers.do(func() { q.protect(q.grantByRules) })
-		}
-	}
-	if !s.protect("a failsafe", func() { s.learn(q.question.Name, addrs, then) }) {
-		then()
-	}
-}
-
-// grantByRules has the kept addresses opened for the rules that decide.
-func (q *query) grantByRules() {
-	s := q.s
 	if v := q.client.view; q.strict {
 		if v.Ordered() {
 			own, rest := q.lasting()

@@ -76,14 +76,14 @@ func (l *hostLab) setHost(h Host) {
 	}
 }
 
-// publish compiles a policy for a node whose failsafes have names.
-func (l *hostLab) publish(text string, names ...fqdn.Name) {
+// publish compiles a policy for a node.
+func (l *hostLab) publish(text string) {
 	l.t.Helper()
 	var p v1alpha1.ClusterFQDNNetworkPolicy
 	fatal.If(l.t, yaml.UnmarshalStrict([]byte(text), &p))
 	l.s.Publish(compile.New().Compile(compile.Input{
 		Policies: policiesOf(l.t, labPolicies), Namespaces: map[string]map[string]string{"shop": {}}, Pods: labPods,
-		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&p}, Node: &policy.Node{Name: "n1", Names: names},
+		ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{&p}, Node: &policy.Node{Name: "n1"},
 	}))
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/counters"
@@ -63,10 +62,6 @@ type Options struct {
 	// others for the same question waited: they may be its own, in a loop. It must not block. nil: it
 	// is not called.
 	Unanswered func(resolver netip.Addr)
-	// Learn is called with the addresses of an answer for a name of the node's failsafes
-	// (policy.Node.Names) to the node itself. The answer leaves after a call of then, which is called
-	// once, and may be called at once. Learn must not block. nil: it is not called.
-	Learn func(n fqdn.Name, addrs []netip.Addr, then func())
 	// Log is nil for no log.
 	Log DecisionLog
 	// Now is the clock of deadlines and of the log; nil is time.Now.
@@ -101,10 +96,9 @@ type Server struct {
 	cold     coldNames
 	inUse    namesInUse
 	probes   selftest.Probes
-	// hostResolver, unanswered and learn are of Options.
+	// hostResolver and unanswered are of Options.
 	hostResolver func(netip.Addr) (netip.Addr, bool)
 	unanswered   func(netip.Addr)
-	learn        func(fqdn.Name, []netip.Addr, func())
 	forwards     *upstream.Pool
 
 	mu      sync.Mutex       // guards the following fields, and writes of setup
@@ -148,7 +142,7 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	s.hostResolver, s.unanswered, s.learn = o.HostResolver, o.Unanswered, o.Learn
+	s.hostResolver, s.unanswered = o.HostResolver, o.Unanswered
 	s.inUse.s, s.inUse.keep = s, o.Keep
 	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }

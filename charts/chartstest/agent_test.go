@@ -18,10 +18,9 @@ import (
 )
 
 // TestPrivileges: the agent has three capabilities, four mounts, and no more, whatever the
-// values say; TestNodes has the mounts that nodes.enabled adds.
+// values say.
 func TestPrivileges(t *testing.T) {
 	for _, text := range []string{"", strings.ReplaceAll(everything, "extraVolume", "#")} {
-		text = strings.Replace(text, "nodes: {enabled: true", "nodes: {enabled: false", 1)
 		text = strings.Replace(text, "  audit: /var/log/namegate/audit.log\n", "", 1)
 		ds, c := render(t, text).agent(t)
 		spec := ds.Spec.Template.Spec
@@ -114,7 +113,7 @@ func TestArguments(t *testing.T) {
 		{"", []string{"--new-pods=Hold", node}},
 		{"newPods: Open", []string{"--new-pods=Open", node}},
 		{"podRanges: [10.1.0.0/16, '2001:db8::/64']", []string{"--new-pods=Hold", "--pod-range=10.1.0.0/16", "--pod-range=2001:db8::/64", node}},
-		{"nodes: {enabled: true}", []string{"--new-pods=Hold", "--nodes", "--host-root=/host", node}},
+		{"nodes: {enabled: true}", []string{"--new-pods=Hold", "--nodes", node}},
 		{"clusterNetworkPolicy: {enabled: true}", []string{"--new-pods=Hold", "--cluster-network-policy", node}},
 		{"cluster: {watchNodes: true}", []string{"--new-pods=Hold", node}},
 		{"cluster: {watchNodes: null}", []string{"--new-pods=Hold", node}}, // as with the values of an earlier release
@@ -264,41 +263,5 @@ func TestNoCNIResults(t *testing.T) {
 	}
 	if slices.ContainsFunc(ds.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "cni-results" }) {
 		t.Error("the folder is mounted")
-	}
-}
-
-// TestNodes: the listed files and folders of the host are mounted read-only, by types that
-// create nothing on the host, and without policies for nodes none are.
-func TestNodes(t *testing.T) {
-	for values, want := range map[string]map[string]string{
-		"":                        {},
-		"nodes: {enabled: false}": {},
-		"nodes: {enabled: true}": {
-			"/etc/kubernetes/kubelet.conf": "File", "/etc/resolv.conf": "File", "/etc/hosts": "File", "/etc/systemd": "Directory"},
-		"nodes: {enabled: true, hostFiles: [/var/lib/kubelet/kubeconfig], hostFolders: [/etc/chrony, /run/systemd/resolve]}": {
-			"/var/lib/kubelet/kubeconfig": "File", "/etc/chrony": "Directory", "/run/systemd/resolve": "Directory"},
-		"nodes: {enabled: true, hostFiles: [], hostFolders: []}": {},
-	} {
-		ds, c := render(t, values).agent(t)
-		mounts := map[string]string{} // by volume
-		for _, m := range c.VolumeMounts {
-			if path, ok := strings.CutPrefix(m.MountPath, "/host/"); ok {
-				mounts[m.Name] = "/" + path
-				if !m.ReadOnly {
-					t.Errorf("%s: %s can be written", values, m.MountPath)
-				}
-			}
-		}
-		got := map[string]string{}
-		for _, v := range ds.Spec.Template.Spec.Volumes {
-			if path, there := mounts[v.Name]; there {
-				if got[path] = string(*v.HostPath.Type); v.HostPath.Path != path {
-					t.Errorf("%s: %s is at /host%s", values, v.HostPath.Path, path)
-				}
-			}
-		}
-		if d := cmp.Diff(want, got); d != "" || len(mounts) != len(want) {
-			t.Errorf("%s (-want +got):\n%s", values, d)
-		}
 	}
 }

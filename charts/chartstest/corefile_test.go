@@ -81,7 +81,8 @@ func TestCorefile(t *testing.T) {
 		intercept 169.254.20.10
 		cluster corp.test 10.244.0.0/16 10.96.0.0/12 2001:db8:42::/56
 		failclosed
-		failsafe 192.0.2.0/24:443/tcp [2001:db8::]/64:179
+		failsafe out 192.0.2.0/24 TCP 443
+		failsafe nodes 2001:db8::7
 		search corp.test
 		rebind allow ingress.test 10.96.7.0/24
 		nat64 2001:db8:64::/96

@@ -18,7 +18,7 @@ image: {repository: registry.test/namegate, tag: v9, pullPolicy: Always, pullSec
 cluster: {domain: corp.test, ranges: [10.244.0.0/16, 10.96.0.0/12, "2001:db8:42::/56"]}
 newPods: Open
 podRanges: [10.244.1.0/24, "2001:db8:42:1::/64"]
-nodes: {enabled: true, hostFiles: [/var/lib/kubelet/kubeconfig], hostFolders: [/etc/systemd, /etc/chrony]}
+nodes: {enabled: true}
 clusterNetworkPolicy: {enabled: true}
 taint: {enabled: true}
 corefile:
@@ -32,7 +32,7 @@ corefile:
   bind: [169.254.25.10]
   intercept: [169.254.20.10]
   failclosed: true
-  failsafe: ["192.0.2.0/24:443/tcp", "[2001:db8::]/64:179"]
+  failsafe: ["out 192.0.2.0/24 TCP 443", "nodes 2001:db8::7"]
   search: [corp.test]
   rebindAllow: [{suffix: ingress.test, range: 10.96.7.0/24}]
   nat64: ["2001:db8:64::/96"]

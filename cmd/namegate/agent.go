@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -73,7 +72,7 @@ func (f *agentFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.newPods, "new-pods", hold, "what happens to queries of an address in the node's pod ranges that is no known pod's: Hold or Open")
 	fl.StringSliceVar(&f.podRanges, "pod-range", nil, "the node's pod ranges (default: what its Node object says)")
 	fl.BoolVar(&f.Nodes, "nodes", false, "enforce policies for nodes on this node")
-	fl.StringVar(&f.HostRoot, "host-root", "/", "the folder that has the host's files, from which --nodes reads the failsafes of the node")
+	fl.StringVar(&f.ResolvConf, "resolv-conf", "/etc/resolv.conf", "the file with the resolvers of the host, which --nodes needs")
 	f.cluster.add(fl)
 	f.listen.add(fl)
 }
@@ -102,9 +101,6 @@ func (f *agentFlags) options() (agent.Options, error) {
 	}
 	if o.Nodes && !f.cluster.watchNodes {
 		return o, errors.New("--nodes needs the addresses of all Nodes, which each node reaches whatever its policies say; leave out --watch-nodes=false, or --nodes")
-	}
-	if o.Nodes && !filepath.IsAbs(o.HostRoot) {
-		return o, fmt.Errorf("--host-root %q is not the full path of a folder; write for example --host-root /host", o.HostRoot)
 	}
 	addrs, err := f.listen.parse(inCluster)
 	if err != nil {

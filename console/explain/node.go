@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
 )
 
 // ofNode tells whether the question is about a node itself.
 func (in *inquiry) ofNode() bool { return in.f.Pod.Namespace == "" }
 
-// undenied answers for destinations of a node that no rule denies: its own addresses and failsafes.
+// undenied answers for destinations of a node that no rule denies: its own addresses and failsafes. It
+// notes the table of failsafes beside the answer about another.
 func (in *inquiry) undenied() bool {
 	v, a := in.f.View, in.to.Addr
 	if !in.ofNode() || v == nil || v.Node == nil || !a.IsValid() {
@@ -24,13 +26,11 @@ func (in *inquiry) undenied() bool {
 	f := in.blank(a)
 	f.Reached = netip.AddrPortFrom(a, in.to.Port)
 	if s := v.Failsafe(&f, in.f.Snapshot); s != nil {
-		in.said.Verdict, in.said.Reason = Allowed, "failsafe "+s.String()+": "+s.Reason+" ("+s.Source+"): no rule denies it"
+		in.said.Verdict, in.said.Reason = Allowed, "failsafe "+s.Name+": "+s.PortText()+": no rule denies it"
 		return true
 	}
-	for i := range v.Node.Failsafes {
-		if s := &v.Node.Failsafes[i]; s.Prefix.Contains(policy.CleanAddr(a)) {
-			in.note("failsafe %s: %s (%s)", s, s.Reason, s.Source)
-		}
+	for _, row := range console.FailsafesOf(v.Node).Rows {
+		in.note("failsafe %s", row)
 	}
 	return false
 }

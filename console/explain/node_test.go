@@ -23,7 +23,7 @@ func aboutNode(t *testing.T, enforcement string) Facts {
 	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {nodes: {}}, enforcement: "+enforcement+", egress: ["+
 		"{action: Accept, matches: [{name: registry.test}], ports: [{protocol: TCP, port: 443}]}, {name: rest, action: Deny}]}"), &p.Spec))
 	node := &policy.Node{Name: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, Failsafes: []policy.Failsafe{{
-		Prefix: netip.MustParsePrefix("192.0.2.0/28"), Ports: policy.PortRange{Protocol: policy.TCP, First: 10250, Last: 10250}, Reason: "kubelet of every Node", Source: "Node objects"}}}
+		Name: "nodes", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}, Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}}}}
 	f := about(t, policy.Pod{PodRef: policy.NodeRef("n1")}, nil)
 	f.Snapshot = compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}, Node: node})
 	f.View, f.SeesCluster = f.Snapshot.Node(), func(bool) bool { return true }
@@ -38,7 +38,7 @@ func TestNodes(t *testing.T) {
 		verdict         Verdict
 		says, advice    string
 	}{
-		{"Enforce", "192.0.2.3:10250", Allowed, "failsafe 192.0.2.0/28 tcp/10250: kubelet of every Node (Node objects): no rule denies it", ""},
+		{"Enforce", "192.0.2.3:10250", Allowed, "failsafe nodes: TCP 10250: no rule denies it", ""},
 		{"Enforce", "192.0.2.7:80", Allowed, "the node's own address", ""},
 		{"Enforce", "192.0.2.3:22", Denied, "workers", "networks: [192.0.2.3/32]}; `namegate check --node` tries it"},
 		{"Enforce", "198.51.100.1:443", Allowed, "the node asked for registry.test", ""},
@@ -67,8 +67,12 @@ func TestNodes(t *testing.T) {
 		}
 	}
 	f := aboutNode(t, "Enforce")
+	to, _ := ParseTarget("192.0.2.3:22")
+	if notes := Explain(Question{Node: "n1", To: to}, f).Notes; len(notes) != 2 || !strings.HasPrefix(notes[0], "failsafe always: ") || notes[1] != "failsafe nodes: TCP 10250 to 192.0.2.0/28" {
+		t.Errorf("the table: %q", notes)
+	}
 	f.View = nil
-	to, _ := ParseTarget("other.test:443")
+	to, _ = ParseTarget("other.test:443")
 	if e := Explain(Question{To: to}, f); e.Verdict != Allowed || e.Reason != "no policy selects the node: everything is allowed" {
 		t.Errorf("%+v", e)
 	}

@@ -82,28 +82,13 @@ func (s *status) table() *table {
 	return t
 }
 
-// failsafes lists the destinations that the node reaches in any case, and what is not known of them.
+// failsafes prints the table of the destinations that the node reaches in any case.
 func (s *status) failsafes(say func(string, colour, string, ...any)) {
-	s.unknownFailsafes(say)
 	if s.Failsafes == nil {
 		return
 	}
-	for _, e := range s.Failsafes.Entries {
-		say("failsafe", plain, "%s", e)
-	}
-}
-
-// unknownFailsafes lists what could not be determined of them.
-func (s *status) unknownFailsafes(say func(string, colour, string, ...any)) {
-	if s.Failsafes == nil {
-		return
-	}
-	for _, f := range s.Failsafes.Findings {
-		if f.Stale {
-			say("failsafe is stale", yellow, "%s: %s; its last values count", f.Source, f.Message)
-		} else {
-			say("failsafe unknown", red, "%s: %s; until then this node only audits policies for nodes", f.Source, f.Message)
-		}
+	for _, row := range s.Failsafes.Rows {
+		say("failsafe", plain, "%s", row)
 	}
 }
 
@@ -124,7 +109,6 @@ func Findings(of *console.Status) []Finding {
 		say("failing", red, "%s", s.Failing)
 	}
 	s.wrong(say)
-	s.unknownFailsafes(say)
 	return out
 }
 
@@ -169,6 +153,9 @@ func (s *status) wrong(say func(string, colour, string, ...any)) {
 	}
 	for _, f := range s.Files {
 		say("broken file", red, "%s: %s (since %s; its last good content is in force)", f.File, f.Reason, f.Since.Format(time.RFC3339))
+	}
+	if s.Failsafes != nil && s.Failsafes.Missing != "" {
+		say("failsafe unknown", red, "%s; until then this node accepts no policies for nodes", s.Failsafes.Missing)
 	}
 	for _, p := range s.Problems {
 		name, colour := "problem", yellow

@@ -16,7 +16,6 @@ import (
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/testkit/consoletest"
 )
 
@@ -49,16 +48,19 @@ func TestQuestionsAboutNodes(t *testing.T) {
 	}
 }
 
-// TestFailsafesInStatus: the status lists failsafes with reason and source, and what is not known, for
-// callers who may get the cluster kind.
+// TestFailsafesInStatus: the status has the table of failsafes, a line for each row, and what is missing,
+// for callers who may get the cluster kind.
 func TestFailsafesInStatus(t *testing.T) {
-	list := &failsafe.List{
-		Entries: append(failsafe.Fixed()[:1], failsafe.Entry{Failsafe: policy.Failsafe{Prefix: netip.MustParsePrefix("192.0.2.1/32"),
-			Ports: failsafe.Port(policy.TCP, 6443), Reason: "API server", Source: "the kubelet's kubeconfig"}}),
-		Findings: []failsafe.Finding{{Source: "/etc/chrony.conf", Message: "cannot be read", Failed: true}, {Source: "ntp.test", Message: "does not resolve", Stale: true}},
+	node := &policy.Node{Missing: "no resolver of the host"}
+	for _, networks := range []string{"192.0.2.1/32", "192.0.2.1/32 192.0.2.2/32 192.0.2.3/32 192.0.2.4/32 192.0.2.5/32 192.0.2.6/32"} {
+		f := policy.Failsafe{Name: "nodes", Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}, Yields: len(node.Failsafes) == 1}
+		for n := range strings.FieldsSeq(networks) {
+			f.Networks = append(f.Networks, netip.MustParsePrefix(n))
+		}
+		node.Failsafes = append(node.Failsafes, f)
 	}
 	w := consoletest.New("node-1")
-	w.Status.Failsafes = console.FailsafesOf(list)
+	w.Status.Failsafes = console.FailsafesOf(node)
 	shown := func(v serve.Viewer) string {
 		answers, _, err := client.Gather[console.Status](context.Background(), []client.Agent{w.Agent("", v)}, console.StatusPath, nil)
 		if err != nil {
@@ -72,15 +74,16 @@ func TestFailsafesInStatus(t *testing.T) {
 	}
 	all := shown(serve.Everything{})
 	for _, want := range []string{
-		"failsafe every protocol every address oifname lo: loopback (every node)", "failsafe TCP 192.0.2.1 port 6443: API server (the kubelet's kubeconfig)",
-		"failsafe unknown /etc/chrony.conf: cannot be read; until then this node only audits policies for nodes", "failsafe is stale ntp.test: does not resolve; its last values count",
+		"failsafe always: every protocol to the loopback interface; neighbor discovery", "failsafe nodes: TCP 10250 to 192.0.2.1 ",
+		"failsafe nodes: TCP 10250 to 192.0.2.1, 192.0.2.2, 192.0.2.3, 192.0.2.4 and 2 more, unless a rule lists the address",
+		"failsafe unknown no resolver of the host; until then this node accepts no policies for nodes",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in %s", want, all)
 		}
 	}
-	if s := console.FailsafesOf(list); s.Enforced || console.FailsafesOf(nil) != nil {
-		t.Errorf("%+v", s)
+	if console.FailsafesOf(nil) != nil {
+		t.Error("failsafes of no node")
 	}
 	if text := shown(everywhere{}); strings.Contains(text, "failsafe") {
 		t.Error(text)

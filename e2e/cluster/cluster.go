@@ -116,7 +116,7 @@ func (c *Cluster) join(ctx context.Context) error {
 	all.Go(func() error { return c.applyDNS(ctx) })
 	for _, n := range c.Nodes {
 		all.Go(func() error {
-			if err := n.startKubelet(DNS4, ""); err != nil {
+			if err := n.startKubelet(DNS4); err != nil {
 				return err
 			}
 			for _, tarball := range []string{podTarball, dnsTarball} {

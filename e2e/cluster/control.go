@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// apiServer is where the API server listens.
-var apiServer = netip.AddrPortFrom(controlSite.addr4, 6443)
+// APIServer is where the API server listens.
+var APIServer = netip.AddrPortFrom(controlSite.addr4, 6443)
 
 const etcdURL = "http://127.0.0.1:2379"
 
@@ -81,14 +81,14 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.control.begin("kube-apiserver", c.tool("kube-apiserver"), append(apiServerFlags(controlSite), "--enable-aggregator-routing=true")...); err != nil {
 		return err
 	}
-	return waitAPIServer(ctx, c.control, apiServer)
+	return waitAPIServer(ctx, c.control, APIServer)
 }
 
 // apiServerFlags are the flags of an API server on a host.
 func apiServerFlags(on site) []string {
 	return []string{
 		"--etcd-servers=" + etcdURL,
-		"--advertise-address=" + on.addr4.String(), "--secure-port=" + fmt.Sprint(apiServer.Port()),
+		"--advertise-address=" + on.addr4.String(), "--secure-port=" + fmt.Sprint(APIServer.Port()),
 		"--service-cluster-ip-range=" + joined(ServiceRanges),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--client-ca-file=" + pkiFile("ca.crt"),

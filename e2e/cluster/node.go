@@ -105,11 +105,11 @@ serializeImagePulls: false
 `, pkiFile("ca.crt"), pkiFile(n.Name+".crt"), pkiFile(n.Name+".key"), cgroupName, n.Name, dns)
 }
 
-// KubeletConfig is the path of the kubelet's kubeconfig on a node.
-const KubeletConfig = "/var/lib/kubelet/kubeconfig"
+// kubeletConfig is the path of the kubelet's kubeconfig on a node.
+const kubeletConfig = "/var/lib/kubelet/kubeconfig"
 
-// startKubelet starts the kubelet. It reaches the API server by a name, or with "" by its address.
-func (n *Node) startKubelet(dns netip.Addr, apiName string) error {
+// startKubelet starts the kubelet.
+func (n *Node) startKubelet(dns netip.Addr) error {
 	resolv := fmt.Sprintf("nameserver %s\n", Resolver4)
 	if err := errors.Join(
 		os.WriteFile(n.own("kubelet.yaml"), []byte(n.kubeletConfig(dns)), 0o644),
@@ -120,14 +120,11 @@ func (n *Node) startKubelet(dns netip.Addr, apiName string) error {
 	if err != nil {
 		return fmt.Errorf("prepare %s: %w", n.Name, err)
 	}
-	if apiName != "" {
-		config = byName(config, apiName)
-	}
 	if err := os.WriteFile(n.own("kubelet/kubeconfig"), config, 0o600); err != nil {
 		return fmt.Errorf("prepare %s: %w", n.Name, err)
 	}
 	return n.begin("kubelet", n.cluster.tool("kubelet"),
-		"--config=/var/lib/kubelet.yaml", "--kubeconfig="+KubeletConfig,
+		"--config=/var/lib/kubelet.yaml", "--kubeconfig="+kubeletConfig,
 		"--hostname-override="+n.Name, "--node-ip="+n.addr4.String()+","+n.addr6.String())
 }
 
@@ -177,12 +174,7 @@ func (n *Node) StopKubeProxy() error { return n.end("kube-proxy") }
 // RestartKubelet stops the node's kubelet and starts it with another address for
 // the DNS of the pods that it makes from now on; DNS4 is what it begins with.
 func (n *Node) RestartKubelet(dns netip.Addr) error {
-	return n.RestartKubeletBy(dns, "")
-}
-
-// RestartKubeletBy does as RestartKubelet, and has the kubelet reach the API server by a name.
-func (n *Node) RestartKubeletBy(dns netip.Addr, apiName string) error {
-	return errors.Join(n.StopKubelet(), n.startKubelet(dns, apiName))
+	return errors.Join(n.StopKubelet(), n.startKubelet(dns))
 }
 
 // StopKubelet stops the node's kubelet; its pods stay.
@@ -205,7 +197,7 @@ func (n *Node) Restart(ctx context.Context, dns netip.Addr) error {
 	if _, err := n.Run("sh", "-c", rest); err != nil {
 		return err
 	}
-	if err := errors.Join(n.startContainerd(ctx), n.startKubelet(dns, "")); err != nil {
+	if err := errors.Join(n.startContainerd(ctx), n.startKubelet(dns)); err != nil {
 		return err
 	}
 	return n.RestartKubeProxy(ctx, IPTables)

@@ -11,7 +11,7 @@ import (
 )
 
 // nodeAPIServer is where an API server on a node is asked on the node itself.
-var nodeAPIServer = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), apiServer.Port())
+var nodeAPIServer = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), APIServer.Port())
 
 // StartAPIServer starts a second API server, on a node, as kubeadm has it on a control-plane node:
 // etcd answers at 127.0.0.1 of the node, and Services are reached through the node's kube-proxy.

@@ -134,5 +134,5 @@ contexts:
 - name: namegate-e2e
   context: {cluster: namegate-e2e, user: self}
 current-context: namegate-e2e
-`, apiServer, base64Of(ca), base64Of(cert), base64Of(key))
+`, APIServer, base64Of(ca), base64Of(cert), base64Of(key))
 }

@@ -44,7 +44,6 @@ func testLockout(t *testing.T) {
 		s.on(t).extensionsDenied(the.Node("node-a"))
 	})
 	stop()
-	t.Run("name", func(t *testing.T) { s.on(t).apiServerByName(the.Node("node-a")) })
 	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
 	t.Run("probes", func(t *testing.T) {
 		if now := s.on(t).restarts(); now != ready {
@@ -162,11 +161,11 @@ func (s *scenario) closedSeen(n string) {
 	if e.Verdict != explain.Denied || !strings.Contains(e.Reason, closed(n)) || !strings.Contains(e.Reason, "everything") {
 		s.Errorf("explained as %s: %s", e.Verdict, e.Reason)
 	}
-	if e := told[explain.Explanation](s, 0, "explain", "node/"+n, cluster.APIServerAt(0)); e.Verdict != explain.Allowed || !strings.Contains(e.Reason, "failsafe") {
+	if e := told[explain.Explanation](s, 0, "explain", "node/"+n, cluster.APIServer.String()); e.Verdict != explain.Allowed || !strings.Contains(e.Reason, "failsafe") {
 		s.Errorf("the API server is explained as %s: %s", e.Verdict, e.Reason)
 	}
 	out, _, _ := s.namegate("status", "--node", n)
-	for _, text := range []string{"failsafe", cluster.APIServerAddrs[0].String(), cluster.KubeletConfig, cluster.Resolver4.String()} {
+	for _, text := range []string{"failsafe", cluster.APIServer.Addr().String(), cluster.Resolver4.String()} {
 		if !strings.Contains(out, text) {
 			s.Errorf("status of %s does not say %s:\n%s", n, text, out)
 		}
@@ -210,66 +209,6 @@ func (s *scenario) safeguarded() {
 	s.confirm("node-b")
 	s.eventually(soon, "the confirmed policy on node-b", func() error { return s.hostDialled("node-b", raw, denied) })
 	s.clusterCondition(soon, closed("node-b"), "True", "NoBlindSpot", "")
-}
-
-// apiServerByName: a kubelet that reaches the API server by a name goes on when the name moves to
-// another address, which the node is denied until then.
-func (s *scenario) apiServerByName(n *cluster.Node) {
-	const name = "api.cluster.test"
-	point := func(i int) {
-		fatal.If(s, the.SetZone(name+". 1 A "+cluster.APIServerAddrs[i].String()+"\n"))
-	}
-	fatal.If(s, the.AddAPIServerAddr())
-	point(0)
-	s.Cleanup(func() {
-		fatal.If(s, n.RestartKubelet(cluster.DNS4))
-		fatal.If(s, the.SetZone(""))
-		fatal.If(s, the.RemoveAPIServerAddr())
-	})
-	fatal.If(s, n.RestartKubeletBy(cluster.DNS4, name))
-	s.eventually(soon, "the kubelet by a name", func() error { return s.nodeWorks(n.Name) })
-	ready := s.ready(n)
-	s.hostDials(n.Name, cluster.APIServerAt(1), denied)
-	point(1)
-	// The kubelet resolves the name when its connections have ended.
-	if out, err := n.Run("ss", "-KHtn", "state", "established", "dst", cluster.APIServerAt(0)); err != nil || strings.TrimSpace(out) == "" {
-		s.Fatalf("connections of %s to %s that were ended: %q, %v", n.Name, cluster.APIServerAt(0), out, err)
-	}
-	s.eventually(soon, "the kubelet at the other address", func() error {
-		out, err := n.Run("ss", "-Htn", "state", "established", "dst", cluster.APIServerAt(1))
-		if err == nil && strings.TrimSpace(out) == "" {
-			err = fmt.Errorf("no connection to %s", cluster.APIServerAt(1))
-		}
-		return err
-	})
-	s.eventually(patient, "the kubelet by the name's other address", func() error { return s.renewed(n) })
-	if err := s.nodeWorks(n.Name); err != nil {
-		s.Error(err)
-	}
-	if now := s.ready(n); now != ready {
-		s.Errorf("ready was %s and is %s", ready, now)
-	}
-	s.hostDials(n.Name, raw, denied)
-}
-
-// ready returns whether a node is ready, and since when.
-func (s *scenario) ready(n *cluster.Node) string {
-	s.Helper()
-	return s.kubectl("get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
-}
-
-// renewed waits until the kubelet of a node renews its lease: it reaches the API server.
-func (s *scenario) renewed(n *cluster.Node) error {
-	renewed := func() string {
-		return s.kubectl("get", "lease", "-n", "kube-node-lease", n.Name, "-o", "jsonpath={.spec.renewTime}")
-	}
-	before := renewed()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if renewed() != before {
-			return nil
-		}
-	}
-	return fmt.Errorf("the lease of %s is not renewed since %s", n.Name, before)
 }
 
 // cleanedUp: without an agent and without the API server, one command on the node frees it.

@@ -67,9 +67,9 @@ func startNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLa
 	if before != nil {
 		before(n)
 	}
-	root := filepath.Join(n.dir, "host")
-	fatal.If(t, lab.HostFiles(root, map[string]string{"etc/resolv.conf": "nameserver " + strings.ReplaceAll(resolvers, " ", "\nnameserver ") + "\n"}))
-	n.agent, err = l.NewAgent(agentBinary, n.dir, n.corefile, append([]string{"--nodes", "--node-name", "n1", "--host-root", root}, n.args...)...)
+	resolvConf := filepath.Join(n.dir, "resolv.conf")
+	fatal.If(t, os.WriteFile(resolvConf, []byte("nameserver "+strings.ReplaceAll(resolvers, " ", "\nnameserver ")+"\n"), 0o644))
+	n.agent, err = l.NewAgent(agentBinary, n.dir, n.corefile, append([]string{"--nodes", "--node-name", "n1", "--resolv-conf", resolvConf}, n.args...)...)
 	fatal.If(t, err)
 	fatal.If(t, n.agent.Write(map[string]string{"node.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n", "policies.yaml": nodeNames}))
 	fatal.If(t, n.agent.Start())

@@ -1,12 +1,14 @@
 package scenarios
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"net/netip"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -15,56 +17,54 @@ import (
 // denyAll is a policy that denies the node every connection.
 const denyAll = `[{action: Deny}]`
 
-// hostReaches waits until the node reaches an address.
-func (s *stage) hostReaches(what, to string) {
-	s.t.Helper()
-	at := netip.MustParseAddrPort(to)
-	for until := time.Now().Add(eventLimit); ; time.Sleep(100 * time.Millisecond) {
-		got := s.Node.ProbeFor("tcp", at, lab.Limit)
-		if got == lab.Answered {
-			return
-		}
-		if time.Now().After(until) {
-			s.t.Fatalf("%s: the node to %s: %s", what, to, got)
-		}
-	}
-}
+// The addresses of the node node-2.
+const otherNode, otherNodeV6 = "198.51.100.77", "2001:db8:1::77"
+
+// hostNodes are the Node objects of the lab's node and of node-2.
+const hostNodes = hostNode + "---\napiVersion: v1\nkind: Node\nmetadata: {name: node-2}\nstatus: {addresses: [{type: InternalIP, address: " + otherNode + "}, {type: InternalIP, address: \"" + otherNodeV6 + "\"}]}\n"
 
 // TestOverlayOfAClosedNode: the packets of a VXLAN between pods go on under a policy that denies
-// the node everything, to a tunnel endpoint that no Node lists, and to one that comes later.
+// the node everything, to the address of a Node. An outsider who sends to the tunnel is learned by the device, and
+// is not reached.
 func TestOverlayOfAClosedNode(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newHostStage(t, kind, nil)
+		const outsider = "198.51.100.79"
+		s := newHostStage(t, kind, "")
 		own := s.nodeAddr()
 		overlay := func(h *lab.Host, local, address string) {
 			t.Helper()
-			run(t, h, "ip", "link", "add", "vx0", "type", "vxlan", "id", "42", "dstport", "8472", "local", local, "nolearning")
+			run(t, h, "ip", "link", "add", "vx0", "type", "vxlan", "id", "42", "dstport", "8472", "local", local)
 			run(t, h, "ip", "addr", "add", address+"/24", "dev", "vx0")
 			run(t, h, "ip", "link", "set", "vx0", "up")
 		}
 		overlay(s.Node, own.String(), "10.99.0.1")
-		overlay(s.World, "198.51.100.77", "10.99.0.2")
+		overlay(s.World, otherNode, "10.99.0.2")
 		run(t, s.World, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", own.String())
-		run(t, s.Node, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", "198.51.100.77")
-		s.start(map[string]string{"node.yaml": hostNode, "a.yaml": s.Pod("a").Manifest("shop", "a", nil)})
+		run(t, s.Node, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", otherNode)
+		s.start(map[string]string{"node.yaml": hostNodes, "a.yaml": s.Pod("a").Manifest("shop", "a", nil)})
 		s.expect("a", "tcp", "10.99.0.2:80", lab.Answered)
 		s.apply(map[string]string{"policy.yaml": hostPolicy(denyAll)})
-		s.hostExpects("tcp", "198.51.100.77:80", lab.Refused)
+		s.hostExpects("tcp", otherNode+":80", lab.Refused)
 		s.hostExpects("udp", "198.51.100.78:8472", lab.Refused)
 		s.expect("a", "tcp", "10.99.0.2:80", lab.Answered)
 		s.expect("a", "tcp", "10.99.0.2:81", lab.Answered)
-		// The endpoint moves.
-		run(t, s.World, "ip", "link", "set", "vx0", "type", "vxlan", "id", "42", "local", "198.51.100.79")
-		run(t, s.Node, "bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "vx0", "dst", "198.51.100.79")
-		run(t, s.Node, "bridge", "fdb", "del", "00:00:00:00:00:00", "dev", "vx0", "dst", "198.51.100.77")
-		for until := time.Now().Add(eventLimit); s.Pod("a").ProbeFor("tcp", netip.MustParseAddrPort("10.99.0.2:443"), lab.Limit) != lab.Answered; {
-			if time.Now().After(until) {
-				t.Fatal("the overlay does not come back after its endpoint has moved")
-			}
+		run(t, s.World, "ip", "link", "set", "vx0", "type", "vxlan", "id", "42", "local", outsider)
+		fatal.Await(t, "the device learns the outsider", func() bool {
+			_ = s.World.Forge("udp", "10.99.0.2", netip.MustParseAddrPort("10.99.0.1:9"))
+			out, err := s.Node.Run("bridge", "fdb", "show", "dev", "vx0")
+			return err == nil && strings.Contains(out, "dst "+outsider)
+		})
+		time.Sleep(2 * nodePoll)
+		s.hostExpects("udp", outsider+":8472", lab.Refused)
+		if got := s.Pod("a").Probe("tcp", netip.MustParseAddrPort("10.99.0.2:443")); got == lab.Answered {
+			t.Error("an outsider who was learned is reached")
 		}
 	})
 }
+
+// nodePoll is how often the agent reads the node's addresses and resolvers.
+const nodePoll = 5 * time.Second
 
 // run runs a program on a host; it must succeed.
 func run(t *testing.T, h *lab.Host, program string, args ...string) {
@@ -83,50 +83,132 @@ func (s *stage) nodeAddr() (a netip.Addr) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
 }
 
-// TestFailsafesOfAClosedNode: a routing session that was open when the node was closed can be
-// opened again, and a resolver that the host is given later can be asked.
+// TestFailsafesOfAClosedNode: a node that is denied everything reaches each row of the table of failsafes, and
+// nothing just beside it. A host that connects to it, also from a port of the table, opens nothing.
 func TestFailsafesOfAClosedNode(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newHostStage(t, kind, nil)
-		routers, err := s.World.Serve(179)
+		s := newHostStage(t, kind, "failsafe out 198.51.100.9 2001:db8:1::9 TCP 8443\n    failsafe nodes 198.51.100.64/30")
+		for host, ports := range map[*lab.Host][]int{s.World: {67, 123, 179, 2379, 8443, 8472, 10250, 10251}, s.Node: {8081}} {
+			serving, err := host.Serve(ports...)
+			fatal.If(t, err)
+			t.Cleanup(serving.Close)
+		}
+		s.start(map[string]string{"node.yaml": hostNodes, "policy.yaml": hostPolicy(denyAll)})
+		for _, row := range []struct {
+			network, to string
+			want        lab.Outcome
+		}{
+			{"tcp", otherNode + ":179", lab.Answered}, {"tcp", otherNode + ":2379", lab.Answered}, {"tcp", otherNode + ":10250", lab.Answered}, {"udp", otherNode + ":8472", lab.Answered},
+			{"tcp", "[" + otherNodeV6 + "]:10250", lab.Answered}, {"udp", "[" + otherNodeV6 + "]:8472", lab.Answered}, {"tcp", "198.51.100.67:10250", lab.Answered},
+			{"tcp", otherNode + ":10251", lab.Refused}, {"udp", otherNode + ":10250", lab.Refused}, {"tcp", otherNode + ":8472", lab.Refused}, {"tcp", otherNode + ":80", lab.Refused},
+			{"tcp", "198.51.100.78:10250", lab.Refused}, {"udp", "198.51.100.78:8472", lab.Refused}, {"tcp", "[2001:db8:1::78]:10250", lab.Refused}, {"tcp", "198.51.100.68:10250", lab.Refused},
+			{"udp", "198.51.100.5:123", lab.Answered}, {"udp", "[2001:db8:1::5]:123", lab.Answered}, {"tcp", "198.51.100.5:123", lab.Refused},
+			{"tcp", "198.51.100.9:8443", lab.Answered}, {"tcp", "[2001:db8:1::9]:8443", lab.Answered}, {"tcp", "198.51.100.10:8443", lab.Refused}, {"tcp", "198.51.100.9:443", lab.Refused},
+			{"udp", "198.51.100.5:67", lab.Refused}, {"tcp", "192.0.2.53:80", lab.Refused},
+		} {
+			s.hostExpects(row.network, row.to, row.want)
+		}
+		dhcp, err := s.Node.DialFrom("udp", "0.0.0.0:68", "198.51.100.5:67", lab.Limit)
 		fatal.If(t, err)
-		t.Cleanup(routers.Close)
-		const router, other = "198.51.100.179:179", "198.51.100.180:179"
-		session, err := s.Node.Dial("tcp", router, lab.Limit)
+		defer dhcp.Close()
+		if got := lab.Echo(dhcp, lab.Limit); got != lab.Answered {
+			t.Errorf("a DHCP server: %s", got)
+		}
+		s.linkPackets()
+		const outsider = "198.51.100.180:179"
+		session, err := s.World.DialFrom("tcp", outsider, netip.AddrPortFrom(s.nodeAddr(), 8081).String(), lab.Limit)
 		fatal.If(t, err)
-		s.start(map[string]string{"node.yaml": hostNode, "policy.yaml": hostPolicy(denyAll)})
-		s.hostExpects("tcp", other, lab.Refused)
+		defer session.Close()
 		if got := lab.Echo(session, lab.Limit); got != lab.Answered {
-			t.Errorf("the open session: %s", got)
+			t.Errorf("an outsider to the node: %s", got)
 		}
-		session.Close()
-		s.hostReaches("a routing session again", router)
-		s.hostExpects("tcp", other, lab.Refused)
-		// A resolver of the host's files is a failsafe, and a former one stays a failsafe.
-		dns, err := s.World.Listen("203.0.113.53:53")
-		fatal.If(t, err)
-		t.Cleanup(func() { dns.Close() })
-		if c, err := s.Node.Dial("tcp", "203.0.113.53:53", lab.Limit); err == nil {
+		time.Sleep(2 * nodePoll)
+		s.hostExpects("tcp", "198.51.100.180:10250", lab.Refused)
+		if c, err := s.Node.Dial("tcp", outsider, lab.Limit); err == nil {
 			c.Close()
-			t.Error("an address that is no failsafe yet is reached")
+			t.Error("an outsider who connected from port 179 is reached")
 		}
-		root := filepath.Join(s.agent.Dir, "host")
-		fatal.If(t, lab.HostFiles(root, map[string]string{"etc/resolv.conf": "nameserver 203.0.113.53\n"}))
-		for until := time.Now().Add(eventLimit); ; time.Sleep(100 * time.Millisecond) {
-			c, err := s.Node.Dial("tcp", "203.0.113.53:53", lab.Limit)
-			if err == nil {
-				c.Close()
-				break
-			}
-			if time.Now().After(until) {
-				t.Fatalf("a new resolver of the host: %v", err)
-			}
-		}
-		c, err := s.Node.Dial("tcp", fmt.Sprintf("%s:53", lab.Resolver4), lab.Limit)
-		if err != nil {
-			t.Fatalf("a former resolver of the host: %v", err)
-		}
-		c.Close()
+		s.resolversMove()
 	})
+}
+
+// linkPackets sends what a node needs on its link, and the same to other destinations or over routers.
+func (s *stage) linkPackets() {
+	s.t.Helper()
+	solicit, report, join := make([]byte, 24), make([]byte, 8), []byte{0x22, 0, 0xdd, 0xff, 0, 0, 0, 0}
+	solicit[0], report[0] = 135, 143
+	for _, p := range []struct {
+		protocol int
+		message  []byte
+		to       string
+		hops     int
+		leaves   bool
+	}{
+		{unix.IPPROTO_ICMPV6, solicit, "2001:db8:1::1", 255, true}, {unix.IPPROTO_ICMPV6, solicit, "2001:db8:1::1", 64, false},
+		{unix.IPPROTO_ICMPV6, report, "ff02::16", 1, true}, {unix.IPPROTO_ICMPV6, report, "2001:db8:1::1", 1, false},
+		{unix.IPPROTO_IGMP, join, "224.0.0.22", 1, true}, {unix.IPPROTO_IGMP, join, "198.51.100.5", 1, false},
+		{unix.IPPROTO_ESP, join, otherNode, 64, true}, {unix.IPPROTO_ESP, join, "198.51.100.78", 64, false},
+	} {
+		if err := s.sendRaw(p.protocol, p.message, netip.MustParseAddr(p.to), p.hops); (err == nil) != p.leaves {
+			s.t.Errorf("protocol %d, type %d, to %s with %d hops: %v, want that it leaves: %v", p.protocol, p.message[0], p.to, p.hops, err, p.leaves)
+		}
+	}
+}
+
+// sendRaw sends a packet of a protocol from the node. A packet that a rule of the output hook denies is an error.
+func (s *stage) sendRaw(protocol int, message []byte, to netip.Addr, hops int) error {
+	return s.Node.Do(func() error {
+		out0, err := net.InterfaceByName("out0")
+		if err != nil {
+			return err
+		}
+		domain, at := unix.AF_INET, unix.Sockaddr(nil)
+		if to.Is6() {
+			domain, at = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.As16(), ZoneId: uint32(out0.Index)}
+		} else {
+			at = &unix.SockaddrInet4{Addr: to.As4()}
+		}
+		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if to.Is6() {
+			err = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hops), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hops))
+		} else {
+			err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(out0.Index)})
+		}
+		return errors.Join(err, unix.Sendto(fd, message, 0, at))
+	})
+}
+
+// resolversMove gives the host another resolver, and then a third: each is a failsafe while it is a resolver.
+func (s *stage) resolversMove() {
+	s.t.Helper()
+	asks := func(resolver netip.Addr) bool {
+		c, err := s.Node.Dial("tcp", netip.AddrPortFrom(resolver, 53).String(), lab.Limit)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	other, third := netip.MustParseAddr("203.0.113.53"), netip.MustParseAddr("203.0.113.54")
+	for _, r := range []netip.Addr{other, third} {
+		dns, err := s.World.Listen(netip.AddrPortFrom(r, 53).String())
+		fatal.If(s.t, err)
+		s.t.Cleanup(func() { dns.Close() })
+		if asks(r) {
+			s.t.Errorf("%s is reached before it is a resolver", r)
+		}
+	}
+	s.hostAsks(other)
+	fatal.Await(s.t, "a new resolver of the host", func() bool { return asks(other) })
+	s.hostAsks() // as a program that writes the file anew
+	time.Sleep(2 * nodePoll)
+	if !asks(other) {
+		s.t.Error("the last resolver is gone while the file lists none")
+	}
+	s.hostAsks(third)
+	fatal.Await(s.t, "a third resolver of the host", func() bool { return asks(third) && !asks(other) })
 }

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -20,16 +21,27 @@ func hostPolicy(egress string) string {
 	return fmt.Sprintf("apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: hosts}\nspec: {tier: Admin, priority: 1, subject: {nodes: {matchLabels: {role: edge}}}, egress: %s}\n", egress)
 }
 
-// newHostStage is newStageOf with an agent that enforces policies for its node, whose files are
-// those of the argument, beside a resolv.conf with the lab's resolvers.
-func newHostStage(t *testing.T, kind nodeKind, files map[string]string) *stage {
+// newHostStage is newStageOf with an agent that enforces policies for its node, and lines in its Corefile.
+func newHostStage(t *testing.T, kind nodeKind, lines string) *stage {
 	t.Helper()
 	s := newStageOf(t, kind)
-	root := filepath.Join(s.agent.Dir, "host")
-	fatal.If(t, lab.HostFiles(root, map[string]string{"etc/resolv.conf": fmt.Sprintf("nameserver %s\nnameserver %s\n", lab.Resolver4, lab.Resolver6)}))
-	fatal.If(t, lab.HostFiles(root, files))
-	s.agent.Use(agentBinary, append(kind.args(), "--nodes", "--node-name", "node-1", "--host-root", root)...)
+	s.hostAsks(lab.Resolver4, lab.Resolver6)
+	file := filepath.Join(s.agent.Dir, "Corefile")
+	text, err := os.ReadFile(file)
+	fatal.If(t, err)
+	fatal.If(t, os.WriteFile(file, []byte(strings.Replace(string(text), "grant timeout", lines+"\n    grant timeout", 1)), 0o644))
+	s.agent.Use(agentBinary, append(kind.args(), "--nodes", "--node-name", "node-1", "--resolv-conf", filepath.Join(s.agent.Dir, "resolv.conf"))...)
 	return s
+}
+
+// hostAsks writes the resolvers of the host.
+func (s *stage) hostAsks(resolvers ...netip.Addr) {
+	s.t.Helper()
+	text := ""
+	for _, r := range resolvers {
+		text += fmt.Sprintf("nameserver %s\n", r)
+	}
+	fatal.If(s.t, os.WriteFile(filepath.Join(s.agent.Dir, "resolv.conf"), []byte(text), 0o644))
 }
 
 // hostExpects probes from the node and asserts the outcome.
@@ -45,7 +57,7 @@ func (s *stage) hostExpects(network, to string, want lab.Outcome) {
 func TestHostPolicy(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newHostStage(t, kind, nil)
+		s := newHostStage(t, kind, "")
 		pod := s.Pod("a")
 		serving, err := pod.Serve(80)
 		fatal.If(t, err)

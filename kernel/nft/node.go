@@ -64,10 +64,13 @@ const local = "fib daddr type local accept"
 
 // undeniableByNode are packets that no rule of the node denies, by protocol as PortRange has it
 // (58 is ICMPv6, 2 is IGMP): without them the node has no link or no address. A host is also a
-// router to its pods.
+// router to its pods. ICMPv6 2 says that a packet is too big.
 var undeniableByNode = map[string][]string{
-	"58":  {"icmpv6 type { 130, 131, 132, 133, 134, 135, 136, 143 } accept"},
-	"2":   {"accept"},
+	"58": {
+		"icmpv6 type { 133, 134, 135, 136, 137 } ip6 hoplimit 255 accept",
+		"icmpv6 type { 130, 131, 132, 143 } ip6 daddr ff00::/8 accept", "icmpv6 type 2 accept",
+	},
+	"2":   {"ip daddr 224.0.0.0/4 accept"},
 	"tcp": {"tcp dport " + dnsPort + " " + local},
 	"udp": {local, "udp sport 68 udp dport 67 accept", "udp sport 546 udp dport 547 accept"},
 }

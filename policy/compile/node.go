@@ -29,16 +29,20 @@ func (c *Compiler) selectNode(n *policy.Node) {
 }
 
 // addNode adds the view of the node, the last one if nothing in it changed. Policies are only
-// audited in it where failsafes are not known, or where their safeguard ended their enforcement.
+// audited in it where their safeguard ended their enforcement. While failsafes are missing there is
+// none.
 func (c *Compiler) addNode(in *Input, s *draft) {
 	n, u := in.Node, c.node.cluster
-	if u == nil {
+	if u == nil || n.Missing != "" {
 		c.node.view = nil
+		if u != nil {
+			s.Problems = append(s.Problems, u.notAccepted(n)...)
+		}
 		return
 	}
 	audited := func(p *clusterPolicy) bool {
 		_, turned := in.TurnedToAudit[p.ID]
-		return !p.Audit && (turned || n.Unknown != "")
+		return !p.Audit && turned
 	}
 	unconfirmed := func(p *clusterPolicy) bool { return !p.Audit && !audited(p) && in.Unconfirmed[p.ID] }
 	turned, waiting := slices.Sorted(maps.Keys(in.TurnedToAudit)), slices.Sorted(maps.Keys(in.Unconfirmed))
@@ -59,16 +63,22 @@ func (c *Compiler) addNode(in *Input, s *draft) {
 		if !audited(p) {
 			continue
 		}
-		problem := policy.Problem{
+		s.Problems = append(s.Problems, policy.Problem{
 			Object: p.Object, Reason: policy.ReasonTurnedToAudit, Pod: c.node.view.Pod.PodRef, Policies: []string{p.ID},
 			Message: fmt.Sprintf("the node %s only audits the policy: %s", n.Name, in.TurnedToAudit[p.ID]),
-		}
-		if n.Unknown != "" {
-			problem.Reason = policy.ReasonFailsafesUnknown
-			problem.Message = fmt.Sprintf("the policy is only audited on the node %s, which it could lock out: %s", n.Name, n.Unknown)
-		}
-		s.Problems = append(s.Problems, problem)
+		})
 	}
+}
+
+// notAccepted returns a problem for each policy of a node whose failsafes are missing.
+func (r *clusterRules) notAccepted(n *policy.Node) (out []policy.Problem) {
+	for _, p := range r.policies {
+		out = append(out, policy.Problem{
+			Object: p.Object, Reason: policy.ReasonFailsafesUnknown, Pod: policy.NodeRef(n.Name), Policies: []string{p.ID},
+			Message: fmt.Sprintf("the node %s does not accept the policy, which could lock it out: %s", n.Name, n.Missing),
+		})
+	}
+	return out
 }
 
 // auditing returns the rules with some of the policies as Audit policies.

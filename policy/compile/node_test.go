@@ -11,7 +11,7 @@ import (
 )
 
 // TestANodeIsASubject: policies that select the node by its labels make a view of it, in order, and
-// no pod gets their rules. Without known failsafes they are audited alone, and that is told.
+// no pod gets their rules. While failsafes are missing the node accepts none, and that is told.
 func TestANodeIsASubject(t *testing.T) {
 	in := Input{Namespaces: spaces(), Pods: []policy.Pod{aPod("web", "web", "10.0.0.1")}}
 	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{
@@ -38,16 +38,19 @@ func TestANodeIsASubject(t *testing.T) {
 	if again := c.Compile(in); again.Node() != v {
 		t.Error("an unchanged node has another view")
 	}
-	unknown := *in.Node
-	unknown.Unknown = "the kubelet's kubeconfig is not readable"
-	in.Node = &unknown
+	missing, known := *in.Node, in.Node
+	missing.Missing = "no resolver"
+	in.Node = &missing
 	s = c.Compile(in)
-	v = s.Node()
-	if v == nil || v.InForce() || slices.ContainsFunc(slices.Collect(v.Rules.All()), func(r *policy.Rule) bool { return !r.Audit }) {
-		t.Errorf("without failsafes: %+v", v)
+	if s.Node() != nil || len(s.Views) != 1 {
+		t.Errorf("without failsafes: %+v", s.Node())
 	}
-	if got := problemTexts(s); len(got) != 3 || got[0] != "clusterpolicy edge FailsafesUnknown : the policy is only audited on the node n1, which it could lock out: the kubelet's kubeconfig is not readable" {
+	if got := problemTexts(s); len(got) != 3 || got[0] != "clusterpolicy edge FailsafesUnknown : the node n1 does not accept the policy, which could lock it out: no resolver" {
 		t.Errorf("problems %q", got)
+	}
+	in.Node = known
+	if s = c.Compile(in); s.Node() == nil || !s.Node().InForce() || len(s.Problems) != 0 {
+		t.Errorf("with failsafes again: %+v, %v", s.Node(), problemTexts(s))
 	}
 	in.Node = &policy.Node{Name: "n1", Labels: map[string]string{"role": "none"}}
 	in.ClusterPolicies = in.ClusterPolicies[1:]

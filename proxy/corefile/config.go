@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -34,9 +35,8 @@ type Config struct {
 	Rebind []RebindAllow
 	// NAT64 are the node's translation prefixes beside the well-known ones.
 	NAT64 []netip.Prefix
-	// Failsafes are destinations that the node reaches whatever its policies say, beside the
-	// computed ones.
-	Failsafes []policy.Failsafe
+	// Failsafe changes the table of destinations that the node reaches whatever its policies say.
+	Failsafe failsafe.Config
 	// FailClosed turns off the fallback to the resolver while no agent serves.
 	FailClosed bool
 	// Hold is how long a grant stays in the kernel after its deadline when no

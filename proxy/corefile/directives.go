@@ -104,6 +104,14 @@ func (s stanza) domain(arg string) (fqdn.Name, error) {
 	return n, nil
 }
 
+// network reads a range, or an address.
+func (s stanza) network(arg string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(arg); err == nil && a.Zone() == "" {
+		arg = netip.PrefixFrom(a, a.BitLen()).String()
+	}
+	return s.prefix(arg)
+}
+
 func (s stanza) prefix(arg string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(arg)
 	if err != nil || p.Addr().Is4In6() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -42,7 +43,7 @@ func TestCompleteExampleHasTheDefaults(t *testing.T) {
 	if diff := diff(audit.Verdicts(), c.AuditFilter.Verdicts); diff != "" {
 		t.Errorf("the full example does not have all verdicts: %s", diff)
 	}
-	c.AuditFilter.Verdicts, c.Failsafes = nil, nil
+	c.AuditFilter.Verdicts, c.Failsafe = nil, failsafe.Config{}
 	c.ClusterRanges, c.Search, c.Rebind, c.NAT64 = nil, nil, nil, nil
 	if diff := diff(d, c); diff != "" {
 		t.Errorf("the full example differs from the defaults: %s", diff)

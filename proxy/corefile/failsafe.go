@@ -3,107 +3,98 @@ package corefile
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/namegate/namegate/policy"
 )
 
-// FailsafeReason is the reason of the failsafes of the Corefile.
-const FailsafeReason = "failsafe of the Corefile"
+// failsafeUsage is how a line is written.
+const failsafeUsage = `"out CIDR…", "out CIDR… PROTOCOL PORT…", "nodes CIDR…" or "none", such as "failsafe out 192.0.2.0/24 2001:db8::/64 TCP 443 8000-8999"`
 
-// failsafeUsage is how an entry is written.
-const failsafeUsage = `CIDR, CIDR:PORT, CIDR:PORT/PROTOCOL or CIDR:FIRST-LAST/PROTOCOL, IPv6 in brackets, such as 192.0.2.0/24:443/tcp or [2001:db8::]/64:443`
+// failsafeProtocols are the protocols with ports.
+var failsafeProtocols = map[string]policy.Protocol{"TCP": policy.TCP, "UDP": policy.UDP, "SCTP": policy.SCTP}
 
-// protocols of the directive failsafe.
-var failsafeProtocols = []struct {
-	name     string
-	protocol policy.Protocol
-}{{"tcp", policy.TCP}, {"udp", policy.UDP}, {"sctp", policy.SCTP}}
-
+// readFailsafe reads a line of the table of failsafes.
 func readFailsafe(c *Config, s stanza) error {
 	if len(s.args) == 0 {
-		return s.errorf("has no destination, write %s", failsafeUsage)
+		return s.errorf("has no word, write %s", failsafeUsage)
 	}
-	for _, arg := range s.args {
-		p, ports, err := s.failsafe(arg)
+	word, args := s.args[0], s.args[1:]
+	switch {
+	case word == "none" && len(args) == 0:
+		c.Failsafe.None = true
+	case word == "nodes" && len(args) > 0:
+		nodes, err := s.networks(args)
 		if err != nil {
 			return err
 		}
-		for _, r := range ports {
-			c.Failsafes = append(c.Failsafes, policy.Failsafe{Prefix: p, Ports: r, Reason: FailsafeReason, Source: fmt.Sprintf("%s:%d", s.file, s.line)})
+		c.Failsafe.Nodes = append(c.Failsafe.Nodes, nodes...)
+	case word == "out" && len(args) > 0:
+		row, err := s.failsafeRow(args)
+		if err != nil {
+			return err
 		}
+		c.Failsafe.Rows = append(c.Failsafe.Rows, row)
+	default:
+		return s.errorf("%q is no line of the table, write %s", strings.Join(s.args, " "), failsafeUsage)
 	}
 	return s.flat()
 }
 
-// failsafe reads an entry: its destinations, and a range of ports for each of its protocols.
-func (s stanza) failsafe(arg string) (p netip.Prefix, ports []policy.PortRange, err error) {
-	to, service, err := s.splitFailsafe(arg)
-	if err != nil {
-		return p, nil, err
+// failsafeRow reads destinations, and the ports of a protocol.
+func (s stanza) failsafeRow(args []string) (row policy.Failsafe, err error) {
+	row.Name = fmt.Sprintf("%s:%d", s.file, s.line)
+	at := slices.IndexFunc(args, func(a string) bool { return !strings.ContainsAny(a, ".:") })
+	if at < 0 {
+		at = len(args)
 	}
-	if !strings.Contains(to, "/") {
-		if a, err := netip.ParseAddr(to); err == nil && a.Zone() == "" {
-			to = netip.PrefixFrom(a, a.BitLen()).String()
+	if row.Networks, err = s.networks(args[:at]); err != nil {
+		return row, err
+	}
+	if len(row.Networks) == 0 {
+		return row, s.errorf("has no destination, write %s", failsafeUsage)
+	}
+	if at == len(args) {
+		for _, p := range row.Networks {
+			if p.Bits() == 0 {
+				return row, s.errorf("%s is every destination, so that no policy for nodes would hold, write a range or a port", p)
+			}
 		}
+		return row, nil
 	}
-	if p, err = netip.ParsePrefix(to); err != nil || p.Addr().Is4In6() {
-		return p, nil, s.errorf("%q is not a destination, write %s", arg, failsafeUsage)
+	protocol, known := failsafeProtocols[args[at]]
+	if !known {
+		return row, s.errorf("%q is neither a destination nor a protocol with ports, write TCP, UDP or SCTP", args[at])
 	}
-	if p != p.Masked() {
-		return p, nil, s.errorf("%s has bits set beyond its length, write %s instead", p, p.Masked())
+	if at+1 == len(args) {
+		return row, s.errorf("%s has no port, write for example %s 443", args[at], args[at])
 	}
-	if service != "" {
-		ports, err = s.failsafePorts(arg, service)
-		return p, ports, err
+	for _, text := range args[at+1:] {
+		from, to, isRange := strings.Cut(text, "-")
+		if !isRange {
+			to = from
+		}
+		first, err1 := strconv.ParseUint(from, 10, 16)
+		last, err2 := strconv.ParseUint(to, 10, 16)
+		if err1 != nil || err2 != nil || first == 0 || last < first {
+			return row, s.errorf("%q is no port from 1 to 65535 and no range of them, write %s", text, failsafeUsage)
+		}
+		row.Ports = append(row.Ports, policy.PortRange{Protocol: protocol, First: uint16(first), Last: uint16(last)})
 	}
-	if p.Bits() == 0 {
-		return p, nil, s.errorf("%s is every destination, so that no policy for nodes would hold, write a range or a port", p)
-	}
-	return p, []policy.PortRange{{Protocol: policy.AnyProtocol, Last: 65535}}, nil
+	return row, nil
 }
 
-// splitFailsafe splits an entry into a range without brackets and ports. Brackets are around
-// the address or around the range.
-func (s stanza) splitFailsafe(arg string) (to, service string, err error) {
-	if rest, ok := strings.CutPrefix(arg, "["); ok {
-		address, rest, ok := strings.Cut(rest, "]")
-		bits, service, port := strings.Cut(rest, ":")
-		if !ok || !strings.Contains(address, ":") || bits != "" && bits[0] != '/' || port && service == "" {
-			return "", "", s.errorf("%q is not a destination, write %s", arg, failsafeUsage)
+// networks reads ranges and addresses, and returns them sorted.
+func (s stanza) networks(args []string) (out []netip.Prefix, err error) {
+	for _, arg := range args {
+		p, err := s.network(arg)
+		if err != nil {
+			return nil, err
 		}
-		return address + bits, service, nil
+		out = append(out, p)
 	}
-	to, service, port := strings.Cut(arg, ":")
-	switch {
-	case strings.Contains(service, ":"):
-		return "", "", s.errorf("%q is IPv6 without brackets, write for example [2001:db8::]/64:443", arg)
-	case port && service == "":
-		return "", "", s.errorf("%q is not a destination, write %s", arg, failsafeUsage)
-	}
-	return to, service, nil
-}
-
-// failsafePorts reads PORT[-PORT][/PROTOCOL].
-func (s stanza) failsafePorts(arg, service string) (ports []policy.PortRange, err error) {
-	numbers, word, one := strings.Cut(service, "/")
-	from, to, isRange := strings.Cut(numbers, "-")
-	if !isRange {
-		to = from
-	}
-	first, err1 := strconv.ParseUint(from, 10, 16)
-	last, err2 := strconv.ParseUint(to, 10, 16)
-	if err1 != nil || err2 != nil || first == 0 || last < first {
-		return nil, s.errorf("%q has no port from 1 to 65535 and no range of them, write %s", arg, failsafeUsage)
-	}
-	for _, p := range failsafeProtocols {
-		if !one || p.name == word {
-			ports = append(ports, policy.PortRange{Protocol: p.protocol, First: uint16(first), Last: uint16(last)})
-		}
-	}
-	if len(ports) == 0 {
-		return nil, s.errorf("%q is not a protocol with ports, write tcp, udp or sctp, or no protocol for all three", word)
-	}
-	return ports, nil
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -39,9 +40,12 @@ func TestParseMinimalCorefile(t *testing.T) {
 }
 
 // written is a failsafe of a line of the Corefile.
-func written(to string, protocol policy.Protocol, first, last uint16, line int) policy.Failsafe {
-	return policy.Failsafe{Prefix: netip.MustParsePrefix(to), Ports: policy.PortRange{Protocol: protocol, First: first, Last: last},
-		Reason: "failsafe of the Corefile", Source: fmt.Sprintf("Corefile:%d", line)}
+func written(line int, networks string, ports ...policy.PortRange) policy.Failsafe {
+	f := policy.Failsafe{Name: fmt.Sprintf("Corefile:%d", line), Ports: ports}
+	for n := range strings.FieldsSeq(networks) {
+		f.Networks = append(f.Networks, netip.MustParsePrefix(n))
+	}
+	return f
 }
 
 func TestParseEverything(t *testing.T) {
@@ -76,8 +80,11 @@ func TestParseEverything(t *testing.T) {
     rebind allow ingress.test 10.96.7.0/24 10.96.8.1
     rebind allow Metadata.test 169.254.169.254
     nat64 2001:db8:64::/96
-    failsafe 192.0.2.0/24:443/tcp 192.0.2.7 [2001:db8:1::/64]:4789-4790/udp
-    failsafe [2001:db8:2::]/64:179
+    failsafe out 2001:db8:1::/64 192.0.2.0/24 192.0.2.0/24 TCP 443 8000-8999
+    failsafe out 192.0.2.7
+    failsafe none
+    failsafe nodes 198.51.100.0/24
+    failsafe nodes 2001:db8:2::7
     failclosed
     hold 1h
     dataplane nftables
@@ -134,9 +141,12 @@ a.corp.test corp.test {
 			{policytest.Name("metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
 		},
 		NAT64: []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
-		Failsafes: []policy.Failsafe{
-			written("192.0.2.0/24", policy.TCP, 443, 443, 31), written("192.0.2.7/32", policy.AnyProtocol, 0, 65535, 31), written("2001:db8:1::/64", policy.UDP, 4789, 4790, 31),
-			written("2001:db8:2::/64", policy.TCP, 179, 179, 32), written("2001:db8:2::/64", policy.UDP, 179, 179, 32), written("2001:db8:2::/64", policy.SCTP, 179, 179, 32),
+		Failsafe: failsafe.Config{
+			None: true, Nodes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:2::7/128")},
+			Rows: []policy.Failsafe{
+				written(31, "192.0.2.0/24 2001:db8:1::/64", policy.PortRange{Protocol: policy.TCP, First: 443, Last: 443}, policy.PortRange{Protocol: policy.TCP, First: 8000, Last: 8999}),
+				written(32, "192.0.2.7/32"),
+			},
 		},
 		FailClosed: true, Hold: time.Hour, Dataplane: NFTables, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
@@ -226,25 +236,29 @@ func TestBadFiles(t *testing.T) {
 		{"nat64 of IPv4", "nat64 192.0.2.0/32", "cannot be a translation prefix"},
 		{"nat64 empty", "nat64", "has no range"},
 		{"failclosed", "failclosed on", "has no value"},
-		{"failsafe of nothing", "failsafe", "has no destination, write CIDR, CIDR:PORT, CIDR:PORT/PROTOCOL or"},
-		{"failsafe of a name", "failsafe ntp.test:123", `"ntp.test:123" is not a destination, write CIDR`},
-		{"failsafe without brackets", "failsafe 2001:db8::1:443", `"2001:db8::1:443" is IPv6 without brackets, write for example [2001:db8::]/64:443`},
-		{"failsafe with half brackets", "failsafe [2001:db8::1:443", "is not a destination"},
-		{"failsafe with IPv4 in brackets", "failsafe [192.0.2.1]:443", "is not a destination"},
-		{"failsafe with more behind brackets", "failsafe [2001:db8::1]443", "is not a destination"},
-		{"failsafe of host bits", "failsafe 192.0.2.1/24:443", "192.0.2.1/24 has bits set beyond its length, write 192.0.2.0/24 instead"},
-		{"failsafe of an interface", "failsafe [fe80::1%eth0]:443", "is not a destination"},
-		{"failsafe of a mapped address", "failsafe [::ffff:192.0.2.1]:443", "is not a destination"},
-		{"failsafe of port 0", "failsafe 192.0.2.1:0", "has no port from 1 to 65535"},
-		{"failsafe of no port", "failsafe 192.0.2.1:", "is not a destination"},
-		{"failsafe of a high port", "failsafe 192.0.2.1:65536", "has no port from 1 to 65535"},
-		{"failsafe of a service", "failsafe 192.0.2.1:https", "has no port from 1 to 65535"},
-		{"failsafe of a range backwards", "failsafe 192.0.2.1:20-10", "has no port from 1 to 65535 and no range of them"},
-		{"failsafe of half a range", "failsafe 192.0.2.1:20-", "has no port from 1 to 65535 and no range of them"},
-		{"failsafe of ICMP", "failsafe 192.0.2.1:1/icmp", `"icmp" is not a protocol with ports, write tcp, udp or sctp, or no protocol for all three`},
-		{"failsafe of TCP in capitals", "failsafe 192.0.2.1:1/TCP", `"TCP" is not a protocol with ports`},
-		{"failsafe of everything", "failsafe 0.0.0.0/0", "0.0.0.0/0 is every destination, so that no policy for nodes would hold, write a range or a port"},
-		{"failsafe's block", "failsafe 192.0.2.1:1 {\n x\n}", "has no block"},
+		{"failsafe of nothing", "failsafe", `has no word, write "out CIDR…", "out CIDR… PROTOCOL PORT…", "nodes CIDR…" or "none"`},
+		{"failsafe of another word", "failsafe 192.0.2.0/24", `"192.0.2.0/24" is no line of the table, write "out CIDR…"`},
+		{"failsafe for what comes in", "failsafe in 192.0.2.0/24", `"in 192.0.2.0/24" is no line of the table`},
+		{"failsafe of none and more", "failsafe none 192.0.2.0/24", "is no line of the table"},
+		{"failsafe of no nodes", "failsafe nodes", "is no line of the table"},
+		{"failsafe of no destination", "failsafe out", "is no line of the table"},
+		{"failsafe of nodes with a port", "failsafe nodes 192.0.2.1 TCP 443", `"TCP" is not a range, write ADDRESS/BITS`},
+		{"failsafe of a protocol alone", "failsafe out TCP 443", "has no destination"},
+		{"failsafe of a name", "failsafe out ntp.test UDP 123", `"ntp.test" is not a range`},
+		{"failsafe with a port behind its address", "failsafe out 192.0.2.1:443", `"192.0.2.1:443" is not a range`},
+		{"failsafe of host bits", "failsafe out 192.0.2.1/24 TCP 443", "192.0.2.1/24 has bits set beyond its length, write 192.0.2.0/24 instead"},
+		{"failsafe of an interface", "failsafe out fe80::1%eth0 TCP 443", `"fe80::1%eth0" is not a range`},
+		{"failsafe of a mapped address", "failsafe out ::ffff:192.0.2.1 TCP 443", `"::ffff:192.0.2.1/128" is not a range`},
+		{"failsafe of port 0", "failsafe out 192.0.2.1 TCP 0", `"0" is no port from 1 to 65535`},
+		{"failsafe of no port", "failsafe out 192.0.2.1 TCP", "TCP has no port, write for example TCP 443"},
+		{"failsafe of a high port", "failsafe out 192.0.2.1 TCP 65536", `"65536" is no port from 1 to 65535`},
+		{"failsafe of a service", "failsafe out 192.0.2.1 TCP https", `"https" is no port from 1 to 65535`},
+		{"failsafe of a range backwards", "failsafe out 192.0.2.1 TCP 20-10", `"20-10" is no port from 1 to 65535 and no range of them`},
+		{"failsafe of half a range", "failsafe out 192.0.2.1 TCP 20-", `"20-" is no port from 1 to 65535 and no range of them`},
+		{"failsafe of ICMP", "failsafe out 192.0.2.1 ICMP 1", `"ICMP" is neither a destination nor a protocol with ports, write TCP, UDP or SCTP`},
+		{"failsafe of TCP in small letters", "failsafe out 192.0.2.1 tcp 1", `"tcp" is neither a destination nor a protocol with ports`},
+		{"failsafe of everything", "failsafe out 192.0.2.1 ::/0", "::/0 is every destination, so that no policy for nodes would hold, write a range or a port"},
+		{"failsafe's block", "failsafe out 192.0.2.1 {\n x\n}", "has no block"},
 		{"hold", "hold ten", `write for example "hold 10m"`},
 		{"hold too long", "hold 25h", "out of bounds"},
 		{"hold nothing", "hold", "has 0 values instead of one"},

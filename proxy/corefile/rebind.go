@@ -41,10 +41,7 @@ func readRebind(c *Config, s stanza) error {
 		return err
 	}
 	for _, arg := range s.args[2:] {
-		if a, err := netip.ParseAddr(arg); err == nil {
-			arg = netip.PrefixFrom(a, a.BitLen()).String()
-		}
-		p, err := s.prefix(arg)
+		p, err := s.network(arg)
 		if err != nil {
 			return err
 		}

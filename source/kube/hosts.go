@@ -3,7 +3,6 @@ package kube
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -13,31 +12,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// kubeletPort is the kubelet's port by default (KubeletConfiguration, port).
-const kubeletPort = 10250
-
-// controlPlaneLabels are the labels of nodes with the API server or etcd: kubeadm's, its
-// earlier one, and the one of k3s and RKE2.
-var controlPlaneLabels = []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd"}
-
 // apiService is the Service of the API itself.
 var apiService = policy.ServiceRef{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
-
-// hostOf returns a node as a host, with its labels if it is the own one.
-func hostOf(n *corev1.Node, addrs []netip.Addr, own string) *policy.Host {
-	h := &policy.Host{Name: n.Name, Addrs: addrs, KubeletPort: kubeletPort}
-	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; policy.IsPort(p) {
-		h.KubeletPort = uint16(p)
-	}
-	h.ControlPlane = slices.ContainsFunc(controlPlaneLabels, func(label string) bool {
-		_, has := n.Labels[label]
-		return has
-	})
-	if n.Name == own {
-		h.Labels, h.ProviderID = n.Labels, n.Spec.ProviderID
-	}
-	return h
-}
 
 // apiSlice has the used fields of an EndpointSlice of the Service kubernetes.
 type apiSlice struct {
@@ -88,16 +64,6 @@ func listAPISlices(entries []*apiSlice, c *policy.Cluster) (problems []policy.Pr
 	}
 	c.APIServers.Endpoints = sortedOnce(to, netip.AddrPort.Compare)
 	return problems
-}
-
-// listHosts sets the nodes, sorted by name as entries are.
-func listHosts(entries []*nodeEntry, c *policy.Cluster) {
-	c.Hosts = nil
-	for _, e := range entries {
-		if e.host != nil {
-			c.Hosts = append(c.Hosts, e.host)
-		}
-	}
 }
 
 // listAPIService sets the addresses of the Service of the API.

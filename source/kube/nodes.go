@@ -21,12 +21,12 @@ type nodeEntry struct {
 	addrs    []netip.Addr
 	ranges   []netip.Prefix
 	peer     *policy.Pod  // nil: not wanted
-	host     *policy.Host // nil: not wanted
+	own      *policy.Host // nil: another's, or not wanted
 	problems []policy.Problem
 }
 
-// readNode returns a reader of nodes, with asPeers as the peers that they may be too. With own,
-// the name of this node, it reads them as hosts.
+// readNode returns a reader of nodes, with asPeers as the peers that they may be too. own is the name
+// of the node whose object is wanted, "" for none.
 func readNode(asPeers bool, own string) func(any, *nodeEntry) *nodeEntry {
 	return func(object any, before *nodeEntry) *nodeEntry {
 		n, ok := object.(*corev1.Node)
@@ -34,8 +34,8 @@ func readNode(asPeers bool, own string) func(any, *nodeEntry) *nodeEntry {
 			return nil
 		}
 		e := nodeEntryOf(n)
-		if own != "" {
-			e.host = hostOf(n, e.addrs, own)
+		if n.Name == own {
+			e.own = &policy.Host{Labels: n.Labels, ProviderID: n.Spec.ProviderID}
 		}
 		if asPeers {
 			e.peer = peers.Node(e.name, n.Labels, e.addrs)
@@ -59,7 +59,7 @@ func trimNode(object any) (any, error) {
 	*n = corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
 		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, ProviderID: n.Spec.ProviderID},
-		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses, DaemonEndpoints: n.Status.DaemonEndpoints},
+		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}
 	return n, nil
 }
@@ -100,10 +100,13 @@ func unreadable(object, path, text string) policy.Problem {
 
 func cleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// listNodes sets the addresses of the cluster's nodes.
+// listNodes sets the addresses of the cluster's nodes, and the object of the own one.
 func listNodes(entries []*nodeEntry, c *policy.Cluster) (problems []policy.Problem) {
-	c.Nodes = nil
+	c.Nodes, c.Own = nil, nil
 	for _, e := range entries {
+		if e.own != nil {
+			c.Own = e.own
+		}
 		c.Nodes = append(c.Nodes, e.addrs...)
 		problems = append(problems, e.problems...)
 	}

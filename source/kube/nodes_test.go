@@ -47,10 +47,9 @@ func TestNodes(t *testing.T) {
 // TestNodesAreTrimmed before they are gathered, and say the same then.
 func TestNodesAreTrimmed(t *testing.T) {
 	n := aNode(ourNode, "192.0.2.1", "10.1.0.0/16")
-	n.ResourceVersion, n.Labels, n.Annotations = "9", map[string]string{controlPlaneLabels[0]: ""}, map[string]string{lastApplied: "{}"}
+	n.ResourceVersion, n.Labels, n.Annotations = "9", map[string]string{"role": "edge"}, map[string]string{lastApplied: "{}"}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	n.Spec.PodCIDR, n.Spec.ProviderID = "10.1.0.0/16", "cloud:///1"
-	n.Status.DaemonEndpoints.KubeletEndpoint.Port = 10251
 	n.Status.Images = []corev1.ContainerImage{{Names: []string{"registry.example.org/a"}}}
 	read := readNode(true, ourNode)
 	whole := read(n.DeepCopy(), nil)
@@ -60,7 +59,7 @@ func TestNodesAreTrimmed(t *testing.T) {
 	gathered, err := s.nodes.Transformer()(n)
 	fatal.If(t, err)
 	trimmed := gathered.(*corev1.Node)
-	if after := read(trimmed, nil); !same(whole, after) || after.host == nil || after.peer == nil {
+	if after := read(trimmed, nil); !same(whole, after) || after.own == nil || after.peer == nil {
 		t.Errorf("trimmed it is %+v, whole %+v", after, whole)
 	}
 	if trimmed.ResourceVersion != "9" || trimmed.Status.Images != nil || trimmed.ManagedFields != nil || trimmed.Annotations != nil {

@@ -54,8 +54,7 @@ type Options struct {
 	Services []policy.ServiceRef
 	// ClusterNetworkPolicies reads those of policy.networking.k8s.io, where they are served.
 	ClusterNetworkPolicies bool
-	// Nodes reads what policies for nodes need: Hosts and APIServers of
-	// policy.Cluster.
+	// Nodes reads what policies for nodes need: Own and APIServers of policy.Cluster.
 	Nodes bool
 	// OwnNodeOnly watches the Node of this node alone, in place of all Nodes. It goes with neither
 	// Nodes nor ClusterNetworkPolicies.

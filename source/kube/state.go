@@ -136,7 +136,6 @@ func (s *Source) assemble() (State, bool) {
 	ranges := s.ranges.Load()
 	if update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
 		a.nodeEntries, a.nodePeers = entries, nodePeers(entries)
-		listHosts(entries, &a.state.Cluster)
 		return listNodes(entries, &a.state.Cluster)
 	}) || ranges != a.ranges {
 		a.ranges, news = ranges, true

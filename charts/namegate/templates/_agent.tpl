@@ -24,7 +24,6 @@
 {{- end }}
 {{- if .Values.nodes.enabled }}
 - --nodes
-- --host-root=/host
 {{- end }}
 {{- if .Values.clusterNetworkPolicy.enabled }}
 - --cluster-network-policy

@@ -24,8 +24,8 @@
     {{- if $c.failclosed }}
     failclosed
     {{- end }}
-    {{- with $c.failsafe }}
-    failsafe {{ join " " . }}
+    {{- range $c.failsafe }}
+    failsafe {{ . }}
     {{- end }}
     {{- with $c.search }}
     search {{ join " " . }}
