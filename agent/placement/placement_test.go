@@ -84,9 +84,7 @@ func TestLeaving(t *testing.T) {
 				_ = p.Run(ctx)
 			}()
 			fatal.Await(t, "both objects are known", func() bool {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				return p.set != nil && p.node != nil && watched(c, "daemonsets") && watched(c, "nodes")
+				return p.seen.Load() && p.nodes.HasSynced() && watched(c, "daemonsets") && watched(c, "nodes")
 			})
 			if p.Leaving() {
 				t.Fatal("leaving from the beginning")
@@ -122,13 +120,12 @@ func TestLeavingDependsOnTheDaemonSet(t *testing.T) {
 	if p.Leaving() {
 		t.Error("leaving without knowledge")
 	}
-	h := p.onSet()
-	h.DeleteFunc(agents())
+	p.seen.Store(true)
 	if !p.Leaving() {
 		t.Error("staying without a DaemonSet")
 	}
-	h.AddFunc(agents())
-	p.onNode().AddFunc(node())
+	fatal.If(t, p.sets.GetStore().Add(agents()))
+	fatal.If(t, p.nodes.GetStore().Add(node()))
 	if p.Leaving() {
 		t.Error("leaving although the DaemonSet is there again")
 	}
@@ -141,7 +138,7 @@ func TestAgents(t *testing.T) {
 	}
 	s := agents()
 	s.Status.DesiredNumberScheduled = 7
-	p.onSet().AddFunc(s)
+	fatal.If(t, p.sets.GetStore().Add(s))
 	if n := p.Agents(); n != 7 {
 		t.Errorf("%d agents of 7", n)
 	}

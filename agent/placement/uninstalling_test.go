@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -20,23 +21,19 @@ func TestUninstalling(t *testing.T) {
 		defer close(done)
 		_ = p.Run(ctx)
 	}()
-	fatal.Await(t, "the DaemonSet is known", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.set != nil
-	})
+	fatal.Await(t, "the DaemonSet is watched", func() bool { return p.seen.Load() && watched(c, "daemonsets") })
 	if p.Uninstalling() {
 		t.Error("uninstalling without the mark")
 	}
 	marked := agents()
-	marked.Annotations = map[string]string{UninstallingAnnotation: "true"}
+	marked.Annotations = map[string]string{status.UninstallingAnnotation: "true"}
 	put(t, c, marked)
 	fatal.Await(t, "the mark is seen", p.Uninstalling)
 	put(t, c, agents())
 	fatal.Await(t, "the mark is gone", func() bool { return !p.Uninstalling() })
 	cancel()
 	<-done
-	p.onSet().DeleteFunc(agents())
+	fatal.If(t, p.sets.GetStore().Delete(agents()))
 	if !p.Uninstalling() {
 		t.Error("a DaemonSet that is gone writes on")
 	}
