@@ -103,15 +103,11 @@ func (o *object) antrea() {
 	}
 	o.noIngress(len(p.Spec.Ingress), "spec.ingress")
 	at := o.antreaPlace(p.Spec.Tier, p.Spec.Priority)
-	var rules []rule
-	denied := map[string]int{}
-	for i := range p.Spec.Egress {
-		denied[p.Spec.Egress[i].Action]++
-		if r, ok := o.antreaRule(&p.Spec.Egress[i], fmt.Sprintf("spec.egress[%d]", i)); ok {
-			rules = append(rules, r)
-		}
+	rules := rulesOf(p.Spec.Egress, "spec.egress", o.antreaRule)
+	with := func(action string) bool {
+		return slices.ContainsFunc(p.Spec.Egress, func(r antreaRule) bool { return r.Action == action })
 	}
-	if denied["Drop"] > 0 && denied["Reject"] > 0 {
+	if with("Drop") && with("Reject") {
 		o.note(Changed, "spec.egress", "a policy has one denied: all its rules drop")
 	}
 	name := o.name
@@ -129,7 +125,7 @@ func (o *object) antrea() {
 			continue
 		}
 		made := o.ofCluster(as, at, namespaces, pods, rules)
-		if denied["Drop"] > 0 {
+		if with("Drop") {
 			made.Spec.Denied = v1alpha1.DeniedDrop
 		}
 		o.write(made)
@@ -186,12 +182,10 @@ func (o *object) antreaSubject(a *antreaAppliedTo) (namespaces, pods *metav1.Lab
 
 // antreaRule converts a rule, and tells whether anything of it is left.
 func (o *object) antreaRule(e *antreaRule, path string) (rule, bool) {
-	actions := map[string]v1alpha1.Action{
+	r, ok := o.actionOf(e.Action, path, map[string]v1alpha1.Action{
 		"Allow": v1alpha1.ActionAccept, "Drop": v1alpha1.ActionDeny, "Reject": v1alpha1.ActionDeny, "Pass": v1alpha1.ActionPass,
-	}
-	r := rule{name: e.Name, action: actions[e.Action]}
-	if r.action == "" {
-		o.note(Failed, path+".action", "%q is no action", e.Action)
+	})
+	if r.name = e.Name; !ok {
 		return r, false
 	}
 	if len(e.Protocols) > 0 || len(e.ToServices) > 0 {
@@ -215,14 +209,11 @@ func (o *object) antreaRule(e *antreaRule, path string) (rule, bool) {
 			o.unnamed(r.action, dnsAlone(e.Ports, func(p antreaPort) string { return p.text() }), at, "is left out: peers other than fqdn and ipBlock without except have no equal; write a NetworkPolicy or networks")
 		}
 	}
-	for i, p := range e.Ports {
-		port, err := antreaNumber(&p)
-		o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, i), port, err)
-	}
+	addPorts(o, &r, e.Ports, path+".ports", antreaNumber)
 	return r, (!r.everywhere() || len(e.To) == 0) && r.open(len(e.Ports))
 }
 
-func antreaNumber(p *antreaPort) (v1alpha1.Port, error) {
+func antreaNumber(p antreaPort) (v1alpha1.Port, error) {
 	if p.SourcePort != nil || p.SourceEndPort != nil {
 		return v1alpha1.Port{}, fmt.Errorf("source ports have no equal")
 	}

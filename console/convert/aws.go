@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,12 +20,14 @@ type awsPolicy struct {
 	Spec struct {
 		PodSelector metav1.LabelSelector `json:"podSelector"`
 		Ingress     []json.RawMessage    `json:"ingress"`
-		Egress      []struct {
-			To    []awsPeer    `json:"to"`
-			Ports []policyPort `json:"ports"`
-		} `json:"egress"`
-		PolicyTypes []string `json:"policyTypes"`
+		Egress      []awsEgress          `json:"egress"`
+		PolicyTypes []string             `json:"policyTypes"`
 	} `json:"spec"`
+}
+
+type awsEgress struct {
+	To    []awsPeer    `json:"to"`
+	Ports []policyPort `json:"ports"`
 }
 
 type awsPeer struct {
@@ -40,10 +43,8 @@ func (o *object) aws() {
 	if !o.read(&p) {
 		return
 	}
-	var rules []rule
 	named := false
-	for i, e := range p.Spec.Egress {
-		path := fmt.Sprintf("spec.egress[%d]", i)
+	rules := rulesOf(p.Spec.Egress, "spec.egress", func(e *awsEgress, path string) (rule, bool) {
 		r := rule{action: v1alpha1.ActionAccept}
 		for j, peer := range e.To {
 			at := fmt.Sprintf("%s.to[%d]", path, j)
@@ -57,14 +58,9 @@ func (o *object) aws() {
 		if len(e.To) == 0 {
 			o.unnamed(r.action, dnsAlone(e.Ports, policyPort.text), path, "is for every destination and is left out; write a NetworkPolicy for it")
 		}
-		for j, port := range e.Ports {
-			number, err := numbered(port)
-			o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, j), number, err)
-		}
-		if len(r.matches) > 0 && r.open(len(e.Ports)) {
-			rules = append(rules, r)
-		}
-	}
+		addPorts(o, &r, e.Ports, path+".ports", numbered)
+		return r, len(r.matches) > 0 && r.open(len(e.Ports))
+	})
 	if !named || len(p.Spec.PolicyTypes) > 0 && !slices.Contains(p.Spec.PolicyTypes, "Egress") {
 		o.noNames()
 		return
@@ -126,6 +122,16 @@ func (p awsPort) text() string {
 	return p.NamedPort
 }
 
+func (p awsPort) number() (v1alpha1.Port, error) {
+	switch {
+	case p.PortNumber != nil:
+		return numbered(policyPort{p.PortNumber.Protocol, &intstr.IntOrString{IntVal: p.PortNumber.Port}, 0})
+	case p.PortRange != nil:
+		return numbered(policyPort{p.PortRange.Protocol, &intstr.IntOrString{IntVal: p.PortRange.Start}, p.PortRange.End})
+	}
+	return v1alpha1.Port{}, errors.New("ports of other hosts have no names here")
+}
+
 // awsCluster converts a ClusterNetworkPolicy, which has the same tiers, priorities and actions.
 func (o *object) awsCluster() {
 	var p awsClusterPolicy
@@ -154,22 +160,14 @@ func (o *object) awsCluster() {
 	default:
 		namespaces, pods = s.Namespaces, &metav1.LabelSelector{}
 	}
-	var rules []rule
-	for i := range p.Spec.Egress {
-		if r, ok := o.awsRule(&p.Spec.Egress[i], fmt.Sprintf("spec.egress[%d]", i)); ok {
-			rules = append(rules, r)
-		}
-	}
-	o.write(o.ofCluster(o.name, place{v1alpha1.Tier(p.Spec.Tier), p.Spec.Priority}, namespaces, pods, rules))
+	o.write(o.ofCluster(o.name, place{v1alpha1.Tier(p.Spec.Tier), p.Spec.Priority}, namespaces, pods, rulesOf(p.Spec.Egress, "spec.egress", o.awsRule)))
 }
 
 func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
-	r := rule{name: e.Name, action: v1alpha1.Action(e.Action)}
-	if e.Action == "Allow" { // the documents' word
-		r.action = v1alpha1.ActionAccept
-	}
-	if r.action != v1alpha1.ActionAccept && r.action != v1alpha1.ActionDeny && r.action != v1alpha1.ActionPass {
-		o.note(Failed, path+".action", "%q is no action", e.Action)
+	r, ok := o.actionOf(e.Action, path, map[string]v1alpha1.Action{
+		"Accept": v1alpha1.ActionAccept, "Allow": v1alpha1.ActionAccept /* the documents' word */, "Deny": v1alpha1.ActionDeny, "Pass": v1alpha1.ActionPass,
+	})
+	if r.name = e.Name; !ok {
 		return r, false
 	}
 	for i, to := range e.To {
@@ -183,19 +181,6 @@ func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
 			r.networks = append(r.networks, network(n))
 		}
 	}
-	for i, p := range e.Ports {
-		protocol, first, last := "", int32(0), int32(0)
-		switch {
-		case p.PortNumber != nil:
-			protocol, first = p.PortNumber.Protocol, p.PortNumber.Port
-		case p.PortRange != nil:
-			protocol, first, last = p.PortRange.Protocol, p.PortRange.Start, p.PortRange.End
-		default:
-			o.without(r.action, fmt.Sprintf("%s.ports[%d]", path, i), "is left out: ports of other hosts have no names here")
-			continue
-		}
-		port, err := numbered(policyPort{protocol, &intstr.IntOrString{IntVal: first}, last})
-		o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, i), port, err)
-	}
+	addPorts(o, &r, e.Ports, path+".ports", awsPort.number)
 	return r, !r.everywhere() && r.open(len(e.Ports))
 }

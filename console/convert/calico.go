@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -74,32 +75,23 @@ func (o *object) calico() {
 		o.note(Dropped, "spec.order", "the policies of a namespace have no order: each adds what it allows")
 	}
 	o.calicoTier(p.Spec.Tier)
-	lastNamed := -1
-	for i := range p.Spec.Egress {
-		if e := &p.Spec.Egress[i]; e.Action == "Allow" && len(e.Destination.Domains) > 0 {
-			lastNamed = i
-		}
-	}
-	var rules []rule
-	for i := range p.Spec.Egress {
-		e, path := &p.Spec.Egress[i], fmt.Sprintf("spec.egress[%d]", i)
-		switch {
-		case e.Action == "Log":
-			o.note(Dropped, path, "Log is left out: the audit log has every decision")
+	rest := p.Spec.Egress
+	rules := rulesOf(p.Spec.Egress, "spec.egress", func(e *calicoRule, path string) (r rule, ok bool) {
+		rest = rest[1:]
+		switch named := func(r calicoRule) bool { return r.Action == "Allow" && len(r.Destination.Domains) > 0 }; {
 		case e.Action != "Allow" && e.Action != "Deny" && e.Action != "Pass":
-			o.note(Failed, path+".action", "%q is no action", e.Action)
-		case e.Action != "Allow" && i < lastNamed:
+			return o.calicoRule(e, path) // which says why there is none
+		case e.Action != "Allow" && slices.ContainsFunc(rest, named):
 			o.note(Wider, path, "%s before a rule with names is left out: policies of a namespace only allow; write a %s for it", e.Action, v1alpha1.ClusterKind)
 		case e.Action == "Deny":
 			o.note(Dropped, path, "Deny is left out: the policy denies what no rule allows")
 		case len(e.Destination.Domains) == 0:
 			o.unnamed(v1alpha1.ActionAccept, e.dns(), path, "%s without names is left out; write a NetworkPolicy for it", e.Action)
 		default:
-			if r, ok := o.calicoRule(e, path); ok {
-				rules = append(rules, r)
-			}
+			return o.calicoRule(e, path)
 		}
-	}
+		return r, false
+	})
 	o.write(o.namespaced(o.name, pods.pods, rules))
 }
 
@@ -113,25 +105,16 @@ func (o *object) calicoGlobal() {
 	at := place{v1alpha1.TierAdmin, o.calicoOrder(p.Spec.Order)}
 	own := p.Spec.Tier != "" && p.Spec.Tier != "default"
 	o.calicoTier(p.Spec.Tier)
-	var rules []rule
-	for i := range p.Spec.Egress {
-		e, path := &p.Spec.Egress[i], fmt.Sprintf("spec.egress[%d]", i)
-		if e.Action == "Log" {
-			o.note(Dropped, path, "Log is left out: the audit log has every decision")
-			continue
-		}
+	rules := rulesOf(p.Spec.Egress, "spec.egress", func(e *calicoRule, path string) (rule, bool) {
 		r, ok := o.calicoRule(e, path)
-		if !ok {
-			continue
-		}
-		if r.action == v1alpha1.ActionPass && !own {
+		if r.action == v1alpha1.ActionPass && ok && !own {
 			o.note(Narrower, path, "Pass leads to the policies of the namespace, and without one to the rule that denies the rest; in Calico it allows behind the last tier")
 		}
-		if r.action == v1alpha1.ActionDeny && !r.everywhere() {
+		if r.action == v1alpha1.ActionDeny && ok && !r.everywhere() {
 			o.note(Narrower, path, "Deny comes before all policies of the namespaces, also those that Calico evaluates earlier")
 		}
-		rules = append(rules, r)
-	}
+		return r, ok
+	})
 	if own {
 		rules = append(rules, rule{name: "end of tier " + p.Spec.Tier, action: v1alpha1.ActionDeny})
 	}
@@ -199,10 +182,12 @@ func (o *object) calicoOrder(order *float64) int32 {
 
 // calicoRule converts a rule with Allow, Deny or Pass, and tells whether it has an equal.
 func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
-	actions := map[string]v1alpha1.Action{"Allow": v1alpha1.ActionAccept, "Deny": v1alpha1.ActionDeny, "Pass": v1alpha1.ActionPass}
-	r := rule{action: actions[e.Action]}
-	if r.action == "" {
-		o.note(Failed, path+".action", "%q is no action", e.Action)
+	if e.Action == "Log" {
+		o.note(Dropped, path, "Log is left out: the audit log has every decision")
+		return rule{}, false
+	}
+	r, ok := o.actionOf(e.Action, path, map[string]v1alpha1.Action{"Allow": v1alpha1.ActionAccept, "Deny": v1alpha1.ActionDeny, "Pass": v1alpha1.ActionPass})
+	if !ok {
 		return r, false
 	}
 	d := &e.Destination
@@ -262,19 +247,15 @@ func (o *object) calicoPorts(r *rule, e *calicoRule, path string) error {
 	if len(e.Destination.Ports) == 0 {
 		r.ports = []v1alpha1.Port{portOf(p, 0, 0)}
 	}
-	for i, port := range e.Destination.Ports {
+	addPorts(o, r, e.Destination.Ports, path+".destination.ports", func(port intstr.IntOrString) (v1alpha1.Port, error) {
 		first, last, _ := strings.Cut(port.String(), ":")
-		if last == "" {
-			last = first
-		}
-		var err error
 		from, err1 := strconv.ParseUint(first, 10, 16)
-		to, err2 := strconv.ParseUint(last, 10, 16)
+		to, err2 := strconv.ParseUint(cmp.Or(last, first), 10, 16)
 		if err1 != nil || err2 != nil || from == 0 || to < from {
-			err = fmt.Errorf("port %q is no number or range, and ports of other hosts have no names here", port.String())
+			return v1alpha1.Port{}, fmt.Errorf("port %q is no number or range, and ports of other hosts have no names here", port.String())
 		}
-		o.addPort(r, fmt.Sprintf("%s.destination.ports[%d]", path, i), portOf(p, int32(from), int32(to)), err)
-	}
+		return portOf(p, int32(from), int32(to)), nil
+	})
 	return nil
 }
 

@@ -74,32 +74,28 @@ func (s *calicoSelector) requirement() error {
 		if err := s.expect("("); err != nil {
 			return err
 		}
-		key = s.next()
-		return firstOf(s.add(key, operator), s.expect(")"))
+		if err := s.add(s.next(), operator); err != nil {
+			return err
+		}
+		return s.expect(")")
 	case operator == metav1.LabelSelectorOpDoesNotExist || key == "" || strings.ContainsAny(key, `(){}"'!=&|,`):
 		return fmt.Errorf("only all(), has(LABEL), !has(LABEL), comparisons with ==, != and in {…}, && and parentheses have an equal")
 	}
 	switch word := s.next(); word {
 	case "==":
-		return s.add(key, metav1.LabelSelectorOpIn, s.value())
+		return s.add(key, metav1.LabelSelectorOpIn, s.next())
 	case "!=":
-		return s.add(key, metav1.LabelSelectorOpNotIn, s.value())
+		return s.add(key, metav1.LabelSelectorOpNotIn, s.next())
 	case "in":
 		return s.list(key, metav1.LabelSelectorOpIn)
 	case "not":
-		return firstOf(s.expect("in"), s.list(key, metav1.LabelSelectorOpNotIn))
+		if err := s.expect("in"); err != nil {
+			return err
+		}
+		return s.list(key, metav1.LabelSelectorOpNotIn)
 	default:
 		return fmt.Errorf("%q after %s has no equal", word, key)
 	}
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *calicoSelector) expect(tokens ...string) error {
@@ -111,16 +107,13 @@ func (s *calicoSelector) expect(tokens ...string) error {
 	return nil
 }
 
-// value reads a text in quotation marks.
-func (s *calicoSelector) value() string { return s.next() }
-
 func (s *calicoSelector) list(key string, operator metav1.LabelSelectorOperator) error {
 	if err := s.expect("{"); err != nil {
 		return err
 	}
 	var values []string
 	for {
-		values = append(values, s.value())
+		values = append(values, s.next())
 		switch token := s.next(); token {
 		case ",":
 		case "}":

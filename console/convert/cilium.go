@@ -43,11 +43,7 @@ type ciliumEgress struct {
 		MatchPattern string `json:"matchPattern"`
 	} `json:"toFQDNs"`
 	ToPorts []struct {
-		Ports []struct {
-			Port     string `json:"port"`
-			EndPort  int32  `json:"endPort"`
-			Protocol string `json:"protocol"`
-		} `json:"ports"`
+		Ports          []ciliumPort    `json:"ports"`
 		Rules          *ciliumL7       `json:"rules"`
 		ServerNames    []string        `json:"serverNames"`
 		TerminatingTLS json.RawMessage `json:"terminatingTLS"`
@@ -64,6 +60,12 @@ type ciliumEgress struct {
 	ToNodes        json.RawMessage `json:"toNodes"`
 	ICMPs          json.RawMessage `json:"icmps"`
 	Authentication json.RawMessage `json:"authentication"`
+}
+
+type ciliumPort struct {
+	Port     string `json:"port"`
+	EndPort  int32  `json:"endPort"`
+	Protocol string `json:"protocol"`
 }
 
 type ciliumL7 struct {
@@ -125,12 +127,7 @@ func (o *object) ciliumRule(c *ciliumRule, path, name string) {
 	if deny := c.EnableDefaultDeny.Egress; deny != nil && !*deny {
 		o.note(Narrower, path+".enableDefaultDeny", "a policy with names denies everything else")
 	}
-	var all []rule
-	for i := range c.Egress {
-		if r, ok := o.ciliumEgress(&c.Egress[i], fmt.Sprintf("%s.egress[%d]", path, i)); ok {
-			all = append(all, r)
-		}
-	}
+	all := rulesOf(c.Egress, path+".egress", o.ciliumEgress)
 	unmatched := o.ciliumQueries(c.Egress, path, all)
 	if !o.cluster {
 		made := o.namespaced(name, *pods, all)
@@ -196,10 +193,7 @@ func (o *object) ciliumPorts(e *ciliumEgress, path string, r *rule) bool {
 			}
 		}
 		every = every || len(to.Ports) == 0
-		for j, p := range to.Ports {
-			port, err := ciliumPort(p.Port, p.EndPort, p.Protocol)
-			o.addPort(r, fmt.Sprintf("%s.ports[%d]", at, j), port, err)
-		}
+		addPorts(o, r, to.Ports, at+".ports", ciliumPort.number)
 	}
 	if every {
 		r.ports = nil
@@ -207,18 +201,18 @@ func (o *object) ciliumPorts(e *ciliumEgress, path string, r *rule) bool {
 	return every || len(r.ports) > 0
 }
 
-func ciliumPort(text string, last int32, protocol string) (v1alpha1.Port, error) {
-	first, err := strconv.ParseUint(text, 10, 16)
+func (c ciliumPort) number() (v1alpha1.Port, error) {
+	first, err := strconv.ParseUint(c.Port, 10, 16)
 	if err != nil {
-		return v1alpha1.Port{}, fmt.Errorf("port %q is no number, and ports of other hosts have no names here", text)
+		return v1alpha1.Port{}, fmt.Errorf("port %q is no number, and ports of other hosts have no names here", c.Port)
 	}
 	p := v1alpha1.ProtocolALL
-	if protocol != "" && !strings.EqualFold(protocol, "ANY") {
-		if p, err = protocolNamed(protocol); err != nil {
+	if c.Protocol != "" && !strings.EqualFold(c.Protocol, "ANY") {
+		if p, err = protocolNamed(c.Protocol); err != nil {
 			return v1alpha1.Port{}, err
 		}
 	}
-	return portOf(p, int32(first), last), nil
+	return portOf(p, int32(first), c.EndPort), nil
 }
 
 // ciliumSelector returns the selectors of namespaces and of pods.

@@ -18,18 +18,20 @@ type gkePolicy struct {
 	Spec struct {
 		PodSelector *metav1.LabelSelector `json:"podSelector"`
 		Ingress     []json.RawMessage     `json:"ingress"`
-		Egress      []struct {
-			Matches []struct {
-				Name    string `json:"name"`
-				Pattern string `json:"pattern"`
-			} `json:"matches"`
-			To []struct {
-				FQDNs []string `json:"fqdns"`
-			} `json:"to"`
-			Ports []policyPort `json:"ports"`
-		} `json:"egress"`
-		PolicyTypes []string `json:"policyTypes"`
+		Egress      []gkeEgress           `json:"egress"`
+		PolicyTypes []string              `json:"policyTypes"`
 	} `json:"spec"`
+}
+
+type gkeEgress struct {
+	Matches []struct {
+		Name    string `json:"name"`
+		Pattern string `json:"pattern"`
+	} `json:"matches"`
+	To []struct {
+		FQDNs []string `json:"fqdns"`
+	} `json:"to"`
+	Ports []policyPort `json:"ports"`
 }
 
 // gke converts an FQDNNetworkPolicy of either origin. A port without a protocol is one of TCP for the
@@ -49,9 +51,8 @@ func (o *object) gke() {
 		return
 	}
 	o.noIngress(len(s.Ingress), "spec.ingress")
-	var rules []rule
-	for i, e := range s.Egress {
-		path, r := fmt.Sprintf("spec.egress[%d]", i), rule{action: v1alpha1.ActionAccept}
+	o.write(o.namespaced(o.name, *s.PodSelector, rulesOf(s.Egress, "spec.egress", func(e *gkeEgress, path string) (rule, bool) {
+		r := rule{action: v1alpha1.ActionAccept}
 		for j, m := range e.Matches {
 			r.matches = append(r.matches, o.nameOrPattern(gkeNames(), m.Name, m.Pattern, fmt.Sprintf("%s.matches[%d]", path, j))...)
 		}
@@ -61,16 +62,12 @@ func (o *object) gke() {
 		if len(e.Matches)+len(e.To) == 0 {
 			o.note(Dropped, path, "has no names, and opens nothing")
 		}
-		for j, port := range e.Ports {
+		addPorts(o, &r, e.Ports, path+".ports", func(port policyPort) (v1alpha1.Port, error) {
 			if port.Protocol == "" && len(e.To) == 0 {
 				port.Protocol = string(v1alpha1.ProtocolALL)
 			}
-			number, err := numbered(port)
-			o.addPort(&r, fmt.Sprintf("%s.ports[%d]", path, j), number, err)
-		}
-		if len(r.matches) > 0 && r.open(len(e.Ports)) {
-			rules = append(rules, r)
-		}
-	}
-	o.write(o.namespaced(o.name, *s.PodSelector, rules))
+			return numbered(port)
+		})
+		return r, len(r.matches) > 0 && r.open(len(e.Ports))
+	})))
 }

@@ -25,60 +25,6 @@ func convertedIn(t *testing.T, namespace, text string) (out, notes string) {
 	return string(r.YAML), strings.Join(lines, ", ")
 }
 
-// TestCiliumDefaultDeny: enableDefaultDeny is read; without a default-deny for egress less is allowed here.
-func TestCiliumDefaultDeny(t *testing.T) {
-	for deny, want := range map[string]string{
-		"{egress: true, ingress: false}": "",
-		"{egress: true}":                 "",
-		"{egress: false}":                "narrower spec.enableDefaultDeny",
-		"{Egress: true}":                 "failed ",
-	} {
-		out, notes := converted(t, `{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p, namespace: shop}, spec: {endpointSelector: {},
-			enableDefaultDeny: `+deny+`, egress: [{toFQDNs: [{matchName: a.test}], toPorts: [{ports: [{port: "443", protocol: TCP}]}]}]}}`)
-		if notes != want || strings.Contains(out, "name: a.test") == strings.HasPrefix(want, "failed") {
-			t.Errorf("%s: %q, want %q\n%s", deny, notes, want, out)
-		}
-	}
-}
-
-// TestAntreaVersions: both versions of Antrea's kinds are read, and objects of the cluster have no namespace.
-func TestAntreaVersions(t *testing.T) {
-	for _, version := range []string{"v1alpha1", "v1beta1"} {
-		for kind, name := range map[string]string{"ClusterNetworkPolicy": "name: drop-name", "NetworkPolicy": "name: shop-drop-name"} {
-			metadata := "{name: drop-name}"
-			if kind == "NetworkPolicy" {
-				metadata = "{name: drop-name, namespace: shop}"
-			}
-			out, notes := converted(t, `{apiVersion: crd.antrea.io/`+version+`, kind: `+kind+`, metadata: `+metadata+`, spec: {priority: 1,
-				appliedTo: [{podSelector: {matchLabels: {app: client}}}], egress: [{action: Drop, to: [{fqdn: example.org}]}]}}`)
-			for _, part := range []string{"kind: ClusterFQDNNetworkPolicy", name, "action: Deny", "name: example.org", "denied: Drop", "app: client"} {
-				if notes != "" || !strings.Contains(out, part) {
-					t.Errorf("%s %s: %q, want %s in\n%s", version, kind, notes, part, out)
-				}
-			}
-		}
-	}
-	var r Result
-	fatal.If(t, r.Add("p.yaml", []byte("{apiVersion: crd.antrea.io/v9, kind: ClusterNetworkPolicy, metadata: {name: p}}")))
-	if len(r.Notes) != 1 || r.Notes[0].Object != "ClusterNetworkPolicy p" {
-		t.Error(r.Notes)
-	}
-}
-
-// TestControllerOfGKE: policies of the open-source controller have fqdns, and ports of TCP without a protocol.
-func TestControllerOfGKE(t *testing.T) {
-	out, notes := converted(t, `{apiVersion: networking.gke.io/v1alpha3, kind: FQDNNetworkPolicy, metadata: {name: p, namespace: shop}, spec: {podSelector: {matchLabels: {app: cart}},
-		egress: [{to: [{fqdns: [a.test, b.test]}, {fqdns: [c.test]}], ports: [{port: 443}, {port: https}]}], ingress: [{from: [{fqdns: [d.test]}]}], policyTypes: [Egress, Ingress]}}`)
-	want := "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata:\n  name: p\n  namespace: shop\nspec:\n  egress:\n  - matches:\n    - name: a.test\n" +
-		"    - name: b.test\n    - name: c.test\n    ports:\n    - port: 443\n      protocol: TCP\n  podSelector:\n    matchLabels:\n      app: cart\n"
-	if out != want || notes != "wider spec.ingress, narrower spec.egress[0].ports[1]" {
-		t.Errorf("%q\n%s", notes, out)
-	}
-	if out, notes := converted(t, `{apiVersion: networking.gke.io/v1alpha2, kind: FQDNNetworkPolicy, metadata: {name: p}, spec: {podSelector: {}, ingress: [{from: [{fqdns: [d.test]}]}]}}`); out != "" || notes != "failed " {
-		t.Errorf("%q\n%s", notes, out)
-	}
-}
-
 // withoutNamespace are policies of a namespace that do not name it, and whether it becomes a part of the
 // result.
 var withoutNamespace = map[string]struct {

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -37,6 +36,11 @@ type ovnPort struct {
 
 func (p ovnPort) text() string { return strconv.Itoa(int(p.Port)) }
 
+func (p ovnPort) number() (v1alpha1.Port, error) {
+	protocol, err := protocolNamed(p.Protocol)
+	return portOf(protocol, p.Port, 0), err
+}
+
 // ovn converts an EgressFirewall to a cluster policy of its namespace: its rules are in order, and
 // connections that it allows are still subject to the policies of the namespace, so Allow is Pass.
 func (o *object) ovn() {
@@ -51,10 +55,7 @@ func (o *object) ovn() {
 	if !o.hasNamespace() {
 		return
 	}
-	var rules []rule
-	for i, e := range p.Spec.Egress {
-		path := fmt.Sprintf("spec.egress[%d]", i)
-		r := rule{}
+	rules := rulesOf(p.Spec.Egress, "spec.egress", func(e *ovnRule, path string) (r rule, ok bool) {
 		// Without an Allow less is allowed, although it becomes a Pass.
 		as := v1alpha1.ActionDeny
 		switch e.Type {
@@ -64,7 +65,7 @@ func (o *object) ovn() {
 			r.action = v1alpha1.ActionDeny
 		default:
 			o.note(Failed, path+".type", "%q is neither Allow nor Deny", e.Type)
-			continue
+			return r, false
 		}
 		switch to := &e.To; {
 		case to.DNSName != "":
@@ -79,13 +80,8 @@ func (o *object) ovn() {
 		default:
 			o.unnamed(as, dnsAlone(e.Ports, ovnPort.text), path, "is left out: nodes are no peers of a %s; write networks", v1alpha1.ClusterKind)
 		}
-		for _, port := range e.Ports {
-			p, err := protocolNamed(port.Protocol)
-			o.addPort(&r, path+".ports", portOf(p, port.Port, 0), err)
-		}
-		if !r.everywhere() && r.open(len(e.Ports)) {
-			rules = append(rules, r)
-		}
-	}
+		addPorts(o, &r, e.Ports, path+".ports", ovnPort.number)
+		return r, !r.everywhere() && r.open(len(e.Ports))
+	})
 	o.write(o.ofCluster(o.namespace+"-"+o.name, place{v1alpha1.TierAdmin, defaultPriority}, namespaceNamed(o.namespace), &metav1.LabelSelector{}, rules))
 }

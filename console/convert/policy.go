@@ -114,13 +114,34 @@ func namespaceNamed(name string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: name}}
 }
 
-// addPort adds a port to a rule, or notes why it is left out.
-func (o *object) addPort(r *rule, path string, port v1alpha1.Port, err error) {
-	if err != nil {
-		o.without(r.action, path, "is left out: %v", err)
-		return
+// rulesOf converts the rules of a list, and returns those of which anything is left.
+func rulesOf[T any](list []T, path string, convert func(from *T, path string) (rule, bool)) (rules []rule) {
+	for i := range list {
+		if r, ok := convert(&list[i], fmt.Sprintf("%s[%d]", path, i)); ok {
+			rules = append(rules, r)
+		}
 	}
-	r.ports = append(r.ports, port)
+	return rules
+}
+
+// addPorts adds the ports of a list to a rule, and notes why one is left out.
+func addPorts[T any](o *object, r *rule, list []T, path string, convert func(from T) (v1alpha1.Port, error)) {
+	for i, from := range list {
+		port, err := convert(from)
+		if err != nil {
+			o.without(r.action, fmt.Sprintf("%s[%d]", path, i), "is left out: %v", err)
+			continue
+		}
+		r.ports = append(r.ports, port)
+	}
+}
+
+// actionOf reads the action of a rule, and tells whether it is one.
+func (o *object) actionOf(word, path string, actions map[string]v1alpha1.Action) (r rule, ok bool) {
+	if r.action, ok = actions[word]; !ok {
+		o.note(Failed, path+".action", "%q is no action", word)
+	}
+	return r, ok
 }
 
 // open tells whether a rule with that many ports in its source has any left.
