@@ -1,6 +1,9 @@
 package policy
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // ServiceRef names a Service of the cluster: "kube-dns.kube-system" in a Corefile.
 type ServiceRef struct{ Namespace, Name string }
@@ -75,4 +78,16 @@ type ServicePort struct {
 	Port       uint16
 	Target     uint16
 	TargetName string
+}
+
+// In returns the port to which it leads in a pod with some ports, and whether the pod has it.
+func (s *ServicePort) In(ports []NamedPort) (to uint16, ok bool) {
+	if s.TargetName == "" {
+		return s.Target, true
+	}
+	i := slices.IndexFunc(ports, func(p NamedPort) bool { return p.Name == s.TargetName && p.Protocol == s.Protocol })
+	if i < 0 {
+		return 0, false
+	}
+	return ports[i].Port, true
 }

@@ -201,16 +201,8 @@ func (s *suggesting) read(name string, r io.Reader) error {
 
 func (s *suggesting) say(format string, args ...any) { s.lines.say(format, args...) }
 
-// suggestion is policies of namespaces, or one cluster policy.
-type suggestion interface {
-	Write(io.Writer) error
-	List() ([]byte, error)
-	Warnings() []string
-	Whole() bool
-}
-
 // suggest makes the suggestion. incomplete says that it is not whole.
-func (s *suggesting) suggest() (made suggestion, incomplete string) {
+func (s *suggesting) suggest() (made suggest.Suggestion, incomplete string) {
 	switch f := &s.one; {
 	case f.nodes:
 		return s.log.SuggestNodes(), "not every connection of nodes that was seen is in the policy"
@@ -221,7 +213,7 @@ func (s *suggesting) suggest() (made suggestion, incomplete string) {
 }
 
 // write writes a suggestion in the form that the flags ask for.
-func (s *suggesting) write(out io.Writer, made suggestion) error {
+func (s *suggesting) write(out io.Writer, made suggest.Suggestion) error {
 	if s.output == "yaml" {
 		return made.Write(out)
 	}

@@ -191,8 +191,8 @@ func TestSuggestWithAnUnavailableAgent(t *testing.T) {
 		if !strings.Contains(errs.String(), "namegate: node b: no agent at socket ") {
 			t.Errorf("said %q", errs.String())
 		}
-		if got := len(s.log.Suggest(s.o).Policies()); (got == 0) != c.lost {
-			t.Errorf("%d policies", got)
+		if got := len(s.log.Suggest(s.o).Parts); (got == 0) != c.lost {
+			t.Errorf("%d workloads", got)
 		}
 	}
 }

@@ -129,61 +129,39 @@ func b2i(b bool) int {
 // byNames answers for an address that is not open, by its names: the one that is
 // nearest to being allowed decides.
 func (in *inquiry) byNames(names []alias) {
-	best := worst
-	var by alias
-	var at standing
-	for _, n := range names {
-		s := in.stand(n.name)
-		if r := rank(n, s); r < best {
-			best, by, at = r, n, s
-		}
-	}
-	switch best {
-	case rankExpired:
-		in.settle(OnceAsked, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", in.quoted(at.covers[0]), by.Name, at.covers[0].Ports)
-		in.again(by.name)
-	case rankOthers:
-		in.settle(OnceAsked, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", in.quoted(at.covers[0]), by.Name)
-		in.again(by.name)
-	case rankBlocked:
-		in.blocked(by.name, at.covers[0], []Seen{by.Seen})
-	case rankPorts:
-		in.short(by.name, at.short)
-	case rankAudit:
-		in.auditOnly(by.name, at.audit[0])
-	case rankUnmatched:
-		in.unmatchedNames(names)
-	default:
+	nearest, answer := 6, func() {
 		in.settle(Denied, "no pod of this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere")
 		in.byAddress()
 	}
-}
-
-// The ranks of names, the nearest to being allowed first.
-const (
-	rankExpired = iota
-	rankOthers
-	rankBlocked
-	rankPorts
-	rankAudit
-	rankUnmatched
-	worst
-)
-
-func rank(n alias, s standing) int {
-	switch {
-	case len(s.covers) > 0 && n.Blocked != "":
-		return rankBlocked
-	case len(s.covers) > 0 && n.own:
-		return rankExpired
-	case len(s.covers) > 0:
-		return rankOthers
-	case len(s.short) > 0:
-		return rankPorts
-	case len(s.audit) > 0:
-		return rankAudit
+	for _, n := range names {
+		s := in.stand(n.name)
+		is := func(rank int, how func()) {
+			if rank < nearest {
+				nearest, answer = rank, how
+			}
+		}
+		switch {
+		case len(s.covers) > 0 && n.Blocked != "":
+			is(2, func() { in.blocked(n.name, s.covers[0], []Seen{n.Seen}) })
+		case len(s.covers) > 0 && n.own:
+			is(0, func() {
+				in.settle(OnceAsked, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", in.quoted(s.covers[0]), n.Name, s.covers[0].Ports)
+				in.again(n.name)
+			})
+		case len(s.covers) > 0:
+			is(1, func() {
+				in.settle(OnceAsked, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", in.quoted(s.covers[0]), n.Name)
+				in.again(n.name)
+			})
+		case len(s.short) > 0:
+			is(3, func() { in.short(n.name, s.short) })
+		case len(s.audit) > 0:
+			is(4, func() { in.auditOnly(n.name, s.audit[0]) })
+		default:
+			is(5, func() { in.unmatchedNames(names) })
+		}
 	}
-	return rankUnmatched
+	answer()
 }
 
 // unmatchedNames answers where nothing matches any name of the address.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -93,8 +94,7 @@ func neverOpen(reason string) bool {
 // select the pod.
 func (in *inquiry) elsewhere(n fqdn.Name) {
 	for _, p := range in.f.Policies {
-		id := p.Namespace + "/" + p.Name
-		if !slices.Contains(in.f.View.Policies, id) && mentions(p, n) {
+		if v := in.f.View; (v == nil || !slices.Contains(v.Policies, p.Namespace+"/"+p.Name)) && covers(p, n) {
 			in.notOfPod(p, n)
 		}
 	}
@@ -112,23 +112,11 @@ func (in *inquiry) notOfPod(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) {
 	}
 }
 
-// mentions tells whether a match of the policy covers the name.
-func mentions(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) bool {
-	for _, r := range p.Spec.Egress {
-		for _, m := range r.Matches {
-			text := m.Pattern
-			if m.Name != nil {
-				text = m.Name
-			}
-			if text == nil {
-				continue
-			}
-			if pattern, err := fqdn.ParsePattern(*text); err == nil && pattern.Matches(n) {
-				return true
-			}
-		}
-	}
-	return false
+// covers tells whether a match of the policy covers the name.
+func covers(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) bool {
+	return slices.ContainsFunc(fqdnnp.Read(p).Rules, func(r *policy.Rule) bool {
+		return slices.ContainsFunc(r.Matches, func(m *policy.Match) bool { return m.Pattern.Matches(n) })
+	})
 }
 
 func selectorText(s *metav1.LabelSelector) string {
@@ -161,12 +149,13 @@ func (in *inquiry) write(or string, names ...fqdn.Name) {
 		}
 		return
 	}
-	p := suggest.Policy(in.f.Pod.Namespace, in.freeName(rule.Names[0]), nil, []suggest.Rule{rule})
+	name := free(rule.Names[0], func(name string) bool { return in.policy(in.f.Pod.Namespace+"/"+name) != nil })
+	p := suggest.Policy(in.f.Pod.Namespace, name, nil, []suggest.Rule{rule})
 	p.Spec.PodSelector = *selector
 	if in.audited() {
 		p.Spec.Enforcement = v1alpha1.EnforcementAudit
 	}
-	text, err := suggest.YAML(p)
+	text, err := suggest.YAML(&p)
 	if err != nil {
 		in.do("no manifest could be written: %v", err)
 		return
@@ -188,28 +177,29 @@ func (in *inquiry) ports() (out []v1alpha1.Port) {
 		in.do("only a rule without ports lets ICMP pass, so the manifest opens every protocol and port")
 		return nil
 	}
-	if in.to.Port != 0 {
-		return []v1alpha1.Port{portOf(in.to.Protocol, in.to.Port)}
-	}
-	for _, f := range in.f.Flows {
-		port := f.Dialled.Port()
-		if in.concerns(&f) && port != 0 && ruled(f.Protocol) {
-			p := portOf(f.Protocol, port)
-			if !slices.ContainsFunc(out, func(o v1alpha1.Port) bool { return *o.Protocol == *p.Protocol && *o.Port == *p.Port }) {
-				out = append(out, p)
-			}
-		}
-	}
-	if len(out) > fqdnnp.MaxPorts {
-		out = out[:fqdnnp.MaxPorts]
-	}
-	if len(out) == 0 {
-		p := policy.TCP
-		if in.to.Protocol != policy.AnyProtocol {
-			p = in.to.Protocol
-		}
-		out = []v1alpha1.Port{portOf(p, likelyPort)}
+	wanted := in.wanted()
+	if len(wanted) == 0 {
+		p := cmp.Or(in.to.Protocol, policy.TCP)
+		wanted = []policy.PortRange{{Protocol: p, First: likelyPort, Last: likelyPort}}
 		in.do("the manifest opens %s/%d since no port was asked for; write the one that is meant", p, likelyPort)
+	}
+	for _, r := range wanted {
+		out = append(out, suggest.Ports(policy.NewPortSet(r))...)
+	}
+	return out
+}
+
+// wanted returns the port that is asked for, else those of what was denied.
+func (in *inquiry) wanted() (out []policy.PortRange) {
+	if at := in.to.Port; at != 0 {
+		return []policy.PortRange{{Protocol: in.to.Protocol, First: at, Last: at}}
+	}
+	for i := range in.f.Flows {
+		f := &in.f.Flows[i]
+		at := policy.PortRange{Protocol: f.Protocol, First: f.Dialled.Port(), Last: f.Dialled.Port()}
+		if in.concerns(f) && at.First != 0 && ruled(f.Protocol) && !slices.Contains(out, at) && len(out) < fqdnnp.MaxPorts {
+			out = append(out, at)
+		}
 	}
 	return out
 }
@@ -220,17 +210,12 @@ const likelyPort = 443
 // ruled tells whether a rule can name the protocol.
 func ruled(p policy.Protocol) bool { return p == policy.TCP || p == policy.UDP || p == policy.SCTP }
 
-func portOf(p policy.Protocol, port uint16) v1alpha1.Port {
-	protocol, number := v1alpha1.Protocol(strings.ToUpper(p.String())), int32(port)
-	return v1alpha1.Port{Protocol: &protocol, Port: &number}
-}
-
 // selector returns whom the manifest selects: the pods of this one's workload, or,
 // where these have no labels of their own or others have them too that nothing
 // denies to yet, whom a policy of the pod selects already. why is what has to be
 // said of it; without a selector it is what to do first.
 func (in *inquiry) selector() (s *metav1.LabelSelector, why string) {
-	own := in.workload()
+	own := workloadOf(&in.f.Pod)
 	if len(own) > 0 && (len(in.f.Free) == 0 || in.audited()) {
 		return &metav1.LabelSelector{MatchLabels: own}, ""
 	}
@@ -251,9 +236,7 @@ func (in *inquiry) selector() (s *metav1.LabelSelector, why string) {
 	return nil, "give the pods of this workload a label of their own, and ask again: without one a policy cannot select them alone"
 }
 
-// workload returns the labels that the pods of the workload share.
-func (in *inquiry) workload() map[string]string { return workloadOf(&in.f.Pod) }
-
+// workloadOf returns the labels that the pods of the pod's workload share.
 func workloadOf(p *policy.Pod) map[string]string {
 	out := map[string]string{}
 	for term := range strings.SplitSeq(p.Workload(), ",") {
@@ -265,12 +248,12 @@ func workloadOf(p *policy.Pod) map[string]string {
 	return out
 }
 
-// freeName returns a name for the manifest that no policy has: applying one that
+// free returns a name for a manifest that no object has: applying one that
 // exists would replace it.
-func (in *inquiry) freeName(host string) string {
+func free(host string, taken func(name string) bool) string {
 	base := objectName(host)
 	name := base
-	for i := 2; in.policy(in.f.Pod.Namespace+"/"+name) != nil; i++ {
+	for i := 2; taken(name); i++ {
 		name = fmt.Sprintf("%s-%d", base, i)
 	}
 	return name

@@ -29,12 +29,6 @@ func TestAdviceHelps(t *testing.T) {
 		labels             map[string]string
 		facts              func(*Facts)
 	}{
-		{what: "unmatched", to: "bank.test:443", policies: base},
-		{what: "port", to: "www.example.org:8443/udp", policies: base},
-		{what: "ICMP", to: "bank.test/icmp", policies: base},
-		{what: "no port", to: "bank.test", policies: base},
-		{what: "audited", to: "bank.test:443", policies: base + "---\n" + watch},
-		{what: "an Audit pod", to: "other.test:443", policies: watch},
 		{what: "a name that is taken", to: "bank.test:443", policies: base + "---\n" + strings.Replace(watch, "name: watch", "name: allow-bank.test", 1)},
 		{what: "odd characters", to: "_sip._tcp.bank.test:443", policies: base},
 		{what: "a long name", to: strings.Repeat("abcdefghi.", 24) + "bank.test:443", policies: base},

@@ -25,18 +25,32 @@ func (in *inquiry) engine() {
 	}
 	services := e.Services
 	services.List = slices.DeleteFunc(slices.Clone(services.List), func(s *policy.Service) bool { return !in.sees(s.Ref.Namespace) })
-	needed, ids := in.ofPolicies(services)
+	var needed []*networkingv1.NetworkPolicy
+	var ids []string
 	hidden := false
-	for _, p := range e.ClusterPolicies {
-		of := in.selecting(netpolicyfor.OfCluster(p, in.f.Pod.Namespace, e.Labels, services))
-		if len(of) > 0 && !in.seesCluster(false) {
+	add := func(id string, p *netpolicyfor.Policy) {
+		of := slices.DeleteFunc(p.Beside(in.f.NetworkPolicies, e.Endpoint), func(n *networkingv1.NetworkPolicy) bool {
+			selector, err := metav1.LabelSelectorAsSelector(&n.Spec.PodSelector)
+			return err != nil || !selector.Matches(labels.Set(in.f.Pod.Labels))
+		})
+		switch {
+		case len(of) == 0:
+		case p.OfCluster && !in.seesCluster(false):
 			hidden = true
-		} else if len(of) > 0 {
-			needed, ids = append(needed, of...), append(ids, p.Name)
+		default:
+			needed, ids = append(needed, of...), append(ids, id)
 		}
 	}
+	for _, id := range v.Policies {
+		if p := in.policy(id); p != nil {
+			add(id, netpolicyfor.Of(p, services))
+		}
+	}
+	for _, p := range e.ClusterPolicies {
+		add(p.Name, netpolicyfor.OfCluster(p, in.f.Pod.Namespace, e.Labels, services))
+	}
 	if len(needed) > 0 {
-		text, err := suggest.NetworkYAML(needed...)
+		text, err := suggest.YAML(needed...)
 		if err != nil {
 			in.do("no NetworkPolicy could be written: %v", err)
 			return
@@ -51,24 +65,4 @@ func (in *inquiry) engine() {
 	if hidden {
 		in.do("%s", netpolicyfor.Refused)
 	}
-}
-
-// ofPolicies returns what the policies of the pod's namespace need, and their names.
-func (in *inquiry) ofPolicies(services netpolicyfor.Services) (needed []*networkingv1.NetworkPolicy, ids []string) {
-	for _, id := range in.f.View.Policies {
-		if p := in.policy(id); p != nil {
-			if of := in.selecting(netpolicyfor.Of(p, services)); len(of) > 0 {
-				needed, ids = append(needed, of...), append(ids, id)
-			}
-		}
-	}
-	return needed, ids
-}
-
-// selecting returns what a policy needs for the pod.
-func (in *inquiry) selecting(p *netpolicyfor.Policy) []*networkingv1.NetworkPolicy {
-	return slices.DeleteFunc(p.Beside(in.f.NetworkPolicies, in.f.Engine.Endpoint), func(n *networkingv1.NetworkPolicy) bool {
-		selector, err := metav1.LabelSelectorAsSelector(&n.Spec.PodSelector)
-		return err != nil || !selector.Matches(labels.Set(in.f.Pod.Labels))
-	})
 }

@@ -21,9 +21,7 @@ type Question struct {
 // Explain answers a question from facts.
 func Explain(q Question, f Facts) Explanation {
 	in := &inquiry{to: q.To, f: &f, said: Explanation{Pod: f.Pod.String(), Node: q.Node, To: q.To.String()}}
-	in.policies()
-	in.clusterPolicies()
-	in.networkPolicies()
+	in.selecting()
 	if !in.unjudged() && !in.undenied() {
 		if q.To.Addr.IsValid() {
 			in.address()
@@ -52,18 +50,33 @@ type inquiry struct {
 // audited tells whether only Audit policies select the pod.
 func (in *inquiry) audited() bool { return !in.f.View.InForce() }
 
-// policies lists those that select the pod.
-func (in *inquiry) policies() {
-	if in.f.View == nil {
+// selecting lists the policies that select the pod: cluster policies that may not be read once
+// for each tier.
+func (in *inquiry) selecting() {
+	v := in.f.View
+	if v == nil {
 		return
 	}
-	for _, id := range in.f.View.Policies {
+	for _, id := range v.Policies {
 		p := Policy{Policy: id}
 		if found := in.policy(id); found != nil {
 			p.Enforcement = string(enforcement(found))
 		}
 		in.said.Policies = append(in.said.Policies, p)
 	}
+	for r := range v.Rules.Cluster() {
+		p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
+		if r.Audit {
+			p.Enforcement = string(v1alpha1.EnforcementAudit)
+		}
+		if in.hidden(r) {
+			p.Policy = ""
+		}
+		if !slices.Contains(in.said.ClusterPolicies, p) {
+			in.said.ClusterPolicies = append(in.said.ClusterPolicies, p)
+		}
+	}
+	in.said.NetworkPolicies = v.NetworkPolicies
 }
 
 // policy returns the policy of an id, nil if it is gone by now.
@@ -112,7 +125,9 @@ func (in *inquiry) unjudged() bool {
 		in.do("remove all but one of the pods that have the address; a pod that has ended, or was left behind by a node, may be among them")
 	case in.f.View == nil:
 		in.settle(Allowed, "no policy selects the pod: everything is allowed")
-		in.passed()
+		if !in.to.Addr.IsValid() {
+			in.elsewhere(in.to.Name) // the usual cause is a label
+		}
 	default:
 		return false
 	}

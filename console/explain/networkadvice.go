@@ -1,19 +1,17 @@
 package explain
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // notPermitted completes an answer that is no with what NetworkPolicies say of the
@@ -103,47 +101,24 @@ func (in *inquiry) targetPorts(s *policy.Service) (out []networkingv1.NetworkPol
 		if in.to.Protocol != policy.AnyProtocol && p.Protocol != in.to.Protocol || in.to.Port != 0 && p.Port != in.to.Port || !ruled(p.Protocol) {
 			continue
 		}
-		port := networkPort(p.Protocol, p.Target)
+		to := intstr.FromInt32(int32(p.Target))
 		if p.TargetName != "" {
-			named := intstr.FromString(p.TargetName)
-			port.Port = &named
+			to = intstr.FromString(p.TargetName)
 		}
-		out = append(out, port)
+		out = append(out, netpolicyfor.Port(p.Protocol, to))
 	}
 	return out
 }
 
 // networkPorts are what is asked for, else what was denied; none is every port.
 func (in *inquiry) networkPorts() (out []networkingv1.NetworkPolicyPort) {
-	switch {
-	case in.to.portless():
+	if in.to.portless() {
 		return nil
-	case in.to.Port != 0:
-		return []networkingv1.NetworkPolicyPort{networkPort(in.to.Protocol, in.to.Port)}
 	}
-	var set []policy.PortRange
-	for i := range in.f.Flows {
-		f := &in.f.Flows[i]
-		if port := f.Dialled.Port(); in.concerns(f) && port != 0 && ruled(f.Protocol) && len(set) < fqdnnp.MaxPorts {
-			set = append(set, policy.PortRange{Protocol: f.Protocol, First: port, Last: port})
-		}
-	}
-	for _, r := range policy.NewPortSet(set...).Ranges() {
-		port := networkPort(r.Protocol, r.First)
-		if last := int32(r.Last); r.Last > r.First {
-			port.EndPort = &last
-		}
-		out = append(out, port)
-	}
-	if len(out) == 0 {
+	if out = netpolicyfor.Ports(policy.NewPortSet(in.wanted()...)); len(out) == 0 {
 		in.do("the NetworkPolicy opens every port since none was asked for; write the one that is meant")
 	}
 	return out
-}
-
-func networkPort(protocol policy.Protocol, number uint16) networkingv1.NetworkPolicyPort {
-	p, port := corev1.Protocol(strings.ToUpper(protocol.String())), intstr.FromInt32(int32(number))
-	return networkingv1.NetworkPolicyPort{Protocol: &p, Port: &port}
 }
 
 // writeNetworkPolicy writes the NetworkPolicy that allows a destination.
@@ -153,8 +128,13 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 		in.do("%s", why)
 		return
 	}
-	p := suggest.NetworkPolicy(in.f.Pod.Namespace, in.freeNetworkName(to.name), *selector, to.peer, to.ports)
-	text, err := suggest.NetworkYAML(&p)
+	name := free(to.name, func(name string) bool {
+		return slices.ContainsFunc(in.f.NetworkPolicies, func(p *networkingv1.NetworkPolicy) bool {
+			return p.Namespace == in.f.Pod.Namespace && p.Name == name
+		})
+	})
+	p := suggest.NetworkPolicy(in.f.Pod.Namespace, name, *selector, to.peer, to.ports)
+	text, err := suggest.YAML(&p)
 	if err != nil {
 		in.do("no NetworkPolicy could be written: %v", err)
 		return
@@ -177,15 +157,4 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 	if in.audited() {
 		in.do("a NetworkPolicy knows no Audit: a network plugin that enforces it does so at once")
 	}
-}
-
-// freeNetworkName returns a name for the NetworkPolicy that none of the namespace has.
-func (in *inquiry) freeNetworkName(to string) string {
-	base := objectName(to)
-	name := base
-	taken := func(p *networkingv1.NetworkPolicy) bool { return p.Namespace == in.f.Pod.Namespace && p.Name == name }
-	for i := 2; slices.ContainsFunc(in.f.NetworkPolicies, taken); i++ {
-		name = fmt.Sprintf("%s-%d", base, i)
-	}
-	return name
 }

@@ -79,19 +79,6 @@ func (in *inquiry) notes() {
 	}
 }
 
-// passed says of a pod that no policy selects which of its namespace's would cover
-// the name: the usual cause is a label.
-func (in *inquiry) passed() {
-	if in.to.Addr.IsValid() {
-		return
-	}
-	for _, p := range in.f.Policies {
-		if mentions(p, in.to.Name) {
-			in.notOfPod(p, in.to.Name)
-		}
-	}
-}
-
 // list writes names in a sentence, at most four.
 func list(names []fqdn.Name) string {
 	const most = 4

@@ -84,7 +84,7 @@ func Voided(v *policy.View, by *policy.Rule, at string, all []*v1alpha1.FQDNNetw
 	text = fmt.Sprintf("%s opens every address outside on %s to pods of %s, so that the names there close nothing; ", at, by.Ports, strings.Join(ids, ", "))
 	var manifest []byte
 	p, ok := suggest.Restore(v, policies)
-	if made, err := suggest.ClusterYAML(p); ok && err == nil {
+	if made, err := suggest.YAML(&p); ok && err == nil {
 		manifest, err = yaml.YAMLToJSON(made)
 		ok = err == nil
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -88,9 +89,9 @@ func (d draw) target() string {
 	switch d.IntN(4) {
 	case 0:
 	case 1:
-		to += "/icmp"
+		to += "/" + d.one("icmp", "tcp", "udp")
 	default:
-		to += fmt.Sprintf(":%d/%s", 1+d.IntN(4), d.one("tcp", "udp"))
+		to += fmt.Sprintf(":%d/%s", 1+d.IntN(4), d.one("tcp", "udp", "sctp"))
 	}
 	return to
 }
@@ -151,7 +152,7 @@ func reaches(t *testing.T, r v1alpha1.EgressRule, to Target) bool {
 			continue
 		}
 		protocol := *p.Protocol == v1alpha1.ProtocolALL || strings.EqualFold(string(*p.Protocol), to.Protocol.String())
-		if to.Port == 0 {
+		if to.Port == 0 && (protocol || to.Protocol == policy.AnyProtocol) {
 			return true // any port will do
 		}
 		first, last := int32(0), int32(65535)
@@ -207,7 +208,7 @@ func adviceHelps(t *testing.T, seed uint64, to Target, before Explanation, f Fac
 	}
 	asked := to
 	if to.Port == 0 && !to.portless() {
-		asked.Protocol, asked.Port = policy.TCP, likelyPort
+		asked.Protocol, asked.Port = cmp.Or(to.Protocol, policy.TCP), likelyPort
 	}
 	if v := Explain(Question{To: asked}, after).Verdict; v != OnceAsked && v != Allowed {
 		t.Errorf("seed %d: to %s it is %s under\n%s", seed, asked, v, before.Advice.Manifest)
@@ -216,7 +217,7 @@ func adviceHelps(t *testing.T, seed uint64, to Target, before Explanation, f Fac
 	name := to
 	name.Name = "\x05other" + to.Name
 	port := to
-	port.Protocol, port.Port = policy.SCTP, 9
+	port.Protocol, port.Port = policy.SCTP, 9999
 	for _, other := range []Target{name, port} {
 		if other == port && to.portless() {
 			continue // ICMP needs every port

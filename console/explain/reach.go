@@ -229,13 +229,6 @@ func (in *inquiry) permitted(what string, r reach) {
 	}
 }
 
-// networkPolicies lists those that select the pod for egress.
-func (in *inquiry) networkPolicies() {
-	if in.f.View != nil {
-		in.said.NetworkPolicies = in.f.View.NetworkPolicies
-	}
-}
-
 // serviceText names a Service to who may see it.
 func (in *inquiry) serviceText(s *policy.Service) string {
 	if !in.sees(s.Ref.Namespace) {

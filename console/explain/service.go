@@ -78,15 +78,9 @@ func endsAt(f policy.Flow, ports []policy.ServicePort, p *policy.Pod, a netip.Ad
 		pod = nil
 	}
 	for _, s := range ports {
-		to := s.Target
-		if s.TargetName != "" {
-			i := slices.IndexFunc(p.Ports, func(n policy.NamedPort) bool { return n.Name == s.TargetName && n.Protocol == s.Protocol })
-			if i < 0 {
-				continue
-			}
-			to = p.Ports[i].Port
+		if to, ok := s.In(p.Ports); ok {
+			out = append(out, end{through(f, s, netip.AddrPortFrom(a, to)), pod})
 		}
-		out = append(out, end{through(f, s, netip.AddrPortFrom(a, to)), pod})
 	}
 	return out
 }

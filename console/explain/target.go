@@ -92,25 +92,19 @@ func splitPort(s string) (host, port string, err error) {
 	return s[:at], s[at+1:], nil
 }
 
+// protocols are the protocols by their words.
+var protocols = map[string]policy.Protocol{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP, "icmp": icmp, "icmpv6": icmp, "ipv6-icmp": icmp}
+
 // protocol returns the protocol of a word, for this address.
 func (t *Target) protocol(word string) (policy.Protocol, error) {
-	p := policy.AnyProtocol
-	switch strings.ToLower(word) {
-	case "tcp":
-		p = policy.TCP
-	case "udp":
-		p = policy.UDP
-	case "sctp":
-		p = policy.SCTP
-	case "icmp", "icmpv6", "ipv6-icmp":
-		if t.Port != 0 {
-			return p, fmt.Errorf("ICMP has no ports; leave :%d out", t.Port)
-		}
-		if p = icmp; t.Addr.Is6() {
-			p = icmp6
-		}
-	default:
+	p, known := protocols[strings.ToLower(word)]
+	switch {
+	case !known:
 		return p, fmt.Errorf("protocol %q is not known; write tcp, udp, sctp or icmp", word)
+	case p == icmp && t.Port != 0:
+		return p, fmt.Errorf("ICMP has no ports; leave :%d out", t.Port)
+	case p == icmp && t.Addr.Is6():
+		return icmp6, nil
 	}
 	return p, nil
 }

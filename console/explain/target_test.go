@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -81,26 +80,4 @@ func FuzzParseTarget(f *testing.F) {
 			t.Errorf("%q has a port of no protocol", s)
 		}
 	})
-}
-
-func TestAskedPorts(t *testing.T) {
-	for _, c := range []struct {
-		to, set string
-		want    bool
-	}{
-		{"x.test:443", "tcp/443", true},
-		{"x.test:443/udp", "tcp/443", false},
-		{"x.test:443", "any", true},
-		{"x.test", "tcp/443", true},
-		{"x.test/udp", "tcp/443", false},
-		{"x.test/udp", "tcp/443,udp/53", true},
-		{"x.test/icmp", "tcp/443", false},
-		{"x.test/icmp", "any", true},
-	} {
-		v := &policy.View{Enforced: true, Rules: policy.Rules{Namespace: []*policy.Rule{{Ports: policy.PortSet(c.set)}}}}
-		in := inquiry{to: target(t, c.to), f: &Facts{View: v}}
-		if got, _ := policy.EvaluateAny(v, nil, in.blank(netip.Addr{})); got != c.want {
-			t.Errorf("%s within %q: %v", c.to, c.set, got)
-		}
-	}
 }

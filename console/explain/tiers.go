@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
 )
@@ -34,46 +33,43 @@ func asked(steps []policy.Step, known bool) (out []policy.Step) {
 	return out
 }
 
-// inOrder returns the steps of an evaluation as they are asked, where rules of cluster
-// policies are among those of the view; nil elsewhere. by is the rule that decides, known as
-// for asked.
-func inOrder(v *policy.View, steps []policy.Step, by *policy.Rule, known bool) (out []Rule) {
-	if !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
-		return nil
-	}
-	for _, s := range asked(steps, known) {
-		r := s.Rule
-		to := peerText(r.Peer)
-		if r.Peer.Kind == policy.PeerNames {
-			to = "names"
-		}
-		action := r.Action
-		if r.Broken {
-			action = policy.Deny
-		}
-		out = append(out, Rule{
-			Tier: r.Tier.String(), Action: action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: to, Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
-		})
-	}
-	return out
+// ordered tells whether rules of the view are asked in an order.
+func (in *inquiry) ordered() bool {
+	return in.f.View.Ordered() || len(in.f.View.Rules.NamespaceDeny) > 0
 }
 
-// order lists the rules that lead to an end in the order in which they are asked.
+// order lists the rules that lead to an end in the order in which they are asked. by is the rule
+// that decides.
 func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
-	for _, r := range inOrder(in.f.View, steps, by, e.Reached.Addr().IsValid()) {
-		if a := in.shown(e).Addr(); a.IsValid() {
-			r.Address = a.String()
-		} else if k := r.rule.Peer.Kind; !r.rule.Broken && k != policy.PeerNames && k != policy.PeerAnywhere && !in.f.Unresolved {
+	if !in.ordered() {
+		return
+	}
+	at := in.shown(e).Addr()
+	for _, s := range asked(steps, e.Reached.Addr().IsValid()) {
+		r := s.Rule
+		row := Rule{
+			Tier: r.Tier.String(), Action: r.Action.String(), Policy: r.Policy, Path: r.Path, Name: r.Name, To: peerText(r.Peer), Ports: string(s.Ports), Broken: r.Broken, Closed: r.Closed, OnPort: s.Asked, Decides: r == by, rule: r,
+		}
+		kind := r.Peer.Kind
+		if r.Broken {
+			row.Action = policy.Deny.String()
+		}
+		if kind == policy.PeerNames {
+			row.To = "names"
+		}
+		if at.IsValid() {
+			row.Address = at.String()
+		} else if !r.Broken && kind != policy.PeerNames && kind != policy.PeerAnywhere && !in.f.Unresolved {
 			continue // it may lead there
 		}
-		same := func(o Rule) bool { return o.rule == r.rule && o.Address == r.Address && o.Ports == r.Ports }
+		same := func(o Rule) bool { return o.rule == r && o.Address == row.Address && o.Ports == row.Ports }
 		if i := slices.IndexFunc(in.said.Rules, same); i >= 0 {
-			in.said.Rules[i].OnPort, in.said.Rules[i].Decides = in.said.Rules[i].OnPort || r.OnPort, in.said.Rules[i].Decides || r.Decides
+			in.said.Rules[i].OnPort, in.said.Rules[i].Decides = in.said.Rules[i].OnPort || row.OnPort, in.said.Rules[i].Decides || row.Decides
 		} else if len(in.said.Rules) < maxRules {
-			if in.hidden(r.rule) {
-				r.Policy, r.Path, r.Name, r.To = "", "", "", ""
+			if in.hidden(r) {
+				row.Policy, row.Path, row.Name, row.To = "", "", "", ""
 			}
-			in.said.Rules = append(in.said.Rules, r)
+			in.said.Rules = append(in.said.Rules, row)
 		}
 	}
 }
@@ -141,30 +137,10 @@ func tierOf(id string, v *policy.View) string {
 	return ""
 }
 
-// clusterPolicies lists the cluster policies that select the pod, those that may not be read
-// once for each tier.
-func (in *inquiry) clusterPolicies() {
-	if in.f.View == nil {
-		return
-	}
-	for r := range in.f.View.Rules.Cluster() {
-		p := ClusterPolicy{Policy: r.Policy, Tier: r.Tier.String(), Enforcement: string(v1alpha1.EnforcementEnforce)}
-		if r.Audit {
-			p.Enforcement = string(v1alpha1.EnforcementAudit)
-		}
-		if in.hidden(r) {
-			p.Policy = ""
-		}
-		if !slices.Contains(in.said.ClusterPolicies, p) {
-			in.said.ClusterPolicies = append(in.said.ClusterPolicies, p)
-		}
-	}
-}
-
 // overrules returns the rule that denies what is asked for, also
 // after an answer with the matches; nil for none.
 func (in *inquiry) overrules(matches []*policy.Match, reached func() reach) *policy.Rule {
-	if v := in.f.View; !v.Ordered() && len(v.Rules.NamespaceDeny) == 0 {
+	if !in.ordered() {
 		return nil
 	}
 	in.supposed, in.said.Rules = matches, nil

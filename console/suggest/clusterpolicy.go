@@ -2,7 +2,6 @@ package suggest
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -24,19 +23,10 @@ type ClusterOptions struct {
 	Everywhere bool
 }
 
-// ClusterSuggestion is one cluster policy.
-type ClusterSuggestion struct {
-	Head string // what it is for
-	// Policy is nil where nothing is to be accepted.
-	Policy *v1alpha1.ClusterFQDNNetworkPolicy
-	Notes  []string // what to know before it is applied
-	Left   []string // what it does not accept, and why
-}
-
 // SuggestCluster returns one policy that accepts the names which enough namespaces need, on the
 // ports that were seen. It does not change l.
-func (l *Log) SuggestCluster(o ClusterOptions) ClusterSuggestion {
-	s := ClusterSuggestion{Head: fmt.Sprintf("No policy: there is no name to accept that %d namespaces or more need.", o.Namespaces)}
+func (l *Log) SuggestCluster(o ClusterOptions) Suggestion {
+	s := Part{head: fmt.Sprintf("No policy: there is no name to accept that %d namespaces or more need.", o.Namespaces)}
 	allowed, needed, portless := map[string]policy.PortSet{}, map[string]bool{}, []string(nil)
 	for _, name := range slices.Sorted(maps.Keys(l.common)) {
 		n := l.common[name]
@@ -44,7 +34,7 @@ func (l *Log) SuggestCluster(o ClusterOptions) ClusterSuggestion {
 		switch {
 		case len(n.namespaces) < o.Namespaces || bare(name):
 		case n.denied:
-			s.Left = append(s.Left, fmt.Sprintf("%s: a cluster policy (%s) denies it", name, policy.Admin))
+			s.leave("%s: a cluster policy (%s) denies it", name, policy.Admin)
 		case set == "":
 			portless = append(portless, name)
 		default:
@@ -56,11 +46,11 @@ func (l *Log) SuggestCluster(o ClusterOptions) ClusterSuggestion {
 	}
 	rules := Rules(allowed)
 	for _, r := range rules[min(len(rules), cfqdnnp.MaxRules):] {
-		s.Left = append(s.Left, fmt.Sprintf("%s: the policy has %d rules, the most that one may have", nameList(r.Names), cfqdnnp.MaxRules))
+		s.leave("%s: the policy has %d rules, the most that one may have", nameList(r.Names), cfqdnnp.MaxRules)
 	}
 	rules = rules[:min(len(rules), cfqdnnp.MaxRules)]
 	if len(rules) == 0 {
-		return s
+		return Suggestion{[]Part{s}}
 	}
 	names := map[string]bool{}
 	for _, r := range rules {
@@ -70,16 +60,16 @@ func (l *Log) SuggestCluster(o ClusterOptions) ClusterSuggestion {
 		}
 	}
 	namespaces := slices.Sorted(maps.Keys(needed))
-	s.Head = fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", o.Namespaces, len(names), nameList(namespaces))
-	s.Policy = l.clusterPolicy("common-egress", o.Tier, clusterRules(rules, matchNames))
-	s.Policy.Spec.Subject.Namespaces = &metav1.LabelSelector{}
+	s.head = fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", o.Namespaces, len(names), nameList(namespaces))
+	s.ClusterPolicy = l.clusterPolicy("common-egress", o.Tier, clusterRules(rules, matchNames))
+	s.ClusterPolicy.Spec.Subject.Namespaces = &metav1.LabelSelector{}
 	if !o.Everywhere {
-		s.Policy.Spec.Subject.Namespaces.MatchExpressions = []metav1.LabelSelectorRequirement{
+		s.ClusterPolicy.Spec.Subject.Namespaces.MatchExpressions = []metav1.LabelSelectorRequirement{
 			{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: namespaces},
 		}
 	}
 	s.Notes = append(s.Notes, l.tierNotes(o.Tier, namespaces)...)
-	return s
+	return Suggestion{[]Part{s}}
 }
 
 // bare tells whether a name has one label: pods ask for it with a search suffix.
@@ -100,31 +90,31 @@ func (l *Log) tierNotes(tier v1alpha1.Tier, namespaces []string) []string {
 
 // SuggestNodes returns a policy for all nodes, with Audit, that accepts what was denied, or would have
 // been, to nodes themselves, and denies the rest. It does not change l.
-func (l *Log) SuggestNodes() ClusterSuggestion {
-	s := ClusterSuggestion{Head: "No policy: the lines have no connection of a node that is denied or would be. Apply a policy for nodes with enforcement: Audit that denies everything, and read the log later."}
+func (l *Log) SuggestNodes() Suggestion {
+	s := Part{head: "No policy: the lines have no connection of a node that is denied or would be. Apply a policy for nodes with enforcement: Audit that denies everything, and read the log later."}
 	n := &l.nodes
 	for _, to := range slices.Sorted(maps.Keys(n.portless)) {
-		s.Left = append(s.Left, to+": rules have ports of TCP, UDP and SCTP; add a rule without ports where the destination is needed")
+		s.leave("%s: rules have ports of TCP, UDP and SCTP; add a rule without ports where the destination is needed", to)
 	}
 	rules := slices.Concat(clusterRules(Rules(n.names.sets()), matchNames), clusterRules(Rules(n.networks.sets()), func(r *v1alpha1.ClusterEgressRule, network string) {
 		r.Networks = append(r.Networks, v1alpha1.Network(network))
 	}))
 	if len(rules) == 0 {
-		return s
+		return Suggestion{[]Part{s}}
 	}
 	if most := cfqdnnp.MaxRules - 1; len(rules) > most {
-		s.Left = append(s.Left, fmt.Sprintf("%d rules: a policy has at most %d; put them into another policy of a lower priority number", len(rules)-most, cfqdnnp.MaxRules))
+		s.leave("%d rules: a policy has at most %d; put them into another policy of a lower priority number", len(rules)-most, cfqdnnp.MaxRules)
 		rules = rules[:most]
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.users)) {
 		users := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(n.users[key]))), "[]")
 		s.Notes = append(s.Notes, key+": dialled by the users "+strings.ReplaceAll(users, " ", ", "))
 	}
-	s.Head = "For the connections of the nodes " + nameList(slices.Sorted(maps.Keys(n.nodes))) + ". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce."
-	s.Policy = l.clusterPolicy("nodes-egress", v1alpha1.TierAdmin, append(rules, v1alpha1.ClusterEgressRule{Name: "everything else", Action: v1alpha1.ActionDeny}))
-	s.Policy.Spec.Subject.Nodes = &metav1.LabelSelector{}
-	s.Policy.Spec.Enforcement, s.Policy.Spec.Safeguard = v1alpha1.EnforcementAudit, &v1alpha1.Safeguard{ConfirmWithin: "5m"}
-	return s
+	s.head = "For the connections of the nodes " + nameList(slices.Sorted(maps.Keys(n.nodes))) + ". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce."
+	s.ClusterPolicy = l.clusterPolicy("nodes-egress", v1alpha1.TierAdmin, append(rules, v1alpha1.ClusterEgressRule{Name: "everything else", Action: v1alpha1.ActionDeny}))
+	s.ClusterPolicy.Spec.Subject.Nodes = &metav1.LabelSelector{}
+	s.ClusterPolicy.Spec.Enforcement, s.ClusterPolicy.Spec.Safeguard = v1alpha1.EnforcementAudit, &v1alpha1.Safeguard{ConfirmWithin: "5m"}
+	return Suggestion{[]Part{s}}
 }
 
 // clusterPolicy returns a policy without a subject, with a name that no line names, and a priority
@@ -134,7 +124,7 @@ func (l *Log) clusterPolicy(name string, tier v1alpha1.Tier, rules []v1alpha1.Cl
 	for l.existing[numbered(name, number)] {
 		number++
 	}
-	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: numbered(name, number)}}
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{TypeMeta: typeMeta(v1alpha1.ClusterKind), ObjectMeta: metav1.ObjectMeta{Name: numbered(name, number)}}
 	p.Spec.Tier, p.Spec.Priority, p.Spec.Egress = tier, &priority, rules
 	return p
 }
@@ -157,49 +147,3 @@ func clusterRules(rules []Rule, fill func(*v1alpha1.ClusterEgressRule, string)) 
 func matchNames(r *v1alpha1.ClusterEgressRule, name string) {
 	r.Matches = append(r.Matches, match(name))
 }
-
-// Write writes the policy as a manifest below comments, as Suggestion does.
-func (s ClusterSuggestion) Write(out io.Writer) error {
-	var b strings.Builder
-	comment(&b, s.Head)
-	for _, note := range s.Notes {
-		comment(&b, "Note: "+note)
-	}
-	for _, l := range s.Left {
-		comment(&b, "Left out: "+l)
-	}
-	if s.Policy != nil {
-		text, err := ClusterYAML(*s.Policy)
-		if err != nil {
-			return err
-		}
-		b.Write(text)
-	}
-	if _, err := io.WriteString(out, b.String()); err != nil {
-		return fmt.Errorf("write the suggestion: %w", err)
-	}
-	return nil
-}
-
-// List returns the policy as a List in JSON.
-func (s ClusterSuggestion) List() ([]byte, error) {
-	if s.Policy == nil {
-		return list(nil)
-	}
-	text, err := ClusterYAML(*s.Policy)
-	if err != nil {
-		return nil, err
-	}
-	return list([][]byte{text})
-}
-
-// Warnings says what the policy leaves out, a line each.
-func (s ClusterSuggestion) Warnings() (lines []string) {
-	for _, l := range s.Left {
-		lines = append(lines, plain("left out: "+l))
-	}
-	return lines
-}
-
-// Whole tells whether the policy accepts all that was needed.
-func (s ClusterSuggestion) Whole() bool { return len(s.Left) == 0 }

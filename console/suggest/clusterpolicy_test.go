@@ -69,11 +69,11 @@ func TestCommon(t *testing.T) {
 			var b strings.Builder
 			fatal.If(t, s.Write(&b))
 			golden(t, strings.NewReplacer(" ", "-", ":", "").Replace(c.name), b.String())
-			if len(s.Warnings()) != len(s.Left) {
+			if len(s.Warnings()) != len(s.Parts[0].Left) {
 				t.Errorf("%q", s.Warnings())
 			}
-			if s.Policy != nil {
-				if p := cfqdnnp.Read(s.Policy); len(p.Problems) > 0 {
+			if made := s.Parts[0].ClusterPolicy; made != nil {
+				if p := cfqdnnp.Read(made); len(p.Problems) > 0 {
 					t.Error(p.Problems)
 				}
 			}
@@ -98,7 +98,7 @@ func TestCommonTwin(t *testing.T) {
 			dialled[name][fmt.Sprint(at)], by[name][ns] = true, true
 		}
 		o := ClusterOptions{Tier: v1alpha1.TierAdmin, Namespaces: 1 + r.IntN(4)}
-		s := logOf(t, lines...).SuggestCluster(o)
+		common := logOf(t, lines...).SuggestCluster(o).Parts[0].ClusterPolicy
 		want, subjects := map[string]map[string]bool{}, map[string]bool{}
 		for name, ports := range dialled {
 			if len(by[name]) >= o.Namespaces {
@@ -109,9 +109,9 @@ func TestCommonTwin(t *testing.T) {
 			}
 		}
 		got := map[string]map[string]bool{}
-		if s.Policy != nil {
+		if common != nil {
 			made++
-			for _, rule := range cfqdnnp.Read(s.Policy).Rules {
+			for _, rule := range cfqdnnp.Read(common).Rules {
 				for _, m := range rule.Matches {
 					if rule.Action != policy.Accept || got[m.Pattern.String()] != nil {
 						t.Fatalf("%+v", rule)
@@ -125,7 +125,7 @@ func TestCommonTwin(t *testing.T) {
 				}
 			}
 			selected := map[string]bool{}
-			for _, ns := range s.Policy.Spec.Subject.Namespaces.MatchExpressions[0].Values {
+			for _, ns := range common.Spec.Subject.Namespaces.MatchExpressions[0].Values {
 				selected[ns] = true
 			}
 			if d := cmp.Diff(subjects, selected); d != "" {
@@ -147,8 +147,8 @@ func TestCommonBounds(t *testing.T) {
 	for i := range 70 {
 		lines = append(lines, flowText(in("shop"), "denied", "tcp", fmt.Sprintf("192.0.2.10 %d", i+1), "unmatched", named(fmt.Sprintf("n%d.test", i), "")))
 	}
-	s := logOf(t, lines...).SuggestCluster(ClusterOptions{v1alpha1.TierAdmin, 1, false})
-	if len(s.Policy.Spec.Egress) != cfqdnnp.MaxRules || len(s.Left) != 70-cfqdnnp.MaxRules || !strings.Contains(s.Left[0], "the policy has 64 rules, the most that one may have") {
-		t.Errorf("%d rules, left %q", len(s.Policy.Spec.Egress), s.Left)
+	s := logOf(t, lines...).SuggestCluster(ClusterOptions{v1alpha1.TierAdmin, 1, false}).Parts[0]
+	if len(s.ClusterPolicy.Spec.Egress) != cfqdnnp.MaxRules || len(s.Left) != 70-cfqdnnp.MaxRules || !strings.Contains(s.Left[0].String(), "the policy has 64 rules, the most that one may have") {
+		t.Errorf("%d rules, left %q", len(s.ClusterPolicy.Spec.Egress), s.Left)
 	}
 }

@@ -53,8 +53,8 @@ func FuzzSuggest(f *testing.F) {
 			}
 			read++
 		}
-		if read != len(s.Policies()) {
-			t.Fatalf("%d policies are read of %d:\n%s", read, len(s.Policies()), b.String())
+		if read != len(s.objects()) {
+			t.Fatalf("%d policies are read of %d:\n%s", read, len(s.objects()), b.String())
 		}
 	})
 }

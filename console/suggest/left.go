@@ -31,7 +31,7 @@ const (
 	LeftName LeftKind = "name"
 	// LeftProtocol: a policy has no word for the protocol but a rule without ports.
 	LeftProtocol LeftKind = "protocol"
-	// LeftBound: the policies that select the pod would hold too much.
+	// LeftBound: the policies that select the pod would hold too much. The one name says what.
 	LeftBound LeftKind = "bound"
 )
 
@@ -75,6 +75,11 @@ func (w *workload) leave(line audit.Line, kind LeftKind, names []string) {
 			at.Names = slices.Insert(at.Names, i, name)
 		}
 	}
+}
+
+// leave adds what a cluster policy does not accept, and why.
+func (p *Part) leave(format string, args ...any) {
+	p.Left = append(p.Left, Left{Kind: LeftBound, Names: []string{fmt.Sprintf(format, args...)}})
 }
 
 // String describes the connection that is left out, the reason, and the alternative.

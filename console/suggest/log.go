@@ -127,8 +127,7 @@ func (l *Log) Add(line audit.Line) error {
 	}
 	w.pods[line.Pod.Name] = true
 	if line.Kind != audit.KindFlow {
-		w.question(line)
-		l.commonQuestion(line)
+		l.question(w, line)
 		return nil
 	}
 	if line.Destination == nil {
@@ -206,24 +205,23 @@ func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) strin
 			own = append(own, n.Name)
 		}
 	}
+	kind, names := LeftKind(""), own
 	switch {
-	case line.Reason == audit.ReasonRule && line.Tier == policy.Admin.String() && line.Verdict != audit.WouldAllow.String():
-		w.leave(line, LeftCluster, own)
-		return
+	case line.Reason == audit.ReasonRule && line.Tier == policy.Admin.String():
+		kind = LeftCluster
 	case line.Reason == audit.ReasonRule && line.Tier == policy.Namespace.String():
-		w.leave(line, LeftEncrypted, own)
-		return
+		kind = LeftEncrypted
 	case line.Reason == audit.ReasonTranslated: // no name allows what is reached
-		w.leave(line, LeftAddress, nil)
-		return
+		kind, names = LeftAddress, nil
 	case line.Reason == audit.ReasonBlocked:
-		w.leave(line, LeftBlocked, append(covered, own...))
-		return
+		kind, names = LeftBlocked, append(covered, own...)
 	case len(own) == 0 && len(covered) > 0:
-		w.leave(line, LeftExpired, covered)
-		return
+		kind, names = LeftExpired, covered
 	case len(own) == 0:
-		w.leave(line, LeftAddress, foreign(line.Names))
+		kind, names = LeftAddress, foreign(line.Names)
+	}
+	if kind != "" {
+		w.leave(line, kind, names)
 		return
 	}
 	dialled := dialledPort(line)
@@ -282,19 +280,36 @@ func (w *workload) guard(name, address string, guard func(fqdn.Name, netip.Addr)
 	}
 }
 
-// question takes a decision: a name that nothing matches may be wanted.
-func (w *workload) question(line audit.Line) {
-	if len(line.Matches) > 0 || line.Question == nil {
+// question takes a decision: a name that nothing matches may be wanted, and pods of many
+// namespaces may need one.
+func (l *Log) question(w *workload, line audit.Line) {
+	if line.Question == nil {
 		return
 	}
 	name, ok := canonical(decidedName(line))
+	if !ok {
+		return
+	}
+	refuses, unlimited := line.Verdict == audit.Refused.String(), line.Limit == "" // else the limit keeps the name from being answered, and not a match
 	switch {
-	case !ok:
-	case line.Limit != "": // the limit, and not a match, keeps the name from being answered
-	case line.Verdict == audit.Refused.String():
+	case len(line.Matches) > 0 || !unlimited:
+	case refuses:
 		w.asked[name] |= refused
 	case len(line.Answers) > 0:
 		w.asked[name] |= answered
+	}
+	switch {
+	case line.Verdict == audit.Allowed.String(), line.Verdict == audit.Renewed.String(), refuses && unlimited, line.Verdict == audit.Unmatched.String() && len(line.Answers) > 0:
+		n := l.commonName(name, line.Pod.Namespace)
+		for _, a := range line.Answers {
+			for _, g := range a.Grants {
+				if set, err := policy.ParsePortSet(g.Ports); err == nil {
+					n.opened = policy.NewPortSet(append(n.opened, set.Ranges()...)...).Ranges()
+				}
+			}
+		}
+	case deniedByAdmin(line):
+		l.commonName(name, line.Pod.Namespace).denied = true
 	}
 }
 

@@ -39,27 +39,6 @@ func deniedByAdmin(line audit.Line) bool {
 	return line.Tier == policy.Admin.String() && line.Verdict == audit.Denied.String()
 }
 
-// commonQuestion takes a decision about a name, which pods of many namespaces may need.
-func (l *Log) commonQuestion(line audit.Line) {
-	if line.Question == nil {
-		return
-	}
-	switch name, ok := canonical(decidedName(line)); {
-	case !ok:
-	case line.Verdict == audit.Allowed.String(), line.Verdict == audit.Renewed.String(), line.Verdict == audit.Refused.String() && line.Limit == "", line.Verdict == audit.Unmatched.String() && len(line.Answers) > 0:
-		n := l.commonName(name, line.Pod.Namespace)
-		for _, a := range line.Answers {
-			for _, g := range a.Grants {
-				if set, err := policy.ParsePortSet(g.Ports); err == nil {
-					n.opened = policy.NewPortSet(append(n.opened, set.Ranges()...)...).Ranges()
-				}
-			}
-		}
-	case deniedByAdmin(line):
-		l.commonName(name, line.Pod.Namespace).denied = true
-	}
-}
-
 // commonFlow takes denied connections to names.
 func (l *Log) commonFlow(line audit.Line) {
 	dialled := dialledPort(line)

@@ -1,23 +1,18 @@
 package suggest
 
 import (
-	"bytes"
-	"fmt"
 	"maps"
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MetadataName is the label that every namespace has, with its name as the value. Source:
-// https://kubernetes.io/docs/reference/labels-annotations-taints/.
-const MetadataName = "kubernetes.io/metadata.name"
-
 // PodPeer is a peer of a NetworkPolicy: the pods of a namespace that have labels.
 func PodPeer(namespace string, labels map[string]string) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{MetadataName: namespace}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
 		PodSelector:       &metav1.LabelSelector{MatchLabels: maps.Clone(labels)},
 	}
 }
@@ -31,25 +26,11 @@ func AddressPeer(a netip.Addr) networkingv1.NetworkPolicyPeer {
 // every protocol and port.
 func NetworkPolicy(namespace, name string, pods metav1.LabelSelector, to networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) networkingv1.NetworkPolicy {
 	return networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
 			Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{to}, Ports: ports}},
 		},
 	}
-}
-
-// NetworkYAML returns NetworkPolicies as a manifest that `kubectl apply` takes. Equal
-// ones are equal text.
-func NetworkYAML(all ...*networkingv1.NetworkPolicy) ([]byte, error) {
-	var out [][]byte
-	for _, p := range all {
-		p.APIVersion, p.Kind = networkingv1.SchemeGroupVersion.String(), "NetworkPolicy"
-		text, err := manifest(p, order)
-		if err != nil {
-			return nil, fmt.Errorf("write networkpolicy %s/%s: %w", p.Namespace, p.Name, err)
-		}
-		out = append(out, text)
-	}
-	return bytes.Join(out, []byte("---\n")), nil
 }

@@ -37,8 +37,8 @@ func TestNodeNeeds(t *testing.T) {
 	fatal.If(t, audit.Read(strings.NewReader(lines), func(l audit.Line) error {
 		return n.Add(l)
 	}, func(_ int, err error) { t.Error(err) }))
-	if got, common := n.Suggest(Options{}).Policies(), n.SuggestCluster(ClusterOptions{Namespaces: 1}); len(got) > 0 || common.Policy != nil {
-		t.Errorf("lines of nodes give policies for pods: %+v, %+v", got, common.Policy)
+	if got, common := n.Suggest(Options{}).objects(), n.SuggestCluster(ClusterOptions{Namespaces: 1}).objects(); len(got) > 0 || len(common) > 0 {
+		t.Errorf("lines of nodes give policies for pods: %+v, %+v", got, common)
 	}
 	s := n.SuggestNodes()
 	var out bytes.Buffer

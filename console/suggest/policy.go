@@ -22,8 +22,7 @@ type Rule struct {
 // kind (fqdnnp.MaxRules and so on). An empty selector is every pod of the namespace.
 func Policy(namespace, name string, selector map[string]string, rules []Rule) v1alpha1.FQDNNetworkPolicy {
 	p := v1alpha1.FQDNNetworkPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.Kind},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		TypeMeta: typeMeta(v1alpha1.Kind), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 	}
 	if len(selector) > 0 {
 		p.Spec.PodSelector.MatchLabels = maps.Clone(selector)
@@ -36,6 +35,10 @@ func Policy(namespace, name string, selector map[string]string, rules []Rule) v1
 		p.Spec.Egress = append(p.Spec.Egress, rule)
 	}
 	return p
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: kind}
 }
 
 // match returns the match of a name or a pattern.

@@ -16,7 +16,7 @@ func TestYAMLIsAManifestInTheOrderOfPeople(t *testing.T) {
 		{Names: []string{"www.example.org", "*.example.org"}, Ports: []v1alpha1.Port{{Protocol: &tcp, Port: &port}}},
 		{Names: []string{"1.test"}},
 	})
-	got, err := YAML(p)
+	got, err := YAML(&p)
 	fatal.If(t, err)
 	const want = `apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy

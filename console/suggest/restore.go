@@ -34,6 +34,7 @@ func Restore(v *policy.View, policies []v1alpha1.FQDNNetworkPolicy) (p v1alpha1.
 		name += "-" + policies[i].Name
 	}
 	const most = 200 // of 253
+	p.TypeMeta = typeMeta(v1alpha1.ClusterKind)
 	p.Name = strings.TrimRight(name[:min(len(name), most)], "-.")
 	// Last of its tier; a policy for the pods of more policies comes before those of each.
 	priority := int32(max(cfqdnnp.MaxPriority+1-len(policies), 0))

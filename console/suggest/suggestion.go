@@ -9,6 +9,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -41,11 +42,11 @@ const WriteSelector = "write-a-label-of"
 // Suggestion is the set of policies that would have allowed the denied connections of a
 // log.
 type Suggestion struct {
-	Workloads []Workload // sorted by namespace and selector
+	Parts []Part // sorted by namespace and selector
 }
 
-// Workload is the suggestion for similar pods.
-type Workload struct {
+// Part is the suggestion for similar pods, or one cluster policy.
+type Part struct {
 	Namespace string
 	// Selector is what Policies select, "app=cart,tier=front". It is "" for a pod
 	// whose labels say nothing: its policies have the label WriteSelector in their
@@ -59,26 +60,15 @@ type Workload struct {
 	Policies          []v1alpha1.FQDNNetworkPolicy
 	// NetworkPolicies are for another engine, if there is one, so that it does not deny what Policies allow.
 	NetworkPolicies []*networkingv1.NetworkPolicy
-	Left            []Left   // what Policies do not allow, sorted
-	Notes           []string // what to know before Policies are applied
+	ClusterPolicy   *v1alpha1.ClusterFQDNNetworkPolicy
+	head            string   // of a cluster policy: what it is for, or why there is none
+	Left            []Left   // what the policies do not allow, sorted
+	Notes           []string // what to know before they are applied
 }
 
 // Whole tells whether the policies allow all that was seen, as they are.
 func (s Suggestion) Whole() bool {
-	return !slices.ContainsFunc(s.Workloads, func(w Workload) bool {
-		return len(w.Left) > 0 || w.Selector == "" && len(w.Policies) > 0
-	})
-}
-
-// Policies returns the applicable policies of all workloads, in order.
-func (s Suggestion) Policies() []v1alpha1.FQDNNetworkPolicy {
-	var all []v1alpha1.FQDNNetworkPolicy
-	for _, w := range s.Workloads {
-		if w.Selector != "" {
-			all = append(all, w.Policies...)
-		}
-	}
-	return all
+	return !slices.ContainsFunc(s.Parts, func(p Part) bool { return len(p.Left) > 0 || p.unlabelled() != "" })
 }
 
 // Suggest returns the smallest policies that would have allowed the connections in the
@@ -92,7 +82,7 @@ func (l *Log) Suggest(o Options) Suggestion {
 	names := l.baseNames(keys)
 	for _, key := range keys {
 		w := l.workloads[key]
-		out := Workload{
+		out := Part{
 			Namespace: w.namespace, Selector: w.selector, Pods: slices.Sorted(maps.Keys(w.pods)),
 			First: w.first, Last: w.last, Denied: w.denied, WouldDeny: w.would, Left: w.leftOut(o), Notes: w.notes(o),
 		}
@@ -104,7 +94,7 @@ func (l *Log) Suggest(o Options) Suggestion {
 		}
 		slices.SortFunc(out.Left, compareLeft)
 		if len(out.Policies) > 0 || len(out.Left) > 0 || len(out.Notes) > 0 {
-			s.Workloads = append(s.Workloads, out)
+			s.Parts = append(s.Parts, out)
 		}
 	}
 	return s
@@ -216,7 +206,7 @@ func (w *workload) notes(o Options) []string {
 func (l *Log) wider(w *workload) []string {
 	var others []string
 	for _, o := range l.workloads {
-		if o != w && o.namespace == w.namespace && len(w.labels) > 0 && within(w.labels, o.labels) {
+		if o != w && o.namespace == w.namespace && len(w.labels) > 0 && labels.SelectorFromSet(w.labels).Matches(labels.Set(o.labels)) {
 			others = append(others, o.selector)
 		}
 	}
@@ -225,16 +215,6 @@ func (l *Log) wider(w *workload) []string {
 	}
 	slices.Sort(others)
 	return []string{"the selector covers pods of other workloads too: " + strings.Join(others, "; ")}
-}
-
-// within tells whether every label of a is one of b.
-func within(a, b map[string]string) bool {
-	for key, value := range a {
-		if other, has := b[key]; !has || other != value {
-			return false
-		}
-	}
-	return true
 }
 
 // overBounds returns what of the policies would open nothing, since they hold too much

@@ -153,7 +153,7 @@ func TestAddRefuses(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.line, err)
 		}
-		if s := l.Suggest(Options{}); len(s.Workloads) > 0 {
+		if s := l.Suggest(Options{}); len(s.Parts) > 0 {
 			t.Errorf("%+v: suggested %+v", c.line, s)
 		}
 	}
@@ -161,9 +161,9 @@ func TestAddRefuses(t *testing.T) {
 
 // TestCommentsHoldNothingOfALog that could end them.
 func TestCommentsHoldNothingOfALog(t *testing.T) {
-	w := Workload{Namespace: "shop", Selector: "app=cart", Notes: []string{"a\nb\u2028c\x1b[1m"}}
+	p := Part{Namespace: "shop", Selector: "app=cart", Notes: []string{"a\nb\u2028c\x1b[1m"}}
 	var b strings.Builder
-	fatal.If(t, (Suggestion{Workloads: []Workload{w}}).Write(&b))
+	fatal.If(t, (Suggestion{[]Part{p}}).Write(&b))
 	for i, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
 		if !strings.HasPrefix(line, "# ") || strings.ContainsAny(line, "\x1b\u2028") {
 			t.Errorf("line %d: %q", i, line)

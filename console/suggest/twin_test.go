@@ -136,7 +136,7 @@ func TestNothingCanBeTakenOut(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		w := newWorld(t, r, 1+r.IntN(8), 1+r.IntN(6), 1+r.IntN(30))
-		policies := w.log.Suggest(Options{}).Policies()
+		policies := readBack(t, w.log.Suggest(Options{}))
 		loses := func() bool {
 			for app, seen := range w.seen {
 				allowed := allows(policies, app)
@@ -302,8 +302,8 @@ func TestBoundsOfAPod(t *testing.T) {
 		fatal.If(t, l.Add(line))
 	}
 	s := l.Suggest(Options{})
-	if s.Whole() || len(s.Workloads[0].Left) != 1 || s.Workloads[0].Left[0].Kind != LeftBound ||
-		!strings.Contains(s.Workloads[0].Left[0].String(), "more than 256 different sets of ports") {
+	if s.Whole() || len(s.Parts[0].Left) != 1 || s.Parts[0].Left[0].Kind != LeftBound ||
+		!strings.Contains(s.Parts[0].Left[0].String(), "more than 256 different sets of ports") {
 		t.Errorf("left %v", s.Warnings())
 	}
 }

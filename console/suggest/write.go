@@ -2,26 +2,29 @@ package suggest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Write writes the suggestion as manifests, each workload's below comments with the
+// Write writes the suggestion as manifests, each part's below comments with the
 // connections seen, notes, and connections left out. Manifests that must not be applied
 // unchanged are in comments. Equal suggestions are equal text.
 func (s Suggestion) Write(out io.Writer) error {
 	var b bytes.Buffer
-	if len(s.Workloads) == 0 {
+	if len(s.Parts) == 0 {
 		comment(&b, "Nothing was denied.")
 	}
-	for i, w := range s.Workloads {
+	for i := range s.Parts {
 		if i > 0 {
 			b.WriteString("---\n")
 		}
-		if err := w.write(&b); err != nil {
+		if err := s.Parts[i].write(&b); err != nil {
 			return err
 		}
 	}
@@ -31,83 +34,93 @@ func (s Suggestion) Write(out io.Writer) error {
 	return nil
 }
 
-// String names the workload.
-func (w Workload) String() string {
-	if w.Selector == "" {
-		return w.Namespace + "/" + strings.Join(w.Pods, ", ")
+// String names the pods.
+func (p *Part) String() string {
+	if p.Selector == "" {
+		return p.Namespace + "/" + strings.Join(p.Pods, ", ")
 	}
-	return w.Namespace + ": pods with " + w.Selector
+	return p.Namespace + ": pods with " + p.Selector
 }
 
-func (w Workload) write(b *bytes.Buffer) error {
-	comment(b, w.String()+w.seen())
-	for _, note := range w.Notes {
+// objects returns the policies.
+func (p *Part) objects() (all []metav1.Object) {
+	for i := range p.Policies {
+		all = append(all, &p.Policies[i])
+	}
+	if p.ClusterPolicy != nil {
+		all = append(all, p.ClusterPolicy)
+	}
+	return all
+}
+
+func (p *Part) write(b *bytes.Buffer) error {
+	comment(b, cmp.Or(p.head, p.String()+p.seen()))
+	for _, note := range p.Notes {
 		comment(b, "Note: "+note)
 	}
-	for _, l := range w.Left {
+	for _, l := range p.Left {
 		comment(b, "Left out: "+l.String())
 	}
-	if w.Selector == "" && len(w.Policies) > 0 {
-		comment(b, "Nothing is suggested as it is: "+w.unlabelled())
+	text, err := YAML(p.objects()...)
+	if err != nil {
+		return err
 	}
-	for i, p := range w.Policies {
-		text, err := YAML(p)
-		if err != nil {
-			return err
+	if why := p.unlabelled(); why != "" {
+		comment(b, "Nothing is suggested as it is: "+why)
+		for line := range bytes.Lines(text) {
+			b.WriteString("# " + string(line))
 		}
-		if w.Selector == "" {
-			text = append([]byte("# "), bytes.ReplaceAll(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"), []byte("\n# "))...)
-			text = append(text, '\n')
-		}
-		switch {
-		case i > 0 && w.Selector == "":
-			b.WriteString("# ---\n")
-		case i > 0:
-			b.WriteString("---\n")
-		}
+	} else {
 		b.Write(text)
 	}
-	if len(w.NetworkPolicies) > 0 {
-		text, err := NetworkYAML(w.NetworkPolicies...)
-		if err != nil {
-			return err
-		}
-		b.WriteString("---\n")
-		comment(b, "If another engine enforces NetworkPolicies, it needs this beside the policies. Namegate ignores it.")
-		b.Write(text)
+	if len(p.NetworkPolicies) == 0 {
+		return nil
 	}
+	if text, err = YAML(p.NetworkPolicies...); err != nil {
+		return err
+	}
+	b.WriteString("---\n")
+	comment(b, "If another engine enforces NetworkPolicies, it needs this beside the policies. Namegate ignores it.")
+	b.Write(text)
 	return nil
 }
 
 // seen says how often and when connections were denied.
-func (w Workload) seen() string {
+func (p *Part) seen() string {
 	var parts []string
-	if w.Denied > 0 {
-		parts = append(parts, fmt.Sprintf("%d denied", w.Denied))
+	if p.Denied > 0 {
+		parts = append(parts, fmt.Sprintf("%d denied", p.Denied))
 	}
-	if w.WouldDeny > 0 {
-		parts = append(parts, fmt.Sprintf("%d would-deny", w.WouldDeny))
+	if p.WouldDeny > 0 {
+		parts = append(parts, fmt.Sprintf("%d would-deny", p.WouldDeny))
 	}
 	if len(parts) == 0 {
 		return "; no connection denied"
 	}
-	return fmt.Sprintf("; connections: %s; %s to %s", strings.Join(parts, ", "), w.First.UTC().Format(time.RFC3339), w.Last.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("; connections: %s; %s to %s", strings.Join(parts, ", "), p.First.UTC().Format(time.RFC3339), p.Last.UTC().Format(time.RFC3339))
 }
 
-// unlabelled says why the policies cannot be applied.
-func (w Workload) unlabelled() string {
+// unlabelled says why the policies cannot be applied, "" if they can.
+func (p *Part) unlabelled() string {
+	if p.Selector != "" || len(p.Policies) == 0 {
+		return ""
+	}
 	return "no label of the pod says which pods are like it; give them one, write it in place of " + WriteSelector + ", and take the # away"
 }
 
 // Warnings says what of the suggestion needs somebody's hand, a line each.
 func (s Suggestion) Warnings() []string {
 	var lines []string
-	for _, w := range s.Workloads {
-		for _, l := range w.Left {
-			lines = append(lines, plain(w.String()+": left out: "+l.String()))
+	for i := range s.Parts {
+		p, of := &s.Parts[i], ""
+		if p.head == "" {
+			of = p.String() + ": "
 		}
-		if w.Selector == "" && len(w.Policies) > 0 {
-			lines = append(lines, plain(w.String()+": "+w.unlabelled()))
+		for _, l := range p.Left {
+			lines = append(lines, plain(of+"left out: "+l.String()))
+		}
+		if why := p.unlabelled(); why != "" {
+			lines = append(lines, plain(of+why))
 		}
 	}
 	return lines

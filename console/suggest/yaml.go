@@ -8,14 +8,14 @@ import (
 	"maps"
 	"slices"
 
-	"sigs.k8s.io/yaml"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
 // order is the usual order of fields in a manifest: these first, all others behind them,
-// by name.
+// by name. Labels have it too.
 var order = []string{
 	"apiVersion", "kind", "metadata", "namespace", "name", "spec", "namespaceSelector", "podSelector", "matchLabels", "matchExpressions",
 	"policyTypes", "egress", "to", "matches", "pattern", "ports", "protocol", "port", "endPort", "enforcement", "denied", "dns", "ttl",
@@ -26,46 +26,43 @@ var clusterOrder = []string{
 	"apiVersion", "kind", "metadata", "name", "spec", "tier", "priority", "subject", "key", "operator", "values", "egress", "action", "matches", "pattern", "networks", "ports", "protocol", "port", "endPort",
 }
 
-// YAML returns the policy as a manifest, with apiVersion and kind and without its
-// status: what `kubectl apply` and `namegate check` take. Equal policies are equal
-// text.
-func YAML(p v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
-	p.APIVersion, p.Kind = v1alpha1.GroupVersion().String(), v1alpha1.Kind
-	p.Status = v1alpha1.FQDNNetworkPolicyStatus{}
-	text, err := manifest(p, order)
-	if err != nil {
-		return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
+// YAML returns policies, or NetworkPolicies, as manifests that `kubectl apply` and `namegate check`
+// take. Equal ones are equal text.
+func YAML[T metav1.Object](objects ...T) ([]byte, error) {
+	var out [][]byte
+	for _, o := range objects {
+		fields, err := fieldsOf(o)
+		if err != nil {
+			return nil, err
+		}
+		by := order
+		if fields["kind"] == v1alpha1.ClusterKind {
+			by = clusterOrder
+		}
+		text, err := goyaml.Marshal(ordered(fields, by))
+		if err != nil {
+			return nil, fmt.Errorf("write policy %s: %w", o.GetName(), err)
+		}
+		out = append(out, text)
 	}
-	return text, nil
+	return bytes.Join(out, []byte("---\n")), nil
 }
 
-// ClusterYAML is YAML for a cluster policy.
-func ClusterYAML(p v1alpha1.ClusterFQDNNetworkPolicy) ([]byte, error) {
-	p.APIVersion, p.Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClusterKind
-	p.Status = v1alpha1.ClusterFQDNNetworkPolicyStatus{}
-	text, err := manifest(p, clusterOrder)
-	if err != nil {
-		return nil, fmt.Errorf("write cluster policy %s: %w", p.Name, err)
+// fieldsOf returns the fields of an object as JSON has them.
+func fieldsOf(o metav1.Object) (fields map[string]any, err error) {
+	text, err := json.Marshal(o)
+	if err == nil {
+		numbers := json.NewDecoder(bytes.NewReader(text))
+		numbers.UseNumber()
+		err = numbers.Decode(&fields)
 	}
-	return text, nil
+	if err != nil {
+		return nil, fmt.Errorf("write policy %s: %w", o.GetName(), err)
+	}
+	return fields, nil
 }
 
-// manifest returns an object as YAML with its fields in an order.
-func manifest(object any, order []string) ([]byte, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	var fields map[string]any
-	numbers := json.NewDecoder(bytes.NewReader(text))
-	numbers.UseNumber()
-	if err := numbers.Decode(&fields); err != nil {
-		return nil, err
-	}
-	return goyaml.Marshal(ordered(fields, order))
-}
-
-// ordered returns a value of JSON in which the fields of objects have an order.
+// ordered returns a value of JSON in which the fields of objects have their order.
 func ordered(value any, order []string) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -101,43 +98,36 @@ func compareFields(a, b string, order []string) int {
 // List returns the applicable policies as one JSON object that `kubectl apply` and `namegate check`
 // take.
 func (s Suggestion) List() ([]byte, error) {
-	var texts [][]byte
-	for _, p := range s.Policies() {
-		text, err := YAML(p)
+	items := []map[string]any{}
+	for _, o := range s.objects() {
+		fields, err := fieldsOf(o)
 		if err != nil {
 			return nil, err
 		}
-		texts = append(texts, text)
+		items = append(items, fields)
 	}
-	for _, w := range s.Workloads {
-		for _, n := range w.NetworkPolicies {
-			text, err := NetworkYAML(n)
-			if err != nil {
-				return nil, err
-			}
-			texts = append(texts, text)
-		}
-	}
-	return list(texts)
-}
-
-// list returns manifests as one List.
-func list(manifests [][]byte) ([]byte, error) {
-	list := struct {
+	text, err := json.MarshalIndent(struct {
 		APIVersion string           `json:"apiVersion"`
 		Kind       string           `json:"kind"`
 		Items      []map[string]any `json:"items"`
-	}{"v1", "List", []map[string]any{}}
-	for _, text := range manifests {
-		var fields map[string]any
-		if err := yaml.Unmarshal(text, &fields); err != nil {
-			return nil, fmt.Errorf("write policies: %w", err)
-		}
-		list.Items = append(list.Items, fields)
-	}
-	text, err := json.MarshalIndent(list, "", "  ")
+	}{"v1", "List", items}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write policies: %w", err)
 	}
 	return append(text, '\n'), nil
+}
+
+// objects returns the applicable objects: of all parts the policies before the NetworkPolicies.
+func (s Suggestion) objects() (all []metav1.Object) {
+	for i := range s.Parts {
+		if p := &s.Parts[i]; p.unlabelled() == "" {
+			all = append(all, p.objects()...)
+		}
+	}
+	for _, p := range s.Parts {
+		for _, n := range p.NetworkPolicies {
+			all = append(all, n)
+		}
+	}
+	return all
 }

@@ -210,17 +210,15 @@ func (s *server) suggest(r *http.Request) (any, error) {
 			out.Notes = append(out.Notes, "a line is left out: "+print.OneLine(err.Error()))
 		}
 	}
-	if namespace == "" {
-		suggestion := log.SuggestNodes()
-		out.Notes = append(out.Notes, suggestion.Warnings()...)
-		err := suggestion.Write(&text)
-		out.YAML = text.String()
-		return out, err
+	suggestion := log.SuggestNodes()
+	if namespace != "" {
+		suggestion = log.Suggest(suggest.Options{})
 	}
-	suggestion := log.Suggest(suggest.Options{})
 	out.Notes = append(out.Notes, suggestion.Warnings()...)
-	for _, w := range suggestion.Workloads {
-		out.Notes = append(out.Notes, w.Notes...)
+	for _, p := range suggestion.Parts {
+		if namespace != "" {
+			out.Notes = append(out.Notes, p.Notes...)
+		}
 	}
 	err := suggestion.Write(&text)
 	out.YAML = text.String()

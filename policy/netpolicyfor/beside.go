@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,7 +145,7 @@ func intersect(a, b *metav1.LabelSelector) (both metav1.LabelSelector, possible 
 // object returns the NetworkPolicy for a selector.
 func (p *Policy) object(pods metav1.LabelSelector, endpoint []netip.Prefix) *networkingv1.NetworkPolicy {
 	dns := networkingv1.NetworkPolicyEgressRule{Ports: []networkingv1.NetworkPolicyPort{
-		port(policy.UDP, intstr.FromInt32(dnsPort)), port(policy.TCP, intstr.FromInt32(dnsPort)),
+		Port(policy.UDP, intstr.FromInt32(dnsPort)), Port(policy.TCP, intstr.FromInt32(dnsPort)),
 	}}
 	for _, prefix := range endpoint {
 		dns.To = append(dns.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: prefix.Masked().String()}})
@@ -177,11 +176,6 @@ func (p *Policy) objectName(pods metav1.LabelSelector) string {
 		prefix = strings.TrimRight(p.Name[:min(len(p.Name), most)], "-.")
 	}
 	return prefix + "-for-engine-" + hex.EncodeToString(sum[:4])
-}
-
-func port(protocol policy.Protocol, number intstr.IntOrString) networkingv1.NetworkPolicyPort {
-	name := corev1.Protocol(strings.ToUpper(protocol.String()))
-	return networkingv1.NetworkPolicyPort{Protocol: &name, Port: &number}
 }
 
 // Text returns the objects as one manifest that `kubectl apply -f -` takes: JSON without line ends.

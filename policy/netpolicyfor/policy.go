@@ -2,6 +2,7 @@ package netpolicyfor
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/policy/peers"
 )
 
 // Policy is what a policy of Namegate needs from another engine in a namespace.
@@ -48,19 +48,18 @@ func Of(p *v1alpha1.FQDNNetworkPolicy, s Services) *Policy {
 // the Admin tier accepts connections, before NetworkPolicies are asked.
 func OfCluster(p *v1alpha1.ClusterFQDNNetworkPolicy, namespace string, labels map[string]string, s Services) *Policy {
 	out := &Policy{Namespace: namespace, Name: p.Name, OfCluster: true}
-	namespaces := p.Spec.Subject.Namespaces
-	if of := p.Spec.Subject.Pods; of != nil && of.PodSelector != nil {
-		namespaces, out.pods = of.NamespaceSelector, *of.PodSelector
-	}
-	selector, err := peers.NewSelector(namespaces)
 	if labels == nil {
 		labels = map[string]string{corev1.LabelMetadataName: namespace}
 	}
-	if err != nil || namespaces == nil || !selector.Matches(labels) || p.Spec.Enforcement == v1alpha1.EnforcementAudit {
+	read := cfqdnnp.Read(p)
+	if read.Namespaces == nil || !read.Namespaces.Matches(labels) || read.Audit {
 		return out
 	}
+	if of := p.Spec.Subject.Pods; of != nil {
+		out.pods = *of.PodSelector
+	}
 	var rules []*policy.Rule
-	for _, r := range cfqdnnp.Read(p).Rules {
+	for _, r := range read.Rules {
 		if r.Tier == policy.Admin && r.Action == policy.Accept && !r.Broken {
 			rules = append(rules, r.Rule)
 		}
@@ -73,6 +72,10 @@ func OfCluster(p *v1alpha1.ClusterFQDNNetworkPolicy, namespace string, labels ma
 type target struct {
 	policy.Protocol
 	name string
+}
+
+func (t target) compare(o target) int {
+	return cmp.Or(cmp.Compare(t.Protocol, o.Protocol), strings.Compare(t.name, o.name))
 }
 
 // egress returns the rule that opens the ports of rules to every destination: none without ports,
@@ -95,24 +98,35 @@ func egress(rules []*policy.Rule, s Services) []networkingv1.NetworkPolicyEgress
 			ranges = append(ranges, policy.PortRange{Protocol: p.Protocol, First: p.Target, Last: p.Target})
 		}
 	}
-	var rule networkingv1.NetworkPolicyEgressRule
-	for _, r := range policy.NewPortSet(ranges...).Ranges() {
-		out := port(r.Protocol, intstr.FromInt32(int32(r.First)))
+	all := Ports(policy.NewPortSet(ranges...))
+	for _, t := range slices.SortedFunc(maps.Keys(names), target.compare) {
+		all = append(all, Port(t.Protocol, intstr.FromString(t.name)))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return []networkingv1.NetworkPolicyEgressRule{{Ports: all}}
+}
+
+// Ports returns the ports of protocols as a NetworkPolicy has them.
+func Ports(set policy.PortSet) (all []networkingv1.NetworkPolicyPort) {
+	for _, r := range set.Ranges() {
+		out := Port(r.Protocol, intstr.FromInt32(int32(r.First)))
 		if last := int32(r.Last); r.Last > r.First {
 			out.EndPort = &last
 		}
 		if r.First == 0 { // every port: rules have no port 0
 			out.Port, out.EndPort = nil, nil
 		}
-		rule.Ports = append(rule.Ports, out)
+		all = append(all, out)
 	}
-	for _, t := range sorted(names) {
-		rule.Ports = append(rule.Ports, port(t.Protocol, intstr.FromString(t.name)))
-	}
-	if len(rule.Ports) == 0 {
-		return nil
-	}
-	return []networkingv1.NetworkPolicyEgressRule{rule}
+	return all
+}
+
+// Port returns a port of a protocol by its number or name.
+func Port(protocol policy.Protocol, number intstr.IntOrString) networkingv1.NetworkPolicyPort {
+	name := corev1.Protocol(strings.ToUpper(protocol.String()))
+	return networkingv1.NetworkPolicyPort{Protocol: &name, Port: &number}
 }
 
 // targets returns the ports of Services that matches open and that lead to other ports of pods.
@@ -132,15 +146,5 @@ func (s Services) targets(matches []*policy.Match) (out []policy.ServicePort) {
 			}
 		}
 	}
-	return out
-}
-
-func sorted(names map[target]bool) (out []target) {
-	for t := range names {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b target) int {
-		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), strings.Compare(a.name, b.name))
-	})
 	return out
 }
