@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -149,19 +148,21 @@ func (m *Manifests) ask(pod *Pod, to explain.Target, o Options, snap *policy.Sna
 
 // facts are what manifests tell of a pod and a name.
 func (m *Manifests) facts(pod *Pod, name fqdn.Name, o Options, snap *policy.Snapshot) explain.Facts {
-	domain, _ := fqdn.ParseName(o.ClusterDomain)
+	services := m.dialledServices(o)
 	f := explain.Facts{
-		Pod: pod.Pod, View: snap.ViewOf(pod.PodRef), Snapshot: snap, Domain: domain, Unresolved: true, Place: m.ruleAt,
+		Pod: pod.Pod, View: snap.ViewOf(pod.PodRef), Snapshot: snap, Domain: services.Domain, Unresolved: true, Place: m.ruleAt,
 		SeesCluster: func(bool) bool { return true }, // what the caller may not read is not there
-		Engine:      &explain.Engine{Endpoint: netpolicyfor.Endpoint(), Services: m.dialledServices(domain), Labels: m.namespaceLabels(pod.Namespace)},
+		Engine:      &explain.Engine{Endpoint: netpolicyfor.Endpoint(), Services: services, Labels: m.namespaceLabels(pod.Namespace)},
 	}
-	for i := range m.Policies {
-		if p := &m.Policies[i]; p.Namespace == pod.Namespace {
-			f.Policies = append(f.Policies, &p.FQDNNetworkPolicy)
+	for _, p := range m.Policies {
+		switch {
+		case p.ours != nil:
+			f.Engine.ClusterPolicies = append(f.Engine.ClusterPolicies, p.ours)
+		case p.own != nil && p.namespace == pod.Namespace:
+			f.Policies = append(f.Policies, p.own)
 		}
 	}
 	f.NetworkPolicies = m.networkPoliciesOf(pod.Namespace)
-	f.Engine.ClusterPolicies = m.ownClusterPolicies()
 	if to := m.leads(name, o); to != "" && !inside(to.String(), o.ClusterDomain) {
 		f.Asked = &recent.Decision{Left: to}
 	}
@@ -169,43 +170,10 @@ func (m *Manifests) facts(pod *Pod, name fqdn.Name, o Options, snap *policy.Snap
 }
 
 func (m *Manifests) networkPoliciesOf(namespace string) (out []*networkingv1.NetworkPolicy) {
-	for _, n := range m.NetworkPolicies {
-		if n.Namespace == namespace {
-			out = append(out, n.NetworkPolicy)
+	for _, p := range m.Policies {
+		if p.network != nil && p.namespace == namespace {
+			out = append(out, p.network)
 		}
 	}
 	return out
-}
-
-// ownClusterPolicies returns the ClusterFQDNNetworkPolicies.
-func (m *Manifests) ownClusterPolicies() (out []*v1alpha1.ClusterFQDNNetworkPolicy) {
-	for _, p := range m.ClusterPolicies {
-		if p.ours != nil {
-			out = append(out, p.ours)
-		}
-	}
-	return out
-}
-
-// ruleAt says where a rule of any policy stands, "" for a rule of the cluster.
-func (m *Manifests) ruleAt(r *policy.Rule, path string) string {
-	at := m.known[r.Policy]
-	switch {
-	case r.Tier != policy.Namespace:
-		i := slices.IndexFunc(m.ClusterPolicies, func(p ClusterPolicy) bool { return p.ID == r.Policy })
-		if i < 0 {
-			return ""
-		}
-		at = m.ClusterPolicies[i].place
-	case r.Action != policy.Deny && r.Peer.Kind != policy.PeerNames:
-		i := slices.IndexFunc(m.NetworkPolicies, func(n NetworkPolicy) bool { return n.id() == r.Policy })
-		if i < 0 {
-			return ""
-		}
-		at = m.NetworkPolicies[i].place
-	}
-	if at.file == "" {
-		return ""
-	}
-	return at.ref(path)
 }

@@ -70,10 +70,9 @@ const deploymentsDecide = "the labels of workloads that have no pods now (Select
 type cluster struct {
 	namespaces []string // whose objects were wanted; nil for all
 	// read has the namespaces in which the objects of a kind are known, "" for all of them.
-	read map[schema.GroupVersionResource]map[string]bool
-	// workloads are the pods of templates, which count for selectors alone.
-	workloads []Pod
-	unchecked []Unchecked
+	read       map[schema.GroupVersionResource]map[string]bool
+	selectable []Pod // and the pods of templates; nil if these were not read
+	unchecked  []Unchecked
 }
 
 // knows tells whether all objects of a kind in a namespace are known, or with "" all of them.
@@ -95,91 +94,73 @@ type clusterReader struct {
 func (m *Manifests) ReadCluster(ctx context.Context, api API, namespaces []string, o Options) error {
 	m.cluster = &cluster{namespaces: namespaces, read: map[schema.GroupVersionResource]map[string]bool{}}
 	r := clusterReader{m, api, o}
-	refused, err := r.kind(ctx, servedPolicies, namespaces)
-	if err != nil {
+	refused, err := r.kinds(ctx, servedPolicies)
+	if err == nil {
+		_, err = r.kinds(ctx, servedClusterPolicies...)
+	}
+	ofCluster := slices.ContainsFunc(m.Policies, (*Policy).ofCluster)
+	switch {
+	case err != nil:
 		return err
-	}
-	for _, kind := range servedClusterPolicies {
-		if _, err := r.kind(ctx, kind, nil); err != nil {
-			return err
-		}
-	}
-	if refused != nil && len(m.Files) == 0 && (namespaces != nil || len(m.ClusterPolicies) == 0) {
+	case refused != nil && len(m.Files) == 0 && (namespaces != nil || !ofCluster):
 		return refused
 	}
-	for _, kind := range []servedKind{servedNetworkPolicies, servedPods} {
-		if _, err := r.kind(ctx, kind, namespaces); err != nil {
-			return err
-		}
+	more := []servedKind{servedNetworkPolicies, servedPods, servedServices}
+	if ofCluster {
+		more = append(more, servedNamespaces)
 	}
-	if _, err := r.kind(ctx, servedServices, r.withServices()); err != nil {
+	if namespaces == nil && slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.Nodes != nil }) {
+		more = append(more, servedNodes)
+	}
+	_, err = r.kinds(ctx, more...)
+	if err != nil || !slices.ContainsFunc(m.Policies, func(p *Policy) bool { return m.selectsNothing(p) != "" }) {
 		return err
 	}
-	if len(m.ClusterPolicies) > 0 {
-		if _, err := r.kind(ctx, servedNamespaces, nil); err != nil {
-			return err
-		}
-	}
-	if namespaces == nil && slices.ContainsFunc(m.ClusterPolicies, func(p ClusterPolicy) bool { return p.Nodes != nil }) {
-		if _, err := r.kind(ctx, servedNodes, nil); err != nil {
-			return err
-		}
-	}
-	return r.ofWorkloads(ctx)
+	running := m.Pods
+	_, err = r.kinds(ctx, servedWorkloads...)
+	m.cluster.selectable, m.Pods = m.Pods, running
+	return err
 }
 
-// withServices returns the namespaces whose Services are wanted: also those of names.
-func (r clusterReader) withServices() []string {
-	if r.cluster.namespaces == nil {
-		return nil
+// in returns the namespaces whose objects of a kind are wanted, "" for all: of Services also
+// those of names.
+func (r clusterReader) in(kind servedKind) []string {
+	all := r.cluster.namespaces
+	switch {
+	case all == nil || kind.clusterWide:
+		return []string{""}
+	case kind != servedServices:
+		return all
 	}
-	all := slices.Clone(r.cluster.namespaces)
-	for i := range r.Policies {
-		for _, w := range r.Policies[i].read() {
-			if s, is := serviceOf(w.pattern, r.options); is {
-				all = append(all, s.Namespace)
+	for _, p := range r.Policies {
+		for _, w := range p.matches {
+			if s, is := serviceNamed(w.pattern, r.options); is && p.own != nil {
+				all = append(slices.Clip(all), s.Namespace)
 			}
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return slices.Compact(slices.Sorted(slices.Values(all)))
 }
 
-// ofWorkloads reads workloads if some policy selects no pod.
-func (r clusterReader) ofWorkloads(ctx context.Context) error {
-	if len(r.selectsNothing()) == 0 {
-		return nil
-	}
-	running := r.Pods
-	defer func() { r.cluster.workloads, r.Pods = r.Pods[len(running):], running }()
-	for _, kind := range servedWorkloads {
-		if _, err := r.kind(ctx, kind, r.cluster.namespaces); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// kind adds the objects of a kind in namespaces, nil for all. refused is why not all of them could be read.
-func (r clusterReader) kind(ctx context.Context, kind servedKind, namespaces []string) (refused, err error) {
-	known := map[string]bool{}
-	r.cluster.read[kind.GroupVersionResource] = known
-	if namespaces == nil || kind.clusterWide {
-		namespaces = []string{""}
-	}
-	for _, namespace := range namespaces {
-		var refusal *console.Refusal
-		switch err := r.list(ctx, kind, namespace); {
-		case err == nil:
-			known[namespace] = true
-		case !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden && refusal.Status != http.StatusNotFound:
-			return nil, err
-		case refusal.Status == http.StatusForbidden:
-			why := mayNot(refusal, kind, namespace)
-			refused = console.Refuse(refusal.Status, "%s", why)
-			r.Leave(kind.decides, why)
-		case kind.Group == v1alpha1.Group:
-			refused = console.Refuse(refusal.Status, "%s; is Namegate installed in this cluster?", refusal.Message)
+// kinds adds the objects of kinds. refused is why not all of them could be read.
+func (r clusterReader) kinds(ctx context.Context, kinds ...servedKind) (refused, err error) {
+	for _, kind := range kinds {
+		known := map[string]bool{}
+		r.cluster.read[kind.GroupVersionResource] = known
+		for _, namespace := range r.in(kind) {
+			var refusal *console.Refusal
+			switch err := r.list(ctx, kind, namespace); {
+			case err == nil:
+				known[namespace] = true
+			case !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden && refusal.Status != http.StatusNotFound:
+				return nil, err
+			case refusal.Status == http.StatusForbidden:
+				why := mayNot(refusal, kind, namespace)
+				refused = console.Refuse(refusal.Status, "%s", why)
+				r.Leave(kind.decides, why)
+			case kind.Group == v1alpha1.Group:
+				refused = console.Refuse(refusal.Status, "%s; is Namegate installed in this cluster?", refusal.Message)
+			}
 		}
 	}
 	return refused, nil
@@ -257,15 +238,12 @@ func (m *Manifests) Leave(what, why string) {
 
 // Spaces returns the namespaces of the policies, for which a cluster is to be read; nil for all.
 func (m *Manifests) Spaces() []string {
-	if len(m.ClusterPolicies) > 0 {
-		return nil
-	}
 	all := []string{}
-	for i := range m.Policies {
-		all = append(all, m.Policies[i].Namespace)
-	}
-	for i := range m.NetworkPolicies {
-		all = append(all, m.NetworkPolicies[i].Namespace)
+	for _, p := range m.Policies {
+		if p.ofCluster() {
+			return nil
+		}
+		all = append(all, p.namespace)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -49,6 +49,15 @@ func TestStandardPolicies(t *testing.T) {
 		head + "---\n" + "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: q}\n": {
 			"stdin:9: error: clusternetworkpolicy q: apiVersion policy.networking.k8s.io/v1beta1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2",
 		},
+		head + "  egress:\n  - {action: Deny, to: [{networks: [192.0.2.1]}]}\n": {
+			`stdin:9: error: clusternetworkpolicy p: spec.egress[0].to[0].networks[0]: "192.0.2.1" is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32; until then the rule denies every connection`,
+		},
+		head + "  egress:\n  - {action: Accept, to: [{domainNames: [xn--abc.test, db]}]}\n": {
+			"stdin:9: warning: clusternetworkpolicy p: spec.egress[0].to[0].domainNames[0]: xn--abc is no A-label of any Unicode label; write the Unicode name for once, and this says what to write",
+			"stdin:9: warning: clusternetworkpolicy p: spec.egress[0].to[0].domainNames[1]: has one label; pods ask for it with a search suffix, so write the whole name, such as db.NAMESPACE.svc.cluster.local",
+		},
+		strings.Replace(head, "tier: Admin", "tier: First", 1):                                           {`stdin:5: error: clusternetworkpolicy p: spec.tier: "First" is no tier; write Admin or Baseline; the policy selects nothing until this is fixed`},
+		"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: p}\n": {"warning: no FQDNNetworkPolicy of namegate.io/v1alpha1 in 1 file; is this the right path?"},
 		head + "  tier: Baseline\n": {`stdin:1: error: yaml: unmarshal errors: line 8: key "tier" already set in map`},
 	} {
 		if d := cmp.Diff(want, lint(t, text), cmpopts.EquateEmpty()); d != "" {

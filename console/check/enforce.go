@@ -69,7 +69,7 @@ func (e *NotAudit) Error() string { return e.Message }
 // names. The error is a *NotAudit.
 func (m *Manifests) Enforce(id string, pods []Pod, questions []explain.Target, o Options) (*Trial, error) {
 	then := *m
-	selects, err := then.enforced(id)
+	p, sample, err := then.enforced(id)
 	if err != nil {
 		return nil, err
 	}
@@ -77,22 +77,22 @@ func (m *Manifests) Enforce(id string, pods []Pod, questions []explain.Target, o
 		pods = m.Pods
 	}
 	if len(pods) == 0 {
-		pods = []Pod{selects.sample}
+		pods = []Pod{sample}
 	}
 	t := &Trial{Policy: id}
 	before, after := m.snapshot(pods), then.snapshot(pods)
 	for i := range pods {
-		p := &pods[i]
-		if p.HostNetwork || !selects.pod(p) {
+		pod := &pods[i]
+		if pod.HostNetwork || !m.selects(p, pod) {
 			continue
 		}
 		t.Pods++
 		asked := questions
 		if len(asked) == 0 {
-			asked = questionsOf(before, after, p.PodRef)
+			asked = questionsOf(before, after, pod.PodRef)
 		}
 		for _, q := range asked {
-			a, b := m.ask(p, q, o, before), then.ask(p, q, o, after)
+			a, b := m.ask(pod, q, o, before), then.ask(pod, q, o, after)
 			t.Connections++
 			if a.passes() != b.passes() {
 				t.Changes = append(t.Changes, Change{Pod: b.Pod, To: b.To, Verdict: b.Verdict, Message: b.Reason})
@@ -112,74 +112,52 @@ func (m *Manifests) snapshot(pods []Pod) *policy.Snapshot {
 	return compile.New().Compile(in)
 }
 
-// selecting is whom a policy selects.
-type selecting struct {
-	pod    func(*Pod) bool
-	sample Pod // some pod that is
-}
-
-// enforced makes one Audit policy of m enforce, in a copy of it.
-func (m *Manifests) enforced(id string) (selecting, error) {
+// enforced makes one Audit policy of m enforce, in a copy of it. It returns the policy, and a
+// pod that it selects.
+func (m *Manifests) enforced(id string) (*Policy, Pod, error) {
+	kind := "policy"
 	if policy.OfCluster(id) {
-		return m.clusterEnforced(id)
+		kind = "cluster policy"
 	}
-	i := slices.IndexFunc(m.Policies, func(p Policy) bool { return p.id() == id })
+	i := slices.IndexFunc(m.Policies, func(p *Policy) bool { return p.network == nil && p.ID == id })
 	switch {
 	case i < 0:
-		return selecting{}, m.notAudit("there is no policy %s in %s", id, m.source())
-	case m.Policies[i].Spec.Enforcement != v1alpha1.EnforcementAudit:
-		return selecting{}, m.notAudit("the policy %s is not an Audit policy", id)
+		return nil, Pod{}, m.notAudit("there is no %s %s in %s", kind, id, m.source())
+	case !m.Policies[i].Audit:
+		return nil, Pod{}, m.notAudit("the %s %s is not an Audit policy", kind, id)
 	}
-	m.Policies = slices.Clone(m.Policies)
-	p := &m.Policies[i]
-	p.Spec.Enforcement = v1alpha1.EnforcementEnforce
-	selector, err := peers.NewSelector(&p.Spec.PodSelector)
-	if err != nil {
-		return selecting{pod: func(*Pod) bool { return false }}, nil // Lint says so
+	p := *m.Policies[i]
+	if m.Policies = slices.Clone(m.Policies); p.own != nil {
+		p.own = p.own.DeepCopy()
+		p.own.Spec.Enforcement = v1alpha1.EnforcementEnforce
+	} else {
+		p.ours = p.ours.DeepCopy()
+		p.ours.Spec.Enforcement = v1alpha1.EnforcementEnforce
 	}
-	sample, _ := peers.Sample(selector)
-	return selecting{func(pod *Pod) bool { return pod.Namespace == p.Namespace && selector.Matches(pod.Labels) }, madeUp(p.Namespace, sample)}, nil
-}
-
-// clusterEnforced is enforced for a ClusterFQDNNetworkPolicy.
-func (m *Manifests) clusterEnforced(id string) (selecting, error) {
-	i := slices.IndexFunc(m.ClusterPolicies, func(p ClusterPolicy) bool { return p.ID == id })
-	switch {
-	case i < 0:
-		return selecting{}, m.notAudit("there is no cluster policy %s in %s", id, m.source())
-	case !m.ClusterPolicies[i].Audit:
-		return selecting{}, m.notAudit("the cluster policy %s is not an Audit policy", id)
+	if m.Policies[i] = &p; p.Pods == nil {
+		return &p, Pod{}, nil
 	}
-	m.ClusterPolicies = slices.Clone(m.ClusterPolicies)
-	p := &m.ClusterPolicies[i]
-	p.ours = p.ours.DeepCopy()
-	p.ours.Spec.Enforcement = v1alpha1.EnforcementEnforce
-	of := selecting{pod: func(pod *Pod) bool { return p.Selects(m.namespaceLabels(pod.Namespace), pod.Labels) }}
-	if p.Pods == nil {
-		return of, nil
+	namespace := p.namespace
+	if p.ofCluster() {
+		labels, _ := peers.Sample(p.Namespaces)
+		namespace = cmp.Or(labels[corev1.LabelMetadataName], "any")
+		if _, known := m.Namespaces[namespace]; !known {
+			m.Namespaces[namespace] = labels // in both: the compared manifests share the map
+		}
 	}
-	namespace, _ := peers.Sample(p.Namespaces)
-	pod, _ := peers.Sample(p.Pods)
-	name := cmp.Or(namespace[corev1.LabelMetadataName], "any")
-	of.sample = madeUp(name, pod)
-	if _, known := m.Namespaces[name]; !known {
-		m.Namespaces[name] = namespace // in both: the compared manifests share the map
-	}
-	return of, nil
+	labels, _ := peers.Sample(p.Pods)
+	return &p, madeUp(namespace, labels), nil
 }
 
 // notAudit returns a NotAudit with the policies that can be tried.
 func (m *Manifests) notAudit(format string, args ...any) error {
 	const most = 8
 	var ids []string
-	for i := range m.Policies {
-		if p := &m.Policies[i]; p.Spec.Enforcement == v1alpha1.EnforcementAudit {
-			ids = append(ids, p.id())
-		}
-	}
-	for i := range m.ClusterPolicies {
-		if p := &m.ClusterPolicies[i]; p.Audit {
-			ids = append(ids, p.ID)
+	for _, ofCluster := range []bool{false, true} {
+		for _, p := range m.Policies {
+			if p.Audit && p.ofCluster() == ofCluster {
+				ids = append(ids, p.ID)
+			}
 		}
 	}
 	which := "no policy of the manifests is"

@@ -7,46 +7,33 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // dnsBlocked is the condition of policies whose pods' queries another engine drops.
 const dnsBlocked = "DNSBlocked"
 
-// anotherEngine finds policies whose connections another NetworkPolicy engine denies: by their
+// anotherEngine finds that another NetworkPolicy engine denies connections of a policy: by the
 // condition in the cluster, or as the NetworkPolicy for that engine is there, and for other ports.
-func (m *Manifests) anotherEngine(o Options) (findings []Finding) {
-	domain, _ := fqdn.ParseName(o.ClusterDomain)
-	services := m.dialledServices(domain)
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		if message := m.forEngine(p.Status.Conditions, netpolicyfor.Of(&p.FQDNNetworkPolicy, services)); message != "" {
-			findings = append(findings, p.finding(Warning, AnotherEngine, "spec.podSelector", message))
-		}
-	}
-	for i := range m.ClusterPolicies {
-		p := &m.ClusterPolicies[i]
+func (l *linter) anotherEngine(p *Policy) {
+	switch {
+	case p.own != nil:
+		l.warn(p, AnotherEngine, p.subject(), l.forEngine(p.own.Status.Conditions, netpolicyfor.Of(p.own, l.dials)))
+	case p.ours != nil:
 		var in []*netpolicyfor.Policy
-		for _, namespace := range m.limited() {
-			if p.ours != nil {
-				in = append(in, netpolicyfor.OfCluster(p.ours, namespace, m.namespaceLabels(namespace), services))
-			}
+		for _, namespace := range l.limited() {
+			in = append(in, netpolicyfor.OfCluster(p.ours, namespace, l.namespaceLabels(namespace), l.dials))
 		}
-		if len(in) == 0 {
-			continue
-		}
-		if message := m.forEngine(p.ours.Status.Conditions, in...); message != "" {
-			findings = append(findings, p.finding(Warning, AnotherEngine, "spec.subject", message))
-		}
+		l.warn(p, AnotherEngine, p.subject(), l.forEngine(p.ours.Status.Conditions, in...))
 	}
-	return findings
 }
 
 // limited returns the namespaces with NetworkPolicies.
 func (m *Manifests) limited() (namespaces []string) {
-	for _, n := range m.NetworkPolicies {
-		namespaces = append(namespaces, n.Namespace)
+	for _, p := range m.Policies {
+		if p.network != nil {
+			namespaces = append(namespaces, p.namespace)
+		}
 	}
 	slices.Sort(namespaces)
 	return slices.Compact(namespaces)

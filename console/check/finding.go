@@ -8,10 +8,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/namegate/namegate/console/explain"
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Severity is how bad a finding is.
@@ -23,7 +19,7 @@ const (
 	Warning Severity = "warning"
 )
 
-// The reasons of findings, in addition to those of policy.Problem.
+// The reasons of findings, in addition to those of policy.Problem. docs/check.md has all of them.
 const (
 	// Unreadable: a document cannot be read, and holds nothing.
 	Unreadable = "Unreadable"
@@ -84,56 +80,6 @@ const (
 	// TrailingDot: a dot that says nothing.
 	TrailingDot = "TrailingDot"
 )
-
-// Kind is one kind of finding.
-type Kind struct {
-	Reason   string
-	Severity Severity
-}
-
-// Kinds returns every kind of finding, in the order of docs/check.md, which explains them.
-func Kinds() []Kind {
-	return []Kind{
-		{Unreadable, Error},
-		{policy.ReasonInvalid, Error},
-		{policy.ReasonPartiallyInvalid, Error},
-		{policy.ReasonNoRoom, Error},
-		{Duplicate, Error},
-		{Unreadable, Warning},
-		{Duplicate, Warning},
-		{cnp.ReasonIngressNotEnforced, Warning},
-		{SelectsNothing, Warning},
-		{policy.ReasonHostNetwork, Warning},
-		{EveryName, Warning},
-		{PublicSuffix, Warning},
-		{Apex, Warning},
-		{ClusterNames, Warning},
-		{DenyApex, Warning},
-		{DenyOneLabel, Warning},
-		{DenyClusterNames, Warning},
-		{OtherResolvers, Warning},
-		{SelectsResolver, Warning},
-		{NoSafeguard, Warning},
-		{PriorityTie, Warning},
-		{ServicePort, Warning},
-		{NoService, Warning},
-		{LeavesCluster, Warning},
-		{NamedPort, Warning},
-		{ServiceAddress, Warning},
-		{explain.PermissiveNetworkPolicy, Warning},
-		{AnotherEngine, Warning},
-		{policy.ReasonExternalIPs, Warning},
-		{Unresolved, Warning},
-		{SharedAddress, Warning},
-		{LogSilent, Warning},
-		{LogTooLong, Warning},
-		{NotAsked, Warning},
-		{MetadataService, Warning},
-		{ALabel, Warning},
-		{TrailingDot, Warning},
-		{NoPolicy, Warning},
-	}
-}
 
 // Finding is one thing that is wrong, or looks so.
 type Finding struct {

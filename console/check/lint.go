@@ -8,8 +8,10 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/netpolicyfor"
 )
 
 // Options are the context that manifests do not contain.
@@ -20,24 +22,50 @@ type Options struct {
 	Log *Log
 }
 
+// linter is one check of manifests.
+type linter struct {
+	*Manifests
+	Options
+	findings []Finding
+	denied   *fqdn.Matcher[*policy.Match] // of rules of cluster policies with Deny
+	named    map[fqdn.Name]bool           // the names in cluster policies: somebody thought of them
+	spaces   map[string][]fqdn.Pattern    // of policies, by namespace
+	behind   map[string][]*Service        // by namespace
+	dials    netpolicyfor.Services
+}
+
+// warn adds a finding about a policy, none without a message.
+func (l *linter) warn(p *Policy, reason, path, message string) {
+	if message != "" {
+		l.findings = append(l.findings, p.finding(Warning, reason, path, message))
+	}
+}
+
 // Lint returns the findings about the manifests, in the order of files and lines.
 func (m *Manifests) Lint(o Options) []Finding {
-	findings := slices.Clone(m.findings)
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		for _, problem := range fqdnnp.Validate(&p.FQDNNetworkPolicy) {
-			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
+	l := m.linter(o)
+	for _, p := range m.Policies {
+		for _, problem := range p.Problems {
+			l.findings = append(l.findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
-		findings = append(findings, m.matches(p, o)...)
+		l.names(p)
+		l.services(p)
+		l.anotherEngine(p)
+		l.warn(p, SelectsNothing, p.subject(), m.selectsNothing(p))
+		l.warn(p, NoSafeguard, "spec", p.noSafeguard())
+		if p.standard != nil {
+			if read := cnp.Read(p.standard); read.Ingress > 0 {
+				l.warn(p, cnp.ReasonIngressNotEnforced, "spec.ingress", read.IngressText())
+			}
+		}
 	}
-	findings = append(findings, m.clusterPolicies(o)...)
-	findings = append(findings, m.selectsNothing()...)
-	findings = append(findings, m.servicePorts(o)...)
-	findings = append(findings, m.externalIPs()...)
-	findings = append(findings, m.permissive()...)
-	findings = append(findings, m.anotherEngine(o)...)
-	findings = append(findings, m.together()...)
+	l.denyLists()
+	l.ties()
+	l.externalIPs()
+	l.permissive()
+	l.together()
 	m.byLog = nil
+	findings := l.findings
 	if o.Log != nil {
 		var some []Finding
 		some, m.byLog = o.Log.findings()
@@ -56,91 +84,101 @@ func (m *Manifests) Lint(o Options) []Finding {
 	return findings
 }
 
+func (m *Manifests) linter(o Options) *linter {
+	l := &linter{Manifests: m, Options: o, findings: slices.Clone(m.findings), named: map[fqdn.Name]bool{}, spaces: map[string][]fqdn.Pattern{}, behind: map[string][]*Service{}, dials: m.dialledServices(o)}
+	for i := range m.Services {
+		s := &m.Services[i]
+		l.behind[s.Ref.Namespace] = append(l.behind[s.Ref.Namespace], s)
+	}
+	var denied []*policy.Match
+	for _, p := range m.Policies {
+		for _, w := range p.matches {
+			if p.own != nil {
+				l.spaces[p.namespace] = append(l.spaces[p.namespace], w.pattern)
+			}
+		}
+		for _, r := range p.Rules {
+			if r.Action == policy.Deny {
+				denied = append(denied, r.Matches...)
+			}
+			for _, match := range r.Matches {
+				if n, exact := match.Pattern.Exact(); exact && p.ofCluster() {
+					l.named[n] = true
+				}
+			}
+		}
+	}
+	slices.SortFunc(denied, (*policy.Match).Compare)
+	l.denied = policy.NewMatcher(denied)
+	return l
+}
+
+// noSafeguard says that a policy for nodes may lock their administrators out.
+func (p *Policy) noSafeguard() string {
+	denies := func(r v1alpha1.ClusterEgressRule) bool { return r.Action == v1alpha1.ActionDeny }
+	if p.ours == nil || p.ours.Spec.Subject.Nodes == nil || p.ours.Spec.Safeguard != nil || p.Audit || !slices.ContainsFunc(p.ours.Spec.Egress, denies) {
+		return ""
+	}
+	return "the policy denies connections of nodes, and of their pods on the host network, until it is changed or deleted, also where that locks " +
+		"administrators out; apply it with enforcement: Audit first, then enforce it with safeguard: {confirmWithin: 5m}"
+}
+
 // ordinary tells whether there are NetworkPolicies to check in the files.
 func (m *Manifests) ordinary() bool {
-	return slices.ContainsFunc(m.NetworkPolicies, func(n NetworkPolicy) bool { return n.place.file != "" })
+	return slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.network != nil && p.place.file != "" })
 }
 
 // policies counts the policies that are checked: of namespaces, or of the whole cluster.
 func (m *Manifests) policies(ofCluster bool) (n int) {
-	count := func(p place) {
-		if len(m.Files) == 0 || p.file != "" {
+	for _, p := range m.Policies {
+		if p.network == nil && p.ofCluster() == ofCluster && (len(m.Files) == 0 || p.place.file != "") && (!ofCluster || m.cluster == nil || m.cluster.namespaces == nil) {
 			n++
-		}
-	}
-	for i := range m.Policies {
-		if !ofCluster {
-			count(m.Policies[i].place)
-		}
-	}
-	for i := range m.ClusterPolicies {
-		if ofCluster && (m.cluster == nil || m.cluster.namespaces == nil) {
-			count(m.ClusterPolicies[i].place)
 		}
 	}
 	return n
 }
 
 // together finds what policies cannot do together, or for a pod that they select.
-func (m *Manifests) together() []Finding {
-	in := m.input()
+func (l *linter) together() {
+	in := l.input()
 	in.Pods = unlike(in.Pods)
-	if len(in.Pods) == 0 {
-		for i := range m.Policies {
-			p := &m.Policies[i]
+	for _, p := range l.Policies {
+		if p.own != nil && len(l.Pods) == 0 {
 			in.Pods = append(in.Pods, policy.Pod{
-				PodRef: policy.PodRef{Namespace: p.Namespace, Name: "with the labels of " + p.Name}, Labels: p.Spec.PodSelector.MatchLabels,
+				PodRef: policy.PodRef{Namespace: p.namespace, Name: "with the labels of " + p.own.Name}, Labels: p.own.Spec.PodSelector.MatchLabels,
 			})
 		}
 	}
 	alone := map[string]bool{}
-	for _, p := range in.Policies {
-		for _, problem := range fqdnnp.Validate(p) {
-			alone[problem.Object+problem.Path+problem.Message] = true
-		}
-	}
-	for _, p := range m.ClusterPolicies {
+	for _, p := range l.Policies {
 		for _, problem := range p.Problems {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
-	var findings []Finding
 	ofPods := map[[2]string]int{} // by policy and reason: the finding, of whose pods the first is named
 	others := map[int]int{}
 	for _, problem := range compile.New().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
 		}
-		for i := range m.NetworkPolicies {
-			if n := &m.NetworkPolicies[i]; problem.Object == "networkpolicy "+n.id() {
-				findings = append(findings, n.finding(problem.Reason, problem.Path, problem.Message))
-			}
-		}
-		for i := range m.ClusterPolicies {
-			if p := &m.ClusterPolicies[i]; problem.Object == p.Object {
-				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
-			}
-		}
-		for i := range m.Policies {
-			p := &m.Policies[i]
+		for _, p := range l.Policies {
+			key := [2]string{p.ID, problem.Reason}
+			at, known := ofPods[key]
 			switch {
-			case problem.Object == "policy "+p.id():
-				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
-			case slices.Contains(problem.Policies, p.id()):
-				key := [2]string{p.id(), problem.Reason}
-				if at, known := ofPods[key]; known {
-					others[at]++
-					continue
-				}
-				ofPods[key] = len(findings)
-				findings = append(findings, p.finding(Warning, problem.Reason, "spec.podSelector", problem.Object+": "+problem.Message))
+			case problem.Object == p.Object:
+				l.findings = append(l.findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
+			case p.own == nil || !slices.Contains(problem.Policies, p.ID):
+			case known:
+				others[at]++
+			default:
+				ofPods[key] = len(l.findings)
+				l.warn(p, problem.Reason, p.subject(), problem.Object+": "+problem.Message)
 			}
 		}
 	}
 	for at, n := range others {
-		findings[at].Message += fmt.Sprintf(" (the same holds for %s)", plural(n, "other pod"))
+		l.findings[at].Message += fmt.Sprintf(" (the same holds for %s)", plural(n, "other pod"))
 	}
-	return findings
 }
 
 // unlike returns the pods without those that are like another one for every policy.
@@ -159,21 +197,20 @@ func unlike(pods []policy.Pod) (some []policy.Pod) {
 // input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
 	// Agents may or may not enforce policies for nodes; the manifests are checked as if they did.
-	in := compile.Input{Node: &policy.Node{Name: "any"}, Policies: make([]*v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
-	for i := range m.Policies {
-		in.Policies[i] = &m.Policies[i].FQDNNetworkPolicy
-	}
+	in := compile.Input{Node: &policy.Node{Name: "any"}, Pods: make([]policy.Pod, len(m.Pods)), Namespaces: m.Namespaces}
 	for i := range m.Pods {
 		in.Pods[i] = m.Pods[i].Pod
 	}
-	for i := range m.NetworkPolicies {
-		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
-	}
-	for _, p := range m.ClusterPolicies {
-		if p.ours != nil {
+	for _, p := range m.Policies {
+		switch {
+		case p.own != nil:
+			in.Policies = append(in.Policies, p.own)
+		case p.ours != nil:
 			in.ClusterPolicies = append(in.ClusterPolicies, p.ours)
-		} else {
+		case p.standard != nil:
 			in.ClusterNetworkPolicies = append(in.ClusterNetworkPolicies, p.standard)
+		default:
+			in.NetworkPolicies = append(in.NetworkPolicies, p.network)
 		}
 	}
 	return in

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -46,16 +47,21 @@ const maxNamesAt = 16
 
 // acceptance is a match that accepts, and its queries.
 type acceptance struct {
-	finding  func(reason, message string) Finding
-	policy   string // the object
-	pattern  fqdn.Pattern
-	ports    policy.PortSet
+	written
+	of       *Policy
 	scope    string
-	changed  time.Time // of a policy of the cluster, else zero
 	queries  uint64
 	resolved bool
 	rcode    string // of the last answer
 }
+
+// finding returns a finding about the match.
+func (a *acceptance) finding(reason, message string) Finding {
+	return a.of.finding(Warning, reason, a.path, message)
+}
+
+// name names the policy of the match in a sentence.
+func (a *acceptance) name() string { return strings.TrimPrefix(a.of.Object, "policy ") }
 
 // sighting is the names of one address in answers.
 type sighting struct {
@@ -66,27 +72,18 @@ type sighting struct {
 // NewLog returns a log without lines, for the manifests as they are.
 func NewLog(m *Manifests) *Log {
 	l := &Log{answered: map[string]bool{}, addresses: map[netip.Addr]*sighting{}}
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		for _, w := range p.read() {
-			l.accept(acceptance{policy: p.id(), pattern: w.pattern, ports: w.ports, scope: p.Namespace, changed: p.place.changed, finding: func(reason, message string) Finding {
-				return p.finding(Warning, reason, w.path, message)
-			}})
-		}
-	}
-	for i := range m.ClusterPolicies {
-		p := &m.ClusterPolicies[i]
-		scope := allPods
-		if p.Nodes != nil {
+	for _, p := range m.Policies {
+		scope := p.namespace
+		switch {
+		case p.Nodes != nil:
 			scope = allNodes
+		case p.ofCluster():
+			scope = allPods
 		}
-		for _, r := range p.Rules {
-			for _, match := range r.Matches {
-				if r.Action == policy.Accept {
-					l.accept(acceptance{policy: p.Object, pattern: match.Pattern, ports: r.Ports, scope: scope, changed: p.place.changed, finding: func(reason, message string) Finding {
-						return p.finding(Warning, reason, match.Path, message)
-					}})
-				}
+		for _, w := range p.matches {
+			if w.action == v1alpha1.ActionAccept && w.ports != "" {
+				l.answered[scope] = false
+				l.accepted = append(l.accepted, &acceptance{written: w, of: p, scope: scope})
 			}
 		}
 	}
@@ -94,13 +91,8 @@ func NewLog(m *Manifests) *Log {
 	return l
 }
 
-func (l *Log) accept(a acceptance) {
-	l.answered[a.scope] = false
-	l.accepted = append(l.accepted, &a)
-}
-
-// of tells whether the pod or node of a line is in the scope of the match.
-func (a *acceptance) of(line *audit.Line) bool {
+// holds tells whether the pod or node of a line is in the scope of the match.
+func (a *acceptance) holds(line *audit.Line) bool {
 	if line.Host != nil {
 		return a.scope == allNodes
 	}
@@ -182,7 +174,7 @@ func (l *Log) query(line *audit.Line, name fqdn.Name, resolved bool) {
 		}
 	}
 	for _, a := range l.byName.Match(name) {
-		if a.of(line) {
+		if a.holds(line) {
 			a.queries++
 			a.resolved = a.resolved || resolved
 			a.rcode = line.Rcode

@@ -20,15 +20,15 @@ const minSpan = 10 * time.Minute
 // judges tells whether the log is long enough to call the match of a policy unresolved. A log for
 // files is, as it was chosen for them.
 func (l *Log) judges(a *acceptance) bool {
-	if a.changed.IsZero() {
+	if a.of.place.changed.IsZero() {
 		return true
 	}
 	begin, end := l.first, l.last
 	if l.ofAgents() {
 		begin, end = l.from, l.until
 	}
-	if a.changed.After(begin) {
-		begin = a.changed
+	if changed := a.of.place.changed; changed.After(begin) {
+		begin = changed
 	}
 	return end.Sub(begin) >= minSpan
 }
@@ -52,16 +52,16 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 	for _, a := range l.accepted {
 		switch {
 		case l.partial && !a.resolved: // the caller says so
-		case !l.answered[a.scope] && !a.changed.IsZero():
-			unanswered = append(unanswered, a.policy)
+		case !l.answered[a.scope] && !a.of.place.changed.IsZero():
+			unanswered = append(unanswered, a.name())
 			continue
 		case !a.resolved && l.ofAgents() && l.complete() < minSpan:
-			short = append(short, a.policy)
+			short = append(short, a.name())
 		case !a.resolved && !l.judges(a):
-			young = append(young, a.policy)
+			young = append(young, a.name())
 		case !l.answered[a.scope]:
-			if !silent[a.policy] {
-				silent[a.policy] = true
+			if !silent[a.name()] {
+				silent[a.name()] = true
 				findings = append(findings, a.finding(LogSilent, fmt.Sprintf("the log (%s) has no answered query of a %s, and has no information about the names of this policy; give a log with lines of the verdict allowed, of a time when its pods ran", l.span(), a.clients())))
 			}
 			continue

@@ -12,85 +12,51 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
-	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// written is one match that can be read.
-type written struct {
-	rule    int
-	path    string // with .name or .pattern
-	raw     string
-	pattern fqdn.Pattern
-	ports   policy.PortSet // of its rule
-}
-
-// readMatch reads a match at a path, and tells whether it works.
-func readMatch(path string, m *v1alpha1.Match) (w written, ok bool) {
-	if (m.Name == nil) == (m.Pattern == nil) {
-		return w, false
-	}
-	var err error
-	if m.Name != nil {
-		w.path, w.raw = path+".name", *m.Name
-		w.pattern, err = fqdn.ParseExact(w.raw)
-	} else {
-		w.path, w.raw = path+".pattern", *m.Pattern
-		w.pattern, err = fqdn.ParsePattern(w.raw)
-	}
-	return w, err == nil
-}
-
-// read returns the matches of a policy that work.
-func (p *Policy) read() []written {
-	var all []written
-	ports := portsOf(p.Spec.Egress)
-	for i := range p.Spec.Egress {
-		for j := range p.Spec.Egress[i].Matches {
-			if w, ok := readMatch(fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), &p.Spec.Egress[i].Matches[j]); ok {
-				w.rule, w.ports = i, ports[i]
-				all = append(all, w)
-			}
-		}
-	}
-	return all
-}
-
-const lastDot = "the last dot says nothing; leave it out"
-
-// matches finds matches and ports that work and are hardly meant.
-func (m *Manifests) matches(p *Policy, o Options) []Finding {
-	var findings []Finding
-	all := p.read()
-	for i := range all {
-		w := &all[i]
-		warn := func(reason, message string) {
-			if message != "" {
-				findings = append(findings, p.finding(Warning, reason, w.path, message))
-			}
-		}
+// names finds matches and ports that work and are hardly meant.
+func (l *linter) names(p *Policy) {
+	for i := range p.matches {
+		w := &p.matches[i]
+		text := w.pattern.String()
+		warn := func(reason, message string) { l.warn(p, reason, w.field, message) }
 		if strings.HasSuffix(w.raw, ".") {
-			warn(TrailingDot, lastDot)
+			warn(TrailingDot, "the last dot says nothing; leave it out")
 		}
-		warn(ALabel, badALabel(w.pattern.String()))
-		if reason, message := tooWide(w.pattern.String(), o.ClusterDomain); reason != "" {
-			warn(reason, message)
-		} else if reason, message := m.notAsked(w.pattern.String(), o.ClusterDomain); reason != "" {
-			warn(reason, message)
-		} else {
-			warn(Apex, m.apex(p.Namespace, w.pattern.String(), o.ClusterDomain))
+		warn(ALabel, badALabel(text))
+		accepts, reason, message := w.action == v1alpha1.ActionAccept, "", ""
+		if accepts {
+			reason, message = tooWide(text, l.ClusterDomain)
+		}
+		if p.ofCluster() && (reason == ClusterNames || inside(text, "arpa")) {
+			reason, message = "", "" // it may accept all names of the cluster and of reverse lookups
+		}
+		if reason == "" && text != "*" && text != "**" {
+			reason, message = l.notAsked(text, l.ClusterDomain)
+		}
+		warn(reason, message)
+		if accepts && reason == "" {
+			if p.own != nil {
+				warn(Apex, l.apex(p.namespace, text))
+			}
 			warn(MetadataService, guarded(w.pattern))
 		}
-		warn(Duplicate, duplicate(all, i))
-	}
-	for i := range p.Spec.Egress {
-		for j, message := range duplicatePorts(p.Spec.Egress[i].Ports) {
-			if message != "" {
-				findings = append(findings, p.finding(Warning, Duplicate, fmt.Sprintf("spec.egress[%d].ports[%d]", i, j), message))
-			}
+		if w.action == v1alpha1.ActionDeny {
+			warn(l.missing(text))
+		}
+		if p.own != nil {
+			warn(Duplicate, duplicate(p.matches, i))
 		}
 	}
-	return findings
+	if p.own == nil {
+		return
+	}
+	for i := range p.own.Spec.Egress {
+		for j, message := range duplicatePorts(p.own.Spec.Egress[i].Ports) {
+			l.warn(p, Duplicate, fmt.Sprintf("spec.egress[%d].ports[%d]", i, j), message)
+		}
+	}
 }
 
 // tooWide describes the unintended effect of a wide pattern.
@@ -206,36 +172,16 @@ func badALabel(text string) string {
 
 // apex says that the name above a pattern is not open, and no policy of the namespace
 // opens it.
-func (m *Manifests) apex(namespace, text, cluster string) string {
+func (l *linter) apex(namespace, text string) string {
 	below, whole := fixed(text)
-	if !whole || strings.Count(text, "*.") != 1 || inside(below, cluster) {
+	if !whole || strings.Count(text, "*.") != 1 || inside(below, l.ClusterDomain) {
 		return ""
 	}
 	name, err := fqdn.ParseName(below)
-	if err != nil {
-		return ""
-	}
-	if slices.ContainsFunc(m.patterns(namespace), func(p fqdn.Pattern) bool { return p.Matches(name) }) {
+	if err != nil || slices.ContainsFunc(l.spaces[namespace], func(p fqdn.Pattern) bool { return p.Matches(name) }) {
 		return ""
 	}
 	return fmt.Sprintf("opens names below %s, but not %s itself, and no other match does; write name: %s beside it if that is meant too", below, below, below)
-}
-
-// patterns returns the matches of all policies of a namespace.
-func (m *Manifests) patterns(namespace string) []fqdn.Pattern {
-	if known, done := m.spaces[namespace]; done {
-		return known
-	}
-	var all []fqdn.Pattern
-	for i := range m.Policies {
-		if m.Policies[i].Namespace == namespace {
-			for _, w := range m.Policies[i].read() {
-				all = append(all, w.pattern)
-			}
-		}
-	}
-	m.spaces[namespace] = all
-	return all
 }
 
 // duplicate says which other match of the policy makes one needless. Of two that mean
@@ -245,7 +191,7 @@ func duplicate(all []written, i int) string {
 		if i == j || !all[j].covers(&all[i]) || j > i && all[i].covers(&all[j]) {
 			continue
 		}
-		path := all[j].path[:strings.LastIndexByte(all[j].path, '.')]
+		path := all[j].field[:strings.LastIndexByte(all[j].field, '.')]
 		if all[j].pattern.String() == all[i].pattern.String() && all[j].ports == all[i].ports {
 			return fmt.Sprintf("stands in %s already; remove one of them", path)
 		}
@@ -261,14 +207,12 @@ func (w *written) covers(o *written) bool {
 // duplicatePorts says of each port which other port of the rule makes it needless.
 func duplicatePorts(ports []v1alpha1.Port) []string {
 	if len(ports) > fqdnnp.MaxPorts {
-		return nil // Validate says so
+		return nil // a problem says so
 	}
-	single := make([]v1alpha1.EgressRule, len(ports))
+	sets, messages := make([]policy.PortSet, len(ports)), make([]string, len(ports))
 	for i := range ports {
-		single[i].Ports = ports[i : i+1]
+		sets[i] = policy.NewPortSet(said.Port("", &ports[i])...)
 	}
-	sets := portsOf(single)
-	messages := make([]string, len(ports))
 	for i := range sets {
 		for j := range sets {
 			if i != j && sets[i] != "" && coversPorts(sets[j], sets[i]) && (sets[i] != sets[j] || j < i) {
@@ -278,25 +222,4 @@ func duplicatePorts(ports []v1alpha1.Port) []string {
 		}
 	}
 	return messages
-}
-
-// portsOf returns the port set of each rule, as the compiler reads it; "" for a rule that
-// opens nothing or exceeds the bounds.
-func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
-	name := "a.test"
-	p := v1alpha1.FQDNNetworkPolicy{}
-	for i := range rules {
-		p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: rules[i].Ports})
-	}
-	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
-	s := compile.New().Compile(compile.Input{Policies: []*v1alpha1.FQDNNetworkPolicy{&p}, Pods: []policy.Pod{pod}})
-	byPath := map[string]policy.PortSet{}
-	for r := range s.ViewOf(pod.PodRef).Rules.All() {
-		byPath[r.Path] = r.Ports
-	}
-	sets := make([]policy.PortSet, len(rules))
-	for i := range sets {
-		sets[i] = byPath[fmt.Sprintf("spec.egress[%d]", i)]
-	}
-	return sets
 }

@@ -32,20 +32,6 @@ func aNetworkPolicy(name, rules string) string {
 		"  podSelector: {matchLabels: {app: cart}}\n  policyTypes: [Egress]\n  egress:\n" + rules
 }
 
-func TestNetworkPoliciesAreCounted(t *testing.T) {
-	m := manifests(t, besidePolicy+aNetworkPolicy("a", "  - {}\n")+aNetworkPolicy("b", "  - {}\n"))
-	if got := m.Report(nil, nil).Summary(); got != "1 file, 1 policy, 2 NetworkPolicies, 1 pod: 0 errors, 0 warnings" {
-		t.Error(got)
-	}
-	m = manifests(t, besidePolicy+aNetworkPolicy("a", "  - {}\n"))
-	if r := m.Report(nil, nil); r.NetworkPolicies != 1 || len(r.Skipped) > 0 || !strings.Contains(r.Summary(), ", 1 NetworkPolicy, ") {
-		t.Errorf("%+v", r)
-	}
-	if got := manifests(t, besidePolicy).Report(nil, nil).Summary(); strings.Contains(got, "NetworkPol") {
-		t.Error(got)
-	}
-}
-
 // TestNetworkPolicyFindings: each is at its line.
 func TestNetworkPolicyFindings(t *testing.T) {
 	for _, c := range []struct {
@@ -109,18 +95,6 @@ func TestAskBesideNetworkPolicy(t *testing.T) {
 		}
 		if c.name == "networks on another port" && strings.Contains(a.Reason, "NetworkPolicy") {
 			t.Errorf("%s: %q", c.name, a.Reason)
-		}
-	}
-}
-
-func TestAskAuditBesideNetworkPolicy(t *testing.T) {
-	audit := strings.Replace(besidePolicy, "Enforce", "Audit", 1)
-	q, err := explain.ParseTarget("evil.test:25")
-	fatal.If(t, err)
-	for rules, want := range map[string]string{"  - {}\n": "allowed", "  - {to: [{podSelector: {}}]}\n": "would-deny"} {
-		m := manifests(t, audit+aNetworkPolicy("a", rules))
-		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q, Options{ClusterDomain: "cluster.local"}); string(a.Verdict) != want {
-			t.Errorf("%s: %+v", rules, a)
 		}
 	}
 }

@@ -8,18 +8,25 @@ import (
 	"slices"
 	"strings"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
-var policyType = reflect.TypeFor[v1alpha1.FQDNNetworkPolicy]()
+// types are the kinds whose objects have a finding for each field.
+var types = map[schema.GroupVersionKind]reflect.Type{
+	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind):           reflect.TypeFor[v1alpha1.FQDNNetworkPolicy](),
+	v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind):    reflect.TypeFor[v1alpha1.ClusterFQDNNetworkPolicy](),
+	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"): reflect.TypeFor[networkingv1.NetworkPolicy](),
+}
 
 // oddity is a field that a type cannot hold.
 type oddity struct{ path, message string }
 
-// oddities compares an object with the type that it is to be.
-func (p place) oddities(t reflect.Type) []oddity {
+// oddities compares an object with the type of its kind.
+func (p place) oddities(kind schema.GroupVersionKind) []oddity {
 	node := p.root
 	for _, step := range steps(p.path) {
 		if node == nil {
@@ -27,10 +34,10 @@ func (p place) oddities(t reflect.Type) []oddity {
 		}
 		_, node = child(node, step)
 	}
-	if node == nil {
-		return nil
+	if t := types[kind]; t != nil && node != nil {
+		return compare(nil, node, t, "")
 	}
-	return compare(nil, node, t, "")
+	return nil
 }
 
 // compare appends what of a value cannot be of a type. It knows the kinds of types

@@ -13,17 +13,16 @@ import (
 
 // permissive finds NetworkPolicies that void the lists of policies, for the pods of the manifests
 // and a made-up one of each policy. Policies with pods in common have one finding for these.
-func (m *Manifests) permissive() (findings []Finding) {
-	if len(m.NetworkPolicies) == 0 {
-		return nil
+func (l *linter) permissive() {
+	in := l.input()
+	if len(in.NetworkPolicies) == 0 {
+		return
 	}
-	in := m.input()
 	in.Pods = unlike(in.Pods)
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		if selector, err := peers.NewSelector(&p.Spec.PodSelector); err == nil {
-			labels, _ := peers.Sample(selector)
-			in.Pods = append(in.Pods, policy.Pod{PodRef: policy.PodRef{Namespace: p.Namespace, Name: "of " + p.Name}, Labels: labels})
+	for _, p := range l.Policies {
+		if p.own != nil && p.Pods != nil {
+			labels, _ := peers.Sample(p.Pods)
+			in.Pods = append(in.Pods, policy.Pod{PodRef: policy.PodRef{Namespace: p.namespace, Name: "of " + p.own.Name}, Labels: labels})
 		}
 	}
 	snap := compile.New().Compile(in)
@@ -34,19 +33,18 @@ func (m *Manifests) permissive() (findings []Finding) {
 		if by == nil {
 			continue
 		}
-		ids, text := explain.Voided(v, by, fmt.Sprintf("NetworkPolicy %s %s%s", by.Policy, by.Path, at(m.ruleAt(by, by.Path))), in.Policies)
+		ids, text := explain.Voided(v, by, fmt.Sprintf("NetworkPolicy %s %s%s", by.Policy, by.Path, at(l.ruleAt(by, by.Path))), in.Policies)
 		var of *Policy // the first, of a file if one is
-		for i := range m.Policies {
-			if p := &m.Policies[i]; slices.Contains(ids, p.id()) && (of == nil || of.place.file == "" && p.place.file != "") {
+		for _, p := range l.Policies {
+			if p.own != nil && slices.Contains(ids, p.ID) && (of == nil || of.place.file == "" && p.place.file != "") {
 				of = p
 			}
 		}
 		if key := strings.Join(ids, " "); of != nil && !said[key] {
 			said[key] = true
-			findings = append(findings, of.finding(Warning, explain.PermissiveNetworkPolicy, "spec.podSelector", text))
+			l.warn(of, explain.PermissiveNetworkPolicy, of.subject(), text)
 		}
 	}
-	return findings
 }
 
 // at returns " at" and a position, "" for none.

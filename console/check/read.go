@@ -5,31 +5,25 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
 
 // Manifests is what files hold together.
 type Manifests struct {
-	Files    []string // in the order in which they were read
-	Policies []Policy
-	// ClusterPolicies are the ClusterFQDNNetworkPolicies and ClusterNetworkPolicies, each kind
-	// in the order of the files.
-	ClusterPolicies []ClusterPolicy
-	// NetworkPolicies are the ordinary ones, which add to what policies allow.
-	NetworkPolicies []NetworkPolicy
-	Pods            []Pod
+	Files    []string  // in the order in which they were read
+	Policies []*Policy // of every kind, in the order of the files
+	Pods     []Pod
 	// Namespaces are the labels of the namespaces in the files.
 	Namespaces map[string]map[string]string
 	Services   []Service
@@ -38,17 +32,10 @@ type Manifests struct {
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
-	known    map[string]place          // of policies
-	spaces   map[string][]fqdn.Pattern // of policies, by namespace, made when they are asked for
-	pods     map[policy.PodRef]bool    // of Pods
-	cluster  *cluster                  // nil if files alone are checked
-	byLog    []Unchecked               // the names that the log tells nothing about
-}
-
-// Policy is a policy and its position.
-type Policy struct {
-	v1alpha1.FQDNNetworkPolicy
-	place place
+	known    map[string]place       // of policies
+	pods     map[policy.PodRef]bool // of Pods
+	cluster  *cluster               // nil if files alone are checked
+	byLog    []Unchecked            // the names that the log tells nothing about
 }
 
 // Pod is a pod, or what makes such pods.
@@ -63,7 +50,7 @@ type Pod struct {
 func New() *Manifests {
 	return &Manifests{
 		Namespaces: map[string]map[string]string{}, Nodes: map[string]map[string]string{}, Skipped: map[string]int{},
-		known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}, pods: map[policy.PodRef]bool{},
+		known: map[string]place{}, pods: map[policy.PodRef]bool{},
 	}
 }
 
@@ -84,11 +71,10 @@ func Read(paths []string, stdin io.Reader, deep bool) (*Manifests, error) {
 // of stdin. Of a folder these are the files *.yaml, *.yml and *.json whose names begin with no
 // dot, and with deep those of its folders. The error is for paths that are missing or
 // unreadable, or add's.
-func Files(paths []string, stdin io.Reader, deep bool, add func(name string, text []byte) error) error {
-	r := reader{add}
+func Files(paths []string, stdin io.Reader, deep bool, add adding) error {
 	for _, path := range paths {
 		if path == "-" {
-			if err := r.read("stdin", stdin); err != nil {
+			if err := read("stdin", stdin, add); err != nil {
 				return err
 			}
 			continue
@@ -100,9 +86,9 @@ func Files(paths []string, stdin io.Reader, deep bool, add func(name string, tex
 		case err != nil:
 			return fmt.Errorf("read manifests: %w", err)
 		case info.IsDir():
-			err = r.folder(path, deep)
+			err = folder(path, deep, add)
 		default:
-			err = r.file(path)
+			err = file(path, add)
 		}
 		if err != nil {
 			return err
@@ -111,12 +97,10 @@ func Files(paths []string, stdin io.Reader, deep bool, add func(name string, tex
 	return nil
 }
 
-// reader hands over the texts of files.
-type reader struct {
-	add func(name string, text []byte) error
-}
+// adding takes the name and the text of a file.
+type adding func(name string, text []byte) error
 
-func (r reader) folder(path string, deep bool) error {
+func folder(path string, deep bool, add adding) error {
 	err := filepath.WalkDir(path, func(at string, entry fs.DirEntry, err error) error {
 		switch hidden := at != path && strings.HasPrefix(entry.Name(), "."); {
 		case err != nil:
@@ -131,7 +115,7 @@ func (r reader) folder(path string, deep bool) error {
 			if info, err := os.Stat(at); err == nil && info.IsDir() {
 				return nil // a link to one
 			}
-			return r.file(at)
+			return file(at, add)
 		}
 		return nil
 	})
@@ -141,16 +125,16 @@ func (r reader) folder(path string, deep bool) error {
 	return nil
 }
 
-func (r reader) file(path string) error {
+func file(path string, add adding) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read manifests: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return r.read(path, f)
+	return read(path, f, add)
 }
 
-func (r reader) read(name string, from io.Reader) error {
+func read(name string, from io.Reader, add adding) error {
 	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
@@ -158,7 +142,7 @@ func (r reader) read(name string, from io.Reader) error {
 	if len(text) > maxFile {
 		return fmt.Errorf("%s is over %d bytes; split it", name, maxFile)
 	}
-	return r.add(name, text)
+	return add(name, text)
 }
 
 // Add reads one file's text. Its name says where findings are.
@@ -168,7 +152,6 @@ func (m *Manifests) Add(name string, text []byte) error {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	m.Files = append(m.Files, name)
-	clear(m.spaces)
 	for _, part := range parts {
 		if part.Err != nil {
 			m.find(Finding{File: name, Line: part.Line, Severity: Error, Reason: Unreadable, Message: oneLine(part.Err)})
@@ -187,35 +170,18 @@ func (m *Manifests) find(f Finding) { m.findings = append(m.findings, f) }
 
 // object takes one object of a file.
 func (m *Manifests) object(at place, o *manifest.Object) {
-	switch {
+	switch p := newPolicy(at, o); {
 	case o.Err != nil:
 		m.unreadable(at, o)
-	case o.Policy != nil:
-		p := Policy{*o.Policy, at}
-		if first, taken := m.known[p.id()]; taken {
-			if at.file != "" { // else the file is to replace it
-				m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s; remove or rename one of them", first.ref("metadata.name"))))
-			}
-			return
-		}
-		m.known[p.id()] = at
-		m.Policies = append(m.Policies, p)
-	case o.ClusterPolicy != nil:
-		m.clusterPolicy(ClusterPolicy{&cfqdnnp.Read(o.ClusterPolicy).Policy, o.ClusterPolicy, nil, at})
-	case o.ClusterNetworkPolicy != nil:
-		m.clusterPolicy(ClusterPolicy{&cnp.Read(o.ClusterNetworkPolicy).Policy, nil, o.ClusterNetworkPolicy, at})
-	case o.NetworkPolicy != nil:
-		m.networkPolicy(at, o.NetworkPolicy)
+	case p != nil:
+		m.take(p)
 	case o.Pod != nil:
 		m.pod(*o.Pod, "Pod", portsOfPod(o))
 	case o.APIVersion == "v1" && o.Kind == "Service" && m.service(at, o):
 	case o.APIVersion == "v1" && o.Kind == "Namespace":
-		labels := map[string]string{corev1.LabelMetadataName: o.Name}
-		for k, v := range o.Labels {
-			if k != corev1.LabelMetadataName {
-				labels[k] = v
-			}
-		}
+		labels := map[string]string{}
+		maps.Copy(labels, o.Labels)
+		labels[corev1.LabelMetadataName] = o.Name
 		if m.Namespaces[o.Name] == nil || at.file != "" {
 			m.Namespaces[o.Name] = labels
 		}
@@ -239,15 +205,7 @@ func (m *Manifests) unreadable(at place, o *manifest.Object) {
 	if o.APIVersion == "v1" && o.Kind != "List" {
 		f.Severity = Warning // the fields of a pod are the API server's to check
 	}
-	var odd []oddity
-	switch o.GroupVersionKind() {
-	case v1alpha1.GroupVersion().WithKind(v1alpha1.Kind):
-		odd = at.oddities(policyType)
-	case v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind):
-		odd = at.oddities(clusterPolicyType)
-	case networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"):
-		odd = at.oddities(networkPolicyType)
-	}
+	odd := at.oddities(o.GroupVersionKind())
 	for _, each := range odd {
 		f.Path, f.Line, f.Message = each.path, at.at(each.path), each.message
 		m.find(f)
@@ -287,14 +245,5 @@ func (m *Manifests) pod(p policy.Pod, kind string, ports []policy.NamedPort) {
 	if !m.pods[p.PodRef] {
 		m.pods[p.PodRef] = true
 		m.Pods = append(m.Pods, Pod{p, kind, ports})
-	}
-}
-
-func (p *Policy) id() string { return p.Namespace + "/" + p.Name }
-
-// finding returns a finding at a field of the policy.
-func (p *Policy) finding(severity Severity, reason, path, message string) Finding {
-	return Finding{
-		File: p.place.file, Line: p.place.at(path), Severity: severity, Reason: reason, Object: "policy " + p.id(), Path: path, Message: message,
 	}
 }

@@ -38,11 +38,16 @@ type Report struct {
 // Report returns the findings and answers with their sums.
 func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
 	r := Report{
-		Findings: findings, Answers: answers, Files: len(m.Files), Cluster: m.scope(), Policies: m.policies(false), ClusterPolicies: m.policies(true), NetworkPolicies: len(m.NetworkPolicies),
+		Findings: findings, Answers: answers, Files: len(m.Files), Cluster: m.scope(), Policies: m.policies(false), ClusterPolicies: m.policies(true),
 		Services: len(m.Services), Pods: len(m.Pods), Skipped: m.Skipped,
 	}
 	if m.cluster != nil {
 		r.Unchecked = slices.Concat(m.cluster.unchecked, m.byLog)
+	}
+	for _, p := range m.Policies {
+		if p.network != nil {
+			r.NetworkPolicies++
+		}
 	}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
@@ -89,14 +94,13 @@ func (r Report) Summary() string {
 		from += " with " + r.Cluster
 	}
 	text := fmt.Sprintf("%s, %s", from, plural(r.Policies, "policy"))
-	if r.ClusterPolicies > 0 {
-		text += ", " + plural(r.ClusterPolicies, "cluster policy")
-	}
-	if r.NetworkPolicies > 0 {
-		text += ", " + plural(r.NetworkPolicies, "NetworkPolicy")
-	}
-	if r.Services > 0 {
-		text += ", " + plural(r.Services, "Service")
+	for _, more := range []struct {
+		n    int
+		what string
+	}{{r.ClusterPolicies, "cluster policy"}, {r.NetworkPolicies, "NetworkPolicy"}, {r.Services, "Service"}} {
+		if more.n > 0 {
+			text += ", " + plural(more.n, more.what)
+		}
 	}
 	text += ", " + plural(r.Pods, "pod")
 	if skipped > 0 {

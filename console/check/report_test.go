@@ -29,19 +29,3 @@ func TestReport(t *testing.T) {
 		golden(t, "report."+format, b.String())
 	}
 }
-
-func TestBad(t *testing.T) {
-	for _, c := range []struct {
-		findings    []Finding
-		bad, strict bool
-	}{
-		{nil, false, false},
-		{[]Finding{{Severity: Warning}}, false, true},
-		{[]Finding{{Severity: Error}}, true, true},
-	} {
-		r := (&Manifests{}).Report(c.findings, nil)
-		if r.Bad(false) != c.bad || r.Bad(true) != c.strict {
-			t.Errorf("%v: %v, strictly %v", c.findings, r.Bad(false), r.Bad(true))
-		}
-	}
-}

@@ -45,12 +45,11 @@ func (s sample) evaluate(to netip.AddrPort, p policy.Protocol, would bool) (allo
 }
 
 // denyLists finds what is misleading in each cluster policy that selects pods.
-func (m *Manifests) denyLists(o Options) (findings []Finding) {
-	var policies []*ClusterPolicy
+func (l *linter) denyLists() {
+	var policies []*Policy
 	var namespaces, pods []map[string]string
-	for i := range m.ClusterPolicies {
-		p := &m.ClusterPolicies[i]
-		if p.Pods == nil {
+	for _, p := range l.Policies {
+		if !p.ofCluster() || p.Pods == nil {
 			continue
 		}
 		namespace, some := peers.Sample(p.Namespaces)
@@ -59,11 +58,11 @@ func (m *Manifests) denyLists(o Options) (findings []Finding) {
 			policies, namespaces, pods = append(policies, p), append(namespaces, namespace), append(pods, pod)
 		}
 	}
-	samples := m.samples(namespaces, pods)
+	samples := l.samples(namespaces, pods)
 	for i, p := range policies {
-		findings = append(findings, m.denyList(p, samples[i], o)...)
+		l.denyList(p, samples[i])
 	}
-	return append(findings, m.resolvers(policies)...)
+	l.resolvers(policies)
 }
 
 // resolverLabels are the labels of the pods that are the cluster's resolver. Sources:
@@ -73,53 +72,49 @@ var resolverLabels = []map[string]string{{"k8s-app": "kube-dns"}, {"app.kubernet
 
 // resolvers finds policies that select the cluster's own resolver and deny its queries to
 // resolvers outside.
-func (m *Manifests) resolvers(policies []*ClusterPolicy) (findings []Finding) {
+func (l *linter) resolvers(policies []*Policy) {
 	var names []string
 	var namespaces, pods []map[string]string
 	add := func(namespace, labels map[string]string, of string) {
 		names, namespaces, pods = append(names, of), append(namespaces, namespace), append(pods, labels)
 	}
-	system := m.namespaceLabels("kube-system")
+	system := l.namespaceLabels("kube-system")
 	for _, labels := range resolverLabels {
 		for key, value := range labels {
 			add(system, labels, fmt.Sprintf("the pods of kube-system with %s=%s", key, value))
 		}
-		for _, p := range m.Pods {
+		for _, p := range l.Pods {
 			if !p.HostNetwork && p.Namespace != "kube-system" && hasLabels(labels, p.Labels) {
-				add(m.namespaceLabels(p.Namespace), p.Labels, p.name())
+				add(l.namespaceLabels(p.Namespace), p.Labels, p.name())
 			}
 		}
 	}
-	samples := m.samples(namespaces, pods)
+	samples := l.samples(namespaces, pods)
 	for _, p := range policies {
 		for i, s := range samples {
-			if f, denies := p.deniesUpstream(s); denies {
-				f.Message = fmt.Sprintf("selects the resolver of the cluster (%s), and %s denies its queries to other resolvers: then pods resolve no name outside the cluster; "+
+			if by := p.deniesUpstream(s); by != nil {
+				l.warn(p, SelectsResolver, p.subject(), fmt.Sprintf("selects the resolver of the cluster (%s), and %s denies its queries to other resolvers: then pods resolve no name outside the cluster; "+
 					"leave it out of the subject, such as by matchExpressions: [{key: %s, operator: NotIn, values: [%s]}] for namespaces",
-					names[i], f.Message, corev1.LabelMetadataName, namespaces[i][corev1.LabelMetadataName])
-				findings = append(findings, f)
+					names[i], by.Path, corev1.LabelMetadataName, namespaces[i][corev1.LabelMetadataName]))
 				break
 			}
 		}
 	}
-	return findings
 }
 
-// deniesUpstream tells whether a rule of the policy keeps a resolver from others. The message
-// of the finding is the rule.
-func (p *ClusterPolicy) deniesUpstream(s sample) (Finding, bool) {
-	var by *policy.Rule
+// deniesUpstream returns the rule of the policy that keeps a resolver from others, nil for none.
+func (p *Policy) deniesUpstream(s sample) (by *policy.Rule) {
 	for _, a := range anyResolvers {
 		if !a.Is4() {
 			continue // the resolver asks by the other family
 		}
 		allows, r := s.evaluate(netip.AddrPortFrom(a, 53), policy.UDP, p.Audit)
 		if allows || r == nil || r.Policy != p.ID || r.Broken {
-			return Finding{}, false
+			return nil
 		}
 		by = r
 	}
-	return p.finding(Warning, SelectsResolver, "spec.subject", by.Path), true
+	return by
 }
 
 // namespaceLabels returns the labels of a namespace: its name alone if the manifests do not

@@ -2,45 +2,30 @@ package check
 
 import (
 	"fmt"
-	"iter"
 
 	"k8s.io/apimachinery/pkg/labels"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selectsNothing finds policies that select none of the pods, if any are given.
-func (m *Manifests) selectsNothing() []Finding {
-	var findings []Finding
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		if message := m.noPodOf(p); message != "" {
-			findings = append(findings, p.finding(Warning, SelectsNothing, "spec.podSelector", message))
-		}
+// selectsNothing says why a policy selects none of the pods or nodes, if any are given; "" if
+// it selects one.
+func (m *Manifests) selectsNothing(p *Policy) string {
+	switch {
+	case p.own != nil:
+		return m.noPodOf(p)
+	case p.Nodes != nil:
+		return m.noNodeOf(p)
+	case p.ofCluster():
+		return m.noPodOfCluster(p)
 	}
-	for i := range m.ClusterPolicies {
-		p := &m.ClusterPolicies[i]
-		if message := m.noPodOfCluster(p); message != "" {
-			findings = append(findings, p.finding(Warning, SelectsNothing, "spec.subject", message))
-		}
-	}
-	return findings
+	return ""
 }
 
 // everyPod returns the pods, and those of workloads that the cluster may start.
-func (m *Manifests) everyPod() iter.Seq[*Pod] {
-	return func(yield func(*Pod) bool) {
-		for i := range m.Pods {
-			if !yield(&m.Pods[i]) {
-				return
-			}
-		}
-		for i := 0; m.cluster != nil && i < len(m.cluster.workloads); i++ {
-			if !yield(&m.cluster.workloads[i]) {
-				return
-			}
-		}
+func (m *Manifests) everyPod() []Pod {
+	if m.cluster != nil && m.cluster.selectable != nil {
+		return m.cluster.selectable
 	}
+	return m.Pods
 }
 
 // knowsPods tells whether the pods of a namespace, or with "" of all, are given.
@@ -53,22 +38,22 @@ func (m *Manifests) knowsPods(namespace string) bool {
 
 // noPodOf says why a policy selects none of the pods, "" if it selects one.
 func (m *Manifests) noPodOf(p *Policy) string {
-	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-	if err != nil || !m.knowsPods(p.Namespace) {
-		return "" // of an error Validate says so
+	if p.Pods == nil || !m.knowsPods(p.namespace) {
+		return "" // of a selector that cannot be read a problem says so
 	}
 	var nearest *Pod
-	inside, alike := 0, -1
-	for pod := range m.everyPod() {
-		if pod.Namespace != p.Namespace {
+	inside, alike, all := 0, -1, m.everyPod()
+	for i := range all {
+		pod := &all[i]
+		if pod.Namespace != p.namespace {
 			continue
 		}
-		if selector.Matches(labels.Set(pod.Labels)) {
+		if m.selects(p, pod) {
 			return ""
 		}
 		inside++
 		same := 0
-		for key, value := range p.Spec.PodSelector.MatchLabels {
+		for key, value := range p.own.Spec.PodSelector.MatchLabels {
 			if pod.Labels[key] == value {
 				same++
 			}
@@ -78,34 +63,32 @@ func (m *Manifests) noPodOf(p *Policy) string {
 		}
 	}
 	if nearest == nil && m.cluster != nil {
-		return fmt.Sprintf("selects nothing: namespace %s has no pod and no workload in %s; correct metadata.namespace, or delete the policy if nothing needs it", p.Namespace, m.source())
+		return fmt.Sprintf("selects nothing: namespace %s has no pod and no workload in %s; correct metadata.namespace, or delete the policy if nothing needs it", p.namespace, m.source())
 	}
 	if nearest == nil {
-		return fmt.Sprintf("selects nothing: all pods of these manifests are in other namespaces than %s; correct metadata.namespace, or add the manifests of its pods", p.Namespace)
+		return fmt.Sprintf("selects nothing: all pods of these manifests are in other namespaces than %s; correct metadata.namespace, or add the manifests of its pods", p.namespace)
 	}
 	has := "no labels"
 	if len(nearest.Labels) > 0 {
 		has = labels.Set(nearest.Labels).String()
 	}
-	return fmt.Sprintf("selects no pod: namespace %s has %s in %s; compare the labels: %s has %s", p.Namespace, m.counted(inside), m.source(), nearest.name(), has)
+	return fmt.Sprintf("selects no pod: namespace %s has %s in %s; compare the labels: %s has %s", p.namespace, m.counted(inside), m.source(), nearest.name(), has)
 }
 
 // noPodOfCluster says why a cluster policy for pods selects none of them, "" if it selects
 // one. Pods on the host network are selected by no such policy.
-func (m *Manifests) noPodOfCluster(p *ClusterPolicy) string {
-	if p.Nodes != nil {
-		return m.noNodeOf(p)
-	}
+func (m *Manifests) noPodOfCluster(p *Policy) string {
 	if p.Pods == nil || !m.knowsPods("") || m.cluster != nil && !m.cluster.knows(servedNamespaces, "") {
 		return ""
 	}
 	var beyond *Pod // the pod's own labels are selected, and those of its namespace are not
-	candidates := 0
-	for pod := range m.everyPod() {
+	candidates, all := 0, m.everyPod()
+	for i := range all {
+		pod := &all[i]
 		if pod.HostNetwork {
 			continue
 		}
-		if candidates++; p.Selects(m.namespaceLabels(pod.Namespace), pod.Labels) {
+		if candidates++; m.selects(p, pod) {
 			return ""
 		}
 		if beyond == nil && p.Pods.Matches(pod.Labels) {
@@ -127,14 +110,14 @@ func (m *Manifests) noPodOfCluster(p *ClusterPolicy) string {
 
 // counted is how a message calls a number of pods, of everyPod.
 func (m *Manifests) counted(n int) string {
-	if m.cluster == nil || len(m.cluster.workloads) == 0 {
+	if len(m.everyPod()) == len(m.Pods) {
 		return plural(n, "pod")
 	}
 	return fmt.Sprintf("%d pods and workloads", n)
 }
 
 // noNodeOf says why a policy for nodes selects none of them, "" if it selects one.
-func (m *Manifests) noNodeOf(p *ClusterPolicy) string {
+func (m *Manifests) noNodeOf(p *Policy) string {
 	for _, labels := range m.Nodes {
 		if p.Nodes.Matches(labels) {
 			return ""

@@ -6,63 +6,38 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// servicePorts finds rules whose ports fit no Service of the manifests, rules for the addresses
+// services finds rules whose ports fit no Service of the manifests, rules for the addresses
 // of Services, and names of Services that lead out of the cluster. Headless Services, patterns, and Services and pods that the manifests lack are
 // not decided.
-func (m *Manifests) servicePorts(o Options) (findings []Finding) {
-	behind := services{}
-	for i := range m.Services {
-		behind[m.Services[i].Ref.Namespace] = append(behind[m.Services[i].Ref.Namespace], &m.Services[i])
-	}
-	for i := range m.Policies {
-		p := &m.Policies[i]
-		for _, w := range p.read() {
-			if reason, message := m.dialled(w.pattern, w.ports, o); reason != "" {
-				findings = append(findings, p.finding(Warning, reason, w.path, message))
-			}
-			if message := m.leaves(w.pattern, o); message != "" {
-				findings = append(findings, p.finding(Warning, LeavesCluster, w.path, message))
-			}
+func (l *linter) services(p *Policy) {
+	for i := range p.matches {
+		w := &p.matches[i]
+		if w.ports == "" {
+			continue
+		}
+		if w.action == v1alpha1.ActionAccept {
+			reason, message := l.dialled(w)
+			l.warn(p, reason, w.path, message)
+		}
+		if w.action != v1alpha1.ActionDeny {
+			l.warn(p, LeavesCluster, w.path, l.leaves(w.pattern))
 		}
 	}
-	for i := range m.ClusterPolicies {
-		p := &m.ClusterPolicies[i]
-		for _, r := range p.Rules {
-			warn := func(reason, path, message string) {
-				findings = append(findings, p.finding(Warning, reason, path, message))
-			}
-			for _, match := range r.Matches {
-				if reason, message := m.dialled(match.Pattern, r.Ports, o); reason != "" && r.Action == policy.Accept {
-					warn(reason, match.Path, message)
-				}
-				if message := m.leaves(match.Pattern, o); message != "" && r.Action != policy.Deny {
-					warn(LeavesCluster, match.Path, message)
-				}
-			}
-			m.peer(r.Rule, r.Spec, behind, warn)
-		}
+	for _, r := range p.Rules {
+		l.peer(r, func(reason, message string) { l.warn(p, reason, r.Path, message) })
 	}
-	for i := range m.NetworkPolicies {
-		n := &m.NetworkPolicies[i]
-		for _, r := range netpol.Read(n.NetworkPolicy).Rules {
-			m.peer(r.Rule, r.Spec, behind, func(reason, path, message string) {
-				f := n.finding(reason, path, message)
-				f.Severity = Warning
-				findings = append(findings, f)
-			})
-		}
-	}
-	return findings
 }
 
-// serviceOf returns the Service to which a name leads, and whether it is the name of one.
-func serviceOf(pattern fqdn.Pattern, o Options) (s policy.ServiceRef, is bool) {
+// serviceNamed returns the Service to which a name leads, and whether it is the name of one.
+func serviceNamed(pattern fqdn.Pattern, o Options) (s policy.ServiceRef, is bool) {
 	_, exact := pattern.Exact()
 	name, inside := strings.CutSuffix(pattern.String(), ".svc."+o.ClusterDomain)
 	s.Name, s.Namespace, is = strings.Cut(name, ".")
@@ -72,20 +47,15 @@ func serviceOf(pattern fqdn.Pattern, o Options) (s policy.ServiceRef, is bool) {
 // dialled says that the Service of a name does not exist in the cluster, or has none of the ports
 // of a rule for the name: the reason is "" where it has one, where the name leads to no Service,
 // and where the Service is not known. A name's ports are those dialled.
-func (m *Manifests) dialled(pattern fqdn.Pattern, ports policy.PortSet, o Options) (reason, message string) {
-	ref, is := serviceOf(pattern, o)
-	if !is || ports == "" {
+func (l *linter) dialled(w *written) (reason, message string) {
+	ref, is := serviceNamed(w.pattern, l.Options)
+	s, ports := l.serviceOf(ref), w.ports
+	switch {
+	case !is:
 		return "", ""
-	}
-	at := slices.IndexFunc(m.Services, func(s Service) bool { return s.Ref == ref })
-	if at < 0 && m.cluster != nil && m.cluster.knows(servedServices, ref.Namespace) {
-		return NoService, fmt.Sprintf("there is no Service %s/%s in %s; correct the name, or create the Service (kubectl get services -n %s)", ref.Namespace, ref.Name, m.source(), ref.Namespace)
-	}
-	if at < 0 {
-		return "", ""
-	}
-	s := &m.Services[at]
-	if s.direct || len(s.Ports) == 0 {
+	case s == nil && l.cluster != nil && l.cluster.knows(servedServices, ref.Namespace):
+		return NoService, fmt.Sprintf("there is no Service %s/%s in %s; correct the name, or create the Service (kubectl get services -n %s)", ref.Namespace, ref.Name, l.source(), ref.Namespace)
+	case s == nil || s.direct() || len(s.Ports) == 0:
 		return "", ""
 	}
 	var has []string
@@ -111,15 +81,16 @@ func (s *Service) id() string { return s.Ref.Namespace + "/" + s.Ref.Name }
 func (s *Service) at() string { return s.place.where("spec.ports") }
 
 // peer finds what does not fit in a rule for pods or networks, which is judged behind Services.
-func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, behind services, warn func(reason, path, message string)) {
+func (l *linter) peer(r rule, warn func(reason, message string)) {
+	to := r.Spec
 	if to == nil || r.Broken {
 		return
 	}
 	switch to.Kind {
 	case policy.PeerNetworks:
 		for text := range strings.SplitSeq(to.Key, ",") {
-			if s := m.serviceAt(text); s != nil {
-				warn(ServiceAddress, r.Path, fmt.Sprintf("%s is an address of Service %s%s, and a rule for networks has the addresses behind Services, so that it matches no connection to the Service; write its pods, or its name in a policy for names",
+			if s := l.serviceAt(text); s != nil {
+				warn(ServiceAddress, fmt.Sprintf("%s is an address of Service %s%s, and a rule for networks has the addresses behind Services, so that it matches no connection to the Service; write its pods, or its name in a policy for names",
 					strings.TrimSuffix(strings.TrimSuffix(text, "/32"), "/128"), s.id(), s.at()))
 			}
 		}
@@ -128,21 +99,21 @@ func (m *Manifests) peer(r *policy.Rule, to *peers.Spec, behind services, warn f
 	default:
 		return
 	}
-	if m.cluster != nil && m.cluster.namespaces != nil && !to.Within(m.cluster.namespaces) {
+	if l.cluster != nil && l.cluster.namespaces != nil && !to.Within(l.cluster.namespaces) {
 		return // pods that were not read may have the port
 	}
 	var selected []*Pod
-	for i := range m.Pods {
-		if pod := &m.Pods[i]; to.SelectsPod(pod.Namespace, m.namespaceLabels(pod.Namespace), pod.Labels) {
+	for i := range l.Pods {
+		if pod := &l.Pods[i]; to.SelectsPod(pod.Namespace, l.namespaceLabels(pod.Namespace), pod.Labels) {
 			selected = append(selected, pod)
 		}
 	}
 	switch {
 	case len(selected) == 0:
 	case to.Kind == policy.PeerPods:
-		m.byNumber(r, selected, behind, warn)
+		l.byNumber(r.Ports, selected, warn)
 	default:
-		m.byName(r, to.PortNames(), selected, behind, warn)
+		l.byName(to.PortNames(), selected, warn)
 	}
 }
 
@@ -153,7 +124,7 @@ func (m *Manifests) serviceAt(network string) *Service {
 		return nil
 	}
 	for i := range m.Services {
-		if s := &m.Services[i]; len(s.Selector) > 0 && slices.Contains(s.addrs, p.Addr()) {
+		if s := &m.Services[i]; len(s.Selector) > 0 && s.has(p.Addr()) {
 			return s
 		}
 	}
@@ -169,22 +140,22 @@ type lead struct {
 
 // byNumber finds ports of Services in a rule for the pods behind them, which have others. It
 // accepts a rule that has the pods' port too, and a port that one of the pods has itself.
-func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, behind services, warn func(reason, path, message string)) {
+func (l *linter) byNumber(ports policy.PortSet, selected []*Pod, warn func(reason, message string)) {
 	leads, fits := map[policy.PortRange]lead{}, map[policy.PortRange]bool{}
 	for _, pod := range selected {
 		for _, own := range pod.ports {
 			fits[single(own.Protocol, own.Port)] = true
 		}
-		for _, s := range behind.of(pod) {
+		for _, s := range l.leading(pod) {
 			for i := range s.Ports {
 				p := &s.Ports[i]
-				to, known := targetIn(p, pod)
+				to, known := p.In(pod.ports)
 				if !known {
 					continue
 				}
 				fits[single(p.Protocol, to)] = true
 				at := single(p.Protocol, p.Port)
-				if r.Ports.Contains(p.Protocol, to) {
+				if ports.Contains(p.Protocol, to) {
 					fits[at] = true
 				}
 				if leads[at].from == nil {
@@ -193,9 +164,9 @@ func (m *Manifests) byNumber(r *policy.Rule, selected []*Pod, behind services, w
 			}
 		}
 	}
-	for _, at := range r.Ports.Ranges() {
-		if l := leads[at]; l.from != nil && !fits[at] {
-			warn(ServicePort, r.Path, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", portText(l.port), l.from.id(), l.from.at(), l.to))
+	for _, at := range ports.Ranges() {
+		if lead := leads[at]; lead.from != nil && !fits[at] {
+			warn(ServicePort, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", portText(lead.port), lead.from.id(), lead.from.at(), lead.to))
 		}
 	}
 }
@@ -205,7 +176,7 @@ func single(p policy.Protocol, port uint16) policy.PortRange {
 }
 
 // byName finds names of ports that no container of the selected pods has.
-func (m *Manifests) byName(r *policy.Rule, names []peers.PortName, selected []*Pod, behind services, warn func(reason, path, message string)) {
+func (l *linter) byName(names []peers.PortName, selected []*Pod, warn func(reason, message string)) {
 	has := func(name string, of []policy.Protocol) bool {
 		return slices.ContainsFunc(selected, func(pod *Pod) bool {
 			return slices.ContainsFunc(pod.ports, func(p policy.NamedPort) bool { return p.Name == name && slices.Contains(of, p.Protocol) })
@@ -225,13 +196,13 @@ func (m *Manifests) byName(r *policy.Rule, names []peers.PortName, selected []*P
 		}
 		service := ""
 		for _, pod := range selected {
-			for _, s := range behind.of(pod) {
-				if service == "" && slices.Contains(s.names, name) {
+			for _, s := range l.leading(pod) {
+				if service == "" && slices.ContainsFunc(s.spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name }) {
 					service = fmt.Sprintf("; Service %s has a port of this name, which does not count", s.id())
 				}
 			}
 		}
-		warn(NamedPort, r.Path, fmt.Sprintf("no container of the pods of this rule (%s) has a port named %q for %s%s; write the name of a container's port, or its number", of, name, words(protocols), service))
+		warn(NamedPort, fmt.Sprintf("no container of the pods of this rule (%s) has a port named %q for %s%s; write the name of a container's port, or its number", of, name, words(protocols), service))
 	}
 }
 

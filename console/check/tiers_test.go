@@ -3,7 +3,6 @@ package check
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,31 +16,6 @@ func tiers(t *testing.T) *Manifests {
 	m, err := Read([]string{"testdata/tiers.yaml"}, nil, false)
 	fatal.If(t, err)
 	return m
-}
-
-// TestClusterNetworkPolicies: those of the standard are read strictly, and of its version.
-func TestClusterNetworkPolicies(t *testing.T) {
-	const head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
-	for text, want := range map[string][]string{
-		head: nil,
-		head + "  egress:\n  - action: Deny\n    to:\n    - networks: [192.0.2.1]\n": {"stdin:11: error: clusternetworkpolicy p: spec.egress[0].to[0].networks[0]: "},
-		head + "  egress:\n  - action: Deny\n    too: []\n":                          {"stdin:9: error: clusternetworkpolicy p: spec.egress[0]: "},
-		strings.Replace(head, "v1alpha2", "v1beta1", 1):                              {"stdin:1: error: clusternetworkpolicy p: apiVersion policy.networking.k8s.io/v1beta1 is unknown for ClusterNetworkPolicy; write policy.networking.k8s.io/v1alpha2"},
-		strings.Replace(head, "name: p", "name: P", 1):                               {`stdin:1: error: clusternetworkpolicy P: metadata.name "P": `},
-		head + "---\n" + head: {"stdin:11: error: clusternetworkpolicy p: metadata.name: a policy of that name is in stdin:3; remove or rename one of them"},
-		strings.Replace(head, "tier: Admin", "tier: First", 1):                                           {"stdin:5: error: clusternetworkpolicy p: spec.tier: "},
-		"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: p}\n": {"warning: no FQDNNetworkPolicy of namegate.io/v1alpha1 in 1 file; is this the right path?"},
-	} {
-		var got []string
-		for _, line := range lint(t, text) {
-			if !strings.Contains(line, "not enforced yet") {
-				got = append(got, line)
-			}
-		}
-		if !slices.EqualFunc(want, got, func(want, got string) bool { return strings.HasPrefix(got, want) }) {
-			t.Errorf("%s\n%q, want %q", text, got, want)
-		}
-	}
 }
 
 // TestAskOfAuditBesideClusterPolicies: a cluster policy and a NetworkPolicy isolate the pod, so

@@ -12,14 +12,9 @@ import (
 
 // ties finds cluster policies of one tier and priority whose order matters: rules that can
 // match the same have different actions, and the kind and the name decide.
-func (m *Manifests) ties() (findings []Finding) {
-	all := make([]*ClusterPolicy, 0, len(m.ClusterPolicies))
-	for i := range m.ClusterPolicies {
-		if p := &m.ClusterPolicies[i]; p.Pods != nil && len(p.Rules) > 0 {
-			all = append(all, p)
-		}
-	}
-	slices.SortFunc(all, func(a, b *ClusterPolicy) int { return a.Place().Compare(b.Place()) })
+func (l *linter) ties() {
+	all := slices.DeleteFunc(slices.Clone(l.Policies), func(p *Policy) bool { return !p.ofCluster() || p.Pods == nil || len(p.Rules) == 0 })
+	slices.SortFunc(all, func(a, b *Policy) int { return a.Place().Compare(b.Place()) })
 	budget := maxTies
 	for i, p := range all {
 		for j := i - 1; j >= 0 && all[j].Tier == p.Tier && all[j].Priority == p.Priority; j-- {
@@ -32,24 +27,23 @@ func (m *Manifests) ties() (findings []Finding) {
 				continue
 			}
 			if p.place.file == "" && before.place.file != "" { // findings are about the files
-				findings = append(findings, before.tie(p, "last", b, a))
+				l.tie(before, p, "last", b, a)
 				continue
 			}
-			findings = append(findings, p.tie(before, "first", a, b))
+			l.tie(p, before, "first", a, b)
 			break
 		}
 	}
-	return findings
 }
 
-// tie returns the finding that another policy comes first or last by its kind or name, with a rule of it
+// tie adds the finding that another policy comes first or last by its kind or name, with a rule of it
 // and one of the policy.
-func (p *ClusterPolicy) tie(other *ClusterPolicy, comes string, its, own *policy.Rule) Finding {
+func (l *linter) tie(p, other *Policy, comes string, its, own *policy.Rule) {
 	decides := "name"
 	if other.Standard != p.Standard {
 		decides = "kind (ClusterFQDNNetworkPolicies come first)"
 	}
-	return p.finding(Warning, PriorityTie, "spec.priority", fmt.Sprintf(
+	l.warn(p, PriorityTie, "spec.priority", fmt.Sprintf(
 		"%s%s has tier %s and priority %d too, and comes %s by its %s; its %s (%s) and %s (%s) here can match the same connection; write different priorities",
 		other.Object, other.place.where("spec.priority"), p.Tier, p.Priority, comes, decides, its.Path, effect(its), own.Path, effect(own)))
 }
@@ -58,7 +52,7 @@ func (p *ClusterPolicy) tie(other *ClusterPolicy, comes string, its, own *policy
 const maxTies = 4 << 20
 
 // meet tells whether some pod may be selected by both.
-func meet(a, b *ClusterPolicy) bool {
+func meet(a, b *Policy) bool {
 	_, namespaces := peers.Sample(a.Namespaces, b.Namespaces)
 	_, pods := peers.Sample(a.Pods, b.Pods)
 	return namespaces && pods
@@ -74,7 +68,7 @@ func effect(r *policy.Rule) policy.Action {
 
 // conflict returns a rule of each policy that can match the same and have different actions,
 // nil for none.
-func conflict(a, b *ClusterPolicy, budget *int) (x, y *policy.Rule) {
+func conflict(a, b *Policy, budget *int) (x, y *policy.Rule) {
 	for _, r := range a.Rules {
 		for _, s := range b.Rules {
 			if effect(r.Rule) != effect(s.Rule) && portsMeet(r.Ports, s.Ports) && destinationsMeet(r.Rule, s.Rule, budget) {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -156,22 +155,9 @@ func TestCheckAndSuggestFlags(t *testing.T) {
 	}
 }
 
-// TestCheckAndSuggestKinds: the documents' tables of findings and left-out connections
-// are the code's.
-func TestCheckAndSuggestKinds(t *testing.T) {
+// TestSuggestKinds: the document's table of left-out connections is the code's.
+func TestSuggestKinds(t *testing.T) {
 	var want, got []string
-	for _, k := range check.Kinds() {
-		want = append(want, fmt.Sprintf("`%s` %s", k.Reason, k.Severity))
-	}
-	for _, row := range rowsOf(t, "check.md", "Findings") {
-		if got = append(got, row[0]+" "+row[1]); len(row) != 3 || row[2] == "" {
-			t.Errorf("%s has no meaning", row[0])
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	want, got = nil, nil
 	for _, k := range suggest.LeftKinds() {
 		want = append(want, "`"+string(k)+"`")
 	}
