@@ -29,32 +29,24 @@ func readAudit(c *Config, s stanza) error {
 	default:
 		c.Audit.Path = arg
 	}
-	return s.each(func(line stanza) error { return readAuditOption(c, line) })
-}
-
-func readAuditOption(c *Config, line stanza) (err error) {
-	switch option := line.option(); option {
-	case "size", "keep":
-		if c.Audit.Path == "" {
+	ofFile := func(o option) option {
+		if c.Audit.Path != "" {
+			return o
+		}
+		return option{o.name, func(line stanza) error {
 			return line.errorf("is of a file, and this log is the standard output; remove the line")
-		}
-		if option == "size" {
-			c.Audit.Size, err = line.size("size 100MiB", 64<<10, 1<<40)
-			return err
-		}
-		c.Audit.Keep, err = line.number("keep 5", 0, 1000)
-		return err
-	case "verdict":
-		c.AuditFilter.Verdicts, err = line.words(isVerdict, "is not a verdict, write of "+strings.Join(audit.Verdicts(), ", "))
-		return err
-	case "namespace":
-		c.AuditFilter.Namespaces, err = line.words(isServiceLabel, "is not a namespace, write names such as shop")
-		return err
-	case "sample":
-		c.AuditFilter.Sample, err = line.number("sample 10", 1, maxSample)
-		return err
+		}}
 	}
-	return line.noOption("audit", nil, "size", "keep", "verdict", "namespace", "sample")
+	return s.options("an option of audit", nil,
+		ofFile(set("size", &c.Audit.Size, func(l stanza) (int64, error) { return l.size("size 100MiB", 64<<10, 1<<40) })),
+		ofFile(number("keep", "5", &c.Audit.Keep, 0, 1000)),
+		set("verdict", &c.AuditFilter.Verdicts, func(l stanza) ([]string, error) {
+			return l.words(isVerdict, "is not a verdict, write of "+strings.Join(audit.Verdicts(), ", "))
+		}),
+		set("namespace", &c.AuditFilter.Namespaces, func(l stanza) ([]string, error) {
+			return l.words(isServiceLabel, "is not a namespace, write names such as shop")
+		}),
+		number("sample", "10", &c.AuditFilter.Sample, 1, maxSample))
 }
 
 func isVerdict(word string) bool { return slices.Contains(audit.Verdicts(), word) }

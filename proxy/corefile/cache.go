@@ -91,7 +91,7 @@ func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
 		}
 	}
 	c.NegativeTTL = min(defaultNegativeTTL, c.MaxTTL)
-	if err := s.each(func(line stanza) error { return p.cacheOption(c, line, root) }); err != nil {
+	if err := p.cacheOptions(c, s, root); err != nil {
 		return nil, err
 	}
 	if c.MinTTL > c.MaxTTL {
@@ -100,44 +100,29 @@ func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
 	return c, nil
 }
 
-func (p *parser) cacheOption(c *Cache, line stanza, root bool) (err error) {
-	switch line.option() {
-	case "min_ttl":
-		var arg string
-		if arg, err = line.one("min_ttl 5s"); err == nil {
-			c.MinTTL, err = line.seconds(arg, "min_ttl 5s", 0, maxMinTTL)
-		}
-	case "negative_ttl":
-		c.NegativeTTL, err = line.negativeTTL()
-	case "prefetch":
-		c.Prefetch, err = line.prefetch()
-	case "serve_stale":
-		c.ServeStale, err = line.serveStale()
-	case "entries":
-		if err = p.whole(line, root); err == nil {
-			p.config.CacheEntries, err = line.number("entries 10000", minEntries, maxEntries)
-		}
-	case "size":
-		if err = p.whole(line, root); err == nil {
-			p.config.CacheBytes, err = line.size("size 32MiB", minCacheBytes, maxCacheBytes)
-		}
-	default:
-		err = line.noOption("cache", cacheElsewhere, "min_ttl", "negative_ttl", "prefetch", "serve_stale", "entries", "size")
-	}
-	return err
+func (p *parser) cacheOptions(c *Cache, s stanza, root bool) error {
+	return s.options("an option of cache", cacheElsewhere,
+		set("min_ttl", &c.MinTTL, func(l stanza) (time.Duration, error) { return l.second("min_ttl 5s", 0, maxMinTTL) }),
+		set("negative_ttl", &c.NegativeTTL, stanza.negativeTTL),
+		set("prefetch", &c.Prefetch, stanza.prefetch),
+		set("serve_stale", &c.ServeStale, stanza.serveStale),
+		p.whole(root, number("entries", "10000", &p.config.CacheEntries, minEntries, maxEntries)),
+		p.whole(root, set("size", &p.config.CacheBytes, func(l stanza) (int64, error) { return l.size("size 32MiB", minCacheBytes, maxCacheBytes) })))
 }
 
-// whole refuses a bound of the whole agent outside the root zone's block, or there
+// whole is an option that bounds the whole agent: it is refused outside the root zone's block, or there
 // for a second time.
-func (p *parser) whole(line stanza, root bool) error {
-	if !root {
-		return line.errorf(`bounds what is kept of all zones, write it in the cache of zone "." instead`)
-	}
-	if first, again := p.seen[line.name]; again {
-		return line.errorf("stands in line %d already, write it once", first.line)
-	}
-	p.seen[line.name] = line
-	return nil
+func (p *parser) whole(root bool, o option) option {
+	return option{o.name, func(line stanza) error {
+		if !root {
+			return line.errorf(`bounds what is kept of all zones, write it in the cache of zone "." instead`)
+		}
+		if first, again := p.seen[line.name]; again {
+			return line.errorf("stands in line %d already, write it once", first.line)
+		}
+		p.seen[line.name] = line
+		return o.read(line)
+	}}
 }
 
 // negativeTTL refuses a number, as the first value of CoreDNS's denial is: it counts answers and would be
@@ -146,11 +131,7 @@ func (s stanza) negativeTTL() (time.Duration, error) {
 	if len(s.args) > 0 && s.args[0] != "0" && strings.Trim(s.args[0], "0123456789") == "" {
 		return 0, s.errorf(`takes how long, and %s is CoreDNS's number of answers, write "negative_ttl 30s" here and "entries 10000" in the cache of zone "."`, s.args[0])
 	}
-	arg, err := s.one("negative_ttl 30s")
-	if err != nil {
-		return 0, err
-	}
-	return s.seconds(arg, "negative_ttl 30s", 0, maxNegativeTTL)
+	return s.second("negative_ttl 30s", 0, maxNegativeTTL)
 }
 
 // prefetch reads AMOUNT [DURATION [PERCENT%]].

@@ -12,22 +12,23 @@ import (
 // directive is one option of the whole agent.
 type directive struct {
 	once  bool          // may appear once
+	block bool          // has a block
 	reset func(*Config) // takes the default away before the first line
 	read  func(*Config, stanza) error
 }
 
 var directives = map[string]directive{
-	"audit":      {once: true, read: readAudit},
-	"bind":       {reset: func(c *Config) { c.Bind = nil }, read: readBind},
+	"audit":      {once: true, block: true, read: readAudit},
+	"bind":       {reset: func(c *Config) { c.Bind = nil }, read: func(c *Config, s stanza) error { return s.addresses(&c.Bind) }},
 	"cluster":    {once: true, read: readCluster},
 	"dataplane":  {once: true, read: readDataplane},
-	"failclosed": {once: true, read: readFailClosed},
+	"failclosed": {once: true, read: func(c *Config, s stanza) error { return set("", &c.FailClosed, stanza.bare).read(s) }},
 	"failsafe":   {read: readFailsafe},
 	"follow":     {once: true, read: readFollow},
 	"grant":      {once: true, read: readGrant},
-	"hold":       {once: true, read: readHold},
-	"intercept":  {read: readIntercept},
-	"limits":     {once: true, read: readLimits},
+	"hold":       {once: true, read: func(c *Config, s stanza) error { return duration("hold", "10m", &c.Hold, 0, 24*time.Hour).read(s) }},
+	"intercept":  {read: func(c *Config, s stanza) error { return s.addresses(&c.Intercept) }},
+	"limits":     {once: true, block: true, read: readLimits},
 	"mark":       {once: true, read: readMark},
 	"nat64":      {read: readNAT64},
 	"rebind":     {read: readRebind},
@@ -35,47 +36,31 @@ var directives = map[string]directive{
 	"ttl":        {once: true, read: readTTL},
 }
 
-func readBind(c *Config, s stanza) (err error) {
-	c.Bind, err = s.addresses(c.Bind)
-	return err
-}
-
-func readIntercept(c *Config, s stanza) (err error) {
-	c.Intercept, err = s.addresses(c.Intercept)
-	return err
-}
-
-// addresses appends the arguments, at least one, to have.
-func (s stanza) addresses(have []netip.Addr) ([]netip.Addr, error) {
-	if err := s.flat(); err != nil {
-		return nil, err
-	}
+// addresses appends the arguments, at least one, to those there are.
+func (s stanza) addresses(have *[]netip.Addr) error {
 	if len(s.args) == 0 {
-		return nil, s.errorf("has no address, write at least one")
+		return s.errorf("has no address, write at least one")
 	}
 	for _, arg := range s.args {
 		a, err := netip.ParseAddr(arg)
 		if err != nil {
-			return nil, s.errorf("%q is not an address, write an IPv4 or IPv6 address without port", arg)
+			return s.errorf("%q is not an address, write an IPv4 or IPv6 address without port", arg)
 		}
 		a = a.Unmap()
 		if a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
-			return nil, s.errorf("%q cannot be one host's, write a unicast address without zone", arg)
+			return s.errorf("%q cannot be one host's, write a unicast address without zone", arg)
 		}
-		if slices.Contains(have, a) {
-			return nil, s.errorf("%s is there twice, write it once", a)
+		if slices.Contains(*have, a) {
+			return s.errorf("%s is there twice, write it once", a)
 		}
-		have = append(have, a)
+		*have = append(*have, a)
 	}
-	return have, nil
+	return nil
 }
 
 func readCluster(c *Config, s stanza) error {
 	if len(s.args) == 0 {
 		return s.errorf(`has no domain, write for example "cluster cluster.local 10.244.0.0/16 10.96.0.0/12"`)
-	}
-	if err := s.flat(); err != nil {
-		return err
 	}
 	domain, err := s.domain(s.args[0])
 	if err != nil {
@@ -134,7 +119,7 @@ func readSearch(c *Config, s stanza) error {
 		}
 		c.Search = append(c.Search, n)
 	}
-	return s.flat()
+	return nil
 }
 
 // readNAT64 takes the prefix lengths that RFC 6052 §2.2 knows.
@@ -152,31 +137,12 @@ func readNAT64(c *Config, s stanza) error {
 		}
 		c.NAT64 = append(c.NAT64, p)
 	}
-	return s.flat()
+	return nil
 }
 
 func readDataplane(c *Config, s stanza) error {
-	arg, err := s.one("dataplane auto")
-	if err != nil {
-		return err
-	}
+	arg, err := s.word("dataplane auto", "a dataplane", string(Auto), string(IPTables), string(NFTables))
 	c.Dataplane = Dataplane(arg)
-	if !slices.Contains([]Dataplane{Auto, IPTables, NFTables}, c.Dataplane) {
-		return s.errorf("%q is not a dataplane, write auto, iptables or nftables", arg)
-	}
-	return s.flat()
-}
-
-func readFailClosed(c *Config, s stanza) error {
-	if len(s.args) > 0 {
-		return s.errorf("has no value, write it alone")
-	}
-	c.FailClosed = true
-	return s.flat()
-}
-
-func readHold(c *Config, s stanza) (err error) {
-	c.Hold, err = s.duration("hold 10m", 0, 24*time.Hour)
 	return err
 }
 
@@ -204,7 +170,7 @@ func readMark(c *Config, s stanza) error {
 	if c.Mark == c.Candidate {
 		return s.errorf("has one bit twice, write two bits, as in \"mark 0x40 0x20\"")
 	}
-	return s.flat()
+	return nil
 }
 
 func readGrant(c *Config, s stanza) (err error) {
@@ -221,31 +187,11 @@ func readLimits(c *Config, s stanza) error {
 	if len(s.args) > 0 || len(s.block) == 0 {
 		return s.errorf(`is a block, write "limits { … }" with one bound a line`)
 	}
-	return s.each(func(line stanza) (err error) {
-		bound, most := (*int)(nil), 1<<20
-		switch line.option() {
-		case "queries":
-			bound = &c.Limits.Queries
-		case "queries_per_pod":
-			bound = &c.Limits.QueriesPerPod
-		case "rate_per_pod":
-			bound = &c.Limits.RatePerPod
-		case "burst_per_pod":
-			bound = &c.Limits.BurstPerPod
-		case "connections":
-			bound = &c.Limits.Connections
-		case "connections_per_pod":
-			bound = &c.Limits.ConnectionsPerPod
-		case "addresses":
-			bound, most = &c.Limits.Addresses, 4096
-		case "grants":
-			bound = &c.Limits.Grants
-		case "grants_per_pod":
-			bound, most = &c.Limits.GrantsPerPod, 32768
-		default:
-			return line.errorf("is not a bound, write queries, queries_per_pod, rate_per_pod, burst_per_pod, connections, connections_per_pod, addresses, grants or grants_per_pod")
-		}
-		*bound, err = line.number(line.option()+" 100", 1, most)
-		return err
-	})
+	l := &c.Limits
+	return s.options("a bound", nil,
+		number("queries", "100", &l.Queries, 1, 1<<20), number("queries_per_pod", "100", &l.QueriesPerPod, 1, 1<<20),
+		number("rate_per_pod", "100", &l.RatePerPod, 1, 1<<20), number("burst_per_pod", "100", &l.BurstPerPod, 1, 1<<20),
+		number("connections", "100", &l.Connections, 1, 1<<20), number("connections_per_pod", "100", &l.ConnectionsPerPod, 1, 1<<20),
+		number("addresses", "100", &l.Addresses, 1, 4096),
+		number("grants", "100", &l.Grants, 1, 1<<20), number("grants_per_pod", "100", &l.GrantsPerPod, 1, 32768))
 }

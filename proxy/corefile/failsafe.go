@@ -40,7 +40,7 @@ func readFailsafe(c *Config, s stanza) error {
 	default:
 		return s.errorf("%q is no line of the table, write %s", strings.Join(s.args, " "), failsafeUsage)
 	}
-	return s.flat()
+	return nil
 }
 
 // failsafeRow reads destinations, and the ports of a protocol.

@@ -69,7 +69,7 @@ func readForward(s stanza) (Zone, fqdn.Name, error) {
 	if n := len(z.To) + len(z.Services); n > maxUpstreams {
 		return z, "", s.errorf("has %d addresses and Services, write at most %d", n, maxUpstreams)
 	}
-	if err := s.each(func(line stanza) error { return forwardOption(&z, line) }); err != nil {
+	if err := z.options(s); err != nil {
 		return z, "", err
 	}
 	if z.Deadline < z.Timeout {
@@ -78,29 +78,15 @@ func readForward(s stanza) (Zone, fqdn.Name, error) {
 	return z, from, nil
 }
 
-func forwardOption(z *Zone, line stanza) (err error) {
-	switch line.option() {
-	case "policy":
-		z.Policy, err = order(line)
-	case "timeout":
-		z.Timeout, err = line.duration("timeout 1s", 50*time.Millisecond, 4*time.Second)
-	case "deadline":
-		z.Deadline, err = line.duration("deadline 4s", 100*time.Millisecond, 10*time.Second)
-	case "max_fails":
-		z.MaxFails, err = line.number("max_fails 2", 0, 1000)
-	case "health_check":
-		z.Probe, err = probe(line)
-	case "max_concurrent":
-		z.MaxConcurrent, err = line.number("max_concurrent 1000", 0, maxConcurrent)
-	case "force_tcp":
-		z.ForceTCP = true
-		if len(line.args) > 0 {
-			err = line.errorf("has no value, write it alone")
-		}
-	default:
-		err = line.noOption("forward", forwardElsewhere, "policy", "timeout", "deadline", "max_fails", "health_check", "max_concurrent", "force_tcp")
-	}
-	return err
+func (z *Zone) options(s stanza) error {
+	return s.options("an option of forward", forwardElsewhere,
+		set("policy", &z.Policy, order),
+		duration("timeout", "1s", &z.Timeout, 50*time.Millisecond, 4*time.Second),
+		duration("deadline", "4s", &z.Deadline, 100*time.Millisecond, 10*time.Second),
+		number("max_fails", "2", &z.MaxFails, 0, 1000),
+		set("health_check", &z.Probe, probe),
+		number("max_concurrent", "1000", &z.MaxConcurrent, 0, maxConcurrent),
+		set("force_tcp", &z.ForceTCP, stanza.bare))
 }
 
 // probe refuses what CoreDNS lets the probe's question be.
@@ -112,16 +98,9 @@ func probe(line stanza) (time.Duration, error) {
 }
 
 func order(line stanza) (Policy, error) {
-	arg, err := line.one("policy random")
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range []Policy{Random, RoundRobin, Sequential} {
-		if p.String() == arg {
-			return p, nil
-		}
-	}
-	return 0, line.errorf("%q is not an order, write random, round_robin or sequential", arg)
+	words := []string{Random.String(), RoundRobin.String(), Sequential.String()}
+	arg, err := line.word("policy random", "an order", words...)
+	return Policy(slices.Index(words, arg)), err
 }
 
 // add reads one argument: ADDR, ADDR:PORT, [ADDR]:PORT or NAME.NAMESPACE.

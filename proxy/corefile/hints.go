@@ -58,13 +58,3 @@ func unknown(name string) string {
 func known() []string {
 	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(directives)), "cache", "forward")))
 }
-
-// noOption refuses a line of a block that is none of the options listed, in the
-// words of elsewhere where that has some.
-func (s stanza) noOption(of string, elsewhere map[string]string, options ...string) error {
-	if hint, ok := elsewhere[s.option()]; ok {
-		return s.errorf("is CoreDNS's, %s", hint)
-	}
-	last := len(options) - 1
-	return s.errorf("is not an option of %s, write %s or %s", of, strings.Join(options[:last], ", "), options[last])
-}

@@ -111,6 +111,10 @@ func (p *parser) directive(zones []fqdn.Name, s stanza) {
 		p.fail(s.errorf(`is an option of the whole agent, write it in the block of zone "." instead`))
 		return
 	}
+	if !d.block && len(s.block) > 0 {
+		p.fail(s.errorf("has no block, write it on one line"))
+		return
+	}
 	if first, again := p.seen[s.name]; again && d.once {
 		p.fail(s.errorf("stands in line %d already, write it once", first.line))
 		return

@@ -50,7 +50,7 @@ func readRebind(c *Config, s stanza) error {
 		}
 		c.Rebind = append(c.Rebind, RebindAllow{Suffix: suffix, Range: p})
 	}
-	return s.flat()
+	return nil
 }
 
 // ofHosts refuses a range with addresses that can never be another host's.

@@ -2,7 +2,9 @@ package corefile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/coredns/caddy/caddyfile"
 )
@@ -45,11 +47,40 @@ func (s stanza) option() string {
 	return s.name[strings.LastIndex(s.name, ": ")+2:]
 }
 
-// each reads the lines of the block, each an option that may appear once.
-func (s stanza) each(read func(line stanza) error) error {
+// option is a line that a block may have, once.
+type option struct {
+	name string
+	read func(line stanza) error
+}
+
+// set is an option whose value read returns.
+func set[T any](name string, to *T, read func(line stanza) (T, error)) option {
+	return option{name, func(line stanza) (err error) {
+		*to, err = read(line)
+		return err
+	}}
+}
+
+// number is an option with a whole number within the bounds.
+func number(name, example string, to *int, least, most int) option {
+	return set(name, to, func(line stanza) (int, error) { return line.number(name+" "+example, least, most) })
+}
+
+// duration is an option with a duration within the bounds.
+func duration(name, example string, to *time.Duration, least, most time.Duration) option {
+	return set(name, to, func(line stanza) (time.Duration, error) { return line.duration(name+" "+example, least, most) })
+}
+
+// options reads the lines of the block. A line that is none of the options is refused in the words of
+// elsewhere, where that has some; what says what the options are.
+func (s stanza) options(what string, elsewhere map[string]string, all ...option) error {
 	lines := map[string]int{}
 	for _, line := range s.block {
-		if err := read(line); err != nil {
+		i := slices.IndexFunc(all, func(o option) bool { return o.name == line.option() })
+		if i < 0 {
+			return line.noOption(what, elsewhere, all)
+		}
+		if err := all[i].read(line); err != nil {
 			return err
 		}
 		if first, again := lines[line.name]; again {
@@ -60,12 +91,39 @@ func (s stanza) each(read func(line stanza) error) error {
 	return nil
 }
 
-// flat refuses a block where the directive has none.
-func (s stanza) flat() error {
-	if len(s.block) > 0 {
-		return s.errorf("has no block, write it on one line")
+// noOption is the error of a line that is none of the options.
+func (s stanza) noOption(what string, elsewhere map[string]string, all []option) error {
+	if hint, ok := elsewhere[s.option()]; ok {
+		return s.errorf("is CoreDNS's, %s", hint)
 	}
-	return nil
+	var names []string
+	for _, o := range all {
+		names = append(names, o.name)
+	}
+	return s.errorf("is not %s, write %s", what, choice(names))
+}
+
+// choice lists words, of which one is to be written.
+func choice(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// word returns the only argument, which is one of several words; what says what they are.
+func (s stanza) word(usage, what string, words ...string) (string, error) {
+	arg, err := s.one(usage)
+	if err == nil && !slices.Contains(words, arg) {
+		err = s.errorf("%q is not %s, write %s", arg, what, choice(words))
+	}
+	return arg, err
+}
+
+// bare is true, and refuses arguments.
+func (s stanza) bare() (bool, error) {
+	if len(s.args) > 0 {
+		return false, s.errorf("has no value, write it alone")
+	}
+	return true, nil
 }
 
 // one returns the only argument.

@@ -23,17 +23,11 @@ func readTTL(c *Config, s stanza) error {
 		return s.errorf("the minimum TTL, %s, is above the maximum TTL, %s, write the lower one first", short(lowest), short(highest))
 	}
 	c.TTL = TTL{Min: uint32(lowest / time.Second), Max: uint32(highest / time.Second)}
-	return s.flat()
+	return nil
 }
 
 func readFollow(c *Config, s stanza) error {
-	arg, err := s.one("follow off")
-	if err != nil {
-		return err
-	}
-	if arg != "on" && arg != "off" {
-		return s.errorf("%q is neither, write on or off", arg)
-	}
+	arg, err := s.word("follow off", "a switch", "on", "off")
 	c.Follow = arg == "on"
-	return s.flat()
+	return err
 }

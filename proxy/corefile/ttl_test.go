@@ -48,8 +48,8 @@ func TestFollow(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"follow":                `Corefile:3: follow: has 0 values instead of one, write "follow off"`,
-		"follow no":             `follow: "no" is neither, write on or off`,
-		"follow ON":             `follow: "ON" is neither, write on or off`,
+		"follow no":             `follow: "no" is not a switch, write on or off`,
+		"follow ON":             `follow: "ON" is not a switch, write on or off`,
 		"follow on off":         "has 2 values instead of one",
 		"follow on {\nx\n}":     "follow: has no block",
 		"follow on\nfollow off": "follow: stands in line 3 already",

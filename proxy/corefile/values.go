@@ -49,6 +49,15 @@ func (s stanza) seconds(arg, usage string, least, most time.Duration) (time.Dura
 	return d, err
 }
 
+// second returns the only argument as whole seconds within the bounds.
+func (s stanza) second(usage string, least, most time.Duration) (time.Duration, error) {
+	arg, err := s.one(usage)
+	if err != nil {
+		return 0, err
+	}
+	return s.seconds(arg, usage, least, most)
+}
+
 // short writes a duration without its zero minutes and seconds.
 func short(d time.Duration) string {
 	text := d.String()
