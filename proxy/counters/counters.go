@@ -32,7 +32,7 @@ func (c *Counters) Limited(by policy.Limit) *atomic.Uint64 {
 type Stats struct {
 	stats.Proxy
 	// Types are the verdicts by the type of the question.
-	Types [maxTypes]TypeVerdicts
+	Types [other + 1]TypeVerdicts
 	// Latency is how long decided questions took.
 	Latency Latency
 }

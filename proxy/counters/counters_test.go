@@ -25,8 +25,8 @@ func TestEveryCounterIsReported(t *testing.T) {
 		n.Store(want[field])
 	}
 	for verdict, field := range map[audit.Verdict]string{audit.Allowed: "Allowed", audit.Unmatched: "Unmatched", audit.Refused: "Refused", audit.Blocked: "Blocked", audit.Failed: "Failed", audit.NameDenied: "Denied", audit.Renewed: "Renewed"} {
-		c.Verdicts[verdict][typeA].Store(100 + uint64(verdict))
-		c.Verdicts[verdict][typeOther].Store(1000)
+		c.Verdicts[verdict][0].Store(100 + uint64(verdict))
+		c.Verdicts[verdict][other].Store(1000)
 		want[field] = 1100 + uint64(verdict)
 	}
 	s := reflect.ValueOf(c.Snapshot(&up))

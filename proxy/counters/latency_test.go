@@ -97,7 +97,7 @@ func TestVerdictCounters(t *testing.T) {
 	}
 	want := TypeVerdicts{Type: "MX", Allowed: uint64(audit.Allowed), Unmatched: uint64(audit.Unmatched), Refused: uint64(audit.Refused),
 		Blocked: uint64(audit.Blocked), Failed: uint64(audit.Failed), Denied: uint64(audit.NameDenied), Renewed: uint64(audit.Renewed)}
-	if got := v.types()[typeMX]; got != want {
+	if got := v.types()[slices.Index(byName[:], dns.TypeMX)]; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
