@@ -58,7 +58,7 @@ func (e *Enforcer) nftRules(rules []*dataplane.TierRule) []*nft.TierRule {
 	for _, r := range rules {
 		rule := e.nftRule[r]
 		if rule == nil {
-			rule = &nft.TierRule{Key: r.Key, Entries: string(r.Entries), Action: actions[r.Action], Ports: nftrules.Ports(r.Match.Ports)}
+			rule = &nft.TierRule{Entries: string(r.Entries), Action: actions[r.Action], Ports: nftrules.Ports(r.Match.Ports)}
 			if r.Drop {
 				rule.Action = nft.Drop
 			}

@@ -35,9 +35,7 @@ type TierRule struct {
 	Rule
 	Drop    bool
 	Entries policy.RuleID
-	// Key is the same for a rule whose policy changes it.
-	Key uint64
-	sum [sha256.Size]byte
+	sum     [sha256.Size]byte
 }
 
 // Sealed returns the rule, ready for lists.

@@ -1,9 +1,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -134,8 +131,6 @@ func tierRule(r *policy.Rule) *dataplane.TierRule {
 	case r.Peer.Kind == policy.PeerNames:
 		rule.Match.Peer, rule.Entries = policy.Peer{}, r.ID
 	}
-	place := sha256.Sum256(fmt.Appendf(nil, "%t %s %s %d", r.Standard, r.Policy, r.Path, r.Peer.Kind))
-	rule.Key = binary.BigEndian.Uint64(place[:])
 	return rule.Sealed()
 }
 

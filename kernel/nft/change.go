@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -33,8 +32,9 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 	for _, p := range slices.Concat(t.tiers.sets, tiers.sets) {
 		inet.peers[p.Name] = p.Kind
 	}
+	_, sets := inet.removed.names() // with their elements
 	for key, e := range t.applied {
-		if _, keep := want[key]; !keep {
+		if _, keep := want[key]; !keep && !slices.Contains(sets, e.Set) {
 			at[e.Family].gone = append(at[e.Family].gone, e)
 		}
 	}
@@ -68,18 +68,17 @@ func (c change) steps() []change {
 	return []change{first, last}
 }
 
-// write makes the change of the table i in one transaction: by netlink, where that knows the
-// words of all of it, else by the program nft.
+// write makes the change of the table i in one transaction: by the program nft where chains come
+// or change, else by netlink.
 func (t *Tables) write(ctx context.Context, i int, c change) error {
-	if t.direct {
-		m := wire.New(tableFamilies[i], TableName)
+	if t.direct && len(c.added.chains) == 0 {
 		s, err := t.plainSkeleton(i)
 		if err != nil {
 			return err
 		}
-		if c.writeTo(m, s, t.kernel) {
-			return t.commitBatch(m)
-		}
+		m := wire.New(tableFamilies[i], TableName)
+		c.writeTo(m, s)
+		return t.commitBatch(m)
 	}
 	tx := t.both()[i].NewTransaction()
 	c.added.layOut(layout{tx})
@@ -96,41 +95,29 @@ func (t *Tables) write(ctx context.Context, i int, c change) error {
 	return t.run(ctx, t.both()[i], tx)
 }
 
-// writeTo writes the change of the table of which s is the layout without tiers. It returns
-// false where it does not know all words of the change.
-func (c change) writeTo(m *wire.Batch, s *skeleton, k kernel) bool {
-	for _, p := range c.added.sets {
-		for _, f := range families {
+// writeTo writes the change of the table of which s is the layout without tiers, but for chains
+// that are added.
+func (c change) writeTo(m *wire.Batch, s *skeleton) {
+	for _, f := range families {
+		for _, p := range c.added.sets {
 			types, interval := p.Kind.types(f)
 			flags := uint32(0)
 			if interval {
 				flags = unix.NFT_SET_INTERVAL
 			}
-			m.AddSet(peersPrefix+p.Name+"-"+f.suffix, types, flags)
+			m.AddSet(p.setName(f), types, flags)
 		}
-	}
-	for _, e := range c.added.entries {
-		for _, f := range families {
+		for _, e := range c.added.entries {
 			addSet(m, e.of(f))
 		}
-	}
-	for _, g := range c.added.grants {
-		for _, f := range families {
+		for _, g := range c.added.grants {
 			addSet(m, g.of(f))
 		}
 	}
-	for _, chain := range c.added.chains {
-		if !c.rules(m, chain, k) {
-			return false
-		}
-	}
-	chains, sets := c.removed.names()
 	typesOf := func(set string) ([]string, bool) { return c.typesOf(s, set) }
-	for _, step := range []elementStep{{true, c.gone}, {false, c.fresh}} {
-		if !step.writeTo(m, typesOf, sets) {
-			return false
-		}
-	}
+	elementStep{true, c.gone}.writeTo(m, typesOf)
+	elementStep{false, c.fresh}.writeTo(m, typesOf)
+	chains, sets := c.removed.names()
 	for _, name := range chains {
 		m.FlushChain(name)
 	}
@@ -140,68 +127,11 @@ func (c change) writeTo(m *wire.Batch, s *skeleton, k kernel) bool {
 	for _, name := range sets {
 		m.DeleteSet(name)
 	}
-	return true
 }
 
 // addSet adds a set of entries or of grants.
 func addSet(m *wire.Batch, set *knftables.Set) {
 	m.AddSet(set.Name, wire.Types(set.Type), formOf(set).flags)
-}
-
-// rewritten is how many rules of a chain are written again where one changes: to read their
-// handles takes as long.
-const rewritten = 8
-
-// rules writes a chain. Where it is there with other rules, and has many, those that stay are
-// not written again: the kernel walks its list of sets for each set that a rule asks.
-func (c change) rules(m *wire.Batch, chain *tierChain, k kernel) bool {
-	if chain.base != nil {
-		return false
-	}
-	fresh, before := chain.rules, uint64(0)
-	there := c.there[chain.name]
-	var handles []uint64
-	if len(there) > rewritten {
-		handles = k.ruleHandles(chain.name, there)
-	}
-	if handles == nil {
-		m.AddChain(chain.name)
-		m.FlushChain(chain.name)
-	} else {
-		for len(fresh) > 0 && len(there) > 0 && fresh[0] == there[0] {
-			fresh, there, handles = fresh[1:], there[1:], handles[1:]
-		}
-		for f, t := len(fresh), len(there); f > 0 && t > 0 && fresh[f-1] == there[t-1]; f, t = f-1, t-1 {
-			before, handles = handles[t-1], handles[:t-1]
-			fresh, there = fresh[:f-1], there[:t-1]
-		}
-		for _, h := range handles {
-			m.DeleteRule(chain.name, h)
-		}
-	}
-	for _, r := range fresh {
-		if !m.AddRule(chain.name, before, r, ruleDigest(r)) {
-			return false
-		}
-	}
-	return true
-}
-
-// ruleHandles returns the handles of a chain's rules, nil unless they are the expected ones.
-func (k kernel) ruleHandles(chain string, expected []string) (out []uint64) {
-	if len(expected) == 0 {
-		return nil
-	}
-	same := true
-	err := k.dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_INET, func(attrs []byte) {
-		a := nfattr.Parse(attrs)
-		same = same && len(out) < len(expected) && wire.Comment(a[unix.NFTA_RULE_USERDATA]) == ruleDigest(expected[len(out)])
-		out = append(out, nfattr.Uint64(a[unix.NFTA_RULE_HANDLE]))
-	}, text(unix.NFTA_RULE_TABLE, TableName), text(unix.NFTA_RULE_CHAIN, chain))
-	if err != nil || !same || len(out) != len(expected) {
-		return nil
-	}
-	return out
 }
 
 // typesOf returns the words for the types of a set's or map's key and value, and whether the
@@ -235,7 +165,7 @@ func (o tierObjects) names() (chains, sets []string) {
 	}
 	for _, f := range families {
 		for _, s := range o.sets {
-			sets = append(sets, peersPrefix+s.Name+"-"+f.suffix)
+			sets = append(sets, s.setName(f))
 		}
 		for _, s := range o.entries {
 			sets = append(sets, s.of(f).Name)

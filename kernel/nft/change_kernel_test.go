@@ -7,15 +7,12 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
-	"sigs.k8s.io/knftables"
 )
 
 // manyKinds returns a state with elements of every set, and ordered rules of every shape, n
@@ -35,8 +32,6 @@ func manyKinds(n int) State {
 	}
 	var rules []*TierRule
 	rule := func(r *TierRule) {
-		// A rule of another state has the place, too.
-		r.Key = uint64(len(rules)+1) * 0x9e3779b97f4a7c15
 		r.Ports, r.Action = ports[len(rules)%len(ports)], Action(len(rules)%4)
 		rules = append(rules, r)
 	}
@@ -107,26 +102,13 @@ func withSubjects(s State, n int) State {
 	return s
 }
 
-var (
-	// handles are the kernel's numbers for objects, which tell when they were made.
-	handles = regexp.MustCompile(`(?m)^((?:inet|bridge) namegate @?\S+) \d+( \d+)?|__(set|map)\d+`)
-	// stored are elements in the order of a hash table, which are listed in text too.
-	stored = regexp.MustCompile(`(?m)^\telement .*\n`)
-	// untyped is a number of a set that the program makes without a type for some matches.
-	untyped = regexp.MustCompile(`0x([0-9a-f]+) \[invalid type\]`)
-)
-
-// tableText is what the program nft shows of a table, also in the expressions of its rules.
+// tableText is what the program nft shows of the chains, rules and sets of a table.
 func tableText(table string) ([]string, error) {
-	out, err := exec.Command("nft", "--debug=netlink", "list", "table", table, TableName).CombinedOutput()
+	out, err := exec.Command("nft", "--terse", "list", "table", table, TableName).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
-	text := untyped.ReplaceAllStringFunc(handles.ReplaceAllString(stored.ReplaceAllString(string(out), ""), "$1"), func(n string) string {
-		v, _ := strconv.ParseUint(strings.Fields(n)[0], 0, 16)
-		return fmt.Sprint(v)
-	})
-	blocks := regexp.MustCompile(`\n\n|\n\t}\n|\n(?:inet|bridge) namegate `).Split(text, -1)
+	blocks := strings.Split(string(out), "\n\n")
 	slices.Sort(blocks)
 	return blocks, nil
 }
@@ -171,10 +153,6 @@ func testChanges(t *testing.T, namespace bool, manyKinds func(n int) State) {
 				states = []State{{}, manyKinds(5), manyKinds(1), manyKinds(2), {}, manyKinds(2), manyKinds(5)}
 			}
 			for i, s := range states {
-				if i == 1 {
-					// Now changes that the program would have to write fail.
-					tables.inet, tables.bridge = knftables.NewFake(knftables.InetFamily, TableName), knftables.NewFake(knftables.BridgeFamily, TableName)
-				}
 				if i%2 == 1 {
 					if err := errors.Join(tables.AddEntrySets(ctx, s.Entries), tables.AddGrantSets(ctx, s.GrantSets)); err != nil {
 						return err
@@ -209,7 +187,7 @@ func testChanges(t *testing.T, namespace bool, manyKinds func(n int) State) {
 				t.Errorf("changes do not write\n%s", b)
 			}
 		}
-		if n := strings.Count(strings.Join(is, ""), "lookup"); i == 0 && n < 100 {
+		if n := strings.Count(strings.Join(is, ""), " @"); i == 0 && n < 100 {
 			t.Errorf("%d lookups: the rules are not shown", n)
 		}
 	}

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -17,9 +16,8 @@ import (
 // rules that are left. A lookup in a set of networks takes as long as several in a set of
 // addresses, so the block of the address is asked before. What no rule denies is asked where
 // rules are walked: most packets match none. Rules with one action need no order among themselves: the networks of
-// such a run are one set. What is walked is divided into chains, which lists share, and which
-// are named by the places of their rules: a changed rule is written to a chain or two, and the
-// rules that lead there stay.
+// such a run are one set. What is walked is divided into chains, which lists share: where one rule
+// changes, most of them stay.
 
 const (
 	partPrefix  = "part-"
@@ -33,7 +31,7 @@ const (
 	// mostInPart bounds the rules of a part, and oneInParts is how many there are on average.
 	mostInPart, oneInParts = 32, 12
 	// mostAtTop is how many rules of a list are left undivided beside those that ask first: a
-	// change of any rule writes them anew.
+	// change of any rule makes them anew.
 	mostAtTop = 6
 	// mostNested is how deep parts have parts: the kernel takes 15 chains that lead to each
 	// other, and an ordered list leads to that of a NetworkPolicy.
@@ -52,8 +50,7 @@ type dispatch struct {
 	walks    map[walkKey]*walk
 	unions   map[unionKey]*TierRule
 	chains   []*tierChain
-	there    map[string]*tierChain // by prefix and content
-	names    map[string]bool       // of chains
+	there    map[string]bool // names of chains
 	sums     []byte
 	sets     map[string]PeerSet // the sets of peers that rules ask
 	networks map[string]bool    // the sets of networks that networksSet has
@@ -64,7 +61,7 @@ type dispatch struct {
 func newDispatch(s State, before map[itemKey]*item) *dispatch {
 	d := &dispatch{
 		peers: map[string]PeerSet{}, entries: map[string]EntrySet{}, items: map[itemKey]*item{}, before: before,
-		walks: map[walkKey]*walk{}, unions: map[unionKey]*TierRule{}, there: map[string]*tierChain{}, names: map[string]bool{},
+		walks: map[walkKey]*walk{}, unions: map[unionKey]*TierRule{}, there: map[string]bool{},
 		sets: map[string]PeerSet{}, networks: map[string]bool{}, blocks: map[string]int{},
 	}
 	for _, p := range s.Peers {
@@ -88,7 +85,7 @@ func newDispatch(s State, before map[itemKey]*item) *dispatch {
 // itemKey tells the items of rules apart.
 type itemKey struct {
 	peers, entries, ports string
-	pass                  target
+	pass                  string
 	action                Action
 	kind                  PeerKind
 	bare, node            bool
@@ -104,46 +101,32 @@ type listed struct {
 func isNames(r listed) bool    { return r.Entries != "" }
 func isNetworks(r listed) bool { return r.networks }
 
-// Each tier has parts of its own, and so have untracked packets.
-const (
-	adminTier = iota + 1
-	baselineTier
-	namespaceTier
-	nodeAdminTier
-	nodeBaselineTier
-)
-
 // walkKey is what walks have in common that share items.
 type walkKey struct {
-	pass target
-	bare bool
-	tier uint64
+	// pass is the verdict of rules that pass, and of what matches no rule.
+	pass   string
+	bare   bool // of untracked packets
+	ofNode bool // of the node's own rules
 }
-
-// ofNode tells whether the walks are of the node's own rules.
-func (k walkKey) ofNode() bool { return k.tier >= nodeAdminTier }
 
 // subjectWord is the word for the subject of a packet in entry sets.
 func (k walkKey) subjectWord() string {
-	if k.ofNode() {
+	if k.ofNode {
 		return nodeSubject
 	}
 	return "%[2]s saddr"
 }
 
-// walk makes the items of rules of a tier. pass is where Pass leads, and what matches no rule.
+// walk makes the items of rules of a tier.
 type walk struct {
 	*dispatch
 	walkKey
-	place uint64 // of the walk
 	known map[*TierRule]listed
 }
 
-func (d *dispatch) walk(pass target, bare bool, tier uint64) *walk {
-	key := walkKey{pass, bare, tier}
+func (d *dispatch) walk(key walkKey) *walk {
 	if d.walks[key] == nil {
-		place := sha256.Sum256(fmt.Appendf(nil, "%s %t %d", pass.verdict, bare, tier))
-		d.walks[key] = &walk{d, key, binary.BigEndian.Uint64(place[:]), map[*TierRule]listed{}}
+		d.walks[key] = &walk{d, key, map[*TierRule]listed{}}
 	}
 	return d.walks[key]
 }
@@ -168,12 +151,12 @@ func (w *walk) listed(rules []*TierRule) []listed {
 	return all
 }
 
-// list returns the items of a tier's rules.
-func (d *dispatch) list(rules []*TierRule, next target, tier uint64) (out []*item) {
-	w := d.walk(next, false, tier)
+// list returns the items of a tier's rules, of the node's own or of subjects'.
+func (d *dispatch) list(rules []*TierRule, pass string, node bool) (out []*item) {
+	w := d.walk(walkKey{pass: pass, ofNode: node})
 	all := w.listed(rules)
 	if without := slices.DeleteFunc(slices.Clone(all), isNames); len(all)-len(without) > fewRules {
-		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 1)...).by("goto "), each(w.subjectWord()+" . ct original %[2]s daddr @"+timed.KeySet+"%[1]s ")...))
+		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each(w.subjectWord()+" . ct original %[2]s daddr @"+timed.KeySet+"%[1]s ")...))
 		all = without
 	}
 	if without := slices.DeleteFunc(slices.Clone(all), isNetworks); len(all)-len(without) > fewRules {
@@ -182,10 +165,10 @@ func (d *dispatch) list(rules []*TierRule, next target, tier uint64) (out []*ite
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem(d.chain(partPrefix, 0, w.items(all, 2)...).by("goto "), d.inNetworks()...))
+		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), d.inNetworks()...))
 		all = without
 	}
-	return append(out, w.items(all, 3)...)
+	return append(out, w.items(all)...)
 }
 
 // inNetworks matches packets that reach a network of networksSet.
@@ -209,31 +192,27 @@ func (d *dispatch) inNetworks() (out []string) {
 var ones = map[string]netip.Addr{"4": netip.AddrFrom4([4]byte(slices.Repeat([]byte{255}, 4))), "6": netip.AddrFrom16([16]byte(slices.Repeat([]byte{255}, 16)))}
 
 // untracked is list for untracked packets, which are few.
-func (d *dispatch) untracked(rules []*TierRule, next target, tier uint64) []*item {
-	w := d.walk(next, true, tier)
-	return w.items(w.listed(rules), 4)
+func (d *dispatch) untracked(rules []*TierRule, pass string, node bool) []*item {
+	w := d.walk(walkKey{pass, true, node})
+	return w.items(w.listed(rules))
 }
 
-// items returns items that are asked in order. Rules of a tier that are walked for different
-// packets are different ways.
-func (w *walk) items(rules []listed, way uint64) (out []*item) {
+// items returns items that are asked in order.
+func (w *walk) items(rules []listed) (out []*item) {
 	if len(rules) > 0 {
-		out = slices.Clone(w.first)
-		for _, p := range w.parted(w.inOrder(rules), mixed(w.place, way)) {
-			out = append(out, p.item)
-		}
+		out = append(slices.Clone(w.first), w.parted(w.inOrder(rules))...)
 	}
 	return append(out, newItem(w.pass, ""))
 }
 
 // inOrder returns the items of rules, with one for the networks of each run of rules with
 // one action and ports. It comes behind the names of the run.
-func (w *walk) inOrder(rules []listed) []placed {
-	out := make([]placed, 0, len(rules))
+func (w *walk) inOrder(rules []listed) []*item {
+	out := make([]*item, 0, len(rules))
 	var networks [][]*TierRule // with different ports
 	for i, r := range rules {
 		if !r.networks {
-			out = append(out, r.at(r.Key))
+			out = append(out, r.item)
 		} else if n := slices.IndexFunc(networks, func(o []*TierRule) bool { return o[0].samePorts(r.TierRule) }); n >= 0 {
 			networks[n] = append(networks[n], r.TierRule)
 		} else {
@@ -241,11 +220,7 @@ func (w *walk) inOrder(rules []listed) []placed {
 		}
 		if i == len(rules)-1 || rules[i+1].Action != r.Action {
 			for _, of := range networks {
-				i, key := w.item(w.union(of)), uint64(0)
-				for _, r := range of {
-					key = mixed(key, i.at(r.Key).key)
-				}
-				out = append(out, placed{i, key})
+				out = append(out, w.item(w.union(of)))
 			}
 			networks = networks[:0]
 		}
@@ -306,7 +281,7 @@ func disjoint(all []netip.Prefix) (out []netip.Prefix) {
 
 // item returns the item of a rule.
 func (w *walk) item(r *TierRule) *item {
-	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode()}
+	key := itemKey{r.Peers, r.Entries, portsKey(r.Ports), w.pass, r.Action, w.peers[r.Peers].Kind, w.bare && r.Entries != "", w.ofNode}
 	i := w.dispatch.items[key]
 	if i == nil {
 		if r.Peers != "" {
@@ -320,13 +295,13 @@ func (w *walk) item(r *TierRule) *item {
 			switch named := r.Action == Accept && r.Entries != "" && !key.bare; {
 			case r.Action == Pass:
 			case named && key.node:
-				to = outside("jump " + nodeNamedChain)
+				to = "jump " + nodeNamedChain
 			case named:
-				to = outside("jump " + namedChain)
+				to = "jump " + namedChain
 			case key.node:
-				to = outside(nodeVerdicts[r.Action])
+				to = nodeVerdicts[r.Action]
 			default:
-				to = outside(verdicts[r.Action])
+				to = verdicts[r.Action]
 			}
 			i = newItem(to, matches...)
 		}

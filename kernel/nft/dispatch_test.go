@@ -2,7 +2,6 @@ package nft
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -241,7 +240,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 	}
 	rules := func() (out []*TierRule) {
 		for range rnd.IntN(n + 1) {
-			r := &TierRule{Key: pick(rnd, 0, oneInParts, rnd.Uint64()), Ports: ports(), Action: pick(rnd, actions...)}
+			r := &TierRule{Ports: ports(), Action: pick(rnd, actions...)}
 			name := fmt.Sprintf("%d", len(w.peers)+len(w.entries))
 			switch kind := rnd.IntN(kinds); {
 			case kind < 4:
@@ -340,17 +339,16 @@ func TestDispatchEqualsWalk(t *testing.T) {
 	}
 }
 
-// TestAChangedRuleIsWrittenAlone: another rule in the place of one is written to the chains of
-// its part, whatever lists have it, and the chains that lead there stay. The lists get other
-// labels.
-func TestAChangedRuleIsWrittenAlone(t *testing.T) {
+// TestAChangedRuleLeavesMostChains: where one rule of many changes, whatever lists have it, most
+// chains stay.
+func TestAChangedRuleLeavesMostChains(t *testing.T) {
 	t.Parallel()
 	const lists, changed = 5, 100
 	state := func(at string) (s State) {
 		for l := range lists {
 			tiers := Tiers{ID: fmt.Sprint(l, at)}
 			for i := range 200 {
-				r := &TierRule{Key: uint64(i+1) * 0x9e3779b97f4a7c15, Entries: fmt.Sprint(i), Action: Reject}
+				r := &TierRule{Entries: fmt.Sprint(i), Action: Reject}
 				if i == changed {
 					r.Entries = at
 				}
@@ -365,30 +363,14 @@ func TestAChangedRuleIsWrittenAlone(t *testing.T) {
 	}
 	before := state("this").tierObjects(tierObjects{})
 	after := state("that").tierObjects(before)
-	count := func(o tierObjects) (labels, others int) {
+	rules := func(o tierObjects) (n int) {
 		for _, c := range o.chains {
-			if strings.HasPrefix(c.name, adminPrefix) && len(c.rules) == 0 {
-				labels++
-			} else {
-				others++
-			}
+			n += len(c.rules)
 		}
-		return labels, others
+		return n
 	}
-	if labels, parts := count(after.without(before, true)); labels != lists || parts != 2 {
-		t.Errorf("%d labels and %d other chains are written, want those of %d lists and a part for tracked and one for untracked packets", labels, parts, lists)
-	}
-	if labels, parts := count(before.without(after, false)); labels != lists || parts != 0 {
-		t.Errorf("%d labels and %d other chains go", labels, parts)
-	}
-	for _, l := range before.fronts {
-		if !slices.Contains(slices.Collect(maps.Values(after.fronts)), l) {
-			t.Errorf("no subject is led to %s any more", l)
-		}
-	}
-	for _, c := range after.without(before, true).chains {
-		if len(c.rules) > 0 && !strings.Contains(strings.Join(c.rules, "\n"), timed.EntriesPrefix+"that-4") {
-			t.Errorf("%s is written: %q", c.name, c.rules)
-		}
+	all, added, removed := rules(after), rules(after.without(before, true)), rules(before.without(after, false))
+	if added == 0 || added > all/4 || removed > all/4 {
+		t.Errorf("of %d rules %d are written, and %d go", all, added, removed)
 	}
 }

@@ -188,13 +188,14 @@ func sortedLists(all []RuleList) []RuleList {
 // subjects makes the chains of subjects and of their lists, and returns the first of each
 // subject.
 func (d *dispatch) subjects(s State) map[string]string {
-	lists, out := map[string]*tierChain{}, map[string]string{}
+	d.first = nil // every rule accepts
+	lists, out := map[string]string{}, map[string]string{}
 	for _, l := range sortedLists(s.Lists) {
-		lists[l.ID] = d.chain(listPrefix, 0, d.list(l.Rules, outside("return"), namespaceTier)...)
+		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return", false)...)
 	}
 	for i := range s.Subjects {
 		p := &s.Subjects[i]
-		out[p.ID] = d.chain(p.chainPrefix(), 0, d.subject(p, lists[p.List])...).name
+		out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List])...)
 	}
 	return out
 }
@@ -212,21 +213,20 @@ func (s *Subject) chainPrefix() string {
 	return podPrefix + s.ID + "-" + list + "-"
 }
 
-// subject returns the rules of a subject's chain.
-func (d *dispatch) subject(s *Subject, list *tierChain) (out []*item) {
-	names, admit := s.names(), outside("goto admit")
+// subject returns the rules of a subject's chain. list is the chain of its list.
+func (d *dispatch) subject(s *Subject, list string) (out []*item) {
+	names := s.names()
 	if len(names) > 0 {
-		out = append(out, newItem(outside("jump "+namedChain), names...))
+		out = append(out, newItem("jump "+namedChain, names...))
 	}
 	for _, a := range s.Addrs {
-		out = append(out, newItem(admit, fmt.Sprintf("%s daddr %s ", families[of6(a)].ip, a)))
+		out = append(out, newItem("goto admit", fmt.Sprintf("%s daddr %s ", families[of6(a)].ip, a)))
 	}
-	if list != nil {
-		out = append(out, list.jump)
+	if list != "" {
+		out = append(out, newItem("jump "+list, ""))
 	}
 	if len(names) > 0 {
-		bare := d.chain(podPrefix+s.ID+"-bare-", 0, newItem(admit, untracked(names)...))
-		out = append(out, newItem(bare.by("jump "), "ct state untracked "))
+		out = append(out, newItem("jump "+d.chain(podPrefix+s.ID+"-bare-", newItem("goto admit", untracked(names)...)), "ct state untracked "))
 	}
 	return out
 }

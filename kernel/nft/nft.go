@@ -61,8 +61,8 @@ type Tables struct {
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
 	ofTiers *skeleton
-	// labels are what TierChains returns.
-	labels map[netip.Addr]string
+	// fronts are what TierChains returns.
+	fronts map[netip.Addr]string
 	// judgesNode is what JudgesNode returns.
 	judgesNode bool
 	// written is last without its rules, nil if the tables may hold another state's objects.
@@ -138,7 +138,8 @@ func (t *Tables) plainSkeleton(i int) (*skeleton, error) { return (*t.skeletons[
 func (t *Tables) Setup(ctx context.Context) error {
 	t.otherLayout = false
 	t.ProbeUses()
-	found, chains, same := elements{}, map[string][]string{}, true
+	found, same := elements{}, true
+	t.judgesNode = false
 	for i := range t.both() {
 		s, err := t.plainSkeleton(i)
 		if err != nil {
@@ -150,7 +151,7 @@ func (t *Tables) Setup(ctx context.Context) error {
 		}
 		t.otherLayout = t.otherLayout || t.isOtherLayout(i, is)
 		same = same && s.laidOut(is, false)
-		maps.Copy(chains, is.rules)
+		t.judgesNode = t.judgesNode || is.rules[nodeChain] != nil
 		for set, all := range is.elements {
 			if recovered(set) {
 				maps.Copy(found, all)
@@ -166,8 +167,7 @@ func (t *Tables) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	t.applied, t.partial, t.labels = found, true, found.labels(maps.Keys(chains))
-	_, t.judgesNode = chains[nodeChain]
+	t.applied, t.partial, t.fronts = found, true, found.fronts()
 	return nil
 }
 

@@ -88,7 +88,6 @@ var unlogged = []string{
 // kernel asks a chain of the nat type about the first packet of a connection alone.
 func (d *dispatch) auditedNode(audited bool) {
 	if audited {
-		d.names[auditedChain] = true
 		d.chains = append(d.chains, &tierChain{name: auditedChain, base: &baseChain{"nat", "output", dialPriority}, rules: append(slices.Clone(unlogged), "jump dialled")})
 	}
 }
@@ -124,7 +123,6 @@ func (d *dispatch) node(n *Node) {
 
 // nodeChain adds a chain of the node.
 func (d *dispatch) nodeChain(name string, rules ...string) {
-	d.names[name] = true
 	d.chains = append(d.chains, &tierChain{name: name, rules: rules})
 }
 
@@ -158,11 +156,10 @@ func (d *dispatch) nodeRules(n NodeRules, prefix string) []string {
 	rules := slices.Concat([]string{"meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"}, reached, []string{"ct status dnat jump " + prefix + dialledSuffix})
 
 	d.first = nil
-	accept := outside("accept")
-	next := d.chain(restPrefix, 0, d.list(n.Baseline, accept, nodeBaselineTier)...).by("goto ")
-	bare := d.chain(restPrefix, 0, d.untracked(n.Baseline, accept, nodeBaselineTier)...).by("goto ")
-	untracked := newItem(d.chain(partPrefix, 0, d.untracked(n.Admin, bare, nodeAdminTier)...).by("goto "), "ct state untracked ")
-	for _, i := range append([]*item{untracked}, d.list(n.Admin, next, nodeAdminTier)...) {
+	next := "goto " + d.chain(restPrefix, d.list(n.Baseline, "accept", true)...)
+	bare := "goto " + d.chain(restPrefix, d.untracked(n.Baseline, "accept", true)...)
+	untracked := newItem("goto "+d.chain(partPrefix, d.untracked(n.Admin, bare, true)...), "ct state untracked ")
+	for _, i := range append([]*item{untracked}, d.list(n.Admin, next, true)...) {
 		rules = append(rules, i.texts...)
 	}
 	return rules

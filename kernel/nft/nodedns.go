@@ -109,7 +109,6 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 		return
 	}
 	add := func(name string, base baseChain, rules ...string) {
-		d.names[name] = true
 		d.chains = append(d.chains, &tierChain{name: name, base: &base, rules: rules})
 	}
 	own := fmt.Sprintf("meta mark %#x return", n.Mark)

@@ -15,9 +15,8 @@ type elementStep struct {
 	elements []*knftables.Element
 }
 
-// changeElements makes steps in one transaction for a table of which of is the layout: by netlink,
-// where that knows the words of all elements, else by the program nft. While the program runs no
-// other change is made, and its socket closes: see nfattr.Sockets.
+// changeElements makes steps in one transaction for a table of which of is the layout. The program
+// nft would read every set of the host, and close a socket: see nfattr.Sockets.
 func (t *Tables) changeElements(ctx context.Context, table knftables.Interface, of func() (*skeleton, error), steps ...elementStep) error {
 	if t.direct {
 		s, err := of()
@@ -25,10 +24,10 @@ func (t *Tables) changeElements(ctx context.Context, table knftables.Interface, 
 			return err
 		}
 		m := wire.New(s.family, s.table)
-		typesOf := func(name string) ([]string, bool) { return s.types[name], s.intervals[name] }
-		if !slices.ContainsFunc(steps, func(step elementStep) bool { return !step.writeTo(m, typesOf, nil) }) {
-			return t.commitBatch(m)
+		for _, step := range steps {
+			step.writeTo(m, func(name string) ([]string, bool) { return s.types[name], s.intervals[name] })
 		}
+		return t.commitBatch(m)
 	}
 	tx := table.NewTransaction()
 	for _, step := range steps {
@@ -57,9 +56,8 @@ func (t *Tables) commitBatch(m *wire.Batch) error {
 	})
 }
 
-// writeTo writes a step, set by set, but for sets that are left out. It returns false for an
-// element that netlink's words are not known of.
-func (s elementStep) writeTo(m *wire.Batch, typesOf func(set string) (types []string, interval bool), without []string) bool {
+// writeTo writes a step, set by set.
+func (s elementStep) writeTo(m *wire.Batch, typesOf func(set string) (types []string, interval bool)) {
 	write := m.AddElements
 	if s.remove {
 		write = m.DeleteElements
@@ -68,14 +66,8 @@ func (s elementStep) writeTo(m *wire.Batch, typesOf func(set string) (types []st
 	for _, e := range s.elements {
 		bySet[e.Set+e.Map] = append(bySet[e.Set+e.Map], e)
 	}
-	for _, name := range without {
-		delete(bySet, name)
-	}
 	for _, name := range slices.Sorted(maps.Keys(bySet)) {
 		types, interval := typesOf(name)
-		if !write(bySet[name], types, interval) {
-			return false
-		}
+		write(bySet[name], types, interval)
 	}
-	return true
 }

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -30,9 +29,6 @@ type Tiers struct {
 
 // TierRule is one rule. Lists share it, and it is immutable.
 type TierRule struct {
-	// Key is for a rule that may change: the new one has it too. 0 is none. Equal keys of
-	// different rules cost time.
-	Key uint64
 	// Peers is the name of a PeerSet, which holds what is reached; "" for everywhere.
 	Peers string
 	// Entries is the name of an EntrySet in place of Peers: the rule is about what was
@@ -106,11 +102,9 @@ func ofTiers(name string) bool {
 
 // tierChain is a chain of a state.
 type tierChain struct {
-	name    string
-	rules   []string
-	content string // a sum of the rules, and of all that they lead to
-	jump    *item
-	base    *baseChain // nil for a regular chain
+	name  string
+	rules []string
+	base  *baseChain // nil for a regular chain
 }
 
 // tierObjects is what a state adds to the layout of the inet table. Each rule refers to
@@ -145,29 +139,10 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	}
 	d := newDispatch(s, before.items)
 	out.fronts = map[string]string{}
-	for _, t := range s.Tiers { // in an order that lasts: the first of several parts in one place has its name
-		if out.fronts[t.ID] != "" {
-			continue
+	for _, t := range s.Tiers {
+		if out.fronts[t.ID] == "" {
+			out.fronts[t.ID] = d.tiers(&t)
 		}
-		d.first = []*item{newItem(outside("jump undeniable"), "")}
-		if t.DNS {
-			d.first = append(d.first, newItem(outside("jump resolve"), ""))
-		}
-		rest := slices.Concat([]*item{newItem(outside("jump namespace"), "")}, d.first, []*item{newItem(outside("goto deny"), "")})
-		bare := rest
-		if !t.Namespace {
-			rest, bare = d.list(t.Baseline, outside("goto admit"), baselineTier), d.untracked(t.Baseline, outside("goto admit"), baselineTier)
-		}
-		next, nextBare := d.chain(restPrefix, 0, rest...).by("goto "), d.chain(restPrefix, 0, bare...).by("goto ")
-		if t.Namespace && len(t.NamespaceDeny) > 0 {
-			next = d.chain(restPrefix, 0, d.list(t.NamespaceDeny, next, namespaceTier)...).by("goto ")
-			nextBare = d.chain(restPrefix, 0, d.untracked(t.NamespaceDeny, nextBare, namespaceTier)...).by("goto ")
-		}
-		var front []*item
-		if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
-			front = append(front, newItem(d.chain(partPrefix, 0, d.untracked(t.Admin, nextBare, adminTier)...).by("goto "), "ct state untracked "))
-		}
-		out.fronts[t.ID] = d.front(&t, append(front, d.list(t.Admin, next, adminTier)...)...)
 	}
 	out.subjects = d.subjects(s)
 	out.unconfirmed = s.Node != nil && s.Node.Confirmed != nil
@@ -183,6 +158,29 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	out.sets = slices.SortedFunc(maps.Values(d.sets), byName)
 	out.entries = slices.SortedFunc(maps.Values(d.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// tiers makes the chains of ordered rules, and returns the one that subjects are led to.
+func (d *dispatch) tiers(t *Tiers) string {
+	d.first = []*item{newItem("jump undeniable", "")}
+	if t.DNS {
+		d.first = append(d.first, newItem("jump resolve", ""))
+	}
+	rest := slices.Concat([]*item{newItem("jump namespace", "")}, d.first, []*item{newItem("goto deny", "")})
+	bare := rest
+	if !t.Namespace {
+		rest, bare = d.list(t.Baseline, "goto admit", false), d.untracked(t.Baseline, "goto admit", false)
+	}
+	next, nextBare := "goto "+d.chain(restPrefix, rest...), "goto "+d.chain(restPrefix, bare...)
+	if t.Namespace && len(t.NamespaceDeny) > 0 {
+		next = "goto " + d.chain(restPrefix, d.list(t.NamespaceDeny, next, false)...)
+		nextBare = "goto " + d.chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare, false)...)
+	}
+	var front []*item
+	if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
+		front = append(front, newItem("goto "+d.chain(partPrefix, d.untracked(t.Admin, nextBare, false)...), "ct state untracked "))
+	}
+	return d.chain(adminPrefix, append(front, d.list(t.Admin, next, false)...)...)
 }
 
 // entryNames are the names of the entry sets.
@@ -412,33 +410,22 @@ func (m elements) tiers(s State, objects tierObjects) {
 	}
 }
 
-// TierChains returns the labels of the tiers of subjects that Setup found: a label stands for
-// all rules of the subject. It is "" where there is none, or several.
-func (t *Tables) TierChains() map[netip.Addr]string { return t.labels }
+// TierChains returns the chains of the tiers of subjects that Setup found: the name of one stands
+// for all rules of the subject.
+func (t *Tables) TierChains() map[netip.Addr]string { return t.fronts }
 
 // TierChains returns what Tables.TierChains does after the state was in force.
 func (s State) TierChains() map[netip.Addr]string {
-	objects := s.tierObjects(tierObjects{})
-	return s.elements(objects).labels(maps.Keys(objects.rules()))
+	return s.elements(s.tierObjects(tierObjects{})).fronts()
 }
 
-// labels returns the labels of subjects, which are chains, by the maps.
-func (m elements) labels(chains iter.Seq[string]) map[netip.Addr]string {
-	of := map[string]string{}
-	for name := range chains {
-		if strings.HasPrefix(name, adminPrefix) {
-			to := "goto " + name[:strings.LastIndexByte(name, '-')]
-			if _, several := of[to]; several {
-				name = ""
-			}
-			of[to] = name
-		}
-	}
+// fronts returns the chains of the tiers of subjects.
+func (m elements) fronts() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, e := range m {
 		if strings.HasPrefix(e.Map, tiersMap) && len(e.Value) == 1 {
 			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-				out[a] = of[e.Value[0]]
+				out[a] = e.Value[0]
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -17,8 +19,8 @@ type Batch struct {
 	b      []byte
 	about  []string // the object of each message
 	last   int      // where the last message begins in b
-	sets   uint32   // anonymous sets
-	exprs  []byte   // of the rule that is being written
+	sets   uint32   // that are added
+	err    error    // of an element that it cannot write
 }
 
 // New begins a transaction.
@@ -62,22 +64,9 @@ func (m *Batch) AddTable() {
 	nfattr.EndMessage(m.b, begin)
 }
 
-// AddChain adds a regular chain. It is no error if the chain is there.
-func (m *Batch) AddChain(name string) {
-	m.object(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)
-}
-
 // FlushChain removes the rules of a chain.
 func (m *Batch) FlushChain(name string) {
 	m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, name)
-}
-
-// DeleteRule removes the rule of a chain that has a handle.
-func (m *Batch) DeleteRule(chain string, handle uint64) {
-	begin := m.begin(unix.NFT_MSG_DELRULE, 0, chain)
-	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_RULE_TABLE, m.table), unix.NFTA_RULE_CHAIN, chain)
-	m.b = nfattr.Append(m.b, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, handle))
-	nfattr.EndMessage(m.b, begin)
 }
 
 // DeleteChain removes a chain without rules.
@@ -96,10 +85,7 @@ func (m *Batch) FlushSet(name string) {
 }
 
 // AddSet adds a set whose key has types, in words of nft.
-func (m *Batch) AddSet(name string, types []string, flags uint32) { m.set(name, types, flags, 0) }
-
-// set adds a set. size is of a set that never changes, for others 0.
-func (m *Batch) set(name string, types []string, flags uint32, size int) {
+func (m *Batch) AddSet(name string, types []string, flags uint32) {
 	begin := m.begin(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, name)
 	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_SET_TABLE, m.table), unix.NFTA_SET_NAME, name)
 	typ, length := KeyForm(types)
@@ -110,12 +96,6 @@ func (m *Batch) set(name string, types []string, flags uint32, size int) {
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_FLAGS, flags)
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_KEY_TYPE, typ)
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_KEY_LEN, length)
-	if size > 0 {
-		var desc int
-		m.b, desc = nfattr.Begin(m.b, unix.NFTA_SET_DESC)
-		m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_DESC_SIZE, uint32(size))
-		nfattr.End(m.b, desc)
-	}
 	m.sets++
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_ID, m.sets)
 	m.b = nfattr.Append(m.b, unix.NFTA_SET_USERDATA, binary.NativeEndian.AppendUint32([]byte{keyByteOrder, 4}, order))
@@ -140,46 +120,40 @@ const (
 // bytesPerList bounds the elements of a message, whose attribute has a length of 16 bits.
 const bytesPerList = 32 << 10
 
-// AddElements adds elements of one set or map, whose key and value have types. It returns
-// false for an element that it cannot write.
-func (m *Batch) AddElements(of []*knftables.Element, types []string, interval bool) bool {
-	return m.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, of, types, interval)
+// AddElements adds elements of one set or map, whose key and value have types. With interval the
+// set has ranges of addresses. Commit returns the error of an element that is none of the set.
+func (m *Batch) AddElements(of []*knftables.Element, types []string, interval bool) {
+	m.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, of, types, interval)
 }
 
 // DeleteElements is AddElements for elements that go.
-func (m *Batch) DeleteElements(of []*knftables.Element, types []string, interval bool) bool {
-	return m.elements(unix.NFT_MSG_DELSETELEM, 0, of, types, interval)
+func (m *Batch) DeleteElements(of []*knftables.Element, types []string, interval bool) {
+	m.elements(unix.NFT_MSG_DELSETELEM, 0, of, types, interval)
 }
 
-func (m *Batch) elements(command, flags uint16, of []*knftables.Element, types []string, interval bool) bool {
+func (m *Batch) elements(command, flags uint16, of []*knftables.Element, types []string, interval bool) {
 	for len(of) > 0 {
-		begin, list := m.beginList(command, flags, of[0].Set+of[0].Map, 0)
-		for len(of) > 0 && len(m.b)-list < bytesPerList {
-			written := false
-			if interval && of[0].Key[0] != CatchAllKey {
-				written = m.interval(of[0].Key)
+		begin, list := m.beginList(command, flags, of[0].Set+of[0].Map)
+		for ; len(of) > 0 && len(m.b)-list < bytesPerList; of = of[1:] {
+			e, written := of[0], false
+			if interval && e.Key[0] != CatchAllKey {
+				written = m.interval(e.Key)
 			} else {
-				written = m.element(of[0], types, command == unix.NFT_MSG_NEWSETELEM)
+				written = m.element(e, types, command == unix.NFT_MSG_NEWSETELEM)
 			}
 			if !written {
-				return false
+				m.err = cmp.Or(m.err, fmt.Errorf("%s: %q %q is no element", e.Set+e.Map, e.Key, e.Value))
 			}
-			of = of[1:]
 		}
 		m.endList(begin, list)
 	}
-	return true
 }
 
-// beginList begins a message about elements of a set, of an anonymous one with its number;
-// endList ends it.
-func (m *Batch) beginList(command, flags uint16, set string, id uint32) (begin, list int) {
+// beginList begins a message about elements of a set; endList ends it.
+func (m *Batch) beginList(command, flags uint16, set string) (begin, list int) {
 	begin = m.begin(command, flags, set)
 	m.b = nfattr.AppendString(m.b, unix.NFTA_SET_ELEM_LIST_TABLE, m.table)
 	m.b = nfattr.AppendString(m.b, unix.NFTA_SET_ELEM_LIST_SET, set)
-	if id != 0 {
-		m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_ELEM_LIST_SET_ID, id)
-	}
 	m.b, list = nfattr.Begin(m.b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	return begin, list
 }
@@ -192,12 +166,13 @@ func (m *Batch) endList(begin, list int) {
 // List adds a message about elements of a set, which each appends. They must not be over
 // 65,535 bytes.
 func (m *Batch) List(command, flags uint16, set string, each func([]byte) []byte) {
-	begin, list := m.beginList(command, flags, set, 0)
+	begin, list := m.beginList(command, flags, set)
 	m.b = each(m.b)
 	m.endList(begin, list)
 }
 
-// element adds one element, of a map with its value if that is asked for.
+// element adds one element, of a map with its value if that is asked for. It returns false for
+// one that is none of the set.
 func (m *Batch) element(e *knftables.Element, types []string, value bool) bool {
 	var at int
 	if slices.Equal(e.Key, []string{CatchAllKey}) {
@@ -207,26 +182,19 @@ func (m *Batch) element(e *knftables.Element, types []string, value bool) bool {
 		return !value // none is added
 	}
 	key, types, ok := encode(e.Key, types)
-	if !ok {
-		return false
-	}
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
 	m.value(unix.NFTA_SET_ELEM_KEY, key)
 	if e.Map != "" && value {
-		if len(types) == 1 && types[0] == "verdict" {
-			chain, is := strings.CutPrefix(strings.Join(e.Value, ""), "goto ")
-			if !is {
-				return false
-			}
-			m.b = appendVerdict(m.b, unix.NFTA_SET_ELEM_DATA, unix.NFT_GOTO, chain)
-		} else if data, _, ok := encode(e.Value, types); ok {
-			m.value(unix.NFTA_SET_ELEM_DATA, data)
+		if chain, is := strings.CutPrefix(strings.Join(e.Value, ""), "goto "); is {
+			m.b, ok = appendGoto(m.b, chain), ok && slices.Equal(types, []string{"verdict"})
 		} else {
-			return false
+			data, _, known := encode(e.Value, types)
+			m.value(unix.NFTA_SET_ELEM_DATA, data)
+			ok = ok && known
 		}
 	}
 	nfattr.End(m.b, at)
-	return true
+	return ok
 }
 
 // interval adds an element of an interval set: its first address, and the one behind it.
@@ -260,13 +228,13 @@ func (m *Batch) value(typ int, v []byte) {
 	nfattr.End(m.b, at)
 }
 
-func appendVerdict(b []byte, typ int, code int32, chain string) []byte {
-	b, data := nfattr.Begin(b, typ)
+// appendGoto appends the value of an element that leads to a chain.
+func appendGoto(b []byte, chain string) []byte {
+	code := int32(unix.NFT_GOTO)
+	b, data := nfattr.Begin(b, unix.NFTA_SET_ELEM_DATA)
 	b, verdict := nfattr.Begin(b, unix.NFTA_DATA_VERDICT)
 	b = nfattr.AppendUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
-	if chain != "" {
-		b = nfattr.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
-	}
+	b = nfattr.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
 	nfattr.End(b, verdict)
 	nfattr.End(b, data)
 	return b

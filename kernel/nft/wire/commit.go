@@ -27,6 +27,9 @@ func (m *Batch) Commit(sockets *nfattr.Sockets) ([]Refusal, error) {
 func (m *Batch) Check(sockets *nfattr.Sockets) ([]Refusal, error) { return m.send(sockets, func() {}) }
 
 func (m *Batch) send(sockets *nfattr.Sockets, end func()) (refused []Refusal, err error) {
+	if m.err != nil {
+		return nil, m.err
+	}
 	flags := m.b[m.last+6:]
 	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
 	end()

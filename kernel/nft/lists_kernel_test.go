@@ -15,37 +15,36 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// TestRulesThatChangeInTheirPlaces: whatever lists of shared rules become, by rules that change,
+// TestRulesThatChange: whatever lists of shared rules become, by rules that change,
 // come, go and trade places, within a list and between lists and tiers, the tables hold the rules
 // in order and no other chain. Another program removes rules of parts meanwhile.
-func TestRulesThatChangeInTheirPlaces(t *testing.T) {
+func TestRulesThatChange(t *testing.T) {
 	t.Parallel()
 	ctx, tables, rnd := context.Background(), inKernel(t), rand.New(rand.NewPCG(1, 1))
 	var peers []nft.PeerSet
 	for i := range 12 {
 		peers = append(peers, nft.PeerSet{Name: fmt.Sprint(i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}})
 	}
-	rule := func(key int) *nft.TierRule {
+	rule := func() *nft.TierRule {
 		port := uint16(rnd.IntN(6))
-		return &nft.TierRule{Key: uint64(key) * 0x9e3779b97f4a7c15, Peers: peers[rnd.IntN(len(peers))].Name, Action: nft.Action(rnd.IntN(4)), Ports: []nft.PortRange{{Protocol: "tcp", First: port, Last: port}}}
+		return &nft.TierRule{Peers: peers[rnd.IntN(len(peers))].Name, Action: nft.Action(rnd.IntN(4)), Ports: []nft.PortRange{{Protocol: "tcp", First: port, Last: port}}}
 	}
 	lists := make([][]*nft.TierRule, 6) // of three subjects, Admin and Baseline
-	for key := range 40 {
-		r := rule(key)
+	for range 40 {
+		r := rule()
 		for i := range lists {
 			lists[i] = append(lists[i], r)
 		}
 	}
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{})))
-	parts, flushed := regexp.MustCompile(`chain (part-place-\w+)`), ""
+	parts, flushed := regexp.MustCompile(`chain (part-\w+)`), ""
 	for step := range 24 {
 		for range 1 + rnd.IntN(3) {
 			i, j := rnd.IntN(len(lists)), rnd.IntN(len(lists))
 			a, b := rnd.IntN(len(lists[i])), rnd.IntN(len(lists[j]))
 			switch rnd.IntN(4) {
 			case 0:
-				key := rnd.IntN(40)
-				old, next := lists[i][a], rule(key)
+				old, next := lists[i][a], rule()
 				for l := range lists {
 					if n := slices.Index(lists[l], old); n >= 0 {
 						lists[l][n] = next
@@ -87,7 +86,7 @@ func TestRulesThatChangeInTheirPlaces(t *testing.T) {
 		}
 		there := parts.FindAllStringSubmatch(ruleset(t), -1)
 		if len(there) == 0 {
-			t.Fatalf("step %d: no part has the name of a place", step)
+			t.Fatalf("step %d: there is no part", step)
 		}
 		part := there[rnd.IntN(len(there))][1]
 		flushed = "nft chain inet " + nft.TableName + " " + part
