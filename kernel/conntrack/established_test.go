@@ -8,9 +8,13 @@ import (
 // TestIdle: the time left is compared with that which the last packet gave.
 func TestIdle(t *testing.T) {
 	t.Parallel()
-	of := timeouts{tcp: 1000 * time.Second, tcpUnacked: 200 * time.Second, tcpRetransmitted: 300 * time.Second, udp: 120 * time.Second, sctp: 210 * time.Second}
-	short := of
-	short.tcp = 100 * time.Second
+	within := func(tcp time.Duration) timeouts {
+		return timeouts{
+			byProtocol: map[uint8]time.Duration{6: tcp * time.Second, 17: 120 * time.Second, 136: 120 * time.Second, 132: 210 * time.Second},
+			tcpUnacked: 200 * time.Second, tcpRetransmitted: 300 * time.Second,
+		}
+	}
+	of, short := within(1000), within(100)
 	for _, test := range []struct {
 		name     string
 		of       timeouts
@@ -32,16 +36,16 @@ func TestIdle(t *testing.T) {
 		{"GRE, which the kernel has not", of, 47, 200, false, -1},
 		{"another protocol", of, 50, 200, false, -1},
 	} {
-		e := established{left: test.left * time.Second, unacked: test.unacked}
-		if e.Protocol = test.protocol; test.want != -1 {
+		c := tracked{Flow: Flow{Protocol: test.protocol}, left: test.left * time.Second, unacked: test.unacked}
+		if test.want != -1 {
 			test.want *= time.Second
 		}
-		if got := e.at(test.of).Idle; got != test.want {
+		if got := c.idle(test.of); got != test.want {
 			t.Errorf("%s: idle for %v, want %v", test.name, got, test.want)
 		}
 	}
-	offloaded := established{offloaded: true}
-	if offloaded.Protocol = 6; offloaded.at(of).Idle != 0 {
-		t.Errorf("offloaded: idle for %v", offloaded.at(of).Idle)
+	offloaded := tracked{Flow: Flow{Protocol: 6, Offloaded: true}}
+	if got := offloaded.idle(of); got != 0 {
+		t.Errorf("offloaded: idle for %v", got)
 	}
 }

@@ -45,7 +45,7 @@ func (f *Fake) Established(mark, mask uint32, each func(Established)) error {
 	defer f.mu.Unlock()
 	f.scans++
 	for _, flow := range f.flows {
-		if idle, is := f.idle[flow.key()]; is && (Query{Mark: mark, Mask: mask}).marked(flow) {
+		if idle, is := f.idle[flow.key()]; is && (Query{Mark: mark, Mask: mask}).marked(flow.Mark) {
 			each(Established{flow.Protocol, flow.Src, flow.Dst, flow.Peer, idle})
 		}
 	}
@@ -56,15 +56,12 @@ func (f *Fake) Established(mark, mask uint32, each func(Established)) error {
 func (f *Fake) Flows(q Query) ([]Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	peers := byFamily(q.Peers)
-	for i, sources := range byFamily(q.Sources) {
-		if len(sources) > 0 && (len(q.Peers) == 0 || len(peers[i]) > 0) {
-			f.scans++
-		}
+	if _, any := q.family(); any {
+		f.scans++
 	}
 	var out []Flow
 	for _, flow := range f.flows {
-		if slices.Contains(q.Sources, flow.Src.Addr()) && q.marked(flow) && (len(q.Peers) == 0 || slices.Contains(q.Peers, flow.Peer.Addr())) {
+		if slices.Contains(q.Sources, flow.Src.Addr()) && q.marked(flow.Mark) && (len(q.Peers) == 0 || slices.Contains(q.Peers, flow.Peer.Addr())) {
 			out = append(out, flow)
 		}
 	}
@@ -92,42 +89,37 @@ func (f *Fake) Scans() int {
 
 // SetMark implements Interface.
 func (f *Fake) SetMark(flow Flow, value, mask uint32) error {
+	f.change(flow, func(flow *Flow) { flow.Mark = flow.Mark&^mask | value&mask })
+	return nil
+}
+
+// Offload moves a tracked connection to a flow table, or out of it.
+func (f *Fake) Offload(flow Flow, offloaded bool) {
+	f.change(flow, func(flow *Flow) { flow.Offloaded = offloaded })
+}
+
+func (f *Fake) change(flow Flow, change func(*Flow)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range f.flows {
-		if f.flows[i].Same(flow) {
-			f.flows[i].Mark = f.flows[i].Mark&^mask | value&mask
-		}
+	if i := slices.IndexFunc(f.flows, flow.Same); i >= 0 {
+		change(&f.flows[i])
 	}
-	return nil
 }
 
 // Delete implements Interface.
 func (f *Fake) Delete(flow Flow) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range f.flows {
-		if f.flows[i].Same(flow) {
-			if f.old && f.flows[i].Offloaded {
-				return flow.gone("delete", syscall.EBUSY)
-			}
-			delete(f.idle, flow.key())
-			f.flows = append(f.flows[:i], f.flows[i+1:]...)
-			return nil
-		}
+	i := slices.IndexFunc(f.flows, flow.Same)
+	switch {
+	case i < 0:
+		return nil
+	case f.old && f.flows[i].Offloaded:
+		return flow.gone("delete", syscall.EBUSY)
 	}
+	delete(f.idle, flow.key())
+	f.flows = slices.Delete(f.flows, i, i+1)
 	return nil
-}
-
-// Offload moves a tracked connection to a flow table, or out of it.
-func (f *Fake) Offload(flow Flow, offloaded bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range f.flows {
-		if f.flows[i].Same(flow) {
-			f.flows[i].Offloaded = offloaded
-		}
-	}
 }
 
 // SetOld has Delete refuse offloaded flows, as kernels before 6.4 do, or not.

@@ -175,26 +175,6 @@ func TestKernelListsTheFlowsOfOneSource(t *testing.T) {
 	}
 }
 
-func TestKernelListsDestinationsBehindNAT(t *testing.T) {
-	t.Parallel()
-	k := kernel(t)
-	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "udp", "--dport", "53", "-j", "DNAT", "--to", "192.0.2.1:5353")
-	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")
-	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5353})
-	fatal.If(t, err)
-	defer l.Close()
-	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("10.1.0.5")}, &net.UDPAddr{IP: net.ParseIP("198.18.0.1"), Port: 53})
-	fatal.If(t, err)
-	defer c.Close()
-	if _, err := c.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	got := flows(t, k, "10.1.0.5")
-	if len(got) != 1 || got[0].Dst != netip.MustParseAddrPort("198.18.0.1:53") || got[0].Peer != netip.MustParseAddrPort("192.0.2.1:5353") {
-		t.Errorf("flows %+v, want 198.18.0.1:53 dialled and 192.0.2.1:5353 behind it", got)
-	}
-}
-
 func TestKernelMarksOnlyItsBits(t *testing.T) {
 	t.Parallel()
 	k := kernel(t)
@@ -244,42 +224,6 @@ func TestKernelForgetsAFlow(t *testing.T) {
 		left := flows(t, k, pair[0])
 		if len(left) != 1 || left[0].Src != stays || left[0].Mark != others {
 			t.Errorf("left of %s: %v", pair[0], left)
-		}
-	}
-}
-
-func TestKernelTakesManyFlows(t *testing.T) {
-	t.Parallel()
-	k := kernel(t)
-	const n = 500
-	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")})
-	fatal.If(t, err)
-	defer l.Close()
-	for i := range n {
-		for _, from := range []string{"10.1.0.5", "10.1.0.6"} {
-			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from), Port: 20000 + i}, l.LocalAddr().(*net.UDPAddr))
-			fatal.If(t, err)
-			if _, err := c.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
-			c.Close()
-		}
-	}
-	all := flows(t, k, "10.1.0.5")
-	if len(all) != n {
-		t.Fatalf("%d flows of %d", len(all), n)
-	}
-	for _, f := range all {
-		fatal.If(t, k.SetMark(f, ours, ours))
-	}
-	for _, f := range flows(t, k, "10.1.0.5") {
-		if f.Mark != others|ours {
-			t.Fatalf("%s has mark %#x", f.Src, f.Mark)
-		}
-	}
-	for _, f := range flows(t, k, "10.1.0.6") {
-		if f.Mark != others {
-			t.Fatalf("%s of the other source has mark %#x", f.Src, f.Mark)
 		}
 	}
 }

@@ -4,83 +4,86 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
-	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/kernel/nfattr"
 )
 
-// byFamily splits addresses into IPv4's and IPv6's.
-func byFamily(all []netip.Addr) [2][]netip.Addr {
-	var out [2][]netip.Addr
-	for _, a := range all {
-		i := 0
-		if a.Is6() {
-			i = 1
-		}
-		out[i] = append(out[i], a)
+func (q Query) marked(mark uint32) bool { return mark&q.Mask == q.Mark&q.Mask }
+
+// family is that of the connections that the query asks for, AF_UNSPEC for both. Not ok: there
+// are none.
+func (q Query) family() (family uint8, ok bool) {
+	has := func(addrs []netip.Addr, six bool) bool {
+		return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is6() == six })
 	}
-	return out
+	asked := func(six bool) bool { return has(q.Sources, six) && (len(q.Peers) == 0 || has(q.Peers, six)) }
+	switch four, six := asked(false), asked(true); {
+	case four && six:
+		return unix.AF_UNSPEC, true
+	case six:
+		return unix.AF_INET6, true
+	default:
+		return unix.AF_INET, four
+	}
 }
 
-func (q Query) marked(f Flow) bool { return f.Mark&q.Mask == q.Mark&q.Mask }
-
-// Flows implements Interface. Where both families are asked for one look at the table
-// does: of a small one the look is what costs.
-func (k *Kernel) Flows(q Query) ([]Flow, error) {
-	sources, peers := byFamily(q.Sources), byFamily(q.Peers)
-	var asked []Query
-	for i := range sources {
-		if len(sources[i]) > 0 && (len(q.Peers) == 0 || len(peers[i]) > 0) {
-			asked = append(asked, Query{Sources: sources[i], Peers: peers[i], Mark: q.Mark, Mask: q.Mask})
-		}
+// Flows implements Interface.
+func (k *Kernel) Flows(q Query) (out []Flow, err error) {
+	family, ok := q.family()
+	if !ok {
+		return nil, nil
 	}
-	if len(asked) == 2 {
-		asked = []Query{q}
-	}
-	var out []Flow
-	for _, part := range asked {
-		var err error
-		if out, err = k.list(out, part); err != nil {
-			return nil, fmt.Errorf("list connections of %s: %w", part.Sources[0], err)
+	wanted, reached := setOf(q.Sources), setOf(q.Peers)
+	err = k.list(family, q.append, func(c *tracked) {
+		if wanted[c.Src.Addr()] && q.marked(c.Mark) && (len(reached) == 0 || reached[c.Peer.Addr()]) {
+			out = append(out, c.kept())
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list connections of %s: %w", q.Sources[0], err)
 	}
 	return out, nil
 }
 
-// list appends the connections of a query of one family or both. A table of
-// 100,000 is 20 MB of messages, few of which anybody asked for: they are rejected by
-// their source's bytes.
-func (k *Kernel) list(out []Flow, q Query) ([]Flow, error) {
-	wanted := make(map[netip.Addr]bool, len(q.Sources))
-	for _, a := range q.Sources {
-		wanted[a] = true
+func setOf(addrs []netip.Addr) map[netip.Addr]bool {
+	set := make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		set[a] = true
 	}
-	reached := make(map[netip.Addr]bool, len(q.Peers))
-	for _, a := range q.Peers {
-		reached[a] = true
-	}
-	err := k.lister.List(nl.IPCTNL_MSG_CT_GET|unix.NFNL_SUBSYS_CTNETLINK<<8, q.family(), q.append, func(msg []byte) {
-		if a, ok := source(msg); ok && !wanted[a] {
-			return
-		}
-		if f, ok := parseFlow(msg[nfattr.HeaderLen:]); ok && wanted[f.Src.Addr()] && q.marked(f) && (len(reached) == 0 || reached[f.Peer.Addr()]) {
-			out = append(out, f)
-		}
-	})
-	return out, err
+	return set
 }
 
-// family is that of all sources, else every one.
-func (q Query) family() uint8 {
-	of := byFamily(q.Sources)
-	switch {
-	case len(of[1]) == 0:
-		return unix.AF_INET
-	case len(of[0]) == 0:
-		return unix.AF_INET6
+// Established implements Interface. Kernels before 5.15 do not know the filter of the status
+// and return more connections.
+func (k *Kernel) Established(mark, mask uint32, each func(Established)) error {
+	t, q := readTimeouts(), Query{Mark: mark, Mask: mask}
+	err := k.list(unix.AF_UNSPEC, func(b []byte) []byte {
+		b = nfattr.AppendUint32(q.append(b), nl.CTA_STATUS, seenReply)
+		return nfattr.AppendUint32(b, ctaStatusMask, seenReply)
+	}, func(c *tracked) {
+		if c.established && q.marked(c.Mark) {
+			each(Established{c.Protocol, c.Src, c.Dst, c.Peer, c.idle(t)})
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list established connections: %w", err)
 	}
-	return unix.AF_UNSPEC
+	return nil
+}
+
+// list calls each with the connections of a family that pass the filters.
+func (k *Kernel) list(family uint8, filters func([]byte) []byte, each func(*tracked)) error {
+	var c tracked
+	return k.lister.List(message(nl.IPCTNL_MSG_CT_GET), family, filters, func(msg []byte) {
+		var ok bool
+		if c, ok = parse(msg); ok {
+			each(&c)
+		}
+	})
 }
 
 // append writes a query's filters. The kernel scans its table either way; a connection

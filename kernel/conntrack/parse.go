@@ -3,79 +3,97 @@ package conntrack
 import (
 	"encoding/binary"
 	"net/netip"
-	"slices"
+	"time"
 
-	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/kernel/nfattr"
 )
 
-// sourceAt is where a message of a connection has the bytes of its original
-// source: behind the heads of the message, of the tuple, of its addresses and of
-// the first of them.
-const sourceAt = nfattr.HeaderLen + 3*unix.SizeofNlAttr
-
-// source reads the original source of a message without reading the rest: most
-// connections of a listing do not match. Not ok: the message does not begin as the kernel
-// writes it.
-func source(msg []byte) (a netip.Addr, ok bool) {
-	if len(msg) < sourceAt+16 || !begins(msg[nfattr.HeaderLen:], nl.CTA_TUPLE_ORIG) || !begins(msg[nfattr.HeaderLen+unix.SizeofNlAttr:], nl.CTA_TUPLE_IP) {
-		return a, false
-	}
-	head := msg[sourceAt-unix.SizeofNlAttr:]
-	switch length := binary.NativeEndian.Uint16(head); {
-	case begins(head, nl.CTA_IP_V4_SRC) && length == unix.SizeofNlAttr+4:
-		return netip.AddrFrom4([4]byte(msg[sourceAt:])), true
-	case begins(head, nl.CTA_IP_V6_SRC) && length == unix.SizeofNlAttr+16:
-		return netip.AddrFrom16([16]byte(msg[sourceAt:])), true
-	}
-	return a, false
+// tracked is a connection as the kernel lists it. Its tuple is valid until the next one is read.
+type tracked struct {
+	Flow
+	established bool
+	left        time.Duration // until the kernel ends it, 0 if it is offloaded
+	unacked     bool          // TCP: data was sent that is not acknowledged
 }
 
-func begins(attr []byte, typ uint16) bool {
-	return binary.NativeEndian.Uint16(attr[2:])&nl.NLA_TYPE_MASK == typ
+// parse reads a message. Not ok: it is no connection between addresses.
+func parse(msg []byte) (c tracked, ok bool) {
+	var status uint32
+	var state uint8
+	var whole, replied bool
+	nfattr.Each(msg[nfattr.HeaderLen:], func(typ int, v []byte) {
+		switch {
+		case typ == nl.CTA_TUPLE_ORIG:
+			c.tuple = v
+			c.Protocol, c.Src, c.Dst, whole = parseTuple(v)
+		case typ == nl.CTA_TUPLE_REPLY:
+			_, c.Peer, _, replied = parseTuple(v)
+		case typ == nl.CTA_PROTOINFO:
+			state, c.unacked = tcpState(v)
+		case typ == ctaZone && len(v) == 2:
+			c.Zone = binary.BigEndian.Uint16(v)
+		case typ == nl.CTA_STATUS:
+			status = nfattr.Uint32(v)
+		case typ == nl.CTA_TIMEOUT:
+			c.left = time.Duration(nfattr.Uint32(v)) * time.Second
+		case typ == nl.CTA_MARK:
+			c.Mark = nfattr.Uint32(v)
+		}
+	})
+	c.Offloaded = status&offload != 0
+	c.established = c.Offloaded || status&assured != 0 && (c.Protocol != unix.IPPROTO_TCP || state == nl.TCP_CONNTRACK_ESTABLISHED)
+	return c, whole && replied
 }
 
-func parseFlow(b []byte) (Flow, bool) {
-	var f Flow
-	a := nfattr.Parse(b)
-	f.tuple = slices.Clone(a[nl.CTA_TUPLE_ORIG]) // the receive buffer is used again
-	if v := a[nl.CTA_MARK]; len(v) == 4 {
-		f.Mark = binary.BigEndian.Uint32(v)
-	}
-	if v := a[nl.CTA_STATUS]; len(v) == 4 {
-		f.Offloaded = binary.BigEndian.Uint32(v)&offload != 0
-	}
-	if v := a[ctaZone]; len(v) == 2 {
-		f.Zone = binary.BigEndian.Uint16(v)
-	}
-	var ok, okReply bool
-	f.Protocol, f.Src, f.Dst, ok = parseTuple(a[nl.CTA_TUPLE_ORIG])
-	_, f.Peer, _, okReply = parseTuple(a[nl.CTA_TUPLE_REPLY])
-	return f, ok && okReply
-}
-
+// parseTuple reads one direction of a connection.
 func parseTuple(b []byte) (proto uint8, src, dst netip.AddrPort, ok bool) {
-	a := nfattr.Parse(b)
-	ip, p := nfattr.Parse(a[nl.CTA_TUPLE_IP]), nfattr.Parse(a[nl.CTA_TUPLE_PROTO])
-	from, ok1 := netip.AddrFromSlice(first(ip[nl.CTA_IP_V4_SRC], ip[nl.CTA_IP_V6_SRC]))
-	to, ok2 := netip.AddrFromSlice(first(ip[nl.CTA_IP_V4_DST], ip[nl.CTA_IP_V6_DST]))
-	if num := p[nl.CTA_PROTO_NUM]; len(num) == 1 {
-		proto = num[0]
-	}
-	return proto, netip.AddrPortFrom(from, port(p[nl.CTA_PROTO_SRC_PORT])), netip.AddrPortFrom(to, port(p[nl.CTA_PROTO_DST_PORT])), ok1 && ok2
+	var from, to netip.Addr
+	var fromPort, toPort uint16
+	nfattr.Each(b, func(typ int, v []byte) {
+		switch typ {
+		case nl.CTA_TUPLE_IP:
+			nfattr.Each(v, func(typ int, ip []byte) {
+				switch typ {
+				case nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC:
+					from, _ = netip.AddrFromSlice(ip)
+				case nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST:
+					to, _ = netip.AddrFromSlice(ip)
+				}
+			})
+		case nl.CTA_TUPLE_PROTO:
+			nfattr.Each(v, func(typ int, v []byte) {
+				switch {
+				case typ == nl.CTA_PROTO_NUM && len(v) == 1:
+					proto = v[0]
+				case typ == nl.CTA_PROTO_SRC_PORT && len(v) == 2:
+					fromPort = binary.BigEndian.Uint16(v)
+				case typ == nl.CTA_PROTO_DST_PORT && len(v) == 2:
+					toPort = binary.BigEndian.Uint16(v)
+				}
+			})
+		}
+	})
+	return proto, netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort), from.IsValid() && to.IsValid()
 }
 
-func first(a, b []byte) []byte {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-func port(b []byte) uint16 {
-	if len(b) != 2 {
-		return 0
-	}
-	return binary.BigEndian.Uint16(b)
+// tcpState reads the state of a TCP connection, and whether data of either side is
+// unacknowledged.
+func tcpState(info []byte) (state uint8, unacked bool) {
+	nfattr.Each(info, func(typ int, v []byte) {
+		if typ != nl.CTA_PROTOINFO_TCP {
+			return
+		}
+		nfattr.Each(v, func(typ int, v []byte) {
+			switch {
+			case typ == nl.CTA_PROTOINFO_TCP_STATE && len(v) == 1:
+				state = v[0]
+			case (typ == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL || typ == nl.CTA_PROTOINFO_TCP_FLAGS_REPLY) && len(v) == 2:
+				unacked = unacked || v[0]&unacknowledged != 0 // struct nf_ct_tcp_flags: the flags, a mask
+			}
+		})
+	})
+	return state, unacked
 }

@@ -54,8 +54,11 @@ func OpenSocket() (*Socket, error) {
 	return &Socket{fd: fd, in: make([]byte, listBuffer)}, nil
 }
 
-// Close closes the socket, after the request that is under way.
+// Close closes the socket, after the request that is under way. A nil Socket is closed.
 func (s *Socket) Close() {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unix.Close(s.fd)
@@ -75,6 +78,11 @@ func (s *Socket) List(typ uint16, family uint8, ask func([]byte) []byte, each fu
 // 4 KiB, after a Get as much as all others.
 func (s *Socket) Get(typ uint16, family uint8, ask func([]byte) []byte, each func(msg []byte)) error {
 	return s.exchange(unix.NLM_F_ACK, typ, family, ask, each)
+}
+
+// Change is Get with flags, for a request that is answered by an acknowledgement alone.
+func (s *Socket) Change(typ, flags uint16, family uint8, ask func([]byte) []byte) error {
+	return s.exchange(unix.NLM_F_ACK|flags, typ, family, ask, func([]byte) {})
 }
 
 // Changed tells whether the objects of the last listing changed during it, so that some may
