@@ -120,20 +120,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func FuzzMessages(f *testing.F) {
-	b, begin := nfattr.AppendHeader(nil, 4<<8, 0, 1)
-	nfattr.EndMessage(b, begin)
-	f.Add(b)
-	f.Add(append(b, b...))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		n := 0
-		_ = messages(b, func(_ uint16, body []byte) { n += 16 + len(body) })
-		if n > len(b) {
-			t.Errorf("messages of %d bytes in %d", n, len(b))
-		}
-	})
-}
-
 // TestOwner: the owner of the socket is read where the kernel sends both numbers.
 func TestOwner(t *testing.T) {
 	t.Parallel()
