@@ -5,20 +5,30 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/kernel/nfattr"
 )
 
 const (
-	// flagListSetName is IPSET_FLAG_LIST_SETNAME of linux/netfilter/ipset/ip_set.h:
-	// list names alone.
-	flagListSetName = 1 << 1
-	// flagListHeader is IPSET_FLAG_LIST_HEADER of the same: leave entries out.
+	// flagListHeader is IPSET_FLAG_LIST_HEADER of linux/netfilter/ipset/ip_set.h: leave
+	// entries out.
 	flagListHeader = 1 << 2
 	// errHashFull is IPSET_ERR_HASH_FULL, the first type-specific error of
 	// linux/netfilter/ipset/ip_set_hash.h.
 	errHashFull = nl.IPSET_ERR_TYPE_SPECIFIC
-	netOrder    = int(nl.NLA_F_NET_BYTEORDER)
-	isNested    = unix.NLA_F_NESTED
 )
+
+// message is the type of a message of IP sets.
+func message(command uint16) uint16 { return unix.NFNL_SUBSYS_IPSET<<8 | command }
+
+// appendName begins the attributes of a request, about one set or with "" about none.
+func appendName(b []byte, name string) []byte {
+	b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
+	if name != "" {
+		b = nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME, name)
+	}
+	return b
+}
 
 func family(ipv6 bool) uint8 {
 	if ipv6 {
@@ -27,18 +37,17 @@ func family(ipv6 bool) uint8 {
 	return unix.NFPROTO_IPV4
 }
 
-// headerAttr renders the attributes with which a set is created.
-func headerAttr(s Set) *nl.RtAttr {
-	data := nl.NewRtAttr(nl.IPSET_ATTR_DATA|isNested, nil)
-	u32 := func(typ int, v uint32) { data.AddChild(nl.NewRtAttr(typ|netOrder, nl.BEUint32Attr(v))) }
+// appendHeader appends the attributes with which a set is created.
+func appendHeader(b []byte, s Set) []byte {
+	b, data := nfattr.Begin(b, nl.IPSET_ATTR_DATA)
 	if s.HashSize != 0 {
-		u32(nl.IPSET_ATTR_HASHSIZE, s.HashSize)
+		b = nfattr.AppendUint32(b, nl.IPSET_ATTR_HASHSIZE, s.HashSize)
 	}
 	if s.MaxElem != 0 {
-		u32(nl.IPSET_ATTR_MAXELEM, s.MaxElem)
+		b = nfattr.AppendUint32(b, nl.IPSET_ATTR_MAXELEM, s.MaxElem)
 	}
 	if s.Timeout {
-		u32(nl.IPSET_ATTR_TIMEOUT, 0)
+		b = nfattr.AppendUint32(b, nl.IPSET_ATTR_TIMEOUT, 0)
 	}
 	flags := uint32(0)
 	if s.Comment {
@@ -48,9 +57,10 @@ func headerAttr(s Set) *nl.RtAttr {
 		flags |= nl.IPSET_FLAG_WITH_COUNTERS
 	}
 	if flags != 0 {
-		u32(nl.IPSET_ATTR_CADT_FLAGS, flags)
+		b = nfattr.AppendUint32(b, nl.IPSET_ATTR_CADT_FLAGS, flags)
 	}
-	return data
+	nfattr.End(b, data)
+	return b
 }
 
 // seconds rounds up: an entry must not end before its deadline.

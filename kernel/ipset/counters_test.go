@@ -132,23 +132,25 @@ func TestCounters(t *testing.T) {
 	})
 }
 
-// TestASetMadeAnewWithoutCounters: a write fails once.
+// TestASetMadeAnewWithoutCounters takes no new entry until it is repaired.
 func TestASetMadeAnewWithoutCounters(t *testing.T) {
 	t.Parallel()
-	netns.Own(t)
-	k, err := ipset.Open()
-	fatal.If(t, err)
-	defer k.Close()
-	set := grants("a")
-	set.Counters = true
-	ensure(t, k, set)
-	for _, words := range [][]string{{"destroy", "a"}, {"create", "a", "hash:ip", "timeout", "0", "comment"}} {
-		if out, err := exec.Command("ipset", words...).CombinedOutput(); err != nil {
-			t.Fatal(err, string(out))
+	both(t, func(t *testing.T, i ipset.Interface) {
+		set := grants("a")
+		set.Counters, set.HashSize, set.MaxElem = true, 64, 1000
+		ensure(t, i, grants("a"))
+		if err := i.Add("a", fresh("192.0.2.1")); err == nil || ipset.IsNotFound(err) {
+			t.Errorf("a counter for a set without: %v", err)
 		}
-	}
-	if err := k.Add("a", fresh("192.0.2.1")); err == nil {
-		t.Error("the kernel takes a counter for a set without")
-	}
-	fatal.If(t, k.Add("a", fresh("192.0.2.1")))
+		want := []ipset.Entry{fresh("192.0.2.1")}
+		d, err := ipset.Compare(i, set, want, func(ipset.Entry) bool { return true })
+		if err != nil || !d.Foreign {
+			t.Errorf("the set does not differ: %+v, %v", d, err)
+		}
+		fatal.If(t, ipset.Repair(i, set, d, want))
+		if d, err := ipset.Compare(i, set, want, func(ipset.Entry) bool { return true }); err != nil || d.Any() {
+			t.Errorf("the repaired set differs: %+v, %v", d, err)
+		}
+		fatal.If(t, i.Add("a", fresh("192.0.2.2")))
+	})
 }

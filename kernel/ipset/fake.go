@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -98,11 +99,11 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 		return refused("add", name, f.fail)
 	}
 	for _, e := range entries {
-		if e.Addr.Is6() != s.IPv6 {
+		switch {
+		case e.Addr.Is6() != s.IPv6:
 			return refused("add", name, fmt.Errorf("%s is of the other family", e.Addr))
-		}
-		if int(e.Bits) == e.Addr.BitLen() {
-			e.Bits = 0
+		case e.New && !s.Counters:
+			return refused("add", name, errors.New("the set has no counters"))
 		}
 		if _, there := s.entries[e.Key()]; !there && s.MaxElem != 0 && len(s.entries) >= int(s.MaxElem) {
 			return refused("add", name, errFull)
@@ -112,7 +113,7 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 			until = f.now().Add(time.Duration(seconds(e.Timeout)) * time.Second)
 		}
 		packets := s.entries[e.Key()].packets
-		if e.New && s.Counters {
+		if e.New {
 			packets = e.Packets
 		}
 		s.entries[e.Key()] = fakeEntry{until: until, comment: e.Comment, packets: packets}
@@ -132,9 +133,6 @@ func (f *Fake) Delete(name string, entries ...Entry) error {
 		return refused("delete", name, errNotFound)
 	}
 	for _, e := range entries {
-		if int(e.Bits) == e.Addr.BitLen() {
-			e.Bits = 0
-		}
 		delete(s.entries, e.Key())
 	}
 	return nil
@@ -194,25 +192,21 @@ func (f *Fake) Apply(ops []Op) {
 
 // List implements Interface.
 func (f *Fake) List(name string) ([]Entry, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.sets[name]
-	if s == nil {
-		return nil, refused("list", name, errNotFound)
-	}
-	return s.live(f.now()), nil
+	_, entries, err := f.Read(name)
+	return entries, err
 }
 
 // Read implements Interface.
 func (f *Fake) Read(name string) (Set, []Entry, error) {
-	entries, err := f.List(name)
-	if err != nil {
-		return Set{}, nil, err
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sets[name]
-	return Set{Name: name, Type: s.Type, IPv6: s.IPv6, Timeout: s.Timeout, Comment: s.Comment, Counters: s.Counters}, entries, nil
+	if s == nil {
+		return Set{}, nil, refused("list", name, errNotFound)
+	}
+	head := s.Set
+	head.HashSize, head.MaxElem = 0, 0
+	return head, s.live(f.now()), nil
 }
 
 func (s *fakeSet) live(now time.Time) []Entry {

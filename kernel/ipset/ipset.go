@@ -62,14 +62,17 @@ type Entry struct {
 	Comment string
 	// Packets, of a set with Counters, is how many packets matched the entry. An entry that is
 	// added counts from there on if it is New, which says that the set does not have it; else
-	// the number stays.
+	// the number stays. A set without Counters takes no New entry.
 	Packets uint64
 	New     bool
 }
 
-// Key returns the entry with its identity only.
+// Key returns the entry with its identity only. The prefix of a whole address is the address.
 func (e Entry) Key() Entry {
 	e.Timeout, e.Comment, e.Packets, e.New = 0, "", 0, false
+	if int(e.Bits) == e.Addr.BitLen() {
+		e.Bits = 0
+	}
 	return e
 }
 

@@ -104,27 +104,6 @@ func TestAddOverwritesAndDeleteForgives(t *testing.T) {
 	})
 }
 
-func TestManyEntriesInOneCall(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, i ipset.Interface) {
-		fatal.If(t, i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}))
-		var es []ipset.Entry
-		addr := netip.MustParseAddr("198.18.0.0")
-		for range 1000 {
-			addr = addr.Next()
-			es = append(es, ipset.Entry{Addr: addr, Timeout: time.Hour, Comment: strings.Repeat("c", 200)})
-		}
-		fatal.If(t, i.Add("s", es...))
-		if sizes, err := i.Sizes(); err != nil || len(sizes) != 1 || sizes["s"] != 1000 {
-			t.Errorf("Sizes() = %v, %v", sizes, err)
-		}
-		got := sorted(t, i, "s")
-		if len(got) != 1000 || got[999].Addr != addr {
-			t.Errorf("%d entries came back of 1000", len(got))
-		}
-	})
-}
-
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, i ipset.Interface) {

@@ -1,7 +1,9 @@
 package ipset
 
 import (
+	"cmp"
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,12 +16,8 @@ import (
 // ask asks for the listing of one set, or with "" of all, and hands each message's
 // attributes over.
 func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
-	err := k.lister.List(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, unix.AF_INET, func(b []byte) []byte {
-		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
-		if name != "" {
-			b = nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME, name)
-		}
-		if flags != 0 {
+	err := k.lister.List(message(nl.IPSET_CMD_LIST), unix.AF_INET, func(b []byte) []byte {
+		if b = appendName(b, name); flags != 0 {
 			b = nfattr.AppendUint32(b, nl.IPSET_ATTR_FLAGS, flags)
 		}
 		return b
@@ -37,8 +35,7 @@ func (k *Kernel) List(name string) ([]Entry, error) {
 func (k *Kernel) Read(name string) (s Set, entries []Entry, err error) {
 	err = k.ask(name, 0, func(attrs []byte) {
 		if s.Name == "" { // only the first message of a set has its header
-			s = parseHead(attrs)
-			k.writer.count(s)
+			s, _ = parseHead(attrs)
 		}
 		entries = appendEntries(entries, attrs)
 	})
@@ -51,9 +48,8 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 	var entries []Entry
 	err := k.ask("", 0, func(attrs []byte) {
 		// Only the first message of a set has its header.
-		if head := parseHead(attrs); head.Name != s.Name {
+		if head, _ := parseHead(attrs); head.Name != s.Name {
 			s = Set{Name: head.Name, Type: head.Type, IPv6: head.IPv6}
-			k.writer.count(head)
 		}
 		entries = appendEntries(entries[:0], attrs)
 		each(s, entries)
@@ -63,14 +59,32 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 
 // Names implements Interface.
 func (k *Kernel) Names() ([]string, error) {
-	var names []string
-	err := k.ask("", flagListSetName, func(attrs []byte) { names = append(names, parseHead(attrs).Name) })
-	slices.Sort(names)
-	return slices.Compact(names), wrap("list", "names", err)
+	sizes, err := k.Sizes()
+	return slices.Sorted(maps.Keys(sizes)), err
 }
 
-// parseHead reads the name, type and family of a set, and the extensions of its entries.
-func parseHead(attrs []byte) (s Set) {
+// Sizes implements Interface. The kernel reports no changes of sets, so the caller polls:
+// a node with 10,000 sets must not notice.
+func (k *Kernel) Sizes(names ...string) (map[string]int, error) {
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	sizes := map[string]int{}
+	for _, n := range names {
+		err := k.ask(n, flagListHeader, func(attrs []byte) {
+			head, size := parseHead(attrs)
+			sizes[head.Name] = size
+		})
+		if err = wrap("list", cmp.Or(n, "all"), err); err != nil && !IsNotFound(err) {
+			return nil, err
+		}
+	}
+	return sizes, nil
+}
+
+// parseHead reads the name, type and family of a set, the extensions of its entries, and how many
+// there are.
+func parseHead(attrs []byte) (s Set, size int) {
 	nfattr.Each(attrs, func(typ int, value []byte) {
 		switch typ {
 		case nl.IPSET_ATTR_SETNAME:
@@ -81,17 +95,19 @@ func parseHead(attrs []byte) (s Set) {
 			s.IPv6 = len(value) == 1 && value[0] == unix.NFPROTO_IPV6
 		case nl.IPSET_ATTR_DATA:
 			nfattr.Each(value, func(typ int, value []byte) {
-				switch {
-				case typ == nl.IPSET_ATTR_TIMEOUT:
+				switch typ {
+				case nl.IPSET_ATTR_TIMEOUT:
 					s.Timeout = true
-				case typ == nl.IPSET_ATTR_CADT_FLAGS && len(value) == 4:
-					flags := binary.BigEndian.Uint32(value)
+				case nl.IPSET_ATTR_ELEMENTS:
+					size = int(nfattr.Uint32(value))
+				case nl.IPSET_ATTR_CADT_FLAGS:
+					flags := nfattr.Uint32(value)
 					s.Comment, s.Counters = flags&nl.IPSET_FLAG_WITH_COMMENT != 0, flags&nl.IPSET_FLAG_WITH_COUNTERS != 0
 				}
 			})
 		}
 	})
-	return s
+	return s, size
 }
 
 // appendEntries appends the entries of one message.

@@ -38,7 +38,8 @@ func Compare(in Interface, header Set, want []Entry, surplus func(Entry) bool) (
 	if err != nil {
 		return d, err
 	}
-	d.Foreign = is.Type != header.Type || is.IPv6 != header.IPv6 || is.Timeout != header.Timeout || is.Comment != header.Comment
+	header.HashSize, header.MaxElem = 0, 0
+	d.Foreign = is != header
 	type member struct {
 		comment string
 		wanted  bool
