@@ -7,13 +7,10 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 
-	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,14 +20,9 @@ const dummyName = "namegate0"
 
 // Kernel is the Interface on the network namespace it was opened in.
 type Kernel struct {
-	h *netlink.Handle
-
-	dumping sync.Mutex
-	dumps   *nl.SocketHandle
-	strict  bool
-
-	mu      sync.Mutex
-	carrier netlink.Link // of the endpoint's addresses; nil until the first
+	h      *netlink.Handle
+	dumps  *nl.SocketHandle
+	strict bool
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -41,7 +33,7 @@ func Open() (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
 		h.Close()
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
@@ -77,31 +69,17 @@ func (k *Kernel) BridgesFiltered() (bool, error) {
 	return true, nil
 }
 
-// skipStats leaves the counters out of a listing (RTEXT_FILTER_SKIP_STATS of
-// linux/rtnetlink.h): they are most of it.
-const skipStats = 1 << 3
-
 // Indexes implements Interface.
 func (k *Kernel) Indexes() (map[string]int, error) {
-	out, err := consistent(k.listIndexes)
+	links, err := consistent(func() ([]port, error) { return k.listLinks(0) })
 	if err != nil {
 		return nil, fmt.Errorf("list the node's interfaces: %w", err)
 	}
+	out := make(map[string]int, len(links))
+	for _, l := range links {
+		out[l.name] = l.index
+	}
 	return out, nil
-}
-
-func (k *Kernel) listIndexes() (map[string]int, error) {
-	k.dumping.Lock()
-	defer k.dumping.Unlock()
-	out := map[string]int{}
-	err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), func(msg []byte) {
-		nfattr.Each(msg[unix.SizeofIfInfomsg:], func(typ int, value []byte) {
-			if typ == unix.IFLA_IFNAME {
-				out[nfattr.String(value)] = int(nl.DeserializeIfInfomsg(msg).Index)
-			}
-		})
-	}, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
-	return out, err
 }
 
 // consistentTries is how often a list is asked for that changes while the kernel lists it.
@@ -163,11 +141,6 @@ func (k *Kernel) RemoveCarrier() error {
 
 // ensureCarrier finds or makes the interface for the endpoint's addresses.
 func (k *Kernel) ensureCarrier() (netlink.Link, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.carrier != nil {
-		return k.carrier, nil
-	}
 	err := k.h.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: dummyName}})
 	name := dummyName
 	if err != nil && !errors.Is(err, syscall.EEXIST) {
@@ -180,7 +153,6 @@ func (k *Kernel) ensureCarrier() (netlink.Link, error) {
 	if err := k.h.LinkSetUp(l); err != nil {
 		return nil, fmt.Errorf("set interface %s up: %w", name, err)
 	}
-	k.carrier = l
 	return l, nil
 }
 

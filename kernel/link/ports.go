@@ -11,10 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ifaTargetNetnsID is IFA_TARGET_NETNSID of linux/if_addr.h.
-const ifaTargetNetnsID = 10
+const (
+	// ifaTargetNetnsID is IFA_TARGET_NETNSID of linux/if_addr.h.
+	ifaTargetNetnsID = 10
+	// skipStats leaves the counters out of a listing (RTEXT_FILTER_SKIP_STATS of
+	// linux/rtnetlink.h): they are most of it.
+	skipStats = 1 << 3
+)
 
-// port is one port of a bridge.
+// port is an interface, as a port of a bridge.
 type port struct {
 	name  string
 	index int
@@ -29,9 +34,7 @@ type port struct {
 
 // portsOf lists the ports of a bridge and the addresses behind them.
 func (k *Kernel) portsOf(bridge int) ([]port, error) {
-	k.dumping.Lock()
-	defer k.dumping.Unlock()
-	ports, err := consistent(func() ([]port, error) { return k.listPorts(bridge) })
+	ports, err := consistent(func() ([]port, error) { return k.listLinks(bridge) })
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +52,7 @@ func (k *Kernel) portsOf(bridge int) ([]port, error) {
 	return ports, nil
 }
 
-// dump asks for a listing on the socket of dumps. The caller holds dumping.
+// dump asks for a listing on the socket of dumps.
 func (k *Kernel) dump(typ, reply uint16, header nl.NetlinkRequestData, each func(msg []byte), attrs ...*nl.RtAttr) error {
 	req := nl.NewNetlinkRequest(int(typ), unix.NLM_F_DUMP)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.dumps}
@@ -63,7 +66,12 @@ func (k *Kernel) dump(typ, reply uint16, header nl.NetlinkRequestData, each func
 	})
 }
 
-func (k *Kernel) listPorts(bridge int) ([]port, error) {
+// listLinks lists the ports of a bridge, with 0 all interfaces.
+func (k *Kernel) listLinks(bridge int) ([]port, error) {
+	filters := []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats))}
+	if bridge != 0 {
+		filters = append(filters, nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bridge))))
+	}
 	var out []port
 	err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), func(msg []byte) {
 		p, master := port{index: int(nl.DeserializeIfInfomsg(msg).Index), netns: -1}, 0
@@ -79,10 +87,10 @@ func (k *Kernel) listPorts(bridge int) ([]port, error) {
 				p.netns = number(value)
 			}
 		})
-		if master == bridge {
+		if bridge == 0 || master == bridge {
 			out = append(out, p)
 		}
-	}, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)), nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bridge))))
+	}, filters...)
 	return out, err
 }
 
