@@ -84,13 +84,12 @@ func (k *kernel) openIPTables(ctx context.Context, variant iptables.Variant) (xt
 		}
 	}
 	if other := iptables.OpenOther(k.variant); other != nil {
-		x.Other, k.closers = other, append(k.closers, other.Close)
+		x.Other = other
 	}
 	chains, err := iptables.NewExec(k.variant)
 	if err != nil {
 		return x, err
 	}
-	k.closers = append(k.closers, chains.Close)
 	chains.Around(k.Tables.Own)
 	if x.Chains = chains; lacks != nil {
 		return x, lacks

@@ -28,8 +28,7 @@ const (
 type Exec struct {
 	variant Variant
 	// around makes each change of rules that are kept in nftables.
-	around  func(change func() error) error
-	sockets infoSockets
+	around func(change func() error) error
 }
 
 var _ Interface = (*Exec)(nil)

@@ -27,10 +27,9 @@ type tableKey struct {
 // chain, the deletion of a chain that is referred to, the removal of a missing rule, a
 // name that is too long.
 type Fake struct {
-	mu       sync.Mutex
-	tables   map[tableKey]Chains
-	restores int
-	fail     error
+	mu     sync.Mutex
+	tables map[tableKey]Chains
+	fail   error
 }
 
 var _ Interface = (*Fake)(nil)
@@ -54,13 +53,6 @@ func (f *Fake) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = err
-}
-
-// Restores returns how many non-empty transactions were applied.
-func (f *Fake) Restores() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.restores
 }
 
 // Restore implements Interface.
@@ -91,7 +83,6 @@ func (f *Fake) Restore(_ context.Context, tx *Transaction) error {
 		return refuse(err)
 	}
 	f.tables[tableKey{tx.Family, tx.Table}] = next
-	f.restores++
 	return nil
 }
 

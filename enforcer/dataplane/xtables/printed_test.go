@@ -73,7 +73,6 @@ func TestRulesArePrintedAsWritten(t *testing.T) {
 			} else {
 				fatal.If(t, err)
 			}
-			defer chains.Close()
 			for _, pods := range [][]*dataplane.Subject{nil, twoPods(), manyPods()} {
 				alone(t, func() { writtenAndPrinted(t, chains, pods) })
 			}
