@@ -70,34 +70,40 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 		case !a.resolved:
 			findings = append(findings, a.finding(Unresolved, fmt.Sprintf("was queried %s, and no answer had an address (%s) in %s; correct the name, or remove it", times(a.queries), a.rcode, l.extent())))
 		}
-		if message := shared[a]; message != "" {
-			findings = append(findings, a.finding(SharedAddress, message))
+		if o := shared[a]; o != nil {
+			findings = append(findings, a.finding(SharedAddress, o.message(a)))
 		}
 	}
 	const longer = "give an audit log of a longer time with --log"
 	if len(unanswered) > 0 {
-		unchecked = append(unchecked, Unchecked{"names of " + some(unanswered) + " (Unresolved, SharedAddress)",
+		unchecked = append(unchecked, Unchecked{"names of " + some(unanswered, false) + " (Unresolved, SharedAddress)",
 			fmt.Sprintf("the log (%s) has no answered query of their pods or nodes; check again while they run, or %s", l.span(), longer)})
 	}
 	if len(short) > 0 {
-		unchecked = append(unchecked, Unchecked{"names of " + some(short) + " that no query resolved (Unresolved)",
+		unchecked = append(unchecked, Unchecked{"names of " + some(short, false) + " that no query resolved (Unresolved)",
 			fmt.Sprintf("the logs of all agents are complete for the last %s only, and %s are necessary: the agent%s started then, lost lines, got other options of audit, or has no room for older lines; check again later, or %s",
 				lasts(l.complete()), lasts(minSpan), l.shortest, longer)})
 	}
 	if len(young) > 0 {
-		unchecked = append(unchecked, Unchecked{"names of " + some(young) + " that no query resolved (Unresolved)",
+		unchecked = append(unchecked, Unchecked{"names of " + some(young, false) + " that no query resolved (Unresolved)",
 			fmt.Sprintf("the log (%s) has less than %.0f minutes since they changed; check again later, or %s", l.span(), minSpan.Minutes(), longer)})
 	}
 	return findings, unchecked
 }
 
-// some names the first of some policies.
-func some(ids []string) string {
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+// some returns the first of some names; more tells that there are others.
+func some(names []string, more bool) string {
 	const most = 4
-	text := strings.Join(ids[:min(len(ids), most)], ", ")
-	if len(ids) > most {
-		text += fmt.Sprintf(" and %d more", len(ids)-most)
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	rest := len(names) - most
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	switch {
+	case rest > 0 && more:
+		text += fmt.Sprintf(" and over %d more", rest)
+	case rest > 0:
+		text += fmt.Sprintf(" and %d more", rest)
+	case more:
+		text += " and more"
 	}
 	return text
 }
@@ -161,9 +167,9 @@ type overlap struct {
 	more      bool
 }
 
-// shared returns the finding of each match whose names have addresses that answered other names
-// too, which no policy of its scope accepts.
-func (l *Log) shared() map[*acceptance]string {
+// shared returns the matches whose names have addresses that answered other names too, which no
+// policy of its scope accepts.
+func (l *Log) shared() map[*acceptance]*overlap {
 	overlaps := map[*acceptance]*overlap{}
 	for _, address := range slices.SortedFunc(maps.Keys(l.addresses), netip.Addr.Compare) {
 		s := l.addresses[address]
@@ -186,18 +192,11 @@ func (l *Log) shared() map[*acceptance]string {
 			}
 		}
 	}
-	messages := map[*acceptance]string{}
-	for a, o := range overlaps {
-		messages[a] = o.message(a)
-	}
-	return messages
+	return overlaps
 }
 
-// maxNamesSaid bounds the names of a finding, and maxNamesKept those that are counted.
-const (
-	maxNamesSaid = 4
-	maxNamesKept = 1000
-)
+// maxNamesKept bounds the names of a finding that are counted.
+const maxNamesKept = 1000
 
 func (o *overlap) add(others []fqdn.Name, more bool) {
 	o.addresses++
@@ -216,17 +215,6 @@ func (o *overlap) message(a *acceptance) string {
 	for name := range o.names {
 		names = append(names, name.String())
 	}
-	slices.Sort(names)
-	rest := len(names) - maxNamesSaid
-	text := strings.Join(names[:min(len(names), maxNamesSaid)], ", ")
-	switch {
-	case rest > 0 && o.more:
-		text += fmt.Sprintf(" and over %d more", rest)
-	case rest > 0:
-		text += fmt.Sprintf(" and %d more", rest)
-	case o.more:
-		text += " and more"
-	}
 	by := "no cluster policy accepts"
 	if a.scope != allPods && a.scope != allNodes {
 		by = "no policy of namespace " + a.scope + " allows"
@@ -239,7 +227,7 @@ func (o *overlap) message(a *acceptance) string {
 	if o.addresses > 1 {
 		where = fmt.Sprintf("%d addresses, such as %s of %s,", o.addresses, o.first, o.name)
 	}
-	return fmt.Sprintf("%s also answered for %s, which %s: an open address is open for each of its names, %s; if that is too much, use a name with addresses of its own", where, text, by, ports)
+	return fmt.Sprintf("%s also answered for %s, which %s: an open address is open for each of its names, %s; if that is too much, use a name with addresses of its own", where, some(names, o.more), by, ports)
 }
 
 // unaccepted returns the names of an address that no policy of a match's scope accepts. Cluster

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -21,12 +22,10 @@ type podTemplate struct {
 // podSpec is what counts of the spec of a pod.
 type podSpec struct {
 	HostNetwork                bool
-	Containers, InitContainers []container
-}
-
-type container struct {
-	RestartPolicy corev1.ContainerRestartPolicy
-	Ports         []corev1.ContainerPort
+	Containers, InitContainers []struct {
+		RestartPolicy corev1.ContainerRestartPolicy
+		Ports         []corev1.ContainerPort
+	}
 }
 
 // ports returns the ports of the containers, those without a name too, as policy.NamedPorts
@@ -70,18 +69,10 @@ func template(o *manifest.Object) (policy.Pod, []policy.NamedPort, bool) {
 	if json.Unmarshal(o.JSON, &made) != nil {
 		return policy.Pod{}, nil, false
 	}
-	t := made.Spec.Template
-	if t == nil {
-		t = made.Spec.JobTemplate.Spec.Template
-	}
+	t := cmp.Or(made.Spec.Template, made.Spec.JobTemplate.Spec.Template)
 	if t == nil {
 		return policy.Pod{}, nil, false
 	}
-	pod := policy.Pod{
-		PodRef: policy.PodRef{Namespace: o.Namespace, Name: o.Name}, Labels: t.Metadata.Labels, HostNetwork: t.Spec.HostNetwork,
-	}
-	if pod.Namespace == "" {
-		pod.Namespace = metav1.NamespaceDefault
-	}
-	return pod, t.Spec.ports(), true
+	ref := policy.PodRef{Namespace: cmp.Or(o.Namespace, metav1.NamespaceDefault), Name: o.Name}
+	return policy.Pod{PodRef: ref, Labels: t.Metadata.Labels, HostNetwork: t.Spec.HostNetwork}, t.Spec.ports(), true
 }
