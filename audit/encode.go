@@ -6,6 +6,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Version is the number of the schema, the field "v" of each line. It changes
@@ -36,7 +37,7 @@ func nodeField(node string) string {
 // is a nodeField.
 func appendLine(b []byte, node string, r *Record) []byte {
 	b = append(b, lineHead...)
-	b = appendTime(b, r.Time)
+	b = appendNow(b, r.Time)
 	b = append(b, node...)
 	if p := r.Prepared; p != nil {
 		b = p.appendDecision(b, r)
@@ -90,18 +91,19 @@ func appendSubject(b []byte, p policy.PodRef, workload string, owner Owner) []by
 func appendDecided(b []byte, r *Record) []byte {
 	b = append(b, `"},"question":{"name":`...)
 	b = appendName(b, r.Name)
-	b = appendType(b, r.Type)
-	b = appendClass(b, r.Class)
+	b = appendNamed(b, "type", dns.TypeToString[r.Type], "TYPE", int(r.Type))
+	b = appendNamed(b, "class", dns.ClassToString[r.Class], "CLASS", int(r.Class))
 	b = append(b, '}')
 	if r.Via != "" {
 		b = append(b, `,"via":`...)
 		b = appendName(b, r.Via)
 	}
 	b = appendRule(b, r.Rule)
-	b = appendMatches(b, r)
-	b = appendAnswers(b, r)
-	b = appendChain(b, r)
-	b = appendRcode(b, r.Rcode)
+	b = appendList(b, "matches", r.Matches[:min(len(r.Matches), maxListed)], never, func(b []byte, m **policy.Match) []byte { return appendMatch(b, *m) })
+	most := len(b) + answerBytes
+	b = appendList(b, "answers", r.Answers, most, func(b []byte, a *Answer) []byte { return appendAnswer(b, a, most) })
+	b = appendList(b, "chain", r.Chain, never, func(b []byte, n *fqdn.Name) []byte { return appendName(b, *n) })
+	b = appendNamed(b, "rcode", dns.RcodeToString[r.Rcode], "RCODE", r.Rcode)
 	if r.Upstream.IsValid() {
 		b = append(b, `,"upstream":"`...)
 		b = r.Upstream.AppendTo(b)
@@ -145,20 +147,6 @@ const (
 	answerBytes = 64 << 10
 )
 
-func appendMatches(b []byte, r *Record) []byte {
-	for i, m := range r.Matches[:min(len(r.Matches), maxListed)] {
-		if i == 0 {
-			b = append(b, `,"matches":`...)
-		}
-		b = append(b, listByte(i))
-		b = appendMatch(b, m)
-	}
-	if len(r.Matches) > 0 {
-		b = append(b, ']')
-	}
-	return b
-}
-
 func appendMatch(b []byte, m *policy.Match) []byte {
 	b = append(b, `{"policy":`...)
 	b = appendString(b, m.Policy)
@@ -170,89 +158,23 @@ func appendMatch(b []byte, m *policy.Match) []byte {
 	return append(b, '}')
 }
 
-func appendAnswers(b []byte, r *Record) []byte {
-	most := len(b) + answerBytes
-	for i := range r.Answers {
-		if len(b) > most {
-			break
-		}
-		if i == 0 {
-			b = append(b, `,"answers":`...)
-		}
-		b = append(b, listByte(i))
-		b = appendAnswer(b, &r.Answers[i], most)
-	}
-	if len(r.Answers) > 0 {
-		b = append(b, ']')
-	}
-	return b
-}
-
 // appendAnswer appends an answer, with grants up to a length of most and one at least.
 func appendAnswer(b []byte, a *Answer, most int) []byte {
 	b = append(b, `{"address":"`...)
 	b = a.Addr.AppendTo(b)
 	b = append(b, `","granted":`...)
 	b = strconv.AppendBool(b, len(a.Openings) > 0)
-	for i, o := range a.Openings {
-		if i == 0 {
-			b = append(b, `,"grants":`...)
-		} else if len(b) > most {
-			break
-		}
-		b = append(b, listByte(i))
+	b = appendList(b, "grants", a.Openings, most, func(b []byte, o *Opened) []byte {
 		b = append(b, `{"ports":`...)
 		b = appendString(b, string(o.Ports))
 		b = append(b, `,"until":"`...)
 		b = appendTime(b, o.Until)
-		b = append(b, `"}`...)
-	}
-	if len(a.Openings) > 0 {
-		b = append(b, ']')
-	}
+		return append(b, `"}`...)
+	})
 	if a.Blocked != "" {
 		b = appendField(b, "blocked", a.Blocked)
 	}
 	return append(b, '}')
-}
-
-func appendChain(b []byte, r *Record) []byte {
-	for i, n := range r.Chain {
-		if i == 0 {
-			b = append(b, `,"chain":`...)
-		}
-		b = append(b, listByte(i))
-		b = appendName(b, n)
-	}
-	if len(r.Chain) > 0 {
-		b = append(b, ']')
-	}
-	return b
-}
-
-// appendType writes the name of a type; the most frequent are not looked up.
-func appendType(b []byte, t uint16) []byte {
-	switch t {
-	case dns.TypeA:
-		return append(b, `,"type":"A"`...)
-	case dns.TypeAAAA:
-		return append(b, `,"type":"AAAA"`...)
-	}
-	return appendNamed(b, "type", dns.TypeToString[t], "TYPE", int(t))
-}
-
-func appendClass(b []byte, c uint16) []byte {
-	if c == dns.ClassINET {
-		return append(b, `,"class":"IN"`...)
-	}
-	return appendNamed(b, "class", dns.ClassToString[c], "CLASS", int(c))
-}
-
-func appendRcode(b []byte, c int) []byte {
-	if c == dns.RcodeSuccess {
-		return append(b, `,"rcode":"NOERROR"`...)
-	}
-	return appendNamed(b, "rcode", dns.RcodeToString[c], "RCODE", c)
 }
 
 // appendNamed writes a field that has a name, or by RFC 3597 §5 kind and number.

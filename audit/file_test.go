@@ -133,24 +133,6 @@ func TestMissingFolderKeepsTheOpenFile(t *testing.T) {
 	holds(t, path, "cccc", "aaaa bbbb bbbb bbbb", "-")
 }
 
-func TestFullDiskIsCounted(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skipf("no full device here: %v", err)
-	}
-	f, clock, _ := newFile(t, 0, 0)
-	_ = f.f.Close()
-	f.f, f.looked = full, clock.at
-	l := start(Options{}, f)
-	for range 3 {
-		l.Write(example(t))
-	}
-	closeLog(t, l)
-	if l.Dropped() != 3 || l.Written() != 0 {
-		t.Errorf("dropped %d, written %d", l.Dropped(), l.Written())
-	}
-}
-
 // TestLineThatAnotherAgentLeftCut: the other was killed after this one had opened the file.
 func TestLineThatAnotherAgentLeftCut(t *testing.T) {
 	f, clock, path := newFile(t, 0, 0)

@@ -21,11 +21,7 @@ type Filter struct {
 
 // Verdicts returns the words of all verdicts, DNS first. Denied is of both.
 func Verdicts() []string {
-	var words []string
-	for v := Allowed; v <= Failed; v++ {
-		words = append(words, v.String())
-	}
-	return append(words, Renewed.String(), Denied.String(), WouldDeny.String(), WouldAllow.String())
+	return slices.Concat(verdictWords[Allowed:NameDenied], verdictWords[Renewed:], flowWords[:])
 }
 
 // Filter applies f to the lines from now on, in place of the previous filter. An unknown

@@ -18,8 +18,11 @@ const (
 	WouldAllow                    // they are denied, and would be allowed if the Audit policies were enforced
 )
 
+// flowWords are the verdicts as a line has them.
+var flowWords = [...]string{"denied", "would-deny", "would-allow"}
+
 // String returns the verdict as a line has it.
-func (v FlowVerdict) String() string { return [...]string{"denied", "would-deny", "would-allow"}[v] }
+func (v FlowVerdict) String() string { return flowWords[v] }
 
 // FlowReason is why connections are denied, as far as the agent can tell.
 type FlowReason string

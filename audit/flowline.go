@@ -10,7 +10,7 @@ import (
 // nodeField.
 func appendFlow(b []byte, node string, f *Flow) []byte {
 	b = append(b, flowHead...)
-	b = appendTime(b, f.Time)
+	b = appendNow(b, f.Time)
 	b = append(b, node...)
 	b = appendWord(b, "verdict", f.Verdict.String())
 	b = appendSubject(b, f.Pod, f.Workload, f.Owner)
@@ -25,10 +25,10 @@ func appendFlow(b []byte, node string, f *Flow) []byte {
 		b = strconv.AppendUint(b, uint64(port), 10)
 	}
 	b = append(b, '}')
-	b = appendNames(b, f.Names)
+	b = appendList(b, "names", f.Names, never, appendFlowName)
 	b = appendWord(b, "reason", string(f.Reason))
 	b = appendRule(b, f.Rule)
-	b = appendPolicies(b, f.Policies)
+	b = appendList(b, "policies", f.Policies[:min(len(f.Policies), maxListed)], never, func(b []byte, p *string) []byte { return appendString(b, *p) })
 	b = append(b, `,"count":`...)
 	b = strconv.AppendUint(b, f.Count, 10)
 	if f.Count > 1 {
@@ -39,48 +39,22 @@ func appendFlow(b []byte, node string, f *Flow) []byte {
 	return append(b, "}\n"...)
 }
 
-func appendNames(b []byte, names []FlowName) []byte {
-	for i := range names {
-		n := &names[i]
-		if i == 0 {
-			b = append(b, `,"names":`...)
-		}
-		b = append(b, listByte(i))
-		b = append(b, `{"name":`...)
-		b = appendName(b, n.Name)
-		if !n.Asked.IsZero() {
-			b = append(b, `,"asked":"`...)
-			b = appendTime(b, n.Asked)
-			b = append(b, '"')
-		}
-		if n.Pod.Name != "" {
-			b = appendField(b, "pod", n.Pod.String())
-		}
-		if n.Match != nil {
-			b = append(b, `,"match":`...)
-			b = appendMatch(b, n.Match)
-		}
-		b = append(b, '}')
+func appendFlowName(b []byte, n *FlowName) []byte {
+	b = append(b, `{"name":`...)
+	b = appendName(b, n.Name)
+	if !n.Asked.IsZero() {
+		b = append(b, `,"asked":"`...)
+		b = appendTime(b, n.Asked)
+		b = append(b, '"')
 	}
-	if len(names) > 0 {
-		b = append(b, ']')
+	if n.Pod.Name != "" {
+		b = appendField(b, "pod", n.Pod.String())
 	}
-	return b
-}
-
-func appendPolicies(b []byte, policies []string) []byte {
-	policies = policies[:min(len(policies), maxListed)]
-	for i, p := range policies {
-		if i == 0 {
-			b = append(b, `,"policies":`...)
-		}
-		b = append(b, listByte(i))
-		b = appendString(b, p)
+	if n.Match != nil {
+		b = append(b, `,"match":`...)
+		b = appendMatch(b, n.Match)
 	}
-	if len(policies) > 0 {
-		b = append(b, ']')
-	}
-	return b
+	return append(b, '}')
 }
 
 // protocolWord is the protocol in a line: the keyword of IANA's list for the protocols

@@ -3,18 +3,31 @@ package audit
 import (
 	"bytes"
 	"cmp"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// listByte opens a list before its first element and parts the others.
-func listByte(i int) byte {
-	if i == 0 {
-		return '['
+// appendList writes a comma, the key and a list, whose items item appends; nothing for an empty list. The list ends
+// before an item, but the first, where b is longer than most.
+func appendList[T any](b []byte, key string, items []T, most int, item func([]byte, *T) []byte) []byte {
+	if len(items) == 0 {
+		return b
 	}
-	return ','
+	b = append(appendKey(b, key), '[')
+	for i := range items {
+		if i > 0 {
+			if len(b) > most {
+				break
+			}
+			b = append(b, ',')
+		}
+		b = item(b, &items[i])
+	}
+	return append(b, ']')
 }
 
 // appendField writes a comma, the key and a string of any bytes.
@@ -53,26 +66,23 @@ const hex = "0123456789abcdef"
 // appendString writes a JSON string; bytes that are not UTF-8 become U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
-	if allPlain(s) {
-		b = append(b, s...)
-		return append(b, '"')
-	}
-	for i := 0; i < len(s); {
-		c := s[i]
-		switch {
-		case isPlain(c):
-			b = append(b, c)
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < utf8.RuneSelf:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			r, n := utf8.DecodeRuneInString(s[i:])
-			b = utf8.AppendRune(b, r)
-			i += n
-			continue
+	for s != "" {
+		n := 0
+		for n < len(s) && isPlain(s[n]) {
+			n++
 		}
-		i++
+		if b, s = append(b, s[:n]...), s[n:]; s == "" {
+			break
+		}
+		switch c := s[0]; {
+		case c == '"' || c == '\\':
+			b, s = append(b, '\\', c), s[1:]
+		case c < utf8.RuneSelf:
+			b, s = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15]), s[1:]
+		default:
+			r, n := utf8.DecodeRuneInString(s)
+			b, s = utf8.AppendRune(b, r), s[n:]
+		}
 	}
 	return append(b, '"')
 }
@@ -80,39 +90,41 @@ func appendString(b []byte, s string) []byte {
 // isPlain tells whether a JSON string has a byte unescaped.
 func isPlain(c byte) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
 
-// allPlain is isPlain for all bytes of a string, eight at a time. The last eight overlap
-// the ones before.
-func allPlain(s string) bool {
-	if len(s) < 8 {
-		for i := range len(s) {
-			if !isPlain(s[i]) {
-				return false
-			}
-		}
-		return true
-	}
-	for i := 0; i < len(s)-8; i += 8 {
-		if !plainWord(wordAt(s, i)) {
-			return false
-		}
-	}
-	return plainWord(wordAt(s, len(s)-8))
+// appendTime appends the moment in UTC with six digits of the second, so that lines sort. The standard library is quick
+// for the layout of RFC 3339 alone.
+func appendTime(b []byte, t time.Time) []byte {
+	b = t.UTC().AppendFormat(b, time.RFC3339)
+	b[len(b)-1] = '.' // in place of the Z
+	return appendMicros(b, t)
 }
 
-// wordAt returns eight bytes, of which the compiler makes one load.
-func wordAt(s string, i int) uint64 {
-	s = s[i : i+8]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+// second is a second as lines have it.
+type second struct {
+	unix int64
+	text string // up to the point
 }
 
-// plainWord is isPlain for eight bytes. A byte below n has its top bit set in w - n·ones
-// but not in w; a borrow only affects bytes above such a byte.
-func plainWord(w uint64) bool {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	quote, back := w^'"'*ones, w^'\\'*ones // zero where the byte is one
-	odd := w | (w - ' '*ones) | (w + ones) | (quote - ones) | (back - ones)
-	return odd&tops == 0
+// thisSecond is that of the last line: the next one's is mostly the same.
+var thisSecond atomic.Pointer[second]
+
+// appendNow is appendTime for the time of a line.
+func appendNow(b []byte, t time.Time) []byte {
+	s := thisSecond.Load()
+	if unix := t.Unix(); s == nil || s.unix != unix {
+		s = &second{unix, t.UTC().Format("2006-01-02T15:04:05.")}
+		thisSecond.Store(s)
+	}
+	return appendMicros(append(b, s.text...), t)
+}
+
+func appendMicros(b []byte, t time.Time) []byte {
+	b = append(b, "000000Z"...)
+	micros := uint32(t.Nanosecond() / 1000)
+	for at := len(b) - 2; micros > 0; at-- {
+		b[at] += byte(micros % 10)
+		micros /= 10
+	}
+	return b
 }
 
 // appendName writes a name's presentation form as a JSON string. That form is printable

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/namegate/namegate/policy"
@@ -15,8 +16,6 @@ const (
 	// batchBytes is how long the lines of one write are together at most, but for
 	// a single line that is longer.
 	batchBytes = 64 << 10
-	// spareBatches is how many empty batches are kept for reuse.
-	spareBatches = 16
 )
 
 // waiting is the bound of the lines that wait for the writer, in bytes.
@@ -29,7 +28,6 @@ type batch struct {
 	lines []byte
 	count int
 	runs  []run
-	next  *batch
 }
 
 // run is lines of one subject, one behind the other in a batch.
@@ -45,15 +43,13 @@ type queue struct {
 	bound   share.Bound
 	of      map[policy.PodRef]int // bytes that wait, by subject
 	refused map[string]bool       // the namespaces of refused lines
-	last    *batch                // where the next line goes, nil if nothing waits
+	batches []*batch              // that wait; the next line goes to the last
 	count   int                   // of lines that wait
 	bytes   int                   // of them
 	rouse   int                   // the bytes at which the writer is woken, never if it was
 	closed  bool
-	first   *batch
-	spare   *batch
-	spares  int
-	held    int // lines of the batch that the writer has taken
+	held    int       // lines of the batch that the writer has taken
+	spare   sync.Pool // of empty *batch
 }
 
 // newQueue returns a queue for so many bytes.
@@ -77,10 +73,7 @@ func (q *queue) put(of policy.PodRef, line []byte) (ok, wake bool) {
 		q.refused[of.Namespace] = true
 		return false, false
 	}
-	b := q.last
-	if b == nil || cap(b.lines)-len(b.lines) < len(line) {
-		b = q.add(len(line))
-	}
+	b := q.room(len(line))
 	b.lines = append(b.lines, line...)
 	b.count++
 	if n := len(b.runs) - 1; n >= 0 && b.runs[n].of == of {
@@ -98,21 +91,16 @@ func (q *queue) put(of policy.PodRef, line []byte) (ok, wake bool) {
 	return true, true
 }
 
-// add puts an empty batch with room for so many bytes at the end.
-func (q *queue) add(room int) *batch {
-	b := q.spare
-	if b != nil && room <= cap(b.lines) {
-		q.spare, b.next = b.next, nil
-		q.spares--
-	} else {
-		b = &batch{lines: make([]byte, 0, max(room, batchBytes))}
+// room returns the batch for a line of so many bytes: the last one, or an empty one behind it.
+func (q *queue) room(bytes int) *batch {
+	if n := len(q.batches); n > 0 && cap(q.batches[n-1].lines)-len(q.batches[n-1].lines) >= bytes {
+		return q.batches[n-1]
 	}
-	if q.last == nil {
-		q.first = b
-	} else {
-		q.last.next = b
+	b, _ := q.spare.Get().(*batch)
+	if b == nil || cap(b.lines) < bytes {
+		b = &batch{lines: make([]byte, 0, max(bytes, batchBytes))}
 	}
-	q.last = b
+	q.batches = append(q.batches, b)
 	return b
 }
 
@@ -122,12 +110,12 @@ func (q *queue) add(room int) *batch {
 func (q *queue) take() (b *batch, more, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	b = q.first
-	if b == nil {
+	if len(q.batches) == 0 {
 		q.rouse = 1
 		return nil, false, q.closed
 	}
-	q.first, b.next = b.next, nil
+	b = q.batches[0]
+	q.batches = slices.Delete(q.batches, 0, 1)
 	q.count -= b.count
 	q.bytes -= len(b.lines)
 	for _, r := range b.runs {
@@ -138,11 +126,10 @@ func (q *queue) take() (b *batch, more, closed bool) {
 		}
 	}
 	q.held = b.count
-	if q.first == nil {
-		q.last = nil
+	if more = len(q.batches) > 0; !more {
 		q.rouse = max(q.bound.Each/2, 1)
 	}
-	return b, q.first != nil, q.closed
+	return b, more, q.closed
 }
 
 // wrote tells that the batch that was taken is written.
@@ -152,16 +139,13 @@ func (q *queue) wrote() {
 	q.held = 0
 }
 
-// give takes a free batch back.
+// give takes a free batch back, unless it is of unusual size.
 func (q *queue) give(b *batch) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.spares == spareBatches || cap(b.lines) > batchBytes {
+	if cap(b.lines) > batchBytes {
 		return
 	}
 	b.lines, b.count, b.runs = b.lines[:0], 0, b.runs[:0]
-	b.next, q.spare = q.spare, b
-	q.spares++
+	q.spare.Put(b)
 }
 
 // refusals returns the namespaces of the lines that were refused since the last call.

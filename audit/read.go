@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 )
 
 // maxLine is the longest line that Read takes, without its newline.
@@ -148,7 +149,7 @@ func (l *Line) check() error {
 		return errors.New("it is no line of the audit log: it has no version")
 	case l.Kind == KindLost:
 		return &Gap{l.Count}
-	case l.Kind == KindDNS && (l.Question == nil || !dnsVerdict(l.Verdict)):
+	case l.Kind == KindDNS && (l.Question == nil || !slices.Contains(verdictWords[Allowed:], l.Verdict)):
 		return errors.New("it is no whole decision: the question or the verdict is missing")
 	case l.Kind == KindFlow && !l.isFlow():
 		return errors.New("it is no whole flow: the destination or the verdict is missing")
@@ -161,27 +162,9 @@ func (l *Line) check() error {
 }
 
 func (l *Line) isFlow() bool {
-	if l.Destination == nil || !flowVerdict(l.Verdict) {
+	if l.Destination == nil || !slices.Contains(flowWords[:], l.Verdict) {
 		return false
 	}
 	_, err := netip.ParseAddr(l.Destination.Address)
 	return err == nil
-}
-
-func flowVerdict(word string) bool {
-	for v := Denied; v <= WouldAllow; v++ {
-		if word == v.String() {
-			return true
-		}
-	}
-	return false
-}
-
-func dnsVerdict(word string) bool {
-	for v := Allowed; v <= Renewed; v++ {
-		if word == v.String() {
-			return true
-		}
-	}
-	return false
 }

@@ -26,26 +26,13 @@ const (
 	Renewed                   // addresses that the pod uses stay open, see Record.Renewed
 )
 
-// String returns the verdict as a line has it, "" for None.
-func (v Verdict) String() string {
-	switch v {
-	case Allowed:
-		return "allowed"
-	case Unmatched:
-		return "unmatched"
-	case Refused:
-		return "refused"
-	case Blocked:
-		return "blocked"
-	case Failed:
-		return "failed"
-	case NameDenied:
-		return Denied.String()
-	case Renewed:
-		return "renewed"
-	}
-	return ""
+// verdictWords are the verdicts as a line has them.
+var verdictWords = [...]string{
+	None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed", NameDenied: "denied", Renewed: "renewed",
 }
+
+// String returns the verdict as a line has it, "" for None.
+func (v Verdict) String() string { return verdictWords[v] }
 
 // Reasons for which addresses in use stay open.
 const (
@@ -66,17 +53,7 @@ const (
 )
 
 // String returns the source of the answer as a line has it, "" for CacheNone.
-func (c Cache) String() string {
-	switch c {
-	case CacheHit:
-		return "hit"
-	case CacheStale:
-		return "stale"
-	case CachePrefetch:
-		return "prefetch"
-	}
-	return ""
-}
+func (c Cache) String() string { return [...]string{"", "hit", "stale", "prefetch"}[c] }
 
 // Record is one decision. It is a value: a Log has read it when Write returns.
 type Record struct {

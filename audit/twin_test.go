@@ -299,18 +299,3 @@ func TestRotationLosesNoLine(t *testing.T) {
 		t.Errorf("%d files: it did not rotate", files)
 	}
 }
-
-func FuzzString(f *testing.F) {
-	f.Add("plain")
-	f.Add("\x00\"\\\x7f\xff\u2028")
-	f.Fuzz(func(t *testing.T, s string) {
-		var got string
-		text := appendString(nil, s)
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatalf("%q became %s: %v", s, text, err)
-		}
-		if bytes.ContainsAny(text, "\n\r") {
-			t.Fatalf("%q breaks the line", s)
-		}
-	})
-}
