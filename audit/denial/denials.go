@@ -1,7 +1,6 @@
 package denial
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -51,7 +50,7 @@ type Options struct {
 	Log func(*audit.Flow)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger gets a warning when there are too many different flows; nil for none.
+	// Logger gets a warning when there are too many different flows.
 	Logger *slog.Logger
 }
 
@@ -80,26 +79,11 @@ type Denials struct {
 
 // New returns denials that have seen nothing.
 func New(o Options) *Denials {
-	if o.Granted == nil {
-		o.Granted = func(policy.PodRef, netip.Addr) []policy.GrantInfo { return nil }
-	}
-	if o.GrantedToAnybody == nil {
-		o.GrantedToAnybody = func(netip.Addr) []policy.GrantInfo { return nil }
-	}
-	if o.Resolves == nil {
-		o.Resolves = func(netip.AddrPort) bool { return false }
-	}
-	if o.CountsByName == nil {
-		o.CountsByName = func(dialled, reached netip.AddrPort) bool { return dialled == reached }
-	}
 	if o.Log == nil {
 		o.Log = func(*audit.Flow) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Denials{o: o, flows: newFlows(), totals: map[Total]uint64{}, reached: map[origin]netip.AddrPort{}}
 }
@@ -165,15 +149,14 @@ func (d *Denials) take(p nflog.Packet) {
 // pass does the work that is due.
 func (d *Denials) pass() {
 	snap, now := d.o.Snapshot(), d.o.Now()
-	due := d.due(now.Add(-settle))
-	missing := d.lookUp(snap, due, maxLookups)
+	known, missing := d.lookUp(snap, d.due(now.Add(-settle)), maxLookups)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(missing) > 0 {
 		d.waiting = append(missing, d.waiting...)
 	}
-	d.settled(snap, due)
-	d.flows.close(now, d.write)
+	d.passed(snap, known)
+	d.flows.close(now, d.o.Log)
 	if d.over > d.said && now.Sub(d.saidAt) >= period {
 		d.o.Logger.Warn("more connections were denied, or would be, than can be listed apart", "counted", d.over-d.said)
 		d.said, d.saidAt = d.over, now
@@ -183,12 +166,11 @@ func (d *Denials) pass() {
 // end writes the counted flows.
 func (d *Denials) end() {
 	snap, now := d.o.Snapshot(), d.o.Now()
-	due := d.due(now)
-	d.lookUp(snap, due, 0)
+	known, _ := d.lookUp(snap, d.due(now), 0)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.settled(snap, due)
-	d.flows.close(now.Add(period), d.write)
+	d.passed(snap, known)
+	d.flows.close(now.Add(period), d.o.Log)
 }
 
 // viewOf returns the view of the subject that sent a packet: of the node for packets from an address of
@@ -213,15 +195,17 @@ func (d *Denials) denied(snap *policy.Snapshot, p nflog.Packet, reached netip.Ad
 	}
 }
 
-// passed counts a connection, which led to reached, if Audit policies would deny it and no
+// passed counts connections that Audit policies would deny and no
 // other policy does. The caller holds mu.
-func (d *Denials) passed(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort) {
-	view := viewOf(snap, p)
-	if allowed, _ := d.evaluate(snap, view, p, reached, false); !allowed {
-		return
-	}
-	if allowed, by := d.evaluate(snap, view, p, reached, true); !allowed {
-		d.count(snap, p, reached, audit.WouldDeny, by)
+func (d *Denials) passed(snap *policy.Snapshot, packets []pending) {
+	for _, p := range packets {
+		view := viewOf(snap, p.Packet)
+		if allowed, _ := d.evaluate(snap, view, p.Packet, p.reached, false); !allowed {
+			continue
+		}
+		if allowed, by := d.evaluate(snap, view, p.Packet, p.reached, true); !allowed {
+			d.count(snap, p.Packet, p.reached, audit.WouldDeny, by)
+		}
 	}
 }
 
@@ -237,14 +221,12 @@ func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, reached netip.Add
 	} else if at.pod = pod; !known {
 		return
 	}
-	t := d.flows.at(at)
+	t, began := d.flows.at(at, p.Time)
 	if t == nil {
-		if t = d.flows.open(at, p.Time, d.write); t == nil {
-			d.over++
-			return
-		}
-		d.flows.begin(t, d.flow(view, at, p, reached, by))
-	} else if p.Time.Sub(t.judged) >= judgedFor {
+		d.over++
+		return
+	}
+	if began || p.Time.Sub(t.judged) >= judgedFor {
 		t.judge(d.flow(view, at, p, reached, by))
 	}
 	d.totals[total(&t.flow)]++
@@ -252,9 +234,6 @@ func (d *Denials) count(snap *policy.Snapshot, p nflog.Packet, reached netip.Add
 		d.o.Log(t.line(1))
 	}
 }
-
-// write logs a line of a counted flow. The caller holds mu.
-func (d *Denials) write(f *audit.Flow) { d.o.Log(f) }
 
 // flow is what there is to say of a connection.
 func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.AddrPort, by *policy.Rule) audit.Flow {
@@ -283,7 +262,7 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet, reached netip.
 func (d *Denials) Recent(pod policy.PodRef) []audit.Flow {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.flows.recent(pod)
+	return d.flows.lately(pod)
 }
 
 // reasons are those of the Namespace tier, in their order.
@@ -331,8 +310,3 @@ func (d *Denials) Over() uint64 {
 
 // Lost returns how often packets were lost that the kernel had logged.
 func (d *Denials) Lost() uint64 { return d.o.Packets.Lost() }
-
-// newer compares by the time of the last connection, the newest first.
-func newer(a, b *tally) int {
-	return cmp.Or(b.flow.Last.Compare(a.flow.Last), cmp.Compare(b.serial, a.serial))
-}

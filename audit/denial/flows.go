@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/share"
 )
 
 const (
@@ -14,19 +15,20 @@ const (
 	period = time.Minute
 	// judgedFor is how long the reason of a flow is not computed again.
 	judgedFor = time.Second
-	// maxCounted bounds the flows that are counted at a time, countedOfPod the flows of
-	// one pod, so that a port scan by one pod leaves room for the others.
-	maxCounted   = 4096
-	countedOfPod = 256
-	// recentOfPod bounds the remembered flows of a pod, maxRecent all remembered flows.
-	recentOfPod = 64
-	maxRecent   = 4096
+	// maxPods bounds the pods of which flows are remembered. A node has fewer, so that others are pods that are gone.
+	maxPods = 512
+)
+
+// countedFlows and recentFlows are the bounds of the flows that are counted at a time, and of those that are remembered:
+// a port scan by one pod leaves room for the others.
+var (
+	countedFlows = share.Bound{Resource: "denied connections that are counted", Least: 1, Each: 256, All: 3840}
+	recentFlows  = share.Bound{Resource: "denied connections that are remembered", Least: 1, Each: 64, All: 3840}
 )
 
 // tally counts alike connections.
 type tally struct {
-	key    key
-	serial uint64 // of its beginning
+	key key
 	// flow describes the connections, with their count.
 	flow   audit.Flow
 	judged time.Time
@@ -40,68 +42,35 @@ type tally struct {
 
 // flows are the tallies. It is not safe for several goroutines.
 type flows struct {
-	counted   map[key]*tally
-	ofPod     map[policy.PodRef]int // of counted
-	lately    map[policy.PodRef][]*tally
-	latelyAll int
-	serial    uint64
+	counted map[key]*tally
+	ofPod   map[policy.PodRef]int // of counted
+	recent  *share.Recent[policy.PodRef, key, *tally]
 	// next is before the end of every period.
 	next time.Time
 }
 
 func newFlows() flows {
-	return flows{counted: map[key]*tally{}, ofPod: map[policy.PodRef]int{}, lately: map[policy.PodRef][]*tally{}}
+	return flows{counted: map[key]*tally{}, ofPod: map[policy.PodRef]int{}, recent: share.NewRecent[policy.PodRef, key, *tally](recentFlows, maxPods)}
 }
 
-// at returns the tally that counts, nil without one.
-func (f *flows) at(k key) *tally { return f.counted[k] }
-
-// open begins to count, or returns nil where too much is counted. For a pod that has
-// less than others what one of these has is written, and let go.
-func (f *flows) open(k key, now time.Time, write func(*audit.Flow)) *tally {
-	if f.ofPod[k.pod] >= countedOfPod || len(f.counted) >= maxCounted && !f.makeRoom(k.pod, write) {
-		return nil
-	}
-	i := slices.IndexFunc(f.lately[k.pod], func(t *tally) bool { return t.key == k })
-	var t *tally
-	if i >= 0 {
-		t = f.lately[k.pod][i]
-	} else {
-		f.serial++
-		t = &tally{key: k, serial: f.serial}
-	}
-	t.until, t.count, t.told = now.Add(period), 0, false
-	f.counted[k] = t
-	f.ofPod[k.pod]++
-	if len(f.counted) == 1 || t.until.Before(f.next) {
-		f.next = t.until
-	}
-	return t
-}
-
-// makeRoom lets go of the oldest flow of the pod that has most, if that leaves it no
-// less than the pod that needs the room.
-func (f *flows) makeRoom(pod policy.PodRef, write func(*audit.Flow)) bool {
-	var greedy policy.PodRef
-	for p, n := range f.ofPod {
-		if n > f.ofPod[greedy] {
-			greedy = p
+// at returns the tally that counts, nil where too much is counted; began tells whether it begins to.
+func (f *flows) at(k key, now time.Time) (t *tally, began bool) {
+	if t = f.counted[k]; t == nil {
+		if countedFlows.Room(f.ofPod[k.pod], len(f.counted)) < 1 {
+			return nil, false
+		}
+		if t, _ = f.recent.Get(k.pod, k); t == nil {
+			t = &tally{key: k}
+		}
+		t.until, t.count, t.told, began = now.Add(period), 0, false, true
+		f.counted[k] = t
+		f.ofPod[k.pod]++
+		if len(f.counted) == 1 || t.until.Before(f.next) {
+			f.next = t.until
 		}
 	}
-	if f.ofPod[greedy] <= f.ofPod[pod]+1 {
-		return false
-	}
-	var oldest *tally
-	for k, t := range f.counted {
-		if k.pod == greedy && (oldest == nil || t.until.Before(oldest.until)) {
-			oldest = t
-		}
-	}
-	if oldest.count > 0 {
-		write(oldest.line(oldest.count))
-	}
-	f.letGo(oldest)
-	return true
+	f.recent.Put(k.pod, k, t)
+	return t, began
 }
 
 // letGo ends the counting of a flow.
@@ -110,42 +79,6 @@ func (f *flows) letGo(t *tally) {
 	if f.ofPod[t.key.pod]--; f.ofPod[t.key.pod] == 0 {
 		delete(f.ofPod, t.key.pod)
 	}
-}
-
-// begin sets the flow of a tally, and remembers it.
-func (f *flows) begin(t *tally, flow audit.Flow) {
-	t.judge(flow)
-	mine := f.lately[t.key.pod]
-	if slices.Contains(mine, t) {
-		return
-	}
-	if len(mine) == recentOfPod {
-		oldest := slices.MaxFunc(mine, newer)
-		mine = slices.DeleteFunc(mine, func(o *tally) bool { return o == oldest })
-		f.latelyAll--
-	}
-	f.lately[t.key.pod] = append(mine, t)
-	if f.latelyAll++; f.latelyAll > maxRecent {
-		f.forgetOne(t)
-	}
-}
-
-// forgetOne removes the oldest remembered flow.
-func (f *flows) forgetOne(but *tally) {
-	var oldest *tally
-	for _, mine := range f.lately {
-		for _, t := range mine {
-			if t != but && (oldest == nil || newer(t, oldest) > 0) {
-				oldest = t
-			}
-		}
-	}
-	pod := oldest.key.pod
-	f.lately[pod] = slices.DeleteFunc(f.lately[pod], func(o *tally) bool { return o == oldest })
-	if len(f.lately[pod]) == 0 {
-		delete(f.lately, pod)
-	}
-	f.latelyAll--
 }
 
 // judge replaces the description of the flow, except for its counts.
@@ -207,12 +140,11 @@ func (f *flows) close(now time.Time, write func(*audit.Flow)) {
 	}
 }
 
-// recent returns the remembered flows of a pod, the newest first.
-func (f *flows) recent(pod policy.PodRef) []audit.Flow {
-	mine := slices.SortedFunc(slices.Values(f.lately[pod]), newer)
-	out := make([]audit.Flow, len(mine))
-	for i, t := range mine {
-		out[i] = t.flow
+// lately returns the remembered flows of a pod, the newest first.
+func (f *flows) lately(pod policy.PodRef) (out []audit.Flow) {
+	for _, t := range slices.Backward(f.recent.Of(pod)) {
+		out = append(out, t.flow)
 	}
+	slices.SortStableFunc(out, func(a, b audit.Flow) int { return b.Last.Compare(a.Last) })
 	return out
 }

@@ -48,7 +48,7 @@ func TestTheNodesFlows(t *testing.T) {
 		verdict audit.FlowVerdict
 	}{"Enforce": {nflog.PrefixDenied, audit.Denied}, "Audit": {nflog.PrefixAudited, audit.WouldDeny}} {
 		w := onNode(t, enforcement)
-		w.memory.Write(audit.Record{Time: w.now, Pod: policy.NodeRef("n1"), Name: policytest.Name("other.test"), Verdict: audit.Unmatched,
+		w.memory.Note(&audit.Record{Time: w.now, Pod: policy.NodeRef("n1"), Name: policytest.Name("other.test"), Verdict: audit.Unmatched,
 			Answers: []audit.Answer{{Addr: netip.MustParseAddr("198.51.100.1"), TTL: 60}}})
 		w.granted = append(w.granted, policy.GrantInfo{Pod: policy.NodeRef("n1"), Name: policytest.Name("updates.test"), Addr: netip.MustParseAddr("198.51.100.2"), Until: w.now.Add(time.Hour)})
 		w.ofNode(want.prefix, "192.0.2.7", "198.51.100.1:443", root)

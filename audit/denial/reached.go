@@ -19,7 +19,6 @@ type pending struct {
 	// reached is the actual destination, or the dialled one until that is known.
 	reached netip.AddrPort
 	looks   int // for that
-	settled bool
 }
 
 // due takes the audited packets that arrived before a time out of the waiting ones.
@@ -35,23 +34,23 @@ func (d *Denials) due(until time.Time) []pending {
 	return due
 }
 
-// lookUp looks up the actual destinations of connections, if they can matter, and returns
+// lookUp looks up the actual destinations of connections, if they can matter, and returns apart
 // the packets whose destination is still unknown.
-func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missing []pending) {
-	for i := range due {
-		p := &due[i]
-		p.reached, p.settled = p.Destination, true
-		if d.o.Reached == nil || p.SourcePort == 0 || !d.matters(snap, p.Packet) {
-			continue
+func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (known, missing []pending) {
+	for _, p := range due {
+		p.reached = p.Destination
+		if d.o.Reached != nil && p.SourcePort != 0 && d.matters(snap, p.Packet) {
+			at, found := d.o.Reached(p.Protocol, netip.AddrPortFrom(p.Source, p.SourcePort), p.Destination)
+			if found {
+				p.reached = at
+			} else if p.looks++; p.looks < most {
+				missing = append(missing, p)
+				continue
+			}
 		}
-		if at, known := d.o.Reached(p.Protocol, netip.AddrPortFrom(p.Source, p.SourcePort), p.Destination); known {
-			p.reached = at
-		} else if p.looks++; p.looks < most {
-			p.settled = false
-			missing = append(missing, *p)
-		}
+		known = append(known, p)
 	}
-	return missing
+	return known, missing
 }
 
 // matters tells whether the actual destination can change the verdict of a packet: rules of
@@ -63,13 +62,4 @@ func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
 	}
 	allowed, _ := d.evaluate(snap, v, p, netip.AddrPort{}, true)
 	return !allowed
-}
-
-// settled judges packets. The caller holds mu.
-func (d *Denials) settled(snap *policy.Snapshot, due []pending) {
-	for _, p := range due {
-		if p.settled {
-			d.passed(snap, p.Packet, p.reached)
-		}
-	}
 }

@@ -3,6 +3,7 @@ package denial
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -68,6 +69,7 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 		Resolves: func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("192.0.2.53:53") },
 		Log:      func(f *audit.Flow) { w.lines = append(w.lines, *f) },
 		Now:      func() time.Time { return w.now },
+		Logger:   slog.New(slog.DiscardHandler), CountsByName: func(dialled, reached netip.AddrPort) bool { return dialled == reached },
 	})
 	return w
 }
@@ -111,7 +113,7 @@ func (w *world) pass(d time.Duration) {
 
 // told is an answer to a pod that opened nothing.
 func (w *world) told(pod, n, addr string, ttl uint32, blocked string) {
-	w.memory.Write(audit.Record{
+	w.memory.Note(&audit.Record{
 		Time: w.now, Pod: policytest.Ref(pod), Name: policytest.Name(n), Verdict: audit.Unmatched,
 		Answers: []audit.Answer{{Addr: netip.MustParseAddr(addr), TTL: ttl, Blocked: blocked}},
 	})

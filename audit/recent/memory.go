@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -31,15 +29,9 @@ const (
 // something the kernel's mirror knows, and it is not kept twice. All methods may be
 // called from any goroutine.
 type Memory struct {
-	mu   sync.Mutex
-	pods *simplelru.LRU[policy.PodRef, *memoryOf]
-	seen int // addresses of all pods
-}
-
-// memoryOf is what is remembered of one pod.
-type memoryOf struct {
-	seen    *simplelru.LRU[netip.Addr, []Sighting] // the newest first
-	decided *simplelru.LRU[fqdn.Name, Decision]
+	mu      sync.Mutex
+	seen    *share.Recent[policy.PodRef, netip.Addr, []Sighting] // the newest first
+	decided *share.Recent[policy.PodRef, fqdn.Name, Decision]
 }
 
 // Decision is the result of a pod's last query for a name, unless the whole answer was
@@ -61,31 +53,15 @@ type Decision struct {
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
-	m := &Memory{}
-	m.pods, _ = simplelru.NewLRU(maxPods, m.forget) // the only error is for a size that is not positive
-	return m
-}
-
-// of returns the memory of a pod. The caller holds mu.
-func (m *Memory) of(pod policy.PodRef) *memoryOf {
-	own, ok := m.pods.Get(pod)
-	if !ok {
-		own = &memoryOf{}
-		own.seen, _ = simplelru.NewLRU[netip.Addr, []Sighting](sightings.Each, nil)
-		own.decided, _ = simplelru.NewLRU[fqdn.Name, Decision](decisionsOfPod, nil)
-		m.pods.Add(pod, own)
+	return &Memory{
+		seen:    share.NewRecent[policy.PodRef, netip.Addr, []Sighting](sightings, maxPods),
+		decided: share.NewRecent[policy.PodRef, fqdn.Name, Decision](share.Bound{Least: decisionsOfPod, Each: decisionsOfPod}, maxPods),
 	}
-	return own
 }
 
-func (m *Memory) forget(_ policy.PodRef, of *memoryOf) { m.seen -= of.seen.Len() }
-
-// Write stores a decision; it implements the proxy's log. A record with a Prepared that
+// Note stores a decision, and keeps nothing of the record but texts. A record with a Prepared that
 // was seen before, or whose answers were all granted, costs nearly nothing. A renewal is not
 // stored: no pod asked.
-func (m *Memory) Write(r audit.Record) { m.Note(&r) }
-
-// Note is Write of a record that need not be copied. It keeps nothing of it but texts.
 func (m *Memory) Note(r *audit.Record) {
 	if r.Prepared != nil || r.Verdict == audit.Renewed || r.Verdict == audit.Allowed && allGranted(r.Answers) && r.Left == "" {
 		return
@@ -123,8 +99,7 @@ func (m *Memory) Remember(g policy.GrantInfo) {
 
 // see takes one sighting in. The caller holds mu.
 func (m *Memory) see(s Sighting) {
-	own := m.of(s.Pod)
-	names, known := own.seen.Get(s.Address)
+	names, _ := m.seen.Get(s.Pod, s.Address)
 	// Readers have the slice: it is never changed.
 	all := append(make([]Sighting, 0, len(names)+1), s)
 	for i := range names {
@@ -135,12 +110,7 @@ func (m *Memory) see(s Sighting) {
 			all = append(all, *o)
 		}
 	}
-	for ; !known && own.seen.Len() > 0 && sightings.Room(own.seen.Len(), m.seen) < 1; m.seen-- {
-		own.seen.RemoveOldest()
-	}
-	if own.seen.Add(s.Address, all); !known {
-		m.seen++
-	}
+	m.seen.Put(s.Pod, s.Address, all)
 }
 
 // decide takes the decision in. The caller holds mu.
@@ -152,18 +122,14 @@ func (m *Memory) decide(r *audit.Record) {
 			d.Answers[i] = r.Answers[i].Addr
 		}
 	}
-	m.of(r.Pod).decided.Add(r.Name, d)
+	m.decided.Put(r.Pod, r.Name, d)
 }
 
 // Seen returns the names under which a pod got an address, the newest first.
 func (m *Memory) Seen(pod policy.PodRef, addr netip.Addr) []Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own, ok := m.pods.Peek(pod)
-	if !ok {
-		return nil
-	}
-	names, _ := own.seen.Peek(addr)
+	names, _ := m.seen.Get(pod, addr)
 	return slices.Clone(names)
 }
 
@@ -171,11 +137,7 @@ func (m *Memory) Seen(pod policy.PodRef, addr netip.Addr) []Sighting {
 func (m *Memory) SeenByAnybody(addr netip.Addr) []Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []Sighting
-	for _, own := range m.pods.Values() {
-		names, _ := own.seen.Peek(addr)
-		out = append(out, names...)
-	}
+	out := slices.Concat(m.seen.Under(addr)...)
 	slices.SortFunc(out, newestFirst)
 	return out
 }
@@ -187,9 +149,5 @@ func newestFirst(a, b Sighting) int { return b.Asked.Compare(a.Asked) }
 func (m *Memory) Asked(pod policy.PodRef, name fqdn.Name) (Decision, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own, ok := m.pods.Peek(pod)
-	if !ok {
-		return Decision{}, false
-	}
-	return own.decided.Peek(name)
+	return m.decided.Get(pod, name)
 }
