@@ -205,10 +205,7 @@ func (l live) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *polic
 // auditLog is the serve.Log of an agent.
 type auditLog struct{ agent *agent }
 
-// Recent returns the last lines of the audit log.
-func (l auditLog) Recent() []byte { return l.agent.audit.Recent() }
-
-// Complete returns for how long Recent is complete; false while the resolver answers pods.
+// Complete returns for how long the last lines are complete; false while the resolver answers pods.
 func (l auditLog) Complete(namespace string) (time.Duration, bool) {
 	if !l.agent.enforce.Interception().On() {
 		return 0, false
@@ -216,5 +213,5 @@ func (l auditLog) Complete(namespace string) (time.Duration, bool) {
 	return l.agent.audit.Complete(namespace)
 }
 
-// Follow returns the coming lines of the audit log.
-func (l auditLog) Follow() serve.Follower { return l.agent.audit.Follow() }
+// Follow returns the last lines of the audit log, and the coming ones.
+func (l auditLog) Follow() ([]byte, serve.Follower) { return l.agent.audit.Follow() }

@@ -79,10 +79,9 @@ func (l *Log) Begin() {
 	l.live.from, l.live.of = l.now(), nil
 }
 
-// Complete returns for how long Recent has every DNS decision about the pods of a namespace;
-// with "" about all pods and the node. The result is false if the Filter omits some of
-// them, before Begin, and while a write does not end. It holds for lines that Recent
-// returned before the call.
+// Complete returns for how long the lines that Follow returned before the call have every DNS decision about
+// the pods of a namespace; with "" about all pods and the node. The result is false if the Filter omits some of
+// them, before Begin, and while a write does not end.
 func (l *Log) Complete(namespace string) (time.Duration, bool) {
 	v := &l.live
 	v.mu.Lock()

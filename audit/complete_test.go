@@ -62,7 +62,7 @@ func TestCompleteLikeTheLines(t *testing.T) {
 			l.Write(r)
 		}
 		fatal.Await(t, "the lines are written", func() bool { return l.Written() == before+perMinute })
-		recent := l.Recent()
+		recent := recent(l)
 		for dropped < minute && bytes.Count(recent, []byte(`"`+strings.Repeat("x", dropped+1)+`."`)) < perMinute {
 			dropped++
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/share"
 )
 
-// keptBytes is the bound of the lines that a log keeps for Recent, in bytes: a subject alone has
+// keptBytes is the bound of the lines that a log keeps for Follow, in bytes: a subject alone has
 // half of them, some hundred lines.
 var keptBytes = share.Bound{Resource: "audit lines in memory", Least: 4 << 10, Each: 512 << 10, All: 1 << 20}
 

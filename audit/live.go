@@ -40,25 +40,18 @@ func (v *live) add(b *batch, now time.Time, refused map[string]bool) {
 	}
 }
 
-// recent returns the lines that are kept.
-func (v *live) recent() []byte {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.kept.all()
-}
-
-func (v *live) follow() *Follower {
+// follow returns the lines that are kept, and a follower of the others.
+func (v *live) follow() ([]byte, *Follower) {
 	f := &Follower{live: v, wake: make(chan struct{}, 1)}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if f.closed = v.closed; v.closed {
-		return f
+	if f.closed = v.closed; !v.closed {
+		if v.followers == nil {
+			v.followers = map[*Follower]bool{}
+		}
+		v.followers[f] = true
 	}
-	if v.followers == nil {
-		v.followers = map[*Follower]bool{}
-	}
-	v.followers[f] = true
-	return f
+	return v.kept.all(), f
 }
 
 // close ends all followers.
@@ -72,14 +65,10 @@ func (v *live) close() {
 	v.followers = nil
 }
 
-// Recent returns the last lines of each subject, complete lines, the newest last: some hundred
-// lines of a subject that has most of them, some ten where many subjects have lines. They
+// Follow returns the last lines of each subject, complete lines, the newest last, and a Follower of the lines that come
+// after these: some hundred lines of a subject that has most of them, some ten where many subjects have lines. They
 // include lines that could not be written, but no line that a Filter omitted.
-func (l *Log) Recent() []byte { return l.live.recent() }
-
-// Follow returns a Follower of the lines that come from now on. When it returns every
-// line before is in Recent, as far as that goes back.
-func (l *Log) Follow() *Follower { return l.live.follow() }
+func (l *Log) Follow() (recent []byte, f *Follower) { return l.live.follow() }
 
 // Follower yields new lines of a log. It belongs to one goroutine. If more than 1 MiB of
 // lines wait, further lines are lost to it: a log never waits for a follower.

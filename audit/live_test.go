@@ -25,6 +25,13 @@ func next(t *testing.T, f *Follower) (lines []byte, lost uint64, err error) {
 	return f.Next(ctx)
 }
 
+// recent returns the last lines of a log.
+func recent(l *Log) []byte {
+	lines, f := l.Follow()
+	f.Close()
+	return lines
+}
+
 // of is a record whose pod has the name.
 func of(t testing.TB, pod string) Record {
 	r := example(t)
@@ -39,7 +46,8 @@ func TestFollowerReadsNewLines(t *testing.T) {
 	for l.Written() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	f, g := l.Follow(), l.Follow()
+	_, f := l.Follow()
+	_, g := l.Follow()
 	defer g.Close()
 	after, flow := of(t, "after"), exampleFlow(t)
 	l.Write(after)
@@ -67,15 +75,15 @@ func TestFollowerReadsNewLines(t *testing.T) {
 	if lines, _, err := next(t, g); err != nil || !bytes.Equal(lines, appendRecord(nil, "node-1", &after)) {
 		t.Errorf("the other follower sees %s, %v", lines, err)
 	}
-	if all := append(appendRecord(nil, "node-1", &before), want...); !bytes.HasPrefix(l.Recent(), all) {
-		t.Errorf("recent are\n%s", l.Recent())
+	if all := append(appendRecord(nil, "node-1", &before), want...); !bytes.HasPrefix(recent(l), all) {
+		t.Errorf("recent are\n%s", recent(l))
 	}
 	closeLog(t, l)
 }
 
 func TestFollowerEndsWithTheLog(t *testing.T) {
 	l := To(io.Discard, Options{})
-	f := l.Follow()
+	_, f := l.Follow()
 	l.Write(example(t))
 	closeLog(t, l)
 	if lines, _, err := next(t, f); err != nil || bytes.Count(lines, []byte("\n")) != 1 {
@@ -84,7 +92,7 @@ func TestFollowerEndsWithTheLog(t *testing.T) {
 	if lines, _, err := next(t, f); !errors.Is(err, io.EOF) || lines != nil {
 		t.Errorf("behind it: %q, %v", lines, err)
 	}
-	late := l.Follow()
+	_, late := l.Follow()
 	if _, _, err := next(t, late); !errors.Is(err, io.EOF) {
 		t.Errorf("of a closed log: %v", err)
 	}
@@ -93,7 +101,7 @@ func TestFollowerEndsWithTheLog(t *testing.T) {
 
 func TestFollowerStopsWaiting(t *testing.T) {
 	l := To(io.Discard, Options{})
-	f := l.Follow()
+	_, f := l.Follow()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if lines, _, err := f.Next(ctx); !errors.Is(err, context.Canceled) || lines != nil {
@@ -121,7 +129,7 @@ func TestFollowerStopsWaiting(t *testing.T) {
 func TestSlowFollowerLosesLines(t *testing.T) {
 	const n = 5000 // some 3 MiB
 	l := To(io.Discard, Options{Queue: 1 << 30})
-	f := l.Follow()
+	_, f := l.Follow()
 	defer f.Close()
 	for i := range n {
 		l.Write(of(t, fmt.Sprint(i)))
@@ -150,7 +158,7 @@ func TestSlowFollowerLosesLines(t *testing.T) {
 	closeLog(t, l)
 }
 
-// TestFollowersWhileItIsWritten: followers that come and go see each line of their time
+// TestFollowersWhileItIsWritten: followers that come and go see each line after the recent ones
 // once and in order, or count it as lost.
 func TestFollowersWhileItIsWritten(t *testing.T) {
 	l := To(io.Discard, Options{Queue: 1 << 30})
@@ -169,8 +177,14 @@ func TestFollowersWhileItIsWritten(t *testing.T) {
 					return
 				default:
 				}
-				f := l.Follow()
+				lines, f := l.Follow()
 				at := -1
+				for line := range bytes.Lines(lines) {
+					parsed, err := ParseLine(line)
+					if _, scan := fmt.Sscan(parsed.Pod.Name, &at); err != nil || scan != nil {
+						t.Errorf("%v, %v", err, scan)
+					}
+				}
 				for range 5 {
 					lines, lost, err := f.Next(context.Background())
 					if err != nil {
@@ -187,7 +201,6 @@ func TestFollowersWhileItIsWritten(t *testing.T) {
 					if lost > 0 {
 						at = -1
 					}
-					l.Recent()
 				}
 				f.Close()
 			}
@@ -281,16 +294,16 @@ func TestSubjectsThatAreGone(t *testing.T) {
 	}
 }
 
-// TestNoLineBetweenRecentAndFollow: a follower that then reads the recent lines sees each
-// line, also one that a stuck sink holds.
+// TestNoLineBetweenRecentAndFollow: each line is in the recent lines or comes after them, also one that a stuck sink
+// holds.
 func TestNoLineBetweenRecentAndFollow(t *testing.T) {
 	g := newGated()
 	l := To(g, Options{})
 	l.Write(of(t, "stuck"))
 	g.next(t) // the sink has it, and does not come back
-	f := l.Follow()
-	if !bytes.Contains(l.Recent(), []byte(`"name":"stuck"`)) {
-		t.Errorf("recent are %q", l.Recent())
+	last, f := l.Follow()
+	if !bytes.Contains(last, []byte(`"name":"stuck"`)) {
+		t.Errorf("recent are %q", last)
 	}
 	l.Write(of(t, "later"))
 	close(g.open)
@@ -304,14 +317,14 @@ func TestNoLineBetweenRecentAndFollow(t *testing.T) {
 // full.
 func TestFollowersReadLinesThatTheDiskLost(t *testing.T) {
 	l := To(&failing{}, Options{})
-	f := l.Follow()
+	_, f := l.Follow()
 	l.Write(example(t))
 	if lines, _, err := next(t, f); err != nil || len(lines) == 0 {
 		t.Errorf("%q, %v", lines, err)
 	}
 	closeLog(t, l)
-	if l.Dropped() != 1 || len(l.Recent()) == 0 {
-		t.Errorf("dropped %d, recent %q", l.Dropped(), l.Recent())
+	if l.Dropped() != 1 || len(recent(l)) == 0 {
+		t.Errorf("dropped %d, recent %q", l.Dropped(), recent(l))
 	}
 }
 
@@ -319,7 +332,7 @@ func TestFollowersReadLinesThatTheDiskLost(t *testing.T) {
 // further memory.
 func TestFollowingTakesNoMemory(t *testing.T) {
 	v, q, pod := newLive(), newQueue(queueBytes), policytest.Ref("a")
-	f := v.follow()
+	_, f := v.follow()
 	line := []byte(strings.Repeat("a line of the log", 30) + "\n")
 	round := func() {
 		for range 120 {

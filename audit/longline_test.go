@@ -44,7 +44,7 @@ func TestLongestLines(t *testing.T) {
 	l.Write(r)
 	l.WriteFlow(&f)
 	fatal.If(t, l.Close(context.Background()))
-	if recent := l.Recent(); !bytes.Contains(recent, []byte(`"namespace":"pay"`)) || bytes.Count(recent, []byte{'\n'}) != 3 {
+	if recent := recent(l); !bytes.Contains(recent, []byte(`"namespace":"pay"`)) || bytes.Count(recent, []byte{'\n'}) != 3 {
 		t.Errorf("%d bytes of lines: %d bytes are kept", out.Len(), len(recent))
 	}
 	var kept []Line

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,6 +28,13 @@ func (r *Refusal) Error() string { return r.Message }
 // Refuse returns a refusal with a formatted message.
 func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// Answer answers a request with the refusal.
+func (r *Refusal) Answer(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(r.Status)
+	_ = json.NewEncoder(w).Encode(r)
 }
 
 // Unreachable says that an agent cannot be asked.

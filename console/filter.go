@@ -39,6 +39,36 @@ func (f *AuditFilter) Check() error {
 	return nil
 }
 
+// ReadFilter reads a filter as Query writes it, but for the namespace and the pod.
+func ReadFilter(q url.Values) (f AuditFilter, err error) {
+	f.Verdicts, f.Kinds = wordsOf(q["verdict"]), wordsOf(q["kind"])
+	if text := q.Get("since"); text != "" {
+		if f.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return f, Refuse(http.StatusBadRequest, "since=%q is no time; write one as in 2006-01-02T15:04:05Z", text)
+		}
+	}
+	return f, f.Check()
+}
+
+// wordsOf splits lists at commas, each word once: every line is compared with them.
+func wordsOf(lists []string) (words []string) {
+	for _, l := range lists {
+		for w := range strings.SplitSeq(l, ",") {
+			if w != "" && !slices.Contains(words, w) {
+				words = append(words, w)
+			}
+		}
+	}
+	return words
+}
+
+// Wants tells whether a line is asked for.
+func (f *AuditFilter) Wants(l *audit.Line) bool {
+	return (f.Namespace == "" || l.Pod.Namespace == f.Namespace) && (f.Pod == "" || l.Pod.Name == f.Pod) &&
+		(len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, l.Verdict)) &&
+		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, l.Kind)) && (!l.Time.Before(f.Since) || !l.Last.Before(f.Since))
+}
+
 // Query is the filter as the agent reads it.
 func (f *AuditFilter) Query(follow bool) url.Values {
 	q := url.Values{}

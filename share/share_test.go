@@ -95,3 +95,32 @@ func TestQueueLikeItsTwin(t *testing.T) {
 		}
 	}
 }
+
+// TestSlots: a holder and all have no more slots than they may, and what is given back is free.
+func TestSlots(t *testing.T) {
+	var s Slots[int]
+	held, all := make([][]func(), 5), 0
+	for range 10000 {
+		k := rand.IntN(len(held))
+		if n := len(held[k]); n > 0 && rand.IntN(3) == 0 {
+			held[k][n-1]()
+			held[k], all = held[k][:n-1], all-1
+			continue
+		}
+		release, own := s.Acquire(k, 6, 20)
+		if n := len(held[k]); own != n || (release != nil) != (n < 6 && all < 20) {
+			t.Fatalf("a holder of %d, of %d in all: own %d, a slot: %v", n, all, own, release != nil)
+		}
+		if release != nil {
+			held[k], all = append(held[k], release), all+1
+		}
+	}
+	for _, of := range held {
+		for _, release := range of {
+			release()
+		}
+	}
+	if s.all != 0 || len(s.of) != 0 {
+		t.Errorf("%d slots of %d holders are not free", s.all, len(s.of))
+	}
+}

@@ -36,9 +36,7 @@ const (
 
 // user is the caller, as the API server knows it.
 type user struct {
-	name, uid string
-	groups    []string
-	extra     map[string]authenticationv1.ExtraValue
+	authenticationv1.UserInfo
 	// key tells users apart that may see different things.
 	key [sha256.Size]byte
 	// until is when the credentials are checked again.
@@ -115,11 +113,11 @@ func (c *callers) byCertificate(r *http.Request, certs []*x509.Certificate) (use
 			return judged{why: fmt.Sprintf("%v; use the credentials that kubectl uses for this cluster", err)}, nil
 		}
 		subject := certs[0].Subject
-		u := user{name: subject.CommonName, groups: slices.Clone(subject.Organization)}
-		if !slices.Contains(u.groups, allAuthenticated) {
-			u.groups = append(u.groups, allAuthenticated)
+		groups := slices.Clone(subject.Organization)
+		if !slices.Contains(groups, allAuthenticated) {
+			groups = append(groups, allAuthenticated)
 		}
-		return judged{user: u}, nil
+		return judged{user: user{UserInfo: authenticationv1.UserInfo{Username: subject.CommonName, Groups: groups}}}, nil
 	})
 }
 
@@ -175,7 +173,7 @@ func (c *callers) review(ctx context.Context, token string) (judged, error) {
 		}
 		return judged{why: s.Error}, nil
 	}
-	return judged{user: user{name: s.User.Username, uid: s.User.UID, groups: s.User.Groups, extra: s.User.Extra}}, nil
+	return judged{user: user{UserInfo: s.User}}, nil
 }
 
 // away is the reply while the API server does not answer the agent.

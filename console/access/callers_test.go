@@ -175,7 +175,7 @@ func TestSees(t *testing.T) {
 		t.Helper()
 		v, err := s.Viewer(question(token))
 		fatal.If(t, err)
-		yes, err := v.Sees(t.Context(), namespace)
+		yes, err := v.May(t.Context(), serve.RowsOf(namespace))
 		fatal.If(t, err)
 		return yes
 	}
@@ -231,7 +231,7 @@ func TestCredentialsEnd(t *testing.T) {
 	fatal.If(t, err)
 	sees := func(v serve.Viewer, want bool, status int) {
 		t.Helper()
-		if yes, err := v.Sees(t.Context(), "shop"); yes != want || statusOf(err) != status {
+		if yes, err := v.May(t.Context(), serve.RowsOf("shop")); yes != want || statusOf(err) != status {
 			t.Errorf("sees %v %v, want %v %d", yes, err, want, status)
 		}
 	}
@@ -262,12 +262,12 @@ func TestSeesCluster(t *testing.T) {
 	s := newServer(t, api, c.Now)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
-	if yes, err := v.Sees(t.Context(), ""); !yes || err != nil {
+	if yes, err := v.May(t.Context(), serve.RowsOf("")); !yes || err != nil {
 		t.Fatal(yes, err)
 	}
 	sees := func(standard, want bool) {
 		t.Helper()
-		yes, err := v.SeesCluster(t.Context(), standard)
+		yes, err := v.May(t.Context(), serve.ClusterPolicies(standard))
 		if fatal.If(t, err); yes != want {
 			t.Errorf("standard %v: %v", standard, yes)
 		}
@@ -294,7 +294,7 @@ func TestSeesCluster(t *testing.T) {
 	}
 	api.Leave()
 	c.Pass(cacheTTL)
-	if yes, err := v.SeesCluster(t.Context(), false); yes || statusOf(err) != http.StatusServiceUnavailable {
+	if yes, err := v.May(t.Context(), serve.ClusterPolicies(false)); yes || statusOf(err) != http.StatusServiceUnavailable {
 		t.Errorf("without an answer: %v %v", yes, err)
 	}
 }
@@ -308,11 +308,11 @@ func TestSeesNothingWithoutAnAnswer(t *testing.T) {
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	api.Leave()
-	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "what alice may see") {
+	if yes, err := v.May(t.Context(), serve.RowsOf("shop")); yes || statusOf(err) != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "what alice may see") {
 		t.Errorf("without an answer: %v %v", yes, err)
 	}
 	api.Come()
-	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
+	if yes, err := v.May(t.Context(), serve.RowsOf("shop")); !yes || err != nil {
 		t.Errorf("when it is back: %v %v", yes, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/share"
 	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
@@ -56,7 +59,7 @@ func TestInvalidNamespace(t *testing.T) {
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	for _, namespace := range api.Rights["alice"] {
-		if yes, err := v.Sees(t.Context(), namespace); yes || err != nil {
+		if yes, err := v.May(t.Context(), serve.RowsOf(namespace)); yes || err != nil {
 			t.Errorf("sees %.20q: %v, %v", namespace, yes, err)
 		}
 	}
@@ -113,11 +116,11 @@ func TestTokenEndsInTime(t *testing.T) {
 	c.Pass(cacheTTL - time.Second)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
-	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
+	if yes, err := v.May(t.Context(), serve.RowsOf("shop")); !yes || err != nil {
 		t.Errorf("within ten seconds: %v, %v", yes, err)
 	}
 	c.Pass(time.Second)
-	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusUnauthorized {
+	if yes, err := v.May(t.Context(), serve.RowsOf("shop")); yes || statusOf(err) != http.StatusUnauthorized {
 		t.Errorf("then: %v, %v", yes, err)
 	}
 }
@@ -170,7 +173,7 @@ func TestConnectionsInARow(t *testing.T) {
 	c := testclock.New(time.Now())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
-	bounded := boundedListener{l, newConnLimiter(), newThrottle(c.Now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, &share.Slots[netip.Addr]{}, newThrottle(c.Now, connectionRate, allConnectionRate)}
 	defer bounded.Close()
 	accepted := make(chan net.Conn)
 	go func() {

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"github.com/namegate/namegate/share"
 )
 
 // The maximum number of connections, of all callers and of one address. A command has
@@ -22,50 +24,14 @@ var (
 	allConnectionRate = rateLimit{60, 300}
 )
 
-// boundedListener closes connections that are too many, or too often.
+// boundedListener closes connections that are too many, of all listeners of one server, or too often.
 type boundedListener struct {
 	net.Listener
-	limiter *connLimiter
-	often   *throttle
+	slots *share.Slots[netip.Addr]
+	often *throttle
 }
 
-// connLimiter counts connections, of all listeners of one server.
-type connLimiter struct {
-	mu  sync.Mutex
-	all int
-	of  map[netip.Addr]int
-}
-
-func newConnLimiter() *connLimiter { return &connLimiter{of: map[netip.Addr]int{}} }
-
-// acquire tells whether one more connection of an address is held.
-func (s *connLimiter) acquire(a netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	most := connectionsOfOne
-	a = callerNetwork(a)
-	if a.IsLoopback() {
-		most = connectionsOfLocal
-	}
-	if s.all >= maxConnections || s.of[a] >= most {
-		return false
-	}
-	s.all++
-	s.of[a]++
-	return true
-}
-
-func (s *connLimiter) release(a netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	a = callerNetwork(a)
-	if s.of[a]--; s.of[a] == 0 {
-		delete(s.of, a)
-	}
-}
-
-// Accept returns the next connection that has a seat.
+// Accept returns the next connection that has a slot.
 func (l boundedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -74,23 +40,35 @@ func (l boundedListener) Accept() (net.Conn, error) {
 		}
 		var from netip.Addr
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			from = a.AddrPort().Addr().Unmap()
+			from = a.AddrPort().Addr()
 		}
-		if l.often.take(from) && l.limiter.acquire(from) {
-			return &seated{Conn: c, give: sync.OnceFunc(func() { l.limiter.release(from) })}, nil
+		if l.often.take(from) {
+			if release := slot(l.slots, from); release != nil {
+				return &heldConn{Conn: c, release: sync.OnceFunc(release)}, nil
+			}
 		}
 		c.Close()
 	}
 }
 
-// seated is a connection that gives its seat back when it is closed.
-type seated struct {
+// slot takes a slot for a connection of an address, nil where there is none.
+func slot(of *share.Slots[netip.Addr], from netip.Addr) (release func()) {
+	each := connectionsOfOne
+	if from = callerNetwork(from); from.IsLoopback() {
+		each = connectionsOfLocal
+	}
+	release, _ = of.Acquire(from, each, maxConnections)
+	return release
+}
+
+// heldConn is a connection that gives its slot back when it is closed.
+type heldConn struct {
 	net.Conn
-	give func()
+	release func()
 }
 
 // Close closes the connection.
-func (c *seated) Close() error {
-	c.give()
+func (c *heldConn) Close() error {
+	c.release()
 	return c.Conn.Close()
 }

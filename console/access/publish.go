@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -18,17 +17,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/status"
 )
 
-// The labels of the Leases, as all have that agents write.
+// leaseLabel says what a Lease is for, as on all that agents write.
 const (
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedBy      = "namegate"
-	leaseLabel     = "namegate.io/lease"
-	leaseKind      = "console"
+	leaseLabel = "namegate.io/lease"
+	leaseKind  = "console"
 )
 
 const (
@@ -47,18 +44,14 @@ const (
 
 // publisher tells where a console is.
 type publisher struct {
-	client               kubernetes.Interface
-	namespace, daemonSet string
-	node                 string
-	listen               []netip.AddrPort
-	pin                  entry.Pin
-	leaving              func() bool // nil: the node stays one of the agents'
-	log                  *slog.Logger
+	Options
+	listen []netip.AddrPort
+	pin    entry.Pin
 }
 
 // publisher returns the publisher of the listeners' actual addresses.
 func (s *Server) publisher(listeners []net.Listener) *publisher {
-	p := &publisher{client: s.o.Client, namespace: s.o.Namespace, daemonSet: s.o.DaemonSet, node: s.o.Node, pin: s.pin, leaving: s.o.Leaving, log: s.o.Log}
+	p := &publisher{Options: s.o, pin: s.pin}
 	for _, l := range listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); ok {
 			at := a.AddrPort()
@@ -74,14 +67,14 @@ func (s *Server) publisher(listeners []net.Listener) *publisher {
 func (p *publisher) keep(ctx context.Context) {
 	keep(ctx, publishLook, publishAgain, p.publish, func(err error) {
 		if err == nil {
-			p.log.Info("this agent's console is published again")
+			p.Log.Info("this agent's console is published again")
 			return
 		}
-		p.log.Warn("cannot publish this agent's console; trying again", "error", err)
+		p.Log.Warn("cannot publish this agent's console; trying again", "error", err)
 	})
-	if p.leaving != nil && p.leaving() {
+	if p.Leaving != nil && p.Leaving() {
 		if err := p.remove(context.WithoutCancel(ctx)); err != nil {
-			p.log.Warn("cannot withdraw this agent's console", "error", err)
+			p.Log.Warn("cannot withdraw this agent's console", "error", err)
 		}
 	}
 }
@@ -90,8 +83,8 @@ func (p *publisher) keep(ctx context.Context) {
 func (p *publisher) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	leases := p.client.CoordinationV1().Leases(p.namespace)
-	name, key := entry.LeaseOf(p.node), entry.Entry{Node: p.node}.Key()
+	leases := p.Client.CoordinationV1().Leases(p.Namespace)
+	name, key := entry.LeaseOf(p.Node), entry.Entry{Node: p.Node}.Key()
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -99,7 +92,7 @@ func (p *publisher) remove(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the Lease %s: %w", name, err)
 	}
-	if e, err := entry.Decode(p.node, lease.Annotations[key]); err != nil || e.Pin != p.pin {
+	if e, err := entry.Decode(p.Node, lease.Annotations[key]); err != nil || e.Pin != p.pin {
 		return nil
 	}
 	return p.change(ctx, name, map[string]any{key: nil})
@@ -110,7 +103,7 @@ func (p *publisher) remove(ctx context.Context) error {
 func (p *publisher) change(ctx context.Context, name string, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err == nil {
-		_, err = p.client.CoordinationV1().Leases(p.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: managedBy})
+		_, err = p.Client.CoordinationV1().Leases(p.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: status.ManagedBy})
 	}
 	if err != nil {
 		return fmt.Errorf("change the Lease %s: %w", name, err)
@@ -126,13 +119,13 @@ func (p *publisher) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e := entry.Entry{Node: p.node, Addresses: addresses, Pin: p.pin}
+	e := entry.Entry{Node: p.Node, Addresses: addresses, Pin: p.pin}
 	text, err := e.Encode()
 	if err != nil {
 		return err
 	}
-	leases := p.client.CoordinationV1().Leases(p.namespace)
-	name := entry.LeaseOf(p.node)
+	leases := p.Client.CoordinationV1().Leases(p.Namespace)
+	name := entry.LeaseOf(p.Node)
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return p.create(ctx, name, e.Key(), text)
@@ -155,11 +148,11 @@ func (p *publisher) publish(ctx context.Context) error {
 
 func (p *publisher) create(ctx context.Context, name, key, text string) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Namespace: p.namespace, OwnerReferences: p.owner(ctx),
-		Labels:      map[string]string{managedByLabel: managedBy, leaseLabel: leaseKind},
+		Name: name, Namespace: p.Namespace, OwnerReferences: p.owner(ctx),
+		Labels:      map[string]string{status.ManagedByLabel: status.ManagedBy, leaseLabel: leaseKind},
 		Annotations: map[string]string{key: text},
 	}}
-	if _, err := p.client.CoordinationV1().Leases(p.namespace).Create(ctx, lease, metav1.CreateOptions{FieldManager: managedBy}); err != nil {
+	if _, err := p.Client.CoordinationV1().Leases(p.Namespace).Create(ctx, lease, metav1.CreateOptions{FieldManager: status.ManagedBy}); err != nil {
 		return fmt.Errorf("make the Lease %s: %w", name, err)
 	}
 	return nil
@@ -168,16 +161,16 @@ func (p *publisher) create(ctx context.Context, name, key, text string) error {
 // owner is the DaemonSet: the Leases go with it. Without it they stay until somebody
 // removes them, so an error does not matter.
 func (p *publisher) owner(ctx context.Context) []metav1.OwnerReference {
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.daemonSet).String()}
-	sets, err := p.client.AppsV1().DaemonSets(p.namespace).List(ctx, only)
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.DaemonSet).String()}
+	sets, err := p.Client.AppsV1().DaemonSets(p.Namespace).List(ctx, only)
 	if err != nil {
 		return nil
 	}
-	i := slices.IndexFunc(sets.Items, func(s appsv1.DaemonSet) bool { return s.Name == p.daemonSet && s.UID != "" })
+	i := slices.IndexFunc(sets.Items, func(s appsv1.DaemonSet) bool { return s.Name == p.DaemonSet && s.UID != "" })
 	if i < 0 {
 		return nil
 	}
-	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: p.daemonSet, UID: sets.Items[i].UID}}
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: p.DaemonSet, UID: sets.Items[i].UID}}
 }
 
 // addresses are the addresses that other nodes can dial; none if the console is only for
@@ -187,9 +180,9 @@ func (p *publisher) addresses(ctx context.Context) (out []netip.AddrPort, err er
 		switch {
 		case a.Addr().IsLoopback():
 		case a.Addr().IsUnspecified():
-			node, err := p.client.CoreV1().Nodes().Get(ctx, p.node, metav1.GetOptions{})
+			node, err := p.Client.CoreV1().Nodes().Get(ctx, p.Node, metav1.GetOptions{})
 			if err != nil {
-				return nil, fmt.Errorf("read the addresses of node %s: %w", p.node, err)
+				return nil, fmt.Errorf("read the addresses of node %s: %w", p.Node, err)
 			}
 			for _, n := range node.Status.Addresses {
 				if ip, err := netip.ParseAddr(n.Address); err == nil && n.Type == corev1.NodeInternalIP {
@@ -209,13 +202,13 @@ func (p *publisher) gone(ctx context.Context, lease *coordinationv1.Lease) (out 
 	asked := 0
 	for key := range lease.Annotations {
 		node, ours := strings.CutSuffix(key, entry.Suffix)
-		if !ours || node == p.node {
+		if !ours || node == p.Node {
 			continue
 		}
 		if asked++; asked > maxTidy {
 			break
 		}
-		if _, err := p.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		if _, err := p.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			out = append(out, key)
 		}
 	}

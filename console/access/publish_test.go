@@ -24,7 +24,7 @@ import (
 )
 
 func newPublisher(api *accesstest.API, listen ...string) *publisher {
-	p := &publisher{client: api, namespace: accesstest.Namespace, daemonSet: "namegate", node: "n1", pin: entry.Pin{1}, log: silent}
+	p := &publisher{Options: Options{Client: api, Namespace: accesstest.Namespace, DaemonSet: "namegate", Node: "n1", Log: silent}, pin: entry.Pin{1}}
 	for _, a := range listen {
 		p.listen = append(p.listen, netip.MustParseAddrPort(a))
 	}
@@ -190,7 +190,7 @@ func TestLeaves(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := accesstest.NewAPI(accesstest.Node("n1"), accesstest.Node("n2"))
 				p := newPublisher(api, "192.0.2.1:9954")
-				p.leaving = func() bool { return c.leaving }
+				p.Leaving = func() bool { return c.leaving }
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); p.keep(ctx) }()

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/share"
 )
 
 // The bounds of one connection's cost.
@@ -137,7 +137,7 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 		// One question at a time and connection, so that the bound of connections bounds questions.
 		NextProtos: []string{"http/1.1"},
 	}
-	limiter, often := newConnLimiter(), newThrottle(s.o.Now, connectionRate, allConnectionRate)
+	slots, often := &share.Slots[netip.Addr]{}, newThrottle(s.o.Now, connectionRate, allConnectionRate)
 	for _, a := range s.o.Addresses {
 		var lc net.ListenConfig
 		l, err := lc.Listen(ctx, "tcp", a.String())
@@ -147,7 +147,7 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 			}
 			return nil, fmt.Errorf("listen for people: %w", err)
 		}
-		out = append(out, tls.NewListener(boundedListener{l, limiter, often}, config))
+		out = append(out, tls.NewListener(boundedListener{l, slots, often}, config))
 	}
 	return out, nil
 }
@@ -164,9 +164,7 @@ func patient(h http.Handler) http.Handler {
 		}
 		_ = p.control.SetReadDeadline(time.Now().Add(headerTime))
 		w.Header().Set("Connection", "close")
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(p).Encode(console.Refuse(http.StatusBadRequest, "a question has no body"))
+		console.Refuse(http.StatusBadRequest, "a question has no body").Answer(p)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/share"
 	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -36,54 +37,53 @@ func TestPortIsTaken(t *testing.T) {
 	})
 }
 
-// TestSeats: one address holds so many connections and no more; a seat that is given
+// TestSlots: one address holds so many connections and no more; a slot that is given
 // back is somebody else's.
-func TestSeats(t *testing.T) {
-	s := newConnLimiter()
+func TestSlots(t *testing.T) {
+	var s share.Slots[netip.Addr]
 	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	for i := range connectionsOfOne {
-		if !s.acquire(one) {
+	release := slot(&s, one)
+	for i := range connectionsOfOne - 1 {
+		if slot(&s, one) == nil {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.acquire(one) || !s.acquire(other) {
+	if slot(&s, one) != nil || slot(&s, other) == nil {
 		t.Error("the bound of one address is not that")
 	}
-	s.release(one)
-	if !s.acquire(one) {
-		t.Error("a seat is lost")
+	release()
+	if slot(&s, one) == nil {
+		t.Error("a slot is lost")
 	}
-	for i := s.all; i < maxConnections; i++ {
-		if !s.acquire(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
+	for i := range maxConnections - connectionsOfOne - 1 {
+		if slot(&s, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) == nil {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.acquire(netip.MustParseAddr("203.0.113.1")) {
+	if slot(&s, netip.MustParseAddr("203.0.113.1")) != nil {
 		t.Error("more connections than the most")
-	}
-	if n := len(s.of); n != 2+maxConnections-connectionsOfOne-1 {
-		t.Errorf("%d addresses are counted", n)
 	}
 }
 
-// TestSeatsOfANetwork: the addresses of an IPv6 /64 are those of one caller, and so have the seats of one. Those of the
-// node itself are not of its network.
-func TestSeatsOfANetwork(t *testing.T) {
-	s := newConnLimiter()
-	for i := range connectionsOfOne {
-		if !s.acquire(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1))) {
+// TestSlotsOfANetwork: the addresses of an IPv6 /64 are those of one caller, and so have the slots of one. Those of
+// the node itself are not of its network.
+func TestSlotsOfANetwork(t *testing.T) {
+	var s share.Slots[netip.Addr]
+	release := slot(&s, netip.MustParseAddr("2001:db8::1"))
+	for i := range connectionsOfOne - 1 {
+		if slot(&s, netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+2))) == nil {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.acquire(netip.MustParseAddr("2001:db8::ffff:1")) || !s.acquire(netip.MustParseAddr("2001:db8:0:1::1")) {
-		t.Error("the bound of one /64 is not that")
+	if slot(&s, netip.MustParseAddr("2001:db8::ffff:1")) != nil || slot(&s, netip.MustParseAddr("2001:db8:0:1::1")) == nil {
+		t.Error("the bound of one network is not that")
 	}
-	s.release(netip.MustParseAddr("2001:db8::1"))
-	if !s.acquire(netip.MustParseAddr("2001:db8::ffff:1")) {
-		t.Error("a seat is lost")
+	release()
+	if slot(&s, netip.MustParseAddr("2001:db8::ffff:1")) == nil {
+		t.Error("a slot is lost")
 	}
-	for i := range connectionsOfOne + 1 {
-		if !s.acquire(netip.IPv6Loopback()) {
+	for i := range connectionsOfLocal {
+		if slot(&s, netip.IPv6Loopback()) == nil {
 			t.Fatalf("connection %d of the node is refused", i)
 		}
 	}
@@ -95,7 +95,7 @@ func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
 	defer l.Close()
-	bounded := boundedListener{l, newConnLimiter(), newThrottle(time.Now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, &share.Slots[netip.Addr]{}, newThrottle(time.Now, connectionRate, allConnectionRate)}
 	accepted := make(chan net.Conn, 2*connectionsOfLocal)
 	go func() {
 		for {

@@ -8,35 +8,20 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/serve"
-	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy/api/cnp"
 )
 
-// viewVerb, on policies, is the right that opens the rows of a namespace, and on a kind of
-// cluster policies the right that opens these.
+// viewVerb is the verb of every right that opens rows.
 const viewVerb = "get"
 
 // asked is one question about rights.
 type asked struct {
 	user [sha256.Size]byte
-	right
-}
-
-// right is to get the objects of a kind in a namespace, "" for all.
-type right struct {
-	kind      schema.GroupResource
-	namespace string
-}
-
-// ofNamespace is the right that opens the rows of a namespace, "" for all.
-func ofNamespace(namespace string) right {
-	return right{v1alpha1.GroupVersionResource().GroupResource(), namespace}
+	serve.Right
 }
 
 // Viewer is a caller that the API server knows. It implements serve.Viewer.
@@ -55,57 +40,37 @@ var _ serve.Viewer = (*Viewer)(nil)
 func (v *Viewer) Name() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.user.name
+	return v.user.Username
 }
 
-// Sees tells whether the caller may get policies in a namespace, "" for all. What
-// the API server said counts for 10 s, of the credentials too: an answer that follows
-// the log ends soon after they do. The error is a *console.Refusal, as of Server.Viewer.
-func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
-	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
-		_, err := v.still()
-		return false, err // it is none, and it would be cached at any length
-	}
-	return v.has(ctx, ofNamespace(namespace))
-}
-
-// SeesCluster is Sees for the cluster policies of a kind.
-func (v *Viewer) SeesCluster(ctx context.Context, standard bool) (bool, error) {
-	kind := v1alpha1.ClusterGroupVersionResource().GroupResource()
-	if standard {
-		kind = cnp.Resource().GroupResource()
-	}
-	return v.has(ctx, right{kind: kind})
-}
-
-// has tells whether the caller has a right.
-func (v *Viewer) has(ctx context.Context, r right) (bool, error) {
+// May tells whether the caller has a right. What the API server said counts for 10 s, of the credentials too: an
+// answer that follows the log ends soon after they do. The error is a *console.Refusal, as of Server.Viewer.
+func (v *Viewer) May(ctx context.Context, r serve.Right) (yes bool, err error) {
 	u, err := v.still()
-	if err != nil {
-		return false, err
+	if err != nil || r.Namespace != "" && len(validation.IsDNS1123Label(r.Namespace)) > 0 {
+		return false, err // it is no namespace, and it would be cached at any length
 	}
 	if yes, ok := v.known(u, r); ok {
 		return yes, nil
 	}
-	give, err := v.callers.locks.lock(ctx, u.name)
-	if err != nil {
-		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
+	give, err := v.callers.locks.lock(ctx, u.Username)
+	if err == nil {
+		defer give()
+		if yes, ok := v.known(u, r); ok {
+			return yes, nil
+		}
+		yes, err = v.callers.may(ctx, u, r)
 	}
-	defer give()
-	if yes, ok := v.known(u, r); ok {
-		return yes, nil
-	}
-	yes, err := v.callers.may(ctx, u, r)
 	if err != nil {
-		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
+		return false, v.callers.away(ctx, "what "+u.Username+" may see", err)
 	}
 	v.sees.Add(asked{u.key, r}, yes, keptFor)
 	return yes, nil
 }
 
 // known returns the API server's recent answer.
-func (v *Viewer) known(u user, r right) (yes, ok bool) {
-	if all, _ := v.sees.Get(asked{u.key, right{kind: r.kind}}); all == true {
+func (v *Viewer) known(u user, r serve.Right) (yes, ok bool) {
+	if all, _ := v.sees.Get(asked{u.key, serve.Right{Kind: r.Kind}}); all == true {
 		return true, true
 	}
 	one, ok := v.sees.Get(asked{u.key, r})
@@ -124,7 +89,7 @@ func (v *Viewer) still() (user, error) {
 	if err != nil {
 		return user{}, err
 	}
-	if u.name != v.user.name {
+	if u.Username != v.user.Username {
 		return user{}, console.Refuse(http.StatusUnauthorized, "these credentials belong to another user now; ask again")
 	}
 	v.user = u
@@ -132,16 +97,16 @@ func (v *Viewer) still() (user, error) {
 }
 
 // may asks the API server whether a user has a right.
-func (c *callers) may(ctx context.Context, u user, r right) (bool, error) {
+func (c *callers) may(ctx context.Context, u user, r serve.Right) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
 	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: u.name, UID: u.uid, Groups: u.groups,
+		User: u.Username, UID: u.UID, Groups: u.Groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: r.namespace, Verb: viewVerb, Group: r.kind.Group, Resource: r.kind.Resource,
+			Namespace: r.Namespace, Verb: viewVerb, Group: r.Kind.Group, Resource: r.Kind.Resource,
 		},
 	}
-	for k, values := range u.extra {
+	for k, values := range u.Extra {
 		if spec.Extra == nil {
 			spec.Extra = map[string]authorizationv1.ExtraValue{}
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/access"
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -94,7 +95,7 @@ func told(s *access.Server) http.Handler {
 		v, err := s.Viewer(r)
 		var yes bool
 		if err == nil {
-			yes, err = v.Sees(r.Context(), r.URL.Query().Get("namespace"))
+			yes, err = v.May(r.Context(), serve.RowsOf(r.URL.Query().Get("namespace")))
 		}
 		var refusal *console.Refusal
 		switch {

@@ -29,32 +29,26 @@ func (r *request) audit() error {
 	}
 	follow := r.URL.Query().Has("follow")
 	if follow {
-		leave, err := r.handler.followers.enter(r.viewer)
+		release, err := r.handler.follower(r.viewer)
 		if err != nil {
 			return err
 		}
-		defer leave()
+		defer release()
 	}
-	// Followed first, so that no line is lost between the recent and the new ones.
 	if r.Log == nil {
 		return console.Refuse(http.StatusServiceUnavailable, "the node %s keeps no audit log: its Corefile says `audit off`; write `audit stdout` there", r.Node)
 	}
 	r.State = &State{Node: r.Node, Log: r.Log} // a stream that lasts keeps no snapshot
-	coming := r.Log.Follow()
+	recent, coming := r.Log.Follow()
 	defer coming.Close()
 	r.w.Header().Set("Content-Type", "application/x-ndjson")
-	s := &stream{request: r, filter: f}
-	recent := r.Log.Recent()
 	if d, known := r.Log.Complete(f.Namespace); known {
 		r.w.Header().Set(console.CompleteHeader, strconv.FormatInt(int64(d/time.Second), 10))
 	}
-	if s.send(recent, 0) != nil || !follow {
-		return nil
+	s := &stream{request: r, filter: f}
+	if s.send(recent, 0) == nil && follow {
+		s.follow(coming)
 	}
-	if lines, lost, err := coming.Next(s.Context()); err != nil || s.send(beyond(recent, lines), lost) != nil {
-		return nil
-	}
-	s.follow(coming)
 	return nil
 }
 
@@ -72,22 +66,6 @@ func (s *stream) follow(coming Follower) {
 			return
 		}
 	}
-}
-
-// beyond returns the lines after the recent ones: lines between the start of the follower
-// and the reading of the recent ones are in both.
-func beyond(recent, lines []byte) []byte {
-	for at := 0; at < len(recent); {
-		if tail := recent[at:]; len(tail) <= len(lines) && bytes.HasPrefix(lines, tail) {
-			return lines[len(tail):]
-		}
-		next := bytes.IndexByte(recent[at:], '\n')
-		if next < 0 {
-			break
-		}
-		at += next + 1
-	}
-	return lines
 }
 
 // send writes the selected lines. The caller's rights are checked for each batch again:

@@ -2,18 +2,41 @@
 // rows and names an answer has; access says who calls, and the agent hands over what it knows as a State.
 package serve
 
-import "context"
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/api/cnp"
+)
 
 // Viewer decides which rows the caller may see.
 type Viewer interface {
 	// Name is the caller's name, as the API server has it.
 	Name() string
-	// Sees tells whether the caller may see the rows of a namespace; "" asks for the rows
-	// of all namespaces and of the node itself.
-	Sees(ctx context.Context, namespace string) (bool, error)
-	// SeesCluster tells whether the caller may read the cluster policies of a kind:
-	// ClusterNetworkPolicies where standard is true, else ClusterFQDNNetworkPolicies.
-	SeesCluster(ctx context.Context, standard bool) (bool, error)
+	// May tells whether the caller has a right.
+	May(context.Context, Right) (bool, error)
+}
+
+// Right is what opens rows: to get the objects of a kind in a namespace, "" for all.
+type Right struct {
+	Kind      schema.GroupResource
+	Namespace string
+}
+
+// RowsOf is the right that opens the rows of a namespace; of "" those of all namespaces and of the node itself.
+func RowsOf(namespace string) Right {
+	return Right{v1alpha1.GroupVersionResource().GroupResource(), namespace}
+}
+
+// ClusterPolicies is the right to read the cluster policies of a kind: ClusterNetworkPolicies where standard is true,
+// else ClusterFQDNNetworkPolicies.
+func ClusterPolicies(standard bool) Right {
+	if standard {
+		return Right{Kind: cnp.Resource().GroupResource()}
+	}
+	return Right{Kind: v1alpha1.ClusterGroupVersionResource().GroupResource()}
 }
 
 // Everything is the Viewer of root on the node.
@@ -22,8 +45,5 @@ type Everything struct{}
 // Name is root.
 func (Everything) Name() string { return "root" }
 
-// Sees says yes.
-func (Everything) Sees(context.Context, string) (bool, error) { return true, nil }
-
-// SeesCluster says yes.
-func (Everything) SeesCluster(context.Context, bool) (bool, error) { return true, nil }
+// May says yes.
+func (Everything) May(context.Context, Right) (bool, error) { return true, nil }

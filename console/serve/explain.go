@@ -52,9 +52,9 @@ func (r *request) explain() error {
 func (r *request) explainTo(p *policy.Pod, to explain.Target) error {
 	f := r.facts(p, to)
 	var answer explain.Explanation
-	r.decide(func(has func(right) bool) {
-		f.Sees = func(namespace string) bool { return has(right{namespace: namespace}) }
-		f.SeesCluster = func(standard bool) bool { return has(right{cluster: true, standard: standard}) }
+	r.decide(func(has func(Right) bool) {
+		f.Sees = func(namespace string) bool { return has(RowsOf(namespace)) }
+		f.SeesCluster = func(standard bool) bool { return has(ClusterPolicies(standard)) }
 		answer = explain.Explain(explain.Question{Node: r.Node, To: to}, f)
 	})
 	return r.answer(answer)

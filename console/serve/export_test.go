@@ -6,7 +6,6 @@ import "github.com/namegate/namegate/policy"
 var (
 	Choose     = choose
 	FirstLines = firstLines
-	Beyond     = beyond
 	Free       = free
 )
 
@@ -15,12 +14,11 @@ const (
 	MaxFollowersOfOne = maxFollowersOfOne
 )
 
-type Followers = followers
+// Followers are those of a handler.
+type Followers struct{ handler }
 
-type Head = head
-
-// Enter is enter.
-func (f *followers) Enter(v Viewer) (leave func(), err error) { return f.enter(v) }
+// Enter takes a place.
+func (f *Followers) Enter(v Viewer) (leave func(), err error) { return f.follower(v) }
 
 // Find returns the pod of a state that a question names.
 func Find(s *State, namespace, name string) (*policy.Pod, error) {

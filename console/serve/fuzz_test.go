@@ -3,10 +3,10 @@ package serve_test
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
@@ -29,7 +29,7 @@ func FuzzChoose(f *testing.F) {
 		some := serve.Choose(&filter, nil, log, func(ns string) bool { return ns == "shop" }, func(bool) bool { return false })
 		all := serve.Choose(&filter, nil, log, func(string) bool { return true }, func(bool) bool { return true })
 		for line := range bytes.Lines(some) {
-			var h serve.Head
+			var h audit.Line
 			if err := json.Unmarshal(line, &h); err != nil {
 				t.Fatalf("%q is no line: %v", line, err)
 			}
@@ -51,26 +51,4 @@ func FuzzChoose(f *testing.F) {
 			rest = after
 		}
 	})
-}
-
-// TestBeyondTwin: whatever of a log was recent when it was looked at, and whatever
-// came since the following began, each line comes once and in its place.
-func TestBeyondTwin(t *testing.T) {
-	for seed := range uint64(2000) {
-		r := rand.New(rand.NewPCG(seed, 7))
-		var lines []string
-		for i := range 1 + r.IntN(12) {
-			lines = append(lines, consoletest.Line(i, "shop/"+strings.Repeat("x", r.IntN(3)), "allowed"))
-		}
-		began := r.IntN(len(lines) + 1)               // of the following
-		looked := began + r.IntN(len(lines)-began+1)  // at the recent lines, after that
-		forgotten := r.IntN(began + 1)                // lines that the ring has dropped
-		taken := looked + r.IntN(len(lines)-looked+1) // when Next returned first
-		recent := strings.Join(lines[forgotten:looked], "")
-		first := strings.Join(lines[began:taken], "")
-		got := recent + string(serve.Beyond([]byte(recent), []byte(first)))
-		if want := strings.Join(lines[forgotten:taken], ""); got != want {
-			t.Fatalf("seed %d: recent %d-%d, followed from %d to %d:\n%s\nwant\n%s", seed, forgotten, looked, began, taken, got, want)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/share"
 )
 
 // Handler answers every request of people to an agent. viewer returns the caller; its
@@ -35,7 +36,7 @@ type handler struct {
 	viewer func(*http.Request) (Viewer, error)
 	now    func() time.Time
 
-	followers followers
+	followers share.Slots[string] // by the name of the user
 }
 
 // request is one question, which one state answers.
@@ -45,13 +46,13 @@ type request struct {
 	handler *handler
 	w       http.ResponseWriter
 	viewer  Viewer
-	seen    map[right]bool // what sees and seesCluster returned
+	seen    map[Right]bool // what sees and seesCluster returned
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, answer func(*request) error) {
 	v, err := h.viewer(r)
 	if err == nil {
-		err = answer(&request{r, h.state(), h, w, v, map[right]bool{}})
+		err = answer(&request{r, h.state(), h, w, v, map[Right]bool{}})
 	}
 	if err != nil {
 		refuse(w, err)
@@ -64,9 +65,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if !errors.As(err, &r) {
 		r = console.Refuse(http.StatusServiceUnavailable, "%v", err)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(r.Status)
-	_ = json.NewEncoder(w).Encode(r)
+	r.Answer(w)
 }
 
 // answer answers with a value. An error of sending has no receiver.

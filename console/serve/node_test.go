@@ -93,4 +93,6 @@ func TestFailsafesInStatus(t *testing.T) {
 // everywhere sees all namespaces and no cluster policy.
 type everywhere struct{ serve.Everything }
 
-func (everywhere) SeesCluster(context.Context, bool) (bool, error) { return false, nil }
+func (everywhere) May(_ context.Context, r serve.Right) (bool, error) {
+	return r == serve.RowsOf(""), nil
+}

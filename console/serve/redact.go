@@ -6,88 +6,69 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/explain"
 )
 
-// withoutNames takes the names out of a flow's line that only pods asked for whose
-// namespace may not be seen; nothing is left of a line where that cannot be done.
-func withoutNames(line []byte, sees func(string) bool) []byte {
-	return rewrite(line, func(fields map[string]json.RawMessage) bool {
-		var names, rest []json.RawMessage
-		if json.Unmarshal(fields["names"], &names) != nil {
-			return false
+// redact returns a line, which was read as l, as the caller may see it: without the names that only pods asked for
+// whose namespace may not be seen, and with "a cluster policy (Admin)" in place of a policy that may not be read.
+// Nothing is left of a line where that cannot be done. What is left begins as the log's lines do: people look for that.
+func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func(standard bool) bool) []byte {
+	var fields, names, rest = map[string]json.RawMessage(nil), []json.RawMessage(nil), []json.RawMessage(nil)
+	others := func(n audit.LineName) bool { return n.Pod != "" && !seesPod(refOf(n.Pod), sees) }
+	if slices.ContainsFunc(l.Names, others) {
+		if json.Unmarshal(line, &fields) != nil || json.Unmarshal(fields["names"], &names) != nil || len(names) != len(l.Names) {
+			return nil
 		}
-		for _, n := range names {
-			var by struct {
-				Pod string `json:"pod"`
-			}
-			if json.Unmarshal(n, &by) != nil {
-				return false
-			}
-			if by.Pod == "" || seesPod(refOf(by.Pod), sees) {
-				rest = append(rest, n)
+		for i, n := range l.Names {
+			if !others(n) {
+				rest = append(rest, names[i])
 			}
 		}
-		delete(fields, "names")
-		if len(rest) > 0 {
+		l.Names = slices.DeleteFunc(l.Names, others)
+		if delete(fields, "names"); len(rest) > 0 {
 			fields["names"], _ = json.Marshal(rest)
 		}
-		return true
-	})
+	}
+	if namesCluster(l, seesCluster) && (fields == nil && json.Unmarshal(line, &fields) != nil || !hideFields(fields, l.Tier, seesCluster)) {
+		return nil
+	}
+	if fields == nil {
+		return line
+	}
+	return written(fields)
 }
 
-// namesCluster tells whether a line names a cluster policy that may not be read, in a field
-// "policy" or in the list "policies". It is asked of every line, and reads no JSON.
-func namesCluster(line []byte, sees func(standard bool) bool) bool {
-	for rest := line; ; {
-		_, value, found := bytes.Cut(rest, []byte(`"polic`))
-		if !found {
+// namesCluster tells whether a line names a cluster policy that may not be read.
+func namesCluster(l *audit.Line, sees func(standard bool) bool) bool {
+	hidden := func(id string) bool { return hiddenPolicy(id, sees) }
+	match := func(m audit.LineMatch) bool { return hidden(m.Policy) }
+	return l.Policy != "" && hidden(l.Policy) || slices.ContainsFunc(l.Policies, hidden) || slices.ContainsFunc(l.Matches, match) ||
+		slices.ContainsFunc(l.Names, func(n audit.LineName) bool { return n.Match != nil && match(*n.Match) })
+}
+
+// hideFields takes the names of cluster policies that may not be read out of the fields of a line, and tells whether
+// it could.
+func hideFields(fields map[string]json.RawMessage, tier string, sees func(standard bool) bool) bool {
+	for key, raw := range fields {
+		var value any
+		numbers := json.NewDecoder(bytes.NewReader(raw))
+		numbers.UseNumber()
+		if numbers.Decode(&value) != nil {
 			return false
 		}
-		rest = value
-		end := []byte(`"`)
-		if list, is := bytes.CutPrefix(value, []byte(`ies":["`)); is {
-			value, end = list, []byte(`"]`)
-		} else if one, is := bytes.CutPrefix(value, []byte(`y":"`)); is {
-			value = one
-		} else {
-			continue
+		text, err := json.Marshal(hideCluster(key, value, tier, sees))
+		if err != nil {
+			return false
 		}
-		value, _, _ = bytes.Cut(value, end)
-		for id := range bytes.SplitSeq(value, []byte(`","`)) {
-			if hiddenPolicy(string(id), sees) {
-				return true
-			}
+		fields[key] = text
+	}
+	if id := ""; json.Unmarshal(fields["policy"], &id) == nil && id == explain.Hidden(tier) {
+		for _, key := range ofRule {
+			delete(fields, key)
 		}
 	}
-}
-
-// withoutCluster takes the names of cluster policies that may not be read out of a line:
-// "a cluster policy (Admin)" stands where they stood.
-func withoutCluster(line []byte, sees func(standard bool) bool) []byte {
-	return rewrite(line, func(fields map[string]json.RawMessage) bool {
-		tier := ""
-		_ = json.Unmarshal(fields["tier"], &tier)
-		for key, raw := range fields {
-			var value any
-			numbers := json.NewDecoder(bytes.NewReader(raw))
-			numbers.UseNumber()
-			if numbers.Decode(&value) != nil {
-				return false
-			}
-			text, err := json.Marshal(hideCluster(key, value, tier, sees))
-			if err != nil {
-				return false
-			}
-			fields[key] = text
-		}
-		if id := ""; json.Unmarshal(fields["policy"], &id) == nil && id == explain.Hidden(tier) {
-			for _, key := range ofRule {
-				delete(fields, key)
-			}
-		}
-		return true
-	})
+	return true
 }
 
 // ofRule are the fields beside "policy" that tell of the policy.
@@ -124,13 +105,8 @@ func hideCluster(key string, value any, tier string, sees func(standard bool) bo
 	return value
 }
 
-// rewrite returns a line with other fields, nothing where change cannot be done. What is
-// left begins as the log's lines do: people look for that.
-func rewrite(line []byte, change func(fields map[string]json.RawMessage) bool) []byte {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(line, &fields) != nil || !change(fields) {
-		return nil
-	}
+// written writes the fields of a line.
+func written(fields map[string]json.RawMessage) []byte {
 	var text []byte
 	for _, key := range lineBegin {
 		if value, has := fields[key]; has {

@@ -12,15 +12,9 @@ import (
 	"github.com/namegate/namegate/policy/api/cnp"
 )
 
-// right is a namespace, or a kind of cluster policies, that a caller may see.
-type right struct {
-	namespace         string
-	cluster, standard bool
-}
-
 // may returns the refusal of a caller who may not see a namespace, "" for all.
 func (r *request) may(namespace string) error {
-	sees, err := r.viewer.Sees(r.Context(), namespace)
+	sees, err := r.viewer.May(r.Context(), RowsOf(namespace))
 	switch {
 	case err != nil:
 		return err
@@ -34,7 +28,7 @@ func (r *request) may(namespace string) error {
 
 // mayCluster returns the refusal of a caller who may not read ClusterFQDNNetworkPolicies.
 func (r *request) mayCluster() error {
-	sees, err := r.viewer.SeesCluster(r.Context(), false)
+	sees, err := r.viewer.May(r.Context(), ClusterPolicies(false))
 	if err != nil || sees {
 		return err
 	}
@@ -43,21 +37,15 @@ func (r *request) mayCluster() error {
 
 // sees tells whether the caller may see the rows of a namespace, false in doubt. Rights
 // are asked once for each namespace: the API server may need some time.
-func (r *request) sees(namespace string) bool { return r.has(right{namespace: namespace}) }
+func (r *request) sees(namespace string) bool { return r.has(RowsOf(namespace)) }
 
-// seesCluster is sees for the cluster policies of a kind, as of Viewer.
-func (r *request) seesCluster(standard bool) bool {
-	return r.has(right{cluster: true, standard: standard})
-}
+// seesCluster is sees for the cluster policies of a kind, as of ClusterPolicies.
+func (r *request) seesCluster(standard bool) bool { return r.has(ClusterPolicies(standard)) }
 
-func (r *request) has(of right) bool {
+func (r *request) has(of Right) bool {
 	sees, known := r.seen[of]
 	if !known {
-		ask := func() (bool, error) { return r.viewer.Sees(r.Context(), of.namespace) }
-		if of.cluster {
-			ask = func() (bool, error) { return r.viewer.SeesCluster(r.Context(), of.standard) }
-		}
-		may, err := ask()
+		may, err := r.viewer.May(r.Context(), of)
 		sees = err == nil && may
 		r.seen[of] = sees
 	}
@@ -66,10 +54,10 @@ func (r *request) has(of right) bool {
 
 // decide calls pure with the rights that are known, none in doubt, and again while it looks at rights that are not
 // known: these are asked for in between, so that pure never waits for the API server.
-func (r *request) decide(pure func(has func(right) bool)) {
-	for wanted := []right{{}}; len(wanted) > 0; {
+func (r *request) decide(pure func(has func(Right) bool)) {
+	for wanted := []Right{{}}; len(wanted) > 0; {
 		wanted = nil
-		pure(func(of right) bool {
+		pure(func(of Right) bool {
 			sees, known := r.seen[of]
 			if !known {
 				wanted = append(wanted, of)

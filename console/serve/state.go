@@ -83,13 +83,12 @@ type Live interface {
 
 // Log is an audit log.
 type Log interface {
-	// Recent are the last lines, Follow the coming ones.
-	Recent() []byte
-	// Complete is for how long the lines that Recent returned before have every DNS decision
+	// Follow returns the last lines, and a Follower of those that come after them.
+	Follow() (recent []byte, coming Follower)
+	// Complete is for how long the lines that Follow returned before have every DNS decision
 	// about pods of a namespace, with "" about all pods and the node; false where that is not
 	// known, or a filter omits lines.
 	Complete(namespace string) (time.Duration, bool)
-	Follow() Follower
 }
 
 // Follower yields the lines of the audit log as they come.

@@ -212,21 +212,16 @@ func TestCostOfOtherNamespacesLines(t *testing.T) {
 }
 
 // away is a Viewer whose API server never answers; it counts the requests.
-type away map[string]int
+type away map[serve.Right]int
 
-func (a away) Sees(_ context.Context, namespace string) (bool, error) {
-	if a[namespace]++; namespace == "shop" {
+func (a away) May(_ context.Context, r serve.Right) (bool, error) {
+	if a[r]++; r == serve.RowsOf("shop") {
 		return true, nil
 	}
 	return false, consoletest.ErrAway
 }
 
 func (away) Name() string { return "somebody" }
-
-func (a away) SeesCluster(context.Context, bool) (bool, error) {
-	a["cluster"]++
-	return false, consoletest.ErrAway
-}
 
 // TestRightsAreAskedOnce: an answer about many pods of another namespace asks once for
 // the right, also if there is no answer.
@@ -241,7 +236,7 @@ func TestRightsAreAskedOnce(t *testing.T) {
 	if text, _ := explained(t, w, asked, "shop/cart-7d9f", "203.0.113.7"); strings.Contains(text, "secret") {
 		t.Errorf("%s", text)
 	}
-	if asked["pay"] != 1 {
+	if asked[serve.RowsOf("pay")] != 1 {
 		t.Errorf("it is asked %v times", asked)
 	}
 }

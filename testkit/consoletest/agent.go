@@ -1,6 +1,7 @@
 package consoletest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -34,14 +35,10 @@ var (
 // Name is that of what it sees.
 func (s Some) Name() string { return strings.Join(s, ",") }
 
-// Sees tells whether it lists the namespace.
-func (s Some) Sees(_ context.Context, namespace string) (bool, error) {
-	return slices.Contains(s, namespace), nil
-}
-
-// SeesCluster tells whether it lists "cluster" or "standard".
-func (s Some) SeesCluster(_ context.Context, standard bool) (bool, error) {
-	return slices.Contains(s, map[bool]string{false: "cluster", true: "standard"}[standard]), nil
+// May tells whether it lists the namespace, or the cluster policies of the kind.
+func (s Some) May(_ context.Context, r serve.Right) (bool, error) {
+	word := map[serve.Right]string{serve.ClusterPolicies(false): "cluster", serve.ClusterPolicies(true): "standard"}[r]
+	return slices.Contains(s, cmp.Or(word, r.Namespace)), nil
 }
 
 // Handler answers about the node to one viewer.
@@ -132,16 +129,15 @@ func (live) DeniesResolver(policy.PodRef, netip.Addr) (bool, *policy.Rule) { ret
 // worldLog is the serve.Log of a World.
 type worldLog struct{ w *World }
 
-func (l worldLog) Recent() []byte { return l.w.Recent }
 func (l worldLog) Complete(namespace string) (time.Duration, bool) {
 	d, known := l.w.Complete[namespace]
 	return d, known
 }
-func (l worldLog) Follow() serve.Follower {
+func (l worldLog) Follow() (recent []byte, coming serve.Follower) {
 	if l.w.Follow == nil {
-		return silence{}
+		return l.w.Recent, silence{}
 	}
-	return l.w.Follow()
+	return l.w.Recent, l.w.Follow()
 }
 
 // silence is a log to which nothing comes.

@@ -22,21 +22,15 @@ func (n *Node) state() *serve.State {
 // nodeLog is the serve.Log of a node.
 type nodeLog struct{ node *Node }
 
-func (l nodeLog) Recent() []byte {
-	l.node.mu.Lock()
-	defer l.node.mu.Unlock()
-	return bytes.Clone(l.node.recent)
-}
-
 func (nodeLog) Complete(string) (time.Duration, bool) { return 0, false }
 
-func (l nodeLog) Follow() serve.Follower {
+func (l nodeLog) Follow() (recent []byte, coming serve.Follower) {
 	l.node.mu.Lock()
 	defer l.node.mu.Unlock()
 	f := &follower{node: l.node, wake: make(chan struct{}, 1)}
 	l.node.followers[f] = true
 	l.node.streams++
-	return f
+	return bytes.Clone(l.node.recent), f
 }
 
 // follower yields lines as they are logged.
