@@ -68,16 +68,20 @@ type PolicyRow struct {
 	Name        string `json:"name"`
 	Tier        string `json:"tier"`
 	Enforcement string `json:"enforcement"` // as it is in force on the node
+	// Problems are those that the agent found.
+	Problems []PolicyProblem `json:"conditions"`
 	// Selected counts pods of the node that the caller may see and, of cluster policies, the node.
-	Selected int             `json:"selected"`
-	Matches  []PolicyMatch   `json:"matches,omitempty"`
-	Problems []PolicyProblem `json:"problems,omitempty"`
+	Selected int           `json:"selected"`
+	Matches  []PolicyMatch `json:"matches"`
 }
 
 // PolicyMatch is a name or pattern of a policy.
 type PolicyMatch struct {
 	Path  string `json:"path"` // as lines have it, "spec.egress[0].matches[1]"
 	Match string `json:"match"`
+	// Hits are the lines of the last hour with the match, Last the time of the last one. The page counts them.
+	Hits uint64    `json:"hits"`
+	Last time.Time `json:"last,omitzero"`
 }
 
 // PolicyProblem is what an agent found wrong with a policy.

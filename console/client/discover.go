@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/entry"
@@ -54,22 +56,19 @@ func (c *Cluster) OfNode(ctx context.Context, node string) (Agent, error) {
 // that reports this.
 func (c *Cluster) OfNamespace(ctx context.Context, namespace string) ([]Agent, error) {
 	nodes := map[string]bool{}
-	for next := ""; ; {
-		list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: podsPage, Continue: next})
-		if apierrors.IsForbidden(err) {
-			return c.All(ctx)
+	err := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.client.CoreV1().Pods(namespace).List(ctx, o)
+	}).EachListItem(ctx, metav1.ListOptions{Limit: podsPage}, func(o runtime.Object) error {
+		if p := o.(*corev1.Pod); p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			nodes[p.Spec.NodeName] = true
 		}
-		if err != nil {
-			return nil, c.failed("list the pods of "+namespace, err)
-		}
-		for _, p := range list.Items {
-			if p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-				nodes[p.Spec.NodeName] = true
-			}
-		}
-		if next = list.Continue; next == "" {
-			break
-		}
+		return nil
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		return c.All(ctx)
+	case err != nil:
+		return nil, c.failed("list the pods of "+namespace, err)
 	}
 	if len(nodes) == 0 {
 		return c.All(ctx) // agents may still know denied connections of deleted pods

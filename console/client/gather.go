@@ -10,11 +10,13 @@ import (
 	"net/url"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/namegate/namegate/console"
 )
 
-// askedAtOnce bounds how many agents are asked at a time.
-const askedAtOnce = 8
+// AskedAtOnce bounds how many agents are asked at a time.
+const AskedAtOnce = 32
 
 // Gather sends the same request to all agents and returns the answers in the order of the
 // agents, and the failed agents. If some know a pod and others do not, the others are no
@@ -24,15 +26,14 @@ func Gather[T any](ctx context.Context, agents []Agent, path string, query url.V
 }
 
 func gather[T any](ctx context.Context, agents []Agent, path string, query url.Values, size *budget) (answers []T, failed []*console.Failure, err error) {
-	values, errs := make([]T, len(agents)), make([]error, len(agents))
-	each(agents, askedAtOnce, func(i int, a Agent) { errs[i] = ask(ctx, a, path, query, size, &values[i]) })
+	values := make([]*T, len(agents))
+	errs := eachAnswer(ctx, agents, path, func(int) url.Values { return query }, size, func(i int, v *T) { values[i] = v })
 	var unknown []*console.Failure
 	for i, err := range errs {
-		var refusal *console.Refusal
 		switch f := (&console.Failure{Node: agents[i].Node(), Err: err}); {
 		case err == nil:
-			answers = append(answers, values[i])
-		case errors.As(err, &refusal) && refusal.Status == http.StatusNotFound:
+			answers = append(answers, *values[i])
+		case Unknown(err):
 			unknown = append(unknown, f)
 		default:
 			failed = append(failed, f)
@@ -42,6 +43,50 @@ func gather[T any](ctx context.Context, agents []Agent, path string, query url.V
 		return answers, failed, nil
 	}
 	return nil, nil, first(append(failed, unknown...))
+}
+
+// Unknown tells whether an agent's error is that it does not know the pod, which may be another's.
+func Unknown(err error) bool {
+	var refusal *console.Refusal
+	return errors.As(err, &refusal) && refusal.Status == http.StatusNotFound
+}
+
+// EachAnswer sends a request to all agents and hands over each answer as it comes, by one goroutine at a time. It
+// returns the error of each agent.
+func EachAnswer[T any](ctx context.Context, agents []Agent, path string, query func(i int) url.Values, take func(i int, answer *T)) []error {
+	return eachAnswer(ctx, agents, path, query, newBudget(), take)
+}
+
+func eachAnswer[T any](ctx context.Context, agents []Agent, path string, query func(i int) url.Values, size *budget, take func(i int, answer *T)) []error {
+	var mu sync.Mutex
+	return askAll(ctx, agents, AskedAtOnce, path, query, size, func(i int, resp *http.Response) error {
+		answer := new(T)
+		if err := decode(resp.Body, answer); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		take(i, answer)
+		return nil
+	})
+}
+
+// askAll sends a request to all agents, at most so many at once, calls read with the answer of each, and returns the
+// error of each. size bounds the answers; nil does not.
+func askAll(ctx context.Context, agents []Agent, most int, path string, query func(i int) url.Values, size *budget, read func(i int, resp *http.Response) error) []error {
+	errs := make([]error, len(agents))
+	each(agents, most, func(i int, a Agent) {
+		resp, err := a.Ask(ctx, path, query(i))
+		if err == nil {
+			defer resp.Body.Close() //nolint:errcheck // it was only read
+			if size != nil {
+				resp.Body = io.NopCloser(size.bound(resp.Body))
+			}
+			err = read(i, resp)
+		}
+		errs[i] = err
+	})
+	return errs
 }
 
 // first returns the error if no agent answered.
@@ -58,26 +103,20 @@ func first(failed []*console.Failure) error {
 
 // each calls do for every agent, at most so many at once, and waits.
 func each(agents []Agent, most int, do func(int, Agent)) {
-	var wg sync.WaitGroup
-	places := make(chan struct{}, most)
+	var g errgroup.Group
+	g.SetLimit(most)
 	for i, a := range agents {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
+		g.Go(func() error {
 			do(i, a)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = g.Wait() // do keeps its errors
 }
 
-// ask decodes the answer of one agent into v.
-func ask(ctx context.Context, a Agent, path string, query url.Values, size *budget, v any) error {
-	resp, err := a.Ask(ctx, path, query)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(size.bound(resp.Body))
+// decode reads the answer of one agent into v.
+func decode(answer io.Reader, v any) error {
+	body, err := io.ReadAll(answer)
 	var large *tooLarge
 	switch {
 	case errors.As(err, &large):

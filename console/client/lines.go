@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,23 +25,11 @@ const againAfter = time.Second
 // Logs asks all agents for lines of their audit logs and calls read with the answer of each, several at once. Answers
 // with the lines that come, which end with ctx, are read all at once. It returns the error of each agent.
 func Logs(ctx context.Context, agents []Agent, query url.Values, read func(i int, resp *http.Response) error) []error {
-	most, errs, follow := askedAtOnce, make([]error, len(agents)), query.Has("follow")
-	if follow {
-		most = len(agents)
+	most, size := AskedAtOnce, newBudget()
+	if query.Has("follow") {
+		most, size = len(agents), nil
 	}
-	size := newBudget()
-	each(agents, most, func(i int, a Agent) {
-		resp, err := a.Ask(ctx, console.AuditPath, query)
-		if err == nil {
-			defer resp.Body.Close() //nolint:errcheck // it was only read
-			if !follow {
-				resp.Body = io.NopCloser(size.bound(resp.Body))
-			}
-			err = read(i, resp)
-		}
-		errs[i] = err
-	})
-	return errs
+	return askAll(ctx, agents, most, console.AuditPath, func(int) url.Values { return query }, size, read)
 }
 
 // Complete returns for how long an agent's answer with lines is complete; false where the
@@ -105,7 +94,7 @@ func (l *Lines) recent(ctx context.Context, agents []Agent) ([]error, error) {
 	})
 	all := slices.Concat(of...)
 	if l.several {
-		slices.SortStableFunc(all, func(a, b []byte) int { return timeOf(a).Compare(timeOf(b)) })
+		slices.SortStableFunc(all, func(a, b []byte) int { return timesOf(a).Time.Compare(timesOf(b).Time) })
 	}
 	for _, line := range all {
 		if err := l.Take(line, l.several); err != nil {
@@ -113,14 +102,6 @@ func (l *Lines) recent(ctx context.Context, agents []Agent) ([]error, error) {
 		}
 	}
 	return errs, nil
-}
-
-func timeOf(line []byte) time.Time {
-	var h struct {
-		Time time.Time `json:"time"`
-	}
-	_ = json.Unmarshal(line, &h)
-	return h.Time
 }
 
 // follow hands over new lines. If an agent refuses the first request, that is a failure; an
@@ -136,22 +117,14 @@ func (l *Lines) follow(ctx context.Context, agents []Agent) ([]error, error) {
 
 // followOne follows the agent of one node, and its successors.
 func (l *Lines) followOne(ctx context.Context, a Agent) error {
-	filter, node := l.Filter, a.Node()
+	s, node := Stream{l.Filter}, a.Node()
 	for reported, began := false, false; ; {
-		resp, err := a.Ask(ctx, console.AuditPath, filter.Query(true))
-		if err == nil {
-			began = true
-			err = linesOf(resp.Body, func(line []byte) {
-				reported = false
-				if t := timeOf(line); !t.Before(filter.Since) {
-					filter.Since = t.Add(time.Microsecond) // the log's smallest step
-				}
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				_ = l.Take(line, l.several) // a reader that is gone ends the program
-			})
-			_ = resp.Body.Close()
-		}
+		err := s.Read(ctx, a, func() { began = true }, func(line []byte) {
+			reported = false
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			_ = l.Take(line, l.several) // a reader that is gone ends the program
+		})
 		var refusal *console.Refusal
 		switch {
 		case ctx.Err() != nil:
@@ -162,13 +135,48 @@ func (l *Lines) followOne(ctx context.Context, a Agent) error {
 		if !reported {
 			reported = true
 			l.mu.Lock()
-			l.Ended(&console.Failure{Node: node, Err: errors.New("the agent ended; its lines go on as soon as it, or its successor, answers")})
+			l.Ended(&console.Failure{Node: node, Err: errEnded})
 			l.mu.Unlock()
 		}
 		if a, err = l.again(ctx, node); err != nil {
 			return nil // the follower has seen enough
 		}
 	}
+}
+
+// Stream is the lines of one agent as they come and, after a break, those of its successor from then on.
+type Stream struct {
+	Filter console.AuditFilter
+}
+
+var errEnded = errors.New("the agent ended; its lines go on as soon as it, or its successor, answers")
+
+// Read asks an agent and hands over its lines. began is called when the answer begins. The error is why the lines end.
+func (s *Stream) Read(ctx context.Context, a Agent, began func(), take func(line []byte)) error {
+	resp, err := a.Ask(ctx, console.AuditPath, s.Filter.Query(true))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	began()
+	err = linesOf(resp.Body, func(line []byte) {
+		at := timesOf(line)
+		for _, t := range []time.Time{at.Time, at.Last} {
+			if !t.IsZero() && !t.Before(s.Filter.Since) {
+				s.Filter.Since = t.Add(time.Microsecond) // the log's smallest step
+			}
+		}
+		take(line)
+	})
+	return cmp.Or(err, errEnded)
+}
+
+// times are those of a line, Last of the counted connections.
+type times struct{ Time, Last time.Time }
+
+func timesOf(line []byte) (t times) {
+	_ = json.Unmarshal(line, &t) // a line that is none has no time
+	return t
 }
 
 // again waits, and finds the agent of a node again: it may have been replaced.

@@ -85,7 +85,7 @@ func (s *server) pods(r *http.Request) (any, error) {
 		return nil, err
 	}
 	out := Pods{Pods: []console.PodRow{}}
-	out.Failed, err = gather(r.Context(), s.feed, console.PodsPath, func(bool) url.Values { return q }, func(rows *console.PodRows) {
+	out.Failed, err = gather(r.Context(), s.feed, "", console.PodsPath, func(bool) url.Values { return q }, func(rows *console.PodRows) {
 		out.Pods = append(out.Pods, rows.Pods...)
 	})
 	slices.SortFunc(out.Pods, print.ComparePods)
@@ -97,11 +97,12 @@ func (s *server) grants(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if node := r.URL.Query().Get("node"); node != "" {
-		return s.grantsOfNode(r, node)
+	node := r.URL.Query().Get("node")
+	if node != "" {
+		q = url.Values{"node": {node}}
 	}
 	out := Grants{Grants: []console.GrantRow{}}
-	out.Failed, err = gather(r.Context(), s.feed, console.GrantsPath, func(bool) url.Values { return q }, out.take)
+	out.Failed, err = gather(r.Context(), s.feed, node, console.GrantsPath, func(bool) url.Values { return q }, out.take)
 	slices.SortFunc(out.Grants, print.CompareGrants)
 	return out, err
 }
@@ -111,23 +112,6 @@ func (g *Grants) take(rows *console.GrantRows) {
 	room := min(maxGrants-len(g.Grants), len(rows.Grants))
 	g.Grants = append(g.Grants, rows.Grants[:room]...)
 	g.Left += len(rows.Grants) - room
-}
-
-// grantsOfNode answers with the grants of a node itself.
-func (s *server) grantsOfNode(r *http.Request, node string) (any, error) {
-	ctx, stop := s.o.within(r.Context())
-	defer stop()
-	agents, q, err := s.o.About(ctx, "node/"+node)
-	if err != nil {
-		return nil, err
-	}
-	answers, _, err := client.Gather[console.GrantRows](ctx, agents, console.GrantsPath, q)
-	if err != nil {
-		return nil, err
-	}
-	out := Grants{Grants: []console.GrantRow{}}
-	out.take(&answers[0])
-	return out, nil
 }
 
 // status answers with what the agents answered last to the feed, which asks each for its problems.

@@ -115,27 +115,10 @@ type Policies struct {
 	Failed []Failed  `json:"failed,omitempty"`
 }
 
-// Policy is a policy of one of Namegate's kinds, or a ClusterNetworkPolicy.
+// Policy is a policy as the agents of all nodes have it together, with the use of its matches.
 type Policy struct {
-	ID          string `json:"id"` // as edges and lines name it
-	Kind        string `json:"kind"`
-	Namespace   string `json:"namespace,omitempty"` // "" of cluster policies
-	Name        string `json:"name"`
-	Tier        string `json:"tier"` // Admin, Namespace or Baseline
-	Enforcement string `json:"enforcement"`
-	// Conditions are the problems of the policy that agents found.
-	Conditions []console.PolicyProblem `json:"conditions"`
-	Selected   int                     `json:"selected"` // pods, or nodes, of all nodes
-	Matches    []Match                 `json:"matches"`
-	Unused     []string                `json:"unused"` // paths of matches without hits
-}
-
-// Match is a name or pattern of a policy.
-type Match struct {
-	Path  string    `json:"path"`
-	Match string    `json:"match"`
-	Hits  uint64    `json:"hits"` // lines of the last hour
-	Last  time.Time `json:"last,omitzero"`
+	*console.PolicyRow
+	Unused []string `json:"unused"` // paths of matches without hits
 }
 
 // Explained is the answer to GET /api/explain.

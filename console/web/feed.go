@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -82,7 +81,7 @@ func (f *feed) find(ctx context.Context, all *sync.WaitGroup) {
 			continue
 		}
 		one, stop := context.WithCancel(ctx)
-		g := &following{feed: f, agent: a, stop: stop, state: Agent{Node: a.Node(), State: Connecting}}
+		g := &following{feed: f, agent: a, stop: stop, state: Agent{Node: a.Node(), State: Connecting}, stream: client.Stream{Filter: console.AuditFilter{Namespace: f.o.Namespace}}}
 		f.following[a.Node()] = g
 		all.Go(func() { g.lines(one) })
 		all.Go(func() { g.problems(one) })
@@ -118,10 +117,11 @@ func (f *feed) agents() Agents {
 	return out
 }
 
-// following is the agent of one node, and its successors.
+// following is the agent of one node, and its successors. It implements client.Agent.
 type following struct {
-	feed *feed
-	stop context.CancelFunc
+	feed   *feed
+	stop   context.CancelFunc
+	stream client.Stream // of the goroutine that follows
 
 	mu           sync.Mutex // of what follows
 	agent        client.Agent
@@ -130,7 +130,6 @@ type following struct {
 	statusAsked  time.Time       // the same of the status
 	statusFailed string          // why there is none
 	status       *console.Status // the last answer
-	since        time.Time       // lines before were received
 }
 
 // replace makes the agent that was found last the one that is asked from the next time.
@@ -143,10 +142,11 @@ func (g *following) replace(a client.Agent) {
 // lines follows the log.
 func (g *following) lines(ctx context.Context) {
 	for pause := leastPause; ctx.Err() == nil; {
-		came, err := g.follow(ctx)
-		if came {
+		agent := g.ask()
+		err := g.stream.Read(ctx, agent, func() {
 			pause = leastPause
-		}
+			g.begun()
+		}, g.take)
 		g.failed(err, pause)
 		select {
 		case <-ctx.Done():
@@ -157,36 +157,15 @@ func (g *following) lines(ctx context.Context) {
 	}
 }
 
-// follow reads one stream of lines until it ends, and tells whether it began.
-func (g *following) follow(ctx context.Context) (began bool, err error) {
-	g.mu.Lock()
-	agent, q := g.agent, url.Values{"follow": {"1"}}
-	g.asked = g.feed.o.Now()
-	if !g.since.IsZero() {
-		q.Set("since", g.since.UTC().Format(time.RFC3339Nano))
-	}
-	g.mu.Unlock()
-	if g.feed.o.Namespace != "" {
-		q.Set("namespace", g.feed.o.Namespace)
-	}
-	resp, err := agent.Ask(ctx, console.AuditPath, q)
-	if err != nil {
-		return false, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
-	g.begun()
-	err = audit.Read(resp.Body, func(line audit.Line) error {
+// take takes a line of the log.
+func (g *following) take(text []byte) {
+	line, err := audit.ParseLine(text)
+	gap := (*audit.Gap)(nil)
+	switch {
+	case err == nil:
 		g.received(&line)
 		g.feed.store.add(&line)
-		return nil
-	}, func(_ int, err error) {
-		gap := (*audit.Gap)(nil)
-		if errors.As(err, &gap) {
-			g.lost(gap.Count)
-		}
-	})
-	if err == nil {
-		err = errors.New("the agent ended; its lines go on as soon as it, or its successor, answers")
+	case errors.As(err, &gap):
+		g.lost(gap.Count)
 	}
-	return true, err
 }

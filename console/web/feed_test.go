@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/stats"
@@ -108,7 +109,7 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 func TestSlowAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{viewer: serve.Everything{}}
-		for i := range askedAtOnce { // as many as are asked at a time
+		for i := range client.AskedAtOnce { // as many as are asked at a time
 			slow := nodeOf(t, i+2)
 			slow.Hang()
 			c.nodes = append(c.nodes, slow)
@@ -127,13 +128,13 @@ func TestSlowAgent(t *testing.T) {
 		}
 		began, pods := time.Now(), Pods{}
 		o.get(t, "/api/pods", &pods)
-		if took := time.Since(began); len(pods.Pods) != 2 || len(pods.Failed) != askedAtOnce || took > patience {
+		if took := time.Since(began); len(pods.Pods) != 2 || len(pods.Failed) != client.AskedAtOnce || took > patience {
 			t.Errorf("after %s %d pods, without %d agents", took, len(pods.Pods), len(pods.Failed))
 		}
 		if !strings.Contains(pods.Failed[0].Message, "did not answer within 5s") {
 			t.Errorf("the message is %q", pods.Failed[0].Message)
 		}
-		for _, n := range c.nodes[:askedAtOnce] {
+		for _, n := range c.nodes[:client.AskedAtOnce] {
 			n.Answer()
 		}
 		time.Sleep(statusEvery + patience) // the status is asked for again

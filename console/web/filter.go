@@ -14,36 +14,22 @@ import (
 
 // filter is which lines are asked for; "" is all.
 type filter struct {
-	namespace, kind        string
-	workload, name, policy string // parts of it
-	verdicts               []string
+	console.AuditFilter
+	verdicts               []string // of the line, or of its edge
+	workload, name, policy string   // parts of it
 }
 
 // filterOf reads the filter of a query.
 func filterOf(q url.Values) (f filter, err error) {
-	f = filter{namespace: q.Get("namespace"), kind: q.Get("kind"), workload: q.Get("workload"), name: strings.ToLower(q.Get("name")), policy: q.Get("policy")}
-	known := append(console.Verdicts(), traffic.Unmatched)
-	for _, list := range q["verdict"] {
-		for word := range strings.SplitSeq(list, ",") {
-			if word == "" {
-				continue
-			}
-			if !slices.Contains(known, word) {
-				return f, console.Refuse(http.StatusBadRequest, "the verdict %q is not known; write %s", word, strings.Join(console.Verdicts(), ", "))
-			}
-			f.verdicts = append(f.verdicts, word)
-		}
-	}
-	if f.kind != "" && !slices.Contains(console.Kinds(), f.kind) {
-		return f, console.Refuse(http.StatusBadRequest, "the kind %q is not known; write %s", f.kind, strings.Join(console.Kinds(), " or "))
-	}
-	return f, nil
+	f.AuditFilter, err = console.ReadFilter(q)
+	f.verdicts, f.Verdicts, f.Namespace = f.Verdicts, nil, q.Get("namespace")
+	f.workload, f.name, f.policy = q.Get("workload"), strings.ToLower(q.Get("name")), q.Get("policy")
+	return f, err
 }
 
-// wants tells whether a line is asked for. A verdict is the line's own or that of its edge.
+// wants tells whether a line is asked for.
 func (f *filter) wants(l *audit.Line) bool {
-	return (f.namespace == "" || l.Pod.Namespace == f.namespace) && (f.kind == "" || l.Kind == f.kind) &&
-		(len(f.verdicts) == 0 || slices.Contains(f.verdicts, l.Verdict) || slices.Contains(f.verdicts, traffic.VerdictOf(l))) &&
+	return f.Wants(l) && (len(f.verdicts) == 0 || slices.Contains(f.verdicts, l.Verdict) || slices.Contains(f.verdicts, traffic.VerdictOf(l))) &&
 		(f.workload == "" || strings.Contains(traffic.WorkloadOf(l), f.workload) || strings.Contains(l.Pod.Name, f.workload)) &&
 		(f.name == "" || hasName(l, f.name)) && (f.policy == "" || hasPolicy(l, f.policy))
 }

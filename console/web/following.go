@@ -1,10 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/namegate/namegate/audit"
@@ -16,6 +18,14 @@ import (
 // slowAfter is how long an agent may take to answer before the page says that it is slow.
 const slowAfter = 2 * time.Second
 
+// ask notes that the log is asked for, and returns the agent to ask.
+func (g *following) ask() client.Agent {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked = g.feed.o.Now()
+	return g.agent
+}
+
 // begun notes that lines arrive.
 func (g *following) begun() {
 	g.mu.Lock()
@@ -23,18 +33,11 @@ func (g *following) begun() {
 	g.asked, g.state.State, g.state.Message = time.Time{}, Well, ""
 }
 
-// received notes a line: after a break, lines are asked for from the next one.
+// received notes a line, which names the node of the agent at a socket.
 func (g *following) received(l *audit.Line) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.state.Node == "" { // of the agent at a socket
-		g.state.Node = l.Node
-	}
-	for _, t := range []time.Time{l.Time, l.Last} {
-		if !t.Before(g.since) {
-			g.since = t.Add(time.Microsecond) // the log's smallest step
-		}
-	}
+	g.state.Node = cmp.Or(g.state.Node, l.Node)
 }
 
 // lost counts lines that the agent could not hand over.
@@ -61,6 +64,17 @@ func (g *following) current() client.Agent {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.agent
+}
+
+// Node returns the node's name.
+func (g *following) Node() string { return g.now().Node }
+
+// Ask asks the agent, unless its lines do not arrive.
+func (g *following) Ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	if state := g.now(); state.State == Unreachable {
+		return nil, console.Refuse(http.StatusServiceUnavailable, "%s", state.Message)
+	}
+	return g.current().Ask(ctx, path, query)
 }
 
 // now returns what the page is told.
@@ -119,9 +133,7 @@ func (g *following) askStatus(ctx context.Context) time.Duration {
 	case err == nil:
 		s := &answers[0]
 		g.status, g.state.Problems, g.state.Version = s, print.Findings(s), s.Version
-		if g.state.Node == "" {
-			g.state.Node = s.Node
-		}
+		g.state.Node = cmp.Or(g.state.Node, s.Node)
 	case errors.As(err, &refusal) && refusal.Status == http.StatusForbidden:
 		g.state.Problems, g.state.NoProblems = nil, refusal.Message
 		return statusRefused

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -19,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/webtest"
 )
 
 // TestAnswersGolden: what the page is told, for an administrator, for a tenant of one namespace and for an unprivileged user.
@@ -38,7 +38,7 @@ func TestAnswersGolden(t *testing.T) {
 	}{"administrator": {consoletest.Administrator, ""}, "tenant": {consoletest.Tenant, "shop"}, "unprivileged": {consoletest.Unprivileged, "shop"}} {
 		synctest.Test(t, func(t *testing.T) {
 			find := func(context.Context) ([]client.Agent, error) {
-				return []client.Agent{hanging{w.Agent("node-1", c.viewer)}}, nil
+				return []client.Agent{&webtest.Streaming{Name: "node-1", Handler: w.Handler(c.viewer)}}, nil
 			}
 			o := openWith(t, &Options{
 				Context: "kind", Namespace: c.namespace, Version: "v1", Agents: find, Now: consoletest.Clock, After: time.After,
@@ -59,33 +59,4 @@ func TestAnswersGolden(t *testing.T) {
 			consoletest.Golden(t, name, all.String())
 		})
 	}
-}
-
-// hanging is an agent whose answers with new lines end with their context, as those of a listener do.
-type hanging struct{ *consoletest.Agent }
-
-func (h hanging) Ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
-	if !query.Has("follow") {
-		return h.Agent.Ask(ctx, path, query)
-	}
-	query.Del("follow")
-	resp, err := h.Agent.Ask(ctx, path, query)
-	if err == nil {
-		resp.Body = endless{resp.Body, ctx}
-	}
-	return resp, err
-}
-
-type endless struct {
-	io.ReadCloser
-	ctx context.Context
-}
-
-// Read waits at the end.
-func (e endless) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	if err == io.EOF {
-		<-e.ctx.Done()
-	}
-	return n, err
 }

@@ -18,7 +18,7 @@ func (s *server) policies(r *http.Request) (any, error) {
 		return nil, err
 	}
 	rows := map[string]*console.PolicyRow{}
-	failed, err := gather(r.Context(), s.feed, console.PoliciesPath, func(first bool) url.Values {
+	failed, err := gather(r.Context(), s.feed, "", console.PoliciesPath, func(first bool) url.Values {
 		if first { // every agent knows the policies that select nothing on its node: one tells
 			return q
 		}
@@ -59,19 +59,13 @@ func merge(rows map[string]*console.PolicyRow, row *console.PolicyRow) {
 
 // used returns a policy with the use of its matches. The caller holds the lock of the store.
 func (s *server) used(row *console.PolicyRow) Policy {
-	p := Policy{
-		Kind: row.Kind, Namespace: row.Namespace, Name: row.Name, ID: row.ID, Tier: row.Tier, Enforcement: row.Enforcement, Selected: row.Selected,
-		Conditions: row.Problems, Matches: []Match{}, Unused: []string{},
-	}
-	if p.Conditions == nil {
-		p.Conditions = []console.PolicyProblem{}
-	}
-	for _, m := range row.Matches {
-		match := Match{Path: m.Path, Match: m.Match}
-		if match.Hits, match.Last = s.store.traffic.Hits(row.ID, m.Path); match.Hits == 0 {
+	p := Policy{row, []string{}}
+	row.Problems, row.Matches = append([]console.PolicyProblem{}, row.Problems...), append([]console.PolicyMatch{}, row.Matches...)
+	for i := range row.Matches {
+		m := &row.Matches[i]
+		if m.Hits, m.Last = s.store.traffic.Hits(row.ID, m.Path); m.Hits == 0 {
 			p.Unused = append(p.Unused, m.Path)
 		}
-		p.Matches = append(p.Matches, match)
 	}
 	return p
 }

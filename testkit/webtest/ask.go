@@ -15,14 +15,39 @@ import (
 // errGone is what the caller of a stopped agent gets.
 var errGone = &console.Unreachable{Err: errors.New("no agent answers at 192.0.2.2:9954: is it running?")}
 
-// agent asks the handler.
-type agent struct {
-	node    *Node
-	handler http.Handler
+// Streaming is an agent whose answers are read as they are written.
+type Streaming struct {
+	Name    string
+	Handler http.Handler
 }
 
 // Node returns the node's name.
-func (a *agent) Node() string { return a.node.name }
+func (a *Streaming) Node() string { return a.Name }
+
+// Ask asks the handler.
+func (a *Streaming) Ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	body, in := io.Pipe()
+	w := &writer{head: http.Header{}, began: make(chan struct{}), body: in}
+	stop := context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
+	go func() {
+		a.Handler.ServeHTTP(w, req)
+		w.begin(http.StatusOK)
+		stop()
+		in.Close()
+	}()
+	<-w.began
+	return client.Received(&http.Response{StatusCode: w.status, Status: http.StatusText(w.status), Header: w.head, Body: body, Request: req})
+}
+
+// agent is that of a Node, which may be slow or away.
+type agent struct {
+	Streaming
+	node *Node
+}
 
 // Ask sends one question.
 func (a *agent) Ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
@@ -44,21 +69,7 @@ func (a *agent) Ask(ctx context.Context, path string, query url.Values) (*http.R
 	case refused != nil && query.Has("follow"):
 		return nil, refused
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path+"?"+query.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	body, in := io.Pipe()
-	w := &writer{head: http.Header{}, began: make(chan struct{}), body: in}
-	stop := context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
-	go func() {
-		a.handler.ServeHTTP(w, req)
-		w.begin(http.StatusOK)
-		stop()
-		in.Close()
-	}()
-	<-w.began
-	return client.Received(&http.Response{StatusCode: w.status, Status: http.StatusText(w.status), Header: w.head, Body: body, Request: req})
+	return a.Streaming.Ask(ctx, path, query)
 }
 
 // writer is the http.ResponseWriter of one answer.

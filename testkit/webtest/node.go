@@ -140,5 +140,5 @@ func (n *Node) Streams() int {
 // Agent returns the agent as a caller with some rights reaches it.
 func (n *Node) Agent(v serve.Viewer) client.Agent {
 	viewer := func(*http.Request) (serve.Viewer, error) { return v, nil }
-	return &agent{n, serve.Handler(n.state, viewer, n.now)}
+	return &agent{Streaming{n.name, serve.Handler(n.state, viewer, n.now)}, n}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-	"unique"
 
 	"github.com/namegate/namegate/audit"
 )
@@ -38,12 +37,12 @@ type Traffic struct {
 }
 
 // workload tells workloads apart.
-type workload struct{ node, namespace, name unique.Handle[string] }
+type workload struct{ node, namespace, name string }
 
 // key tells edges apart.
 type key struct {
 	workload
-	name, verdict unique.Handle[string]
+	name, verdict string
 }
 
 // cell is an edge with its counts.
@@ -51,7 +50,7 @@ type cell struct {
 	key
 	edge    Edge
 	version uint64 // when the edge was last changed
-	hour    ring
+	hour    window
 	rate    rate
 }
 
@@ -61,10 +60,10 @@ type gone struct {
 }
 
 // matchKey is a match of a policy.
-type matchKey struct{ policy, path unique.Handle[string] }
+type matchKey struct{ policy, path string }
 
 type hits struct {
-	ring
+	window
 	last time.Time
 }
 
@@ -105,8 +104,8 @@ func (t *Traffic) Add(l *audit.Line, now time.Time) {
 
 // cell returns the cell of an edge, nil where there is no room for a new one.
 func (t *Traffic) cell(e *Edge) *cell {
-	w := workload{unique.Make(e.Node), unique.Make(e.Namespace), unique.Make(e.Workload)}
-	k := key{w, unique.Make(e.Name), unique.Make(e.Verdict)}
+	w := workload{e.Node, e.Namespace, e.Workload}
+	k := key{w, e.Name, e.Verdict}
 	if c := t.edges[k]; c != nil {
 		return c
 	}
@@ -114,10 +113,8 @@ func (t *Traffic) cell(e *Edge) *cell {
 		return nil
 	}
 	t.ids++
-	c := &cell{key: k, edge: *e}
+	c := &cell{key: k, edge: *e, hour: newWindow(hour), rate: rate{window: newWindow(seconds)}}
 	c.edge.ID = "e" + strconv.FormatUint(t.ids, 36)
-	c.edge.Node, c.edge.Namespace, c.edge.Workload = w.node.Value(), w.namespace.Value(), w.name.Value()
-	c.edge.Name, c.edge.Verdict = k.name.Value(), k.verdict.Value()
 	t.edges[k] = c
 	t.ofWorkload[w]++
 	return c
@@ -214,13 +211,13 @@ func (t *Traffic) match(l *audit.Line) {
 		if m.Path == "" || minuteOf(l.Time) <= t.minute-hour {
 			continue // of a policy that the caller may not read, or too old
 		}
-		k := matchKey{unique.Make(m.Policy), unique.Make(m.Path)}
+		k := matchKey{m.Policy, m.Path}
 		h := t.matches[k]
 		if h == nil {
 			if len(t.matches) >= maxMatches {
 				continue
 			}
-			h = &hits{}
+			h = &hits{window: newWindow(hour)}
 			t.matches[k] = h
 		}
 		h.add(minuteOf(l.Time), t.minute, 1)
@@ -232,7 +229,7 @@ func (t *Traffic) match(l *audit.Line) {
 
 // Hits returns how many DNS decisions of the last hour had a match, and when the last was.
 func (t *Traffic) Hits(policy, path string) (n uint64, last time.Time) {
-	if h := t.matches[matchKey{unique.Make(policy), unique.Make(path)}]; h != nil {
+	if h := t.matches[matchKey{policy, path}]; h != nil {
 		return h.sum(), h.last
 	}
 	return 0, time.Time{}

@@ -7,46 +7,49 @@ const (
 	seconds = 10 // of the rate
 )
 
-// ring counts in the last hour, one number a minute. The zero value has no counts.
-type ring struct {
-	at     int64 // the newest minute, since the epoch
-	counts [hour]uint32
+// window counts in the last minutes or seconds, one number for each.
+type window struct {
+	at     int64 // the newest, since the epoch
+	counts []uint32
 }
 
-// move makes the ring end at a minute, and tells whether counts other than 0 left it.
-func (r *ring) move(to int64) (left bool) {
-	for n := min(to-r.at, hour); n > 0; n-- {
-		slot := &r.counts[(to-n+1)%hour]
+func newWindow(size int) window { return window{counts: make([]uint32, size)} }
+
+// move makes the window end at a time, and tells whether counts other than 0 left it.
+func (w *window) move(to int64) (left bool) {
+	size := int64(len(w.counts))
+	for n := min(to-w.at, size); n > 0; n-- {
+		slot := &w.counts[(to-n+1)%size]
 		left = left || *slot != 0
 		*slot = 0
 	}
-	r.at = max(r.at, to)
+	w.at = max(w.at, to)
 	return left
 }
 
-// add counts n at a minute, and tells whether it is one of the ring: a time that is ahead of now is
+// add counts n at a time, if that is in the window: a time that is ahead of now is
 // that of a node whose clock is, and counts as now.
-func (r *ring) add(minute, now int64, n uint64) (counted bool) {
-	r.move(now)
-	if minute = min(minute, now); minute <= now-hour {
-		return false
+func (w *window) add(at, now int64, n uint64) {
+	w.move(now)
+	size := int64(len(w.counts))
+	if at = min(at, now); at > now-size {
+		grow(&w.counts[at%size], n)
 	}
-	slot := &r.counts[minute%hour]
-	*slot = uint32(min(uint64(*slot)+n, 1<<32-1))
-	return true
 }
 
-func (r *ring) sum() (n uint64) {
-	for _, c := range r.counts {
+func (w *window) sum() (n uint64) {
+	for _, c := range w.counts {
 		n += uint64(c)
 	}
 	return n
 }
 
+// grow adds n to a count, which stays at its greatest number.
+func grow(count *uint32, n uint64) { *count = uint32(min(uint64(*count)+n, 1<<32-1)) }
+
 // rate counts in the last ten seconds.
 type rate struct {
-	at     int64
-	counts [seconds]uint32
+	window
 	// perMinute is the count of a minute that was reported at its end. It stands for the minute
 	// after, until the second until.
 	perMinute uint32
@@ -54,19 +57,8 @@ type rate struct {
 }
 
 func (r *rate) move(now int64) {
-	for n := min(now-r.at, seconds); n > 0; n-- {
-		r.counts[(now-n+1)%seconds] = 0
-	}
-	if r.at = max(r.at, now); r.until <= now {
+	if r.window.move(now); r.until <= now {
 		r.perMinute = 0
-	}
-}
-
-func (r *rate) add(second, now int64, n uint64) {
-	r.move(now)
-	if second = min(second, now); second > now-seconds {
-		slot := &r.counts[second%seconds]
-		*slot = uint32(min(uint64(*slot)+n, 1<<32-1))
 	}
 }
 
@@ -76,15 +68,9 @@ func (r *rate) addMinute(now int64, n uint64) {
 	if r.until <= now {
 		r.until = now + 60
 	}
-	r.perMinute = uint32(min(uint64(r.perMinute)+n, 1<<32-1))
+	grow(&r.perMinute, n)
 }
 
-func (r *rate) perSecond() float64 {
-	var n uint64
-	for _, c := range r.counts {
-		n += uint64(c)
-	}
-	return float64(n)/seconds + float64(r.perMinute)/60
-}
+func (r *rate) perSecond() float64 { return float64(r.sum())/seconds + float64(r.perMinute)/60 }
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
