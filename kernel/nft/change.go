@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/kernel/nft/wire"
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -15,8 +14,8 @@ import (
 type change struct {
 	added, removed tierObjects
 	fresh, gone    []*knftables.Element
-	peers          map[string]PeerKind // of all sets of peers, by their names
-	there          map[string][]string // the rules of chains that are there, by their names
+	peers          map[string]*knftables.Set // all sets of peers, by their names
+	there          map[string][]string       // the rules of chains that are there, by their names
 }
 
 // differences returns the changes of both tables, in the order of both.
@@ -27,14 +26,17 @@ func (t *Tables) differences(tiers tierObjects, want elements) []change {
 		at[f] = &out[i]
 	}
 	inet := at[knftables.InetFamily]
-	inet.added, inet.removed, inet.peers = tiers.without(t.tiers, true), t.tiers.without(tiers, false), map[string]PeerKind{}
+	inet.added, inet.removed, inet.peers = tiers.without(t.tiers, true), t.tiers.without(tiers, false), map[string]*knftables.Set{}
 	inet.there = t.tiers.rules()
-	for _, p := range slices.Concat(t.tiers.sets, tiers.sets) {
-		inet.peers[p.Name] = p.Kind
+	for _, s := range (tierObjects{sets: slices.Concat(t.tiers.sets, tiers.sets)}).allSets() {
+		inet.peers[s.Name] = s
 	}
-	_, sets := inet.removed.names() // with their elements
+	left := map[string]bool{} // sets that go with their elements
+	for _, s := range inet.removed.allSets() {
+		left[s.Name] = true
+	}
 	for key, e := range t.applied {
-		if _, keep := want[key]; !keep && !slices.Contains(sets, e.Set) {
+		if _, keep := want[key]; !keep && !left[e.Set] {
 			at[e.Family].gone = append(at[e.Family].gone, e)
 		}
 	}
@@ -68,111 +70,71 @@ func (c change) steps() []change {
 	return []change{first, last}
 }
 
+// transaction is what a change is rendered to: one of the program nft, or one by netlink.
+type transaction interface {
+	Add(o knftables.Object)
+	Flush(o knftables.Object)
+	Delete(o knftables.Object)
+}
+
 // write makes the change of the table i in one transaction: by the program nft where chains come
 // or change, else by netlink.
 func (t *Tables) write(ctx context.Context, i int, c change) error {
-	if t.direct && len(c.added.chains) == 0 {
-		s, err := t.plainSkeleton(i)
-		if err != nil {
-			return err
-		}
-		m := wire.New(tableFamilies[i], TableName)
-		c.writeTo(m, s)
-		return t.commitBatch(m)
+	if len(c.added.chains) > 0 {
+		return t.runNft(ctx, t.both()[i], c.writeTo)
 	}
-	tx := t.both()[i].NewTransaction()
+	return t.runElements(ctx, t.both()[i], func() (*skeleton, error) { return t.plainSkeleton(i) }, c.peers, c.writeTo)
+}
+
+// writeTo renders the change.
+func (c change) writeTo(tx transaction) {
 	c.added.layOut(layout{tx})
-	for _, e := range c.gone {
+	bySet := func(a, b *knftables.Element) int { return strings.Compare(a.Set+a.Map, b.Set+b.Map) }
+	for _, e := range slices.SortedFunc(slices.Values(c.gone), bySet) {
 		tx.Delete(e)
 	}
-	for _, e := range c.fresh {
+	for _, e := range slices.SortedFunc(slices.Values(c.fresh), bySet) {
 		tx.Add(e)
 	}
 	c.removed.remove(tx)
-	if tx.NumOperations() == 0 {
+}
+
+// runNft has the program nft make a transaction, if that changes something.
+func (t *Tables) runNft(ctx context.Context, table knftables.Interface, write func(transaction)) error {
+	tx := table.NewTransaction()
+	if write(tx); tx.NumOperations() == 0 {
 		return nil
 	}
-	return t.run(ctx, t.both()[i], tx)
+	return t.run(ctx, table, tx)
 }
 
-// writeTo writes the change of the table of which s is the layout without tiers, but for chains
-// that are added.
-func (c change) writeTo(m *wire.Batch, s *skeleton) {
-	for _, f := range families {
-		for _, p := range c.added.sets {
-			types, interval := p.Kind.types(f)
-			flags := uint32(0)
-			if interval {
-				flags = unix.NFT_SET_INTERVAL
-			}
-			m.AddSet(p.setName(f), types, flags)
+// runElements makes a transaction without chains that come, if it changes something, for a table of
+// which of is the layout, but for peers. In the kernel it goes by netlink: the program nft would read every
+// set of the host, and close a socket (see nfattr.Sockets).
+func (t *Tables) runElements(ctx context.Context, table knftables.Interface, of func() (*skeleton, error), peers map[string]*knftables.Set, write func(transaction)) error {
+	if !t.direct {
+		return t.runNft(ctx, table, write)
+	}
+	s, err := of()
+	if err != nil {
+		return err
+	}
+	m := wire.New(s.family, s.table, func(name string) ([]string, bool) {
+		if set := peers[name]; set != nil {
+			return wire.Parts(set.Type), len(set.Flags) > 0
 		}
-		for _, e := range c.added.entries {
-			addSet(m, e.of(f))
-		}
-		for _, g := range c.added.grants {
-			addSet(m, g.of(f))
-		}
+		return s.types[name], s.intervals[name]
+	})
+	if write(m); m.Empty() {
+		return nil
 	}
-	typesOf := func(set string) ([]string, bool) { return c.typesOf(s, set) }
-	elementStep{true, c.gone}.writeTo(m, typesOf)
-	elementStep{false, c.fresh}.writeTo(m, typesOf)
-	chains, sets := c.removed.names()
-	for _, name := range chains {
-		m.FlushChain(name)
-	}
-	for _, name := range chains {
-		m.DeleteChain(name)
-	}
-	for _, name := range sets {
-		m.DeleteSet(name)
-	}
+	return t.generations.Own(func() error {
+		_, err := m.Commit(t.kernel.sockets)
+		return err
+	})
 }
 
-// addSet adds a set of entries or of grants.
-func addSet(m *wire.Batch, set *knftables.Set) {
-	m.AddSet(set.Name, wire.Types(set.Type), formOf(set).flags)
-}
-
-// typesOf returns the words for the types of a set's or map's key and value, and whether the
-// set holds intervals.
-func (c change) typesOf(s *skeleton, name string) (types []string, interval bool) {
-	if types, static := s.types[name]; static {
-		return types, s.intervals[name]
-	}
-	for _, f := range families {
-		peers := strings.TrimSuffix(strings.TrimPrefix(name, peersPrefix), "-"+f.suffix)
-		if kind, known := c.peers[peers]; known {
-			return kind.types(f)
-		}
-	}
-	return nil, false
-}
-
-// types returns the words for the types of the key of a set of peers, and whether it holds
-// intervals.
-func (k PeerKind) types(f family) (types []string, interval bool) {
-	if k == PeerPorts {
-		return []string{f.addr, "inet_proto", "inet_service"}, false
-	}
-	return []string{f.addr}, k == PeerNetworks
-}
-
-// names returns the names of the chains and of the sets, these with the family.
-func (o tierObjects) names() (chains, sets []string) {
-	for _, c := range o.chains {
-		chains = append(chains, c.name)
-	}
-	for _, f := range families {
-		for _, s := range o.sets {
-			sets = append(sets, s.setName(f))
-		}
-		for _, s := range o.entries {
-			sets = append(sets, s.of(f).Name)
-		}
-		for _, s := range o.grants {
-			sets = append(sets, s.of(f).Name)
-		}
-	}
-	return chains, sets
+// changeElements changes elements of the layout of the table inet.
+func (t *Tables) changeElements(ctx context.Context, write func(transaction)) error {
+	return t.runElements(ctx, t.inet, func() (*skeleton, error) { return t.plainSkeleton(0) }, nil, write)
 }

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,8 +12,7 @@ import (
 // Most packets match few of a long list's rules, and most rules are about names or networks.
 // So a list asks first whether the subject has an entry of any rule for the dialled address,
 // and whether the address that is reached is in a network of any rule, and walks only the
-// rules that are left. A lookup in a set of networks takes as long as several in a set of
-// addresses, so the block of the address is asked before. What no rule denies is asked where
+// rules that are left. What no rule denies is asked where
 // rules are walked: most packets match none. Rules with one action need no order among themselves: the networks of
 // such a run are one set. What is walked is divided into chains, which lists share: where one rule
 // changes, most of them stay.
@@ -22,9 +20,6 @@ import (
 const (
 	partPrefix  = "part-"
 	networksSet = "networks" // of all rules of lists that ask it
-	// blocksPeers is the peer set of the blocks, one for each family, that have the networks
-	// of networksSet.
-	blocksPeers = "blocks"
 
 	// fewRules is how many rules a list walks without asking first.
 	fewRules = 8
@@ -36,9 +31,6 @@ const (
 	// mostNested is how deep parts have parts: the kernel takes 15 chains that lead to each
 	// other, and an ordered list leads to that of a NetworkPolicy.
 	mostNested = 2
-	// A block has at most 1/blockShare of an address's bits. One of less than leastBlock bits
-	// holds too many addresses to be asked.
-	blockShare, leastBlock = 2, 8
 )
 
 // dispatch makes the chains and sets of lists.
@@ -54,7 +46,6 @@ type dispatch struct {
 	sums     []byte
 	sets     map[string]PeerSet // the sets of peers that rules ask
 	networks map[string]bool    // the sets of networks that networksSet has
-	blocks   map[string]int     // the lengths of blocks, by family; no family without networks
 	first    []*item            // the items of the current list before those of rules
 }
 
@@ -62,19 +53,10 @@ func newDispatch(s State, before map[itemKey]*item) *dispatch {
 	d := &dispatch{
 		peers: map[string]PeerSet{}, entries: map[string]EntrySet{}, items: map[itemKey]*item{}, before: before,
 		walks: map[walkKey]*walk{}, unions: map[unionKey]*TierRule{}, there: map[string]bool{},
-		sets: map[string]PeerSet{}, networks: map[string]bool{}, blocks: map[string]int{},
+		sets: map[string]PeerSet{}, networks: map[string]bool{},
 	}
 	for _, p := range s.Peers {
 		d.peers[p.Name] = p
-		if p.Kind == PeerNetworks {
-			for _, n := range p.Networks {
-				bits, there := d.blocks[suffix(n.Addr())]
-				if !there {
-					bits = n.Addr().BitLen() / blockShare
-				}
-				d.blocks[suffix(n.Addr())] = min(n.Bits(), bits)
-			}
-		}
 	}
 	for _, e := range s.Entries {
 		d.entries[e.Name] = e
@@ -165,31 +147,11 @@ func (d *dispatch) list(rules []*TierRule, pass string, node bool) (out []*item)
 				d.networks[r.Peers] = true
 			}
 		}
-		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), d.inNetworks()...))
+		out = append(out, newItem("goto "+d.chain(partPrefix, w.items(all)...), each("%[2]s daddr @"+networksSet+"%[1]s ")...))
 		all = without
 	}
 	return append(out, w.items(all)...)
 }
-
-// inNetworks matches packets that reach a network of networksSet.
-func (d *dispatch) inNetworks() (out []string) {
-	for _, f := range families {
-		bits, there := d.blocks[f.suffix]
-		if !there {
-			continue
-		}
-		match := f.ip + " daddr @" + networksSet + f.suffix + " "
-		if bits >= leastBlock {
-			mask := netip.PrefixFrom(ones[f.suffix], bits).Masked().Addr()
-			match = fmt.Sprintf("%s daddr & %s @%s%s-%s ", f.ip, mask, peersPrefix, blocksPeers, f.suffix) + match
-		}
-		out = append(out, match)
-	}
-	return out
-}
-
-// ones are addresses without a zero bit, by family.
-var ones = map[string]netip.Addr{"4": netip.AddrFrom4([4]byte(slices.Repeat([]byte{255}, 4))), "6": netip.AddrFrom16([16]byte(slices.Repeat([]byte{255}, 16)))}
 
 // untracked is list for untracked packets, which are few.
 func (d *dispatch) untracked(rules []*TierRule, pass string, node bool) []*item {
@@ -341,18 +303,6 @@ func (d *dispatch) matches(r *TierRule, subject string) (out []string) {
 	for _, to := range peers {
 		for _, p := range portLists(r.Ports) {
 			out = append(out, p.reached()+to)
-		}
-	}
-	return out
-}
-
-// allBlocks returns the peer set of the blocks of networks.
-func (d *dispatch) allBlocks(networks []netip.Prefix) PeerSet {
-	out := PeerSet{Name: blocksPeers}
-	for _, n := range networks {
-		block := netip.PrefixFrom(n.Addr(), d.blocks[suffix(n.Addr())]).Masked().Addr()
-		if len(out.Addrs) == 0 || out.Addrs[len(out.Addrs)-1] != block {
-			out.Addrs = append(out.Addrs, block)
 		}
 	}
 	return out

@@ -131,8 +131,6 @@ func (in *interpreter) matches(t *testing.T, words []string, p packet) bool {
 		case len(words) > 1 && words[1] == "saddr":
 			used = slices.Index(words, "@"+set) + 1
 			ok = words[0] == family && in.hasEntry(strings.TrimSuffix(strings.TrimPrefix(set, timed.EntriesPrefix), "-"+suffix(p.dialled)), p)
-		case len(words) > 2 && words[1] == "daddr" && words[2] == "&":
-			used, ok = 5, words[0] == family && in.inBlock(t, set, p, words[3])
 		case words[1] == "daddr":
 			used = slices.Index(words, "@"+set) + 1
 			ok = words[0] == family && in.reaches(t, set, p)
@@ -171,16 +169,6 @@ func (in *interpreter) reaches(t *testing.T, set string, p packet) bool {
 	}
 	t.Fatalf("no set %s", set)
 	return false
-}
-
-// inBlock tells whether a set has the block of the address that is reached.
-func (in *interpreter) inBlock(t *testing.T, set string, p packet, mask string) bool {
-	bits := p.reached.AsSlice()
-	for i, b := range netip.MustParseAddr(mask).AsSlice() {
-		bits[i] &= b
-	}
-	p.reached, _ = netip.AddrFromSlice(bits)
-	return in.reaches(t, set, p)
 }
 
 func inPorts(t *testing.T, list string, port uint16) bool {

@@ -11,11 +11,12 @@
 //
 // Entries, which rules by name ask, are no part of a State: ApplyEntries writes them into
 // sets that a State names, they end by themselves, and ListEntries reads them (package timed).
-// Nothing else changes them, and a table that has to be made anew takes those over that are there.
+// Nothing else changes them, and they stay where another layout replaces one.
 //
-// Each table is written in one transaction, which is in force as a whole or not at all, anew
-// by the program nft and changes of it by netlink (package wire); an error leaves one of the
-// two tables as it was, and the next Apply writes both anew. Packets under way meet the rules
+// Each table is written in one transaction, which is in force as a whole or not at all: chains
+// by the program nft, elements by netlink (package wire); an error leaves one of the
+// two tables as it was, and the next Apply writes both anew. The chains of ordered rules never change:
+// other rules are other chains, to which other elements lead. Packets under way meet the rules
 // of before the transaction and the elements of after it: so another transaction comes before
 // it with new chains to which elements lead, and another after it removes another layout's maps.
 // Every write returns after the kernel has acknowledged it. Nothing read from the kernel

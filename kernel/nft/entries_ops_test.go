@@ -208,6 +208,7 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 		"add chain inet namegate theirs":                   "nft chain inet namegate theirs",
 		"flush chain inet namegate " + bare:                "nft chain inet namegate " + bare,
 		"flush set inet namegate named4":                   "nft set inet namegate named4",
+		"add table inet namegate { flags dormant; }":       "nft table inet namegate",
 		"add set inet namegate theirs { type ipv4_addr; }": "nft set inet namegate theirs",
 	} {
 		tables, s := inKernel(t), named()

@@ -30,11 +30,9 @@ func (s EntrySet) of(f family) *knftables.Set {
 type setForm struct{ keyType, keyLen, flags, valueType, valueLen uint32 }
 
 // formOf is the form of a set in the kernel.
-func formOf(set *knftables.Set) (f setForm) {
-	f.keyType, f.keyLen = wire.KeyForm(wire.Types(set.Type))
-	for _, flag := range set.Flags {
-		f.flags |= map[knftables.SetFlag]uint32{knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT, knftables.DynamicFlag: unix.NFT_SET_EVAL}[flag]
-	}
+func formOf(set *knftables.Set) setForm {
+	f := setForm{flags: wire.Flags(set)}
+	f.keyType, f.keyLen = wire.KeyForm(wire.Parts(set.Type))
 	return f
 }
 
@@ -44,9 +42,9 @@ const verdictType, verdictLen = 0xffffff00, 16
 // mapFormOf is the form of a map in the kernel.
 func mapFormOf(key, value string) setForm {
 	f := setForm{flags: unix.NFT_SET_MAP, valueType: verdictType, valueLen: verdictLen}
-	f.keyType, f.keyLen = wire.KeyForm(wire.Types(key))
+	f.keyType, f.keyLen = wire.KeyForm(wire.Parts(key))
 	if value != "verdict" {
-		f.valueType, f.valueLen = wire.KeyForm(wire.Types(value))
+		f.valueType, f.valueLen = wire.KeyForm(wire.Parts(value))
 	}
 	return f
 }

@@ -82,10 +82,11 @@ func (t *Tables) ReadPeers(ctx context.Context, sets []PeerSet) ([]PeerSet, erro
 	for _, p := range sets {
 		found := PeerSet{Name: p.Name, Kind: p.Kind}
 		for _, f := range families {
-			if is.elements[p.setName(f)] == nil {
+			name := p.of(f).Name
+			if is.elements[name] == nil {
 				continue
 			}
-			all, err := t.elements(ctx, s, p.setName(f))
+			all, err := t.elements(ctx, s, name)
 			if err != nil {
 				return nil, err
 			}
@@ -97,9 +98,6 @@ func (t *Tables) ReadPeers(ctx context.Context, sets []PeerSet) ([]PeerSet, erro
 	}
 	return out, nil
 }
-
-// setName is the name of the set of a family.
-func (p *PeerSet) setName(f family) string { return peersPrefix + p.Name + "-" + f.suffix }
 
 // read adds a member in words of nft.
 func (p *PeerSet) read(key []string) {
@@ -138,13 +136,14 @@ func (t *Tables) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove b
 	}
 	changes := elements{}
 	changes.addrs(knftables.InetFamily, recheckSet, addrs)
-	all := slices.Collect(maps.Values(changes))
-	steps := []elementStep{{false, all}}
-	if remove { // an element that is not there is an error
-		steps = append(steps, elementStep{true, all})
-	}
-	layout := func() (*skeleton, error) { return t.plainSkeleton(0) }
-	if err := t.changeElements(ctx, t.inet, layout, steps...); err != nil {
+	err := t.changeElements(ctx, func(tx transaction) {
+		for _, e := range changes {
+			if tx.Add(e); remove { // an element that is not there is an error
+				tx.Delete(e)
+			}
+		}
+	})
+	if err != nil {
 		t.partial = true
 		return fmt.Errorf("change nft set %s %s: %w", TableName, recheckSet, err)
 	}

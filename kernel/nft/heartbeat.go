@@ -98,9 +98,9 @@ func (k kernel) renewAlive(ctx context.Context, timeout time.Duration, replace b
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	m := wire.New(knftables.InetFamily, TableName)
+	m := wire.New(knftables.InetFamily, TableName, nil)
 	if replace {
-		m.FlushSet(aliveSet)
+		m.Flush(&knftables.Set{Name: aliveSet})
 	}
 	m.List(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, aliveSet, func(b []byte) []byte {
 		b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)

@@ -30,22 +30,26 @@ func isHeld(e *knftables.Element) bool {
 	return false
 }
 
-// addHeld adds the elements, in a transaction that makes the sets empty before.
-func addHeld(tx *knftables.Transaction) {
+// heldElements are the elements of the set.
+func heldElements() (out []*knftables.Element) {
 	for _, f := range families {
-		tx.Add(&knftables.Element{Set: heldSet + f.suffix, Key: []string{f.loopback}})
+		out = append(out, &knftables.Element{Family: knftables.InetFamily, Table: TableName, Set: heldSet + f.suffix, Key: []string{f.loopback}})
 	}
+	return out
 }
 
 // HoldUnconfirmed has the rules of the node that wait for confirmation count for another
 // UnconfirmedTimeout. So does each Rewrite.
 func (t *Tables) HoldUnconfirmed(ctx context.Context) error {
-	tx := t.inet.NewTransaction()
-	for _, f := range families {
-		tx.Flush(&knftables.Set{Name: heldSet + f.suffix})
-	}
-	addHeld(tx)
-	if err := t.run(ctx, t.inet, tx); err != nil {
+	err := t.changeElements(ctx, func(tx transaction) {
+		for _, e := range heldElements() {
+			// One that is there keeps its deadline, and one that is not cannot be deleted.
+			tx.Add(e)
+			tx.Delete(e)
+			tx.Add(e)
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("hold the rules that wait for confirmation: %w", err)
 	}
 	return nil

@@ -82,7 +82,7 @@ type family struct {
 var families = []family{{"4", "ip", "ipv4_addr", "ip", "ip saddr & 0.0.0.0 ^ 127.0.0.1", "127.0.0.1"}, {"6", "ip6", "ipv6_addr", "ip6", "ip6 saddr & :: ^ ::1", "::1"}}
 
 // layout collects sets, maps and chains of one table into a transaction.
-type layout struct{ tx *knftables.Transaction }
+type layout struct{ tx transaction }
 
 func (l layout) set(name, typ string) { l.tx.Add(&knftables.Set{Name: name, Type: typ}) }
 

@@ -102,24 +102,21 @@ func (t *Tables) changeNet(ctx context.Context, want elements, add bool) error {
 		}
 		return t.writeNet(ctx, want)
 	}
-	next, step := elements{}, elementStep{remove: !add}
+	next, c := elements{}, change{}
 	for key, e := range t.net.applied {
 		if _, keep := want[key]; keep || add {
 			next[key] = e
 		} else {
-			step.elements = append(step.elements, e)
+			c.gone = append(c.gone, e)
 		}
 	}
 	for key, e := range want {
 		if _, there := t.net.applied[key]; !there && add {
-			step.elements = append(step.elements, e)
+			c.fresh = append(c.fresh, e)
 			next[key] = e
 		}
 	}
-	if len(step.elements) == 0 {
-		return nil
-	}
-	return t.wroteNet(t.changeElements(ctx, t.net.table, t.net.skeleton, step), next)
+	return t.wroteNet(t.runElements(ctx, t.net.table, t.net.skeleton, nil, c.writeTo), next)
 }
 
 func (t *Tables) runNet(ctx context.Context, tx *knftables.Transaction, next elements) error {

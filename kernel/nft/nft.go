@@ -3,7 +3,6 @@ package nft
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -199,48 +198,38 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 		return err
 	}
 	t.CompareKeys()
-	_, err := t.CheckKeys(ctx, tiers.entryNames())
+	_, err := t.CheckKeys(tiers.entryNames())
 	return err
 }
 
-// layOut writes chains and rules, and elements if there are any to write.
+// layOut writes chains and rules, and elements if there are any to write, which replace all that
+// the tables hold.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
-	if !t.otherLayout {
-		_, err := t.layOutTables(ctx, want)
-		return err
+	for i := range t.both() {
+		err := t.layOutTable(ctx, i, want, false)
+		if err != nil && t.otherLayout {
+			// The table may hold another program's objects.
+			err = t.layOutTable(ctx, i, want, true)
+		}
+		if err != nil {
+			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
+		}
 	}
-	if err := t.Carry(func() ([]timed.Op, error) { return t.layOutTables(ctx, want) }); err != nil {
-		return err
+	t.otherLayout, t.laidOut = false, true
+	if want == nil {
+		return nil
 	}
 	return t.removeLeft(ctx)
 }
 
-// layOutTables returns entries that are still to be written.
-func (t *Tables) layOutTables(ctx context.Context, want elements) (carried []timed.Op, err error) {
-	for i := range t.both() {
-		of, err := t.layOutTable(ctx, i, want, false)
-		if err != nil && t.otherLayout {
-			// The table may hold another program's objects.
-			of, err = t.layOutTable(ctx, i, want, true)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
-		}
-		carried = append(carried, of...)
-	}
-	t.otherLayout, t.laidOut = false, true
-	return carried, nil
-}
-
-// layOutTable writes one table in one transaction. With whole a table of another layout is
-// removed, else what it holds. It returns entries that are still to be written.
-func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bool) (carried []timed.Op, err error) {
-	table := t.both()[i]
+// layOutTable writes one table in one transaction. A table of another layout is replaced in place
+// or, with whole, made anew.
+func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bool) (err error) {
+	table, restore := t.both()[i], func() {}
 	tx := table.NewTransaction()
-	restore, kept := func() {}, map[string]bool(nil)
 	if t.otherLayout {
-		if restore, kept, err = t.remove(ctx, i, tx, whole); err != nil {
-			return nil, err
+		if restore, err = t.replace(ctx, i, tx, whole); err != nil {
+			return err
 		}
 	}
 	t.layout(i, tx, t.tiers)
@@ -249,19 +238,15 @@ func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bo
 	}
 	restore()
 	if want != nil {
-		if err := t.refill(ctx, i, tx, want); err != nil {
-			return nil, err
+		if err := t.refill(i, tx, want); err != nil {
+			return err
 		}
 	}
-	err = t.generations.Own(func() (err error) {
-		if t.otherLayout && table == t.inet {
-			if carried, err = t.carry(ctx, tx, kept); err != nil {
-				return err
-			}
-		}
-		return table.Run(ctx, tx)
-	})
-	return carried, err
+	if err := t.run(ctx, table, tx); err != nil || !whole {
+		return err
+	}
+	t.generations.Forget() // entries are gone: everything is to be verified
+	return nil
 }
 
 // run makes one change.
@@ -281,9 +266,9 @@ func (t *Tables) layout(i int, tx *knftables.Transaction, tiers tierObjects) {
 	}
 }
 
-// refill empties every set and map of a table but the dead-man switch, fills them with
-// what is wanted, and removes what states of before added to the layout.
-func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, want elements) error {
+// refill empties every set and map of a table but the dead-man switch, and fills them with
+// what is wanted.
+func (t *Tables) refill(i int, tx *knftables.Transaction, want elements) error {
 	s, err := t.skeleton(i, t.tiers)
 	if err != nil {
 		return err
@@ -298,25 +283,15 @@ func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, w
 		}
 	}
 	if t.tiers.unconfirmed && tableFamilies[i] == knftables.InetFamily {
-		addHeld(tx)
+		for _, e := range heldElements() {
+			tx.Add(e)
+		}
 	}
 	for _, e := range want {
 		if e.Family == tableFamilies[i] {
 			tx.Add(e)
 		}
 	}
-	if t.otherLayout {
-		return nil // the table is made anew
-	}
-	is, err := t.reader.objects(ctx, tableFamilies[i], TableName)
-	if err != nil {
-		return fmt.Errorf("read nft table %s %s: %w", tableFamilies[i], TableName, err)
-	}
-	stale := func(names iter.Seq[string], wanted func(string) bool) []string {
-		return slices.DeleteFunc(slices.Sorted(names), func(name string) bool { return !ofTiers(name) || wanted(name) })
-	}
-	removeObjects(tx, stale(maps.Keys(is.rules), func(name string) bool { return s.rules[name] != nil }),
-		stale(maps.Keys(is.elements), func(name string) bool { return s.types[name] != nil }))
 	return nil
 }
 

@@ -34,7 +34,7 @@ func (t *Tables) isOtherLayout(i int, is *contents) bool {
 	return len(is.rules) > 0 && !signed
 }
 
-// remove begins a transaction that replaces a table of any layout; the old table is in
+// replace begins a transaction that replaces what a table of any layout holds; the old table is in
 // force until the whole transaction is. restore, after the layout, leaves the dead-man
 // switch as it was.
 //
@@ -44,48 +44,42 @@ func (t *Tables) isOtherLayout(i int, is *contents) bool {
 // a while after the transaction is in force (tried on Linux 6.18: 80 µs), and the elements of
 // a map that goes are gone at once: such a rule would deny what the map allows. So maps stay:
 // those that the new layout has too with its elements, the others as they are until
-// removeLeft. Sets of entries that the state wants stay too, since another agent may write to
-// them until the transaction: kept has their names. With whole nothing stays.
-func (t *Tables) remove(ctx context.Context, i int, tx *knftables.Transaction, whole bool) (restore func(), kept map[string]bool, err error) {
+// removeLeft. Sets of entries that the state wants stay too, with their entries: agents write to
+// them all the time. With whole nothing stays.
+func (t *Tables) replace(ctx context.Context, i int, tx *knftables.Transaction, whole bool) (restore func(), err error) {
 	alive, err := t.isAlive(ctx, i)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	is, err := t.reader.objects(ctx, tableFamilies[i], TableName)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s, err := t.skeleton(i, t.tiers)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	kept = map[string]bool{}
-	// Add first: deleting a table that is not there would be an error.
+	// Add first: deleting a table that is not there would be an error. It wakes one that is dormant.
 	tx.Add(&knftables.Table{})
-	if whole || is.hooks == nil || is.dormant {
+	if whole {
 		tx.Delete(&knftables.Table{})
 	} else {
-		chains := slices.Sorted(maps.Keys(is.rules))
-		for _, name := range chains {
-			tx.Flush(&knftables.Chain{Name: name})
-		}
-		for name := range s.forms {
-			kept[name] = is.elements[name] != nil && is.forms[name] == s.forms[name]
-		}
-		removeObjects(tx, nil, slices.DeleteFunc(slices.Sorted(maps.Keys(is.elements)), func(name string) bool { return kept[name] || s.types[name] == nil }))
-		removeObjects(tx, slices.DeleteFunc(chains, func(name string) bool {
-			return !strings.HasPrefix(name, signPrefix) && (s.rules[name] == nil || is.hooks[name] == s.hooks[name])
-		}), nil)
+		is.remove(tx, func(name string) bool {
+			return strings.HasPrefix(name, signPrefix) || s.rules[name] != nil && is.hooks != nil && is.hooks[name] != s.hooks[name]
+		}, func(name string) bool {
+			form, keeps := s.forms[name]
+			return s.types[name] != nil && !(keeps && (is.forms == nil || is.forms[name] == form))
+		})
 	}
 	return func() {
 		if alive {
 			tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
 		}
-	}, kept, nil
+	}, nil
 }
 
-// removeLeft removes what remove left of another layout, and signs the tables: until then the
-// next agent finds another layout.
+// removeLeft removes what the layout and the state do not have, and signs tables that replace
+// another layout: until then the next agent finds another layout.
 func (t *Tables) removeLeft(ctx context.Context) error {
 	for i, table := range t.both() {
 		s, err := t.skeleton(i, t.tiers)
@@ -96,22 +90,43 @@ func (t *Tables) removeLeft(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
-		tx := table.NewTransaction()
+		there, signed := len(is.rules) > 0, is.rules[t.sign(i)] != nil
 		maps.DeleteFunc(is.rules, func(name string, _ []string) bool { return s.rules[name] != nil })
 		maps.DeleteFunc(is.elements, func(name string, _ elements) bool { return s.types[name] != nil })
-		chains := slices.Sorted(maps.Keys(is.rules))
-		for _, name := range chains {
-			tx.Flush(&knftables.Chain{Name: name})
+		if !there || signed && len(is.rules)+len(is.elements) == 0 {
+			continue
 		}
-		// Elements of maps refer to chains.
-		removeObjects(tx, nil, slices.Sorted(maps.Keys(is.elements)))
-		removeObjects(tx, chains, nil)
+		tx, all := table.NewTransaction(), func(string) bool { return true }
+		is.remove(tx, all, all)
 		tx.Add(&knftables.Chain{Name: t.sign(i)})
 		if err := t.run(ctx, table, tx); err != nil {
 			return fmt.Errorf("remove an earlier layout from nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
 	return nil
+}
+
+// remove empties the chains of a table, and removes chains and sets.
+func (is *contents) remove(tx transaction, chain, set func(name string) bool) {
+	chains := slices.Sorted(maps.Keys(is.rules))
+	for _, name := range chains {
+		tx.Flush(&knftables.Chain{Name: name})
+	}
+	// Elements of maps refer to chains.
+	for _, name := range slices.Sorted(maps.Keys(is.elements)) {
+		switch {
+		case !set(name):
+		case is.maps[name]:
+			tx.Delete(&knftables.Map{Name: name})
+		default:
+			tx.Delete(&knftables.Set{Name: name})
+		}
+	}
+	for _, name := range chains {
+		if chain(name) {
+			tx.Delete(&knftables.Chain{Name: name})
+		}
+	}
 }
 
 // isAlive tells whether the dead-man switch of a table is on.

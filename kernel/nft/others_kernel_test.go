@@ -135,7 +135,7 @@ func TestElementsInDeclarations(t *testing.T) {
 	fatal.If(t, err)
 	fatal.If(t, tables.Setup(t.Context()))
 	tx := tables.inet.NewTransaction()
-	fatal.If(t, tables.refill(t.Context(), 0, tx, elements{}))
+	fatal.If(t, tables.refill(0, tx, elements{}))
 	if _, declared := inDeclarations(tx.String()); declared {
 		t.Error("a transaction without elements")
 	}

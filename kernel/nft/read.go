@@ -55,8 +55,9 @@ func (r kernelReader) objects(_ context.Context, family knftables.Family, table 
 		// Sets in rules are anonymous and end with their rules.
 		if nfattr.Uint32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
-			out.elements[name] = elements{}
-			if flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS]); timed.IsSet(name) || flags&unix.NFT_SET_MAP != 0 {
+			flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS])
+			out.elements[name], out.maps[name] = elements{}, flags&unix.NFT_SET_MAP != 0
+			if timed.IsSet(name) || timed.IsKeySet(name) || out.maps[name] {
 				out.forms[name] = setForm{nfattr.Uint32(a[unix.NFTA_SET_KEY_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_KEY_LEN]), flags, nfattr.Uint32(a[unix.NFTA_SET_DATA_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_DATA_LEN])}
 			}
 		}

@@ -151,9 +151,6 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	d.nodeDNS(s.NodeDNS)
 	out.grants = slices.SortedFunc(slices.Values(s.GrantSets), func(a, b GrantSet) int { return strings.Compare(a.Name, b.Name) })
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
-	if len(out.networks) > 0 {
-		d.sets[blocksPeers] = d.allBlocks(out.networks)
-	}
 	byName := func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }
 	out.sets = slices.SortedFunc(maps.Values(d.sets), byName)
 	out.entries = slices.SortedFunc(maps.Values(d.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
@@ -271,28 +268,38 @@ func portLists(ports []PortRange) (out []portList) {
 	return out
 }
 
-// layOut adds the objects to the layout.
-func (o tierObjects) layOut(l layout) {
-	for _, s := range o.sets {
-		for _, f := range families {
-			name := peersPrefix + s.Name + "-" + f.suffix
-			switch s.Kind {
-			case PeerAddrs:
-				l.set(name, f.addr)
-			case PeerNetworks:
-				l.ranges(name, f.addr)
-			case PeerPorts:
-				l.set(name, f.addr+" . inet_proto . inet_service")
-			}
-		}
+// of is the set of a family.
+func (p *PeerSet) of(f family) *knftables.Set {
+	set := &knftables.Set{Name: peersPrefix + p.Name + "-" + f.suffix, Type: f.addr}
+	switch p.Kind {
+	case PeerNetworks:
+		set.Flags = []knftables.SetFlag{knftables.IntervalFlag}
+	case PeerPorts:
+		set.Type += " . inet_proto . inet_service"
 	}
+	return set
+}
+
+// allSets are the sets of both families.
+func (o tierObjects) allSets() (out []*knftables.Set) {
 	for _, f := range families {
+		for _, s := range o.sets {
+			out = append(out, s.of(f))
+		}
 		for _, s := range o.entries {
-			l.tx.Add(s.of(f))
+			out = append(out, s.of(f))
 		}
 		for _, s := range o.grants {
-			l.tx.Add(s.of(f))
+			out = append(out, s.of(f))
 		}
+	}
+	return out
+}
+
+// layOut adds the objects to the layout.
+func (o tierObjects) layOut(l layout) {
+	for _, s := range o.allSets() {
+		l.tx.Add(s)
 	}
 	for _, c := range o.chains {
 		base := baseChain{}
@@ -341,9 +348,16 @@ func (o tierObjects) without(other tierObjects, rules bool) (out tierObjects) {
 
 // remove adds the end of the objects to a transaction, after which no element refers to
 // them.
-func (o tierObjects) remove(tx *knftables.Transaction) {
-	chains, sets := o.names()
-	removeObjects(tx, chains, sets)
+func (o tierObjects) remove(tx transaction) {
+	for _, c := range o.chains {
+		tx.Flush(&knftables.Chain{Name: c.name})
+	}
+	for _, c := range o.chains {
+		tx.Delete(&knftables.Chain{Name: c.name})
+	}
+	for _, s := range o.allSets() {
+		tx.Delete(s)
+	}
 }
 
 // setTiers notes what a state adds to the layout.
@@ -366,18 +380,6 @@ func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
 		t.ofTiers, err = t.skeletonOf(i, o)
 	}
 	return t.ofTiers, err
-}
-
-func removeObjects(tx *knftables.Transaction, chains, sets []string) {
-	for _, name := range chains {
-		tx.Flush(&knftables.Chain{Name: name})
-	}
-	for _, name := range chains {
-		tx.Delete(&knftables.Chain{Name: name})
-	}
-	for _, name := range sets {
-		tx.Delete(&knftables.Set{Name: name})
-	}
 }
 
 // tiers adds the elements of tiers and their peers.

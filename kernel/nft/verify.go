@@ -24,17 +24,19 @@ type contents struct {
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).
 	rules map[string][]string
-	// forms has the form of each map and of each set of entries and of grants. It is nil where the reader has none.
+	// forms has the form of each map and of each set of entries, of their keys and of grants. It is nil where the
+	// reader has none.
 	forms map[string]setForm
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
 	// elements has each set's and map's elements; those of an interval set are merged
 	// into ranges. Volatile sets and sets that the layout does not have are left out.
 	elements map[string]elements
+	maps     map[string]bool // which of these are maps
 }
 
 func newContents() *contents {
-	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}, forms: map[string]setForm{}}
+	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}, forms: map[string]setForm{}, maps: map[string]bool{}}
 }
 
 // ruleDigest is the comment of a rule. nft prints a rule in other words than it was
@@ -53,8 +55,8 @@ type skeleton struct {
 	table  string
 	// types has the words of each set's key and, after them, of each map's value.
 	types map[string][]string
-	// intervals are the sets of prefixes, maps the maps.
-	intervals, maps map[string]bool
+	// intervals are the sets of prefixes.
+	intervals map[string]bool
 }
 
 // skeletonOf interprets the layout of the table i.
@@ -73,7 +75,7 @@ func newSkeleton(family knftables.Family, table string, layout func(tx *knftable
 	if err := fake.Run(context.Background(), tx); err != nil {
 		return nil, fmt.Errorf("lay out nft table %s %s: %w", family, table, err)
 	}
-	s := &skeleton{contents: newContents(), family: family, table: table, types: map[string][]string{}, intervals: map[string]bool{}, maps: map[string]bool{}}
+	s := &skeleton{contents: newContents(), family: family, table: table, types: map[string][]string{}, intervals: map[string]bool{}}
 	for name, c := range fake.Table.Chains {
 		s.hooks[name] = ""
 		if c.Hook != nil {
@@ -82,16 +84,16 @@ func newSkeleton(family knftables.Family, table string, layout func(tx *knftable
 		s.rules[name] = comments(c.Rules)
 	}
 	for name, set := range fake.Table.Sets {
-		s.types[name] = wire.Types(set.Type + set.TypeOf)
+		s.types[name] = wire.Parts(set.Type + set.TypeOf)
 		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
 		s.elements[name] = nil
-		if timed.IsSet(name) {
+		if timed.IsSet(name) || timed.IsKeySet(name) {
 			s.forms[name] = formOf(&set.Set)
 		}
 	}
 	for name, m := range fake.Table.Maps {
 		key, value, _ := strings.Cut(m.Type, " : ")
-		s.types[name] = append(wire.Types(key), wire.Types(value)...)
+		s.types[name] = append(wire.Parts(key), wire.Parts(value)...)
 		s.elements[name], s.maps[name], s.forms[name] = nil, true, mapFormOf(key, value)
 	}
 	return s, nil
@@ -231,7 +233,7 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	if err != nil || len(out) > 0 {
 		return out, err
 	}
-	return t.CheckKeys(ctx, tiers.entryNames())
+	return t.CheckKeys(tiers.entryNames())
 }
 
 // verifyTable is Verify for one table.
@@ -344,8 +346,10 @@ func (r interfaceReader) objects(ctx context.Context, family knftables.Family, t
 		}
 		out.rules[c] = comments(rules)
 	}
-	for _, name := range slices.Concat(names["set"], names["map"]) {
-		out.elements[name] = elements{}
+	for _, kind := range []string{"set", "map"} {
+		for _, name := range names[kind] {
+			out.elements[name], out.maps[name] = elements{}, kind == "map"
+		}
 	}
 	return out, nil
 }

@@ -142,6 +142,7 @@ func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
 		"delete table inet namegate\nadd table inet namegate\nadd set inet namegate podrange4 { type ipv4_addr; }",
 		"delete table inet namegate\nadd table inet namegate\nadd map inet namegate selected4 { type ipv4_addr : ipv4_addr; }",
 		"flush table bridge namegate\ndelete set bridge namegate ports\nadd set bridge namegate ports { type ipv4_addr; }",
+		"flush chain inet namegate giveback\ndelete chain inet namegate giveback\nadd chain inet namegate giveback\nadd map inet namegate theirs { type ipv4_addr : verdict; elements = { 192.0.2.1 : goto giveback }; }",
 	} {
 		tables := inKernel(t)
 		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))

@@ -94,6 +94,12 @@ func (g *Tracker) counted(change func() error) error {
 	return nil
 }
 
+// Forget has External tell of a change until the next Checkpoint.
+func (g *Tracker) Forget() {
+	defer hold(g.count)()
+	g.known = false
+}
+
 // Checkpoint notes the present number: the caller is about to verify everything.
 func (g *Tracker) Checkpoint() {
 	defer hold(g.count)()

@@ -1,6 +1,5 @@
 // Package timed keeps the entries of nftables sets that end by themselves: the entries that rules by
-// name ask, and grants. It adds, renews, counts, removes and lists entries, and carries them from a
-// table to the one that replaces it.
+// name ask, and grants. It adds, renews, counts, removes and lists entries.
 //
 // Package nft makes the sets, and the rules that ask them. Its Tables have a Store, by which the
 // enforcer writes and lists entries at any time. The package knows nothing of rules, and nothing of

@@ -123,11 +123,14 @@ func (s *Store) FakeMatch(set string, grants bool, e Entry) error {
 	return s.o.Table.Run(context.Background(), tx)
 }
 
-// forget implements backend.
-func (f fakeBackend) forget(keys []Entry, _ uint32) error {
+// writeKeys implements backend.
+func (f fakeBackend) writeKeys(keys []Entry, remove bool, _ uint32) error {
 	tx := f.table.NewTransaction()
-	for _, e := range keys {
-		tx.Delete(&knftables.Element{Set: KeySet + Suffix(e.Addr), Key: []string{e.Subject.String(), e.Addr.String()}})
+	for i := range keys {
+		e := &knftables.Element{Set: KeySet + Suffix(keys[i].Addr), Key: keys[i].Words()}
+		if tx.Add(e); remove {
+			tx.Delete(e)
+		}
 	}
 	return f.table.Run(context.Background(), tx)
 }

@@ -45,7 +45,7 @@ type kernelBackend struct {
 
 // write implements backend.
 func (k kernelBackend) write(changes []change) error {
-	b := wire.New(knftables.InetFamily, k.table)
+	b := wire.New(knftables.InetFamily, k.table, nil)
 	var of []*change // by message
 	add := func(c *change, set string, command, flags uint16, full bool) {
 		of = append(of, c)
@@ -101,9 +101,9 @@ func (k kernelBackend) keepUses(set string, entries []Entry) {
 
 // notesUses implements backend: the kernel has to know quotas of elements with a timeout.
 func (k kernelBackend) notesUses() bool {
-	b := wire.New(knftables.InetFamily, k.table+"-check")
+	b := wire.New(knftables.InetFamily, k.table+"-check", nil)
 	b.AddTable()
-	b.AddSet("check", []string{"ipv4_addr"}, unix.NFT_SET_TIMEOUT)
+	b.Add(&knftables.Set{Name: "check", Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.TimeoutFlag}})
 	e := Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Timeout: time.Minute}
 	addEntries(b, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "check", []Entry{e}, true, true)
 	_, err := b.Check(k.sockets)
@@ -123,13 +123,20 @@ func eachEntry(msg []byte, set string, each func(Entry)) {
 	})
 }
 
-// forget implements backend.
-func (k kernelBackend) forget(keys []Entry, generation uint32) error {
-	b := wire.NewAt(knftables.InetFamily, k.table, generation)
+// writeKeys implements backend.
+func (k kernelBackend) writeKeys(keys []Entry, remove bool, generation uint32) error {
+	b := wire.New(knftables.InetFamily, k.table, nil)
+	command, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
+	if remove {
+		command, flags = unix.NFT_MSG_DELSETELEM, 0
+	}
+	if generation != 0 {
+		b = wire.NewAt(knftables.InetFamily, k.table, generation)
+	}
 	for _, f := range Families {
 		of := slices.DeleteFunc(slices.Clone(keys), func(e Entry) bool { return Suffix(e.Addr) != f })
 		for part := range slices.Chunk(of, entriesPerMessage) {
-			addEntries(b, unix.NFT_MSG_DELSETELEM, 0, KeySet+f, part, false, false)
+			addEntries(b, command, flags, KeySet+f, part, false, false)
 		}
 	}
 	_, err := b.Commit(k.sockets)

@@ -1,7 +1,6 @@
 package timed
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,8 +19,8 @@ import (
 // namedEvery is in how many calls of CheckKeys the keys are compared with the entries.
 const namedEvery = 12
 
-// mostForgotten bounds the keys that go at once.
-const mostForgotten = 64 * entriesPerMessage
+// mostKeys bounds the keys that come or go at once.
+const mostKeys = 64 * entriesPerMessage
 
 // keys is what was found about the sets of keys.
 type keys struct {
@@ -46,7 +45,7 @@ func (s *Store) CompareKeys() { s.keys.checks, s.keys.keys, s.keys.stale = 0, ni
 // CheckKeys adds the keys that are missing in the sets of keys, and names these sets. It compares
 // them with the entries of sets, which are names behind EntriesPrefix. Between comparisons it does
 // so where a set of keys has lost some.
-func (s *Store) CheckKeys(ctx context.Context, sets []string) (deviating []string, err error) {
+func (s *Store) CheckKeys(sets []string) (deviating []string, err error) {
 	there := map[[2]netip.Addr]bool{}
 	generation, err := s.o.Generations.Now()
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *Store) CheckKeys(ctx context.Context, sets []string) (deviating []strin
 		}
 	}
 	if len(missing) > 0 {
-		if deviating, err = s.addKeys(ctx, missing); len(deviating) > 0 || err != nil {
+		if deviating, err = s.addKeys(missing); len(deviating) > 0 || err != nil {
 			return deviating, err
 		}
 	}
@@ -98,8 +97,7 @@ func (s *Store) CheckKeys(ctx context.Context, sets []string) (deviating []strin
 
 // addKeys adds the keys of entries that the named sets lack, and names these sets. The keys of
 // entries that came after the named sets were listed are in a listing now.
-func (s *Store) addKeys(ctx context.Context, missing map[[2]netip.Addr]bool) (deviating []string, err error) {
-	tx := s.o.Table.NewTransaction()
+func (s *Store) addKeys(missing map[[2]netip.Addr]bool) (deviating []string, err error) {
 	for _, f := range Families {
 		all, _, err := s.backend.list(KeySet + f)
 		if err != nil {
@@ -109,16 +107,19 @@ func (s *Store) addKeys(ctx context.Context, missing map[[2]netip.Addr]bool) (de
 			delete(missing, keyOf(&all[i]))
 		}
 	}
+	var keys []Entry
 	for k := range missing {
-		set := KeySet + Suffix(k[1])
-		tx.Add(&knftables.Element{Set: set, Key: []string{k[0].String(), k[1].String()}})
-		deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.name, set))
+		keys = append(keys, Entry{Subject: k[0], Addr: k[1]})
+		deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.name, KeySet+Suffix(k[1])))
 	}
-	if len(deviating) == 0 {
+	if len(keys) == 0 {
 		return nil, nil
 	}
 	slices.Sort(deviating)
-	return slices.Compact(deviating), s.o.Generations.Own(func() error { return s.o.Table.Run(ctx, tx) })
+	for part := range slices.Chunk(keys, mostKeys) {
+		err = errors.Join(err, s.o.Generations.Own(func() error { return s.backend.writeKeys(part, false, 0) }))
+	}
+	return slices.Compact(deviating), err
 }
 
 // forgetKeys removes keys without entries that had none in the last comparison either,
@@ -126,7 +127,7 @@ func (s *Store) addKeys(ctx context.Context, missing map[[2]netip.Addr]bool) (de
 func (s *Store) forgetKeys(unused map[[2]netip.Addr]bool, generation uint32) error {
 	var gone []Entry
 	for k := range unused {
-		if s.keys.stale[k] && len(gone) < mostForgotten {
+		if s.keys.stale[k] && len(gone) < mostKeys {
 			// No subject has the unspecified address, as which a catch-all element is listed.
 			gone = append(gone, Entry{Subject: k[0], Addr: k[1], catchAll: k[0].IsUnspecified()})
 		}
@@ -135,7 +136,7 @@ func (s *Store) forgetKeys(unused map[[2]netip.Addr]bool, generation uint32) err
 	if len(gone) == 0 {
 		return nil
 	}
-	err := s.o.Generations.Own(func() error { return s.backend.forget(gone, generation) })
+	err := s.o.Generations.Own(func() error { return s.backend.writeKeys(gone, true, generation) })
 	switch {
 	case errors.Is(err, syscall.ERESTART), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOENT):
 		return nil // at the next comparison

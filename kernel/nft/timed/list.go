@@ -45,32 +45,20 @@ func (s *Store) listSets(prefix string, names []string, each func(set string, pa
 	return nil
 }
 
-// list lists one set.
-func (s *Store) list(set string) ([]Entry, error) {
-	return s.listStill(set, func(n int, list func() error) error {
-		if n < listingReadings/2 {
-			return s.o.Generations.Exclude(list)
-		}
-		return s.o.Generations.Quiet(list)
-	})
-}
-
-// ListQuiet lists a set, its name with the family, while the caller lets no other change of ours be
-// made.
-func (s *Store) ListQuiet(set string) ([]Entry, error) {
-	return s.listStill(set, func(_ int, list func() error) error { return list() })
-}
-
-// listStill lists one set, the n-th time by still. A listing is complete that is whole, with no
+// list lists one set. A listing is complete that is whole, with no
 // change of nftables meanwhile. Any other may lack entries: it is complete if it lacks none of
 // the listing before. Where entries ended meanwhile, several listings in a row have to lack
 // none, and so where some are there twice: entries that came meanwhile are before them, or the
 // kernel resized the set. Without a change of nftables it resized the set, and they are no proof.
-func (s *Store) listStill(set string, still func(n int, list func() error) error) (part []Entry, err error) {
+func (s *Store) list(set string) (part []Entry, err error) {
 	var began time.Time // the listing before
 	for n, complete := 0, 0; n < listingReadings; n++ {
 		whole, changed, last, next := false, false, part, time.Time{}
-		err = still(n, func() error {
+		still := s.o.Generations.Exclude
+		if n >= listingReadings/2 {
+			still = s.o.Generations.Quiet
+		}
+		err = still(func() error {
 			before, err := s.o.Generations.Now()
 			if err != nil {
 				return err

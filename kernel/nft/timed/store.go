@@ -54,8 +54,8 @@ type backend interface {
 	list(set string) (part []Entry, whole bool, err error)
 	// notesUses tells whether packets that match an entry can be counted.
 	notesUses() bool
-	// forget removes keys from the named sets, if the last change has that number.
-	forget(keys []Entry, generation uint32) error
+	// writeKeys adds keys to the named sets or removes them, if the last change has that number, 0: any.
+	writeKeys(keys []Entry, remove bool, generation uint32) error
 }
 
 // change is a part of an op: entries of one family.
@@ -76,9 +76,8 @@ type Store struct {
 	// notesUses: the kernel notes whether a packet matches an entry.
 	notesUses atomic.Bool
 	// caught has the names of sets in which a listing found a catch-all element.
-	caught   sync.Map
-	keys     keys
-	carrying carrying
+	caught sync.Map
+	keys   keys
 }
 
 // Options are the parameters of a Store.
@@ -129,11 +128,6 @@ func (c change) deletes() bool { return c.op.Remove || c.held == Unknown }
 // entries alone, are a transaction of their own: deletions take longer, and after them a
 // close of a socket waits (see nfattr.CloseLater).
 func (s *Store) ApplyEntries(ops []Op) {
-	defer s.carrying.note(ops)()
-	s.apply(ops)
-}
-
-func (s *Store) apply(ops []Op) {
 	var all []change
 	for i := range ops {
 		ops[i].Err = nil

@@ -16,16 +16,29 @@ import (
 type Batch struct {
 	family uint8
 	table  string
+	types  Types
 	b      []byte
 	about  []string // the object of each message
 	last   int      // where the last message begins in b
+	open   list     // that more elements come to
 	sets   uint32   // that are added
-	err    error    // of an element that it cannot write
+	err    error    // of an object that it cannot write
 }
 
-// New begins a transaction.
-func New(family knftables.Family, table string) *Batch {
-	m := &Batch{family: FamilyNumbers[family], table: table}
+// Types returns the words for the types of the key of a set or map, and after them of its value, and
+// whether the set has ranges of addresses.
+type Types func(set string) (types []string, interval bool)
+
+// list is a message about elements of a set.
+type list struct {
+	command     uint16
+	set         string
+	begin, list int
+}
+
+// New begins a transaction. types may be nil for a transaction without elements of knftables.
+func New(family knftables.Family, table string, types Types) *Batch {
+	m := &Batch{family: FamilyNumbers[family], table: table, types: types}
 	m.b, _ = appendControl(nil, unix.NFNL_MSG_BATCH_BEGIN, 0)
 	return m
 }
@@ -33,7 +46,7 @@ func New(family knftables.Family, table string) *Batch {
 // NewAt begins a transaction that the kernel refuses if the last change of nftables does not
 // have a number.
 func NewAt(family knftables.Family, table string, generation uint32) *Batch {
-	m := New(family, table)
+	m := New(family, table, nil)
 	m.b = nfattr.Append(m.b, unix.NFNL_BATCH_GENID, binary.BigEndian.AppendUint32(nil, generation))
 	nfattr.EndMessage(m.b, 0)
 	return m
@@ -44,6 +57,7 @@ func (m *Batch) Empty() bool { return len(m.about) == 0 }
 
 // begin begins a message about an object; nfattr.EndMessage ends it.
 func (m *Batch) begin(command, flags uint16, about string) (begin int) {
+	m.close()
 	m.about = append(m.about, about)
 	m.b, m.last = nfattr.AppendHeader(m.b, unix.NFNL_SUBSYS_NFTABLES<<8|command, flags, uint32(len(m.about)))
 	m.b[m.last+unix.SizeofNlMsghdr] = m.family
@@ -64,36 +78,58 @@ func (m *Batch) AddTable() {
 	nfattr.EndMessage(m.b, begin)
 }
 
-// FlushChain removes the rules of a chain.
-func (m *Batch) FlushChain(name string) {
-	m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, name)
+// Add adds a set or an element. It is no error if that is there. Commit returns the error of an object
+// that cannot be written.
+func (m *Batch) Add(o knftables.Object) {
+	switch o := o.(type) {
+	case *knftables.Set:
+		m.addSet(o)
+	case *knftables.Element:
+		m.element(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, o)
+	default:
+		m.unknown(o)
+	}
 }
 
-// DeleteChain removes a chain without rules.
-func (m *Batch) DeleteChain(name string) {
-	m.object(unix.NFT_MSG_DELCHAIN, 0, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, name)
+// Flush removes the rules of a chain, or the elements of a set.
+func (m *Batch) Flush(o knftables.Object) {
+	switch o := o.(type) {
+	case *knftables.Chain:
+		m.object(unix.NFT_MSG_DELRULE, 0, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, o.Name)
+	case *knftables.Set:
+		m.object(unix.NFT_MSG_DELSETELEM, 0, unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET, o.Name)
+	default:
+		m.unknown(o)
+	}
 }
 
-// DeleteSet removes a set or map.
-func (m *Batch) DeleteSet(name string) {
-	m.object(unix.NFT_MSG_DELSET, 0, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, name)
+// Delete removes a chain without rules, a set, a map as a set, or an element.
+func (m *Batch) Delete(o knftables.Object) {
+	switch o := o.(type) {
+	case *knftables.Chain:
+		m.object(unix.NFT_MSG_DELCHAIN, 0, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, o.Name)
+	case *knftables.Set:
+		m.object(unix.NFT_MSG_DELSET, 0, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, o.Name)
+	case *knftables.Element:
+		m.element(unix.NFT_MSG_DELSETELEM, 0, o)
+	default:
+		m.unknown(o)
+	}
 }
 
-// FlushSet removes the elements of a set.
-func (m *Batch) FlushSet(name string) {
-	m.object(unix.NFT_MSG_DELSETELEM, 0, unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET, name)
+func (m *Batch) unknown(o knftables.Object) {
+	m.err = cmp.Or(m.err, fmt.Errorf("a %T is written by the program nft alone", o))
 }
 
-// AddSet adds a set whose key has types, in words of nft.
-func (m *Batch) AddSet(name string, types []string, flags uint32) {
-	begin := m.begin(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, name)
-	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_SET_TABLE, m.table), unix.NFTA_SET_NAME, name)
-	typ, length := KeyForm(types)
-	order := uint32(bigEndian)
+func (m *Batch) addSet(set *knftables.Set) {
+	begin := m.begin(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, set.Name)
+	m.b = nfattr.AppendString(nfattr.AppendString(m.b, unix.NFTA_SET_TABLE, m.table), unix.NFTA_SET_NAME, set.Name)
+	types, order := Parts(set.Type), uint32(bigEndian)
 	if len(types) > 1 {
 		order = 0
 	}
-	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_FLAGS, flags)
+	typ, length := KeyForm(types)
+	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_FLAGS, Flags(set))
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_KEY_TYPE, typ)
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_KEY_LEN, length)
 	m.sets++
@@ -120,32 +156,28 @@ const (
 // bytesPerList bounds the elements of a message, whose attribute has a length of 16 bits.
 const bytesPerList = 32 << 10
 
-// AddElements adds elements of one set or map, whose key and value have types. With interval the
-// set has ranges of addresses. Commit returns the error of an element that is none of the set.
-func (m *Batch) AddElements(of []*knftables.Element, types []string, interval bool) {
-	m.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, of, types, interval)
+// element adds an element to the open list, if that is of its set and has room, else to a new one.
+func (m *Batch) element(command, flags uint16, e *knftables.Element) {
+	set, written := e.Set+e.Map, false
+	if m.open.set != set || m.open.command != command || len(m.b)-m.open.list >= bytesPerList {
+		begin, at := m.beginList(command, flags, set)
+		m.open = list{command, set, begin, at}
+	}
+	if types, interval := m.types(set); interval && e.Key[0] != CatchAllKey {
+		written = m.interval(e.Key)
+	} else {
+		written = m.keyed(e, types, command == unix.NFT_MSG_NEWSETELEM)
+	}
+	if !written {
+		m.err = cmp.Or(m.err, fmt.Errorf("%s: %q %q is no element", set, e.Key, e.Value))
+	}
 }
 
-// DeleteElements is AddElements for elements that go.
-func (m *Batch) DeleteElements(of []*knftables.Element, types []string, interval bool) {
-	m.elements(unix.NFT_MSG_DELSETELEM, 0, of, types, interval)
-}
-
-func (m *Batch) elements(command, flags uint16, of []*knftables.Element, types []string, interval bool) {
-	for len(of) > 0 {
-		begin, list := m.beginList(command, flags, of[0].Set+of[0].Map)
-		for ; len(of) > 0 && len(m.b)-list < bytesPerList; of = of[1:] {
-			e, written := of[0], false
-			if interval && e.Key[0] != CatchAllKey {
-				written = m.interval(e.Key)
-			} else {
-				written = m.element(e, types, command == unix.NFT_MSG_NEWSETELEM)
-			}
-			if !written {
-				m.err = cmp.Or(m.err, fmt.Errorf("%s: %q %q is no element", e.Set+e.Map, e.Key, e.Value))
-			}
-		}
-		m.endList(begin, list)
+// close ends the open list.
+func (m *Batch) close() {
+	if m.open.set != "" {
+		m.endList(m.open.begin, m.open.list)
+		m.open = list{}
 	}
 }
 
@@ -171,9 +203,9 @@ func (m *Batch) List(command, flags uint16, set string, each func([]byte) []byte
 	m.endList(begin, list)
 }
 
-// element adds one element, of a map with its value if that is asked for. It returns false for
+// keyed adds one element, of a map with its value if that is asked for. It returns false for
 // one that is none of the set.
-func (m *Batch) element(e *knftables.Element, types []string, value bool) bool {
+func (m *Batch) keyed(e *knftables.Element, types []string, value bool) bool {
 	var at int
 	if slices.Equal(e.Key, []string{CatchAllKey}) {
 		m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)

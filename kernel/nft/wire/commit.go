@@ -27,7 +27,7 @@ func (m *Batch) Commit(sockets *nfattr.Sockets) ([]Refusal, error) {
 func (m *Batch) Check(sockets *nfattr.Sockets) ([]Refusal, error) { return m.send(sockets, func() {}) }
 
 func (m *Batch) send(sockets *nfattr.Sockets, end func()) (refused []Refusal, err error) {
-	if m.err != nil {
+	if m.close(); m.err != nil {
 		return nil, m.err
 	}
 	flags := m.b[m.last+6:]

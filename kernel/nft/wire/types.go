@@ -45,8 +45,16 @@ var dataTypes = map[string]struct{ number, length uint32 }{
 // typeBits is how many bits of the number of a concatenation each of its types has.
 const typeBits = 6
 
-// Types divides the type of a set, in words of nft, into the words for its parts.
-func Types(concatenation string) []string { return strings.Split(concatenation, " . ") }
+// Parts divides the type of a set, in words of nft, into the words for its parts.
+func Parts(concatenation string) []string { return strings.Split(concatenation, " . ") }
+
+// Flags returns the kernel's flags of a set.
+func Flags(set *knftables.Set) (flags uint32) {
+	for _, flag := range set.Flags {
+		flags |= map[knftables.SetFlag]uint32{knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT, knftables.DynamicFlag: unix.NFT_SET_EVAL, knftables.IntervalFlag: unix.NFT_SET_INTERVAL}[flag]
+	}
+	return flags
+}
 
 // KeyForm returns the number and the length of a key, by the words for the types of its parts.
 func KeyForm(types []string) (number, length uint32) {

@@ -46,10 +46,10 @@ func listed(t *testing.T) string {
 // and its error names the object of that change.
 func TestRefusedTransaction(t *testing.T) {
 	inNode(t, func(sockets *nfattr.Sockets) {
-		b := wire.New(knftables.InetFamily, table)
-		b.AddSet("made", []string{"ipv4_addr"}, 0)
-		b.AddSet("also", []string{"ipv6_addr"}, 0)
-		b.DeleteSet("missing")
+		b := wire.New(knftables.InetFamily, table, nil)
+		b.Add(&knftables.Set{Name: "made", Type: "ipv4_addr"})
+		b.Add(&knftables.Set{Name: "also", Type: "ipv6_addr"})
+		b.Delete(&knftables.Set{Name: "missing"})
 		refused, err := b.Commit(sockets)
 		if !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "missing") || len(refused) != 1 || refused[0].Message != 2 {
 			t.Errorf("%v, %v", refused, err)
@@ -64,7 +64,7 @@ func TestRefusedTransaction(t *testing.T) {
 func TestTransactionAtAGeneration(t *testing.T) {
 	inNode(t, func(sockets *nfattr.Sockets) {
 		b := wire.NewAt(knftables.InetFamily, table, 1<<31)
-		b.AddSet("made", []string{"ipv4_addr"}, 0)
+		b.Add(&knftables.Set{Name: "made", Type: "ipv4_addr"})
 		if refused, err := b.Commit(sockets); !errors.Is(err, syscall.ERESTART) || len(refused) > 0 {
 			t.Errorf("%v, %v", refused, err)
 		}
@@ -85,16 +85,16 @@ func TestElementsOfEveryType(t *testing.T) {
 			{[]string{"ipv6_addr", "inet_proto", "inet_service"}, []string{"2001:db8::1", "sctp", "443"}, "2001:db8::1 . sctp . 443"},
 			{[]string{"inet_service", "inet_proto"}, []string{"53", "udp"}, "53 . udp"},
 		} {
-			b := wire.New(knftables.InetFamily, table)
-			b.AddSet("set", test.types, 0)
-			b.AddElements([]*knftables.Element{{Set: "set", Key: test.key}}, test.types, false)
+			b := wire.New(knftables.InetFamily, table, func(string) ([]string, bool) { return test.types, false })
+			b.Add(&knftables.Set{Name: "set", Type: strings.Join(test.types, " . ")})
+			b.Add(&knftables.Element{Set: "set", Key: test.key})
 			_, err := b.Commit(sockets)
 			fatal.If(t, err)
 			if text := listed(t); !strings.Contains(text, "elements = { "+test.text+" }") {
 				t.Errorf("%q:\n%s", test.key, text)
 			}
-			b = wire.New(knftables.InetFamily, table)
-			b.DeleteSet("set")
+			b = wire.New(knftables.InetFamily, table, nil)
+			b.Delete(&knftables.Set{Name: "set"})
 			_, err = b.Commit(sockets)
 			fatal.If(t, err)
 		}

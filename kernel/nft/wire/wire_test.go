@@ -35,8 +35,8 @@ func TestElementsOfNoSet(t *testing.T) {
 		{"ipv4_addr", "2001:db8::1"}, {"ipv6_addr", "192.0.2.1"}, {"ipv4_addr", "example"}, {"inet_proto", "icmp"}, {"inet_service", "65536"},
 		{"ifname", `"an-interface-of-17"`}, {"@th,64,128", "-1"}, {"@th,64,8", "0x100"}, {"mark", "1"},
 	} {
-		b := New(knftables.InetFamily, "wire")
-		b.AddElements([]*knftables.Element{{Set: "set", Key: []string{test.word}}}, []string{test.typ}, false)
+		b := New(knftables.InetFamily, "wire", func(string) ([]string, bool) { return []string{test.typ}, false })
+		b.Add(&knftables.Element{Set: "set", Key: []string{test.word}})
 		if _, err := b.Commit(nil); err == nil || !strings.HasPrefix(err.Error(), "set: ") {
 			t.Errorf("%s %s: %v", test.typ, test.word, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,9 +30,9 @@ func (h hooked) Run(ctx context.Context, tx *knftables.Transaction) error {
 	return h.Fake.Run(ctx, tx)
 }
 
-// TestEntriesThatChangeWhileTheyAreCarried: an entry that is withdrawn while another layout takes
-// the entries over does not come back, and one that is added then is not lost.
-func TestEntriesThatChangeWhileTheyAreCarried(t *testing.T) {
+// TestEntriesThatChangeWhileALayoutDoes: an entry that is withdrawn while another layout replaces one
+// does not come back, and one that is added then is not lost.
+func TestEntriesThatChangeWhileALayoutDoes(t *testing.T) {
 	t.Parallel()
 	near4 := netip.MustParseAddr("198.51.100.8")
 	ctx, s, before := context.Background(), named(), (func())(nil)
@@ -58,50 +57,5 @@ func TestEntriesThatChangeWhileTheyAreCarried(t *testing.T) {
 	fatal.If(t, tables.Apply(ctx, nft.State{Entries: s.Entries}))
 	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != 1 {
 		t.Errorf("later: %v", got)
-	}
-}
-
-// slow is a kernel whose transactions take a time.
-type slow struct{ *knftables.Fake }
-
-func (s slow) Run(ctx context.Context, tx *knftables.Transaction) error {
-	time.Sleep(time.Millisecond)
-	return s.Fake.Run(ctx, tx)
-}
-
-// TestEntriesThatChangeAllTheTime: another layout comes into force although entries change as fast
-// as they are written.
-func TestEntriesThatChangeAllTheTime(t *testing.T) {
-	t.Parallel()
-	ctx, s := context.Background(), named()
-	tables := nft.New(slow{knftables.NewFake(knftables.InetFamily, nft.TableName)}, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
-	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	tables.OnlyAdmit(false) // another layout
-	stop := make(chan struct{})
-	var begun, changing sync.WaitGroup
-	for range 4 {
-		begun.Add(1)
-		changing.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				tables.ApplyEntries([]timed.Op{{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "changed", timed.Unknown)}}})
-				if n == 0 {
-					begun.Done()
-				}
-			}
-		})
-	}
-	begun.Wait()
-	err := tables.Apply(ctx, s)
-	close(stop)
-	changing.Wait()
-	fatal.If(t, err)
-	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != 1 {
-		t.Errorf("%v", got)
 	}
 }
