@@ -5,8 +5,10 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,16 +129,22 @@ func (h *Host) Dial(network, addr string, timeout time.Duration) (net.Conn, erro
 	return h.DialFrom(network, "", addr, timeout)
 }
 
-// DialFrom is Dial from a source address of the caller's, which need not be the
+// DialFrom is Dial from a source ADDRESS or ADDRESS:PORT of the caller's, which need not be the
 // host's own; with "" the kernel picks one.
 func (h *Host) DialFrom(network, from, addr string, timeout time.Duration) (net.Conn, error) {
 	var c net.Conn
 	var d net.Dialer
 	if from != "" {
-		ip := net.ParseIP(from)
-		d.LocalAddr = &net.TCPAddr{IP: ip}
+		at, err := netip.ParseAddrPort(from)
+		if a, errAddr := netip.ParseAddr(from); errAddr == nil {
+			at, err = netip.AddrPortFrom(a, 0), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		d.LocalAddr = net.TCPAddrFromAddrPort(at)
 		if strings.HasPrefix(network, "udp") {
-			d.LocalAddr = &net.UDPAddr{IP: ip}
+			d.LocalAddr = net.UDPAddrFromAddrPort(at)
 		}
 		d.Control = anySource
 	}
@@ -183,7 +191,7 @@ func anySource(network, _ string, c syscall.RawConn) error {
 	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); e != nil {
 		return e
 	}
-	return err
+	return errors.Join(err, reuse(network, "", c))
 }
 
 func reuse(_, _ string, c syscall.RawConn) error {

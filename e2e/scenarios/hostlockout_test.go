@@ -89,11 +89,17 @@ func TestFailsafesOfAClosedNode(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newHostStage(t, kind, "failsafe out 198.51.100.9 2001:db8:1::9 TCP 8443\n    failsafe nodes 198.51.100.64/30")
-		for host, ports := range map[*lab.Host][]int{s.World: {67, 123, 179, 2379, 8443, 8472, 10250, 10251}, s.Node: {8081}} {
+		serve := func(host *lab.Host, ports ...int) {
 			serving, err := host.Serve(ports...)
 			fatal.If(t, err)
 			t.Cleanup(serving.Close)
 		}
+		serve(s.Node, 8081)
+		const outsider = "198.51.100.180:179"
+		session, err := s.World.DialFrom("tcp", outsider, netip.AddrPortFrom(s.nodeAddr(), 8081).String(), lab.Limit)
+		fatal.If(t, err)
+		defer session.Close()
+		serve(s.World, 67, 123, 179, 2379, 8443, 8472, 10250, 10251)
 		s.start(map[string]string{"node.yaml": hostNodes, "policy.yaml": hostPolicy(denyAll)})
 		for _, row := range []struct {
 			network, to string
@@ -116,10 +122,6 @@ func TestFailsafesOfAClosedNode(t *testing.T) {
 			t.Errorf("a DHCP server: %s", got)
 		}
 		s.linkPackets()
-		const outsider = "198.51.100.180:179"
-		session, err := s.World.DialFrom("tcp", outsider, netip.AddrPortFrom(s.nodeAddr(), 8081).String(), lab.Limit)
-		fatal.If(t, err)
-		defer session.Close()
 		if got := lab.Echo(session, lab.Limit); got != lab.Answered {
 			t.Errorf("an outsider to the node: %s", got)
 		}
