@@ -28,6 +28,7 @@ import (
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // node is a lab's node with an enforcer, a proxy and injection that run on it, and
@@ -162,7 +163,7 @@ func (n *node) serve(serving []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if n.s, err = proxy.New(proxy.Options{Config: config, Granter: &proxy.FakeGranter{}}); err != nil {
+	if n.s, err = proxy.New(proxy.Options{Config: config, Granter: &granttest.Granter{}}); err != nil {
 		return err
 	}
 	n.t.Cleanup(func() { _ = n.s.Close(context.Background()) })

@@ -271,7 +271,7 @@ func (l *cacheLab) says(key string, records ...string) {
 func (l *cacheLab) settle() {
 	l.t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for l.s.setup.Load().resolver.renewals.inFlight() != 0 {
+	for l.answers().renewals.inFlight() != 0 {
 		if time.Now().After(deadline) {
 			l.t.Fatal("a renewal does not end")
 		}

@@ -22,51 +22,60 @@ var (
 type waiter interface {
 	// answerView is where an answer that is read in place is copied to.
 	answerView() *wire.AnswerView
-	// complete ends the wait. It must not block; the outcome is shared.
-	complete(o *outcome)
+	// complete ends the wait. It must not block.
+	complete(o outcome)
 }
 
 // outcome is how a call ended.
 type outcome struct {
-	msg   *dns.Msg // nil: the waiter's view has the answer, or there is none
+	msg   *dns.Msg // shared; nil: the waiter's view has the answer, or there is none
 	from  netip.AddrPort
 	entry *cache.Entry // that the answer is kept as; nil: it is not
 	err   error        // errAbandoned: ask again
 }
 
-// calls are the calls in flight, one for each query.
+// calls are the calls in flight, one for each query to a zone.
 type calls struct {
-	r   *cachingResolver
+	s   *Server
 	mu  sync.Mutex
-	all map[wire.Query]*call
+	all map[callKey]*call
 }
+
+// callKey is what a call asks, and whom.
+type callKey struct {
+	zone  *zone
+	query wire.Query
+}
+
+var freeCalls = sync.Pool{New: func() any { return new(call) }}
 
 // join lets w wait for the call that asks the same, or for a new one, which the caller
 // starts. From then on w is the call's.
 func (f *calls) join(a wire.Query, z *zone, w waiter) (c *call, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c = f.all[a]; c != nil {
+	key := callKey{z, a}
+	if c = f.all[key]; c != nil {
 		c.waiters, c.joined = append(c.waiters, w), true
-		f.r.s.stats.Coalesced.Add(1)
+		f.s.stats.Coalesced.Add(1)
 		return c, false
 	}
-	c = &call{calls: f, query: a, zone: z, view: w.answerView()}
+	c = freeCalls.Get().(*call)
+	c.calls, c.callKey, c.view = f, key, w.answerView()
 	c.waiters = append(c.room[:0], w)
-	f.all[a] = c
+	f.all[key] = c
 	return c, true
 }
 
 // call is one query in flight at the upstreams of its zone, for all that ask the same.
 type call struct {
+	callKey
 	calls   *calls
-	query   wire.Query
-	zone    *zone
 	view    *wire.AnswerView // the first waiter's
+	started atomic.Bool      // start has returned
 	ended   atomic.Bool      // by an answer or a fault: its setter completes the call
-	outcome outcome
-	over    bool     // no waiter joins any more; the lock of calls
-	waiters []waiter // the first began it; the lock of calls, and when the call is over the completer's
+	over    bool             // no waiter joins any more; the lock of calls
+	waiters []waiter         // the first began it; the lock of calls, and when the call is over the completer's
 	room    [1]waiter
 	joined  bool // there was a second one; the lock of calls
 }
@@ -78,13 +87,16 @@ type upstreams interface {
 
 // start asks the upstreams, with the other queries of the batch unless that is nil.
 func (c *call) start(batch *upstream.Batch) {
-	s := c.calls.r.s
+	s := c.calls.s
 	ok := s.protect("a query to an upstream", func() {
 		s.step("ask")
 		c.zone.upstreams.Start(c.query, c, batch)
 	})
 	if !ok && c.ended.CompareAndSwap(false, true) {
 		c.abandon()
+	}
+	if ok {
+		c.started.Store(true)
 	}
 }
 
@@ -94,12 +106,13 @@ func (c *call) Packet(packet []byte, from netip.AddrPort) (taken bool) {
 	if len(packet) == upstream.PacketBytes || c.ended.Load() { // it may be cut; or the call has ended in a fault
 		return c.ended.Load()
 	}
-	c.finish(func() {
-		r := c.calls.r
-		r.s.step("reply of the upstream")
-		keep := c.zone.keeps(c.query)
-		bounds := cache.Bounds(r.config.TTL, keep)
-		if !c.view.Parse(packet, c.query.Question, r.config.Limits.Addresses, bounds[:]) {
+	completed := false
+	ok := c.finish(func() {
+		s, z := c.calls.s, c.zone
+		s.step("reply of the upstream")
+		keep := z.keeps(c.query)
+		bounds := cache.Bounds(z.config.TTL, keep)
+		if !c.view.Parse(packet, c.query.Question, z.config.Limits.Addresses, bounds[:]) {
 			return
 		}
 		taken = true
@@ -107,9 +120,19 @@ func (c *call) Packet(packet []byte, from netip.AddrPort) (taken bool) {
 			return
 		}
 		c.view.Own()
-		c.complete(outcome{from: from, entry: r.cache.WriteView(keep, c.query, c.view, from, r.s.elapsed())})
+		o := outcome{from: from}
+		if keep != nil {
+			o.entry = z.cache.WriteView(keep, c.query, c.view, from, s.elapsed())
+		}
+		c.complete(o)
+		completed = true
 	})
-	return taken || c.ended.Load()
+	taken = taken || c.ended.Load()
+	if ok && completed && c.started.Load() { // nothing else has it
+		*c = call{}
+		freeCalls.Put(c)
+	}
+	return taken
 }
 
 // Done implements upstream.Responder: it completes the call with a message or an error.
@@ -122,30 +145,31 @@ func (c *call) Done(a upstream.Answer, err error) {
 		return
 	}
 	c.finish(func() {
+		s, z := c.calls.s, c.zone
 		o := outcome{msg: a.Msg, from: a.From, err: err}
-		if r := c.calls.r; err == nil {
-			r.s.step("answer of the upstream")
-			o.entry = r.cache.Write(r.config.TTL, c.zone.keeps(c.query), c.query, a.Msg, a.From, r.s.elapsed())
+		if err == nil {
+			s.step("answer of the upstream")
+			o.entry = z.cache.Write(z.config.TTL, z.keeps(c.query), c.query, a.Msg, a.From, s.elapsed())
 		}
 		c.complete(o)
-		if r := c.calls.r; err != nil && c.joined && r.host.IsValid() && r.s.unanswered != nil {
-			r.s.unanswered(r.host)
+		if err != nil && c.joined && z.host.IsValid() && s.unanswered != nil {
+			s.unanswered(z.host)
 		}
 	})
 }
 
 // finish runs the end of the call. A fault there ends it as well.
-func (c *call) finish(end func()) {
-	if !c.calls.r.s.protect("a reply", end) {
+func (c *call) finish(end func()) (ok bool) {
+	if ok = c.calls.s.protect("a reply", end); !ok {
 		c.ended.Store(true)
 		c.abandon()
 	}
+	return ok
 }
 
 // complete tells all waiters how the call ended.
 func (c *call) complete(o outcome) {
-	c.calls.r.s.step("complete")
-	c.outcome = o
+	c.calls.s.step("complete")
 	c.remove()
 	if o.msg == nil && o.err == nil {
 		for _, w := range c.waiters {
@@ -155,7 +179,7 @@ func (c *call) complete(o outcome) {
 		}
 	}
 	for w := c.next(); w != nil; w = c.next() {
-		w.complete(&c.outcome)
+		w.complete(o)
 	}
 }
 
@@ -163,10 +187,10 @@ func (c *call) complete(o outcome) {
 // ask again.
 func (c *call) abandon() {
 	c.remove()
-	o := &outcome{err: errFault}
+	o := outcome{err: errFault}
 	for w := c.next(); w != nil; w = c.next() {
 		w.complete(o)
-		o = &outcome{err: errAbandoned}
+		o.err = errAbandoned
 	}
 }
 
@@ -176,7 +200,7 @@ func (c *call) remove() {
 	defer c.calls.mu.Unlock()
 	if !c.over {
 		c.over = true
-		delete(c.calls.all, c.query)
+		delete(c.calls.all, c.callKey)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestCallsThatFailOver(t *testing.T) {
 			if n := asked.Load(); n != tt.asked*rounds || s.Queries != clients || s.Panics != 0 {
 				t.Errorf("asked %d times, %+v", n, s)
 			}
-			if n := len(l.s.setup.Load().resolver.calls.all); n != 0 {
+			if n := len(l.s.calls.all); n != 0 {
 				t.Errorf("%d calls are left", n)
 			}
 		})

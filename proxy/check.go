@@ -96,7 +96,7 @@ func (q *query) noteClient() {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {
-		q.resolver().cache.NoteClient(q.entry, q.client.view.Pod.PodRef)
+		q.zone.cache.NoteClient(q.entry, q.client.view.Pod.PodRef)
 	}
 }
 

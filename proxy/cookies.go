@@ -24,7 +24,7 @@ const (
 // cookies where the resolver does. Where it does not the proxy gives none: with an agent's cookies a
 // client would drop the resolver's replies while no agent serves.
 type cookies struct {
-	r       *cachingResolver
+	s       *Server
 	mu      sync.Mutex
 	given   bool
 	until   time.Duration // the upstreams are asked again from then on; 0: given is not known yet
@@ -33,14 +33,14 @@ type cookies struct {
 	waiting []func()
 }
 
-// of returns the cookie to give to the client of a query, nil for none. Not known: the upstreams are
-// asked, and then, unless it is nil, is called after that.
-func (c *cookies) of(packet []byte, then func()) (cookie []byte, known bool) {
+// of returns the cookie to give to the client of a query, nil for none. Not known: the upstreams of
+// the zone are asked, and then, unless it is nil, is called after that.
+func (c *cookies) of(z *zone, packet []byte, then func()) (cookie []byte, known bool) {
 	cookie = wire.Cookie(packet)
 	if cookie == nil || wire.HasServerCookie(cookie) {
 		return cookie, true
 	}
-	now := c.r.s.elapsed()
+	now := c.s.elapsed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known = c.until != 0; !known && then != nil {
@@ -48,7 +48,7 @@ func (c *cookies) of(packet []byte, then func()) (cookie []byte, known bool) {
 	}
 	if now >= c.until && !c.asking {
 		c.asking = true
-		c.r.s.workers.do(c.ask)
+		c.s.workers.do(func() { c.ask(z) })
 	}
 	if !c.given {
 		cookie = nil
@@ -56,17 +56,12 @@ func (c *cookies) of(packet []byte, then func()) (cookie []byte, known bool) {
 	return cookie, known
 }
 
-// ask asks the upstreams of the root zone with a cookie of the proxy's own.
-func (c *cookies) ask() {
+// ask asks the upstreams of the zone with a cookie of the proxy's own.
+func (c *cookies) ask(z *zone) {
 	option := []byte{0, dns.EDNS0COOKIE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0}
 	_, _ = rand.Read(option[4:]) // never fails: see its documentation
 	q := wire.Query{Question: wire.Question{Type: dns.TypeNS, Class: dns.ClassINET}, Flags: wire.RD, Options: string(option)}
-	z := c.r.zone(q.Name)
-	if z == nil {
-		c.complete(&outcome{err: errNoZone})
-		return
-	}
-	if call, first := c.r.calls.join(q, z, c); first {
+	if call, first := c.s.calls.join(q, z, c); first {
 		call.start(nil)
 	}
 }
@@ -75,7 +70,7 @@ func (c *cookies) ask() {
 func (c *cookies) answerView() *wire.AnswerView { return &c.view }
 
 // complete implements waiter.
-func (c *cookies) complete(o *outcome) {
+func (c *cookies) complete(o outcome) {
 	given, hold := false, cookiesHold
 	if o.msg != nil && o.msg.IsEdns0() != nil {
 		given = slices.ContainsFunc(o.msg.IsEdns0().Option, func(o dns.EDNS0) bool {
@@ -87,7 +82,7 @@ func (c *cookies) complete(o *outcome) {
 	if o.err != nil {
 		given, hold = c.given, cache.RetryAfter
 	}
-	c.asking, c.given, c.until = false, given, c.r.s.elapsed()+hold
+	c.asking, c.given, c.until = false, given, c.s.elapsed()+hold
 	waiting := c.waiting
 	c.waiting = nil
 	c.mu.Unlock()
@@ -101,9 +96,13 @@ func (q *query) awaitCookie() (waits bool) {
 	if !q.origin.client() || q.plain && len(q.packet) <= q.view.End+wire.OPTBytes {
 		return false
 	}
-	s, c := q.s, &q.s.setup.Load().resolverFor(&q.client).cookies
+	s := q.s
+	z := s.setup.Load().root(&q.client)
+	if z == nil {
+		return false
+	}
 	if q.waited {
-		q.cookie, _ = c.of(q.packet, nil)
+		q.cookie, _ = z.cookies.of(z, q.packet, nil)
 		return false
 	}
 	batch, epoch := q.batch, q.suspend()
@@ -113,7 +112,7 @@ func (q *query) awaitCookie() (waits bool) {
 		}
 	}
 	q.waited, q.batch = true, nil // the batch belongs to the reader
-	cookie, known := c.of(q.packet, then)
+	cookie, known := z.cookies.of(z, q.packet, then)
 	if known {
 		q.resume(epoch)
 		q.cookie, q.batch = cookie, batch

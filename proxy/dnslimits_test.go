@@ -203,6 +203,32 @@ func TestZoneRateOfPrefetches(t *testing.T) {
 	}
 }
 
+// TestHitsDuringARenewalCostNoRate: while an answer is renewed, queries that the cache answers take no
+// token: the pod's next miss is answered.
+func TestHitsDuringARenewalCostNoRate(t *testing.T) {
+	l := limitedLab(t, prefetched)
+	l.says("slow.wild.test A", "slow.wild.test. 60 IN A 192.0.2.7")
+	l.expect(webPod, "slow.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, true)
+	for range 5 {
+		l.pass(9 * time.Second)
+		l.expect(webPod, "slow.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, false)
+	}
+	h := l.holding()
+	t.Cleanup(h.release)
+	l.pass(5 * time.Second) // two tokens are there
+	for range 20 {
+		l.any(webPod, newQuery("slow.wild.test", dns.TypeA))
+	}
+	<-h.entered
+	h.release()
+	l.settle()
+	if n := l.s.stats.Prefetches.Load(); n != 1 {
+		t.Fatalf("%d renewals", n)
+	}
+	l.expect(webPod, "n2.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, true)
+	l.expect(webPod, "n3.wild.test A", dns.RcodeRefused, 0, policy.LimitRate, false)
+}
+
 // TestLimitedQueriesJoinNone: a query of a withheld type, with too many labels or over its rate
 // does not get the answer to another pod's query in flight.
 func TestLimitedQueriesJoinNone(t *testing.T) {

@@ -20,7 +20,7 @@
 //	audit     reply.go         query.audit: counters and log
 //
 // No goroutine waits for a query: a call, a granter or a timer resumes it. Queries over
-// UDP and TCP, parked, prefetched and warmed ones differ in their replier. The one
-// shortcut is the packet cache: Server.cached sends a finished reply from package cache,
-// for as long as its view, the guard's verdicts and its grants hold.
+// UDP and TCP and parked ones differ in their replier, and queries that no client sent have
+// an errand. The one shortcut is the packet cache: Server.cached sends a finished reply from
+// package cache, for as long as its view, the guard's verdicts and its grants hold.
 package proxy

@@ -94,19 +94,19 @@ func (l *faultLab) disarm() {
 // holdings is all that queries hold, in words: nothing of it is left when none is
 // under way.
 func (l *faultLab) holdings() string {
-	s, k := l.s, l.s.setup.Load().resolver
+	s := l.s
 	slots, conns := 0, s.listener.Connections()
 	for _, n := range conns {
 		slots += n
 	}
-	k.calls.mu.Lock()
-	calls := len(k.calls.all)
-	k.calls.mu.Unlock()
+	s.calls.mu.Lock()
+	calls := len(s.calls.all)
+	s.calls.mu.Unlock()
 	s.parked.mu.Lock()
 	held := s.parked.all
 	s.parked.mu.Unlock()
 	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d renewals, %d workers, %d connections too many",
-		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), k.renewals.inFlight(), l.busy(), int(s.Stats().Connections)-len(conns))
+		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), l.answers().renewals.inFlight(), l.busy(), int(s.Stats().Connections)-len(conns))
 }
 
 // busy counts the workers that have a job.

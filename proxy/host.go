@@ -2,15 +2,14 @@ package proxy
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/upstream"
@@ -18,8 +17,7 @@ import (
 )
 
 // The node's own queries are forwarded to the resolver that they were sent to, and to no other.
-// Each resolver of the host has a cachingResolver of its own: an answer of one is not given to a
-// query to another. Queries for the node that no program sent go to all resolvers of the host, in
+// Each resolver of the host is a zone with answers of its own. Queries for the node that no program sent go to all resolvers of the host, in
 // their order.
 
 // Host is how the node's own queries are served.
@@ -36,64 +34,51 @@ type Host struct {
 // everyResolver stands for all resolvers of the host. No resolver has this address.
 var everyResolver = netip.IPv6Unspecified()
 
-// hosts are the resolvers of the host; the lock of the server.
-type hosts struct {
-	is  Host
-	all map[netip.Addr]*hostResolver // replaced and never changed
-}
-
-// hostResolver is a resolver of the host, or all of them, by one configuration.
-type hostResolver struct {
-	zone corefile.Zone
-	to   []netip.AddrPort
-	*cachingResolver
-}
-
 // SetHost replaces the resolvers of the host, for queries on serving addresses that Options.HostResolver
 // knows. It comes before such an address is served.
 func (s *Server) SetHost(h Host) {
 	s.forwards.SetMark(h.Mark)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(s.hosts.is.Resolvers, h.Resolvers) && slices.Equal(s.hosts.is.Former, h.Former) {
+	if slices.Equal(s.host.Resolvers, h.Resolvers) && slices.Equal(s.host.Former, h.Former) {
 		return
 	}
-	s.hosts.is = Host{slices.Clone(h.Resolvers), slices.Clone(h.Former), h.Mark}
-	setup := s.setup.Load()
-	s.hosts.all = s.resolveHost(setup.config, true)
-	s.route(setup.config)
-	s.routeHost()
-	s.store(setup.config, setup.resolver)
+	s.host = Host{slices.Clone(h.Resolvers), slices.Clone(h.Former), h.Mark}
+	next := *s.setup.Load()
+	next.hosts = s.hostZones(next.config)
+	s.route(&next)
+	s.store(&next)
 }
 
-// resolveHost makes the resolvers of the host for a configuration. keep: those of the same
-// addresses stay, since the configuration is the same. sameAnswers: their caches stay, at least. The
-// caller holds mu.
-func (s *Server) resolveHost(c *corefile.Config, keep bool) map[netip.Addr]*hostResolver {
-	old, out := s.hosts.all, map[netip.Addr]*hostResolver{}
+// hostZones makes the zones of the resolvers of the host for a configuration. A zone stays while its
+// addresses and the configuration are the same; the caller holds mu.
+func (s *Server) hostZones(c *corefile.Config) map[netip.Addr]*zone {
+	old, out := map[netip.Addr]*zone{}, map[netip.Addr]*zone{}
+	if setup := s.setup.Load(); setup != nil {
+		old = setup.hosts
+	}
 	add := func(r netip.Addr, to ...netip.AddrPort) {
-		if last := old[r]; keep && last != nil && slices.Equal(last.to, to) {
+		last := old[r]
+		if last != nil && last.config == c && slices.Equal(last.settings.To, to) {
 			out[r] = last
 			return
 		}
-		h := &hostResolver{zone: c.Zones[len(c.Zones)-1], to: to}
-		h.zone.Name, h.zone.To, h.zone.Services, h.zone.Before = "", to, nil, nil
+		settings := c.Zones[len(c.Zones)-1]
+		settings.Name, settings.To, settings.Services, settings.Before = "", to, nil, nil
 		// Programs choose another resolver themselves.
-		h.zone.Policy, h.zone.MaxFails, h.zone.ForceTCP = corefile.Sequential, 0, false
-		h.cachingResolver = &cachingResolver{s: s, config: c, host: r}
-		if last := old[r]; last != nil && sameAnswers(last.config, c) {
-			h.cache, h.warmed = last.cache, last.warmed
+		settings.Policy, settings.MaxFails, settings.ForceTCP = corefile.Sequential, 0, false
+		out[r] = &zone{config: c, settings: &settings, host: r}
+		if last != nil && sameAnswers(last.config, c) {
+			out[r].answers = last.answers
 		} else {
-			h.cache, h.warmed = cache.New(c.CacheEntries, c.CacheBytes), cache.New(warmEntries, warmBytes)
+			out[r].answers = s.newAnswers(c)
 		}
-		h.begin()
-		out[r] = h
 	}
 	var every []netip.AddrPort
-	for _, r := range s.hosts.is.Resolvers {
+	for _, r := range s.host.Resolvers {
 		every = append(every, netip.AddrPortFrom(r, dnsPort))
 	}
-	for _, r := range slices.Concat(s.hosts.is.Resolvers, s.hosts.is.Former) {
+	for _, r := range slices.Concat(s.host.Resolvers, s.host.Former) {
 		if out[r] == nil {
 			add(r, netip.AddrPortFrom(r, dnsPort))
 		}
@@ -102,43 +87,6 @@ func (s *Server) resolveHost(c *corefile.Config, keep bool) map[netip.Addr]*host
 		add(everyResolver, every...)
 	}
 	return out
-}
-
-// routeHost gives the resolvers of the host the zones that route made; the caller holds mu.
-func (s *Server) routeHost() {
-	for r, h := range s.hosts.all {
-		if h.zones == nil {
-			h.zones = []zone{{&h.zone, s.forwards.ZoneFor(r)}}
-		}
-	}
-}
-
-// forwards returns the forwards to the resolvers of the host.
-func (h *hosts) forwards() (out []upstream.Forward) {
-	for _, r := range slices.SortedFunc(maps.Keys(h.all), netip.Addr.Compare) {
-		out = append(out, upstream.Forward{Zone: &h.all[r].zone, For: r, First: h.all[r].to})
-	}
-	return out
-}
-
-// resolverFor returns what answers the client's queries.
-func (s *setup) resolverFor(c *identity) *cachingResolver {
-	if !c.host.IsValid() {
-		return s.resolver
-	}
-	if h := s.hosts[c.host]; h != nil {
-		return h.cachingResolver
-	}
-	return s.noResolver
-}
-
-// resolvers returns what answers queries of any client.
-func (s *setup) resolvers() []*cachingResolver {
-	all := []*cachingResolver{s.resolver}
-	for _, h := range s.hosts {
-		all = append(all, h.cachingResolver)
-	}
-	return all
 }
 
 // identifyHost returns the client of a packet that came to an address that serves the node's own
@@ -158,6 +106,9 @@ func (s *Server) identifyHost(from, local, resolver netip.Addr) identity {
 	return c
 }
 
+// askAgain is after what time AskResolver sends a query again.
+const askAgain = 500 * time.Millisecond
+
 // AskResolver sends a resolver of the host a query for the TXT records of a name until it is
 // answered or ctx ends: once over UDP, from a socket with the mark of the last SetHost. The
 // answer counts nowhere.
@@ -166,11 +117,10 @@ func (s *Server) AskResolver(ctx context.Context, resolver netip.Addr, name stri
 	if err != nil {
 		return err
 	}
-	return s.forwards.Ask(ctx, netip.AddrPortFrom(resolver, dnsPort), wire.Query{Question: wire.Question{Name: n, Type: dns.TypeTXT, Class: dns.ClassINET}, Flags: wire.RD})
+	q := wire.Query{Question: wire.Question{Name: n, Type: dns.TypeTXT, Class: dns.ClassINET}, Flags: wire.RD}
+	_, err = upstream.Ask(ctx, s.forwards.Dialer(), netip.AddrPortFrom(resolver, dnsPort), q, askAgain)
+	return err
 }
-
-// resolver returns what answers the query.
-func (q *query) resolver() *cachingResolver { return q.setup.resolverFor(&q.client) }
 
 // guardFor returns the guard against rebinding that holds for the client.
 func (s *setup) guardFor(c *identity) *rebind.Guard {
@@ -178,13 +128,6 @@ func (s *setup) guardFor(c *identity) *rebind.Guard {
 		return s.hostGuard
 	}
 	return s.guard
-}
-
-// noResolver makes what answers without a zone; the caller holds mu.
-func (s *Server) noResolver(c *corefile.Config) *cachingResolver {
-	r := &cachingResolver{s: s, config: c, cache: cache.New(0, 0), warmed: cache.New(0, 0)}
-	r.begin()
-	return r
 }
 
 // newHandler makes the handler of an address.

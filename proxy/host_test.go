@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -69,10 +70,8 @@ func newHostLab(t *testing.T) *hostLab {
 // setHost has the resolvers answer from memory.
 func (l *hostLab) setHost(h Host) {
 	l.s.SetHost(h)
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	for r, of := range l.s.hosts.all {
-		of.zones[0].upstreams = resolving{l.s, l.hosts[r]}
+	for r, z := range l.s.setup.Load().hosts {
+		z.upstreams = resolving{l.s, l.hosts[r]}
 	}
 }
 
@@ -226,14 +225,12 @@ func TestConfigurationsOfHostResolvers(t *testing.T) {
 		config, err := corefile.Parse("Corefile", c.text)
 		fatal.If(t, err)
 		l.s.Configure(config)
-		l.s.mu.Lock()
-		for r, of := range l.s.hosts.all {
-			if z := l.s.forwards.ZoneFor(r); z == nil || of.zones[0].upstreams != upstreams(z) {
-				t.Errorf("%s has no zone", r)
+		for r, z := range l.s.setup.Load().hosts {
+			if up, ok := z.upstreams.(*upstream.Zone); !ok || up == nil {
+				t.Errorf("%s has no upstreams", r)
 			}
-			of.zones[0].upstreams = resolving{l.s, l.hosts[r]}
+			z.upstreams = resolving{l.s, l.hosts[r]}
 		}
-		l.s.mu.Unlock()
 		before := len(l.hosts[firstHost].asked)
 		l.asks("192.0.2.250", firstHost, "www.example.org")
 		if asked := len(l.hosts[firstHost].asked) - before; (asked == 0) != c.kept {
@@ -252,9 +249,9 @@ func TestUnansweredQueriesOfTheNode(t *testing.T) {
 	l.hosts[secondHost].table["other.test A"] = []string{"error"}
 	l.asks("192.0.2.250", secondHost, "other.test")
 	l.hosts[firstHost].table["other.test A"] = []string{"error"}
-	r := l.s.hosts.all[firstHost].cachingResolver
-	c, _ := r.calls.join(queryOf("other.test"), &r.zones[0], silent{})
-	r.calls.join(queryOf("other.test"), &r.zones[0], silent{})
+	z := l.s.setup.Load().hosts[firstHost]
+	c, _ := l.s.calls.join(queryOf("other.test"), z, silent{})
+	l.s.calls.join(queryOf("other.test"), z, silent{})
 	c.start(nil)
 	if got := <-doubt; got != firstHost || len(doubt) > 0 {
 		t.Errorf("%s is in doubt, and %d more", got, len(doubt))
@@ -265,7 +262,7 @@ func TestUnansweredQueriesOfTheNode(t *testing.T) {
 type silent struct{}
 
 func (silent) answerView() *wire.AnswerView { return new(wire.AnswerView) }
-func (silent) complete(*outcome)            {}
+func (silent) complete(outcome)             {}
 
 func queryOf(name string) wire.Query {
 	return wire.Query{Question: wire.Question{Name: policytest.Name(name), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}

@@ -5,16 +5,18 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/limit"
 )
 
 // identity is the client that sent a query, as its source address tells.
 type identity struct {
-	addr         netip.Addr // unmapped
-	local        netip.Addr // that was asked, unmapped; none for the agent's own queries
-	known        bool       // a pod or the node; no other source is answered
-	node         bool       // the node itself
-	self         bool       // from the very address that was asked: the self-query
-	unidentified bool       // no pod yet, and may be one soon: its query is parked
+	addr         netip.Addr    // unmapped
+	local        netip.Addr    // that was asked, unmapped; none for the agent's own queries
+	known        bool          // a pod or the node; no other source is answered
+	node         bool          // the node itself
+	self         bool          // from the very address that was asked: the self-query
+	unidentified bool          // no pod yet, and may be one soon: its query is parked
+	limits       *limit.Client // none before they count
 	view         *policy.View
 	snap         *policy.Snapshot // by which this was decided
 	host         netip.Addr       // the resolver of the host that the node itself asks; none for every other query

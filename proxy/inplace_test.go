@@ -66,7 +66,7 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 			labs[i] = newSocketLab(t, true)
 			labs[i].asks(configWith(t, lines...), nil, up)
 			if i == 1 {
-				zones := labs[i].s.setup.Load().resolver.zones
+				zones := labs[i].s.setup.Load().zones
 				zones[0].upstreams = byLibrary{zones[0].upstreams}
 			}
 			at[i] = labs[i].listen()
@@ -102,14 +102,14 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 						a := askFor(t, n)
 						a.Type = m.Question[0].Qtype
 						a.Flags |= wire.AD.If(m.AuthenticatedData) | wire.DO.If(m.IsEdns0() != nil && m.IsEdns0().Do())
-						if e := l.s.cache.Get(a); e != nil {
+						if e := l.answers().cache.Get(a); e != nil {
 							held := e.Message()
 							held.Extra = nil
 							until := 0
 							for e.Fresh(time.Duration(until) * time.Second) {
 								until++
 							}
-							kept[i] = fmt.Sprint(lowerCase(held), e.From, until, e.Stale(time.Duration(until)*time.Second), l.s.cache.Clients(e))
+							kept[i] = fmt.Sprint(lowerCase(held), e.From, until, e.Stale(time.Duration(until)*time.Second), l.answers().cache.Clients(e))
 						}
 					}
 					equal(t, "the log of "+n, logged[0], logged[1])

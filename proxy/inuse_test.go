@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/proxy/warm"
 	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -27,7 +28,7 @@ type useLab struct {
 
 func newUseLab(t testing.TB, table map[string][]string) *useLab {
 	l := &useLab{lab: newLab(t, table)}
-	l.s.inUse.keep = func(n *policy.NameInUse, left []netip.Addr, answered bool) (kept []policy.GrantInfo) {
+	l.s.InUse = warm.NewInUse(errands{l.s}, func(n *policy.NameInUse, left []netip.Addr, answered bool) (kept []policy.GrantInfo) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.kept = append(l.kept, fmt.Sprintf("%s %s %v answered %v", n.Pod.Name, n.Name, left, answered))
@@ -35,7 +36,7 @@ func newUseLab(t testing.TB, table map[string][]string) *useLab {
 			kept = append(kept, policy.GrantInfo{Pod: n.Pod, Addr: a, Ports: "tcp/443", Name: n.Name, Until: noon.Add(time.Minute)})
 		}
 		return kept
-	}
+	})
 	return l
 }
 
@@ -44,9 +45,8 @@ func (l *useLab) renew(names ...policy.NameInUse) {
 	l.t.Helper()
 	l.s.RenewNames(names)
 	if !comes(func() bool {
-		l.s.inUse.mu.Lock()
-		defer l.s.inUse.mu.Unlock()
-		return l.s.inUse.all == 0
+		inFlight, _ := l.s.InUse.State()
+		return inFlight == 0
 	}) {
 		l.t.Fatal("queries for names in use do not end")
 	}
@@ -187,17 +187,17 @@ func TestClosedServerKeepsNothing(t *testing.T) {
 	block := &gatedResolver{memory: l.up, gate: gate}
 	l.use(l.s.setup.Load().config, block)
 	var names []policy.NameInUse
-	for i := range 2 * usesInFlight.Each {
+	for i := range 2 * warm.InFlight.Each {
 		names = append(names, inUse(0, fmt.Sprintf("n%d.wild.test", i), "192.0.2.1", "192.0.2.1"))
 	}
 	l.s.RenewNames(names)
-	fatal.If(t, block.reaches(usesInFlight.Each))
+	fatal.If(t, block.reaches(warm.InFlight.Each))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = l.s.Close(ctx)
 	close(gate)
 	l.renew(names...)
-	if len(l.up.asked) > usesInFlight.Each || len(l.kept) > 0 {
+	if len(l.up.asked) > warm.InFlight.Each || len(l.kept) > 0 {
 		t.Errorf("%d names asked, kept %d", len(l.up.asked), len(l.kept))
 	}
 }
@@ -219,17 +219,17 @@ func TestNamesInUseAreBounded(t *testing.T) {
 	block := &gatedResolver{memory: l.up, gate: gate}
 	l.use(l.s.setup.Load().config, block)
 	var names []policy.NameInUse
-	for i := range 3 * usesInFlight.Each {
+	for i := range 3 * warm.InFlight.Each {
 		names = append(names, inUse(0, fmt.Sprintf("n%d.wild.test", i), "192.0.2.1", "192.0.2.1"))
 	}
 	l.s.RenewNames(names)
-	fatal.If(t, block.reaches(usesInFlight.Each))
+	fatal.If(t, block.reaches(warm.InFlight.Each))
 	l.s.RenewNames([]policy.NameInUse{inUse(1, "www.example.org", "192.0.2.2", "192.0.2.2")})
-	fatal.If(t, block.reaches(usesInFlight.Each+1)) // another pod's name does not wait for these
-	l.s.started = l.s.started.Add(-usePatience - time.Second)
+	fatal.If(t, block.reaches(warm.InFlight.Each+1)) // another pod's name does not wait for these
+	l.s.started = l.s.started.Add(-warm.Patience - time.Second)
 	close(gate)
 	l.renew()
-	if n := block.most(); n != usesInFlight.Each+1 {
+	if n := block.most(); n != warm.InFlight.Each+1 {
 		t.Errorf("%d queries at a time", n)
 	}
 	asked, unanswered := len(l.up.asked), 0
@@ -238,7 +238,7 @@ func TestNamesInUseAreBounded(t *testing.T) {
 			unanswered++
 		}
 	}
-	if asked != usesInFlight.Each+1 || len(l.kept) != len(names)+1 || unanswered < 2*usesInFlight.Each {
+	if asked != warm.InFlight.Each+1 || len(l.kept) != len(names)+1 || unanswered < 2*warm.InFlight.Each {
 		t.Errorf("%d names asked, %d of %d left, %d without an answer", asked, len(l.kept), len(names), unanswered)
 	}
 }

@@ -124,7 +124,7 @@ func TestClassesAndOptionsAreNeverCached(t *testing.T) {
 		if n := l.upstreamAsked(); n != 3 {
 			t.Errorf("%s: the upstream was asked %d times, not each time", what, n)
 		}
-		if n, _ := l.s.cache.Usage(); n != 1 {
+		if n, _ := l.answers().cache.Usage(); n != 1 {
 			t.Errorf("%s: %d answers are kept", what, n)
 		}
 	}
@@ -159,7 +159,7 @@ func TestClientSpecificAnswerIsNotCached(t *testing.T) {
 		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 		l.use(l.config, optioned{l.up, tt.option})
 		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
-		if n, _ := l.s.cache.Usage(); n != tt.kept {
+		if n, _ := l.answers().cache.Usage(); n != tt.kept {
 			t.Errorf("with %T %d answers are kept, want %d", tt.option, n, tt.kept)
 		}
 	}

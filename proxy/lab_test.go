@@ -22,6 +22,7 @@ import (
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/wiretest"
 )
 
@@ -216,7 +217,7 @@ func (m *memory) wasAsked(key string) bool {
 type lab struct {
 	t       testing.TB
 	s       *Server
-	granter *FakeGranter
+	granter *granttest.Granter
 	log     *recorder
 	up      *memory
 }
@@ -225,7 +226,7 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", labConfig)
 	fatal.If(t, err)
-	l := &lab{t: t, granter: &FakeGranter{}, log: &recorder{}, up: &memory{table: table}}
+	l := &lab{t: t, granter: &granttest.Granter{}, log: &recorder{}, up: &memory{table: table}}
 	l.s, err = New(Options{Config: c, Granter: l.granter, Log: l.log, Now: func() time.Time { return noon }})
 	fatal.If(t, err)
 	l.s.source, l.s.timeouts.running = fromLoopback, true // on a still clock no grant is late
@@ -268,12 +269,15 @@ func (r resolving) Start(a wire.Query, to upstream.Responder, _ *upstream.Batch)
 
 // use makes the server ask the resolver.
 func (l *lab) use(c *corefile.Config, r resolver) {
-	var zones []zone
-	for i := range c.Zones {
-		zones = append(zones, zone{&c.Zones[i], resolving{l.s, r}})
+	next := l.s.configured(c)
+	for _, z := range next.zones {
+		z.upstreams = resolving{l.s, r}
 	}
-	l.s.store(c, l.s.resolve(c, zones))
+	l.s.store(next)
 }
+
+// answers are those that pods get.
+func (l *lab) answers() *answers { return l.s.setup.Load().root(&identity{}).answers }
 
 // inHand is the replier of a query whose reply a test waits for.
 type inHand struct {

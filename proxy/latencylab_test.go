@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -123,9 +124,10 @@ func TestQueriesReadByTheLibraryAreObserved(t *testing.T) {
 func TestPrefetchesAddNoLatency(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	snap := l.s.snapshot.Load()
-	h := &inHand{over: make(chan struct{})}
-	l.s.ask(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch, h)
-	<-h.over
+	over := make(chan struct{})
+	e := &errand{then: func(*query) { close(over) }}
+	e.run(l.s, netip.Addr{}, snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch)
+	<-over
 	if s := l.s.Stats(); s.Types[typeA].Allowed != 1 || s.Latency.Total.Total() != 0 {
 		t.Errorf("%+v, %+v", s.Types[typeA], s.Latency.Total)
 	}

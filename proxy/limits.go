@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"net/netip"
 	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -10,7 +13,7 @@ import (
 )
 
 // client returns the client whose limits count for a query.
-func (s *Server) client(a identity) *limit.Client {
+func (s *Server) client(a *identity) *limit.Client {
 	if !a.known {
 		return s.clients.Unknown()
 	}
@@ -18,8 +21,8 @@ func (s *Server) client(a identity) *limit.Client {
 }
 
 // admit takes a slot for one query, and counts which limit is reached.
-func (s *Server) admit(a identity) (slot limit.Slot, ok bool) {
-	slot, result := s.clients.Admit(s.client(a), &s.setup.Load().config.Limits, a.node)
+func (s *Server) admit(a *identity) (slot limit.Slot, ok bool) {
+	slot, result := s.clients.Admit(a.limits, &s.setup.Load().config.Limits, a.node)
 	switch result {
 	case limit.ClientFull:
 		s.stats.ShedPod.Add(1)
@@ -29,36 +32,42 @@ func (s *Server) admit(a identity) (slot limit.Slot, ok bool) {
 	return slot, result == limit.Admitted
 }
 
-// pacing is the verdict of a client's rate limit on one query.
-type pacing uint8
+// silence is no response code: the query gets no reply.
+const silence = -1
 
-const (
-	inPace   pacing = iota // it is answered
-	overPace               // SERVFAIL, unasked
-	drop                   // no reply
-)
-
-// paced tells what becomes of the client's query. Beyond its rate it gets errors, as
-// often as it may ask and no more: in a flood a reply would cost more than the query
-// did. The proxy's question to itself is exempt.
-func (s *Server) paced(who identity, now time.Duration) pacing {
-	limits := &s.setup.Load().config.Limits
-	c := s.client(who)
-	if who.self || c.Queries.Take(now, limits.RatePerPod, limits.BurstPerPod) {
-		return inPace
+// meet returns the client of a query from an address. Another response code than NOERROR is the reply
+// to the query, which is not taken: beyond its rate a client gets errors, as often as it may ask and
+// no more, because in a flood a reply would cost more than the query did. The proxy's question to
+// itself is exempt, and a client that is not identified yet.
+func (h *handler) meet(from netip.Addr, now time.Duration) (c identity, rcode int) {
+	s := h.s
+	s.step("packet")
+	c = h.identify(from)
+	s.step("identified")
+	if c.unidentified {
+		return c, dns.RcodeSuccess
 	}
-	s.stats.RateLimited.Add(1)
-	return s.shed(c, now)
+	c.limits = s.client(&c)
+	l := &s.setup.Load().config.Limits
+	switch {
+	case !c.self && !c.limits.Queries.Take(now, l.RatePerPod, l.BurstPerPod):
+		s.stats.RateLimited.Add(1)
+		return c, s.shed(c.limits, now)
+	case !c.known:
+		s.stats.UnknownSources.Add(1)
+		return c, dns.RcodeRefused
+	}
+	return c, dns.RcodeSuccess
 }
 
-// shed tells whether a query that is not taken gets an error.
-func (s *Server) shed(c *limit.Client, now time.Duration) pacing {
+// shed returns the response code of a query that is not taken.
+func (s *Server) shed(c *limit.Client, now time.Duration) (rcode int) {
 	limits := &s.setup.Load().config.Limits
 	if c.Errors.Take(now, limits.RatePerPod, limits.BurstPerPod) {
-		return overPace
+		return dns.RcodeServerFailure
 	}
 	s.stats.RateSilenced.Add(1)
-	return drop
+	return silence
 }
 
 // inRate tells whether the node may send one more query for the pod of a view, and counts it.

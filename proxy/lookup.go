@@ -8,8 +8,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
@@ -19,75 +17,55 @@ import (
 // it (RFC 8767 §5: 1.8 seconds, below the least time-out of clients).
 const staleWait = 1800 * time.Millisecond
 
-// cachingResolver finds answers by one configuration: in the cache, at an identical call
-// in flight, or at an upstream.
-type cachingResolver struct {
-	s        *Server
-	config   *corefile.Config
-	zones    []zone // the longest names first
+// zone is a zone of the configuration, or a resolver of the host, with what its upstreams answered.
+type zone struct {
+	*answers
+	config    *corefile.Config
+	settings  *corefile.Zone
+	upstreams upstreams  // how they are asked
+	host      netip.Addr // the resolver of the host; the zero address: a zone of the configuration
+}
+
+// answers are what is known of upstreams: one for the zones of the configuration, and one for each
+// resolver of the host, since an answer of one is not given to a query to another.
+type answers struct {
 	cache    *cache.Cache
 	warmed   *cache.Cache // the answers that warm-ups got
-	calls    *calls
-	renewals *renewals
+	renewals renewals
 	cookies  cookies
-	host     netip.Addr // the resolver of the host; the zero address: it answers others' queries
 }
 
-// begin makes it answer.
-func (r *cachingResolver) begin() {
-	r.calls = &calls{r: r, all: map[wire.Query]*call{}}
-	r.cookies.r = r
-	r.renewals = &renewals{r: r, all: map[*cache.Entry]*renewal{}}
+func (s *Server) newAnswers(c *corefile.Config) *answers {
+	return &answers{cache: cache.New(c.CacheEntries, c.CacheBytes), warmed: cache.New(warmEntries, warmBytes),
+		renewals: renewals{s: s, all: map[*cache.Entry]*renewal{}}, cookies: cookies{s: s}}
 }
 
-// zone is one zone of the configuration, and how its upstreams are asked.
-type zone struct {
-	settings  *corefile.Zone
-	upstreams upstreams
-}
-
-// zone returns the longest zone of a name, nil if none covers it.
-func (r *cachingResolver) zone(n fqdn.Name) *zone {
-	for i := range r.zones {
-		if n.HasSuffix(r.zones[i].settings.Name) {
-			return &r.zones[i]
-		}
-	}
-	return nil
-}
-
-// keeps returns the zone by which the answer to the query is kept, nil if it is not.
+// keeps returns the settings by which the answer to the query is kept, nil if it is not.
 func (z *zone) keeps(q wire.Query) *corefile.Zone {
-	if z == nil {
+	if z == nil || z.settings.Cache == nil || q.Options != "" || q.Class != dns.ClassINET {
 		return nil
 	}
-	return cache.Zone(z.settings, q)
-}
-
-// touch notes that the entry was asked for, and renews it before it ends if it is asked
-// for often: that is a query for the pod of the view, nil for none, which the rate limits.
-func (r *cachingResolver) touch(e *cache.Entry, v *policy.View, rate policy.ZoneRate, now time.Duration) {
-	if e.Hit(now) && (v == nil || r.s.inRate(v, rate, now)) {
-		r.renewals.prefetch(e)
-	}
+	return z.settings
 }
 
 // lookup finds what answers: the cache, an identical call in flight, or an upstream.
 func (q *query) lookup() {
-	s, r := q.s, q.resolver()
-	q.zone = r.zone(q.asks.Name)
+	s := q.s
+	q.zone = q.setup.zone(&q.client, q.asks.Name)
 	q.wait.asked = s.now()
 	now := q.wait.asked.Sub(s.started)
 	if q.origin == fromWarmUp && q.lookupWarmed(now) {
 		return
 	}
 	if !q.missed && q.zone.keeps(q.asks) != nil {
-		switch e := r.cache.Get(q.asks); {
+		switch e := q.zone.cache.Get(q.asks); {
 		case e == nil:
 		case e.Fresh(now):
 			if q.origin.client() {
 				s.stats.CacheHits.Add(1)
-				r.touch(e, q.client.view, q.rate(), now)
+				if e.Hit(now) {
+					q.zone.renewals.prefetch(q.zone, e, q.client.view, q.rate(), now)
+				}
 			}
 			q.hit(e, now)
 			return
@@ -121,7 +99,7 @@ func (q *query) late(e *cache.Entry, now time.Duration) {
 		q.giveStale()
 		return
 	}
-	r := q.resolver().renewals.renew(e)
+	r := q.zone.renewals.renew(q.zone, e)
 	if r == nil || failed {
 		q.giveStale()
 		return
@@ -139,16 +117,15 @@ func (q *query) late(e *cache.Entry, now time.Duration) {
 
 // renewed continues when the renewal of the stale entry is over.
 func (q *query) renewed(r *renewal) {
-	o := &r.outcome
 	if r.failed {
 		q.giveStale()
 		return
 	}
 	q.s.stats.CacheMisses.Add(1)
-	if o.msg == nil {
+	if r.outcome.msg == nil {
 		q.found.CopyFrom(&r.view)
 	}
-	q.arrived(o)
+	q.arrived(r.outcome)
 }
 
 // giveStale answers with the stale entry.
@@ -169,7 +146,7 @@ func (q *query) miss() {
 	q.s.stats.CacheMisses.Add(1)
 	q.s.step("miss")
 	if q.zone == nil {
-		q.arrived(&outcome{err: errNoZone})
+		q.arrived(outcome{err: errNoZone})
 		return
 	}
 	q.join()
@@ -177,9 +154,9 @@ func (q *query) miss() {
 
 // join hands the query over to a call.
 func (q *query) join() {
-	batch, z, calls := q.batch, q.zone, q.resolver().calls
+	batch := q.batch
 	q.batch = nil
-	if c, first := calls.join(q.asks, z, q); first {
+	if c, first := q.s.calls.join(q.asks, q.zone, q); first {
 		c.start(batch)
 	}
 }
@@ -190,7 +167,7 @@ func (q *query) answerView() *wire.AnswerView { return &q.found }
 // complete implements waiter. Only UDP queries that are answered in place continue here;
 // others are for a worker, because the reader of the upstream's socket has further
 // replies to read.
-func (q *query) complete(o *outcome) {
+func (q *query) complete(o outcome) {
 	if o.msg == nil && o.err == nil && q.origin == fromUDP && q.plain && q.found.Fits(&q.view) {
 		q.protect(func() { q.arrived(o) })
 		return
@@ -199,7 +176,7 @@ func (q *query) complete(o *outcome) {
 }
 
 // arrived continues with the outcome of a call.
-func (q *query) arrived(o *outcome) {
+func (q *query) arrived(o outcome) {
 	now := q.s.now()
 	switch {
 	case errors.Is(o.err, errFault):

@@ -84,8 +84,8 @@ func TestWarmUpsDenyNothingInsideTheCluster(t *testing.T) {
 		if len(l.kernel.entries()) != 1 {
 			t.Errorf("%s: %v", spec, l.kernel.entries())
 		}
-		e := l.s.cache.Get(wire.Query{Question: wire.Question{Name: policytest.Name("www.test"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD})
-		if noted := l.s.cache.Clients(e); len(noted) == 0 {
+		e := l.answers().cache.Get(wire.Query{Question: wire.Question{Name: policytest.Name("www.test"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD})
+		if noted := l.answers().cache.Clients(e); len(noted) == 0 {
 			t.Errorf("%s: noted %v", spec, noted)
 		}
 		if l.any(strictPod, newQuery("www.test", dns.TypeA)); len(l.kernel.entries()) != 2 {

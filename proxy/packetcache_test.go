@@ -90,14 +90,14 @@ func TestOldSnapshotsAreReleased(t *testing.T) {
 		}
 	}
 	ask()
-	_, bytes := l.s.cache.Usage()
+	_, bytes := l.answers().cache.Usage()
 	for range 3 {
 		l.s.Publish(compiled(t, labPolicies, labPods))
 		ask()
 	}
 	// One that was under way by the old snapshot leaves nothing either.
 	l.s.handle(packed(t, newQuery("a.wild.test", dns.TypeA)), old, false)
-	if _, after := l.s.cache.Usage(); after != bytes {
+	if _, after := l.answers().cache.Usage(); after != bytes {
 		t.Errorf("%d bytes are kept, and %d without the old snapshots", after, bytes)
 	}
 }

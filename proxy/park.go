@@ -81,7 +81,8 @@ func (q *query) unpark() {
 	q.s.step("unpark")
 	ok := q.client.known
 	if ok {
-		q.slot, ok = q.s.admit(q.client)
+		q.client.limits = q.s.client(&q.client)
+		q.slot, ok = q.s.admit(&q.client)
 	}
 	if !ok {
 		q.send(wire.ErrorReply(q.packet, dns.RcodeServerFailure))

@@ -28,6 +28,7 @@ type query struct {
 	setup   *setup
 	to      replier
 	udp     udpReplier // of a query over UDP
+	errand  *errand    // nil: a client sent it
 	origin  origin
 	client  identity
 	slot    limit.Slot // none: nothing to give back
@@ -310,7 +311,7 @@ func (q *query) end() {
 	if q.wait.lent {
 		return
 	}
-	q.setup, q.to, q.client, q.batch, q.zone, q.missed, q.alias = nil, nil, identity{}, nil, nil, false, nil
+	q.setup, q.to, q.errand, q.client, q.batch, q.zone, q.missed, q.alias = nil, nil, nil, identity{}, nil, nil, false, nil
 	q.plan, q.rec, q.asks = plan{}, audit.Record{}, wire.Query{}
 	q.request.reset()
 	q.found.Reset()

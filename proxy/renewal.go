@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/cache"
@@ -16,21 +17,21 @@ const maxRenewals = 512
 
 // renewals are the calls in flight for cached answers.
 type renewals struct {
-	r   *cachingResolver
+	s   *Server
 	mu  sync.Mutex
 	all map[*cache.Entry]*renewal
 }
 
 // renewal is the renewal of one entry, for all queries that wait for it.
 type renewal struct {
-	of       *renewals
+	zone     *zone
 	entry    *cache.Entry
 	prefetch bool // the better answer is granted to the pods that asked for the entry
 	view     wire.AnswerView
 	snap     *policy.Snapshot
 	pods     []policy.PodRef // to which it is to be granted, one after the other
 
-	over    bool // the lock of renewals, and what follows
+	over    bool // the lock of the zone's renewals, and what follows
 	outcome outcome
 	failed  bool
 	waiters []renewalWaiter
@@ -44,29 +45,32 @@ type renewalWaiter struct {
 
 // renew renews the entry, unless it is being renewed. It returns nil if too many renewals
 // are in flight.
-func (f *renewals) renew(e *cache.Entry) *renewal {
-	n, _ := f.begin(e, false)
-	return n
-}
-
-// prefetch renews the entry if no renewal does, and has a better answer granted to the
-// pods that asked for it.
-func (f *renewals) prefetch(e *cache.Entry) {
-	if _, first := f.begin(e, true); first {
-		f.r.s.stats.Prefetches.Add(1)
-	}
-}
-
-func (f *renewals) begin(e *cache.Entry, prefetch bool) (n *renewal, first bool) {
+func (f *renewals) renew(z *zone, e *cache.Entry) *renewal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n = f.all[e]; n != nil || len(f.all) >= maxRenewals {
-		return n, false
+	if n := f.all[e]; n != nil || len(f.all) >= maxRenewals {
+		return n
 	}
-	n = &renewal{of: f, entry: e, prefetch: prefetch}
+	return f.begin(z, e, false)
+}
+
+// prefetch renews the entry for the pod of the view, nil for none, if no renewal does and the rate
+// allows a query, and has a better answer granted to the pods that asked for the entry.
+func (f *renewals) prefetch(z *zone, e *cache.Entry, v *policy.View, rate policy.ZoneRate, now time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all[e] == nil && len(f.all) < maxRenewals && (v == nil || f.s.inRate(v, rate, now)) {
+		f.s.stats.Prefetches.Add(1)
+		f.begin(z, e, true)
+	}
+}
+
+// begin begins a renewal; the caller holds the lock.
+func (f *renewals) begin(z *zone, e *cache.Entry, prefetch bool) *renewal {
+	n := &renewal{zone: z, entry: e, prefetch: prefetch}
 	f.all[e] = n
-	f.r.s.workers.do(n.run)
-	return n, true
+	f.s.workers.do(n.run)
+	return n
 }
 
 // inFlight returns how many renewals there are.
@@ -77,23 +81,23 @@ func (f *renewals) inFlight() int {
 }
 
 func (n *renewal) run() {
-	r := n.of.r
-	ok := r.s.protect("a renewal", func() {
-		r.s.step("renewal")
-		a := n.entry.Query
-		if c, first := r.calls.join(a, r.zone(a.Name), n); first {
+	s := n.zone.renewals.s
+	ok := s.protect("a renewal", func() {
+		s.step("renewal")
+		if c, first := s.calls.join(n.entry.Query, n.zone, n); first {
 			c.start(nil)
 		}
 	})
 	if !ok {
-		n.complete(&outcome{err: errFault})
+		n.complete(outcome{err: errFault})
 	}
 }
 
 // wait has the query resumed when the renewal is over; true: it is over already.
 func (n *renewal) wait(q *query, epoch uint64) (over bool) {
-	n.of.mu.Lock()
-	defer n.of.mu.Unlock()
+	f := &n.zone.renewals
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if !n.over {
 		n.waiters = append(n.waiters, renewalWaiter{q, epoch})
 	}
@@ -104,26 +108,27 @@ func (n *renewal) wait(q *query, epoch uint64) (over bool) {
 func (n *renewal) answerView() *wire.AnswerView { return &n.view }
 
 // complete implements waiter.
-func (n *renewal) complete(o *outcome) {
-	s := n.of.r.s
+func (n *renewal) complete(o outcome) {
+	f := &n.zone.renewals
+	s := f.s
 	if errors.Is(o.err, errAbandoned) {
 		s.workers.do(n.run)
 		return
 	}
 	if !s.protect("a renewal", func() { s.step("renewed") }) {
-		o = &outcome{err: errFault}
+		o = outcome{err: errFault}
 	}
 	failed := o.err != nil || o.msg != nil && upstream.Passed(o.msg.Rcode)
 	if failed {
 		n.entry.Failed(s.elapsed())
 	} else {
-		n.of.r.cache.Remove(n.entry)
+		n.zone.cache.Remove(n.entry)
 	}
-	n.of.mu.Lock()
-	n.over, n.outcome, n.failed = true, *o, failed
+	f.mu.Lock()
+	n.over, n.outcome, n.failed = true, o, failed
 	waiters := n.waiters
 	n.waiters = nil
-	n.of.mu.Unlock()
+	f.mu.Unlock()
 	for _, w := range waiters {
 		if w.q.resume(w.epoch) {
 			s.workers.do(func() { w.q.protect(func() { w.q.renewed(n) }) })
@@ -139,7 +144,7 @@ func (n *renewal) complete(o *outcome) {
 // next has the better answer granted to the next of the pods that asked for the entry,
 // and to no others.
 func (n *renewal) next() {
-	if !n.of.r.s.protect("a grant of a prefetched answer", n.grant) {
+	if !n.zone.renewals.s.protect("a grant of a prefetched answer", n.grant) {
 		n.end()
 	}
 }
@@ -147,29 +152,25 @@ func (n *renewal) next() {
 // grant is next without a net. All pods at a time would leave no room in the kernel's queue
 // for clients' grants.
 func (n *renewal) grant() {
-	r := n.of.r
-	if n.snap == nil && r.cache.Get(n.entry.Query) != nil { // else the answer is not kept any more
-		n.snap, n.pods = r.s.snapshot.Load(), r.cache.Clients(n.entry)
+	s, z := n.zone.renewals.s, n.zone
+	if n.snap == nil && z.cache.Get(n.entry.Query) != nil { // else the answer is not kept any more
+		n.snap, n.pods = s.snapshot.Load(), z.cache.Clients(n.entry)
 	}
 	for len(n.pods) > 0 {
 		v := n.snap.ViewOf(n.pods[0])
 		if n.pods = n.pods[1:]; v != nil && v.InForce() {
-			r.s.askAt(r.host, v, n.snap, n.entry.Query, fromPrefetch, n)
+			e := &errand{then: func(*query) { s.workers.do(n.next) }}
+			e.run(s, z.host, v, n.snap, n.entry.Query, fromPrefetch)
 			return
 		}
 	}
 	n.end()
 }
 
-// reply implements replier: no client waits.
-func (n *renewal) reply([]byte, bool) {}
-
-// done implements replier.
-func (n *renewal) done(*query) { n.of.r.s.workers.do(n.next) }
-
 // end ends the renewal.
 func (n *renewal) end() {
-	n.of.mu.Lock()
-	defer n.of.mu.Unlock()
-	delete(n.of.all, n.entry)
+	f := &n.zone.renewals
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, n.entry)
 }

@@ -134,9 +134,9 @@ func TestPrefetchIsNoHit(t *testing.T) {
 	for range 2 {
 		ask("10.1.0.2")
 	}
-	started := l.s.setup.Load().resolver.cache.Get(askFor(t, "www.example.org"))
+	started := l.answers().cache.Get(askFor(t, "www.example.org"))
 	ask("10.1.0.5") // the third hit, of a pod that is granted nothing
-	now := l.s.setup.Load().resolver.cache.Get(askFor(t, "www.example.org"))
+	now := l.answers().cache.Get(askFor(t, "www.example.org"))
 	if n := l.s.stats.Prefetches.Load(); n != 1 || now == started {
 		t.Fatalf("%d prefetches", n)
 	}
@@ -235,7 +235,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 			t.Fatalf("%d: %v", i, r)
 		}
 	}
-	if n := l.s.setup.Load().resolver.renewals.inFlight(); n != maxRenewals {
+	if n := l.answers().renewals.inFlight(); n != maxRenewals {
 		t.Errorf("%d renewals are under way", n)
 	}
 	close(up.gate)

@@ -105,15 +105,18 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	}
 	setup := s.setup.Load()
 	now := started.Sub(s.started)
-	resolver := setup.resolverFor(c)
+	root := setup.root(c)
+	if root == nil {
+		return 0, false
+	}
 	var cookie []byte
 	if q.EDNS && len(q.Packet) > q.End+wire.OPTBytes {
 		known := false
-		if cookie, known = resolver.cookies.of(q.Packet, nil); !known {
+		if cookie, known = root.cookies.of(root, q.Packet, nil); !known {
 			return 0, true
 		}
 	}
-	e, r := resolver.cache.Packet(q, c.view, now)
+	e, r := root.cache.Packet(q, c.view, now)
 	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guardFor(c), c.snap, c.version) || !r.Covered(s.coverage) {
 		return 0, e != nil
 	}
@@ -129,7 +132,9 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	if r.Followed {
 		s.stats.Followed.Add(1)
 	}
-	resolver.touch(e, c.view, r.Rate, now)
+	if e.Hit(now) {
+		root.renewals.prefetch(setup.zone(c, e.Query.Name), e, c.view, r.Rate, now)
+	}
 	if c.view == nil {
 		return n, true
 	}
@@ -158,7 +163,7 @@ func (q *query) store(packet []byte) {
 	if r.Config = q.setup.config; q.client.view != nil && !q.decided(r) {
 		return
 	}
-	q.resolver().cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
+	q.zone.cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
 }
 
 // decided completes a reply with the decision. False: other queries cannot use it,

@@ -34,6 +34,8 @@ func (s *Server) Retime() {
 		return
 	}
 	s.logger.Info("the clock was set, or the machine was suspended; kept answers are older by what it was set forward", "by", step.Round(time.Millisecond))
-	s.cache.Age(max(step, 0))
-	s.warmed.Age(max(step, 0))
+	for a := range s.setup.Load().answers() {
+		a.cache.Age(max(step, 0))
+		a.warmed.Age(max(step, 0))
+	}
 }

@@ -102,6 +102,26 @@ func TestCachedAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
 	ask(3, 600, "after an hour")
 }
 
+// TestAnswersOfTheHostsResolversAge as the answers to pods do.
+func TestAnswersOfTheHostsResolversAge(t *testing.T) {
+	l := newHostLab(t)
+	begun, ahead := time.Now(), time.Duration(0)
+	l.s.started, l.s.now = begun, func() time.Time { return setClock(t, begun, ahead) }
+	for _, step := range []struct {
+		ahead time.Duration
+		asked int
+	}{{0, 1}, {time.Minute, 1}, {time.Hour, 2}, {time.Hour, 2}} {
+		ahead = step.ahead
+		l.s.Retime()
+		for range 2 {
+			l.asks("192.0.2.250", firstHost, "www.example.org")
+		}
+		if asked := len(l.hosts[firstHost].asked); asked != step.asked {
+			t.Errorf("%v ahead the resolver was asked %d times, want %d", ahead, asked, step.asked)
+		}
+	}
+}
+
 // The log tells times as the clock now does, on each way.
 func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}})

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -39,46 +39,16 @@ func (s *Server) SelfQuery(ctx context.Context, addr netip.AddrPort) error {
 var errNotServing = errors.New("the reply does not say that it is serving")
 
 func selfQuery(ctx context.Context, addr netip.AddrPort) error {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "udp", addr.String())
+	q := wire.Query{Question: wire.Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
+	reply, err := upstream.Ask(ctx, new(net.Dialer), addr, q, selfQueryAgain)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-
-	a := wire.Query{Question: wire.Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
-	query := a.Pack(dns.Id())
-	buf := make([]byte, dns.MinMsgSize)
-	send := true
-	for {
-		if send {
-			if _, err := c.Write(query); err != nil {
-				return err
-			}
-			_ = c.SetReadDeadline(time.Now().Add(selfQueryAgain))
+	m := new(dns.Msg)
+	if m.Unpack(reply) == nil && len(m.Answer) == 1 {
+		if txt, ok := m.Answer[0].(*dns.TXT); ok && len(txt.Txt) == 1 && txt.Txt[0] == aliveText {
+			return nil
 		}
-		n, err := c.Read(buf)
-		send = errors.Is(err, os.ErrDeadlineExceeded)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if send {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		m := new(dns.Msg)
-		if !wire.Answers(query, buf[:n], a.QuestionEnd()) || m.Unpack(buf[:n]) != nil {
-			continue // not ours
-		}
-		for _, rr := range m.Answer {
-			if txt, ok := rr.(*dns.TXT); ok && len(txt.Txt) == 1 && txt.Txt[0] == aliveText {
-				return nil
-			}
-		}
-		return errNotServing
 	}
+	return errNotServing
 }

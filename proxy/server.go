@@ -11,7 +11,6 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/follow"
@@ -20,6 +19,7 @@ import (
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/selftest"
 	"github.com/namegate/namegate/proxy/upstream"
+	"github.com/namegate/namegate/proxy/warm"
 )
 
 // DecisionLog takes each decision about a selected pod's question. Write must
@@ -51,7 +51,7 @@ type Options struct {
 	Granter Granter
 	// Keep is told the names in use whose answers lack addresses, see grants.Table.Keep; nil:
 	// RenewNames is not called.
-	Keep func(n *policy.NameInUse, left []netip.Addr, answered bool) []policy.GrantInfo
+	Keep warm.Keep
 	// Dialled returns the resolver that pods dial to ask a local address; nil: that is the
 	// address itself.
 	Dialled func(local netip.Addr) netip.Addr
@@ -72,6 +72,9 @@ type Options struct {
 
 // Server answers DNS queries. Its methods may be called from any goroutine.
 type Server struct {
+	*warm.Ups
+	*warm.InUse
+
 	granter  AsyncGranter
 	coverage CoverageChecker
 	log      DecisionLog
@@ -89,12 +92,11 @@ type Server struct {
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
 	listener *listener.Server
+	calls    calls
 	followed follow.Table
 	zones    limit.Zones
 	dialled  dialled
 	parked   parked
-	cold     coldNames
-	inUse    namesInUse
 	probes   selftest.Probes
 	// hostResolver and unanswered are of Options.
 	hostResolver func(netip.Addr) (netip.Addr, bool)
@@ -104,23 +106,19 @@ type Server struct {
 	mu      sync.Mutex       // guards the following fields, and writes of setup
 	start   *corefile.Config // the first
 	cluster Cluster
-	cache   *cache.Cache
-	warmed  *cache.Cache
 	wall    wallClock
-	hosts   hosts
+	host    Host
 }
 
 // setup is what queries need of the configuration; a query uses one throughout.
 type setup struct {
-	config   *corefile.Config
-	guard    *rebind.Guard
-	resolver *cachingResolver
-	hosts    map[netip.Addr]*hostResolver
-	// noResolver answers the node's queries to a resolver that hosts do not have: with SERVFAIL.
-	noResolver *cachingResolver
-	hostGuard  *rebind.Guard
-	nodes      map[netip.Addr]bool
-	park       []netip.Prefix
+	config    *corefile.Config
+	zones     []*zone              // of the configuration, the longest names first
+	hosts     map[netip.Addr]*zone // by the resolver of the host
+	guard     *rebind.Guard
+	hostGuard *rebind.Guard
+	nodes     map[netip.Addr]bool
+	park      []netip.Prefix
 }
 
 // New returns a server that listens nowhere and knows no pod yet.
@@ -132,7 +130,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, cold: coldNames{pods: map[policy.PodRef]*coldPod{}}}
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
 	if s.dialled.of = o.Dialled; o.Dialled == nil {
 		s.dialled.of = func(local netip.Addr) netip.Addr { return local }
 	}
@@ -143,11 +141,12 @@ func New(o Options) (*Server, error) {
 		s.logger = slog.Default()
 	}
 	s.hostResolver, s.unanswered = o.HostResolver, o.Unanswered
-	s.inUse.s, s.inUse.keep = s, o.Keep
+	s.Ups, s.InUse = warm.NewUps(errands{s}), warm.NewInUse(errands{s}, o.Keep)
+	s.calls = calls{s: s, all: map[callKey]*call{}}
 	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
-	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Fault: s.fault, Step: s.step,
+	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Protect: s.protect, Step: s.step,
 		Handler: func(local netip.Addr) listener.Handler { return s.newHandler(local) }})
 	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
 	s.Configure(o.Config)
@@ -179,8 +178,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 	s.followed.Sweep(snap)
 	s.zones.Sweep(func(p policy.PodRef) bool { return snap.ViewOf(p) != nil })
 	if gone := removedViews(old, snap); len(gone) > 0 {
-		for _, r := range s.setup.Load().resolvers() {
-			r.cache.DropReplies(gone)
+		for a := range s.setup.Load().answers() {
+			a.cache.DropReplies(gone)
 		}
 	}
 	s.resume()
@@ -190,8 +189,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 func (s *Server) Stats() counters.Stats {
 	all := s.stats.Snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
-	for _, r := range s.setup.Load().resolvers() {
-		entries, bytes := r.cache.Usage()
+	for a := range s.setup.Load().answers() {
+		entries, bytes := a.cache.Usage()
 		all.CacheEntries += int64(entries)
 		all.CacheBytes += bytes
 	}
@@ -205,8 +204,8 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
-	s.cold.stop()
-	s.inUse.stop()
+	s.Ups.Stop()
+	s.InUse.Stop()
 	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()

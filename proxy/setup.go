@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 
-	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream"
 )
@@ -20,27 +23,26 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 		s.start = c
 	}
 	pending = c.NeedsRestart(s.start)
-	s.hosts.all = s.resolveHost(c, false)
-	s.route(c)
-	s.routeHost()
-	zs := make([]zone, len(c.Zones))
-	for i := range c.Zones {
-		zs[i] = zone{&c.Zones[i], s.forwards.Zone(c.Zones[i].Name)}
-	}
-	s.store(c, s.resolve(c, zs))
+	next := s.configured(c)
+	s.route(next)
+	s.store(next)
 	return pending
 }
 
-// resolve puts the cache in front of the zones. Entries of another configuration stay if
-// the answers are the same by this one; the caller holds mu.
-func (s *Server) resolve(c *corefile.Config, zs []zone) *cachingResolver {
-	old := s.setup.Load()
-	if old == nil || !sameAnswers(old.config, c) {
-		s.cache, s.warmed = cache.New(c.CacheEntries, c.CacheBytes), cache.New(warmEntries, warmBytes)
+// configured makes the zones of a configuration, and of the resolvers of the host by it. What
+// another configuration knows of upstreams stays if the answers are the same by this one; the caller
+// holds mu.
+func (s *Server) configured(c *corefile.Config) *setup {
+	old, next := s.setup.Load(), &setup{config: c, zones: make([]*zone, len(c.Zones))}
+	own := s.newAnswers(c)
+	if old != nil && sameAnswers(old.config, c) {
+		own = old.zones[0].answers
 	}
-	r := &cachingResolver{s: s, config: c, zones: zs, cache: s.cache, warmed: s.warmed}
-	r.begin()
-	return r
+	for i := range c.Zones {
+		next.zones[i] = &zone{answers: own, config: c, settings: &c.Zones[i]}
+	}
+	next.hosts = s.hostZones(c)
+	return next
 }
 
 // sameAnswers tells whether both configurations lead to the same answers, and
@@ -55,15 +57,15 @@ func sameAnswers(a, b *corefile.Config) bool {
 func (s *Server) SetCluster(c Cluster) {
 	s.dialled.setCluster(c)
 	s.mu.Lock()
-	old, setup := s.cluster, s.setup.Load()
+	old, next := s.cluster, *s.setup.Load()
 	s.cluster = c
 	same := c.sameResolvers(old)
 	if !same {
-		s.route(setup.config)
+		s.route(&next)
 	}
 	same = same && c.sameGuard(old)
 	if !same {
-		s.store(setup.config, setup.resolver)
+		s.store(&next)
 	}
 	s.mu.Unlock()
 	if !same {
@@ -71,11 +73,12 @@ func (s *Server) SetCluster(c Cluster) {
 	}
 }
 
-// store makes the setup of a configuration; the caller holds mu.
-func (s *Server) store(c *corefile.Config, r *cachingResolver) {
-	guard := s.cluster.Guard(c)
-	next := &setup{config: c, guard: guard, hostGuard: guard.ForNode(), resolver: r, hosts: s.hosts.all, noResolver: s.noResolver(c),
-		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), park: s.cluster.Hold}
+// store makes the setup, with the cluster of the moment, that of queries from now on; the caller
+// holds mu.
+func (s *Server) store(next *setup) {
+	next.guard = s.cluster.Guard(next.config)
+	next.hostGuard, next.park = next.guard.ForNode(), s.cluster.Hold
+	next.nodes = make(map[netip.Addr]bool, len(s.cluster.Nodes))
 	for _, a := range s.cluster.Nodes {
 		next.nodes[a.Unmap()] = true
 	}
@@ -83,13 +86,58 @@ func (s *Server) store(c *corefile.Config, r *cachingResolver) {
 	s.version.Add(1)
 }
 
-// route gives every zone its upstreams as the configuration and the cluster have
-// them now; the caller holds mu.
-func (s *Server) route(c *corefile.Config) {
-	all := make([]upstream.Forward, len(c.Zones))
-	for i := range c.Zones {
-		all[i].Zone = &c.Zones[i]
-		all[i].First, all[i].Last = s.cluster.upstreams(c, all[i].Zone)
+// route gives every zone its upstreams as the configuration, the cluster and the host have them
+// now; the caller holds mu.
+func (s *Server) route(next *setup) {
+	zones := slices.Clone(next.zones)
+	for _, r := range slices.SortedFunc(maps.Keys(next.hosts), netip.Addr.Compare) {
+		zones = append(zones, next.hosts[r])
 	}
-	s.forwards.Configure(append(all, s.hosts.forwards()...))
+	all := make([]upstream.Forward, len(zones))
+	for i, z := range zones {
+		all[i] = upstream.Forward{Zone: z.settings, For: z.host, First: z.settings.To}
+		if !z.host.IsValid() {
+			all[i].First, all[i].Last = s.cluster.upstreams(z.config, z.settings)
+		}
+	}
+	for i, up := range s.forwards.Configure(all) {
+		if zones[i].upstreams == nil {
+			zones[i].upstreams = up
+		}
+	}
+}
+
+// root returns the root zone of the client's queries, nil for a resolver of the host that is gone.
+func (s *setup) root(c *identity) *zone {
+	if c.host.IsValid() {
+		return s.hosts[c.host]
+	}
+	return s.zones[len(s.zones)-1]
+}
+
+// zone returns the longest zone of a name that the client asks for, nil if none covers it.
+func (s *setup) zone(c *identity, n fqdn.Name) *zone {
+	if c.host.IsValid() {
+		return s.hosts[c.host]
+	}
+	for _, z := range s.zones {
+		if n.HasSuffix(z.settings.Name) {
+			return z
+		}
+	}
+	return nil
+}
+
+// answers yields what is known of all upstreams.
+func (s *setup) answers() iter.Seq[*answers] {
+	return func(yield func(*answers) bool) {
+		if !yield(s.zones[0].answers) {
+			return
+		}
+		for _, z := range s.hosts {
+			if !yield(z.answers) {
+				return
+			}
+		}
+	}
 }

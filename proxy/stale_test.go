@@ -112,7 +112,7 @@ func TestAnswerThatIsOverIsAskedForFirst(t *testing.T) {
 	l.pass(100 * time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 0 A 192.0.2.2")
 	l.settle()
-	if n, _ := l.s.cache.Usage(); n != 0 {
+	if n, _ := l.answers().cache.Usage(); n != 0 {
 		t.Error("the old answer is still there")
 	}
 }
@@ -197,8 +197,7 @@ func TestRenewalAsksAgain(t *testing.T) {
 	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
 	l.pass(100 * time.Second)
 	a := wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
-	r := l.s.setup.Load().resolver
-	c, first := r.calls.join(a, r.zone(a.Name), new(unheard))
+	c, first := l.s.calls.join(a, l.s.setup.Load().root(&identity{}), new(unheard))
 	if !first {
 		t.Fatal("there is a call")
 	}
@@ -216,7 +215,7 @@ func TestRenewalAsksAgain(t *testing.T) {
 type unheard struct{ view wire.AnswerView }
 
 func (u *unheard) answerView() *wire.AnswerView { return &u.view }
-func (u *unheard) complete(*outcome)            {}
+func (u *unheard) complete(outcome)             {}
 
 type broken struct{}
 

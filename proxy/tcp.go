@@ -28,7 +28,7 @@ func (h *handler) Connect(lc *listener.Conn) (listener.Client, bool) {
 	// handshake: the node's starting pods do not share the limits of unknown sources.
 	connected := who
 	connected.known = who.known || who.unidentified
-	c := &conn{Conn: lc, s: s, h: h, addr: who.addr, client: s.client(connected)}
+	c := &conn{Conn: lc, s: s, h: h, addr: who.addr, client: s.client(&connected)}
 	return c, s.clients.Connect(c.client, &s.setup.Load().config.Limits, who.node)
 }
 
@@ -50,21 +50,10 @@ func (c *conn) Message(packet []byte) (goOn bool) {
 // query identifies the client and starts the query if it is admitted.
 func (c *conn) query(packet []byte) (goOn bool) {
 	s := c.s
-	s.step("packet")
 	// The pod that had the address when the connection began may be gone.
-	who := c.h.identify(c.addr)
-	s.step("identified")
-	if !who.unidentified {
-		switch s.paced(who, s.elapsed()) {
-		case drop:
-			return true
-		case overPace:
-			return c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure))
-		}
-	}
-	if !who.known && !who.unidentified {
-		s.stats.UnknownSources.Add(1)
-		return c.Send(wire.ErrorReply(packet, dns.RcodeRefused))
+	who, rcode := c.h.meet(c.addr, s.elapsed())
+	if rcode != dns.RcodeSuccess {
+		return c.refuse(packet, rcode)
 	}
 	c.Begin()
 	handedOn := false
@@ -75,19 +64,24 @@ func (c *conn) query(packet []byte) (goOn bool) {
 	}()
 	if who.unidentified {
 		handedOn = s.park(who, &parkedQuery{local: c.h.local, packet: packet, from: fromTCP, to: c})
-		if !handedOn && s.shed(c.client, s.elapsed()) == overPace {
-			return c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure))
+		if !handedOn {
+			return c.refuse(packet, s.shed(c.client, s.elapsed()))
 		}
 		return true
 	}
-	slot, ok := s.admit(who)
+	slot, ok := s.admit(&who)
 	if !ok {
-		return c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure))
+		return c.refuse(packet, dns.RcodeServerFailure)
 	}
 	q := s.newQuery(packet, fromTCP, &who, c, s.now())
 	q.slot, handedOn = slot, true
 	s.workers.do(q.run)
 	return true
+}
+
+// refuse replies without records, unless that is silence.
+func (c *conn) refuse(packet []byte, rcode int) (goOn bool) {
+	return rcode == silence || c.Send(wire.ErrorReply(packet, rcode))
 }
 
 // reply implements replier.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -46,23 +47,13 @@ func (h *handler) packet(p *listener.Packet, started time.Time) {
 	if s.probes.Take(packet) {
 		return // of the self-test: that it came is the answer
 	}
-	s.step("packet")
-	c := h.identify(p.From.Addr())
-	s.step("identified")
-	if c.unidentified {
-		h.park(p, c)
+	c, rcode := h.meet(p.From.Addr(), started.Sub(s.started))
+	switch {
+	case rcode != dns.RcodeSuccess:
+		sendError(p, rcode)
 		return
-	}
-	switch s.paced(c, started.Sub(s.started)) {
-	case drop:
-		return
-	case overPace:
-		sendError(p, dns.RcodeServerFailure)
-		return
-	}
-	if !c.known {
-		s.stats.UnknownSources.Add(1)
-		sendError(p, dns.RcodeRefused)
+	case c.unidentified:
+		h.park(p, &c)
 		return
 	}
 	view, plain := wire.ParseQuery(packet)
@@ -81,7 +72,7 @@ func (h *handler) packet(p *listener.Packet, started time.Time) {
 // kept: the cache has an answer.
 func (h *handler) query(p *listener.Packet, c *identity, view *wire.QueryView, plain, kept bool, started time.Time) {
 	s := h.s
-	slot, ok := s.admit(*c)
+	slot, ok := s.admit(c)
 	if !ok {
 		sendError(p, dns.RcodeServerFailure)
 		return
@@ -100,24 +91,23 @@ func (h *handler) query(p *listener.Packet, c *identity, view *wire.QueryView, p
 	s.workers.do(q.run) // it is for the dns library
 }
 
-// sendError replies to the packet without records.
+// sendError replies to the packet without records, unless that is silence.
 func sendError(p *listener.Packet, rcode int) {
-	p.Reply(len(wire.AppendErrorReply(p.Room()[:0], p.Bytes, rcode)))
+	if rcode != silence {
+		p.Reply(len(wire.AppendErrorReply(p.Room()[:0], p.Bytes, rcode)))
+	}
 }
 
 // park makes a query wait for its source to be known.
-func (h *handler) park(p *listener.Packet, c identity) {
+func (h *handler) park(p *listener.Packet, c *identity) {
 	to, ok := &udpReplier{p.Later()}, false
 	defer func() {
 		if !ok {
 			to.Done()
 		}
 	}()
-	if ok = h.s.park(c, &parkedQuery{local: h.local, packet: append([]byte(nil), p.Bytes...), from: fromUDP, to: to}); ok {
-		return
-	}
-	if h.s.shed(h.s.clients.Unknown(), h.s.elapsed()) == overPace {
-		to.Reply(wire.ErrorReply(p.Bytes, dns.RcodeServerFailure), false)
+	if ok = h.s.park(*c, &parkedQuery{local: h.local, packet: slices.Clone(p.Bytes), from: fromUDP, to: to}); !ok {
+		sendError(p, h.s.shed(h.s.clients.Unknown(), h.s.elapsed()))
 	}
 }
 

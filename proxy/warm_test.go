@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/warm"
 	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -77,9 +78,9 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 		failed bool
 	}{
 		{"an answer", []string{"www.example.org. 20 IN A 192.0.2.1"}, 20 * time.Second, false},
-		{"a name without addresses", []string{}, warmAgain, false},
-		{"SERVFAIL", []string{"SERVFAIL"}, warmAgain, true},
-		{"silence", []string{"error"}, warmAgain, true},
+		{"a name without addresses", []string{}, warm.Again, false},
+		{"SERVFAIL", []string{"SERVFAIL"}, warm.Again, true},
+		{"silence", []string{"error"}, warm.Again, true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l := newLab(t, map[string][]string{"www.example.org A": c.a, "www.example.org AAAA": {}})
@@ -162,7 +163,7 @@ func TestWarmTriesAgain(t *testing.T) {
 	l.s.Publish(compiled(t, labPolicies, without("strict")))
 	again(time.Second, 0)
 	fails()
-	if l.s.cold.stop(); len(timers.all) != 0 {
+	if l.s.Ups.Stop(); len(timers.all) != 0 {
 		t.Error("the end of the server leaves a timer")
 	}
 }
@@ -181,7 +182,7 @@ func TestRetriesOfPodsShareAFailure(t *testing.T) {
 				_ = l.s.Warm(t.Context(), []*policy.View{snap.ViewOf(pod.PodRef)})
 			}
 		} else {
-			at.pass(coldPause << (asked - 1))
+			at.pass(warm.Pause << (asked - 1))
 			timers.end()
 		}
 	}
@@ -193,7 +194,7 @@ func TestWarmAsksWhatHadNoTurn(t *testing.T) {
 	l := newLab(t, labTable)
 	timers, gate := l.timers(), make(chan struct{})
 	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
-	names := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, warmAtOnce)
+	names := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, warm.AtOnce)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	web := l.s.snapshot.Load().ViewOf(labPods[0].PodRef)
@@ -246,7 +247,7 @@ func TestWarmUpsOfPodsAreIndependent(t *testing.T) {
 	defer close(gate)
 	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
-	dead := make([]fqdn.Name, 4*warmAtOnce)
+	dead := make([]fqdn.Name, 4*warm.AtOnce)
 	for i := range dead {
 		dead[i] = policytest.Name("dead.wild.test")
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // lines is a log that can be read while it is written.
@@ -118,7 +119,7 @@ func proxyTypes(t *testing.T) (types typeVerdicts) {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
-	s, err := proxy.New(proxy.Options{Config: c, Granter: &proxy.FakeGranter{}})
+	s, err := proxy.New(proxy.Options{Config: c, Granter: &granttest.Granter{}})
 	fatal.If(t, err)
 	return s.Stats().Types
 }

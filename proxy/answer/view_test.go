@@ -65,7 +65,8 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 	if r.MinTTL() != MinTTL(m) {
 		t.Fatalf("the least TTL: %d, want %d", r.MinTTL(), MinTTL(m))
 	}
-	stored := bytes.Clone(r.Own())
+	r.Own()
+	stored := bytes.Clone(r.Message)
 	kept := *m
 	kept.Extra = nil
 	wantMessage(t, "what is kept", parsed(t, stored), &kept)

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -10,15 +11,6 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
-
-// Zone returns the zone whose settings apply to the answer to the query, nil if the
-// answer is not cached: zone is the configured zone of the name, nil for none.
-func Zone(zone *corefile.Zone, q wire.Query) *corefile.Zone {
-	if zone == nil || zone.Cache == nil || q.Options != "" || q.Class != dns.ClassINET {
-		return nil
-	}
-	return zone
-}
 
 // Bounds are the bounds of the TTLs in an answer: of the configuration, and of the cache
 // if the answer has addresses and is to be cached.
@@ -52,13 +44,13 @@ func (c *Cache) Write(t corefile.TTL, zone *corefile.Zone, q wire.Query, m *dns.
 	return c.write(zone, seconds, NewEntry(q, message, from, now, 0))
 }
 
-// WriteView is Write for an answer that is read in place, within its bounds already.
+// WriteView is Write for an answer that is read in place, within its bounds already. It keeps a copy.
 func (c *Cache) WriteView(zone *corefile.Zone, q wire.Query, v *wire.AnswerView, from netip.AddrPort, now time.Duration) *Entry {
 	seconds := v.MinTTL()
 	if zone == nil || seconds == 0 {
 		return nil
 	}
-	return c.write(zone, seconds, NewEntry(q, v.Message, from, now, 0))
+	return c.write(zone, seconds, NewEntry(q, slices.Clone(v.Message), from, now, 0))
 }
 
 func (c *Cache) write(zone *corefile.Zone, seconds uint32, e *Entry) *Entry {

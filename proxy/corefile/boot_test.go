@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 const top = "../.."
@@ -79,7 +80,7 @@ func boot(t *testing.T, file, text string) {
 		}
 		return c
 	}
-	s, err := proxy.New(proxy.Options{Config: parse(), Granter: &proxy.FakeGranter{}, Logger: slog.New(slog.DiscardHandler)})
+	s, err := proxy.New(proxy.Options{Config: parse(), Granter: &granttest.Granter{}, Logger: slog.New(slog.DiscardHandler)})
 	fatal.If(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

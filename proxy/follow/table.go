@@ -22,6 +22,7 @@ const (
 
 // Table has the followed names of all pods. The zero Table is empty. It may be used at any time.
 type Table struct {
+	used atomic.Bool // false: there are no names
 	mu   sync.RWMutex
 	pods map[policy.PodRef]*podNames
 }
@@ -92,6 +93,9 @@ func (l Leads) Until(n fqdn.Name) (last time.Duration) {
 
 // Find returns what leads a pod to a name, also where its time is over. The Table changes nothing of it.
 func (f *Table) Find(p policy.PodRef, n fqdn.Name) Leads {
+	if !f.used.Load() {
+		return nil
+	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if l := f.pods[p]; l != nil {
@@ -132,6 +136,7 @@ func (f *Table) make(p policy.PodRef) *podNames {
 func (f *Table) Add(p policy.PodRef, n fqdn.Name, by Lead, now time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.used.Store(true)
 	return f.make(p).add(n, by, now)
 }
 
@@ -200,6 +205,8 @@ func (l *podNames) room(n fqdn.Name, lasting bool, now time.Duration) bool {
 func (f *Table) Sweep(snap *policy.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	names := 0
+	defer func() { f.used.Store(names > 0) }()
 	for p, l := range f.pods {
 		v := snap.ViewOf(p)
 		if v == nil {
@@ -208,6 +215,7 @@ func (f *Table) Sweep(snap *policy.Snapshot) {
 			continue
 		}
 		if l.swept == v {
+			names += len(l.names)
 			continue
 		}
 		l.swept = v
@@ -226,5 +234,6 @@ func (f *Table) Sweep(snap *policy.Snapshot) {
 				delete(l.names, n)
 			}
 		}
+		names += len(l.names)
 	}
 }

@@ -45,8 +45,8 @@ type Options struct {
 	Handler func(local netip.Addr) Handler
 	// Counters has the counters RepliesLost, Malformed and ShedConnections.
 	Counters *stats.Counters[atomic.Uint64]
-	// Fault takes a recovered panic, with where it happened.
-	Fault func(what string, r any)
+	// Protect runs f, and reports a fault in it, which makes ok false.
+	Protect func(what string, f func()) (ok bool)
 	// Step is called at the steps of a packet. Tests let a fault happen in it.
 	Step func(name string)
 }
@@ -276,15 +276,4 @@ func (l *listener) shut() {
 func final(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, net.ErrClosed) || errors.As(err, &timeout) && timeout.Timeout()
-}
-
-// protect runs f. A fault in it is reported, and makes ok false.
-func (s *Server) protect(what string, f func()) (ok bool) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.options.Fault(what, r)
-		}
-	}()
-	f()
-	return true
 }

@@ -30,7 +30,7 @@ type echo struct {
 func newEcho(t *testing.T) *echo {
 	e := new(echo)
 	e.Server = New(Options{Counters: &e.counters, Step: func(string) {}, Handler: func(netip.Addr) Handler { return e },
-		Fault: func(what string, r any) { t.Errorf("%s: %v", what, r) }})
+		Protect: func(_ string, f func()) bool { f(); return true }})
 	t.Cleanup(func() { e.Close(context.Background()) })
 	return e
 }

@@ -66,7 +66,7 @@ func (l *listener) accept() {
 // welcome serves a connection if the bounds allow one more, else closes it.
 func (l *listener) welcome(nc net.Conn) {
 	served := false
-	l.s.protect("a connection", func() { served = l.serveConn(nc) })
+	l.s.options.Protect("a connection", func() { served = l.serveConn(nc) })
 	if !served {
 		_ = nc.Close()
 	}
@@ -115,7 +115,7 @@ func (c *Conn) serve() {
 
 // read starts the queries of the connection until there is no further one.
 func (c *Conn) read() {
-	c.l.s.protect("a connection", func() {
+	c.l.s.options.Protect("a connection", func() {
 		r := bufio.NewReaderSize(c.nc, 512)
 		for c.next(r) {
 		}

@@ -28,7 +28,7 @@ func (l *listener) readUDP() {
 
 // takeAll hands over the packets that came together, and sends the replies to them.
 func (l *listener) takeAll(n int) {
-	l.s.protect("a batch of packets", func() {
+	l.s.options.Protect("a batch of packets", func() {
 		defer l.flush()
 		l.handler.Packets(Batch{l, n})
 	})

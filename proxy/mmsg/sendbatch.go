@@ -15,19 +15,26 @@ type Socket interface {
 // to one goroutine. The zero value is empty.
 type SendBatch[S Socket] struct {
 	sockets [batchSize]S
-	packets [batchSize][]byte
+	packets [batchSize][]byte // of room
+	room    []byte
 	count   int
 	writer  batchWriter
 	first   int // of sockets, that is being sent to
 	failed  func(int, error)
 }
 
-// Add queues a packet, which must not change until Send.
-func (b *SendBatch[S]) Add(to S, packet []byte) {
+// Reserve makes room for a packet: it sends a full batch.
+func (b *SendBatch[S]) Reserve() {
 	if b.count == batchSize {
 		b.Send()
 	}
-	b.sockets[b.count], b.packets[b.count] = to, packet
+}
+
+// Add queues a copy of a packet, for which Reserve made room.
+func (b *SendBatch[S]) Add(to S, packet []byte) {
+	begin := len(b.room)
+	b.room = append(b.room, packet...)
+	b.sockets[b.count], b.packets[b.count] = to, b.room[begin:]
 	b.count++
 }
 
@@ -51,5 +58,5 @@ func (b *SendBatch[S]) Send() {
 func (b *SendBatch[S]) reset() {
 	clear(b.sockets[:b.count])
 	clear(b.packets[:b.count])
-	b.count = 0
+	b.count, b.room = 0, b.room[:0]
 }

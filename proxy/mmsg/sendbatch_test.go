@@ -47,6 +47,7 @@ func TestSendBatchReachesEachSocket(t *testing.T) {
 		if i > batchSize {
 			k = i / 7 % 3
 		}
+		b.Reserve()
 		b.Add(peers[k], []byte{byte(i)})
 		want[k]++
 	}

@@ -56,7 +56,7 @@ type responder interface {
 	// replied takes the reply, which answers the query and is lent. False: it cannot be
 	// read, and over UDP another one is waited for.
 	replied(packet []byte) bool
-	// failed takes the error. lost: it is of a TCP connection that was used before.
+	// failed takes the error. lost: of a TCP connection that was used before.
 	failed(err error, lost bool)
 }
 

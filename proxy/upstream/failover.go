@@ -47,7 +47,8 @@ type request struct {
 	routes *routes
 	query  wire.Query
 	to     Responder
-	order  []*upstream
+	order  []*upstream // of room, if it is long enough
+	room   [4]*upstream
 	asked  map[*upstream]bool // in this round; nil while order is as it was at its begin
 	at     int
 	end    time.Time
@@ -82,7 +83,7 @@ func (z *Zone) begin(r *request, q wire.Query, to Responder) {
 	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: minRest, now: time.Now()}
 	r.try.owner = r
 	r.end = r.now.Add(r.routes.zone.Deadline)
-	r.order = z.order(r.routes)
+	r.order = z.order(r.routes, r.room[:0])
 }
 
 // finish ends the query.
@@ -183,7 +184,7 @@ func (r *request) change(to *routes) {
 	for _, u := range r.order[:r.at] {
 		r.asked[u] = true
 	}
-	r.routes, r.order, r.at = to, r.zone.order(to), 0
+	r.routes, r.order, r.at = to, r.zone.order(to, r.room[:0]), 0
 }
 
 // reserve keeps the last try for the last resort: it goes another way than the endpoints,
@@ -194,7 +195,6 @@ func (r *request) reserve() {
 	}
 	i := slices.IndexFunc(r.order[r.at:], func(u *upstream) bool { return slices.Contains(r.routes.last, u) })
 	if i > 0 {
-		r.order = slices.Clone(r.order)
 		r.order[r.at], r.order[r.at+i] = r.order[r.at+i], r.order[r.at]
 	}
 }
@@ -258,7 +258,7 @@ func (r *request) rest() {
 // round begins the next round.
 func (r *request) round() {
 	r.routes = r.zone.routes.Load()
-	r.order, r.asked, r.at, r.before = r.zone.order(r.routes), nil, 0, r.silent
+	r.order, r.asked, r.at, r.before = r.zone.order(r.routes, r.room[:0]), nil, 0, r.silent
 }
 
 var errNoAddress = errors.New("its Services have no address at the moment")

@@ -158,7 +158,7 @@ func TestPauseEndsWithAChange(t *testing.T) {
 	g.z.Deadline = 10 * time.Minute
 	g.set(nil, nil)
 	r := new(request)
-	g.f.begin(r, askFor(t, "www.example.org"), &waiter{done: make(chan struct{}, 1)})
+	g.f.begin(r, askFor(t, "www.example.org"), newWaiter())
 	r.pause = 10 * time.Minute
 	began, rested := time.Now(), make(chan struct{})
 	go func() { defer close(rested); r.rest() }()

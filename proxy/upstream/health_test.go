@@ -57,7 +57,7 @@ func TestSilentUpstreamIsDown(t *testing.T) {
 	}
 	answersWith(t, f, "192.0.2.2")
 	fatal.Await(t, "two probes went unanswered and it is not down", func() bool { return u.down(2) })
-	if order := f.order(f.routes.Load()); order[1] != u {
+	if order := f.order(f.routes.Load(), nil); order[1] != u {
 		t.Error("what is down is not asked last")
 	}
 	alive.Store(true)

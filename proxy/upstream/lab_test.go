@@ -48,6 +48,30 @@ func newForward(t *testing.T, config corefile.Zone) (*Zone, *Counters) {
 	return z, &z.pool.stats
 }
 
+// resolve is Start for a test that waits.
+func (z *Zone) resolve(q wire.Query) (Answer, error) {
+	w := newWaiter()
+	z.Start(q, w, nil)
+	<-w.done
+	return w.answer, w.err
+}
+
+// waiter is the Responder of a test that waits.
+type waiter struct {
+	done   chan struct{} // closed at the end
+	answer Answer
+	err    error
+}
+
+func newWaiter() *waiter { return &waiter{done: make(chan struct{})} }
+
+func (w *waiter) Packet([]byte, netip.AddrPort) bool { return false }
+
+func (w *waiter) Done(a Answer, err error) {
+	w.answer, w.err = a, err
+	close(w.done)
+}
+
 func answersWith(t *testing.T, z *Zone, ip string) {
 	t.Helper()
 	got, err := z.resolve(askFor(t, "www.example.org"))

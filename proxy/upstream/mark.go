@@ -27,12 +27,11 @@ func (p *Pool) SetMark(mark uint32) {
 	defer p.mu.Unlock()
 	for _, u := range p.ups {
 		u.sockets.drain()
+		u.conns.mu.Lock()
 		u.conns.drain()
+		u.conns.mu.Unlock()
 	}
 }
-
-// dialer makes sockets with the mark.
-func (p *Pool) dialer() *net.Dialer { return Dialer(p.mark.Load()) }
 
 // Dialer makes sockets whose packets have a mark, 0 for none.
 func Dialer(mark uint32) *net.Dialer {
@@ -58,48 +57,38 @@ func (p *socketPool) drain() {
 	}
 }
 
-// drain has the connections take no further queries.
-func (p *tcpPool) drain() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
-		c.draining = true
-		c.closeIfDone()
-	}
-}
+// Dialer makes sockets with the mark.
+func (p *Pool) Dialer() *net.Dialer { return Dialer(p.mark.Load()) }
 
-// askAgain is after what time Ask sends a query again.
-const askAgain = 500 * time.Millisecond
-
-// Ask sends a query to an address over UDP from a socket of its own until a reply answers it, or ctx
-// ends, whose error it returns. It asks no other upstream, and the reply counts nowhere.
-func (p *Pool) Ask(ctx context.Context, to netip.AddrPort, q wire.Query) error {
-	c, err := p.dialer().DialContext(ctx, "udp", to.String())
+// Ask sends a query over UDP, from a socket of its own and at intervals, until a reply answers it or
+// ctx ends. The reply counts nowhere.
+func Ask(ctx context.Context, d *net.Dialer, to netip.AddrPort, q wire.Query, interval time.Duration) (reply []byte, err error) {
+	c, err := d.DialContext(ctx, "udp", to.String())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	query, buf := q.PackWithoutEDNS(dns.Id()), make([]byte, mmsg.PacketBytes)
-	for {
-		if _, err := c.Write(query); err != nil && ctx.Err() == nil {
-			return err
+	for send := true; ; {
+		if send {
+			_, err = c.Write(query)
+			_ = c.SetReadDeadline(time.Now().Add(interval))
 		}
-		_ = c.SetReadDeadline(time.Now().Add(askAgain))
-		for {
-			n, err := c.Read(buf)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			if wire.Answers(query, buf[:n], q.QuestionEnd()) {
-				return nil
-			}
+		n := 0
+		if err == nil {
+			n, err = c.Read(buf)
+		}
+		send = errors.Is(err, os.ErrDeadlineExceeded)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case send:
+			err = nil
+		case err != nil:
+			return nil, err
+		case wire.Answers(query, buf[:n], q.QuestionEnd()):
+			return buf[:n], nil
 		}
 	}
 }

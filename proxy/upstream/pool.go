@@ -7,16 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/mmsg"
-	"github.com/namegate/namegate/proxy/wire"
 )
 
 // ErrFault ends a query in which the package panicked.
 var ErrFault = errors.New("a fault of the proxy")
-
-var errNoZone = errors.New("no forward covers the name")
 
 // PacketBytes is the length of the buffer for a reply over UDP. A longer reply counts as
 // truncated.
@@ -71,10 +67,11 @@ type Counters struct {
 // Counters returns the totals.
 func (p *Pool) Counters() *Counters { return &p.stats }
 
-// Configure replaces the zones. They come longest name first, those of resolvers of the host last. A zone that stays keeps
-// its queries, an upstream that stays its sockets and its health. Queries of a zone that
-// is gone go on at the upstreams of the zone that covers its name now.
-func (p *Pool) Configure(forwards []Forward) {
+// Configure replaces the zones, and returns them in their order. They come longest name first, those
+// of resolvers of the host last. A zone that stays keeps its queries, an upstream that stays its
+// sockets and its health. Queries of a zone that is gone go on at the upstreams of the zone that
+// covers its name now.
+func (p *Pool) Configure(forwards []Forward) []*Zone {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	used := map[netip.AddrPort]*upstream{}
@@ -104,8 +101,9 @@ func (p *Pool) Configure(forwards []Forward) {
 	}
 	p.zones.Store(&zones)
 	for _, z := range old {
-		if heir := p.Zone(z.name); heir != nil && heir != z && z.of == heir.of {
-			z.replace(heir.routes.Load())
+		i := slices.IndexFunc(zones, func(heir *Zone) bool { return heir.of == z.of && z.name.HasSuffix(heir.name) })
+		if i >= 0 && zones[i] != z {
+			z.replace(zones[i].routes.Load())
 		}
 	}
 	for to, u := range p.ups {
@@ -114,6 +112,7 @@ func (p *Pool) Configure(forwards []Forward) {
 		}
 	}
 	p.ups = used
+	return zones
 }
 
 func (p *Pool) all() []*Zone {
@@ -121,34 +120,6 @@ func (p *Pool) all() []*Zone {
 		return *zones
 	}
 	return nil
-}
-
-// Zone returns the longest zone that covers a name, nil for none.
-func (p *Pool) Zone(n fqdn.Name) *Zone {
-	for _, z := range p.all() {
-		if !z.of.IsValid() && n.HasSuffix(z.name) {
-			return z
-		}
-	}
-	return nil
-}
-
-// ZoneFor returns the zone of the node's own queries to a resolver of the host, nil for none.
-func (p *Pool) ZoneFor(resolver netip.Addr) *Zone {
-	for _, z := range p.all() {
-		if z.of == resolver {
-			return z
-		}
-	}
-	return nil
-}
-
-// Resolve asks the upstreams of the name's zone and waits for the answer.
-func (p *Pool) Resolve(q wire.Query) (Answer, error) {
-	if z := p.Zone(q.Name); z != nil {
-		return z.resolve(q)
-	}
-	return Answer{}, errNoZone
 }
 
 // Status is how many upstreams of a zone answer.

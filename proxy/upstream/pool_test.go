@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,17 +52,17 @@ func TestConfigureKeepsUnchangedUpstreams(t *testing.T) {
 	defer p.Close()
 	one, two := netip.MustParseAddrPort("198.51.100.53:53"), netip.MustParseAddrPort("198.51.100.54:53")
 	both := forwardsOf(t, ". {\n forward . 198.51.100.53 198.51.100.54\n}\ncorp.test {\n forward . 198.51.100.54\n}")
-	p.Configure(both)
-	z, corp, left, stays := p.Zone(""), p.Zone(policytest.Name("x.corp.test")), p.ups[one], p.ups[two]
-	if p.Zone(policytest.Name("corp.test")) != corp || p.Zone(policytest.Name("notcorp.test")) != z {
-		t.Error("not the longest zone")
+	zones := p.Configure(both)
+	corp, z, left, stays := zones[0], zones[1], p.ups[one], p.ups[two]
+	if corp.name != policytest.Name("corp.test") || z.name != "" {
+		t.Errorf("zones %v and %v", corp.name, z.name)
 	}
 	routes := z.routes.Load()
 	if p.Configure(both); z.routes.Load() != routes {
 		t.Error("nothing changed, and the routes are others")
 	}
-	p.Configure(forwardsOf(t, ". {\n forward . 198.51.100.54\n}"))
-	if p.Zone("") != z || p.Zone(policytest.Name("x.corp.test")) != z || len(p.ups) != 1 || p.ups[two] != stays {
+	zones = p.Configure(forwardsOf(t, ". {\n forward . 198.51.100.54\n}"))
+	if !slices.Equal(zones, []*Zone{z}) || len(p.ups) != 1 || p.ups[two] != stays {
 		t.Errorf("upstreams %v", p.ups)
 	}
 	if !left.gone() || stays.gone() {

@@ -35,6 +35,9 @@ type socketPool struct {
 // failure is reported to its responder.
 func (p *socketPool) send(e *exchange, batch *Batch) {
 	query := e.query // e is another query, or none, when it has ended
+	if batch != nil {
+		batch.Reserve() // with no lock held
+	}
 	p.mu.Lock()
 	if p.closing {
 		e.until = min(e.until, p.u.now()+lastAnswer)
@@ -42,16 +45,17 @@ func (p *socketPool) send(e *exchange, batch *Batch) {
 	s, err := p.socket(false)
 	if err == nil {
 		s.add(e, 0, query)
+		if batch != nil {
+			batch.Add(s, query)
+		}
 	}
 	at := min(e.retransmit, e.until)
 	p.mu.Unlock()
-	switch {
-	case err != nil:
+	if err != nil {
 		e.to.failed(err, false)
 		return
-	case batch != nil:
-		batch.Add(s, query)
-	default:
+	}
+	if batch == nil {
 		s.write(query)
 	}
 	p.u.wake(at)

@@ -26,11 +26,15 @@ type try struct {
 	query    wire.Query
 	bounds   bounds
 	tcp      bool // the exchange is over TCP
-	again    bool // for the second time, on a connection of its own
+	again    bool // for the second time, on a new connection
 	plain    bool // without EDNS
 	refused  bool // since the upstream refused it with EDNS
 	owner    tryOwner
+	room     [queryRoom]byte // for a query that is sent in a batch, which copies it
 }
+
+// queryRoom holds nearly every query.
+const queryRoom = 128
 
 // tryOwner takes the end of a try, by one call that ends it.
 type tryOwner interface {
@@ -55,15 +59,21 @@ func (t *try) send(batch *Batch) {
 		return
 	}
 	t.tcp = false
-	t.exchange = t.u.newExchange(t.pack(), t.query.QuestionEnd(), t.bounds.udp, t.bounds, t)
+	var room []byte
+	if batch != nil {
+		room = t.room[:0]
+	}
+	t.exchange = t.u.newExchange(t.pack(room), t.query.QuestionEnd(), t.bounds.udp, t.bounds, t)
 	t.u.sockets.send(&t.exchange, batch)
 }
 
-func (t *try) pack() []byte {
+// pack packs the query into the room, or beside it.
+func (t *try) pack(room []byte) []byte {
+	packed := t.query.AppendTo(room, 0)
 	if t.plain {
-		return t.query.PackWithoutEDNS(0)
+		return t.query.WithoutEDNS(packed)
 	}
-	return t.query.Pack(0)
+	return packed
 }
 
 // afterUDP continues over TCP if UDP gave no complete trustworthy reply.
@@ -85,7 +95,7 @@ func (t *try) overTCP(until time.Time) {
 	t.u.pool.step("tcp")
 	t.u.stats.TCP.Add(1)
 	t.tcp, t.again = true, false
-	t.exchange = t.u.newExchange(t.pack(), t.query.QuestionEnd(), until, t.bounds, t)
+	t.exchange = t.u.newExchange(t.pack(nil), t.query.QuestionEnd(), until, t.bounds, t)
 	t.u.conns.send(&t.exchange, false)
 }
 
@@ -137,7 +147,7 @@ func (t *try) failed(err error, lost bool) {
 		t.owner.tried(nil, fmt.Errorf("ask %s: %w", t.u.addr, err))
 	case lost && !t.again:
 		t.again = true
-		t.exchange = t.u.newExchange(t.pack(), t.exchange.end, t.u.created.Add(t.exchange.until), t.bounds, t)
+		t.exchange = t.u.newExchange(t.pack(nil), t.exchange.end, t.u.created.Add(t.exchange.until), t.bounds, t)
 		t.u.conns.send(&t.exchange, true)
 	default:
 		if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -45,7 +45,7 @@ type udpSocket struct {
 // open connects a socket: the kernel draws its port at random and passes on only packets
 // of the upstream's address.
 func (p *socketPool) open() (*udpSocket, error) {
-	dialled, err := p.u.pool.dialer().Dial("udp", p.u.addr.String())
+	dialled, err := p.u.pool.Dialer().Dial("udp", p.u.addr.String())
 	if err != nil {
 		return nil, err
 	}

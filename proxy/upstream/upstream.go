@@ -34,7 +34,7 @@ type upstream struct {
 func newUpstream(addr netip.AddrPort, p *Pool) *upstream {
 	here, leave := context.WithCancel(context.Background())
 	u := &upstream{addr: addr, pool: p, stats: &p.stats, created: time.Now(), here: here, leave: leave}
-	u.sockets.u, u.conns.u = u, u
+	u.sockets.u, u.conns.u, u.conns.waiting = u, u, map[*exchange]context.CancelCauseFunc{}
 	u.clock.at.Store(int64(never))
 	u.heard.Store(-1)
 	u.edns.Store(-1)

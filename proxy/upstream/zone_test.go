@@ -147,7 +147,7 @@ func TestOrderOfUpstreams(t *testing.T) {
 	z := corefile.Zone{MaxFails: 2, To: []netip.AddrPort{
 		netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53"), netip.MustParseAddrPort("192.0.2.3:53")}}
 	last := func(f *Zone) (s string) {
-		for _, u := range f.order(f.routes.Load()) {
+		for _, u := range f.order(f.routes.Load(), nil) {
 			s += u.addr.Addr().String()[8:]
 		}
 		return s

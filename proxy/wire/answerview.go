@@ -28,6 +28,7 @@ type AnswerView struct {
 	ttls    []recordTTL
 	spelled bool // an owner spells the question's name out, in the upstream's way
 	room    [maxName]byte
+	own     []byte // for Message
 }
 
 // TTLBounds are the least and the greatest TTL in seconds.
@@ -87,17 +88,18 @@ func plainEnd(rest []byte, records uint16) bool {
 	return records == 1 && len(rest) == OPTBytes && string(rest[:3]) == "\x00\x00\x29" && rest[5] == 0 && string(rest[9:]) == "\x00\x00"
 }
 
-// Own gives the view a message of its own instead of the packet, and returns it. It
-// counts no additional record.
-func (v *AnswerView) Own() []byte {
-	v.Message = append(make([]byte, 0, len(v.Message)), v.Message...)
+// Own gives the view a message of its own instead of the packet, until Reset. It counts no
+// additional record.
+func (v *AnswerView) Own() {
+	v.own = append(v.own[:0], v.Message...)
+	v.Message = v.own
 	v.Message[10], v.Message[11] = 0, 0
-	return v.Message
 }
 
-// CopyFrom makes the view equal to another, whose Message it shares.
+// CopyFrom makes the view equal to another, with a message of its own.
 func (v *AnswerView) CopyFrom(o *AnswerView) {
-	v.Message, v.spelled = o.Message, o.spelled
+	v.own = append(v.own[:0], o.Message...)
+	v.Message, v.spelled = v.own, o.spelled
 	v.Addrs, v.Chain, v.ttls = append(v.Addrs[:0], o.Addrs...), append(v.Chain[:0], o.Chain...), append(v.ttls[:0], o.ttls...)
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -61,8 +62,12 @@ func (q Query) AppendKey(b []byte) []byte {
 func KeyName(key []byte) []byte { return key[:len(key)-keyTail] }
 
 // Pack returns the query on the wire, with an OPT record.
-func (q Query) Pack(id uint16) []byte {
-	b := make([]byte, HeaderBytes, q.QuestionEnd()+OPTBytes+len(q.Options))
+func (q Query) Pack(id uint16) []byte { return q.AppendTo(nil, id) }
+
+// AppendTo is Pack into an empty slice.
+func (q Query) AppendTo(b []byte, id uint16) []byte {
+	b = slices.Grow(b, q.QuestionEnd()+OPTBytes+len(q.Options))
+	b = append(b, make([]byte, HeaderBytes)...)
 	binary.BigEndian.PutUint16(b, id)
 	if q.Flags&RD != 0 {
 		b[2] |= 0x01
@@ -84,10 +89,12 @@ func (q Query) Pack(id uint16) []byte {
 }
 
 // PackWithoutEDNS returns the query on the wire without an OPT record, and so without DO.
-func (q Query) PackWithoutEDNS(id uint16) []byte {
-	b := q.Pack(id)[:q.QuestionEnd()]
-	b[11] = 0
-	return b
+func (q Query) PackWithoutEDNS(id uint16) []byte { return q.WithoutEDNS(q.Pack(id)) }
+
+// WithoutEDNS takes the OPT record out of the packed query.
+func (q Query) WithoutEDNS(packed []byte) []byte {
+	packed[11] = 0
+	return packed[:q.QuestionEnd()]
 }
 
 // QuestionEnd returns where the question of the packed query ends.

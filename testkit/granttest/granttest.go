@@ -1,4 +1,5 @@
-package proxy
+// Package granttest has a granter of the proxy for tests.
+package granttest
 
 import (
 	"context"
@@ -10,9 +11,9 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// FakeGranter is a Granter that remembers instead of opening. The zero value
+// Granter is a proxy.Granter that remembers instead of opening. The zero value
 // acknowledges everything at once. It is safe for many goroutines.
-type FakeGranter struct {
+type Granter struct {
 	// Err, if not nil, is asked before each call is remembered; its error is
 	// returned instead.
 	Err func(ctx context.Context, grants []policy.Grant) error
@@ -22,7 +23,7 @@ type FakeGranter struct {
 }
 
 // Grant remembers copies of the grants. It fails if Err does or ctx is over.
-func (f *FakeGranter) Grant(ctx context.Context, grants []policy.Grant) error {
+func (f *Granter) Grant(ctx context.Context, grants []policy.Grant) error {
 	if f.Err != nil {
 		if err := f.Err(ctx, grants); err != nil {
 			return err
@@ -41,15 +42,18 @@ func (f *FakeGranter) Grant(ctx context.Context, grants []policy.Grant) error {
 }
 
 // Share has no bound.
-func (f *FakeGranter) Share() int { return math.MaxInt }
+func (f *Granter) Share() int { return math.MaxInt }
 
 // GrantThen is Grant.
-func (f *FakeGranter) GrantThen(grants []policy.Grant, then GrantCallback) {
+func (f *Granter) GrantThen(grants []policy.Grant, then interface {
+	Granted(err error, more bool)
+	Waits() bool
+}) {
 	then.Granted(f.Grant(context.Background(), grants), false)
 }
 
 // Covered tells whether all of this was granted, until then or later.
-func (f *FakeGranter) Covered(grants []policy.Grant) bool {
+func (f *Granter) Covered(grants []policy.Grant) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	covers := func(g policy.Grant, a netip.Addr) bool {
@@ -68,17 +72,17 @@ func (f *FakeGranter) Covered(grants []policy.Grant) bool {
 }
 
 // Epoch never changes: nothing is taken away.
-func (f *FakeGranter) Epoch() uint64 { return 0 }
+func (f *Granter) Epoch() uint64 { return 0 }
 
 // Grants returns everything granted so far, in its order.
-func (f *FakeGranter) Grants() []policy.Grant {
+func (f *Granter) Grants() []policy.Grant {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.grants)
 }
 
 // Granted tells whether the pod was granted the address, on any ports.
-func (f *FakeGranter) Granted(p policy.PodRef, a netip.Addr) bool {
+func (f *Granter) Granted(p policy.PodRef, a netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.grants, func(g policy.Grant) bool {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,59 +101,50 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	u.conns.mu.Lock()
-	u.conns.conns[0].idle -= connIdle
+	u.conns.idle[0].since -= connIdle
 	u.conns.mu.Unlock()
 	u.wake(0)
 	fatal.Await(t, "an idle connection stays", func() bool { return u.conns.count() == 0 })
 }
 
-// TestPipelinedOutOfOrder: more queries than connections, answered in the reverse
-// order, by name and in pieces.
-func TestPipelinedOutOfOrder(t *testing.T) {
-	const n = 40 * maxConns
-	var got sync.WaitGroup // queries that came
-	got.Add(n)
+// TestQueriesOverTCPAreIndependent: many at a time are answered by their name, in pieces, and a slow
+// one delays no other. Few connections stay.
+func TestQueriesOverTCPAreIndependent(t *testing.T) {
+	gate := make(chan struct{})
 	s := startTCP(t, func(c net.Conn, _ int64) {
-		r := bufio.NewReader(c)
-		var mu sync.Mutex
-		var all []*dns.Msg
-		go func() {
-			got.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			for i := len(all) - 1; i >= 0; i-- {
-				n := all[i].Question[0].Name
-				wire := upstreamtest.Frame(upstreamtest.Says(all[i], nil, n+" 60 IN A "+addressFor(n)))
-				for at := 0; at < len(wire); at += 7 {
-					_, _ = c.Write(wire[at:min(at+7, len(wire))])
-				}
-			}
-		}()
-		for {
+		for r := bufio.NewReader(c); ; {
 			q, err := upstreamtest.ReadTCP(r)
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			all = append(all, q)
-			mu.Unlock()
-			got.Done()
+			n := q.Question[0].Name
+			if strings.HasPrefix(n, "slow") {
+				<-gate
+			}
+			wire := upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n)))
+			for at := 0; at < len(wire); at += 7 {
+				_, _ = c.Write(wire[at:min(at+7, len(wire))])
+			}
 		}
 	})
-	_, ask := overStreams(t, s.addr)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			n := fmt.Sprintf("n%d.test", i)
-			if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
-				t.Errorf("%s: %s, %v", n, got, err)
-			}
-		})
+	u, ask := overStreams(t, s.addr)
+	all := func(name string) *sync.WaitGroup {
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				n := fmt.Sprintf("%s%d.test", name, i)
+				if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
+					t.Errorf("%s: %s, %v", n, got, err)
+				}
+			})
+		}
+		return &wg
 	}
-	wg.Wait()
-	if n := s.connections.Load(); n > maxConns {
-		t.Errorf("%d connections", n)
-	}
+	slow := all("slow")
+	all("quick").Wait()
+	close(gate)
+	slow.Wait()
+	fatal.Await(t, "many connections stay", func() bool { return u.conns.count() <= maxIdle })
 }
 
 // TestClosedWhileIdle: the server ends connections as it likes, with or without a
@@ -187,27 +179,6 @@ func TestClosedWhileIdle(t *testing.T) {
 	}
 }
 
-// TestOneAnswerForAConnection: a server that closes after the first answer gets the
-// others' queries again, each on a connection of its own.
-func TestOneAnswerForAConnection(t *testing.T) {
-	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
-		time.Sleep(time.Millisecond)
-		n := q.Question[0].Name
-		return [][]byte{upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))}
-	})
-	_, ask := overStreams(t, up.Addr)
-	var wg sync.WaitGroup
-	for i := range 60 {
-		wg.Go(func() {
-			n := fmt.Sprintf("n%d.test", i)
-			if got, err := ask(n, time.Minute); err != nil || got != addressFor(n+".") {
-				t.Errorf("%s: %s, %v", n, got, err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // TestConnectionThatIsAlwaysClosed: a query is asked again once, and not for ever.
 func TestConnectionThatIsAlwaysClosed(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = upstreamtest.ReadTCP(bufio.NewReader(c)) })
@@ -221,7 +192,7 @@ func TestConnectionThatIsAlwaysClosed(t *testing.T) {
 }
 
 // TestOneDirectionFails: an upstream that takes everything and says nothing, or takes nothing,
-// costs a query its time and no more, and few connections.
+// costs a query its time and no more, and no connection stays.
 func TestOneDirectionFails(t *testing.T) {
 	for name, serve := range map[string]func(c net.Conn, _ int64){
 		"says nothing":  func(c net.Conn, _ int64) { _, _ = io.Copy(io.Discard, c) },
@@ -241,67 +212,8 @@ func TestOneDirectionFails(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := s.connections.Load(); n > maxConns {
-			t.Errorf("%s: %d connections", name, n)
-		}
 		fatal.Await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
 	}
-}
-
-// TestSlowQueryOnAStream: a slow name does not delay another, and its late answer does no
-// harm.
-func TestSlowQueryOnAStream(t *testing.T) {
-	late := make(chan struct{})
-	s := startTCP(t, func(c net.Conn, _ int64) {
-		r := bufio.NewReader(c)
-		var mu sync.Mutex
-		for {
-			q, err := upstreamtest.ReadTCP(r)
-			if err != nil {
-				return
-			}
-			n := q.Question[0].Name
-			wire := upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n)))
-			go func() {
-				if strings.HasPrefix(n, "slow") {
-					<-late
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				_, _ = c.Write(wire)
-			}()
-		}
-	})
-	u, ask := overStreams(t, s.addr)
-	if _, err := ask("first.test", time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	u.conns.mu.Lock()
-	c := u.conns.conns[0]
-	slow, immediate := newAsked(t, u, "slow.test"), newAsked(t, u, "quick.test")
-	c.add(&slow.exchange)
-	c.add(&immediate.exchange)
-	u.conns.mu.Unlock()
-	if _, err := immediate.wait(); err != nil {
-		t.Fatal(err)
-	}
-	u.conns.mu.Lock()
-	slow.until = 0
-	u.conns.mu.Unlock()
-	u.conns.sweep(u.now())
-	if _, err := slow.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error(err)
-	}
-	close(late)
-	for i := range 5 {
-		if _, err := ask(fmt.Sprintf("after%d.test", i), time.Minute); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := s.connections.Load(); n != 1 || u.stats.WrongReplies.Load() != 0 {
-		t.Errorf("%d connections, %d wrong replies", n, u.stats.WrongReplies.Load())
-	}
-	fatal.Await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
 }
 
 // TestLengthsOverTCP: the longest answer is read completely, a length too short for a
@@ -343,4 +255,67 @@ func TestLengthsOverTCP(t *testing.T) {
 		}
 		fatal.Await(t, "the connection stays", func() bool { return u.conns.count() == 0 })
 	}
+}
+
+// TestWrongAnswersOverTCP: a wrong answer is not accepted, and ends the query immediately.
+func TestWrongAnswersOverTCP(t *testing.T) {
+	for name, lie := range map[string]func(q *dns.Msg) []byte{
+		"another id": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Id++ }) },
+		"another question": func(q *dns.Msg) []byte {
+			return upstreamtest.Says(q, func(r *dns.Msg) { r.Question[0].Name = "x.test." })
+		},
+		"truncated": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true }) },
+		"unreadable": func(q *dns.Msg) []byte {
+			w := upstreamtest.Says(q, nil, "a.test. 60 IN A 192.0.2.1")
+			return w[:len(w)-2]
+		},
+		"a query": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Response = false }) },
+	} {
+		s := startTCP(t, func(c net.Conn, _ int64) {
+			q, err := upstreamtest.ReadTCP(bufio.NewReader(c))
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(upstreamtest.Frame(lie(q)))
+			_, _ = io.Copy(io.Discard, c)
+		})
+		u, ask := overStreams(t, s.addr)
+		if got, err := ask("a.test", time.Minute); !errors.Is(err, errMalformed) || u.stats.WrongReplies.Load() != 1 {
+			t.Errorf("%s: %s, %v, %d wrong", name, got, err, u.stats.WrongReplies.Load())
+		}
+	}
+}
+
+func TestRefusedOverTCP(t *testing.T) {
+	_, ask := overStreams(t, netip.MustParseAddrPort("127.0.0.1:1"))
+	if _, err := ask("a.test", time.Minute); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+}
+
+// TestConnectionsAreBounded: beyond the bound there is an error.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := startTCP(t, answerUntil(new(atomic.Bool)))
+	u, ask := overStreams(t, s.addr)
+	opened := func(n int) {
+		u.conns.mu.Lock()
+		defer u.conns.mu.Unlock()
+		u.conns.open += n
+	}
+	opened(maxConns - 1)
+	if _, err := ask("a.test", time.Minute); err != nil {
+		t.Error(err)
+	}
+	for _, fresh := range []bool{false, true} {
+		opened(1)
+		u.conns.mu.Lock()
+		u.conns.drain()
+		u.conns.mu.Unlock()
+		a := newAsked(t, u, "a.test")
+		u.conns.send(&a.exchange, fresh)
+		if !a.ended() || !errors.Is(a.err, errConns) {
+			t.Errorf("fresh %v: %v", fresh, a.err)
+		}
+	}
+	opened(-maxConns - 1)
 }
