@@ -97,19 +97,26 @@ func (d *Decision) name(m *Match) fqdn.Name {
 // each port set, and for each rule, that the decision opens.
 func (d Decision) LongestTTL() time.Duration {
 	least := time.Duration(math.MaxInt64)
-	var longest map[openingKey]time.Duration // of one match there is no need
+	var longest map[openingKey]time.Duration // of many matches
+	if len(d.Matches) > indexFrom {
+		longest = map[openingKey]time.Duration{}
+	}
 	for _, m := range d.Matches {
-		switch {
-		case !d.counts(m) || !m.Accepts():
-		case len(d.Matches) == 1:
-			least = m.TTL.Max
-		default:
-			if longest == nil {
-				longest = map[openingKey]time.Duration{}
-			}
+		if !d.counts(m) || !m.Accepts() {
+			continue
+		}
+		if longest != nil {
 			key := openingKey{ports: m.Ports, rule: m.ruleID()}
 			longest[key] = max(longest[key], m.TTL.Max)
+			continue
 		}
+		own := m.TTL.Max
+		for _, o := range d.Matches {
+			if o.Ports == m.Ports && o.ruleID() == m.ruleID() && d.counts(o) && o.Accepts() {
+				own = max(own, o.TTL.Max)
+			}
+		}
+		least = min(least, own)
 	}
 	for _, t := range longest {
 		least = min(least, t)

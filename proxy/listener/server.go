@@ -71,6 +71,8 @@ type listener struct {
 	reader  *mmsg.Reader
 	replies *mmsg.ReplyQueue
 	handler Handler
+	got     int    // packets that came together; the reader's
+	take    func() // takeAll, made once
 	tcp     *net.TCPListener
 	ends    sync.WaitGroup // the reader and the accepter
 	work    sync.WaitGroup // packets whose reply comes later
@@ -212,7 +214,7 @@ func (s *Server) bindOnce(a netip.AddrPort) (*listener, error) {
 		return nil, listenError("UDP", bound, err)
 	}
 	l := &listener{s: s, addr: bound, udp: udp, reader: mmsg.NewReader(raw), tcp: tcp, conns: map[*Conn]bool{}}
-	l.handler = s.options.Handler(bound.Addr())
+	l.handler, l.take = s.options.Handler(bound.Addr()), l.takeAll
 	l.replies = s.replies.New(raw, func(packets, lost int) {
 		l.work.Add(-packets)
 		s.options.Counters.RepliesLost.Add(uint64(lost))

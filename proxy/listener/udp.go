@@ -22,16 +22,15 @@ func (l *listener) readUDP() {
 			time.Sleep(pause)
 			continue
 		}
-		l.takeAll(n)
+		l.got = n
+		l.s.options.Protect("a batch of packets", l.take)
 	}
 }
 
 // takeAll hands over the packets that came together, and sends the replies to them.
-func (l *listener) takeAll(n int) {
-	l.s.options.Protect("a batch of packets", func() {
-		defer l.flush()
-		l.handler.Packets(Batch{l, n})
-	})
+func (l *listener) takeAll() {
+	defer l.flush()
+	l.handler.Packets(Batch{l, l.got})
 }
 
 func (l *listener) flush() {
