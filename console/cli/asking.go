@@ -52,17 +52,16 @@ func coloured(out io.Writer, unwanted bool, env func(string) string) bool {
 }
 
 // about reads which pod a command is about, "" for all of the scope, and returns
-// whom to ask and what.
-func (a *asking) about(ctx context.Context, pod string) ([]client.Agent, url.Values, error) {
+// what to ask, and how to find whom.
+func (a *asking) about(pod string) (q url.Values, find func(context.Context) ([]client.Agent, error), err error) {
 	if node, is := strings.CutPrefix(pod, "node/"); is && a.reach.namespace == "" {
-		agents, err := a.reach.ofNode(ctx, node)
-		return agents, url.Values{"node": {node}}, err
+		return url.Values{"node": {node}}, func(ctx context.Context) ([]client.Agent, error) { return a.reach.agentsOf(ctx, node, "", "") }, nil
 	}
 	scope, err := a.reach.scope()
 	if err != nil {
 		return nil, nil, err
 	}
-	q := url.Values{}
+	q = url.Values{}
 	if pod != "" {
 		if strings.Contains(pod, "/") && a.reach.namespace == "" {
 			scope = "" // the pod's own
@@ -79,42 +78,68 @@ func (a *asking) about(ctx context.Context, pod string) ([]client.Agent, url.Val
 	if scope != "" {
 		q.Set("namespace", scope)
 	}
-	agents, err := a.reach.agents(ctx, pod)
+	return q, func(ctx context.Context) ([]client.Agent, error) { return a.reach.agents(ctx, pod) }, nil
+}
+
+// found is about with whom to ask.
+func (a *asking) found(ctx context.Context, pod string) ([]client.Agent, url.Values, error) {
+	q, find, err := a.about(pod)
+	if err != nil {
+		return nil, nil, err
+	}
+	agents, err := find(ctx)
 	return agents, q, err
 }
 
-// rows asks for the rows of a pod, or of all in the scope, and prints them.
-func rows[T any](cmd *cobra.Command, a *asking, args []string, path string, show func(*print.Printer, []T, int) error) error {
-	p, err := a.printer(cmd)
-	if err != nil {
-		return err
-	}
-	agents, query, err := a.about(cmd.Context(), firstOf(args))
-	if err != nil {
-		return err
-	}
-	answers, failed, err := client.Gather[T](cmd.Context(), agents, path, query)
-	if err != nil {
-		return err
-	}
-	if err := show(p, answers, len(agents)); err != nil {
-		return err
-	}
-	return p.Failed(failed)
+func podsCommand(a asking) *cobra.Command {
+	return rowsCommand(&a, console.PodsPath, (*print.Printer).Pods, &cobra.Command{
+		Use:   "pods [POD]",
+		Short: "List pods, the policies that select them, and obstacles to enforcement",
+		Example: `  namegate pods -n shop
+  namegate pods shop/cart-7d9f -o wide`,
+	})
 }
 
-// onePod takes at most one argument, a pod.
-func onePod(_ *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("one POD at most, not %d", len(args))
-	}
-	return nil
+func grantsCommand(a asking) *cobra.Command {
+	return rowsCommand(&a, console.GrantsPath, (*print.Printer).Grants, &cobra.Command{
+		Use:   "grants [POD|node/NODE]",
+		Short: "List open addresses with pod, name and remaining time",
+		Example: `  namegate grants shop/cart-7d9f
+  namegate grants -n shop -o json`,
+	})
 }
 
-// firstOf returns the first argument, "" for none.
-func firstOf(args []string) string {
-	if len(args) == 0 {
-		return ""
+// rowsCommand makes a command that asks for the rows of a pod, or of all in the scope, and prints them.
+func rowsCommand[T any](a *asking, path string, show func(*print.Printer, []T, int) error, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("one POD at most, not %d", len(args))
+		}
+		return nil
 	}
-	return args[0]
+	cmd.ValidArgsFunction = a.completePod
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := a.printer(cmd)
+		if err != nil {
+			return err
+		}
+		pod := ""
+		if len(args) > 0 {
+			pod = args[0]
+		}
+		agents, query, err := a.found(cmd.Context(), pod)
+		if err != nil {
+			return err
+		}
+		answers, failed, err := client.Gather[T](cmd.Context(), agents, path, query)
+		if err != nil {
+			return err
+		}
+		if err := show(p, answers, len(agents)); err != nil {
+			return err
+		}
+		return p.Failed(failed)
+	}
+	a.add(cmd)
+	return cmd
 }

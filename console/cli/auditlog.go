@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"context"
-	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +29,13 @@ come. With -o json they are as docs/audit.md says.`,
 			if f.Since, err = beginning(since, a.now()); err != nil {
 				return &console.Misused{Err: err}
 			}
-			failed, err := a.lines(cmd.Context(), &client.Lines{Filter: f, After: time.After, Take: p.Line, Ended: p.Warned}, pod, follow)
+			query, find, err := a.about(pod)
+			if err != nil {
+				return err
+			}
+			f.Namespace, f.Pod = query.Get("namespace"), query.Get("pod")
+			l := &client.Lines{Filter: f, Agents: find, After: time.After, Take: p.Line, Ended: p.Warned}
+			failed, err := l.Show(cmd.Context(), follow)
 			if err != nil {
 				return err
 			}
@@ -50,27 +53,4 @@ come. With -o json they are as docs/audit.md says.`,
 	_ = cmd.RegisterFlagCompletionFunc("verdict", cobra.FixedCompletions(console.Verdicts(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(console.Kinds(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
-}
-
-// lines shows the log of a pod, or of all of the scope.
-func (a *asking) lines(ctx context.Context, l *client.Lines, pod string, follow bool) ([]*console.Failure, error) {
-	if err := l.Filter.Check(); err != nil {
-		return nil, &console.Misused{Err: err}
-	}
-	_, query, err := a.about(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
-	l.Filter.Namespace, l.Filter.Pod = query.Get("namespace"), query.Get("pod")
-	l.Agents = func(ctx context.Context) ([]client.Agent, error) {
-		agents, _, err := a.about(ctx, pod)
-		if err == nil && len(agents) == 0 {
-			err = console.Refuse(http.StatusServiceUnavailable, "there is no agent to ask")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find whom to ask: %w", err)
-		}
-		return agents, nil
-	}
-	return l.Show(ctx, follow)
 }

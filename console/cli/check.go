@@ -27,11 +27,11 @@ type checking struct {
 	strict, deep           bool
 	o                      check.Options
 	questions              []explain.Target
-	reach                  clusterReach
+	reach                  reach
 }
 
 func checkCommand(a asking) *cobra.Command {
-	c := &checking{reach: a.reach.cluster}
+	c := &checking{reach: a.reach}
 	cmd := &cobra.Command{
 		Use:   "check [PATH]...",
 		Short: "Find mistakes in policies, in files or in a cluster",
@@ -85,7 +85,7 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
-	if c.reach.on {
+	if c.reach.kube {
 		if err := c.cluster(cmd, m); err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (c *checking) prepare(paths []string) error {
 		}
 		c.namespace, c.pod = namespace, name
 	}
-	if c.namespace == "" && !c.reach.on {
+	if c.namespace == "" && !c.reach.kube {
 		c.namespace = "default"
 	}
 	c.o.ClusterDomain = strings.ToLower(strings.Trim(c.o.ClusterDomain, "."))
@@ -203,7 +203,7 @@ func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
 	pods := m.PodsNamed(c.namespace, c.pod)
 	if len(pods) == 0 {
 		missing := "no manifest has a pod %s/%s, or a workload that makes it"
-		if c.reach.on {
+		if c.reach.kube {
 			missing = "the cluster does not have a pod %s/%s, and no manifest has a workload that makes it"
 		}
 		return nil, console.Refuse(http.StatusNotFound, missing+"; %s, or its labels with --labels", c.namespace, c.pod, known(m.Pods))

@@ -23,12 +23,12 @@ import (
 func (c *checking) prepareCluster(cmd *cobra.Command, paths []string) error {
 	r := &c.reach
 	if len(paths) > 0 && !cmd.Flags().Changed("kube") {
-		r.on = false
+		r.kube = false
 	}
 	switch l := r.login; {
-	case len(paths) == 0 && !r.on:
+	case len(paths) == 0 && !r.kube:
 		return errors.New("nothing to check; write the path of a manifest, of a folder, or - for the standard input, or --kube for the policies of a cluster")
-	case !r.on && (r.all || l.Kubeconfig != "" || l.Context != "" || l.Address != "" || cmd.Flags().Changed("agents")):
+	case !r.kube && (r.all || l.Kubeconfig != "" || l.Context != "" || l.Address != "" || cmd.Flags().Changed("agents")):
 		return errors.New("--all-namespaces, --kubeconfig, --context, --agents and --address are for a cluster; write --kube too, or leave them out")
 	case r.all && c.namespace != "" && c.pod == "":
 		return errors.New("--all-namespaces and --namespace say two things; leave one out")
@@ -66,7 +66,7 @@ func (c *checking) cluster(cmd *cobra.Command, m *check.Manifests) error {
 	if c.reach.all {
 		scope = ""
 	}
-	agents, err := c.reach.agents(cmd.Context(), scope, "")
+	agents, err := c.reach.agentsOf(cmd.Context(), "", scope, "")
 	if err != nil {
 		m.Leave(logDecides, err.Error()+"; or give an audit log with --log")
 		return cmd.Context().Err()

@@ -25,7 +25,7 @@ func New(version string) *cobra.Command {
 // cluster.
 func NewPlugin(version string) *cobra.Command {
 	a := asking{now: time.Now}
-	a.reach.cluster.on = true
+	a.reach.kube = true
 	cmd := root(version, a)
 	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl namegate"}
 	return cmd

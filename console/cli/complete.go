@@ -18,7 +18,7 @@ const completeTime = 2 * time.Second
 func (a *asking) rows(ctx context.Context) (pods []console.PodRow) {
 	ctx, cancel := context.WithTimeout(ctx, completeTime)
 	defer cancel()
-	agents, query, err := a.about(ctx, "")
+	agents, query, err := a.found(ctx, "")
 	if err != nil {
 		return nil
 	}

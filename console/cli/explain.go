@@ -43,7 +43,7 @@ func (a *asking) explain(cmd *cobra.Command, pod, to string) error {
 	if _, err := explain.ParseTarget(to); err != nil {
 		return &console.Misused{Err: err}
 	}
-	agents, query, err := a.about(cmd.Context(), pod)
+	agents, query, err := a.found(cmd.Context(), pod)
 	if err != nil {
 		return err
 	}

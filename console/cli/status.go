@@ -23,7 +23,7 @@ policies. With --node or --all-agents it asks agents.`,
 			if err != nil {
 				return err
 			}
-			if c := &a.reach.cluster; c.on && c.node == "" && !c.login.AllAgents {
+			if r := &a.reach; r.kube && r.node == "" && !r.login.AllAgents {
 				return a.clusterStatus(cmd.Context(), p)
 			}
 			agents, err := a.reach.everybody(cmd.Context())
@@ -34,7 +34,7 @@ policies. With --node or --all-agents it asks agents.`,
 			if err != nil {
 				return err
 			}
-			if err := p.Statuses(answers, !a.reach.cluster.on); err != nil {
+			if err := p.Statuses(answers, !a.reach.kube); err != nil {
 				return err
 			}
 			return p.Failed(failed)
@@ -47,10 +47,10 @@ policies. With --node or --all-agents it asks agents.`,
 // clusterStatus shows what the API server knows.
 func (a *asking) clusterStatus(ctx context.Context, p *print.Printer) error {
 	r := &a.reach
-	if err := r.cluster.check(r.namespace); err != nil {
+	if err := r.check(); err != nil {
 		return err
 	}
-	c, err := r.cluster.connect(r.namespace)
+	c, err := r.connect(r.namespace)
 	if err != nil {
 		return err
 	}

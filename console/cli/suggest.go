@@ -29,10 +29,8 @@ type suggesting struct {
 	o      suggest.Options
 	one    ofCluster
 
-	now   func() time.Time
-	begin time.Time // of what counts; zero for everything
-	// namespace and name are of the pods that count; "" for all.
-	namespace, name string
+	now    func() time.Time
+	filter console.AuditFilter // which lines count
 
 	lines  logLines
 	log    *suggest.Log
@@ -101,7 +99,7 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 	if err := read(cmd, files); err != nil {
 		return err
 	}
-	if len(files) == 0 && s.ask.reach.cluster.on && !s.one.any() {
+	if len(files) == 0 && s.ask.reach.kube && !s.one.any() {
 		s.networkPolicies(cmd.Context())
 	}
 	made, incomplete := s.suggest()
@@ -154,13 +152,13 @@ func (s *suggesting) prepare(files []string) error {
 	if s.o.Unused, err = policy.ParsePortSet(s.unused); err != nil {
 		return fmt.Errorf("--unused: %w", err)
 	}
-	s.namespace = s.ask.reach.namespace
+	s.filter.Namespace = s.ask.reach.namespace
 	if s.pod != "" {
-		if s.namespace, s.name, err = console.PodName(s.namespace, s.pod); err != nil {
+		if s.filter.Namespace, s.filter.Pod, err = console.PodName(s.filter.Namespace, s.pod); err != nil {
 			return fmt.Errorf("--pod: %w", err)
 		}
 	}
-	s.begin, err = beginning(s.since, s.now())
+	s.filter.Since, err = beginning(s.since, s.now())
 	return err
 }
 
@@ -179,20 +177,11 @@ func beginning(since string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// wants tells whether a line is of a pod and a time that was asked for.
-func (s *suggesting) wants(line audit.Line) bool {
-	last := line.Time
-	if line.Last.After(last) {
-		last = line.Last
-	}
-	return (s.namespace == "" || s.namespace == line.Pod.Namespace) && (s.name == "" || s.name == line.Pod.Name) && !last.Before(s.begin)
-}
-
 // read takes all lines of a reader that count, as logLines does. Several readers may be read at
 // once.
 func (s *suggesting) read(name string, r io.Reader) error {
 	return s.lines.read(name, r, func(line audit.Line) error {
-		if !s.wants(line) {
+		if !s.filter.Wants(&line) {
 			return nil
 		}
 		return s.log.Add(line)

@@ -63,6 +63,6 @@ func (f *ofCluster) prepare(s *suggesting) error {
 	case s.o.Fold > 0 || s.unused != "" || s.o.EveryProtocol:
 		return fmt.Errorf("--fold, --unused and --every-protocol are for policies of namespaces; leave them out, or %s", flag)
 	}
-	s.ask.reach.cluster.all = s.ask.reach.cluster.on
+	s.ask.reach.all = s.ask.reach.kube
 	return nil
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 )
 
@@ -27,12 +25,9 @@ func (s *suggesting) files(cmd *cobra.Command, paths []string) error {
 // live asks the agents for the lines that they keep, or follows them. A failing agent
 // does not affect the others' lines.
 func (s *suggesting) live(ctx context.Context) error {
-	agents, query, err := s.ask.about(ctx, s.pod)
+	agents, query, err := s.ask.found(ctx, s.pod)
 	if err != nil {
 		return err
-	}
-	if len(agents) == 0 {
-		return &console.Unreachable{Err: errors.New("there is no agent to ask; is Namegate installed here?")}
 	}
 	if s.one.any() {
 		query.Set("cluster", "1") // asks for the right to read the kind
@@ -77,9 +72,9 @@ func agentName(a client.Agent) string {
 // networkPolicies reads the cluster's NetworkPolicies, of which another engine may need some beside the
 // suggested policies. Without the right to list them, the suggestion has none.
 func (s *suggesting) networkPolicies(ctx context.Context) {
-	at, err := s.ask.reach.cluster.connect(s.namespace)
+	at, err := s.ask.reach.connect(s.filter.Namespace)
 	if err == nil {
-		err = at.List(ctx, networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), s.namespace, func(u *unstructured.Unstructured) error {
+		err = at.List(ctx, networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), s.filter.Namespace, func(u *unstructured.Unstructured) error {
 			n := &networkingv1.NetworkPolicy{}
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, n); err != nil {
 				return fmt.Errorf("networkpolicy %s/%s: %w", u.GetNamespace(), u.GetName(), err)

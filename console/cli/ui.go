@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -47,20 +46,17 @@ func (a *asking) ui(cmd *cobra.Command, port uint16) error {
 	if err != nil {
 		return err
 	}
-	if len(agents) == 0 {
-		return &console.Unreachable{Err: errors.New("there is no agent to ask; is Namegate installed here?")}
-	}
 	cluster := ""
-	if !a.reach.cluster.on {
+	if !a.reach.kube {
 		if _, _, err := client.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil); err != nil {
 			return err
 		}
-	} else if a.reach.cluster.known != nil {
-		cluster = a.reach.cluster.known.Context()
+	} else if a.reach.known != nil {
+		cluster = a.reach.known.Context()
 	}
 	guard := defaultGuard()
 	return web.Serve(cmd.Context(), web.Options{
-		Context: cluster, Namespace: scope, Version: cmd.Root().Version, Agents: find, About: a.about,
+		Context: cluster, Namespace: scope, Version: cmd.Root().Version, Agents: find, About: a.found,
 		Guard: func(n fqdn.Name, addr netip.Addr) string { return guard.Blocked(n, addr, nil) },
 		Now:   time.Now, After: time.After,
 	}, port, func(address string) {

@@ -21,11 +21,9 @@ import (
 // reached parses flags as a command does.
 func reached(t *testing.T, kube bool, args ...string) *reach {
 	t.Helper()
-	r := &reach{}
-	r.cluster.on = kube
+	r := &reach{kube: kube}
 	fl := pflag.NewFlagSet("x", pflag.ContinueOnError)
-	r.cluster.add(fl)
-	fl.StringVarP(&r.namespace, "namespace", "n", "", "")
+	r.add(fl)
 	fl.SetOutput(io.Discard)
 	fatal.If(t, fl.Parse(args))
 	return r
@@ -56,10 +54,10 @@ contexts: [{name: c, context: {cluster: c, user: u, namespace: shop}}], current-
 // TestKubeFlag: kubectl's command asks the cluster's agents, unless the flag says another.
 func TestKubeFlag(t *testing.T) {
 	for _, kube := range []bool{false, true} {
-		if reached(t, kube).cluster.on != kube || !reached(t, kube, "--kube").cluster.on || reached(t, kube, "--kube=false").cluster.on {
+		if reached(t, kube).kube != kube || !reached(t, kube, "--kube").kube || reached(t, kube, "--kube=false").kube {
 			t.Errorf("by default %v: the flag says nothing", kube)
 		}
-		if reached(t, kube).cluster.login.AllAgents || !reached(t, kube, "--all-agents").cluster.login.AllAgents {
+		if reached(t, kube).login.AllAgents || !reached(t, kube, "--all-agents").login.AllAgents {
 			t.Error("--all-agents says nothing")
 		}
 	}
