@@ -3,8 +3,8 @@ package kube
 import (
 	"fmt"
 	"maps"
+	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -12,12 +12,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 )
-
-// clusterPolicyEntry is a cluster policy and what of it could not be read.
-type clusterPolicyEntry struct {
-	policy   *v1alpha1.ClusterFQDNNetworkPolicy
-	problems []policy.Problem
-}
 
 // readClusterPolicy takes a cluster policy as dynamic clients give it. The schema may be newer
 // than this agent: a rule with a field that is unknown here is marked, and breaks; so
@@ -28,16 +22,13 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 		return nil
 	}
 	e := &clusterPolicyEntry{policy: &v1alpha1.ClusterFQDNNetworkPolicy{}}
-	report := func(reason, path, format string, args ...any) {
-		e.problems = append(e.problems, policy.Problem{Object: cfqdnnp.Object(u.GetName()), Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
-	}
 	spec, _ := u.Object["spec"].(map[string]any)
 	rest, settings := maps.Clone(u.Object), maps.Clone(spec)
 	delete(settings, "subject")
 	delete(settings, "egress")
 	rest["spec"] = settings
 	if err := strictly(settings, &v1alpha1.ClusterFQDNNetworkPolicySpec{}); err != nil {
-		report(policy.ReasonPartiallyInvalid, "spec", "a part of the policy cannot be read by this version, and counts for nothing: %v", err)
+		e.report(cfqdnnp.Object(u.GetName()), policy.ReasonPartiallyInvalid, "spec", "a part of the policy cannot be read by this version, and counts for nothing: %v", err)
 	}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(rest, e.policy) != nil {
 		delete(rest, "spec")
@@ -56,17 +47,10 @@ func readClusterPolicy(object any, before *clusterPolicyEntry) *clusterPolicyEnt
 	}
 	e.policy.ManagedFields = nil
 	delete(e.policy.Annotations, lastApplied)
-	if before != nil && equality.Semantic.DeepEqual(before.policy.Spec, e.policy.Spec) {
+	if before != nil && reflect.DeepEqual(before.policy.Spec, e.policy.Spec) {
 		e.policy.Spec = before.policy.Spec // shared memory tells the compiler that nothing changed
 	}
 	return e
-}
-
-// wroteClusterStatus tells whether only the status and the version of a policy changed.
-func wroteClusterStatus(before, after *clusterPolicyEntry) bool {
-	a, b := *before.policy, *after.policy
-	a.Status, a.ResourceVersion = b.Status, b.ResourceVersion
-	return same(&clusterPolicyEntry{&a, before.problems}, &clusterPolicyEntry{&b, after.problems})
 }
 
 // readClusterRules reads rules one by one.
@@ -89,12 +73,4 @@ func readClusterRules(egress any) []v1alpha1.ClusterEgressRule {
 // strictly converts an object; a field that is unknown is an error.
 func strictly(from map[string]any, to any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(from, to, true)
-}
-
-// listClusterPolicies returns the policies and their problems.
-func listClusterPolicies(entries []*clusterPolicyEntry) (policies []*v1alpha1.ClusterFQDNNetworkPolicy, problems []policy.Problem) {
-	for _, e := range entries {
-		policies, problems = append(policies, e.policy), append(problems, e.problems...)
-	}
-	return policies, problems
 }

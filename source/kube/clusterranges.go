@@ -88,8 +88,8 @@ func (s *Source) limitRanges(entries []*nodeEntry, c *policy.Cluster) (problems 
 			report(s.node, "status.addresses", a, outside, others)
 		}
 	}
-	c.PodRanges = sortedOnce(c.PodRanges, comparePrefixes)
-	c.LocalRanges = sortedOnce(c.LocalRanges, comparePrefixes)
+	c.PodRanges = sortedOnce(c.PodRanges, netip.Prefix.Compare)
+	c.LocalRanges = sortedOnce(c.LocalRanges, netip.Prefix.Compare)
 	const most = 16
 	if more := len(problems) - most; more > 0 {
 		problems = problems[:most]

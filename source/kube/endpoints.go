@@ -7,13 +7,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/policy"
 )
 
 // sliceEntry has the used fields of an EndpointSlice.
 type sliceEntry struct {
-	ports    []slicePort // of UDP
+	udp      []slicePort
+	tcp      []uint16
 	addrs    [ranks][]netip.Addr
 	problems []policy.Problem
 }
@@ -28,6 +30,7 @@ const (
 	// These may answer as well: all endpoints are unready while the cluster has no
 	// reports from their nodes, as after an outage of the API server.
 	rankUnready
+	rankEnded // does not serve any more
 	ranks
 )
 
@@ -50,14 +53,13 @@ func readSlice(of policy.ServiceRef) func(any, *sliceEntry) *sliceEntry {
 func sliceOf(s *discoveryv1.EndpointSlice) *sliceEntry {
 	e := &sliceEntry{}
 	for _, p := range s.Ports {
-		if p.Port == nil || !policy.IsPort(*p.Port) || p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP {
-			continue
+		switch protocol := ptr.Deref(p.Protocol, corev1.ProtocolTCP); {
+		case p.Port == nil || !policy.IsPort(*p.Port):
+		case protocol == corev1.ProtocolUDP:
+			e.udp = append(e.udp, slicePort{ptr.Deref(p.Name, ""), uint16(*p.Port)})
+		case protocol == corev1.ProtocolTCP:
+			e.tcp = append(e.tcp, uint16(*p.Port))
 		}
-		name := ""
-		if p.Name != nil {
-			name = *p.Name
-		}
-		e.ports = append(e.ports, slicePort{name, uint16(*p.Port)})
 	}
 	for i := range s.Endpoints {
 		e.endpoint(s, i)
@@ -69,21 +71,16 @@ func sliceOf(s *discoveryv1.EndpointSlice) *sliceEntry {
 // and a ready endpoint serves.
 func (e *sliceEntry) endpoint(s *discoveryv1.EndpointSlice, i int) {
 	c := s.Endpoints[i].Conditions
-	ready := c.Ready == nil || *c.Ready
-	serves := ready
-	if c.Serving != nil {
-		serves = *c.Serving
-	}
-	ends := c.Terminating != nil && *c.Terminating
+	ready := ptr.Deref(c.Ready, true)
 	rank := rankReady
 	switch {
 	case ready:
-	case !ends:
+	case !ptr.Deref(c.Terminating, false):
 		rank = rankUnready
-	case serves:
+	case ptr.Deref(c.Serving, false):
 		rank = rankEnding
 	default:
-		return
+		rank = rankEnded
 	}
 	for j, text := range s.Endpoints[i].Addresses {
 		a, err := netip.ParseAddr(text)
@@ -103,35 +100,34 @@ func (e *sliceEntry) port(s *serviceEntry) (uint16, bool) {
 		names = append([]string{s.dns}, names...)
 	}
 	for _, name := range names {
-		for _, p := range e.ports {
+		for _, p := range e.udp {
 			if p.name == name {
 				return p.port, true
 			}
 		}
 	}
-	if len(e.ports) == 1 {
-		return e.ports[0].port, true
+	if len(e.udp) == 1 {
+		return e.udp[0].port, true
 	}
 	return 0, false
 }
 
-// resolver returns the addresses at which a Service answers DNS. Without the Service its
-// remaining slices do not count.
+// resolver returns the addresses at which a Service answers DNS, and a problem with its port. Without the
+// Service its remaining slices do not count.
 func resolver(s *serviceEntry, entries []*sliceEntry) (r policy.Resolver, problems []policy.Problem) {
 	if s == nil {
 		return r, nil
 	}
 	r.ClusterIPs = sortedOnce(append([]netip.Addr(nil), s.clusterIPs...), netip.Addr.Compare)
-	var endpoints [ranks][]netip.AddrPort
+	var endpoints [rankEnded][]netip.AddrPort
 	unnamed := false
 	for _, e := range entries {
-		problems = append(problems, e.problems...)
 		port, ok := e.port(s)
 		if !ok {
-			unnamed = unnamed || len(slices.Concat(e.addrs[:]...)) > 0
+			unnamed = unnamed || len(slices.Concat(e.addrs[:rankEnded]...)) > 0
 			continue
 		}
-		for rank, addrs := range e.addrs {
+		for rank, addrs := range e.addrs[:rankEnded] {
 			for _, a := range addrs {
 				endpoints[rank] = append(endpoints[rank], netip.AddrPortFrom(a, port))
 			}

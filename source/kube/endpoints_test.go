@@ -20,7 +20,7 @@ func dnsSlice(name string, ready ...string) *discoveryv1.EndpointSlice {
 // serving, terminating.
 func conditions(s *discoveryv1.EndpointSlice, words string) *discoveryv1.EndpointSlice {
 	value := func(i int) *bool {
-		return map[byte]*bool{'t': ptr(true), 'f': ptr(false)}[words[i]]
+		return map[byte]*bool{'t': new(true), 'f': new(false)}[words[i]]
 	}
 	for i := range s.Endpoints {
 		s.Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: value(0), Serving: value(1), Terminating: value(2)}
@@ -71,7 +71,7 @@ func TestResolver(t *testing.T) {
 		{"the port of the Service's name", renamed, []*discoveryv1.EndpointSlice{portsOf(dnsSlice("a", "10.0.0.3"), aPort("dns", corev1.ProtocolUDP, 1), aPort("names", corev1.ProtocolTCP, 2), aPort("names", corev1.ProtocolUDP, 3))},
 			[]string{"10.96.0.10"}, []string{"10.0.0.3:3"}, ""},
 		{"a port without a name", with(aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"), func(s *corev1.Service) { s.Spec.Ports[0].Name = "" }),
-			[]*discoveryv1.EndpointSlice{portsOf(dnsSlice("a", "10.0.0.3"), discoveryv1.EndpointPort{Protocol: ptr(corev1.ProtocolUDP), Port: ptr(int32(4))}, aPort("dns", corev1.ProtocolUDP, 5))},
+			[]*discoveryv1.EndpointSlice{portsOf(dnsSlice("a", "10.0.0.3"), discoveryv1.EndpointPort{Protocol: new(corev1.ProtocolUDP), Port: new(int32(4))}, aPort("dns", corev1.ProtocolUDP, 5))},
 			[]string{"10.96.0.10"}, []string{"10.0.0.3:4"}, ""},
 		{"a name of old", portless, []*discoveryv1.EndpointSlice{portsOf(dnsSlice("a", "10.0.0.3"), aPort("x", corev1.ProtocolUDP, 5353), aPort("dns", corev1.ProtocolUDP, 6), aPort("dns-udp", corev1.ProtocolUDP, 7))},
 			[]string{"10.96.0.10"}, []string{"10.0.0.3:7"}, ""},
@@ -111,8 +111,8 @@ func TestResolver(t *testing.T) {
 
 func TestBrokenEndpoint(t *testing.T) {
 	e := readSlice(kubeDNS)(dnsSlice("a", "10.0.0", "10.0.0.2"), nil)
-	r, problems := resolver(readService(aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"), nil), []*sliceEntry{e})
-	if got := problemTexts(problems, "endpointslice kube-system/a"); got != "Unreadable endpoints[0].addresses[0]" {
+	r, _ := resolver(readService(aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"), nil), []*sliceEntry{e})
+	if got := problemTexts(e.problems, "endpointslice kube-system/a"); got != "Unreadable endpoints[0].addresses[0]" {
 		t.Errorf("problems %q", got)
 	}
 	if diff := cmp.Diff(addrPorts("10.0.0.2:1053"), r.Endpoints, addrsByValue); diff != "" {

@@ -83,14 +83,12 @@ func aService(namespace, name string, ips ...string) *corev1.Service {
 		ClusterIP: ips[0], ClusterIPs: ips, Ports: []corev1.ServicePort{{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}}}}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // aSlice is a slice of a Service with ready endpoints at port 1053.
 func aSlice(namespace, service, name string, ready ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr("dns"), Protocol: ptr(corev1.ProtocolUDP), Port: ptr(int32(1053))}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("dns"), Protocol: new(corev1.ProtocolUDP), Port: new(int32(1053))}},
 	}
 	for _, a := range ready {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})

@@ -10,27 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/namegate/namegate/policy"
 )
 
 func TestAPISlices(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Port: ptr(int32(6443))}, {Port: ptr(int32(7)), Protocol: ptr(corev1.ProtocolUDP)}, {}},
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.2"}}, {Addresses: []string{"192.0.2.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(false)}}, {Addresses: []string{"192.0.2"}}},
+		Ports:       []discoveryv1.EndpointPort{{Port: new(int32(6443))}, {Port: new(int32(7)), Protocol: new(corev1.ProtocolUDP)}, {}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.2"}}, {Addresses: []string{"192.0.2.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}, {Addresses: []string{"192.0.2.3"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}}, {Addresses: []string{"192.0.2"}}},
 	}
-	var c policy.Cluster
-	problems := listAPISlices([]*apiSlice{readAPISlice(slice, nil), {to: addrPorts("[2001:db8::1]:6443", "192.0.2.1:6443")}}, &c)
-	if d := cmp.Diff(addrPorts("192.0.2.1:6443", "192.0.2.2:6443", "[2001:db8::1]:6443"), c.APIServers.Endpoints, addrsByValue); d != "" {
+	other := aSlice("default", "kubernetes", "six", "2001:db8::1", "192.0.2.1")
+	other.Ports = slice.Ports
+	read := readSlice(apiService)
+	e := read(slice, nil)
+	if d := cmp.Diff(addrPorts("192.0.2.1:6443", "192.0.2.2:6443", "192.0.2.3:6443", "[2001:db8::1]:6443"), apiEndpoints([]*sliceEntry{e, read(other, nil)}), addrsByValue); d != "" {
 		t.Error(d)
 	}
-	if got := problemTexts(problems, "endpointslice default/kubernetes"); got != "Unreadable endpoints[2].addresses[0]" {
+	if got := problemTexts(e.problems, "endpointslice default/kubernetes"); got != "Unreadable endpoints[3].addresses[0]" {
 		t.Errorf("problems %q", got)
-	}
-	if readAPISlice(aSlice("default", "other", "x", "192.0.2.1"), nil) != nil {
-		t.Error("a slice of another Service was read")
 	}
 }
 
@@ -42,7 +39,7 @@ func TestNodesOfTheAPIServer(t *testing.T) {
 	service := aService("default", "kubernetes", "10.96.0.1", "2001:db8:96::1")
 	service.Spec.Ports = []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}}
 	slice := aSlice("default", "kubernetes", "kubernetes", "192.0.2.10")
-	slice.Ports = []discoveryv1.EndpointPort{{Name: ptr("https"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr(int32(6443))}}
+	slice.Ports = []discoveryv1.EndpointPort{{Name: new("https"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(6443))}}
 	api.put("services", service)
 	api.put("endpointslices", slice)
 	for _, name := range []string{ourNode, "node-b"} {

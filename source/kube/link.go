@@ -19,91 +19,70 @@ type Health struct {
 }
 
 // link notes which list-watches the API server does not answer. It logs when the first
-// begins to fail and when the last succeeds again, and nothing between.
+// begins to fail and when none fails any more, and nothing between.
 type link struct {
 	log *slog.Logger
 	now func() time.Time
-	// changed is called when a list-watch begins to fail, and when it succeeds again. It
-	// may be nil.
+	// changed is called when a list-watch begins to fail, and when it fails no more. It must not wait
+	// for anything, and may be nil.
 	changed func()
 
 	mu      sync.Mutex
-	running map[string]int  // list-watches by their name: one may begin before one of its name has ended
-	failing map[string]bool // by the name of the list-watch
-	since   time.Time       // of the first failure
-	last    string          // the last error
+	failing map[*listWatch]bool
+	since   time.Time // of the first failure
+	last    string    // the last error
 }
 
 func newLink(log *slog.Logger, now func() time.Time) *link {
-	return &link{log: log, now: now, running: map[string]int{}, failing: map[string]bool{}}
+	return &link{log: log, now: now, failing: map[*listWatch]bool{}}
 }
 
-// failed notes that the API server refused or did not answer a list-watch.
-func (l *link) failed(name string, err error) {
+// note notes how a request of a list-watch ended.
+func (l *link) note(f *listWatch, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.failing[name] {
-		defer l.notify()
+	if f.ended {
+		return
 	}
-	l.last = name + ": " + err.Error()
-	begins := len(l.failing) == 0
-	l.failing[name] = true
-	if begins {
+	l.set(f, err)
+}
+
+// end notes that a list-watch has ended: requests of it that end later mean nothing.
+func (l *link) end(f *listWatch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.ended = true
+	l.set(f, nil)
+}
+
+// set is note; mu is held.
+func (l *link) set(f *listWatch, err error) {
+	before, was := len(l.failing), l.failing[f]
+	if err != nil {
+		l.failing[f], l.last = true, f.name+": "+err.Error()
+	} else {
+		delete(l.failing, f)
+	}
+	switch {
+	case was == l.failing[f]:
+		return
+	case before == 0:
 		l.since = l.now()
-		l.log.Warn("the API server is away or refuses; the agent goes on with what it knows", "feed", name, "error", err)
-	}
-}
-
-// well notes that the API server answered a list-watch.
-func (l *link) well(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.remove(name, "the API server answers again")
-}
-
-// begin notes that a list-watch begins.
-func (l *link) begin(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.running[name]++
-}
-
-// end notes that a list-watch has ended. It fails on while another of its name runs.
-func (l *link) end(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running[name]--; l.running[name] > 0 {
-		return
-	}
-	delete(l.running, name)
-	l.remove(name, "requests that the API server did not answer are cancelled")
-}
-
-// remove ends the failure of a list-watch; mu is held.
-func (l *link) remove(name, message string) {
-	if !l.failing[name] {
-		return
-	}
-	delete(l.failing, name)
-	defer l.notify()
-	if len(l.failing) == 0 {
-		l.log.Info(message, "after", l.now().Sub(l.since))
+		l.log.Warn("the API server is away or refuses; the agent goes on with what it knows", "feed", f.name, "error", err)
+	case len(l.failing) == 0:
+		l.log.Info("no request to the API server fails any more", "after", l.now().Sub(l.since))
 		l.since, l.last = time.Time{}, ""
 	}
-}
-
-// notify reports a change; changed must not wait for anything.
-func (l *link) notify() {
 	if l.changed != nil {
 		l.changed()
 	}
 }
 
 // fails tells whether the API server does not answer a list-watch.
-func (l *link) fails(name string) bool {
+func (l *link) fails(f *listWatch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failing[name]
+	return l.failing[f]
 }
 
 func (l *link) health() Health {

@@ -13,6 +13,7 @@ import (
 func TestLink(t *testing.T) {
 	var log bytes.Buffer
 	now := at(0)
+	pods, nodes, services, slices := &listWatch{name: "pods"}, &listWatch{name: "nodes"}, &listWatch{name: "services"}, &listWatch{name: "slices"}
 	l := newLink(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 	for i, step := range []struct {
 		do    func()
@@ -20,19 +21,19 @@ func TestLink(t *testing.T) {
 		last  string
 		logs  string
 	}{
-		{func() { l.well("pods") }, 0, "", ""},
-		{func() { l.failed("pods", errors.New("refused")) }, 2, "pods: refused", "level=WARN"},
-		{func() { l.failed("pods", errors.New("timeout")) }, 2, "pods: timeout", ""},
-		{func() { l.failed("nodes", errors.New("refused")) }, 2, "nodes: refused", ""},
-		{func() { l.well("pods") }, 2, "nodes: refused", ""},
-		{func() { l.well("services") }, 2, "nodes: refused", ""},
-		{func() { l.well("nodes") }, 0, "", "answers again\" after=5s"},
-		{func() { l.well("nodes") }, 0, "", ""},
-		{func() { l.failed("slices", errors.New("forbidden")) }, 9, "slices: forbidden", "level=WARN"},
-		{func() { l.begin("pods"); l.end("pods") }, 9, "slices: forbidden", ""},
-		{func() { l.begin("slices"); l.begin("slices") }, 9, "slices: forbidden", ""},
-		{func() { l.end("slices") }, 9, "slices: forbidden", ""}, // another of its name runs
-		{func() { l.end("slices") }, 0, "", "did not answer are cancelled"},
+		{func() { l.note(pods, nil) }, 0, "", ""},
+		{func() { l.note(pods, errors.New("refused")) }, 2, "pods: refused", "level=WARN"},
+		{func() { l.note(pods, errors.New("timeout")) }, 2, "pods: timeout", ""},
+		{func() { l.note(nodes, errors.New("refused")) }, 2, "nodes: refused", ""},
+		{func() { l.note(pods, nil) }, 2, "nodes: refused", ""},
+		{func() { l.note(services, nil) }, 2, "nodes: refused", ""},
+		{func() { l.note(nodes, nil) }, 0, "", "fails any more\" after=5s"},
+		{func() { l.note(nodes, nil) }, 0, "", ""},
+		{func() { l.note(slices, errors.New("forbidden")) }, 9, "slices: forbidden", "level=WARN"},
+		{func() { l.end(pods) }, 9, "slices: forbidden", ""},
+		{func() { l.end(&listWatch{name: "slices"}) }, 9, "slices: forbidden", ""}, // another of its name
+		{func() { l.end(slices) }, 0, "", "fails any more"},
+		{func() { l.note(slices, errors.New("forbidden")) }, 0, "", ""}, // it has ended
 	} {
 		now = at(i + 1)
 		log.Reset()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 )
 
 // How long a listWatch waits before it asks again: first and at most, each up to
@@ -31,14 +29,18 @@ const servedAgain = 30 * time.Second
 
 // requests are how the objects of one kind are asked for.
 type requests struct {
-	client any // whose requests these are
+	client any // whose requests these are; justLists: a list is not streamed
 	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// listed: they select few of many objects of the kind. The API server takes a list from its cache.
-	// For a streamed list it copies and sorts all objects of the kind, under the lock of the cache
-	// (newCacheIntervalFromStore of k8s.io/apiserver 0.36).
-	listed bool
 }
+
+// justLists is the client of requests that select few of many objects of a kind. The API server takes a
+// list from its cache. For a streamed list it copies and sorts all objects of the kind, under the lock
+// of the cache (newCacheIntervalFromStore of k8s.io/apiserver 0.36).
+type justLists struct{}
+
+// IsWatchListSemanticsUnSupported has the reflector, which asks for this exact name, list.
+func (justLists) IsWatchListSemanticsUnSupported() bool { return true }
 
 // newRequests makes requests out of the methods of a client.
 func newRequests[L runtime.Object](client any, filter func(*metav1.ListOptions), list func(context.Context, metav1.ListOptions) (L, error),
@@ -83,33 +85,13 @@ type listWatch struct {
 	// turns has room for the lists that may run at a time, of this and other list-watches; nil: any.
 	turns chan struct{}
 
-	mu    sync.Mutex
-	over  bool           // no request begins any more
-	calls sync.WaitGroup // requests under way
+	ended bool // no request means anything any more; of the link
 }
 
-// begin tells whether a request may begin; if so, calls.Done must be called at its end.
-func (f *listWatch) begin() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.over {
-		f.calls.Add(1)
-	}
-	return !f.over
-}
-
-// finish returns when no request is under way, and lets none begin.
-func (f *listWatch) finish() {
-	f.mu.Lock()
-	f.over = true
-	f.mu.Unlock()
-	f.calls.Wait()
-}
-
-// run fills the store until ctx ends, and returns when no request is under way.
+// run fills the store until ctx ends.
 func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache.ReflectorStore) {
-	defer f.finish()
-	r := cache.NewReflectorWithOptions(f, example, store, cache.ReflectorOptions{
+	requests := &cache.ListWatch{ListWithContextFunc: f.listNoted, WatchFuncWithContext: f.watchNoted}
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(requests, f.client), example, store, cache.ReflectorOptions{
 		Name: f.name,
 		Backoff: &wait.Backoff{ // for the few waits that are the reflector's own
 			Duration: retryFirst, Cap: maxRetry, Factor: 2, Jitter: 1, Steps: 8,
@@ -137,10 +119,6 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 
 // probe tells whether the kind can be read. Failures of other sorts are the reflector's.
 func (f *listWatch) probe(ctx context.Context) bool {
-	if !f.begin() {
-		return true
-	}
-	defer f.calls.Done()
 	_, err := f.list(ctx, metav1.ListOptions{Limit: 1})
 	if ctx.Err() != nil || f.served(err) {
 		return true
@@ -158,18 +136,8 @@ func (f *listWatch) wait(ctx context.Context, tries int) {
 	}
 }
 
-// IsWatchListSemanticsUnSupported tells the reflector, which asks for this exact name,
-// to list instead of streaming a list: listed requests, and clients that cannot, as in tests.
-func (f *listWatch) IsWatchListSemanticsUnSupported() bool {
-	return f.listed || watchlist.DoesClientNotSupportWatchListSemantics(f.client)
-}
-
-// ListWithContext lists.
-func (f *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	if !f.begin() {
-		return nil, context.Canceled
-	}
-	defer f.calls.Done()
+// listNoted lists.
+func (f *listWatch) listNoted(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if f.turns != nil {
 		select {
 		case f.turns <- struct{}{}:
@@ -183,13 +151,9 @@ func (f *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 	return list, err
 }
 
-// WatchWithContext begins to watch. While the API server cannot be reached it retries by
+// watchNoted begins to watch. While the API server cannot be reached it retries by
 // itself: the reflector would not stop for ctx meanwhile, or would list everything again.
-func (f *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	if !f.begin() {
-		return nil, context.Canceled
-	}
-	defer f.calls.Done()
+func (f *listWatch) watchNoted(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	for tries := 0; ; tries++ {
 		w, err := f.watch(ctx, o)
 		if err == nil && reflect.TypeOf(w) == emptyWatch {
@@ -209,25 +173,15 @@ func (f *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) 
 	}
 }
 
-// List and Watch are the older methods that the reflector's interface still requires.
-func (f *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
-	return f.ListWithContext(context.Background(), o)
-}
-
-// Watch is WatchWithContext without a context.
-func (f *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return f.WatchWithContext(context.Background(), o)
-}
-
 // note reports the end of a request to the link. An end with ctx means nothing, and
 // neither does an expired version: the reflector lists again immediately.
 func (f *listWatch) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		f.link.well(f.name)
+		f.link.note(f, nil)
 	case ctx.Err() != nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 	default:
-		f.link.failed(f.name, err)
+		f.link.note(f, err)
 	}
 }
 

@@ -83,9 +83,9 @@ func TestWatchTriesAgain(t *testing.T) {
 			s := script(c.errs...)
 			o := metav1.ListOptions{}
 			if c.stream {
-				o.SendInitialEvents = ptr(true)
+				o.SendInitialEvents = new(true)
 			}
-			w, err := s.WatchWithContext(t.Context(), o)
+			w, err := s.watchNoted(t.Context(), o)
 			if !errors.Is(err, c.err) || (w != nil) != (c.err == nil) || s.tries != c.tries {
 				t.Errorf("%v, %v after %d tries", w, err, s.tries)
 			}
@@ -106,7 +106,7 @@ func TestWaitsGrow(t *testing.T) {
 		errs[i] = errEmptyWatch
 	}
 	s := script(errs...)
-	_, err := s.WatchWithContext(t.Context(), metav1.ListOptions{})
+	_, err := s.watchNoted(t.Context(), metav1.ListOptions{})
 	fatal.If(t, err)
 	for i, d := range s.waited {
 		least := min(retryFirst<<min(i, 10), maxRetry)
@@ -124,11 +124,11 @@ func TestWatchStopsWaiting(t *testing.T) {
 		cancel()
 		return nil
 	}
-	if w, err := s.WatchWithContext(ctx, metav1.ListOptions{}); w != nil || !errors.Is(err, context.Canceled) {
+	if w, err := s.watchNoted(ctx, metav1.ListOptions{}); w != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", w, err)
 	}
 	s = script(context.Canceled)
-	if _, err := s.WatchWithContext(ctx, metav1.ListOptions{}); !errors.Is(err, context.Canceled) || s.link.health().LastError != "" {
+	if _, err := s.watchNoted(ctx, metav1.ListOptions{}); !errors.Is(err, context.Canceled) || s.link.health().LastError != "" {
 		t.Errorf("%v, %+v", err, s.link.health())
 	}
 }
@@ -142,7 +142,7 @@ func TestListIsNoted(t *testing.T) {
 		return nil, err
 	}
 	for _, want := range []string{"pods: refused", "pods: refused", ""} {
-		_, _ = s.ListWithContext(t.Context(), metav1.ListOptions{})
+		_, _ = s.listNoted(t.Context(), metav1.ListOptions{})
 		if got := s.link.health().LastError; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -168,7 +168,7 @@ func TestListsTakeTurns(t *testing.T) {
 				return nil, nil
 			}
 			done.Go(func() {
-				if _, err := s.ListWithContext(ctx, metav1.ListOptions{}); err != nil {
+				if _, err := s.listNoted(ctx, metav1.ListOptions{}); err != nil {
 					mu.Lock()
 					ended++
 					mu.Unlock()

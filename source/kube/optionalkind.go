@@ -58,63 +58,40 @@ func newOptionalKind[T any](changed func(), read func(object any, before *T) *T,
 // without this version of the CRD they are not served; with another role of the agent they
 // are forbidden. Policies that were read stay in force where they are forbidden later.
 func (k *optionalKind[T]) served(err error) bool {
-	missing := apierrors.IsNotFound(err)
-	lacks := missing && k.some() && k.lacks()
+	missing, some, lacks := apierrors.IsNotFound(err), k.some(), false
+	if missing && some {
+		served, err := k.discover()
+		lacks = err == nil && !served
+	}
 	k.mu.Lock()
-	forbidden := apierrors.IsForbidden(err) && (k.forbidden || !k.synced())
 	before := k.report()
-	k.forbidden = forbidden
+	k.forbidden = apierrors.IsForbidden(err) && (k.forbidden || !k.synced())
+	if !lacks { // the next asks are not in a row with those before
+		k.asks = 0
+	} else if k.asks++; k.asks == 1 {
+		k.missed = k.now()
+	}
 	switch {
 	case err == nil:
-		k.absent, k.asks, k.dropped = time.Time{}, 0, false
-	case !missing:
-		k.asks = 0
-	case k.some():
+		k.absent, k.dropped = time.Time{}, false
+	case missing && some:
 		if k.absent.IsZero() {
 			k.absent = k.now()
 			k.log.Warn("the API server does not serve a kind of policies; those that were read stay in force", "kind", k.resource.Resource)
 		}
-		if k.dropped = lacks; lacks {
+		if k.dropped = k.asks >= absentAsks && k.now().Sub(k.missed) >= absentTime; k.dropped {
 			k.log.Warn("discovery lacks a kind of policies for a minute; none of them is in force any more", "kind", k.resource.Resource)
 		}
 	}
-	stay := missing && k.some() && !k.dropped
-	news := k.report() != before
+	read, stay, news := !k.forbidden && !missing, missing && some && !k.dropped, k.report() != before
 	k.mu.Unlock()
 	if news {
 		k.changed()
 	}
-	if !forbidden && !missing {
-		return true
-	}
-	if !stay {
+	if !read && !stay {
 		_ = k.Replace(nil, "") // it never fails
 	}
-	return false
-}
-
-// some tells whether policies of the kind are known.
-func (k *optionalKind[T]) some() bool {
-	known, _, _ := k.since(version{})
-	return len(known) > 0
-}
-
-// lacks asks discovery, and tells whether it has lacked the kind for long enough.
-func (k *optionalKind[T]) lacks() bool {
-	served, err := k.discover()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case err != nil: // the next asks are not in a row with those before
-		k.asks = 0
-	case served:
-		k.asks = 0
-	default:
-		if k.asks++; k.asks == 1 {
-			k.missed = k.now()
-		}
-	}
-	return k.asks >= absentAsks && k.now().Sub(k.missed) >= absentTime
+	return read
 }
 
 // report returns the reason and the message of the kind's problem, "" for none; mu is held.

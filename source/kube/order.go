@@ -2,7 +2,6 @@ package kube
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,10 +12,6 @@ import (
 func sortedOnce[E comparable](list []E, compare func(a, b E) int) []E {
 	slices.SortFunc(list, compare)
 	return slices.Compact(list)
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 func compareRefs(a, b policy.ServiceRef) int {

@@ -96,7 +96,8 @@ func patient(t *testing.T) (*Source, pickedClock) {
 	s := needing()
 	s.clock, s.log = clock, s.link.log
 	s.events, s.others = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.remote.wanted, s.remote.feeds = nil, map[string]*remoteFeed{"shop": {pods: remoteStore(s.noteRemote, ourNode)}}
+	s.remote.wanted, s.remote.feeds = nil, map[string]*remoteFeed{}
+	s.addFeed("shop")
 	fatal.If(t, s.pods.Add(aPod("web", "10.0.0.1")))
 	fatal.If(t, s.networkPolicies.Add(aNetworkPolicy("shop", "db", "db")))
 	if got := step(t, s); len(got) != 1 {
@@ -131,7 +132,7 @@ func TestStatesWaitForPeers(t *testing.T) {
 		}, true, "", false},
 		{"the time is over", func(_ *testing.T, _ *Source, over chan<- time.Time) { over <- at(1) }, true, "unknown", false},
 		{"the API server refuses", func(_ *testing.T, s *Source, _ chan<- time.Time) {
-			s.link.failed(remoteName("shop"), errors.New("forbidden"))
+			s.link.note(s.remote.feeds["shop"].listWatch, errors.New("forbidden"))
 		}, false, "unknown", true},
 		{"the NetworkPolicy is gone", func(t *testing.T, s *Source, _ chan<- time.Time) { fatal.If(t, s.networkPolicies.Replace(nil, "")) }, false, "", false},
 	} {
@@ -159,7 +160,7 @@ func TestStatesWaitForPeers(t *testing.T) {
 			if got := step(t, s); len(got) != 1 || len(s.clock.(pickedClock).asked[PeersPatience]) > 0 {
 				t.Errorf("what came later has waited: %v", got)
 			}
-			s.link.well(remoteName("shop"))
+			s.link.note(s.remote.feeds["shop"].listWatch, nil)
 			fatal.If(t, s.pods.Add(aPod("newer", "10.0.0.4")))
 			if got := step(t, s); len(got) != 1 {
 				t.Errorf("what came later has waited: %v", got)
@@ -173,7 +174,7 @@ func TestStatesWaitForPeers(t *testing.T) {
 func TestNoWaitWithoutNeed(t *testing.T) {
 	for name, before := range map[string]func(*Source){
 		"known":   func(s *Source) { fatal.If(t, s.remote.feeds["shop"].pods.Replace(nil, "")) },
-		"refused": func(s *Source) { s.link.failed(remoteName("shop"), errors.New("forbidden")) },
+		"refused": func(s *Source) { s.link.note(s.remote.feeds["shop"].listWatch, errors.New("forbidden")) },
 	} {
 		s, _ := patient(t)
 		before(s)

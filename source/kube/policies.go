@@ -3,8 +3,8 @@ package kube
 import (
 	"fmt"
 	"maps"
+	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -15,39 +15,44 @@ import (
 // lastApplied is where kubectl keeps a copy of the whole object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// policyEntry is a policy and its problems. Without a policy it is left out.
-type policyEntry struct {
-	policy   *v1alpha1.FQDNNetworkPolicy
+// typedEntry is a policy of ours and its problems. Without a policy it is left out.
+type typedEntry[P any] struct {
+	policy   *P
 	problems []policy.Problem
 }
+
+type (
+	policyEntry        = typedEntry[v1alpha1.FQDNNetworkPolicy]
+	clusterPolicyEntry = typedEntry[v1alpha1.ClusterFQDNNetworkPolicy]
+)
 
 // readPolicy takes a policy as dynamic clients give it. The schema of its kind
 // keeps out what cannot be read; where another one let it in, the pods that it
 // selects may do nothing by it, and a policy without a selector is left out.
-func readPolicy(object any, before *policyEntry) *policyEntry {
-	u, ok := object.(*unstructured.Unstructured)
+func readPolicy(from any, before *policyEntry) *policyEntry {
+	u, ok := from.(*unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
-	e := &policyEntry{}
+	e, object := &policyEntry{}, "policy "+u.GetNamespace()+"/"+u.GetName()
 	spec, _ := u.Object["spec"].(map[string]any)
 	if spec["podSelector"] == nil {
-		e.report(u, policy.ReasonInvalid, "spec.podSelector", "spec.podSelector is missing, so the policy selects no pod; write one, or {} for every pod of the namespace")
+		e.report(object, policy.ReasonInvalid, "spec.podSelector", "spec.podSelector is missing, so the policy selects no pod; write one, or {} for every pod of the namespace")
 		return e
 	}
 	p, err := toPolicy(u.Object)
 	if err != nil {
-		e.report(u, policy.ReasonPartiallyInvalid, "spec", fmt.Sprintf("the policy cannot be read, so it allows nothing to the pods that it selects: %v", err))
+		e.report(object, policy.ReasonPartiallyInvalid, "spec", "the policy cannot be read, so it allows nothing to the pods that it selects: %v", err)
 		p, err = toPolicy(selectorAlone(u.Object, spec))
 	}
 	if err != nil {
 		e.problems = nil
-		e.report(u, policy.ReasonInvalid, "spec.podSelector", fmt.Sprintf("the policy cannot be read, so it selects no pod: %v", err))
+		e.report(object, policy.ReasonInvalid, "spec.podSelector", "the policy cannot be read, so it selects no pod: %v", err)
 		return e
 	}
 	p.ManagedFields = nil
 	delete(p.Annotations, lastApplied)
-	if before != nil && before.policy != nil && equality.Semantic.DeepEqual(before.policy.Spec, p.Spec) {
+	if before != nil && before.policy != nil && reflect.DeepEqual(before.policy.Spec, p.Spec) {
 		p.Spec = before.policy.Spec // shared memory tells the compiler that nothing changed
 	}
 	e.policy = p
@@ -55,19 +60,21 @@ func readPolicy(object any, before *policyEntry) *policyEntry {
 }
 
 // wroteStatus tells whether only the status and the version of a policy changed.
-func wroteStatus(before, after *policyEntry) bool {
+func wroteStatus[P any](before, after *typedEntry[P]) bool {
 	if before.policy == nil || after.policy == nil {
 		return false
 	}
 	a, b := *before.policy, *after.policy
-	a.Status, a.ResourceVersion = b.Status, b.ResourceVersion
-	return same(&policyEntry{&a, before.problems}, &policyEntry{&b, after.problems})
+	for _, p := range []*P{&a, &b} {
+		fields := reflect.ValueOf(p).Elem()
+		fields.FieldByName("Status").SetZero()
+		fields.FieldByName("ResourceVersion").SetZero()
+	}
+	return same(&typedEntry[P]{&a, before.problems}, &typedEntry[P]{&b, after.problems})
 }
 
-func (e *policyEntry) report(u *unstructured.Unstructured, reason, path, message string) {
-	e.problems = append(e.problems, policy.Problem{
-		Object: "policy " + u.GetNamespace() + "/" + u.GetName(), Reason: reason, Path: path, Message: message,
-	})
+func (e *typedEntry[P]) report(object, reason, path, format string, args ...any) {
+	e.problems = append(e.problems, policy.Problem{Object: object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 func toPolicy(object map[string]any) (*v1alpha1.FQDNNetworkPolicy, error) {
@@ -90,7 +97,7 @@ func selectorAlone(object, spec map[string]any) map[string]any {
 }
 
 // listPolicies returns the policies and their problems.
-func listPolicies(entries []*policyEntry) (policies []*v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) {
+func listPolicies[P any](entries []*typedEntry[P]) (policies []*P, problems []policy.Problem) {
 	for _, e := range entries {
 		if e.policy != nil {
 			policies = append(policies, e.policy)

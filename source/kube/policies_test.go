@@ -34,7 +34,7 @@ func TestReadPolicy(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", Generation: 7, Annotations: map[string]string{"kept": "x"}},
 		Spec: v1alpha1.FQDNNetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-			Egress:      []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: ptr("www.example.org")}}}},
+			Egress:      []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: new("www.example.org")}}}},
 			TTL:         v1alpha1.TTL{InUse: v1alpha1.InUseRenew},
 		},
 	}

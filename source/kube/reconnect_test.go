@@ -60,7 +60,7 @@ func TestAPIServerReconnects(t *testing.T) {
 		api.remove("pods/shop/new")
 		r.until("gone[10.0.0.1]", podText)
 	}
-	if n, m := strings.Count(log.String(), "away or refuses"), strings.Count(log.String(), "answers again"); n != 2 || m != 2 {
+	if n, m := strings.Count(log.String(), "away or refuses"), strings.Count(log.String(), "fails any more"); n != 2 || m != 2 {
 		t.Errorf("%d and %d lines for two times:\n%s", n, m, log.String())
 	}
 }

@@ -80,9 +80,10 @@ type remote struct {
 
 // remoteFeed is the list-watch of a namespace's pods of other nodes.
 type remoteFeed struct {
-	part
+	*listWatch
 	pods    *store[podEntry]
-	entries []*podEntry // of the part
+	entries []*podEntry // taken from pods
+	taken   bool
 	stop    context.CancelFunc
 	lingers bool // it ends with remote.idle
 }
@@ -248,7 +249,7 @@ func (r *remote) linger(after func(time.Duration) <-chan time.Time) {
 func (s *Source) awaitsRemote() bool {
 	r := &s.remote
 	for namespace := range r.unknown {
-		if slices.Contains(r.awaited, namespace) && !s.link.fails(remoteName(namespace)) {
+		if slices.Contains(r.awaited, namespace) && !s.failsRemote(namespace) {
 			return r.deadline != nil
 		}
 	}
@@ -256,32 +257,28 @@ func (s *Source) awaitsRemote() bool {
 	return false
 }
 
-// failsRemote tells whether the API server does not tell the pods of a namespace that are needed.
-func (s *Source) failsRemote() bool {
-	for namespace := range s.remote.unknown {
-		if s.link.fails(remoteName(namespace)) {
-			return true
-		}
-	}
-	return false
+// failsRemote tells whether the API server does not tell the pods of a namespace.
+func (s *Source) failsRemote(namespace string) bool {
+	f := s.remote.feeds[namespace]
+	return f != nil && s.link.fails(f.listWatch)
 }
 
 func (s *Source) startRemote(ctx context.Context, namespace string) {
-	feed := &remoteFeed{pods: remoteStore(s.noteRemote, s.node)}
-	ctx, feed.stop = context.WithCancel(ctx)
-	s.remote.feeds[namespace] = feed
+	ctx, stop := context.WithCancel(ctx)
 	f := &listWatch{name: remoteName(namespace), requests: remoteRequests(s.client, s.node, namespace), link: s.link, after: s.clock.After, page: remotePage, turns: s.remote.turns}
+	feed := &remoteFeed{listWatch: f, pods: remoteStore(s.noteRemote, s.node), stop: stop}
+	s.remote.feeds[namespace] = feed
 	s.run(ctx, f, &corev1.Pod{}, feed.pods)
 }
 
 // update takes over the pods of the watches, and tells whether that is news. The watch of a
 // namespace counts more than one of all, which lingers and may be behind. While pods of a wanted
 // namespace are not known, pods of namespaces that were wanted before stay: they may be the same.
-func (r *remote) update() (far []*podEntry, news bool) {
+func (r *remote) update(a *assembly) (far []*podEntry, news bool) {
 	news, r.moved = r.moved, false
 	for _, f := range r.feeds {
-		news = update(&f.part, f.pods, func(entries []*podEntry) []policy.Problem {
-			f.entries = entries
+		news = update(a, f.pods, func(entries []*podEntry) []policy.Problem {
+			f.entries, f.taken = entries, true
 			return nil
 		}) || news
 	}
@@ -289,7 +286,7 @@ func (r *remote) update() (far []*podEntry, news bool) {
 		return nil, false
 	}
 	// A watch that was filled after its turn above is not known here.
-	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].version.all > 0 }
+	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].taken }
 	namespaces := slices.Sorted(maps.Keys(r.wanted))
 	switch {
 	case !slices.ContainsFunc(namespaces, func(namespace string) bool { return !known(namespace) }):
@@ -307,13 +304,6 @@ func (r *remote) update() (far []*podEntry, news bool) {
 		far = append(far, r.feeds[namespace].entries...)
 	}
 	return far, true
-}
-
-// forget lets the next update take over all pods again.
-func (r *remote) forget() {
-	for _, f := range r.feeds {
-		f.part, f.entries = part{}, nil
-	}
 }
 
 func remoteStore(changed func(), node string) *store[podEntry] {
@@ -343,7 +333,9 @@ func remoteRequests(client kubernetes.Interface, node, namespace string) request
 		return page, nil
 	}
 	r := newRequests(client, others, list, pods.Watch)
-	r.listed = namespace != metav1.NamespaceAll
+	if namespace != metav1.NamespaceAll {
+		r.client = justLists{}
+	}
 	return r
 }
 
@@ -444,7 +436,11 @@ func started(conditions []corev1.PodCondition) []corev1.PodCondition {
 // unknownPeers returns the problem that pods of other nodes are needed and cannot be
 // read; nil if they are known, or on their way.
 func (s *Source) unknownPeers() []policy.Problem {
-	if !s.failsRemote() {
+	failing := false
+	for namespace := range s.remote.unknown {
+		failing = failing || s.failsRemote(namespace)
+	}
+	if !failing {
 		return nil
 	}
 	return []policy.Problem{{

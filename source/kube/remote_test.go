@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/source/cni"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -25,7 +26,7 @@ func aWholePod(name string, ips ...string) *corev1.Pod {
 		{Name: "b"},
 	}
 	p.Spec.InitContainers = []corev1.Container{
-		{Name: "c", RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways), Ports: []corev1.ContainerPort{{Name: "log", Protocol: corev1.ProtocolUDP, ContainerPort: 514}}},
+		{Name: "c", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Ports: []corev1.ContainerPort{{Name: "log", Protocol: corev1.ProtocolUDP, ContainerPort: 514}}},
 		{Name: "d", Ports: []corev1.ContainerPort{{Name: "once", ContainerPort: 7}}},
 	}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue},
@@ -52,7 +53,7 @@ func TestReadRemote(t *testing.T) {
 	}{
 		{"running", aFarPod("web", "10.1.0.1"), &plain},
 		{"with all there is", aWholePod("web", "10.1.0.1"), &whole},
-		{"dual stack", aFarPod("web", "10.1.0.1", "2001:db8::1"), with(ptr(plain), func(p *policy.Pod) { p.IPs = addrs("10.1.0.1", "2001:db8::1") })},
+		{"dual stack", aFarPod("web", "10.1.0.1", "2001:db8::1"), with(new(plain), func(p *policy.Pod) { p.IPs = addrs("10.1.0.1", "2001:db8::1") })},
 		{"a bad address", aFarPod("web", "10.1.0", "10.1.0.1"), &plain},
 		{"ending", with(aFarPod("web", "10.1.0.1"), ending), &plain},
 		{"ending, with its network", with(with(aFarPod("web", "10.1.0.1"), ending), networked(corev1.ConditionTrue)), &plain},
@@ -177,12 +178,15 @@ func TestRemoteIsNeeded(t *testing.T) {
 // needing is a source that needs pods of other nodes, and has no feed.
 func needing() *Source {
 	nothing := func() {}
-	return &Source{
+	s := &Source{
 		policies: newStore(nothing, readPolicy), clusterPolicies: newOptionalKind(nothing, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), ""), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
 		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode(false, "")),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
 		remote: remote{wanted: map[string]bool{"": true}, feeds: map[string]*remoteFeed{"": {pods: remoteStore(nothing, ourNode), stop: nothing}}, most: 1},
 	}
+	s.results.Store(&cni.Results{})
+	s.assembly.watched = &[]policy.ServiceRef{}
+	return s
 }
 
 // TestNoRemotePodsIsKnowledge: that there are none is news once they were unknown.

@@ -29,7 +29,7 @@ func lingering(t *testing.T) (*Source, pickedClock) {
 
 // addFeed adds a watch of a namespace, whose pods are not known.
 func (s *Source) addFeed(namespace string) {
-	s.remote.feeds[namespace] = &remoteFeed{pods: remoteStore(s.noteRemote, ourNode), stop: func() {}}
+	s.remote.feeds[namespace] = &remoteFeed{listWatch: &listWatch{name: remoteName(namespace)}, pods: remoteStore(s.noteRemote, ourNode), stop: func() {}}
 }
 
 // setPods replaces the pods of a watch.
@@ -79,7 +79,7 @@ func TestWatchesOfNamespacesStayUntilAllIsKnown(t *testing.T) {
 	s.wants(t, "one namespace", "api[10.1.1.1]")
 	s.addFeed("")
 	s.setSpaces(t, "bank", "pay")
-	s.link.failed(remoteName(""), errors.New("forbidden"))
+	s.link.note(s.remote.feeds[""].listWatch, errors.New("forbidden"))
 	s.wants(t, "all, which is refused", "api[10.1.1.1] unknown")
 	<-clock.asked[RemoteLinger]
 	s.endRemote()
@@ -152,7 +152,7 @@ func TestKnownPodsStayWhileAllIsFilled(t *testing.T) {
 	s.remote.wanted = map[string]bool{"": true}
 	for range 2000 {
 		s.addFeed("")
-		s.remote.forget()
+		s.remote.moved = true
 		filled := make(chan struct{})
 		go func() {
 			defer close(filled)
@@ -227,7 +227,7 @@ func TestStatesWaitForEachNamespace(t *testing.T) {
 				t.Fatalf("a state came without peers: %q", remoteText(got[0]))
 			}
 			if refused {
-				s.link.failed(remoteName("bank"), errors.New("forbidden"))
+				s.link.note(s.remote.feeds["bank"].listWatch, errors.New("forbidden"))
 			} else {
 				asks(t, clock) <- at(1)
 				s.wait(t.Context())

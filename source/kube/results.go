@@ -4,40 +4,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/namegate/namegate/source/cni"
 )
-
-// cniResults are the results of network plugins, on their way to Run's goroutine.
-type cniResults struct {
-	mu   sync.Mutex
-	last cni.Results
-	news bool
-	// known: set was called, or no results are awaited.
-	known bool
-}
-
-func (r *cniResults) set(results cni.Results) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last, r.news, r.known = results, true, true
-}
-
-func (r *cniResults) synced() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known
-}
-
-// take returns the last results, and whether they were set since the last call.
-func (r *cniResults) take() (cni.Results, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	news := r.news
-	r.news = false
-	return r.last, news
-}
 
 // withResults returns the pods of this node with the addresses of their sandboxes. A status
 // with addresses of a later sandbox counts more than a result: another runtime may have

@@ -87,7 +87,7 @@ func TestAddressOfTwoServices(t *testing.T) {
 		s.Spec.ExternalIPs = []string{"198.51.100.1"}
 		fatal.If(t, store.Add(s))
 	}
-	entries, _, _ := store.since(version{})
+	entries, _, _ := store.take()
 	var c policy.Cluster
 	listServices(entries, &c)
 	at := c.ServicesAt

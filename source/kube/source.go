@@ -11,7 +11,6 @@ import (
 
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -76,14 +75,14 @@ type Source struct {
 	clock   clock.Clock
 
 	link    *link
-	events  chan struct{} // something has changed
-	others  chan struct{} // a pod of another node has changed
-	watched watchedServices
+	events  chan struct{}                       // something has changed
+	others  chan struct{}                       // a pod of another node has changed
+	watched atomic.Pointer[[]policy.ServiceRef] // of which EndpointSlices are watched: sorted, each once; not nil
 	synced  atomic.Bool
 	watches sync.WaitGroup
 
 	pods            *store[podEntry]
-	results         cniResults
+	results         atomic.Pointer[cni.Results] // nil: not known yet
 	policies        *store[policyEntry]
 	clusterPolicies *optionalKind[clusterPolicyEntry]
 	standard        *optionalKind[clusterNetworkPolicyEntry] // nil: not wanted
@@ -91,9 +90,10 @@ type Source struct {
 	namespaces      *store[namespaceEntry]
 	services        *store[serviceEntry]
 	nodes           *store[nodeEntry]
+	all             []interface{ synced() bool } // these stores
 	ownOnly         bool                         // it watches its own Node only
+	hosts           bool                         // Own and APIServers are wanted
 	ranges          atomic.Pointer[netipx.IPSet] // the cluster ranges; not nil
-	apiSlices       *store[apiSlice]             // nil: not wanted
 
 	// The fields below are for Run's goroutine alone.
 	sliceWatches map[policy.ServiceRef]*sliceWatch
@@ -116,18 +116,21 @@ func New(o Options) (*Source, error) {
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
-	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
 	s.remote.feeds, s.remote.most, s.remote.turns = map[string]*remoteFeed{}, MaxRemoteNamespaces, make(chan struct{}, remoteLists)
 	s.assembly.yielded = map[*podEntry]*policy.Pod{}
 	s.link = newLink(s.log, s.clock.Now)
 	s.link.changed = s.note
-	s.watched.set(o.Services)
+	s.assembly.watched = &[]policy.ServiceRef{}
+	s.watched.Store(s.assembly.watched)
+	s.Follow(o.Services)
 	s.pods = newStore(s.note, readPod(s.node))
-	s.results.known = !o.CNIResults
+	if !o.CNIResults {
+		s.results.Store(&cni.Results{})
+	}
 	s.policies = newStore(s.note, readPolicy)
-	s.policies.written = wroteStatus
+	s.policies.written = wroteStatus[v1alpha1.FQDNNetworkPolicy]
 	s.clusterPolicies = newOptionalKind(s.note, readClusterPolicy, v1alpha1.ClusterGroupVersionResource(), "upgrade Namegate's chart")
-	s.clusterPolicies.written = wroteClusterStatus
+	s.clusterPolicies.written = wroteStatus[v1alpha1.ClusterFQDNNetworkPolicy]
 	if o.ClusterNetworkPolicies {
 		s.standard = newOptionalKind(s.note, readClusterNetworkPolicy, cnp.Resource(), "install Namegate's chart with clusterNetworkPolicy.enabled=true")
 		s.standard.written = wroteStandardStatus
@@ -138,11 +141,14 @@ func New(o Options) (*Source, error) {
 	own := ""
 	if o.Nodes {
 		own = s.node
-		s.apiSlices = newStore(s.note, readAPISlice)
 	}
 	s.nodes = newStore(s.note, readNode(o.ClusterNetworkPolicies, own))
 	s.nodes.trim = trimNode
-	s.ownOnly = o.OwnNodeOnly
+	s.ownOnly, s.hosts = o.OwnNodeOnly, o.Nodes
+	s.all = append(s.all, s.pods, s.policies, s.clusterPolicies, s.networkPolicies, s.namespaces, s.services, s.nodes)
+	if s.standard != nil {
+		s.all = append(s.all, s.standard)
+	}
 	s.SetClusterRanges(nil)
 	return s, nil
 }
@@ -152,7 +158,7 @@ func New(o Options) (*Source, error) {
 // sandbox: the kubelet publishes the same addresses later. It may be called at any time; r must not be
 // changed afterwards.
 func (s *Source) SetResults(r cni.Results) {
-	s.results.set(r)
+	s.results.Store(&r)
 	s.note()
 }
 
@@ -179,8 +185,7 @@ func (s *Source) Health() Health {
 
 // Run calls receive with the state of the cluster, once everything is known and then
 // after each burst of changes, until ctx ends; then it returns nil. It calls receive from
-// this goroutine. When the API server is unavailable, the last State stays valid. When
-// Run returns, no request is in flight. A Source is run once.
+// this goroutine. When the API server is unavailable, the last State stays valid. A Source is run once.
 func (s *Source) Run(ctx context.Context, receive func(State)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.watches.Wait()
@@ -219,9 +224,6 @@ func (s *Source) start(ctx context.Context) {
 	s.watch(ctx, "nodes", s.nodeRequests(), &corev1.Node{}, s.nodes)
 	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
-	if s.apiSlices != nil {
-		s.watch(ctx, "endpointslices of the API server", s.apiSliceRequests(), &discoveryv1.EndpointSlice{}, s.apiSlices)
-	}
 	watchOptional(ctx, s, s.clusterPolicies)
 	if s.standard != nil {
 		watchOptional(ctx, s, s.standard)
@@ -234,10 +236,9 @@ func (s *Source) watch(ctx context.Context, name string, r requests, example run
 }
 
 func (s *Source) run(ctx context.Context, f *listWatch, example runtime.Object, store cache.ReflectorStore) {
-	s.link.begin(f.name)
 	s.watches.Go(func() {
 		f.run(ctx, example, store)
-		s.link.end(f.name)
+		s.link.end(f)
 	})
 }
 
@@ -255,7 +256,7 @@ func (s *Source) filled() bool {
 			return false
 		}
 	}
-	return s.results.synced() && s.pods.synced() && s.policies.synced() && s.clusterPolicies.synced() && (s.standard == nil || s.standard.synced()) && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced() && (s.apiSlices == nil || s.apiSlices.synced())
+	return s.results.Load() != nil && !slices.ContainsFunc(s.all, func(from interface{ synced() bool }) bool { return !from.synced() })
 }
 
 // wait returns true when a burst of changes is over, false when ctx ended.

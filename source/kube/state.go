@@ -23,50 +23,35 @@ type State struct {
 	Inputs uint64
 }
 
-// part is the contribution of one store to a State, and its version.
-type part struct {
-	version  version
-	problems []policy.Problem
-	written  bool // since the last State
-}
-
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
 	forbidden []policy.Problem // of kinds of policies that cannot be read
 	outside   []policy.Problem // of nodes outside of the cluster ranges
 	ranges    *netipx.IPSet    // of which outside was made
 	remote    []policy.Problem // of pods of other nodes
-	// news: something was gathered since the last State; local: pods of this node.
-	news, local                                                                              bool
-	state                                                                                    State
-	pods, policies, clusterPolicies, networkPolicies, namespaces, services, nodes, apiSlices part
-	claims                                                                                   []policy.Problem // of Services
-	entries                                                                                  []*serviceEntry  // all Services
-	byRef                                                                                    map[policy.ServiceRef]*serviceEntry
-	slices                                                                                   map[policy.ServiceRef]*slicesPart
-	standard                                                                                 part
-	nodePeers                                                                                []*policy.Pod
-	nodeEntries                                                                              []*nodeEntry
-	own, near, far                                                                           []*podEntry // of this node by their objects, with their results, and of others
-	results                                                                                  cni.Results
-	yielded                                                                                  map[*podEntry]*policy.Pod
+	// news: something was gathered since the last State; local: pods of this node; moved: other Services are
+	// watched; written: conditions.
+	news, local, moved, written bool
+	watched                     *[]policy.ServiceRef
+	state                       State
+	claims                      []policy.Problem // of Services
+	entries                     []*serviceEntry  // all Services
+	byRef                       map[policy.ServiceRef]*serviceEntry
+	nodePeers                   []*policy.Pod
+	nodeEntries                 []*nodeEntry
+	own, near, far              []*podEntry // of this node by their objects, with their results, and of others
+	results                     *cni.Results
+	yielded                     map[*podEntry]*policy.Pod
 }
 
-// slicesPart is a part with the entries that it was made of.
-type slicesPart struct {
-	part
-	entries []*sliceEntry
-}
-
-// update builds the part again if the store has changed, and tells whether compiles read the
-// change.
-func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bool {
-	entries, version, news := from.since(p.version)
-	if !news {
-		return false
+// update calls make with the entries of a store if they changed, and tells whether compiles read the
+// change. make returns the problems of the entries.
+func update[T any](a *assembly, from *store[T], make func([]*T) []policy.Problem) bool {
+	entries, news, input := from.take()
+	if news {
+		from.problems = make(entries)
+		a.written = a.written || !input
 	}
-	input := version.input != p.version.input
-	p.version, p.problems, p.written = version, make(entries), !input || p.written
 	return input
 }
 
@@ -75,44 +60,41 @@ func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bo
 // out.
 func (s *Source) gather() {
 	a, r := &s.assembly, &s.remote
-	policies := update(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
+	policies := update(a, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
 		a.state.Input.Policies, problems = listPolicies(entries)
 		r.policySpaces = policySpacesOf(a.state.Input.Policies)
 		return problems
 	})
-	clusterPolicies := update(&a.clusterPolicies, s.clusterPolicies.store, func(entries []*clusterPolicyEntry) (problems []policy.Problem) {
-		a.state.Input.ClusterPolicies, problems = listClusterPolicies(entries)
+	clusterPolicies := update(a, s.clusterPolicies.store, func(entries []*clusterPolicyEntry) (problems []policy.Problem) {
+		a.state.Input.ClusterPolicies, problems = listPolicies(entries)
 		return problems
 	})
 	if s.standard != nil {
-		clusterPolicies = update(&a.standard, s.standard.store, func(entries []*clusterNetworkPolicyEntry) []policy.Problem {
+		clusterPolicies = update(a, s.standard.store, func(entries []*clusterNetworkPolicyEntry) []policy.Problem {
 			a.state.Input.ClusterNetworkPolicies, r.clusterPeers, r.nodes = listClusterNetworkPolicies(entries)
 			return nil
 		}) || clusterPolicies
 	}
 	r.everySpace = len(a.state.Input.ClusterPolicies)+len(a.state.Input.ClusterNetworkPolicies) > 0
-	networkPolicies := update(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
+	networkPolicies := update(a, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
 		r.peerSpaces = peerSpacesOf(entries)
 		return nil
 	})
-	namespaces := update(&a.namespaces, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
+	namespaces := update(a, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
 		a.state.Input.Namespaces = listNamespaces(entries)
 		return nil
 	})
-	pods := update(&a.pods, s.pods, func(entries []*podEntry) []policy.Problem {
+	pods := update(a, s.pods, func(entries []*podEntry) []policy.Problem {
 		a.own = entries
 		return nil
 	})
-	results, changed := s.results.take()
-	if changed {
+	if results := s.results.Load(); results != nil && (pods || results != a.results) {
 		a.results = results
-	}
-	if pods || changed {
-		near := withResults(a.own, a.results, a.near)
+		near := withResults(a.own, *results, a.near)
 		if pods = pods || !slices.Equal(near, a.near); pods {
 			a.near = near
-			a.state.Input.Pods, a.pods.problems = localPods(near)
+			a.state.Input.Pods, s.pods.problems = localPods(near)
 		}
 	}
 	if policies || clusterPolicies || networkPolicies || namespaces || pods {
@@ -134,7 +116,7 @@ func (s *Source) assemble() (State, bool) {
 	}
 	a.news, a.local = false, false
 	ranges := s.ranges.Load()
-	if update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
+	if update(a, s.nodes, func(entries []*nodeEntry) []policy.Problem {
 		a.nodeEntries, a.nodePeers = entries, nodePeers(entries)
 		return listNodes(entries, &a.state.Cluster)
 	}) || ranges != a.ranges {
@@ -146,13 +128,13 @@ func (s *Source) assemble() (State, bool) {
 	} else if !s.remote.nodes {
 		a.state.Input.Nodes = nil
 	}
-	moved := update(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
+	moved := update(a, s.services, func(entries []*serviceEntry) []policy.Problem {
 		a.entries = entries
 		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
 		for _, e := range entries {
 			a.byRef[e.ref] = e
 		}
-		if s.apiSlices != nil {
+		if s.hosts {
 			listAPIService(entries, &a.state.Cluster)
 		}
 		return listServices(entries, &a.state.Cluster)
@@ -161,21 +143,19 @@ func (s *Source) assemble() (State, bool) {
 	if !slices.EqualFunc(claims, a.claims, sameProblem) {
 		a.claims, news = claims, true
 	}
-	if s.apiSlices != nil {
-		news = update(&a.apiSlices, s.apiSlices, func(entries []*apiSlice) []policy.Problem {
-			return listAPISlices(entries, &a.state.Cluster)
-		}) || news
+	for _, f := range s.sliceWatches {
+		moved = update(a, f.slices, func(entries []*sliceEntry) []policy.Problem {
+			f.entries = entries
+			return nil
+		}) || moved
 	}
-	moved = s.updateSlices() || moved
-	if moved {
+	if moved = moved || a.moved; moved {
 		s.resolve()
 	}
-	written := false
-	for _, p := range []*part{&a.policies, &a.clusterPolicies, &a.standard} {
-		written, p.written = written || p.written, false
-	}
+	written := a.written
+	a.moved, a.written = false, false
 	if news || moved {
-		a.state.Problems = a.problems()
+		a.state.Problems = s.problems()
 		a.state.Inputs++
 	}
 	return a.state, news || moved || written
@@ -198,11 +178,10 @@ func (s *Source) updateRemote(local bool) (news bool) {
 	if !r.needed() {
 		news = news || len(a.state.Input.Remote) > 0
 		a.state.Input.Remote, a.far = nil, nil
-		r.forget()
 		clear(a.yielded)
 		return news
 	}
-	far, others := r.update()
+	far, others := r.update(a)
 	if others {
 		a.far = far
 	}
@@ -217,43 +196,32 @@ func (s *Source) updateRemote(local bool) (news bool) {
 	return true
 }
 
-// updateSlices takes over the EndpointSlices of the watched Services.
-func (s *Source) updateSlices() (news bool) {
-	a := &s.assembly
-	for ref := range a.slices {
-		if s.sliceWatches[ref] == nil {
-			delete(a.slices, ref)
-			news = true
-		}
-	}
-	for ref, f := range s.sliceWatches {
-		p := a.slices[ref]
-		if p == nil {
-			p = &slicesPart{}
-			a.slices[ref] = p
-			news = true
-		}
-		news = update(&p.part, f.slices, func(entries []*sliceEntry) []policy.Problem {
-			p.entries = entries
-			return nil
-		}) || news
-	}
-	return news
-}
-
 // resolve builds the resolvers in a new map: the last one is the receiver's.
 func (s *Source) resolve() {
 	a := &s.assembly
-	a.state.Cluster.Resolvers = make(map[policy.ServiceRef]policy.Resolver, len(a.slices))
-	for ref, p := range a.slices {
-		a.state.Cluster.Resolvers[ref], p.problems = resolver(a.byRef[ref], p.entries)
+	a.state.Cluster.Resolvers = map[policy.ServiceRef]policy.Resolver{}
+	for ref, f := range s.sliceWatches {
+		if s.hosts && ref == apiService {
+			a.state.Cluster.APIServers.Endpoints = apiEndpoints(f.entries)
+		}
+		service := a.byRef[ref]
+		f.slices.problems = nil
+		if slices.Contains(*a.watched, ref) {
+			a.state.Cluster.Resolvers[ref], f.slices.problems = resolver(service, f.entries)
+		}
+		for _, e := range f.entries {
+			if service != nil {
+				f.slices.problems = append(f.slices.problems, e.problems...)
+			}
+		}
 	}
 }
 
-func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.clusterPolicies.problems, a.forbidden, a.pods.problems, a.services.problems, a.claims, a.nodes.problems, a.outside, a.apiSlices.problems, a.remote)
-	for _, p := range a.slices {
-		all = append(all, p.problems...)
+func (s *Source) problems() []policy.Problem {
+	a := &s.assembly
+	all := slices.Concat(s.policies.problems, s.clusterPolicies.problems, a.forbidden, s.pods.problems, s.services.problems, a.claims, s.nodes.problems, a.outside, a.remote)
+	for _, f := range s.sliceWatches {
+		all = append(all, f.slices.problems...)
 	}
 	slices.SortStableFunc(all, compareProblems)
 	return all

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/namegate/namegate/policy"
 )
 
 // store holds the used fields of the objects of one kind. It is the store that a
@@ -27,12 +29,12 @@ type store[T any] struct {
 	mu      sync.Mutex
 	keys    []string // "namespace/name", sorted
 	entries []*T     // of the keys; replaced or changed in place, never passed out
-	version version
-	filled  bool // by Replace, once
-}
+	filled  bool     // by Replace, once
+	// news: something changed since the last take. input: compiles read a part of it.
+	news, input bool
 
-// version counts the changes of a store, and those that compiles read.
-type version struct{ all, input uint64 }
+	problems []policy.Problem // of the entries that were taken last; for the goroutine that takes them
+}
 
 var _ cache.TransformingStore = &store[podEntry]{}
 
@@ -89,7 +91,7 @@ func (s *store[T]) put(key string, next func(before *T) *T) {
 		s.entries[i] = after
 	}
 	if news {
-		s.count(before == nil || after == nil || s.written == nil || !s.written(before, after))
+		s.note(before == nil || after == nil || s.written == nil || !s.written(before, after))
 	}
 	s.mu.Unlock()
 	if news {
@@ -97,13 +99,8 @@ func (s *store[T]) put(key string, next func(before *T) *T) {
 	}
 }
 
-// count counts a change; mu is held.
-func (s *store[T]) count(input bool) {
-	s.version.all++
-	if input {
-		s.version.input++
-	}
-}
+// note notes a change; mu is held.
+func (s *store[T]) note(input bool) { s.news, s.input = true, s.input || input }
 
 // Replace takes in all objects there are; the others are gone. It never fails.
 func (s *store[T]) Replace(objects []any, _ string) error {
@@ -111,7 +108,7 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 	keys, entries, kept := s.readAll(objects)
 	news := !s.filled || kept < len(keys) || kept < len(s.keys)
 	if news {
-		s.count(!s.filled || !slices.Equal(keys, s.keys) || s.written == nil || !slices.EqualFunc(s.entries, entries, func(a, b *T) bool { return a == b || s.written(a, b) }))
+		s.note(!s.filled || !slices.Equal(keys, s.keys) || s.written == nil || !slices.EqualFunc(s.entries, entries, func(a, b *T) bool { return a == b || s.written(a, b) }))
 		s.keys, s.entries = keys, entries
 	}
 	s.filled = true
@@ -164,14 +161,23 @@ func (s *store[T]) synced() bool {
 	return s.filled
 }
 
-// since returns the entries sorted by key and their version, unless that is version.
-func (s *store[T]) since(last version) ([]*T, version, bool) {
+// some tells whether there are entries.
+func (s *store[T]) some() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.version == last {
-		return nil, last, false
+	return len(s.keys) > 0
+}
+
+// take returns the entries sorted by key if they changed since the last call, and whether compiles read
+// the change.
+func (s *store[T]) take() (entries []*T, news, input bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if news, input = s.news, s.input; news {
+		entries = slices.Clone(s.entries)
 	}
-	return slices.Clone(s.entries), s.version, true
+	s.news, s.input = false, false
+	return entries, news, input
 }
 
 func same[T any](a, b *T) bool {

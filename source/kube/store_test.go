@@ -22,9 +22,8 @@ func newLife() *storeTest {
 }
 
 func (l *storeTest) names() string {
-	entries, _, _ := l.since(version{all: ^uint64(0)})
 	var names []string
-	for _, e := range entries {
+	for _, e := range l.entries {
 		names = append(names, e.name+e.labels["v"])
 	}
 	return strings.Join(names, " ")
@@ -68,13 +67,13 @@ func TestStore(t *testing.T) {
 		{func() error { return l.Replace(nil, "") }, "", true},
 		{func() error { return l.Replace(nil, "") }, "", false},
 	} {
-		changes, version := l.changes, l.version
+		changes := l.changes
 		fatal.If(t, step.do())
 		if got := l.names(); got != step.holds {
 			t.Errorf("step %d: holds %q", i, got)
 		}
-		if (l.changes > changes) != step.news || (l.version != version) != step.news {
-			t.Errorf("step %d: %d changes, version %v after %v", i, l.changes-changes, l.version, version)
+		if _, news, _ := l.take(); (l.changes > changes) != step.news || news != step.news {
+			t.Errorf("step %d: %d changes, news %v", i, l.changes-changes, news)
 		}
 		if !l.synced() {
 			t.Errorf("step %d: not filled", i)
@@ -89,8 +88,8 @@ func TestStoreFilledWithNothing(t *testing.T) {
 	if !l.synced() || l.changes != 1 {
 		t.Errorf("filled %v, %d changes", l.synced(), l.changes)
 	}
-	if _, version, news := l.since(version{}); !news || version.all == 0 {
-		t.Errorf("version %v, news %v", version, news)
+	if _, news, input := l.take(); !news || !input {
+		t.Errorf("news %v, input %v", news, input)
 	}
 }
 

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"slices"
-	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,47 +13,32 @@ import (
 
 // sliceWatch is the list-watch of the EndpointSlices of a Service.
 type sliceWatch struct {
-	slices *store[sliceEntry]
-	stop   context.CancelFunc
-}
-
-// watchedServices are the Services of which a Source watches EndpointSlices.
-type watchedServices struct {
-	mu   sync.Mutex
-	refs []policy.ServiceRef // sorted, each once; replaced, never changed
-}
-
-// set tells whether refs are others than before.
-func (w *watchedServices) set(refs []policy.ServiceRef) bool {
-	refs = sortedOnce(slices.Clone(refs), compareRefs)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if slices.Equal(w.refs, refs) {
-		return false
-	}
-	w.refs = refs
-	return true
-}
-
-func (w *watchedServices) get() []policy.ServiceRef {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.refs
+	slices  *store[sliceEntry]
+	entries []*sliceEntry // of the last State
+	stop    context.CancelFunc
 }
 
 // Follow sets the Services whose endpoints are watched from now on. It may be called at any
 // time. A State that comes before the endpoints of a new Service are known has its cluster
 // addresses alone.
 func (s *Source) Follow(refs []policy.ServiceRef) {
-	if s.watched.set(refs) {
+	refs = sortedOnce(slices.Clone(refs), compareRefs)
+	if last := s.watched.Load(); !slices.Equal(*last, refs) {
+		s.watched.Store(&refs)
 		s.note()
 	}
 }
 
 // syncSlices starts and ends list-watches of EndpointSlices, so that there is one for each
-// watched Service.
+// watched Service, and where they are wanted one of the API's.
 func (s *Source) syncSlices(ctx context.Context) {
-	wanted := s.watched.get()
+	watched := s.watched.Load()
+	s.assembly.moved = s.assembly.moved || watched != s.assembly.watched
+	s.assembly.watched = watched
+	wanted := *watched
+	if s.hosts {
+		wanted = append(slices.Clip(wanted), apiService)
+	}
 	for _, ref := range wanted {
 		if s.sliceWatches[ref] == nil {
 			s.sliceWatches[ref] = s.startSlices(ctx, ref)
