@@ -40,10 +40,10 @@ func TestSameAsAdmission(t *testing.T) {
 				return
 			}
 			var problems []policy.Problem
-			if p := objects[0].clusterPolicy; p != nil {
+			if p := objects[0].ClusterPolicy; p != nil {
 				problems = cfqdnnp.Validate(p)
 			} else {
-				problems = fqdnnp.Validate(objects[0].policy)
+				problems = fqdnnp.Validate(objects[0].Policy)
 			}
 			if (len(problems) > 0) != (len(c.Refused) > 0) {
 				t.Errorf("problems %v, the API server says %q", problems, c.Refused)

@@ -2,10 +2,10 @@ package manifest
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,20 +23,6 @@ import (
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/peers"
 )
-
-// object is one object of a file: exactly one of the pointers is set.
-type object struct {
-	at            string // its position in the file
-	key           string // "policy shop/allow-out": its kind and its name
-	policy        *v1alpha1.FQDNNetworkPolicy
-	clusterPolicy *v1alpha1.ClusterFQDNNetworkPolicy
-	standard      *unstructured.Unstructured // a ClusterNetworkPolicy
-	networkPolicy *networkingv1.NetworkPolicy
-	pod           *policy.Pod
-	namespace     *corev1.Namespace
-	node          *policy.Pod // as a peer
-	ignored       string      // why it is left out
-}
 
 // kindNetworkPolicy is the ordinary one. Other groups have kinds of that name too.
 const kindNetworkPolicy = "NetworkPolicy"
@@ -63,122 +49,120 @@ func newDecoder(nodeName string) (*decoder, error) {
 	return &decoder{nodeName: nodeName, strict: serializer(true), lenient: serializer(false)}, nil
 }
 
-// file returns the objects of a file, or an error that says which of its
-// documents is broken and how. It stops between two documents when ctx ends.
-func (d *decoder) file(ctx context.Context, name string, text []byte) ([]object, error) {
-	docs, err := split(ctx, name, text)
-	if err != nil {
-		return nil, err
-	}
-	var objects []object
-	for _, doc := range docs {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		found, err := d.document(doc.String(), doc.json)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, found...)
-	}
-	return objects, nil
+// kinds are the kinds that are read, beside those of their lists.
+var kinds = []schema.GroupVersionKind{
+	v1alpha1.GroupVersion().WithKind(v1alpha1.Kind), v1alpha1.GroupVersion().WithKind(v1alpha1.ClusterKind), networkingv1.SchemeGroupVersion.WithKind(kindNetworkPolicy),
+	cnp.Resource().GroupVersion().WithKind(cnp.Kind), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"),
 }
 
-func (d *decoder) document(at string, text []byte) ([]object, error) {
-	var meta metav1.TypeMeta
-	if err := json.Unmarshal(text, &meta); err != nil {
-		return nil, fmt.Errorf("%s: not an object with apiVersion and kind: %w", at, err)
+// isList tells whether a kind is that of a list of objects that are read.
+func isList(gvk schema.GroupVersionKind) bool {
+	of, list := strings.CutSuffix(gvk.Kind, "List")
+	if gvk.Group == corev1.GroupName {
+		return gvk == corev1.SchemeGroupVersion.WithKind("List")
 	}
-	if meta.Kind == "" || meta.APIVersion == "" {
-		return nil, fmt.Errorf("%s: write apiVersion and kind", at)
+	return list && slices.Contains(kinds, gvk.GroupVersion().WithKind(of))
+}
+
+// objects returns the object of a document, or the objects of a list. A broken one is in its place, with its
+// error.
+func (d *decoder) objects(path string, text []byte) []Object {
+	o := Object{Path: path, JSON: text}
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct{ Name, Namespace string }
+		Items    []json.RawMessage
 	}
+	err := json.Unmarshal(text, &head)
+	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
+	switch gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind); {
+	case err != nil && (o.Kind == "" || o.APIVersion == ""):
+		o.Err = fmt.Errorf("not an object with apiVersion and kind: %w", err)
+	case o.Kind == "" || o.APIVersion == "":
+		o.Err = errors.New("write apiVersion and kind")
+	case isList(gvk):
+		return d.list(o, head.Items)
+	case slices.Contains(kinds, gvk):
+		read := o
+		if o.Err = d.read(&read); o.Err == nil {
+			o = read
+		}
+	default:
+		o.key, o.ignored, o.Err = o.Kind, fmt.Sprintf("kind %s of %s is not read from files", o.Kind, o.APIVersion), checkVersion(gvk)
+	}
+	return []Object{o}
+}
+
+// checkVersion refuses another version of a kind that is read.
+func checkVersion(gvk schema.GroupVersionKind) error {
 	ours, networking, standard := v1alpha1.GroupVersion(), networkingv1.SchemeGroupVersion, cnp.Resource().GroupVersion()
-	gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
-	switch gvk {
-	case ours.WithKind(v1alpha1.Kind), ours.WithKind(v1alpha1.ClusterKind), networking.WithKind(kindNetworkPolicy), corev1.SchemeGroupVersion.WithKind("Pod"),
-		corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("Node"), standard.WithKind(cnp.Kind):
-		return d.one(at, text, gvk.Group)
-	case ours.WithKind(v1alpha1.Kind + "List"), ours.WithKind(v1alpha1.ClusterKind + "List"), networking.WithKind(kindNetworkPolicy + "List"), standard.WithKind(cnp.Kind + "List"),
-		corev1.SchemeGroupVersion.WithKind("List"):
-		return d.list(at, text)
-	}
+	want := ours
 	switch {
 	case gvk.Kind == kindNetworkPolicy && (gvk.Group == networking.Group || gvk.Group == "extensions"):
-		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, networking)
+		want = networking
 	case gvk.Kind == cnp.Kind && gvk.Group == standard.Group:
-		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, standard)
+		want = standard
 	case gvk.Kind == v1alpha1.Kind, gvk.Kind == v1alpha1.ClusterKind:
-		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, ours)
 	case gvk.Group == ours.Group:
-		return nil, fmt.Errorf("%s: %s has no kind %s; write %s or %s", at, meta.APIVersion, gvk.Kind, v1alpha1.Kind, v1alpha1.ClusterKind)
+		return fmt.Errorf("%s has no kind %s; write %s or %s", gvk.GroupVersion(), gvk.Kind, v1alpha1.Kind, v1alpha1.ClusterKind)
+	default:
+		return nil
 	}
-	return []object{{at: at, key: meta.Kind, ignored: fmt.Sprintf("kind %s of %s is not read from files", meta.Kind, meta.APIVersion)}}, nil
+	return fmt.Errorf("apiVersion %s is unknown for %s; write %s", gvk.GroupVersion(), gvk.Kind, want)
 }
 
-func (d *decoder) list(at string, text []byte) ([]object, error) {
-	// The items are read one by one below; here the list's own fields count.
-	if _, _, err := d.strict.Decode(text, nil, nil); err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
+// list returns a list's objects, and the list itself if its own fields are broken.
+func (d *decoder) list(list Object, items []json.RawMessage) []Object {
+	var objects []Object
+	for i, item := range items {
+		objects = append(objects, d.objects(strings.TrimPrefix(fmt.Sprintf("%s.items[%d]", list.Path, i), "."), item)...)
 	}
-	var list struct{ Items []json.RawMessage }
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
+	if _, _, list.Err = d.strict.Decode(list.JSON, nil, nil); list.Err != nil {
+		objects = append(objects, list)
 	}
-	var objects []object
-	for i, item := range list.Items {
-		found, err := d.document(fmt.Sprintf("%s items[%d]", at, i), item)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, found...)
-	}
-	return objects, nil
+	return objects
 }
 
-func (d *decoder) one(at string, text []byte, group string) ([]object, error) {
+// read reads an object of one of the kinds.
+func (d *decoder) read(o *Object) error {
 	decode := d.strict.Decode
-	if d.served && group != v1alpha1.Group {
+	if d.served && o.GroupVersionKind().Group != v1alpha1.Group {
 		decode = d.lenient.Decode
 	}
-	decoded, _, err := decode(text, nil, nil)
+	decoded, _, err := decode(o.JSON, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
+		return err
 	}
-	o := object{at: at}
 	switch v := decoded.(type) {
 	case *v1alpha1.FQDNNetworkPolicy:
-		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text))
-		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
+		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(o.JSON))
+		o.key, o.Policy = "policy "+v.Namespace+"/"+v.Name, v
 	case *v1alpha1.ClusterFQDNNetworkPolicy:
 		v.Namespace = "" // of none, whatever is written
 		err = checkClusterName(&v.ObjectMeta)
-		o.key, o.clusterPolicy = cfqdnnp.Object(v.Name), v
+		o.key, o.ClusterPolicy = cfqdnnp.Object(v.Name), v
 	case *unstructured.Unstructured:
 		m := metav1.ObjectMeta{Name: v.GetName()}
 		v.SetNamespace("")
 		err = checkClusterName(&m)
-		o.key, o.standard = cnp.Object(v.GetName()), v
+		o.key, o.ClusterNetworkPolicy = cnp.Object(v.GetName()), v
 	case *networkingv1.NetworkPolicy:
 		// One without a selector selects every pod, as an API server reads it.
 		err = checkNames(&v.ObjectMeta)
-		o.key, o.networkPolicy = "networkpolicy "+v.Namespace+"/"+v.Name, v
+		o.key, o.NetworkPolicy = "networkpolicy "+v.Namespace+"/"+v.Name, v
 	case *corev1.Pod:
-		err = checkNames(&v.ObjectMeta)
-		if err == nil {
-			o.pod, err = d.pod(v)
+		if err = checkNames(&v.ObjectMeta); err == nil {
+			o.Pod, err = d.pod(v)
 		}
 		o.key = "pod " + v.Namespace + "/" + v.Name
 	case *corev1.Namespace:
 		err = checkClusterName(&v.ObjectMeta)
-		o.key, o.namespace = "namespace "+v.Name, v
+		o.key, o.Labels = "namespace "+v.Name, v.Labels
 	case *corev1.Node:
 		err = checkClusterName(&v.ObjectMeta)
-		o.key, o.node = "node "+v.Name, peers.Node(v.Name, v.Labels, policy.NodeAddrs(v, func(int, string) {}))
+		o.key, o.Labels, o.node = "node "+v.Name, v.Labels, peers.Node(v.Name, v.Labels, policy.NodeAddrs(v, func(int, string) {}))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
-	}
-	return []object{o}, nil
+	return err
 }
 
 // checkSelector refuses a policy without a selector: in Go that is the same as {},

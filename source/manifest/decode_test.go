@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-func decode(t *testing.T, nodeName, name, text string) ([]object, error) {
+func decode(t *testing.T, nodeName, name, text string) ([]Object, error) {
 	t.Helper()
 	d, err := newDecoder(nodeName)
 	fatal.If(t, err)
@@ -146,7 +146,7 @@ func TestDecodePod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			objects, err := decode(t, c.node, "p.yaml", c.text)
 			fatal.If(t, err)
-			if diff := cmp.Diff(c.want, *objects[0].pod, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			if diff := cmp.Diff(c.want, *objects[0].Pod, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -171,7 +171,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, o := range objects {
 			set := 0
-			for _, is := range []bool{o.policy != nil, o.networkPolicy != nil, o.pod != nil, o.namespace != nil, o.ignored != ""} {
+			for _, is := range []bool{o.Policy != nil, o.ClusterPolicy != nil, o.ClusterNetworkPolicy != nil, o.NetworkPolicy != nil, o.Pod != nil, o.node != nil, strings.HasPrefix(o.key, "namespace "), o.ignored != ""} {
 				if is {
 					set++
 				}

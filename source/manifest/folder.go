@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // maxFile bounds one file. 10,000 policies of some size are a few MiB.
@@ -30,7 +28,7 @@ type folder struct {
 type file struct {
 	path    string
 	sum     [sha256.Size]byte // of the text that was read last
-	objects []object          // of the text that was last whole
+	objects []Object          // of the text that was last whole
 	err     *FileError
 }
 
@@ -86,7 +84,7 @@ func (f *folder) accept(ctx context.Context, path string, text []byte, err error
 	} else if err == nil && sum == known.sum {
 		return false
 	}
-	var objects []object
+	var objects []Object
 	if err == nil {
 		objects, err = f.decoder.file(ctx, path, text)
 	}
@@ -99,34 +97,10 @@ func (f *folder) accept(ctx context.Context, path string, text []byte, err error
 	}
 	changed := setError(&known.err, path, err, now)
 	if err == nil {
-		keepPointers(known.objects, objects)
 		known.objects = objects
 		return true
 	}
 	return changed
-}
-
-// keepPointers gives unchanged NetworkPolicies, cluster policies and nodes of a file their previous
-// pointers: by them the compiler knows that nothing changed.
-func keepPointers(before, after []object) {
-	known := map[string]*object{}
-	for i := range before {
-		known[before[i].key] = &before[i]
-	}
-	for i := range after {
-		o := &after[i]
-		switch was := known[o.key]; {
-		case was == nil:
-		case o.networkPolicy != nil && equality.Semantic.DeepEqual(was.networkPolicy, o.networkPolicy):
-			o.networkPolicy = was.networkPolicy
-		case o.clusterPolicy != nil && equality.Semantic.DeepEqual(was.clusterPolicy, o.clusterPolicy):
-			o.clusterPolicy = was.clusterPolicy
-		case o.node != nil && o.node.Same(was.node):
-			o.node = was.node
-		case o.standard != nil && equality.Semantic.DeepEqual(was.standard, o.standard):
-			o.standard = was.standard
-		}
-	}
 }
 
 // setError sets at to err and tells whether that is a change. A repeated error keeps its

@@ -30,7 +30,7 @@ func TestGKE(t *testing.T) {
 			fatal.If(t, err)
 			objects, err := decode(t, "", file, strings.Replace(string(text), "networking.gke.io/v1alpha1", "namegate.io/v1alpha1", 1))
 			fatal.If(t, err)
-			p := objects[0].policy
+			p := objects[0].Policy
 			if problems := fqdnnp.Validate(p); len(problems) > 0 {
 				t.Error(problems)
 			}

@@ -3,8 +3,6 @@ package manifest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cnp"
 )
 
 // Part is one document of a file as it is by itself, whatever is wrong with others.
@@ -45,37 +42,21 @@ type Object struct {
 	// JSON is the object.
 	JSON []byte
 	Err  error // why it cannot be read
+
+	at      string      // its position in the file
+	key     string      // "policy shop/allow-out": its kind and its name
+	node    *policy.Pod // as a peer
+	ignored string      // why it is left out
 }
 
 // Inspect reads each document of the file name, by the rules of the source, with every pod
 // local. A broken object is in its place, with its error.
-func Inspect(name string, text []byte) ([]Part, error) {
+func Inspect(name string, text []byte) (parts []Part, err error) {
 	d, err := newDecoder("")
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	ctx := context.Background()
-	var parts []Part
-	if strings.EqualFold(filepath.Ext(name), ".json") {
-		docs, err := splitJSON(ctx, text)
-		for _, doc := range docs {
-			p := Part{Line: doc.line, Text: doc.json}
-			if doc.json == nil {
-				p.Err = errors.Unwrap(err)
-			} else {
-				p.Objects = d.inspect("", doc.json)
-			}
-			parts = append(parts, p)
-		}
-		return parts, nil
-	}
-	err = eachPart(ctx, text, func(part []byte, first int) error {
-		p := Part{Line: first, Text: bytes.Clone(part)}
-		asJSON, err := toJSON(part, first)
-		if p.Err = err; err == nil {
-			p.Objects = d.inspect("", asJSON)
-		}
+	err = d.each(context.Background(), name, text, func(p Part) error {
 		parts = append(parts, p)
 		return nil
 	})
@@ -92,60 +73,55 @@ func InspectServed(items [][]byte) ([]Object, error) {
 	d.served = true
 	var objects []Object
 	for _, item := range items {
-		objects = append(objects, d.inspect("", item)...)
+		objects = append(objects, d.objects("", item)...)
 	}
 	return objects, nil
 }
 
-// inspect returns the object of a document, or the objects of a list.
-func (d *decoder) inspect(path string, text []byte) []Object {
-	o := Object{Path: path, JSON: text}
-	var head struct {
-		metav1.TypeMeta
-		Metadata struct{ Name, Namespace string }
-		Items    []json.RawMessage
+// each calls do with each document of a file that is not empty. An error of ctx, which is asked before each
+// document, or of do ends it, and is returned.
+func (d *decoder) each(ctx context.Context, name string, text []byte, do func(Part) error) error {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	eachDocument := eachYAML
+	if strings.EqualFold(filepath.Ext(name), ".json") {
+		eachDocument = eachJSON
 	}
-	// An unreadable head is reported below.
-	_ = json.Unmarshal(text, &head)
-	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
-	switch o.Kind {
-	case "List", v1alpha1.Kind + "List", v1alpha1.ClusterKind + "List", kindNetworkPolicy + "List", cnp.Kind + "List":
-		return d.inspectList(o, head.Items)
-	}
-	found, err := d.bare(text)
-	o.Err = err
-	if len(found) == 1 {
-		o.Policy, o.ClusterPolicy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].clusterPolicy, found[0].networkPolicy, found[0].pod
-		o.ClusterNetworkPolicy = found[0].standard
-		if ns := found[0].namespace; ns != nil {
-			o.Labels = ns.Labels
-		} else if node := found[0].node; node != nil {
-			o.Labels = node.Labels
+	return eachDocument(text, func(line int, text []byte, toJSON func() ([]byte, error)) error {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-	}
-	return []Object{o}
+		p := Part{Line: line, Text: bytes.Clone(text)}
+		asJSON, err := toJSON()
+		if p.Err = err; err == nil {
+			p.Objects = d.objects("", asJSON)
+		}
+		return do(p)
+	})
 }
 
-// inspectList returns a list's objects, or the list itself if it is none.
-func (d *decoder) inspectList(list Object, items []json.RawMessage) []Object {
+// file returns the objects of a file, or an error that says which of its
+// documents is broken and how. It stops between two documents when ctx ends.
+func (d *decoder) file(ctx context.Context, name string, text []byte) ([]Object, error) {
 	var objects []Object
-	for i, item := range items {
-		objects = append(objects, d.inspect(strings.TrimPrefix(fmt.Sprintf("%s.items[%d]", list.Path, i), "."), item)...)
-	}
-	if _, _, err := d.strict.Decode(list.JSON, nil, nil); err != nil {
-		list.Err = err
-		objects = append(objects, list)
-	}
-	return objects
-}
-
-// bare returns the object of a document, with an error that does not name the document's
-// place.
-func (d *decoder) bare(text []byte) ([]object, error) {
-	const nowhere = "document"
-	found, err := d.document(nowhere, text)
+	number := 0
+	err := d.each(ctx, name, text, func(p Part) error {
+		number++
+		at := fmt.Sprintf("document %d (line %d)", number, p.Line)
+		if p.Err != nil {
+			return fmt.Errorf("%s: %w", at, p.Err)
+		}
+		for _, o := range p.Objects {
+			o.at = strings.TrimSuffix(at+" "+o.Path, " ")
+			if o.Err != nil {
+				return fmt.Errorf("%s: %w", o.at, o.Err)
+			}
+			o.JSON = nil
+			objects = append(objects, o)
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), nowhere+": "))
+		return nil, err
 	}
-	return found, nil
+	return objects, nil
 }

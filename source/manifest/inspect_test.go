@@ -67,27 +67,6 @@ func TestInspectReadsDocumentsBesideABrokenOne(t *testing.T) {
 	}
 }
 
-// TestInspectAgreesWithTheSource: of a file that is whole both read the same objects.
-func TestInspectAgreesWithTheSource(t *testing.T) {
-	text := manyDocuments(20) + "---\n" + podWeb
-	objects, err := decode(t, "", "p.yaml", text)
-	fatal.If(t, err)
-	parts, err := Inspect("p.yaml", []byte(text))
-	fatal.If(t, err)
-	if len(parts) != len(objects) {
-		t.Fatalf("%d parts, %d objects", len(parts), len(objects))
-	}
-	for i, o := range objects {
-		got := parts[i].Objects[0]
-		if diff := cmp.Diff(o.policy, got.Policy); diff != "" || parts[i].Err != nil || got.Err != nil || (o.pod != nil) != (got.Pod != nil) {
-			t.Errorf("object %d: %v %v %s", i, parts[i].Err, got.Err, diff)
-		}
-		if !strings.Contains(o.at, fmt.Sprintf("(line %d)", parts[i].Line)) {
-			t.Errorf("line %d, the source says %s", parts[i].Line, o.at)
-		}
-	}
-}
-
 // TestInspectServedIgnoresNewerFields: an unknown field of a Pod is one of a newer API server, of a policy an error.
 func TestInspectServedIgnoresNewerFields(t *testing.T) {
 	objects, err := InspectServed([][]byte{

@@ -25,7 +25,7 @@ func TestMergedKeys(t *testing.T) {
 	if err != nil || len(objects) != 1 {
 		t.Fatalf("%d objects, error %v", len(objects), err)
 	}
-	rules := objects[0].policy.Spec.Egress
+	rules := objects[0].Policy.Spec.Egress
 	if len(rules) != 2 || *rules[0].Matches[0].Name != "www.example.org" || *rules[1].Matches[0].Name != "api.example.org" || *rules[1].Ports[0].Port != 443 {
 		t.Errorf("rules %+v", rules)
 	}

@@ -2,12 +2,10 @@ package manifest
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,55 +13,17 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
-// document is one document of a file.
-type document struct {
-	number int // from 1
-	line   int // its first line, from 1
-	json   []byte
-}
-
-// String says where the document is.
-func (d document) String() string { return fmt.Sprintf("document %d (line %d)", d.number, d.line) }
-
-// split returns the documents of a file that are not empty. An error of ctx is returned as
-// it is.
-func split(ctx context.Context, file string, text []byte) ([]document, error) {
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	if strings.EqualFold(filepath.Ext(file), ".json") {
-		return splitJSON(ctx, text)
-	}
-	return splitYAML(ctx, text)
-}
-
-// splitYAML returns the documents of a YAML file.
-func splitYAML(ctx context.Context, text []byte) ([]document, error) {
-	var docs []document
-	err := eachPart(ctx, text, func(part []byte, first int) error {
-		d := document{number: len(docs) + 1, line: first}
-		var err error
-		if d.json, err = toJSON(part, first); err != nil {
-			return fmt.Errorf("%v: %w", d, err)
-		}
-		docs = append(docs, d)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return docs, nil
-}
-
-// eachPart cuts at the lines that begin with one of the marks of YAML, "---" that
-// begins a document and "..." that ends one, and calls each with every part that
-// is not empty and its first line. The part is overwritten afterwards.
-func eachPart(ctx context.Context, text []byte, each func(part []byte, first int) error) error {
+// eachYAML cuts at the lines that begin with one of the marks of YAML, "---" that
+// begins a document and "..." that ends one, and calls do with every part that
+// is not empty and its first line, from 1. The part is overwritten afterwards.
+func eachYAML(text []byte, do func(line int, text []byte, toJSON func() ([]byte, error)) error) error {
 	var part []byte
 	first, line := 1, 0
 	flush := func() error {
-		if err := ctx.Err(); err != nil || blank(part) {
-			return err
+		if blank(part) {
+			return nil
 		}
-		return each(part, first)
+		return do(first, part, func() ([]byte, error) { return toJSON(part, first) })
 	}
 	for row := range bytes.Lines(text) {
 		line++
@@ -188,33 +148,27 @@ type unread struct{}
 // UnmarshalYAML accepts any content.
 func (*unread) UnmarshalYAML(func(any) error) error { return nil }
 
-// splitJSON reads one JSON value after the other. With an error, the last document is
-// the broken one, without its JSON.
-func splitJSON(ctx context.Context, text []byte) ([]document, error) {
-	var docs []document
+// eachJSON calls do with one JSON value after the other, as eachYAML does. It ends with one that is broken.
+func eachJSON(text []byte, do func(line int, text []byte, toJSON func() ([]byte, error)) error) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	line, counted := 1, 0
-	for ctx.Err() == nil {
+	for {
 		start := int(dec.InputOffset())
 		var raw json.RawMessage
 		err := dec.Decode(&raw)
 		if errors.Is(err, io.EOF) {
-			return docs, nil
+			return nil
 		}
 		start += len(text[start:]) - len(bytes.TrimLeft(text[start:], " \t\r\n"))
 		line += bytes.Count(text[counted:start], []byte("\n"))
 		counted = start
-		d := document{number: len(docs) + 1, line: line}
-		if err != nil {
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) {
-				at := min(int(syntax.Offset), len(text))
-				err = fmt.Errorf("line %d: %w", 1+bytes.Count(text[:at], []byte("\n")), err)
-			}
-			return append(docs, d), fmt.Errorf("%v: %w", d, err)
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			at := min(int(syntax.Offset), len(text))
+			err = fmt.Errorf("line %d: %w", 1+bytes.Count(text[:at], []byte("\n")), err)
 		}
-		d.json = raw
-		docs = append(docs, d)
+		if failed := do(line, raw, func() ([]byte, error) { return raw, err }); failed != nil || err != nil {
+			return failed
+		}
 	}
-	return nil, ctx.Err()
 }

@@ -109,6 +109,16 @@ func TestLineFarDown(t *testing.T) {
 	}
 }
 
+// documents returns the number of a file's documents.
+func documents(t *testing.T, text []byte) (n int) {
+	fatal.If(t, eachYAML(text, func(_ int, _ []byte, toJSON func() ([]byte, error)) error {
+		n++
+		_, err := toJSON()
+		return err
+	}))
+	return n
+}
+
 // TestSplitIsLinear: the cost of a document does not depend on its position in the file,
 // and a mark without content costs next to nothing. Allocated bytes show it without a
 // clock.
@@ -116,9 +126,8 @@ func TestSplitIsLinear(t *testing.T) {
 	bytesOf := func(text string) float64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := splitYAML(t.Context(), []byte(text))
+		documents(t, []byte(text))
 		runtime.ReadMemStats(&after)
-		fatal.If(t, err)
 		return float64(after.TotalAlloc - before.TotalAlloc)
 	}
 	few, many := bytesOf(manyDocuments(40)), bytesOf(manyDocuments(400))
@@ -127,19 +136,6 @@ func TestSplitIsLinear(t *testing.T) {
 	}
 	if blanks := bytesOf(strings.Repeat("---\n# x\n", 20000)); blanks > few {
 		t.Errorf("20,000 documents of nothing take %.0f bytes, 40 policies %.0f", blanks, few)
-	}
-}
-
-func BenchmarkSplit(b *testing.B) {
-	for _, n := range []int{500, 2000} {
-		text := []byte(manyDocuments(n))
-		b.Run(fmt.Sprintf("documents=%d", n), func(b *testing.B) {
-			for b.Loop() {
-				if docs, err := splitYAML(b.Context(), text); len(docs) != n {
-					b.Fatal(len(docs), err)
-				}
-			}
-		})
 	}
 }
 

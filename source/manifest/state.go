@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,28 +80,27 @@ func (f *folder) state() State {
 	return s
 }
 
-func (s *State) add(o *object) {
+func (s *State) add(o *Object) {
 	switch {
-	case o.policy != nil:
-		s.Input.Policies = append(s.Input.Policies, o.policy)
-	case o.clusterPolicy != nil:
-		s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, o.clusterPolicy)
-	case o.standard != nil:
-		s.Input.ClusterNetworkPolicies = append(s.Input.ClusterNetworkPolicies, o.standard)
+	case o.Policy != nil:
+		s.Input.Policies = append(s.Input.Policies, o.Policy)
+	case o.ClusterPolicy != nil:
+		s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, o.ClusterPolicy)
+	case o.ClusterNetworkPolicy != nil:
+		s.Input.ClusterNetworkPolicies = append(s.Input.ClusterNetworkPolicies, o.ClusterNetworkPolicy)
 	case o.node != nil:
 		s.Input.Nodes = append(s.Input.Nodes, o.node)
-	case o.networkPolicy != nil:
-		s.Input.NetworkPolicies = append(s.Input.NetworkPolicies, o.networkPolicy)
-	case o.pod != nil:
-		s.Input.Pods = append(s.Input.Pods, *o.pod)
-	case o.namespace != nil:
-		labels := map[string]string{corev1.LabelMetadataName: o.namespace.Name}
-		for k, v := range o.namespace.Labels {
-			if k != corev1.LabelMetadataName {
-				labels[k] = v
-			}
+	case o.NetworkPolicy != nil:
+		s.Input.NetworkPolicies = append(s.Input.NetworkPolicies, o.NetworkPolicy)
+	case o.Pod != nil:
+		s.Input.Pods = append(s.Input.Pods, *o.Pod)
+	default: // a namespace
+		labels := maps.Clone(o.Labels)
+		if labels == nil {
+			labels = map[string]string{}
 		}
-		s.Input.Namespaces[o.namespace.Name] = labels
+		labels[corev1.LabelMetadataName] = o.Name
+		s.Input.Namespaces[o.Name] = labels
 	}
 }
 
