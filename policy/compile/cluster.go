@@ -3,9 +3,9 @@ package compile
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -132,7 +132,7 @@ func sameCluster(a, b any) bool {
 	if from, standard := a.(*unstructured.Unstructured); standard {
 		return cnp.Same(from, b.(*unstructured.Unstructured))
 	}
-	return apiequality.Semantic.DeepEqual(a.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec, b.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec)
+	return reflect.DeepEqual(a.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec, b.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec)
 }
 
 func newClusterPolicy(from any, withNodes bool) *clusterPolicy {
@@ -220,10 +220,7 @@ func (p *clusterPolicy) ofUnknown(unknown bool) (rules []int) {
 }
 
 func (p *clusterPolicy) crowdedProblem() policy.Problem {
-	rules := "this rule has no room and matches"
-	if n := len(p.crowded); n > 1 {
-		rules = fmt.Sprintf("this rule and %d more of the policy have no room and match", n-1)
-	}
+	rules := rulesText(len(p.crowded), "policy", "has no room and matches", "have no room and match")
 	return policy.Problem{
 		Object: p.Object, Reason: policy.ReasonNoRoom, Path: p.Rules[p.crowded[0]].Path,
 		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: all cluster policies together have more than "+

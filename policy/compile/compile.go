@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -68,7 +69,7 @@ func New() *Compiler {
 	c := &Compiler{selected: map[policy.PodRef]*selection{}, conflicts: map[policy.PodRef]*policy.View{}, sets: map[policy.Peer]*liveSet{}, room: nodeQuota}
 	c.policies = objects[*v1alpha1.FQDNNetworkPolicy, *parsed]{
 		key:   func(p *v1alpha1.FQDNNetworkPolicy) policyKey { return policyKey{p.Namespace, p.Name} },
-		same:  func(a, b *v1alpha1.FQDNNetworkPolicy) bool { return fqdnnp.SameSpec(&a.Spec, &b.Spec) },
+		same:  func(a, b *v1alpha1.FQDNNetworkPolicy) bool { return reflect.DeepEqual(a.Spec, b.Spec) },
 		read:  c.parse,
 		known: map[policyKey]*object[*v1alpha1.FQDNNetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},
 	}
@@ -93,10 +94,10 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.number++
 	s := &draft{Snapshot: policy.Snapshot{Number: c.number}}
 	c.policies.update(c.number, in.Policies, func(p *parsed, twice bool) {
-		s.read("policy ", p.ID, p.Problems, twice)
+		s.read(kindPolicy, p.ID, p.Problems, twice)
 	})
 	c.nets.update(c.number, in.NetworkPolicies, func(n *netPolicy, twice bool) {
-		s.read("networkpolicy ", n.ID, n.Problems, twice)
+		s.read(kindNetworkPolicy, n.ID, n.Problems, twice)
 	})
 	c.readClusterPolicies(in, s)
 	c.makeViews(in, s)

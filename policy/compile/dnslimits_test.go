@@ -128,7 +128,7 @@ func TestDNSLimits(t *testing.T) {
 
 // TestDNSLimitsChange: a changed limit is a new view, also of addresses in conflict.
 func TestDNSLimitsChange(t *testing.T) {
-	specs := []string{"{}", "{dns: {types: [A]}}", "{dns: {types: [A, MX]}}", "{dns: {maxLabels: 3}}", "{dns: {maxLabels: 4}}", "{dns: {maxQueryRate: 4}}", "{dns: {types: []}}"}
+	specs := []string{"{}", "{dns: {types: [A]}}", "{dns: {types: [A, MX]}}", "{dns: {maxLabels: 3}}", "{dns: {maxLabels: 4}}", "{dns: {maxQueryRate: 4}}", "{}", "{dns: {types: []}}"}
 	for _, conflict := range []bool{false, true} {
 		c := New()
 		var last *policy.View
@@ -149,6 +149,17 @@ func TestDNSLimitsChange(t *testing.T) {
 		}
 		if !last.Limits.Withheld.Has(dns.TypeA) {
 			t.Errorf("%+v", last.Limits)
+		}
+	}
+}
+
+// TestAnEmptyListOfTypesIsAChange: a cluster policy without types allows all, one with an empty list none.
+func TestAnEmptyListOfTypesIsAChange(t *testing.T) {
+	c, in := New(), besideInput(nil)
+	for _, limits := range []string{"", "dns: {types: []}, "} {
+		in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "p", "{tier: Admin, priority: 1, "+limits+everyPod+", egress: [{action: Pass}]}")}
+		if withheld := c.Compile(in).Views[0].AdminLimits.Withheld.Has(dns.TypeA); withheld != (limits != "") {
+			t.Errorf("%q: withheld %v", limits, withheld)
 		}
 	}
 }

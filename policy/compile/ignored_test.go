@@ -4,9 +4,26 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
 )
+
+// TestSameNetworkPolicies: a change of what is read is seen, and nothing else makes another view.
+func TestSameNetworkPolicies(t *testing.T) {
+	base := aNet(t, "np", `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}`)
+	other := base.DeepCopy()
+	other.Labels, other.ResourceVersion, other.Generation = map[string]string{"x": "y"}, "7", 3
+	other.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
+	changed := other.DeepCopy()
+	changed.Spec.Egress[0].To[0].IPBlock.CIDR = "10.0.0.0/9"
+	c := New()
+	view := func(n *networkingv1.NetworkPolicy) *policy.View { return c.Compile(besideInput(nil, n)).Views[0] }
+	if was := view(base); view(other) != was || view(changed) == was {
+		t.Error("what does not count counts, or a change is not seen")
+	}
+}
 
 // TestIgnoredNetworkPolicies: a NetworkPolicy for another engine alone neither opens anything nor
 // limits a pod. Its label may come and go while its spec does not change.

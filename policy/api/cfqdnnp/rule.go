@@ -2,7 +2,6 @@ package cfqdnnp
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -38,7 +37,7 @@ func (r *Policy) rule(path string, from *v1alpha1.ClusterEgressRule) {
 	if from.Unreadable != "" {
 		report(path, "%s", from.Unreadable)
 	}
-	base.Ports = ports(report, path+".ports", from.Ports)
+	base.Ports = fields.Ports(report, path+".ports", from.Ports, MaxPorts)
 	patterns := patterns(report, path+".matches", from.Matches)
 	to := networks(report, path+".networks", from.Networks)
 	if broken {
@@ -108,23 +107,6 @@ func patterns(report fields.Report, path string, matches []v1alpha1.Match) []fqd
 	return out
 }
 
-// ports returns the port set of a rule: every protocol and port if none are written.
-func ports(report fields.Report, path string, ports []v1alpha1.ClusterPort) policy.PortSet {
-	switch {
-	case len(ports) == 0:
-		return policy.AnyPort
-	case len(ports) > MaxPorts:
-		report(path, "%d ports; write at most %d and put the rest into another rule", len(ports), MaxPorts)
-		return ""
-	}
-	var ranges []policy.PortRange
-	for i := range ports {
-		port := v1alpha1.Port(ports[i])
-		ranges = append(ranges, report.Port(fmt.Sprintf("%s[%d]", path, i), &port)...)
-	}
-	return policy.NewPortSet(ranges...)
-}
-
 // networks returns the networks of a rule, as few as they can be; nil for none.
 func networks(report fields.Report, path string, networks []v1alpha1.Network) *peers.Spec {
 	switch {
@@ -136,14 +118,8 @@ func networks(report fields.Report, path string, networks []v1alpha1.Network) *p
 	}
 	var d peers.Destinations
 	for i, text := range networks {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		switch p, err := netip.ParsePrefix(string(text)); {
-		case err != nil:
-			report(at, "%q is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
-		case p.Addr().Is4In6():
-			report(at, "%q is an IPv4 network written as IPv6; write the IPv4 network", text)
-		default:
-			d.AddNetwork(p.Masked(), nil)
+		if p, ok := report.Network(fmt.Sprintf("%s[%d]", path, i), string(text)); ok {
+			d.AddNetwork(p, nil)
 		}
 	}
 	d.Normalize(MaxNetworks)

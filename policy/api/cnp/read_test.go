@@ -87,7 +87,7 @@ func TestBroken(t *testing.T) {
 		"{action: ACTION, to: [" + repeat("{namespaces: {}}", 26) + "]}":                    {".to 26 peers; write 1 to 25"},
 		"{action: ACTION, to: [{}]}":                                                        {".to[0] write exactly one of namespaces, pods, nodes, networks and domainNames; a peer without any is one that the installed CRD does not know"},
 		"{action: ACTION, to: [{namespaces: {}, networks: ['::/0']}]}":                      {".to[0] write exactly one of"},
-		"{action: ACTION, to: [{networks: [10.0.0.1, '::ffff:1.2.3.0/120', 10.0.0.0/8]}]}":  {`.to[0].networks[0] "10.0.0.1" is no network; write an address and its length`, `.to[0].networks[1] "::ffff:1.2.3.0/120" is no network`},
+		"{action: ACTION, to: [{networks: [10.0.0.1, '::ffff:1.2.3.0/120', 10.0.0.0/8]}]}":  {`.to[0].networks[0] "10.0.0.1" is no network; write an address and its length`, `.to[0].networks[1] "::ffff:1.2.3.0/120" is an IPv4 network written as IPv6; write the IPv4 network`},
 		"{action: ACTION, to: [{networks: []}]}":                                            {".to[0].networks 0 networks; write 1 to 25"},
 		"{action: ACTION, to: [{nodes: {matchExpressions: [{key: a, operator: Like}]}}]}":   {`.to[0].nodes "Like" is not a valid label selector operator`},
 		"{action: ACTION, to: [{pods: {podSelector: {matchLabels: {'a b': c}}}}]}":          {".to[0] key: Invalid value"},

@@ -2,12 +2,12 @@ package cnp
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fields"
 	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/peers"
@@ -171,12 +171,9 @@ func (r *ruleReader) networks(path string, networks []cidr) {
 		r.fail(path, "%d networks; write 1 to %d", len(networks), MaxValues)
 	}
 	for i, text := range networks {
-		p, err := netip.ParsePrefix(string(text))
-		if err != nil || p.Addr().Is4In6() {
-			r.fail(fmt.Sprintf("%s[%d]", path, i), "%q is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
-			continue
+		if p, ok := fields.Report(r.fail).Network(fmt.Sprintf("%s[%d]", path, i), string(text)); ok {
+			r.to.AddNetwork(p, nil)
 		}
-		r.to.AddNetwork(p.Masked(), nil)
 	}
 }
 

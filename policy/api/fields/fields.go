@@ -1,6 +1,7 @@
 package fields
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -35,6 +36,20 @@ func (r Report) Match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
 		return fqdn.Pattern{}, false
 	}
 	return pattern, true
+}
+
+// Network reads a network. Bits below its length mean nothing.
+func (r Report) Network(path, text string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		r(path, "%q is no network; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
+	case p.Addr().Is4In6():
+		r(path, "%q is an IPv4 network written as IPv6; write the IPv4 network", text)
+	default:
+		return p.Masked(), true
+	}
+	return netip.Prefix{}, false
 }
 
 // An unknown word of a setting counts as the strictest one, so that a typing error opens

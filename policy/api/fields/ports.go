@@ -1,6 +1,8 @@
 package fields
 
 import (
+	"fmt"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 )
@@ -37,6 +39,24 @@ func (r Report) Port(path string, p *v1alpha1.Port) []policy.PortRange {
 	}
 	r(path+".protocol", "%q is unknown; write TCP, UDP, SCTP or ALL", protocol)
 	return nil
+}
+
+// Ports reads the ports of a rule, of which there may be at most most: every protocol and port if none are
+// written. A port that cannot work adds nothing.
+func Ports[P v1alpha1.Port | v1alpha1.ClusterPort](r Report, path string, ports []P, most int) policy.PortSet {
+	if len(ports) == 0 {
+		return policy.AnyPort
+	}
+	if len(ports) > most {
+		r(path, "%d ports; write at most %d and put the rest into another rule", len(ports), most)
+		ports = ports[:most]
+	}
+	var ranges []policy.PortRange
+	for i := range ports {
+		port := v1alpha1.Port(ports[i])
+		ranges = append(ranges, r.Port(fmt.Sprintf("%s[%d]", path, i), &port)...)
+	}
+	return policy.NewPortSet(ranges...)
 }
 
 // portRange returns the first and last port, 0 and 65535 if none is written.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fields"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -41,33 +42,13 @@ func TestPorts(t *testing.T) {
 		{[]v1alpha1.Port{{Port: ptr(int32(6)), EndPort: ptr(int32(5))}}, "", "p[0].endPort endPort 5 is below port 6; write the greater one as endPort"},
 	} {
 		r := &Policy{}
-		got := r.ports("p", c.ports)
+		got := fields.Ports(r.partly, "p", c.ports, MaxPorts)
 		var problems []string
 		for _, p := range r.Problems {
 			problems = append(problems, p.Path+" "+p.Message)
 		}
 		if got != c.want || strings.Join(problems, "; ") != c.problems {
 			t.Errorf("%+v: %q, %q; want %q, %q", c.ports, got, problems, c.want, c.problems)
-		}
-	}
-}
-
-func TestEgressPorts(t *testing.T) {
-	all, name, bad := v1alpha1.ProtocolALL, "www.example.org", "www example org"
-	rule := func(name string, ports ...v1alpha1.Port) v1alpha1.EgressRule {
-		return v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: ports}
-	}
-	dns, port := v1alpha1.Port{Protocol: &all, Port: ptr(int32(53))}, tcp
-	for want, rules := range map[policy.PortSet][]v1alpha1.EgressRule{
-		"":                                  nil,
-		"tcp/443":                           {rule(name, port(443)), rule(name, port(443))},
-		"tcp/53,tcp/443-444,udp/53,sctp/53": {rule(name, port(443), dns), rule(name, port(444))},
-		"any":                               {rule(name, port(443)), rule(name)},
-		"tcp/80":                            {rule(name, port(80)), rule(bad), {Ports: []v1alpha1.Port{port(443)}}},
-	} {
-		p := &v1alpha1.FQDNNetworkPolicy{Spec: v1alpha1.FQDNNetworkPolicySpec{Egress: rules, Enforcement: v1alpha1.EnforcementAudit}}
-		if got := Read(p).EgressPorts(); got != want {
-			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

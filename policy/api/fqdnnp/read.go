@@ -106,7 +106,7 @@ func (r *Policy) settings() {
 func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 	known := &paths()[index]
 	path := known.rule
-	ports := r.ports(path+".ports", from.Ports)
+	ports := fields.Ports(r.partly, path+".ports", from.Ports, MaxPorts)
 	matches := from.Matches
 	if len(matches) == 0 {
 		r.partly(path+".matches", "a rule without matches opens nothing; write a name, or pattern \"*\" for every name")

@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/namegate/namegate/policy/api/fields"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -65,11 +66,12 @@ func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.Net
 // block adds the addresses of an ipBlock without its exceptions, none if a part of it
 // cannot be read: a lost exception would open addresses that it should close.
 func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
-	whole, ok := r.cidr(path+".cidr", b.CIDR)
+	report := fields.Report(func(path, format string, args ...any) { r.partly(path, format+"; the ipBlock opens nothing", args...) })
+	whole, ok := report.Network(path+".cidr", b.CIDR)
 	var holes []netip.Prefix
 	for i, text := range b.Except {
 		at := fmt.Sprintf("%s.except[%d]", path, i)
-		hole, readable := r.cidr(at, text)
+		hole, readable := report.Network(at, text)
 		switch {
 		case !readable:
 			ok = false
@@ -87,18 +89,4 @@ func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlo
 	if ok {
 		d.AddNetwork(whole, holes)
 	}
-}
-
-// cidr reads a network. Bits below its length mean nothing.
-func (r *reader) cidr(path, text string) (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
-		r.partly(path, "%q is no network, and the ipBlock opens nothing; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
-	case p.Addr().Is4In6():
-		r.partly(path, "%q is an IPv4 network written as IPv6, and the ipBlock opens nothing; write the IPv4 network", text)
-	default:
-		return p.Masked(), true
-	}
-	return netip.Prefix{}, false
 }

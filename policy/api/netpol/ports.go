@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/peers"
@@ -59,19 +60,11 @@ func (r *reader) portSet(path string, written []policy.PortRange) policy.PortSet
 
 // protocol returns the protocol of a port: TCP where none is written.
 func (r *reader) protocol(path string, written *corev1.Protocol) (policy.Protocol, bool) {
-	if written == nil {
-		return policy.TCP, true
+	p, ok := policy.ProtocolOf(ptr.Deref(written, corev1.ProtocolTCP))
+	if !ok {
+		r.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
 	}
-	switch *written {
-	case corev1.ProtocolTCP:
-		return policy.TCP, true
-	case corev1.ProtocolUDP:
-		return policy.UDP, true
-	case corev1.ProtocolSCTP:
-		return policy.SCTP, true
-	}
-	r.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
-	return 0, false
+	return p, ok
 }
 
 // portName tells whether a port's name can be one of a pod's.

@@ -2,10 +2,10 @@ package netpol
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/peers"
@@ -63,10 +63,9 @@ func Read(from *networkingv1.NetworkPolicy) *Policy {
 
 // Same tells whether two objects of one name say the same of egress.
 func Same(a, b *networkingv1.NetworkPolicy) bool {
-	return Ignored(a) == Ignored(b) &&
-		slices.Equal(a.Spec.PolicyTypes, b.Spec.PolicyTypes) &&
-		apiequality.Semantic.DeepEqual(a.Spec.PodSelector, b.Spec.PodSelector) &&
-		apiequality.Semantic.DeepEqual(a.Spec.Egress, b.Spec.Egress)
+	x, y := a.Spec, b.Spec
+	x.Ingress, y.Ingress = nil, nil
+	return Ignored(a) == Ignored(b) && reflect.DeepEqual(x, y)
 }
 
 func (r *reader) report(reason, path, format string, args ...any) {
