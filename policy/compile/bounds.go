@@ -21,14 +21,31 @@ const (
 	MaxViewPortSets = 256
 )
 
-// leftOut is the rules of one policy that a bound leaves out of a ruleset.
+// leftOut is the rules of one policy that a bound leaves out, wholly or in part.
 type leftOut struct {
-	id    string // of the policy
-	path  string // of the first rule
-	rules int
-	names string // "" for all, else the pattern of the first match that is left out
-	why   string // the bound, and what to do
+	kind, id    string // of the policy, as problems name it
+	first, last string // the paths of rules
+	rules       int
+	names       string // "" for all, else the pattern of the first match that is left out
+	why         string // the bound, and what to do
 }
+
+// add counts a rule once, whose matches or peers come one after the other.
+func (l *leftOut) add(path string) {
+	if l.rules == 0 {
+		l.first = path
+	}
+	if l.last != path {
+		l.last = path
+		l.rules++
+	}
+}
+
+// The kinds of policies in problems.
+const (
+	kindPolicy        = "policy "
+	kindNetworkPolicy = "networkpolicy "
+)
 
 const (
 	tooManyMatches  = "have more than %d matches, or %d labels in patterns, together; write fewer, or a wildcard for several"
@@ -64,8 +81,8 @@ func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
 func (b *bounds) take(p *parsed) *parsed {
 	rest := *p.Policy
 	rest.Rules = nil
-	matches := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
-	ports := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
+	matches := &leftOut{kind: kindPolicy, id: p.ID, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
+	ports := &leftOut{kind: kindPolicy, id: p.ID, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
 	for _, rule := range p.Rules {
 		needs := cost{matches: len(rule.Matches), labels: wildLabels(rule.Matches)}
 		if _, known := b.ports[rule.Ports]; !p.Audit && !known {
@@ -79,9 +96,7 @@ func (b *bounds) take(p *parsed) *parsed {
 			over = ports
 		}
 		if over != nil {
-			if over.rules++; over.rules == 1 {
-				over.path = rule.Path
-			}
+			over.add(rule.Path)
 			continue
 		}
 		b.room = b.room.minus(needs)
@@ -116,35 +131,51 @@ func wildLabels(matches []*policy.Match) int {
 
 // overOpenings returns the rules of which an index leaves out a match, by policy.
 func overOpenings(x *policy.Index, why string) (left []leftOut) {
-	of, last := map[string]int{}, (*policy.Rule)(nil)
+	of := map[string]int{}
 	for m := range x.Left() {
 		i, known := of[m.Policy]
 		if !known {
 			i = len(left)
 			of[m.Policy] = i
-			left = append(left, leftOut{id: m.Policy, path: m.Rule.Path, names: m.Pattern.String(), why: fmt.Sprintf(why, policy.MaxOpenings)})
+			left = append(left, leftOut{kind: kindPolicy, id: m.Policy, names: m.Pattern.String(), why: fmt.Sprintf(why, policy.MaxOpenings)})
 		}
-		if m.Rule != last {
-			left[i].rules++
-		}
-		last = m.Rule
+		left[i].add(m.Rule.Path)
 	}
 	return left
 }
 
 // problem describes the effect of the bound, on one of the pods unless pod is "".
 func (l *leftOut) problem(pod string) policy.Problem {
-	rules := "this rule opens"
-	if l.rules > 1 {
-		rules = fmt.Sprintf("this rule and %d more of the policy open", l.rules-1)
-	}
+	effect := rulesText(l.rules, "policy", "opens nothing for ", "open nothing for ")
 	switch {
 	case pod == "":
-		rules += " nothing for names of " + l.names + ": "
+		effect += "names of " + l.names + ": "
+	case l.kind == kindNetworkPolicy:
+		effect = rulesText(l.rules, "NetworkPolicy", "opens not all that it says for pod ", "open not all that they say for pod ") + pod + ": "
 	case l.names != "":
-		rules += " nothing for names of " + l.names + " and pod " + pod + ": the policies that select it "
+		effect += "names of " + l.names + " and pod " + pod + ": the policies that select it "
 	default:
-		rules += " nothing for pod " + pod + ": the policies that select it "
+		effect += "pod " + pod + ": the policies that select it "
 	}
-	return policy.Problem{Object: "policy " + l.id, Reason: policy.ReasonPartiallyInvalid, Path: l.path, Message: rules + l.why}
+	return policy.Problem{Object: l.kind + l.id, Reason: policy.ReasonPartiallyInvalid, Path: l.first, Message: effect + l.why}
+}
+
+// rulesText says what one rule of a policy does, or several do.
+func rulesText(n int, of, one, several string) string {
+	if n <= 1 {
+		return "this rule " + one
+	}
+	return fmt.Sprintf("this rule and %d more of the %s %s", n-1, of, several)
+}
+
+// reportLeft reports the rules beyond a bound, each policy for the first of the pods
+// only: thousands may have the same.
+func (s *draft) reportLeft(p *policy.Pod, left []leftOut, reported map[[2]string]bool) {
+	for i := range left {
+		l := &left[i]
+		if key := [2]string{l.kind + l.id, l.why}; !reported[key] {
+			reported[key] = true
+			s.Problems = append(s.Problems, l.problem(p.String()))
+		}
+	}
 }

@@ -89,10 +89,7 @@ func (p *clusterPolicy) heavyProblem(heavy map[policy.Peer]bool) (problem policy
 			}
 		}
 	}
-	rules := "this rule has no room on this node and matches"
-	if n > 1 {
-		rules = fmt.Sprintf("this rule and %d more of the policy have no room on this node and match", n-1)
-	}
+	rules := rulesText(n, "policy", "has no room on this node and matches", "have no room on this node and match")
 	return policy.Problem{
 		Object: p.Object, Reason: policy.ReasonNoRoom, Path: path,
 		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: finding the destinations of all cluster policies costs more "+

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -303,60 +302,4 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 		}
 	}
 	return b.String()
-}
-
-// TestIncrementLikeFresh makes random changes; a compiler that saw all of them has the
-// same result as one that sees only the last state.
-func TestIncrementLikeFresh(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	policies, pods := map[string]*v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}
-	c := New()
-	for round := range 400 {
-		for range 1 + r.IntN(3) {
-			name := fmt.Sprintf("p%d", r.IntN(12))
-			space := []string{"shop", "other"}[r.IntN(2)]
-			switch p := randomPolicy(r, name); r.IntN(4) {
-			case 0:
-				delete(policies, space+name)
-			case 1: // the same again, in other memory
-				if p, ok := policies[space+name]; ok {
-					policies[space+name] = p.DeepCopy()
-				}
-			default:
-				p.Namespace = space
-				if r.IntN(10) == 0 {
-					p.Spec.Egress[0].Matches[0].Name = ptr("a..b")
-				}
-				policies[space+name] = p
-			}
-			pod := aPod(fmt.Sprintf("pod%d", r.IntN(8)), []string{"x", "y", "z"}[r.IntN(3)], fmt.Sprintf("10.0.0.%d", r.IntN(10)))
-			pod.Namespace = space
-			pod.HostNetwork, pod.Phase, pod.NodeName = r.IntN(8) == 0, []string{"Running", "Running", "Failed"}[r.IntN(3)], []string{"", "", "b"}[r.IntN(3)]
-			if key := pod.String(); r.IntN(4) == 0 {
-				delete(pods, key)
-			} else {
-				pods[key] = pod
-			}
-		}
-		var in Input
-		for _, p := range policies { // in any order
-			in.Policies = append(in.Policies, p)
-		}
-		if r.IntN(4) > 0 { // most are where they were, or beside it
-			slices.SortFunc(in.Policies, func(a, b *v1alpha1.FQDNNetworkPolicy) int {
-				return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name)
-			})
-		}
-		for _, p := range pods {
-			in.Pods = append(in.Pods, p)
-		}
-		names := []fqdn.Name{randomName(t, r), randomName(t, r), randomName(t, r)}
-		if diff := cmp.Diff(dump(t, New().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
-			t.Fatalf("round %d:\n%s", round, diff)
-		}
-		if len(c.policies.known) != len(policies) || len(c.rulesets.unions) > 2*len(pods) || len(c.selected) > len(pods) {
-			t.Fatalf("the compiler keeps %d policies, %d rulesets and %d pods for %d and %d",
-				len(c.policies.known), len(c.rulesets.unions), len(c.selected), len(policies), len(pods))
-		}
-	}
 }

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // a pod that does not exist and that is named after all pods that claim the address.
 func (c *Compiler) closeConflicts(conflicts map[netip.Addr][]*policy.Pod, s *draft) {
 	closed := map[policy.PodRef]*policy.View{}
-	for _, a := range sortedAddrs(conflicts) {
+	for _, a := range slices.SortedFunc(maps.Keys(conflicts), netip.Addr.Compare) {
 		claimants := conflicts[a]
 		var of []*policy.View
 		for _, p := range claimants {
@@ -46,15 +47,6 @@ func (c *Compiler) closeConflicts(conflicts map[netip.Addr][]*policy.Pod, s *dra
 		s.Views = append(s.Views, closed[ref])
 	}
 	c.conflicts = closed
-}
-
-func sortedAddrs(conflicts map[netip.Addr][]*policy.Pod) []netip.Addr {
-	var addrs []netip.Addr
-	for a := range conflicts {
-		addrs = append(addrs, a)
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return addrs
 }
 
 // jointRef names the claimants in one reference. No pod is called so, as "+" is

@@ -24,28 +24,17 @@ type egressRules struct {
 	rules    []*policy.Rule
 	cost     int        // of the different ones of them
 	sets     []*liveSet // of the rules, each once
-	left     []leftPeers
+	left     []leftOut
 	now, cut *egressRules // what there is room for on the node: itself, or a part
 }
 
-// leftPeers is the rules of one NetworkPolicy for which there is no room in a view.
-type leftPeers struct {
-	id          string
-	first, last string // their paths
-	rules       int
-	node        bool // the node has no room, and not the view
-}
+var (
+	tooManyPeers = fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted; ", MaxViewPeers, netpol.PortsPerUnit) + widerPeers
+	crowdedNode  = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part; ",
+		MaxPeerSets, MaxPeerRules, peers.MaxEntries) + widerPeers
+)
 
-// add counts a rule once, whose peers of several kinds come one after the other.
-func (l *leftPeers) add(path string) {
-	if l.rules == 0 {
-		l.first = path
-	}
-	if l.last != path {
-		l.last = path
-		l.rules++
-	}
-}
+const widerPeers = "write wider selectors or networks, or give rules the same ports"
 
 // netPolicy is one NetworkPolicy as it was read. It is immutable.
 type netPolicy struct {
@@ -78,7 +67,7 @@ func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule)
 	has := map[policy.Peer]bool{}
 	for _, n := range policies {
 		r.policies = append(r.policies, n.ID)
-		left, crowded := leftPeers{id: n.ID}, leftPeers{id: n.ID, node: true}
+		left, crowded := leftOut{kind: kindNetworkPolicy, id: n.ID, why: tooManyPeers}, leftOut{kind: kindNetworkPolicy, id: n.ID, why: crowdedNode}
 		for i := range n.Rules {
 			rule := &n.Rules[i]
 			at := pair{rule.Peer, rule.Ports}
@@ -99,7 +88,7 @@ func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule)
 				r.sets = append(r.sets, c.liveSet(rule.Spec))
 			}
 		}
-		for _, l := range []leftPeers{left, crowded} {
+		for _, l := range []leftOut{left, crowded} {
 			if l.rules > 0 {
 				r.left = append(r.left, l)
 			}
@@ -109,32 +98,4 @@ func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule)
 		return cmp.Or(a.Peer.Compare(b.Peer), strings.Compare(string(a.Ports), string(b.Ports)))
 	})
 	return r
-}
-
-// reportLeftPeers reports the rules beyond the bound, each NetworkPolicy for the first of
-// the pods alone.
-func (s *draft) reportLeftPeers(p *policy.Pod, r *egressRules, reported map[[2]string]bool) {
-	if r == nil {
-		return
-	}
-	for _, l := range r.left {
-		key := [2]string{"networkpolicy " + l.id, l.first}
-		if reported[key] {
-			continue
-		}
-		reported[key] = true
-		rules := "this rule opens not all that it says"
-		if l.rules > 1 {
-			rules = fmt.Sprintf("this rule and %d more of the NetworkPolicy open not all that they say", l.rules-1)
-		}
-		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, netpol.PortsPerUnit)
-		if l.node {
-			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
-				MaxPeerSets, MaxPeerRules, peers.MaxEntries)
-		}
-		s.Problems = append(s.Problems, policy.Problem{
-			Object: key[0], Reason: policy.ReasonPartiallyInvalid, Path: l.first,
-			Message: fmt.Sprintf("%s for pod %s: %s; write wider selectors or networks, or give rules the same ports", rules, p, why),
-		})
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,7 +33,11 @@ func pick[T any](h *history, of ...T) T { return of[h.IntN(len(of))] }
 func (h *history) step() {
 	space := pick(h, "shop", "other")
 	policyName, podName := fmt.Sprintf("p%d", h.IntN(6)), fmt.Sprintf("pod%d", h.IntN(5))
-	switch h.IntN(6) {
+	switch h.IntN(7) {
+	case 6: // the same again, in other memory
+		if p, ok := h.policies[space+"/"+policyName]; ok {
+			h.policies[space+"/"+policyName] = p.DeepCopy()
+		}
 	case 0:
 		delete(h.policies, space+"/"+policyName)
 	case 1, 2:
@@ -40,6 +45,9 @@ func (h *history) step() {
 		p.Namespace = space
 		p.Spec.Denied = pick(h, "", v1alpha1.DeniedDrop, v1alpha1.DeniedReject)
 		p.Spec.DNS.Unmatched = pick(h, "", v1alpha1.UnmatchedNXDomain, v1alpha1.UnmatchedRefuse)
+		if h.IntN(10) == 0 {
+			p.Spec.Egress[0].Matches[0].Name = ptr("a..b")
+		}
 		if h.IntN(3) == 0 {
 			p.Spec.PodSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 				{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}},
@@ -62,8 +70,13 @@ func (h *history) step() {
 // input gives all of it in another order each time.
 func (h *history) input() Input {
 	var in Input
-	for _, p := range h.policies {
+	for _, p := range h.policies { // in any order
 		in.Policies = append(in.Policies, p)
+	}
+	if h.IntN(4) > 0 { // most are where they were, or beside it
+		slices.SortFunc(in.Policies, func(a, b *v1alpha1.FQDNNetworkPolicy) int {
+			return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name)
+		})
 	}
 	for _, p := range h.pods {
 		in.Pods = append(in.Pods, p)
@@ -87,6 +100,10 @@ func TestHistoriesLikeFresh(t *testing.T) {
 			names := []fqdn.Name{randomName(t, h.Rand), randomName(t, h.Rand), randomName(t, h.Rand)}
 			if diff := cmp.Diff(dump(t, New().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
 				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
+			}
+			if len(c.policies.known) != len(h.policies) || len(c.rulesets.unions) > 2*len(h.pods) || len(c.selected) > len(h.pods) {
+				t.Fatalf("the compiler keeps %d policies, %d rulesets and %d pods for %d and %d",
+					len(c.policies.known), len(c.rulesets.unions), len(c.selected), len(h.policies), len(h.pods))
 			}
 		}
 	}

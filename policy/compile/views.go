@@ -42,8 +42,12 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 			}
 			s.Views = append(s.Views, c.viewOf(sel, withoutAddrs(p, conflicts), r))
 			s.reportInterfaces(p, sel)
-			s.reportLeftOut(p, sel.rules, reported)
-			s.reportLeftPeers(p, r, reported)
+			if sel.rules != nil {
+				s.reportLeft(p, sel.rules.left, reported)
+			}
+			if r != nil {
+				s.reportLeft(p, r.left, reported)
+			}
 		}
 	}
 	c.closeConflicts(conflicts, s)
@@ -94,21 +98,6 @@ func (s *draft) reportInterfaces(p *policy.Pod, sel *selection) {
 			"take them from the pod, or limit the networks that they lead to", strings.Join(named, ", ")),
 		Pod: p.PodRef, Policies: policies,
 	})
-}
-
-// reportLeftOut reports the rules beyond a bound, each policy for the first of the pods
-// only: thousands may have the same.
-func (s *draft) reportLeftOut(p *policy.Pod, r *ruleset, reported map[[2]string]bool) {
-	if r == nil {
-		return
-	}
-	for i := range r.left {
-		l := &r.left[i]
-		if key := [2]string{l.id, l.why}; !reported[key] {
-			reported[key] = true
-			s.Problems = append(s.Problems, l.problem(p.String()))
-		}
-	}
 }
 
 // orderPods returns the pods sorted, their addresses unmapped, without invalid addresses
