@@ -12,7 +12,7 @@ import (
 // pod has …". The rules are of cluster policies and deny or pass.
 func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 	out := *s
-	out.byAddr, out.byRef, out.Views, out.Problems = maps.Clone(s.byAddr), maps.Clone(s.byRef), nil, slices.Clone(s.Problems)
+	out.Views, out.Problems = nil, slices.Clone(s.Problems)
 	for _, v := range s.Views {
 		if of := why[v.Pod.PodRef]; of != nil {
 			v = v.close(of, func(r *Rule) {
@@ -22,9 +22,9 @@ func (s *Snapshot) Close(why map[PodRef]map[RuleID]string) *Snapshot {
 				})
 			})
 		}
-		out.addView(v)
+		out.Views = append(out.Views, v)
 	}
-	return &out
+	return NewSnapshot(out, s.pods, s.podByAddr)
 }
 
 // clusterObject names the cluster policy of a rule as the readers of its kind do, so that it is hidden from those

@@ -19,32 +19,26 @@ func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	if len(deferred) == 0 {
 		return s
 	}
-	out := *s
-	out.byAddr, out.byRef, out.podByAddr = maps.Clone(s.byAddr), maps.Clone(s.byRef), maps.Clone(s.podByAddr)
+	out, owners := *s, maps.Clone(s.podByAddr)
 	out.Views = slices.DeleteFunc(slices.Clone(s.Views), func(v *View) bool {
 		_, waits := deferred[v.Pod.PodRef]
 		return waits
 	})
 	unknown := map[PodRef]bool{}
 	for ref, before := range deferred {
-		v := s.byRef[ref]
-		delete(out.byRef, ref)
 		known := false
-		for _, a := range v.Pod.IPs {
-			delete(out.byAddr, a)
+		for _, a := range s.byRef[ref].Pod.IPs {
 			_, there := last.Pod(a)
 			if known = known || there; !there {
-				delete(out.podByAddr, a)
+				delete(owners, a)
 			}
 		}
 		unknown[ref] = !known
 		if before != nil {
-			out.addView(before)
+			out.Views = append(out.Views, before)
 		}
 	}
-	out.sortViews()
-	out.pods = slices.DeleteFunc(slices.Clone(s.pods), func(p Pod) bool { return unknown[p.PodRef] })
-	return &out
+	return NewSnapshot(out, slices.DeleteFunc(slices.Clone(s.pods), func(p Pod) bool { return unknown[p.PodRef] }), owners)
 }
 
 // deferrable tells whether the view's pod may stay as it is in last.

@@ -24,20 +24,18 @@ func (s *Snapshot) WithOrphans(orphans []Pod, last *Snapshot) *Snapshot {
 	if len(orphans) == 0 {
 		return s
 	}
-	out := *s
-	out.byAddr, out.byRef, out.podByAddr = maps.Clone(s.byAddr), maps.Clone(s.byRef), maps.Clone(s.podByAddr)
-	out.Views, out.pods = slices.Clone(s.Views), slices.Concat(s.pods, orphans)
+	out, pods, owners := *s, slices.Concat(s.pods, orphans), maps.Clone(s.podByAddr)
+	out.Views = slices.Clone(s.Views)
 	for _, p := range orphans {
 		v := last.ViewOf(p.PodRef)
 		if v == nil || !v.Pod.Same(&p) {
 			v = &View{Pod: p, Enforced: true, Unmatched: Refuse, Index: &Index{}}
 		}
-		out.addView(v)
+		out.Views = append(out.Views, v)
 		for _, a := range p.IPs {
-			out.podByAddr[a] = p.PodRef
+			owners[a] = p.PodRef
 		}
 	}
-	out.sortViews()
-	slices.SortFunc(out.pods, func(a, b Pod) int { return a.Compare(b.PodRef) })
-	return &out
+	slices.SortFunc(pods, func(a, b Pod) int { return a.Compare(b.PodRef) })
+	return NewSnapshot(out, pods, owners)
 }

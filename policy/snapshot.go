@@ -75,24 +75,14 @@ func NewSnapshot(s Snapshot, pods []Pod, owners map[netip.Addr]PodRef) *Snapshot
 		addrs += len(v.Pod.IPs)
 	}
 	s.byAddr, s.byRef = make(map[netip.Addr]*View, addrs), make(map[PodRef]*View, len(views))
-	s.Views = make([]*View, 0, len(views))
 	for _, v := range views {
-		s.addView(v)
+		s.byRef[v.Pod.PodRef] = v
+		for _, a := range v.Pod.IPs {
+			s.byAddr[a] = v
+		}
 	}
-	s.sortViews()
+	s.Views = slices.SortedFunc(slices.Values(views), func(a, b *View) int { return a.Pod.Compare(b.Pod.PodRef) })
 	return &s
-}
-
-func (s *Snapshot) addView(v *View) {
-	s.Views = append(s.Views, v)
-	s.byRef[v.Pod.PodRef] = v
-	for _, a := range v.Pod.IPs {
-		s.byAddr[a] = v
-	}
-}
-
-func (s *Snapshot) sortViews() {
-	slices.SortFunc(s.Views, func(a, b *View) int { return a.Pod.Compare(b.Pod.PodRef) })
 }
 
 // View returns the view of the pod at a, nil if no policy selects that pod or no pod is there.

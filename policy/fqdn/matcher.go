@@ -189,9 +189,6 @@ func (m *Matcher[M]) Exact() iter.Seq2[Name, []M] {
 	}
 }
 
-// HasExact tells whether a pattern without a wildcard is the name.
-func (m *Matcher[M]) HasExact(n Name) bool { return m.exact[n] != nil }
-
 // Match is Find without over.
 func (m *Matcher[M]) Match(q Name) []M {
 	matches, _ := m.Find(q)
