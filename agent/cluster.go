@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -42,22 +43,13 @@ func connect(kubeconfig string) (clients, error) {
 	if err != nil {
 		return clients{}, err
 	}
-	typed, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
-	}
-	other, err := dynamic.NewForConfig(c)
-	if err != nil {
-		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
-	}
 	faster := rest.CopyConfig(c)
 	faster.QPS, faster.Burst = status.StatusesPerSecond, status.StatusBurst
-	reports, err := kubernetes.NewForConfig(faster)
-	if err != nil {
-		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
-	}
-	statuses, err := dynamic.NewForConfig(faster)
-	if err != nil {
+	typed, err1 := kubernetes.NewForConfig(c)
+	other, err2 := dynamic.NewForConfig(c)
+	reports, err3 := kubernetes.NewForConfig(faster)
+	statuses, err4 := dynamic.NewForConfig(faster)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
 	}
 	server, err := serverOf(c.Host)

@@ -17,41 +17,6 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// TestLostLeader: if the elected agent cannot renew its Lease the other takes it over,
-// and the conditions of policies stay.
-func TestLostLeader(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
-		var lost atomic.Bool
-		w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
-			l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
-			if lost.Load() && l.Name == LeaderLease && (l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != "agent-n2") {
-				return true, nil, apierrors.NewInternalError(errServerAway)
-			}
-			return false, nil, nil
-		})
-		defer w.start("n1")()
-		w.pass(3 * time.Second)
-		defer w.start("n2")()
-		w.pass(10 * time.Second)
-		if got := w.leader(); got != "agent-n1" {
-			t.Fatalf("%q leads at first", got)
-		}
-		lost.Store(true)
-		w.pass(2 * time.Minute)
-		if got := w.leader(); got != "agent-n2" {
-			t.Fatalf("%q leads", got)
-		}
-		if got := w.says("web", policy.ConditionAccepted); got != "True Accepted" || len(w.policies.written()) != 1 {
-			t.Errorf("%s after %d writes", got, len(w.policies.written()))
-		}
-		w.findings["n1"] = []Finding{blocked("shop/web", "a")}
-		w.pass(10 * time.Second)
-		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
-			t.Error(got)
-		}
-	})
-}
-
 var errServerAway = errAway{}
 
 // errAway is an API server that does not answer.
@@ -162,7 +127,7 @@ func TestElectionReadsSeldom(t *testing.T) {
 }
 
 // TestElectionTakeover: a Lease that is given back is taken within 7 s, and the Lease of a lost
-// agent within 48 s.
+// agent within 48 s. The conditions of policies stay, and the next agent writes them.
 func TestElectionTakeover(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost   bool
@@ -172,7 +137,7 @@ func TestElectionTakeover(t *testing.T) {
 		"lost":       {true, 48 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, nil, nil, func(t *testing.T, w *world) {
+			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
 				var lost atomic.Bool
 				w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
 					l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
@@ -202,6 +167,14 @@ func TestElectionTakeover(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				<-gone
+				if got := w.says("web", policy.ConditionAccepted); got != "True Accepted" || len(w.policies.written()) != 1 {
+					t.Errorf("%s after %d writes", got, len(w.policies.written()))
+				}
+				w.findings["n2"] = []Finding{blocked("shop/web", "a")}
+				w.pass(10 * time.Second)
+				if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
+					t.Error(got)
+				}
 			})
 		})
 	}

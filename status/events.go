@@ -23,9 +23,6 @@ const (
 	maxNote = 1024
 )
 
-// eventScheme knows no kind: every object comes as a reference.
-func eventScheme() *runtime.Scheme { return runtime.NewScheme() }
-
 // eventSink writes the events of objects without a namespace to kube-system: the API server takes them
 // there and in default alone, whose readers may not see cluster policies.
 type eventSink struct{ events.EventSink }

@@ -12,6 +12,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -121,7 +122,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: r.o.Client.EventsV1()}})
 	defer broadcaster.Shutdown()
-	r.recorder = broadcaster.NewRecorder(eventScheme(), controllerName)
+	r.recorder = broadcaster.NewRecorder(runtime.NewScheme(), controllerName) // every object comes as a reference
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("begin to emit events: %w", err)
 	}
