@@ -82,8 +82,6 @@ type remote struct {
 type remoteFeed struct {
 	*listWatch
 	pods    *store[podEntry]
-	entries []*podEntry // taken from pods
-	taken   bool
 	stop    context.CancelFunc
 	lingers bool // it ends with remote.idle
 }
@@ -277,21 +275,18 @@ func (s *Source) startRemote(ctx context.Context, namespace string) {
 func (r *remote) update(a *assembly) (far []*podEntry, news bool) {
 	news, r.moved = r.moved, false
 	for _, f := range r.feeds {
-		news = update(a, f.pods, func(entries []*podEntry) []policy.Problem {
-			f.entries, f.taken = entries, true
-			return nil
-		}) || news
+		news = update(a, f.pods, nil) || news
 	}
 	if !news {
 		return nil, false
 	}
 	// A watch that was filled after its turn above is not known here.
-	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].taken }
+	known := func(namespace string) bool { return r.feeds[namespace] != nil && r.feeds[namespace].pods.taken != nil }
 	namespaces := slices.Sorted(maps.Keys(r.wanted))
 	switch {
 	case !slices.ContainsFunc(namespaces, func(namespace string) bool { return !known(namespace) }):
 	case known(metav1.NamespaceAll):
-		for _, e := range r.feeds[metav1.NamespaceAll].entries {
+		for _, e := range r.feeds[metav1.NamespaceAll].pods.taken {
 			if r.wanted[e.pod.Namespace] {
 				far = append(far, e)
 			}
@@ -301,7 +296,7 @@ func (r *remote) update(a *assembly) (far []*podEntry, news bool) {
 		namespaces = slices.Sorted(maps.Keys(r.feeds))
 	}
 	for _, namespace := range namespaces {
-		far = append(far, r.feeds[namespace].entries...)
+		far = append(far, r.feeds[namespace].pods.taken...)
 	}
 	return far, true
 }

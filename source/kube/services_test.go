@@ -87,7 +87,8 @@ func TestAddressOfTwoServices(t *testing.T) {
 		s.Spec.ExternalIPs = []string{"198.51.100.1"}
 		fatal.If(t, store.Add(s))
 	}
-	entries, _, _ := store.take()
+	store.take()
+	entries := store.taken
 	var c policy.Cluster
 	listServices(entries, &c)
 	at := c.ServicesAt

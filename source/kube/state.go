@@ -35,21 +35,21 @@ type assembly struct {
 	watched                     *[]policy.ServiceRef
 	state                       State
 	claims                      []policy.Problem // of Services
-	entries                     []*serviceEntry  // all Services
 	byRef                       map[policy.ServiceRef]*serviceEntry
 	nodePeers                   []*policy.Pod
-	nodeEntries                 []*nodeEntry
-	own, near, far              []*podEntry // of this node by their objects, with their results, and of others
+	near, far                   []*podEntry // of this node, with their results, and of others
 	results                     *cni.Results
 	yielded                     map[*podEntry]*policy.Pod
 }
 
 // update calls make with the entries of a store if they changed, and tells whether compiles read the
-// change. make returns the problems of the entries.
+// change. make returns the problems of the entries; it may be nil.
 func update[T any](a *assembly, from *store[T], make func([]*T) []policy.Problem) bool {
-	entries, news, input := from.take()
+	news, input := from.take()
 	if news {
-		from.problems = make(entries)
+		if make != nil {
+			from.problems = make(from.taken)
+		}
 		a.written = a.written || !input
 	}
 	return input
@@ -85,13 +85,10 @@ func (s *Source) gather() {
 		a.state.Input.Namespaces = listNamespaces(entries)
 		return nil
 	})
-	pods := update(a, s.pods, func(entries []*podEntry) []policy.Problem {
-		a.own = entries
-		return nil
-	})
+	pods := update(a, s.pods, nil)
 	if results := s.results.Load(); results != nil && (pods || results != a.results) {
 		a.results = results
-		near := withResults(a.own, *results, a.near)
+		near := withResults(s.pods.taken, *results, a.near)
 		if pods = pods || !slices.Equal(near, a.near); pods {
 			a.near = near
 			a.state.Input.Pods, s.pods.problems = localPods(near)
@@ -117,11 +114,11 @@ func (s *Source) assemble() (State, bool) {
 	a.news, a.local = false, false
 	ranges := s.ranges.Load()
 	if update(a, s.nodes, func(entries []*nodeEntry) []policy.Problem {
-		a.nodeEntries, a.nodePeers = entries, nodePeers(entries)
+		a.nodePeers = nodePeers(entries)
 		return listNodes(entries, &a.state.Cluster)
 	}) || ranges != a.ranges {
 		a.ranges, news = ranges, true
-		a.outside = s.limitRanges(a.nodeEntries, &a.state.Cluster)
+		a.outside = s.limitRanges(s.nodes.taken, &a.state.Cluster)
 	}
 	if nodes := a.nodePeers; s.remote.nodes && !slices.Equal(nodes, a.state.Input.Nodes) {
 		a.state.Input.Nodes, news = nodes, true
@@ -129,7 +126,6 @@ func (s *Source) assemble() (State, bool) {
 		a.state.Input.Nodes = nil
 	}
 	moved := update(a, s.services, func(entries []*serviceEntry) []policy.Problem {
-		a.entries = entries
 		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
 		for _, e := range entries {
 			a.byRef[e.ref] = e
@@ -139,15 +135,12 @@ func (s *Source) assemble() (State, bool) {
 		}
 		return listServices(entries, &a.state.Cluster)
 	})
-	claims := externalIPs(a.entries, ranges, &a.state.Cluster)
+	claims := externalIPs(s.services.taken, ranges, &a.state.Cluster)
 	if !slices.EqualFunc(claims, a.claims, sameProblem) {
 		a.claims, news = claims, true
 	}
 	for _, f := range s.sliceWatches {
-		moved = update(a, f.slices, func(entries []*sliceEntry) []policy.Problem {
-			f.entries = entries
-			return nil
-		}) || moved
+		moved = update(a, f.slices, nil) || moved
 	}
 	if moved = moved || a.moved; moved {
 		s.resolve()
@@ -202,14 +195,14 @@ func (s *Source) resolve() {
 	a.state.Cluster.Resolvers = map[policy.ServiceRef]policy.Resolver{}
 	for ref, f := range s.sliceWatches {
 		if s.hosts && ref == apiService {
-			a.state.Cluster.APIServers.Endpoints = apiEndpoints(f.entries)
+			a.state.Cluster.APIServers.Endpoints = apiEndpoints(f.slices.taken)
 		}
 		service := a.byRef[ref]
 		f.slices.problems = nil
 		if slices.Contains(*a.watched, ref) {
-			a.state.Cluster.Resolvers[ref], f.slices.problems = resolver(service, f.entries)
+			a.state.Cluster.Resolvers[ref], f.slices.problems = resolver(service, f.slices.taken)
 		}
-		for _, e := range f.entries {
+		for _, e := range f.slices.taken {
 			if service != nil {
 				f.slices.problems = append(f.slices.problems, e.problems...)
 			}

@@ -30,10 +30,11 @@ type store[T any] struct {
 	keys    []string // "namespace/name", sorted
 	entries []*T     // of the keys; replaced or changed in place, never passed out
 	filled  bool     // by Replace, once
-	// news: something changed since the last take. input: compiles read a part of it.
-	news, input bool
+	news    bool     // something changed since the last take
 
-	problems []policy.Problem // of the entries that were taken last; for the goroutine that takes them
+	// The fields below are for the goroutine that takes the entries.
+	taken    []*T // nil before the first
+	problems []policy.Problem
 }
 
 var _ cache.TransformingStore = &store[podEntry]{}
@@ -90,17 +91,12 @@ func (s *store[T]) put(key string, next func(before *T) *T) {
 	default:
 		s.entries[i] = after
 	}
-	if news {
-		s.note(before == nil || after == nil || s.written == nil || !s.written(before, after))
-	}
+	s.news = s.news || news
 	s.mu.Unlock()
 	if news {
 		s.changed()
 	}
 }
-
-// note notes a change; mu is held.
-func (s *store[T]) note(input bool) { s.news, s.input = true, s.input || input }
 
 // Replace takes in all objects there are; the others are gone. It never fails.
 func (s *store[T]) Replace(objects []any, _ string) error {
@@ -108,8 +104,7 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 	keys, entries, kept := s.readAll(objects)
 	news := !s.filled || kept < len(keys) || kept < len(s.keys)
 	if news {
-		s.note(!s.filled || !slices.Equal(keys, s.keys) || s.written == nil || !slices.EqualFunc(s.entries, entries, func(a, b *T) bool { return a == b || s.written(a, b) }))
-		s.keys, s.entries = keys, entries
+		s.keys, s.entries, s.news = keys, entries, true
 	}
 	s.filled = true
 	s.mu.Unlock()
@@ -168,16 +163,17 @@ func (s *store[T]) some() bool {
 	return len(s.keys) > 0
 }
 
-// take returns the entries sorted by key if they changed since the last call, and whether compiles read
-// the change.
-func (s *store[T]) take() (entries []*T, news, input bool) {
+// take takes the entries, sorted by key, if they changed since the last call. input tells whether compiles
+// read the change.
+func (s *store[T]) take() (news, input bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if news, input = s.news, s.input; news {
-		entries = slices.Clone(s.entries)
+	if !s.news {
+		return false, false
 	}
-	s.news, s.input = false, false
-	return entries, news, input
+	input = s.written == nil || !slices.EqualFunc(s.taken, s.entries, func(a, b *T) bool { return a == b || s.written(a, b) })
+	s.news, s.taken = false, slices.Clone(s.entries)
+	return true, input
 }
 
 func same[T any](a, b *T) bool {

@@ -72,7 +72,7 @@ func TestStore(t *testing.T) {
 		if got := l.names(); got != step.holds {
 			t.Errorf("step %d: holds %q", i, got)
 		}
-		if _, news, _ := l.take(); (l.changes > changes) != step.news || news != step.news {
+		if news, _ := l.take(); (l.changes > changes) != step.news || news != step.news {
 			t.Errorf("step %d: %d changes, news %v", i, l.changes-changes, news)
 		}
 		if !l.synced() {
@@ -88,7 +88,7 @@ func TestStoreFilledWithNothing(t *testing.T) {
 	if !l.synced() || l.changes != 1 {
 		t.Errorf("filled %v, %d changes", l.synced(), l.changes)
 	}
-	if _, news, input := l.take(); !news || !input {
+	if news, input := l.take(); !news || !input {
 		t.Errorf("news %v, input %v", news, input)
 	}
 }

@@ -13,9 +13,8 @@ import (
 
 // sliceWatch is the list-watch of the EndpointSlices of a Service.
 type sliceWatch struct {
-	slices  *store[sliceEntry]
-	entries []*sliceEntry // of the last State
-	stop    context.CancelFunc
+	slices *store[sliceEntry]
+	stop   context.CancelFunc
 }
 
 // Follow sets the Services whose endpoints are watched from now on. It may be called at any
