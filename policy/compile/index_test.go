@@ -2,44 +2,12 @@ package compile
 
 import (
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy"
 )
-
-// TestNetworkPoliciesComeAndGo: the index follows the labels that they require.
-func TestNetworkPoliciesComeAndGo(t *testing.T) {
-	c, far := New(), farPod("shop/db", "app=db,tier=x,a=b,c=d,e=f", "10.1.0.1")
-	one := aNet(t, "one", `egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]`)
-	two := aNet(t, "two", `egress: [{to: [{podSelector: {matchLabels: {tier: x, app: db}}}]}]`)
-	none := aNet(t, "none", `egress: [{to: [{podSelector: {matchExpressions: [{key: app, operator: Exists}]}}]}]`)
-	moved := *far
-	moved.Labels = map[string]string{"tier": "x"}
-	for i, in := range []Input{
-		besideInput([]*policy.Pod{far}, none),
-		besideInput([]*policy.Pod{far}, none, one),
-		besideInput([]*policy.Pod{far}, none, one, two),
-		besideInput([]*policy.Pod{far}, none, two),
-		besideInput([]*policy.Pod{&moved}, none, two),
-		besideInput([]*policy.Pod{far}, none, two),
-		besideInput([]*policy.Pod{far}, none),
-		besideInput(nil, one),
-		besideInput([]*policy.Pod{far}, one),
-		besideInput([]*policy.Pod{far}),
-		besideInput([]*policy.Pod{far}, one),
-	} {
-		s := c.Compile(in)
-		if diff := cmp.Diff(netDump(New().Compile(in)), netDump(s)); diff != "" {
-			t.Errorf("step %d: %s", i, diff)
-		}
-	}
-}
 
 // TestLabelsWithoutASelector: an agent has all pods of the cluster, and keeps no more
 // than the text of labels that no selector asks for.
@@ -87,23 +55,5 @@ func TestManyPortsOfAnotherNamespace(t *testing.T) {
 	})
 	if took > time.Minute {
 		t.Errorf("two compiles took %v", took)
-	}
-}
-
-// TestNamedPortsChange, and the labels of the pods that have them.
-func TestNamedPortsChange(t *testing.T) {
-	c, in := New(), besideInput(shopCluster(),
-		aNet(t, "np", `egress: [{to: [{podSelector: {matchLabels: {app: db}}}, {namespaceSelector: {}}]}, {ports: [{port: sql}, {port: x}, {port: x, protocol: UDP}]}]`))
-	ports := [][]policy.NamedPort{nil, {{Name: "x", Protocol: policy.TCP, Port: 1}, {Name: "sql", Protocol: policy.TCP, Port: 2}, {Name: "x", Protocol: policy.UDP, Port: 3}}, {{Name: "sql", Protocol: policy.TCP, Port: 5432}}, {{Name: "x", Protocol: policy.TCP, Port: 1}, {Name: "x", Protocol: policy.TCP, Port: 2}}}
-	for i := range 40 {
-		in.Remote = slices.Clone(in.Remote)
-		p := *in.Remote[i%len(in.Remote)]
-		p.Ports, p.Labels = ports[i*7%len(ports)], maps.Clone(p.Labels)
-		p.Labels["app"] = []string{"db", "web"}[i*5%3%2]
-		in.Remote[i%len(in.Remote)] = &p
-		s := c.Compile(in)
-		if diff := cmp.Diff(netDump(New().Compile(in)), netDump(s)); diff != "" {
-			t.Fatalf("step %d: %s", i, diff)
-		}
 	}
 }
