@@ -76,6 +76,21 @@ func TestConsoleReaders(t *testing.T) {
 	}
 }
 
+// TestStatusRole: a Role lets people read the Leases of nodes, and no binding refers to it.
+func TestStatusRole(t *testing.T) {
+	r := render(t, "")
+	role := the[*rbacv1.Role](t, r.objects, "Role/namegate-status")
+	want := []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"list"}}}
+	if d := cmp.Diff(want, role.Rules); d != "" || role.Namespace != namespace {
+		t.Errorf("rules in %s (-want +got):\n%s", role.Namespace, d)
+	}
+	for name, o := range r.objects {
+		if b, is := o.(*rbacv1.RoleBinding); is && b.RoleRef.Name == role.Name {
+			t.Errorf("%s binds it", name)
+		}
+	}
+}
+
 // TestViewers: viewers of a namespace may see its policies, and change none.
 func TestViewers(t *testing.T) {
 	role := the[*rbacv1.ClusterRole](t, render(t, "console: {enabled: false}").objects, "ClusterRole/namegate-viewer")

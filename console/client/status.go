@@ -55,7 +55,7 @@ func (c *Cluster) nodes(ctx context.Context, now time.Time) ([]console.NodeRepor
 	list, err := c.client.CoordinationV1().Leases(c.login.Agents).List(ctx, metav1.ListOptions{LabelSelector: status.NodeLeases})
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, console.Refuse(http.StatusForbidden, "you may not list the Leases of agents in namespace %s; ask an agent with --node NODE, or all with --all-agents; is Namegate in another namespace, --agents names it", c.login.Agents)
+		return nil, console.Refuse(http.StatusForbidden, "you may not list the Leases of agents in namespace %s; have an administrator bind the Role there whose name ends in -status to you, or ask an agent with --node NODE, or all with --all-agents; is Namegate in another namespace, --agents names it", c.login.Agents)
 	case err != nil:
 		return nil, c.failed("list the Leases of agents", err)
 	case len(list.Items) == 0:

@@ -81,7 +81,7 @@ func TestStatus(t *testing.T) {
 		t.Error(d)
 	}
 	refuse(api, "list", "leases", forbidden("leases"))
-	if _, err := c.Status(t.Context(), "", now); statusOf(err) != http.StatusForbidden || !strings.Contains(err.Error(), "--node NODE, or all with --all-agents") {
+	if _, err := c.Status(t.Context(), "", now); statusOf(err) != http.StatusForbidden || !strings.Contains(err.Error(), "bind the Role there whose name ends in -status to you, or ask an agent with --node NODE, or all with --all-agents") {
 		t.Errorf("without the right: %v", err)
 	}
 }
