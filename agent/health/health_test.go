@@ -3,7 +3,6 @@ package health
 import (
 	"context"
 	"errors"
-	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -69,16 +68,16 @@ func TestProbesReportNoAddresses(t *testing.T) {
 	h.Answered()
 	h.RolledOut(true, "write nft table: element 10.244.1.17 is refused")
 	_, public := h.Public()
-	for name, c := range map[string]struct {
-		handler http.Handler
-		told    bool
-	}{
-		"port": {public, false}, "socket": {handler(h.Ready, error.Error), true},
-	} {
-		r := httptest.NewRecorder()
-		c.handler.ServeHTTP(r, httptest.NewRequest("GET", "/readyz", nil))
-		if body := r.Body.String(); r.Code != 503 || strings.Contains(body, "10.244.1.17") != c.told || !strings.Contains(body, "not in force") {
-			t.Errorf("%s: %d %s", name, r.Code, body)
-		}
+	r := httptest.NewRecorder()
+	public.ServeHTTP(r, httptest.NewRequest("GET", "/readyz", nil))
+	if body := r.Body.String(); r.Code != 503 || strings.Contains(body, "10.244.1.17") || !strings.Contains(body, "not in force") {
+		t.Errorf("the port: %d %s", r.Code, body)
+	}
+	socket := filepath.Join(t.TempDir(), "health.sock")
+	s, err := h.Serve(socket)
+	fatal.If(t, err)
+	defer s.Close()
+	if err := Probe(t.Context(), socket, "/ready"); err == nil || !strings.Contains(err.Error(), "10.244.1.17") {
+		t.Errorf("the socket: %v", err)
 	}
 }

@@ -8,31 +8,33 @@ import (
 	"net/http"
 
 	"github.com/namegate/namegate/agent/socket"
+	"github.com/namegate/namegate/console/client"
 )
 
 // Serve answers probes at a socket of the agent's own, with all details: root asks.
 func (h *Health) Serve(path string) (*socket.Server, error) {
 	mux := http.NewServeMux()
-	mux.Handle("GET /live", handler(h.Live, error.Error))
-	mux.Handle("GET /ready", handler(h.Ready, error.Error))
+	mux.Handle("GET /live", handler(h.Live, error.Error, http.StatusOK))
+	mux.Handle("GET /ready", handler(h.Ready, error.Error, http.StatusOK))
 	return socket.Serve(path, mux)
 }
 
 // Public returns the handlers of both probes for a port that everybody may reach: the
 // kernel's errors are left out.
 func (h *Health) Public() (live, ready http.Handler) {
-	return handler(h.Live, outline), handler(h.Ready, outline)
+	return handler(h.Live, outline, http.StatusServiceUnavailable), handler(h.Ready, outline, http.StatusServiceUnavailable)
 }
 
 // Probe asks the agent at a socket that Serve made; path is /live or /ready. The error is
 // the reason of the agent's refusal.
 func Probe(ctx context.Context, at, path string) error {
-	body, err := socket.Get(ctx, at, path)
+	resp, err := client.Local{Socket: at}.Ask(ctx, path, nil)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
 	var v verdict
-	if err := json.Unmarshal(body, &v); err != nil {
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	if !v.OK {
@@ -47,13 +49,13 @@ type verdict struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// handler answers a probe with 200, or with 503 and the reason as words renders it.
-func handler(check func() error, words func(error) string) http.Handler {
+// handler answers a probe with 200, or with the status failed and the reason as words renders it.
+func handler(check func() error, words func(error) string, failed int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		v := verdict{OK: true}
 		if err := check(); err != nil {
 			v = verdict{Reason: words(err)}
-			w.WriteHeader(http.StatusServiceUnavailable)
+			w.WriteHeader(failed)
 		}
 		_ = json.NewEncoder(w).Encode(v)
 	})

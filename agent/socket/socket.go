@@ -1,17 +1,13 @@
 package socket
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Server answers at a socket.
@@ -56,33 +52,4 @@ func (s *Server) Close() {
 		_ = os.Remove(s.path)
 	}
 	s.server.Close()
-}
-
-// answerTime bounds a question and its answer.
-const answerTime = 10 * time.Second
-
-// Get asks at a socket for an HTTP path and returns the body of any answer, whatever its
-// status.
-func Get(ctx context.Context, socket, path string) ([]byte, error) {
-	client := http.Client{Timeout: answerTime, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return nil, fmt.Errorf("no agent at socket %s; is it running on this node? (--socket names another)", socket)
-	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("socket %s is root's; run this as root", socket)
-	case err != nil:
-		return nil, fmt.Errorf("ask the agent at %s: %w", socket, err)
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
 }

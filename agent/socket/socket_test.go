@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -22,7 +23,9 @@ func TestTheNextServerKeepsThePath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "agent.sock")
 	answers := func(want string) {
 		t.Helper()
-		if got, err := Get(t.Context(), path, "/"); err != nil || string(got) != want {
+		resp, err := client.Local{Socket: path}.Ask(t.Context(), "/", nil)
+		fatal.If(t, err)
+		if got, err := io.ReadAll(resp.Body); err != nil || string(got) != want {
 			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
@@ -38,7 +41,7 @@ func TestTheNextServerKeepsThePath(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	next.Close()
-	if _, err := Get(t.Context(), path, "/"); err == nil || !strings.Contains(err.Error(), "no agent at socket "+path) {
+	if _, err := (client.Local{Socket: path}).Ask(t.Context(), "/", nil); err == nil || !strings.Contains(err.Error(), "no agent at socket "+path) {
 		t.Errorf("after the end: %v", err)
 	}
 }

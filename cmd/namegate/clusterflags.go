@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -56,18 +55,11 @@ func (f *listenFlags) add(fl *pflag.FlagSet) {
 func (f *listenFlags) parse(inCluster bool) (out []netip.AddrPort, err error) {
 	for _, text := range f.addresses {
 		host, port, err := net.SplitHostPort(text)
-		var a netip.Addr
-		var n uint64
-		if err == nil {
-			a, err = netip.ParseAddr(host)
-		}
-		if err == nil {
-			n, err = strconv.ParseUint(port, 10, 16)
-		}
-		if err != nil {
+		at, bad := netip.ParseAddrPort(net.JoinHostPort(host, port)) // without the brackets of an IPv4 address
+		if err != nil || bad != nil {
 			return nil, fmt.Errorf("--console-addr %q is not an address and a port; write for example 192.0.2.1:9954 or [2001:db8::1]:9954", text)
 		}
-		out = append(out, netip.AddrPortFrom(a, uint16(n)))
+		out = append(out, at)
 	}
 	if len(out) > 0 && !inCluster {
 		return nil, fmt.Errorf("--console-addr needs --source kube: without a cluster the agent cannot identify callers; the socket is there for root")
