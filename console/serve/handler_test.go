@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
@@ -144,6 +146,50 @@ func TestViewerErrors(t *testing.T) {
 		var r *console.Refusal
 		if !errors.As(got, &r) || r.Status != want || r.Message != err.Error() {
 			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
+
+// TestRowsOfANamespace: a viewer of one namespace gets its rows and no others.
+func TestRowsOfANamespace(t *testing.T) {
+	ctx, a, query := context.Background(), []client.Agent{consoletest.New("node-1").Agent("", consoletest.Some{"shop"})}, url.Values{"namespace": {"shop"}}
+	pods, _, err := client.Gather[console.PodRows](ctx, a, console.PodsPath, query)
+	fatal.If(t, err)
+	var names []string
+	for _, p := range pods[0].Pods {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	if d := cmp.Diff([]string{"shop/batch", "shop/cart-7d9f", "shop/front-1", "shop/logs"}, names); d != "" {
+		t.Errorf("pods (-want +got):\n%s", d)
+	}
+	grants, _, err := client.Gather[console.GrantRows](ctx, a, console.GrantsPath, query)
+	fatal.If(t, err)
+	if rows := grants[0].Grants; len(rows) != 2 || slices.ContainsFunc(rows, func(g console.GrantRow) bool { return g.Namespace != "shop" }) {
+		t.Errorf("grants: %+v", rows)
+	}
+}
+
+// TestExplainHides: names that only pods asked for whose namespaces may not be seen
+// are nowhere in the answer, nor are the pods.
+func TestExplainHides(t *testing.T) {
+	w := consoletest.New("node-1")
+	for _, c := range []struct {
+		viewer serve.Viewer
+		to     string
+		shown  bool
+	}{
+		{serve.Everything{}, "203.0.113.7", true},
+		{consoletest.Some{"shop", "pay"}, "203.0.113.7", true},
+		{consoletest.Some{"shop"}, "203.0.113.7", false},
+		{consoletest.Some{"shop"}, "10.1.0.20", false},
+		{serve.Everything{}, "10.1.0.20", true},
+	} {
+		resp, err := w.Agent("", c.viewer).Ask(context.Background(), console.ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "to": {c.to}})
+		fatal.If(t, err)
+		var text json.RawMessage
+		fatal.If(t, json.NewDecoder(resp.Body).Decode(&text))
+		if got := strings.Contains(string(text), "secret.pay.test") || strings.Contains(string(text), "pay/cart"); got != c.shown {
+			t.Errorf("%v asks for %s: what is another namespace's is shown: %v\n%s", c.viewer, c.to, got, text)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (s *Socket) exchange(flags, typ uint16, family uint8, ask func([]byte) []by
 	b = ask(b)
 	EndMessage(b, begin)
 	s.out, s.unanswered, s.changed = b, true, false
-	if _, err := unix.Write(s.fd, b); err != nil {
+	if err := unix.Send(s.fd, b, 0); err != nil {
 		return err
 	}
 	for {
