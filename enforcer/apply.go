@@ -70,11 +70,11 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 		e.abandon(e.planOf(abandoned), next)
 	}
 	subjects := plan.Union(e.plan, next, e.closed)
-	if err := e.plane.Stage(ctx, e.state(subjects)); err != nil {
+	if err := e.stage(ctx, subjects); err != nil {
 		return nil, e.close(ctx, next, err)
 	}
 	if another {
-		e.plane.ReleasePeers(subjects)
+		e.ruleLists.Release(subjects)
 	}
 	if err := e.importGrants(); err != nil {
 		return nil, e.close(ctx, next, err)
@@ -173,7 +173,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	}
 	failed := e.dropSets(written)
 	e.forgetEntries()
-	if err := e.dropPeers(written); err != nil {
+	if err := e.dropPeers(ctx, written); err != nil {
 		return err
 	}
 	if err := e.plane.DestroyStale(); err != nil {
@@ -260,10 +260,32 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 	return err
 }
 
-// dropPeers takes out of the peer sets what the snapshot in force has no more, and
-// destroys those that no rule asks; the connections to lost peers are judged again.
-func (e *Enforcer) dropPeers(subjects dataplane.Subjects) error {
-	surplus := e.plane.ReleasePeers(subjects)
+// stage makes the names of subjects ready, and their rule lists in the tables. The tables of an earlier agent stay as
+// they are until the first state, which replaces them whole.
+func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error {
+	if e.recovered.Tables {
+		if err := e.ruleLists.Recover(ctx, e.k.Tables, subjects, e.members); err != nil {
+			return fmt.Errorf("read sets of peers: %w", err)
+		}
+	}
+	e.ruleLists.Stage(subjects, e.members)
+	if err := e.plane.Stage(ctx, e.state(subjects)); err != nil || e.recovered.Tables {
+		return err
+	}
+	return e.writeLists(ctx, subjects)
+}
+
+// writeLists writes the rule lists of subjects beside all else that the tables hold.
+func (e *Enforcer) writeLists(ctx context.Context, subjects dataplane.Subjects) error {
+	s := e.k.Tables.Last()
+	e.addSubjects(&s, subjects)
+	return e.k.Tables.Apply(ctx, s)
+}
+
+// dropPeers takes out of the peer sets what the snapshot in force has no more; the connections to lost peers are
+// judged again.
+func (e *Enforcer) dropPeers(ctx context.Context, subjects dataplane.Subjects) error {
+	surplus := e.ruleLists.Release(subjects)
 	if len(surplus) == 0 {
 		return nil
 	}
@@ -271,5 +293,6 @@ func (e *Enforcer) dropPeers(subjects dataplane.Subjects) error {
 	if err := e.flows.Record(); err != nil {
 		return err
 	}
-	return e.plane.Trim()
+	e.ruleLists.Trim()
+	return e.k.Tables.Apply(ctx, e.tablesState(subjects))
 }

@@ -130,28 +130,28 @@ func TestWritesComeInOrder(t *testing.T) {
 	fatal.If(t, w.e.Prepare(context.Background(), s))
 	prepared := w.seams.written()
 	for _, step := range prepared {
-		for _, early := range []string{"-selected", "-home", "security", "nft", "mark"} {
+		for _, early := range []string{"-selected", "-home", "security", "nft bridge", "nft net", "mark"} {
 			if strings.Contains(step, early) && !strings.HasPrefix(step, "list") {
 				t.Errorf("before Commit: %s", step)
 			}
 		}
 	}
-	if !w.dials("10.1.0.5", "192.0.2.9", 25) {
+	if !w.dials("10.1.0.5", "192.0.2.9", 25) || w.inSet("selected", web.IPs[0]) || !w.inSet("staged", web.IPs[0]) {
 		t.Error("the pod is denied before Commit")
 	}
 	fatal.If(t, w.e.Commit(context.Background()))
-	if w.dials("10.1.0.5", "192.0.2.9", 25) {
+	if w.dials("10.1.0.5", "192.0.2.9", 25) || !w.inSet("selected", web.IPs[0]) {
 		t.Error("the pod is not denied after Commit")
 	}
 	steps := slices.DeleteFunc(w.seams.written(), func(s string) bool { return strings.HasPrefix(s, "save") || strings.HasPrefix(s, "list") })
-	order := []string{"ensure NG4-" + dataplane.PodID(web.PodRef), "restore IPv4 mangle", "add NG4-selected 10.1.0.5", "nft inet"}
+	order := []string{"ensure NG4-" + dataplane.PodID(web.PodRef), "restore IPv4 mangle", "nft inet", "add NG4-selected 10.1.0.5", "nft inet"}
 	last := -1
 	for _, word := range order {
-		i := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, word) })
-		if i <= last {
-			t.Errorf("%q comes at %d of %q, after %d", word, i, steps, last)
+		i := slices.IndexFunc(steps[last+1:], func(s string) bool { return strings.HasPrefix(s, word) })
+		if i < 0 {
+			t.Errorf("%q does not come after %d of %q", word, last, steps)
 		}
-		last = i
+		last += 1 + i
 	}
 	// What allows is there before the pod is denied: no write of mangle after.
 	if i := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, "add NG4-selected") }); slices.Contains(steps[i:], "restore IPv4 mangle") {

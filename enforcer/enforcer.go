@@ -20,6 +20,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
+	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -113,9 +114,10 @@ type Enforcer struct {
 	closed map[policy.PodRef]bool
 	// recovered is what an earlier agent left; empty after the first Commit.
 	recovered recoveredState
-	// What NetworkPolicies allow.
-	lists plan.Lists
-	flows *flows.Queue // connections that are judged again
+	// What NetworkPolicies allow, as rules and in the tables.
+	lists     plan.Lists
+	ruleLists *nftrules.Lists
+	flows     *flows.Queue // connections that are judged again
 	// rendered are the ordered rules of the last state of the tables, without subjects.
 	rendered map[*dataplane.Tiers]nft.Tiers
 	nftRule  map[*dataplane.TierRule]*nft.TierRule
@@ -166,6 +168,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		homes:       map[netip.Addr]plan.Home{},
 		orphans:     orphans{homes: map[netip.Addr]plan.Home{}},
 		lists:       plan.NewLists(),
+		ruleLists:   nftrules.NewLists(),
 		nftRule:     map[*dataplane.TierRule]*nft.TierRule{},
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
@@ -179,7 +182,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 // a set takes time with the square of its size.
 const tablesSetMax = 4096
 
-// own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
+// own makes the dataplane, the grants that it holds and the queue of rechecks.
 func (e *Enforcer) own(clock grants.Clock) {
 	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.Coexisting, Repaired: e.repaired}
 	e.plane = &switching{Interface: e.k.Dataplane(e.owner)}
@@ -192,7 +195,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}
 	e.grants = grants.New(kept)
-	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.reset, e.now)
+	e.flows = flows.New(e.k.Flows, e.k.Tables, e.cfg.Mark, e.reset, e.now)
 }
 
 // Coexisting tells whether the agent before this one may still write and answer queries.
@@ -215,14 +218,18 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.checkMark(ctx); err != nil {
 		return nil, err
 	}
-	recovered, err := e.plane.Recover()
+	isolated, err := e.plane.Recover()
 	if err != nil {
 		return nil, err
+	}
+	earlier, err := e.k.Tables.ReadEarlier(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find the rules of an earlier agent: %w", err)
 	}
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.recovered, err = e.readRecovered(recovered); err != nil {
+	if e.recovered, err = e.readRecovered(earlier, isolated); err != nil {
 		return nil, err
 	}
 	return e.startInterception()
@@ -279,7 +286,7 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
 	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}, UnreadTables: e.unread, NotCut: e.notCut(), Offloading: e.offloading()}
-	s.PeerSets, s.PeerEntries = e.plane.Sizes()
+	s.PeerSets, s.PeerEntries = e.ruleLists.Sizes()
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.Isolated {

@@ -13,16 +13,12 @@ const (
 	chainPrefix = xtables.ChainPrefix
 	chainHome   = "NAMEGATE-HOME"
 	chainNames  = "NAMEGATE-NAMES"
-	chainPeers  = "NAMEGATE-PEERS"
-	chainAllow  = "NAMEGATE-ALLOW"
+	chainNamed  = "NAMEGATE-NAMED"
 	chainDrop   = "NAMEGATE-DROP"
 
 	setSelected   = "selected"
 	setDispatched = "judged"
-	setRecheck    = "owed"
 	setHome       = "home"
-	setEndpoint   = "endpoint"
-	setResolvers  = "resolvers"
 )
 
 var (

@@ -1,6 +1,8 @@
 package enforcer
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // netpol returns a NetworkPolicy that selects the pods labelled with its name. Each
@@ -92,28 +95,25 @@ func asksPeers(t testing.TB) (*world, policy.Pod) {
 	return w, client
 }
 
-// peerNames are the names of the peer sets that are there.
-func (w *world) peerNames() []string {
-	w.t.Helper()
-	names, err := w.sets.Names()
-	fatal.If(w.t, err)
-	var out []string
-	for _, n := range names {
-		if strings.HasPrefix(n, "NG4-p-") || strings.HasPrefix(n, "NG6-p-") {
-			out = append(out, n)
+// peerSets are the sets of peers of rule lists that the nft tables have, each with its members, sorted. A set of
+// networks may have those of several peers, and another name then.
+func (w *world) peerSets() map[string][]string {
+	out := map[string][]string{}
+	for name, set := range w.inet.Table.Sets {
+		if !strings.HasPrefix(name, "peers-list-") && !strings.HasPrefix(name, "peers-of-") {
+			continue
 		}
+		members := []string{}
+		for _, e := range set.Elements {
+			members = append(members, strings.Join(e.Key, " "))
+		}
+		slices.Sort(members)
+		out[name] = members
 	}
 	return out
 }
 
-// peerWrites are the steps since forget that change or read anything but what is
-// always looked at, and the recheck set.
-func (w *world) peerWrites() []string {
-	var out []string
-	for _, s := range w.seams.written() {
-		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setRecheck) {
-			out = append(out, s)
-		}
-	}
-	return out
+// peerSetName is the name of the set of a peer.
+func peerSetName(p policy.Peer, f iptables.Family) string {
+	return fmt.Sprintf("peers-list-%s-%d", nftrules.PeersName(p), f)
 }

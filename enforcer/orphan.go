@@ -71,11 +71,11 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 // a pod and a home is another program's.
 func (e *Enforcer) isolated() map[netip.Addr]policy.PodRef {
 	out := map[netip.Addr]policy.PodRef{}
-	for a := range e.recovered.Isolated {
-		if e.recovered.Owners[a] == "" && e.recovered.homes[a].Iface == "" {
+	for a := range e.recovered.isolated {
+		if e.recovered.Subjects[a] == "" && e.recovered.homes[a].Iface == "" {
 			continue
 		}
-		out[a] = policy.PodRef{Namespace: "unknown", Name: cmp.Or(e.recovered.Owners[a], a.String())}
+		out[a] = policy.PodRef{Namespace: "unknown", Name: cmp.Or(e.recovered.Subjects[a], a.String())}
 		if _, known := e.orphans.homes[a]; !known && e.recovered.homes[a].Iface != "" {
 			e.orphans.homes[a] = plan.Home{Home: e.recovered.homes[a], Pod: out[a], Evidence: link.Heard}
 		}

@@ -1,12 +1,13 @@
 package enforcer
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -49,21 +50,8 @@ func TestEverywhere(t *testing.T) {
 	if !w.reaches("10.1.0.5", "192.0.2.1:7", policy.SCTP) || !w.reaches("2001:db8:1::5", "[2001:db8::1]:7", 58) || w.reaches("10.1.0.6", "192.0.2.1:7", policy.TCP) {
 		t.Error("everywhere is not where it should be")
 	}
-	if names := w.peerNames(); len(names) != 0 {
-		t.Errorf("sets %v for what one rule says", names)
-	}
-}
-
-// The kernel takes no prefix that is everything.
-func TestPeersOfAllAddresses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.real = kernelSets(t)
-	w.restart()
-	w.netpols = append(w.netpols, netpol("np", "any 0.0.0.0/0 ::/0"))
-	w.apply([]policy.Pod{pod("client", "10.1.0.5 2001:db8:1::5", "allow", "np")}, pol("allow"))
-	if s := w.e.Status(); s.PeerSets != 2 || s.PeerEntries != 4 {
-		t.Errorf("%d sets with %d entries", s.PeerSets, s.PeerEntries)
+	if sets := w.peerSets(); len(sets) != 0 {
+		t.Errorf("sets %v for what one rule says", sets)
 	}
 }
 
@@ -83,8 +71,8 @@ func TestPeersAreShared(t *testing.T) {
 			chains[p.Peers.ID]++
 		}
 	}
-	if len(chains) != 2 || len(w.peerNames()) != 2 {
-		t.Errorf("chains %v, sets %v", chains, w.peerNames())
+	if len(chains) != 2 || len(w.peerSets()) != 2 {
+		t.Errorf("chains %v, sets %v", chains, w.peerSets())
 	}
 }
 
@@ -94,24 +82,46 @@ func TestPeersChangeByDeltas(t *testing.T) {
 	t.Parallel()
 	w, client := asksPeers(t)
 	allow := pol("allow", "tcp/443 www.example.org")
+	written := func() (out []string) {
+		for _, step := range w.seams.written() {
+			if !strings.HasPrefix(step, "list ") {
+				out = append(out, step)
+			}
+		}
+		return out
+	}
 	w.seams.forget(0, false)
 	w.apply([]policy.Pod{client}, allow)
-	if got := w.peerWrites(); len(got) != 0 {
+	if got := written(); len(got) != 0 {
 		t.Errorf("nothing changed: %v", got)
 	}
-	db := xtables.PeerSetName(policy.Peer{Kind: policy.PeerPods, Key: w.snap.PeerSets[0].Key}, 4)
+	db := peerSetName(policy.Peer{Kind: policy.PeerPods, Key: w.snap.PeerSets[0].Key}, 4)
 	w.remote[0] = far("db1", "10.2.0.9 2001:db8:2::1", "db")
 	w.seams.forget(0, false)
+	var changes []string
+	w.seams.after = func(int, string) {
+		for line := range strings.Lines(w.inet.LastTransaction.String()) {
+			if strings.Contains(line, db) {
+				changes = append(changes, strings.TrimSpace(line))
+			}
+		}
+	}
 	w.apply([]policy.Pod{client}, allow)
-	if diff := cmp.Diff([]string{"add " + db + " 10.2.0.9", "delete " + db + " 10.2.0.1"}, w.peerWrites()); diff != "" {
+	w.seams.after = nil
+	if diff := cmp.Diff([]string{"add element inet namegate " + db + " { 10.2.0.9 }", "delete element inet namegate " + db + " { 10.2.0.1 }"}, slices.Compact(changes)); diff != "" {
 		t.Errorf("one pod has another address (-want +got):\n%s", diff)
+	}
+	for _, step := range written() {
+		if step != "nft inet" && !strings.HasPrefix(step, "mark ") {
+			t.Errorf("one pod has another address, and yet: %s", step)
+		}
 	}
 	if w.reaches("10.1.0.5", "10.2.0.1:5432", policy.TCP) || !w.reaches("10.1.0.5", "10.2.0.9:5432", policy.TCP) {
 		t.Error("the set is not what the snapshot says")
 	}
 	w.netpols = nil
 	w.apply([]policy.Pod{client}, allow)
-	if got := w.peerNames(); len(got) != 0 || w.reaches("10.1.0.5", "10.2.0.9:5432", policy.TCP) {
+	if got := w.peerSets(); len(got) != 0 || w.reaches("10.1.0.5", "10.2.0.9:5432", policy.TCP) {
 		t.Errorf("sets %v are left of no NetworkPolicy", got)
 	}
 }

@@ -1,22 +1,29 @@
 package enforcer
 
-import "github.com/namegate/namegate/policy"
+import (
+	"context"
+
+	"github.com/namegate/namegate/policy"
+)
 
 // Most changes of pods in a cluster make snapshots that differ only in the members of
-// peers. Chains, tables and all other sets are unchanged then, and only the difference of
-// the peer sets is written.
+// peers. All else is unchanged then, and only the difference of the peer sets is written.
 
 // peersAlone tells whether a snapshot differs from the one in force in its peer sets
 // alone, and whether the commit of that one is complete. The same snapshot once more is
 // prepared completely.
 func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
-	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
+	return e.phase >= membersPrepared && s != e.snapshot && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
 }
 
 // preparePeers is Prepare for such a snapshot, and tells whether that is done.
 func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
+	if !e.peersAlone(s) {
+		return false
+	}
+	e.ruleLists.Stage(e.plan, e.members)
 	// An error is tried, and told of, with all else.
-	if !e.peersAlone(s) || e.plane.StageMembers(e.state(e.plan)) != nil {
+	if e.writeLists(context.Background(), e.plan) != nil {
 		return false
 	}
 	e.phase = membersPrepared
@@ -29,7 +36,7 @@ func (e *Enforcer) commitPeers() error {
 		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
-	if err := e.dropPeers(e.plan); err != nil {
+	if err := e.dropPeers(context.Background(), e.plan); err != nil {
 		return err
 	}
 	if err := e.plane.DestroyStale(); err != nil { // what another program asked until now

@@ -16,10 +16,10 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 	return plan.Of(s, plan.Placement{Homes: e.homes, BridgesUnseen: e.unseen}, e.lists)
 }
 
-// tablesPart is a dataplane that has a part in the nft tables. They take it behind Activate or
+// tablesPart is a dataplane that has its grants in the nft tables. They take it behind Activate or
 // Isolate.
 type tablesPart interface {
-	// AddTo adds the part for a state to the state of the tables. It writes nothing.
+	// AddTo adds the grants for a state to the subjects of the tables. It writes nothing.
 	AddTo(tables *nft.State, st dataplane.State)
 }
 
@@ -64,7 +64,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	e.addTiers(&s, subjects)
 	e.addNode(&s, subjects)
 	e.addNodeDNS(&s, network)
-	e.plane.AddTo(&s, e.state(subjects))
+	e.addSubjects(&s, subjects)
 	if !e.cfg.FailClosed {
 		s.Backends = e.intercept.Fallback()
 	}
@@ -81,11 +81,17 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	return s
 }
 
+// addSubjects renders the subjects of a plan with their rule lists and grants for the nft tables.
+func (e *Enforcer) addSubjects(s *nft.State, subjects dataplane.Subjects) {
+	s.Serving, s.DNS = e.servingDNS()
+	s.Recheck = e.flows.Recorded()
+	e.ruleLists.AddTo(s, subjects, e.members)
+	e.plane.AddTo(s, e.state(subjects))
+}
+
 // state returns what the dataplane is to hold.
 func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
-	s := dataplane.State{Subjects: subjects, Recheck: e.flows.Recorded(), Members: e.members, Grants: e.grants}
-	s.Serving, s.Resolvers = e.servingDNS()
-	return s
+	return dataplane.State{Subjects: subjects, Grants: e.grants}
 }
 
 // servingDNS returns the addresses on which agents serve DNS, and those that every subject

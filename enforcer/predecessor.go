@@ -38,9 +38,6 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.endSwitch(ctx); err != nil {
 		e.log.Error("the other dataplane's objects stay; trying again", "error", err)
 	}
-	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
-		return false, err
-	}
 	if err := e.write(ctx, e.inForce()); err != nil {
 		return false, err
 	}

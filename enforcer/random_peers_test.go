@@ -7,11 +7,11 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -147,55 +147,67 @@ func (l *life) peers(v *policy.View, f conntrack.Flow) bool {
 	return allowed
 }
 
-// checkPeers compares the sets of peers with the snapshot's, and returns their names.
-func (l *life) checkPeers(want map[string]bool) {
-	wanted := map[policy.Peer]bool{}
+// checkPeers compares the sets of peers with the snapshot's, and the networks of all sets with the snapshot's.
+func (l *life) checkPeers() {
+	want, got, networks := map[string][]string{}, l.peerSets(), map[netip.Prefix]bool{}
 	for _, v := range l.snap.Views {
 		all := slices.ContainsFunc(v.PeerRules(), func(r *policy.Rule) bool { return r.Peer == policy.Peer{} && r.Ports == policy.AnyPort })
 		for _, r := range v.PeerRules() {
-			if v.Enforced && !all && r.Peer.Kind != policy.PeerAnywhere {
-				wanted[r.Peer] = true
+			switch {
+			case !v.Enforced || all || r.Peer.Kind == policy.PeerAnywhere:
+			case r.Peer.Kind == policy.PeerNetworks:
+				for _, n := range l.snap.PeerSet(r.Peer).Networks {
+					networks[n] = false
+				}
+			default:
+				for _, f := range ipVersions {
+					want[peerSetName(r.Peer, f)] = membersOf(l.snap.PeerSet(r.Peer), f)
+				}
 			}
 		}
 	}
-	for peer := range wanted {
-		for _, f := range ipVersions {
-			name := xtables.PeerSetName(peer, f)
-			want[name] = true
-			entries, err := l.sets.List(name)
-			fatal.If(l.t, err)
-			got := map[ipset.Entry]bool{}
-			for _, e := range entries {
-				got[e.Key()] = true
+	for name, members := range got {
+		if !slices.Contains(l.inet.Table.Sets[name].Flags, knftables.IntervalFlag) {
+			continue
+		}
+		delete(got, name)
+		for _, text := range members {
+			n, err := netip.ParsePrefix(text)
+			if err != nil {
+				n = netip.PrefixFrom(addr(text), addr(text).BitLen())
 			}
-			if should := membersOf(l.snap.PeerSet(peer), f); !maps.Equal(got, should) {
-				l.t.Fatalf("after %s: peers %q have %v in the kernel, want %v", l.last, peer.Key, got, should)
+			if _, wanted := networks[n]; !wanted {
+				l.t.Fatalf("after %s: the set %s has the network %s", l.last, name, n)
+			}
+			for other := range networks {
+				networks[other] = networks[other] || n.Overlaps(other) && n.Bits() <= other.Bits()
 			}
 		}
+	}
+	for n, there := range networks {
+		if !there {
+			l.t.Fatalf("after %s: no set has the network %s", l.last, n)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		l.t.Fatalf("after %s: sets of peers (-want +got):\n%s", l.last, diff)
 	}
 }
 
-// membersOf is what the kernel is to hold of a set, the obvious way.
-func membersOf(s *policy.PeerSet, f iptables.Family) map[ipset.Entry]bool {
-	out := map[ipset.Entry]bool{}
-	for _, a := range s.Addrs {
-		out[ipset.Entry{Addr: a}] = true
-	}
-	for _, p := range s.Ports {
-		out[ipset.Entry{Addr: p.Addr, Protocol: uint8(p.Protocol), Port: p.Port}] = true
-	}
-	for _, n := range s.Networks {
-		switch {
-		case n == netip.MustParsePrefix("0.0.0.0/0"):
-			out[ipset.Entry{Addr: addr("0.0.0.0"), Bits: 1}], out[ipset.Entry{Addr: addr("128.0.0.0"), Bits: 1}] = true, true
-		case n == netip.MustParsePrefix("::/0"):
-			out[ipset.Entry{Addr: addr("::"), Bits: 1}], out[ipset.Entry{Addr: addr("8000::"), Bits: 1}] = true, true
-		case n.IsSingleIP():
-			out[ipset.Entry{Addr: n.Addr()}] = true
-		default:
-			out[ipset.Entry{Addr: n.Addr(), Bits: uint8(n.Bits())}] = true
+// membersOf is what the kernel is to hold of a set of pods or ports, sorted.
+func membersOf(s *policy.PeerSet, f iptables.Family) []string {
+	out := []string{}
+	add := func(of netip.Addr, text string) {
+		if versionOf(of) == f {
+			out = append(out, text)
 		}
 	}
-	maps.DeleteFunc(out, func(e ipset.Entry, _ bool) bool { return versionOf(e.Addr) != f })
+	for _, a := range s.Addrs {
+		add(a, a.String())
+	}
+	for _, p := range s.Ports {
+		add(p.Addr, fmt.Sprintf("%s %s %d", p.Addr, p.Protocol, p.Port))
+	}
+	slices.Sort(out)
 	return out
 }

@@ -96,8 +96,6 @@ func (l *life) writeEntries(f iptables.Family) {
 	switch {
 	case strings.HasSuffix(name, setHome):
 		strange.Iface = "veth99"
-	case strings.HasSuffix(name, setEndpoint) || strings.HasSuffix(name, setResolvers):
-		strange.Protocol, strange.Port = 6, 53
 	case strings.HasSuffix(name, "-ports"):
 		strange.Protocol, strange.Port = 6, pick(l.r, []uint16{80, 443, 9999})
 	}

@@ -398,7 +398,7 @@ func (l *life) check() {
 			}
 		}
 	}
-	l.checkPeers(want)
+	l.checkPeers()
 	names, err := l.sets.Names()
 	if got := slices.Sorted(maps.Keys(want)); err != nil || !slices.Equal(names, got) {
 		l.t.Fatalf("after %s: sets %v, want %v", l.last, names, got)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -50,8 +51,8 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 			changed = append(changed, p.Addrs...)
 		}
 		for _, a := range p.Addrs {
-			list, had := e.recovered.Peers[a]
-			if e.recovered.recheck[a] || had && e.recovered.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
+			list, had := e.recovered.Lists[a]
+			if e.recovered.recheck[a] || had && e.recovered.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != nftrules.ListID(list)) {
 				changed = append(changed, p.Addrs...)
 			}
 		}

@@ -77,10 +77,8 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			}
 			w.clock.Pass(packetGrace)
 			w.recheck()
-			for _, f := range ipVersions {
-				if left, err := w.sets.List(setPrefix(f) + setRecheck); err != nil || len(left) > 0 {
-					t.Errorf("%s, %s: owed are %v, %v", test.what, how, left, err)
-				}
+			if left, err := w.e.k.Tables.ListRecheck(context.Background()); err != nil || len(left) > 0 {
+				t.Errorf("%s, %s: owed are %v, %v", test.what, how, left, err)
 			}
 		}
 	}

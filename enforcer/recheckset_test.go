@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -87,10 +88,8 @@ func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
 			}
 			w.clock.Pass(packetGrace)
 			w.recheck()
-			for _, f := range ipVersions {
-				if left, err := w.sets.List(setPrefix(f) + setRecheck); err != nil || len(left) > 0 {
-					t.Errorf("%s, and the agent dies before step %d: owed are %v, %v", test.what, n, left, err)
-				}
+			if left, err := w.e.k.Tables.ListRecheck(context.Background()); err != nil || len(left) > 0 {
+				t.Errorf("%s, and the agent dies before step %d: owed are %v, %v", test.what, n, left, err)
 			}
 		}
 		if n < 5 {

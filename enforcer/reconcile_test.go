@@ -95,10 +95,9 @@ func TestReconcilePutsBack(t *testing.T) {
 	}{
 		{what: "the jump to the home check", table: "mangle", rival: remove("PREROUTING", "-j "+chainNames)},
 		{what: "a jump of security", table: "security", rival: remove("FORWARD", "-j "+chainDrop)},
-		{what: "a jump of mangle", table: "mangle", rival: remove("INPUT", "-j "+chainPeers)},
 		{what: "a rule", table: "security", rival: remove(chainDrop, "-j DROP")},
-		{what: "the rules of a chain", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainAllow) }},
-		{what: "a chain in favour of another rule", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainAllow, "-j ACCEPT") }},
+		{what: "the rules of a chain", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainNamed) }},
+		{what: "a chain in favour of another rule", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainNamed, "-j ACCEPT") }},
 		{what: "a chain", table: "security", rival: func(tx *iptables.Transaction) {
 			tx.Remove("FORWARD", "-j "+chainDrop)
 			tx.Remove("INPUT", "-j "+chainDrop)
@@ -107,8 +106,6 @@ func TestReconcilePutsBack(t *testing.T) {
 		{what: "all rules, as iptables -F does", table: "mangle", all: func(tx *iptables.Transaction, all iptables.Chains) {
 			empty(tx, all)
 			tx.Remove("PREROUTING", "-j "+chainNames)
-			tx.Remove("INPUT", "-j "+chainPeers)
-			tx.Remove("FORWARD", "-j "+chainPeers)
 		}},
 		{what: "nothing, but adds a chain of our name", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-MINE", "-j ACCEPT") }},
 	}

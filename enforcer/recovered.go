@@ -8,15 +8,18 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
-// recoveredState is the state of an earlier agent as its chains have it: the pod and the
+// recoveredState is the state of an earlier agent as its tables have it: the pod and the
 // home of each address. Connections of an address that is still the same pod's have been
 // judged; the admission of others is withdrawn.
 type recoveredState struct {
-	dataplane.Recovered
-	homes map[netip.Addr]link.Home
+	nft.Earlier
+	// isolated addresses were default-deny: connections of others have not been judged.
+	isolated map[netip.Addr]bool
+	homes    map[netip.Addr]link.Home
 	// tiers are the chains of the ordered rules of addresses.
 	tiers map[netip.Addr]string
 	// recheck are the addresses whose connections it had yet to recheck.
@@ -25,10 +28,13 @@ type recoveredState struct {
 	node bool
 }
 
-// readRecovered completes what the dataplane recovered by the homes in the nft tables,
-// which must have been set up, and by the earlier agent's recheck set.
-func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredState, err error) {
-	in = recoveredState{Recovered: recovered, homes: map[netip.Addr]link.Home{}}
+// readRecovered completes what the nft tables have of an earlier agent, which must have been set up, by its recheck
+// set and the addresses that the dataplane found isolated.
+func (e *Enforcer) readRecovered(earlier nft.Earlier, isolated []netip.Addr) (in recoveredState, err error) {
+	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}}
+	for _, a := range slices.Concat(earlier.Selected, isolated) {
+		in.isolated[a] = true
+	}
 	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
@@ -45,13 +51,13 @@ func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredSta
 
 // same tells whether an address is still the pod's that it was.
 func (in recoveredState) same(a netip.Addr, ref policy.PodRef) bool {
-	return in.Owners[a] == dataplane.PodID(ref)
+	return in.Subjects[a] == dataplane.PodID(ref)
 }
 
 // reused tells whether an address of another pod is a subject's now.
 func (in recoveredState) reused(subjects dataplane.Subjects) bool {
 	for ref, p := range subjects {
-		if slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.Owners[a] != "" && !in.same(a, ref) }) {
+		if slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.Subjects[a] != "" && !in.same(a, ref) }) {
 			return true
 		}
 	}
@@ -60,7 +66,7 @@ func (in recoveredState) reused(subjects dataplane.Subjects) bool {
 
 // judged tells whether the connections of an address have been judged for the pod.
 func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
-	return in.Isolated[a] && in.same(a, ref)
+	return in.isolated[a] && in.same(a, ref)
 }
 
 // hadTiers tells whether a subject had its ordered rules, which have chains, and these no
@@ -102,7 +108,7 @@ func (e *Enforcer) withdrawStale(plan dataplane.Subjects) error {
 			owner[a] = ref
 		}
 	}
-	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Owners)), maps.Keys(e.recovered.recheck))
+	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Subjects)), maps.Keys(e.recovered.recheck))
 	stale = slices.DeleteFunc(stale, func(a netip.Addr) bool {
 		ref, ok := owner[a]
 		return ok && e.recovered.same(a, ref)

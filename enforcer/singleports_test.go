@@ -106,3 +106,37 @@ func TestLastGrantsOnAPortThatGoes(t *testing.T) {
 		t.Errorf("open %v, want %v", w.opened(p), want)
 	}
 }
+
+// TestRefusedSets: a set that the kernel refuses holds up a snapshot a few times, and then what it is for alone is
+// closed, until the kernel takes it.
+func TestRefusedSets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client, other := pod("client", "10.1.0.5", "allow"), pod("other", "10.1.0.6", "allow")
+	s := w.compile([]policy.Pod{client, other}, pol("allow", "tcp/443 www.example.org"))
+	w.seams.refuse = xtables.GrantSetName(client.PodRef, https, iptables.IPv4)
+	refused := 0
+	for w.e.Prepare(context.Background(), s) != nil {
+		if refused++; refused > 6 {
+			t.Fatal("a set is refused, and nothing goes on")
+		}
+	}
+	if refused != 3 {
+		t.Errorf("refused %d times", refused)
+	}
+	fatal.If(t, w.rollOut(s))
+	granted := func(p policy.Pod) error {
+		return w.e.grants.Grant(context.Background(), w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1"))
+	}
+	if err := granted(client); err == nil || w.dials("10.1.0.5", "192.0.2.1", 443) {
+		t.Errorf("a set is refused, and an answer is granted: %v", err)
+	}
+	if err := granted(other); err != nil || !w.dials("10.1.0.6", "192.0.2.1", 443) {
+		t.Errorf("a set of another pod is refused: %v", err)
+	}
+	w.seams.refuse = ""
+	fatal.If(t, w.rollOut(s))
+	if err := granted(client); err != nil || !w.dials("10.1.0.5", "192.0.2.1", 443) {
+		t.Errorf("the set is taken at last: %v", err)
+	}
+}

@@ -3,9 +3,7 @@ package enforcer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -57,9 +55,8 @@ func (s *switching) Survey(ctx context.Context) (use *dataplane.BitUse, read fun
 	return use, func(family, table string) bool { return own(family, table) || theirs(family, table) }, err
 }
 
-// Recover implements dataplane.Interface: what the objects of both say. An address that the
-// two judge for different pods is of neither.
-func (s *switching) Recover() (dataplane.Recovered, error) {
+// Recover implements dataplane.Interface: what the objects of both say.
+func (s *switching) Recover() ([]netip.Addr, error) {
 	out, err := s.Interface.Recover()
 	o := s.left()
 	if err != nil || o == nil {
@@ -69,20 +66,8 @@ func (s *switching) Recover() (dataplane.Recovered, error) {
 	if err != nil {
 		return out, fmt.Errorf("of the other dataplane: %w", err)
 	}
-	maps.Copy(out.Isolated, theirs.Isolated)
-	for a, id := range theirs.Owners {
-		if own, both := out.Owners[a]; both && own != id {
-			out.Owners[a] = unknownOwner
-			continue
-		}
-		out.Owners[a] = id
-	}
-	maps.Copy(out.Peers, theirs.Peers)
-	return out, nil
+	return append(out, theirs...), nil
 }
-
-// unknownOwner is no PodID.
-const unknownOwner = "?"
 
 // AddTo implements tablesPart.
 func (s *switching) AddTo(tables *nft.State, st dataplane.State) {
@@ -111,19 +96,6 @@ func (s *switching) ApplyGrants(ops []dataplane.GrantOp) {
 			ops[i].Err = err
 		}
 	}
-}
-
-// ListRecheck implements dataplane.Interface.
-func (s *switching) ListRecheck() ([]netip.Addr, error) {
-	all, err := s.Interface.ListRecheck()
-	o := s.left()
-	if err != nil || o == nil {
-		return all, err
-	}
-	theirs, err := o.ListRecheck()
-	all = append(all, theirs...)
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all), err
 }
 
 // findOther looks for objects of the other dataplane. The caller holds apply.

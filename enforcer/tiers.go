@@ -46,7 +46,6 @@ func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
 	for _, peer := range slices.SortedFunc(maps.Keys(peers), policy.Peer.Compare) {
 		s.Peers = append(s.Peers, nftrules.PeerSet(nftrules.PeersName(peer), peer.Kind, e.members(peer)))
 	}
-	s.Serving, s.DNS = e.servingDNS()
 }
 
 // actions are those of rules that deny with an answer, by the words of policies.

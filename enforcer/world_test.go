@@ -39,7 +39,6 @@ type world struct {
 	chains *iptables.Fake
 	// otherBackend are the chains of the other variant, nil where the node has none.
 	otherBackend *iptables.Fake
-	maxPeerSets  int // 0: as many as any node
 	inet         *knftables.Fake
 	bridge       *knftables.Fake
 	net          *knftables.Fake
@@ -127,7 +126,7 @@ func (w *world) boot() {
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, nft.Bits{Admitted: w.cfg.Mark, Candidate: w.cfg.Candidate}),
 	}
 	k.Tables.FakeClock(w.clock.Now)
-	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, MaxPeerSets: w.maxPeerSets}
+	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}}
 	if w.otherBackend != nil {
 		filter.Other = w.otherBackend
 	}

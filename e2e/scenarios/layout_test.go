@@ -26,7 +26,7 @@ type sourceChanges map[string][][2]string
 var olderLayout = sourceChanges{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
-		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`}, {`"NAMEGATE-PEERS"`, `"NAMEGATE-REACH"`}, {`"NAMEGATE-ALLOW"`, `"NAMEGATE-PASS"`},
+		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`},
 		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`ChainPrefix + "P-"`, `ChainPrefix + "POD-"`},
 		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
 	},

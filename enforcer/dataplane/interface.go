@@ -53,21 +53,15 @@ type Interface interface {
 	// where no rule of another program uses a bit of the owner's. read tells which tables
 	// of nft, by their family and name, need no second look.
 	Survey(ctx context.Context) (use *BitUse, read func(family, table string) bool, err error)
-	// Recover follows Survey. It creates the objects that are always there, and returns what
-	// an earlier agent's objects say; without an earlier agent its maps are empty.
-	Recover() (Recovered, error)
+	// Recover follows Survey. It creates the objects that are always there, and returns the
+	// addresses that an earlier agent isolated beside those in the tables.
+	Recover() (isolated []netip.Addr, err error)
 
 	// Stage makes everything ready for a state. It denies nothing that was open, and keeps
 	// what the state in force needs. A set that the kernel refuses is an error a few times;
-	// then its subjects or peers stay closed, and the rest goes on.
+	// then its subjects stay closed, and the rest goes on.
 	Stage(ctx context.Context, st State) error
-	// StageMembers is Stage for a state that differs from the one in force in the members of
-	// peers alone. After an error the caller stages the whole state.
-	StageMembers(st State) error
-	// Refused tells whether the kernel refuses a set of the state that was written last.
-	Refused() bool
-	// Isolate brings into force which subjects are isolated, and no rule. After another
-	// agent has gone it also repairs the sets of peers, and reports nothing.
+	// Isolate brings into force which subjects are isolated, and no rule.
 	Isolate(st State) error
 	// Activate brings a state into force. isolated tells, also with an error, whether the
 	// isolation of the state is in force.
@@ -81,12 +75,6 @@ type Interface interface {
 	// DestroyStale cannot destroy the sets that these rules ask. After a success it does
 	// nothing.
 	RemoveStaleRules(ctx context.Context) error
-	// ReleasePeers destroys the sets of peers that no rule of subjects asks. The subjects
-	// must be in force. It returns the members that the remaining sets hold beyond the state
-	// in force, of networks the first addresses. Trim removes these, after the caller noted
-	// their connections.
-	ReleasePeers(subjects Subjects) (surplus map[policy.Peer][]netip.Addr)
-	Trim() error
 	// ReleaseGrants has DestroyStale destroy sets of grants that no rule asks any more.
 	ReleaseGrants(sets []GrantSet)
 	// StalePods returns the pods among subjects of which a set waits for DestroyStale: an
@@ -95,14 +83,6 @@ type Interface interface {
 	// DestroyStale destroys the sets that no rule asks any more. A set that a rule of
 	// another program asks stays, without an error.
 	DestroyStale() error
-
-	// ListRecheck returns the recheck set: addresses whose connections an agent has yet to
-	// recheck. AddRecheck adds addresses, RemoveRecheck removes them, all of one family. An
-	// address twice or a missing one is no error.
-	// AddRecheck does not read grants: the caller may hold their lock.
-	ListRecheck() ([]netip.Addr, error)
-	AddRecheck(addrs ...netip.Addr) error
-	RemoveRecheck(addrs ...netip.Addr) error
 
 	// Verify compares the kernel with a state, and names the objects that deviate. It writes
 	// nothing. With all it reads every table, else those that may have been changed.
@@ -114,8 +94,6 @@ type Interface interface {
 	// or, of some sets at a time, of their members. An error of the look is no change:
 	// Verify reports it.
 	Suspect(st State) bool
-	// Sizes returns how many sets of peers there are, and how many entries they have.
-	Sizes() (sets, entries int)
 
 	// Named returns a set with the dataplane's name of it.
 	Named(set GrantSet) GrantSet

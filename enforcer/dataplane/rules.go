@@ -81,11 +81,6 @@ func (l *RuleList) Union(o *RuleList) *RuleList {
 // All tells whether the list accepts everything.
 func (l *RuleList) All() bool { return l != nil && l.ID == "" }
 
-// Same tells whether two lists are equal.
-func (l *RuleList) Same(o *RuleList) bool {
-	return l == o || l != nil && o != nil && l.ID == o.ID
-}
-
 // Within tells whether another list accepts whatever this one does, by the same peers.
 func (l *RuleList) Within(o *RuleList) bool {
 	if l == nil || o.All() || l == o {

@@ -107,7 +107,7 @@ func (q *Queue) Run(judge Judge) error {
 	if len(q.second) > 0 {
 		return nil
 	}
-	return q.write(q.recorded, false, q.kernel.RemoveRecheck)
+	return q.write(q.recorded, false)
 }
 
 // Due tells whether a second check is due, or another look for offloaded connections, or addresses are

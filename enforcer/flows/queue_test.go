@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -64,26 +65,18 @@ func (r refusingConns) Delete(f conntrack.Flow) error {
 
 type recheckSet struct{ n *node }
 
-func (d recheckSet) ListRecheck() ([]netip.Addr, error) {
+func (d recheckSet) ListRecheck(context.Context) ([]netip.Addr, error) {
 	return slices.Collect(maps.Keys(d.n.recorded)), nil
 }
 
-func (d recheckSet) AddRecheck(addrs ...netip.Addr) error {
+func (d recheckSet) ChangeRecheck(_ context.Context, addrs []netip.Addr, remove bool) error {
 	if d.n.refuses {
 		return errRefused
 	}
 	for _, a := range addrs {
-		d.n.recorded[a] = true
-	}
-	return nil
-}
-
-func (d recheckSet) RemoveRecheck(addrs ...netip.Addr) error {
-	if d.n.refuses {
-		return errRefused
-	}
-	for _, a := range addrs {
-		delete(d.n.recorded, a)
+		if d.n.recorded[a] = true; remove {
+			delete(d.n.recorded, a)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,11 +10,9 @@ import (
 // RecheckSet has the addresses in the kernel whose connections are still to be rechecked:
 // connections from the address, and connections to it as a peer.
 type RecheckSet interface {
-	ListRecheck() ([]netip.Addr, error)
-	// AddRecheck adds addresses, RemoveRecheck removes them, all of one family. After an
-	// error some may be added or removed.
-	AddRecheck(addrs ...netip.Addr) error
-	RemoveRecheck(addrs ...netip.Addr) error
+	ListRecheck(ctx context.Context) ([]netip.Addr, error)
+	// ChangeRecheck adds addresses or removes them. After an error some may be added or removed.
+	ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove bool) error
 }
 
 // Record writes the addresses of all subjects, and addrs, to the kernel, so that a later
@@ -25,7 +24,7 @@ func (q *Queue) Record(addrs ...netip.Addr) error {
 	for _, a := range addrs {
 		q.unrecorded[a] = true
 	}
-	if err := q.write(q.unrecorded, true, q.kernel.AddRecheck); err != nil {
+	if err := q.write(q.unrecorded, true); err != nil {
 		return err
 	}
 	clear(q.unrecorded)
@@ -33,26 +32,24 @@ func (q *Queue) Record(addrs ...netip.Addr) error {
 }
 
 // write adds the addresses to the kernel's set, or removes them.
-func (q *Queue) write(addrs map[netip.Addr]bool, recorded bool, write func(...netip.Addr) error) error {
-	for _, v6 := range []bool{false, true} {
-		var changes []netip.Addr
-		for a := range addrs {
-			if a.Is6() == v6 && q.recorded[a] != recorded {
-				changes = append(changes, a)
-			}
+func (q *Queue) write(addrs map[netip.Addr]bool, recorded bool) error {
+	var changes []netip.Addr
+	for a := range addrs {
+		if q.recorded[a] != recorded {
+			changes = append(changes, a)
 		}
-		if len(changes) == 0 {
-			continue
-		}
-		if err := write(changes...); err != nil {
-			return err
-		}
-		for _, a := range changes {
-			if recorded {
-				q.recorded[a] = true
-			} else {
-				delete(q.recorded, a)
-			}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := q.kernel.ChangeRecheck(context.Background(), changes, !recorded); err != nil {
+		return err
+	}
+	for _, a := range changes {
+		if recorded {
+			q.recorded[a] = true
+		} else {
+			delete(q.recorded, a)
 		}
 	}
 	return nil
@@ -63,7 +60,7 @@ func (q *Queue) write(addrs map[netip.Addr]bool, recorded bool, write func(...ne
 func (q *Queue) Recover() (map[netip.Addr]bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	recorded, err := q.kernel.ListRecheck()
+	recorded, err := q.kernel.ListRecheck(context.Background())
 	if err != nil {
 		return nil, err
 	}

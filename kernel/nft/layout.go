@@ -195,7 +195,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool
 type Bits struct {
 	// Admitted is of connection marks: it says that a connection was judged and allowed. In a
 	// packet's mark it says that the packet comes from its home, to rules outside of these
-	// tables that find candidates. They clear it, and set it again in candidates by name.
+	// tables that find candidates. They clear it.
 	Admitted uint32
 	// Candidate is of packet and connection marks: it says that rules outside of these
 	// tables allow a packet. It admits nothing by itself.
@@ -248,20 +248,7 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
 	l.chain("resolvebare", "", "", "", untracked(resolve)...)
 	l.chain("resolve", "", "", "", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
-	// What begins a connection of a pod that is about to be selected.
-	var ahead, staged, decide []string
-	if candidates || !namespace {
-		ahead, decide = l.namespaceByCandidates(bits)
-	}
-	if namespace {
-		var bySubjects []string
-		staged, bySubjects = l.namespaceBySubjects()
-		decide = append(decide, bySubjects...)
-	}
-	l.chain("namespace", "", "", "", decide...)
-	if namespace {
-		l.stagedChain(bits)
-	}
+	l.namespaceChains(bits, candidates || !namespace)
 	l.chain("judge", "", "", "", append([]string{
 		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
 		"ct direction reply return",
@@ -274,10 +261,9 @@ func verdictChains(l layout, bits Bits, namespace, candidates bool) {
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
-	// its mark, and is judged all the same. Replies and errors are no candidates, although
-	// another program copies the connection's mark to them. Staged subjects come first: one
+	// its mark, and is judged all the same. Staged subjects come first: one
 	// that becomes selected while a packet is under way is found by one rule or the other.
-	from := slices.Concat([]string{"ct state established " + admitted + " return"}, ahead, staged, each("%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
+	from := slices.Concat([]string{"ct state established " + admitted + " return"}, each("%[2]s saddr @"+stagedSet+"%[1]s jump "+stagedSet, "%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
 	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
 	l.chain("input", "filter", "input", verdictPriority, from...)

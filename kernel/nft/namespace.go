@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Where no rules outside of these tables find candidates, the chain "namespace" decides the
-// Namespace tier itself: a verdict map leads a subject to the chain of its own, which asks its
-// sets of grants about what was dialled, and the chain of its list about what is reached.
+// The chain "namespace" decides the Namespace tier: a verdict map leads a subject to the chain of its own, which
+// asks its sets of grants about what was dialled, and the chain of its list about what is reached. Where rules
+// outside of these tables ask what was dialled, they make candidates, and subjects have no sets of grants.
 
 // Subject is a pod with a Namespace tier. What no rule of it accepts, the tier denies.
 type Subject struct {
@@ -51,25 +51,25 @@ const (
 	podPrefix  = "pod-"  // chains of subjects
 	listPrefix = "list-" // chains of rule lists
 
-	candidateChain = "candidate" // only of tables that ask candidates
+	candidatesChain = "candidates" // only of tables that ask candidates
 
 	podsMap    = "pods" // leads subjects to their chains
 	stagedSet  = "staged"
 	recheckSet = "recheck" // State.Recheck
 )
 
-// DecideNamespace has the tables decide the Namespace tier by State.Subjects, in place of
-// candidates. It must come before every other method.
+// DecideNamespace has the tables decide the Namespace tier by State.Subjects alone, without
+// candidates, and be the second net. It must come before every other method.
 func (t *Tables) DecideNamespace() { t.decide(true, false) }
 
-// AdmitCandidates has the tables decide the Namespace tier by candidates or by State.Subjects:
-// what either allows is allowed. OnlyAdmit ends that, by the state that is written next.
+// AdmitCandidates has the tables ask candidates too, and be the second net.
+// OnlyAdmit ends that, by the state that is written next.
 func (t *Tables) AdmitCandidates() { t.decide(true, true) }
 
-// OnlyAdmit has the tables decide by candidates, or else by State.Subjects.
+// OnlyAdmit has the tables ask candidates, or else be the second net.
 func (t *Tables) OnlyAdmit(candidates bool) { t.decide(!candidates, false) }
 
-// Candidates tells whether the tables decide by candidates.
+// Candidates tells whether the tables ask candidates.
 func (t *Tables) Candidates() bool { return t.candidates || !t.namespace }
 
 // decide changes the layout. Tables in force stay as they are until the next state, which
@@ -83,24 +83,24 @@ func (t *Tables) decide(namespace, candidates bool) {
 	t.forgetSkeletons()
 }
 
-// DecidedNamespace tells whether the tables in the kernel decide the Namespace tier by
-// subjects. It may come before every other method.
+// DecidedNamespace tells whether the tables in the kernel decide the Namespace tier alone, or did until an agent
+// that ended since. It may come before every other method.
 func (t *Tables) DecidedNamespace(ctx context.Context) (bool, error) {
-	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
-	if err != nil {
-		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
+	alone, err := t.IgnoreCandidates(ctx)
+	if alone || err != nil {
+		return alone, err
 	}
-	return is.elements[podsMap+families[0].suffix] != nil, nil
+	return t.hasNet(ctx)
 }
 
-// IgnoreCandidates tells whether the tables in the kernel decide the Namespace tier by subjects
-// alone. It may come before every other method.
+// IgnoreCandidates tells whether the tables in the kernel decide the Namespace tier alone. It may come before every
+// other method.
 func (t *Tables) IgnoreCandidates(ctx context.Context) (bool, error) {
 	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
 		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
 	}
-	return is.elements[podsMap+families[0].suffix] != nil && is.rules[candidateChain] == nil, nil
+	return is.elements[podsMap+families[0].suffix] != nil && is.rules[candidatesChain] == nil, nil
 }
 
 // of is the set of a family. It has no size, for which the kernel would allocate all buckets
@@ -113,36 +113,35 @@ func (s GrantSet) of(f family) *knftables.Set {
 	return &knftables.Set{Name: timed.GrantsPrefix + s.Name + "-" + f.suffix, Type: typ, Flags: []knftables.SetFlag{knftables.TimeoutFlag}}
 }
 
-// namespaceByCandidates returns the rules of the chain "namespace" for rules outside of these tables, which
-// found candidates.
-func (l layout) namespaceByCandidates(bits Bits) (ahead, decide []string) {
-	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
-	unnamed := fmt.Sprintf("meta mark & %#x == %#x ", bits.Candidate|bits.Admitted, bits.Candidate)
-	decide = []string{
-		marked + " " + candidate + " jump " + namedChain,
-		unnamed + candidate + " goto admit",
-		"ct state untracked " + marked + " accept",
-		// Another program overwrote the packet's mark. The connection's bit counts before an
-		// answer: on the first packet, where no earlier packet left it, and on later packets
-		// that bear another mark. Without a mark, the chains did not see the packet. The connection's
-		// bit does not tell whether a name made the candidate, so each is judged like one.
-		"ct state new ct status & confirmed == 0 " + candidate + " jump " + namedChain,
-		"ct state new meta mark != 0 " + candidate + " jump " + namedChain}
-	// A candidate may be of a pod that is about to be selected.
-	l.chain(candidateChain, "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump "+namedChain, unnamed+"goto admit")...)
-	return []string{marked + " ct direction original ct state new,established " + candidate + " jump " + candidateChain}, decide
-}
-
-// namespaceBySubjects returns the rules of the chain "namespace" by which subjects are led to their chains.
-// Every rule accepts, so their order means nothing.
-func (l layout) namespaceBySubjects() (staged, decide []string) {
+// namespaceChains makes the chains by which the Namespace tier is decided. Every rule accepts, so their order means
+// nothing.
+func (l layout) namespaceChains(bits Bits, candidates bool) {
 	for _, f := range families {
 		l.tx.Add(&knftables.Map{Name: podsMap + f.suffix, Type: f.addr + " : verdict"})
 		l.set(stagedSet+f.suffix, f.addr)
 		l.set(recheckSet+f.suffix, f.addr)
 	}
 	l.chain("pods", "", "", "", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
-	return each("%[2]s saddr @" + stagedSet + "%[1]s jump " + stagedSet), []string{"jump pods", "jump undeniable", "jump resolve"}
+	rules := []string{"jump pods", "jump undeniable", "jump resolve"}
+	if candidates {
+		l.candidates(bits)
+		rules = append([]string{"jump " + candidatesChain}, rules...)
+	}
+	l.chain("namespace", "", "", "", rules...)
+	l.stagedChain(bits)
+}
+
+// candidates makes the chain that admits what rules outside of these tables found open.
+func (l layout) candidates(bits Bits) {
+	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
+	l.chain(candidatesChain, "", "", "",
+		marked+" "+candidate+" jump "+namedChain,
+		"ct state untracked "+marked+" accept",
+		// Another program overwrote the packet's mark. The connection's bit counts before an
+		// answer: on the first packet, where no earlier packet left it, and on later packets
+		// that bear another mark. Without a mark, the chains did not see the packet.
+		"ct state new ct status & confirmed == 0 "+candidate+" jump "+namedChain,
+		"ct state new meta mark != 0 "+candidate+" jump "+namedChain)
 }
 
 // stagedChain makes the chain of subjects that are about to be isolated.

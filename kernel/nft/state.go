@@ -72,11 +72,10 @@ type State struct {
 	// NodeDNS leads the queries of the node's own sockets to the agent; nil: they go where they are sent.
 	NodeDNS *NodeDNS
 	// Serving are addresses on which agents serve DNS: no rule of Tiers denies it there. DNS
-	// are the resolvers that subjects of Tiers with DNS may dial. With DecideNamespace every
-	// subject may dial both.
+	// are the resolvers that Subjects, and subjects of Tiers with DNS, may dial.
 	Serving, DNS []netip.Addr
-	// The rest counts with DecideNamespace alone. Subjects are the pods with a Namespace tier,
-	// Lists the rules that they share, and GrantSets all sets of grants that are to be there.
+	// Subjects are the pods with a Namespace tier, Lists the rules that they share, and
+	// GrantSets all sets of grants that are to be there.
 	Subjects  []Subject
 	Lists     []RuleList
 	GrantSets []GrantSet

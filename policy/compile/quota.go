@@ -15,8 +15,7 @@ import (
 // demanding namespaces get everything that they request, the others equal parts. A fixed
 // quota for each of 110 namespaces would be 37 peers.
 const (
-	// MaxPeerSets bounds the peers. Each is two sets in the kernel, which has 65,472; the
-	// policies of 110 pods may take 512 each.
+	// MaxPeerSets bounds the peers. Each is two sets in the kernel; the policies of 110 pods may take 512 each.
 	MaxPeerSets = 4096
 	// MaxPeerRules bounds the cost of all different lists of peers and ports.
 	MaxPeerRules = 32768

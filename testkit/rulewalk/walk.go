@@ -137,7 +137,7 @@ func (m *Machine) match(module, option string, args []string, p *Packet) (int, b
 	case "-p":
 		return 1, protocol(p.Protocol) == args[0]
 	case "--dports", "--dport":
-		return 1, inPorts(args[0], p.DstPort)
+		return 1, InPorts(args[0], p.DstPort)
 	case "--match-set":
 		return 2, m.InSet(args[0], args[1], p)
 	case "--ctstate":
@@ -208,7 +208,8 @@ func inMask(s string, a netip.Addr) bool {
 	return true
 }
 
-func inPorts(list string, port uint16) bool {
+// InPorts tells whether a list of ports and ranges, as multiport has it, has a port.
+func InPorts(list string, port uint16) bool {
 	for part := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(part, ":")
 		if !isRange {

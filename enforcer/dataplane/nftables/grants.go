@@ -128,7 +128,7 @@ func (x *packetFilter) listGrants(byName map[string]dataplane.GrantSet, each fun
 func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 	var fresh []nft.GrantSet
 	var missing []dataplane.GrantSet
-	left, made := map[string]dataplane.GrantSet{}, map[string]bool{}
+	left, made, taken := map[string]dataplane.GrantSet{}, map[string]bool{}, map[dataplane.GrantSet]bool{}
 	for ref, p := range st.Subjects {
 		for _, ports := range p.Grants {
 			for _, v6 := range []bool{false, true} {
@@ -136,7 +136,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 				if st.Grants.Holds(g) {
 					continue
 				}
-				missing = append(missing, g)
+				missing, taken[g] = append(missing, g), true
 				set := setOf(g)
 				if x.stale[set.Name] {
 					left[set.Name] = g
@@ -161,17 +161,12 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 		return err
 	}
 	take, hold := st.Grants.Adopt()
-	hasSet := isAmong(missing)
-	taken := map[dataplane.GrantSet]bool{}
 	err := x.listGrants(left, func(g dataplane.GrantSet, part []dataplane.Grant) {
-		if !hasSet(g) {
+		if !taken[g] {
 			if st.Grants.Holds(g) {
 				return
 			}
-			if !taken[g] {
-				taken[g] = true
-				missing = append(missing, g)
-			}
+			missing, taken[g] = append(missing, g), true
 		}
 		take(g, part)
 	})

@@ -2,9 +2,8 @@
 // ipset, writes them and verifies them.
 //
 // The chains hook in where packets enter, are delivered and are forwarded. In mangle a source
-// address is checked against its home, and rules accept names by what a pod dialled,
-// and peers by what it reaches, and mark candidates, which the judge of the nft tables
-// admits; in security everything of isolated pods that has no admission is dropped.
+// address is checked against its home, and rules about what a pod dialled mark candidates, which the judge of the
+// nft tables admits; in security everything of isolated pods that has no admission is dropped.
 // Package enforcer calls it. It knows nothing of names and DNS, and is the only package that
 // knows the sets and the limits of iptables and ipset. The members of grant sets are
 // dataplane.Grants.

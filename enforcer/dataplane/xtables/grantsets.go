@@ -26,6 +26,10 @@ func newGrantSets(sets ipset.Interface) *grantSets {
 	return &grantSets{sets: sets, held: map[string]int{}}
 }
 
+// setBuckets is the initial size of a set: the kernel's default costs sixteen times the
+// memory.
+const setBuckets = 64
+
 // entriesKept bounds the room for entries that apply keeps.
 const entriesKept = 4096
 
@@ -207,10 +211,9 @@ func (g *grantSets) create(sets []dataplane.GrantSet, there map[string]bool, ref
 	return made
 }
 
-// adopt reads the members of the sets that an earlier agent left, of peers and of grants in
-// one listing, and creates the other grant sets. refused is the error of a set that the
-// kernel refuses.
-func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (refused, err error) {
+// adopt reads the members of the sets that an earlier agent left in one listing, and creates
+// the others. refused is the error of a set that the kernel refuses.
+func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 	sets, left := missingGrants(st, x.stale)
 	take, hold := st.Grants.Adopt()
 	there, missing := map[string]bool{}, map[dataplane.GrantSet]bool{}
@@ -224,11 +227,9 @@ func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (ref
 		}
 		take(set, part)
 	})
-	if len(left)+len(peers) > 0 {
+	if len(left) > 0 {
 		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
-			if p := peers[head.Name]; p != nil {
-				p.take(head, entries)
-			} else if read(head, entries) {
+			if read(head, entries) {
 				there[head.Name] = true
 			}
 		})
@@ -247,9 +248,6 @@ func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (ref
 	for _, s := range held {
 		x.grants.held[s.Name]++
 		delete(x.stale, s.Name)
-	}
-	for name := range peers {
-		delete(x.stale, name)
 	}
 	return refused, nil
 }

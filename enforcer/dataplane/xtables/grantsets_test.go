@@ -9,7 +9,6 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -143,49 +142,51 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		{"two of another agent", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), false, false, true, "192.0.2.1 192.0.2.2 203.0.113.8 203.0.113.9"},
 	} {
 		g, fake := fakeGrantSets(t, web)
-		m := &mirrors{sets: fake, coexisting: func() bool { return test.coexisting }, differing: map[string]mirror{}}
+		m := &mirrors{sets: fake, coexisting: func() bool { return test.coexisting }, differing: map[string]*mirror{}}
 		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
 		sizes, err := fake.Sizes()
 		fatal.If(t, err)
-		wrong, err := m.wrongSizes(&peers{}, want, sizes)
+		wrong, err := m.wrongSizes(want, sizes)
 		if err != nil || len(wrong) > 0 != test.size {
 			t.Errorf("%s: wrong sizes %v, %v", test.what, wrong, err)
 		}
-		if differs, err := m.differs(&grantMirror{grants: want, set: web}); err != nil || differs != test.members {
+		if differs, err := m.differs(&mirror{grants: want, set: web}); err != nil || differs != test.members {
 			t.Errorf("%s: differs %v, %v", test.what, differs, err)
 		}
-		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
+		if wrong, err := m.verify(want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
 			t.Errorf("%s: deviating %v, %v", test.what, wrong, err)
 		}
-		if deviated, err := m.repair(&grantMirror{grants: want, set: web}); err != nil || deviated != test.members {
+		if deviated, err := m.repair(&mirror{grants: want, set: web}); err != nil || deviated != test.members {
 			t.Errorf("%s: repaired %v, %v", test.what, deviated, err)
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
 			t.Errorf("%s: after the repair %v", test.what, got)
 		}
-		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 {
+		if wrong, err := m.verify(want, sizes); err != nil || len(wrong) > 0 {
 			t.Errorf("%s: deviating after the repair %v, %v", test.what, wrong, err)
 		}
 	}
 }
 
-// TestMirrorsWithoutARule: a peer set that no rule uses, or that the kernel refused, is not
-// created again by a repair, and a set that was found to differ is forgotten.
+// TestMirrorsWithoutARule: a set of grants that no rule asks any more is not created again by a repair, and a set that
+// was found to differ is forgotten.
 func TestMirrorsWithoutARule(t *testing.T) {
-	for _, s := range []*peerSet{{}, {released: true}, {refused: true}} {
-		fake := ipset.NewFake(time.Now)
-		m := &mirrors{sets: fake, coexisting: func() bool { return false }, differing: map[string]mirror{}}
-		s.name, s.key.family, s.full, s.size = "NG4-p-web", iptables.IPv4, &policy.PeerSet{}, 1
-		m.differing[s.name] = s
-		asked := !s.released && !s.refused
-		wrong, err := m.verify(&peers{}, fakeGrants{}, nil)
+	web := grantSetOf("web", false)
+	for _, asked := range []bool{false, true} {
+		fake, grants := ipset.NewFake(time.Now), fakeGrants{}
+		if asked {
+			grants[web] = fakeGrants{web: {certain: granted("192.0.2.1")}}[web]
+		}
+		s := &mirror{grants: grants, set: web}
+		m := &mirrors{sets: fake, coexisting: func() bool { return false }, differing: map[string]*mirror{web.Name: s}}
+		wrong, err := m.verify(grants, nil)
 		if err != nil || len(wrong) > 0 != asked || len(m.differing) > 0 != asked {
-			t.Errorf("%+v: deviating %v, differing %v, %v", s, wrong, m.differing, err)
+			t.Errorf("asked %v: deviating %v, differing %v, %v", asked, wrong, m.differing, err)
 		}
 		deviated, err := m.repair(s)
 		names, _ := fake.Names()
 		if err != nil || deviated != asked || len(names) > 0 != asked {
-			t.Errorf("%+v: repaired %v, sets %v, %v", s, deviated, names, err)
+			t.Errorf("asked %v: repaired %v, sets %v, %v", asked, deviated, names, err)
 		}
 	}
 }

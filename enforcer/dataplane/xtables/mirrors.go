@@ -11,19 +11,6 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// mirror is a set whose members are known without the kernel: of peers or of grants.
-type mirror interface {
-	fmt.Stringer // for administrators
-	setName() string
-	// members calls f with the members, some of which may change meanwhile, freeze with members
-	// that do not, and freezeBounds with the number of entries that the kernel may hold while the
-	// members do not change. They do nothing for a set that no rule asks any more. New grants
-	// wait for freeze and freezeBounds.
-	members(f func(members))
-	freeze(f func(members))
-	freezeBounds(f func(dataplane.Bounds))
-}
-
 // members are what the kernel is to hold of a set.
 type members struct {
 	header ipset.Set
@@ -32,47 +19,22 @@ type members struct {
 	maybe func(ipset.Entry) bool
 }
 
-func (s *peerSet) setName() string { return s.name }
-
-func (s *peerSet) String() string { return fmt.Sprintf("peers %q", s.key.peer.Key) }
-
-func (s *peerSet) bounds() dataplane.Bounds {
-	return dataplane.Bounds{Min: s.size, Max: s.size + len(s.stale)}
-}
-
-// members is freeze: members of peers change by the calls of the dataplane alone.
-func (s *peerSet) members(f func(members)) { s.freeze(f) }
-
-func (s *peerSet) freeze(f func(members)) {
-	if s.refused || s.released {
-		return
-	}
-	want := s.entries(s.full)
-	f(members{s.header(len(want)), want, func(en ipset.Entry) bool { return s.stale[en] }})
-}
-
-func (s *peerSet) freezeBounds(f func(dataplane.Bounds)) {
-	if !s.refused && !s.released {
-		f(s.bounds())
-	}
-}
-
-// grantMirror is a set of the kernel that has grants. It keeps one of the sets of grants that share
+// mirror is a set of the kernel that has grants. It keeps one of the sets of grants that share
 // its name: there are thousands. bounds are those of when it was made: sets of single ports come
 // and go.
-type grantMirror struct {
+type mirror struct {
 	grants dataplane.Grants
 	set    dataplane.GrantSet
 	bounds dataplane.Bounds
 }
 
-// grantMirrors returns the sets of the kernel that have grants, by name.
-func grantMirrors(grants dataplane.Grants) map[string]*grantMirror {
-	out := map[string]*grantMirror{}
+// mirrorsOf returns the sets of the kernel that have grants, by name.
+func mirrorsOf(grants dataplane.Grants) map[string]*mirror {
+	out := map[string]*mirror{}
 	for set, b := range grants.Bounds() {
 		m := out[set.Name]
 		if m == nil {
-			m = &grantMirror{grants: grants, set: set}
+			m = &mirror{grants: grants, set: set}
 			out[set.Name] = m
 		}
 		m.bounds = dataplane.Bounds{Min: m.bounds.Min + b.Min, Max: m.bounds.Max + b.Max}
@@ -80,9 +42,8 @@ func grantMirrors(grants dataplane.Grants) map[string]*grantMirror {
 	return out
 }
 
-func (m *grantMirror) setName() string { return m.set.Name }
-
-func (m *grantMirror) String() string {
+// String names the set for administrators.
+func (m *mirror) String() string {
 	var ports []policy.PortRange
 	for _, s := range m.grants.Members(m.set) {
 		ports = append(ports, s.Set.Ports.Ranges()...)
@@ -90,17 +51,17 @@ func (m *grantMirror) String() string {
 	return fmt.Sprintf("grants of pod %s on %s", m.set.Pod, policy.NewPortSet(ports...))
 }
 
-func (m *grantMirror) members(f func(members)) {
+// members calls f with the members, some of which may change meanwhile, and freeze with members
+// that do not. They do nothing for a set that no rule asks any more. New grants wait for freeze.
+func (m *mirror) members(f func(members)) {
 	if frozen := m.grants.Members(m.set); len(frozen) > 0 {
 		f(membersOf(frozen))
 	}
 }
 
-func (m *grantMirror) freeze(f func(members)) {
+func (m *mirror) freeze(f func(members)) {
 	m.grants.Freeze(m.set, func(frozen []dataplane.Frozen) { f(membersOf(frozen)) })
 }
-
-func (m *grantMirror) freezeBounds(f func(dataplane.Bounds)) { m.grants.FreezeBounds(m.set, f) }
 
 // membersOf renders the sets of grants of one set of the kernel.
 func membersOf(frozen []dataplane.Frozen) members {
@@ -117,13 +78,13 @@ func membersOf(frozen []dataplane.Frozen) members {
 	return is
 }
 
-// mirrors compares and repairs the sets of peers and of grants.
+// mirrors compares and repairs the sets of grants.
 type mirrors struct {
 	sets ipset.Interface
 	// coexisting tells whether another agent writes too.
 	coexisting func() bool
 	// differing are the sets whose members deviated when they had their turn, by name.
-	differing map[string]mirror
+	differing map[string]*mirror
 }
 
 // outside tells whether a set's size is not within its bounds. While two agents write, the
@@ -135,28 +96,23 @@ func (m *mirrors) outside(name string, b dataplane.Bounds, sizes map[string]int)
 
 // wrongSizes returns the sets of a wrong size. sizes may be older than the members: a set is
 // asked again.
-func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string]int) (wrong []mirror, err error) {
-	for _, s := range p.all {
-		if !s.refused && m.outside(s.name, s.bounds(), sizes) {
-			wrong = append(wrong, s)
-		}
-	}
-	for name, s := range grantMirrors(grants) {
+func (m *mirrors) wrongSizes(grants dataplane.Grants, sizes map[string]int) (wrong []*mirror, err error) {
+	for name, s := range mirrorsOf(grants) {
 		if m.outside(name, s.bounds, sizes) {
 			wrong = append(wrong, s)
 		}
 	}
-	wrong = slices.DeleteFunc(wrong, func(s mirror) bool {
+	wrong = slices.DeleteFunc(wrong, func(s *mirror) bool {
 		still := false
 		size := func() (size map[string]int) {
-			size, e := m.sets.Sizes(s.setName())
+			size, e := m.sets.Sizes(s.set.Name)
 			err = cmp.Or(err, e)
 			return size
 		}
 		// New grants wait for a size only where one was wrong twice: it waits for a listing.
 		again := size()
-		s.freezeBounds(func(b dataplane.Bounds) {
-			still = m.outside(s.setName(), b, again) && m.outside(s.setName(), b, size())
+		grants.FreezeBounds(s.set, func(b dataplane.Bounds) {
+			still = m.outside(s.set.Name, b, again) && m.outside(s.set.Name, b, size())
 		})
 		return !still
 	})
@@ -165,14 +121,14 @@ func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string
 
 // verify returns the sets of a wrong size, and those whose members deviated at their turn
 // and still do: a repair may have to wait.
-func (m *mirrors) verify(p *peers, grants dataplane.Grants, sizes map[string]int) ([]mirror, error) {
-	wrong, err := m.wrongSizes(p, grants, sizes)
+func (m *mirrors) verify(grants dataplane.Grants, sizes map[string]int) ([]*mirror, error) {
+	wrong, err := m.wrongSizes(grants, sizes)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]bool{}
 	for _, s := range wrong {
-		found[s.setName()] = true
+		found[s.set.Name] = true
 	}
 	for name, s := range maps.Clone(m.differing) {
 		differs, err := m.differs(s)
@@ -183,14 +139,14 @@ func (m *mirrors) verify(p *peers, grants dataplane.Grants, sizes map[string]int
 			wrong = append(wrong, s)
 		}
 	}
-	slices.SortFunc(wrong, func(a, b mirror) int { return cmp.Compare(a.setName(), b.setName()) })
+	slices.SortFunc(wrong, func(a, b *mirror) int { return cmp.Compare(a.set.Name, b.set.Name) })
 	return wrong, nil
 }
 
 // differs tells whether the members of a set deviate, and keeps the result for verify. The same
 // deviation has to show twice: new grants do not wait for the listing of a set, which takes a
 // millisecond for some hundred entries.
-func (m *mirrors) differs(s mirror) (differs bool, err error) {
+func (m *mirrors) differs(s *mirror) (differs bool, err error) {
 	var d ipset.Difference
 	s.members(func(is members) { d, err = m.compare(is) })
 	if d.Any() {
@@ -199,9 +155,9 @@ func (m *mirrors) differs(s mirror) (differs bool, err error) {
 		d = d.And(again)
 	}
 	if differs = err == nil && d.Any(); differs {
-		m.differing[s.setName()] = s
+		m.differing[s.set.Name] = s
 	} else if err == nil {
-		delete(m.differing, s.setName())
+		delete(m.differing, s.set.Name)
 	}
 	return differs, err
 }
@@ -217,7 +173,7 @@ func (m *mirrors) compare(is members) (ipset.Difference, error) {
 
 // repair removes foreign entries from a set and writes the lost ones again. It tells whether
 // the set deviated.
-func (m *mirrors) repair(s mirror) (deviated bool, err error) {
+func (m *mirrors) repair(s *mirror) (deviated bool, err error) {
 	s.freeze(func(is members) {
 		var d ipset.Difference
 		if d, err = m.compare(is); err == nil && d.Any() {

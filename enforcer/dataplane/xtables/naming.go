@@ -39,17 +39,12 @@ const (
 	chainSpoofed = "NAMEGATE-FOREIGN"
 	chainMarked  = "NAMEGATE-MARKED"
 	chainNames   = "NAMEGATE-NAMES"
-	chainPeers   = "NAMEGATE-PEERS"
-	chainAllow   = "NAMEGATE-ALLOW"
 	chainNamed   = "NAMEGATE-NAMED"
 	chainDrop    = "NAMEGATE-DROP"
 
 	setSelected   = "selected"
 	setDispatched = "judged"
-	setRecheck    = "owed"
 	setHome       = "home"
-	setEndpoint   = "endpoint"
-	setResolvers  = "resolvers"
 	setProbe      = "probe" // of Check
 )
 
@@ -72,22 +67,6 @@ func digest(s string, n int) string {
 
 const podChainPrefix = ChainPrefix + "P-"
 
-// Names of objects that pods share. Authors of NetworkPolicies choose the hashed text:
-// the digests are long enough that no two collide.
-const (
-	listChainPrefix = ChainPrefix + "R-"
-	peerSetWord     = "p-"
-	peerDigits      = 24
-)
-
-// listChain is the chain of all pods with one list of peers.
-func listChain(l *dataplane.RuleList) string {
-	if l.All() {
-		return chainAllow
-	}
-	return listChainPrefix + l.ID
-}
-
 func podChain(r policy.PodRef) string { return podChainPrefix + dataplane.PodID(r) }
 
 // singlePorts ends the name of the set of the single ports of a pod.
@@ -102,11 +81,6 @@ func GrantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) stri
 	return setPrefix(f) + dataplane.PodID(r) + "-" + digest(string(ports), 8)
 }
 
-// PeerSetName is the set of peers of a family.
-func PeerSetName(p policy.Peer, f iptables.Family) string {
-	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
-}
-
 // StaticSets are the sets that exist whenever an agent has run.
 func StaticSets() []ipset.Set {
 	var out []ipset.Set
@@ -115,10 +89,7 @@ func StaticSets() []ipset.Set {
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setDispatched, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setRecheck, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},
 		)
 	}
 	return out

@@ -102,22 +102,6 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 			}
 		}
 	}
-	for _, p := range pods {
-		if p.Peers == nil {
-			continue
-		}
-		for _, r := range p.Peers.Rules {
-			typ, asked := map[policy.PeerKind]ipset.Type{policy.PeerPods: ipset.HashIP, policy.PeerNetworks: ipset.HashNet, policy.PeerPorts: ipset.HashIPPort}[r.Match.Peer.Kind]
-			for _, f := range families {
-				if !asked {
-					continue
-				}
-				if err := sets.Ensure(ipset.Set{Name: PeerSetName(r.Match.Peer, f), Type: typ, IPv6: f == iptables.IPv6}); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
 	for _, f := range families {
 		for table, want := range (ruleset{family: f, mark: testMark, candidate: testCandidate, subjects: pods}).render() {
 			key := Table{f, table}

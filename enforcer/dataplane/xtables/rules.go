@@ -19,8 +19,6 @@ type hook struct{ table, chain, to string }
 // hooks are all places where packets enter our chains.
 var hooks = []hook{
 	{"mangle", "PREROUTING", chainNames},
-	{"mangle", "INPUT", chainPeers},
-	{"mangle", "FORWARD", chainPeers},
 	{"security", "INPUT", chainDrop},
 	{"security", "FORWARD", chainDrop},
 }
@@ -38,21 +36,14 @@ var (
 	listenerTypes  = []int{131, 132, 143}
 )
 
-// dnsPort is the only port of the endpoint and of resolvers.
-const dnsPort = 53
-
 // ruleset renders our chains of one family from pods, by table.
 type ruleset struct {
 	family iptables.Family
 	// mark admits a connection, candidate marks what the judge may admit.
 	mark, candidate uint32
 	subjects        []*dataplane.Subject
-	// kept are the rules of pods as they were rendered before; nil keeps none. keptLists
-	// are those of lists of peers, by chain.
-	kept      map[policy.PodRef]subjectRules
-	keptLists map[string]listRules
-	// refused are the names of peer sets that the kernel does not take.
-	refused map[string]bool
+	// kept are the rules of pods as they were rendered before; nil keeps none.
+	kept map[policy.PodRef]subjectRules
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing map[policy.PodRef]map[policy.PortSet]bool
 }
@@ -83,11 +74,6 @@ func hasBit(bit uint32) string { return fmt.Sprintf("--mark %#x/%#x", bit, bit) 
 // setBit sets a bit of a mark, clearBit clears it. target is MARK or CONNMARK.
 func setBit(target string, bit uint32) string {
 	return fmt.Sprintf("-j %s --set-xmark %#x/%#x", target, bit, bit)
-}
-
-// setBits sets bits among some of a packet's mark, and clears the others.
-func setBits(bits, among uint32) string {
-	return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", bits, among)
 }
 
 func clearBit(target string, bit uint32) string {
@@ -168,26 +154,18 @@ func (r ruleset) neighbours() []string {
 	return out
 }
 
-// mangle checks homes and finds candidates: names by what the pod dialled, peers by what it
-// reaches. Packets of admitted connections, which are nearly all there are, leave each chain
-// by one of its first rules. A candidate has its bit in the packet's mark and in the connection's: a
-// packet mark that another program writes makes none, and a connection's bit outlives no packet.
-// A candidate by name has the bit that admits in its packet's mark: the judge asks where it is
-// led. Peers are asked about it if it is led elsewhere.
+// mangle checks homes and finds candidates by what the pod dialled. Packets of admitted
+// connections, which are nearly all there are, leave by one of the first rules. A candidate has
+// its bit in the packet's mark and in the connection's: a packet mark that another program writes
+// makes none, and a connection's bit outlives no packet.
 //
 // The home check of the nft tables marks the packets that it found at home, with the bit that
 // admits connections, which means nothing in a packet's mark: they are not checked again.
 // Without these tables no packet is marked, and each is checked here. The nft tables of the
 // inet family do not see bridge ports: where homes are such, every packet is checked.
 func (r ruleset) mangle() iptables.Chains {
-	admitted := "-m connmark " + hasBit(r.mark) + " -j RETURN"
 	atHome := "-m mark " + hasBit(r.mark) + " "
 	established := "-m connmark " + hasBit(r.mark) + " -m conntrack --ctstate ESTABLISHED "
-	notDispatched := "-m set ! --match-set " + r.set(setDispatched) + " src -j RETURN"
-	// What a pod answers, and what it says of another's connection, admits nothing: that
-	// is judged for who began it.
-	answers := "-m conntrack --ctdir REPLY -j RETURN"
-	errors := "-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN"
 	c, ports, other := r.homes()
 	first := []string{atHome + established + "-g " + chainMarked, "-m mark ! " + hasBit(r.mark) + " -j " + chainHome}
 	if ports {
@@ -197,61 +175,33 @@ func (r ruleset) mangle() iptables.Chains {
 		first = slices.Insert(first, 0, other+established+"-j RETURN")
 	}
 	maps.Copy(c, iptables.Chains{
-		chainAllow:  {setBits(r.candidate, r.candidate|r.mark), setBit("CONNMARK", r.candidate)},
-		chainNamed:  {setBits(r.candidate|r.mark, r.candidate|r.mark), setBit("CONNMARK", r.candidate)},
+		chainNamed:  {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
 		chainMarked: {clearBit("MARK", r.mark)},
-		chainNames: slices.Concat(first, []string{
-			established + "-j RETURN",
-			notDispatched, // the nft tables mark packets of subjects alone
+		chainNames: append(first,
+			established+"-j RETURN",
+			// The nft tables mark packets of subjects alone.
+			"-m set ! --match-set "+r.set(setDispatched)+" src -j RETURN",
 			clearBit("MARK", r.mark|r.candidate),
-			answers,
+			// What a pod answers, and what it says of another's connection, admits nothing: that
+			// is judged for who began it.
+			"-m conntrack --ctdir REPLY -j RETURN",
 			clearBit("CONNMARK", r.candidate),
-			errors,
+			"-p "+r.icmp()+" -m conntrack --ctstate RELATED -j RETURN",
 			// What a helper expects inherits its master's mark. The judge clears the bit too.
-			"-m conntrack --ctstate NEW,RELATED " + clearBit("CONNMARK", r.mark),
-		}, r.dns(setResolvers)),
-		chainPeers: append([]string{admitted, "-m mark " + hasBit(r.candidate) + " -m conntrack ! --ctstate DNAT -j RETURN", notDispatched, answers, errors}, r.dns(setEndpoint)...),
+			"-m conntrack --ctstate NEW,RELATED "+clearBit("CONNMARK", r.mark),
+		),
 	})
-	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
+	names := map[netip.Addr][]string{}
 	for _, p := range r.subjects {
 		for _, a := range p.Dispatched() {
 			if versionOf(a) == r.family {
 				names[a] = []string{"-g " + podChain(p.Pod)}
-				self[a] = r.reach(c, a, p.Peers)
 				c[podChain(p.Pod)] = r.podRules(p)
 			}
 		}
 	}
 	dispatch(c, chainNames, names)
-	dispatch(c, chainPeers, self)
 	return c
-}
-
-// reach leads what an address really reaches to what allows it: itself, and its peers,
-// whose chain is added where it is not there yet.
-func (r ruleset) reach(c iptables.Chains, a netip.Addr, peers *dataplane.RuleList) []string {
-	if peers.All() {
-		return []string{"-g " + chainAllow}
-	}
-	rules := []string{"-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow}
-	if peers == nil {
-		return rules
-	}
-	chain := listChain(peers)
-	if _, there := c[chain]; !there {
-		c[chain] = r.renderList(peers)
-	}
-	return append(rules, "-g "+chain)
-}
-
-// dns allows what goes to the DNS port of a set's addresses. The port is asked first:
-// it costs a tenth of a set.
-func (r ruleset) dns(set string) []string {
-	var out []string
-	for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-		out = append(out, fmt.Sprintf("-p %[1]s -m %[1]s --dport %[2]d -m set --match-set %[3]s dst,dst -g %[4]s", proto, dnsPort, r.set(set), chainAllow))
-	}
-	return out
 }
 
 // podRules asks each of the pod's sets on the ports that it is for. Ports are asked

@@ -33,13 +33,6 @@ func twoPods() []*dataplane.Subject {
 	return []*dataplane.Subject{
 		{
 			Pod: bridged, Addrs: addrs("10.1.0.6 2001:db8:1::6"), Grants: []policy.PortSet{"any"}, Isolated: true,
-			Peers: peerRules(
-				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: "tcp/5432"},
-				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPods, Key: `all: "quoted" \`}, Ports: "any"},
-				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}, Ports: "sctp/7,tcp/8000-9000,udp"},
-				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "http/tcp shop: *"}, Ports: "any"},
-				dataplane.Match{Peer: policy.Peer{}, Ports: "udp/123"},
-			),
 			Homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
 		},
 		{
@@ -47,15 +40,6 @@ func twoPods() []*dataplane.Subject {
 			Homes: map[netip.Addr]link.Home{addr("10.1.0.5"): {Iface: "veth5"}, addr("2001:db8:1::5"): {Iface: "veth5"}},
 		},
 	}
-}
-
-// peerRules is the list of rules that accept matches.
-func peerRules(matches ...dataplane.Match) *dataplane.RuleList {
-	var all []dataplane.Rule
-	for _, m := range matches {
-		all = append(all, dataplane.Rule{Match: m, Action: policy.Accept})
-	}
-	return dataplane.NewRuleList(all)
 }
 
 // applied puts a ruleset into a fake, which refuses rules that refer to nothing.

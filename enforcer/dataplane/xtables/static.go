@@ -2,13 +2,11 @@ package xtables
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/policy"
 )
 
 // static is the sets that are always there.
@@ -111,26 +109,13 @@ func staticEntries(st dataplane.State, asked func(set string) bool) map[string][
 			}
 		}
 	}
-	for _, a := range st.Recheck {
-		add(setRecheck, ipset.Entry{Addr: a})
-	}
-	dns := func(set string, addrs []netip.Addr) {
-		for _, a := range addrs {
-			for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-				add(set, ipset.Entry{Addr: a, Protocol: uint8(proto), Port: dnsPort})
-			}
-		}
-	}
-	dns(setEndpoint, st.Serving)
-	dns(setResolvers, st.Resolvers)
 	return out
 }
 
 func everySet(string) bool { return true }
 
-// countsDiffer tells whether a set holds another number of entries than was written, or
-// than the state's recheck set has.
-func (s *static) countsDiffer(st dataplane.State) (bool, error) {
+// countsDiffer tells whether a set holds another number of entries than was written.
+func (s *static) countsDiffer() (bool, error) {
 	if len(s.counts) == 0 {
 		return false, nil
 	}
@@ -138,14 +123,7 @@ func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	recheck := map[string]int{}
-	for _, a := range st.Recheck {
-		recheck[setPrefix(versionOf(a))+setRecheck]++
-	}
 	for name, want := range s.counts {
-		if strings.HasSuffix(name, setRecheck) {
-			want = recheck[name]
-		}
 		if size, there := sizes[name]; !there || size != want {
 			return true, nil
 		}

@@ -25,10 +25,8 @@ func (t Table) String() string { return fmt.Sprintf("%v %s chains", t.Family, t.
 // wanted is what the rules of all tables are made of.
 type wanted struct {
 	subjects dataplane.Subjects
-	// refusedPeers are the names of peer sets that the kernel does not take, refusedGrants
-	// the port sets whose grant set it does not take: no rule asks them.
-	refusedPeers  map[string]bool
-	refusedGrants map[policy.PodRef]map[policy.PortSet]bool
+	// refused are the port sets whose grant set the kernel does not take: no rule asks them.
+	refused map[policy.PodRef]map[policy.PortSet]bool
 }
 
 // rules is our chains in all tables, and the jumps to them.
@@ -47,11 +45,9 @@ type rules struct {
 	fingerprints map[Table]string
 	unverified   map[Table]bool // written and not compared since
 	nextReading  time.Time      // when these may be read, so that reading takes a bounded share of a core
-	// last is what written was made of; rendered are its rules by subject, renderedLists
-	// those of rule lists by chain.
-	last          wanted
-	rendered      map[iptables.Family]map[policy.PodRef]subjectRules
-	renderedLists map[iptables.Family]map[string]listRules
+	// last is what written was made of; rendered are its rules by subject.
+	last     wanted
+	rendered map[iptables.Family]map[policy.PodRef]subjectRules
 
 	survey  survey // by readVariants, until the first write
 	follows bool   // an earlier agent has chains here, as readVariants found
@@ -79,8 +75,7 @@ func newRules(chains, other iptables.Interface, owner dataplane.Owner) *rules {
 	return &rules{
 		chains: chains, other: other, mark: owner.Mark, candidate: owner.Candidate, now: owner.Now,
 		written: map[Table]iptables.Chains{}, expected: map[Table]iptables.Chains{}, fingerprints: map[Table]string{}, unverified: map[Table]bool{},
-		rendered:      map[iptables.Family]map[policy.PodRef]subjectRules{iptables.IPv4: {}, iptables.IPv6: {}},
-		renderedLists: map[iptables.Family]map[string]listRules{iptables.IPv4: {}, iptables.IPv6: {}},
+		rendered: map[iptables.Family]map[policy.PodRef]subjectRules{iptables.IPv4: {}, iptables.IPv6: {}},
 	}
 }
 
@@ -136,7 +131,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 			}
 		}
 	}
-	r.last = wanted{dataplane.Subjects{}, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants)}
+	r.last = wanted{dataplane.Subjects{}, maps.Clone(w.refused)}
 	for ref, s := range w.subjects {
 		was := *s
 		r.last.subjects[ref] = &was
@@ -144,11 +139,10 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 	return nil
 }
 
-// hold tells whether the last write was of the same rules: nearly always where only the
-// members of peers changed.
+// hold tells whether the last write was of the same rules.
 func (r *rules) hold(w wanted) bool {
 	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) ||
-		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) {
+		!maps.EqualFunc(w.refused, r.last.refused, maps.Equal) {
 		return false
 	}
 	for ref, s := range w.subjects {
@@ -164,16 +158,11 @@ func (r *rules) render(w wanted) map[Table]iptables.Chains {
 	out := map[Table]iptables.Chains{}
 	subjects := w.subjects.Sorted()
 	for _, f := range families {
-		kept, lists := r.rendered[f], r.renderedLists[f]
+		kept := r.rendered[f]
 		maps.DeleteFunc(kept, func(ref policy.PodRef, _ subjectRules) bool { return w.subjects[ref] == nil })
-		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants}
+		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: kept, missing: w.refused}
 		for name, chains := range set.render() {
 			out[Table{f, name}] = chains
-		}
-		for chain := range lists {
-			if out[Table{f, "mangle"}][chain] == nil {
-				delete(lists, chain)
-			}
 		}
 	}
 	return out

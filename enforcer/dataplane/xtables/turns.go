@@ -68,17 +68,11 @@ func (x *packetFilter) round(st dataplane.State) (out []turn) {
 			return err == nil && d.Any()
 		})
 	}
-	members := func(s mirror) {
+	for _, s := range mirrorsOf(st.Grants) {
 		out = append(out, func(func() map[string][]ipset.Entry) bool {
 			differs, err := x.mirrors.differs(s)
 			return err == nil && differs
 		})
-	}
-	for _, s := range x.peers.all {
-		members(s)
-	}
-	for _, s := range grantMirrors(st.Grants) {
-		members(s)
 	}
 	return out
 }

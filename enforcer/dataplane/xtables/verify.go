@@ -35,7 +35,7 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 		objects = append(objects, "set "+name)
 	}
 	for _, s := range d.sets {
-		objects = append(objects, "set "+s.setName())
+		objects = append(objects, "set "+s.set.Name)
 	}
 	return objects, nil
 }
@@ -58,24 +58,20 @@ func (x *packetFilter) Repair(st dataplane.State) error {
 	return nil
 }
 
-// repairSets repairs sets. Those of peers count as one repair, and those of grants likewise.
-func (x *packetFilter) repairSets(wrong []mirror) (err error) {
-	var peers, grants []mirror // repaired
+// repairSets repairs sets, which counts as one repair.
+func (x *packetFilter) repairSets(wrong []*mirror) (err error) {
+	var repaired []*mirror
 	for _, s := range wrong {
 		var deviated bool
 		if deviated, err = x.mirrors.repair(s); err != nil {
 			break
 		}
-		if _, ok := s.(*peerSet); deviated && ok {
-			peers = append(peers, s)
-		} else if deviated {
-			grants = append(grants, s)
+		if deviated {
+			repaired = append(repaired, s)
 		}
 	}
-	for _, repaired := range [][]mirror{peers, grants} {
-		if len(repaired) > 0 {
-			x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
-		}
+	if len(repaired) > 0 {
+		x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
 	}
 	return err
 }
@@ -93,40 +89,17 @@ func (x *packetFilter) restore(st dataplane.State) error {
 	return x.repairSets(wrong)
 }
 
-// verifySets returns the sets of peers and of grants that deviate.
-func (x *packetFilter) verifySets(st dataplane.State) ([]mirror, error) {
+// verifySets returns the sets of grants that deviate.
+func (x *packetFilter) verifySets(st dataplane.State) ([]*mirror, error) {
 	sizes, err := x.readSizes(st)
 	if err != nil {
 		return nil, err
 	}
-	return x.mirrors.verify(&x.peers, st.Grants, sizes)
+	return x.mirrors.verify(st.Grants, sizes)
 }
 
-// endCoexistence repairs the sets of peers once the other agent has gone, which wrote to
-// them too.
-func (x *packetFilter) endCoexistence() error {
-	if !x.coexisted || x.owner.Coexisting() {
-		return nil
-	}
-	sizes, err := x.cfg.Sets.Sizes()
-	for _, s := range x.peers.all {
-		if err == nil && (x.mirrors.differing[s.name] != nil || x.mirrors.outside(s.name, s.bounds(), sizes)) {
-			_, err = x.mirrors.repair(s)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("put right what the last agent did to peers: %w", err)
-	}
-	x.coexisted = false
-	return nil
-}
-
-// readSizes reads how many entries the sets have, unless there are none of peers and of
-// grants.
+// readSizes reads how many entries the sets have, unless there are none of grants.
 func (x *packetFilter) readSizes(st dataplane.State) (map[string]int, error) {
-	if len(x.peers.all) > 0 {
-		return x.cfg.Sets.Sizes()
-	}
 	for range st.Grants.Bounds() {
 		return x.cfg.Sets.Sizes()
 	}
@@ -137,22 +110,21 @@ func (x *packetFilter) Suspect(st dataplane.State) bool {
 	if len(x.rules.suspects()) > 0 {
 		return true
 	}
-	if differ, err := x.static.countsDiffer(st); err == nil && differ {
+	if differ, err := x.static.countsDiffer(); err == nil && differ {
 		return true
 	}
 	now := time.Now()
 	return !now.Before(x.sizes) && x.sizesDiffer(st) || !now.Before(x.turns.next) && x.membersDiffer(st)
 }
 
-// sizesDiffer tells whether a set of peers or of grants has another number of entries than
-// it should.
+// sizesDiffer tells whether a set of grants has another number of entries than it should.
 func (x *packetFilter) sizesDiffer(st dataplane.State) bool {
 	began := time.Now()
 	sizes, err := x.readSizes(st)
 	if err != nil {
 		return false
 	}
-	wrong, err := x.mirrors.wrongSizes(&x.peers, st.Grants, sizes)
+	wrong, err := x.mirrors.wrongSizes(st.Grants, sizes)
 	x.sizes = began.Add(pause(time.Since(began), sizesPause))
 	return err == nil && len(wrong) > 0
 }

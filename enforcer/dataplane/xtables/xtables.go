@@ -25,8 +25,6 @@ type Config struct {
 	// RemoveChains removes chains by the prefix of their names that iptables wrote to nftables,
 	// also where its programs are missing. It may be nil.
 	RemoveChains func(ctx context.Context, prefix string) error
-	// MaxPeerSets bounds how many peer sets there are; 0: maxPeerSets.
-	MaxPeerSets int
 }
 
 // packetFilter is chains of iptables and sets of ipset.
@@ -35,9 +33,8 @@ type packetFilter struct {
 	owner   dataplane.Owner
 	rules   *rules
 	static  static
-	peers   peers
 	grants  *grantSets
-	mirrors mirrors // of peers and grants
+	mirrors mirrors
 	turns   turns
 	sizes   time.Time // when the sizes of all sets are read again
 	found   deviating // by the last Verify
@@ -50,14 +47,12 @@ type packetFilter struct {
 	// resync: a write failed, and a set may be gone.
 	resync bool
 	active bool // a state is in force
-	// coexisted: another agent wrote when sets were staged.
-	coexisted bool
 }
 
 // deviating is what is not as wanted, by the mechanism that repairs it.
 type deviating struct {
 	static []string
-	sets   []mirror
+	sets   []*mirror
 	tables []Table
 }
 
@@ -69,9 +64,8 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	return &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets)},
 		grants:  newGrantSets(cfg.Sets),
-		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]mirror{}},
+		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]*mirror{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
 }
@@ -94,10 +88,10 @@ func (x *packetFilter) Survey(ctx context.Context) (use *dataplane.BitUse, read 
 	}, nil
 }
 
-func (x *packetFilter) Recover() (out dataplane.Recovered, err error) {
+func (x *packetFilter) Recover() ([]netip.Addr, error) {
 	names, err := x.cfg.Sets.Names()
 	if err != nil {
-		return out, fmt.Errorf("find the sets of an earlier agent: %w", err)
+		return nil, fmt.Errorf("find the sets of an earlier agent: %w", err)
 	}
 	for _, n := range names {
 		if ownSet(n) {
@@ -106,26 +100,17 @@ func (x *packetFilter) Recover() (out dataplane.Recovered, err error) {
 	}
 	for _, s := range StaticSets() {
 		if err := x.cfg.Sets.Ensure(s); err != nil {
-			return out, err
+			return nil, err
 		}
 		delete(x.stale, s.Name)
 	}
-	isolated, err := x.list(setSelected)
-	if err != nil {
-		return out, err
-	}
-	out.Isolated = map[netip.Addr]bool{}
-	for _, a := range isolated {
-		out.Isolated[a] = true
-	}
-	out.Owners, out.Peers = recoverRules(x.rules.survey.chains)
-	return out, nil
+	return x.isolated()
 }
 
-// list returns the addresses of a static set of both families.
-func (x *packetFilter) list(set string) (out []netip.Addr, err error) {
+// isolated returns the addresses that are isolated in the kernel.
+func (x *packetFilter) isolated() (out []netip.Addr, err error) {
 	for _, f := range families {
-		entries, err := x.cfg.Sets.List(setPrefix(f) + set)
+		entries, err := x.cfg.Sets.List(setPrefix(f) + setSelected)
 		if err != nil && !ipset.IsNotFound(err) {
 			return nil, err
 		}
@@ -152,10 +137,10 @@ func (x *packetFilter) Stage(ctx context.Context, st dataplane.State) error {
 }
 
 func (x *packetFilter) wanted(st dataplane.State) wanted {
-	return wanted{st.Subjects, x.peers.refused, x.missing}
+	return wanted{st.Subjects, x.missing}
 }
 
-// stageSets creates the sets of a state that are not there, and fills peer sets. A set
+// stageSets creates the sets of a state that are not there. A set
 // that an earlier agent left is adopted with its entries.
 func (x *packetFilter) stageSets(st dataplane.State) error {
 	if x.resync {
@@ -165,17 +150,10 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 		x.resync = false
 	}
 	clear(x.missing)
-	x.coexisted = x.coexisted || x.owner.Coexisting()
-	asked := askedPeers(st.Subjects)
-	fresh, left := x.peers.missing(asked, x.stale)
-	failed, err := x.adopt(st, left)
-	if err != nil {
-		return err
-	}
-	if err := x.peers.stage(st, asked, fresh, left); err != nil {
-		failed = err
-	}
+	failed, err := x.adopt(st)
 	switch {
+	case err != nil:
+		return err
 	case failed == nil:
 		x.refusals = 0
 		return nil
@@ -189,15 +167,7 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 	return nil
 }
 
-func (x *packetFilter) Refused() bool { return x.refusals > 0 || len(x.peers.refused) > 0 }
-
-func (x *packetFilter) StageMembers(st dataplane.State) error {
-	return x.peers.fill(st, askedPeers(st.Subjects))
-}
-
-func (x *packetFilter) Isolate(st dataplane.State) error {
-	return errors.Join(x.static.write(st, beforeRules), x.endCoexistence())
-}
+func (x *packetFilter) Isolate(st dataplane.State) error { return x.static.write(st, beforeRules) }
 
 func (x *packetFilter) NeedResync() { x.resync = true }
 
@@ -216,22 +186,6 @@ func (x *packetFilter) Activate(ctx context.Context, st dataplane.State) (isolat
 	}
 	return true, nil
 }
-
-// ReleasePeers leaves the sets that another program's rule asks to DestroyStale.
-func (x *packetFilter) ReleasePeers(subjects dataplane.Subjects) (surplus map[policy.Peer][]netip.Addr) {
-	for _, name := range x.peers.release(subjects) {
-		x.stale[name] = true
-	}
-	surplus = map[policy.Peer][]netip.Addr{}
-	for _, s := range x.peers.surplus() {
-		for en := range s.stale {
-			surplus[s.key.peer] = append(surplus[s.key.peer], en.Addr)
-		}
-	}
-	return surplus
-}
-
-func (x *packetFilter) Trim() error { return x.peers.trim(x.peers.surplus()) }
 
 func (x *packetFilter) RemoveStaleRules(ctx context.Context) error {
 	x.active = true
@@ -277,7 +231,7 @@ func (x *packetFilter) Remove(ctx context.Context, withdraw func(isolated []neti
 	if x.cfg.Sets == nil {
 		return cmp.Or(first, withdraw(nil))
 	}
-	isolated, err := x.list(setSelected)
+	isolated, err := x.isolated()
 	if err == nil {
 		err = withdraw(isolated)
 	}
@@ -298,36 +252,4 @@ func (x *packetFilter) removeSets() error {
 		}
 	}
 	return nil
-}
-
-func (x *packetFilter) Sizes() (sets, entries int) {
-	for _, s := range x.peers.all {
-		entries += s.size
-	}
-	return len(x.peers.all), entries
-}
-
-func (x *packetFilter) ListRecheck() ([]netip.Addr, error) { return x.list(setRecheck) }
-
-func (x *packetFilter) AddRecheck(addrs ...netip.Addr) error {
-	return x.writeRecheck(x.cfg.Sets.Add, addrs)
-}
-
-func (x *packetFilter) RemoveRecheck(addrs ...netip.Addr) error {
-	return x.writeRecheck(x.cfg.Sets.Delete, addrs)
-}
-
-// writeRecheck changes the recheck set of one family. A set that refuses an entry may be
-// gone.
-func (x *packetFilter) writeRecheck(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
-	if len(addrs) == 0 {
-		return nil
-	}
-	entries := make([]ipset.Entry, len(addrs))
-	for i, a := range addrs {
-		entries[i].Addr = a
-	}
-	err := write(setPrefix(versionOf(addrs[0]))+setRecheck, entries...)
-	x.resync = x.resync || err != nil
-	return err
 }

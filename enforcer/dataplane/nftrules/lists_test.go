@@ -1,4 +1,4 @@
-package nftables
+package nftrules
 
 import (
 	"math/rand/v2"
@@ -44,24 +44,25 @@ func TestCovers(t *testing.T) {
 func TestLostMembersStay(t *testing.T) {
 	pods, networks := policy.Peer{Kind: policy.PeerPods, Key: "pods"}, policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
 	list := dataplane.NewRuleList([]dataplane.Rule{{Match: dataplane.Match{Peer: pods, Ports: policy.AnyPort}}, {Match: dataplane.Match{Peer: networks, Ports: "tcp/80"}}})
+	type members = func(policy.Peer) *policy.PeerSet
 	subjects := dataplane.Subjects{policytest.Ref("web"): {Peers: list}}
-	p := peers{}
-	stage := func(addrs, of string) dataplane.State {
+	l := NewLists()
+	stage := func(addrs, of string) members {
 		all := map[policy.Peer]*policy.PeerSet{pods: {Peer: pods, Addrs: policytest.Addrs(addrs)}, networks: {Peer: networks}}
 		for _, a := range policytest.Addrs(of) {
 			all[networks].Networks = append(all[networks].Networks, netip.PrefixFrom(a, 24))
 		}
-		st := dataplane.State{Subjects: subjects, Members: func(peer policy.Peer) *policy.PeerSet { return all[peer] }}
-		p.stage(st)
-		return st
+		members := func(peer policy.Peer) *policy.PeerSet { return all[peer] }
+		l.Stage(subjects, members)
+		return members
 	}
-	expect := func(st dataplane.State, addrs, of int, lost ...string) {
+	expect := func(now members, addrs, of int, lost ...string) {
 		t.Helper()
-		if a, n := p.render(pods, st.Members).Addrs, p.render(networks, st.Members).Networks; len(a) != addrs || len(n) != of {
+		if a, n := l.peerSet(pods, now(pods)).Addrs, l.peerSet(networks, now(networks)).Networks; len(a) != addrs || len(n) != of {
 			t.Errorf("members %v and %v", a, n)
 		}
 		var got []string
-		for _, all := range p.release(subjects) {
+		for _, all := range l.Release(subjects) {
 			for _, a := range all {
 				got = append(got, a.String())
 			}
@@ -73,14 +74,14 @@ func TestLostMembersStay(t *testing.T) {
 	}
 	expect(stage("10.2.0.1 10.2.0.2", "192.0.2.0"), 2, 1)
 	expect(stage("10.2.0.2 10.2.0.3", "198.51.100.0"), 3, 2, "10.2.0.1", "192.0.2.0")
-	st := stage("10.2.0.1", "198.51.100.0")
-	expect(st, 3, 2, "10.2.0.2", "10.2.0.3", "192.0.2.0")
-	p.trim()
-	expect(st, 1, 1)
-	if sets, entries := p.sizes(); sets != 4 || entries != 2 {
+	last := stage("10.2.0.1", "198.51.100.0")
+	expect(last, 3, 2, "10.2.0.2", "10.2.0.3", "192.0.2.0")
+	l.Trim()
+	expect(last, 1, 1)
+	if sets, entries := l.Sizes(); sets != 4 || entries != 2 {
 		t.Errorf("%d sets, %d entries", sets, entries)
 	}
-	if p.release(nil); len(p) != 0 {
-		t.Errorf("peers are left that nobody asks: %v", p)
+	if l.Release(nil); len(l.peers) != 0 {
+		t.Errorf("peers are left that no rule asks: %v", l.peers)
 	}
 }
