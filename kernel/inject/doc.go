@@ -10,7 +10,7 @@
 // send on the node's end of the link goes to the pod.
 //
 // Send returns before the packet is handled. A kernel that lacks a part that injection
-// needs is an error for which IsUnsupported holds, and no reason to stop the agent.
+// needs is an error that says which modules to load, and no reason to stop the agent.
 //
 // Kernel works in the network namespace in which Open was called, where it keeps a pair of
 // links until Close. Fake hands each packet to the function that a test set for the

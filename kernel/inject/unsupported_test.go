@@ -16,7 +16,7 @@ func TestUnsupported(t *testing.T) {
 		syscall.EPERM: false, syscall.EEXIST: false, syscall.ENODEV: false, syscall.EINVAL: false,
 	} {
 		err := unsupported(errno)
-		if IsUnsupported(err) != want || !errors.Is(err, errno) {
+		if errors.Is(err, errUnsupported) != want || !errors.Is(err, errno) {
 			t.Errorf("%v becomes %v", errno, err)
 		}
 		if want && !strings.Contains(err.Error(), "act_mirred") {

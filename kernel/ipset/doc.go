@@ -5,7 +5,7 @@
 // Every change returns after the kernel has acknowledged it: DNS answers wait for that.
 // Apply batches changes of many sets into few system calls; each change succeeds or fails
 // by itself. A listing of a set that changes meanwhile may have an entry or not. Errors
-// are distinguished by IsNotFound, IsBusy, IsMismatch and IsFull alone.
+// are distinguished by IsNotFound, IsBusy and IsMismatch alone.
 //
 // Kernel works in the network namespace in which Open was called, over three sockets:
 // listings, changes of entries and the rest do not wait for each other. Fake interprets

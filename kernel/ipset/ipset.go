@@ -145,6 +145,3 @@ func IsBusy(err error) bool { return errors.Is(err, errBusy) }
 
 // IsMismatch tells whether err says that a set exists with another type.
 func IsMismatch(err error) bool { return errors.Is(err, errMismatch) }
-
-// IsFull tells whether err says that a set has no room for another entry.
-func IsFull(err error) bool { return errors.Is(err, errFull) }

@@ -142,7 +142,7 @@ func TestErrors(t *testing.T) {
 			a = a.Next()
 			full = i.Add("small", ipset.Entry{Addr: a})
 		}
-		if !ipset.IsFull(full) {
+		if !isFull(full) {
 			t.Errorf("a set of one entry took 256 or failed otherwise: %v", full)
 		}
 		if err := i.Destroy("small"); err != nil {
