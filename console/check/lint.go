@@ -71,7 +71,8 @@ func (m *Manifests) Lint(o Options) []Finding {
 		some, m.byLog = o.Log.findings()
 		findings = append(findings, some...)
 	}
-	if findings = m.asked(findings); len(findings) == 0 && m.policies(false)+m.policies(true) == 0 && !m.ordinary() {
+	ordinary := func(p *Policy) bool { return p.network != nil && p.place.file != "" }
+	if findings = m.asked(findings); len(findings) == 0 && m.policies(false)+m.policies(true) == 0 && !slices.ContainsFunc(m.Policies, ordinary) {
 		where := fmt.Sprintf("%s; is this the right path?", plural(len(m.Files), "file"))
 		if m.cluster != nil && len(m.Files) == 0 {
 			where = m.scope() + "; --namespace names another namespace, --all-namespaces all"
@@ -121,11 +122,6 @@ func (p *Policy) noSafeguard() string {
 	}
 	return "the policy denies connections of nodes, and of their pods on the host network, until it is changed or deleted, also where that locks " +
 		"administrators out; apply it with enforcement: Audit first, then enforce it with safeguard: {confirmWithin: 5m}"
-}
-
-// ordinary tells whether there are NetworkPolicies to check in the files.
-func (m *Manifests) ordinary() bool {
-	return slices.ContainsFunc(m.Policies, func(p *Policy) bool { return p.network != nil && p.place.file != "" })
 }
 
 // policies counts the policies that are checked: of namespaces, or of the whole cluster.

@@ -64,7 +64,7 @@ func (l *linter) dialled(w *written) (reason, message string) {
 		if ports.Contains(p.Protocol, p.Port) {
 			return "", ""
 		}
-		has = append(has, portText(p))
+		has = append(has, single(p.Protocol, p.Port).String())
 	}
 	target := ""
 	for _, p := range s.Ports {
@@ -131,10 +131,9 @@ func (m *Manifests) serviceAt(network string) *Service {
 	return nil
 }
 
-// lead is a port of a Service, and the port of a pod to which it leads.
+// lead is the Service of a port, and the port of a pod to which it leads.
 type lead struct {
 	from *Service
-	port *policy.ServicePort
 	to   uint16
 }
 
@@ -159,14 +158,14 @@ func (l *linter) byNumber(ports policy.PortSet, selected []*Pod, warn func(reaso
 					fits[at] = true
 				}
 				if leads[at].from == nil {
-					leads[at] = lead{s, p, to}
+					leads[at] = lead{s, to}
 				}
 			}
 		}
 	}
 	for _, at := range ports.Ranges() {
 		if lead := leads[at]; lead.from != nil && !fits[at] {
-			warn(ServicePort, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", portText(lead.port), lead.from.id(), lead.from.at(), lead.to))
+			warn(ServicePort, fmt.Sprintf("%s is a port of Service %s%s, and a rule for pods has the port of the pods: write %d in its place", at, lead.from.id(), lead.from.at(), lead.to))
 		}
 	}
 }

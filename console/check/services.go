@@ -26,11 +26,6 @@ type Service struct {
 	balancer []string  // addresses of its load balancer
 }
 
-// portText writes a port of a Service.
-func portText(p *policy.ServicePort) string {
-	return string(policy.NewPortSet(single(p.Protocol, p.Port)))
-}
-
 // service takes a Service of a file, and tells whether it can be read.
 func (m *Manifests) service(at place, o *manifest.Object) bool {
 	var from corev1.Service

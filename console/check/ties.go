@@ -19,8 +19,10 @@ func (l *linter) ties() {
 	for i, p := range all {
 		for j := i - 1; j >= 0 && all[j].Tier == p.Tier && all[j].Priority == p.Priority; j-- {
 			before := all[j]
-			if !meet(before, p) {
-				continue
+			_, namespaces := peers.Sample(before.Namespaces, p.Namespaces)
+			_, pods := peers.Sample(before.Pods, p.Pods)
+			if !namespaces || !pods {
+				continue // no pod is selected by both
 			}
 			a, b := conflict(before, p, &budget)
 			if a == nil {
@@ -50,13 +52,6 @@ func (l *linter) tie(p, other *Policy, comes string, its, own *policy.Rule) {
 
 // maxTies bounds how many pairs of matches are compared.
 const maxTies = 4 << 20
-
-// meet tells whether some pod may be selected by both.
-func meet(a, b *Policy) bool {
-	_, namespaces := peers.Sample(a.Namespaces, b.Namespaces)
-	_, pods := peers.Sample(a.Pods, b.Pods)
-	return namespaces && pods
-}
 
 // effect is the action of a rule, with Deny for a broken one.
 func effect(r *policy.Rule) policy.Action {

@@ -202,7 +202,7 @@ func (o *object) antreaRule(e *antreaRule, path string) (rule, bool) {
 		at := fmt.Sprintf("%s.to[%d]", path, i)
 		switch {
 		case peer.FQDN != "":
-			r.matches = append(r.matches, o.names(antreaNames(), r.action, []string{peer.FQDN}, func(int) string { return at + ".fqdn" })...)
+			r.matches = append(r.matches, o.names(antreaNames, r.action, []string{peer.FQDN}, func(int) string { return at + ".fqdn" })...)
 		case peer.IPBlock != nil && len(peer.IPBlock.Except) == 0:
 			r.networks = append(r.networks, network(peer.IPBlock.CIDR))
 		default:

@@ -53,7 +53,7 @@ func (o *object) aws() {
 				continue
 			}
 			named = true
-			r.matches = append(r.matches, o.names(awsNames(), r.action, peer.DomainNames, index(at+".domainNames"))...)
+			r.matches = append(r.matches, o.names(awsNames, r.action, peer.DomainNames, index(at+".domainNames"))...)
 		}
 		if len(e.To) == 0 {
 			o.unnamed(r.action, dnsAlone(e.Ports, policyPort.text), path, "is for every destination and is left out; write a NetworkPolicy for it")
@@ -176,7 +176,7 @@ func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
 			o.unnamed(r.action, dnsAlone(e.Ports, awsPort.text), at, "is left out: a %s has no peers by pods, namespaces or nodes; write networks, or a ClusterNetworkPolicy of the Kubernetes network policy API", v1alpha1.ClusterKind)
 			continue
 		}
-		r.matches = append(r.matches, o.names(awsNames(), r.action, to.DomainNames, index(at+".domainNames"))...)
+		r.matches = append(r.matches, o.names(awsNames, r.action, to.DomainNames, index(at+".domainNames"))...)
 		for _, n := range to.Networks {
 			r.networks = append(r.networks, network(n))
 		}

@@ -213,7 +213,7 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 		o.without(r.action, path, "is left out: %v", err)
 		return r, false
 	}
-	r.matches = o.names(calicoNames(), r.action, d.Domains, index(path+".destination.domains"))
+	r.matches = o.names(calicoNames, r.action, d.Domains, index(path+".destination.domains"))
 	for _, n := range d.Nets {
 		r.networks = append(r.networks, network(n))
 	}

@@ -168,7 +168,7 @@ func (o *object) ciliumEgress(e *ciliumEgress, path string) (rule, bool) {
 		o.note(Wider, path+".authentication", "is left out: peers are not authenticated")
 	}
 	for i, f := range e.ToFQDNs {
-		r.matches = append(r.matches, o.nameOrPattern(ciliumNames(), f.MatchName, f.MatchPattern, fmt.Sprintf("%s.toFQDNs[%d]", path, i))...)
+		r.matches = append(r.matches, o.nameOrPattern(ciliumNames, f.MatchName, f.MatchPattern, fmt.Sprintf("%s.toFQDNs[%d]", path, i))...)
 	}
 	return r, o.ciliumPorts(e, path, &r) && len(r.matches) > 0
 }

@@ -47,7 +47,7 @@ func (o *object) ciliumQueries(egress []ciliumEgress, path string, rules []rule)
 			continue
 		}
 		for j, text := range egress[i].queries() {
-			n, err := ciliumNames().convert(text)
+			n, err := ciliumNames.convert(text)
 			if err != nil {
 				o.note(Failed, fmt.Sprintf("%s.egress[%d] rules.dns[%d]", path, i, j), "%v", err)
 				continue

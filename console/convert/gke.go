@@ -54,10 +54,10 @@ func (o *object) gke() {
 	o.write(o.namespaced(o.name, *s.PodSelector, rulesOf(s.Egress, "spec.egress", func(e *gkeEgress, path string) (rule, bool) {
 		r := rule{action: v1alpha1.ActionAccept}
 		for j, m := range e.Matches {
-			r.matches = append(r.matches, o.nameOrPattern(gkeNames(), m.Name, m.Pattern, fmt.Sprintf("%s.matches[%d]", path, j))...)
+			r.matches = append(r.matches, o.nameOrPattern(gkeNames, m.Name, m.Pattern, fmt.Sprintf("%s.matches[%d]", path, j))...)
 		}
 		for j, to := range e.To {
-			r.matches = append(r.matches, o.names(gkeNames(), r.action, to.FQDNs, index(fmt.Sprintf("%s.to[%d].fqdns", path, j)))...)
+			r.matches = append(r.matches, o.names(gkeNames, r.action, to.FQDNs, index(fmt.Sprintf("%s.to[%d].fqdns", path, j)))...)
 		}
 		if len(e.Matches)+len(e.To) == 0 {
 			o.note(Dropped, path, "has no names, and opens nothing")

@@ -48,7 +48,7 @@ func (o *object) istio() {
 		return
 	}
 	r := rule{action: v1alpha1.ActionAccept}
-	r.matches = o.names(istioNames(), r.action, s.Hosts, index("spec.hosts"))
+	r.matches = o.names(istioNames, r.action, s.Hosts, index("spec.hosts"))
 	for i, port := range s.Ports {
 		protocol := v1alpha1.ProtocolTCP
 		switch strings.ToUpper(port.Protocol) {

@@ -69,7 +69,7 @@ func (o *object) ovn() {
 		}
 		switch to := &e.To; {
 		case to.DNSName != "":
-			d := ovnNames()
+			d := ovnNames
 			d.outside = r.action == v1alpha1.ActionDeny // an EgressFirewall concerns no Service: it neither opens nor denies one
 			r.matches = o.names(d, as, []string{to.DNSName}, func(int) string { return path + ".to.dnsName" })
 		case to.CIDRSelector != "":

@@ -26,27 +26,15 @@ type dialect struct {
 // The dialects. Sources: Cilium, pkg/fqdn/matchpattern (** since 1.19); GKE, "Control Pod egress
 // traffic using FQDN network policies"; Calico Enterprise, "DNS policy"; Antrea, pkg/agent/controller/networkpolicy/fqdn.go; the DomainName of the
 // Kubernetes network policy API, which AWS has too; OVN-Kubernetes, EgressFirewall; Istio, ServiceEntry.
-func ciliumNames() dialect {
-	return dialect{outside: true, part: true, many: true, deep: true, about: "Cilium reads * as a part of one label"}
-}
-func gkeNames() dialect {
-	return dialect{outside: true, part: true, many: true, about: "GKE reads * as a part of one label"}
-}
-func calicoNames() dialect {
-	return dialect{outside: true, dots: true, about: "Calico reads * as one or more labels"}
-}
-func antreaNames() dialect {
-	return dialect{outside: true, dots: true, part: true, many: true, about: "Antrea reads * as any characters, with dots"}
-}
-func awsNames() dialect {
-	return dialect{dots: true, only: true, about: "AWS reads * as one or more labels"}
-}
-func ovnNames() dialect {
-	return dialect{only: true, about: "OVN-Kubernetes reads * as one label"}
-}
-func istioNames() dialect {
-	return dialect{dots: true, only: true, about: "Istio reads * as one or more labels"}
-}
+var (
+	ciliumNames = dialect{outside: true, part: true, many: true, deep: true, about: "Cilium reads * as a part of one label"}
+	gkeNames    = dialect{outside: true, part: true, many: true, about: "GKE reads * as a part of one label"}
+	calicoNames = dialect{outside: true, dots: true, about: "Calico reads * as one or more labels"}
+	antreaNames = dialect{outside: true, dots: true, part: true, many: true, about: "Antrea reads * as any characters, with dots"}
+	awsNames    = dialect{dots: true, only: true, about: "AWS reads * as one or more labels"}
+	ovnNames    = dialect{only: true, about: "OVN-Kubernetes reads * as one label"}
+	istioNames  = dialect{dots: true, only: true, about: "Istio reads * as one or more labels"}
+)
 
 // asterisks are several in a row.
 var asterisks = regexp.MustCompile(`[*]{2,}`)

@@ -12,7 +12,7 @@ import (
 
 // TestWildcards: what an asterisk of each system becomes.
 func TestWildcards(t *testing.T) {
-	dialects := map[string]dialect{"cilium": ciliumNames(), "calico": calicoNames(), "antrea": antreaNames(), "aws": awsNames(), "ovn": ovnNames(), "istio": istioNames(), "gke": gkeNames()}
+	dialects := map[string]dialect{"cilium": ciliumNames, "calico": calicoNames, "antrea": antreaNames, "aws": awsNames, "ovn": ovnNames, "istio": istioNames, "gke": gkeNames}
 	for _, c := range []struct{ dialect, text, want string }{
 		{"cilium", "www.x.test", "www.x.test"}, {"cilium", "*.x.test", "*.x.test"}, {"cilium", "*x.test", "*x.test"}, {"cilium", "a**b.x.test", "a*b.x.test changed"},
 		{"cilium", "**.x.test", "**.x.test wider"}, {"cilium", "*", "*"}, {"cilium", "**", "* wider"}, {"cilium", "a.**.test", "a.*.test changed"},
@@ -62,8 +62,8 @@ func TestWildcardsRandom(t *testing.T) {
 			dialect
 			asterisk string
 		}{
-			"antrea": {antreaNames(), ".*"}, "calico": {calicoNames(), "[^.]+([.][^.]+)*"}, "aws": {awsNames(), "[^.]+([.][^.]+)*"},
-			"ovn": {ovnNames(), "[^.]+"}, "istio": {istioNames(), "[^.]+([.][^.]+)*"},
+			"antrea": {antreaNames, ".*"}, "calico": {calicoNames, "[^.]+([.][^.]+)*"}, "aws": {awsNames, "[^.]+([.][^.]+)*"},
+			"ovn": {ovnNames, "[^.]+"}, "istio": {istioNames, "[^.]+([.][^.]+)*"},
 		} {
 			n, err := d.convert(from)
 			if err != nil || strings.Trim(strings.TrimSuffix(from, "."), "*") == "" {

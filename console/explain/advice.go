@@ -45,15 +45,9 @@ func (in *inquiry) short(n fqdn.Name, short []*policy.Match) {
 	in.settle(Denied, "%s covers %s on %s, and not%s", in.quoted(short[0]), n, ports(short), in.to.onPort())
 	or := ""
 	if !in.hidden(short[0].Rule) {
-		or = fmt.Sprintf("or add the port to the rule of %s (%s)", short[0].Policy, ruleOf(short[0]))
+		or = fmt.Sprintf("or add the port to the rule of %s (%s)", short[0].Policy, short[0].Rule.Path)
 	}
 	in.write(or, n)
-}
-
-// ruleOf returns the path of the rule of a match: "spec.egress[0]".
-func ruleOf(m *policy.Match) string {
-	rule, _, _ := strings.Cut(m.Path, ".matches")
-	return rule
 }
 
 // auditOnly answers for a name that only an Audit policy covers.

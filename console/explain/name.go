@@ -54,7 +54,9 @@ func (in *inquiry) name() {
 		in.settle(Denied, "an answer for an allowed name pointed at this one, which is open on %s until %s, and not%s", g.Ports, moment(g.Until), in.to.onPort())
 		in.write("", n)
 	case in.completed() != "":
-		in.suffixed(in.completed())
+		short := in.completed()
+		in.settle(Denied, "this is %s with a search suffix, and opens something only where the answer points at %s", short, short)
+		in.do("ask about %s, which the policies allow: the pod's resolver goes on to it", short)
 	default:
 		in.settle(Denied, "no match of the pod's policies covers the name%s", gets(s.Reply, "unmatched"))
 		if in.bare() {
@@ -201,12 +203,6 @@ func (in *inquiry) completed() fqdn.Name {
 	return ""
 }
 
-// suffixed answers for an allowed name with a search suffix.
-func (in *inquiry) suffixed(short fqdn.Name) {
-	in.settle(Denied, "this is %s with a search suffix, and opens something only where the answer points at %s", short, short)
-	in.do("ask about %s, which the policies allow: the pod's resolver goes on to it", short)
-}
-
 func addresses(n int) string {
 	if n == 1 {
 		return "1 address is"
@@ -221,7 +217,11 @@ func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
 	if asked == nil || in.f.Unresolved {
 		return nil
 	}
-	in.lastAsked(n)
+	why := asked.Verdict.String()
+	if asked.Error != "" {
+		why += ": " + asked.Error
+	}
+	in.note("the pod last asked for %s at %s: %s", cmp.Or(asked.Name, n), moment(asked.Asked), why)
 	for _, a := range asked.Answers {
 		seen := Seen{Name: n.String(), Address: a.String(), Asked: asked.Asked}
 		if in.f.Blocked != nil {
@@ -233,28 +233,12 @@ func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
 		}
 	}
 	if len(blocked) < len(asked.Answers) {
-		in.noteBlocked(n, blocked)
+		for _, s := range blocked {
+			in.note("%s is taken out of the answers for %s by the guard against rebinding: %s", s.Address, n, s.Blocked)
+		}
 		return nil
 	}
 	return blocked
-}
-
-// lastAsked says what the last question came to, where that is no answer that
-// opened something.
-func (in *inquiry) lastAsked(n fqdn.Name) {
-	a := in.f.Asked
-	why := a.Verdict.String()
-	if a.Error != "" {
-		why += ": " + a.Error
-	}
-	in.note("the pod last asked for %s at %s: %s", cmp.Or(a.Name, n), moment(a.Asked), why)
-}
-
-// noteBlocked says of some of a name's addresses that they stay closed.
-func (in *inquiry) noteBlocked(n fqdn.Name, blocked []Seen) {
-	for _, s := range blocked {
-		in.note("%s is taken out of the answers for %s by the guard against rebinding: %s", s.Address, n, s.Blocked)
-	}
 }
 
 // gets says what the question for a name gets that has no answer, by a field of dns.

@@ -84,7 +84,12 @@ func (l *Log) Suggest(o Options) Suggestion {
 		w := l.workloads[key]
 		out := Part{
 			Namespace: w.namespace, Selector: w.selector, Pods: slices.Sorted(maps.Keys(w.pods)),
-			First: w.first, Last: w.last, Denied: w.denied, WouldDeny: w.would, Left: w.leftOut(o), Notes: w.notes(o),
+			First: w.first, Last: w.last, Denied: w.denied, WouldDeny: w.would, Notes: w.notes(o),
+		}
+		for _, l := range w.left {
+			if l.Kind != LeftProtocol || !o.EveryProtocol {
+				out.Left = append(out.Left, *l)
+			}
 		}
 		out.Policies = w.policies(names[key], l.existing, Rules(w.allow(o)))
 		if len(out.Policies) > 0 {
@@ -157,16 +162,6 @@ func (w *workload) completed(name string) bool {
 		}
 	}
 	return false
-}
-
-func (w *workload) leftOut(o Options) []Left {
-	var left []Left
-	for _, l := range w.left {
-		if l.Kind != LeftProtocol || !o.EveryProtocol {
-			left = append(left, *l)
-		}
-	}
-	return left
 }
 
 // notes returns what to know of the workload, whatever its policies.

@@ -65,7 +65,8 @@ func opens(has, needs *networkingv1.NetworkPolicySpec) bool {
 	return equality.Semantic.DeepEqual(has.PodSelector, needs.PodSelector) && slices.Contains(has.PolicyTypes, networkingv1.PolicyTypeEgress) &&
 		!slices.ContainsFunc(needs.Egress, func(need networkingv1.NetworkPolicyEgressRule) bool {
 			return !slices.ContainsFunc(has.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
-				return within(need.To, rule.To, equalPeers) && within(need.Ports, rule.Ports, portWithin)
+				equal := func(one, other networkingv1.NetworkPolicyPeer) bool { return equality.Semantic.DeepEqual(one, other) }
+				return within(need.To, rule.To, equal) && within(need.Ports, rule.Ports, portWithin)
 			})
 		})
 }
@@ -75,10 +76,6 @@ func within[T any](few, many []T, in func(one, other T) bool) bool {
 	return len(many) == 0 || len(few) > 0 && !slices.ContainsFunc(few, func(one T) bool {
 		return !slices.ContainsFunc(many, func(other T) bool { return in(one, other) })
 	})
-}
-
-func equalPeers(one, other networkingv1.NetworkPolicyPeer) bool {
-	return equality.Semantic.DeepEqual(one, other)
 }
 
 // portWithin tells whether a port, or a range of ports, is in another.
