@@ -20,13 +20,12 @@ type turns struct {
 // turn compares the members of one set; static has the entries of static sets.
 type turn func(static func() map[string][]ipset.Entry) (differs bool)
 
-// minTurns and maxTurns bound how many sets are compared at a time. turnsPause bounds
-// the pause until the next ones, and sizesPause the pause between two readings of all sizes.
+// minTurns and maxTurns bound how many sets are compared at a time. maxPause bounds the pause
+// until the next ones, and the pause between two readings of all sizes.
 const (
-	minTurns   = 4
-	maxTurns   = 1024
-	turnsPause = time.Second
-	sizesPause = 5 * time.Second
+	minTurns = 4
+	maxTurns = 1024
+	maxPause = 5 * time.Second
 )
 
 // lookShare bounds each comparison of a Suspect call, so that they take one part in
@@ -35,11 +34,11 @@ const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
 
 // pause returns how long no further comparison follows one that took longer than its
 // share.
-func pause(took, most time.Duration) time.Duration {
+func pause(took time.Duration) time.Duration {
 	if took <= lookShare {
 		return 0
 	}
-	return min(dataplane.SuspectShare*took, most)
+	return min(dataplane.SuspectShare*took, maxPause)
 }
 
 // membersDiffer compares the members of the sets whose turn it is, and notes the sets that
@@ -81,7 +80,7 @@ func (x *packetFilter) round(st dataplane.State) (out []turn) {
 // among many small ones does, there is a pause.
 func (t *turns) took(began time.Time, d time.Duration) {
 	t.next = time.Time{}
-	if p := pause(d, turnsPause); p > 0 {
+	if p := pause(d); p > 0 {
 		t.next = began.Add(p)
 	}
 	switch {

@@ -62,12 +62,13 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 	}{
 		{minTurns, time.Millisecond, 0},
 		{minTurns, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond},
-		{minTurns, 100 * time.Millisecond, turnsPause},
+		{minTurns, 100 * time.Millisecond, dataplane.SuspectShare * 100 * time.Millisecond},
+		{minTurns, 200 * time.Millisecond, maxPause},
 		{64, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond}, // one large set among small ones
 		{64, time.Millisecond, 0},
 	} {
 		n := turns{each: test.each}
-		if got := pause(test.took, turnsPause); test.each == minTurns && got != test.pause {
+		if got := pause(test.took); test.each == minTurns && got != test.pause {
 			t.Errorf("after %v a pause of %v, want %v", test.took, got, test.pause)
 		}
 		if n.took(at, test.took); n.next.IsZero() != (test.pause == 0) || !n.next.IsZero() && n.next.Sub(at) != test.pause {

@@ -125,6 +125,6 @@ func (x *packetFilter) sizesDiffer(st dataplane.State) bool {
 		return false
 	}
 	wrong, err := x.mirrors.wrongSizes(st.Grants, sizes)
-	x.sizes = began.Add(pause(time.Since(began), sizesPause))
+	x.sizes = began.Add(pause(time.Since(began)))
 	return err == nil && len(wrong) > 0
 }
