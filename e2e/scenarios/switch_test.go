@@ -158,7 +158,7 @@ func (s *stage) nothingLeftOf(dataplane string) {
 	s.t.Helper()
 	looks, words := [][]string{{"iptables-save"}, {"ip6tables-save"}, {"ipset", "list", "-n"}}, []string{"NAMEGATE", "NG4-", "NG6-"}
 	if dataplane == "nftables" {
-		looks, words = [][]string{{"nft", "list", "ruleset"}}, []string{"namegate-net", "set grants-", "map pods", "chain pod-"}
+		looks, words = [][]string{{"nft", "list", "ruleset"}}, []string{"namegate-net", "grants-", "-bare-"}
 	}
 	for _, look := range looks {
 		fatal.Await(s.t, fmt.Sprintf("nothing of %s in %s", dataplane, look[0]), func() bool {
