@@ -25,7 +25,7 @@ type Failsafe struct {
 }
 
 // shownDestinations is how many destinations of a row are printed for people.
-const shownDestinations = 4
+const shownDestinations = 8
 
 // String returns "ROW: PORTS to DESTINATIONS".
 func (f Failsafe) String() string {
@@ -46,20 +46,16 @@ func FailsafesOf(n *policy.Node) *Failsafes {
 	}
 	out := &Failsafes{Rows: []Failsafe{{Row: "always", Destinations: []string{failsafe.Always}, Ports: "every protocol"}}, Missing: n.Missing}
 	for i := range n.Failsafes {
-		out.Rows = append(out.Rows, FailsafeOf(&n.Failsafes[i]))
-	}
-	return out
-}
-
-// FailsafeOf returns a row.
-func FailsafeOf(f *policy.Failsafe) Failsafe {
-	out := Failsafe{Row: f.Name, Ports: f.PortText(), Yields: f.Yields}
-	for _, n := range f.Networks {
-		text := n.String()
-		if n.IsSingleIP() {
-			text = n.Addr().String()
+		f := &n.Failsafes[i]
+		row := Failsafe{Row: f.Name, Ports: f.PortText(), Yields: f.Yields}
+		for _, n := range f.Networks {
+			text := n.String()
+			if n.IsSingleIP() {
+				text = n.Addr().String()
+			}
+			row.Destinations = append(row.Destinations, text)
 		}
-		out.Destinations = append(out.Destinations, text)
+		out.Rows = append(out.Rows, row)
 	}
 	return out
 }

@@ -25,16 +25,13 @@ type Failsafe struct {
 // Contains tells whether the destination of a flow is one of them. A protocol without ports is
 // asked for with port 0.
 func (f *Failsafe) Contains(p Protocol, to netip.AddrPort) bool {
-	ports := f.Ports == nil || slices.ContainsFunc(f.Ports, func(r PortRange) bool {
-		return r.Protocol == p && r.First <= to.Port() && to.Port() <= r.Last
-	})
-	return ports && f.ContainsAddr(to.Addr())
+	a := CleanAddr(to.Addr())
+	return f.HasPort(p, to.Port()) && slices.ContainsFunc(f.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// ContainsAddr tells whether the row has an address.
-func (f *Failsafe) ContainsAddr(a netip.Addr) bool {
-	a = CleanAddr(a)
-	return slices.ContainsFunc(f.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
+// HasPort tells whether the row has a port of a protocol.
+func (f *Failsafe) HasPort(p Protocol, port uint16) bool {
+	return f.Ports == nil || slices.ContainsFunc(f.Ports, func(r PortRange) bool { return r.Protocol == p && r.First <= port && port <= r.Last })
 }
 
 // Same tells whether two rows are equal.

@@ -52,7 +52,7 @@ func TestQuestionsAboutNodes(t *testing.T) {
 // for callers who may get the cluster kind.
 func TestFailsafesInStatus(t *testing.T) {
 	node := &policy.Node{Missing: "no resolver of the host"}
-	for _, networks := range []string{"192.0.2.1/32", "192.0.2.1/32 192.0.2.2/32 192.0.2.3/32 192.0.2.4/32 192.0.2.5/32 192.0.2.6/32"} {
+	for _, networks := range []string{"192.0.2.1/32", "192.0.2.1/32 192.0.2.2/32 192.0.2.3/32 192.0.2.4/32 192.0.2.5/32 192.0.2.6/32 192.0.2.16/28 198.51.100.0/24 2001:db8::1/128 2001:db8::2/128"} {
 		f := policy.Failsafe{Name: "nodes", Ports: []policy.PortRange{{Protocol: policy.TCP, First: 10250, Last: 10250}}, Yields: len(node.Failsafes) == 1}
 		for n := range strings.FieldsSeq(networks) {
 			f.Networks = append(f.Networks, netip.MustParsePrefix(n))
@@ -75,7 +75,7 @@ func TestFailsafesInStatus(t *testing.T) {
 	all := shown(serve.Everything{})
 	for _, want := range []string{
 		"failsafe always: every protocol to the loopback interface; neighbor discovery", "failsafe nodes: TCP 10250 to 192.0.2.1 ",
-		"failsafe nodes: TCP 10250 to 192.0.2.1, 192.0.2.2, 192.0.2.3, 192.0.2.4 and 2 more, unless a rule lists the address",
+		"192.0.2.6, 192.0.2.16/28, 198.51.100.0/24 and 2 more, unless a rule lists the address",
 		"failsafe unknown no resolver of the host; until then this node accepts no policies for nodes",
 	} {
 		if !strings.Contains(all, want) {

@@ -29,9 +29,7 @@ type Config struct {
 
 // has tells whether a row of the Corefile has a port.
 func (c *Config) has(p policy.Protocol, port uint16) bool {
-	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool {
-		return f.Ports == nil || slices.ContainsFunc(f.Ports, func(r policy.PortRange) bool { return r.Protocol == p && r.First <= port && port <= r.Last })
-	})
+	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool { return f.HasPort(p, port) })
 }
 
 // Inputs are what the rows are made of.
