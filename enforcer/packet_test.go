@@ -51,8 +51,6 @@ func inSet(e ipset.Entry, by string, p *packet) bool {
 		a = p.Dst
 	}
 	switch {
-	case e.Bits != 0:
-		return netip.PrefixFrom(e.Addr, int(e.Bits)).Contains(a)
 	case e.Addr != a:
 		return false
 	case e.Iface != "":

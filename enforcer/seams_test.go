@@ -130,12 +130,6 @@ func (f setSeam) Apply(ops []ipset.Op) {
 	}
 }
 
-func (f setSeam) List(name string) ([]ipset.Entry, error) {
-	var out []ipset.Entry
-	err := f.s.step("list "+name, func() (err error) { out, err = f.Fake.List(name); return err })
-	return out, err
-}
-
 func (f setSeam) Read(name string) (head ipset.Set, out []ipset.Entry, err error) {
 	err = f.s.step("list "+name, func() (err error) { head, out, err = f.Fake.Read(name); return err })
 	return head, out, err

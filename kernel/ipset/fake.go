@@ -190,7 +190,7 @@ func (f *Fake) Apply(ops []Op) {
 	}
 }
 
-// List implements Interface.
+// List returns the live entries of a set.
 func (f *Fake) List(name string) ([]Entry, error) {
 	_, entries, err := f.Read(name)
 	return entries, err
@@ -252,7 +252,7 @@ func (f *Fake) Sizes(names ...string) (map[string]int, error) {
 	return sizes, nil
 }
 
-// Names implements Interface.
+// Names returns the names of all sets, sorted.
 func (f *Fake) Names() ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -290,8 +290,6 @@ func (e Entry) text() string {
 		return fmt.Sprintf("%s,%s", e.Addr, e.Iface)
 	case e.Port != 0:
 		return fmt.Sprintf("%s,%d:%d", e.Addr, e.Protocol, e.Port)
-	case e.Bits != 0:
-		return fmt.Sprintf("%s/%d", e.Addr, e.Bits)
 	}
 	return e.Addr.String()
 }

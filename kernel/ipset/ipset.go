@@ -14,7 +14,6 @@ type Type string
 const (
 	HashIP       Type = "hash:ip"
 	HashIPPort   Type = "hash:ip,port"
-	HashNet      Type = "hash:net"
 	HashNetIface Type = "hash:net,iface"
 )
 
@@ -53,9 +52,6 @@ type Entry struct {
 	Protocol uint8  // HashIPPort: IANA protocol number
 	Port     uint16 // HashIPPort
 	Iface    string // HashNetIface: Addr is a host prefix on that interface
-	// Bits, of HashNet, is how long the prefix is whose first address Addr is; zero is
-	// Addr alone. The kernel takes no prefix that is everything: its halves do.
-	Bits uint8
 	// Timeout is the time the entry has left, rounded up to seconds when it is
 	// written; zero lives for ever. At most TimeoutMax.
 	Timeout time.Duration
@@ -67,12 +63,9 @@ type Entry struct {
 	New     bool
 }
 
-// Key returns the entry with its identity only. The prefix of a whole address is the address.
+// Key returns the entry with its identity only.
 func (e Entry) Key() Entry {
 	e.Timeout, e.Comment, e.Packets, e.New = 0, "", 0, false
-	if int(e.Bits) == e.Addr.BitLen() {
-		e.Bits = 0
-	}
 	return e
 }
 
@@ -111,10 +104,8 @@ type Interface interface {
 	// the old set are in force until the new ones are. A missing set is created. A set of
 	// another type that a rule refers to cannot be replaced: IsMismatch.
 	Replace(s Set, entries ...Entry) error
-	// List returns the live entries of a set in no order, with the time each
-	// has left. The set missing: IsNotFound.
-	List(name string) ([]Entry, error)
-	// Read is List with the set's header, but for HashSize and MaxElem.
+	// Read returns the header of a set, but for HashSize and MaxElem, and its live entries in no
+	// order, with the time each has left. The set missing: IsNotFound.
 	Read(name string) (Set, []Entry, error)
 	// ListAll hands over every set of the namespace, its name, type and family, with
 	// its live entries, in one listing; one with many entries comes in parts. each must
@@ -123,8 +114,6 @@ type Interface interface {
 	// Sizes returns the number of entries of each set of the namespace, by name, or of
 	// each named set; missing sets are left out. Expired entries may still count.
 	Sizes(names ...string) (map[string]int, error)
-	// Names returns the names of all sets of the namespace, sorted.
-	Names() ([]string, error)
 }
 
 // refused is the error of an operation on one set.

@@ -3,9 +3,7 @@ package ipset
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/namegate/namegate/kernel/nfattr"
@@ -23,12 +21,6 @@ func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
 		return b
 	}, func(msg []byte) { each(msg[nfattr.HeaderLen:]) })
 	return own(err)
-}
-
-// List implements Interface.
-func (k *Kernel) List(name string) ([]Entry, error) {
-	_, entries, err := k.Read(name)
-	return entries, err
 }
 
 // Read implements Interface.
@@ -55,12 +47,6 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 		each(s, entries)
 	})
 	return wrap("list", "all", err)
-}
-
-// Names implements Interface.
-func (k *Kernel) Names() ([]string, error) {
-	sizes, err := k.Sizes()
-	return slices.Sorted(maps.Keys(sizes)), err
 }
 
 // Sizes implements Interface. The kernel reports no changes of sets, so the caller polls:
@@ -130,8 +116,6 @@ func parseEntry(data []byte) (e Entry) {
 		switch {
 		case typ == nl.IPSET_ATTR_IP:
 			nfattr.Each(v, func(_ int, ip []byte) { e.Addr, _ = netip.AddrFromSlice(ip) })
-		case typ == nl.IPSET_ATTR_CIDR && len(v) == 1:
-			e.Bits = v[0]
 		case typ == nl.IPSET_ATTR_PROTO && len(v) == 1:
 			e.Protocol = v[0]
 		case typ == nl.IPSET_ATTR_PORT && len(v) == 2:
@@ -146,8 +130,5 @@ func parseEntry(data []byte) (e Entry) {
 			e.Packets = binary.BigEndian.Uint64(v)
 		}
 	})
-	if int(e.Bits) == e.Addr.BitLen() {
-		e.Bits = 0
-	}
 	return e
 }

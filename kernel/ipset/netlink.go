@@ -36,7 +36,7 @@ func Open() (*Kernel, error) {
 		}
 	}
 	k.writer.send = k.entries.Send
-	for _, t := range []Type{HashIP, HashIPPort, HashNet, HashNetIface} {
+	for _, t := range []Type{HashIP, HashIPPort, HashNetIface} {
 		if k.types[t], err = k.revision(t); err != nil {
 			k.Close()
 			return nil, fmt.Errorf("ipset type %s is not available (load the ip_set modules, or use a kernel with ipset): %w", t, err)

@@ -1,8 +1,8 @@
 package ipset_test
 
 import (
+	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +18,7 @@ func TestReplace(t *testing.T) {
 		plain := ipset.Set{Name: "NG4-a", Type: ipset.HashIP}
 		for what, old := range map[string]*ipset.Set{
 			"nothing": nil, "the same": {Name: "NG4-a", Type: ipset.HashIP, Timeout: true, Comment: true}, "no timeouts": &plain,
-			"another type": {Name: "NG4-a", Type: ipset.HashNet}, "another family": {Name: "NG4-a", Type: ipset.HashIP, IPv6: true},
+			"another type": {Name: "NG4-a", Type: ipset.HashIPPort}, "another family": {Name: "NG4-a", Type: ipset.HashIP, IPv6: true},
 		} {
 			if old != nil {
 				ensure(t, i, *old)
@@ -35,9 +35,9 @@ func TestReplace(t *testing.T) {
 			if err := i.Add("NG4-a", entry("192.0.2.3")); err != nil {
 				t.Errorf("in place of %s the set takes no timeouts: %v", what, err)
 			}
-			names, err := i.Names()
-			if err != nil || !slices.Equal(names, []string{"NG4-a"}) {
-				t.Errorf("in place of %s: sets %q, %v", what, names, err)
+			sizes, err := i.Sizes()
+			if err != nil || !maps.Equal(sizes, map[string]int{"NG4-a": 3}) {
+				t.Errorf("in place of %s: sets %v, %v", what, sizes, err)
 			}
 			fatal.If(t, i.Destroy("NG4-a"))
 		}
@@ -51,7 +51,7 @@ func TestReplaceASetThatARuleReferences(t *testing.T) {
 	i, err := ipset.Open()
 	fatal.If(t, err)
 	defer i.Close()
-	ensure(t, i, ipset.Set{Name: "NG4-a", Type: ipset.HashIP}, ipset.Set{Name: "NG4-b", Type: ipset.HashNet})
+	ensure(t, i, ipset.Set{Name: "NG4-a", Type: ipset.HashIP}, ipset.Set{Name: "NG4-b", Type: ipset.HashIPPort})
 	for _, set := range []string{"NG4-a", "NG4-b"} {
 		if out, err := exec.Command("iptables-nft", "-A", "FORWARD", "-m", "set", "--match-set", set, "dst", "-j", "DROP").CombinedOutput(); err != nil {
 			t.Fatal(err, string(out))
@@ -70,7 +70,7 @@ func TestReplaceASetThatARuleReferences(t *testing.T) {
 	if err := i.Replace(grants("NG4-b")); !ipset.IsMismatch(err) {
 		t.Errorf("of another type, and a rule asks it: %v", err)
 	}
-	if names, err := i.Names(); len(names) != 2 || err != nil {
-		t.Errorf("sets %q, %v", names, err)
+	if sizes, err := i.Sizes(); len(sizes) != 2 || err != nil {
+		t.Errorf("sets %v, %v", sizes, err)
 	}
 }

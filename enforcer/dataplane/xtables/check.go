@@ -3,7 +3,6 @@ package xtables
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/kernel/ipset"
@@ -48,6 +47,11 @@ func (cfg Config) Left(context.Context) (bool, error) {
 	if cfg.Sets == nil {
 		return false, nil
 	}
-	names, err := cfg.Sets.Names()
-	return slices.ContainsFunc(names, func(name string) bool { return ownSet(name) && !strings.HasSuffix(name, "-"+setProbe) }), err
+	sizes, err := cfg.Sets.Sizes()
+	for name := range sizes {
+		if ownSet(name) && !strings.HasSuffix(name, "-"+setProbe) {
+			return true, nil
+		}
+	}
+	return false, err
 }

@@ -101,7 +101,7 @@ func TestCheckOfTheKernel(t *testing.T) {
 			}
 		}
 	}
-	if left, err := sets.Names(); err != nil || len(left) > 0 {
-		t.Errorf("sets stay: %q, %v", left, err)
+	if left, err := sets.Sizes(); err != nil || len(left) > 0 {
+		t.Errorf("sets stay: %v, %v", left, err)
 	}
 }

@@ -83,7 +83,7 @@ func granted(addrs ...string) (out []dataplane.Grant) {
 // open returns the addresses of a set, sorted.
 func open(t *testing.T, sets ipset.Interface, set dataplane.GrantSet) (out []netip.Addr) {
 	t.Helper()
-	entries, err := sets.List(set.Name)
+	_, entries, err := sets.Read(set.Name)
 	fatal.If(t, err)
 	for _, en := range entries {
 		out = append(out, en.Addr)

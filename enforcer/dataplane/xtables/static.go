@@ -47,7 +47,7 @@ func (s *static) write(st dataplane.State, now phase) error {
 	for name, want := range staticEntries(st, due) {
 		add, remove := now.due(name)
 		delete(s.counts, name)
-		have, err := s.sets.List(name)
+		_, have, err := s.sets.Read(name)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -89,11 +90,11 @@ func (x *packetFilter) Survey(ctx context.Context) (use *dataplane.BitUse, read 
 }
 
 func (x *packetFilter) Recover() ([]netip.Addr, error) {
-	names, err := x.cfg.Sets.Names()
+	sizes, err := x.cfg.Sets.Sizes()
 	if err != nil {
 		return nil, fmt.Errorf("find the sets of an earlier agent: %w", err)
 	}
-	for _, n := range names {
+	for n := range sizes {
 		if ownSet(n) {
 			x.stale[n] = true
 		}
@@ -110,7 +111,7 @@ func (x *packetFilter) Recover() ([]netip.Addr, error) {
 // isolated returns the addresses that are isolated in the kernel.
 func (x *packetFilter) isolated() (out []netip.Addr, err error) {
 	for _, f := range families {
-		entries, err := x.cfg.Sets.List(setPrefix(f) + setSelected)
+		_, entries, err := x.cfg.Sets.Read(setPrefix(f) + setSelected)
 		if err != nil && !ipset.IsNotFound(err) {
 			return nil, err
 		}
@@ -239,11 +240,11 @@ func (x *packetFilter) Remove(ctx context.Context, withdraw func(isolated []neti
 }
 
 func (x *packetFilter) removeSets() error {
-	names, err := x.cfg.Sets.Names()
+	sizes, err := x.cfg.Sets.Sizes()
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(sizes)) {
 		if !ownSet(n) {
 			continue
 		}
