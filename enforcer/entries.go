@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/entries"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -26,9 +24,10 @@ func rulesOf(subjects dataplane.Subjects) []policy.RuleID {
 	return slices.Clone(all)
 }
 
-func entrySets(rules []policy.RuleID) (out []nft.EntrySet) {
+// entrySets returns the names of the entry sets of rules.
+func entrySets(rules []policy.RuleID) (out []string) {
 	for _, id := range rules {
-		out = append(out, entries.Set(id))
+		out = append(out, string(id))
 	}
 	return out
 }
@@ -38,7 +37,7 @@ func entrySets(rules []policy.RuleID) (out []nft.EntrySet) {
 // granted, and what is in the kernel is in force.
 func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjects, coming *policy.Snapshot) error {
 	rules := rulesOf(subjects)
-	if err := e.k.Tables.AddEntrySets(ctx, entrySets(rules)); err != nil {
+	if err := e.k.Tables.AddSets(ctx, entrySets(rules), nil); err != nil {
 		return err
 	}
 	fresh := slices.DeleteFunc(rules, func(id policy.RuleID) bool { return e.entered[id] })

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -50,7 +49,7 @@ func manyKinds(n int) State {
 			s.Peers = append(s.Peers, PeerSet{Name: name, Kind: PeerPorts, Ports: []PeerPort{{Addr: addr("192.0.2.%d", i), Protocol: "udp", Port: 53}, {Addr: addr("2001:db8:4::%x", i), Protocol: "tcp", Port: 65535}}})
 			rule(&TierRule{Peers: name})
 		default:
-			s.Entries = append(s.Entries, EntrySet{Name: name, Count: i%2 == 0})
+			s.Entries = append(s.Entries, name)
 			rule(&TierRule{Entries: name})
 		}
 	}
@@ -154,7 +153,7 @@ func testChanges(t *testing.T, namespace bool, manyKinds func(n int) State) {
 			}
 			for i, s := range states {
 				if i%2 == 1 {
-					if err := errors.Join(tables.AddEntrySets(ctx, s.Entries), tables.AddGrantSets(ctx, s.GrantSets)); err != nil {
+					if err := tables.AddSets(ctx, s.Entries, s.GrantSets); err != nil {
 						return err
 					}
 				}

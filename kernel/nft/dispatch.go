@@ -36,7 +36,6 @@ const (
 // dispatch makes the chains and sets of lists.
 type dispatch struct {
 	peers    map[string]PeerSet
-	entries  map[string]EntrySet
 	items    map[itemKey]*item
 	before   map[itemKey]*item // of the last dispatch
 	walks    map[walkKey]*walk
@@ -51,15 +50,12 @@ type dispatch struct {
 
 func newDispatch(s State, before map[itemKey]*item) *dispatch {
 	d := &dispatch{
-		peers: map[string]PeerSet{}, entries: map[string]EntrySet{}, items: map[itemKey]*item{}, before: before,
+		peers: map[string]PeerSet{}, items: map[itemKey]*item{}, before: before,
 		walks: map[walkKey]*walk{}, unions: map[unionKey]*TierRule{}, there: map[string]bool{},
 		sets: map[string]PeerSet{}, networks: map[string]bool{},
 	}
 	for _, p := range s.Peers {
 		d.peers[p.Name] = p
-	}
-	for _, e := range s.Entries {
-		d.entries[e.Name] = e
 	}
 	return d
 }
@@ -290,7 +286,7 @@ func portsKey(ports []PortRange) string {
 // matches renders a rule without its verdict. subject is the word for the packet's in entry sets.
 func (d *dispatch) matches(r *TierRule, subject string) (out []string) {
 	if r.Entries != "" {
-		return entryMatches(d.entries[r.Entries], r.Ports, subject)
+		return entryMatches(r.Entries, r.Ports, subject)
 	}
 	peers := []string{""}
 	if r.Peers != "" {

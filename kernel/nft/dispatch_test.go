@@ -267,7 +267,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 		s.Peers = append(s.Peers, p)
 	}
 	for name := range w.entries {
-		s.Entries = append(s.Entries, EntrySet{Name: name})
+		s.Entries = append(s.Entries, name)
 	}
 	return s, w
 }
@@ -340,7 +340,7 @@ func TestAChangedRuleLeavesMostChains(t *testing.T) {
 				if i == changed {
 					r.Entries = at
 				}
-				s.Entries = append(s.Entries, EntrySet{Name: r.Entries})
+				s.Entries = append(s.Entries, r.Entries)
 				if i != 40*l {
 					tiers.Admin = append(tiers.Admin, r)
 				}

@@ -63,7 +63,7 @@ func (w *entriesWorld) left(set string) map[byte][]time.Duration {
 }
 
 // newEntriesWorld makes the node with a list of rules.
-func newEntriesWorld(t *testing.T, network lab.Network, sets []nft.EntrySet, tiers nft.Tiers) *entriesWorld {
+func newEntriesWorld(t *testing.T, network lab.Network, sets []string, tiers nft.Tiers) *entriesWorld {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("this test asks the kernel: run it as root")
@@ -104,7 +104,7 @@ func TestEntriesDecidePackets(t *testing.T) {
 		t.Run(fmt.Sprint(network), func(t *testing.T) {
 			t.Parallel()
 			w := newEntriesWorld(t, network,
-				[]nft.EntrySet{{Name: "ports"}, {Name: "denied"}, {Name: "passed"}, {Name: "accepted"}},
+				[]string{"ports", "denied", "passed", "accepted"},
 				nft.Tiers{ID: "a", Admin: []*nft.TierRule{
 					{Entries: "ports", Ports: []nft.PortRange{port("tcp", 81), port("udp", 80), port("udp", 82)}, Action: nft.Reject},
 					{Entries: "denied", Action: nft.Reject},
@@ -181,7 +181,7 @@ func TestEntriesDecidePackets(t *testing.T) {
 // TestEntriesEnd: without an agent that does anything, an Accept ends with its entry.
 func TestEntriesEnd(t *testing.T) {
 	t.Parallel()
-	w := newEntriesWorld(t, lab.Routed, []nft.EntrySet{{Name: "accepted"}},
+	w := newEntriesWorld(t, lab.Routed, []string{"accepted"},
 		nft.Tiers{ID: "a", Admin: []*nft.TierRule{{Entries: "accepted", Action: nft.Accept}, {Action: nft.Reject}}})
 	to := netip.AddrPortFrom(worldAddr(1, false), 80)
 	probe := func() lab.Outcome { return w.Pod("a").ProbeFor("tcp", to, lab.Limit) }

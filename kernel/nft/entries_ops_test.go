@@ -202,9 +202,9 @@ func TestEntrySetsAreRepaired(t *testing.T) {
 	unused := "flush chain inet namegate " + front + "\nflush chain inet namegate " + bare + "\n"
 	for rival, object := range map[string]string{
 		unused + "delete set inet namegate entries-denied-4": "nft set inet namegate entries-denied-4",
-		unused + "delete set inet namegate entries-denied-6\nadd set inet namegate entries-denied-6 { type ipv6_addr . ipv6_addr; flags timeout; }":                                            "nft set inet namegate entries-denied-6",
-		unused + "delete set inet namegate entries-denied-4\nadd set inet namegate entries-denied-4 { type inet_proto . ipv4_addr; flags dynamic,timeout; elements = { tcp . 192.0.2.1 }; }\n": "nft set inet namegate entries-denied-4",
-		"add set inet namegate entries-other-4 { type ipv4_addr . ipv4_addr; flags timeout; }":                                                                                                 "nft set inet namegate entries-other-4",
+		unused + "delete set inet namegate entries-denied-6\nadd set inet namegate entries-denied-6 { type ipv6_addr . ipv6_addr; flags dynamic,timeout; }":                            "nft set inet namegate entries-denied-6",
+		unused + "delete set inet namegate entries-denied-4\nadd set inet namegate entries-denied-4 { type inet_proto . ipv4_addr; flags timeout; elements = { tcp . 192.0.2.1 }; }\n": "nft set inet namegate entries-denied-4",
+		"add set inet namegate entries-other-4 { type ipv4_addr . ipv4_addr; flags timeout; }":                                                                                         "nft set inet namegate entries-other-4",
 		"add chain inet namegate theirs":                   "nft chain inet namegate theirs",
 		"flush chain inet namegate " + bare:                "nft chain inet namegate " + bare,
 		"flush set inet namegate named4":                   "nft set inet namegate named4",

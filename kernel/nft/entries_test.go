@@ -21,7 +21,7 @@ import (
 // named is tiered with rules by name.
 func named() nft.State {
 	s := tiered()
-	s.Entries = []nft.EntrySet{{Name: "denied"}, {Name: "allowed", Count: true}}
+	s.Entries = []string{"denied", "allowed"}
 	s.Tiers[0].ID = "1123456789abcdef"
 	s.Tiers[0].Admin = append(s.Tiers[0].Admin,
 		&nft.TierRule{Entries: "denied", Action: nft.Reject},

@@ -12,18 +12,16 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// EntrySet is a set of entries, "subject . dialled address", that rules by name ask. It is
-// made for both families. Its elements are no part of a state: ApplyEntries writes them,
-// and they end by their own timeouts.
-type EntrySet struct {
-	Name  string
-	Count bool // the kernel is to count the packets that match an entry
+// entrySet is the set of a family of entries, "subject . dialled address", that rules by name ask. Its
+// elements are no part of a state: ApplyEntries writes them, and they end by their own timeouts.
+func entrySet(name string, f family) *knftables.Set {
+	return timedSet(timed.EntriesPrefix+name, f.addr+" . "+f.addr, f)
 }
 
-// of is the set of a family. A size would have the kernel allocate the buckets for all
+// timedSet is a set whose elements end. A size would have the kernel allocate the buckets for all
 // elements at once: 2 MiB a set instead of 0.5 KiB (tried on Linux 6.18).
-func (s EntrySet) of(f family) *knftables.Set {
-	return &knftables.Set{Name: timed.EntriesPrefix + s.Name + "-" + f.suffix, Type: f.addr + " . " + f.addr, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}}
+func timedSet(name, typ string, f family) *knftables.Set {
+	return &knftables.Set{Name: name + "-" + f.suffix, Type: typ, Flags: []knftables.SetFlag{knftables.TimeoutFlag}}
 }
 
 // setForm is what a set or map holds, in the kernel's and nft's numbers.
@@ -51,9 +49,9 @@ func mapFormOf(key, value string) setForm {
 
 // entryMatches renders a rule about what was dialled, without its verdict. A packet that matches
 // uses the entry: the set is asked last.
-func entryMatches(set EntrySet, ports []PortRange, subject string) (out []string) {
+func entryMatches(set string, ports []PortRange, subject string) (out []string) {
 	entry := subject + " . ct original %[2]s daddr"
-	at := "@" + timed.EntriesPrefix + set.Name + "-%[1]s "
+	at := "@" + timed.EntriesPrefix + set + "-%[1]s "
 	for _, p := range portLists(ports) {
 		out = append(out, each(p.dialled()+entry+" "+at)...)
 	}
@@ -70,20 +68,10 @@ func untracked(rules []string) (out []string) {
 	return out
 }
 
-// AddEntrySets makes entry sets ahead of a state that has them. The next state that does not
-// removes them.
-func (t *Tables) AddEntrySets(ctx context.Context, sets []EntrySet) error {
-	return t.addSets(ctx, tierObjects{entries: sets})
-}
-
-// AddGrantSets makes sets of grants ahead of a state that has them. The next state that does
+// AddSets makes sets of entries and of grants ahead of a state that has them. The next state that does
 // not removes them.
-func (t *Tables) AddGrantSets(ctx context.Context, sets []GrantSet) error {
-	return t.addSets(ctx, tierObjects{grants: sets})
-}
-
-// addSets makes sets of entries and grants ahead of a state that has them.
-func (t *Tables) addSets(ctx context.Context, sets tierObjects) error {
+func (t *Tables) AddSets(ctx context.Context, entries []string, grants []GrantSet) error {
+	sets := tierObjects{entries: entries, grants: grants}
 	missing := sets.without(t.tiers, false)
 	if len(missing.entries)+len(missing.grants) == 0 {
 		return nil
@@ -96,7 +84,7 @@ func (t *Tables) addSets(ctx context.Context, sets tierObjects) error {
 	with := t.tiers
 	with.entries, with.grants = slices.Concat(with.entries, missing.entries), slices.Concat(with.grants, missing.grants)
 	for _, s := range missing.entries {
-		with.key += "+" + s.Name + " "
+		with.key += "+" + s + " "
 	}
 	for _, s := range missing.grants {
 		with.key += "+" + timed.GrantsPrefix + s.Name + " "

@@ -103,14 +103,13 @@ func (t *Tables) IgnoreCandidates(ctx context.Context) (bool, error) {
 	return is.elements[podsMap+families[0].suffix] != nil && is.rules[candidatesChain] == nil, nil
 }
 
-// of is the set of a family. It has no size, for which the kernel would allocate all buckets
-// at once.
+// of is the set of a family.
 func (s GrantSet) of(f family) *knftables.Set {
 	typ := f.addr
 	if s.Ported {
 		typ += " . inet_proto . inet_service"
 	}
-	return &knftables.Set{Name: timed.GrantsPrefix + s.Name + "-" + f.suffix, Type: typ, Flags: []knftables.SetFlag{knftables.TimeoutFlag}}
+	return timedSet(timed.GrantsPrefix+s.Name, typ, f)
 }
 
 // namespaceChains makes the chains by which the Namespace tier is decided. Every rule accepts, so their order means

@@ -160,7 +160,7 @@ func grantsComeAndGo(t *testing.T, tables *nft.Tables) {
 	t.Helper()
 	ctx, s := context.Background(), subjects()
 	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.AddGrantSets(ctx, s.GrantSets), tables.Apply(ctx, s), tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.AddSets(ctx, nil, s.GrantSets), tables.Apply(ctx, s), tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
 	long := strings.Repeat("long ", 49)
 	ported := func(a netip.Addr, protocol uint8, port uint16, comment string, h timed.Held) timed.Entry {
 		return timed.Entry{Addr: a, Protocol: protocol, Port: port, Timeout: time.Hour, Comment: comment, Held: h}

@@ -33,7 +33,7 @@ func longTiers(n, pods int) (s nft.State) {
 		peers := fmt.Sprintf("%04d", i)
 		s.Peers = append(s.Peers, nft.PeerSet{Name: peers, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})}},
 			nft.PeerSet{Name: "net" + peers, Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)}), 32)}})
-		s.Entries = append(s.Entries, nft.EntrySet{Name: peers})
+		s.Entries = append(s.Entries, peers)
 		ports := []nft.PortRange{{Protocol: "tcp", First: uint16(i + 1), Last: uint16(i + 1)}}
 		admin = append(admin, &nft.TierRule{Entries: peers, Action: nft.Pass, Ports: ports}, &nft.TierRule{Peers: "net" + peers, Action: nft.Pass, Ports: ports})
 		list = append(list, &nft.TierRule{Peers: peers, Ports: ports}, &nft.TierRule{Peers: "net" + peers, Ports: ports})

@@ -198,7 +198,7 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 		return err
 	}
 	t.CompareKeys()
-	_, err := t.CheckKeys(tiers.entryNames())
+	_, err := t.CheckKeys(tiers.entries)
 	return err
 }
 

@@ -18,7 +18,7 @@ import (
 // withNode adds rules of the node of every form to a state.
 func withNode(s nft.State) nft.State {
 	tcp := func(port uint16) []nft.PortRange { return []nft.PortRange{{Protocol: "tcp", First: port, Last: port}} }
-	s.Entries = append(slices.Clone(s.Entries), nft.EntrySet{Name: "a01"}, nft.EntrySet{Name: "d02"})
+	s.Entries = append(slices.Clone(s.Entries), "a01", "d02")
 	s.Peers = append(slices.Clone(s.Peers),
 		nft.PeerSet{Name: "kubelets", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:5::/64")}},
 		nft.PeerSet{Name: "near", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},

@@ -83,7 +83,7 @@ func (t *Tables) readBack(ctx context.Context, s State) bool {
 		return false
 	}
 	t.CompareKeys()
-	if lost, err := t.CheckKeys(tiers.entryNames()); len(lost) > 0 || err != nil {
+	if lost, err := t.CheckKeys(tiers.entries); len(lost) > 0 || err != nil {
 		return false
 	}
 	t.setTiers(tiers)

@@ -63,8 +63,8 @@ type State struct {
 	// Tiers are the ordered rules of subjects, Peers the sets that they ask.
 	Tiers []Tiers
 	Peers []PeerSet
-	// Entries are the sets of entries that rules of Tiers ask.
-	Entries []EntrySet
+	// Entries are the names of the sets of entries that rules of Tiers ask.
+	Entries []string
 	// Node are the rules of the node itself, nil for none.
 	Node *Node
 	// NodeAudited: connections of the node itself are logged when it opens them, denied or not.

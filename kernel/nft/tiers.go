@@ -31,7 +31,7 @@ type Tiers struct {
 type TierRule struct {
 	// Peers is the name of a PeerSet, which holds what is reached; "" for everywhere.
 	Peers string
-	// Entries is the name of an EntrySet in place of Peers: the rule is about what was
+	// Entries is the name of a set of entries in place of Peers: the rule is about what was
 	// dialled.
 	Entries string
 	// Ports are of what the rule is about, nil for every protocol and port.
@@ -112,7 +112,7 @@ type tierChain struct {
 type tierObjects struct {
 	chains   []*tierChain
 	sets     []PeerSet
-	entries  []EntrySet
+	entries  []string // names
 	grants   []GrantSet
 	networks []netip.Prefix    // of networksSet
 	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers
@@ -153,7 +153,7 @@ func (s State) tierObjects(before tierObjects) tierObjects {
 	out.chains, out.networks, out.items = d.chains, d.allNetworks(), d.items
 	byName := func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }
 	out.sets = slices.SortedFunc(maps.Values(d.sets), byName)
-	out.entries = slices.SortedFunc(maps.Values(d.entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) })
+	out.entries = slices.Compact(slices.Sorted(slices.Values(s.Entries)))
 	return out
 }
 
@@ -180,15 +180,6 @@ func (d *dispatch) tiers(t *Tiers) string {
 	return d.chain(adminPrefix, append(front, d.list(t.Admin, next, false)...)...)
 }
 
-// entryNames are the names of the entry sets.
-func (o tierObjects) entryNames() []string {
-	names := make([]string, len(o.entries))
-	for i, s := range o.entries {
-		names[i] = s.Name
-	}
-	return names
-}
-
 // sortedTiers returns the tiers, each list once.
 func (s State) sortedTiers() []Tiers {
 	all := slices.SortedFunc(slices.Values(s.Tiers), func(a, b Tiers) int { return strings.Compare(a.ID, b.ID) })
@@ -204,8 +195,8 @@ func (s State) tiersKey() string {
 			key, _ = n.AppendBinary(key)
 		}
 	}
-	for _, e := range slices.SortedFunc(slices.Values(s.Entries), func(a, b EntrySet) int { return strings.Compare(a.Name, b.Name) }) {
-		key = fmt.Appendf(key, "%s ", e.Name)
+	for _, e := range slices.Sorted(slices.Values(s.Entries)) {
+		key = append(append(key, e...), ' ')
 	}
 	for _, t := range s.sortedTiers() {
 		key = append(append(key, t.ID...), ' ')
@@ -286,8 +277,8 @@ func (o tierObjects) allSets() (out []*knftables.Set) {
 		for _, s := range o.sets {
 			out = append(out, s.of(f))
 		}
-		for _, s := range o.entries {
-			out = append(out, s.of(f))
+		for _, name := range o.entries {
+			out = append(out, entrySet(name, f))
 		}
 		for _, s := range o.grants {
 			out = append(out, s.of(f))
@@ -330,8 +321,8 @@ func (o tierObjects) without(other tierObjects, rules bool) (out tierObjects) {
 	for _, s := range other.sets {
 		sets[s.Name] = s.Kind
 	}
-	for _, s := range other.entries {
-		entries[s.Name] = true
+	for _, name := range other.entries {
+		entries[name] = true
 	}
 	for _, s := range other.grants {
 		grants[s] = true
@@ -341,7 +332,7 @@ func (o tierObjects) without(other tierObjects, rules bool) (out tierObjects) {
 		return is && !(rules && !slices.Equal(there, c.rules))
 	})
 	out.sets = slices.DeleteFunc(slices.Clone(o.sets), func(s PeerSet) bool { kind, there := sets[s.Name]; return there && kind == s.Kind })
-	out.entries = slices.DeleteFunc(slices.Clone(o.entries), func(s EntrySet) bool { return entries[s.Name] })
+	out.entries = slices.DeleteFunc(slices.Clone(o.entries), func(name string) bool { return entries[name] })
 	out.grants = slices.DeleteFunc(slices.Clone(o.grants), func(s GrantSet) bool { return grants[s] })
 	return out
 }

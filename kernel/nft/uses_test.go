@@ -46,7 +46,7 @@ func piped(t *testing.T, text string) {
 func inUse(t *testing.T, test func(u usesOf)) {
 	ctx := context.Background()
 	setup := func(t *testing.T, tables *nft.Tables) {
-		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named()), tables.AddGrantSets(ctx, []nft.GrantSet{{Name: "g", Ported: true}})))
+		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named()), tables.AddSets(ctx, nil, []nft.GrantSet{{Name: "g", Ported: true}})))
 	}
 	t.Run("kernel", func(t *testing.T) {
 		tables := inKernel(t)

@@ -233,7 +233,7 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	if err != nil || len(out) > 0 {
 		return out, err
 	}
-	return t.CheckKeys(tiers.entryNames())
+	return t.CheckKeys(tiers.entries)
 }
 
 // verifyTable is Verify for one table.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
@@ -33,9 +32,6 @@ func New(tables Tables, others dataplane.GrantWriter, coexisting func() bool) *S
 
 // A comment of a grant fits into that of an entry.
 const _ = uint(timed.MaxComment - dataplane.CommentMax)
-
-// Set is the entry set of a rule. Whether an entry that denies or passes is in use does not matter.
-func Set(id policy.RuleID) nft.EntrySet { return nft.EntrySet{Name: string(id), Count: !id.Lasting()} }
 
 // ApplyGrants implements dataplane.GrantWriter.
 func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
@@ -69,7 +65,8 @@ func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 	}
 }
 
-// entryOp renders a change of grants of a rule.
+// entryOp renders a change of grants of a rule. Whether an entry that denies or passes is in use does
+// not matter.
 func entryOp(op *dataplane.GrantOp) timed.Op {
 	out := timed.Op{Set: string(op.Set.Rule), Remove: op.Remove, Count: !op.Set.Rule.Lasting(), Entries: make([]timed.Entry, len(op.Grants))}
 	pod := dataplane.PodID(op.Set.Pod)

@@ -88,7 +88,7 @@ func newNode(t *testing.T) *node {
 	n.tables = nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), nft.Bits{Admitted: 1, Candidate: 2})
 	n.tables.FakeClock(n.Now)
 	fatal.If(t, n.tables.Setup(context.Background()))
-	fatal.If(t, n.tables.AddEntrySets(context.Background(), []nft.EntrySet{entries.Set(deny), entries.Set(accept)}))
+	fatal.If(t, n.tables.AddSets(context.Background(), []string{string(deny), string(accept)}, nil))
 	n.store = entries.New(n.tables, &n.others, func() bool { return n.another })
 	return n
 }

@@ -157,7 +157,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 			fresh = append(fresh, set)
 		}
 	}
-	if err := x.tables.AddGrantSets(ctx, fresh); err != nil {
+	if err := x.tables.AddSets(ctx, nil, fresh); err != nil {
 		return err
 	}
 	take, hold := st.Grants.Adopt()

@@ -17,7 +17,7 @@ import (
 type Tables interface {
 	DecideNamespace()
 	ReadEarlier(ctx context.Context) (nft.Earlier, error)
-	AddGrantSets(ctx context.Context, sets []nft.GrantSet) error
+	AddSets(ctx context.Context, entries []string, grants []nft.GrantSet) error
 	ApplyEntries(ops []timed.Op)
 	ListGrants(names []string, each func(set string, part []timed.Entry)) error
 	Last() nft.State
