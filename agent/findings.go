@@ -124,55 +124,28 @@ func ofPaths(snap *policy.Snapshot, failed map[policy.PodRef]enforcer.Path) (out
 	return out
 }
 
-// ofStatus returns the enforcer's findings about the homes of pods.
+// ofStatus returns the enforcer's findings about pods, which it knows by their addresses.
 func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
-	for _, a := range s.Homeless {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Homeless,
-				Message: fmt.Sprintf("no interface of the node leads to %s of the pod %s, so its source is not checked", a, ref)})...)
+	// A text has the address, its pod, and the device or table that by has for it.
+	of := func(reason string, addrs []netip.Addr, by map[netip.Addr]string, text string) {
+		for _, a := range slices.Concat(addrs, slices.SortedFunc(maps.Keys(by), netip.Addr.Compare)) {
+			if ref, ok := snap.Pod(a); ok {
+				out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: reason, Message: fmt.Sprintf(text, a, ref, by[a])})...)
+			}
 		}
 	}
-	for _, a := range s.HomeRefused {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Homeless,
-				Message: fmt.Sprintf("no bridge port of its own leads to %s of the pod %s, so nothing is accepted from it", a, ref)})...)
-		}
-	}
-	for _, a := range s.Unseen {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.BridgeNotFiltered,
-				Message: fmt.Sprintf("netfilter does not see the bridge of the pod %s: nothing is denied between its pods; load br_netfilter and set "+
-					"net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1 on the node", ref)})...)
-		}
-	}
-	for _, a := range slices.SortedFunc(maps.Keys(s.Switched), netip.Addr.Compare) {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.BridgeNotFiltered,
-				Message: fmt.Sprintf("a switch that netfilter does not see, such as Open vSwitch, connects the pod %s: nothing is denied that stays in the switch, as to its other pods "+
-					"and to Services that it translates; only packets that leave it by the interface %s are judged, and their sources are not checked; use policies of that network plugin, or another plugin", ref, s.Switched[a])})...)
-		}
-	}
-	for _, a := range s.Bypassing {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.SocketLB,
-				Message: fmt.Sprintf("queries of the pod %s leave it for a pod of the resolver, not for the resolver's address, so they pass the agent by and names open nothing: "+
-					"a load balancer of eBPF translates them, in the pod's sockets or on its interface; have pods ask the endpoint (kubelet's clusterDNS), which no Service is", ref)})...)
-		}
-	}
-	for _, a := range slices.SortedFunc(maps.Keys(s.Offloading), netip.Addr.Compare) {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Offloaded,
-				Message: fmt.Sprintf("the flow table %s has an interface of the pod %s: it forwards packets of open connections past all rules. A connection that the policies do not allow any more is removed from it; "+
-					"Linux before 6.4 may go on to forward UDP until it pauses for 30 s. Leave the pods' interfaces out of the flow table to have each packet pass the rules", s.Offloading[a], ref)})...)
-		}
-	}
-	for _, a := range s.DroppedTCP {
-		if ref, ok := snap.Pod(a); ok {
-			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.DNSBlocked,
-				Message: fmt.Sprintf("connections of the pod %s for DNS over TCP were dropped: it, or all pods together, opened more than the node leads to the agent (50 a second for a pod); "+
-					"let its resolver keep connections open, or ask over UDP", ref)})...)
-		}
-	}
+	of(status.Homeless, s.Homeless, nil, "no interface of the node leads to %[1]s of the pod %[2]s, so its source is not checked")
+	of(status.Homeless, s.HomeRefused, nil, "no bridge port of its own leads to %[1]s of the pod %[2]s, so nothing is accepted from it")
+	of(status.BridgeNotFiltered, s.Unseen, nil, "netfilter does not see the bridge of the pod %[2]s: nothing is denied between its pods; load br_netfilter and set "+
+		"net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1 on the node")
+	of(status.BridgeNotFiltered, nil, s.Switched, "a switch that netfilter does not see, such as Open vSwitch, connects the pod %[2]s: nothing is denied that stays in the switch, as to its other pods "+
+		"and to Services that it translates; only packets that leave it by the interface %[3]s are judged, and their sources are not checked; use policies of that network plugin, or another plugin")
+	of(status.SocketLB, s.Bypassing, nil, "queries of the pod %[2]s leave it for a pod of the resolver, not for the resolver's address, so they pass the agent by and names open nothing: "+
+		"a load balancer of eBPF translates them, in the pod's sockets or on its interface; have pods ask the endpoint (kubelet's clusterDNS), which no Service is")
+	of(status.Offloaded, nil, s.Offloading, "the flow table %[3]s has an interface of the pod %[2]s: it forwards packets of open connections past all rules. A connection that the policies do not allow any more is removed from it; "+
+		"Linux before 6.4 may go on to forward UDP until it pauses for 30 s. Leave the pods' interfaces out of the flow table to have each packet pass the rules")
+	of(status.DNSBlocked, s.DroppedTCP, nil, "connections of the pod %[2]s for DNS over TCP were dropped: it, or all pods together, opened more than the node leads to the agent (50 a second for a pod); "+
+		"let its resolver keep connections open, or ask over UDP")
 	return out
 }
 
