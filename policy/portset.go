@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,10 +68,7 @@ func NewPortSet(ranges ...PortRange) PortSet {
 		}
 	}
 	slices.SortFunc(rs, func(a, b PortRange) int {
-		if a.Protocol != b.Protocol {
-			return int(a.Protocol) - int(b.Protocol)
-		}
-		return int(a.First) - int(b.First)
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First))
 	})
 	merged := rs[:0]
 	for _, r := range rs {
@@ -101,18 +99,23 @@ func (r PortRange) String() string {
 // ParsePortSet reads the text form, canonical or not, and returns the canonical set.
 // The error names the part that is not a range.
 func ParsePortSet(s string) (PortSet, error) {
+	rs, err := PortSet(s).parse()
+	return NewPortSet(rs...), err
+}
+
+// parse returns the ranges of the text, none with an error.
+func (s PortSet) parse() (rs []PortRange, err error) {
 	if s == "" {
-		return "", nil
+		return nil, nil
 	}
-	var rs []PortRange
-	for part := range strings.SplitSeq(s, ",") {
+	for part := range strings.SplitSeq(string(s), ",") {
 		r, ok := parseRange(part)
 		if !ok {
-			return "", fmt.Errorf("port set %q: %q is not PROTOCOL, PROTOCOL/PORT or PROTOCOL/FIRST-LAST", s, part)
+			return nil, fmt.Errorf("port set %q: %q is not PROTOCOL, PROTOCOL/PORT or PROTOCOL/FIRST-LAST", s, part)
 		}
 		rs = append(rs, r)
 	}
-	return NewPortSet(rs...), nil
+	return rs, nil
 }
 
 func parseRange(s string) (PortRange, bool) {
@@ -152,17 +155,7 @@ func parseRange(s string) (PortRange, bool) {
 // Ranges returns the set's ranges in canonical order; for AnyPort the one range of
 // AnyProtocol. Text that NewPortSet did not make yields nil.
 func (s PortSet) Ranges() []PortRange {
-	if s == "" {
-		return nil
-	}
-	var rs []PortRange
-	for part := range strings.SplitSeq(string(s), ",") {
-		r, ok := parseRange(part)
-		if !ok {
-			return nil
-		}
-		rs = append(rs, r)
-	}
+	rs, _ := s.parse()
 	return rs
 }
 
