@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -350,82 +349,6 @@ func (s *Source) endRemote() {
 	}
 	r.idle = nil
 	r.linger(s.clock.After)
-}
-
-// readRemote returns a reader of the pods of all nodes but one. It leaves out pods that
-// cannot be a peer: pods on the host network, finished pods, and pods without an address, or
-// whose addresses another pod may have: not every namespace is read, of which the claims tell.
-// A pod's own node reports its problems.
-func readRemote(node string) func(any, *podEntry) *podEntry {
-	return func(object any, before *podEntry) *podEntry {
-		p, ok := object.(*corev1.Pod)
-		if !ok || p.Spec.NodeName == "" || p.Spec.NodeName == node || p.Spec.HostNetwork {
-			return nil
-		}
-		e := entryOf(p)
-		if len(e.pod.IPs) == 0 || e.ending && released(p) {
-			return nil
-		}
-		e.pod.NodeName, e.problems = p.Spec.NodeName, nil
-		if before != nil {
-			e.pod.Labels = shared(before.pod.Labels, e.pod.Labels)
-		}
-		return e
-	}
-}
-
-// released tells whether a pod has no network any more.
-func released(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReadyToStartContainers {
-			return c.Status == corev1.ConditionFalse
-		}
-	}
-	return false
-}
-
-var errNoPod = errors.New("not a pod")
-
-// trim is trimPod for reflectors.
-func trim(object any) (any, error) {
-	p, ok := object.(*corev1.Pod)
-	if !ok {
-		return nil, errNoPod
-	}
-	trimPod(p)
-	return p, nil
-}
-
-// trimPod takes from a pod all that entryOf does not read.
-func trimPod(p *corev1.Pod) {
-	named := func(containers []corev1.Container) (kept []corev1.Container) {
-		for _, c := range containers {
-			if len(c.Ports) > 0 {
-				kept = append(kept, corev1.Container{Ports: c.Ports, RestartPolicy: c.RestartPolicy})
-			}
-		}
-		return kept
-	}
-	*p = corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
-			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
-		},
-		Spec: corev1.PodSpec{
-			NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: named(p.Spec.Containers), InitContainers: named(p.Spec.InitContainers),
-		},
-		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs, Conditions: started(p.Status.Conditions)},
-	}
-}
-
-// started returns the condition that says since when a pod has its network.
-func started(conditions []corev1.PodCondition) []corev1.PodCondition {
-	for i := range conditions {
-		if c := &conditions[i]; c.Type == corev1.PodReadyToStartContainers {
-			return []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
-		}
-	}
-	return nil
 }
 
 // unknownPeers returns the problem that pods of other nodes are needed and cannot be

@@ -1,7 +1,6 @@
 // Package manifest is the policy source for hosts without Kubernetes: a folder of manifests.
-// The agent makes one Source, and gets its States in one goroutine; check, explain and
-// suggest read files once with Read and Inspect. The package decides nothing: it knows
-// neither views nor rules.
+// The agent makes one Source, and gets its States in one goroutine; check and convert read
+// documents with Inspect. The package decides nothing: it knows neither views nor rules.
 //
 // The files *.yaml, *.yml and *.json of the folder itself are read, but no file in a folder
 // below it, and none whose name begins with a dot. They may hold several documents of the
