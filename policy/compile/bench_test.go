@@ -38,38 +38,6 @@ func load(policies, pods, namespaces int) Input {
 	return in
 }
 
-func BenchmarkCompile10kx250(b *testing.B) {
-	for _, namespaces := range []int{50, 1} {
-		b.Run(fmt.Sprintf("namespaces=%d", namespaces), func(b *testing.B) {
-			in := load(10000, 250, namespaces)
-			b.ReportAllocs()
-			for b.Loop() {
-				if s := New().Compile(in); len(s.Views) != 250 {
-					b.Fatal(len(s.Views))
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkCompileOneChange(b *testing.B) {
-	for _, namespaces := range []int{50, 1} {
-		b.Run(fmt.Sprintf("namespaces=%d", namespaces), func(b *testing.B) {
-			in := load(10000, 250, namespaces)
-			c := New()
-			c.Compile(in)
-			rules := [][]v1alpha1.EgressRule{{aRule("one.example.org")}, {aRule("two.example.org")}}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				p := *in.Policies[777]
-				p.Spec.Egress = rules[i%2]
-				in.Policies[777] = &p
-				c.Compile(in)
-			}
-		})
-	}
-}
-
 func BenchmarkDecide(b *testing.B) {
 	s := New().Compile(load(10000, 250, 1))
 	v := s.Views[0]
