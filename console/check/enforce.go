@@ -57,16 +57,10 @@ func (t *Trial) lines() (out []string) {
 	return out
 }
 
-// NotAudit says that a policy cannot be tried. The message says why, and what can be.
-type NotAudit struct{ Message string }
-
-// Error returns the message.
-func (e *NotAudit) Error() string { return e.Message }
-
 // Enforce compares today with the day on which one Audit policy enforces: "namespace/name", or
 // "name" of a ClusterFQDNNetworkPolicy. Without pods those of the manifests are asked about, or
 // a made-up one; without questions the names of the pods' policies, and one that no policy
-// names. The error is a *NotAudit.
+// names. The error says which policies can be tried.
 func (m *Manifests) Enforce(id string, pods []Pod, questions []explain.Target, o Options) (*Trial, error) {
 	then := *m
 	p, sample, err := then.enforced(id)
@@ -149,7 +143,7 @@ func (m *Manifests) enforced(id string) (*Policy, Pod, error) {
 	return &p, madeUp(namespace, labels), nil
 }
 
-// notAudit returns a NotAudit with the policies that can be tried.
+// notAudit returns an error with the policies that can be tried.
 func (m *Manifests) notAudit(format string, args ...any) error {
 	const most = 8
 	var ids []string
@@ -167,7 +161,7 @@ func (m *Manifests) notAudit(format string, args ...any) error {
 	if len(ids) > 0 {
 		which = "write one of " + strings.Join(ids[:min(len(ids), most)], ", ")
 	}
-	return &NotAudit{fmt.Sprintf(format, args...) + "; " + which}
+	return fmt.Errorf("%s; %s", fmt.Sprintf(format, args...), which)
 }
 
 // otherName stands for all names that no policy names.

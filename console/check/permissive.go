@@ -33,7 +33,7 @@ func (l *linter) permissive() {
 		if by == nil {
 			continue
 		}
-		ids, text := explain.Voided(v, by, fmt.Sprintf("NetworkPolicy %s %s%s", by.Policy, by.Path, at(l.ruleAt(by, by.Path))), in.Policies)
+		ids, text := explain.Voided(v, by, fmt.Sprintf("NetworkPolicy %s %s%s", by.Policy, by.Path, l.ruleAt(by, by.Path)), in.Policies)
 		var of *Policy // the first, of a file if one is
 		for _, p := range l.Policies {
 			if p.own != nil && slices.Contains(ids, p.ID) && (of == nil || of.place.file == "" && p.place.file != "") {
@@ -45,12 +45,4 @@ func (l *linter) permissive() {
 			l.warn(of, explain.PermissiveNetworkPolicy, of.subject(), text)
 		}
 	}
-}
-
-// at returns " at" and a position, "" for none.
-func at(position string) string {
-	if position == "" {
-		return ""
-	}
-	return " at " + position
 }

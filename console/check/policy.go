@@ -125,16 +125,13 @@ func (m *Manifests) take(p *Policy) {
 	m.Policies = append(m.Policies, p)
 }
 
-// ruleAt says where a rule of any policy stands, "" for a rule of the cluster.
+// ruleAt says where a field of a rule's policy is written, " at file:line"; "" for a rule of the cluster.
 func (m *Manifests) ruleAt(r *policy.Rule, path string) string {
 	key := r.Policy
 	if r.Tier == policy.Namespace && r.Action != policy.Deny && r.Peer.Kind != policy.PeerNames {
 		key = "networkpolicy " + key
 	}
-	if at := m.known[key]; at.file != "" {
-		return at.ref(path)
-	}
-	return ""
+	return m.known[key].where(path)
 }
 
 // ofCluster tells whether the policy is one of the whole cluster.

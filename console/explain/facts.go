@@ -86,7 +86,7 @@ type Facts struct {
 	Engine *Engine
 	// Unresolved tells that the facts are made of manifests: no address of a name is known.
 	Unresolved bool
-	// Place returns where a field of a rule's policy is written, "file:line", "" for nowhere; nil: of none.
+	// Place returns where a field of a rule's policy is written, " at file:line", "" for nowhere; nil: of none.
 	Place func(r *policy.Rule, path string) string
 }
 

@@ -189,14 +189,9 @@ func (in *inquiry) completed() fqdn.Name {
 	if in.to.Addr.IsValid() || in.f.View == nil || in.f.Domain == "" || len(in.f.View.Decide(in.to.Name).Matches) > 0 {
 		return ""
 	}
-	suffixes := []fqdn.Name{in.f.Domain}
-	for _, above := range []string{"svc.", in.f.Pod.Namespace + ".svc."} {
-		if s, err := fqdn.ParseName(above + in.f.Domain.String()); err == nil {
-			suffixes = append([]fqdn.Name{s}, suffixes...)
-		}
-	}
-	for _, s := range suffixes {
-		if short, ok := in.to.Name.TrimSuffix(s); ok && short != "" && in.f.View.Decide(short).Allowed() {
+	for _, above := range []string{in.f.Pod.Namespace + ".svc.", "svc.", ""} {
+		suffix, err := fqdn.ParseName(above + in.f.Domain.String())
+		if short, ok := in.to.Name.TrimSuffix(suffix); err == nil && ok && short != "" && in.f.View.Decide(short).Allowed() {
 			return short
 		}
 	}

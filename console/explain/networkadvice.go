@@ -97,10 +97,7 @@ func (in *inquiry) peerPod(p *policy.Pod) (to destination, ok bool) {
 
 // targetPorts are those to which the asked ports of a Service lead.
 func (in *inquiry) targetPorts(s *policy.Service) (out []networkingv1.NetworkPolicyPort) {
-	for _, p := range s.Ports {
-		if in.to.Protocol != policy.AnyProtocol && p.Protocol != in.to.Protocol || in.to.Port != 0 && p.Port != in.to.Port || !ruled(p.Protocol) {
-			continue
-		}
+	for _, p := range in.asked(s) {
 		to := intstr.FromInt32(int32(p.Target))
 		if p.TargetName != "" {
 			to = intstr.FromString(p.TargetName)

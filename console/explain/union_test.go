@@ -163,7 +163,7 @@ func TestUnion(t *testing.T) {
 		e := Explain(Question{To: to}, f)
 		tried[e.Verdict]++
 		if got, want := e.Verdict == Allowed, u.plainlyReached(&f, to); got != want {
-			t.Fatalf("seed %d: %s is %s (%s), the view says %v\n%s", seed, to, e.Verdict, e.Reason, want, dump(t, u))
+			t.Fatalf("seed %d: %s is %s (%s), the view says %v\n%v", seed, to, e.Verdict, e.Reason, want, u.networks)
 		}
 		if e.Verdict != Denied || e.Advice == nil || e.Advice.NetworkPolicy == "" {
 			continue
@@ -194,7 +194,7 @@ func (u *union) applyAdvice(t *testing.T, seed uint64, to Target, manifest strin
 		t.Fatalf("seed %d: %+v of\n%s", seed, is.Snapshot.Problems, manifest)
 	}
 	if e := Explain(Question{To: to}, is); e.Verdict != Allowed && !(u.services[to.Addr] != nil && u.unopenable(to)) {
-		t.Fatalf("seed %d: %s is still %s (%s) after\n%s\n%s", seed, to, e.Verdict, e.Reason, manifest, dump(t, u))
+		t.Fatalf("seed %d: %s is still %s (%s) after\n%s\n%v", seed, to, e.Verdict, e.Reason, manifest, u.networks)
 	}
 	for _, text := range others {
 		other := target(t, text)
@@ -221,21 +221,4 @@ func (u *union) unopenable(to Target) bool {
 		}
 	}
 	return pods == 0
-}
-
-func dump(t *testing.T, u *union) string {
-	t.Helper()
-	var b strings.Builder
-	for _, n := range u.networks {
-		text, err := yaml.Marshal(n)
-		fatal.If(t, err)
-		fmt.Fprintf(&b, "---\n%s", text)
-	}
-	for _, p := range u.pods {
-		fmt.Fprintf(&b, "%s %v %v %v host %v\n", p, p.Labels, p.IPs, p.Ports, p.HostNetwork)
-	}
-	for a, s := range u.services {
-		fmt.Fprintf(&b, "%s %+v\n", a, *s)
-	}
-	return b.String()
 }

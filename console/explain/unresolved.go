@@ -47,8 +47,5 @@ func (in *inquiry) place(r *policy.Rule, path string) string {
 	if in.f.Place == nil {
 		return ""
 	}
-	if at := in.f.Place(r, path); at != "" {
-		return " at " + at
-	}
-	return ""
+	return in.f.Place(r, path)
 }
