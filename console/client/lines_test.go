@@ -91,15 +91,16 @@ func TestFollowContinuesWithTheNextAgent(t *testing.T) {
 	defer cancel()
 	first, second := consoletest.New("node-1"), consoletest.New("node-1")
 	first.Recent = []byte(consoletest.Line(0, "shop/a", "allowed"))
-	played := consoletest.NewTape(consoletest.Batch{Lines: consoletest.Line(1, "shop/a", "allowed")})
+	counted := strings.Replace(consoletest.Line(1, "shop/a", "denied"), `"count":1`, `"count":9,"last":"2026-05-01T12:00:01.5Z"`, 1) // the last of several connections
+	played := consoletest.NewTape(consoletest.Batch{Lines: counted})
 	close(played.Batches)
 	first.Follow = func() serve.Follower { return played }
-	second.Recent = []byte(consoletest.Line(1, "shop/a", "allowed") + consoletest.Line(2, "shop/a", "denied"))
+	second.Recent = []byte(counted + consoletest.Line(2, "shop/a", "denied"))
 	second.Follow = func() serve.Follower { return endless{cancel} }
 	r := &relay{agents: []client.Agent{first.Agent("", serve.Everything{}), consoletest.Away(""), second.Agent("", serve.Everything{})}}
 	out, warn, err := show(ctx, t, print.FormatJSON, true, console.AuditFilter{}, r.next)
 	fatal.If(t, err)
-	if want := consoletest.Line(0, "shop/a", "allowed") + consoletest.Line(1, "shop/a", "allowed") + consoletest.Line(2, "shop/a", "denied"); out != want {
+	if want := consoletest.Line(0, "shop/a", "allowed") + counted + consoletest.Line(2, "shop/a", "denied"); out != want {
 		t.Errorf("shown:\n%s", out)
 	}
 	if strings.Count(warn, "the agent ended") != 1 {
