@@ -60,29 +60,28 @@ func (c Cluster) Guard(config *corefile.Config) *rebind.Guard {
 // dnsPort is where a Service's own addresses are asked.
 const dnsPort = 53
 
-// upstreams returns the upstreams of a zone: its addresses and the endpoints of its
-// Services, and as the last resort the Services' own addresses.
+// upstreams returns the upstreams of a zone, each once: its addresses and the endpoints of its Services
+// in the order of the file, and as the last resort the Services' own addresses.
 func (c Cluster) upstreams(config *corefile.Config, z *corefile.Zone) (first, last []netip.AddrPort) {
-	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
-	have := map[netip.AddrPort]bool{}
-	for _, to := range z.Upstreams(func(ref policy.ServiceRef) (behind []netip.AddrPort) {
-		for _, e := range c.Resolvers[ref].Endpoints {
-			if e = plain(e); !config.Own(e.Addr()) {
-				behind = append(behind, e)
+	add := func(list []netip.AddrPort, all ...netip.AddrPort) []netip.AddrPort {
+		for _, to := range all {
+			to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+			if !config.Own(to.Addr()) && !slices.Contains(first, to) && !slices.Contains(list, to) {
+				list = append(list, to)
 			}
 		}
-		return behind
-	}) {
-		have[to] = true
-		first = append(first, to)
+		return list
 	}
+	done := 0
+	for i, ref := range z.Services {
+		first = add(first, z.To[done:z.Before[i]]...)
+		first = add(first, c.Resolvers[ref].Endpoints...)
+		done = z.Before[i]
+	}
+	first = add(first, z.To[done:]...)
 	for _, ref := range z.Services {
 		for _, a := range c.Resolvers[ref].ClusterIPs {
-			to := plain(netip.AddrPortFrom(a, dnsPort))
-			if !have[to] && !config.Own(to.Addr()) {
-				have[to] = true
-				last = append(last, to)
-			}
+			last = add(last, netip.AddrPortFrom(a, dnsPort))
 		}
 	}
 	return first, last

@@ -83,7 +83,7 @@ type Zone struct {
 	// To are addresses, with port.
 	To []netip.AddrPort
 	// Services are followed. Before has for each the number of entries of To before it in
-	// the file; without it they come before To.
+	// the file.
 	Services []policy.ServiceRef
 	Before   []int
 	Policy   Policy

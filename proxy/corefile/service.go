@@ -61,31 +61,6 @@ func (c *Config) Services() (out []policy.ServiceRef) {
 	return out
 }
 
-// Upstreams returns the zone's upstreams in the order of the file, each once: of
-// lists the addresses behind a Service at the moment.
-func (z *Zone) Upstreams(of func(policy.ServiceRef) []netip.AddrPort) []netip.AddrPort {
-	out := make([]netip.AddrPort, 0, len(z.To))
-	have := map[netip.AddrPort]bool{}
-	add := func(list []netip.AddrPort) {
-		for _, to := range list {
-			if !have[to] {
-				have[to] = true
-				out = append(out, to)
-			}
-		}
-	}
-	done := 0
-	for i, ref := range z.Services {
-		if i < len(z.Before) && z.Before[i] > done {
-			add(z.To[done:z.Before[i]])
-			done = z.Before[i]
-		}
-		add(of(ref))
-	}
-	add(z.To[done:])
-	return out
-}
-
 // Own tells whether an address is the agent's: of the endpoint or a serving address. As
 // an upstream it would be a loop.
 func (c *Config) Own(a netip.Addr) bool {
