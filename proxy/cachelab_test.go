@@ -278,3 +278,10 @@ func (l *cacheLab) settle() {
 		time.Sleep(50 * time.Microsecond)
 	}
 }
+
+// inFlight returns how many renewals there are.
+func (f *renewals) inFlight() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}

@@ -84,10 +84,8 @@ func (q *query) check() {
 // is another name for the allowed one, which proves nothing. So that name is asked itself,
 // and its own answer is granted and handed on behind the CNAME that leads to it.
 func (q *query) completed() bool {
-	if q.msg == nil {
-		return len(q.found.Chain) > 0 && q.found.Chain[0] == q.plan.base.Query.Name
-	}
-	return answer.PointsAt(q.asks.Question, q.msg, q.plan.base.Query.Name)
+	c := q.readAnswer()
+	return len(c.Chain) > 0 && c.Chain[0] == q.plan.base.Query.Name
 }
 
 // noteClient notes which pod queried a cached answer, if it may be prefetched.

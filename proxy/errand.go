@@ -51,21 +51,21 @@ func (e *errand) run(s *Server, host netip.Addr, v *policy.View, snap *policy.Sn
 	q.run()
 }
 
-// errands implements warm.Proxy.
-type errands struct{ s *Server }
+// errands is how package warm asks.
+func (s *Server) errands() *warm.Proxy {
+	return &warm.Proxy{Snapshot: s.snapshot.Load, Ask: s.ask, Passes: s.passes, Kept: s.kept, Do: s.workers.do, Protect: s.protect, Elapsed: s.elapsed,
+		After: func(d time.Duration, job func()) func() bool { return s.after(d, job) }}
+}
 
-// Snapshot implements warm.Proxy.
-func (a errands) Snapshot() *policy.Snapshot { return a.s.snapshot.Load() }
-
-// Ask implements warm.Proxy: for the node at any resolver of the host.
-func (a errands) Ask(of warm.Question, then func(warm.Result)) {
+// ask asks a question of package warm: for the node at any resolver of the host.
+func (s *Server) ask(of warm.Question, then func(warm.Result)) {
 	host, from := netip.Addr{}, fromWarmUp
 	if of.View.Node != nil {
 		host = everyResolver
 	}
 	if of.InUse {
 		from = fromUse
-		a.s.stats.UseQueries.Add(1)
+		s.stats.UseQueries.Add(1)
 	}
 	e := &errand{early: of.Early, held: of.Held, then: func(q *query) {
 		r := warm.Result{Verdict: q.rec.Verdict, Error: q.rec.Error}
@@ -74,24 +74,12 @@ func (a errands) Ask(of warm.Question, then func(warm.Result)) {
 		}
 		then(r)
 	}}
-	e.run(a.s, host, of.View, of.Snap, wire.Query{Question: wire.Question{Name: of.Name, Type: of.Type, Class: dns.ClassINET}, Flags: wire.RD}, from)
+	e.run(s, host, of.View, of.Snap, wire.Query{Question: wire.Question{Name: of.Name, Type: of.Type, Class: dns.ClassINET}, Flags: wire.RD}, from)
 }
 
-// Do implements warm.Proxy.
-func (a errands) Do(job func()) { a.s.workers.do(job) }
-
-// After implements warm.Proxy.
-func (a errands) After(d time.Duration, job func()) (stop func() bool) { return a.s.after(d, job) }
-
-// Protect implements warm.Proxy.
-func (a errands) Protect(what string, f func()) (ok bool) { return a.s.protect(what, f) }
-
-// Elapsed implements warm.Proxy.
-func (a errands) Elapsed() time.Duration { return a.s.elapsed() }
-
-// Passes implements warm.Proxy.
-func (a errands) Passes(v *policy.View, snap *policy.Snapshot, n fqdn.Name, addr netip.Addr) bool {
-	setup := a.s.setup.Load()
+// passes tells whether the guard lets a name open an address, for the subject of the view.
+func (s *Server) passes(v *policy.View, snap *policy.Snapshot, n fqdn.Name, addr netip.Addr) bool {
+	setup := s.setup.Load()
 	guard := setup.guard
 	if v != nil && v.Node != nil {
 		guard = setup.hostGuard
@@ -99,9 +87,8 @@ func (a errands) Passes(v *policy.View, snap *policy.Snapshot, n fqdn.Name, addr
 	return guard.Blocked(n, addr, snap) == ""
 }
 
-// Kept implements warm.Proxy.
-func (a errands) Kept(r audit.Record, addresses int) {
-	s := a.s
+// kept counts and logs addresses that stay open without an answer.
+func (s *Server) kept(r audit.Record, addresses int) {
 	s.stats.AddressesKept.Add(uint64(addresses))
 	s.stats.Verdicts.Add(audit.Renewed, r.Type)
 	if r.Time = s.now(); s.log != nil {

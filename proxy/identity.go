@@ -57,3 +57,37 @@ func (s *Server) recognize(from, local netip.Addr) identity {
 
 // plainSource is the address of a packet's source without a socket's mapping and zone.
 func plainSource(from netip.Addr) netip.Addr { return from.Unmap().WithZone("") }
+
+// identifyHost returns the client of a packet that came to an address that serves the node's own
+// queries to a resolver: the node, whatever address it sends from. The kernel lets no other packet
+// come there; a packet from a pod's address is not answered all the same.
+func (s *Server) identifyHost(from, local, resolver netip.Addr) identity {
+	c := identity{addr: s.source(from), version: s.version.Load(), host: resolver}
+	c.snap = s.snapshot.Load()
+	if c.self = c.addr == local.Unmap(); c.self {
+		c.known, c.node = true, true
+		return c
+	}
+	if _, pod := c.snap.Pod(c.addr); pod || c.snap == nil {
+		return c
+	}
+	c.known, c.node, c.view, c.addr = true, true, c.snap.Node(), policy.NodeSubjects[0]
+	return c
+}
+
+// newHandler makes the handler of an address.
+func (s *Server) newHandler(local netip.Addr) *handler {
+	h := &handler{s: s, local: local}
+	if s.hostResolver != nil {
+		h.host, _ = s.hostResolver(local)
+	}
+	return h
+}
+
+// identify returns the client of a packet from an address.
+func (h *handler) identify(from netip.Addr) identity {
+	if h.host.IsValid() {
+		return h.s.identifyHost(from, h.local, h.host)
+	}
+	return h.s.identify(from, h.local)
+}

@@ -28,7 +28,7 @@ type useLab struct {
 
 func newUseLab(t testing.TB, table map[string][]string) *useLab {
 	l := &useLab{lab: newLab(t, table)}
-	l.s.InUse = warm.NewInUse(errands{l.s}, func(n *policy.NameInUse, left []netip.Addr, answered bool) (kept []policy.GrantInfo) {
+	l.s.InUse = warm.NewInUse(l.s.errands(), func(n *policy.NameInUse, left []netip.Addr, answered bool) (kept []policy.GrantInfo) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.kept = append(l.kept, fmt.Sprintf("%s %s %v answered %v", n.Pod.Name, n.Name, left, answered))

@@ -73,13 +73,6 @@ func (f *renewals) begin(z *zone, e *cache.Entry, prefetch bool) *renewal {
 	return n
 }
 
-// inFlight returns how many renewals there are.
-func (f *renewals) inFlight() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.all)
-}
-
 func (n *renewal) run() {
 	s := n.zone.renewals.s
 	ok := s.protect("a renewal", func() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -51,4 +52,20 @@ func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 		}
 	}
 	return errNotServing
+}
+
+// askAgain is after what time AskResolver sends a query again.
+const askAgain = 500 * time.Millisecond
+
+// AskResolver sends a resolver of the host a query for the TXT records of a name until it is
+// answered or ctx ends: once over UDP, from a socket with the mark of the last SetHost. The
+// answer counts nowhere.
+func (s *Server) AskResolver(ctx context.Context, resolver netip.Addr, name string) error {
+	n, err := fqdn.ParseName(name)
+	if err != nil {
+		return err
+	}
+	q := wire.Query{Question: wire.Question{Name: n, Type: dns.TypeTXT, Class: dns.ClassINET}, Flags: wire.RD}
+	_, err = upstream.Ask(ctx, s.forwards.Dialer(), netip.AddrPortFrom(resolver, dnsPort), q, askAgain)
+	return err
 }

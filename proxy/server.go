@@ -141,7 +141,7 @@ func New(o Options) (*Server, error) {
 		s.logger = slog.Default()
 	}
 	s.hostResolver, s.unanswered = o.HostResolver, o.Unanswered
-	s.Ups, s.InUse = warm.NewUps(errands{s}), warm.NewInUse(errands{s}, o.Keep)
+	s.Ups, s.InUse = warm.NewUps(s.errands()), warm.NewInUse(s.errands(), o.Keep)
 	s.calls = calls{s: s, all: map[callKey]*call{}}
 	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }

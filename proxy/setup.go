@@ -6,9 +6,11 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/upstream"
 )
 
@@ -139,5 +141,120 @@ func (s *setup) answers() iter.Seq[*answers] {
 				return
 			}
 		}
+	}
+}
+
+// guardFor returns the guard against rebinding that holds for the client.
+func (s *setup) guardFor(c *identity) *rebind.Guard {
+	if c.host.IsValid() {
+		return s.hostGuard
+	}
+	return s.guard
+}
+
+// Host is how the node's own queries are served: each is forwarded to the resolver that it was sent to,
+// and to no other. Queries for the node that no program sent go to all resolvers of the host, in their
+// order.
+type Host struct {
+	// Resolvers are the resolvers of the host, in the order in which the node's names are asked
+	// for where no program asks.
+	Resolvers []netip.Addr
+	// Former may have queries in flight. No further ones are expected.
+	Former []netip.Addr
+	// Mark is the packet mark of the proxy's sockets to upstreams, 0 for none.
+	Mark uint32
+}
+
+// everyResolver stands for all resolvers of the host. No resolver has this address.
+var everyResolver = netip.IPv6Unspecified()
+
+// SetHost replaces the resolvers of the host, for queries on serving addresses that Options.HostResolver
+// knows. It comes before such an address is served.
+func (s *Server) SetHost(h Host) {
+	s.forwards.SetMark(h.Mark)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(s.host.Resolvers, h.Resolvers) && slices.Equal(s.host.Former, h.Former) {
+		return
+	}
+	s.host = Host{slices.Clone(h.Resolvers), slices.Clone(h.Former), h.Mark}
+	next := *s.setup.Load()
+	next.hosts = s.hostZones(next.config)
+	s.route(&next)
+	s.store(&next)
+}
+
+// hostZones makes the zones of the resolvers of the host for a configuration. A zone stays while its
+// addresses and the configuration are the same; the caller holds mu.
+func (s *Server) hostZones(c *corefile.Config) map[netip.Addr]*zone {
+	old, out := map[netip.Addr]*zone{}, map[netip.Addr]*zone{}
+	if setup := s.setup.Load(); setup != nil {
+		old = setup.hosts
+	}
+	add := func(r netip.Addr, to ...netip.AddrPort) {
+		last := old[r]
+		if last != nil && last.config == c && slices.Equal(last.settings.To, to) {
+			out[r] = last
+			return
+		}
+		settings := c.Zones[len(c.Zones)-1]
+		settings.Name, settings.To, settings.Services, settings.Before = "", to, nil, nil
+		// Programs choose another resolver themselves.
+		settings.Policy, settings.MaxFails, settings.ForceTCP = corefile.Sequential, 0, false
+		out[r] = &zone{config: c, settings: &settings, host: r}
+		if last != nil && sameAnswers(last.config, c) {
+			out[r].answers = last.answers
+		} else {
+			out[r].answers = s.newAnswers(c)
+		}
+	}
+	var every []netip.AddrPort
+	for _, r := range s.host.Resolvers {
+		every = append(every, netip.AddrPortFrom(r, dnsPort))
+	}
+	for _, r := range slices.Concat(s.host.Resolvers, s.host.Former) {
+		if out[r] == nil {
+			add(r, netip.AddrPortFrom(r, dnsPort))
+		}
+	}
+	if len(every) > 0 {
+		add(everyResolver, every...)
+	}
+	return out
+}
+
+// minStep is the smallest change of the clock that counts as set: a smaller one is a
+// clock that is being slewed.
+const minStep = 2 * time.Second
+
+// wallClock is the difference between the wall clock and the server's own clock, which
+// cannot be set and which stands still while the machine is suspended.
+type wallClock struct{ ahead time.Duration }
+
+// step returns by how much the clock was set since the last call, 0 for less than
+// minStep. start is the server's start.
+func (w *wallClock) step(start, now time.Time) time.Duration {
+	last := w.ahead
+	w.ahead = now.Round(0).Sub(start.Round(0)) - now.Sub(start)
+	if step := w.ahead - last; step >= minStep || step <= -minStep {
+		return step
+	}
+	return 0
+}
+
+// Retime is to be called about once a second. If the clock was set forward, as after a
+// suspended machine resumes, cached answers count as that much older: the names may have
+// changed meanwhile. A clock that was set back makes no answer younger.
+func (s *Server) Retime() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step := s.wall.step(s.started, s.now())
+	if step == 0 {
+		return
+	}
+	s.logger.Info("the clock was set, or the machine was suspended; kept answers are older by what it was set forward", "by", step.Round(time.Millisecond))
+	for a := range s.setup.Load().answers() {
+		a.cache.Age(max(step, 0))
+		a.warmed.Age(max(step, 0))
 	}
 }

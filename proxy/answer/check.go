@@ -174,10 +174,3 @@ func addressesOf(rr dns.RR, asked uint16) []net.IP {
 	}
 	return nil
 }
-
-// PointsAt tells whether the answer's first CNAME leads from the question to the name, as
-// when a resolver completed a search path on its own.
-func PointsAt(q wire.Question, m *dns.Msg, n fqdn.Name) bool {
-	c := Check(q, m, 0)
-	return c.Reason == "" && len(c.Chain) > 0 && c.Chain[0] == n
-}

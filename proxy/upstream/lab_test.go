@@ -162,3 +162,18 @@ func replyTo(t testing.TB, query []byte, edit func(*dns.Msg), rrs ...string) []b
 	fatal.If(t, q.Unpack(query))
 	return upstreamtest.Says(q, edit, rrs...)
 }
+
+// count returns how many sockets there are.
+func (p *socketPool) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.prune()
+	return len(p.sockets)
+}
+
+// count returns how many connections there are.
+func (p *tcpPool) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}

@@ -257,11 +257,3 @@ func (p *socketPool) close(last time.Duration) {
 	p.mu.Unlock()
 	p.u.wake(last)
 }
-
-// count returns how many sockets there are.
-func (p *socketPool) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.prune()
-	return len(p.sockets)
-}

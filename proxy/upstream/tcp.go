@@ -248,10 +248,3 @@ func (p *tcpPool) forget() {
 	defer p.mu.Unlock()
 	p.open--
 }
-
-// count returns how many connections there are.
-func (p *tcpPool) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open
-}

@@ -13,24 +13,24 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Proxy is the proxy that asks.
-type Proxy interface {
+// Proxy is how the proxy asks. All are required.
+type Proxy struct {
 	// Snapshot returns the snapshot by which questions are decided.
-	Snapshot() *policy.Snapshot
+	Snapshot func() *policy.Snapshot
 	// Ask asks a question as the subject of its view would. then is called once, from any goroutine,
 	// and must not block.
-	Ask(q Question, then func(Result))
-	// Do runs a job on another goroutine, and After when the time is over, unless it is stopped.
-	Do(job func())
-	After(d time.Duration, job func()) (stop func() bool)
-	// Protect runs f, and reports a fault in it, which makes ok false.
-	Protect(what string, f func()) (ok bool)
-	// Elapsed is the time of the proxy.
-	Elapsed() time.Duration
+	Ask func(q Question, then func(Result))
 	// Passes tells whether the guard lets a name open an address, for the subject of the view.
-	Passes(v *policy.View, snap *policy.Snapshot, n fqdn.Name, a netip.Addr) bool
+	Passes func(v *policy.View, snap *policy.Snapshot, n fqdn.Name, a netip.Addr) bool
 	// Kept counts and logs addresses that stay open without an answer.
-	Kept(r audit.Record, addresses int)
+	Kept func(r audit.Record, addresses int)
+	// Do runs a job on another goroutine, and After when the time is over, unless it is stopped.
+	Do    func(job func())
+	After func(d time.Duration, job func()) (stop func() bool)
+	// Protect runs f, and reports a fault in it, which makes ok false.
+	Protect func(what string, f func()) (ok bool)
+	// Elapsed is the time of the proxy.
+	Elapsed func() time.Duration
 }
 
 // Question is one question for the addresses of a name.

@@ -26,7 +26,7 @@ type Keep = func(n *policy.NameInUse, left []netip.Addr, answered bool) []policy
 
 // InUse asks for names whose addresses are in use and end unless an answer holds them.
 type InUse struct {
-	p    Proxy
+	p    *Proxy
 	keep Keep
 
 	mu      sync.Mutex
@@ -37,7 +37,7 @@ type InUse struct {
 }
 
 // NewInUse returns an InUse without names.
-func NewInUse(p Proxy, keep Keep) *InUse {
+func NewInUse(p *Proxy, keep Keep) *InUse {
 	return &InUse{p: p, keep: keep, flying: map[policy.PodRef]int{}}
 }
 

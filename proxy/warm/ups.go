@@ -31,14 +31,14 @@ const (
 
 // Ups are the warm-ups of all pods. Their methods may be called from any goroutine.
 type Ups struct {
-	p      Proxy
+	p      *Proxy
 	mu     sync.Mutex
 	cold   map[policy.PodRef]*cold
 	closed bool
 }
 
 // NewUps returns warm-ups by the proxy.
-func NewUps(p Proxy) *Ups { return &Ups{p: p, cold: map[policy.PodRef]*cold{}} }
+func NewUps(p *Proxy) *Ups { return &Ups{p: p, cold: map[policy.PodRef]*cold{}} }
 
 // cold are the names of a pod whose last warm-up failed. They are asked for together when the pause is
 // over.
@@ -157,7 +157,7 @@ func (u *Ups) Stop() {
 
 // up is one warm-up of a pod.
 type up struct {
-	p       Proxy
+	p       *Proxy
 	ctx     context.Context
 	view    *policy.View
 	snap    *policy.Snapshot
