@@ -51,7 +51,10 @@ type Entry struct {
 	Addr     netip.Addr
 	Protocol uint8  // HashIPPort: IANA protocol number
 	Port     uint16 // HashIPPort
-	Iface    string // HashNetIface: Addr is a host prefix on that interface
+	Iface    string // HashNetIface
+	// Bits, of HashNetIface, is how long the prefix is whose first address Addr is; zero is
+	// Addr alone. Other programs alone add prefixes.
+	Bits uint8
 	// Timeout is the time the entry has left, rounded up to seconds when it is
 	// written; zero lives for ever. At most TimeoutMax.
 	Timeout time.Duration
@@ -63,9 +66,12 @@ type Entry struct {
 	New     bool
 }
 
-// Key returns the entry with its identity only.
+// Key returns the entry with its identity only. The prefix of a whole address is the address.
 func (e Entry) Key() Entry {
 	e.Timeout, e.Comment, e.Packets, e.New = 0, "", 0, false
+	if int(e.Bits) == e.Addr.BitLen() {
+		e.Bits = 0
+	}
 	return e
 }
 

@@ -116,6 +116,8 @@ func parseEntry(data []byte) (e Entry) {
 		switch {
 		case typ == nl.IPSET_ATTR_IP:
 			nfattr.Each(v, func(_ int, ip []byte) { e.Addr, _ = netip.AddrFromSlice(ip) })
+		case typ == nl.IPSET_ATTR_CIDR && len(v) == 1:
+			e.Bits = v[0]
 		case typ == nl.IPSET_ATTR_PROTO && len(v) == 1:
 			e.Protocol = v[0]
 		case typ == nl.IPSET_ATTR_PORT && len(v) == 2:
@@ -130,5 +132,8 @@ func parseEntry(data []byte) (e Entry) {
 			e.Packets = binary.BigEndian.Uint64(v)
 		}
 	})
+	if int(e.Bits) == e.Addr.BitLen() {
+		e.Bits = 0
+	}
 	return e
 }

@@ -139,6 +139,9 @@ func appendEntry(b []byte, e *Entry, added bool) []byte {
 		b = nfattr.Append(b, nl.IPSET_ATTR_IPADDR_IPV6|unix.NLA_F_NET_BYTEORDER, a[:])
 	}
 	nfattr.End(b, ip)
+	if e.Bits != 0 {
+		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_CIDR, e.Bits)
+	}
 	if e.Port != 0 {
 		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTO, e.Protocol)
 		b = nfattr.AppendUint16(b, nl.IPSET_ATTR_PORT, e.Port)
