@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +210,33 @@ func TestSafe(t *testing.T) {
 		if got := safe(text); got != want {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestColumns: each column begins at the same place in all lines.
+func TestColumns(t *testing.T) {
+	table := table{Head: []string{"A", "B", "C"}}
+	table.add(cell{"é", red}, cell{"", plain}, cell{"x", green})
+	table.add(cell{"long word", plain}, cell{"b", plain}, cell{"y", plain})
+	var columns [][]int
+	for _, colour := range []bool{false, true} {
+		var out strings.Builder
+		fatal.If(t, table.print(&out, colour))
+		for line := range strings.Lines(sgr.ReplaceAllString(out.String(), "")) {
+			if strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
+				t.Errorf("spaces at the end of %q", line)
+			}
+			var at []int
+			for i, r := range []rune(line) {
+				if r != ' ' && r != '\n' && (i == 0 || i > 1 && string([]rune(line)[i-2:i]) == "  ") {
+					at = append(at, i)
+				}
+			}
+			columns = append(columns, at)
+		}
+	}
+	if len(columns) != 6 || slices.ContainsFunc(columns, func(c []int) bool { return !slices.Equal(c, []int{0, 11, 14}) }) {
+		t.Errorf("columns begin at %v", columns)
 	}
 }
 
