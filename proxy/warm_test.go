@@ -84,6 +84,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l := newLab(t, map[string][]string{"www.example.org A": c.a, "www.example.org AAAA": {}})
+			l.timers() // without a retry
 			now := noon
 			l.s.now = func() time.Time { return now }
 			warm := func(asked int) {
