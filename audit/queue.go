@@ -16,6 +16,8 @@ const (
 	// batchBytes is how long the lines of one write are together at most, but for
 	// a single line that is longer.
 	batchBytes = 64 << 10
+	// spareBatches is how many empty batches are kept for reuse.
+	spareBatches = 16
 )
 
 // waiting is the bound of the lines that wait for the writer, in bytes.
@@ -48,8 +50,8 @@ type queue struct {
 	bytes   int                   // of them
 	rouse   int                   // the bytes at which the writer is woken, never if it was
 	closed  bool
-	held    int       // lines of the batch that the writer has taken
-	spare   sync.Pool // of empty *batch
+	held    int      // lines of the batch that the writer has taken
+	spare   []*batch // empty ones, at most spareBatches
 }
 
 // newQueue returns a queue for so many bytes.
@@ -96,9 +98,14 @@ func (q *queue) room(bytes int) *batch {
 	if n := len(q.batches); n > 0 && cap(q.batches[n-1].lines)-len(q.batches[n-1].lines) >= bytes {
 		return q.batches[n-1]
 	}
-	b, _ := q.spare.Get().(*batch)
-	if b == nil || cap(b.lines) < bytes {
-		b = &batch{lines: make([]byte, 0, max(bytes, batchBytes))}
+	var b *batch
+	if n := len(q.spare); n > 0 {
+		b, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		b = &batch{}
+	}
+	if cap(b.lines) < bytes {
+		b.lines = make([]byte, 0, max(bytes, batchBytes))
 	}
 	q.batches = append(q.batches, b)
 	return b
@@ -141,11 +148,13 @@ func (q *queue) wrote() {
 
 // give takes a free batch back, unless it is of unusual size.
 func (q *queue) give(b *batch) {
-	if cap(b.lines) > batchBytes {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.spare) == spareBatches || cap(b.lines) > batchBytes {
 		return
 	}
 	b.lines, b.count, b.runs = b.lines[:0], 0, b.runs[:0]
-	q.spare.Put(b)
+	q.spare = append(q.spare, b)
 }
 
 // refusals returns the namespaces of the lines that were refused since the last call.
