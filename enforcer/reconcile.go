@@ -57,8 +57,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	suspect := time.NewTicker(dataplane.SuspectEvery)
 	defer suspect.Stop()
 	again := planned{time.After(firstCheck)}
-	var suspicion <-chan time.Time // nil: there is none
-	var changed <-chan time.Time   // nil: no change waits for a look
+	var suspicion, changed <-chan time.Time // nil: neither waits for a look
 	var rest rest
 	var r, search, doubt repairs
 	look := func(all bool) {

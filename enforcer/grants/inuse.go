@@ -45,15 +45,6 @@ const (
 	keptMax = 64
 )
 
-// Connection is a tracked connection that was admitted and answered, for TCP an established
-// one.
-type Connection struct {
-	Source   netip.Addr
-	Dialled  netip.AddrPort // before address translation
-	Protocol policy.Protocol
-	Idle     time.Duration // since its last packet, 0 where that is not known
-}
-
 // OnInUse sets a function that receives the names in use whose addresses end in a moment unless
 // an answer or Keep extends them. f must not block. It is set before the first change.
 func (t *Table) OnInUse(f func([]policy.NameInUse)) { t.inUse = f }
@@ -278,64 +269,6 @@ func (t *Table) listUses(due []use) (map[dataplane.GrantSet]map[netip.Addr]uint6
 		}
 	})
 	return listed, err
-}
-
-// connections are the tracked connections of the last listing, by source and dialled address.
-type connections struct {
-	listed monotonic // 0: never
-	all    map[[2]netip.Addr][]Connection
-}
-
-// listConnections lists connections unless the last listing counts still.
-func (t *Table) listConnections() error {
-	t.listing.Lock()
-	defer t.listing.Unlock()
-	now := t.cfg.Clock.read().now
-	if last := t.tracked.Load(); last != nil && now-last.listed < monotonic(connectionsEvery) || t.cfg.Connections == nil {
-		return nil
-	}
-	next := &connections{listed: now, all: map[[2]netip.Addr][]Connection{}}
-	err := t.cfg.Connections(func(c Connection) {
-		key := [2]netip.Addr{c.Source, c.Dialled.Addr()}
-		next.all[key] = append(next.all[key], c)
-	})
-	if err != nil {
-		return err
-	}
-	t.tracked.Store(next)
-	return nil
-}
-
-// active tells whether a connection that a grant opens was active since a moment. A listing from
-// before that moment tells it of connections that were active shortly before the listing.
-func (t *Table) active(s *set, a netip.Addr, since monotonic) bool {
-	tracked, p := t.tracked.Load(), t.pod(s.key.Pod)
-	if tracked == nil || p == nil {
-		return false
-	}
-	if since > tracked.listed {
-		since = tracked.listed - monotonic(connectionsEvery)
-	}
-	from := []netip.Addr{s.key.Subject}
-	if s.key.Rule == "" {
-		from = p.addrs()
-	}
-	for _, source := range from {
-		for _, c := range tracked.all[[2]netip.Addr{source, a}] {
-			if tracked.listed-monotonic(c.Idle) >= since && s.key.Ports.Contains(c.Protocol, c.Dialled.Port()) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// addrs returns the addresses of the pod. The caller holds Table.mu.
-func (p *podGrants) addrs() (out []netip.Addr) {
-	for _, v := range p.views {
-		out = append(out, v.Pod.IPs...)
-	}
-	return out
 }
 
 // Keep tells that the query for a name in use ended without some of its addresses, which the
