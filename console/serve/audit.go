@@ -47,6 +47,7 @@ func (r *request) audit() error {
 	}
 	s := &stream{request: r, filter: f}
 	if s.send(recent, 0) == nil && follow {
+		s.filter.Since = time.Time{} // the caller has none of the coming lines, whatever their times
 		s.follow(coming)
 	}
 	return nil

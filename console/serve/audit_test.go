@@ -73,6 +73,14 @@ func TestAuditSince(t *testing.T) {
 	if d := cmp.Diff(counted, askedFor(t, w.Agent("", serve.Everything{}), "since=2026-05-01T12:00:30Z")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	// A count of connections is written up to a minute after them, behind lines of later times.
+	late := consoletest.Line(10, "shop/front-1", "denied")
+	played := consoletest.NewTape(consoletest.Batch{Lines: late})
+	close(played.Batches)
+	w.Follow = func() serve.Follower { return played }
+	if d := cmp.Diff(counted+late, askedFor(t, w.Agent("", serve.Everything{}), "follow=1&since=2026-05-01T12:00:30Z")); d != "" {
+		t.Errorf("followed (-want +got):\n%s", d)
+	}
 }
 
 // TestFollow: recent and new lines, each once, and the number of lost ones.

@@ -114,11 +114,23 @@ func (g *Grants) take(rows *console.GrantRows) {
 	g.Left += len(rows.Grants) - room
 }
 
-func (s *server) status(r *http.Request) (any, error) {
-	out, err := Statuses{Nodes: []console.Status{}}, error(nil)
-	out.Failed, err = gather(r.Context(), s.feed, "", console.StatusPath, func(bool) url.Values { return nil }, func(of *console.Status) { out.Nodes = append(out.Nodes, *of) })
-	slices.SortFunc(out.Nodes, func(a, b console.Status) int { return cmp.Compare(a.Node, b.Node) })
-	return out, err
+// status answers with what the agents answered last to the feed, which asks each for its problems.
+func (s *server) status(*http.Request) (any, error) {
+	out := Statuses{Nodes: []console.Status{}}
+	refused := ""
+	for _, g := range s.feed.list() {
+		if last := g.lastStatus(); last != nil {
+			out.Nodes = append(out.Nodes, *last)
+			continue
+		}
+		state := g.now()
+		refused = cmp.Or(refused, state.NoProblems)
+		out.Failed = append(out.Failed, Failed{Node: state.Node, Message: cmp.Or(state.NoProblems, state.Message, "the agent has not sent its status yet; the page asks again")})
+	}
+	if len(out.Nodes) == 0 && refused != "" {
+		return nil, console.Refuse(http.StatusForbidden, "%s", refused)
+	}
+	return out, nil
 }
 
 func (s *server) explain(r *http.Request) (any, error) {

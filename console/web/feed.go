@@ -126,9 +126,10 @@ type following struct {
 	mu           sync.Mutex // of what follows
 	agent        client.Agent
 	state        Agent
-	asked        time.Time // of the log, while there is no answer; zero otherwise
-	statusAsked  time.Time // the same of the status
-	statusFailed string    // why there is none
+	asked        time.Time       // of the log, while there is no answer; zero otherwise
+	statusAsked  time.Time       // the same of the status
+	statusFailed string          // why there is none
+	status       *console.Status // the last answer
 }
 
 // replace makes the agent that was found last the one that is asked from the next time.

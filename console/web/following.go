@@ -97,6 +97,13 @@ func (g *following) now() Agent {
 	return out
 }
 
+// lastStatus is the agent's last answer about its status, nil where the last question had none.
+func (g *following) lastStatus() *console.Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status
+}
+
 // problems asks for the agent's status, again and again.
 func (g *following) problems(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -120,12 +127,12 @@ func (g *following) askStatus(ctx context.Context) time.Duration {
 	answers, _, err := client.Gather[console.Status](limited, []client.Agent{agent}, console.StatusPath, nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.statusAsked, g.statusFailed, g.state.NoProblems = time.Time{}, "", ""
+	g.statusAsked, g.statusFailed, g.state.NoProblems, g.status = time.Time{}, "", "", nil
 	var refusal *console.Refusal
 	switch {
 	case err == nil:
 		s := &answers[0]
-		g.state.Problems, g.state.Version = print.Findings(s), s.Version
+		g.status, g.state.Problems, g.state.Version = s, print.Findings(s), s.Version
 		g.state.Node = cmp.Or(g.state.Node, s.Node)
 	case errors.As(err, &refusal) && refusal.Status == http.StatusForbidden:
 		g.state.Problems, g.state.NoProblems = nil, refusal.Message
