@@ -35,6 +35,7 @@ type hostNode struct {
 	servers []netip.Addr // resolvers of the host
 	node    *policy.Node // of the last completed state
 	failing bool         // the addresses could not be read
+	missing string       // of the rows that stay, as it was reported
 }
 
 // systemdResolved lists the resolvers behind systemd-resolved.
@@ -128,6 +129,7 @@ func (h *hostNode) emit(changed bool) {
 	}
 	n := &policy.Node{Name: h.name, Addrs: h.own}
 	n.Failsafes, n.Missing = h.failsafes()
+	h.keepLast(n)
 	if own := h.state.Cluster.Own; own != nil {
 		n.Labels = own.Labels
 	}
@@ -144,6 +146,23 @@ func (h *hostNode) emit(changed bool) {
 	s := *h.state
 	s.Input.Node = n
 	h.offer(s)
+}
+
+// keepLast gives a node whose rows are missing those that the last one had: a policy that is in
+// force stays so. The caller holds mu.
+func (h *hostNode) keepLast(n *policy.Node) {
+	if n.Missing == "" || h.node == nil || h.node.Missing != "" {
+		return
+	}
+	if n.Missing != h.missing {
+		h.log.Warn("failsafes of the node are not known any more; the last ones stay until the agent ends", "missing", n.Missing)
+	}
+	h.missing, n.Missing = n.Missing, ""
+	for _, f := range h.node.Failsafes {
+		if !slices.ContainsFunc(n.Failsafes, func(o policy.Failsafe) bool { return o.Name == f.Name }) {
+			n.Failsafes = append(n.Failsafes, f)
+		}
+	}
 }
 
 // failsafes returns the table of the node, and which rows are missing. The caller holds mu.

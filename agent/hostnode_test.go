@@ -110,6 +110,39 @@ func TestHostNode(t *testing.T) {
 	}
 }
 
+// TestRowsThatGoMissingStay: a policy that is in force is not weakened by a reload.
+func TestRowsThatGoMissingStay(t *testing.T) {
+	config := new(corefile.Config)
+	load := func(lines string) {
+		c, err := corefile.Parse("Corefile", ". {\nforward . 192.0.2.77\n"+lines+"}\n")
+		fatal.If(t, err)
+		config = c
+	}
+	var last *policy.Node
+	h := &hostNode{
+		name: "n1", apiServer: "api.test:6443", config: func() *corefile.Config { return config },
+		read:          func() ([]netip.Addr, error) { return addrs("192.0.2.1"), nil },
+		readResolvers: func() ([]netip.Addr, error) { return addrs("192.0.2.53"), nil },
+		resolvers:     func([]netip.Addr) {}, offer: func(s rollout.State) { last = s.Input.Node }, log: slog.New(slog.DiscardHandler),
+	}
+	load("")
+	h.poll()
+	h.receive(rollout.State{})
+	if last.Missing == "" {
+		t.Fatal("nothing is missing at first")
+	}
+	load("failsafe out 192.0.2.10 TCP 6443\n")
+	h.reconfigured()
+	if last.Missing != "" || row(last, "Corefile:3") != "192.0.2.10" {
+		t.Fatalf("%+v", last)
+	}
+	load("")
+	h.reconfigured()
+	if last.Missing != "" || row(last, "Corefile:3") != "192.0.2.10" {
+		t.Errorf("after the row went: missing %q, rows %+v", last.Missing, last.Failsafes)
+	}
+}
+
 // TestResolversOf: behind a resolver on loopback, the next file counts too.
 func TestResolversOf(t *testing.T) {
 	for _, c := range []struct{ first, behind, want string }{

@@ -202,7 +202,7 @@ func (s *Server) hostZones(c *corefile.Config) map[netip.Addr]*zone {
 		// Programs choose another resolver themselves.
 		settings.Policy, settings.MaxFails, settings.ForceTCP = corefile.Sequential, 0, false
 		out[r] = &zone{config: c, settings: &settings, host: r}
-		if last != nil && sameAnswers(last.config, c) {
+		if last != nil && sameAnswers(last.config, c) && slices.Equal(last.settings.To, to) {
 			out[r].answers = last.answers
 		} else {
 			out[r].answers = s.newAnswers(c)

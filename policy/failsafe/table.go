@@ -27,9 +27,9 @@ type Config struct {
 	Rows []policy.Failsafe
 }
 
-// has tells whether a row of the Corefile has a port.
+// has tells whether a row of the Corefile names a port: one of every protocol may be for anything.
 func (c *Config) has(p policy.Protocol, port uint16) bool {
-	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool { return f.HasPort(p, port) })
+	return slices.ContainsFunc(c.Rows, func(f policy.Failsafe) bool { return f.Ports != nil && f.HasPort(p, port) })
 }
 
 // Inputs are what the rows are made of.

@@ -151,7 +151,7 @@ func TestMissing(t *testing.T) {
 		"no resolver, UDP 53":      {func(in *Inputs) { in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{row(policy.UDP, 53, 53)} }, ""},
 		"no resolver, a range": {func(in *Inputs) {
 			in.Resolvers, in.Config.Rows = nil, []policy.Failsafe{{Networks: prefixes("203.0.113.0/24")}}
-		}, ""},
+		}, "write `failsafe out ADDRESS UDP 53`"},
 		"no resolver, no table": {func(in *Inputs) { in.Resolvers, in.Config.None = nil, true }, ""},
 		"a name":                {func(in *Inputs) { in.APIServer = "api.test:8443" }, "by the name api.test, and failsafes have addresses alone; write `failsafe out ADDRESS TCP 8443`"},
 		"a name, its port": {func(in *Inputs) {

@@ -30,6 +30,11 @@ func readFailsafe(c *Config, s stanza) error {
 		if err != nil {
 			return err
 		}
+		for _, p := range nodes {
+			if p.Bits() == 0 {
+				return s.errorf("%s is every address, write the ranges of the nodes", p)
+			}
+		}
 		c.Failsafe.Nodes = append(c.Failsafe.Nodes, nodes...)
 	case word == "out" && len(args) > 0:
 		row, err := s.failsafeRow(args)

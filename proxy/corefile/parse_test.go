@@ -258,6 +258,7 @@ func TestBadFiles(t *testing.T) {
 		{"failsafe of ICMP", "failsafe out 192.0.2.1 ICMP 1", `"ICMP" is neither a destination nor a protocol with ports, write TCP, UDP or SCTP`},
 		{"failsafe of TCP in small letters", "failsafe out 192.0.2.1 tcp 1", `"tcp" is neither a destination nor a protocol with ports`},
 		{"failsafe of everything", "failsafe out 192.0.2.1 ::/0", "::/0 is every destination, so that no policy for nodes would hold, write a range or a port"},
+		{"failsafe nodes of everything", "failsafe nodes 0.0.0.0/0", "0.0.0.0/0 is every address, write the ranges of the nodes"},
 		{"failsafe's block", "failsafe out 192.0.2.1 {\n x\n}", "has no block"},
 		{"hold", "hold ten", `write for example "hold 10m"`},
 		{"hold too long", "hold 25h", "out of bounds"},

@@ -222,9 +222,9 @@ func (r *request) limits() bounds {
 	return by
 }
 
-// soon are the errors of tries that end without a wait, at an upstream that is known to be
-// away.
-var soon = []error{errDown, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH}
+// soon are the errors of tries that end without a wait: at an upstream that is known to be
+// away, or has no room for a connection.
+var soon = []error{errDown, errConns, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH}
 
 // note counts a try without a reply. A try that ended soon cost little and does not count,
 // nor does a try at an upstream that left.

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxConns bounds the TCP connections to one upstream: twice as many as one pod has queries in
-	// flight by default.
-	maxConns = 1024
+	// maxConns bounds the TCP connections to one upstream: as many as all queries in flight by
+	// default, whose bound has a share for each pod (limits of the Corefile).
+	maxConns = 4096
 	// maxIdle bounds the connections that wait for a query, connIdle for how long they do (RFC 7766
 	// §6.2.3: a few seconds).
 	maxIdle  = 8
