@@ -74,7 +74,7 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 		return nil, e.close(ctx, next, err)
 	}
 	if another {
-		e.ruleLists.Release(subjects)
+		e.ruleLists.Release(subjects, e.members)
 	}
 	if err := e.importGrants(); err != nil {
 		return nil, e.close(ctx, next, err)
@@ -285,7 +285,7 @@ func (e *Enforcer) writeLists(ctx context.Context, subjects dataplane.Subjects) 
 // dropPeers takes out of the peer sets what the snapshot in force has no more; the connections to lost peers are
 // judged again.
 func (e *Enforcer) dropPeers(ctx context.Context, subjects dataplane.Subjects) error {
-	surplus := e.ruleLists.Release(subjects)
+	surplus := e.ruleLists.Release(subjects, e.members)
 	if len(surplus) == 0 {
 		return nil
 	}

@@ -182,9 +182,15 @@ func (l *Lists) peerSet(peer policy.Peer, members *policy.PeerSet) nft.PeerSet {
 }
 
 // Release forgets the peers that no subject asks, and returns the lost members of the others, of networks the first
-// addresses.
-func (l *Lists) Release(subjects dataplane.Subjects) map[policy.Peer][]netip.Addr {
-	asked := isAmong(askedPeers(subjects))
+// addresses. It notes the members of peers that no list asked before: a list that accepts everything hid them.
+func (l *Lists) Release(subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) map[policy.Peer][]netip.Addr {
+	all := askedPeers(subjects)
+	for _, peer := range all {
+		if l.peers[peer] == nil {
+			l.peers[peer] = &peerMembers{of: members(peer)}
+		}
+	}
+	asked := isAmong(all)
 	out := map[policy.Peer][]netip.Addr{}
 	for peer, m := range l.peers {
 		if !asked(peer) {

@@ -63,7 +63,7 @@ func TestLostMembersStay(t *testing.T) {
 			t.Errorf("members %v and %v", a, n)
 		}
 		var got []string
-		for _, all := range l.Release(subjects) {
+		for _, all := range l.Release(subjects, now) {
 			for _, a := range all {
 				got = append(got, a.String())
 			}
@@ -82,7 +82,11 @@ func TestLostMembersStay(t *testing.T) {
 	if sets, entries := l.Sizes(); sets != 4 || entries != 2 {
 		t.Errorf("%d sets, %d entries", sets, entries)
 	}
-	if l.Release(nil); len(l.peers) != 0 {
+	// Staged beside a list that accepts everything, the list asks its peers only when it is in force.
+	l.Release(nil, last)
+	l.Release(subjects, last)
+	expect(stage("10.2.0.4", "198.51.100.0"), 2, 1, "10.2.0.1")
+	if l.Release(nil, last); len(l.peers) != 0 {
 		t.Errorf("peers are left that no rule asks: %v", l.peers)
 	}
 }
