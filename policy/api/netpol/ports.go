@@ -61,7 +61,7 @@ func (r *reader) portSet(path string, written []policy.PortRange) policy.PortSet
 // protocol returns the protocol of a port: TCP where none is written.
 func (r *reader) protocol(path string, written *corev1.Protocol) (policy.Protocol, bool) {
 	p, ok := policy.ProtocolOf(ptr.Deref(written, corev1.ProtocolTCP))
-	if !ok {
+	if ok = ok && (written == nil || *written != ""); !ok {
 		r.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
 	}
 	return p, ok

@@ -1,8 +1,10 @@
 package netpol
 
 import (
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
@@ -18,5 +20,16 @@ func TestOneObjectHasFewProblems(t *testing.T) {
 	}
 	if last := n.Problems[len(n.Problems)-1]; last.Message != "4936 more parts of the NetworkPolicy cannot work as they are written; fix those that are named first" {
 		t.Errorf("%+v", last)
+	}
+}
+
+// TestUnknownProtocolsOpenNothing: an empty protocol is no protocol that is not written.
+func TestUnknownProtocolsOpenNothing(t *testing.T) {
+	for _, protocol := range []corev1.Protocol{"", "tcp", "ICMP"} {
+		ports := []networkingv1.NetworkPolicyPort{{Protocol: &protocol}}
+		n := Read(&networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{Ports: ports}}}})
+		if len(n.Problems) != 1 || !strings.Contains(n.Problems[0].Message, "is unknown, and the port opens nothing") {
+			t.Errorf("protocol %q: %+v", protocol, n.Problems)
+		}
 	}
 }
