@@ -68,11 +68,11 @@ func (e *Enforcer) withOrphans(s *policy.Snapshot) *policy.Snapshot {
 
 // isolated returns the isolated addresses with their pods. Before the first Commit they are those
 // that an earlier agent isolated, of which it left the digests of the pods alone. An address without
-// a pod and a home is another program's.
+// a pod and a home is another program's, where the tables of the earlier agent tell of pods.
 func (e *Enforcer) isolated() map[netip.Addr]policy.PodRef {
 	out := map[netip.Addr]policy.PodRef{}
 	for a := range e.recovered.isolated {
-		if e.recovered.Subjects[a] == "" && e.recovered.homes[a].Iface == "" {
+		if len(e.recovered.Subjects) > 0 && e.recovered.Subjects[a] == "" && e.recovered.homes[a].Iface == "" {
 			continue
 		}
 		out[a] = policy.PodRef{Namespace: "unknown", Name: cmp.Or(e.recovered.Subjects[a], a.String())}

@@ -38,6 +38,9 @@ func (e *Enforcer) readRecovered(earlier nft.Earlier, isolated []netip.Addr) (in
 	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
+	if len(in.Subjects) == 0 { // the tables, which tell whose the addresses are, were lost
+		maps.Copy(in.recheck, in.isolated)
+	}
 	in.tiers, in.node = e.k.Tables.TierChains(), e.k.Tables.JudgesNode()
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {

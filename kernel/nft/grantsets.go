@@ -57,7 +57,11 @@ func (t *Tables) ReadEarlier(ctx context.Context) (out Earlier, err error) {
 	if out.Tables, err = t.readNet(ctx, &out.Selected); err != nil {
 		return out, err
 	}
-	out.Tables = out.Tables || len(is.rules) > 0
+	bridge, err := t.reader.objects(ctx, knftables.BridgeFamily, TableName)
+	if err != nil {
+		return out, fmt.Errorf("read nft table %s %s: %w", knftables.BridgeFamily, TableName, err)
+	}
+	out.Tables = out.Tables || len(is.rules)+len(bridge.rules) > 0
 	names := map[string]bool{}
 	for set := range is.elements {
 		if name, ok := strings.CutPrefix(set, timed.GrantsPrefix); ok && len(name) > len("-4") {
@@ -137,8 +141,11 @@ func (t *Tables) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove b
 	changes := elements{}
 	changes.addrs(knftables.InetFamily, recheckSet, addrs)
 	err := t.changeElements(ctx, func(tx transaction) {
-		for _, e := range changes {
-			if tx.Add(e); remove { // an element that is not there is an error
+		for _, e := range changes { // also before their removal: one that is not there is an error
+			tx.Add(e)
+		}
+		if remove {
+			for _, e := range changes {
 				tx.Delete(e)
 			}
 		}
