@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -318,6 +320,40 @@ func TestAnOrphanInAFailedChange(t *testing.T) {
 		fatal.If(t, w.rollOut(next))
 		if !w.closes("10.1.0.5") {
 			t.Errorf("step %d failed: the orphan is not closed after a retry", n)
+		}
+	}
+}
+
+// TestTablesLostBetweenAgents: without the tables, no agent knows whose an address was.
+func TestTablesLostBetweenAgents(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} { // another pod has the address
+		w := newNode(t)
+		w.cfg.Attached = func(netip.Addr) bool { return true } // a network plugin's result has the address
+		w.restart()
+		for _, a := range []string{"10.1.0.5", "2001:db8:1::5"} {
+			w.links.SetHome(addr(a), link.Home{Iface: "veth5"})
+		}
+		web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+		w.answer(web, "www.example.org", 600, "192.0.2.1")
+		open := flow("10.1.0.5:1001", "192.0.2.1:443")
+		open.Mark = w.cfg.Mark
+		w.flows.Track(open)
+		tx := w.inet.NewTransaction()
+		tx.Delete(&knftables.Table{})
+		fatal.If(t, w.inet.Run(t.Context(), tx))
+		w.restart()
+		var pods []policy.Pod
+		if again {
+			pods = []policy.Pod{pod("next", "10.1.0.5 2001:db8:1::5", "allow")}
+		}
+		w.apply(pods, pol("allow", "tcp/443 www.example.org"))
+		if w.admitted(open) {
+			t.Errorf("again %t: the connection of the earlier pod goes on", again)
+		}
+		if !w.closes("10.1.0.5") {
+			t.Errorf("again %t: the address is open", again)
 		}
 	}
 }
