@@ -140,6 +140,7 @@ func (n *network) settle(ctx context.Context) error {
 	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
 		return err
 	}
+	n.agent.enforce.Interception().GiveBack()
 	n.pending = false
 	n.host.setSettled(n.last.NodeDNS)
 	n.setHost()

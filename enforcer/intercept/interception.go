@@ -99,15 +99,13 @@ func New(cfg Config) *Interception {
 }
 
 // Start removes the serving addresses of agents that are gone, and assigns one to each of
-// the configured resolvers. It returns the addresses to serve on.
+// the configured resolvers. It returns the addresses to serve on. It may be called again: an address
+// that it assigned is none of an agent that is gone.
 func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, a := range abandoned {
-		if err := i.cfg.Links.DelAddr(a); err != nil {
-			i.cfg.Log.Warn("an address of an earlier agent stays", "address", a, "error", err)
-		}
-	}
+	own := sortedValues(i.assigned)
+	i.remove(slices.DeleteFunc(slices.Clone(abandoned), func(a netip.Addr) bool { return slices.Contains(own, a) }))
 	if err := i.assign(i.assigned, i.cfg.Resolvers); err != nil {
 		return nil, err
 	}
@@ -120,7 +118,34 @@ func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 func (i *Interception) Stop() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	for _, a := range append(sortedValues(i.assigned), sortedValues(i.node.assigned)...) {
+	i.remove(append(sortedValues(i.assigned), sortedValues(i.node.assigned)...))
+}
+
+// GiveBack takes the serving addresses away that are not in force, for other resolvers. The kernel leads
+// no query to them any more, and they are not served.
+func (i *Interception) GiveBack() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.assigned = i.kept(i.assigned, i.serving)
+	i.node.assigned = i.kept(i.node.assigned, i.node.serving)
+}
+
+// kept returns the assigned addresses that are in force, without the others, which are removed.
+func (i *Interception) kept(assigned, serving map[netip.Addr]netip.Addr) map[netip.Addr]netip.Addr {
+	out := map[netip.Addr]netip.Addr{}
+	for r, a := range assigned {
+		if serving[r] == a {
+			out[r] = a
+		} else {
+			i.remove([]netip.Addr{a})
+		}
+	}
+	return out
+}
+
+// remove takes serving addresses from the node.
+func (i *Interception) remove(addrs []netip.Addr) {
+	for _, a := range addrs {
 		if err := i.cfg.Links.DelAddr(a); err != nil {
 			i.cfg.Log.Warn("a serving address stays", "address", a, "error", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestActivateAppliesTheNetwork(t *testing.T) {
@@ -38,5 +39,42 @@ func TestActivateAppliesTheNetwork(t *testing.T) {
 	left, err := links.Addrs()
 	if err != nil || slices.ContainsFunc(left, func(a netip.Addr) bool { return slices.Contains(all, a) }) || !slices.Contains(left, endpoint) {
 		t.Errorf("after the agent the node has %v, %v", left, err)
+	}
+}
+
+// TestStartAgain: a second start takes away no address of the first one, and those of an agent that is gone.
+func TestStartAgain(t *testing.T) {
+	gone := addr("169.254.20.64")
+	links := link.NewFake(gone)
+	i := New(Config{Links: links, Resolvers: addrs("192.0.2.53 2001:db8::53")})
+	first, err := i.Start(nil)
+	fatal.If(t, err)
+	again, err := i.Start(append(slices.Clone(first), gone))
+	fatal.If(t, err)
+	if there, err := links.Addrs(); err != nil || !slices.Equal(again, first) || !slices.Equal(there, first) {
+		t.Errorf("serves on %v, then on %v, and the node has %v, %v", first, again, there, err)
+	}
+}
+
+// TestServingAddressesAreGivenBack: there are as many networks as there are, each with other resolvers, for pods and for
+// the node. What is in force stays.
+func TestServingAddressesAreGivenBack(t *testing.T) {
+	links := link.NewFake()
+	i := New(Config{Links: links, Resolvers: addrs("192.0.2.53")})
+	_, err := i.Start(nil)
+	fatal.If(t, err)
+	resolver := addr("198.51.100.0")
+	for n := range 1000 {
+		resolver = resolver.Next()
+		all, err := i.SetNetwork(Network{Resolvers: []netip.Addr{resolver}, NodeDNS: n%2 == 0, HostResolvers: []netip.Addr{resolver}})
+		fatal.If(t, err)
+		serving := i.Activate()
+		if len(all) > 5 || len(serving) != 2+(n+1)%2 {
+			t.Fatalf("network %d: assigned %v, served on %v", n, all, serving)
+		}
+		i.GiveBack()
+		if there, err := links.Addrs(); err != nil || !slices.Equal(there, slices.SortedFunc(slices.Values(serving), netip.Addr.Compare)) {
+			t.Fatalf("network %d: served on %v, the node has %v, %v", n, serving, there, err)
+		}
 	}
 }
