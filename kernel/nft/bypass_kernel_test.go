@@ -30,7 +30,7 @@ func (w *listener) asks(pod, to string) {
 // its absence or another program is not.
 func TestPodsThatBypassInterception(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, w *listener) {
+	onEachListener(t, func(t *testing.T, w *listener) {
 		a, b, c := w.Pod("a"), w.Pod("b"), w.Pod("c")
 		endpoint := netip.MustParseAddr("169.254.20.53")
 		state := nft.State{
@@ -42,10 +42,10 @@ func TestPodsThatBypassInterception(t *testing.T) {
 		}
 		bypassing := func() (out []netip.Addr) {
 			t.Helper()
-			fatal.If(t, w.Node.Do(func() (err error) { out, err = w.tables.Bypassing(); return err }))
+			w.do(func(context.Context) (err error) { out, err = w.tables.Bypassing(); return err })
 			return out
 		}
-		fatal.If(t, w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }))
+		w.apply(state)
 		for _, alive := range []bool{false, true} {
 			w.asks("a", "203.0.113.53:53")    // the resolver's own address
 			w.asks("a", "169.254.20.53:53")   // redirected to a backend while no agent is alive
@@ -56,7 +56,7 @@ func TestPodsThatBypassInterception(t *testing.T) {
 			if got := bypassing(); len(got) != 0 {
 				t.Errorf("alive %v: %v are said to bypass", alive, got)
 			}
-			fatal.If(t, w.Node.Do(func() error { return w.tables.Heartbeat(context.Background()) }))
+			w.do(w.tables.Heartbeat)
 		}
 		w.asks("a", "198.51.100.53:5353")
 		w.asks("b", "[2001:db8::53]:53")
@@ -68,11 +68,7 @@ func TestPodsThatBypassInterception(t *testing.T) {
 		if diff := cmp.Diff(want, bypassing(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("bypassing (-want +got):\n%s", diff)
 		}
-		var found []string
-		if err := w.Node.Do(func() (err error) { found, err = w.tables.Verify(context.Background(), state); return err }); err != nil || len(found) > 0 {
-			t.Errorf("who bypasses is another program's change: %q, %v", found, err)
-		}
-		fatal.If(t, w.Node.Do(func() error { return w.tables.Rewrite(context.Background(), state) }))
+		w.do(func(ctx context.Context) error { verified(t, w.tables, state); return w.tables.Rewrite(ctx, state) })
 		if got := bypassing(); len(got) != 3 {
 			t.Errorf("after a repair %v are left", got)
 		}

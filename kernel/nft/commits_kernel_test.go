@@ -53,9 +53,7 @@ func commits(t *testing.T) (stop func() (count int)) {
 // nftables during each listing. Each has all entries that have not ended.
 func TestListingsWhileOthersCommit(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables := inKernel(t)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	tables := written(t, named())
 	const count = 4000
 	op := timed.Op{Set: "allowed"}
 	ends := map[netip.Addr]time.Time{}
@@ -93,9 +91,7 @@ func TestListingsWhileOthersCommit(t *testing.T) {
 // once, while the kernel makes the set's hash table larger or smaller.
 func TestListingsWhileTheKernelResizes(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables := inKernel(t)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	tables := written(t, named())
 	add := timed.Op{Set: "allowed"}
 	for i := range 3000 {
 		add.Entries = append(add.Entries, entry(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), time.Hour, "reason", timed.Absent))

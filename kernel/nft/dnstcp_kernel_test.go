@@ -36,8 +36,8 @@ const (
 
 func newFlowStage(w *listener) *flowStage {
 	s := &flowStage{listener: w}
-	a, b := w.Pod("a"), w.Pod("b")
-	s.state = nft.State{Intercepted: []netip.Addr{a.Addr4, a.Addr6, b.Addr4, b.Addr6}, Known: []netip.Addr{a.Addr4, a.Addr6, b.Addr4, b.Addr6}}
+	both := slices.Concat(w.addrs("a"), w.addrs("b"))
+	s.state = nft.State{Intercepted: both, Known: both}
 	for _, resolver := range []string{flowResolver4, flowResolver6} {
 		s.serve(resolver, &s.asked)
 	}
@@ -45,10 +45,10 @@ func newFlowStage(w *listener) *flowStage {
 		s.serve(fmt.Sprintf(flowAgent4, agent), new(atomic.Int64))
 		s.serve(fmt.Sprintf(flowAgent6, agent), new(atomic.Int64))
 	}
-	fatal.If(w.t, w.Node.Pipe(`table inet cache {
+	w.pipe(`table inet cache {
 		chain pre { type filter hook prerouting priority raw; ip daddr 169.254.20.10 th dport 53 notrack; ip6 daddr fd00:20::10 th dport 53 notrack; }
 		chain out { type filter hook output priority raw; ip saddr 169.254.20.10 th sport 53 notrack; ip6 saddr fd00:20::10 th sport 53 notrack; }
-	}`, "nft", "-f", "-"))
+	}`)
 	return s
 }
 
@@ -90,20 +90,14 @@ func (s *flowStage) led(agent int, before ...int) {
 			s.state.Predecessor[netip.MustParseAddr(fmt.Sprintf(of, b))] = netip.MustParseAddr(resolver)
 		}
 	}
-	s.inNode(func() error { return s.tables.Apply(context.Background(), s.state) })
-}
-
-func (s *flowStage) inNode(f func() error) {
-	s.t.Helper()
-	fatal.If(s.t, s.Node.Do(f))
+	s.apply(s.state)
 }
 
 // alive keeps the dead-man switch on for the rest of the test, or off.
 func (s *flowStage) alive(on bool) {
 	s.t.Helper()
-	if s.inNode(func() error { return s.tables.Disable(context.Background()) }); on {
-		_, err := s.Node.Run("nft", "add element inet namegate alive { 53 timeout 1h }")
-		fatal.If(s.t, err)
+	if s.do(s.tables.Disable); on {
+		s.pipe("add element inet namegate alive { 53 timeout 1h }")
 	}
 }
 
@@ -146,7 +140,7 @@ func server(c net.Conn) string {
 // was alive. A port that is used again has the server of the new SYN.
 func TestConnectionsKeepTheirServer(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, w *listener) {
+	onEachListener(t, func(t *testing.T, w *listener) {
 		s := newFlowStage(w)
 		type kept struct {
 			net.Conn
@@ -160,6 +154,12 @@ func TestConnectionsKeepTheirServer(t *testing.T) {
 					t.Errorf("%s: %s answers a connection of %s", when, got, c.server)
 				}
 			}
+		}
+		end := func() {
+			for _, c := range open {
+				c.Close()
+			}
+			open = nil
 		}
 		begin := func(port int, server4, server6 string) {
 			t.Helper()
@@ -181,23 +181,17 @@ func TestConnectionsKeepTheirServer(t *testing.T) {
 		four, six = agent(66)
 		begin(4003, four, six)
 		check("with two agents that end")
-		s.inNode(func() error { return s.tables.Rewrite(context.Background(), s.state) })
+		s.do(func(ctx context.Context) error { return s.tables.Rewrite(ctx, s.state) })
 		check("after a repair")
 		s.alive(false)
 		begin(4004, flowResolver4, flowResolver6)
 		check("no agent is alive any more")
-		for _, c := range open {
-			c.Close()
-		}
-		open = nil
+		end()
 		for port := 4001; port < 4004; port++ {
 			begin(port, flowResolver4, flowResolver6)
 		}
 		check("by ports of earlier agents' connections")
-		for _, c := range open {
-			c.Close()
-		}
-		open = nil
+		end()
 		s.alive(true)
 		begin(4004, four, six)
 		check("by a port of the resolver's connection")
@@ -231,7 +225,7 @@ func TestConnectionsHaveShares(t *testing.T) {
 	for n := range 1 << 17 {
 		fmt.Fprintf(&all, "10.9.%d.%d . %d . 169.254.20.64 timeout 1h,", n>>8&0xff, n&0xff, 1+n>>16)
 	}
-	fatal.If(t, s.Node.Pipe(all.String()+" }", "nft", "-f", "-"))
+	s.pipe(all.String() + " }")
 	end := s.opens("b", flowResolver4, 1)
 	fatal.Await(t, "a connection without room is dropped", func() bool { return slices.Contains(s.flowless(), b.Addr4) })
 	end()
@@ -270,6 +264,6 @@ func (s *flowStage) opens(pod, resolver string, count int) (end func()) {
 
 func (s *flowStage) flowless() (out []netip.Addr) {
 	s.t.Helper()
-	s.inNode(func() (err error) { out, err = s.tables.Flowless(context.Background()); return err })
+	s.do(func(ctx context.Context) (err error) { out, err = s.tables.Flowless(ctx); return err })
 	return out
 }

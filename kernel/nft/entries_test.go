@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -74,9 +72,7 @@ func TestEntriesStay(t *testing.T) {
 	long := strings.Repeat("c", timed.MaxComment)
 	for what, open := range map[string]func(t testing.TB) *nft.Tables{
 		"kernel": inKernel,
-		"fake": func(testing.TB) *nft.Tables {
-			return nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
-		},
+		"fake":   func(testing.TB) *nft.Tables { return ofFakes() },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

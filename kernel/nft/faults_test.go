@@ -45,9 +45,7 @@ func TestApplyAfterAFault(t *testing.T) {
 	clean := knftables.NewFake(knftables.InetFamily, nft.TableName)
 	cleanBridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
 	twin := nft.New(clean, cleanBridge, bits)
-	for _, step := range []func() error{func() error { return twin.Setup(ctx) }, func() error { return twin.Apply(ctx, next) }} {
-		fatal.If(t, step())
-	}
+	fatal.If(t, errors.Join(twin.Setup(ctx), twin.Apply(ctx, next)))
 	for failAt := 5; failAt <= 6; failAt++ {
 		for _, late := range []bool{false, true} {
 			runs := 0
@@ -76,7 +74,7 @@ func TestNetThatStays(t *testing.T) {
 	ctx := context.Background()
 	runs := 0
 	net := faulty{knftables.NewFake(knftables.InetFamily, nft.NetTableName), &runs, 2, false}
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables := ofFakes()
 	tables.UseNet(net)
 	tables.DecideNamespace()
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))

@@ -42,11 +42,7 @@ func TestHeartbeatRenews(t *testing.T) {
 	for n := range 4 {
 		fatal.If(t, tables.Heartbeat(ctx))
 		// The last time the element has ended.
-		for until := time.Now().Add(time.Minute); left() > nft.HeartbeatTimeout/2 || n == 3 && left() > 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(until) {
-				t.Fatal("the element does not end")
-			}
-		}
+		fatal.Await(t, "the end of the element", func() bool { return left() <= nft.HeartbeatTimeout/2 && (n < 3 || left() == 0) })
 		before := left()
 		changes, stop := monitor(t)
 		fatal.If(t, tables.Heartbeat(ctx))
@@ -82,15 +78,11 @@ func monitor(t *testing.T) (changes func() string, stop func()) {
 	fatal.If(t, cmd.Start())
 	mark := func(action string) {
 		t.Helper()
-		for until := time.Now().Add(time.Minute); !strings.Contains(out.String(), action+" table ip marker"); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(until) {
-				t.Fatal("nft monitor says nothing")
-			}
-			// Before the monitor listens the change would be missed.
-			if text, err := exec.Command("nft", "add table ip marker; delete table ip marker").CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, text)
-			}
-		}
+		fatal.Await(t, "a line of nft monitor", func() bool {
+			piped(t, "add table ip marker; delete table ip marker") // again: the monitor may not listen yet
+			time.Sleep(10 * time.Millisecond)
+			return strings.Contains(out.String(), action+" table ip marker")
+		})
 	}
 	mark("delete")
 	out.Reset()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -23,13 +22,11 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// listener is a node with our tables and what their rules log. Nothing admits
+// listener is a stage, and what the rules of its tables log. Nothing admits
 // anything: selected pods are denied all they begin.
 type listener struct {
-	*lab.Lab
-	t      *testing.T
-	tables *nft.Tables
-	state  nft.State
+	*stage
+	state nft.State
 
 	// markers is how many packets loggedSoFar has sent.
 	markers uint16
@@ -60,47 +57,13 @@ table ip6 others { chain pre { type nat hook prerouting priority -100;
 // are audited.
 func listen(t *testing.T, network lab.Network) *listener {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	l, err := lab.New(network)
-	fatal.If(t, err)
-	t.Cleanup(func() { _ = l.Remove() })
-	w := &listener{Lab: l, t: t}
-	var addrs [4][]netip.Addr
-	for i, name := range []string{"a", "b", "c", "d"} {
-		p, err := l.AddPod(name, 5+i)
-		fatal.If(t, err)
-		addrs[i] = []netip.Addr{p.Addr4, p.Addr6}
-	}
-	outside, err := l.ServeWorld(nil, 80)
-	if err = errors.Join(err, l.Ready()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(outside.Close)
+	w := &listener{stage: newStage(t, network, []string{"a", "b", "c", "d"}, 80)}
+	w.pipe(translations)
+	a, b := w.addrs("a"), w.addrs("b")
+	w.state = nft.State{Selected: slices.Concat(a, b), Pods: [][]netip.Addr{a, b}, Dropped: b, Audited: slices.Concat(w.addrs("c"), w.addrs("d"))}
+	w.apply(w.state)
 	var log *nflog.Kernel
-	err = l.Node.Do(func() error {
-		other := exec.Command("nft", "-f", "-")
-		other.Stdin = strings.NewReader(translations)
-		if out, err := other.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		var err error
-		if w.tables, err = nft.Open(bits); err != nil {
-			return err
-		}
-		ctx := context.Background()
-		if err := w.tables.Setup(ctx); err != nil {
-			return err
-		}
-		w.state = nft.State{Selected: append(addrs[0], addrs[1]...), Pods: addrs[:2], Dropped: addrs[1], Audited: append(addrs[2], addrs[3]...)}
-		if err := w.tables.Apply(ctx, w.state); err != nil {
-			return err
-		}
-		log, err = nflog.Open(nft.LogGroup, slog.Default())
-		return err
-	})
-	fatal.If(t, err)
+	w.do(func(context.Context) (err error) { log, err = nflog.Open(nft.LogGroup, slog.Default()); return err })
 	w.hear(log)
 	return w
 }
@@ -123,25 +86,18 @@ func (w *listener) hear(log *nflog.Kernel) {
 		}
 		log.Close()
 	})
-	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	fatal.Await(w.t, "the group of the log is bound", func() bool {
 		bound, err := w.Node.Run("cat", "/proc/net/netfilter/nfnetlink_log")
-		if fields := strings.Fields(bound); err == nil && len(fields) > 0 && fields[0] == fmt.Sprint(nft.LogGroup) {
-			return
-		}
-		if time.Now().After(until) {
-			w.t.Fatalf("the group is nobody's: %q, %v", bound, err)
-		}
-	}
+		fields := strings.Fields(bound)
+		return err == nil && len(fields) > 0 && fields[0] == fmt.Sprint(nft.LogGroup)
+	})
 }
 
-// logged is the log of a pod since the last call, as words, once it has n packets. Fewer
-// are a failure; more are returned too.
-func (w *listener) logged(pod string, want int) []string {
+// logged is the log of a pod since the last call, as words, once it has n packets. More
+// are returned too.
+func (w *listener) logged(pod string, n int) (out []string) {
 	w.t.Helper()
-	var out []string
-	for until := time.Now().Add(time.Minute); len(out) < want && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		out = w.log(pod)
-	}
+	fatal.Await(w.t, fmt.Sprintf("%d packets of %s are logged", n, pod), func() bool { out = w.log(pod); return len(out) >= n })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heard = nil
@@ -181,18 +137,25 @@ func words(p nflog.Packet) string {
 	return fmt.Sprintf("%s%s %s", p.Prefix, policy.Protocol(p.Protocol), p.Destination)
 }
 
-func (w *listener) expect(pod, network, to string, want lab.Outcome) {
-	w.t.Helper()
-	if got := w.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
-		w.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
-	}
-}
-
 func (w *listener) denied() uint64 {
 	w.t.Helper()
 	var n uint64
-	fatal.If(w.t, w.Node.Do(func() (err error) { n, err = w.tables.Denied(); return err }))
+	w.do(func(context.Context) (err error) { n, err = w.tables.Denied(); return err })
 	return n
+}
+
+// floods sends UDP packets from a pod to an address, each to the next port.
+func (w *listener) floods(pod string, count int) (took time.Duration) {
+	w.t.Helper()
+	c, err := w.Pod(pod).ListenPacket("udp4", "0.0.0.0:0")
+	fatal.If(w.t, err)
+	defer c.Close()
+	began := time.Now()
+	for i := range count {
+		_, err := c.WriteTo([]byte("x"), net4(netip.AddrPortFrom(worldAddr(7, false), uint16(1000+i))))
+		fatal.If(w.t, err)
+	}
+	return time.Since(began)
 }
 
 func (w *listener) same(what string, got []string, want ...string) {
@@ -202,20 +165,16 @@ func (w *listener) same(what string, got []string, want ...string) {
 	}
 }
 
-func onEach(t *testing.T, f func(t *testing.T, w *listener)) {
-	for _, n := range []lab.Network{lab.Routed, lab.Bridged} {
-		t.Run(string(n), func(t *testing.T) {
-			t.Parallel()
-			f(t, listen(t, n))
-		})
-	}
+// onEachListener runs a test on every network.
+func onEachListener(t *testing.T, f func(t *testing.T, w *listener)) {
+	onEach(t, func(t *testing.T, n lab.Network) { f(t, listen(t, n)) })
 }
 
 // TestDeniedIsLoggedAsItWasDialled: a packet that another program translated is logged twice,
 // last with the dialled destination, from which the reply comes.
 func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, w *listener) {
+	onEachListener(t, func(t *testing.T, w *listener) {
 		for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
 			w.expect("a", "tcp", to, lab.Refused)
 			w.expect("a", "udp", to, lab.Refused)
@@ -243,7 +202,7 @@ func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 // TestServiceOfANeighbourIsRefused: on a bridge too, and when nothing is logged any more.
 func TestServiceOfANeighbourIsRefused(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, w *listener) {
+	onEachListener(t, func(t *testing.T, w *listener) {
 		for range 3 {
 			w.expect("a", "tcp", "203.0.113.11:443", lab.Refused)
 			w.expect("a", "udp", "203.0.113.11:443", lab.Refused)
@@ -253,65 +212,37 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 		w.same("logged of a", w.logged("a", 24)[:8],
 			"namegate reached tcp 10.1.0.7:80", "namegate denied tcp 203.0.113.11:443", "namegate reached udp 10.1.0.7:80", "namegate denied udp 203.0.113.11:443",
 			"namegate reached tcp [fd00:1::7]:80", "namegate denied tcp [2001:db8:a::11]:443", "namegate reached udp [fd00:1::7]:80", "namegate denied udp [2001:db8:a::11]:443")
-		if _, err := w.Node.Run("nft", "insert rule inet namegate tell return"); err != nil {
-			t.Fatal(err)
-		}
+		w.pipe("insert rule inet namegate tell return")
 		w.expect("a", "tcp", "203.0.113.11:443", lab.Refused)
 	})
 }
 
-// TestNoisyPodDoesNotSuppressOthers: one pod's packets are counted and not all logged,
-// another's are.
+// TestNoisyPodDoesNotSuppressOthers: one pod's packets are counted and not all logged, by its
+// burst and its share; another's are.
 func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	t.Parallel()
 	w := listen(t, lab.Routed)
-	before := w.denied()
 	const flood = 2000
-	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
-	fatal.If(t, err)
-	defer c.Close()
-	for i := range flood {
-		to := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1+i))
-		if _, err := c.WriteTo([]byte("x"), net4(to)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	began := time.Now()
+	w.floods("b", flood)
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
-	w.same("logged of a", w.logged("a", 1), "namegate denied tcp 198.51.100.1:80")
-	for until := time.Now().Add(time.Minute); w.denied() < before+flood+1 && time.Now().Before(until); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if n := w.denied() - before; n != flood+1 {
+	fatal.Await(t, "each packet is denied", func() bool { return w.denied() > flood })
+	took := time.Since(began)
+	if n := w.denied(); n != flood+1 {
 		t.Errorf("%d packets were denied, want %d", n, flood+1)
 	}
-}
-
-// TestShareOfAPodIsBounded: a pod's burst in the log is bounded.
-func TestShareOfAPodIsBounded(t *testing.T) {
-	t.Parallel()
-	w := listen(t, lab.Routed)
-	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
-	fatal.If(t, err)
-	defer c.Close()
-	began := time.Now()
-	for i := range 1000 {
-		if _, err := c.WriteTo([]byte("x"), net4(netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1+i)))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fatal.Await(t, "the end of the packets", func() bool { return w.denied() == 1000 })
-	took := time.Since(began)
 	got := len(w.loggedSoFar("b"))
 	if most := 100 + int(20*took.Seconds()) + 1; got < 100 || got > most {
 		t.Errorf("%d packets in %v were logged, want 100 to %d", got, took, most)
 	}
+	w.same("logged of a", w.log("a"), "namegate denied tcp 198.51.100.1:80", "namegate denied udp 198.51.100.99:1")
 }
 
 // TestAuditedIsLoggedOnceAndPasses: the same connection is logged once, of all protocols
 // and before any translation, and every one is answered.
 func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, w *listener) {
+	onEachListener(t, func(t *testing.T, w *listener) {
 		for range 3 {
 			for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
 				w.expect("c", "tcp", to, lab.Answered)
@@ -335,30 +266,6 @@ func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 	})
 }
 
-// TestAuditedFloodPasses: beyond the bounds only lines are lost.
-func TestAuditedFloodPasses(t *testing.T) {
-	t.Parallel()
-	w := listen(t, lab.Routed)
-	arrived, err := w.World.ListenPacket("udp4", "198.51.100.7:9000")
-	fatal.If(t, err)
-	defer arrived.Close()
-	const flood = 2000
-	for range flood {
-		c, err := w.Pod("c").Dial("udp4", "198.51.100.7:9000", lab.Limit)
-		fatal.If(t, err)
-		if _, err := c.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		fatal.If(t, arrived.SetReadDeadline(time.Now().Add(time.Minute)))
-		if _, _, err := arrived.ReadFrom(make([]byte, 8)); err != nil {
-			t.Fatal("a datagram of an audited pod is lost:", err)
-		}
-	}
-	w.expect("d", "tcp", "198.51.100.1:80", lab.Answered)
-	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
-}
-
 // TestTablesAreIntactWhileTheyFill: the kernel's own counters and dynamic elements are no
 // deviations, and a later agent keeps them.
 func TestTablesAreIntactWhileTheyFill(t *testing.T) {
@@ -367,40 +274,27 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
 	w.expect("c", "udp", "198.51.100.1:80", lab.Answered)
 	w.expect("c", "icmp", "198.51.100.1:80", lab.Answered)
-	err := w.Node.Do(func() error {
-		ctx := context.Background()
+	w.do(func(ctx context.Context) error {
 		out, err := exec.Command("nft", "list", "table", "inet", nft.TableName).CombinedOutput()
 		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 expires", "198.51.100.1 . icmp expires", "packets 1 "} {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("the tables do not hold %q:\n%s", want, out)
 			}
 		}
-		if found, ierr := w.tables.Verify(ctx, w.state); len(found) > 0 || ierr != nil {
-			t.Errorf("deviations %q, %v", found, ierr)
-		}
-		later, lerr := nft.Open(bits)
-		if err = errors.Join(err, lerr); err != nil {
-			return err
-		}
-		if err := later.Setup(ctx); err != nil {
-			return err
-		}
-		if err := later.Apply(ctx, nft.State{}); err != nil {
+		verified(t, w.tables, w.state)
+		later := laterAgent(t)
+		if err := errors.Join(err, later.Setup(ctx), later.Apply(ctx, nft.State{})); err != nil {
 			return err
 		}
 		if n, err := later.Denied(); n != 1 || err != nil {
 			t.Errorf("a later agent reads %d, %v; want 1", n, err)
 		}
-		if err := later.Remove(ctx); err != nil {
-			return err
-		}
-		n, err := later.Denied()
-		if n != 0 {
-			t.Errorf("%d packets were denied by tables that are gone", n)
+		err = later.Remove(ctx)
+		if n, failed := later.Denied(); n != 0 || failed != nil {
+			t.Errorf("%d packets were denied by tables that are gone: %v", n, failed)
 		}
 		return err
 	})
-	fatal.If(t, err)
 }
 
 // TestInvalidIsDeniedUnlogged: the end of a connection that the kernel has forgotten is
@@ -417,9 +311,7 @@ func TestInvalidIsDeniedUnlogged(t *testing.T) {
 	if _, err := c.WriteTo(reset, ip4("198.51.100.1")); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(time.Minute); w.denied() == 0 && time.Now().Before(until); {
-		time.Sleep(5 * time.Millisecond)
-	}
+	fatal.Await(t, "the packet is denied", func() bool { return w.denied() > 0 })
 	if n := w.denied(); n != 1 {
 		t.Errorf("%d packets were denied, want 1", n)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -38,9 +37,7 @@ func subjects() nft.State {
 func TestSubjectsComeAndGo(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	tables, s := inKernel(t), subjects()
-	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
+	s, tables := subjects(), writtenSubjects(t, full)
 	without := ruleset(t)
 	verified(t, tables, full)
 	fatal.If(t, tables.Apply(ctx, s))
@@ -51,8 +48,7 @@ func TestSubjectsComeAndGo(t *testing.T) {
 	fatal.If(t, tables.Apply(ctx, next))
 	verified(t, tables, next)
 
-	later, err := nft.Open(bits)
-	fatal.If(t, err)
+	later := laterAgent(t)
 	later.DecideNamespace()
 	earlier, err := later.ReadEarlier(ctx)
 	fatal.If(t, err)
@@ -81,28 +77,34 @@ func TestSubjectsComeAndGo(t *testing.T) {
 		t.Errorf("an earlier state left something:\n%s", now)
 	}
 	// Without subjects the other dataplane's tables follow, and no second net is left.
-	other, err := nft.Open(bits)
-	fatal.If(t, err)
+	other := laterAgent(t)
 	fatal.If(t, errors.Join(other.Setup(ctx), other.Apply(ctx, full)))
 	verified(t, other, full)
 	if now := ruleset(t); strings.Contains(now, nft.NetTableName) {
 		t.Error("the second net is left")
 	}
 	// A ruleset that was saved before brings it back.
-	fatal.If(t, exec.Command("nft", "add table inet namegate-net; add chain inet namegate-net forward { type filter hook forward priority 50; policy drop; }").Run())
+	piped(t, "add table inet namegate-net; add chain inet namegate-net forward { type filter hook forward priority 50; policy drop; }")
 	verified(t, other, full, "nft table inet namegate-net")
 	fatal.If(t, other.Rewrite(ctx, full))
 	verified(t, other, full)
 }
 
+// writtenSubjects returns tables of the kernel that decide the Namespace tiers of a state.
+func writtenSubjects(t *testing.T, s nft.State) *nft.Tables {
+	t.Helper()
+	tables, ctx := inKernel(t), context.Background()
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	return tables
+}
+
 // TestTheNetIsVerified: each object of the second net that goes is found and restored.
 func TestTheNetIsVerified(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables, s := inKernel(t), subjects()
-	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	for command, want := range map[string]string{
+	s := subjects()
+	tables := writtenSubjects(t, s)
+	repaired(t, tables, s, tables.Rewrite, map[string]string{
 		"delete table inet namegate-net":                       "nft table inet namegate-net",
 		"flush chain inet namegate-net forward":                "nft chain inet namegate-net forward",
 		"flush set inet namegate-net selected6":                "nft set inet namegate-net selected6",
@@ -110,15 +112,7 @@ func TestTheNetIsVerified(t *testing.T) {
 		"flush map inet namegate pods4":                        "nft set inet namegate pods4",
 		"delete element inet namegate staged4 { 10.1.0.6 }":    "nft set inet namegate staged4",
 		"add set inet namegate grants-x-4 { type ipv4_addr; }": "nft set inet namegate grants-x-4",
-	} {
-		out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %s", command, out)
-		}
-		verified(t, tables, s, want)
-		fatal.If(t, tables.Rewrite(ctx, s))
-		verified(t, tables, s)
-	}
+	})
 }
 
 // TestGrantsOnTheKernel: grants of each form are written, refreshed, listed and removed, and
@@ -128,10 +122,7 @@ func TestGrantsOnTheKernel(t *testing.T) {
 	tables := inKernel(t)
 	grantsComeAndGo(t, tables)
 	tables.Checkpoint()
-	out, err := exec.Command("nft", "add", "chain", "inet", "namegate", "other").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s", out)
-	}
+	piped(t, "add chain inet namegate other")
 	ctx, s := context.Background(), subjects()
 	verified(t, tables, s, "nft chain inet namegate other")
 	fatal.If(t, tables.Rewrite(ctx, s))
@@ -190,15 +181,12 @@ func grantsComeAndGo(t *testing.T, tables *nft.Tables) {
 // from the second net that there are tables in force, and for which subjects.
 func TestTheNetAloneIsRead(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables, s := inKernel(t), subjects()
-	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	fatal.If(t, exec.Command("nft", "delete", "table", "inet", nft.TableName).Run())
-	later, err := nft.Open(bits)
-	fatal.If(t, err)
+	s := subjects()
+	writtenSubjects(t, s)
+	piped(t, "delete table inet namegate")
+	later := laterAgent(t)
 	later.DecideNamespace()
-	earlier, err := later.ReadEarlier(ctx)
+	earlier, err := later.ReadEarlier(t.Context())
 	fatal.If(t, err)
 	slices.SortFunc(earlier.Selected, netip.Addr.Compare)
 	if want := slices.SortedFunc(slices.Values(s.Selected), netip.Addr.Compare); !earlier.Tables || !slices.Equal(earlier.Selected, want) {
@@ -209,15 +197,11 @@ func TestTheNetAloneIsRead(t *testing.T) {
 // TestPeersBesideCatchAllElements: an element that another program adds for every key is no peer.
 func TestPeersBesideCatchAllElements(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables, s := inKernel(t), subjects()
+	s := subjects()
 	s.Lists[0].Rules = append(s.Lists[0].Rules, &nft.TierRule{Peers: "named", Action: nft.Accept})
-	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	for _, name := range []string{"pods", "named"} {
-		fatal.If(t, exec.Command("nft", "add element inet namegate peers-"+name+"-4 { * }").Run())
-	}
-	peers, err := tables.ReadPeers(ctx, s.Peers)
+	tables := writtenSubjects(t, s)
+	piped(t, "add element inet namegate peers-pods-4 { * }; add element inet namegate peers-named-4 { * }")
+	peers, err := tables.ReadPeers(t.Context(), s.Peers)
 	if err != nil || len(peers[0].Addrs) != 2 || !slices.Equal(peers[1].Networks, s.Peers[1].Networks) || len(peers[2].Ports) != 2 {
 		t.Errorf("peers read back: %+v, %v", peers, err)
 	}

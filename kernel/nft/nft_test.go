@@ -40,10 +40,7 @@ var (
 func inKernel(t testing.TB) *nft.Tables {
 	t.Helper()
 	netns.Own(t)
-	tables, err := nft.Open(bits)
-	fatal.If(t, err)
-	t.Cleanup(tables.Close)
-	return tables
+	return laterAgent(t)
 }
 
 // ruleset lists all tables, without the elements that hold unconfirmed rules: they end by themselves.
@@ -93,8 +90,7 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	}
 	// A later agent finds the elements of an earlier one and removes only those that its
 	// own state does not have.
-	later, err := nft.Open(bits)
-	fatal.If(t, err)
+	later := laterAgent(t)
 	fatal.If(t, later.Setup(ctx))
 	if diff := cmp.Diff(filled, ruleset(t)); diff != "" {
 		t.Errorf("set-up changed a table that was there (-before +after):\n%s", diff)

@@ -61,14 +61,17 @@ func TestTheNodesRulesComeAndGo(t *testing.T) {
 					t.Errorf("with the node's rules this is gone: %s", line)
 				}
 			}
-			// A later agent takes over what is there, whatever it wants.
-			for _, next := range []nft.State{s, of, s} {
-				later, err := nft.Open(bits)
-				fatal.If(t, errors.Join(err, later.Setup(ctx)))
-				fatal.If(t, later.Apply(ctx, next))
-				verified(t, later, next)
-				tables = later
+			// A later agent takes over what is there, whatever it wants: a rule goes, and members change.
+			changed := withNode(of)
+			changed.Node.ID, changed.Node.Admin = "fedcba9876543210", changed.Node.Admin[1:]
+			changed.Peers[len(changed.Peers)-2].Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25")}
+			for _, next := range []nft.State{s, of, s, changed, s} {
+				tables = laterAgent(t)
+				fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, next)))
+				verified(t, tables, next)
 			}
+			fatal.If(t, tables.Apply(ctx, changed))
+			verified(t, tables, changed)
 			fatal.If(t, tables.Apply(ctx, of))
 			if diff := cmp.Diff(without, ruleset(t)); diff != "" {
 				t.Errorf("the node's rules left something (-want +got):\n%s", diff)
@@ -84,44 +87,18 @@ func TestTheNodesRulesComeAndGo(t *testing.T) {
 // TestTheNodesRulesAreRepaired: what another program does to them is found and repaired.
 func TestTheNodesRulesAreRepaired(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables, s := inKernel(t), withNode(full)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	want := sortedLines(ruleset(t))
-	for rival, objects := range map[string][]string{
-		"flush chain inet namegate node-output":                             {"nft chain inet namegate node-output"},
-		"delete chain inet namegate node-output":                            {"nft chain inet namegate node-output"},
-		"insert rule inet namegate node-output accept":                      {"nft chain inet namegate node-output"},
-		"flush chain inet namegate node-audited":                            {"nft chain inet namegate node-audited"},
-		"flush chain inet namegate node-rejected":                           {"nft chain inet namegate node-rejected"},
-		"flush set inet namegate peers-kubelets-4":                          {"nft set inet namegate peers-kubelets-4"},
-		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": {"nft set inet namegate peers-kubelets-6"},
-		"delete chain inet namegate node-output; add chain inet namegate node-output { type filter hook output priority 5; }": {"nft chain inet namegate node-output"},
-	} {
-		if out, err := exec.Command("nft", rival).CombinedOutput(); err != nil {
-			t.Fatalf("nft %s: %v: %s", rival, err, out)
-		}
-		verified(t, tables, s, objects...)
-		fatal.If(t, tables.Apply(ctx, s))
-		if diff := cmp.Diff(want, sortedLines(ruleset(t))); diff != "" {
-			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
-		}
-	}
-}
-
-// TestTheNodesRulesChange: a rule goes, and members of failsafes change.
-func TestTheNodesRulesChange(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	tables, s := inKernel(t), withNode(full)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	next := withNode(full)
-	next.Node.ID, next.Node.Admin = "fedcba9876543210", next.Node.Admin[1:]
-	next.Peers[len(next.Peers)-2].Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25")}
-	fatal.If(t, tables.Apply(ctx, next))
-	verified(t, tables, next)
-	fatal.If(t, tables.Apply(ctx, s))
-	verified(t, tables, s)
+	s := withNode(full)
+	tables := written(t, s)
+	repaired(t, tables, s, tables.Apply, map[string]string{
+		"flush chain inet namegate node-output":                             "nft chain inet namegate node-output",
+		"delete chain inet namegate node-output":                            "nft chain inet namegate node-output",
+		"insert rule inet namegate node-output accept":                      "nft chain inet namegate node-output",
+		"flush chain inet namegate node-audited":                            "nft chain inet namegate node-audited",
+		"flush chain inet namegate node-rejected":                           "nft chain inet namegate node-rejected",
+		"flush set inet namegate peers-kubelets-4":                          "nft set inet namegate peers-kubelets-4",
+		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": "nft set inet namegate peers-kubelets-6",
+		"delete chain inet namegate node-output; add chain inet namegate node-output { type filter hook output priority 5; }": "nft chain inet namegate node-output",
+	})
 }
 
 // TestHeldRules: a Rewrite holds the rules that wait for confirmation, and what others add to the sets
@@ -140,7 +117,7 @@ func TestHeldRules(t *testing.T) {
 		}
 	}
 	flush := func() {
-		fatal.If(t, errors.Join(exec.Command("nft", "flush", "set", "inet", "namegate", "nodeheld4").Run(), exec.Command("nft", "flush", "set", "inet", "namegate", "nodeheld6").Run()))
+		piped(t, "flush set inet namegate nodeheld4; flush set inet namegate nodeheld6")
 	}
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Rewrite(ctx, s)))
 	holds("rewritten", true)
@@ -150,11 +127,8 @@ func TestHeldRules(t *testing.T) {
 	holds("after its time", false)
 	fatal.If(t, tables.HoldUnconfirmed(ctx))
 	holds("held", true)
-	fatal.If(t, exec.Command("nft", "add", "element", "inet", "namegate", "nodeheld4", "{ * }").Run())
-	found, err := tables.Verify(ctx, s)
-	if err != nil || !slices.Equal(found, []string{"nft set inet namegate nodeheld4"}) {
-		t.Errorf("%v, %v", found, err)
-	}
+	piped(t, "add element inet namegate nodeheld4 { * }")
+	verified(t, tables, s, "nft set inet namegate nodeheld4")
 	fatal.If(t, tables.Apply(ctx, s))
 	holds("repaired", true)
 	s.Node.Confirmed = nil

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -36,45 +34,24 @@ func nodeDNS() *nft.NodeDNS {
 	return &nft.NodeDNS{Resolvers: map[netip.Addr]netip.Addr{resolver4: nodeServe4, resolver6: nodeServe6}, Mark: agentMark, LoopTest: "1234567"}
 }
 
-// nodeHost is a host with our tables, an agent that serves the host's own queries, and resolvers
-// beyond a gateway. Both answer each packet with their name.
+// nodeHost is a stage with an agent that serves the node's own queries, and resolvers beyond a
+// gateway. Both answer each packet with their name.
 type nodeHost struct {
-	*lab.Lab
-	t      *testing.T
-	tables *nft.Tables
-	held   chan struct{} // answers to the packet "held" wait for its end
+	*stage
+	held chan struct{} // answers to the packet "held" wait for its end
 }
 
-func newNodeHost(t *testing.T) *nodeHost {
+func newNodeHost(t *testing.T, pods ...string) *nodeHost {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	l, err := lab.New(lab.Routed)
-	fatal.If(t, err)
-	t.Cleanup(func() { _ = l.Remove() })
-	h := &nodeHost{Lab: l, t: t, held: make(chan struct{})}
+	h := &nodeHost{stage: newStage(t, lab.Routed, pods), held: make(chan struct{})}
 	for _, of := range []struct {
 		host *lab.Host
-		dev  string
 		addr netip.Addr
-	}{{l.Node, "lo", nodeServe4}, {l.Node, "lo", nodeServe6}, {l.World, "lo", resolver4}, {l.World, "lo", resolver6}} {
-		fatal.If(t, of.host.IP("addr", "add", netip.PrefixFrom(of.addr, of.addr.BitLen()).String(), "dev", of.dev))
+		name string
+	}{{h.Node, nodeServe4, "agent"}, {h.Node, nodeServe6, "agent"}, {h.World, resolver4, "resolver"}, {h.World, resolver6, "resolver"}} {
+		fatal.If(t, of.host.IP("addr", "add", netip.PrefixFrom(of.addr, of.addr.BitLen()).String(), "dev", "lo"))
+		h.serve(of.host, of.addr, of.name)
 	}
-	fatal.If(t, l.Ready())
-	for _, a := range []netip.Addr{nodeServe4, nodeServe6} {
-		h.serve(l.Node, a, "agent")
-	}
-	for _, a := range []netip.Addr{resolver4, resolver6} {
-		h.serve(l.World, a, "resolver")
-	}
-	fatal.If(t, l.Node.Do(func() error {
-		var err error
-		if h.tables, err = nft.Open(bits); err != nil {
-			return err
-		}
-		return h.tables.Setup(context.Background())
-	}))
 	return h
 }
 
@@ -121,69 +98,67 @@ type socket struct {
 	unconnected bool
 }
 
-// asks returns the name of the server that answers a packet of a program, "" without an answer.
-func (h *nodeHost) asks(host *lab.Host, s socket, to netip.Addr, packet string) (who string) {
-	h.t.Helper()
-	at := netip.AddrPortFrom(to, 53)
-	control := func(_, _ string, c syscall.RawConn) (err error) {
-		_ = c.Control(func(fd uintptr) {
-			if s.mark != 0 {
-				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, s.mark)
-			}
-			if s.device != "" {
-				err = errors.Join(err, unix.BindToDevice(int(fd), s.device))
-			}
-		})
-		return err
-	}
-	err := host.Do(func() error {
-		b := make([]byte, 512)
-		if s.unconnected {
-			c, err := net.ListenPacket("udp", ":0")
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(lab.Limit))
-			if _, err := c.WriteTo([]byte(packet), net.UDPAddrFromAddrPort(at)); err != nil {
-				return err
-			}
-			n, from, err := c.ReadFrom(b)
-			if got := from.(*net.UDPAddr).AddrPort(); err == nil && netip.AddrPortFrom(got.Addr().Unmap(), got.Port()) != at {
-				return fmt.Errorf("the reply is from %s", got)
-			}
-			who = string(b[:n])
-			return err
+// control sets the options of a socket.
+func (s socket) control(_, _ string, c syscall.RawConn) (err error) {
+	_ = c.Control(func(fd uintptr) {
+		if s.mark != 0 {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, s.mark)
 		}
-		d := net.Dialer{Control: control, Timeout: lab.Limit}
-		if s.from.IsValid() {
-			d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.from, 0))
+		if s.device != "" {
+			err = errors.Join(err, unix.BindToDevice(int(fd), s.device))
 		}
-		c, err := d.Dial(s.network, at.String())
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(lab.Limit))
-		if s.network == "udp" {
-			if _, err := c.Write([]byte(packet)); err != nil {
-				return err
-			}
-		}
-		n, err := c.Read(b)
-		who = string(b[:n])
-		return err
 	})
-	if err != nil {
+	return err
+}
+
+// asks returns the name of the server that answers a packet of a program of the node.
+func (h *nodeHost) asks(s socket, to netip.Addr, packet string) (who string) {
+	h.t.Helper()
+	if err := h.Node.Do(func() (err error) { who, err = s.ask(netip.AddrPortFrom(to, 53), packet); return err }); err != nil {
 		h.t.Errorf("%+v to %s: %v", s, to, err)
 	}
 	return who
 }
 
-// do runs f on the tables.
-func (h *nodeHost) do(f func(ctx context.Context) error) {
-	h.t.Helper()
-	fatal.If(h.t, h.Node.Do(func() error { return f(context.Background()) }))
+// ask returns the answer to a packet, over TCP what the server says first.
+func (s socket) ask(at netip.AddrPort, packet string) (string, error) {
+	b := make([]byte, 512)
+	if s.unconnected {
+		c, err := net.ListenPacket("udp", ":0")
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(lab.Limit))
+		if _, err := c.WriteTo([]byte(packet), net.UDPAddrFromAddrPort(at)); err != nil {
+			return "", err
+		}
+		n, from, err := c.ReadFrom(b)
+		if got := from.(*net.UDPAddr).AddrPort(); err == nil && netip.AddrPortFrom(got.Addr().Unmap(), got.Port()) != at {
+			return "", fmt.Errorf("the reply is from %s", got)
+		}
+		return string(b[:n]), err
+	}
+	d := net.Dialer{Control: s.control, Timeout: lab.Limit}
+	if s.network == "tcp" && s.device != "" {
+		d.Timeout = time.Second // it is dropped
+	}
+	if s.from.IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.from, 0))
+	}
+	c, err := d.Dial(s.network, at.String())
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(lab.Limit))
+	if s.network == "udp" {
+		if _, err := c.Write([]byte(packet)); err != nil {
+			return "", err
+		}
+	}
+	n, err := c.Read(b)
+	return string(b[:n]), err
 }
 
 // beats keeps interception on, however slow the machine is, until end is called or the test is over.
@@ -220,24 +195,24 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	// All else is denied: what comes to the agent is not, and what goes to the resolvers is a failsafe.
 	state.Node.Failsafes = []*nft.TierRule{{Peers: "resolvers", Ports: []nft.PortRange{{Protocol: "udp", First: 53, Last: 53}, {Protocol: "tcp", First: 53, Last: 53}}}}
 	state.Peers = append(state.Peers, nft.PeerSet{Name: "resolvers", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(resolver4, 32), netip.PrefixFrom(resolver6, 128)}})
-	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
+	h.apply(state)
 	expect := func(when, want string) {
 		t.Helper()
 		for _, r := range []netip.Addr{resolver4, resolver6} {
 			for _, s := range []socket{{network: "udp"}, {unconnected: true}, {network: "tcp"}} {
-				if got := h.asks(h.Node, s, r, "query"); got != want {
+				if got := h.asks(s, r, "query"); got != want {
 					t.Errorf("%s: %+v to %s: %q answers, want %q", when, s, r, got, want)
 				}
 			}
 			for _, s := range []socket{{network: "udp", mark: agentMark}, {network: "tcp", mark: agentMark}} {
-				if got := h.asks(h.Node, s, r, "query"); got != "resolver" {
+				if got := h.asks(s, r, "query"); got != "resolver" {
 					t.Errorf("%s: %+v to %s: %q answers", when, s, r, got)
 				}
 			}
 		}
 		for _, a := range []netip.Addr{nodeServe4, nodeServe6} {
 			for _, s := range []socket{{network: "udp", from: a}, {unconnected: true}} {
-				if got := h.asks(h.Node, s, a, "query"); got != "agent" {
+				if got := h.asks(s, a, "query"); got != "agent" {
 					t.Errorf("%s: the agent's own question %+v: %q answers", when, s, got)
 				}
 			}
@@ -264,45 +239,28 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	}
 	noted("before")
 	for i, r := range []netip.Addr{resolver4, resolver6} {
-		if err := h.dialBound(uplink, r); err == nil {
+		bound := socket{network: "tcp", device: uplink}
+		if err := h.Node.Do(func() error { _, err := bound.ask(netip.AddrPortFrom(r, 53), ""); return err }); err == nil {
 			t.Errorf("a bound socket connects to %s over TCP", r)
 		}
 		noted("over TCP", []nft.Unled{{Iface: uplink, Resolver: resolver4}, {Iface: uplink, Resolver: resolver6}}[:i+1]...)
 	}
-	h.do(func(context.Context) error {
-		_, err := h.Node.Run("nft", "flush set inet namegate nodeunled4; flush set inet namegate nodeunled6")
-		return err
-	})
+	h.pipe("flush set inet namegate nodeunled4; flush set inet namegate nodeunled6")
 	noted("after a flush")
 	for _, r := range []netip.Addr{resolver4, resolver6} {
-		if got := h.asks(h.Node, socket{network: "udp", device: uplink}, r, "query"); got != "resolver" {
+		if got := h.asks(socket{network: "udp", device: uplink}, r, "query"); got != "resolver" {
 			t.Errorf("a bound socket to %s: %q answers", r, got)
 		}
 	}
 	noted("over UDP", nft.Unled{Iface: uplink, Resolver: resolver4}, nft.Unled{Iface: uplink, Resolver: resolver6})
 	// A mark with other bits is not the agent's.
-	if got := h.asks(h.Node, socket{network: "udp", mark: agentMark | 0x100}, resolver4, "query"); got != "agent" {
+	if got := h.asks(socket{network: "udp", mark: agentMark | 0x100}, resolver4, "query"); got != "agent" {
 		t.Errorf("another mark: %q answers", got)
 	}
-	h.do(func(ctx context.Context) error { verified(t, h.tables, state); return nil })
+	h.do(func(context.Context) error { verified(t, h.tables, state); return nil })
 	state.NodeDNS = nil
-	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
+	h.apply(state)
 	expect("without names", "resolver")
-}
-
-// dialBound connects to a resolver over TCP from a socket that is bound to a device.
-func (h *nodeHost) dialBound(device string, to netip.Addr) error {
-	return h.Node.Do(func() error {
-		d := net.Dialer{Timeout: time.Second, Control: func(_, _ string, c syscall.RawConn) (err error) {
-			_ = c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) })
-			return err
-		}}
-		c, err := d.Dial("tcp", netip.AddrPortFrom(to, 53).String())
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
 }
 
 func uplinkOf(t *testing.T, host *lab.Host) string {
@@ -321,7 +279,7 @@ func TestLoopTests(t *testing.T) {
 	state := full
 	state.NodeDNS = nodeDNS()
 	state.NodeDNS.Resolvers = nil
-	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
+	h.apply(state)
 	h.beats()
 	packet := func(label string) string {
 		return strings.Repeat("h", 12) + "\x0f" + label + "\x03abc\x00\x00\x10\x00\x01"
@@ -337,17 +295,17 @@ func TestLoopTests(t *testing.T) {
 			return err
 		})
 	}
-	h.asks(h.Node, socket{network: "udp", mark: agentMark}, resolver4, packet("123456700000001"))
-	h.asks(h.Node, socket{network: "udp"}, resolver4, packet("123456800000001"))
-	h.asks(h.Node, socket{network: "udp"}, resolver6, "query")
+	h.asks(socket{network: "udp", mark: agentMark}, resolver4, packet("123456700000001"))
+	h.asks(socket{network: "udp"}, resolver4, packet("123456800000001"))
+	h.asks(socket{network: "udp"}, resolver6, "query")
 	seen("00000001")
-	h.asks(h.Node, socket{network: "udp"}, resolver4, packet("123456700000001"))
-	h.asks(h.Node, socket{network: "udp"}, resolver6, packet("123456700000002"))
+	h.asks(socket{network: "udp"}, resolver4, packet("123456700000001"))
+	h.asks(socket{network: "udp"}, resolver6, packet("123456700000002"))
 	seen("00000001", resolver4)
 	seen("00000002", resolver6)
 	state.NodeDNS = nodeDNS()
-	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
-	if got := h.asks(h.Node, socket{network: "udp"}, resolver4, packet("123456700000003")); got != "agent" {
+	h.apply(state)
+	if got := h.asks(socket{network: "udp"}, resolver4, packet("123456700000003")); got != "agent" {
 		t.Errorf("%q answers", got)
 	}
 	seen("00000003", resolver4)
@@ -357,18 +315,15 @@ func TestLoopTests(t *testing.T) {
 // TestNodeServingIsForTheNode: a pod cannot ask on the node's behalf.
 func TestNodeServingIsForTheNode(t *testing.T) {
 	t.Parallel()
-	h := newNodeHost(t)
-	p, err := h.AddPod("a", 5)
-	fatal.If(t, err)
-	fatal.If(t, h.Ready())
+	h := newNodeHost(t, "a")
 	state := nft.State{NodeDNS: nodeDNS()}
 	for _, guarded := range []bool{false, true} {
 		if guarded {
-			h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, state) })
+			h.apply(state)
 			h.beats()
 		}
 		for _, a := range []netip.Addr{nodeServe4, nodeServe6} {
-			c, err := p.Dial("udp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
+			c, err := h.Pod("a").Dial("udp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
 			fatal.If(t, err)
 			_, _ = c.Write([]byte("query"))
 			_ = c.SetDeadline(time.Now().Add(lab.PatienceFor(map[bool]lab.Outcome{true: lab.Silent, false: lab.Answered}[guarded])))
@@ -389,7 +344,7 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 	fatal.If(t, h.Node.IP("addr", "add", next4.String()+"/32", "dev", "lo"))
 	h.serve(h.Node, next4, "next")
 	first := nft.State{NodeDNS: nodeDNS()}
-	h.do(func(ctx context.Context) error { return h.tables.Apply(ctx, first) })
+	h.apply(first)
 	h.beats()
 	open, err := h.Node.Dial("udp", netip.AddrPortFrom(resolver4, 53).String(), lab.Limit)
 	fatal.If(t, err)
@@ -398,13 +353,9 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 		t.Fatal(err)
 	}
 	var later *nft.Tables
-	h.do(func(ctx context.Context) (err error) {
-		if later, err = nft.Open(bits); err != nil {
-			return err
-		}
-		if err := later.Setup(ctx); err != nil {
-			return err
-		}
+	h.do(func(ctx context.Context) error {
+		later = laterAgent(t)
+		fatal.If(t, later.Setup(ctx))
 		serving, err := later.NodeServing(ctx)
 		if serving[resolver4] != nodeServe4 || len(serving) != 2 || later.NodeGivenBack()[nodeServe6] != resolver6 {
 			t.Errorf("the next agent finds %v, and %v", serving, later.NodeGivenBack())
@@ -413,7 +364,7 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 	})
 	second := nft.State{NodeDNS: &nft.NodeDNS{Resolvers: map[netip.Addr]netip.Addr{resolver4: next4}, Predecessor: later.NodeGivenBack(), Mark: agentMark, LoopTest: "7654321"}}
 	h.do(func(ctx context.Context) error { return later.Apply(ctx, second) })
-	if got := h.asks(h.Node, socket{network: "udp"}, resolver4, "query"); got != "next" {
+	if got := h.asks(socket{network: "udp"}, resolver4, "query"); got != "next" {
 		t.Errorf("a query comes to %q", got)
 	}
 	h.do(func(context.Context) error { verified(t, later, second); return nil })
@@ -423,7 +374,7 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 	if n, err := open.Read(b); err != nil || string(b[:n]) != "agent" {
 		t.Errorf("the reply of the agent before: %q, %v", b[:n], err)
 	}
-	if got := h.asks(h.Node, socket{network: "udp"}, resolver6, "query"); got != "resolver" {
+	if got := h.asks(socket{network: "udp"}, resolver6, "query"); got != "resolver" {
 		t.Errorf("a resolver that the next agent does not serve: %q", got)
 	}
 }
@@ -431,13 +382,10 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 // TestNodeDNSIsRepaired: what another program does to it is found and repaired.
 func TestNodeDNSIsRepaired(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables, s := inKernel(t), withNode(full)
+	s := withNode(full)
 	s.NodeDNS = nodeDNS()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	verified(t, tables, s)
-	want := sortedLines(ruleset(t))
-	for rival, object := range map[string]string{
+	tables := written(t, s)
+	repaired(t, tables, s, tables.Apply, map[string]string{
 		"flush chain inet namegate node-intercept":                                     "nft chain inet namegate node-intercept",
 		"delete chain inet namegate node-intercept":                                    "nft chain inet namegate node-intercept",
 		"insert rule inet namegate giveback accept":                                    "nft chain inet namegate giveback",
@@ -446,20 +394,10 @@ func TestNodeDNSIsRepaired(t *testing.T) {
 		"flush set inet namegate nodelooptest":                                         "nft set inet namegate nodelooptest",
 		"delete chain inet namegate node-guard":                                        "nft chain inet namegate node-guard",
 		"delete element inet namegate nodegiveback4 { 169.254.20.70 : 198.51.100.53 }": "nft set inet namegate nodegiveback4",
-	} {
-		if out, err := exec.Command("nft", rival).CombinedOutput(); err != nil {
-			t.Fatalf("nft %s: %v: %s", rival, err, out)
-		}
-		verified(t, tables, s, object)
-		fatal.If(t, tables.Apply(ctx, s))
-		if diff := cmp.Diff(want, sortedLines(ruleset(t))); diff != "" {
-			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
-		}
-	}
-	without := s
-	without.NodeDNS = nil
-	fatal.If(t, tables.Apply(ctx, without))
-	verified(t, tables, without)
+	})
+	s.NodeDNS = nil
+	fatal.If(t, tables.Apply(t.Context(), s))
+	verified(t, tables, s)
 	if left := ruleset(t); strings.Contains(left, "type route") || strings.Contains(left, "hook postrouting") {
 		t.Errorf("chains are left:\n%s", left)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -28,33 +27,21 @@ table bridge namegate {
 	chain judge { type filter hook forward priority 0; drop; }
 }`
 
-func leave(t *testing.T, text string) {
-	t.Helper()
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-}
-
 // TestKernelReplacesAnotherLayout: tables of another layout stay as they are until the
 // first state is written, and then nothing of them is left.
 func TestKernelReplacesAnotherLayout(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	fresh := inKernel(t)
-	fatal.If(t, fresh.Setup(ctx))
-	fatal.If(t, fresh.Apply(ctx, full))
+	written(t, full)
 	want := ruleset(t)
 	for what, left := range map[string]string{
 		"both tables":         otherLayoutTables,
 		"one table":           "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
 		"ours, changed since": "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
 	} {
-		leave(t, "flush ruleset\n"+left)
+		piped(t, "flush ruleset\n"+left)
 		before := ruleset(t)
-		tables, err := nft.Open(bits)
-		fatal.If(t, err)
+		tables := laterAgent(t)
 		if err := tables.Setup(ctx); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -74,9 +61,7 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 		if objects(got) != objects(want) {
 			t.Errorf("%s: after the first state:\n%s\nwant\n%s", what, got, want)
 		}
-		if found, err := tables.Verify(ctx, full); err != nil || len(found) > 0 {
-			t.Errorf("%s: deviations %q, %v", what, found, err)
-		}
+		verified(t, tables, full)
 	}
 }
 
@@ -104,9 +89,7 @@ func baseChains(t *testing.T) []string {
 func TestBaseChainsOutliveTheirLayout(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	tables := inKernel(t)
-	fatal.If(t, tables.Setup(ctx))
-	fatal.If(t, tables.Apply(ctx, full))
+	tables := written(t, full)
 	before := baseChains(t)
 	if len(before) < 4 {
 		t.Fatalf("base chains: %q", before)
@@ -117,9 +100,7 @@ func TestBaseChainsOutliveTheirLayout(t *testing.T) {
 		if now := baseChains(t); !slices.Equal(now, before) {
 			t.Errorf("base chains are %q, were %q", now, before)
 		}
-		if found, err := tables.Verify(ctx, full); err != nil || len(found) > 0 {
-			t.Errorf("deviations %q, %v", found, err)
-		}
+		verified(t, tables, full)
 	}
 }
 

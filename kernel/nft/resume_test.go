@@ -2,13 +2,13 @@ package nft_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 // A restarted agent writes nothing where its tables are as it wants them, and else what differs;
@@ -23,57 +23,43 @@ func TestARestartWritesTheDifference(t *testing.T) {
 	for _, namespace := range []bool{false, true} {
 		for _, test := range []struct {
 			what      string
-			meanwhile []string // commands of nft
+			meanwhile string // commands of nft
 			state     nft.State
 			unchanged bool
 		}{
-			{"as it was", nil, full, true},
-			{"another serving address", nil, serving, false},
-			{"other ranges", nil, ranges, false},
-			{"fewer pods", nil, fewer, false},
-			{"an element lost", []string{"delete element inet namegate selected4 { 10.1.0.5 }"}, full, false},
-			{"an element too many", []string{"add element inet namegate selected4 { 10.1.0.77 }"}, full, false},
-			{"rules lost", []string{"flush chain inet namegate forward"}, full, false},
-			{"a chain too many", []string{"add chain inet namegate entries-0"}, full, false},
-			{"a table lost", []string{"delete table bridge namegate"}, full, false},
-			{"a table asleep", []string{"add table inet namegate { flags dormant; }"}, full, false},
+			{"as it was", "", full, true},
+			{"another serving address", "", serving, false},
+			{"other ranges", "", ranges, false},
+			{"fewer pods", "", fewer, false},
+			{"an element lost", "delete element inet namegate selected4 { 10.1.0.5 }", full, false},
+			{"an element too many", "add element inet namegate selected4 { 10.1.0.77 }", full, false},
+			{"rules lost", "flush chain inet namegate forward", full, false},
+			{"a chain too many", "add chain inet namegate entries-0", full, false},
+			{"a table lost", "delete table bridge namegate", full, false},
+			{"a table asleep", "add table inet namegate { flags dormant; }", full, false},
 		} {
 			t.Run(test.what, func(t *testing.T) {
 				t.Parallel()
+				netns.Own(t)
 				open := func() *nft.Tables {
-					tables, err := nft.Open(bits)
-					fatal.If(t, err)
+					tables := laterAgent(t)
 					if namespace {
 						tables.DecideNamespace()
 					}
 					return tables
 				}
-				before := inKernel(t)
-				if namespace {
-					before.DecideNamespace()
-				}
-				fatal.If(t, before.Setup(ctx))
-				fatal.If(t, before.Apply(ctx, full))
-				for _, command := range test.meanwhile {
-					out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput()
-					if err != nil {
-						t.Fatalf("%v: %s", err, out)
-					}
-				}
+				before := open()
+				fatal.If(t, errors.Join(before.Setup(ctx), before.Apply(ctx, full)))
+				piped(t, test.meanwhile)
 				watcher, later := open(), open()
 				watcher.Checkpoint()
-				fatal.If(t, later.Setup(ctx))
-				fatal.If(t, later.Apply(ctx, test.state))
+				fatal.If(t, errors.Join(later.Setup(ctx), later.Apply(ctx, test.state)))
 				if changed := watcher.ExternalChange(); changed == test.unchanged {
 					t.Errorf("the tables are written: %t", changed)
 				}
-				if found, err := watcher.Verify(ctx, test.state); err != nil || len(found) > 0 {
-					t.Errorf("deviations %v, %v", found, err)
-				}
+				verified(t, watcher, test.state)
 				fatal.If(t, later.Apply(ctx, full))
-				if found, err := watcher.Verify(ctx, full); err != nil || len(found) > 0 {
-					t.Errorf("after the next change: deviations %v, %v", found, err)
-				}
+				verified(t, watcher, full)
 			})
 		}
 	}

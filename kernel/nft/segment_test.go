@@ -19,15 +19,17 @@ func segment(from netip.Addr, to netip.AddrPort) []byte {
 	b[12], b[13] = 5<<4, 0x11 // FIN and ACK
 	src, dst := from.As4(), to.Addr().As4()
 	pseudo := append(append(append([]byte{}, src[:]...), dst[:]...), 0, 6, 0, 20)
-	sum := uint32(0)
-	for _, part := range [][]byte{pseudo, b} {
-		for i := 0; i < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
+	binary.BigEndian.PutUint16(b[16:], checksum(0, append(pseudo, b...)))
+	return b
+}
+
+// checksum is the Internet checksum (RFC 1071) of a sum and of bytes, an even number of them.
+func checksum(sum uint32, b []byte) uint16 {
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(binary.BigEndian.Uint16(b))
 	}
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
-	binary.BigEndian.PutUint16(b[16:], ^uint16(sum))
-	return b
+	return ^uint16(sum)
 }

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/testkit/fatal"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestChainsComeBeforeTheElementsThatLeadToThem: no step of a change leads subjects to a chain

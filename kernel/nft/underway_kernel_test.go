@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -39,16 +38,8 @@ table inet namegate {
 // while the kernel takes one for the other.
 func TestNothingIsDeniedWhileLayoutsChange(t *testing.T) {
 	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	ctx := context.Background()
-	l, err := lab.New(lab.Routed)
-	fatal.If(t, err)
-	t.Cleanup(func() { _ = l.Remove() })
-	p, err := l.AddPod("a", 5)
-	fatal.If(t, err)
-	fatal.If(t, l.Ready())
+	l := newStage(t, lab.Routed, []string{"a"})
+	ctx, p := context.Background(), l.Pod("a")
 	to := netip.MustParseAddrPort("198.51.100.7:9000")
 	// A connection that is never answered is judged by each packet.
 	silent, err := l.World.ListenPacket("udp4", to.String())
@@ -64,12 +55,9 @@ func TestNothingIsDeniedWhileLayoutsChange(t *testing.T) {
 	sent := 0
 	for range rounds {
 		var tables *nft.Tables
-		fatal.If(t, l.Node.Do(func() error {
-			tables, err = nft.Open(bits)
-			return err
-		}))
+		l.do(func(context.Context) error { tables = laterAgent(t); return nil })
 		tables.DecideNamespace()
-		fatal.If(t, l.Node.Pipe("add table inet namegate\n"+elsewhere(p.Addr4, to.Addr(), to.Port()), "nft", "-f", "-"))
+		l.pipe("add table inet namegate\n" + elsewhere(p.Addr4, to.Addr(), to.Port()))
 		c, err := p.Dial("udp4", to.String(), lab.Limit)
 		fatal.If(t, err)
 		over := make(chan struct{})

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -32,15 +30,6 @@ add rule inet namegate asking ip6 saddr . ip6 daddr @entries-allowed-6
 add rule inet namegate asking meta l4proto udp ip daddr . meta l4proto . th dport @grants-g-4
 add rule inet namegate asking meta l4proto udp ip6 daddr . meta l4proto . th dport @grants-g-6
 `
-
-func piped(t *testing.T, text string) {
-	t.Helper()
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("nft %s: %v: %s", text, err, out)
-	}
-}
 
 // inUse runs a test on the kernel and on fakes.
 func inUse(t *testing.T, test func(u usesOf)) {
@@ -73,8 +62,7 @@ func inUse(t *testing.T, test func(u usesOf)) {
 		}})
 	})
 	t.Run("fake", func(t *testing.T) {
-		tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
-		tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
+		tables := ofFakes()
 		setup(t, tables)
 		test(usesOf{t, tables, func(e timed.Entry) {
 			fatal.If(t, errors.Join(tables.FakeMatch("allowed", false, timed.Entry{Subject: entry(e.Addr, 0, "", 0).Subject, Addr: e.Addr}),

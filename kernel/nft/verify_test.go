@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,18 +19,15 @@ import (
 // and checks that Verify names the object and the next Apply repairs it.
 func TestVerifyNamesDeviations(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables := inKernel(t)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
-	want := sortedLines(bare(ruleset(t)))
-	for rival, object := range map[string]string{
+	tables := written(t, full)
+	repaired(t, tables, full, tables.Apply, map[string]string{
 		"flush chain inet namegate judge":                                           "nft chain inet namegate judge",
 		"add rule inet namegate judge accept":                                       "nft chain inet namegate judge",
 		"insert rule inet namegate forward ct state new accept":                     "nft chain inet namegate forward",
-		"flush table inet namegate":                                                 "nft chain inet namegate judge",
-		"delete table inet namegate":                                                "nft table inet namegate",
-		"delete table bridge namegate":                                              "nft table bridge namegate",
-		"flush ruleset":                                                             "nft table inet namegate",
+		"flush table inet namegate":                                                 "nft chain inet namegate judge …",
+		"delete table inet namegate":                                                "nft table inet namegate …",
+		"delete table bridge namegate":                                              "nft table bridge namegate …",
+		"flush ruleset":                                                             "nft table inet namegate …",
 		"flush set inet namegate selected4":                                         "nft set inet namegate selected4",
 		"flush set inet namegate podrange4":                                         "nft set inet namegate podrange4",
 		"flush set bridge namegate claims6":                                         "nft set bridge namegate claims6",
@@ -42,40 +38,14 @@ func TestVerifyNamesDeviations(t *testing.T) {
 		"add chain inet namegate theirs { type filter hook forward priority -50; }": "nft chain inet namegate theirs",
 		"add set inet namegate theirs { type ipv4_addr; }":                          "nft set inet namegate theirs",
 		"add rule bridge namegate home accept":                                      "nft chain bridge namegate home",
-		"flush ruleset\nadd table inet namegate":                                    "nft table inet namegate",
-		"flush chain inet namegate giveback\ndelete chain inet namegate giveback":   "nft chain inet namegate giveback",
+		"flush ruleset\nadd table inet namegate":                                    "nft table inet namegate …",
+		"flush chain inet namegate giveback\ndelete chain inet namegate giveback":   "nft chain inet namegate giveback …",
 		"delete element inet namegate intercept4 { 192.0.2.53 : 169.254.20.64 }":    "nft set inet namegate intercept4",
-		"flush chain inet namegate input\ndelete chain inet namegate input\nadd chain inet namegate input { type filter hook input priority 17; }": "nft chain inet namegate input",
-	} {
-		if found, err := tables.Verify(ctx, full); err != nil || len(found) > 0 {
-			t.Fatalf("before nft %s: deviations %q, %v", rival, found, err)
-		}
-		cmd := exec.Command("nft", "-f", "-")
-		cmd.Stdin = strings.NewReader(rival + "\n")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("nft %s: %v: %s", rival, err, out)
-		}
-		found, err := tables.Verify(ctx, full)
-		if err != nil || !slices.Contains(found, object) {
-			t.Errorf("after nft %s: deviations %q, %v; want %q among them", rival, found, err, object)
-		}
-		if err := tables.Apply(ctx, full); err != nil {
-			t.Fatalf("after nft %s: %v", rival, err)
-		}
-		if diff := cmp.Diff(want, sortedLines(bare(ruleset(t)))); diff != "" {
-			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
-		}
-	}
-	if found, err := tables.Verify(ctx, nft.State{}); err != nil || len(found) == 0 {
+		"flush chain inet namegate input\ndelete chain inet namegate input\nadd chain inet namegate input { type filter hook input priority 17; }": "nft chain inet namegate input …",
+	})
+	if found, err := tables.Verify(t.Context(), nft.State{}); err != nil || len(found) == 0 {
 		t.Errorf("of another state: deviations %q, %v", found, err)
 	}
-}
-
-// sortedLines lets two listings differ in the order of tables and chains.
-func sortedLines(s string) []string {
-	lines := strings.Split(s, "\n")
-	slices.Sort(lines)
-	return lines
 }
 
 // rivalAfter runs a rival's command after each transaction.
@@ -114,20 +84,14 @@ func TestARivalBetweenWriteAndVerify(t *testing.T) {
 // TestVerifyOfPrefixesSideBySide: nft may store them as one range.
 func TestVerifyOfPrefixesSideBySide(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	tables := inKernel(t)
 	s := nft.State{}
 	for _, p := range []string{"0.0.0.0/8", "10.1.0.0/24", "10.1.1.0/24", "10.1.2.7/32", "10.1.2.8/32", "255.255.255.0/24", "2001:db8::/64", "2001:db8:0:1::/64", "ffff::/16"} {
 		s.PodRanges = append(s.PodRanges, netip.MustParsePrefix(p))
 	}
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-	if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
-		t.Errorf("deviations %q, %v", found, err)
-	}
+	tables := written(t, s)
+	verified(t, tables, s)
 	s.PodRanges = s.PodRanges[1:]
-	if found, err := tables.Verify(ctx, s); err != nil || !slices.Equal(found, []string{"nft set inet namegate podrange4"}) {
-		t.Errorf("with a range too many: deviations %q, %v", found, err)
-	}
+	verified(t, tables, s, "nft set inet namegate podrange4") // with a range too many
 }
 
 // TestTablesOfAnotherFormAreRebuilt: a table may be dormant, which no chain shows, or
@@ -144,24 +108,18 @@ func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
 		"flush table bridge namegate\ndelete set bridge namegate ports\nadd set bridge namegate ports { type ipv4_addr; }",
 		"flush chain inet namegate giveback\ndelete chain inet namegate giveback\nadd chain inet namegate giveback\nadd map inet namegate theirs { type ipv4_addr : verdict; elements = { 192.0.2.1 : goto giveback }; }",
 	} {
-		tables := inKernel(t)
-		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
-		want := sortedLines(bare(ruleset(t)))
-		cmd := exec.Command("nft", "-f", "-")
-		cmd.Stdin = strings.NewReader(rival + "\n")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("nft %s: %v: %s", rival, err, out)
-		}
+		tables := written(t, full)
+		want := elementLines(ruleset(t))
+		piped(t, rival)
 		if found, err := tables.Verify(ctx, full); err != nil || len(found) == 0 {
 			t.Errorf("after nft %s: deviations %q, %v", rival, found, err)
 		}
 		if err := tables.Apply(ctx, full); err != nil { // a table is made anew after a failed write
-			err = tables.Apply(ctx, full)
-			if err != nil {
+			if err = tables.Apply(ctx, full); err != nil {
 				t.Errorf("after nft %s: %v", rival, err)
 			}
 		}
-		if diff := cmp.Diff(want, sortedLines(bare(ruleset(t)))); diff != "" {
+		if diff := cmp.Diff(want, elementLines(ruleset(t))); diff != "" {
 			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
 		}
 	}

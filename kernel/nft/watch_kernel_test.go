@@ -2,8 +2,6 @@ package nft_test
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -17,39 +15,31 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	tables := inKernel(t)
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+	tables := written(t, named())
 	changes, err := tables.Watch(ctx, func(err error) { t.Error(err) })
 	fatal.If(t, err)
-	nft := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
-			t.Fatalf("nft %q: %v: %s", args, err, out)
-		}
+	for _, command := range []string{"add table ip theirs", "add chain ip theirs c", "add rule ip theirs c accept", "delete table ip theirs"} {
+		piped(t, command)
 	}
-	nft("add", "table", "ip", "theirs")
-	nft("add", "chain", "ip", "theirs", "c")
-	nft("add", "rule", "ip", "theirs", "c", "accept")
-	nft("delete", "table", "ip", "theirs")
 	fatal.If(t, tables.Heartbeat(ctx))
 	select {
 	case <-changes:
 		t.Error("a token for a change of tables that are not ours, or of the dead-man switch")
 	case <-time.After(100 * time.Millisecond):
 	}
-	for _, change := range [][]string{
-		{"add", "element", "inet", "namegate", "selected4", "{ 10.1.0.77 }"},
-		{"delete", "element", "inet", "namegate", "selected4", "{ 10.1.0.77 }"},
-		{"add", "element", "inet", "namegate", "entries-denied-4", "{ 10.1.0.5 . 192.0.2.9 timeout 1h }"},
-		{"flush", "set", "inet", "namegate", "entries-denied-4"},
-		{"insert", "rule", "inet", "namegate", "judge", "accept"},
-		{"flush", "chain", "inet", "namegate", "judge"},
-		{"add", "chain", "bridge", "namegate", "theirs"},
-		{"delete", "table", "bridge", "namegate"},
-		{"add", "table", "ip", "mangle"},
-		{"flush", "ruleset"},
+	for _, change := range []string{
+		"add element inet namegate selected4 { 10.1.0.77 }",
+		"delete element inet namegate selected4 { 10.1.0.77 }",
+		"add element inet namegate entries-denied-4 { 10.1.0.5 . 192.0.2.9 timeout 1h }",
+		"flush set inet namegate entries-denied-4",
+		"insert rule inet namegate judge accept",
+		"flush chain inet namegate judge",
+		"add chain bridge namegate theirs",
+		"delete table bridge namegate",
+		"add table ip mangle",
+		"flush ruleset",
 	} {
-		nft(change...)
+		piped(t, change)
 		select {
 		case <-changes:
 		case <-time.After(time.Minute):

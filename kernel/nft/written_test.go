@@ -17,7 +17,7 @@ func TestAnEqualStateRestoresTheNet(t *testing.T) {
 	t.Parallel()
 	ctx, s := context.Background(), subjects()
 	net := knftables.NewFake(knftables.InetFamily, nft.NetTableName)
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables := ofFakes()
 	tables.UseNet(net)
 	tables.DecideNamespace()
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s), tables.Apply(ctx, s)))
