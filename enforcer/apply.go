@@ -57,7 +57,7 @@ func (e *Enforcer) Coming() *policy.Snapshot {
 func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map[policy.PodRef]map[policy.RuleID]string, err error) {
 	abandoned := e.coming
 	e.coming, e.next = s, nil
-	if e.preparePeers(s) {
+	if e.preparePeers(ctx, s) {
 		return nil, nil
 	}
 	e.phase = closing
@@ -109,7 +109,6 @@ func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
 // They stay closed until a Commit brings their part of a snapshot into force. It returns
 // the reason, with what failed in closing.
 func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason error) error {
-	e.plane.NeedResync()
 	for ref := range next {
 		e.closed[ref] = true
 	}
@@ -118,7 +117,7 @@ func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason er
 		now = e.recovered.among(next)
 	}
 	subjects := plan.Union(now, next, e.closed)
-	return errors.Join(reason, e.plane.Isolate(e.state(subjects)), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
+	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -162,21 +161,15 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 		}
 	}
 	if members {
-		return e.commitPeers()
+		return e.commitPeers(ctx)
 	}
 	written, err := e.bringIntoForce(ctx, s)
 	if err != nil {
 		return e.close(ctx, e.planOf(e.coming), err)
 	}
-	if err := e.plane.RemoveStaleRules(ctx); err != nil {
-		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
-	}
 	failed := e.dropSets(written)
 	e.forgetEntries()
-	if err := e.dropPeers(ctx, written); err != nil {
-		return err
-	}
-	if err := e.plane.DestroyStale(); err != nil {
+	if err := e.shrink(ctx, written); err != nil {
 		return err
 	}
 	_ = e.endDueSwitch(ctx) // it reports its errors
@@ -239,28 +232,22 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 
 // write makes sets, nets, chains and interception hold a plan.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
-	judged := e.snapshot != nil && haveTiers(subjects)
-	if judged {
+	if e.snapshot != nil && haveTiers(subjects) {
 		// What no rule denies is allowed: the second net must not ask before the judge does.
 		if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
+		return e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
-	isolated, err := e.plane.Activate(ctx, e.state(subjects))
-	if isolated && !judged {
-		failed := e.k.Tables.Apply(ctx, e.tablesState(subjects))
-		if failed == nil {
-			e.intercept.Begin() // the rest may take longer than the dead-man switch holds
-		}
-		err = errors.Join(err, failed)
+	failed := e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
+	err := e.k.Tables.Apply(ctx, e.tablesState(subjects))
+	if err == nil {
+		e.intercept.Begin() // the rest may take longer than the dead-man switch holds
 	}
-	if err != nil {
-		e.plane.NeedResync()
-	}
-	return err
+	return errors.Join(failed, err)
 }
 
-// stage makes the names of subjects ready, and their rule lists in the tables. The tables of an earlier agent stay as
+// stage makes the names of subjects ready, and their rules in the tables. The tables of an earlier agent stay as
 // they are until the first state, which replaces them whole.
 func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error {
 	if e.recovered.Tables {
@@ -269,30 +256,26 @@ func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error
 		}
 	}
 	e.ruleLists.Stage(subjects, e.members)
-	if err := e.plane.Stage(ctx, e.state(subjects)); err != nil || e.recovered.Tables {
+	if err := e.plane.Apply(ctx, e.state(subjects), dataplane.Prepare); err != nil || e.recovered.Tables {
 		return err
 	}
-	return e.writeLists(ctx, subjects)
+	return e.k.Tables.Apply(ctx, e.betweenState(subjects))
 }
 
-// writeLists writes the rule lists of subjects beside all else that the tables hold.
-func (e *Enforcer) writeLists(ctx context.Context, subjects dataplane.Subjects) error {
-	s := e.k.Tables.Last()
-	e.addSubjects(&s, subjects)
-	return e.k.Tables.Apply(ctx, s)
-}
-
-// dropPeers takes out of the peer sets what the snapshot in force has no more; the connections to lost peers are
-// judged again.
-func (e *Enforcer) dropPeers(ctx context.Context, subjects dataplane.Subjects) error {
-	surplus := e.ruleLists.Release(subjects, e.members)
-	if len(surplus) == 0 {
-		return nil
+// shrink removes what a plan in force does not need: members of peers, whose connections are judged again, and
+// objects of the tables and of the dataplane.
+func (e *Enforcer) shrink(ctx context.Context, subjects dataplane.Subjects) error {
+	if surplus := e.ruleLists.Release(subjects, e.members); len(surplus) > 0 {
+		e.recheckLost(subjects, surplus)
+		if err := e.flows.Record(); err != nil {
+			return err
+		}
+		e.ruleLists.Trim()
 	}
-	e.recheckLost(subjects, surplus)
-	if err := e.flows.Record(); err != nil {
+	if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
 		return err
 	}
-	e.ruleLists.Trim()
-	return e.k.Tables.Apply(ctx, e.tablesState(subjects))
+	released := e.released
+	e.released = nil
+	return e.plane.Shrink(ctx, released)
 }

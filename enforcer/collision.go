@@ -4,24 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// checkMark refuses mark bits that a rule of another program uses.
-func (e *Enforcer) checkMark(ctx context.Context) error {
-	use, read, err := e.plane.Survey(ctx)
-	if err != nil {
-		return err
+// recoverPlanes has the dataplanes find what an earlier agent left, and returns the addresses that it
+// isolated. It refuses mark bits that a rule of another program uses.
+func (e *Enforcer) recoverPlanes(ctx context.Context) (isolated []netip.Addr, err error) {
+	var all []dataplane.Recovered
+	for _, p := range e.plane.all() {
+		found, err := p.Recover(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if found.Use != nil {
+			return nil, &markTaken{*found.Use}
+		}
+		all, isolated = append(all, found), append(isolated, found.Isolated...)
 	}
-	if use != nil {
-		return &markTaken{*use}
-	}
+	return isolated, e.checkMark(func(n nft.Table) bool {
+		return slices.ContainsFunc(all, func(r dataplane.Recovered) bool { return r.Read != nil && r.Read(n.Family, n.Name) })
+	})
+}
+
+// checkMark refuses mark bits that a rule of another program's nft tables uses, but for those that are read.
+func (e *Enforcer) checkMark(read func(nft.Table) bool) error {
 	e.unread = nil
 	for _, bit := range []uint32{e.cfg.Mark, e.cfg.Candidate} {
-		rule, unread, err := e.k.Tables.MarkUse(bit, func(n nft.Table) bool { return read(n.Family, n.Name) })
+		rule, unread, err := e.k.Tables.MarkUse(bit, read)
 		if err != nil {
 			return err
 		}

@@ -20,12 +20,12 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
-	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
@@ -116,11 +116,9 @@ type Enforcer struct {
 	recovered recoveredState
 	// What NetworkPolicies allow, as rules and in the tables.
 	lists     plan.Lists
-	ruleLists *nftrules.Lists
-	flows     *flows.Queue // connections that are judged again
-	// rendered are the ordered rules of the last state of the tables, without subjects.
-	rendered map[*dataplane.Tiers]nft.Tiers
-	nftRule  map[*dataplane.TierRule]*nft.TierRule
+	ruleLists *ruleset.Lists
+	flows     *flows.Queue         // connections that are judged again
+	released  []dataplane.GrantSet // sets without grants, for the next Shrink
 
 	grants    *grants.Table
 	intercept *intercept.Interception
@@ -168,8 +166,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		homes:       map[netip.Addr]plan.Home{},
 		orphans:     orphans{homes: map[netip.Addr]plan.Home{}},
 		lists:       plan.NewLists(),
-		ruleLists:   nftrules.NewLists(),
-		nftRule:     map[*dataplane.TierRule]*nft.TierRule{},
+		ruleLists:   ruleset.NewLists(),
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
 	}
@@ -191,7 +188,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 	}
 	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.Coexisting), map[policy.RuleID]bool{}
 	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect}
-	if _, inTables := e.plane.Interface.(tablesPart); inTables {
+	if !e.k.Tables.Candidates() {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}
 	e.grants = grants.New(kept)
@@ -215,10 +212,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.findOther(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.checkMark(ctx); err != nil {
-		return nil, err
-	}
-	isolated, err := e.plane.Recover()
+	isolated, err := e.recoverPlanes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/intercept"
 )
 
@@ -49,7 +50,7 @@ func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 	if e.snapshot == nil {
 		return serving, nil
 	}
-	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
+	if err := e.plane.Apply(ctx, e.state(e.inForce()), dataplane.Isolate); err != nil {
 		return nil, err
 	}
 	if err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce())); err != nil {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
@@ -115,5 +115,5 @@ func (w *world) peerSets() map[string][]string {
 
 // peerSetName is the name of the set of a peer.
 func peerSetName(p policy.Peer, f iptables.Family) string {
-	return fmt.Sprintf("peers-list-%s-%d", nftrules.PeersName(p), f)
+	return fmt.Sprintf("peers-%s-%d", dataplane.ListPeersName(p), f)
 }

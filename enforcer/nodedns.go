@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -26,16 +25,6 @@ func (e *Enforcer) predecessors() (pods, node map[netip.Addr]netip.Addr) {
 	return pods, node
 }
 
-// addNodeDNS adds the interception of the node's own queries, and both parts of the predecessor.
-func (e *Enforcer) addNodeDNS(s *nft.State, network intercept.Network) {
-	pods, node := e.predecessors()
-	s.Predecessor = pods
-	if !network.NodeDNS && len(node) == 0 {
-		return
-	}
-	s.NodeDNS = &nft.NodeDNS{Resolvers: e.intercept.NodeServing(), Predecessor: node, Mark: e.SocketMark(), LoopTest: e.intercept.LoopTestName()}
-}
-
 // HostResolvers returns the resolvers of the host for which Start found that the node's own queries are
 // led to an agent: they passed its test for loops.
 func (e *Enforcer) HostResolvers(ctx context.Context) ([]netip.Addr, error) {
@@ -50,3 +39,9 @@ func (e *Enforcer) HostResolvers(ctx context.Context) ([]netip.Addr, error) {
 // Unled returns the node's own queries of the last ten minutes that could not be led to the agent:
 // their sockets are bound to a device, or are in a VRF.
 func (e *Enforcer) Unled(ctx context.Context) ([]nft.Unled, error) { return e.k.Tables.Unled(ctx) }
+
+// HoldUnconfirmed has the rules of the node that wait for confirmation count for another
+// nft.UnconfirmedTimeout.
+func (e *Enforcer) HoldUnconfirmed(ctx context.Context) error {
+	return e.k.Tables.HoldUnconfirmed(ctx)
+}

@@ -17,13 +17,13 @@ func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
 }
 
 // preparePeers is Prepare for such a snapshot, and tells whether that is done.
-func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
+func (e *Enforcer) preparePeers(ctx context.Context, s *policy.Snapshot) bool {
 	if !e.peersAlone(s) {
 		return false
 	}
 	e.ruleLists.Stage(e.plan, e.members)
 	// An error is tried, and told of, with all else.
-	if e.writeLists(context.Background(), e.plan) != nil {
+	if e.k.Tables.Apply(ctx, e.betweenState(e.plan)) != nil {
 		return false
 	}
 	e.phase = membersPrepared
@@ -31,15 +31,12 @@ func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
 }
 
 // commitPeers is Commit for such a snapshot.
-func (e *Enforcer) commitPeers() error {
+func (e *Enforcer) commitPeers(ctx context.Context) error {
 	for _, p := range e.plan {
 		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
-	if err := e.dropPeers(context.Background(), e.plan); err != nil {
-		return err
-	}
-	if err := e.plane.DestroyStale(); err != nil { // what another program asked until now
+	if err := e.shrink(ctx, e.plan); err != nil {
 		return err
 	}
 	err := e.flows.Run(e.judge())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/namegate/namegate/enforcer/ruleset"
 )
 
 // AwaitPredecessor finds out whether the agent before this one is gone, closes its serving
@@ -26,7 +28,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.grants.TakeOver(); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants: %w", err)
 	}
-	if err := e.entries.Recover(rulesOf(e.inForce()), e.snapshot.View, e.grants); err != nil {
+	if err := e.entries.Recover(ruleset.RulesOf(e.inForce()), e.snapshot.View, e.grants); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants of ordered rules: %w", err)
 	}
 	for a := range e.predecessor.Addrs() {
@@ -41,7 +43,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if err := e.write(ctx, e.inForce()); err != nil {
 		return false, err
 	}
-	return false, e.plane.DestroyStale()
+	return false, e.plane.Shrink(ctx, nil)
 }
 
 // expiryTick is how late a grant may end: deadlines are looked at this often.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -52,7 +51,7 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 		}
 		for _, a := range p.Addrs {
 			list, had := e.recovered.Lists[a]
-			if e.recovered.recheck[a] || had && e.recovered.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != nftrules.ListID(list)) {
+			if e.recovered.recheck[a] || had && e.recovered.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != dataplane.ListID(list)) {
 				changed = append(changed, p.Addrs...)
 			}
 		}
@@ -73,7 +72,7 @@ func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.P
 			continue
 		}
 		for _, r := range p.Peers.Rules {
-			if peer := r.Match.Peer; len(surplus[peer]) > 0 {
+			if peer := r.Peer; len(surplus[peer]) > 0 {
 				pods[peer] = append(pods[peer], p.Addrs...)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -37,7 +38,7 @@ const (
 
 // RunReconcile keeps the kernel in the wanted state until ctx ends. It looks for homes
 // when links change. It compares the kernel with the wanted state at once where the
-// kernel tells of a change, where Suspect shows one and after a failed write, and else
+// kernel tells of a change, where Changed shows one and after a failed write, and else
 // every few seconds. What deviates is reported at once and repaired at once, but ever
 // more slowly where it is changed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
@@ -54,7 +55,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	suspect := time.NewTicker(dataplane.SuspectEvery)
+	suspect := time.NewTicker(dataplane.PollEvery)
 	defer suspect.Stop()
 	again := planned{time.After(firstCheck)}
 	var suspicion, changed <-chan time.Time // nil: neither waits for a look
@@ -183,7 +184,8 @@ func (e *Enforcer) touched() bool {
 	if e.snapshot == nil {
 		return false
 	}
-	return e.plane.Suspect(e.state(e.inForce()))
+	p, polled := e.plane.Interface.(dataplane.Poller)
+	return polled && p.Changed(e.state(e.inForce()))
 }
 
 // reconcile is compare for RunReconcile: an error is logged unless ctx has ended.
@@ -270,7 +272,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	}
 	var wrong []dataplane.Deviation
 	if all || len(tables) > 0 {
-		if wrong, err = e.entries.Verify(rulesOf(plan), e.grants); err != nil {
+		if wrong, err = e.entries.Verify(ruleset.RulesOf(plan), e.grants); err != nil {
 			return err
 		}
 	}
@@ -309,10 +311,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	if err := e.entries.Repair(wrong, e.grants); err != nil {
 		return err
 	}
-	if err := errors.Join(err, e.plane.Repair(e.state(subjects))); err != nil {
-		return err
-	}
-	if err := e.write(ctx, subjects); err != nil {
+	if err := errors.Join(err, e.write(ctx, subjects)); err != nil {
 		return err
 	}
 	return e.endDueSwitch(ctx)

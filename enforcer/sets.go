@@ -42,7 +42,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
 		if closed {
 			e.recheckPod(ref)
 		}
-		e.plane.ReleaseGrants(released)
+		e.released = append(e.released, released...)
 		failed = errors.Join(failed, err)
 	}
 	return failed

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
 )
 
 // Other is a dataplane that an earlier agent may have used.
@@ -44,38 +43,12 @@ func (s *switching) left() dataplane.Interface {
 	return nil
 }
 
-// Survey implements dataplane.Interface.
-func (s *switching) Survey(ctx context.Context) (use *dataplane.BitUse, read func(family, table string) bool, err error) {
-	use, own, err := s.Interface.Survey(ctx)
-	o := s.left()
-	if err != nil || use != nil || o == nil {
-		return use, own, err
+// all returns the dataplanes whose objects count.
+func (s *switching) all() []dataplane.Interface {
+	if o := s.left(); o != nil {
+		return []dataplane.Interface{s.Interface, o}
 	}
-	use, theirs, err := o.Survey(ctx)
-	return use, func(family, table string) bool { return own(family, table) || theirs(family, table) }, err
-}
-
-// Recover implements dataplane.Interface: what the objects of both say.
-func (s *switching) Recover() ([]netip.Addr, error) {
-	out, err := s.Interface.Recover()
-	o := s.left()
-	if err != nil || o == nil {
-		return out, err
-	}
-	theirs, err := o.Recover()
-	if err != nil {
-		return out, fmt.Errorf("of the other dataplane: %w", err)
-	}
-	return append(out, theirs...), nil
-}
-
-// AddTo implements tablesPart.
-func (s *switching) AddTo(tables *nft.State, st dataplane.State) {
-	for _, p := range []dataplane.Interface{s.Interface, s.left()} {
-		if part, has := p.(tablesPart); has {
-			part.AddTo(tables, st)
-		}
-	}
+	return []dataplane.Interface{s.Interface}
 }
 
 // ApplyGrants implements dataplane.Interface. What is taken back goes from both; answers of
@@ -109,7 +82,7 @@ func (e *Enforcer) findOther(ctx context.Context) error {
 		return err
 	}
 	counts := !other.Unreadable
-	if _, inTables := e.plane.Interface.(tablesPart); inTables && counts {
+	if e.plane.candidates = e.k.Tables.Candidates(); counts && !e.plane.candidates {
 		// An earlier agent could not remove the objects. They hold the policies of the switch.
 		ended, err := e.k.Tables.IgnoreCandidates(ctx)
 		if err != nil {
@@ -117,7 +90,6 @@ func (e *Enforcer) findOther(ctx context.Context) error {
 		}
 		counts = !ended
 	}
-	e.plane.candidates = e.k.Tables.Candidates()
 	o := other.New(e.owner)
 	if e.plane.remains = o; counts {
 		e.plane.other.Store(&o)

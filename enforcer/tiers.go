@@ -1,75 +1,12 @@
 package enforcer
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
-
-// addTiers renders the ordered rules of subjects for the nft tables.
-func (e *Enforcer) addTiers(s *nft.State, subjects dataplane.Subjects) {
-	s.Entries = entrySets(rulesOf(subjects))
-	at, peers, rendered := map[string]int{}, map[policy.Peer]bool{}, map[*dataplane.Tiers]nft.Tiers{}
-	places := 0
-	for _, p := range subjects.Sorted() {
-		if p.Tiers == nil || !p.Isolated {
-			continue
-		}
-		i, there := at[p.Tiers.ID]
-		if !there {
-			i = len(s.Tiers)
-			at[p.Tiers.ID] = i
-			t, known := e.rendered[p.Tiers]
-			if !known {
-				t = nft.Tiers{ID: p.Tiers.ID, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline), NamespaceDeny: e.nftRules(p.Tiers.NamespaceDeny), Namespace: p.Tiers.Namespace, DNS: p.Tiers.DNS}
-			}
-			rendered[p.Tiers] = t
-			places += len(t.Admin) + len(t.NamespaceDeny) + len(t.Baseline)
-			s.Tiers = append(s.Tiers, t)
-			for _, peer := range p.Tiers.Peers {
-				peers[peer] = true
-			}
-		}
-		s.Tiers[i].Subjects = append(s.Tiers[i].Subjects, p.Addrs...)
-	}
-	if e.rendered = rendered; len(e.nftRule) > 2*places {
-		clear(e.nftRule)
-	}
-	if len(s.Tiers) == 0 {
-		return
-	}
-	for _, peer := range slices.SortedFunc(maps.Keys(peers), policy.Peer.Compare) {
-		s.Peers = append(s.Peers, nftrules.PeerSet(nftrules.PeersName(peer), peer.Kind, e.members(peer)))
-	}
-}
-
-// actions are those of rules that deny with an answer, by the words of policies.
-var actions = [...]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}
-
-// nftRules renders the rules of one tier.
-func (e *Enforcer) nftRules(rules []*dataplane.TierRule) []*nft.TierRule {
-	out := make([]*nft.TierRule, 0, len(rules))
-	for _, r := range rules {
-		rule := e.nftRule[r]
-		if rule == nil {
-			rule = &nft.TierRule{Entries: string(r.Entries), Action: actions[r.Action], Ports: nftrules.Ports(r.Match.Ports)}
-			if r.Drop {
-				rule.Action = nft.Drop
-			}
-			if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
-				rule.Peers = nftrules.PeersName(peer)
-			}
-			e.nftRule[r] = rule
-		}
-		out = append(out, rule)
-	}
-	return out
-}
 
 // haveTiers tells whether a subject has ordered rules.
 func haveTiers(subjects dataplane.Subjects) bool {

@@ -9,11 +9,11 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// SuspectEvery is how often package enforcer asks Suspect. Looks that find nothing take one
-// part in SuspectShare of a core.
+// PollEvery is how often package enforcer asks a Poller. Looks that find nothing take one
+// part in PollShare of a core.
 const (
-	SuspectEvery = 200 * time.Millisecond
-	SuspectShare = 40
+	PollEvery = 200 * time.Millisecond
+	PollShare = 40
 )
 
 // Owner is the enforcer that a dataplane belongs to.
@@ -36,6 +36,31 @@ type BitUse struct {
 	Rule string
 }
 
+// Recovered is what a dataplane finds at its start.
+type Recovered struct {
+	// Use is nil where no rule of another program uses a bit of the owner's. Nothing else counts with it.
+	Use *BitUse
+	// Read tells which tables of nft, by their family and name, need no second look; nil: none.
+	Read func(family, table string) bool
+	// Isolated are the addresses that an earlier agent isolated beside those in the tables.
+	Isolated []netip.Addr
+}
+
+// Phase is how far a State is brought into force.
+type Phase uint8
+
+// The phases of Apply.
+const (
+	// Prepare makes everything ready for a state. It denies nothing that was open, and keeps
+	// what the state in force needs.
+	Prepare Phase = iota
+	// Isolate brings into force which subjects are isolated, and no rule.
+	Isolate
+	// Commit brings all of a state into force, and repairs what the last Verify found. It
+	// reports each repair to the owner.
+	Commit
+)
+
 // Interface makes the packet filter of a node hold a State.
 //
 // Package enforcer calls it, and holds one lock over every call but those of GrantWriter:
@@ -45,60 +70,42 @@ type BitUse struct {
 // it later. Every write is a difference to what is written, so that the same State again
 // costs little. A State without subjects removes what the dataplane holds of subjects. An
 // object that another program destroyed is an error of the write that needs it; the next
-// Stage or Activate after NeedResync creates the object again.
+// Apply of Prepare or Commit creates the object again.
 type Interface interface {
 	GrantWriter
 
-	// Survey reads the packet filter, and is the first call. It writes nothing. use is nil
-	// where no rule of another program uses a bit of the owner's. read tells which tables
-	// of nft, by their family and name, need no second look.
-	Survey(ctx context.Context) (use *BitUse, read func(family, table string) bool, err error)
-	// Recover follows Survey. It creates the objects that are always there, and returns the
-	// addresses that an earlier agent isolated beside those in the tables.
-	Recover() (isolated []netip.Addr, err error)
+	// Recover reads the packet filter and what an earlier agent left there, and is the first
+	// call. It writes nothing.
+	Recover(ctx context.Context) (Recovered, error)
 
-	// Stage makes everything ready for a state. It denies nothing that was open, and keeps
-	// what the state in force needs. A set that the kernel refuses is an error a few times;
-	// then its subjects stay closed, and the rest goes on.
-	Stage(ctx context.Context, st State) error
-	// Isolate brings into force which subjects are isolated, and no rule.
-	Isolate(st State) error
-	// Activate brings a state into force. isolated tells, also with an error, whether the
-	// isolation of the state is in force.
-	Activate(ctx context.Context, st State) (isolated bool, err error)
-	// NeedResync has the next Stage or Activate look for objects that are gone. The caller
-	// of a failed write calls it.
-	NeedResync()
-
-	// RemoveStaleRules removes the rules that an earlier agent left outside of what is
-	// written. It is called when a state is in force in all of the kernel. Until it succeeds,
-	// DestroyStale cannot destroy the sets that these rules ask. After a success it does
-	// nothing.
-	RemoveStaleRules(ctx context.Context) error
-	// ReleaseGrants has DestroyStale destroy sets of grants that no rule asks any more.
-	ReleaseGrants(sets []GrantSet)
-	// StalePods returns the pods among subjects of which a set waits for DestroyStale: an
-	// earlier agent granted by it.
+	// Apply makes the packet filter hold a state. A set that the kernel refuses is an error a few
+	// times; then its subjects stay closed, and the rest goes on.
+	Apply(ctx context.Context, st State, to Phase) error
+	// Shrink removes what the state in force needs no more: the rules that an earlier agent left
+	// outside of what is written, the released sets of grants and others that no rule asks. It is
+	// called when a state is in force in all of the kernel. A set that a rule of another program
+	// asks stays, without an error.
+	Shrink(ctx context.Context, released []GrantSet) error
+	// StalePods returns the pods among subjects of which a set waits for Shrink: an earlier agent
+	// granted by it.
 	StalePods(subjects Subjects) []policy.PodRef
-	// DestroyStale destroys the sets that no rule asks any more. A set that a rule of
-	// another program asks stays, without an error.
-	DestroyStale() error
 
 	// Verify compares the kernel with a state, and names the objects that deviate. It writes
 	// nothing. With all it reads every table, else those that may have been changed.
 	Verify(ctx context.Context, st State, all bool) (objects []string, err error)
-	// Repair repairs the sets that the last Verify found, and reports each repair to the
-	// owner. The Activate that follows repairs the rules.
-	Repair(st State) error
-	// Suspect tells whether a cheap look shows a change of tables, of the number of entries
-	// or, of some sets at a time, of their members. An error of the look is no change:
-	// Verify reports it.
-	Suspect(st State) bool
 
 	// Named returns a set with the dataplane's name of it.
 	Named(set GrantSet) GrantSet
 
 	// Remove removes every object of ours. It goes on after an error and returns the first.
-	// withdraw is called between the removal of rules and of sets. Survey is not needed.
+	// withdraw is called between the removal of rules and of sets. Recover is not needed.
 	Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error
+}
+
+// Poller is a dataplane of which some changes are reported by nobody.
+type Poller interface {
+	// Changed tells whether a cheap look shows a change of tables, of the number of entries
+	// or, of some sets at a time, of their members. An error of the look is no change:
+	// Verify reports it.
+	Changed(st State) bool
 }

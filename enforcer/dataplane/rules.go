@@ -7,23 +7,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
-// Rule gives a match an action.
+// Rule accepts peers, by actual destination, on ports.
 type Rule struct {
-	Match  Match
-	Action policy.Action
-}
-
-// Match is peers, by actual destination, on ports.
-type Match struct {
 	Peer  policy.Peer
 	Ports policy.PortSet
 }
 
 func (r Rule) compare(o Rule) int {
-	return cmp.Or(r.Match.Peer.Compare(o.Match.Peer), strings.Compare(string(r.Match.Ports), string(o.Match.Ports)))
+	return cmp.Or(r.Peer.Compare(o.Peer), strings.Compare(string(r.Ports), string(o.Ports)))
 }
 
 // RuleList is rules, each once, sorted. Subjects with equal lists share their rendering
@@ -33,6 +28,32 @@ type RuleList struct {
 	// ID is equal for equal lists, and a word of hexadecimal digits; "" for the list that
 	// accepts everything.
 	ID string
+	// Rendered is the list in the tables.
+	Rendered nft.RuleList
+}
+
+// everything is the ID in the tables of the list that accepts everything.
+const everything = "all"
+
+// ListID returns the ID of a rule list by that in the tables.
+func ListID(inTables string) string { return strings.TrimPrefix(inTables, everything) }
+
+// ListPeersName is the name of a set of peers in rule lists: the members of those in ordered rules
+// change at other times.
+func ListPeersName(p policy.Peer) string {
+	if p.Kind == policy.PeerAnywhere {
+		return ""
+	}
+	return "list-" + PeersName(p)
+}
+
+// newRuleList makes a list of sorted rules.
+func newRuleList(id string, rules ...Rule) *RuleList {
+	l := &RuleList{Rules: rules, ID: id, Rendered: nft.RuleList{ID: cmp.Or(id, everything)}}
+	for _, r := range rules {
+		l.Rendered.Rules = append(l.Rendered.Rules, &nft.TierRule{Action: nft.Accept, Peers: ListPeersName(r.Peer), Ports: Ports(r.Ports)})
+	}
+	return l
 }
 
 // idDigits is the length of an ID: authors of NetworkPolicies choose the text of the
@@ -42,21 +63,21 @@ const idDigits = 16
 // NewRuleList makes a list of rules, of which several may be equal; nil of none.
 func NewRuleList(all []Rule) *RuleList {
 	// A rule without ports opens nothing.
-	all = slices.DeleteFunc(all, func(r Rule) bool { return r.Match.Ports == "" })
+	all = slices.DeleteFunc(all, func(r Rule) bool { return r.Ports == "" })
 	if len(all) == 0 {
 		return nil
 	}
-	if everything := (Rule{Match{Ports: policy.AnyPort}, policy.Accept}); slices.Contains(all, everything) {
-		return &RuleList{Rules: []Rule{everything}}
+	if any := (Rule{Ports: policy.AnyPort}); slices.Contains(all, any) {
+		return newRuleList("", any)
 	}
 	slices.SortFunc(all, Rule.compare)
 	all = slices.Compact(all)
 	var text strings.Builder
 	for _, r := range all {
-		text.WriteByte(byte(r.Match.Peer.Kind))
-		text.WriteString(r.Match.Peer.Key + "\x00" + string(r.Match.Ports) + "\x00")
+		text.WriteByte(byte(r.Peer.Kind))
+		text.WriteString(r.Peer.Key + "\x00" + string(r.Ports) + "\x00")
 	}
-	return &RuleList{all, idOf([]byte(text.String()))}
+	return newRuleList(idOf([]byte(text.String())), all...)
 }
 
 // idOf returns the ID of rules that have a text.

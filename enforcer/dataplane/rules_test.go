@@ -9,25 +9,19 @@ import (
 )
 
 func TestRuleLists(t *testing.T) {
-	list := func(matches ...Match) *RuleList {
-		var all []Rule
-		for _, m := range matches {
-			all = append(all, Rule{Match: m})
-		}
-		return NewRuleList(all)
-	}
-	a, b := Match{policy.Peer{Kind: 1, Key: "a"}, "tcp/1"}, Match{policy.Peer{Kind: 2, Key: "a"}, "tcp/1"}
+	list := func(rules ...Rule) *RuleList { return NewRuleList(rules) }
+	a, b := Rule{policy.Peer{Kind: 1, Key: "a"}, "tcp/1"}, Rule{policy.Peer{Kind: 2, Key: "a"}, "tcp/1"}
 	if list(a).ID == list(b).ID || list(a).ID == "" {
 		t.Error("two lists have one ID")
 	}
 	if l := list(b, a, b); l.ID != list(a, b).ID || len(l.Rules) != 2 {
 		t.Errorf("equal lists differ: %+v", l)
 	}
-	if got := list(Match{Ports: ""}); got != nil {
+	if got := list(Rule{Ports: ""}); got != nil {
 		t.Errorf("no port at all is %+v", got)
 	}
-	everything := list(Match{Ports: "any"}, Match{policy.Peer{Kind: 1, Key: "a"}, "any"})
-	if diff := cmp.Diff(&RuleList{Rules: []Rule{{Match: Match{Ports: "any"}}}}, everything); diff != "" || !everything.All() {
+	everything := list(Rule{Ports: "any"}, Rule{policy.Peer{Kind: 1, Key: "a"}, "any"})
+	if diff := cmp.Diff([]Rule{{Ports: "any"}}, everything.Rules); diff != "" || !everything.All() || ListID(everything.Rendered.ID) != everything.ID {
 		t.Errorf("everything (-want +got):\n%s", diff)
 	}
 	both := list(a).Union(list(b))

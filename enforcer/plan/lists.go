@@ -13,12 +13,12 @@ import (
 type Lists struct {
 	peers map[**policy.Rule]keptList
 	tiers map[tiersKey]keptTiers
-	rules map[*policy.Rule]*dataplane.TierRule // nil for rules without effect
+	rules map[*policy.Rule]dataplane.TierRule // the zero rule for rules without effect
 }
 
 // NewLists returns lists of which none is kept.
 func NewLists() Lists {
-	return Lists{map[**policy.Rule]keptList{}, map[tiersKey]keptTiers{}, map[*policy.Rule]*dataplane.TierRule{}}
+	return Lists{map[**policy.Rule]keptList{}, map[tiersKey]keptTiers{}, map[*policy.Rule]dataplane.TierRule{}}
 }
 
 type keptList struct {
@@ -104,15 +104,15 @@ func (m Lists) confirmedOf(v *policy.View) *dataplane.Tiers {
 }
 
 // tierRules makes the rules of one tier.
-func (m Lists) tierRules(rules []*policy.Rule) []*dataplane.TierRule {
-	out := make([]*dataplane.TierRule, 0, len(rules))
+func (m Lists) tierRules(rules []*policy.Rule) []dataplane.TierRule {
+	out := make([]dataplane.TierRule, 0, len(rules))
 	for _, r := range rules {
 		rule, known := m.rules[r]
 		if !known {
 			rule = tierRule(r)
 			m.rules[r] = rule
 		}
-		if rule != nil {
+		if rule.TierRule != nil {
 			out = append(out, rule)
 		}
 	}
@@ -121,24 +121,24 @@ func (m Lists) tierRules(rules []*policy.Rule) []*dataplane.TierRule {
 
 // tierRule makes one rule. A rule with a broken part accepts nothing, and denies everything
 // where it denies or passes.
-func tierRule(r *policy.Rule) *dataplane.TierRule {
-	rule := dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: r.Peer, Ports: r.Ports}, Action: r.Action}, Drop: r.Action == policy.Deny && r.Denied == policy.Drop}
+func tierRule(r *policy.Rule) dataplane.TierRule {
+	drop := r.Action == policy.Deny && r.Denied == policy.Drop
 	switch {
 	case r.Broken && r.Action != policy.Accept:
-		rule.Match, rule.Action = dataplane.Match{Ports: policy.AnyPort}, policy.Deny
+		return dataplane.NewTierRule(policy.Peer{}, "", policy.AnyPort, policy.Deny, drop)
 	case r.Broken, r.Ports == "", r.Peer.Kind == policy.PeerNames && r.ID == "":
-		return nil
+		return dataplane.TierRule{}
 	case r.Peer.Kind == policy.PeerNames:
-		rule.Match.Peer, rule.Entries = policy.Peer{}, r.ID
+		return dataplane.NewTierRule(policy.Peer{}, r.ID, r.Ports, r.Action, drop)
 	}
-	return rule.Sealed()
+	return dataplane.NewTierRule(r.Peer, "", r.Ports, r.Action, drop)
 }
 
-// listOf makes the list of a view's rules.
+// listOf makes the list of a view's rules, which accept.
 func listOf(rules []*policy.Rule) *dataplane.RuleList {
 	all := make([]dataplane.Rule, len(rules))
-	for i := range rules {
-		all[i] = dataplane.Rule{Match: dataplane.Match{Peer: rules[i].Peer, Ports: rules[i].Ports}, Action: rules[i].Action}
+	for i, r := range rules {
+		all[i] = dataplane.Rule{Peer: r.Peer, Ports: r.Ports}
 	}
 	return dataplane.NewRuleList(all)
 }

@@ -3,12 +3,14 @@ package plan
 import (
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -64,7 +66,7 @@ func networks(keys ...string) (out []*policy.Rule) {
 }
 
 func accept(network string) dataplane.Rule {
-	return dataplane.Rule{Match: dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: network}, Ports: "tcp/80"}, Action: policy.Accept}
+	return dataplane.Rule{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: network}, Ports: "tcp/80"}
 }
 
 // TestListsAreKept for as long as a snapshot asks for them.
@@ -196,15 +198,13 @@ func TestTiers(t *testing.T) {
 		v.Pod, v.Index = policytest.Pod("web", "10.1.0.5"), policy.NewIndex(nil, 0)
 		return Of(policy.NewSnapshot(policy.Snapshot{Views: []*policy.View{&v}}, []policy.Pod{v.Pod}, nil), Placement{}, NewLists())[v.Pod.PodRef]
 	}
-	equal := func(is []*dataplane.TierRule, want ...dataplane.TierRule) bool {
-		return slices.EqualFunc(is, want, func(r *dataplane.TierRule, w dataplane.TierRule) bool {
-			return r.Rule == w.Rule && r.Drop == w.Drop && r.Entries == w.Entries
-		})
+	equal := func(is []*nft.TierRule, want ...dataplane.TierRule) bool {
+		return slices.EqualFunc(is, want, func(r *nft.TierRule, w dataplane.TierRule) bool { return reflect.DeepEqual(r, w.TierRule) })
 	}
 	tierRule := func(action policy.Action, network string, drop bool) dataplane.TierRule {
-		return dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: network}, Ports: "tcp/80"}, Action: action}, Drop: drop}
+		return dataplane.NewTierRule(policy.Peer{Kind: policy.PeerNetworks, Key: network}, "", "tcp/80", action, drop)
 	}
-	admin := []dataplane.TierRule{tierRule(policy.Pass, "a", false), tierRule(policy.Deny, "b", true), {Rule: dataplane.Rule{Match: dataplane.Match{Ports: policy.AnyPort}, Action: policy.Deny}}}
+	admin := []dataplane.TierRule{tierRule(policy.Pass, "a", false), tierRule(policy.Deny, "b", true), dataplane.NewTierRule(policy.Peer{}, "", policy.AnyPort, policy.Deny, false)}
 	all := policytest.Rules(rules...)
 	alone := of(policy.View{Rules: all})
 	if !alone.Isolated || alone.Tiers == nil || alone.Tiers.Namespace || !equal(alone.Tiers.Admin, admin...) || !equal(alone.Tiers.Baseline, tierRule(policy.Deny, "e", false)) {

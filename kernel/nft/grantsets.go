@@ -162,10 +162,5 @@ func (t *Tables) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove b
 		}
 	}
 	t.written = nil
-	left := slices.DeleteFunc(slices.Clone(t.last.Recheck), func(a netip.Addr) bool { return slices.Contains(addrs, a) })
-	if !remove {
-		left = append(left, addrs...)
-	}
-	t.last.Recheck = left
 	return nil
 }

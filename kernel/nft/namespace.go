@@ -72,6 +72,9 @@ func (t *Tables) OnlyAdmit(candidates bool) { t.decide(!candidates, false) }
 // Candidates tells whether the tables ask candidates.
 func (t *Tables) Candidates() bool { return t.candidates || !t.namespace }
 
+// HaveGrants tells whether the tables ask sets of grants, beside candidates or alone.
+func (t *Tables) HaveGrants() bool { return t.namespace }
+
 // decide changes the layout. Tables in force stay as they are until the next state, which
 // replaces them whole.
 func (t *Tables) decide(namespace, candidates bool) {

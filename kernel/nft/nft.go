@@ -54,8 +54,6 @@ type Tables struct {
 	// namespace: see DecideNamespace. candidates: see AdmitCandidates.
 	namespace, candidates bool
 	net                   net
-	// last is the state that was written last.
-	last State
 	// tiers is what the state that was written last added to the layout of the inet table,
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
@@ -64,7 +62,7 @@ type Tables struct {
 	fronts map[netip.Addr]string
 	// judgesNode is what JudgesNode returns.
 	judgesNode bool
-	// written is last without its rules, nil if the tables may hold another state's objects.
+	// written is the state that was written last, without its rules, nil if the tables may hold another state's objects.
 	written *State
 	// flowtables are those of FakeFlowtables.
 	flowtables []Flowtable
@@ -193,7 +191,7 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 		t.otherLayout = true
 		return err
 	}
-	t.applied, t.partial, t.last = want, false, s
+	t.applied, t.partial = want, false
 	if err := t.finishNet(ctx, s); err != nil {
 		return err
 	}
@@ -333,7 +331,7 @@ func (t *Tables) change(ctx context.Context, s State) error {
 			}
 		}
 	}
-	t.applied, t.last = want, s
+	t.applied = want
 	t.setTiers(tiers)
 	if t.namespace {
 		if err := t.changeNet(ctx, s.netElements(), true); err != nil {
@@ -365,18 +363,6 @@ func (t *Tables) Checkpoint() { t.generations.Checkpoint() }
 // ExternalChange tells whether another program may have changed nftables, iptables in
 // nftables included, since Checkpoint. On fakes it is always true.
 func (t *Tables) ExternalChange() bool { return t.generations.External() }
-
-// Last returns the state that was written last, with the entry sets that were made ahead since.
-func (t *Tables) Last() State {
-	s := t.last
-	s.Entries = slices.Clone(s.Entries)
-	for _, e := range t.tiers.entries {
-		if !slices.Contains(s.Entries, e) {
-			s.Entries = append(s.Entries, e)
-		}
-	}
-	return s
-}
 
 // Remove deletes both tables. Tables that are not there are no error.
 func (t *Tables) Remove(ctx context.Context) error {

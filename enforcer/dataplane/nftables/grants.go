@@ -2,11 +2,11 @@ package nftables
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"maps"
+	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -15,33 +15,7 @@ import (
 // A comment of a grant fits into that of an entry.
 const _ = uint(timed.MaxComment - dataplane.CommentMax)
 
-// kernelName is the name of the tables' set of grants, which both families share: the pod's
-// for single ports, or one for other ports.
-func kernelName(g dataplane.GrantSet) string {
-	id := dataplane.PodID(g.Pod)
-	if _, _, single := g.Single(); single {
-		return id
-	}
-	if g.Ports == policy.AnyPort {
-		return id + "-any"
-	}
-	sum := sha256.Sum256([]byte(g.Ports))
-	return id + "-" + hex.EncodeToString(sum[:4])
-}
-
-// setOf is the tables' set of grants.
-func setOf(g dataplane.GrantSet) nft.GrantSet {
-	_, _, single := g.Single()
-	return nft.GrantSet{Name: kernelName(g), Ported: single}
-}
-
-// portsOf are the ports that a rule asks beside the set.
-func portsOf(g dataplane.GrantSet) []nft.PortRange {
-	if _, _, single := g.Single(); single {
-		return nil
-	}
-	return nftrules.Ports(g.Ports)
-}
+func kernelName(g dataplane.GrantSet) string { return ruleset.GrantSet(g).Name }
 
 // named returns a set with its name.
 func named(g dataplane.GrantSet) dataplane.GrantSet {
@@ -101,7 +75,7 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 // has: those of single ports have others too.
 func (x *packetFilter) listGrants(byName map[string]dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
 	texts := map[policy.PortRange]policy.PortSet{}
-	return x.tables.ListGrants(sortedNames(byName), func(name string, part []timed.Entry) {
+	return x.tables.ListGrants(slices.Sorted(maps.Keys(byName)), func(name string, part []timed.Entry) {
 		parts := map[dataplane.GrantSet][]dataplane.Grant{}
 		for i := range part {
 			e := &part[i]
@@ -137,8 +111,8 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 					continue
 				}
 				missing, taken[g] = append(missing, g), true
-				set := setOf(g)
-				if x.stale[set.Name] {
+				set := ruleset.GrantSet(g)
+				if x.left[set.Name] {
 					left[set.Name] = g
 				}
 				if !made[set.Name] {
@@ -152,7 +126,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 		return nil
 	}
 	for g := range st.Grants.Bounds() {
-		if set := setOf(g); !made[set.Name] { // the tables forget a set that is not added again
+		if set := ruleset.GrantSet(g); !made[set.Name] { // the tables forget a set that is not added again
 			made[set.Name] = true
 			fresh = append(fresh, set)
 		}
@@ -175,7 +149,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 	}
 	hold(missing)
 	for name := range made {
-		delete(x.stale, name)
+		delete(x.left, name)
 	}
 	return nil
 }

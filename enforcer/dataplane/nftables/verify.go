@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -35,14 +34,4 @@ func (x *packetFilter) comparison(grants dataplane.Grants) *dataplane.Comparison
 		return x.ListGrants(slices.Collect(sets), each)
 	}
 	return &dataplane.Comparison{Sets: sets, Members: grants.Members, Freeze: grants.Freeze, List: list, Apply: x.ApplyGrants, Coexisting: x.owner.Coexisting}
-}
-
-// Repair writes the grants again that Verify found, and removes foreign ones.
-func (x *packetFilter) Repair(st dataplane.State) error {
-	found := x.found
-	if x.found = nil; len(found) == 0 {
-		return nil
-	}
-	x.owner.Repaired(fmt.Sprintf("nft grants of pod %s on %s, %d addresses in all", found[0].Set.Pod, found[0].Set.Ports, len(found)))
-	return x.comparison(st.Grants).Repair(found)
 }

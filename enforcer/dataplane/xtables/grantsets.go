@@ -47,7 +47,13 @@ func (x *packetFilter) Named(s dataplane.GrantSet) dataplane.GrantSet {
 	return s
 }
 
-func (x *packetFilter) ApplyGrants(ops []dataplane.GrantOp) { x.grants.apply(ops) }
+// ApplyGrants implements dataplane.GrantWriter. The next Apply creates missing sets.
+func (x *packetFilter) ApplyGrants(ops []dataplane.GrantOp) {
+	x.grants.apply(ops)
+	if slices.ContainsFunc(ops, func(op dataplane.GrantOp) bool { return dataplane.IsNoSet(op.Err) }) {
+		x.resync.Store(true)
+	}
+}
 
 func (g *grantSets) apply(ops []dataplane.GrantOp) {
 	count := 0
@@ -151,8 +157,8 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 	})
 }
 
-// ReleaseGrants leaves the sets that have no grants any more to DestroyStale.
-func (x *packetFilter) ReleaseGrants(sets []dataplane.GrantSet) {
+// release notes sets that have no grants any more.
+func (x *packetFilter) release(sets []dataplane.GrantSet) {
 	for _, s := range sets {
 		if x.grants.held[s.Name]--; x.grants.held[s.Name] <= 0 {
 			delete(x.grants.held, s.Name)

@@ -28,9 +28,9 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// lookShare bounds each comparison of a Suspect call, so that they take one part in
-// SuspectShare of a core.
-const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
+// lookShare bounds each comparison of a Changed call, so that they take one part in
+// PollShare of a core.
+const lookShare = dataplane.PollEvery / dataplane.PollShare
 
 // pause returns how long no further comparison follows one that took longer than its
 // share.
@@ -38,7 +38,7 @@ func pause(took time.Duration) time.Duration {
 	if took <= lookShare {
 		return 0
 	}
-	return min(dataplane.SuspectShare*took, maxPause)
+	return min(dataplane.PollShare*took, maxPause)
 }
 
 // membersDiffer compares the members of the sets whose turn it is, and notes the sets that

@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // How many sets are compared at a time follows from how long they take.
 func TestTurnsArePaced(t *testing.T) {
-	share := dataplane.SuspectEvery / dataplane.SuspectShare
+	share := dataplane.PollEvery / dataplane.PollShare
 	n := turns{each: minTurns}
 	for _, step := range []struct {
 		took time.Duration
@@ -61,10 +62,10 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		took, pause time.Duration
 	}{
 		{minTurns, time.Millisecond, 0},
-		{minTurns, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond},
-		{minTurns, 100 * time.Millisecond, dataplane.SuspectShare * 100 * time.Millisecond},
+		{minTurns, 10 * time.Millisecond, dataplane.PollShare * 10 * time.Millisecond},
+		{minTurns, 100 * time.Millisecond, dataplane.PollShare * 100 * time.Millisecond},
 		{minTurns, 200 * time.Millisecond, maxPause},
-		{64, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond}, // one large set among small ones
+		{64, 10 * time.Millisecond, dataplane.PollShare * 10 * time.Millisecond}, // one large set among small ones
 		{64, time.Millisecond, 0},
 	} {
 		n := turns{each: test.each}
@@ -78,7 +79,7 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 	sets := &reads{Interface: ipset.NewFake(time.Now)}
 	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
 	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
-	if _, err := x.Recover(); err != nil {
+	if _, err := x.Recover(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	held := fakeGrants{grantSetOf("web", false): {}}
@@ -87,7 +88,7 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		x.turns, x.sizes, sets.n, sets.sizes = turns{next: next}, next, 0, 0
 		err := sets.Ensure(grantHeader(grantSetOf("web", false)))
 		asked := time.Now()
-		if x.Suspect(dataplane.State{Grants: held}); err != nil || sets.n > 0 != (pause == 0) || sets.sizes > 0 != (pause == 0) {
+		if x.Changed(dataplane.State{Grants: held}); err != nil || sets.n > 0 != (pause == 0) || sets.sizes > 0 != (pause == 0) {
 			t.Errorf("in a pause of %v the members of %d sets are read, and all sizes %d times, %v", pause, sets.n, sets.sizes, err)
 		}
 		if !x.sizes.After(asked) {

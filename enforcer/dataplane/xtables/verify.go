@@ -40,7 +40,8 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 	return objects, nil
 }
 
-func (x *packetFilter) Repair(st dataplane.State) error {
+// repairFound repairs the sets that the last Verify found. The rules are written by Apply.
+func (x *packetFilter) repairFound(st dataplane.State) error {
 	d := x.found
 	x.found = deviating{}
 	if len(d.static) > 0 {
@@ -106,7 +107,8 @@ func (x *packetFilter) readSizes(st dataplane.State) (map[string]int, error) {
 	return nil, nil
 }
 
-func (x *packetFilter) Suspect(st dataplane.State) bool {
+// Changed implements dataplane.Poller.
+func (x *packetFilter) Changed(st dataplane.State) bool {
 	if len(x.rules.suspects()) > 0 {
 		return true
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -45,8 +46,8 @@ type packetFilter struct {
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing  map[policy.PodRef]map[policy.PortSet]bool
 	refusals int // how often in a row the kernel refused a set
-	// resync: a write failed, and a set may be gone.
-	resync bool
+	// resync: a set may be gone, after a failed write, or was never made.
+	resync atomic.Bool
 	active bool // a state is in force
 }
 
@@ -62,37 +63,37 @@ const refusalsMax = 3
 
 // New returns a dataplane that has touched nothing yet.
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
-	return &packetFilter{
+	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
 		grants:  newGrantSets(cfg.Sets),
 		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]*mirror{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
+	x.resync.Store(true)
+	return x
 }
 
-func (x *packetFilter) Survey(ctx context.Context) (use *dataplane.BitUse, read func(family, table string) bool, err error) {
+// Recover implements dataplane.Interface. The first Apply creates the static sets.
+func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, err error) {
 	variants, err := x.rules.readVariants(ctx)
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	for _, all := range variants {
 		for _, bit := range []uint32{x.owner.Mark, x.owner.Candidate} {
 			if use := all.MarkUse(bit, ChainPrefix); use != "" {
-				return &dataplane.BitUse{Bit: bit, Rule: use}, nil, nil
+				return dataplane.Recovered{Use: &dataplane.BitUse{Bit: bit, Rule: use}}, nil
 			}
 		}
 	}
-	return nil, func(family, table string) bool {
+	out.Read = func(family, table string) bool {
 		f, ours := map[string]iptables.Family{"ip": iptables.IPv4, "ip6": iptables.IPv6}[family]
 		return ours && slices.ContainsFunc(variants, func(all iptables.Everything) bool { return all[f][table] != nil })
-	}, nil
-}
-
-func (x *packetFilter) Recover() ([]netip.Addr, error) {
+	}
 	sizes, err := x.cfg.Sets.Sizes()
 	if err != nil {
-		return nil, fmt.Errorf("find the sets of an earlier agent: %w", err)
+		return out, fmt.Errorf("find the sets of an earlier agent: %w", err)
 	}
 	for n := range sizes {
 		if ownSet(n) {
@@ -100,12 +101,10 @@ func (x *packetFilter) Recover() ([]netip.Addr, error) {
 		}
 	}
 	for _, s := range StaticSets() {
-		if err := x.cfg.Sets.Ensure(s); err != nil {
-			return nil, err
-		}
 		delete(x.stale, s.Name)
 	}
-	return x.isolated()
+	out.Isolated, err = x.isolated()
+	return out, err
 }
 
 // isolated returns the addresses that are isolated in the kernel.
@@ -122,17 +121,47 @@ func (x *packetFilter) isolated() (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// Stage leaves the chains to Activate until a first state is in force: Activate replaces
-// those of an earlier agent table by table.
-func (x *packetFilter) Stage(ctx context.Context, st dataplane.State) error {
+// Apply implements dataplane.Interface. After a failed write a set may be gone. The chains of an
+// earlier agent stay until Commit, which replaces them table by table.
+func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to dataplane.Phase) (err error) {
+	defer func() {
+		if err != nil {
+			x.resync.Store(true)
+		}
+	}()
+	if to == dataplane.Isolate {
+		return x.static.write(st, beforeRules)
+	}
+	if to == dataplane.Prepare {
+		x.found = deviating{} // of another state
+	} else if err := x.repairFound(st); err != nil {
+		return err
+	}
 	if err := x.stageSets(st); err != nil {
-		return fmt.Errorf("prepare sets: %w", err)
+		return fmt.Errorf("write sets: %w", err)
+	}
+	if to == dataplane.Commit {
+		return x.commit(ctx, st)
 	}
 	if !x.active && x.rules.follows {
 		return nil
 	}
 	if err := errors.Join(x.static.write(st, ahead), x.rules.write(ctx, x.wanted(st))); err != nil {
 		return fmt.Errorf("prepare chains: %w", err)
+	}
+	return nil
+}
+
+// commit brings a state with its sets into force.
+func (x *packetFilter) commit(ctx context.Context, st dataplane.State) error {
+	if err := x.static.write(st, beforeRules); err != nil {
+		return fmt.Errorf("write sets: %w", err)
+	}
+	if err := x.rules.write(ctx, x.wanted(st)); err != nil {
+		return fmt.Errorf("write chains: %w", err)
+	}
+	if err := x.static.write(st, afterRules); err != nil {
+		return fmt.Errorf("write sets: %w", err)
 	}
 	return nil
 }
@@ -144,11 +173,11 @@ func (x *packetFilter) wanted(st dataplane.State) wanted {
 // stageSets creates the sets of a state that are not there. A set
 // that an earlier agent left is adopted with its entries.
 func (x *packetFilter) stageSets(st dataplane.State) error {
-	if x.resync {
+	if x.resync.Load() {
 		if err := x.restore(st); err != nil {
 			return err
 		}
-		x.resync = false
+		x.resync.Store(false)
 	}
 	clear(x.missing)
 	failed, err := x.adopt(st)
@@ -168,32 +197,13 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 	return nil
 }
 
-func (x *packetFilter) Isolate(st dataplane.State) error { return x.static.write(st, beforeRules) }
-
-func (x *packetFilter) NeedResync() { x.resync = true }
-
-func (x *packetFilter) Activate(ctx context.Context, st dataplane.State) (isolated bool, err error) {
-	if err := x.stageSets(st); err != nil {
-		return false, fmt.Errorf("write sets: %w", err)
-	}
-	if err := x.static.write(st, beforeRules); err != nil {
-		return false, fmt.Errorf("write sets: %w", err)
-	}
-	if err := x.rules.write(ctx, x.wanted(st)); err != nil {
-		return true, fmt.Errorf("write chains: %w", err)
-	}
-	if err := x.static.write(st, afterRules); err != nil {
-		return true, fmt.Errorf("write sets: %w", err)
-	}
-	return true, nil
-}
-
-func (x *packetFilter) RemoveStaleRules(ctx context.Context) error {
+// Shrink implements dataplane.Interface. The rules go first: the sets that they ask cannot be destroyed.
+func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet) error {
 	x.active = true
-	return x.rules.removeStale(ctx)
-}
-
-func (x *packetFilter) DestroyStale() error {
+	x.release(released)
+	if err := x.rules.removeStale(ctx); err != nil {
+		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
+	}
 	for name := range x.stale {
 		err := x.cfg.Sets.Destroy(name)
 		switch {
@@ -208,6 +218,7 @@ func (x *packetFilter) DestroyStale() error {
 	return nil
 }
 
+// StalePods implements dataplane.Interface.
 func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
 	pods := map[string]policy.PodRef{}
 	for ref := range subjects {

@@ -1,4 +1,4 @@
-package nftrules
+package ruleset
 
 import (
 	"cmp"
@@ -6,33 +6,17 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
-// peersPrefix begins the names of the sets of peers in rule lists: the members of those in
-// ordered rules change at other times.
-const peersPrefix = "list-"
-
-// everything is the ID in the tables of the list that accepts everything.
-const everything = "all"
-
-// ListID returns the ID of a rule list by that in the tables.
-func ListID(inTables string) string { return strings.TrimPrefix(inTables, everything) }
-
-// Lists renders the rule lists of subjects and their peers, of which it has the members.
-type Lists struct {
-	peers    map[policy.Peer]*peerMembers
-	rendered map[*dataplane.RuleList]nft.RuleList
-}
+// Lists has the members of the peers of rule lists.
+type Lists struct{ peers map[policy.Peer]*peerMembers }
 
 // NewLists returns lists without members.
-func NewLists() *Lists {
-	return &Lists{map[policy.Peer]*peerMembers{}, map[*dataplane.RuleList]nft.RuleList{}}
-}
+func NewLists() *Lists { return &Lists{map[policy.Peer]*peerMembers{}} }
 
 // peerMembers are the members of one peer. Lost ones of earlier states stay until the rules
 // of the next state are in force.
@@ -42,7 +26,7 @@ type peerMembers struct {
 }
 
 // askedPeers returns the peers of subjects' rule lists, sorted.
-func askedPeers(subjects dataplane.Subjects) []policy.Peer {
+func askedPeers(subjects []*dataplane.Subject) []policy.Peer {
 	lists, out := map[*dataplane.RuleList]bool{}, map[policy.Peer]bool{}
 	for _, s := range subjects {
 		if s.Peers == nil || lists[s.Peers] {
@@ -50,8 +34,8 @@ func askedPeers(subjects dataplane.Subjects) []policy.Peer {
 		}
 		lists[s.Peers] = true
 		for _, r := range s.Peers.Rules {
-			if r.Match.Peer.Kind != policy.PeerAnywhere {
-				out[r.Match.Peer] = true
+			if r.Peer.Kind != policy.PeerAnywhere {
+				out[r.Peer] = true
 			}
 		}
 	}
@@ -60,7 +44,7 @@ func askedPeers(subjects dataplane.Subjects) []policy.Peer {
 
 // Stage notes the newest members of the peers of subjects, and what they lack of those before.
 func (l *Lists) Stage(subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) {
-	for _, peer := range askedPeers(subjects) {
+	for _, peer := range askedPeers(slices.Collect(maps.Values(subjects))) {
 		m, now := l.peers[peer], members(peer)
 		if m == nil {
 			m = &peerMembers{of: now}
@@ -119,52 +103,34 @@ func covers(networks []netip.Prefix, n netip.Prefix) bool {
 	return covers(networks, lower) && covers(networks, netip.PrefixFrom(a, n.Bits()+1))
 }
 
-// AddTo adds the subjects that are staged, their lists and the peers of these to the state of the tables.
-func (l *Lists) AddTo(s *nft.State, subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) {
-	s.Subjects, s.Lists, s.Staged = nil, nil, nil
-	lists := map[*dataplane.RuleList]nft.RuleList{}
-	for _, p := range subjects.Sorted() {
+// addTo adds the subjects that are staged, their lists and the peers of these to the state of the tables.
+func (l *Lists) addTo(s *nft.State, subjects []*dataplane.Subject, members func(policy.Peer) *policy.PeerSet) {
+	lists := map[string]bool{}
+	for _, p := range subjects {
 		if !p.Staged {
 			continue
 		}
 		subject := nft.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Dispatched()}
 		if p.Peers != nil {
-			list := l.list(p.Peers)
-			lists[p.Peers], subject.List = list, list.ID
+			if subject.List = p.Peers.Rendered.ID; !lists[subject.List] {
+				lists[subject.List] = true
+				s.Lists = append(s.Lists, p.Peers.Rendered)
+			}
 		}
 		s.Subjects = append(s.Subjects, subject)
 		// An isolated subject may have addresses that are not: those that it gets next.
 		s.Staged = append(s.Staged, subject.Addrs...)
 	}
 	s.Staged = slices.DeleteFunc(s.Staged, isAmong(s.Selected))
-	s.Lists = slices.SortedFunc(maps.Values(lists), func(a, b nft.RuleList) int { return cmp.Compare(a.ID, b.ID) })
-	s.Lists = slices.CompactFunc(s.Lists, func(a, b nft.RuleList) bool { return a.ID == b.ID })
-	l.rendered = lists
-	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p nft.PeerSet) bool { return strings.HasPrefix(p.Name, peersPrefix) })
+	slices.SortFunc(s.Lists, func(a, b nft.RuleList) int { return cmp.Compare(a.ID, b.ID) })
 	for _, peer := range askedPeers(subjects) {
 		s.Peers = append(s.Peers, l.peerSet(peer, members(peer)))
 	}
 }
 
-// list renders a rule list.
-func (l *Lists) list(of *dataplane.RuleList) nft.RuleList {
-	if known, there := l.rendered[of]; there {
-		return known
-	}
-	out := nft.RuleList{ID: cmp.Or(of.ID, everything)}
-	for _, r := range of.Rules {
-		rule := &nft.TierRule{Action: nft.Accept, Ports: Ports(r.Match.Ports)}
-		if r.Match.Peer.Kind != policy.PeerAnywhere {
-			rule.Peers = peersPrefix + PeersName(r.Match.Peer)
-		}
-		out.Rules = append(out.Rules, rule)
-	}
-	return out
-}
-
 // peerSet renders a peer with the lost members.
 func (l *Lists) peerSet(peer policy.Peer, members *policy.PeerSet) nft.PeerSet {
-	out := PeerSet(peersPrefix+PeersName(peer), peer.Kind, members)
+	out := PeerSet(dataplane.ListPeersName(peer), peer.Kind, members)
 	m := l.peers[peer]
 	if m == nil || len(m.lost.Addrs)+len(m.lost.Networks)+len(m.lost.Ports) == 0 {
 		return out
@@ -184,7 +150,7 @@ func (l *Lists) peerSet(peer policy.Peer, members *policy.PeerSet) nft.PeerSet {
 // Release forgets the peers that no subject asks, and returns the lost members of the others, of networks the first
 // addresses. It notes the members of peers that no list asked before: a list that accepts everything hid them.
 func (l *Lists) Release(subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) map[policy.Peer][]netip.Addr {
-	all := askedPeers(subjects)
+	all := askedPeers(slices.Collect(maps.Values(subjects)))
 	for _, peer := range all {
 		if l.peers[peer] == nil {
 			l.peers[peer] = &peerMembers{of: members(peer)}
@@ -231,9 +197,9 @@ func (l *Lists) Sizes() (sets, entries int) {
 func (l *Lists) Recover(ctx context.Context, tables *nft.Tables, subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) error {
 	var sets []nft.PeerSet
 	var of []policy.Peer
-	for _, peer := range askedPeers(subjects) {
+	for _, peer := range askedPeers(slices.Collect(maps.Values(subjects))) {
 		if l.peers[peer] == nil {
-			of, sets = append(of, peer), append(sets, PeerSet(peersPrefix+PeersName(peer), peer.Kind, nil))
+			of, sets = append(of, peer), append(sets, PeerSet(dataplane.ListPeersName(peer), peer.Kind, nil))
 		}
 	}
 	if len(sets) == 0 {

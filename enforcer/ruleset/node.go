@@ -1,7 +1,6 @@
-package enforcer
+package ruleset
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
@@ -10,24 +9,23 @@ import (
 	"go4.org/netipx"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/nftrules"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
-// addNode renders the rules of the node itself for the nft tables.
-func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
-	for _, p := range subjects {
+// addNode adds the rules of the node itself.
+func addNode(s *nft.State, in *Input) {
+	for _, p := range in.Subjects {
 		s.NodeAudited = s.NodeAudited || p.Audited && p.Pod == policy.NodeRef(p.Pod.Name)
 		if p.Node == nil {
 			continue
 		}
-		failsafes, sets := e.failsafesOf(p.Node, p.Tiers, "")
-		s.Node = &nft.Node{NodeRules: nft.NodeRules{Failsafes: failsafes, Admin: e.nftRules(p.Tiers.Admin), Baseline: e.nftRules(p.Tiers.Baseline)}}
+		failsafes, sets := failsafesOf(in, p.Node, p.Tiers, "")
+		s.Node = &nft.Node{NodeRules: nft.NodeRules{Failsafes: failsafes, Admin: p.Tiers.Admin, Baseline: p.Tiers.Baseline}}
 		s.Node.ID = p.Tiers.ID
 		if c := p.Confirmed; c != nil {
-			more, of := e.failsafesOf(p.Node, c, "confirmed-")
-			s.Node.Confirmed = &nft.NodeRules{Failsafes: more, Admin: e.nftRules(c.Admin), Baseline: e.nftRules(c.Baseline)}
+			more, of := failsafesOf(in, p.Node, c, "confirmed-")
+			s.Node.Confirmed = &nft.NodeRules{Failsafes: more, Admin: c.Admin, Baseline: c.Baseline}
 			s.Node.ID += " confirmed " + c.ID
 			failsafes, sets = slices.Concat(failsafes, more), append(sets, of...)
 		}
@@ -35,7 +33,7 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 			s.Node.ID += " " + f.Peers
 		}
 		for _, peer := range p.Tiers.Peers {
-			sets = append(sets, nftrules.PeerSet(nftrules.PeersName(peer), peer.Kind, e.members(peer)))
+			sets = append(sets, PeerSet(dataplane.PeersName(peer), peer.Kind, in.TierMembers(peer)))
 		}
 		for _, set := range sets { // subjects may ask for the same
 			if !slices.ContainsFunc(s.Peers, func(o nft.PeerSet) bool { return o.Name == set.Name }) {
@@ -48,7 +46,7 @@ func (e *Enforcer) addNode(s *nft.State, subjects dataplane.Subjects) {
 // failsafesOf returns a rule for each row of the node's failsafes, with the set of its networks, which is
 // named by the row behind a prefix: other networks are no other rule. Rows that yield lack the addresses
 // that the rules of tiers list.
-func (e *Enforcer) failsafesOf(n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*nft.TierRule, sets []nft.PeerSet) {
+func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*nft.TierRule, sets []nft.PeerSet) {
 	for i := range n.Failsafes {
 		f := &n.Failsafes[i]
 		var networks netipx.IPSetBuilder
@@ -56,7 +54,7 @@ func (e *Enforcer) failsafesOf(n *policy.Node, tiers *dataplane.Tiers, prefix st
 			networks.AddPrefix(p)
 		}
 		if f.Yields {
-			networks.RemoveSet(e.listed(tiers.Peers))
+			networks.RemoveSet(listed(in, tiers.Peers))
 		}
 		sum := sha256.Sum256([]byte(f.Name + ": " + f.PortText()))
 		set := nft.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: nft.PeerNetworks}
@@ -73,10 +71,10 @@ func (e *Enforcer) failsafesOf(n *policy.Node, tiers *dataplane.Tiers, prefix st
 }
 
 // listed returns the members of peers, without wide networks.
-func (e *Enforcer) listed(peers []policy.Peer) *netipx.IPSet {
+func listed(in *Input, peers []policy.Peer) *netipx.IPSet {
 	var all netipx.IPSetBuilder
 	for _, peer := range peers {
-		if set := e.members(peer); set != nil {
+		if set := in.TierMembers(peer); set != nil {
 			for _, a := range set.Addrs {
 				all.Add(a)
 			}
@@ -95,10 +93,4 @@ func (e *Enforcer) listed(peers []policy.Peer) *netipx.IPSet {
 		return &netipx.IPSet{}
 	}
 	return listed
-}
-
-// HoldUnconfirmed has the rules of the node that wait for confirmation count for another
-// nft.UnconfirmedTimeout.
-func (e *Enforcer) HoldUnconfirmed(ctx context.Context) error {
-	return e.k.Tables.HoldUnconfirmed(ctx)
 }

@@ -1,10 +1,9 @@
-package nftrules
+package ruleset
 
 import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -44,7 +43,7 @@ func TestCovers(t *testing.T) {
 // those that come back are not lost.
 func TestLostMembersStay(t *testing.T) {
 	pods, networks := policy.Peer{Kind: policy.PeerPods, Key: "pods"}, policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
-	list := dataplane.NewRuleList([]dataplane.Rule{{Match: dataplane.Match{Peer: pods, Ports: policy.AnyPort}}, {Match: dataplane.Match{Peer: networks, Ports: "tcp/80"}}})
+	list := dataplane.NewRuleList([]dataplane.Rule{{Peer: pods, Ports: policy.AnyPort}, {Peer: networks, Ports: "tcp/80"}})
 	type members = func(policy.Peer) *policy.PeerSet
 	subjects := dataplane.Subjects{policytest.Ref("web"): {Peers: list}}
 	l := NewLists()
@@ -88,20 +87,5 @@ func TestLostMembersStay(t *testing.T) {
 	expect(stage("10.2.0.4", "198.51.100.0"), 2, 1, "10.2.0.1")
 	if l.Release(nil, last); len(l.peers) != 0 {
 		t.Errorf("peers are left that no rule asks: %v", l.peers)
-	}
-}
-
-// TestPeersName: no two peers have one name, whatever their keys are, and the tables take it.
-func TestPeersName(t *testing.T) {
-	seen := map[string]policy.Peer{}
-	for kind := policy.PeerPods; kind <= policy.PeerPorts; kind++ {
-		for _, key := range []string{"", "a", "1a", "shop: app=db", "\x00", strings.Repeat("x", 500)} {
-			p := policy.Peer{Kind: kind, Key: key}
-			name := PeersName(p)
-			if was, there := seen[name]; there || len(name) != 24 || strings.Trim(name, "0123456789abcdef") != "" {
-				t.Errorf("%v is named %s, as %v is", p, name, was)
-			}
-			seen[name] = p
-		}
 	}
 }

@@ -1,0 +1,165 @@
+package ruleset
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// Input is all that the tables depend on.
+type Input struct {
+	Subjects dataplane.Subjects
+	// Members returns the members of the peers of rule lists, and TierMembers those of the peers
+	// of ordered rules.
+	Members, TierMembers func(policy.Peer) *policy.PeerSet
+	Lists                *Lists
+	// Grants are nil where another dataplane has them.
+	Grants dataplane.Grants
+	// Known are the addresses of this node's pods, Gateways the node's link-local addresses, and
+	// Recheck the addresses whose connections are still to be judged again.
+	Known, Gateways, Recheck []netip.Addr
+	DNS                      DNS
+}
+
+// DNS is where queries of pods and of the node are led.
+type DNS struct {
+	Network intercept.Network
+	// Endpoint are the virtual addresses, and Fallback the backends of their queries while no agent is alive.
+	Endpoint []netip.Addr
+	Fallback []netip.AddrPort
+	// Serving maps the addresses that pods dial to those of this agent, and Predecessor those of the
+	// agent before to the addresses that were dialled.
+	Serving, Predecessor map[netip.Addr]netip.Addr
+	// FailClosed: of the resolvers only Endpoint may be dialled while no agent is alive.
+	FailClosed bool
+	// Node is that of the node's own queries, nil for none.
+	Node *nft.NodeDNS
+}
+
+// Render returns the wanted state of the tables. It changes nothing of in.
+func Render(in *Input) nft.State {
+	subjects := in.Subjects.Sorted()
+	s := nft.State{
+		Gateways: in.Gateways, Known: in.Known, Recheck: in.Recheck, Endpoint: in.DNS.Endpoint, Backends: in.DNS.Fallback,
+		Resolvers: in.DNS.Serving, Predecessor: in.DNS.Predecessor, NodeDNS: in.DNS.Node,
+		PodRanges: in.DNS.Network.PodRanges, Services: in.DNS.Network.Services, Answering: in.DNS.Network.Backends,
+	}
+	addDNS(&s, in, subjects)
+	for _, p := range subjects {
+		if p.Audited {
+			s.Audited = append(s.Audited, p.Addrs...)
+		}
+		if p.Isolated {
+			addIsolated(&s, p)
+		}
+	}
+	addTiers(&s, in, subjects)
+	addNode(&s, in)
+	in.Lists.addTo(&s, subjects, in.Members)
+	if in.Grants != nil {
+		addGrants(&s, in.Subjects, in.Grants)
+	}
+	return s
+}
+
+// addIsolated adds an isolated subject and its homes.
+func addIsolated(s *nft.State, p *dataplane.Subject) {
+	s.Selected = append(s.Selected, p.Addrs...)
+	s.Pods = append(s.Pods, p.Addrs)
+	s.Nowhere = append(s.Nowhere, p.Homeless...)
+	if p.Drop {
+		s.Dropped = append(s.Dropped, p.Addrs...)
+	}
+	for _, a := range p.Addrs {
+		h, ok := p.Homes[a]
+		if !ok {
+			continue
+		}
+		s.Homes = append(s.Homes, nft.Home{Iface: h.Iface, Addr: a})
+		if h.Bridged() {
+			s.PortHomes = append(s.PortHomes, nft.Home{Iface: h.Port, Addr: a})
+			s.Ports = append(s.Ports, h.Port)
+		} else {
+			s.Ifaces = append(s.Ifaces, h.Iface)
+		}
+	}
+}
+
+// addDNS adds whose queries are led to the agent, and where DNS is served. Lists are sorted: equal
+// states have to be written once.
+func addDNS(s *nft.State, in *Input, subjects []*dataplane.Subject) {
+	intercepted := map[netip.Addr]bool{}
+	for _, p := range subjects {
+		for _, a := range p.Addrs {
+			if p.Intercept && !in.DNS.Network.IsBackend(a) {
+				s.Intercepted = append(s.Intercepted, a)
+				intercepted[a] = true
+			}
+		}
+	}
+	for _, a := range in.Known {
+		if !intercepted[a] {
+			s.Plain = append(s.Plain, a)
+		}
+	}
+	for _, b := range in.DNS.Network.Backends {
+		if !slices.Contains(in.Known, b.Addr()) && !slices.Contains(s.Plain, b.Addr()) {
+			s.Plain = append(s.Plain, b.Addr())
+		}
+	}
+	for serving := range in.DNS.Predecessor {
+		s.Serving = append(s.Serving, serving)
+	}
+	for dialled, at := range in.DNS.Serving {
+		s.Serving = append(s.Serving, at)
+		if !in.DNS.FailClosed || slices.Contains(in.DNS.Endpoint, dialled) {
+			s.DNS = append(s.DNS, dialled)
+		}
+	}
+	slices.SortFunc(s.Serving, netip.Addr.Compare)
+	slices.SortFunc(s.DNS, netip.Addr.Compare)
+}
+
+// addTiers adds the ordered rules of subjects and their peers.
+func addTiers(s *nft.State, in *Input, subjects []*dataplane.Subject) {
+	for _, id := range RulesOf(in.Subjects) {
+		s.Entries = append(s.Entries, string(id))
+	}
+	at := map[string]int{}
+	var peers []policy.Peer
+	for _, p := range subjects {
+		if p.Tiers == nil || !p.Isolated {
+			continue
+		}
+		i, there := at[p.Tiers.ID]
+		if !there {
+			i = len(s.Tiers)
+			at[p.Tiers.ID] = i
+			s.Tiers = append(s.Tiers, p.Tiers.Tiers)
+			peers = append(peers, p.Tiers.Peers...)
+		}
+		s.Tiers[i].Subjects = append(s.Tiers[i].Subjects, p.Addrs...)
+	}
+	slices.SortFunc(peers, policy.Peer.Compare)
+	for _, peer := range slices.Compact(peers) {
+		s.Peers = append(s.Peers, PeerSet(dataplane.PeersName(peer), peer.Kind, in.TierMembers(peer)))
+	}
+}
+
+// RulesOf returns the rules for which addresses may be granted to subjects, sorted.
+func RulesOf(subjects dataplane.Subjects) []policy.RuleID {
+	var all []policy.RuleID
+	seen := map[*policy.RuleID]bool{}
+	for _, p := range subjects {
+		if len(p.Entries) == 0 || seen[&p.Entries[0]] {
+			continue // many share their entries
+		}
+		seen[&p.Entries[0]] = true
+		all = dataplane.UnionOf(all, p.Entries)
+	}
+	return slices.Clone(all)
+}
