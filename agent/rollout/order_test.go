@@ -207,6 +207,28 @@ func TestUnservedResolversHoldUpNoIsolation(t *testing.T) {
 	})
 }
 
+// TestLastingFailureBacksOff: an error of attach that lasts repeats the other stages ever more rarely, up to once
+// a minute; the next state is tried at once.
+func TestLastingFailureBacksOff(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		f.unserved = errors.New("the address is taken")
+		r.Offer(tenants("web *.example.org"))
+		time.Sleep(10 * time.Minute)
+		tries := len(f.since()) / 2
+		if tries < 12 || tries > 18 { // at 0, 1, 3, 7, 15, 31 s, and each minute from 63 s
+			t.Errorf("%d tries in ten minutes", tries)
+		}
+		r.Offer(tenants("web *.example.org", "db"))
+		if lines := f.since(); len(lines) == 0 || !strings.HasPrefix(lines[0], "10m0s prepare") {
+			t.Errorf("the next state: %q", lines)
+		}
+		time.Sleep(retryAfter)
+		if lines := f.since(); len(lines) == 0 || !strings.HasPrefix(lines[0], "10m1s prepare") {
+			t.Errorf("its second try: %q", lines)
+		}
+	})
+}
+
 // TestALabelThatFlips: a pod whose isolation comes and goes waits again when it is
 // isolated later, and not longer because it came and went meanwhile.
 func TestALabelThatFlips(t *testing.T) {

@@ -16,8 +16,12 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// retryAfter is how long a snapshot that the kernel refused waits for its next try.
-const retryAfter = time.Second
+// retryAfter is how long a snapshot that the kernel refused waits for its next try. Each further failure
+// of the same state doubles it, up to retryMost.
+const (
+	retryAfter = time.Second
+	retryMost  = time.Minute
+)
 
 // reopenAfter is how long rules stay closed for a pod that has no room for their addresses, before
 // they are tried again.
@@ -101,7 +105,9 @@ func (r *Rollout) Status() Status {
 func (r *Rollout) Run(ctx context.Context) {
 	var retry, warmed, reopen <-chan time.Time
 	var snap *policy.Snapshot
+	pause := retryAfter
 	for {
+		tries := false // the last state once more
 		step := func(ctx context.Context) error { return r.sync(ctx, snap) }
 		select {
 		case <-ctx.Done():
@@ -118,6 +124,7 @@ func (r *Rollout) Run(ctx context.Context) {
 				continue
 			}
 		case <-retry:
+			tries = true
 		case <-reopen:
 		case <-r.warmUps.ended:
 			switch {
@@ -133,10 +140,12 @@ func (r *Rollout) Run(ctx context.Context) {
 		case <-warmed:
 			step = r.commit
 		}
-		retry, warmed = nil, nil
+		if retry, warmed = nil, nil; !tries {
+			pause = retryAfter
+		}
 		if err := r.apply(ctx, step); err != nil && ctx.Err() == nil {
-			r.o.Log.Error("new policies are not in force; the previous ones stay in force; trying again", "after", retryAfter, "error", err)
-			retry = time.After(retryAfter)
+			r.o.Log.Error("new policies are not in force; the previous ones stay in force; trying again", "after", pause, "error", err)
+			retry, pause = time.After(pause), min(2*pause, retryMost)
 		}
 		if reopen = nil; r.prepared != snap {
 			reopen = time.After(reopenAfter)
