@@ -67,6 +67,24 @@ func TestApplyAfterAFault(t *testing.T) {
 	}
 }
 
+// TestFailedReplacementKeepsTheTable: a table of another layout is made anew, without the entries that it holds,
+// only where nft refuses to replace it in place, not after any other error.
+func TestFailedReplacementKeepsTheTable(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	runs := 0
+	inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, 3, false}
+	tables := nft.New(inet, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
+	before := inet.Dump()
+	tables.AdmitCandidates()
+	if err := tables.Apply(ctx, full); !errors.Is(err, errInjected) || inet.Dump() != before {
+		t.Errorf("%v, after %d transactions:\n%s", err, runs, inet.Dump())
+	}
+	fatal.If(t, tables.Apply(ctx, full))
+}
+
 // TestNetThatStays: a second net that the kernel does not remove with the change of the layout
 // goes with the next Apply. No state would change it any more, and it would deny for ever.
 func TestNetThatStays(t *testing.T) {

@@ -62,7 +62,7 @@ var renewals = [2]time.Duration{HeartbeatTimeout + 20*time.Millisecond, Heartbea
 // machine, and seconds on a busy one (Linux 6.18).
 func (t *Tables) renewInKernel(ctx context.Context) error {
 	var timeout time.Duration
-	if !t.replaces.Load() {
+	if t.triesToMove() {
 		last, err := t.kernel.alive(ctx)
 		if err != nil {
 			return err
@@ -85,11 +85,24 @@ func (t *Tables) renewInKernel(ctx context.Context) error {
 			return nil
 		}
 		if unmoved(last, now) {
-			t.replaces.Store(true)
+			t.replaces.Store(replacedBeats)
 		}
 		timeout = 0
 	}
 	return t.kernel.renewAlive(ctx, timeout, true)
+}
+
+// replacedBeats is how many heartbeats replace the element after the kernel did not move it: another agent's
+// heartbeat between the readings looks the same.
+const replacedBeats = 60
+
+// triesToMove tells whether a heartbeat is to move the deadline in place.
+func (t *Tables) triesToMove() bool {
+	if t.replaces.Load() == 0 {
+		return true
+	}
+	t.replaces.Add(-1)
+	return false
 }
 
 // renewAlive adds the element of the switch, with a timeout other than that of the set unless it

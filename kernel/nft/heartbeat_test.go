@@ -30,3 +30,18 @@ func TestUnmoved(t *testing.T) {
 		}
 	}
 }
+
+// TestMovesAgain: after a kernel that seemed not to move the element, heartbeats try again to move it.
+func TestMovesAgain(t *testing.T) {
+	t.Parallel()
+	var tables Tables
+	tables.replaces.Store(replacedBeats)
+	for n := range replacedBeats {
+		if tables.triesToMove() {
+			t.Fatalf("heartbeat %d moves the element", n)
+		}
+	}
+	if !tables.triesToMove() || !tables.triesToMove() {
+		t.Error("heartbeats replace the element for good")
+	}
+}

@@ -43,8 +43,10 @@ type Tables struct {
 	skeletons   [2]atomic.Pointer[func() (*skeleton, error)]
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
-	// replaces: the kernel moves no element's deadline in place. moves: it was seen to do so.
-	replaces, moves atomic.Bool
+	// replaces is for how many heartbeats the kernel is taken to move no element's deadline in place. moves: it
+	// was seen to do so.
+	replaces atomic.Int32
+	moves    atomic.Bool
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
@@ -113,7 +115,7 @@ func New(inet, bridge knftables.Interface, bits Bits) *Tables {
 // openStore sets the Store, in the kernel if there are sockets that lead to it.
 func (t *Tables) openStore(sockets *nfattr.Sockets) {
 	t.Store = timed.New(timed.Options{Table: t.inet, Name: TableName, Sockets: sockets, Generations: t.generations,
-		Moves: func() bool { return t.moves.Load() && !t.replaces.Load() }})
+		Moves: func() bool { return t.moves.Load() && t.replaces.Load() == 0 }})
 }
 
 // forgetSkeletons has the skeletons of the layout without a state made when they are needed.
@@ -205,7 +207,7 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 func (t *Tables) layOut(ctx context.Context, want elements) error {
 	for i := range t.both() {
 		err := t.layOutTable(ctx, i, want, false)
-		if err != nil && t.otherLayout {
+		if t.otherLayout && isRefused(err) {
 			// The table may hold another program's objects.
 			err = t.layOutTable(ctx, i, want, true)
 		}

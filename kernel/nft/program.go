@@ -66,6 +66,12 @@ func inDeclarations(text string) (commands string, declared bool) {
 // refusal is an error with the beginning of its text.
 type refusal struct{ error }
 
+// isRefused tells whether an error says that the program nft refused a transaction: it came to its end.
+func isRefused(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.Exited()
+}
+
 // refusalBytes bounds the text.
 const refusalBytes = 500
 
