@@ -38,13 +38,13 @@ func readAudit(c *Config, s stanza) error {
 		}}
 	}
 	return s.options("an option of audit", nil,
-		ofFile(set("size", &c.Audit.Size, func(l stanza) (int64, error) { return l.size("size 100MiB", 64<<10, 1<<40) })),
+		ofFile(bounded("size", "100MiB", &c.Audit.Size, 64<<10, 1<<40, stanza.size)),
 		ofFile(number("keep", "5", &c.Audit.Keep, 0, 1000)),
 		set("verdict", &c.AuditFilter.Verdicts, func(l stanza) ([]string, error) {
 			return l.words(isVerdict, "is not a verdict, write of "+strings.Join(audit.Verdicts(), ", "))
 		}),
 		set("namespace", &c.AuditFilter.Namespaces, func(l stanza) ([]string, error) {
-			return l.words(isServiceLabel, "is not a namespace, write names such as shop")
+			return l.words(isLabel, "is not a namespace, write names such as shop")
 		}),
 		number("sample", "10", &c.AuditFilter.Sample, 1, maxSample))
 }

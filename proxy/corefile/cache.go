@@ -102,12 +102,12 @@ func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
 
 func (p *parser) cacheOptions(c *Cache, s stanza, root bool) error {
 	return s.options("an option of cache", cacheElsewhere,
-		set("min_ttl", &c.MinTTL, func(l stanza) (time.Duration, error) { return l.second("min_ttl 5s", 0, maxMinTTL) }),
+		bounded("min_ttl", "5s", &c.MinTTL, 0, maxMinTTL, stanza.seconds),
 		set("negative_ttl", &c.NegativeTTL, stanza.negativeTTL),
 		set("prefetch", &c.Prefetch, stanza.prefetch),
 		set("serve_stale", &c.ServeStale, stanza.serveStale),
 		p.whole(root, number("entries", "10000", &p.config.CacheEntries, minEntries, maxEntries)),
-		p.whole(root, set("size", &p.config.CacheBytes, func(l stanza) (int64, error) { return l.size("size 32MiB", minCacheBytes, maxCacheBytes) })))
+		p.whole(root, bounded("size", "32MiB", &p.config.CacheBytes, minCacheBytes, maxCacheBytes, stanza.size)))
 }
 
 // whole is an option that bounds the whole agent: it is refused outside the root zone's block, or there
@@ -131,7 +131,7 @@ func (s stanza) negativeTTL() (time.Duration, error) {
 	if len(s.args) > 0 && s.args[0] != "0" && strings.Trim(s.args[0], "0123456789") == "" {
 		return 0, s.errorf(`takes how long, and %s is CoreDNS's number of answers, write "negative_ttl 30s" here and "entries 10000" in the cache of zone "."`, s.args[0])
 	}
-	return s.second("negative_ttl 30s", 0, maxNegativeTTL)
+	return only(s, "negative_ttl 30s", 0, maxNegativeTTL, stanza.seconds)
 }
 
 // prefetch reads AMOUNT [DURATION [PERCENT%]].
@@ -171,7 +171,7 @@ func (s stanza) serveStale() (time.Duration, error) {
 	case 0:
 		return defaultStale, nil
 	case 1:
-		return s.duration("serve_stale 1h", time.Second, maxStale)
+		return only(s, "serve_stale 1h", time.Second, maxStale, stanza.span)
 	}
 	return 0, s.errorf(`has no mode, since an upstream is asked first, write "serve_stale %s"`, s.args[0])
 }

@@ -26,14 +26,16 @@ var directives = map[string]directive{
 	"failsafe":   {read: readFailsafe},
 	"follow":     {once: true, read: readFollow},
 	"grant":      {once: true, read: readGrant},
-	"hold":       {once: true, read: func(c *Config, s stanza) error { return duration("hold", "10m", &c.Hold, 0, 24*time.Hour).read(s) }},
-	"intercept":  {read: func(c *Config, s stanza) error { return s.addresses(&c.Intercept) }},
-	"limits":     {once: true, block: true, read: readLimits},
-	"mark":       {once: true, read: readMark},
-	"nat64":      {read: readNAT64},
-	"rebind":     {read: readRebind},
-	"search":     {read: readSearch},
-	"ttl":        {once: true, read: readTTL},
+	"hold": {once: true, read: func(c *Config, s stanza) error {
+		return bounded("hold", "10m", &c.Hold, 0, 24*time.Hour, stanza.span).read(s)
+	}},
+	"intercept": {read: func(c *Config, s stanza) error { return s.addresses(&c.Intercept) }},
+	"limits":    {once: true, block: true, read: readLimits},
+	"mark":      {once: true, read: readMark},
+	"nat64":     {read: readNAT64},
+	"rebind":    {read: readRebind},
+	"search":    {read: readSearch},
+	"ttl":       {once: true, read: readTTL},
 }
 
 // addresses appends the arguments, at least one, to those there are.
@@ -67,14 +69,10 @@ func readCluster(c *Config, s stanza) error {
 		return err
 	}
 	c.ClusterDomain = domain
-	for _, arg := range s.args[1:] {
-		p, err := s.prefix(arg)
-		if err != nil {
-			return err
-		}
-		c.ClusterRanges = append(c.ClusterRanges, p)
+	if len(s.args) > 1 {
+		c.ClusterRanges, err = each(s, s.args[1:], "", s.prefix)
 	}
-	return nil
+	return err
 }
 
 // domain reads a name that is not the root.
@@ -109,35 +107,22 @@ func (s stanza) prefix(arg string) (netip.Prefix, error) {
 }
 
 func readSearch(c *Config, s stanza) error {
-	if len(s.args) == 0 {
-		return s.errorf("has no suffix, write at least one domain")
-	}
-	for _, arg := range s.args {
-		n, err := s.domain(arg)
-		if err != nil {
-			return err
-		}
-		c.Search = append(c.Search, n)
-	}
-	return nil
+	names, err := each(s, s.args, "has no suffix, write at least one domain", s.domain)
+	c.Search = append(c.Search, names...)
+	return err
 }
 
 // readNAT64 takes the prefix lengths that RFC 6052 §2.2 knows.
 func readNAT64(c *Config, s stanza) error {
-	if len(s.args) == 0 {
-		return s.errorf("has no range, write for example \"nat64 2001:db8:64::/96\"")
-	}
-	for _, arg := range s.args {
+	prefixes, err := each(s, s.args, `has no range, write for example "nat64 2001:db8:64::/96"`, func(arg string) (netip.Prefix, error) {
 		p, err := s.prefix(arg)
-		if err != nil {
-			return err
+		if err == nil && (!p.Addr().Is6() || !slices.Contains([]int{32, 40, 48, 56, 64, 96}, p.Bits())) {
+			err = s.errorf("%s cannot be a translation prefix, write an IPv6 range of 32, 40, 48, 56, 64 or 96 bits", p)
 		}
-		if !p.Addr().Is6() || !slices.Contains([]int{32, 40, 48, 56, 64, 96}, p.Bits()) {
-			return s.errorf("%s cannot be a translation prefix, write an IPv6 range of 32, 40, 48, 56, 64 or 96 bits", p)
-		}
-		c.NAT64 = append(c.NAT64, p)
-	}
-	return nil
+		return p, err
+	})
+	c.NAT64 = append(c.NAT64, prefixes...)
+	return err
 }
 
 func readDataplane(c *Config, s stanza) error {
@@ -179,7 +164,7 @@ func readGrant(c *Config, s stanza) (err error) {
 		return s.errorf("is not understood, write %q", usage)
 	}
 	s.args = s.args[1:]
-	c.GrantTimeout, err = s.duration(usage, 10*time.Millisecond, 4*time.Second)
+	c.GrantTimeout, err = only(s, usage, 10*time.Millisecond, 4*time.Second, stanza.span)
 	return err
 }
 

@@ -58,9 +58,6 @@ func (s stanza) failsafeRow(args []string) (row policy.Failsafe, err error) {
 	if row.Networks, err = s.networks(args[:at]); err != nil {
 		return row, err
 	}
-	if len(row.Networks) == 0 {
-		return row, s.errorf("has no destination, write %s", failsafeUsage)
-	}
 	if at == len(args) {
 		for _, p := range row.Networks {
 			if p.Bits() == 0 {
@@ -93,13 +90,7 @@ func (s stanza) failsafeRow(args []string) (row policy.Failsafe, err error) {
 
 // networks reads ranges and addresses, and returns them sorted.
 func (s stanza) networks(args []string) (out []netip.Prefix, err error) {
-	for _, arg := range args {
-		p, err := s.network(arg)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
+	out, err = each(s, args, "has no destination, write "+failsafeUsage, s.network)
 	slices.SortFunc(out, netip.Prefix.Compare)
-	return slices.Compact(out), nil
+	return slices.Compact(out), err
 }

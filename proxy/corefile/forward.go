@@ -81,8 +81,8 @@ func readForward(s stanza) (Zone, fqdn.Name, error) {
 func (z *Zone) options(s stanza) error {
 	return s.options("an option of forward", forwardElsewhere,
 		set("policy", &z.Policy, order),
-		duration("timeout", "1s", &z.Timeout, 50*time.Millisecond, 4*time.Second),
-		duration("deadline", "4s", &z.Deadline, 100*time.Millisecond, 10*time.Second),
+		bounded("timeout", "1s", &z.Timeout, 50*time.Millisecond, 4*time.Second, stanza.span),
+		bounded("deadline", "4s", &z.Deadline, 100*time.Millisecond, 10*time.Second, stanza.span),
 		number("max_fails", "2", &z.MaxFails, 0, 1000),
 		set("health_check", &z.Probe, probe),
 		number("max_concurrent", "1000", &z.MaxConcurrent, 0, maxConcurrent),
@@ -94,7 +94,7 @@ func probe(line stanza) (time.Duration, error) {
 	if len(line.args) > 1 {
 		return 0, line.errorf(`asks for the root's name servers, to which any reply counts, write "health_check %s" without %s`, line.args[0], strings.Join(line.args[1:], " "))
 	}
-	return line.duration("health_check 250ms", minProbe, maxProbe)
+	return only(line, "health_check 250ms", minProbe, maxProbe, stanza.span)
 }
 
 func order(line stanza) (Policy, error) {

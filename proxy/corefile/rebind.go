@@ -1,9 +1,6 @@
 package corefile
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "net/netip"
 
 // noHost are the ranges whose addresses are never another host's, with the reason. No
 // directive makes a name open them.
@@ -45,20 +42,12 @@ func readRebind(c *Config, s stanza) error {
 		if err != nil {
 			return err
 		}
-		if err := ofHosts(p); err != nil {
-			return s.errorf("%w", err)
+		for _, n := range noHost {
+			if p.Overlaps(n.prefix) {
+				return s.errorf("%s can never be opened whole, %s is %s, write a range of hosts", p, n.prefix, n.reason)
+			}
 		}
 		c.Rebind = append(c.Rebind, RebindAllow{Suffix: suffix, Range: p})
-	}
-	return nil
-}
-
-// ofHosts refuses a range with addresses that can never be another host's.
-func ofHosts(p netip.Prefix) error {
-	for _, n := range noHost {
-		if p.Overlaps(n.prefix) {
-			return fmt.Errorf("%s can never be opened whole, %s is %s, write a range of hosts", p, n.prefix, n.reason)
-		}
 	}
 	return nil
 }

@@ -5,11 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/namegate/namegate/policy"
 )
-
-// A Service's name and namespace are at most as long as a label (RFC 1123 §2.1).
-const serviceLabel = 63
 
 // service reads NAME.NAMESPACE, the form of an argument of forward that is not an
 // address.
@@ -26,7 +25,7 @@ func service(s stanza, arg string) (policy.ServiceRef, error) {
 	}
 	ref := policy.ServiceRef{Name: labels[0], Namespace: labels[1]}
 	plain := policy.ServiceRef{Name: strings.ToLower(ref.Name), Namespace: strings.ToLower(ref.Namespace)}
-	if !isServiceLabel(plain.Name) || !isServiceLabel(plain.Namespace) {
+	if !isLabel(plain.Name) || !isLabel(plain.Namespace) {
 		return ref, s.errorf("%q is neither an address nor a Service, write ADDRESS, ADDRESS:PORT or NAME.NAMESPACE such as kube-dns.kube-system", arg)
 	}
 	switch {
@@ -41,12 +40,8 @@ func service(s stanza, arg string) (policy.ServiceRef, error) {
 // isNumber tells whether a label of a mistyped address consists of digits.
 func isNumber(label string) bool { return strings.Trim(label, "0123456789") == "" }
 
-// isServiceLabel tells whether Kubernetes takes the text for the name of a Service
-// or a namespace.
-func isServiceLabel(label string) bool {
-	return label != "" && len(label) <= serviceLabel && label[0] != '-' && label[len(label)-1] != '-' &&
-		strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
-}
+// isLabel tells whether Kubernetes takes the text for the name of a Service or a namespace.
+func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }
 
 // Services returns the Services that the zones forward to, in the order of the
 // zones, each once.

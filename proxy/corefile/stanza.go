@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/coredns/caddy/caddyfile"
 )
@@ -61,14 +60,14 @@ func set[T any](name string, to *T, read func(line stanza) (T, error)) option {
 	}}
 }
 
-// number is an option with a whole number within the bounds.
-func number(name, example string, to *int, least, most int) option {
-	return set(name, to, func(line stanza) (int, error) { return line.number(name+" "+example, least, most) })
+// bounded is an option with one value within the bounds, as read reads it.
+func bounded[T any](name, example string, to *T, least, most T, read func(s stanza, arg, usage string, least, most T) (T, error)) option {
+	return set(name, to, func(line stanza) (T, error) { return only(line, name+" "+example, least, most, read) })
 }
 
-// duration is an option with a duration within the bounds.
-func duration(name, example string, to *time.Duration, least, most time.Duration) option {
-	return set(name, to, func(line stanza) (time.Duration, error) { return line.duration(name+" "+example, least, most) })
+// number is an option with a whole number within the bounds.
+func number(name, example string, to *int, least, most int) option {
+	return bounded(name, example, to, least, most, stanza.count)
 }
 
 // options reads the lines of the block. A line that is none of the options is refused in the words of

@@ -11,16 +11,31 @@ import (
 // maxTTL is the longest TTL that DNS can say (RFC 2181 §8: 31 bits of seconds).
 const maxTTL = math.MaxInt32 * time.Second
 
-// duration returns the only argument as a duration within the bounds.
-func (s stanza) duration(usage string, least, most time.Duration) (time.Duration, error) {
+// only returns the only argument, as read reads it within the bounds.
+func only[T any](s stanza, usage string, least, most T, read func(s stanza, arg, usage string, least, most T) (T, error)) (value T, err error) {
 	arg, err := s.one(usage)
 	if err != nil {
-		return 0, err
+		return value, err
 	}
-	return s.span(arg, usage, least, most)
+	return read(s, arg, usage, least, most)
 }
 
-// span reads one of several arguments as a duration within the bounds.
+// each reads the arguments, of which there is at least one; none is the error of no argument.
+func each[T any](s stanza, args []string, none string, read func(arg string) (T, error)) (values []T, err error) {
+	if len(args) == 0 {
+		return nil, s.errorf("%s", none)
+	}
+	for _, arg := range args {
+		v, err := read(arg)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}
+
+// span reads an argument as a duration within the bounds.
 func (s stanza) span(arg, usage string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(arg)
 	if err != nil {
@@ -32,7 +47,7 @@ func (s stanza) span(arg, usage string, least, most time.Duration) (time.Duratio
 	return d, nil
 }
 
-// seconds reads one of several arguments as whole seconds, which is how DNS
+// seconds reads an argument as whole seconds, which is how DNS
 // counts TTLs: a duration, or a bare number as CoreDNS writes it.
 func (s stanza) seconds(arg, usage string, least, most time.Duration) (time.Duration, error) {
 	if n, err := strconv.ParseUint(arg, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -49,15 +64,6 @@ func (s stanza) seconds(arg, usage string, least, most time.Duration) (time.Dura
 	return d, err
 }
 
-// second returns the only argument as whole seconds within the bounds.
-func (s stanza) second(usage string, least, most time.Duration) (time.Duration, error) {
-	arg, err := s.one(usage)
-	if err != nil {
-		return 0, err
-	}
-	return s.seconds(arg, usage, least, most)
-}
-
 // short writes a duration without its zero minutes and seconds.
 func short(d time.Duration) string {
 	text := d.String()
@@ -69,16 +75,7 @@ func short(d time.Duration) string {
 	return text
 }
 
-// number returns the only argument as a whole number within the bounds.
-func (s stanza) number(usage string, least, most int) (int, error) {
-	arg, err := s.one(usage)
-	if err != nil {
-		return 0, err
-	}
-	return s.count(arg, usage, least, most)
-}
-
-// count reads one of several arguments as a whole number within the bounds.
+// count reads an argument as a whole number within the bounds.
 func (s stanza) count(arg, usage string, least, most int) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil {
@@ -90,13 +87,9 @@ func (s stanza) count(arg, usage string, least, most int) (int, error) {
 	return n, nil
 }
 
-// size returns the only argument in bytes, within the bounds: a number with k, M
+// size reads an argument as bytes within the bounds: a number with k, M
 // or G (powers of 1024; Ki, MiB and the like are the same).
-func (s stanza) size(usage string, least, most int64) (int64, error) {
-	arg, err := s.one(usage)
-	if err != nil {
-		return 0, err
-	}
+func (s stanza) size(arg, usage string, least, most int64) (int64, error) {
 	digits := strings.TrimRight(arg, "kKMGiB")
 	unit := strings.TrimSuffix(strings.TrimSuffix(arg[len(digits):], "B"), "i")
 	shift, ok := map[string]int{"": 0, "k": 10, "K": 10, "M": 20, "G": 30}[unit]

@@ -12,7 +12,7 @@ func TestSize(t *testing.T) {
 		"1M": 1 << 20, "1m": 0, "100MiB": 100 << 20, "1G": 1 << 30, "1024GiB": 1 << 40,
 		"": 0, "M": 0, "1T": 0, "1B": 0, "-1M": 0, "1.5M": 0, "65535": 0, "1025G": 0, "1MM": 0, "1GiBi": 0, "99999999999999999999": 0,
 	} {
-		got, err := stanza{file: "f", line: 1, name: "size", args: []string{text}}.size("size 1MiB", 64<<10, 1<<40)
+		got, err := stanza{file: "f", line: 1, name: "size"}.size(text, "size 1MiB", 64<<10, 1<<40)
 		if (err == nil) != (want != 0) || err == nil && got != want {
 			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
 		}
@@ -22,16 +22,16 @@ func TestSize(t *testing.T) {
 func TestBoundsAreInclusive(t *testing.T) {
 	s := func(arg string) stanza { return stanza{file: "f", line: 1, name: "x", args: []string{arg}} }
 	for arg, ok := range map[string]bool{"1s": true, "2s": true, "999ms": false, "2001ms": false, "-1s": false, "1": false} {
-		if _, err := s(arg).duration("x 1s", time.Second, 2*time.Second); (err == nil) != ok {
+		if _, err := only(s(arg), "x 1s", time.Second, 2*time.Second, stanza.span); (err == nil) != ok {
 			t.Errorf("%s: %v", arg, err)
 		}
 	}
 	for arg, ok := range map[string]bool{"1": true, "5": true, "0": false, "6": false, "1.0": false, "one": false, "": false} {
-		if _, err := s(arg).number("x 1", 1, 5); (err == nil) != ok {
+		if _, err := only(s(arg), "x 1", 1, 5, stanza.count); (err == nil) != ok {
 			t.Errorf("%q: %v", arg, err)
 		}
 	}
-	if _, err := (stanza{name: "x", args: []string{"1", "2"}}).number("x 1", 1, 5); err == nil {
+	if _, err := only(stanza{name: "x", args: []string{"1", "2"}}, "x 1", 1, 5, stanza.count); err == nil {
 		t.Error("two values were taken for one")
 	}
 }
