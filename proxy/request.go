@@ -50,9 +50,9 @@ func (q *query) read() bool {
 		}
 	}
 	if r.plain {
-		var room [wire.MaxKey]byte
-		r.question = r.view.Query(fqdn.Name(wire.KeyName(r.view.AppendKey(room[:0]))))
-		if r.readable = true; q.origin == fromTCP {
+		var room [wire.MaxName]byte
+		r.question = r.view.Query(fqdn.Name(r.view.AppendName(room[:0])))
+		if r.readable = true; q.to.stream() {
 			r.view.Limit = dns.MaxMsgSize
 		}
 		return true

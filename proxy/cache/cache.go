@@ -4,11 +4,11 @@ import (
 	"hash/maphash"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -26,7 +26,7 @@ type Cache struct {
 
 type shard struct {
 	mu    sync.Mutex
-	lru   *simplelru.LRU[string, *Entry]
+	lru   *simplelru.LRU[key, *Entry]
 	bytes int64
 	most  int64
 	// withReplies are the entries with replies. All replies are of one configuration: a
@@ -42,7 +42,7 @@ func New(entries int, bytes int64) *Cache {
 		s := &c.shards[i]
 		s.most, s.withReplies = bytes/shards, map[*Entry]bool{}
 		// The error is of a size below one.
-		s.lru, _ = simplelru.NewLRU(max(entries/shards, 1), func(_ string, e *Entry) {
+		s.lru, _ = simplelru.NewLRU(max(entries/shards, 1), func(_ key, e *Entry) {
 			s.bytes -= e.size
 			delete(s.withReplies, e)
 		})
@@ -50,60 +50,56 @@ func New(entries int, bytes int64) *Cache {
 	return c
 }
 
-// shard returns the part for the name of the key.
-func (c *Cache) shard(key []byte) *shard {
-	return &c.shards[maphash.Bytes(c.seed, wire.KeyName(key))%shards]
+// key is a query without options.
+type key struct {
+	wire.Question
+	flags wire.Flags
 }
 
-func (c *Cache) shardOf(e *Entry) *shard {
-	return &c.shards[maphash.String(c.seed, string(e.Query.Name))%shards]
+func keyOf(q wire.Query) key { return key{q.Question, q.Flags} }
+
+// shard returns the part for a name.
+func (c *Cache) shard(n fqdn.Name) *shard {
+	return &c.shards[maphash.String(c.seed, string(n))%shards]
 }
 
-// find returns the entry under the key; the caller holds the lock. The key is not kept.
-func (s *shard) find(key []byte) *Entry {
-	e, _ := s.lru.Get(lent(key))
+// find returns the entry for the query; the caller holds the lock. The query is not kept.
+func (s *shard) find(q wire.Query) *Entry {
+	e, _ := s.lru.Get(keyOf(q))
 	return e
 }
 
 // Get returns the entry for the query, nil for none. NXDOMAIN counts for its own type: some
 // servers say NXDOMAIN to AAAA and HTTPS for a name that has A (RFC 4074 §4.2).
 func (c *Cache) Get(q wire.Query) *Entry {
-	var room [wire.MaxKey]byte
-	key := q.AppendKey(room[:0])
-	s := c.shard(key)
+	s := c.shard(q.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.find(key)
+	return s.find(q)
 }
 
 // Put keeps an entry in the place of an earlier one. An answer that does not fit is not kept.
 func (c *Cache) Put(e *Entry) {
-	var room [wire.MaxKey]byte
-	key := e.Query.AppendKey(room[:0])
-	e.key = string(key)
-	e.size = int64(entryBytes + len(e.key) + len(e.message))
-	s := c.shard(key)
+	e.size = int64(entryBytes + len(e.Query.Name) + len(e.message))
+	s, k := c.shard(e.Query.Name), keyOf(e.Query)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lru.Remove(e.key)
+	s.lru.Remove(k)
 	if e.size > s.most {
 		return
 	}
 	s.bytes += e.size
-	s.lru.Add(e.key, e)
+	s.lru.Add(k, e)
 	s.shrink()
 }
 
-// lent is the key for a call that does not keep it.
-func lent(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
-
 // Remove removes an entry if it is still there: the answer that replaces it is not kept.
 func (c *Cache) Remove(e *Entry) {
-	s := c.shardOf(e)
+	s := c.shard(e.Query.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.has(e) {
-		s.lru.Remove(e.key)
+		s.lru.Remove(keyOf(e.Query))
 	}
 }
 
@@ -119,7 +115,7 @@ func (c *Cache) Clear() {
 
 // has tells whether the entry is still there; the caller holds the lock.
 func (s *shard) has(e *Entry) bool {
-	now, ok := s.lru.Peek(e.key)
+	now, ok := s.lru.Peek(keyOf(e.Query))
 	return ok && now == e
 }
 
@@ -156,10 +152,10 @@ func (c *Cache) Age(by time.Duration) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		for _, key := range s.lru.Keys() {
-			e, _ := s.lru.Peek(key)
+		for _, k := range s.lru.Keys() {
+			e, _ := s.lru.Peek(k)
 			o := e.older(by)
-			s.lru.Add(key, o) // in its place, and the oldest first
+			s.lru.Add(k, o) // in its place, and the oldest first
 			s.bytes += o.size - e.size
 			delete(s.withReplies, e)
 		}
@@ -169,7 +165,7 @@ func (c *Cache) Age(by time.Duration) {
 
 // NoteClient notes a pod that asked for the entry.
 func (c *Cache) NoteClient(e *Entry, p policy.PodRef) {
-	s := c.shardOf(e)
+	s := c.shard(e.Query.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.clients == nil {
@@ -183,7 +179,7 @@ func (c *Cache) NoteClient(e *Entry, p policy.PodRef) {
 
 // Clients returns the pods that asked for the entry.
 func (c *Cache) Clients(e *Entry) (pods []policy.PodRef) {
-	s := c.shardOf(e)
+	s := c.shard(e.Query.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range e.clients {
@@ -197,7 +193,7 @@ const (
 	// more.
 	maxClients  = 512
 	clientBytes = 100
-	// entryBytes is the measured memory of an entry beside its message and its key, with
+	// entryBytes is the measured memory of an entry beside its message and its name, with
 	// its places in list and map.
 	entryBytes = 600
 )

@@ -28,7 +28,7 @@ func wantAccounts(t testing.TB, c *Cache) {
 		var bytes int64
 		withReplies := 0
 		for _, e := range s.lru.Values() {
-			size := int64(entryBytes + len(e.key) + len(e.message))
+			size := int64(entryBytes + len(e.Query.Name) + len(e.message))
 			replies := int64(0)
 			for _, r := range e.replies {
 				replies += r.size()
@@ -197,10 +197,9 @@ func TestLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 	}
 }
 
-// keptAt returns the entry under the question's own key.
+// keptAt returns the entry under the query's own key.
 func keptAt(c *Cache, a wire.Query) *Entry {
-	key := a.AppendKey(nil)
-	return c.shard(key).find(key)
+	return c.shard(a.Name).find(a)
 }
 
 func quickOf(t testing.TB, e *Entry) *wire.QueryView {

@@ -27,7 +27,6 @@ type Entry struct {
 	From  netip.AddrPort
 
 	message []byte // the upstream's
-	key     string // that it is kept under
 	zone    *corefile.Zone
 	// stored is when the upstream answered, expires when the answer's time is over,
 	// staleUntil when it is not even given for want of a better one.
@@ -49,7 +48,7 @@ func NewEntry(q wire.Query, message []byte, from netip.AddrPort, now, holds time
 // older returns the entry as an earlier one; the caller holds the lock.
 func (e *Entry) older(by time.Duration) *Entry {
 	return &Entry{
-		message: e.message, From: e.From, Query: e.Query, key: e.key, zone: e.zone,
+		message: e.message, From: e.From, Query: e.Query, zone: e.zone,
 		stored: e.stored - by, expires: e.expires - by, staleUntil: e.staleUntil - by,
 		size: e.size - e.replyBytes, clients: e.clients,
 	}

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
@@ -149,12 +151,13 @@ const (
 // Packet returns the fresh or stale entry for the query at the moment now, and the reply
 // for the view that is kept with it; nil for none.
 func (c *Cache) Packet(q *wire.QueryView, v *policy.View, now time.Duration) (*Entry, *Reply) {
-	var room [wire.MaxKey]byte
-	key := q.AppendKey(room[:0])
-	s := c.shard(key)
+	var room [wire.MaxName]byte
+	name := q.AppendName(room[:0])
+	asks := q.Query(fqdn.Name(unsafe.String(unsafe.SliceData(name), len(name)))) // it is not kept
+	s := c.shard(asks.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(key)
+	e := s.find(asks)
 	switch {
 	case e == nil || now >= e.staleUntil:
 		return nil, nil
@@ -171,7 +174,7 @@ func (c *Cache) Store(e *Entry, q *wire.QueryView, v *policy.View, r *Reply, inF
 }
 
 func (c *Cache) store(e *Entry, k replyKey, r *Reply, inForce func(*policy.View) bool) {
-	s := c.shardOf(e)
+	s := c.shard(e.Query.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.has(e) || !inForce(k.view) {

@@ -27,7 +27,7 @@ type AnswerView struct {
 	Chain   []fqdn.Name // the targets of the CNAMEs, in order
 	ttls    []recordTTL
 	spelled bool // an owner spells the question's name out, in the upstream's way
-	room    [maxName]byte
+	room    [MaxName]byte
 	own     []byte // for Message
 }
 
@@ -237,7 +237,7 @@ func (v *AnswerView) expand(packet []byte, at int) (name []byte, end int, ok boo
 		case n >= 0xc0:
 			before, at = at, int(binary.BigEndian.Uint16(packet[at:])&0x3fff)
 			jumps++
-		case len(name)+size >= maxName:
+		case len(name)+size >= MaxName:
 			return nil, 0, false
 		default:
 			for _, c := range packet[at : at+size] {

@@ -12,8 +12,8 @@ const (
 	// MaxChain is how many CNAMEs an answer may lead through. Resolvers stop at about
 	// as many (BIND 16, Unbound 11).
 	MaxChain = 16
-
-	maxName = 255 // RFC 1035 §2.3.4
+	// MaxName is the length of the longest name (RFC 1035 §2.3.4).
+	MaxName = 255
 
 	typeA, typeNS, typeCNAME, typeSOA, typeAAAA, typeOPT = 1, 2, 5, 6, 28, 41
 
@@ -55,7 +55,7 @@ func QuestionEnd(packet []byte) int {
 	}
 	for i := HeaderBytes; i < len(packet); i += 1 + int(packet[i]) {
 		switch {
-		case packet[i] > 63 || i >= HeaderBytes+maxName:
+		case packet[i] > 63 || i >= HeaderBytes+MaxName:
 			return 0
 		case packet[i] == 0:
 			if i+5 > len(packet) {

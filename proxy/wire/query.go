@@ -42,25 +42,6 @@ type Query struct {
 	Options string
 }
 
-// A key names a query without options in a cache: the name, and keyTail bytes with the
-// type, the class and the flags.
-const (
-	keyTail = 5
-	// MaxKey is the length of the longest key.
-	MaxKey = maxName + keyTail
-)
-
-// AppendKey appends the query's key.
-func (q Query) AppendKey(b []byte) []byte {
-	b = append(b, q.Name...)
-	b = binary.BigEndian.AppendUint16(b, q.Type)
-	b = binary.BigEndian.AppendUint16(b, q.Class)
-	return append(b, byte(q.Flags))
-}
-
-// KeyName returns the part of a key that is the name.
-func KeyName(key []byte) []byte { return key[:len(key)-keyTail] }
-
 // Pack returns the query on the wire, with an OPT record.
 func (q Query) Pack(id uint16) []byte { return q.AppendTo(nil, id) }
 

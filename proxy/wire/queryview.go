@@ -28,7 +28,7 @@ func ParseQuery(packet []byte) (q QueryView, ok bool) {
 		return q, false
 	}
 	q = QueryView{Packet: packet, End: QuestionEnd(packet), Limit: minUDP}
-	if q.End == 0 || q.End-HeaderBytes > maxName+4 {
+	if q.End == 0 || q.End-HeaderBytes > MaxName+4 {
 		return q, false
 	}
 	q.Flags = RD.If(packet[2]&0x01 != 0) | AD.If(packet[3]&0x20 != 0) | CD.If(packet[3]&0x10 != 0)
@@ -79,12 +79,12 @@ func (q *QueryView) Type() uint16 { return binary.BigEndian.Uint16(q.Packet[q.En
 // Class returns the class that is asked for.
 func (q *QueryView) Class() uint16 { return binary.BigEndian.Uint16(q.Packet[q.End-2:]) }
 
-// AppendKey appends the key of the Query that the packet asks.
-func (q *QueryView) AppendKey(b []byte) []byte {
+// AppendName appends the name that is asked for, as a fqdn.Name has it.
+func (q *QueryView) AppendName(b []byte) []byte {
 	for _, c := range q.Packet[HeaderBytes : q.End-5] {
 		b = append(b, fold(c))
 	}
-	return append(append(b, q.Packet[q.End-4:q.End]...), byte(q.Flags))
+	return b
 }
 
 // Query returns the query that the packet asks, whose name is n.
