@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -32,6 +33,7 @@ type outcome struct {
 	from  netip.AddrPort
 	entry *cache.Entry // that the answer is kept as; nil: it is not
 	err   error        // errAbandoned: ask again
+	at    time.Time    // when an answer came
 }
 
 // calls are the calls in flight, one for each query to a zone.
@@ -120,9 +122,9 @@ func (c *call) Packet(packet []byte, from netip.AddrPort) (taken bool) {
 			return
 		}
 		c.view.Own()
-		o := outcome{from: from}
+		o := outcome{from: from, at: s.now()}
 		if keep != nil {
-			o.entry = z.cache.WriteView(keep, c.query, c.view, from, s.elapsed())
+			o.entry = z.cache.WriteView(keep, c.query, c.view, from, o.at.Sub(s.started))
 		}
 		c.complete(o)
 		completed = true
@@ -146,10 +148,10 @@ func (c *call) Done(a upstream.Answer, err error) {
 	}
 	c.finish(func() {
 		s, z := c.calls.s, c.zone
-		o := outcome{msg: a.Msg, from: a.From, err: err}
+		o := outcome{msg: a.Msg, from: a.From, err: err, at: s.now()}
 		if err == nil {
 			s.step("answer of the upstream")
-			o.entry = z.cache.Write(z.config.TTL, z.keeps(c.query), c.query, a.Msg, a.From, s.elapsed())
+			o.entry = z.cache.Write(z.config.TTL, z.keeps(c.query), c.query, a.Msg, a.From, o.at.Sub(s.started))
 		}
 		c.complete(o)
 		if err != nil && c.joined && z.host.IsValid() && s.unanswered != nil {

@@ -90,7 +90,7 @@ func (q *query) completed() bool {
 
 // noteClient notes which pod queried a cached answer, if it may be prefetched.
 func (q *query) noteClient() {
-	if q.entry == nil || !q.client.view.InForce() || q.origin == fromPrefetch || q.origin == fromUse {
+	if q.entry == nil || !q.client.view.InForce() || q.errand.is(forPrefetch) || q.errand.is(forUse) {
 		return
 	}
 	if z := q.zone.keeps(q.asks); z != nil && z.Cache.Prefetch.Amount > 0 {
@@ -126,7 +126,7 @@ func (q *query) leave(inside policy.Query) bool {
 	switch {
 	case d.Limit != policy.NoLimit:
 		q.limited(d.Limit, rcodes[d.Reply])
-	case d.Denied != nil && d.Reply != policy.Resolve && q.origin != fromWarmUp:
+	case d.Denied != nil && d.Reply != policy.Resolve && !q.errand.is(forWarmUp):
 		q.deny(d)
 	case d.Denied == nil && d.Reply != policy.Resolve:
 		q.withhold(rcodes[d.Reply])

@@ -48,7 +48,7 @@ func (c *cookies) of(z *zone, packet []byte, then func()) (cookie []byte, known 
 	}
 	if now >= c.until && !c.asking {
 		c.asking = true
-		c.s.workers.do(func() { c.ask(z) })
+		c.s.do(func() { c.ask(z) })
 	}
 	if !c.given {
 		cookie = nil
@@ -93,7 +93,7 @@ func (c *cookies) complete(o outcome) {
 
 // awaitCookie makes the query of a client wait, once, until its cookie is known.
 func (q *query) awaitCookie() (waits bool) {
-	if !q.origin.client() || q.plain && len(q.packet) <= q.view.End+wire.OPTBytes {
+	if q.errand != nil || q.plain && len(q.packet) <= q.view.End+wire.OPTBytes {
 		return false
 	}
 	s := q.s
@@ -108,7 +108,7 @@ func (q *query) awaitCookie() (waits bool) {
 	batch, epoch := q.batch, q.suspend()
 	then := func() {
 		if q.resume(epoch) {
-			s.workers.do(q.run)
+			q.do(q.start)
 		}
 	}
 	q.waited, q.batch = true, nil // the batch belongs to the reader

@@ -23,12 +23,28 @@ const (
 	warmBytes   = 4 << 20
 )
 
+// purpose is why the proxy asks a question by itself.
+type purpose uint8
+
+const (
+	forPrefetch purpose = iota // of an answer that is renewed before it ends
+	forWarmUp
+	forUse // of a name whose addresses are in use and end
+)
+
 // errand is what is special about a query that no client sent, and its replier.
 type errand struct {
-	early time.Duration // of warm.Question
-	held  []netip.Addr  // of warm.Question
-	then  func(*query)  // is called when the query is over, and must not block
+	purpose purpose
+	early   time.Duration // of warm.Question
+	held    []netip.Addr  // of warm.Question
+	then    func(*query)  // is called when the query is over, and must not block
 }
+
+// is tells whether there is an errand of the purpose.
+func (e *errand) is(p purpose) bool { return e != nil && e.purpose == p }
+
+// stream implements replier.
+func (e *errand) stream() bool { return false }
 
 // reply implements replier: no client waits.
 func (e *errand) reply([]byte, bool) {}
@@ -37,7 +53,7 @@ func (e *errand) reply([]byte, bool) {}
 func (e *errand) done(q *query) { e.then(q) }
 
 // run asks a question for the subject of a view: at a resolver of the host, which is none for a pod.
-func (e *errand) run(s *Server, host netip.Addr, v *policy.View, snap *policy.Snapshot, a wire.Query, from origin) {
+func (e *errand) run(s *Server, host netip.Addr, v *policy.View, snap *policy.Snapshot, a wire.Query) {
 	packet := a.Pack(0)
 	if a.Flags&wire.DO == 0 {
 		packet = a.PackWithoutEDNS(0)
@@ -46,35 +62,35 @@ func (e *errand) run(s *Server, host netip.Addr, v *policy.View, snap *policy.Sn
 	if len(v.Pod.IPs) > 0 {
 		c.addr = v.Pod.IPs[0]
 	}
-	q := s.newQuery(packet, from, &c, e, s.now())
+	q := s.newQuery(packet, &c, e, s.now())
 	q.errand = e
 	q.run()
 }
 
 // errands is how package warm asks.
 func (s *Server) errands() *warm.Proxy {
-	return &warm.Proxy{Snapshot: s.snapshot.Load, Ask: s.ask, Passes: s.passes, Kept: s.kept, Do: s.workers.do, Protect: s.protect, Elapsed: s.elapsed,
+	return &warm.Proxy{Snapshot: s.snapshot.Load, Ask: s.ask, Passes: s.passes, Kept: s.kept, Do: s.do, Protect: s.protect, Elapsed: s.elapsed,
 		After: func(d time.Duration, job func()) func() bool { return s.after(d, job) }}
 }
 
 // ask asks a question of package warm: for the node at any resolver of the host.
 func (s *Server) ask(of warm.Question, then func(warm.Result)) {
-	host, from := netip.Addr{}, fromWarmUp
+	host, purpose := netip.Addr{}, forWarmUp
 	if of.View.Node != nil {
 		host = everyResolver
 	}
 	if of.InUse {
-		from = fromUse
+		purpose = forUse
 		s.stats.UseQueries.Add(1)
 	}
-	e := &errand{early: of.Early, held: of.Held, then: func(q *query) {
+	e := &errand{purpose: purpose, early: of.Early, held: of.Held, then: func(q *query) {
 		r := warm.Result{Verdict: q.rec.Verdict, Error: q.rec.Error}
 		for _, k := range q.kept {
 			r.Kept = append(r.Kept, k.Addr)
 		}
 		then(r)
 	}}
-	e.run(s, host, of.View, of.Snap, wire.Query{Question: wire.Question{Name: of.Name, Type: of.Type, Class: dns.ClassINET}, Flags: wire.RD}, from)
+	e.run(s, host, of.View, of.Snap, wire.Query{Question: wire.Question{Name: of.Name, Type: of.Type, Class: dns.ClassINET}, Flags: wire.RD})
 }
 
 // passes tells whether the guard lets a name open an address, for the subject of the view.

@@ -21,6 +21,11 @@ func (s *Server) protect(what string, f func()) (ok bool) {
 	return true
 }
 
+// do runs a job on a goroutine of its own. Its callers bound how many there are at a time.
+func (s *Server) do(job func()) { go s.job(job) }
+
+func (s *Server) job(job func()) { s.protect("a job of the proxy", job) }
+
 // replyToFault sends the reply that tells the client of a fault. One more fault, in that
 // reply, does not cost the client the reply.
 func (s *Server) replyToFault(send func()) {

@@ -105,18 +105,18 @@ func (l *faultLab) holdings() string {
 	s.parked.mu.Lock()
 	held := s.parked.all
 	s.parked.mu.Unlock()
-	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d renewals, %d workers, %d connections too many",
+	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d renewals, %d jobs, %d connections too many",
 		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), l.answers().renewals.inFlight(), l.busy(), int(s.Stats().Connections)-len(conns))
 }
 
-// busy counts the workers that have a job.
+// busy counts the goroutines that have a job.
 func (l *faultLab) busy() int {
 	stacks := make([]byte, 8<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return strings.Count(string(stacks), fmt.Sprintf("proxy.(*workerPool).work(%p", &l.s.workers)) - len(l.s.workers.idle)
+	return strings.Count(string(stacks), fmt.Sprintf("proxy.(*Server).job(%p", l.s))
 }
 
-const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 renewals, 0 workers, 0 connections too many"
+const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 renewals, 0 jobs, 0 connections too many"
 
 // left has the resources that are held at the end.
 func (l *faultLab) left() (left string) {

@@ -24,7 +24,9 @@ func (q *query) followedFrom(n fqdn.Name) (via, aliases []fqdn.Name) {
 // LedBy returns the names whose answers lead a pod to n now, see policy.Query.
 func (s *Server) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
 	if s.setup.Load().config.Follow {
-		via, aliases, _ = s.followed.Find(p, n).At(s.elapsed())
+		if led := s.followed.Find(p, n); led != nil { // nearly never: no look at the clock
+			via, aliases, _ = led.At(s.elapsed())
+		}
 	}
 	return via, aliases
 }

@@ -58,7 +58,7 @@ func (q *query) grant() {
 				q.make(v, &d, true, rest, nil, q.base)
 			}
 		}
-		if q.origin == fromUse {
+		if q.errand.is(forUse) {
 			q.retain()
 		}
 		q.make(v, &q.decision, false, q.kept, q.free, q.base)
@@ -82,7 +82,7 @@ func (q *query) grant() {
 // asked those that the guard left. Else the owner of a denied name could deny every pod the
 // addresses inside the cluster. Of a name of the cluster, rest counts for rules that deny alone.
 func (q *query) lasting() (own, rest []wire.Address) {
-	asked := q.origin != fromWarmUp && q.origin != fromUse
+	asked := !q.errand.is(forWarmUp) && !q.errand.is(forUse)
 	if asked && !q.decision.Query.InCluster {
 		return q.listed, nil
 	}
@@ -126,12 +126,12 @@ func (q *query) acknowledged(err error) {
 	case audit.Renewed:
 		s.stats.AddressesRenewed.Add(uint64(len(q.kept)))
 	}
-	if q.origin == fromUDP && q.inPlace() {
+	if q.overUDP() && q.inPlace() {
 		q.wait.batched = true
 		q.replyGranted()
 		return
 	}
-	s.workers.do(func() { q.protect(q.replyGranted) })
+	q.do(q.replyGranted)
 }
 
 // notGranted answers SERVFAIL, since the kernel did not take the grant. The query is not
@@ -141,15 +141,13 @@ func (q *query) notGranted(reason string) {
 	q.wait.lent = true
 	s.stats.GrantFailures.Add(1)
 	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
-	s.workers.do(func() {
-		q.protect(func() {
-			s.step("not granted")
-			for i := range q.rec.Answers {
-				q.rec.Answers[i].Openings = nil
-			}
-			q.single = false
-			q.fail("the kernel did not take the grant: " + reason)
-		})
+	q.do(func() {
+		s.step("not granted")
+		for i := range q.rec.Answers {
+			q.rec.Answers[i].Openings = nil
+		}
+		q.single = false
+		q.fail("the kernel did not take the grant: " + reason)
 	})
 }
 

@@ -73,7 +73,6 @@ func TestTickEndsLateGrants(t *testing.T) { synctest.Test(t, testTickEndsLateGra
 
 func testTickEndsLateGrants(t *testing.T) {
 	l, o := quietClock(t)
-	defer l.s.workers.stop()
 	given := 0
 	all := waitingFor(10)
 	over := make([]chan struct{}, len(all))

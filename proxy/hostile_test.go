@@ -20,6 +20,12 @@ const forged = "203.0.113.66"
 func TestHostileUpstream(t *testing.T) {
 	const q = "www.example.org."
 	honestly := func(m *dns.Msg) []byte { return says(m, nil, q+" 60 IN A 192.0.2.1") }
+	only := func(edit func(*dns.Msg), rrs ...string) func(*dns.Msg) [][]byte {
+		return func(m *dns.Msg) [][]byte { return [][]byte{says(m, edit, rrs...)} }
+	}
+	then := func(edit func(*dns.Msg), rrs ...string) func(*dns.Msg) [][]byte { // and an honest reply
+		return func(m *dns.Msg) [][]byte { return [][]byte{says(m, edit, rrs...), honestly(m)} }
+	}
 	for _, tt := range []struct {
 		name    string
 		packets func(m *dns.Msg) [][]byte
@@ -27,24 +33,12 @@ func TestHostileUpstream(t *testing.T) {
 		rcode   int
 		wrong   uint64 // replies that are to be ignored
 	}{
-		{name: "wrong id, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Id++ }, q+" 60 IN A "+forged), honestly(m)}
-		}},
-		{name: "another question, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Question[0].Name = "www.example.net." }, q+" 60 IN A "+forged), honestly(m)}
-		}},
-		{name: "another type, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Question[0].Qtype = dns.TypeTXT }, q+" 60 IN A "+forged), honestly(m)}
-		}},
-		{name: "another class, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Question[0].Qclass = dns.ClassCHAOS }, q+" 60 IN A "+forged), honestly(m)}
-		}},
-		{name: "two questions, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Question = append(r.Question, r.Question[0]) }, q+" 60 IN A "+forged), honestly(m)}
-		}},
-		{name: "a query instead of a response, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Response = false }, q+" 60 IN A "+forged), honestly(m)}
-		}},
+		{name: "wrong id, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: then(func(r *dns.Msg) { r.Id++ }, q+" 60 IN A "+forged)},
+		{name: "another question, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: then(func(r *dns.Msg) { r.Question[0].Name = "www.example.net." }, q+" 60 IN A "+forged)},
+		{name: "another type, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: then(func(r *dns.Msg) { r.Question[0].Qtype = dns.TypeTXT }, q+" 60 IN A "+forged)},
+		{name: "another class, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: then(func(r *dns.Msg) { r.Question[0].Qclass = dns.ClassCHAOS }, q+" 60 IN A "+forged)},
+		{name: "two questions, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: then(func(r *dns.Msg) { r.Question = append(r.Question, r.Question[0]) }, q+" 60 IN A "+forged)},
+		{name: "a query instead of a response, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: then(func(r *dns.Msg) { r.Response = false }, q+" 60 IN A "+forged)},
 		{name: "a packet cut short, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
 			whole := says(m, nil, q+" 60 IN A "+forged)
 			return [][]byte{whole[:len(whole)-3], honestly(m)}
@@ -58,21 +52,11 @@ func TestHostileUpstream(t *testing.T) {
 			p = append(p, 0xc0, byte(len(p)), 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 203, 0, 113, 66)
 			return [][]byte{p, honestly(m)}
 		}},
-		{name: "an owner off the chain", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, "www.example.net. 60 IN A "+forged)}
-		}},
-		{name: "an owner off the chain beside an honest one", grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, "example.org. 60 IN A "+forged, q+" 60 IN A 192.0.2.1")}
-		}},
-		{name: "the chain leads past the address", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, q+" 60 IN CNAME a.test.", "b.test. 60 IN A "+forged)}
-		}},
-		{name: "CNAMEs in a circle", rcode: dns.RcodeServerFailure, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, q+" 60 IN CNAME a.test.", "a.test. 60 IN CNAME "+q, "a.test. 60 IN A "+forged)}
-		}},
-		{name: "a CNAME to itself", rcode: dns.RcodeServerFailure, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, q+" 60 IN CNAME "+q, q+" 60 IN A "+forged)}
-		}},
+		{name: "an owner off the chain", packets: only(nil, "www.example.net. 60 IN A "+forged)},
+		{name: "an owner off the chain beside an honest one", grants: []string{"192.0.2.1"}, packets: only(nil, "example.org. 60 IN A "+forged, q+" 60 IN A 192.0.2.1")},
+		{name: "the chain leads past the address", packets: only(nil, q+" 60 IN CNAME a.test.", "b.test. 60 IN A "+forged)},
+		{name: "CNAMEs in a circle", rcode: dns.RcodeServerFailure, packets: only(nil, q+" 60 IN CNAME a.test.", "a.test. 60 IN CNAME "+q, "a.test. 60 IN A "+forged)},
+		{name: "a CNAME to itself", rcode: dns.RcodeServerFailure, packets: only(nil, q+" 60 IN CNAME "+q, q+" 60 IN A "+forged)},
 		{name: "an endless chain", rcode: dns.RcodeServerFailure, packets: func(m *dns.Msg) [][]byte {
 			rrs := []string{q + " 60 IN CNAME c0.test."}
 			for i := range 20 {
@@ -80,36 +64,16 @@ func TestHostileUpstream(t *testing.T) {
 			}
 			return [][]byte{says(m, nil, append(rrs, "c20.test. 60 IN A "+forged)...)}
 		}},
-		{name: "a label with a dot in it", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, `www\.example.org. 60 IN A `+forged)}
-		}},
-		{name: "a CNAME whose owner has a dot in a label", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, `www\.example.org. 60 IN CNAME a.test.`, "a.test. 60 IN A "+forged)}
-		}},
-		{name: "mixed case", grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Question[0].Name = "wWw.eXample.ORG." }, "WWW.Example.org. 60 IN CNAME A.Test.", "a.tEST. 60 IN A 192.0.2.1")}
-		}},
-		{name: "AAAA in an answer for A", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, q+" 60 IN AAAA 2001:db8::66")}
-		}},
-		{name: "another class in the answer", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, q+" 60 CH A "+forged)}
-		}},
-		{name: "address in the additional section", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Extra, r.Answer = r.Answer, nil }, q+" 60 IN A "+forged)}
-		}},
-		{name: "address in the authority section", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Ns, r.Answer = r.Answer, nil }, q+" 60 IN A "+forged)}
-		}},
-		{name: "address with NXDOMAIN", rcode: dns.RcodeNameError, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, func(r *dns.Msg) { r.Rcode = dns.RcodeNameError }, q+" 60 IN A "+forged)}
-		}},
-		{name: "DNAME with its CNAME", grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, "example.org. 60 IN DNAME moved.test.", q+" 60 IN CNAME www.moved.test.", "www.moved.test. 60 IN A 192.0.2.1")}
-		}},
-		{name: "DNAME alone", packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{says(m, nil, "example.org. 60 IN DNAME moved.test.", "www.moved.test. 60 IN A "+forged)}
-		}},
+		{name: "a label with a dot in it", packets: only(nil, `www\.example.org. 60 IN A `+forged)},
+		{name: "a CNAME whose owner has a dot in a label", packets: only(nil, `www\.example.org. 60 IN CNAME a.test.`, "a.test. 60 IN A "+forged)},
+		{name: "mixed case", grants: []string{"192.0.2.1"}, packets: only(func(r *dns.Msg) { r.Question[0].Name = "wWw.eXample.ORG." }, "WWW.Example.org. 60 IN CNAME A.Test.", "a.tEST. 60 IN A 192.0.2.1")},
+		{name: "AAAA in an answer for A", packets: only(nil, q+" 60 IN AAAA 2001:db8::66")},
+		{name: "another class in the answer", packets: only(nil, q+" 60 CH A "+forged)},
+		{name: "address in the additional section", packets: only(func(r *dns.Msg) { r.Extra, r.Answer = r.Answer, nil }, q+" 60 IN A "+forged)},
+		{name: "address in the authority section", packets: only(func(r *dns.Msg) { r.Ns, r.Answer = r.Answer, nil }, q+" 60 IN A "+forged)},
+		{name: "address with NXDOMAIN", rcode: dns.RcodeNameError, packets: only(func(r *dns.Msg) { r.Rcode = dns.RcodeNameError }, q+" 60 IN A "+forged)},
+		{name: "DNAME with its CNAME", grants: []string{"192.0.2.1"}, packets: only(nil, "example.org. 60 IN DNAME moved.test.", q+" 60 IN CNAME www.moved.test.", "www.moved.test. 60 IN A 192.0.2.1")},
+		{name: "DNAME alone", packets: only(nil, "example.org. 60 IN DNAME moved.test.", "www.moved.test. 60 IN A "+forged)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t, nil)

@@ -134,27 +134,3 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 		}
 	}
 }
-
-// TestOnlyAddressesAreReadInPlace: an SRV record with as many bytes as an IPv6 address
-// opens nothing, and leads to its target.
-func TestOnlyAddressesAreReadInPlace(t *testing.T) {
-	l := newSocketLab(t, false)
-	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
-		n := q.Question[0].Name
-		if q.Question[0].Qtype == dns.TypeSRV {
-			return [][]byte{says(q, nil, n+" 60 IN SRV 1 1 443 host.abc.")}
-		}
-		return [][]byte{says(q, nil, n+" 60 IN A 192.0.2.1")}
-	}))
-	pod := client(t, "udp", "127.0.0.4", l.listen())
-	if r := exchange(t, pod, newQuery("a1.example.org", dns.TypeSRV)); len(r.Answer) != 1 {
-		t.Errorf("the service: %v", r)
-	}
-	l.settled()
-	if granted := l.granter.of(policytest.Name("a1.example.org")); len(granted) > 0 {
-		t.Errorf("granted %v", granted)
-	}
-	if r := exchange(t, pod, newQuery("host.abc", dns.TypeA)); len(r.Answer) != 1 {
-		t.Errorf("its target: %v", r)
-	}
-}

@@ -250,7 +250,7 @@ type found struct {
 	from netip.AddrPort
 }
 
-// resolving has calls answered by a resolver, on workers.
+// resolving has calls answered by a resolver, each on a goroutine of its own.
 type resolving struct {
 	s *Server
 	resolver
@@ -259,7 +259,7 @@ type resolving struct {
 // Start implements upstreams.
 func (r resolving) Start(a wire.Query, to upstream.Responder, _ *upstream.Batch) {
 	to.(*call).remove() // identical questions are asked as often as they come
-	r.s.workers.do(func() {
+	r.s.do(func() {
 		var got found
 		err := upstream.ErrFault
 		r.s.protect("a query to the upstreams", func() { got, err = r.resolve(a) })
@@ -281,21 +281,23 @@ func (l *lab) answers() *answers { return l.s.setup.Load().root(&identity{}).ans
 
 // inHand is the replier of a query whose reply a test waits for.
 type inHand struct {
+	tcp    bool
 	packet []byte
 	over   chan struct{}
 }
 
 func (h *inHand) reply(packet []byte, _ bool) { h.packet = append([]byte(nil), packet...) }
+func (h *inHand) stream() bool                { return h.tcp }
 func (h *inHand) done(*query)                 { close(h.over) }
 
 // handle returns the reply to a packet that IsQuery, nil for silence, without the packet
 // cache.
 func (s *Server) handle(packet []byte, who identity, tcp bool) []byte {
-	h := &inHand{over: make(chan struct{})}
+	h := &inHand{tcp: tcp, over: make(chan struct{})}
 	if !who.known {
 		return wire.ErrorReply(packet, dns.RcodeRefused)
 	}
-	s.newQuery(packet, map[bool]origin{true: fromTCP}[tcp], &who, h, s.now()).run()
+	s.newQuery(packet, &who, h, s.now()).run()
 	<-h.over
 	return h.packet
 }

@@ -126,7 +126,7 @@ func TestPrefetchesAddNoLatency(t *testing.T) {
 	snap := l.s.snapshot.Load()
 	over := make(chan struct{})
 	e := &errand{then: func(*query) { close(over) }}
-	e.run(l.s, netip.Addr{}, snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch)
+	e.run(l.s, netip.Addr{}, snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}})
 	<-over
 	if s := l.s.Stats(); s.Types[typeA].Allowed != 1 || s.Latency.Total.Total() != 0 {
 		t.Errorf("%+v, %+v", s.Types[typeA], s.Latency.Total)

@@ -54,14 +54,14 @@ func (q *query) lookup() {
 	q.zone = q.setup.zone(&q.client, q.asks.Name)
 	q.wait.asked = s.now()
 	now := q.wait.asked.Sub(s.started)
-	if q.origin == fromWarmUp && q.lookupWarmed(now) {
+	if q.errand.is(forWarmUp) && q.lookupWarmed(now) {
 		return
 	}
 	if !q.missed && q.zone.keeps(q.asks) != nil {
 		switch e := q.zone.cache.Get(q.asks); {
 		case e == nil:
 		case e.Fresh(now):
-			if q.origin.client() {
+			if q.errand == nil {
 				s.stats.CacheHits.Add(1)
 				if e.Hit(now) {
 					q.zone.renewals.prefetch(q.zone, e, q.client.view, q.rate(), now)
@@ -146,7 +146,7 @@ func (q *query) miss() {
 	q.s.stats.CacheMisses.Add(1)
 	q.s.step("miss")
 	if q.zone == nil {
-		q.arrived(outcome{err: errNoZone})
+		q.arrived(outcome{err: errNoZone, at: q.wait.asked})
 		return
 	}
 	q.join()
@@ -165,19 +165,18 @@ func (q *query) join() {
 func (q *query) answerView() *wire.AnswerView { return &q.found }
 
 // complete implements waiter. Only UDP queries that are answered in place continue here;
-// others are for a worker, because the reader of the upstream's socket has further
+// others continue on another goroutine, because the reader of the upstream's socket has further
 // replies to read.
 func (q *query) complete(o outcome) {
-	if o.msg == nil && o.err == nil && q.origin == fromUDP && q.plain && q.found.Fits(&q.view) {
+	if o.msg == nil && o.err == nil && q.overUDP() && q.plain && q.found.Fits(&q.view) {
 		q.protect(func() { q.arrived(o) })
 		return
 	}
-	q.s.workers.do(func() { q.protect(func() { q.arrived(o) }) })
+	q.do(func() { q.arrived(o) })
 }
 
 // arrived continues with the outcome of a call.
 func (q *query) arrived(o outcome) {
-	now := q.s.now()
 	switch {
 	case errors.Is(o.err, errFault):
 		q.broken()
@@ -186,9 +185,9 @@ func (q *query) arrived(o outcome) {
 		q.join()
 		return
 	}
-	q.set(o.msg, o.from, audit.CacheNone, o.entry, now)
-	q.wait.answered = now
-	if q.origin == fromWarmUp {
+	q.set(o.msg, o.from, audit.CacheNone, o.entry, o.at)
+	q.wait.answered = o.at
+	if q.errand.is(forWarmUp) {
 		q.keepWarmed(o.err)
 	}
 	if o.err != nil {

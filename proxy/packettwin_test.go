@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,12 +44,13 @@ func (l *twoLogs) Write(r audit.Record) {
 	}
 }
 
-func (l *twoLogs) lines(t *testing.T) (hit, long []string) {
+// wantSame compares the lines of both ways.
+func (l *twoLogs) wantSame(t *testing.T, round int) {
 	t.Helper()
 	for _, log := range l.logs {
 		fatal.If(t, log.Close(context.Background()))
 	}
-	return strings.Split(l.ways[0].String(), "\n"), strings.Split(l.ways[1].String(), "\n")
+	equal(t, fmt.Sprintf("round %d: the lines of replies that are given again", round), strings.SplitAfter(l.ways[0].String(), "\n"), strings.SplitAfter(l.ways[1].String(), "\n"))
 }
 
 // twinTable are the answers of the twin's upstream: every kind that grants, leads,
@@ -101,14 +102,7 @@ func TestPacketCacheEqualsDecisions(t *testing.T) {
 		for range 1500 {
 			l.twinStep(r, pool, logs, same)
 		}
-		hit, long := logs.lines(t)
-		if !slices.Equal(hit, long) {
-			for i := range hit {
-				if i >= len(long) || hit[i] != long[i] {
-					t.Fatalf("round %d: given again it logs\n%s\nanew\n%s", round, hit[i], long[min(i, len(long)-1)])
-				}
-			}
-		}
+		logs.wantSame(t, round)
 		if t.Failed() {
 			t.Fatalf("round %d", round)
 		}

@@ -23,7 +23,6 @@ var parkedQueries = share.Bound{Resource: "queries that wait for their pod", Eac
 type parkedQuery struct {
 	source, local netip.Addr // unmapped; local is where it arrived
 	packet        []byte     // its own: a query has much more room
-	from          origin
 	to            replier
 	stop          func() bool
 }
@@ -68,12 +67,10 @@ func (s *Server) park(c identity, p *parkedQuery) (ok bool) {
 	return true
 }
 
-// resume runs the query on a worker.
+// resume runs the query on another goroutine.
 func (p *parkedQuery) resume(s *Server, c identity) {
-	s.workers.do(func() {
-		q := s.newQuery(p.packet, p.from, &c, p.to, s.now())
-		q.protect(q.unpark)
-	})
+	q := s.newQuery(p.packet, &c, p.to, s.now())
+	q.do(q.unpark)
 }
 
 // unpark runs the query if its source is known and has a slot.

@@ -207,6 +207,8 @@ type parkedReplier struct {
 	who     identity
 }
 
+func (r *parkedReplier) stream() bool { return false }
+
 func (r *parkedReplier) reply(packet []byte, _ bool) { r.replies <- append([]byte(nil), packet...) }
 
 func (r *parkedReplier) done(q *query) {

@@ -29,12 +29,11 @@ type query struct {
 	to      replier
 	udp     udpReplier // of a query over UDP
 	errand  *errand    // nil: a client sent it
-	origin  origin
 	client  identity
 	slot    limit.Slot // none: nothing to give back
 	started time.Time
 	request
-	batch *upstream.Batch // of the reader that has the query; nil on a worker
+	batch *upstream.Batch // of the reader that has the query; nil on another goroutine
 
 	plan   plan
 	asks   wire.Query // of cache and upstreams: the question, or the name that a search path completes
@@ -50,22 +49,10 @@ type query struct {
 	wait wait
 }
 
-// origin is where a query comes from.
-type origin uint8
-
-const (
-	fromUDP origin = iota
-	fromTCP
-	fromPrefetch // of an answer that is renewed before it ends
-	fromWarmUp
-	fromUse // of a name whose addresses are in use and end
-)
-
-// client tells whether a client sent the query.
-func (o origin) client() bool { return o <= fromTCP }
-
 // replier sends the reply to a query and releases the transport's part of the query.
 type replier interface {
+	// stream tells whether the reply may have any length, and may block: the client asked over TCP.
+	stream() bool
 	// reply sends the reply; batched: with the next Send of the queues. The packet is lent.
 	reply(packet []byte, batched bool)
 	// done is called once, when the query is over.
@@ -102,12 +89,15 @@ type wait struct {
 var queries = sync.Pool{New: func() any { return new(query) }}
 
 // newQuery is a query that arrived now, and keeps a copy of the packet.
-func (s *Server) newQuery(packet []byte, from origin, c *identity, to replier, started time.Time) *query {
+func (s *Server) newQuery(packet []byte, c *identity, to replier, started time.Time) *query {
 	q := queries.Get().(*query)
-	q.s, q.origin, q.client, q.to, q.started = s, from, *c, to, started
+	q.s, q.client, q.to, q.started = s, *c, to, started
 	q.keep(packet)
 	return q
 }
+
+// overUDP tells whether a client asked over UDP.
+func (q *query) overUDP() bool { return q.errand == nil && !q.to.stream() }
 
 // protect runs a step of the query. A fault costs the query a SERVFAIL.
 func (q *query) protect(step func()) {
@@ -118,6 +108,9 @@ func (q *query) protect(step func()) {
 
 // run takes an admitted query through the proxy.
 func (q *query) run() { q.protect(q.start) }
+
+// do runs a step of the query on another goroutine.
+func (q *query) do(step func()) { q.s.do(func() { q.protect(step) }) }
 
 // start reads the question.
 func (q *query) start() {
@@ -130,10 +123,10 @@ func (q *query) start() {
 	if q.awaitCookie() {
 		return
 	}
-	if q.origin.client() {
+	if q.errand == nil {
 		s.stats.Queries.Add(1)
 	}
-	if q.origin == fromTCP {
+	if q.to.stream() {
 		s.stats.QueriesTCP.Add(1)
 	}
 	switch rcode, refused := q.refusal(); {
@@ -161,7 +154,7 @@ func (q *query) decide() {
 		return
 	}
 	q.rec = audit.Record{Time: q.started, Pod: v.Pod.PodRef, Workload: v.Workload, Address: q.client.addr,
-		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.origin == fromTCP}
+		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.to.stream()}
 	if denied, by := q.s.dialled.denies(&q.client, q.protocol()); denied {
 		q.rec.Verdict, q.rec.Rule = audit.Refused, by
 		q.closed(dns.RcodeRefused, by)
@@ -207,7 +200,7 @@ var rcodes = [...]int{policy.NXDomain: dns.RcodeNameError, policy.Refuse: dns.Rc
 // limited replies that a limit keeps the question from being answered.
 func (q *query) limited(by policy.Limit, rcode int) {
 	q.rec.Verdict, q.rec.Limit, q.rec.Rule = audit.Refused, by, nil
-	if q.origin.client() {
+	if q.errand == nil {
 		q.s.stats.Limited(by).Add(1)
 	}
 	r := answer.Error(q.message(), rcode)
@@ -226,7 +219,7 @@ func (q *query) rate() policy.ZoneRate {
 // overRate replies to a query of a client that would be sent to an upstream beyond the rate of
 // its zone. false: it is within the rate, and counts.
 func (q *query) overRate(now time.Duration) bool {
-	if !q.origin.client() || q.client.view == nil {
+	if q.errand != nil || q.client.view == nil {
 		return false
 	}
 	if q.s.inRate(q.client.view, q.rate(), now) {
@@ -238,7 +231,7 @@ func (q *query) overRate(now time.Duration) bool {
 
 // protocol is how the client asked.
 func (q *query) protocol() policy.Protocol {
-	if q.origin == fromTCP {
+	if q.to.stream() {
 		return policy.TCP
 	}
 	return policy.UDP

@@ -69,7 +69,7 @@ func (f *renewals) prefetch(z *zone, e *cache.Entry, v *policy.View, rate policy
 func (f *renewals) begin(z *zone, e *cache.Entry, prefetch bool) *renewal {
 	n := &renewal{zone: z, entry: e, prefetch: prefetch}
 	f.all[e] = n
-	f.s.workers.do(n.run)
+	f.s.do(n.run)
 	return n
 }
 
@@ -105,7 +105,7 @@ func (n *renewal) complete(o outcome) {
 	f := &n.zone.renewals
 	s := f.s
 	if errors.Is(o.err, errAbandoned) {
-		s.workers.do(n.run)
+		s.do(n.run)
 		return
 	}
 	if !s.protect("a renewal", func() { s.step("renewed") }) {
@@ -124,14 +124,14 @@ func (n *renewal) complete(o outcome) {
 	f.mu.Unlock()
 	for _, w := range waiters {
 		if w.q.resume(w.epoch) {
-			s.workers.do(func() { w.q.protect(func() { w.q.renewed(n) }) })
+			w.q.do(func() { w.q.renewed(n) })
 		}
 	}
 	if failed || !n.prefetch {
 		n.end()
 		return
 	}
-	s.workers.do(n.next)
+	s.do(n.next)
 }
 
 // next has the better answer granted to the next of the pods that asked for the entry,
@@ -152,8 +152,8 @@ func (n *renewal) grant() {
 	for len(n.pods) > 0 {
 		v := n.snap.ViewOf(n.pods[0])
 		if n.pods = n.pods[1:]; v != nil && v.InForce() {
-			e := &errand{then: func(*query) { s.workers.do(n.next) }}
-			e.run(s, z.host, v, n.snap, n.entry.Query, fromPrefetch)
+			e := &errand{purpose: forPrefetch, then: func(*query) { s.do(n.next) }}
+			e.run(s, z.host, v, n.snap, n.entry.Query)
 			return
 		}
 	}

@@ -62,7 +62,7 @@ func (q *query) replyAnswer() {
 
 // encode returns the message as a reply to the query.
 func (q *query) encode(r *dns.Msg) []byte {
-	return answer.Encode(q.message(), r, q.origin == fromTCP)
+	return answer.Encode(q.message(), r, q.to.stream())
 }
 
 // reply ends the query with the reply, which is in the log before the client has it.
@@ -76,18 +76,17 @@ func (q *query) reply(packet []byte, rcode int) {
 // audit counts the decision and how long the query took, and logs it.
 func (q *query) audit() {
 	s := q.s
-	if q.client.view == nil || q.origin == fromWarmUp || q.origin == fromUse && q.rec.Verdict != audit.Renewed {
+	if q.client.view == nil || q.errand.is(forWarmUp) || q.errand.is(forUse) && q.rec.Verdict != audit.Renewed {
 		return
 	}
 	s.step("audit")
 	s.stats.Verdicts.Add(q.rec.Verdict, q.question.Type)
 	took := s.now().Sub(q.started)
-	switch q.origin {
-	case fromPrefetch:
-		q.rec.Cache = audit.CachePrefetch
-	case fromUse:
-	default:
+	switch {
+	case q.errand == nil:
 		s.stats.Latency.Observe(q.wait.spent, took)
+	case q.errand.is(forPrefetch):
+		q.rec.Cache = audit.CachePrefetch
 	}
 	if s.log == nil {
 		return
@@ -151,7 +150,7 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 // store keeps the reply for the queries that follow, if it was made of a kept answer.
 func (q *query) store(packet []byte) {
 	s := q.s
-	if q.how != audit.CacheHit || q.origin != fromUDP || !q.plain || q.entry == nil || len(packet) < wire.HeaderBytes ||
+	if q.how != audit.CacheHit || !q.overUDP() || !q.plain || q.entry == nil || len(packet) < wire.HeaderBytes ||
 		packet[2]&0x02 != 0 || wire.QuestionEnd(packet) != q.view.End {
 		return
 	}

@@ -10,9 +10,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/upstream"
-	"github.com/namegate/namegate/proxy/wire"
 )
 
 // maxSelfQuery bounds a SelfQuery whose context has no end.
@@ -40,13 +39,12 @@ func (s *Server) SelfQuery(ctx context.Context, addr netip.AddrPort) error {
 var errNotServing = errors.New("the reply does not say that it is serving")
 
 func selfQuery(ctx context.Context, addr netip.AddrPort) error {
-	q := wire.Query{Question: wire.Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
-	reply, err := upstream.Ask(ctx, new(net.Dialer), addr, q, selfQueryAgain)
+	q := new(dns.Msg).SetQuestion(answer.Presentation(aliveName), dns.TypeTXT)
+	m, err := upstream.Ask(ctx, new(net.Dialer), addr, q, selfQueryAgain)
 	if err != nil {
 		return err
 	}
-	m := new(dns.Msg)
-	if m.Unpack(reply) == nil && len(m.Answer) == 1 {
+	if len(m.Answer) == 1 {
 		if txt, ok := m.Answer[0].(*dns.TXT); ok && len(txt.Txt) == 1 && txt.Txt[0] == aliveText {
 			return nil
 		}
@@ -61,11 +59,7 @@ const askAgain = 500 * time.Millisecond
 // answered or ctx ends: once over UDP, from a socket with the mark of the last SetHost. The
 // answer counts nowhere.
 func (s *Server) AskResolver(ctx context.Context, resolver netip.Addr, name string) error {
-	n, err := fqdn.ParseName(name)
-	if err != nil {
-		return err
-	}
-	q := wire.Query{Question: wire.Question{Name: n, Type: dns.TypeTXT, Class: dns.ClassINET}, Flags: wire.RD}
-	_, err = upstream.Ask(ctx, s.forwards.Dialer(), netip.AddrPortFrom(resolver, dnsPort), q, askAgain)
+	q := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeTXT)
+	_, err := upstream.Ask(ctx, s.forwards.Dialer(), netip.AddrPortFrom(resolver, dnsPort), q, askAgain)
 	return err
 }

@@ -88,7 +88,6 @@ type Server struct {
 	started  time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	faultAt  func(step string)           // nil but in tests, where it panics at a step
-	workers  workerPool
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
 	listener *listener.Server
@@ -145,7 +144,6 @@ func New(o Options) (*Server, error) {
 	s.calls = calls{s: s, all: map[callKey]*call{}}
 	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
-	s.workers = newWorkerPool(s.protect)
 	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Protect: s.protect, Step: s.step,
 		Handler: func(local netip.Addr) listener.Handler { return s.newHandler(local) }})
 	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
@@ -207,7 +205,6 @@ func (s *Server) Close(ctx context.Context) error {
 	s.Ups.Stop()
 	s.InUse.Stop()
 	s.listener.Close(ctx)
-	s.workers.stop()
 	s.forwards.Close()
 	return ctx.Err()
 }

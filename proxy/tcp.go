@@ -63,7 +63,7 @@ func (c *conn) query(packet []byte) (goOn bool) {
 		}
 	}()
 	if who.unidentified {
-		handedOn = s.park(who, &parkedQuery{local: c.h.local, packet: packet, from: fromTCP, to: c})
+		handedOn = s.park(who, &parkedQuery{local: c.h.local, packet: packet, to: c})
 		if !handedOn {
 			return c.refuse(packet, s.shed(c.client, s.elapsed()))
 		}
@@ -73,9 +73,9 @@ func (c *conn) query(packet []byte) (goOn bool) {
 	if !ok {
 		return c.refuse(packet, dns.RcodeServerFailure)
 	}
-	q := s.newQuery(packet, fromTCP, &who, c, s.now())
+	q := s.newQuery(packet, &who, c, s.now())
 	q.slot, handedOn = slot, true
-	s.workers.do(q.run)
+	q.do(q.start)
 	return true
 }
 
@@ -83,6 +83,9 @@ func (c *conn) query(packet []byte) (goOn bool) {
 func (c *conn) refuse(packet []byte, rcode int) (goOn bool) {
 	return rcode == silence || c.Send(wire.ErrorReply(packet, rcode))
 }
+
+// stream implements replier.
+func (c *conn) stream() bool { return true }
 
 // reply implements replier.
 func (c *conn) reply(packet []byte, _ bool) { c.Send(packet) }

@@ -77,7 +77,7 @@ func (h *handler) query(p *listener.Packet, c *identity, view *wire.QueryView, p
 		sendError(p, dns.RcodeServerFailure)
 		return
 	}
-	q := s.newQuery(p.Bytes, fromUDP, c, nil, started)
+	q := s.newQuery(p.Bytes, c, nil, started)
 	q.udp = udpReplier{p.Later()}
 	q.to, q.slot = &q.udp, slot
 	if plain {
@@ -88,7 +88,7 @@ func (h *handler) query(p *listener.Packet, c *identity, view *wire.QueryView, p
 		q.run()
 		return
 	}
-	s.workers.do(q.run) // it is for the dns library
+	q.do(q.start) // it is for the dns library
 }
 
 // sendError replies to the packet without records, unless that is silence.
@@ -106,13 +106,16 @@ func (h *handler) park(p *listener.Packet, c *identity) {
 			to.Done()
 		}
 	}()
-	if ok = h.s.park(*c, &parkedQuery{local: h.local, packet: slices.Clone(p.Bytes), from: fromUDP, to: to}); !ok {
+	if ok = h.s.park(*c, &parkedQuery{local: h.local, packet: slices.Clone(p.Bytes), to: to}); !ok {
 		sendError(p, h.s.shed(h.s.clients.Unknown(), h.s.elapsed()))
 	}
 }
 
 // udpReplier replies to a client over UDP.
 type udpReplier struct{ listener.Replier }
+
+// stream implements replier.
+func (u *udpReplier) stream() bool { return false }
 
 // reply implements replier.
 func (u *udpReplier) reply(packet []byte, batched bool) { u.Reply(packet, batched) }
