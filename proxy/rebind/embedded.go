@@ -8,13 +8,13 @@ var carriers = []netip.Prefix{
 	netip.MustParsePrefix("::/96"),           // IPv4-compatible, RFC 4291 §2.5.5.1
 	netip.MustParsePrefix("::ffff:0:0/96"),   // IPv4-mapped, RFC 4291 §2.5.5.2
 	netip.MustParsePrefix("::ffff:0:0:0/96"), // IPv4-translated, RFC 2765 §2.1
+	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64, RFC 6052 §2.1
 }
 
 var (
-	nat64WellKnown = netip.MustParsePrefix("64:ff9b::/96")   // RFC 6052 §2.1
-	nat64Local     = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
-	sixToFour      = netip.MustParsePrefix("2002::/16")      // RFC 3056 §2
-	teredo         = netip.MustParsePrefix("2001::/32")      // RFC 4380 §4
+	nat64Local = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
+	sixToFour  = netip.MustParsePrefix("2002::/16")      // RFC 3056 §2
+	teredo     = netip.MustParsePrefix("2001::/32")      // RFC 4380 §4
 )
 
 // embedded returns the IPv4 addresses to which a translator or a tunnel may send a
@@ -25,12 +25,7 @@ func embedded(a netip.Addr, nat64 []netip.Prefix) (inner []netip.Addr) {
 		return nil
 	}
 	b := a.As16()
-	for _, p := range carriers {
-		if p.Contains(a) {
-			inner = append(inner, v4(b[12:]))
-		}
-	}
-	if nat64WellKnown.Contains(a) {
+	if contains(carriers, a) {
 		inner = append(inner, v4(b[12:]))
 	}
 	if nat64Local.Contains(a) {

@@ -149,20 +149,14 @@ func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
 // reason returns why an address is closed to a name from outside or inside the cluster
 // domain, "" if it is open.
 func (g *Guard) reason(a netip.Addr, outside bool, pods *policy.Snapshot) string {
-	for _, m := range metadata {
-		if a == m {
-			return "metadata"
-		}
-	}
-	for _, p := range linkLocal {
-		if p.Contains(a) {
-			return "link-local"
-		}
-	}
-	if !outside {
+	switch {
+	case slices.Contains(metadata, a):
+		return "metadata"
+	case contains(linkLocal, a):
+		return "link-local"
+	case !outside:
 		return ""
-	}
-	if g.own(a) {
+	case g.own(a):
 		return "node"
 	}
 	if reason, ok := g.cluster[a]; ok && !g.node {
@@ -183,19 +177,17 @@ func (g *Guard) placed(a netip.Addr, pods *policy.Snapshot) string {
 	if _, ok := pods.Pod(a); ok {
 		return "pod"
 	}
-	for _, p := range g.ranges {
-		if p.Contains(a) {
-			return "cluster"
-		}
+	if contains(g.ranges, a) {
+		return "cluster"
 	}
 	return ""
 }
 
 func (g *Guard) allowed(n fqdn.Name, a netip.Addr) bool {
-	for _, r := range g.allow {
-		if r.Range.Contains(a) && n.HasSuffix(r.Suffix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.allow, func(r corefile.RebindAllow) bool { return r.Range.Contains(a) && n.HasSuffix(r.Suffix) })
+}
+
+// contains tells whether an address is in one of the ranges.
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
