@@ -91,8 +91,8 @@ func appendSubject(b []byte, p policy.PodRef, workload string, owner Owner) []by
 func appendDecided(b []byte, r *Record) []byte {
 	b = append(b, `"},"question":{"name":`...)
 	b = appendName(b, r.Name)
-	b = appendNamed(b, "type", dns.TypeToString[r.Type], "TYPE", int(r.Type))
-	b = appendNamed(b, "class", dns.ClassToString[r.Class], "CLASS", int(r.Class))
+	b = appendNamed(b, "type", typeName(r.Type), "TYPE", int(r.Type))
+	b = appendNamed(b, "class", className(r.Class), "CLASS", int(r.Class))
 	b = append(b, '}')
 	if r.Via != "" {
 		b = append(b, `,"via":`...)
@@ -110,6 +110,26 @@ func appendDecided(b []byte, r *Record) []byte {
 		b = append(b, '"')
 	}
 	return b
+}
+
+// typeName returns the name of a type, "" for none. Nearly all questions are for addresses, and
+// these names cost no look-up.
+func typeName(qtype uint16) string {
+	switch qtype {
+	case dns.TypeA:
+		return "A"
+	case dns.TypeAAAA:
+		return "AAAA"
+	}
+	return dns.TypeToString[qtype]
+}
+
+// className returns the name of a class, "" for none.
+func className(class uint16) string {
+	if class == dns.ClassINET {
+		return "IN"
+	}
+	return dns.ClassToString[class]
 }
 
 // appendWay writes what differs from one question to the next.
