@@ -69,7 +69,7 @@ var requests = sync.Pool{New: func() any { return new(request) }}
 func (z *Zone) Start(q wire.Query, to Responder, batch *Batch) {
 	r := requests.Get().(*request)
 	z.begin(r, q, to)
-	defer r.try.net(z.pool)
+	defer z.pool.net(aQuery, r)
 	n := z.inFlight.Add(1)
 	if config := r.routes.zone; config.MaxConcurrent > 0 && int(n) > config.MaxConcurrent {
 		z.pool.stats.Shed.Add(1)
@@ -80,7 +80,7 @@ func (z *Zone) Start(q wire.Query, to Responder, batch *Batch) {
 }
 
 func (z *Zone) begin(r *request, q wire.Query, to Responder) {
-	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: minRest, now: time.Now()}
+	r.zone, r.routes, r.query, r.to, r.pause, r.now = z, z.routes.Load(), q, to, minRest, time.Now() // the others are zero, see release
 	r.try.owner = r
 	r.end = r.now.Add(r.routes.zone.Deadline)
 	r.order = z.order(r.routes, r.room[:0])
@@ -90,7 +90,7 @@ func (z *Zone) begin(r *request, q wire.Query, to Responder) {
 func (r *request) finish(a Answer, err error) {
 	z, to := r.zone, r.to
 	r.release()
-	defer z.pool.net("the answer to a query")
+	defer z.pool.net("the answer to a query", nil)
 	to.Done(a, err)
 }
 
@@ -144,7 +144,7 @@ func (r *request) next(batch *Batch) {
 			return
 		case r.silent == r.before: // none could be reached
 			go func() {
-				defer r.try.net(r.zone.pool)
+				defer r.zone.pool.net(aQuery, r)
 				r.rest()
 				r.round()
 				r.next(nil)

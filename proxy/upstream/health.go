@@ -167,7 +167,7 @@ type probe struct {
 }
 
 func (p probe) replied(reply []byte) bool {
-	defer p.pool.net("the reply to a probe")
+	defer p.pool.net("the reply to a probe", nil)
 	if parse(reply, false) == nil {
 		return false
 	}

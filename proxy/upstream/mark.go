@@ -11,9 +11,6 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
-
-	"github.com/namegate/namegate/proxy/mmsg"
-	"github.com/namegate/namegate/proxy/wire"
 )
 
 // SetMark gives the packets of further sockets a mark (SO_MARK), 0 for none: the rules that intercept
@@ -60,35 +57,25 @@ func (p *socketPool) drain() {
 // Dialer makes sockets with the mark.
 func (p *Pool) Dialer() *net.Dialer { return Dialer(p.mark.Load()) }
 
-// Ask sends a query over UDP, from a socket of its own and at intervals, until a reply answers it or
+// Ask sends a query over UDP, from a socket of its own and at intervals, until a reply has its id or
 // ctx ends. The reply counts nowhere.
-func Ask(ctx context.Context, d *net.Dialer, to netip.AddrPort, q wire.Query, interval time.Duration) (reply []byte, err error) {
-	c, err := d.DialContext(ctx, "udp", to.String())
+func Ask(ctx context.Context, d *net.Dialer, to netip.AddrPort, query *dns.Msg, interval time.Duration) (reply *dns.Msg, err error) {
+	client := dns.Client{Dialer: d, Timeout: interval}
+	conn, err := client.DialContext(ctx, to.String())
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	query, buf := q.PackWithoutEDNS(dns.Id()), make([]byte, mmsg.PacketBytes)
-	for send := true; ; {
-		if send {
-			_, err = c.Write(query)
-			_ = c.SetReadDeadline(time.Now().Add(interval))
-		}
-		n := 0
-		if err == nil {
-			n, err = c.Read(buf)
-		}
-		send = errors.Is(err, os.ErrDeadlineExceeded)
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	for {
+		reply, _, err = client.ExchangeWithConnContext(ctx, query, conn)
 		switch {
+		case err == nil:
+			return reply, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case send:
-			err = nil
-		case err != nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, err
-		case wire.Answers(query, buf[:n], q.QuestionEnd()):
-			return buf[:n], nil
 		}
 	}
 }

@@ -171,12 +171,18 @@ func (p *Pool) step(name string) {
 	}
 }
 
-// net catches a panic where nothing is left to be done about it.
-func (p *Pool) net(what string) {
+// aQuery is what a panic ends whose query has an owner.
+const aQuery = "a query to the upstreams"
+
+// net catches a panic, which ends the query of the owner; nil: nothing is left to be done about it.
+func (p *Pool) net(what string, owner tryOwner) {
 	if p.options.Fault == nil {
 		return
 	}
 	if r := recover(); r != nil {
 		p.options.Fault(what, r)
+		if owner != nil {
+			owner.broken()
+		}
 	}
 }

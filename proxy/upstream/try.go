@@ -48,7 +48,8 @@ type tryOwner interface {
 
 // start sends the query.
 func (t *try) start(u *upstream, q wire.Query, by bounds, owner tryOwner, batch *Batch) {
-	*t = try{u: u, query: q, bounds: by, owner: owner, plain: u.isPlain()}
+	t.u, t.query, t.bounds, t.owner = u, q, by, owner
+	t.tcp, t.again, t.plain, t.refused = false, false, u.isPlain(), false
 	t.send(batch)
 }
 
@@ -102,7 +103,7 @@ func (t *try) overTCP(until time.Time) {
 // replied implements responder.
 func (t *try) replied(reply []byte) (read bool) {
 	read = true // also after a panic
-	defer t.net(t.u.pool)
+	defer t.u.pool.net(aQuery, t.owner)
 	t.u.pool.step("reply")
 	u, plain := t.u, t.refused && t.query.Options == "" // an option of a client may be what it refused
 	if !t.tcp && t.owner.packet(reply) {                // it has released the try
@@ -135,7 +136,7 @@ func (t *try) replied(reply []byte) (read bool) {
 
 // failed implements responder.
 func (t *try) failed(err error, lost bool) {
-	defer t.net(t.u.pool)
+	defer t.u.pool.net(aQuery, t.owner)
 	t.u.pool.step("failure")
 	switch {
 	case !t.tcp && errors.Is(err, errManyWrong):
@@ -154,16 +155,5 @@ func (t *try) failed(err error, lost bool) {
 			t.u.silentTCP.Store(int64(t.u.now() + silentFor))
 		}
 		t.owner.tried(nil, fmt.Errorf("ask %s over TCP: %w", t.u.addr, err))
-	}
-}
-
-// net ends the query after a panic in it.
-func (t *try) net(p *Pool) {
-	if p.options.Fault == nil {
-		return
-	}
-	if r := recover(); r != nil {
-		p.options.Fault("a query to the upstreams", r)
-		t.owner.broken()
 	}
 }
