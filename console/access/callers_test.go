@@ -149,7 +149,7 @@ func TestGuesses(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 1000-reviewBurst+1 || api.Reviews != reviewBurst {
+	if refused != 1000-reviewRate.burst+1 || api.Reviews != reviewRate.burst {
 		t.Errorf("%d guesses refused, %d reviews", refused, api.Reviews)
 	}
 	if err := from("192.0.2.1:1", "alice's"); err != nil {

@@ -65,7 +65,7 @@ func TestDocumentedBounds(t *testing.T) {
 			}
 		}
 	}
-	if maxConnections != 128 || connectionsOfOne != 16 || reviewsPerSecond != 5 || allPerSecond != 10 || connectionRate.perSecond != 20 || allConnectionRate.perSecond != 60 || cacheTTL.Seconds() != 10 ||
+	if maxConnections != 128 || connectionsOfOne != 16 || reviewRate.perSecond != 5 || allReviewRate.perSecond != 10 || connectionRate.perSecond != 20 || allConnectionRate.perSecond != 60 || cacheTTL.Seconds() != 10 ||
 		headerTime.Seconds() != 5 || headerBytes != 64<<10 || writeTime.Seconds() != 30 || len(entry.LeaseNames()) != 16 {
 		t.Error("the documents have other numbers than the code; change them and this test")
 	}

@@ -87,11 +87,11 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 		}
 	}
 	foreign, got := accesstest.NewCA(t), map[int]int{}
-	for i := range reviewBurst + 10 {
+	for i := range reviewRate.burst + 10 {
 		cert, _ := foreign.Issue(t, func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: fmt.Sprint("mallory", i)} })
 		got[ask("192.0.2.1:1", cert)]++
 	}
-	if got[http.StatusUnauthorized] != reviewBurst || got[http.StatusTooManyRequests] != 10 {
+	if got[http.StatusUnauthorized] != reviewRate.burst || got[http.StatusTooManyRequests] != 10 {
 		t.Errorf("answers by status: %v", got)
 	}
 	if got := ask("192.0.2.2:1", good); got != 0 {

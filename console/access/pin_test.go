@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,20 +36,6 @@ func TestCertificate(t *testing.T) {
 	} {
 		if err := pin.Check(s); !errors.Is(err, entry.ErrWrongKey) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestPinText(t *testing.T) {
-	_, pin, err := newCertificate(time.Now())
-	fatal.If(t, err)
-	got, err := entry.ParsePin(pin.String())
-	if err != nil || got != pin || !strings.HasPrefix(pin.String(), "sha256/") || len(pin.String()) != 7+44 {
-		t.Errorf("%s became %s: %v", pin, got, err)
-	}
-	for _, bad := range []string{"", "sha256/", pin.String() + "A", pin.String()[:40], "SHA256/" + pin.String()[7:], pin.String()[7:], " " + pin.String()} {
-		if _, err := entry.ParsePin(bad); err == nil {
-			t.Errorf("%q is taken", bad)
 		}
 	}
 }

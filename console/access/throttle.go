@@ -13,25 +13,19 @@ import (
 // not cached costs a review by the API server, or a search for its issuer. A person's
 // commands ask a few times in a second, and wrong guesses deserve no more. All together
 // take half of the rate of the agent's client: the rest is for known callers.
-const (
-	reviewsPerSecond = 5  // of one address
-	reviewBurst      = 20 // of one address
-	allPerSecond     = 10
-	allBurst         = 40
-	// maxAddresses bounds the addresses whose rate is known.
-	maxAddresses = 1024
+var (
+	reviewRate    = rateLimit{5, 20} // of one address
+	allReviewRate = rateLimit{10, 40}
 )
+
+// maxAddresses bounds the addresses whose rate is known.
+const maxAddresses = 1024
 
 // rateLimit is how often something may be, and how often at once.
 type rateLimit struct {
 	perSecond rate.Limit
 	burst     int
 }
-
-var (
-	reviewRate    = rateLimit{reviewsPerSecond, reviewBurst}
-	allReviewRate = rateLimit{allPerSecond, allBurst}
-)
 
 func (p rateLimit) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
 

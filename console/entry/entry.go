@@ -44,15 +44,9 @@ const maxDial = 8
 
 // Entry is the content that an agent publishes about its console.
 type Entry struct {
-	Node      string
-	Addresses []netip.AddrPort
-	Pin       Pin
-}
-
-// published is an entry as it is written.
-type published struct {
+	Node      string           `json:"-"`
 	Addresses []netip.AddrPort `json:"addresses"`
-	Key       string           `json:"key"`
+	Pin       Pin              `json:"key"`
 }
 
 // Key returns the annotation's key.
@@ -60,7 +54,7 @@ func (e Entry) Key() string { return e.Node + Suffix }
 
 // Encode returns the annotation's value.
 func (e Entry) Encode() (string, error) {
-	text, err := json.Marshal(published{e.Addresses, e.Pin.String()})
+	text, err := json.Marshal(e)
 	if err != nil {
 		return "", fmt.Errorf("write the console of node %s: %w", e.Node, err)
 	}
@@ -69,13 +63,10 @@ func (e Entry) Encode() (string, error) {
 
 // Decode reads what Encode wrote.
 func Decode(node, text string) (Entry, error) {
-	var p published
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
+	e := Entry{Node: node}
+	if err := json.Unmarshal([]byte(text), &e); err != nil {
 		return Entry{}, fmt.Errorf("read the console of node %s: %w", node, err)
 	}
-	pin, err := ParsePin(p.Key)
-	if err != nil {
-		return Entry{}, fmt.Errorf("read the console of node %s: %w", node, err)
-	}
-	return Entry{node, p.Addresses[:min(len(p.Addresses), maxDial)], pin}, nil
+	e.Addresses = e.Addresses[:min(len(e.Addresses), maxDial)]
+	return e, nil
 }

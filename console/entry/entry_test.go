@@ -48,9 +48,10 @@ func TestBadEntries(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "read the console of node n1",
 		`{"addresses":["n1:1"],"key":"x"}`:  "read the console of node n1",
-		`{"addresses":[],"key":"md5/AQL/"}`: "does not begin with sha256/",
-		`{"key":"sha256/AQL/"}`:             "is not that of a key",
-		`{"key":"sha256/%"}`:                "is not that of a key",
+		`{"addresses":[],"key":"md5/AQL/"}`: "is no fingerprint of a key",
+		`{"key":"sha256/AQL/"}`:             "is no fingerprint of a key",
+		`{"key":"sha256/%"}`:                "is no fingerprint of a key",
+		`{"key":"AQL/"}`:                    "is no fingerprint of a key",
 	} {
 		if _, err := Decode("n1", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -8,7 +9,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Pin is the fingerprint of a server's key: the SHA-256 of its SubjectPublicKeyInfo.
@@ -20,21 +20,20 @@ const pinPrefix = "sha256/"
 // PinOf returns the fingerprint of a certificate's key.
 func PinOf(c *x509.Certificate) Pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
 
-// String returns the fingerprint as it is published: "sha256/" and base64.
-func (p Pin) String() string { return pinPrefix + base64.StdEncoding.EncodeToString(p[:]) }
+// MarshalText returns the fingerprint as it is published: "sha256/" and base64.
+func (p Pin) MarshalText() ([]byte, error) {
+	return base64.StdEncoding.AppendEncode([]byte(pinPrefix), p[:]), nil
+}
 
-// ParsePin reads what String writes.
-func ParsePin(text string) (p Pin, err error) {
-	coded, ok := strings.CutPrefix(text, pinPrefix)
-	if !ok {
-		return p, fmt.Errorf("fingerprint %q does not begin with %s", text, pinPrefix)
+// UnmarshalText reads what MarshalText writes.
+func (p *Pin) UnmarshalText(text []byte) error {
+	coded, ok := bytes.CutPrefix(text, []byte(pinPrefix))
+	raw, err := base64.StdEncoding.AppendDecode(nil, coded)
+	if !ok || err != nil || len(raw) != len(p) {
+		return fmt.Errorf("%q is no fingerprint of a key", text)
 	}
-	raw, err := base64.StdEncoding.DecodeString(coded)
-	if err != nil || len(raw) != len(p) {
-		return p, fmt.Errorf("fingerprint %q is not that of a key", text)
-	}
-	copy(p[:], raw)
-	return p, nil
+	*p = Pin(raw)
+	return nil
 }
 
 // ErrWrongKey is the end of a handshake with a server that has another key.
