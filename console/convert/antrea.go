@@ -162,7 +162,7 @@ func (o *object) antreaPlace(tier string, priority float64) place {
 
 // antreaSubject returns the selectors of namespaces and of pods.
 func (o *object) antreaSubject(a *antreaAppliedTo) (namespaces, pods *metav1.LabelSelector, err error) {
-	if a.ExternalEntitySelector != nil || a.Group != "" || a.ServiceAccount != nil || a.Service != nil || a.NodeSelector != nil {
+	if len(others(a, "podSelector", "namespaceSelector")) > 0 {
 		return nil, nil, fmt.Errorf("only podSelector and namespaceSelector have an equal")
 	}
 	namespaces, pods = a.NamespaceSelector, a.PodSelector

@@ -48,7 +48,7 @@ func (o *object) aws() {
 		r := rule{action: v1alpha1.ActionAccept}
 		for j, peer := range e.To {
 			at := fmt.Sprintf("%s.to[%d]", path, j)
-			if len(peer.DomainNames) == 0 || peer.IPBlock != nil || peer.PodSelector != nil || peer.NamespaceSelector != nil {
+			if len(peer.DomainNames) == 0 || len(others(peer, "domainNames")) > 0 {
 				o.unnamed(r.action, dnsAlone(e.Ports, policyPort.text), at, "has no names and is left out; write a NetworkPolicy for it")
 				continue
 			}
@@ -172,7 +172,7 @@ func (o *object) awsRule(e *awsClusterRule, path string) (rule, bool) {
 	}
 	for i, to := range e.To {
 		at := fmt.Sprintf("%s.to[%d]", path, i)
-		if to.Namespaces != nil || to.Pods != nil || to.Nodes != nil {
+		if len(others(to, "networks", "domainNames")) > 0 {
 			o.unnamed(r.action, dnsAlone(e.Ports, awsPort.text), at, "is left out: a %s has no peers by pods, namespaces or nodes; write networks, or a ClusterNetworkPolicy of the Kubernetes network policy API", v1alpha1.ClusterKind)
 			continue
 		}

@@ -190,17 +190,13 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 	if !ok {
 		return r, false
 	}
-	d := &e.Destination
-	for _, limit := range []part{
-		{"ipVersion", e.IPVersion != nil}, {"icmp", e.ICMP != nil}, {"notProtocol", e.NotProtocol != nil}, {"notICMP", e.NotICMP != nil},
-		{"source", !e.Source.empty()}, {"destination.selector", d.Selector != ""}, {"destination.namespaceSelector", d.NamespaceSelector != ""},
-		{"destination.services", d.Services != nil}, {"destination.notNets", d.NotNets != nil}, {"destination.notSelector", d.NotSelector != ""},
-		{"destination.notPorts", d.NotPorts != nil}, {"destination.serviceAccounts", d.ServiceAccounts != nil},
-	} {
-		if limit.there {
-			o.unnamed(r.action, e.dns(), path, "is left out: %s has no equal", limit.field)
-			return r, false
-		}
+	d, limits := &e.Destination, others(e, "action", "protocol", "destination", "http", "metadata")
+	for _, field := range others(d, "nets", "ports", "domains") {
+		limits = append(limits, "destination."+field)
+	}
+	if len(limits) > 0 {
+		o.unnamed(r.action, e.dns(), path, "is left out: %s has no equal", limits[0])
+		return r, false
 	}
 	if len(d.Domains) > 0 && (r.action != v1alpha1.ActionAccept || len(d.Nets) > 0) {
 		o.note(Failed, path, "Calico allows domains with Allow alone, and without nets")
@@ -218,13 +214,6 @@ func (o *object) calicoRule(e *calicoRule, path string) (rule, bool) {
 		r.networks = append(r.networks, network(n))
 	}
 	return r, (!r.everywhere() || len(d.Domains)+len(d.Nets) == 0) && r.open(len(d.Ports))
-}
-
-// empty tells whether it restricts nothing.
-func (e *calicoEntity) empty() bool {
-	text, err := json.Marshal(e)
-	zero, _ := json.Marshal(calicoEntity{})
-	return err == nil && string(text) == string(zero)
 }
 
 // dns tells whether a rule is for DNS alone.

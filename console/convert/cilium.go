@@ -46,9 +46,9 @@ type ciliumEgress struct {
 		Ports          []ciliumPort    `json:"ports"`
 		Rules          *ciliumL7       `json:"rules"`
 		ServerNames    []string        `json:"serverNames"`
+		Listener       json.RawMessage `json:"listener"`
 		TerminatingTLS json.RawMessage `json:"terminatingTLS"`
 		OriginatingTLS json.RawMessage `json:"originatingTLS"`
-		Listener       json.RawMessage `json:"listener"`
 	} `json:"toPorts"`
 	ToEndpoints    json.RawMessage `json:"toEndpoints"`
 	ToRequires     json.RawMessage `json:"toRequires"`
@@ -151,14 +151,9 @@ func (o *object) ciliumEgress(e *ciliumEgress, path string) (rule, bool) {
 		o.unnamed(r.action, e.dns(), path, "has no names and is left out; write a NetworkPolicy for it")
 		return r, false
 	}
-	for _, other := range []part{
-		{"toEndpoints", e.ToEndpoints != nil}, {"toRequires", e.ToRequires != nil}, {"toCIDR", e.ToCIDR != nil}, {"toCIDRSet", e.ToCIDRSet != nil},
-		{"toEntities", e.ToEntities != nil}, {"toServices", e.ToServices != nil}, {"toGroups", e.ToGroups != nil}, {"toNodes", e.ToNodes != nil},
-	} {
-		if other.there {
-			o.note(Failed, path, "Cilium refuses %s beside toFQDNs; write two rules", other.field)
-			return r, false
-		}
+	if more := others(e, "toFQDNs", "toPorts", "icmps", "authentication"); len(more) > 0 {
+		o.note(Failed, path, "Cilium refuses %s beside toFQDNs; write two rules", more[0])
+		return r, false
 	}
 	if e.ICMPs != nil {
 		o.note(Narrower, path+".icmps", "is left out: no rule is for ICMP alone")
@@ -173,24 +168,13 @@ func (o *object) ciliumEgress(e *ciliumEgress, path string) (rule, bool) {
 	return r, o.ciliumPorts(e, path, &r) && len(r.matches) > 0
 }
 
-// part is a field of a rule, and whether it is written.
-type part struct {
-	field string
-	there bool
-}
-
 // ciliumPorts reads the ports of a rule. It tells whether the rule has any that can be written.
 func (o *object) ciliumPorts(e *ciliumEgress, path string, r *rule) bool {
 	every := len(e.ToPorts) == 0
 	for i, to := range e.ToPorts {
 		at := fmt.Sprintf("%s.toPorts[%d]", path, i)
-		for _, more := range []part{
-			{"rules", to.Rules != nil}, {"serverNames", len(to.ServerNames) > 0}, {"listener", to.Listener != nil},
-			{"terminatingTLS", to.TerminatingTLS != nil}, {"originatingTLS", to.OriginatingTLS != nil},
-		} {
-			if more.there {
-				o.note(Wider, at+"."+more.field, "is left out: connections are judged by names, addresses and ports, not by their content")
-			}
+		for _, more := range others(to, "ports") {
+			o.note(Wider, at+"."+more, "is left out: connections are judged by names, addresses and ports, not by their content")
 		}
 		every = every || len(to.Ports) == 0
 		addPorts(o, r, to.Ports, at+".ports", ciliumPort.number)

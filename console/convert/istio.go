@@ -65,10 +65,8 @@ func (o *object) istio() {
 		o.note(Failed, "spec.hosts", "none is left")
 		return
 	}
-	for _, other := range []part{{"addresses", len(s.Addresses) > 0}, {"endpoints", s.Endpoints != nil}} {
-		if other.there {
-			o.note(Narrower, "spec."+other.field, "is left out: the addresses in answers for the hosts are open, and no others")
-		}
+	for _, field := range others(s, "hosts", "ports", "location", "resolution", "workloadSelector", "exportTo", "subjectAltNames") {
+		o.note(Narrower, "spec."+field, "is left out: the addresses in answers for the hosts are open, and no others")
 	}
 	if len(s.SubjectAltNames) > 0 {
 		o.note(Wider, "spec.subjectAltNames", "is left out: certificates are not read")

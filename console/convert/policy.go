@@ -144,6 +144,17 @@ func (o *object) actionOf(word, path string, actions map[string]v1alpha1.Action)
 	return r, ok
 }
 
+// others returns the written fields of a part of a source beside the named ones.
+func others(part any, known ...string) (fields []string) {
+	v := reflect.Indirect(reflect.ValueOf(part))
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Tag.Get("json"); !v.Field(i).IsZero() && !slices.Contains(known, name) {
+			fields = append(fields, name)
+		}
+	}
+	return fields
+}
+
 // open tells whether a rule with that many ports in its source has any left.
 func (r *rule) open(written int) bool { return len(r.ports) > 0 || written == 0 }
 
