@@ -1,9 +1,6 @@
 package console
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 )
@@ -29,10 +26,7 @@ const shownDestinations = 8
 
 // String returns "ROW: PORTS to DESTINATIONS".
 func (f Failsafe) String() string {
-	to := strings.Join(f.Destinations[:min(len(f.Destinations), shownDestinations)], ", ")
-	if more := len(f.Destinations) - shownDestinations; more > 0 {
-		to += fmt.Sprintf(" and %d more", more)
-	}
+	to := Listed(f.Destinations, shownDestinations)
 	if f.Yields {
 		to += ", unless a rule lists the address"
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -28,23 +29,23 @@ func (a Answer) passes() bool { return a.Verdict != explain.Denied }
 
 // String returns the answer for people, in one line.
 func (a Answer) String() string {
-	return plain(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Reason))
+	return console.Safe(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Reason))
 }
 
 // lines returns the answer for people: below its line the rules, the notes, and what to do.
 func (a Answer) lines() []string {
 	out := []string{a.String()}
 	for i, r := range a.Rules {
-		out = append(out, plain(fmt.Sprintf("  %d. %s", i+1, r)))
+		out = append(out, console.Safe(fmt.Sprintf("  %d. %s", i+1, r)))
 	}
 	for _, n := range a.Notes {
-		out = append(out, plain("  note: "+n))
+		out = append(out, console.Safe("  note: "+n))
 	}
 	if a.Advice == nil {
 		return out
 	}
 	for _, s := range a.Advice.Do {
-		out = append(out, plain("  do: "+s))
+		out = append(out, console.Safe("  do: "+s))
 	}
 	for _, manifest := range []string{a.Advice.Manifest, a.Advice.NetworkPolicy} {
 		if manifest == "" {
@@ -52,7 +53,7 @@ func (a Answer) lines() []string {
 		}
 		out = append(out, "---")
 		for line := range strings.SplitSeq(strings.TrimSuffix(manifest, "\n"), "\n") {
-			out = append(out, plain(line))
+			out = append(out, console.Safe(line))
 		}
 	}
 	return out

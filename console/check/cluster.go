@@ -32,7 +32,7 @@ type Unchecked struct {
 	Why  string `json:"why"`  // and how to check it
 }
 
-func (u Unchecked) String() string { return plain("not checked: " + u.What + ": " + u.Why) }
+func (u Unchecked) String() string { return console.Safe("not checked: " + u.What + ": " + u.Why) }
 
 // servedKind is a kind that is read from a cluster, and what its objects decide.
 type servedKind struct {

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -50,10 +51,10 @@ func (t *Trial) lines() (out []string) {
 		if c.Verdict == explain.Denied {
 			today = "allowed"
 		}
-		out = append(out, plain(fmt.Sprintf("%s enforced: %s to %s: %s, today %s: %s", t.Policy, c.Pod, c.To, c.Verdict, today, c.Message)))
+		out = append(out, console.Safe(fmt.Sprintf("%s enforced: %s to %s: %s, today %s: %s", t.Policy, c.Pod, c.To, c.Verdict, today, c.Message)))
 	}
-	out = append(out, plain(fmt.Sprintf("%s enforced: %s, %s compared: %d denied that pass today, %d allowed that are denied today",
-		t.Policy, plural(t.Pods, "pod"), plural(t.Connections, "connection"), t.Denied(), len(t.Changes)-t.Denied())))
+	out = append(out, console.Safe(fmt.Sprintf("%s enforced: %s, %s compared: %d denied that pass today, %d allowed that are denied today",
+		t.Policy, console.Plural(t.Pods, "pod"), console.Plural(t.Connections, "connection"), t.Denied(), len(t.Changes)-t.Denied())))
 	return out
 }
 

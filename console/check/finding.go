@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/namegate/namegate/console"
 )
 
 // Severity is how bad a finding is.
@@ -93,21 +92,6 @@ type Finding struct {
 	Message string `json:"message"`        // the error, and its correction
 }
 
-// plain returns text without line breaks and control characters: some of it is from
-// manifests, and so from their authors.
-func plain(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if unicode.IsPrint(r) && r != utf8.RuneError {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
-
 // String returns the finding as compilers do: "file:line: severity: object: path:
 // message".
 func (f Finding) String() string {
@@ -120,7 +104,7 @@ func (f Finding) String() string {
 			parts = append(parts, part)
 		}
 	}
-	return plain(strings.Join(parts, ": "))
+	return console.Safe(strings.Join(parts, ": "))
 }
 
 // sortFindings puts findings in the order of the files as they were given, and of

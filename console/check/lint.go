@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
@@ -73,7 +74,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	}
 	ordinary := func(p *Policy) bool { return p.network != nil && p.place.file != "" }
 	if findings = m.asked(findings); len(findings) == 0 && m.policies(false)+m.policies(true) == 0 && !slices.ContainsFunc(m.Policies, ordinary) {
-		where := fmt.Sprintf("%s; is this the right path?", plural(len(m.Files), "file"))
+		where := fmt.Sprintf("%s; is this the right path?", console.Plural(len(m.Files), "file"))
 		if m.cluster != nil && len(m.Files) == 0 {
 			where = m.scope() + "; --namespace names another namespace, --all-namespaces all"
 		}
@@ -173,7 +174,7 @@ func (l *linter) together() {
 		}
 	}
 	for at, n := range others {
-		l.findings[at].Message += fmt.Sprintf(" (the same holds for %s)", plural(n, "other pod"))
+		l.findings[at].Message += fmt.Sprintf(" (the same holds for %s)", console.Plural(n, "other pod"))
 	}
 }
 
@@ -210,14 +211,4 @@ func (m *Manifests) input() compile.Input {
 		}
 	}
 	return in
-}
-
-func plural(n int, what string) string {
-	switch {
-	case n == 1:
-		return "1 " + what
-	case what[len(what)-1] == 'y':
-		what = what[:len(what)-1] + "ie"
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -70,12 +70,15 @@ func TestReadPaths(t *testing.T) {
 		fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		fatal.If(t, os.WriteFile(path, []byte("{}\n"), 0o644))
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	fatal.If(t, os.Symlink(dir, link))
 	for _, c := range []struct {
 		paths []string
 		deep  bool
 		want  string
 	}{
 		{[]string{dir}, false, "D.YAML a.yaml b.yml c.json"},
+		{[]string{link}, false, "D.YAML a.yaml b.yml c.json"},
 		{[]string{dir}, true, "D.YAML a.yaml b.yml c.json sub/e.yaml"},
 		{[]string{filepath.Join(dir, "notes.txt"), filepath.Join(dir, ".git")}, false, "notes.txt .git/f.yaml"},
 	} {
@@ -83,7 +86,7 @@ func TestReadPaths(t *testing.T) {
 		fatal.If(t, err)
 		var got []string
 		for _, file := range m.Files {
-			got = append(got, strings.TrimPrefix(file, dir+"/"))
+			got = append(got, strings.TrimPrefix(strings.TrimPrefix(file, dir+"/"), link+"/"))
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%v deep %v: %q, want %q", c.paths, c.deep, got, c.want)

@@ -74,20 +74,15 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 			findings = append(findings, a.finding(SharedAddress, o.message(a)))
 		}
 	}
-	const longer = "give an audit log of a longer time with --log"
-	if len(unanswered) > 0 {
-		unchecked = append(unchecked, Unchecked{"names of " + some(unanswered, false) + " (Unresolved, SharedAddress)",
-			fmt.Sprintf("the log (%s) has no answered query of their pods or nodes; check again while they run, or %s", l.span(), longer)})
+	leave := func(names []string, what, format string, args ...any) {
+		if len(names) > 0 {
+			unchecked = append(unchecked, Unchecked{"names of " + some(names, false) + what, fmt.Sprintf(format, args...) + ", or give an audit log of a longer time with --log"})
+		}
 	}
-	if len(short) > 0 {
-		unchecked = append(unchecked, Unchecked{"names of " + some(short, false) + " that no query resolved (Unresolved)",
-			fmt.Sprintf("the logs of all agents are complete for the last %s only, and %s are necessary: the agent%s started then, lost lines, got other options of audit, or has no room for older lines; check again later, or %s",
-				lasts(l.complete()), lasts(minSpan), l.shortest, longer)})
-	}
-	if len(young) > 0 {
-		unchecked = append(unchecked, Unchecked{"names of " + some(young, false) + " that no query resolved (Unresolved)",
-			fmt.Sprintf("the log (%s) has less than %.0f minutes since they changed; check again later, or %s", l.span(), minSpan.Minutes(), longer)})
-	}
+	leave(unanswered, " (Unresolved, SharedAddress)", "the log (%s) has no answered query of their pods or nodes; check again while they run", l.span())
+	leave(short, " that no query resolved (Unresolved)", "the logs of all agents are complete for the last %s only, and %s are necessary: the agent%s started then, lost lines, "+
+		"got other options of audit, or has no room for older lines; check again later", lasts(l.complete()), lasts(minSpan), l.shortest)
+	leave(young, " that no query resolved (Unresolved)", "the log (%s) has less than %.0f minutes since they changed; check again later", l.span(), minSpan.Minutes())
 	return findings, unchecked
 }
 

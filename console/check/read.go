@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
@@ -101,21 +102,22 @@ func Files(paths []string, stdin io.Reader, deep bool, add adding) error {
 type adding func(name string, text []byte) error
 
 func folder(path string, deep bool, add adding) error {
-	err := filepath.WalkDir(path, func(at string, entry fs.DirEntry, err error) error {
-		switch hidden := at != path && strings.HasPrefix(entry.Name(), "."); {
+	within := os.DirFS(path) // also of a link to a folder, which filepath.WalkDir does not follow
+	err := fs.WalkDir(within, ".", func(at string, entry fs.DirEntry, err error) error {
+		switch hidden := at != "." && strings.HasPrefix(entry.Name(), "."); {
 		case err != nil:
 			return err
-		case entry.IsDir() && at != path && (hidden || !deep):
+		case entry.IsDir() && at != "." && (hidden || !deep):
 			return fs.SkipDir
 		case entry.IsDir() || hidden:
 			return nil
 		}
 		switch strings.ToLower(filepath.Ext(at)) {
 		case ".yaml", ".yml", ".json":
-			if info, err := os.Stat(at); err == nil && info.IsDir() {
+			if info, err := fs.Stat(within, at); err == nil && info.IsDir() {
 				return nil // a link to one
 			}
-			return file(at, add)
+			return file(filepath.Join(path, at), add)
 		}
 		return nil
 	})
@@ -154,7 +156,7 @@ func (m *Manifests) Add(name string, text []byte) error {
 	m.Files = append(m.Files, name)
 	for _, part := range parts {
 		if part.Err != nil {
-			m.find(Finding{File: name, Line: part.Line, Severity: Error, Reason: Unreadable, Message: oneLine(part.Err)})
+			m.find(Finding{File: name, Line: part.Line, Severity: Error, Reason: Unreadable, Message: console.OneLine(part.Err.Error())})
 			continue
 		}
 		at := newPlace(name, part.Line, part.Text)
@@ -201,7 +203,7 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 // unreadable reports the errors of an object: of a policy or NetworkPolicy each invalid
 // field, else the decoder's message.
 func (m *Manifests) unreadable(at place, o *manifest.Object) {
-	f := Finding{File: at.file, Line: at.at(""), Severity: Error, Reason: Unreadable, Object: nameOf(o), Message: oneLine(o.Err)}
+	f := Finding{File: at.file, Line: at.at(""), Severity: Error, Reason: Unreadable, Object: nameOf(o), Message: console.OneLine(o.Err.Error())}
 	if o.APIVersion == "v1" && o.Kind != "List" {
 		f.Severity = Warning // the fields of a pod are the API server's to check
 	}
@@ -214,9 +216,6 @@ func (m *Manifests) unreadable(at place, o *manifest.Object) {
 		m.find(f)
 	}
 }
-
-// oneLine returns the text of an error without line ends.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // nameOf names an object that could not be read, as far as it can be told.
 func nameOf(o *manifest.Object) string {

@@ -1,14 +1,14 @@
 package check
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/print"
 )
 
 // Report is the result of a check, for programs.
@@ -86,61 +86,50 @@ func (r Report) Summary() string {
 	for _, n := range r.Skipped {
 		skipped += n
 	}
-	from := plural(r.Files, "file")
+	from := console.Plural(r.Files, "file")
 	switch {
 	case r.Cluster != "" && r.Files == 0:
 		from = r.Cluster
 	case r.Cluster != "":
 		from += " with " + r.Cluster
 	}
-	text := fmt.Sprintf("%s, %s", from, plural(r.Policies, "policy"))
+	text := fmt.Sprintf("%s, %s", from, console.Plural(r.Policies, "policy"))
 	for _, more := range []struct {
 		n    int
 		what string
 	}{{r.ClusterPolicies, "cluster policy"}, {r.NetworkPolicies, "NetworkPolicy"}, {r.Services, "Service"}} {
 		if more.n > 0 {
-			text += ", " + plural(more.n, more.what)
+			text += ", " + console.Plural(more.n, more.what)
 		}
 	}
-	text += ", " + plural(r.Pods, "pod")
+	text += ", " + console.Plural(r.Pods, "pod")
 	if skipped > 0 {
 		kinds := slices.Sorted(maps.Keys(r.Skipped))
-		text += fmt.Sprintf(", %s of other kinds skipped (%s)", plural(skipped, "object"), strings.Join(kinds, ", "))
+		text += fmt.Sprintf(", %s of other kinds skipped (%s)", console.Plural(skipped, "object"), strings.Join(kinds, ", "))
 	}
-	return fmt.Sprintf("%s: %s, %s", plain(text), plural(r.Errors, "error"), plural(r.Warnings, "warning"))
+	return fmt.Sprintf("%s: %s, %s", console.Safe(text), console.Plural(r.Errors, "error"), console.Plural(r.Warnings, "warning"))
 }
 
 // Write writes the report: as "" for people, a line for each finding and answer and
 // the summary; as "json" or "yaml" whole.
 func (r Report) Write(out io.Writer, format string) error {
+	if format != "" {
+		return (&print.Printer{Out: out, Format: format}).Value(r)
+	}
 	var text []byte
-	var err error
-	switch format {
-	case "json":
-		if text, err = json.MarshalIndent(r, "", "  "); err == nil {
-			text = append(text, '\n')
-		}
-	case "yaml":
-		text, err = yaml.Marshal(r)
-	default:
-		for _, f := range r.Findings {
-			text = fmt.Appendln(text, f)
-		}
-		for _, a := range r.Answers {
-			text = fmt.Appendln(text, strings.Join(a.lines(), "\n"))
-		}
-		if r.Trial != nil {
-			text = fmt.Appendln(text, strings.Join(r.Trial.lines(), "\n"))
-		}
-		for _, u := range r.Unchecked {
-			text = fmt.Appendln(text, u)
-		}
-		text = fmt.Appendln(text, r.Summary())
+	for _, f := range r.Findings {
+		text = fmt.Appendln(text, f)
 	}
-	if err == nil {
-		_, err = out.Write(text)
+	for _, a := range r.Answers {
+		text = fmt.Appendln(text, strings.Join(a.lines(), "\n"))
 	}
-	if err != nil {
+	if r.Trial != nil {
+		text = fmt.Appendln(text, strings.Join(r.Trial.lines(), "\n"))
+	}
+	for _, u := range r.Unchecked {
+		text = fmt.Appendln(text, u)
+	}
+	if _, err := out.Write(fmt.Appendln(text, r.Summary())); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/console"
 )
 
 // selectsNothing says why a policy selects none of the pods or nodes, if any are given; "" if
@@ -102,7 +104,7 @@ func (m *Manifests) noPodOfCluster(p *Policy) string {
 		return fmt.Sprintf("selects no pod: %s %s; compare the labels of the pods with podSelector", m.have(), m.counted(candidates))
 	case m.Namespaces[beyond.Namespace] == nil && m.cluster == nil:
 		return fmt.Sprintf("selects no pod: these manifests have %s, and not the Namespace %s of %s, whose name is then its only label; add its manifest, or compare its labels in the cluster",
-			plural(candidates, "pod"), beyond.Namespace, beyond.name())
+			console.Plural(candidates, "pod"), beyond.Namespace, beyond.name())
 	}
 	return fmt.Sprintf("selects no pod: %s %s; compare the labels of namespaces: %s of %s has %s",
 		m.have(), m.counted(candidates), beyond.Namespace, beyond.name(), labels.Set(m.Namespaces[beyond.Namespace]))
@@ -111,7 +113,7 @@ func (m *Manifests) noPodOfCluster(p *Policy) string {
 // counted is how a message calls a number of pods, of everyPod.
 func (m *Manifests) counted(n int) string {
 	if len(m.everyPod()) == len(m.Pods) {
-		return plural(n, "pod")
+		return console.Plural(n, "pod")
 	}
 	return fmt.Sprintf("%d pods and workloads", n)
 }
@@ -126,5 +128,5 @@ func (m *Manifests) noNodeOf(p *Policy) string {
 	if len(m.Nodes) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("selects no node: %s %s; compare subject.nodes with the labels of nodes (kubectl get nodes --show-labels)", m.have(), plural(len(m.Nodes), "node"))
+	return fmt.Sprintf("selects no node: %s %s; compare subject.nodes with the labels of nodes (kubectl get nodes --show-labels)", m.have(), console.Plural(len(m.Nodes), "node"))
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -191,7 +192,7 @@ func (l *linter) byName(names []peers.PortName, selected []*Pod, warn func(reaso
 		}
 		of := selected[0].name()
 		if len(selected) > 1 {
-			of = fmt.Sprintf("%s and %s", of, plural(len(selected)-1, "other"))
+			of = fmt.Sprintf("%s and %s", of, console.Plural(len(selected)-1, "other"))
 		}
 		service := ""
 		for _, pod := range selected {

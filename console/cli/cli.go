@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/print"
 )
 
 // New returns the command namegate, which asks the agent of its node.
@@ -55,7 +54,7 @@ func Main(cmd *cobra.Command) int {
 // Execute runs a command line and returns the exit code. What went wrong is one line.
 func Execute(ctx context.Context, cmd *cobra.Command, errs io.Writer) int {
 	began := false
-	watch(cmd, func() { began = true })
+	cmd.PersistentPreRun = func(*cobra.Command, []string) { began = true }
 	err := cmd.ExecuteContext(ctx)
 	var answered *console.Answered
 	switch {
@@ -68,19 +67,6 @@ func Execute(ctx context.Context, cmd *cobra.Command, errs io.Writer) int {
 		return answered.Code
 	}
 	// Some of it is what an agent said, or stood in a file.
-	fmt.Fprintln(errs, "namegate: "+print.OneLine(err.Error()))
+	fmt.Fprintln(errs, "namegate: "+console.OneLine(err.Error()))
 	return console.ExitCode(err)
-}
-
-// watch calls began when a command of the tree begins its work.
-func watch(cmd *cobra.Command, began func()) {
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			began()
-			return run(cmd, args)
-		}
-	}
-	for _, c := range cmd.Commands() {
-		watch(c, began)
-	}
 }

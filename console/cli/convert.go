@@ -9,7 +9,6 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/convert"
-	"github.com/namegate/namegate/console/print"
 )
 
 func convertCommand() *cobra.Command {
@@ -45,7 +44,7 @@ Namegate. What is not taken over as it is, is a line on standard error.
 				return err
 			}
 			for _, n := range r.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), print.OneLine(n.String()))
+				fmt.Fprintln(cmd.ErrOrStderr(), console.OneLine(n.String()))
 			}
 			if _, err := cmd.OutOrStdout().Write(r.YAML); err != nil {
 				return fmt.Errorf("write policies: %w", err)

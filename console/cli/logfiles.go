@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/console/print"
+	"github.com/namegate/namegate/console"
 )
 
 // logLines reads lines of the audit log, and reports those that are left out. Several readers
@@ -56,7 +56,7 @@ func (l *logLines) leave(where string, err error) {
 }
 
 func (l *logLines) say(format string, args ...any) {
-	fmt.Fprintln(l.errs, "namegate: "+print.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other output
+	fmt.Fprintln(l.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other output
 }
 
 // eachLog calls read with each of the logs, "-" for the standard input. The error is for a missing

@@ -30,7 +30,7 @@ func TestUI(t *testing.T) {
 	agent := webtest.NewNode("node-1", compile.Input{}, time.Now).Agent(serve.Everything{})
 	namespaces := make(chan string, 100)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == console.PodsPath {
+		if r.URL.Path == console.GrantsPath {
 			namespaces <- r.URL.Query().Get("namespace")
 		}
 		resp, err := agent.Ask(r.Context(), r.URL.Path, r.URL.Query())
@@ -70,10 +70,14 @@ func TestUI(t *testing.T) {
 	if session.Namespace != "shop" || session.Version != "v1" || session.Context != "" {
 		t.Errorf("%+v", session)
 	}
+	events, err := webtest.Get(t.Context(), http.DefaultClient, address, "/api/events")
+	fatal.If(t, err)
+	defer events.Body.Close()
+	stream := json.NewDecoder(events.Body)
 	for agents := (web.Agents{}); len(agents.Agents) == 0 || agents.Agents[0].State != web.Well; { // the test's time ends a feed that never is
-		get("/api/agents", &agents)
+		fatal.If(t, stream.Decode(&struct{ Data *web.Agents }{&agents}))
 	}
-	get("/api/pods", &web.Pods{})
+	get("/api/grants", &web.Grants{})
 	if asked := <-namespaces; asked != "shop" {
 		t.Errorf("the agent is asked about the namespace %q", asked)
 	}

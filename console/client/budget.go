@@ -21,7 +21,7 @@ func (e *tooLarge) Error() string {
 	return e.what + ", the limit; ask for one namespace (-n), one pod or one node (--node) instead"
 }
 
-// budget bounds the answers to one question, of each agent and of all.
+// budget bounds the answers to one question, of each agent and of all that are kept.
 type budget struct {
 	each, all int64
 	spent     atomic.Int64

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/console/suggest"
@@ -63,7 +65,8 @@ func (in *inquiry) peer(a netip.Addr, r reach) (to destination, ok bool) {
 	if (in.f.OtherPods != "" || in.f.OtherNamespaces != nil) && in.f.Inside == "" {
 		in.do("if %s is a pod's, allow that by its labels: pods of other nodes are not all known here", a)
 	}
-	return destination{suggest.AddressPeer(a), in.networkPorts(), strings.ReplaceAll(a.String(), ":", "-"), true}, true
+	block := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()).String()}
+	return destination{networkingv1.NetworkPolicyPeer{IPBlock: block}, in.networkPorts(), strings.ReplaceAll(a.String(), ":", "-"), true}, true
 }
 
 func (in *inquiry) peerService(s *policy.Service, r reach) (to destination, ok bool) {
@@ -76,7 +79,7 @@ func (in *inquiry) peerService(s *policy.Service, r reach) (to destination, ok b
 	case r.denied != nil && r.denied.pod == nil:
 		in.do("pods behind %s are on the host network: a NetworkPolicy allows them by an ipBlock with the addresses of their nodes, such as %s, and their ports", name, r.denied.Reached.Addr())
 	default:
-		return destination{suggest.PodPeer(s.Ref.Namespace, s.Selector), in.targetPorts(s), s.Ref.Name, false}, true
+		return destination{podPeer(s.Ref.Namespace, s.Selector), in.targetPorts(s), s.Ref.Name, false}, true
 	}
 	return to, false
 }
@@ -92,7 +95,14 @@ func (in *inquiry) peerPod(p *policy.Pod) (to destination, ok bool) {
 		return to, false
 	}
 	key := slices.Sorted(maps.Keys(own))[0]
-	return destination{suggest.PodPeer(p.Namespace, own), in.networkPorts(), own[key], false}, true
+	return destination{podPeer(p.Namespace, own), in.networkPorts(), own[key], false}, true
+}
+
+// podPeer is the peer of the pods of a namespace that have labels.
+func podPeer(namespace string, labels map[string]string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}, PodSelector: &metav1.LabelSelector{MatchLabels: labels},
+	}
 }
 
 // targetPorts are those to which the asked ports of a Service lead.
@@ -130,8 +140,14 @@ func (in *inquiry) writeNetworkPolicy(to destination) {
 			return p.Namespace == in.f.Pod.Namespace && p.Name == name
 		})
 	})
-	p := suggest.NetworkPolicy(in.f.Pod.Namespace, name, *selector, to.peer, to.ports)
-	text, err := suggest.YAML(&p)
+	text, err := suggest.YAML(&networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: in.f.Pod.Namespace, Name: name},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: *selector, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+			Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{to.peer}, Ports: to.ports}},
+		},
+	})
 	if err != nil {
 		in.do("no NetworkPolicy could be written: %v", err)
 		return

@@ -3,9 +3,9 @@ package explain
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -81,13 +81,9 @@ func (in *inquiry) notes() {
 
 // list writes names in a sentence, at most four.
 func list(names []fqdn.Name) string {
-	const most = 4
 	var out []string
-	for _, n := range names[:min(len(names), most)] {
+	for _, n := range names {
 		out = append(out, n.String())
 	}
-	if more := len(names) - most; more > 0 {
-		out = append(out, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(out, ", ")
+	return console.Listed(out, 4)
 }

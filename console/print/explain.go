@@ -1,6 +1,7 @@
 package print
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,7 +26,7 @@ func (p *Printer) Explained(e *explain.Explanation) error {
 	if p.People() {
 		err = p.explained(e)
 	} else {
-		err = p.value(e)
+		err = p.Value(e)
 	}
 	switch e.Verdict {
 	case explain.Denied:
@@ -45,12 +46,9 @@ var verdictWords = map[explain.Verdict]string{
 }
 
 func (p *Printer) explained(e *explain.Explanation) error {
-	word := verdictWords[e.Verdict]
-	if word == "" {
-		word = string(e.Verdict)
-	}
-	fmt.Fprintf(p.Out, "%s to %s: %s\n", safe(e.Pod), safe(e.To), verdictColours[string(e.Verdict)].paint(word, p.Colour))
-	fmt.Fprintf(p.Out, "%s.\n\n", safe(e.Reason))
+	word := cmp.Or(verdictWords[e.Verdict], string(e.Verdict))
+	fmt.Fprintf(p.Out, "%s to %s: %s\n", console.Safe(e.Pod), console.Safe(e.To), verdictColours[string(e.Verdict)].paint(word, p.Colour))
+	fmt.Fprintf(p.Out, "%s.\n\n", console.Safe(e.Reason))
 	t := &table{}
 	say := func(name, format string, args ...any) {
 		if len(t.Rows) > 0 && t.last == name {
@@ -62,7 +60,7 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	}
 	say("node", "%s", e.Node)
 	for _, q := range e.Policies {
-		say("selected by", "%s (%s)", q.Policy, or(q.Enforcement, "gone by now"))
+		say("selected by", "%s (%s)", q.Policy, cmp.Or(q.Enforcement, "gone by now"))
 	}
 	for _, c := range e.ClusterPolicies {
 		say("selected by", "%s (%s)", c, c.Enforcement)
@@ -99,7 +97,7 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 			by = ", asked by " + s.Pod
 		}
 		if !s.Asked.IsZero() {
-			by = or(by, ", asked") + " " + ago(p.Now().Sub(s.Asked))
+			by = cmp.Or(by, ", asked") + " " + ago(p.Now().Sub(s.Asked))
 		}
 		if s.Blocked != "" {
 			blocked = ", blocked: " + s.Blocked
@@ -111,11 +109,7 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 		if len(f.Names) > 0 {
 			names = " (" + strings.Join(f.Names, ", ") + ")"
 		}
-		why := f.Reason
-		if f.By != "" {
-			why = f.By
-		}
-		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), why)
+		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), cmp.Or(f.By, f.Reason))
 	}
 }
 
@@ -136,7 +130,7 @@ func (p *Printer) rules(e *explain.Explanation, say func(name, format string, ar
 		if !m.OnPort {
 			kind += ", not on this port"
 		}
-		say("covered by", "%s: %q of %s %s, on %s%s", m.Name, m.Match, m.Policy, m.Path, or(m.Ports, "no port"), kind)
+		say("covered by", "%s: %q of %s %s, on %s%s", m.Name, m.Match, m.Policy, m.Path, cmp.Or(m.Ports, "no port"), kind)
 	}
 	if len(e.Matches) == 0 && len(e.Policies) > 0 {
 		say("covered by", "no match")
@@ -146,7 +140,7 @@ func (p *Printer) rules(e *explain.Explanation, say func(name, format string, ar
 		if !r.OnPort {
 			state = ", not on this port"
 		}
-		say("peer", "%s by NetworkPolicy %s %s (%s), on %s%s", peerOf(r), r.Policy, r.Path, r.Peer, or(r.Ports, "no port"), state)
+		say("peer", "%s by NetworkPolicy %s %s (%s), on %s%s", peerOf(r), r.Policy, r.Path, r.Peer, cmp.Or(r.Ports, "no port"), state)
 	}
 }
 
@@ -169,10 +163,10 @@ func (p *Printer) advised(a *explain.Advice) error {
 	var b strings.Builder
 	b.WriteString("\n" + bold.paint("What to do", p.Colour) + "\n")
 	for i, s := range a.Do {
-		fmt.Fprintf(&b, "%d. %s\n", i+1, safe(s))
+		fmt.Fprintf(&b, "%d. %s\n", i+1, console.Safe(s))
 	}
 	for _, line := range a.Corefile {
-		fmt.Fprintf(&b, "\n    %s\n", safe(line))
+		fmt.Fprintf(&b, "\n    %s\n", console.Safe(line))
 	}
 	for _, manifest := range []string{a.Manifest, a.NetworkPolicy} {
 		if manifest != "" {
@@ -184,13 +178,6 @@ func (p *Printer) advised(a *explain.Advice) error {
 }
 
 func ago(d time.Duration) string { return span(d) + " ago" }
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
 
 // hostPort writes a destination, without a port where there is none.
 func hostPort(address string, port uint16) string {

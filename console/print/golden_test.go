@@ -202,17 +202,6 @@ func TestColours(t *testing.T) {
 	}
 }
 
-func TestSafe(t *testing.T) {
-	for text, want := range map[string]string{
-		"www.example.org": "www.example.org", "": "", "Bücher ×": "Bücher ×", "a\nb\tc": `a\nb\tc`, "\u202egnp.exe": `\u202egnp.exe`,
-		"\u009b31m": `\u009b31m`, "x\xffy": `x\ufffdy`, "a\u00a0b": `a\u00a0b`,
-	} {
-		if got := safe(text); got != want {
-			t.Errorf("%q is shown as %q, want %q", text, got, want)
-		}
-	}
-}
-
 // TestColumns: each column begins at the same place in all lines.
 func TestColumns(t *testing.T) {
 	table := table{Head: []string{"A", "B", "C"}}

@@ -1,14 +1,15 @@
 package print
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 )
@@ -23,8 +24,9 @@ const (
 
 // Line prints a line of the audit log as an agent sends it, with the node where several agents are asked.
 func (p *Printer) Line(line []byte, several bool) error {
-	if lost := lostOf(line); lost > 0 {
-		_, err := fmt.Fprintf(p.Warn, "namegate: %d lines are lost: they came faster than they were taken\n", lost)
+	parsed, bad := audit.ParseLine(line)
+	if gap := (*audit.Gap)(nil); errors.As(bad, &gap) {
+		_, err := fmt.Fprintf(p.Warn, "namegate: %d lines are lost: they came faster than they were taken\n", gap.Count)
 		return err
 	}
 	var text []byte
@@ -38,25 +40,14 @@ func (p *Printer) Line(line []byte, several bool) error {
 		}
 		text = append([]byte("---\n"), y...)
 	default:
-		parsed, err := audit.ParseLine(line)
-		if err != nil {
-			_, err = fmt.Fprintf(p.Warn, "namegate: a line is left out: %v\n", err)
+		if bad != nil {
+			_, err := fmt.Fprintf(p.Warn, "namegate: a line is left out: %v\n", bad)
 			return err
 		}
 		text = []byte(auditLine(&parsed, several, p.Colour))
 	}
 	_, err := p.Out.Write(text)
 	return err
-}
-
-// lostOf returns how many lines were lost, 0 for a line of the log.
-func lostOf(line []byte) uint64 {
-	if !bytes.HasPrefix(line, []byte(`{"v":1,"kind":"`+audit.KindLost+`"`)) {
-		return 0
-	}
-	var l struct{ Count uint64 }
-	_ = json.Unmarshal(line, &l)
-	return l.Count
 }
 
 // auditLine is a line of the audit log for people.
@@ -78,9 +69,9 @@ func auditLine(l *audit.Line, node, colour bool) string {
 // LineText returns the words of a line behind its subject, as `namegate audit` prints them.
 func LineText(l *audit.Line) string {
 	if l.Kind == audit.KindFlow {
-		return safe(flowWords(l))
+		return console.Safe(flowWords(l))
 	}
-	return safe(dnsWords(l))
+	return console.Safe(dnsWords(l))
 }
 
 // subjectOf is the pod of a line, or the node with the user of the process.
@@ -96,7 +87,7 @@ func subjectOf(l *audit.Line) string {
 }
 
 // padded is a word that ends in a space, filled up.
-func padded(s string, width int) string { return fmt.Sprintf("%-*s ", width, safe(s)) }
+func padded(s string, width int) string { return fmt.Sprintf("%-*s ", width, console.Safe(s)) }
 
 // dnsWords describes the question and its result.
 func dnsWords(l *audit.Line) string {
@@ -116,10 +107,10 @@ func dnsWords(l *audit.Line) string {
 		}
 	}
 	if len(open) > 0 {
-		words = append(words, openedWords[l.Renewed], listed(open))
+		words = append(words, openedWords[l.Renewed], console.Listed(open, 3))
 	}
 	if len(closed) > 0 {
-		words = append(words, "not opened", listed(closed))
+		words = append(words, "not opened", console.Listed(closed, 3))
 	}
 	if len(l.Answers) == 0 && l.Rcode != "" {
 		words = append(words, l.Rcode)
@@ -167,9 +158,9 @@ func flowWords(l *audit.Line) string {
 		names = append(names, name)
 	}
 	if len(names) > 0 {
-		words = append(words, listed(names))
+		words = append(words, console.Listed(names, 3))
 	}
-	words = append(words, or(reasonWords[l.Reason], "- "+string(l.Reason)))
+	words = append(words, cmp.Or(reasonWords[l.Reason], "- "+string(l.Reason)))
 	switch {
 	case l.Tier == "":
 	case l.Policy == explain.Hidden(l.Tier):
@@ -195,13 +186,4 @@ var reasonWords = map[audit.FlowReason]string{
 	audit.ReasonUnmatched:  "- no match covers the name",
 	audit.ReasonAnother:    "- this pod never asked for the name",
 	audit.ReasonAddress:    "- never resolved here: dialled by address",
-}
-
-// listed writes a list, at most three of it.
-func listed(words []string) string {
-	const most = 3
-	if more := len(words) - most; more > 0 {
-		return strings.Join(words[:most], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(words, ", ")
 }

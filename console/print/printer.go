@@ -46,8 +46,8 @@ func CheckFormat(format string) error {
 // People tells whether a table is wanted, not something for programs.
 func (p *Printer) People() bool { return p.Format == FormatTable || p.Format == FormatWide }
 
-// value prints something for programs.
-func (p *Printer) value(v any) error {
+// Value prints something for programs.
+func (p *Printer) Value(v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
@@ -64,7 +64,7 @@ func (p *Printer) value(v any) error {
 
 // Warned warns of an agent.
 func (p *Printer) Warned(f *console.Failure) {
-	fmt.Fprintln(p.Warn, "namegate: "+safe(f.Error()))
+	fmt.Fprintln(p.Warn, "namegate: "+console.Safe(f.Error()))
 }
 
 // Failed warns of agents that gave no answer, and returns the error with which the

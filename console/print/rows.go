@@ -17,9 +17,11 @@ func (p *Printer) Pods(answers []console.PodRows, agents int) error {
 	for _, a := range answers {
 		all.Pods = append(all.Pods, a.Pods...)
 	}
-	slices.SortStableFunc(all.Pods, ComparePods)
+	slices.SortStableFunc(all.Pods, func(a, b console.PodRow) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node), cmp.Compare(a.UID, b.UID))
+	})
 	if !p.People() {
-		return p.value(all)
+		return p.Value(all)
 	}
 	t := table{Head: []string{"NAMESPACE", "POD", "ENFORCEMENT", "POLICIES", "NP", "OPEN", "DENIED", "NOTES"}}
 	wide := p.Format == FormatWide
@@ -72,9 +74,12 @@ func (p *Printer) Grants(answers []console.GrantRows, agents int) error {
 	for _, a := range answers {
 		all.Grants = append(all.Grants, a.Grants...)
 	}
-	slices.SortStableFunc(all.Grants, CompareGrants)
+	slices.SortStableFunc(all.Grants, func(a, b console.GrantRow) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Address, b.Address), cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Node, b.Node))
+	})
 	if !p.People() {
-		return p.value(all)
+		return p.Value(all)
 	}
 	t := table{Head: []string{"NAMESPACE", "POD", "NAME", "ADDRESS", "PORTS", "FOR", "BY"}}
 	wide := p.Format == FormatWide
@@ -117,15 +122,4 @@ func (p *Printer) table(t *table, agents int, none string, node func(int) string
 		}
 	}
 	return t.print(p.Out, p.Colour)
-}
-
-// CompareGrants orders grants as they are printed.
-func CompareGrants(a, b console.GrantRow) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Address, b.Address), cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Node, b.Node))
-}
-
-// ComparePods orders pods as they are printed.
-func ComparePods(a, b console.PodRow) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node), cmp.Compare(a.UID, b.UID))
 }

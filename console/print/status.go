@@ -18,9 +18,9 @@ func (p *Printer) Statuses(all []console.Status, local bool) error {
 	slices.SortStableFunc(all, func(a, b console.Status) int { return cmp.Compare(a.Node, b.Node) })
 	switch {
 	case !p.People() && local:
-		return p.value(all[0])
+		return p.Value(all[0])
 	case !p.People():
-		return p.value(map[string]any{"nodes": all})
+		return p.Value(map[string]any{"nodes": all})
 	}
 	for i := range all {
 		if i > 0 {
@@ -77,19 +77,13 @@ func (s *status) table() *table {
 		say("serves", plain, "%s on %s", dialled, s.Enforcer.Serving[dialled])
 	}
 	s.wrong(say)
-	s.failsafes(say)
+	if s.Failsafes != nil {
+		for _, row := range s.Failsafes.Rows {
+			say("failsafe", plain, "%s", row)
+		}
+	}
 	s.counts(say)
 	return t
-}
-
-// failsafes prints the table of the destinations that the node reaches in any case.
-func (s *status) failsafes(say func(string, colour, string, ...any)) {
-	if s.Failsafes == nil {
-		return
-	}
-	for _, row := range s.Failsafes.Rows {
-		say("failsafe", plain, "%s", row)
-	}
 }
 
 // Finding is something that is wrong with a node.
@@ -103,7 +97,7 @@ func Findings(of *console.Status) []Finding {
 	s := &status{of}
 	out := []Finding{}
 	say := func(name string, _ colour, format string, args ...any) {
-		out = append(out, Finding{name, safe(fmt.Sprintf(format, args...))})
+		out = append(out, Finding{name, console.Safe(fmt.Sprintf(format, args...))})
 	}
 	if s.Failing != "" {
 		say("failing", red, "%s", s.Failing)
@@ -196,7 +190,7 @@ func (s *status) counts(say func(string, colour, string, ...any)) {
 // ClusterStatus prints the nodes, and then what is wrong with policies.
 func (p *Printer) ClusterStatus(s *console.ClusterStatus) error {
 	if !p.People() {
-		return p.value(s)
+		return p.Value(s)
 	}
 	t := &table{Head: []string{"NODE", "VERSION", "IN SYNC", "REPORTED"}}
 	for _, n := range s.Nodes {
@@ -213,7 +207,7 @@ func (p *Printer) ClusterStatus(s *console.ClusterStatus) error {
 		return err
 	}
 	for _, l := range s.Left {
-		fmt.Fprintf(p.Warn, "namegate: you may not list %s, so their problems are left out\n", safe(l))
+		fmt.Fprintf(p.Warn, "namegate: you may not list %s, so their problems are left out\n", console.Safe(l))
 	}
 	if len(s.Problems) == 0 {
 		return nil

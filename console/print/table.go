@@ -2,10 +2,10 @@ package print
 
 import (
 	"io"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/namegate/namegate/console"
 )
 
 // colour is the colour of a word on a terminal.
@@ -102,37 +102,14 @@ func shown(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return safe(s)
+	return console.Safe(s)
 }
-
-func safe(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !printable(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if printable(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
-
-func printable(r rune) bool {
-	return r == ' ' || unicode.IsGraphic(r) && r != utf8.RuneError && !unicode.IsSpace(r)
-}
-
-// OneLine returns a text as one line that is safe for a terminal.
-func OneLine(s string) string { return safe(strings.Join(strings.Fields(s), " ")) }
 
 // safeLines is safe for a text of several lines.
 func safeLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
-		lines[i] = safe(lines[i])
+		lines[i] = console.Safe(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }

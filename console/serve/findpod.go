@@ -68,7 +68,7 @@ func (r *request) find(namespace, name string) (*policy.Pod, error) {
 	case 1:
 		return found, nil
 	}
-	return nil, console.Refuse(http.StatusConflict, "pods of that name are in several namespaces: %s; write NAMESPACE/NAME", join(of, "/"+name))
+	return nil, console.Refuse(http.StatusConflict, "pods of that name are in several namespaces: %s; write NAMESPACE/NAME", strings.Join(of, "/"+name+", ")+"/"+name)
 }
 
 // local is find of the node's own pods.
@@ -99,6 +99,3 @@ func (r *request) unknown(pods []policy.Pod, namespace, name string) error {
 	}
 	return console.Refuse(http.StatusNotFound, "the agent of %s knows no pod %s; `namegate pods` lists those it knows", r.Node, asked)
 }
-
-// join writes words with what follows each.
-func join(words []string, after string) string { return strings.Join(words, after+", ") + after }

@@ -32,7 +32,7 @@ func (r *request) mayCluster() error {
 	if err != nil || sees {
 		return err
 	}
-	return console.Refuse(http.StatusForbidden, "you may not see cluster policies: that takes the right to get clusterfqdnnetworkpolicies.namegate.io; ask the administrator of the cluster's policies, or suggest from a file of the log")
+	return console.Refuse(http.StatusForbidden, "you may not see cluster policies: that takes the right to get clusterfqdnnetworkpolicies.namegate.io; ask the administrator of the cluster's policies")
 }
 
 // sees tells whether the caller may see the rows of a namespace, false in doubt. Rights

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
@@ -42,11 +43,11 @@ func (l *Log) SuggestCluster(o ClusterOptions) Suggestion {
 		}
 	}
 	if len(portless) > 0 {
-		s.Notes = append(s.Notes, "asked for, without a port that was seen, so left out: "+nameList(portless))
+		s.Notes = append(s.Notes, "asked for, without a port that was seen, so left out: "+console.Listed(portless, maxNames))
 	}
 	rules := Rules(allowed)
 	for _, r := range rules[min(len(rules), cfqdnnp.MaxRules):] {
-		s.leave("%s: the policy has %d rules, the most that one may have", nameList(r.Names), cfqdnnp.MaxRules)
+		s.leave("%s: the policy has %d rules, the most that one may have", console.Listed(r.Names, maxNames), cfqdnnp.MaxRules)
 	}
 	rules = rules[:min(len(rules), cfqdnnp.MaxRules)]
 	if len(rules) == 0 {
@@ -60,7 +61,7 @@ func (l *Log) SuggestCluster(o ClusterOptions) Suggestion {
 		}
 	}
 	namespaces := slices.Sorted(maps.Keys(needed))
-	s.head = fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", o.Namespaces, len(names), nameList(namespaces))
+	s.head = fmt.Sprintf("Names that %d namespaces or more need: %d; the namespaces: %s", o.Namespaces, len(names), console.Listed(namespaces, maxNames))
 	s.ClusterPolicy = l.clusterPolicy("common-egress", o.Tier, clusterRules(rules, matchNames))
 	s.ClusterPolicy.Spec.Subject.Namespaces = &metav1.LabelSelector{}
 	if !o.Everywhere {
@@ -83,7 +84,7 @@ func (l *Log) tierNotes(tier v1alpha1.Tier, namespaces []string) []string {
 	notes := []string{"the Baseline tier allows what none of its rules matches: the policy is of use in front of a Baseline policy that denies the rest"}
 	selected := slices.DeleteFunc(slices.Clone(namespaces), func(ns string) bool { return !l.selected[ns] })
 	if len(selected) > 0 {
-		notes = append(notes, fmt.Sprintf("policies of the namespaces replace the Baseline tier for their pods, in %s; --tier Admin is for these too", nameList(selected)))
+		notes = append(notes, fmt.Sprintf("policies of the namespaces replace the Baseline tier for their pods, in %s; --tier Admin is for these too", console.Listed(selected, maxNames)))
 	}
 	return notes
 }
@@ -110,7 +111,7 @@ func (l *Log) SuggestNodes() Suggestion {
 		users := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(n.users[key]))), "[]")
 		s.Notes = append(s.Notes, key+": dialled by the users "+strings.ReplaceAll(users, " ", ", "))
 	}
-	s.head = "For the connections of the nodes " + nameList(slices.Sorted(maps.Keys(n.nodes))) + ". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce."
+	s.head = "For the connections of the nodes " + console.Listed(slices.Sorted(maps.Keys(n.nodes)), maxNames) + ". It selects every node, and only audits: change subject.nodes, try it, then write enforcement: Enforce."
 	s.ClusterPolicy = l.clusterPolicy("nodes-egress", v1alpha1.TierAdmin, append(rules, v1alpha1.ClusterEgressRule{Name: "everything else", Action: v1alpha1.ActionDeny}))
 	s.ClusterPolicy.Spec.Subject.Nodes = &metav1.LabelSelector{}
 	s.ClusterPolicy.Spec.Enforcement, s.ClusterPolicy.Spec.Safeguard = v1alpha1.EnforcementAudit, &v1alpha1.Safeguard{ConfirmWithin: "5m"}

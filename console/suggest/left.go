@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
 )
 
 // LeftKind is why connections cannot be allowed by a name.
@@ -84,7 +85,7 @@ func (p *Part) leave(format string, args ...any) {
 
 // String describes the connection that is left out, the reason, and the alternative.
 func (l Left) String() string {
-	what, names := l.what(), nameList(l.Names)
+	what, names := l.what(), console.Listed(l.Names, maxNames)
 	switch l.Kind {
 	case LeftAddress:
 		if len(l.Names) == 0 {
@@ -118,14 +119,6 @@ func (l Left) what() string {
 		where = net.JoinHostPort(l.Address, strconv.Itoa(int(l.Port)))
 	}
 	return strings.TrimSpace(l.Protocol + " " + where)
-}
-
-// nameList returns the first names, and how many more there are.
-func nameList(names []string) string {
-	if len(names) <= maxNames {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
 func compareLeft(a, b Left) int {

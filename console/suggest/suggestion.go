@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -168,7 +169,7 @@ func (w *workload) completed(name string) bool {
 func (w *workload) notes(o Options) []string {
 	var notes []string
 	if unused := w.unused(); len(unused) > 0 && o.Unused == "" {
-		notes = append(notes, fmt.Sprintf("asked for and never dialled, so left out (--unused PORTS writes them): %s", nameList(unused)))
+		notes = append(notes, fmt.Sprintf("asked for and never dialled, so left out (--unused PORTS writes them): %s", console.Listed(unused, maxNames)))
 	}
 	if len(w.audits) > 0 && len(w.needs) > 0 {
 		ids := slices.Sorted(maps.Keys(w.audits))
@@ -184,7 +185,7 @@ func (w *workload) notes(o Options) []string {
 			guarded = append(guarded, fmt.Sprintf("%s (%s)", name, w.guarded[name]))
 		}
 		notes = append(notes, fmt.Sprintf("dialled where by default no name may lead, so that such connections are denied even so: %s; "+
-			"the administrator can write `rebind allow SUFFIX CIDR` in the Corefile", nameList(guarded)))
+			"the administrator can write `rebind allow SUFFIX CIDR` in the Corefile", console.Listed(guarded, maxNames)))
 	}
 	if len(w.late) > 0 {
 		var late []string
@@ -192,7 +193,7 @@ func (w *workload) notes(o Options) []string {
 			late = append(late, fmt.Sprintf("%s after %v", name, w.late[name].Round(time.Second)))
 		}
 		notes = append(notes, fmt.Sprintf("dialled long after the question, when by default no address is open any more (%s): "+
-			"such connections are denied even so; write ttl.graceSeconds, or let the program ask again", nameList(late)))
+			"such connections are denied even so; write ttl.graceSeconds, or let the program ask again", console.Listed(late, maxNames)))
 	}
 	return notes
 }

@@ -7,9 +7,10 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/console"
 )
 
 // Write writes the suggestion as manifests, each part's below comments with the
@@ -117,10 +118,10 @@ func (s Suggestion) Warnings() []string {
 			of = p.String() + ": "
 		}
 		for _, l := range p.Left {
-			lines = append(lines, plain(of+"left out: "+l.String()))
+			lines = append(lines, console.Safe(of+"left out: "+l.String()))
 		}
 		if why := p.unlabelled(); why != "" {
-			lines = append(lines, plain(of+why))
+			lines = append(lines, console.Safe(of+why))
 		}
 	}
 	return lines
@@ -128,16 +129,5 @@ func (s Suggestion) Warnings() []string {
 
 // comment writes one line of comment.
 func comment(b io.StringWriter, text string) {
-	_, _ = b.WriteString("# " + plain(text) + "\n") // a buffer takes all
-}
-
-// plain returns text without what could end a line or move a terminal's cursor: some
-// of it is from logs, and so from pods.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
+	_, _ = b.WriteString("# " + console.Safe(text) + "\n") // a buffer takes all
 }

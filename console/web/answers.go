@@ -31,8 +31,6 @@ func (s *server) session(*http.Request) (any, error) {
 	return Session{Context: s.o.Context, Namespace: s.o.Namespace, Version: s.o.Version, Started: s.started}, nil
 }
 
-func (s *server) agents(*http.Request) (any, error) { return s.feed.agents(), nil }
-
 func (s *server) lines(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	f, err := filterOf(q)
@@ -55,55 +53,23 @@ func (s *server) lines(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// scope returns the question for a namespace, and for a pod in it, as agents take it. A page of one
-// namespace asks for no other.
-func (s *server) scope(r *http.Request) (url.Values, error) {
-	q, asked := url.Values{}, r.URL.Query()
-	namespace := cmp.Or(asked.Get("namespace"), s.o.Namespace)
-	if s.o.Namespace != "" && namespace != s.o.Namespace {
-		return nil, console.Refuse(http.StatusBadRequest, "this page is of the namespace %s; start another with `namegate ui -n %s`", s.o.Namespace, namespace)
+// scope is the question for what the page shows, as agents take it.
+func (s *server) scope() url.Values {
+	q := url.Values{}
+	if s.o.Namespace != "" {
+		q.Set("namespace", s.o.Namespace)
 	}
-	if pod := asked.Get("pod"); pod != "" {
-		namespace, name, err := console.PodName(namespace, pod)
-		if err != nil {
-			return nil, console.Refuse(http.StatusBadRequest, "%v", err)
-		}
-		if namespace == "" {
-			return nil, console.Refuse(http.StatusBadRequest, "the pod %s needs its namespace; write NAMESPACE/NAME", name)
-		}
-		q.Set("pod", namespace+"/"+name)
-	}
-	if namespace != "" {
-		q.Set("namespace", namespace)
-	}
-	return q, nil
-}
-
-func (s *server) pods(r *http.Request) (any, error) {
-	q, err := s.scope(r)
-	if err != nil {
-		return nil, err
-	}
-	out := Pods{Pods: []console.PodRow{}}
-	out.Failed, err = gather(r.Context(), s.feed, "", console.PodsPath, func(bool) url.Values { return q }, func(rows *console.PodRows) {
-		out.Pods = append(out.Pods, rows.Pods...)
-	})
-	slices.SortFunc(out.Pods, print.ComparePods)
-	return out, err
+	return q
 }
 
 func (s *server) grants(r *http.Request) (any, error) {
-	q, err := s.scope(r)
-	if err != nil {
-		return nil, err
-	}
-	node := r.URL.Query().Get("node")
+	q, node := s.scope(), r.URL.Query().Get("node")
 	if node != "" {
 		q = url.Values{"node": {node}}
 	}
 	out := Grants{Grants: []console.GrantRow{}}
+	var err error
 	out.Failed, err = gather(r.Context(), s.feed, node, console.GrantsPath, func(bool) url.Values { return q }, out.take)
-	slices.SortFunc(out.Grants, print.CompareGrants)
 	return out, err
 }
 
@@ -119,11 +85,11 @@ func (s *server) status(*http.Request) (any, error) {
 	out := Statuses{Nodes: []console.Status{}}
 	refused := ""
 	for _, g := range s.feed.list() {
-		if last := g.lastStatus(); last != nil {
+		state, last := g.now(), (*console.Status)(nil)
+		if g.locked(func() { last = g.status }); last != nil {
 			out.Nodes = append(out.Nodes, *last)
 			continue
 		}
-		state := g.now()
 		refused = cmp.Or(refused, state.NoProblems)
 		out.Failed = append(out.Failed, Failed{Node: state.Node, Message: cmp.Or(state.NoProblems, state.Message, "the agent has not sent its status yet; the page asks again")})
 	}
@@ -191,7 +157,7 @@ func (s *server) suggest(r *http.Request) (any, error) {
 	log.Guard = s.o.Guard
 	for _, h := range lines {
 		if err := log.Add(*h.line); err != nil {
-			out.Notes = append(out.Notes, "a line is left out: "+print.OneLine(err.Error()))
+			out.Notes = append(out.Notes, "a line is left out: "+console.OneLine(err.Error()))
 		}
 	}
 	suggestion := log.SuggestNodes()

@@ -42,7 +42,7 @@ type Agent struct {
 	Version    string          `json:"version,omitempty"` // of the agent; "" as NoProblems
 }
 
-// Agents is the answer to GET /api/agents, and the data of the event "agents".
+// Agents is the data of the event "agents".
 type Agents struct {
 	Agents []Agent `json:"agents"`
 	// Message is why agents are not found anew at the moment, "" where they are.
@@ -53,12 +53,8 @@ type Agents struct {
 // first event of a stream has Full set and all edges, and so has one after which the page has to
 // forget the edges that it knows.
 type Traffic struct {
-	At    time.Time      `json:"at"`
-	Full  bool           `json:"full,omitempty"`
-	Edges []traffic.Edge `json:"edges"`
-	Gone  []string       `json:"gone,omitempty"` // ids of edges without connections in the last hour
-	Total int            `json:"total"`          // edges that are held
-	Left  uint64         `json:"left"`           // lines so far that are in no edge: the bound was reached
+	At time.Time `json:"at"`
+	traffic.Changes
 }
 
 // Numbered is a line of the audit log with its number in the server's ring, newer lines higher.
@@ -86,12 +82,6 @@ type Lines struct {
 type Failed struct {
 	Node    string `json:"node"`
 	Message string `json:"message"`
-}
-
-// Pods is the answer to GET /api/pods.
-type Pods struct {
-	Pods   []console.PodRow `json:"pods"`
-	Failed []Failed         `json:"failed,omitempty"`
 }
 
 // Grants is the answer to GET /api/grants. Left counts grants beyond maxGrants.

@@ -97,7 +97,7 @@ func (e *eventStream) traffic(out *bytes.Buffer) error {
 		return nil
 	}
 	e.left = c.Left
-	return event(out, eventTraffic, Traffic{At: at.UTC(), Full: c.Full, Edges: c.Edges, Gone: c.Gone, Total: c.Total, Left: c.Left})
+	return event(out, eventTraffic, Traffic{at.UTC(), c})
 }
 
 func (e *eventStream) lines(out *bytes.Buffer) error {

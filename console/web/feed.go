@@ -12,7 +12,6 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/print"
 )
 
 const (
@@ -50,11 +49,8 @@ func (f *feed) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
-		f.find(ctx, &all)
-		select {
-		case <-ctx.Done():
+		if f.find(ctx, &all); !f.o.pause(ctx, findEvery) {
 			return
-		case <-f.o.After(findEvery):
 		}
 	}
 }
@@ -65,7 +61,7 @@ func (f *feed) find(ctx context.Context, all *sync.WaitGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.trouble = ""; err != nil {
-		f.trouble = "agents that come or go are not noticed at the moment: " + print.OneLine(err.Error())
+		f.trouble = "agents that come or go are not noticed at the moment: " + console.OneLine(err.Error())
 		return
 	}
 	slices.SortFunc(agents, func(a, b client.Agent) int { return cmp.Compare(a.Node(), b.Node()) })
@@ -77,11 +73,11 @@ func (f *feed) find(ctx context.Context, all *sync.WaitGroup) {
 	for _, a := range agents {
 		listed[a.Node()] = true
 		if known := f.following[a.Node()]; known != nil {
-			known.replace(a)
+			known.locked(func() { known.agent = a }) // it is asked from the next time
 			continue
 		}
 		one, stop := context.WithCancel(ctx)
-		g := &following{feed: f, agent: a, stop: stop, state: Agent{Node: a.Node(), State: Connecting}, stream: client.Stream{Filter: console.AuditFilter{Namespace: f.o.Namespace}}}
+		g := &following{feed: f, node: a.Node(), agent: a, stop: stop, state: Agent{Node: a.Node(), State: Connecting}, stream: client.Stream{Filter: console.AuditFilter{Namespace: f.o.Namespace}}}
 		f.following[a.Node()] = g
 		all.Go(func() { g.lines(one) })
 		all.Go(func() { g.problems(one) })
@@ -101,7 +97,7 @@ func (f *feed) list() (out []*following) {
 	for _, g := range f.following {
 		out = append(out, g)
 	}
-	slices.SortFunc(out, func(a, b *following) int { return cmp.Compare(a.current().Node(), b.current().Node()) })
+	slices.SortFunc(out, func(a, b *following) int { return cmp.Compare(a.node, b.node) })
 	return out
 }
 
@@ -120,6 +116,7 @@ func (f *feed) agents() Agents {
 // following is the agent of one node, and its successors. It implements client.Agent.
 type following struct {
 	feed   *feed
+	node   string // its name in the cluster, "" at a socket
 	stop   context.CancelFunc
 	stream client.Stream // of the goroutine that follows
 
@@ -132,28 +129,24 @@ type following struct {
 	status       *console.Status // the last answer
 }
 
-// replace makes the agent that was found last the one that is asked from the next time.
-func (g *following) replace(a client.Agent) {
+// locked calls do under the lock.
+func (g *following) locked(do func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.agent = a
+	do()
 }
 
 // lines follows the log.
 func (g *following) lines(ctx context.Context) {
-	for pause := leastPause; ctx.Err() == nil; {
-		agent := g.ask()
+	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+		var agent client.Agent
+		g.locked(func() { agent, g.asked = g.agent, g.feed.o.Now() })
 		err := g.stream.Read(ctx, agent, func() {
 			pause = leastPause
-			g.begun()
+			g.locked(func() { g.asked, g.state.State, g.state.Message = time.Time{}, Well, "" })
 		}, g.take)
 		g.failed(err, pause)
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.feed.o.After(pause):
-		}
-		pause = min(2*pause, mostPause)
+		g.feed.o.pause(ctx, pause)
 	}
 }
 
@@ -163,9 +156,9 @@ func (g *following) take(text []byte) {
 	gap := (*audit.Gap)(nil)
 	switch {
 	case err == nil:
-		g.received(&line)
+		g.locked(func() { g.state.Node = cmp.Or(g.state.Node, line.Node) }) // of the agent at a socket
 		g.feed.store.add(&line)
 	case errors.As(err, &gap):
-		g.lost(gap.Count)
+		g.locked(func() { g.state.Lost += gap.Count })
 	}
 }

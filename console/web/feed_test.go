@@ -82,11 +82,11 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 		if message := o.feed.agents().Agents[0].Message; !strings.Contains(message, "no agent answers at 192.0.2.2:9954: is it running? (it is asked again after 30s)") {
 			t.Errorf("the message is %q", message)
 		}
-		var pods Pods
-		before := one.Asked(console.PodsPath)
-		o.get(t, "/api/pods", &pods)
-		if len(pods.Pods) != 2 || len(pods.Failed) != 1 || pods.Failed[0].Node != "node-1" || one.Asked(console.PodsPath) != before {
-			t.Errorf("pods beside an agent that is away: %+v", pods)
+		var grants Grants
+		before := one.Asked(console.GrantsPath)
+		o.get(t, "/api/grants", &grants)
+		if len(grants.Grants) != 2 || len(grants.Failed) != 1 || grants.Failed[0].Node != "node-1" || one.Asked(console.GrantsPath) != before {
+			t.Errorf("grants beside an agent that is away: %+v", grants)
 		}
 		one.Start()
 		first := dns("shop/cart-1", "first.test", "allowed")
@@ -126,13 +126,13 @@ func TestSlowAgent(t *testing.T) {
 		if states := o.states(); !slices.Contains(states, "node-2 slow") || !slices.Contains(states, "node-99 well") || len(o.names(t, "")) != 1 {
 			t.Errorf("later: %v", states)
 		}
-		began, pods := time.Now(), Pods{}
-		o.get(t, "/api/pods", &pods)
-		if took := time.Since(began); len(pods.Pods) != 2 || len(pods.Failed) != client.AskedAtOnce || took > patience {
-			t.Errorf("after %s %d pods, without %d agents", took, len(pods.Pods), len(pods.Failed))
+		began, grants := time.Now(), Grants{}
+		o.get(t, "/api/grants", &grants)
+		if took := time.Since(began); len(grants.Grants) != 2 || len(grants.Failed) != client.AskedAtOnce || took > patience {
+			t.Errorf("after %s %d grants, without %d agents", took, len(grants.Grants), len(grants.Failed))
 		}
-		if !strings.Contains(pods.Failed[0].Message, "did not answer within 5s") {
-			t.Errorf("the message is %q", pods.Failed[0].Message)
+		if !strings.Contains(grants.Failed[0].Message, "did not answer within 5s") {
+			t.Errorf("the message is %q", grants.Failed[0].Message)
 		}
 		for _, n := range c.nodes[:client.AskedAtOnce] {
 			n.Answer()
@@ -161,9 +161,9 @@ func TestAgentThatHangs(t *testing.T) {
 		one, two := nodeOf(t, 1), nodeOf(t, 2)
 		o := (&cluster{nodes: []*webtest.Node{one, two}, viewer: serve.Everything{}}).open(t, "")
 		one.Hang()
-		var pods Pods
-		if o.get(t, "/api/pods", &pods); len(pods.Pods) != 2 || pods.Pods[0].Node != "node-2" || len(pods.Failed) != 1 {
-			t.Errorf("%+v", pods)
+		var grants Grants
+		if o.get(t, "/api/grants", &grants); len(grants.Grants) != 2 || grants.Grants[0].Node != "node-2" || len(grants.Failed) != 1 {
+			t.Errorf("%+v", grants)
 		}
 		one.Answer()
 		synctest.Wait()

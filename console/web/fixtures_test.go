@@ -9,60 +9,37 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/webtest"
 )
 
-const policies = `
-metadata: {name: base, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: cart}}
-  egress:
-  - matches: [{name: www.example.org}, {pattern: "*.cdn.test"}]
-    ports: [{protocol: TCP, port: 443}]
----
-metadata: {name: closed, namespace: pay}
-spec:
-  podSelector: {}
-`
-
 // nodeOf returns a node with a pod of shop and one of pay, whose names end with its number.
 func nodeOf(t *testing.T, number int) *webtest.Node {
 	t.Helper()
-	in := compile.Input{}
-	for doc := range strings.SplitSeq(policies, "---\n") {
-		var p v1alpha1.FQDNNetworkPolicy
-		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p))
-		in.Policies = append(in.Policies, &p)
-	}
+	in := compile.Input{Policies: slices.Delete(consoletest.New("").Input.Policies, 1, 2)} // without the one that audits
 	for i, namespace := range []string{"shop", "pay"} {
-		in.Pods = append(in.Pods, policy.Pod{
-			PodRef: policy.PodRef{Namespace: namespace, Name: fmt.Sprintf("cart-%d", number)}, Labels: map[string]string{"app": "cart"},
-			IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(number), byte(10 + i)})},
-		})
+		in.Pods = append(in.Pods, consoletest.Pod(namespace, fmt.Sprintf("cart-%d", number), fmt.Sprintf("10.1.%d.%d", number, 10+i), nil, "app=cart"))
 	}
 	n := webtest.NewNode(fmt.Sprintf("node-%d", number), in, time.Now)
 	var grants []policy.GrantInfo
 	for i := range in.Pods {
 		grants = append(grants, policy.GrantInfo{
 			Pod: in.Pods[i].PodRef, Addr: netip.MustParseAddr("192.0.2.10"), Ports: "tcp/443", Name: policytest.Name("www.example.org"),
-			Until: time.Now().Add(5 * time.Minute), By: "shop/base www.example.org",
+			Until: time.Now().Add(time.Hour), By: "shop/base www.example.org",
 		})
 	}
 	n.SetGrants(grants...)

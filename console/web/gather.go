@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
-	"github.com/namegate/namegate/console/print"
 )
 
 // slowness is the more, the less an answer is to be expected of an agent.
@@ -42,7 +41,7 @@ func gather[T any](ctx context.Context, f *feed, node, path string, query func(f
 		case ctx.Err() != nil && !errors.As(cause, &refusal):
 			cause = console.Refuse(http.StatusGatewayTimeout, "the agent did not answer within %s; the page asks again", patience)
 		}
-		failed = append(failed, Failed{Node: agents[i].Node(), Message: print.OneLine(cause.Error())})
+		failed = append(failed, Failed{Node: agents[i].Node(), Message: console.OneLine(cause.Error())})
 		err = cmp.Or(err, cause)
 	}
 	if answered {

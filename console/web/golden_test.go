@@ -28,7 +28,7 @@ func TestAnswersGolden(t *testing.T) {
 	w.AddClusterPolicies("198.51.100.0/33")
 	w.Recent = append(w.Recent, consoletest.Line(4, "pay/cart-7d9f", "unmatched")+consoletest.Line(5, "shop/front-1", "would-deny")+consoletest.HostLine...)
 	paths := []string{
-		"session", "agents", "lines", "lines?verdict=denied&limit=1", "pods", "pods?pod=shop/batch", "grants", "grants?node=node-1", "status", "policies",
+		"session", "lines", "lines?verdict=denied&limit=1", "grants", "grants?node=node-1", "status", "policies",
 		"explain?pod=shop/cart-7d9f&target=x.paste.test&port=443", "explain?pod=pay/cart-7d9f&target=bank.test", "explain?node=node-1&target=mirror.test&port=80",
 		"suggest?namespace=shop", "suggest?workload=Node/node-1", "weather",
 	}
@@ -49,6 +49,9 @@ func TestAnswersGolden(t *testing.T) {
 				Guard: func(fqdn.Name, netip.Addr) string { return "" },
 			})
 			var all bytes.Buffer
+			agents, err := json.MarshalIndent(o.feed.agents(), "", " ")
+			fatal.If(t, err)
+			fmt.Fprintf(&all, "%s %s\n", eventAgents, agents)
 			for _, path := range paths {
 				r := httptest.NewRecorder()
 				o.handler.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/api/"+path, nil))

@@ -32,6 +32,16 @@ type Options struct {
 	After func(time.Duration) <-chan time.Time
 }
 
+// pause waits, and tells whether ctx goes on.
+func (o *Options) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-o.After(d):
+		return true
+	}
+}
+
 // within limits the time for answers of agents.
 func (o *Options) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, patience)

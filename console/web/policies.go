@@ -13,11 +13,7 @@ import (
 
 // policies answers with the policies of all agents, and the use of their matches.
 func (s *server) policies(r *http.Request) (any, error) {
-	q, err := s.scope(r)
-	if err != nil {
-		return nil, err
-	}
-	rows := map[string]*console.PolicyRow{}
+	q, rows := s.scope(), map[string]*console.PolicyRow{}
 	failed, err := gather(r.Context(), s.feed, "", console.PoliciesPath, func(first bool) url.Values {
 		if first { // every agent knows the policies that select nothing on its node: one tells
 			return q

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/console/print"
 )
 
 // server answers the page.
@@ -94,8 +93,7 @@ func listen(port uint16) ([]net.Listener, error) {
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, answer := range map[string]func(*http.Request) (any, error){
-		"session": s.session, "agents": s.agents, "lines": s.lines, "pods": s.pods, "grants": s.grants, "status": s.status,
-		"policies": s.policies, "explain": s.explain, "suggest": s.suggest,
+		"session": s.session, "lines": s.lines, "grants": s.grants, "status": s.status, "policies": s.policies, "explain": s.explain, "suggest": s.suggest,
 	} {
 		mux.HandleFunc("/api/"+path, func(w http.ResponseWriter, r *http.Request) {
 			v, err := answer(r)
@@ -127,5 +125,5 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{print.OneLine(err.Error())})
+	_ = json.NewEncoder(w).Encode(problem{console.OneLine(err.Error())})
 }

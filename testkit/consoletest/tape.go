@@ -22,7 +22,7 @@ type Batch struct {
 
 // NewTape returns a Tape with the first batches. It ends when Batches is closed.
 func NewTape(batches ...Batch) *Tape {
-	f := &Tape{Batches: make(chan Batch, 64), Over: make(chan struct{})}
+	f := &Tape{Batches: make(chan Batch, 1024), Over: make(chan struct{})}
 	for _, b := range batches {
 		f.Batches <- b
 	}

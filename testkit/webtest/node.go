@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/consoletest"
 )
 
 // Node is a node with an agent. Its methods may be called from any goroutine.
@@ -25,18 +26,17 @@ type Node struct {
 	status    console.Status
 	grants    []policy.GrantInfo
 	recent    []byte
-	followers map[*follower]bool
+	followers []*consoletest.Tape
 	gone      bool
 	hung      chan struct{} // closed when the agent answers again; nil while it does
 	asked     map[string]int
 	refused   *console.Refusal // of followers
-	streams   int
 }
 
 // NewNode returns a node with policies and pods.
 func NewNode(name string, in compile.Input, now func() time.Time) *Node {
 	return &Node{
-		name: name, now: now, input: in, snap: compile.New().Compile(in), followers: map[*follower]bool{}, asked: map[string]int{},
+		name: name, now: now, input: in, snap: compile.New().Compile(in), asked: map[string]int{},
 		status: console.Status{Node: name, Version: "v1", InSync: true},
 	}
 }
@@ -55,18 +55,14 @@ func (n *Node) Log(lines ...audit.Line) {
 		text = append(append(text, line...), '\n')
 	}
 	n.recent = append(n.recent, text...)
-	for f := range n.followers {
-		f.add(text, 0)
-	}
+	n.play(consoletest.Batch{Lines: string(text)})
 }
 
 // Lose makes lines missing for the followers.
 func (n *Node) Lose(count uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for f := range n.followers {
-		f.add(nil, count)
-	}
+	n.play(consoletest.Batch{Lost: count})
 }
 
 // SetStatus changes what the agent says of itself.
@@ -95,10 +91,10 @@ func (n *Node) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gone, n.recent = true, nil
-	for f := range n.followers {
-		f.end()
+	for _, f := range n.followers {
+		close(f.Batches)
 	}
-	clear(n.followers)
+	n.followers = nil
 }
 
 // Start begins the agent again.
@@ -134,7 +130,7 @@ func (n *Node) Asked(path string) int {
 func (n *Node) Streams() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.streams
+	return len(n.following())
 }
 
 // Agent returns the agent as a caller with some rights reaches it.

@@ -2,8 +2,7 @@ package webtest
 
 import (
 	"bytes"
-	"context"
-	"io"
+	"slices"
 	"time"
 
 	"github.com/namegate/namegate/console/serve"
@@ -27,69 +26,27 @@ func (nodeLog) Complete(string) (time.Duration, bool) { return 0, false }
 func (l nodeLog) Follow() (recent []byte, coming serve.Follower) {
 	l.node.mu.Lock()
 	defer l.node.mu.Unlock()
-	f := &follower{node: l.node, wake: make(chan struct{}, 1)}
-	l.node.followers[f] = true
-	l.node.streams++
+	f := consoletest.NewTape()
+	l.node.followers = append(l.node.followers, f)
 	return bytes.Clone(l.node.recent), f
 }
 
-// follower yields lines as they are logged.
-type follower struct {
-	node *Node
-	wake chan struct{}
-	// Under the lock of node:
-	lines  []byte
-	lost   uint64
-	ended  bool
-	closed bool
-}
-
-// add takes lines; the caller holds the lock.
-func (f *follower) add(lines []byte, lost uint64) {
-	f.lines, f.lost = append(f.lines, lines...), f.lost+lost
-	f.rouse()
-}
-
-func (f *follower) end() {
-	f.ended = true
-	f.rouse()
-}
-
-func (f *follower) rouse() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Next waits for lines.
-func (f *follower) Next(ctx context.Context) (lines []byte, lost uint64, err error) {
-	for {
-		f.node.mu.Lock()
-		lines, lost, f.lines, f.lost = f.lines, f.lost, nil, 0
-		ended := f.ended
-		f.node.mu.Unlock()
-		switch {
-		case len(lines) > 0 || lost > 0:
-			return lines, lost, nil
-		case ended:
-			return nil, 0, io.EOF
-		}
+// following returns those who follow the log still; the caller holds the lock.
+func (n *Node) following() []*consoletest.Tape {
+	n.followers = slices.DeleteFunc(n.followers, func(f *consoletest.Tape) bool {
 		select {
-		case <-f.wake:
-		case <-ctx.Done():
-			return nil, 0, ctx.Err()
+		case <-f.Over:
+			return true
+		default:
+			return false
 		}
-	}
+	})
+	return n.followers
 }
 
-// Close ends the following.
-func (f *follower) Close() {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	if delete(f.node.followers, f); !f.closed {
-		f.closed = true
-		f.node.streams--
+// play plays a batch to all who follow; the caller holds the lock.
+func (n *Node) play(b consoletest.Batch) {
+	for _, f := range n.following() {
+		f.Batches <- b
 	}
-	f.end()
 }

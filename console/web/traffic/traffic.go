@@ -176,12 +176,12 @@ func (t *Traffic) end(c *cell) {
 
 // Changes are the edges that changed after a version.
 type Changes struct {
-	Version uint64 // to ask from the next time
-	Full    bool   // Edges are all
-	Edges   []Edge // the busiest of the hour first
-	Gone    []string
-	Total   int    // edges that are held
-	Left    uint64 // lines so far without room
+	Version uint64   `json:"-"`              // to ask from the next time
+	Full    bool     `json:"full,omitempty"` // Edges are all
+	Edges   []Edge   `json:"edges"`          // the busiest of the hour first
+	Gone    []string `json:"gone,omitempty"` // ids of edges without connections in the last hour
+	Total   int      `json:"total"`          // edges that are held
+	Left    uint64   `json:"left"`           // lines so far that are in no edge: the bound was reached
 }
 
 // Since returns the edges that changed after a version, all for 0.
