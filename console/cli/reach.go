@@ -95,14 +95,6 @@ func (r *reach) agents(ctx context.Context, pod string) ([]client.Agent, error) 
 	return r.agentsOf(ctx, r.node, scope, pod)
 }
 
-// everybody returns whom to ask about the nodes themselves: all agents.
-func (r *reach) everybody(ctx context.Context) ([]client.Agent, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	return r.agentsOf(ctx, r.node, "", "")
-}
-
 // agentsOf returns the agent of a node, or of a pod, or those of the nodes with pods of a
 // namespace, or with none of these all; without a cluster the one of this node.
 func (r *reach) agentsOf(ctx context.Context, node, namespace, pod string) ([]client.Agent, error) {

@@ -125,11 +125,11 @@ func TestAgentSelection(t *testing.T) {
 			t.Errorf("%s %s: asked %q, want %s", c.args, c.pod, asked, c.path)
 		}
 	}
-	if agents, err := reached(t, false).everybody(t.Context()); err != nil || len(agents) != 1 || agents[0].Node() != "" {
+	if agents, err := reached(t, false).agentsOf(t.Context(), "", "", ""); err != nil || len(agents) != 1 || agents[0].Node() != "" {
 		t.Errorf("at a socket: %v %v", agents, err)
 	}
 	var asked []string
-	if _, err := reached(t, true, "--kubeconfig", emptyCluster(t, &asked)).everybody(t.Context()); console.ExitCode(err) != console.ExitUnreachable || strings.Contains(strings.Join(asked, " "), "/pods") {
+	if _, err := reached(t, true, "--kubeconfig", emptyCluster(t, &asked)).agentsOf(t.Context(), "", "", ""); console.ExitCode(err) != console.ExitUnreachable || strings.Contains(strings.Join(asked, " "), "/pods") {
 		t.Errorf("everybody in a cluster: asked %q: %v", asked, err)
 	}
 }

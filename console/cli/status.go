@@ -23,10 +23,14 @@ policies. With --node or --all-agents it asks agents.`,
 			if err != nil {
 				return err
 			}
-			if r := &a.reach; r.kube && r.node == "" && !r.login.AllAgents {
+			r := &a.reach
+			if err := r.check(); err != nil {
+				return err
+			}
+			if r.kube && r.node == "" && !r.login.AllAgents {
 				return a.clusterStatus(cmd.Context(), p)
 			}
-			agents, err := a.reach.everybody(cmd.Context())
+			agents, err := r.agentsOf(cmd.Context(), r.node, "", "")
 			if err != nil {
 				return err
 			}
@@ -34,7 +38,7 @@ policies. With --node or --all-agents it asks agents.`,
 			if err != nil {
 				return err
 			}
-			if err := p.Statuses(answers, !a.reach.kube); err != nil {
+			if err := p.Statuses(answers, !r.kube); err != nil {
 				return err
 			}
 			return p.Failed(failed)
@@ -47,9 +51,6 @@ policies. With --node or --all-agents it asks agents.`,
 // clusterStatus shows what the API server knows.
 func (a *asking) clusterStatus(ctx context.Context, p *print.Printer) error {
 	r := &a.reach
-	if err := r.check(); err != nil {
-		return err
-	}
 	c, err := r.connect(r.namespace)
 	if err != nil {
 		return err

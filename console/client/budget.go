@@ -24,13 +24,11 @@ func (e *tooLarge) Error() string {
 // budget bounds the answers to one question, of each agent and of all that are kept.
 type budget struct {
 	each, all int64
+	passing   bool // answers are not kept, and all is about those at a time
 	spent     atomic.Int64
 }
 
 func newBudget() *budget { return &budget{each: maxAnswer, all: maxAnswers} }
-
-// bound returns a reader of an answer that fails at the bounds.
-func (b *budget) bound(r io.Reader) io.Reader { return &bounded{Reader: r, of: b} }
 
 type bounded struct {
 	io.Reader
@@ -49,4 +47,11 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, &tooLarge{fmt.Sprintf("the agents' answers have more than %d MiB together", b.of.all>>20)}
 	}
 	return n, err
+}
+
+// end is after the answer was taken.
+func (b *bounded) end() {
+	if b.of.passing {
+		b.of.spent.Add(-b.read)
+	}
 }

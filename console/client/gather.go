@@ -52,9 +52,9 @@ func Unknown(err error) bool {
 }
 
 // EachAnswer sends a request to all agents and hands over each answer as it comes, by one goroutine at a time. It
-// returns the error of each agent.
+// returns the error of each agent. The bound of all answers is about those that are read at a time.
 func EachAnswer[T any](ctx context.Context, agents []Agent, path string, query func(i int) url.Values, take func(i int, answer *T)) []error {
-	return eachAnswer(ctx, agents, path, query, newBudget(), take)
+	return eachAnswer(ctx, agents, path, query, &budget{each: maxAnswer, all: maxAnswers, passing: true}, take)
 }
 
 func eachAnswer[T any](ctx context.Context, agents []Agent, path string, query func(i int) url.Values, size *budget, take func(i int, answer *T)) []error {
@@ -80,7 +80,9 @@ func askAll(ctx context.Context, agents []Agent, most int, path string, query fu
 		if err == nil {
 			defer resp.Body.Close() //nolint:errcheck // it was only read
 			if size != nil {
-				resp.Body = io.NopCloser(size.bound(resp.Body))
+				bounded := &bounded{Reader: resp.Body, of: size}
+				defer bounded.end()
+				resp.Body = io.NopCloser(bounded)
 			}
 			err = read(i, resp)
 		}

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -142,6 +143,11 @@ func TestAnswersAreBounded(t *testing.T) {
 	answers, failed, err := client.GatherWithin[console.PodRows](t.Context(), many, console.GrantsPath, 2*mib, 4*mib)
 	if err != nil || len(answers) == 0 || len(failed) < 2 || !strings.Contains(failed[0].Error(), "the agents' answers have more than 4 MiB together, the limit; ask for one namespace") {
 		t.Errorf("long answers: %d, %d failed, %v", len(answers), len(failed), err)
+	}
+	const small = 64 << 10
+	passing := slices.Repeat([]client.Agent{flood(small)}, 2*client.AskedAtOnce)
+	if err := errors.Join(client.PassWithin(t.Context(), passing, console.GrantsPath, (client.AskedAtOnce+2)*small)...); err != nil {
+		t.Errorf("answers that are not kept: %v", err)
 	}
 	lines := &client.Lines{Agents: func(context.Context) ([]client.Agent, error) { return []client.Agent{flood(1 << 40)}, nil }, Take: func([]byte, bool) error { return nil }}
 	if _, err := lines.Show(t.Context(), false); err == nil || !strings.Contains(err.Error(), "more than 64 MiB, the limit") {
