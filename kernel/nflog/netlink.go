@@ -26,6 +26,7 @@ const (
 	cfgTimeout = 4
 	cfgGather  = 5
 	cmdBind    = 1
+	cmdUnbind  = 2
 	copyPacket = 2
 )
 
@@ -107,11 +108,15 @@ func (k *Kernel) Packets(ctx context.Context, each func(Packet)) error {
 func (k *Kernel) acquire(ctx context.Context) error {
 	for warned := false; ; {
 		err := k.bind()
+		switch {
+		case errors.Is(err, syscall.ENOBUFS):
+			// The answer to a change may be lost among packets: it begins again without the group.
+			k.lost.Add(1)
+			_ = k.configure(nl.NewRtAttr(cfgCommand, nl.Uint8Attr(cmdUnbind)))
 		// Some kernels return EPERM for a group of another socket.
-		if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EPERM) {
+		case !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EPERM):
 			return err
-		}
-		if !warned {
+		case !warned:
 			k.log.Warn("denied connections are not logged until another program releases the NFLOG group", "group", k.group, "error", err)
 			warned = true
 		}
@@ -130,7 +135,10 @@ func (k *Kernel) bind() error {
 	}
 	how := append(binary.BigEndian.AppendUint32(nil, copied), copyPacket, 0)
 	err := k.configure(nl.NewRtAttr(cfgMode, how), nl.NewRtAttr(cfgTimeout, nl.BEUint32Attr(gatherTime)), nl.NewRtAttr(cfgGather, nl.BEUint32Attr(gather)))
-	return errors.Join(err, k.socket.Socket.SetReceiveTimeout(&unix.Timeval{}))
+	if err != nil {
+		return err
+	}
+	return k.socket.Socket.SetReceiveTimeout(&unix.Timeval{})
 }
 
 // configure makes one change and waits for the kernel's word on it. Packets that come
