@@ -1,9 +1,11 @@
 package enforcer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,18 +23,41 @@ import (
 
 const probeName = "nonce.self-test.namegate."
 
+// injection hands the packets that are sent to each interface to its function.
+type injection struct {
+	inject.Interface
+	lines  map[string]func(packet []byte)
+	sent   []sentPacket
+	broken error
+}
+
+type sentPacket struct {
+	iface  string
+	packet []byte
+}
+
+func (i *injection) Send(iface string, packet []byte) error {
+	received := i.lines[iface]
+	if i.broken != nil || received == nil {
+		return cmp.Or(i.broken, errors.New("there is no such interface"))
+	}
+	i.sent = append(i.sent, sentPacket{iface, slices.Clone(packet)})
+	go received(slices.Clone(packet))
+	return nil
+}
+
 // proving is a world with a selected pod at home on a routed link, and the
 // injection into it.
 type proving struct {
 	*world
 	web     policy.Pod
-	in      *inject.Fake
+	in      *injection
 	arrived chan struct{}
 	pending int // probes that are not done with
 }
 
 func newProving(t *testing.T, ips string) *proving {
-	p := &proving{world: newWorld(t), web: pod("web", ips, "allow"), in: inject.NewFake()}
+	p := &proving{world: newWorld(t), web: pod("web", ips, "allow"), in: &injection{lines: map[string]func([]byte){}}}
 	for _, a := range p.web.IPs {
 		p.links.SetHome(a, link.Home{Iface: "veth5"})
 	}
@@ -49,11 +74,11 @@ func (p *proving) beats() {
 // becomes says what the node does with packets: does gets what comes in by an interface.
 func (p *proving) becomes(iface string, does func(from netip.Addr)) {
 	one := make(chan struct{}, 1) // packet after packet
-	p.in.SetInterface(iface, func(packet []byte) {
+	p.in.lines[iface] = func(packet []byte) {
 		one <- struct{}{}
 		does(readPacket(p.t, packet).from.Addr())
 		<-one
-	})
+	}
 }
 
 func (p *proving) arrives(netip.Addr) {
@@ -161,18 +186,18 @@ func TestPathOutcomes(t *testing.T) {
 				if d := time.Since(began); d != c.duration {
 					t.Errorf("it took %v, want %v", d, c.duration)
 				}
-				sent := p.in.Sent()
+				sent := p.in.sent
 				if len(sent) != c.sent {
 					t.Fatalf("%d packets were sent, want %d", len(sent), c.sent)
 				}
 				for _, s := range sent {
-					q := readPacket(t, s.Packet)
+					q := readPacket(t, s.packet)
 					to := netip.AddrPortFrom(dns4, 53)
 					if q.from.Addr().Is6() {
 						to = netip.AddrPortFrom(dns6, 53)
 					}
-					if s.Iface != "veth5" || q.to != to || q.from.Port() != 9 || q.name != probeName {
-						t.Errorf("sent %+v into %s", q, s.Iface)
+					if s.iface != "veth5" || q.to != to || q.from.Port() != 9 || q.name != probeName {
+						t.Errorf("sent %+v into %s", q, s.iface)
 					}
 				}
 				time.Sleep(testWait)
@@ -219,7 +244,7 @@ func TestPathUntested(t *testing.T) {
 				p.wants("before", PathWorks)
 				spoil(p)
 				p.wants(name, PathUntested)
-				if n := len(p.in.Sent()); n != 1 {
+				if n := len(p.in.sent); n != 1 {
 					t.Errorf("%d packets were sent", n)
 				}
 			})
@@ -285,12 +310,12 @@ func TestPathOfBridgedPod(t *testing.T) {
 func TestPathErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProving(t, "10.1.0.5 fd00:1::5")
-		p.in.SetUnsupported(true)
+		p.in.broken = errors.New("load the modules")
 		path, err := p.test(p.web.PodRef)
 		if path != PathUntested || err == nil || !strings.Contains(err.Error(), "load the modules") || !strings.Contains(err.Error(), "web") || !strings.Contains(err.Error(), "veth5") {
 			t.Errorf("on a kernel that cannot inject: %v, %v", path, err)
 		}
-		p.in.SetUnsupported(false)
+		p.in.broken = nil
 		if path, err := p.test(p.web.PodRef); path != PathUntested || err == nil {
 			t.Errorf("without the interface: %v, %v", path, err)
 		}
@@ -313,8 +338,8 @@ func TestPathResolver(t *testing.T) {
 		last := func() netip.Addr {
 			t.Helper()
 			p.wants("a path", PathWorks)
-			sent := p.in.Sent()
-			return readPacket(t, sent[len(sent)-1].Packet).to.Addr()
+			sent := p.in.sent
+			return readPacket(t, sent[len(sent)-1].packet).to.Addr()
 		}
 		if got := last(); got != dns4 {
 			t.Errorf("asked %s", got)

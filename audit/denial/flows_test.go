@@ -239,22 +239,22 @@ func TestFlowsLikeTwin(t *testing.T) {
 // TestRun: packets come from the kernel's log, and counted flows are written at the end.
 func TestRun(t *testing.T) {
 	w := newWorld(t)
-	fake := nflog.NewFake()
+	packets := make(logged, 10)
 	lines := make(chan audit.Flow, 10)
-	w.denials.o.Packets = fake
+	w.denials.o.Packets = packets
 	w.denials.o.Log = func(f *audit.Flow) { lines <- *f }
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.denials.Run(ctx) }()
 	for range 3 {
-		fake.Send(w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443"))
+		packets <- w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443")
 	}
 	late := w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443")
-	fake.Send(late)
+	packets <- late
 	if got := text(<-lines); got != "denied a tcp 198.51.100.1:443 address x1 []" {
 		t.Error(got)
 	}
-	for fake.Waiting() > 0 { // Run's goroutine takes them
+	for len(packets) > 0 { // Run's goroutine takes them
 		time.Sleep(time.Millisecond)
 	}
 	stop()
@@ -271,6 +271,22 @@ func TestRun(t *testing.T) {
 		t.Errorf("at the end: %q, want %q", rest, want)
 	}
 }
+
+// logged are packets that the kernel logged.
+type logged chan nflog.Packet
+
+func (l logged) Packets(ctx context.Context, each func(nflog.Packet)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-l:
+			each(p)
+		}
+	}
+}
+
+func (logged) Lost() uint64 { return 0 }
 
 type broken struct{ nflog.Interface }
 

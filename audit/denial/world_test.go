@@ -58,7 +58,7 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 		t.Fatal(w.snap.Problems)
 	}
 	w.denials = New(Options{
-		Packets: nflog.NewFake(), Memory: w.memory,
+		Packets: make(logged), Memory: w.memory,
 		Snapshot: func() *policy.Snapshot { return w.snap },
 		Granted: func(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
 			return w.grants(func(g policy.GrantInfo) bool { return g.Pod == pod && g.Addr == addr })

@@ -13,6 +13,5 @@
 // needs is an error that says which modules to load, and no reason to stop the agent.
 //
 // Kernel works in the network namespace in which Open was called, where it keeps a pair of
-// links until Close. Fake hands each packet to the function that a test set for the
-// interface.
+// links until Close.
 package inject

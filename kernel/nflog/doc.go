@@ -6,6 +6,5 @@
 // Delivery is best effort: packets wait in a bounded buffer, and Lost counts how often some
 // did not fit. One program at a time has a group: Packets waits for it.
 //
-// Kernel works in the network namespace of the thread that called Open. Fake delivers the
-// packets that a test sends, from a bounded buffer as well.
+// Kernel works in the network namespace of the thread that called Open.
 package nflog
