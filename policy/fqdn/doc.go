@@ -9,8 +9,7 @@
 //
 // Exact names are keys of one map, and each key's result already holds what wildcards
 // add to it. Wildcards are in a trie of labels from the right: a place has a map of
-// literal labels, a place for "*", and an index of partial globs by the lengths of their
-// prefix and suffix. Equal patterns of any number of policies are one place. So the cost
-// of a question grows with its labels, and with how many different patterns match it, but
-// not with the policies.
+// literal labels, a place for "*", and a list of other globs. Equal patterns of any number of
+// policies are one place. So the cost of a question grows with its labels, with the different
+// globs beside them, and with how many different patterns match it, but not with the policies.
 package fqdn

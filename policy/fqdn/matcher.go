@@ -33,8 +33,9 @@ type Matcher[M any] struct {
 	classes []int32 // of matches, doubled, and one more for an exact name; nil: no match has one
 	// numClasses is more than the highest class.
 	numClasses int
-	seen       []uint8            // by class, while the matcher is made
-	left       map[int32]struct{} // places of matches that are left out
+	seen       []uint8                // by class, while the matcher is made
+	globs      map[globAt[M]]*node[M] // while the matcher is made
+	left       map[int32]struct{}     // places of matches that are left out
 }
 
 // node is one place in the trie: some labels from the right are read.
@@ -43,7 +44,19 @@ type node[M any] struct {
 	below    *result[M] // of the patterns whose "**" is left of this label
 	literals map[string]*node[M]
 	star     *node[M]
-	globs    *globIndex[M]
+	globs    []globNode[M]
+}
+
+// globNode is the place that a glob leads to.
+type globNode[M any] struct {
+	glob
+	next *node[M]
+}
+
+// globAt is a glob in the trie, by its text.
+type globAt[M any] struct {
+	of   *node[M]
+	text string
 }
 
 // result is the matches of one place, and a chain of places whose matches hold
@@ -60,7 +73,7 @@ type result[M any] struct {
 // MaxClasses classes the first; even and odd classes are counted apart. Matches of a negative class
 // always count, as do all if class is nil.
 func NewMatcher[M any](matches []M, pattern func(M) *Pattern, class func(M) int) *Matcher[M] {
-	m := &Matcher[M]{exact: make(map[Name]*result[M], len(matches)), matches: matches, pattern: pattern}
+	m := &Matcher[M]{exact: make(map[Name]*result[M], len(matches)), matches: matches, pattern: pattern, globs: map[globAt[M]]*node[M]{}}
 	if class != nil && len(matches) > flatMax {
 		m.classify(class)
 	}
@@ -77,7 +90,7 @@ func NewMatcher[M any](matches []M, pattern func(M) *Pattern, class func(M) int)
 			m.flatten(r, append(lists, r))
 		}
 	}
-	m.seen = nil
+	m.seen, m.globs = nil, nil
 	return m
 }
 
@@ -93,7 +106,7 @@ func (m *Matcher[M]) add(p *Pattern, match []int32) {
 	}
 	n := &m.root
 	if p.kind != kindAll {
-		n = n.descend(p.body())
+		n = m.descend(p.body())
 	}
 	if p.kind == kindGlob || p.kind == kindAll {
 		n.ends = n.ends.with(match)
@@ -111,12 +124,12 @@ func (r *result[M]) with(match []int32) *result[M] {
 	return r
 }
 
-// descend returns the place left of n where the labels of body are read, from the
-// right.
-func (n *node[M]) descend(body string) *node[M] {
+// descend returns the place where the labels of body are read, from the right.
+func (m *Matcher[M]) descend(body string) *node[M] {
+	n := &m.root
 	for {
 		dot := strings.LastIndexByte(body, '.')
-		n = n.child(body[dot+1:])
+		n = m.child(n, body[dot+1:])
 		if dot < 0 {
 			return n
 		}
@@ -126,7 +139,7 @@ func (n *node[M]) descend(body string) *node[M] {
 
 // child returns the place left of n that a label of a pattern leads to, making it
 // if it is new.
-func (n *node[M]) child(label string) *node[M] {
+func (m *Matcher[M]) child(n *node[M], label string) *node[M] {
 	g, wild := parseGlob(label)
 	switch {
 	case label == "*":
@@ -135,10 +148,13 @@ func (n *node[M]) child(label string) *node[M] {
 		}
 		return n.star
 	case wild:
-		if n.globs == nil {
-			n.globs = &globIndex[M]{}
+		at := globAt[M]{n, label}
+		c := m.globs[at]
+		if c == nil {
+			c = &node[M]{}
+			m.globs[at], n.globs = c, append(n.globs, globNode[M]{g, c})
 		}
-		return n.globs.add(g)
+		return c
 	}
 	c := n.literals[label]
 	if c == nil {
@@ -162,8 +178,8 @@ func (m *Matcher[M]) link(n *node[M], up *result[M]) {
 	if n.star != nil {
 		m.link(n.star, n.below)
 	}
-	if n.globs != nil {
-		n.globs.each(func(c *node[M]) { m.link(c, n.below) })
+	for i := range n.globs {
+		m.link(n.globs[i].next, n.below)
 	}
 }
 
@@ -239,7 +255,7 @@ func (m *Matcher[M]) walk(q Name, lists []*result[M], steps int) (found []*resul
 		label := string(q[start+1 : start+1+int(q[start])])
 		next = next[:0]
 		for _, n := range active {
-			if steps -= n.steps(); steps < 0 {
+			if steps -= 1 + len(n.globs); steps < 0 {
 				return nil, false
 			}
 			before := len(next)
@@ -259,14 +275,6 @@ func (m *Matcher[M]) walk(q Name, lists []*result[M], steps int) (found []*resul
 // maxLabels is more than the labels that maxWire bytes can hold.
 const maxLabels = maxWire/2 + 1
 
-// steps returns what one step from n costs at most.
-func (n *node[M]) steps() int {
-	if n.globs == nil {
-		return 1
-	}
-	return 1 + len(n.globs.shapes) + n.globs.inner
-}
-
 // step appends the places that label leads to from n.
 func (n *node[M]) step(label string, next []*node[M]) []*node[M] {
 	if c := n.literals[label]; c != nil {
@@ -275,8 +283,10 @@ func (n *node[M]) step(label string, next []*node[M]) []*node[M] {
 	if n.star != nil {
 		next = append(next, n.star)
 	}
-	if n.globs != nil {
-		next = n.globs.find(label, next)
+	for i := range n.globs {
+		if n.globs[i].matches(label) {
+			next = append(next, n.globs[i].next)
+		}
 	}
 	return next
 }
