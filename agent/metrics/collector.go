@@ -91,7 +91,15 @@ func (e emitter) facts(f Facts) {
 		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Up), "zone", z.Zone, "state", "up")
 		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Down), "zone", z.Zone, "state", "down")
 	}
-	e.denied(f.Denied)
+	for _, t := range f.Denied.Flows {
+		e.count("flows_total", "Connections that the kernel reported: denied, or with another verdict if Audit policies were enforced.",
+			t.Count, "verdict", t.Verdict.String(), "reason", string(t.Reason), "tier", t.Tier.String())
+	}
+	e.count("flows_over_total", "Connections without a flow, because there were too many different ones.", f.Denied.Over)
+	e.count("flow_losses_total", "Events in which packets of denied connections were lost between the kernel and the agent.", f.Denied.Lost)
+	if f.Denied.Packets != nil {
+		e.count("denied_packets_total", "Packets that the verdict denied, counted by the kernel.", *f.Denied.Packets)
+	}
 	if f.Audit != nil {
 		e.count("audit_written_lines_total", "Lines that were written to the audit log.", f.Audit.Written)
 		e.count("audit_filtered_lines_total", "Lines that the filters of the audit log omitted.", f.Audit.Filtered)

@@ -31,10 +31,10 @@ type Facts struct {
 
 // Denied are the numbers of connections that were denied, or would be.
 type Denied struct {
-	Flows   []denial.Total
-	Over    uint64  // connections that were counted in no flow
-	Lost    uint64  // losses of packets on their way from the kernel
-	Packets *uint64 // nil where the kernel does not count them
+	Flows   []denial.Total // each that there can be
+	Over    uint64         // connections that were counted in no flow
+	Lost    uint64         // losses of packets on their way from the kernel
+	Packets *uint64        // nil where the kernel does not count them
 }
 
 // Audit are the audit log's totals of lines.

@@ -92,7 +92,7 @@ func TestMetrics(t *testing.T) {
 		Problems:  []policy.Problem{{Reason: "Invalid"}, {Reason: "AddressConflict"}, {Reason: "AddressConflict"}, {Reason: "Strange"}},
 		Findings:  findings(status.IPVS, 31),
 		Upstreams: []upstream.Status{{Zone: ".", Up: 32, Down: 33}},
-		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}, {Verdict: audit.WouldAllow, Reason: audit.ReasonRule, Tier: policy.Admin, Count: 60}}},
+		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: denial.New(denial.Options{}).Totals()},
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true, FullestRule: 65, AtBound: []string{"shop/a", "shop/b"}},
 		Proxy: counters.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
@@ -106,6 +106,13 @@ func TestMetrics(t *testing.T) {
 	f.Proxy.Types[1] = counters.TypeVerdicts{Type: "MX", Failed: 58}
 	for i := 2; i < len(f.Proxy.Types); i++ {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
+	}
+	counts := map[denial.Total]uint64{
+		{Verdict: audit.Denied, Reason: audit.ReasonPorts}: 34, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress}: 35,
+		{Verdict: audit.WouldAllow, Reason: audit.ReasonRule, Tier: policy.Admin}: 60,
+	}
+	for i, of := range f.Denied.Flows {
+		f.Denied.Flows[i].Count = counts[of]
 	}
 	want, err := os.ReadFile("testdata/exposition.golden")
 	fatal.If(t, err)
@@ -128,7 +135,7 @@ type typeVerdicts = [len(counters.Stats{}.Types)]counters.TypeVerdicts
 
 // quietFacts are an agent's at its start; busyFacts have every value set.
 func quietFacts(t *testing.T) Facts {
-	f := Facts{Version: "dev", Dataplane: stats.Dataplane{Name: "iptables", Variant: "nft"}, APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0))}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
+	f := Facts{Version: "dev", Dataplane: stats.Dataplane{Name: "iptables", Variant: "nft"}, APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0)), Flows: denial.New(denial.Options{}).Totals()}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
 	f.Proxy.Types = proxyTypes(t)
 	return f
 }
@@ -142,12 +149,9 @@ func busyFacts(t *testing.T) Facts {
 	for _, reason := range findingReasons {
 		f.Findings = append(f.Findings, findings(reason, 1)...)
 	}
-	for _, verdict := range flowVerdicts {
-		for _, reason := range flowReasons {
-			for _, tier := range tiersOf(reason) {
-				f.Denied.Flows = append(f.Denied.Flows, denial.Total{Verdict: verdict, Reason: reason, Tier: tier, Count: 1})
-			}
-		}
+	f.Denied.Flows = denial.New(denial.Options{}).Totals()
+	for i := range f.Denied.Flows {
+		f.Denied.Flows[i].Count = 1
 	}
 	f.NetworkPolicies, f.RemotePods = 1, 1
 	raise(reflect.ValueOf(&f.Enforcer).Elem())
