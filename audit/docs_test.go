@@ -36,7 +36,7 @@ func exampleFlow(t testing.TB) *Flow {
 		Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("192.0.2.10:8443"),
 		Names: []FlowName{{Name: policytest.Name("www.example.org"), Asked: noon.Add(-2 * time.Second),
-			Match: &policy.Match{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}}},
+			Match: &policy.Match{Rule: &policy.Rule{Policy: "shop/allow-out"}, Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}}},
 		Reason: ReasonPorts, Policies: []string{"shop/allow-out"}, Count: 1,
 	}
 }
@@ -52,27 +52,27 @@ func documentedLines(t *testing.T) []string {
 	failed := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
 		Name: policytest.Name("api.example.org"), Type: 65, Class: 1, Verdict: Failed, Rcode: 2,
-		Matches: []*policy.Match{{Policy: "shop/watch", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "api.example.org"), Audit: true}},
+		Matches: []*policy.Match{{Rule: &policy.Rule{Policy: "shop/watch", Audit: true}, Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "api.example.org")}},
 		Latency: 4 * time.Second, Error: "no upstream of zone . answered in 4s",
 	}
 	denied := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
 		Name: policytest.Name("www.example.org"), Type: 1, Class: 1, Verdict: NameDenied, Rcode: 3,
 		Rule:    &policy.Rule{Tier: policy.Admin, Policy: "no-paste-sites", Path: "spec.egress[0]", Name: "pastes"},
-		Matches: []*policy.Match{{Policy: "no-paste-sites", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}},
+		Matches: []*policy.Match{{Rule: &policy.Rule{Policy: "no-paste-sites"}, Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}},
 		Chain:   []fqdn.Name{policytest.Name("www.paste.example")}, Upstream: netip.MustParseAddrPort("10.96.0.10:53"), Latency: 1200 * time.Microsecond,
 	}
 	renewed := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
 		Name: policytest.Name("db.example.org"), Type: 1, Class: 1, Verdict: Renewed, Renewed: ByConnection,
-		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Matches: []*policy.Match{{Rule: &policy.Rule{Policy: "shop/allow-out"}, Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
 		Answers: []Answer{{Addr: netip.MustParseAddr("192.0.2.40"), Openings: []Opened{{Ports: "tcp/5432", Until: noon.Add(95 * time.Second)}}}},
 		Latency: 1500 * time.Microsecond,
 	}
 	limited := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
 		Name: policytest.Name("x7.example.org"), Type: 16, Class: 1, Verdict: Refused, Limit: policy.LimitTypes,
-		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Matches: []*policy.Match{{Rule: &policy.Rule{Policy: "shop/allow-out"}, Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
 		Latency: 40 * time.Microsecond,
 	}
 	var lines []string
@@ -91,7 +91,7 @@ func documentedLines(t *testing.T) []string {
 	byRule.Pod.UID, byRule.Workload, byRule.Reason, byRule.Dialled = "", "", ReasonRule, netip.MustParseAddrPort("192.0.2.30:443")
 	byRule.Rule = &policy.Rule{Tier: policy.Admin, Policy: "no-paste-sites", Name: "pastes", Path: "spec.egress[0]"}
 	byRule.Names = []FlowName{{Name: policytest.Name("www.paste.example"), Asked: noon.Add(-2 * time.Second),
-		Match: &policy.Match{Policy: "no-paste-sites", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}}}
+		Match: &policy.Match{Rule: &policy.Rule{Policy: "no-paste-sites"}, Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.paste.example")}}}
 	ofNode := &Flow{Time: noon, Pod: policy.NodeRef("node-1"), Address: netip.MustParseAddr("192.0.2.7"), Owner: Owner{Known: true, UID: 42, GID: 65534},
 		Verdict: WouldDeny, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("198.51.100.80:80"),
 		Names:  []FlowName{{Name: policytest.Name("mirror.test"), Asked: noon.Add(-2 * time.Second)}},

@@ -9,8 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -35,7 +33,7 @@ func example(t testing.TB) Record {
 		Address:  netip.MustParseAddr("10.244.1.17"),
 		Name:     policytest.Name("www.example.org"), Type: 1, Class: 1,
 		Verdict: Allowed,
-		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Matches: []*policy.Match{{Rule: &policy.Rule{Policy: "shop/allow-out"}, Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
 		Answers: []Answer{
 			{Addr: netip.MustParseAddr("192.0.2.10"), Openings: []Opened{{Ports: "tcp/443", Until: noon.Add(6 * time.Minute)}}},
 			{Addr: netip.MustParseAddr("169.254.169.254"), Blocked: "metadata"},
@@ -47,50 +45,6 @@ func example(t testing.TB) Record {
 }
 
 func appendRecord(b []byte, node string, r *Record) []byte { return appendLine(b, nodeField(node), r) }
-
-func TestEncodedIsJSON(t *testing.T) {
-	r := example(t)
-	r.Name = policytest.Name(`a\.b\"c\\d\000\255.test`)
-	r.Error = "broken \"quotes\"\n\x00\x7f\xff and ü"
-	r.Would = Blocked
-	r.Type, r.Class, r.Rcode = 65280, 7, 22
-	line := appendRecord(nil, "node\t1", &r)
-	if strings.Count(string(line), "\n") != 1 || line[len(line)-1] != '\n' {
-		t.Errorf("not one line: %q", line)
-	}
-	var got struct {
-		V        int
-		Node     string
-		Would    string
-		Question struct{ Name, Type, Class string }
-		Rcode    string
-		Error    string
-		Answers  []struct {
-			Address, Blocked string
-			Granted          bool
-			Grants           []struct {
-				Ports string
-				Until time.Time
-			}
-		}
-	}
-	if err := json.Unmarshal(line, &got); err != nil {
-		t.Fatalf("%v in %s", err, line)
-	}
-	if got.V != Version || got.Node != "node\t1" || got.Would != "blocked" || got.Question.Name != `a\.b\"c\\d\000\255.test` ||
-		got.Question.Type != "TYPE65280" || got.Question.Class != "CLASS7" || got.Rcode != "BADTRUNC" {
-		t.Errorf("read back %+v", got)
-	}
-	if got.Error != "broken \"quotes\"\n\x00\x7f\ufffd and ü" {
-		t.Errorf("error %q", got.Error)
-	}
-	if len(got.Answers) != 2 || !got.Answers[0].Granted || got.Answers[1].Granted || got.Answers[1].Blocked != "metadata" {
-		t.Errorf("answers %+v", got.Answers)
-	}
-	if d := cmp.Diff(noon.Add(6*time.Minute), got.Answers[0].Grants[0].Until); d != "" {
-		t.Error(d)
-	}
-}
 
 // TestStringsLikeEncodingJSON: the standard library reads every string back.
 func TestStringsLikeEncodingJSON(t *testing.T) {

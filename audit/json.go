@@ -68,7 +68,7 @@ func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for s != "" {
 		n := 0
-		for n < len(s) && isPlain(s[n]) {
+		for n < len(s) && plain[s[n]] {
 			n++
 		}
 		if b, s = append(b, s[:n]...), s[n:]; s == "" {
@@ -87,8 +87,13 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// isPlain tells whether a JSON string has a byte unescaped.
-func isPlain(c byte) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
+// plain are the bytes that a JSON string has unescaped.
+var plain = func() (is [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
 
 // appendTime appends the moment in UTC with six digits of the second, so that lines sort. The standard library is quick
 // for the layout of RFC 3339 alone.

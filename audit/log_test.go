@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -94,24 +93,6 @@ func TestFailedWritesAreCounted(t *testing.T) {
 	}
 	closeLog(t, l)
 	if l.Written() != 3 || l.Dropped() != 3 {
-		t.Errorf("written %d, dropped %d", l.Written(), l.Dropped())
-	}
-}
-
-func TestWritersFromManyGoroutines(t *testing.T) {
-	var out bytes.Buffer
-	l := To(&out, Options{Queue: 10 << 10})
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 200 {
-				l.Write(example(t))
-			}
-		})
-	}
-	wg.Wait()
-	closeLog(t, l)
-	if l.Written()+l.Dropped() != 1600 || uint64(bytes.Count(out.Bytes(), []byte("\n"))) != l.Written() {
 		t.Errorf("written %d, dropped %d", l.Written(), l.Dropped())
 	}
 }

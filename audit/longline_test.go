@@ -28,7 +28,7 @@ func TestLongestLines(t *testing.T) {
 	f := Flow{Time: noon, Last: noon, Pod: pod, Dialled: netip.MustParseAddrPort("192.0.2.1:443"), Count: 1}
 	for i := range 16384 {
 		id := fmt.Sprintf("shop/%s%d", strings.Repeat("p", 248), i)
-		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: id, Path: "spec.egress[63].matches[255]", Pattern: pattern}, i))
+		r.Matches = append(r.Matches, policy.NewMatch(&policy.Rule{Policy: id}, "spec.egress[63].matches[255]", pattern, i))
 		f.Policies = append(f.Policies, id)
 	}
 	for range 128 {

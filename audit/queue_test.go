@@ -106,21 +106,6 @@ func TestLongLineOfAnEmptyQueue(t *testing.T) {
 	}
 }
 
-func TestQueueRefusesAfterClose(t *testing.T) {
-	q := newQueue(queueBytes)
-	mustPut(t, &q, policytest.Ref("a"), []byte("line\n"))
-	q.close()
-	if ok, _ := q.put(policytest.Ref("a"), []byte("late\n")); ok {
-		t.Error("taken")
-	}
-	if b, _, closed := q.take(); b == nil || !closed {
-		t.Errorf("took %v, closed %v", b, closed)
-	}
-	if b, _, closed := q.take(); b != nil || !closed {
-		t.Errorf("took %v, closed %v", b, closed)
-	}
-}
-
 // TestQueueLikeAList: random puts and takes give every line once and in order, in
 // batches of whole lines that are no longer than one write may be.
 func TestQueueLikeAList(t *testing.T) {

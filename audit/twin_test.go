@@ -139,7 +139,7 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 		rec.Error = "it \"broke\"\tagain"
 	}
 	for range r.IntN(3) {
-		rec.Matches = append(rec.Matches, &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()})
+		rec.Matches = append(rec.Matches, &policy.Match{Rule: &policy.Rule{Policy: "shop/p", Audit: some()}, Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test")})
 		rec.Chain = append(rec.Chain, policytest.Name("edge.cdn.test"))
 		a := Answer{Addr: addr()}
 		for range r.IntN(3) {
@@ -186,7 +186,7 @@ func randomFlow(t testing.TB, r *rand.Rand) *Flow {
 			n.Pod = []policy.PodRef{{Namespace: "shop", Name: "other", UID: "uid-2"}, policy.NodeRef("n2")}[r.IntN(2)]
 		}
 		if some() {
-			n.Match = &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()}
+			n.Match = &policy.Match{Rule: &policy.Rule{Policy: "shop/p", Audit: some()}, Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test")}
 		}
 		f.Names, f.Reason = append(f.Names, n), []FlowReason{ReasonPorts, ReasonExpired, ReasonBlocked, ReasonUnmatched, ReasonAnother}[r.IntN(5)]
 		f.Policies = append(f.Policies, fmt.Sprintf("shop/p-%d", r.IntN(9)))

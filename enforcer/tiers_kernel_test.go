@@ -67,7 +67,7 @@ func byName(tier policy.Tier, action policy.Action, ports policy.PortSet, of str
 		if err != nil {
 			panic(err)
 		}
-		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Path: of, Pattern: pattern, Ports: ports, TTL: r.TTL, Rule: r}, i))
+		r.Matches = append(r.Matches, policy.NewMatch(r, of, pattern, i))
 	}
 	return r
 }

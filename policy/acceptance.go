@@ -38,6 +38,20 @@ func Acceptance(problems []Problem) (accepted bool, reason, message string) {
 	return accepted, reason, strings.Join(texts, "\n")
 }
 
+// MaxProblems bounds the problems that one object has by name: it has room for thousands of mistakes.
+const MaxProblems = 64
+
+// AddProblem appends a problem of an object. Beyond MaxProblems one problem says that there are more.
+func AddProblem(list []Problem, object, reason, path, format string, args ...any) []Problem {
+	if len(list) > MaxProblems {
+		return list
+	}
+	if len(list) == MaxProblems {
+		format, args = "more parts cannot work; fix the others first", nil
+	}
+	return append(list, Problem{Object: object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
 // Invalidate tells whether a policy with these problems selects nothing. Each problem of that
 // kind then names the rules in force that deny or pass: what they close is open.
 func Invalidate(problems []Problem, rules ...*Rule) (invalid bool) {

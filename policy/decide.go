@@ -77,7 +77,7 @@ func (v *View) Covering(n fqdn.Name) []*Match {
 
 // CoveredBy is Covers for what Covering returned.
 func CoveredBy(matches []*Match, id RuleID, ports PortSet) bool {
-	return slices.ContainsFunc(matches, func(m *Match) bool { return !m.Audit && m.ruleID() == id && m.Ports == ports })
+	return slices.ContainsFunc(matches, func(m *Match) bool { return !m.Audit && m.ID == id && m.Ports == ports })
 }
 
 // Denying returns the matches of rules in force that deny and cover a name by themselves,
@@ -85,7 +85,7 @@ func CoveredBy(matches []*Match, id RuleID, ports PortSet) bool {
 func (v *View) Denying(n fqdn.Name) (out []*Match) {
 	matches, _ := v.match(n)
 	for _, m := range matches {
-		if m.ruleID().Denies() && !m.Audit && (m.Rule.Tier != Baseline || !v.tiers(false).isolated) {
+		if m.ID.Denies() && !m.Audit && (m.Rule.Tier != Baseline || !v.tiers(false).isolated) {
 			out = append(out, m)
 		}
 	}
@@ -108,7 +108,7 @@ func (v *View) match(n fqdn.Name) (all []*Match, over bool) {
 		all, over = all[:own+len(kept)], over || len(kept) < len(cluster)
 	}
 	if v.closed != nil {
-		all = slices.DeleteFunc(all, func(m *Match) bool { return v.closed[m.ruleID()] })
+		all = slices.DeleteFunc(all, func(m *Match) bool { return v.closed[m.ID] })
 	}
 	return all, over
 }

@@ -106,13 +106,13 @@ func (d Decision) LongestTTL() time.Duration {
 			continue
 		}
 		if longest != nil {
-			key := openingKey{ports: m.Ports, rule: m.ruleID()}
+			key := openingKey{ports: m.Ports, rule: m.ID}
 			longest[key] = max(longest[key], m.TTL.Max)
 			continue
 		}
 		own := m.TTL.Max
 		for _, o := range d.Matches {
-			if o.Ports == m.Ports && o.ruleID() == m.ruleID() && d.counts(o) && o.Accepts() {
+			if o.Ports == m.Ports && o.ID == m.ID && d.counts(o) && o.Accepts() {
 				own = max(own, o.TTL.Max)
 			}
 		}
@@ -156,7 +156,7 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 		if m.Audit {
 			continue
 		}
-		key := openingKey{d.name(m), m.Ports, m.ruleID()}
+		key := openingKey{d.name(m), m.Ports, m.ID}
 		i, by := seen.find(open, key, m)
 		if i == len(open) {
 			open = append(open, Opening{key.name, m.Ports, key.rule, m.lifetime(ttl), m.reuse(), m.bys()})

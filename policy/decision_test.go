@@ -16,7 +16,7 @@ import (
 func TestOpeningsOfHandMadeMatches(t *testing.T) {
 	p, err := fqdn.ParsePattern("*.test")
 	fatal.If(t, err)
-	d := Decision{Matches: []*Match{{Policy: "shop/p", Pattern: p, Ports: AnyPort}}}
+	d := Decision{Matches: []*Match{{Rule: &Rule{Policy: "shop/p", Ports: AnyPort}, Pattern: p}}}
 	if got := d.Openings(0); len(got) != 1 || got[0].By[0] != "shop/p *.test" {
 		t.Errorf("%v", got)
 	}
@@ -30,8 +30,8 @@ func TestOpeningsOfMany(t *testing.T) {
 		for i := range many {
 			p, err := fqdn.ParsePattern([]string{"*.test", "**.test", "a.b.test"}[i%3])
 			fatal.If(t, err)
-			m := &Match{Policy: fmt.Sprintf("shop/p%d", i/5), Pattern: p, Ports: PortSet([]string{"any", "tcp/443", "udp", "tcp/80"}[i%4]), Audit: i%7 == 0,
-				TTL: TTL{Min: time.Second, Max: time.Hour, Grace: time.Duration(i%11+1) * time.Second}}
+			m := &Match{Pattern: p, Rule: &Rule{Policy: fmt.Sprintf("shop/p%d", i/5), Ports: PortSet([]string{"any", "tcp/443", "udp", "tcp/80"}[i%4]), Audit: i%7 == 0,
+				TTL: TTL{Min: time.Second, Max: time.Hour, Grace: time.Duration(i%11+1) * time.Second}}}
 			d.Matches = append(d.Matches, m)
 			if !m.Audit && !slices.Contains(by[m.Ports], m.By()) {
 				by[m.Ports] = append(by[m.Ports], m.By())

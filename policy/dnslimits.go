@@ -140,11 +140,7 @@ func (l DNSLimits) ofExactNames() DNSLimits {
 // tier up to last.
 func (d *Decision) exact(last Tier) bool {
 	for _, m := range d.Matches {
-		tier, action := Namespace, Accept
-		if m.Rule != nil {
-			tier, action = m.Rule.Tier, m.Rule.Action
-		}
-		if _, exact := m.Pattern.Exact(); exact && d.counts(m) && tier <= last && action != Deny {
+		if _, exact := m.Pattern.Exact(); exact && d.counts(m) && m.Tier <= last && m.Action != Deny {
 			return true
 		}
 	}

@@ -210,7 +210,7 @@ func (f *Flow) Enter(matches ...*Match) {
 	for _, m := range matches {
 		switch {
 		case m.Audit && !f.Would:
-		case m.Rule == nil || m.Rule.Tier == Namespace:
+		case m.Tier == Namespace:
 			f.Open = append(f.Open, m.Ports)
 		default:
 			f.Entries = append(f.Entries, m.Rule)

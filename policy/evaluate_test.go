@@ -219,7 +219,7 @@ func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*poli
 		for _, n := range from.names {
 			pattern, err := fqdn.ParsePattern(n)
 			fatal.If(t, err)
-			r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Audit: r.Audit, Rule: r}, *index))
+			r.Matches = append(r.Matches, policy.NewMatch(r, "", pattern, *index))
 			*index++
 		}
 	}

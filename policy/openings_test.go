@@ -108,13 +108,13 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 // TestLastingLeads: of names that rules deny and that lead to one that these do not cover by
 // themselves. They lead no longer than resolvers keep a record.
 func TestLastingLeads(t *testing.T) {
-	r := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/25"}
+	r := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/25", TTL: policy.TTL{Min: time.Second, Max: time.Minute}}
 	for _, text := range []string{"**.test", "mx.other.test"} {
 		p, err := fqdn.ParsePattern(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Matches = append(r.Matches, &policy.Match{Pattern: p, Rule: r, Ports: r.Ports, TTL: policy.TTL{Min: time.Second, Max: time.Minute}})
+		r.Matches = append(r.Matches, &policy.Match{Pattern: p, Rule: r})
 	}
 	d := policy.Decision{Query: policy.Query{Name: policytest.Name("mx.other.test")}, Matches: r.Matches}
 	for to, lasting := range map[string]bool{"mx.test": true, "mx.other.test": false, "mx.example": true} {

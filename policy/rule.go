@@ -135,36 +135,22 @@ func (r *Rule) Break() *Rule {
 	return &broken
 }
 
-// Match is one match of one policy in a view. It is shared and must not be changed.
+// Match is one match of a rule. It is shared and must not be changed.
 type Match struct {
-	Policy  string // as the rule's
+	*Rule
 	Path    string // "spec.egress[0].matches[1]"
 	Pattern fqdn.Pattern
-	Ports   PortSet
-	TTL     TTL
-	Audit   bool // from an Audit policy: counts for the log alone
-	// Rule is the rule of the match; nil: one that accepts, of the Namespace tier.
-	Rule  *Rule
-	index int32
-	by    [1]string // By, ready for an Opening of this match alone
+	index   int32     // in its policy
+	by      [1]string // By, ready for an Opening of this match alone
 }
 
-// NewMatch returns m as the match of that index in its policy.
-func NewMatch(m Match, index int) *Match {
-	m.index, m.by[0] = int32(index), m.Policy+" "+m.Pattern.String()
-	return &m
+// NewMatch returns the match of that index in the policy of a rule.
+func NewMatch(r *Rule, path string, p fqdn.Pattern, index int) *Match {
+	return &Match{Rule: r, Path: path, Pattern: p, index: int32(index), by: [1]string{r.Policy + " " + p.String()}}
 }
 
 // Accepts tells whether the match opens addresses.
-func (m *Match) Accepts() bool { return m.Rule == nil || m.Rule.Action == Accept }
-
-// ruleID is the ID of the match's rule.
-func (m *Match) ruleID() RuleID {
-	if m.Rule == nil {
-		return ""
-	}
-	return m.Rule.ID
-}
+func (m *Match) Accepts() bool { return m.Action == Accept }
 
 // Compare orders by policy, then by index.
 func (m *Match) Compare(o *Match) int {

@@ -53,7 +53,7 @@ func TestGrantsAreTheDecisionsOpenings(t *testing.T) {
 	for range 3000 {
 		var d policy.Decision
 		for i := range 1 + rng.IntN(4) {
-			m := &policy.Match{Policy: fmt.Sprintf("shop/p%d", i), Ports: []policy.PortSet{"tcp/80", "tcp/443", "any"}[rng.IntN(3)], Audit: rng.IntN(5) == 0}
+			m := &policy.Match{Rule: &policy.Rule{Policy: fmt.Sprintf("shop/p%d", i), Ports: []policy.PortSet{"tcp/80", "tcp/443", "any"}[rng.IntN(3)], Audit: rng.IntN(5) == 0}}
 			m.TTL = policy.TTL{Min: time.Duration(rng.IntN(3)*rng.IntN(50)) * time.Second, Max: time.Duration(rng.IntN(100)) * time.Second, Grace: time.Duration(rng.IntN(2)) * time.Second}
 			d.Matches = append(d.Matches, m)
 		}
@@ -107,7 +107,7 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	view, n := &policy.View{Pod: labPod("web", "10.1.0.2")}, policytest.Name("www.example.org")
-	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
+	d := policy.Decision{Matches: []*policy.Match{{Rule: &policy.Rule{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}}
 	addrs := addresses("192.0.2.1", "192.0.2.2")
 	var g granted
 	d.AppendOpenings(nil, 60) // a match caches its part once

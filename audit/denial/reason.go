@@ -65,7 +65,7 @@ func (d *Denials) enter(f *policy.Flow, v *policy.View, at time.Time) {
 // counts for rules that deny alone.
 func enterName(f *policy.Flow, v *policy.View, n fqdn.Name, outside bool, open func(*policy.Match) bool) {
 	for _, m := range policy.Decide(v, policy.Query{Name: n, Outside: outside, Would: f.Would}).Matches {
-		if m.Rule != nil && m.Rule.Action != policy.Accept || open(m) {
+		if !m.Accepts() || open(m) {
 			f.Enter(m)
 		}
 	}

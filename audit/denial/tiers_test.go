@@ -31,7 +31,7 @@ func TestCoverOfTiers(t *testing.T) {
 	accept := &policy.Rule{Peer: policy.Peer{Kind: policy.PeerNames}, Ports: policy.AnyPort, Policy: "shop/p"}
 	v := &policy.View{Enforced: true, Policies: []string{"shop/p"}}
 	for _, r := range []*policy.Rule{deny, accept} {
-		r.Matches = []*policy.Match{policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Rule: r}, 0)}
+		r.Matches = []*policy.Match{policy.NewMatch(r, "", pattern, 0)}
 	}
 	v.Rules, v.Index = policytest.Rules(deny, accept), policy.NewIndex([]*policy.Rule{deny, accept}, 2)
 	n, _ := pattern.Exact()

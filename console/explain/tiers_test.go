@@ -23,7 +23,7 @@ func clusterRule(t *testing.T, tier policy.Tier, action policy.Action, id string
 		p, err := fqdn.ParsePattern(n)
 		fatal.If(t, err)
 		r.Peer.Kind = policy.PeerNames
-		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: id, Path: r.Path + ".matches[0]", Pattern: p, Ports: ports, Rule: r}, i))
+		r.Matches = append(r.Matches, policy.NewMatch(r, r.Path+".matches[0]", p, i))
 	}
 	return r
 }

@@ -28,7 +28,7 @@ func TestLacksEqualsComparingAll(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Audit: r.Audit, Rule: r}, 0))
+			r.Matches = append(r.Matches, policy.NewMatch(r, "", pattern, 0))
 		}
 		return r
 	}

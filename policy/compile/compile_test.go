@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -73,20 +72,6 @@ func TestUnion(t *testing.T) {
 	}
 	if len(s.Pods()) != 4 || s.Number != 1 {
 		t.Errorf("%d pods, number %d", len(s.Pods()), s.Number)
-	}
-}
-
-func TestSelectors(t *testing.T) {
-	p := aPolicy("p", "", aRule("a.test"))
-	p.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
-		{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"db"}},
-		{Key: "free", Operator: metav1.LabelSelectorOpDoesNotExist},
-	}
-	free := aPod("free", "web", "10.0.0.3")
-	free.Labels["free"] = ""
-	s := compile([]policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2"), free}, p)
-	if len(s.Views) != 1 || s.Views[0].Pod.Name != "web" {
-		t.Errorf("views %v", s.Views)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -75,45 +74,6 @@ func TestDecideAllocatesNothing(t *testing.T) {
 		n := policytest.Name(text)
 		if got := testing.AllocsPerRun(100, func() { v.Decide(n) }); got > 0 {
 			t.Errorf("%s: %v allocations", text, got)
-		}
-	}
-}
-
-// TestOpeningsAreNotMixedUp: asking twice, and in between for a name with more
-// matches, gives the same.
-func TestOpeningsAreNotMixedUp(t *testing.T) {
-	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.test", "b.test"))).Views[0]
-	ask := func(text string) []policy.Opening { return v.Decide(policytest.Name(text)).Openings(60) }
-	first := ask("c.test")
-	if got := ask("a.test")[0].By; len(got) != 2 {
-		t.Errorf("a.test is open by %q", got)
-	}
-	if diff := cmp.Diff(first, ask("c.test")); diff != "" || len(first[0].By) != 1 {
-		t.Error(diff)
-	}
-	d := v.Decide(policytest.Name("c.test"))
-	if got := testing.AllocsPerRun(100, func() { d.Openings(60) }); got > 1 {
-		t.Errorf("%v allocations for one opening", got)
-	}
-}
-
-// TestManyOverlaps has more matches for one name than are merged ahead: of matches with the same
-// opening the first count.
-func TestManyOverlaps(t *testing.T) {
-	var rules []v1alpha1.EgressRule
-	for range fqdnnp.MaxRules {
-		rules = append(rules, aRule("**", "a.b.test", "*.b.test", "**.test", "a*.b.test"))
-	}
-	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", rules...)).Views[0]
-	for name, want := range map[string]int{"a.b.test": 5, "ab.b.test": 4, "c.b.test": 3, "c.c.b.test": 2, "example.org": 1, ".": 1} {
-		got := v.Decide(policytest.Name(name)).Matches
-		if len(got) != policy.MaxOpenings {
-			t.Errorf("%s: %d of %d matches", name, len(got), want*fqdnnp.MaxRules)
-		}
-		for i := 1; i < len(got); i++ {
-			if got[i-1].Compare(got[i]) >= 0 {
-				t.Fatalf("%s: match %d is out of order", name, i)
-			}
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (p *clusterPolicy) audited() *clusterPolicy {
 		audited.Audit, audited.Matches = true, make([]*policy.Match, len(r.Matches))
 		for j, m := range r.Matches {
 			of := *m
-			of.Audit, of.Rule = true, &audited
+			of.Rule = &audited
 			audited.Matches[j] = &of
 		}
 		out.rules[i] = &audited

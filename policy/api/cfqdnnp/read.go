@@ -15,25 +15,18 @@ import (
 
 // The bounds of a policy, as in the schema of its kind.
 const (
-	MaxPriority = 1000
+	MaxPriority = ordered.MaxPriority
 	MaxRules    = 64
 	MaxMatches  = 64
 	MaxNetworks = 64
 	MaxPorts    = 32
-	MaxRuleName = 100
 )
-
-// maxProblems bounds the problems that one policy has by name: it has room for thousands of
-// mistakes, and each has a message.
-const maxProblems = 64
 
 // Policy is one ClusterFQDNNetworkPolicy as it was read. It is immutable.
 type Policy struct {
 	ordered.Policy // its ID is its name
 	// ConfirmWithin is of the safeguard, 0 without one.
 	ConfirmWithin time.Duration
-	ttl           policy.TTL
-	matches       int // of the rules
 }
 
 // Object returns the name by which problems name a policy.
@@ -52,7 +45,7 @@ func NodesDisabled(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem {
 	}
 	r := Read(p)
 	r.Problems = nil
-	r.invalid("spec.subject.nodes", "the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces")
+	r.Invalid("spec.subject.nodes", "the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces")
 	r.Invalidate()
 	return r.Problems
 }
@@ -66,39 +59,21 @@ func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
 	rules := p.Spec.Egress
 	if len(rules) > MaxRules {
 		// The rest is one broken rule: a Deny may be among them.
-		r.partly("spec.egress", "%d rules; write at most %d and put the rest into another policy; until then the policy denies every connection that its first %d rules do not match",
+		r.Partly("spec.egress", "%d rules; write at most %d and put the rest into another policy; until then the policy denies every connection that its first %d rules do not match",
 			len(rules), MaxRules, MaxRules)
 		rules = rules[:MaxRules]
 	}
 	if r.Limits.NoEncrypted {
-		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Rule{Path: fields.EncryptedPath, Action: policy.Deny, Ports: fields.EncryptedPorts})})
+		r.Add(policy.Rule{Path: fields.EncryptedPath, Action: policy.Deny, Ports: fields.EncryptedPorts}, anywhere())
 	}
 	for i := range rules {
 		r.rule(fmt.Sprintf("spec.egress[%d]", i), &rules[i])
 	}
 	if len(p.Spec.Egress) > MaxRules {
-		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Rule{Path: "spec.egress", Action: policy.Deny}).Break()})
+		r.AddBroken(policy.Rule{Path: "spec.egress", Action: policy.Deny})
 	}
 	r.Invalidate()
 	return r
-}
-
-func (r *Policy) report(reason, path, format string, args ...any) {
-	switch len(r.Problems) {
-	case maxProblems:
-		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: "more parts cannot work; fix the others first"})
-	case maxProblems + 1:
-	default:
-		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
-	}
-}
-
-func (r *Policy) partly(path, format string, args ...any) {
-	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
-}
-
-func (r *Policy) invalid(path, format string, args ...any) {
-	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is fixed", args...)
 }
 
 // place reads where in the order the policy stands.
@@ -109,13 +84,13 @@ func (r *Policy) place(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 	case v1alpha1.TierBaseline:
 		r.Tier = policy.Baseline
 	default:
-		r.invalid("spec.tier", "%q is no tier; write Admin or Baseline", spec.Tier)
+		r.Invalid("spec.tier", "%q is no tier; write Admin or Baseline", spec.Tier)
 	}
 	switch {
 	case spec.Priority == nil:
-		r.invalid("spec.priority", "the priority is missing; write 0 to %d", MaxPriority)
+		r.Invalid("spec.priority", "the priority is missing; write 0 to %d", MaxPriority)
 	case *spec.Priority < 0 || *spec.Priority > MaxPriority:
-		r.invalid("spec.priority", "%d; write 0 to %d", *spec.Priority, MaxPriority)
+		r.Invalid("spec.priority", "%d; write 0 to %d", *spec.Priority, MaxPriority)
 	default:
 		r.Priority = *spec.Priority
 	}
@@ -126,9 +101,9 @@ func (r *Policy) subject(s *v1alpha1.ClusterSubject) {
 	const path = "spec.subject"
 	switch written := []bool{s.Pods != nil, s.Namespaces != nil, s.Nodes != nil}; {
 	case s.Unreadable != "":
-		r.invalid(path, "the subject cannot be read by this version: %s", s.Unreadable)
+		r.Invalid(path, "the subject cannot be read by this version: %s", s.Unreadable)
 	case count(written) != 1:
-		r.invalid(path, "write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod")
+		r.Invalid(path, "write exactly one of pods, namespaces and nodes; namespaces: {} selects every pod")
 	case s.Nodes != nil:
 		r.Nodes = r.selector(path+".nodes", s.Nodes)
 	case s.Namespaces != nil:
@@ -151,12 +126,12 @@ func count(written []bool) (n int) {
 
 func (r *Policy) selector(path string, from *metav1.LabelSelector) *peers.Selector {
 	if from == nil {
-		r.invalid(path, "the selector is missing; write one, or {} for all")
+		r.Invalid(path, "the selector is missing; write one, or {} for all")
 		return nil
 	}
 	s, err := peers.NewSelector(from)
 	if err != nil {
-		r.invalid(path, "%v", err)
+		r.Invalid(path, "%v", err)
 		return nil
 	}
 	return s
@@ -164,13 +139,13 @@ func (r *Policy) selector(path string, from *metav1.LabelSelector) *peers.Select
 
 // settings reads what is neither place nor subject nor rule.
 func (r *Policy) settings(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
-	report := fields.Report(r.partly)
+	report := fields.Report(r.Partly)
 	r.Audit = report.Audit(spec.Enforcement)
 	r.Denied = report.Denied(spec.Denied)
 	r.DNSDenied = report.Reply("spec.dns.denied", spec.DNS.Denied, policy.NXDomain)
 	r.Unmatched = report.Reply("spec.dns.unmatched", spec.DNS.Unmatched, policy.Resolve)
 	r.Limits = report.Limits(&spec.DNS.DNSLimits)
 	r.Limits.NoEncrypted = report.DeniesEncrypted(spec.DNS.Encrypted)
-	r.ttl = report.TTL(&spec.TTL)
+	r.TTL = report.TTL(&spec.TTL)
 	r.safeguard(spec)
 }

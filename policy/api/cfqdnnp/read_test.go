@@ -208,7 +208,7 @@ func TestStrictest(t *testing.T) {
 // TestRuleName: a name that cannot be breaks nothing.
 func TestRuleName(t *testing.T) {
 	for name, problem := range map[string]bool{
-		strings.Repeat("ü", MaxRuleName): false, strings.Repeat("n", MaxRuleName+1): true, `a\nb`: true, `a\u007fb`: true,
+		strings.Repeat("ü", ordered.MaxRuleName): false, strings.Repeat("n", ordered.MaxRuleName+1): true, `a\nb`: true, `a\u007fb`: true,
 	} {
 		p := ofRule(t, `{action: Pass, name: "`+name+`"}`)
 		if p.Rules[0].Broken || (p.Rules[0].Name == "") != problem || (len(p.Problems) > 0) != problem {
@@ -228,7 +228,7 @@ func TestTooManyRules(t *testing.T) {
 // TestManyProblems: the problems are bounded.
 func TestManyProblems(t *testing.T) {
 	p := ofRule(t, repeat("{action: Deny, ports: ["+repeat("{port: 0}", MaxPorts)+"]}", 10))
-	if len(p.Problems) != maxProblems+1 || len(p.Rules) != 10 {
+	if len(p.Problems) != policy.MaxProblems+1 || len(p.Rules) != 10 {
 		t.Errorf("%d problems, %d rules", len(p.Problems), len(p.Rules))
 	}
 	if accepted, reason, _ := policy.Acceptance(p.Problems); !accepted || reason != policy.ReasonPartiallyInvalid {

@@ -37,11 +37,11 @@ func ConfirmWithin(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) (time.Duration, 
 // safeguard reads spec.safeguard.
 func (r *Policy) safeguard(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 	if spec.Safeguard != nil && spec.Subject.Nodes == nil {
-		r.partly("spec.safeguard", "a safeguard is for policies of nodes and has no effect here; write subject.nodes, or leave safeguard out")
+		r.Partly("spec.safeguard", "a safeguard is for policies of nodes and has no effect here; write subject.nodes, or leave safeguard out")
 	}
 	within, err := ConfirmWithin(spec)
 	if err != nil {
-		r.partly("spec.safeguard.confirmWithin", "%v", err)
+		r.Partly("spec.safeguard.confirmWithin", "%v", err)
 	}
 	r.ConfirmWithin = within
 }

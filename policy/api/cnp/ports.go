@@ -10,12 +10,12 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// ports returns the ports of a rule that are numbers and those that are names: every
+// ports returns the ports of a rule that are numbers, and adds those that are names: every
 // protocol and port where none are written.
-func (r *ruleReader) ports(path string, protocols []protocol) (policy.PortSet, []peers.PortName) {
+func (r *ruleReader) ports(path string, protocols []protocol) policy.PortSet {
 	switch {
 	case protocols == nil:
-		return policy.AnyPort, nil
+		return policy.AnyPort
 	case len(protocols) == 0 || len(protocols) > MaxProtocols:
 		r.fail(path, "%d protocols; write 1 to %d, or leave protocols out for every port", len(protocols), MaxProtocols)
 	}
@@ -48,13 +48,14 @@ func (r *ruleReader) ports(path string, protocols []protocol) (policy.PortSet, [
 		}
 	}
 	slices.SortFunc(names, peers.PortName.Compare)
-	return policy.NewPortSet(ranges...), slices.Compact(names)
+	r.to.PortNames = slices.Compact(names)
+	return policy.NewPortSet(ranges...)
 }
 
 // named returns what a name of a port stands for: the ports of pods that have it, of any
 // protocol.
 func (r *ruleReader) named(path, name string) (names []peers.PortName) {
-	if r.to.Elsewhere() || len(r.names) > 0 {
+	if r.to.Elsewhere() || len(r.to.Names) > 0 {
 		r.fail(path, "nodes, networks and domainNames have no ports with names; write the number, or a rule for namespaces and pods alone")
 	}
 	if len(validation.IsValidPortName(name)) > 0 {

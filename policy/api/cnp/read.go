@@ -3,7 +3,6 @@ package cnp
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,19 +18,16 @@ import (
 
 // The bounds of a policy, as in the schema of its kind.
 const (
-	MaxPriority  = 1000
 	MaxRules     = 25
 	MaxPeers     = 25 // of a rule
 	MaxProtocols = 25 // of a rule
 	MaxValues    = 25 // networks or domain names of a peer
-	MaxRuleName  = 100
 )
 
 // Policy is one ClusterNetworkPolicy as it was read. It is immutable.
 type Policy struct {
 	ordered.Policy
 	Ingress int // how many rules for ingress it has, which are not enforced
-	matches int // of the rules
 }
 
 // ID returns the name of a policy among those of all kinds.
@@ -48,14 +44,15 @@ const idPrefix = "clusternetworkpolicy:"
 // Read reads a ClusterNetworkPolicy. One whose tier, priority or subject cannot be read
 // selects nothing.
 func Read(from *unstructured.Unstructured) *Policy {
-	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: Object(from.GetName()), Standard: true, Denied: policy.Drop}}
+	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: Object(from.GetName()), Standard: true, Denied: policy.Drop,
+		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace, Reuse: policy.DefaultReuse, InUse: policy.Renew}}}
 	spec, _ := from.Object["spec"].(map[string]any)
 	ingress, _ := spec["ingress"].([]any)
 	r.Ingress = len(ingress)
 	egress, ok := spec["egress"].([]any)
 	if !ok && spec["egress"] != nil {
-		(&ruleReader{Policy: r, path: "spec.egress", action: policy.Deny}).addBroken()
-		r.invalid("spec.egress", "it is no list of rules")
+		r.AddBroken(policy.Rule{Path: "spec.egress", Action: policy.Deny})
+		r.Invalid("spec.egress", "it is no list of rules")
 	}
 	r.place(spec)
 	r.subject(spec["subject"])
@@ -64,9 +61,8 @@ func Read(from *unstructured.Unstructured) *Policy {
 		r.rule(i, raw)
 	}
 	if len(egress) > MaxRules { // the rest is one broken rule: a Deny may be among them
-		rest := &ruleReader{Policy: r, path: "spec.egress", action: policy.Deny}
-		rest.fail("", "%d rules; write at most %d and put the rest into another policy", len(egress), MaxRules)
-		rest.addBroken()
+		r.Partly("spec.egress", "%d rules; write at most %d and put the rest into another policy; until then the rule denies every connection", len(egress), MaxRules)
+		r.AddBroken(policy.Rule{Path: "spec.egress", Action: policy.Deny})
 	}
 	r.Invalidate()
 	return r
@@ -82,27 +78,13 @@ func decode(from, into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// maxProblems bounds the problems of one object: it has room for thousands.
-const maxProblems = 64
-
-func (r *Policy) report(reason, path, format string, args ...any) {
-	if len(r.Problems) == maxProblems {
-		return
-	}
-	r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
-}
-
-func (r *Policy) invalid(path, format string, args ...any) {
-	r.report(policy.ReasonInvalid, path, format+"; the policy selects nothing until this is fixed", args...)
-}
-
 // unknownFields reports the fields beside rules and subject that this version has no word for.
 func (r *Policy) unknownFields(spec map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(spec)) {
 		switch name {
 		case "tier", "priority", "subject", "ingress", "egress":
 		default:
-			r.report(policy.ReasonPartiallyInvalid, "spec."+name, "the field is unknown in %s and has no effect; remove it, or install a version of Namegate that knows it", Resource().GroupVersion())
+			r.Partly("spec."+name, "the field is unknown in %s and has no effect; remove it, or install a version of Namegate that knows it", Resource().GroupVersion())
 		}
 	}
 }
@@ -115,11 +97,11 @@ func (r *Policy) place(spec map[string]any) {
 	case base:
 		r.Tier = policy.Baseline
 	default:
-		r.invalid("spec.tier", "%q is no tier; write Admin or Baseline", tier)
+		r.Invalid("spec.tier", "%q is no tier; write Admin or Baseline", tier)
 	}
 	priority := int32(-1)
-	if err := decode(spec["priority"], &priority); err != nil || priority < 0 || priority > MaxPriority {
-		r.invalid("spec.priority", "%v is no priority; write 0 to %d", spec["priority"], MaxPriority)
+	if err := decode(spec["priority"], &priority); err != nil || priority < 0 || priority > ordered.MaxPriority {
+		r.Invalid("spec.priority", "%v is no priority; write 0 to %d", spec["priority"], ordered.MaxPriority)
 	}
 	r.Priority = priority
 }
@@ -129,13 +111,13 @@ func (r *Policy) subject(from any) {
 	const path = "spec.subject"
 	var s subject
 	if err := decode(from, &s); err != nil {
-		r.invalid(path, "%s", oneLine(err))
+		r.Invalid(path, "%s", oneLine(err))
 	} else if lacksPods(from) {
-		r.invalid(path+".pods", "%s", needsPods)
+		r.Invalid(path+".pods", "%s", needsPods)
 	} else if (s.Namespaces == nil) == (s.Pods == nil) {
-		r.invalid(path, "write exactly one of namespaces and pods; namespaces: {} selects every pod")
+		r.Invalid(path, "write exactly one of namespaces and pods; namespaces: {} selects every pod")
 	} else if r.Namespaces, r.Pods, err = selectors(s.Namespaces, s.Pods); err != nil {
-		r.invalid(path, "%v", err)
+		r.Invalid(path, "%v", err)
 	}
 }
 

@@ -3,8 +3,6 @@ package cnp
 import (
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fields"
@@ -16,18 +14,14 @@ import (
 // ruleReader reads one rule. A problem breaks it.
 type ruleReader struct {
 	*Policy
-	path   string
-	name   string
-	action policy.Action
+	rule   policy.Rule
 	broken bool
-	to     peers.Destinations
-	names  []fqdn.Pattern
-	paths  []string // of names
+	to     ordered.Destinations
 }
 
 // rule adds a rule: to each kind of its peers, one after the other.
 func (r *Policy) rule(index int, raw any) {
-	rr := &ruleReader{Policy: r, path: fmt.Sprintf("spec.egress[%d]", index)}
+	rr := &ruleReader{Policy: r, rule: policy.Rule{Path: fmt.Sprintf("spec.egress[%d]", index)}}
 	var from egressRule
 	err := decode(raw, &from)
 	fields, _ := raw.(map[string]any)
@@ -40,84 +34,35 @@ func (r *Policy) rule(index int, raw any) {
 		to, _ := fields["to"].([]any)
 		rr.peers(from.To, to)
 	}
-	ports, named := rr.ports(".protocols", from.Protocols)
-	rr.name = rr.ruleName(from.Name)
+	rr.rule.Ports = rr.ports(".protocols", from.Protocols)
+	rr.rule.Name = r.RuleName(rr.rule.Path+".name", from.Name)
 	if rr.broken {
-		rr.addBroken()
+		r.AddBroken(rr.rule)
 		return
 	}
-	if len(rr.names) > 0 {
-		rr.addNames(ports)
-	}
-	if ports != "" {
-		for _, spec := range rr.to.ByNumber() {
-			rr.add(spec.Peer, ports, spec)
-		}
-	}
-	if spec := rr.to.ByName(named); spec != nil {
-		rr.add(spec.Peer, policy.AnyPort, spec)
-	}
+	r.Add(rr.rule, &rr.to)
 }
 
 // fail reports what breaks the rule.
 func (r *ruleReader) fail(field, format string, args ...any) {
 	effect := "denies every connection"
-	if r.action == policy.Accept {
+	if r.rule.Action == policy.Accept {
 		effect = "matches nothing"
 	}
 	r.broken = true
-	r.report(policy.ReasonPartiallyInvalid, r.path+field, "%s; until then the rule %s", fmt.Sprintf(format, args...), effect)
+	r.Partly(r.rule.Path+field, "%s; until then the rule %s", fmt.Sprintf(format, args...), effect)
 }
 
 // readAction reads the action. One that is unknown counts as Deny.
 func (r *ruleReader) readAction(written string) {
-	switch r.action = policy.Deny; written {
+	switch r.rule.Action = policy.Deny; written {
 	case accept:
-		r.action = policy.Accept
+		r.rule.Action = policy.Accept
 	case deny:
 	case pass:
-		r.action = policy.Pass
+		r.rule.Action = policy.Pass
 	default:
 		r.fail(".action", "%q is unknown; write Accept, Deny or Pass", written)
-	}
-}
-
-func (r *ruleReader) add(peer policy.Peer, ports policy.PortSet, spec *peers.Spec) *policy.Rule {
-	rule := r.newRule(peer, ports)
-	r.Rules = append(r.Rules, ordered.Rule{Rule: rule, Spec: spec})
-	return rule
-}
-
-// newRule returns a rule with the settings of the kind.
-func (r *ruleReader) newRule(peer policy.Peer, ports policy.PortSet) *policy.Rule {
-	return &policy.Rule{
-		Tier: r.Tier, Priority: r.Priority, Standard: r.Standard, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Name: r.name,
-		TTL:    policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace, Reuse: policy.DefaultReuse, InUse: policy.Renew},
-		Denied: r.Denied,
-	}
-}
-
-func (r *ruleReader) addBroken() {
-	r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Peer{}, policy.AnyPort).Break()})
-}
-
-// ruleName returns the name for logs, "" for one that cannot be: that breaks nothing.
-func (r *ruleReader) ruleName(name string) string {
-	if utf8.RuneCountInString(name) <= MaxRuleName && !strings.ContainsFunc(name, unicode.IsControl) {
-		return name
-	}
-	r.report(policy.ReasonPartiallyInvalid, r.path+".name", "write at most %d characters in one line (the rule counts as one without a name)", MaxRuleName)
-	return ""
-}
-
-// addNames adds the rule for the domain names.
-func (r *ruleReader) addNames(ports policy.PortSet) {
-	rule := r.add(policy.Peer{Kind: policy.PeerNames}, ports, nil)
-	for i, pattern := range r.names {
-		rule.Matches = append(rule.Matches, policy.NewMatch(policy.Match{
-			Policy: r.ID, Path: r.paths[i], Pattern: pattern, Ports: ports, TTL: rule.TTL, Rule: rule,
-		}, r.matches))
-		r.matches++
 	}
 }
 
@@ -179,7 +124,7 @@ func (r *ruleReader) networks(path string, networks []cidr) {
 
 // domainNames reads names, and patterns of which a first label * is one or more labels.
 func (r *ruleReader) domainNames(path string, names []domainName) {
-	if r.action != policy.Accept {
+	if r.rule.Action != policy.Accept {
 		r.fail(path, "domainNames works with Accept alone; write networks, or a ClusterFQDNNetworkPolicy")
 		return
 	}
@@ -201,6 +146,6 @@ func (r *ruleReader) domainNames(path string, names []domainName) {
 			r.fail(at, "%v", err)
 			continue
 		}
-		r.names, r.paths = append(r.names, pattern), append(r.paths, r.path+at)
+		r.to.Names = append(r.to.Names, ordered.Name{Path: r.rule.Path + at, Pattern: pattern})
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Port returns the ranges of one port, none if it cannot work. A port without a protocol is
 // one of every protocol.
 func (r Report) Port(path string, p *v1alpha1.Port) []policy.PortRange {
-	first, last, ok := r.portRange(path, p)
+	first, last, ok := r.PortRange(path, p.Port, p.EndPort)
 	if !ok {
 		return nil
 	}
@@ -59,28 +59,28 @@ func Ports[P v1alpha1.Port | v1alpha1.ClusterPort](r Report, path string, ports 
 	return policy.NewPortSet(ranges...)
 }
 
-// portRange returns the first and last port, 0 and 65535 if none is written.
-func (r Report) portRange(path string, p *v1alpha1.Port) (first, last uint16, ok bool) {
+// PortRange returns the first and last port, 0 and 65535 if none is written.
+func (r Report) PortRange(path string, port, endPort *int32) (first, last uint16, ok bool) {
 	for _, f := range []struct {
 		field string
 		value *int32
-	}{{".port", p.Port}, {".endPort", p.EndPort}} {
-		if f.value != nil && (*f.value < 1 || *f.value > 65535) {
+	}{{".port", port}, {".endPort", endPort}} {
+		if f.value != nil && !policy.IsPort(*f.value) {
 			r(path+f.field, "%d is no port; write 1 to 65535, or leave it out for every port", *f.value)
 			return 0, 0, false
 		}
 	}
 	switch {
-	case p.EndPort != nil && p.Port == nil:
-		r(path+".endPort", "endPort %d stands alone; write the first port of the range as port", *p.EndPort)
+	case endPort != nil && port == nil:
+		r(path+".endPort", "endPort %d stands alone; write the first port of the range as port", *endPort)
 		return 0, 0, false
-	case p.EndPort != nil && *p.EndPort < *p.Port:
-		r(path+".endPort", "endPort %d is below port %d; write the greater one as endPort", *p.EndPort, *p.Port)
+	case endPort != nil && *endPort < *port:
+		r(path+".endPort", "endPort %d is below port %d; write the greater one as endPort", *endPort, *port)
 		return 0, 0, false
-	case p.Port == nil:
+	case port == nil:
 		return 0, 65535, true
-	case p.EndPort == nil:
-		return uint16(*p.Port), uint16(*p.Port), true
+	case endPort == nil:
+		return uint16(*port), uint16(*port), true
 	}
-	return uint16(*p.Port), uint16(*p.EndPort), true
+	return uint16(*port), uint16(*endPort), true
 }

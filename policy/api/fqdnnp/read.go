@@ -80,9 +80,7 @@ func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
 }
 
 func (r *Policy) report(reason, path, format string, args ...any) {
-	r.Problems = append(r.Problems, policy.Problem{
-		Object: "policy " + r.ID, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...),
-	})
+	r.Problems = policy.AddProblem(r.Problems, "policy "+r.ID, reason, path, format, args...)
 }
 
 func (r *Policy) partly(path, format string, args ...any) {
@@ -122,9 +120,7 @@ func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 		if !ok || ports == "" {
 			continue
 		}
-		rule.Matches = append(rule.Matches, policy.NewMatch(policy.Match{
-			Policy: r.ID, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.Audit, Rule: rule,
-		}, r.matches))
+		rule.Matches = append(rule.Matches, policy.NewMatch(rule, at, pattern, r.matches))
 		r.matches++
 	}
 	if len(rule.Matches) > 0 {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fields"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -35,7 +36,12 @@ func (r *reader) ports(path string, ports []networkingv1.NetworkPolicyPort) (pol
 				names = append(names, peers.PortName{Name: p.Port.StrVal, Protocol: proto})
 			}
 		default:
-			if first, last, ok := r.portRange(at, p); ok {
+			report := fields.Report(func(path, format string, args ...any) { r.partly(path, format+"; the port opens nothing", args...) })
+			var number *int32
+			if p.Port != nil {
+				number = &p.Port.IntVal
+			}
+			if first, last, ok := report.PortRange(at, number, p.EndPort); ok {
 				ranges = append(ranges, policy.PortRange{Protocol: proto, First: first, Last: last})
 			}
 		}
@@ -78,34 +84,6 @@ func (r *reader) portName(path string, p *networkingv1.NetworkPolicyPort) bool {
 		return true
 	}
 	return false
-}
-
-// portRange returns the first and last port, 0 and 65535 if none is written.
-func (r *reader) portRange(path string, p *networkingv1.NetworkPolicyPort) (first, last uint16, ok bool) {
-	if p.Port == nil {
-		if p.EndPort != nil {
-			r.partly(path+".endPort", "endPort %d stands alone, and opens nothing; write the first port of the range as port", *p.EndPort)
-			return 0, 0, false
-		}
-		return 0, 65535, true
-	}
-	from, to, field := p.Port.IntVal, p.Port.IntVal, ".port"
-	if p.EndPort != nil {
-		to = *p.EndPort
-	}
-	wrong := from
-	if from >= 1 && from <= 65535 {
-		wrong, field = to, ".endPort"
-	}
-	switch {
-	case wrong < 1 || wrong > 65535:
-		r.partly(path+field, "%d is no port, and opens nothing; write 1 to 65535, or leave it out for every port", wrong)
-	case to < from:
-		r.partly(path+".endPort", "endPort %d is below port %d, and opens nothing; write the greater one as endPort", to, from)
-	default:
-		return uint16(from), uint16(to), true
-	}
-	return 0, 0, false
 }
 
 // PortsPerUnit is how many ports of a protocol cost one unit of the quotas, a range

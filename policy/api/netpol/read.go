@@ -19,10 +19,6 @@ type Policy struct {
 	Problems []policy.Problem
 }
 
-// maxProblems bounds the problems that one object reports by name: it has room for a
-// hundred thousand mistakes.
-const maxProblems = 64
-
 // Rule is what one egress rule allows to one kind of peers.
 type Rule struct {
 	*policy.Rule
@@ -34,7 +30,6 @@ type Rule struct {
 type reader struct {
 	*Policy
 	from *networkingv1.NetworkPolicy
-	more int // problems beyond maxProblems
 }
 
 // Read reads a NetworkPolicy. A part that cannot work opens nothing and is one of its
@@ -52,12 +47,6 @@ func Read(from *networkingv1.NetworkPolicy) *Policy {
 	for i := range from.Spec.Egress {
 		r.rule(fmt.Sprintf("spec.egress[%d]", i), &from.Spec.Egress[i])
 	}
-	if r.more > 0 {
-		r.Problems = append(r.Problems, policy.Problem{
-			Object: "networkpolicy " + r.ID, Reason: policy.ReasonPartiallyInvalid, Path: "spec.egress",
-			Message: fmt.Sprintf("%d more parts of the NetworkPolicy cannot work as they are written; fix those that are named first", r.more),
-		})
-	}
 	return r.Policy
 }
 
@@ -69,13 +58,7 @@ func Same(a, b *networkingv1.NetworkPolicy) bool {
 }
 
 func (r *reader) report(reason, path, format string, args ...any) {
-	if len(r.Problems) >= maxProblems {
-		r.more++
-		return
-	}
-	r.Problems = append(r.Problems, policy.Problem{
-		Object: "networkpolicy " + r.ID, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...),
-	})
+	r.Problems = policy.AddProblem(r.Problems, "networkpolicy "+r.ID, reason, path, format, args...)
 }
 
 func (r *reader) partly(path, format string, args ...any) {
