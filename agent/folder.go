@@ -23,7 +23,7 @@ func (a *agent) openSource() error {
 	if a.o.Cluster != nil {
 		return a.openCluster(*a.o.Cluster)
 	}
-	s, err := manifest.New(a.o.Manifests, a.log, manifest.NodeName(a.o.Node))
+	s, err := manifest.New(a.o.Manifests, a.o.Node, a.log)
 	a.source = folder{s, a.o.Node}
 	return err
 }

@@ -22,7 +22,7 @@ const examples = "../../examples"
 // holds what cannot work.
 func read(t *testing.T, dir string) manifest.State {
 	t.Helper()
-	source, err := manifest.New(dir, slog.New(slog.DiscardHandler))
+	source, err := manifest.New(dir, "", slog.New(slog.DiscardHandler))
 	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var state manifest.State

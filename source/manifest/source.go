@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // How a Source waits. Writing a file takes several steps, and each is an event:
@@ -21,36 +23,26 @@ const (
 
 // Source reads policies, namespaces and pods from a folder and watches its changes.
 type Source struct {
-	dir      string
-	log      *slog.Logger
-	nodeName string
-	folder   folder
+	dir    string
+	log    *slog.Logger
+	folder folder
 }
 
-// Option is a setting of a Source.
-type Option func(*Source)
-
-// NodeName tells a Source which node it is on: pods of other nodes are known but
-// not local. Without it, or with "", every pod is local.
-func NodeName(name string) Option { return func(s *Source) { s.nodeName = name } }
-
-// New returns a source for the folder dir, which must exist.
-func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
+// New returns a source for the folder dir, which must exist, on a node: pods of other nodes are known
+// but not local. Without the name of the node every pod is local.
+func New(dir, node string, log *slog.Logger) (*Source, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("folder of manifests %s: %w", dir, err)
 	}
 	s := &Source{dir: absolute, log: log}
-	for _, o := range options {
-		o(s)
-	}
 	switch info, err := os.Stat(s.dir); {
 	case err != nil:
 		return nil, fmt.Errorf("folder of manifests: %w; create it or name another one", err)
 	case !info.IsDir():
 		return nil, fmt.Errorf("folder of manifests: %s is a file; name the folder that it is in", s.dir)
 	}
-	d, err := newDecoder(s.nodeName)
+	d, err := newDecoder(node)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +55,11 @@ func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
 // reads nothing meanwhile. It returns an error if the folder cannot be watched.
 // A Source is run once.
 func (s *Source) Run(ctx context.Context, receive func(State)) error {
-	w, err := newWatch(s.dir)
+	w, err := watch(s.dir)
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer w.Close()
 	s.apply(ctx, receive, true)
 	for {
 		if err := s.wait(ctx, w); err != nil {
@@ -76,7 +68,10 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		w.renew()
+		// The watch of the folder ended with it, or follows it to a new name. Both calls fail where there is nothing
+		// to remove or to add: the watch of the parent reports the next folder.
+		_ = w.Remove(s.dir)
+		_ = w.Add(s.dir)
 		s.apply(ctx, receive, false)
 	}
 }
@@ -101,10 +96,11 @@ func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
 
 // wait returns when it is time to read the folder again, or when ctx ended. It
 // returns an error if the watch broke.
-func (s *Source) wait(ctx context.Context, w watch) error {
+func (s *Source) wait(ctx context.Context, w *fsnotify.Watcher) error {
 	var quiet, most <-chan time.Time
 	rescan := time.After(RescanPeriod)
 	for {
+		path, ok := s.dir, false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -114,17 +110,34 @@ func (s *Source) wait(ctx context.Context, w watch) error {
 			return nil
 		case <-most:
 			return nil
-		case path, ok := <-w.paths():
-			if !ok {
-				return fmt.Errorf("watching %s: the watch ended", s.dir)
-			}
-			if path != s.dir && filepath.Dir(path) != s.dir && path != "" {
-				continue // a neighbour of the folder
-			}
-			quiet = time.After(QuietDelay)
-			if most == nil {
-				most = time.After(MostDelay)
-			}
+		case e, open := <-w.Events:
+			path, ok = e.Name, open
+		case _, ok = <-w.Errors: // changes were lost
+		}
+		switch {
+		case !ok:
+			return fmt.Errorf("watching %s: the watch ended", s.dir)
+		case path != s.dir && filepath.Dir(path) != s.dir:
+			continue // a neighbour of the folder
+		case most == nil:
+			most = time.After(MostDelay)
+		}
+		quiet = time.After(QuietDelay)
+	}
+}
+
+// watch watches a folder and its parent: the parent reports that the folder itself is replaced, also where
+// it is a symbolic link.
+func watch(dir string) (*fsnotify.Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		_ = w.Add(filepath.Dir(dir)) // without it the folder is found again at the next rescan
+		if err = w.Add(dir); err != nil {
+			_ = w.Close()
 		}
 	}
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w; if other programs use up the watches, raise fs.inotify.max_user_instances and fs.inotify.max_user_watches", dir, err)
+	}
+	return w, nil
 }

@@ -19,7 +19,7 @@ func TestNewNeedsAFolder(t *testing.T) {
 		filepath.Join(dir, "nowhere"): "create it or name another one",
 		filepath.Join(dir, "file"):    "is a file; name the folder that it is in",
 	} {
-		if _, err := New(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := New(path, "", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -31,9 +31,9 @@ type running struct {
 	states chan State
 }
 
-func run(t *testing.T, dir string, options ...Option) *running {
+func run(t *testing.T, dir, node string) *running {
 	t.Helper()
-	s, err := New(dir, slog.New(slog.DiscardHandler), options...)
+	s, err := New(dir, node, slog.New(slog.DiscardHandler))
 	fatal.If(t, err)
 	r := &running{t, make(chan State, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,7 +72,7 @@ func (r *running) untilPolicies(names string) State {
 func TestRunFollowsFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p.yaml", other("one"))
-	r := run(t, dir)
+	r := run(t, dir, "")
 	r.untilPolicies("shop/one")
 	write(t, dir, "q.yaml", other("two"))
 	r.untilPolicies("shop/one shop/two")
@@ -99,7 +99,7 @@ func TestRunFollowsConfigMap(t *testing.T) {
 	}
 	publish("..1", other("one"))
 	fatal.If(t, os.Symlink(filepath.Join("..data", "p.yaml"), filepath.Join(dir, "p.yaml")))
-	r := run(t, dir)
+	r := run(t, dir, "")
 	r.untilPolicies("shop/one")
 	publish("..2", other("two"))
 	fatal.If(t, os.RemoveAll(filepath.Join(dir, "..1")))
@@ -119,7 +119,7 @@ func TestRunFollowsTheFolder(t *testing.T) {
 		return path
 	}
 	folder("d", "one")
-	r := run(t, dir)
+	r := run(t, dir, "")
 	r.untilPolicies("shop/one")
 	fatal.If(t, os.Rename(dir, filepath.Join(parent, "away")))
 	s := r.until("an error", func(s State) bool { return len(s.FileErrors) == 1 })
@@ -140,7 +140,7 @@ func TestRunFollowsALinkedFolder(t *testing.T) {
 		write(t, filepath.Join(parent, name), "p.yaml", other(name))
 	}
 	fatal.If(t, os.Symlink("one", link))
-	r := run(t, link)
+	r := run(t, link, "")
 	r.untilPolicies("shop/one")
 	fatal.If(t, os.Symlink("two", link+"_tmp"))
 	fatal.If(t, os.Rename(link+"_tmp", link))
@@ -150,7 +150,7 @@ func TestRunFollowsALinkedFolder(t *testing.T) {
 func TestRunKnowsItsNode(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p.yaml", podWeb)
-	s := run(t, dir, NodeName("node-b")).until("a pod", func(s State) bool { return len(s.Input.Pods) == 1 })
+	s := run(t, dir, "node-b").until("a pod", func(s State) bool { return len(s.Input.Pods) == 1 })
 	if got := s.Input.Pods[0].NodeName; got != "node-a" {
 		t.Errorf("node %q", got)
 	}

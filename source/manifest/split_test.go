@@ -177,7 +177,7 @@ func TestScanEndsWithItsContext(t *testing.T) {
 func TestRunEndsWithoutAState(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p.yaml", other("one"))
-	s, err := New(dir, slog.New(slog.DiscardHandler))
+	s, err := New(dir, "", slog.New(slog.DiscardHandler))
 	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

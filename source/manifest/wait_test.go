@@ -5,14 +5,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
-// handWatch has changes when the test says so.
-type handWatch chan string
-
-func (w handWatch) paths() <-chan string { return w }
-func (w handWatch) renew()               {}
-func (w handWatch) close()               {}
+// aWatch reports what the test sends.
+func aWatch() *fsnotify.Watcher {
+	return &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
+}
 
 // TestWait: when a wait for changes ends. Each change restarts the quiet time, up to the
 // maximum, and neighbours of the folder are no change.
@@ -31,14 +31,18 @@ func TestWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, began := make(handWatch), time.Now()
+				w, began := aWatch(), time.Now()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go func() {
 					for _, path := range c.paths {
 						select {
 						case <-time.After(step):
-							w <- path
+							if path == "" {
+								w.Errors <- fsnotify.ErrEventOverflow
+							} else {
+								w.Events <- fsnotify.Event{Name: path}
+							}
 						case <-ctx.Done():
 							return
 						}
@@ -59,11 +63,11 @@ func TestWaitEnds(t *testing.T) {
 	s := &Source{dir: "/d"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.wait(ctx, make(handWatch)); err != nil {
+	if err := s.wait(ctx, aWatch()); err != nil {
 		t.Errorf("at the end of the context: %v", err)
 	}
-	w := make(handWatch)
-	close(w)
+	w := aWatch()
+	close(w.Events)
 	if err := s.wait(t.Context(), w); err == nil {
 		t.Error("no error at the end of the watch")
 	}
