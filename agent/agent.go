@@ -55,17 +55,21 @@ func Run(ctx context.Context, o Options) error {
 		return errors.New("agent needs root (CAP_NET_ADMIN) to program the kernel; run it as root")
 	}
 	a := &agent{o: o, log: o.Log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
-	l, err := load(ctx, o.Corefile)
-	if err = errors.Join(err, l.err); err != nil {
+	text, err := await(ctx, func() *corefile.Source { return corefile.Read(o.Corefile) })
+	if err != nil {
 		return err
 	}
-	a.config.Store(l.config)
-	a.text = l.source
+	config, err := text.Config()
+	if err != nil {
+		return err
+	}
+	a.config.Store(config)
+	a.text = text
 	a.network = &network{agent: a, park: o.Park, ranges: o.PodRanges, host: newHostDNS(a.testLoop, func() { a.rollout.Reconfigure() }, time.Now, a.log)}
 	if err := a.openSource(); err != nil {
 		return err
 	}
-	if err := a.source.follow(l.config); err != nil {
+	if err := a.source.follow(config); err != nil {
 		return err
 	}
 	if o.HealthSocket != "" {
@@ -79,16 +83,16 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer a.kernel.close()
-	if a.audit, err = openAudit(l.config, o.Node, a.log); err != nil {
+	if a.audit, err = openAudit(config, o.Node, a.log); err != nil {
 		return err
 	}
 	a.kernel.Inject = a.injector.Send
-	wanted := enforcerConfig(l.config)
+	wanted := enforcerConfig(config)
 	wanted.Attached, wanted.Reprepare = a.attached, func() { a.rollout.Reconfigure() }
 	if a.enforce, err = enforcer.New(wanted, a.kernel.Kernel, nil, a.log); err != nil {
 		return err
 	}
-	a.enforce.Grants().SetBounds(l.config.Limits.GrantsPerPod, l.config.Limits.Grants)
+	a.enforce.Grants().SetBounds(config.Limits.GrantsPerPod, config.Limits.Grants)
 	a.health.Watch(a.deviations)
 	if err := a.openDenials(); err != nil {
 		return err

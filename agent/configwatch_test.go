@@ -10,9 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -20,30 +19,21 @@ import (
 
 const good = ". {\nforward . 192.0.2.53\n"
 
-// bench is a configWatch whose clock the test moves.
+// bench is a configWatch that a test polls.
 type bench struct {
 	*configWatch
 	t       *testing.T
 	dir     string
 	log     bytes.Buffer
 	applied []*corefile.Config
-	timers  map[time.Duration]chan time.Time
-	events  chan fsnotify.Event
-	watched chan bool // one for each reading
-	ended   chan struct{}
 }
 
 func newBench(t *testing.T, text string) *bench {
-	b := &bench{t: t, dir: t.TempDir(), timers: map[time.Duration]chan time.Time{}, events: make(chan fsnotify.Event),
-		watched: make(chan bool, 100), ended: make(chan struct{})}
-	for _, d := range []time.Duration{0, configQuiet, configMaxDelay, configPoll} {
-		b.timers[d] = make(chan time.Time)
-	}
+	b := &bench{t: t, dir: t.TempDir()}
 	b.write("Corefile", text)
 	path := filepath.Join(b.dir, "Corefile")
 	b.configWatch = &configWatch{path: path, last: corefile.Read(path), log: slog.New(slog.NewTextHandler(&b.log, nil)),
-		apply: func(c *corefile.Config) []string { b.applied = append(b.applied, c); return nil },
-		after: func(d time.Duration) <-chan time.Time { return b.timers[d] }}
+		apply: func(c *corefile.Config) []string { b.applied = append(b.applied, c); return nil }}
 	return b
 }
 
@@ -55,25 +45,10 @@ func (b *bench) write(name, text string) {
 	fatal.If(b.t, os.Rename(whole, filepath.Join(b.dir, name)))
 }
 
-// start runs it; the result ends it, after which its results can be read.
-func (b *bench) start() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(b.ended)
-		b.follow(ctx, b.events, nil, func() { b.watched <- true })
-	}()
-	return func() { cancel(); <-b.ended }
-}
-
-func (b *bench) change(name string) {
-	b.events <- fsnotify.Event{Name: filepath.Join(b.dir, name), Op: fsnotify.Write}
-}
-
-// pass lets a time pass and waits for what follows from it: the loop takes the
-// next event after that.
-func (b *bench) pass(d time.Duration) {
-	b.timers[d] <- time.Time{}
-	b.change("audit.log")
+// polls polls as often as a change needs.
+func (b *bench) polls() {
+	b.poll(b.t.Context())
+	b.poll(b.t.Context())
 }
 
 func (b *bench) holds(want ...time.Duration) {
@@ -91,66 +66,39 @@ func (b *bench) holds(want ...time.Duration) {
 func TestChangeBeforeTheWatchIsSeen(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	b.write("Corefile", good+"hold 5m\n}\n")
-	stop := b.start()
-	b.pass(0)
-	stop()
+	b.polls()
 	b.holds(5 * time.Minute)
 }
 
 func TestImportedFileIsApplied(t *testing.T) {
 	b := newBench(t, good+"import *.conf\n}\n")
-	stop := b.start()
-	b.pass(0)
-	b.write("a.conf", "hold 5m\n")
-	b.change("a.conf")
-	b.pass(configQuiet)
-	b.write("a.conf", "hold 6m\n")
-	b.change("..data") // as Kubernetes swaps a folder
-	b.pass(configQuiet)
-	b.write("a.conf", "hold 7m\n")
-	b.pass(configPoll) // no change was seen
-	b.change("Corefile")
-	b.pass(configQuiet) // the same text
-	stop()
-	b.holds(5*time.Minute, 6*time.Minute, 7*time.Minute)
+	b.polls()
+	for _, text := range []string{"hold 5m\n", "hold 6m\n", "hold 6m # minutes\n"} {
+		b.write("a.conf", text)
+		b.polls()
+	}
+	b.holds(5*time.Minute, 6*time.Minute)
 }
 
-// TestSteadyWritesDoNotStarve: neither a log in the same folder nor a file that
-// is written without a pause keeps a change from being applied.
-func TestSteadyWritesDoNotStarve(t *testing.T) {
+// TestChangesSettle: a file that is written in several steps is applied when it is written.
+func TestChangesSettle(t *testing.T) {
 	b := newBench(t, good+"}\n")
-	asked := map[time.Duration]int{}
-	after := b.after
-	b.after = func(d time.Duration) <-chan time.Time { asked[d]++; return after(d) }
-	stop := b.start()
-	b.pass(0)
-	for range 20 {
-		b.change("audit.log")
+	for _, minutes := range []string{"4", "5", "6"} {
+		b.holds()
+		b.write("Corefile", good+"hold "+minutes+"m\n}\n")
+		b.poll(t.Context())
 	}
-	b.write("Corefile", good+"hold 5m\n}\n")
-	for range 20 {
-		b.change("Corefile")
-	}
-	b.pass(configMaxDelay)
-	b.change("Corefile")
-	stop()
-	b.holds(5 * time.Minute)
-	if asked[configQuiet] != 21 || asked[configMaxDelay] != 2 || len(b.watched) != 2 {
-		t.Errorf("waited %v, read %d times", asked, len(b.watched))
-	}
+	b.polls()
+	b.holds(6 * time.Minute)
 }
 
 // TestInvalidCorefileIsRefusedAgain: said once, and the next good one is applied.
 func TestInvalidCorefileIsRefusedAgain(t *testing.T) {
 	b := newBench(t, good+"}\n")
-	stop := b.start()
-	b.pass(0)
 	for _, text := range []string{good + "import Corefile\n}\n", good + "import Corefile\n}\n", good + "hold x\n}\n", good + "hold 6m\n}\n"} {
 		b.write("Corefile", text)
-		b.change("Corefile")
-		b.pass(configQuiet)
+		b.polls()
 	}
-	stop()
 	b.holds(6 * time.Minute)
 	if log := b.log.String(); strings.Count(log, "imports itself in the end") != 1 || strings.Count(log, "Corefile:3: hold") != 1 {
 		t.Errorf("log %s", log)
@@ -160,14 +108,10 @@ func TestInvalidCorefileIsRefusedAgain(t *testing.T) {
 // TestInvalidCacheKeepsTheRunningConfiguration: the cache follows the last valid file.
 func TestInvalidCacheKeepsTheRunningConfiguration(t *testing.T) {
 	b := newBench(t, good+"}\n")
-	stop := b.start()
-	b.pass(0)
 	for _, line := range []string{"cache 5m", "cache {\nsuccess 5000\n}", "cache 1m {\nmin_ttl 2m\n}", "cache 10\nttl 1h 5s", "cache 10\nfollow maybe", "", "cache 10"} {
 		b.write("Corefile", good+line+"\n}\n")
-		b.change("Corefile")
-		b.pass(configQuiet)
+		b.polls()
 	}
-	stop()
 	var kept []time.Duration
 	for _, c := range b.applied {
 		if cache := c.Zones[0].Cache; cache != nil {
@@ -186,29 +130,19 @@ func TestInvalidCacheKeepsTheRunningConfiguration(t *testing.T) {
 	}
 }
 
-// TestWatchSeesFolders: with the kernel's events, in the folder of an import too.
-func TestWatchSeesFolders(t *testing.T) {
-	b := newBench(t, good+"import conf/*\n}\n")
-	fatal.If(t, os.Mkdir(filepath.Join(b.dir, "conf"), 0o700))
-	b.after = time.After
-	applied := make(chan time.Duration, 10)
-	b.apply = func(c *corefile.Config) []string { applied <- c.Hold; return nil }
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- b.run(ctx) }()
-	b.write("conf/a", "hold 5m\n")
-	if got := <-applied; got != 5*time.Minute {
-		t.Errorf("applied %v", got)
-	}
-	b.write("conf/a", "hold 6m\n")
-	if got := <-applied; got != 6*time.Minute {
-		t.Errorf("applied %v", got)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+// TestWatchPolls until its context ends.
+func TestWatchPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, good+"}\n")
+		ctx, cancel := context.WithCancel(t.Context())
+		go b.run(ctx)
+		b.write("Corefile", good+"hold 5m\n}\n")
+		time.Sleep(3 * configPoll)
+		synctest.Wait()
+		b.holds(5 * time.Minute)
+		cancel()
+		synctest.Wait()
+	})
 }
 
 // TestEndWaitsForNoParse: a reading that hangs does not hold up the agent's end.

@@ -137,8 +137,7 @@ func (a *agent) work(ctx context.Context) error {
 	run(func(ctx context.Context) { every(ctx, safeguardPeriod, a.checkSafeguard) })
 	run(a.keepUnconfirmed)
 	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
-	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
-	g.Go(func() error { return w.run(ctx) })
+	run((&configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log}).run)
 	if a.o.MetricsAddr != "" {
 		run(func(ctx context.Context) { metrics.Serve(ctx, a.o.MetricsAddr, a.metricsHandler(), a.log) })
 	}

@@ -65,29 +65,6 @@ func TestFirstPolicyWaitsForPeers(t *testing.T) {
 	}
 }
 
-// TestSilentServerDelaysNoPolicy: after PeersPatience the policy is in force without
-// peers, later ones are immediately, and peers follow.
-func TestSilentServerDelaysNoPolicy(t *testing.T) {
-	api := withPeers(t)
-	api.remove(v1alpha1.Resource + "/shop/p")
-	api.setSilent("other pods")
-	clock := newPickedClock(PeersPatience)
-	r := runOn(t, api, clock)
-	r.until("web[10.0.0.1]", podText)
-	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
-	asks(t, clock) <- at(1)
-	if s := r.until("p:www.example.org", policyText); remoteText(s) != "unknown" || len(s.Problems) > 0 {
-		t.Errorf("%q, %v", remoteText(s), s.Problems)
-	}
-	api.put(v1alpha1.Resource, aPolicy("q", "example.org"))
-	r.until("p:www.example.org q:example.org", policyText)
-	api.speak()
-	r.until("db[10.1.0.1]", remoteText)
-	if len(clock.asked[PeersPatience]) > 0 {
-		t.Error("states have waited again")
-	}
-}
-
 // patient is a source with a pod and a NetworkPolicy whose first State was handed on. A
 // feed of pods of other nodes is there, and has not told any.
 func patient(t *testing.T) (*Source, pickedClock) {

@@ -91,17 +91,6 @@ func TestReadRemote(t *testing.T) {
 	}
 }
 
-// TestTrim: the used fields stay, and the version, by which watches continue.
-func TestTrim(t *testing.T) {
-	p := aWholePod("web", "10.1.0.1")
-	p.ResourceVersion = "9"
-	trimPod(p)
-	if p.ResourceVersion != "9" || p.Annotations != nil || p.ManagedFields != nil || len(p.Spec.Containers) != 1 || p.Spec.Containers[0].Env != nil ||
-		len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Message != "" {
-		t.Errorf("%+v", p)
-	}
-}
-
 // TestRemotePodsAreTrimmed before they are gathered, whether they come in a stream or in
 // a list: whole ones would take ten times the memory for a while.
 func TestRemotePodsAreTrimmed(t *testing.T) {
@@ -187,22 +176,4 @@ func needing() *Source {
 	s.results.Store(&cni.Results{})
 	s.assembly.watched = &[]policy.ServiceRef{}
 	return s
-}
-
-// TestNoRemotePodsIsKnowledge: that there are none is news once they were unknown.
-func TestNoRemotePodsIsKnowledge(t *testing.T) {
-	s := needing()
-	if state, news := s.assemble(); !news || !state.Input.PeersUnknown {
-		t.Errorf("news %v, unknown %v", news, state.Input.PeersUnknown)
-	}
-	if _, news := s.assemble(); news {
-		t.Error("that they are unknown is news twice")
-	}
-	fatal.If(t, s.remote.feeds[""].pods.Replace(nil, ""))
-	if state, news := s.assemble(); !news || state.Input.PeersUnknown {
-		t.Errorf("news %v, unknown %v", news, state.Input.PeersUnknown)
-	}
-	if _, news := s.assemble(); news {
-		t.Error("that there are none is news twice")
-	}
 }

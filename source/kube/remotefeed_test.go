@@ -48,31 +48,6 @@ func withPeers(t *testing.T) *apiServer {
 	return api
 }
 
-// TestFirstStateHasRemotePods, and whatever happens to these later comes too.
-func TestFirstStateHasRemotePods(t *testing.T) {
-	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
-		t.Run(name, func(t *testing.T) {
-			api := withPeers(t)
-			api.noStream = noStream
-			api.put("pods", with(aFarPod("host", "192.0.2.2"), func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
-			r := runAt(t, api)
-			first := <-r.states
-			if got := remoteText(first); got != "db[10.1.0.1]" || podText(first) != "web[10.0.0.1]" || len(first.Input.NetworkPolicies) != 1 {
-				t.Errorf("the first state has %q, %q, %v", got, podText(first), first.Input.NetworkPolicies)
-			}
-			api.put("pods", aFarPod("cache", "10.1.0.2", "2001:db8:1::2"))
-			r.until("cache[10.1.0.2 2001:db8:1::2] db[10.1.0.1]", remoteText)
-			api.put("pods", with(aFarPod("db", "10.1.0.1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
-			r.until("cache[10.1.0.2 2001:db8:1::2]", remoteText)
-			api.remove("pods/shop/cache")
-			s := r.until("", remoteText)
-			if podText(s) != "web[10.0.0.1]" || !well(r.source.Health()) {
-				t.Errorf("%q, %+v", podText(s), r.source.Health())
-			}
-		})
-	}
-}
-
 // TestFirstStateWaitsForRemotePods as for all that is needed, and Health says so.
 func TestFirstStateWaitsForRemotePods(t *testing.T) {
 	api := withPeers(t)
@@ -87,23 +62,6 @@ func TestFirstStateWaitsForRemotePods(t *testing.T) {
 		t.Errorf("the first state has %q", got)
 	}
 	r.untilHealth("well", well)
-}
-
-// TestRemotePodsAreNotAskedFor while they are not needed.
-func TestRemotePodsAreNotAskedFor(t *testing.T) {
-	api := newAPIServer(t)
-	api.put("pods", aFarPod("db", "10.1.0.1"))
-	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
-	api.put("networkpolicies", aNetworkPolicy("bank", "db", "db"))
-	ignored := aNetworkPolicy("shop", "ignored", "db")
-	ignored.Labels = map[string]string{"namegate.io/ignore": "true"}
-	api.put("networkpolicies", ignored)
-	r := runAt(t, api)
-	r.until("p:www.example.org", policyText)
-	api.put("pods", aPod("web", "10.0.0.1"))
-	if s := r.until("web[10.0.0.1]", podText); remoteText(s) != "" || requested(api) > 0 {
-		t.Errorf("%q after %d requests", remoteText(s), requested(api))
-	}
 }
 
 // TestRemotePodsAreNotAskedForByNodesWithoutSuchPods: a policy and a NetworkPolicy of
@@ -339,33 +297,6 @@ func TestListsOfNamespacesTakeTurns(t *testing.T) {
 	r.until("shop/db of [bank dev pay shop]", spaceText)
 }
 
-// TestRemotePodsOfManyNamespaces: all pods are watched instead of those of many namespaces. Until
-// they are known, the known pods stay; a refusal is told.
-func TestRemotePodsOfManyNamespaces(t *testing.T) {
-	api := withPeers(t)
-	api.put("pods", with(aFarPod("api", "10.1.1.1"), inSpace("bank")))
-	api.put("pods", with(aFarPod("api", "10.1.1.2"), inSpace("dev")))
-	api.put("namespaces", space("bank", "back"))
-	clock := newPickedClock(PeersPatience)
-	client, dyn := api.clients()
-	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock}, func(s *Source) { s.remote.most = 1 })
-	r.until("shop/db of [shop]", spaceText)
-	api.setForbid("other pods")
-	api.put("networkpolicies", with(aNetworkPolicy("shop", "back", ""), toSpaces(map[string]string{"v": "back"})))
-	if s := r.until("shop/db of []", spaceText); !s.Input.PeersUnknown || len(s.Problems) != 1 || s.Problems[0].Reason != ReasonPeersUnknown {
-		t.Errorf("unknown %v, problems %v", s.Input.PeersUnknown, s.Problems)
-	}
-	api.setForbid("")
-	if s := r.until("bank/api dev/api shop/db of []", spaceText); s.Input.PeersUnknown || len(s.Problems) > 0 {
-		t.Errorf("unknown %v, problems %v", s.Input.PeersUnknown, s.Problems)
-	}
-	if got := api.namespaces("other pods"); got != "* shop" {
-		t.Errorf("asked for %q", got)
-	}
-	api.remove("networkpolicies/shop/db")
-	r.until("bank/api of [bank]", spaceText)
-}
-
 // untilNotWatched waits until pods of other nodes are not watched.
 func untilNotWatched(t *testing.T, api *apiServer) {
 	t.Helper()
@@ -373,57 +304,6 @@ func untilNotWatched(t *testing.T, api *apiServer) {
 		if time.Now().After(deadline) {
 			t.Fatal("the feed goes on")
 		}
-	}
-}
-
-// TestRemotePodsKeepTheirPointers: a change of one leaves the others as they are, also
-// when all are listed again.
-func TestRemotePodsKeepTheirPointers(t *testing.T) {
-	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
-		t.Run(name, func(t *testing.T) {
-			api := withPeers(t)
-			api.noStream = noStream
-			api.put("pods", aFarPod("zoo", "10.1.0.2"))
-			r := runAt(t, api)
-			first := r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
-			api.put("pods", with(aFarPod("zoo", "10.1.0.2"), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "ape"} }))
-			second := r.until("ape", func(s State) string { return s.Input.Remote[1].Labels["app"] })
-			lists := requested(api)
-			api.setAway(true)
-			r.untilHealth("an error", away)
-			api.forget()
-			api.put("pods", aFarPod("new", "10.1.0.3"))
-			api.setAway(false)
-			third := r.until("db[10.1.0.1] new[10.1.0.3] zoo[10.1.0.2]", remoteText)
-			if first.Input.Remote[0] != second.Input.Remote[0] || first.Input.Remote[1] == second.Input.Remote[1] {
-				t.Error("the unchanged pod was replaced, or the changed one kept")
-			}
-			if third.Input.Remote[0] != second.Input.Remote[0] || third.Input.Remote[2] != second.Input.Remote[1] || requested(api) == lists {
-				t.Error("pods that were listed anew and did not change were replaced")
-			}
-			if first.Input.NetworkPolicies[0] != third.Input.NetworkPolicies[0] {
-				t.Error("a NetworkPolicy that did not change was replaced")
-			}
-			if first.Input.Remote[1].Labels["app"] != "zoo" || len(second.Input.Remote) != 2 {
-				t.Error("a state that was handed out has changed")
-			}
-		})
-	}
-}
-
-// TestOtherChangesOfRemotePodsAreNoState.
-func TestOtherChangesOfRemotePodsAreNoState(t *testing.T) {
-	api := withPeers(t)
-	r := runAt(t, api)
-	r.until("db[10.1.0.1]", remoteText)
-	for i := range 20 {
-		api.put("pods", with(aFarPod("db", "10.1.0.1"), func(p *corev1.Pod) { p.Status.Message = fmt.Sprint(i) }))
-		api.put("pods", with(aFarPod("host", "192.0.2.2"), func(p *corev1.Pod) { p.Spec.HostNetwork, p.Labels["i"] = true, fmt.Sprint(i) }))
-	}
-	api.put("pods", aFarPod("zoo", "10.1.0.2"))
-	r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
-	if len(r.states) > 0 {
-		t.Errorf("%d more states", len(r.states))
 	}
 }
 

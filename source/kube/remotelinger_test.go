@@ -315,28 +315,3 @@ func TestManySelectorsLeadToEveryNamespace(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkSpaces is the cost of what may change the need, in a cluster of 10,000 namespaces: an
-// event of a pod of this node, of a namespace, and of a NetworkPolicy beside one of 10,000 selectors.
-func BenchmarkSpaces(b *testing.B) {
-	s := needing()
-	fatal.If(b, s.policies.Add(aPolicy("p", "www.example.org")))
-	for i := range 10000 {
-		fatal.If(b, s.namespaces.Add(space(fmt.Sprint("n", i), fmt.Sprint("x", i))))
-	}
-	fatal.If(b, s.networkPolicies.Add(manySelectors(MaxSelectorRequirements)))
-	run := func(name string, change func(i int)) {
-		b.Run(name, func(b *testing.B) {
-			for i := 0; b.Loop(); i++ {
-				change(i % 2)
-				s.gather()
-			}
-		})
-	}
-	run("pod", func(i int) { fatal.If(b, s.pods.Add(aPod("web", fmt.Sprint("10.0.0.", 1+i)))) })
-	run("namespace", func(i int) { fatal.If(b, s.namespaces.Add(space("n1", fmt.Sprint("x", i)))) })
-	fatal.If(b, s.networkPolicies.Add(manySelectors(10000)))
-	run("networkpolicy", func(i int) {
-		fatal.If(b, s.networkPolicies.Add(aNetworkPolicy("shop", "db", fmt.Sprint(i))))
-	})
-}

@@ -9,8 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // aRealPod is a pod as clusters have it, some 6 KiB of JSON: the i-th of a cluster of
@@ -76,46 +74,5 @@ func TestRemotePodsAreSmall(t *testing.T) {
 			runtime.KeepAlive(api)
 			runtime.KeepAlive(s)
 		})
-	}
-}
-
-// BenchmarkRemoteEvent is the cost of an event of one of 5,000 pods once it is decoded.
-func BenchmarkRemoteEvent(b *testing.B) {
-	store := newStore(func() {}, readRemote(ourNode))
-	for i := range 5000 {
-		fatal.If(b, store.Add(aRealPod(i)))
-	}
-	labels := [2]*corev1.Pod{aRealPod(2500), aRealPod(2500)}
-	labels[1].Labels["tier"] = "frontend"
-	b.Run("other", func(b *testing.B) { // of something that is not used
-		b.ReportAllocs()
-		for b.Loop() {
-			fatal.If(b, store.Update(labels[0]))
-		}
-	})
-	b.Run("labels", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			fatal.If(b, store.Update(labels[i%2]))
-		}
-	})
-}
-
-// BenchmarkRemoteState is the cost of a State after a change of one of 5,000 pods.
-func BenchmarkRemoteState(b *testing.B) {
-	s := needing()
-	fatal.If(b, s.remote.feeds[""].pods.Replace(nil, ""))
-	for i := range 5000 {
-		fatal.If(b, s.remote.feeds[""].pods.Add(aRealPod(i)))
-	}
-	s.assemble()
-	labels := [2]*corev1.Pod{aRealPod(2500), aRealPod(2500)}
-	labels[1].Labels["tier"] = "frontend"
-	b.ReportAllocs()
-	for i := 1; b.Loop(); i++ {
-		fatal.If(b, s.remote.feeds[""].pods.Update(labels[i%2]))
-		if _, news := s.assemble(); !news {
-			b.Fatal("no news")
-		}
 	}
 }

@@ -1,9 +1,9 @@
 package kube
 
 import (
+	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,10 +27,10 @@ type store[T any] struct {
 	trim cache.TransformFunc
 
 	mu      sync.Mutex
-	keys    []string // "namespace/name", sorted
-	entries []*T     // of the keys; replaced or changed in place, never passed out
-	filled  bool     // by Replace, once
-	news    bool     // something changed since the last take
+	entries map[string]*T // by "namespace/name"
+	keys    []string      // of entries, sorted; nil when one came or went
+	filled  bool          // by Replace, once
+	news    bool          // something changed since the last take
 
 	// The fields below are for the goroutine that takes the entries.
 	taken    []*T // nil before the first
@@ -40,7 +40,7 @@ type store[T any] struct {
 var _ cache.TransformingStore = &store[podEntry]{}
 
 func newStore[T any](changed func(), read func(object any, before *T) *T) *store[T] {
-	return &store[T]{read: read, changed: changed}
+	return &store[T]{read: read, changed: changed, entries: map[string]*T{}}
 }
 
 // Transformer returns the function by which the reflector trims objects while it gathers
@@ -52,46 +52,33 @@ func (s *store[T]) Add(object any) error { return s.Update(object) }
 
 // Update takes in a changed object; it never fails.
 func (s *store[T]) Update(object any) error {
-	key, ok := keyOf(object)
-	if ok {
-		s.put(key, func(before *T) *T { return s.read(object, before) })
-	}
+	s.put(object, s.read)
 	return nil
 }
 
 // Delete forgets an object; it never fails.
 func (s *store[T]) Delete(object any) error {
-	key, ok := keyOf(object)
-	if ok {
-		s.put(key, func(*T) *T { return nil })
-	}
+	s.put(object, func(any, *T) *T { return nil })
 	return nil
 }
 
-// entry returns the entry of a key, nil if there is none, and its place.
-func (s *store[T]) entry(key string) (int, *T) {
-	i, there := slices.BinarySearch(s.keys, key)
-	if !there {
-		return i, nil
+func (s *store[T]) put(object any, read func(any, *T) *T) {
+	key, ok := keyOf(object)
+	if !ok {
+		return
 	}
-	return i, s.entries[i]
-}
-
-func (s *store[T]) put(key string, next func(before *T) *T) {
 	s.mu.Lock()
-	i, before := s.entry(key)
-	after := next(before)
+	before := s.entries[key]
+	after := read(object, before)
 	news := !same(before, after)
-	switch {
-	case !news:
-	case after == nil:
-		s.keys, s.entries = slices.Delete(s.keys, i, i+1), slices.Delete(s.entries, i, i+1)
-	case before == nil:
-		s.keys, s.entries = slices.Insert(s.keys, i, key), slices.Insert(s.entries, i, after)
-	default:
-		s.entries[i] = after
+	if news {
+		if s.entries[key] = after; after == nil {
+			delete(s.entries, key)
+		}
+		if s.news = true; before == nil || after == nil {
+			s.keys = nil
+		}
 	}
-	s.news = s.news || news
 	s.mu.Unlock()
 	if news {
 		s.changed()
@@ -101,50 +88,33 @@ func (s *store[T]) put(key string, next func(before *T) *T) {
 // Replace takes in all objects there are; the others are gone. It never fails.
 func (s *store[T]) Replace(objects []any, _ string) error {
 	s.mu.Lock()
-	keys, entries, kept := s.readAll(objects)
-	news := !s.filled || kept < len(keys) || kept < len(s.keys)
-	if news {
-		s.keys, s.entries, s.news = keys, entries, true
-	}
-	s.filled = true
-	s.mu.Unlock()
-	if news {
-		s.changed()
-	}
-	return nil
-}
-
-// readAll returns the entries of objects, sorted by key, and how many of them are the
-// previous entries.
-func (s *store[T]) readAll(objects []any) (keys []string, entries []*T, kept int) {
-	type keyed struct {
-		key   string
-		entry *T
-	}
-	all := make([]keyed, 0, len(objects))
+	all, news := make(map[string]*T, len(objects)), !s.filled
 	for i, object := range objects {
 		objects[i] = nil // the list is the store's, and the object is not needed any more
 		key, ok := keyOf(object)
 		if !ok {
 			continue
 		}
-		_, before := s.entry(key)
+		before := s.entries[key]
 		after := s.read(object, before)
-		if after == nil {
-			continue
-		}
 		if same(before, after) {
 			after = before
-			kept++
+		} else {
+			news = true
 		}
-		all = append(all, keyed{key, after})
+		if after != nil {
+			all[key] = after
+		}
 	}
-	slices.SortFunc(all, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
-	keys, entries = make([]string, len(all)), make([]*T, len(all))
-	for i, k := range all {
-		keys[i], entries[i] = k.key, k.entry
+	news = news || len(all) < len(s.entries)
+	if s.filled = true; news {
+		s.entries, s.keys, s.news = all, nil, true
 	}
-	return keys, entries, kept
+	s.mu.Unlock()
+	if news {
+		s.changed()
+	}
+	return nil
 }
 
 // Resync does nothing: there are no event handlers.
@@ -160,7 +130,7 @@ func (s *store[T]) synced() bool {
 func (s *store[T]) some() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.keys) > 0
+	return len(s.entries) > 0
 }
 
 // take takes the entries, sorted by key, if they changed since the last call. input tells whether compiles
@@ -171,8 +141,15 @@ func (s *store[T]) take() (news, input bool) {
 	if !s.news {
 		return false, false
 	}
-	input = s.written == nil || !slices.EqualFunc(s.taken, s.entries, func(a, b *T) bool { return a == b || s.written(a, b) })
-	s.news, s.taken = false, slices.Clone(s.entries)
+	if s.keys == nil {
+		s.keys = slices.Sorted(maps.Keys(s.entries))
+	}
+	entries := make([]*T, len(s.keys))
+	for i, key := range s.keys {
+		entries[i] = s.entries[key]
+	}
+	input = s.written == nil || !slices.EqualFunc(s.taken, entries, func(a, b *T) bool { return a == b || s.written(a, b) })
+	s.news, s.taken = false, entries
 	return true, input
 }
 

@@ -21,18 +21,13 @@ func newLife() *storeTest {
 	return l
 }
 
-func (l *storeTest) names() string {
-	var names []string
-	for _, e := range l.entries {
-		names = append(names, e.name+e.labels["v"])
+// names takes the entries, and returns their names.
+func (l *storeTest) names() (names string, news bool) {
+	news, _ = l.take()
+	for _, e := range l.taken {
+		names += " " + e.name + e.labels["v"]
 	}
-	return strings.Join(names, " ")
-}
-
-// kept returns the entry of a key.
-func (l *storeTest) kept(key string) *namespaceEntry {
-	_, e := l.entry(key)
-	return e
+	return strings.TrimSpace(names), news
 }
 
 func space(name, v string) *corev1.Namespace { return aNamespace(name, map[string]string{"v": v}) }
@@ -69,10 +64,11 @@ func TestStore(t *testing.T) {
 	} {
 		changes := l.changes
 		fatal.If(t, step.do())
-		if got := l.names(); got != step.holds {
+		got, news := l.names()
+		if got != step.holds {
 			t.Errorf("step %d: holds %q", i, got)
 		}
-		if news, _ := l.take(); (l.changes > changes) != step.news || news != step.news {
+		if (l.changes > changes) != step.news || news != step.news {
 			t.Errorf("step %d: %d changes, news %v", i, l.changes-changes, news)
 		}
 		if !l.synced() {
@@ -96,10 +92,10 @@ func TestStoreFilledWithNothing(t *testing.T) {
 func TestStoreKeepsEntries(t *testing.T) {
 	l := newLife()
 	fatal.If(t, l.Replace([]any{space("a", "1"), space("b", "1")}, ""))
-	a, b := l.kept("/a"), l.kept("/b")
+	a, b := l.entries["/a"], l.entries["/b"]
 	fatal.If(t, l.Replace([]any{space("a", "1"), space("b", "2")}, ""))
 	fatal.If(t, l.Update(space("a", "1")))
-	if l.kept("/a") != a || l.kept("/b") == b {
+	if l.entries["/a"] != a || l.entries["/b"] == b {
 		t.Error("the unchanged entry was replaced, or the changed one kept")
 	}
 }

@@ -61,15 +61,3 @@ func TestWaitEndsWithContext(t *testing.T) {
 		t.Error("a State after the end")
 	}
 }
-
-// TestNotesAreOne: a change never waits for the source.
-func TestNotesAreOne(t *testing.T) {
-	s := &Source{events: make(chan struct{}, 1), others: make(chan struct{}, 1)}
-	for range 100 {
-		s.note()
-		s.noteRemote()
-	}
-	if len(s.events) != 1 || len(s.others) != 1 {
-		t.Errorf("%d and %d notes are pending", len(s.events), len(s.others))
-	}
-}
