@@ -54,7 +54,11 @@ func Main(cmd *cobra.Command) int {
 // Execute runs a command line and returns the exit code. What went wrong is one line.
 func Execute(ctx context.Context, cmd *cobra.Command, errs io.Writer) int {
 	began := false
-	cmd.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()) // else cobra asks after this
+		began = err == nil
+		return err
+	}
 	err := cmd.ExecuteContext(ctx)
 	var answered *console.Answered
 	switch {

@@ -102,7 +102,7 @@ type Interface interface {
 	Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error
 }
 
-// Poller is a dataplane of which some changes are reported by nobody.
+// Poller is a dataplane that has changes without an event of the kernel.
 type Poller interface {
 	// Changed tells whether a cheap look shows a change of tables, of the number of entries
 	// or, of some sets at a time, of their members. An error of the look is no change:
