@@ -21,9 +21,9 @@ type dialled struct {
 
 // dialledBy is a query, as far as it matters.
 type dialledBy struct {
-	view     *policy.View
-	local    netip.Addr
-	protocol policy.Protocol
+	view  *policy.View
+	local netip.Addr
+	tcp   bool
 }
 
 type dialledVerdict struct {
@@ -39,7 +39,7 @@ func (d *dialled) setCluster(c Cluster) {
 }
 
 // denies tells whether the policies deny the client the resolver, and by which rule.
-func (d *dialled) denies(c *identity, p policy.Protocol) (bool, *policy.Rule) {
+func (d *dialled) denies(c *identity, tcp bool) (bool, *policy.Rule) {
 	if c.host.IsValid() || c.view.ImpliesDNS() || !c.local.IsValid() { // a failsafe has resolvers of the host
 		return false, nil
 	}
@@ -48,10 +48,10 @@ func (d *dialled) denies(c *identity, p policy.Protocol) (bool, *policy.Rule) {
 	if d.snap != c.snap || d.kept == nil {
 		d.snap, d.kept = c.snap, map[dialledBy]dialledVerdict{}
 	}
-	k := dialledBy{c.view, c.local, p}
+	k := dialledBy{c.view, c.local, tcp}
 	v, there := d.kept[k]
 	if !there {
-		v = d.decide(c.view, c.snap, d.of(c.local), p)
+		v = d.decide(c.view, c.snap, d.of(c.local), tcp)
 		d.kept[k] = v
 	}
 	return v.denied, v.by
@@ -67,13 +67,17 @@ func (s *Server) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *po
 	}
 	s.dialled.mu.Lock()
 	defer s.dialled.mu.Unlock()
-	v := s.dialled.decide(view, snap, resolver, policy.UDP)
+	v := s.dialled.decide(view, snap, resolver, false)
 	return v.denied, v.by
 }
 
 // decide evaluates the resolver. Behind a Service, pods are reached, of which one that is
 // allowed is enough. A rule for the Service's own address accepts too, in its place.
-func (d *dialled) decide(view *policy.View, snap *policy.Snapshot, resolver netip.Addr, p policy.Protocol) dialledVerdict {
+func (d *dialled) decide(view *policy.View, snap *policy.Snapshot, resolver netip.Addr, tcp bool) dialledVerdict {
+	p := policy.UDP
+	if tcp {
+		p = policy.TCP
+	}
 	at := netip.AddrPortFrom(resolver, dnsPort)
 	evaluate := func(reached netip.AddrPort) dialledVerdict {
 		allowed, by := policy.Evaluate(view, snap, &policy.Flow{Protocol: p, Dialled: at, Reached: reached})

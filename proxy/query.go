@@ -155,7 +155,7 @@ func (q *query) decide() {
 	}
 	q.rec = audit.Record{Time: q.started, Pod: v.Pod.PodRef, Workload: v.Workload, Address: q.client.addr,
 		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.to.stream()}
-	if denied, by := q.s.dialled.denies(&q.client, q.protocol()); denied {
+	if denied, by := q.s.dialled.denies(&q.client, q.to.stream()); denied {
 		q.rec.Verdict, q.rec.Rule = audit.Refused, by
 		q.closed(dns.RcodeRefused, by)
 		return
@@ -227,14 +227,6 @@ func (q *query) overRate(now time.Duration) bool {
 	}
 	q.limited(policy.LimitRate, dns.RcodeRefused)
 	return true
-}
-
-// protocol is how the client asked.
-func (q *query) protocol() policy.Protocol {
-	if q.to.stream() {
-		return policy.TCP
-	}
-	return policy.UDP
 }
 
 // deny replies to a question that a rule denies.

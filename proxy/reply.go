@@ -99,7 +99,7 @@ func (q *query) audit() {
 // length, 0 if there is none, and whether an answer is kept.
 func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out []byte) (n int, kept bool) {
 	s.step("cache")
-	if denied, _ := s.dialled.denies(c, policy.UDP); denied {
+	if denied, _ := s.dialled.denies(c, false); denied {
 		return 0, true
 	}
 	setup := s.setup.Load()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -128,16 +129,13 @@ func New(o Options) (*Server, error) {
 	case o.Granter == nil:
 		return nil, errors.New("make the proxy: there is no granter")
 	}
-	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
+	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: cmp.Or(o.Logger, slog.Default()),
 		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
 	if s.dialled.of = o.Dialled; o.Dialled == nil {
 		s.dialled.of = func(local netip.Addr) netip.Addr { return local }
 	}
 	if s.now == nil {
 		s.now = time.Now
-	}
-	if s.logger == nil {
-		s.logger = slog.Default()
 	}
 	s.hostResolver, s.unanswered = o.HostResolver, o.Unanswered
 	s.Ups, s.InUse = warm.NewUps(s.errands()), warm.NewInUse(s.errands(), o.Keep)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/namegate/namegate/proxy/wire"
@@ -45,8 +46,7 @@ type Conn struct {
 	slots   chan struct{}
 	ended   chan struct{}
 	writing sync.Mutex
-	once    sync.Once
-	over    chan struct{}
+	over    atomic.Bool // it reads no further query
 }
 
 func (l *listener) accept() {
@@ -75,7 +75,7 @@ func (l *listener) welcome(nc net.Conn) {
 // serveConn serves the connection; false: the bounds allow no more.
 func (l *listener) serveConn(nc net.Conn) bool {
 	l.s.options.Step("connection")
-	c := &Conn{nc: nc, l: l, slots: make(chan struct{}, pipelined), ended: make(chan struct{}), over: make(chan struct{})}
+	c := &Conn{nc: nc, l: l, slots: make(chan struct{}, pipelined), ended: make(chan struct{})}
 	var within bool
 	c.client, within = l.handler.Connect(c)
 	l.mu.Lock()
@@ -145,20 +145,12 @@ func (c *Conn) next(r *bufio.Reader) bool {
 
 // waitUntil sets how long the next read may take, unless the connection is to end.
 func (c *Conn) waitUntil(d time.Duration) bool {
-	if c.nc.SetReadDeadline(time.Now().Add(d)) != nil {
-		return false
-	}
-	select {
-	case <-c.over:
-		return false
-	default:
-		return true
-	}
+	return c.nc.SetReadDeadline(time.Now().Add(d)) == nil && !c.over.Load()
 }
 
 // finish makes the reader stop after the query that it is reading.
 func (c *Conn) finish() {
-	c.once.Do(func() { close(c.over) })
+	c.over.Store(true)
 	_ = c.nc.SetReadDeadline(time.Now().Add(lastPackets))
 }
 
