@@ -17,29 +17,58 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// holding makes the lab's upstream hold every answer until open is closed.
-func (l *lab) holding() *holder {
-	h := &holder{next: l.up, open: make(chan struct{}), entered: make(chan struct{}, 1000)}
-	l.use(l.s.setup.Load().config, h)
-	return h
-}
-
-type holder struct {
-	next    resolver
+// gate is a resolver whose answers wait until it is open, for names that begin with the prefix.
+type gate struct {
+	resolver
+	prefix  string
 	open    chan struct{}
-	entered chan struct{}
 	once    sync.Once
+	entered chan struct{}
+	mu      sync.Mutex
+	asked   int
+	now     int
+	most    int // at a time
 }
 
-func (h *holder) resolve(a wire.Query) (found, error) {
-	if strings.HasPrefix(a.Name.String(), "slow") {
-		h.entered <- struct{}{}
-		<-h.open
+// gate makes the lab's upstream hold the answers for names that begin with the prefix.
+func (l *lab) gate(prefix string) *gate {
+	g := &gate{resolver: l.up, prefix: prefix, open: make(chan struct{}), entered: make(chan struct{}, 1000)}
+	l.use(l.s.setup.Load().config, g)
+	return g
+}
+
+func (l *lab) holding() *gate { return l.gate("slow") }
+
+func (g *gate) resolve(a wire.Query) (found, error) {
+	g.count(1)
+	defer g.count(-1)
+	if strings.HasPrefix(a.Name.String(), g.prefix) {
+		g.entered <- struct{}{}
+		<-g.open
 	}
-	return h.next.resolve(a)
+	return g.resolver.resolve(a)
 }
 
-func (h *holder) release() { h.once.Do(func() { close(h.open) }) }
+func (g *gate) count(by int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now += by
+	g.asked, g.most = g.asked+max(by, 0), max(g.most, g.now)
+}
+
+func (g *gate) counts() (asked, most int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked, g.most
+}
+
+// reaches waits until so many queries are there at a time.
+func (g *gate) reaches(t testing.TB, n int) {
+	t.Helper()
+	fatal.Await(t, "too few queries at a time", func() bool { _, most := g.counts(); return most >= n })
+}
+
+func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
 
 func TestSlowQueryDelaysNoOther(t *testing.T) {
 	l := newLab(t, labTable)

@@ -63,11 +63,6 @@ func gated(gate <-chan struct{}, sc script) script {
 // final answer.
 func TestCallsThatFailOver(t *testing.T) {
 	const clients, short = 12, 2 * time.Second
-	rcode := func(n int) script {
-		return func(q *dns.Msg, _ bool) [][]byte {
-			return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = n })}
-		}
-	}
 	slow := func(q *dns.Msg, _ bool) [][]byte {
 		if q.Question[0].Qtype != dns.TypeNS {
 			time.Sleep(short + 100*time.Millisecond)
@@ -82,11 +77,11 @@ func TestCallsThatFailOver(t *testing.T) {
 		least   time.Duration
 		asked   int64 // how often the first upstream is, for all together
 	}{
-		{name: "SERVFAIL", first: rcode(dns.RcodeServerFailure), answers: 1, asked: 1},
-		{name: "REFUSED", first: rcode(dns.RcodeRefused), answers: 1, asked: 1},
-		{name: "FORMERR", first: rcode(dns.RcodeFormatError), answers: 1, asked: 2}, // again without EDNS
-		{name: "NXDOMAIN", first: rcode(dns.RcodeNameError), rcode: dns.RcodeNameError, asked: 1},
-		{name: "no address", first: rcode(dns.RcodeSuccess), asked: 1},
+		{name: "SERVFAIL", first: rcodeScript(dns.RcodeServerFailure), answers: 1, asked: 1},
+		{name: "REFUSED", first: rcodeScript(dns.RcodeRefused), answers: 1, asked: 1},
+		{name: "FORMERR", first: rcodeScript(dns.RcodeFormatError), answers: 1, asked: 2}, // again without EDNS
+		{name: "NXDOMAIN", first: rcodeScript(dns.RcodeNameError), rcode: dns.RcodeNameError, asked: 1},
+		{name: "no address", first: rcodeScript(dns.RcodeSuccess), asked: 1},
 		{name: "two names", first: func(q *dns.Msg, _ bool) [][]byte {
 			return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1", "ads.test. 60 IN A 192.0.2.2")}
 		}, answers: 1, asked: 1},

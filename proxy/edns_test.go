@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -80,13 +81,8 @@ func wantCodes(t *testing.T, what string, m *dns.Msg, want []uint16) {
 	for _, o := range opt.Option {
 		got = append(got, o.Option())
 	}
-	if len(got) != len(want) {
+	if !slices.Equal(got, want) {
 		t.Fatalf("%s %v, want %v", what, got, want)
-	}
-	for i := range got {
-		if got[i] != want[i] {
-			t.Fatalf("%s %v, want %v", what, got, want)
-		}
 	}
 }
 

@@ -16,11 +16,10 @@ func TestIdentify(t *testing.T) {
 	local := netip.MustParseAddr("169.254.20.53")
 	l.s.SetCluster(Cluster{Nodes: addrsOf("192.0.2.250", "10.1.0.3"), Peers: addrsOf("192.0.2.251")})
 	for _, tt := range []struct {
-		from     string
-		pod      string // of the view
-		known    bool
-		node     bool
-		noMatter string
+		from  string
+		pod   string // of the view
+		known bool
+		node  bool
 	}{
 		{from: "10.1.0.2", pod: "web", known: true},
 		{from: "::ffff:10.1.0.2", pod: "web", known: true}, // as a dual-stack socket tells it

@@ -14,7 +14,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/warm"
-	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -44,22 +43,7 @@ func newUseLab(t testing.TB, table map[string][]string) *useLab {
 func (l *useLab) renew(names ...policy.NameInUse) {
 	l.t.Helper()
 	l.s.RenewNames(names)
-	if !comes(func() bool {
-		inFlight, _ := l.s.InUse.State()
-		return inFlight == 0
-	}) {
-		l.t.Fatal("queries for names in use do not end")
-	}
-}
-
-// comes waits until a condition holds, and tells whether it does.
-func comes(holds func() bool) bool {
-	for until := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			return false
-		}
-	}
-	return true
+	fatal.Await(l.t, "queries for names in use do not end", func() bool { inFlight, _ := l.s.InUse.State(); return inFlight == 0 })
 }
 
 func inUse(pod int, name, held, due string) policy.NameInUse {
@@ -183,19 +167,17 @@ func TestInUseBeforeTheFirstSnapshot(t *testing.T) {
 // the next agent has the grants.
 func TestClosedServerKeepsNothing(t *testing.T) {
 	l := newUseLab(t, nil)
-	gate := make(chan struct{})
-	block := &gatedResolver{memory: l.up, gate: gate}
-	l.use(l.s.setup.Load().config, block)
+	block := l.gate("")
 	var names []policy.NameInUse
 	for i := range 2 * warm.InFlight.Each {
 		names = append(names, inUse(0, fmt.Sprintf("n%d.wild.test", i), "192.0.2.1", "192.0.2.1"))
 	}
 	l.s.RenewNames(names)
-	fatal.If(t, block.reaches(warm.InFlight.Each))
+	block.reaches(t, warm.InFlight.Each)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = l.s.Close(ctx)
-	close(gate)
+	block.release()
 	l.renew(names...)
 	if len(l.up.asked) > warm.InFlight.Each || len(l.kept) > 0 {
 		t.Errorf("%d names asked, kept %d", len(l.up.asked), len(l.kept))
@@ -215,21 +197,19 @@ func TestRefusedRenewal(t *testing.T) {
 // waits for too long counts as unanswered. Another pod's names have places beside them.
 func TestNamesInUseAreBounded(t *testing.T) {
 	l := newUseLab(t, nil)
-	gate := make(chan struct{})
-	block := &gatedResolver{memory: l.up, gate: gate}
-	l.use(l.s.setup.Load().config, block)
+	block := l.gate("")
 	var names []policy.NameInUse
 	for i := range 3 * warm.InFlight.Each {
 		names = append(names, inUse(0, fmt.Sprintf("n%d.wild.test", i), "192.0.2.1", "192.0.2.1"))
 	}
 	l.s.RenewNames(names)
-	fatal.If(t, block.reaches(warm.InFlight.Each))
+	block.reaches(t, warm.InFlight.Each)
 	l.s.RenewNames([]policy.NameInUse{inUse(1, "www.example.org", "192.0.2.2", "192.0.2.2")})
-	fatal.If(t, block.reaches(warm.InFlight.Each+1)) // another pod's name does not wait for these
+	block.reaches(t, warm.InFlight.Each+1) // another pod's name does not wait for these
 	l.s.started = l.s.started.Add(-warm.Patience - time.Second)
-	close(gate)
+	block.release()
 	l.renew()
-	if n := block.most(); n != warm.InFlight.Each+1 {
+	if _, n := block.counts(); n != warm.InFlight.Each+1 {
 		t.Errorf("%d queries at a time", n)
 	}
 	asked, unanswered := len(l.up.asked), 0
@@ -241,39 +221,4 @@ func TestNamesInUseAreBounded(t *testing.T) {
 	if asked != warm.InFlight.Each+1 || len(l.kept) != len(names)+1 || unanswered < 2*warm.InFlight.Each {
 		t.Errorf("%d names asked, %d of %d left, %d without an answer", asked, len(l.kept), len(names), unanswered)
 	}
-}
-
-// gatedResolver is a resolver whose answers wait for a gate.
-type gatedResolver struct {
-	*memory
-	gate    chan struct{}
-	mu      sync.Mutex
-	now, at int
-}
-
-func (g *gatedResolver) count(by int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.now += by
-	g.at = max(g.at, g.now)
-}
-
-func (g *gatedResolver) most() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.at
-}
-
-func (g *gatedResolver) reaches(n int) error {
-	if !comes(func() bool { return g.most() >= n }) {
-		return fmt.Errorf("%d queries at a time, want %d", g.most(), n)
-	}
-	return nil
-}
-
-func (g *gatedResolver) resolve(a wire.Query) (found, error) {
-	g.count(1)
-	defer g.count(-1)
-	<-g.gate
-	return g.memory.resolve(a)
 }

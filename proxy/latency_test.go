@@ -70,6 +70,9 @@ func TestStagesAreReported(t *testing.T) {
 			want("grant", got.Grant, tt.grant, kernel)
 			want("decision", got.Decision, tt.wanted, 0)
 			want("total", got.Total, tt.wanted, total)
+			if tt.wanted && l.log.last(t).Latency != total {
+				t.Errorf("logged %v, want %v", l.log.last(t).Latency, total)
+			}
 		})
 	}
 }

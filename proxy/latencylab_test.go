@@ -94,32 +94,6 @@ func TestForwardedIsObserved(t *testing.T) {
 	}
 }
 
-// TestQueriesReadByTheLibraryAreObserved: the wait of a UDP query is not lost if the
-// library has to parse it, neither in the stages nor in the log.
-func TestQueriesReadByTheLibraryAreObserved(t *testing.T) {
-	const waits = 30 * time.Millisecond
-	l := newSocketLab(t, false)
-	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
-		time.Sleep(waits) // the upstream's
-		r := new(dns.Msg)
-		r.SetReply(q)
-		rr, err := dns.NewRR("www.example.org. 60 IN CNAME www.example.net.") // not plain
-		if err != nil {
-			t.Error(err)
-		}
-		r.Answer = []dns.RR{rr}
-		return [][]byte{packed(t, r)}
-	}))
-	exchange(t, client(t, "udp", "127.0.0.2", l.listen()), newQuery("www.example.org", dns.TypeA))
-	got := l.settled().Latency
-	if got.Upstream.Total() != 1 || got.Upstream.Sum < waits || got.Total.Sum < waits || got.Decision.Sum >= waits {
-		t.Errorf("decision %v, upstream %v, total %v", got.Decision.Sum, got.Upstream.Sum, got.Total.Sum)
-	}
-	if r := l.log.of(policytest.Name("www.example.org")); len(r) != 1 || r[0].Latency < waits {
-		t.Errorf("logged %+v", r)
-	}
-}
-
 // TestPrefetchesAddNoLatency: they are decided, and no latency of a pod's.
 func TestPrefetchesAddNoLatency(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"maps"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/wire"
 )
 
 const prefetched = "cache {\nprefetch 3 10s 20%\n}"
@@ -184,37 +182,6 @@ func TestFailedRenewalIsNotRetriedSoon(t *testing.T) {
 	}
 }
 
-// blocked is a resolver that answers when it is let.
-type blocked struct {
-	resolver
-	mu    sync.Mutex
-	begun int
-	gate  chan struct{} // nil: at once
-}
-
-func (b *blocked) resolve(a wire.Query) (found, error) {
-	b.mu.Lock()
-	b.begun++
-	gate := b.gate
-	b.mu.Unlock()
-	if gate != nil {
-		<-gate
-	}
-	return b.resolver.resolve(a)
-}
-
-func (b *blocked) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.gate = make(chan struct{})
-}
-
-func (b *blocked) asked() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.begun
-}
-
 // TestRenewalsAreBounded: however many answers are over at once.
 func TestRenewalsAreBounded(t *testing.T) {
 	table := map[string][]string{}
@@ -222,13 +189,11 @@ func TestRenewalsAreBounded(t *testing.T) {
 		table["n"+itoa(i)+".wild.test A"] = []string{"n" + itoa(i) + ".wild.test. 10 IN A 192.0.2.1"}
 	}
 	l := newCacheLab(t, table, "cache {\nserve_stale\n}")
-	up := &blocked{resolver: l.up}
-	l.use(l.config, up)
 	l.s.after = func(_ time.Duration, f func()) func() bool { f(); return func() bool { return true } }
 	for i := range 2 * maxRenewals {
 		l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA))
 	}
-	up.close()
+	up := l.gate("")
 	l.pass(20 * time.Second)
 	for i := range 2 * maxRenewals {
 		if r, _ := l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA)); len(r.Answer) != 1 {
@@ -238,9 +203,9 @@ func TestRenewalsAreBounded(t *testing.T) {
 	if n := l.answers().renewals.inFlight(); n != maxRenewals {
 		t.Errorf("%d renewals are under way", n)
 	}
-	close(up.gate)
+	up.release()
 	l.settle()
-	if n := up.asked(); n != 3*maxRenewals {
+	if n, _ := up.counts(); n != maxRenewals {
 		t.Errorf("the upstream was asked %d times", n)
 	}
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -121,8 +120,6 @@ func TestAnswerThatIsOverIsAskedForFirst(t *testing.T) {
 // late one is kept.
 func TestStaleAnswerReplacesASlowUpstream(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
-	up := &blocked{resolver: l.up}
-	l.use(l.config, up)
 	var waited []time.Duration
 	l.s.after = func(d time.Duration, f func()) func() bool {
 		waited = append(waited, d)
@@ -130,7 +127,7 @@ func TestStaleAnswerReplacesASlowUpstream(t *testing.T) {
 		return func() bool { return true }
 	}
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
-	up.close()
+	up := l.gate("")
 	l.pass(100 * time.Second)
 	for range 3 {
 		l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
@@ -138,14 +135,12 @@ func TestStaleAnswerReplacesASlowUpstream(t *testing.T) {
 	if !slices.Equal(waited, []time.Duration{staleWait, staleWait, staleWait}) || staleWait != 1800*time.Millisecond {
 		t.Errorf("waited %v", waited)
 	}
-	for deadline := time.Now().Add(time.Minute); up.asked() < 2 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if n := up.asked(); n != 2 {
+	up.reaches(t, 1)
+	if n, _ := up.counts(); n != 1 {
 		t.Errorf("the upstream was asked %d times", n)
 	}
 	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
-	close(up.gate)
+	up.release()
 	l.settle()
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
 }
@@ -176,7 +171,7 @@ func TestFaultInARenewalIsCaught(t *testing.T) {
 	q := newQuery("www.example.org", dns.TypeA)
 	l.any("10.1.0.4", q)
 	l.s.logger = slog.New(slog.DiscardHandler)
-	l.use(l.config, broken{})
+	l.use(l.config, faulty{})
 	l.pass(100 * time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
 	l.settle()
@@ -216,7 +211,3 @@ type unheard struct{ view wire.AnswerView }
 
 func (u *unheard) answerView() *wire.AnswerView { return &u.view }
 func (u *unheard) complete(outcome)             {}
-
-type broken struct{}
-
-func (broken) resolve(wire.Query) (found, error) { panic(errors.New("a fault")) }

@@ -14,7 +14,6 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/warm"
-	"github.com/namegate/namegate/proxy/wire"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -193,8 +192,7 @@ func TestRetriesOfPodsShareAFailure(t *testing.T) {
 // when the first ones give up the time of the warm-up.
 func TestWarmAsksWhatHadNoTurn(t *testing.T) {
 	l := newLab(t, labTable)
-	timers, gate := l.timers(), make(chan struct{})
-	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
+	timers, gate := l.timers(), l.gate("dead.wild.test")
 	names := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, warm.AtOnce)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -210,7 +208,7 @@ func TestWarmAsksWhatHadNoTurn(t *testing.T) {
 		"web www.example.org [192.0.2.1 192.0.2.2] tcp/443 +3m0s",
 		"web www.example.org [2001:db8:9::1] tcp/443 +2m0s",
 	})
-	close(gate)
+	gate.release()
 }
 
 // count tells how often the upstream was asked.
@@ -225,33 +223,13 @@ func (l *lab) count(key string) (n int) {
 	return n
 }
 
-// stuck is an upstream that does not answer for some names.
-type stuck struct {
-	resolver
-	name fqdn.Name
-	gate chan struct{}
-}
-
-func (s stuck) resolve(a wire.Query) (found, error) {
-	if a.Name == s.name {
-		<-s.gate
-		return found{}, errors.New("nobody answers")
-	}
-	return s.resolver.resolve(a)
-}
-
 // TestWarmUpsOfPodsAreIndependent: a pod with more names without an answer than are asked
 // for at once does not delay another pod's.
 func TestWarmUpsOfPodsAreIndependent(t *testing.T) {
 	l := newLab(t, labTable)
-	gate := make(chan struct{})
-	defer close(gate)
-	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
+	defer l.gate("dead.wild.test").release()
 	snap := l.s.snapshot.Load()
-	dead := make([]fqdn.Name, 4*warm.AtOnce)
-	for i := range dead {
-		dead[i] = policytest.Name("dead.wild.test")
-	}
+	dead := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, 4*warm.AtOnce)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _ = l.s.WarmNames(ctx, snap.ViewOf(labPods[0].PodRef), dead) }()
