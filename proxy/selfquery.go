@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,27 +31,17 @@ func (s *Server) SelfQuery(ctx context.Context, addr netip.AddrPort) error {
 		ctx, cancel = context.WithTimeout(ctx, maxSelfQuery)
 		defer cancel()
 	}
-	if err := selfQuery(ctx, addr); err != nil {
-		return fmt.Errorf("query the proxy's own socket %s: %w", addr, err)
-	}
-	return nil
-}
-
-var errNotServing = errors.New("the reply does not say that it is serving")
-
-func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 	q := new(dns.Msg).SetQuestion(answer.Presentation(aliveName), dns.TypeTXT)
 	m, err := upstream.Ask(ctx, new(net.Dialer), addr, q, selfQueryAgain)
-	if err != nil {
-		return err
-	}
-	if len(m.Answer) == 1 {
+	if err == nil && len(m.Answer) == 1 {
 		if txt, ok := m.Answer[0].(*dns.TXT); ok && len(txt.Txt) == 1 && txt.Txt[0] == aliveText {
 			return nil
 		}
 	}
-	return errNotServing
+	return fmt.Errorf("query the proxy's own socket %s: %w", addr, cmp.Or(err, errNotServing))
 }
+
+var errNotServing = errors.New("the reply does not say that it is serving")
 
 // askAgain is after what time AskResolver sends a query again.
 const askAgain = 500 * time.Millisecond

@@ -37,7 +37,7 @@ func TestSelfQueryIsRepeated(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fatal.If(t, selfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort()))
+	fatal.If(t, new(Server).SelfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort()))
 	if n := <-got; n != 4 {
 		t.Errorf("answered at datagram %d", n)
 	}

@@ -111,13 +111,10 @@ func explain(m *dns.Msg) {
 	m.Extra = extra
 }
 
-// Prefetch returns how the zone has entries prefetched.
-func (e *Entry) prefetch() corefile.Prefetch { return e.zone.Cache.Prefetch }
-
 // Hit notes that the entry was asked for, and tells whether it is to be renewed before it
 // ends.
 func (e *Entry) Hit(now time.Duration) (renew bool) {
-	p := e.prefetch()
+	p := e.zone.Cache.Prefetch
 	if p.Amount == 0 || !e.hits.hit(now, p.Within, p.Amount) {
 		return false
 	}

@@ -131,25 +131,14 @@ type Prefetch struct {
 type TTL struct{ Min, Max uint32 }
 
 // Policy is the order in which the upstreams of a zone are tried.
-type Policy uint8
+type Policy string
 
 // The orders, as CoreDNS names them.
 const (
-	Random     Policy = iota // a random one first
-	RoundRobin               // each in turn first
-	Sequential               // as written
+	Random     Policy = ""            // a random one first
+	RoundRobin Policy = "round_robin" // each in turn first
+	Sequential Policy = "sequential"  // as written
 )
-
-// String returns the word that the Corefile has for the order.
-func (p Policy) String() string {
-	switch p {
-	case RoundRobin:
-		return "round_robin"
-	case Sequential:
-		return "sequential"
-	}
-	return "random"
-}
 
 // RebindAllow lets names at or below Suffix have addresses in Range although
 // the guard would block them.

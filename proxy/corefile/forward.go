@@ -98,9 +98,11 @@ func probe(line stanza) (time.Duration, error) {
 }
 
 func order(line stanza) (Policy, error) {
-	words := []string{Random.String(), RoundRobin.String(), Sequential.String()}
-	arg, err := line.word("policy random", "an order", words...)
-	return Policy(slices.Index(words, arg)), err
+	arg, err := line.word("policy random", "an order", "random", string(RoundRobin), string(Sequential))
+	if arg == "random" {
+		return Random, err
+	}
+	return Policy(arg), err
 }
 
 // add reads one argument: ADDR, ADDR:PORT, [ADDR]:PORT or NAME.NAMESPACE.

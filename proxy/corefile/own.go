@@ -23,25 +23,34 @@ func isServing(a netip.Addr) bool {
 	return serving.range6.Contains(a) || a.Is4() && serving.first4.Compare(a) <= 0 && a.Compare(serving.last4) <= 0
 }
 
+// own returns what an address of the agent is, "" for another.
+func (c *Config) own(a netip.Addr) string {
+	switch {
+	case slices.Contains(c.Bind, a):
+		return "the endpoint"
+	case isServing(a):
+		return "an address that the agent serves on"
+	}
+	return ""
+}
+
+// Own tells whether an address is the agent's: of the endpoint or a serving address. As
+// an upstream it would be a loop.
+func (c *Config) Own(a netip.Addr) bool { return c.own(a) != "" }
+
 // ownAddresses refuses the agent's own addresses where others' are meant.
 func (p *parser) ownAddresses() {
 	c := p.config
 	for _, z := range c.Zones {
 		for _, to := range z.To {
-			switch {
-			case slices.Contains(c.Bind, to.Addr()):
-				p.fail(p.zones[z.Name].errorf("%s is the endpoint itself and would ask itself, write the resolver's own address instead", to.Addr()))
-			case isServing(to.Addr()):
-				p.fail(p.zones[z.Name].errorf("%s is an address that the agent serves on and would ask itself, write the resolver's own address instead", to.Addr()))
+			if own := c.own(to.Addr()); own != "" {
+				p.fail(p.zones[z.Name].errorf("%s is %s and would ask itself, write the resolver's own address instead", to.Addr(), own))
 			}
 		}
 	}
 	for _, a := range c.Intercept {
-		switch {
-		case slices.Contains(c.Bind, a):
-			p.fail(p.seen["intercept"].errorf("%s is the endpoint, which needs no interception, remove it", a))
-		case isServing(a):
-			p.fail(p.seen["intercept"].errorf("%s is an address that the agent serves on, which needs no interception, remove it", a))
+		if own := c.own(a); own != "" {
+			p.fail(p.seen["intercept"].errorf("%s is %s, which needs no interception, remove it", a, own))
 		}
 	}
 	for _, a := range c.Bind {

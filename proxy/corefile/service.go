@@ -1,7 +1,6 @@
 package corefile
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -54,10 +53,4 @@ func (c *Config) Services() (out []policy.ServiceRef) {
 		}
 	}
 	return out
-}
-
-// Own tells whether an address is the agent's: of the endpoint or a serving address. As
-// an upstream it would be a loop.
-func (c *Config) Own(a netip.Addr) bool {
-	return slices.Contains(c.Bind, a) || isServing(a)
 }

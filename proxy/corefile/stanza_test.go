@@ -82,15 +82,6 @@ func TestZoneKeys(t *testing.T) {
 	}
 }
 
-func TestPolicyWords(t *testing.T) {
-	for p, want := range map[Policy]string{Random: "random", RoundRobin: "round_robin", Sequential: "sequential"} {
-		got, err := order(stanza{name: "forward: policy", args: []string{want}})
-		if err != nil || got != p || p.String() != want {
-			t.Errorf("%s: %v, %v", want, got, err)
-		}
-	}
-}
-
 // TestDefaultIsFresh: changing one default does not change the next.
 func TestDefaultIsFresh(t *testing.T) {
 	a := Default()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -123,12 +125,17 @@ func (s *Server) Listen(addrs []netip.AddrPort) error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), maxDrain)
 	defer cancel()
+	drain(ctx, slices.Values(gone))
+	return nil
+}
+
+// drain drains addresses, all at a time.
+func drain(ctx context.Context, all iter.Seq[*listener]) {
 	var wg sync.WaitGroup
-	for _, l := range gone {
+	for l := range all {
 		wg.Go(func() { l.drain(ctx) })
 	}
 	wg.Wait()
-	return nil
 }
 
 // Addrs returns the addresses that are served, sorted.
@@ -170,12 +177,7 @@ func (s *Server) Close(ctx context.Context) {
 	open := s.open
 	s.open = map[netip.AddrPort]*listener{}
 	s.mu.Unlock()
-
-	var wg sync.WaitGroup
-	for _, l := range open {
-		wg.Go(func() { l.drain(ctx) })
-	}
-	wg.Wait()
+	drain(ctx, maps.Values(open))
 }
 
 // bind opens both sockets of an address.

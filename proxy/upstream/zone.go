@@ -70,11 +70,11 @@ func (z *Zone) order(r *routes, out []*upstream) []*upstream {
 	n := len(r.first)
 	begin := 0
 	switch {
-	case n < 2:
-	case r.zone.Policy == corefile.Random:
-		begin = rand.IntN(n)
+	case n < 2 || r.zone.Policy == corefile.Sequential:
 	case r.zone.Policy == corefile.RoundRobin:
 		begin = int(z.turn.Add(1)-1) % n
+	default:
+		begin = rand.IntN(n)
 	}
 	var down []*upstream
 	for _, list := range [][]*upstream{r.first[begin:], r.first[:begin], r.last} {
