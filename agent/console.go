@@ -19,6 +19,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/proxy"
 )
 
 // answers makes the handler of a console for callers of a kind.
@@ -51,7 +52,7 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 		Resolvers: func() []netip.Addr { return slices.Collect(maps.Keys(a.enforce.Status().Serving)) },
 		Inside:    a.inside, Blocked: a.blocked(snap), CountsByName: a.countsByName,
 		Status: func() console.Status { return a.statusOf(node, r) }, Trouble: func() map[policy.PodRef][]string { return a.troubleOf(r) },
-		Live: live{a}, Engine: func(p policy.PodRef) *explain.Engine { return a.engineOf(&in, p) },
+		Live: live{a, a.proxy, a.memory}, Engine: func(p policy.PodRef) *explain.Engine { return a.engineOf(&in, p) },
 	}
 	if snap != nil {
 		s.Problems = slices.Concat(in.Problems, snap.Problems)
@@ -157,7 +158,11 @@ func (a *agent) inside(addr netip.Addr) string {
 }
 
 // live is the serve.Live of an agent.
-type live struct{ agent *agent }
+type live struct {
+	agent         *agent
+	*proxy.Server // LedBy, DeniesResolver
+	*recent.Memory
+}
 
 // Grants returns a pod's grants.
 func (l live) Grants(p policy.PodRef) []policy.GrantInfo {
@@ -172,34 +177,14 @@ func (l live) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
 // Denied returns the flows that were denied to a pod lately.
 func (l live) Denied(p policy.PodRef) []audit.Flow { return l.agent.denials.Recent(p) }
 
-// Seen returns a pod's answers that held an address.
-func (l live) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
-	return l.agent.memory.Seen(p, a)
-}
-
 // SeenByAnybody returns all answers with an address that opened nothing. The enforcer
 // keeps the granted ones.
 func (l live) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
-	out = l.agent.memory.SeenByAnybody(a)
+	out = l.Memory.SeenByAnybody(a)
 	for _, o := range l.agent.enforce.Grants().NamesOfAnybody(a) {
 		out = append(out, recent.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
 	}
 	return out
-}
-
-// Asked returns the result of a pod's last query for a name.
-func (l live) Asked(p policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
-	return l.agent.memory.Asked(p, n)
-}
-
-// LedBy returns the names whose answers lead a pod to a name.
-func (l live) LedBy(p policy.PodRef, n fqdn.Name) (via, aliases []fqdn.Name) {
-	return l.agent.proxy.LedBy(p, n)
-}
-
-// DeniesResolver tells whether the policies deny a pod the queries to a resolver.
-func (l live) DeniesResolver(p policy.PodRef, resolver netip.Addr) (bool, *policy.Rule) {
-	return l.agent.proxy.DeniesResolver(p, resolver)
 }
 
 // auditLog is the serve.Log of an agent.

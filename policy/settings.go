@@ -13,17 +13,7 @@ const (
 )
 
 // String returns the word of the API.
-func (u Unmatched) String() string {
-	switch u {
-	case Resolve:
-		return "Resolve"
-	case NXDomain:
-		return "NXDomain"
-	case NoData:
-		return "NoData"
-	}
-	return "Refuse"
-}
+func (u Unmatched) String() string { return [...]string{"Resolve", "NXDomain", "Refuse", "NoData"}[u] }
 
 // Denied is how a denied connection fails. Greater is stricter.
 type Denied uint8
@@ -35,9 +25,4 @@ const (
 )
 
 // String returns the word of the API.
-func (d Denied) String() string {
-	if d == Reject {
-		return "Reject"
-	}
-	return "Drop"
-}
+func (d Denied) String() string { return [...]string{"Reject", "Drop"}[d] }

@@ -21,12 +21,7 @@ const (
 )
 
 // String returns the word of the API.
-func (u InUse) String() string {
-	if u == Renew {
-		return "Renew"
-	}
-	return "Expire"
-}
+func (u InUse) String() string { return [...]string{"Expire", "Renew"}[u] }
 
 // TTL says how long the addresses of an answer count. Reuse is how long an application may
 // use an address after the last answer that held it: addresses count that long for Deny and Pass,
