@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -63,7 +65,7 @@ type callers struct {
 	authority *authority
 	known     *cache.LRUExpireCache // judged, by digests of credentials
 	throttle  *throttle
-	locks     userLocks
+	turns     *lru.Cache[string, *semaphore.Weighted] // by users' names
 }
 
 // who returns the caller of a request: by its client certificate if that is valid, else

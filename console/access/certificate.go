@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"time"
 
 	"github.com/namegate/namegate/console/entry"
@@ -25,17 +24,12 @@ func newCertificate(now time.Time) (tls.Certificate, entry.Pin, error) {
 	if err != nil {
 		return tls.Certificate{}, entry.Pin{}, fmt.Errorf("make a key: %w", err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, entry.Pin{}, fmt.Errorf("make a serial number: %w", err)
-	}
 	template := &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: "namegate agent"},
-		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.Add(certificateLife),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject:     pkix.Name{CommonName: "namegate agent"},
+		NotBefore:   now.Add(-time.Hour),
+		NotAfter:    now.Add(certificateLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/namegate/namegate/console/serve"
@@ -125,17 +127,17 @@ func TestTokenEndsInTime(t *testing.T) {
 	}
 }
 
-// TestUserLocks: each user has one request in flight, and a request that is cancelled
+// TestTurns: each user has one request in flight, and a request that is cancelled
 // while it waits leaves nothing behind.
-func TestUserLocks(t *testing.T) {
-	var q userLocks
-	give, err := q.lock(t.Context(), "alice")
+func TestTurns(t *testing.T) {
+	turns, err := lru.New[string, *semaphore.Weighted](maxCached)
 	fatal.If(t, err)
-	bobs, err := q.lock(t.Context(), "bob")
-	fatal.If(t, err)
+	q := &callers{turns: turns}
+	fatal.If(t, q.turn("alice").Acquire(t.Context(), 1))
+	fatal.If(t, q.turn("bob").Acquire(t.Context(), 1))
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := q.lock(gone, "alice"); !errors.Is(err, context.Canceled) {
+	if err := q.turn("alice").Acquire(gone, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("alice's second: %v", err)
 	}
 	var wg sync.WaitGroup
@@ -143,11 +145,12 @@ func TestUserLocks(t *testing.T) {
 	under, most := 0, 0
 	for range 20 {
 		wg.Go(func() {
-			give, err := q.lock(t.Context(), "alice")
-			if err != nil {
+			turn := q.turn("alice")
+			if err := turn.Acquire(t.Context(), 1); err != nil {
 				t.Error(err)
 				return
 			}
+			defer turn.Release(1)
 			mu.Lock()
 			under++
 			most = max(most, under)
@@ -156,14 +159,12 @@ func TestUserLocks(t *testing.T) {
 			mu.Lock()
 			under--
 			mu.Unlock()
-			give()
 		})
 	}
-	give()
-	bobs()
+	q.turn("alice").Release(1)
 	wg.Wait()
-	if most != 1 || len(q.of) != 0 {
-		t.Errorf("%d at a time, %d remembered", most, len(q.of))
+	if most != 1 || turns.Len() != 2 {
+		t.Errorf("%d at a time, %d remembered", most, turns.Len())
 	}
 }
 

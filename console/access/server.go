@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
@@ -71,9 +73,13 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	turns, err := lru.New[string, *semaphore.Weighted](maxCached)
+	if err != nil {
+		return nil, fmt.Errorf("make a console: %w", err) // of a size below one
+	}
 	c := &callers{
 		client: o.Client, log: o.Log, now: o.Now, authority: &authority{client: o.Client, log: o.Log},
-		known: cache.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)), throttle: newThrottle(o.Now, reviewRate, allReviewRate),
+		known: cache.NewLRUExpireCacheWithClock(maxCached, clock(o.Now)), throttle: newThrottle(o.Now, reviewRate, allReviewRate), turns: turns,
 	}
 	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: cache.NewLRUExpireCacheWithClock(maxCached, clock(o.Now))}, nil
 }

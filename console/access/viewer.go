@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -53,9 +54,9 @@ func (v *Viewer) May(ctx context.Context, r serve.Right) (yes bool, err error) {
 	if yes, ok := v.known(u, r); ok {
 		return yes, nil
 	}
-	give, err := v.callers.locks.lock(ctx, u.Username)
-	if err == nil {
-		defer give()
+	turn := v.callers.turn(u.Username)
+	if err = turn.Acquire(ctx, 1); err == nil {
+		defer turn.Release(1)
 		if yes, ok := v.known(u, r); ok {
 			return yes, nil
 		}
@@ -94,6 +95,16 @@ func (v *Viewer) still() (user, error) {
 	}
 	v.user = u
 	return u, nil
+}
+
+// turn lets a user have one request about rights in flight, so that a user who asks about a thousand namespaces does not
+// block the API server for others.
+func (c *callers) turn(user string) *semaphore.Weighted {
+	turn := semaphore.NewWeighted(1)
+	if known, ok, _ := c.turns.PeekOrAdd(user, turn); ok {
+		return known
+	}
+	return turn
 }
 
 // may asks the API server whether a user has a right.
