@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 func shop(t *testing.T) *Manifests {
@@ -47,7 +48,7 @@ func TestAsk(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "ask", out.String())
+	golden.Compare(t, "ask", out.String())
 }
 
 // TestAskByServices: the name outside to which a Service with externalName leads is decided in its place,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 // served is a cluster of testdata/cluster.yaml.
@@ -106,22 +106,8 @@ func TestCluster(t *testing.T) {
 			}
 			var b strings.Builder
 			fatal.If(t, m.Report(m.Lint(o), nil).Write(&b, ""))
-			golden(t, "cluster."+c.name, b.String())
+			golden.Compare(t, "cluster."+c.name, b.String())
 		})
-	}
-}
-
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	fatal.If(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Error(diff)
 	}
 }
 

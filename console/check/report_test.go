@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 // TestReport: what people and programs get, whole.
@@ -26,6 +27,6 @@ func TestReport(t *testing.T) {
 	for _, format := range []string{"text", "json", "yaml"} {
 		var b strings.Builder
 		fatal.If(t, r.Write(&b, strings.TrimPrefix(format, "text")))
-		golden(t, "report."+format, b.String())
+		golden.Compare(t, "report."+format, b.String())
 	}
 }

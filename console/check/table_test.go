@@ -1,7 +1,6 @@
 package check
 
 import (
-	"flag"
 	"os"
 	"strconv"
 	"strings"
@@ -12,9 +11,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the expectations anew")
 
 // aCase is one manifest of testdata/cases.yaml.
 type aCase struct {
@@ -96,7 +94,7 @@ func TestCases(t *testing.T) {
 	for i, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
 			got := c.lint(t)
-			if *update {
+			if *golden.Update {
 				head, _, _ := strings.Cut(texts[i+1], "\nsays:")
 				texts[i+1] = strings.TrimRight(head, "\n") + "\nsays:\n"
 				for _, line := range got {
@@ -110,7 +108,7 @@ func TestCases(t *testing.T) {
 			}
 		})
 	}
-	if *update {
+	if *golden.Update {
 		fatal.If(t, os.WriteFile("testdata/cases.yaml", []byte(strings.Join(texts, "\n---\n")+"\n"), 0o644))
 	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,9 +15,8 @@ import (
 
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the examples of docs/check.md and docs/suggest.md anew")
 
 // shell runs the commands of an example.
 type shell struct {
@@ -82,7 +80,7 @@ func TestCheckAndSuggestExamples(t *testing.T) {
 						calls++
 					}
 				}
-				if *rewrite {
+				if *golden.Update {
 					blocks[i] = info + "\n" + got.String()
 				} else if diff := cmp.Diff(body, got.String()); diff != "" {
 					t.Error(diff)
@@ -91,7 +89,7 @@ func TestCheckAndSuggestExamples(t *testing.T) {
 			if calls < least {
 				t.Errorf("%d calls, want %d", calls, least)
 			}
-			if *rewrite {
+			if *golden.Update {
 				fatal.If(t, os.WriteFile(path, []byte(strings.Join(blocks, "```")), 0o644))
 			}
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 // TestCommandsGolden: the output of each command, with its warnings and exit code, for an administrator, for a
@@ -56,6 +57,6 @@ func TestCommandsGolden(t *testing.T) {
 			}
 			fmt.Fprintf(&all, "# exit code %d\n\n", code)
 		}
-		consoletest.Golden(t, name, all.String())
+		golden.Compare(t, name, all.String())
 	}
 }

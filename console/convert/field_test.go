@@ -2,7 +2,6 @@ package convert_test
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,13 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console/convert"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files of testdata/field anew")
 
 // fieldFiles returns the manifests of testdata/field: policies in the forms that clusters and repositories
 // have.
@@ -42,15 +38,8 @@ func TestField(t *testing.T) {
 			got.WriteString("# " + strings.ReplaceAll(n.String(), "\n", " ") + "\n")
 		}
 		got.Write(r.YAML)
-		golden := strings.TrimSuffix(file, filepath.Ext(file)) + ".golden"
-		if *update {
-			fatal.If(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-		}
-		want, err := os.ReadFile(golden)
-		fatal.If(t, err)
-		if diff := cmp.Diff(string(want), got.String()); diff != "" {
-			t.Errorf("%s:\n%s", file, diff)
-		}
+		name := filepath.Base(file)
+		golden.Compare(t, "field/"+strings.TrimSuffix(name, filepath.Ext(name)), got.String())
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 // each format, once with colours.
@@ -37,7 +38,7 @@ func shows(t *testing.T, name string, show func(*Printer) error) {
 		for line := range strings.Lines(warn.String()) {
 			fmt.Fprintf(out, "# warns: %s", line)
 		}
-		consoletest.Golden(t, name+"."+format, out.String())
+		golden.Compare(t, name+"."+format, out.String())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 // TestLinesGolden: lines for people and for programs.
@@ -46,7 +47,7 @@ func TestLinesExample(t *testing.T) {
 	for line := range strings.Lines(body) {
 		fatal.If(t, p.Line([]byte(line), false))
 	}
-	consoletest.Golden(t, "audit-example", out.String())
+	golden.Compare(t, "audit-example", out.String())
 }
 
 // TestLinesOfRules: a line of the log for people names the rule of a policy, or its tier.

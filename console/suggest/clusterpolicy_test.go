@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
 
 // in is a pod of a namespace.
@@ -68,7 +69,7 @@ func TestCommon(t *testing.T) {
 			s := logOf(t, c.lines...).SuggestCluster(c.o)
 			var b strings.Builder
 			fatal.If(t, s.Write(&b))
-			golden(t, strings.NewReplacer(" ", "-", ":", "").Replace(c.name), b.String())
+			golden.Compare(t, strings.NewReplacer(" ", "-", ":", "").Replace(c.name), b.String())
 			if len(s.Warnings()) != len(s.Parts[0].Left) {
 				t.Errorf("%q", s.Warnings())
 			}

@@ -1,36 +1,17 @@
 package suggest
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	fatal.If(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Error(diff)
-	}
-}
 
 const (
 	matched = `,"match":{"policy":"shop/out","path":"spec.egress[0].matches[0]","match":"*.example.org"}`
@@ -132,7 +113,7 @@ func TestSuggestions(t *testing.T) {
 			}
 			var b strings.Builder
 			fatal.If(t, s.Write(&b))
-			golden(t, strings.ReplaceAll(c.name, " ", "-"), b.String())
+			golden.Compare(t, strings.ReplaceAll(c.name, " ", "-"), b.String())
 		})
 	}
 }

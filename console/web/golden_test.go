@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/consoletest"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/golden"
 	"github.com/namegate/namegate/testkit/webtest"
 )
 
@@ -59,7 +60,7 @@ func TestAnswersGolden(t *testing.T) {
 				fatal.If(t, json.Indent(&all, r.Body.Bytes(), "", " "))
 				all.WriteString("\n")
 			}
-			consoletest.Golden(t, name, all.String())
+			golden.Compare(t, name, all.String())
 		})
 	}
 }
