@@ -88,7 +88,7 @@ func (t *Tables) write(ctx context.Context, i int, c change) error {
 
 // writeTo renders the change.
 func (c change) writeTo(tx transaction) {
-	c.added.layOut(layout{tx})
+	c.added.layOut(layout{commented{tx}})
 	bySet := func(a, b *knftables.Element) int { return strings.Compare(a.Set+a.Map, b.Set+b.Map) }
 	for _, e := range slices.SortedFunc(slices.Values(c.gone), bySet) {
 		tx.Delete(e)

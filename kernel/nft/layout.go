@@ -139,15 +139,15 @@ const (
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
 func inetLayout(tx *knftables.Transaction, bits Bits, namespace, candidates bool) {
-	l := layout{tx}
+	l := layout{commented{tx}}
 	tx.Add(&knftables.Table{})
-	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
+	l.tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
 	l.set("ifaces", "ifname")
 	for _, f := range families {
 		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet, servingSet, dnsSet} {
 			l.set(s+f.suffix, f.addr)
 		}
-		tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
+		l.tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.ranges(networksSet+f.suffix, f.addr)
 		l.ranges(servicesSet+f.suffix, f.addr)
@@ -295,7 +295,7 @@ var claimRules = []string{
 
 // bridgeLayout is the home check of bridged pods, ARP included.
 func bridgeLayout(tx *knftables.Transaction) {
-	l := layout{tx}
+	l := layout{commented{tx}}
 	tx.Add(&knftables.Table{})
 	l.set("ports", "ifname")
 	for _, f := range families {

@@ -42,7 +42,7 @@ func (t *Tables) UseNet(table knftables.Interface) {
 }
 
 func netLayout(tx *knftables.Transaction, bits Bits) {
-	l := layout{tx}
+	l := layout{commented{tx}}
 	tx.Add(&knftables.Table{})
 	l.set("ifaces", "ifname")
 	for _, f := range families {

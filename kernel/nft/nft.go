@@ -234,7 +234,7 @@ func (t *Tables) layOutTable(ctx context.Context, i int, want elements, whole bo
 	}
 	t.layout(i, tx, t.tiers)
 	if !t.otherLayout {
-		tx.Add(&knftables.Chain{Name: t.sign(i)})
+		commented{tx}.Add(&knftables.Chain{Name: t.sign(i)})
 	}
 	restore()
 	if want != nil {
@@ -260,7 +260,7 @@ var tableFamilies = []knftables.Family{knftables.InetFamily, knftables.BridgeFam
 func (t *Tables) layout(i int, tx *knftables.Transaction, tiers tierObjects) {
 	if tableFamilies[i] == knftables.InetFamily {
 		inetLayout(tx, t.bits, t.namespace, t.candidates)
-		tiers.layOut(layout{tx})
+		tiers.layOut(layout{commented{tx}})
 	} else {
 		bridgeLayout(tx)
 	}

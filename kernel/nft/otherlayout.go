@@ -98,7 +98,7 @@ func (t *Tables) removeLeft(ctx context.Context) error {
 		}
 		tx, all := table.NewTransaction(), func(string) bool { return true }
 		is.remove(tx, all, all)
-		tx.Add(&knftables.Chain{Name: t.sign(i)})
+		commented{tx}.Add(&knftables.Chain{Name: t.sign(i)})
 		if err := t.run(ctx, table, tx); err != nil {
 			return fmt.Errorf("remove an earlier layout from nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}

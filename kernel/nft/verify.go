@@ -63,7 +63,7 @@ type skeleton struct {
 func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
 	return newSkeleton(tableFamilies[i], TableName, func(tx *knftables.Transaction) {
 		t.layout(i, tx, tiers)
-		tx.Add(&knftables.Chain{Name: t.sign(i)})
+		commented{tx}.Add(&knftables.Chain{Name: t.sign(i)})
 	})
 }
 

@@ -134,14 +134,19 @@ func (m *Batch) addSet(set *knftables.Set) {
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_KEY_LEN, length)
 	m.sets++
 	m.b = nfattr.AppendUint32(m.b, unix.NFTA_SET_ID, m.sets)
-	m.b = nfattr.Append(m.b, unix.NFTA_SET_USERDATA, binary.NativeEndian.AppendUint32([]byte{keyByteOrder, 4}, order))
+	data := binary.NativeEndian.AppendUint32([]byte{keyByteOrder, 4}, order)
+	if set.Comment != nil {
+		data = append(append(data, setComment, byte(len(*set.Comment)+1)), *set.Comment+"\x00"...)
+	}
+	m.b = nfattr.Append(m.b, unix.NFTA_SET_USERDATA, data)
 	nfattr.EndMessage(m.b, begin)
 }
 
-// keyByteOrder is the type of a key's byte order in a set's user data (enum
-// nftnl_udata_set_types of libnftnl), bigEndian its value (enum byteorder of nft).
+// keyByteOrder and setComment are the types of a key's byte order and of a comment in a set's user data
+// (enum nftnl_udata_set_types of libnftnl), bigEndian the value of the former (enum byteorder of nft).
 const (
 	keyByteOrder = 0
+	setComment   = 7
 	bigEndian    = 2
 )
 
