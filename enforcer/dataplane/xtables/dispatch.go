@@ -104,77 +104,51 @@ func unlike(ifaces, bridgePorts []string) string {
 	if len(names) == 0 || len(ifaces) > 0 && len(bridgePorts) > 0 {
 		return ""
 	}
-	first, last := slices.Min(names), slices.Max(names)
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if prefix := commonPrefix(names); prefix != "" && len(names) > 1 {
+		return option + " " + prefix + "+ "
+	}
+	return ""
+}
+
+// commonPrefix returns the prefix of sorted names.
+func commonPrefix(sorted []string) string {
+	first, last := sorted[0], sorted[len(sorted)-1]
 	n := 0
-	for n < len(first) && first[n] == last[n] {
+	for n < len(first) && n < len(last) && first[n] == last[n] {
 		n++
 	}
-	if n == 0 || first == last {
-		return ""
-	}
-	return option + " " + first[:n] + "+ "
+	return first[:n]
 }
 
 // ifaceDispatch adds chains under root that send a packet which came in on one
 // of names to rule, branching by the first characters that tell names apart.
 // option is what matches a name: "-i" or "-m physdev --physdev-in".
 func ifaceDispatch(chains iptables.Chains, root, option string, names []string, rule string) {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	ifaceBranch(chains, root, option, names, rule, 0)
+	ifaceBranch(chains, root, root, option, slices.Compact(slices.Sorted(slices.Values(names))), rule)
 }
 
-func ifaceBranch(chains iptables.Chains, name, option string, names []string, rule string, from int) {
-	if len(names) <= flat {
-		for _, n := range names {
+func ifaceBranch(chains iptables.Chains, root, name, option string, sorted []string, rule string) {
+	if len(sorted) <= flat {
+		for _, n := range sorted {
 			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, n, rule))
 		}
 		return
 	}
-	at := from
-	for sameByte(names, at) {
-		at++
-	}
-	root := strings.SplitN(name, "_", 2)[0]
-	for start := 0; start < len(names); {
-		end := start + 1
-		for end < len(names) && byteAt(names[end], at) == byteAt(names[start], at) {
-			end++
+	at := len(commonPrefix(sorted)) + 1
+	for len(sorted) > 0 {
+		prefix := sorted[0][:min(at, len(sorted[0]))]
+		n := 1
+		for n < len(sorted) && len(prefix) == at && strings.HasPrefix(sorted[n], prefix) {
+			n++
 		}
-		if group := names[start:end]; len(group) == 1 {
-			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, group[0], rule))
+		if n == 1 {
+			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, sorted[0], rule))
 		} else {
-			child := freeChain(chains, root)
-			chains[name] = append(chains[name], fmt.Sprintf("%s %s+ -g %s", option, group[0][:at+1], child))
-			chains[child] = []string{}
-			ifaceBranch(chains, child, option, group, rule, at+1)
+			child := root + "_" + digest(option+prefix, 8)
+			chains[name] = append(chains[name], fmt.Sprintf("%s %s+ -g %s", option, prefix, child))
+			ifaceBranch(chains, root, child, option, sorted[:n], rule)
 		}
-		start = end
+		sorted = sorted[n:]
 	}
-}
-
-// freeChain returns a name below root that no tree has taken yet.
-func freeChain(chains iptables.Chains, root string) string {
-	for n := 1; ; n++ {
-		name := fmt.Sprintf("%s_%d", root, n)
-		if _, taken := chains[name]; !taken {
-			return name
-		}
-	}
-}
-
-func sameByte(names []string, at int) bool {
-	for _, n := range names {
-		if len(n) <= at || n[at] != names[0][at] {
-			return false
-		}
-	}
-	return true
-}
-
-// byteAt returns 0 past the end, which sorts first as the names do.
-func byteAt(s string, i int) byte {
-	if i < len(s) {
-		return s[i]
-	}
-	return 0
 }

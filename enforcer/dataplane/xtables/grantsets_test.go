@@ -2,6 +2,7 @@ package xtables
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -121,6 +122,14 @@ func TestApplyGrants(t *testing.T) {
 	}
 }
 
+// deviating returns the sets of grants that deviate.
+func deviating(t *testing.T, m *mirrors, grants dataplane.Grants) []*mirror {
+	t.Helper()
+	wrong, err := m.verify(mirrorsOf(grants))
+	fatal.If(t, err)
+	return slices.DeleteFunc(wrong, func(s *mirror) bool { return s.fixed != nil })
+}
+
 // What deviates is found, by its size or by its members, and repaired; uncertain addresses
 // are neither missing nor surplus, and the grants of another agent stay while it is there.
 func TestGrantSetsAreVerified(t *testing.T) {
@@ -142,28 +151,29 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		{"two of another agent", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), false, false, true, "192.0.2.1 192.0.2.2 203.0.113.8 203.0.113.9"},
 	} {
 		g, fake := fakeGrantSets(t, web)
-		m := &mirrors{sets: fake, coexisting: func() bool { return test.coexisting }, differing: map[string]*mirror{}}
+		m := newMirrors(fake, func() bool { return test.coexisting })
 		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
-		sizes, err := fake.Sizes()
-		fatal.If(t, err)
-		wrong, err := m.wrongSizes(want, sizes)
+		sets := m.of(dataplane.State{Grants: want})
+		maps.DeleteFunc(sets, func(_ string, s *mirror) bool { return s.fixed != nil })
+		wrong, err := m.wrongSizes(sets)
 		if err != nil || len(wrong) > 0 != test.size {
 			t.Errorf("%s: wrong sizes %v, %v", test.what, wrong, err)
 		}
-		if differs, err := m.differs(&mirror{grants: want, set: web}); err != nil || differs != test.members {
+		if differs, err := m.differs(sets[web.Name]); err != nil || differs != test.members {
 			t.Errorf("%s: differs %v, %v", test.what, differs, err)
 		}
-		if wrong, err := m.verify(want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
-			t.Errorf("%s: deviating %v, %v", test.what, wrong, err)
+		wrong = deviating(t, &m, want)
+		if len(wrong) > 0 != test.members || len(wrong) > 1 {
+			t.Errorf("%s: deviating %v", test.what, wrong)
 		}
-		if deviated, err := m.repair(&mirror{grants: want, set: web}); err != nil || deviated != test.members {
-			t.Errorf("%s: repaired %v, %v", test.what, deviated, err)
+		if repaired, err := m.repair(wrong); err != nil || len(repaired) > 0 != test.members {
+			t.Errorf("%s: repaired %v, %v", test.what, repaired, err)
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
 			t.Errorf("%s: after the repair %v", test.what, got)
 		}
-		if wrong, err := m.verify(want, sizes); err != nil || len(wrong) > 0 {
-			t.Errorf("%s: deviating after the repair %v, %v", test.what, wrong, err)
+		if wrong := deviating(t, &m, want); len(wrong) > 0 {
+			t.Errorf("%s: deviating after the repair %v", test.what, wrong)
 		}
 	}
 }
@@ -177,16 +187,15 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		if asked {
 			grants[web] = fakeGrants{web: {certain: granted("192.0.2.1")}}[web]
 		}
-		s := &mirror{grants: grants, set: web}
-		m := &mirrors{sets: fake, coexisting: func() bool { return false }, differing: map[string]*mirror{web.Name: s}}
-		wrong, err := m.verify(grants, nil)
-		if err != nil || len(wrong) > 0 != asked || len(m.differing) > 0 != asked {
-			t.Errorf("asked %v: deviating %v, differing %v, %v", asked, wrong, m.differing, err)
+		m := newMirrors(fake, func() bool { return false })
+		m.differing[web.Name] = true
+		wrong := deviating(t, &m, grants)
+		if len(wrong) > 0 != asked || m.differing[web.Name] != asked {
+			t.Errorf("asked %v: deviating %v, differing %v", asked, wrong, m.differing)
 		}
-		deviated, err := m.repair(s)
-		names, _ := fake.Names()
-		if err != nil || deviated != asked || len(names) > 0 != asked {
-			t.Errorf("asked %v: repaired %v, sets %v, %v", asked, deviated, names, err)
+		repaired, err := m.repair([]*mirror{{name: web.Name, grants: grants, set: web}})
+		if _, _, missing := fake.Read(web.Name); err != nil || len(repaired) > 0 != asked || missing == nil != asked {
+			t.Errorf("asked %v: repaired %v, %v, the set: %v", asked, repaired, err, missing)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -19,48 +20,53 @@ type members struct {
 	maybe func(ipset.Entry) bool
 }
 
-// mirror is a set of the kernel that has grants. It keeps one of the sets of grants that share
-// its name: there are thousands. bounds are those of when it was made: sets of single ports come
-// and go.
+// mirror is a set of the kernel, as it is wanted. One of grants keeps one of the sets of grants
+// that share its name: there are thousands. bounds are those of when it was made: sets of single
+// ports come and go.
 type mirror struct {
+	name   string
+	fixed  func() members // of a static set; nil: it has grants
 	grants dataplane.Grants
 	set    dataplane.GrantSet
 	bounds dataplane.Bounds
 }
 
-// mirrorsOf returns the sets of the kernel that have grants, by name.
-func mirrorsOf(grants dataplane.Grants) map[string]*mirror {
-	out := map[string]*mirror{}
-	for set, b := range grants.Bounds() {
-		m := out[set.Name]
-		if m == nil {
-			m = &mirror{grants: grants, set: set}
-			out[set.Name] = m
-		}
-		m.bounds = dataplane.Bounds{Min: m.bounds.Min + b.Min, Max: m.bounds.Max + b.Max}
-	}
-	return out
-}
-
 // String names the set for administrators.
-func (m *mirror) String() string {
-	var ports []policy.PortRange
-	for _, s := range m.grants.Members(m.set) {
-		ports = append(ports, s.Set.Ports.Ranges()...)
+func (s *mirror) String() string {
+	if s.fixed != nil {
+		return "set " + s.name
 	}
-	return fmt.Sprintf("grants of pod %s on %s", m.set.Pod, policy.NewPortSet(ports...))
+	var ports []policy.PortRange
+	for _, of := range s.grants.Members(s.set) {
+		ports = append(ports, of.Set.Ports.Ranges()...)
+	}
+	return fmt.Sprintf("grants of pod %s on %s", s.set.Pod, policy.NewPortSet(ports...))
 }
 
 // members calls f with the members, some of which may change meanwhile, and freeze with members
 // that do not. They do nothing for a set that no rule asks any more. New grants wait for freeze.
-func (m *mirror) members(f func(members)) {
-	if frozen := m.grants.Members(m.set); len(frozen) > 0 {
+func (s *mirror) members(f func(members)) {
+	if s.fixed != nil {
+		f(s.fixed())
+	} else if frozen := s.grants.Members(s.set); len(frozen) > 0 {
 		f(membersOf(frozen))
 	}
 }
 
-func (m *mirror) freeze(f func(members)) {
-	m.grants.Freeze(m.set, func(frozen []dataplane.Frozen) { f(membersOf(frozen)) })
+func (s *mirror) freeze(f func(members)) {
+	if s.fixed != nil {
+		f(s.fixed())
+		return
+	}
+	s.grants.Freeze(s.set, func(frozen []dataplane.Frozen) { f(membersOf(frozen)) })
+}
+
+func (s *mirror) freezeBounds(f func(dataplane.Bounds)) {
+	if s.fixed != nil {
+		f(s.bounds)
+		return
+	}
+	s.grants.FreezeBounds(s.set, f)
 }
 
 // membersOf renders the sets of grants of one set of the kernel.
@@ -78,69 +84,190 @@ func membersOf(frozen []dataplane.Frozen) members {
 	return is
 }
 
-// mirrors compares and repairs the sets of grants.
+// mirrors compares and repairs the sets.
+//
+// The kernel sends no event when a program flushes a set, destroys it or changes its entries. So
+// the numbers of entries are read periodically: often for the static sets, without which all
+// isolated pods are cut off, and for the others as often as their number allows. A member that was
+// exchanged for another shows in no size: members are compared in turns.
 type mirrors struct {
 	sets ipset.Interface
 	// coexisting tells whether another agent writes too.
 	coexisting func() bool
-	// differing are the sets whose members deviated when they had their turn, by name.
-	differing map[string]*mirror
+	// written are the sizes of the static sets that hold nothing besides the last written state.
+	written map[string]int
+	// differing are the names of the sets whose members deviated when they had their turn.
+	differing map[string]bool
+	// turns are the names of the sets that are still to be compared in this round, each is how many
+	// are at a time, and next when the next ones are.
+	turns []string
+	each  int
+	next  time.Time
+}
+
+func newMirrors(sets ipset.Interface, coexisting func() bool) mirrors {
+	return mirrors{sets: sets, coexisting: coexisting, written: map[string]int{}, differing: map[string]bool{}, each: minTurns}
+}
+
+// of returns all sets, by name.
+func (m *mirrors) of(st dataplane.State) map[string]*mirror {
+	out := mirrorsOf(st.Grants)
+	for _, s := range m.static(st) {
+		out[s.name] = s
+	}
+	return out
+}
+
+// mirrorsOf returns the sets of the kernel that have grants, by name.
+func mirrorsOf(grants dataplane.Grants) map[string]*mirror {
+	out := map[string]*mirror{}
+	for set, b := range grants.Bounds() {
+		s := out[set.Name]
+		if s == nil {
+			s = &mirror{name: set.Name, grants: grants, set: set}
+			out[set.Name] = s
+		}
+		s.bounds = dataplane.Bounds{Min: s.bounds.Min + b.Min, Max: s.bounds.Max + b.Max}
+	}
+	return out
 }
 
 // outside tells whether a set's size is not within its bounds. While two agents write, the
-// kernel also holds the entries of the other.
-func (m *mirrors) outside(name string, b dataplane.Bounds, sizes map[string]int) bool {
-	size, there := sizes[name]
-	return !there || size < b.Min || size > b.Max && !m.coexisting()
+// kernel also holds the grants of the other.
+func (m *mirrors) outside(s *mirror, b dataplane.Bounds, sizes map[string]int) bool {
+	size, there := sizes[s.name]
+	return !there || size < b.Min || size > b.Max && (s.fixed != nil || !m.coexisting())
 }
 
-// wrongSizes returns the sets of a wrong size. sizes may be older than the members: a set is
-// asked again.
-func (m *mirrors) wrongSizes(grants dataplane.Grants, sizes map[string]int) (wrong []*mirror, err error) {
-	for name, s := range mirrorsOf(grants) {
-		if m.outside(name, s.bounds, sizes) {
-			wrong = append(wrong, s)
-		}
+// wrongSizes returns those of sets that have a wrong size. names are those of sets, or none for the sizes of
+// all sets of the node. A set that seems to have one is asked again: members change meanwhile.
+func (m *mirrors) wrongSizes(sets map[string]*mirror, names ...string) (wrong []*mirror, err error) {
+	sizes, err := m.sets.Sizes(names...)
+	if err != nil {
+		return nil, err
 	}
-	wrong = slices.DeleteFunc(wrong, func(s *mirror) bool {
+	for _, s := range sets {
+		if !m.outside(s, s.bounds, sizes) {
+			continue
+		}
 		still := false
 		size := func() (size map[string]int) {
-			size, e := m.sets.Sizes(s.set.Name)
+			size, e := m.sets.Sizes(s.name)
 			err = cmp.Or(err, e)
 			return size
 		}
 		// New grants wait for a size only where one was wrong twice: it waits for a listing.
 		again := size()
-		grants.FreezeBounds(s.set, func(b dataplane.Bounds) {
-			still = m.outside(s.set.Name, b, again) && m.outside(s.set.Name, b, size())
+		s.freezeBounds(func(b dataplane.Bounds) {
+			still = m.outside(s, b, again) && m.outside(s, b, size())
 		})
-		return !still
-	})
+		if still {
+			wrong = append(wrong, s)
+		}
+	}
 	return wrong, err
 }
 
-// verify returns the sets of a wrong size, and those whose members deviated at their turn
-// and still do: a repair may have to wait.
-func (m *mirrors) verify(grants dataplane.Grants, sizes map[string]int) ([]*mirror, error) {
-	wrong, err := m.wrongSizes(grants, sizes)
+// verify returns those of sets that deviate: the static ones, those of a wrong size, and those whose
+// members deviated at their turn and still do, as a repair may have to wait.
+func (m *mirrors) verify(sets map[string]*mirror) ([]*mirror, error) {
+	deviating := map[string]*mirror{}
+	for name, s := range sets {
+		if s.fixed != nil {
+			m.differing[name] = true
+		}
+	}
+	m.compareTurns(sets)
+	wrong, err := m.wrongSizes(sets)
 	if err != nil {
 		return nil, err
 	}
-	found := map[string]bool{}
 	for _, s := range wrong {
-		found[s.set.Name] = true
+		deviating[s.name] = s
 	}
-	for name, s := range maps.Clone(m.differing) {
+	for name := range maps.Clone(m.differing) {
+		s := sets[name]
+		if s == nil {
+			delete(m.differing, name)
+			continue
+		}
 		differs, err := m.differs(s)
 		if err != nil {
 			return nil, err
 		}
-		if differs && !found[name] {
-			wrong = append(wrong, s)
+		if differs {
+			deviating[name] = s
 		}
 	}
-	slices.SortFunc(wrong, func(a, b *mirror) int { return cmp.Compare(a.set.Name, b.set.Name) })
-	return wrong, nil
+	return slices.SortedFunc(maps.Values(deviating), func(a, b *mirror) int { return cmp.Compare(a.name, b.name) }), nil
+}
+
+// changed tells whether a set has another size than it should or, of the sets whose turn it is, other
+// members. Between two turns the sizes of the static sets alone are read.
+func (m *mirrors) changed(st dataplane.State) bool {
+	began := time.Now()
+	if began.Before(m.next) {
+		static, names := map[string]*mirror{}, []string{}
+		for _, s := range m.static(st) {
+			static[s.name], names = s, append(names, s.name)
+		}
+		wrong, err := m.wrongSizes(static, names...)
+		return err == nil && len(wrong) > 0
+	}
+	sets := m.of(st)
+	wrong, err := m.wrongSizes(sets)
+	differ := m.compareTurns(sets)
+	m.next = began.Add(pause(time.Since(began)))
+	return differ || err == nil && len(wrong) > 0
+}
+
+// minTurns and maxTurns bound how many sets are compared at a time, maxPause the pause until the
+// next ones.
+const (
+	minTurns = 4
+	maxTurns = 1024
+	maxPause = 5 * time.Second
+)
+
+// lookShare bounds each call of changed, so that they take one part in PollShare of a core.
+const lookShare = dataplane.PollEvery / dataplane.PollShare
+
+// pause returns how long no further comparison follows one that took longer than its
+// share.
+func pause(took time.Duration) time.Duration {
+	if took <= lookShare {
+		return 0
+	}
+	return min(dataplane.PollShare*took, maxPause)
+}
+
+// compareTurns compares the members of the sets whose turn it is, and tells whether some deviate.
+func (m *mirrors) compareTurns(sets map[string]*mirror) (deviate bool) {
+	began := time.Now()
+	if len(m.turns) == 0 {
+		m.turns = slices.Collect(maps.Keys(sets))
+	}
+	n := min(m.each, len(m.turns))
+	for _, name := range m.turns[:n] {
+		if s := sets[name]; s != nil {
+			differs, err := m.differs(s)
+			deviate = deviate || err == nil && differs
+		}
+	}
+	m.turns = m.turns[n:]
+	m.each = turnsAfter(m.each, time.Since(began))
+	return deviate
+}
+
+// turnsAfter returns how many sets are compared at a time, after so many took so long.
+func turnsAfter(each int, took time.Duration) int {
+	switch {
+	case took > lookShare:
+		return max(each/2, minTurns)
+	case took < lookShare/2:
+		return min(each*2, maxTurns)
+	}
+	return each
 }
 
 // differs tells whether the members of a set deviate, and keeps the result for verify. The same
@@ -155,30 +282,39 @@ func (m *mirrors) differs(s *mirror) (differs bool, err error) {
 		d = d.And(again)
 	}
 	if differs = err == nil && d.Any(); differs {
-		m.differing[s.set.Name] = s
+		m.differing[s.name] = true
 	} else if err == nil {
-		delete(m.differing, s.set.Name)
+		delete(m.differing, s.name)
 	}
 	return differs, err
 }
 
+// compare compares a set. While two agents write, the other adds grants and moves deadlines.
 func (m *mirrors) compare(is members) (ipset.Difference, error) {
-	coexisting := m.coexisting()
+	coexisting := is.header.Timeout && m.coexisting()
 	d, err := ipset.Compare(m.sets, is.header, is.want, func(en ipset.Entry) bool { return !is.maybe(en) && !coexisting })
 	if coexisting {
-		d.Changed = nil // the other agent moves deadlines
+		d.Changed = nil
 	}
 	return d, err
 }
 
-// repair removes foreign entries from a set and writes the lost ones again. It tells whether
-// the set deviated.
-func (m *mirrors) repair(s *mirror) (deviated bool, err error) {
-	s.freeze(func(is members) {
-		var d ipset.Difference
-		if d, err = m.compare(is); err == nil && d.Any() {
-			deviated, err = true, ipset.Repair(m.sets, is.header, d, is.want)
+// repair removes foreign entries from sets and writes the lost ones again. It returns the sets that
+// deviated.
+func (m *mirrors) repair(sets []*mirror) (repaired []*mirror, err error) {
+	for _, s := range sets {
+		s.freeze(func(is members) {
+			var d ipset.Difference
+			if d, err = m.compare(is); err != nil || !d.Any() {
+				return
+			}
+			if err = ipset.Repair(m.sets, is.header, d, is.want); err == nil {
+				repaired = append(repaired, s)
+			}
+		})
+		if err != nil {
+			break
 		}
-	})
-	return deviated, err
+	}
+	return repaired, err
 }

@@ -45,8 +45,8 @@ func TestGrantsComeDuringAComparison(t *testing.T) {
 			fatal.If(t, fake.Delete(web.Name, ipset.Entry{Addr: addr("192.0.2.1")}))
 			fatal.If(t, fake.Add(web.Name, ipset.Entry{Addr: addr("203.0.113.9"), Timeout: time.Hour}))
 		}
-		m := &mirrors{sets: fake, coexisting: func() bool { return false }, differing: map[string]*mirror{}}
-		differs, err := m.differs(&mirror{grants: busy, set: web})
+		m := newMirrors(fake, func() bool { return false })
+		differs, err := m.differs(&mirror{name: web.Name, grants: busy, set: web})
 		if err != nil || differs != exchanged || len(busy.fakeGrants[web].certain) != 3 {
 			t.Errorf("exchanged %t: differs %t, %v, grants %v", exchanged, differs, err, busy.fakeGrants[web].certain)
 		}

@@ -3,10 +3,8 @@ package xtables
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"runtime"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -103,22 +101,17 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 		}
 	}
 	for _, f := range families {
-		for table, want := range (ruleset{family: f, mark: testMark, candidate: testCandidate, subjects: pods}).render() {
-			key := Table{f, table}
-			tx := iptables.NewTransaction(f, table)
-			for name, rules := range want {
-				tx.Replace(name, rules...)
-			}
-			missing(tx, key, want, nil)
+		for name, want := range (ruleset{family: f, mark: testMark, candidate: testCandidate, subjects: pods}).render() {
+			tx := (&table{family: f, name: name}).change(want)
 			if err := chains.Restore(context.Background(), tx); err != nil {
-				t.Errorf("%v %s: %v", f, table, err)
+				t.Errorf("%v %s: %v", f, name, err)
 				continue
 			}
-			saved, err := chains.Save(context.Background(), f, table)
+			saved, err := chains.Save(context.Background(), f, name)
 			if err != nil {
 				t.Error(err)
-			} else if is := ours(key, saved); !maps.EqualFunc(is, printed(key, want), slices.Equal) {
-				t.Errorf("%v %s of %d pods (-written +printed):\n%s", f, table, len(pods), cmp.Diff(printed(key, want), is))
+			} else if tx := (&table{family: f, name: name, have: ours(saved)}).change(want); !tx.Empty() {
+				t.Errorf("%v %s of %d pods (-written +printed):\n%s", f, name, len(pods), cmp.Diff(want, ours(saved)))
 			}
 		}
 	}

@@ -13,16 +13,6 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// hook is one jump from a built-in chain to one of ours.
-type hook struct{ table, chain, to string }
-
-// hooks are all places where packets enter our chains.
-var hooks = []hook{
-	{"mangle", "PREROUTING", chainNames},
-	{"security", "INPUT", chainDrop},
-	{"security", "FORWARD", chainDrop},
-}
-
 // tables are those that we have chains in, in the order in which they are
 // written: the nets before what allows.
 var tables = []string{"security", "mangle"}
@@ -42,19 +32,11 @@ type ruleset struct {
 	// mark admits a connection, candidate marks what the judge may admit.
 	mark, candidate uint32
 	subjects        []*dataplane.Subject
-	// kept are the rules of pods as they were rendered before; nil keeps none.
-	kept map[policy.PodRef]subjectRules
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing map[policy.PodRef]map[policy.PortSet]bool
 }
 
-// subjectRules is a pod's rules and what they were made of.
-type subjectRules struct {
-	ports   []policy.PortSet
-	missing map[policy.PortSet]bool
-	rules   []string
-}
-
+// render renders our chains, and the jumps to them.
 func (r ruleset) render() map[string]iptables.Chains {
 	return map[string]iptables.Chains{"mangle": r.mangle(), "security": r.security()}
 }
@@ -175,8 +157,9 @@ func (r ruleset) mangle() iptables.Chains {
 		first = slices.Insert(first, 0, other+established+"-j RETURN")
 	}
 	maps.Copy(c, iptables.Chains{
-		chainNamed:  {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
-		chainMarked: {clearBit("MARK", r.mark)},
+		"PREROUTING": {"-j " + chainNames},
+		chainNamed:   {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
+		chainMarked:  {clearBit("MARK", r.mark)},
 		chainNames: append(first,
 			established+"-j RETURN",
 			// The nft tables mark packets of subjects alone.
@@ -208,17 +191,6 @@ func (r ruleset) mangle() iptables.Chains {
 // before sets: a packet has one port and a pod many sets. The entries of the set of single
 // ports have the ports themselves.
 func (r ruleset) podRules(p *dataplane.Subject) []string {
-	if k, there := r.kept[p.Pod]; there && slices.Equal(k.ports, p.Grants) && maps.Equal(k.missing, r.missing[p.Pod]) {
-		return k.rules
-	}
-	rules := r.renderPod(p)
-	if r.kept != nil {
-		r.kept[p.Pod] = subjectRules{p.Grants, r.missing[p.Pod], rules}
-	}
-	return rules
-}
-
-func (r ruleset) renderPod(p *dataplane.Subject) []string {
 	var out []string
 	add := func(match portMatch, set, what string) {
 		out = append(out, strings.Join(nonEmpty(match.proto, match.ports, "-m set --match-set "+set,
@@ -312,7 +284,8 @@ func (r ruleset) security() iptables.Chains {
 		"-m conntrack --ctstate UNTRACKED -m mark " + hasBit(r.candidate) + " -j RETURN",
 	}
 	rules = append(rules, r.neighbours()...)
-	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
+	jump := []string{"-j " + chainDrop}
+	return iptables.Chains{"INPUT": jump, "FORWARD": jump, chainDrop: append(rules, "-j DROP")}
 }
 
 // byIface tells whether iptables checks a home by the interface of the IP layer, and not

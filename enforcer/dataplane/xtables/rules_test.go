@@ -46,17 +46,8 @@ func twoPods() []*dataplane.Subject {
 func applied(t *testing.T, r ruleset) *iptables.Fake {
 	t.Helper()
 	f := iptables.NewFake()
-	for table, chains := range r.render() {
-		tx := iptables.NewTransaction(r.family, table)
-		for name, rules := range chains {
-			tx.Replace(name, rules...)
-		}
-		for _, h := range hooks {
-			if h.table == table {
-				tx.Insert(h.chain, "-j "+h.to)
-			}
-		}
-		fatal.If(t, f.Restore(context.Background(), tx))
+	for name, chains := range r.render() {
+		fatal.If(t, f.Restore(context.Background(), (&table{family: r.family, name: name}).change(chains)))
 	}
 	return f
 }

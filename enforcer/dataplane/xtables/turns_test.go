@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -9,28 +8,28 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // How many sets are compared at a time follows from how long they take.
 func TestTurnsArePaced(t *testing.T) {
-	share := dataplane.PollEvery / dataplane.PollShare
-	n := turns{each: minTurns}
+	each := minTurns
 	for _, step := range []struct {
 		took time.Duration
 		want int
 	}{
-		{share / 3, 2 * minTurns}, {share, 2 * minTurns}, {share / 3, 4 * minTurns}, {2 * share, 2 * minTurns},
+		{lookShare / 3, 2 * minTurns}, {lookShare, 2 * minTurns}, {lookShare / 3, 4 * minTurns}, {2 * lookShare, 2 * minTurns},
 		{time.Second, minTurns}, {time.Second, minTurns},
 	} {
-		if n.took(time.Now(), step.took); n.each != step.want {
-			t.Errorf("after %v %d sets are compared at a time, want %d", step.took, n.each, step.want)
+		if each = turnsAfter(each, step.took); each != step.want {
+			t.Errorf("after %v %d sets are compared at a time, want %d", step.took, each, step.want)
 		}
 	}
 	for range 20 {
-		n.took(time.Now(), 0)
+		each = turnsAfter(each, 0)
 	}
-	if n.each != maxTurns {
-		t.Errorf("%d sets are compared at a time, want %d", n.each, maxTurns)
+	if each != maxTurns {
+		t.Errorf("%d sets are compared at a time, want %d", each, maxTurns)
 	}
 }
 
@@ -54,45 +53,37 @@ func (r *reads) Read(name string) (ipset.Set, []ipset.Entry, error) {
 	return r.Interface.Read(name)
 }
 
-// TestComparingLargeSetsTakesAShareOfACore, however few are compared at a time.
-func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
-	at := time.Unix(1_700_000_000, 0)
-	for _, test := range []struct {
-		each        int
-		took, pause time.Duration
-	}{
-		{minTurns, time.Millisecond, 0},
-		{minTurns, 10 * time.Millisecond, dataplane.PollShare * 10 * time.Millisecond},
-		{minTurns, 100 * time.Millisecond, dataplane.PollShare * 100 * time.Millisecond},
-		{minTurns, 200 * time.Millisecond, maxPause},
-		{64, 10 * time.Millisecond, dataplane.PollShare * 10 * time.Millisecond}, // one large set among small ones
-		{64, time.Millisecond, 0},
+// TestComparingSetsTakesAShareOfACore, however few are compared at a time. Meanwhile the sizes of the static
+// sets are read.
+func TestComparingSetsTakesAShareOfACore(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		time.Millisecond: 0, 10 * time.Millisecond: dataplane.PollShare * 10 * time.Millisecond,
+		100 * time.Millisecond: dataplane.PollShare * 100 * time.Millisecond, 200 * time.Millisecond: maxPause,
 	} {
-		n := turns{each: test.each}
-		if got := pause(test.took); test.each == minTurns && got != test.pause {
-			t.Errorf("after %v a pause of %v, want %v", test.took, got, test.pause)
-		}
-		if n.took(at, test.took); n.next.IsZero() != (test.pause == 0) || !n.next.IsZero() && n.next.Sub(at) != test.pause {
-			t.Errorf("%d sets took %v: the next ones are compared at %v", test.each, test.took, n.next)
+		if got := pause(took); got != want {
+			t.Errorf("after %v a pause of %v, want %v", took, got, want)
 		}
 	}
-	sets := &reads{Interface: ipset.NewFake(time.Now)}
+	fake := ipset.NewFake(time.Now)
+	sets := &reads{Interface: fake}
 	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
 	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
-	if _, err := x.Recover(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	held := fakeGrants{grantSetOf("web", false): {}}
-	for _, pause := range []time.Duration{0, time.Hour} {
-		next := time.Now().Add(pause)
-		x.turns, x.sizes, sets.n, sets.sizes = turns{next: next}, next, 0, 0
-		err := sets.Ensure(grantHeader(grantSetOf("web", false)))
+	fatal.If(t, x.mirrors.ensureStatic())
+	web := grantSetOf("web", false)
+	fatal.If(t, fake.Ensure(grantHeader(web)))
+	st := dataplane.State{Grants: fakeGrants{web: {}}}
+	for _, rest := range []time.Duration{0, time.Hour} {
 		asked := time.Now()
-		if x.Changed(dataplane.State{Grants: held}); err != nil || sets.n > 0 != (pause == 0) || sets.sizes > 0 != (pause == 0) {
-			t.Errorf("in a pause of %v the members of %d sets are read, and all sizes %d times, %v", pause, sets.n, sets.sizes, err)
+		x.mirrors.next, sets.n, sets.sizes = asked.Add(rest), 0, 0
+		if x.Changed(st) || sets.n > 0 != (rest == 0) || sets.sizes > 0 != (rest == 0) {
+			t.Errorf("in a pause of %v the members of %d sets are read, and all sizes %d times, or one deviates", rest, sets.n, sets.sizes)
 		}
-		if !x.sizes.After(asked) {
-			t.Error("the sizes of all sets are read again without a pause")
+		if !x.mirrors.next.After(asked) {
+			t.Error("the sets are compared again without a pause")
 		}
+	}
+	fatal.If(t, fake.Destroy(StaticSets()[0].Name))
+	if !x.Changed(st) {
+		t.Error("in a pause a static set is gone, and nothing shows it")
 	}
 }

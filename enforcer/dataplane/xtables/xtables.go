@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -34,12 +33,11 @@ type packetFilter struct {
 	cfg     Config
 	owner   dataplane.Owner
 	rules   *rules
-	static  static
 	grants  *grantSets
 	mirrors mirrors
-	turns   turns
-	sizes   time.Time // when the sizes of all sets are read again
-	found   deviating // by the last Verify
+	// foundSets and foundTables are not as wanted, by the last Verify.
+	foundSets   []*mirror
+	foundTables []*table
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
 	// rule asks any more.
 	stale map[string]bool
@@ -51,13 +49,6 @@ type packetFilter struct {
 	active bool // a state is in force
 }
 
-// deviating is what is not as wanted, by the mechanism that repairs it.
-type deviating struct {
-	static []string
-	sets   []*mirror
-	tables []Table
-}
-
 // refusalsMax is how often a set that the kernel refuses holds everything up.
 const refusalsMax = 3
 
@@ -65,9 +56,7 @@ const refusalsMax = 3
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
-		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		grants:  newGrantSets(cfg.Sets),
-		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]*mirror{}},
+		grants: newGrantSets(cfg.Sets), mirrors: newMirrors(cfg.Sets, owner.Coexisting),
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
 	x.resync.Store(true)
@@ -130,11 +119,11 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 		}
 	}()
 	if to == dataplane.Isolate {
-		return x.static.write(st, beforeRules)
+		return x.mirrors.writeStatic(st, beforeRules)
 	}
 	if to == dataplane.Prepare {
-		x.found = deviating{} // of another state
-	} else if err := x.repairFound(st); err != nil {
+		x.foundSets, x.foundTables = nil, nil // of another state
+	} else if err := x.repairFound(); err != nil {
 		return err
 	}
 	if err := x.stageSets(st); err != nil {
@@ -146,7 +135,7 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	if !x.active && x.rules.follows {
 		return nil
 	}
-	if err := errors.Join(x.static.write(st, ahead), x.rules.write(ctx, x.wanted(st))); err != nil {
+	if err := errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, x.wanted(st))); err != nil {
 		return fmt.Errorf("prepare chains: %w", err)
 	}
 	return nil
@@ -154,13 +143,13 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 
 // commit brings a state with its sets into force.
 func (x *packetFilter) commit(ctx context.Context, st dataplane.State) error {
-	if err := x.static.write(st, beforeRules); err != nil {
+	if err := x.mirrors.writeStatic(st, beforeRules); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
 	if err := x.rules.write(ctx, x.wanted(st)); err != nil {
 		return fmt.Errorf("write chains: %w", err)
 	}
-	if err := x.static.write(st, afterRules); err != nil {
+	if err := x.mirrors.writeStatic(st, afterRules); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
 	return nil
@@ -174,7 +163,14 @@ func (x *packetFilter) wanted(st dataplane.State) wanted {
 // that an earlier agent left is adopted with its entries.
 func (x *packetFilter) stageSets(st dataplane.State) error {
 	if x.resync.Load() {
-		if err := x.restore(st); err != nil {
+		if err := x.mirrors.ensureStatic(); err != nil {
+			return err
+		}
+		wrong, err := x.mirrors.verify(mirrorsOf(st.Grants))
+		if err != nil {
+			return err
+		}
+		if err := x.repairSets(wrong); err != nil {
 			return err
 		}
 		x.resync.Store(false)
@@ -216,6 +212,55 @@ func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet
 		}
 	}
 	return nil
+}
+
+// Verify implements dataplane.Interface.
+func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
+	x.foundSets, x.foundTables = nil, nil
+	sets, err := x.mirrors.verify(x.mirrors.of(st))
+	if err != nil {
+		return nil, err
+	}
+	all = all || slices.ContainsFunc(sets, func(s *mirror) bool { return s.fixed != nil })
+	tables, err := x.rules.verify(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	x.foundSets, x.foundTables = sets, tables
+	for _, t := range tables {
+		objects = append(objects, t.String())
+	}
+	for _, s := range sets {
+		objects = append(objects, "set "+s.name)
+	}
+	return objects, nil
+}
+
+// repairFound repairs the sets that the last Verify found. The rules are written by Apply.
+func (x *packetFilter) repairFound() error {
+	sets, tables := x.foundSets, x.foundTables
+	x.foundSets, x.foundTables = nil, nil
+	if err := x.repairSets(sets); err != nil {
+		return err
+	}
+	for _, t := range tables {
+		x.owner.Repaired(t.String())
+	}
+	return nil
+}
+
+// repairSets repairs sets, which counts as one repair.
+func (x *packetFilter) repairSets(wrong []*mirror) error {
+	repaired, err := x.mirrors.repair(wrong)
+	if len(repaired) > 0 {
+		x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
+	}
+	return err
+}
+
+// Changed implements dataplane.Poller.
+func (x *packetFilter) Changed(st dataplane.State) bool {
+	return len(x.rules.suspects()) > 0 || x.mirrors.changed(st)
 }
 
 // StalePods implements dataplane.Interface.
