@@ -9,24 +9,14 @@ import (
 	"strings"
 )
 
-// other is the variant beside one.
-func (v Variant) other() Variant {
-	switch v {
-	case Legacy:
-		return NFT
-	case NFT:
-		return Legacy
-	}
-	return Default
-}
-
 // OpenOther returns the chains of the variant beside v, nil where the node has no
 // programs for it or v is Default.
 func OpenOther(v Variant) *Exec {
-	if v.other() == Default {
+	other, ok := map[Variant]Variant{Legacy: NFT, NFT: Legacy}[v]
+	if !ok {
 		return nil
 	}
-	e, err := NewExec(v.other())
+	e, err := NewExec(other)
 	if err != nil {
 		return nil
 	}
@@ -85,14 +75,17 @@ func Detect(ctx context.Context, own string) (v Variant, why string, err error) 
 	if program == NFT && !legacyTables(IPv4) && !legacyTables(IPv6) {
 		return NFT, "no program uses legacy tables, and the program iptables is of that variant", nil
 	}
-	var legacy, nft traces
-	if err := legacy.read(ctx, Legacy, own); err != nil {
-		return Default, "", err
+	var found [2]traces
+	for i, variant := range []Variant{Legacy, NFT} {
+		all, err := (&Exec{variant: variant}).SaveAll(ctx)
+		if err != nil {
+			return Default, "", fmt.Errorf("look for the host's variant of iptables: %w", err)
+		}
+		for _, tables := range all {
+			found[i].add(tables, own)
+		}
 	}
-	if err := nft.read(ctx, NFT, own); err != nil {
-		return Default, "", err
-	}
-	v, why = choose(legacy, nft, program)
+	v, why = choose(found[0], found[1], program)
 	return v, why, nil
 }
 
@@ -117,17 +110,6 @@ func programVariant(ctx context.Context) Variant {
 		return Legacy
 	}
 	return NFT
-}
-
-func (t *traces) read(ctx context.Context, v Variant, own string) error {
-	all, err := (&Exec{variant: v}).SaveAll(ctx)
-	if err != nil {
-		return fmt.Errorf("look for the host's variant of iptables: %w", err)
-	}
-	for _, tables := range all {
-		t.add(tables, own)
-	}
-	return nil
 }
 
 // add counts what tables hold.

@@ -62,25 +62,19 @@ func (f *Fake) Restore(_ context.Context, tx *Transaction) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	refuse := func(err error) error {
+	next, err := f.saved(tx.Family, tx.Table), error(nil)
+	switch {
+	case f.fail != nil:
+		err = f.fail
+	case len(next) == 0:
+		err = fmt.Errorf("no such table")
+	default:
+		if err = next.apply(tx); err == nil {
+			err = next.check()
+		}
+	}
+	if err != nil {
 		return refused("restore", tx.Family, tx.Table, err)
-	}
-	if f.fail != nil {
-		return refuse(f.fail)
-	}
-	old := f.tables[tableKey{tx.Family, tx.Table}]
-	if old == nil {
-		return refuse(fmt.Errorf("no such table"))
-	}
-	next := Chains{}
-	for name, rules := range old {
-		next[name] = slices.Clone(rules)
-	}
-	if err := next.apply(tx); err != nil {
-		return refuse(err)
-	}
-	if err := next.check(); err != nil {
-		return refuse(err)
 	}
 	f.tables[tableKey{tx.Family, tx.Table}] = next
 	return nil
@@ -88,31 +82,35 @@ func (f *Fake) Restore(_ context.Context, tx *Transaction) error {
 
 // apply follows the order in which String renders.
 func (c Chains) apply(tx *Transaction) error {
-	var err error
-	tx.each(func(o op) {
-		if len(o.chain) > ChainLengthMax {
-			err = fmt.Errorf("chain name %q is over %d bytes", o.chain, ChainLengthMax)
+	for _, r := range tx.replaced {
+		if len(r.name) > ChainLengthMax {
+			return fmt.Errorf("chain name %q is over %d bytes", r.name, ChainLengthMax)
 		}
-		c[o.chain] = slices.Clone(o.rules)
-	}, replaceChain, deleteChain)
-	tx.each(func(o op) {
-		rules, there := c[o.chain]
-		i := slices.Index(rules, o.rules[0])
+		c[r.name] = slices.Clone(r.rules)
+	}
+	for _, name := range tx.deleted {
+		c[name] = nil
+	}
+	for _, r := range tx.rules {
+		rules, there := c[r.chain]
+		i := slices.Index(rules, r.rule)
 		switch {
 		case !there:
-			err = fmt.Errorf("no chain %s", o.chain)
-		case o.kind == insertRule && o.at > len(rules)+1:
-			err = fmt.Errorf("no place %d in chain %s", o.at, o.chain)
-		case o.kind == insertRule:
-			c[o.chain] = slices.Insert(rules, o.at-1, o.rules[0])
+			return fmt.Errorf("no chain %s", r.chain)
+		case r.at > len(rules)+1:
+			return fmt.Errorf("no place %d in chain %s", r.at, r.chain)
+		case r.at > 0:
+			c[r.chain] = slices.Insert(rules, r.at-1, r.rule)
 		case i < 0:
-			err = fmt.Errorf("no rule %q in chain %s", o.rules[0], o.chain)
+			return fmt.Errorf("no rule %q in chain %s", r.rule, r.chain)
 		default:
-			c[o.chain] = slices.Delete(rules, i, i+1)
+			c[r.chain] = slices.Delete(rules, i, i+1)
 		}
-	}, insertRule, deleteRule)
-	tx.each(func(o op) { delete(c, o.chain) }, deleteChain)
-	return err
+	}
+	for _, name := range tx.deleted {
+		delete(c, name)
+	}
+	return nil
 }
 
 var targets = []string{"ACCEPT", "DROP", "RETURN", "MARK", "CONNMARK", "NFLOG"}
@@ -144,11 +142,15 @@ func Target(rule string) string {
 func (f *Fake) Save(_ context.Context, fam Family, table string) (Chains, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.saved(fam, table), nil
+}
+
+func (f *Fake) saved(fam Family, table string) Chains {
 	out := Chains{}
 	for name, rules := range f.tables[tableKey{fam, table}] {
 		out[name] = slices.Clone(rules)
 	}
-	return out, nil
+	return out
 }
 
 // SaveAll implements Interface: the tables that hold a rule.

@@ -50,27 +50,25 @@ type Interface interface {
 	Fingerprint(f Family, table string) (string, error)
 }
 
-// Transaction is an ordered list of changes to one table of one family.
+// Transaction is changes to one table of one family.
 type Transaction struct {
 	Family Family
 	Table  string
-	ops    []op
+
+	replaced []chain
+	rules    []ruleChange
+	deleted  []string
 }
 
-type opKind uint8
-
-const (
-	replaceChain opKind = iota
-	deleteChain
-	insertRule
-	deleteRule
-)
-
-type op struct {
-	kind  opKind
-	chain string
+type chain struct {
+	name  string
 	rules []string
-	at    int // of insertRule: the place that the rule gets, from 1
+}
+
+// ruleChange inserts a rule at a place of a chain, from 1, or with at 0 removes the first that is equal.
+type ruleChange struct {
+	chain, rule string
+	at          int
 }
 
 // NewTransaction returns an empty transaction for a table.
@@ -80,15 +78,13 @@ func NewTransaction(f Family, table string) *Transaction {
 
 // Replace creates a chain or empties it, and fills it with rules. Chains of one
 // transaction may refer to each other in any order.
-func (t *Transaction) Replace(chain string, rules ...string) {
-	t.ops = append(t.ops, op{kind: replaceChain, chain: chain, rules: slices.Clone(rules)})
+func (t *Transaction) Replace(name string, rules ...string) {
+	t.replaced = append(t.replaced, chain{name, slices.Clone(rules)})
 }
 
 // Delete removes a chain of ours with its rules. It must exist, and nothing that
 // remains may refer to it; chains deleted together may refer to each other.
-func (t *Transaction) Delete(chain string) {
-	t.ops = append(t.ops, op{kind: deleteChain, chain: chain})
-}
+func (t *Transaction) Delete(chain string) { t.deleted = append(t.deleted, chain) }
 
 // Insert puts a rule at the top of a chain that exists.
 func (t *Transaction) Insert(chain, rule string) { t.InsertAt(chain, 1, rule) }
@@ -96,49 +92,45 @@ func (t *Transaction) Insert(chain, rule string) { t.InsertAt(chain, 1, rule) }
 // InsertAt puts a rule at a place of a chain that exists; 1 is the top. Several rules of a
 // chain are inserted from the top down.
 func (t *Transaction) InsertAt(chain string, at int, rule string) {
-	t.ops = append(t.ops, op{kind: insertRule, chain: chain, rules: []string{rule}, at: at})
+	t.rules = append(t.rules, ruleChange{chain, rule, at})
 }
 
 // Remove deletes the first equal rule of a chain. It must exist.
-func (t *Transaction) Remove(chain, rule string) {
-	t.ops = append(t.ops, op{kind: deleteRule, chain: chain, rules: []string{rule}})
-}
+func (t *Transaction) Remove(chain, rule string) { t.InsertAt(chain, 0, rule) }
 
 // Empty tells whether the transaction changes nothing.
-func (t *Transaction) Empty() bool { return len(t.ops) == 0 }
+func (t *Transaction) Empty() bool { return len(t.replaced)+len(t.rules)+len(t.deleted) == 0 }
 
 // String renders the transaction as the input of iptables-restore --noflush.
 func (t *Transaction) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "*%s\n", t.Table)
+	line := func(format string, words ...any) { fmt.Fprintf(&b, format+"\n", words...) }
+	line("*%s", t.Table)
 	// Declaring a chain creates it or empties it: first, so that rules may
 	// refer forward, and so that chains to delete hold no reference.
-	t.each(func(o op) {
-		fmt.Fprintf(&b, ":%s - [0:0]\n", o.chain)
-	}, replaceChain, deleteChain)
-	t.each(func(o op) {
-		for _, r := range o.rules {
-			fmt.Fprintf(&b, "-A %s %s\n", o.chain, r)
-		}
-	}, replaceChain)
-	t.each(func(o op) {
-		if o.kind == insertRule {
-			fmt.Fprintf(&b, "-I %s %d %s\n", o.chain, o.at, o.rules[0])
-		} else {
-			fmt.Fprintf(&b, "-D %s %s\n", o.chain, o.rules[0])
-		}
-	}, insertRule, deleteRule)
-	t.each(func(o op) { fmt.Fprintf(&b, "-X %s\n", o.chain) }, deleteChain)
-	b.WriteString("COMMIT\n")
-	return b.String()
-}
-
-func (t *Transaction) each(f func(op), kinds ...opKind) {
-	for _, o := range t.ops {
-		if slices.Contains(kinds, o.kind) {
-			f(o)
+	for _, c := range t.replaced {
+		line(":%s - [0:0]", c.name)
+	}
+	for _, name := range t.deleted {
+		line(":%s - [0:0]", name)
+	}
+	for _, c := range t.replaced {
+		for _, r := range c.rules {
+			line("-A %s %s", c.name, r)
 		}
 	}
+	for _, c := range t.rules {
+		if c.at > 0 {
+			line("-I %s %d %s", c.chain, c.at, c.rule)
+		} else {
+			line("-D %s %s", c.chain, c.rule)
+		}
+	}
+	for _, name := range t.deleted {
+		line("-X %s", name)
+	}
+	line("COMMIT")
+	return b.String()
 }
 
 // refused is the error of a transaction or a listing.

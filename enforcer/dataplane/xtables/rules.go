@@ -32,8 +32,17 @@ type ruleset struct {
 	// mark admits a connection, candidate marks what the judge may admit.
 	mark, candidate uint32
 	subjects        []*dataplane.Subject
+	// kept are the rules of pods as they were rendered last; nil keeps none.
+	kept map[policy.PodRef]podRules
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing map[policy.PodRef]map[policy.PortSet]bool
+}
+
+// podRules is the rules of a pod, and what they were made of.
+type podRules struct {
+	ports   []policy.PortSet
+	missing map[policy.PortSet]bool
+	rules   []string
 }
 
 // render renders our chains, and the jumps to them.
@@ -191,6 +200,9 @@ func (r ruleset) mangle() iptables.Chains {
 // before sets: a packet has one port and a pod many sets. The entries of the set of single
 // ports have the ports themselves.
 func (r ruleset) podRules(p *dataplane.Subject) []string {
+	if k, there := r.kept[p.Pod]; there && slices.Equal(k.ports, p.Grants) && maps.Equal(k.missing, r.missing[p.Pod]) {
+		return k.rules
+	}
 	var out []string
 	add := func(match portMatch, set, what string) {
 		out = append(out, strings.Join(nonEmpty(match.proto, match.ports, "-m set --match-set "+set,
@@ -212,6 +224,9 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 		for _, match := range portMatches(ports) {
 			add(match, set+" dst", string(ports))
 		}
+	}
+	if r.kept != nil {
+		r.kept[p.Pod] = podRules{p.Grants, r.missing[p.Pod], out}
 	}
 	return out
 }

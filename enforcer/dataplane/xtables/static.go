@@ -1,7 +1,9 @@
 package xtables
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -90,16 +92,10 @@ func (m *mirrors) static(st dataplane.State) (out []*mirror) {
 
 // staticEntries renders a state, by set, each entry once.
 func staticEntries(st dataplane.State) map[string][]ipset.Entry {
-	type member struct {
-		set string
-		ipset.Entry
-	}
-	out, there := map[string][]ipset.Entry{}, map[member]bool{}
+	out := map[string][]ipset.Entry{}
 	add := func(set string, entry ipset.Entry) {
-		if m := (member{setPrefix(versionOf(entry.Addr)) + set, entry}); !there[m] {
-			there[m] = true
-			out[m.set] = append(out[m.set], entry)
-		}
+		name := setPrefix(versionOf(entry.Addr)) + set
+		out[name] = append(out[name], entry)
 	}
 	for _, p := range st.Subjects {
 		if p.Staged {
@@ -116,6 +112,10 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 				add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
 			}
 		}
+	}
+	for name, entries := range out {
+		slices.SortFunc(entries, func(a, b ipset.Entry) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Iface, b.Iface)) })
+		out[name] = slices.Compact(entries)
 	}
 	return out
 }

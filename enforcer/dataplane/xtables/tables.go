@@ -49,6 +49,7 @@ type rules struct {
 	tables      []*table  // in the order in which they are written
 	nextReading time.Time // when unverified ones may be read, so that reading takes a bounded share of a core
 	last        wanted    // the last write was made of it
+	kept        map[iptables.Family]map[policy.PodRef]podRules
 
 	surveyed time.Time // by readVariants
 	follows  bool      // an earlier agent has chains here, as readVariants found
@@ -67,7 +68,10 @@ const (
 
 // newRules returns rules of which nothing is written.
 func newRules(chains, other iptables.Interface, owner dataplane.Owner) *rules {
-	r := &rules{chains: chains, other: other, mark: owner.Mark, candidate: owner.Candidate, now: owner.Now}
+	r := &rules{chains: chains, other: other, mark: owner.Mark, candidate: owner.Candidate, now: owner.Now, kept: map[iptables.Family]map[policy.PodRef]podRules{}}
+	for _, f := range families {
+		r.kept[f] = map[policy.PodRef]podRules{}
+	}
 	for _, name := range tables {
 		for _, f := range families {
 			r.tables = append(r.tables, &table{family: f, name: name})
@@ -141,7 +145,8 @@ func (r *rules) hold(w wanted) bool {
 func (r *rules) render(w wanted) map[iptables.Family]map[string]iptables.Chains {
 	out, subjects := map[iptables.Family]map[string]iptables.Chains{}, w.subjects.Sorted()
 	for _, f := range families {
-		out[f] = ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, missing: w.refused}.render()
+		maps.DeleteFunc(r.kept[f], func(ref policy.PodRef, _ podRules) bool { return w.subjects[ref] == nil })
+		out[f] = ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: r.kept[f], missing: w.refused}.render()
 	}
 	return out
 }
