@@ -159,6 +159,19 @@ func TestPodsCannotAskForTheNode(t *testing.T) {
 	}
 }
 
+// TestQueriesBeforeTheGuard: until the kernel guards the address, a query from anywhere may be another host's.
+func TestQueriesBeforeTheGuard(t *testing.T) {
+	l, guarded := newHostLab(t), false
+	l.s.hostResolver = func(local netip.Addr) (netip.Addr, bool) { return hostServing[local], guarded }
+	if reply := l.asks("203.0.113.9", firstHost, "www.example.org"); reply.Rcode == dns.RcodeSuccess {
+		t.Errorf("unguarded: %v", reply)
+	}
+	guarded = true
+	if reply := l.asks("203.0.113.9", firstHost, "www.example.org"); reply.Rcode != dns.RcodeSuccess {
+		t.Errorf("guarded: %v", reply)
+	}
+}
+
 // TestANodeThatNoPolicySelects, or a resolver that is gone.
 func TestANodeThatNoPolicySelects(t *testing.T) {
 	l := newHostLab(t)

@@ -60,7 +60,7 @@ func plainSource(from netip.Addr) netip.Addr { return from.Unmap().WithZone("") 
 
 // identifyHost returns the client of a packet that came to an address that serves the node's own
 // queries to a resolver: the node, whatever address it sends from. The kernel lets no other packet
-// come there; a packet from a pod's address is not answered all the same.
+// come there, once it guards the address; a packet from a pod's address is not answered all the same.
 func (s *Server) identifyHost(from, local, resolver netip.Addr) identity {
 	c := identity{addr: s.source(from), version: s.version.Load(), host: resolver}
 	c.snap = s.snapshot.Load()
@@ -68,7 +68,8 @@ func (s *Server) identifyHost(from, local, resolver netip.Addr) identity {
 		c.known, c.node = true, true
 		return c
 	}
-	if _, pod := c.snap.Pod(c.addr); pod || c.snap == nil {
+	_, guarded := s.hostResolver(local)
+	if _, pod := c.snap.Pod(c.addr); pod || c.snap == nil || !guarded {
 		return c
 	}
 	c.known, c.node, c.view, c.addr = true, true, c.snap.Node(), policy.NodeSubjects[0]

@@ -56,9 +56,10 @@ type Options struct {
 	// Dialled returns the resolver that pods dial to ask a local address; nil: that is the
 	// address itself.
 	Dialled func(local netip.Addr) netip.Addr
-	// HostResolver tells whether a local address serves the node's own queries to a resolver of
-	// the host, and which; nil: none does. It is called when Listen opens the address.
-	HostResolver func(local netip.Addr) (resolver netip.Addr, ok bool)
+	// HostResolver returns the resolver of the host to which a local address serves the node's own
+	// queries, none for other addresses; nil: none does. guarded: the kernel lets no other queries come.
+	// It is called when Listen opens the address, and for each query there.
+	HostResolver func(local netip.Addr) (resolver netip.Addr, guarded bool)
 	// Unanswered is called after a query to a resolver of the host ended without an answer while
 	// others for the same question waited: they may be its own, in a loop. It must not block. nil: it
 	// is not called.

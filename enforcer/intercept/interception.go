@@ -128,6 +128,10 @@ func (i *Interception) GiveBack() {
 	defer i.mu.Unlock()
 	i.assigned = i.kept(i.assigned, i.serving)
 	i.node.assigned = i.kept(i.node.assigned, i.node.serving)
+	i.node.guarded = map[netip.Addr]bool{}
+	for _, a := range i.node.assigned {
+		i.node.guarded[a] = true
+	}
 }
 
 // kept returns the assigned addresses that are in force, without the others, which are removed.

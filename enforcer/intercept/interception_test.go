@@ -78,3 +78,33 @@ func TestServingAddressesAreGivenBack(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesQueriesBeforeTheGuard: a serving address of the node's own queries is guarded from the write to the kernel on
+// until it is given back.
+func TestNodesQueriesBeforeTheGuard(t *testing.T) {
+	i, resolver := New(Config{Links: link.NewFake()}), addr("198.51.100.53")
+	all, err := i.SetNetwork(Network{NodeDNS: true, HostResolvers: []netip.Addr{resolver}})
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	takes := func(when string, want bool) {
+		t.Helper()
+		if got, guarded := i.HostResolver(all[0]); guarded != want || got != resolver {
+			t.Errorf("%s: of %s, guarded %v", when, got, guarded)
+		}
+	}
+	takes("assigned", false)
+	i.Activate()
+	takes("before the first write", false)
+	i.NodeServing()
+	takes("in the kernel", true)
+	_, err = i.SetNetwork(Network{})
+	fatal.If(t, err)
+	i.Activate()
+	i.NodeServing()
+	takes("before it is drained", true)
+	i.GiveBack()
+	if got, guarded := i.HostResolver(all[0]); got.IsValid() || guarded {
+		t.Errorf("given back: of %s, guarded %v", got, guarded)
+	}
+}

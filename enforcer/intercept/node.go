@@ -17,29 +17,34 @@ import (
 type nodeServing struct {
 	assigned map[netip.Addr]netip.Addr // resolver of the host to this generation's
 	serving  map[netip.Addr]netip.Addr // of assigned, in force; replaced and never changed
+	guarded  map[netip.Addr]bool       // serving addresses, from the first write to the kernel on
 	loopTest string
 }
 
 func newNodeServing() nodeServing {
-	return nodeServing{assigned: map[netip.Addr]netip.Addr{}, loopTest: digits(nft.LoopTestDigits)}
+	return nodeServing{assigned: map[netip.Addr]netip.Addr{}, guarded: map[netip.Addr]bool{}, loopTest: digits(nft.LoopTestDigits)}
 }
 
 // NodeServing returns the serving addresses of the node's own queries in force by the resolvers
-// of the host. The caller must not change the map.
+// of the host, for a write to the kernel: it leads these queries there, and guards the addresses against
+// others. The caller must not change the map.
 func (i *Interception) NodeServing() map[netip.Addr]netip.Addr {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, s := range i.node.serving {
+		i.node.guarded[s] = true
+	}
 	return i.node.serving
 }
 
 // HostResolver returns the resolver of the host whose queries by the node itself a serving address
-// takes, and whether it takes such.
-func (i *Interception) HostResolver(serving netip.Addr) (resolver netip.Addr, ok bool) {
+// takes, none for other addresses, and whether the kernel guards the address by now.
+func (i *Interception) HostResolver(serving netip.Addr) (resolver netip.Addr, guarded bool) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	for r, s := range i.node.assigned {
 		if s == serving {
-			return r, true
+			return r, i.node.guarded[s]
 		}
 	}
 	return netip.Addr{}, false
