@@ -52,22 +52,20 @@ func echo(t *testing.T, k *conntrack.Kernel, from, to string) (src, dst netip.Ad
 	t.Cleanup(func() { c.Close() })
 	src, dst = netip.MustParseAddrPort(c.LocalAddr().String()), netip.MustParseAddrPort(c.RemoteAddr().String())
 	buf := make([]byte, 1)
-	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := c.Write(buf); err != nil {
-			t.Fatal(err)
-		}
+	fatal.Await(t, "an answered connection of UDP is established", func() bool {
+		_, err := c.Write(buf)
+		fatal.If(t, err)
 		_, peer, err := l.ReadFromUDP(buf)
 		fatal.If(t, err)
 		if _, is := idle(t, k, src); is {
-			return src, dst
+			return true
 		}
-		if _, err := l.WriteToUDP(buf, peer); err != nil {
-			t.Fatal(err)
-		}
-		if time.Now().After(until) {
-			t.Fatal("an answered connection of UDP is not established after a minute")
-		}
-	}
+		_, err = l.WriteToUDP(buf, peer)
+		fatal.If(t, err)
+		time.Sleep(50 * time.Millisecond)
+		return false
+	})
+	return src, dst
 }
 
 // TestKernelEstablished: a connection that was not answered, or that has ended, is not

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -56,15 +55,10 @@ func kernel(t testing.TB) *conntrack.Kernel {
 func awaitLocal(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, a := range addrs {
-		for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		fatal.Await(t, a+" is local", func() bool {
 			out, err := exec.Command("ip", "-6", "route", "get", a).CombinedOutput()
-			if err == nil && strings.HasPrefix(string(out), "local ") {
-				break
-			}
-			if time.Now().After(until) {
-				t.Fatalf("%s is not local after a minute: %v\n%s", a, err, out)
-			}
-		}
+			return err == nil && strings.HasPrefix(string(out), "local ")
+		})
 	}
 }
 

@@ -28,12 +28,6 @@ func podAddr(v6 bool, pod int) netip.Addr {
 // writes them to the kernel. A connection has the mark if admitted says so.
 func fillTable(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
 	t.Helper()
-	fillTableWith(t, 0, v6, pods, each, admitted)
-}
-
-// fillTableWith is fillTable of connections with a status.
-func fillTableWith(t testing.TB, status uint32, v6 bool, pods, each int, admitted func(pod int) bool) {
-	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	fatal.If(t, err)
 	defer unix.Close(fd)
@@ -58,7 +52,7 @@ func fillTableWith(t testing.TB, status uint32, v6 bool, pods, each int, admitte
 			if admitted(pod) {
 				mark |= ours
 			}
-			batch = appendFlow(batch, v6, podAddr(v6, pod), 1024+i, mark, status)
+			batch = appendFlow(batch, v6, podAddr(v6, pod), 1024+i, mark)
 			if len(batch) > 32<<10 {
 				flush()
 			}
@@ -81,7 +75,7 @@ func lastMessage(batch []byte) int {
 }
 
 // appendFlow appends the request to track one connection of UDP.
-func appendFlow(b []byte, v6 bool, src netip.Addr, port int, mark, status uint32) []byte {
+func appendFlow(b []byte, v6 bool, src netip.Addr, port int, mark uint32) []byte {
 	dst, family := netip.MustParseAddr("192.0.2.1"), byte(unix.AF_INET)
 	if v6 {
 		dst, family = netip.MustParseAddr("2001:db8::1"), unix.AF_INET6
@@ -92,9 +86,6 @@ func appendFlow(b []byte, v6 bool, src netip.Addr, port int, mark, status uint32
 	b = appendTuple(b, nl.CTA_TUPLE_REPLY, dst, src, 443, port)
 	b = nfattr.AppendUint32(b, nl.CTA_TIMEOUT, 600)
 	b = nfattr.AppendUint32(b, nl.CTA_MARK, mark)
-	if status != 0 {
-		b = nfattr.AppendUint32(b, nl.CTA_STATUS, status)
-	}
 	nfattr.EndMessage(b, begin)
 	return b
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -73,14 +72,7 @@ func show(t *testing.T, l *lab.Lab, words ...string) string {
 
 func load(t *testing.T, l *lab.Lab, rules string) {
 	t.Helper()
-	fatal.If(t, l.Node.Do(func() error {
-		cmd := exec.Command("nft", "-f", "-")
-		cmd.Stdin = strings.NewReader(rules)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	}))
+	fatal.If(t, l.Node.Pipe(rules, "nft", "-f", "-"))
 }
 
 // TestSend: a packet that is put into a pod's link comes to a socket of the node,
@@ -228,15 +220,7 @@ func TestTurns(t *testing.T) {
 		port++
 		fatal.If(t, r.Send(p.Iface, datagram(netip.AddrPortFrom(p.Addr4, port), to, "hello")))
 		want := fmt.Sprintf(`"%s" . %d`, p.Iface, port)
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			got := show(t, l, "nft", "list", "set", "inet", "look", "input")
-			if strings.Contains(got, want) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("no %s in:\n%s", want, got)
-			}
-		}
+		fatal.Await(t, want+" is in the set", func() bool { return strings.Contains(show(t, l, "nft", "list", "set", "inet", "look", "input"), want) })
 	}
 	turn(web)
 	turn(other)

@@ -81,21 +81,6 @@ func TestApplyTellsOfEachOp(t *testing.T) {
 	})
 }
 
-func TestErrorOfTheLastOperation(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, i ipset.Interface) {
-		ensure(t, i, grants("a"))
-		ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "missing", Entries: []ipset.Entry{entry("192.0.2.1")}}}
-		i.Apply(ops)
-		if ops[0].Err != nil || !ipset.IsNotFound(ops[1].Err) {
-			t.Errorf("%v and %v", ops[0].Err, ops[1].Err)
-		}
-		if !strings.HasPrefix(ops[1].Err.Error(), "ipset add missing: ") {
-			t.Errorf("the error does not name what it is of: %v", ops[1].Err)
-		}
-	})
-}
-
 func isFull(err error) bool { return err != nil && strings.HasSuffix(err.Error(), ": the set is full") }
 
 func TestAFullSetAmongOthers(t *testing.T) {

@@ -134,11 +134,7 @@ func join(t *testing.T, port string) peer {
 	ip(t, "link add "+port+" type veth peer name eth0 netns "+p.pid)
 	ip(t, "link set "+port+" master br0 up")
 	p.ip("link set eth0 up")
-	for end := time.Now().Add(time.Minute); !strings.Contains(ip(t, "-d link show "+port), "state forwarding"); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s does not forward", port)
-		}
-	}
+	fatal.Await(t, port+" forwards", func() bool { return strings.Contains(ip(t, "-d link show "+port), "state forwarding") })
 	return p
 }
 

@@ -3,10 +3,8 @@ package nft_test
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/nft"
@@ -34,37 +32,6 @@ func (f faulty) Run(ctx context.Context, tx *knftables.Transaction) error {
 		}
 	}
 	return errInjected
-}
-
-// TestApplyAfterAFault: whichever of both tables' transactions was refused, and
-// whether it was done or not, the next Apply makes the sets hold the state.
-func TestApplyAfterAFault(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	next := nft.State{Selected: []netip.Addr{pod6}, Homes: []nft.Home{{Iface: "veth2", Addr: pod6}}, PortHomes: []nft.Home{{Iface: "port2", Addr: pod6}}, Ports: []string{"port2"}}
-	clean := knftables.NewFake(knftables.InetFamily, nft.TableName)
-	cleanBridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	twin := nft.New(clean, cleanBridge, bits)
-	fatal.If(t, errors.Join(twin.Setup(ctx), twin.Apply(ctx, next)))
-	for failAt := 5; failAt <= 6; failAt++ {
-		for _, late := range []bool{false, true} {
-			runs := 0
-			inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, failAt, late}
-			bridge := faulty{knftables.NewFake(knftables.BridgeFamily, nft.TableName), &runs, failAt, late}
-			tables := nft.New(inet, bridge, bits)
-			fatal.If(t, tables.Setup(ctx))
-			fatal.If(t, tables.Apply(ctx, full))
-			if err := tables.Apply(ctx, next); !errors.Is(err, errInjected) {
-				t.Fatalf("transaction %d fails, and Apply says %v", failAt, err)
-			}
-			if err := tables.Apply(ctx, next); err != nil {
-				t.Errorf("transaction %d failed (done: %v), and again: %v", failAt, late, err)
-			}
-			if diff := cmp.Diff(clean.Dump()+cleanBridge.Dump(), inet.Dump()+bridge.Dump()); diff != "" {
-				t.Errorf("transaction %d failed (done: %v); after a retry (-want +got):\n%s", failAt, late, diff)
-			}
-		}
-	}
 }
 
 // TestFailedReplacementKeepsTheTable: a table of another layout is made anew, without the entries that it holds,

@@ -49,7 +49,7 @@ func newNodeHost(t *testing.T, pods ...string) *nodeHost {
 		addr netip.Addr
 		name string
 	}{{h.Node, nodeServe4, "agent"}, {h.Node, nodeServe6, "agent"}, {h.World, resolver4, "resolver"}, {h.World, resolver6, "resolver"}} {
-		fatal.If(t, of.host.IP("addr", "add", netip.PrefixFrom(of.addr, of.addr.BitLen()).String(), "dev", "lo"))
+		fatal.If(t, of.host.IP("addr", "add", netip.PrefixFrom(of.addr, of.addr.BitLen()).String(), "dev", "lo", "nodad"))
 		h.serve(of.host, of.addr, of.name)
 	}
 	return h
@@ -226,7 +226,7 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	expect("without an agent", "resolver")
 	h.beats()
 	// A bound socket cannot be led.
-	uplink := uplinkOf(t, h.Node)
+	const uplink = "out0"
 	noted := func(when string, want ...nft.Unled) {
 		t.Helper()
 		h.do(func(ctx context.Context) error {
@@ -261,14 +261,6 @@ func TestTheNodesOwnQueries(t *testing.T) {
 	state.NodeDNS = nil
 	h.apply(state)
 	expect("without names", "resolver")
-}
-
-func uplinkOf(t *testing.T, host *lab.Host) string {
-	t.Helper()
-	out, err := host.Run("ip", "-o", "route", "get", resolver4.String())
-	fatal.If(t, err)
-	words := strings.Fields(out)
-	return words[slices.Index(words, "dev")+1]
 }
 
 // TestLoopTests: a packet with a name that tests for loops is noted where a program without the

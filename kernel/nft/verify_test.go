@@ -3,7 +3,6 @@ package nft_test
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"os/exec"
 	"slices"
 	"testing"
@@ -79,19 +78,6 @@ func TestARivalBetweenWriteAndVerify(t *testing.T) {
 		}
 		fatal.If(t, tables.Apply(ctx, full))
 	}
-}
-
-// TestVerifyOfPrefixesSideBySide: nft may store them as one range.
-func TestVerifyOfPrefixesSideBySide(t *testing.T) {
-	t.Parallel()
-	s := nft.State{}
-	for _, p := range []string{"0.0.0.0/8", "10.1.0.0/24", "10.1.1.0/24", "10.1.2.7/32", "10.1.2.8/32", "255.255.255.0/24", "2001:db8::/64", "2001:db8:0:1::/64", "ffff::/16"} {
-		s.PodRanges = append(s.PodRanges, netip.MustParsePrefix(p))
-	}
-	tables := written(t, s)
-	verified(t, tables, s)
-	s.PodRanges = s.PodRanges[1:]
-	verified(t, tables, s, "nft set inet namegate podrange4") // with a range too many
 }
 
 // TestTablesOfAnotherFormAreRebuilt: a table may be dormant, which no chain shows, or

@@ -11,25 +11,6 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// TestAnEqualStateRestoresTheNet: a state that is written already is written again where the
-// last look found the second net changed.
-func TestAnEqualStateRestoresTheNet(t *testing.T) {
-	t.Parallel()
-	ctx, s := context.Background(), subjects()
-	net := knftables.NewFake(knftables.InetFamily, nft.NetTableName)
-	tables := ofFakes()
-	tables.UseNet(net)
-	tables.DecideNamespace()
-	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s), tables.Apply(ctx, s)))
-	verified(t, tables, s)
-	rival := net.NewTransaction()
-	rival.Flush(&knftables.Set{Name: "selected4"})
-	fatal.If(t, net.Run(ctx, rival))
-	verified(t, tables, s, "nft set inet namegate-net selected4")
-	fatal.If(t, tables.Apply(ctx, s))
-	verified(t, tables, s)
-}
-
 // TestRemovalBeginsWithTheNet: a removal that fails leaves no second net without the tables
 // that admit.
 func TestRemovalBeginsWithTheNet(t *testing.T) {
