@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"context"
 	"testing"
 
 	"github.com/namegate/namegate/policy"
@@ -27,8 +26,8 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 		}
 	}
 	w.seams.before = open
-	fatal.If(t, w.e.Prepare(context.Background(), snap))
-	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")))
+	w.prepare(snap)
+	fatal.If(t, w.answerBy(snap, client, "www.example.org", 60, "192.0.2.1"))
 	w.seams.before = func(step string) {
 		open(step)
 		if !w.reaches("10.1.0.5", "192.0.2.1:443", policy.TCP) {
@@ -39,7 +38,7 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 	if w.passes(early); early.Conn&DefaultMark == 0 {
 		t.Error("what a pod opens while its names are resolved has no admission")
 	}
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	open("the end")
 	if w.reaches("10.1.0.5", "10.2.0.1:5433", policy.TCP) {
 		t.Error("nothing is denied")
@@ -54,41 +53,8 @@ func TestFirstPrepareLeavesAnEarlierAgentsChains(t *testing.T) {
 	w.restart()
 	w.netpols = nil
 	snap := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
-	fatal.If(t, w.e.Prepare(context.Background(), snap))
+	w.prepare(snap)
 	if !w.reaches("10.1.0.5", "10.2.0.1:5432", policy.TCP) {
 		t.Error("the first Prepare took away what was in force")
-	}
-}
-
-// TestAbandonedSnapshots: what a snapshot allowed that was prepared and never came into
-// force is taken back with the next that does not.
-func TestAbandonedSnapshots(t *testing.T) {
-	t.Parallel()
-	allow := pol("allow", "tcp/443 www.example.org")
-	client, young := pod("client", "10.1.0.5", "allow", "np"), pod("young", "10.1.0.6", "allow", "np")
-	for what, test := range map[string]struct {
-		before, during, after []policy.Pod
-		from                  string
-	}{
-		"of a pod that stays":           {[]policy.Pod{client}, []policy.Pod{client}, []policy.Pod{client}, "10.1.0.5"},
-		"of a pod that comes and stays": {nil, []policy.Pod{young}, []policy.Pod{young}, "10.1.0.6"},
-		"of a pod that comes and goes":  {[]policy.Pod{client}, []policy.Pod{client, young}, []policy.Pod{client}, "10.1.0.6"},
-	} {
-		w := newWorld(t)
-		w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
-		w.apply(test.before, allow)
-		w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
-		fatal.If(t, w.e.Prepare(context.Background(), w.compile(test.during, allow)))
-		early := &packet{Src: addr(test.from), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432}
-		if w.passes(early); early.Conn&DefaultMark == 0 {
-			t.Fatalf("%s: the chains do not say it ahead", what)
-		}
-		f := flow(test.from+":1001", "10.2.0.1:5432")
-		w.flows.Track(f)
-		w.netpols = nil
-		w.apply(test.after, allow)
-		if w.admitted(f) {
-			t.Errorf("%s: a connection goes on that no snapshot in force ever allowed", what)
-		}
 	}
 }

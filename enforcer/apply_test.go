@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -127,7 +125,7 @@ func TestWritesComeInOrder(t *testing.T) {
 	w.seams.forget(0, false)
 	web := pod("web", "10.1.0.5", "allow")
 	s := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	fatal.If(t, w.e.Prepare(context.Background(), s))
+	w.prepare(s)
 	prepared := w.seams.written()
 	for _, step := range prepared {
 		for _, early := range []string{"-selected", "-home", "security", "nft bridge", "nft net", "mark"} {
@@ -139,7 +137,7 @@ func TestWritesComeInOrder(t *testing.T) {
 	if !w.dials("10.1.0.5", "192.0.2.9", 25) || w.inSet("selected", web.IPs[0]) || !w.inSet("staged", web.IPs[0]) {
 		t.Error("the pod is denied before Commit")
 	}
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	if w.dials("10.1.0.5", "192.0.2.9", 25) || !w.inSet("selected", web.IPs[0]) {
 		t.Error("the pod is not denied after Commit")
 	}
@@ -165,44 +163,17 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 	web := pod("web", "10.1.0.5", "old", "new")
 	w.apply([]policy.Pod{web}, pol("old", "tcp/443 www.example.org"))
 	next := w.compile([]policy.Pod{web}, pol("new", "tcp/80 www.example.com"))
-	fatal.If(t, w.e.Prepare(context.Background(), next))
+	w.prepare(next)
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")))
+	fatal.If(t, w.answerBy(next, web, "www.example.com", 60, "192.0.2.2"))
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("between Prepare and Commit both snapshots' grants must open")
 	}
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("after Commit only the new snapshot's grants may be open")
 	}
 	if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
 		t.Error("a grant of the last snapshot is taken after Commit")
-	}
-}
-
-func TestNewPortsTakeGrantsAlong(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
-	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	w.answer(web, "www.example.org", 600, "192.0.2.1 2001:db8::1")
-	open := flow("10.1.0.5:1000", "192.0.2.1:443")
-	w.flows.Track(open)
-	w.clock.Pass(100 * time.Second)
-	w.apply([]policy.Pod{web}, pol("allow", "tcp/443,tcp/8443 www.example.org"))
-	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
-		if got := w.left(web, "tcp/443,tcp/8443", a); !near(got, 560*time.Second) {
-			t.Errorf("%s has %v on the new ports", a, got)
-		}
-		if got := w.left(web, "tcp/443", a); got != 0 {
-			t.Errorf("%s has %v on the old ports", a, got)
-		}
-	}
-	if !w.dials("10.1.0.5", "192.0.2.1", 8443) || !w.admitted(open) {
-		t.Error("the new port is closed, or the connection is cut")
-	}
-	w.expire(560 * time.Second)
-	if w.dials("10.1.0.5", "192.0.2.1", 443) || len(w.entries(web, "tcp/443,tcp/8443", iptables.IPv6)) != 0 {
-		t.Error("the deadline moved with the ports")
 	}
 }

@@ -1,13 +1,10 @@
 package enforcer
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
@@ -41,7 +38,7 @@ func TestAuditedPodsAreWatched(t *testing.T) {
 		return out
 	}
 	s := w.compile([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
-	fatal.If(t, w.e.Prepare(context.Background(), s))
+	w.prepare(s)
 	sameLines(t, "watched before the commit", watched())
 	fatal.If(t, w.rollOut(s))
 	sameLines(t, "watched", watched(), "10.1.0.5", "2001:db8:1::5")
@@ -64,10 +61,7 @@ func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 		"watch": `{tier: Admin, priority: 2, enforcement: Audit, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {watch: "yes"}}}}, egress: [{action: Pass}]}`,
 		"soon":  `{tier: Admin, priority: 2, enforcement: Audit, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {soon: "yes"}}}}, egress: [{action: Accept}]}`,
 	} {
-		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
-		p.Name = name
-		fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
-		in.ClusterPolicies = append(in.ClusterPolicies, p)
+		in.ClusterPolicies = append(in.ClusterPolicies, clusterPolicy(t, name, spec))
 	}
 	fatal.If(t, w.rollOut(w.compiler.Compile(in)))
 	state := w.e.tablesState(w.e.planOf(w.e.snapshot))
@@ -92,12 +86,7 @@ func TestResolves(t *testing.T) {
 	if w.e.Resolves(addrPort("198.51.100.53:53")) {
 		t.Error("another address is a resolver")
 	}
-	if _, err := w.e.intercept.SetNetwork(intercept.Network{Resolvers: addrs("198.51.100.53")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.e.Refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	w.learns(intercept.Network{Resolvers: addrs("198.51.100.53")})
 	if !w.e.Resolves(addrPort("198.51.100.53:53")) {
 		t.Error("a resolver that came later is not asked")
 	}

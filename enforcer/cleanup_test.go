@@ -51,10 +51,7 @@ func TestCleanupKeepsOtherProgramsObjects(t *testing.T) {
 		web, db := pod("web", "10.1.0.5 2001:db8:1::5", "allow"), pod("db", "10.1.0.6", "allow")
 		w.apply([]policy.Pod{web, db}, pol("allow", "tcp/443 www.example.org"))
 		w.answer(web, "www.example.org", 60, "192.0.2.1 2001:db8::1")
-		open, open6, others := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("[2001:db8:1::5]:1001", "[2001:db8::1]:443"), flow("10.9.0.1:1001", "192.0.2.1:443")
-		w.flows.Track(open)
-		w.flows.Track(open6)
-		w.flows.Track(others)
+		open, open6, others := w.track("10.1.0.5:1001", "192.0.2.1:443"), w.track("[2001:db8:1::5]:1001", "[2001:db8::1]:443"), w.track("10.9.0.1:1001", "192.0.2.1:443")
 		if !started {
 			w.boot() // the subcommand, after the agent has gone
 		}
@@ -76,32 +73,28 @@ func TestCleanupKeepsOtherProgramsObjects(t *testing.T) {
 
 func TestCleanupContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
-	for n := 1; n < maxSteps; n++ {
+	before := ""
+	eachFault(t, 2, false, func() (*world, func() error) {
 		w := shared(t)
-		before := w.dump()
+		before = w.dump()
 		w.restart()
-		web := pod("web", "10.1.0.5", "allow")
-		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-		w.flows.Track(flow("10.1.0.5:1001", "192.0.2.1:443"))
-		w.seams.forget(n, false)
-		err := w.e.Cleanup(context.Background())
-		if w.seams.steps < n {
-			return
+		w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
+		w.track("10.1.0.5:1001", "192.0.2.1:443")
+		return w, func() error { return w.e.Cleanup(context.Background()) }
+	}, func(f fault) {
+		if !errors.Is(f.err, errInjected) && !ipset.IsBusy(f.err) {
+			t.Errorf("%s, and the clean-up says %v", f.when, f.err)
 		}
-		if !errors.Is(err, errInjected) && !ipset.IsBusy(err) {
-			t.Errorf("step %d fails, and the clean-up says %v", n, err)
+		if strings.Contains(f.inet.Dump(), "intercepted4 {") && strings.Contains(f.chains.Dump(4, "security"), chainDrop) {
+			t.Errorf("%s, and neither interception nor the chains are gone", f.when)
 		}
-		if strings.Contains(w.inet.Dump(), "intercepted4 {") && strings.Contains(w.chains.Dump(4, "security"), chainDrop) {
-			t.Errorf("step %d failed, and neither interception nor the chains are gone", n)
+		if err := f.e.Cleanup(context.Background()); err != nil {
+			t.Errorf("%s: once more: %v", f.when, err)
 		}
-		w.seams.forget(0, false)
-		if err := w.e.Cleanup(context.Background()); err != nil {
-			t.Errorf("step %d failed: once more: %v", n, err)
+		if after := f.dump(); after != before {
+			t.Errorf("%s; after a second clean-up:\n%s", f.when, after)
 		}
-		if after := w.dump(); after != before {
-			t.Errorf("step %d failed; after a second clean-up:\n%s", n, after)
-		}
-	}
+	})
 }
 
 func TestCleanupRemovesJumpsFromOtherChains(t *testing.T) {

@@ -3,7 +3,6 @@ package enforcer
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 	"unsafe"
@@ -14,7 +13,6 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
-	"github.com/namegate/namegate/testkit/short"
 )
 
 // twoClocks makes the time that the runtime reads when the clock tells wall and the
@@ -139,42 +137,6 @@ func TestACoveredAnswerIsOpenAfterAStep(t *testing.T) {
 		s.answer(s.pod, "www.example.org", 60, "192.0.2.1")
 		if left := s.left(s.pod, https, "192.0.2.1"); left < 120*time.Second {
 			t.Fatalf("an answer was given for 120 s, the kernel ends it in %v", left)
-		}
-	}
-}
-
-// The same for random steps, restarts and answers against the deadlines of a list.
-func TestRandomSteps(t *testing.T) {
-	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
-	s := newSteps(t)
-	deadlines := map[string]time.Duration{}
-	for range short.Rounds(1_000, 3_000, 30_000) {
-		a := fmt.Sprintf("192.0.2.%d", r.IntN(8))
-		switch r.IntN(8) {
-		case 0:
-			s.step(time.Duration(r.Int64N(int64(96*time.Hour))) - 48*time.Hour)
-		case 1:
-			s.next()
-		case 2, 3, 4:
-			ttl := uint32(30 + r.IntN(90))
-			s.answer(s.pod, fmt.Sprintf("n%d.example.net", r.IntN(4)), ttl, a)
-			deadlines[a] = max(deadlines[a], s.ran+time.Duration(ttl+60)*time.Second)
-		default:
-			s.pass(time.Duration(r.IntN(20)) * time.Second)
-		}
-		for a, until := range deadlines {
-			switch open := s.left(s.pod, https, a) > 0; {
-			case until > s.ran && !open:
-				t.Fatalf("%s is closed %v early", a, until-s.ran)
-			case until+2*time.Second < s.ran && open:
-				s.pass(0) // a restart may have come in between
-				if s.left(s.pod, https, a) > 0 {
-					t.Fatalf("%s is open %v late", a, s.ran-until)
-				}
-			}
 		}
 	}
 }

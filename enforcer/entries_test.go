@@ -6,9 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/kernel/nft/timed"
@@ -27,8 +24,7 @@ func (unlisted) ListEntries([]string, func(string, []timed.Entry)) error { retur
 func TestEntriesThatAreNotRecovered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, dns: {denied: Resolve}, egress: [{action: Deny, matches: [{name: paste.test}]}]}"), &cluster.Spec))
+	cluster := clusterPolicy(t, "deny", "{tier: Admin, priority: 1, subject: {namespaces: {}}, dns: {denied: Resolve}, egress: [{action: Deny, matches: [{name: paste.test}]}]}")
 	p := pod("web", "10.1.0.5")
 	snapshot := func() *policy.Snapshot {
 		return compile.New().Compile(compile.Input{Pods: []policy.Pod{p}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestRunExpiryEndsGrants(t *testing.T) {
@@ -14,14 +16,7 @@ func TestRunExpiryEndsGrants(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() { w.e.RunExpiry(ctx); close(over) }()
-	deadline := time.After(time.Minute)
-	for w.e.Status().Grants > 0 {
-		select {
-		case <-deadline:
-			t.Fatal("the grant is still there")
-		case <-time.After(expiryTick / 4):
-		}
-	}
+	fatal.Await(t, "the end of the grant", func() bool { return w.e.Status().Grants == 0 })
 	cancel()
 	<-over
 }

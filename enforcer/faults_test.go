@@ -26,9 +26,7 @@ func busy(t *testing.T) (*world, *policy.Snapshot) { return busyOn(t, iptablesPl
 
 // busyOn is busy with a dataplane.
 func busyOn(t *testing.T, plane string) (*world, *policy.Snapshot) {
-	w := newNode(t)
-	w.plane = plane
-	w.restart()
+	w := newWorldOn(t, plane)
 	for a, h := range map[string]link.Home{
 		"10.1.0.5": {Iface: "veth5"}, "2001:db8:1::5": {Iface: "veth5"}, "10.1.0.6": {Iface: "br0", Port: "port6"},
 		"10.1.0.7": {Iface: "veth7"}, "10.1.0.8": {Iface: "br0", Port: "port8"},
@@ -47,7 +45,7 @@ func busyOn(t *testing.T, plane string) (*world, *policy.Snapshot) {
 		"10.1.0.6:1001 192.0.2.2:443", "10.1.0.7:1001 192.0.2.53:53", "10.1.0.7:1002 192.0.2.9:443",
 	} {
 		src, dst, _ := strings.Cut(f, " ")
-		w.flows.Track(flow(src, dst))
+		w.track(src, dst)
 	}
 	w.clock.Pass(10 * time.Second)
 	two = pol("two", "tcp/443,tcp/8443 www.example.net", "tcp/25 mail.test")
@@ -74,86 +72,91 @@ func (w *world) all() string {
 // maxSteps bounds the loops over every step of a roll-out.
 const maxSteps = 400
 
-func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
-	t.Parallel()
-	eachPlane(t, testFaultsOfARollOut)
+// fault is a world after one step failed.
+type fault struct {
+	*world
+	step, when string
+	err        error // of what the step belongs to
 }
 
-func testFaultsOfARollOut(t *testing.T, plane string) {
-	w, next := busyOn(t, plane)
-	fatal.If(t, w.rollOut(next))
-	want := w.all()
-	for _, late := range []bool{false, true} {
+// eachFault has each step of what run does in a world fail in turn, before it is done and, if
+// late, after it, and calls after. There must be so many steps at least.
+func eachFault(t *testing.T, least int, late bool, begin func() (w *world, run func() error), after func(f fault)) {
+	t.Helper()
+	for _, late := range []bool{false, true}[:map[bool]int{false: 1, true: 2}[late]] {
 		n := 1
 		for ; n < maxSteps; n++ {
-			w, next := busyOn(t, plane)
+			w, run := begin()
 			w.seams.forget(n, late)
-			err := w.rollOut(next)
+			err := run()
 			if w.seams.steps < n {
 				break
 			}
-			steps := w.seams.written()
-			if !errors.Is(err, errInjected) && !w.seams.restored(err) {
-				t.Errorf("step %d, %q, fails, and the roll-out says %v", n, w.seams.failed, err)
-				continue
-			}
+			f := fault{w, w.seams.failed, fmt.Sprintf("step %d, %q, failed (late: %t)", n, w.seams.failed, late), err}
 			w.seams.forget(0, false)
-			if err := w.rollOut(next); err != nil {
-				t.Errorf("step %d failed (late: %v): the retry says %v", n, late, err)
-				continue
-			}
-			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(w.all(), "\n")); diff != "" {
-				t.Errorf("step %d, %q, failed (late: %v); after a retry (-want +got):\n%s", n, steps[max(len(steps)-2, 0):], late, diff)
-			}
+			after(f)
 		}
-		if n < map[string]int{iptablesPlane: 30, nftablesPlane: 15}[plane] || n == maxSteps {
-			t.Errorf("the roll-out takes %d steps: the test does not see them", n)
+		if n < least || n == maxSteps {
+			t.Errorf("there are %d steps: the test does not see them", n)
 		}
 	}
+}
+
+// told asserts that what a step belongs to failed with it, unless it was made good: a transaction
+// of iptables that is refused is tried once more, from the chains that are there then, and the
+// second net that could not be changed is made anew.
+func (f fault) told() {
+	f.t.Helper()
+	good := f.err == nil && (strings.HasPrefix(f.step, "restore") || f.step == "nft net")
+	if !errors.Is(f.err, errInjected) && !good {
+		f.t.Errorf("%s, and the error is %v", f.when, f.err)
+	}
+}
+
+// retried asserts that a retry makes all that was wanted.
+func (f fault) retried(retry func() error, want string) {
+	f.t.Helper()
+	if err := retry(); err != nil {
+		f.t.Errorf("%s; the retry says %v", f.when, err)
+	} else if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(f.all(), "\n")); diff != "" {
+		f.t.Errorf("%s; after a retry (-want +got):\n%s", f.when, diff)
+	}
+}
+
+// leastSteps are how many steps a roll-out of busy has at least.
+var leastSteps = map[string]int{iptablesPlane: 30, nftablesPlane: 15}
+
+func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, func(t *testing.T, plane string) {
+		testFaults(t, leastSteps[plane], true, func() (*world, *policy.Snapshot) { return busyOn(t, plane) })
+	})
 }
 
 func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
 	t.Parallel()
-	eachPlane(t, testFaultsOfARestart)
+	eachPlane(t, func(t *testing.T, plane string) {
+		testFaults(t, 0, false, func() (*world, *policy.Snapshot) {
+			w, _ := busyOn(t, plane)
+			w.restart()
+			web := pod("web", "10.1.0.5 2001:db8:1::5", "one", "two")
+			return w, w.compile([]policy.Pod{web, pod("late", "10.1.0.7", "three")}, pol("one", "tcp/443 www.example.org"), pol("three", "udp/53 dns.test"))
+		})
+	})
 }
 
-func testFaultsOfARestart(t *testing.T, plane string) {
-	again := func(t *testing.T) (*world, *policy.Snapshot) {
-		w, _ := busyOn(t, plane)
-		w.restart()
-		web := pod("web", "10.1.0.5 2001:db8:1::5", "one", "two")
-		return w, w.compile([]policy.Pod{web, pod("late", "10.1.0.7", "three")}, pol("one", "tcp/443 www.example.org"), pol("three", "udp/53 dns.test"))
-	}
-	w, next := again(t)
+// testFaults has a retry repair each fault of the roll-out of the next snapshot.
+func testFaults(t *testing.T, least int, late bool, begin func() (w *world, next *policy.Snapshot)) {
+	w, next := begin()
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
-	for n := 1; n < maxSteps; n++ {
-		w, next := again(t)
-		w.seams.forget(n, false)
-		err := w.rollOut(next)
-		if w.seams.steps < n {
-			return
-		}
-		if !errors.Is(err, errInjected) && !w.seams.restored(err) {
-			t.Errorf("step %d, %q, fails, and the roll-out says %v", n, w.seams.failed, err)
-			continue
-		}
-		w.seams.forget(0, false)
-		if err := w.rollOut(next); err != nil {
-			t.Errorf("step %d failed: the retry says %v", n, err)
-			continue
-		}
-		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(w.all(), "\n")); diff != "" {
-			t.Errorf("step %d failed; after a retry (-want +got):\n%s", n, diff)
-		}
-	}
-}
-
-// restored tells whether a roll-out succeeded although a step failed: a transaction of
-// iptables that is refused is tried once more, from the chains that are there then, and the
-// second net that could not be changed is made anew.
-func (s *seams) restored(err error) bool {
-	return err == nil && (strings.HasPrefix(s.failed, "restore") || s.failed == "nft net")
+	eachFault(t, least, late, func() (*world, func() error) {
+		w, next = begin()
+		return w, func() error { return w.rollOut(next) }
+	}, func(f fault) {
+		f.told()
+		f.retried(func() error { return f.rollOut(next) }, want)
+	})
 }
 
 // TestNoFaultOpensAnything matters more than the repair by a retry: a roll-out
@@ -162,28 +165,20 @@ func (s *seams) restored(err error) bool {
 // snapshot, or the next one, is prepared again and the kernel is compared meanwhile.
 func TestNoFaultOpensAnything(t *testing.T) {
 	t.Parallel()
-	for _, late := range []bool{false, true} {
-		for n := 1; n < maxSteps; n++ {
-			w, next := busy(t)
-			w.seams.forget(n, late)
-			err := w.rollOut(next)
-			if w.seams.steps < n {
-				break
-			}
-			failed := fmt.Sprintf("step %d, %q, failed (late: %v)", n, w.seams.failed, late)
-			if err == nil && !w.seams.restored(err) {
-				t.Errorf("%s, and the roll-out says nothing", failed)
-			}
-			w.allowsNoMore(failed)
-			w.seams.forget(0, false)
-			if err := w.e.Prepare(context.Background(), next); err != nil {
-				t.Errorf("%s: %v", failed, err)
-			}
-			w.allowsNoMore(failed + ", and it is prepared again")
-			w.reconcile()
-			w.allowsNoMore(failed + ", and it is prepared again and compared")
+	var next *policy.Snapshot
+	eachFault(t, leastSteps[iptablesPlane], true, func() (w *world, run func() error) {
+		w, next = busy(t)
+		return w, func() error { return w.rollOut(next) }
+	}, func(f fault) {
+		f.told()
+		f.allowsNoMore(f.when)
+		if err := f.e.Prepare(context.Background(), next); err != nil {
+			t.Errorf("%s: %v", f.when, err)
 		}
-	}
+		f.allowsNoMore(f.when + ", and it is prepared again")
+		f.reconcile()
+		f.allowsNoMore(f.when + ", and it is prepared again and compared")
+	})
 }
 
 // allowsNoMore looks at what the snapshots of busy do not allow.

@@ -1,16 +1,10 @@
 package enforcer
 
 import (
-	"context"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // A bridged pod that becomes selected is in the set "homed" before the chain of
@@ -36,33 +30,5 @@ func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
 				break
 			}
 		}
-	}
-}
-
-// What another program flushes out of a grant set never comes back, and a cached
-// answer is given without it.
-func TestFlushedGrantsComeBack(t *testing.T) {
-	t.Parallel()
-	w, p := web(t)
-	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	fatal.If(t, w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), httpsEntry(addr("192.0.2.1"))))
-	w.reconcile()
-	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	if !w.dials("10.1.0.5", "192.0.2.1", 443) {
-		t.Error("the grant is acknowledged and not in the kernel")
-	}
-}
-
-// The same of an element of the nft tables: nft flush set inet namegate selected4.
-func TestFlushedElementsComeBack(t *testing.T) {
-	t.Parallel()
-	w := settled(t)
-	before := w.dump()
-	tx := w.inet.NewTransaction()
-	tx.Flush(&knftables.Set{Name: "selected4"})
-	fatal.If(t, w.inet.Run(context.Background(), tx))
-	w.reconcile()
-	if w.dump() != before {
-		t.Error("the first net is open for good")
 	}
 }

@@ -3,46 +3,17 @@ package enforcer
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
-
-func TestServingAddresses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	serving := w.e.Status().Serving
-	if len(serving) != 4 {
-		t.Fatalf("serving %v, want one address for each resolver and endpoint", serving)
-	}
-	seen := map[netip.Addr]bool{}
-	all, _ := w.links.Addrs()
-	for dialled, a := range serving {
-		if dialled.Is4() != a.Is4() || seen[a] || !intercept.InRange(a) || !slices.Contains(all, a) {
-			t.Errorf("%s is served on %s", dialled, a)
-		}
-		seen[a] = true
-	}
-	w.e.intercept.Stop()
-	all, _ = w.links.Addrs()
-	if !slices.Contains(all, endpoint4) || !slices.Contains(all, endpoint6) {
-		t.Error("the virtual endpoint went with the agent")
-	}
-	for a := range seen {
-		if slices.Contains(all, a) {
-			t.Errorf("%s stays after the agent", a)
-		}
-	}
-}
 
 func TestResolversStayOpenByDefault(t *testing.T) {
 	t.Parallel()

@@ -12,5 +12,5 @@ func TestMain(m *testing.M) {
 	netns.Parallel()
 	os.Exit(short.Main(m, short.Lists{Long: []string{
 		"TestARestartKeepsWhatOrderedRulesAdmitted", "TestConnectionsOutliveStandardRules", "TestDenyOutlivesAcceptWithoutAnAgent", "TestLostOrderedRules", "TestLostTables",
-		"TestNamesOnTheKernel", "TestOpenedOnTheWayOnTheKernel", "TestOrderedNamesOnTheKernel", "TestOrderedRulesOfAComingPod", "TestOrderedRulesOnTheKernel", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"}}))
+		"TestOpenedOnTheWayOnTheKernel", "TestOrderedRulesOfAComingPod", "TestOrderedRulesEqualEvaluate", "TestPathOnTheKernel", "TestTheNodesPacketsEqualEvaluate", "TestARivalAfterEveryStep", "TestARetryAfterARestartKeepsHomes"}}))
 }

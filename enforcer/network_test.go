@@ -80,11 +80,7 @@ func TestNetwork(t *testing.T) {
 
 	// The Service gets another address, and the first is not intercepted any more.
 	other := netip.MustParseAddr("10.96.0.11")
-	if _, err := w.e.intercept.SetNetwork(intercept.Network{Resolvers: []netip.Addr{other}}); err != nil {
-		t.Fatal(err)
-	}
-	again, err = w.e.Refresh(ctx)
-	fatal.If(t, err)
+	again = w.learns(intercept.Network{Resolvers: []netip.Addr{other}})
 	if slices.Contains(again, own) || !slices.Contains(again, w.e.intercept.Serving()[other]) {
 		t.Errorf("served after the change: %v", again)
 	}

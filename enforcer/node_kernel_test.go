@@ -309,7 +309,7 @@ func TestANodeThatIsClosed(t *testing.T) {
 			fatal.If(t, err)
 			t.Cleanup(func() { c.Close() })
 			open = append(open, c)
-			p.goesOn("before the policy", c, true)
+			p.goOn("before the policy", true, c)
 		}
 		p.node = &policy.Node{Name: "node", Addrs: own}
 		p.nodeRules = []*policy.Rule{{Tier: policy.Admin, Action: policy.Deny, Ports: policy.AnyPort, Policy: "cluster"}}
@@ -324,9 +324,7 @@ func TestANodeThatIsClosed(t *testing.T) {
 			}
 		}
 		closed("by the policy", lab.Refused)
-		for _, c := range open {
-			p.goesOn("under the policy", c, true)
-		}
+		p.goOn("under the policy", true, open...)
 		reached := func(when string) {
 			t.Helper()
 			for _, a := range own {
@@ -338,9 +336,7 @@ func TestANodeThatIsClosed(t *testing.T) {
 		reached("under the policy")
 		_, err = p.Node.Run("conntrack", "-F")
 		fatal.If(t, err)
-		for _, c := range open {
-			p.goesOn("forgotten by connection tracking", c, true)
-		}
+		p.goOn("forgotten by connection tracking", true, open...)
 		closed("after connection tracking forgot connections", lab.Refused)
 		_, err = p.Node.Run("nft", "table inet other { chain in { type filter hook prerouting priority raw; tcp dport 80 notrack; }; chain out { type filter hook output priority raw; tcp sport 80 notrack; }; }")
 		fatal.If(t, err)

@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
@@ -22,8 +19,7 @@ import (
 func TestAConnectionOfTheNodeIsUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cluster := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "nodes"}}
-	fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Accept, matches: [{name: www.test}], ports: [{protocol: TCP, port: 443}]}, {action: Deny}]}"), &cluster.Spec))
+	cluster := clusterPolicy(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Accept, matches: [{name: www.test}], ports: [{protocol: TCP, port: 443}]}, {action: Deny}]}")
 	var inUse []policy.NameInUse
 	w.e.grants.OnInUse(func(names []policy.NameInUse) { inUse = append(inUse, names...) })
 	s := compile.New().Compile(compile.Input{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{cluster}, Node: &policy.Node{Name: "n1", Addrs: addrs("198.51.100.1 2001:db8::100")}})

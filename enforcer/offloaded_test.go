@@ -43,8 +43,7 @@ func TestOffloadedConnectionsAreCut(t *testing.T) {
 		web := pod("web", from.String(), "allow", "more")
 		w.apply([]policy.Pod{web}, pol("allow", "tcp/80 www.example.org"), pol("more", "tcp/443 mail.test"))
 		w.answer(web, "mail.test", 60, addrPort(to).Addr().String())
-		f := flow(netip.AddrPortFrom(from, 4000).String(), to)
-		w.flows.Track(f)
+		f := w.track(netip.AddrPortFrom(from, 4000).String(), to)
 		w.flows.Offload(f, true)
 		w.apply([]policy.Pod{web}, pol("allow", "tcp/80 www.example.org"))
 		if w.admitted(f) || !slices.Equal(sent, []string{"port5 4 4000 443"}) {

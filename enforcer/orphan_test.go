@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"context"
 	"net/netip"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func orphan(t *testing.T, home link.Home) (w *world, web policy.Pod) {
 	web = pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	w.flows.Track(flow("10.1.0.5:1001", "192.0.2.1:443"))
+	w.track("10.1.0.5:1001", "192.0.2.1:443")
 	w.apply(nil, pol("allow", "tcp/443 www.example.org"))
 	return w, web
 }
@@ -139,9 +138,7 @@ func TestAnOrphanWithoutAHome(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []bool{false, true} {
 		attached := map[netip.Addr]bool{addr("10.1.0.5"): true, addr("10.1.0.6"): true}
-		w := newNode(t)
-		w.cfg.Attached = func(a netip.Addr) bool { return attached[a] }
-		w.restart()
+		w := attachedWorld(t, func(a netip.Addr) bool { return attached[a] })
 		pods := []policy.Pod{pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow"), pod("job", "10.1.0.7", "allow")}
 		w.apply(pods, pol("allow"))
 		w.apply(nil, pol("allow"))
@@ -173,8 +170,7 @@ func TestAnOrphanWithoutAHome(t *testing.T) {
 // TestAnotherProgramsMemberIsNoOrphan: an address that another program isolated is not a pod's that was.
 func TestAnotherProgramsMemberIsNoOrphan(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.cfg.Attached = func(netip.Addr) bool { return true }
+	w := attachedWorld(t, func(netip.Addr) bool { return true })
 	web := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow"))
 	es, err := w.sets.List("NG4-selected")
@@ -192,9 +188,7 @@ func TestAnotherProgramsMemberIsNoOrphan(t *testing.T) {
 func TestAnOrphanOnASharedInterface(t *testing.T) {
 	t.Parallel()
 	attached := true
-	w := newNode(t)
-	w.cfg.Attached = func(netip.Addr) bool { return attached }
-	w.restart()
+	w := attachedWorld(t, func(netip.Addr) bool { return attached })
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "lxc0"})
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "lxc0"})
 	web, db := pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6")
@@ -215,9 +209,7 @@ func TestAnOrphanOnASharedInterface(t *testing.T) {
 // if a result of a network plugin is.
 func TestAPodThatEndsInOrder(t *testing.T) {
 	t.Parallel()
-	w := newNode(t)
-	w.cfg.Attached = func(netip.Addr) bool { return true }
-	w.restart()
+	w := attachedWorld(t, func(netip.Addr) bool { return true })
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	web := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow"))
@@ -299,47 +291,37 @@ func TestAnInterfaceIsMadeAnew(t *testing.T) {
 // TestAnOrphanInAFailedChange stays closed whatever step fails.
 func TestAnOrphanInAFailedChange(t *testing.T) {
 	t.Parallel()
-	for n := 1; n < maxSteps; n++ {
+	var next *policy.Snapshot
+	eachFault(t, 2, true, func() (*world, func() error) {
 		w := newWorld(t)
 		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 		web := pod("web", "10.1.0.5", "allow")
 		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 		w.answer(web, "www.example.org", 60, "192.0.2.1")
-		w.seams.forget(n, n%2 == 0)
-		next := w.compile(nil, pol("allow", "tcp/443 www.example.org"))
-		if err := w.e.Prepare(context.Background(), next); err == nil {
-			_ = w.e.Commit(context.Background())
+		next = w.compile(nil, pol("allow", "tcp/443 www.example.org"))
+		return w, func() error { return w.rollOut(next) }
+	}, func(f fault) {
+		if f.dials("10.1.0.5", "192.0.2.9", 25) {
+			t.Errorf("%s: the orphan is open", f.when)
 		}
-		if w.seams.steps < n {
-			return
+		fatal.If(t, f.rollOut(next))
+		if !f.closes("10.1.0.5") {
+			t.Errorf("%s: the orphan is not closed after a retry", f.when)
 		}
-		w.seams.forget(0, false)
-		if w.dials("10.1.0.5", "192.0.2.9", 25) {
-			t.Errorf("step %d failed: the orphan is open", n)
-		}
-		fatal.If(t, w.rollOut(next))
-		if !w.closes("10.1.0.5") {
-			t.Errorf("step %d failed: the orphan is not closed after a retry", n)
-		}
-	}
+	})
 }
 
 // TestTablesLostBetweenAgents: without the tables, no agent knows whose an address was.
 func TestTablesLostBetweenAgents(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} { // another pod has the address
-		w := newNode(t)
-		w.cfg.Attached = func(netip.Addr) bool { return true } // a network plugin's result has the address
-		w.restart()
-		for _, a := range []string{"10.1.0.5", "2001:db8:1::5"} {
-			w.links.SetHome(addr(a), link.Home{Iface: "veth5"})
-		}
+		w := attachedWorld(t, func(netip.Addr) bool { return true })
+		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+		w.links.SetHome(addr("2001:db8:1::5"), link.Home{Iface: "veth5"})
 		web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 		w.answer(web, "www.example.org", 600, "192.0.2.1")
-		open := flow("10.1.0.5:1001", "192.0.2.1:443")
-		open.Mark = w.cfg.Mark
-		w.flows.Track(open)
+		open := w.track("10.1.0.5:1001", "192.0.2.1:443")
 		tx := w.inet.NewTransaction()
 		tx.Delete(&knftables.Table{})
 		fatal.If(t, w.inet.Run(t.Context(), tx))

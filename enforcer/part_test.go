@@ -3,10 +3,7 @@ package enforcer
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -63,7 +60,7 @@ func TestCommitPart(t *testing.T) {
 	held.Mark &^= DefaultMark
 	w.flows.Track(held)
 	for _, p := range []policy.Pod{late, fresh} {
-		fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(next, p.PodRef, "www.example.com", 60, "192.0.2.2")))
+		fatal.If(t, w.answerBy(next, p, "www.example.com", 60, "192.0.2.2"))
 	}
 	w.reconcile()
 	if _, err := w.e.Refresh(context.Background()); err != nil {
@@ -74,7 +71,7 @@ func TestCommitPart(t *testing.T) {
 	if !w.dials("10.1.0.7", "192.0.2.9", 25) || w.dials("10.1.0.8", "192.0.2.9", 25) {
 		t.Error("after a part of the next snapshot the one pod waits, and the other does not")
 	}
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	check("in the end", false)
 	for _, src := range []string{"10.1.0.7", "10.1.0.8"} {
 		if !w.dials(src, "192.0.2.2", 80) {
@@ -95,7 +92,7 @@ func TestFirstSnapshotHasNoWaitingPods(t *testing.T) {
 	w.apply([]policy.Pod{web}, one)
 	w.restart()
 	s := w.compile([]policy.Pod{web}, one)
-	fatal.If(t, w.e.Prepare(context.Background(), s))
+	w.prepare(s)
 	if got, err := w.e.CommitPart(context.Background(), waiting(web)); err != nil || got != s {
 		t.Errorf("in force is %v, error %v", got, err)
 	}
@@ -111,39 +108,26 @@ func TestRetryRepairsEveryFaultOfAPartialCommit(t *testing.T) {
 	w, next := busy(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
-	late := pod("late", "10.1.0.7", "three")
-	for n := 1; n < maxSteps; n++ {
-		w, next := busy(t)
-		w.seams.forget(n, n%2 == 0)
-		err := w.e.Prepare(context.Background(), next)
-		if err == nil {
-			_, err = w.e.CommitPart(context.Background(), waiting(late))
-		}
-		if w.seams.steps < n {
-			if n < 30 {
-				t.Errorf("a part takes %d steps: the test does not see them", n)
+	late, tries := pod("late", "10.1.0.7", "three"), 0
+	eachFault(t, leastSteps[iptablesPlane], true, func() (*world, func() error) {
+		w, next = busy(t)
+		return w, func() error {
+			if err := w.e.Prepare(context.Background(), next); err != nil {
+				return err
 			}
-			return
+			_, err := w.e.CommitPart(context.Background(), waiting(late))
+			return err
 		}
-		if !errors.Is(err, errInjected) && !w.seams.restored(err) {
-			t.Errorf("step %d fails, and the part says %v", n, err)
-		}
-		w.seams.forget(0, false)
-		if n%3 == 0 {
-			w.part(next, late)
-			err = w.e.Commit(context.Background())
-		} else {
-			err = w.rollOut(next)
-		}
-		if err != nil {
-			t.Errorf("step %d failed: the retry says %v", n, err)
-			continue
-		}
-		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(w.all(), "\n")); diff != "" {
-			t.Errorf("step %d failed; after a retry (-want +got):\n%s", n, diff)
-		}
-	}
-	t.Errorf("a part takes more than %d steps", maxSteps)
+	}, func(f fault) {
+		f.told()
+		f.retried(func() error {
+			if tries++; tries%3 > 0 {
+				return f.rollOut(next)
+			}
+			f.part(next, late)
+			return f.e.Commit(context.Background())
+		}, want)
+	})
 }
 
 // TestAPodThatWaitsLosesAPeer: what it opened to the peer meanwhile, by chains that admit
@@ -158,12 +142,10 @@ func TestAPodThatWaitsLosesAPeer(t *testing.T) {
 	w.netpols = append(w.netpols, netpol("np", "tcp/80 db"))
 	w.remote = []*policy.Pod{far("db1", "10.2.0.1", "db"), far("db2", "10.2.0.2", "db")}
 	w.part(w.compile([]policy.Pod{late}, one), late)
-	stays, goes := flow("10.1.0.7:1001", "10.2.0.1:80"), flow("10.1.0.7:1002", "10.2.0.2:80")
-	w.flows.Track(stays)
-	w.flows.Track(goes)
+	stays, goes := w.track("10.1.0.7:1001", "10.2.0.1:80"), w.track("10.1.0.7:1002", "10.2.0.2:80")
 	w.remote = w.remote[:1]
 	w.part(w.compile([]policy.Pod{late}, one), late)
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	if !w.admitted(stays) || w.admitted(goes) {
 		t.Errorf("to the peer that stays: admitted %v; to the one that went: %v", w.admitted(stays), w.admitted(goes))
 	}
@@ -201,7 +183,7 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("committed in part")
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	if w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) || len(w.e.closed) > 0 {
 		t.Errorf("after the Commit a pod is open; closed %v", w.e.closed)
 	}

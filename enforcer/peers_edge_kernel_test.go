@@ -26,38 +26,14 @@ func TestDatagramsToAReusedAddress(t *testing.T) {
 			fatal.If(t, err)
 			defer c.Close()
 			for range 3 { // until it is assured
-				p.goesOn("to a peer", c, true)
+				p.goOn("to a peer", true, c)
 			}
 			cs = append(cs, c)
 		}
 		p.labels["db"], p.labels["other"] = "someone", "other db"
 		p.apply()
-		for _, c := range cs {
-			p.goesOn("its peer is gone", c, false)
-		}
+		p.goOn("its peer is gone", false, cs...)
 		p.expect("client", other.Addr4, 80, lab.Answered)
-	})
-}
-
-// TestPeersOfUntrackedPackets: without conntrack each packet is judged by itself.
-func TestPeersOfUntrackedPackets(t *testing.T) {
-	t.Parallel()
-	eachPeering(t, func(t *testing.T, p *peering) {
-		for _, program := range []string{"iptables", "ip6tables"} {
-			if out, err := p.Node.Run(program, "-t", "raw", "-I", "PREROUTING", "-j", "CT", "--notrack"); err != nil {
-				t.Fatal(err, out)
-			}
-		}
-		p.apply(egress("client", port80, "db"))
-		for _, to := range []*lab.Pod{p.Pod("db"), p.Pod("other")} {
-			want := map[bool]lab.Outcome{true: lab.Answered, false: lab.Refused}[to == p.Pod("db")]
-			p.expect("client", to.Addr4, 80, want)
-			p.expect("client", to.Addr6, 80, want)
-		}
-		client := p.Pod("client")
-		if flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{client.Addr4, client.Addr6}}); err != nil || len(flows) != 0 {
-			t.Errorf("connections %v are tracked, %v", flows, err)
-		}
 	})
 }
 
@@ -68,8 +44,8 @@ func TestAuditedPodsPeersMarkNothing(t *testing.T) {
 	eachPeering(t, func(t *testing.T, p *peering) {
 		p.audit = true
 		p.apply(egress("client", port80, "db"))
-		p.open("client", p.Pod("db").Addr4, 80)
-		p.open("client", service6, 5432)
+		p.dial("client", p.Pod("db").Addr4, 80)
+		p.dial("client", service6, 5432)
 		client := p.Pod("client")
 		flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{client.Addr4, client.Addr6}, Mark: enforcer.DefaultMark, Mask: enforcer.DefaultMark})
 		if err != nil || len(flows) != 0 {

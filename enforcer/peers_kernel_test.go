@@ -3,11 +3,11 @@ package enforcer_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,12 +29,14 @@ import (
 // the pods with the label gated.
 type peering struct {
 	*lab.Lab
-	t        *testing.T
-	plane    string
-	e        *enforcer.Enforcer
-	flows    *conntrack.Kernel
-	compiler *compile.Compiler
-	labels   map[string]string // of each pod: words
+	t     *testing.T
+	plane string
+	// resolvers are those of pods, none for the lab's of IPv4.
+	resolvers []netip.Addr
+	e         *enforcer.Enforcer
+	flows     *conntrack.Kernel
+	compiler  *compile.Compiler
+	labels    map[string]string // of each pod: words
 	// addrs are the addresses of pods that do not have all of their hosts'.
 	addrs   map[string][]netip.Addr
 	netpols []*networkingv1.NetworkPolicy
@@ -55,18 +57,24 @@ type peering struct {
 // The Service of db.
 var service4, service6 = netip.MustParseAddr("10.96.0.7"), netip.MustParseAddr("fd00:96::7")
 
-func newPeering(t *testing.T, plane string, network lab.Network) *peering {
+func newPeering(t *testing.T, plane string, network lab.Network, resolvers ...netip.Addr) *peering {
 	t.Helper()
-	l := newLab(t, network)
-	p := &peering{Lab: l, t: t, plane: plane, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}, services: []netip.Addr{service4, service6}}
+	l, err := lab.New(network)
+	fatal.If(t, err)
+	t.Cleanup(func() {
+		if err := l.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := &peering{Lab: l, t: t, plane: plane, resolvers: resolvers, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}, services: []netip.Addr{service4, service6}}
 	for i, name := range []string{"client", "db", "other"} {
 		pod, err := l.AddPod(name, 5+i)
 		fatal.If(t, err)
-		serves, err := pod.Serve(80, 81)
+		serves, err := pod.Serve(80, 81, 82)
 		fatal.If(t, err)
 		t.Cleanup(serves.Close)
 	}
-	world, err := l.ServeWorld(nil, 80, 81)
+	world, err := l.ServeWorld(nil, 80, 81, 82)
 	fatal.If(t, err)
 	t.Cleanup(world.Close)
 	db := l.Pod("db")
@@ -84,7 +92,7 @@ func (p *peering) restart() {
 	p.t.Helper()
 	p.compiler = compile.New()
 	fatal.If(p.t, p.Node.Do(func() (err error) {
-		if p.e, p.flows, err = openEnforcer(p.t, p.plane, p.Node.Do, lab.Resolver4); err != nil {
+		if p.e, p.flows, err = p.open(); err != nil {
 			return err
 		}
 		_, err = p.e.Start(context.Background())
@@ -185,25 +193,35 @@ func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outco
 	}
 }
 
-// open is a connection that was answered once.
-func (p *peering) open(from string, to netip.Addr, port uint16) net.Conn {
+// dial opens a connection, which is answered once.
+func (p *peering) dial(from string, to netip.Addr, port uint16) net.Conn {
 	p.t.Helper()
 	c, err := p.Pod(from).Dial("tcp", netip.AddrPortFrom(to, port).String(), lab.Limit)
 	fatal.If(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
-	p.goesOn("just opened", c, true)
+	p.goOn("just opened", true, c)
 	return c
 }
 
-func (p *peering) goesOn(when string, c net.Conn, want bool) {
+// goOn asserts whether connections go on.
+func (p *peering) goOn(when string, want bool, all ...net.Conn) {
 	p.t.Helper()
-	patience := lab.Patience
-	if want {
-		patience = lab.Limit
+	patience := map[bool]time.Duration{true: lab.Limit, false: lab.Patience}[want]
+	for _, c := range all {
+		if got := lab.Echo(c, patience); (got == lab.Answered) != want {
+			p.t.Errorf("%s: %s to %s is %s", when, c.LocalAddr(), c.RemoteAddr(), got)
+		}
 	}
-	if got := lab.Echo(c, patience); (got == lab.Answered) != want {
-		p.t.Errorf("%s: %s to %s is %s", when, c.LocalAddr(), c.RemoteAddr(), got)
+}
+
+// view is that of a pod or the node in the last snapshot, nil for none.
+func (p *peering) view(name string) *policy.View {
+	for _, v := range p.snapshot.Views {
+		if v.Pod.Name == name {
+			return v
+		}
 	}
+	return nil
 }
 
 var http, port80 = intstr.FromString("http"), intstr.FromInt(80)
@@ -213,85 +231,6 @@ func eachPeering(t *testing.T, f func(t *testing.T, p *peering)) {
 	for _, network := range networks {
 		t.Run(string(network), eachPlane(func(t *testing.T, plane string) { f(t, newPeering(t, plane, network)) }))
 	}
-}
-
-// TestPeersOnTheKernel: pods, networks and names of ports, directly and behind a
-// Service, of both families, and members that come and go.
-func TestPeersOnTheKernel(t *testing.T) {
-	t.Parallel()
-	eachPeering(t, func(t *testing.T, p *peering) {
-		db, other := p.Pod("db"), p.Pod("other")
-		outside := netip.MustParseAddr("198.51.100.1")
-		for what, to := range map[string]*networkingv1.NetworkPolicy{
-			"by label": egress("client", port80, "db"), "by name": egress("client", http, "db"),
-			"by address": egress("client", port80, db.Addr4.String()+"/32", db.Addr6.String()+"/128"),
-		} {
-			p.apply(to)
-			for _, a := range []netip.Addr{db.Addr4, db.Addr6} {
-				p.expect("client", a, 80, lab.Answered)
-				p.expect("client", a, 81, lab.Refused)
-			}
-			for _, a := range []netip.Addr{other.Addr4, other.Addr6, outside} {
-				p.expect("client", a, 80, lab.Refused)
-			}
-			p.expect("client", service4, 5432, lab.Answered)
-			p.expect("client", service6, 5432, lab.Answered)
-			p.expect("other", outside, 80, lab.Answered)
-			if p.t.Failed() {
-				t.Fatal(what)
-			}
-		}
-		p.labels["other"] += " db"
-		p.apply(egress("client", port80, "db"))
-		p.expect("client", other.Addr4, 80, lab.Answered)
-		p.labels["other"] = "other"
-		p.apply()
-		p.expect("client", other.Addr4, 80, lab.Refused)
-		p.apply(egress("client", port80, "0.0.0.0/0"))
-		p.expect("client", outside, 80, lab.Answered)
-		p.expect("client", db.Addr4, 80, lab.Answered)
-		p.expect("client", db.Addr6, 80, lab.Refused)
-		p.apply(egress("client", intstr.IntOrString{}))
-		p.expect("client", db.Addr6, 80, lab.Answered)
-		p.apply([]*networkingv1.NetworkPolicy{}...)
-		p.netpols = nil
-		p.apply()
-		p.expect("client", outside, 80, lab.Refused)
-		if names, err := p.Node.Run("nft", "list", "sets", "inet"); err != nil || strings.Contains(names, "peers-") {
-			t.Errorf("sets are left: %v, %v", names, err)
-		}
-	})
-}
-
-// TestLostPeersAreCut: what a label, a port's name or a NetworkPolicy stops allowing,
-// and nothing else allows.
-func TestLostPeersAreCut(t *testing.T) {
-	t.Parallel()
-	eachPeering(t, func(t *testing.T, p *peering) {
-		db, other := p.Pod("db"), p.Pod("other")
-		p.apply(egress("client", port80, "db", "other"))
-		cs := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432), p.open("client", service6, 5432)}
-		stay := []net.Conn{p.open("client", other.Addr4, 80), p.open("client", other.Addr6, 80), p.open("other", db.Addr4, 80)}
-		all := func(when string, cs []net.Conn, want bool) {
-			t.Helper()
-			for _, c := range cs {
-				p.goesOn(when, c, want)
-			}
-		}
-		p.labels["db"] = ""
-		p.apply()
-		all("a label went", cs, false)
-		all("others' label stays", stay, true)
-		p.apply(egress("client", http, "other"))
-		all("by another rule", stay, true)
-		p.apply(egress("client", port80, "db", other.Addr4.String()+"/32"))
-		p.goesOn("by a network", stay[0], true)
-		p.goesOn("of the other family", stay[1], false)
-		p.netpols = nil
-		p.apply()
-		p.goesOn("no NetworkPolicy", stay[0], false)
-		p.goesOn("of a pod that is not selected", stay[2], true)
-	})
 }
 
 // TestAnswersAdmitNothing: what a selected pod answers to whom it may reach anyhow is
@@ -304,7 +243,7 @@ func TestAnswersAdmitNothing(t *testing.T) {
 		client, other := p.Pod("client"), p.Pod("other")
 		var cs []net.Conn
 		for _, a := range []netip.Addr{client.Addr4, client.Addr6} {
-			cs = append(cs, p.open("other", a, 80))
+			cs = append(cs, p.dial("other", a, 80))
 			p.expect("client", map[bool]netip.Addr{true: other.Addr4, false: other.Addr6}[a.Is4()], 80, lab.Answered)
 			if got := other.ProbeFor("udp", netip.AddrPortFrom(a, 99), lab.Limit); got != lab.Refused {
 				t.Errorf("the client's error does not arrive: %s", got)
@@ -323,41 +262,6 @@ func TestAnswersAdmitNothing(t *testing.T) {
 		}
 		p.labels["other"] += " gated"
 		p.apply()
-		for _, c := range cs {
-			p.goesOn("its pod is selected", c, false)
-		}
-	})
-}
-
-// TestPeersSurviveARestart: sets are taken over as they are, what they hold too much
-// goes, and what that had opened is cut.
-func TestPeersSurviveARestart(t *testing.T) {
-	t.Parallel()
-	eachPeering(t, func(t *testing.T, p *peering) {
-		np := egress("client", port80, "db", "other")
-		p.apply(np)
-		db, other := p.Pod("db"), p.Pod("other")
-		stays, cut := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", service6, 5432)}, p.open("client", other.Addr4, 80)
-		before := p.e.Status()
-		if before.PeerSets != 2 || before.PeerEntries != 4 {
-			t.Errorf("%d sets, %d entries", before.PeerSets, before.PeerEntries)
-		}
-		p.restart()
-		for _, c := range append(stays, cut) {
-			p.goesOn("before the first snapshot", c, true)
-		}
-		p.labels["other"] = "" // while no agent ran
-		p.apply()
-		for _, c := range stays {
-			p.goesOn("after a restart", c, true)
-		}
-		p.goesOn("its peer is gone", cut, false)
-		p.expect("client", other.Addr4, 80, lab.Refused)
-		p.restart()
-		p.netpols = nil
-		p.apply()
-		for i, c := range stays {
-			p.goesOn(fmt.Sprint("its NetworkPolicy is gone ", i), c, false)
-		}
+		p.goOn("its pod is selected", false, cs...)
 	})
 }

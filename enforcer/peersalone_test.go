@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -49,28 +47,10 @@ func TestFaultsOfPeersAlone(t *testing.T) {
 	w, next, _ := moved(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
-	for _, late := range []bool{false, true} {
-		n := 1
-		for ; n < maxSteps; n++ {
-			w, next, _ := moved(t)
-			w.seams.forget(n, late)
-			failed := w.rollOut(next) != nil
-			reached := w.seams.steps >= n
-			w.seams.forget(0, false)
-			if !reached {
-				break
-			}
-			if err := w.rollOut(next); err != nil {
-				t.Fatalf("step %d: %v after a fault", n, err)
-			}
-			if diff := cmp.Diff(want, w.all()); diff != "" {
-				t.Errorf("step %d, failed %v (-want +got):\n%s", n, failed, diff)
-			}
-		}
-		if n < 3 {
-			t.Errorf("only %d steps", n)
-		}
-	}
+	eachFault(t, 3, true, func() (*world, func() error) {
+		w, next, _ = moved(t)
+		return w, func() error { return w.rollOut(next) }
+	}, func(f fault) { f.retried(func() error { return f.rollOut(next) }, want) })
 }
 
 // An unselected pod is known from its first snapshot on, also where its peers

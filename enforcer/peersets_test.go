@@ -51,13 +51,13 @@ func TestPeersBetweenPrepareAndCommit(t *testing.T) {
 	w.remote = append(slices.Clone(w.remote[1:]), far("db9", "10.2.0.9", "db"))
 	w.netpols = []*networkingv1.NetworkPolicy{netpol("np", "tcp/5432 db", "any db", "udp 10.9.0.0/16")}
 	s := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
-	fatal.If(t, w.e.Prepare(context.Background(), s))
+	w.prepare(s)
 	for _, to := range []string{"10.2.0.1:5432", "10.2.0.9:5432", "10.2.0.9:1", "10.2.0.4:80"} {
 		if !w.reaches("10.1.0.5", to, policy.TCP) {
 			t.Errorf("between two snapshots %s is closed", to)
 		}
 	}
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	if closed != "" {
 		t.Errorf("what both allow is closed before: %s", closed)
 	}
@@ -80,12 +80,7 @@ func TestBypassingPodsAreReported(t *testing.T) {
 		if got := w.e.Status().Bypassing; len(got) != 0 {
 			t.Errorf("bypassing %v", got)
 		}
-		if _, err := w.e.intercept.SetNetwork(intercept.Network{Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.e.Refresh(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		w.learns(intercept.Network{Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}})
 		if !strings.Contains(w.inet.Dump(), "add element inet namegate answering4 { 10.2.0.9 . 53 }") {
 			t.Errorf("fail closed %v: nobody is behind the resolver:\n%s", closed, w.inet.Dump())
 		}

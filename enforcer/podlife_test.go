@@ -20,7 +20,7 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 		web := pod("web", "10.1.0.5", "allow")
 		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 		w.answer(web, "www.example.org", 60, "192.0.2.1")
-		w.flows.Track(flow("10.1.0.5:1001", "192.0.2.1:443"))
+		w.track("10.1.0.5:1001", "192.0.2.1:443")
 		heir := pod(name, "10.1.0.5", "allow")
 		heir.UID = "another"
 		return heir, w
@@ -43,45 +43,54 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 	}
 }
 
+// TestBecomingSelectedJudgesOnce has pods with connections open become selected: one that was
+// known, and one that comes with an address granted already.
 func TestBecomingSelectedJudgesOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
-	w.apply([]policy.Pod{web})
+	web, comes := pod("web", "10.1.0.5 2001:db8:1::5", "allow"), pod("comes", "10.1.0.7 2001:db8:1::7", "allow")
+	w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5")}, pol("allow", "tcp/443 www.example.org"))
 	plain := func(src, dst string, proto uint8) conntrack.Flow {
 		f := flow(src, dst)
 		f.Mark, f.Protocol = 0x2000, proto
-		w.flows.Track(f)
-		return f
+		return w.tracked(f)
 	}
-	flows := map[string]struct {
+	type row struct {
 		conntrack.Flow
 		stays bool
-	}{
-		"allowed":           {plain("10.1.0.5:1001", "192.0.2.1:443", 6), true},
-		"allowed over IPv6": {plain("[2001:db8:1::5]:1001", "[2001:db8::1]:443", 6), true},
-		"another port":      {plain("10.1.0.5:1002", "192.0.2.1:80", 6), false},
-		"another address":   {plain("10.1.0.5:1003", "192.0.2.9:443", 6), false},
-		"another protocol":  {plain("10.1.0.5:1001", "192.0.2.1:443", 17), false},
-		"its resolver":      {plain("10.1.0.5:1004", "192.0.2.53:53", 17), true},
-		"itself":            {plain("10.1.0.5:1005", "10.1.0.5:80", 6), true},
-		"another pod":       {plain("10.1.0.9:1001", "192.0.2.1:443", 6), false},
 	}
-	s := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	fatal.If(t, w.e.Prepare(context.Background(), s))
+	flows := map[string]row{"another pod": {plain("10.1.0.9:1001", "192.0.2.1:443", 6), false}}
+	for _, n := range []string{"5", "7"} {
+		for what, f := range map[string]row{
+			"allowed":              {plain("10.1.0."+n+":1001", "192.0.2.1:443", 6), true},
+			"allowed over IPv6":    {plain("[2001:db8:1::"+n+"]:1001", "[2001:db8::1]:443", 6), true},
+			"another port":         {plain("10.1.0."+n+":1002", "192.0.2.1:80", 6), false},
+			"another address":      {plain("10.1.0."+n+":1003", "192.0.2.9:443", 6), false},
+			"another IPv6 address": {plain("[2001:db8:1::"+n+"]:1002", "[2001:db8::2]:443", 6), false},
+			"another protocol":     {plain("10.1.0."+n+":1001", "192.0.2.1:443", 17), false},
+			"its resolver":         {plain("10.1.0."+n+":1004", "192.0.2.53:53", 17), true},
+			"its resolver, by TCP": {plain("10.1.0."+n+":1004", "192.0.2.53:53", 6), true},
+			"itself":               {plain("10.1.0."+n+":1005", "10.1.0."+n+":80", 6), true},
+		} {
+			flows[what+" "+n] = f
+		}
+	}
+	s := w.compile([]policy.Pod{web, comes}, pol("allow", "tcp/443 www.example.org"))
+	w.prepare(s)
 	// The agent resolves exact names before it commits.
-	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")))
-	fatal.If(t, w.e.Commit(context.Background()))
+	for _, p := range []policy.Pod{web, comes} {
+		fatal.If(t, w.answerBy(s, p, "www.example.org", 60, "192.0.2.1 2001:db8::1"))
+	}
+	w.commit()
 	for what, f := range flows {
 		if w.admitted(f.Flow) != f.stays {
 			t.Errorf("%s: admitted %v", what, !f.stays)
 		}
 	}
 	// Once: what a later grant covers does not come to life again.
-	late := flows["another address"].Flow
-	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")))
-	fatal.If(t, w.rollOut(w.compile([]policy.Pod{web, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))))
-	if w.admitted(late) {
+	fatal.If(t, w.answerBy(s, web, "www.example.org", 60, "192.0.2.9"))
+	w.apply([]policy.Pod{web, comes, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))
+	if w.admitted(flows["another address 5"].Flow) {
 		t.Error("a connection that was cut is admitted by a later grant")
 	}
 }
@@ -139,7 +148,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	web := pod("web", "10.1.0.5", "one", "two")
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
 	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80-89 www.example.com"))
-	fatal.If(t, w.e.Prepare(context.Background(), dropped))
+	w.prepare(dropped)
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
 	if es, err := w.sets.List(xtables.GrantSetName(web.PodRef, "tcp/80-89", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)

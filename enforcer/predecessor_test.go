@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // overlap is a node on which a second agent has taken over while the first still
-// answers; end ends the first.
+// answers; end ends the first, which is not awaited then.
 func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func()) {
 	t.Helper()
 	first = w.e
@@ -34,7 +35,12 @@ func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func())
 	if taken, err := first.intercept.TakenOver(context.Background()); err != nil || !taken {
 		t.Fatalf("taken over after the next agent's first snapshot: %v, %v", taken, err)
 	}
-	return first, func() { clear(serves) }
+	return first, func() {
+		t.Helper()
+		if clear(serves); w.awaits() {
+			t.Fatal("the first agent is gone, and awaited")
+		}
+	}
 }
 
 func (w *world) awaits() bool {
@@ -68,17 +74,11 @@ func TestTwoAgentsOverlap(t *testing.T) {
 		t.Error("a look at the kernel ends what belongs to the first agent")
 	}
 	end()
-	if w.awaits() {
-		t.Error("the first agent is gone, and awaited")
-	}
 	if w.dials("10.1.0.5", serving.String(), 53) || strings.Contains(w.inet.Dump(), serving.String()) {
 		t.Errorf("%s of the first agent is still open", serving)
 	}
-	all, _ := w.links.Addrs()
-	for _, a := range all {
-		if a == serving {
-			t.Errorf("%s stays on the node", a)
-		}
+	if slices.Contains(nodeAddrs(t, w), serving) {
+		t.Errorf("%s stays on the node", serving)
 	}
 	if !w.e.grants.Covered(late) {
 		t.Error("what the first agent granted at last is not known")
@@ -101,7 +101,7 @@ func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
 	fatal.If(t, first.grants.Grant(context.Background(), old))
 	end()
-	if w.awaits() || w.left(p, https, "192.0.2.1") != 0 {
+	if w.left(p, https, "192.0.2.1") != 0 {
 		t.Error("an address stays open that no policy allows")
 	}
 }
@@ -130,11 +130,8 @@ func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 	}
 	check("prepared")
 	end()
-	if w.awaits() {
-		t.Fatal("the first agent is gone, and awaited")
-	}
 	check("departed")
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	check("committed")
 }
 
@@ -166,7 +163,7 @@ func TestPredecessorWaitsForTheFirstSnapshot(t *testing.T) {
 		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
 	})
 	end()
-	if w.awaits() || w.left(p, https, "192.0.2.1") == 0 {
+	if w.left(p, https, "192.0.2.1") == 0 {
 		t.Error("what is allowed is closed")
 	}
 }
@@ -177,16 +174,7 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 	t.Parallel()
 	w, p := web(t)
 	service := intercept.Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}
-	learn := func() {
-		t.Helper()
-		if _, err := w.e.intercept.SetNetwork(service); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.e.Refresh(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	learn()
+	w.learns(service)
 	_, end := overlap(t, w, func() {
 		w.seams.before = func(step string) {
 			dump := w.inet.Dump()
@@ -199,7 +187,7 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 				t.Errorf("before %s: the Service is closed", step)
 			}
 		}
-		learn()
+		w.learns(service)
 		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
 		w.seams.before = nil
 	})
@@ -218,9 +206,6 @@ func TestAComparisonLeavesThePredecessorsGrants(t *testing.T) {
 	before := w.e.repairs.Load()
 	w.reconcileMembers()
 	end()
-	if w.awaits() {
-		t.Error("the first agent is gone, and awaited")
-	}
 	if !w.e.grants.Covered(late) {
 		t.Error("what the first agent granted at last is not known")
 	}

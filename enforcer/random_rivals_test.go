@@ -42,27 +42,22 @@ func (l *life) removeRule(f iptables.Family) {
 }
 
 // flushTable flushes one of our tables.
-func (l *life) flushTable(f iptables.Family) { l.flush(f, pick(l.r, tables)) }
+func (l *life) flushTable(f iptables.Family) { l.flushChains(f, pick(l.r, tables)) }
 
-// flush removes our chains of a table and all jumps to them.
-func (l *life) flush(f iptables.Family, table string) {
-	all, err := l.chains.Save(context.Background(), f, table)
-	fatal.If(l.t, err)
+// flushChains removes our chains of a table and all jumps to them.
+func (w *world) flushChains(f iptables.Family, table string) {
+	all, err := w.chains.Save(context.Background(), f, table)
+	fatal.If(w.t, err)
 	tx := iptables.NewTransaction(f, table)
 	removeOurs(tx, all)
-	l.restore(tx)
+	w.restore(tx)
 }
 
 // flushSet takes every address out of one of our sets.
 func (l *life) flushSet(iptables.Family) {
 	names, err := l.sets.Names()
 	fatal.If(l.t, err)
-	name := pick(l.r, names)
-	entries, err := l.sets.List(name)
-	if err == nil {
-		err = l.sets.Delete(name, entries...)
-	}
-	fatal.If(l.t, err)
+	fatal.If(l.t, l.flush(pick(l.r, names)))
 }
 
 // flushElements empties one of our nft sets, or removes a table.
@@ -108,8 +103,8 @@ func (l *life) destroySet(f iptables.Family) {
 	fatal.If(l.t, err)
 	name := pick(l.r, names)
 	for _, table := range tables {
-		l.flush(f, table)
-		l.flush(iptables.IPv4+iptables.IPv6-f, table)
+		l.flushChains(f, table)
+		l.flushChains(iptables.IPv4+iptables.IPv6-f, table)
 	}
 	l.sets.Refer(name, false)
 	fatal.If(l.t, l.sets.Destroy(name))

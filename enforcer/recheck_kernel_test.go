@@ -111,7 +111,7 @@ func testAPacketUnderWay(p *peering) {
 	t := p.t
 	client, db := p.Pod("client"), p.Pod("db")
 	p.apply(egress("client", port80, "db", "other"))
-	stays := p.open("client", p.Pod("other").Addr4, 80)
+	stays := p.dial("client", p.Pod("other").Addr4, 80)
 	h := p.hold("-s " + client.Addr4.String() + " -d " + db.Addr4.String() + " -p tcp --syn")
 	// The first packet is not sent again after a second, however long the change takes.
 	once := "table ip once { chain c { type filter hook output priority 0; ip daddr != " + db.Addr4.String() + " accept; tcp flags & (syn | ack) != syn accept; limit rate 1/hour burst 1 packets accept; drop; }; }"
@@ -132,7 +132,7 @@ func testAPacketUnderWay(p *peering) {
 		t.FailNow()
 	}
 	defer c.Close()
-	p.goesOn("its packet was judged before the change", c, true)
+	p.goOn("its packet was judged before the change", true, c)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
@@ -143,7 +143,7 @@ func testAPacketUnderWay(p *peering) {
 			t.Fatal("the connection goes on")
 		}
 	}
-	p.goesOn("of a peer that stays", stays, true)
+	p.goOn("of a peer that stays", true, stays)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -2,6 +2,8 @@ package enforcer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -76,67 +78,43 @@ func TestReconcileOfAnIntactKernelWritesNothing(t *testing.T) {
 	}
 }
 
-func TestReconcilePutsBack(t *testing.T) {
-	t.Parallel()
-	remove := func(chain, rule string) func(tx *iptables.Transaction) {
-		return func(tx *iptables.Transaction) { tx.Remove(chain, rule) }
-	}
-	empty := func(tx *iptables.Transaction, all iptables.Chains) {
+// chainRivals are what programs do to chains, each by one transaction of a table.
+var chainRivals = map[string]struct {
+	table string
+	does  func(tx *iptables.Transaction, all iptables.Chains)
+}{
+	"takes the jump to the home check": {"mangle", func(tx *iptables.Transaction, _ iptables.Chains) { tx.Remove("PREROUTING", "-j "+chainNames) }},
+	"takes a jump of security":         {"security", func(tx *iptables.Transaction, _ iptables.Chains) { tx.Remove("FORWARD", "-j "+chainDrop) }},
+	"takes a rule":                     {"security", func(tx *iptables.Transaction, _ iptables.Chains) { tx.Remove(chainDrop, "-j DROP") }},
+	"takes the rules of a chain":       {"mangle", func(tx *iptables.Transaction, _ iptables.Chains) { tx.Replace(chainNamed) }},
+	"writes another rule to a chain":   {"mangle", func(tx *iptables.Transaction, _ iptables.Chains) { tx.Replace(chainNamed, "-j ACCEPT") }},
+	"takes a chain": {"security", func(tx *iptables.Transaction, _ iptables.Chains) {
+		tx.Remove("FORWARD", "-j "+chainDrop)
+		tx.Remove("INPUT", "-j "+chainDrop)
+		tx.Delete(chainDrop)
+	}},
+	"takes all rules, as iptables -F does": {"mangle", func(tx *iptables.Transaction, all iptables.Chains) {
 		for name := range all {
 			if strings.HasPrefix(name, chainPrefix) {
 				tx.Replace(name)
 			}
 		}
-	}
-	tests := []struct {
-		what, table string
-		rival       func(tx *iptables.Transaction)
-		all         func(tx *iptables.Transaction, all iptables.Chains)
-	}{
-		{what: "the jump to the home check", table: "mangle", rival: remove("PREROUTING", "-j "+chainNames)},
-		{what: "a jump of security", table: "security", rival: remove("FORWARD", "-j "+chainDrop)},
-		{what: "a rule", table: "security", rival: remove(chainDrop, "-j DROP")},
-		{what: "the rules of a chain", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainNamed) }},
-		{what: "a chain in favour of another rule", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainNamed, "-j ACCEPT") }},
-		{what: "a chain", table: "security", rival: func(tx *iptables.Transaction) {
-			tx.Remove("FORWARD", "-j "+chainDrop)
-			tx.Remove("INPUT", "-j "+chainDrop)
-			tx.Delete(chainDrop)
-		}},
-		{what: "all rules, as iptables -F does", table: "mangle", all: func(tx *iptables.Transaction, all iptables.Chains) {
-			empty(tx, all)
-			tx.Remove("PREROUTING", "-j "+chainNames)
-		}},
-		{what: "nothing, but adds a chain of our name", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-MINE", "-j ACCEPT") }},
-	}
-	for _, test := range tests {
+		tx.Remove("PREROUTING", "-j "+chainNames)
+	}},
+	"adds a chain of our name": {"mangle", func(tx *iptables.Transaction, _ iptables.Chains) { tx.Replace("NAMEGATE-MINE", "-j ACCEPT") }},
+}
+
+func TestReconcilePutsBack(t *testing.T) {
+	t.Parallel()
+	for what, rival := range chainRivals {
 		for _, f := range ipVersions {
 			w := settled(t)
-			before := w.dump()
-			tx := iptables.NewTransaction(f, test.table)
-			if test.rival != nil {
-				test.rival(tx)
-			} else {
-				all, err := w.chains.Save(context.Background(), f, test.table)
-				fatal.If(t, err)
-				test.all(tx, all)
-			}
-			w.restore(tx)
-			if w.dump() == before {
-				t.Fatalf("%s: the rival changed nothing", test.what)
-			}
-			w.reconcile()
-			if after := sortedLines(w.dump()); after != sortedLines(before) {
-				t.Errorf("%v: a rival takes %s; after the repair:\n%s\nwant\n%s", f, test.what, after, before)
-			}
-			if got := w.e.Status().Repairs; got != 1 {
-				t.Errorf("%v: a rival takes %s: %d repairs counted", f, test.what, got)
-			}
-			w.seams.forget(0, false)
-			w.reconcile()
-			if got := w.seams.writes("restore"); len(got) != 0 || w.e.Status().Repairs != 1 {
-				t.Errorf("%v: %s is repaired twice: %v", f, test.what, got)
-			}
+			w.repairs(fmt.Sprint(what, " of ", f), func() error {
+				all, err := w.chains.Save(context.Background(), f, rival.table)
+				tx := iptables.NewTransaction(f, rival.table)
+				rival.does(tx, all)
+				return errors.Join(err, w.chains.Restore(context.Background(), tx))
+			})
 		}
 	}
 }
@@ -173,14 +151,7 @@ func TestRunReconcileFollowsLinks(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- w.e.RunReconcile(ctx) }()
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
-	deadline := time.After(time.Minute)
-	for len(w.e.Status().Homeless) > 0 {
-		select {
-		case <-deadline:
-			t.Fatal("the home is not noticed")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	fatal.Await(t, "the home is noticed", func() bool { return len(w.e.Status().Homeless) == 0 })
 	cancel()
 	if err := <-over; err != nil {
 		t.Error(err)

@@ -70,7 +70,7 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != before || before == 0 {
 			t.Errorf("%s: %d lines of the old are left before anything new is in force, want %d", test.name, got, before)
 		}
-		fatal.If(t, w.e.Commit(context.Background()))
+		w.commit()
 		w.seams.before = nil
 		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != 0 {
 			t.Errorf("%s: %d lines of the old are left", test.name, got)
@@ -94,8 +94,7 @@ func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 func TestRecoveryFromTheOtherVariant(t *testing.T) {
 	t.Parallel()
 	w, _ := web(t)
-	f := flow("10.1.0.5:1001", "192.0.2.99:443")
-	w.flows.Track(f)
+	f := w.track("10.1.0.5:1001", "192.0.2.99:443")
 	w.otherBackend, w.chains = w.chains, iptables.NewFake()
 	w.restart()
 	w.apply([]policy.Pod{pod("other", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))

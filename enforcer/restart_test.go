@@ -181,12 +181,10 @@ func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	t.Parallel()
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	judged := flow("10.1.0.5:1003", "192.0.2.1:443")
-	judged.Mark = 0
-	w.flows.Track(judged)
+	judged := w.unadmitted("10.1.0.5:1003", "192.0.2.1:443")
 	w.restart()
 	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443-8444 www.example.org")) // so that chains change
-	fatal.If(t, w.e.Prepare(context.Background(), s))
+	w.prepare(s)
 	w.chains.Fail(errInjected)
 	if err := w.e.Commit(context.Background()); err == nil {
 		t.Fatal("no error")
@@ -207,9 +205,7 @@ func TestRestartJudgesPodsThatWereOnlyAudited(t *testing.T) {
 	audit := pol("allow", "tcp/443 www.example.org")
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
 	w.apply([]policy.Pod{web}, audit)
-	f := flow("10.1.0.5:1001", "192.0.2.53:53")
-	f.Mark = 0
-	w.flows.Track(f)
+	f := w.unadmitted("10.1.0.5:1001", "192.0.2.53:53")
 	w.restart()
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 	if w.mark(f)&DefaultMark == 0 {

@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestARetryAfterARestartKeepsHomes has each step of the first roll-out of a successor fail: a
@@ -21,34 +19,33 @@ import (
 func TestARetryAfterARestartKeepsHomes(t *testing.T) {
 	t.Parallel()
 	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
-		for n := 1; n < maxSteps; n++ {
+		var before []string
+		var next *policy.Snapshot
+		eachFault(t, 2, false, func() (*world, func() error) {
 			w := newWorld(t)
 			w.links.SetHome(addr("10.1.0.5"), home)
 			web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 			w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-			before := w.nftElements()
+			before = w.nftElements()
 			w.restart()
-			next := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-			w.seams.forget(n, false)
-			if err := w.rollOut(next); w.seams.steps < n {
-				break
-			} else if !errors.Is(err, errInjected) {
-				continue
+			next = w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+			return w, func() error { return w.rollOut(next) }
+		}, func(f fault) {
+			if !errors.Is(f.err, errInjected) {
+				return
 			}
-			failed := w.seams.failed
 			check := func(when string) {
-				if w.at("10.1.0.5", "veth9", "") {
-					t.Errorf("step %d, %q, failed, %s: the pod's address passes on another pod's interface", n, failed, when)
+				if f.at("10.1.0.5", "veth9", "") {
+					t.Errorf("%s, %s: the pod's address passes on another pod's interface", f.when, when)
 				}
-				if gone := slices.DeleteFunc(slices.Clone(before), func(e string) bool { return slices.Contains(w.nftElements(), e) }); len(gone) > 0 {
-					t.Errorf("step %d, %q, failed, %s: nft has no more %q", n, failed, when, gone)
+				if gone := slices.DeleteFunc(slices.Clone(before), func(e string) bool { return slices.Contains(f.nftElements(), e) }); len(gone) > 0 {
+					t.Errorf("%s, %s: nft has no more %q", f.when, when, gone)
 				}
 			}
 			check("then")
-			w.seams.forget(0, false)
-			fatal.If(t, w.e.Prepare(context.Background(), next))
+			f.prepare(next)
 			check("prepared again")
-		}
+		})
 	}
 }
 

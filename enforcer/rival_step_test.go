@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -34,15 +33,7 @@ var stepRivals = map[string]func(w *world) error{
 	"flushes and deletes chains": func(w *world) error {
 		for _, f := range ipVersions {
 			for _, table := range tables {
-				all, err := w.chains.Save(context.Background(), f, table)
-				if err != nil {
-					return err
-				}
-				tx := iptables.NewTransaction(f, table)
-				removeOurs(tx, all)
-				if err := w.chains.Restore(context.Background(), tx); err != nil {
-					return err
-				}
+				w.flushChains(f, table)
 			}
 		}
 		return nil

@@ -83,34 +83,25 @@ func TestStaleMarksAreClearedFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
-	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, Mark: 0xffffffff, Conn: 0xffffffff}
-	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Mark != 0xffffffff&^(DefaultMark|DefaultCandidate) || p.Conn != 0xffffffff&^(DefaultMark|DefaultCandidate) {
-		t.Errorf("a new connection comes with mark %#x and connection mark %#x", p.Mark, p.Conn)
-	}
-	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "RELATED", Conn: 0xffffffff}
-	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Conn != 0xffffffff&^(DefaultMark|DefaultCandidate) {
-		t.Errorf("an expected connection keeps its master's mark %#x", p.Conn)
-	}
-	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 1, State: "RELATED", Conn: DefaultMark}
-	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Conn != DefaultMark {
-		t.Errorf("an ICMP error makes of its connection's mark %#x", p.Conn)
-	}
-	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "ESTABLISHED", Conn: DefaultCandidate}
-	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Conn != 0 {
-		t.Errorf("a candidate of an earlier packet stays: connection mark %#x", p.Conn)
-	}
-	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "ESTABLISHED", Conn: 0xffffffff}
-	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Conn != 0xffffffff {
-		t.Errorf("an established connection's mark became %#x", p.Conn)
-	}
-	p = packet{Src: addr("10.1.0.9"), Dst: addr("192.0.2.1"), Protocol: 6, Mark: 0xffffffff, Conn: 0xffffffff}
-	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Mark != 0xffffffff || p.Conn != 0xffffffff {
-		t.Error("the marks of who is not selected changed")
+	const all, others = 0xffffffff, 0xffffffff &^ (DefaultMark | DefaultCandidate)
+	for _, test := range []struct {
+		what       string
+		p          packet
+		mark, conn uint32
+	}{
+		{"a new connection", packet{Protocol: 6, Mark: all, Conn: all}, others, others},
+		{"an expected connection with its master's mark", packet{Protocol: 6, State: "RELATED", Conn: all}, 0, others},
+		{"an ICMP error of an admitted connection", packet{Protocol: 1, State: "RELATED", Conn: DefaultMark}, 0, DefaultMark},
+		{"a candidate of an earlier packet", packet{Protocol: 6, State: "ESTABLISHED", Conn: DefaultCandidate}, 0, 0},
+		{"an established connection", packet{Protocol: 6, State: "ESTABLISHED", Conn: all}, 0, all},
+		{"a packet of a pod that is not selected", packet{Src: addr("10.1.0.9"), Protocol: 6, Mark: all, Conn: all}, all, all},
+	} {
+		p := test.p
+		if p.Dst = addr("192.0.2.1"); !p.Src.IsValid() {
+			p.Src = addr("10.1.0.5")
+		}
+		if w.machine(4, "mangle").Run("PREROUTING", &p); p.Mark != test.mark && test.p.Mark != 0 || p.Conn != test.conn {
+			t.Errorf("%s: mark %#x, connection mark %#x, want %#x and %#x", test.what, p.Mark, p.Conn, test.mark, test.conn)
+		}
 	}
 }

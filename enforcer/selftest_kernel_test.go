@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
@@ -24,25 +21,20 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
-// node is a lab's node with an enforcer, a proxy and injection that run on it, and
-// one selected pod.
+// node is a peering with a proxy and injection that run on it, whose client is selected.
 type node struct {
-	*lab.Lab
-	t     *testing.T
-	plane string
-	pod   *lab.Pod
-	ref   policy.PodRef
-	snap  *policy.Snapshot
-	e     *enforcer.Enforcer
-	s     *proxy.Server
-	in    *inject.Kernel
+	*peering
+	pod *lab.Pod
+	ref policy.PodRef
+	s   *proxy.Server
+	in  *inject.Kernel
 }
 
 // do runs f in the node's namespace.
@@ -51,32 +43,21 @@ func (n *node) do(f func() error) {
 	fatal.If(n.t, n.Node.Do(f))
 }
 
-// newLab makes a lab that goes with the test.
-func newLab(t *testing.T, network lab.Network) *lab.Lab {
-	t.Helper()
-	l, err := lab.New(network)
-	fatal.If(t, err)
-	t.Cleanup(func() {
-		if err := l.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
-
 func newNode(t *testing.T, plane string, network lab.Network, resolvers ...netip.Addr) *node {
 	t.Helper()
-	l := newLab(t, network)
-	var err error
-	n := &node{Lab: l, t: t, plane: plane, ref: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"}}
-	if n.pod, err = l.AddPod("web", 5); err != nil {
-		t.Fatal(err)
+	if resolvers == nil {
+		resolvers = []netip.Addr{lab.Resolver4, lab.Resolver6}
 	}
-	if _, err = l.AddPod("other", 6); err != nil {
-		t.Fatal(err)
-	}
-	fatal.If(t, l.Ready())
-	n.do(func() error { return n.run(resolvers) })
+	n := &node{peering: newPeering(t, plane, network, resolvers...), ref: policytest.Ref("client")}
+	n.pod, n.allowed = n.Pod("client"), []string{"any example.org"}
+	n.apply()
+	n.do(func() (err error) {
+		n.in, err = inject.Open()
+		return err
+	})
+	t.Cleanup(func() { _ = n.in.Close() })
+	n.do(n.serve)
+	n.beat()
 	return n
 }
 
@@ -106,16 +87,15 @@ const iptablesPlane, nftablesPlane = "iptables", "nftables"
 // planes are the dataplanes.
 var planes = []string{iptablesPlane, nftablesPlane}
 
-// openEnforcer makes an enforcer of the kernel of this namespace, in which do calls, and which
-// closes with the test.
-func openEnforcer(t *testing.T, plane string, do func(func() error) error, resolvers ...netip.Addr) (*enforcer.Enforcer, *conntrack.Kernel, error) {
+// open makes an enforcer of the kernel of the node, in which it is called, which closes with the test.
+func (p *peering) open() (*enforcer.Enforcer, *conntrack.Kernel, error) {
 	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
 	if err != nil {
 		return nil, nil, err
 	}
-	t.Cleanup(tables.Close)
-	k := enforcer.Kernel{Tables: tables, Entries: inNode{tables, do}, Dataplane: nftables.Config{Tables: inNode{tables, do}}.New}
-	if plane == iptablesPlane {
+	p.t.Cleanup(tables.Close)
+	k := enforcer.Kernel{Tables: tables, Entries: inNode{tables, p.Node.Do}, Dataplane: nftables.Config{Tables: inNode{tables, p.Node.Do}}.New}
+	if p.plane == iptablesPlane {
 		chains, err := iptables.NewExec(iptables.Default)
 		if err != nil {
 			return nil, nil, err
@@ -124,41 +104,30 @@ func openEnforcer(t *testing.T, plane string, do func(func() error) error, resol
 		if err != nil {
 			return nil, nil, err
 		}
-		t.Cleanup(sets.Close)
+		p.t.Cleanup(sets.Close)
 		k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
 	}
 	flows, err := conntrack.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	t.Cleanup(flows.Close)
+	p.t.Cleanup(flows.Close)
 	links, err := link.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	t.Cleanup(links.Close)
+	p.t.Cleanup(links.Close)
 	k.Flows, k.Links = flows, links
+	resolvers := p.resolvers
+	if resolvers == nil {
+		resolvers = []netip.Addr{lab.Resolver4}
+	}
 	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
 	return e, flows, err
 }
 
-// run starts what an agent runs.
-func (n *node) run(resolvers []netip.Addr) (err error) {
-	if n.e, _, err = openEnforcer(n.t, n.plane, n.Node.Do, resolvers...); err != nil {
-		return err
-	}
-	serving, err := n.e.Start(context.Background())
-	if err != nil {
-		return err
-	}
-	if n.in, err = inject.Open(); err != nil {
-		return err
-	}
-	n.t.Cleanup(func() { _ = n.in.Close() })
-	return n.serve(serving)
-}
-
-func (n *node) serve(serving []netip.Addr) error {
+// serve answers probes at the addresses of the agent.
+func (n *node) serve() error {
 	config, err := corefile.Parse("Corefile", ". {\n forward . 192.0.2.53\n}\n")
 	if err != nil {
 		return err
@@ -168,34 +137,18 @@ func (n *node) serve(serving []netip.Addr) error {
 	}
 	n.t.Cleanup(func() { _ = n.s.Close(context.Background()) })
 	var at []netip.AddrPort
-	for _, a := range serving {
+	for _, a := range n.e.Status().Serving {
 		at = append(at, netip.AddrPortFrom(a, 53))
 	}
-	if err := n.s.Listen(at); err != nil {
-		return err
-	}
-	name := "example.org"
-	n.snap = compile.New().Compile(compile.Input{
-		Pods: []policy.Pod{{PodRef: n.ref, IPs: []netip.Addr{n.pod.Addr4, n.pod.Addr6}, Labels: map[string]string{"app": "web"}}},
-		Policies: []*v1alpha1.FQDNNetworkPolicy{{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-			Spec:       v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &name}}}}},
-		}},
-	})
-	n.s.Publish(n.snap)
-	if err := n.enforce(); err != nil {
-		return err
-	}
-	n.beat()
-	return nil
+	n.s.Publish(n.snapshot)
+	return n.s.Listen(at)
 }
 
-// enforce brings the snapshot into force, as the node is now.
-func (n *node) enforce() error {
-	if err := n.e.Prepare(context.Background(), n.snap); err != nil {
-		return err
-	}
-	return n.e.Commit(context.Background())
+// enforce brings the last snapshot into force again, as the node is now.
+func (n *node) enforce() {
+	n.t.Helper()
+	n.do(func() error { return n.e.Prepare(context.Background(), n.snapshot) })
+	n.commit()
 }
 
 // beat keeps interception on until the test's end.
@@ -214,11 +167,7 @@ func (n *node) beat() {
 			n.t.Error(err)
 		}
 	})
-	for end := time.Now().Add(time.Minute); !n.e.Status().Intercepting; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			n.t.Fatal("interception does not begin")
-		}
-	}
+	fatal.Await(n.t, "interception begins", func() bool { return n.e.Status().Intercepting })
 }
 
 func (n *node) wants(what string, want enforcer.Path) {
@@ -273,7 +222,7 @@ func TestPathOnTheKernel(t *testing.T) {
 	t.Parallel()
 	for _, network := range networks {
 		t.Run(string(network), eachPlane(func(t *testing.T, plane string) {
-			n := newNode(t, plane, network, lab.Resolver4, lab.Resolver6)
+			n := newNode(t, plane, network)
 			n.wants("untouched", enforcer.PathWorks)
 			n.does("iptables -w -I INPUT -p udp --dport 53 -j DROP")
 			n.wants("another engine's rule drops it", enforcer.PathBlocked)
@@ -303,16 +252,16 @@ func TestPathOnTheKernel(t *testing.T) {
 func TestPathOfUnfilteredBridge(t *testing.T) {
 	t.Parallel()
 	const off = "sysctl -q -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0"
-	away := newNode(t, iptablesPlane, lab.Bridged, lab.Resolver4, lab.Resolver6)
+	away := newNode(t, iptablesPlane, lab.Bridged)
 	away.does(off)
-	away.do(away.enforce)
+	away.enforce()
 	away.wants("the resolver is elsewhere", enforcer.PathWorks)
 
 	near := newNode(t, iptablesPlane, lab.Bridged, netip.MustParseAddr("10.1.0.6"), netip.MustParseAddr("fd00:1::6"))
 	near.wants("the resolver is a neighbour", enforcer.PathWorks)
 	near.forgetProbed()
 	near.does(off)
-	near.do(near.enforce)
+	near.enforce()
 	near.wants("the bridge is not filtered", enforcer.PathUnseen)
 }
 
@@ -320,7 +269,7 @@ func TestPathOfUnfilteredBridge(t *testing.T) {
 // send anything, and the pod hears nothing of it.
 func TestPathNeedsNothingOfThePod(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nftablesPlane, lab.Routed, lab.Resolver4, lab.Resolver6)
+	n := newNode(t, nftablesPlane, lab.Routed)
 	heard, err := n.pod.Sniff("eth0")
 	fatal.If(t, err)
 	defer heard.Close()
@@ -330,19 +279,17 @@ func TestPathNeedsNothingOfThePod(t *testing.T) {
 	if got := heard.Saw(n.pod.Addr4); got != 0 {
 		t.Errorf("the pod got %d packets", got)
 	}
-	n.do(func() error {
-		got, err := n.e.TestPath(context.Background(), policy.PodRef{Namespace: "shop", Name: "nobody"}, n.in, n.s.ExpectProbe)
-		if got != enforcer.PathUntested || err != nil {
-			t.Errorf("a pod that nobody knows: %v, %v", got, err)
-		}
-		return nil
-	})
+	untested := func(what string, ref policy.PodRef, fails bool) {
+		t.Helper()
+		n.do(func() error {
+			got, err := n.e.TestPath(context.Background(), ref, n.in, n.s.ExpectProbe)
+			if got != enforcer.PathUntested || (err != nil) != fails {
+				t.Errorf("%s: %v, %v", what, got, err)
+			}
+			return nil
+		})
+	}
+	untested("a pod that is not known", policytest.Ref("nobody"), false)
 	n.does("ip link del " + n.pod.Iface)
-	n.do(func() error {
-		got, err := n.e.TestPath(context.Background(), n.ref, n.in, n.s.ExpectProbe)
-		if got != enforcer.PathUntested || err == nil {
-			t.Errorf("a pod whose link is gone: %v, %v", got, err)
-		}
-		return nil
-	})
+	untested("a pod whose link is gone", n.ref, true)
 }

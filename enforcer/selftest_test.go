@@ -234,7 +234,7 @@ func TestPathUntested(t *testing.T) {
 			p.apply([]policy.Pod{p.web}, pol("allow"))
 		},
 		"the pod is a resolver": func(p *proving) {
-			p.refresh(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}})
+			p.learns(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,16 +252,6 @@ func TestPathUntested(t *testing.T) {
 	}
 }
 
-func (p *proving) refresh(n intercept.Network) {
-	p.t.Helper()
-	if _, err := p.e.intercept.SetNetwork(n); err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := p.e.Refresh(context.Background()); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
 // TestPathWhileTheWorldChanges: what changed while a query was under way explains
 // that it did not arrive. The enforcer's lock is free meanwhile.
 func TestPathWhileTheWorldChanges(t *testing.T) {
@@ -270,7 +260,7 @@ func TestPathWhileTheWorldChanges(t *testing.T) {
 		"no policy selects it":       func(p *proving) { p.apply([]policy.Pod{p.web}) },
 		"interception ended":         func(p *proving) { p.clock.Pass(time.Minute) },
 		"its home moved":             func(p *proving) { p.moves() },
-		"it became a resolver":       func(p *proving) { p.refresh(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}}) },
+		"it became a resolver":       func(p *proving) { p.learns(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}}) },
 		"another one took its place": func(p *proving) { p.apply([]policy.Pod{pod("next", "10.1.0.5", "allow")}, pol("allow")) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -344,7 +334,7 @@ func TestPathResolver(t *testing.T) {
 		if got := last(); got != dns4 {
 			t.Errorf("asked %s", got)
 		}
-		p.refresh(intercept.Network{Resolvers: addrs("10.96.0.10")})
+		p.learns(intercept.Network{Resolvers: addrs("10.96.0.10")})
 		if got := last(); got != addr("10.96.0.10") {
 			t.Errorf("with a Service %s was asked", got)
 		}

@@ -41,9 +41,7 @@ func TestSinglePortsShareASet(t *testing.T) {
 			t.Errorf("port %d is open: %v", port, !want)
 		}
 	}
-	first, second := flow("10.1.0.5:1001", "192.0.2.1:80"), flow("10.1.0.5:1002", "192.0.2.1:443")
-	w.flows.Track(first)
-	w.flows.Track(second)
+	first, second := w.track("10.1.0.5:1001", "192.0.2.1:80"), w.track("10.1.0.5:1002", "192.0.2.1:443")
 	rules := w.chains.Dump(4, "mangle")
 	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "udp/443 www.example.org", "tcp/8000-8001 www.example.org"))
 	if want := []string{"tcp/443 192.0.2.1", "udp/443 192.0.2.1"}; !slices.Equal(w.opened(p), want) {
@@ -74,9 +72,7 @@ func TestRestartWithoutAPort(t *testing.T) {
 	p := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/80 www.example.org"))
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	first, second := flow("10.1.0.5:1001", "192.0.2.1:80"), flow("10.1.0.5:1002", "192.0.2.1:443")
-	w.flows.Track(first)
-	w.flows.Track(second)
+	first, second := w.track("10.1.0.5:1001", "192.0.2.1:80"), w.track("10.1.0.5:1002", "192.0.2.1:443")
 	w.restart()
 	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
 	if want := []string{"tcp/443 192.0.2.1"}; !slices.Equal(w.opened(p), want) {
@@ -99,9 +95,6 @@ func TestLastGrantsOnAPortThatGoes(t *testing.T) {
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
 	fatal.If(t, first.grants.Grant(context.Background(), last))
 	end()
-	if w.awaits() {
-		t.Error("the first agent is gone, and awaited")
-	}
 	if want := []string{"tcp/443 192.0.2.1", "tcp/443 192.0.2.2"}; !slices.Equal(w.opened(p), want) {
 		t.Errorf("open %v, want %v", w.opened(p), want)
 	}

@@ -35,20 +35,21 @@ func eachComing(t *testing.T, f func(t *testing.T, p *peering, appear func())) {
 	}
 }
 
-// TestOpenedOnTheWayOnTheKernel is TestOpenedOnTheWay: a connection that a pod opens between
-// Prepare and Commit by a granted address is admitted from its first packet.
+// TestOpenedOnTheWayOnTheKernel: a connection that a pod opens between Prepare and Commit by a
+// granted address is admitted from its first packet, so that no reply of it is cut when the pod
+// becomes isolated; and nothing else that it opens is.
 func TestOpenedOnTheWayOnTheKernel(t *testing.T) {
 	t.Parallel()
 	eachComing(t, func(t *testing.T, p *peering, appear func()) {
 		appear()
 		granted, other := outsides(1)[0], outsides(2)[0]
 		p.answer("client", "one.test", granted)
-		stays, cut := p.open("client", granted, 80), p.open("client", other, 80)
+		stays, cut := p.dial("client", granted, 80), p.dial("client", other, 80)
 		p.admitted("before the pod is default-deny", stays)
 		p.commit()
 		p.admitted("when the pod is default-deny", stays)
-		p.goesOn("what is granted", stays, true)
-		p.goesOn("what is not granted", cut, false)
+		p.goOn("what is granted", true, stays)
+		p.goOn("what is not granted", false, cut)
 		p.probes("at last", "tcp", lab.Refused, 80, other)
 	})
 }
@@ -63,11 +64,11 @@ func TestOrderedRulesOfAComingPod(t *testing.T) {
 		shared, granted := outsides(1)[0], outsides(2)[0]
 		p.answer("client", "deny.test", shared)
 		p.answer("client", "one.test", shared, granted)
-		cut, stays := p.open("client", shared, 80), p.open("client", granted, 80)
+		cut, stays := p.dial("client", shared, 80), p.dial("client", granted, 80)
 		p.commit()
 		p.admitted("when the pod is default-deny", stays)
-		p.goesOn("what is granted", stays, true)
-		p.goesOn("what the Admin tier denies", cut, false)
+		p.goOn("what is granted", true, stays)
+		p.goOn("what the Admin tier denies", false, cut)
 	})
 }
 

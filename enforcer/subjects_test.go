@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/kernel/nft/timed"
@@ -74,13 +71,10 @@ func TestAFailureOfOnePod(t *testing.T) {
 			{"neither", refusing{add: true, remove: true}, true},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				w := newNode(t)
-				w.plane = plane
-				w.restart()
+				w := newWorldOn(t, plane)
 				web, other := pod("web", "10.1.0.5", "one", "two"), pod("other", "10.1.0.6", "one", "two")
 				snapshot := func(rules string) *policy.Snapshot {
-					deny := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}
-					fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: ["+rules+"]}"), &deny.Spec))
+					deny := clusterPolicy(t, "deny", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: ["+rules+"]}")
 					// Two sets that open an address, so that each asks for what denies it.
 					return compile.New().Compile(compile.Input{Pods: []policy.Pod{web, other}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{deny},
 						Policies: []*v1alpha1.FQDNNetworkPolicy{pol("one", "tcp/443 *.test"), pol("two", "tcp/80 *.test")}})

@@ -3,19 +3,25 @@ package enforcer_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
 
 // orderedRounds is how many random lists TestOrderedRulesEqualEvaluate tries on each network:
-// with 68 probes of each, a run has more than 5,000.
+// with 78 probes of each, a run has more than 5,000.
 const orderedRounds = 37
 
 // probed are the networks of probes.
@@ -29,8 +35,19 @@ func icmpOf(a netip.Addr) policy.Protocol {
 	return 1
 }
 
+// untracked exempts a port from connection tracking.
+const untracked = "table inet bare { chain c { type filter hook prerouting priority -300; th dport 82 notrack; th sport 82 notrack; }; }"
+
+// opened is a connection of a pod.
+type opened struct {
+	net.Conn
+	from string
+	flow policy.Flow
+}
+
 // TestOrderedRulesEqualEvaluate: random rules of pods with and without a Namespace tier
-// decide packets as policy.Evaluate decides flows, dialled directly and through a Service.
+// decide packets as policy.Evaluate decides flows, dialled directly and through a Service, and
+// untracked. Connections go on as policy.Keeps says.
 func TestOrderedRulesEqualEvaluate(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
@@ -53,6 +70,16 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 		for service, to := range map[netip.Addr]netip.Addr{service4: db.Addr4, service6: db.Addr6} {
 			flows = append(flows, policy.Flow{Protocol: policy.TCP, Dialled: netip.AddrPortFrom(service, 5432), Reached: netip.AddrPortFrom(to, 80)})
 		}
+		fatal.If(t, p.Node.Pipe(untracked, "nft", "-f", "-"))
+		for _, a := range []netip.Addr{db.Addr4, db.Addr6, outside4, outside6} {
+			at := netip.AddrPortFrom(a, 82)
+			flows = append(flows, policy.Flow{Protocol: policy.UDP, Dialled: at, Reached: at}, policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at})
+		}
+		netpols := [][]*networkingv1.NetworkPolicy{
+			nil, {egress("client", port80, "db")}, {egress("client", http, "db", "other")}, {egress("client", port80, db.Addr4.String()+"/32", db.Addr6.String()+"/128")},
+			{egress("client", intstr.IntOrString{}, "0.0.0.0/0")}, {egress("client", intstr.IntOrString{})},
+		}
+		var open []*opened
 		pods := policy.Peer{Kind: policy.PeerPods, Key: "pods"}
 		networks := policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
 		named := policy.Peer{Kind: policy.PeerPorts, Key: "named"}
@@ -99,9 +126,12 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 					Action: policy.Deny, Ports: []policy.PortSet{"tcp/80,udp/80", "tcp/81", "udp"}[r.IntN(3)], Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(8) == 0, Policy: "shop/gated",
 				})
 			}
-			p.allowed = [][]string{nil, {"tcp/80 a.test", "tcp/80,tcp/5432 c.test"}}[r.IntN(2)]
+			p.labels["db"], p.labels["other"] = []string{"db", "", "db"}[r.IntN(3)], []string{"other", "other db"}[r.IntN(2)]
+			p.netpols = netpols[r.IntN(len(netpols))]
+			p.allowed = [][]string{nil, {"tcp/80 a.test", "tcp/80,tcp/5432 c.test"}, {"udp/80-82,tcp/81 b.test", "any c.test"}}[r.IntN(3)]
 			p.countByName(some(service4, service6)...)
-			p.apply(egress("client", port80, "db"))
+			p.apply()
+			open = p.kept(fmt.Sprint("in round ", round), open)
 			for range 8 {
 				from, name := []string{"client", "other"}[r.IntN(2)], []string{"a.test", "b.test", "c.test"}[r.IntN(3)]
 				for _, g := range p.answer(from, name, some(service4, service6, db.Addr4, db.Addr6, other.Addr4, other.Addr6, outside4, outside6)...) {
@@ -113,14 +143,10 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 				}
 			}
 			for _, from := range []string{"client", "other"} {
-				var v *policy.View
-				for _, of := range p.snapshot.Views {
-					if of.Pod.Name == from {
-						v = of
-					}
-				}
+				v := p.view(from)
 				var probing sync.WaitGroup
-				for _, flow := range flows {
+				for _, i := range r.Perm(len(flows)) {
+					flow := flows[i]
 					p.enter(&flow, v)
 					want, by := policy.Evaluate(v, p.snapshot, &flow)
 					if by != nil && by.Peer.Kind == policy.PeerNames {
@@ -129,14 +155,17 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 					if by != nil && by.Tier == policy.Namespace && by.Action == policy.Deny {
 						byDeny++
 					}
-					probes++
+					if probes++; want && flow.Protocol == policy.TCP && flow.Dialled == flow.Reached && flow.Dialled.Port() != 82 && len(open) < 8 {
+						open = append(open, &opened{p.dial(from, flow.Dialled.Addr(), flow.Dialled.Port()), from, flow})
+					}
+					refused := !want && by != nil && !by.Broken && by.Denied == policy.Reject && flow.Protocol == policy.TCP
 					probing.Go(func() {
 						network := probed[flow.Protocol]
 						got := p.Pod(from).ProbeFor(network, flow.Dialled, lab.Patience)
-						if got != lab.Answered && want { // a busy machine gets more time
+						if got != lab.Answered && want || got == lab.Silent && refused { // a busy machine gets more time
 							got = p.Pod(from).ProbeFor(network, flow.Dialled, lab.Limit)
 						}
-						if (got == lab.Answered) != want {
+						if (got == lab.Answered) != want || refused && got != lab.Refused {
 							t.Errorf("%s to %s over %s: %s, and Evaluate says %v by %+v of %+v", from, flow.Dialled, network, got, want, by, v)
 						}
 					})
@@ -148,13 +177,37 @@ func TestOrderedRulesEqualEvaluate(t *testing.T) {
 			}
 			if r.IntN(4) == 0 {
 				p.restart()
+				for _, c := range open {
+					p.goOn("before the first snapshot of the next agent", true, c)
+				}
 			}
+		}
+		p.ordered, p.netpols, p.allowed = nil, nil, nil
+		p.apply()
+		if sets, err := p.Node.Run("nft", "list", "sets", "inet"); err != nil || strings.Contains(sets, "peers-") || strings.Contains(sets, "entries-") {
+			t.Errorf("sets are left: %v, %v", sets, err)
 		}
 		if byNames < 10 || byDeny < 10 {
 			t.Errorf("%d flows were decided by names, %d by denies of the Namespace tier: the test does not see them", byNames, byDeny)
 		}
 		t.Logf("%d probes, %d decided by names", probes, byNames)
 	})
+}
+
+// kept asserts which connections go on, and returns those, at most five: that others can be opened.
+func (p *peering) kept(when string, open []*opened) (out []*opened) {
+	p.t.Helper()
+	for _, c := range open {
+		f := c.flow
+		p.enter(&f, p.view(c.from))
+		keeps := policy.Keeps(p.view(c.from), p.snapshot, &f)
+		if p.goOn(fmt.Sprintf("%s, from %s to %s", when, c.from, f.Dialled), keeps, c); keeps && len(out) < 5 {
+			out = append(out, c)
+		} else {
+			c.Close()
+		}
+	}
+	return out
 }
 
 // enter adds the live entries of the grants to a flow of a view's pod.

@@ -79,12 +79,12 @@ func TestGrantsInUse(t *testing.T) {
 		}
 		p.used("after packets", before, all(true))
 
-		open := p.open("client", outsides(1)[0], 80)
+		open := p.dial("client", outsides(1)[0], 80)
 		before = p.uses()
 		written("written again")
-		p.goesOn("written again", open, true)
+		p.goOn("written again", true, open)
 		p.used("after packets of an admitted connection", before, all(false))
-		p.open("client", outsides(4)[1], 80)
+		p.dial("client", outsides(4)[1], 80)
 		want := all(false)
 		want[string(accept.ID)+" "+outsides(4)[1].String()] = true
 		p.used("after a connection", before, want)

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // The view that decided is asked again exactly if it is not in force.
@@ -35,11 +34,11 @@ func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
 	if err := grant("www.example.com", coming); err == nil {
 		t.Error("a view that was never prepared is trusted")
 	}
-	fatal.If(t, w.e.Prepare(context.Background(), next))
+	w.prepare(next)
 	if grant("www.example.org", first) != nil || grant("www.example.com", coming) != nil {
 		t.Error("between Prepare and Commit both views are in force")
 	}
-	fatal.If(t, w.e.Commit(context.Background()))
+	w.commit()
 	// The proxy may have decided by the last snapshot and come late.
 	if err := grant("www.example.org", first); err == nil {
 		t.Error("a view that went is trusted")

@@ -13,11 +13,13 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
+	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -103,8 +105,20 @@ func eachPlane(t *testing.T, f func(t *testing.T, plane string)) {
 }
 
 // newWorld returns a node with an agent that has started.
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *world { return newWorldOn(t, iptablesPlane) }
+
+// newWorldOn is newWorld with a dataplane.
+func newWorldOn(t testing.TB, plane string) *world {
 	w := newNode(t)
+	w.plane = plane
+	w.restart()
+	return w
+}
+
+// attachedWorld is newWorld where a network plugin's result has addresses.
+func attachedWorld(t testing.TB, attached func(netip.Addr) bool) *world {
+	w := newNode(t)
+	w.cfg.Attached = attached
 	w.restart()
 	return w
 }
@@ -195,7 +209,49 @@ func (w *world) grants(s *policy.Snapshot, pod policy.PodRef, name string, ttl u
 // answer grants what an answer opens, which must work.
 func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 	w.t.Helper()
-	fatal.If(w.t, w.e.grants.Grant(context.Background(), w.grants(w.snap, pod.PodRef, name, ttl, answer)))
+	fatal.If(w.t, w.answerBy(w.snap, pod, name, ttl, answer))
+}
+
+// answerBy grants what an answer opens by a snapshot.
+func (w *world) answerBy(s *policy.Snapshot, pod policy.Pod, name string, ttl uint32, answer string) error {
+	w.t.Helper()
+	return w.e.grants.Grant(context.Background(), w.grants(s, pod.PodRef, name, ttl, answer))
+}
+
+// prepare and commit bring a snapshot into force in two steps, which must work.
+func (w *world) prepare(s *policy.Snapshot) {
+	w.t.Helper()
+	fatal.If(w.t, w.e.Prepare(context.Background(), s))
+}
+
+func (w *world) commit() {
+	w.t.Helper()
+	fatal.If(w.t, w.e.Commit(context.Background()))
+}
+
+// learns has the agent learn the network, and returns the addresses that it serves on.
+func (w *world) learns(n intercept.Network) []netip.Addr {
+	w.t.Helper()
+	_, err := w.e.intercept.SetNetwork(n)
+	fatal.If(w.t, err)
+	serving, err := w.e.Refresh(context.Background())
+	fatal.If(w.t, err)
+	return serving
+}
+
+// track opens an admitted connection.
+func (w *world) track(src, dst string) conntrack.Flow { return w.tracked(flow(src, dst)) }
+
+// unadmitted opens a connection without an admission.
+func (w *world) unadmitted(src, dst string) conntrack.Flow {
+	f := flow(src, dst)
+	f.Mark &^= DefaultMark
+	return w.tracked(f)
+}
+
+func (w *world) tracked(f conntrack.Flow) conntrack.Flow {
+	w.flows.Track(f)
+	return f
 }
 
 // expire lets time pass and the agent look at its deadlines.
@@ -265,6 +321,15 @@ func (w *world) dump() string {
 	}
 	slices.Sort(elements)
 	return strings.Join(append(lines, elements...), "\n")
+}
+
+// clusterPolicy is a cluster policy with a spec as YAML.
+func clusterPolicy(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
+	t.Helper()
+	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
+	p.Name = name
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
+	return p
 }
 
 const https = policy.PortSet("tcp/443")

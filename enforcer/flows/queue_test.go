@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
 const bit = 0x40
@@ -124,12 +125,7 @@ func (n *node) set(want string) {
 	}
 }
 
-func addrs(s string) (out []netip.Addr) {
-	for a := range strings.FieldsSeq(s) {
-		out = append(out, netip.MustParseAddr(a))
-	}
-	return out
-}
+var addrs = policytest.Addrs
 
 func TestConnectionsCutByEachReason(t *testing.T) {
 	const name, peer, lost = "10.1.0.5 192.0.2.1", "10.1.0.5 10.2.0.1", "10.1.0.5 10.2.0.2"

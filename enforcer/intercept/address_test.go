@@ -9,16 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/testkit/policytest"
 )
 
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrs(s string) (out []netip.Addr) {
-	for w := range strings.FieldsSeq(s) {
-		out = append(out, addr(w))
-	}
-	return out
-}
+var addr, addrs = netip.MustParseAddr, policytest.Addrs
 
 func TestFreeAddr(t *testing.T) {
 	tests := []struct {

@@ -71,29 +71,6 @@ func TestRenderedRules(t *testing.T) {
 	}
 }
 
-func TestRulesOfManyPodsReferToNothingMissing(t *testing.T) {
-	var pods []*dataplane.Subject
-	a, b := addr("10.1.0.1"), addr("2001:db8:1::1")
-	for i := range 300 {
-		p := &dataplane.Subject{
-			Pod:   policy.PodRef{Namespace: "shop", Name: fmt.Sprint(i)},
-			Addrs: []netip.Addr{a, b}, Grants: []policy.PortSet{"any", "tcp/443"}, Isolated: true,
-			Homes: map[netip.Addr]link.Home{a: {Iface: fmt.Sprintf("veth%08x", i*7919)}, b: {Iface: "br0", Port: fmt.Sprintf("port%d", i)}},
-		}
-		pods, a, b = append(pods, p), a.Next(), b.Next()
-	}
-	for _, family := range families {
-		f := applied(t, ruleset{family: family, mark: testMark, candidate: testCandidate, subjects: pods})
-		for _, table := range tables {
-			for line := range strings.Lines(f.Dump(family, table)) {
-				if strings.Contains(line, "  ") || strings.Contains(line, "<nil>") || strings.Contains(line, "%!") {
-					t.Fatalf("a rule that iptables would not print so: %s", line)
-				}
-			}
-		}
-	}
-}
-
 // recordedChains keeps the text of each transaction.
 type recordedChains struct {
 	*iptables.Fake
