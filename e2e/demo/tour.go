@@ -39,7 +39,7 @@ func (t *tour) walk() error {
 
 // resolve is one check that asks and wants an address.
 func (t *tour) resolve(pod, name string, qtype uint16, want, why string) bool {
-	addrs, took, err := ask(t.Pod(pod), name, qtype)
+	addrs, took, err := ask(t.Pod(pod), name, qtype, askLimit)
 	said := fmt.Sprint(err)
 	good := err == nil && len(addrs) == 1 && addrs[0].String() == want
 	if err == nil {
@@ -218,7 +218,7 @@ func (t *tour) agentGone() {
 // after begun that was.
 func (t *tour) answered(begun time.Time) (said string, good bool) {
 	for time.Since(begun) < askLimit && t.ctx.Err() == nil {
-		addrs, _, err := askWithin(t.Pod(client), listedName, dns.TypeA, patience)
+		addrs, _, err := ask(t.Pod(client), listedName, dns.TypeA, patience)
 		if err == nil {
 			after := time.Since(begun)
 			return fmt.Sprintf("%s, %s after the kill", join(addrs), brief(after)), true

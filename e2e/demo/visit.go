@@ -28,40 +28,17 @@ const (
 
 // ask asks the world's resolver from a pod, as the pod's own libraries would,
 // and returns the addresses and how long it took.
-func ask(pod *lab.Pod, name string, qtype uint16) ([]netip.Addr, time.Duration, error) {
-	return askWithin(pod, name, qtype, askLimit)
-}
-
-func askWithin(pod *lab.Pod, name string, qtype uint16, limit time.Duration) ([]netip.Addr, time.Duration, error) {
+func ask(pod *lab.Pod, name string, qtype uint16, limit time.Duration) ([]netip.Addr, time.Duration, error) {
 	begun := time.Now()
-	c, err := pod.Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), limit)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer c.Close()
-	m := new(dns.Msg)
-	m.SetQuestion(dns.Fqdn(name), qtype)
-	client := dns.Client{Timeout: limit}
-	r, _, err := client.ExchangeWithConn(m, &dns.Conn{Conn: c})
+	r, err := pod.Ask("udp", netip.AddrPortFrom(lab.Resolver4, 53), name, qtype, limit)
 	took := time.Since(begun)
+	if err == nil && r.Rcode != dns.RcodeSuccess {
+		err = errors.New(dns.RcodeToString[r.Rcode])
+	}
 	if err != nil {
 		return nil, took, fmt.Errorf("ask for %s: %w", name, err)
 	}
-	if r.Rcode != dns.RcodeSuccess {
-		return nil, took, fmt.Errorf("ask for %s: %s", name, dns.RcodeToString[r.Rcode])
-	}
-	var out []netip.Addr
-	for _, rr := range r.Answer {
-		switch rr := rr.(type) {
-		case *dns.A:
-			a, _ := netip.AddrFromSlice(rr.A.To4())
-			out = append(out, a)
-		case *dns.AAAA:
-			a, _ := netip.AddrFromSlice(rr.AAAA)
-			out = append(out, a)
-		}
-	}
-	return out, took, nil
+	return lab.Addresses(r), took, nil
 }
 
 // visit is one connection to a web server, or the try.

@@ -28,16 +28,8 @@ type EnginePod struct {
 	Namespace string
 	Labels    map[string]string
 	Addrs     []netip.Addr
-	Ports     []EnginePort
 	// Local pods are those whose egress the Engine limits.
 	Local bool
-}
-
-// EnginePort is a port of a pod's container that has a name.
-type EnginePort struct {
-	Name     string
-	Protocol string // tcp, udp or sctp
-	Port     int32
 }
 
 // Engine is another program on the node that enforces the egress of NetworkPolicies: by

@@ -9,7 +9,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // engineChains are the engine's chains in the making, for one family.
@@ -122,7 +121,7 @@ func (c *engineChains) pod(top string, p EnginePod, limits []*networkingv1.Netwo
 // rule writes one egress rule.
 func (c *engineChains) rule(chain, namespace string, rule networkingv1.NetworkPolicyEgressRule) error {
 	if len(rule.To) == 0 {
-		c.ports(chain, "", rule.Ports, c.engine.pods)
+		c.ports(chain, "", rule.Ports)
 	}
 	for _, to := range rule.To {
 		if to.IPBlock != nil {
@@ -138,7 +137,7 @@ func (c *engineChains) rule(chain, namespace string, rule networkingv1.NetworkPo
 			}
 			for _, a := range p.Addrs {
 				if in && c.mine(a) {
-					c.ports(chain, "-d "+a.String(), rule.Ports, []EnginePod{{Addrs: []netip.Addr{a}, Ports: p.Ports}})
+					c.ports(chain, "-d "+a.String(), rule.Ports)
 				}
 			}
 		}
@@ -171,19 +170,13 @@ func (c *engineChains) block(chain string, b *networkingv1.IPBlock, ports []netw
 	for _, except := range b.Except {
 		c.add(own, "-d %s -j RETURN", except)
 	}
-	var pods []EnginePod
-	for _, p := range c.engine.pods {
-		if slices.ContainsFunc(p.Addrs, in.Contains) {
-			pods = append(pods, p)
-		}
-	}
-	c.ports(own, "", ports, pods)
+	c.ports(own, "", ports)
 	c.add(chain, "-d %s -j %s", in, own)
 	return nil
 }
 
-// ports writes what goes to a destination, by the names of the pods that it may be.
-func (c *engineChains) ports(chain, to string, ports []networkingv1.NetworkPolicyPort, pods []EnginePod) {
+// ports writes what goes to a destination, by the numbers of ports.
+func (c *engineChains) ports(chain, to string, ports []networkingv1.NetworkPolicyPort) {
 	if len(ports) == 0 {
 		c.add(chain, "%s -j %s", to, c.allow())
 	}
@@ -192,29 +185,14 @@ func (c *engineChains) ports(chain, to string, ports []networkingv1.NetworkPolic
 		if p.Protocol != nil {
 			proto = strings.ToLower(string(*p.Protocol))
 		}
-		switch {
-		case p.Port == nil:
+		if p.Port == nil {
 			c.add(chain, "%s -p %s -j %s", to, proto, c.allow())
-		case p.Port.Type == intstr.Int:
-			last := p.Port.IntVal
-			if p.EndPort != nil {
-				last = *p.EndPort
-			}
-			c.add(chain, "%s -p %s --dport %d:%d -j %s", to, proto, p.Port.IntVal, last, c.allow())
-		default:
-			c.named(chain, p.Port.StrVal, proto, pods)
+			continue
 		}
-	}
-}
-
-func (c *engineChains) named(chain, name, proto string, pods []EnginePod) {
-	for _, p := range pods {
-		for _, port := range p.Ports {
-			for _, a := range p.Addrs {
-				if port.Name == name && port.Protocol == proto && c.mine(a) {
-					c.add(chain, "-d %s -p %s --dport %d -j %s", a, proto, port.Port, c.allow())
-				}
-			}
+		last := p.Port.IntVal
+		if p.EndPort != nil {
+			last = *p.EndPort
 		}
+		c.add(chain, "%s -p %s --dport %d:%d -j %s", to, proto, p.Port.IntVal, last, c.allow())
 	}
 }

@@ -128,7 +128,7 @@ egress:
 					t.Errorf("question %d: %v", i, err)
 					return
 				}
-				addrs := addresses(m)
+				addrs := lab.Addresses(m)
 				if len(addrs) != rotatingAnswer {
 					t.Errorf("question %d: %d addresses, rcode %d", i, len(addrs), m.Rcode)
 					return

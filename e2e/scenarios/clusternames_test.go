@@ -59,7 +59,7 @@ func TestNamesOfTheClusterAreTheTenants(t *testing.T) {
 				r, err := s.ask(pod, "udp", c.name+".svc.cluster.local", dns.TypeA)
 				fatal.If(t, err)
 				// What is denied by name is not told; a pod may know an address all the same.
-				if told := len(addresses(r)) > 0; !told && c.want == lab.Answered {
+				if told := len(lab.Addresses(r)) > 0; !told && c.want == lab.Answered {
 					t.Errorf("%s: %s has no address: %v", pod, c.name, r)
 				}
 				if pod == "names" && c.name == "external.evil" {

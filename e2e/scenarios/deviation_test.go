@@ -3,10 +3,10 @@ package scenarios
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -86,26 +86,14 @@ func deviates(t *testing.T, kind nodeKind, object string, loses func(s *stage) (
 	}
 	v := s.watchfully("a", nil, []string{"198.51.100.2:80"})
 	release := loses(s)
-	err := s.agent.WaitFor("the deviation", func(st lab.Status) bool {
-		for _, d := range st.Enforcer.Deviations {
-			if d.Object == object && !st.InSync {
-				return true
-			}
-		}
-		return false
-	})
-	if err != nil {
+	if err := s.agent.WaitFor("the deviation", func(st lab.Status) bool {
+		return !st.InSync && slices.ContainsFunc(st.Enforcer.Deviations, func(d struct{ Object, Error string }) bool { return d.Object == object })
+	}); err != nil {
 		t.Error(err)
 	}
 	says := func(what string, ask func() string, want string) {
 		t.Helper()
-		said := ""
-		for until := time.Now().Add(eventLimit); !strings.Contains(said, want) && time.Now().Before(until); {
-			said = ask()
-		}
-		if !strings.Contains(said, want) {
-			t.Errorf("%s does not say %q: %s", what, want, said)
-		}
+		fatal.Await(t, what+" says "+want, func() bool { return strings.Contains(ask(), want) })
 	}
 	says("readiness", func() string { out, _ := ready(); return out }, object)
 	says("the status", func() string {
@@ -121,13 +109,5 @@ func deviates(t *testing.T, kind nodeKind, object string, loses func(s *stage) (
 	if passed := v.passed.Load(); passed > 0 {
 		t.Errorf("%d of %d denied connections passed", passed, v.denied.Load())
 	}
-	for until := time.Now().Add(eventLimit); ; time.Sleep(50 * time.Millisecond) {
-		out, err := ready()
-		if err == nil {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatalf("not ready afterwards: %s", out)
-		}
-	}
+	fatal.Await(t, "readiness", func() bool { _, err := ready(); return err == nil })
 }

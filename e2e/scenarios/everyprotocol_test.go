@@ -51,7 +51,8 @@ func (s *stage) sctp(sniffer *lab.Sniffer, pod string, sport uint16, to string, 
 	}
 }
 
-// TestPortsOfEveryProtocol: a port without a protocol is one of TCP, UDP and SCTP.
+// TestPortsOfEveryProtocol: a port without a protocol is one of TCP, UDP and SCTP; a NetworkPolicy names
+// SCTP.
 func TestPortsOfEveryProtocol(t *testing.T) {
 	t.Parallel()
 	eachBackend(t, lab.Routed, everyProtocolOpens)
@@ -88,4 +89,11 @@ func everyProtocolOpens(t *testing.T, kind nodeKind) {
 	s.expect("a", "udp", "198.51.100.3:8080", lab.Answered)
 	s.expect("a", "tcp", "198.51.100.3:443", lab.Silent)
 	s.sctp(sniffer, "a", 5005, "198.51.100.3:36412", true)
+	// By a NetworkPolicy.
+	s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{ipBlock: {cidr: 198.51.100.9/32}}, {ipBlock: {cidr: \"2001:db8::9/128\"}}]\n  ports: [{protocol: SCTP, port: 5000}]")})
+	for i, host := range []string{"198.51.100.9", "[2001:db8::9]"} {
+		s.sctp(sniffer, "a", uint16(5010+i), host+":5000", true)
+		s.sctp(sniffer, "a", uint16(5020+i), host+":5001", false)
+		s.expect("a", "tcp", host+":5000", lab.Silent)
+	}
 }

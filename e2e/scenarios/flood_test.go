@@ -43,7 +43,7 @@ func TestFloodEndsNothing(t *testing.T) {
 			t.Error("interception ended under a flood")
 		}
 		asked++
-		if r, err := s.askAgain("b", "www.example.org", dns.TypeA); err == nil && len(addresses(r)) == 1 {
+		if r, err := s.askAgain("b", "www.example.org", dns.TypeA); err == nil && len(lab.Addresses(r)) == 1 {
 			answered++
 		}
 		time.Sleep(50 * time.Millisecond)

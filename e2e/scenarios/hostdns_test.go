@@ -3,7 +3,6 @@ package scenarios
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -98,34 +96,14 @@ func answerNumbers(q *dns.Msg) *dns.Msg {
 
 // query asks a resolver from the node, and returns the response code and the addresses.
 func (n *nodeLab) query(network, resolver, name string, qtype uint16) (rcode int, addrs []string, err error) {
-	err = n.Node.Do(func() error {
-		c, err := net.DialTimeout(network, net.JoinHostPort(resolver, "53"), lab.Limit)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(lab.Limit))
-		co := &dns.Conn{Conn: c}
-		q := new(dns.Msg).SetQuestion(name, qtype)
-		if err := co.WriteMsg(q); err != nil {
-			return err
-		}
-		r, err := co.ReadMsg()
-		if err != nil {
-			return err
-		}
-		rcode = r.Rcode
-		for _, rr := range r.Answer {
-			switch rr := rr.(type) {
-			case *dns.A:
-				addrs = append(addrs, rr.A.String())
-			case *dns.AAAA:
-				addrs = append(addrs, rr.AAAA.String())
-			}
-		}
-		return nil
-	})
-	return rcode, addrs, err
+	r, err := n.Node.Ask(network, netip.AddrPortFrom(netip.MustParseAddr(resolver), 53), name, qtype, lab.Limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, a := range lab.Addresses(r) {
+		addrs = append(addrs, a.String())
+	}
+	return r.Rcode, addrs, nil
 }
 
 // reaches compares whether the node reaches port 80 of an address.
@@ -227,73 +205,32 @@ func TestClientsOfTheNode(t *testing.T) {
 	}
 }
 
-// forwarder is a resolver that asks another one, in turn, for each query.
-type forwarder struct {
-	host   *lab.Host
-	socket net.PacketConn
-	mu     sync.Mutex
-	to     string // "" answers that the name does not exist
-	seen   map[string]int
-}
-
-// forward begins a forwarder. Queries for one name go on at most so many times.
-func forward(t *testing.T, host *lab.Host, at, to string) *forwarder {
+// forward starts a resolver of a host that asks another one, for one name at most so many times: that
+// bounds a loop.
+func forward(t *testing.T, host *lab.Host, at, to string) *lab.Outside {
 	t.Helper()
-	c, err := host.ListenPacket("udp", at+":53")
+	const most = 4
+	var mu sync.Mutex
+	seen := map[string]int{}
+	o, err := host.ServeDNS(addrPort(at+":53"), func(q *dns.Msg) *dns.Msg {
+		name := q.Question[0].Name
+		mu.Lock()
+		seen[name]++
+		again := seen[name] > most
+		mu.Unlock()
+		if again {
+			return answerNumbers(q)
+		}
+		r, err := host.Ask("udp", addrPort(to+":53"), name, q.Question[0].Qtype, lab.Limit)
+		if err != nil {
+			return nil
+		}
+		r.Id = q.Id
+		return r
+	})
 	fatal.If(t, err)
-	f := &forwarder{host: host, socket: c, to: to, seen: map[string]int{}}
-	t.Cleanup(func() { c.Close() })
-	go func() {
-		for {
-			b := make([]byte, 1500)
-			k, from, err := c.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			go f.answer(b[:k], from)
-		}
-	}()
-	return f
-}
-
-// mostForwards bounds a loop.
-const mostForwards = 4
-
-func (f *forwarder) answer(packet []byte, from net.Addr) {
-	q := new(dns.Msg)
-	if q.Unpack(packet) != nil || len(q.Question) != 1 {
-		return
-	}
-	f.mu.Lock()
-	f.seen[q.Question[0].Name]++
-	to := f.to
-	if f.seen[q.Question[0].Name] > mostForwards {
-		to = ""
-	}
-	f.mu.Unlock()
-	if to == "" {
-		if reply, err := answerNumbers(q).Pack(); err == nil {
-			_, _ = f.socket.WriteTo(reply, from)
-		}
-		return
-	}
-	c, err := f.host.Dial("udp", to+":53", lab.Limit)
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, _ = c.Write(packet)
-	b := make([]byte, 1500)
-	if k, err := c.Read(b); err == nil {
-		_, _ = f.socket.WriteTo(b[:k], from)
-	}
-}
-
-func (f *forwarder) set(to string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.to, f.seen = to, map[string]int{}
+	t.Cleanup(o.Close)
+	return o
 }
 
 const nodeAddress = "192.168.77.1" // of the lab's node
@@ -317,7 +254,7 @@ const looping = "198.51.100.88"
 // TestALoop: a resolver whose queries come back to it by a forwarder on the node is not intercepted,
 // and that is told; others are.
 func TestALoop(t *testing.T) {
-	var beyond *forwarder
+	var beyond *lab.Outside
 	n := newNodeLab(t, looping+" 192.0.2.53", func(n *nodeLab) {
 		forward(t, n.Node, nodeAddress, looping)
 		beyond = forward(t, n.World, looping, nodeAddress)
@@ -328,7 +265,7 @@ func TestALoop(t *testing.T) {
 		t.Errorf("it is intercepted: %v, %s", err, out)
 	}
 	// The resolver itself answers the node.
-	beyond.set("")
+	beyond.SetAnswer(answerNumbers)
 	if rcode, addrs, err := n.query("udp", looping, "denied.example.org.", dns.TypeA); rcode != 0 || err != nil || len(addrs) != 1 {
 		t.Errorf("%d %v, %v", rcode, addrs, err)
 	}

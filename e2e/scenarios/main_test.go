@@ -189,47 +189,30 @@ func (s *stage) resolve(pod, name string, qtype uint16) []netip.Addr {
 	if err != nil {
 		s.t.Fatalf("pod %s asks for %s: %v", pod, name, err)
 	}
-	return addresses(r)
+	return lab.Addresses(r)
 }
 
+// resolver is the address of the world's resolver that pods ask.
+var resolver = netip.AddrPortFrom(lab.Resolver4, 53)
+
 func (s *stage) ask(pod, network, name string, qtype uint16) (*dns.Msg, error) {
-	c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return exchange(c, name, qtype)
+	return s.Pod(pod).Ask(network, resolver, name, qtype, lab.Limit)
 }
 
 // askAgain asks by UDP as a stub resolver does: a query without a reply for a second is sent again.
 func (s *stage) askAgain(pod, name string, qtype uint16) (*dns.Msg, error) {
-	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
+	c, err := s.Pod(pod).Dial("udp", resolver.String(), lab.Limit)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	const patience = time.Second
 	for until := time.Now().Add(lab.Limit); ; {
-		r, err := exchangeFor(c, name, qtype, patience)
+		r, err := lab.Exchange(c, name, qtype, patience)
 		if err == nil || time.Now().After(until) {
 			return r, err
 		}
 	}
-}
-
-func addresses(r *dns.Msg) []netip.Addr {
-	var out []netip.Addr
-	for _, rr := range r.Answer {
-		switch rr := rr.(type) {
-		case *dns.A:
-			a, _ := netip.AddrFromSlice(rr.A.To4())
-			out = append(out, a)
-		case *dns.AAAA:
-			a, _ := netip.AddrFromSlice(rr.AAAA)
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 // policy renders an FQDNNetworkPolicy; spec is indented YAML below spec.

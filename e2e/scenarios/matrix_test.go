@@ -241,8 +241,8 @@ func (s *stage) runRow(r row, sniffer *lab.Sniffer) {
 		network = "tcp"
 	}
 	// Whatever the answer: what packets do is what counts.
-	if reply, err := s.ask(r.pod(), network, r.qname(), qtype); err == nil && r.allowed() && len(addresses(reply)) != 1 {
-		s.t.Errorf("%s: %d addresses, rcode %d", r, len(addresses(reply)), reply.Rcode)
+	if reply, err := s.ask(r.pod(), network, r.qname(), qtype); err == nil && r.allowed() && len(lab.Addresses(reply)) != 1 {
+		s.t.Errorf("%s: %d addresses, rcode %d", r, len(lab.Addresses(reply)), reply.Rcode)
 	} else if err != nil && r.answer != "wrong question" {
 		s.t.Errorf("%s: ask: %v", r, err)
 	}

@@ -50,7 +50,7 @@ var floods = map[string]func(s *stage){
 			fatal.If(s.t, err)
 			defer c.Close()
 			for i := 0; i < lines && !ended(over); i++ {
-				if _, err := exchange(c, fmt.Sprintf("%d.%s.test", i, strings.Repeat("x", 60)), dns.TypeA); err != nil {
+				if _, err := lab.Exchange(c, fmt.Sprintf("%d.%s.test", i, strings.Repeat("x", 60)), dns.TypeA, lab.Limit); err != nil {
 					s.t.Error(err)
 					return
 				}
@@ -140,10 +140,10 @@ func (s *stage) goesOnAsking(zone string) {
 			"tcp": func() (*dns.Msg, error) { return s.ask("b", "tcp", name, dns.TypeA) },
 		} {
 			r, err := ask()
-			if err != nil || len(addresses(r)) != 1 {
+			if err != nil || len(lab.Addresses(r)) != 1 {
 				s.t.Fatalf("the neighbour asks for %s by %s: %v, error %v", name, network, r, err)
 			}
-			s.expect("b", "tcp", net.JoinHostPort(addresses(r)[0].String(), "80"), lab.Answered)
+			s.expect("b", "tcp", net.JoinHostPort(lab.Addresses(r)[0].String(), "80"), lab.Answered)
 		}
 	}
 }

@@ -93,12 +93,7 @@ func (s *stage) rcodeBecomes(when string, rcode int) {
 
 // askAt asks a resolver from a pod, over a connection of its own.
 func (s *stage) askAt(pod, network string, resolver netip.Addr, name string) (*dns.Msg, error) {
-	c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(resolver, 53).String(), lab.Limit)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return exchange(c, name, dns.TypeA)
+	return s.Pod(pod).Ask(network, netip.AddrPortFrom(resolver, 53), name, dns.TypeA, lab.Limit)
 }
 
 // logs waits for a decision about a name in the audit log.

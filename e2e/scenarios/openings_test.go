@@ -89,7 +89,7 @@ func TestShareOfAName(t *testing.T) {
 			default:
 			}
 			r, err := s.ask("b", "udp", fmt.Sprintf("n%d.test", i%names), dns.TypeA)
-			if err != nil || r.Rcode != dns.RcodeSuccess || len(addresses(r)) != 1 {
+			if err != nil || r.Rcode != dns.RcodeSuccess || len(lab.Addresses(r)) != 1 {
 				t.Fatalf("the neighbour's query %d: %v, error %v", i, r, err)
 			}
 		}

@@ -40,7 +40,7 @@ func TestPointedAtTheEndpoint(t *testing.T) {
 		c, err := s.Pod("a").Dial("tcp", "169.254.20.53:53", lab.Limit)
 		fatal.If(t, err)
 		defer c.Close()
-		if r, err := exchange(c, "www.example.org", dns.TypeA); err != nil || len(addresses(r)) != 1 {
+		if r, err := lab.Exchange(c, "www.example.org", dns.TypeA, lab.Limit); err != nil || len(lab.Addresses(r)) != 1 {
 			t.Errorf("the endpoint over TCP: %v, %v", r, err)
 		}
 		fatal.If(t, s.agent.Stop(syscall.SIGKILL))

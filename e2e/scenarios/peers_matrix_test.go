@@ -189,7 +189,7 @@ func (s *peerStage) runUnionRow(r *unionRow, asks bool, want lab.Outcome) {
 		}
 		if reply, err := s.ask(r.client, r.proto, r.name, qtype); err != nil {
 			s.t.Errorf("%s: ask: %v", r, err)
-		} else if got := addresses(reply); len(got) != 1 || got[0] != r.dialled.Addr() {
+		} else if got := lab.Addresses(reply); len(got) != 1 || got[0] != r.dialled.Addr() {
 			s.t.Errorf("%s: answer %v", r, got)
 		}
 	}
@@ -267,7 +267,7 @@ func unionBeside(t *testing.T, kind nodeKind, style lab.EngineStyle) {
 	c, err := s.Pod("both").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 	fatal.If(t, err)
 	defer c.Close()
-	if _, err := exchangeFor(c, "fqdn.example.org", dns.TypeA, 3*time.Second); err == nil {
+	if _, err := lab.Exchange(c, "fqdn.example.org", dns.TypeA, 3*time.Second); err == nil {
 		t.Error("a name resolves though the engine does not let the query pass")
 	}
 	limited := rowsOf(rows, "both")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -95,21 +94,8 @@ var errNoAddress = errors.New("the answer has no address")
 
 // asked asks once, and does not wait long for a query that a rival has lost.
 func (w *randomRival) asked(qtype uint16) error {
-	c, err := w.Pod("a").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Patience)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(lab.Patience)); err != nil {
-		return err
-	}
-	q := new(dns.Msg).SetQuestion("www.example.org.", qtype)
-	conn := dns.Conn{Conn: c}
-	if err := conn.WriteMsg(q); err != nil {
-		return err
-	}
-	m, err := conn.ReadMsg()
-	if err == nil && len(addresses(m)) != 1 {
+	m, err := w.Pod("a").Ask("udp", resolver, "www.example.org", qtype, lab.Patience)
+	if err == nil && len(lab.Addresses(m)) != 1 {
 		err = fmt.Errorf("%w: %s", errNoAddress, dns.RcodeToString[m.Rcode])
 	}
 	return err

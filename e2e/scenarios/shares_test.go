@@ -115,7 +115,7 @@ func TestShareOfGrants(t *testing.T) {
 			began := time.Now()
 			r, err := s.ask("b", "udp", fmt.Sprintf("n%d.test", asked%1000), dns.TypeA)
 			slowest = max(slowest, time.Since(began))
-			if err != nil || r.Rcode != dns.RcodeSuccess || len(addresses(r)) != 1 {
+			if err != nil || r.Rcode != dns.RcodeSuccess || len(lab.Addresses(r)) != 1 {
 				t.Fatalf("the neighbour's query %d, after %v: %v, error %v", asked, time.Since(began), r, err)
 			}
 		}
@@ -130,10 +130,10 @@ func TestShareOfGrants(t *testing.T) {
 		}
 		r, err := s.ask("a", "tcp", "f0.test", dns.TypeA)
 		fatal.If(t, err)
-		if n := len(addresses(r)); n != 8192/shareOpenings/2 {
+		if n := len(lab.Addresses(r)); n != 8192/shareOpenings/2 {
 			t.Errorf("the pod that floods is told %d addresses, want those that half of its share holds", n)
 		} else {
-			s.expect("a", "tcp", netip.AddrPortFrom(addresses(r)[n-1], 80).String(), lab.Answered)
+			s.expect("a", "tcp", netip.AddrPortFrom(lab.Addresses(r)[n-1], 80).String(), lab.Answered)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestShareOfARule(t *testing.T) {
 			t.Errorf("the rule has %d entries: the test does not reach the bound of before", st.Enforcer.FullestRule)
 		}
 		for i := range 2 { // a write that was refused left room for less
-			if r, err := s.ask("b", "tcp", fmt.Sprintf("b-%d.test", i), dns.TypeA); err != nil || len(addresses(r)) != each {
+			if r, err := s.ask("b", "tcp", fmt.Sprintf("b-%d.test", i), dns.TypeA); err != nil || len(lab.Addresses(r)) != each {
 				t.Fatalf("query %d of the neighbour: %v, error %v", i, r, err)
 			}
 		}

@@ -107,9 +107,9 @@ func (s *stage) grants(pods []string) map[string][]netip.Addr {
 		udp, err := s.Pod(p).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 		fatal.If(s.t, err)
 		for n := i; n < *switchGrants/switchAnswered; n += len(pods) {
-			r, err := exchange(udp, fmt.Sprintf("g%d.wild.example.org", n), dns.TypeA)
+			r, err := lab.Exchange(udp, fmt.Sprintf("g%d.wild.example.org", n), dns.TypeA, lab.Limit)
 			fatal.If(s.t, err)
-			granted[p] = append(granted[p], addresses(r)...)
+			granted[p] = append(granted[p], lab.Addresses(r)...)
 		}
 		udp.Close()
 		if want := *switchGrants / len(pods); len(granted[p]) < want-switchAnswered {

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -20,30 +19,20 @@ egress:
 - matches: [{pattern: "*.wild.test"}]
   ports: [{protocol: TCP, port: 80}]`
 
-func echo(c io.ReadWriteCloser, patience time.Duration) lab.Outcome {
-	return lab.Echo(c.(net.Conn), patience)
-}
-
-// stays asserts that a connection is answered.
-func (s *stage) stays(what string, c io.ReadWriteCloser) {
-	s.t.Helper()
-	if got := echo(c, lab.Limit); got != lab.Answered {
-		s.t.Errorf("a connection %s: %s", what, got)
-	}
-}
-
-// isCut asserts that a connection is not answered any more.
-func (s *stage) isCut(what string, c io.ReadWriteCloser) {
-	s.t.Helper()
-	if got := echo(c, lab.Patience); got == lab.Answered {
-		s.t.Errorf("a connection %s goes on", what)
+// echoing returns a function that asserts whether a connection is answered.
+func echoing(t *testing.T) func(what string, c net.Conn, want bool) {
+	return func(what string, c net.Conn, want bool) {
+		t.Helper()
+		if got := lab.Echo(c, map[bool]time.Duration{true: lab.Limit, false: lab.Patience}[want]); (got == lab.Answered) != want {
+			t.Errorf("a connection %s: %s", what, got)
+		}
 	}
 }
 
 func TestRestartKeepsGrants(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+		s, echoes := newStageOf(t, kind), echoing(t)
 		s.zone.add(`x.wild.test. 600 IN A 198.51.100.5
 			y.gone.test. 600 IN A 198.51.100.6`)
 		wild := `
@@ -70,8 +59,8 @@ egress:
 		fatal.If(t, s.agent.Start())
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		s.expect("a", "tcp", "198.51.100.6:80", lab.Refused)
-		s.stays("of a grant that is kept", conns["198.51.100.5:80"])
-		s.isCut("of a grant that the next agent found revoked", conns["198.51.100.6:80"])
+		echoes("of a grant that is kept", conns["198.51.100.5:80"], true)
+		echoes("of a grant that the next agent found revoked", conns["198.51.100.6:80"], false)
 		if now := s.outside.Asked(); len(now) != asked {
 			t.Errorf("the grant was not read back from the kernel but asked for: %v", now[asked:])
 		}
@@ -83,7 +72,7 @@ egress:
 func TestCutOfForgottenConnections(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+		s, echoes := newStageOf(t, kind), echoing(t)
 		s.zone.add(`
 		x.wild.test. 1 IN A 198.51.100.5
 		www.example.org. 60 IN A 198.51.100.1`)
@@ -102,9 +91,9 @@ func TestCutOfForgottenConnections(t *testing.T) {
 		defer www.Close()
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 		fatal.If(t, s.agent.Start())
-		s.stays("of an ended grant, with the next agent", old)
+		echoes("of an ended grant, with the next agent", old, true)
 		s.apply(map[string]string{"p.yaml": ""})
-		s.isCut("of an ended grant that the next agent never knew, when its policy went", old)
-		s.stays("that another policy allows", www)
+		echoes("of an ended grant that the next agent never knew, when its policy went", old, false)
+		echoes("that another policy allows", www, true)
 	})
 }

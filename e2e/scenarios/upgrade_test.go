@@ -179,12 +179,12 @@ func (s *stage) asks(stop <-chan struct{}) {
 		case <-time.After(10 * time.Millisecond):
 		}
 		_ = udp.SetDeadline(time.Now().Add(lab.Limit))
-		r, err := exchange(udp, fmt.Sprintf("b%d.wild.example.org", i), dns.TypeA)
+		r, err := lab.Exchange(udp, fmt.Sprintf("b%d.wild.example.org", i), dns.TypeA, lab.Limit)
 		if err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
 			s.t.Errorf("question %d of a socket that is kept: %v, %v", i, err, r)
 			continue
 		}
-		answered = append(answered, netip.AddrPortFrom(addresses(r)[0], 80).String())
+		answered = append(answered, netip.AddrPortFrom(lab.Addresses(r)[0], 80).String())
 		s.expect("b", "tcp", answered[len(answered)-1], lab.Answered)
 		if i%10 == 0 {
 			// The resolver itself has an answer.

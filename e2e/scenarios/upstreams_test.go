@@ -50,42 +50,25 @@ func (s *stage) allowTest() {
 	})
 }
 
-// upstream adds an upstream to the world.
-func (s *stage) upstream(at string, b lab.Behaviour) *lab.Upstream {
+// upstream starts an upstream of the world.
+func (s *stage) upstream(at string) *lab.Outside {
 	s.t.Helper()
-	u := s.NewUpstream(netip.MustParseAddr(at), b)
-	fatal.If(s.t, u.Up())
-	s.t.Cleanup(u.Down)
+	u, err := s.World.ServeDNS(netip.AddrPortFrom(netip.MustParseAddr(at), 53), honest)
+	fatal.If(s.t, err)
+	s.t.Cleanup(u.Close)
 	return u
+}
+
+// wasAsked tells whether an upstream was asked for a name.
+func wasAsked(u *lab.Outside, name string) bool {
+	return slices.ContainsFunc(u.Asked(), func(q string) bool { return strings.EqualFold(q, name+". A") })
 }
 
 // patient asks once from a pod, and does not give up before the agent does.
 func (s *stage) patient(pod, name string) (r *dns.Msg, took time.Duration, err error) {
-	return s.asksOnce(pod, name, lab.Limit)
-}
-
-// asksOnce asks once from a pod, and waits that long for the answer.
-func (s *stage) asksOnce(pod, name string, wait time.Duration) (r *dns.Msg, took time.Duration, err error) {
-	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), wait)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer c.Close()
-	conn := &dns.Conn{Conn: c, UDPSize: 1232}
-	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
 	began := time.Now()
-	if err := c.SetDeadline(began.Add(wait)); err != nil {
-		return nil, 0, err
-	}
-	if err := conn.WriteMsg(m); err != nil {
-		return nil, 0, err
-	}
-	for {
-		r, err := conn.ReadMsg()
-		if err != nil || r.Id == m.Id {
-			return r, time.Since(began), err
-		}
-	}
+	r, err = s.ask(pod, "udp", name, dns.TypeA)
+	return r, time.Since(began), err
 }
 
 func begin(f func() error) <-chan error {
@@ -109,7 +92,7 @@ func (s *stage) fails(name string) error {
 // right tells whether the reply has these addresses and no others, and whether
 // they are open by now.
 func (s *stage) right(r *dns.Msg, want []netip.Addr) error {
-	if got := addresses(r); !slices.Equal(got, want) || r.Rcode != dns.RcodeSuccess {
+	if got := lab.Addresses(r); !slices.Equal(got, want) || r.Rcode != dns.RcodeSuccess {
 		return fmt.Errorf("told %v, want %v:\n%v", got, want, r)
 	}
 	for _, addr := range want {
@@ -151,30 +134,26 @@ func TestUpstreamRecovers(t *testing.T) {
 	const pair, alone = "192.0.2.180", "192.0.2.179"
 	zones := "pair.test {\n    forward . " + pair + " " + goodAddress + " {\n        policy sequential\n    }\n}\n" +
 		"alone.test {\n    forward . " + alone + " {\n        deadline 10s\n    }\n}\n"
-	dies := map[string]func(u *lab.Upstream){
-		"silent":  func(u *lab.Upstream) { u.Behave(lab.Behaviour{}) },
-		"refused": (*lab.Upstream).Down,
-	}
-	lives := map[string]func(u *lab.Upstream) error{
-		"silent":  func(u *lab.Upstream) error { u.Behave(lab.Honest(honest)); return nil },
-		"refused": (*lab.Upstream).Up,
-	}
-	for how, die := range dies {
+	for _, how := range []string{"silent", "refused"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			s := upstreamsStage(t, zones)
-			first, only := s.upstream(pair, lab.Honest(honest)), s.upstream(alone, lab.Honest(honest))
-			second := s.upstream(goodAddress, lab.Honest(honest))
+			first, second, only := s.upstream(pair), s.upstream(goodAddress), s.upstream(alone)
 			s.allowTest()
-			if s.immediate("n1-1.pair.test"); first.Times("n1-1.pair.test") == 0 {
+			if s.immediate("n1-1.pair.test"); !wasAsked(first, "n1-1.pair.test") {
 				t.Fatal("the first upstream was not asked first")
 			}
-			die(first)
-			die(only)
+			for _, u := range []*lab.Outside{first, only} {
+				if how == "silent" {
+					u.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
+				} else {
+					u.Close()
+				}
+			}
 			s.until("the second is asked at once", func(i int) bool {
 				return s.immediate(fmt.Sprintf("n2-%d.pair.test", i))
 			})
-			if second.Times("n2-0.pair.test") == 0 {
+			if !wasAsked(second, "n2-0.pair.test") {
 				t.Error("the second upstream was not asked")
 			}
 			if err := s.fails("n3-1.alone.test"); err != nil {
@@ -189,15 +168,19 @@ func TestUpstreamRecovers(t *testing.T) {
 				return s.right(r, []netip.Addr{addressOf("n4-1.")})
 			})
 			s.until("the waiting query is on its way", func(int) bool { return s.status().Proxy.InFlight > 0 })
-			for _, u := range []*lab.Upstream{first, only} {
-				fatal.If(t, lives[how](u))
+			if how == "silent" {
+				first.SetAnswer(honest)
+				only.SetAnswer(honest)
+			} else {
+				first = s.upstream(pair)
+				s.upstream(alone)
 			}
 			if err := <-waiting; err != nil {
 				t.Errorf("a query from before the upstream came back: %v", err)
 			}
 			s.until("the first is asked again", func(i int) bool {
 				name := fmt.Sprintf("n5-%d.pair.test", i)
-				return s.immediate(name) && first.Times(name) > 0
+				return s.immediate(name) && wasAsked(first, name)
 			})
 		})
 	}

@@ -1,10 +1,8 @@
 package scenarios
 
 import (
-	"net"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -79,32 +77,4 @@ func (z *zone) answer(query *dns.Msg) *dns.Msg {
 		r.Rcode = dns.RcodeNameError
 	}
 	return r
-}
-
-// exchange asks one question on a connection.
-func exchange(c net.Conn, name string, qtype uint16) (*dns.Msg, error) {
-	return exchangeFor(c, name, qtype, lab.Limit)
-}
-
-// exchangeFor is exchange with a patience of the caller's.
-func exchangeFor(c net.Conn, name string, qtype uint16, patience time.Duration) (*dns.Msg, error) {
-	m := new(dns.Msg)
-	m.SetQuestion(dns.Fqdn(name), qtype)
-	m.SetEdns0(1232, false)
-	conn := &dns.Conn{Conn: c, UDPSize: 1232}
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
-	}
-	if err := conn.WriteMsg(m); err != nil {
-		return nil, err
-	}
-	for {
-		r, err := conn.ReadMsg()
-		if err != nil {
-			return nil, err
-		}
-		if r.Id == m.Id {
-			return r, nil
-		}
-	}
 }

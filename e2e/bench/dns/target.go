@@ -82,7 +82,7 @@ const wakeLimit = time.Minute
 func (b *bench) wake(targets ...target) error {
 	for _, t := range targets {
 		for until := time.Now().Add(wakeLimit); ; time.Sleep(20 * time.Millisecond) {
-			_, err := ground.Ask(t.pod, t.at, "wake."+fake.KeptZone, dns.TypeA)
+			_, err := t.pod.Ask("udp", t.at, "wake."+fake.KeptZone, dns.TypeA, ground.AskLimit)
 			if err == nil {
 				break
 			}
