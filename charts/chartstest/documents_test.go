@@ -238,24 +238,3 @@ func TestDocumentedCache(t *testing.T) {
 		}
 	}
 }
-
-// TestLinks follows the links of the document.
-func TestLinks(t *testing.T) {
-	text, err := os.ReadFile(document)
-	fatal.If(t, err)
-	for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllStringSubmatch(string(text), -1) {
-		target := string(text)
-		if m[1] != "" {
-			linked, err := os.ReadFile("../../docs/" + m[1])
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			target = string(linked)
-		}
-		anchor := strings.ReplaceAll(strings.TrimPrefix(m[2], "#"), "-", " ")
-		if m[2] != "" && !regexp.MustCompile(`(?mi)^#+ `+anchor+`$`).MatchString(target) {
-			t.Errorf("%s has no heading for %s", m[1], m[2])
-		}
-	}
-}

@@ -110,16 +110,6 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestStrict: a field that a kind does not have is noticed.
-func TestStrict(t *testing.T) {
-	if _, _, err := decode("apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {prots: []}"); err == nil {
-		t.Error("a misspelt field passes")
-	}
-	if _, _, err := decode("apiVersion: v1\nkind: Secret\nmetadata: {name: a}"); err == nil {
-		t.Error("a kind that nobody expects passes")
-	}
-}
-
 // TestNames: a release of another name has names of its own, short enough for
 // labels, and its parts find each other.
 func TestNames(t *testing.T) {

@@ -165,31 +165,3 @@ func checkExpr(all map[string]metric, text string) error {
 	})
 	return wrong
 }
-
-// TestChecksOfExpressions: each kind of error is found.
-func TestChecksOfExpressions(t *testing.T) {
-	all := documentedMetrics(t)
-	for text, want := range map[string]string{
-		"namegate_ready == 0": "",
-		`sum by (node, reason) (rate(namegate_dns_shed_queries_total{reason=~"pod|all"}[5m]))`:                                     "",
-		`namegate_dns_upstreams{zone="corp.test"}`:                                                                                 "",
-		`histogram_quantile(0.9, sum by (le, stage) (rate(namegate_dns_latency_seconds_bucket{node=~"$node"}[$__rate_interval])))`: "",
-		"namegate_redy == 0":                                    "there is no namegate_redy",
-		"namegate_ready{pod=\"a\"}":                             "has no label pod",
-		`rate(namegate_flows_total{verdict="deny"}[5m])`:        "no value of verdict matches",
-		"namegate_repairs_total > 3":                            "use its rate",
-		"rate(namegate_ready[5m])":                              "which is a gauge",
-		"sum by (pod) (namegate_ready)":                         "nothing has the label pod",
-		"namegate_ready and on (zone) namegate_in_sync":         "nothing has the label zone",
-		"histogram_quantile(0.9, namegate_dns_cache_bytes)":     "has no buckets",
-		"rate(namegate_dns_latency_seconds[5m])":                "there is no namegate_dns_latency_seconds",
-		"sum(namegate_ready":                                    "unclosed left parenthesis",
-		"rate(namegate_ready_count[5m])":                        "there is no namegate_ready_count",
-		"sum(rate(namegate_dns_latency_seconds_count[5m])) > 1": "",
-	} {
-		err := checkExpr(all, text)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
-	}
-}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/e2e/documents"
-	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -19,44 +17,6 @@ func document(t *testing.T, name string) string {
 	text, err := os.ReadFile(filepath.Join("../..", name))
 	fatal.If(t, err)
 	return string(text)
-}
-
-// blocks returns the fenced blocks of a language.
-func blocks(text, language string) (out []string) {
-	for _, b := range documents.Blocks(text) {
-		if b.Language == language {
-			out = append(out, b.Text)
-		}
-	}
-	return out
-}
-
-func TestReadmePolicies(t *testing.T) {
-	policies := blocks(document(t, "README.md"), "yaml")
-	if len(policies) == 0 {
-		t.Fatal("the README shows no policy")
-	}
-	dir := t.TempDir()
-	for _, p := range policies {
-		fatal.If(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(p), 0o600))
-		if state := read(t, dir); len(state.Input.Policies) != 1 {
-			t.Errorf("%d policies in:\n%s", len(state.Input.Policies), p)
-		}
-	}
-}
-
-func TestCorefileOfHosts(t *testing.T) {
-	files := blocks(document(t, "docs/start/host.md"), "corefile")
-	if len(files) == 0 {
-		t.Fatal("docs/start/host.md shows no Corefile")
-	}
-	for _, f := range files {
-		path := filepath.Join(t.TempDir(), "Corefile")
-		fatal.If(t, os.WriteFile(path, []byte(f), 0o600))
-		if _, err := corefile.Load(path); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 var flagLine = regexp.MustCompile("(?m)^(?:\\| `|  .{2,4}  ?)--([a-z-]+)")
