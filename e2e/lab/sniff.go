@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,6 @@ type Sniffer struct {
 	mu     sync.Mutex
 	seen   map[netip.Addr]int
 	flows  map[Arrival]int
-	types  map[icmpType]int
 	tokens map[string]int
 }
 
@@ -37,15 +35,9 @@ const (
 // Token returns 16 bytes that a Sniffer knows again wherever they stand in a packet.
 func Token(n uint32) []byte { return fmt.Appendf(nil, tokenMark+"%08x", n) }
 
-// icmpType is a type of ICMPv6 messages from one address to another.
-type icmpType struct {
-	from, to netip.Addr
-	typ      byte
-}
-
 // Sniff starts recording the IP packets that come in on an interface of a host.
 func (h *Host) Sniff(iface string) (*Sniffer, error) {
-	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, flows: map[Arrival]int{}, types: map[icmpType]int{}, tokens: map[string]int{}}
+	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, flows: map[Arrival]int{}, tokens: map[string]int{}}
 	err := h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
 		if err != nil {
@@ -116,9 +108,6 @@ func (s *Sniffer) read() {
 		if i := bytes.Index(buf[:n], []byte(tokenMark)); i >= 0 && i+tokenLen <= n {
 			s.tokens[string(buf[i:i+tokenLen])]++
 		}
-		if p := buf[:n]; n >= 41 && p[0]>>4 == 6 && p[6] == unix.IPPROTO_ICMPV6 {
-			s.types[icmpType{netip.AddrFrom16([16]byte(p[8:24])), netip.AddrFrom16([16]byte(p[24:40])), p[40]}]++
-		}
 		s.mu.Unlock()
 	}
 }
@@ -186,28 +175,6 @@ func (s *Sniffer) SawToken(token []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tokens[string(token)]
-}
-
-// SawType returns how many ICMPv6 messages of some types arrived for an address.
-func (s *Sniffer) SawType(to netip.Addr, types ...byte) int {
-	return s.count(types, func(m icmpType) bool { return m.to == to })
-}
-
-// SawTypeFrom is SawType for messages from one address alone.
-func (s *Sniffer) SawTypeFrom(from, to netip.Addr, types ...byte) int {
-	return s.count(types, func(m icmpType) bool { return m.from == from && m.to == to })
-}
-
-func (s *Sniffer) count(types []byte, counts func(icmpType) bool) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	total := 0
-	for m, n := range s.types {
-		if slices.Contains(types, m.typ) && counts(m) {
-			total += n
-		}
-	}
-	return total
 }
 
 // Settle waits until every packet is recorded that arrived before the call: it

@@ -3,16 +3,13 @@ package scenarios
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
-	"golang.org/x/net/ipv6"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -142,7 +139,8 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 			if pod == "free" { // which reaches all but one of them
 				patience = 5 * lab.Patience
 			}
-			zone := s.zone0(s.Pod(pod))
+			zone, err := s.Pod(pod).Zone("eth0")
+			fatal.If(t, err)
 			for _, target := range targets {
 				all.Go(func() {
 					c, err := s.Pod(pod).Dial("tcp", strings.Replace(target, "ZONE", zone, 1), patience)
@@ -162,14 +160,6 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 			t.Errorf("the unselected pod reached %d of %v: the test proves little", n, targets)
 		}
 	})
-}
-
-// zone0 is the number of a pod's eth0.
-func (s *stage) zone0(p *lab.Pod) string {
-	s.t.Helper()
-	zone, err := p.Zone("eth0")
-	fatal.If(s.t, err)
-	return zone
 }
 
 func TestReusedAddressInheritsNothing(t *testing.T) {
@@ -192,86 +182,5 @@ egress:
 		s.expect("c", "tcp", "198.51.100.1:80", lab.Refused)
 		s.resolve("c", "www.example.org", dns.TypeA)
 		s.expect("c", "tcp", "198.51.100.1:80", lab.Answered)
-	})
-}
-
-// TestDiscoveryIsNoWayOut sends what looks like neighbour and listener discovery,
-// which the home check and the verdict must let pass on a link, to the world.
-func TestDiscoveryIsNoWayOut(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s, sniffer := guardedStage(t, kind)
-		pod := s.Pod("a")
-		const forged = "2001:db8:66::1"
-		fatal.If(t, pod.IP("-6", "addr", "add", forged+"/128", "dev", "eth0", "nodad"))
-		no := 0
-		for _, from := range []string{pod.Addr6.String(), forged} {
-			for _, hops := range []int{255, 64, 2} {
-				for typ := 128; typ <= 143; typ++ {
-					no++
-					to := netip.MustParseAddr(fmt.Sprintf("2001:db8:66:1::%x", no))
-					fatal.If(t, sendICMPv6(pod.Host, from, to, typ, hops))
-					s.settle(sniffer)
-					if sniffer.Saw(to) != 0 {
-						t.Errorf("ICMPv6 type %d from %s with hop limit %d left the node", typ, from, hops)
-					}
-				}
-			}
-		}
-		fatal.If(t, pod.IP("-6", "addr", "del", forged+"/128", "dev", "eth0"))
-		s.expect("a", "tcp", "[2001:db8:1::1]:80", lab.Answered)
-	})
-}
-
-func sendICMPv6(h *lab.Host, from string, to netip.Addr, typ, hops int) error {
-	c, err := h.ListenPacket("ip6:ipv6-icmp", from)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	p := ipv6.NewPacketConn(c)
-	if err := p.SetHopLimit(hops); err != nil {
-		return err
-	}
-	_, err = p.WriteTo(append([]byte{byte(typ), 0, 0, 0}, make([]byte, 20)...), nil, &net.IPAddr{IP: to.AsSlice()})
-	return err
-}
-
-// TestNoRouterAmongPods lets pods send packets of routers and queriers to their bridge's
-// neighbours: a selected pod's do not arrive, another's do.
-func TestNoRouterAmongPods(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		s, _ := guardedStage(t, kind)
-		free := s.addPod("free", 7)
-		fatal.If(t, s.Ready())
-		to := s.Pod("b").Addr6
-		sniffer, err := s.Pod("b").Sniff("eth0")
-		fatal.If(t, err)
-		defer sniffer.Close()
-		types := []byte{130, 134, 137}
-		send := func(pod *lab.Pod) {
-			t.Helper()
-			fatal.If(t, pod.IP("-6", "addr", "replace", "fe80::1/128", "dev", "eth0", "nodad"))
-			for _, typ := range types {
-				for _, from := range []string{pod.Addr6.String(), "fe80::1%" + s.zone0(pod)} {
-					fatal.If(t, sendICMPv6(pod.Host, from, to, int(typ), 255))
-				}
-			}
-		}
-		send(s.Pod("a"))
-		// Once the unselected pod's have arrived, the selected one's would have.
-		for until := time.Now().Add(lab.Limit); sniffer.SawType(to, types...) == 0; {
-			if time.Now().After(until) {
-				t.Fatal("nothing arrives from an unselected pod either: the test proves nothing")
-			}
-			if send(free); sniffer.SawType(to, types...) > 0 {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if n := sniffer.SawTypeFrom(s.Pod("a").Addr6, to, types...); n != 0 {
-			t.Errorf("%d packets of a router's from a selected pod arrived at its neighbour", n)
-		}
 	})
 }

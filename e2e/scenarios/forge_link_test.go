@@ -244,3 +244,55 @@ func TestForgedToMany(t *testing.T) {
 		f.judge(all)
 	})
 }
+
+// discovery carries an ICMPv6 message of neighbour or listener discovery, with the token in an option
+// of an unknown type.
+func (w way) discovery(typ, hops byte) [][]byte {
+	rest := append(append(make([]byte, 20), 253, 3, 0, 0, 0, 0, 0, 0), w.token()...)
+	return [][]byte{lab.Packet{Src: w.src, Dst: w.dst, Proto: unix.IPPROTO_ICMPV6, Hops: hops, Payload: lab.ICMP(w.src, w.dst, typ, 0, rest)}.Bytes()}
+}
+
+// TestDiscoveryIsNoWayOut sends what looks like neighbour and listener discovery,
+// which the home check and the verdict must let pass on a link, to the world.
+func TestDiscoveryIsNoWayOut(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
+		var all []sent
+		send := func(pod string, from netip.Addr) {
+			t.Helper()
+			for _, hops := range []byte{255, 64, 2} {
+				for typ := byte(128); typ <= 143; typ++ {
+					w := f.way(from, netip.MustParseAddr("2001:db8:66:1::1"))
+					f.send(pod, w, w.discovery(typ, hops))
+					all = append(all, sent{fmt.Sprintf("ICMPv6 type %d from %s with hop limit %d, sent by pod %s", typ, from, hops, pod), w, pod == "free"})
+				}
+			}
+		}
+		send("a", f.Pod("a").Addr6)
+		send("a", netip.MustParseAddr("2001:db8:66::1"))
+		send("free", f.Pod("free").Addr6)
+		f.judge(all)
+		f.expect("a", "tcp", "[2001:db8:1::1]:80", lab.Answered)
+	})
+}
+
+// TestNoRouterAmongPods lets pods send packets of routers and queriers to their bridge's
+// neighbours: a selected pod's do not arrive, another's do.
+func TestNoRouterAmongPods(t *testing.T) {
+	t.Parallel()
+	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
+		f := newForgeStage(t, kind)
+		var all []sent
+		for _, pod := range []string{"a", "free"} {
+			for _, typ := range []byte{130, 134, 137} {
+				for _, from := range []netip.Addr{f.Pod(pod).Addr6, netip.MustParseAddr("fe80::1")} {
+					w := f.way(from, f.Pod("b").Addr6)
+					f.send(pod, w, w.discovery(typ, 255))
+					all = append(all, sent{fmt.Sprintf("ICMPv6 type %d from %s, sent by pod %s", typ, from, pod), w, pod == "free"})
+				}
+			}
+		}
+		f.judge(all)
+	})
+}

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -17,19 +15,6 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
-
-// nodeLab is a lab whose node is a subject of the policies of a folder, and a world whose names end in the numbers of their
-// addresses: a9.example.org is 198.51.100.9 and 2001:db8:1::9.
-type nodeLab struct {
-	*lab.Lab
-	t     *testing.T
-	world *lab.Outside
-	agent *lab.Agent
-	dir   string
-	// What before may set: the Corefile, and further arguments of the agent.
-	corefile string
-	args     []string
-}
 
 const nodeNames = `apiVersion: namegate.io/v1alpha1
 kind: ClusterFQDNNetworkPolicy
@@ -44,35 +29,25 @@ spec:
   - {action: Deny}
 `
 
-// newNodeLab starts the agent, with the resolvers in the host's resolv.conf. before, if not nil, is
-// called ahead of that.
-func newNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab {
+// newNodeStage is newHostStage with a world whose names end in the numbers of their addresses:
+// a9.example.org is 198.51.100.9 and 2001:db8:1::9.
+func newNodeStage(t *testing.T) *stage {
 	t.Helper()
 	t.Parallel()
-	return startNodeLab(t, resolvers, before)
+	s := newHostStage(t, routed, "")
+	s.outside.SetAnswer(answerNumbers)
+	return s
 }
 
-// startNodeLab is newNodeLab for a test that is parallel already.
-func startNodeLab(t *testing.T, resolvers string, before func(*nodeLab)) *nodeLab {
-	t.Helper()
-	l, err := lab.New(lab.Routed)
-	fatal.If(t, err)
-	t.Cleanup(func() { _ = l.Remove() })
-	n := &nodeLab{Lab: l, t: t, dir: t.TempDir(), corefile: ". {\n    forward . 192.0.2.53\n    audit AUDIT\n}\n"}
-	n.world, err = l.ServeWorld(answerNumbers, 80)
-	fatal.If(t, errors.Join(err, l.Ready()))
-	t.Cleanup(n.world.Close)
-	if before != nil {
-		before(n)
+// startNode starts the agent with the policies of nodeNames, and resolvers of the host.
+func (s *stage) startNode(resolvers ...string) {
+	s.t.Helper()
+	var addrs []netip.Addr
+	for _, r := range resolvers {
+		addrs = append(addrs, netip.MustParseAddr(r))
 	}
-	resolvConf := filepath.Join(n.dir, "resolv.conf")
-	fatal.If(t, os.WriteFile(resolvConf, []byte("nameserver "+strings.ReplaceAll(resolvers, " ", "\nnameserver ")+"\n"), 0o644))
-	n.agent, err = l.NewAgent(agentBinary, n.dir, n.corefile, append([]string{"--nodes", "--node-name", "n1", "--resolv-conf", resolvConf}, n.args...)...)
-	fatal.If(t, err)
-	fatal.If(t, n.agent.Write(map[string]string{"node.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n", "policies.yaml": nodeNames}))
-	fatal.If(t, n.agent.Start())
-	t.Cleanup(func() { _ = n.agent.Stop(syscall.SIGKILL) })
-	return n
+	s.hostAsks(addrs...)
+	s.start(map[string]string{"node.yaml": hostNode, "policies.yaml": nodeNames})
 }
 
 // answerNumbers is the world's resolver.
@@ -95,8 +70,8 @@ func answerNumbers(q *dns.Msg) *dns.Msg {
 }
 
 // query asks a resolver from the node, and returns the response code and the addresses.
-func (n *nodeLab) query(network, resolver, name string, qtype uint16) (rcode int, addrs []string, err error) {
-	r, err := n.Node.Ask(network, netip.AddrPortFrom(netip.MustParseAddr(resolver), 53), name, qtype, lab.Limit)
+func (s *stage) query(network, resolver, name string, qtype uint16) (rcode int, addrs []string, err error) {
+	r, err := s.Node.Ask(network, netip.AddrPortFrom(netip.MustParseAddr(resolver), 53), name, qtype, lab.Limit)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -107,42 +82,43 @@ func (n *nodeLab) query(network, resolver, name string, qtype uint16) (rcode int
 }
 
 // reaches compares whether the node reaches port 80 of an address.
-func (n *nodeLab) reaches(when, addr string, want lab.Outcome) {
-	n.t.Helper()
-	if got := n.Node.ProbeFor("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), 80), lab.PatienceFor(want)); got != want {
-		n.t.Errorf("%s: the node to %s: %s, want %s", when, addr, got, want)
+func (s *stage) reaches(when, addr string, want lab.Outcome) {
+	s.t.Helper()
+	if got := s.Node.ProbeFor("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), 80), lab.PatienceFor(want)); got != want {
+		s.t.Errorf("%s: the node to %s: %s, want %s", when, addr, got, want)
 	}
 }
 
 // intercepted waits until the node's queries to resolvers come to the agent: it has written where they
 // lead, and, of resolvers of the world, denies a name that they answer.
-func (n *nodeLab) intercepted(resolvers ...string) {
-	n.t.Helper()
-	fatal.Await(n.t, "the node's queries are intercepted", func() bool {
-		out, err := n.Node.Run("nft", "list", "table", "inet", "namegate")
+func (s *stage) intercepted(resolvers ...string) {
+	s.t.Helper()
+	fatal.Await(s.t, "the node's queries are intercepted", func() bool {
+		out, err := s.Node.Run("nft", "list", "table", "inet", "namegate")
 		return err == nil && !slices.ContainsFunc(resolvers, func(r string) bool { return !strings.Contains(out, r+" : ") })
 	})
 	for _, r := range resolvers {
-		if !slices.Contains(strings.Fields(worldResolvers), r) {
+		if !slices.Contains(worldResolvers, r) {
 			continue
 		}
-		fatal.Await(n.t, "the agent denies a name that "+r+" is asked for", func() bool {
-			rcode, _, err := n.query("udp", r, "denied.example.org.", dns.TypeA)
+		fatal.Await(s.t, "the agent denies a name that "+r+" is asked for", func() bool {
+			rcode, _, err := s.query("udp", r, "denied.example.org.", dns.TypeA)
 			return err == nil && rcode == dns.RcodeNameError
 		})
 	}
 }
 
-const worldResolvers = "192.0.2.53 2001:db8::53"
+var worldResolvers = []string{"192.0.2.53", "2001:db8::53"}
 
 // TestNamesOfTheNode: a name that the node's programs ask opens its addresses on the node, and no
 // others, over UDP and TCP, by IPv4 and IPv6; exact names are open before a program asks; a denied
 // name is not answered. When the policy goes, queries go where they are sent.
 func TestNamesOfTheNode(t *testing.T) {
-	n := newNodeLab(t, worldResolvers, nil)
+	n := newNodeStage(t)
+	n.startNode(worldResolvers...)
 	n.reaches("by the exact name", "198.51.100.1", lab.Answered)
 	n.reaches("by the exact name", "2001:db8:1::1", lab.Answered)
-	n.intercepted("192.0.2.53", "2001:db8::53")
+	n.intercepted(worldResolvers...)
 	number := 10
 	for _, resolver := range []string{"192.0.2.53", "2001:db8::53"} {
 		for _, network := range []string{"udp", "tcp"} {
@@ -164,7 +140,7 @@ func TestNamesOfTheNode(t *testing.T) {
 	if rcode, addrs, err := n.query("udp", "192.0.2.53", "denied.example.org.", dns.TypeA); rcode != dns.RcodeNameError || len(addrs) != 0 || err != nil {
 		t.Errorf("a denied name: %d %v, %v", rcode, addrs, err)
 	}
-	log, err := os.ReadFile(filepath.Join(n.dir, "audit.log"))
+	log, err := os.ReadFile(filepath.Join(n.agent.Dir, "audit.log"))
 	if err != nil || !strings.Contains(string(log), "a11.example.org") {
 		t.Errorf("the audit log, %v:\n%s", err, log)
 	}
@@ -180,8 +156,9 @@ func TestNamesOfTheNode(t *testing.T) {
 
 // TestClientsOfTheNode: the queries of different resolvers of programs open the answered addresses.
 func TestClientsOfTheNode(t *testing.T) {
-	n := newNodeLab(t, worldResolvers, nil)
-	n.intercepted("192.0.2.53", "2001:db8::53")
+	n := newNodeStage(t)
+	n.startNode(worldResolvers...)
+	n.intercepted(worldResolvers...)
 	const clients = "testdata/clients/"
 	for i, c := range []struct{ name, nameserver, program string }{
 		{"the system's resolver", "192.0.2.53", "getent ahosts NAME"},
@@ -238,7 +215,9 @@ const nodeAddress = "192.168.77.1" // of the lab's node
 // TestAForwarderOnTheNode: one that the host's programs ask, and that asks another resolver of the
 // host, is intercepted in both places.
 func TestAForwarderOnTheNode(t *testing.T) {
-	n := newNodeLab(t, nodeAddress+" 192.0.2.53", func(n *nodeLab) { forward(t, n.Node, nodeAddress, "192.0.2.53") })
+	n := newNodeStage(t)
+	forward(t, n.Node, nodeAddress, "192.0.2.53")
+	n.startNode(nodeAddress, "192.0.2.53")
 	n.intercepted(nodeAddress, "192.0.2.53")
 	if rcode, addrs, err := n.query("udp", nodeAddress, "a40.example.org.", dns.TypeA); rcode != 0 || err != nil || len(addrs) != 1 {
 		t.Errorf("%d %v, %v", rcode, addrs, err)
@@ -254,11 +233,10 @@ const looping = "198.51.100.88"
 // TestALoop: a resolver whose queries come back to it by a forwarder on the node is not intercepted,
 // and that is told; others are.
 func TestALoop(t *testing.T) {
-	var beyond *lab.Outside
-	n := newNodeLab(t, looping+" 192.0.2.53", func(n *nodeLab) {
-		forward(t, n.Node, nodeAddress, looping)
-		beyond = forward(t, n.World, looping, nodeAddress)
-	})
+	n := newNodeStage(t)
+	forward(t, n.Node, nodeAddress, looping)
+	beyond := forward(t, n.World, looping, nodeAddress)
+	n.startNode(looping, "192.0.2.53")
 	fatal.Await(t, "the loop is found", func() bool { return strings.Contains(n.agent.Log(), "come back to it") })
 	n.intercepted("192.0.2.53")
 	if out, err := n.Node.Run("nft", "list", "map", "inet", "namegate", "nodeintercept4"); err != nil || strings.Contains(out, looping) {

@@ -29,9 +29,9 @@ const (
 	denyAllNodes = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: host}\nspec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{name: everything, action: Deny}]}\n"
 )
 
-// node6 is a nodeLab without IPv4, whose agent reads policies from an API server.
+// node6 is a stage whose node has no IPv4, and whose agent reads policies from an API server.
 type node6 struct {
-	*nodeLab
+	*stage
 	api *apiServer
 	pod *lab.Pod
 }
@@ -39,31 +39,32 @@ type node6 struct {
 // newNode6 starts the agent with the policies of nodeNames.
 func newNode6(t *testing.T, kind nodeKind) *node6 {
 	t.Helper()
-	n := &node6{}
-	n.nodeLab = startNodeLab(t, resolver6, func(l *nodeLab) {
-		l.Dataplane = kind.dataplane
-		l.corefile = ". {\n    forward . " + resolver6 + "\n    audit AUDIT\n}\n"
-		run(t, l.Node, "ip", "-4", "addr", "flush", "dev", "out0")
-		var err error
-		n.pod, err = l.AddPod("a", 5)
+	n := &node6{stage: newStageOf(t, kind)}
+	n.outside.SetAnswer(answerNumbers)
+	n.pod = n.Pod("a")
+	run(t, n.Node, "ip", "-4", "addr", "flush", "dev", "out0")
+	run(t, n.pod.Host, "ip", "-4", "addr", "flush", "dev", "eth0")
+	if out, err := n.Node.Run("ip", "-4", "-o", "addr", "show"); err != nil || strings.Count(out, "\n") > 1 || !strings.Contains(out, "127.0.0.1") {
+		t.Fatalf("the node has IPv4: %s, %v", out, err)
+	}
+	for host, port := range map[*lab.Host]int{n.pod.Host: 80, n.World: kubeletPort, n.Node: inboundPort} {
+		serving, err := host.Serve(port)
 		fatal.If(t, err)
-		run(t, n.pod.Host, "ip", "-4", "addr", "flush", "dev", "eth0")
-		if out, err := l.Node.Run("ip", "-4", "-o", "addr", "show"); err != nil || strings.Count(out, "\n") > 1 || !strings.Contains(out, "127.0.0.1") {
-			t.Fatalf("the node has IPv4: %s, %v", out, err)
-		}
-		for host, port := range map[*lab.Host]int{n.pod.Host: 80, l.World: kubeletPort, l.Node: inboundPort} {
-			serving, err := host.Serve(port)
-			fatal.If(t, err)
-			t.Cleanup(serving.Close)
-		}
-		n.api = serveAPI(t, l.World, hostPort(apiServer6, apiPort))
-		n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
-		n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
-		n.api.set(t, "clusterfqdnnetworkpolicies", nodeNames)
-		config := filepath.Join(l.dir, "kubeconfig")
-		fatal.If(t, os.WriteFile(config, []byte(kubeconfigFor(hostPort(apiServer6, apiPort))), 0o600))
-		l.args = append(kind.args(), "--source", "kube", "--kubeconfig", config, "--namespace", "namegate", "--pod-name", "agent", "--daemonset", "namegate")
-	})
+		t.Cleanup(serving.Close)
+	}
+	n.api = serveAPI(t, n.World, hostPort(apiServer6, apiPort))
+	n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
+	n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
+	n.api.set(t, "clusterfqdnnetworkpolicies", nodeNames)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "kubeconfig")
+	fatal.If(t, os.WriteFile(config, []byte(kubeconfigFor(hostPort(apiServer6, apiPort))), 0o600))
+	var err error
+	n.agent, err = n.NewAgent(agentBinary, dir, ". {\n    forward . "+resolver6+"\n    audit AUDIT\n}\n", append(kind.args(), "--nodes", "--node-name", "n1", "--resolv-conf", filepath.Join(dir, "resolv.conf"),
+		"--source", "kube", "--kubeconfig", config, "--namespace", "namegate", "--pod-name", "agent", "--daemonset", "namegate")...)
+	fatal.If(t, err)
+	n.hostAsks(lab.Resolver6)
+	n.startNow(nil)
 	return n
 }
 
