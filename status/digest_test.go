@@ -28,6 +28,19 @@ func TestDigestOf(t *testing.T) {
 	}
 }
 
+func TestDigestRoundTrip(t *testing.T) {
+	for _, findings := range [][]Finding{nil, {blocked("shop/web", "a"), blocked("shop/web", "b")}} {
+		d := digestOf(sortedFindings(findings))
+		text, err := d.encode()
+		fatal.If(t, err)
+		back, err := decodeDigest(text)
+		fatal.If(t, err)
+		if diff := cmp.Diff(d, back); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 // TestDigestIsBounded: however much a node finds, it can be written and read.
 func TestDigestIsBounded(t *testing.T) {
 	long := strings.Repeat("ü", 200)

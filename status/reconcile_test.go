@@ -319,3 +319,34 @@ func TestEventsOfClusterPolicies(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 }
+
+func TestMerged(t *testing.T) {
+	then, now := at(0), at(time.Hour)
+	stamp := func(c metav1.Condition, when time.Time) metav1.Condition {
+		c.LastTransitionTime = metav1.NewTime(when)
+		return c
+	}
+	yes, no := condition("Enforced", true, "A", "a"), condition("Enforced", false, "B", "b")
+	foreign := stamp(condition("Reviewed", true, "ByHand", ""), then)
+	for name, c := range map[string]struct {
+		have    []metav1.Condition
+		want    metav1.Condition
+		changed bool
+		time    time.Time
+	}{
+		"new":               {nil, yes, true, now},
+		"the same":          {[]metav1.Condition{stamp(yes, then)}, yes, false, then},
+		"another status":    {[]metav1.Condition{stamp(yes, then)}, no, true, now},
+		"another reason":    {[]metav1.Condition{stamp(yes, then)}, condition("Enforced", true, "C", "a"), true, then},
+		"another message":   {[]metav1.Condition{stamp(yes, then)}, condition("Enforced", true, "A", "c"), true, then},
+		"without a time":    {[]metav1.Condition{yes}, yes, true, now},
+		"beside another's":  {[]metav1.Condition{foreign, stamp(yes, then)}, yes, false, then},
+		"after another's":   {[]metav1.Condition{foreign}, yes, true, now},
+		"a later spec seen": {[]metav1.Condition{stamp(yes, then)}, metav1.Condition{Type: "Enforced", Status: "True", Reason: "A", Message: "a", ObservedGeneration: 2}, true, then},
+	} {
+		ours, changed := merged(c.have, []metav1.Condition{c.want}, now)
+		if len(ours) != 1 || changed != c.changed || !ours[0].LastTransitionTime.Time.Equal(c.time) || ours[0].Reason != c.want.Reason || strings.Contains(ours[0].Type, "Reviewed") {
+			t.Errorf("%s: changed %v, %+v", name, changed, ours)
+		}
+	}
+}

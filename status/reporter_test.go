@@ -172,6 +172,35 @@ func TestConditionsOfAllNodes(t *testing.T) {
 	})
 }
 
+// TestHandOver: the next agent continues within seconds of the end of the last, because
+// that gives its Lease back, and reports nothing twice.
+func TestHandOver(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), aBroken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+		stop1 := w.start("n1")
+		w.pass(3 * time.Second)
+		defer w.start("n2")()
+		w.pass(time.Minute)
+		if w.leader() != "agent-n1" {
+			t.Fatalf("%q leads", w.leader())
+		}
+		said := w.events()
+		stop1()
+		if w.leader() != "" {
+			t.Errorf("%q has not given the Lease back", w.leader())
+		}
+		w.pass(20 * time.Second)
+		if w.leader() != "agent-n2" {
+			t.Fatalf("%q leads", w.leader())
+		}
+		if n := len(w.policies.written()); n != 2 {
+			t.Errorf("%d writes, want one of each policy", n)
+		}
+		if now := w.events(); !slices.Equal(now, said) || !slices.Equal(said, []string{"FQDNNetworkPolicy/typo Warning Invalid"}) {
+			t.Errorf("events %q, then %q", said, now)
+		}
+	})
+}
+
 // TestLostNode: an agent that ends for good is forgotten after a while.
 func TestLostNode(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +111,55 @@ func TestNoisyPodHasALimit(t *testing.T) {
 	w.lines = nil
 	w.denied("a", "tcp", "198.51.100.9:9")
 	w.expect("denied a tcp 198.51.100.9:9 address x1 []")
+}
+
+// TestAllIsBounded: many noisy pods have no more than all may.
+func TestAllIsBounded(t *testing.T) {
+	var many []policy.Pod
+	for i := range 80 {
+		many = append(many, policy.Pod{
+			PodRef: policytest.Ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
+		})
+	}
+	w := newWorld(t, many...)
+	flood := func(to string) {
+		for port := range 70 {
+			for i := range many {
+				p := w.packet(nflog.PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
+				p.Source = many[i].IPs[0]
+				w.denials.take(p)
+			}
+		}
+	}
+	flood("198.51.100.1")
+	counted := len(w.lines)
+	if fair := countedFlows.All / 81; counted < 80*fair || counted > countedFlows.All {
+		t.Errorf("%d lines, want %d for each pod", counted, fair)
+	}
+	if over := w.denials.Over(); over != uint64(80*70-counted) {
+		t.Errorf("%d are over", over)
+	}
+	w.pass(period)
+	flood("198.51.100.2") // newer flows
+	all := 0
+	for i := range many {
+		lately := w.denials.Recent(many[i].PodRef)
+		if all += len(lately); !slices.IsSortedFunc(lately, func(a, b audit.Flow) int { return b.Last.Compare(a.Last) }) {
+			t.Errorf("%s: not the newest first", many[i].PodRef)
+		}
+	}
+	n, _ := w.denials.flows.recent.Len()
+	if fair := recentFlows.All / 81; all < 80*fair || all > recentFlows.All || all != n {
+		t.Errorf("%d are remembered, counted as %d", all, n)
+	}
+	w.pass(period)
+	w.pass(period)
+	for range 3 {
+		w.denied("a", "tcp", "198.51.100.1:443")
+	}
+	if all = len(w.denials.flows.counted); all != 1 {
+		t.Errorf("%d are counted after a quiet minute and one", all)
+	}
 }
 
 // TestWaitingIsBounded: more audited packets than can come in their time are counted.
