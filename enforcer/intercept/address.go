@@ -1,10 +1,11 @@
 package intercept
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"go4.org/netipx"
 )
 
 // Generations serve on addresses beside the default endpoint: the rest of its
@@ -35,20 +36,15 @@ func freeAddr(v6 bool, taken []netip.Addr) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("every serving address from %s to %s is taken; remove those of agents that are gone", first, last)
 }
 
-// disjoint returns the prefixes that no other one contains, masked and sorted.
+// disjoint returns prefixes of the same addresses that do not overlap, sorted.
 func disjoint(all []netip.Prefix) []netip.Prefix {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i] = all[i].Masked()
-	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	var out []netip.Prefix
+	var b netipx.IPSetBuilder
 	for _, p := range all {
-		if len(out) == 0 || !out[len(out)-1].Contains(p.Addr()) {
-			out = append(out, p)
-		}
+		b.AddPrefix(p)
 	}
-	return out
+	set, err := b.IPSet()
+	if err != nil { // of invalid prefixes, which Network has not
+		return nil
+	}
+	return set.Prefixes()
 }

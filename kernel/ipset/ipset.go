@@ -106,8 +106,8 @@ type Interface interface {
 	// kept.
 	Apply(ops []Op)
 	// Replace makes the set have exactly the entries, whatever header or type the set of
-	// that name has; rules that refer to the name refer to the new set. The entries of
-	// the old set are in force until the new ones are. A missing set is created. A set of
+	// that name has; rules that refer to the name refer to the new set, and the entries of
+	// the old set are in force for them until the new ones are. A missing set is created. A set of
 	// another type that a rule refers to cannot be replaced: IsMismatch.
 	Replace(s Set, entries ...Entry) error
 	// Read returns the header of a set, but for HashSize and MaxElem, and its live entries in no

@@ -69,9 +69,7 @@ func (k *Kernel) Ensure(s Set) error {
 // checkHeader compares an existing set with the wanted one.
 func (k *Kernel) checkHeader(s Set) error {
 	var is Set
-	err := own(k.sets.Get(message(nl.IPSET_CMD_HEADER), unix.AF_INET, func(b []byte) []byte { return appendName(b, s.Name) }, func(msg []byte) {
-		is, _ = parseHead(msg[nfattr.HeaderLen:])
-	}))
+	err := k.ask(s.Name, flagListHeader, func(attrs []byte) { is, _ = parseHead(attrs) })
 	if err == nil && (is.Type != s.Type || is.IPv6 != s.IPv6) {
 		err = errMismatch
 	}
@@ -83,48 +81,33 @@ func (k *Kernel) Destroy(name string) error {
 	return wrap("destroy", name, k.change(nl.IPSET_CMD_DESTROY, name, func(b []byte) []byte { return b }))
 }
 
-// Replace implements Interface: the new set is filled under a name of its own and swapped
-// with the old one.
+// Replace implements Interface. In place of a set that rules refer to, the new one is filled under a name of its
+// own and swapped with it.
 func (k *Kernel) Replace(s Set, entries ...Entry) error {
-	next := s
-	next.Name = replacement(s.Name)
-	if err := k.Destroy(next.Name); err != nil && !IsNotFound(err) {
-		return err
-	}
-	if err := k.Ensure(next); err != nil {
-		return err
-	}
-	err := k.Add(next.Name, entries...)
-	if err == nil {
-		err = k.exchange(nl.IPSET_CMD_SWAP, next.Name, s.Name)
-	}
-	if IsMismatch(err) { // of another type: it can go if no rule refers to it
-		if k.Destroy(s.Name) == nil {
-			err = k.exchange(nl.IPSET_CMD_RENAME, next.Name, s.Name)
+	switch err := k.Destroy(s.Name); {
+	case err == nil, IsNotFound(err):
+		if err := k.Ensure(s); err != nil {
+			return err
 		}
-	} else if IsNotFound(err) {
-		err = k.exchange(nl.IPSET_CMD_RENAME, next.Name, s.Name)
+		return k.Add(s.Name, entries...)
+	case !IsBusy(err):
+		return err
 	}
-	if gone := k.Destroy(next.Name); err == nil && gone != nil && !IsNotFound(gone) {
-		err = gone
-	}
-	return err
-}
-
-// replacement is the name of the set that is going to replace another one.
-func replacement(name string) string {
+	name := s.Name
 	prefix, _, _ := strings.Cut(name, "-")
-	return prefix + "-replacement"
-}
-
-// exchange swaps two sets, or renames the first.
-func (k *Kernel) exchange(cmd uint16, from, to string) error {
-	// IPSET_ATTR_SETNAME2 of linux/netfilter/ipset/ip_set.h has the number of the type's name.
-	err := k.change(cmd, from, func(b []byte) []byte { return nfattr.AppendString(b, nl.IPSET_ATTR_TYPENAME, to) })
-	if cmd == nl.IPSET_CMD_SWAP && errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST_SETNAME2)) {
-		err = syscall.ENOENT // so the kernel says that there is no second set
+	s.Name = prefix + "-replacement"
+	if err := k.Destroy(s.Name); err != nil && !IsNotFound(err) {
+		return err
 	}
-	return wrap("replace", to, err)
+	if err := k.Ensure(s); err != nil {
+		return err
+	}
+	err := k.Add(s.Name, entries...)
+	if err == nil {
+		// IPSET_ATTR_SETNAME2 of linux/netfilter/ipset/ip_set.h has the number of the type's name.
+		err = wrap("replace", name, k.change(nl.IPSET_CMD_SWAP, s.Name, func(b []byte) []byte { return nfattr.AppendString(b, nl.IPSET_ATTR_TYPENAME, name) }))
+	}
+	return errors.Join(err, k.Destroy(s.Name))
 }
 
 // revision asks for the newest revision of a type that the kernel has, so that
