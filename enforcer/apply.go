@@ -56,7 +56,11 @@ func (e *Enforcer) Coming() *policy.Snapshot {
 // prepare is Prepare for a snapshot. It returns the rules of pods that have to be closed.
 func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map[policy.PodRef]map[policy.RuleID]string, err error) {
 	abandoned := e.coming
+	another := abandoned != e.snapshot && abandoned != s
 	e.coming, e.next = s, nil
+	if another {
+		e.recheckLost(e.plan, abandoned, s)
+	}
 	if e.preparePeers(ctx, s) {
 		return nil, nil
 	}
@@ -65,16 +69,16 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 	e.lists.Prune()
 	next := e.planOf(s)
 	e.next = next
-	another := abandoned != e.snapshot && abandoned != s
 	if another {
 		e.abandon(e.planOf(abandoned), next)
+		e.recheckLost(e.planOf(abandoned), abandoned, s)
+		if err := e.flows.Record(); err != nil {
+			return nil, e.close(ctx, next, err)
+		}
 	}
 	subjects := plan.Union(e.plan, next, e.closed)
 	if err := e.stage(ctx, subjects); err != nil {
 		return nil, e.close(ctx, next, err)
-	}
-	if another {
-		e.ruleLists.Release(subjects, e.members)
 	}
 	if err := e.importGrants(); err != nil {
 		return nil, e.close(ctx, next, err)
@@ -205,6 +209,9 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	e.flows.Recheck(flows.PolicyChanged, e.tiersChanged(s, last, subjects))
 	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
+	if err := e.recheckPeers(ctx, written, s); err != nil {
+		return nil, err
+	}
 	if err := e.flows.Record(gone...); err != nil {
 		return nil, err
 	}
@@ -250,28 +257,14 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 // stage makes the names of subjects ready, and their rules in the tables. The tables of an earlier agent stay as
 // they are until the first state, which replaces them whole.
 func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error {
-	if e.recovered.Tables {
-		if err := e.ruleLists.Recover(ctx, e.k.Tables, subjects, e.members); err != nil {
-			return fmt.Errorf("read sets of peers: %w", err)
-		}
-	}
-	e.ruleLists.Stage(subjects, e.members)
 	if err := e.plane.Apply(ctx, e.state(subjects), dataplane.Prepare); err != nil || e.recovered.Tables {
 		return err
 	}
-	return e.k.Tables.Apply(ctx, e.betweenState(subjects))
+	return e.k.Tables.Apply(ctx, e.preparedState(subjects))
 }
 
-// shrink removes what a plan in force does not need: members of peers, whose connections are judged again, and
-// objects of the tables and of the dataplane.
+// shrink removes what a plan in force does not need from the tables and the dataplane.
 func (e *Enforcer) shrink(ctx context.Context, subjects dataplane.Subjects) error {
-	if surplus := e.ruleLists.Release(subjects, e.members); len(surplus) > 0 {
-		e.recheckLost(subjects, surplus)
-		if err := e.flows.Record(); err != nil {
-			return err
-		}
-		e.ruleLists.Trim()
-	}
 	if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
 		return err
 	}

@@ -114,9 +114,7 @@ type Enforcer struct {
 	closed map[policy.PodRef]bool
 	// recovered is what an earlier agent left; empty after the first Commit.
 	recovered recoveredState
-	// What NetworkPolicies allow, as rules and in the tables.
-	lists     plan.Lists
-	ruleLists *ruleset.Lists
+	lists     plan.Lists           // what NetworkPolicies allow
 	flows     *flows.Queue         // connections that are judged again
 	released  []dataplane.GrantSet // sets without grants, for the next Shrink
 
@@ -166,7 +164,6 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		homes:       map[netip.Addr]plan.Home{},
 		orphans:     orphans{homes: map[netip.Addr]plan.Home{}},
 		lists:       plan.NewLists(),
-		ruleLists:   ruleset.NewLists(),
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
 	}
@@ -280,7 +277,11 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
 	s := Status{Serving: e.intercept.Serving(), Switched: map[netip.Addr]string{}, UnreadTables: e.unread, NotCut: e.notCut(), Offloading: e.offloading()}
-	s.PeerSets, s.PeerEntries = e.ruleLists.Sizes()
+	for _, p := range ruleset.AskedPeers(e.plan) {
+		members := ruleset.PeerSet("", p.Kind, e.snapshot.PeerSet(p))
+		s.PeerSets += 2 // one of each family
+		s.PeerEntries += len(members.Addrs) + len(members.Networks) + len(members.Ports)
+	}
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.Isolated {

@@ -21,9 +21,8 @@ func (e *Enforcer) preparePeers(ctx context.Context, s *policy.Snapshot) bool {
 	if !e.peersAlone(s) {
 		return false
 	}
-	e.ruleLists.Stage(e.plan, e.members)
 	// An error is tried, and told of, with all else.
-	if e.k.Tables.Apply(ctx, e.betweenState(e.plan)) != nil {
+	if e.flows.Record() != nil || e.k.Tables.Apply(ctx, e.preparedState(e.plan)) != nil {
 		return false
 	}
 	e.phase = membersPrepared
@@ -32,6 +31,10 @@ func (e *Enforcer) preparePeers(ctx context.Context, s *policy.Snapshot) bool {
 
 // commitPeers is Commit for such a snapshot.
 func (e *Enforcer) commitPeers(ctx context.Context) error {
+	e.recheckLost(e.plan, e.snapshot, e.coming)
+	if err := e.flows.Record(); err != nil {
+		return err
+	}
 	for _, p := range e.plan {
 		p.Snapshot = e.coming
 	}

@@ -19,20 +19,17 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	return ruleset.Render(&in)
 }
 
-// betweenState is tablesState while a snapshot is prepared: ordered rules may deny, so their peers
-// stay those of the snapshot in force.
-func (e *Enforcer) betweenState(subjects dataplane.Subjects) nft.State {
+// preparedState is tablesState while a snapshot is prepared.
+func (e *Enforcer) preparedState(subjects dataplane.Subjects) nft.State {
 	in := e.tablesInput(subjects)
-	if e.snapshot != nil {
-		in.TierMembers = e.snapshot.PeerSet
-	}
+	in.Prepares = true
 	return ruleset.Render(&in)
 }
 
 func (e *Enforcer) tablesInput(subjects dataplane.Subjects) ruleset.Input {
 	pods, node := e.predecessors()
 	in := ruleset.Input{
-		Subjects: subjects, Lists: e.ruleLists, Members: e.members, TierMembers: e.members,
+		Subjects: subjects, InForce: e.snapshot, Coming: e.coming,
 		Known: e.known, Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}
@@ -51,12 +48,4 @@ func (e *Enforcer) tablesInput(subjects dataplane.Subjects) ruleset.Input {
 // state returns what the dataplane is to hold.
 func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
 	return dataplane.State{Subjects: subjects, Grants: e.grants}
-}
-
-// members returns who peers are in the newest snapshot that knows them.
-func (e *Enforcer) members(p policy.Peer) *policy.PeerSet {
-	if s := e.coming.PeerSet(p); s != nil {
-		return s
-	}
-	return e.snapshot.PeerSet(p)
 }

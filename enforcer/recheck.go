@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,7 +10,9 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -62,18 +65,48 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 	}
 }
 
-// recheckLost has the connections of a plan's pods judged again that ask one of the sets,
-// whose stale members are about to go: the connections to these, or all where the members
-// are networks.
-func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.Peer][]netip.Addr) {
+// recheckPeers rechecks the connections of a plan's pods to members of peers that a snapshot takes away, also from
+// those that an earlier agent left in its tables.
+func (e *Enforcer) recheckPeers(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
+	if e.snapshot != nil || !e.recovered.Tables {
+		e.recheckLost(subjects, e.snapshot, s)
+		return nil
+	}
+	peers := ruleset.AskedPeers(subjects)
+	sets := make([]nft.PeerSet, len(peers))
+	for i, p := range peers {
+		sets[i] = ruleset.PeerSet(dataplane.ListPeersName(p), p.Kind, nil)
+	}
+	found, err := e.k.Tables.ReadPeers(ctx, sets)
+	if err != nil {
+		return fmt.Errorf("read sets of peers: %w", err)
+	}
+	lost := map[policy.Peer][]netip.Addr{}
+	for i, p := range peers {
+		lost[p] = ruleset.Lost(found[i], ruleset.PeerSet("", p.Kind, s.PeerSet(p)))
+	}
+	e.recheckMembers(subjects, lost)
+	return nil
+}
+
+// recheckLost rechecks the connections of a plan's pods to members of peers that one snapshot has and the next has not.
+func (e *Enforcer) recheckLost(subjects dataplane.Subjects, was, is *policy.Snapshot) {
+	if was != nil && was != is {
+		e.recheckMembers(subjects, ruleset.LostMembers(ruleset.AskedPeers(subjects), was, is))
+	}
+}
+
+// recheckMembers has the connections of a plan's pods judged again to members that peers lose, or all where the
+// members are networks.
+func (e *Enforcer) recheckMembers(subjects dataplane.Subjects, lost map[policy.Peer][]netip.Addr) {
 	pods := map[policy.Peer][]netip.Addr{}
 	for _, p := range subjects {
 		if p.Peers == nil {
 			continue
 		}
 		for _, r := range p.Peers.Rules {
-			if peer := r.Peer; len(surplus[peer]) > 0 {
-				pods[peer] = append(pods[peer], p.Addrs...)
+			if len(lost[r.Peer]) > 0 {
+				pods[r.Peer] = append(pods[r.Peer], p.Addrs...)
 			}
 		}
 	}
@@ -81,7 +114,7 @@ func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.P
 		if peer.Kind == policy.PeerNetworks {
 			e.flows.Recheck(flows.PolicyChanged, addrs)
 		} else {
-			e.flows.Recheck(flows.PeersLost, addrs, surplus[peer]...)
+			e.flows.Recheck(flows.PeersLost, addrs, lost[peer]...)
 		}
 	}
 }

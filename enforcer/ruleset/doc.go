@@ -1,3 +1,6 @@
-// Package nftrules renders ports and peers of policies in the words of package nft, for the
-// ordered rules and for the rule lists of subjects, of which it keeps the members of peers.
+// Package ruleset renders the wanted state of the nft tables from subjects, snapshots, grants and
+// the interception of DNS. It is pure: it keeps nothing and reads no kernel.
+//
+// While a snapshot is prepared the state has what either snapshot needs; once the snapshot is in
+// force, what that one needs. Package enforcer has the state written.
 package ruleset

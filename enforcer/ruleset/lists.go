@@ -2,31 +2,19 @@ package ruleset
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"net/netip"
 	"slices"
+
+	"go4.org/netipx"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
-// Lists has the members of the peers of rule lists.
-type Lists struct{ peers map[policy.Peer]*peerMembers }
-
-// NewLists returns lists without members.
-func NewLists() *Lists { return &Lists{map[policy.Peer]*peerMembers{}} }
-
-// peerMembers are the members of one peer. Lost ones of earlier states stay until the rules
-// of the next state are in force.
-type peerMembers struct {
-	of   *policy.PeerSet // the members that rules ask, nil before the first
-	lost nft.PeerSet
-}
-
-// askedPeers returns the peers of subjects' rule lists, sorted.
-func askedPeers(subjects []*dataplane.Subject) []policy.Peer {
+// AskedPeers returns the peers of subjects' rule lists, sorted.
+func AskedPeers(subjects dataplane.Subjects) []policy.Peer {
 	lists, out := map[*dataplane.RuleList]bool{}, map[policy.Peer]bool{}
 	for _, s := range subjects {
 		if s.Peers == nil || lists[s.Peers] {
@@ -42,69 +30,8 @@ func askedPeers(subjects []*dataplane.Subject) []policy.Peer {
 	return slices.SortedFunc(maps.Keys(out), policy.Peer.Compare)
 }
 
-// Stage notes the newest members of the peers of subjects, and what they lack of those before.
-func (l *Lists) Stage(subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) {
-	for _, peer := range askedPeers(slices.Collect(maps.Values(subjects))) {
-		m, now := l.peers[peer], members(peer)
-		if m == nil {
-			m = &peerMembers{of: now}
-			l.peers[peer] = m
-		}
-		if m.of == now {
-			continue
-		}
-		m.lose(PeerSet("", peer.Kind, m.of))
-		m.of = now
-		m.keepLost(PeerSet("", peer.Kind, now))
-	}
-}
-
-// lose adds members to the lost ones.
-func (m *peerMembers) lose(all nft.PeerSet) {
-	m.lost.Addrs = slices.Concat(m.lost.Addrs, all.Addrs)
-	m.lost.Networks = slices.Concat(m.lost.Networks, all.Networks)
-	m.lost.Ports = slices.Concat(m.lost.Ports, all.Ports)
-}
-
-// keepLost leaves those lost that are no members.
-func (m *peerMembers) keepLost(now nft.PeerSet) {
-	m.lost.Addrs = slices.DeleteFunc(m.lost.Addrs, isAmong(now.Addrs))
-	m.lost.Ports = slices.DeleteFunc(m.lost.Ports, isAmong(now.Ports))
-	m.lost.Networks = slices.DeleteFunc(m.lost.Networks, func(n netip.Prefix) bool { return covers(now.Networks, n) })
-}
-
-// isAmong returns whether a value is among all.
-func isAmong[T comparable](all []T) func(T) bool {
-	among := map[T]bool{}
-	for _, v := range all {
-		among[v] = true
-	}
-	return func(v T) bool { return among[v] }
-}
-
-// covers tells whether networks hold another whole, one of them or several together.
-func covers(networks []netip.Prefix, n netip.Prefix) bool {
-	overlapping := false
-	for _, o := range networks {
-		if o.Overlaps(n) {
-			if o.Bits() <= n.Bits() {
-				return true
-			}
-			overlapping = true
-		}
-	}
-	if !overlapping {
-		return false
-	}
-	lower := netip.PrefixFrom(n.Addr(), n.Bits()+1)
-	upper := n.Addr().AsSlice()
-	upper[n.Bits()/8] |= 0x80 >> (n.Bits() % 8)
-	a, _ := netip.AddrFromSlice(upper)
-	return covers(networks, lower) && covers(networks, netip.PrefixFrom(a, n.Bits()+1))
-}
-
-// addTo adds the subjects that are staged, their lists and the peers of these to the state of the tables.
-func (l *Lists) addTo(s *nft.State, subjects []*dataplane.Subject, members func(policy.Peer) *policy.PeerSet) {
+// addLists adds the subjects that are staged, their lists and the peers of these.
+func addLists(s *nft.State, in *Input, subjects []*dataplane.Subject) {
 	lists := map[string]bool{}
 	for _, p := range subjects {
 		if !p.Staged {
@@ -123,96 +50,93 @@ func (l *Lists) addTo(s *nft.State, subjects []*dataplane.Subject, members func(
 	}
 	s.Staged = slices.DeleteFunc(s.Staged, isAmong(s.Selected))
 	slices.SortFunc(s.Lists, func(a, b nft.RuleList) int { return cmp.Compare(a.ID, b.ID) })
-	for _, peer := range askedPeers(subjects) {
-		s.Peers = append(s.Peers, l.peerSet(peer, members(peer)))
+	for _, peer := range AskedPeers(in.Subjects) {
+		s.Peers = append(s.Peers, union(dataplane.ListPeersName(peer), peer.Kind, in.InForce.PeerSet(peer), in.Coming.PeerSet(peer)))
 	}
 }
 
-// peerSet renders a peer with the lost members.
-func (l *Lists) peerSet(peer policy.Peer, members *policy.PeerSet) nft.PeerSet {
-	out := PeerSet(dataplane.ListPeersName(peer), peer.Kind, members)
-	m := l.peers[peer]
-	if m == nil || len(m.lost.Addrs)+len(m.lost.Networks)+len(m.lost.Ports) == 0 {
+// isAmong returns whether a value is among all.
+func isAmong[T comparable](all []T) func(T) bool {
+	among := map[T]bool{}
+	for _, v := range all {
+		among[v] = true
+	}
+	return func(v T) bool { return among[v] }
+}
+
+// PeerSet renders members of peers; nil has none.
+func PeerSet(name string, kind policy.PeerKind, members *policy.PeerSet) nft.PeerSet {
+	out := nft.PeerSet{Name: name}
+	switch kind {
+	case policy.PeerNetworks:
+		out.Kind = nft.PeerNetworks
+	case policy.PeerPorts:
+		out.Kind = nft.PeerPorts
+	}
+	if members == nil {
 		return out
 	}
-	out.Addrs, out.Ports = slices.Concat(out.Addrs, m.lost.Addrs), slices.Concat(out.Ports, m.lost.Ports)
-	all := slices.Concat(out.Networks, m.lost.Networks)
+	out.Addrs, out.Networks = members.Addrs, members.Networks
+	for _, at := range members.Ports {
+		out.Ports = append(out.Ports, nft.PeerPort{Addr: at.Addr, Protocol: at.Protocol.String(), Port: at.Port})
+	}
+	return out
+}
+
+// union is PeerSet with the members of both.
+func union(name string, kind policy.PeerKind, a, b *policy.PeerSet) nft.PeerSet {
+	out, more := PeerSet(name, kind, cmp.Or(b, a)), PeerSet(name, kind, a)
+	if a == nil || b == nil || a == b {
+		return out
+	}
+	out.Addrs, out.Ports = slices.Concat(out.Addrs, more.Addrs), slices.Concat(out.Ports, more.Ports)
+	out.Networks = disjoint(slices.Concat(out.Networks, more.Networks))
+	return out
+}
+
+// disjoint sorts networks and returns those that lie in no other.
+func disjoint(all []netip.Prefix) (out []netip.Prefix) {
 	slices.SortFunc(all, netip.Prefix.Compare)
-	out.Networks = nil
 	for _, n := range all {
-		if k := len(out.Networks); k == 0 || !out.Networks[k-1].Overlaps(n) {
-			out.Networks = append(out.Networks, n)
+		if len(out) == 0 || !out[len(out)-1].Overlaps(n) {
+			out = append(out, n)
 		}
 	}
 	return out
 }
 
-// Release forgets the peers that no subject asks, and returns the lost members of the others, of networks the first
-// addresses. It notes the members of peers that no list asked before: a list that accepts everything hid them.
-func (l *Lists) Release(subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) map[policy.Peer][]netip.Addr {
-	all := askedPeers(slices.Collect(maps.Values(subjects)))
-	for _, peer := range all {
-		if l.peers[peer] == nil {
-			l.peers[peer] = &peerMembers{of: members(peer)}
-		}
-	}
-	asked := isAmong(all)
+// LostMembers returns the members that peers have in one snapshot and not in the next, of networks the first
+// addresses.
+func LostMembers(peers []policy.Peer, was, is *policy.Snapshot) map[policy.Peer][]netip.Addr {
 	out := map[policy.Peer][]netip.Addr{}
-	for peer, m := range l.peers {
-		if !asked(peer) {
-			delete(l.peers, peer)
-			continue
-		}
-		lost := slices.Clone(m.lost.Addrs)
-		for _, n := range m.lost.Networks {
-			lost = append(lost, n.Addr())
-		}
-		for _, at := range m.lost.Ports {
-			lost = append(lost, at.Addr)
-		}
-		if len(lost) > 0 {
-			out[peer] = lost
+	for _, p := range peers {
+		if before := was.PeerSet(p); before != nil && before != is.PeerSet(p) {
+			out[p] = Lost(PeerSet("", p.Kind, before), PeerSet("", p.Kind, is.PeerSet(p)))
 		}
 	}
 	return out
 }
 
-// Trim forgets the lost members.
-func (l *Lists) Trim() {
-	for _, m := range l.peers {
-		m.lost = nft.PeerSet{}
-	}
-}
-
-// Sizes returns how many sets of peers the tables have, and how many members these have.
-func (l *Lists) Sizes() (sets, entries int) {
-	for _, m := range l.peers {
-		s := PeerSet("", 0, m.of)
-		entries += len(s.Addrs) + len(s.Networks) + len(s.Ports)
-	}
-	return 2 * len(l.peers), entries // one of each family
-}
-
-// Recover reads, before the first state, the members that an earlier agent left of the peers of subjects.
-func (l *Lists) Recover(ctx context.Context, tables *nft.Tables, subjects dataplane.Subjects, members func(policy.Peer) *policy.PeerSet) error {
-	var sets []nft.PeerSet
-	var of []policy.Peer
-	for _, peer := range askedPeers(slices.Collect(maps.Values(subjects))) {
-		if l.peers[peer] == nil {
-			of, sets = append(of, peer), append(sets, PeerSet(dataplane.ListPeersName(peer), peer.Kind, nil))
+// Lost returns the members of one set that another does not have, of networks the first addresses.
+func Lost(was, is nft.PeerSet) (out []netip.Addr) {
+	out = slices.DeleteFunc(slices.Clone(was.Addrs), isAmong(is.Addrs))
+	still := isAmong(is.Ports)
+	for _, at := range was.Ports {
+		if !still(at) {
+			out = append(out, at.Addr)
 		}
 	}
-	if len(sets) == 0 {
-		return nil
+	var networks netipx.IPSetBuilder
+	for _, n := range was.Networks {
+		networks.AddPrefix(n)
 	}
-	found, err := tables.ReadPeers(ctx, sets)
-	if err != nil {
-		return err
+	for _, n := range is.Networks {
+		networks.RemovePrefix(n)
 	}
-	for i, peer := range of {
-		m := &peerMembers{of: members(peer), lost: found[i]}
-		m.keepLost(PeerSet("", peer.Kind, m.of))
-		l.peers[peer] = m
+	if lost, err := networks.IPSet(); err == nil { // an error is of invalid prefixes, which no set has
+		for _, r := range lost.Ranges() {
+			out = append(out, r.From())
+		}
 	}
-	return nil
+	return out
 }

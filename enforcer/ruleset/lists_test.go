@@ -6,32 +6,39 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
-// TestCovers compares covers with addresses that are asked one by one.
-func TestCovers(t *testing.T) {
+// TestLostNetworks compares what networks lose with addresses that are asked one by one, and the union of both.
+func TestLostNetworks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	network := func() netip.Prefix {
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(16))}), 28+r.IntN(5)).Masked()
+	networks := func() (out []netip.Prefix) {
+		for range r.IntN(6) {
+			out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(16))}), 28+r.IntN(5)).Masked())
+		}
+		return disjoint(out)
+	}
+	has := func(networks []netip.Prefix, a netip.Addr) bool {
+		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 	}
 	seen := map[bool]int{}
 	for range 5000 {
-		var networks []netip.Prefix
-		for range r.IntN(6) {
-			networks = append(networks, network())
+		was, is := networks(), networks()
+		both := union("", policy.PeerNetworks, &policy.PeerSet{Networks: was}, &policy.PeerSet{Networks: is}).Networks
+		loses := false
+		for a, n := netip.MustParseAddr("192.0.2.0"), 0; n < 16; a, n = a.Next(), n+1 {
+			loses = loses || has(was, a) && !has(is, a)
+			if in := slices.IndexFunc(both, func(n netip.Prefix) bool { return n.Contains(a) }); in >= 0 != (has(was, a) || has(is, a)) || in >= 0 && has(both[in+1:], a) {
+				t.Fatalf("the union of %v and %v is %v", was, is, both)
+			}
 		}
-		n, want := network(), true
-		for a := n.Addr(); n.Contains(a); a = a.Next() {
-			want = want && slices.ContainsFunc(networks, func(o netip.Prefix) bool { return o.Contains(a) })
-		}
-		seen[want]++
-		if got := covers(networks, n); got != want {
-			t.Fatalf("%v cover %s: %v", networks, n, got)
+		seen[loses]++
+		if lost := Lost(nft.PeerSet{Networks: was}, nft.PeerSet{Networks: is}); len(lost) > 0 != loses || slices.ContainsFunc(lost, func(a netip.Addr) bool { return !has(was, a) || has(is, a) }) {
+			t.Fatalf("%v lose %v of %v", is, lost, was)
 		}
 	}
 	if seen[true] < 100 || seen[false] < 100 {
@@ -39,53 +46,23 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestLostMembersStay: members that the next state lacks stay until they are trimmed, and
-// those that come back are not lost.
-func TestLostMembersStay(t *testing.T) {
-	pods, networks := policy.Peer{Kind: policy.PeerPods, Key: "pods"}, policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
-	list := dataplane.NewRuleList([]dataplane.Rule{{Peer: pods, Ports: policy.AnyPort}, {Peer: networks, Ports: "tcp/80"}})
-	type members = func(policy.Peer) *policy.PeerSet
-	subjects := dataplane.Subjects{policytest.Ref("web"): {Peers: list}}
-	l := NewLists()
-	stage := func(addrs, of string) members {
-		all := map[policy.Peer]*policy.PeerSet{pods: {Peer: pods, Addrs: policytest.Addrs(addrs)}, networks: {Peer: networks}}
-		for _, a := range policytest.Addrs(of) {
-			all[networks].Networks = append(all[networks].Networks, netip.PrefixFrom(a, 24))
-		}
-		members := func(peer policy.Peer) *policy.PeerSet { return all[peer] }
-		l.Stage(subjects, members)
-		return members
+// TestLostMembers: members that the next snapshot does not have are lost, each once, and no others.
+func TestLostMembers(t *testing.T) {
+	pods, ports := policy.Peer{Kind: policy.PeerPods, Key: "pods"}, policy.Peer{Kind: policy.PeerPorts, Key: "ports"}
+	snapshot := func(addrs string, port uint16) *policy.Snapshot {
+		return policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{
+			{Peer: pods, Addrs: policytest.Addrs(addrs)}, {Peer: ports, Ports: []policy.PeerPort{{Addr: policytest.Addrs("10.2.0.9")[0], Protocol: policy.TCP, Port: port}}},
+		}}, nil, nil)
 	}
-	expect := func(now members, addrs, of int, lost ...string) {
-		t.Helper()
-		if a, n := l.peerSet(pods, now(pods)).Addrs, l.peerSet(networks, now(networks)).Networks; len(a) != addrs || len(n) != of {
-			t.Errorf("members %v and %v", a, n)
-		}
-		var got []string
-		for _, all := range l.Release(subjects, now) {
-			for _, a := range all {
-				got = append(got, a.String())
-			}
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, lost) {
-			t.Errorf("lost %v, want %v", got, lost)
-		}
+	was := snapshot("10.2.0.1 10.2.0.2", 80)
+	lost := LostMembers([]policy.Peer{pods, ports, {Kind: policy.PeerPods, Key: "new"}}, was, snapshot("10.2.0.2 10.2.0.3", 81))
+	if len(lost) != 2 || !slices.Equal(lost[pods], policytest.Addrs("10.2.0.1")) || !slices.Equal(lost[ports], policytest.Addrs("10.2.0.9")) {
+		t.Errorf("lost are %v", lost)
 	}
-	expect(stage("10.2.0.1 10.2.0.2", "192.0.2.0"), 2, 1)
-	expect(stage("10.2.0.2 10.2.0.3", "198.51.100.0"), 3, 2, "10.2.0.1", "192.0.2.0")
-	last := stage("10.2.0.1", "198.51.100.0")
-	expect(last, 3, 2, "10.2.0.2", "10.2.0.3", "192.0.2.0")
-	l.Trim()
-	expect(last, 1, 1)
-	if sets, entries := l.Sizes(); sets != 4 || entries != 2 {
-		t.Errorf("%d sets, %d entries", sets, entries)
+	if lost := LostMembers([]policy.Peer{pods, ports}, was, snapshot("10.2.0.3 10.2.0.2 10.2.0.1", 80)); len(lost[pods])+len(lost[ports]) != 0 {
+		t.Errorf("lost are %v", lost)
 	}
-	// Staged beside a list that accepts everything, the list asks its peers only when it is in force.
-	l.Release(nil, last)
-	l.Release(subjects, last)
-	expect(stage("10.2.0.4", "198.51.100.0"), 2, 1, "10.2.0.1")
-	if l.Release(nil, last); len(l.peers) != 0 {
-		t.Errorf("peers are left that no rule asks: %v", l.peers)
+	if lost := LostMembers([]policy.Peer{pods}, nil, was); len(lost) != 0 {
+		t.Errorf("of no snapshot lost are %v", lost)
 	}
 }

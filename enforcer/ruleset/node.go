@@ -33,7 +33,7 @@ func addNode(s *nft.State, in *Input) {
 			s.Node.ID += " " + f.Peers
 		}
 		for _, peer := range p.Tiers.Peers {
-			sets = append(sets, PeerSet(dataplane.PeersName(peer), peer.Kind, in.TierMembers(peer)))
+			sets = append(sets, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))
 		}
 		for _, set := range sets { // subjects may ask for the same
 			if !slices.ContainsFunc(s.Peers, func(o nft.PeerSet) bool { return o.Name == set.Name }) {
@@ -74,7 +74,7 @@ func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix strin
 func listed(in *Input, peers []policy.Peer) *netipx.IPSet {
 	var all netipx.IPSetBuilder
 	for _, peer := range peers {
-		if set := in.TierMembers(peer); set != nil {
+		if set := in.tierMembers(peer); set != nil {
 			for _, a := range set.Addrs {
 				all.Add(a)
 			}

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -13,10 +14,10 @@ import (
 // Input is all that the tables depend on.
 type Input struct {
 	Subjects dataplane.Subjects
-	// Members returns the members of the peers of rule lists, and TierMembers those of the peers
-	// of ordered rules.
-	Members, TierMembers func(policy.Peer) *policy.PeerSet
-	Lists                *Lists
+	// InForce and Coming are the snapshots with the members of peers, nil for none: rule lists have those of
+	// both. Ordered rules may deny, so they have those of Coming only when it is to come into force.
+	InForce, Coming *policy.Snapshot
+	Prepares        bool // Coming does not come into force
 	// Grants are nil where another dataplane has them.
 	Grants dataplane.Grants
 	// Known are the addresses of this node's pods, Gateways the node's link-local addresses, and
@@ -59,11 +60,19 @@ func Render(in *Input) nft.State {
 	}
 	addTiers(&s, in, subjects)
 	addNode(&s, in)
-	in.Lists.addTo(&s, subjects, in.Members)
+	addLists(&s, in, subjects)
 	if in.Grants != nil {
 		addGrants(&s, in.Subjects, in.Grants)
 	}
 	return s
+}
+
+// tierMembers returns the members of a peer of ordered rules.
+func (in *Input) tierMembers(p policy.Peer) *policy.PeerSet {
+	if in.Prepares && in.InForce != nil {
+		return in.InForce.PeerSet(p)
+	}
+	return cmp.Or(in.Coming.PeerSet(p), in.InForce.PeerSet(p))
 }
 
 // addIsolated adds an isolated subject and its homes.
@@ -146,7 +155,7 @@ func addTiers(s *nft.State, in *Input, subjects []*dataplane.Subject) {
 	}
 	slices.SortFunc(peers, policy.Peer.Compare)
 	for _, peer := range slices.Compact(peers) {
-		s.Peers = append(s.Peers, PeerSet(dataplane.PeersName(peer), peer.Kind, in.TierMembers(peer)))
+		s.Peers = append(s.Peers, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))
 	}
 }
 
