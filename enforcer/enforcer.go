@@ -184,7 +184,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 		e.k.Entries = e.k.Tables
 	}
 	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.Coexisting), map[policy.RuleID]bool{}
-	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect}
+	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting}
 	if !e.k.Tables.Candidates() {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}

@@ -24,7 +24,7 @@ func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjec
 		return err
 	}
 	fresh := slices.DeleteFunc(rules, func(id policy.RuleID) bool { return e.entered[id] })
-	if err := e.entries.Recover(fresh, coming.View, e.grants); err != nil {
+	if err := e.grants.Recover(fresh, coming.View, false); err != nil {
 		return fmt.Errorf("recover the entries of ordered rules: %w", err)
 	}
 	for _, id := range fresh {

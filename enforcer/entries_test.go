@@ -46,8 +46,8 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 	}
 
 	w.restart()
-	listed := w.e.entries
-	w.e.entries = entries.New(unlisted{w.e.k.Tables}, w.e.plane, w.e.Coexisting)
+	listed := *w.e.entries
+	*w.e.entries = *entries.New(unlisted{w.e.k.Tables}, w.e.plane, w.e.Coexisting)
 	s = snapshot()
 	if err := w.e.Prepare(context.Background(), s); !errors.Is(err, errInjected) {
 		t.Fatalf("Prepare says %v", err)
@@ -59,7 +59,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 		t.Errorf("%d entries, selected: %v", held(), w.selected())
 	}
 
-	w.e.entries = listed
+	*w.e.entries = listed
 	fatal.If(t, w.rollOut(s))
 	if got := w.e.grants.ListGrants(p.PodRef); len(got) != 1 || got[0].Rule != s.Views[0].Rules.Admin[0].ID || got[0].By != "deny paste.test" {
 		t.Errorf("recovered: %+v", got)

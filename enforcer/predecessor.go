@@ -25,11 +25,8 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 	if !e.predecessor.Gone() {
 		return !e.predecessor.TimedOut(), nil
 	}
-	if err := e.grants.TakeOver(); err != nil {
+	if err := e.grants.Recover(ruleset.RulesOf(e.inForce()), e.snapshot.View, true); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants: %w", err)
-	}
-	if err := e.entries.Recover(ruleset.RulesOf(e.inForce()), e.snapshot.View, e.grants); err != nil {
-		return true, fmt.Errorf("take over the last agent's grants of ordered rules: %w", err)
 	}
 	for a := range e.predecessor.Addrs() {
 		if err := e.k.Links.DelAddr(a); err != nil {

@@ -81,10 +81,8 @@ type GrantOp struct {
 type Grants interface {
 	// Holds tells whether the grants have a set. Only a set that they have is changed.
 	Holds(set GrantSet) bool
-	// Adopt adds sets. take receives the grants that an earlier agent left in a set, perhaps
-	// in parts, and does not keep the slice. hold ends the call with the sets that the kernel
-	// has now. Without hold nothing is added.
-	Adopt() (take func(set GrantSet, part []Grant), hold func(sets []GrantSet))
+	// Adopt adds sets that the kernel has, with the grants that an earlier agent left in each.
+	Adopt(held map[GrantSet][]Grant)
 	// Bounds yields all sets.
 	Bounds() iter.Seq2[GrantSet, Bounds]
 	// Members returns a set and those that share its name; none where the grants have none of
@@ -119,7 +117,8 @@ type GrantWriter interface {
 	ApplyGrants(ops []GrantOp)
 	// ListGrants hands over the grants that the kernel holds of the sets, and of others that
 	// share their names, with the timeout that each has left. A large set comes in parts. each
-	// must not keep the slice.
+	// must not keep the slice. A set with a Rule and nothing else stands for those of all subjects,
+	// which come without a pod and ports.
 	ListGrants(sets []GrantSet, each func(set GrantSet, part []Grant)) error
 }
 

@@ -17,34 +17,25 @@ type batch struct {
 	sets   []staged
 	ops    []dataplane.GrantOp // one for each of sets
 	grants []dataplane.Grant   // of ops
-	ends   deadlineQueue       // of the pod for which room is made
 }
 
-// staged is the changes of one set.
+// staged is the next grants of one set.
 type staged struct {
 	set     *set
 	op      int // its place in ops
-	changes []change
+	changes []*grant
 	index   map[netip.Addr]int // of changes, once they are many
 	added   int                // changes of addresses that the set does not have yet
 	err     error
 }
 
-// change is one address with its next grant.
-type change struct {
-	addr  netip.Addr
-	grant *grant
-}
-
 // indexFrom is the number of changes from which on they have an index.
 const indexFrom = 16
 
-// batchKept bounds the capacity that a set's place in the batch keeps, grantsKept that of all, and
-// endsKept that of the grants of a pod for which room is made.
+// batchKept bounds the capacity that a set's place in the batch keeps, grantsKept that of all.
 const (
 	batchKept  = 1024
 	grantsKept = 4096
-	endsKept   = 2 * DefaultPerPod
 )
 
 // beginBatch begins the next batch. The caller holds mu.
@@ -68,17 +59,14 @@ func (b *batch) begin(at reading) {
 	if b.sets, b.ops, b.grants = b.sets[:0], b.ops[:0], b.grants[:0]; cap(b.grants) > grantsKept {
 		b.grants = nil
 	}
-	if cap(b.ends.h) > endsKept {
-		b.ends.h = nil
-	}
 }
 
 // stage adds a reason to one address of a set, and returns the set's place in the
 // batch, whose result decides whether the address is open, or -1 where it is open already.
 func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 	if s.staged > 0 {
-		if c := b.sets[s.staged-1].find(a); c != nil {
-			c.grant.addTo(s, r, b.at.now)
+		if g := b.sets[s.staged-1].find(a); g != nil {
+			g.addTo(r, b.at.now)
 			return s.staged - 1
 		}
 	}
@@ -89,16 +77,17 @@ func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 	if old != nil && !uncertain && old.covers(r.name, r.until) {
 		return -1
 	}
-	g := old.clone()
+	g := s.copyOf(a)
 	g.asked = b.turn
-	if !g.addTo(s, r, b.at.now) && !uncertain {
+	if !g.addTo(r, b.at.now) && !uncertain {
 		return -1
 	}
-	return b.change(s, a, g)
+	return b.change(g)
 }
 
-// change adds an address with its next grant, which is not staged yet.
-func (b *batch) change(s *set, a netip.Addr, g *grant) int {
+// change adds the next grant of an address, which is not staged yet.
+func (b *batch) change(g *grant) int {
+	s := g.set
 	if s.staged == 0 {
 		// Grow keeps the places that the batch has room for.
 		s.staged = len(b.sets) + 1
@@ -106,7 +95,7 @@ func (b *batch) change(s *set, a netip.Addr, g *grant) int {
 		b.sets[s.staged-1].set = s
 	}
 	st := &b.sets[s.staged-1]
-	if st.append(change{a, g}); s.entries[a] == nil {
+	if st.append(g); s.entries[g.addr] == nil {
 		st.added++
 	}
 	return s.staged - 1
@@ -115,38 +104,38 @@ func (b *batch) change(s *set, a netip.Addr, g *grant) int {
 // next returns the grant of an address after the batch, nil for none.
 func (b *batch) next(s *set, a netip.Addr) *grant {
 	if s.staged > 0 {
-		if c := b.sets[s.staged-1].find(a); c != nil {
-			return c.grant
+		if g := b.sets[s.staged-1].find(a); g != nil {
+			return g
 		}
 	}
 	return s.entries[a]
 }
 
-func (st *staged) find(a netip.Addr) *change {
+func (st *staged) find(a netip.Addr) *grant {
 	if st.index != nil {
 		if i, ok := st.index[a]; ok {
-			return &st.changes[i]
+			return st.changes[i]
 		}
 		return nil
 	}
-	for i := range st.changes {
-		if st.changes[i].addr == a {
-			return &st.changes[i]
+	for _, g := range st.changes {
+		if g.addr == a {
+			return g
 		}
 	}
 	return nil
 }
 
-func (st *staged) append(c change) {
-	st.changes = append(st.changes, c)
+func (st *staged) append(g *grant) {
+	st.changes = append(st.changes, g)
 	switch n := len(st.changes); {
 	case n == indexFrom:
 		st.index = map[netip.Addr]int{}
-		for i := range st.changes {
-			st.index[st.changes[i].addr] = i
+		for i, g := range st.changes {
+			st.index[g.addr] = i
 		}
 	case n > indexFrom:
-		st.index[c.addr] = n - 1
+		st.index[g.addr] = n - 1
 	}
 }
 
@@ -178,8 +167,8 @@ func (t *Table) writePart(lasting bool, without map[policy.PodRef]error) map[pol
 		if err := without[st.set.key.Pod]; err != nil {
 			st.err = err
 		} else {
-			for j := range st.changes {
-				b.grants = append(b.grants, t.render(st.set, st.changes[j].addr, st.changes[j].grant, b.at))
+			for _, g := range st.changes {
+				b.grants = append(b.grants, t.render(g, b.at))
 			}
 		}
 		st.op = len(b.ops)
@@ -216,38 +205,37 @@ func (t *Table) store(st *staged) {
 		return // then certainly nothing is open
 	}
 	s := st.set
+	for _, g := range st.changes {
+		if old := s.entries[g.addr]; old != nil && !s.key.Rule.Lasting() {
+			t.remember(s, g.addr, old.without(g))
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range st.changes {
-		c := &st.changes[i]
-		t.enqueue(s, c.addr, c.grant)
-		if old := s.entries[c.addr]; old != nil && !s.key.Rule.Lasting() {
-			if left := old.without(c.grant); len(left) > 0 {
-				s.remember(c.addr, left)
-			}
-		}
-		s.put(c.addr, c.grant, st.err == nil)
+	for _, g := range st.changes {
+		s.put(g, st.err == nil)
 	}
 }
 
 // render renders a grant for the kernel, which ends it by itself the hold after its
 // deadline, and one of a lasting rule soon after it.
-func (t *Table) render(s *set, a netip.Addr, g *grant, at reading) dataplane.Grant {
+func (t *Table) render(g *grant, at reading) dataplane.Grant {
+	s := g.set
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
 	var buf [4 * dataplane.CommentMax]byte
-	out := dataplane.Grant{Addr: a, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
+	out := dataplane.Grant{Addr: g.addr, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
 	names := t.namesAlone(s)
 	if names {
-		out.Comment = string(appendNames(buf[:0], g.reasons))
+		out.Comment = string(s.appendNames(buf[:0], g.reasons))
 	} else {
 		out.Comment = string(appendComment(buf[:0], g.reasons))
 	}
-	old := s.entries[a]
+	old := s.entries[g.addr]
 	switch {
-	case s.uncertain[a]:
+	case s.uncertain[g.addr]:
 	case old == nil:
 		out.Held = dataplane.Absent
-	case names && string(appendNames(buf[:0], old.reasons)) == out.Comment: // others differ with each deadline
+	case names && string(s.appendNames(buf[:0], old.reasons)) == out.Comment: // others differ with each deadline
 		out.Held = dataplane.SameComment
 	}
 	return out
@@ -265,11 +253,11 @@ func (t *Table) keeps(s *set) time.Duration {
 }
 
 // apply adds grants to one set, or removes them.
-func (t *Table) apply(s *set, remove bool, grants []dataplane.Grant) error {
+func (t *Table) apply(key dataplane.GrantSet, remove bool, grants []dataplane.Grant) error {
 	if len(grants) == 0 {
 		return nil
 	}
-	ops := []dataplane.GrantOp{{Set: s.key, Remove: remove, Grants: grants}}
+	ops := []dataplane.GrantOp{{Set: key, Remove: remove, Grants: grants}}
 	t.cfg.Kernel.ApplyGrants(ops)
 	return ops[0].Err
 }

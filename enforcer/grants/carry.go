@@ -19,7 +19,7 @@ import (
 // names of all sets, rules that accept only those of others that do. An address that is
 // another pod's in the next snapshot leaves no grant of a rule behind.
 func (t *Table) CarryOver(last, next *policy.Snapshot) (c Carried, err error) {
-	t.addOrdered(next)
+	t.addPods(next)
 	var d difference
 	c.Refused = map[policy.PodRef]map[policy.RuleID]string{}
 	for ref, p := range *t.pods.Load() {
@@ -174,8 +174,12 @@ func (t *Table) beginCarry(ref policy.PodRef, p *podGrants, last, next *policy.V
 		return false, true, nil // nothing is left to take back either
 	}
 	p.changed = true
-	t.setViews(p, slices.DeleteFunc(slices.Compact([]*policy.View{last, next}), func(v *policy.View) bool { return v == nil }))
-	if err := t.moveSubjects(ref, p, coming); err != nil || next == nil {
+	lost := func(a netip.Addr) bool {
+		owner, known := coming.Pod(a)
+		return known && owner != ref
+	}
+	t.setViews(p, slices.Compact([]*policy.View{last, next}), lost)
+	if err := t.moveSubjects(p, lost); err != nil || next == nil {
 		return false, true, err
 	}
 	again = p.closed
@@ -197,7 +201,7 @@ func (p *podGrants) sources(again bool) (out []source) {
 		for a, g := range s.entries {
 			add(a, g.reasons, again && s.uncertain[a])
 		}
-		for a, reasons := range s.past.reasons {
+		for a, reasons := range s.past {
 			add(a, reasons, false)
 		}
 		s.mu.RUnlock()
@@ -235,13 +239,13 @@ func (t *Table) carryPart(of *carrying, part []source) (n int, err error) {
 				staged += t.carryLive(of.p, s, g.reasons[i], &room)
 			}
 		}
-		if ended := s.set.past.reasons[s.addr]; ended != nil {
+		if ended := s.set.past[s.addr]; ended != nil {
 			if i := slices.IndexFunc(ended, func(r reason) bool { return r.name == s.name }); i >= 0 {
 				staged += t.carryPast(of.p, s, ended[i])
 			}
 		}
 		if s.again && g != nil && s.set.uncertain[s.addr] && t.batch.next(s.set, s.addr) == g { // the grants that it was made of may be gone
-			t.batch.change(s.set, s.addr, g.clone())
+			t.batch.change(s.set.copyOf(s.addr))
 			staged++
 		}
 	}
@@ -251,7 +255,7 @@ func (t *Table) carryPart(of *carrying, part []source) (n int, err error) {
 
 // carryLive stages an open address for the sets that take it over, and returns for how many.
 func (t *Table) carryLive(p *podGrants, s *source, r reason, room *int) (staged int) {
-	for to, by := range t.takers(p, s.takenBy, s.set.key) {
+	for to, by := range t.takers(p, s.takenBy, &s.set.key) {
 		if to == s.set {
 			continue
 		}
@@ -270,11 +274,9 @@ func (t *Table) carryLive(p *podGrants, s *source, r reason, room *int) (staged 
 
 // carryPast has the sets that take over an address remember that it was open.
 func (t *Table) carryPast(p *podGrants, s *source, r reason) (noted int) {
-	for to, by := range t.takers(p, s.takenBy, s.set.key) {
+	for to, by := range t.takers(p, s.takenBy, &s.set.key) {
 		if to != s.set && !to.key.Rule.Lasting() {
-			to.mu.Lock()
-			to.remember(s.addr, []reason{r.takenBy(by)})
-			to.mu.Unlock()
+			t.remember(to, s.addr, []reason{r.takenBy(by)})
 			noted++
 		}
 	}

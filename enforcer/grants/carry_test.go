@@ -24,8 +24,7 @@ func (n *node) relabelled(pods []policy.Pod) *policy.Snapshot {
 	for _, ipv6 := range []bool{false, true} {
 		n.sets.create(grantSet(pods[0].PodRef, "tcp/8443", ipv6).Name)
 	}
-	_, hold := n.table.Adopt()
-	hold([]dataplane.GrantSet{grantSet(pods[0].PodRef, "tcp/8443", false), grantSet(pods[0].PodRef, "tcp/8443", true)})
+	n.table.Adopt(map[dataplane.GrantSet][]dataplane.Grant{grantSet(pods[0].PodRef, "tcp/8443", false): nil, grantSet(pods[0].PodRef, "tcp/8443", true): nil})
 	return s
 }
 

@@ -63,7 +63,7 @@ func TestMatches(t *testing.T) {
 func TestAGrantWithoutReasonsIsOver(t *testing.T) {
 	table := New(Config{Hold: time.Minute})
 	for _, reasons := range [][]reason{nil, {{until: never}}, {{until: 7}}} {
-		if got := table.render(&set{}, addr("192.0.2.1"), &grant{reasons: reasons}, reading{now: monotonic(time.Hour)}).Timeout; got != time.Minute+time.Second {
+		if got := table.render(&grant{set: &set{}, addr: addr("192.0.2.1"), reasons: reasons}, reading{now: monotonic(time.Hour)}).Timeout; got != time.Minute+time.Second {
 			t.Errorf("%v: %v", reasons, got)
 		}
 	}

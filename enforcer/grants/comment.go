@@ -126,8 +126,10 @@ const unreadable = fqdn.Name("?")
 // namesMax bounds a comment of names: the name of the pod stands before it.
 const namesMax = dataplane.CommentMax - dataplane.PodIDLen - 1
 
-// appendNames appends the comment of a grant of a rule.
-func appendNames(b []byte, reasons []reason) []byte {
+// appendNames appends the comment of a grant without deadlines, which begins with the pod's ID in a set of
+// a rule: subjects share that with others.
+func (s *set) appendNames(b []byte, reasons []reason) []byte {
+	b = append(b, s.prefix...)
 	begin := len(b)
 	if len(reasons) > 1 {
 		reasons = slices.SortedFunc(slices.Values(reasons), func(a, b reason) int { return cmp.Compare(a.name, b.name) })

@@ -44,20 +44,20 @@ func (t *Table) listConnections() error {
 
 // active tells whether a connection that a grant opens was active since a moment. A listing from
 // before that moment tells it of connections that were active shortly before the listing.
-func (t *Table) active(s *set, a netip.Addr, since monotonic) bool {
-	tracked, p := t.tracked.Load(), t.pod(s.key.Pod)
-	if tracked == nil || p == nil {
+func (t *Table) active(g *grant, since monotonic) bool {
+	tracked, s := t.tracked.Load(), g.set
+	if tracked == nil || s.of == nil {
 		return false
 	}
 	if since > tracked.listed {
 		since = tracked.listed - monotonic(connectionsEvery)
 	}
-	from := []netip.Addr{s.key.Subject}
+	from := []netip.Addr{s.subject}
 	if s.key.Rule == "" {
-		from = p.addrs()
+		from = s.of.addrs()
 	}
 	for _, source := range from {
-		for _, c := range tracked.all[[2]netip.Addr{source, a}] {
+		for _, c := range tracked.all[[2]netip.Addr{source, g.addr}] {
 			if tracked.listed-monotonic(c.Idle) >= since && s.key.Ports.Contains(c.Protocol, c.Dialled.Port()) {
 				return true
 			}

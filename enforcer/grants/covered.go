@@ -21,36 +21,23 @@ func (t *Table) Covered(grants []policy.Grant) bool {
 		if p == nil {
 			return false
 		}
-		sets, until := p.sets.Load(), t.cfg.Clock.at(g.Deadline)
-		if g.Rule != "" {
-			if !sets.coverByRule(g, until) {
-				return false
-			}
-			continue
-		}
-		for v, s := range sets.byPorts[g.Ports] {
-			if !s.covers(g.Addrs, v == 0, g.Name, until) {
-				return false
-			}
+		if !p.sets.Load().cover(g, t.cfg.Clock.at(g.Deadline)) {
+			return false
 		}
 	}
 	return true
 }
 
-// coverByRule is Covered for a grant of a rule: each address of the pod has to have it.
-func (p *podSets) coverByRule(g *policy.Grant, until monotonic) bool {
-	for _, subject := range p.subjects {
-		var of *set
-		for _, s := range p.rules {
-			if s.key.Subject == subject && s.key.Rule == g.Rule && s.key.Ports == g.Ports {
-				of = s
-			}
-		}
-		if !of.covers(g.Addrs, subject.Is4(), g.Name, until) {
+// cover is Covered for one grant: each subject has to have it.
+func (p *podSets) cover(g *policy.Grant, until monotonic) bool {
+	to := target{g.Rule, g.Ports}
+	subjects := p.subjectsOf(to)
+	for _, subject := range subjects {
+		if !p.get(to, subject).covers(g.Addrs, subject.Is4(), g.Name, until) {
 			return false
 		}
 	}
-	return len(p.subjects) > 0
+	return len(subjects) > 0
 }
 
 // Epoch changes as soon as a covered grant may not be covered any more: while it is the

@@ -1,9 +1,8 @@
 package grants
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -134,7 +133,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 		if s.of.held.accepts+adds.accepts > t.bounds.accepts.Each*3/4 {
 			t.listConnectionsSoon()
 		}
-		var ends []deadline
+		var ends []*grant
 		n := adds.accepts - t.bounds.accepts.Room(s.of.held.accepts, t.held.accepts)
 		if t.listingSoon.Load() {
 			n -= t.bounds.accepts.Each / 4 // until it is known what is in use
@@ -180,27 +179,29 @@ func (t *Table) listConnectionsSoon() {
 // soonest returns n of the grants of sets that are to end first, or all if there are fewer:
 // those that are not in use, each by its deadline, before the others. Those of lasting rules and
 // of requests that are being written are left out.
-func (t *Table) soonest(sets func(func(*set) bool), n int) []deadline {
-	q := &t.batch.ends
-	defer q.clear()
+func (t *Table) soonest(sets func(func(*set) bool), n int) []*grant {
+	var all []*grant
 	for s := range sets {
 		if s.key.Rule.Lasting() {
 			continue
 		}
-		for a, g := range s.entries {
+		for _, g := range s.entries {
 			if g.asked < s.of.began {
-				q.h = append(q.h, deadline{g.until(), s, a})
+				all = append(all, g)
 			}
 		}
 	}
-	q.order()
-	ends, used := make([]deadline, 0, min(n, len(q.h))), []deadline(nil)
+	slices.SortFunc(all, func(a, b *grant) int { return cmp.Compare(a.until(), b.until()) })
 	now := t.cfg.Clock.read().now
-	for len(q.h) > 0 && len(ends) < n {
-		if d := q.pop(); t.isUsed(d.set, d.addr, d.set.entries[d.addr], now) {
-			used = append(used, d)
-		} else {
-			ends = append(ends, d)
+	ends, used := make([]*grant, 0, min(n, len(all))), []*grant(nil)
+	for _, g := range all {
+		switch {
+		case len(ends) == n:
+			return ends
+		case t.isUsed(g, now):
+			used = append(used, g)
+		default:
+			ends = append(ends, g)
 		}
 	}
 	return append(ends, used[:min(n-len(ends), len(used))]...)
@@ -208,21 +209,14 @@ func (t *Table) soonest(sets func(func(*set) bool), n int) []deadline {
 
 // isUsed tells whether an address is known to be in use: an answer lacked it and its connections
 // keep it open, or one was active at the last listing.
-func (t *Table) isUsed(s *set, a netip.Addr, g *grant, now monotonic) bool {
-	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.held != 0 }) || t.active(s, a, now-monotonic(connectionsEvery))
+func (t *Table) isUsed(g *grant, now monotonic) bool {
+	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.held != 0 }) || t.active(g, now-monotonic(connectionsEvery))
 }
 
 // endEarly ends grants before their time. It returns the first error of a set.
-func (t *Table) endEarly(ends []deadline) error {
-	if len(ends) == 0 {
-		return nil
-	}
+func (t *Table) endEarly(ends []*grant) error {
 	t.evicted.Add(uint64(len(ends)))
-	of := map[*set][]netip.Addr{}
-	for _, e := range ends {
-		of[e.set] = append(of[e.set], e.addr)
-	}
-	for _, err := range t.end(of) {
+	for _, err := range t.end(ends) {
 		return err
 	}
 	return nil
@@ -230,34 +224,45 @@ func (t *Table) endEarly(ends []deadline) error {
 
 // end removes grants from the kernel, remembers their reasons, and returns the errors of
 // sets that refused. The caller holds mu.
-func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
-	sets := slices.Collect(maps.Keys(grants))
-	ops := make([]dataplane.GrantOp, len(sets))
-	for i, s := range sets {
-		s.markAllUncertain(grants[s])
-		ops[i] = dataplane.GrantOp{Set: s.key, Remove: true, Grants: make([]dataplane.Grant, len(grants[s]))}
-		for j, a := range grants[s] {
-			ops[i].Grants[j].Addr = a
+func (t *Table) end(grants []*grant) map[*set]error {
+	if len(grants) == 0 {
+		return nil
+	}
+	var ops []dataplane.GrantOp
+	of := map[*set]int{} // in ops
+	for _, g := range grants {
+		i, there := of[g.set]
+		if !there {
+			i = len(ops)
+			of[g.set], ops = i, append(ops, dataplane.GrantOp{Set: g.set.key, Remove: true})
 		}
+		ops[i].Grants = append(ops[i].Grants, dataplane.Grant{Addr: g.addr})
+		g.doubt()
 	}
 	t.cfg.Kernel.ApplyGrants(ops)
 	failed := map[*set]error{}
-	for i, s := range sets {
+	for s, i := range of {
 		if ops[i].Err != nil {
 			failed[s] = ops[i].Err
+		}
+	}
+	for _, g := range grants {
+		if failed[g.set] != nil {
 			continue
 		}
-		s.mu.Lock()
-		for _, a := range grants[s] {
-			// An address that was revoked and granted again is due twice.
-			if g := s.entries[a]; g != nil {
-				if !s.key.Rule.Lasting() {
-					s.remember(a, g.reasons)
-				}
-				s.remove(a)
-			}
+		if !g.set.key.Rule.Lasting() {
+			t.remember(g.set, g.addr, g.reasons)
 		}
-		s.mu.Unlock()
+		g.set.mu.Lock()
+		g.set.remove(g.addr)
+		g.set.mu.Unlock()
 	}
 	return failed
+}
+
+// doubt makes a grant uncertain that is about to be removed. The caller holds Table.mu.
+func (g *grant) doubt() {
+	g.set.mu.Lock()
+	defer g.set.mu.Unlock()
+	g.set.markUncertain(g.addr)
 }

@@ -96,8 +96,8 @@ func TestPlacesOfEndedGrantsAreDropped(t *testing.T) {
 	if n := w.table.Count(); n > DefaultPerPod || int(w.table.Evicted()) != all-n {
 		t.Fatalf("%d grants, %d evicted of %d", n, w.table.Evicted(), all)
 	}
-	if n := len(w.table.deadlines.h); n > 2*DefaultPerPod {
-		t.Errorf("%d places in the queue of deadlines", n)
+	if n := len(w.table.deadlines); n != w.table.Count() {
+		t.Errorf("%d places in the queue of deadlines for %d grants", n, w.table.Count())
 	}
 	if w.expire(2 * time.Hour); w.table.Count() != 0 {
 		t.Errorf("%d grants after all deadlines", w.table.Count())

@@ -1,124 +1,69 @@
 package grants
 
 import (
+	"container/heap"
 	"errors"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// deadline is one grant's place in the queue. A grant that was extended meanwhile is
-// queued again when its place comes up; a grant whose queued differs has another place.
-type deadline struct {
-	at   monotonic
-	set  *set
-	addr netip.Addr
+// deadlines is the queue of all grants of the table, a heap by the moment at which each is due. A grant
+// that was extended meanwhile is queued again when its place comes up.
+type deadlines []*grant
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].queued < d[j].queued }
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].place, d[j].place = i+1, j+1
 }
 
-// deadlineQueue is a heap of grants by deadline: each before the two at twice its place.
-type deadlineQueue struct {
-	h []deadline
-	// most is how many places there may be until those of grants that have ended are dropped.
-	most int
+// Push implements heap.Interface.
+func (d *deadlines) Push(x any) {
+	g := x.(*grant)
+	*d = append(*d, g)
+	g.place = len(*d)
 }
 
-// minPlaces is the least such number.
-const minPlaces = 4096
+// Pop implements heap.Interface.
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	g := (*d)[last]
+	(*d)[last] = nil
+	*d, g.place = (*d)[:last], 0
+	return g
+}
 
-// grow makes room for n more.
-func (q *deadlineQueue) grow(n int) {
-	if n > cap(q.h)-len(q.h) {
-		q.h = append(make([]deadline, 0, len(q.h)+n), q.h...) // slices.Grow gives more
+// remove takes a grant out of the queue.
+func (d *deadlines) remove(g *grant) {
+	if g.place > 0 {
+		heap.Remove(d, g.place-1)
 	}
 }
 
-func (q *deadlineQueue) push(d deadline) {
-	q.h = append(q.h, d)
-	i := len(q.h) - 1
-	for ; i > 0 && d.at < q.h[(i-1)/2].at; i = (i - 1) / 2 {
-		q.h[i] = q.h[(i-1)/2]
-	}
-	q.h[i] = d
-}
-
-func (q *deadlineQueue) pop() deadline {
-	first, last := q.h[0], len(q.h)-1
-	q.h[0] = q.h[last]
-	q.h[last] = deadline{}
-	if q.h = q.h[:last]; last > 0 {
-		q.down(0)
-	}
-	return first
-}
-
-// down moves a place behind those below it that are earlier.
-func (q *deadlineQueue) down(i int) {
-	d := q.h[i]
-	for next := 2*i + 1; next < len(q.h); next = 2*i + 1 {
-		if next+1 < len(q.h) && q.h[next+1].at < q.h[next].at {
-			next++
-		}
-		if d.at <= q.h[next].at {
-			break
-		}
-		q.h[i] = q.h[next]
-		i = next
-	}
-	q.h[i] = d
-}
-
-// order makes a heap of places in any order.
-func (q *deadlineQueue) order() {
-	for i := len(q.h)/2 - 1; i >= 0; i-- {
-		q.down(i)
+// enqueueAt gives a grant its place in the queue for a moment.
+func (d *deadlines) enqueueAt(at monotonic, g *grant) {
+	if g.queued = at; g.place > 0 {
+		heap.Fix(d, g.place-1)
+	} else {
+		heap.Push(d, g)
 	}
 }
 
-// prune drops the places of grants that have ended or have another place, once there are many: a
-// pod at its bound ends grants long before their deadlines.
-func (q *deadlineQueue) prune() {
-	if len(q.h) < max(minPlaces, q.most) {
-		return
+// enqueue gives a grant a place in the queue, if it has none or only a later one.
+func (d *deadlines) enqueue(g *grant) {
+	if at := g.due(); g.place == 0 || at < g.queued {
+		d.enqueueAt(at, g)
 	}
-	q.h = slices.DeleteFunc(q.h, func(d deadline) bool {
-		g := d.set.entries[d.addr]
-		return g == nil || g.queued != d.at
-	})
-	q.order()
-	q.most = 2 * len(q.h)
 }
 
-// clear removes all places and keeps their memory.
-func (q *deadlineQueue) clear() {
-	clear(q.h)
-	q.h = q.h[:0]
-}
-
-// due removes and returns at most n places whose deadline is not after now.
-func (q *deadlineQueue) due(now monotonic, n int) []deadline {
-	var out []deadline
-	for len(q.h) > 0 && q.h[0].at <= now && len(out) < n {
-		out = append(out, q.pop())
+// due removes and returns at most n grants whose moment is not after now.
+func (d *deadlines) due(now monotonic, n int) (out []*grant) {
+	for len(*d) > 0 && (*d)[0].queued <= now && len(out) < n {
+		out = append(out, heap.Pop(d).(*grant))
 	}
 	return out
-}
-
-// enqueue gives a grant a place in the queue of deadlines, if it has none or only
-// a later one. The caller holds mu.
-func (t *Table) enqueue(s *set, a netip.Addr, g *grant) {
-	until := g.due()
-	if g.queued == 0 || until < g.queued {
-		t.enqueueAt(until, s, a, g)
-	}
-}
-
-// enqueueAt gives a grant a place in the queue of deadlines. The caller holds mu.
-func (t *Table) enqueueAt(at monotonic, s *set, a netip.Addr, g *grant) {
-	g.queued = at
-	t.deadlines.prune()
-	t.deadlines.push(deadline{at, s, a})
 }
 
 // expiryPart is how many grants end at a time, about a millisecond's work: new
@@ -134,7 +79,7 @@ const expiryRetry = time.Second
 func (t *Table) Expire() error {
 	now := t.cfg.Clock.read().now
 	var failed error
-	var uses []use
+	var uses []*grant
 	for n := expiryPart; n == expiryPart; {
 		var err error
 		if n, uses, err = t.expire(now, uses); err != nil {
@@ -146,26 +91,21 @@ func (t *Table) Expire() error {
 
 // expire ends a part of the grants that are due, and returns how many were due. It appends
 // those that are to be judged for use. Grants of lasting rules end after the others.
-func (t *Table) expire(now monotonic, uses []use) (n int, judge []use, failed error) {
+func (t *Table) expire(now monotonic, uses []*grant) (n int, judge []*grant, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.deadlines.due(now, expiryPart)
-	over := map[*set][]netip.Addr{}
-	var lasting []deadline
-	for _, d := range due {
-		g := d.set.entries[d.addr]
-		if g == nil || g.queued != d.at {
-			continue
-		}
-		switch g.queued = 0; {
+	var over, lasting []*grant
+	for _, g := range due {
+		switch {
 		case g.toJudge(now):
-			uses = append(uses, use{d.set, d.addr, g}) // judge gives it a place again
+			uses = append(uses, g) // judge gives it a place again
 		case g.due() > now:
-			t.enqueue(d.set, d.addr, g)
-		case d.set.key.Rule.Lasting():
-			lasting = append(lasting, d)
+			t.deadlines.enqueue(g)
+		case g.set.key.Rule.Lasting():
+			lasting = append(lasting, g)
 		default:
-			over[d.set] = append(over[d.set], d.addr)
+			over = append(over, g)
 		}
 	}
 	failed = t.endAll(over, now)
@@ -174,13 +114,14 @@ func (t *Table) expire(now monotonic, uses []use) (n int, judge []use, failed er
 
 // endAll ends grants, and has those tried again that the kernel refuses to remove. It returns the
 // error of the last of their sets. The caller holds mu.
-func (t *Table) endAll(over map[*set][]netip.Addr, now monotonic) (failed error) {
-	for s, err := range t.end(over) {
-		for _, a := range over[s] {
-			t.enqueueAt(now+monotonic(expiryRetry), s, a, s.entries[a])
-		}
-		if !dataplane.IsNoSet(err) {
-			failed = err
+func (t *Table) endAll(over []*grant, now monotonic) (failed error) {
+	errs := t.end(over)
+	for _, g := range over {
+		if err := errs[g.set]; err != nil {
+			t.deadlines.enqueueAt(now+monotonic(expiryRetry), g)
+			if !dataplane.IsNoSet(err) {
+				failed = err
+			}
 		}
 	}
 	return failed

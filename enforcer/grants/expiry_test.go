@@ -13,21 +13,21 @@ import (
 
 func TestDueQueueGivesBackInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var q deadlineQueue
+	var q deadlines
 	var all []monotonic
 	for range 500 {
 		d := at(r.Int64N(1000))
 		all = append(all, d)
-		q.push(deadline{at: d})
+		q.enqueueAt(d, &grant{})
 	}
 	slices.Sort(all)
 	var got []monotonic
 	for now := int64(0); now <= 1000; now += 50 {
 		for _, d := range q.due(at(now), 1<<30) {
-			if d.at > at(now) {
-				t.Fatalf("at %d: %v is not due", now, d.at)
+			if d.queued > at(now) {
+				t.Fatalf("at %d: %v is not due", now, d.queued)
 			}
-			got = append(got, d.at)
+			got = append(got, d.queued)
 		}
 	}
 	if !slices.Equal(got, all) {
@@ -61,30 +61,46 @@ func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
 	}
 }
 
+// TestHistoryIsBounded: a pod remembers as many names of ended grants as its share has, those that ended
+// last, whatever number of sets and addresses they are of; and no place is left of what is forgotten.
 func TestHistoryIsBounded(t *testing.T) {
-	s := &set{}
-	h := &s.past
+	w, all := crowd(t, 5)
 	a := addr("198.18.0.0")
 	first, last := a, a
-	for range historyMax + 10 {
-		s.remember(a, []reason{{name: dns("a.test")}})
+	for range remembered.Each + 10 {
+		w.table.remember(w.table.get(grantSet(all[0].PodRef, https, false)), a, []reason{{name: dns("a.example.net")}})
 		last, a = a, a.Next()
 	}
-	if len(h.reasons) != historyMax || len(h.order) != historyMax {
-		t.Errorf("%d ended grants are remembered, %d in order", len(h.reasons), len(h.order))
+	s := w.table.get(grantSet(all[0].PodRef, https, false))
+	h := &s.of.past
+	if len(s.past) != remembered.Each || h.names != remembered.Each || len(h.order) != remembered.Each {
+		t.Errorf("%d ended grants are remembered, %d names, %d in order", len(s.past), h.names, len(h.order))
 	}
-	if h.reasons[first] != nil || h.reasons[last] == nil {
+	if s.past[first] != nil || s.past[last] == nil {
 		t.Error("the one that ended first must be forgotten, not the last")
 	}
-	b := []reason{{name: dns("b.test")}}
-	s.remember(last, b)
-	if gone := h.prune(func(r reason) bool { return r.name != dns("a.test") }); gone != 0 || len(h.reasons[last]) != 1 {
-		t.Errorf("pruned %v, and %v of the last is kept", gone, h.reasons[last])
+	w.table.remember(s, last, []reason{{name: dns("b.example.net")}})
+	for _, gone := range []int{0, 1} {
+		is := s.forget(func(r reason) bool { return r.name == dns([]string{"b.example.net", "a.example.net"}[gone]) })
+		if h.compact(); gone == 0 && (is != 0 || len(s.past[last]) != 1) || gone == 1 && (s.past[last] != nil || h.names+len(h.order) != 0) {
+			t.Errorf("%d forgotten, %d names, %d in order, of the last %v", is, h.names, len(h.order), s.past[last])
+		}
 	}
-	h.reasons[last] = b
-	gone := h.prune(func(r reason) bool { return r.name != dns("a.test") })
-	if gone != 1 || h.reasons[last] != nil || len(h.reasons) != historyMax-1 || len(h.order) != historyMax-1 {
-		t.Errorf("pruned %v, %d left, %d in order", gone, len(h.reasons), len(h.order))
+	for i, p := range all {
+		for range remembered.Each {
+			w.table.remember(w.table.get(grantSet(p.PodRef, https, i%2 == 1)), a, []reason{{name: dns("a.example.net")}})
+			a = a.Next()
+		}
+		if n := w.table.pod(p.PodRef).past.names; n < remembered.Least {
+			t.Errorf("a pod beside %d others remembers %d", i, n)
+		}
+	}
+	if w.table.ended > remembered.All {
+		t.Errorf("all pods remember %d", w.table.ended)
+	}
+	w.apply(nil)
+	if w.table.ended != 0 {
+		t.Errorf("%d are remembered of pods that are gone", w.table.ended)
 	}
 }
 

@@ -3,60 +3,83 @@ package grants
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/namegate/namegate/share"
 )
 
-// historyMax bounds how many addresses of ended grants a set remembers, historyPerPod the sets of a
-// pod together, each of which has a part of at least historyLeast.
-const (
-	historyMax    = 1024
-	historyPerPod = 8192
-	historyLeast  = 16
-)
+// remembered is of the names of ended grants: connections outlive their grants, and when a policy goes,
+// so must the connections that it had allowed.
+var remembered = share.Bound{Resource: "ended grants", Least: 64, Each: 8192, All: 32768}
 
-// history is the reasons of ended grants: connections outlive their grants, and when a
-// policy goes, so must the connections that it had allowed.
+// history is the ended grants of a pod, which its sets have.
 type history struct {
-	reasons map[netip.Addr][]reason
-	order   []netip.Addr
+	names int
+	order []ended // as they ended; some are forgotten
 }
 
-// remember adds ended reasons to those of the address. Beyond the maximum number of
-// addresses, the one that ended first is dropped. The caller holds Table.mu and mu.
-func (s *set) remember(a netip.Addr, rs []reason) {
-	h, most := &s.past, historyMax
-	if s.of != nil {
-		sets := s.of.sets.Load()
-		most = min(historyMax, max(historyLeast, historyPerPod/max(2*len(sets.byPorts)+len(sets.rules), 1)))
+// ended is the place of an ended grant.
+type ended struct {
+	set  *set
+	addr netip.Addr
+}
+
+// remember adds ended reasons to those of an address. Beyond the pod's share, its addresses that ended
+// first are dropped. The caller holds mu.
+func (t *Table) remember(s *set, a netip.Addr, reasons []reason) {
+	if len(reasons) == 0 {
+		return
 	}
-	old, there := h.reasons[a]
-	if !there {
-		h.order = append(h.order, a)
-	}
-	if h.reasons == nil { // as of most sets
-		h.reasons = map[netip.Addr][]reason{}
-	}
+	s.mu.Lock()
+	old := s.past[a]
 	g := grant{reasons: slices.Clone(old)}
-	for _, r := range rs {
+	for _, r := range reasons {
 		g.add(r, never)
 	}
-	h.reasons[a] = g.reasons
-	for len(h.order) > most {
-		delete(h.reasons, h.order[0])
+	s.setPast(a, g.reasons)
+	s.mu.Unlock()
+	h := &s.of.past
+	if old == nil {
+		h.order = append(h.order, ended{s, a})
+	}
+	for len(h.order) > 0 && remembered.Room(h.names, t.ended) < 0 {
+		first := h.order[0]
 		h.order = h.order[1:]
+		first.set.mu.Lock()
+		first.set.setPast(first.addr, nil)
+		first.set.mu.Unlock()
 	}
 }
 
-// prune forgets the denied reasons and returns how many addresses are left without one.
-func (h *history) prune(denied func(reason) bool) int {
-	gone := 0
-	for a, rs := range h.reasons {
-		if kept := slices.DeleteFunc(slices.Clone(rs), denied); len(kept) > 0 {
-			h.reasons[a] = kept
-			continue
-		}
-		delete(h.reasons, a)
-		gone++
+// setPast replaces the ended reasons of an address. The caller holds Table.mu and mu.
+func (s *set) setPast(a netip.Addr, reasons []reason) {
+	if s.of != nil {
+		n := len(reasons) - len(s.past[a])
+		s.of.past.names += n
+		s.table.ended += n
 	}
-	h.order = slices.DeleteFunc(h.order, func(a netip.Addr) bool { return h.reasons[a] == nil })
+	if len(reasons) == 0 {
+		delete(s.past, a)
+		return
+	}
+	if s.past == nil {
+		s.past = map[netip.Addr][]reason{}
+	}
+	s.past[a] = reasons
+}
+
+// forget forgets the denied reasons of ended grants and returns how many addresses are left without one.
+// The caller holds Table.mu and mu.
+func (s *set) forget(denied func(reason) bool) (gone int) {
+	for a, all := range s.past {
+		kept := slices.DeleteFunc(slices.Clone(all), denied)
+		if s.setPast(a, kept); len(kept) == 0 {
+			gone++
+		}
+	}
 	return gone
+}
+
+// compact drops the places of what is forgotten. The caller holds Table.mu.
+func (h *history) compact() {
+	h.order = slices.DeleteFunc(h.order, func(e ended) bool { return e.set.past[e.addr] == nil })
 }

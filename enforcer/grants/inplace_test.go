@@ -33,7 +33,8 @@ func TestInPlace(t *testing.T) {
 	fatal.If(t, w.sets.ListGrants([]dataplane.GrantSet{key}, func(_ dataplane.GrantSet, part []dataplane.Grant) {
 		for i := range part {
 			s := w.table.get(key)
-			for _, r := range w.table.readGrant(s, &part[i], at) {
+			reasons, _, _ := w.table.readGrant(s, &part[i], origin{at: at})
+			for _, r := range reasons {
 				want := s.entries[part[i].Addr].until()
 				if d := time.Duration(r.until - want); d < -time.Second || d > time.Second {
 					t.Errorf("%s by %s: %v from the deadline", part[i].Addr, r.name, d)

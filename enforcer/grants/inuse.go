@@ -49,17 +49,28 @@ const (
 // an answer or Keep extends them. f must not block. It is set before the first change.
 func (t *Table) OnInUse(f func([]policy.NameInUse)) { t.inUse = f }
 
-// setViews replaces the views of a pod. Where they are the first that renew what is in use, the
-// names of open addresses are judged too. The caller holds mu.
-func (t *Table) setViews(p *podGrants, views []*policy.View) {
-	p.views = views
+// setViews replaces the views of a pod, and with them the addresses that rules have sets for, but for
+// lost ones. Where the views are the first that renew what is in use, the names of open addresses are
+// judged too. The caller holds mu.
+func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Addr) bool) {
+	mine := *p.sets.Load()
+	mine.subjects = nil
+	p.views = slices.DeleteFunc(views, func(v *policy.View) bool { return v == nil })
 	var latest *policy.View
-	if len(views) > 0 {
-		latest = views[len(views)-1]
+	for _, v := range p.views {
+		if latest = v; !v.Ordered() {
+			continue
+		}
+		for _, a := range v.Pod.IPs {
+			if !slices.Contains(mine.subjects, a) && !lost(a) {
+				mine.subjects = append(mine.subjects, a)
+			}
+		}
 	}
+	p.sets.Store(&mine)
 	p.latest.Store(latest)
 	renewed := p.renews
-	p.renews = t.inUse != nil && slices.ContainsFunc(views, (*policy.View).Renews)
+	p.renews = t.inUse != nil && slices.ContainsFunc(p.views, (*policy.View).Renews)
 	if renewed || !p.renews {
 		return
 	}
@@ -68,15 +79,15 @@ func (t *Table) setViews(p *podGrants, views []*policy.View) {
 		if s.key.Rule.Lasting() {
 			continue
 		}
-		for a, g := range s.entries {
-			s.mu.Lock()
+		s.mu.Lock()
+		for _, g := range s.entries {
 			for i := range g.reasons {
 				r := &g.reasons[i]
 				r.renew = r.renew || r.until > now && !r.asked
 			}
-			s.mu.Unlock()
-			t.enqueue(s, a, g)
+			t.deadlines.enqueue(g)
 		}
+		s.mu.Unlock()
 	}
 }
 
@@ -101,13 +112,6 @@ func (g *grant) due() monotonic {
 	return end
 }
 
-// use is a grant that is to be judged for use, as it was when that became due.
-type use struct {
-	set   *set
-	addr  netip.Addr
-	grant *grant
-}
-
 // toJudge tells whether a name of a grant is to be judged for use now.
 func (g *grant) toJudge(now monotonic) bool {
 	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.renew && r.until <= now })
@@ -115,7 +119,7 @@ func (g *grant) toJudge(now monotonic) bool {
 
 // judge judges grants for use, and gives the names in use to the proxy. Where the kernel does not
 // tell, all names are: the answer decides.
-func (t *Table) judge(due []use) error {
+func (t *Table) judge(due []*grant) error {
 	if len(due) == 0 {
 		return nil
 	}
@@ -146,52 +150,51 @@ func (t *Table) judge(due []use) error {
 
 // judgePart judges a part of the grants that are due: new grants wait for no more. It adds the
 // names in use, which with unknown are all.
-func (t *Table) judgePart(due []use, unknown bool, names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse) {
+func (t *Table) judgePart(due []*grant, unknown bool, names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.cfg.Clock.read().now
-	for _, u := range due {
-		if u.set.entries[u.addr] != u.grant {
+	for _, g := range due {
+		switch {
+		case !g.current():
+			continue
+		case len(g.set.of.views) == 0: // the first snapshot comes
+			t.deadlines.enqueueAt(now+monotonic(expiryRetry), g)
 			continue
 		}
-		if p := t.pod(u.set.key.Pod); p == nil || len(p.views) == 0 { // the first snapshot comes
-			t.enqueueAt(now+monotonic(expiryRetry), u.set, u.addr, u.grant)
-			continue
-		}
-		u.set.mu.Lock()
-		for i := range u.grant.reasons {
-			r := &u.grant.reasons[i]
+		g.set.mu.Lock()
+		for i := range g.reasons {
+			r := &g.reasons[i]
 			if !r.renew || r.until > now {
 				continue
 			}
 			r.renew = false
-			inUse := unknown || u.grant.used >= r.since || t.active(u.set, u.addr, r.since)
-			if inUse && t.reuse(u.set, r.name) != nil && note(names, u, r.name) {
+			inUse := unknown || g.used >= r.since || t.active(g, r.since)
+			if inUse && t.reuse(g.set, r.name) != nil && note(names, g, r.name) {
 				r.asked, r.until = true, now+monotonic(min(renewWait, max(t.cfg.Hold, renewWaitLeast)))
 			}
 		}
-		u.set.mu.Unlock()
-		t.enqueue(u.set, u.addr, u.grant)
+		g.set.mu.Unlock()
+		t.deadlines.enqueue(g)
 	}
 }
 
 // noteUses notes the use of grants that were listed, and tells whether one has a name that packets
 // do not show to be in use.
-func (t *Table) noteUses(due []use, listed map[dataplane.GrantSet]map[netip.Addr]uint64) (more bool) {
+func (t *Table) noteUses(due []*grant, listed map[dataplane.GrantSet]map[netip.Addr]uint64) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.cfg.Clock.read().now
-	for _, u := range due {
-		g := u.grant
-		g.noteUses(listed[u.set.key][u.addr], now)
+	for _, g := range due {
+		g.noteUses(listed[g.set.key][g.addr], now)
 		more = more || slices.ContainsFunc(g.reasons, func(r reason) bool { return r.renew && r.until <= now && g.used < r.since })
 	}
 	return more
 }
 
 // note adds a name in use, unless there are too many of the pod.
-func note(names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse, u use, name fqdn.Name) bool {
-	pod := u.set.key.Pod
+func note(names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse, g *grant, name fqdn.Name) bool {
+	pod := g.set.key.Pod
 	of := names[pod]
 	if of == nil {
 		of = map[fqdn.Name]*policy.NameInUse{}
@@ -205,8 +208,8 @@ func note(names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse, u use, name f
 		in = &policy.NameInUse{Pod: pod, Name: name}
 		of[name] = in
 	}
-	if !slices.Contains(in.Due, u.addr) {
-		in.Due = append(in.Due, u.addr)
+	if !slices.Contains(in.Due, g.addr) {
+		in.Due = append(in.Due, g.addr)
 	}
 	return true
 }
@@ -237,11 +240,11 @@ func (t *Table) hold(pod policy.PodRef, names map[fqdn.Name]*policy.NameInUse) {
 // reuse returns the opening of a name of a set by the pod's present view, nil where none of its
 // policies renews the name. The caller holds mu.
 func (t *Table) reuse(s *set, name fqdn.Name) *policy.Opening {
-	p := t.pod(s.key.Pod)
-	if p == nil || len(p.views) == 0 {
+	v := s.of.latest.Load()
+	if v == nil {
 		return nil
 	}
-	for _, o := range p.views[len(p.views)-1].Decide(name).Openings(0) {
+	for _, o := range v.Decide(name).Openings(0) {
 		if o.Rule == s.key.Rule && o.Ports == s.key.Ports && o.Reuse > 0 {
 			return &o
 		}
@@ -250,7 +253,7 @@ func (t *Table) reuse(s *set, name fqdn.Name) *policy.Opening {
 }
 
 // listUses returns the uses, other than 0, in the sets of the grants that are due.
-func (t *Table) listUses(due []use) (map[dataplane.GrantSet]map[netip.Addr]uint64, error) {
+func (t *Table) listUses(due []*grant) (map[dataplane.GrantSet]map[netip.Addr]uint64, error) {
 	listed := map[dataplane.GrantSet]map[netip.Addr]uint64{}
 	for i := range due {
 		listed[due[i].set.key] = nil
@@ -296,7 +299,7 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 		open := t.reuse(s, in.Name)
 		for _, a := range left {
 			g := s.entries[a]
-			if g == nil || !g.has(in.Name) {
+			if g == nil || g.of(in.Name) == nil {
 				continue
 			}
 			t.endWait(s, g.of(in.Name), at.now)
@@ -306,8 +309,8 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 					r.held = r.until
 				}
 			}
-			if open == nil || at.now >= r.held+monotonic(open.Reuse) || answered && !t.active(s, a, r.since) || len(alone) >= keptMax && !alone[a] {
-				t.enqueue(s, a, g)
+			if open == nil || at.now >= r.held+monotonic(open.Reuse) || answered && !t.active(g, r.since) || len(alone) >= keptMax && !alone[a] {
+				t.deadlines.enqueue(g)
 				continue
 			}
 			alone[a] = true
@@ -353,14 +356,4 @@ func (t *Table) keptOf(p *podGrants, name fqdn.Name, now monotonic) map[netip.Ad
 		}
 	}
 	return out
-}
-
-// of returns the reason of a name, nil if there is none.
-func (g *grant) of(name fqdn.Name) *reason {
-	for i := range g.reasons {
-		if g.reasons[i].name == name {
-			return &g.reasons[i]
-		}
-	}
-	return nil
 }

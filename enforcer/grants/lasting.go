@@ -17,20 +17,10 @@ func (t *Table) ends(s *set, g *grant) monotonic {
 	return g.until() + monotonic(t.cfg.Hold)
 }
 
-// lasting returns the sets of lasting rules of a pod, of one family.
-func (p *podSets) lasting(ipv6 bool) (out []*set) {
-	for _, s := range p.rules {
-		if s.key.IPv6 == ipv6 && s.key.Rule.Lasting() {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
 // outlast extends the grants of a pod's lasting rules for an address, in the batch, that
 // would end before another grant of it. r waits for them. The caller holds mu.
 func (t *Table) outlast(p *podGrants, a netip.Addr, r *request) {
-	lasting := p.sets.Load().lasting(a.Is6())
+	lasting := p.sets.Load().lasting
 	if len(lasting) == 0 {
 		return
 	}
@@ -65,37 +55,35 @@ func (t *Table) outlast(p *podGrants, a netip.Addr, r *request) {
 func (b *batch) extend(s *set, a netip.Addr, until monotonic) int {
 	if s.staged > 0 {
 		if c := b.sets[s.staged-1].find(a); c != nil {
-			c.grant.extend(max(c.grant.until(), until))
+			c.extend(max(c.until(), until))
 			return s.staged - 1
 		}
 	}
-	g := s.entries[a].clone()
+	g := s.copyOf(a)
 	g.extend(until)
-	return b.change(s, a, g)
+	return b.change(g)
 }
 
 // endLasting ends grants of lasting rules that are due, but those of an address that another grant
 // holds, which it extends: the kernel may have refused to remove that one. It returns the error of
 // the last set that refused. The caller holds mu.
-func (t *Table) endLasting(due []deadline, now monotonic) (failed error) {
+func (t *Table) endLasting(due []*grant, now monotonic) (failed error) {
 	if len(due) == 0 {
 		return nil
 	}
 	t.beginBatch()
-	for _, d := range due {
-		if p := t.pod(d.set.key.Pod); p != nil {
-			t.outlast(p, d.addr, nil)
-		}
+	for _, g := range due {
+		t.outlast(g.set.of, g.addr, nil)
 	}
 	t.writeBatch()
-	over := map[*set][]netip.Addr{}
-	for _, d := range due {
-		switch g := d.set.entries[d.addr]; {
+	var over []*grant
+	for _, g := range due {
+		switch g = g.set.entries[g.addr]; {
 		case g == nil:
 		case g.until() > now:
-			t.enqueue(d.set, d.addr, g)
+			t.deadlines.enqueue(g)
 		default:
-			over[d.set] = append(over[d.set], d.addr)
+			over = append(over, g)
 		}
 	}
 	return t.endAll(over, now)

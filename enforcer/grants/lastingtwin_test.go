@@ -136,12 +136,15 @@ func (l *lastingLife) change() {
 // handOver lets another agent follow after a while.
 func (l *lastingLife) handOver() {
 	l.sets.instead = nil
-	before := slices.Collect(l.table.RuleSets())
+	var rules []policy.RuleID
+	for set := range l.table.RuleSets() {
+		rules = append(rules, set.Rule)
+	}
+	slices.Sort(rules)
+	before := l.snap
 	l.Pass(time.Duration(l.r.IntN(3)) * time.Second)
 	l.restart()
-	for _, set := range before {
-		fatal.If(l.t, l.sets.ListGrants([]dataplane.GrantSet{set}, l.table.Recover))
-	}
+	fatal.If(l.t, l.table.Recover(slices.Compact(rules), before.View, false))
 	l.apply(l.pods, pol("allow", "tcp/443 *.example.net"))
 	l.tick(6)
 }

@@ -77,7 +77,7 @@ func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool,
 	if !ended {
 		return out
 	}
-	for _, r := range s.past.reasons[a] {
+	for _, r := range s.past[a] {
 		if !slices.ContainsFunc(reasons, func(o reason) bool { return o.name == r.name }) {
 			r.until = min(r.until, at.now) // it may have been taken back before
 			out = append(out, s.info(a, &r, at))

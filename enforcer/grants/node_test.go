@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,8 +105,9 @@ func (s *sets) do(op *dataplane.GrantOp) error {
 
 // ListGrants hands over sets in two parts.
 func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
-	for _, key := range sets {
-		if all, there := s.list(nameOf(key)); there {
+	for _, asked := range sets {
+		for _, key := range s.matching(asked) {
+			all, _ := s.list(nameOf(key))
 			each(key, all[:len(all)/2])
 			each(key, all[len(all)/2:])
 		}
@@ -114,6 +116,25 @@ func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSe
 		s.listing()
 	}
 	return nil
+}
+
+// matching returns a set if it is there, or those of a rule.
+func (s *sets) matching(key dataplane.GrantSet) (out []dataplane.GrantSet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key.Rule == "" || key.Subject.IsValid() {
+		if s.held[nameOf(key)] != nil {
+			out = append(out, key)
+		}
+		return out
+	}
+	for name := range s.held {
+		if subject, ofRule := strings.CutPrefix(name, string(key.Rule)+" "); ofRule {
+			a := addr(subject)
+			out = append(out, dataplane.GrantSet{Rule: key.Rule, Subject: a, IPv6: a.Is6()})
+		}
+	}
+	return out
 }
 
 // list returns the live members of a set, sorted, and whether the set is there.
@@ -229,6 +250,8 @@ type node struct {
 	compiler *compile.Compiler
 	snap     *policy.Snapshot // in force
 	cluster  []*v1alpha1.ClusterFQDNNetworkPolicy
+	// coexisting: another agent writes too.
+	coexisting bool
 }
 
 // newNode returns a node that no agent has run on, with a table.
@@ -241,13 +264,13 @@ func newNode(t testing.TB) *node {
 
 // restart replaces the table by an empty one.
 func (n *node) restart() {
-	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}})
+	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}, Coexisting: func() bool { return n.coexisting }})
 	n.snap, n.compiler = nil, compile.New()
 }
 
 // grantSet is the set of a pod on a port set.
 func grantSet(pod policy.PodRef, ports policy.PortSet, ipv6 bool) dataplane.GrantSet {
-	return dataplane.GrantSet{Pod: pod, Ports: ports, IPv6: ipv6, Name: fmt.Sprintf("%s-%s-%d", pod.Name, ports, of(ipv6))}
+	return dataplane.GrantSet{Pod: pod, Ports: ports, IPv6: ipv6, Name: fmt.Sprintf("%s-%s-%v", pod.Name, ports, ipv6)}
 }
 
 // set4 is the name of a pod's IPv4 set for HTTPS.
@@ -265,23 +288,26 @@ func (n *node) compile(pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolic
 // rollOut brings a snapshot into force as the enforcer does.
 func (n *node) rollOut(s *policy.Snapshot) error {
 	var missing []dataplane.GrantSet
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
 	for _, v := range s.Views {
 		for _, ports := range v.PortSets() {
 			for _, ipv6 := range []bool{false, true} {
 				if set := grantSet(v.Pod.PodRef, ports, ipv6); !n.table.Holds(set) {
-					missing = append(missing, set)
+					missing, held[set] = append(missing, set), nil
 				}
 			}
 		}
 	}
-	take, hold := n.table.Adopt()
-	if err := n.sets.ListGrants(missing, take); err != nil {
+	err := n.sets.ListGrants(missing, func(set dataplane.GrantSet, part []dataplane.Grant) {
+		held[set] = append(held[set], part...)
+	})
+	if err != nil {
 		return err
 	}
 	for _, set := range missing {
 		n.sets.create(set.Name)
 	}
-	hold(missing)
+	n.table.Adopt(held)
 	if _, err := n.table.CarryOver(n.snap, s); err != nil {
 		return err
 	}

@@ -298,11 +298,11 @@ func (t *Table) write(requests []*request) {
 	}
 }
 
-// stageGrant adds one grant to the batch.
+// stageGrant adds one grant to the batch. The view that decided it is not asked again, unless it is an
+// older one.
 func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	p := t.pod(g.Pod)
-	// The view that decided the grant need not be asked again, unless it is an older one.
-	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, g.Rule, g.Ports) {
+	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, target{g.Rule, g.Ports}) {
 		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
 	}
 	if p.turn != t.batch.turn {
@@ -312,17 +312,18 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	if p.renews && !g.Rule.Lasting() {
 		why.renew, why.until = true, roundUp(why.until, t.batch.at.now)
 	}
-	if sets := p.sets.Load(); g.Rule != "" || len(sets.subjects) > 0 {
-		return t.stageByRules(r, p, g, why)
-	}
-	sets, coming := p.sets.Load().byPorts[g.Ports], r.coming(p.latest.Load(), g)
+	to, coming := target{g.Rule, g.Ports}, r.coming(p.latest.Load(), g)
 	for _, a := range g.Addrs {
-		s := sets[of(a.Is6())]
-		if s == nil {
-			return noSet(g)
+		none := true
+		for s := range t.setsOf(p, g.Pod, to, a.Is6()) {
+			r.waitFor(t.batch.stage(s, a, why))
+			none = false
 		}
-		r.waitFor(t.batch.stage(s, a, why))
-		t.stageComing(r, p, coming, s.key, a, why)
+		if none && (g.Rule == "" || len(p.sets.Load().subjects) == 0) {
+			return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
+		}
+		t.stageComing(r, p, coming, g, a, why)
+		t.outlast(p, a, r)
 	}
 	return nil
 }
@@ -334,12 +335,8 @@ func (r *request) waitFor(i int) {
 	}
 }
 
-func noSet(g *policy.Grant) error {
-	return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
-}
-
 // allowsName tells whether a view of the pod has a rule that covers a name. The caller
 // holds Table.mu.
-func (p *podGrants) allowsName(name fqdn.Name, rule policy.RuleID, ports policy.PortSet) bool {
-	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return v.Covers(name, rule, ports) })
+func (p *podGrants) allowsName(name fqdn.Name, to target) bool {
+	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return v.Covers(name, to.rule, to.ports) })
 }

@@ -29,6 +29,8 @@ type Config struct {
 	SetMax int
 	// WriteFailed is called after each failed write of grants. It must not block.
 	WriteFailed func()
+	// Coexisting tells whether another agent writes too.
+	Coexisting func() bool
 }
 
 // Table is all grants by pod: the mirror of the kernel's sets. It is the dataplane.Grants
@@ -44,9 +46,10 @@ type Table struct {
 	// mu serializes all changes; the fields up to the next blank line need it.
 	mu        sync.Mutex
 	batch     batch
-	deadlines deadlineQueue
+	deadlines deadlines
 	bounds    bounds
 	held      held // by all pods
+	ended     int  // names of ended grants, of all pods
 
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
 	// epoch changes before a grant is removed from the kernel, and after it is removed
@@ -79,44 +82,63 @@ type podGrants struct {
 	changed, closed bool
 	renews          bool // a view has policies that renew what is in use
 	held            held
-	adds            held   // by the batch that is written
+	adds            held // by the batch that is written
+	past            history
 	began           uint64 // the batch of the first part of the first request in the batch turn
 	turn            uint64 // the last batch with grants of the pod
 	sets            atomic.Pointer[podSets]
 }
 
+// target is what the grants of a set count for: a rule, or in the Namespace tier a port set.
+type target struct {
+	rule  policy.RuleID
+	ports policy.PortSet
+}
+
 // podSets are the sets of one pod. They are immutable.
 type podSets struct {
-	byPorts map[policy.PortSet]setPair // of the Namespace tier
-	// rules are the sets with a Rule, for each of subjects. Such a set is there from its
-	// first grant on.
-	rules    []*set
+	of      map[target][]*set
+	lasting []*set // those of rules that deny or pass
+	// subjects are the addresses of the pod for which rules have sets, each from its first grant on.
 	subjects []netip.Addr
 }
 
-// setPair is the sets of one port set, IPv4's first; a refused one is nil.
-type setPair [2]*set
+// families are the subjects of a port set: all addresses of the pod, by family.
+var families = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 
-// of returns the index of a family in a setPair.
-func of(ipv6 bool) int {
-	if ipv6 {
-		return 1
+// subjectsOf returns the subjects that a target has sets for.
+func (p *podSets) subjectsOf(to target) []netip.Addr {
+	if to.rule == "" {
+		return families
 	}
-	return 0
+	return p.subjects
+}
+
+// get returns the set of a target and a subject, nil if it is not there.
+func (p *podSets) get(to target, subject netip.Addr) *set {
+	for _, s := range p.of[to] {
+		if s.subject == subject {
+			return s
+		}
+	}
+	return nil
 }
 
 // set mirrors one set of the kernel.
 type set struct {
-	key   dataplane.GrantSet
-	table *Table
-	of    *podGrants // whose held counts the entries, nil while the table does not have the set
+	key     dataplane.GrantSet
+	to      target
+	subject netip.Addr // an address of the pod, of a port set one of families
+	prefix  string     // of comments, of a set of a rule
+	table   *Table
+	of      *podGrants // whose held counts the entries, nil while the table does not have the set
 	// staged is its place in the batch that is being made, from 1; it needs Table.mu.
 	staged int
 
 	mu        sync.RWMutex
 	entries   map[netip.Addr]*grant
-	uncertain map[netip.Addr]bool // nil while, as nearly always, no address is
-	past      history
+	uncertain map[netip.Addr]bool     // nil while, as nearly always, no address is
+	past      map[netip.Addr][]reason // of ended grants, nil of most sets
 }
 
 // pod returns a pod's grants, nil if it has no set.
@@ -128,16 +150,19 @@ func (t *Table) get(key dataplane.GrantSet) *set {
 	if p == nil {
 		return nil
 	}
-	sets := p.sets.Load()
+	return p.sets.Load().get(targetOf(key))
+}
+
+// targetOf returns the target and the subject of a set.
+func targetOf(key dataplane.GrantSet) (target, netip.Addr) {
+	subject := key.Subject
 	if key.Rule == "" {
-		return sets.byPorts[key.Ports][of(key.IPv6)]
-	}
-	for _, s := range sets.rules {
-		if s.key == key {
-			return s
+		subject = families[0]
+		if key.IPv6 {
+			subject = families[1]
 		}
 	}
-	return nil
+	return target{key.Rule, key.Ports}, subject
 }
 
 // Pods yields the pods that have sets now.
@@ -162,17 +187,11 @@ func (p *podGrants) all() iter.Seq[*set] {
 		if p == nil {
 			return
 		}
-		sets := p.sets.Load()
-		for _, both := range sets.byPorts {
-			for _, s := range both {
-				if s != nil && !yield(s) {
+		for _, of := range p.sets.Load().of {
+			for _, s := range of {
+				if !yield(s) {
 					return
 				}
-			}
-		}
-		for _, s := range sets.rules {
-			if !yield(s) {
-				return
 			}
 		}
 	}
@@ -180,11 +199,15 @@ func (p *podGrants) all() iter.Seq[*set] {
 
 // newSet returns an empty set.
 func (t *Table) newSet(key dataplane.GrantSet) *set {
-	return &set{key: key, table: t, entries: map[netip.Addr]*grant{}}
+	s := &set{key: key, table: t, entries: map[netip.Addr]*grant{}}
+	if s.to, s.subject = targetOf(key); key.Rule != "" {
+		s.prefix = dataplane.PodID(key.Pod) + " "
+	}
+	return s
 }
 
-// place adds sets to the table, or removes them, and a pod with its last set. The caller
-// holds mu.
+// place adds sets to the table, or removes them with their grants, and a pod that is in no snapshot with
+// its last set. The caller holds mu.
 func (t *Table) place(add bool, sets ...*set) {
 	pods, next := maps.Clone(*t.pods.Load()), map[*podGrants]*podSets{}
 	for _, s := range sets {
@@ -193,40 +216,33 @@ func (t *Table) place(add bool, sets ...*set) {
 			p = newPod()
 			pods[s.key.Pod] = p
 		}
-		if s.count(-len(s.entries)); add {
-			s.of = p
-			s.count(len(s.entries))
-		} else {
-			s.of = nil
-		}
 		mine := next[p]
 		if mine == nil {
 			is := p.sets.Load()
-			mine = &podSets{byPorts: maps.Clone(is.byPorts), rules: slices.Clone(is.rules), subjects: is.subjects}
+			mine = &podSets{of: maps.Clone(is.of), lasting: slices.Clone(is.lasting), subjects: is.subjects}
 			next[p] = mine
 		}
-		if s.key.Rule != "" {
-			mine.rules = slices.DeleteFunc(mine.rules, func(o *set) bool { return o == s })
-			if add {
-				mine.rules = append(mine.rules, s)
+		others := func(all []*set) []*set {
+			return slices.DeleteFunc(slices.Clone(all), func(o *set) bool { return o == s })
+		}
+		if mine.of[s.to], mine.lasting = others(mine.of[s.to]), others(mine.lasting); add {
+			s.of = p
+			mine.of[s.to] = append(mine.of[s.to], s)
+			if s.key.Rule.Lasting() {
+				mine.lasting = append(mine.lasting, s)
 			}
-		} else {
-			both := mine.byPorts[s.key.Ports]
-			if both[of(s.key.IPv6)] = s; !add {
-				both[of(s.key.IPv6)] = nil
-			}
-			if mine.byPorts[s.key.Ports] = both; both == (setPair{}) {
-				delete(mine.byPorts, s.key.Ports)
-			}
+			continue
+		}
+		s.empty()
+		if s.of = nil; len(mine.of[s.to]) == 0 {
+			delete(mine.of, s.to)
 		}
 	}
 	for _, s := range sets {
-		p := pods[s.key.Pod]
-		if p == nil { // of the set before
-			continue
-		}
-		if p.sets.Store(next[p]); next[p].empty() {
-			delete(pods, s.key.Pod)
+		if p := pods[s.key.Pod]; p != nil { // else it went with the set before
+			if p.sets.Store(next[p]); len(next[p].of)+len(p.views) == 0 {
+				delete(pods, s.key.Pod)
+			}
 		}
 	}
 	t.pods.Store(&pods)
@@ -234,25 +250,35 @@ func (t *Table) place(add bool, sets ...*set) {
 
 func newPod() *podGrants {
 	p := &podGrants{changed: true}
-	p.sets.Store(&podSets{byPorts: map[policy.PortSet]setPair{}})
+	p.sets.Store(&podSets{of: map[target][]*set{}})
 	return p
 }
 
-// empty tells whether the pod has no set, and gets none by a grant.
-func (p *podSets) empty() bool { return len(p.byPorts)+len(p.rules)+len(p.subjects) == 0 }
+// empty removes all grants, also those that have ended. The caller holds Table.mu.
+func (s *set) empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.entries {
+		s.remove(a)
+	}
+	s.forget(func(reason) bool { return true })
+}
 
 // put stores a grant. The caller holds Table.mu and mu.
-func (s *set) put(a netip.Addr, g *grant, certain bool) {
-	old := s.entries[a]
+func (s *set) put(g *grant, certain bool) {
+	q, old := &s.table.deadlines, s.entries[g.addr]
 	if old == nil {
 		s.count(1)
+	} else if g.queued, g.place, old.place = old.queued, old.place, 0; g.place > 0 {
+		(*q)[g.place-1] = g
 	}
-	s.entries[a] = g
+	s.entries[g.addr] = g
+	q.enqueue(g)
 	if !certain {
-		s.markUncertain(a)
+		s.markUncertain(g.addr)
 		return
 	}
-	delete(s.uncertain, a)
+	delete(s.uncertain, g.addr)
 	if old != nil && slices.ContainsFunc(old.reasons, func(r reason) bool { return !g.covers(r.name, r.until) }) {
 		s.table.epoch.Add(1)
 	}
@@ -267,22 +293,11 @@ func (s *set) markUncertain(a netip.Addr) {
 	s.table.epoch.Add(1)
 }
 
-// markAllUncertain makes addresses uncertain that are about to be removed. The caller holds
-// Table.mu.
-func (s *set) markAllUncertain(addrs []netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, a := range addrs {
-		if s.entries[a] != nil {
-			s.markUncertain(a)
-		}
-	}
-}
-
 // remove forgets a grant. The caller holds Table.mu and mu.
 func (s *set) remove(a netip.Addr) {
-	if s.entries[a] != nil {
+	if g := s.entries[a]; g != nil {
 		s.count(-1)
+		s.table.deadlines.remove(g)
 	}
 	delete(s.entries, a)
 	delete(s.uncertain, a)
@@ -293,7 +308,7 @@ func (s *set) remove(a netip.Addr) {
 func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet, rules []policy.RuleID) {
 	t.some(pod, func(s *set) bool {
 		switch {
-		case s.entries[a] == nil && s.past.reasons[a] == nil:
+		case s.entries[a] == nil && s.past[a] == nil:
 		case s.key.Rule == "":
 			ports = append(ports, s.key.Ports)
 		default:
@@ -306,16 +321,12 @@ func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet,
 
 // OpenedAny tells whether a pod has or had any grant of a family.
 func (t *Table) OpenedAny(pod policy.PodRef, ipv6 bool) bool {
-	return t.some(pod, func(s *set) bool { return s.key.IPv6 == ipv6 && len(s.entries)+len(s.past.reasons) > 0 })
+	return t.some(pod, func(s *set) bool { return s.key.IPv6 == ipv6 && len(s.entries)+len(s.past) > 0 })
 }
 
 // some tells whether is holds for a set of a pod. It is called under the set's lock.
 func (t *Table) some(pod policy.PodRef, is func(*set) bool) bool {
-	p := t.pod(pod)
-	if p == nil {
-		return false
-	}
-	for s := range p.all() {
+	for s := range t.pod(pod).all() {
 		s.mu.RLock()
 		found := is(s)
 		s.mu.RUnlock()

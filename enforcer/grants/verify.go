@@ -93,7 +93,7 @@ func (t *Table) members(key dataplane.GrantSet, between func()) (out []dataplane
 			if s.uncertain[a] {
 				is.Uncertain[a] = true
 			} else {
-				is.Certain = append(is.Certain, t.render(s, a, g, at))
+				is.Certain = append(is.Certain, t.render(g, at))
 			}
 			between()
 		}

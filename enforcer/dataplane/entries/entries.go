@@ -4,7 +4,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft/timed"
@@ -69,26 +68,16 @@ func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 // not matter.
 func entryOp(op *dataplane.GrantOp) timed.Op {
 	out := timed.Op{Set: string(op.Set.Rule), Remove: op.Remove, Count: !op.Set.Rule.Lasting(), Entries: make([]timed.Entry, len(op.Grants))}
-	pod := dataplane.PodID(op.Set.Pod)
 	for i := range op.Grants {
 		g := &op.Grants[i]
 		out.Entries[i] = timed.Entry{Subject: op.Set.Subject, Addr: g.Addr}
 		if !op.Remove {
-			out.Entries[i].Timeout, out.Entries[i].Comment = g.Timeout, pod+" "+g.Comment
+			out.Entries[i].Timeout, out.Entries[i].Comment = g.Timeout, g.Comment
 			out.Entries[i].Uses = g.Uses
 			out.Entries[i].Held = []timed.Held{dataplane.Unknown: timed.Unknown, dataplane.Absent: timed.Absent, dataplane.SameComment: timed.SameComment}[g.Held]
 		}
 	}
 	return out
-}
-
-// grantOf reads an entry. pod is the ID of its pod, "" for an entry whose comment is gone.
-func grantOf(e *timed.Entry) (pod string, g dataplane.Grant) {
-	pod, names, whole := strings.Cut(e.Comment, " ")
-	if !whole || len(pod) != dataplane.PodIDLen {
-		pod, names = "", ""
-	}
-	return pod, dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: names, Uses: e.Uses}
 }
 
 // ListGrants implements dataplane.GrantWriter.
@@ -113,19 +102,23 @@ func (s *Store) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantS
 	for at, entries := range found {
 		set, is := asked[at]
 		if !is {
-			continue
-		}
-		var part []dataplane.Grant
-		for i := range entries {
-			if pod, g := grantOf(&entries[i]); pod == "" || pod == dataplane.PodID(set.Pod) {
-				part = append(part, g)
+			if _, is = asked[place{rule: at.rule}]; !is {
+				continue
 			}
+			set = dataplane.GrantSet{Rule: at.rule, Subject: at.subject, IPv6: at.subject.Is6()}
 		}
-		if len(part) > 0 {
-			each(set, part)
-		}
+		each(set, grantsOf(entries))
 	}
 	return err
+}
+
+// grantsOf reads entries.
+func grantsOf(entries []timed.Entry) (out []dataplane.Grant) {
+	for i := range entries {
+		e := &entries[i]
+		out = append(out, dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment, Uses: e.Uses})
+	}
+	return out
 }
 
 // place is where the entries of a set of grants are.
@@ -164,57 +157,4 @@ type Grants interface {
 	// Members and Freeze are as dataplane.Grants has them.
 	Members(set dataplane.GrantSet) []dataplane.Frozen
 	Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen))
-	// Recover takes in grants that another agent left.
-	Recover(set dataplane.GrantSet, part []dataplane.Grant)
-}
-
-// Recover hands over the entries of rules that another agent left, of the pods that have
-// their addresses now and the rules. It removes entries of another pod, unless that agent is
-// still there.
-func (s *Store) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.View, into Grants) error {
-	found, err := s.list(slices.Clone(rules))
-	if err != nil {
-		return err
-	}
-	var removed []timed.Op
-	for at, entries := range found {
-		v := view(at.subject)
-		if v == nil {
-			continue
-		}
-		id := dataplane.PodID(v.Pod.PodRef)
-		var own []dataplane.Grant
-		foreign := timed.Op{Set: string(at.rule), Remove: true}
-		for i := range entries {
-			if pod, g := grantOf(&entries[i]); pod == "" || pod == id {
-				own = append(own, g)
-			} else {
-				foreign.Entries = append(foreign.Entries, timed.Entry{Subject: at.subject, Addr: g.Addr})
-			}
-		}
-		if len(foreign.Entries) > 0 && !s.coexisting() {
-			removed = append(removed, foreign)
-		}
-		for r := range v.Rules.Cluster() {
-			if r.ID == at.rule && !r.Audit && len(own) > 0 {
-				into.Recover(dataplane.GrantSet{Pod: v.Pod.PodRef, Ports: r.Ports, Rule: at.rule, Subject: at.subject, IPv6: at.subject.Is6()}, own)
-				break
-			}
-		}
-	}
-	return s.apply(removed)
-}
-
-// apply makes changes and returns the first error, but for sets that are not there.
-func (s *Store) apply(ops []timed.Op) error {
-	if len(ops) == 0 {
-		return nil
-	}
-	s.tables.ApplyEntries(ops)
-	for i := range ops {
-		if err := ops[i].Err; err != nil && !timed.IsNoSet(err) {
-			return err
-		}
-	}
-	return nil
 }

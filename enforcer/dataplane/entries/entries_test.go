@@ -33,12 +33,11 @@ var addr = netip.MustParseAddr
 // node is nft tables on fakes, and the grants that they are to hold.
 type node struct {
 	*testclock.Clock
-	tables   *nft.Tables
-	store    *entries.Store
-	others   others
-	another  bool
-	wanted   map[dataplane.GrantSet][]dataplane.Grant
-	recovers map[dataplane.GrantSet][]dataplane.Grant
+	tables  *nft.Tables
+	store   *entries.Store
+	others  others
+	another bool
+	wanted  map[dataplane.GrantSet][]dataplane.Grant
 }
 
 // others is a dataplane that refuses one set.
@@ -79,12 +78,8 @@ func (n *node) Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen)) {
 	}
 }
 
-func (n *node) Recover(set dataplane.GrantSet, part []dataplane.Grant) {
-	n.recovers[set] = append(n.recovers[set], part...)
-}
-
 func newNode(t *testing.T) *node {
-	n := &node{Clock: testclock.New(time.Unix(1_700_000_000, 0)), wanted: map[dataplane.GrantSet][]dataplane.Grant{}, recovers: map[dataplane.GrantSet][]dataplane.Grant{}}
+	n := &node{Clock: testclock.New(time.Unix(1_700_000_000, 0)), wanted: map[dataplane.GrantSet][]dataplane.Grant{}}
 	n.tables = nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), nft.Bits{Admitted: 1, Candidate: 2})
 	n.tables.FakeClock(n.Now)
 	fatal.If(t, n.tables.Setup(context.Background()))
@@ -145,46 +140,16 @@ func TestGrantsGoWhereTheyBelong(t *testing.T) {
 	}
 	same(t, "the dataplane has", n.others.written, "first", "second")
 	same(t, "the rule's", n.holds(t, web), "192.0.2.1 1m0s a.test")
-	same(t, "of another pod with the address", n.holds(t, set("heir", deny, "10.1.0.5")))
+	same(t, "of another address", n.holds(t, set("web", deny, "10.1.0.6")))
+	var all []string
+	fatal.If(t, n.store.ListGrants([]dataplane.GrantSet{{Rule: deny}}, func(s dataplane.GrantSet, part []dataplane.Grant) {
+		all = append(all, fmt.Sprintf("%s %s %d", s.Rule, s.Subject, len(part)))
+	}))
+	same(t, "all of the rule", all, string(deny)+" 10.1.0.5 1")
 	same(t, "the dataplane's", n.holds(t, dataplane.GrantSet{Name: "first"}), "invalid IP 0s of the dataplane")
 	ops = []dataplane.GrantOp{{Set: web, Remove: true, Grants: []dataplane.Grant{grant("192.0.2.1", 0, "")}}}
 	n.store.ApplyGrants(ops)
 	same(t, "after a removal", n.holds(t, web))
-}
-
-// TestRecover: entries come back to the pod that they were of, as far as it has the rule;
-// those of the pod that had the address before are removed, once its agent has gone.
-func TestRecover(t *testing.T) {
-	n := newNode(t)
-	web, six, other := set("web", deny, "10.1.0.5"), set("web", deny, "2001:db8:1::5"), set("web", accept, "10.1.0.5")
-	n.write(t, web, grant("192.0.2.1", time.Minute, "a.test ; b.test"))
-	n.write(t, six, grant("2001:db8::1", time.Minute, "a.test"))
-	n.write(t, other, grant("192.0.2.1", time.Minute, "a.test"))
-	gone := set("gone", deny, "10.1.0.5")
-	n.write(t, gone, grant("192.0.2.2", time.Minute, "a.test"))
-	// The kernel added one, as it ended.
-	n.tables.ApplyEntries([]timed.Op{{Set: string(deny), Entries: []timed.Entry{{Subject: addr("10.1.0.5"), Addr: addr("192.0.2.3"), Timeout: time.Minute}}}})
-	v := &policy.View{Pod: policytest.Pod("web", "10.1.0.5 2001:db8:1::5"), Rules: policy.Rules{Admin: []*policy.Rule{{ID: deny, Ports: "tcp/443"}}}}
-	view := func(a netip.Addr) *policy.View {
-		if slices.Contains(v.Pod.IPs, a) {
-			return v
-		}
-		return nil
-	}
-	n.another = true
-	fatal.If(t, n.store.Recover([]policy.RuleID{deny, accept}, view, n))
-	same(t, "while the other agent is there", n.holds(t, gone), "192.0.2.2 1m0s a.test", "192.0.2.3 1m0s ")
-	n.another, n.recovers = false, map[dataplane.GrantSet][]dataplane.Grant{}
-	fatal.If(t, n.store.Recover([]policy.RuleID{deny, accept}, view, n))
-	var got []string
-	for s, all := range n.recovers {
-		for _, g := range all {
-			got = append(got, fmt.Sprintf("%s %s %s %q", s.Rule, s.Subject, g.Addr, g.Comment))
-		}
-	}
-	slices.Sort(got)
-	same(t, "recovered", got, string(deny)+` 10.1.0.5 192.0.2.1 "a.test ; b.test"`, string(deny)+` 10.1.0.5 192.0.2.3 ""`, string(deny)+` 2001:db8:1::5 2001:db8::1 "a.test"`)
-	same(t, "of the pod before", n.holds(t, gone), "192.0.2.3 1m0s ")
 }
 
 // TestVerifyAndRepair: lost, changed and foreign entries are found and repaired, and nothing
@@ -208,14 +173,13 @@ func TestVerifyAndRepair(t *testing.T) {
 	write := func(remove bool, id policy.RuleID, subject netip.Addr, a string, timeout time.Duration, comment string) {
 		n.tables.ApplyEntries([]timed.Op{{Set: string(id), Remove: remove, Entries: []timed.Entry{{Subject: subject, Addr: addr(a), Timeout: timeout, Comment: comment}}}})
 	}
-	pod := dataplane.PodID(web.Pod) + " "
 	write(true, deny, subject, "192.0.2.3", 0, "") // the kernel ends it
 	verify(0)
-	write(false, deny, subject, "192.0.2.1", time.Second, pod+"a.test")
+	write(false, deny, subject, "192.0.2.1", time.Second, "a.test")
 	write(true, deny, subject, "192.0.2.2", 0, "")
-	write(false, accept, subject, "192.0.2.1", 2*time.Hour, pod+"a.test")
-	write(false, accept, subject, "192.0.2.7", time.Hour, pod+"a.test")
-	write(false, accept, foreign, "192.0.2.7", time.Hour, pod+"a.test")
+	write(false, accept, subject, "192.0.2.1", 2*time.Hour, "a.test")
+	write(false, accept, subject, "192.0.2.7", time.Hour, "a.test")
+	write(false, accept, foreign, "192.0.2.7", time.Hour, "a.test")
 	n.another = true
 	verify(1) // the other agent's are none, and it moves deadlines
 	n.another = false

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -38,23 +37,9 @@ func (s *Store) comparison(rules []policy.RuleID, grants Grants) *dataplane.Comp
 			if !wanted {
 				set = dataplane.GrantSet{Rule: of.rule, Subject: of.subject, IPv6: of.subject.Is6()}
 			}
-			each(set, grantsOf(set, entries))
+			each(set, grantsOf(entries))
 		}
 		return err
 	}
 	return &dataplane.Comparison{Sets: sets, Members: grants.Members, Freeze: grants.Freeze, List: list, Apply: s.ApplyGrants, Coexisting: s.coexisting}
-}
-
-// grantsOf reads entries of a set. The comment of an entry that is not of its pod is the whole
-// one, which no grant of it has.
-func grantsOf(set dataplane.GrantSet, entries []timed.Entry) (out []dataplane.Grant) {
-	id := dataplane.PodID(set.Pod)
-	for i := range entries {
-		pod, g := grantOf(&entries[i])
-		if pod != id {
-			g.Comment = entries[i].Comment
-		}
-		out = append(out, g)
-	}
-	return out
 }

@@ -101,8 +101,8 @@ func (x *packetFilter) listGrants(byName map[string]dataplane.GrantSet, each fun
 // too, to be taken back.
 func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 	var fresh []nft.GrantSet
-	var missing []dataplane.GrantSet
-	left, made, taken := map[string]dataplane.GrantSet{}, map[string]bool{}, map[dataplane.GrantSet]bool{}
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
+	left, made := map[string]dataplane.GrantSet{}, map[string]bool{}
 	for ref, p := range st.Subjects {
 		for _, ports := range p.Grants {
 			for _, v6 := range []bool{false, true} {
@@ -110,7 +110,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 				if st.Grants.Holds(g) {
 					continue
 				}
-				missing, taken[g] = append(missing, g), true
+				held[g] = nil
 				set := ruleset.GrantSet(g)
 				if x.left[set.Name] {
 					left[set.Name] = g
@@ -122,7 +122,7 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 			}
 		}
 	}
-	if len(missing) == 0 {
+	if len(held) == 0 {
 		return nil
 	}
 	for g := range st.Grants.Bounds() {
@@ -134,20 +134,15 @@ func (x *packetFilter) adopt(ctx context.Context, st dataplane.State) error {
 	if err := x.tables.AddSets(ctx, nil, fresh); err != nil {
 		return err
 	}
-	take, hold := st.Grants.Adopt()
 	err := x.listGrants(left, func(g dataplane.GrantSet, part []dataplane.Grant) {
-		if !taken[g] {
-			if st.Grants.Holds(g) {
-				return
-			}
-			missing, taken[g] = append(missing, g), true
+		if _, missing := held[g]; missing || !st.Grants.Holds(g) {
+			held[g] = append(held[g], part...)
 		}
-		take(g, part)
 	})
 	if err != nil {
 		return err
 	}
-	hold(missing)
+	st.Grants.Adopt(held)
 	for name := range made {
 		delete(x.left, name)
 	}

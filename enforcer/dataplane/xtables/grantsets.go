@@ -3,6 +3,7 @@ package xtables
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -221,17 +222,12 @@ func (g *grantSets) create(sets []dataplane.GrantSet, there map[string]bool, ref
 // the others. refused is the error of a set that the kernel refuses.
 func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 	sets, left := missingGrants(st, x.stale)
-	take, hold := st.Grants.Adopt()
-	there, missing := map[string]bool{}, map[dataplane.GrantSet]bool{}
+	there, found := map[string]bool{}, map[dataplane.GrantSet][]dataplane.Grant{}
 	for _, s := range sets {
-		missing[s] = true
+		found[s] = nil
 	}
 	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
-		if !missing[set] { // of a port that no rule asks: it is held until its grants are gone
-			missing[set] = true
-			sets = append(sets, set)
-		}
-		take(set, part)
+		found[set] = append(found[set], part...)
 	})
 	if len(left) > 0 {
 		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
@@ -243,17 +239,20 @@ func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 			return nil, err
 		}
 	}
-	held := x.grants.create(sets, there, func(s dataplane.GrantSet, err error) {
+	sets = slices.Collect(maps.Keys(found)) // also of a port that no rule asks: it is held until its grants are gone
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
+	made := x.grants.create(sets, there, func(s dataplane.GrantSet, err error) {
 		if x.missing[s.Pod] == nil {
 			x.missing[s.Pod] = map[policy.PortSet]bool{}
 		}
 		x.missing[s.Pod][s.Ports] = true
 		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
 	})
-	hold(held)
-	for _, s := range held {
+	for _, s := range made {
+		held[s] = found[s]
 		x.grants.held[s.Name]++
 		delete(x.stale, s.Name)
 	}
+	st.Grants.Adopt(held)
 	return refused, nil
 }

@@ -3,6 +3,7 @@ package grants
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"unique"
@@ -10,23 +11,23 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// grant is one address of a set. A grant in the table is immutable but for queued, uses, used
+// grant is one address of a set. A grant in the table is immutable but for queued, place, uses, used
 // and asked, which need Table.mu, and but for until, renew and asked of its reasons, which need the
 // set's lock too: any other change replaces it.
 type grant struct {
+	set     *set
+	addr    netip.Addr
 	reasons []reason
-	queued  monotonic // the deadline of its place in the queue; 0: it has none
+	queued  monotonic // the moment for which it is in the queue
+	place   int       // in the queue, from 1; 0: it has none
 	uses    uint64    // the kernel's number when the grant was listed last
 	used    monotonic // until when the last use was that a listing told
 	asked   uint64    // the last batch in which a request asked for it
 	room    [1]reason // for reasons, of which there is seldom more than one
 }
 
-func newGrant(reasons []reason) *grant {
-	g := &grant{}
-	g.reasons = append(g.room[:0], reasons...)
-	return g
-}
+// current tells whether the table has the grant. The caller holds Table.mu.
+func (g *grant) current() bool { return g.set.entries[g.addr] == g }
 
 // reason is one name that opened an address.
 type reason struct {
@@ -94,9 +95,7 @@ const reasonsMax = 64
 // add adds a reason, drops the reasons that have ended, and tells whether the entry in
 // the kernel changes: the name is new or ends later than before.
 func (g *grant) add(r reason, now monotonic) bool {
-	i := slices.IndexFunc(g.reasons, func(o reason) bool { return o.name == r.name })
-	if i >= 0 {
-		old := &g.reasons[i]
+	if old := g.of(r.name); old != nil {
 		switch {
 		case old.asked || r.until > old.until:
 		case old.held != 0 && r.held == 0: // an answer holds the address again
@@ -112,12 +111,13 @@ func (g *grant) add(r reason, now monotonic) bool {
 	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
 }
 
-// addTo is add for a grant of a set.
-func (g *grant) addTo(s *set, r reason, now monotonic) bool {
-	if !s.key.Rule.Lasting() {
+// addTo is add, or for a grant of a lasting rule addLasting by the rule's own time.
+func (g *grant) addTo(r reason, now monotonic) bool {
+	rule := g.set.key.Rule
+	if !rule.Lasting() {
 		return g.add(r, now)
 	}
-	r.until = max(r.until, now+monotonic(s.key.Rule.Reuse()))
+	r.until = max(r.until, now+monotonic(rule.Reuse()))
 	g.addLasting(r, now)
 	return true
 }
@@ -126,7 +126,7 @@ func (g *grant) addTo(s *set, r reason, now monotonic) bool {
 // room is noted as an unreadable one.
 func (g *grant) addLasting(r reason, now monotonic) {
 	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now })
-	if len(g.reasons) >= reasonsMax && !g.has(r.name) {
+	if len(g.reasons) >= reasonsMax && g.of(r.name) == nil {
 		r.name, r.by = unreadable, matches{}
 	}
 	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.name == r.name })
@@ -157,14 +157,20 @@ func (g *grant) noteUses(uses uint64, now monotonic) {
 	}
 }
 
-func (g *grant) has(name fqdn.Name) bool {
-	return slices.ContainsFunc(g.reasons, func(o reason) bool { return o.name == name })
+// of returns the reason of a name, nil if there is none.
+func (g *grant) of(name fqdn.Name) *reason {
+	for i := range g.reasons {
+		if g.reasons[i].name == name {
+			return &g.reasons[i]
+		}
+	}
+	return nil
 }
 
 // without returns the reasons whose names another grant has not.
 func (g *grant) without(other *grant) (out []reason) {
 	for _, r := range g.reasons {
-		if !slices.ContainsFunc(other.reasons, func(o reason) bool { return o.name == r.name }) {
+		if other.of(r.name) == nil {
 			out = append(out, r)
 		}
 	}
@@ -178,12 +184,14 @@ func (g *grant) dropSoonest() reason {
 	return first
 }
 
-// clone returns a copy that may be changed; of nil, a grant without reasons.
-func (g *grant) clone() *grant {
-	if g == nil {
-		return newGrant(nil)
+// copyOf returns a copy of the grant of an address that may be changed; a grant without reasons where
+// the set has none.
+func (s *set) copyOf(a netip.Addr) *grant {
+	g := &grant{set: s, addr: a}
+	g.reasons = g.room[:0]
+	if old := s.entries[a]; old != nil {
+		g.reasons = append(g.reasons, old.reasons...)
+		g.uses, g.used, g.asked = old.uses, old.used, old.asked
 	}
-	c := newGrant(g.reasons)
-	c.queued, c.uses, c.used, c.asked = g.queued, g.uses, g.used, g.asked
-	return c
+	return g
 }

@@ -1,0 +1,99 @@
+package grants
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// acknowledging is a kernel that acknowledges everything and holds nothing.
+type acknowledging struct{ sets }
+
+func (*acknowledging) ApplyGrants(ops []dataplane.GrantOp) {
+	for i := range ops {
+		ops[i].Err = nil
+	}
+}
+
+// waiter is a Callback for which a benchmark waits.
+type waiter struct{ done chan error }
+
+func (w *waiter) Granted(err error, _ bool) { w.done <- err }
+func (*waiter) Waits() bool                 { return true }
+
+// BenchmarkGrantThen: one forwarded answer after the other, of new addresses and of addresses that are
+// open and get a later deadline.
+func BenchmarkGrantThen(b *testing.B) {
+	for _, renewed := range []bool{false, true} {
+		b.Run(map[bool]string{false: "new", true: "renewed"}[renewed], func(b *testing.B) {
+			w, pods := crowd(b, 100)
+			w.table.cfg.Kernel = &acknowledging{}
+			count := b.N
+			if renewed {
+				count = min(count, 10_000)
+			}
+			all, cb := w.fresh(pods, count), &waiter{make(chan error, 1)}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				g := all[i%count]
+				g[0].Deadline = g[0].Deadline.Add(time.Minute)
+				w.table.GrantThen(g, cb)
+				if err := <-cb.done; err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkManyNames reports what the table holds after a day of names: each is asked once, and has an
+// address of its own.
+func BenchmarkManyNames(b *testing.B) {
+	const pods, names = 250, 1_000_000
+	for b.Loop() {
+		w := newNode(b)
+		var all []policy.Pod
+		for i := range pods {
+			all = append(all, pod(fmt.Sprintf("p%d", i), "allow"))
+		}
+		w.apply(all, pol("allow", "tcp/443 *.example.net", "udp/443 *.example.net", "tcp/80 *.example.net"))
+		w.table.cfg.Kernel = &acknowledging{}
+		before := heapBytes()
+		for i := range names {
+			var a [4]byte
+			binary.BigEndian.PutUint32(a[:], 0x0a000000+uint32(i))
+			p := all[i%pods].PodRef
+			gs := w.grants(p, fmt.Sprintf("host-%d.example.net", i), 60, netip.AddrFrom4(a).String())
+			for j := range gs {
+				gs[j].View = w.snap.ViewOf(p)
+			}
+			fatal.If(b, w.table.Grant(context.Background(), gs))
+			if i%1000 == 0 {
+				w.expire(time.Second)
+			}
+		}
+		w.expire(time.Hour)
+		if n := w.table.Count(); n > 0 {
+			b.Fatalf("%d grants are left", n)
+		}
+		b.ReportMetric(float64(heapBytes()-before), "heap-B")
+		runtime.KeepAlive(w)
+	}
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

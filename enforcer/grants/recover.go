@@ -1,0 +1,251 @@
+package grants
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+)
+
+// origin is where another agent left grants.
+type origin struct {
+	at reading // before they were listed
+	// elsewhere: in another dataplane, whose comments have deadlines where this one's have none, and
+	// the reverse.
+	elsewhere bool
+	// gone: that agent is not there any more, adopted: nothing else is in the sets yet.
+	gone, adopted bool
+}
+
+// Holds implements dataplane.Grants.
+func (t *Table) Holds(key dataplane.GrantSet) bool { return t.get(key) != nil }
+
+// Adopt implements dataplane.Grants. A grant without a readable reason is taken in without
+// one: TakeBack removes it, like every grant that no policy allows.
+func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant) {
+	from := origin{at: t.cfg.Clock.read(), adopted: true}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var sets []*set
+	for key := range held {
+		sets = append(sets, t.newSet(key))
+	}
+	t.place(true, sets...)
+	for _, s := range sets {
+		_ = t.takeIn(s, held[s.key], from) // nothing is written
+	}
+}
+
+// Recover takes in the grants that another agent left in sets of rules, of the pods that have their
+// subjects by view and the rules, and removes those of other pods unless that agent may be there still.
+// gone: it is not. Then the grants are taken in that it wrote last in all other sets too.
+func (t *Table) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.View, gone bool) error {
+	var keys []dataplane.GrantSet
+	for _, id := range rules {
+		keys = append(keys, dataplane.GrantSet{Rule: id})
+	}
+	if gone {
+		for s := range t.all() {
+			if s.key.Rule == "" {
+				keys = append(keys, s.key)
+			}
+		}
+	}
+	return t.recoverFrom(t.cfg.Kernel, keys, origin{gone: gone}, func(key dataplane.GrantSet) (dataplane.GrantSet, bool) {
+		return ofPod(key, view)
+	})
+}
+
+// ofPod completes a set of a rule by the pod that has its subject, if that has the rule.
+func ofPod(key dataplane.GrantSet, view func(netip.Addr) *policy.View) (dataplane.GrantSet, bool) {
+	if key.Rule == "" {
+		return key, true
+	}
+	if v := view(key.Subject); v != nil {
+		for r := range v.Rules.Cluster() {
+			if r.ID == key.Rule && !r.Audit {
+				key.Pod, key.Ports = v.Pod.PodRef, r.Ports
+				return key, true
+			}
+		}
+	}
+	return key, false
+}
+
+// Import adds the grants to the table and to the kernel that another dataplane holds for the
+// sets of the table, but for sets of rules.
+func (t *Table) Import(from dataplane.Interface) error {
+	var keys []dataplane.GrantSet
+	own := map[dataplane.GrantSet]dataplane.GrantSet{}
+	for s := range t.all() {
+		if s.key.Rule == "" {
+			theirs := from.Named(s.key)
+			keys = append(keys, theirs)
+			theirs.Name = ""
+			own[theirs] = s.key
+		}
+	}
+	return t.recoverFrom(from, keys, origin{elsewhere: true}, func(theirs dataplane.GrantSet) (dataplane.GrantSet, bool) {
+		theirs.Name = ""
+		key, known := own[theirs]
+		return key, known
+	})
+}
+
+// recoverFrom lists sets and takes in the grants of each in the set that known returns.
+func (t *Table) recoverFrom(kernel dataplane.GrantWriter, keys []dataplane.GrantSet, from origin, known func(dataplane.GrantSet) (dataplane.GrantSet, bool)) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	from.at = t.cfg.Clock.read()
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
+	err := kernel.ListGrants(keys, func(key dataplane.GrantSet, part []dataplane.Grant) {
+		held[key] = append(held[key], part...)
+	})
+	if err != nil {
+		return err
+	}
+	for listed, part := range held {
+		if key, is := known(listed); is {
+			if err := t.recoverSet(key, part, from); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// recoverSet takes in the grants of one set.
+func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from origin) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.get(key)
+	if s == nil && key.Rule == "" { // of ports that no rule asks, beside others of its name
+		return ignoreNoSet(t.apply(key, true, part))
+	}
+	if s == nil {
+		s = t.newSet(key)
+		t.place(true, s)
+	}
+	return t.takeIn(s, part, from)
+}
+
+// takeIn takes in grants of a set. Once its pod has views, names are left out that these do not allow, and
+// what is taken in is written: a grant may have ended since it was listed. The caller holds mu.
+func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
+	live := len(s.of.views) > 0 && !from.adopted
+	var surplus, write []dataplane.Grant
+	var written, kept []*grant
+	for i := range part {
+		is := &part[i]
+		reasons, whole, own := t.readGrant(s, is, from)
+		if !own {
+			if from.gone || !t.cfg.Coexisting() {
+				surplus = append(surplus, *is)
+			}
+			continue
+		}
+		g, changed := s.copyOf(is.Addr), s.entries[is.Addr] == nil
+		for _, r := range reasons {
+			if !live || r.name == unreadable || s.of.allowsName(r.name, s.to) {
+				changed = g.merge(r, from.at.now) || changed
+			}
+		}
+		if from.elsewhere {
+			if is.Uses != 0 {
+				g.used = from.at.now // which this dataplane's kernel does not tell
+			}
+		} else {
+			g.noteUses(is.Uses, from.at.now)
+		}
+		switch {
+		case live && len(g.reasons) == 0:
+			if from.gone {
+				surplus = append(surplus, *is)
+			}
+		case live || from.elsewhere:
+			want := t.render(g, from.at)
+			if want.Held = dataplane.Unknown; changed || !from.elsewhere && want.Comment != is.Comment {
+				write, written = append(write, want), append(written, g)
+			}
+		case whole && !s.uncertain[is.Addr]:
+			kept = append(kept, g)
+		default:
+			written = append(written, g) // and uncertain, until it is
+		}
+	}
+	if err := t.apply(s.key, true, surplus); err != nil {
+		return err
+	}
+	err := t.apply(s.key, false, write)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range kept {
+		s.put(g, true)
+	}
+	for _, g := range written {
+		s.put(g, err == nil && len(write) > 0)
+	}
+	return err
+}
+
+// recoverSlack is by how much a listing may tell a deadline later than it is.
+const recoverSlack = monotonic(time.Second)
+
+// merge is add for a reason of another agent. A grant of a lasting rule keeps its time.
+func (g *grant) merge(r reason, now monotonic) bool {
+	if old := g.of(r.name); old != nil && r.until <= old.until+recoverSlack {
+		return false
+	}
+	if !g.set.key.Rule.Lasting() {
+		return g.add(r, now)
+	}
+	r.until = max(r.until, now)
+	g.addLasting(r, now)
+	return true
+}
+
+// readGrant returns the reasons of a grant that another agent wrote. None lasts longer than the kernel
+// keeps the grant. whole tells whether the comment has all; own is false for a grant of another pod.
+func (t *Table) readGrant(s *set, is *dataplane.Grant, from origin) (all []reason, whole, own bool) {
+	comment := is.Comment
+	if s.prefix != "" {
+		pod, rest, found := strings.Cut(comment, " ")
+		if !found || len(pod) != dataplane.PodIDLen {
+			pod, rest = "", ""
+		}
+		if comment = rest; pod != "" && pod+" " != s.prefix {
+			return nil, false, false
+		}
+	}
+	lasting := s.key.Rule.Lasting()
+	names := t.namesAlone(s) != from.elsewhere
+	if whole = true; names {
+		all, whole = parseNames(comment)
+	} else {
+		all = parseComment(comment)
+	}
+	if !whole && lasting {
+		all = append(all, reason{name: unreadable})
+	}
+	for i := range all {
+		r := &all[i]
+		switch r.renew, r.since = t.inUse != nil && !lasting, ofEarlier; {
+		case names:
+			r.until = from.at.now + monotonic(is.Timeout-t.keeps(s))
+		case is.Timeout > 0:
+			r.until = min(r.until, from.at.now+monotonic(is.Timeout))
+		}
+	}
+	return all, whole, true
+}
+
+// ignoreNoSet returns an error but for one of a set that is not there.
+func ignoreNoSet(err error) error {
+	if dataplane.IsNoSet(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package grants
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// TestAGrantThatEndsWhileItIsListed: what another agent's grants are taken in with is written, so that no
+// grant counts as acknowledged that ended between its listing and its recovery.
+func TestAGrantThatEndsWhileItIsListed(t *testing.T) {
+	w, p := web(t)
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	w.answer(p, "www.example.org", 60, "192.0.2.1 192.0.2.2")
+	key := grantSet(p.PodRef, https, false)
+	w.sets.listing = func() {
+		w.table.mu.Lock()
+		defer w.table.mu.Unlock()
+		fatal.If(t, w.table.endEarly([]*grant{w.table.get(key).entries[addr("192.0.2.1")]}))
+	}
+	w.sets.ops()
+	fatal.If(t, w.table.Recover(nil, w.snap.View, true))
+	if added, _ := w.sets.ops(); added != 1 || !w.table.Covered(g) || w.stays(p, "192.0.2.1") == 0 {
+		t.Errorf("%d writes, covered %v, and the kernel has it for %v", added, w.table.Covered(g), w.stays(p, "192.0.2.1"))
+	}
+	w.sets.listing = nil
+	fatal.If(t, w.table.Recover(nil, w.snap.View, true))
+	if added, removed := w.sets.ops(); added+removed != 0 {
+		t.Errorf("%d and %d writes where nothing has changed", added, removed)
+	}
+}
+
+// TestRecoveredRules: entries come back to the pod that they were of, as far as it has the rule; those of
+// the pod that had the address before are removed, once its agent is gone.
+func TestRecoveredRules(t *testing.T) {
+	w, p := gated(t)
+	deny, deny6 := w.rule(p, policy.Deny, false), w.rule(p, policy.Deny, true)
+	other := dataplane.GrantSet{Rule: "a0011223344556677", Subject: deny.Subject}
+	id := dataplane.PodID(p.PodRef) + " "
+	for set, comments := range map[dataplane.GrantSet][]string{
+		deny:  {id + "x.denied.test ; y.denied.test", dataplane.PodID(pod("gone").PodRef) + " x.denied.test", ""},
+		deny6: {id + "x.denied.test"}, other: {id + "x.denied.test"},
+	} {
+		of := map[netip.Addr]entry{}
+		for i, c := range comments {
+			a := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+			if set.IPv6 {
+				a = addr("2001:db8::1")
+			}
+			of[a] = entry{until: w.Now().Add(time.Minute), comment: c}
+		}
+		w.sets.held[nameOf(set)] = of
+	}
+	before := w.snap
+	for _, w.coexisting = range []bool{true, false} {
+		w.restart()
+		fatal.If(t, w.table.Recover([]policy.RuleID{deny.Rule, other.Rule}, before.View, false))
+		if _, there := w.sets.held[nameOf(deny)][addr("192.0.2.2")]; there != w.coexisting {
+			t.Errorf("coexisting %v: the entry of the pod before is there: %v", w.coexisting, there)
+		}
+	}
+	var got []string
+	for s := range w.table.all() {
+		for a, g := range s.entries {
+			for _, r := range g.reasons {
+				got = append(got, fmt.Sprintf("%s %s %s", s.key.Subject, a, r.name))
+			}
+		}
+	}
+	slices.Sort(got)
+	sameLines(t, "recovered", got, "10.1.0.5 192.0.2.1 x.denied.test", "10.1.0.5 192.0.2.1 y.denied.test", "10.1.0.5 192.0.2.3 "+unreadable.String(), "2001:db8:1::5 2001:db8::1 x.denied.test")
+}

@@ -1,0 +1,163 @@
+package grants
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// TakeBack takes back the grants of a pod that view does not allow, and releases the sets
+// that the plan does not ask any more: the caller gives those without a rule up in the
+// dataplane. Grants of lasting rules go last. closing is called before addresses are closed.
+// closed tells whether an address, open before or remembered, has no reason left. Both
+// results count after an error too.
+func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(dataplane.GrantSet) bool, closing func() error) (closed bool, released []dataplane.GrantSet, err error) {
+	p := t.pod(pod)
+	if p == nil {
+		return false, nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	covers := coverage{view: view}
+	if p.changed {
+		t.setViews(p, []*policy.View{view}, func(netip.Addr) bool { return false })
+		t.mu.Unlock()
+		covers.look(p)
+		t.mu.Lock()
+	}
+	sets := slices.SortedFunc(p.all(), func(a, b *set) int {
+		return cmp.Compare(lastingLast(a), lastingLast(b))
+	})
+	for _, s := range sets {
+		keep := asked(s.key)
+		if keep && !p.changed {
+			continue
+		}
+		// What holds other sets too stays, without the grants of this one.
+		stays := keep || s.key.Rule != "" || slices.ContainsFunc(sets, func(o *set) bool { return o.key.Name == s.key.Name && asked(o.key) })
+		gone, err := t.takeBack(s, &covers, keep, stays, closing)
+		if closed = closed || gone; err != nil {
+			return closed, released, err
+		}
+		if !keep {
+			t.place(false, s)
+			if s.key.Rule == "" {
+				released = append(released, s.key)
+			}
+		}
+		t.mu.Unlock() // the table is free for others after each set
+		t.mu.Lock()
+	}
+	p.changed = false
+	p.past.compact()
+	if len(p.views)+len(p.sets.Load().of) == 0 {
+		pods := maps.Clone(*t.pods.Load())
+		delete(pods, pod)
+		t.pods.Store(&pods)
+	}
+	return closed, released, nil
+}
+
+func lastingLast(s *set) int {
+	if s.key.Rule.Lasting() {
+		return 1
+	}
+	return 0
+}
+
+// coverage is the matches of a view that cover names, each looked up once.
+type coverage struct {
+	view *policy.View
+	of   map[fqdn.Name][]*policy.Match
+}
+
+// look looks up all names of a pod. The caller does not hold mu.
+func (c *coverage) look(p *podGrants) {
+	for _, s := range p.sources(false) {
+		c.matches(s.name)
+	}
+}
+
+func (c *coverage) matches(name fqdn.Name) []*policy.Match {
+	found, known := c.of[name]
+	if !known {
+		if c.of == nil {
+			c.of = map[fqdn.Name][]*policy.Match{}
+		}
+		found = c.view.Covering(name)
+		c.of[name] = found
+	}
+	return found
+}
+
+// has tells whether the view covers a name of a set.
+func (c *coverage) has(name fqdn.Name, key dataplane.GrantSet) bool {
+	return policy.CoveredBy(c.matches(name), key.Rule, key.Ports)
+}
+
+// takeBack removes from a set the reasons that a view does not allow, and the addresses
+// that are left without one. Where the last reason to end is gone, the address ends
+// earlier, but for a lasting rule. The table follows the kernel: after an error it still holds
+// the grants to be taken back, uncertain. Without keep the set is released as a whole, and
+// nothing of it is written unless the kernel's object stays. The caller holds mu.
+func (t *Table) takeBack(s *set, covers *coverage, keep, stays bool, closing func() error) (closed bool, err error) {
+	denied := func(r reason) bool {
+		return !keep || r.name != unreadable && !covers.has(r.name, s.key)
+	}
+	at := t.cfg.Clock.read()
+	report := func(a netip.Addr, reasons []reason) {
+		if covers.view != nil {
+			t.report(s, a, reasons, denied, at)
+		}
+	}
+	var gone, left []*grant
+	var removed, shorter []dataplane.Grant
+	for a, g := range s.entries {
+		if len(g.reasons) > 0 && !slices.ContainsFunc(g.reasons, denied) {
+			continue
+		}
+		report(a, g.reasons)
+		next := s.copyOf(a)
+		if next.reasons = slices.DeleteFunc(next.reasons, denied); len(next.reasons) == 0 {
+			gone, removed = append(gone, g), append(removed, dataplane.Grant{Addr: a})
+			continue
+		}
+		if s.key.Rule.Lasting() {
+			next.extend(max(g.until(), at.now+monotonic(s.key.Rule.Reuse())))
+		}
+		left, shorter = append(left, next), append(shorter, t.render(next, at))
+	}
+	for a, reasons := range s.past {
+		report(a, reasons)
+	}
+	if len(gone) > 0 {
+		if err := closing(); err != nil {
+			return false, err
+		}
+	}
+	for _, g := range slices.Concat(gone, left) {
+		g.doubt()
+	}
+	if stays {
+		if err := t.apply(s.key, true, removed); err != nil && (keep || !dataplane.IsNoSet(err)) {
+			return false, err
+		}
+		if err := t.apply(s.key, false, shorter); err != nil {
+			return false, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range gone {
+		s.remove(g.addr)
+	}
+	for _, g := range left {
+		s.put(g, true)
+	}
+	return len(gone)+s.forget(denied) > 0, nil
+}
