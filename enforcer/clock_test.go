@@ -146,7 +146,7 @@ func TestNoDeadlineOutlivesTheKernelsTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSteps(t)
 	fatal.If(t, s.sets.Add(xtables.GrantSetName(s.pod.PodRef, https, iptables.IPv4), ipset.Entry{
-		Addr: addr("192.0.2.2"), Timeout: 100 * time.Second, Comment: fmt.Sprintf("%d www.example.org shop/allow www.example.org", int64((s.ran + time.Hour).Seconds()))}))
+		Addr: addr("192.0.2.2"), Timeout: 100 * time.Second, Comment: fmt.Sprintf("www.example.org until=%d shop/allow www.example.org", int64((s.ran + time.Hour).Seconds()))}))
 	s.next()
 	s.open(true, "192.0.2.2")
 	s.answer(s.pod, "www.example.org", 60, "192.0.2.2")

@@ -183,9 +183,10 @@ func (e *Enforcer) own(clock grants.Clock) {
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables
 	}
-	e.entries, e.entered = entries.New(e.k.Entries, e.plane, e.Coexisting), map[policy.RuleID]bool{}
+	inTables := !e.k.Tables.Candidates()
+	e.entries, e.entered = entries.New(e.k.Entries, e.plane, inTables, e.Coexisting), map[policy.RuleID]bool{}
 	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting}
-	if !e.k.Tables.Candidates() {
+	if inTables {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}
 	e.grants = grants.New(kept)

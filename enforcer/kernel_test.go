@@ -111,7 +111,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 				t.Errorf("%s: %d %v entries, %v", p.Name, len(es), f, err)
 			}
 			for _, e := range es {
-				if strings.Count(e.Comment, " ; ") != 0 || !strings.Contains(e.Comment, ".example.net shop/allow ") || e.Timeout < time.Hour {
+				if strings.Count(e.Comment, " ; ") != 0 || !strings.Contains(e.Comment, ".example.net until=") || !strings.Contains(e.Comment, " shop/allow ") || e.Timeout < time.Hour {
 					t.Fatalf("%s: %+v", p.Name, e)
 				}
 			}

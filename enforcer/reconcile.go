@@ -319,6 +319,9 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 
 // entriesOf names the set of an entry.
 func entriesOf(d dataplane.Deviation) string {
+	if d.Set.Rule == "" {
+		return "nft grants " + d.Set.Name
+	}
 	return fmt.Sprintf("nft entries of rule %s", d.Set.Rule)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -55,14 +56,14 @@ type Grant struct {
 	Held Held
 }
 
-// Held is what the kernel holds of a grant before it is added.
-type Held uint8
+// Held is the knowledge about a grant before it is added.
+type Held = timed.Held
 
 // The values of Held.
 const (
-	Unknown     Held = iota
-	Absent           // nothing
-	SameComment      // the grant with the same comment
+	Unknown     = timed.Unknown
+	Absent      = timed.Absent
+	SameComment = timed.SameComment
 )
 
 // GrantOp is one change of one set.

@@ -224,25 +224,17 @@ func (t *Table) render(g *grant, at reading) dataplane.Grant {
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
 	var buf [4 * dataplane.CommentMax]byte
 	out := dataplane.Grant{Addr: g.addr, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
-	names := t.namesAlone(s)
-	if names {
-		out.Comment = string(s.appendNames(buf[:0], g.reasons))
-	} else {
-		out.Comment = string(appendComment(buf[:0], g.reasons))
-	}
+	out.Comment = string(s.appendComment(buf[:0], g.reasons))
 	old := s.entries[g.addr]
 	switch {
 	case s.uncertain[g.addr]:
 	case old == nil:
 		out.Held = dataplane.Absent
-	case names && string(s.appendNames(buf[:0], old.reasons)) == out.Comment: // others differ with each deadline
+	case string(s.appendComment(buf[:0], old.reasons)) == out.Comment:
 		out.Held = dataplane.SameComment
 	}
 	return out
 }
-
-// namesAlone tells whether comments of a set have no deadlines.
-func (t *Table) namesAlone(s *set) bool { return s.key.Rule != "" || t.cfg.InPlace }
 
 // keeps returns how much longer than its deadline the kernel keeps a grant.
 func (t *Table) keeps(s *set) time.Duration {

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic is a time in nanoseconds of CLOCK_MONOTONIC. The table and the comments of
-// entries have deadlines in it: with 100,000 grants each byte counts, setting a node's
-// clock must neither end grants nor prolong them, and the next agent reads the same
-// clock. Like the kernel's own timeouts it stands still while the machine is suspended.
+// monotonic is a time in nanoseconds of CLOCK_MONOTONIC. The table has deadlines in it:
+// with 100,000 grants each byte counts, setting a node's clock must neither end grants nor
+// prolong them, and the next agent reads the same clock. Like the kernel's own timeouts it stands still while the machine is suspended.
 type monotonic int64
 
 // offsetMax bounds how far from the agent's start a time may be, so that monotonic times

@@ -1,7 +1,8 @@
 // Package grants holds the grants of one node: which address is open to which pod, on
 // which ports, by which names and until when; in the tiers with an order, for which rule it
-// counts. Table has a set for each pod, port set and address family, and for each rule and
-// address of a pod that has grants, and writes through a dataplane.GrantWriter.
+// counts. Table has a set for each subject and target: a rule with one address of a pod, from
+// the first grant on, as rules are many and their grants few, or a port set with one address
+// family of a pod. It writes through a dataplane.GrantWriter.
 //
 // The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer
 // carries grants from one snapshot to the next, revokes the grants that a policy does not

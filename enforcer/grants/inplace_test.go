@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -13,14 +14,17 @@ import (
 // deadlines from what the kernel keeps.
 func TestInPlace(t *testing.T) {
 	w, p := web(t)
-	w.table.cfg.InPlace, w.table.cfg.SetMax = true, 3
+	w.inPlace = true
+	w.restart()
+	w.table.cfg.SetMax = 3
+	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org *.example.net"))
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.Pass(30 * time.Second)
 	w.sets.writes = nil
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.2")
 	first, second := w.sets.writes[0][0].Grants[0], w.sets.writes[1][0].Grants[0]
-	if first.Held != dataplane.SameComment || second.Held != dataplane.Absent || first.Comment != second.Comment || strings.ContainsAny(first.Comment[:1], "0123456789") {
+	if first.Held != dataplane.SameComment || second.Held != dataplane.Absent || first.Comment != second.Comment || strings.Contains(first.Comment, untilWord) {
 		t.Errorf("written: %+v, %+v", first, second)
 	}
 	w.answer(p, "a.example.net", 600, "192.0.2.1")
@@ -33,7 +37,7 @@ func TestInPlace(t *testing.T) {
 	fatal.If(t, w.sets.ListGrants([]dataplane.GrantSet{key}, func(_ dataplane.GrantSet, part []dataplane.Grant) {
 		for i := range part {
 			s := w.table.get(key)
-			reasons, _, _ := w.table.readGrant(s, &part[i], origin{at: at})
+			reasons, _, _ := w.table.readGrant(s, &part[i], at)
 			for _, r := range reasons {
 				want := s.entries[part[i].Addr].until()
 				if d := time.Duration(r.until - want); d < -time.Second || d > time.Second {

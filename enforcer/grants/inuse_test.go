@@ -204,7 +204,9 @@ func TestConnectionsKeepAddresses(t *testing.T) {
 func TestLateUseIsJudgedFirst(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		n := using(t, v1alpha1.TTL{})
-		n.table.cfg.InPlace = inPlace
+		n.inPlace = inPlace
+		n.restart()
+		n.apply(v1alpha1.TTL{})
 		n.answer(n.pod, "www.example.net", 30, "192.0.2.1")
 		n.answer(n.pod, "kept.example.net", 30, "192.0.2.2")
 		n.answer(n.pod, "idle.example.net", 30, "192.0.2.3")
@@ -217,7 +219,6 @@ func TestLateUseIsJudgedFirst(t *testing.T) {
 		n.Pass(300 * time.Second) // without an agent
 
 		n.restart()
-		n.table.cfg.InPlace = inPlace
 		n.apply(v1alpha1.TTL{})
 		want := []policy.NameInUse{named("kept.example.net", "192.0.2.2", "192.0.2.2"), named("www.example.net", "192.0.2.1", "192.0.2.1")}
 		if d := cmp.Diff(want, n.pass(2*time.Second), equalAddrs); d != "" {

@@ -62,11 +62,14 @@ func (o otherPlane) ListGrants(sets []dataplane.GrantSet, each func(dataplane.Gr
 // TestUseInAnotherDataplane: packets that matched a grant in the dataplane before count.
 func TestUseInAnotherDataplane(t *testing.T) {
 	n := using(t, v1alpha1.TTL{})
-	n.table.cfg.InPlace = true
+	n.inPlace = true
+	n.restart()
+	n.apply(v1alpha1.TTL{})
 	n.answer(n.pod, "a.example.net", 30, "192.0.2.1")
 	n.answer(n.pod, "idle.example.net", 30, "192.0.2.2")
 	n.use("192.0.2.1")
 	before := n.sets
+	n.inPlace = false
 	n.sets = &sets{now: n.Now, held: map[string]map[netip.Addr]entry{}}
 	n.restart()
 	n.apply(v1alpha1.TTL{})

@@ -252,6 +252,7 @@ type node struct {
 	cluster  []*v1alpha1.ClusterFQDNNetworkPolicy
 	// coexisting: another agent writes too.
 	coexisting bool
+	inPlace    bool // the kernel moves deadlines in place
 }
 
 // newNode returns a node that no agent has run on, with a table.
@@ -264,7 +265,7 @@ func newNode(t testing.TB) *node {
 
 // restart replaces the table by an empty one.
 func (n *node) restart() {
-	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}, Coexisting: func() bool { return n.coexisting }})
+	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, InPlace: n.inPlace, WriteFailed: func() {}, Coexisting: func() bool { return n.coexisting }})
 	n.snap, n.compiler = nil, compile.New()
 }
 

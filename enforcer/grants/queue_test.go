@@ -101,7 +101,7 @@ func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	fatal.If(t, w.table.Grant(context.Background(), g))
 	g[0].Addrs[0], g[0].By[0] = addr("192.0.2.66"), "changed"
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
-	if got, want := w.entries(p, false)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
+	if got, want := w.entries(p, false)[0].Comment, "www.example.org until=1700000120 shop/allow www.example.org ; a.example.net until=1700000090 shop/allow *.example.net"; got != want {
 		t.Errorf("comment %q, want %q", got, want)
 	}
 }

@@ -2,7 +2,6 @@ package grants
 
 import (
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -11,10 +10,8 @@ import (
 
 // origin is where another agent left grants.
 type origin struct {
-	at reading // before they were listed
-	// elsewhere: in another dataplane, whose comments have deadlines where this one's have none, and
-	// the reverse.
-	elsewhere bool
+	at        reading // before they were listed
+	elsewhere bool    // in another dataplane
 	// gone: that agent is not there any more, adopted: nothing else is in the sets yet.
 	gone, adopted bool
 }
@@ -140,7 +137,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 	var written, kept []*grant
 	for i := range part {
 		is := &part[i]
-		reasons, whole, own := t.readGrant(s, is, from)
+		reasons, whole, own := t.readGrant(s, is, from.at)
 		if !own {
 			if from.gone || !t.cfg.Coexisting() {
 				surplus = append(surplus, *is)
@@ -170,7 +167,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 			if want.Held = dataplane.Unknown; changed || !from.elsewhere && want.Comment != is.Comment {
 				write, written = append(write, want), append(written, g)
 			}
-		case whole && !s.uncertain[is.Addr]:
+		case !s.uncertain[is.Addr] && (whole || string(s.appendComment(nil, g.reasons)) == is.Comment):
 			kept = append(kept, g)
 		default:
 			written = append(written, g) // and uncertain, until it is
@@ -207,39 +204,24 @@ func (g *grant) merge(r reason, now monotonic) bool {
 	return true
 }
 
-// readGrant returns the reasons of a grant that another agent wrote. None lasts longer than the kernel
-// keeps the grant. whole tells whether the comment has all; own is false for a grant of another pod.
-func (t *Table) readGrant(s *set, is *dataplane.Grant, from origin) (all []reason, whole, own bool) {
-	comment := is.Comment
-	if s.prefix != "" {
-		pod, rest, found := strings.Cut(comment, " ")
-		if !found || len(pod) != dataplane.PodIDLen {
-			pod, rest = "", ""
-		}
-		if comment = rest; pod != "" && pod+" " != s.prefix {
-			return nil, false, false
-		}
-	}
+// readGrant returns the reasons of a grant that another agent wrote, as parse does. None lasts longer than
+// the kernel keeps the grant.
+func (t *Table) readGrant(s *set, is *dataplane.Grant, at reading) (all []reason, whole, own bool) {
+	all, whole, own = s.parse(is.Comment)
 	lasting := s.key.Rule.Lasting()
-	names := t.namesAlone(s) != from.elsewhere
-	if whole = true; names {
-		all, whole = parseNames(comment)
-	} else {
-		all = parseComment(comment)
-	}
-	if !whole && lasting {
+	if !whole && own && lasting {
 		all = append(all, reason{name: unreadable})
 	}
 	for i := range all {
 		r := &all[i]
 		switch r.renew, r.since = t.inUse != nil && !lasting, ofEarlier; {
-		case names:
-			r.until = from.at.now + monotonic(is.Timeout-t.keeps(s))
+		case r.until == 0:
+			r.until = at.now + monotonic(is.Timeout-t.keeps(s))
 		case is.Timeout > 0:
-			r.until = min(r.until, from.at.now+monotonic(is.Timeout))
+			r.until = min(r.until, at.now+monotonic(is.Timeout))
 		}
 	}
-	return all, whole, true
+	return all, whole, own
 }
 
 // ignoreNoSet returns an error but for one of a set that is not there.

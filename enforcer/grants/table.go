@@ -19,8 +19,8 @@ type Config struct {
 	Clock  Clock
 	// Hold is how much longer than its deadline the kernel keeps a grant.
 	Hold time.Duration
-	// InPlace: the kernel moves the deadline of a grant whose comment stays as it is, so that
-	// comments have no deadlines.
+	// InPlace: the kernel moves the deadline of a grant of the Namespace tier whose comment stays as it
+	// is, as it does that of one of a rule.
 	InPlace bool
 	// Connections hands over the connections of all pods that were admitted and answered; nil:
 	// the table knows of none.
@@ -126,12 +126,13 @@ func (p *podSets) get(to target, subject netip.Addr) *set {
 
 // set mirrors one set of the kernel.
 type set struct {
-	key     dataplane.GrantSet
-	to      target
-	subject netip.Addr // an address of the pod, of a port set one of families
-	prefix  string     // of comments, of a set of a rule
-	table   *Table
-	of      *podGrants // whose held counts the entries, nil while the table does not have the set
+	key       dataplane.GrantSet
+	to        target
+	subject   netip.Addr // an address of the pod, of a port set one of families
+	prefix    string     // of comments, of a set of a rule
+	deadlines bool       // comments have them
+	table     *Table
+	of        *podGrants // whose held counts the entries, nil while the table does not have the set
 	// staged is its place in the batch that is being made, from 1; it needs Table.mu.
 	staged int
 
@@ -202,6 +203,8 @@ func (t *Table) newSet(key dataplane.GrantSet) *set {
 	s := &set{key: key, table: t, entries: map[netip.Addr]*grant{}}
 	if s.to, s.subject = targetOf(key); key.Rule != "" {
 		s.prefix = dataplane.PodID(key.Pod) + " "
+	} else {
+		s.deadlines = !t.cfg.InPlace
 	}
 	return s
 }

@@ -73,7 +73,7 @@ func TestGrantsAreWrittenTogether(t *testing.T) {
 		t.Errorf("%d ops, the first with %d grants; want one for each set with each address once", len(ops), len(ops[0].Grants))
 	}
 	// Two names of one address, asked for in one batch: both are there.
-	if es := w.entries(pods[3], false); len(es) != 10 || len(parseComment(es[0].Comment)) != 2 {
+	if es := w.entries(pods[3], false); len(es) != 10 || len(parsed(es[0].Comment)) != 2 {
 		t.Errorf("entries %v", es)
 	}
 }
@@ -381,7 +381,7 @@ func sameAsKernel(t *testing.T, w *node, faulty bool) {
 			if !near(open[a], time.Duration(g.until()-now)) {
 				t.Errorf("%s: %s has %v in the kernel, and ends in %v", s.key.Name, a, open[a], time.Duration(g.until()-now))
 			}
-			if len(parseComment(commentOf(es, a))) == 0 {
+			if len(parsed(commentOf(es, a))) == 0 {
 				t.Errorf("%s: %s has no reason in the kernel", s.key.Name, a)
 			}
 		}

@@ -1,10 +1,9 @@
-// Package entries keeps the grants of rules by name of the tiers with an order in the nft
-// tables, as entries "subject . dialled address" of sets that all subjects with the rule
-// share.
+// Package entries keeps grants in the nft tables: those of rules by name of the tiers with an order as
+// entries "subject . dialled address" of sets that all subjects with the rule share, and with the dataplane
+// nftables those of the Namespace tier, in a set of each pod for single ports and in sets of addresses for
+// other ports.
 //
-// Store is the dataplane.GrantWriter of package grants: it hands the grants of the Namespace
-// tier on to the node's dataplane. Package enforcer has it recover the entries that an
-// earlier agent left, and compare and repair entries. An entry's comment begins with the ID
-// of its pod, so that a pod inherits nothing with an address. The package knows nothing of
-// rules but their IDs, of matches and of deadlines.
+// Store is the dataplane.GrantWriter of package grants, and of the dataplane nftables. With another
+// dataplane it hands the grants of the Namespace tier on. Package enforcer has it compare and repair
+// entries. The package knows nothing of rules but their IDs, of matches and of deadlines.
 package entries

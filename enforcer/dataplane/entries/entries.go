@@ -2,10 +2,12 @@ package entries
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
@@ -14,68 +16,110 @@ import (
 type Tables interface {
 	ApplyEntries(ops []timed.Op)
 	ListEntries(names []string, each func(set string, part []timed.Entry)) error
+	ListGrants(names []string, each func(set string, part []timed.Entry)) error
 }
 
-// Store writes grants: those of rules to the nft tables, the others to a dataplane.
+// Store writes grants to the nft tables.
 type Store struct {
 	tables Tables
-	others dataplane.GrantWriter
+	// others, if not nil, writes the grants of the Namespace tier. inTables: the tables have these.
+	others   dataplane.GrantWriter
+	inTables bool
 	// coexisting tells whether another agent writes too.
 	coexisting func() bool
+	// ops and entries are the room of write, which has one call under way at a time.
+	ops     []timed.Op
+	entries []timed.Entry
 }
 
-// New returns a store.
-func New(tables Tables, others dataplane.GrantWriter, coexisting func() bool) *Store {
-	return &Store{tables, others, coexisting}
+// entriesKept bounds the room for entries that a Store keeps.
+const entriesKept = 4096
+
+// New returns a store. others writes the grants of the Namespace tier, nil: the store does. inTables: the
+// tables have these.
+func New(tables Tables, others dataplane.GrantWriter, inTables bool, coexisting func() bool) *Store {
+	return &Store{tables: tables, others: others, inTables: inTables, coexisting: coexisting}
 }
 
 // A comment of a grant fits into that of an entry.
 const _ = uint(timed.MaxComment - dataplane.CommentMax)
 
+// Named returns a set with its name: that of the tables' set, which both families share, with the family.
+func Named(g dataplane.GrantSet) dataplane.GrantSet {
+	g.Name = ruleset.GrantSet(g).Name + "-" + timed.Families[0]
+	if g.IPv6 {
+		g.Name = ruleset.GrantSet(g).Name + "-" + timed.Families[1]
+	}
+	return g
+}
+
 // ApplyGrants implements dataplane.GrantWriter.
 func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
-	ofRule := func(op dataplane.GrantOp) bool { return op.Set.Rule != "" }
-	if !slices.ContainsFunc(ops, ofRule) {
-		s.others.ApplyGrants(ops)
+	ofOthers := func(op dataplane.GrantOp) bool { return s.others != nil && op.Set.Rule == "" }
+	if !slices.ContainsFunc(ops, ofOthers) {
+		s.write(ops)
 		return
 	}
-	var entries []timed.Op
-	var others []dataplane.GrantOp
+	var others, own []dataplane.GrantOp
 	for i := range ops {
-		if ofRule(ops[i]) {
-			entries = append(entries, entryOp(&ops[i]))
-		} else {
+		if ofOthers(ops[i]) {
 			others = append(others, ops[i])
+		} else {
+			own = append(own, ops[i])
 		}
 	}
-	s.tables.ApplyEntries(entries)
-	if len(others) > 0 {
-		s.others.ApplyGrants(others)
-	}
+	s.write(own)
+	s.others.ApplyGrants(others)
 	for i := range ops {
-		if !ofRule(ops[i]) {
-			ops[i].Err, others = others[0].Err, others[1:]
-			continue
+		from := &own
+		if ofOthers(ops[i]) {
+			from = &others
 		}
-		if ops[i].Err = entries[0].Err; timed.IsNoSet(ops[i].Err) {
-			ops[i].Err = dataplane.NoSet{Err: ops[i].Err}
-		}
-		entries = entries[1:]
+		ops[i].Err, *from = (*from)[0].Err, (*from)[1:]
 	}
 }
 
-// entryOp renders a change of grants of a rule. Whether an entry that denies or passes is in use does
-// not matter.
-func entryOp(op *dataplane.GrantOp) timed.Op {
-	out := timed.Op{Set: string(op.Set.Rule), Remove: op.Remove, Count: !op.Set.Rule.Lasting(), Entries: make([]timed.Entry, len(op.Grants))}
-	for i := range op.Grants {
-		g := &op.Grants[i]
-		out.Entries[i] = timed.Entry{Subject: op.Set.Subject, Addr: g.Addr}
-		if !op.Remove {
-			out.Entries[i].Timeout, out.Entries[i].Comment = g.Timeout, g.Comment
-			out.Entries[i].Uses = g.Uses
-			out.Entries[i].Held = []timed.Held{dataplane.Unknown: timed.Unknown, dataplane.Absent: timed.Absent, dataplane.SameComment: timed.SameComment}[g.Held]
+// write does changes of grants in the tables.
+func (s *Store) write(ops []dataplane.GrantOp) {
+	if len(ops) == 0 {
+		return
+	}
+	for i := range ops {
+		begin := len(s.entries)
+		s.entries = appendEntries(s.entries, &ops[i])
+		set := &ops[i].Set
+		// Whether an entry that denies or passes is in use does not matter.
+		op := timed.Op{Set: string(set.Rule), Remove: ops[i].Remove, Count: !set.Rule.Lasting(), Entries: s.entries[begin:]}
+		if set.Rule == "" {
+			op.Set, op.Grants = set.Name[:len(set.Name)-len("-4")], true
 		}
+		s.ops = append(s.ops, op)
+	}
+	s.tables.ApplyEntries(s.ops)
+	for i := range ops {
+		if ops[i].Err = s.ops[i].Err; timed.IsNoSet(ops[i].Err) {
+			ops[i].Err = dataplane.NoSet{Err: ops[i].Err}
+		}
+	}
+	clear(s.ops)
+	clear(s.entries)
+	if s.ops, s.entries = s.ops[:0], s.entries[:0]; cap(s.entries) > entriesKept {
+		s.entries = nil
+	}
+}
+
+// appendEntries renders the grants of a change.
+func appendEntries(out []timed.Entry, op *dataplane.GrantOp) []timed.Entry {
+	of := timed.Entry{Subject: op.Set.Subject}
+	if protocol, port, single := op.Set.Single(); single && op.Set.Rule == "" {
+		of.Protocol, of.Port = uint8(protocol), port
+	}
+	for i := range op.Grants {
+		g, e := &op.Grants[i], of
+		if e.Addr = g.Addr; !op.Remove {
+			e.Timeout, e.Comment, e.Held, e.Uses = g.Timeout, g.Comment, g.Held, g.Uses
+		}
+		out = append(out, e)
 	}
 	return out
 }
@@ -83,78 +127,110 @@ func entryOp(op *dataplane.GrantOp) timed.Op {
 // ListGrants implements dataplane.GrantWriter.
 func (s *Store) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
 	var others []dataplane.GrantSet
-	var rules []policy.RuleID
-	asked := map[place]dataplane.GrantSet{}
+	asked, rules, names := map[dataplane.GrantSet]dataplane.GrantSet{}, map[string]bool{}, map[string]dataplane.GrantSet{}
 	for _, set := range sets {
-		if set.Rule == "" {
+		switch {
+		case set.Rule != "":
+			rules[string(set.Rule)] = true
+			asked[bare(set.Rule, set.Subject)] = set
+		case s.others != nil:
 			others = append(others, set)
-			continue
+		default:
+			names[ruleset.GrantSet(set).Name] = set
 		}
-		rules = append(rules, set.Rule)
-		asked[place{set.Rule, set.Subject}] = set
 	}
 	if len(others) > 0 {
 		if err := s.others.ListGrants(others, each); err != nil {
 			return err
 		}
 	}
-	found, err := s.list(rules)
-	for at, entries := range found {
-		set, is := asked[at]
-		if !is {
-			if _, is = asked[place{rule: at.rule}]; !is {
-				continue
+	err := s.tables.ListEntries(slices.Sorted(maps.Keys(rules)), func(name string, part []timed.Entry) {
+		rule := policy.RuleID(name)
+		_, all := asked[bare(rule, netip.Addr{})]
+		inParts(part, each, func(e *timed.Entry) (dataplane.GrantSet, bool) {
+			key := bare(rule, e.Subject)
+			if set, is := asked[key]; is {
+				return set, true
 			}
-			set = dataplane.GrantSet{Rule: at.rule, Subject: at.subject, IPv6: at.subject.Is6()}
-		}
-		each(set, grantsOf(entries))
-	}
-	return err
-}
-
-// grantsOf reads entries.
-func grantsOf(entries []timed.Entry) (out []dataplane.Grant) {
-	for i := range entries {
-		e := &entries[i]
-		out = append(out, dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment, Uses: e.Uses})
-	}
-	return out
-}
-
-// place is where the entries of a set of grants are.
-type place struct {
-	rule    policy.RuleID
-	subject netip.Addr
-}
-
-// list returns all entries of rules. After an error it returns none.
-func (s *Store) list(rules []policy.RuleID) (map[place][]timed.Entry, error) {
-	slices.Sort(rules)
-	var names []string
-	for _, id := range slices.Compact(rules) {
-		names = append(names, string(id))
-	}
-	out := map[place][]timed.Entry{}
-	if len(names) == 0 {
-		return out, nil
-	}
-	err := s.tables.ListEntries(names, func(set string, part []timed.Entry) {
-		for _, e := range part {
-			at := place{policy.RuleID(set), e.Subject}
-			out[at] = append(out[at], e)
-		}
+			return key, all
+		})
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return out, nil
+	texts := map[policy.PortRange]policy.PortSet{}
+	return s.tables.ListGrants(slices.Sorted(maps.Keys(names)), func(name string, part []timed.Entry) {
+		inParts(part, each, func(e *timed.Entry) (dataplane.GrantSet, bool) {
+			set := names[name]
+			if set.IPv6 = e.Addr.Is6(); e.Protocol != 0 { // those of single ports share a set
+				r := policy.PortRange{Protocol: policy.Protocol(e.Protocol), First: e.Port, Last: e.Port}
+				if texts[r] == "" {
+					texts[r] = policy.NewPortSet(r)
+				}
+				set.Ports = texts[r]
+			}
+			set.Name = name + "-" + timed.Suffix(e.Addr)
+			return set, true
+		})
+	})
 }
 
-// Grants are the desired entries. Package grants implements it.
+// bare is a set of a rule without its pod and ports, which no entry has.
+func bare(rule policy.RuleID, subject netip.Addr) dataplane.GrantSet {
+	return dataplane.GrantSet{Rule: rule, Subject: subject, IPv6: subject.Is6()}
+}
+
+// inParts hands over entries by the set that of returns.
+func inParts(entries []timed.Entry, each func(dataplane.GrantSet, []dataplane.Grant), of func(*timed.Entry) (dataplane.GrantSet, bool)) {
+	parts := map[dataplane.GrantSet][]dataplane.Grant{}
+	for i := range entries {
+		e := &entries[i]
+		if set, is := of(e); is {
+			parts[set] = append(parts[set], dataplane.Grant{Addr: e.Addr, Timeout: e.Timeout, Comment: e.Comment, Uses: e.Uses})
+		}
+	}
+	for set, part := range parts {
+		each(set, part)
+	}
+}
+
+// Grants are the desired grants. Package grants implements it.
 type Grants interface {
+	dataplane.Grants
 	// RuleSets yields the sets of rules.
 	RuleSets() iter.Seq[dataplane.GrantSet]
-	// Members and Freeze are as dataplane.Grants has them.
-	Members(set dataplane.GrantSet) []dataplane.Frozen
-	Freeze(set dataplane.GrantSet, f func([]dataplane.Frozen))
+}
+
+// Verify compares the grants that the tables have with the desired ones.
+func (s *Store) Verify(rules []policy.RuleID, grants Grants) ([]dataplane.Deviation, error) {
+	var keys []dataplane.GrantSet
+	for _, id := range rules {
+		keys = append(keys, dataplane.GrantSet{Rule: id})
+	}
+	sets := func(yield func(dataplane.GrantSet) bool) {
+		for set := range grants.RuleSets() {
+			if slices.Contains(rules, set.Rule) && !yield(set) {
+				return
+			}
+		}
+		for set := range grants.Bounds() {
+			if s.inTables && !yield(set) {
+				return
+			}
+		}
+	}
+	c := s.comparison(grants)
+	c.Sets, c.List = sets, func(each func(dataplane.GrantSet, []dataplane.Grant)) error {
+		return s.ListGrants(slices.AppendSeq(keys, sets), each)
+	}
+	return c.Verify()
+}
+
+// Repair writes the grants again that Verify found, those of lasting rules first, and removes foreign ones.
+func (s *Store) Repair(wrong []dataplane.Deviation, grants Grants) error {
+	return s.comparison(grants).Repair(wrong)
+}
+
+func (s *Store) comparison(grants Grants) *dataplane.Comparison {
+	return &dataplane.Comparison{Members: grants.Members, Freeze: grants.Freeze, Apply: s.ApplyGrants, Coexisting: s.coexisting}
 }

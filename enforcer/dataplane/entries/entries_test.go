@@ -62,6 +62,13 @@ func (o *others) ListGrants(sets []dataplane.GrantSet, each func(dataplane.Grant
 	return nil
 }
 
+func (n *node) Holds(set dataplane.GrantSet) bool                       { return n.wanted[set] != nil }
+func (n *node) Adopt(map[dataplane.GrantSet][]dataplane.Grant)          {}
+func (n *node) FreezeBounds(dataplane.GrantSet, func(dataplane.Bounds)) {}
+func (n *node) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
+	return func(func(dataplane.GrantSet, dataplane.Bounds) bool) {}
+}
+
 func (n *node) RuleSets() iter.Seq[dataplane.GrantSet] { return maps.Keys(n.wanted) }
 
 func (n *node) Members(set dataplane.GrantSet) []dataplane.Frozen {
@@ -84,7 +91,7 @@ func newNode(t *testing.T) *node {
 	n.tables.FakeClock(n.Now)
 	fatal.If(t, n.tables.Setup(context.Background()))
 	fatal.If(t, n.tables.AddSets(context.Background(), []string{string(deny), string(accept)}, nil))
-	n.store = entries.New(n.tables, &n.others, func() bool { return n.another })
+	n.store = entries.New(n.tables, &n.others, false, func() bool { return n.another })
 	return n
 }
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/kernel/nft"
-	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -17,8 +17,7 @@ type Tables interface {
 	DecideNamespace()
 	ReadEarlier(ctx context.Context) (nft.Earlier, error)
 	AddSets(ctx context.Context, entries []string, grants []nft.GrantSet) error
-	ApplyEntries(ops []timed.Op)
-	ListGrants(names []string, each func(set string, part []timed.Entry)) error
+	entries.Tables
 }
 
 // Config is what a dataplane works on.
@@ -29,18 +28,17 @@ type Config struct {
 
 // packetFilter is the dataplane's part of the nft tables.
 type packetFilter struct {
+	*entries.Store
 	tables Tables
-	owner  dataplane.Owner
 	// left are names of grant sets of an earlier agent that are not adopted.
-	left  map[string]bool
-	found []dataplane.Deviation // by the last Verify
+	left map[string]bool
 }
 
 // New returns a dataplane that has touched nothing yet. The tables decide the Namespace tier
 // from now on.
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	cfg.Tables.DecideNamespace()
-	return &packetFilter{tables: cfg.Tables, owner: owner, left: map[string]bool{}}
+	return &packetFilter{Store: entries.New(cfg.Tables, nil, true, owner.Coexisting), tables: cfg.Tables, left: map[string]bool{}}
 }
 
 // Recover implements dataplane.Interface. The tables look for rules that use a bit.
@@ -64,12 +62,12 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	if err := x.adopt(ctx, st); err != nil {
 		return fmt.Errorf("prepare sets of grants: %w", err)
 	}
-	found := x.found
-	if x.found = nil; to == dataplane.Prepare || len(found) == 0 {
-		return nil
-	}
-	x.owner.Repaired(fmt.Sprintf("nft grants of pod %s on %s, %d addresses in all", found[0].Set.Pod, found[0].Set.Ports, len(found)))
-	return x.comparison(st.Grants).Repair(found)
+	return nil
+}
+
+// Verify implements dataplane.Interface. Package enforcer compares the tables and the grants.
+func (x *packetFilter) Verify(context.Context, dataplane.State, bool) ([]string, error) {
+	return nil, nil
 }
 
 // Shrink implements dataplane.Interface. The tables removed the sets that their state does not have.
