@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // flow returns an admitted connection of TCP.
@@ -173,7 +174,7 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("after Commit only the new snapshot's grants may be open")
 	}
-	if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
+	if err := granttest.Grant(context.Background(), w.e.grants, w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
 		t.Error("a grant of the last snapshot is taken after Commit")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // unlisted is entries that cannot be listed.
@@ -32,7 +33,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 	ask := func(s *policy.Snapshot) error {
 		gs := w.grants(s, p.PodRef, "paste.test", 60, "192.0.2.1")
 		gs[0].Rule = s.ViewOf(p.PodRef).Rules.Admin[0].ID
-		return w.e.grants.Grant(context.Background(), gs)
+		return granttest.Grant(context.Background(), w.e.grants, gs)
 	}
 	s := snapshot()
 	fatal.If(t, w.rollOut(s))

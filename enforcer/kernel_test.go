@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // kernelSets opens the sets of a network namespace of its own. The thread that
@@ -90,7 +91,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 			g[0].Addrs = append(g[0].Addrs, netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i)))
 		}
 		wait.Go(func() {
-			if err := w.e.grants.Grant(context.Background(), g); (g[0].Pod == gone.PodRef) != ipset.IsNotFound(err) {
+			if err := granttest.Grant(context.Background(), w.e.grants, g); (g[0].Pod == gone.PodRef) != ipset.IsNotFound(err) {
 				t.Errorf("grant %d: %v", i, err)
 			}
 		})

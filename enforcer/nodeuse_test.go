@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // TestAConnectionOfTheNodeIsUse: an address stays open for the node while a connection of the node to it is
@@ -27,7 +28,7 @@ func TestAConnectionOfTheNodeIsUse(t *testing.T) {
 	node := policy.NodeRef("n1")
 	gs := w.grants(s, node, "www.test", 60, "192.0.2.1 192.0.2.2 192.0.2.3 2001:db8::1")
 	gs[0].Rule = s.Node().Rules.Admin[0].ID
-	fatal.If(t, w.e.grants.Grant(context.Background(), gs))
+	fatal.If(t, granttest.Grant(context.Background(), w.e.grants, gs))
 	for _, f := range []conntrack.Flow{flow("198.51.100.1:1001", "192.0.2.1:443"), flow("10.1.0.9:1001", "192.0.2.2:443"), flow("198.51.100.1:1002", "192.0.2.3:80"), flow("[2001:db8::100]:1001", "[2001:db8::1]:443")} {
 		f.Mark = 0
 		w.flows.Track(f)

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 func TestAnAddressIsUsedAgain(t *testing.T) {
@@ -34,7 +35,7 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 		if w.admitted(flow("10.1.0.5:1001", "192.0.2.1:443")) {
 			t.Errorf("%s inherits a connection", name)
 		}
-		if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+		if err := granttest.Grant(context.Background(), w.e.grants, w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 			t.Errorf("%s cannot be granted its own: %v", name, err)
 		}
 		if !w.dials("10.1.0.5", "192.0.2.1", 443) {
@@ -120,7 +121,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 		t.Error("an Audit policy alone must not deny, beside an enforcing one it changes nothing")
 	}
 	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.Now()}
-	if err := w.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
+	if err := granttest.Grant(context.Background(), w.e.grants, []policy.Grant{g}); err == nil {
 		t.Error("a grant on an Audit policy's word was taken")
 	}
 	if got := w.e.Status().Selected; got != 1 {
@@ -153,7 +154,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	if es, err := w.sets.List(xtables.GrantSetName(web.PodRef, "tcp/80-89", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
 	}
-	if err := w.e.grants.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
+	if err := granttest.Grant(context.Background(), w.e.grants, w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
 		t.Error("a grant of a snapshot that never came into force was taken")
 	}
 }

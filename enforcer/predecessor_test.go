@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // overlap is a node on which a second agent has taken over while the first still
@@ -64,7 +65,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 			break
 		}
 	}
-	fatal.If(t, first.grants.Grant(context.Background(), late))
+	fatal.If(t, granttest.Grant(context.Background(), first.grants, late))
 	givenBack := "giveback4 { " + serving.String() + " : " + dialled.String() + " }"
 	if !w.awaits() || !w.dials("10.1.0.5", serving.String(), 53) || !strings.Contains(w.inet.Dump(), givenBack) {
 		t.Errorf("while the first agent answers, its %s is closed, or nothing it says given back:\n%s", serving, w.inet.Dump())
@@ -99,7 +100,7 @@ func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
 	w, p := web(t)
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
-	fatal.If(t, first.grants.Grant(context.Background(), old))
+	fatal.If(t, granttest.Grant(context.Background(), first.grants, old))
 	end()
 	if w.left(p, https, "192.0.2.1") != 0 {
 		t.Error("an address stays open that no policy allows")
@@ -117,7 +118,7 @@ func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 	for _, e := range []*Enforcer{first, w.e} {
 		fatal.If(t, e.Prepare(context.Background(), next))
 	}
-	fatal.If(t, first.grants.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")))
+	fatal.If(t, granttest.Grant(context.Background(), first.grants, w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")))
 	check := func(when string) {
 		t.Helper()
 		p := &packet{Src: addr("10.1.0.3"), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432, Iface: "veth3"}
@@ -202,7 +203,7 @@ func TestAComparisonLeavesThePredecessorsGrants(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
-	fatal.If(t, first.grants.Grant(context.Background(), late))
+	fatal.If(t, granttest.Grant(context.Background(), first.grants, late))
 	before := w.e.repairs.Load()
 	w.reconcileMembers()
 	end()

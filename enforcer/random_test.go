@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -180,7 +181,7 @@ func (l *life) grant(faulty bool) {
 	a := answered{v.Pod.PodRef, name, pick(l.r, lifeAddrs)}
 	if !v.Decide(dns(name)).Allowed() {
 		g := policy.Grant{Pod: a.pod, Name: dns(name), Addrs: addrs(a.addr), Ports: policy.PortSet(pick(l.r, lifePorts)), Deadline: l.clock.Now().Add(time.Hour)}
-		if err := l.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
+		if err := granttest.Grant(context.Background(), l.e.grants, []policy.Grant{g}); err == nil {
 			l.t.Fatalf("%s may ask for %s", a.pod, name)
 		}
 		return
@@ -188,10 +189,10 @@ func (l *life) grant(faulty bool) {
 	g := l.grants(l.snap, a.pod, name, ttl, a.addr)
 	if faulty {
 		l.seams.forget(1, l.r.IntN(2) == 0)
-		_ = l.e.grants.Grant(context.Background(), g) // some of it may be written
+		_ = granttest.Grant(context.Background(), l.e.grants, g) // some of it may be written
 		l.seams.forget(0, false)
 	}
-	fatal.If(l.t, l.e.grants.Grant(context.Background(), g))
+	fatal.If(l.t, granttest.Grant(context.Background(), l.e.grants, g))
 	l.cover(g)
 	l.ever[a] = true
 	if g[0].Deadline.After(l.deadlines[a]) {

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // setRivals are what programs do to sets, each by one write.
@@ -107,7 +108,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 				if err := w.e.Prepare(context.Background(), s); err != nil {
 					return err
 				}
-				if err := w.e.grants.Grant(context.Background(), grants); err != nil {
+				if err := granttest.Grant(context.Background(), w.e.grants, grants); err != nil {
 					return err
 				}
 				return w.e.Commit(context.Background())
@@ -206,7 +207,7 @@ func TestALookAmongGrants(t *testing.T) {
 	go func() {
 		defer close(granted)
 		for _, g := range asked {
-			if err := w.e.grants.Grant(context.Background(), g); err != nil {
+			if err := granttest.Grant(context.Background(), w.e.grants, g); err != nil {
 				t.Error(err)
 				return
 			}

@@ -87,7 +87,7 @@ func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
 	set := xtables.GrantSetName(p.PodRef, https, iptables.IPv4)
-	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
+	for _, comment := range []string{"", "by hand", "www.example.com until=1800000000"} {
 		entry := httpsEntry(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}))
 		entry.Comment = comment
 		fatal.If(t, w.sets.Add(set, entry))

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // opened returns the entries of a pod's IPv4 set of single ports, sorted.
@@ -93,7 +94,7 @@ func TestLastGrantsOnAPortThatGoes(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	last := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.2")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
-	fatal.If(t, first.grants.Grant(context.Background(), last))
+	fatal.If(t, granttest.Grant(context.Background(), first.grants, last))
 	end()
 	if want := []string{"tcp/443 192.0.2.1", "tcp/443 192.0.2.2"}; !slices.Equal(w.opened(p), want) {
 		t.Errorf("open %v, want %v", w.opened(p), want)
@@ -119,7 +120,7 @@ func TestRefusedSets(t *testing.T) {
 	}
 	fatal.If(t, w.rollOut(s))
 	granted := func(p policy.Pod) error {
-		return w.e.grants.Grant(context.Background(), w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1"))
+		return granttest.Grant(context.Background(), w.e.grants, w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1"))
 	}
 	if err := granted(client); err == nil || w.dials("10.1.0.5", "192.0.2.1", 443) {
 		t.Errorf("a set is refused, and an answer is granted: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // refusing refuses entries of one subject.
@@ -94,7 +95,7 @@ func TestAFailureOfOnePod(t *testing.T) {
 					for _, o := range v.Decide(dns("a.test")).Openings(600) {
 						gs = append(gs, policy.Grant{Pod: p.PodRef, View: v, Name: o.Name, Addrs: []netip.Addr{addr("192.0.2.1")}, Ports: o.Ports, Rule: o.Rule, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
 					}
-					fatal.If(t, w.e.grants.Grant(context.Background(), gs))
+					fatal.If(t, granttest.Grant(context.Background(), w.e.grants, gs))
 				}
 				rules := func(s *policy.Snapshot, p policy.Pod) (out []policy.RuleID, closed int) {
 					for _, r := range s.ViewOf(p.PodRef).Rules.Admin {

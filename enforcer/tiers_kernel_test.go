@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -97,7 +98,7 @@ func (p *peering) grant(pod, name string, deadline time.Time, at ...netip.Addr) 
 		}
 		granted = append(granted, policy.Grant{Pod: v.Pod.PodRef, View: v, Name: policytest.Name(name), Addrs: at, Ports: o.Ports, Rule: o.Rule, By: o.By, Deadline: until})
 	}
-	fatal.If(p.t, p.Node.Do(func() error { return p.e.Grants().Grant(context.Background(), granted) }))
+	fatal.If(p.t, p.Node.Do(func() error { return granttest.Grant(context.Background(), p.e.Grants(), granted) }))
 	return granted
 }
 

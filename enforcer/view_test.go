@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // The view that decided is asked again exactly if it is not in force.
@@ -16,7 +17,7 @@ func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
 	w.apply([]policy.Pod{p, q}, allow, more)
 	first, others := w.snap.ViewOf(p.PodRef), w.snap.ViewOf(q.PodRef)
 	grant := func(name string, v *policy.View) error {
-		return w.e.grants.Grant(context.Background(), []policy.Grant{{
+		return granttest.Grant(context.Background(), w.e.grants, []policy.Grant{{
 			Pod: p.PodRef, Name: dns(name), Ports: https, Addrs: addrs("192.0.2.1"), Deadline: w.clock.Now().Add(60e9), View: v,
 		}})
 	}

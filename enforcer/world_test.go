@@ -28,6 +28,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -215,7 +216,7 @@ func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 // answerBy grants what an answer opens by a snapshot.
 func (w *world) answerBy(s *policy.Snapshot, pod policy.Pod, name string, ttl uint32, answer string) error {
 	w.t.Helper()
-	return w.e.grants.Grant(context.Background(), w.grants(s, pod.PodRef, name, ttl, answer))
+	return granttest.Grant(context.Background(), w.e.grants, w.grants(s, pod.PodRef, name, ttl, answer))
 }
 
 // prepare and commit bring a snapshot into force in two steps, which must work.

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // acknowledging is a kernel that acknowledges everything and holds nothing.
@@ -76,7 +77,7 @@ func BenchmarkManyNames(b *testing.B) {
 			for j := range gs {
 				gs[j].View = w.snap.ViewOf(p)
 			}
-			fatal.If(b, w.table.Grant(context.Background(), gs))
+			fatal.If(b, granttest.Grant(context.Background(), w.table, gs))
 			if i%1000 == 0 {
 				w.expire(time.Second)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // wider are policies of which the second opens other ports for the names of the first.
@@ -36,7 +37,7 @@ func TestTheTableIsFreeBetweenParts(t *testing.T) {
 	n, pods := crowd(t, 2)
 	n.apply(pods, wider...)
 	for _, g := range n.fresh(pods[:1], names) {
-		fatal.If(t, n.table.Grant(context.Background(), g))
+		fatal.If(t, granttest.Grant(context.Background(), n.table, g))
 	}
 	last := n.snap
 	next := n.relabelled(pods)
@@ -53,7 +54,7 @@ func TestTheTableIsFreeBetweenParts(t *testing.T) {
 			written++
 			begin.Do(func() {
 				for i, g := range [][]policy.Grant{own, others} {
-					meanwhile.Go(func() { errs[i] = n.table.Grant(context.Background(), g) })
+					meanwhile.Go(func() { errs[i] = granttest.Grant(context.Background(), n.table, g) })
 				}
 			})
 			time.Sleep(5 * time.Millisecond) // who waits for longer than 1 ms has a sync.Mutex next
@@ -97,7 +98,7 @@ func TestCarryOverFollowsWhatEndsMeanwhile(t *testing.T) {
 	n.apply(pods, wider...)
 	for _, g := range n.fresh(pods, names) {
 		g[0].Deadline = n.Now().Add(time.Minute)
-		fatal.If(t, n.table.Grant(context.Background(), g))
+		fatal.If(t, granttest.Grant(context.Background(), n.table, g))
 	}
 	last, next := n.snap, n.relabelled(pods)
 	n.Pass(2 * time.Minute)

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 func TestCovered(t *testing.T) {
@@ -21,7 +22,7 @@ func TestCovered(t *testing.T) {
 	if len(good) != 2 || w.table.Covered(good) {
 		t.Fatalf("%d grants, covered before they are made", len(good))
 	}
-	fatal.If(t, w.table.Grant(context.Background(), good))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, good))
 	tests := []struct {
 		what   string
 		change func(g *policy.Grant)
@@ -72,7 +73,7 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
 	coming := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")
-	if err := w.table.Grant(ctx, coming); err == nil {
+	if err := granttest.Grant(ctx, w.table, coming); err == nil {
 		t.Fatal("the kernel hangs, and has acknowledged")
 	}
 	if !w.table.Covered(open) || w.table.Covered(coming) {
@@ -111,7 +112,7 @@ func TestEvictedAddressesAreNotCovered(t *testing.T) {
 		if w.table.Covered(goes) || w.table.Covered(shortens) || w.table.Covered(stays) {
 			t.Error("an address that the kernel refused to change is covered")
 		}
-		if err := w.table.Grant(context.Background(), stays); err != nil || !w.table.Covered(stays) {
+		if err := granttest.Grant(context.Background(), w.table, stays); err != nil || !w.table.Covered(stays) {
 			t.Errorf("written again: %v", err)
 		}
 		fatal.If(t, w.rollOut(w.compile([]policy.Pod{web}, two)))
@@ -150,7 +151,7 @@ func TestARefusedAddressMayBeThere(t *testing.T) {
 		w, p := web(t)
 		w.sets.fail(1, true)
 		g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
-		if err := w.table.Grant(context.Background(), g); err == nil {
+		if err := granttest.Grant(context.Background(), w.table, g); err == nil {
 			t.Fatal("no error")
 		}
 		w.sets.instead = nil
@@ -174,7 +175,7 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.sets.fail(1, false)
-	if err := w.table.Grant(context.Background(), w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")); err == nil {
+	if err := granttest.Grant(context.Background(), w.table, w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")); err == nil {
 		t.Fatal("no error")
 	}
 	key := grantSet(p.PodRef, https, false)

@@ -4,7 +4,7 @@
 // the first grant on, as rules are many and their grants few, or a port set with one address
 // family of a pod. It writes through a dataplane.GrantWriter.
 //
-// The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer
+// The proxy calls GrantThen, Covered and Epoch for its answers. The enforcer
 // carries grants from one snapshot to the next, revokes the grants that a policy does not
 // allow any more, and ends grants at their deadlines. Table is also the dataplane.Grants
 // of the dataplane, which adds the sets that the Namespace tier uses, with the grants that an

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
@@ -21,7 +22,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 		for range n {
 			g.Addrs, last, a = append(g.Addrs, a), a, a.Next()
 		}
-		fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, []policy.Grant{g}))
 		return last
 	}
 	early := batch(time.Minute, 2000)
@@ -66,14 +67,14 @@ func TestNoRoomIsAnError(t *testing.T) {
 	for range DefaultPerPod {
 		full.Addrs, a = append(full.Addrs, a), a.Next()
 	}
-	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{full}))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, []policy.Grant{full}))
 	w.sets.fail(1, false)
 	g := w.grants(p.PodRef, "www.example.org", 60, a.String())
-	if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) || w.stays(p, a.String()) != 0 {
+	if err := granttest.Grant(context.Background(), w.table, g); !errors.Is(err, errInjected) || w.stays(p, a.String()) != 0 {
 		t.Errorf("without room: %v", err)
 	}
 	w.sets.instead = nil
-	if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
+	if err := granttest.Grant(context.Background(), w.table, g); err != nil || !w.table.Covered(g) {
 		t.Errorf("with room: %v", err)
 	}
 	if n := w.table.Count(); n > DefaultPerPod {
@@ -90,7 +91,7 @@ func TestPlacesOfEndedGrantsAreDropped(t *testing.T) {
 		for g.Addrs = nil; len(g.Addrs) < 64; a = a.Next() {
 			g.Addrs = append(g.Addrs, a)
 		}
-		fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, []policy.Grant{g}))
 		all += len(g.Addrs)
 	}
 	if n := w.table.Count(); n > DefaultPerPod || int(w.table.Evicted()) != all-n {

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // cluster is a policy for all pods of the cluster.
@@ -91,7 +92,7 @@ func TestADenyOutlastsWhatItShadows(t *testing.T) {
 	a, deny := addr("192.0.2.1"), w.rule(p, policy.Deny, false)
 	grant := func(name string, ttl uint32) {
 		t.Helper()
-		fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, name, ttl, a.String())))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, name, ttl, a.String())))
 	}
 	grant("x.denied.test", 60)
 	if got := w.left(deny, a); got != 170*time.Second { // the TTL, the rule's time and the margin
@@ -162,15 +163,15 @@ func TestNoAcceptWithoutTheDeny(t *testing.T) {
 		}
 		// What is uncertain is written again before another name opens the address.
 		api := w.decided(p.PodRef, "api.example.net", 60, "192.0.2.1")
-		fatalUnless(t, w.table.Grant(context.Background(), api) != nil, "opened beside an uncertain entry")
+		fatalUnless(t, granttest.Grant(context.Background(), w.table, api) != nil, "opened beside an uncertain entry")
 		w.sets.instead = nil
-		fatal.If(t, w.table.Grant(context.Background(), api))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, api))
 		if w.left(deny, addr("192.0.2.1")) < w.stays(p, "192.0.2.1") {
 			t.Error("the entry is not there")
 		}
 		w.sets.noRules = true
 		delete(w.sets.held, nameOf(deny))
-		fatalUnless(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "z.denied.test", 60, "192.0.2.9")) != nil, "a missing set is no error")
+		fatalUnless(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "z.denied.test", 60, "192.0.2.9")) != nil, "a missing set is no error")
 	}
 }
 
@@ -189,12 +190,12 @@ func TestALastingSetIsNeverEvicted(t *testing.T) {
 	for range DefaultPerPod {
 		g.Addrs, a = append(g.Addrs, a), a.Next()
 	}
-	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, []policy.Grant{g}))
 	g.Addrs = []netip.Addr{a}
-	if err := w.table.Grant(context.Background(), []policy.Grant{g}); !errors.Is(err, errFull) || w.table.Evicted() != 0 {
+	if err := granttest.Grant(context.Background(), w.table, []policy.Grant{g}); !errors.Is(err, errFull) || w.table.Evicted() != 0 {
 		t.Errorf("over the bound: %v, %d evicted", err, w.table.Evicted())
 	}
-	fatalUnless(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1")) == nil, "another grant of the pod is refused")
+	fatalUnless(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1")) == nil, "another grant of the pod is refused")
 }
 
 // TestRulesTakeOverNames: what a name opened counts for a rule that comes, at once, and for
@@ -203,8 +204,8 @@ func TestALastingSetIsNeverEvicted(t *testing.T) {
 func TestRulesTakeOverNames(t *testing.T) {
 	w, p := gated(t)
 	allow := pol("allow", "tcp/443 *.example.net")
-	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1 2001:db8::1")))
-	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "cdn.test", 60, "192.0.2.2", dns("x.denied.test"))))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1 2001:db8::1")))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "cdn.test", 60, "192.0.2.2", dns("x.denied.test"))))
 	// One rule comes before the other, whose ID changes, and a rule that accepts.
 	spec := "tier: Admin, priority: 1, ttl: {reuseSeconds: 100}, egress: [{action: Pass, matches: [{name: www.example.net}, {pattern: '**.denied.test'}]}, %s{action: Deny, matches: [{pattern: '**.denied.test'}], ports: [{protocol: TCP, port: 443}]}]"
 	accept := "{action: Accept, matches: [{pattern: '**.test'}]}, "
@@ -236,7 +237,7 @@ func TestRulesTakeOverNames(t *testing.T) {
 	if err != nil || !slices.Contains(narrowed, p.PodRef) {
 		t.Errorf("a rule that denies more: %v, %v", narrowed, err)
 	}
-	fatal.If(t, w.table.Grant(context.Background(), old))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, old))
 	w.snap = s
 	deny = w.rule(p, policy.Deny, false)
 	if w.left(deny, addr("192.0.2.7")) == 0 {
@@ -273,7 +274,7 @@ func TestRulesTakeOverNames(t *testing.T) {
 // the pod before.
 func TestAnAddressThatChangesHands(t *testing.T) {
 	w, p := gated(t)
-	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")))
 	deny, late := w.rule(p, policy.Deny, false), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.2")
 	heir := pod("heir", "allow")
 	heir.IPs = p.IPs
@@ -284,8 +285,8 @@ func TestAnAddressThatChangesHands(t *testing.T) {
 		t.Errorf("%d entries are left", n)
 	}
 	w.snap = s
-	fatal.If(t, w.table.Grant(context.Background(), w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.3")))
-	_ = w.table.Grant(context.Background(), late)
+	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.3")))
+	_ = granttest.Grant(context.Background(), w.table, late)
 	fatal.If(t, w.rollOut(s))
 	if n := len(w.sets.held[nameOf(deny)]); n != 1 || w.left(deny, addr("192.0.2.3")) == 0 {
 		t.Errorf("the next pod has %v", w.sets.held[nameOf(deny)])
@@ -298,7 +299,7 @@ func TestUnreadableNamesOfADenialStay(t *testing.T) {
 	w, p := gated(t)
 	long := strings.Repeat("long", 15)
 	for i := range 5 {
-		fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, fmt.Sprintf("%d.%s.denied.test", i, long), 60, "192.0.2.1")))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, fmt.Sprintf("%d.%s.denied.test", i, long), 60, "192.0.2.1")))
 	}
 	deny := w.rule(p, policy.Deny, false)
 	_, comment, _ := strings.Cut(w.sets.held[nameOf(deny)][addr("192.0.2.1")].comment, " ")
@@ -324,7 +325,7 @@ func TestUnreadableNamesOfADenialStay(t *testing.T) {
 // pod before is in no snapshot and its entries could not be withdrawn.
 func TestAnAddressOfAnUnfinishedCommit(t *testing.T) {
 	w, p := gated(t)
-	fatal.If(t, w.table.Grant(context.Background(), w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "x.denied.test", 60, "192.0.2.1")))
 	deny := w.rule(p, policy.Deny, false)
 	none := w.compile(nil, pol("allow", "tcp/443 *.example.net"))
 	w.sets.fail(1, false)
@@ -338,7 +339,7 @@ func TestAnAddressOfAnUnfinishedCommit(t *testing.T) {
 	_, err := w.table.CarryOver(w.snap, s)
 	fatal.If(t, err)
 	w.snap = s
-	fatal.If(t, w.table.Grant(context.Background(), w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.1")))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(heir.PodRef, "x.denied.test", 60, "192.0.2.1")))
 	fatal.If(t, w.rollOut(s))
 	if w.left(deny, addr("192.0.2.1")) == 0 {
 		t.Error("the entry of the next pod is gone")

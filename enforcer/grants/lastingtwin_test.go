@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 // entered is an entry of a lasting rule that was acknowledged.
@@ -81,7 +82,7 @@ func (l *lastingLife) step() {
 			}
 		}
 		gs := l.decided(p.PodRef, names[l.r.IntN(3)], uint32(l.r.IntN(900)), fmt.Sprintf("192.0.2.%d", l.r.IntN(3)), aliases...)
-		err := l.table.Grant(context.Background(), gs)
+		err := granttest.Grant(context.Background(), l.table, gs)
 		for i := range gs {
 			g := &gs[i]
 			if err != nil || !g.Rule.Lasting() {

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -359,7 +360,7 @@ func (n *node) grants(pod policy.PodRef, name string, ttl uint32, answer string)
 // answer grants the addresses of an answer, which must work.
 func (n *node) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 	n.t.Helper()
-	fatal.If(n.t, n.table.Grant(context.Background(), n.grants(pod.PodRef, name, ttl, answer)))
+	fatal.If(n.t, granttest.Grant(context.Background(), n.table, n.grants(pod.PodRef, name, ttl, answer)))
 }
 
 // expire lets time pass and ends the grants that are due.

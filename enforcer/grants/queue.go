@@ -2,14 +2,12 @@ package grants
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -30,8 +28,7 @@ var waitingShare = share.Bound{Resource: "grants that wait for the kernel", Leas
 // addrsKept bounds the capacity that a spare request keeps.
 const addrsKept = 256
 
-// request is one call of Grant or GrantThen. It holds copies of the grants: the caller may
-// leave before the kernel has answered.
+// request is one call of GrantThen. It holds copies of the grants.
 type request struct {
 	grants []policy.Grant
 	addrs  []netip.Addr // of grants
@@ -40,46 +37,13 @@ type request struct {
 	began  uint64       // the batch of the first part of grants, 0 before
 	next   int          // the first of grants that is not written yet
 	end    int          // of those that the batch takes, which begin with next
-	left   atomic.Bool  // the caller does not wait any more
-	done   chan error   // of capacity one
-	then   Callback     // is called instead of done
+	then   Callback
 	err    error
 	sets   []int // of the batch, that decide
 	// taken is what takes over the last name that was granted by another view than the latest.
 	taken     *taking
 	takenView *policy.View
 	takenName fqdn.Name
-}
-
-// Grant opens addresses for pods and returns after the kernel has acknowledged all of
-// them, or with an error: the pod is not selected, no policy of it allows the name on
-// those ports any more, the kernel refused, or ctx ended first. After an error some of
-// the addresses may be open.
-func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if t.Covered(grants) {
-		return nil
-	}
-	r := t.request(grants)
-	if !t.enter(r) {
-		t.refused.Add(1)
-		return errQueue
-	}
-	// The kernel cannot be interrupted, the caller can: the write continues.
-	select {
-	case err := <-r.done:
-		if err != nil {
-			t.refused.Add(1)
-		}
-		t.recycle(r)
-		return err
-	case <-ctx.Done():
-		r.left.Store(true)
-		t.refused.Add(1)
-		return fmt.Errorf("the kernel did not acknowledge in time: %w", ctx.Err())
-	}
 }
 
 // Callback receives the result of a GrantThen. more: the same goroutine calls another
@@ -91,20 +55,19 @@ type Callback = interface {
 	Waits() bool
 }
 
-// errQueue is the result of a grant for which the queue has no place, errLeft of one for
-// which no caller waits any more.
+// errQueue is the result of a grant for which the queue has no place, errLeft of one whose result does not
+// count any more.
 var (
 	errQueue = errors.New("too many grants of the pod wait for the kernel")
 	errLeft  = errors.New("the query was answered without it")
 )
 
-// GrantThen is Grant without waiting: then receives the result, once, on any goroutine
-// and perhaps before GrantThen returns. It copies the grants, and has no timeout. then
-// must not block.
+// GrantThen opens addresses for pods. then receives the result once the kernel has acknowledged all of
+// them, or an error: the pod is not selected, no policy of it allows the name on those ports any more, or
+// the kernel refused; then some of the addresses may be open. It is called once, on any goroutine and
+// perhaps before GrantThen returns, and must not block. GrantThen copies the grants, and has no timeout.
 func (t *Table) GrantThen(grants []policy.Grant, then Callback) {
-	r := t.request(grants)
-	r.then = then
-	if !t.enter(r) {
+	if !t.enter(t.request(grants, then)) {
 		t.refused.Add(1)
 		then.Granted(errQueue, false)
 	}
@@ -139,21 +102,9 @@ func (t *Table) enter(r *request) bool {
 	return true
 }
 
-// waits tells whether a caller waits for the result.
-func (r *request) waits() bool {
-	if r.then != nil {
-		return r.then.Waits()
-	}
-	return !r.left.Load()
-}
-
 // finish hands over the result of a request. more: other callbacks follow.
 func (t *Table) finish(r *request, more bool) {
 	then, err := r.then, r.err
-	if then == nil {
-		r.done <- err
-		return
-	}
 	if err != nil {
 		t.refused.Add(1)
 	}
@@ -170,12 +121,12 @@ func (t *Table) recycle(r *request) {
 }
 
 // request returns a spare request, or a new one, with copies of grants.
-func (t *Table) request(grants []policy.Grant) *request {
+func (t *Table) request(grants []policy.Grant, then Callback) *request {
 	r, ok := t.spare.Get().(*request)
 	if !ok {
-		r = &request{done: make(chan error, 1)}
+		r = &request{}
 	}
-	r.grants = append(r.grants[:0], grants...)
+	r.then, r.grants = then, append(r.grants[:0], grants...)
 	r.addrs, r.by, r.sets, r.err = r.addrs[:0], r.by[:0], r.sets[:0], nil
 	r.taken, r.takenView = nil, nil
 	r.size, r.next, r.end, r.began = 0, 0, 0, 0
@@ -195,21 +146,20 @@ func (t *Table) request(grants []policy.Grant) *request {
 // startWriter starts the writer if it does not run.
 func (t *Table) startWriter() {
 	if !t.writing.Load() && t.writing.CompareAndSwap(false, true) {
-		go t.runWriter()
+		go t.writer()
 	}
 }
 
 // runWriter writes the queue, batch by batch, until it is empty. The next batch gathers
 // during a write.
 func (t *Table) runWriter() {
-	var batch []*request
 	for {
 		// Callers that are ready to run queue their requests first: twice as many share
 		// one write.
 		runtime.Gosched()
-		batch = t.gather(batch[:0])
-		if len(batch) > 0 {
-			t.write(batch)
+		if t.requests = t.gather(t.requests[:0]); len(t.requests) > 0 {
+			t.write(t.requests)
+			clear(t.requests)
 			continue
 		}
 		if t.retire() {
@@ -241,7 +191,7 @@ func (t *Table) gather(batch []*request) []*request {
 		if !ok {
 			break
 		}
-		if r.err == nil && !r.waits() {
+		if r.err == nil && !r.then.Waits() {
 			r.err = errLeft
 		}
 		taken, again := 0, r.end > r.next
@@ -289,12 +239,8 @@ func (t *Table) write(requests []*request) {
 	}
 	t.mu.Unlock()
 	requests = slices.DeleteFunc(requests, func(r *request) bool { return r.next < len(r.grants) })
-	last := len(requests) - 1 // of those with a callback
-	for last >= 0 && requests[last].then == nil {
-		last--
-	}
 	for i, r := range requests {
-		t.finish(r, i < last)
+		t.finish(r, i < len(requests)-1)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 )
 
 func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
@@ -18,7 +19,7 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	ask := func(want int, what string) {
 		t.Helper()
 		w.sets.ops()
-		fatal.If(t, w.table.Grant(context.Background(), g))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, g))
 		if got, _ := w.sets.ops(); got != want {
 			t.Errorf("%s: %d writes, want %d", what, got, want)
 		}
@@ -55,7 +56,7 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 	for i, test := range tests {
 		g := good
 		test.change(&g)
-		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err == nil {
+		if err := granttest.Grant(context.Background(), w.table, []policy.Grant{g}); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
 		if after := w.sets.dump(); after != before {
@@ -67,7 +68,7 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := w.table.Grant(over, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
+	if err := granttest.Grant(over, w.table, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
 		t.Errorf("grant for a query that is over: %v", err)
 	}
 	if after := w.sets.dump(); after != before {
@@ -80,11 +81,11 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 		w, p := web(t)
 		g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")
 		w.sets.fail(n, false)
-		if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) {
+		if err := granttest.Grant(context.Background(), w.table, g); !errors.Is(err, errInjected) {
 			t.Fatalf("write %d refused: %v", n, err)
 		}
 		w.sets.instead = nil
-		fatal.If(t, w.table.Grant(context.Background(), g))
+		fatal.If(t, granttest.Grant(context.Background(), w.table, g))
 		if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
 			t.Error("the retry opened nothing")
 		}
@@ -98,7 +99,7 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
-	fatal.If(t, w.table.Grant(context.Background(), g))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, g))
 	g[0].Addrs[0], g[0].By[0] = addr("192.0.2.66"), "changed"
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
 	if got, want := w.entries(p, false)[0].Comment, "www.example.org until=1700000120 shop/allow www.example.org ; a.example.net until=1700000090 shop/allow *.example.net"; got != want {
@@ -158,7 +159,7 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 		answer = append(answer, fmt.Sprintf("192.0.2.%d 2001:db8::%d", i+1, i+1))
 	}
 	g := w.grants(p.PodRef, "www.example.org", 60, strings.Join(answer, " "))
-	fatal.If(t, w.table.Grant(context.Background(), g))
+	fatal.If(t, granttest.Grant(context.Background(), w.table, g))
 	entries := 0
 	for _, op := range w.sets.writes[0] {
 		entries += len(op.Grants)
@@ -166,7 +167,7 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 	if w.sets.count() != 1 || len(w.sets.writes[0]) != 10 || entries != 80 {
 		t.Errorf("%d writes, the first of %d ops with %d entries, want 1 of 10 with 80", w.sets.count(), len(w.sets.writes[0]), entries)
 	}
-	if err := w.table.Grant(context.Background(), g); err != nil || w.sets.count() != 1 {
+	if err := granttest.Grant(context.Background(), w.table, g); err != nil || w.sets.count() != 1 {
 		t.Errorf("the same answer again, from the cache, is written again: %d writes, %v", w.sets.count(), err)
 	}
 }

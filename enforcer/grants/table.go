@@ -54,19 +54,22 @@ type Table struct {
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
 	// epoch changes before a grant is removed from the kernel, and after it is removed
 	// from the table.
-	epoch   atomic.Uint64
-	queue   queue
-	writing atomic.Bool // the writer runs
-	spare   sync.Pool   // requests
-	refused atomic.Uint64
-	evicted atomic.Uint64
-	share   atomic.Int64
+	epoch    atomic.Uint64
+	queue    queue
+	writing  atomic.Bool // the writer runs
+	writer   func()      // runWriter
+	requests []*request  // of the writer
+	spare    sync.Pool   // requests
+	refused  atomic.Uint64
+	evicted  atomic.Uint64
+	share    atomic.Int64
 }
 
 // New returns an empty table.
 func New(cfg Config) *Table {
 	t := &Table{cfg: cfg, bounds: boundsOf(DefaultPerPod, DefaultAll)}
 	t.pods.Store(&map[policy.PodRef]*podGrants{})
+	t.writer = t.runWriter
 	t.noteShare()
 	return t
 }

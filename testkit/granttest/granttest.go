@@ -1,4 +1,4 @@
-// Package granttest has a granter of the proxy for tests.
+// Package granttest has a granter of the proxy for tests, and has grants made by one.
 package granttest
 
 import (
@@ -10,6 +10,38 @@ import (
 
 	"github.com/namegate/namegate/policy"
 )
+
+// Grant has grants made, and returns the result, or the error of ctx if that ends first.
+func Grant(ctx context.Context, by AsyncGranter, grants []policy.Grant) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w := waiter{ctx, make(chan error, 1)}
+	by.GrantThen(grants, w)
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// AsyncGranter is the part of a proxy.Granter that Grant needs.
+type AsyncGranter interface {
+	GrantThen(grants []policy.Grant, then interface {
+		Granted(err error, more bool)
+		Waits() bool
+	})
+}
+
+// waiter waits for a result until a context ends.
+type waiter struct {
+	ctx  context.Context
+	done chan error
+}
+
+func (w waiter) Granted(err error, _ bool) { w.done <- err }
+func (w waiter) Waits() bool               { return w.ctx.Err() == nil }
 
 // Granter is a proxy.Granter that remembers instead of opening. The zero value
 // acknowledges everything at once. It is safe for many goroutines.
