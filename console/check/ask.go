@@ -69,7 +69,7 @@ func (m *Manifests) PodsNamed(namespace, name string) []Pod {
 func PodWith(namespace, text string) (Pod, error) {
 	set, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {
-		return Pod{}, fmt.Errorf("labels %q: %w; write KEY=VALUE, and a comma between two", text, err)
+		return Pod{}, fmt.Errorf("%q: %w; write KEY=VALUE, and a comma between two", text, err)
 	}
 	return madeUp(namespace, set), nil
 }
@@ -85,15 +85,13 @@ func madeUp(namespace string, set labels.Set) Pod {
 
 // NodeWith returns a made-up node with labels "role=edge", as the subject of a question.
 func NodeWith(text string) (Pod, error) {
-	set, err := labels.ConvertSelectorToLabelsMap(text)
-	if err != nil {
-		return Pod{}, fmt.Errorf("node %q: %w; write KEY=VALUE, and a comma between two", text, err)
-	}
+	node, err := PodWith("", text)
 	name := "a node without labels"
-	if len(set) > 0 {
-		name = "a node with " + set.String()
+	if len(node.Labels) > 0 {
+		name = "a node with " + labels.Set(node.Labels).String()
 	}
-	return Pod{policy.Pod{PodRef: policy.NodeRef(name), Labels: set}, "", nil}, nil
+	node.PodRef = policy.NodeRef(name)
+	return node, err
 }
 
 // isNode tells whether the pod stands for a node.

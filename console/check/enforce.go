@@ -146,7 +146,6 @@ func (m *Manifests) enforced(id string) (*Policy, Pod, error) {
 
 // notAudit returns an error with the policies that can be tried.
 func (m *Manifests) notAudit(format string, args ...any) error {
-	const most = 8
 	var ids []string
 	for _, ofCluster := range []bool{false, true} {
 		for _, p := range m.Policies {
@@ -160,7 +159,7 @@ func (m *Manifests) notAudit(format string, args ...any) error {
 		which = "no policy of " + m.scope() + " is"
 	}
 	if len(ids) > 0 {
-		which = "write one of " + strings.Join(ids[:min(len(ids), most)], ", ")
+		which = "write one of " + console.Listed(ids, 8)
 	}
 	return fmt.Errorf("%s; %s", fmt.Sprintf(format, args...), which)
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -72,7 +74,7 @@ func Read(paths []string, stdin io.Reader, deep bool) (*Manifests, error) {
 // of stdin. Of a folder these are the files *.yaml, *.yml and *.json whose names begin with no
 // dot, and with deep those of its folders. The error is for paths that are missing or
 // unreadable, or add's.
-func Files(paths []string, stdin io.Reader, deep bool, add adding) error {
+func Files(paths []string, stdin io.Reader, deep bool, add func(name string, text []byte) error) error {
 	for _, path := range paths {
 		if path == "-" {
 			if err := read("stdin", stdin, add); err != nil {
@@ -98,10 +100,7 @@ func Files(paths []string, stdin io.Reader, deep bool, add adding) error {
 	return nil
 }
 
-// adding takes the name and the text of a file.
-type adding func(name string, text []byte) error
-
-func folder(path string, deep bool, add adding) error {
+func folder(path string, deep bool, add func(name string, text []byte) error) error {
 	within := os.DirFS(path) // also of a link to a folder, which filepath.WalkDir does not follow
 	err := fs.WalkDir(within, ".", func(at string, entry fs.DirEntry, err error) error {
 		switch hidden := at != "." && strings.HasPrefix(entry.Name(), "."); {
@@ -127,7 +126,7 @@ func folder(path string, deep bool, add adding) error {
 	return nil
 }
 
-func file(path string, add adding) error {
+func file(path string, add func(name string, text []byte) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read manifests: %w", err)
@@ -136,7 +135,7 @@ func file(path string, add adding) error {
 	return read(path, f, add)
 }
 
-func read(name string, from io.Reader, add adding) error {
+func read(name string, from io.Reader, add func(name string, text []byte) error) error {
 	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
@@ -222,7 +221,7 @@ func nameOf(o *manifest.Object) string {
 	if o.Name == "" || o.Kind == "" {
 		return ""
 	}
-	kind, namespace := strings.ToLower(o.Kind), o.Namespace
+	kind := strings.ToLower(o.Kind)
 	switch o.Kind {
 	case v1alpha1.Kind:
 		kind = "policy"
@@ -231,10 +230,7 @@ func nameOf(o *manifest.Object) string {
 	case cnp.Kind:
 		return cnp.Object(o.Name)
 	}
-	if namespace == "" {
-		namespace = "default"
-	}
-	return kind + " " + namespace + "/" + o.Name
+	return kind + " " + cmp.Or(o.Namespace, metav1.NamespaceDefault) + "/" + o.Name
 }
 
 // pod takes a pod, without its addresses: they say nothing of names, and pods of

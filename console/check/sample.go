@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/ordered"
@@ -68,7 +69,7 @@ func (l *linter) denyLists() {
 // resolverLabels are the labels of the pods that are the cluster's resolver. Sources:
 // https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/ and
 // https://github.com/coredns/helm.
-var resolverLabels = []map[string]string{{"k8s-app": "kube-dns"}, {"app.kubernetes.io/name": "coredns"}}
+var resolverLabels = []labels.Set{{"k8s-app": "kube-dns"}, {"app.kubernetes.io/name": "coredns"}}
 
 // resolvers finds policies that select the cluster's own resolver and deny its queries to
 // resolvers outside.
@@ -79,12 +80,10 @@ func (l *linter) resolvers(policies []*Policy) {
 		names, namespaces, pods = append(names, of), append(namespaces, namespace), append(pods, labels)
 	}
 	system := l.namespaceLabels("kube-system")
-	for _, labels := range resolverLabels {
-		for key, value := range labels {
-			add(system, labels, fmt.Sprintf("the pods of kube-system with %s=%s", key, value))
-		}
+	for _, resolver := range resolverLabels {
+		add(system, resolver, "the pods of kube-system with "+resolver.String())
 		for _, p := range l.Pods {
-			if !p.HostNetwork && p.Namespace != "kube-system" && hasLabels(labels, p.Labels) {
+			if !p.HostNetwork && p.Namespace != "kube-system" && resolver.AsSelector().Matches(labels.Set(p.Labels)) {
 				add(l.namespaceLabels(p.Namespace), p.Labels, p.name())
 			}
 		}
@@ -124,14 +123,4 @@ func (m *Manifests) namespaceLabels(name string) map[string]string {
 		return labels
 	}
 	return map[string]string{corev1.LabelMetadataName: name}
-}
-
-// hasLabels tells whether every label of some is one of all.
-func hasLabels(some, all map[string]string) bool {
-	for key, value := range some {
-		if all[key] != value {
-			return false
-		}
-	}
-	return true
 }

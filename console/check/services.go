@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/netpolicyfor"
@@ -78,7 +79,7 @@ func (l *linter) externalIPs() {
 		if len(external) > 0 {
 			l.findings = append(l.findings, Finding{File: s.place.file, Line: s.place.at(path), Severity: Warning, Reason: policy.ReasonExternalIPs, Object: "service " + s.id(), Path: path,
 				Message: fmt.Sprintf("connections of all pods to %s lead to this Service, even if another party has the address, and agents count it as an address of the cluster only if it is one of a node or in cluster.ranges; "+
-					"use a load balancer's address, and forbid external IPs (admission plugin DenyServiceExternalIPs)", strings.Join(external[:min(len(external), 8)], ", "))})
+					"use a load balancer's address, and forbid external IPs (admission plugin DenyServiceExternalIPs)", console.Listed(external, 8))})
 		}
 	}
 }
@@ -117,7 +118,7 @@ func (l *linter) leaves(pattern fqdn.Pattern) string {
 // leading returns the Services that lead to a pod.
 func (l *linter) leading(pod *Pod) (some []*Service) {
 	for _, s := range l.behind[pod.Namespace] {
-		if len(s.Selector) > 0 && hasLabels(s.Selector, pod.Labels) {
+		if len(s.Selector) > 0 && labels.SelectorFromSet(s.Selector).Matches(labels.Set(pod.Labels)) {
 			some = append(some, s)
 		}
 	}

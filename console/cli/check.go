@@ -183,21 +183,14 @@ func (c *checking) prepare(paths []string) error {
 
 // pods returns who asks.
 func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
-	if c.ofNode {
+	switch {
+	case c.ofNode:
 		node, err := check.NodeWith(c.node)
-		if err != nil {
-			return nil, &console.Misused{Err: fmt.Errorf("--%w", err)}
-		}
-		return []check.Pod{node}, nil
-	}
-	if c.ofLabels {
+		return madeUp("--node", node, err)
+	case c.ofLabels:
 		pod, err := check.PodWith(c.namespace, c.labels)
-		if err != nil {
-			return nil, &console.Misused{Err: fmt.Errorf("--%w", err)}
-		}
-		return []check.Pod{pod}, nil
-	}
-	if c.pod == "" {
+		return madeUp("--labels", pod, err)
+	case c.pod == "":
 		return nil, nil
 	}
 	pods := m.PodsNamed(c.namespace, c.pod)
@@ -211,18 +204,22 @@ func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
 	return pods, nil
 }
 
+// madeUp returns the pod or node of a flag.
+func madeUp(flag string, pod check.Pod, err error) ([]check.Pod, error) {
+	if err != nil {
+		return nil, &console.Misused{Err: fmt.Errorf("%s %w", flag, err)}
+	}
+	return []check.Pod{pod}, nil
+}
+
 // known says which pods there are.
 func known(pods []check.Pod) string {
-	const most = 8
+	if len(pods) == 0 {
+		return "add the manifest that has it"
+	}
 	var names []string
 	for _, p := range pods {
 		names = append(names, p.PodRef.String())
 	}
-	switch {
-	case len(names) == 0:
-		return "add the manifest that has it"
-	case len(names) > most:
-		return "write one of " + strings.Join(names[:most], ", ") + " and others"
-	}
-	return "write one of " + strings.Join(names, ", ")
+	return "write one of " + console.Listed(names, 8)
 }

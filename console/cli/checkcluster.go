@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/client"
 )
@@ -71,11 +72,8 @@ func (c *checking) cluster(cmd *cobra.Command, m *check.Manifests) error {
 		m.Leave(logDecides, err.Error()+"; or give an audit log with --log")
 		return cmd.Context().Err()
 	}
-	query := url.Values{}
-	if scope != "" {
-		query.Set("namespace", scope)
-	}
-	c.readAgents(cmd.Context(), m, agents, query, cmd.ErrOrStderr())
+	filter := console.AuditFilter{Namespace: scope}
+	c.readAgents(cmd.Context(), m, agents, filter.Query(false), cmd.ErrOrStderr())
 	return cmd.Context().Err()
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -75,12 +77,6 @@ func (o *object) ciliumQueries(egress []ciliumEgress, path string, rules []rule)
 
 // pattern returns a match as what it matches.
 func pattern(m v1alpha1.Match) fqdn.Pattern {
-	text := ""
-	if m.Name != nil {
-		text = *m.Name
-	} else {
-		text = *m.Pattern
-	}
-	p, _ := fqdn.ParsePattern(text) // it was read before
+	p, _ := fqdn.ParsePattern(ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, "")) // it was read before
 	return p
 }

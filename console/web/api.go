@@ -124,11 +124,6 @@ type Suggested struct {
 	Notes []string `json:"notes"`
 }
 
-// problem is the answer with a status of 400 or more.
-type problem struct {
-	Message string `json:"message"` // what is wrong, and what to do next
-}
-
 // Event is a line of GET /api/events. Empty lines are no events.
 type Event struct {
 	Event string `json:"event"`

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
@@ -146,7 +147,7 @@ func (o *opened) get(t *testing.T, path string, into any) (status int, message s
 		}
 		return w.Code, ""
 	}
-	var p problem
+	var p console.Refusal
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Message == "" {
 		t.Errorf("%s: %d without a message: %s", path, w.Code, w.Body)
 	}

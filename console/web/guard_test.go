@@ -106,7 +106,7 @@ func TestServe(t *testing.T) {
 	if status, text, _ := read(webtest.Get(ctx, http.DefaultClient, address, "/api/session")); status != 200 || !strings.Contains(text, `"version":"v1"`) {
 		t.Errorf("the session: %d %s", status, text)
 	}
-	if status, text, _ := read(webtest.Get(ctx, http.DefaultClient, address, "/api/nothing")); status != 404 || !strings.Contains(text, `{"message":"there is no /api/nothing;`) {
+	if status, text, _ := read(webtest.Get(ctx, http.DefaultClient, address, "/api/nothing")); status != 404 || !strings.Contains(text, `{"error":"there is no /api/nothing;`) {
 		t.Errorf("an unknown question: %d %s", status, text)
 	}
 	if status, _, _ := read(http.Get("http://" + at.Host + "/api/session")); status != 401 {

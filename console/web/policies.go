@@ -26,7 +26,7 @@ func (s *server) policies(r *http.Request) (any, error) {
 			merge(rows, &answer.Policies[i])
 		}
 	})
-	out := Policies{Policies: []Policy{}, Since: later(s.started, s.o.Now().Add(-time.Hour)), Failed: failed}
+	out := Policies{Policies: []Policy{}, Since: slices.MaxFunc([]time.Time{s.started, s.o.Now().Add(-time.Hour)}, time.Time.Compare), Failed: failed}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
@@ -64,11 +64,4 @@ func (s *server) used(row *console.PolicyRow) Policy {
 		}
 	}
 	return p
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

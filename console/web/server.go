@@ -112,18 +112,16 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// refuse writes an error as a problem.
+// refuse answers with an error.
 func refuse(w http.ResponseWriter, err error) {
-	status := http.StatusBadGateway
+	answer := console.Refuse(http.StatusBadGateway, "%s", console.OneLine(err.Error()))
 	var refusal *console.Refusal
 	var misused *console.Misused
 	switch {
 	case errors.As(err, &refusal) && refusal.Status >= http.StatusBadRequest:
-		status = refusal.Status
+		answer.Status = refusal.Status
 	case errors.As(err, &misused):
-		status = http.StatusBadRequest
+		answer.Status = http.StatusBadRequest
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{console.OneLine(err.Error())})
+	answer.Answer(w)
 }

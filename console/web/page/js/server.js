@@ -33,7 +33,7 @@ async function ask(path, params = {}, signal = null) {
     .catch(() => { throw new Error(away); });
   if (response.ok) return response;
   const body = await response.json().catch(() => ({}));
-  throw new Error(body.message || `namegate ui answered with status ${response.status}.`);
+  throw new Error(body.error || `namegate ui answered with status ${response.status}.`);
 }
 
 // get asks for JSON. The error has the server's words.
