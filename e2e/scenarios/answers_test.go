@@ -101,10 +101,7 @@ func noFirstPacketIsLost(t *testing.T, kind nodeKind) {
 	const workers = 8
 	s := newStageOf(t, kind)
 	// A pod's rate is another test's concern: a fast machine asks more here.
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)); err != nil {
-		t.Fatal(err)
-	}
+	s.agentWith(withLimits(fast))
 	s.outside.SetAnswer(rotatingWorld)
 	s.startClient(policy("allow-all-of-it", fmt.Sprintf(`
 podSelector: {}

@@ -78,16 +78,11 @@ func TestRefusedStarts(t *testing.T) {
 		{name: "mark bit taken", args: flags(), want: []string{"0x40", "-A OTHER -j MARK --set-xmark 0x40/0x40", "directive mark"},
 			setup: func() func() {
 				for _, words := range []string{"-N OTHER", "-A OTHER -j MARK --set-xmark 0x40/0x40"} {
-					if out, err := s.Node.Run("iptables", append([]string{"-t", "mangle"}, strings.Fields(words)...)...); err != nil {
-						t.Fatal(out, err)
-					}
+					run(t, s.Node, "iptables", append([]string{"-t", "mangle"}, strings.Fields(words)...)...)
 				}
 				return func() {
-					_, err1 := s.Node.Run("iptables", "-t", "mangle", "-F", "OTHER")
-					_, err2 := s.Node.Run("iptables", "-t", "mangle", "-X", "OTHER")
-					if err := errors.Join(err1, err2); err != nil {
-						t.Error(err)
-					}
+					run(t, s.Node, "iptables", "-t", "mangle", "-F", "OTHER")
+					run(t, s.Node, "iptables", "-t", "mangle", "-X", "OTHER")
 				}
 			}},
 	}

@@ -28,9 +28,7 @@ func TestNetLostBetweenAgents(t *testing.T) {
 		}
 		for _, shell := range lost {
 			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
-			if out, err := s.Node.Run("sh", "-c", shell); err != nil {
-				t.Fatalf("%s: %v %s", shell, err, out)
-			}
+			run(t, s.Node, "sh", "-c", shell)
 			v := s.watchfully("a", nil, []string{"198.51.100.2:80"})
 			time.Sleep(100 * time.Millisecond) // without an agent
 			err := s.agent.Start()

@@ -73,9 +73,7 @@ func TestCatchAllElements(t *testing.T) {
 			if agent == "starts" {
 				fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 			}
-			if out, err := s.Node.Run("sh", "-c", catchAlls); err != nil {
-				t.Fatal(out, err)
-			}
+			run(t, s.Node, "sh", "-c", catchAlls)
 			if agent == "starts" {
 				if held() == 0 {
 					t.Fatal("no element was added: this proves nothing")
@@ -95,9 +93,7 @@ func TestCatchAllElements(t *testing.T) {
 			s.eventually("a", "198.51.100.4:80", lab.Answered)
 		}
 		// The kernel fills this set, and ends what is in it after minutes.
-		if out, err := s.Node.Run("nft", "add", "element", "inet", "namegate", "bypassing4", "{ * }"); err != nil {
-			t.Fatal(out, err)
-		}
+		run(t, s.Node, "nft", "add", "element", "inet", "namegate", "bypassing4", "{ * }")
 		s.status()
 	})
 }

@@ -126,16 +126,11 @@ egress:
 func clientsStage(t *testing.T) (s *stage, etc4, etc6 lab.Etc) {
 	s = newStage(t, lab.Routed)
 	// A name of the cluster opens the world's addresses by an exception alone.
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    rebind allow shop.svc.cluster.local 198.18.0.0/15 2001:db8:c::/48", 1)); err != nil {
-		t.Fatal(err)
-	}
-	if etc4, err = lab.WriteEtc(t.TempDir(), lab.Resolver4.String()); err != nil {
-		t.Fatal(err)
-	}
-	if etc6, err = lab.WriteEtc(t.TempDir(), lab.Resolver6.String()); err != nil {
-		t.Fatal(err)
-	}
+	s.agentWith(strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    rebind allow shop.svc.cluster.local 198.18.0.0/15 2001:db8:c::/48", 1))
+	etc4, err := lab.WriteEtc(t.TempDir(), lab.Resolver4.String())
+	fatal.If(t, err)
+	etc6, err = lab.WriteEtc(t.TempDir(), lab.Resolver6.String())
+	fatal.If(t, err)
 	for i, p := range programs {
 		for _, r := range clientRows {
 			s.zone.add(r.records(i, p.name))

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -30,9 +29,7 @@ func cutStage(t *testing.T, kind nodeKind, rule string) *stage {
 		s.zone.add(fmt.Sprintf("%s.example.org. 60 IN A 198.51.100.%d\n%s.example.org. 60 IN AAAA 2001:db8:1::%x", name, n, name, n))
 	}
 	if rule != "" {
-		for _, program := range []string{"iptables", "ip6tables"} {
-			run(t, s.Node, program, strings.Fields(rule)...)
-		}
+		s.xtables(rule)
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -94,14 +95,7 @@ const deniedZone = `
 // translate makes the node lead an address elsewhere, as kube-proxy does.
 func (s *stage) translate() {
 	s.t.Helper()
-	for _, line := range []string{
-		"add table ip others", "add chain ip others pre { type nat hook prerouting priority -100 ; }",
-		"add rule ip others pre ip daddr 203.0.113.10 tcp dport 443 dnat to 198.51.100.2:80",
-	} {
-		if _, err := s.Node.Run("nft", line); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	fatal.If(s.t, s.SetServices(lab.Service{Addr: netip.MustParseAddr("203.0.113.10"), Protocol: "tcp", Port: 443, To: []netip.AddrPort{addrPort("198.51.100.2:80")}}))
 }
 
 // TestDeniedIsExplained: each denied connection is a line with the dialled address, the
@@ -168,9 +162,7 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1, inUse: Expire}`),
 	// A translated destination is logged as dialled.
 	deny("tcp", "203.0.113.10:443", "tcp 203.0.113.10 443 address")
 	deny("tcp", "10.1.0.1:80", "tcp 10.1.0.1 80 blocked inside.example.org by shop/allow")
-	for until := time.Now().Add(eventLimit); s.Pod("a").Probe("tcp", addrPort("198.51.100.3:80")) == lab.Answered && time.Now().Before(until); {
-		time.Sleep(100 * time.Millisecond)
-	}
+	fatal.Await(t, "the end of the grant", func() bool { return s.Pod("a").Probe("tcp", addrPort("198.51.100.3:80")) != lab.Answered })
 	deny("tcp", "198.51.100.3:80", "tcp 198.51.100.3 80 expired short.example.org by shop/allow")
 	s.onlyFlows(slices.Collect(maps.Keys(want))...)
 }

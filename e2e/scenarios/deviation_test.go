@@ -39,9 +39,7 @@ func TestDeviationsAreReported(t *testing.T) {
 func flushedUnderLock(s *stage) (release func()) {
 	s.t.Helper()
 	release = s.holdLock()
-	if out, err := s.Node.Run("sh", "-c", "XTABLES_LOCKFILE="+s.t.TempDir()+"/none iptables-legacy -t mangle -F"); err != nil {
-		s.t.Fatal(out, err)
-	}
+	run(s.t, s.Node, "sh", "-c", "XTABLES_LOCKFILE="+s.t.TempDir()+"/none iptables-legacy -t mangle -F")
 	return release
 }
 

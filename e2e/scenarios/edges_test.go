@@ -40,10 +40,7 @@ func edgesStage(t *testing.T, kind nodeKind, corefile string, args ...string) *s
 		other.example.org. 60 IN A 198.51.100.2
 		short.example.org. 1 IN A 198.51.100.3`)
 	s.outside.SetAnswer(s.edges)
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, args...); err != nil {
-		t.Fatal(err)
-	}
+	s.agentWith(corefile, args...)
 	s.startClient(policy("edges", edgesPolicy))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.expect("a", "tcp", edgesAllowed, lab.Answered)

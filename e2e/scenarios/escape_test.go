@@ -122,9 +122,7 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 		}
 		targets := []string{"10.1.0.1:8088", "192.168.77.1:8088", "[fd00:77::1]:8088", s.Pod("b").Addr4.String() + ":8088", "[" + s.Pod("b").Addr6.String() + "]:8088"}
 		for _, h := range []*lab.Host{s.Node, s.Pod("b").Host} {
-			out, err := h.Run("ip", "-6", "-o", "addr", "show", "scope", "link")
-			fatal.If(t, err)
-			for _, a := range linkLocals(out) {
+			for _, a := range linkLocals(run(t, h, "ip", "-6", "-o", "addr", "show", "scope", "link")) {
 				targets = append(targets, "["+a+"%ZONE]:8088")
 			}
 		}

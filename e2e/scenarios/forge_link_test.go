@@ -146,8 +146,7 @@ func TestClaimedAddressesOnASeparateLink(t *testing.T) {
 // linkLocal returns a link-local address of an interface.
 func (f *forgeStage) linkLocal(h *lab.Host, dev string) netip.Addr {
 	f.t.Helper()
-	out, err := h.Run("ip", "-6", "-o", "addr", "show", "dev", dev, "scope", "link")
-	fatal.If(f.t, err)
+	out := run(f.t, h, "ip", "-6", "-o", "addr", "show", "dev", dev, "scope", "link")
 	all := linkLocals(out)
 	if len(all) == 0 {
 		f.t.Fatalf("%s has no link-local address: %s", dev, out)

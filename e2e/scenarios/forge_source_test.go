@@ -92,9 +92,7 @@ func TestForgedErrors(t *testing.T) {
 		// About what others open to the pod it may send errors too, behind a Service
 		// as well.
 		for program, rule := range map[string][2]string{"iptables": {"192.168.77.1", "10.1.0.5:9"}, "ip6tables": {"fd00:77::1", "[fd00:1::5]:9"}} {
-			if _, err := f.Node.Run(program, "-t", "nat", "-A", "PREROUTING", "-d", rule[0], "-p", "udp", "--dport", "7777", "-j", "DNAT", "--to", rule[1]); err != nil {
-				t.Fatal(err)
-			}
+			run(t, f.Node, program, "-t", "nat", "-A", "PREROUTING", "-d", rule[0], "-p", "udp", "--dport", "7777", "-j", "DNAT", "--to", rule[1])
 		}
 		for _, to := range []string{"10.1.0.5:9", "[fd00:1::5]:9", "192.168.77.1:7777", "[fd00:77::1]:7777"} {
 			if got := f.World.ProbeFor("udp", netip.MustParseAddrPort(to), lab.Limit); got != lab.Refused {

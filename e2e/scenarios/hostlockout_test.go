@@ -66,14 +66,6 @@ func TestOverlayOfAClosedNode(t *testing.T) {
 // nodePoll is how often the agent reads the node's addresses and resolvers.
 const nodePoll = 5 * time.Second
 
-// run runs a program on a host; it must succeed.
-func run(t *testing.T, h *lab.Host, program string, args ...string) {
-	t.Helper()
-	if out, err := h.Run(program, args...); err != nil {
-		t.Fatalf("%s %v: %v: %s", program, args, err, out)
-	}
-}
-
 // nodeAddr returns the node's IPv4 address towards the world.
 func (s *stage) nodeAddr() (a netip.Addr) {
 	s.t.Helper()

@@ -107,8 +107,7 @@ func TestHostPolicy(t *testing.T) {
 		both("by an agent that started", lab.Refused)
 		s.apply(map[string]string{"policy.yaml": ""})
 		both("without the policy", lab.Answered)
-		rules, err := s.Node.Run("nft", "list", "chains")
-		fatal.If(t, err)
+		rules := run(t, s.Node, "nft", "list", "chains")
 		if strings.Contains(rules, "node-") {
 			t.Errorf("chains of the node are left:\n%s", rules)
 		}

@@ -122,10 +122,7 @@ func TestUnseenCandidateAdmitsNothing(t *testing.T) {
 		s.noneAdmitted(a, to...)
 		// A program that copies the connection's mark to each packet makes replies look like
 		// candidates.
-		for _, program := range []string{"iptables", "ip6tables"} {
-			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "CONNMARK", "--restore-mark")
-			fatal.If(t, err)
-		}
+		s.xtables("-t mangle -A PREROUTING -j CONNMARK --restore-mark")
 		s.serverNext("after the policy was withdrawn again", lines, nil)
 		s.noneAdmitted(a, to...)
 		s.podNext("after the policy was withdrawn again", lines, nil)
@@ -197,8 +194,7 @@ func TestExpectedConnections(t *testing.T) {
 		for _, to := range back {
 			expected(to, lab.Refused)
 		}
-		counted, err := s.Node.Run("nft", "list", "chain", "inet", "helper", "expected")
-		fatal.If(t, err)
+		counted := run(t, s.Node, "nft", "list", "chain", "inet", "helper", "expected")
 		if strings.Contains(counted, "counter packets 0 ") {
 			t.Errorf("no expected connection came with its master's mark: this proves nothing\n%s", counted)
 		}
@@ -215,10 +211,7 @@ func TestUnansweredWithOverwrittenMarks(t *testing.T) {
 	t.Parallel()
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s, _, _ := keptLines(t, kind)
-		for _, program := range []string{"iptables", "ip6tables"} {
-			_, err := s.Node.Run(program, "-t", "mangle", "-A", "PREROUTING", "-j", "MARK", "--set-mark", "0x1")
-			fatal.If(t, err)
-		}
+		s.xtables("-t mangle -A PREROUTING -j MARK --set-mark 0x1")
 		lines := s.untried("a", cutNames["gone"])
 		for range 3 {
 			s.podsReceived("before an answer", lines)

@@ -128,10 +128,32 @@ func newStageOf(t *testing.T, kind nodeKind) *stage {
 	if s.outside, err = l.ServeWorld(s.zone.answer, 80, 81, 443, 8080); err != nil {
 		t.Fatal(err)
 	}
-	if s.agent, err = l.NewAgent(agentBinary, t.TempDir(), corefile, kind.args()...); err != nil {
-		t.Fatal(err)
-	}
+	s.agentWith(corefile, kind.args()...)
 	return s
+}
+
+// agentWith prepares an agent with a Corefile and arguments in the place of the stage's.
+func (s *stage) agentWith(corefile string, args ...string) {
+	s.t.Helper()
+	var err error
+	s.agent, err = s.NewAgent(agentBinary, s.t.TempDir(), corefile, args...)
+	fatal.If(s.t, err)
+}
+
+// run runs a program on a host, which must succeed, and returns what it printed.
+func run(t *testing.T, h *lab.Host, program string, args ...string) string {
+	t.Helper()
+	out, err := h.Run(program, args...)
+	fatal.If(t, err)
+	return out
+}
+
+// xtables runs a command line of iptables on the node for both families.
+func (s *stage) xtables(line string) {
+	s.t.Helper()
+	for _, program := range []string{"iptables", "ip6tables"} {
+		run(s.t, s.Node, program, strings.Fields(line)...)
+	}
 }
 
 func (s *stage) addPod(name string, n int) *lab.Pod {

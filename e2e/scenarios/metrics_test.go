@@ -107,9 +107,7 @@ func TestMetricsMove(t *testing.T) {
 	})
 	fatal.If(t, s.agent.Write(map[string]string{"broken.yaml": "kind: ["}))
 	s.until("a broken file is counted", func(int) bool { return s.samples()["namegate_broken_files"] == "1" })
-	if out, err := s.Node.Run("nft", "delete", "table", "inet", "namegate"); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	run(t, s.Node, "nft", "delete", "table", "inet", "namegate")
 	s.until("a repair is counted", func(int) bool { return s.samples()["namegate_repairs_total"] != after["namegate_repairs_total"] })
 	if status, _, err := s.page("/debug/pprof/heap"); status != http.StatusOK || err != nil {
 		t.Errorf("with --pprof: %d, %v", status, err)

@@ -27,9 +27,7 @@ func (s *stage) startOnAPI(kind nodeKind, api *apiServer, at, config string, pod
 	api.set(s.t, "pods", all...)
 	path := filepath.Join(s.t.TempDir(), "kubeconfig")
 	fatal.If(s.t, os.WriteFile(path, []byte(kubeconfigFor(at)), 0o600))
-	var err error
-	s.agent, err = s.NewAgent(agentBinary, s.t.TempDir(), config, append(kind.args(), "--source", "kube", "--kubeconfig", path, "--node-name", "n1", "--namespace", "namegate", "--pod-name", "agent", "--daemonset", "namegate")...)
-	fatal.If(s.t, err)
+	s.agentWith(config, append(kind.args(), "--source", "kube", "--kubeconfig", path, "--node-name", "n1", "--namespace", "namegate", "--pod-name", "agent", "--daemonset", "namegate")...)
 	s.start(nil)
 }
 

@@ -85,13 +85,11 @@ func TestNeighbourOfAFlood(t *testing.T) {
 		for resource, flood := range floods {
 			t.Run(strings.ReplaceAll(resource, " ", "_"), func(t *testing.T) {
 				s := newStageOf(t, kind)
-				var err error
-				s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+`
+				s.agentWith(withLimits(fast + `
         queries 128
         queries_per_pod 64
         connections 64
         connections_per_pod 32`))
-				fatal.If(t, err)
 				s.outside.SetAnswer(func(q *dns.Msg) *dns.Msg {
 					if strings.HasSuffix(q.Question[0].Name, ".slow.test.") {
 						time.Sleep(time.Second) // the resolver's time, not the test's

@@ -47,10 +47,7 @@ func TestShareOfAName(t *testing.T) {
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		const names, asked = 1500, 100
 		s := newStageOf(t, kind)
-		var err error
-		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast), kind.args()...); err != nil {
-			t.Fatal(err)
-		}
+		s.agentWith(withLimits(fast), kind.args()...)
 		files := manyMatches()
 		files["a.yaml"] = s.Pod("a").Manifest("shop", "a", map[string]string{"app": "a"})
 		files["b.yaml"] = s.Pod("b").Manifest("other", "b", map[string]string{"app": "b"})

@@ -43,21 +43,11 @@ func (s *stage) client(pod string, resolver netip.Addr) *client {
 
 // rcode asks for a name that no policy matches, -1 for no answer in time.
 func (c *client) rcode(patience time.Duration) int {
-	m := new(dns.Msg).SetQuestion("other.example.org.", dns.TypeA)
-	conn := &dns.Conn{Conn: c.c}
-	_ = c.c.SetDeadline(time.Now().Add(patience))
-	if err := conn.WriteMsg(m); err != nil {
+	r, err := lab.Exchange(c.c, "other.example.org", dns.TypeA, patience)
+	if err != nil {
 		return -1
 	}
-	for {
-		r, err := conn.ReadMsg()
-		if err != nil {
-			return -1
-		}
-		if r.Id == m.Id {
-			return r.Rcode
-		}
-	}
+	return r.Rcode
 }
 
 // becomes waits until one of the client's answers has an rcode. A query may be lost
@@ -202,9 +192,7 @@ func orderlyExitAndCleanup(t *testing.T, path string, each eachOf) {
 			{"iptables-save"}, {"ip6tables-save"}, {"ipset", "list", "-n"}, {"nft", "list", "ruleset"}, {"ip", "addr"},
 			{"conntrack", "-L", "--mark", "0x40/0x40"},
 		} {
-			out, err := s.Node.Run(look[0], look[1:]...)
-			fatal.If(t, err)
-			if trace := traces(out); trace != "" {
+			if trace := traces(run(t, s.Node, look[0], look[1:]...)); trace != "" {
 				t.Errorf("%v after cleanup still shows %q", look, trace)
 			}
 		}

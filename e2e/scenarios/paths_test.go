@@ -62,9 +62,7 @@ func TestFailClosed(t *testing.T) {
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newStageOf(t, kind)
 		s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
-		var err error
-		s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
-		fatal.If(t, err)
+		s.agentWith(strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
 		s.start(map[string]string{
 			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 			"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
@@ -124,9 +122,7 @@ egress:
 func (s *stage) secondNetHolds(to string) {
 	s.t.Helper()
 	for range 20 {
-		if out, err := s.Node.Run("nft", "delete", "table", "inet", "namegate"); err != nil {
-			s.t.Fatal(out, err)
-		}
+		run(s.t, s.Node, "nft", "delete", "table", "inet", "namegate")
 		switch got := s.Pod("a").Probe("tcp", netip.MustParseAddrPort(to)); got {
 		case lab.Silent:
 			return

@@ -42,10 +42,7 @@ type peerPod struct {
 func newPeerStage(t *testing.T, kind nodeKind) *peerStage {
 	t.Helper()
 	s := &peerStage{stage: newStageOf(t, kind), pods: map[string]*peerPod{}}
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), peersCorefile, "--node-name", "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	s.agentWith(peersCorefile, "--node-name", "node-a")
 	return s
 }
 

@@ -13,43 +13,31 @@ import (
 
 func TestRivalRules(t *testing.T) {
 	t.Parallel()
-	accepts := func(s *stage) error {
-		for _, program := range []string{"iptables", "ip6tables"} {
-			for table, chains := range map[string][]string{
-				"raw": {"PREROUTING"}, "mangle": {"PREROUTING", "INPUT", "FORWARD", "POSTROUTING"}, "filter": {"INPUT", "FORWARD"},
-			} {
-				for _, c := range chains {
-					if _, err := s.Node.Run(program, "-t", table, "-I", c, "-j", "ACCEPT"); err != nil {
-						return err
-					}
-				}
+	accepts := func(s *stage) {
+		for table, chains := range map[string]string{"raw": "PREROUTING", "mangle": "PREROUTING INPUT FORWARD POSTROUTING", "filter": "INPUT FORWARD"} {
+			for c := range strings.FieldsSeq(chains) {
+				s.xtables("-t " + table + " -I " + c + " -j ACCEPT")
 			}
 		}
-		return nil
 	}
 	// marks are rules that write all packets' marks, the last of which says how; ours are 0x40
 	// and 0x20.
-	marks := func(flag, last string) func(s *stage) error {
-		return func(s *stage) error {
-			for _, program := range []string{"iptables", "ip6tables"} {
-				for _, c := range []string{"PREROUTING", "INPUT", "FORWARD"} {
-					targets := []string{"MARK --set-mark 0xffffffff", last}
-					if flag == "-I" {
-						slices.Reverse(targets)
-					}
-					for _, target := range targets {
-						if _, err := s.Node.Run(program, slices.Concat([]string{"-t", "mangle", flag, c, "-j"}, strings.Fields(target))...); err != nil {
-							return err
-						}
-					}
+	marks := func(flag, last string) func(s *stage) {
+		return func(s *stage) {
+			targets := []string{"MARK --set-mark 0xffffffff", last}
+			if flag == "-I" {
+				slices.Reverse(targets)
+			}
+			for _, c := range []string{"PREROUTING", "INPUT", "FORWARD"} {
+				for _, target := range targets {
+					s.xtables("-t mangle " + flag + " " + c + " -j " + target)
 				}
 			}
-			return nil
 		}
 	}
 	tests := []struct {
 		name  string
-		rival func(s *stage) error
+		rival func(s *stage)
 		opens bool // what is allowed is allowed all the same
 	}{
 		{"accept on top of every chain", accepts, false},
@@ -66,7 +54,7 @@ func TestRivalRules(t *testing.T) {
 			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 				s, sniffer := guardedStage(t, kind)
 				no := 0
-				fatal.If(t, test.rival(s))
+				test.rival(s)
 				s.holds("with the rival's rules")
 				if test.opens {
 					s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
@@ -103,9 +91,7 @@ func TestEachNetEnforcesAlone(t *testing.T) {
 				before, err := s.agent.Status()
 				fatal.If(t, err)
 				for _, l := range test.lose {
-					if out, err := s.Node.Run(l[0], l[1:]...); err != nil {
-						t.Fatalf("%v: %s", err, out)
-					}
+					run(t, s.Node, l[0], l[1:]...)
 				}
 				if test.name == "our nft tables deleted" && kind.dataplane == nftables && kind.network == lab.Bridged {
 					s.forgesPod("with one net", sniffer, &no) // others' sources pass the second net there until the repair
@@ -146,9 +132,7 @@ func TestEverythingFlushed(t *testing.T) {
 		s, _ := guardedStage(t, kind)
 		var took []time.Duration
 		for range 3 {
-			if out, err := s.Node.Run("nft", "flush", "ruleset"); err != nil {
-				t.Fatal(out, err)
-			}
+			run(t, s.Node, "nft", "flush", "ruleset")
 			flushed := time.Now()
 			for s.Pod("a").Probe("tcp", addrPort("198.51.100.2:80")) == lab.Answered {
 				if time.Since(flushed) > comeback {

@@ -59,9 +59,7 @@ func TestRandomRival(t *testing.T) {
 func newRandomRival(t *testing.T, rules rivalRules, network lab.Network, r *rand.Rand) *randomRival {
 	w := &randomRival{stage: newStage(t, network), r: r, rules: rules}
 	w.zone.add("www.example.org. 60 IN A 198.51.100.1\nwww.example.org. 60 IN AAAA 2001:db8:1::1")
-	var err error
-	w.agent, err = w.NewAgent(agentBinary, t.TempDir(), corefile, rules.flags...)
-	fatal.If(t, err)
+	w.agentWith(corefile, rules.flags...)
 	fatal.If(t, w.agent.SetDataplane(rules.dataplane))
 	w.start(map[string]string{
 		"a.yaml": w.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),

@@ -156,10 +156,7 @@ func TestShareOfARule(t *testing.T) {
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		const pods, answers, each = 9, 8, 1024 // more than the 65,535 entries that a set may have which packets renew
 		s := newStageOf(t, kind)
-		var err error
-		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits("addresses "+fmt.Sprint(each)), kind.args()...); err != nil {
-			t.Fatal(err)
-		}
+		s.agentWith(withLimits("addresses "+fmt.Sprint(each)), kind.args()...)
 		files := map[string]string{"passed.yaml": passed, "any.yaml": policy("any", "podSelector: {}\negress: [{matches: [{pattern: '**'}]}]"), "b.yaml": s.Pod("b").Manifest("shop", "b", nil)}
 		many := func(owner string) {
 			for i := range answers {

@@ -162,8 +162,7 @@ func (s *stage) nothingLeftOf(dataplane string) {
 	}
 	for _, look := range looks {
 		fatal.Await(s.t, fmt.Sprintf("nothing of %s in %s", dataplane, look[0]), func() bool {
-			out, err := s.Node.Run(look[0], look[1:]...)
-			fatal.If(s.t, err)
+			out := run(s.t, s.Node, look[0], look[1:]...)
 			return !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(out, w) })
 		})
 	}

@@ -80,11 +80,8 @@ func upgradeUnderLoad(t *testing.T, kind nodeKind) {
 // dataplane, "" for the stage's, and with other pods than a and b that ask too.
 func (s *stage) startForLoad(dataplane string, pods ...string) {
 	s.t.Helper()
-	var err error
 	// One pod sends the queries of all pods of a node: it may have as many in flight.
-	if s.agent, err = s.NewAgent(agentBinary, s.t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
-		s.t.Fatal(err)
-	}
+	s.agentWith(withLimits(fast + "\n        queries_per_pod 4096"))
 	if dataplane != "" {
 		fatal.If(s.t, s.agent.SetDataplane(dataplane))
 	}

@@ -33,10 +33,7 @@ egress:
 // upstreamsStage is a stage whose agent has zones of its own, below the root's block.
 func upstreamsStage(t *testing.T, zones string) *stage {
 	s := newStage(t, lab.Routed)
-	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile+zones); err != nil {
-		t.Fatal(err)
-	}
+	s.agentWith(corefile + zones)
 	return s
 }
 
