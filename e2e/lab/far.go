@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 )
@@ -23,21 +22,11 @@ func (l *Lab) AddRemotePod(name string, n int) (*Pod, error) {
 			return nil, err
 		}
 	}
-	h, err := l.host(strings.TrimSuffix(l.Node.Name, "node") + name)
+	p, err := l.newPod(l.Far, 2, name, n)
 	if err != nil {
 		return nil, err
 	}
-	p := &Pod{
-		Host: h, node: l.Far, Iface: fmt.Sprintf("veth%d", n),
-		Addr4: netip.AddrFrom4([4]byte{10, 2, 0, byte(n)}),
-		Addr6: netip.MustParseAddr(fmt.Sprintf("fd00:2::%x", n)),
-	}
-	l.pods[name] = p
-	return p, inOrder([]func() error{
-		l.ip(l.Far, "link add "+p.Iface+" type veth peer name eth0 netns "+h.Name),
-		func() error { return l.joinRouted(p) },
-		func() error { return l.Far.hasty(p.Iface) },
-	})
+	return p, inOrder([]func() error{func() error { return l.joinRouted(p) }, func() error { return l.Far.hasty(p.Iface) }})
 }
 
 // joinFar makes the second node and links it to the first.

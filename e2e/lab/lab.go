@@ -154,17 +154,8 @@ func (l *Lab) bridge() error {
 // AddPod makes a pod with the addresses 10.1.0.N and fd00:1::N. Ready tells when
 // it can be reached.
 func (l *Lab) AddPod(name string, n int) (*Pod, error) {
-	h, err := l.host(strings.TrimSuffix(l.Node.Name, "node") + name)
+	p, err := l.newPod(l.Node, 1, name, n)
 	if err != nil {
-		return nil, err
-	}
-	p := &Pod{
-		Host: h, node: l.Node, Iface: fmt.Sprintf("veth%d", n),
-		Addr4: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}),
-		Addr6: netip.MustParseAddr(fmt.Sprintf("fd00:1::%x", n)),
-	}
-	l.pods[name] = p
-	if err := l.ip(l.Node, "link add "+p.Iface+" type veth peer name eth0 netns "+h.Name)(); err != nil {
 		return nil, err
 	}
 	join, dev := l.joinRouted, p.Iface
@@ -181,6 +172,20 @@ func (l *Lab) AddPod(name string, n int) (*Pod, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// newPod makes a pod with the addresses 10.NET.0.N and fd00:NET::N, linked to a node.
+func (l *Lab) newPod(node *Host, net byte, name string, n int) (*Pod, error) {
+	h, err := l.host(strings.TrimSuffix(l.Node.Name, "node") + name)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{
+		Host: h, node: node, Iface: fmt.Sprintf("veth%d", n),
+		Addr4: netip.AddrFrom4([4]byte{10, net, 0, byte(n)}), Addr6: netip.MustParseAddr(fmt.Sprintf("fd00:%d::%x", net, n)),
+	}
+	l.pods[name] = p
+	return p, l.ip(node, "link add "+p.Iface+" type veth peer name eth0 netns "+h.Name)()
 }
 
 // Ready waits until the node reaches every pod: a new link takes a moment.

@@ -1,14 +1,13 @@
 // Command racing prints those of the packages that it is given whose tests may run goroutines
 // that share memory, one a line: the others have nothing that the race detector could find.
 //
-//	go run ./e2e/racing [-not] PACKAGE…
+//	go run ./e2e/racing PACKAGE…
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -23,15 +22,10 @@ import (
 )
 
 func main() {
-	not := flag.Bool("not", false, "print the other packages")
-	flag.Parse()
-	racing, others, err := split(".", flag.Args())
+	racing, err := racing(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "racing:", err)
 		os.Exit(1)
-	}
-	if *not {
-		racing = others
 	}
 	for _, p := range racing {
 		fmt.Println(p)
@@ -47,17 +41,17 @@ type listed struct {
 	Module                             *struct{ Main bool }
 }
 
-// split returns the packages with tests that may race, and the others. A package without tests
-// is among the others.
-func split(dir string, packages []string) (racing, others []string, err error) {
+// racing returns the packages, of which the import paths are given, with tests that may race. A package
+// without tests is none of them.
+func racing(packages []string) (racing []string, err error) {
 	if len(packages) == 0 {
-		return nil, nil, errors.New("no packages are given")
+		return nil, errors.New("no packages are given")
 	}
 	cmd := exec.Command("go", append([]string{"list", "-test", "-deps", "-json=ImportPath,Dir,ForTest,GoFiles,TestGoFiles,XTestGoFiles,Deps,Module"}, packages...)...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, nil, fmt.Errorf("list the packages: %w", err)
+		return nil, fmt.Errorf("list the packages: %w", err)
 	}
 	own := map[string]listed{} // of the main module
 	binaries := map[string][]string{}
@@ -66,7 +60,7 @@ func split(dir string, packages []string) (racing, others []string, err error) {
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, nil, fmt.Errorf("read what go list says: %w", err)
+			return nil, fmt.Errorf("read what go list says: %w", err)
 		}
 		switch of, binary := strings.CutSuffix(p.ImportPath, ".test"); {
 		case binary:
@@ -78,15 +72,10 @@ func split(dir string, packages []string) (racing, others []string, err error) {
 	starting := map[string]bool{}
 	for path, p := range own {
 		if starting[path], err = start(p.Dir, p.GoFiles); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	cmd = exec.Command("go", append([]string{"list"}, packages...)...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	if out, err = cmd.Output(); err != nil {
-		return nil, nil, fmt.Errorf("list the packages: %w", err)
-	}
-	for _, path := range strings.Fields(string(out)) {
+	for _, path := range packages {
 		deps, tested := binaries[path]
 		races := tested && slices.ContainsFunc(deps, func(dep string) bool {
 			dep, _, _ = strings.Cut(dep, " ") // as compiled for the test
@@ -95,16 +84,14 @@ func split(dir string, packages []string) (racing, others []string, err error) {
 		if tested && !races {
 			p := own[path]
 			if races, err = start(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles)); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 		if races {
 			racing = append(racing, path)
-		} else {
-			others = append(others, path)
 		}
 	}
-	return racing, others, nil
+	return racing, nil
 }
 
 // start tells whether one of the files starts goroutines.
