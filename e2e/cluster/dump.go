@@ -8,9 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // dumpTime bounds a Dump: the API server may be what failed.
@@ -56,15 +53,4 @@ func copyFolder(to, from string) error {
 		return nil
 	}
 	return errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from)))
-}
-
-// RESTConfig is the administrator's access to the API server for clients in this
-// process.
-func (c *Cluster) RESTConfig() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", AdminConfig)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", AdminConfig, err)
-	}
-	config.Dial = c.DialControl
-	return config, nil
 }

@@ -36,20 +36,10 @@ func (s *scenario) clusterEnforced(name string) {
 func (s *scenario) clusterCondition(within time.Duration, name, status, reason, text string) {
 	s.Helper()
 	s.eventually(within, "the condition Enforced of "+name, func() error {
-		var p struct {
-			Metadata struct{ Generation int64 }
-			Status   struct {
-				Conditions []struct {
-					Type, Status, Reason, Message string
-					ObservedGeneration            int64
-				}
-			}
-		}
+		var p conditioned
 		fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "cfqdnnp", name, "-o", "json")), &p))
-		for _, c := range p.Status.Conditions {
-			if c.Type == "Enforced" && c.Status == status && (reason == "" || c.Reason == reason) && strings.Contains(c.Message, text) && c.ObservedGeneration == p.Metadata.Generation {
-				return nil
-			}
+		if c := p.find("Enforced"); string(c.Status) == status && (reason == "" || c.Reason == reason) && strings.Contains(c.Message, text) {
+			return nil
 		}
 		return fmt.Errorf("conditions %+v", p.Status.Conditions)
 	})

@@ -85,7 +85,7 @@ func (s *scenario) asks(sum *loadSum, pod string, names []string, turn int, over
 		for _, n := range names {
 			fresh = append(fresh, strings.Replace(n, "#", fmt.Sprintf("%d-%d-#", turn, round), 1))
 		}
-		load := probe.Load{Rate: loadRate / 2, Length: length, Sockets: 4, Timeout: 5 * time.Second, Server: server, Names: fresh}
+		load := probe.Load{Rate: loadRate / 2, Length: length, Server: server, Names: fresh}
 		begin := time.Now()
 		out, err := the.Inside(s.ctx, s.ref(pod), append([]string{"load"}, load.Args()...)...)
 		var l probe.Loaded

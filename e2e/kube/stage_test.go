@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -166,10 +168,8 @@ func (s *scenario) dials(from, network, to string, w want) {
 // gets looks a name up, connects to its addresses, and demands an outcome.
 func (s *scenario) gets(from, network, name string, port int, w want) {
 	s.Helper()
-	g, err := the.Get(s.ctx, s.ref(from), network, name, port)
-	fatal.If(s, err)
-	if !w.has(g.Class) {
-		s.Errorf("%s to %s:%d over %s: %s, want %v: %+v", from, name, port, network, g.Class, w, g)
+	if err := s.got(from, network, name, port, w); err != nil {
+		s.Error(err)
 	}
 }
 
@@ -185,24 +185,28 @@ func (s *scenario) free(within time.Duration, from string) {
 	s.eventually(within, "the end of enforcement for "+from, func() error { return s.expect(from, "tcp", raw, works) })
 }
 
+// conditioned is an object with conditions.
+type conditioned struct {
+	Metadata struct{ Generation int64 }
+	Status   struct{ Conditions []metav1.Condition }
+}
+
+// find returns the condition of a type that is about the object's generation, the zero one without it.
+func (c *conditioned) find(kind string) (found metav1.Condition) {
+	for _, has := range c.Status.Conditions {
+		if has.Type == kind && has.ObservedGeneration == c.Metadata.Generation {
+			found = has
+		}
+	}
+	return found
+}
+
 // condition returns status, reason and message of a policy's condition, "" if it
 // is not there or is about an older generation.
 func (s *scenario) condition(policy, kind string) (status, reason, message string) {
 	s.Helper()
-	var p struct {
-		Metadata struct{ Generation int64 }
-		Status   struct {
-			Conditions []struct {
-				Type, Status, Reason, Message string
-				ObservedGeneration            int64
-			}
-		}
-	}
+	var p conditioned
 	fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "fqdnnp", "-n", s.ns, policy, "-o", "json")), &p))
-	for _, c := range p.Status.Conditions {
-		if c.Type == kind && c.ObservedGeneration == p.Metadata.Generation {
-			return c.Status, c.Reason, c.Message
-		}
-	}
-	return "", "", ""
+	c := p.find(kind)
+	return string(c.Status), c.Reason, c.Message
 }

@@ -41,43 +41,20 @@ type Dialled struct {
 	From   string `json:"from,omitempty"`
 	Server string `json:"server,omitempty"`
 	Error  string `json:"error,omitempty"`
-	Millis int64  `json:"millis"`
-	// Rounds counts the words that came back.
-	Rounds int `json:"rounds"`
 }
 
 // Dial connects to ADDRESS:PORT over tcp or udp, says a word and waits for it to
 // come back.
 func Dial(ctx context.Context, network, to string) Dialled {
-	return Hold(ctx, network, to, 0, 0)
-}
-
-// Hold connects as Dial does and goes on saying words, one each interval, until
-// one does not come back or the time is over.
-func Hold(ctx context.Context, network, to string, length, interval time.Duration) Dialled {
-	begin := time.Now()
 	d := Dialled{To: to, Class: OK}
-	err := func() error {
-		c, err := (&net.Dialer{Timeout: Patience}).DialContext(ctx, network, to)
-		if err != nil {
-			return err
-		}
+	c, err := (&net.Dialer{Timeout: Patience}).DialContext(ctx, network, to)
+	if err == nil {
 		defer c.Close()
-		for {
-			if err := d.round(c); err != nil {
-				return err
-			}
-			d.Rounds++
-			if time.Since(begin)+interval >= length {
-				return nil
-			}
-			time.Sleep(interval)
-		}
-	}()
+		err = d.round(c)
+	}
 	if err != nil {
 		d.Class, d.Error = Classify(err), err.Error()
 	}
-	d.Millis = time.Since(begin).Milliseconds()
 	return d
 }
 

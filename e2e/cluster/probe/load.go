@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,15 +15,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Load is a constant rate of DNS questions.
+// loadSockets share the questions of a Load in turn.
+const loadSockets = 4
+
+// Load is a constant rate of DNS questions, none of which is asked again.
 type Load struct {
 	// Rate is questions a second, Length how long.
 	Rate   int
 	Length time.Duration
-	// Sockets share the questions in turn; 0 is a new socket for each question.
-	Sockets int
-	// Timeout is how long an answer may take; 0 is 5 s. Nothing is asked again.
-	Timeout time.Duration
 	// Server is as in Lookup. Names are asked for in turn, for A records. A # in
 	// a name stands for the number of the question.
 	Server string
@@ -38,8 +36,8 @@ type Loaded struct {
 	// Failed counts questions by kind: a Class, or an rcode that is neither
 	// NOERROR nor NXDOMAIN.
 	Failed map[string]int `json:"failed"`
-	// The latencies of the answered questions, in milliseconds.
-	P50, P90, P99, Max float64
+	// Max is the longest latency of an answered question, in milliseconds.
+	Max float64
 	// FirstFailure and LastFailure are seconds since the begin; 0 without failures.
 	FirstFailure, LastFailure float64
 }
@@ -56,8 +54,7 @@ func (l Loaded) Lost() int {
 // Args are the words from which ParseLoad makes the load again.
 func (l Load) Args() []string {
 	return append([]string{
-		"-rate=" + strconv.Itoa(l.Rate), "-length=" + l.Length.String(), "-sockets=" + strconv.Itoa(l.Sockets),
-		"-timeout=" + l.Timeout.String(), "-server=" + l.Server,
+		"-rate=" + strconv.Itoa(l.Rate), "-length=" + l.Length.String(), "-server=" + l.Server,
 	}, l.Names...)
 }
 
@@ -67,14 +64,12 @@ func ParseLoad(args []string) (Load, error) {
 	f := flag.NewFlagSet("load", flag.ContinueOnError)
 	f.IntVar(&l.Rate, "rate", 100, "questions a second")
 	f.DurationVar(&l.Length, "length", 10*time.Second, "how long")
-	f.IntVar(&l.Sockets, "sockets", 1, "sockets; 0: one for each question")
-	f.DurationVar(&l.Timeout, "timeout", dnsPatience, "how long an answer may take")
 	f.StringVar(&l.Server, "server", "", "resolver")
 	if err := f.Parse(args); err != nil {
 		return l, fmt.Errorf("load: %w", err)
 	}
 	l.Names = f.Args()
-	if len(l.Names) == 0 || l.Rate < 1 || l.Sockets < 0 {
+	if len(l.Names) == 0 || l.Rate < 1 {
 		return l, errors.New("load needs a rate and at least one name")
 	}
 	return l, nil
@@ -82,25 +77,28 @@ func ParseLoad(args []string) (Load, error) {
 
 // Run asks, and returns when the last answer came or timed out.
 func (l Load) Run(ctx context.Context) (Loaded, error) {
-	if l.Timeout == 0 {
-		l.Timeout = dnsPatience
-	}
 	server, err := Server(l.Server)
 	if err != nil {
 		return Loaded{}, err
 	}
 	t := &tally{begin: time.Now(), failed: map[string]int{}}
-	clients, err := l.newClients(server, t)
-	if err != nil {
-		return Loaded{}, err
+	var sockets []*socket
+	for range loadSockets {
+		c, err := net.Dial("udp", server)
+		if err != nil {
+			return Loaded{}, fmt.Errorf("open a socket to %s: %w", server, err)
+		}
+		s := &socket{conn: c, tally: t, open: map[uint16]time.Time{}, done: make(chan struct{})}
+		go s.read()
+		sockets = append(sockets, s)
 	}
 	t.sent = l.pace(ctx, func(i int) {
 		name := strings.ReplaceAll(l.Names[i%len(l.Names)], "#", strconv.Itoa(i))
 		m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
-		clients[i%len(clients)].ask(m, l.Timeout)
+		sockets[i%loadSockets].ask(m)
 	})
-	for _, a := range clients {
-		a.finish(l.Timeout)
+	for _, a := range sockets {
+		a.finish()
 	}
 	return t.result(), nil
 }
@@ -119,51 +117,7 @@ func (l Load) pace(ctx context.Context, f func(i int)) int {
 	}
 }
 
-type client interface {
-	ask(m *dns.Msg, timeout time.Duration)
-	finish(timeout time.Duration)
-}
-
-func (l Load) newClients(server string, t *tally) ([]client, error) {
-	if l.Sockets == 0 {
-		return []client{&fresh{server: server, tally: t}}, nil
-	}
-	var all []client
-	for range l.Sockets {
-		c, err := net.Dial("udp", server)
-		if err != nil {
-			return nil, fmt.Errorf("open a socket to %s: %w", server, err)
-		}
-		s := &socket{conn: c, tally: t, open: map[uint16]time.Time{}, done: make(chan struct{})}
-		go s.read()
-		all = append(all, s)
-	}
-	return all, nil
-}
-
-// fresh asks each question on a socket of its own.
-type fresh struct {
-	server string
-	tally  *tally
-	open   sync.WaitGroup
-}
-
-func (f *fresh) ask(m *dns.Msg, timeout time.Duration) {
-	f.open.Go(func() {
-		begin := time.Now()
-		client := dns.Client{Timeout: timeout}
-		r, _, err := client.Exchange(m, f.server)
-		if err != nil {
-			f.tally.fail(string(Classify(err)), 1)
-			return
-		}
-		f.tally.answer(r.Rcode, time.Since(begin))
-	})
-}
-
-func (f *fresh) finish(time.Duration) { f.open.Wait() }
-
-// socket asks all questions on one socket.
+// socket asks its questions one after the other and reads the answers meanwhile.
 type socket struct {
 	conn  net.Conn
 	tally *tally
@@ -174,13 +128,13 @@ type socket struct {
 	id   uint16
 }
 
-func (s *socket) ask(m *dns.Msg, timeout time.Duration) {
+func (s *socket) ask(m *dns.Msg) {
 	s.mu.Lock()
 	s.id++
 	m.Id = s.id
 	late := 0
 	for id, since := range s.open {
-		if time.Since(since) > timeout {
+		if time.Since(since) > dnsPatience {
 			delete(s.open, id)
 			late++
 		}
@@ -234,8 +188,8 @@ func (s *socket) read() {
 }
 
 // finish waits until every question is answered or timed out.
-func (s *socket) finish(timeout time.Duration) {
-	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+func (s *socket) finish() {
+	for end := time.Now().Add(dnsPatience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
 		left := len(s.open)
 		s.mu.Unlock()
@@ -254,7 +208,8 @@ type tally struct {
 	sent  int
 
 	mu          sync.Mutex
-	took        []time.Duration
+	answered    int
+	longest     time.Duration
 	failed      map[string]int
 	first, last time.Duration
 }
@@ -266,7 +221,7 @@ func (t *tally) answer(rcode int, took time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.took = append(t.took, took)
+	t.answered, t.longest = t.answered+1, max(t.longest, took)
 }
 
 func (t *tally) fail(kind string, count int) {
@@ -285,16 +240,8 @@ func (t *tally) fail(kind string, count int) {
 func (t *tally) result() Loaded {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slices.Sort(t.took)
-	at := func(part float64) float64 {
-		if len(t.took) == 0 {
-			return 0
-		}
-		return float64(t.took[int(part*float64(len(t.took)-1))].Microseconds()) / 1000
-	}
 	return Loaded{
-		Sent: t.sent, Answered: len(t.took), Failed: t.failed,
-		P50: at(.5), P90: at(.9), P99: at(.99), Max: at(1),
+		Sent: t.sent, Answered: t.answered, Failed: t.failed, Max: float64(t.longest.Microseconds()) / 1000,
 		FirstFailure: t.first.Seconds(), LastFailure: t.last.Seconds(),
 	}
 }

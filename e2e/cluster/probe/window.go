@@ -51,8 +51,7 @@ func Watch(ctx context.Context, to string, length time.Duration) Window {
 		time.Sleep(windowRest)
 	}
 	if first != nil {
-		var d Dialled
-		w.Survived = d.round(first) == nil
+		w.Survived = new(Dialled).round(first) == nil
 		first.Close()
 	}
 	return w

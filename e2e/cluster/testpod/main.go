@@ -5,7 +5,6 @@
 //	testpod health PORT                  a gRPC health check
 //	testpod extend PORT CERT KEY TEXT    an admission webhook and an aggregated API
 //	testpod dial tcp|udp ADDR:PORT       one connection
-//	testpod hold tcp|udp ADDR:PORT TIME  a connection that goes on
 //	testpod lookup NAME TYPE [SERVER [tcp|udp]]  one DNS question
 //	testpod get tcp|udp NAME PORT        a question and a connection to the answer
 //	testpod load [FLAG…] NAME…           DNS questions at a constant rate
@@ -39,7 +38,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER [NETWORK]] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | health PORT | extend PORT CERT KEY TEXT | dial NETWORK ADDR:PORT | lookup NAME TYPE [SERVER [NETWORK]] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
 
 // named runs the program that the name says.
 func named(name string, args []string) error {
@@ -51,9 +50,6 @@ func named(name string, args []string) error {
 	}
 	return run(args)
 }
-
-// holdInterval is how often a connection that goes on says a word.
-const holdInterval = 200 * time.Millisecond
 
 func run(args []string) error {
 	if len(args) == 0 {
@@ -72,12 +68,6 @@ func run(args []string) error {
 		return extend(args[0], args[1], args[2], args[3])
 	case verb == "dial" && len(args) == 2:
 		return show(probe.Dial(ctx, args[0], args[1]))
-	case verb == "hold" && len(args) == 3:
-		length, err := time.ParseDuration(args[2])
-		if err != nil {
-			return fmt.Errorf("hold: %w", err)
-		}
-		return show(probe.Hold(ctx, args[0], args[1], length, holdInterval))
 	case verb == "lookup" && len(args) == 2:
 		return show(probe.Lookup(ctx, "udp", args[0], args[1], ""))
 	case verb == "lookup" && len(args) == 3:
