@@ -94,7 +94,7 @@ func (k *kernel) openIPTables(ctx context.Context, variant iptables.Variant) (xt
 	if x.Chains = chains; lacks != nil {
 		return x, lacks
 	}
-	return x, xtables.Check(ctx, sets, chains.CheckSet)
+	return x, chains.CheckSets(ctx)
 }
 
 // openForRemoval opens what an agent of any dataplane may have left objects in. Parts that the

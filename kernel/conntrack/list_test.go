@@ -17,7 +17,7 @@ import (
 func TestKernelAndFakeAgree(t *testing.T) {
 	t.Parallel()
 	k, f := kernel(t), conntrack.NewFake()
-	timeout(t, "udp_timeout", 3600) // none ends meanwhile
+	timeout(t, "udp_timeout", 3600)                                                                  // none ends meanwhile
 	sources := []netip.Addr{netip.MustParseAddr("10.7.0.99"), netip.MustParseAddr("2001:db8:7::99")} // without connections
 	for pod := range 6 {
 		for to, format := range map[string]string{"192.0.2.1": "10.7.0.%d", "2001:db8::1": "2001:db8:7::%x"} {

@@ -82,12 +82,15 @@ func (e *Exec) Around(f func(change func() error) error) {
 	}
 }
 
-// CheckSet returns why a rule of a family cannot ask a set of ipset that is there, nil if it
-// can: iptables loads its match and asks the kernel for it, and writes nothing.
-func (e *Exec) CheckSet(ctx context.Context, f Family, set string) error {
-	program := e.program(f, "")
-	if _, err := run(ctx, "", program, "-m", "set", "--match-set", set, "src", "-h"); err != nil {
-		return fmt.Errorf("%s: the match set for sets of ipset: %w", program, err)
+// CheckSets returns why rules cannot ask sets of ipset, nil if they can: iptables loads its match and asks the kernel
+// for a set, of which it says that there is none. It writes nothing.
+func (e *Exec) CheckSets(ctx context.Context) error {
+	for _, f := range []Family{IPv4, IPv6} {
+		program := e.program(f, "")
+		_, err := run(ctx, "", program, "-m", "set", "--match-set", "namegate-none", "src", "-h")
+		if err != nil && !strings.Contains(err.Error(), "Set namegate-none doesn't exist") {
+			return fmt.Errorf("%s: the match set for sets of ipset: %w", program, err)
+		}
 	}
 	return nil
 }

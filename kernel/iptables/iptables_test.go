@@ -185,3 +185,29 @@ func TestFingerprint(t *testing.T) {
 		}
 	})
 }
+
+// TestCheckSets: a node with ipset and iptables passes in both variants. Without the match, or where the kernel cannot be
+// asked, the error quotes iptables. No table stays.
+func TestCheckSets(t *testing.T) {
+	netns.Own(t)
+	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+		chains, err := iptables.NewExec(v)
+		fatal.If(t, err)
+		if err := chains.CheckSets(t.Context()); err != nil {
+			t.Errorf("%s: %v", v, err)
+		}
+		t.Run("without the match", func(t *testing.T) {
+			t.Setenv("XTABLES_LIBDIR", t.TempDir())
+			if err := chains.CheckSets(t.Context()); err == nil || !strings.Contains(err.Error(), "Couldn't load match `set'") {
+				t.Errorf("%s: %v", v, err)
+			}
+		})
+		all, err := chains.SaveAll(t.Context())
+		fatal.If(t, err)
+		for f, tables := range all {
+			if len(tables) > 0 {
+				t.Errorf("%s: tables of %s that were not there: %v", v, f, tables)
+			}
+		}
+	}
+}

@@ -45,7 +45,6 @@ const (
 	setSelected   = "selected"
 	setDispatched = "judged"
 	setHome       = "home"
-	setProbe      = "probe" // of Check
 )
 
 func setPrefix(f iptables.Family) string {

@@ -28,6 +28,15 @@ type Config struct {
 	RemoveChains func(ctx context.Context, prefix string) error
 }
 
+// Left tells whether an agent left objects: its sets go last.
+func (cfg Config) Left(context.Context) (bool, error) {
+	if cfg.Sets == nil {
+		return false, nil
+	}
+	sizes, err := cfg.Sets.Sizes()
+	return slices.ContainsFunc(slices.Collect(maps.Keys(sizes)), ownSet), err
+}
+
 // packetFilter is chains of iptables and sets of ipset.
 type packetFilter struct {
 	cfg     Config
