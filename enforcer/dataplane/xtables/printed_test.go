@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -16,6 +14,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/netns"
 )
 
 // manyPods have every kind of port set and home, and are enough that chains branch.
@@ -41,24 +40,6 @@ func manyPods() []*dataplane.Subject {
 	return pods
 }
 
-// alone runs f on a thread with a network namespace of its own, which ends with it.
-func alone(t *testing.T, f func()) {
-	t.Helper()
-	skipped := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer close(skipped)
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			skipped <- err
-			return
-		}
-		f()
-	}()
-	if err := <-skipped; err != nil {
-		t.Skip("this asks the kernel, and needs root:", err)
-	}
-}
-
 // Both kinds of iptables print our rules as they are written, so that nothing needs to
 // be read back after a write.
 func TestRulesArePrintedAsWritten(t *testing.T) {
@@ -72,31 +53,25 @@ func TestRulesArePrintedAsWritten(t *testing.T) {
 				fatal.If(t, err)
 			}
 			for _, pods := range [][]*dataplane.Subject{nil, twoPods(), manyPods()} {
-				alone(t, func() { writtenAndPrinted(t, chains, pods) })
+				t.Run(fmt.Sprint(len(pods), " pods"), func(t *testing.T) { writtenAndPrinted(t, chains, pods) })
 			}
 		})
 	}
 }
 
 func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Subject) {
+	netns.Own(t)
 	sets, err := ipset.Open()
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	fatal.If(t, err)
 	defer sets.Close()
 	for _, s := range StaticSets() {
-		if err := sets.Ensure(s); err != nil {
-			t.Error(err)
-		}
+		fatal.If(t, sets.Ensure(s))
 	}
 	for _, p := range pods {
 		for _, ports := range p.Grants {
 			for _, f := range families {
 				set := dataplane.GrantSet{Pod: p.Pod, Ports: ports, IPv6: f == iptables.IPv6, Name: GrantSetName(p.Pod, ports, f)}
-				if err := sets.Ensure(grantHeader(set)); err != nil {
-					t.Error(err)
-				}
+				fatal.If(t, sets.Ensure(grantHeader(set)))
 			}
 		}
 	}
@@ -108,9 +83,8 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 				continue
 			}
 			saved, err := chains.Save(context.Background(), f, name)
-			if err != nil {
-				t.Error(err)
-			} else if tx := (&table{family: f, name: name, have: ours(saved)}).change(want); !tx.Empty() {
+			fatal.If(t, err)
+			if tx := (&table{family: f, name: name, have: ours(saved)}).change(want); !tx.Empty() {
 				t.Errorf("%v %s of %d pods (-written +printed):\n%s", f, name, len(pods), cmp.Diff(want, ours(saved)))
 			}
 		}
