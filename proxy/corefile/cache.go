@@ -117,10 +117,9 @@ func (p *parser) whole(root bool, o option) option {
 		if !root {
 			return line.errorf(`bounds what is kept of all zones, write it in the cache of zone "." instead`)
 		}
-		if first, again := p.seen[line.name]; again {
-			return line.errorf("stands in line %d already, write it once", first.line)
+		if err := line.once(p.seen); err != nil {
+			return err
 		}
-		p.seen[line.name] = line
 		return o.read(line)
 	}}
 }

@@ -115,15 +115,13 @@ func (p *parser) directive(zones []fqdn.Name, s stanza) {
 		p.fail(s.errorf("has no block, write it on one line"))
 		return
 	}
-	if first, again := p.seen[s.name]; again && d.once {
-		p.fail(s.errorf("stands in line %d already, write it once", first.line))
+	again := s.once(p.seen)
+	if again != nil && d.once {
+		p.fail(again)
 		return
 	}
-	if _, again := p.seen[s.name]; !again {
-		p.seen[s.name] = s
-		if d.reset != nil {
-			d.reset(p.config)
-		}
+	if again == nil && d.reset != nil {
+		d.reset(p.config)
 	}
 	p.fail(d.read(p.config, s))
 }

@@ -73,7 +73,7 @@ func number(name, example string, to *int, least, most int) option {
 // options reads the lines of the block. A line that is none of the options is refused in the words of
 // elsewhere, where that has some; what says what the options are.
 func (s stanza) options(what string, elsewhere map[string]string, all ...option) error {
-	lines := map[string]int{}
+	seen := map[string]stanza{}
 	for _, line := range s.block {
 		i := slices.IndexFunc(all, func(o option) bool { return o.name == line.option() })
 		if i < 0 {
@@ -82,11 +82,19 @@ func (s stanza) options(what string, elsewhere map[string]string, all ...option)
 		if err := all[i].read(line); err != nil {
 			return err
 		}
-		if first, again := lines[line.name]; again {
-			return line.errorf("stands in line %d already, write it once", first)
+		if err := line.once(seen); err != nil {
+			return err
 		}
-		lines[line.name] = line.line
 	}
+	return nil
+}
+
+// once notes a line among those that were seen, unless its name was.
+func (s stanza) once(seen map[string]stanza) error {
+	if first, again := seen[s.name]; again {
+		return s.errorf("stands in line %d already, write it once", first.line)
+	}
+	seen[s.name] = s
 	return nil
 }
 

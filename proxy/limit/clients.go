@@ -136,14 +136,3 @@ func (c *Clients) InFlight() int64 { return c.queries.Load() }
 
 // Connections returns how many connections there are.
 func (c *Clients) Connections() int64 { return c.connections.Load() }
-
-// SlotsTaken returns what clients and the watchdog count of queries, each on its own: twice
-// InFlight, unless a slot is lost.
-func (c *Clients) SlotsTaken() (n int64) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, of := range c.byAddr {
-		n += int64(of.queries.Load())
-	}
-	return n + int64(c.unknown.queries.Load()) + c.Watchdog.counts[0].Load() + c.Watchdog.counts[1].Load()
-}
