@@ -88,29 +88,19 @@ func follow(q wire.Question, answer []dns.RR) (owners []reached, reason string) 
 	}
 	for {
 		last := owners[len(owners)-1]
-		next, ok := find(aliases, last.name)
-		if !ok {
+		i := slices.IndexFunc(aliases, func(a alias) bool { return a.owner == last.name })
+		if i < 0 {
 			return owners, ""
 		}
-		for _, o := range owners {
-			if o.name == next.target {
-				return nil, "its CNAMEs run in a circle"
-			}
+		next := aliases[i]
+		if slices.ContainsFunc(owners, func(o reached) bool { return o.name == next.target }) {
+			return nil, "its CNAMEs run in a circle"
 		}
 		if len(owners) > wire.MaxChain {
 			return nil, "its chain of CNAMEs is too long"
 		}
 		owners = append(owners, reached{next.target, min(last.ttl, next.ttl)})
 	}
-}
-
-func find(aliases []alias, owner fqdn.Name) (alias, bool) {
-	for _, a := range aliases {
-		if a.owner == owner {
-			return a, true
-		}
-	}
-	return alias{}, false
 }
 
 func (c *Checked) collect(q wire.Question, owners []reached, answer []dns.RR, most int) {

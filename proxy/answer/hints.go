@@ -32,11 +32,7 @@ func hints(rr *dns.SVCB) (ips []net.IP) {
 }
 
 func hasHints(rr *dns.SVCB) bool {
-	return slices.ContainsFunc(rr.Value, isHint)
-}
-
-func isHint(kv dns.SVCBKeyValue) bool {
-	return kv.Key() == dns.SVCB_IPV4HINT || kv.Key() == dns.SVCB_IPV6HINT
+	return slices.ContainsFunc(rr.Value, func(kv dns.SVCBKeyValue) bool { return kv.Key() == dns.SVCB_IPV4HINT || kv.Key() == dns.SVCB_IPV6HINT })
 }
 
 // reduce returns the record with these of its addresses only; nil if it says

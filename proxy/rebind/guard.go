@@ -138,12 +138,7 @@ type Verdict struct {
 
 // Confirms tells whether each verdict is the same by this guard and these pods.
 func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
-	for _, of := range v.Addrs {
-		if g.Blocked(v.Name, of.Addr, pods) != of.Reason {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(v.Addrs, func(of Verdict) bool { return g.Blocked(v.Name, of.Addr, pods) != of.Reason })
 }
 
 // reason returns why an address is closed to a name from outside or inside the cluster

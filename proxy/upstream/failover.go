@@ -234,12 +234,9 @@ func (r *request) note(err error) {
 		return
 	}
 	r.try.u.failed(r.try.bounds)
-	for _, known := range soon {
-		if errors.Is(err, known) {
-			return
-		}
+	if !slices.ContainsFunc(soon, func(known error) bool { return errors.Is(err, known) }) {
+		r.silent++
 	}
-	r.silent++
 }
 
 // rest waits after a round in which no upstream could be reached: for a change of the
