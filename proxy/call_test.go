@@ -151,7 +151,9 @@ func TestDrainAnswersReceivedQueries(t *testing.T) {
 			l.granter.tells(func(grants []policy.Grant, then GrantCallback) {
 				time.AfterFunc(20*time.Millisecond, func() { then.Granted(l.granter.acknowledge(grants), false) })
 			})
-			l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+			c := configWith(t)
+			c.GrantTimeout = time.Minute // a slow machine loses no query
+			l.asks(c, nil, startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
 				time.Sleep(50 * time.Millisecond)
 				return one("192.0.2.1")(q, tcp)
 			}))

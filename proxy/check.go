@@ -237,7 +237,7 @@ func (q *query) again(d policy.Decision, chain []fqdn.Name) policy.Decision {
 
 // guard puts the addresses into the record with the guard's verdict on each for the name.
 func (q *query) guard(n fqdn.Name) {
-	guard := q.setup.guardFor(&q.client)
+	guard := q.setup.guardFor(q.client.host.IsValid())
 	q.guarded = n
 	q.verdicts, q.free, q.kept = q.verdicts[:0], q.free[:0], q.kept[:0]
 	q.granted.reset()
@@ -258,7 +258,7 @@ func (q *query) guard(n fqdn.Name) {
 // guardVia finds the names that led to the question and may not open one of its addresses. A
 // name that may opens them for its own rules alone.
 func (q *query) guardVia(via []fqdn.Name) {
-	guard := q.setup.guardFor(&q.client)
+	guard := q.setup.guardFor(q.client.host.IsValid())
 	for _, n := range via {
 		if n != q.guarded && slices.ContainsFunc(q.kept, func(a wire.Address) bool { return guard.Blocked(n, a.Addr, q.client.snap) != "" }) {
 			q.shut, q.single = append(q.shut, n), false

@@ -97,7 +97,7 @@ func (q *query) awaitCookie() (waits bool) {
 		return false
 	}
 	s := q.s
-	z := s.setup.Load().root(&q.client)
+	z := s.setup.Load().zone(&q.client, "")
 	if z == nil {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // cookieServer is an upstream that gives cookies, or fails to answer the query for one.
@@ -113,15 +114,7 @@ func TestCookiesOfAnotherResolver(t *testing.T) {
 		m := newQuery("www.example.org", dns.TypeA)
 		m.SetEdns0(1232, false)
 		m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: mine}}
-		for deadline := time.Now().Add(time.Minute); ; {
-			r, _ := l.any("10.1.0.2", m)
-			if accepts(r) == want || time.Now().After(deadline) {
-				if accepts(r) != want {
-					t.Errorf("cookie %q", cookieOf(r))
-				}
-				return
-			}
-		}
+		fatal.Await(t, fmt.Sprintf("replies with a cookie: %t", want), func() bool { r, _ := l.any("10.1.0.2", m); return accepts(r) == want })
 	}
 	ask(false)
 	up.fails, up.gives = false, true

@@ -10,26 +10,27 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// echoing answers with the options that it was asked with, and records them.
-type echoing struct {
+// edited has each answer edited.
+type edited struct {
 	resolver
-	asked *[]wire.Query
-	more  []dns.EDNS0
+	edit func(a wire.Query, m *dns.Msg)
 }
 
-func (e echoing) resolve(a wire.Query) (found, error) {
-	*e.asked = append(*e.asked, a)
+func (e edited) resolve(a wire.Query) (found, error) {
 	got, err := e.resolver.resolve(a)
-	if err != nil {
-		return got, err
+	if err == nil {
+		e.edit(a, got.msg)
 	}
-	query := new(dns.Msg)
-	if err := query.Unpack(a.Pack(1)); err != nil {
-		return found{}, err
-	}
-	got.msg.SetEdns0(1232, query.IsEdns0().Do())
-	got.msg.IsEdns0().Option = append(query.IsEdns0().Option, e.more...)
-	return got, nil
+	return got, err
+}
+
+// echoing answers with the options that it was asked with and more, and records the queries.
+func echoing(t *testing.T, up resolver, asked *[]wire.Query, more ...dns.EDNS0) edited {
+	return edited{up, func(a wire.Query, m *dns.Msg) {
+		*asked = append(*asked, a)
+		theirs := parsed(t, a.Pack(1)).IsEdns0()
+		m.SetEdns0(1232, theirs.Do()).IsEdns0().Option = append(theirs.Option, more...)
+	}}
 }
 
 func withOptions(options ...dns.EDNS0) *dns.Msg {
@@ -61,7 +62,7 @@ func TestOptionsPassBothWays(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 			var asked []wire.Query
-			l.use(l.config, echoing{l.up, &asked, tt.says})
+			l.use(l.config, echoing(t, l.up, &asked, tt.says...))
 			r, _ := l.any("10.1.0.2", withOptions(tt.asks...))
 			upstream := new(dns.Msg)
 			fatal.If(t, upstream.Unpack(asked[0].Pack(1)))
@@ -90,7 +91,7 @@ func wantCodes(t *testing.T, what string, m *dns.Msg, want []uint16) {
 func TestOptionsAreTheAsksOwn(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 	var asked []wire.Query
-	l.use(l.config, echoing{l.up, &asked, nil})
+	l.use(l.config, echoing(t, l.up, &asked))
 	for i, m := range []*dns.Msg{withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}), withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{2}}), withOptions()} {
 		r, hit := l.any("10.1.0.2", m)
 		if len(asked) != i+1 || hit {

@@ -95,12 +95,7 @@ func (s *Server) ask(of warm.Question, then func(warm.Result)) {
 
 // passes tells whether the guard lets a name open an address, for the subject of the view.
 func (s *Server) passes(v *policy.View, snap *policy.Snapshot, n fqdn.Name, addr netip.Addr) bool {
-	setup := s.setup.Load()
-	guard := setup.guard
-	if v != nil && v.Node != nil {
-		guard = setup.hostGuard
-	}
-	return guard.Blocked(n, addr, snap) == ""
+	return s.setup.Load().guardFor(v != nil && v.Node != nil).Blocked(n, addr, snap) == ""
 }
 
 // kept counts and logs addresses that stay open without an answer.
@@ -115,7 +110,7 @@ func (s *Server) kept(r audit.Record, addresses int) {
 // ForgetWarmUps has the next warm-ups ask for every name again: others answered the pods
 // meanwhile, maybe with other addresses than the earlier warm-ups got.
 func (s *Server) ForgetWarmUps() {
-	for a := range s.setup.Load().answers() {
+	for _, a := range s.setup.Load().answers {
 		a.warmed.Clear()
 	}
 }

@@ -14,25 +14,16 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// Granter opens answered addresses in the kernel.
+// Granter opens answered addresses in the kernel, while no goroutine waits.
 type Granter interface {
-	AsyncGranter
-	CoverageChecker
-}
-
-// AsyncGranter opens addresses while no goroutine waits.
-type AsyncGranter interface {
 	// GrantThen tells then that the kernel acknowledged every address of every grant, or
 	// an error, which means that the answer must not leave: once, from any goroutine,
 	// perhaps before GrantThen returns. It does not block. The grants are lent until then.
 	GrantThen(grants []policy.Grant, then GrantCallback)
 	// Share returns how many grants one answer may need at most, at least one. It does not block.
 	Share() int
+	cache.CoverageChecker
 }
-
-// CoverageChecker tells which grants are open, so that cached replies are sent without
-// asking the kernel.
-type CoverageChecker = cache.CoverageChecker
 
 // GrantCallback takes the result of a GrantThen. It must not block. more: others are
 // called at once after it, by the same goroutine. Waits tells whether the result still counts.
@@ -67,7 +58,7 @@ func (q *query) grant() {
 		q.replyGranted()
 		return
 	}
-	if q.how != audit.CacheNone && s.coverage.Covered(q.grants) {
+	if q.how != audit.CacheNone && s.granter.Covered(q.grants) {
 		q.acknowledged(nil) // by an earlier grant: a slow kernel delays no answer that is open
 		return
 	}

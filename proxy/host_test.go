@@ -263,19 +263,13 @@ func TestUnansweredQueriesOfTheNode(t *testing.T) {
 	l.asks("192.0.2.250", secondHost, "other.test")
 	l.hosts[firstHost].table["other.test A"] = []string{"error"}
 	z := l.s.setup.Load().hosts[firstHost]
-	c, _ := l.s.calls.join(queryOf("other.test"), z, silent{})
-	l.s.calls.join(queryOf("other.test"), z, silent{})
+	c, _ := l.s.calls.join(queryOf("other.test"), z, new(unheard))
+	l.s.calls.join(queryOf("other.test"), z, new(unheard))
 	c.start(nil)
 	if got := <-doubt; got != firstHost || len(doubt) > 0 {
 		t.Errorf("%s is in doubt, and %d more", got, len(doubt))
 	}
 }
-
-// silent waits for a call.
-type silent struct{}
-
-func (silent) answerView() *wire.AnswerView { return new(wire.AnswerView) }
-func (silent) complete(outcome)             {}
 
 func queryOf(name string) wire.Query {
 	return wire.Query{Question: wire.Question{Name: policytest.Name(name), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}

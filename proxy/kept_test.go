@@ -130,21 +130,6 @@ func TestClassesAndOptionsAreNeverCached(t *testing.T) {
 	}
 }
 
-// optioned adds an option to every answer.
-type optioned struct {
-	resolver
-	option dns.EDNS0
-}
-
-func (o optioned) resolve(a wire.Query) (found, error) {
-	got, err := o.resolver.resolve(a)
-	if err == nil {
-		got.msg.SetEdns0(1232, false)
-		got.msg.IsEdns0().Option = []dns.EDNS0{o.option}
-	}
-	return got, err
-}
-
 // TestClientSpecificAnswerIsNotCached, even if the query had no such option.
 func TestClientSpecificAnswerIsNotCached(t *testing.T) {
 	for _, tt := range []struct {
@@ -157,7 +142,7 @@ func TestClientSpecificAnswerIsNotCached(t *testing.T) {
 		{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}, 1},
 	} {
 		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
-		l.use(l.config, optioned{l.up, tt.option})
+		l.use(l.config, edited{l.up, func(_ wire.Query, m *dns.Msg) { m.SetEdns0(1232, false).IsEdns0().Option = []dns.EDNS0{tt.option} }})
 		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
 		if n, _ := l.answers().cache.Usage(); n != tt.kept {
 			t.Errorf("with %T %d answers are kept, want %d", tt.option, n, tt.kept)
@@ -212,21 +197,10 @@ func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
 	}
 }
 
-// odd answers by another opcode.
-type odd struct{ resolver }
-
-func (o odd) resolve(a wire.Query) (found, error) {
-	got, err := o.resolver.resolve(a)
-	if err == nil {
-		got.msg.Opcode = dns.OpcodeNotify
-	}
-	return got, err
-}
-
 // TestReplyHasTheQuerysOpcode, whatever the upstream's is.
 func TestReplyHasTheQuerysOpcode(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
-	l.use(l.config, odd{l.up})
+	l.use(l.config, edited{l.up, func(_ wire.Query, m *dns.Msg) { m.Opcode = dns.OpcodeNotify }})
 	for _, from := range []string{"10.1.0.6", "10.1.0.6", "10.1.0.6", "10.1.0.2"} {
 		if r, _ := l.any(from, newQuery("a.wild.test", dns.TypeA)); r.Opcode != dns.OpcodeQuery {
 			t.Errorf("%s: opcode %d", from, r.Opcode)

@@ -277,7 +277,7 @@ func (l *lab) use(c *corefile.Config, r resolver) {
 }
 
 // answers are those that pods get.
-func (l *lab) answers() *answers { return l.s.setup.Load().root(&identity{}).answers }
+func (l *lab) answers() *answers { return l.s.setup.Load().answers[0] }
 
 // inHand is the replier of a query whose reply a test waits for.
 type inHand struct {
@@ -315,14 +315,8 @@ func fromLoopback(from netip.Addr) netip.Addr {
 // send gives the server a query as from the address and returns the reply.
 func (l *lab) send(from string, m *dns.Msg) *dns.Msg {
 	l.t.Helper()
-	wire, err := m.Pack()
-	fatal.If(l.t, err)
 	who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53"))
-	out := l.s.handle(wire, who, false)
-	r := new(dns.Msg)
-	if err := r.Unpack(out); err != nil {
-		l.t.Fatalf("the reply cannot be read: %v", err)
-	}
+	r := parsed(l.t, l.s.handle(packed(l.t, m), who, false))
 	if r.Id != m.Id || !r.Response {
 		l.t.Fatalf("the reply has id %d and response %v, the query id %d", r.Id, r.Response, m.Id)
 	}

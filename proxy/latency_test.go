@@ -45,7 +45,7 @@ func TestStagesAreReported(t *testing.T) {
 			clock := testclock.New(noon)
 			l.s.now = clock.Now
 			l.use(l.s.setup.Load().config, lengthy{l.up, clock, up})
-			l.s.granter = slowKernel{clock, kernel, tt.name == "the kernel refuses"}
+			l.s.granter = slowKernel{clock: clock, takes: kernel, refuses: tt.name == "the kernel refuses"}
 			l.ask(tt.from, tt.asked, dns.TypeA)
 			got := l.s.Stats().Latency
 			want := func(what string, h counters.Histogram, on bool, took time.Duration) {

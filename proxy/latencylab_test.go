@@ -20,6 +20,7 @@ const typeA = 0
 
 // slowKernel is a kernel that takes its time, and may refuse then.
 type slowKernel struct {
+	always
 	clock   *testclock.Clock
 	takes   time.Duration
 	refuses bool

@@ -112,7 +112,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 		"gone.wild.test AAAA": {"NXDOMAIN", soa + "30"}}, "cache {\nprefetch 5 1m 10%\nserve_stale\n}")
 	log := audit.To(io.Discard, audit.Options{Node: "node-1", Queue: 1 << 30})
 	defer log.Close(context.Background())
-	l.s.log, l.s.coverage = log, always{}
+	l.s.log, l.s.granter = log, always{l.s.granter}
 	h, replies := &handler{s: l.s, local: endpoint}, new(mmsg.Reader)
 	edns := newQuery("www.example.org", dns.TypeA)
 	edns.SetEdns0(1232, false)
@@ -136,7 +136,8 @@ func TestHitAllocatesNothing(t *testing.T) {
 	}
 }
 
-type always struct{}
+// always is a granter with which all is open.
+type always struct{ Granter }
 
 func (always) Covered([]policy.Grant) bool { return true }
 func (always) Epoch() uint64               { return 0 }

@@ -297,8 +297,7 @@ func TestParkedIsNotHung(t *testing.T) {
 	var now time.Duration
 	l.s.now = func() time.Time { return noon.Add(now) }
 	who := l.s.identify(netip.MustParseAddr("10.1.0.4"), at.Addr())
-	packet, err := newQuery("slow.test", dns.TypeA).Pack()
-	fatal.If(t, err)
+	packet := packed(t, newQuery("slow.test", dns.TypeA))
 	// The pod "free" of another name, since strict would be refused.
 	who.addr = netip.MustParseAddr("10.1.0.6")
 	q, done := l.parked(packet)

@@ -104,7 +104,7 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	}
 	setup := s.setup.Load()
 	now := started.Sub(s.started)
-	root := setup.root(c)
+	root := setup.zone(c, "")
 	if root == nil {
 		return 0, false
 	}
@@ -116,7 +116,7 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 		}
 	}
 	e, r := root.cache.Packet(q, c.view, now)
-	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guardFor(c), c.snap, c.version) || !r.Covered(s.coverage) {
+	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guardFor(c.host.IsValid()), c.snap, c.version) || !r.Covered(s.granter) {
 		return 0, e != nil
 	}
 	if n = r.Copy(e, q, now, out[:len(out)-wire.CookieRoom]); n == 0 {

@@ -68,8 +68,7 @@ func TestEDNSBothWays(t *testing.T) {
 		if tt.size > 0 {
 			m.SetEdns0(tt.size, tt.do)
 		}
-		packet, err := m.Pack()
-		fatal.If(t, err)
+		packet := packed(t, m)
 		who := l.s.identify(netip.MustParseAddr("10.1.0.6"), netip.Addr{})
 		out := l.s.handle(packet, who, false)
 		if most := max(512, int(tt.size)); len(out) > most {
@@ -101,8 +100,7 @@ func TestClientsSpellingIsReturned(t *testing.T) {
 
 func TestUnreadableQueryIsAFormatError(t *testing.T) {
 	l := newLab(t, nil)
-	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	fatal.If(t, err)
+	packet := packed(t, newQuery("www.example.org", dns.TypeA))
 	who := l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
 	out := l.s.handle(packet[:len(packet)-3], who, false)
 	r := new(dns.Msg)

@@ -74,9 +74,7 @@ func TestServeOverUDPAndTCP(t *testing.T) {
 			t.Errorf("%s: rcode %d", network, r.Rcode)
 		}
 	}
-	for l.s.Stats().InFlight > 0 { // a place is given back after the reply left
-		time.Sleep(time.Millisecond)
-	}
+	fatal.Await(t, "a place is given back after the reply left", func() bool { return l.s.Stats().InFlight == 0 })
 	if s := l.s.Stats(); s.Queries != 4 || s.QueriesTCP != 2 || s.Allowed != 2 || s.Refused != 2 {
 		t.Errorf("stats %+v", s)
 	}
@@ -85,8 +83,7 @@ func TestServeOverUDPAndTCP(t *testing.T) {
 // The loopback counts as the node, so the unknown source's packet is injected.
 func TestUnknownSourcesGetREFUSED(t *testing.T) {
 	l := newLab(t, labTable)
-	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	fatal.If(t, err)
+	packet := packed(t, newQuery("www.example.org", dns.TypeA))
 	b := new(mmsg.Reader)
 	p := listener.NewPacket(b, packet, netip.MustParseAddrPort("198.51.100.7:5353"))
 	(&handler{s: l.s, local: endpoint}).take(&p, noon)

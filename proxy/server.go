@@ -77,8 +77,7 @@ type Server struct {
 	*warm.Ups
 	*warm.InUse
 
-	granter  AsyncGranter
-	coverage CoverageChecker
+	granter  Granter
 	log      DecisionLog
 	now      func() time.Time
 	logger   *slog.Logger
@@ -116,6 +115,7 @@ type setup struct {
 	config    *corefile.Config
 	zones     []*zone              // of the configuration, the longest names first
 	hosts     map[netip.Addr]*zone // by the resolver of the host
+	answers   []*answers           // of all zones, each once
 	guard     *rebind.Guard
 	hostGuard *rebind.Guard
 	nodes     map[netip.Addr]bool
@@ -130,7 +130,7 @@ func New(o Options) (*Server, error) {
 	case o.Granter == nil:
 		return nil, errors.New("make the proxy: there is no granter")
 	}
-	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: cmp.Or(o.Logger, slog.Default()),
+	s := &Server{granter: o.Granter, log: o.Log, now: o.Now, logger: cmp.Or(o.Logger, slog.Default()),
 		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
 	if s.dialled.of = o.Dialled; o.Dialled == nil {
 		s.dialled.of = func(local netip.Addr) netip.Addr { return local }
@@ -175,7 +175,7 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 	s.followed.Sweep(snap)
 	s.zones.Sweep(func(p policy.PodRef) bool { return snap.ViewOf(p) != nil })
 	if gone := removedViews(old, snap); len(gone) > 0 {
-		for a := range s.setup.Load().answers() {
+		for _, a := range s.setup.Load().answers {
 			a.cache.DropReplies(gone)
 		}
 	}
@@ -186,7 +186,7 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 func (s *Server) Stats() counters.Stats {
 	all := s.stats.Snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
-	for a := range s.setup.Load().answers() {
+	for _, a := range s.setup.Load().answers {
 		entries, bytes := a.cache.Usage()
 		all.CacheEntries += int64(entries)
 		all.CacheBytes += bytes

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -80,6 +79,10 @@ func (s *Server) SetCluster(c Cluster) {
 func (s *Server) store(next *setup) {
 	next.guard = s.cluster.Guard(next.config)
 	next.hostGuard, next.park = next.guard.ForNode(), s.cluster.Hold
+	next.answers = []*answers{next.zones[0].answers}
+	for _, z := range next.hosts {
+		next.answers = append(next.answers, z.answers)
+	}
 	next.nodes = make(map[netip.Addr]bool, len(s.cluster.Nodes))
 	for _, a := range s.cluster.Nodes {
 		next.nodes[a.Unmap()] = true
@@ -109,15 +112,8 @@ func (s *Server) route(next *setup) {
 	}
 }
 
-// root returns the root zone of the client's queries, nil for a resolver of the host that is gone.
-func (s *setup) root(c *identity) *zone {
-	if c.host.IsValid() {
-		return s.hosts[c.host]
-	}
-	return s.zones[len(s.zones)-1]
-}
-
-// zone returns the longest zone of a name that the client asks for, nil if none covers it.
+// zone returns the longest zone of a name that the client asks for, of "" the root zone; nil if none
+// covers it, and for a resolver of the host that is gone.
 func (s *setup) zone(c *identity, n fqdn.Name) *zone {
 	if c.host.IsValid() {
 		return s.hosts[c.host]
@@ -130,23 +126,9 @@ func (s *setup) zone(c *identity, n fqdn.Name) *zone {
 	return nil
 }
 
-// answers yields what is known of all upstreams.
-func (s *setup) answers() iter.Seq[*answers] {
-	return func(yield func(*answers) bool) {
-		if !yield(s.zones[0].answers) {
-			return
-		}
-		for _, z := range s.hosts {
-			if !yield(z.answers) {
-				return
-			}
-		}
-	}
-}
-
-// guardFor returns the guard against rebinding that holds for the client.
-func (s *setup) guardFor(c *identity) *rebind.Guard {
-	if c.host.IsValid() {
+// guardFor returns the guard against rebinding that holds for the node, or for pods.
+func (s *setup) guardFor(node bool) *rebind.Guard {
+	if node {
 		return s.hostGuard
 	}
 	return s.guard
@@ -253,7 +235,7 @@ func (s *Server) Retime() {
 		return
 	}
 	s.logger.Info("the clock was set, or the machine was suspended; kept answers are older by what it was set forward", "by", step.Round(time.Millisecond))
-	for a := range s.setup.Load().answers() {
+	for _, a := range s.setup.Load().answers {
 		a.cache.Age(max(step, 0))
 		a.warmed.Age(max(step, 0))
 	}

@@ -17,8 +17,10 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // The names that the lab's pods may query over UDP: everything under example.org by
@@ -74,6 +76,7 @@ var errKernelBusy = errors.New("the kernel is busy")
 // teller is a Granter and an AsyncGranter whose behaviour a test chooses. It knows the
 // acknowledged grants.
 type teller struct {
+	cache.CoverageChecker
 	// then, if set, is called by GrantThen in place of an immediate result.
 	then atomic.Pointer[func(grants []policy.Grant, then GrantCallback)]
 	// fails, if not nil, says whether the kernel refuses.
@@ -154,6 +157,7 @@ type socketLab struct {
 // newSocketLab has a clock that runs, unless still.
 func newSocketLab(t testing.TB, still bool) *socketLab {
 	l := &socketLab{newLab(t, nil), new(teller), new(recorder)}
+	l.granter.CoverageChecker = l.lab.granter
 	l.s.granter, l.s.log = l.granter, l.log
 	l.s.logger = slog.New(slog.DiscardHandler)
 	if !still {
@@ -181,19 +185,9 @@ func (l *socketLab) asks(c *corefile.Config, edit func(*corefile.Zone), ups ...*
 // settled waits until nothing is under way and returns the counters.
 func (l *socketLab) settled() counters.Stats {
 	l.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		s := l.s.Stats()
-		if s.InFlight == 0 && l.places() == 0 {
-			return l.s.Stats()
-		}
-		if time.Now().After(deadline) {
-			l.t.Fatalf("%d queries, %d places are not given back", s.InFlight, l.places())
-		}
-	}
+	fatal.Await(l.t, "queries are not over", func() bool { return l.s.Stats().InFlight == 0 })
+	return l.s.Stats()
 }
-
-// places returns the count of queries that have a slot.
-func (l *socketLab) places() (n int64) { return l.s.clients.SlotsTaken() }
 
 // lowerCase is a message in words, without the spelling of its names and without
 // its id.

@@ -192,7 +192,7 @@ func TestRenewalAsksAgain(t *testing.T) {
 	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
 	l.pass(100 * time.Second)
 	a := wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
-	c, first := l.s.calls.join(a, l.s.setup.Load().root(&identity{}), new(unheard))
+	c, first := l.s.calls.join(a, l.s.setup.Load().zones[0], new(unheard))
 	if !first {
 		t.Fatal("there is a call")
 	}

@@ -150,22 +150,6 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
-// Connections returns how many queries each connection has in flight, by the address of
-// its client.
-func (s *Server) Connections() map[netip.AddrPort]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := map[netip.AddrPort]int{}
-	for _, l := range s.open {
-		l.mu.Lock()
-		for c := range l.conns {
-			all[c.From()] = len(c.slots)
-		}
-		l.mu.Unlock()
-	}
-	return all
-}
-
 // SendReplies sends the replies that were batched.
 func (s *Server) SendReplies() { s.replies.Send() }
 
