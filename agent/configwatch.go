@@ -8,8 +8,12 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
-// configPoll is how often the Corefile and the files that it imports are read.
-const configPoll = time.Second
+const (
+	// configPoll is how often the Corefile and the files that it imports are read.
+	configPoll = time.Second
+	// configPolls is after how many polls a change is applied at the latest, though the files go on changing.
+	configPolls = 4
+)
 
 // await returns f's result, or ctx's error if ctx ends first. f continues then: files may be on a
 // file system that hangs.
@@ -31,6 +35,7 @@ type configWatch struct {
 	path  string
 	last  *corefile.Source // that was applied, or refused, last
 	read  *corefile.Source // as it was read last
+	polls int              // since it differs from last
 	apply func(*corefile.Config) (pending []string)
 	log   *slog.Logger
 }
@@ -38,18 +43,22 @@ type configWatch struct {
 // run polls until ctx ends. Changes since last was read count.
 func (c *configWatch) run(ctx context.Context) { every(ctx, configPoll, func() { c.poll(ctx) }) }
 
-// poll reads the Corefile and applies it if it differs from the last, and not from the one that was
-// read before: editors write in several steps.
+// poll reads the Corefile and applies it if it differs from the last. It waits until two polls read
+// the same, as editors write in several steps.
 func (c *configWatch) poll(ctx context.Context) {
 	now, err := await(ctx, func() *corefile.Source { return corefile.Read(c.path) })
 	if err != nil {
 		return
 	}
-	steady := c.read != nil && now.Same(c.read)
-	if c.read = now; !steady || now.Same(c.last) {
+	before := c.read
+	if c.read = now; now.Same(c.last) {
+		c.polls = 0
 		return
 	}
-	c.last = now
+	if c.polls++; c.polls < configPolls && (before == nil || !now.Same(before)) {
+		return
+	}
+	c.last, c.polls = now, 0
 	config, err := now.Config()
 	if err != nil {
 		c.log.Error("the Corefile is refused; the running configuration stays", "error", err)

@@ -70,11 +70,13 @@ func TestChangeBeforeTheWatchIsSeen(t *testing.T) {
 	b.holds(5 * time.Minute)
 }
 
+// TestImportedFileIsApplied: from a folder that is made later, too.
 func TestImportedFileIsApplied(t *testing.T) {
-	b := newBench(t, good+"import *.conf\n}\n")
+	b := newBench(t, good+"import conf/*\n}\n")
 	b.polls()
+	fatal.If(t, os.Mkdir(filepath.Join(b.dir, "conf"), 0o700))
 	for _, text := range []string{"hold 5m\n", "hold 6m\n", "hold 6m # minutes\n"} {
-		b.write("a.conf", text)
+		b.write("conf/a", text)
 		b.polls()
 	}
 	b.holds(5*time.Minute, 6*time.Minute)
@@ -90,6 +92,16 @@ func TestChangesSettle(t *testing.T) {
 	}
 	b.polls()
 	b.holds(6 * time.Minute)
+}
+
+// TestSteadyWritesDoNotStarve: a Corefile that is written without a pause is applied.
+func TestSteadyWritesDoNotStarve(t *testing.T) {
+	b := newBench(t, good+"}\n")
+	for minutes := range 2 * configPolls {
+		b.write("Corefile", fmt.Sprintf("%shold %dm\n}\n", good, 1+minutes))
+		b.poll(t.Context())
+	}
+	b.holds(configPolls*time.Minute, 2*configPolls*time.Minute)
 }
 
 // TestInvalidCorefileIsRefusedAgain: said once, and the next good one is applied.
