@@ -3,6 +3,10 @@ package conntrack
 import (
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"github.com/namegate/namegate/kernel/nfattr"
 )
 
 // TestIdle: the time left is compared with that which the last packet gave.
@@ -47,5 +51,15 @@ func TestIdle(t *testing.T) {
 	offloaded := tracked{Flow: Flow{Protocol: 6, Offloaded: true}}
 	if got := offloaded.idle(of); got != 0 {
 		t.Errorf("offloaded: idle for %v", got)
+	}
+}
+
+// TestOffloadedIsRead: by the bit of the status, whatever the others are.
+func TestOffloadedIsRead(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[uint32]bool{0: false, seenReply | assured: false, offload | seenReply: true, offload | 1<<15: true} {
+		if c, _ := parse(nfattr.AppendUint32(make([]byte, nfattr.HeaderLen), nl.CTA_STATUS, status)); c.Offloaded != want {
+			t.Errorf("status %#x: offloaded %v", status, c.Offloaded)
+		}
 	}
 }

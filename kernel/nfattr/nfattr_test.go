@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/kernel/nfattr"
 )
 
 // attrs renders attributes as the kernel does, each padded to four bytes.
@@ -67,4 +68,17 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%d bytes of values out of %d", total, len(b))
 		}
 	})
+}
+
+func TestAppendingAllocatesNothing(t *testing.T) {
+	room := make([]byte, 0, 256)
+	if n := testing.AllocsPerRun(100, func() {
+		b, begin := nfattr.AppendHeader(room, 1, 0, 1)
+		b, nest := nfattr.Begin(b, 7)
+		b = nfattr.AppendString(nfattr.AppendUint32(nfattr.AppendUint16(b, 1, 2), 3, 4), 5, "text")
+		nfattr.End(b, nest)
+		nfattr.EndMessage(b, begin)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }

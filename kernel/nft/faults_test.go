@@ -3,11 +3,16 @@ package nft_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -70,5 +75,71 @@ func TestNetThatStays(t *testing.T) {
 	fatal.If(t, tables.Apply(ctx, full))
 	if left := net.Dump(); left != "" {
 		t.Errorf("after another Apply:\n%s", left)
+	}
+}
+
+// TestRemovalBeginsWithTheNet: a removal that fails leaves no second net without the tables
+// that admit.
+func TestRemovalBeginsWithTheNet(t *testing.T) {
+	t.Parallel()
+	ctx, s, runs := context.Background(), subjects(), 0
+	inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, 0, false}
+	net := knftables.NewFake(knftables.InetFamily, nft.NetTableName)
+	tables := nft.New(inet, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables.UseNet(net)
+	tables.DecideNamespace()
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	inet.failAt = runs + 1
+	failing := nft.New(inet, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	failing.UseNet(net)
+	if err := failing.Remove(ctx); !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	if net.Table != nil && len(net.Table.Chains) > 0 || len(inet.Table.Chains) == 0 {
+		t.Errorf("after a removal that failed:\n%s%s", net.Dump(), inet.Dump())
+	}
+}
+
+// hooked calls a function before its next transaction.
+type hooked struct {
+	*knftables.Fake
+	before *func()
+}
+
+func (h hooked) Run(ctx context.Context, tx *knftables.Transaction) error {
+	if before := *h.before; before != nil {
+		*h.before = nil
+		before()
+	}
+	return h.Fake.Run(ctx, tx)
+}
+
+// TestEntriesThatChangeWhileALayoutDoes: an entry that is withdrawn while another layout replaces one
+// does not come back, and one that is added then is not lost.
+func TestEntriesThatChangeWhileALayoutDoes(t *testing.T) {
+	t.Parallel()
+	near4 := netip.MustParseAddr("198.51.100.8")
+	ctx, s, before := context.Background(), named(), (func())(nil)
+	tables := nft.New(hooked{knftables.NewFake(knftables.InetFamily, nft.TableName), &before}, knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
+	tables.UseNet(knftables.NewFake(knftables.InetFamily, nft.NetTableName))
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+	withdrawn, stays, added := entry(far4, time.Hour, "withdrawn", timed.Absent), entry(far6, time.Hour, "stays", timed.Absent), entry(near4, time.Hour, "added", timed.Absent)
+	applied(t, tables, timed.Op{Set: "denied", Entries: []timed.Entry{withdrawn, stays}})
+	tables.OnlyAdmit(false) // another layout
+	before = func() {
+		applied(t, tables, timed.Op{Set: "denied", Remove: true, Entries: []timed.Entry{withdrawn}}, timed.Op{Set: "denied", Entries: []timed.Entry{added}})
+	}
+	fatal.If(t, tables.Apply(ctx, s))
+	if before != nil {
+		t.Fatal("no table was made anew")
+	}
+	want := map[string][]timed.Entry{"denied": {entry(near4, 0, "added", 0), entry(far6, 0, "stays", 0)}}
+	if got, _ := listed(t, tables, "denied"); !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	applied(t, tables, timed.Op{Set: "denied", Remove: true, Entries: []timed.Entry{added}})
+	fatal.If(t, tables.Apply(ctx, nft.State{Entries: s.Entries}))
+	if got, _ := listed(t, tables, "denied"); len(got["denied"]) != 1 {
+		t.Errorf("later: %v", got)
 	}
 }

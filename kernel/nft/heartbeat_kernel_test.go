@@ -1,13 +1,13 @@
 package nft_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -72,48 +72,31 @@ func updatesInPlace(t *testing.T) bool {
 // table "marker" is added and followed at both ends, so that nothing between is missed.
 func monitor(t *testing.T) (changes func() string, stop func()) {
 	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "changes"))
+	fatal.If(t, err)
+	t.Cleanup(func() { out.Close() })
 	cmd := exec.Command("nft", "monitor")
-	var out syncBuffer
-	cmd.Stdout = &out
+	cmd.Stdout = out
 	fatal.If(t, cmd.Start())
-	mark := func(action string) {
+	text := func() string {
+		b, err := os.ReadFile(out.Name())
+		fatal.If(t, err)
+		return string(b)
+	}
+	began := 0
+	mark := func() {
 		t.Helper()
 		fatal.Await(t, "a line of nft monitor", func() bool {
 			piped(t, "add table ip marker; delete table ip marker") // again: the monitor may not listen yet
 			time.Sleep(10 * time.Millisecond)
-			return strings.Contains(out.String(), action+" table ip marker")
+			return strings.Contains(text()[began:], "delete table ip marker")
 		})
 	}
-	mark("delete")
-	out.Reset()
-	return func() string { return strings.ReplaceAll(out.String(), "delete table ip marker", "") }, func() {
-		mark("delete")
+	mark()
+	began = len(text())
+	return func() string { return strings.ReplaceAll(text()[began:], "delete table ip marker", "") }, func() {
+		mark()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-}
-
-// syncBuffer is a buffer that a process writes while a test reads.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-// Reset empties the buffer.
-func (s *syncBuffer) Reset() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.b.Reset()
 }

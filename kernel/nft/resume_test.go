@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/kernel/nft"
@@ -63,4 +67,109 @@ func TestARestartWritesTheDifference(t *testing.T) {
 			})
 		}
 	}
+}
+
+// otherLayoutTables are the tables of an agent of another layout: sets of our names with
+// other types, a chain of our name at another hook, and some names of its own.
+const otherLayoutTables = `
+table inet namegate {
+	set selected4 { type ipv4_addr . inet_service; elements = { 10.1.0.5 . 80 } }
+	set chosen4 { type ipv4_addr; elements = { 10.1.0.5 } }
+	set alive { type inet_service; flags timeout; timeout 3s; elements = { 53 } }
+	map giveback4 { type ipv4_addr : ipv4_addr; elements = { 169.254.20.64 : 192.0.2.53 } }
+	chain old { ip saddr @chosen4 drop; }
+	chain forward { type filter hook forward priority -20; jump old; }
+	chain further { type filter hook output priority 0; ip saddr . tcp dport @selected4 drop; }
+}
+table bridge namegate {
+	chain judge { type filter hook forward priority 0; drop; }
+}`
+
+// TestKernelReplacesAnotherLayout: tables of another layout stay as they are until the
+// first state is written, and then nothing of them is left.
+func TestKernelReplacesAnotherLayout(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	written(t, full)
+	want := ruleset(t)
+	for what, left := range map[string]string{
+		"both tables":         otherLayoutTables,
+		"one table":           "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
+		"ours, changed since": "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
+	} {
+		piped(t, "flush ruleset\n"+left)
+		before := ruleset(t)
+		tables := laterAgent(t)
+		if err := tables.Setup(ctx); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := ruleset(t); withoutTimes(got) != withoutTimes(before) {
+			t.Errorf("%s: set-up changed what was in force:\n%s", what, got)
+		}
+		if left == otherLayoutTables && tables.GivenBack()[serve4] != dns4 {
+			t.Errorf("%s: what the last agent gives back is not found", what)
+		}
+		if err := tables.Apply(ctx, full); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		got := ruleset(t)
+		if alive := strings.Contains(got, "elements = { 53 expires"); alive != (left == otherLayoutTables) {
+			t.Errorf("%s: the dead-man switch is on: %v", what, alive)
+		}
+		if objects(got) != objects(want) {
+			t.Errorf("%s: after the first state:\n%s\nwant\n%s", what, got, want)
+		}
+		verified(t, tables, full)
+	}
+}
+
+// objects are the tables' objects without elements, in an order that is not of their age, and without
+// comments: chains and maps that stay keep theirs.
+func objects(s string) string {
+	s = regexp.MustCompile(`(?m)^\t\tcomment ".*"\n`).ReplaceAllString(s, "")
+	all := regexp.MustCompile(`(?m)^\t(chain|set|map|counter) |^}`).ReplaceAllString(bare(s), "\x00$0")
+	parts := strings.Split(strings.ReplaceAll(all, "\n\n", "\n"), "\x00")
+	slices.Sort(parts)
+	return strings.Join(parts, "")
+}
+
+// baseChains are the base chains of the table inet with the kernel's numbers for them, which
+// tell when they were made.
+func baseChains(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("nft", "-a", "list", "table", "inet", "namegate").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return regexp.MustCompile(`chain \S+ { # handle \d+\n(?:\s+comment ".*"\n)?\s+type \S+ hook \S+`).FindAllString(string(out), -1)
+}
+
+// TestBaseChainsOutliveTheirLayout: a packet that is under way while the kernel takes a base
+// chain for another may meet the rules of neither.
+func TestBaseChainsOutliveTheirLayout(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	tables := written(t, full)
+	before := baseChains(t)
+	if len(before) < 4 {
+		t.Fatalf("base chains: %q", before)
+	}
+	for _, another := range []func(){tables.AdmitCandidates, func() { tables.OnlyAdmit(false) }, func() { tables.OnlyAdmit(true) }} {
+		another()
+		fatal.If(t, tables.Apply(ctx, full))
+		if now := baseChains(t); !slices.Equal(now, before) {
+			t.Errorf("base chains are %q, were %q", now, before)
+		}
+		verified(t, tables, full)
+	}
+}
+
+// withoutTimes leaves out what passes by itself.
+func withoutTimes(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		text, _, _ := strings.Cut(line, " expires ")
+		b.WriteString(text)
+	}
+	return b.String()
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
+	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,4 +81,178 @@ func TestTiersAreRepaired(t *testing.T) {
 		"delete element inet namegate dns4 { 192.0.2.53 }":                   "nft set inet namegate dns4",
 		"add element inet namegate tiers4 { 10.1.0.99 : goto " + rest + " }": "nft set inet namegate tiers4",
 	})
+}
+
+// TestLongListsOfBothTiers: long lists that lead to each other are within the kernel's bound
+// of nested chains.
+func TestLongListsOfBothTiers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	tables := inKernel(t)
+	tables.DecideNamespace()
+	fatal.If(t, tables.Setup(ctx))
+	s := longTiers(1000, 1)
+	if err := errors.Join(tables.Apply(ctx, nft.State{}), tables.Apply(ctx, s)); err != nil {
+		t.Fatalf("%.1000s", err)
+	}
+	verified(t, tables, s)
+}
+
+// longTiers are pods with n ordered rules and n rules of NetworkPolicies.
+func longTiers(n, pods int) (s nft.State) {
+	var admin, list []*nft.TierRule
+	for i := range n {
+		peers := fmt.Sprintf("%04d", i)
+		s.Peers = append(s.Peers, nft.PeerSet{Name: peers, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})}},
+			nft.PeerSet{Name: "net" + peers, Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)}), 32)}})
+		s.Entries = append(s.Entries, peers)
+		ports := []nft.PortRange{{Protocol: "tcp", First: uint16(i + 1), Last: uint16(i + 1)}}
+		admin = append(admin, &nft.TierRule{Entries: peers, Action: nft.Pass, Ports: ports}, &nft.TierRule{Peers: "net" + peers, Action: nft.Pass, Ports: ports})
+		list = append(list, &nft.TierRule{Peers: peers, Ports: ports}, &nft.TierRule{Peers: "net" + peers, Ports: ports})
+	}
+	s.Lists = []nft.RuleList{{ID: "list", Rules: list}}
+	s.Tiers = []nft.Tiers{{ID: "tiers", Admin: admin, Namespace: true}}
+	for i := range pods {
+		id, a := fmt.Sprintf("%012x", i), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		g := nft.GrantSet{Name: id, Ported: true}
+		s.GrantSets = append(s.GrantSets, g)
+		s.Subjects = append(s.Subjects, nft.Subject{ID: id, Addrs: []netip.Addr{a}, List: "list", Grants: []nft.Grants{{Set: g}}})
+		s.Selected, s.Tiers[0].Subjects = append(s.Selected, a), append(s.Tiers[0].Subjects, a)
+	}
+	return s
+}
+
+// TestRulesThatChange: whatever lists of shared rules become, by rules that change,
+// come, go and trade places, within a list and between lists and tiers, the tables hold the rules
+// in order and no other chain. Another program removes rules of parts meanwhile.
+func TestRulesThatChange(t *testing.T) {
+	t.Parallel()
+	ctx, tables, rnd := context.Background(), inKernel(t), rand.New(rand.NewPCG(1, 1))
+	var peers []nft.PeerSet
+	for i := range 12 {
+		peers = append(peers, nft.PeerSet{Name: fmt.Sprint(i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}})
+	}
+	rule := func() *nft.TierRule {
+		port := uint16(rnd.IntN(6))
+		return &nft.TierRule{Peers: peers[rnd.IntN(len(peers))].Name, Action: nft.Action(rnd.IntN(4)), Ports: []nft.PortRange{{Protocol: "tcp", First: port, Last: port}}}
+	}
+	lists := make([][]*nft.TierRule, 6) // of three subjects, Admin and Baseline
+	for range 40 {
+		r := rule()
+		for i := range lists {
+			lists[i] = append(lists[i], r)
+		}
+	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, nft.State{})))
+	parts, flushed := regexp.MustCompile(`chain (part-\w+)`), ""
+	for step := range 24 {
+		for range 1 + rnd.IntN(3) {
+			i, j := rnd.IntN(len(lists)), rnd.IntN(len(lists))
+			a, b := rnd.IntN(len(lists[i])), rnd.IntN(len(lists[j]))
+			switch rnd.IntN(4) {
+			case 0:
+				old, next := lists[i][a], rule()
+				for l := range lists {
+					if n := slices.Index(lists[l], old); n >= 0 {
+						lists[l][n] = next
+					}
+				}
+			case 1:
+				lists[i][a], lists[j][b] = lists[j][b], lists[i][a]
+			case 2:
+				lists[i] = slices.Insert(lists[i], a, lists[j][b])
+			default:
+				lists[i] = slices.Delete(lists[i], a, a+1+rnd.IntN(min(3, len(lists[i])-a)))
+			}
+		}
+		s := nft.State{Peers: peers}
+		for i := 0; i < len(lists); i += 2 {
+			a := netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})
+			s.Selected = append(s.Selected, a)
+			s.Tiers = append(s.Tiers, nft.Tiers{ID: fmt.Sprint(step, i), Subjects: []netip.Addr{a}, Admin: slices.Clone(lists[i]), Baseline: slices.Clone(lists[i+1])})
+		}
+		s.Peers = slices.DeleteFunc(slices.Clone(peers), func(p nft.PeerSet) bool {
+			return !slices.ContainsFunc(lists, func(l []*nft.TierRule) bool {
+				return slices.ContainsFunc(l, func(r *nft.TierRule) bool { return r.Peers == p.Name })
+			})
+		})
+		if err := tables.Apply(ctx, s); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		// A part without rules is written whole, or not at all.
+		found, err := tables.Verify(ctx, s)
+		if err != nil || len(found) > 0 && !slices.Equal(found, []string{flushed}) {
+			t.Fatalf("step %d: deviations %q, %v", step, found, err)
+		}
+		if len(found) > 0 {
+			fatal.If(t, tables.Rewrite(ctx, s))
+			verified(t, tables, s)
+		}
+		if flushed = ""; step%4 > 0 {
+			continue
+		}
+		there := parts.FindAllStringSubmatch(ruleset(t), -1)
+		if len(there) == 0 {
+			t.Fatalf("step %d: there is no part", step)
+		}
+		part := there[rnd.IntN(len(there))][1]
+		flushed = "nft chain inet " + nft.TableName + " " + part
+		fatal.If(t, exec.Command("nft", "flush", "chain", "inet", nft.TableName, part).Run())
+	}
+}
+
+// networks returns random disjoint networks of both families, which often lie side by side, at
+// the ends of all addresses, or are all of them.
+func networks(random *rand.Rand) (out []netip.Prefix) {
+	for _, bytes := range []int{4, 16} {
+		if random.IntN(10) == 0 {
+			out = append(out, netip.PrefixFrom(netip.MustParsePrefix(map[int]string{4: "0.0.0.0/0", 16: "::/0"}[bytes]).Addr(), 0))
+			continue
+		}
+		for range random.IntN(12) {
+			b := make([]byte, bytes)
+			b[0] = []byte{0, 198, 255}[random.IntN(3)]
+			for i := 1; i < bytes; i++ {
+				b[i] = b[0] / 255 * 255
+			}
+			b[bytes-1] = byte(random.IntN(256))
+			a, _ := netip.AddrFromSlice(b)
+			n := netip.PrefixFrom(a, []int{8, 8*bytes - 4, 8*bytes - 1, 8 * bytes}[random.IntN(4)]).Masked()
+			overlaps := false
+			for _, o := range out {
+				overlaps = overlaps || o.Overlaps(n)
+			}
+			if !overlaps {
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// TestNetworksByChanges: sets of networks that came to their members by changes, and by the
+// program nft between them, hold these members.
+func TestNetworksByChanges(t *testing.T) {
+	t.Parallel()
+	ctx, random := context.Background(), rand.New(rand.NewPCG(1, 2))
+	tables := inKernel(t)
+	fatal.If(t, tables.Setup(ctx))
+	for n := range 300 {
+		s := nft.State{Selected: []netip.Addr{pod4}, PodRanges: networks(random)}
+		var rules []*nft.TierRule
+		for i := range 2 {
+			name := fmt.Sprint("set", i)
+			s.Peers = append(s.Peers, nft.PeerSet{Name: name, Kind: nft.PeerNetworks, Networks: networks(random)})
+			rules = append(rules, &nft.TierRule{Peers: name})
+		}
+		s.Tiers = []nft.Tiers{{ID: "list", Subjects: s.Selected, Admin: rules}}
+		write := tables.Apply
+		if random.IntN(20) == 0 {
+			write = tables.Rewrite
+		}
+		fatal.If(t, write(ctx, s))
+		if verified(t, tables, s); t.Failed() {
+			t.Fatalf("state %d of 300", n)
+		}
+	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
@@ -107,6 +109,95 @@ func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, elementLines(ruleset(t))); diff != "" {
 			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
+		}
+	}
+}
+
+// TestChangesAfterARival: whatever another program did to the tables, a change makes all of its
+// state, with few tries, or after a look. A lost second net does not hold up the
+// other tables.
+func TestChangesAfterARival(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	before, next := subjects(), subjects()
+	next.Subjects[0].Grants, next.Subjects[0].List, next.Staged = next.Subjects[0].Grants[:1], "", nil
+	next.GrantSets, next.Selected, next.Pods = next.GrantSets[:1], next.Selected[:1], nil
+	next.PortHomes, next.Ports = next.PortHomes[:1], nil
+	for _, change := range [][2]nft.State{{before, next}, {next, before}} {
+		for rival, tries := range map[string]int{
+			"": 1, "delete table inet namegate-net": 2, "flush set inet namegate-net selected6": 1, "flush set inet namegate-net ifaces": 1,
+			"flush ruleset": 2, "delete table inet namegate": 2, "delete table bridge namegate": 2, "flush table inet namegate": 2,
+			"flush set inet namegate selected6": 2, "flush set bridge namegate ports": 2, "flush map inet namegate pods4": 2,
+			"flush map inet namegate pods4; flush map inet namegate pods6":                      2,
+			"add chain inet namegate list-0; add set inet namegate peers-0 { type ipv4_addr; }": 1,
+			"add set inet namegate grants-0123456789ab-any-4 { type ipv6_addr; }":               3,
+		} {
+			tables := inKernel(t)
+			tables.DecideNamespace()
+			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, change[0]), tables.Apply(ctx, change[0])))
+			if rival != "" {
+				_ = exec.Command("nft", rival).Run() // a set that is there is an error
+			}
+			var err error
+			for try := 1; ; try++ {
+				err = tables.Apply(ctx, change[1])
+				if selected, readErr := tables.Selected(ctx); strings.Contains(rival, "-net") && (readErr != nil || len(selected) != len(change[1].Selected)) {
+					t.Errorf("after %q try %d leaves %v selected: %v", rival, try, selected, readErr)
+				}
+				if err == nil || try == tries {
+					break
+				}
+			}
+			if err != nil {
+				t.Errorf("after %q %d tries fail: %.300v", rival, tries, err)
+				continue
+			}
+			// What a change did not meet, a look does.
+			if _, err := tables.Verify(ctx, change[1]); err != nil {
+				t.Errorf("after %q: %v", rival, err)
+			}
+			fatal.If(t, tables.Apply(ctx, change[1]))
+			verified(t, tables, change[1])
+		}
+	}
+}
+
+// TestWatchTellsOfChanges: every change of our tables by another program, and none of
+// tables that are not ours. The order of events is the kernel's: an unrelated change
+// followed by one of ours gives one token for the second.
+func TestWatchTellsOfChanges(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tables := written(t, named())
+	changes, err := tables.Watch(ctx, func(err error) { t.Error(err) })
+	fatal.If(t, err)
+	for _, command := range []string{"add table ip theirs", "add chain ip theirs c", "add rule ip theirs c accept", "delete table ip theirs"} {
+		piped(t, command)
+	}
+	fatal.If(t, tables.Heartbeat(ctx))
+	select {
+	case <-changes:
+		t.Error("a token for a change of tables that are not ours, or of the dead-man switch")
+	case <-time.After(100 * time.Millisecond):
+	}
+	for _, change := range []string{
+		"add element inet namegate selected4 { 10.1.0.77 }",
+		"delete element inet namegate selected4 { 10.1.0.77 }",
+		"add element inet namegate entries-denied-4 { 10.1.0.5 . 192.0.2.9 timeout 1h }",
+		"flush set inet namegate entries-denied-4",
+		"insert rule inet namegate judge accept",
+		"flush chain inet namegate judge",
+		"add chain bridge namegate theirs",
+		"delete table bridge namegate",
+		"add table ip mangle",
+		"flush ruleset",
+	} {
+		piped(t, change)
+		select {
+		case <-changes:
+		case <-time.After(time.Minute):
+			t.Errorf("no token after nft %q", change)
 		}
 	}
 }
