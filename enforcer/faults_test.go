@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -235,4 +237,83 @@ func TestFaultsWhileOthersWait(t *testing.T) {
 			t.Errorf("sets of %s are left", set)
 		}
 	}
+}
+
+// TestFailedFirstRollOutKeepsTheNodesRules: the first snapshot of an agent may fail at any step. The
+// rules of the node that the agent before it left stay in force.
+func TestFailedFirstRollOutKeepsTheNodesRules(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, func(t *testing.T, plane string) {
+		failed := 0
+		eachFault(t, 2, false, func() (*world, func() error) {
+			w := newWorldOn(t, plane)
+			compiled := func(allow *v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+				return w.compiler.Compile(compile.Input{
+					Pods: []policy.Pod{pod("web", "10.1.0.5", "allow")}, Policies: []*v1alpha1.FQDNNetworkPolicy{allow}, Node: &policy.Node{Name: "n1"},
+					ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{clusterPolicy(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{action: Deny}]}")},
+				})
+			}
+			fatal.If(t, w.rollOut(compiled(pol("allow", "tcp/443 www.example.org"))))
+			w.restart()
+			return w, func() error { return w.rollOut(compiled(pol("allow", "tcp/8443 www.example.org"))) }
+		}, func(f fault) {
+			if errors.Is(f.err, errInjected) {
+				failed++
+			}
+			if f.inet.Table.Chains["node-output"] == nil || !strings.Contains(f.inet.Dump(), "goto node-rejected") {
+				t.Errorf("%s, and the node has no rules", f.when)
+			}
+		})
+		if failed == 0 {
+			t.Error("no step fails: the test does not see them")
+		}
+	})
+}
+
+// TestARetryAfterARestartKeepsHomes has each step of the first roll-out of a successor fail: a
+// pod's address keeps its home while the same snapshot is prepared again, and its queries
+// are intercepted.
+func TestARetryAfterARestartKeepsHomes(t *testing.T) {
+	t.Parallel()
+	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
+		var before []string
+		var next *policy.Snapshot
+		eachFault(t, 2, false, func() (*world, func() error) {
+			w := newWorld(t)
+			w.links.SetHome(addr("10.1.0.5"), home)
+			web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+			w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+			before = w.nftElements()
+			w.restart()
+			next = w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+			return w, func() error { return w.rollOut(next) }
+		}, func(f fault) {
+			if !errors.Is(f.err, errInjected) {
+				return
+			}
+			check := func(when string) {
+				if f.at("10.1.0.5", "veth9", "") {
+					t.Errorf("%s, %s: the pod's address passes on another pod's interface", f.when, when)
+				}
+				if gone := slices.DeleteFunc(slices.Clone(before), func(e string) bool { return slices.Contains(f.nftElements(), e) }); len(gone) > 0 {
+					t.Errorf("%s, %s: nft has no more %q", f.when, when, gone)
+				}
+			}
+			check("then")
+			f.prepare(next)
+			check("prepared again")
+		})
+	}
+}
+
+// nftElements returns the elements of the nft tables that are of no generation.
+func (w *world) nftElements() (out []string) {
+	for i, table := range []*knftables.Fake{w.inet, w.bridge} {
+		for line := range strings.Lines(table.Dump()) {
+			if words := strings.Fields(line); strings.HasPrefix(line, "add element") && !slices.Contains([]string{"intercept4", "intercept6", "giveback4", "giveback6"}, words[4]) {
+				out = append(out, fmt.Sprint(i, words[4:]))
+			}
+		}
+	}
+	return out
 }

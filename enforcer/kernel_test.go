@@ -5,13 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -19,39 +16,18 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
+	"github.com/namegate/namegate/testkit/netns"
 )
-
-// kernelSets opens the sets of a network namespace of its own. The thread that
-// enters it ends with the goroutine, so nothing else runs there; the socket stays.
-func kernelSets(t testing.TB) *ipset.Kernel {
-	t.Helper()
-	type opened struct {
-		k   *ipset.Kernel
-		err error
-	}
-	out := make(chan opened)
-	go func() {
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			out <- opened{nil, err}
-			return
-		}
-		k, err := ipset.Open()
-		out <- opened{k, err}
-	}()
-	o := <-out
-	if o.err != nil {
-		t.Skip("this asks the kernel, and needs root and ipset:", o.err)
-	}
-	t.Cleanup(o.k.Close)
-	return o.k
-}
 
 // onKernel is a node whose sets are the kernel's own, with pods that may reach
 // *.example.net on one port.
 func onKernel(t testing.TB, pods int) (*world, []policy.Pod) {
+	netns.Own(t)
+	sets, err := ipset.Open()
+	fatal.If(t, err)
+	t.Cleanup(sets.Close)
 	w := newNode(t)
-	w.real = kernelSets(t)
+	w.real = sets
 	w.restart()
 	var all []policy.Pod
 	for i := range pods {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -21,10 +22,15 @@ func waiting(pods ...policy.Pod) map[policy.PodRef]bool {
 // part prepares a snapshot and brings it into force for all pods but some.
 func (w *world) part(s *policy.Snapshot, pods ...policy.Pod) {
 	w.t.Helper()
-	fatal.If(w.t, w.e.Prepare(context.Background(), s))
-	if _, err := w.e.CommitPart(context.Background(), waiting(pods...)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.prepare(s)
+	w.commitPart(pods...)
+}
+
+// commitPart brings what is prepared into force for all pods but some.
+func (w *world) commitPart(pods ...policy.Pod) {
+	w.t.Helper()
+	_, err := w.e.CommitPart(context.Background(), waiting(pods...))
+	fatal.If(w.t, err)
 }
 
 // TestCommitPart: pods that wait are open still, and what is prepared for them is ready,
@@ -63,9 +69,7 @@ func TestCommitPart(t *testing.T) {
 		fatal.If(t, w.answerBy(next, p, "www.example.com", 60, "192.0.2.2"))
 	}
 	w.reconcile()
-	if _, err := w.e.Refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	w.learns(intercept.Network{})
 	check("after a reconcile and another network", true)
 	w.part(w.compile([]policy.Pod{web, db, late, fresh}, two, pol("none")), late)
 	if !w.dials("10.1.0.7", "192.0.2.9", 25) || w.dials("10.1.0.8", "192.0.2.9", 25) {
@@ -179,9 +183,7 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 	check("prepared")
 	w.reconcile()
 	check("compared")
-	if _, err := w.e.CommitPart(context.Background(), waiting(sick, later)); err != nil {
-		t.Fatal(err)
-	}
+	w.commitPart(sick, later)
 	check("committed in part")
 	w.commit()
 	if w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) || len(w.e.closed) > 0 {

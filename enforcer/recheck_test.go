@@ -2,12 +2,19 @@ package enforcer
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -144,6 +151,172 @@ func TestNextPodKeepsItsConnections(t *testing.T) {
 		w.recheck()
 		if w.admitted(late) || !w.admitted(own) {
 			t.Errorf("restart %v: admitted what the last pod sent %v, what the next one opened %v", restart, w.admitted(late), w.admitted(own))
+		}
+	}
+}
+
+// dies lets the agent die before the nth step of a roll-out, and tells whether there
+// is such a step.
+func (w *world) dies(n int, s *policy.Snapshot) (died bool) {
+	steps := 0
+	w.seams.before = func(step string) {
+		if steps++; steps == n {
+			panic(w)
+		}
+	}
+	defer func() {
+		w.seams.before = nil
+		if died = recover() == any(w); died {
+			w.restart()
+		}
+	}()
+	fatal.If(w.t, w.rollOut(s))
+	return false
+}
+
+// TestAnAgentThatDiesLeavesNothingUncut: whenever it dies, the next one cuts what is not
+// allowed any more, and no connection of whom that is not about, though it knows nothing
+// of the grants that have ended.
+func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
+	t.Parallel()
+	for _, by := range losses() {
+		for _, follows := range []bool{false, true} { // the agent that dies has followed another
+			n := 1
+			for died := true; died && n < maxSteps; n++ {
+				l := newLosing(t)
+				l.opens(by)
+				if l.change(by); follows {
+					l.restart()
+				}
+				died = l.dies(n, l.next())
+				l.bring()
+				l.isCut(fmt.Sprintf("%s, follows %t, and the agent dies before step %d", by.what, follows, n))
+			}
+			if n < 5 {
+				t.Errorf("%s: only %d steps", by.what, n)
+			}
+		}
+	}
+}
+
+// TestOffloadedConnectionsAreCut: on a kernel that does not remove connections from flow tables, a
+// connection of TCP that no policy allows any more is reset by a segment that comes in from its pod; the
+// status names it until it is gone.
+func TestOffloadedConnectionsAreCut(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{"192.0.2.3:443", "[2001:db8::3]:443"} {
+		w := newNode(t)
+		from := map[bool]netip.Addr{true: addr("10.1.0.5"), false: addr("fd00:1::5")}[addrPort(to).Addr().Is4()]
+		w.links.SetHome(from, link.Home{Iface: "br0", Port: "port5"})
+		w.flows.SetOld(true)
+		var sent []string
+		w.inject = func(iface string, packet []byte) error {
+			header, pseudo := 20, slices.Concat(packet[12:20], []byte{0, 6, 0, 20})
+			if from.Is6() {
+				header, pseudo = 40, slices.Concat(packet[8:40], []byte{0, 6, 0, 20})
+			} else if checksum(packet[:20]) != 0 {
+				t.Error("a wrong checksum of the header")
+			}
+			tcp := packet[header:]
+			if len(tcp) != 20 || checksum(append(pseudo, tcp...)) != 0 {
+				t.Errorf("a segment %x with a wrong checksum", tcp)
+			}
+			sent = append(sent, fmt.Sprintf("%s %x %d %d", iface, tcp[13], uint16(tcp[0])<<8|uint16(tcp[1]), uint16(tcp[2])<<8|uint16(tcp[3])))
+			return nil
+		}
+		w.restart()
+		web := pod("web", from.String(), "allow", "more")
+		w.apply([]policy.Pod{web}, pol("allow", "tcp/80 www.example.org"), pol("more", "tcp/443 mail.test"))
+		w.answer(web, "mail.test", 60, addrPort(to).Addr().String())
+		f := w.track(netip.AddrPortFrom(from, 4000).String(), to)
+		w.flows.Offload(f, true)
+		w.apply([]policy.Pod{web}, pol("allow", "tcp/80 www.example.org"))
+		if w.admitted(f) || !slices.Equal(sent, []string{"port5 4 4000 443"}) {
+			t.Errorf("admitted: %v, sent %q", w.admitted(f), sent)
+		}
+		if got, want := w.e.Status().NotCut, fmt.Sprintf("tcp %s to %s", f.Src, f.Dst); !slices.Equal(got, []string{want}) {
+			t.Errorf("not cut are %q, want %q", got, want)
+		}
+		w.flows.Offload(f, false)
+		w.clock.Pass(packetGrace)
+		w.recheck()
+		if got := w.e.Status().NotCut; len(got) > 0 || len(sent) != 1 {
+			t.Errorf("not cut are %q, sent %q", got, sent)
+		}
+	}
+}
+
+// TestFlowTablesOfPodsAreReported: flow tables with an interface of an isolated pod.
+func TestFlowTablesOfPodsAreReported(t *testing.T) {
+	t.Parallel()
+	w := newNode(t)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
+	w.links.SetHome(addr("10.1.0.7"), link.Home{Iface: "veth7"})
+	w.restart()
+	w.apply([]policy.Pod{pod("a", "10.1.0.5", "allow"), pod("b", "10.1.0.6", "allow"), pod("c", "10.1.0.7")}, pol("allow", "tcp/80 www.example.org"))
+	table := nft.Table{Family: "inet", Name: "router"}
+	for _, test := range []struct {
+		devices []string
+		want    []string
+	}{
+		{nil, nil}, {[]string{"eth0"}, nil}, {[]string{"eth0", "veth7"}, nil},
+		{[]string{"eth0", "veth5"}, []string{"10.1.0.5"}}, {[]string{"veth*"}, []string{"10.1.0.5"}},
+		{[]string{"port6"}, []string{"10.1.0.6"}}, {[]string{"br0", "veth5"}, []string{"10.1.0.5", "10.1.0.6"}},
+	} {
+		w.e.k.Tables.FakeFlowtables(nft.Flowtable{Table: table, Name: "fast", Devices: test.devices})
+		var got []string
+		of := w.e.Status().Offloading
+		for _, a := range slices.SortedFunc(maps.Keys(of), netip.Addr.Compare) {
+			if got = append(got, a.String()); of[a] != "inet router fast" {
+				t.Errorf("%s is in %q", a, of[a])
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("devices %q: %q, want %q", test.devices, got, test.want)
+		}
+	}
+	fatal.If(t, w.e.Cleanup(context.Background()))
+}
+
+// TestConnectionsOutliveTheirGrants for as long as a policy in force allows a name that
+// opened their address.
+func TestConnectionsOutliveTheirGrants(t *testing.T) {
+	t.Parallel()
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 *.example.net")
+	more, other := pol("one", "tcp/443,tcp/8443 www.example.org"), pol("one", "tcp/8443 www.example.org")
+	type policies = []*v1alpha1.FQDNNetworkPolicy
+	type answers = map[string]uint32 // TTLs by name
+	for what, test := range map[string]struct {
+		first    policies
+		answers  []answers // 200 s apart; the connection is opened after the first
+		then     []policies
+		admitted []bool
+	}{
+		"its policy goes":            {policies{one, two}, []answers{{"www.example.org": 60}}, []policies{{one, two}, {two}}, []bool{true, false}},
+		"another policy goes":        {policies{one, two}, []answers{{"www.example.net": 60}}, []policies{{one, two}, {two}}, []bool{true, true}},
+		"its rule gets another port": {policies{one}, []answers{{"www.example.org": 60}}, []policies{{more}, {other}}, []bool{true, false}},
+		"each reason counts":         {policies{one, two}, []answers{{"www.example.org": 60}, {"www.example.net": 60}}, []policies{{one}, {two}}, []bool{true, false}},
+		"one ends, another holds on": {policies{one, two}, []answers{{"www.example.org": 60, "www.example.net": 600}, {"ftp.example.net": 600}}, []policies{{one}}, []bool{true}},
+	} {
+		w := newWorld(t)
+		web := pod("web", "10.1.0.5", "one", "two")
+		w.apply([]policy.Pod{web}, test.first...)
+		var f conntrack.Flow
+		for i, names := range test.answers {
+			for name, ttl := range names {
+				w.answer(web, name, ttl, "192.0.2.1")
+			}
+			if i == 0 {
+				f = w.track("10.1.0.5:1001", "192.0.2.1:443")
+			}
+			w.expire(200 * time.Second)
+		}
+		for i, policies := range test.then {
+			w.apply([]policy.Pod{web}, policies...)
+			if got := w.admitted(f); got != test.admitted[i] {
+				t.Errorf("%s: step %d: the connection is admitted: %v", what, i, got)
+			}
 		}
 	}
 }

@@ -220,3 +220,72 @@ func TestHomesThatCannotBeWrittenAreASuspicion(t *testing.T) {
 		t.Errorf("%q failed, and nothing compares the kernel before the next tick", w.seams.failed)
 	}
 }
+
+// A bridged pod that becomes selected is in the set "homed" before the chain of
+// ports knows it: meanwhile every packet of it is dropped, established or not.
+// So is a routed one where "homed" happens to be written before "home".
+func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
+	t.Parallel()
+	for _, home := range []link.Home{{Iface: "veth5"}, {Iface: "br0", Port: "port5"}} {
+		for range 10 {
+			w := newWorld(t)
+			w.links.SetHome(addr("10.1.0.5"), home)
+			web := pod("web", "10.1.0.5", "allow")
+			w.apply([]policy.Pod{web})
+			dropped := ""
+			w.seams.before = func(step string) {
+				if dropped == "" && !w.at("10.1.0.5", home.Iface, home.Port) {
+					dropped = step
+				}
+			}
+			w.apply([]policy.Pod{web}, pol("allow"))
+			if dropped != "" {
+				t.Errorf("at home on %v, and dropped before: %s", home, dropped)
+				break
+			}
+		}
+	}
+}
+
+// TestLooksForChangesRest: looks that find nothing take a tenth of the time, and those that
+// repair do not wait.
+func TestLooksForChangesRest(t *testing.T) {
+	t.Parallel()
+	var r rest
+	began := time.Unix(1_700_000_000, 0)
+	for _, step := range []struct {
+		took, since time.Duration
+		repaired    bool
+		want        time.Duration
+	}{
+		{0, 0, false, 0},
+		{200 * time.Millisecond, 0, false, 1800 * time.Millisecond},
+		{200 * time.Millisecond, time.Second, false, 800 * time.Millisecond},
+		{200 * time.Millisecond, 2 * time.Second, false, 0},
+		{200 * time.Millisecond, 0, true, 0},
+	} {
+		ended := began.Add(step.took)
+		r.looked(began, ended, step.repaired)
+		if got := r.wait(ended.Add(step.since)); got != step.want {
+			t.Errorf("%v after a look of %v, which repaired: %v: %v, want %v", step.since, step.took, step.repaired, got, step.want)
+		}
+	}
+	if first := (&rest{}).wait(began); first != 0 {
+		t.Errorf("the first look waits %v", first)
+	}
+}
+
+// TestALookReplacesThePlannedOne: a deviation of grants shows in a look at everything alone, and
+// a check that comes by itself looks at less.
+func TestALookReplacesThePlannedOne(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ planned, all, want bool }{{}, {all: true, want: true}, {planned: true, want: true}, {planned: true, all: true, want: true}} {
+		var p planned
+		if test.planned {
+			p.look = make(chan time.Time)
+		}
+		if got := p.replaced(test.all); got != test.want || p.look != nil {
+			t.Errorf("%+v: at everything: %v, planned still: %v", test, got, p.look != nil)
+		}
+	}
+}

@@ -89,35 +89,25 @@ var planes = []string{iptablesPlane, nftablesPlane}
 
 // open makes an enforcer of the kernel of the node, in which it is called, which closes with the test.
 func (p *peering) open() (*enforcer.Enforcer, *conntrack.Kernel, error) {
+	p.t.Helper()
 	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
-	if err != nil {
-		return nil, nil, err
+	fatal.If(p.t, err)
+	flows, err := conntrack.Open()
+	fatal.If(p.t, err)
+	links, err := link.Open()
+	fatal.If(p.t, err)
+	for _, seam := range []interface{ Close() }{tables, flows, links} {
+		p.t.Cleanup(seam.Close)
 	}
-	p.t.Cleanup(tables.Close)
-	k := enforcer.Kernel{Tables: tables, Entries: inNode{tables, p.Node.Do}, Dataplane: nftables.Config{Tables: inNode{tables, p.Node.Do}}.New}
+	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Entries: inNode{tables, p.Node.Do}, Dataplane: nftables.Config{Tables: inNode{tables, p.Node.Do}}.New}
 	if p.plane == iptablesPlane {
 		chains, err := iptables.NewExec(iptables.Default)
-		if err != nil {
-			return nil, nil, err
-		}
+		fatal.If(p.t, err)
 		sets, err := ipset.Open()
-		if err != nil {
-			return nil, nil, err
-		}
+		fatal.If(p.t, err)
 		p.t.Cleanup(sets.Close)
 		k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
 	}
-	flows, err := conntrack.Open()
-	if err != nil {
-		return nil, nil, err
-	}
-	p.t.Cleanup(flows.Close)
-	links, err := link.Open()
-	if err != nil {
-		return nil, nil, err
-	}
-	p.t.Cleanup(links.Close)
-	k.Flows, k.Links = flows, links
 	resolvers := p.resolvers
 	if resolvers == nil {
 		resolvers = []netip.Addr{lab.Resolver4}

@@ -1,12 +1,15 @@
 package enforcer
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
+	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -77,4 +80,157 @@ func TestOpenedJustBeforeIsolation(t *testing.T) {
 			t.Errorf("isolated before it is admitted %v, admitted %v, denied without an answer %v, selected %v", isolated, w.admitted(late), has("dropped4"), has("selected4"))
 		}
 	})
+}
+
+// TestFirstStartRefusesNothingAllowed: on a node without an earlier agent the chains say
+// what pods may do before anything denies them: at no step is a new connection refused
+// that is allowed, and one that is opened on the way goes on.
+func TestFirstStartRefusesNothingAllowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := pod("client", "10.1.0.5 2001:db8:1::5", "allow", "np")
+	w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
+	w.remote = append(w.remote, far("db", "10.2.0.1 2001:db8:2::1", "db"))
+	snap := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
+	open := func(step string) {
+		for _, to := range []string{"10.2.0.1:5432", "[2001:db8:2::1]:5432"} {
+			from := map[bool]string{true: "10.1.0.5", false: "2001:db8:1::5"}[addrPort(to).Addr().Is4()]
+			if !w.reaches(from, to, policy.TCP) {
+				t.Errorf("%s is refused before: %s", to, step)
+			}
+		}
+	}
+	w.seams.before = open
+	w.prepare(snap)
+	fatal.If(t, w.answerBy(snap, client, "www.example.org", 60, "192.0.2.1"))
+	w.seams.before = func(step string) {
+		open(step)
+		if !w.reaches("10.1.0.5", "192.0.2.1:443", policy.TCP) {
+			t.Errorf("what was granted is refused before: %s", step)
+		}
+	}
+	early := &packet{Src: addr("10.1.0.5"), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432}
+	if w.passes(early); early.Conn&DefaultMark == 0 {
+		t.Error("what a pod opens while its names are resolved has no admission")
+	}
+	w.commit()
+	open("the end")
+	if w.reaches("10.1.0.5", "10.2.0.1:5433", policy.TCP) {
+		t.Error("nothing is denied")
+	}
+}
+
+// What an earlier agent's chains say stays in force until the first Commit, also where
+// the first snapshot has nothing of it.
+func TestFirstPrepareLeavesAnEarlierAgentsChains(t *testing.T) {
+	t.Parallel()
+	w, client := asksPeers(t)
+	w.restart()
+	w.netpols = nil
+	snap := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
+	w.prepare(snap)
+	if !w.reaches("10.1.0.5", "10.2.0.1:5432", policy.TCP) {
+		t.Error("the first Prepare took away what was in force")
+	}
+}
+
+// Links change while the agent resolves names between Prepare and Commit: what
+// was prepared must stand.
+func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	web, late := pod("web", "10.1.0.5", "one", "two"), pod("late", "10.1.0.6", "two")
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "veth6"})
+	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
+	next := w.compile([]policy.Pod{web, late}, pol("one", "tcp/443 www.example.org"), pol("two", "tcp/80 www.example.com"))
+	w.prepare(next)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	w.reconcile()
+	fatal.If(t, w.answerBy(next, web, "www.example.com", 60, "192.0.2.2"))
+	if !w.dials("10.1.0.5", "192.0.2.2", 80) {
+		t.Error("the kernel acknowledged a grant and the first packet is dropped")
+	}
+	if w.dials("10.1.0.5", "192.0.2.9", 80) || !w.dials("10.1.0.6", "192.0.2.9", 25) {
+		t.Error("before Commit exactly the pods of the snapshot in force are denied")
+	}
+	w.commit()
+	if got := w.e.Status().Homeless; len(got) != 0 {
+		t.Errorf("after Commit homeless: %v", got)
+	}
+}
+
+// The view that decided is asked again exactly if it is not in force.
+func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p, q := pod("web", "10.1.0.5", "allow"), pod("other", "10.1.0.6", "more")
+	allow, more := pol("allow", "tcp/443 www.example.org"), pol("more", "tcp/443 *.example.net")
+	w.apply([]policy.Pod{p, q}, allow, more)
+	first, others := w.snap.ViewOf(p.PodRef), w.snap.ViewOf(q.PodRef)
+	grant := func(name string, v *policy.View) error {
+		return granttest.Grant(context.Background(), w.e.grants, []policy.Grant{{
+			Pod: p.PodRef, Name: dns(name), Ports: https, Addrs: addrs("192.0.2.1"), Deadline: w.clock.Now().Add(60e9), View: v,
+		}})
+	}
+	if err := grant("www.example.org", first); err != nil {
+		t.Errorf("by the view in force: %v", err)
+	}
+	if err := grant("a.example.net", others); err == nil {
+		t.Error("another pod's view is trusted")
+	}
+	if err := grant("www.example.org", others); err != nil {
+		t.Errorf("the wrong view for what the right one allows: %v", err)
+	}
+	next := w.compile([]policy.Pod{p, q}, pol("allow", "tcp/443 www.example.com"), more)
+	coming := next.ViewOf(p.PodRef)
+	if err := grant("www.example.com", coming); err == nil {
+		t.Error("a view that was never prepared is trusted")
+	}
+	w.prepare(next)
+	if grant("www.example.org", first) != nil || grant("www.example.com", coming) != nil {
+		t.Error("between Prepare and Commit both views are in force")
+	}
+	w.commit()
+	// The proxy may have decided by the last snapshot and come late.
+	if err := grant("www.example.org", first); err == nil {
+		t.Error("a view that went is trusted")
+	}
+	if err := grant("www.example.com", first); err != nil {
+		t.Errorf("a view that went, for what the one in force allows: %v", err)
+	}
+	if err := grant("www.example.org", coming); err != nil {
+		t.Errorf("what the view in force has decided is not asked again: %v", err)
+	}
+}
+
+// TestAbandonedSnapshots: what a snapshot allowed that was prepared and never came into
+// force is taken back with the next that does not.
+func TestAbandonedSnapshots(t *testing.T) {
+	t.Parallel()
+	allow := pol("allow", "tcp/443 www.example.org")
+	client, young := pod("client", "10.1.0.5", "allow", "np"), pod("young", "10.1.0.6", "allow", "np")
+	for what, test := range map[string]struct {
+		before, during, after []policy.Pod
+		from                  string
+	}{
+		"of a pod that stays":           {[]policy.Pod{client}, []policy.Pod{client}, []policy.Pod{client}, "10.1.0.5"},
+		"of a pod that comes and stays": {nil, []policy.Pod{young}, []policy.Pod{young}, "10.1.0.6"},
+		"of a pod that comes and goes":  {[]policy.Pod{client}, []policy.Pod{client, young}, []policy.Pod{client}, "10.1.0.6"},
+	} {
+		w := newWorld(t)
+		w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
+		w.apply(test.before, allow)
+		w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
+		w.prepare(w.compile(test.during, allow))
+		early := &packet{Src: addr(test.from), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432}
+		if w.passes(early); early.Conn&DefaultMark == 0 {
+			t.Fatalf("%s: the chains do not say it ahead", what)
+		}
+		f := w.track(test.from+":1001", "10.2.0.1:5432")
+		w.netpols = nil
+		w.apply(test.after, allow)
+		if w.admitted(f) {
+			t.Errorf("%s: a connection goes on that no snapshot in force ever allowed", what)
+		}
+	}
 }
