@@ -118,7 +118,7 @@ func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason er
 	}
 	now := e.plan
 	if e.snapshot == nil {
-		now = e.recovered.among(next)
+		now, e.known = e.recovered.among(next), plan.Known(e.coming)
 	}
 	subjects := plan.Union(now, next, e.closed)
 	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.k.Tables.Apply(ctx, e.tablesState(subjects)))

@@ -67,7 +67,9 @@ var (
 // the kernel refused; then some of the addresses may be open. It is called once, on any goroutine and
 // perhaps before GrantThen returns, and must not block. GrantThen copies the grants, and has no timeout.
 func (t *Table) GrantThen(grants []policy.Grant, then Callback) {
-	if !t.enter(t.request(grants, then)) {
+	if len(grants) == 0 {
+		then.Granted(nil, false)
+	} else if !t.enter(t.request(grants, then)) {
 		t.refused.Add(1)
 		then.Granted(errQueue, false)
 	}

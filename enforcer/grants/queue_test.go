@@ -36,6 +36,8 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	}
 	g[0].Addrs = append(g[0].Addrs, addr("192.0.2.9"), addr("192.0.2.9"))
 	ask(1, "one address more, twice")
+	g = nil
+	ask(0, "nothing")
 }
 
 func TestRefusedGrantsOpenNothing(t *testing.T) {
