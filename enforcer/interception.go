@@ -32,9 +32,9 @@ func (e *Enforcer) startInterception() ([]netip.Addr, error) {
 		return nil, err
 	}
 	own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !intercept.InRange(a) })
-	e.nodeServed = e.k.Tables.NodeGivenBack()
+	e.nodeServed = e.recovered.NodeGivenBack
 	dialled := maps.Clone(e.nodeServed)
-	maps.Copy(dialled, e.k.Tables.GivenBack())
+	maps.Copy(dialled, e.recovered.GivenBack)
 	e.predecessor.Find(own, dialled)
 	return e.intercept.Start(slices.DeleteFunc(own, e.predecessor.Serves))
 }

@@ -20,12 +20,8 @@ type recoveredState struct {
 	// isolated addresses were default-deny: connections of others have not been judged.
 	isolated map[netip.Addr]bool
 	homes    map[netip.Addr]link.Home
-	// tiers are the chains of the ordered rules of addresses.
-	tiers map[netip.Addr]string
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
-	// node: the node had ordered rules.
-	node bool
 }
 
 // readRecovered completes what the nft tables have of an earlier agent, which must have been set up, by its recheck
@@ -41,12 +37,10 @@ func (e *Enforcer) readRecovered(earlier nft.Earlier, isolated []netip.Addr) (in
 	if len(in.Subjects) == 0 { // the tables, which tell whose the addresses are, were lost
 		maps.Copy(in.recheck, in.isolated)
 	}
-	in.tiers, in.node = e.k.Tables.TierChains(), e.k.Tables.JudgesNode()
-	homes, ports := e.k.Tables.Homes()
-	for _, h := range homes {
+	for _, h := range earlier.Homes {
 		in.homes[h.Addr] = link.Home{Iface: h.Iface}
 	}
-	for _, p := range ports {
+	for _, p := range earlier.PortHomes {
 		in.homes[p.Addr] = link.Home{Iface: in.homes[p.Addr].Iface, Port: p.Iface}
 	}
 	return in, nil
@@ -75,7 +69,9 @@ func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 // hadTiers tells whether a subject had its ordered rules, which have chains, and these no
 // peers but networks.
 func (in recoveredState) hadTiers(p *dataplane.Subject, chains map[netip.Addr]string) bool {
-	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return !in.same(a, p.Pod) || in.tiers[a] == "" || in.tiers[a] != chains[a] }) &&
+	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool {
+		return !in.same(a, p.Pod) || in.TierChains[a] == "" || in.TierChains[a] != chains[a]
+	}) &&
 		!slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
 }
 
@@ -84,7 +80,7 @@ func (in recoveredState) among(next dataplane.Subjects) dataplane.Subjects {
 	out := maps.Clone(next)
 	maps.DeleteFunc(out, func(ref policy.PodRef, p *dataplane.Subject) bool {
 		if p.Node != nil {
-			return !in.node
+			return !in.JudgesNode
 		}
 		return !p.Isolated || !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.judged(a, ref) })
 	})

@@ -44,11 +44,11 @@ var olderLayout = sourceChanges{
 		{`podPrefix  = "pod-"`, `podPrefix  = "unit-"`}, {`listPrefix = "list-"`, `listPrefix = "row-"`},
 		{`podsMap    = "pods"`, `podsMap    = "units"`}, {`stagedSet  = "staged"`, `stagedSet  = "coming"`},
 	},
-	"kernel/nft/grantsets.go": {{`t.addrs(ctx, "selected")`, `t.addrs(ctx, "chosen")`}},
+	"kernel/nft/grantsets.go": {{`t.addrs(ctx, "selected")`, `t.addrs(ctx, "chosen")`}, {`name == "selected"`, `name == "chosen"`}},
 	"kernel/nft/net.go": {
 		{`"selected"`, `"chosen"`}, {`@selected%`, `@chosen%`}, {`"unadmitted"`, `"unjudged"`}, {`goto unadmitted`, `goto unjudged`}, {`netPriority = "50"`, `netPriority = "60"`},
 	},
-	"kernel/nft/elements.go": {
+	"kernel/nft/state.go": {
 		{`InetFamily, "selected"`, `InetFamily, "chosen"`}, {`InetFamily, "ifaces"`, `InetFamily, "links"`},
 		{`"", rangeText(p))`, `"", rangeText(p), "53")`},
 	},

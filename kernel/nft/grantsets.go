@@ -13,70 +13,101 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Earlier is what an earlier agent left of the Namespace tier.
+// Earlier is what an earlier agent left in the tables.
 type Earlier struct {
 	// Tables tells whether there are tables of ours.
 	Tables bool
-	// Selected are its default-deny addresses, with or without DecideNamespace. The second net
+	// Selected are its default-deny addresses, sorted, with or without DecideNamespace. The second net
 	// has them too.
 	Selected []netip.Addr
-	// Subjects and Lists are the IDs of the subjects of addresses, and of their rule lists.
-	Subjects, Lists map[netip.Addr]string
-	// Grants are the names of its sets of grants.
-	Grants []string
+	// Subjects and Lists are the IDs of the subjects of addresses, and of their rule lists. TierChains
+	// are the chains of their ordered rules: the name of one stands for all rules of the subject.
+	Subjects, Lists, TierChains map[netip.Addr]string
+	// JudgesNode: there were rules of the node.
+	JudgesNode bool
+	// Homes are those of the IP layer, PortHomes of bridge ports.
+	Homes, PortHomes []Home
+	// GivenBack are the serving addresses whose replies are given back, with what pods dialled, and
+	// NodeGivenBack those of the node's own queries, with the resolvers.
+	GivenBack, NodeGivenBack map[netip.Addr]netip.Addr
 }
 
 // Selected returns the default-deny addresses in the kernel.
 func (t *Tables) Selected(ctx context.Context) ([]netip.Addr, error) { return t.addrs(ctx, "selected") }
 
-// ReadEarlier reads what is in the kernel. It changes nothing, and may come before Setup.
-func (t *Tables) ReadEarlier(ctx context.Context) (out Earlier, err error) {
-	if out.Selected, err = t.Selected(ctx); err != nil {
-		return out, err
-	}
-	pods, err := t.elementsOfFamilies(ctx, podsMap)
+// GrantSets returns the names of the sets of grants in the kernel, sorted. It may come before Setup.
+func (t *Tables) GrantSets(ctx context.Context) ([]string, error) {
+	is, err := t.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	out.Subjects, out.Lists = map[netip.Addr]string{}, map[netip.Addr]string{}
-	for _, e := range pods {
-		a, err := netip.ParseAddr(e.Key[0])
-		if err != nil || len(e.Value) != 1 {
-			continue
-		}
-		id, rest, _ := strings.Cut(strings.TrimPrefix(e.Value[0], "goto "+podPrefix), "-")
-		out.Subjects[a] = id
-		if list, _, _ := strings.Cut(rest, "-"); list != noList {
-			out.Lists[a] = list
-		}
-	}
-	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
-	if err != nil {
-		return out, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
-	}
-	if out.Tables, err = t.readNet(ctx, &out.Selected); err != nil {
-		return out, err
-	}
-	bridge, err := t.reader.objects(ctx, knftables.BridgeFamily, TableName)
-	if err != nil {
-		return out, fmt.Errorf("read nft table %s %s: %w", knftables.BridgeFamily, TableName, err)
-	}
-	out.Tables = out.Tables || len(is.rules)+len(bridge.rules) > 0
 	names := map[string]bool{}
 	for set := range is.elements {
 		if name, ok := strings.CutPrefix(set, timed.GrantsPrefix); ok && len(name) > len("-4") {
 			names[name[:len(name)-len("-4")]] = true
 		}
 	}
-	out.Grants = slices.Sorted(maps.Keys(names))
-	return out, nil
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// ReadEarlier reads what is in the kernel. It changes nothing, and may come before Setup.
+func (t *Tables) ReadEarlier(ctx context.Context) (out Earlier, err error) {
+	out = Earlier{Subjects: map[netip.Addr]string{}, Lists: map[netip.Addr]string{}, TierChains: map[netip.Addr]string{}, GivenBack: map[netip.Addr]netip.Addr{}, NodeGivenBack: map[netip.Addr]netip.Addr{}}
+	for i := range t.both() {
+		s, err := t.plainSkeleton(i)
+		if err != nil {
+			return out, err
+		}
+		is, err := t.contents(ctx, s)
+		if err != nil {
+			return out, err
+		}
+		out.Tables, out.JudgesNode = out.Tables || len(is.rules) > 0, out.JudgesNode || is.rules[nodeChain] != nil
+		for _, all := range is.elements {
+			for _, e := range all {
+				out.read(e)
+			}
+		}
+	}
+	net, err := t.readNet(ctx, &out.Selected)
+	out.Tables = out.Tables || net
+	slices.SortFunc(out.Selected, netip.Addr.Compare)
+	return out, err
+}
+
+// read adds an element.
+func (out *Earlier) read(e *knftables.Element) {
+	a, err := netip.ParseAddr(e.Key[len(e.Key)-1])
+	if err != nil {
+		return
+	}
+	switch name := strings.TrimRight(e.Set+e.Map, "46"); {
+	case name == "selected":
+		out.Selected = append(out.Selected, a)
+	case name == "home" && len(e.Key) == 2 && e.Family == knftables.BridgeFamily:
+		out.PortHomes = append(out.PortHomes, Home{Iface: strings.Trim(e.Key[0], `"`), Addr: a})
+	case name == "home" && len(e.Key) == 2:
+		out.Homes = append(out.Homes, Home{Iface: strings.Trim(e.Key[0], `"`), Addr: a})
+	case name == "giveback":
+		pair(out.GivenBack, e)
+	case name == nodeGiveBackMap:
+		pair(out.NodeGivenBack, e)
+	case name == tiersMap && len(e.Value) == 1:
+		out.TierChains[a] = e.Value[0]
+	case name == podsMap && len(e.Value) == 1:
+		id, rest, _ := strings.Cut(strings.TrimPrefix(e.Value[0], "goto "+podPrefix), "-")
+		out.Subjects[a] = id
+		if list, _, _ := strings.Cut(rest, "-"); list != noList {
+			out.Lists[a] = list
+		}
+	}
 }
 
 // ReadPeers returns what the kernel holds of sets of peers: of networks as they are joined.
 func (t *Tables) ReadPeers(ctx context.Context, sets []PeerSet) ([]PeerSet, error) {
-	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
+	is, err := t.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
-		return nil, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
+		return nil, err
 	}
 	s, err := t.skeletonOf(0, tierObjects{sets: sets})
 	if err != nil {

@@ -99,9 +99,9 @@ func (t *Tables) DecidedNamespace(ctx context.Context) (bool, error) {
 // IgnoreCandidates tells whether the tables in the kernel decide the Namespace tier alone. It may come before every
 // other method.
 func (t *Tables) IgnoreCandidates(ctx context.Context) (bool, error) {
-	is, err := t.reader.objects(ctx, knftables.InetFamily, TableName)
+	is, err := t.objects(ctx, knftables.InetFamily, TableName)
 	if err != nil {
-		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, TableName, err)
+		return false, err
 	}
 	return is.elements[podsMap+families[0].suffix] != nil && is.rules[candidatesChain] == nil, nil
 }

@@ -50,9 +50,11 @@ func TestSubjectsComeAndGo(t *testing.T) {
 
 	later := laterAgent(t)
 	later.DecideNamespace()
+	grants, err := later.GrantSets(ctx)
+	fatal.If(t, err)
 	earlier, err := later.ReadEarlier(ctx)
 	fatal.If(t, err)
-	if !earlier.Tables || !slices.Equal(earlier.Selected, next.Selected) || !slices.Equal(earlier.Grants, []string{"0123456789ab"}) ||
+	if !earlier.Tables || !slices.Equal(earlier.Selected, next.Selected) || !slices.Equal(grants, []string{"0123456789ab"}) ||
 		earlier.Subjects[pod6] != "0123456789ab" || earlier.Subjects[next.Subjects[1].Addrs[0]] != "ba9876543210" || len(earlier.Lists) != 0 {
 		t.Errorf("read back: %+v", earlier)
 	}

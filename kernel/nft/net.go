@@ -183,9 +183,9 @@ func (t *Tables) hasNet(ctx context.Context) (bool, error) {
 	if t.net.table == nil {
 		return false, nil
 	}
-	is, err := t.reader.objects(ctx, knftables.InetFamily, NetTableName)
+	is, err := t.objects(ctx, knftables.InetFamily, NetTableName)
 	if err != nil {
-		return false, fmt.Errorf("read nft table %s %s: %w", knftables.InetFamily, NetTableName, err)
+		return false, err
 	}
 	return len(is.rules)+len(is.elements) > 0, nil
 }

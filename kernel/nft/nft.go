@@ -3,10 +3,7 @@ package nft
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net/netip"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -60,10 +57,6 @@ type Tables struct {
 	// ofTiers the skeleton with it.
 	tiers   tierObjects
 	ofTiers *skeleton
-	// fronts are what TierChains returns.
-	fronts map[netip.Addr]string
-	// judgesNode is what JudgesNode returns.
-	judgesNode bool
 	// written is the state that was written last, without its rules, nil if the tables may hold another state's objects.
 	written *State
 	// flowtables are those of FakeFlowtables.
@@ -137,25 +130,18 @@ func (t *Tables) plainSkeleton(i int) (*skeleton, error) { return (*t.skeletons[
 func (t *Tables) Setup(ctx context.Context) error {
 	t.otherLayout = false
 	t.ProbeUses()
-	found, same := elements{}, true
-	t.judgesNode = false
+	same := true
 	for i := range t.both() {
 		s, err := t.plainSkeleton(i)
 		if err != nil {
 			return err
 		}
-		is, err := t.contents(ctx, s)
+		is, err := t.objects(ctx, s.family, s.table)
 		if err != nil {
 			return err
 		}
 		t.otherLayout = t.otherLayout || t.isOtherLayout(i, is)
 		same = same && s.laidOut(is, false)
-		t.judgesNode = t.judgesNode || is.rules[nodeChain] != nil
-		for set, all := range is.elements {
-			if recovered(set) {
-				maps.Copy(found, all)
-			}
-		}
 	}
 	switch {
 	case t.otherLayout:
@@ -166,19 +152,8 @@ func (t *Tables) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	t.applied, t.partial, t.fronts = found, true, found.fronts()
+	t.applied, t.partial = nil, true
 	return nil
-}
-
-// recovered tells whether the elements of a set or map are read back from an earlier agent:
-// homes, the addresses whose replies are given back, and the tiers of subjects.
-func recovered(name string) bool {
-	for _, f := range families {
-		if slices.Contains([]string{"home" + f.suffix, "giveback" + f.suffix, nodeGiveBackMap + f.suffix, tiersMap + f.suffix}, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // Rewrite makes both tables anew, chains, rules and elements, in one transaction each, so

@@ -95,7 +95,9 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	if diff := cmp.Diff(filled, ruleset(t)); diff != "" {
 		t.Errorf("set-up changed a table that was there (-before +after):\n%s", diff)
 	}
-	homes, ports := later.Homes()
+	earlier, err := later.ReadEarlier(ctx)
+	fatal.If(t, err)
+	homes, ports := earlier.Homes, earlier.PortHomes
 	slices.SortFunc(homes, func(a, b nft.Home) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(ports, func(a, b nft.Home) int { return a.Addr.Compare(b.Addr) })
 	if !slices.Equal(homes, full.Homes) || !slices.Equal(ports, full.PortHomes) {

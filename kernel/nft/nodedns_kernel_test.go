@@ -345,16 +345,18 @@ func TestAnUpgradeOfNodeDNS(t *testing.T) {
 		t.Fatal(err)
 	}
 	var later *nft.Tables
+	var earlier nft.Earlier
 	h.do(func(ctx context.Context) error {
 		later = laterAgent(t)
-		fatal.If(t, later.Setup(ctx))
+		earlier, err = later.ReadEarlier(ctx)
+		fatal.If(t, errors.Join(err, later.Setup(ctx)))
 		serving, err := later.NodeServing(ctx)
-		if serving[resolver4] != nodeServe4 || len(serving) != 2 || later.NodeGivenBack()[nodeServe6] != resolver6 {
-			t.Errorf("the next agent finds %v, and %v", serving, later.NodeGivenBack())
+		if serving[resolver4] != nodeServe4 || len(serving) != 2 || earlier.NodeGivenBack[nodeServe6] != resolver6 {
+			t.Errorf("the next agent finds %v, and %v", serving, earlier.NodeGivenBack)
 		}
 		return err
 	})
-	second := nft.State{NodeDNS: &nft.NodeDNS{Resolvers: map[netip.Addr]netip.Addr{resolver4: next4}, Predecessor: later.NodeGivenBack(), Mark: agentMark, LoopTest: "7654321"}}
+	second := nft.State{NodeDNS: &nft.NodeDNS{Resolvers: map[netip.Addr]netip.Addr{resolver4: next4}, Predecessor: earlier.NodeGivenBack, Mark: agentMark, LoopTest: "7654321"}}
 	h.do(func(ctx context.Context) error { return later.Apply(ctx, second) })
 	if got := h.asks(socket{network: "udp"}, resolver4, "query"); got != "next" {
 		t.Errorf("a query comes to %q", got)

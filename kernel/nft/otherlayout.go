@@ -51,7 +51,7 @@ func (t *Tables) replace(ctx context.Context, i int, tx *knftables.Transaction, 
 	if err != nil {
 		return nil, err
 	}
-	is, err := t.reader.objects(ctx, tableFamilies[i], TableName)
+	is, err := t.objects(ctx, tableFamilies[i], TableName)
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +86,9 @@ func (t *Tables) removeLeft(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		is, err := t.reader.objects(ctx, tableFamilies[i], TableName)
+		is, err := t.objects(ctx, tableFamilies[i], TableName)
 		if err != nil {
-			return fmt.Errorf("read nft table %s %s: %w", tableFamilies[i], TableName, err)
+			return err
 		}
 		there, signed := len(is.rules) > 0, is.rules[t.sign(i)] != nil
 		maps.DeleteFunc(is.rules, func(name string, _ []string) bool { return s.rules[name] != nil })

@@ -3,13 +3,18 @@ package nft
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/marks"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
+	"github.com/namegate/namegate/kernel/subscription"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -127,4 +132,100 @@ func runProgram(ctx context.Context, commands string) error {
 		return fmt.Errorf("nft: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// Attributes of linux/netfilter/nf_tables.h that package unix does not name.
+const (
+	flowtableTable    = 1
+	flowtableName     = 2
+	flowtableHook     = 3
+	flowtableHookDevs = 3
+	deviceName        = 1
+	devicePrefix      = 2 // of several devices
+)
+
+// Flowtable is a flow table of another program: it forwards packets of its connections from its
+// devices, and no rule sees them.
+type Flowtable struct {
+	Table
+	Name string
+	// Devices are names of interfaces, or beginnings of names with "*" behind them.
+	Devices []string
+}
+
+func (f Flowtable) String() string { return fmt.Sprintf("%s %s %s", f.Family, f.Table.Name, f.Name) }
+
+// Flowtables lists the flow tables of the host.
+func (t *Tables) Flowtables() (out []Flowtable, err error) {
+	if !t.direct {
+		return t.flowtables, nil
+	}
+	words := map[uint8]knftables.Family{}
+	for word, f := range wire.FamilyNumbers {
+		words[f] = word
+	}
+	err = t.kernel.ask(unix.NFT_MSG_GETFLOWTABLE, unix.NFPROTO_UNSPEC, true, func(f uint8, attrs []byte) {
+		out = append(out, parseFlowtable(string(words[f]), attrs))
+	})
+	if err != nil && !errors.Is(err, errInterrupted) {
+		return nil, fmt.Errorf("list flow tables: %w", err)
+	}
+	return out, nil
+}
+
+// FakeFlowtables says which flow tables there are. It is for tables on fakes.
+func (t *Tables) FakeFlowtables(all ...Flowtable) { t.flowtables = all }
+
+func parseFlowtable(family string, attrs []byte) Flowtable {
+	a := nfattr.Parse(attrs)
+	f := Flowtable{Table: Table{family, nfattr.String(a[flowtableTable])}, Name: nfattr.String(a[flowtableName])}
+	nfattr.Each(nfattr.Parse(a[flowtableHook])[flowtableHookDevs], func(typ int, name []byte) {
+		switch typ {
+		case deviceName:
+			f.Devices = append(f.Devices, nfattr.String(name))
+		case devicePrefix:
+			f.Devices = append(f.Devices, nfattr.String(name)+"*")
+		}
+	})
+	return f
+}
+
+// Watch sends a token after any program changed our tables, or tables of iptables in
+// nftables with chains of ours, until ctx ends; changes while a token waits are one
+// token. After an error, which lost receives, it goes on. On fakes nothing is ever sent.
+func (t *Tables) Watch(ctx context.Context, lost func(error)) (<-chan struct{}, error) {
+	if !t.direct {
+		return nil, nil
+	}
+	tokens, err := subscription.Watch(ctx, subscription.Groups(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES), concerns, lost)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to nftables events: %w", err)
+	}
+	return tokens, nil
+}
+
+// iptablesTables are the tables of iptables in nftables that hold chains of ours.
+var iptablesTables = []string{"raw", "mangle", "security"}
+
+// concerns tells whether any of the events is about a table that holds something of ours.
+// The dead-man switch, and the sets that the kernel fills, change all the time.
+func concerns(msgs []syscall.NetlinkMessage) bool {
+	for _, m := range msgs {
+		if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN {
+			continue
+		}
+		a := nfattr.Parse(m.Data[min(nfattr.HeaderLen, len(m.Data)):])
+		switch table := nfattr.String(a[unix.NFTA_TABLE_NAME]); m.Header.Type & 0xff {
+		case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+			set := nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])
+			if table == TableName && (timed.IsSet(set) || !volatile(set)) || table == NetTableName {
+				return true
+			}
+		default: // the attribute of the table's name has the same number in all of them
+			if table == TableName || table == NetTableName || slices.Contains(iptablesTables, table) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -351,23 +351,13 @@ func (m elements) tiers(s State, objects tierObjects) {
 	}
 }
 
-// TierChains returns the chains of the tiers of subjects that Setup found: the name of one stands
-// for all rules of the subject.
-func (t *Tables) TierChains() map[netip.Addr]string { return t.fronts }
-
-// TierChains returns what Tables.TierChains does after the state was in force.
+// TierChains returns what Earlier.TierChains is after the state was in force.
 func (s State) TierChains() map[netip.Addr]string {
-	return s.elements(s.tierObjects(tierObjects{})).fronts()
-}
-
-// fronts returns the chains of the tiers of subjects.
-func (m elements) fronts() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
-	for _, e := range m {
-		if strings.HasPrefix(e.Map, tiersMap) && len(e.Value) == 1 {
-			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-				out[a] = e.Value[0]
-			}
+	objects := s.tierObjects(tierObjects{})
+	for _, t := range s.Tiers {
+		for _, a := range t.Subjects {
+			out[a] = "goto " + objects.fronts[t.ID]
 		}
 	}
 	return out

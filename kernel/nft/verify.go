@@ -273,9 +273,9 @@ const verifyReadings = 4
 
 // contents reads a table in the kernel.
 func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
-	is, err := t.reader.objects(ctx, s.family, s.table)
+	is, err := t.objects(ctx, s.family, s.table)
 	if err != nil {
-		return nil, fmt.Errorf("read nft table %s %s: %w", s.family, s.table, err)
+		return nil, err
 	}
 	for name := range is.elements {
 		if _, ours := s.types[name]; !ours || volatile(name) {
@@ -295,6 +295,15 @@ func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
 			all = merged(all)
 		}
 		is.elements[name] = all
+	}
+	return is, nil
+}
+
+// objects reads the objects of a table in the kernel.
+func (t *Tables) objects(ctx context.Context, f knftables.Family, table string) (*contents, error) {
+	is, err := t.reader.objects(ctx, f, table)
+	if err != nil {
+		return nil, fmt.Errorf("read nft table %s %s: %w", f, table, err)
 	}
 	return is, nil
 }

@@ -15,7 +15,7 @@ import (
 // Tables are the nft tables, of which nft.Tables is one.
 type Tables interface {
 	DecideNamespace()
-	ReadEarlier(ctx context.Context) (nft.Earlier, error)
+	GrantSets(ctx context.Context) ([]string, error)
 	AddSets(ctx context.Context, entries []string, grants []nft.GrantSet) error
 	entries.Tables
 }
@@ -43,11 +43,11 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 
 // Recover implements dataplane.Interface. The tables look for rules that use a bit.
 func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, err error) {
-	earlier, err := x.tables.ReadEarlier(ctx)
+	left, err := x.tables.GrantSets(ctx)
 	if err != nil {
 		return out, fmt.Errorf("find the grants of an earlier agent: %w", err)
 	}
-	for _, name := range earlier.Grants {
+	for _, name := range left {
 		x.left[name] = true
 	}
 	return out, nil
