@@ -183,10 +183,9 @@ func (e *Enforcer) own(clock grants.Clock) {
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables
 	}
-	inTables := !e.k.Tables.Candidates()
-	e.entries, e.entered = entries.New(e.k.Entries, e.plane, inTables, e.Coexisting), map[policy.RuleID]bool{}
+	e.entries, e.entered = entries.New(e.k.Entries, e.plane), map[policy.RuleID]bool{}
 	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting}
-	if inTables {
+	if !e.k.Tables.Candidates() {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}
 	e.grants = grants.New(kept)

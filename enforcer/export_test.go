@@ -3,9 +3,9 @@ package enforcer
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/ruleset"
 )
 
 // Compare compares the kernel with the wanted state and repairs it, as RunReconcile does at
@@ -26,7 +26,11 @@ func (e *Enforcer) Beat() error {
 
 // Uses returns the uses of all grants, by their ports or rule and their address.
 func (e *Enforcer) Uses() (map[string]uint64, error) {
-	sets, out := slices.Collect(e.grants.RuleSets()), map[string]uint64{}
+	var sets []dataplane.GrantSet
+	for _, id := range ruleset.RulesOf(e.inForce()) {
+		sets = append(sets, dataplane.GrantSet{Rule: id})
+	}
+	out := map[string]uint64{}
 	for set := range e.grants.Bounds() {
 		sets = append(sets, set)
 	}

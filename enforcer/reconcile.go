@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/policy"
@@ -270,9 +271,9 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if err != nil {
 		return err
 	}
-	var wrong []dataplane.Deviation
+	var wrong []grants.Deviation
 	if all || len(tables) > 0 {
-		if wrong, err = e.entries.Verify(ruleset.RulesOf(plan), e.grants); err != nil {
+		if wrong, err = e.grants.Verify(ruleset.RulesOf(plan)); err != nil {
 			return err
 		}
 	}
@@ -290,7 +291,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
 // rules ask.
-func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []dataplane.Deviation) error {
+func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []grants.Deviation) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
 		// A lost rule that denies leaves its connections to the rules below it.
@@ -308,7 +309,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 		}
 		e.intercept.Renew()
 	}
-	if err := e.entries.Repair(wrong, e.grants); err != nil {
+	if err := e.grants.Repair(wrong); err != nil {
 		return err
 	}
 	if err := errors.Join(err, e.write(ctx, subjects)); err != nil {
@@ -318,7 +319,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 }
 
 // entriesOf names the set of an entry.
-func entriesOf(d dataplane.Deviation) string {
+func entriesOf(d grants.Deviation) string {
 	if d.Set.Rule == "" {
 		return "nft grants " + d.Set.Name
 	}

@@ -182,7 +182,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 
 	w.restart()
 	listed := *w.e.entries
-	*w.e.entries = *entries.New(unlisted{w.e.k.Tables}, w.e.plane, false, w.e.Coexisting)
+	*w.e.entries = *entries.New(unlisted{w.e.k.Tables}, w.e.plane)
 	s = snapshot()
 	if err := w.e.Prepare(context.Background(), s); !errors.Is(err, errInjected) {
 		t.Fatalf("Prepare says %v", err)

@@ -59,7 +59,7 @@ func BenchmarkGrantThen(b *testing.B) {
 // BenchmarkManyNames reports what the table holds after a day of names: each is asked once, and has an
 // address of its own.
 func BenchmarkManyNames(b *testing.B) {
-	const pods, names = 250, 1_000_000
+	const pods, names, each = 250, 1_000_000, 100
 	for b.Loop() {
 		w := newNode(b)
 		var all []policy.Pod
@@ -69,18 +69,19 @@ func BenchmarkManyNames(b *testing.B) {
 		w.apply(all, pol("allow", "tcp/443 *.example.net", "udp/443 *.example.net", "tcp/80 *.example.net"))
 		w.table.cfg.Kernel = &acknowledging{}
 		before := heapBytes()
-		for i := range names {
-			var a [4]byte
-			binary.BigEndian.PutUint32(a[:], 0x0a000000+uint32(i))
-			p := all[i%pods].PodRef
-			gs := w.grants(p, fmt.Sprintf("host-%d.example.net", i), 60, netip.AddrFrom4(a).String())
-			for j := range gs {
-				gs[j].View = w.snap.ViewOf(p)
+		for i := 0; i < names; i += each {
+			v := w.snap.ViewOf(all[i/each%pods].PodRef)
+			var gs []policy.Grant
+			for j := range each {
+				var a [4]byte
+				binary.BigEndian.PutUint32(a[:], 0x0a000000+uint32(i+j))
+				for _, ports := range v.PortSets() {
+					gs = append(gs, policy.Grant{Pod: v.Pod.PodRef, View: v, Name: dns(fmt.Sprintf("host-%d.example.net", i+j)), Ports: ports,
+						Addrs: []netip.Addr{netip.AddrFrom4(a)}, Deadline: w.Now().Add(time.Minute), By: []string{"shop/allow *.example.net"}})
+				}
 			}
 			fatal.If(b, granttest.Grant(context.Background(), w.table, gs))
-			if i%1000 == 0 {
-				w.expire(time.Second)
-			}
+			w.expire(time.Second / 10)
 		}
 		w.expire(time.Hour)
 		if n := w.table.Count(); n > 0 {

@@ -138,8 +138,10 @@ func (l *lastingLife) change() {
 func (l *lastingLife) handOver() {
 	l.sets.instead = nil
 	var rules []policy.RuleID
-	for set := range l.table.RuleSets() {
-		rules = append(rules, set.Rule)
+	for s := range l.table.all() {
+		if s.key.Rule != "" {
+			rules = append(rules, s.key.Rule)
+		}
 	}
 	slices.Sort(rules)
 	before := l.snap

@@ -108,6 +108,9 @@ func (s *sets) do(op *dataplane.GrantOp) error {
 func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
 	for _, asked := range sets {
 		for _, key := range s.matching(asked) {
+			if key != asked && slices.ContainsFunc(sets, func(o dataplane.GrantSet) bool { return nameOf(o) == nameOf(key) }) {
+				continue
+			}
 			all, _ := s.list(nameOf(key))
 			each(key, all[:len(all)/2])
 			each(key, all[len(all)/2:])

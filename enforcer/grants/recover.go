@@ -39,10 +39,7 @@ func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant) {
 // subjects by view and the rules, and removes those of other pods unless that agent may be there still.
 // gone: it is not. Then the grants are taken in that it wrote last in all other sets too.
 func (t *Table) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.View, gone bool) error {
-	var keys []dataplane.GrantSet
-	for _, id := range rules {
-		keys = append(keys, dataplane.GrantSet{Rule: id})
-	}
+	keys := ofRules(rules)
 	if gone {
 		for s := range t.all() {
 			if s.key.Rule == "" {
@@ -53,6 +50,14 @@ func (t *Table) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.Vie
 	return t.recoverFrom(t.cfg.Kernel, keys, origin{gone: gone}, func(key dataplane.GrantSet) (dataplane.GrantSet, bool) {
 		return ofPod(key, view)
 	})
+}
+
+// ofRules returns the sets of rules, of all subjects.
+func ofRules(rules []policy.RuleID) (keys []dataplane.GrantSet) {
+	for _, id := range rules {
+		keys = append(keys, dataplane.GrantSet{Rule: id})
+	}
+	return keys
 }
 
 // ofPod completes a set of a rule by the pod that has its subject, if that has the rule.
@@ -93,14 +98,8 @@ func (t *Table) Import(from dataplane.Interface) error {
 
 // recoverFrom lists sets and takes in the grants of each in the set that known returns.
 func (t *Table) recoverFrom(kernel dataplane.GrantWriter, keys []dataplane.GrantSet, from origin, known func(dataplane.GrantSet) (dataplane.GrantSet, bool)) error {
-	if len(keys) == 0 {
-		return nil
-	}
 	from.at = t.cfg.Clock.read()
-	held := map[dataplane.GrantSet][]dataplane.Grant{}
-	err := kernel.ListGrants(keys, func(key dataplane.GrantSet, part []dataplane.Grant) {
-		held[key] = append(held[key], part...)
-	})
+	held, err := list(kernel, keys)
 	if err != nil {
 		return err
 	}
@@ -112,6 +111,18 @@ func (t *Table) recoverFrom(kernel dataplane.GrantWriter, keys []dataplane.Grant
 		}
 	}
 	return nil
+}
+
+// list returns the grants of sets.
+func list(kernel dataplane.GrantWriter, keys []dataplane.GrantSet) (map[dataplane.GrantSet][]dataplane.Grant, error) {
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
+	if len(keys) == 0 {
+		return held, nil
+	}
+	err := kernel.ListGrants(keys, func(key dataplane.GrantSet, part []dataplane.Grant) {
+		held[key] = append(held[key], part...)
+	})
+	return held, err
 }
 
 // recoverSet takes in the grants of one set.

@@ -28,22 +28,11 @@ func (s *set) bounds() dataplane.Bounds {
 	return dataplane.Bounds{Min: len(s.entries) - len(s.uncertain), Max: len(s.entries)}
 }
 
-// RuleSets yields the sets of rules.
-func (t *Table) RuleSets() iter.Seq[dataplane.GrantSet] {
-	return func(yield func(dataplane.GrantSet) bool) {
-		for s := range t.all() {
-			if s.key.Rule != "" && !yield(s.key) {
-				return
-			}
-		}
-	}
-}
-
-// sharing yields a set and those that share its name.
+// sharing yields the sets of the Namespace tier that share the name of one.
 func (t *Table) sharing(key dataplane.GrantSet) iter.Seq[*set] {
 	return func(yield func(*set) bool) {
 		for s := range t.pod(key.Pod).all() {
-			if (s.key == key || key.Rule == "" && s.key.Name == key.Name) && !yield(s) {
+			if s.key.Rule == "" && s.key.Name == key.Name && !yield(s) {
 				return
 			}
 		}
@@ -54,52 +43,52 @@ func (t *Table) sharing(key dataplane.GrantSet) iter.Seq[*set] {
 func (t *Table) Freeze(key dataplane.GrantSet, f func([]dataplane.Frozen)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if frozen := t.members(key, func() {}); len(frozen) > 0 {
+	if frozen := t.members(key, true); len(frozen) > 0 {
 		f(frozen)
 	}
 }
-
-// membersPart is how many grants Members renders at a time, in a tenth of a millisecond: new
-// grants wait for no more.
-const membersPart = 64
 
 // Members implements dataplane.Grants.
 func (t *Table) Members(key dataplane.GrantSet) []dataplane.Frozen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := 0
-	return t.members(key, func() {
-		if n++; n%membersPart == 0 {
-			t.yield()
-		}
-	})
+	return t.members(key, false)
 }
 
-// yield lets a goroutine that waits for mu have it. A goroutine that takes a mutex again right
-// after it gave it back would come before those that wait. The caller holds mu.
-func (t *Table) yield() {
-	t.mu.Unlock()
-	runtime.Gosched()
-	t.mu.Lock()
-}
-
-// members renders a set and those that share its name, and calls between after each grant. The
-// caller holds mu.
-func (t *Table) members(key dataplane.GrantSet, between func()) (out []dataplane.Frozen) {
-	at := t.cfg.Clock.read()
+// members renders the sets that share a name. The caller holds mu.
+func (t *Table) members(key dataplane.GrantSet, frozen bool) (out []dataplane.Frozen) {
 	for s := range t.sharing(key) {
-		is := dataplane.Frozen{Set: s.key, Certain: make([]dataplane.Grant, 0, len(s.entries)), Uncertain: map[netip.Addr]bool{}}
-		for a, g := range s.entries {
-			if s.uncertain[a] {
-				is.Uncertain[a] = true
+		is := dataplane.Frozen{Set: s.key, Uncertain: map[netip.Addr]bool{}}
+		t.eachGrant(s, frozen, func(want *dataplane.Grant, uncertain bool) {
+			if uncertain {
+				is.Uncertain[want.Addr] = true
 			} else {
-				is.Certain = append(is.Certain, t.render(g, at))
+				is.Certain = append(is.Certain, *want)
 			}
-			between()
-		}
+		})
 		out = append(out, is)
 	}
 	return out
+}
+
+// membersPart is how many grants are rendered at a time, in a tenth of a millisecond: new grants wait
+// for no more.
+const membersPart = 64
+
+// eachGrant renders the grants of a set. Unless frozen, others are made in between. The caller holds mu.
+func (t *Table) eachGrant(s *set, frozen bool, f func(want *dataplane.Grant, uncertain bool)) {
+	at, n := t.cfg.Clock.read(), 0
+	for a, g := range s.entries {
+		want := t.render(g, at)
+		f(&want, s.uncertain[a])
+		if n++; !frozen && n%membersPart == 0 {
+			// A goroutine that takes a mutex again right after it gave it back would come before those
+			// that wait.
+			t.mu.Unlock()
+			runtime.Gosched()
+			t.mu.Lock()
+		}
+	}
 }
 
 // FreezeBounds implements dataplane.Grants.

@@ -4,6 +4,5 @@
 // other ports.
 //
 // Store is the dataplane.GrantWriter of package grants, and of the dataplane nftables. With another
-// dataplane it hands the grants of the Namespace tier on. Package enforcer has it compare and repair
-// entries. The package knows nothing of rules but their IDs, of matches and of deadlines.
+// dataplane it hands the grants of the Namespace tier on. The package knows nothing of rules but their IDs, of matches and of deadlines.
 package entries

@@ -1,7 +1,6 @@
 package entries
 
 import (
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -22,11 +21,8 @@ type Tables interface {
 // Store writes grants to the nft tables.
 type Store struct {
 	tables Tables
-	// others, if not nil, writes the grants of the Namespace tier. inTables: the tables have these.
-	others   dataplane.GrantWriter
-	inTables bool
-	// coexisting tells whether another agent writes too.
-	coexisting func() bool
+	// others, if not nil, writes the grants of the Namespace tier.
+	others dataplane.GrantWriter
 	// ops and entries are the room of write, which has one call under way at a time.
 	ops     []timed.Op
 	entries []timed.Entry
@@ -35,10 +31,9 @@ type Store struct {
 // entriesKept bounds the room for entries that a Store keeps.
 const entriesKept = 4096
 
-// New returns a store. others writes the grants of the Namespace tier, nil: the store does. inTables: the
-// tables have these.
-func New(tables Tables, others dataplane.GrantWriter, inTables bool, coexisting func() bool) *Store {
-	return &Store{tables: tables, others: others, inTables: inTables, coexisting: coexisting}
+// New returns a store. others writes the grants of the Namespace tier, nil: the store does.
+func New(tables Tables, others dataplane.GrantWriter) *Store {
+	return &Store{tables: tables, others: others}
 }
 
 // A comment of a grant fits into that of an entry.
@@ -192,45 +187,4 @@ func inParts(entries []timed.Entry, each func(dataplane.GrantSet, []dataplane.Gr
 	for set, part := range parts {
 		each(set, part)
 	}
-}
-
-// Grants are the desired grants. Package grants implements it.
-type Grants interface {
-	dataplane.Grants
-	// RuleSets yields the sets of rules.
-	RuleSets() iter.Seq[dataplane.GrantSet]
-}
-
-// Verify compares the grants that the tables have with the desired ones.
-func (s *Store) Verify(rules []policy.RuleID, grants Grants) ([]dataplane.Deviation, error) {
-	var keys []dataplane.GrantSet
-	for _, id := range rules {
-		keys = append(keys, dataplane.GrantSet{Rule: id})
-	}
-	sets := func(yield func(dataplane.GrantSet) bool) {
-		for set := range grants.RuleSets() {
-			if slices.Contains(rules, set.Rule) && !yield(set) {
-				return
-			}
-		}
-		for set := range grants.Bounds() {
-			if s.inTables && !yield(set) {
-				return
-			}
-		}
-	}
-	c := s.comparison(grants)
-	c.Sets, c.List = sets, func(each func(dataplane.GrantSet, []dataplane.Grant)) error {
-		return s.ListGrants(slices.AppendSeq(keys, sets), each)
-	}
-	return c.Verify()
-}
-
-// Repair writes the grants again that Verify found, those of lasting rules first, and removes foreign ones.
-func (s *Store) Repair(wrong []dataplane.Deviation, grants Grants) error {
-	return s.comparison(grants).Repair(wrong)
-}
-
-func (s *Store) comparison(grants Grants) *dataplane.Comparison {
-	return &dataplane.Comparison{Members: grants.Members, Freeze: grants.Freeze, Apply: s.ApplyGrants, Coexisting: s.coexisting}
 }

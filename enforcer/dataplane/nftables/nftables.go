@@ -36,9 +36,9 @@ type packetFilter struct {
 
 // New returns a dataplane that has touched nothing yet. The tables decide the Namespace tier
 // from now on.
-func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
+func (cfg Config) New(dataplane.Owner) dataplane.Interface {
 	cfg.Tables.DecideNamespace()
-	return &packetFilter{Store: entries.New(cfg.Tables, nil, true, owner.Coexisting), tables: cfg.Tables, left: map[string]bool{}}
+	return &packetFilter{Store: entries.New(cfg.Tables, nil), tables: cfg.Tables, left: map[string]bool{}}
 }
 
 // Recover implements dataplane.Interface. The tables look for rules that use a bit.
