@@ -126,25 +126,15 @@ func (i *Interception) Stop() {
 func (i *Interception) GiveBack() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.assigned = i.kept(i.assigned, i.serving)
-	i.node.assigned = i.kept(i.node.assigned, i.node.serving)
-	i.node.guarded = map[netip.Addr]bool{}
-	for _, a := range i.node.assigned {
-		i.node.guarded[a] = true
+	inForce := append(sortedValues(i.serving), sortedValues(i.node.serving)...)
+	gone := slices.DeleteFunc(append(sortedValues(i.assigned), sortedValues(i.node.assigned)...), func(a netip.Addr) bool { return slices.Contains(inForce, a) })
+	i.remove(gone)
+	of := func(_, a netip.Addr) bool { return slices.Contains(gone, a) }
+	maps.DeleteFunc(i.assigned, of)
+	maps.DeleteFunc(i.node.assigned, of)
+	for _, a := range gone {
+		delete(i.node.guarded, a)
 	}
-}
-
-// kept returns the assigned addresses that are in force, without the others, which are removed.
-func (i *Interception) kept(assigned, serving map[netip.Addr]netip.Addr) map[netip.Addr]netip.Addr {
-	out := map[netip.Addr]netip.Addr{}
-	for r, a := range assigned {
-		if serving[r] == a {
-			out[r] = a
-		} else {
-			i.remove([]netip.Addr{a})
-		}
-	}
-	return out
 }
 
 // remove takes serving addresses from the node.
