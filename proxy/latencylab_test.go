@@ -63,28 +63,41 @@ func TestRepliesFromTheCacheAreObserved(t *testing.T) {
 }
 
 // TestForwardedIsObserved: each question over UDP is in the stages once, with
-// the upstream's time in the upstream's.
+// the upstream's time in the upstream's, also if the library has to parse the answer; and its
+// time is in the log.
 func TestForwardedIsObserved(t *testing.T) {
 	const waits = 30 * time.Millisecond
-	for _, fails := range []bool{false, true} {
-		l := newSocketLab(t, false)
+	for _, how := range []string{"in place", "refused by the kernel", "by the library"} {
+		l, grants, fails := newSocketLab(t, false), uint64(1), how == "refused by the kernel"
 		if fails {
 			l.granter.fails = func([]policy.Grant) error { return errKernelBusy }
 		}
 		l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
 			time.Sleep(waits) // the upstream's
+			if how == "by the library" {
+				return [][]byte{says(q, nil, "www.example.org. 60 IN CNAME www.example.net.")} // not plain
+			}
 			return honest("192.0.2.1")(q, tcp)
 		}))
 		exchange(t, client(t, "udp", "127.0.0.2", l.listen()), newQuery("www.example.org", dns.TypeA))
 		s := l.settled()
-		if l.granter.thens.Load() != 1 {
+		if how == "by the library" {
+			grants = 0
+		}
+		if l.granter.thens.Load() != int64(grants) {
 			t.Fatal("it was decided anew")
 		}
 		got := s.Latency
-		for what, h := range map[string]counters.Histogram{"decision": got.Decision, "upstream": got.Upstream, "grant": got.Grant, "total": got.Total} {
+		for what, h := range map[string]counters.Histogram{"decision": got.Decision, "upstream": got.Upstream, "total": got.Total} {
 			if h.Total() != 1 {
-				t.Errorf("%s: %d, want 1", what, h.Total())
+				t.Errorf("%s, %s: %d, want 1", how, what, h.Total())
 			}
+		}
+		if got.Grant.Total() != grants {
+			t.Errorf("%s: %d grants, want %d", how, got.Grant.Total(), grants)
+		}
+		if r := l.log.of(policytest.Name("www.example.org")); len(r) != 1 || r[0].Latency < waits {
+			t.Errorf("%s: logged %+v", how, r)
 		}
 		if got.Upstream.Sum < waits || got.Total.Sum < got.Upstream.Sum+got.Grant.Sum || got.Total.Sum != got.Decision.Sum+got.Upstream.Sum+got.Grant.Sum {
 			t.Errorf("decision %v, upstream %v, grant %v, total %v", got.Decision.Sum, got.Upstream.Sum, got.Grant.Sum, got.Total.Sum)
