@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestSocketLB: a pod whose queries bypass the agent is reported for each policy.
@@ -73,9 +73,7 @@ func TestFindingsOfClusterPolicies(t *testing.T) {
 	for _, f := range forPolicies(snap, status.Finding{Pod: cart, Reason: status.NotSeen}) {
 		got = append(got, f.Policy)
 	}
-	if d := cmp.Diff([]string{"shop/base", "clusternetworkpolicy:a", "clusternetworkpolicy:b"}, got); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []string{"shop/base", "clusternetworkpolicy:a", "clusternetworkpolicy:b"}, got)
 }
 
 // TestFindingsBesideNetworkPolicies: what cluster policies accept beside a NetworkPolicy that limits egress

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestPathTests: each selected pod is tested once, the second failure in a row is
@@ -38,12 +37,8 @@ func TestPathTests(t *testing.T) {
 		for range 5 {
 			p.one(context.Background())
 		}
-		if d := cmp.Diff(wantAsked, asked); d != "" {
-			t.Errorf("tested (-want +got):\n%s", d)
-		}
-		if d := cmp.Diff(wantFailed, p.failed()); d != "" {
-			t.Errorf("failed (-want +got):\n%s", d)
-		}
+		diff.Error(t, wantAsked, asked, "tested")
+		diff.Error(t, wantFailed, p.failed(), "failed")
 	}
 	none := map[policy.PodRef]enforcer.Path{}
 	round(0, []policy.PodRef{a, b}, none)

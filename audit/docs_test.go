@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/docs"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/audittest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -111,9 +110,7 @@ func TestDocumentedLines(t *testing.T) {
 			shown = append(shown, line)
 		}
 	}
-	if d := cmp.Diff(documentedLines(t), shown); d != "" {
-		t.Errorf("what lines become (-), and what docs/audit.md shows (+): %s", d)
-	}
+	diff.Error(t, documentedLines(t), shown, "what lines become (-), and what docs/audit.md shows (+)")
 	schema, err := audittest.Strict()
 	fatal.If(t, err)
 	for _, line := range shown {
@@ -174,9 +171,7 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	fields(doc, defs[KindDNS].(map[string]any), "", kinds["### Decisions"])
 	fields(doc, defs[KindFlow].(map[string]any), "", kinds["### Flows"])
 	for heading, has := range kinds {
-		if d := cmp.Diff(slices.Sorted(maps.Keys(has)), first(heading)); d != "" {
-			t.Errorf("the schema (-) and docs/audit.md (+) below %s: %s", heading, d)
-		}
+		diff.Error(t, slices.Sorted(maps.Keys(has)), first(heading), "the schema (-) and docs/audit.md (+) below", heading)
 	}
 	enum := func(kind, field string) (words []string) {
 		for _, w := range resolve(doc, defs[kind].(map[string]any)["properties"].(map[string]any)[field].(map[string]any))["enum"].([]any) {
@@ -185,21 +180,13 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 		return words
 	}
 	verdicts := slices.Compact(append(enum(KindDNS, "verdict"), enum(KindFlow, "verdict")...)) // denied is of both
-	if d := cmp.Diff(Verdicts(), verdicts); d != "" {
-		t.Errorf("the verdicts (-) and the schema's (+): %s", d)
-	}
+	diff.Error(t, Verdicts(), verdicts, "the verdicts (-) and the schema's (+)")
 	slices.Sort(verdicts)
-	if d := cmp.Diff(verdicts, slices.Compact(first("## Verdicts"))); d != "" {
-		t.Errorf("the schema's verdicts (-) and docs/audit.md's (+): %s", d)
-	}
+	diff.Error(t, verdicts, slices.Compact(first("## Verdicts")), "the schema's verdicts (-) and docs/audit.md's (+)")
 	reasons := []string{string(ReasonRule), string(ReasonPorts), string(ReasonTranslated), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
-	if d := cmp.Diff(reasons, enum(KindFlow, "reason")); d != "" {
-		t.Errorf("the reasons (-) and the schema's (+): %s", d)
-	}
+	diff.Error(t, reasons, enum(KindFlow, "reason"), "the reasons (-) and the schema's (+)")
 	slices.Sort(reasons)
-	if d := cmp.Diff(reasons, first("## Reasons")); d != "" {
-		t.Errorf("the reasons (-) and docs/audit.md's (+): %s", d)
-	}
+	diff.Error(t, reasons, first("## Reasons"), "the reasons (-) and docs/audit.md's (+)")
 }
 
 // TestSchemaRefuses: invalid lines are refused, by the published schema too except for

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -48,9 +49,7 @@ func TestReadWrittenLines(t *testing.T) {
 		if len(bad) > 0 {
 			t.Errorf("%s: %v", name, bad)
 		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s: %s", name, d)
-		}
+		diff.Error(t, want, got, name)
 	}
 }
 
@@ -72,9 +71,7 @@ func TestLineRoundTrip(t *testing.T) {
 				delete(m, k) // whose times have another number of digits
 			}
 		}
-		if d := cmp.Diff(a, b); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, a, b)
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/audittest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
@@ -236,9 +236,7 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 		if err := d.Decode(&got); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("%s\n%s", text, diff)
-		}
+		diff.Fatal(t, want, got, text)
 		fatal.If(t, schema.Line(text))
 	}
 }

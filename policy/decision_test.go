@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -42,9 +41,7 @@ func TestOpeningsOfMany(t *testing.T) {
 			t.Fatalf("%d openings for %d port sets", len(open), len(by))
 		}
 		for _, o := range open {
-			if diff := cmp.Diff(by[o.Ports], o.By); diff != "" {
-				t.Errorf("%d matches, %s: %s", many, o.Ports, diff)
-			}
+			diff.Error(t, by[o.Ports], o.By, many, "matches", o.Ports)
 			for _, m := range d.Matches {
 				if !m.Audit && m.Ports == o.Ports && m.TTL.Lifetime(60) > o.Lifetime {
 					t.Errorf("%s is open for %v, %s says %v", o.Ports, o.Lifetime, m.By(), m.TTL.Lifetime(60))

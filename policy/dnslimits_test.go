@@ -3,10 +3,11 @@ package policy
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 func TestRegisteredZone(t *testing.T) {
@@ -38,9 +39,7 @@ func TestRegisteredZone(t *testing.T) {
 		"0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa":    {"2.ip6.arpa", 30, false},
 	} {
 		n, err := fqdn.ParseName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		zone, below := RegisteredZone(n)
 		if zone.String() != want.zone || below != want.below || isReverse(n) != want.reverse {
 			t.Errorf("%s: %d labels below %s, reverse %t, want %+v", name, below, zone, isReverse(n), want)
@@ -75,9 +74,7 @@ func TestQueryTypes(t *testing.T) {
 				t.Errorf("%s has type %d: %t", name, number, of.Has(number))
 			}
 		}
-		if diff := cmp.Diff([]string{name}, of.Names()); diff != "" {
-			t.Error(diff)
-		}
+		diff.Error(t, []string{name}, of.Names())
 	}
 	if _, known := QueryTypesNamed("a"); known || QueryTypes(0).Has(dns.TypeA) {
 		t.Error("a type that no set has")

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestNamedPorts(t *testing.T) {
@@ -32,9 +33,7 @@ func TestNamedPorts(t *testing.T) {
 		{"what cannot be", corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{
 			{Name: "a", ContainerPort: 0}, {Name: "b", ContainerPort: 65536}, {Name: "c", ContainerPort: -1}, {Name: "d", Protocol: "tcp", ContainerPort: 80}}}}}, nil},
 	} {
-		if diff := cmp.Diff(c.want, NamedPorts(&c.spec)); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
-		}
+		diff.Error(t, c.want, NamedPorts(&c.spec), c.name)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -111,9 +112,7 @@ func TestLastingLeads(t *testing.T) {
 	r := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Ports: "tcp/25", TTL: policy.TTL{Min: time.Second, Max: time.Minute}}
 	for _, text := range []string{"**.test", "mx.other.test"} {
 		p, err := fqdn.ParsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		r.Matches = append(r.Matches, &policy.Match{Pattern: p, Rule: r})
 	}
 	d := policy.Decision{Query: policy.Query{Name: policytest.Name("mx.other.test")}, Matches: r.Matches}

@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -23,9 +22,7 @@ func TestDigestOf(t *testing.T) {
 		{Policy: "shop/web", Reason: DNSBlocked, Message: "queries of a are dropped", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Count: 5},
 		{Policy: "shop/web", Reason: Homeless, Message: "no interface", Pods: []string{"shop/a"}, Count: 1},
 	}}
-	if diff := cmp.Diff(want, digestOf(found)); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, digestOf(found))
 }
 
 func TestDigestRoundTrip(t *testing.T) {

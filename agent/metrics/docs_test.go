@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/proxy/counters"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -86,9 +85,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 		there[f.GetName()] = row
 	}
-	if d := cmp.Diff(there, documentedMetrics(t)); d != "" {
-		t.Errorf("-there +documented:\n%s", d)
-	}
+	diff.Error(t, there, documentedMetrics(t), "-there +documented")
 }
 
 // TestBucketsAreDocumented: the bounds that the document names are the proxy's.
@@ -145,9 +142,7 @@ func TestEveryReasonIsReported(t *testing.T) {
 		{"problems", `Reason\w+ += "(\w+)"`, []string{"policy/snapshot.go", "source/kube/*.go", "source/manifest/*.go"}, problemReasons[:]},
 		{"findings", `\t[A-Z]\w+ += "([A-Z]\w+)"`, []string{"status/finding.go"}, findingReasons[:]},
 	} {
-		if d := cmp.Diff(constants(t, tt.pattern, tt.files...), slices.Sorted(slices.Values(tt.told))); d != "" {
-			t.Errorf("%s (-given +told):\n%s", tt.what, d)
-		}
+		diff.Error(t, constants(t, tt.pattern, tt.files...), slices.Sorted(slices.Values(tt.told)), tt.what, "(-given +told)")
 	}
 }
 

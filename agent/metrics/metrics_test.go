@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -27,6 +26,7 @@ import (
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -116,9 +116,7 @@ func TestMetrics(t *testing.T) {
 	}
 	want, err := os.ReadFile("testdata/exposition.golden")
 	fatal.If(t, err)
-	if d := cmp.Diff(string(want), exposition(t, f, nil)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	diff.Error(t, string(want), exposition(t, f, nil))
 }
 
 // proxyTypes are the types of questions that the proxy counts, without any.
@@ -263,9 +261,7 @@ func TestPodsAreCountedOnce(t *testing.T) {
 		{Policy: "shop/a", Pod: web, Reason: status.NotSeen}, {Policy: "shop/b", Pod: web, Reason: status.NotSeen},
 		{Policy: "shop/a", Pod: cart, Reason: status.NotSeen}, {Policy: "shop/a", Pod: web, Reason: status.Homeless},
 	})
-	if d := cmp.Diff(map[string]int{status.NotSeen: 2, status.Homeless: 1}, got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	diff.Error(t, map[string]int{status.NotSeen: 2, status.Homeless: 1}, got)
 }
 
 // TestMetricsPortIsTaken: the agent continues, and reports why there are no metrics.

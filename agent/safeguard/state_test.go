@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -95,9 +94,7 @@ func TestSteps(t *testing.T) {
 				boot, at = boot+1, time.Second
 			}
 			s = reread(t, s.Step(Moment{Boot: fmt.Sprint(boot), At: at, Away: st.away}, st.policies))
-			if d := cmp.Diff(st.turned, reasons(s)); d != "" {
-				t.Errorf("%s, step %d (-want +got)\n%s", name, i, d)
-			}
+			diff.Error(t, st.turned, reasons(s), name, "step", i)
 		}
 	}
 }
@@ -225,9 +222,7 @@ func TestMessages(t *testing.T) {
 		"a": "generation 3 was not confirmed within 1h30m: to enforce it again, run kubectl annotate cfqdnnp a namegate.io/confirmed=3 --overwrite, or change the policy",
 		"b": "the API server was unavailable for a minute while generation 1 was not confirmed: to enforce it again, run kubectl annotate cfqdnnp b namegate.io/confirmed=1 --overwrite, or change the policy",
 	}
-	if d := cmp.Diff(want, s.Turned()); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, s.Turned())
 	for d, want := range map[time.Duration]string{time.Minute: "1m", 24 * time.Hour: "24h", 90 * time.Second: "1m30s", 20 * time.Minute: "20m", 10 * time.Hour: "10h"} {
 		if got := Text(d); got != want {
 			t.Errorf("%v is %q", d, got)

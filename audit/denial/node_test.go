@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
@@ -13,6 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -78,9 +78,7 @@ func TestTheNodesFlows(t *testing.T) {
 				t.Errorf("%s: %+v", enforcement, f)
 			}
 		}
-		if d := cmp.Diff(wanted, got); d != "" {
-			t.Errorf("%s (-want +got)\n%s", enforcement, d)
-		}
+		diff.Error(t, wanted, got, enforcement)
 		if recent := w.denials.Recent(n1); len(recent) != 3 {
 			t.Errorf("%s: %d recent flows of the node", enforcement, len(recent))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -279,8 +280,6 @@ func TestAcceptsOfClusterPoliciesAreBounded(t *testing.T) {
 		if subject != everyPod {
 			want = nil
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", what, diff)
-		}
+		diff.Error(t, want, got, what)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -46,9 +47,7 @@ func TestClusterOrder(t *testing.T) {
 		"Namespace shop/np spec.egress[0] Accept 2 10.9.0.0/16 any",
 		"Baseline default spec.egress[0] Deny 0  any",
 	}
-	if d := cmp.Diff(want, orderedTexts(v.Rules)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, orderedTexts(v.Rules))
 	if v.AdminUnmatched != policy.NXDomain || v.BaselineUnmatched != policy.Refuse || v.Unmatched != policy.Resolve || len(s.Problems) > 0 {
 		t.Errorf("%v %v %v %v", v.AdminUnmatched, v.BaselineUnmatched, v.Unmatched, s.Problems)
 	}
@@ -262,9 +261,7 @@ func TestClusterNetworksRoom(t *testing.T) {
 		"Admin c spec.egress[0] Deny broken 0  any", "Admin c spec.egress[1] Accept broken ",
 		"Namespace shop/np spec.egress[0] Accept 2 10.9.0.0/16 any",
 	}
-	if d := cmp.Diff(want, orderedTexts(s.Views[0].Rules)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, orderedTexts(s.Views[0].Rules))
 	if got := problemTexts(s); len(got) != 2 || !strings.HasPrefix(got[0], "clusterpolicy c NoRoom spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept") ||
 		!strings.HasPrefix(got[1], "networkpolicy shop/np") {
 		t.Errorf("%q", got)
@@ -272,9 +269,7 @@ func TestClusterNetworksRoom(t *testing.T) {
 	in.ClusterPolicies = slices.Delete(slices.Clone(policies), 1, 2) // room for one more
 	s = c.Compile(in)
 	want[2], want[4] = "Admin c spec.egress[0] Deny 2 203.0.113.0/24 any", ""
-	if d := cmp.Diff(want[:4], orderedTexts(s.Views[0].Rules)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want[:4], orderedTexts(s.Views[0].Rules))
 }
 
 // clusterTwin returns the rules of the cluster policies for a pod of a tier.
@@ -344,9 +339,7 @@ func TestClusterHistories(t *testing.T) {
 			fresh := New()
 			fresh.cluster.room, fresh.number = room, c.number
 			s := c.Compile(in)
-			if diff := cmp.Diff(clusterDump(t, fresh.Compile(in)), clusterDump(t, s)); diff != "" {
-				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
-			}
+			diff.Fatal(t, clusterDump(t, fresh.Compile(in)), clusterDump(t, s), "seed", seed, "step", step)
 			for _, v := range s.Views {
 				if strings.Contains(v.Pod.Name, "+") || room.rules < MaxClusterRules {
 					continue // closed, or broken for want of room

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -57,9 +57,7 @@ func TestClusterEntriesRoom(t *testing.T) {
 	for _, step := range steps {
 		c.cluster.entries = step.entries
 		s := c.Compile(in)
-		if d := cmp.Diff(step.want, ruleTextsOf(s)); d != "" {
-			t.Errorf("%d: %s", step.entries, d)
-		}
+		diff.Error(t, step.want, ruleTextsOf(s), step.entries)
 		broken := strings.Count(strings.Join(step.want, " "), "broken")
 		if got := problemTexts(s); len(got) != broken || broken > 0 && !strings.HasPrefix(got[0], "clusternetworkpolicy mistake NoRoom spec.egress[0]: this rule has no room on this node and matches nothing as Accept") {
 			t.Errorf("%d: %q", step.entries, got)
@@ -75,9 +73,7 @@ func TestClusterEntriesRoom(t *testing.T) {
 	}
 	c.cluster.entries = 20
 	in.Pods = in.Pods[:len(in.Pods)-30] // room again
-	if d := cmp.Diff(steps[0].want, ruleTextsOf(c.Compile(in))); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, steps[0].want, ruleTextsOf(c.Compile(in)))
 }
 
 // TestMistakesOfOneAdministrator: 12,000 names, networks that overlap, and a selector of 10,000

@@ -4,13 +4,13 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/peers"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -49,9 +49,7 @@ func TestClusterNetworkPolicies(t *testing.T) {
 		"Admin clusternetworkpolicy:z spec.egress[0] Accept 1 nodes: * any",
 		"Admin clusternetworkpolicy:z spec.egress[1] Pass 1 *: * any",
 	}
-	if diff := cmp.Diff(want, orderedTexts(s.Views[0].Rules)); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, orderedTexts(s.Views[0].Rules))
 	if len(s.Problems) != 2 || s.Problems[1].Object != "clusternetworkpolicy a" || s.Problems[1].Message != "the policy is given twice; the first one counts, remove or rename the other" {
 		t.Errorf("%+v", s.Problems)
 	}
@@ -65,9 +63,7 @@ func TestClusterNetworkPolicies(t *testing.T) {
 		t.Error("a copy is a change")
 	}
 	again.ClusterNetworkPolicies = again.ClusterNetworkPolicies[:1]
-	if diff := cmp.Diff(append(want[:1:1], want[2:]...), orderedTexts(c.Compile(again).Views[0].Rules)); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, append(want[:1:1], want[2:]...), orderedTexts(c.Compile(again).Views[0].Rules))
 }
 
 // TestUnknownPeers: while pods of other nodes are not known, rules that deny pods or pass
@@ -87,9 +83,7 @@ func TestUnknownPeers(t *testing.T) {
 	unknown := []string{known[0], a + "[1] Pass broken 0  any", a + "[2] Deny broken 0  any", known[3], known[4]}
 	c := New()
 	for _, want := range [][]string{unknown, known, unknown} {
-		if diff := cmp.Diff(want, orderedTexts(c.Compile(in).Views[0].Rules)); diff != "" {
-			t.Errorf("unknown %v: %s", in.PeersUnknown, diff)
-		}
+		diff.Error(t, want, orderedTexts(c.Compile(in).Views[0].Rules), "unknown", in.PeersUnknown)
 		in.PeersUnknown = !in.PeersUnknown
 	}
 }

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -55,9 +54,7 @@ func TestUnion(t *testing.T) {
 			"shop/a [a.test] any audit=false; shop/b [b.test *.b.test] tcp/443 audit=false; shop/watch [seen.test] any audit=true",
 			"[any tcp/443]", "[a.test b.test]", true, policy.Drop, policy.NXDomain},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, got)
 	web := s.ViewOf(policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"})
 	for _, a := range []string{"10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1"} {
 		if s.View(addr(a)) != web || web == nil {
@@ -96,9 +93,7 @@ func TestSecondInterfaces(t *testing.T) {
 	}
 	got.Message = ""
 	want := policy.Problem{Object: "pod shop/several", Reason: policy.ReasonSecondInterface, Pod: several.PodRef, Policies: []string{"shop/p", "shop/q"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, got)
 	before := s.ViewOf(several.PodRef)
 	in.Pods = slices.Clone(in.Pods)
 	in.Pods[0].SecondInterfaces = false

@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -61,9 +60,7 @@ func TestOpenings(t *testing.T) {
 		for i := range c.want {
 			c.want[i].Name = policytest.Name(c.name)
 		}
-		if diff := cmp.Diff(c.want, d.Openings(c.ttl)); diff != "" {
-			t.Errorf("%s with TTL %d:\n%s", c.name, c.ttl, diff)
-		}
+		diff.Error(t, c.want, d.Openings(c.ttl), c.name, "with TTL", c.ttl)
 	}
 }
 
@@ -103,9 +100,7 @@ func TestOrderedOpenings(t *testing.T) {
 		if want.Rule = id; (id == "") != (want.Ports == "tcp/443") || id.Lasting() != (i < 2) {
 			t.Errorf("opening %d has ID %q", i, id)
 		}
-		if diff := cmp.Diff(want, got[i]); diff != "" {
-			t.Error(diff)
-		}
+		diff.Error(t, want, got[i])
 	}
 	if got[0].Rule == got[1].Rule || got[0].Rule[1:] == got[3].Rule[1:] {
 		t.Errorf("rules share an ID: %v", got)

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -120,9 +120,7 @@ func TestDNSLimits(t *testing.T) {
 			}
 			got[ask] = strings.Join(words, " ")
 		}
-		if diff := cmp.Diff(test.asks, got); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", test.what, diff)
-		}
+		diff.Error(t, test.asks, got, test.what)
 	}
 }
 

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // blockRules is rules to one address each, from a number on, on one port.
@@ -46,9 +46,7 @@ func TestPeersOfAViewAreBounded(t *testing.T) {
 			"networkpolicy shop/c PartiallyInvalid spec.egress[2]: this rule and 2 more of the NetworkPolicy open not all that they say for pod shop/other" + why,
 			"networkpolicy shop/d PartiallyInvalid spec.egress[0]: this rule opens not all that it says for pod shop/other" + why,
 		}
-		if diff := cmp.Diff(want, problemTexts(s)); diff != "" {
-			t.Error(diff)
-		}
+		diff.Error(t, want, problemTexts(s))
 		web := s.Views[1]
 		if web.Pod.Name != "web" || len(web.PeerRules()) != MaxViewPeers+2 || len(s.PeerSets) != MaxViewPeers {
 			t.Fatalf("%s has %d rules, there are %d sets", web.Pod, len(web.PeerRules()), len(s.PeerSets))
@@ -108,9 +106,7 @@ func TestPortsOfARuleAreBounded(t *testing.T) {
 	s := every(32768, 2)
 	want := []string{"networkpolicy shop/np PartiallyInvalid spec.egress[0].ports: the ports make 98304 ranges, and those after tcp/1023 open nothing; " +
 		"write wider ranges, or several rules, each of 512 ranges at most"}
-	if diff := cmp.Diff(want, problemTexts(s)); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, problemTexts(s))
 	if got := allows(s, "192.0.2.1 tcp 1023", "192.0.2.1 tcp 1025", "192.0.2.1 tcp 2", "192.0.2.1 udp 1"); len(got) != 1 {
 		t.Errorf("open: %v", got)
 	}

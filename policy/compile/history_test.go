@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -98,9 +98,7 @@ func TestHistoriesLikeFresh(t *testing.T) {
 			}
 			in := h.input()
 			names := []fqdn.Name{randomName(t, h.Rand), randomName(t, h.Rand), randomName(t, h.Rand)}
-			if diff := cmp.Diff(dump(t, New().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
-				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
-			}
+			diff.Fatal(t, dump(t, New().Compile(in), names), dump(t, c.Compile(in), names), "seed", seed, "step", step)
 			if len(c.policies.known) != len(h.policies) || len(c.rulesets.unions) > 2*len(h.pods) || len(c.selected) > len(h.pods) {
 				t.Fatalf("the compiler keeps %d policies, %d rulesets and %d pods for %d and %d",
 					len(c.policies.known), len(c.rulesets.unions), len(c.selected), len(h.policies), len(h.pods))

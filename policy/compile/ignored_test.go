@@ -3,11 +3,11 @@ package compile
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestSameNetworkPolicies: a change of what is read is seen, and nothing else makes another view.
@@ -36,7 +36,5 @@ func TestIgnoredNetworkPolicies(t *testing.T) {
 		v := c.Compile(besideInput(nil, now)).Views[0]
 		got = append(got, len(v.PeerRules()), len(v.NetworkPolicies))
 	}
-	if diff := cmp.Diff([]int{1, 1, 0, 0, 1, 1, 0, 0}, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []int{1, 1, 0, 0, 1, 1, 0, 0}, got)
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -62,9 +62,7 @@ func TestBadNetworkPolicies(t *testing.T) {
 			if len(s.Problems) != len(test.problems) {
 				t.Errorf("%d problems, want %d", len(s.Problems), len(test.problems))
 			}
-			if diff := cmp.Diff(test.open, append([]string(nil), allows(s, good, bad)...)); diff != "" {
-				t.Errorf("open: %s", diff)
-			}
+			diff.Error(t, test.open, append([]string(nil), allows(s, good, bad)...), "open")
 		})
 	}
 }

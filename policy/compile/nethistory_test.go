@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -95,9 +96,7 @@ func TestPeerHistories(t *testing.T) {
 				in = d.change(in)
 			}
 			s, fresh := c.Compile(in), New().Compile(in)
-			if diff := cmp.Diff(netDump(fresh), netDump(s)); diff != "" {
-				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
-			}
+			diff.Fatal(t, netDump(fresh), netDump(s), "seed", seed, "step", step)
 			if step%8 == 7 {
 				compareWithTwin(t, in, s)
 			}

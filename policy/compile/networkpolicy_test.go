@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // shopCluster has pods of other nodes in three namespaces.
@@ -40,12 +41,8 @@ func TestUnionOfNetworkPolicies(t *testing.T) {
 		ruleTexts(s.Views[1])); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"shop/a", "shop/b", "shop/z"}, s.Views[1].NetworkPolicies); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"1 shop: app=db = 10.1.0.1 10.1.0.2 2001:db8::1", "2 10.1.0.3/32 = 10.1.0.3/32"}, setTexts(s)); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []string{"shop/a", "shop/b", "shop/z"}, s.Views[1].NetworkPolicies)
+	diff.Error(t, []string{"1 shop: app=db = 10.1.0.1 10.1.0.2 2001:db8::1", "2 10.1.0.3/32 = 10.1.0.3/32"}, setTexts(s))
 	if v := s.Views[0]; v.Enforced || !cmp.Equal(v.NetworkPolicies, []string{"lone/np"}) || len(allows(s, "198.51.100.7 tcp 1")) != 1 {
 		t.Errorf("an audited pod's NetworkPolicies are %v", v.NetworkPolicies)
 	}
@@ -59,9 +56,7 @@ func TestLocalPeers(t *testing.T) {
 	in.Pods = append(in.Pods, host, done, far, aPod("two", "x", "10.0.0.4"), aPod("three", "x", "10.0.0.4"))
 	in.Remote = append(in.Remote, farPod("shop/claims", "", "10.0.0.1", "10.0.0.4", "fe80::1", "::ffff:10.1.0.8"), nil)
 	s := New().Compile(in)
-	if diff := cmp.Diff([]string{"1 shop: * = 10.0.0.1 10.0.0.4 10.1.0.1 10.1.0.8 10.1.0.9 2001:db8::1"}, setTexts(s)); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []string{"1 shop: * = 10.0.0.1 10.0.0.4 10.1.0.1 10.1.0.8 10.1.0.9 2001:db8::1"}, setTexts(s))
 	for _, v := range s.Views { // two and three claim one address: closed
 		if v.Pod.Name != "web" && len(v.PeerRules())+len(v.NetworkPolicies) > 0 {
 			t.Errorf("%s may reach %v", v.Pod, ruleTexts(v))

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestANodeIsASubject: policies that select the node by its labels make a view of it, in order, and
@@ -29,9 +28,7 @@ func TestANodeIsASubject(t *testing.T) {
 		t.Fatalf("%+v, %v", v, problemTexts(s))
 	}
 	want := []string{"Admin first spec.egress[0] Pass 2 192.0.2.0/24 any", "Admin edge spec.egress[0] Accept a.test any", "Baseline last spec.egress[0] Deny 0  any"}
-	if d := cmp.Diff(want, orderedTexts(v.Rules)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, orderedTexts(v.Rules))
 	if got := orderedTexts(s.Views[1].Rules); len(got) != 1 {
 		t.Errorf("the pod has %q", got)
 	}
@@ -88,9 +85,7 @@ func TestTurnedToAudit(t *testing.T) {
 			}
 		}
 	}
-	if d := cmp.Diff([]string{"held", "noted"}, audited); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []string{"held", "noted"}, audited)
 	if v := s.Node(); !v.InForce() || v.AdminUnmatched != policy.NXDomain || before.Node().AdminUnmatched != policy.Refuse {
 		t.Errorf("settings %v, before %v", v.AdminUnmatched, before.Node().AdminUnmatched)
 	}
@@ -102,9 +97,7 @@ func TestTurnedToAudit(t *testing.T) {
 	}
 	want := []policy.Problem{{Object: "clusterpolicy held", Reason: policy.ReasonTurnedToAudit, Pod: policy.NodeRef("n1"), Policies: []string{"held"},
 		Message: "the node n1 only audits the policy: it was not confirmed"}}
-	if d := cmp.Diff(want, s.Problems); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, s.Problems)
 	if again := c.Compile(in); again.Node() != s.Node() {
 		t.Error("an unchanged node has another view")
 	}
@@ -136,9 +129,7 @@ func TestUnconfirmed(t *testing.T) {
 		case want != nil && v.Confirmed == nil:
 			t.Errorf("%s: nothing waits", when)
 		case want != nil:
-			if d := cmp.Diff(want, orderedTexts(*v.Confirmed)); d != "" {
-				t.Errorf("%s: %s", when, d)
-			}
+			diff.Error(t, want, orderedTexts(*v.Confirmed), when)
 		}
 		return v
 	}

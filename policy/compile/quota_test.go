@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -17,6 +16,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/peers"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // greedyNode is a node with pods of two namespaces. Each pod of the greedy one has a
@@ -165,9 +165,7 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 			fresh, wide := New(), New().Compile(in)
 			fresh.room = room
 			s := c.Compile(in)
-			if diff := cmp.Diff(netDump(fresh.Compile(in)), netDump(s)); diff != "" {
-				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
-			}
+			diff.Fatal(t, netDump(fresh.Compile(in)), netDump(s), "seed", seed, "step", step)
 			w := peers.NewWeigher(c.index)
 			for _, l := range c.asked {
 				now := peers.NewSet(l.Spec)

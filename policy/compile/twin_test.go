@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -99,9 +98,7 @@ func TestDecideLikeTwin(t *testing.T) {
 					continue
 				}
 				asked++
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Fatalf("round %d, %s asks %s:\n%s", round, pods[i], n, diff)
-				}
+				diff.Fatal(t, want, got, "round", round, pods[i], "asks", n)
 			}
 		}
 	}

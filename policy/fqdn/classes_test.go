@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // classed is a pattern with its place in the order, and its class.
@@ -18,9 +20,7 @@ func classedMatcher(t testing.TB, texts []string, class func(i int) int) ([]*cla
 	var all []*classed
 	for i, text := range texts {
 		p, err := ParsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		all = append(all, &classed{&p, text, i, class(i)})
 	}
 	return all, NewMatcher(all, func(c *classed) *Pattern { return c.pattern }, func(c *classed) int { return c.class })

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // entry is a pattern and its place in the order.
@@ -20,9 +22,7 @@ func matcherOf(t testing.TB, texts []string) *Matcher[entry] {
 	var entries []entry
 	for i, text := range texts {
 		p, err := ParsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		entries = append(entries, entry{&p, i})
 	}
 	return NewMatcher(entries, func(e entry) *Pattern { return e.pattern }, nil)

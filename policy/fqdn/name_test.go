@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var (
@@ -16,9 +18,7 @@ var (
 func mustName(t testing.TB, s string) Name {
 	t.Helper()
 	n, err := ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 

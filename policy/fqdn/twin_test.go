@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // twinMatches is the slow and obvious twin of a pattern: it splits both into
@@ -134,7 +134,5 @@ func compareWithTwin(t *testing.T, m *Matcher[entry], texts []string, n Name) {
 			t.Errorf("%s does not match %s by itself", e.pattern, n)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("%q asked for %s:\n%s", texts, n, diff)
-	}
+	diff.Fatal(t, want, got, texts, "asked for", n)
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -56,9 +56,7 @@ func TestWantedLabels(t *testing.T) {
 			got = append(got, fmt.Sprint(at, len(b.pods)))
 		}
 		slices.Sort(got)
-		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("step %d: %s", i, diff)
-		}
+		diff.Error(t, step.want, got, "step", i)
 	}
 }
 
@@ -97,7 +95,5 @@ func TestIndexCounts(t *testing.T) {
 	}
 	x.Update(100, nil, nil, nil)
 	got := []int{len(x.remote), len(x.local), len(x.byAddr), len(x.byLabel), len(x.byPort), len(x.spaces)}
-	if diff := cmp.Diff([]int{0, 0, 0, 1, 0, 0}, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []int{0, 0, 0, 1, 0, 0}, got)
 }

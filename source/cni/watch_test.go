@@ -14,6 +14,8 @@ import (
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // watched is a folder of results under a Watcher.
@@ -81,9 +83,7 @@ func (w *watched) remove(name string) {
 
 func TestWatch(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pods-c0-eth0"), []byte(aResult("u0", "10.0.0.9/24")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(dir, "pods-c0-eth0"), []byte(aResult("u0", "10.0.0.9/24")), 0o600))
 	w := watch(t, dir)
 	w.await(map[string]string{"u0": "10.0.0.9"})
 
@@ -94,9 +94,7 @@ func TestWatch(t *testing.T) {
 	whole := aResult("u2", "10.0.0.2/24")
 	w.write("pods-c2-eth0", whole[:50])
 	f, err := os.OpenFile(filepath.Join(dir, "pods-c2-eth0"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, err = f.WriteString(whole[50:])
 	if e := f.Close(); err != nil || e != nil {
 		t.Fatal(err, e)
@@ -113,9 +111,7 @@ func TestLastSandboxCounts(t *testing.T) {
 	w := watch(t, t.TempDir())
 	w.write("pods-old-eth0", aResult("u1", "10.0.0.1/24"))
 	old := time.Now().Add(-time.Second)
-	if err := os.Chtimes(filepath.Join(w.dir, "pods-old-eth0"), old, old); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chtimes(filepath.Join(w.dir, "pods-old-eth0"), old, old))
 	w.await(map[string]string{"u1": "10.0.0.1"})
 	w.write("pods-new-eth0", aResult("u1", "10.0.0.2/24"))
 	w.await(map[string]string{"u1": "10.0.0.2"})
@@ -131,9 +127,7 @@ func TestClockSetBack(t *testing.T) {
 	now := w.clock.Now()
 	write := func(name, text string, at time.Time) {
 		path := filepath.Join(w.dir, name)
-		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Chtimes(path+".new", at, at), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Chtimes(path+".new", at, at), os.Rename(path+".new", path)))
 	}
 	write("pods-old-eth0", aResult("u1", "10.0.0.1/24"), now)
 	w.await(map[string]string{"u1": "10.0.0.1"})
@@ -165,9 +159,7 @@ func TestFolderComesLater(t *testing.T) {
 	}
 	for range 2 {
 		unwatched()
-		if err := os.Mkdir(w.dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Mkdir(w.dir, 0o700))
 		w.write("pods-c1-eth0", aResult("u1", "10.0.0.1/24"))
 		w.clock.Step(Retry)
 		w.await(map[string]string{"u1": "10.0.0.1"})
@@ -199,9 +191,7 @@ func TestRewrittenInOneTick(t *testing.T) {
 		{"no address still", aResult("u1"), false, nil},
 	} {
 		path := filepath.Join(w.dir, "pods-c1-eth0")
-		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, written, written)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, written, written)))
 		if news := w.read("pods-c1-eth0"); news != c.news {
 			t.Errorf("%s: news %v, want %v", c.name, news, c.news)
 		}
@@ -238,9 +228,7 @@ func TestResultsOfBeforeTheBoot(t *testing.T) {
 		"pods-c1-eth0": {aResult("u1", "10.0.0.1/24"), boot},
 	} {
 		path := filepath.Join(w.dir, name)
-		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, c.at, c.at)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, c.at, c.at)))
 		w.read(name)
 	}
 	got := w.results()

@@ -3,11 +3,11 @@ package kube
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 var kubeDNS = policy.ServiceRef{Namespace: "kube-system", Name: "kube-dns"}
@@ -99,9 +99,7 @@ func TestResolver(t *testing.T) {
 			}
 			got, problems := resolver(service, entries)
 			want := policy.Resolver{ClusterIPs: addrs(c.ips...), Endpoints: addrPorts(c.eps...)}
-			if diff := cmp.Diff(want, got, addrsByValue); diff != "" {
-				t.Error(diff)
-			}
+			diff.Error(t, want, got)
 			if got := problemTexts(problems, "service kube-system/kube-dns"); got != c.problems {
 				t.Errorf("problems %q", got)
 			}
@@ -115,7 +113,5 @@ func TestBrokenEndpoint(t *testing.T) {
 	if got := problemTexts(e.problems, "endpointslice kube-system/a"); got != "Unreadable endpoints[0].addresses[0]" {
 		t.Errorf("problems %q", got)
 	}
-	if diff := cmp.Diff(addrPorts("10.0.0.2:1053"), r.Endpoints, addrsByValue); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, addrPorts("10.0.0.2:1053"), r.Endpoints)
 }

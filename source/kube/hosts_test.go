@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestAPISlices(t *testing.T) {
@@ -23,9 +24,7 @@ func TestAPISlices(t *testing.T) {
 	other.Ports = slice.Ports
 	read := readSlice(apiService)
 	e := read(slice, nil)
-	if d := cmp.Diff(addrPorts("192.0.2.1:6443", "192.0.2.2:6443", "192.0.2.3:6443", "[2001:db8::1]:6443"), apiEndpoints([]*sliceEntry{e, read(other, nil)}), addrsByValue); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, addrPorts("192.0.2.1:6443", "192.0.2.2:6443", "192.0.2.3:6443", "[2001:db8::1]:6443"), apiEndpoints([]*sliceEntry{e, read(other, nil)}))
 	if got := problemTexts(e.problems, "endpointslice default/kubernetes"); got != "Unreadable endpoints[3].addresses[0]" {
 		t.Errorf("problems %q", got)
 	}

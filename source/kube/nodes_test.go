@@ -4,11 +4,11 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -33,9 +33,7 @@ func TestNodes(t *testing.T) {
 		PodRanges:   prefixes("10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16", "2001:db8:1::/64"),
 		LocalRanges: prefixes("10.0.0.0/16"),
 	}
-	if diff := cmp.Diff(want, c, addrsByValue); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, c)
 	if got := problemTexts(problems, "node node-c"); got != "Unreadable status.addresses[0].address; Unreadable spec.podCIDRs[0]" {
 		t.Errorf("problems %q", got)
 	}
@@ -75,9 +73,7 @@ func TestNamespaces(t *testing.T) {
 	other := readNamespace(aNamespace("shop", map[string]string{"team": "b"}), one)
 	bare := readNamespace(aNamespace("bare", nil), nil)
 	want := map[string]map[string]string{"shop": {"team": "b"}, "bare": nil}
-	if diff := cmp.Diff(want, listNamespaces([]*namespaceEntry{other, bare})); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, listNamespaces([]*namespaceEntry{other, bare}))
 	if readNamespace(aPod("x"), nil) != nil {
 		t.Error("a pod was read as a namespace")
 	}

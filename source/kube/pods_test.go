@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 var addrsByValue = cmpopts.EquateComparable(addrs("::")[0], prefixes("::/0")[0], addrPorts("[::]:0")[0])
@@ -61,9 +61,7 @@ func TestReadPod(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(*c.want, e.pod, addrsByValue); diff != "" {
-				t.Error(diff)
-			}
+			diff.Error(t, *c.want, e.pod)
 			if got := problemTexts(e.problems, "pod shop/web"); got != c.problems {
 				t.Errorf("problems %q, want %q", got, c.problems)
 			}

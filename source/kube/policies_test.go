@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -39,9 +39,7 @@ func TestReadPolicy(t *testing.T) {
 		},
 	}
 	want.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionTrue}}
-	if diff := cmp.Diff(want, e.policy); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, e.policy)
 	if readPolicy(aNode("x", "192.0.2.1"), nil) != nil {
 		t.Error("a node was read as a policy")
 	}

@@ -3,11 +3,11 @@ package kube
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -30,9 +30,7 @@ func TestServices(t *testing.T) {
 	problems := listServices(entries, &c)
 	got, at := c.Services, c.ServicesAt
 	want := addrs("10.96.0.3", "10.96.0.4", "10.96.0.9", "203.0.113.1", "2001:db8:9::9")
-	if diff := cmp.Diff(want, got, addrsByValue); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, got)
 	if len(at) != len(want)+1 { // the external IP
 		t.Errorf("%d of %d addresses have a Service", len(at), len(want)+1)
 	}
@@ -74,9 +72,7 @@ func TestServicePorts(t *testing.T) {
 			{Protocol: policy.SCTP, Port: 82, TargetName: "log"}, {Protocol: policy.TCP, Port: 84, Target: 84},
 		},
 	}
-	if diff := cmp.Diff(want, readService(s, nil).service); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, readService(s, nil).service)
 }
 
 // TestAddressOfTwoServices: it is always the same one's, whichever came first.

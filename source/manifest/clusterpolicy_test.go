@@ -6,13 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/policy/peers"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -84,9 +82,7 @@ func TestClusterNetworkPoliciesOfFolder(t *testing.T) {
 	if p := cnp.Read(in.ClusterNetworkPolicies[0]); len(p.Rules) != 1 || !p.Rules[0].Broken || p.Priority != 1 {
 		t.Errorf("%+v", p.Problems)
 	}
-	if d := cmp.Diff([]*policy.Pod{peers.Node("n1", map[string]string{"rack": "a"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")})}, in.Nodes, cmpopts.EquateComparable(netip.Addr{})); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []*policy.Pod{peers.Node("n1", map[string]string{"rack": "a"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")})}, in.Nodes)
 	for text, want := range map[string]string{
 		head + "metadata: {}\n" + spec:                                             "metadata.name is missing; write one",
 		head + "metadata: {name: P}\n":                                             `metadata.name "P"`,
@@ -107,9 +103,7 @@ func TestClusterNetworkPolicyDocument(t *testing.T) {
 	documented, _, _ = strings.Cut(documented, "```")
 	example, err := os.ReadFile("../../examples/clusternetworkpolicy.yaml")
 	fatal.If(t, err)
-	if d := cmp.Diff(documented, string(example)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, documented, string(example))
 	objects, err := decode(t, "", "p.yaml", string(example))
 	fatal.If(t, err)
 	p := cnp.Read(objects[0].ClusterNetworkPolicy)

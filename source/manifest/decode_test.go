@@ -5,10 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -59,9 +57,7 @@ func TestDecodeKinds(t *testing.T) {
 			for _, o := range objects {
 				got = append(got, o.at+": "+o.key)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			diff.Error(t, c.want, got)
 		})
 	}
 }
@@ -146,9 +142,7 @@ func TestDecodePod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			objects, err := decode(t, c.node, "p.yaml", c.text)
 			fatal.If(t, err)
-			if diff := cmp.Diff(c.want, *objects[0].Pod, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-				t.Error(diff)
-			}
+			diff.Error(t, c.want, *objects[0].Pod)
 		})
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -35,9 +34,7 @@ func TestFolderReadsItsManifests(t *testing.T) {
 		"x":    {"team": "t", "kubernetes.io/metadata.name": "x"},
 		"shop": {"kubernetes.io/metadata.name": "shop"}, // implied
 	}
-	if diff := cmp.Diff(want, s.Input.Namespaces); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, s.Input.Namespaces)
 }
 
 // TestLastValidContentStays goes through the life of one file. Each step has the policies
@@ -154,9 +151,7 @@ func TestDuplicatesAndOtherKinds(t *testing.T) {
 			Message: "the one in " + in("b.yaml") + ": document 2 (line 11) counts; remove or rename this one"},
 		{Object: "file " + in("c.yaml"), Reason: ReasonIgnored, Path: "document 1 (line 1)", Message: "kind Service of v1 is not read from files"},
 	}
-	if diff := cmp.Diff(want, s.Problems); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, s.Problems)
 	fatal.If(t, os.Remove(in("a.yaml")))
 	f.scan(t.Context(), at(1))
 	if s := f.state(); *s.Input.Policies[0].Spec.Egress[0].Matches[0].Name != "second.example.org" {

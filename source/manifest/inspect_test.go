@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -61,9 +60,7 @@ func TestInspectReadsDocumentsBesideABrokenOne(t *testing.T) {
 		{"p.yaml", other("one"), []string{"1  FQDNNetworkPolicy shop/one policy=true networkpolicy=false pod=false err=<nil>"}},
 	} {
 		got := inspected(t, c.name, c.text)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s: %s", c.text, diff)
-		}
+		diff.Error(t, c.want, got, c.text)
 	}
 }
 

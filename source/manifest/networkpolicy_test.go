@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -32,9 +32,7 @@ func TestDecodeNetworkPolicy(t *testing.T) {
 			{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10.1.0.0/16"}}}}},
 		},
 	}
-	if diff := cmp.Diff(want, objects[0].NetworkPolicy.Spec); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, objects[0].NetworkPolicy.Spec)
 	objects, err = decode(t, "", "p.yaml", strings.Replace(allowDB, "  policyTypes: [Egress]\n", "", 1))
 	fatal.If(t, err)
 	if got := objects[0].NetworkPolicy.Spec.PolicyTypes; got != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/ordered"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -140,9 +141,7 @@ func TestBroken(t *testing.T) {
 			"Reject": {"Admin Deny any broken anywhere", "; until then the rule denies every connection"},
 		} {
 			p := ofRule(t, strings.ReplaceAll(rule, "ACTION", action))
-			if d := cmp.Diff([]string{rest[0]}, tellAll(p)); d != "" {
-				t.Errorf("%s %s: (-want +got)\n%s", action, rule, d)
-			}
+			diff.Error(t, []string{rest[0]}, tellAll(p), action, rule)
 			said := problems(p)
 			if !slices.ContainsFunc(said, func(s string) bool {
 				return strings.HasPrefix(s, "PartiallyInvalid spec.egress[0]"+want) && strings.HasSuffix(s, rest[1])
@@ -162,12 +161,8 @@ func TestUnreadable(t *testing.T) {
 	fatal.If(t, yaml.Unmarshal([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept}, {action: Deny, matches: [{name: a.test}]}]}"), &p.Spec))
 	p.Spec.Egress[0].Unreadable = "unknown field"
 	got := Read(p)
-	if d := cmp.Diff([]string{"Admin Accept  broken", "Admin Deny any a.test"}, tellAll(got)); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff([]string{"PartiallyInvalid spec.egress[0] unknown field; until then the rule matches nothing"}, problems(got)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []string{"Admin Accept  broken", "Admin Deny any a.test"}, tellAll(got))
+	diff.Error(t, []string{"PartiallyInvalid spec.egress[0] unknown field; until then the rule matches nothing"}, problems(got))
 }
 
 // TestInvalid: a policy whose place or subject cannot be read selects nothing.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -188,9 +189,7 @@ func TestPolicy(t *testing.T) {
 	}
 	want := policy.Problem{Object: "clusternetworkpolicy p", Reason: policy.ReasonPartiallyInvalid, Path: "spec.log",
 		Message: "the field is unknown in policy.networking.k8s.io/v1alpha2 and has no effect; remove it, or install a version of Namegate that knows it"}
-	if diff := cmp.Diff([]policy.Problem{want}, p.Problems); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []policy.Problem{want}, p.Problems)
 	if r := p.Rules[0]; r.Name != "first" || r.Priority != 1000 || !r.Standard || r.Denied != policy.Drop || r.Audit {
 		t.Errorf("%+v", r.Rule)
 	}
