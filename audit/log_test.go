@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -200,3 +201,21 @@ func TestShortWriteIsAnError(t *testing.T) {
 type shortWriter struct{}
 
 func (shortWriter) Write(p []byte) (int, error) { return len(p) - 1, nil }
+
+func TestWritersFromManyGoroutines(t *testing.T) {
+	var out bytes.Buffer
+	l := To(&out, Options{Queue: 10 << 10})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				l.Write(example(t))
+			}
+		})
+	}
+	wg.Wait()
+	closeLog(t, l)
+	if l.Written()+l.Dropped() != 1600 || uint64(bytes.Count(out.Bytes(), []byte("\n"))) != l.Written() {
+		t.Errorf("written %d, dropped %d", l.Written(), l.Dropped())
+	}
+}

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // others returns the sets of s that are other pointers than in last, by their keys.
@@ -50,9 +50,7 @@ func TestManyChanges(t *testing.T) {
 	} {
 		do()
 		s := c.Compile(in)
-		if diff := cmp.Diff(netDump(New().Compile(in)), netDump(s)); diff != "" {
-			t.Fatalf("%s: %s", what, diff)
-		}
+		diff.Fatal(t, netDump(New().Compile(in)), netDump(s), what)
 		for _, set := range s.PeerSets {
 			if was := last.PeerSet(set.Peer); was != nil && (was == set) != reflect.DeepEqual(was, set) {
 				t.Errorf("%s: %v is another pointer: %v", what, set.Peer, was != set)
@@ -80,7 +78,30 @@ func TestInputIsUnchanged(t *testing.T) {
 func TestPeersAtMappedAddresses(t *testing.T) {
 	s := New().Compile(besideInput(shopCluster(), aNet(t, "np", `egress: [{to: [{podSelector: {}}, {ipBlock: {cidr: 192.0.2.0/24}}]}]`)))
 	asked := []string{"::ffff:10.1.0.1 tcp 1", "::ffff:192.0.2.1 tcp 1"}
-	if diff := cmp.Diff(asked, allows(s, asked...)); diff != "" {
-		t.Error(diff)
+	diff.Error(t, asked, allows(s, asked...))
+}
+
+// TestUnusedSets cost nothing: NetworkPolicies of other pods have no members, and without
+// pod peers no pods are looked at.
+func TestUnusedSets(t *testing.T) {
+	c, in := New(), besideInput(shopCluster(), aNet(t, "bank/np", `egress: [{to: [{podSelector: {}}]}]`), aNet(t, "np", `egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]`))
+	pods := aNet(t, "pods", `egress: [{to: [{podSelector: {}}]}]`)
+	for i, want := range []int{1, 2, 1} {
+		now := in
+		if i == 1 {
+			now.NetworkPolicies = append(slices.Clone(in.NetworkPolicies), pods)
+		}
+		s := c.Compile(now)
+		if len(s.PeerSets) != want || (c.index != nil) != (want == 2) {
+			t.Errorf("%d: %v, pods are indexed: %v", i, setTexts(s), c.index != nil)
+		}
+	}
+	in.Policies = nil
+	if s := c.Compile(in); len(s.PeerSets)+len(c.sets)+len(c.egress.unions) > 0 {
+		t.Errorf("without a policy: %v", setTexts(s))
+	}
+	in = besideInput(nil)
+	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].PeerRules() != nil || s.Views[0].NetworkPolicies != nil {
+		t.Errorf("%d NetworkPolicies of %d namespaces are kept", len(c.nets.known), len(c.nets.spaces))
 	}
 }

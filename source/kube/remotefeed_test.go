@@ -340,3 +340,54 @@ func TestServicesAreShared(t *testing.T) {
 		t.Errorf("%v, then %v", first.Cluster.ServicesAt, second.Cluster.ServicesAt)
 	}
 }
+
+// TestRemotePodsKeepTheirPointers: a change of one leaves the others as they are, also
+// when all are listed again.
+func TestRemotePodsKeepTheirPointers(t *testing.T) {
+	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
+		t.Run(name, func(t *testing.T) {
+			api := withPeers(t)
+			api.noStream = noStream
+			api.put("pods", aFarPod("zoo", "10.1.0.2"))
+			r := runAt(t, api)
+			first := r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
+			api.put("pods", with(aFarPod("zoo", "10.1.0.2"), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "ape"} }))
+			second := r.until("ape", func(s State) string { return s.Input.Remote[1].Labels["app"] })
+			lists := requested(api)
+			api.setAway(true)
+			r.untilHealth("an error", away)
+			api.forget()
+			api.put("pods", aFarPod("new", "10.1.0.3"))
+			api.setAway(false)
+			third := r.until("db[10.1.0.1] new[10.1.0.3] zoo[10.1.0.2]", remoteText)
+			if first.Input.Remote[0] != second.Input.Remote[0] || first.Input.Remote[1] == second.Input.Remote[1] {
+				t.Error("the unchanged pod was replaced, or the changed one kept")
+			}
+			if third.Input.Remote[0] != second.Input.Remote[0] || third.Input.Remote[2] != second.Input.Remote[1] || requested(api) == lists {
+				t.Error("pods that were listed anew and did not change were replaced")
+			}
+			if first.Input.NetworkPolicies[0] != third.Input.NetworkPolicies[0] {
+				t.Error("a NetworkPolicy that did not change was replaced")
+			}
+			if first.Input.Remote[1].Labels["app"] != "zoo" || len(second.Input.Remote) != 2 {
+				t.Error("a state that was handed out has changed")
+			}
+		})
+	}
+}
+
+// TestOtherChangesOfRemotePodsAreNoState.
+func TestOtherChangesOfRemotePodsAreNoState(t *testing.T) {
+	api := withPeers(t)
+	r := runAt(t, api)
+	r.until("db[10.1.0.1]", remoteText)
+	for i := range 20 {
+		api.put("pods", with(aFarPod("db", "10.1.0.1"), func(p *corev1.Pod) { p.Status.Message = fmt.Sprint(i) }))
+		api.put("pods", with(aFarPod("host", "192.0.2.2"), func(p *corev1.Pod) { p.Spec.HostNetwork, p.Labels["i"] = true, fmt.Sprint(i) }))
+	}
+	api.put("pods", aFarPod("zoo", "10.1.0.2"))
+	r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
+	if len(r.states) > 0 {
+		t.Errorf("%d more states", len(r.states))
+	}
+}
