@@ -25,8 +25,7 @@ const (
 type Source struct {
 	path         string
 	blocks       []caddyfile.ServerBlock
-	globs        []string // every path and pattern imported, absolute
-	files, bytes int      // read, imports included
+	files, bytes int // read, imports included
 	err          error
 }
 
@@ -66,29 +65,6 @@ func (s *Source) Config() (*Config, error) {
 // be applied.
 func (s *Source) Same(other *Source) bool {
 	return reflect.DeepEqual(s.blocks, other.blocks) && fmt.Sprint(s.err) == fmt.Sprint(other.err)
-}
-
-// Folders returns the folders in which a change can change the configuration.
-func (s *Source) Folders() []string {
-	out := []string{filepath.Dir(s.path)}
-	for _, g := range s.globs {
-		out = append(out, filepath.Dir(g))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// Concerns tells whether a change of the path may change the configuration: it is
-// one of the files, could be imported, or is the link by which a folder that
-// Kubernetes mounts is swapped as a whole.
-func (s *Source) Concerns(path string) bool {
-	if filepath.Base(path) == "..data" || absolute(path) == absolute(s.path) {
-		return true
-	}
-	return slices.ContainsFunc(s.globs, func(g string) bool {
-		ok, err := filepath.Match(g, absolute(path))
-		return ok && err == nil
-	})
 }
 
 // bound counts a file and its imports, and refuses too many; via are the files that
@@ -131,7 +107,6 @@ func (s *Source) boundImport(from string, line int, pattern string, via []string
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(filepath.Dir(absolute(from)), pattern)
 	}
-	s.globs = append(s.globs, pattern)
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil
