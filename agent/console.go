@@ -177,9 +177,8 @@ func (l live) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
 // Denied returns the flows that were denied to a pod lately.
 func (l live) Denied(p policy.PodRef) []audit.Flow { return l.agent.denials.Recent(p) }
 
-// SeenByAnybody returns all answers with an address that opened nothing. The enforcer
-// keeps the granted ones.
-func (l live) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
+// Seen returns everybody's answers with an address: those that opened nothing, and the names that the enforcer keeps.
+func (l live) Seen(a netip.Addr) (out []recent.Sighting) {
 	out = l.Memory.SeenByAnybody(a)
 	for _, o := range l.agent.enforce.Grants().NamesOfAnybody(a) {
 		out = append(out, recent.Sighting{Pod: o.Pod, Name: o.Name, Address: a})

@@ -215,7 +215,7 @@ func (in *inquiry) selector() (s *metav1.LabelSelector, why string) {
 	}
 	for _, id := range in.f.View.Policies {
 		p := in.policy(id)
-		if p == nil || !in.audited() && enforcement(p) == v1alpha1.EnforcementAudit {
+		if p == nil || !in.audited() && p.Spec.Enforcement == v1alpha1.EnforcementAudit {
 			continue
 		}
 		if sel, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err != nil || !sel.Matches(labels.Set(in.f.Pod.Labels)) {

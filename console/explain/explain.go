@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -60,7 +61,7 @@ func (in *inquiry) selecting() {
 	for _, id := range v.Policies {
 		p := Policy{Policy: id}
 		if found := in.policy(id); found != nil {
-			p.Enforcement = string(enforcement(found))
+			p.Enforcement = string(cmp.Or(found.Spec.Enforcement, v1alpha1.EnforcementEnforce))
 		}
 		in.said.Policies = append(in.said.Policies, p)
 	}
@@ -87,13 +88,6 @@ func (in *inquiry) policy(id string) *v1alpha1.FQDNNetworkPolicy {
 		}
 	}
 	return nil
-}
-
-func enforcement(p *v1alpha1.FQDNNetworkPolicy) v1alpha1.Enforcement {
-	if p.Spec.Enforcement == v1alpha1.EnforcementAudit {
-		return v1alpha1.EnforcementAudit
-	}
-	return v1alpha1.EnforcementEnforce
 }
 
 // settle says the answer as it is for the pod: where only Audit policies select it

@@ -72,7 +72,7 @@ func Voided(v *policy.View, by *policy.Rule, at string, all []*v1alpha1.FQDNNetw
 	var policies []v1alpha1.FQDNNetworkPolicy // whose names count
 	for _, p := range all {
 		id := p.Namespace + "/" + p.Name
-		if slices.Contains(v.Policies, id) && (enforcement(p) == v1alpha1.EnforcementEnforce || !v.InForce()) {
+		if slices.Contains(v.Policies, id) && (p.Spec.Enforcement != v1alpha1.EnforcementAudit || !v.InForce()) {
 			ids, policies = append(ids, id), append(policies, *p)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -89,9 +88,17 @@ func (r *request) facts(p *policy.Pod, to explain.Target) explain.Facts {
 		f.Via, f.Aliases = r.Live.LedBy(ref, name)
 		return f
 	}
-	f.Ended, f.Seen = r.Live.Ended(ref, to.Addr), r.Live.Seen(ref, to.Addr)
-	f.Others, f.Hidden = r.others(ref, r.Live.SeenByAnybody(to.Addr))
-	f.Inside = r.inside(to.Addr)
+	f.Ended, f.Inside = r.Live.Ended(ref, to.Addr), r.inside(to.Addr)
+	for _, s := range r.Live.Seen(to.Addr) {
+		switch {
+		case s.Pod == ref:
+			f.Seen = append(f.Seen, s)
+		case seesPod(s.Pod, r.sees):
+			f.Others = append(f.Others, s)
+		default:
+			f.Hidden = true
+		}
+	}
 	return f
 }
 
@@ -121,20 +128,6 @@ func (r *request) allPods() iter.Seq[*policy.Pod] {
 			}
 		}
 	}
-}
-
-// others adds the answers to pods of namespaces that the caller may see.
-func (r *request) others(self policy.PodRef, seen []recent.Sighting) (out []recent.Sighting, hidden bool) {
-	for _, s := range seen {
-		switch {
-		case s.Pod == self:
-		case seesPod(s.Pod, r.sees):
-			out = append(out, s)
-		default:
-			hidden = true
-		}
-	}
-	return out, hidden
 }
 
 // flows returns the pod's denied flows without names that only other pods asked for and

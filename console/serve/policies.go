@@ -2,10 +2,12 @@ package serve
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -58,13 +60,7 @@ func rowOf(p *v1alpha1.FQDNNetworkPolicy) *console.PolicyRow {
 	}
 	for i := range p.Spec.Egress {
 		for j, m := range p.Spec.Egress[i].Matches {
-			match := console.PolicyMatch{Path: "spec.egress[" + strconv.Itoa(i) + "].matches[" + strconv.Itoa(j) + "]"}
-			for _, text := range []*string{m.Name, m.Pattern} {
-				if text != nil {
-					match.Match = *text
-				}
-			}
-			row.Matches = append(row.Matches, match)
+			row.Matches = append(row.Matches, console.PolicyMatch{Path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), Match: ptr.Deref(m.Name, "") + ptr.Deref(m.Pattern, "")})
 		}
 	}
 	return row
@@ -113,9 +109,8 @@ func policyOf(object string) string {
 	if id, _, is := clusterPolicy(object); is {
 		return id
 	}
-	id, is := strings.CutPrefix(object, "policy ")
-	if !is {
-		return ""
+	if id, is := strings.CutPrefix(object, "policy "); is {
+		return id
 	}
-	return id
+	return ""
 }

@@ -69,9 +69,8 @@ type Live interface {
 	Ended(policy.PodRef, netip.Addr) []policy.GrantInfo
 	// Denied are the pod's flows that were denied lately, the newest first.
 	Denied(policy.PodRef) []audit.Flow
-	// Seen are the pod's answers that held an address, SeenByAnybody everybody's.
-	Seen(policy.PodRef, netip.Addr) []recent.Sighting
-	SeenByAnybody(netip.Addr) []recent.Sighting
+	// Seen are everybody's answers that held an address.
+	Seen(netip.Addr) []recent.Sighting
 	// Asked is the result of a pod's last query for a name, if it is known.
 	Asked(policy.PodRef, fqdn.Name) (recent.Decision, bool)
 	// LedBy are the names whose answers lead a pod to a name now, see policy.Query.

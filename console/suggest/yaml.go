@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -50,13 +51,7 @@ func YAML[T metav1.Object](objects ...T) ([]byte, error) {
 
 // fieldsOf returns the fields of an object as JSON has them.
 func fieldsOf(o metav1.Object) (fields map[string]any, err error) {
-	text, err := json.Marshal(o)
-	if err == nil {
-		numbers := json.NewDecoder(bytes.NewReader(text))
-		numbers.UseNumber()
-		err = numbers.Decode(&fields)
-	}
-	if err != nil {
+	if fields, err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
 		return nil, fmt.Errorf("write policy %s: %w", o.GetName(), err)
 	}
 	return fields, nil
@@ -77,10 +72,6 @@ func ordered(value any, order []string) any {
 			items[i] = ordered(v[i], order)
 		}
 		return items
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
 	}
 	return value
 }

@@ -113,10 +113,7 @@ func (l live) Grants(p policy.PodRef) []policy.GrantInfo {
 }
 func (l live) Ended(policy.PodRef, netip.Addr) []policy.GrantInfo { return l.w.Ended }
 func (l live) Denied(p policy.PodRef) []audit.Flow                { return l.w.Flows[p] }
-func (l live) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
-	return slices.DeleteFunc(l.SeenByAnybody(a), func(s recent.Sighting) bool { return s.Pod != p })
-}
-func (l live) SeenByAnybody(a netip.Addr) []recent.Sighting {
+func (l live) Seen(a netip.Addr) []recent.Sighting {
 	return slices.DeleteFunc(slices.Clone(l.w.Seen), func(s recent.Sighting) bool { return s.Address != a })
 }
 func (l live) Asked(_ policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
