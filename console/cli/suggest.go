@@ -92,11 +92,13 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 	if err := s.prepare(files); err != nil {
 		return &console.Misused{Err: err}
 	}
-	read := s.files
-	if len(files) == 0 {
-		read = func(cmd *cobra.Command, _ []string) error { return s.live(cmd.Context()) }
+	var err error
+	if len(files) > 0 {
+		s.broken, err = eachLog(cmd, files, "or nothing to ask the agents", s.say, s.read)
+	} else {
+		err = s.live(cmd.Context())
 	}
-	if err := read(cmd, files); err != nil {
+	if err != nil {
 		return err
 	}
 	if len(files) == 0 && s.ask.reach.kube && !s.one.any() {

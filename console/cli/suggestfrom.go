@@ -7,20 +7,12 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/spf13/cobra"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/namegate/namegate/console/client"
 )
-
-// files reads logs, as eachLog opens them.
-func (s *suggesting) files(cmd *cobra.Command, paths []string) error {
-	broken, err := eachLog(cmd, paths, "or nothing to ask the agents", s.lines.say, s.read)
-	s.broken = broken
-	return err
-}
 
 // live asks the agents for the lines that they keep, or follows them. A failing agent
 // does not affect the others' lines.

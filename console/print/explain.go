@@ -49,12 +49,12 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	word := cmp.Or(verdictWords[e.Verdict], string(e.Verdict))
 	fmt.Fprintf(p.Out, "%s to %s: %s\n", console.Safe(e.Pod), console.Safe(e.To), verdictColours[string(e.Verdict)].paint(word, p.Colour))
 	fmt.Fprintf(p.Out, "%s.\n\n", console.Safe(e.Reason))
-	t := &table{}
+	t, last := &table{}, ""
 	say := func(name, format string, args ...any) {
-		if len(t.Rows) > 0 && t.last == name {
+		if last == name {
 			name = " "
 		} else {
-			t.last = name
+			last = name
 		}
 		t.add(cell{text: name}, cell{text: fmt.Sprintf(format, args...)})
 	}

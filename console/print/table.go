@@ -47,7 +47,6 @@ func cells(texts ...string) []cell {
 type table struct {
 	Head []string // none: no line for it
 	Rows [][]cell
-	last string // the previous text of the first column
 }
 
 // add appends a row.
