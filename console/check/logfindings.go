@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -90,17 +91,13 @@ func (l *Log) findings() (findings []Finding, unchecked []Unchecked) {
 func some(names []string, more bool) string {
 	const most = 4
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	rest := len(names) - most
-	text := strings.Join(names[:min(len(names), most)], ", ")
-	switch {
+	switch rest := len(names) - most; {
 	case rest > 0 && more:
-		text += fmt.Sprintf(" and over %d more", rest)
-	case rest > 0:
-		text += fmt.Sprintf(" and %d more", rest)
+		return fmt.Sprintf("%s and over %d more", strings.Join(names[:most], ", "), rest)
 	case more:
-		text += " and more"
+		return strings.Join(names, ", ") + " and more"
 	}
-	return text
+	return console.Listed(names, most)
 }
 
 // clients names the pods or nodes of the match's policy.

@@ -89,18 +89,8 @@ func (r *reach) add(o reach) {
 	if r.passed == 0 {
 		r.by, r.self = o.by, o.self
 	}
-	if r.denied == nil {
-		r.denied = o.denied
-	}
-	if r.deniedBy == nil {
-		r.deniedBy = o.deniedBy
-	}
-	if r.service == nil {
-		r.service = o.service
-	}
-	if r.unknown == "" {
-		r.unknown = o.unknown
-	}
+	r.denied, r.deniedBy = cmp.Or(r.denied, o.denied), cmp.Or(r.deniedBy, o.deniedBy)
+	r.service, r.unknown = cmp.Or(r.service, o.service), cmp.Or(r.unknown, o.unknown)
 	r.ends, r.passed = r.ends+o.ends, r.passed+o.passed
 }
 
