@@ -58,7 +58,9 @@ func (s *set) setPast(a netip.Addr, reasons []reason) {
 		s.table.ended += n
 	}
 	if len(reasons) == 0 {
-		delete(s.past, a)
+		if delete(s.past, a); len(s.past) == 0 {
+			s.past = nil // a map does not shrink
+		}
 		return
 	}
 	if s.past == nil {

@@ -307,6 +307,9 @@ func (s *set) remove(a netip.Addr) {
 	}
 	delete(s.entries, a)
 	delete(s.uncertain, a)
+	if len(s.entries) == 0 {
+		s.entries = map[netip.Addr]*grant{} // a map does not shrink
+	}
 }
 
 // Opened returns the port sets on which an address is granted to a pod, or was, and the
