@@ -222,16 +222,18 @@ func (t *Table) store(st *staged) {
 func (t *Table) render(g *grant, at reading) dataplane.Grant {
 	s := g.set
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
-	var buf [4 * dataplane.CommentMax]byte
 	out := dataplane.Grant{Addr: g.addr, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
-	out.Comment = string(s.appendComment(buf[:0], g.reasons))
+	t.comment = s.appendComment(t.comment[:0], g.reasons)
+	out.Comment = string(t.comment)
 	old := s.entries[g.addr]
 	switch {
 	case s.uncertain[g.addr]:
 	case old == nil:
 		out.Held = dataplane.Absent
-	case string(s.appendComment(buf[:0], old.reasons)) == out.Comment:
-		out.Held = dataplane.SameComment
+	case !s.deadlines:
+		if t.comment = s.appendComment(t.comment[:0], old.reasons); string(t.comment) == out.Comment {
+			out.Held = dataplane.SameComment
+		}
 	}
 	return out
 }

@@ -48,8 +48,9 @@ type Table struct {
 	batch     batch
 	deadlines deadlines
 	bounds    bounds
-	held      held // by all pods
-	ended     int  // names of ended grants, of all pods
+	held      held   // by all pods
+	ended     int    // names of ended grants, of all pods
+	comment   []byte // room of render
 
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
 	// epoch changes before a grant is removed from the kernel, and after it is removed
