@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/testkit/fatal"
