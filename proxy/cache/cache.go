@@ -194,6 +194,6 @@ const (
 	maxClients  = 512
 	clientBytes = 100
 	// entryBytes is the measured memory of an entry beside its message and its name, with
-	// its places in list and map.
-	entryBytes = 600
+	// its places in list and map, and its room.
+	entryBytes = 600 + messageRoom
 )

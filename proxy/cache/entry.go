@@ -16,6 +16,9 @@ import (
 const (
 	// staleTTL is the TTL of the records of a stale answer, in seconds (RFC 8767 §4).
 	staleTTL = 30
+	// messageRoom holds the message of nearly every answer with an address or two: an entry with
+	// room for it is one allocation.
+	messageRoom = 96
 	// RetryAfter is how long after a failure the upstream is not asked again for an entry.
 	RetryAfter = 5 * time.Second
 )
@@ -27,6 +30,7 @@ type Entry struct {
 	From  netip.AddrPort
 
 	message []byte // the upstream's
+	room    [messageRoom]byte
 	zone    *corefile.Zone
 	// stored is when the upstream answered, expires when the answer's time is over,
 	// staleUntil when it is not even given for want of a better one.

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -35,13 +34,13 @@ func (c *Cache) Write(t corefile.TTL, zone *corefile.Zone, q wire.Query, m *dns.
 	if seconds == 0 || answer.ClientSpecific(m) {
 		return nil
 	}
-	packed := *m
+	packed, e := *m, NewEntry(q, nil, from, now, 0)
 	packed.Compress = true
-	message, err := packed.Pack()
-	if err != nil {
+	var err error
+	if e.message, err = packed.PackBuffer(e.room[:]); err != nil {
 		return nil
 	}
-	return c.write(zone, seconds, NewEntry(q, message, from, now, 0))
+	return c.write(zone, seconds, e)
 }
 
 // WriteView is Write for an answer that is read in place, within its bounds already. It keeps a copy.
@@ -50,7 +49,9 @@ func (c *Cache) WriteView(zone *corefile.Zone, q wire.Query, v *wire.AnswerView,
 	if zone == nil || seconds == 0 {
 		return nil
 	}
-	return c.write(zone, seconds, NewEntry(q, slices.Clone(v.Message), from, now, 0))
+	e := NewEntry(q, nil, from, now, 0)
+	e.message = append(e.room[:0], v.Message...)
+	return c.write(zone, seconds, e)
 }
 
 func (c *Cache) write(zone *corefile.Zone, seconds uint32, e *Entry) *Entry {
