@@ -32,9 +32,7 @@ func TestDigestRoundTrip(t *testing.T) {
 		fatal.If(t, err)
 		back, err := decodeDigest(text)
 		fatal.If(t, err)
-		if diff := cmp.Diff(d, back); diff != "" {
-			t.Error(diff)
-		}
+		diff.Error(t, d, back)
 	}
 }
 
