@@ -6,15 +6,18 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 )
 
 var pods = schema.GroupResource{Resource: "pods"}
@@ -67,6 +70,38 @@ func TestWatchIsNoted(t *testing.T) {
 			_, _ = f.watchNoted(ctx, o)
 			if h := f.link.health(); h.LastError != "" {
 				t.Errorf("after the end of the context: %+v", h)
+			}
+		})
+	}
+}
+
+// TestWaitsGrow: while requests are refused, each comes up to twice backoff.Cap after the last, the first ones sooner,
+// and none after the end of the context.
+func TestWaitsGrow(t *testing.T) {
+	refused := errors.New("connection refused")
+	for what, listed := range map[string]error{"lists": refused, "watches": nil} {
+		synctest.Test(t, func(t *testing.T) {
+			began, at := time.Now(), []time.Duration(nil)
+			s := script(nil)
+			s.clock, s.client = clock.RealClock{}, justLists{}
+			s.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				if listed != nil {
+					at = append(at, time.Since(began))
+				}
+				return &corev1.PodList{}, listed
+			}
+			s.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				at = append(at, time.Since(began))
+				return nil, syscall.ECONNREFUSED
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			s.run(ctx, &corev1.Pod{}, newStore(func() {}, readPod(ourNode)))
+			if took := time.Since(began); took != 10*time.Minute {
+				t.Errorf("%s: ended after %v", what, took)
+			}
+			if len(at) < 75 || len(at) > 160 || at[1] > 2*backoff.Duration || at[2]-at[1] > 4*backoff.Duration {
+				t.Errorf("%s: %d requests in ten minutes, at first after %v", what, len(at), at[:min(4, len(at))])
 			}
 		})
 	}
