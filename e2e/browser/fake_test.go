@@ -43,7 +43,7 @@ func newFake(t *testing.T) *fake {
 	t.Helper()
 	f := &fake{
 		session:  object{"context": "kind-lab", "namespace": "", "version": "v9", "started": "2026-05-01T12:00:00Z"},
-		answers:  map[string]any{"grants": object{"grants": []object{}}, "policies": object{"policies": []object{}, "since": "2026-05-01T12:00:00Z"}, "status": object{"nodes": []object{}}, "pods": object{"pods": []object{}}},
+		answers:  map[string]any{"grants": object{"grants": []object{}}, "policies": object{"policies": []object{}, "since": "2026-05-01T12:00:00Z"}, "status": object{"nodes": []object{}}},
 		failures: map[string]string{},
 		pages:    map[chan event]struct{}{},
 	}
@@ -124,7 +124,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if message := f.failures[path]; message != "" {
 		w.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(w).Encode(object{"message": message})
+		_ = json.NewEncoder(w).Encode(object{"error": message})
 		return
 	}
 	var value any
@@ -138,7 +138,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if value == nil {
 		w.WriteHeader(http.StatusNotFound)
-		value = object{"message": "no such path"}
+		value = object{"error": "no such path"}
 	}
 	_ = json.NewEncoder(w).Encode(value)
 }
