@@ -42,9 +42,7 @@ func claims(t *testing.T, card *lab.Card, node net.HardwareAddr, gateway [2]neti
 // before that pod's interface exists. It gets none of its grants, and the pod works once
 // it exists.
 func TestAHomeTakenAtBirth(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onBridged, newForgeStage, func(t *testing.T, f *forgeStage) {
 		coming := lab.Pod{Host: &lab.Host{Name: "late"}, Addr4: netip.MustParseAddr("10.1.0.9"), Addr6: netip.MustParseAddr("fd00:1::9")}
 		addrs := []netip.Addr{coming.Addr4, coming.Addr6}
 		gateway := [2]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00:1::1")}
@@ -78,7 +76,7 @@ func TestAHomeTakenAtBirth(t *testing.T) {
 					all = append(all, w)
 				}
 			}
-			f.settle(f.world)
+			f.settle()
 			for _, w := range all {
 				if f.world.SawToken(w.token()) > 0 {
 					t.Errorf("%s: the neighbour's packet from %s to %s arrived", when, w.src, w.dst)

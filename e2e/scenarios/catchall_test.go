@@ -55,9 +55,7 @@ spec:
 // are removed, while the agent runs and by the next one. The status answers with such an element
 // too.
 func TestCatchAllElements(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`
 			www.example.org. 600 IN A 198.51.100.1
 			denied.example.org. 600 IN A 198.51.100.3

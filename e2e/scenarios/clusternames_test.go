@@ -14,13 +14,9 @@ import (
 // with endpoints outside or one with externalName. Rules that accept or pass all names of the cluster
 // open addresses of the cluster alone. An outside name behind such a name is decided by its own rules.
 func TestNamesOfTheClusterAreTheTenants(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		server := s.addPod("server", 20)
-		serving, err := server.Serve(80)
-		fatal.If(t, err)
-		t.Cleanup(serving.Close)
+		s.serve(server.Host, 80)
 		s.zone.add(fmt.Sprintf(`
 			web.shop.svc.cluster.local. 60 IN A %s
 			headless.evil.svc.cluster.local. 60 IN A 198.51.100.9

@@ -99,9 +99,7 @@ func (s *stage) comes(lines <-chan string, words ...string) {
 // explain names the missing match, and the manifest that it advises allows the
 // connection.
 func TestExplainAndSuggest(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`
 			www.example.org. 60 IN A 198.51.100.1
 			bank.test. 60 IN A 198.51.100.2`)

@@ -61,6 +61,18 @@ func onRouted(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...s
 	eachDataplane(t, lab.Routed, f, dataplanes...)
 }
 
+// onBridged is eachDataplane on the bridged network.
+func onBridged(t *testing.T, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
+	eachDataplane(t, lab.Bridged, f, dataplanes...)
+}
+
+// staged runs a test on each of some kinds of nodes with what is made of the node, side by side
+// with others.
+func staged[S any](t *testing.T, on eachOf, of func(t *testing.T, kind nodeKind) S, f func(t *testing.T, s S)) {
+	t.Parallel()
+	on(t, func(t *testing.T, kind nodeKind) { f(t, of(t, kind)) })
+}
+
 // eachDataplane runs a test with each dataplane, or with some.
 func eachDataplane(t *testing.T, network lab.Network, f func(t *testing.T, kind nodeKind), dataplanes ...string) {
 	for _, d := range []string{iptables, nftables} {

@@ -170,9 +170,7 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1, inUse: Expire}`),
 // TestWouldDeny: a pod that only Audit policies select reaches everything, and each
 // connection that an enforced policy would deny is a line.
 func TestWouldDeny(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(deniedZone)
 		s.translate()
 		s.start(map[string]string{
@@ -227,9 +225,7 @@ func TestWouldDeny(t *testing.T) {
 // TestDeniedAfterAnUpgrade: the next agent hears of denied connections, and knows by
 // which names addresses were opened before it.
 func TestDeniedAfterAnUpgrade(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(deniedZone)
 		s.startClient(policy("allow", allowWWW))
 		s.resolve("a", "www.example.org", dns.TypeA)

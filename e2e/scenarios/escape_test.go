@@ -17,7 +17,7 @@ import (
 
 // guardedStage has two selected pods: a may reach www.example.org on TCP port 80
 // and has resolved it, b may reach nothing; and a sniffer in the world.
-func guardedStage(t *testing.T, kind nodeKind) (*stage, *lab.Sniffer) {
+func guardedStage(t *testing.T, kind nodeKind) *stage {
 	s := newStageOf(t, kind)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
@@ -39,10 +39,8 @@ egress:
 	s.resolve("a", "unused.example.org", dns.TypeA)
 	s.resolve("a", "unused.example.org", dns.TypeAAAA)
 	s.holds("before anything happens")
-	sniffer, err := s.World.Sniff("eth0")
-	fatal.If(t, err)
-	t.Cleanup(sniffer.Close)
-	return s, sniffer
+	s.world = s.sniff(s.World, "eth0")
+	return s
 }
 
 // holds asserts that a denied connection stays denied, whether by an error or silently.
@@ -62,19 +60,19 @@ func (s *stage) holds(when string) {
 // forges lets pod b send with addresses that are not its own and asserts that
 // nothing arrived: neither at a destination of its own for each packet (no is its
 // number), nor where pod a may go and never went.
-func (s *stage) forges(when string, sniffer *lab.Sniffer, no *int) {
+func (s *stage) forges(when string, no *int) {
 	s.t.Helper()
-	s.forgesFrom([]string{"10.1.0.99", "203.0.113.5", "fd00:1::99", "2001:db8:5::5"}, when, sniffer, no)
-	s.forgesPod(when, sniffer, no)
+	s.forgesFrom([]string{"10.1.0.99", "203.0.113.5", "fd00:1::99", "2001:db8:5::5"}, when, no)
+	s.forgesPod(when, no)
 }
 
 // forgesPod is forges with the addresses of another pod alone.
-func (s *stage) forgesPod(when string, sniffer *lab.Sniffer, no *int) {
+func (s *stage) forgesPod(when string, no *int) {
 	s.t.Helper()
-	s.forgesFrom([]string{s.Pod("a").Addr4.String(), s.Pod("a").Addr6.String()}, when, sniffer, no)
+	s.forgesFrom([]string{s.Pod("a").Addr4.String(), s.Pod("a").Addr6.String()}, when, no)
 }
 
-func (s *stage) forgesFrom(sources []string, when string, sniffer *lab.Sniffer, no *int) {
+func (s *stage) forgesFrom(sources []string, when string, no *int) {
 	s.t.Helper()
 	for _, from := range sources {
 		for _, network := range []string{"tcp", "udp"} {
@@ -88,11 +86,11 @@ func (s *stage) forgesFrom(sources []string, when string, sniffer *lab.Sniffer, 
 					s.t.Errorf("%s: forge %s from %s: %v", when, network, from, err)
 				}
 			}
-			s.settle(sniffer)
-			if n := sniffer.Saw(netip.MustParseAddr(to)); n != 0 {
+			s.settle()
+			if n := s.world.Saw(netip.MustParseAddr(to)); n != 0 {
 				s.t.Errorf("%s: %d forged %s packets from %s arrived", when, n, network, from)
 			}
-			if n := sniffer.Saw(netip.MustParseAddr(allowed)); n != 0 {
+			if n := s.world.Saw(netip.MustParseAddr(allowed)); n != 0 {
 				s.t.Errorf("%s: %d forged %s packets from %s arrived at the neighbour's address", when, n, network, from)
 			}
 		}
@@ -100,9 +98,7 @@ func (s *stage) forgesFrom(sources []string, when string, sniffer *lab.Sniffer, 
 }
 
 func TestLinkLocalReachesNothing(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s, _ := guardedStage(t, kind)
+	staged(t, onEach, guardedStage, func(t *testing.T, s *stage) {
 		s.addPod("free", 7)
 		fatal.If(t, s.Ready())
 		for host, h := range map[string]*lab.Host{"node": s.Node, "neighbour": s.Pod("b").Host} {
@@ -161,9 +157,7 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 }
 
 func TestReusedAddressInheritsNothing(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s, _ := guardedStage(t, kind)
+	staged(t, onRouted, guardedStage, func(t *testing.T, s *stage) {
 		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
 		fatal.If(t, s.RemovePod("a"))
 		s.addPod("c", 5)

@@ -26,7 +26,7 @@ egress:
   ports: [{port: 1024, endPort: 65535}]`
 
 // sctp asserts whether what opens an SCTP association arrives at a port of the world.
-func (s *stage) sctp(sniffer *lab.Sniffer, pod string, sport uint16, to string, want bool) {
+func (s *stage) sctp(pod string, sport uint16, to string, want bool) {
 	s.t.Helper()
 	at := netip.MustParseAddrPort(to)
 	network := "ip4:132"
@@ -41,12 +41,12 @@ func (s *stage) sctp(sniffer *lab.Sniffer, pod string, sport uint16, to string, 
 		from = s.Pod(pod).Addr6
 	}
 	flow := lab.Arrival{From: from, To: at.Addr(), Protocol: unix.IPPROTO_SCTP, Port: at.Port()}
-	before := sniffer.SawFlow(flow)
+	before := s.world.SawFlow(flow)
 	if _, err := c.WriteTo(lab.SCTPInit(sport, at.Port(), nil), &net.IPAddr{IP: at.Addr().AsSlice()}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.settle(sniffer)
-	if n := sniffer.SawFlow(flow) - before; (n > 0) != want {
+	s.settle()
+	if n := s.world.SawFlow(flow) - before; (n > 0) != want {
 		s.t.Errorf("%d packets of SCTP from pod %s to %s arrived", n, pod, to)
 	}
 }
@@ -61,9 +61,7 @@ func TestPortsOfEveryProtocol(t *testing.T) {
 func everyProtocolOpens(t *testing.T, kind nodeKind) {
 	s := newStageOf(t, kind)
 	s.zone.add("www.example.org. 60 IN A 198.51.100.1\nwww.example.org. 60 IN AAAA 2001:db8::1\ntwo.example.org. 60 IN A 198.51.100.2\nhigh.example.org. 60 IN A 198.51.100.3")
-	sniffer, err := s.World.Sniff("eth0")
-	fatal.If(t, err)
-	t.Cleanup(sniffer.Close)
+	s.world = s.sniff(s.World, "eth0")
 	s.startClient(policy("ports", everyProtocol))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.resolve("a", "www.example.org", dns.TypeAAAA)
@@ -72,28 +70,28 @@ func everyProtocolOpens(t *testing.T, kind nodeKind) {
 	for _, host := range []string{"198.51.100.1", "[2001:db8::1]"} {
 		s.expect("a", "tcp", host+":443", lab.Answered)
 		s.expect("a", "udp", host+":443", lab.Answered)
-		s.sctp(sniffer, "a", 5003, host+":443", true)
+		s.sctp("a", 5003, host+":443", true)
 		s.expect("a", "tcp", host+":80", lab.Silent)
 		s.expect("a", "udp", host+":80", lab.Silent)
-		s.sctp(sniffer, "a", 5001, host+":80", false)
+		s.sctp("a", 5001, host+":80", false)
 	}
 	for _, port := range []string{":80", ":8080"} {
 		s.expect("a", "tcp", "198.51.100.2"+port, lab.Answered)
 		s.expect("a", "udp", "198.51.100.2"+port, lab.Answered)
 	}
-	s.sctp(sniffer, "a", 5004, "198.51.100.2:80", true)
+	s.sctp("a", 5004, "198.51.100.2:80", true)
 	s.expect("a", "udp", "198.51.100.2:443", lab.Answered)
 	s.expect("a", "tcp", "198.51.100.2:443", lab.Silent)
-	s.sctp(sniffer, "a", 5002, "198.51.100.2:443", false)
+	s.sctp("a", 5002, "198.51.100.2:443", false)
 	s.expect("a", "tcp", "198.51.100.3:8080", lab.Answered)
 	s.expect("a", "udp", "198.51.100.3:8080", lab.Answered)
 	s.expect("a", "tcp", "198.51.100.3:443", lab.Silent)
-	s.sctp(sniffer, "a", 5005, "198.51.100.3:36412", true)
+	s.sctp("a", 5005, "198.51.100.3:36412", true)
 	// By a NetworkPolicy.
 	s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{ipBlock: {cidr: 198.51.100.9/32}}, {ipBlock: {cidr: \"2001:db8::9/128\"}}]\n  ports: [{protocol: SCTP, port: 5000}]")})
 	for i, host := range []string{"198.51.100.9", "[2001:db8::9]"} {
-		s.sctp(sniffer, "a", uint16(5010+i), host+":5000", true)
-		s.sctp(sniffer, "a", uint16(5020+i), host+":5001", false)
+		s.sctp("a", uint16(5010+i), host+":5000", true)
+		s.sctp("a", uint16(5020+i), host+":5001", false)
 		s.expect("a", "tcp", host+":5000", lab.Silent)
 	}
 }

@@ -18,9 +18,7 @@ import (
 // Nor does a segment that begins a connection to it. From an unselected pod the same
 // shapes do, unless the kernel itself does not forward them.
 func TestForgedQueries(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onEach, newForgeStage, func(t *testing.T, f *forgeStage) {
 		f.apply(map[string]string{"no.yaml": policy("allow-nothing", "podSelector: {matchLabels: {app: closed}}\ndns: {unmatched: Refuse}")})
 		type question struct {
 			what string

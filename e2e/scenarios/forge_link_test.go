@@ -61,9 +61,7 @@ func ndClaims(own, addr, victim netip.Addr, at net.HardwareAddr) []claim {
 // neither the neighbour nor the node. Claims of its own address arrive, and so does any
 // claim of an unselected pod.
 func TestClaimedAddresses(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onBridged, newForgeStage, func(t *testing.T, f *forgeStage) {
 		a, b, free := f.Pod("a"), f.Pod("b"), f.Pod("free")
 		at := f.cards["b"].HW
 		gateway4, gateway6 := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00:1::1")
@@ -116,9 +114,7 @@ func TestClaimedAddresses(t *testing.T) {
 // TestClaimedAddressesOnASeparateLink has a routed pod tell the node that its
 // neighbour's address is at its own: what goes to the neighbour goes there still.
 func TestClaimedAddressesOnASeparateLink(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onRouted, newForgeStage, func(t *testing.T, f *forgeStage) {
 		a, b := f.Pod("a"), f.Pod("b")
 		node, err := f.Node.Hardware(a.Iface)
 		fatal.If(t, err)
@@ -157,9 +153,7 @@ func (f *forgeStage) linkLocal(h *lab.Host, dev string) netip.Addr {
 // TestForgedFrames sends frames from pod to pod on a bridge that the IP layer does not
 // see.
 func TestForgedFrames(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onBridged, newForgeStage, func(t *testing.T, f *forgeStage) {
 		frames := map[string]func(w way) (typ uint16, body []byte){
 			"an unknown type": func(w way) (uint16, []byte) { return 0x88b5, w.token() },
 			"a tagged packet": func(w way) (uint16, []byte) { return 0x8100, append([]byte{0, 0, 8, 0}, w.packet(17, w.udp())[0]...) },
@@ -254,9 +248,7 @@ func (w way) discovery(typ, hops byte) [][]byte {
 // TestDiscoveryIsNoWayOut sends what looks like neighbour and listener discovery,
 // which the home check and the verdict must let pass on a link, to the world.
 func TestDiscoveryIsNoWayOut(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onEach, newForgeStage, func(t *testing.T, f *forgeStage) {
 		var all []sent
 		send := func(pod string, from netip.Addr) {
 			t.Helper()
@@ -279,9 +271,7 @@ func TestDiscoveryIsNoWayOut(t *testing.T) {
 // TestNoRouterAmongPods lets pods send packets of routers and queriers to their bridge's
 // neighbours: a selected pod's do not arrive, another's do.
 func TestNoRouterAmongPods(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onBridged, newForgeStage, func(t *testing.T, f *forgeStage) {
 		var all []sent
 		for _, pod := range []string{"a", "free"} {
 			for _, typ := range []byte{130, 134, 137} {

@@ -10,9 +10,7 @@ import (
 
 // TestForgedConnection has a pod send into its neighbour's open connections.
 func TestForgedConnection(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onEach, newForgeStage, func(t *testing.T, f *forgeStage) {
 		var lines []*line
 		for _, to := range []string{"198.51.100.3", "2001:db8:1::3"} {
 			lines = append(lines, f.line("a", "udp", netip.MustParseAddr(to)), f.line("a", "tcp", netip.MustParseAddr(to)))
@@ -48,9 +46,7 @@ func TestForgedConnection(t *testing.T) {
 // TestForgedErrors has a pod send ICMP errors about its neighbour's connections, to
 // either end, and about its own, which arrive.
 func TestForgedErrors(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onEach, newForgeStage, func(t *testing.T, f *forgeStage) {
 		var all []sent
 		var lines []*line
 		for _, to := range []string{"198.51.100.3", "2001:db8:1::3"} {
@@ -104,9 +100,7 @@ func TestForgedErrors(t *testing.T) {
 
 // TestSourcesOfOthers sends with addresses that are not the pod's.
 func TestSourcesOfOthers(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onEach, newForgeStage, func(t *testing.T, f *forgeStage) {
 		kinds := map[string]func(w way) [][]byte{
 			"SYN":              func(w way) [][]byte { return w.packet(6, w.tcp(lab.SYN)) },
 			"bare RST":         func(w way) [][]byte { return w.packet(6, w.tcp(lab.RST)) },

@@ -15,22 +15,18 @@ import (
 // the pods' cards, and sniffers where packets must not arrive.
 type forgeStage struct {
 	*stage
-	world, neighbour *lab.Sniffer
-	cards            map[string]*lab.Card
-	ways             uint32
+	neighbour *lab.Sniffer
+	cards     map[string]*lab.Card
+	ways      uint32
 }
 
 func newForgeStage(t *testing.T, kind nodeKind) *forgeStage {
 	t.Helper()
-	s, world := guardedStage(t, kind)
-	f := &forgeStage{stage: s, world: world, cards: map[string]*lab.Card{}}
+	s := guardedStage(t, kind)
+	f := &forgeStage{stage: s, cards: map[string]*lab.Card{}}
 	s.addPod("free", 7)
 	fatal.If(t, s.Ready())
-	var err error
-	if f.neighbour, err = s.Pod("b").Sniff("eth0"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.neighbour.Close)
+	f.neighbour = s.sniff(s.Pod("b").Host, "eth0")
 	for _, name := range []string{"a", "b", "free"} {
 		c, err := s.Pod(name).Card("eth0")
 		fatal.If(t, err)
@@ -77,7 +73,7 @@ func (f *forgeStage) send(pod string, w way, packets [][]byte) {
 // settleAll waits until both sniffers have recorded what arrived before the call.
 func (f *forgeStage) settleAll() {
 	f.t.Helper()
-	f.settle(f.world)
+	f.settle()
 	w := f.way(f.Pod("free").Addr4, f.Pod("b").Addr4)
 	for until := time.Now().Add(lab.Limit); f.neighbour.SawToken(w.token()) == 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
@@ -119,9 +115,7 @@ func (f *forgeStage) judge(all []sent) {
 // arrive; and to ones that are open, and from a pod that no policy selects, where
 // the very same kind does arrive unless the kernel itself forwards no such thing.
 func TestForgedPackets(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onEach, newForgeStage, func(t *testing.T, f *forgeStage) {
 		var all []sent
 		for _, family := range []struct {
 			word, denied, open, web string

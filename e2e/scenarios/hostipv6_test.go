@@ -48,9 +48,7 @@ func newNode6(t *testing.T, kind nodeKind) *node6 {
 		t.Fatalf("the node has IPv4: %s, %v", out, err)
 	}
 	for host, port := range map[*lab.Host]int{n.pod.Host: 80, n.World: kubeletPort, n.Node: inboundPort} {
-		serving, err := host.Serve(port)
-		fatal.If(t, err)
-		t.Cleanup(serving.Close)
+		n.serve(host, port)
 	}
 	n.api = serveAPI(t, n.World, hostPort(apiServer6, apiPort))
 	n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
@@ -111,9 +109,7 @@ func (n *node6) works(when string) {
 // TestANodeWithoutIPv4: policies for a node that has IPv6 alone, with names and with none: its queries are
 // led to the agent, answered addresses open, and neither the policies nor a restart of the agent lock it out.
 func TestANodeWithoutIPv4(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		n := newNode6(t, kind)
+	staged(t, onRouted, newNode6, func(t *testing.T, n *node6) {
 		n.intercepted(resolver6)
 		n.reaches("by the exact name", "2001:db8:1::1", lab.Answered)
 		for i, network := range []string{"udp", "tcp"} {

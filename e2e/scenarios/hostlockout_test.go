@@ -82,9 +82,7 @@ func TestFailsafesOfAClosedNode(t *testing.T) {
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newHostStage(t, kind, "failsafe out 198.51.100.9 2001:db8:1::9 TCP 8443\n    failsafe nodes 198.51.100.64/30")
 		serve := func(host *lab.Host, ports ...int) {
-			serving, err := host.Serve(ports...)
-			fatal.If(t, err)
-			t.Cleanup(serving.Close)
+			s.serve(host, ports...)
 		}
 		serve(s.Node, 8081)
 		const outsider = "198.51.100.180:179"

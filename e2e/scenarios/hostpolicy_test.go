@@ -59,12 +59,8 @@ func TestHostPolicy(t *testing.T) {
 	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
 		s := newHostStage(t, kind, "")
 		pod := s.Pod("a")
-		serving, err := pod.Serve(80)
-		fatal.If(t, err)
-		t.Cleanup(serving.Close)
-		own, err := s.Node.Serve(8080)
-		fatal.If(t, err)
-		t.Cleanup(own.Close)
+		s.serve(pod.Host, 80)
+		s.serve(s.Node, 8080)
 		s.start(map[string]string{"node.yaml": hostNode, "a.yaml": pod.Manifest("shop", "a", nil)})
 		raw := []string{"198.51.100.1:80", "[2001:db8:1::1]:80"}
 		both := func(when string, want lab.Outcome) {

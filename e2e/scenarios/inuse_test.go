@@ -74,9 +74,7 @@ func (s *inUseStage) ProbeOf(pod, to string) lab.Outcome {
 // off while the name keeps its address, also by an agent that was away for longer than the
 // grant; an address that is not used ends.
 func TestInUseStaysReachable(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newInUseStage(t, kind)
+	staged(t, onRouted, newInUseStage, func(t *testing.T, s *inUseStage) {
 		s.moves("used.wild.test", "198.51.100.5")
 		s.moves("idle.wild.test", "198.51.100.6")
 		s.resolve("a", "used.wild.test", dns.TypeA)

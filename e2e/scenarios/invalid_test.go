@@ -116,9 +116,7 @@ func (s *stage) lineInto(pod string, to netip.Addr) *line {
 // segments are dropped and the connections live. An unselected pod's segments are
 // forwarded as without the agent.
 func TestInvalidPacketsAreNotAnswered(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onRouted, newForgeStage, func(t *testing.T, f *forgeStage) {
 		fatal.If(t, f.Node.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal=0"))
 		resets := countResets(t, f.Pod("a").Host)
 		open := map[string][]*line{}

@@ -89,7 +89,7 @@ func (s *stage) untried(pod string, last int) (lines []*line) {
 	for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
 		to := netip.MustParseAddr(fmt.Sprintf(form, last))
 		l := &line{name: "untried " + to.String(), client: &end{}, server: &end{}}
-		client, server := s.serve(pod, "udp", s.World, to, l)
+		client, server := s.served(pod, "udp", s.World, to, l)
 		s.t.Cleanup(func() { client.Close(); server() })
 		l.conn, l.client.write = client, client.Write
 		go l.client.hears(client.Read)
@@ -163,9 +163,7 @@ const expecting = `table inet helper {
 // TestExpectedConnections: a connection that a helper expects is judged by itself, although
 // it has the mark of its master, which is admitted.
 func TestExpectedConnections(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		files := map[string]string{
 			"a.yaml":  s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 			"b.yaml":  s.Pod("b").Manifest("shop", "b", map[string]string{"app": "other"}),
@@ -176,9 +174,7 @@ func TestExpectedConnections(t *testing.T) {
 		fatal.If(t, s.Node.Pipe(expecting, "nft", "-f", "-"))
 		a, b := s.Pod("a"), s.Pod("b")
 		for host, port := range map[*lab.Pod]int{a: 7000, b: 7070} {
-			o, err := host.Serve(port)
-			fatal.If(t, err)
-			t.Cleanup(o.Close)
+			s.serve(host.Host, port)
 		}
 		expected := func(to string, want lab.Outcome) {
 			t.Helper()

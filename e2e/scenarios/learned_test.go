@@ -29,9 +29,7 @@ spec:
 // its name, and resolves it, cannot reach it, though it asks no more: a pod that no policy selected, and one that
 // another policy did. A name of another rule that has no answer delays nothing.
 func TestDeniedAddressesThatAreKnown(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`
 			denied.test. 600 IN A 198.51.100.5
 			denied.test. 600 IN AAAA 2001:db8:1::5
@@ -68,9 +66,7 @@ func TestDeniedAddressesThatAreKnown(t *testing.T) {
 // another closes that address to no pod: the agent does not ask for the name, a pod that asks gets
 // no answer, and an accepted name whose alias it is brings no address.
 func TestRefusedNamesCloseNothing(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`
 			denied.test. 600 IN A 198.51.100.6
 			led.test. 600 IN CNAME denied.test.

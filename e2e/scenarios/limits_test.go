@@ -29,9 +29,7 @@ spec:
 // allow, dialled or reached through a Service, and a rule of the Admin tier overrides it. That of
 // a cluster policy comes before its own rules.
 func TestEncryptedDNS(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`
 			tls.test. 600 IN A 198.51.100.5
 			tls.test. 600 IN AAAA 2001:db8:1::5
@@ -39,9 +37,7 @@ func TestEncryptedDNS(t *testing.T) {
 			use-application-dns.net. 600 IN A 198.51.100.6
 			_dns.resolver.arpa. 600 IN SVCB 1 dns.test. alpn=dot
 			_dns.ns1.example.net. 600 IN SVCB 1 ns1.example.net. alpn=dot`)
-		tls, err := s.World.Serve(853)
-		fatal.If(t, err)
-		t.Cleanup(tls.Close)
+		s.serve(s.World, 853)
 		for _, line := range []string{
 			"add table ip others", "add chain ip others pre { type nat hook prerouting priority -100 ; }",
 			"add rule ip others pre ip daddr 10.96.0.10 tcp dport 443 dnat to 198.51.100.5:853",

@@ -65,7 +65,7 @@ func (s *stage) line(pod, network string, to netip.Addr) *line {
 func (s *stage) lineTo(pod, network string, at *lab.Host, to netip.Addr) *line {
 	s.t.Helper()
 	l := &line{name: fmt.Sprintf("%s's %s to %s", pod, network, to), client: &end{}, server: &end{}}
-	client, server := s.serve(pod, network, at, to, l)
+	client, server := s.served(pod, network, at, to, l)
 	s.t.Cleanup(func() { client.Close(); server() })
 	l.conn, l.client.write, l.local, l.remote = client, client.Write, client.LocalAddr(), client.RemoteAddr()
 	go l.client.hears(client.Read)
@@ -74,8 +74,8 @@ func (s *stage) lineTo(pod, network string, at *lab.Host, to netip.Addr) *line {
 	return l
 }
 
-// serve opens the server, on a port of its own, and the pod's socket.
-func (s *stage) serve(pod, network string, host *lab.Host, to netip.Addr, l *line) (client net.Conn, end func()) {
+// served opens the server, on a port of its own, and the pod's socket.
+func (s *stage) served(pod, network string, host *lab.Host, to netip.Addr, l *line) (client net.Conn, end func()) {
 	s.t.Helper()
 	anyPort := netip.AddrPortFrom(to, 0).String()
 	if network == "udp" {

@@ -92,6 +92,24 @@ func (s *stage) questions(count int, name func(i int) string) (file string, err 
 	return file, os.WriteFile(file, []byte(b.String()), 0o644)
 }
 
+// serve starts echo servers on a host.
+func (s *stage) serve(h *lab.Host, ports ...int) *lab.Outside {
+	s.t.Helper()
+	o, err := h.Serve(ports...)
+	fatal.If(s.t, err)
+	s.t.Cleanup(o.Close)
+	return o
+}
+
+// sniff captures what passes an interface of a host.
+func (s *stage) sniff(h *lab.Host, iface string) *lab.Sniffer {
+	s.t.Helper()
+	sniffer, err := h.Sniff(iface)
+	fatal.If(s.t, err)
+	s.t.Cleanup(sniffer.Close)
+	return sniffer
+}
+
 // stage is a lab with a world that answers and an agent.
 type stage struct {
 	*lab.Lab
@@ -99,6 +117,7 @@ type stage struct {
 	outside *lab.Outside
 	agent   *lab.Agent
 	zone    *zone
+	world   *lab.Sniffer // where a test has one
 }
 
 // newStage builds a lab with the pods a and b, not yet known to the agent, and

@@ -189,22 +189,18 @@ func matrixManifests(s *stage, all []row) map[string]string {
 }
 
 func TestMatrix(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		all := rows()
 		fatal.If(t, s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"))
 		s.outside.SetAnswer(answerRow(all))
 		s.start(matrixManifests(s, all))
-		sniffer, err := s.World.Sniff("eth0")
-		fatal.If(t, err)
-		defer sniffer.Close()
+		s.world = s.sniff(s.World, "eth0")
 		work := make(chan row)
 		var wg sync.WaitGroup
 		for range 32 {
 			wg.Go(func() {
 				for r := range work {
-					s.runRow(r, sniffer)
+					s.runRow(r)
 				}
 			})
 		}
@@ -213,9 +209,9 @@ func TestMatrix(t *testing.T) {
 		}
 		close(work)
 		wg.Wait()
-		s.settle(sniffer)
+		s.settle()
 		for _, v6 := range []bool{false, true} {
-			if n := sniffer.Saw(metadata(v6)); n != 0 {
+			if n := s.world.Saw(metadata(v6)); n != 0 {
 				t.Errorf("%d packets reached the metadata address %s", n, metadata(v6))
 			}
 		}
@@ -223,15 +219,15 @@ func TestMatrix(t *testing.T) {
 	})
 }
 
-// settle lets the sniffer catch up: only then does "not seen" mean "not arrived".
-func (s *stage) settle(sniffer *lab.Sniffer) {
+// settle lets the sniffer in the world catch up: only then does "not seen" mean "not arrived".
+func (s *stage) settle() {
 	s.t.Helper()
-	if err := sniffer.Settle(s.Node); err != nil {
+	if err := s.world.Settle(s.Node); err != nil {
 		s.t.Error(err)
 	}
 }
 
-func (s *stage) runRow(r row, sniffer *lab.Sniffer) {
+func (s *stage) runRow(r row) {
 	qtype := dns.TypeA
 	if r.v6 {
 		qtype = dns.TypeAAAA
@@ -268,8 +264,8 @@ func (s *stage) runRow(r row, sniffer *lab.Sniffer) {
 			s.t.Errorf("%s: the wrong port answered", r)
 		}
 	}
-	s.settle(sniffer)
-	if n := sniffer.Saw(r.addr); n != 0 {
+	s.settle()
+	if n := s.world.Saw(r.addr); n != 0 {
 		s.t.Errorf("%s: %d denied packets arrived", r, n)
 	}
 	if r.allowed() {
@@ -277,8 +273,8 @@ func (s *stage) runRow(r row, sniffer *lab.Sniffer) {
 	}
 	if r.answer != "metadata" {
 		probe("free", lab.Answered)
-		s.settle(sniffer)
-		if sniffer.Saw(r.addr) == 0 {
+		s.settle()
+		if s.world.Saw(r.addr) == 0 {
 			s.t.Errorf("%s: nothing arrived at all: the row proves nothing", r)
 		}
 	}

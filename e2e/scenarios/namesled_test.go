@@ -69,9 +69,7 @@ func TestNamesLedElsewhere(t *testing.T) {
 		api.set(t, "services", web, balanced)
 		s.startOnAPI(kind, api, at, strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    rebind allow balanced.test 198.18.0.0/24", 1), "a", "np", "accept", "deny", "pass")
 
-		serving, err := s.Node.Serve(9090)
-		fatal.If(t, err)
-		t.Cleanup(serving.Close)
+		s.serve(s.Node, 9090)
 		led := func(claims ...string) {
 			t.Helper()
 			to := func(addr, to string) lab.Service {

@@ -122,9 +122,7 @@ func manyRules() string {
 // TestAcceptsOfANameAreBounded: beyond 64 openings of a name only further rules that accept are left
 // out, and their policy says so. A rule that denies counts behind any number of them.
 func TestAcceptsOfANameAreBounded(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add("x.test. 600 IN A 198.51.100.5\ny.test. 600 IN A 198.51.100.6")
 		files := map[string]string{
 			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "a"}), "rules.yaml": manyRules(),

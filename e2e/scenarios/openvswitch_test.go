@@ -6,7 +6,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestOpenVSwitch: pods are ports of a switch of Open vSwitch, and netfilter sees only packets
@@ -18,9 +17,7 @@ func TestOpenVSwitch(t *testing.T) {
 		s := newStageOf(t, kind)
 		s.zone.add(`www.example.org. 600 IN A 198.51.100.1`)
 		s.zone.add(`www.example.org. 600 IN AAAA 2001:db8:51::1`)
-		b, err := s.Pod("b").Serve(80)
-		fatal.If(t, err)
-		t.Cleanup(b.Close)
+		s.serve(s.Pod("b").Host, 80)
 		s.startClient(policy("www", allowWWW))
 
 		// Outside the switch: names open their addresses, and nothing else is reached.

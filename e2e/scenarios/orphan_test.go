@@ -69,9 +69,7 @@ func (s *stage) awaitSelected(n int) {
 // Nothing of it gets through, until its interface is gone. The next pod of its address, one of a
 // StatefulSet or another, has its own rules at once.
 func TestForceDeletedPod(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := orphanStage(t, kind)
+	staged(t, onEach, orphanStage, func(t *testing.T, s *stage) {
 		lines := []*line{s.line("a", "tcp", netip.MustParseAddr("198.51.100.1")), s.line("a", "udp", netip.MustParseAddr("2001:db8:1::1"))}
 		others := []*line{s.line("b", "tcp", netip.MustParseAddr("198.51.100.1"))}
 		denied := []string{"198.51.100.2:80", "[2001:db8:1::2]:80"}

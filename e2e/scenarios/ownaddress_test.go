@@ -14,13 +14,9 @@ import (
 // elsewhere. A pod that NetworkPolicies isolate, or a rule of a tier denies everything, reaches by its own
 // address itself alone.
 func TestOwnAddressLedElsewhere(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		f := newForgeStage(t, kind)
+	staged(t, onRouted, newForgeStage, func(t *testing.T, f *forgeStage) {
 		a, b := f.Pod("a"), f.Pod("b")
-		own, err := a.Sniff("eth0")
-		fatal.If(t, err)
-		t.Cleanup(own.Close)
+		own := f.sniff(a.Host, "eth0")
 		families := []struct{ own, outside, neighbour netip.Addr }{
 			{a.Addr4, netip.MustParseAddr("198.51.100.66"), b.Addr4},
 			{a.Addr6, netip.MustParseAddr("2001:db8:1::66"), b.Addr6},

@@ -17,9 +17,7 @@ import (
 // TestPointedAtTheEndpoint is a pod whose resolv.conf names the endpoint itself,
 // selected or not, with an agent and without one.
 func TestPointedAtTheEndpoint(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onEach, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`
 			www.example.org. 60 IN A 198.51.100.1
 			other.example.org. 60 IN A 198.51.100.2`)
@@ -58,9 +56,7 @@ func TestPointedAtTheEndpoint(t *testing.T) {
 
 // TestFailClosed turns the fallback off: without an agent a selected pod has no DNS.
 func TestFailClosed(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
 		s.agentWith(strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
 		s.start(map[string]string{
@@ -138,9 +134,7 @@ func (s *stage) secondNetHolds(to string) {
 // cannot enforce between a bridge's pods then, and says so; what leaves the
 // bridge is judged all the same.
 func TestUnseenBridge(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Bridged, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onBridged, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 		fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=0"))
 		s.start(map[string]string{
@@ -166,9 +160,7 @@ func TestUnseenBridge(t *testing.T) {
 
 // TestNodeWithoutIPv6 serves and enforces IPv4 where IPv6 is switched off.
 func TestNodeWithoutIPv6(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 		fatal.If(t, s.Ready())
 		fatal.If(t, s.Node.Sysctl("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.lo.disable_ipv6=1"))

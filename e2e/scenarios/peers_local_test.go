@@ -47,10 +47,8 @@ const (
 // TestNodeLocal: a pod reaches its own node by a rule for the node's address alone, and
 // the node reaches the pod whatever is written.
 func TestNodeLocal(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
-		s.serves(s.Node, 8080)
+	staged(t, onEach, newPeerStage, func(t *testing.T, s *peerStage) {
+		s.serve(s.Node, 8080)
 		a := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)
 		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
 		probed := func(when string) {
@@ -88,9 +86,7 @@ func TestNodeLocal(t *testing.T) {
 // TestOwnService: a pod reaches itself through its own Service, which needs no rule, and
 // another pod through that pod's Service only by a rule for the pod and its port.
 func TestOwnService(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
+	staged(t, onEach, newPeerStage, func(t *testing.T, s *peerStage) {
 		own := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)
 		other := s.server("other", 11, false, map[string]string{"app": "other"}, 8080)
 		remote := s.server("remote", 11, true, map[string]string{"app": "other"}, 8080)

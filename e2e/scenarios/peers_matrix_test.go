@@ -230,9 +230,7 @@ func byEngine(r *unionRow) lab.Outcome {
 // TestUnionAlone: without another engine, the union is the exact result for pods that
 // policies select.
 func TestUnionAlone(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
+	staged(t, onEach, newPeerStage, func(t *testing.T, s *peerStage) {
 		rows := unionWorld(s)
 		s.start(s.manifests(map[string]string{"np.yaml": networkPolicy("np", unionNP), "fqdn.yaml": policy("fqdn", unionFQDN)}))
 		s.runUnion(rows, true, byNamegate)

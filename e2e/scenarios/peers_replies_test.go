@@ -3,16 +3,12 @@ package scenarios
 import (
 	"net/netip"
 	"testing"
-
-	"github.com/namegate/namegate/e2e/lab"
 )
 
 // TestRepliesAdmitNothing: a selected pod's replies on another's connection do not admit
 // that connection, also if the selected pod might have opened it itself.
 func TestRepliesAdmitNothing(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newPeerStage(t, kind)
+	staged(t, onRouted, newPeerStage, func(t *testing.T, s *peerStage) {
 		client := s.client("client", 10)
 		client.labels = map[string]string{"app": "free"} // unselected at first
 		db := s.server("db", 20, false, map[string]string{"db": "yes"}, 8080)

@@ -61,7 +61,7 @@ func (s *peerStage) server(name string, n int, remote bool, labels map[string]st
 	}
 	pod, err := add(name, n)
 	fatal.If(s.t, err)
-	s.serves(pod.Host, ports...)
+	s.serve(pod.Host, ports...)
 	p := s.known(name, pod, remote, labels)
 	p.sniffer = s.sniff(pod.Host, "eth0")
 	return p
@@ -71,22 +71,6 @@ func (s *peerStage) known(name string, pod *lab.Pod, remote bool, labels map[str
 	p := &peerPod{Pod: pod, name: name, namespace: "shop", remote: remote, labels: labels}
 	s.pods[name] = p
 	return p
-}
-
-// serves starts echo servers on a host.
-func (s *peerStage) serves(h *lab.Host, ports ...int) {
-	s.t.Helper()
-	o, err := h.Serve(ports...)
-	fatal.If(s.t, err)
-	s.t.Cleanup(o.Close)
-}
-
-func (s *peerStage) sniff(h *lab.Host, iface string) *lab.Sniffer {
-	s.t.Helper()
-	sniffer, err := h.Sniff(iface)
-	fatal.If(s.t, err)
-	s.t.Cleanup(sniffer.Close)
-	return sniffer
 }
 
 // service adds a Service port for both families: the node leads n's cluster addresses

@@ -52,7 +52,7 @@ func TestRivalRules(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-				s, sniffer := guardedStage(t, kind)
+				s := guardedStage(t, kind)
 				no := 0
 				test.rival(s)
 				s.holds("with the rival's rules")
@@ -60,7 +60,7 @@ func TestRivalRules(t *testing.T) {
 					s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
 					s.expect("a", "tcp", "[2001:db8:1::1]:80", lab.Answered)
 				}
-				s.forges("with the rival's rules", sniffer, &no)
+				s.forges("with the rival's rules", &no)
 			})
 		})
 	}
@@ -86,7 +86,7 @@ func TestEachNetEnforcesAlone(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(t *testing.T, kind nodeKind) {
-				s, sniffer := guardedStage(t, kind)
+				s := guardedStage(t, kind)
 				no := 0
 				before, err := s.agent.Status()
 				fatal.If(t, err)
@@ -94,15 +94,15 @@ func TestEachNetEnforcesAlone(t *testing.T) {
 					run(t, s.Node, l[0], l[1:]...)
 				}
 				if test.name == "our nft tables deleted" && kind.dataplane == nftables && kind.network == lab.Bridged {
-					s.forgesPod("with one net", sniffer, &no) // others' sources pass the second net there until the repair
+					s.forgesPod("with one net", &no) // others' sources pass the second net there until the repair
 				} else {
-					s.forges("with one net", sniffer, &no)
+					s.forges("with one net", &no)
 				}
 				s.holds("with one net")
 				fatal.If(t, s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }))
 				s.eventually("a", "198.51.100.1:80", lab.Answered)
 				s.eventually("a", "198.51.100.2:80", lab.Refused)
-				s.forges("after the repair", sniffer, &no)
+				s.forges("after the repair", &no)
 			}, test.dataplanes...)
 		})
 	}
@@ -127,9 +127,7 @@ func (s *stage) eventually(pod, to string, want lab.Outcome) {
 // where iptables keeps its tables in nftables: the kernel tells of it, and they
 // are back before the agent would look by itself.
 func TestEverythingFlushed(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s, _ := guardedStage(t, kind)
+	staged(t, onRouted, guardedStage, func(t *testing.T, s *stage) {
 		var took []time.Duration
 		for range 3 {
 			run(t, s.Node, "nft", "flush", "ruleset")

@@ -81,9 +81,7 @@ func (s *stage) inUse() {
 // TestShareOfGrants: a pod that opens as many addresses on as many ports as it can neither delays
 // nor ends what its neighbour asks, and the agent that follows is ready soon.
 func TestShareOfGrants(t *testing.T) {
-	t.Parallel()
-	eachDataplane(t, lab.Routed, func(t *testing.T, kind nodeKind) {
-		s := newStageOf(t, kind)
+	staged(t, onRouted, newStageOf, func(t *testing.T, s *stage) {
 		files := manyPorts()
 		files["a.yaml"] = s.Pod("a").Manifest("shop", "a", map[string]string{"app": "a"})
 		files["b.yaml"] = s.Pod("b").Manifest("other", "b", map[string]string{"app": "b"})
