@@ -158,18 +158,9 @@ func TestLinkLocalAddressesOfTheNode(t *testing.T) {
 // port is a home on the bridge br0.
 func port(name string) link.Home { return link.Home{Iface: "br0", Port: name} }
 
-// sees lets the kernel show an address behind bridge ports.
-func (w *world) sees(a string, ports ...string) { w.finds(link.Seen, a, ports) }
-
-// hears lets a bridge hear an address from a port.
-func (w *world) hears(a string, ports ...string) { w.finds(link.Heard, a, ports) }
-
-func (w *world) finds(by link.Evidence, a string, ports []string) {
-	var found []link.Found
-	for _, p := range ports {
-		found = append(found, link.Found{Home: port(p), Evidence: by})
-	}
-	w.links.SetFound(addr(a), found...)
+// finds lets the kernel show, or a bridge hear, an address behind a bridge port.
+func (w *world) finds(by link.Evidence, a, at string) {
+	w.links.SetFound(addr(a), link.Found{Home: port(at), Evidence: by})
 }
 
 // onlyAt asserts where packets of an address are accepted: from one bridge port, or from
@@ -200,19 +191,15 @@ func (w *world) onlyAt(when, a, want string) {
 func TestBridgePortHasOneOwner(t *testing.T) {
 	t.Parallel()
 	web, free := pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")
-	for _, by := range []string{"seen", "heard"} {
-		t.Run(by, func(t *testing.T) {
+	for name, by := range map[string]link.Evidence{"seen": link.Seen, "heard": link.Heard} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.links.SetHome(addr("10.1.0.99"), port("port5")) // the ports stand whatever is heard
 			w.links.SetHome(addr("10.1.0.98"), port("port6"))
 			w.links.SetHome(addr("10.1.0.97"), port("port9"))
-			tell := w.sees
-			if by == "heard" {
-				tell = w.hears
-			}
-			tell("10.1.0.6", "port6")
+			w.finds(by, "10.1.0.6", "port6")
 			w.apply([]policy.Pod{free}, pol("allow"))
-			w.hears("10.1.0.5", "port6")
+			w.finds(link.Heard, "10.1.0.5", "port6")
 			w.apply([]policy.Pod{web, free}, pol("allow"))
 			w.onlyAt("heard from the neighbour", "10.1.0.5", "")
 			if !w.at("10.1.0.6", "br0", "port6") {
@@ -223,7 +210,7 @@ func TestBridgePortHasOneOwner(t *testing.T) {
 			}
 			w.reconcile()
 			w.onlyAt("still heard from the neighbour", "10.1.0.5", "")
-			tell("10.1.0.5", "port9")
+			w.finds(by, "10.1.0.5", "port9")
 			w.reconcile()
 			w.onlyAt("when it is there", "10.1.0.5", "port9")
 			if got := w.e.Status(); w.e.astray() || len(got.HomeRefused)+len(got.Homeless) != 0 {
@@ -264,17 +251,14 @@ func TestABlindBridgeIsSaid(t *testing.T) {
 	}
 	// What leaves the bridge has no port that iptables could see.
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "br0"}
-	if !w.passes(&p) {
-		t.Error("an allowed packet that leaves the bridge is dropped")
-	}
-	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 80, Iface: "br0"}
-	if w.passes(&p) {
-		t.Error("a packet that nothing allows passes")
-	}
-	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "eth0"}
-	if w.passes(&p) {
-		t.Error("the pod's source passes on another interface")
+	for _, test := range []struct {
+		iface string
+		port  uint16
+		want  bool
+	}{{"br0", 443, true}, {"br0", 80, false}, {"eth0", 443, false}} {
+		if got := w.passes(&packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: test.port, Iface: test.iface}); got != test.want {
+			t.Errorf("a packet to port %d on %s passes: %v", test.port, test.iface, got)
+		}
 	}
 	w.links.SetBlind(false)
 	w.reconcile()

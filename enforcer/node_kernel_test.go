@@ -2,7 +2,6 @@ package enforcer_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -82,14 +81,8 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 			policy.Flow
 		}
 		var probes []probe
-		for _, a := range slices.Concat([]netip.Addr{db.Addr4, db.Addr6, other.Addr4, other.Addr6, outside4, outside6}, own) {
-			for _, to := range []struct {
-				over policy.Protocol
-				port uint16
-			}{{policy.TCP, 80}, {policy.TCP, 81}, {policy.UDP, 80}, {icmpOf(a), 0}} {
-				at := netip.AddrPortFrom(a, to.port)
-				probes = append(probes, probe{Flow: policy.Flow{Protocol: to.over, Dialled: at, Reached: at}})
-			}
+		for _, f := range p.flowsTo(slices.Concat([]netip.Addr{db.Addr4, db.Addr6, other.Addr4, other.Addr6, outside4, outside6}, own)...) {
+			probes = append(probes, probe{Flow: f})
 		}
 		for _, from := range own {
 			for _, a := range []netip.Addr{outside4, outside6} {
@@ -97,9 +90,6 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 					probes = append(probes, probe{from, policy.Flow{Protocol: policy.TCP, Dialled: at, Reached: at}})
 				}
 			}
-		}
-		for service, to := range map[netip.Addr]netip.Addr{service4: db.Addr4, service6: db.Addr6} {
-			probes = append(probes, probe{Flow: policy.Flow{Protocol: policy.TCP, Dialled: netip.AddrPortFrom(service, 5432), Reached: netip.AddrPortFrom(to, 80)}})
 		}
 		answered := func(of probe, want bool) lab.Outcome {
 			network, patience := probed[of.Protocol], lab.Patience
@@ -134,23 +124,9 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 		}
 		probes = reach
 
-		pods, networks := policy.Peer{Kind: policy.PeerPods, Key: "pods"}, policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
-		some := func(all ...netip.Addr) (out []netip.Addr) {
-			for _, a := range all {
-				if r.IntN(2) == 0 {
-					out = append(out, a)
-				}
-			}
-			slices.SortFunc(out, netip.Addr.Compare)
-			return out
-		}
 		total, denied, safe := 0, 0, 0
 		for round := range nodeRounds {
-			var prefixes []netip.Prefix
-			for _, a := range some(outside4, outside6, db.Addr4, other.Addr6) {
-				prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
-			}
-			p.peerSets = []*policy.PeerSet{{Peer: pods, Addrs: some(db.Addr4, db.Addr6, other.Addr4, other.Addr6)}, {Peer: networks, Networks: prefixes}}
+			p.drawPeers(r)
 			p.node = &policy.Node{Name: "node", Addrs: own}
 			for _, f := range []policy.Failsafe{
 				nodeFailsafe("198.51.100.0/24", policy.TCP, 81), nodeFailsafe("2001:db8:1::/64", 0, 0), nodeFailsafe(db.Addr4.String()+"/32", policy.UDP, 80),
@@ -161,16 +137,8 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 				}
 			}
 			p.nodeRules = nil
-			for range r.IntN(5) {
-				rule := &policy.Rule{
-					Tier: []policy.Tier{policy.Admin, policy.Baseline}[r.IntN(2)], Action: policy.Action(r.IntN(3)), Peer: []policy.Peer{{}, pods, networks}[r.IntN(3)],
-					Ports:  []policy.PortSet{policy.AnyPort, "tcp", "tcp/80", "tcp/79-81", "udp", "tcp/443,tcp/5432"}[r.IntN(6)],
-					Denied: policy.Denied(r.IntN(2)), Broken: r.IntN(20) == 0, Audit: r.IntN(8) == 0, Policy: "cluster",
-				}
-				if r.IntN(3) == 0 {
-					rule = byName(rule.Tier, rule.Action, rule.Ports, fmt.Sprint(len(p.nodeRules)), []string{"a.test", "*.test"}[r.IntN(2)])
-				}
-				p.nodeRules = append(p.nodeRules, rule)
+			for n := range r.IntN(5) {
+				p.nodeRules = append(p.nodeRules, drawRule(r, n, drawnPeers[:3]))
 			}
 			p.nodeRules = append(p.nodeRules, &policy.Rule{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort, Denied: policy.Denied(r.IntN(2)), Audit: r.IntN(4) == 0, Policy: "cluster"})
 			held := r.IntN(2) == 0
@@ -182,10 +150,10 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 					}
 				}
 			}
-			p.countByName(some(service4, service6)...)
+			p.countByName(some(r, service4, service6)...)
 			p.apply()
 			p.holdUnconfirmed(held)
-			p.answer("node", "a.test", some(service4, service6, db.Addr4, db.Addr6, outside4, outside6)...)
+			p.answer("node", "a.test", some(r, service4, service6, db.Addr4, db.Addr6, outside4, outside6)...)
 			v := p.snapshot.Node()
 			if v.Confirmed != nil && !held {
 				rest := *v

@@ -22,11 +22,16 @@ func (w *world) closes(a string) bool {
 	return !w.dials(a, "192.0.2.1", 443) && !w.dials(a, "192.0.2.9", 25)
 }
 
+// lives sets the home of the pod's addresses.
+func (w *world) lives(home link.Home) {
+	w.links.SetHome(addr("10.1.0.5"), home)
+	w.links.SetHome(addr("2001:db8:1::5"), home)
+}
+
 // orphan is a world with a pod that has a grant and a connection, and whose object is gone then.
 func orphan(t *testing.T, home link.Home) (w *world, web policy.Pod) {
 	w = newWorld(t)
-	w.links.SetHome(addr("10.1.0.5"), home)
-	w.links.SetHome(addr("2001:db8:1::5"), home)
+	w.lives(home)
 	web = pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
@@ -62,8 +67,7 @@ func TestAnOrphanStaysClosed(t *testing.T) {
 				t.Errorf("%v, %s: the view is %+v", home, how, v)
 			}
 		}
-		w.links.SetHome(addr("10.1.0.5"), link.Home{})
-		w.links.SetHome(addr("2001:db8:1::5"), link.Home{})
+		w.lives(link.Home{})
 		w.reconcile()
 		if got := w.e.Status(); got.Selected != 0 || !w.dials("10.1.0.5", "192.0.2.9", 25) {
 			t.Errorf("%v: without the interface the address is closed, %d pods are isolated", home, got.Selected)
@@ -316,8 +320,7 @@ func TestTablesLostBetweenAgents(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} { // another pod has the address
 		w := attachedWorld(t, func(netip.Addr) bool { return true })
-		w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
-		w.links.SetHome(addr("2001:db8:1::5"), link.Home{Iface: "veth5"})
+		w.lives(link.Home{Iface: "veth5"})
 		web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
 		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
 		w.answer(web, "www.example.org", 600, "192.0.2.1")

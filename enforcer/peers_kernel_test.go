@@ -10,8 +10,6 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
@@ -131,11 +129,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 // prepare prepares a snapshot.
 func (p *peering) prepare() {
 	p.t.Helper()
-	in := compile.Input{NetworkPolicies: p.netpols, Policies: []*v1alpha1.FQDNNetworkPolicy{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gate"},
-		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gated": "yes"}}},
-	}}}
-	in.Policies[0].Spec.Egress = policytest.Policy("gate", p.allowed...).Spec.Egress
+	in := compile.Input{NetworkPolicies: p.netpols, Policies: []*v1alpha1.FQDNNetworkPolicy{policytest.Policy("gated", p.allowed...)}}
 	if p.audit {
 		in.Policies[0].Spec.Enforcement = v1alpha1.EnforcementAudit
 	}
@@ -163,27 +157,6 @@ func (p *peering) prepare() {
 func (p *peering) commit() {
 	p.t.Helper()
 	fatal.If(p.t, p.Node.Do(func() error { return p.e.Commit(context.Background()) }))
-}
-
-// egress selects the pods with a label; each peer is a label or a network, ports are
-// TCP's.
-func egress(from string, port intstr.IntOrString, peers ...string) *networkingv1.NetworkPolicy {
-	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: from}}
-	n.Spec.PodSelector.MatchLabels = map[string]string{from: "yes"}
-	n.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
-	rule := networkingv1.NetworkPolicyEgressRule{}
-	if port != (intstr.IntOrString{}) {
-		rule.Ports = []networkingv1.NetworkPolicyPort{{Port: &port}}
-	}
-	for _, to := range peers {
-		peer := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{to: "yes"}}}
-		if strings.Contains(to, "/") {
-			peer = networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: to}}
-		}
-		rule.To = append(rule.To, peer)
-	}
-	n.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{rule}
-	return n
 }
 
 func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outcome) {
@@ -224,7 +197,7 @@ func (p *peering) view(name string) *policy.View {
 	return nil
 }
 
-var http, port80 = intstr.FromString("http"), intstr.FromInt(80)
+var netpol = policytest.NetworkPolicy
 
 // eachPeering runs a test on every network with each dataplane, at the same time.
 func eachPeering(t *testing.T, f func(t *testing.T, p *peering)) {
@@ -239,7 +212,7 @@ func eachPeering(t *testing.T, f func(t *testing.T, p *peering)) {
 func TestAnswersAdmitNothing(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
-		p.apply(egress("client", intstr.IntOrString{}, "other"))
+		p.apply(netpol("client", "any other"))
 		client, other := p.Pod("client"), p.Pod("other")
 		var cs []net.Conn
 		for _, a := range []netip.Addr{client.Addr4, client.Addr6} {
@@ -272,7 +245,7 @@ func TestDatagramsToAReusedAddress(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
 		db, other := p.Pod("db"), p.Pod("other")
-		p.apply(egress("client", intstr.IntOrString{}, "db"))
+		p.apply(netpol("client", "any db"))
 		var cs []net.Conn
 		for _, a := range []netip.Addr{db.Addr4, db.Addr6} {
 			c, err := p.Pod("client").Dial("udp", netip.AddrPortFrom(a, 80).String(), lab.Limit)
@@ -296,7 +269,7 @@ func TestAuditedPodsPeersMarkNothing(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
 		p.audit = true
-		p.apply(egress("client", port80, "db"))
+		p.apply(netpol("client", "tcp/80 db"))
 		p.dial("client", p.Pod("db").Addr4, 80)
 		p.dial("client", service6, 5432)
 		client := p.Pod("client")

@@ -110,7 +110,7 @@ func TestAPacketUnderWayIsCutOnTheKernel(t *testing.T) {
 func testAPacketUnderWay(p *peering) {
 	t := p.t
 	client, db := p.Pod("client"), p.Pod("db")
-	p.apply(egress("client", port80, "db", "other"))
+	p.apply(netpol("client", "tcp/80 db other"))
 	stays := p.dial("client", p.Pod("other").Addr4, 80)
 	h := p.hold("-s " + client.Addr4.String() + " -d " + db.Addr4.String() + " -p tcp --syn")
 	// The first packet is not sent again after a second, however long the change takes.
@@ -125,7 +125,7 @@ func testAPacketUnderWay(p *peering) {
 		dialled <- c
 	}()
 	number := h.next()
-	p.apply(egress("client", port80, "other"))
+	p.apply(netpol("client", "tcp/80 other"))
 	h.release(number)
 	c := <-dialled
 	if c == nil {
@@ -138,11 +138,7 @@ func testAPacketUnderWay(p *peering) {
 	go func() {
 		ended <- p.Node.Do(func() error { return p.e.RunReconcile(ctx) })
 	}()
-	for until := time.Now().Add(100 * time.Second); lab.Echo(c, lab.Patience) == lab.Answered; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("the connection goes on")
-		}
-	}
+	fatal.Await(t, "the connection is cut", func() bool { return lab.Echo(c, lab.Patience) != lab.Answered })
 	p.goOn("of a peer that stays", true, stays)
 	cancel()
 	if err := <-ended; err != nil {

@@ -126,7 +126,7 @@ func TestConnectionsOutliveStandardRules(t *testing.T) {
 		rule := func(standard bool, action policy.Action, peer policy.Peer) *policy.Rule {
 			return &policy.Rule{Tier: policy.Admin, Standard: standard, Action: action, Peer: peer, Ports: policy.AnyPort, Denied: policy.Drop, Policy: "cluster"}
 		}
-		p.apply(egress("client", port80, "db"))
+		p.apply(netpol("client", "tcp/80 db"))
 		toDB := []net.Conn{p.dial("other", db.Addr4, 80), p.dial("other", db.Addr6, 80), p.dial("other", service4, 5432)}
 		toOutside := []net.Conn{p.dial("other", outside[0].Addr(), 80), p.dial("other", outside[1].Addr(), 80)}
 		isolated := []net.Conn{p.dial("client", db.Addr4, 80), p.dial("client", service6, 5432)}
@@ -145,7 +145,7 @@ func TestConnectionsOutliveStandardRules(t *testing.T) {
 		p.expect("other", outside[0].Addr(), 80, lab.Silent)
 
 		p.ordered["other"] = []*policy.Rule{rule(true, policy.Deny, policy.Peer{}), rule(false, policy.Deny, dbs)}
-		p.apply(egress("client", port80, "other"))
+		p.apply(netpol("client", "tcp/80 other"))
 		p.goOn("after a rule of ours denies it too", false, toDB...)
 		p.goOn("after its NetworkPolicy goes, beside an FQDNNetworkPolicy", false, isolated...)
 		p.goOn("after a rule of ours denies another destination", true, toOutside...)
@@ -165,7 +165,7 @@ func TestLostOrderedRules(t *testing.T) {
 		late := byName(policy.Admin, policy.Deny, "tcp/81", "late", "ns.test")
 		p.ordered = map[string][]*policy.Rule{"client": {{Tier: policy.Admin, Standard: true, Action: policy.Deny, Ports: "tcp/80", Policy: "cluster"}, late}}
 		p.allowed = []string{"tcp/81 ns.test"}
-		p.apply(egress("client", port80, "db"))
+		p.apply(netpol("client", "tcp/80 db"))
 		p.answer("client", "ns.test", outsides(1)...)
 		p.probes("denied by name", "tcp", lab.Refused, 81, outsides(1)...)
 		p.reconcile() // no second look of the first Commit is left

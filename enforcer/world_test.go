@@ -79,6 +79,7 @@ var (
 	dns      = policytest.Name
 	pod      = policytest.Pod
 	pol      = policytest.Policy
+	netpol   = policytest.NetworkPolicy
 )
 
 // newNode returns a node that no agent has run on.

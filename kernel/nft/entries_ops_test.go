@@ -53,64 +53,57 @@ func (m entryModel) random(r *rand.Rand) (op timed.Op, wrong bool) {
 // refused, the sets hold what the others say.
 func TestEntryOpsEqualAModel(t *testing.T) {
 	t.Parallel()
-	for what, open := range map[string]func(t testing.TB) *nft.Tables{
-		"kernel": inKernel,
-		"fake":   func(testing.TB) *nft.Tables { return ofFakes() },
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			r := rand.New(rand.NewPCG(seed, 0))
-			tables := open(t)
-			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
-			model := entryModel{"denied": {}, "allowed": {}}
-			for batch := range 60 {
-				if batch == 20 { // later ones are refreshed in place
-					fatal.If(t, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
-				}
-				var ops []timed.Op
-				var wrong []bool
-				for range 1 + r.IntN(3)*r.IntN(10) {
-					op, is := model.random(r)
-					ops, wrong = append(ops, op), append(wrong, is)
-					for _, e := range op.Entries {
-						if key := [2]netip.Addr{e.Subject, e.Addr}; is {
-							continue
-						} else if op.Remove {
-							delete(model[op.Set], key)
-						} else {
-							e.Held = 0
-							model[op.Set][key] = e
-						}
-					}
-				}
-				tables.ApplyEntries(ops)
-				for i, op := range ops {
-					if (op.Err != nil) != wrong[i] || op.Err != nil && timed.IsNoSet(op.Err) != (op.Set == "missing" && !strings.Contains(op.Err.Error(), "comment")) {
-						t.Fatalf("batch %d, op %d of set %s, remove %v: %v", batch, i, op.Set, op.Remove, op.Err)
-					}
-				}
-				got := entryModel{"denied": {}, "allowed": {}}
-				fatal.If(t, tables.ListEntries(slices.Collect(maps.Keys(model)), func(set string, part []timed.Entry) {
-					for _, e := range part {
-						key := [2]netip.Addr{e.Subject, e.Addr}
-						want := model[set][key].Timeout
-						if e.Timeout <= want && e.Timeout > want-time.Minute {
-							e.Timeout = want
-						}
-						got[set][key] = e
-					}
-				}))
-				for set := range model {
-					if !maps.Equal(got[set], model[set]) {
-						t.Fatalf("batch %d: set %s holds\n%v\nwant\n%v", batch, set, got[set], model[set])
+	onBoth(t, func(t *testing.T, tables *nft.Tables) {
+		ctx := context.Background()
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 0))
+		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, named())))
+		model := entryModel{"denied": {}, "allowed": {}}
+		for batch := range 60 {
+			if batch == 20 { // later ones are refreshed in place
+				fatal.If(t, errors.Join(tables.Heartbeat(ctx), tables.Heartbeat(ctx)))
+			}
+			var ops []timed.Op
+			var wrong []bool
+			for range 1 + r.IntN(3)*r.IntN(10) {
+				op, is := model.random(r)
+				ops, wrong = append(ops, op), append(wrong, is)
+				for _, e := range op.Entries {
+					if key := [2]netip.Addr{e.Subject, e.Addr}; is {
+						continue
+					} else if op.Remove {
+						delete(model[op.Set], key)
+					} else {
+						e.Held = 0
+						model[op.Set][key] = e
 					}
 				}
 			}
-		})
-	}
+			tables.ApplyEntries(ops)
+			for i, op := range ops {
+				if (op.Err != nil) != wrong[i] || op.Err != nil && timed.IsNoSet(op.Err) != (op.Set == "missing" && !strings.Contains(op.Err.Error(), "comment")) {
+					t.Fatalf("batch %d, op %d of set %s, remove %v: %v", batch, i, op.Set, op.Remove, op.Err)
+				}
+			}
+			got := entryModel{"denied": {}, "allowed": {}}
+			fatal.If(t, tables.ListEntries(slices.Collect(maps.Keys(model)), func(set string, part []timed.Entry) {
+				for _, e := range part {
+					key := [2]netip.Addr{e.Subject, e.Addr}
+					want := model[set][key].Timeout
+					if e.Timeout <= want && e.Timeout > want-time.Minute {
+						e.Timeout = want
+					}
+					got[set][key] = e
+				}
+			}))
+			for set := range model {
+				if !maps.Equal(got[set], model[set]) {
+					t.Fatalf("batch %d: set %s holds\n%v\nwant\n%v", batch, set, got[set], model[set])
+				}
+			}
+		}
+	})
 }
 
 // TestRefreshedEntriesStay: where the kernel can, only the deadline of an entry moves.

@@ -70,52 +70,46 @@ func TestEntriesStay(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	long := strings.Repeat("c", timed.MaxComment)
-	for what, open := range map[string]func(t testing.TB) *nft.Tables{
-		"kernel": inKernel,
-		"fake":   func(testing.TB) *nft.Tables { return ofFakes() },
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			tables, s := open(t), named()
-			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
-			verified(t, tables, s)
-			applied(t, tables,
-				timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, long, timed.Absent), entry(far6, time.Hour, `a "b"`, timed.Unknown)}},
-				timed.Op{Set: "allowed", Entries: []timed.Entry{entry(far6, time.Hour, "", timed.SameComment)}})
-			want := map[string][]timed.Entry{
-				"denied":  {entry(far4, 0, long, 0), entry(far6, 0, `a "b"`, 0)},
-				"allowed": {entry(far6, 0, "", 0)},
+	onBoth(t, func(t *testing.T, tables *nft.Tables) {
+		s := named()
+		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
+		verified(t, tables, s)
+		applied(t, tables,
+			timed.Op{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, long, timed.Absent), entry(far6, time.Hour, `a "b"`, timed.Unknown)}},
+			timed.Op{Set: "allowed", Entries: []timed.Entry{entry(far6, time.Hour, "", timed.SameComment)}})
+		want := map[string][]timed.Entry{
+			"denied":  {entry(far4, 0, long, 0), entry(far6, 0, `a "b"`, 0)},
+			"allowed": {entry(far6, 0, "", 0)},
+		}
+		for i, step := range []func() error{
+			func() error { return nil },
+			func() error { return tables.Apply(ctx, s) },
+			func() error { return tables.Rewrite(ctx, s) },
+			func() error { return tables.Setup(ctx) },
+			func() error { return tables.Apply(ctx, s) },
+			func() error { s.Tiers, s.Peers = nil, nil; return tables.Apply(ctx, s) },
+		} {
+			fatal.If(t, step())
+			got, least := listed(t, tables, "denied", "none", "allowed")
+			if !maps.EqualFunc(want, got, slices.Equal) || least > time.Hour || least < 50*time.Minute {
+				t.Errorf("after step %d, %v left: %v, want %v", i, least, got, want)
 			}
-			for i, step := range []func() error{
-				func() error { return nil },
-				func() error { return tables.Apply(ctx, s) },
-				func() error { return tables.Rewrite(ctx, s) },
-				func() error { return tables.Setup(ctx) },
-				func() error { return tables.Apply(ctx, s) },
-				func() error { s.Tiers, s.Peers = nil, nil; return tables.Apply(ctx, s) },
-			} {
-				fatal.If(t, step())
-				got, least := listed(t, tables, "denied", "none", "allowed")
-				if !maps.EqualFunc(want, got, slices.Equal) || least > time.Hour || least < 50*time.Minute {
-					t.Errorf("after step %d, %v left: %v, want %v", i, least, got, want)
-				}
-			}
-			verified(t, tables, s)
-			s.Entries = s.Entries[:1]
-			fatal.If(t, tables.Apply(ctx, s))
-			verified(t, tables, s)
-			delete(want, "allowed")
-			if got, _ := listed(t, tables, "denied", "allowed"); !maps.EqualFunc(want, got, slices.Equal) {
-				t.Errorf("after a set went: %v", got)
-			}
-			fatal.If(t, tables.Remove(ctx))
-			ops := []timed.Op{{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "", timed.Absent)}}}
-			if tables.ApplyEntries(ops); !timed.IsNoSet(ops[0].Err) {
-				t.Errorf("without tables: %v", ops[0].Err)
-			}
-			if got, _ := listed(t, tables, "denied"); len(got) > 0 {
-				t.Errorf("without tables: %v", got)
-			}
-		})
-	}
+		}
+		verified(t, tables, s)
+		s.Entries = s.Entries[:1]
+		fatal.If(t, tables.Apply(ctx, s))
+		verified(t, tables, s)
+		delete(want, "allowed")
+		if got, _ := listed(t, tables, "denied", "allowed"); !maps.EqualFunc(want, got, slices.Equal) {
+			t.Errorf("after a set went: %v", got)
+		}
+		fatal.If(t, tables.Remove(ctx))
+		ops := []timed.Op{{Set: "denied", Entries: []timed.Entry{entry(far4, time.Hour, "", timed.Absent)}}}
+		if tables.ApplyEntries(ops); !timed.IsNoSet(ops[0].Err) {
+			t.Errorf("without tables: %v", ops[0].Err)
+		}
+		if got, _ := listed(t, tables, "denied"); len(got) > 0 {
+			t.Errorf("without tables: %v", got)
+		}
+	})
 }

@@ -174,3 +174,13 @@ func written(t *testing.T, s nft.State) *nft.Tables {
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
 	return tables
 }
+
+// onBoth runs a test on the kernel and on fakes, at the same time.
+func onBoth(t *testing.T, f func(t *testing.T, tables *nft.Tables)) {
+	for what, open := range map[string]func(t testing.TB) *nft.Tables{"kernel": inKernel, "fake": func(testing.TB) *nft.Tables { return ofFakes() }} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f(t, open(t))
+		})
+	}
+}

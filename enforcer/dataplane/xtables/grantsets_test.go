@@ -1,12 +1,15 @@
 package xtables
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -194,6 +197,84 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		repaired, err := m.repair([]*mirror{{name: web.Name, grants: grants, set: web}})
 		if _, _, missing := fake.Read(web.Name); err != nil || len(repaired) > 0 != asked || missing == nil != asked {
 			t.Errorf("asked %v: repaired %v, %v, the set: %v", asked, repaired, err, missing)
+		}
+	}
+}
+
+// TestListGrants: few sets are listed one by one and many with all others, with the same result; a
+// set that is missing has no grants.
+func TestListGrants(t *testing.T) {
+	for _, count := range []int{1, listSingly, listSingly + 1} {
+		var sets []dataplane.GrantSet
+		for i := range count {
+			sets = append(sets, grantSetOf(fmt.Sprintf("p%d", i), false))
+		}
+		other := grantSetOf("other", false)
+		g, fake := fakeGrantSets(t, append(slices.Clone(sets), other)...)
+		x := &packetFilter{grants: g}
+		x.cfg.Sets = fake
+		ops := []dataplane.GrantOp{{Set: other, Grants: granted("198.51.100.9")}}
+		want := map[string][]string{}
+		for i, s := range sets {
+			a := fmt.Sprintf("192.0.2.%d", i)
+			ops = append(ops, dataplane.GrantOp{Set: s, Grants: granted(a)})
+			want[s.Pod.Name] = []string{a}
+		}
+		g.apply(ops)
+		fatal.If(t, fake.Destroy(sets[0].Name))
+		delete(want, sets[0].Pod.Name)
+		got := map[string][]string{}
+		fatal.If(t, x.ListGrants(sets, func(set dataplane.GrantSet, part []dataplane.Grant) {
+			for _, a := range part {
+				got[set.Pod.Name] = append(got[set.Pod.Name], a.Addr.String())
+			}
+		}))
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%d sets: %s", count, d)
+		}
+	}
+}
+
+// busyGrants are grants to which one is added after each look at them.
+type busyGrants struct {
+	fakeGrants
+	t   *testing.T
+	set dataplane.GrantSet
+	add func()
+}
+
+func (b *busyGrants) Members(set dataplane.GrantSet) []dataplane.Frozen {
+	defer b.add()
+	return b.fakeGrants.Members(set)
+}
+
+func (b *busyGrants) Freeze(dataplane.GrantSet, func([]dataplane.Frozen)) {
+	b.t.Error("grants wait for a comparison")
+}
+
+// Grants that come while a set is compared are no deviation and do not wait for the comparison, and
+// what another program did to the set is found beside them.
+func TestGrantsComeDuringAComparison(t *testing.T) {
+	web := grantSetOf("web", false)
+	for _, exchanged := range []bool{false, true} {
+		g, fake := fakeGrantSets(t, web)
+		busy := &busyGrants{fakeGrants{web: {certain: granted("192.0.2.1")}}, t, web, nil}
+		busy.add = func() {
+			is := busy.fakeGrants[web]
+			come := granted("198.51.100." + string(rune('0'+len(is.certain))))
+			is.certain = append(is.certain, come...)
+			busy.fakeGrants[web] = is
+			g.apply([]dataplane.GrantOp{{Set: web, Grants: come}})
+		}
+		g.apply([]dataplane.GrantOp{{Set: web, Grants: granted("192.0.2.1")}})
+		if exchanged {
+			fatal.If(t, fake.Delete(web.Name, ipset.Entry{Addr: addr("192.0.2.1")}))
+			fatal.If(t, fake.Add(web.Name, ipset.Entry{Addr: addr("203.0.113.9"), Timeout: time.Hour}))
+		}
+		m := newMirrors(fake, func() bool { return false })
+		differs, err := m.differs(&mirror{name: web.Name, grants: busy, set: web})
+		if err != nil || differs != exchanged || len(busy.fakeGrants[web].certain) != 3 {
+			t.Errorf("exchanged %t: differs %t, %v, grants %v", exchanged, differs, err, busy.fakeGrants[web].certain)
 		}
 	}
 }
