@@ -75,7 +75,7 @@ const otherLayoutTables = `
 table inet namegate {
 	set selected4 { type ipv4_addr . inet_service; elements = { 10.1.0.5 . 80 } }
 	set chosen4 { type ipv4_addr; elements = { 10.1.0.5 } }
-	set alive { type inet_service; flags timeout; timeout 3s; elements = { 53 } }
+	set alive { type inet_service; flags timeout; timeout 3s; elements = { 53 timeout 1h } }
 	map giveback4 { type ipv4_addr : ipv4_addr; elements = { 169.254.20.64 : 192.0.2.53 } }
 	chain old { ip saddr @chosen4 drop; }
 	chain forward { type filter hook forward priority -20; jump old; }
