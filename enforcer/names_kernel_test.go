@@ -212,5 +212,9 @@ func TestGrantsInUse(t *testing.T) {
 		p.restart()
 		p.apply()
 		p.used("after a restart", before, want)
+		p.probes("after a restart", "tcp", lab.Answered, 80, outsides(1)...)
+		p.probes("after a restart", "udp", lab.Answered, 81, outsides(2)...)
+		p.probes("after a restart", "icmp", lab.Answered, 0, outsides(3)...)
+		p.probes("after a restart", "tcp", lab.Refused, 80, outsides(5)...)
 	})
 }

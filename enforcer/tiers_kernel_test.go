@@ -189,6 +189,9 @@ func TestLostOrderedRules(t *testing.T) {
 			t.Errorf("deviations: %v", d)
 		}
 		p.expect("client", db.Addr4, 80, lab.Refused)
+		p.restart()
+		p.apply()
+		p.probes("after a restart", "tcp", lab.Refused, 81, outsides(1)...)
 	})
 }
 
