@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 )
 
-// backoff is how long a listWatch waits before it asks again, up to twice as long by chance, so that not all
-// nodes come at once. client-go's own 30 s would let new pods wait that long after the API server is back.
-var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Cap: 4 * time.Second, Factor: 2, Jitter: 1, Steps: 5}
-
-// calm is after how much time without a failure the first wait is a short one again.
-const calm = time.Minute
+// How long a listWatch waits before it asks again: first and at most, each up to
+// twice as long by chance, so that not all nodes come at once. client-go's own 30 s
+// would let new pods wait that long after the API server is back.
+const (
+	retryFirst = 250 * time.Millisecond
+	maxRetry   = 4 * time.Second
+)
 
 // servedAgain is the least time after which a kind that cannot be read is asked for again, up
 // to twice as long by chance.
@@ -75,8 +75,9 @@ func unfiltered(*metav1.ListOptions) {}
 type listWatch struct {
 	name string // of the resource, in words of the API
 	requests
-	link  *link
-	clock clock.Clock
+	link *link
+	// after waits, as time.After does.
+	after func(time.Duration) <-chan time.Time
 	// served gets the answer to a short list and returns whether the kind can be read. If
 	// not, that is no failure, and it is asked again after servedAgain. nil: it always can.
 	served func(err error) bool
@@ -90,21 +91,30 @@ type listWatch struct {
 // run fills the store until ctx ends.
 func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache.ReflectorStore) {
 	requests := &cache.ListWatch{ListWithContextFunc: f.listNoted, WatchFuncWithContext: f.watchNoted}
-	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(requests, f.client), example, store,
-		cache.ReflectorOptions{Name: f.name, Clock: f.clock, Backoff: &backoff})
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(requests, f.client), example, store, cache.ReflectorOptions{
+		Name: f.name,
+		Backoff: &wait.Backoff{ // for the few waits that are the reflector's own
+			Duration: retryFirst, Cap: maxRetry, Factor: 2, Jitter: 1, Steps: 8,
+		},
+	})
 	r.WatchListPageSize = f.page
-	_ = backoff.DelayWithReset(f.clock, calm).Until(ctx, true, true, func(ctx context.Context) (done bool, err error) {
-		for f.served != nil && !f.probe(ctx) {
+	for tries := 0; ctx.Err() == nil; tries++ {
+		if f.served != nil && !f.probe(ctx) {
+			tries = 0
 			select {
 			case <-ctx.Done():
-				return true, nil
-			case <-f.clock.After(servedAgain + rand.N(servedAgain)):
+			case <-f.after(servedAgain + rand.N(servedAgain)):
 			}
+			continue
 		}
+		before := r.LastSyncResourceVersion()
 		// Its errors are those of requests, which note reports.
 		_ = r.ListAndWatchWithContext(ctx)
-		return false, nil
-	}) // its error is that of ctx
+		if r.LastSyncResourceVersion() != before {
+			tries = 0
+		}
+		f.wait(ctx, tries)
+	}
 }
 
 // probe tells whether the kind can be read. Failures of other sorts are the reflector's.
@@ -115,6 +125,15 @@ func (f *listWatch) probe(ctx context.Context) bool {
 	}
 	f.note(ctx, nil)
 	return false
+}
+
+// wait returns after the time that is due after so many tries in a row, or when ctx ends.
+func (f *listWatch) wait(ctx context.Context, tries int) {
+	d := min(retryFirst<<min(tries, 10), maxRetry)
+	select {
+	case <-ctx.Done():
+	case <-f.after(d + rand.N(d)):
+	}
 }
 
 // listNoted lists.
@@ -132,21 +151,26 @@ func (f *listWatch) listNoted(ctx context.Context, o metav1.ListOptions) (runtim
 	return list, err
 }
 
-// watchNoted begins to watch. The reflector goes on with a watch that is refused. Of a list that is to be
-// streamed it gets an error without its chain: it would wait without regard to ctx.
+// watchNoted begins to watch. While the API server cannot be reached it retries by
+// itself: the reflector would not stop for ctx meanwhile, or would list everything again.
 func (f *listWatch) watchNoted(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.watch(ctx, o)
-	if err == nil && reflect.TypeOf(w) == emptyWatch {
-		w, err = nil, errEmptyWatch
-	}
-	streams := o.SendInitialEvents != nil
-	if err == nil || !streams || !isAnswer(err) { // else it may be a server that cannot stream; it is asked to list now
+	for tries := 0; ; tries++ {
+		w, err := f.watch(ctx, o)
+		if err == nil && reflect.TypeOf(w) == emptyWatch {
+			err = errEmptyWatch
+		}
+		if err != nil && o.SendInitialEvents != nil && isAnswer(err) && !isTransient(err) {
+			return nil, err // a server that cannot stream lists; it is asked to list now
+		}
 		f.note(ctx, err)
+		if err == nil || ctx.Err() != nil || isAnswer(err) && !isTransient(err) {
+			return w, err
+		}
+		f.wait(ctx, tries)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
-	if err != nil && streams {
-		err = errors.New(err.Error())
-	}
-	return w, err
 }
 
 // note reports the end of a request to the link. An end with ctx means nothing, and
@@ -165,4 +189,9 @@ func (f *listWatch) note(ctx context.Context, err error) {
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
+}
+
+// isTransient tells whether an answer says that a later try may do better.
+func isTransient(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)
 }

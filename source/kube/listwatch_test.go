@@ -6,111 +6,137 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/clock"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 var pods = schema.GroupResource{Resource: "pods"}
 
-// script is a feed whose request to watch ends as err says.
-func script(err error) *listWatch {
-	return &listWatch{name: "pods", link: newLink(slog.New(slog.DiscardHandler), time.Now), requests: requests{watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+// scripted is a feed whose requests to watch end as errs say, one after the other,
+// and then succeed. It never waits, and notes how long it would have.
+type scripted struct {
+	*listWatch
+	errs   []error
+	tries  int
+	waited []time.Duration
+}
+
+func script(errs ...error) *scripted {
+	s := &scripted{errs: errs}
+	s.listWatch = &listWatch{name: "pods", link: newLink(slog.New(slog.DiscardHandler), time.Now)}
+	s.after = func(d time.Duration) <-chan time.Time {
+		s.waited = append(s.waited, d)
+		c := make(chan time.Time, 1)
+		c <- time.Time{}
+		return c
+	}
+	s.listWatch.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+		s.tries++
+		if len(s.errs) == 0 {
+			return watch.NewFake(), nil
+		}
+		err := s.errs[0]
+		s.errs = s.errs[1:]
 		if errors.Is(err, errEmptyWatch) {
 			return watch.NewEmptyWatch(), nil
 		}
-		return watch.NewFake(), err
-	}}}
+		return nil, err
+	}
+	return s
 }
 
-// TestWatchIsNoted: which ends of requests to watch are failures of the API server.
-func TestWatchIsNoted(t *testing.T) {
+func TestWatchTriesAgain(t *testing.T) {
 	refused := errors.New("connection refused")
+	busy := apierrors.NewTooManyRequests("later", 1)
+	starting := apierrors.NewServiceUnavailable("starting")
 	forbidden := apierrors.NewForbidden(pods, "", errors.New("no"))
+	expired := apierrors.NewResourceExpired("too old")
 	invalid := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "watch", pods, "", "cannot stream", 0, true)
 	for _, c := range []struct {
 		name   string
-		err    error
+		errs   []error
 		stream bool
+		tries  int
+		err    error
 		failed string // what Health says afterwards
 	}{
-		{"at once", nil, false, ""},
-		{"refused", refused, false, "pods: connection refused"},
-		{"refused to stream", refused, true, "pods: connection refused"},
-		{"hung up", errEmptyWatch, false, "pods: " + errEmptyWatch.Error()},
-		{"forbidden", forbidden, false, "pods: " + forbidden.Error()},
-		{"too old", apierrors.NewResourceExpired("too old"), false, ""},
-		{"no streamed lists", invalid, true, ""},
-		{"streamed lists forbidden", forbidden, true, ""},
-		{"ended", context.Canceled, false, "pods: " + context.Canceled.Error()},
+		{"at once", nil, false, 1, nil, ""},
+		{"refused", []error{refused, refused}, false, 3, nil, ""},
+		{"hung up", []error{errEmptyWatch, errEmptyWatch}, false, 3, nil, ""},
+		{"busy and starting", []error{busy, starting}, true, 3, nil, ""},
+		{"forbidden", []error{forbidden}, false, 1, forbidden, "pods: " + forbidden.Error()},
+		{"too old", []error{expired}, false, 1, expired, ""},
+		{"too old after a while", []error{refused, expired}, false, 2, expired, "pods: connection refused"},
+		{"no streamed lists", []error{invalid}, true, 1, invalid, ""},
+		{"streamed lists forbidden", []error{forbidden}, true, 1, forbidden, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, o := script(c.err), metav1.ListOptions{}
+			s := script(c.errs...)
+			o := metav1.ListOptions{}
 			if c.stream {
 				o.SendInitialEvents = new(true)
 			}
-			if _, err := f.watchNoted(t.Context(), o); (err == nil) != (c.err == nil) || !c.stream && !errors.Is(err, c.err) {
-				t.Error(err)
+			w, err := s.watchNoted(t.Context(), o)
+			if !errors.Is(err, c.err) || (w != nil) != (c.err == nil) || s.tries != c.tries {
+				t.Errorf("%v, %v after %d tries", w, err, s.tries)
 			}
-			if h := f.link.health(); h.LastError != c.failed {
+			if h := s.link.health(); h.LastError != c.failed {
 				t.Errorf("%+v", h)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			f = script(c.err)
-			_, _ = f.watchNoted(ctx, o)
-			if h := f.link.health(); h.LastError != "" {
-				t.Errorf("after the end of the context: %+v", h)
+			if len(s.waited) != c.tries-1 {
+				t.Errorf("waited %v", s.waited)
 			}
 		})
 	}
 }
 
-// TestWaitsGrow: while requests are refused, each comes up to twice backoff.Cap after the last, the first ones sooner,
-// and none after the end of the context.
+// TestWaitsGrow: each wait is up to twice as long as the last, within bounds.
 func TestWaitsGrow(t *testing.T) {
-	refused := errors.New("connection refused")
-	for what, listed := range map[string]error{"lists": refused, "watches": nil} {
-		synctest.Test(t, func(t *testing.T) {
-			began, at := time.Now(), []time.Duration(nil)
-			s := script(nil)
-			s.clock, s.client = clock.RealClock{}, justLists{}
-			s.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-				if listed != nil {
-					at = append(at, time.Since(began))
-				}
-				return &corev1.PodList{}, listed
-			}
-			s.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-				at = append(at, time.Since(began))
-				return nil, syscall.ECONNREFUSED
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-			defer cancel()
-			s.run(ctx, &corev1.Pod{}, newStore(func() {}, readPod(ourNode)))
-			if took := time.Since(began); took != 10*time.Minute {
-				t.Errorf("%s: ended after %v", what, took)
-			}
-			if len(at) < 75 || len(at) > 160 || at[1] > 2*backoff.Duration || at[2]-at[1] > 4*backoff.Duration {
-				t.Errorf("%s: %d requests in ten minutes, at first after %v", what, len(at), at[:min(4, len(at))])
-			}
-		})
+	errs := make([]error, 30)
+	for i := range errs {
+		errs[i] = errEmptyWatch
+	}
+	s := script(errs...)
+	_, err := s.watchNoted(t.Context(), metav1.ListOptions{})
+	fatal.If(t, err)
+	for i, d := range s.waited {
+		least := min(retryFirst<<min(i, 10), maxRetry)
+		if d < least || d >= 2*least {
+			t.Errorf("wait %d is %v, want %v to %v", i, d, least, 2*least)
+		}
+	}
+}
+
+// TestWatchStopsWaiting: the end of the context ends a wait, and tells nothing about the server.
+func TestWatchStopsWaiting(t *testing.T) {
+	s := script(errEmptyWatch)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.after = func(time.Duration) <-chan time.Time {
+		cancel()
+		return nil
+	}
+	if w, err := s.watchNoted(ctx, metav1.ListOptions{}); w != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", w, err)
+	}
+	s = script(context.Canceled)
+	if _, err := s.watchNoted(ctx, metav1.ListOptions{}); !errors.Is(err, context.Canceled) || s.link.health().LastError != "" {
+		t.Errorf("%v, %+v", err, s.link.health())
 	}
 }
 
 func TestListIsNoted(t *testing.T) {
-	s := script(nil)
+	s := script()
 	answers := []error{errors.New("refused"), apierrors.NewResourceExpired("too old"), nil}
-	s.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	s.listWatch.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 		err := answers[0]
 		answers = answers[1:]
 		return nil, err
@@ -132,7 +158,7 @@ func TestListsTakeTurns(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := 0
 		for range 2 * remoteLists {
-			s := script(nil)
+			s := script()
 			s.turns = turns
 			s.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				mu.Lock()

@@ -139,6 +139,6 @@ func watchOptional[T any](ctx context.Context, s *Source, k *optionalKind[T]) {
 	client := s.dynamic.Resource(k.resource)
 	s.run(ctx, &listWatch{
 		name: k.resource.Resource, requests: newRequests(s.dynamic, unfiltered, client.List, client.Watch),
-		link: s.link, clock: s.clock, served: k.served,
+		link: s.link, after: s.clock.After, served: k.served,
 	}, &unstructured.Unstructured{}, k.store)
 }

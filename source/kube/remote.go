@@ -262,7 +262,7 @@ func (s *Source) failsRemote(namespace string) bool {
 
 func (s *Source) startRemote(ctx context.Context, namespace string) {
 	ctx, stop := context.WithCancel(ctx)
-	f := &listWatch{name: remoteName(namespace), requests: remoteRequests(s.client, s.node, namespace), link: s.link, clock: s.clock, page: remotePage, turns: s.remote.turns}
+	f := &listWatch{name: remoteName(namespace), requests: remoteRequests(s.client, s.node, namespace), link: s.link, after: s.clock.After, page: remotePage, turns: s.remote.turns}
 	feed := &remoteFeed{listWatch: f, pods: remoteStore(s.noteRemote, s.node), stop: stop}
 	s.remote.feeds[namespace] = feed
 	s.run(ctx, f, &corev1.Pod{}, feed.pods)

@@ -232,7 +232,7 @@ func (s *Source) start(ctx context.Context) {
 
 // watch keeps a store filled until ctx ends.
 func (s *Source) watch(ctx context.Context, name string, r requests, example runtime.Object, store cache.ReflectorStore) {
-	s.run(ctx, &listWatch{name: name, requests: r, link: s.link, clock: s.clock}, example, store)
+	s.run(ctx, &listWatch{name: name, requests: r, link: s.link, after: s.clock.After}, example, store)
 }
 
 func (s *Source) run(ctx context.Context, f *listWatch, example runtime.Object, store cache.ReflectorStore) {

@@ -142,6 +142,43 @@ func policyText(s State) string {
 
 func resolverText(s State) string { return fmt.Sprint(s.Cluster.Resolvers) }
 
+func TestRunFollowsEverything(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("namespaces", aNamespace("shop", map[string]string{"team": "a"}))
+	api.put("nodes", aNode(ourNode, "192.0.2.1", "10.0.0.0/16"))
+	api.put("pods", aPod("web", "10.0.0.1"))
+	api.put("pods", with(aPod("far", "10.1.0.1"), func(p *corev1.Pod) { p.Spec.NodeName = "node-b" }))
+	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
+	api.put("services", aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"))
+	api.put("endpointslices", dnsSlice("a", "10.0.0.9"))
+	r := runAt(t, api, kubeDNS)
+	s := r.until("web[10.0.0.1]", podText)
+	if policyText(s) != "p:www.example.org" || s.Input.Namespaces["shop"]["team"] != "a" || fmt.Sprint(s.Cluster.LocalRanges) != "[10.0.0.0/16]" ||
+		resolverText(s) != "map[kube-dns.kube-system:{[10.96.0.10] [10.0.0.9:1053]}]" {
+		t.Errorf("the first state lacks something: %+v", s)
+	}
+	if h := r.source.Health(); !well(h) {
+		t.Errorf("health %+v", h)
+	}
+	api.put("pods", aPod("web", "10.0.0.1", "2001:db8::1"))
+	r.until("web[10.0.0.1 2001:db8::1]", podText)
+	api.remove("pods/shop/web")
+	r.until("", podText)
+	api.put(v1alpha1.Resource, aPolicy("p", "example.org"))
+	r.until("p:example.org", policyText)
+	api.put("namespaces", aNamespace("shop", map[string]string{"team": "b"}))
+	r.until("b", func(s State) string { return s.Input.Namespaces["shop"]["team"] })
+	api.put("nodes", aNode("node-b", "192.0.2.2", "10.1.0.0/16"))
+	r.until("[192.0.2.1 192.0.2.2]", func(s State) string { return fmt.Sprint(s.Cluster.Nodes) })
+	api.put("endpointslices", dnsSlice("a", "10.0.0.9", "10.1.0.9"))
+	r.until("map[kube-dns.kube-system:{[10.96.0.10] [10.0.0.9:1053 10.1.0.9:1053]}]", resolverText)
+	api.remove("services/kube-system/kube-dns")
+	s = r.until("map[kube-dns.kube-system:{[] []}]", resolverText)
+	if len(s.Cluster.Services) > 0 {
+		t.Errorf("Services %v", s.Cluster.Services)
+	}
+}
+
 // TestNothingBeforeAllIsKnown: one kind that cannot be read holds everything back,
 // and Health says which. Agents go on without cluster policies where these are forbidden.
 func TestNothingBeforeAllIsKnown(t *testing.T) {
