@@ -57,7 +57,7 @@ func (e *Enforcer) Coming() *policy.Snapshot {
 func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map[policy.PodRef]map[policy.RuleID]string, err error) {
 	abandoned := e.coming
 	another := abandoned != e.snapshot && abandoned != s
-	e.coming, e.next = s, nil
+	e.coming, e.next, e.whole = s, nil, false
 	if another {
 		e.recheckLost(e.plan, abandoned, s)
 	}
@@ -173,10 +173,12 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	}
 	failed := e.dropSets(written)
 	e.forgetEntries()
+	e.whole = s == e.coming
 	if err := e.shrink(ctx, written); err != nil {
-		return err
+		failed = errors.Join(failed, err)
+	} else {
+		_ = e.endDueSwitch(ctx) // it reports its errors
 	}
-	_ = e.endDueSwitch(ctx) // it reports its errors
 	err = errors.Join(e.unopened, failed, e.flows.Run(e.judge()))
 	if err == nil && s == e.coming {
 		e.phase = inForce
@@ -257,6 +259,9 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 // stage makes the names of subjects ready, and their rules in the tables. The tables of an earlier agent stay as
 // they are until the first state, which replaces them whole.
 func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error {
+	if err := e.readPeers(ctx, subjects); err != nil {
+		return err
+	}
 	if err := e.plane.Apply(ctx, e.state(subjects), dataplane.Prepare); err != nil || e.recovered.Tables {
 		return err
 	}

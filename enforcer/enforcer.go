@@ -105,6 +105,7 @@ type Enforcer struct {
 	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
 	phase       phase
+	whole       bool     // the coming snapshot is in force, whatever failed since: of a pod, or of what nothing needs
 	unseen      bool     // netfilter misses bridged packets, and that was said
 	unread      []string // other programs' tables that Start could not read, with the reason
 	predecessor *handover.Predecessor

@@ -18,6 +18,7 @@ func (e *Enforcer) newInterception() *intercept.Interception {
 	return intercept.New(intercept.Config{
 		Links: e.k.Links, Tables: e.k.Tables, Resolvers: e.cfg.Resolvers, Endpoint: e.cfg.Endpoint,
 		Beaten: e.beaten, Now: e.now, Log: e.log,
+		Taken: func() []netip.Addr { return slices.Collect(maps.Keys(e.predecessor.Addrs())) },
 	})
 }
 

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -39,10 +40,8 @@ func (e *Enforcer) commitPeers(ctx context.Context) error {
 		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
-	if err := e.shrink(ctx, e.plan); err != nil {
-		return err
-	}
-	err := e.flows.Run(e.judge())
+	e.whole = true
+	err := errors.Join(e.shrink(ctx, e.plan), e.flows.Run(e.judge()))
 	if err == nil {
 		e.phase = inForce
 	}

@@ -24,7 +24,7 @@ func (e *Enforcer) recheckDue(ctx context.Context) {
 		return
 	}
 	defer e.apply.Unlock()
-	if !e.flows.Due() || e.phase != inForce {
+	if !e.flows.Due() || e.phase != inForce && !e.whole {
 		return
 	}
 	if err := e.flows.Run(e.judge()); err != nil && ctx.Err() == nil {
@@ -72,20 +72,40 @@ func (e *Enforcer) recheckPeers(ctx context.Context, subjects dataplane.Subjects
 		e.recheckLost(subjects, e.snapshot, s)
 		return nil
 	}
-	peers := ruleset.AskedPeers(subjects)
+	if err := e.readPeers(ctx, subjects); err != nil {
+		return err
+	}
+	lost := map[policy.Peer][]netip.Addr{}
+	for p, found := range e.recovered.peers {
+		lost[p] = ruleset.Lost(found, ruleset.PeerSet("", p.Kind, s.PeerSet(p)))
+	}
+	e.recheckMembers(subjects, lost)
+	return nil
+}
+
+// readPeers reads the members of peers that an earlier agent left, once for each peer, before a write changes them.
+// After an error it has all connections of subjects with peers judged again.
+func (e *Enforcer) readPeers(ctx context.Context, subjects dataplane.Subjects) error {
+	if e.snapshot != nil || !e.recovered.Tables {
+		return nil
+	}
+	peers := slices.DeleteFunc(slices.Clone(ruleset.AskedPeers(subjects)), func(p policy.Peer) bool { _, known := e.recovered.peers[p]; return known })
 	sets := make([]nft.PeerSet, len(peers))
 	for i, p := range peers {
 		sets[i] = ruleset.PeerSet(dataplane.ListPeersName(p), p.Kind, nil)
 	}
 	found, err := e.k.Tables.ReadPeers(ctx, sets)
 	if err != nil {
+		for _, p := range subjects {
+			if p.Peers != nil {
+				e.flows.Recheck(flows.PolicyChanged, p.Addrs)
+			}
+		}
 		return fmt.Errorf("read sets of peers: %w", err)
 	}
-	lost := map[policy.Peer][]netip.Addr{}
 	for i, p := range peers {
-		lost[p] = ruleset.Lost(found[i], ruleset.PeerSet("", p.Kind, s.PeerSet(p)))
+		e.recovered.peers[p] = found[i]
 	}
-	e.recheckMembers(subjects, lost)
 	return nil
 }
 

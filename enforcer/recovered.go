@@ -22,12 +22,14 @@ type recoveredState struct {
 	homes    map[netip.Addr]link.Home
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
+	// peers are the members of peers of rule lists, as far as they were read.
+	peers map[policy.Peer]nft.PeerSet
 }
 
 // readRecovered completes what the nft tables have of an earlier agent, which must have been set up, by its recheck
 // set and the addresses that the dataplane found isolated.
 func (e *Enforcer) readRecovered(earlier nft.Earlier, isolated []netip.Addr) (in recoveredState, err error) {
-	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}}
+	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}, peers: map[policy.Peer]nft.PeerSet{}}
 	for _, a := range slices.Concat(earlier.Selected, isolated) {
 		in.isolated[a] = true
 	}

@@ -20,7 +20,7 @@ import (
 // of the same state doubles it, up to retryMost.
 const (
 	retryAfter = time.Second
-	retryMost  = time.Minute
+	retryMost  = 10 * time.Second
 )
 
 // reopenAfter is how long rules stay closed for a pod that has no room for their addresses, before

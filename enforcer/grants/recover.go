@@ -143,7 +143,10 @@ func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from 
 // takeIn takes in grants of a set. Once its pod has views, names are left out that these do not allow, and
 // what is taken in is written: a grant may have ended since it was listed. The caller holds mu.
 func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
-	live := len(s.of.views) > 0 && !from.adopted
+	live, now := len(s.of.views) > 0 && !from.adopted, from.at.now
+	if from.adopted {
+		now = never // the table has the names of the comments that stay as they are, also ended ones
+	}
 	var surplus, write []dataplane.Grant
 	var written, kept []*grant
 	for i := range part {
@@ -158,7 +161,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 		g, changed := s.copyOf(is.Addr), s.entries[is.Addr] == nil
 		for _, r := range reasons {
 			if !live || r.name == unreadable || s.of.allowsName(r.name, s.to) {
-				changed = g.merge(r, from.at.now) || changed
+				changed = g.merge(r, now) || changed
 			}
 		}
 		if from.elsewhere {
@@ -169,7 +172,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 			g.noteUses(is.Uses, from.at.now)
 		}
 		switch {
-		case live && len(g.reasons) == 0:
+		case (live || from.elsewhere) && len(g.reasons) == 0:
 			if from.gone {
 				surplus = append(surplus, *is)
 			}

@@ -37,8 +37,10 @@ type Config struct {
 	// Beaten is called after each heartbeat of KeepAlive, with its begin and its error;
 	// changed: it is the first one, of several, that fails or succeeds.
 	Beaten func(began time.Time, err error, changed bool)
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Taken are addresses that another agent may use yet, beside those of the node; nil: none.
+	Taken func() []netip.Addr
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Network is the part of the cluster that interception depends on.
@@ -196,6 +198,9 @@ func (i *Interception) assign(assigned map[netip.Addr]netip.Addr, resolvers []ne
 	taken, err := i.cfg.Links.Addrs()
 	if err != nil {
 		return err
+	}
+	if i.cfg.Taken != nil {
+		taken = slices.Concat(taken, i.cfg.Taken())
 	}
 	for _, r := range resolvers {
 		if assigned[r].IsValid() {

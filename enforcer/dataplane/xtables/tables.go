@@ -87,7 +87,7 @@ func (r *rules) variants() []iptables.Interface {
 
 // readVariants reads all chains of each variant of iptables.
 func (r *rules) readVariants(ctx context.Context) (variants []iptables.Everything, err error) {
-	r.surveyed, r.follows = r.now(), false
+	began, follows := r.now(), false
 	for _, t := range r.tables {
 		t.note(r.chains)
 	}
@@ -98,7 +98,7 @@ func (r *rules) readVariants(ctx context.Context) (variants []iptables.Everythin
 		}
 		for _, byName := range all {
 			for _, saved := range byName {
-				r.follows = r.follows || len(ours(saved)) > 0
+				follows = follows || len(ours(saved)) > 0
 			}
 		}
 		variants = append(variants, all)
@@ -106,6 +106,7 @@ func (r *rules) readVariants(ctx context.Context) (variants []iptables.Everythin
 	for _, t := range r.tables {
 		t.have = ours(variants[len(variants)-1][t.family][t.name])
 	}
+	r.surveyed, r.follows = began, follows
 	return variants, nil
 }
 
@@ -196,7 +197,7 @@ func (t *table) note(in iptables.Interface) {
 	t.noted = err == nil
 }
 
-// ours picks our chains of a table, and of other chains the rules that lead to ours, each once.
+// ours picks our chains of a table, and of other chains the rules that lead to ours.
 func ours(saved iptables.Chains) iptables.Chains {
 	out := iptables.Chains{}
 	for name, rules := range saved {
@@ -205,7 +206,7 @@ func ours(saved iptables.Chains) iptables.Chains {
 			continue
 		}
 		for _, rule := range rules {
-			if ownChain(iptables.Target(rule)) && !slices.Contains(out[name], rule) {
+			if ownChain(iptables.Target(rule)) {
 				out[name] = append(out[name], rule)
 			}
 		}

@@ -171,7 +171,7 @@ func (x *packetFilter) wanted(st dataplane.State) wanted {
 // stageSets creates the sets of a state that are not there. A set
 // that an earlier agent left is adopted with its entries.
 func (x *packetFilter) stageSets(st dataplane.State) error {
-	if x.resync.Load() {
+	if x.resync.Swap(false) { // Apply sets it again after an error
 		if err := x.mirrors.ensureStatic(); err != nil {
 			return err
 		}
@@ -182,7 +182,6 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 		if err := x.repairSets(wrong); err != nil {
 			return err
 		}
-		x.resync.Store(false)
 	}
 	clear(x.missing)
 	failed, err := x.adopt(st)
