@@ -165,6 +165,7 @@ func (w *twin) keeps() {
 	w.open = nil
 	for _, c := range before {
 		f := c.flow
+		f.Open, f.Entries = nil, nil // those of now count: what a policy took away does not come back with it
 		w.enter(&f, w.view(c.from))
 		keeps := policy.Keeps(w.view(c.from), w.snapshot, &f)
 		if w.goOn(fmt.Sprintf("from %s to %s", c.from, f.Dialled), keeps, c); keeps && len(w.open) < 5 {
