@@ -2,6 +2,7 @@ package grants
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -60,15 +61,16 @@ func ofRules(rules []policy.RuleID) (keys []dataplane.GrantSet) {
 	return keys
 }
 
-// ofPod completes a set of a rule by the pod that has its subject, if that has the rule.
+// ofPod completes a set of a rule by the pod that has its subject, and tells whether that has the rule.
 func ofPod(key dataplane.GrantSet, view func(netip.Addr) *policy.View) (dataplane.GrantSet, bool) {
 	if key.Rule == "" {
 		return key, true
 	}
 	if v := view(key.Subject); v != nil {
+		key.Pod = v.Pod.PodRef
 		for r := range v.Rules.Cluster() {
 			if r.ID == key.Rule && !r.Audit {
-				key.Pod, key.Ports = v.Pod.PodRef, r.Ports
+				key.Ports = r.Ports
 				return key, true
 			}
 		}
@@ -104,13 +106,32 @@ func (t *Table) recoverFrom(kernel dataplane.GrantWriter, keys []dataplane.Grant
 		return err
 	}
 	for listed, part := range held {
-		if key, is := known(listed); is {
-			if err := t.recoverSet(key, part, from); err != nil {
-				return err
-			}
+		key, is := known(listed)
+		if is {
+			err = t.recoverSet(key, part, from)
+		} else if key.Pod != (policy.PodRef{}) {
+			err = t.removeForeign(key, part, from)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// removeForeign removes the grants of other pods from a set of a rule that its subject's pod does not have: it would
+// inherit them with the rule.
+func (t *Table) removeForeign(key dataplane.GrantSet, part []dataplane.Grant, from origin) error {
+	if !from.gone && t.cfg.Coexisting() {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.newSet(key)
+	return t.apply(key, true, slices.DeleteFunc(slices.Clone(part), func(is dataplane.Grant) bool {
+		_, _, own := s.parse(is.Comment)
+		return own
+	}))
 }
 
 // list returns the grants of sets.

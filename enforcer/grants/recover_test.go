@@ -45,7 +45,7 @@ func TestRecoveredRules(t *testing.T) {
 	id := dataplane.PodID(p.PodRef) + " "
 	for set, comments := range map[dataplane.GrantSet][]string{
 		deny:  {id + "x.denied.test ; y.denied.test", dataplane.PodID(pod("gone").PodRef) + " x.denied.test", ""},
-		deny6: {id + "x.denied.test"}, other: {id + "x.denied.test"},
+		deny6: {id + "x.denied.test"}, other: {id + "x.denied.test", dataplane.PodID(pod("gone").PodRef) + " x.denied.test"},
 	} {
 		of := map[netip.Addr]entry{}
 		for i, c := range comments {
@@ -61,8 +61,13 @@ func TestRecoveredRules(t *testing.T) {
 	for _, w.coexisting = range []bool{true, false} {
 		w.restart()
 		fatal.If(t, w.table.Recover([]policy.RuleID{deny.Rule, other.Rule}, before.View, false))
-		if _, there := w.sets.held[nameOf(deny)][addr("192.0.2.2")]; there != w.coexisting {
-			t.Errorf("coexisting %v: the entry of the pod before is there: %v", w.coexisting, there)
+		for _, set := range []dataplane.GrantSet{deny, other} {
+			if _, there := w.sets.held[nameOf(set)][addr("192.0.2.2")]; there != w.coexisting {
+				t.Errorf("coexisting %v: the entry of the pod before is there for rule %s: %v", w.coexisting, set.Rule, there)
+			}
+		}
+		if _, there := w.sets.held[nameOf(other)][addr("192.0.2.1")]; !there {
+			t.Error("an own entry of a rule that the pod has not yet is gone")
 		}
 	}
 	var got []string
