@@ -8,17 +8,31 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/source/manifest"
 )
 
-// portsOf returns the ports of the containers, those without a name too, as policy.NamedPorts
+// podTemplate is what counts of the template of a pod.
+type podTemplate struct {
+	Metadata struct{ Labels map[string]string }
+	Spec     podSpec
+}
+
+// podSpec is what counts of the spec of a pod.
+type podSpec struct {
+	HostNetwork                bool
+	Containers, InitContainers []struct {
+		RestartPolicy corev1.ContainerRestartPolicy
+		Ports         []corev1.ContainerPort
+	}
+}
+
+// ports returns the ports of the containers, those without a name too, as policy.NamedPorts
 // takes them.
-func portsOf(s *corev1.PodSpec) (ports []policy.NamedPort) {
+func (s *podSpec) ports() (ports []policy.NamedPort) {
 	for i, c := range slices.Concat(s.Containers, s.InitContainers) {
-		if i >= len(s.Containers) && ptr.Deref(c.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways {
+		if i >= len(s.Containers) && c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
 			continue
 		}
 		for _, p := range c.Ports {
@@ -32,9 +46,9 @@ func portsOf(s *corev1.PodSpec) (ports []policy.NamedPort) {
 
 // portsOfPod returns the ports of a Pod's containers.
 func portsOfPod(o *manifest.Object) []policy.NamedPort {
-	var pod corev1.Pod
+	var pod struct{ Spec podSpec }
 	_ = json.Unmarshal(o.JSON, &pod) // it was decoded once
-	return portsOf(&pod.Spec)
+	return pod.Spec.ports()
 }
 
 // template returns the pod that an object of the groups apps and batch makes, called
@@ -46,9 +60,9 @@ func template(o *manifest.Object) (policy.Pod, []policy.NamedPort, bool) {
 	}
 	var made struct {
 		Spec struct {
-			Template    *corev1.PodTemplateSpec
+			Template    *podTemplate
 			JobTemplate struct {
-				Spec struct{ Template *corev1.PodTemplateSpec }
+				Spec struct{ Template *podTemplate }
 			}
 		}
 	}
@@ -60,5 +74,5 @@ func template(o *manifest.Object) (policy.Pod, []policy.NamedPort, bool) {
 		return policy.Pod{}, nil, false
 	}
 	ref := policy.PodRef{Namespace: cmp.Or(o.Namespace, metav1.NamespaceDefault), Name: o.Name}
-	return policy.Pod{PodRef: ref, Labels: t.Labels, HostNetwork: t.Spec.HostNetwork}, portsOf(&t.Spec), true
+	return policy.Pod{PodRef: ref, Labels: t.Metadata.Labels, HostNetwork: t.Spec.HostNetwork}, t.Spec.ports(), true
 }
