@@ -131,6 +131,25 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 	}
 }
 
+// TestAFailedFirstRollOutLeavesNothingUncut: whichever step of a successor's first roll-out fails, the next try cuts what
+// is not allowed any more. The failed one may have written over what the agent before it left.
+func TestAFailedFirstRollOutLeavesNothingUncut(t *testing.T) {
+	t.Parallel()
+	for _, by := range losses() {
+		var l *losing
+		eachFault(t, 2, false, func() (*world, func() error) {
+			l = newLosing(t)
+			l.opens(by)
+			l.change(by)
+			l.restart()
+			return l.world, func() error { return l.rollOut(l.next()) }
+		}, func(f fault) {
+			l.bring()
+			l.isCut(by.what + ", " + f.when)
+		})
+	}
+}
+
 // TestNextPodKeepsItsConnections has an address change hands: of what appears after the
 // cut only the next pod's own connections stay.
 func TestNextPodKeepsItsConnections(t *testing.T) {

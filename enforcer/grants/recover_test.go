@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,23 @@ func TestAGrantThatEndsWhileItIsListed(t *testing.T) {
 	fatal.If(t, w.table.Recover(nil, w.snap.View, true))
 	if added, removed := w.sets.ops(); added+removed != 0 {
 		t.Errorf("%d and %d writes where nothing has changed", added, removed)
+	}
+}
+
+// TestRecoveredNames: the table of the next agent has the names of the comments, also those that have ended, so
+// that no comparison finds the entries changed.
+func TestRecoveredNames(t *testing.T) {
+	w, p := web(t)
+	for i, name := range []string{"a.example.net", "b.example.net", "www.example.org"} {
+		w.answer(p, name, uint32(60+30*i), "192.0.2.1")
+	}
+	w.Pass(155 * time.Second) // of three names two have ended
+	before := w.entries(p, false)[0].Comment
+	w.restart()
+	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org *.example.net"))
+	got := w.table.Members(grantSet(p.PodRef, https, false))
+	if len(got) != 1 || len(got[0].Certain) != 1 || got[0].Certain[0].Comment != before || strings.Count(before, ";") != 2 {
+		t.Errorf("recovered %+v, the kernel has %q", got, before)
 	}
 }
 

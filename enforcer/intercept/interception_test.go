@@ -56,6 +56,15 @@ func TestStartAgain(t *testing.T) {
 	}
 }
 
+// TestAddressesOfAnotherAgent are not taken while it may serve there, also where it took them from the node.
+func TestAddressesOfAnotherAgent(t *testing.T) {
+	theirs := addrs("169.254.20.64")
+	i := New(Config{Links: link.NewFake(), Resolvers: addrs("192.0.2.53"), Taken: func() []netip.Addr { return theirs }})
+	if own, err := i.Start(nil); err != nil || !slices.Equal(own, addrs("169.254.20.65")) {
+		t.Errorf("served on %v, %v", own, err)
+	}
+}
+
 // TestServingAddressesAreGivenBack: there are as many networks as there are, each with other resolvers, for pods and for
 // the node. What is in force stays.
 func TestServingAddressesAreGivenBack(t *testing.T) {

@@ -82,6 +82,20 @@ func (c *recordedChains) Restore(ctx context.Context, tx *iptables.Transaction) 
 	return c.Fake.Restore(ctx, tx)
 }
 
+// TestDoubledJumps go with the chains: two agents that overlap may both have inserted one.
+func TestDoubledJumps(t *testing.T) {
+	ctx, chains := context.Background(), iptables.NewFake()
+	r := newRules(chains, nil, dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now})
+	fatal.If(t, r.write(ctx, wanted{}))
+	tx := iptables.NewTransaction(iptables.IPv4, "mangle")
+	tx.Insert("PREROUTING", "-j "+chainNames)
+	fatal.If(t, chains.Restore(ctx, tx))
+	fatal.If(t, r.removeAll(ctx))
+	if left := chains.Dump(iptables.IPv4, "mangle"); strings.Contains(left, ChainPrefix) {
+		t.Errorf("left are\n%s", left)
+	}
+}
+
 // TestAPodThatComesRemovesNoRule: the chains that are there get rules in the places where a
 // new write has them.
 func TestAPodThatComesRemovesNoRule(t *testing.T) {
