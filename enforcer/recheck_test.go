@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
@@ -147,6 +149,28 @@ func TestAFailedFirstRollOutLeavesNothingUncut(t *testing.T) {
 			l.bring()
 			l.isCut(by.what + ", " + f.when)
 		})
+	}
+}
+
+// TestASetThatStaysHoldsUpNoCut: a set that cannot be destroyed fails each commit, and connections are cut, also those
+// that were under way.
+func TestASetThatStaysHoldsUpNoCut(t *testing.T) {
+	t.Parallel()
+	l, by := newLosing(t), losses()[4]
+	l.opens(by)
+	l.change(by)
+	l.seams.refuse = "NG4-" + dataplane.PodID(pod("web", "").PodRef) + "-ports"
+	if err := l.rollOut(l.next()); !errors.Is(err, errInjected) {
+		t.Fatal("the set is destroyed:", err)
+	}
+	if l.admitted(l.lost) {
+		t.Error("what was open is not cut at once")
+	}
+	late := l.track("10.1.0.5:9", by.lost)
+	l.clock.Pass(packetGrace)
+	l.recheck()
+	if l.admitted(late) || !l.admitted(l.ended) {
+		t.Errorf("admitted what was under way %v, another pod's %v", l.admitted(late), l.admitted(l.ended))
 	}
 }
 

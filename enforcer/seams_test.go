@@ -30,7 +30,7 @@ type seams struct {
 	log    []string
 	failed string // the step that was refused, or failed after it was done
 	before func(step string)
-	refuse string // the name of a set that is refused
+	refuse string // the name of a set that is neither made nor destroyed
 	after  func(n int, step string)
 }
 
@@ -95,6 +95,9 @@ func (f setSeam) Ensure(set ipset.Set) error {
 }
 
 func (f setSeam) Destroy(name string) error {
+	if name == f.s.refuse {
+		return errInjected
+	}
 	return f.s.step("destroy "+name, func() error {
 		f.Refer(name, f.s.w.asked(name))
 		return f.Fake.Destroy(name)
