@@ -3,14 +3,18 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 // SetMark gives the packets of further sockets a mark (SO_MARK), 0 for none: the rules that intercept
@@ -58,9 +62,9 @@ func (p *socketPool) drain() {
 func (p *Pool) Dialer() *net.Dialer { return Dialer(p.mark.Load()) }
 
 // Ask sends a query over UDP, from a socket of its own and at intervals, until a reply has its id or
-// ctx ends. The reply counts nowhere.
+// ctx ends. It has to answer the question: a query that is sent back is none. The reply counts nowhere.
 func Ask(ctx context.Context, d *net.Dialer, to netip.AddrPort, query *dns.Msg, interval time.Duration) (reply *dns.Msg, err error) {
-	client := dns.Client{Dialer: d, Timeout: interval}
+	client := dns.Client{Dialer: d, Timeout: interval, UDPSize: mmsg.PacketBytes}
 	conn, err := client.DialContext(ctx, to.String())
 	if err != nil {
 		return nil, err
@@ -70,6 +74,8 @@ func Ask(ctx context.Context, d *net.Dialer, to netip.AddrPort, query *dns.Msg, 
 	for {
 		reply, _, err = client.ExchangeWithConnContext(ctx, query, conn)
 		switch {
+		case err == nil && (!reply.Response || !slices.Equal(reply.Question, query.Question)):
+			return nil, fmt.Errorf("the packet from %s answers another question, or none", to)
 		case err == nil:
 			return reply, nil
 		case ctx.Err() != nil:
