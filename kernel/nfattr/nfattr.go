@@ -8,6 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The package nl looks for the byte order at its first use and keeps it without a lock. Two
+// goroutines must not be the first at once, so the first use is here.
+var _ = nl.NativeEndian()
+
 // HeaderLen is the length in bytes of struct nfgenmsg, which precedes the attributes of
 // every message.
 const HeaderLen = 4
