@@ -121,7 +121,7 @@ func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason er
 		now, e.known = e.recovered.among(next), plan.Known(e.coming)
 	}
 	subjects := plan.Union(now, next, e.closed)
-	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
+	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.applyTables(ctx, subjects, e.snapshot))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -222,10 +222,10 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 		e.plane.early = true
 		e.leaveOther()
 	}
-	if err := e.isolateQuietly(ctx, written, coming); err != nil {
+	if err := e.isolateQuietly(ctx, s, written, coming); err != nil {
 		return nil, err
 	}
-	if err := e.write(ctx, written); err != nil {
+	if err := e.write(ctx, written, s); err != nil {
 		return nil, err
 	}
 	e.flows.Recheck(flows.PodRemoved, gone)
@@ -239,17 +239,17 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	return written, nil
 }
 
-// write makes sets, nets, chains and interception hold a plan.
-func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
-	if e.snapshot != nil && haveTiers(subjects) {
+// write makes sets, nets, chains and interception hold a plan, by a snapshot that is in force or comes into force.
+func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects, s *policy.Snapshot) error {
+	if e.snapshot != nil && e.snapshot != s && haveTiers(subjects) {
 		// What no rule denies is allowed: the second net must not ask before the judge does.
-		if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
+		if err := e.applyTables(ctx, subjects, s); err != nil {
 			return err
 		}
 		return e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
 	}
 	failed := e.plane.Apply(ctx, e.state(subjects), dataplane.Commit)
-	err := e.k.Tables.Apply(ctx, e.tablesState(subjects))
+	err := e.applyTables(ctx, subjects, s)
 	if err == nil {
 		e.intercept.Begin() // the rest may take longer than the dead-man switch holds
 	}
@@ -265,12 +265,12 @@ func (e *Enforcer) stage(ctx context.Context, subjects dataplane.Subjects) error
 	if err := e.plane.Apply(ctx, e.state(subjects), dataplane.Prepare); err != nil || e.recovered.Tables {
 		return err
 	}
-	return e.k.Tables.Apply(ctx, e.preparedState(subjects))
+	return e.applyTables(ctx, subjects, e.snapshot)
 }
 
 // shrink removes what a plan in force does not need from the tables and the dataplane.
 func (e *Enforcer) shrink(ctx context.Context, subjects dataplane.Subjects) error {
-	if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
+	if err := e.applyTables(ctx, subjects, e.snapshot); err != nil {
 		return err
 	}
 	released := e.released

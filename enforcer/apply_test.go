@@ -173,9 +173,9 @@ func TestTheSameStateIsRenderedEqual(t *testing.T) {
 		}
 		w.clock.Pass(time.Second)
 		subjects := w.e.planOf(next)
-		first := w.e.tablesState(subjects)
+		first := w.e.tablesState(subjects, w.e.snapshot)
 		for range 20 {
-			if again := w.e.tablesState(w.e.planOf(next)); !reflect.DeepEqual(again, first) {
+			if again := w.e.tablesState(w.e.planOf(next), w.e.snapshot); !reflect.DeepEqual(again, first) {
 				t.Fatalf("rendered again:\n%+v\nthe first time:\n%+v", again, first)
 			}
 		}

@@ -54,10 +54,7 @@ func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.plane.Apply(ctx, e.state(e.inForce()), dataplane.Isolate); err != nil {
 		return nil, err
 	}
-	if err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce())); err != nil {
-		return nil, err
-	}
-	return serving, nil
+	return serving, e.applyTables(ctx, e.inForce(), e.snapshot)
 }
 
 // beaten reports a heartbeat. The first one of several that fail has the kernel compared,

@@ -64,7 +64,7 @@ func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject) error {
 // isolateQuietly makes coming subjects with ordered rules default-deny, and admits once more:
 // no rule admits a connection that they opened since the last admitOpen. Until it is admitted,
 // replies to it are dropped without an answer, which would end the connection.
-func (e *Enforcer) isolateQuietly(ctx context.Context, subjects dataplane.Subjects, coming map[netip.Addr]*dataplane.Subject) error {
+func (e *Enforcer) isolateQuietly(ctx context.Context, s *policy.Snapshot, subjects dataplane.Subjects, coming map[netip.Addr]*dataplane.Subject) error {
 	quiet := maps.Clone(subjects)
 	ordered := false
 	for _, p := range coming {
@@ -77,7 +77,7 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, subjects dataplane.Subjec
 	if !ordered || e.snapshot == nil {
 		return nil
 	}
-	if err := e.k.Tables.Apply(ctx, e.tablesState(quiet)); err != nil {
+	if err := e.applyTables(ctx, quiet, s); err != nil {
 		return err
 	}
 	return e.admitOpen(coming)

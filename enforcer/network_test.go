@@ -152,7 +152,7 @@ func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 		in.ClusterPolicies = append(in.ClusterPolicies, clusterPolicy(t, name, spec))
 	}
 	fatal.If(t, w.rollOut(w.compiler.Compile(in)))
-	state := w.e.tablesState(w.e.planOf(w.e.snapshot))
+	state := w.e.tablesState(w.e.planOf(w.e.snapshot), w.e.snapshot)
 	if len(state.Selected) != 3 || !slices.Equal(state.Audited, addrs("10.1.0.5")) {
 		t.Errorf("selected %v, watched %v", state.Selected, state.Audited)
 	}

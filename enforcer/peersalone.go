@@ -23,7 +23,7 @@ func (e *Enforcer) preparePeers(ctx context.Context, s *policy.Snapshot) bool {
 		return false
 	}
 	// An error is tried, and told of, with all else.
-	if e.flows.Record() != nil || e.k.Tables.Apply(ctx, e.preparedState(e.plan)) != nil {
+	if e.flows.Record() != nil || e.applyTables(ctx, e.plan, e.snapshot) != nil {
 		return false
 	}
 	e.phase = membersPrepared

@@ -1,6 +1,8 @@
 package enforcer
 
 import (
+	"context"
+
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset"
@@ -13,23 +15,12 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 	return plan.Of(s, plan.Placement{Homes: e.homes, BridgesUnseen: e.unseen}, e.lists)
 }
 
-// tablesState is the wanted state of the nft tables for a plan.
-func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
-	in := e.tablesInput(subjects)
-	return ruleset.Render(&in)
-}
-
-// preparedState is tablesState while a snapshot is prepared.
-func (e *Enforcer) preparedState(subjects dataplane.Subjects) nft.State {
-	in := e.tablesInput(subjects)
-	in.Prepares = true
-	return ruleset.Render(&in)
-}
-
-func (e *Enforcer) tablesInput(subjects dataplane.Subjects) ruleset.Input {
+// tablesState is the wanted state of the nft tables for a plan and the snapshot that is in force, or comes into
+// force, with it; nil before the first.
+func (e *Enforcer) tablesState(subjects dataplane.Subjects, inForce *policy.Snapshot) nft.State {
 	pods, node := e.predecessors()
 	in := ruleset.Input{
-		Subjects: subjects, InForce: e.snapshot, Coming: e.coming,
+		Subjects: subjects, InForce: inForce, Coming: e.coming,
 		Known: e.known, Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}
@@ -42,7 +33,12 @@ func (e *Enforcer) tablesInput(subjects dataplane.Subjects) ruleset.Input {
 	if in.DNS.Network.NodeDNS || len(node) > 0 {
 		in.DNS.Node = &nft.NodeDNS{Resolvers: e.intercept.NodeServing(), Predecessor: node, Mark: e.SocketMark(), LoopTest: e.intercept.LoopTestName()}
 	}
-	return in
+	return ruleset.Render(&in)
+}
+
+// applyTables makes the nft tables hold such a state.
+func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
+	return e.k.Tables.Apply(ctx, e.tablesState(subjects, inForce))
 }
 
 // state returns what the dataplane is to hold.

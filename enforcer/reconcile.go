@@ -216,7 +216,7 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 		return nil
 	}
 	e.plan = e.planOf(e.snapshot)
-	return e.write(ctx, e.inForce())
+	return e.write(ctx, e.inForce(), e.snapshot)
 }
 
 // inForce is the plan, and what Prepare made ready beside it.
@@ -263,7 +263,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 		e.k.Tables.Checkpoint()
 	}
 	plan := e.inForce()
-	tables, err := e.k.Tables.Verify(ctx, e.tablesState(plan))
+	tables, err := e.k.Tables.Verify(ctx, e.tablesState(plan, e.snapshot))
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	}
 	err := e.flows.Record()
 	if len(tables) > 0 {
-		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects)); err != nil {
+		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects, e.snapshot)); err != nil {
 			return err
 		}
 		e.intercept.Renew()
@@ -312,7 +312,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	if err := e.grants.Repair(wrong); err != nil {
 		return err
 	}
-	if err := errors.Join(err, e.write(ctx, subjects)); err != nil {
+	if err := errors.Join(err, e.write(ctx, subjects, e.snapshot)); err != nil {
 		return err
 	}
 	return e.endDueSwitch(ctx)

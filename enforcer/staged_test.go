@@ -43,6 +43,46 @@ func TestOpenedOnTheWay(t *testing.T) {
 	}
 }
 
+// ruled is a snapshot of one pod, 10.1.0.3, that has ordered rules.
+func ruled(number uint64, peers []*policy.PeerSet, rules ...*policy.Rule) *policy.Snapshot {
+	young := pod("young", "10.1.0.3")
+	view := &policy.View{Pod: young, Rules: policytest.Rules(rules...), Index: policy.NewIndex(nil, 0), Cluster: []*policy.Index{policy.NewIndex(rules, 0)}}
+	return policy.NewSnapshot(policy.Snapshot{Number: number, Views: []*policy.View{view}, PeerSets: peers}, []policy.Pod{young}, map[netip.Addr]policy.PodRef{young.IPs[0]: young.PodRef})
+}
+
+// TestPreparedPeersAreNoDrift: a comparison between Prepare and Commit neither takes the members of peers in force
+// for drift, nor brings those of the coming snapshot into force. A connection that a standard rule denies from the
+// Commit on goes on.
+func TestPreparedPeersAreNoDrift(t *testing.T) {
+	t.Parallel()
+	eachPlane(t, func(t *testing.T, plane string) {
+		w := newWorldOn(t, plane)
+		db := policy.Peer{Kind: policy.PeerPods, Key: "db"}
+		rule := &policy.Rule{Tier: policy.Admin, Standard: true, Action: policy.Deny, Peer: db, Ports: policy.AnyPort, Policy: "cluster"}
+		with := func(number uint64, member string) *policy.Snapshot {
+			return ruled(number, []*policy.PeerSet{{Peer: db, Addrs: addrs(member)}}, rule)
+		}
+		fatal.If(t, w.rollOut(with(1, "10.2.0.1")))
+		open := w.track("10.1.0.3:1001", "10.2.0.2:443")
+		w.prepare(with(2, "10.2.0.2"))
+		denied := func(when, want, other string) {
+			if dump := w.inet.Dump(); !strings.Contains(dump, want) || strings.Contains(dump, other) {
+				t.Errorf("%s the member of the peer is not %s alone", when, want)
+			}
+		}
+		w.reconcile()
+		denied("after a comparison", "10.2.0.1", "10.2.0.2")
+		w.links.SetHome(addr("10.1.0.3"), link.Home{Iface: "veth3"})
+		fatal.If(t, w.e.resettle(context.Background()))
+		denied("after a change of links", "10.2.0.1", "10.2.0.2")
+		w.commit()
+		denied("after the Commit", "10.2.0.2", "10.2.0.1")
+		if repairs := w.e.Status().Repairs; repairs != 0 || !w.admitted(open) {
+			t.Errorf("%d repairs, the open connection is admitted: %v", repairs, w.admitted(open))
+		}
+	})
+}
+
 // TestOpenedJustBeforeIsolation: a pod with ordered rules opens a connection between the
 // listing of its connections and its isolation. No reply to it is answered before it is
 // admitted.
@@ -53,9 +93,7 @@ func TestOpenedJustBeforeIsolation(t *testing.T) {
 		w.apply([]policy.Pod{pod("old", "10.1.0.2")})
 		rule := &policy.Rule{Tier: policy.Admin, Action: policy.Deny, Peer: policy.Peer{Kind: policy.PeerNames}, Ports: policy.AnyPort, Policy: "cluster", DNSDenied: policy.Resolve}
 		rule.ID = rule.NewID()
-		young := pod("young", "10.1.0.3")
-		view := &policy.View{Pod: young, Rules: policytest.Rules(rule), Index: policy.NewIndex(nil, 0), Cluster: []*policy.Index{policy.NewIndex([]*policy.Rule{rule}, 0)}}
-		s := policy.NewSnapshot(policy.Snapshot{Number: 9, Views: []*policy.View{view}}, []policy.Pod{young}, map[netip.Addr]policy.PodRef{young.IPs[0]: young.PodRef})
+		s := ruled(9, nil, rule)
 		w.prepare(s)
 		late := flow("10.1.0.3:1001", "192.0.2.9:443")
 		late.Mark = 0

@@ -161,5 +161,5 @@ func (e *Enforcer) endOther(ctx context.Context) error {
 		return err
 	}
 	e.leaveOther()
-	return e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
+	return e.applyTables(ctx, e.inForce(), e.snapshot)
 }

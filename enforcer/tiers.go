@@ -36,7 +36,7 @@ func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
 func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) (out []netip.Addr) {
 	var chains map[netip.Addr]string
 	if e.snapshot == nil && haveTiers(subjects) {
-		chains = e.tablesState(subjects).TierChains()
+		chains = e.tablesState(subjects, s).TierChains()
 	}
 	moved, others := map[*dataplane.Tiers]bool{}, map[policy.Peer]bool{}
 	other := func(p policy.Peer) bool {

@@ -15,9 +15,8 @@ import (
 type Input struct {
 	Subjects dataplane.Subjects
 	// InForce and Coming are the snapshots with the members of peers, nil for none: rule lists have those of
-	// both. Ordered rules may deny, so they have those of Coming only when it is to come into force.
+	// both. Ordered rules may deny, so they have those of Coming only for peers that InForce does not have.
 	InForce, Coming *policy.Snapshot
-	Prepares        bool // Coming does not come into force
 	// Grants are nil where another dataplane has them.
 	Grants dataplane.Grants
 	// Known are the addresses of this node's pods, Gateways the node's link-local addresses, and
@@ -69,10 +68,7 @@ func Render(in *Input) nft.State {
 
 // tierMembers returns the members of a peer of ordered rules.
 func (in *Input) tierMembers(p policy.Peer) *policy.PeerSet {
-	if in.Prepares && in.InForce != nil {
-		return in.InForce.PeerSet(p)
-	}
-	return cmp.Or(in.Coming.PeerSet(p), in.InForce.PeerSet(p))
+	return cmp.Or(in.InForce.PeerSet(p), in.Coming.PeerSet(p))
 }
 
 // addIsolated adds an isolated subject and its homes.
