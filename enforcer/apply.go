@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -172,7 +173,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 		return e.close(ctx, e.planOf(e.coming), err)
 	}
 	failed := e.dropSets(written)
-	e.forgetEntries()
+	e.entered = ruleset.RulesOf(written)
 	e.whole = s == e.coming
 	if err := e.shrink(ctx, written); err != nil {
 		failed = errors.Join(failed, err)

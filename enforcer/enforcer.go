@@ -96,9 +96,9 @@ type Enforcer struct {
 	unopened    error              // of addresses that coming opens, and that the kernel refused
 	next        dataplane.Subjects // the plan of coming; nil where its homes are to be looked for
 	plane       *switching
-	owner       dataplane.Owner        // of the dataplanes
-	entries     *entries.Store         // grants of ordered rules
-	entered     map[policy.RuleID]bool // whose entries were recovered
+	owner       dataplane.Owner // of the dataplanes
+	entries     *entries.Store  // grants of ordered rules
+	entered     []policy.RuleID // sorted: their entries were recovered, and they stay until the next Commit
 	homes       map[netip.Addr]plan.Home
 	orphans     orphans
 	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
@@ -184,7 +184,7 @@ func (e *Enforcer) own(clock grants.Clock) {
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables
 	}
-	e.entries, e.entered = entries.New(e.k.Entries, e.plane), map[policy.RuleID]bool{}
+	e.entries = entries.New(e.k.Entries, e.plane)
 	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting}
 	if !e.k.Tables.Candidates() {
 		kept.InPlace, kept.SetMax = true, tablesSetMax

@@ -3,7 +3,6 @@ package enforcer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -23,21 +22,13 @@ func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjec
 	if err := e.k.Tables.AddSets(ctx, names, nil); err != nil {
 		return err
 	}
-	fresh := slices.DeleteFunc(rules, func(id policy.RuleID) bool { return e.entered[id] })
+	fresh := slices.DeleteFunc(slices.Clone(rules), func(id policy.RuleID) bool {
+		_, entered := slices.BinarySearch(e.entered, id)
+		return entered
+	})
 	if err := e.grants.Recover(fresh, coming.View, false); err != nil {
 		return fmt.Errorf("recover the entries of ordered rules: %w", err)
 	}
-	for _, id := range fresh {
-		e.entered[id] = true
-	}
+	e.entered = dataplane.UnionOf(e.entered, rules)
 	return nil
-}
-
-// forgetEntries forgets the rules whose entry sets the tables have no more.
-func (e *Enforcer) forgetEntries() {
-	rules := ruleset.RulesOf(e.inForce())
-	maps.DeleteFunc(e.entered, func(id policy.RuleID, _ bool) bool {
-		_, still := slices.BinarySearch(rules, id)
-		return !still
-	})
 }

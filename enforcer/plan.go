@@ -20,7 +20,7 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 func (e *Enforcer) tablesState(subjects dataplane.Subjects, inForce *policy.Snapshot) nft.State {
 	pods, node := e.predecessors()
 	in := ruleset.Input{
-		Subjects: subjects, InForce: inForce, Coming: e.coming,
+		Subjects: subjects, InForce: inForce, Coming: e.coming, Entered: e.entered,
 		Known: e.known, Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
 	}

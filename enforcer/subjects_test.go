@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -57,6 +58,62 @@ func (s entrySeam) ApplyEntries(ops []timed.Op) {
 	}
 }
 
+// denying is a snapshot of pods whose first rules deny a.test, one on each port.
+func denying(t *testing.T, ports []int, pods []policy.Pod, policies ...*v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+	var rules []string
+	for _, port := range ports {
+		rules = append(rules, fmt.Sprintf("{action: Deny, matches: [{name: a.test}], ports: [{protocol: TCP, port: %d}]}", port))
+	}
+	deny := clusterPolicy(t, "deny", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: ["+strings.Join(rules, ", ")+"]}")
+	return compile.New().Compile(compile.Input{Pods: pods, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{deny}, Policies: policies})
+}
+
+// enter grants what an answer enters by all rules of a snapshot, which must work.
+func (w *world) enter(s *policy.Snapshot, p policy.Pod, name, a string) {
+	w.t.Helper()
+	v, gs := s.ViewOf(p.PodRef), []policy.Grant(nil)
+	for _, o := range v.Decide(dns(name)).Openings(600) {
+		gs = append(gs, policy.Grant{Pod: p.PodRef, View: v, Name: o.Name, Addrs: addrs(a), Ports: o.Ports, Rule: o.Rule, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
+	}
+	fatal.If(w.t, granttest.Grant(context.Background(), w.e.grants, gs))
+}
+
+// held is how many entries of a pod's first address the set of a rule has.
+func (w *world) held(p policy.Pod, id policy.RuleID) (n int) {
+	w.t.Helper()
+	fatal.If(w.t, w.e.k.Tables.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
+		for _, e := range part {
+			if e.Subject == p.IPs[0] {
+				n++
+			}
+		}
+	}))
+	return n
+}
+
+// TestEntriesOfAnAbandonedSnapshot: what was entered for a rule by a snapshot that never came into force is there
+// when the rule comes again.
+func TestEntriesOfAnAbandonedSnapshot(t *testing.T) {
+	t.Parallel()
+	w, web := newWorld(t), pod("web", "10.1.0.5")
+	of := func(ports ...int) *policy.Snapshot { return denying(t, ports, []policy.Pod{web}) }
+	fatal.If(t, w.rollOut(of(81)))
+	w.enter(w.snap, web, "a.test", "192.0.2.1")
+	w.prepare(of(81, 82))
+	w.prepare(of(81, 83))
+	s := of(81, 82)
+	fatal.If(t, w.rollOut(s))
+	for _, r := range s.Views[0].Rules.Admin {
+		if n := w.held(web, r.ID); n != 1 {
+			t.Errorf("%d entries of the rule on %s", n, r.Ports)
+		}
+	}
+	fatal.If(t, w.rollOut(of(81)))
+	if sets := w.inet.Dump(); strings.Count(sets, "add set inet namegate entries-") != 2 { // one of each family
+		t.Errorf("sets of rules that went are left:\n%s", sets)
+	}
+}
+
 // TestAFailureOfOnePod: whatever the kernel refuses of the entries of one pod, a policy that comes and
 // one that goes are in force for its neighbour at once, and for the pod once the kernel takes them. The
 // rule whose entries are refused denies the pod its ports.
@@ -75,29 +132,18 @@ func TestAFailureOfOnePod(t *testing.T) {
 			t.Run(test.name, func(t *testing.T) {
 				w := newWorldOn(t, plane)
 				web, other := pod("web", "10.1.0.5", "one", "two"), pod("other", "10.1.0.6", "one", "two")
-				snapshot := func(rules string) *policy.Snapshot {
-					deny := clusterPolicy(t, "deny", "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: ["+rules+"]}")
+				first, both := []int{81}, []int{81, 82}
+				roll := func(ports []int) (*policy.Snapshot, error) {
 					// Two sets that open an address, so that each asks for what denies it.
-					return compile.New().Compile(compile.Input{Pods: []policy.Pod{web, other}, ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{deny},
-						Policies: []*v1alpha1.FQDNNetworkPolicy{pol("one", "tcp/443 *.test"), pol("two", "tcp/80 *.test")}})
-				}
-				const port = "{action: Deny, matches: [{name: a.test}], ports: [{protocol: TCP, port: %}]}"
-				first, both := strings.Replace(port, "%", "81", 1), strings.Replace(port, "%", "81", 1)+", "+strings.Replace(port, "%", "82", 1)
-				roll := func(rules string) (*policy.Snapshot, error) {
-					if err := w.e.Prepare(context.Background(), snapshot(rules)); err != nil {
-						t.Fatalf("%s: Prepare says %v", rules, err)
+					if err := w.e.Prepare(context.Background(), denying(t, ports, []policy.Pod{web, other}, pol("one", "tcp/443 *.test"), pol("two", "tcp/80 *.test"))); err != nil {
+						t.Fatalf("%v: Prepare says %v", ports, err)
 					}
 					return w.e.Coming(), w.e.Commit(context.Background())
 				}
 				s, err := roll(first)
 				fatal.If(t, err)
-				for _, p := range []policy.Pod{web, other} {
-					v, gs := s.ViewOf(p.PodRef), []policy.Grant(nil)
-					for _, o := range v.Decide(dns("a.test")).Openings(600) {
-						gs = append(gs, policy.Grant{Pod: p.PodRef, View: v, Name: o.Name, Addrs: []netip.Addr{addr("192.0.2.1")}, Ports: o.Ports, Rule: o.Rule, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
-					}
-					fatal.If(t, granttest.Grant(context.Background(), w.e.grants, gs))
-				}
+				w.enter(s, web, "a.test", "192.0.2.1")
+				w.enter(s, other, "a.test", "192.0.2.1")
 				rules := func(s *policy.Snapshot, p policy.Pod) (out []policy.RuleID, closed int) {
 					for _, r := range s.ViewOf(p.PodRef).Rules.Admin {
 						if out = append(out, r.ID); r.Closed {
@@ -105,16 +151,6 @@ func TestAFailureOfOnePod(t *testing.T) {
 						}
 					}
 					return out, closed
-				}
-				held := func(p policy.Pod, id policy.RuleID) (n int) {
-					fatal.If(t, w.e.k.Tables.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
-						for _, e := range part {
-							if e.Subject == p.IPs[0] {
-								n++
-							}
-						}
-					}))
-					return n
 				}
 				fails := test.fails
 				fails.subject = web.IPs[0]
@@ -124,8 +160,8 @@ func TestAFailureOfOnePod(t *testing.T) {
 					t.Fatal(err)
 				}
 				ids, closed := rules(s, other)
-				if len(ids) != 2 || closed != 0 || held(other, ids[0]) != 1 || held(other, ids[1]) != 1 {
-					t.Errorf("the neighbour has the rules %q, %d closed, with %d and %d entries", ids, closed, held(other, ids[0]), held(other, ids[1]))
+				if len(ids) != 2 || closed != 0 || w.held(other, ids[0]) != 1 || w.held(other, ids[1]) != 1 {
+					t.Errorf("the neighbour has the rules %q, %d closed, with %d and %d entries", ids, closed, w.held(other, ids[0]), w.held(other, ids[1]))
 				}
 				if _, closed := rules(s, web); (closed > 0) != test.closed || (len(s.Problems) > 0) != test.closed {
 					t.Errorf("%d rules of the pod are closed; %v", closed, s.Problems)
@@ -135,14 +171,14 @@ func TestAFailureOfOnePod(t *testing.T) {
 				if err != nil && !errors.Is(err, errInjected) {
 					t.Fatal(err)
 				}
-				if _, closed := rules(s, other); closed != 0 || held(other, last) != 0 {
-					t.Errorf("of a rule that went, the neighbour has %d entries", held(other, last))
+				if _, closed := rules(s, other); closed != 0 || w.held(other, last) != 0 {
+					t.Errorf("of a rule that went, the neighbour has %d entries", w.held(other, last))
 				}
 				w.refuse = nil
 				w.clock.Pass(time.Second)
 				s, err = roll(both)
-				if fatal.If(t, err); len(s.Problems) > 0 || held(web, ids[0]) != 1 || held(web, ids[1]) != 1 {
-					t.Errorf("once the kernel takes entries: %v, %d and %d", s.Problems, held(web, ids[0]), held(web, ids[1]))
+				if fatal.If(t, err); len(s.Problems) > 0 || w.held(web, ids[0]) != 1 || w.held(web, ids[1]) != 1 {
+					t.Errorf("once the kernel takes entries: %v, %d and %d", s.Problems, w.held(web, ids[0]), w.held(web, ids[1]))
 				}
 			})
 		}

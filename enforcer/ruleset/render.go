@@ -17,6 +17,8 @@ type Input struct {
 	// InForce and Coming are the snapshots with the members of peers, nil for none: rule lists have those of
 	// both. Ordered rules may deny, so they have those of Coming only for peers that InForce does not have.
 	InForce, Coming *policy.Snapshot
+	// Entered are rules, sorted, whose sets of entries stay beside those of Subjects.
+	Entered []policy.RuleID
 	// Grants are nil where another dataplane has them.
 	Grants dataplane.Grants
 	// Known are the addresses of this node's pods, Gateways the node's link-local addresses, and
@@ -131,7 +133,7 @@ func addDNS(s *nft.State, in *Input, subjects []*dataplane.Subject) {
 
 // addTiers adds the ordered rules of subjects and their peers.
 func addTiers(s *nft.State, in *Input, subjects []*dataplane.Subject) {
-	for _, id := range RulesOf(in.Subjects) {
+	for _, id := range dataplane.UnionOf(RulesOf(in.Subjects), in.Entered) {
 		s.Entries = append(s.Entries, string(id))
 	}
 	at := map[string]int{}
