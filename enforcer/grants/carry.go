@@ -22,11 +22,26 @@ func (t *Table) CarryOver(last, next *policy.Snapshot) (c Carried, err error) {
 	t.addPods(next)
 	var d difference
 	c.Refused = map[policy.PodRef]map[policy.RuleID]string{}
+	var all []*carrying
 	for ref, p := range *t.pods.Load() {
-		was, is := last.ViewOf(ref), next.ViewOf(ref)
-		denies, err := t.carry(ref, p, was, is, next, &c)
-		if denies || was != nil && is != nil && d.lacks(is, was) {
+		of := &carrying{ref: ref, p: p, next: next.ViewOf(ref), to: &c}
+		was := last.ViewOf(ref)
+		if was != nil && of.next != nil && d.lacks(of.next, was) {
 			c.Narrowed = append(c.Narrowed, ref)
+		}
+		// An address that moves between pods leaves the first before the second has entries for it.
+		carries, err := t.beginCarry(of, was, next)
+		if err != nil {
+			return c, err
+		}
+		if carries {
+			all = append(all, of)
+		}
+	}
+	for _, of := range all {
+		err := t.carry(of)
+		if of.denies && !slices.Contains(c.Narrowed, of.ref) {
+			c.Narrowed = append(c.Narrowed, of.ref)
 		}
 		if err != nil {
 			return c, err
@@ -129,6 +144,7 @@ type carrying struct {
 	p      *podGrants
 	next   *policy.View
 	to     *Carried
+	again  bool // grants were not written to all that take them
 	denies bool // rules that deny or pass have got addresses
 }
 
@@ -141,50 +157,43 @@ type source struct {
 	takenBy *taking // by next, the same for the same name
 }
 
-// carry is CarryOver for one pod. Each name is decided once, without mu, and the table is free for
+// carry carries over the grants of one pod. Each name is decided once, without mu, and the table is free for
 // others after each part: what is granted meanwhile is granted by the next view too, see stageGrant.
-// denies tells whether rules that deny or pass have got addresses.
-func (t *Table) carry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot, c *Carried) (denies bool, err error) {
-	again, done, err := t.beginCarry(ref, p, last, next, coming)
-	if err != nil || done {
-		return false, err
-	}
-	of := &carrying{ref: ref, p: p, next: next, to: c}
-	for sources := p.sources(again); len(sources) > 0; {
+func (t *Table) carry(of *carrying) error {
+	for sources := of.p.sources(of.again); len(sources) > 0; {
 		part := sources[:min(len(sources), batchGrants)]
 		sources = sources[len(part):]
 		of.decide(part)
 		for len(part) > 0 {
 			n, err := t.carryPart(of, part)
 			if err != nil {
-				return of.denies, err
+				return err
 			}
 			part = part[n:]
 		}
 	}
-	return of.denies, nil
+	return nil
 }
 
-// beginCarry lets grants of the pod be made under both views. again: grants were not written to all
-// that take them. done: there is nothing to carry.
-func (t *Table) beginCarry(ref policy.PodRef, p *podGrants, last, next *policy.View, coming *policy.Snapshot) (again, done bool, err error) {
+// beginCarry lets grants of a pod be made under both views, and tells whether there is anything to carry.
+func (t *Table) beginCarry(of *carrying, last *policy.View, coming *policy.Snapshot) (carries bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last == next && !p.changed && !p.closed {
-		return false, true, nil // nothing is left to take back either
+	p := of.p
+	if last == of.next && !p.changed && !p.closed {
+		return false, nil // nothing is left to take back either
 	}
 	p.changed = true
 	lost := func(a netip.Addr) bool {
 		owner, known := coming.Pod(a)
-		return known && owner != ref
+		return known && owner != of.ref
 	}
-	t.setViews(p, slices.Compact([]*policy.View{last, next}), lost)
-	if err := t.moveSubjects(p, lost); err != nil || next == nil {
-		return false, true, err
+	t.setViews(p, slices.Compact([]*policy.View{last, of.next}), lost)
+	if err := t.moveSubjects(p, lost); err != nil || of.next == nil {
+		return false, err
 	}
-	again = p.closed
-	p.closed = false
-	return again, false, nil
+	of.again, p.closed = p.closed, false
+	return true, nil
 }
 
 // sources returns the names of the addresses that are open to the pod or were, sorted by name.

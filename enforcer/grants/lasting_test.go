@@ -293,6 +293,28 @@ func TestAnAddressThatChangesHands(t *testing.T) {
 	}
 }
 
+// TestAnAddressMovesBetweenPods: a pod that stays and gets the address of another has its own entries there, in
+// whichever order the pods come.
+func TestAnAddressMovesBetweenPods(t *testing.T) {
+	for range 16 { // the order is that of a map
+		w, p := gated(t)
+		heir := pod("heir", "allow")
+		heir.IPs = addrs("10.1.0.6")
+		allow := pol("allow", "tcp/443 *.example.net")
+		w.apply([]policy.Pod{p, heir}, allow)
+		for _, of := range []policy.Pod{p, heir} {
+			fatal.If(t, granttest.Grant(context.Background(), w.table, w.decided(of.PodRef, "x.denied.test", 60, "192.0.2.1")))
+		}
+		deny := w.rule(p, policy.Deny, false)
+		p.IPs, heir.IPs = addrs("10.1.0.7"), addrs("10.1.0.6 10.1.0.5")
+		_, err := w.table.CarryOver(w.snap, w.compile([]policy.Pod{p, heir}, allow))
+		fatal.If(t, err)
+		if e := w.sets.held[nameOf(deny)][addr("192.0.2.1")]; !strings.HasPrefix(e.comment, dataplane.PodID(heir.PodRef)) {
+			t.Fatalf("the entry of the address that moved: %+v", e)
+		}
+	}
+}
+
 // TestUnreadableNamesOfADenialStay: until the timeout, under the next agent, also beside a
 // name that its rule does not cover any more; those of a rule that accepts go.
 func TestUnreadableNamesOfADenialStay(t *testing.T) {
