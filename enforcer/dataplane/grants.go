@@ -82,8 +82,9 @@ type GrantOp struct {
 type Grants interface {
 	// Holds tells whether the grants have a set. Only a set that they have is changed.
 	Holds(set GrantSet) bool
-	// Adopt adds sets that the kernel has, with the grants that an earlier agent left in each.
-	Adopt(held map[GrantSet][]Grant)
+	// Adopt adds sets that the kernel has, with the grants that were left in each. They were listed
+	// after a time.
+	Adopt(held map[GrantSet][]Grant, listed time.Time)
 	// Bounds yields all sets.
 	Bounds() iter.Seq2[GrantSet, Bounds]
 	// Members returns a set and those that share its name; none where the grants have none of

@@ -25,7 +25,7 @@ func (n *node) relabelled(pods []policy.Pod) *policy.Snapshot {
 	for _, ipv6 := range []bool{false, true} {
 		n.sets.create(grantSet(pods[0].PodRef, "tcp/8443", ipv6).Name)
 	}
-	n.table.Adopt(map[dataplane.GrantSet][]dataplane.Grant{grantSet(pods[0].PodRef, "tcp/8443", false): nil, grantSet(pods[0].PodRef, "tcp/8443", true): nil})
+	n.table.Adopt(map[dataplane.GrantSet][]dataplane.Grant{grantSet(pods[0].PodRef, "tcp/8443", false): nil, grantSet(pods[0].PodRef, "tcp/8443", true): nil}, n.Now())
 	return s
 }
 

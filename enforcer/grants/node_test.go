@@ -303,6 +303,7 @@ func (n *node) rollOut(s *policy.Snapshot) error {
 			}
 		}
 	}
+	listed := n.Now()
 	err := n.sets.ListGrants(missing, func(set dataplane.GrantSet, part []dataplane.Grant) {
 		held[set] = append(held[set], part...)
 	})
@@ -312,7 +313,7 @@ func (n *node) rollOut(s *policy.Snapshot) error {
 	for _, set := range missing {
 		n.sets.create(set.Name)
 	}
-	n.table.Adopt(held)
+	n.table.Adopt(held, listed)
 	if _, err := n.table.CarryOver(n.snap, s); err != nil {
 		return err
 	}

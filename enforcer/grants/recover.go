@@ -22,8 +22,8 @@ func (t *Table) Holds(key dataplane.GrantSet) bool { return t.get(key) != nil }
 
 // Adopt implements dataplane.Grants. A grant without a readable reason is taken in without
 // one: TakeBack removes it, like every grant that no policy allows.
-func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant) {
-	from := origin{at: t.cfg.Clock.read(), adopted: true}
+func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant, listed time.Time) {
+	from := origin{at: reading{now: t.cfg.Clock.at(listed)}, adopted: true}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var sets []*set
@@ -173,13 +173,19 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 	for i := range part {
 		is := &part[i]
 		reasons, whole, own := t.readGrant(s, is, from.at)
-		if !own {
-			if from.gone || !t.cfg.Coexisting() {
-				surplus = append(surplus, *is)
-			}
+		g, changed := s.copyOf(is.Addr), s.entries[is.Addr] == nil
+		switch {
+		case own:
+		case !changed: // the pod before wrote over it
+			write, written = append(write, t.render(g, from.at)), append(written, g)
+			write[len(write)-1].Held = dataplane.Unknown
+			continue
+		case from.gone || !t.cfg.Coexisting():
+			surplus = append(surplus, *is)
+			continue
+		default:
 			continue
 		}
-		g, changed := s.copyOf(is.Addr), s.entries[is.Addr] == nil
 		for _, r := range reasons {
 			if !live || r.name == unreadable || s.of.allowsName(r.name, s.to) {
 				changed = g.merge(r, now) || changed
@@ -199,7 +205,8 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 			}
 		case live || from.elsewhere:
 			want := t.render(g, from.at)
-			if want.Held = dataplane.Unknown; changed || !from.elsewhere && want.Comment != is.Comment {
+			shorter := !want.Due && want.Timeout-is.Timeout > time.Duration(recoverSlack)
+			if want.Held = dataplane.Unknown; changed || !from.elsewhere && (shorter || want.Comment != is.Comment) {
 				write, written = append(write, want), append(written, g)
 			}
 		case !s.uncertain[is.Addr] && (whole || string(s.appendComment(nil, g.reasons)) == is.Comment):

@@ -99,3 +99,20 @@ func TestRecoveredRules(t *testing.T) {
 	slices.Sort(got)
 	sameLines(t, "recovered", got, "10.1.0.5 192.0.2.1 x.denied.test", "10.1.0.5 192.0.2.1 y.denied.test", "10.1.0.5 192.0.2.3 "+unreadable.String(), "2001:db8:1::5 2001:db8::1 x.denied.test")
 }
+
+// TestRecoverOverOwnGrants: a predecessor's last writes take nothing of what this agent acknowledged: an entry of
+// its pod before is replaced by the own one, and a timeout that it shortened is moved again.
+func TestRecoverOverOwnGrants(t *testing.T) {
+	w, open, deny, verify := inTables(t)
+	denied, opened := w.sets.held[nameOf(deny)], w.sets.held[nameOf(open)]
+	for of, a := range map[*map[netip.Addr]entry]string{&denied: "192.0.2.3", &opened: "192.0.2.1"} {
+		e := (*of)[addr(a)]
+		e.until = e.until.Add(-5 * time.Minute)
+		(*of)[addr(a)] = e
+	}
+	foreign := denied[addr("192.0.2.2")]
+	foreign.comment = dataplane.PodID(pod("gone").PodRef) + " x.denied.test"
+	denied[addr("192.0.2.2")] = foreign
+	fatal.If(t, w.table.Recover([]policy.RuleID{deny.Rule}, w.snap.View, true))
+	verify("as acknowledged", 0)
+}

@@ -48,6 +48,9 @@ func Named(g dataplane.GrantSet) dataplane.GrantSet {
 	return g
 }
 
+// SetOf returns the name of the tables' set of a named set.
+func SetOf(g dataplane.GrantSet) string { return g.Name[:len(g.Name)-len("-4")] }
+
 // ApplyGrants implements dataplane.GrantWriter.
 func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
 	ofOthers := func(op dataplane.GrantOp) bool { return s.others != nil && op.Set.Rule == "" }
@@ -86,7 +89,7 @@ func (s *Store) write(ops []dataplane.GrantOp) {
 		// Whether an entry that denies or passes is in use does not matter.
 		op := timed.Op{Set: string(set.Rule), Remove: ops[i].Remove, Count: !set.Rule.Lasting(), Entries: s.entries[begin:]}
 		if set.Rule == "" {
-			op.Set, op.Grants = set.Name[:len(set.Name)-len("-4")], true
+			op.Set, op.Grants = SetOf(*set), true
 		}
 		s.ops = append(s.ops, op)
 	}
@@ -131,7 +134,7 @@ func (s *Store) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantS
 		case s.others != nil:
 			others = append(others, set)
 		default:
-			names[ruleset.GrantSet(set).Name] = set
+			names[SetOf(set)] = set
 		}
 	}
 	if len(others) > 0 {

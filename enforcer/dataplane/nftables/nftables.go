@@ -3,11 +3,15 @@ package nftables
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -30,38 +34,86 @@ type Config struct {
 type packetFilter struct {
 	*entries.Store
 	tables Tables
-	// left are names of grant sets of an earlier agent that are not adopted.
-	left map[string]bool
+	now    func() time.Time
+	grants dataplane.Grants // nil before the first Apply
+	// kernel are the names of the sets of grants that the kernel may have.
+	kernel map[string]bool
 }
 
 // New returns a dataplane that has touched nothing yet. The tables decide the Namespace tier
 // from now on.
-func (cfg Config) New(dataplane.Owner) dataplane.Interface {
+func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	cfg.Tables.DecideNamespace()
-	return &packetFilter{Store: entries.New(cfg.Tables, nil), tables: cfg.Tables, left: map[string]bool{}}
+	return &packetFilter{Store: entries.New(cfg.Tables, nil), tables: cfg.Tables, now: owner.Now, kernel: map[string]bool{}}
 }
+
+// Named implements dataplane.Interface.
+func (x *packetFilter) Named(g dataplane.GrantSet) dataplane.GrantSet { return entries.Named(g) }
 
 // Recover implements dataplane.Interface. The tables look for rules that use a bit.
 func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, err error) {
-	left, err := x.tables.GrantSets(ctx)
+	names, err := x.tables.GrantSets(ctx)
 	if err != nil {
 		return out, fmt.Errorf("find the grants of an earlier agent: %w", err)
 	}
-	for _, name := range left {
-		x.left[name] = true
+	for _, name := range names {
+		x.kernel[name] = true
 	}
 	return out, nil
 }
 
+// known returns the sets whose grants are known, by name.
+func (x *packetFilter) known() map[string]nft.GrantSet {
+	out := map[string]nft.GrantSet{}
+	if x.grants != nil {
+		for g := range x.grants.Bounds() {
+			if name := entries.SetOf(g); out[name].Name == "" {
+				out[name] = ruleset.GrantSet(g)
+			}
+		}
+	}
+	return out
+}
+
 // Apply implements dataplane.Interface: the state of the tables has the subjects and their rules,
-// and the sets of grants come before it.
+// and the sets of grants come before it. It makes those that the grants do not have, and takes in
+// what was left in them. Grants on ports that no rule asks are taken in too, to be taken back.
 func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to dataplane.Phase) error {
-	if to == dataplane.Isolate {
+	if x.grants = st.Grants; to == dataplane.Isolate {
 		return nil
 	}
-	if err := x.adopt(ctx, st); err != nil {
+	held := map[dataplane.GrantSet][]dataplane.Grant{}
+	for ref, p := range st.Subjects {
+		for _, ports := range p.Grants {
+			for _, v6 := range []bool{false, true} {
+				if g := (dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6}); !st.Grants.Holds(g) {
+					held[entries.Named(g)] = nil
+				}
+			}
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	sets := x.known() // the tables forget a set that is not added again
+	var left []dataplane.GrantSet
+	for g := range held {
+		if name := entries.SetOf(g); sets[name].Name == "" {
+			if sets[name] = ruleset.GrantSet(g); x.kernel[name] {
+				left = append(left, g)
+			}
+			x.kernel[name] = true
+		}
+	}
+	listed := x.now()
+	err := x.tables.AddSets(ctx, nil, slices.Collect(maps.Values(sets)))
+	if err == nil {
+		err = x.ListGrants(left, func(g dataplane.GrantSet, part []dataplane.Grant) { held[g] = append(held[g], part...) })
+	}
+	if err != nil {
 		return fmt.Errorf("prepare sets of grants: %w", err)
 	}
+	st.Grants.Adopt(held, listed)
 	return nil
 }
 
@@ -72,19 +124,26 @@ func (x *packetFilter) Verify(context.Context, dataplane.State, bool) ([]string,
 
 // Shrink implements dataplane.Interface. The tables removed the sets that their state does not have.
 func (x *packetFilter) Shrink(context.Context, []dataplane.GrantSet) error {
-	clear(x.left)
+	known := x.known()
+	maps.DeleteFunc(x.kernel, func(name string, _ bool) bool { return known[name].Name == "" })
 	return nil
 }
 
 // StalePods implements dataplane.Interface.
 func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
+	known := x.known()
+	left := map[string]bool{} // the pods' IDs
+	for name := range x.kernel {
+		if known[name].Name == "" {
+			left[strings.SplitN(name, "-", 2)[0]] = true
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
 	for ref := range subjects {
-		id := dataplane.PodID(ref)
-		for name := range x.left {
-			if strings.HasPrefix(name, id) {
-				out = append(out, ref)
-				break
-			}
+		if left[dataplane.PodID(ref)] {
+			out = append(out, ref)
 		}
 	}
 	return out

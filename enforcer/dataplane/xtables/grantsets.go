@@ -222,7 +222,7 @@ func (g *grantSets) create(sets []dataplane.GrantSet, there map[string]bool, ref
 // the others. refused is the error of a set that the kernel refuses.
 func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 	sets, left := missingGrants(st, x.stale)
-	there, found := map[string]bool{}, map[dataplane.GrantSet][]dataplane.Grant{}
+	there, found, listed := map[string]bool{}, map[dataplane.GrantSet][]dataplane.Grant{}, x.owner.Now()
 	for _, s := range sets {
 		found[s] = nil
 	}
@@ -253,6 +253,6 @@ func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 		x.grants.held[s.Name]++
 		delete(x.stale, s.Name)
 	}
-	st.Grants.Adopt(held)
+	st.Grants.Adopt(held, listed)
 	return refused, nil
 }

@@ -25,7 +25,7 @@ type fakeGrants map[dataplane.GrantSet]struct {
 
 func (f fakeGrants) Holds(set dataplane.GrantSet) bool { _, there := f[set]; return there }
 
-func (f fakeGrants) Adopt(map[dataplane.GrantSet][]dataplane.Grant) {}
+func (f fakeGrants) Adopt(map[dataplane.GrantSet][]dataplane.Grant, time.Time) {}
 
 func (f fakeGrants) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
