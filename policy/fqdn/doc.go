@@ -9,7 +9,8 @@
 //
 // Exact names are keys of one map, and each key's result already holds what wildcards
 // add to it. Wildcards are in a trie of labels from the right: a place has a map of
-// literal labels, a place for "*", and a list of other globs. Equal patterns of any number of
-// policies are one place. So the cost of a question grows with its labels, with the different
-// globs beside them, and with how many different patterns match it, but not with the policies.
+// literal labels, a place for "*", and lists of other globs by their first byte. Equal patterns of
+// any number of policies are one place. So the cost of a question grows with its labels, with the
+// different globs that begin like them, and with how many different patterns match it, but not with
+// the policies.
 package fqdn

@@ -32,6 +32,14 @@ func matchLabel(text, label string) bool {
 	return g.matches(label)
 }
 
+// first returns the first byte of every label that the glob matches, 0 where that is any.
+func (g *glob) first() int32 {
+	if g.prefix == "" {
+		return 0
+	}
+	return int32(g.prefix[0])
+}
+
 func (g *glob) matches(label string) bool {
 	return len(label) >= len(g.prefix)+len(g.suffix) &&
 		strings.HasPrefix(label, g.prefix) && strings.HasSuffix(label, g.suffix) &&

@@ -44,7 +44,7 @@ type node[M any] struct {
 	below    *result[M] // of the patterns whose "**" is left of this label
 	literals map[string]*node[M]
 	star     *node[M]
-	globs    []globNode[M]
+	globs    map[int32][]globNode[M] // by the first byte of the labels that they match, 0 where that is any
 }
 
 // globNode is the place that a glob leads to.
@@ -151,8 +151,11 @@ func (m *Matcher[M]) child(n *node[M], label string) *node[M] {
 		at := globAt[M]{n, label}
 		c := m.globs[at]
 		if c == nil {
+			if n.globs == nil {
+				n.globs = map[int32][]globNode[M]{}
+			}
 			c = &node[M]{}
-			m.globs[at], n.globs = c, append(n.globs, globNode[M]{g, c})
+			m.globs[at], n.globs[g.first()] = c, append(n.globs[g.first()], globNode[M]{g, c})
 		}
 		return c
 	}
@@ -178,8 +181,10 @@ func (m *Matcher[M]) link(n *node[M], up *result[M]) {
 	if n.star != nil {
 		m.link(n.star, n.below)
 	}
-	for i := range n.globs {
-		m.link(n.globs[i].next, n.below)
+	for _, globs := range n.globs {
+		for i := range globs {
+			m.link(globs[i].next, n.below)
+		}
 	}
 }
 
@@ -255,11 +260,12 @@ func (m *Matcher[M]) walk(q Name, lists []*result[M], steps int) (found []*resul
 		label := string(q[start+1 : start+1+int(q[start])])
 		next = next[:0]
 		for _, n := range active {
-			if steps -= 1 + len(n.globs); steps < 0 {
+			globs, open := n.globs[int32(label[0])], n.globs[0]
+			if steps -= 1 + len(globs) + len(open); steps < 0 {
 				return nil, false
 			}
 			before := len(next)
-			next = n.step(label, next)
+			next = n.step(label, next, globs, open)
 			if len(next) == before {
 				lists = addResult(lists, n.below)
 			}
@@ -275,17 +281,19 @@ func (m *Matcher[M]) walk(q Name, lists []*result[M], steps int) (found []*resul
 // maxLabels is more than the labels that maxWire bytes can hold.
 const maxLabels = maxWire/2 + 1
 
-// step appends the places that label leads to from n.
-func (n *node[M]) step(label string, next []*node[M]) []*node[M] {
+// step appends the places that label leads to from n, by some of its globs.
+func (n *node[M]) step(label string, next []*node[M], globs ...[]globNode[M]) []*node[M] {
 	if c := n.literals[label]; c != nil {
 		next = append(next, c)
 	}
 	if n.star != nil {
 		next = append(next, n.star)
 	}
-	for i := range n.globs {
-		if n.globs[i].matches(label) {
-			next = append(next, n.globs[i].next)
+	for _, some := range globs {
+		for i := range some {
+			if some[i].matches(label) {
+				next = append(next, some[i].next)
+			}
 		}
 	}
 	return next
