@@ -82,8 +82,8 @@ func TestLinesWithoutClusterPolicies(t *testing.T) {
 		t.Fatalf("%s", got)
 	}
 	for i, want := range map[int][]string{
-		0: {`"matches":[{"match":"","path":"","policy":"a cluster policy"},{"match":"**.no-match.test","path":"spec.egress[0].matches[0]","policy":"shop/base"}]`, `"question":{"class":"IN","name":"x0.test","type":"A"}`},
-		1: {`"policies":["a cluster policy","shop/base"]`, `{"asked":"2026-05-01T11:59:00Z","match":{"match":"","path":"","policy":"a cluster policy"},"name":"own.test"}`, "secret.pay.test"},
+		0: {`"matches":[{"policy":"a cluster policy","path":"","match":""},{"policy":"shop/base","path":"spec.egress[0].matches[0]","match":"**.no-match.test"}]`, `"question":{"name":"x0.test","type":"A","class":"IN"}`},
+		1: {`"policies":["a cluster policy","shop/base"]`, `{"asked":"2026-05-01T11:59:00Z","match":{"policy":"a cluster policy","path":"","match":""},"name":"own.test"}`, "secret.pay.test"},
 		2: {`"policy":"a cluster policy (Admin)"`, `"tier":"Admin"`, `"policies":["shop/base"]`},
 	} {
 		if !strings.HasPrefix(lines[i], `{"v":1,"kind":"`) {

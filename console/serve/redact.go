@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,118 +13,77 @@ import (
 // whose namespace may not be seen, and with "a cluster policy (Admin)" in place of a policy that may not be read.
 // Nothing is left of a line where that cannot be done. What is left begins as the log's lines do: people look for that.
 func redact(line []byte, l *audit.Line, sees func(string) bool, seesCluster func(standard bool) bool) []byte {
-	var fields, names, rest = map[string]json.RawMessage(nil), []json.RawMessage(nil), []json.RawMessage(nil)
-	others := func(n audit.LineName) bool { return n.Pod != "" && !seesPod(refOf(n.Pod), sees) }
-	if slices.ContainsFunc(l.Names, others) {
-		if json.Unmarshal(line, &fields) != nil || json.Unmarshal(fields["names"], &names) != nil || len(names) != len(l.Names) {
-			return nil
+	changed := false
+	hide := func(id, tier string) string {
+		if hiddenPolicy(id, seesCluster) {
+			id, changed = explain.Hidden(tier), true
 		}
-		for i, n := range l.Names {
-			if !others(n) {
-				rest = append(rest, names[i])
-			}
-		}
-		l.Names = slices.DeleteFunc(l.Names, others)
-		if delete(fields, "names"); len(rest) > 0 {
-			fields["names"], _ = json.Marshal(rest)
+		return id
+	}
+	hideMatch := func(m *audit.LineMatch) {
+		if id := hide(m.Policy, ""); id != m.Policy {
+			m.Policy, m.Path, m.Match = id, "", ""
 		}
 	}
-	if namesCluster(l, seesCluster) && (fields == nil && json.Unmarshal(line, &fields) != nil || !hideFields(fields, l.Tier, seesCluster)) {
-		return nil
+	var shown []int // of the names
+	for i, n := range l.Names {
+		if n.Pod != "" && !seesPod(refOf(n.Pod), sees) {
+			changed = true
+			continue
+		}
+		if shown = append(shown, i); n.Match != nil {
+			hideMatch(n.Match)
+		}
 	}
-	if fields == nil {
+	for i := range l.Matches {
+		hideMatch(&l.Matches[i])
+	}
+	for i, id := range l.Policies {
+		l.Policies[i] = hide(id, l.Tier)
+	}
+	if id := l.Policy; id != "" {
+		if l.Policy = hide(id, l.Tier); l.Policy != id {
+			l.Rule = ""
+		}
+	}
+	if !changed {
 		return line
 	}
+	var fields map[string]json.RawMessage
+	var names, kept []map[string]json.RawMessage
+	if json.Unmarshal(line, &fields) != nil || fields["names"] != nil && json.Unmarshal(fields["names"], &names) != nil || len(names) != len(l.Names) {
+		return nil
+	}
+	for _, i := range shown {
+		if m := l.Names[i].Match; m != nil {
+			names[i]["match"], _ = json.Marshal(m)
+		}
+		kept = append(kept, names[i])
+	}
+	replace(fields, "names", kept, len(kept) > 0)
+	replace(fields, "matches", l.Matches, len(l.Matches) > 0)
+	replace(fields, "policies", slices.Compact(l.Policies), len(l.Policies) > 0) // of which several may have no name
+	replace(fields, "policy", l.Policy, l.Policy != "")
+	replace(fields, "rule", l.Rule, l.Rule != "")
 	return written(fields)
 }
 
-// namesCluster tells whether a line names a cluster policy that may not be read.
-func namesCluster(l *audit.Line, sees func(standard bool) bool) bool {
-	hidden := func(id string) bool { return hiddenPolicy(id, sees) }
-	match := func(m audit.LineMatch) bool { return hidden(m.Policy) }
-	return l.Policy != "" && hidden(l.Policy) || slices.ContainsFunc(l.Policies, hidden) || slices.ContainsFunc(l.Matches, match) ||
-		slices.ContainsFunc(l.Names, func(n audit.LineName) bool { return n.Match != nil && match(*n.Match) })
-}
-
-// hideFields takes the names of cluster policies that may not be read out of the fields of a line, and tells whether
-// it could.
-func hideFields(fields map[string]json.RawMessage, tier string, sees func(standard bool) bool) bool {
-	for key, raw := range fields {
-		var value any
-		numbers := json.NewDecoder(bytes.NewReader(raw))
-		numbers.UseNumber()
-		if numbers.Decode(&value) != nil {
-			return false
-		}
-		text, err := json.Marshal(hideCluster(key, value, tier, sees))
-		if err != nil {
-			return false
-		}
-		fields[key] = text
+// replace sets a field of a line, or leaves it out.
+func replace(fields map[string]json.RawMessage, key string, value any, there bool) {
+	if delete(fields, key); there {
+		fields[key], _ = json.Marshal(value) // strings and truth values alone
 	}
-	if id := ""; json.Unmarshal(fields["policy"], &id) == nil && id == explain.Hidden(tier) {
-		for _, key := range ofRule {
-			delete(fields, key)
-		}
-	}
-	return true
-}
-
-// ofRule are the fields beside "policy" that tell of the policy.
-var ofRule = []string{"path", "match", "rule"}
-
-// hideCluster returns the value of a field without the names of cluster policies that may not
-// be read. An object with such a policy loses what else tells of it.
-func hideCluster(key string, value any, tier string, sees func(standard bool) bool) any {
-	switch v := value.(type) {
-	case string:
-		if (key == "policy" || key == "policies") && hiddenPolicy(v, sees) {
-			return explain.Hidden(tier)
-		}
-	case []any:
-		for i := range v {
-			v[i] = hideCluster(key, v[i], tier, sees)
-		}
-		if key == "policies" {
-			return slices.Compact(v) // of which several may have no name
-		}
-	case map[string]any:
-		own, _ := v["tier"].(string)
-		for k := range v {
-			v[k] = hideCluster(k, v[k], own, sees)
-		}
-		if v["policy"] == explain.Hidden(own) {
-			for _, k := range ofRule {
-				if _, has := v[k]; has {
-					v[k] = ""
-				}
-			}
-		}
-	}
-	return value
 }
 
 // written writes the fields of a line.
-func written(fields map[string]json.RawMessage) []byte {
-	var text []byte
-	for _, key := range lineBegin {
-		if value, has := fields[key]; has {
-			text = fmt.Appendf(text, ",%q:%s", key, value)
-			delete(fields, key)
-		}
+func written(fields map[string]json.RawMessage) (text []byte) {
+	for _, key := range []string{"v", "kind", "time"} {
+		text = fmt.Appendf(text, ",%q:%s", key, fields[key])
+		delete(fields, key)
 	}
 	others, err := json.Marshal(fields)
-	if err != nil || len(text) == 0 {
+	if text[0], others[0] = '{', ','; err != nil || len(fields) == 0 {
 		return nil
-	}
-	text[0] = '{'
-	if len(fields) > 0 {
-		others[0] = ','
-	} else {
-		others = others[1:]
 	}
 	return append(append(text, others...), '\n')
 }
-
-// lineBegin are the fields with which each line begins.
-var lineBegin = []string{"v", "kind", "time"}
