@@ -102,7 +102,7 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
 	e.flows.Recheck(flows.PodRemoved, plan.Removed(subjects, next))
 	for ref, p := range subjects {
-		if n := next[ref]; n != nil && !p.Peers.Within(n.Peers) {
+		if n := next[ref]; n != nil && (!p.Peers.Within(n.Peers) || !p.Tiers.Same(n.Tiers)) {
 			e.flows.Recheck(flows.PolicyChanged, slices.Concat(p.Addrs, n.Addrs))
 		}
 	}

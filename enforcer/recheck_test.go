@@ -159,7 +159,7 @@ func TestASetThatStaysHoldsUpNoCut(t *testing.T) {
 	l, by := newLosing(t), losses()[4]
 	l.opens(by)
 	l.change(by)
-	l.seams.refuse = "NG4-" + dataplane.PodID(pod("web", "").PodRef) + "-ports"
+	l.seams.refuse = "destroy NG4-" + dataplane.PodID(pod("web", "").PodRef) + "-ports"
 	if err := l.rollOut(l.next()); !errors.Is(err, errInjected) {
 		t.Fatal("the set is destroyed:", err)
 	}

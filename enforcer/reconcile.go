@@ -289,8 +289,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	return e.repair(ctx, plan, tables, wrong)
 }
 
-// repair writes what deviates, and all that earlier writes left undone: sets first, which
-// rules ask.
+// repair writes what deviates, and all that earlier writes left undone. What fails holds up nothing else.
 func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []grants.Deviation) error {
 	if len(tables) > 0 {
 		e.repaired(strings.Join(tables, ", "))
@@ -302,18 +301,13 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 		e.repaired(fmt.Sprintf("%s, %d entries in all", entriesOf(wrong[0]), len(wrong)))
 		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
 	}
-	err := e.flows.Record()
+	failed := e.flows.Record()
 	if len(tables) > 0 {
-		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects, e.snapshot)); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tablesState(subjects, e.snapshot)))
 		e.intercept.Renew()
 	}
-	if err := e.grants.Repair(wrong); err != nil {
-		return err
-	}
-	if err := errors.Join(err, e.write(ctx, subjects, e.snapshot)); err != nil {
-		return err
+	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {
+		return failed
 	}
 	return e.endDueSwitch(ctx)
 }

@@ -30,7 +30,7 @@ type seams struct {
 	log    []string
 	failed string // the step that was refused, or failed after it was done
 	before func(step string)
-	refuse string // the name of a set that is neither made nor destroyed
+	refuse string // steps that begin with it fail; "": none
 	after  func(n int, step string)
 }
 
@@ -55,7 +55,8 @@ func (s *seams) writes(word string) []string {
 func (s *seams) step(what string, do func() error) error {
 	s.mu.Lock()
 	s.steps++
-	fails, late, before, after, n := s.steps == s.failAt, s.late, s.before, s.after, s.steps
+	refused := s.refuse != "" && strings.HasPrefix(what, s.refuse)
+	fails, late, before, after, n := refused || s.steps == s.failAt, s.late && !refused, s.before, s.after, s.steps
 	if !fails || late {
 		s.log = append(s.log, what)
 	}
@@ -88,16 +89,10 @@ type setSeam struct {
 }
 
 func (f setSeam) Ensure(set ipset.Set) error {
-	if set.Name == f.s.refuse {
-		return errInjected
-	}
 	return f.s.step("ensure "+set.Name, func() error { return f.Fake.Ensure(set) })
 }
 
 func (f setSeam) Destroy(name string) error {
-	if name == f.s.refuse {
-		return errInjected
-	}
 	return f.s.step("destroy "+name, func() error {
 		f.Refer(name, f.s.w.asked(name))
 		return f.Fake.Destroy(name)

@@ -108,7 +108,7 @@ func TestRefusedSets(t *testing.T) {
 	w := newWorld(t)
 	client, other := pod("client", "10.1.0.5", "allow"), pod("other", "10.1.0.6", "allow")
 	s := w.compile([]policy.Pod{client, other}, pol("allow", "tcp/443 www.example.org"))
-	w.seams.refuse = xtables.GrantSetName(client.PodRef, https, iptables.IPv4)
+	w.seams.refuse = "ensure " + xtables.GrantSetName(client.PodRef, https, iptables.IPv4)
 	refused := 0
 	for w.e.Prepare(context.Background(), s) != nil {
 		if refused++; refused > 6 {
@@ -132,5 +132,35 @@ func TestRefusedSets(t *testing.T) {
 	fatal.If(t, w.rollOut(s))
 	if err := granted(client); err != nil || !w.dials("10.1.0.5", "192.0.2.1", 443) {
 		t.Errorf("the set is taken at last: %v", err)
+	}
+}
+
+// TestSetsThatCannotBeRepaired: a set that another program changed, and that the kernel does not let repair, holds up
+// roll-outs as few times. Then its pod is closed on its ports, until it is repaired.
+func TestSetsThatCannotBeRepaired(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client, other := pod("client", "10.1.0.5", "allow"), pod("other", "10.1.0.6", "allow")
+	w.apply([]policy.Pod{client, other}, pol("allow", "tcp/443 www.example.org"))
+	w.answer(client, "www.example.org", 600, "192.0.2.1")
+	set := xtables.GrantSetName(client.PodRef, https, iptables.IPv4)
+	fatal.If(t, w.sets.Add(set, httpsEntry(addr("203.0.113.9"))))
+	fatal.If(t, w.flush("NG4-selected"))
+	w.seams.refuse = "delete " + set
+	failed := 0
+	for w.e.compare(context.Background(), true, true) != nil {
+		if failed++; failed > 6 {
+			t.Fatal("a set is not repaired, and nothing goes on")
+		}
+	}
+	fatal.If(t, w.rollOut(w.compile([]policy.Pod{client, other}, pol("allow", "tcp/443 www.example.org *.example.net"))))
+	w.answer(other, "a.example.net", 600, "192.0.2.2")
+	if !w.dials("10.1.0.6", "192.0.2.2", 443) || w.dials("10.1.0.5", "203.0.113.9", 443) {
+		t.Error("the neighbour's answers do not open, or the pod reaches what another program opened")
+	}
+	w.seams.refuse = ""
+	w.reconcileMembers()
+	if w.dials("10.1.0.5", "203.0.113.9", 443) || !w.dials("10.1.0.5", "192.0.2.1", 443) {
+		t.Error("the set is not repaired at last")
 	}
 }

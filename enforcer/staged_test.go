@@ -2,10 +2,16 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -81,6 +87,47 @@ func TestPreparedPeersAreNoDrift(t *testing.T) {
 			t.Errorf("%d repairs, the open connection is admitted: %v", repairs, w.admitted(open))
 		}
 	})
+}
+
+// TestAbandonedOrderedRules: what the ordered rules of a pod admitted, whose first snapshot could not be prepared,
+// ends with the next snapshot, which has no such rules.
+func TestAbandonedOrderedRules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	allow := pol("allow", "tcp/443 www.example.org")
+	w.apply([]policy.Pod{pod("old", "10.1.0.2", "allow")}, allow)
+	w.seams.forget(1, false)
+	err := w.e.Prepare(context.Background(), ruled(9, nil, &policy.Rule{Tier: policy.Admin, Action: policy.Accept, Ports: policy.AnyPort, Policy: "cluster"}))
+	if err == nil || !slices.Contains(w.selected(), "10.1.0.3") {
+		t.Fatalf("Prepare says %v, isolated are %v", err, w.selected())
+	}
+	w.seams.forget(0, false)
+	open := w.track("10.1.0.3:1001", "192.0.2.9:443")
+	w.apply([]policy.Pod{pod("old", "10.1.0.2", "allow"), pod("young", "10.1.0.3", "allow")}, allow)
+	if w.admitted(open) {
+		t.Error("a connection goes on that no snapshot in force ever allowed")
+	}
+}
+
+// TestSetsAreRepairedWhileTablesAreRefused: nft refuses every write, and the sets of pods with ordered rules are
+// repaired all the same.
+func TestSetsAreRepairedWhileTablesAreRefused(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(t), pod("web", "10.1.0.5", "allow")
+	fatal.If(t, w.rollOut(denying(t, []int{81}, []policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))))
+	w.answer(p, "www.example.org", 600, "192.0.2.1")
+	set := xtables.GrantSetName(p.PodRef, https, iptables.IPv4)
+	fatal.If(t, w.flush(set))
+	tx := w.inet.NewTransaction()
+	tx.Flush(&knftables.Chain{Name: "forward"})
+	fatal.If(t, w.inet.Run(context.Background(), tx))
+	w.seams.refuse = "nft"
+	if err := w.e.compare(context.Background(), true, true); !errors.Is(err, errInjected) {
+		t.Errorf("the comparison says %v", err)
+	}
+	if w.left(p, https, "192.0.2.1") == 0 {
+		t.Error("the set is not repaired")
+	}
 }
 
 // TestOpenedJustBeforeIsolation: a pod with ordered rules opens a connection between the

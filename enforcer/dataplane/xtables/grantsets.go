@@ -242,10 +242,7 @@ func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 	sets = slices.Collect(maps.Keys(found)) // also of a port that no rule asks: it is held until its grants are gone
 	held := map[dataplane.GrantSet][]dataplane.Grant{}
 	made := x.grants.create(sets, there, func(s dataplane.GrantSet, err error) {
-		if x.missing[s.Pod] == nil {
-			x.missing[s.Pod] = map[policy.PortSet]bool{}
-		}
-		x.missing[s.Pod][s.Ports] = true
+		x.close(s)
 		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
 	})
 	for _, s := range made {

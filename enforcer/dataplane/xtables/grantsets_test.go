@@ -167,8 +167,10 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		if len(wrong) > 0 != test.members || len(wrong) > 1 {
 			t.Errorf("%s: deviating %v", test.what, wrong)
 		}
-		if repaired, err := m.repair(wrong); err != nil || len(repaired) > 0 != test.members {
-			t.Errorf("%s: repaired %v, %v", test.what, repaired, err)
+		for _, s := range wrong {
+			if repaired, err := m.repair(s); err != nil || !repaired {
+				t.Errorf("%s: repaired %v, %v", test.what, repaired, err)
+			}
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
 			t.Errorf("%s: after the repair %v", test.what, got)
@@ -194,8 +196,8 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		if len(wrong) > 0 != asked || m.differing[web.Name] != asked {
 			t.Errorf("asked %v: deviating %v, differing %v", asked, wrong, m.differing)
 		}
-		repaired, err := m.repair([]*mirror{{name: web.Name, grants: grants, set: web}})
-		if _, _, missing := fake.Read(web.Name); err != nil || len(repaired) > 0 != asked || missing == nil != asked {
+		repaired, err := m.repair(&mirror{name: web.Name, grants: grants, set: web})
+		if _, _, missing := fake.Read(web.Name); err != nil || repaired != asked || missing == nil != asked {
 			t.Errorf("asked %v: repaired %v, %v, the set: %v", asked, repaired, err, missing)
 		}
 	}

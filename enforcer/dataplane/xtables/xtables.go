@@ -44,16 +44,15 @@ type packetFilter struct {
 	rules   *rules
 	grants  *grantSets
 	mirrors mirrors
-	// foundSets and foundTables are not as wanted, by the last Verify.
-	foundSets   []*mirror
-	foundTables []*table
+	// found are the tables and static sets that are not as wanted, by the last Verify.
+	found []string
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
 	// rule asks any more.
 	stale map[string]bool
-	// missing are the port sets whose grant set the kernel refused: they open nothing.
+	// missing are the port sets whose grant set the kernel refused, or a repair of it: they open nothing.
 	missing  map[policy.PodRef]map[policy.PortSet]bool
 	refusals int // how often in a row the kernel refused a set
-	// resync: a set may be gone, after a failed write, or was never made.
+	// resync: a set deviates, may be gone, after a failed write, or was never made.
 	resync atomic.Bool
 	active bool // a state is in force
 }
@@ -130,14 +129,15 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	if to == dataplane.Isolate {
 		return x.mirrors.writeStatic(st, beforeRules)
 	}
-	if to == dataplane.Prepare {
-		x.foundSets, x.foundTables = nil, nil // of another state
-	} else if err := x.repairFound(); err != nil {
-		return err
-	}
 	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
+	if to == dataplane.Commit {
+		for _, what := range x.found {
+			x.owner.Repaired(what)
+		}
+	}
+	x.found = nil
 	if to == dataplane.Commit {
 		return x.commit(ctx, st)
 	}
@@ -168,9 +168,11 @@ func (x *packetFilter) wanted(st dataplane.State) wanted {
 	return wanted{st.Subjects, x.missing}
 }
 
-// stageSets creates the sets of a state that are not there. A set
+// stageSets repairs sets of grants that may deviate, and creates the sets of a state that are not there. A set
 // that an earlier agent left is adopted with its entries.
 func (x *packetFilter) stageSets(st dataplane.State) error {
+	var failed error
+	clear(x.missing)
 	if x.resync.Swap(false) { // Apply sets it again after an error
 		if err := x.mirrors.ensureStatic(); err != nil {
 			return err
@@ -179,12 +181,10 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 		if err != nil {
 			return err
 		}
-		if err := x.repairSets(wrong); err != nil {
-			return err
-		}
+		failed = x.repairSets(wrong)
 	}
-	clear(x.missing)
-	failed, err := x.adopt(st)
+	refused, err := x.adopt(st)
+	failed = cmp.Or(failed, refused)
 	switch {
 	case err != nil:
 		return err
@@ -224,7 +224,7 @@ func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet
 
 // Verify implements dataplane.Interface.
 func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
-	x.foundSets, x.foundTables = nil, nil
+	x.found = nil
 	sets, err := x.mirrors.verify(x.mirrors.of(st))
 	if err != nil {
 		return nil, err
@@ -234,36 +234,47 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 	if err != nil {
 		return nil, err
 	}
-	x.foundSets, x.foundTables = sets, tables
 	for _, t := range tables {
 		objects = append(objects, t.String())
 	}
+	x.found = slices.Clone(objects)
 	for _, s := range sets {
 		objects = append(objects, "set "+s.name)
+		if x.resync.Store(true); s.fixed != nil {
+			x.found = append(x.found, s.String())
+		}
 	}
 	return objects, nil
 }
 
-// repairFound repairs the sets that the last Verify found. The rules are written by Apply.
-func (x *packetFilter) repairFound() error {
-	sets, tables := x.foundSets, x.foundTables
-	x.foundSets, x.foundTables = nil, nil
-	if err := x.repairSets(sets); err != nil {
-		return err
+// repairSets repairs sets of grants, which counts as one repair. What a set is for that cannot be repaired is
+// missing.
+func (x *packetFilter) repairSets(wrong []*mirror) (failed error) {
+	var repaired []*mirror
+	for _, s := range wrong {
+		switch deviated, err := x.mirrors.repair(s); {
+		case err == nil && deviated:
+			repaired = append(repaired, s)
+		case err != nil:
+			failed = fmt.Errorf("repair %s: %w", s, err)
+			x.resync.Store(true)
+			for _, of := range s.grants.Members(s.set) {
+				x.close(of.Set)
+			}
+		}
 	}
-	for _, t := range tables {
-		x.owner.Repaired(t.String())
-	}
-	return nil
-}
-
-// repairSets repairs sets, which counts as one repair.
-func (x *packetFilter) repairSets(wrong []*mirror) error {
-	repaired, err := x.mirrors.repair(wrong)
 	if len(repaired) > 0 {
 		x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
 	}
-	return err
+	return failed
+}
+
+// close has no rule ask a set of grants.
+func (x *packetFilter) close(s dataplane.GrantSet) {
+	if x.missing[s.Pod] == nil {
+		x.missing[s.Pod] = map[policy.PortSet]bool{}
+	}
+	x.missing[s.Pod][s.Ports] = true
 }
 
 // Changed implements dataplane.Poller.
