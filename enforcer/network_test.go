@@ -158,6 +158,24 @@ func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 	}
 }
 
+// TestTheNodesServingAddressesAreGuardedOnceWritten: not while nft refuses the state that guards them.
+func TestTheNodesServingAddressesAreGuardedOnceWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(nil)
+	serving, err := w.e.intercept.SetNetwork(intercept.Network{NodeDNS: true, HostResolvers: addrs("198.51.100.53")})
+	fatal.If(t, err)
+	guarded := func() bool { return slices.ContainsFunc(serving, func(a netip.Addr) bool { _, is := w.e.intercept.HostResolver(a); return is }) }
+	w.seams.refuse = "nft"
+	if _, err := w.e.Refresh(context.Background()); err == nil || guarded() {
+		t.Errorf("nft refuses the tables: %v, and the address is guarded: %v", err, guarded())
+	}
+	w.seams.refuse = ""
+	if w.reconcile(); !guarded() {
+		t.Error("the tables are written, and the address is not guarded")
+	}
+}
+
 // TestResolves: DNS is asked at the resolvers, the endpoint and what serves them.
 func TestResolves(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,12 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects, inForce *policy.Snap
 
 // applyTables makes the nft tables hold such a state.
 func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
-	return e.k.Tables.Apply(ctx, e.tablesState(subjects, inForce))
+	s := e.tablesState(subjects, inForce)
+	err := e.k.Tables.Apply(ctx, s)
+	if err == nil && s.NodeDNS != nil {
+		e.intercept.Guard(s.NodeDNS.Resolvers)
+	}
+	return err
 }
 
 // state returns what the dataplane is to hold.

@@ -105,12 +105,14 @@ func TestNodesQueriesBeforeTheGuard(t *testing.T) {
 	takes("assigned", false)
 	i.Activate()
 	takes("before the first write", false)
-	i.NodeServing()
+	i.NodeServing() // for a write that may fail
+	takes("before the first write", false)
+	i.Guard(i.NodeServing())
 	takes("in the kernel", true)
 	_, err = i.SetNetwork(Network{})
 	fatal.If(t, err)
 	i.Activate()
-	i.NodeServing()
+	i.Guard(i.NodeServing())
 	takes("before it is drained", true)
 	i.GiveBack()
 	if got, guarded := i.HostResolver(all[0]); got.IsValid() || guarded {

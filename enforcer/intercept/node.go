@@ -26,15 +26,21 @@ func newNodeServing() nodeServing {
 }
 
 // NodeServing returns the serving addresses of the node's own queries in force by the resolvers
-// of the host, for a write to the kernel: it leads these queries there, and guards the addresses against
-// others. The caller must not change the map.
+// of the host. The caller must not change the map.
 func (i *Interception) NodeServing() map[netip.Addr]netip.Addr {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.node.serving
+}
+
+// Guard notes that the kernel leads the node's own queries to serving addresses, by the resolvers, and guards
+// these against others.
+func (i *Interception) Guard(serving map[netip.Addr]netip.Addr) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, s := range i.node.serving {
+	for _, s := range serving {
 		i.node.guarded[s] = true
 	}
-	return i.node.serving
 }
 
 // HostResolver returns the resolver of the host whose queries by the node itself a serving address
