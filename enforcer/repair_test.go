@@ -157,6 +157,24 @@ func (w *world) repairs(what string, rival func() error) {
 	}
 }
 
+// TestASurveyThatFailsIsNotFresh: the chains of all programs are read again before the first write, where that
+// reading failed.
+func TestASurveyThatFailsIsNotFresh(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.clock.Pass(time.Minute)
+	s := w.compile([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
+	w.seams.refuse = "save all"
+	if w.e.Prepare(context.Background(), s) == nil {
+		t.Fatal("the chains cannot be read, and are written")
+	}
+	w.seams.forget(0, false)
+	w.seams.refuse = ""
+	if w.prepare(s); len(w.seams.writes("save all")) != 1 {
+		t.Errorf("the chains are not read: %q", w.seams.written())
+	}
+}
+
 // The loop itself looks, soon.
 func TestRunReconcilePutsEntriesBack(t *testing.T) {
 	w, p := answeredWeb(t)

@@ -6,10 +6,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -107,6 +110,45 @@ func TestChangesAlthoughTheOtherDataplaneStays(t *testing.T) {
 
 // candidates tells whether the nft tables ask for candidates.
 func (w *world) candidates() bool { return strings.Contains(w.inet.Dump(), " jump candidate") }
+
+// TestASwitchKeepsDeadlines: what is taken over from the other dataplane ends when it would have ended there, and an
+// entry that says no name is not taken over.
+func TestASwitchKeepsDeadlines(t *testing.T) {
+	t.Parallel()
+	w, p := web(t)
+	w.answer(p, "www.example.org", 600, "192.0.2.1")
+	lifetime := w.left(p, https, "192.0.2.1") - DefaultHold
+	unnamed := httpsEntry(addr("203.0.113.9"))
+	unnamed.Timeout = time.Hour
+	fatal.If(t, w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), unnamed))
+	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}}
+	w.plane = nftablesPlane
+	_, end := overlap(t, w, func() {
+		w.e.k.Other = &Other{Left: filter.Left, New: filter.New}
+		fatal.If(t, w.e.findOther(context.Background()))
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	})
+	left := func() map[netip.Addr]time.Duration {
+		out, set := map[netip.Addr]time.Duration{}, ruleset.GrantSet(dataplane.GrantSet{Pod: p.PodRef, Ports: https})
+		fatal.If(t, w.e.k.Tables.ListGrants([]string{set.Name}, func(_ string, part []timed.Entry) {
+			for _, e := range part {
+				out[e.Addr] = e.Timeout
+			}
+		}))
+		return out
+	}
+	for _, when := range []string{"beside the first agent", "after it"} {
+		if all := left(); len(all) != 1 || !near(all[addr("192.0.2.1")], lifetime.Truncate(time.Second)) {
+			t.Errorf("%s these are open for: %v", when, all)
+		}
+		if when == "beside the first agent" {
+			end()
+		}
+	}
+	if w.expire(lifetime + 2*time.Second); len(left()) > 0 {
+		t.Errorf("past their deadlines these are open for: %v", left())
+	}
+}
 
 // TestChainsThatStayOpenNothing: chains of iptables that cannot be removed after a switch to
 // nftables keep the policies of before. They open nothing, a change of policies comes into force

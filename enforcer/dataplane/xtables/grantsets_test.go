@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -200,6 +201,30 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		if _, _, missing := fake.Read(web.Name); err != nil || repaired != asked || missing == nil != asked {
 			t.Errorf("asked %v: repaired %v, %v, the set: %v", asked, repaired, err, missing)
 		}
+	}
+}
+
+// amid calls before the sizes of sets are read.
+type amid struct {
+	*ipset.Fake
+	before func()
+}
+
+func (a amid) Sizes(names ...string) (map[string]int, error) {
+	a.before()
+	return a.Fake.Sizes(names...)
+}
+
+// TestASetThatGoesWhileSetsAreCompared: a grant that finds its set missing has the next write compare the sets, also
+// while a write does.
+func TestASetThatGoesWhileSetsAreCompared(t *testing.T) {
+	var x *packetFilter
+	op := []dataplane.GrantOp{{Set: grantSetOf("web", false), Grants: granted("192.0.2.1")}}
+	owner := dataplane.Owner{Now: time.Now, Coexisting: func() bool { return false }}
+	x = Config{Sets: amid{ipset.NewFake(time.Now), func() { x.ApplyGrants(op) }}, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
+	fatal.If(t, x.stageSets(dataplane.State{Grants: fakeGrants{}}))
+	if !dataplane.IsNoSet(op[0].Err) || !x.resync.Load() {
+		t.Errorf("the grant says %v, the sets are compared again: %v", op[0].Err, x.resync.Load())
 	}
 }
 
