@@ -180,7 +180,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	} else {
 		_ = e.endDueSwitch(ctx) // it reports its errors
 	}
-	err = errors.Join(e.unopened, failed, e.flows.Run(e.judge()))
+	err = errors.Join(e.unopened, e.plane.refused, failed, e.flows.Run(e.judge()))
 	if err == nil && s == e.coming {
 		e.phase = inForce
 	}

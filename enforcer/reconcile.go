@@ -309,7 +309,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {
 		return failed
 	}
-	return e.endDueSwitch(ctx)
+	return errors.Join(e.plane.refused, e.endDueSwitch(ctx))
 }
 
 // entriesOf names the set of an entry.

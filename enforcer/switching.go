@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -33,6 +34,22 @@ type switching struct {
 	early bool
 	// candidates: the tables decide by candidates, once the other one is gone.
 	candidates bool
+	// refused is the last Apply's error that concerns some pods alone.
+	refused error
+}
+
+// Apply implements dataplane.Interface. An error that concerns some pods alone holds up nothing: it is
+// kept in refused.
+func (s *switching) Apply(ctx context.Context, st dataplane.State, to dataplane.Phase) error {
+	err := s.Interface.Apply(ctx, st, to)
+	if to == dataplane.Isolate {
+		return err
+	}
+	s.refused = nil
+	if refused := (dataplane.Refused{}); errors.As(err, &refused) {
+		s.refused, err = err, nil
+	}
+	return err
 }
 
 // left returns the other dataplane, nil if nothing of it counts.

@@ -78,8 +78,7 @@ type Interface interface {
 	// call. It writes nothing.
 	Recover(ctx context.Context) (Recovered, error)
 
-	// Apply makes the packet filter hold a state. A set that the kernel refuses is an error a few
-	// times; then its subjects stay closed, and the rest goes on.
+	// Apply makes the packet filter hold a state. An error of type Refused concerns some pods alone.
 	Apply(ctx context.Context, st State, to Phase) error
 	// Shrink removes what the state in force needs no more: the rules that an earlier agent left
 	// outside of what is written, the released sets of grants and others that no rule asks. It is
@@ -101,6 +100,17 @@ type Interface interface {
 	// withdraw is called between the removal of rules and of sets. Recover is not needed.
 	Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error
 }
+
+// Refused is an error of Apply: the kernel refuses to create or to repair sets of grants of some
+// pods. Nothing is open by these sets, and all else of the state is written.
+type Refused struct{ Err error }
+
+func (e Refused) Error() string {
+	return "the kernel refuses sets of grants; they open nothing: " + e.Err.Error()
+}
+
+// Unwrap returns the error of a set.
+func (e Refused) Unwrap() error { return e.Err }
 
 // Poller is a dataplane that has changes without an event of the kernel.
 type Poller interface {

@@ -2,8 +2,6 @@ package xtables
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -199,28 +197,9 @@ func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.
 	return sets, left
 }
 
-// create creates the kernel's sets of grants, but for those that there has, and returns the
-// sets of grants that the kernel has now. refused is called for each of the others.
-func (g *grantSets) create(sets []dataplane.GrantSet, there map[string]bool, refused func(dataplane.GrantSet, error)) (made []dataplane.GrantSet) {
-	results := map[string]error{}
-	for _, s := range sets {
-		err, asked := results[s.Name]
-		if !asked && !there[s.Name] && g.held[s.Name] == 0 {
-			err = g.sets.Ensure(grantHeader(s))
-			results[s.Name] = err
-		}
-		if err != nil {
-			refused(s, err)
-			continue
-		}
-		made = append(made, s)
-	}
-	return made
-}
-
 // adopt reads the members of the sets that an earlier agent left in one listing, and creates
-// the others. refused is the error of a set that the kernel refuses.
-func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
+// the others.
+func (x *packetFilter) adopt(st dataplane.State) error {
 	sets, left := missingGrants(st, x.stale)
 	there, found, listed := map[string]bool{}, map[dataplane.GrantSet][]dataplane.Grant{}, x.owner.Now()
 	for _, s := range sets {
@@ -236,20 +215,27 @@ func (x *packetFilter) adopt(st dataplane.State) (refused, err error) {
 			}
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	sets = slices.Collect(maps.Keys(found)) // also of a port that no rule asks: it is held until its grants are gone
-	held := map[dataplane.GrantSet][]dataplane.Grant{}
-	made := x.grants.create(sets, there, func(s dataplane.GrantSet, err error) {
-		x.close(s)
-		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
-	})
-	for _, s := range made {
-		held[s] = found[s]
+	for s := range found { // also of a port that no rule asks: it is held until its grants are gone
+		if !there[s.Name] && x.grants.held[s.Name] == 0 && x.refused[s.Name] == nil {
+			err := x.cfg.Sets.Ensure(grantHeader(s))
+			if err != nil { // Prepare carries grants over to the sets that are there: a passing error must cut nothing
+				err = x.cfg.Sets.Ensure(grantHeader(s))
+			}
+			if err != nil {
+				x.refuse(s, err)
+			}
+			there[s.Name] = true
+		}
+		if x.refused[s.Name] != nil {
+			delete(found, s)
+			continue
+		}
 		x.grants.held[s.Name]++
 		delete(x.stale, s.Name)
 	}
-	st.Grants.Adopt(held, listed)
-	return refused, nil
+	st.Grants.Adopt(found, listed)
+	return nil
 }

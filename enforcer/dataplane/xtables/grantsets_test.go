@@ -1,11 +1,15 @@
 package xtables
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,9 +28,19 @@ type fakeGrants map[dataplane.GrantSet]struct {
 	uncertain map[netip.Addr]bool
 }
 
-func (f fakeGrants) Holds(set dataplane.GrantSet) bool { _, there := f[set]; return there }
+func (f fakeGrants) Holds(set dataplane.GrantSet) bool {
+	set.Name = GrantSetName(set.Pod, set.Ports, familyOf(set.IPv6))
+	_, there := f[set]
+	return there
+}
 
-func (f fakeGrants) Adopt(map[dataplane.GrantSet][]dataplane.Grant, time.Time) {}
+func (f fakeGrants) Adopt(held map[dataplane.GrantSet][]dataplane.Grant, _ time.Time) {
+	for set, grants := range held {
+		is := f[set]
+		is.certain = grants
+		f[set] = is
+	}
+}
 
 func (f fakeGrants) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
@@ -72,7 +86,9 @@ func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
 func fakeGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
 	fake := ipset.NewFake(time.Now)
 	g := newGrantSets(fake)
-	g.create(sets, nil, func(s dataplane.GrantSet, err error) { t.Fatal(s.Name, err) })
+	for _, s := range sets {
+		fatal.If(t, fake.Ensure(grantHeader(s)))
+	}
 	return g, fake
 }
 
@@ -124,6 +140,11 @@ func TestApplyGrants(t *testing.T) {
 	}
 }
 
+// failedRepair fails a test.
+func failedRepair(t *testing.T) func(*mirror, error) {
+	return func(s *mirror, err error) { t.Errorf("%v is not repaired: %v", s, err) }
+}
+
 // deviating returns the sets of grants that deviate.
 func deviating(t *testing.T, m *mirrors, grants dataplane.Grants) []*mirror {
 	t.Helper()
@@ -168,10 +189,8 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		if len(wrong) > 0 != test.members || len(wrong) > 1 {
 			t.Errorf("%s: deviating %v", test.what, wrong)
 		}
-		for _, s := range wrong {
-			if repaired, err := m.repair(s); err != nil || !repaired {
-				t.Errorf("%s: repaired %v, %v", test.what, repaired, err)
-			}
+		if repaired := m.repair(wrong, failedRepair(t)); len(repaired) > 0 != test.members {
+			t.Errorf("%s: repaired %v", test.what, repaired)
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
 			t.Errorf("%s: after the repair %v", test.what, got)
@@ -197,9 +216,9 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		if len(wrong) > 0 != asked || m.differing[web.Name] != asked {
 			t.Errorf("asked %v: deviating %v, differing %v", asked, wrong, m.differing)
 		}
-		repaired, err := m.repair(&mirror{name: web.Name, grants: grants, set: web})
-		if _, _, missing := fake.Read(web.Name); err != nil || repaired != asked || missing == nil != asked {
-			t.Errorf("asked %v: repaired %v, %v, the set: %v", asked, repaired, err, missing)
+		repaired := m.repair([]*mirror{{name: web.Name, grants: grants, set: web}}, failedRepair(t))
+		if _, _, missing := fake.Read(web.Name); len(repaired) > 0 != asked || missing == nil != asked {
+			t.Errorf("asked %v: repaired %v, the set: %v", asked, repaired, missing)
 		}
 	}
 }
@@ -258,6 +277,96 @@ func TestListGrants(t *testing.T) {
 		}))
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%d sets: %s", count, d)
+		}
+	}
+}
+
+// stuckSet is fake sets, one of which the kernel neither makes nor changes.
+type stuckSet struct {
+	*ipset.Fake
+	name string
+}
+
+var errStuck = errors.New("out of memory")
+
+func (s *stuckSet) try(name string, do func() error) error {
+	if name == s.name {
+		return errStuck
+	}
+	return do()
+}
+
+func (s *stuckSet) Ensure(set ipset.Set) error {
+	return s.try(set.Name, func() error { return s.Fake.Ensure(set) })
+}
+
+func (s *stuckSet) Delete(name string, entries ...ipset.Entry) error {
+	return s.try(name, func() error { return s.Fake.Delete(name, entries...) })
+}
+
+func (s *stuckSet) Replace(set ipset.Set, entries ...ipset.Entry) error {
+	return s.try(set.Name, func() error { return s.Fake.Replace(set, entries...) })
+}
+
+// TestARefusedSetClosesItsPodAlone: a set of a pod that the kernel does not make or repair holds up no other pod's
+// change. No rule asks it until the kernel takes it, and the error tells the pod.
+func TestARefusedSetClosesItsPodAlone(t *testing.T) {
+	const coming = policy.PortSet("tcp/1-2")
+	foreign := ipset.Entry{Addr: addr("203.0.113.9"), Protocol: 6, Port: 443, Timeout: time.Hour}
+	for what, rival := range map[string]func(f *ipset.Fake, set dataplane.GrantSet) error{
+		"is not made":         nil,
+		"is gone":             func(f *ipset.Fake, set dataplane.GrantSet) error { return f.Destroy(set.Name) },
+		"has a foreign entry": func(f *ipset.Fake, set dataplane.GrantSet) error { return f.Add(set.Name, foreign) },
+		"is another set": func(f *ipset.Fake, set dataplane.GrantSet) error {
+			return errors.Join(f.Destroy(set.Name), f.Ensure(ipset.Set{Name: set.Name, Type: ipset.HashIP}))
+		},
+	} {
+		for _, found := range []bool{false, true} { // by Verify, or after a failed write
+			ctx, web := context.Background(), grantSetOf("web", false)
+			sets, chains := &stuckSet{Fake: ipset.NewFake(time.Now)}, iptables.NewFake()
+			owner := dataplane.Owner{
+				Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+				Coexisting: func() bool { return false }, Repaired: func(string) {},
+			}
+			x := Config{Sets: sets, Chains: chains}.New(owner).(*packetFilter)
+			st := dataplane.State{Grants: fakeGrants{}, Subjects: dataplane.Subjects{}}
+			for i, s := range []dataplane.GrantSet{web, grantSetOf("other", false)} {
+				st.Subjects[s.Pod] = &dataplane.Subject{Pod: s.Pod, Addrs: []netip.Addr{addr(fmt.Sprintf("10.1.0.%d", i+1))}, Grants: []policy.PortSet{"tcp/443"}, Staged: true, Isolated: true}
+			}
+			if rival != nil {
+				fatal.If(t, x.Apply(ctx, st, dataplane.Commit))
+				fatal.If(t, rival(sets.Fake, web))
+				if found {
+					objects, err := x.Verify(ctx, st, true)
+					if err != nil || !slices.Equal(objects, []string{"set " + web.Name}) {
+						t.Errorf("a set %s, and %v deviates, %v", what, objects, err)
+					}
+				} else {
+					x.resync.Store(true)
+				}
+			}
+			for _, s := range st.Subjects {
+				s.Grants = []policy.PortSet{"tcp/443", coming}
+			}
+			asks := func(pod policy.PodRef, ports policy.PortSet) bool {
+				return strings.Contains(chains.Dump(iptables.IPv4, "mangle"), "--match-set "+GrantSetName(pod, ports, iptables.IPv4)+" ")
+			}
+			sets.name = web.Name
+			for range 2 {
+				err := x.Apply(ctx, st, dataplane.Commit)
+				if refused := (dataplane.Refused{}); !errors.As(err, &refused) || !errors.Is(err, errStuck) || !strings.Contains(err.Error(), web.Pod.String()) {
+					t.Errorf("a set %s, found %v: %v", what, found, err)
+				}
+				for pod := range st.Subjects {
+					if want := pod != web.Pod; asks(pod, "tcp/443") != want || !asks(pod, coming) {
+						t.Errorf("a set of %v %s; the rules of %v ask its set: %v, and the set of new ports: %v", web.Pod, what, pod, asks(pod, "tcp/443"), asks(pod, coming))
+					}
+				}
+			}
+			sets.name = ""
+			if err := x.Apply(ctx, st, dataplane.Commit); err != nil || !asks(web.Pod, "tcp/443") || len(open(t, sets, web)) > 0 {
+				t.Errorf("a set that %s is taken at last: %v, with %v", what, err, open(t, sets, web))
+			}
 		}
 	}
 }

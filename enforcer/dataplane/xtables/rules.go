@@ -34,15 +34,14 @@ type ruleset struct {
 	subjects        []*dataplane.Subject
 	// kept are the rules of pods as they were rendered last; nil keeps none.
 	kept map[policy.PodRef]podRules
-	// missing are the port sets whose grant set the kernel refused: they open nothing.
-	missing map[policy.PodRef]map[policy.PortSet]bool
+	// refused has the names of grant sets that the kernel refused: they open nothing.
+	refused map[string]error
 }
 
 // podRules is the rules of a pod, and what they were made of.
 type podRules struct {
-	ports   []policy.PortSet
-	missing map[policy.PortSet]bool
-	rules   []string
+	ports []policy.PortSet
+	rules []string
 }
 
 // render renders our chains, and the jumps to them.
@@ -200,7 +199,8 @@ func (r ruleset) mangle() iptables.Chains {
 // before sets: a packet has one port and a pod many sets. The entries of the set of single
 // ports have the ports themselves.
 func (r ruleset) podRules(p *dataplane.Subject) []string {
-	if k, there := r.kept[p.Pod]; there && slices.Equal(k.ports, p.Grants) && maps.Equal(k.missing, r.missing[p.Pod]) {
+	keeps := r.kept != nil && len(r.refused) == 0
+	if k, there := r.kept[p.Pod]; there && keeps && slices.Equal(k.ports, p.Grants) {
 		return k.rules
 	}
 	var out []string
@@ -210,10 +210,10 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 	}
 	shared := false
 	for _, ports := range p.Grants {
-		if r.missing[p.Pod][ports] {
+		set := GrantSetName(p.Pod, ports, r.family)
+		if r.refused[set] != nil {
 			continue
 		}
-		set := GrantSetName(p.Pod, ports, r.family)
 		if _, _, single := ports.Single(); single {
 			if !shared {
 				shared = true
@@ -225,8 +225,8 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 			add(match, set+" dst", string(ports))
 		}
 	}
-	if r.kept != nil {
-		r.kept[p.Pod] = podRules{p.Grants, r.missing[p.Pod], out}
+	if keeps {
+		r.kept[p.Pod] = podRules{p.Grants, out}
 	}
 	return out
 }

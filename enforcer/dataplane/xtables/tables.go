@@ -32,8 +32,7 @@ func (t *table) String() string { return fmt.Sprintf("%v %s chains", t.family, t
 // wanted is what the rules of all tables are made of.
 type wanted struct {
 	subjects dataplane.Subjects
-	// refused are the port sets whose grant set the kernel does not take: no rule asks them.
-	refused map[policy.PodRef]map[policy.PortSet]bool
+	refused  map[string]error // by the names of grant sets, which no rule asks
 }
 
 // rules is our chains in all tables, and the jumps to them.
@@ -139,7 +138,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 // hold tells whether the last write was of the same rules, and nothing changed them since.
 func (r *rules) hold(w wanted) bool {
 	return r.last.subjects != nil && !slices.ContainsFunc(r.tables, func(t *table) bool { return t.have == nil }) &&
-		maps.EqualFunc(w.subjects, r.last.subjects, (*dataplane.Subject).SameRules) && maps.EqualFunc(w.refused, r.last.refused, maps.Equal)
+		maps.EqualFunc(w.subjects, r.last.subjects, (*dataplane.Subject).SameRules) && maps.EqualFunc(w.refused, r.last.refused, func(_, _ error) bool { return true })
 }
 
 // render renders what is wanted, by family and table.
@@ -147,7 +146,7 @@ func (r *rules) render(w wanted) map[iptables.Family]map[string]iptables.Chains 
 	out, subjects := map[iptables.Family]map[string]iptables.Chains{}, w.subjects.Sorted()
 	for _, f := range families {
 		maps.DeleteFunc(r.kept[f], func(ref policy.PodRef, _ podRules) bool { return w.subjects[ref] == nil })
-		out[f] = ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: r.kept[f], missing: w.refused}.render()
+		out[f] = ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: r.kept[f], refused: w.refused}.render()
 	}
 	return out
 }

@@ -44,28 +44,26 @@ type packetFilter struct {
 	rules   *rules
 	grants  *grantSets
 	mirrors mirrors
-	// found are the tables and static sets that are not as wanted, by the last Verify.
-	found []string
+	// foundSets and foundTables are not as wanted, by the last Verify.
+	foundSets   []*mirror
+	foundTables []*table
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
 	// rule asks any more.
 	stale map[string]bool
-	// missing are the port sets whose grant set the kernel refused, or a repair of it: they open nothing.
-	missing  map[policy.PodRef]map[policy.PortSet]bool
-	refusals int // how often in a row the kernel refused a set
-	// resync: a set deviates, may be gone, after a failed write, or was never made.
+	// refused are the errors of grant sets, by name, that the kernel did not create or repair: no rule
+	// asks them.
+	refused map[string]error
+	// resync: a set may be gone, after a failed write, or was never made.
 	resync atomic.Bool
 	active bool // a state is in force
 }
-
-// refusalsMax is how often a set that the kernel refuses holds everything up.
-const refusalsMax = 3
 
 // New returns a dataplane that has touched nothing yet.
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
 		grants: newGrantSets(cfg.Sets), mirrors: newMirrors(cfg.Sets, owner.Coexisting),
-		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
+		refused: map[string]error{}, stale: map[string]bool{},
 	}
 	x.resync.Store(true)
 	return x
@@ -129,25 +127,27 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	if to == dataplane.Isolate {
 		return x.mirrors.writeStatic(st, beforeRules)
 	}
-	if err := x.stageSets(st); err != nil {
+	found, tables := x.foundSets, x.foundTables
+	if x.foundSets, x.foundTables = nil, nil; to == dataplane.Prepare {
+		found, tables = nil, nil // of another state
+	}
+	if err := x.stageSets(st, found); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
+	for _, t := range tables {
+		x.owner.Repaired(t.String())
+	}
 	if to == dataplane.Commit {
-		for _, what := range x.found {
-			x.owner.Repaired(what)
+		err = x.commit(ctx, st)
+	} else if x.active || !x.rules.follows {
+		if err = errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, x.wanted(st))); err != nil {
+			err = fmt.Errorf("prepare chains: %w", err)
 		}
 	}
-	x.found = nil
-	if to == dataplane.Commit {
-		return x.commit(ctx, st)
+	if names := slices.Sorted(maps.Keys(x.refused)); err == nil && len(names) > 0 {
+		err = dataplane.Refused{Err: fmt.Errorf("%w (%d sets in all)", x.refused[names[0]], len(names))}
 	}
-	if !x.active && x.rules.follows {
-		return nil
-	}
-	if err := errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, x.wanted(st))); err != nil {
-		return fmt.Errorf("prepare chains: %w", err)
-	}
-	return nil
+	return err
 }
 
 // commit brings a state with its sets into force.
@@ -165,14 +165,13 @@ func (x *packetFilter) commit(ctx context.Context, st dataplane.State) error {
 }
 
 func (x *packetFilter) wanted(st dataplane.State) wanted {
-	return wanted{st.Subjects, x.missing}
+	return wanted{st.Subjects, x.refused}
 }
 
-// stageSets repairs sets of grants that may deviate, and creates the sets of a state that are not there. A set
-// that an earlier agent left is adopted with its entries.
-func (x *packetFilter) stageSets(st dataplane.State) error {
-	var failed error
-	clear(x.missing)
+// stageSets repairs the sets that were found to deviate, and creates those of a state that are not
+// there. A set that an earlier agent left is adopted with its entries.
+func (x *packetFilter) stageSets(st dataplane.State, found []*mirror) error {
+	clear(x.refused)
 	if x.resync.Swap(false) { // Apply sets it again after an error
 		if err := x.mirrors.ensureStatic(); err != nil {
 			return err
@@ -181,24 +180,17 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 		if err != nil {
 			return err
 		}
-		failed = x.repairSets(wrong)
+		found = append(found, wrong...)
 	}
-	refused, err := x.adopt(st)
-	failed = cmp.Or(failed, refused)
-	switch {
-	case err != nil:
+	if err := x.repairSets(found); err != nil {
 		return err
-	case failed == nil:
-		x.refusals = 0
-		return nil
-	case x.refusals < refusalsMax:
-		x.refusals++
-		return failed
-	case x.refusals == refusalsMax:
-		x.refusals++
-		x.owner.Log.Error("the kernel refuses sets; what they are for stays closed, the rest goes on", "error", failed)
 	}
-	return nil
+	return x.adopt(st)
+}
+
+// refuse has no rule ask a set of grants.
+func (x *packetFilter) refuse(s dataplane.GrantSet, err error) {
+	x.refused[s.Name] = fmt.Errorf("grants of pod %s: %w", s.Pod, err)
 }
 
 // Shrink implements dataplane.Interface. The rules go first: the sets that they ask cannot be destroyed.
@@ -224,7 +216,7 @@ func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet
 
 // Verify implements dataplane.Interface.
 func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
-	x.found = nil
+	x.foundSets, x.foundTables = nil, nil
 	sets, err := x.mirrors.verify(x.mirrors.of(st))
 	if err != nil {
 		return nil, err
@@ -234,47 +226,30 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 	if err != nil {
 		return nil, err
 	}
+	x.foundSets, x.foundTables = sets, tables
 	for _, t := range tables {
 		objects = append(objects, t.String())
 	}
-	x.found = slices.Clone(objects)
 	for _, s := range sets {
 		objects = append(objects, "set "+s.name)
-		if x.resync.Store(true); s.fixed != nil {
-			x.found = append(x.found, s.String())
-		}
 	}
 	return objects, nil
 }
 
-// repairSets repairs sets of grants, which counts as one repair. What a set is for that cannot be repaired is
-// missing.
-func (x *packetFilter) repairSets(wrong []*mirror) (failed error) {
-	var repaired []*mirror
-	for _, s := range wrong {
-		switch deviated, err := x.mirrors.repair(s); {
-		case err == nil && deviated:
-			repaired = append(repaired, s)
-		case err != nil:
-			failed = fmt.Errorf("repair %s: %w", s, err)
-			x.resync.Store(true)
-			for _, of := range s.grants.Members(s.set) {
-				x.close(of.Set)
-			}
+// repairSets repairs sets, which counts as one repair. A set of grants that cannot be repaired closes its
+// pod alone.
+func (x *packetFilter) repairSets(wrong []*mirror) (err error) {
+	repaired := x.mirrors.repair(wrong, func(s *mirror, failed error) {
+		if s.fixed != nil {
+			err = cmp.Or(err, failed)
+		} else {
+			x.refuse(s.set, failed)
 		}
-	}
+	})
 	if len(repaired) > 0 {
 		x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
 	}
-	return failed
-}
-
-// close has no rule ask a set of grants.
-func (x *packetFilter) close(s dataplane.GrantSet) {
-	if x.missing[s.Pod] == nil {
-		x.missing[s.Pod] = map[policy.PortSet]bool{}
-	}
-	x.missing[s.Pod][s.Ports] = true
+	return err
 }
 
 // Changed implements dataplane.Poller.
