@@ -300,12 +300,46 @@ func (s *stuckSet) Ensure(set ipset.Set) error {
 	return s.try(set.Name, func() error { return s.Fake.Ensure(set) })
 }
 
+func (s *stuckSet) Destroy(name string) error {
+	return s.try(name, func() error { return s.Fake.Destroy(name) })
+}
+
 func (s *stuckSet) Delete(name string, entries ...ipset.Entry) error {
 	return s.try(name, func() error { return s.Fake.Delete(name, entries...) })
 }
 
 func (s *stuckSet) Replace(set ipset.Set, entries ...ipset.Entry) error {
 	return s.try(set.Name, func() error { return s.Fake.Replace(set, entries...) })
+}
+
+// newFilter returns a dataplane on fakes.
+func newFilter(sets ipset.Interface, chains iptables.Interface) *packetFilter {
+	return Config{Sets: sets, Chains: chains}.New(dataplane.Owner{
+		Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Coexisting: func() bool { return false }, Repaired: func(string) {},
+	}).(*packetFilter)
+}
+
+// TestASetThatStays: one that cannot be destroyed is an error, and all others are destroyed.
+func TestASetThatStays(t *testing.T) {
+	for what, remove := range map[string]func(x *packetFilter) error{
+		"Shrink": func(x *packetFilter) error { return x.Shrink(context.Background(), nil) },
+		"Remove": func(x *packetFilter) error {
+			return x.Remove(context.Background(), func([]netip.Addr) error { return nil })
+		},
+	} {
+		sets := &stuckSet{Fake: ipset.NewFake(time.Now), name: "NG4-0"}
+		for i := range 10 {
+			fatal.If(t, sets.Fake.Ensure(ipset.Set{Name: fmt.Sprint("NG4-", i), Type: ipset.HashIP}))
+		}
+		x := newFilter(sets, iptables.NewFake())
+		_, err := x.Recover(context.Background())
+		fatal.If(t, err)
+		err = remove(x)
+		if left, _ := sets.Names(); !errors.Is(err, errStuck) || !slices.Equal(left, []string{sets.name}) {
+			t.Errorf("%s leaves %v and says %v", what, left, err)
+		}
+	}
 }
 
 // TestARefusedSetClosesItsPodAlone: a set of a pod that the kernel does not make or repair holds up no other pod's
@@ -324,11 +358,7 @@ func TestARefusedSetClosesItsPodAlone(t *testing.T) {
 		for _, found := range []bool{false, true} { // by Verify, or after a failed write
 			ctx, web := context.Background(), grantSetOf("web", false)
 			sets, chains := &stuckSet{Fake: ipset.NewFake(time.Now)}, iptables.NewFake()
-			owner := dataplane.Owner{
-				Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-				Coexisting: func() bool { return false }, Repaired: func(string) {},
-			}
-			x := Config{Sets: sets, Chains: chains}.New(owner).(*packetFilter)
+			x := newFilter(sets, chains)
 			st := dataplane.State{Grants: fakeGrants{}, Subjects: dataplane.Subjects{}}
 			for i, s := range []dataplane.GrantSet{web, grantSetOf("other", false)} {
 				st.Subjects[s.Pod] = &dataplane.Subject{Pod: s.Pod, Addrs: []netip.Addr{addr(fmt.Sprintf("10.1.0.%d", i+1))}, Grants: []policy.PortSet{"tcp/443"}, Staged: true, Isolated: true}

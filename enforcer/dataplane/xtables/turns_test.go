@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -66,8 +65,7 @@ func TestComparingSetsTakesAShareOfACore(t *testing.T) {
 	}
 	fake := ipset.NewFake(time.Now)
 	sets := &reads{Interface: fake}
-	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
-	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
+	x := newFilter(sets, iptables.NewFake())
 	fatal.If(t, x.mirrors.ensureStatic())
 	web := grantSetOf("web", false)
 	fatal.If(t, fake.Ensure(grantHeader(web)))

@@ -33,8 +33,15 @@ func (cfg Config) Left(context.Context) (bool, error) {
 	if cfg.Sets == nil {
 		return false, nil
 	}
+	own, err := cfg.ownSets()
+	return len(own) > 0, err
+}
+
+// ownSets returns the names of our sets that the kernel has.
+func (cfg Config) ownSets() ([]string, error) {
 	sizes, err := cfg.Sets.Sizes()
-	return slices.ContainsFunc(slices.Collect(maps.Keys(sizes)), ownSet), err
+	maps.DeleteFunc(sizes, func(name string, _ int) bool { return !ownSet(name) })
+	return slices.Sorted(maps.Keys(sizes)), err
 }
 
 // packetFilter is chains of iptables and sets of ipset.
@@ -86,14 +93,12 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 		f, ours := map[string]iptables.Family{"ip": iptables.IPv4, "ip6": iptables.IPv6}[family]
 		return ours && slices.ContainsFunc(variants, func(all iptables.Everything) bool { return all[f][table] != nil })
 	}
-	sizes, err := x.cfg.Sets.Sizes()
+	own, err := x.cfg.ownSets()
 	if err != nil {
 		return out, fmt.Errorf("find the sets of an earlier agent: %w", err)
 	}
-	for n := range sizes {
-		if ownSet(n) {
-			x.stale[n] = true
-		}
+	for _, name := range own {
+		x.stale[name] = true
 	}
 	for _, s := range StaticSets() {
 		delete(x.stale, s.Name)
@@ -200,6 +205,7 @@ func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet
 	if err := x.rules.removeStale(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
+	var errs []error
 	for name := range x.stale {
 		err := x.cfg.Sets.Destroy(name)
 		switch {
@@ -208,10 +214,10 @@ func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet
 		case ipset.IsBusy(err):
 			x.owner.Log.Warn("a set that no policy needs stays; a rule that is not ours refers to it", "set", name)
 		default:
-			return err
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Verify implements dataplane.Interface.
@@ -290,17 +296,11 @@ func (x *packetFilter) Remove(ctx context.Context, withdraw func(isolated []neti
 }
 
 func (x *packetFilter) removeSets() error {
-	sizes, err := x.cfg.Sets.Sizes()
-	if err != nil {
-		return err
-	}
-	for _, n := range slices.Sorted(maps.Keys(sizes)) {
-		if !ownSet(n) {
-			continue
-		}
-		if err := x.cfg.Sets.Destroy(n); err != nil && !ipset.IsNotFound(err) {
-			return fmt.Errorf("remove set (is a rule of another program asking it?): %w", err)
+	own, first := x.cfg.ownSets()
+	for _, name := range own {
+		if err := x.cfg.Sets.Destroy(name); err != nil && !ipset.IsNotFound(err) {
+			first = cmp.Or(first, fmt.Errorf("remove set (is a rule of another program asking it?): %w", err))
 		}
 	}
-	return nil
+	return first
 }
