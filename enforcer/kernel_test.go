@@ -83,7 +83,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 			continue
 		}
 		for f, want := range map[iptables.Family]int{iptables.IPv4: 500, iptables.IPv6: 250} {
-			_, es, err := w.real.Read(xtables.GrantSetName(p.PodRef, https, f))
+			_, es, err := ipset.Read(w.real, xtables.GrantSetName(p.PodRef, https, f))
 			if err != nil || len(es) != want {
 				t.Errorf("%s: %d %v entries, %v", p.Name, len(es), f, err)
 			}
@@ -99,7 +99,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 		t.Errorf("%d grants after their deadlines", n)
 	}
 	for _, p := range pods {
-		if _, es, err := w.real.Read(xtables.GrantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
+		if _, es, err := ipset.Read(w.real, xtables.GrantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
 			t.Errorf("%s: %d entries are left, %v", p.Name, len(es), err)
 		}
 	}

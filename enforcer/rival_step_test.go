@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,12 +54,12 @@ var stepRivals = map[string]func(w *world) error{
 	"swaps sets": func(w *world) error {
 		last := map[string]string{} // of a type and family
 		names := map[string]string{}
-		err := w.sets.ListAll(func(s ipset.Set, _ []ipset.Entry) {
+		err := w.sets.Each("", func(s ipset.Set, _ []ipset.Entry) {
 			names[s.Name] = fmt.Sprint(s.Type, s.IPv6)
 		})
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if other := last[names[name]]; other != "" {
-				w.sets.Swap(other, name)
+				err = errors.Join(err, w.sets.Swap(other, name))
 			}
 			last[names[name]] = name
 		}

@@ -128,9 +128,8 @@ func (f setSeam) Apply(ops []ipset.Op) {
 	}
 }
 
-func (f setSeam) Read(name string) (head ipset.Set, out []ipset.Entry, err error) {
-	err = f.s.step("list "+name, func() (err error) { head, out, err = f.Fake.Read(name); return err })
-	return head, out, err
+func (f setSeam) Each(name string, each func(ipset.Set, []ipset.Entry)) error {
+	return f.s.step("list "+name, func() error { return f.Fake.Each(name, each) })
 }
 
 func texts(entries []ipset.Entry) string {

@@ -5,62 +5,17 @@ import (
 	"net/netip"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
 
-// counting are sets with and without counters that rules ask, in the kernel and in a fake.
-func counting(t *testing.T, test func(t *testing.T, i ipset.Interface, packet func(to string))) {
-	counted, plain, six := grants("counted"), grants("plain"), grants("six")
-	counted.Counters, six.Counters, six.IPv6 = true, true, true
-	counted.HashSize = 64
-	t.Run("kernel", func(t *testing.T) {
-		netns.Own(t)
-		for _, words := range [][]string{{"link", "set", "lo", "up"}, {"route", "add", "local", "192.0.2.0/24", "dev", "lo"}, {"-6", "route", "add", "local", "2001:db8::/64", "dev", "lo"}} {
-			if out, err := exec.Command("ip", words...).CombinedOutput(); err != nil {
-				t.Fatal(err, string(out))
-			}
-		}
-		k, err := ipset.Open()
-		fatal.If(t, err)
-		defer k.Close()
-		ensure(t, k, counted, plain, six)
-		for _, name := range []string{"counted", "plain"} {
-			if out, err := exec.Command("iptables", "-A", "OUTPUT", "-p", "udp", "-m", "set", "--match-set", name, "dst").CombinedOutput(); err != nil {
-				t.Fatal(err, string(out))
-			}
-		}
-		if out, err := exec.Command("ip6tables", "-A", "OUTPUT", "-p", "udp", "-m", "set", "--match-set", "six", "dst").CombinedOutput(); err != nil {
-			t.Fatal(err, string(out))
-		}
-		test(t, k, func(to string) {
-			c, err := net.Dial("udp", net.JoinHostPort(to, "9"))
-			fatal.If(t, err)
-			defer c.Close()
-			if _, err := c.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
-		})
-	})
-	t.Run("fake", func(t *testing.T) {
-		f := ipset.NewFake(time.Now)
-		ensure(t, f, counted, plain, six)
-		test(t, f, func(to string) {
-			for _, name := range []string{"counted", "plain", "six"} {
-				f.Match(name, ipset.Entry{Addr: netip.MustParseAddr(to)})
-			}
-		})
-	})
-}
-
 // packets are the packets that matched the entry of an address, in a set and in a listing of
 // all.
 func packets(t *testing.T, i ipset.Interface, set, addr string) (n uint64) {
 	t.Helper()
-	head, entries, err := i.Read(set)
+	head, entries, err := ipset.Read(i, set)
 	fatal.If(t, err)
 	if head.Counters != (set != "plain") {
 		t.Errorf("the set %s has counters: %v", set, head.Counters)
@@ -72,7 +27,7 @@ func packets(t *testing.T, i ipset.Interface, set, addr string) (n uint64) {
 		}
 	}
 	all := uint64(0)
-	fatal.If(t, i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+	fatal.If(t, i.Each("", func(s ipset.Set, entries []ipset.Entry) {
 		for _, e := range entries {
 			if s.Name == set && e.Addr == netip.MustParseAddr(addr) {
 				all = e.Packets
@@ -96,40 +51,65 @@ func fresh(addr string) ipset.Entry {
 // place of another begins with the number that it is given.
 func TestCounters(t *testing.T) {
 	t.Parallel()
-	counting(t, func(t *testing.T, i ipset.Interface, packet func(to string)) {
-		want := func(what, set, addr string, want uint64) {
-			t.Helper()
-			if got := packets(t, i, set, addr); got != want {
-				t.Errorf("%s: %d packets matched %s of set %s, want %d", what, got, addr, set, want)
-			}
+	netns.Own(t)
+	run := func(words ...string) {
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
 		}
-		for _, test := range []struct{ set, addr, other string }{{"counted", "192.0.2.1", "192.0.2.2"}, {"six", "2001:db8::1", "2001:db8::2"}} {
-			fatal.If(t, i.Add(test.set, fresh(test.addr), fresh(test.other)))
-			want("new", test.set, test.addr, 0)
-			packet(test.addr)
-			packet(test.addr)
-			want("matched", test.set, test.addr, 2)
-			want("another was matched", test.set, test.other, 0)
-			fatal.If(t, i.Add(test.set, entry(test.addr)))
-			want("added again", test.set, test.addr, 2)
-			begun := fresh(test.addr)
-			begun.Packets = 7
-			fatal.If(t, i.Add(test.set, begun))
-			packet(test.addr)
-			want("added with a count", test.set, test.addr, 8)
-			for range 64 { // the kernel gives places away again
-				fatal.If(t, i.Delete(test.set, entry(test.addr)))
-				ops := []ipset.Op{{Set: test.set, Entries: []ipset.Entry{fresh(test.addr)}}}
-				i.Apply(ops)
-				fatal.If(t, ops[0].Err)
-				want("in the place of another", test.set, test.addr, 0)
-				packet(test.addr)
-			}
+	}
+	run("ip", "link", "set", "lo", "up")
+	run("ip", "route", "add", "local", "192.0.2.0/24", "dev", "lo")
+	run("ip", "-6", "route", "add", "local", "2001:db8::/64", "dev", "lo")
+	i, err := ipset.Open()
+	fatal.If(t, err)
+	defer i.Close()
+	counted, plain, six := grants("counted"), grants("plain"), grants("six")
+	counted.Counters, six.Counters, six.IPv6 = true, true, true
+	counted.HashSize = 64
+	ensure(t, i, counted, plain, six)
+	for name, program := range map[string]string{"counted": "iptables", "plain": "iptables", "six": "ip6tables"} {
+		run(program, "-A", "OUTPUT", "-p", "udp", "-m", "set", "--match-set", name, "dst")
+	}
+	packet := func(to string) {
+		c, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+		fatal.If(t, err)
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
 		}
-		fatal.If(t, i.Add("plain", entry("192.0.2.1"), entry("192.0.2.2")))
-		packet("192.0.2.1")
-		want("in a set without counters", "plain", "192.0.2.1", 0)
-	})
+	}
+	want := func(what, set, addr string, want uint64) {
+		t.Helper()
+		if got := packets(t, i, set, addr); got != want {
+			t.Errorf("%s: %d packets matched %s of set %s, want %d", what, got, addr, set, want)
+		}
+	}
+	for _, test := range []struct{ set, addr, other string }{{"counted", "192.0.2.1", "192.0.2.2"}, {"six", "2001:db8::1", "2001:db8::2"}} {
+		fatal.If(t, i.Add(test.set, fresh(test.addr), fresh(test.other)))
+		want("new", test.set, test.addr, 0)
+		packet(test.addr)
+		packet(test.addr)
+		want("matched", test.set, test.addr, 2)
+		want("another was matched", test.set, test.other, 0)
+		fatal.If(t, i.Add(test.set, entry(test.addr)))
+		want("added again", test.set, test.addr, 2)
+		begun := fresh(test.addr)
+		begun.Packets = 7
+		fatal.If(t, i.Add(test.set, begun))
+		packet(test.addr)
+		want("added with a count", test.set, test.addr, 8)
+		for range 64 { // the kernel gives places away again
+			fatal.If(t, i.Delete(test.set, entry(test.addr)))
+			ops := []ipset.Op{{Set: test.set, Entries: []ipset.Entry{fresh(test.addr)}}}
+			i.Apply(ops)
+			fatal.If(t, ops[0].Err)
+			want("in the place of another", test.set, test.addr, 0)
+			packet(test.addr)
+		}
+	}
+	fatal.If(t, i.Add("plain", entry("192.0.2.1"), entry("192.0.2.2")))
+	packet("192.0.2.1")
+	want("in a set without counters", "plain", "192.0.2.1", 0)
 }
 
 // TestASetMadeAnewWithoutCounters takes no new entry until it is repaired.

@@ -10,6 +10,6 @@
 // Kernel works in the network namespace in which Open was called, over three sockets:
 // listings, changes of entries and the rest do not wait for each other. Fake interprets
 // the same operations in memory, with the kernel's errors; its entries end by the clock
-// that it is given, Refer stands for a rule that refers to a set, and Dump prints the
-// sets as text.
+// that it is given, it counts no packets, Refer stands for a rule that refers to a set, and
+// Dump prints the sets as text.
 package ipset

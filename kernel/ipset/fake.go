@@ -18,7 +18,6 @@ type Fake struct {
 	mu   sync.Mutex
 	sets map[string]*fakeSet
 	refs map[string]bool
-	fail error
 }
 
 type fakeSet struct {
@@ -29,7 +28,6 @@ type fakeSet struct {
 type fakeEntry struct {
 	until   time.Time // zero: for ever
 	comment string
-	packets uint64
 }
 
 var _ Interface = (*Fake)(nil)
@@ -44,13 +42,6 @@ func (f *Fake) Refer(name string, on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refs[name] = on
-}
-
-// Fail lets every later Add fail with err; nil ends that.
-func (f *Fake) Fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = err
 }
 
 // Ensure implements Interface.
@@ -92,11 +83,8 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 		return nil
 	}
 	s := f.sets[name]
-	switch {
-	case s == nil:
+	if s == nil {
 		return refused("add", name, errNotFound)
-	case f.fail != nil:
-		return refused("add", name, f.fail)
 	}
 	for _, e := range entries {
 		switch {
@@ -112,11 +100,7 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 		if e.Timeout != 0 {
 			until = f.now().Add(time.Duration(seconds(e.Timeout)) * time.Second)
 		}
-		packets := s.entries[e.Key()].packets
-		if e.New {
-			packets = e.Packets
-		}
-		s.entries[e.Key()] = fakeEntry{until: until, comment: e.Comment, packets: packets}
+		s.entries[e.Key()] = fakeEntry{until, e.Comment}
 	}
 	return nil
 }
@@ -138,45 +122,20 @@ func (f *Fake) Delete(name string, entries ...Entry) error {
 	return nil
 }
 
-// Replace implements Interface.
-func (f *Fake) Replace(s Set, entries ...Entry) error {
-	f.mu.Lock()
-	old := f.sets[s.Name]
-	if old != nil && (old.Type != s.Type || old.IPv6 != s.IPv6) && f.refs[s.Name] {
-		f.mu.Unlock()
-		return refused("replace", s.Name, errMismatch)
-	}
-	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
-	f.mu.Unlock()
-	err := f.Add(s.Name, entries...)
-	if err != nil && old != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.sets[s.Name] = old
-	}
-	return err
-}
-
-// Match counts a packet that matches an entry, if the set has counters.
-func (f *Fake) Match(name string, e Entry) {
+// Swap implements Interface.
+func (f *Fake) Swap(name, other string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.sets[name]
-	if s == nil || !s.Counters {
-		return
+	a, b := f.sets[name], f.sets[other]
+	switch {
+	case a == nil || b == nil:
+		return refused("swap", name, errNotFound)
+	case a.Type != b.Type || a.IPv6 != b.IPv6:
+		return refused("swap", name, errMismatch)
 	}
-	if v, there := s.entries[e.Key()]; there {
-		v.packets++
-		s.entries[e.Key()] = v
-	}
-}
-
-// Swap exchanges two sets of one type under their names, as another program may.
-func (f *Fake) Swap(a, b string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sets[a], f.sets[b] = f.sets[b], f.sets[a]
-	f.sets[a].Name, f.sets[b].Name = a, b
+	a.Name, b.Name = other, name
+	f.sets[name], f.sets[other] = b, a
+	return nil
 }
 
 // Apply implements Interface.
@@ -192,21 +151,8 @@ func (f *Fake) Apply(ops []Op) {
 
 // List returns the live entries of a set.
 func (f *Fake) List(name string) ([]Entry, error) {
-	_, entries, err := f.Read(name)
+	_, entries, err := Read(f, name)
 	return entries, err
-}
-
-// Read implements Interface.
-func (f *Fake) Read(name string) (Set, []Entry, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.sets[name]
-	if s == nil {
-		return Set{}, nil, refused("list", name, errNotFound)
-	}
-	head := s.Set
-	head.HashSize, head.MaxElem = 0, 0
-	return head, s.live(f.now()), nil
 }
 
 func (s *fakeSet) live(now time.Time) []Entry {
@@ -217,24 +163,31 @@ func (s *fakeSet) live(now time.Time) []Entry {
 				continue
 			}
 		}
-		e.Comment, e.Packets = v.comment, v.packets
+		e.Comment = v.comment
 		out = append(out, e)
 	}
 	return out
 }
 
-// ListAll implements Interface; sets with entries come in two parts.
-func (f *Fake) ListAll(each func(s Set, entries []Entry)) error {
+// Each implements Interface; sets with entries come in two parts.
+func (f *Fake) Each(name string, each func(s Set, entries []Entry)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(f.sets)) {
-		s := f.sets[name]
-		head, live := Set{Name: name, Type: s.Type, IPv6: s.IPv6}, s.live(f.now())
-		if half := len(live) / 2; half > 0 {
-			each(head, slices.Clone(live[:half]))
-			live = live[half:]
+	if name != "" && f.sets[name] == nil {
+		return refused("list", name, errNotFound)
+	}
+	for _, n := range slices.Sorted(maps.Keys(f.sets)) {
+		if name != "" && n != name {
+			continue
 		}
-		each(head, live)
+		head, live := f.sets[n].Set, f.sets[n].live(f.now())
+		head.HashSize, head.MaxElem = 0, 0
+		half := len(live) / 2
+		for _, part := range [][]Entry{live[:half], live[half:]} {
+			if len(part) > 0 || half == 0 {
+				each(head, part)
+			}
+		}
 	}
 	return nil
 }

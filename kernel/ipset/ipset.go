@@ -105,18 +105,14 @@ type Interface interface {
 	// that call. A failed operation does not affect the others. Ops and entries are not
 	// kept.
 	Apply(ops []Op)
-	// Replace makes the set have exactly the entries, whatever header or type the set of
-	// that name has; rules that refer to the name refer to the new set, and the entries of
-	// the old set are in force for them until the new ones are. A missing set is created. A set of
-	// another type that a rule refers to cannot be replaced: IsMismatch.
-	Replace(s Set, entries ...Entry) error
-	// Read returns the header of a set, but for HashSize and MaxElem, and its live entries in no
-	// order, with the time each has left. The set missing: IsNotFound.
-	Read(name string) (Set, []Entry, error)
-	// ListAll hands over every set of the namespace, its name, type and family, with
-	// its live entries, in one listing; one with many entries comes in parts. each must
-	// not call the Interface and not keep the entries.
-	ListAll(each func(s Set, entries []Entry)) error
+	// Swap exchanges two sets of one type and family under their names, for rules too. Of
+	// others: IsMismatch.
+	Swap(name, other string) error
+	// Each hands over a set or, of the name "", every set of the namespace in one listing: the
+	// header, but for HashSize and MaxElem, and the live entries in no order, with the time each
+	// has left. A set with many entries comes in parts. each must not call the Interface and not
+	// keep the entries. The set missing: IsNotFound.
+	Each(name string, each func(s Set, entries []Entry)) error
 	// Sizes returns the number of entries of each set of the namespace, by name, or of
 	// each named set; missing sets are left out. Expired entries may still count.
 	Sizes(names ...string) (map[string]int, error)

@@ -42,7 +42,7 @@ var (
 
 func sorted(t *testing.T, i ipset.Interface, name string) []ipset.Entry {
 	t.Helper()
-	_, es, err := i.Read(name)
+	_, es, err := ipset.Read(i, name)
 	fatal.If(t, err)
 	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
 	return es
@@ -126,7 +126,7 @@ func TestErrors(t *testing.T) {
 		if err := i.Add("none", ipset.Entry{Addr: v4}); !ipset.IsNotFound(err) {
 			t.Errorf("add to no set: %v", err)
 		}
-		if _, _, err := i.Read("none"); !ipset.IsNotFound(err) {
+		if _, _, err := ipset.Read(i, "none"); !ipset.IsNotFound(err) {
 			t.Errorf("list of no set: %v", err)
 		}
 		if err := i.Destroy("none"); !ipset.IsNotFound(err) {
@@ -208,13 +208,15 @@ func TestListAll(t *testing.T) {
 			addr = addr.Next()
 			want[large] = append(want[large], ipset.Entry{Addr: addr, Timeout: time.Hour, Comment: strings.Repeat("c", 200)})
 		}
-		for s, entries := range want {
+		for s, entries := range maps.Clone(want) {
+			delete(want, s)
 			s.Timeout, s.Comment = true, true
+			want[s] = entries
 			fatal.If(t, i.Ensure(s))
 			fatal.If(t, i.Add(s.Name, entries...))
 		}
 		got, parts := map[ipset.Set]map[ipset.Entry]bool{}, 0
-		fatal.If(t, i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+		fatal.If(t, i.Each("", func(s ipset.Set, entries []ipset.Entry) {
 			parts++
 			if got[s] == nil {
 				got[s] = map[ipset.Entry]bool{}

@@ -23,30 +23,19 @@ func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
 	return own(err)
 }
 
-// Read implements Interface.
-func (k *Kernel) Read(name string) (s Set, entries []Entry, err error) {
-	err = k.ask(name, 0, func(attrs []byte) {
-		if s.Name == "" { // only the first message of a set has its header
-			s, _ = parseHead(attrs)
-		}
-		entries = appendEntries(entries, attrs)
-	})
-	return s, entries, wrap("list", name, err)
-}
-
-// ListAll implements Interface.
-func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
+// Each implements Interface.
+func (k *Kernel) Each(name string, each func(s Set, entries []Entry)) error {
 	var s Set
 	var entries []Entry
-	err := k.ask("", 0, func(attrs []byte) {
+	err := k.ask(name, 0, func(attrs []byte) {
 		// Only the first message of a set has its header.
 		if head, _ := parseHead(attrs); head.Name != s.Name {
-			s = Set{Name: head.Name, Type: head.Type, IPv6: head.IPv6}
+			s = head
 		}
 		entries = appendEntries(entries[:0], attrs)
 		each(s, entries)
 	})
-	return wrap("list", "all", err)
+	return wrap("list", cmp.Or(name, "all"), err)
 }
 
 // Sizes implements Interface. The kernel reports no changes of sets, so the caller polls:

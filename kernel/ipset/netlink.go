@@ -3,7 +3,6 @@ package ipset
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -81,33 +80,10 @@ func (k *Kernel) Destroy(name string) error {
 	return wrap("destroy", name, k.change(nl.IPSET_CMD_DESTROY, name, func(b []byte) []byte { return b }))
 }
 
-// Replace implements Interface. In place of a set that rules refer to, the new one is filled under a name of its
-// own and swapped with it.
-func (k *Kernel) Replace(s Set, entries ...Entry) error {
-	switch err := k.Destroy(s.Name); {
-	case err == nil, IsNotFound(err):
-		if err := k.Ensure(s); err != nil {
-			return err
-		}
-		return k.Add(s.Name, entries...)
-	case !IsBusy(err):
-		return err
-	}
-	name := s.Name
-	prefix, _, _ := strings.Cut(name, "-")
-	s.Name = prefix + "-replacement"
-	if err := k.Destroy(s.Name); err != nil && !IsNotFound(err) {
-		return err
-	}
-	if err := k.Ensure(s); err != nil {
-		return err
-	}
-	err := k.Add(s.Name, entries...)
-	if err == nil {
-		// IPSET_ATTR_SETNAME2 of linux/netfilter/ipset/ip_set.h has the number of the type's name.
-		err = wrap("replace", name, k.change(nl.IPSET_CMD_SWAP, s.Name, func(b []byte) []byte { return nfattr.AppendString(b, nl.IPSET_ATTR_TYPENAME, name) }))
-	}
-	return errors.Join(err, k.Destroy(s.Name))
+// Swap implements Interface. IPSET_ATTR_SETNAME2 of linux/netfilter/ipset/ip_set.h has the number of
+// the type's name.
+func (k *Kernel) Swap(name, other string) error {
+	return wrap("swap", name, k.change(nl.IPSET_CMD_SWAP, name, func(b []byte) []byte { return nfattr.AppendString(b, nl.IPSET_ATTR_TYPENAME, other) }))
 }
 
 // revision asks for the newest revision of a type that the kernel has, so that

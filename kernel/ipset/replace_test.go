@@ -30,7 +30,7 @@ func TestReplace(t *testing.T) {
 					fatal.If(t, i.Add("NG4-a", ipset.Entry{Addr: entry("192.0.2.9").Addr}))
 				}
 			}
-			if err := i.Replace(grants("NG4-a"), entry("192.0.2.1"), entry("192.0.2.2")); err != nil {
+			if err := ipset.Replace(i, grants("NG4-a"), entry("192.0.2.1"), entry("192.0.2.2")); err != nil {
 				t.Errorf("in place of %s: %v", what, err)
 			}
 			if got := addresses(t, i, "NG4-a"); got != "192.0.2.1 192.0.2.2" {
@@ -61,7 +61,7 @@ func TestReplaceASetThatARuleReferences(t *testing.T) {
 			t.Fatal(err, string(out))
 		}
 	}
-	if err := i.Replace(grants("NG4-a"), entry("192.0.2.1")); err != nil {
+	if err := ipset.Replace(i, grants("NG4-a"), entry("192.0.2.1")); err != nil {
 		t.Error(err)
 	}
 	out, err := exec.Command("iptables-nft", "-S", "FORWARD").CombinedOutput()
@@ -71,7 +71,7 @@ func TestReplaceASetThatARuleReferences(t *testing.T) {
 	if err := i.Destroy("NG4-a"); !ipset.IsBusy(err) {
 		t.Errorf("no rule asks the set: %v", err)
 	}
-	if err := i.Replace(grants("NG4-b")); !ipset.IsMismatch(err) {
+	if err := ipset.Replace(i, grants("NG4-b")); !ipset.IsMismatch(err) {
 		t.Errorf("of another type, and a rule asks it: %v", err)
 	}
 	if sizes, err := i.Sizes(); len(sizes) != 2 || err != nil {

@@ -1,6 +1,10 @@
 package ipset
 
-import "slices"
+import (
+	"errors"
+	"slices"
+	"strings"
+)
 
 // Difference is how a set in the kernel differs from the wanted one.
 type Difference struct {
@@ -31,7 +35,7 @@ func (d Difference) And(o Difference) Difference {
 // Compare compares the header of a set, its members and their comments with the wanted
 // ones. A member that is not wanted is surplus if surplus says so.
 func Compare(in Interface, header Set, want []Entry, surplus func(Entry) bool) (d Difference, err error) {
-	is, have, err := in.Read(header.Name)
+	is, have, err := Read(in, header.Name)
 	if IsNotFound(err) {
 		return Difference{Gone: true, Missing: want}, nil
 	}
@@ -73,7 +77,7 @@ func Compare(in Interface, header Set, want []Entry, surplus func(Entry) bool) (
 // it is replaced by a set with all of them, and rules still refer to its name.
 func Repair(in Interface, header Set, d Difference, all []Entry) error {
 	if d.Foreign {
-		return in.Replace(header, all...)
+		return Replace(in, header, all...)
 	}
 	if d.Gone {
 		if err := in.Ensure(header); err != nil {
@@ -84,4 +88,40 @@ func Repair(in Interface, header Set, d Difference, all []Entry) error {
 		return err
 	}
 	return in.Add(header.Name, append(d.Missing, d.Changed...)...)
+}
+
+// Read returns the header of a set, but for HashSize and MaxElem, and its entries.
+func Read(in Interface, name string) (s Set, entries []Entry, err error) {
+	err = in.Each(name, func(head Set, part []Entry) { s, entries = head, append(entries, part...) })
+	return s, entries, err
+}
+
+// Replace makes a set have exactly the entries, whatever header or type the set of that name has. In
+// place of a set that rules refer to, the new one is filled under a name of its own and swapped with it:
+// until then the entries of the old set are in force. A set of another type that a rule refers to cannot
+// be replaced: IsMismatch.
+func Replace(in Interface, s Set, entries ...Entry) error {
+	switch err := in.Destroy(s.Name); {
+	case err == nil, IsNotFound(err):
+		if err := in.Ensure(s); err != nil {
+			return err
+		}
+		return in.Add(s.Name, entries...)
+	case !IsBusy(err):
+		return err
+	}
+	name := s.Name
+	prefix, _, _ := strings.Cut(name, "-")
+	s.Name = prefix + "-replacement"
+	if err := in.Destroy(s.Name); err != nil && !IsNotFound(err) {
+		return err
+	}
+	if err := in.Ensure(s); err != nil {
+		return err
+	}
+	err := in.Add(s.Name, entries...)
+	if err == nil {
+		err = in.Swap(s.Name, name)
+	}
+	return errors.Join(err, in.Destroy(s.Name))
 }

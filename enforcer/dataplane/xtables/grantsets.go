@@ -2,6 +2,7 @@ package xtables
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -139,21 +140,17 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 	for _, s := range sets {
 		byName[s.Name] = s
 	}
-	read := grantReader(byName, each)
+	read, names := grantReader(byName, each), []string{""}
 	if len(byName) <= listSingly {
-		for name := range byName {
-			switch head, entries, err := x.cfg.Sets.Read(name); {
-			case err == nil:
-				read(head, entries)
-			case !ipset.IsNotFound(err):
-				return err
-			}
-		}
-		return nil
+		names = slices.Collect(maps.Keys(byName))
 	}
-	return x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
-		read(head, entries)
-	})
+	for _, name := range names {
+		err := x.cfg.Sets.Each(name, func(head ipset.Set, entries []ipset.Entry) { read(head, entries) })
+		if err != nil && !ipset.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // release notes sets that have no grants any more.
@@ -209,7 +206,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 		found[set] = append(found[set], part...)
 	})
 	if len(left) > 0 {
-		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
+		err := x.cfg.Sets.Each("", func(head ipset.Set, entries []ipset.Entry) {
 			if read(head, entries) {
 				there[head.Name] = true
 			}

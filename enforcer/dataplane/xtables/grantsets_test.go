@@ -102,7 +102,7 @@ func granted(addrs ...string) (out []dataplane.Grant) {
 // open returns the addresses of a set, sorted.
 func open(t *testing.T, sets ipset.Interface, set dataplane.GrantSet) (out []netip.Addr) {
 	t.Helper()
-	_, entries, err := sets.Read(set.Name)
+	_, entries, err := ipset.Read(sets, set.Name)
 	fatal.If(t, err)
 	for _, en := range entries {
 		out = append(out, en.Addr)
@@ -217,7 +217,7 @@ func TestMirrorsWithoutARule(t *testing.T) {
 			t.Errorf("asked %v: deviating %v, differing %v", asked, wrong, m.differing)
 		}
 		repaired := m.repair([]*mirror{{name: web.Name, grants: grants, set: web}}, failedRepair(t))
-		if _, _, missing := fake.Read(web.Name); len(repaired) > 0 != asked || missing == nil != asked {
+		if _, _, missing := ipset.Read(fake, web.Name); len(repaired) > 0 != asked || missing == nil != asked {
 			t.Errorf("asked %v: repaired %v, the set: %v", asked, repaired, missing)
 		}
 	}
@@ -306,10 +306,6 @@ func (s *stuckSet) Destroy(name string) error {
 
 func (s *stuckSet) Delete(name string, entries ...ipset.Entry) error {
 	return s.try(name, func() error { return s.Fake.Delete(name, entries...) })
-}
-
-func (s *stuckSet) Replace(set ipset.Set, entries ...ipset.Entry) error {
-	return s.try(set.Name, func() error { return s.Fake.Replace(set, entries...) })
 }
 
 // newFilter returns a dataplane on fakes.

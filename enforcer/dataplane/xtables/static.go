@@ -64,7 +64,7 @@ func (m *mirrors) ensureStatic() error {
 		err := m.sets.Ensure(set)
 		if ipset.IsMismatch(err) {
 			delete(m.written, set.Name)
-			err = m.sets.Replace(set)
+			err = ipset.Replace(m.sets, set)
 		}
 		if err != nil {
 			return err

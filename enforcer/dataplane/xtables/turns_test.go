@@ -47,9 +47,9 @@ func (r *reads) Sizes(names ...string) (map[string]int, error) {
 	return r.Interface.Sizes(names...)
 }
 
-func (r *reads) Read(name string) (ipset.Set, []ipset.Entry, error) {
+func (r *reads) Each(name string, each func(ipset.Set, []ipset.Entry)) error {
 	r.n++
-	return r.Interface.Read(name)
+	return r.Interface.Each(name, each)
 }
 
 // TestComparingSetsTakesAShareOfACore, however few are compared at a time. Meanwhile the sizes of the static

@@ -110,7 +110,7 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 // isolated returns the addresses that are isolated in the kernel.
 func (x *packetFilter) isolated() (out []netip.Addr, err error) {
 	for _, f := range families {
-		_, entries, err := x.cfg.Sets.Read(setPrefix(f) + setSelected)
+		_, entries, err := ipset.Read(x.cfg.Sets, setPrefix(f)+setSelected)
 		if err != nil && !ipset.IsNotFound(err) {
 			return nil, err
 		}
