@@ -1,7 +1,7 @@
 package xtables
 
 import (
-	"fmt"
+	"encoding/hex"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,67 +13,75 @@ import (
 // eight compares costs less than a jump and eight compares.
 const flat = 8
 
-// dispatch adds chains under root that lead from a packet's source address to
-// the rules of that address, in a number of steps that grows with the logarithm
-// of the number of addresses. It branches by the address's last four bits, then
-// the four before them, and so on: addresses of one node differ there. Every
-// chain ends with tail. All steps are gotos, so a RETURN in a leaf leaves the
-// whole tree.
-func dispatch(chains iptables.Chains, root string, leaves map[netip.Addr][]string, tail ...string) {
-	addrs := make([]netip.Addr, 0, len(leaves))
-	for a := range leaves {
-		addrs = append(addrs, a)
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	branch(chains, root, addrs, 0, leaves, tail)
+// leaf is the rules for the packets that have a key.
+type leaf struct {
+	key   string
+	rules []string
 }
 
-func branch(chains iptables.Chains, name string, addrs []netip.Addr, depth int, leaves map[netip.Addr][]string, tail []string) {
-	// The longest name is a root of 14 bytes, a dash and 13 digits.
-	if len(addrs) <= flat || depth == iptables.ChainLengthMax-len(chainHome)-2 {
-		for _, a := range addrs {
-			for _, rule := range leaves[a] {
-				chains[name] = append(chains[name], "-s "+netip.PrefixFrom(a, a.BitLen()).String()+" "+rule)
+// tree adds chains under root that lead a packet to the rules of its key, in a number of steps that
+// grows with the logarithm of the number of keys: they branch by the first characters that tell keys
+// apart. match matches the keys that begin with a text. Every chain ends with tail. All steps are
+// gotos, so a RETURN in a leaf leaves the whole tree.
+func tree(chains iptables.Chains, root string, leaves []leaf, match func(prefix string) string, tail ...string) {
+	var branch func(name string, leaves []leaf)
+	branch = func(name string, leaves []leaf) {
+		few, at := len(leaves) <= flat, 0
+		if !few {
+			at = len(commonPrefix(leaves[0].key, leaves[len(leaves)-1].key)) + 1
+		}
+		for len(leaves) > 0 {
+			if few || len(leaves[0].key) <= at {
+				chains[name] = append(chains[name], leaves[0].rules...)
+				leaves = leaves[1:]
+				continue
 			}
+			prefix, n := leaves[0].key[:at], 1
+			for n < len(leaves) && strings.HasPrefix(leaves[n].key, prefix) {
+				n++
+			}
+			rule := match(prefix)
+			child := root + "_" + digest(rule, 8)
+			chains[name] = append(chains[name], rule+" -g "+child)
+			branch(child, leaves[:n])
+			leaves = leaves[n:]
 		}
 		chains[name] = append(chains[name], tail...)
-		return
 	}
-	var buckets [16][]netip.Addr
-	for _, a := range addrs {
-		n := nibble(a, depth)
-		buckets[n] = append(buckets[n], a)
-	}
-	sep := ""
-	if depth == 0 {
-		sep = "-"
-	}
-	for n, bucket := range buckets {
-		if len(bucket) == 0 {
-			continue
+	branch(root, slices.SortedFunc(slices.Values(leaves), func(a, b leaf) int { return strings.Compare(a.key, b.key) }))
+}
+
+// dispatch adds chains under root that lead from a packet's source address to the rules of that
+// address. They branch by its last four bits first: addresses of one node differ there.
+func dispatch(chains iptables.Chains, root string, rules map[netip.Addr][]string, tail ...string) {
+	var leaves []leaf
+	size := 0
+	for a, of := range rules {
+		key := []byte(hex.EncodeToString(a.AsSlice()))
+		size = len(key)
+		slices.Reverse(key)
+		l := leaf{key: string(key)}
+		for _, rule := range of {
+			l.rules = append(l.rules, "-s "+netip.PrefixFrom(a, a.BitLen()).String()+" "+rule)
 		}
-		child := fmt.Sprintf("%s%s%x", name, sep, n)
-		chains[name] = append(chains[name], fmt.Sprintf("-s %s -g %s", nibbleMatch(bucket[0].BitLen(), depth, byte(n)), child))
-		branch(chains, child, bucket, depth+1, leaves, tail)
+		leaves = append(leaves, l)
 	}
-	chains[name] = append(chains[name], tail...)
+	tree(chains, root, leaves, func(prefix string) string {
+		return "-s " + printed(prefix, size) + "/" + printed(strings.Repeat("f", len(prefix)), size)
+	}, tail...)
 }
 
-// nibble returns the four bits at depth nibbles before the address's end.
-func nibble(a netip.Addr, depth int) byte {
-	b := a.AsSlice()
-	return b[len(b)-1-depth/2] >> (4 * (depth % 2)) & 0xf
-}
-
-// nibbleMatch renders address/mask for one nibble, as iptables prints it.
-func nibbleMatch(bits, depth int, value byte) string {
-	at := func(v byte) string {
-		b := make([]byte, bits/8)
-		b[len(b)-1-depth/2] = v << (4 * (depth % 2))
-		a, _ := netip.AddrFromSlice(b)
-		return a.String()
+// printed renders the address of so many hexadecimal digits that ends with reversed ones, and else has zeros, as
+// iptables prints it: by inet_ntop, which takes an IPv6 address of at most 32 bits for one of IPv4.
+func printed(reversed string, digits int) string {
+	text := []byte(reversed + strings.Repeat("0", digits-len(reversed)))
+	slices.Reverse(text)
+	b, _ := hex.DecodeString(string(text))
+	a, _ := netip.AddrFromSlice(b)
+	if v4 := b[len(b)-4:]; a.Is6() && len(reversed) <= 8 && (v4[0] != 0 || v4[1] != 0) {
+		return "::" + netip.AddrFrom4([4]byte(v4)).String()
 	}
-	return at(value) + "/" + at(0xf)
+	return a.String()
 }
 
 // otherSources matches packets from outside of the addresses' common network, which need no
@@ -104,51 +112,28 @@ func unlike(ifaces, bridgePorts []string) string {
 	if len(names) == 0 || len(ifaces) > 0 && len(bridgePorts) > 0 {
 		return ""
 	}
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	if prefix := commonPrefix(names); prefix != "" && len(names) > 1 {
+	first, last := slices.Min(names), slices.Max(names)
+	if prefix := commonPrefix(first, last); prefix != "" && first != last {
 		return option + " " + prefix + "+ "
 	}
 	return ""
 }
 
-// commonPrefix returns the prefix of sorted names.
-func commonPrefix(sorted []string) string {
-	first, last := sorted[0], sorted[len(sorted)-1]
+// commonPrefix returns what both begin with.
+func commonPrefix(a, b string) string {
 	n := 0
-	for n < len(first) && n < len(last) && first[n] == last[n] {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
-	return first[:n]
+	return a[:n]
 }
 
 // ifaceDispatch adds chains under root that send a packet which came in on one
-// of names to rule, branching by the first characters that tell names apart.
-// option is what matches a name: "-i" or "-m physdev --physdev-in".
+// of names to rule. option is what matches a name: "-i" or "-m physdev --physdev-in".
 func ifaceDispatch(chains iptables.Chains, root, option string, names []string, rule string) {
-	ifaceBranch(chains, root, root, option, slices.Compact(slices.Sorted(slices.Values(names))), rule)
-}
-
-func ifaceBranch(chains iptables.Chains, root, name, option string, sorted []string, rule string) {
-	if len(sorted) <= flat {
-		for _, n := range sorted {
-			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, n, rule))
-		}
-		return
+	var leaves []leaf
+	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		leaves = append(leaves, leaf{n, []string{option + " " + n + " " + rule}})
 	}
-	at := len(commonPrefix(sorted)) + 1
-	for len(sorted) > 0 {
-		prefix := sorted[0][:min(at, len(sorted[0]))]
-		n := 1
-		for n < len(sorted) && len(prefix) == at && strings.HasPrefix(sorted[n], prefix) {
-			n++
-		}
-		if n == 1 {
-			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, sorted[0], rule))
-		} else {
-			child := root + "_" + digest(option+prefix, 8)
-			chains[name] = append(chains[name], fmt.Sprintf("%s %s+ -g %s", option, prefix, child))
-			ifaceBranch(chains, root, child, option, sorted[:n], rule)
-		}
-		sorted = sorted[n:]
-	}
+	tree(chains, root, leaves, func(prefix string) string { return option + " " + prefix + "+" })
 }

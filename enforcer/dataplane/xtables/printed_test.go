@@ -25,7 +25,7 @@ func manyPods() []*dataplane.Subject {
 	for i := range 60 {
 		p := &dataplane.Subject{
 			Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprint(i)}, Isolated: true,
-			Addrs:  []netip.Addr{addr(fmt.Sprintf("10.1.1.%d", i+1)), addr(fmt.Sprintf("2001:db8:1:1::%x", i+1))},
+			Addrs:  []netip.Addr{addr(fmt.Sprintf("10.1.1.%d", i+1)), addr(fmt.Sprintf([]string{"2001:db8:1:1::%x", "2001:db8:1:1::%x:1"}[i%2], i+1))},
 			Grants: kinds[i%len(kinds) : min(i%len(kinds)+3, len(kinds))],
 			Homes:  map[netip.Addr]link.Home{},
 		}
