@@ -10,27 +10,11 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// grantSets is the sets of grants. The single ports of a pod share one set of each family,
-// whose entries have the port; each other port set of the pod has one of its own. Package
-// grants knows their members.
-type grantSets struct {
-	sets ipset.Interface
-	// held is how many sets of grants each set of the kernel has.
-	held map[string]int
-	// ops and entries are the room of apply, which has one call under way at a time.
-	ops     []ipset.Op
-	entries []ipset.Entry
-}
-
-func newGrantSets(sets ipset.Interface) *grantSets {
-	return &grantSets{sets: sets, held: map[string]int{}}
-}
-
 // setBuckets is the initial size of a set: the kernel's default costs sixteen times the
 // memory.
 const setBuckets = 64
 
-// entriesKept bounds the room for entries that apply keeps.
+// entriesKept bounds the room for entries that ApplyGrants keeps.
 const entriesKept = 4096
 
 // sharedMax is how many entries a set of single ports takes: as many for each of the 256 port
@@ -49,14 +33,7 @@ func (x *packetFilter) Named(s dataplane.GrantSet) dataplane.GrantSet {
 
 // ApplyGrants implements dataplane.GrantWriter. The next Apply creates missing sets.
 func (x *packetFilter) ApplyGrants(ops []dataplane.GrantOp) {
-	x.grants.apply(ops)
-	if slices.ContainsFunc(ops, func(op dataplane.GrantOp) bool { return dataplane.IsNoSet(op.Err) }) {
-		x.resync.Store(true)
-	}
-}
-
-func (g *grantSets) apply(ops []dataplane.GrantOp) {
-	count := 0
+	g, count := &x.room, 0
 	for i := range ops {
 		count += len(ops[i].Grants)
 	}
@@ -66,10 +43,11 @@ func (g *grantSets) apply(ops []dataplane.GrantOp) {
 		g.entries = appendGrants(g.entries, &ops[i].Set, ops[i].Grants)
 		g.ops = append(g.ops, ipset.Op{Set: ops[i].Set.Name, Delete: ops[i].Remove, Entries: g.entries[begin:]})
 	}
-	g.sets.Apply(g.ops)
+	x.cfg.Sets.Apply(g.ops)
 	for i := range ops {
 		if ops[i].Err = g.ops[i].Err; ipset.IsNotFound(ops[i].Err) {
 			ops[i].Err = dataplane.NoSet{Err: ops[i].Err}
+			x.resync.Store(true)
 		}
 	}
 	clear(g.ops)
@@ -156,8 +134,8 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 // release notes sets that have no grants any more.
 func (x *packetFilter) release(sets []dataplane.GrantSet) {
 	for _, s := range sets {
-		if x.grants.held[s.Name]--; x.grants.held[s.Name] <= 0 {
-			delete(x.grants.held, s.Name)
+		if x.held[s.Name]--; x.held[s.Name] <= 0 {
+			delete(x.held, s.Name)
 			x.stale[s.Name] = true
 		}
 	}
@@ -216,7 +194,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 		}
 	}
 	for s := range found { // also of a port that no rule asks: it is held until its grants are gone
-		if !there[s.Name] && x.grants.held[s.Name] == 0 && x.refused[s.Name] == nil {
+		if !there[s.Name] && x.held[s.Name] == 0 && x.refused[s.Name] == nil {
 			err := x.cfg.Sets.Ensure(grantHeader(s))
 			if err != nil { // Prepare carries grants over to the sets that are there: a passing error must cut nothing
 				err = x.cfg.Sets.Ensure(grantHeader(s))
@@ -230,7 +208,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 			delete(found, s)
 			continue
 		}
-		x.grants.held[s.Name]++
+		x.held[s.Name]++
 		delete(x.stale, s.Name)
 	}
 	st.Grants.Adopt(found, listed)

@@ -82,14 +82,13 @@ func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
 	return dataplane.GrantSet{Pod: ref, Ports: "tcp/443", IPv6: ipv6, Name: GrantSetName(ref, "tcp/443", familyOf(ipv6))}
 }
 
-// fakeGrantSets returns fake sets with those of grants.
-func fakeGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
+// fakeGrantSets returns a dataplane on fake sets, with those of grants.
+func fakeGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*packetFilter, *ipset.Fake) {
 	fake := ipset.NewFake(time.Now)
-	g := newGrantSets(fake)
 	for _, s := range sets {
 		fatal.If(t, fake.Ensure(grantHeader(s)))
 	}
-	return g, fake
+	return newFilter(fake, iptables.NewFake()), fake
 }
 
 func granted(addrs ...string) (out []dataplane.Grant) {
@@ -122,7 +121,7 @@ func TestApplyGrants(t *testing.T) {
 		{Set: six, Grants: long}, {Set: web, Remove: true, Grants: granted("192.0.2.2")},
 	}
 	for range 2 {
-		g.apply(ops)
+		g.ApplyGrants(ops)
 		if ops[0].Err != nil || !dataplane.IsNoSet(ops[1].Err) || !ipset.IsNotFound(ops[1].Err) || ops[2].Err != nil || ops[3].Err != nil {
 			t.Errorf("results %v, %v, %v, %v", ops[0].Err, ops[1].Err, ops[2].Err, ops[3].Err)
 		}
@@ -135,7 +134,7 @@ func TestApplyGrants(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 	ops = []dataplane.GrantOp{{Set: web, Remove: true, Grants: granted("192.0.2.9")}}
-	if g.apply(ops); ops[0].Err != nil || len(open(t, fake, web)) != 2 {
+	if g.ApplyGrants(ops); ops[0].Err != nil || len(open(t, fake, web)) != 2 {
 		t.Errorf("after an unlike call: %v, %v", ops[0].Err, open(t, fake, web))
 	}
 }
@@ -175,7 +174,7 @@ func TestGrantSetsAreVerified(t *testing.T) {
 	} {
 		g, fake := fakeGrantSets(t, web)
 		m := newMirrors(fake, func() bool { return test.coexisting })
-		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
+		g.ApplyGrants([]dataplane.GrantOp{{Set: web, Grants: test.there}})
 		sets := m.of(dataplane.State{Grants: want})
 		maps.DeleteFunc(sets, func(_ string, s *mirror) bool { return s.fixed != nil })
 		wrong, err := m.wrongSizes(sets)
@@ -257,8 +256,6 @@ func TestListGrants(t *testing.T) {
 		}
 		other := grantSetOf("other", false)
 		g, fake := fakeGrantSets(t, append(slices.Clone(sets), other)...)
-		x := &packetFilter{grants: g}
-		x.cfg.Sets = fake
 		ops := []dataplane.GrantOp{{Set: other, Grants: granted("198.51.100.9")}}
 		want := map[string][]string{}
 		for i, s := range sets {
@@ -266,11 +263,11 @@ func TestListGrants(t *testing.T) {
 			ops = append(ops, dataplane.GrantOp{Set: s, Grants: granted(a)})
 			want[s.Pod.Name] = []string{a}
 		}
-		g.apply(ops)
+		g.ApplyGrants(ops)
 		fatal.If(t, fake.Destroy(sets[0].Name))
 		delete(want, sets[0].Pod.Name)
 		got := map[string][]string{}
-		fatal.If(t, x.ListGrants(sets, func(set dataplane.GrantSet, part []dataplane.Grant) {
+		fatal.If(t, g.ListGrants(sets, func(set dataplane.GrantSet, part []dataplane.Grant) {
 			for _, a := range part {
 				got[set.Pod.Name] = append(got[set.Pod.Name], a.Addr.String())
 			}
@@ -371,8 +368,11 @@ func TestARefusedSetClosesItsPodAlone(t *testing.T) {
 					x.resync.Store(true)
 				}
 			}
-			for _, s := range st.Subjects {
-				s.Grants = []policy.PortSet{"tcp/443", coming}
+			st.Subjects = maps.Clone(st.Subjects)
+			for pod, s := range st.Subjects {
+				more := *s
+				more.Grants = []policy.PortSet{"tcp/443", coming}
+				st.Subjects[pod] = &more
 			}
 			asks := func(pod policy.PodRef, ports policy.PortSet) bool {
 				return strings.Contains(chains.Dump(iptables.IPv4, "mangle"), "--match-set "+GrantSetName(pod, ports, iptables.IPv4)+" ")
@@ -426,9 +426,9 @@ func TestGrantsComeDuringAComparison(t *testing.T) {
 			come := granted("198.51.100." + string(rune('0'+len(is.certain))))
 			is.certain = append(is.certain, come...)
 			busy.fakeGrants[web] = is
-			g.apply([]dataplane.GrantOp{{Set: web, Grants: come}})
+			g.ApplyGrants([]dataplane.GrantOp{{Set: web, Grants: come}})
 		}
-		g.apply([]dataplane.GrantOp{{Set: web, Grants: granted("192.0.2.1")}})
+		g.ApplyGrants([]dataplane.GrantOp{{Set: web, Grants: granted("192.0.2.1")}})
 		if exchanged {
 			fatal.If(t, fake.Delete(web.Name, ipset.Entry{Addr: addr("192.0.2.1")}))
 			fatal.If(t, fake.Add(web.Name, ipset.Entry{Addr: addr("203.0.113.9"), Timeout: time.Hour}))

@@ -98,15 +98,14 @@ type mirrors struct {
 	written map[string]int
 	// differing are the names of the sets whose members deviated when they had their turn.
 	differing map[string]bool
-	// turns are the names of the sets that are still to be compared in this round, each is how many
-	// are at a time, and next when the next ones are.
+	// turns are the names of the sets that are still to be compared in this round, and next when the
+	// next ones are.
 	turns []string
-	each  int
 	next  time.Time
 }
 
 func newMirrors(sets ipset.Interface, coexisting func() bool) mirrors {
-	return mirrors{sets: sets, coexisting: coexisting, written: map[string]int{}, differing: map[string]bool{}, each: minTurns}
+	return mirrors{sets: sets, coexisting: coexisting, written: map[string]int{}, differing: map[string]bool{}}
 }
 
 // of returns all sets, by name.
@@ -221,13 +220,8 @@ func (m *mirrors) changed(st dataplane.State) bool {
 	return differ || err == nil && len(wrong) > 0
 }
 
-// minTurns and maxTurns bound how many sets are compared at a time, maxPause the pause until the
-// next ones.
-const (
-	minTurns = 4
-	maxTurns = 1024
-	maxPause = 5 * time.Second
-)
+// maxPause is the longest pause between comparisons.
+const maxPause = 5 * time.Second
 
 // lookShare bounds each call of changed, so that they take one part in PollShare of a core.
 const lookShare = dataplane.PollEvery / dataplane.PollShare
@@ -241,33 +235,19 @@ func pause(took time.Duration) time.Duration {
 	return min(dataplane.PollShare*took, maxPause)
 }
 
-// compareTurns compares the members of the sets whose turn it is, and tells whether some deviate.
+// compareTurns compares the members of sets in turns, of one at least, until its share of a core is used, and
+// tells whether some deviate.
 func (m *mirrors) compareTurns(sets map[string]*mirror) (deviate bool) {
-	began := time.Now()
 	if len(m.turns) == 0 {
 		m.turns = slices.Collect(maps.Keys(sets))
 	}
-	n := min(m.each, len(m.turns))
-	for _, name := range m.turns[:n] {
-		if s := sets[name]; s != nil {
+	for began := time.Now(); len(m.turns) > 0 && time.Since(began) < lookShare; m.turns = m.turns[1:] {
+		if s := sets[m.turns[0]]; s != nil {
 			differs, err := m.differs(s)
 			deviate = deviate || err == nil && differs
 		}
 	}
-	m.turns = m.turns[n:]
-	m.each = turnsAfter(m.each, time.Since(began))
 	return deviate
-}
-
-// turnsAfter returns how many sets are compared at a time, after so many took so long.
-func turnsAfter(each int, took time.Duration) int {
-	switch {
-	case took > lookShare:
-		return max(each/2, minTurns)
-	case took < lookShare/2:
-		return min(each*2, maxTurns)
-	}
-	return each
 }
 
 // differs tells whether the members of a set deviate, and keeps the result for verify. The same

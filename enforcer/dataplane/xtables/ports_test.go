@@ -12,10 +12,9 @@ import (
 )
 
 // taken tells whether one of the matches takes a packet.
-func taken(matches []portMatch, proto policy.Protocol, port uint16) bool {
+func taken(matches []string, proto policy.Protocol, port uint16) bool {
 	for _, m := range matches {
-		rule := strings.Join(nonEmpty(m.proto, m.ports, "-j DROP"), " ")
-		if plain(nil).Matches(rule, &rulewalk.Packet{Protocol: uint8(proto), DstPort: port}) {
+		if plain(nil).Matches(m+"-j DROP", &rulewalk.Packet{Protocol: uint8(proto), DstPort: port}) {
 			return true
 		}
 	}
@@ -43,8 +42,8 @@ func TestPortMatchesEqualThePortSet(t *testing.T) {
 		set := policy.NewPortSet(ranges...)
 		matches := portMatches(set)
 		for _, m := range matches {
-			if cost := len(strings.FieldsFunc(strings.TrimPrefix(m.ports, "-m multiport --dports "), func(c rune) bool { return c == ',' || c == ':' })); cost > portsPerRule {
-				t.Fatalf("%s: one match takes %d ports: %s", set, cost, m.ports)
+			if cost := len(strings.FieldsFunc(m, func(c rune) bool { return c == ',' || c == ':' })); cost > portsPerRule {
+				t.Fatalf("%s: one match takes %d ports: %s", set, cost, m)
 			}
 		}
 		for range 60 {
@@ -68,28 +67,23 @@ func TestPortMatchesEqualThePortSet(t *testing.T) {
 func TestPortMatches(t *testing.T) {
 	tests := []struct {
 		set  policy.PortSet
-		want []portMatch
+		want []string
 	}{
 		{"", nil},
-		{"any", []portMatch{{}}},
-		{"tcp", []portMatch{{proto: "-p tcp"}}},
-		{"tcp/443", []portMatch{{"-p tcp", "-m tcp --dport 443"}}},
-		{"tcp/443,tcp/8000-9000,udp/53,sctp", []portMatch{
-			{"-p tcp", "-m multiport --dports 443,8000:9000"},
-			{"-p udp", "-m udp --dport 53"},
-			{proto: "-p sctp"},
+		{"any", []string{""}},
+		{"tcp", []string{"-p tcp "}},
+		{"tcp/443", []string{"-p tcp -m tcp --dport 443 "}},
+		{"tcp/443,tcp/8000-9000,udp/53,sctp", []string{"-p tcp -m multiport --dports 443,8000:9000 ", "-p udp -m udp --dport 53 ", "-p sctp "}},
+		{"sctp/9,udp", []string{"-p sctp -m multiport --dports 9 ", "-p udp "}},
+		{"tcp/1,tcp/3,tcp/5,tcp/7,tcp/9,tcp/11,tcp/13,tcp/15,tcp/17,tcp/19,tcp/21,tcp/23,tcp/25,tcp/27,tcp/29,tcp/31", []string{
+			"-p tcp -m multiport --dports 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29 ", "-p tcp -m tcp --dport 31 ",
 		}},
-		{"tcp/1,tcp/3,tcp/5,tcp/7,tcp/9,tcp/11,tcp/13,tcp/15,tcp/17,tcp/19,tcp/21,tcp/23,tcp/25,tcp/27,tcp/29,tcp/31", []portMatch{
-			{"-p tcp", "-m multiport --dports 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29"},
-			{"-p tcp", "-m tcp --dport 31"},
-		}},
-		{"tcp/1-2,tcp/4-5,tcp/7-8,tcp/10-11,tcp/13-14,tcp/16-17,tcp/19-20,tcp/22-23", []portMatch{
-			{"-p tcp", "-m multiport --dports 1:2,4:5,7:8,10:11,13:14,16:17,19:20"},
-			{"-p tcp", "-m tcp --dport 22:23"},
+		{"tcp/1-2,tcp/4-5,tcp/7-8,tcp/10-11,tcp/13-14,tcp/16-17,tcp/19-20,tcp/22-23", []string{
+			"-p tcp -m multiport --dports 1:2,4:5,7:8,10:11,13:14,16:17,19:20 ", "-p tcp -m tcp --dport 22:23 ",
 		}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, portMatches(test.set), cmp.AllowUnexported(portMatch{})); diff != "" {
+		if diff := cmp.Diff(test.want, portMatches(test.set)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.set, diff)
 		}
 	}

@@ -33,9 +33,14 @@ type ruleset struct {
 	mark, candidate uint32
 	subjects        []*dataplane.Subject
 	// kept are the rules of pods as they were rendered last; nil keeps none.
-	kept map[policy.PodRef]podRules
+	kept map[podFamily]podRules
 	// refused has the names of grant sets that the kernel refused: they open nothing.
 	refused map[string]error
+}
+
+type podFamily struct {
+	pod    policy.PodRef
+	family iptables.Family
 }
 
 // podRules is the rules of a pod, and what they were made of.
@@ -199,14 +204,13 @@ func (r ruleset) mangle() iptables.Chains {
 // before sets: a packet has one port and a pod many sets. The entries of the set of single
 // ports have the ports themselves.
 func (r ruleset) podRules(p *dataplane.Subject) []string {
-	keeps := r.kept != nil && len(r.refused) == 0
-	if k, there := r.kept[p.Pod]; there && keeps && slices.Equal(k.ports, p.Grants) {
+	keeps, key := r.kept != nil && len(r.refused) == 0, podFamily{p.Pod, r.family}
+	if k, there := r.kept[key]; there && keeps && slices.Equal(k.ports, p.Grants) {
 		return k.rules
 	}
 	var out []string
-	add := func(match portMatch, set, what string) {
-		out = append(out, strings.Join(nonEmpty(match.proto, match.ports, "-m set --match-set "+set,
-			`-m comment --comment "`+p.Pod.String()+" "+what+`"`, "-g "+chainNamed), " "))
+	add := func(match, set, what string) {
+		out = append(out, match+"-m set --match-set "+set+` -m comment --comment "`+p.Pod.String()+" "+what+`" -g `+chainNamed)
 	}
 	shared := false
 	for _, ports := range p.Grants {
@@ -217,7 +221,7 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 		if _, _, single := ports.Single(); single {
 			if !shared {
 				shared = true
-				add(portMatch{}, set+" dst,dst", "single ports")
+				add("", set+" dst,dst", "single ports")
 			}
 			continue
 		}
@@ -226,64 +230,48 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 		}
 	}
 	if keeps {
-		r.kept[p.Pod] = podRules{p.Grants, out}
+		r.kept[key] = podRules{p.Grants, out}
 	}
 	return out
 }
-
-func nonEmpty(words ...string) []string {
-	var out []string
-	for _, w := range words {
-		if w != "" {
-			out = append(out, w)
-		}
-	}
-	return out
-}
-
-type portMatch struct{ proto, ports string }
-
-// portMatches renders a port set as iptables matches, as few as its protocols
-// and multiport's limit allow. A port or range alone is asked by the protocol's own
-// match, which costs less.
-func portMatches(ports policy.PortSet) []portMatch {
-	out := multiports(ports)
-	for i, m := range out {
-		list, many := strings.CutPrefix(m.ports, multiport)
-		if own, known := strings.CutPrefix(m.proto, "-p "); many && known && own != policy.SCTP.String() && !strings.Contains(list, ",") {
-			out[i].ports = "-m " + own + " --dport " + list
-		}
-	}
-	return out
-}
-
-const multiport = "-m multiport --dports "
 
 // portsPerRule is how many ports one multiport match takes, a range counting as two
 // (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
 const portsPerRule = 15
 
-func multiports(ports policy.PortSet) []portMatch {
-	var out []portMatch
-	room := 0
-	for _, pr := range ports.Ranges() {
-		proto, text, cost := "-p "+pr.Protocol.String(), fmt.Sprint(pr.First), 1
+// portMatches renders a port set as matches of iptables, as few as its protocols and multiport's
+// limit allow; "" matches every packet. A port or range alone is asked by the protocol's own match,
+// which costs less.
+func portMatches(ports policy.PortSet) (out []string) {
+	proto, list, room := policy.AnyProtocol, []string(nil), 0
+	end := func() {
 		switch {
-		case pr.Protocol == policy.AnyProtocol:
-			return []portMatch{{}}
-		case pr.First == 0 && pr.Last == 65535:
-			out, room = append(out, portMatch{proto: proto}), 0
-			continue
-		case pr.First != pr.Last:
+		case len(list) == 1 && proto != policy.SCTP:
+			out = append(out, fmt.Sprintf("-p %s -m %[1]s --dport %s ", proto, list[0]))
+		case len(list) > 0:
+			out = append(out, fmt.Sprintf("-p %s -m multiport --dports %s ", proto, strings.Join(list, ",")))
+		}
+		list, room = nil, portsPerRule
+	}
+	for _, pr := range ports.Ranges() {
+		text, cost := fmt.Sprint(pr.First), 1
+		if pr.First != pr.Last {
 			text, cost = fmt.Sprintf("%d:%d", pr.First, pr.Last), 2
 		}
-		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
-			out[n-1].ports += "," + text
-		} else {
-			out, room = append(out, portMatch{proto, multiport + text}), portsPerRule
+		if pr.Protocol != proto || room < cost {
+			end()
 		}
-		room -= cost
+		proto = pr.Protocol
+		switch {
+		case proto == policy.AnyProtocol:
+			return []string{""}
+		case pr.First == 0 && pr.Last == 65535:
+			out = append(out, "-p "+proto.String()+" ")
+		default:
+			list, room = append(list, text), room-cost
+		}
 	}
+	end()
 	return out
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/policy"
 )
 
 // table is one table of a family.
@@ -21,9 +20,8 @@ type table struct {
 	have iptables.Chains
 	// want is what was written last, nil before.
 	want iptables.Chains
-	// fingerprint was taken before the table was read or written; noted: it could be taken.
+	// fingerprint was taken before the table was read or written; "" where it could not be taken.
 	fingerprint string
-	noted       bool
 	unverified  bool // written and not compared since
 }
 
@@ -41,14 +39,12 @@ type rules struct {
 	// other is the other variant of iptables, nil where the node has none: nothing is
 	// written there, and the chains that an earlier agent left there are removed.
 	other iptables.Interface
-	// mark and candidate are the bits that Owner has.
-	mark, candidate uint32
-	now             func() time.Time
+	owner dataplane.Owner
 
 	tables      []*table  // in the order in which they are written
 	nextReading time.Time // when unverified ones may be read, so that reading takes a bounded share of a core
 	last        wanted    // the last write was made of it
-	kept        map[iptables.Family]map[policy.PodRef]podRules
+	kept        map[podFamily]podRules
 
 	surveyed time.Time // by readVariants
 	follows  bool      // an earlier agent has chains here, as readVariants found
@@ -67,10 +63,7 @@ const (
 
 // newRules returns rules of which nothing is written.
 func newRules(chains, other iptables.Interface, owner dataplane.Owner) *rules {
-	r := &rules{chains: chains, other: other, mark: owner.Mark, candidate: owner.Candidate, now: owner.Now, kept: map[iptables.Family]map[policy.PodRef]podRules{}}
-	for _, f := range families {
-		r.kept[f] = map[policy.PodRef]podRules{}
-	}
+	r := &rules{chains: chains, other: other, owner: owner, kept: map[podFamily]podRules{}}
 	for _, name := range tables {
 		for _, f := range families {
 			r.tables = append(r.tables, &table{family: f, name: name})
@@ -86,7 +79,7 @@ func (r *rules) variants() []iptables.Interface {
 
 // readVariants reads all chains of each variant of iptables.
 func (r *rules) readVariants(ctx context.Context) (variants []iptables.Everything, err error) {
-	began, follows := r.now(), false
+	began, follows := r.owner.Now(), false
 	for _, t := range r.tables {
 		t.note(r.chains)
 	}
@@ -115,7 +108,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 	if r.hold(w) {
 		return nil
 	}
-	if first := r.tables[0].want == nil; first && r.now().Sub(r.surveyed) > surveyFresh {
+	if first := r.tables[0].want == nil; first && r.owner.Now().Sub(r.surveyed) > surveyFresh {
 		if _, err := r.readVariants(ctx); err != nil {
 			return err
 		}
@@ -127,11 +120,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 			return err
 		}
 	}
-	r.last = wanted{dataplane.Subjects{}, maps.Clone(w.refused)}
-	for ref, s := range w.subjects {
-		was := *s
-		r.last.subjects[ref] = &was
-	}
+	r.last = wanted{w.subjects, maps.Clone(w.refused)}
 	return nil
 }
 
@@ -144,9 +133,9 @@ func (r *rules) hold(w wanted) bool {
 // render renders what is wanted, by family and table.
 func (r *rules) render(w wanted) map[iptables.Family]map[string]iptables.Chains {
 	out, subjects := map[iptables.Family]map[string]iptables.Chains{}, w.subjects.Sorted()
+	maps.DeleteFunc(r.kept, func(of podFamily, _ podRules) bool { return w.subjects[of.pod] == nil })
 	for _, f := range families {
-		maps.DeleteFunc(r.kept[f], func(ref policy.PodRef, _ podRules) bool { return w.subjects[ref] == nil })
-		out[f] = ruleset{family: f, mark: r.mark, candidate: r.candidate, subjects: subjects, kept: r.kept[f], refused: w.refused}.render()
+		out[f] = ruleset{family: f, mark: r.owner.Mark, candidate: r.owner.Candidate, subjects: subjects, kept: r.kept, refused: w.refused}.render()
 	}
 	return out
 }
@@ -167,7 +156,7 @@ func (r *rules) writeTable(ctx context.Context, t *table, want iptables.Chains) 
 			// Where the kernel does not tell of changes, another program's may have come between
 			// the write and the fingerprint: the table is compared soon.
 			t.note(r.chains)
-			t.unverified = t.unverified || !t.noted || t.fingerprint != ""
+			t.unverified = t.unverified || t.fingerprint != ""
 		}
 		if err == nil {
 			t.have, t.want = want, want
@@ -191,9 +180,7 @@ func (r *rules) read(ctx context.Context, t *table) error {
 
 // note notes the fingerprint of the table before it is read: later changes show.
 func (t *table) note(in iptables.Interface) {
-	var err error
-	t.fingerprint, err = in.Fingerprint(t.family, t.name)
-	t.noted = err == nil
+	t.fingerprint, _ = in.Fingerprint(t.family, t.name)
 }
 
 // ours picks our chains of a table, and of other chains the rules that lead to ours.
@@ -272,7 +259,7 @@ func (r *rules) suspects() (out []*table) {
 	unverifiedToo := !time.Now().Before(r.nextReading)
 	for _, t := range r.tables {
 		now, err := r.chains.Fingerprint(t.family, t.name)
-		if t.want != nil && (err == nil && t.noted && now != t.fingerprint || unverifiedToo && t.unverified) {
+		if t.want != nil && (err == nil && now != t.fingerprint || unverifiedToo && t.unverified) {
 			out = append(out, t)
 		}
 	}

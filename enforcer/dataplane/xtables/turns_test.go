@@ -10,33 +10,12 @@ import (
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
-// How many sets are compared at a time follows from how long they take.
-func TestTurnsArePaced(t *testing.T) {
-	each := minTurns
-	for _, step := range []struct {
-		took time.Duration
-		want int
-	}{
-		{lookShare / 3, 2 * minTurns}, {lookShare, 2 * minTurns}, {lookShare / 3, 4 * minTurns}, {2 * lookShare, 2 * minTurns},
-		{time.Second, minTurns}, {time.Second, minTurns},
-	} {
-		if each = turnsAfter(each, step.took); each != step.want {
-			t.Errorf("after %v %d sets are compared at a time, want %d", step.took, each, step.want)
-		}
-	}
-	for range 20 {
-		each = turnsAfter(each, 0)
-	}
-	if each != maxTurns {
-		t.Errorf("%d sets are compared at a time, want %d", each, maxTurns)
-	}
-}
-
 // reads counts the sets whose members are read, and how often all sizes are, which takes
-// more than its share of a core.
+// more than its share of a core. Each reading takes so long.
 type reads struct {
 	ipset.Interface
 	n, sizes int
+	takes    time.Duration
 }
 
 func (r *reads) Sizes(names ...string) (map[string]int, error) {
@@ -49,6 +28,7 @@ func (r *reads) Sizes(names ...string) (map[string]int, error) {
 
 func (r *reads) Each(name string, each func(ipset.Set, []ipset.Entry)) error {
 	r.n++
+	time.Sleep(r.takes)
 	return r.Interface.Each(name, each)
 }
 
@@ -79,6 +59,18 @@ func TestComparingSetsTakesAShareOfACore(t *testing.T) {
 		if !x.mirrors.next.After(asked) {
 			t.Error("the sets are compared again without a pause")
 		}
+	}
+	all := x.mirrors.of(st)
+	sets.n, sets.takes, x.mirrors.turns = 0, lookShare, nil
+	if x.mirrors.compareTurns(all); sets.n != 1 {
+		t.Errorf("%d sets are compared in a share that one takes", sets.n)
+	}
+	sets.takes = 0
+	for n := 0; sets.n < len(all) && n < 2*len(all); n++ {
+		x.mirrors.compareTurns(all)
+	}
+	if sets.n != len(all) || len(x.mirrors.turns) > 0 {
+		t.Errorf("%d of %d sets are compared in a round", sets.n, len(all))
 	}
 	fatal.If(t, fake.Destroy(StaticSets()[0].Name))
 	if !x.Changed(st) {

@@ -49,8 +49,15 @@ type packetFilter struct {
 	cfg     Config
 	owner   dataplane.Owner
 	rules   *rules
-	grants  *grantSets
 	mirrors mirrors
+	// held is how many sets of grants each set of the kernel has. The single ports of a pod share one
+	// set of each family, whose entries have the port; each other port set has one of its own.
+	held map[string]int
+	// room is ApplyGrants', which has one call under way at a time.
+	room struct {
+		ops     []ipset.Op
+		entries []ipset.Entry
+	}
 	// foundSets and foundTables are not as wanted, by the last Verify.
 	foundSets   []*mirror
 	foundTables []*table
@@ -69,7 +76,7 @@ type packetFilter struct {
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
-		grants: newGrantSets(cfg.Sets), mirrors: newMirrors(cfg.Sets, owner.Coexisting),
+		held: map[string]int{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting),
 		refused: map[string]error{}, stale: map[string]bool{},
 	}
 	x.resync.Store(true)
@@ -145,7 +152,7 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	if to == dataplane.Commit {
 		err = x.commit(ctx, st)
 	} else if x.active || !x.rules.follows {
-		if err = errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, x.wanted(st))); err != nil {
+		if err = errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, wanted{st.Subjects, x.refused})); err != nil {
 			err = fmt.Errorf("prepare chains: %w", err)
 		}
 	}
@@ -160,17 +167,13 @@ func (x *packetFilter) commit(ctx context.Context, st dataplane.State) error {
 	if err := x.mirrors.writeStatic(st, beforeRules); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
-	if err := x.rules.write(ctx, x.wanted(st)); err != nil {
+	if err := x.rules.write(ctx, wanted{st.Subjects, x.refused}); err != nil {
 		return fmt.Errorf("write chains: %w", err)
 	}
 	if err := x.mirrors.writeStatic(st, afterRules); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
 	return nil
-}
-
-func (x *packetFilter) wanted(st dataplane.State) wanted {
-	return wanted{st.Subjects, x.refused}
 }
 
 // stageSets repairs the sets that were found to deviate, and creates those of a state that are not
