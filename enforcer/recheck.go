@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
@@ -142,16 +143,16 @@ func (e *Enforcer) recheckMembers(subjects dataplane.Subjects, lost map[policy.P
 // connections hands over the connections that were answered: of pods those that were admitted, and those of the
 // node, which need no admission.
 func (e *Enforcer) connections(each func(grants.Connection)) error {
-	hand := func(c *conntrack.Established, source netip.Addr) {
-		each(grants.Connection{Source: source, Dialled: c.Dst, Protocol: policy.Protocol(c.Protocol), Idle: max(c.Idle, 0)})
+	hand := func(f *conntrack.Flow, source netip.Addr, idle time.Duration) {
+		each(grants.Connection{Source: source, Dialled: f.Dst, Protocol: policy.Protocol(f.Protocol), Idle: idle})
 	}
-	err := e.k.Flows.Established(e.cfg.Mark, e.cfg.Mark, func(c conntrack.Established) { hand(&c, c.Src.Addr()) })
+	err := e.k.Flows.Established(e.cfg.Mark, e.cfg.Mark, func(f *conntrack.Flow, idle time.Duration) { hand(f, f.Src.Addr(), idle) })
 	node := e.renewing.Load()
 	if err != nil || node == nil {
 		return err
 	}
-	return e.k.Flows.Established(0, e.cfg.Mark, func(c conntrack.Established) {
-		from := c.Src.Addr()
+	return e.k.Flows.Established(0, e.cfg.Mark, func(f *conntrack.Flow, idle time.Duration) {
+		from := f.Src.Addr()
 		if _, own := slices.BinarySearchFunc(node.Addrs, from, netip.Addr.Compare); !own {
 			return
 		}
@@ -159,7 +160,7 @@ func (e *Enforcer) connections(each func(grants.Connection)) error {
 		if from.Is6() {
 			subject = policy.NodeSubjects[1]
 		}
-		hand(&c, subject)
+		hand(f, subject, idle)
 	})
 }
 

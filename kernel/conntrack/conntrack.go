@@ -35,29 +35,18 @@ type Query struct {
 	Mark, Mask uint32
 }
 
-// Established is a tracked connection that was answered: its status has ASSURED or, after
-// the handshake, OFFLOAD, and one of TCP is in the state ESTABLISHED.
-type Established struct {
-	Protocol       uint8 // IANA protocol number
-	Src, Dst, Peer netip.AddrPort
-	// Idle is the time since its last packet in either direction, in whole seconds rounded
-	// up, or IdleUnknown.
-	Idle time.Duration
-}
-
-// IdleUnknown is the Idle of a connection that has more time left than the kernel's timeout
-// for its protocol, or of a protocol whose timeout is not known.
-const IdleUnknown time.Duration = -1
-
 // Interface is the enforcer's view of connection tracking.
 type Interface interface {
 	// Flows lists connections. None is no error. It scans through the node's whole
 	// table once, for one family of sources or both, and not at all without sources.
 	Flows(q Query) ([]Flow, error)
-	// Established hands over the established connections, of all sources, in whose mark the
-	// bits of mask equal those of mark. It scans through the node's whole table once. each
-	// must not call the Interface.
-	Established(mark, mask uint32, each func(Established)) error
+	// Established hands over the connections that were answered, of all sources, in whose mark
+	// the bits of mask equal those of mark: their status has ASSURED or, after the handshake,
+	// OFFLOAD, and those of TCP are in the state ESTABLISHED. idle is the time since the last
+	// packet in either direction, in whole seconds rounded up; 0 where that is not known: the
+	// connection has more time left than the kernel's timeout for its protocol. It scans through
+	// the node's whole table once. each must not call the Interface and not keep the flow.
+	Established(mark, mask uint32, each func(f *Flow, idle time.Duration)) error
 	// SetMark sets the bits of mask in the flow's mark to the bits of value. A flow that
 	// has ended meanwhile is no error.
 	SetMark(f Flow, value, mask uint32) error

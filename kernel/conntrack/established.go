@@ -37,7 +37,7 @@ func readTimeouts() timeouts {
 }
 
 // idle tells how much less time is left than the last packet gave the connection (see
-// nf_conntrack_proto_*.c).
+// nf_conntrack_proto_*.c), 0 where that is not known.
 func (c *tracked) idle(t timeouts) time.Duration {
 	given := t.byProtocol[c.Protocol]
 	if c.Protocol == unix.IPPROTO_TCP && c.unacked {
@@ -47,11 +47,8 @@ func (c *tracked) idle(t timeouts) time.Duration {
 		}
 		given = least
 	}
-	switch {
-	case c.Offloaded:
+	if c.Offloaded || given == 0 || c.left > given {
 		return 0
-	case given == 0 || c.left > given:
-		return IdleUnknown
 	}
 	return given - c.left
 }

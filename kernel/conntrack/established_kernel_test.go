@@ -22,19 +22,25 @@ func timeout(t testing.TB, name string, seconds int) {
 	fatal.If(t, os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+name, fmt.Append(nil, seconds), 0))
 }
 
-// established lists the established connections with bits in their mark.
-func established(t testing.TB, i conntrack.Interface, mark, mask uint32) (out []conntrack.Established) {
+// established is a connection as Established hands it over.
+type established struct {
+	conntrack.Flow
+	idle time.Duration
+}
+
+// list lists the established connections with bits in their mark.
+func list(t testing.TB, i conntrack.Interface, mark, mask uint32) (out []established) {
 	t.Helper()
-	fatal.If(t, i.Established(mark, mask, func(e conntrack.Established) { out = append(out, e) }))
+	fatal.If(t, i.Established(mark, mask, func(f *conntrack.Flow, idle time.Duration) { out = append(out, established{*f, idle}) }))
 	return out
 }
 
 // idle returns for how long the connection from src is idle, and whether it is established.
 func idle(t testing.TB, i conntrack.Interface, src netip.AddrPort) (time.Duration, bool) {
 	t.Helper()
-	for _, e := range established(t, i, 0, 0) {
+	for _, e := range list(t, i, 0, 0) {
 		if e.Src == src {
-			return e.Idle, true
+			return e.idle, true
 		}
 	}
 	return 0, false
@@ -93,25 +99,25 @@ func TestKernelEstablished(t *testing.T) {
 		}
 	}
 	slices.Sort(want)
-	list := func(mark, mask uint32) (got []string) {
-		for _, e := range established(t, k, mark, mask) {
+	of := func(mark, mask uint32) (got []string) {
+		for _, e := range list(t, k, mark, mask) {
 			got = append(got, fmt.Sprint(e.Protocol, e.Src, e.Dst, e.Peer))
 		}
 		slices.Sort(got)
 		return got
 	}
 	for _, mask := range []uint32{0, others, ours | others} {
-		if diff := cmp.Diff(want, list(others, mask)); diff != "" {
+		if diff := cmp.Diff(want, of(others, mask)); diff != "" {
 			t.Errorf("with the mark %#x (-want +got):\n%s", mask, diff)
 		}
 	}
-	if got := list(ours, ours); len(got) != 0 {
+	if got := of(ours, ours); len(got) != 0 {
 		t.Errorf("with another mark: %q", got)
 	}
 	for _, f := range flows(t, k, "10.1.0.5") {
 		fatal.If(t, k.SetMark(f, ours, ours))
 	}
-	if got := list(ours, ours); len(got) != 2 {
+	if got := of(ours, ours); len(got) != 2 {
 		t.Errorf("with the mark since: %q", got)
 	}
 }
@@ -141,7 +147,7 @@ func TestKernelEstablishedBehindNAT(t *testing.T) {
 	c, err := d.Dial("tcp", "198.18.0.1:80")
 	fatal.If(t, err)
 	defer c.Close()
-	got := established(t, k, 0, 0)
+	got := list(t, k, 0, 0)
 	if len(got) != 1 || got[0].Dst != netip.MustParseAddrPort("198.18.0.1:80") || got[0].Peer != netip.MustParseAddrPort("192.0.2.1:8080") {
 		t.Errorf("established %+v, want 198.18.0.1:80 dialled and 192.0.2.1:8080 behind it", got)
 	}
@@ -190,7 +196,7 @@ func TestKernelIdle(t *testing.T) {
 	check("the connection without an acknowledgement", active, 0, again)
 
 	timeout(t, "tcp_timeout_established", 100)
-	if got, is := idle(t, k, quiet); !is || got != conntrack.IdleUnknown {
+	if got, is := idle(t, k, quiet); !is || got != 0 {
 		t.Errorf("the connection of an earlier timeout is idle for %v (established: %v)", got, is)
 	}
 }

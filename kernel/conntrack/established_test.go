@@ -32,19 +32,16 @@ func TestIdle(t *testing.T) {
 		{"TCP, unacknowledged", of, 6, 190, true, 10},
 		{"TCP, retransmitted", of, 6, 250, true, 50},
 		{"TCP, a timeout below that of unacknowledged data", short, 6, 90, true, 10},
-		{"TCP, of a timeout that was longer", short, 6, 101, false, -1},
-		{"TCP, unacknowledged, of a timeout that was longer", short, 6, 101, true, -1},
+		{"TCP, of a timeout that was longer", short, 6, 101, false, 0},
+		{"TCP, unacknowledged, of a timeout that was longer", short, 6, 101, true, 0},
 		{"UDP", of, 17, 120, false, 0},
 		{"UDP-Lite", of, 136, 100, false, 20},
 		{"SCTP", of, 132, 200, false, 10},
-		{"GRE, which the kernel has not", of, 47, 200, false, -1},
-		{"another protocol", of, 50, 200, false, -1},
+		{"GRE, which the kernel has not", of, 47, 200, false, 0},
+		{"another protocol", of, 50, 200, false, 0},
 	} {
 		c := tracked{Flow: Flow{Protocol: test.protocol}, left: test.left * time.Second, unacked: test.unacked}
-		if test.want != -1 {
-			test.want *= time.Second
-		}
-		if got := c.idle(test.of); got != test.want {
+		if got := c.idle(test.of); got != test.want*time.Second {
 			t.Errorf("%s: idle for %v, want %v", test.name, got, test.want)
 		}
 	}

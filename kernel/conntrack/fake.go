@@ -40,13 +40,13 @@ func (f *Fake) Establish(flow Flow, idle time.Duration) {
 }
 
 // Established implements Interface.
-func (f *Fake) Established(mark, mask uint32, each func(Established)) error {
+func (f *Fake) Established(mark, mask uint32, each func(f *Flow, idle time.Duration)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scans++
 	for _, flow := range f.flows {
 		if idle, is := f.idle[flow.key()]; is && (Query{Mark: mark, Mask: mask}).marked(flow.Mark) {
-			each(Established{flow.Protocol, flow.Src, flow.Dst, flow.Peer, idle})
+			each(&flow, idle)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -59,14 +60,14 @@ func setOf(addrs []netip.Addr) map[netip.Addr]bool {
 
 // Established implements Interface. Kernels before 5.15 do not know the filter of the status
 // and return more connections.
-func (k *Kernel) Established(mark, mask uint32, each func(Established)) error {
+func (k *Kernel) Established(mark, mask uint32, each func(f *Flow, idle time.Duration)) error {
 	t, q := readTimeouts(), Query{Mark: mark, Mask: mask}
 	err := k.list(unix.AF_UNSPEC, func(b []byte) []byte {
 		b = nfattr.AppendUint32(q.append(b), nl.CTA_STATUS, seenReply)
 		return nfattr.AppendUint32(b, ctaStatusMask, seenReply)
 	}, func(c *tracked) {
 		if c.established && q.marked(c.Mark) {
-			each(Established{c.Protocol, c.Src, c.Dst, c.Peer, c.idle(t)})
+			each(&c.Flow, c.idle(t))
 		}
 	})
 	if err != nil {
