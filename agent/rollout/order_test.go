@@ -310,7 +310,7 @@ func TestNamesOfClusterPolicies(t *testing.T) {
 				if action == "Audit" {
 					action, p.Spec.Enforcement = v1alpha1.ActionDeny, v1alpha1.EnforcementAudit
 				}
-				p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: action, Matches: []v1alpha1.Match{{Name: &name}}, Ports: []v1alpha1.ClusterPort{{Port: ptr(int32(443))}}}}
+				p.Spec.Egress = []v1alpha1.ClusterEgressRule{{Action: action, Matches: []v1alpha1.Match{{Name: &name}}, Ports: []v1alpha1.Port{{Port: ptr(int32(443))}}}}
 				s.Input.ClusterPolicies = append(s.Input.ClusterPolicies, p)
 			}
 			return s

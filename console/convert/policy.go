@@ -64,13 +64,9 @@ func (o *object) ofCluster(name string, at place, namespaces, pods *metav1.Label
 
 // cut returns the rule as rules of a cluster policy, as many as its lists need.
 func (r *rule) cut() (rules []v1alpha1.ClusterEgressRule) {
-	ports := make([]v1alpha1.ClusterPort, len(r.ports))
-	for i, p := range r.ports {
-		ports[i] = v1alpha1.ClusterPort(p)
-	}
 	add := func(e v1alpha1.ClusterEgressRule) {
 		e.Name, e.Action = r.name, r.action
-		for _, e.Ports = range chunks(ports, cfqdnnp.MaxPorts) {
+		for _, e.Ports = range chunks(r.ports, cfqdnnp.MaxPorts) {
 			rules = append(rules, e)
 		}
 	}

@@ -133,12 +133,9 @@ func (l *Log) clusterPolicy(name string, tier v1alpha1.Tier, rules []v1alpha1.Cl
 // clusterRules returns rules of a cluster policy that accept. fill adds a name, pattern or network.
 func clusterRules(rules []Rule, fill func(*v1alpha1.ClusterEgressRule, string)) (out []v1alpha1.ClusterEgressRule) {
 	for _, r := range rules {
-		rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionAccept}
+		rule := v1alpha1.ClusterEgressRule{Action: v1alpha1.ActionAccept, Ports: r.Ports}
 		for _, name := range r.Names {
 			fill(&rule, name)
-		}
-		for _, port := range r.Ports {
-			rule.Ports = append(rule.Ports, v1alpha1.ClusterPort(port))
 		}
 		out = append(out, rule)
 	}

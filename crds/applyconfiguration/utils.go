@@ -26,8 +26,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &crdsv1alpha1.ClusterFQDNNetworkPolicySpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ClusterFQDNNetworkPolicyStatus"):
 		return &crdsv1alpha1.ClusterFQDNNetworkPolicyStatusApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("ClusterPort"):
-		return &crdsv1alpha1.ClusterPortApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ClusterSubject"):
 		return &crdsv1alpha1.ClusterSubjectApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("DNS"):

@@ -202,7 +202,7 @@ type ClusterEgressRule struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
-	Ports []ClusterPort `json:"ports,omitempty"`
+	Ports []Port `json:"ports,omitempty"`
 
 	// Unreadable is set by the source of the policy where a part of the rule is unknown to this
 	// version or has another type: the reason. It is no part of the API.
@@ -226,31 +226,6 @@ const (
 // +kubebuilder:validation:MaxLength=43
 // +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:]*(:[0-9]{1,3}([.][0-9]{1,3}){3})?)/[0-9]{1,3}$')",message="write an address and its length: 192.0.2.0/24, 2001:db8::/32"
 type Network string
-
-// ClusterPort is a protocol and, optionally, a port or a range of ports.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.endPort) || has(self.port)",message="endPort stands alone; write the first port of the range as port"
-// +kubebuilder:validation:XValidation:rule="!has(self.endPort) || !has(self.port) || self.endPort >= self.port",message="endPort is below port; write the greater one as endPort"
-type ClusterPort struct {
-	// Protocol is TCP, UDP, SCTP or ALL. Defaults to ALL.
-	// +optional
-	Protocol *Protocol `json:"protocol,omitempty"`
-
-	// Port is the port, or the first port of a range. If it is not set, the rule is for all ports of the
-	// protocol. With protocol ALL, it is the port of TCP, UDP and SCTP.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port *int32 `json:"port,omitempty"`
-
-	// EndPort is the last port of a range, inclusive. It requires port.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	EndPort *int32 `json:"endPort,omitempty"`
-}
 
 // ClusterDNS configures the answers to DNS queries.
 type ClusterDNS struct {

@@ -129,7 +129,7 @@ type Port struct {
 	// +optional
 	Protocol *Protocol `json:"protocol,omitempty"`
 
-	// Port is the port, or the first port of a range. If it is not set, the rule allows all ports of the
+	// Port is the port, or the first port of a range. If it is not set, the rule is for all ports of the
 	// protocol. With protocol ALL, it is the port of TCP, UDP and SCTP.
 	//
 	// +optional

@@ -82,7 +82,7 @@ func (d netDice) cluster(name string) *v1alpha1.ClusterFQDNNetworkPolicy {
 			rule.Networks = append(rule.Networks, roll[v1alpha1.Network](d, "10.0.0.0/24", "10.0.0.4/30", "::/0", "192.0.2.0/24"))
 		}
 		if d.IntN(2) == 0 {
-			rule.Ports = []v1alpha1.ClusterPort{{Port: ptr(roll[int32](d, 80, 443))}}
+			rule.Ports = []v1alpha1.Port{{Port: ptr(roll[int32](d, 80, 443))}}
 		}
 		if d.IntN(15) == 0 {
 			rule.Networks = append(rule.Networks, "10.0.0.0")

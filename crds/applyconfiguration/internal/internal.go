@@ -77,7 +77,7 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         list:
           elementType:
-            namedType: com.github.namegate.namegate.crds.v1alpha1.ClusterPort
+            namedType: com.github.namegate.namegate.crds.v1alpha1.Port
           elementRelationship: atomic
 - name: com.github.namegate.namegate.crds.v1alpha1.ClusterFQDNNetworkPolicy
   map:
@@ -145,18 +145,6 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
-- name: com.github.namegate.namegate.crds.v1alpha1.ClusterPort
-  map:
-    fields:
-    - name: endPort
-      type:
-        scalar: numeric
-    - name: port
-      type:
-        scalar: numeric
-    - name: protocol
-      type:
-        namedType: com.github.namegate.namegate.crds.v1alpha1.Protocol
 - name: com.github.namegate.namegate.crds.v1alpha1.ClusterSubject
   map:
     fields:

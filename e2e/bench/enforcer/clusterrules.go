@@ -55,7 +55,7 @@ func clusterRule(action v1alpha1.Action, ports []int32, names ...string) v1alpha
 	r := v1alpha1.ClusterEgressRule{Action: action, Matches: matches(names...)}
 	tcp := v1alpha1.ProtocolTCP
 	for _, port := range ports {
-		r.Ports = append(r.Ports, v1alpha1.ClusterPort{Protocol: &tcp, Port: &port})
+		r.Ports = append(r.Ports, v1alpha1.Port{Protocol: &tcp, Port: &port})
 	}
 	return r
 }

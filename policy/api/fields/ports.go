@@ -43,7 +43,7 @@ func (r Report) Port(path string, p *v1alpha1.Port) []policy.PortRange {
 
 // Ports reads the ports of a rule, of which there may be at most most: every protocol and port if none are
 // written. A port that cannot work adds nothing.
-func Ports[P v1alpha1.Port | v1alpha1.ClusterPort](r Report, path string, ports []P, most int) policy.PortSet {
+func Ports(r Report, path string, ports []v1alpha1.Port, most int) policy.PortSet {
 	if len(ports) == 0 {
 		return policy.AnyPort
 	}
@@ -53,8 +53,7 @@ func Ports[P v1alpha1.Port | v1alpha1.ClusterPort](r Report, path string, ports 
 	}
 	var ranges []policy.PortRange
 	for i := range ports {
-		port := v1alpha1.Port(ports[i])
-		ranges = append(ranges, r.Port(fmt.Sprintf("%s[%d]", path, i), &port)...)
+		ranges = append(ranges, r.Port(fmt.Sprintf("%s[%d]", path, i), &ports[i])...)
 	}
 	return policy.NewPortSet(ranges...)
 }

@@ -22,7 +22,7 @@ type ClusterEgressRuleApplyConfiguration struct {
 	// Networks is the list of networks, for example 192.0.2.0/24 and 2001:db8::/32.
 	Networks []crdsv1alpha1.Network `json:"networks,omitempty"`
 	// Ports is the list of protocols and ports. If it is empty, the rule is for all protocols and ports.
-	Ports []ClusterPortApplyConfiguration `json:"ports,omitempty"`
+	Ports []PortApplyConfiguration `json:"ports,omitempty"`
 }
 
 // ClusterEgressRuleApplyConfiguration constructs a declarative configuration of the ClusterEgressRule type for use with
@@ -73,7 +73,7 @@ func (b *ClusterEgressRuleApplyConfiguration) WithNetworks(values ...crdsv1alpha
 // WithPorts adds the given value to the Ports field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Ports field.
-func (b *ClusterEgressRuleApplyConfiguration) WithPorts(values ...*ClusterPortApplyConfiguration) *ClusterEgressRuleApplyConfiguration {
+func (b *ClusterEgressRuleApplyConfiguration) WithPorts(values ...*PortApplyConfiguration) *ClusterEgressRuleApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
 			panic("nil value passed to WithPorts")

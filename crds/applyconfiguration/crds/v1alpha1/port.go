@@ -13,7 +13,7 @@ import (
 type PortApplyConfiguration struct {
 	// Protocol is TCP, UDP, SCTP or ALL. Defaults to ALL.
 	Protocol *crdsv1alpha1.Protocol `json:"protocol,omitempty"`
-	// Port is the port, or the first port of a range. If it is not set, the rule allows all ports of the
+	// Port is the port, or the first port of a range. If it is not set, the rule is for all ports of the
 	// protocol. With protocol ALL, it is the port of TCP, UDP and SCTP.
 	Port *int32 `json:"port,omitempty"`
 	// EndPort is the last port of a range, inclusive. It requires port.
