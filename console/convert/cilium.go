@@ -50,16 +50,16 @@ type ciliumEgress struct {
 		TerminatingTLS json.RawMessage `json:"terminatingTLS"`
 		OriginatingTLS json.RawMessage `json:"originatingTLS"`
 	} `json:"toPorts"`
-	ToEndpoints    json.RawMessage `json:"toEndpoints"`
-	ToRequires     json.RawMessage `json:"toRequires"`
-	ToCIDR         json.RawMessage `json:"toCIDR"`
-	ToCIDRSet      json.RawMessage `json:"toCIDRSet"`
-	ToEntities     json.RawMessage `json:"toEntities"`
-	ToServices     json.RawMessage `json:"toServices"`
-	ToGroups       json.RawMessage `json:"toGroups"`
-	ToNodes        json.RawMessage `json:"toNodes"`
-	ICMPs          json.RawMessage `json:"icmps"`
-	Authentication json.RawMessage `json:"authentication"`
+	ToEndpoints    json.RawMessage   `json:"toEndpoints"`
+	ToRequires     json.RawMessage   `json:"toRequires"`
+	ToCIDR         json.RawMessage   `json:"toCIDR"`
+	ToCIDRSet      json.RawMessage   `json:"toCIDRSet"`
+	ToEntities     json.RawMessage   `json:"toEntities"`
+	ToServices     json.RawMessage   `json:"toServices"`
+	ToGroups       json.RawMessage   `json:"toGroups"`
+	ToNodes        json.RawMessage   `json:"toNodes"`
+	ICMPs          []json.RawMessage `json:"icmps"`
+	Authentication json.RawMessage   `json:"authentication"`
 }
 
 type ciliumPort struct {
@@ -155,7 +155,7 @@ func (o *object) ciliumEgress(e *ciliumEgress, path string) (rule, bool) {
 		o.note(Failed, path, "Cilium refuses %s beside toFQDNs; write two rules", more[0])
 		return r, false
 	}
-	if e.ICMPs != nil {
+	if len(e.ICMPs) > 0 {
 		o.note(Narrower, path+".icmps", "is left out: no rule is for ICMP alone")
 		return r, false
 	}

@@ -242,3 +242,22 @@ func TestDocumentedKinds(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyLists: a list without items, and null, are as if they were not written.
+func TestEmptyLists(t *testing.T) {
+	for text, want := range map[string]string{
+		`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: p, namespace: shop}, spec: {endpointSelector: {}, ingress: [], egressDeny: [], egress: [
+			{toFQDNs: [{matchName: a.test}], toCIDR: [], toEndpoints: null, icmps: [], toPorts: [{ports: [{port: "443"}], serverNames: [], listener: null}]}]}}`: "",
+		`{apiVersion: projectcalico.org/v3, kind: NetworkPolicy, metadata: {name: p, namespace: shop}, spec: {ingress: [], egress: [
+			{action: Allow, notICMP: null, destination: {domains: [a.test], notNets: [], notPorts: [], services: null}}]}}`: "",
+		`{apiVersion: crd.antrea.io/v1beta1, kind: NetworkPolicy, metadata: {name: p, namespace: shop}, spec: {priority: 1, ingress: [], appliedTo: [{podSelector: {}, serviceAccount: null}], egress: [
+			{action: Allow, protocols: [], toServices: [], to: [{fqdn: a.test}]}]}}`: "",
+		`{apiVersion: networking.k8s.aws/v1alpha1, kind: ApplicationNetworkPolicy, metadata: {name: p, namespace: shop}, spec: {podSelector: {}, policyTypes: [Egress], ingress: [], egress: [
+			{to: [{domainNames: [a.test], ipBlock: null}]}]}}`: "",
+		`{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: p, namespace: shop}, spec: {hosts: [a.test], exportTo: ["."], addresses: [], endpoints: []}}`: "narrower ",
+	} {
+		if out, notes := converted(t, text); notes != want || !strings.Contains(out, "name: a.test") {
+			t.Errorf("%s: notes %q, want %q\n%s", text, notes, want, out)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -140,11 +141,15 @@ func (o *object) actionOf(word, path string, actions map[string]v1alpha1.Action)
 	return r, ok
 }
 
-// others returns the written fields of a part of a source beside the named ones.
+// others returns the written fields of a part of a source beside the named ones: null and a list without
+// items are not written.
 func others(part any, known ...string) (fields []string) {
 	v := reflect.Indirect(reflect.ValueOf(part))
 	for i := range v.NumField() {
-		if name := v.Type().Field(i).Tag.Get("json"); !v.Field(i).IsZero() && !slices.Contains(known, name) {
+		f, name := v.Field(i), v.Type().Field(i).Tag.Get("json")
+		raw, _ := f.Interface().(json.RawMessage)
+		empty := f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 || string(raw) == "null" || string(raw) == "[]"
+		if !empty && !slices.Contains(known, name) {
 			fields = append(fields, name)
 		}
 	}
