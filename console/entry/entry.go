@@ -67,6 +67,9 @@ func Decode(node, text string) (Entry, error) {
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
 		return Entry{}, fmt.Errorf("read the console of node %s: %w", node, err)
 	}
+	if e.Pin == (Pin{}) {
+		return Entry{}, fmt.Errorf("read the console of node %s: it has no key", node)
+	}
 	e.Addresses = e.Addresses[:min(len(e.Addresses), maxDial)]
 	return e, nil
 }

@@ -52,6 +52,7 @@ func TestBadEntries(t *testing.T) {
 		`{"key":"sha256/AQL/"}`:             "is no fingerprint of a key",
 		`{"key":"sha256/%"}`:                "is no fingerprint of a key",
 		`{"key":"AQL/"}`:                    "is no fingerprint of a key",
+		`{"addresses":["192.0.2.1:9954"]}`:  "has no key",
 	} {
 		if _, err := Decode("n1", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -106,7 +107,7 @@ func TestManyPublishedAddresses(t *testing.T) {
 	for i := range 5000 {
 		at = append(at, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1+i)))
 	}
-	text, err := Entry{"n1", at, Pin{}}.Encode()
+	text, err := Entry{"n1", at, Pin{1}}.Encode()
 	fatal.If(t, err)
 	e, err := Decode("n1", text)
 	fatal.If(t, err)
