@@ -96,28 +96,18 @@ func (d *Decision) name(m *Match) fqdn.Name {
 // LongestTTL returns the longest TTL of an address that is open for at least that long in
 // each port set, and for each rule, that the decision opens.
 func (d Decision) LongestTTL() time.Duration {
-	least := time.Duration(math.MaxInt64)
-	var longest map[openingKey]time.Duration // of many matches
-	if len(d.Matches) > indexFrom {
-		longest = map[openingKey]time.Duration{}
+	type opening struct {
+		ports PortSet
+		rule  RuleID
 	}
+	longest := map[opening]time.Duration{}
 	for _, m := range d.Matches {
-		if !d.counts(m) || !m.Accepts() {
-			continue
+		if d.counts(m) && m.Accepts() {
+			of := opening{m.Ports, m.ID}
+			longest[of] = max(longest[of], m.TTL.Max)
 		}
-		if longest != nil {
-			key := openingKey{ports: m.Ports, rule: m.ID}
-			longest[key] = max(longest[key], m.TTL.Max)
-			continue
-		}
-		own := m.TTL.Max
-		for _, o := range d.Matches {
-			if o.Ports == m.Ports && o.ID == m.ID && d.counts(o) && o.Accepts() {
-				own = max(own, o.TTL.Max)
-			}
-		}
-		least = min(least, own)
 	}
+	least := time.Duration(math.MaxInt64)
 	for _, t := range longest {
 		least = min(least, t)
 	}
@@ -135,8 +125,8 @@ type Opening struct {
 	// Reuse is how long after the last answer that held an address a connection may keep it
 	// open, 0 where the use of an address does not renew it.
 	Reuse time.Duration
-	// By lists the matches, as "namespace/policy pattern". It may be shared and must
-	// not be changed.
+	// By lists the matches, as "namespace/policy pattern", sorted. It may be shared and
+	// must not be changed.
 	By []string
 }
 
@@ -148,30 +138,31 @@ func (d Decision) Openings(ttl uint32) []Opening { return d.AppendOpenings(nil, 
 
 // AppendOpenings is Openings into a slice that is empty and has room.
 func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
-	var seen openingIndex
-	if len(d.Matches) > indexFrom {
-		seen = openingIndex{map[openingKey]int{}, map[openedBy]struct{}{}}
-	}
 	for _, m := range d.Matches {
-		if m.Audit {
-			continue
-		}
-		key := openingKey{d.name(m), m.Ports, m.ID}
-		i, by := seen.find(open, key, m)
-		if i == len(open) {
-			open = append(open, Opening{key.name, m.Ports, key.rule, m.lifetime(ttl), m.reuse(), m.bys()})
-			continue
-		}
-		open[i].Lifetime = max(open[i].Lifetime, m.lifetime(ttl))
-		open[i].Reuse = max(open[i].Reuse, m.reuse())
-		if by {
-			open[i].By = append(open[i].By, m.By()) // a copy: the shared slice has no room
+		if !m.Audit {
+			open = append(open, Opening{d.name(m), m.Ports, m.ID, m.lifetime(ttl), m.reuse(), m.bys()})
 		}
 	}
-	slices.SortFunc(open, func(a, b Opening) int {
-		return cmp.Or(compareBool(!a.Rule.Lasting(), !b.Rule.Lasting()), strings.Compare(string(a.Ports), string(b.Ports)), strings.Compare(string(a.Rule), string(b.Rule)), strings.Compare(string(a.Name), string(b.Name)))
-	})
-	return open
+	slices.SortFunc(open, func(a, b Opening) int { return cmp.Or(a.compare(&b), strings.Compare(a.By[0], b.By[0])) })
+	merged := open[:0]
+	for _, o := range open {
+		last := len(merged) - 1
+		if last < 0 || merged[last].compare(&o) != 0 {
+			merged = append(merged, o)
+			continue
+		}
+		m := &merged[last]
+		m.Lifetime, m.Reuse = max(m.Lifetime, o.Lifetime), max(m.Reuse, o.Reuse)
+		if m.By[len(m.By)-1] != o.By[0] {
+			m.By = append(m.By, o.By[0]) // a copy: the shared slice has no room
+		}
+	}
+	return merged
+}
+
+// compare orders openings: 0 for two matches of the same one.
+func (o *Opening) compare(p *Opening) int {
+	return cmp.Or(compareBool(!o.Rule.Lasting(), !p.Rule.Lasting()), strings.Compare(string(o.Ports), string(p.Ports)), strings.Compare(string(o.Rule), string(p.Rule)), strings.Compare(string(o.Name), string(p.Name)))
 }
 
 // lifetime returns how long an address counts for the match's rule. A rule that denies or
@@ -190,46 +181,4 @@ func (m *Match) reuse() time.Duration {
 		return 0
 	}
 	return m.TTL.Reuse
-}
-
-// indexFrom is the number of matches from which on an openingIndex pays.
-const indexFrom = 32
-
-// openingIndex finds openings and the entries of their By, so that a name with thousands
-// of matches has no quadratic cost. The zero value searches linearly.
-type openingIndex struct {
-	openings map[openingKey]int
-	by       map[openedBy]struct{}
-}
-
-type openingKey struct {
-	name  fqdn.Name
-	ports PortSet
-	rule  RuleID
-}
-
-type openedBy struct {
-	openingKey
-	by string
-}
-
-// find returns the index in open of the key's opening, len(open) if there is none, and
-// whether the match's By is new there.
-func (x *openingIndex) find(open []Opening, key openingKey, m *Match) (at int, newBy bool) {
-	if x.openings == nil {
-		at = slices.IndexFunc(open, func(o Opening) bool { return o.Ports == key.ports && o.Rule == key.rule && o.Name == key.name })
-		if at < 0 {
-			return len(open), true
-		}
-		return at, !slices.Contains(open[at].By, m.By())
-	}
-	at, known := x.openings[key]
-	if !known {
-		at = len(open)
-		x.openings[key] = at
-	}
-	by := openedBy{key, m.By()}
-	_, known = x.by[by]
-	x.by[by] = struct{}{}
-	return at, !known
 }

@@ -21,9 +21,9 @@ func TestOpeningsOfHandMadeMatches(t *testing.T) {
 	}
 }
 
-// TestOpeningsOfMany equals a plain loop, on both sides of the index.
+// TestOpeningsOfMany equals a plain loop.
 func TestOpeningsOfMany(t *testing.T) {
-	for _, many := range []int{indexFrom, indexFrom + 1, 4 * indexFrom} {
+	for _, many := range []int{7, 33, 128} {
 		var d Decision
 		by := map[PortSet][]string{}
 		for i := range many {
@@ -41,6 +41,7 @@ func TestOpeningsOfMany(t *testing.T) {
 			t.Fatalf("%d openings for %d port sets", len(open), len(by))
 		}
 		for _, o := range open {
+			slices.Sort(by[o.Ports])
 			diff.Error(t, by[o.Ports], o.By, many, "matches", o.Ports)
 			for _, m := range d.Matches {
 				if !m.Audit && m.Ports == o.Ports && m.TTL.Lifetime(60) > o.Lifetime {
