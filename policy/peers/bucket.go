@@ -38,14 +38,6 @@ func (c counts) of(kind policy.PeerKind) int {
 
 func (c *counts) add(p *pod) { c.pods, c.ports = c.pods+1, c.ports+max(1, len(p.ports)) }
 
-// having returns the pods that have a port of the name.
-func (x *Index) having(name string) bucket {
-	if r := x.byPort[name]; r != nil {
-		return *r
-	}
-	return bucket{}
-}
-
 // removed returns the list, whose order means nothing, without p.
 func removed(list []*pod, p *pod) []*pod {
 	i, last := slices.Index(list, p), len(list)-1
@@ -74,6 +66,14 @@ func (x buckets[K]) remove(k K, p *pod, ports int) {
 			delete(x, k)
 		}
 	}
+}
+
+// of returns the pods of the name.
+func (x buckets[K]) of(k K) bucket {
+	if r := x[k]; r != nil {
+		return *r
+	}
+	return bucket{}
 }
 
 // label is a key and its value.

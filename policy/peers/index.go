@@ -15,7 +15,7 @@ type Index struct {
 	spaces     map[string]*namespace
 	local      map[policy.PodRef]*pod
 	remote     map[*policy.Pod]*pod
-	byAddr     byKey[netip.Addr]
+	byAddr     buckets[netip.Addr]
 	byLabel    map[label]*bucket // the labels that sets ask for, including labels without pods
 	byPort     buckets[string]   // the name
 	moved      []netip.Addr      // addresses of pods that came, went or changed
@@ -49,22 +49,11 @@ type pod struct {
 	seen   uint64
 }
 
-// byKey finds pods by a property that each may have several of.
-type byKey[K comparable] map[K][]*pod
-
-func (x byKey[K]) add(k K, p *pod) { x[k] = append(x[k], p) }
-
-func (x byKey[K]) remove(k K, p *pod) {
-	if x[k] = removed(x[k], p); len(x[k]) == 0 {
-		delete(x, k)
-	}
-}
-
 // NewIndex returns an index without pods.
 func NewIndex() *Index {
 	return &Index{
 		spaces: map[string]*namespace{}, local: map[policy.PodRef]*pod{}, remote: map[*policy.Pod]*pod{},
-		byAddr: byKey[netip.Addr]{}, byLabel: map[label]*bucket{}, byPort: buckets[string]{},
+		byAddr: buckets[netip.Addr]{}, byLabel: map[label]*bucket{}, byPort: buckets[string]{},
 	}
 }
 
@@ -110,7 +99,7 @@ func (x *Index) Update(number uint64, namespaces map[string]map[string]string, p
 	slices.SortFunc(x.moved, netip.Addr.Compare)
 	x.dirty = nil
 	for _, a := range slices.Compact(x.moved) {
-		x.dirty = append(x.dirty, dirtyAddr{a, x.byAddr[a]})
+		x.dirty = append(x.dirty, dirtyAddr{a, x.byAddr.of(a).pods})
 	}
 }
 
@@ -146,7 +135,7 @@ func (x *Index) join(from *policy.Pod) *pod {
 	sp.add(p, len(p.ports))
 	p.listed(x.byLabel, func(r *bucket) { r.add(p, len(p.ports)) })
 	for _, a := range p.addrs {
-		x.byAddr.add(a, p)
+		x.byAddr.add(a, p, 0)
 	}
 	p.eachName(func(name string, ports int) { x.byPort.add(name, p, ports) })
 	x.moved = append(x.moved, p.addrs...)
@@ -163,7 +152,7 @@ func (x *Index) leave(p *pod) {
 	}
 	p.listed(x.byLabel, func(r *bucket) { r.remove(p, len(p.ports)) })
 	for _, a := range p.addrs {
-		x.byAddr.remove(a, p)
+		x.byAddr.remove(a, p, 0)
 	}
 	p.eachName(func(name string, ports int) { x.byPort.remove(name, p, ports) })
 	x.moved = append(x.moved, p.addrs...)

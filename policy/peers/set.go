@@ -134,7 +134,7 @@ func (s *Spec) fill(x *Index) *policy.PeerSet {
 		s.eachSelected(w, func(p *pod) { set.Ports = s.appendPorts(set.Ports, p.ports, p.addrs...) })
 	default:
 		s.eachName(func(name string) {
-			for _, p := range x.having(name).pods {
+			for _, p := range x.byPort.of(name).pods {
 				for _, a := range p.addrs {
 					if s.covers(p, a) {
 						set.Ports = s.appendPorts(set.Ports, of(p.ports, name), a)

@@ -82,7 +82,7 @@ func (w Weigher) byTerms(s *Spec) (n int) {
 // byNames returns the cost of looking at the ports with the names: for each port all
 // terms have to be asked.
 func (w Weigher) byNames(s *Spec) (n int) {
-	s.eachName(func(name string) { n += w.index.having(name).ports })
+	s.eachName(func(name string) { n += w.index.byPort.of(name).ports })
 	return n * (1 + s.cost/4)
 }
 
