@@ -46,11 +46,12 @@ func (a *agent) stateOf(node string, r rollout.Status) *serve.State {
 	if snap == nil {
 		in = r.State
 	}
+	network := a.enforce.Interception().Network()
 	s := &serve.State{
 		Node: node, Snapshot: snap, Failing: r.Failing, Policies: in.Input.Policies, NetworkPolicies: in.Input.NetworkPolicies,
 		Services: in.Cluster.ServicesAt, Problems: in.Problems, Domain: a.config.Load().ClusterDomain,
 		Resolvers: func() []netip.Addr { return slices.Collect(maps.Keys(a.enforce.Status().Serving)) },
-		Inside:    a.inside, Blocked: a.blocked(snap), CountsByName: a.countsByName,
+		Inside:    a.inside, Blocked: a.blocked(snap), CountsByName: network.IsService,
 		Status: func() console.Status { return a.statusOf(node, r) }, Trouble: func() map[policy.PodRef][]string { return a.troubleOf(r) },
 		Live: live{a, a.proxy, a.memory}, Engine: func(p policy.PodRef) *explain.Engine { return a.engineOf(&in, p) },
 	}
@@ -120,12 +121,6 @@ func (a *agent) remote(s rollout.State, snap *policy.Snapshot) (pods []*policy.P
 // needsPods tells whether a view has peers that are pods.
 func needsPods(s *policy.Snapshot) bool {
 	return s != nil && slices.ContainsFunc(s.PeerSets, func(p *policy.PeerSet) bool { return p.Kind == policy.PeerPods || p.Kind == policy.PeerPorts })
-}
-
-// countsByName tells whether names count for what a Service leads on from an address.
-func (a *agent) countsByName(addr netip.Addr) bool {
-	network := a.enforce.Interception().Network()
-	return network.IsService(addr)
 }
 
 // troubleOf returns what keeps policies from holding for pods.

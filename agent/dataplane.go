@@ -18,28 +18,22 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// unusable says why a dataplane does not work on this node.
-type unusable struct {
-	dataplane corefile.Dataplane
-	why       error
-}
+// unusable says why iptables, which the Corefile names, does not work on this node.
+type unusable struct{ why error }
 
 func (u *unusable) Error() string {
-	return fmt.Sprintf("dataplane %s does not work on this node: %v; %s", u.dataplane, u.why, remedies[u.dataplane])
+	return fmt.Sprintf("dataplane iptables does not work on this node: %v; "+
+		`install the package iptables and load the kernel modules ip_set and xt_set, or write "dataplane nftables" in the Corefile (corefile.dataplane in the chart's values)`, u.why)
 }
 
 func (u *unusable) Unwrap() error { return u.why }
-
-var remedies = map[corefile.Dataplane]string{
-	corefile.IPTables: `install the package iptables and load the kernel modules ip_set and xt_set, or write "dataplane nftables" in the Corefile (corefile.dataplane in the chart's values)`,
-}
 
 // choose returns the dataplane that the Corefile wants, and the reason for it. lacks is why
 // iptables does not work on this node, nil if it does.
 func choose(want corefile.Dataplane, lacks error) (d corefile.Dataplane, reason string, err error) {
 	switch {
 	case want == corefile.IPTables && lacks != nil:
-		return want, "", &unusable{want, lacks}
+		return want, "", &unusable{lacks}
 	case want != corefile.Auto:
 		return want, "the Corefile names it", nil
 	case lacks != nil:

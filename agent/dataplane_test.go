@@ -55,7 +55,7 @@ func TestAwaitDataplane(t *testing.T) {
 			var err error
 			k, err = awaitDataplane(t.Context(), func() (*kernel, error) {
 				if time.Now().Before(works) {
-					return nil, &unusable{corefile.IPTables, errors.New("no ipset")}
+					return nil, &unusable{errors.New("no ipset")}
 				}
 				return &kernel{}, nil
 			}, h, log)
@@ -77,7 +77,7 @@ func TestAwaitDataplane(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := awaitDataplane(ctx, func() (*kernel, error) { return nil, &unusable{corefile.IPTables, broken} }, h, log); !errors.Is(err, broken) {
+		if _, err := awaitDataplane(ctx, func() (*kernel, error) { return nil, &unusable{broken} }, h, log); !errors.Is(err, broken) {
 			t.Errorf("the agent is stopped: %v", err)
 		}
 	})

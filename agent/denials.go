@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"net/netip"
 
 	"github.com/namegate/namegate/audit"
@@ -30,7 +29,7 @@ func (d decisions) Write(r audit.Record) {
 // Repeats logs a repeated reply: the memory has a repeated answer already.
 func (d decisions) Repeats() bool { return d.log != nil }
 
-// openDenials prepares the report of denied connections, which runDenials begins.
+// openDenials prepares the report of denied connections.
 func (a *agent) openDenials() error {
 	packets, err := nflog.Open(nft.LogGroup, a.log)
 	if err != nil {
@@ -57,12 +56,4 @@ func (a *agent) openDenials() error {
 func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
 	f, known, err := a.kernel.Flows.Lookup(proto, src, dst)
 	return f.Peer, known && err == nil
-}
-
-// runDenials reports denied connections until ctx ends. Its failure does not affect
-// enforcement.
-func (a *agent) runDenials(ctx context.Context) {
-	if err := a.denials.Run(ctx); err != nil {
-		a.log.Error("denied connections are not logged until the agent restarts", "error", err)
-	}
 }

@@ -85,12 +85,14 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 	defer s.Close()
 	a.log.Info("agent started", "dataplane", a.kernel.dataplane.Name, "reason", a.kernel.dataplane.Reason, "iptables", a.kernel.variant, "because", a.kernel.why)
 	up()
-	beat := a.startHeartbeat(context.WithoutCancel(ctx))
+	stop := a.startHeartbeat(context.WithoutCancel(ctx))
 	err = a.work(ctx)
 	if err := a.injector.Close(); err != nil {
 		a.log.Warn("objects of the self-test remain; `namegate cleanup` removes them", "error", err)
 	}
-	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, &finish{a, beat}, a.log))
+	interception := a.enforce.Interception()
+	end := handover.Steps{Leaving: a.leaving, TakenOver: interception.TakenOver, StopHeartbeat: stop, Disable: interception.Disable}
+	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, end, a.log))
 }
 
 // startTries is the number of attempts to start the enforcer, startPause the pause
@@ -133,8 +135,18 @@ func (a *agent) work(ctx context.Context) error {
 	run := func(part func(context.Context)) { g.Go(func() error { part(ctx); return nil }) }
 	run(a.rollout.Run)
 	run(a.enforce.RunExpiry)
-	run(a.runDenials)
-	run(func(ctx context.Context) { every(ctx, safeguardPeriod, a.checkSafeguard) })
+	run(func(ctx context.Context) {
+		if err := a.denials.Run(ctx); err != nil { // which does not affect enforcement
+			a.log.Error("denied connections are not logged until the agent restarts", "error", err)
+		}
+	})
+	run(func(ctx context.Context) {
+		every(ctx, safeguardPeriod, func() {
+			if a.safeguard.Due() {
+				a.rollout.Recompile()
+			}
+		})
+	})
 	run(a.keepUnconfirmed)
 	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
 	run((&configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log}).run)
@@ -142,7 +154,8 @@ func (a *agent) work(ctx context.Context) error {
 		run(func(ctx context.Context) { metrics.Serve(ctx, a.o.MetricsAddr, a.metricsHandler(), a.log) })
 	}
 	if c := a.o.Cluster; c != nil && len(c.ConsoleAddrs) > 0 {
-		run(a.keepConsole)
+		// The next agent takes the port from this one.
+		run(func(ctx context.Context) { keepListening(ctx, a.openConsole, a.console(), a.log, wait) })
 	}
 	g.Go(func() error {
 		select {

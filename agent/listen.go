@@ -24,13 +24,6 @@ type listening interface {
 	Viewer(r *http.Request) (serve.Viewer, error)
 }
 
-// keepConsole answers people of the cluster until ctx ends, while this agent has the
-// node: the next one takes the port from it. A port that another program has is no reason
-// to leave pods without DNS.
-func (a *agent) keepConsole(ctx context.Context) {
-	keepListening(ctx, a.openConsole, a.console(), a.log, wait)
-}
-
 // openConsole makes the listener of this agent, with a client of its own: requests that
 // callers cause do not delay the agent's own.
 func (a *agent) openConsole() (listening, error) {
@@ -44,7 +37,8 @@ func (a *agent) openConsole() (listening, error) {
 	})
 }
 
-// keepListening runs a console again and again until ctx ends.
+// keepListening runs a console again and again until ctx ends: a port that another program has is no
+// reason to leave pods without DNS.
 func keepListening(ctx context.Context, open func() (listening, error), answer answers, log *slog.Logger, pause func(context.Context, time.Duration) error) {
 	for after := listenRetry; ; after = min(2*after, maxListenRetry) {
 		l, err := open()

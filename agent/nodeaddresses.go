@@ -26,8 +26,7 @@ type nodeAddresses struct {
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	own     []netip.Addr
-	around  proxy.Cluster // without own
+	now     proxy.Cluster // what was set last
 	failing bool
 }
 
@@ -40,9 +39,9 @@ func (n *nodeAddresses) refresh() error {
 		return err
 	}
 	slices.SortFunc(own, netip.Addr.Compare)
-	if !slices.Equal(own, n.own) {
-		n.own = own
-		n.emit()
+	if !slices.Equal(own, n.now.Nodes) {
+		n.now.Nodes = own
+		n.set(n.now)
 	}
 	return nil
 }
@@ -62,27 +61,17 @@ func (n *nodeAddresses) learn(s rollout.State) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !reflect.DeepEqual(around, n.around) {
-		n.around = around
-		n.emit()
+	if around.Nodes = n.now.Nodes; !reflect.DeepEqual(around, n.now) {
+		n.now = around
+		n.set(around)
 	}
 }
-
-// emit sets the proxy's Cluster; the caller holds mu.
-func (n *nodeAddresses) emit() { n.set(n.joined()) }
 
 // cluster returns the proxy's Cluster.
 func (n *nodeAddresses) cluster() proxy.Cluster {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.joined()
-}
-
-// joined returns the Cluster with this node's addresses; the caller holds mu.
-func (n *nodeAddresses) joined() proxy.Cluster {
-	c := n.around
-	c.Nodes = n.own
-	return c
+	return n.now
 }
 
 // poll refreshes. The last known addresses stay while the kernel cannot be asked.

@@ -56,10 +56,3 @@ func (a *agent) enforcesLate(v *policy.View) bool {
 func (a *agent) keepUnconfirmed(ctx context.Context) {
 	every(ctx, holdPeriod, func() { a.holdUnconfirmed(ctx, a.rollout.Status().InForce) })
 }
-
-// checkSafeguard has the last state compiled again where the time of a policy is over.
-func (a *agent) checkSafeguard() {
-	if a.safeguard.Due() {
-		a.rollout.Recompile()
-	}
-}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -18,15 +20,15 @@ const (
 )
 
 // Steps are an agent's, which ends.
-type Steps interface {
+type Steps struct {
 	// Leaving tells whether no agent is to follow on this node.
-	Leaving() bool
+	Leaving func() bool
 	// TakenOver tells whether the kernel leads queries to the next agent.
-	TakenOver(ctx context.Context) (bool, error)
+	TakenOver func(context.Context) (bool, error)
 	// StopHeartbeat ends the renewal of interception and waits for its end.
-	StopHeartbeat()
+	StopHeartbeat func()
 	// Disable ends interception at once: the resolver answers pods.
-	Disable(ctx context.Context) error
+	Disable func(context.Context) error
 }
 
 // Finish ends the service of an agent that no longer writes to the kernel. A successor
@@ -48,23 +50,17 @@ func handOver(ctx context.Context, release func(), s Steps, log *slog.Logger) (t
 	release()
 	ctx, cancel := context.WithTimeout(ctx, maxHandOver)
 	defer cancel()
-	for ctx.Err() == nil {
+	err := wait.PollUntilContextCancel(ctx, takenOverPoll, true, func(ctx context.Context) (bool, error) {
 		taken, err := s.TakenOver(ctx)
 		if err != nil {
 			log.Warn("cannot determine whether the next agent serves this node", "error", err)
 		}
-		pause := takenOverPoll
-		if taken {
-			pause = lastQueries
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		if taken {
-			return true
-		}
+		return taken, nil
+	})
+	if err != nil {
+		log.Warn("the next agent has not taken the queries; the resolver answers them", "waited", maxHandOver)
+		return false
 	}
-	log.Warn("the next agent has not taken the queries; the resolver answers them", "waited", maxHandOver)
-	return false
+	time.Sleep(lastQueries)
+	return true
 }

@@ -29,8 +29,6 @@ func (f *stepsFake) note(step string) {
 	f.lines = append(f.lines, fmt.Sprintf("%v %s", time.Since(f.began), step))
 }
 
-func (f *stepsFake) Leaving() bool { return f.leaving }
-
 func (f *stepsFake) TakenOver(context.Context) (bool, error) {
 	if f.takenAfter == 0 || time.Since(f.began) < f.takenAfter {
 		return false, f.failing
@@ -71,7 +69,7 @@ func TestTheOrderOfAHandOver(t *testing.T) {
 				}
 				f := c.steps
 				f.began = time.Now()
-				err := lock.Finish(t.Context(), func() { f.note("release") }, &f, slog.New(slog.DiscardHandler))
+				err := lock.Finish(t.Context(), func() { f.note("release") }, Steps{func() bool { return f.leaving }, f.TakenOver, f.StopHeartbeat, f.Disable}, slog.New(slog.DiscardHandler))
 				if !slices.Equal(f.lines, c.want) {
 					t.Errorf("%s\nwant:\n%s", strings.Join(f.lines, "\n"), strings.Join(c.want, "\n"))
 				}

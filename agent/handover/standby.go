@@ -5,15 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // standbyPoll is the interval at which an agent that stands by tries to claim the node:
 // it bounds the time between two agents.
 const standbyPoll = 50 * time.Millisecond
 
-// Take claims the node. With wait it stands by while another agent has the node, unless a
+// Take claims the node. With standby it stands by while another agent has the node, unless a
 // third agent already stands by, and calls standingBy once.
-func (l Lock) Take(ctx context.Context, wait bool, standingBy func(), log *slog.Logger) (release func(), err error) {
+func (l Lock) Take(ctx context.Context, standby bool, standingBy func(), log *slog.Logger) (release func(), err error) {
 	reported := false
 	var leave func() // ends that this agent is the next
 	defer func() {
@@ -21,10 +23,10 @@ func (l Lock) Take(ctx context.Context, wait bool, standingBy func(), log *slog.
 			leave()
 		}
 	}()
-	for {
-		release, err := l.Claim()
-		if err == nil || !wait || !errors.Is(err, errTaken) {
-			return release, err
+	err = wait.PollUntilContextCancel(ctx, standbyPoll, true, func(context.Context) (bool, error) {
+		release, err = l.Claim()
+		if err == nil || !standby || !errors.Is(err, errTaken) {
+			return true, err
 		}
 		if !reported {
 			log.Info("another agent serves this node; standing by until it ends")
@@ -34,10 +36,7 @@ func (l Lock) Take(ctx context.Context, wait bool, standingBy func(), log *slog.
 		if leave == nil {
 			leave, _ = l.claimNext()
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(standbyPoll):
-		}
-	}
+		return false, nil
+	})
+	return release, err
 }
