@@ -1,34 +1,26 @@
 package cache
 
 import (
-	"hash/maphash"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// shards is how many parts the cache has, each with a lock and bounds of its own: enough
-// that the readers of the sockets seldom meet. All entries of one name are in one part.
-const shards = 16
-
 // Cache keeps answers by the key of their query, bounded by entries and bytes; the least
 // recently used go first. Times are of one clock that only goes forward.
 type Cache struct {
-	seed   maphash.Seed
-	shards [shards]shard
-}
+	most      int
+	mostBytes int64
 
-type shard struct {
-	mu    sync.Mutex
-	lru   *simplelru.LRU[key, *Entry]
-	bytes int64
-	most  int64
+	mu      sync.Mutex
+	entries map[key]*Entry
+	used    Entry // begins and ends the list of the entries: the last used is next
+	bytes   int64
 	// withReplies are the entries with replies. All replies are of one configuration: a
 	// reply of an older one is of no more use, and would hold it in memory.
 	withReplies map[*Entry]bool
@@ -37,16 +29,8 @@ type shard struct {
 
 // New returns an empty cache.
 func New(entries int, bytes int64) *Cache {
-	c := &Cache{seed: maphash.MakeSeed()}
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.most, s.withReplies = bytes/shards, map[*Entry]bool{}
-		// The error is of a size below one.
-		s.lru, _ = simplelru.NewLRU(max(entries/shards, 1), func(_ key, e *Entry) {
-			s.bytes -= e.size
-			delete(s.withReplies, e)
-		})
-	}
+	c := &Cache{most: max(entries, 1), mostBytes: bytes, entries: map[key]*Entry{}, withReplies: map[*Entry]bool{}}
+	c.used.prev, c.used.next = &c.used, &c.used
 	return c
 }
 
@@ -58,142 +42,144 @@ type key struct {
 
 func keyOf(q wire.Query) key { return key{q.Question, q.Flags} }
 
-// shard returns the part for a name.
-func (c *Cache) shard(n fqdn.Name) *shard {
-	return &c.shards[maphash.String(c.seed, string(n))%shards]
-}
-
 // find returns the entry for the query; the caller holds the lock. The query is not kept.
-func (s *shard) find(q wire.Query) *Entry {
-	e, _ := s.lru.Get(keyOf(q))
+func (c *Cache) find(q wire.Query) *Entry {
+	e := c.entries[keyOf(q)]
+	if e != nil {
+		e.unlink()
+		c.link(e)
+	}
 	return e
 }
+
+// link makes the entry the last used; the caller holds the lock.
+func (c *Cache) link(e *Entry) {
+	e.prev, e.next = &c.used, c.used.next
+	e.prev.next, e.next.prev = e, e
+}
+
+// unlink takes the entry out of its list; the caller holds the lock.
+func (e *Entry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
+
+// kept tells whether the entry is still there; the caller holds the lock.
+func (e *Entry) kept() bool { return e.next != nil }
 
 // Get returns the entry for the query, nil for none. NXDOMAIN counts for its own type: some
 // servers say NXDOMAIN to AAAA and HTTPS for a name that has A (RFC 4074 §4.2).
 func (c *Cache) Get(q wire.Query) *Entry {
-	s := c.shard(q.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.find(q)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.find(q)
 }
 
 // Put keeps an entry in the place of an earlier one. An answer that does not fit is not kept.
 func (c *Cache) Put(e *Entry) {
 	e.size = int64(entryBytes + len(e.Query.Name) + len(e.message))
-	s, k := c.shard(e.Query.Name), keyOf(e.Query)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lru.Remove(k)
-	if e.size > s.most {
+	k := keyOf(e.Query)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(c.entries[k])
+	if e.size > c.mostBytes/entryShare {
 		return
 	}
-	s.bytes += e.size
-	s.lru.Add(k, e)
-	s.shrink()
+	c.entries[k] = e
+	c.link(e)
+	c.bytes += e.size
+	c.shrink()
 }
 
 // Remove removes an entry if it is still there: the answer that replaces it is not kept.
 func (c *Cache) Remove(e *Entry) {
-	s := c.shard(e.Query.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.has(e) {
-		s.lru.Remove(keyOf(e.Query))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(e)
+}
+
+// remove is Remove, of nil too, for a caller that holds the lock.
+func (c *Cache) remove(e *Entry) {
+	if e == nil || !e.kept() {
+		return
 	}
+	delete(c.entries, keyOf(e.Query))
+	delete(c.withReplies, e)
+	e.unlink()
+	e.prev, e.next = nil, nil
+	c.bytes -= e.size
 }
 
 // Clear removes all entries.
 func (c *Cache) Clear() {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		s.lru.Purge()
-		s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		c.remove(e)
 	}
 }
 
-// has tells whether the entry is still there; the caller holds the lock.
-func (s *shard) has(e *Entry) bool {
-	now, ok := s.lru.Peek(keyOf(e.Query))
-	return ok && now == e
-}
-
 // grow notes that the entry has become bigger; the caller holds the lock.
-func (s *shard) grow(e *Entry, by int64) {
+func (c *Cache) grow(e *Entry, by int64) {
 	e.size += by
-	s.bytes += by
-	s.shrink()
+	c.bytes += by
+	c.shrink()
 }
 
-func (s *shard) shrink() {
-	for s.bytes > s.most {
-		if _, _, ok := s.lru.RemoveOldest(); !ok {
-			return
-		}
+func (c *Cache) shrink() {
+	for len(c.entries) > c.most || c.bytes > c.mostBytes {
+		c.remove(c.used.prev)
 	}
 }
 
 // Usage returns how many answers are kept, and about how many bytes they take.
 func (c *Cache) Usage() (entries int, bytes int64) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		entries += s.lru.Len()
-		bytes += s.bytes
-		s.mu.Unlock()
-	}
-	return entries, bytes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.entries), c.bytes
 }
 
 // Age makes all entries older, and drops all replies: the times that they have for the
 // log are of the clock as it was.
 func (c *Cache) Age(by time.Duration) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		for _, k := range s.lru.Keys() {
-			e, _ := s.lru.Peek(k)
-			o := e.older(by)
-			s.lru.Add(k, o) // in its place, and the oldest first
-			s.bytes += o.size - e.size
-			delete(s.withReplies, e)
-		}
-		s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range slices.Collect(maps.Values(c.entries)) {
+		o := e.older(by)
+		o.prev, o.next = e.prev, e.next
+		o.prev.next, o.next.prev = o, o
+		c.entries[keyOf(o.Query)] = o
+		c.bytes += o.size - e.size
+		e.prev, e.next = nil, nil
 	}
+	clear(c.withReplies)
 }
 
 // NoteClient notes a pod that asked for the entry.
 func (c *Cache) NoteClient(e *Entry, p policy.PodRef) {
-	s := c.shard(e.Query.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if e.clients == nil {
 		e.clients = map[policy.PodRef]bool{}
 	}
-	if len(e.clients) < maxClients && !e.clients[p] && s.has(e) {
+	if len(e.clients) < maxClients && !e.clients[p] && e.kept() {
 		e.clients[p] = true
-		s.grow(e, clientBytes)
+		c.grow(e, clientBytes)
 	}
 }
 
 // Clients returns the pods that asked for the entry.
 func (c *Cache) Clients(e *Entry) (pods []policy.PodRef) {
-	s := c.shard(e.Query.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p := range e.clients {
-		pods = append(pods, p)
-	}
-	return pods
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.AppendSeq(pods, maps.Keys(e.clients))
 }
 
 const (
+	// entryShare is the part of the bytes that one answer may take.
+	entryShare = 16
 	// maxClients bounds the pods that are noted for an entry; a node runs 250 and seldom
 	// more.
 	maxClients  = 512
 	clientBytes = 100
 	// entryBytes is the measured memory of an entry beside its message and its name, with
-	// its places in list and map, and its room.
-	entryBytes = 600 + messageRoom
+	// its place in the map, and its room.
+	entryBytes = 300 + messageRoom
 )

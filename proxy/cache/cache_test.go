@@ -22,44 +22,44 @@ import (
 // wantAccounts computes the cache's accounts again.
 func wantAccounts(t testing.TB, c *Cache) {
 	t.Helper()
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		var bytes int64
-		withReplies := 0
-		for _, e := range s.lru.Values() {
-			size := int64(entryBytes + len(e.Query.Name) + len(e.message))
-			replies := int64(0)
-			for _, r := range e.replies {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var bytes int64
+	withReplies, listed := 0, 0
+	for e := c.used.next; e != &c.used; e = e.next {
+		listed++
+		if c.entries[keyOf(e.Query)] != e || e.next.prev != e {
+			t.Errorf("%v is in the list of entries alone, or once more", e.Query.Name)
+		}
+		size := int64(entryBytes + len(e.Query.Name) + len(e.message))
+		replies := int64(0)
+		for _, own := range e.replies {
+			for _, r := range own {
 				replies += r.size()
-				if r.Config != s.config {
-					t.Errorf("shard %d has a reply of another configuration", i)
-				}
-			}
-			if replies != e.replyBytes {
-				t.Errorf("the replies of %v take %d bytes, said are %d", e.Query.Name, replies, e.replyBytes)
-			}
-			if size += replies + int64(len(e.clients))*clientBytes; size != e.size {
-				t.Errorf("%v takes %d bytes, said are %d", e.Query.Name, size, e.size)
-			}
-			bytes += size
-			if len(e.replies) > 0 {
-				withReplies++
-				if !s.withReplies[e] {
-					t.Errorf("%v has replies and is not known for them", e.Query.Name)
+				if r != nil && r.Config != c.config {
+					t.Errorf("%v has a reply of another configuration", e.Query.Name)
 				}
 			}
 		}
-		if bytes != s.bytes {
-			t.Errorf("shard %d takes %d bytes, said are %d", i, bytes, s.bytes)
+		if replies != e.replyBytes {
+			t.Errorf("the replies of %v take %d bytes, said are %d", e.Query.Name, replies, e.replyBytes)
 		}
-		if bytes > s.most {
-			t.Errorf("shard %d takes %d bytes of %d", i, bytes, s.most)
+		if size += replies + int64(len(e.clients))*clientBytes; size != e.size {
+			t.Errorf("%v takes %d bytes, said are %d", e.Query.Name, size, e.size)
 		}
-		if withReplies != len(s.withReplies) {
-			t.Errorf("shard %d has %d entries with replies, said are %d", i, withReplies, len(s.withReplies))
+		bytes += size
+		if len(e.replies) > 0 {
+			withReplies++
+			if !c.withReplies[e] {
+				t.Errorf("%v has replies and is not known for them", e.Query.Name)
+			}
 		}
-		s.mu.Unlock()
+	}
+	if bytes != c.bytes || bytes > c.mostBytes {
+		t.Errorf("the entries take %d bytes of %d, said are %d", bytes, c.mostBytes, c.bytes)
+	}
+	if withReplies != len(c.withReplies) || listed != len(c.entries) || listed > c.most {
+		t.Errorf("%d entries of %d with replies, %d of %d entries are listed, at most %d", withReplies, len(c.withReplies), listed, len(c.entries), c.most)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 				}
 				grants := []policy.Grant{{Addrs: make([]netip.Addr, r.IntN(64))}}
 				said := rebind.Verdicts{Addrs: make([]rebind.Verdict, r.IntN(8))}
-				c.store(e, replyKey{view: views[r.IntN(len(views))]}, &Reply{Config: configs[i/20_000%2], Guarded: said, message: make([]byte, 30+r.IntN(500)), Grants: grants}, anyView)
+				c.store(e, views[r.IntN(len(views))], r.IntN(2), &Reply{Config: configs[i/20_000%2], Guarded: said, message: make([]byte, 30+r.IntN(500)), Grants: grants}, anyView)
 			default:
 				c.Get(e.Query)
 			}
@@ -131,9 +131,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 		for _, e := range held {
 			c.Remove(e)
 		}
-		for i := range c.shards {
-			c.shards[i].lru.Purge()
-		}
+		c.Clear()
 		if entries, bytes := c.Usage(); entries != 0 || bytes != 0 || evicted < 1000 {
 			t.Errorf("%d entries and %d bytes are left, %d were evicted", entries, bytes, evicted)
 		}
@@ -169,7 +167,7 @@ func TestAnswerThatDoesNotFitLeavesTheOthers(t *testing.T) {
 	for i := range 100 {
 		c.Put(keptAnswer(t, strconv.Itoa(i)+".test", dns.TypeA, 100))
 	}
-	c.Put(keptAnswer(t, "large.test", dns.TypeA, 1<<16))
+	c.Put(keptAnswer(t, "large.test", dns.TypeA, 1<<20/entryShare))
 	if entries, _ := c.Usage(); entries != 100 {
 		t.Errorf("%d are left of 100", entries)
 	}
@@ -199,7 +197,7 @@ func TestLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 
 // keptAt returns the entry under the query's own key.
 func keptAt(c *Cache, a wire.Query) *Entry {
-	return c.shard(a.Name).find(a)
+	return c.find(a)
 }
 
 func quickOf(t testing.TB, e *Entry) *wire.QueryView {
@@ -250,7 +248,7 @@ func TestRepliesOfOneAnswerLeaveRoomForOthers(t *testing.T) {
 	c.Put(hot)
 	before, _ := c.Usage()
 	for range 5000 {
-		c.store(hot, replyKey{view: new(policy.View)}, &Reply{message: make([]byte, 300)}, anyView)
+		c.store(hot, new(policy.View), 0, &Reply{message: make([]byte, 300)}, anyView)
 		if len(hot.replies) == 0 {
 			t.Fatal("nothing was stored")
 		}
@@ -282,7 +280,7 @@ func TestCacheUnderManyGoroutines(t *testing.T) {
 				case r.IntN(2) == 0:
 					c.NoteClient(e, policy.PodRef{Name: strconv.Itoa(r.IntN(10))})
 				default:
-					c.store(e, replyKey{edns: r.IntN(2) == 0}, &Reply{message: make([]byte, r.IntN(200))}, anyView)
+					c.store(e, nil, r.IntN(2), &Reply{message: make([]byte, r.IntN(200))}, anyView)
 				}
 			}
 		})

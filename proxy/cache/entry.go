@@ -18,7 +18,7 @@ const (
 	staleTTL = 30
 	// messageRoom holds the message of nearly every answer with an address or two: an entry with
 	// room for it is one allocation.
-	messageRoom = 96
+	messageRoom = 80
 	// RetryAfter is how long after a failure the upstream is not asked again for an entry.
 	RetryAfter = 5 * time.Second
 )
@@ -36,9 +36,11 @@ type Entry struct {
 	// staleUntil when it is not even given for want of a better one.
 	stored, expires, staleUntil time.Duration
 
-	size       int64               // of the shard's bytes; the shard's lock
-	replies    map[replyKey]*Reply // the shard's lock
-	replyBytes int64               // the part of size that the replies take
+	// The lock of the cache:
+	prev, next *Entry // used after it, and before; nil: it is not there
+	size       int64  // of the cache's bytes
+	replies    map[*policy.View]forms
+	replyBytes int64 // the part of size that the replies take
 	clients    map[policy.PodRef]bool
 	hits       hitCounter
 	retryAt    atomic.Int64 // no renewal before, since one failed; 0: none did

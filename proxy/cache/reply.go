@@ -120,8 +120,11 @@ func (r *Reply) Copy(e *Entry, q *wire.QueryView, now time.Duration, out []byte)
 	return n
 }
 
-// size is about how many bytes it takes.
+// size is about how many bytes it takes, 0 for nil.
 func (r *Reply) size() int64 {
+	if r == nil {
+		return 0
+	}
 	size := replyBytes + len(r.message) + guardedBytes*len(r.Guarded.Addrs)
 	for i := range r.Grants {
 		size += grantBytes + addrBytes*len(r.Grants[i].Addrs)
@@ -132,17 +135,24 @@ func (r *Reply) size() int64 {
 	return int64(size)
 }
 
-// replyKey tells the replies of one entry apart. An unselected client's view is nil.
-type replyKey struct {
-	view *policy.View
-	edns bool
+// forms are the replies of one entry for one view: to queries without EDNS, and with. The view of an
+// unselected client is nil.
+type forms [2]*Reply
+
+func form(edns bool) int {
+	if edns {
+		return 1
+	}
+	return 0
 }
 
 const (
-	// maxReplies bounds the replies of one entry, and replyShare the part of a shard's
+	// maxReplies bounds the views with replies of one entry, and replyShare the part of the cache's
 	// bytes that they may take: beyond either all of the entry are dropped.
 	maxReplies = 512
-	replyShare = 4
+	replyShare = 64
+	// dropEach is of how many entries replies are dropped while queries wait.
+	dropEach = 256
 	// The measured memory of a reply beside its message and its line, of a grant beside
 	// its addresses, of an address, and of an address that the guard judged.
 	replyBytes, grantBytes, addrBytes, guardedBytes = 480, 160, 24, 40
@@ -154,87 +164,83 @@ func (c *Cache) Packet(q *wire.QueryView, v *policy.View, now time.Duration) (*E
 	var room [wire.MaxName]byte
 	name := q.AppendName(room[:0])
 	asks := q.Query(fqdn.Name(unsafe.String(unsafe.SliceData(name), len(name)))) // it is not kept
-	s := c.shard(asks.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.find(asks)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.find(asks)
 	switch {
 	case e == nil || now >= e.staleUntil:
 		return nil, nil
 	case !e.Fresh(now):
 		return e, nil
 	}
-	return e, e.replies[replyKey{v, q.EDNS}]
+	return e, e.replies[v][form(q.EDNS)]
 }
 
 // Store keeps a reply to the query, unless its view is not in force any more: DropReplies
 // is called after a view is taken out of force.
 func (c *Cache) Store(e *Entry, q *wire.QueryView, v *policy.View, r *Reply, inForce func(*policy.View) bool) {
-	c.store(e, replyKey{v, q.EDNS}, r, inForce)
+	c.store(e, v, form(q.EDNS), r, inForce)
 }
 
-func (c *Cache) store(e *Entry, k replyKey, r *Reply, inForce func(*policy.View) bool) {
-	s := c.shard(e.Query.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.has(e) || !inForce(k.view) {
+func (c *Cache) store(e *Entry, v *policy.View, form int, r *Reply, inForce func(*policy.View) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !e.kept() || !inForce(v) {
 		return
 	}
-	if s.config != r.Config {
-		for old := range s.withReplies {
-			s.drop(old)
+	if c.config != r.Config {
+		for old := range c.withReplies {
+			c.drop(old)
 		}
-		s.config = r.Config
+		c.config = r.Config
 	}
-	by := r.size()
-	if old := e.replies[k]; old != nil {
-		by -= old.size()
-	} else if len(e.replies) >= maxReplies {
-		s.drop(e)
+	own, known := e.replies[v]
+	by := r.size() - own[form].size()
+	if !known && len(e.replies) >= maxReplies || e.replyBytes+by > c.mostBytes/replyShare {
+		c.drop(e)
+		own, by = forms{}, r.size()
 	}
-	if e.replyBytes+by > s.most/replyShare {
-		s.drop(e)
-		if by = r.size(); by > s.most/replyShare {
-			return
-		}
+	if by > c.mostBytes/replyShare {
+		return
 	}
 	if e.replies == nil {
-		e.replies = map[replyKey]*Reply{}
+		e.replies = map[*policy.View]forms{}
 	}
-	e.replies[k] = r
+	own[form] = r
+	e.replies[v] = own
 	e.replyBytes += by
-	s.withReplies[e] = true
-	s.grow(e, by)
+	c.withReplies[e] = true
+	c.grow(e, by)
 }
 
 // DropReplies forgets the replies to the pods of these views, which they would hold in
 // memory.
 func (c *Cache) DropReplies(gone map[*policy.View]bool) {
-	for i := range c.shards {
-		c.shards[i].dropReplies(gone)
-	}
-}
-
-func (s *shard) dropReplies(gone map[*policy.View]bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for e := range s.withReplies {
-		for k, r := range e.replies {
-			if gone[k.view] {
-				delete(e.replies, k)
-				e.replyBytes -= r.size()
-				s.grow(e, -r.size())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for e := range c.withReplies {
+		for v, own := range e.replies {
+			if gone[v] {
+				by := own[0].size() + own[1].size()
+				delete(e.replies, v)
+				e.replyBytes -= by
+				c.grow(e, -by)
 			}
 		}
 		if len(e.replies) == 0 {
-			s.drop(e)
+			c.drop(e)
+		}
+		if n++; n%dropEach == 0 {
+			c.mu.Unlock()
+			c.mu.Lock()
 		}
 	}
 }
 
 // drop forgets the entry's replies; the caller holds the lock.
-func (s *shard) drop(e *Entry) {
-	s.grow(e, -e.replyBytes)
+func (c *Cache) drop(e *Entry) {
+	c.grow(e, -e.replyBytes)
 	e.replyBytes, e.replies = 0, nil
-	delete(s.withReplies, e)
+	delete(c.withReplies, e)
 }
