@@ -5,6 +5,7 @@ go 1.26.8
 require (
 	github.com/miekg/dns v1.1.73
 	github.com/namegate/namegate v0.0.0
+	github.com/prometheus/procfs v0.22.0
 	golang.org/x/sys v0.49.0
 	k8s.io/apimachinery v0.36.3
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/bench/process"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // raised are limits of pods out of the way: the server is measured, not its bounds.
@@ -64,53 +65,40 @@ type gate struct {
 }
 
 // gate returns the node with an agent of a manner; it is built once.
-func (b *bench) gate(m manner) (*gate, error) {
+func (b *bench) gate(m manner) *gate {
 	if g := b.gates[m]; g != nil {
-		return g, nil
+		return g
 	}
 	g := &gate{silent: m.silent}
 	b.gates[m] = g
 	var err error
-	if g.Lab, err = newLab(); err != nil {
-		return nil, err
-	}
+	g.Lab = b.newLab()
 	dir := filepath.Join(b.Dir, fmt.Sprintf("gate%d", len(b.gates)))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, err
-	}
-	if g.upstream, err = child.Self(g.World, dir, "upstream", serveWord, "upstream", resolver.String()); err != nil {
-		return nil, err
-	}
-	if g.agent, err = g.NewAgent(b.Agent, dir, m.corefile()); err != nil {
-		return nil, fmt.Errorf("prepare the agent: %w", err)
-	}
-	if err := g.agent.Write(manifests(map[string]*lab.Pod{client: g.Pod(client), neighbour: g.Pod(neighbour)})); err != nil {
-		return nil, err
-	}
-	if err := g.agent.Start(); err != nil {
-		return nil, err
-	}
-	if g.pid, err = process.Listener(g.agent.Socket()); err != nil {
-		return nil, err
-	}
-	return g, nil
+	fatal.If(b, os.Mkdir(dir, 0o755))
+	g.upstream, err = child.Self(g.World, dir, "upstream", serveWord, "upstream", resolver.String())
+	fatal.If(b, err)
+	g.agent, err = g.NewAgent(b.Agent, dir, m.corefile())
+	fatal.If(b, err)
+	fatal.If(b, g.agent.Write(manifests(map[string]*lab.Pod{client: g.Pod(client), neighbour: g.Pod(neighbour)})))
+	fatal.If(b, g.agent.Start())
+	g.pid, err = process.Listener(g.agent.Socket())
+	fatal.If(b, err)
+	return g
 }
 
 // newLab builds a node with the two pods.
-func newLab() (*lab.Lab, error) {
+func (b *bench) newLab() *lab.Lab {
 	l, err := lab.New(lab.Routed)
-	if err != nil {
-		return nil, err
-	}
+	fatal.If(b, err)
 	for i, name := range []string{client, neighbour} {
 		if _, err := l.AddPod(name, 10+i); err != nil {
-			return nil, errors.Join(err, l.Remove())
+			b.Fatal(errors.Join(err, l.Remove()))
 		}
 	}
 	if err := l.Ready(); err != nil {
-		return nil, errors.Join(err, l.Remove())
+		b.Fatal(errors.Join(err, l.Remove()))
 	}
-	return l, nil
+	return l
 }
 
 // target returns the agent as a server to be measured.

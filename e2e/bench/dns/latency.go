@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // paces are the rates at which added latency is measured, and for how long in each
@@ -26,33 +27,17 @@ const direct = "direct"
 
 // latency measures what the agent adds to a forwarded answer: new names through the
 // agent beside new names asked of the same upstream directly.
-func (b *bench) latency() error {
-	g, err := b.gate(manner{limits: raised})
-	if err != nil {
-		return err
-	}
-	if err := b.startPeers(); err != nil {
-		return err
-	}
+func (b *bench) latency() {
+	g := b.gate(manner{limits: raised})
+	b.startPeers()
 	both := []target{g.target(), {name: direct, pod: b.peers.Pod(client).Host, at: resolver}}
-	if err := b.wake(both...); err != nil {
-		return err
-	}
+	b.wake(both...)
 	for _, p := range paces {
 		var p99 [2]figure.Series
 		for round := range b.Rounds {
-			m, err := b.meter(both[0])
-			if err != nil {
-				return err
-			}
-			values, used, err := b.pace(both, p.rate, p.span, p.together, round)
-			if err != nil {
-				return err
-			}
-			_, others, err := m.End(used)
-			if err != nil {
-				return err
-			}
+			m := b.meter(both[0])
+			values, used := b.pace(both, p.rate, p.span, p.together, round)
+			_, others := m.End(used)
 			for i, value := range values {
 				p99[i] = append(p99[i], figure.Reading{Value: value, Others: others})
 			}
@@ -60,25 +45,19 @@ func (b *bench) latency() error {
 		}
 		through, peer := p99[0].Median(), p99[1].Median()
 		f := figure.Figure{Name: "dns.added_p99_us", Value: through - peer, Unit: "us", Rate: p.rate}
-		if err := b.Report(f.Against(direct, peer), p99[0].Others()); err != nil {
-			return err
-		}
+		b.Report(f.Against(direct, peer), p99[0].Others())
 	}
-	return nil
 }
 
 // pace asks two targets at a rate, at the same time or one after the other, each in turn
 // first. It returns the 99th percentile of each, and the processor time of the clients.
-func (b *bench) pace(at []target, rate int, span time.Duration, together bool, round int) (p99 [2]float64, used time.Duration, err error) {
+func (b *bench) pace(at []target, rate int, span time.Duration, together bool, round int) (p99 [2]float64, used time.Duration) {
 	var results [2]dnsperf.Result
 	var errs [2]error
 	var running sync.WaitGroup
 	for k := range 2 {
 		i := (k + round) % 2
-		file, err := b.newQuestions(int(float64(rate) * span.Seconds()))
-		if err != nil {
-			return p99, 0, err
-		}
+		file := b.newQuestions(int(float64(rate) * span.Seconds()))
 		running.Go(func() {
 			if results[i], errs[i] = b.paced(at[i], file, rate); errs[i] == nil {
 				p99[i] = figure.Quantile(results[i].Latencies, 0.99)
@@ -90,11 +69,9 @@ func (b *bench) pace(at []target, rate int, span time.Duration, together bool, r
 	}
 	running.Wait()
 	for _, err := range errs {
-		if err != nil {
-			return p99, 0, err
-		}
+		fatal.If(b, err)
 	}
-	return p99, results[0].CPU + results[1].CPU, nil
+	return p99, results[0].CPU + results[1].CPU
 }
 
 // paced asks for the names of a file at a rate, without waiting for answers: a server that
@@ -124,50 +101,33 @@ var resolver = netip.AddrPortFrom(lab.Resolver4, 53)
 
 // fairness measures a pod's answers while its neighbour floods, with the limits
 // that an agent has by default, and without the flood.
-func (b *bench) fairness() error {
-	g, err := b.gate(manner{})
-	if err != nil {
-		return err
-	}
+func (b *bench) fairness() {
+	g := b.gate(manner{})
 	quiet := target{name: neighbour, pid: g.pid, pod: g.Pod(neighbour).Host, at: resolver}
 	loud := target{name: "the flood", pid: g.pid, pod: g.Pod(client).Host, at: resolver}
-	if err := b.wake(quiet, loud); err != nil {
-		return err
-	}
+	b.wake(quiet, loud)
 	series := map[bool]figure.Series{} // by whether there is a flood
 	for round := range b.Rounds {
 		for k := range 2 {
 			flood := (k+round)%2 == 0
-			p99, err := b.beside(quiet, loud, flood)
-			if err != nil {
-				return err
-			}
+			p99 := b.beside(quiet, loud, flood)
 			b.Note("neighbour, flooded %t, round %d: p99 %.0f µs; others took %.0f %% of a core", flood, round+1, p99.Value, p99.Others*100)
 			series[flood] = append(series[flood], p99)
 		}
 	}
 	f := figure.Figure{Name: "dns.neighbour_p99_us", Value: series[true].Median(), Unit: "us", Rate: neighbourRate}
-	return b.Report(f.Against(noFlood, series[false].Median()), max(series[true].Others(), series[false].Others()))
+	b.Report(f.Against(noFlood, series[false].Median()), max(series[true].Others(), series[false].Others()))
 }
 
 // beside measures the neighbour once, with the flood or without.
-func (b *bench) beside(quiet, loud target, flood bool) (p99 figure.Reading, err error) {
-	file, err := b.newQuestions(int(neighbourRate * fairSpan.Seconds()))
-	if err != nil {
-		return p99, err
-	}
-	m, err := b.meter(quiet)
-	if err != nil {
-		return p99, err
-	}
+func (b *bench) beside(quiet, loud target, flood bool) figure.Reading {
+	file := b.newQuestions(int(neighbourRate * fairSpan.Seconds()))
+	m := b.meter(quiet)
 	var flooding sync.WaitGroup
 	var floods dnsperf.Result
 	var floodErr error
 	if flood {
-		names, err := b.newQuestions(int(floodRate * (floodHead + fairSpan).Seconds()))
-		if err != nil {
-			return p99, err
-		}
+		names := b.newQuestions(int(floodRate * (floodHead + fairSpan).Seconds()))
 		flooding.Go(func() {
 			floods, floodErr = b.ask(loud, dnsperf.Run{File: names, For: floodHead + fairSpan, Rate: floodRate, Clients: clients, Outstanding: 50_000})
 		})
@@ -178,10 +138,8 @@ func (b *bench) beside(quiet, loud target, flood bool) (p99 figure.Reading, err 
 	if err == nil {
 		err = floodErr
 	}
-	if err != nil {
-		return p99, err
-	}
-	_, others, err := m.End(r.CPU + floods.CPU)
+	fatal.If(b, err)
+	_, others := m.End(r.CPU + floods.CPU)
 	b.Note("neighbour: %d of %d queries got a good answer; %d of %d of the flood", r.Good, r.Sent, floods.Good, floods.Sent)
-	return figure.Reading{Value: figure.Quantile(r.Latencies, 0.99), Others: others}, err
+	return figure.Reading{Value: figure.Quantile(r.Latencies, 0.99), Others: others}
 }

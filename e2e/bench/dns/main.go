@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/bench/ground"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // bench is what the measurements share.
@@ -53,10 +54,11 @@ func main() {
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&b.coredns, "coredns", "bin/cluster/coredns", "CoreDNS's binary (e2e/cluster/tools/build)")
 		},
-		Open: func(g *ground.Ground) (err error) {
+		Open: func(g *ground.Ground) {
 			b.Ground = g
+			var err error
 			b.coredns, err = ground.Program(b.coredns)
-			return err
+			fatal.If(b, err)
 		},
 		Close: b.remove,
 		Parts: []ground.Part{

@@ -6,6 +6,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/process"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const (
@@ -22,37 +23,24 @@ func hourState(n int) string { return fmt.Sprintf("hour %d", n) }
 
 // memory measures what new names leave behind in the agent: its memory after each of several
 // hours' worth of names whose grants have ended.
-func (b *bench) memory() error {
-	g, err := b.gate(manner{limits: raised})
-	if err != nil {
-		return err
-	}
+func (b *bench) memory() {
+	g := b.gate(manner{limits: raised})
 	t := g.target()
-	if err := b.wake(t); err != nil {
-		return err
-	}
-	peer, size := "", 0.0
+	b.wake(t)
+	peer, base := "", 0.0
 	for hour := 1; hour <= hours; hour++ {
-		file, err := b.newQuestions(namesPerHour)
-		if err != nil {
-			return err
-		}
-		if _, err := b.sample(t, dnsperf.Run{File: file, Rate: hourRate}); err != nil {
-			return err
-		}
+		file := b.newQuestions(namesPerHour)
+		b.sample(t, dnsperf.Run{File: file, Rate: hourRate})
 		f := figure.Figure{Name: "agent.rss_mib", Unit: "MiB", State: hourState(hour)}
-		if f.Value, err = process.RSS(t.pid); err != nil {
-			return err
-		}
+		size, err := process.RSS(t.pid)
+		fatal.If(b, err)
+		f.Value = size
 		if peer != "" {
-			f = f.Against(peer, size)
+			f = f.Against(peer, base)
 		}
-		if err := b.Report(f, 0); err != nil {
-			return err
-		}
+		b.Report(f, 0)
 		if hour == flatFrom {
-			peer, size = hourState(hour), f.Value
+			peer, base = hourState(hour), f.Value
 		}
 	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // peers is a node without the agent where the peers run, and an upstream.
@@ -37,58 +38,43 @@ const (
 )
 
 // rivals returns peers by name; they are started once.
-func (b *bench) rivals(names ...string) ([]target, error) {
-	if err := b.startPeers(); err != nil {
-		return nil, err
-	}
-	p := b.peers
-	var out []target
+func (b *bench) rivals(names ...string) (out []target) {
+	b.startPeers()
 	for _, name := range names {
-		t, err := p.server(name, b.coredns)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
+		out = append(out, b.server(name))
 	}
-	return out, nil
+	return out
 }
 
-func (b *bench) startPeers() error {
+func (b *bench) startPeers() {
 	if b.peers != nil {
-		return nil
+		return
 	}
 	p := &peers{dir: filepath.Join(b.Dir, "peers")}
 	b.peers = p
-	if err := os.Mkdir(p.dir, 0o755); err != nil {
-		return err
-	}
+	fatal.If(b, os.Mkdir(p.dir, 0o755))
 	var err error
-	if p.Lab, err = newLab(); err != nil {
-		return err
-	}
-	if err := p.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
-		return err
-	}
+	p.Lab = b.newLab()
+	fatal.If(b, p.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"))
 	p.upstream, err = child.Self(p.World, p.dir, "upstream", serveWord, "upstream", resolver.String())
-	return err
+	fatal.If(b, err)
 }
 
 // server returns a peer that runs, starting it if it does not.
-func (p *peers) server(name, coredns string) (target, error) {
+func (b *bench) server(name string) target {
+	p := b.peers
 	for _, t := range p.servers {
 		if t.name == name {
-			return t, nil
+			return t
 		}
 	}
 	at := netip.AddrPortFrom(peerAddr, uint16(firstPeerPort+len(p.servers)))
-	c, err := p.start(name, coredns, at)
-	if err != nil {
-		return target{}, err
-	}
+	c, err := p.start(name, b.coredns, at)
+	fatal.If(b, err)
 	t := target{name: name, pid: c.PID(), pod: p.Pod(client).Host, at: at}
 	p.children = append(p.children, c)
 	p.servers = append(p.servers, t)
-	return t, nil
+	return t
 }
 
 func (p *peers) start(name, coredns string, at netip.AddrPort) (*child.Child, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // target is a server that is measured.
@@ -46,40 +47,36 @@ func (b *bench) ask(t target, r dnsperf.Run) (dnsperf.Result, error) {
 
 // keptQuestions writes the file of questions whose answers are kept, and lets the targets
 // answer each of them once, slowly.
-func (b *bench) keptQuestions(targets ...target) (file string, err error) {
+func (b *bench) keptQuestions(targets ...target) (file string) {
 	file = filepath.Join(b.Dir, "kept.txt")
-	err = dnsperf.WriteQuestions(file, keptNames, false, func(n int) string { return fmt.Sprintf("c%d.%s", n, fake.KeptZone) })
-	if err != nil {
-		return "", err
-	}
+	fatal.If(b, dnsperf.WriteQuestions(file, keptNames, false, func(n int) string { return fmt.Sprintf("c%d.%s", n, fake.KeptZone) }))
 	for _, t := range targets {
 		r, err := b.ask(t, dnsperf.Run{File: file, Clients: 1, Outstanding: 20})
 		if err == nil && r.Good != r.Sent {
-			err = fmt.Errorf("it did not answer everything: %+v", r)
+			err = fmt.Errorf("%s did not answer everything: %+v", t.name, r)
 		}
-		if err != nil {
-			return "", fmt.Errorf("ask %s for the names to keep: %w", t.name, err)
-		}
+		fatal.If(b, err)
 	}
-	return file, nil
+	return file
 }
 
 // newQuestions writes questions for names that were not asked for before.
-func (b *bench) newQuestions(count int) (file string, err error) {
+func (b *bench) newQuestions(count int) (file string) {
 	b.files++
 	file = filepath.Join(b.Dir, fmt.Sprintf("new%d.txt", b.files%2)) // two are in use at a time at most
 	first := b.next
 	b.next += count
-	return file, dnsperf.WriteQuestions(file, count, false, func(n int) string {
+	fatal.If(b, dnsperf.WriteQuestions(file, count, false, func(n int) string {
 		return fmt.Sprintf("n%d.w%d.%s", first+n, (first+n)%newZones, fake.NewZone)
-	})
+	}))
+	return file
 }
 
 // wakeLimit is how long a server may take until it answers.
 const wakeLimit = time.Minute
 
 // wake waits until servers answer.
-func (b *bench) wake(targets ...target) error {
+func (b *bench) wake(targets ...target) {
 	for _, t := range targets {
 		for until := time.Now().Add(wakeLimit); ; time.Sleep(20 * time.Millisecond) {
 			_, err := t.pod.Ask("udp", t.at, "wake."+fake.KeptZone, dns.TypeA, ground.AskLimit)
@@ -88,19 +85,18 @@ func (b *bench) wake(targets ...target) error {
 			}
 			if b.peers != nil {
 				if failed := b.peers.failed(); failed != nil {
-					return failed
+					b.Fatal(failed)
 				}
 			}
 			if b.Context.Err() != nil || time.Now().After(until) {
-				return fmt.Errorf("wait for %s: %w", t.name, err)
+				b.Fatal(fmt.Errorf("wait for %s: %w", t.name, err))
 			}
 		}
 	}
-	return nil
 }
 
 // meter measures the processor time of a target.
-func (b *bench) meter(t target) (*ground.Meter, error) {
+func (b *bench) meter(t target) *ground.Meter {
 	var ours []int
 	for _, g := range b.gates {
 		ours = append(ours, g.upstream.PID())
@@ -108,5 +104,5 @@ func (b *bench) meter(t target) (*ground.Meter, error) {
 	if b.peers != nil {
 		ours = append(ours, b.peers.upstream.PID())
 	}
-	return ground.NewMeter(t.pid, ours...)
+	return b.NewMeter(t.pid, ours...)
 }

@@ -1,42 +1,32 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // fastest is more new names a second than any server here takes.
 const fastest = 250_000
 
 // asking gives the file of questions for the next run.
-type asking func() (file string, err error)
+type asking func() (file string)
 
-func always(file string) asking { return func() (string, error) { return file, nil } }
+func always(file string) asking { return func() string { return file } }
 
 // cached measures answers that every server has kept.
-func (b *bench) cached() error {
-	targets, err := b.targets(udpEcho, corednsCache, dnsmasqCache)
-	if err != nil {
-		return err
-	}
-	file, err := b.keptQuestions(targets...)
-	if err != nil {
-		return err
-	}
-	return b.compare(figure.Figure{Name: "dns.cached"}, targets, b.Rounds, b.Span, always(file))
+func (b *bench) cached() {
+	targets := b.targets(udpEcho, corednsCache, dnsmasqCache)
+	file := b.keptQuestions(targets...)
+	b.compare(figure.Figure{Name: "dns.cached"}, targets, b.Rounds, b.Span, always(file))
 }
 
 // forwarded measures uncached answers, each to a name of its own.
-func (b *bench) forwarded() error {
-	targets, err := b.targets(udpEcho, corednsForward, dnsmasqIPSet)
-	if err != nil {
-		return err
-	}
-	return b.compare(figure.Figure{Name: "dns.forwarded"}, targets, b.Rounds, b.Span, func() (string, error) {
+func (b *bench) forwarded() {
+	targets := b.targets(udpEcho, corednsForward, dnsmasqIPSet)
+	b.compare(figure.Figure{Name: "dns.forwarded"}, targets, b.Rounds, b.Span, func() string {
 		return b.newQuestions(int(b.Span.Seconds() * fastest))
 	})
 }
@@ -51,52 +41,33 @@ const (
 
 // audit measures what the audit log takes of the throughput: kept answers, as many
 // as go, from two agents that differ in the log alone.
-func (b *bench) audit() error {
+func (b *bench) audit() {
 	var targets []target
 	for _, silent := range []bool{false, true} {
-		g, err := b.gate(manner{limits: raised, silent: silent})
-		if err != nil {
-			return err
-		}
+		g := b.gate(manner{limits: raised, silent: silent})
 		targets = append(targets, g.target())
 	}
-	if err := b.wake(targets...); err != nil {
-		return err
-	}
-	file, err := b.keptQuestions(targets...)
-	if err != nil {
-		return err
-	}
-	samples, err := b.rotate("dns.audit", targets, b.Rounds*shortTurns, max(b.Span/shortTurns, 100*time.Millisecond), always(file))
-	if err != nil {
-		return err
-	}
+	b.wake(targets...)
+	file := b.keptQuestions(targets...)
+	samples := b.rotate("dns.audit", targets, b.Rounds*shortTurns, max(b.Span/shortTurns, 100*time.Millisecond), always(file))
 	with, without := qpsOf(samples[targets[0].name]), qpsOf(samples[noAudit])
 	cost := 100 * (1 - with.Median()/without.Median())
-	return b.Report(figure.Figure{Name: "dns.audit.cost", Value: cost, Unit: "%", Peer: noAudit}, max(with.Others(), without.Others()))
+	b.Report(figure.Figure{Name: "dns.audit.cost", Value: cost, Unit: "%", Peer: noAudit}, max(with.Others(), without.Others()))
 }
 
 // targets are the agent and peers, all of them running and answering.
-func (b *bench) targets(peers ...string) ([]target, error) {
-	g, err := b.gate(manner{limits: raised})
-	if err != nil {
-		return nil, err
-	}
-	rivals, err := b.rivals(peers...)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) targets(peers ...string) []target {
+	g := b.gate(manner{limits: raised})
+	rivals := b.rivals(peers...)
 	targets := append([]target{g.target()}, rivals...)
-	return targets, b.wake(targets...)
+	b.wake(targets...)
+	return targets
 }
 
 // compare measures every target in every round, as fast as it can, and reports the median of
 // the first beside that of each other one.
-func (b *bench) compare(f figure.Figure, targets []target, rounds int, span time.Duration, ask asking) error {
-	samples, err := b.rotate(f.Name, targets, rounds, span, ask)
-	if err != nil {
-		return err
-	}
+func (b *bench) compare(f figure.Figure, targets []target, rounds int, span time.Duration, ask asking) {
+	samples := b.rotate(f.Name, targets, rounds, span, ask)
 	for _, k := range []struct {
 		name, unit string
 		of         func([]sample) figure.Series
@@ -105,12 +76,9 @@ func (b *bench) compare(f figure.Figure, targets []target, rounds int, span time
 		f.Value = own.Median()
 		for _, peer := range targets[1:] {
 			p := k.of(samples[peer.name])
-			if err := b.Report(f.Against(peer.name, p.Median()), max(own.Others(), p.Others())); err != nil {
-				return err
-			}
+			b.Report(f.Against(peer.name, p.Median()), max(own.Others(), p.Others()))
 		}
 	}
-	return nil
 }
 
 // sample is what one run at one server gave: its processor time a good answer, in µs, and the
@@ -134,44 +102,29 @@ func qpsOf(samples []sample) (out figure.Series) {
 
 // rotate measures the targets in turn, in each round beginning with another, and
 // returns the samples of each target by its name.
-func (b *bench) rotate(name string, targets []target, rounds int, span time.Duration, ask asking) (map[string][]sample, error) {
+func (b *bench) rotate(name string, targets []target, rounds int, span time.Duration, ask asking) map[string][]sample {
 	samples := map[string][]sample{}
 	for round := range rounds {
 		for i := range targets {
 			t := targets[(round+i)%len(targets)]
-			questions, err := ask()
-			if err != nil {
-				return nil, err
-			}
-			s, err := b.sample(t, dnsperf.Run{File: questions, For: span})
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", t.name, err)
-			}
+			questions := ask()
+			s := b.sample(t, dnsperf.Run{File: questions, For: span})
 			b.Note("%s %s round %d: %.1f µs, %.0f q/s, others took %.0f %% of a core", name, t.name, round+1, s.cpu, s.qps, s.others*100)
 			samples[t.name] = append(samples[t.name], s)
 		}
 	}
-	return samples, nil
+	return samples
 }
 
 // sample runs dnsperf once at a server. Of the agent it checks the work meanwhile, and waits
 // until the grants have ended, so that removing them costs no other run.
-func (b *bench) sample(t target, run dnsperf.Run) (s sample, err error) {
-	w, err := b.watch(t)
-	if err != nil {
-		return s, err
-	}
-	m, err := b.meter(t)
-	if err != nil {
-		return s, err
-	}
+func (b *bench) sample(t target, run dnsperf.Run) sample {
+	w := b.watch(t)
+	defer func() { _ = w.stop() }()
+	m := b.meter(t)
 	r, err := b.ask(t, run)
-	if err != nil {
-		return s, errors.Join(err, w.abandon())
-	}
-	server, others, err := m.End(r.CPU)
-	if err != nil {
-		return s, errors.Join(err, w.abandon())
-	}
-	return sample{float64(server.Nanoseconds()) / 1e3 / float64(r.Good), r.QPS(), others}, w.end(r.Good)
+	fatal.If(b, err)
+	server, others := m.End(r.CPU)
+	b.check(w, r.Good)
+	return sample{float64(server.Nanoseconds()) / 1e3 / float64(r.Good), r.QPS(), others}
 }

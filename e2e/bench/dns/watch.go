@@ -3,7 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // counters are those totals of the agent that tell whether it did all of its work.
@@ -40,19 +43,19 @@ type watch struct {
 	stirred bool
 }
 
-func (b *bench) watch(t target) (w watch, err error) {
+func (b *bench) watch(t target) (w watch) {
 	w = watch{gate: t.gate, began: time.Now(), stop: func() error { return nil }}
 	if t.gate == nil {
-		return w, nil
+		return w
 	}
-	if w.before, err = t.gate.counters(); err == nil && t.changes {
-		w.stop, w.stirred = t.gate.churn(), true
+	var err error
+	w.before, err = t.gate.counters()
+	fatal.If(b, err)
+	if t.changes {
+		w.stop, w.stirred = sync.OnceValue(t.gate.churn()), true
 	}
-	return w, err
+	return w
 }
-
-// abandon ends the watch of a run that failed.
-func (w watch) abandon() error { return w.stop() }
 
 const (
 	// drainLimit is how long grants of new names may take to end.
@@ -62,34 +65,31 @@ const (
 	minSnapshots = 5
 )
 
-// end returns an error if the agent did not decide, log and grant the good answers of a run,
+// check ends the benchmark if the agent did not decide, log and grant the good answers of a run,
 // or logged although it is silent. It waits until there are no more grants than before.
-func (w watch) end(good int) error {
-	if err := w.stop(); err != nil || w.gate == nil {
-		return err
+func (b *bench) check(w watch, good int) {
+	fatal.If(b, w.stop())
+	if w.gate == nil {
+		return
 	}
 	took := time.Since(w.began).Seconds()
 	after, err := w.counters()
-	if err != nil {
-		return err
-	}
+	fatal.If(b, err)
 	allowed := after.Proxy.Allowed - w.before.Proxy.Allowed
 	logged := after.Audit.Written - w.before.Audit.Written + after.Audit.Dropped - w.before.Audit.Dropped
 	// The last lines may still be on their way to the log.
 	if int(allowed) < good || !w.silent && logged < allowed/2 || w.silent && logged > 0 || after.Enforcer.Grants == 0 {
-		return fmt.Errorf("the agent gave %d good answers but allowed %d, logged %d and has %d grants: that is not to be measured",
-			good, allowed, logged, after.Enforcer.Grants)
+		b.Fatal(fmt.Errorf("the agent gave %d good answers but allowed %d, logged %d and has %d grants: that is not to be measured",
+			good, allowed, logged, after.Enforcer.Grants))
 	}
 	if rate := float64(after.Snapshot-w.before.Snapshot) / took; w.stirred && rate < minSnapshots {
-		return fmt.Errorf("only %.1f snapshots a second came into force: that is not to be measured", rate)
+		b.Fatal(fmt.Errorf("only %.1f snapshots a second came into force: that is not to be measured", rate))
 	}
 	for until := time.Now().Add(drainLimit); after.Enforcer.Grants > w.before.Enforcer.Grants; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(until) {
-			return fmt.Errorf("grants of new names have not ended after %s", drainLimit)
+			b.Fatal(fmt.Errorf("grants of new names have not ended after %s", drainLimit))
 		}
-		if after, err = w.counters(); err != nil {
-			return err
-		}
+		after, err = w.counters()
+		fatal.If(b, err)
 	}
-	return nil
 }

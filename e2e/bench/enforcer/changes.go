@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // timings are times in ms: of everything at once, and of each round's changes by step.
@@ -29,51 +29,42 @@ type timings struct {
 }
 
 // compile measures compiling all policies at once, and changes of one.
-func (b *bench) compile() error {
+func (b *bench) compile() {
 	var t timings
 	for range b.Rounds {
-		if err := t.measure(2, compile.New().Compile, nil); err != nil {
-			return err
-		}
+		fatal.If(b, t.measure(2, compile.New().Compile, nil))
 	}
-	return b.reportTimings("compile", t)
+	b.reportTimings("compile", t)
 }
 
 // nodesApplied is how many nodes are set up, one after the other.
 const nodesApplied = 3
 
 // apply measures bringing the same snapshots into force in the kernel.
-func (b *bench) apply() error {
+func (b *bench) apply() {
 	var all timings
 	all.Changes = make([][]float64, len(steps))
 	for range nodesApplied {
 		var t timings
-		if err := b.onNewNode("apply", &t); err != nil {
-			return err
-		}
+		b.onNewNode("apply", &t)
 		all.Full = append(all.Full, t.Full...)
 		for i := range steps {
 			all.Changes[i] = append(all.Changes[i], t.Changes[i]...)
 		}
 	}
-	return b.reportTimings("apply", all)
+	b.reportTimings("apply", all)
 }
 
-func (b *bench) reportTimings(what string, t timings) error {
-	report := func(name, state string, values []float64) error {
+func (b *bench) reportTimings(what string, t timings) {
+	report := func(name, state string, values []float64) {
 		f := figure.Figure{Name: what + name, Value: figure.Median(values), Unit: "ms", State: state}
 		b.Note("%s, %s: %.3g", f.Name, state, f.Value)
-		return b.Report(f, 0)
+		b.Report(f, 0)
 	}
-	if err := report(".full_ms", clusterState, t.Full); err != nil {
-		return err
-	}
+	report(".full_ms", clusterState, t.Full)
 	for i, s := range steps {
-		if err := report(".change_ms", clusterState+", "+s.name, t.Changes[i]); err != nil {
-			return err
-		}
+		report(".change_ms", clusterState+", "+s.name, t.Changes[i])
 	}
-	return nil
 }
 
 // measure compiles the cluster and all changes of so many turns, and brings each snapshot into
@@ -112,21 +103,13 @@ func (t *timings) measure(turns int, compiled func(compile.Input) *policy.Snapsh
 
 // onNewNode lets a child of a role measure in the namespace of a new node: iptables
 // works on the namespace of the whole process. The child's answer goes into a value.
-func (b *bench) onNewNode(role string, value any) (err error) {
-	n, err := b.newNode(role, "", true)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, n.remove()) }()
+func (b *bench) onNewNode(role string, value any) {
+	n := b.newNode(role, "", true)
 	own, err := os.Readlink(ownNetwork)
-	if err != nil {
-		return err
-	}
-	out, _, err := b.child(n.Node, nil, role, own, fmt.Sprint(b.Rounds))
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(out, value)
+	fatal.If(b, err)
+	out, _ := b.child(n.Node, nil, role, own, fmt.Sprint(b.Rounds))
+	fatal.If(b, json.Unmarshal(out, value))
+	b.Clean()
 }
 
 // ownNetwork names the network namespace of a process.

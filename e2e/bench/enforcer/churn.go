@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const (
@@ -24,34 +25,25 @@ const (
 var churnState = fmt.Sprintf("%d pods, one changes each %s", churnPods, churnEvery)
 
 // churn measures how long answers with new grants take while pods come and go.
-func (b *bench) churn(dataplane, state string) (err error) {
-	n, err := b.newNode("churn-", dataplane, true)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, n.remove()) }()
-	if err := b.guard(n, scattered, chosen(churnPods)); err != nil {
-		return err
-	}
+func (b *bench) churn(dataplane, state string) {
+	n := b.newNode("churn-", dataplane, true)
+	b.guard(n, scattered, chosen(churnPods))
 	series := map[bool]figure.Series{} // by whether pods change
 	for round := range min(b.Rounds, churnRounds) {
 		for k := range 2 {
 			changes := (k+round)%2 == 0
-			r, err := b.churned(n, 2*round+k, changes)
-			if err != nil {
-				return err
-			}
+			r := b.churned(n, 2*round+k, changes)
 			p99 := figure.Quantile(r.Latencies, 0.99)
 			b.Note("churn %t, round %d: p99 %.0f µs; %d of %d queries got a good answer", changes, round+1, p99, r.Good, r.Sent)
 			series[changes] = append(series[changes], figure.Reading{Value: p99})
 		}
 	}
 	f := figure.Figure{Name: "grant.latency_p99_us", Value: series[true].Median(), Unit: "us", Rate: churnRate, State: churnState + state}
-	return b.Report(f.Against(quiet, series[false].Median()), 0)
+	b.Report(f.Against(quiet, series[false].Median()), 0)
 }
 
 // churned lets the client ask for new names, while pods change or not.
-func (b *bench) churned(n *node, turn int, changes bool) (dnsperf.Result, error) {
+func (b *bench) churned(n *node, turn int, changes bool) dnsperf.Result {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	if changes {
 		go func() { stopped <- n.stir(stop) }()
@@ -62,7 +54,8 @@ func (b *bench) churned(n *node, turn int, changes bool) (dnsperf.Result, error)
 		return fmt.Sprintf("n%d.set-%d.bench.test", turn*churnNames+i, i%portSets)
 	})
 	close(stop)
-	return r, errors.Join(err, <-stopped)
+	fatal.If(b, errors.Join(err, <-stopped))
+	return r
 }
 
 // stir makes one pod more and one less selected, in turn, until it is stopped, and

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,8 +10,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
-	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const (
@@ -36,37 +35,23 @@ func chosen(n int) (out []int) {
 }
 
 // flow measures what rules cost connections and bytes.
-func (b *bench) flow() (err error) {
+func (b *bench) flow() {
 	names := []string{noRules, linear}
 	for _, d := range dataplanes {
 		names = append(names, d.name)
 	}
 	nodes := map[string]*node{}
-	defer func() {
-		for _, n := range nodes {
-			err = errors.Join(err, n.remove())
-		}
-	}()
 	for _, name := range names {
-		n, err := b.newNode("flow-", name, true)
-		if err != nil {
-			return err
-		}
+		n := b.newNode("flow-", name, true)
 		nodes[name] = n
-		if err := b.furnish(n, name); err != nil {
-			return err
-		}
+		b.furnish(n, name)
 	}
 	for _, m := range traffic {
 		series := map[string]figure.Series{}
 		for round := range b.Rounds {
 			for i := range names {
 				name := names[(round+i)%len(names)]
-				rate, err := b.push(nodes[name], m)
-				if err != nil {
-					return fmt.Errorf("%s through %s: %w", m.role, name, err)
-				}
-				series[name] = append(series[name], rate)
+				series[name] = append(series[name], b.push(nodes[name], m))
 			}
 		}
 		for _, d := range dataplanes {
@@ -74,27 +59,24 @@ func (b *bench) flow() (err error) {
 				own, p := series[d.name], series[peer]
 				f := figure.Figure{Name: m.figure, Value: own.Median(), Unit: m.unit, State: podsState + d.state}.Against(peer, p.Median())
 				b.Note("%s, %s: %.4g, %s %.4g: %.3f", f.Name, f.State, f.Value, f.Peer, f.PeerValue, f.Ratio)
-				if err := b.Report(f, max(own.Others(), p.Others())); err != nil {
-					return err
-				}
+				b.Report(f, max(own.Others(), p.Others()))
 			}
 		}
 	}
-	return nil
 }
 
 // furnish makes a node one of those to compare.
-func (b *bench) furnish(n *node, name string) error {
+func (b *bench) furnish(n *node, name string) {
 	switch name {
 	case noRules:
-		return n.track()
+		fatal.If(b, n.track())
 	case linear:
-		return errors.Join(n.track(), n.layLinear(chosen(flowPods)))
+		fatal.If(b, n.track())
+		b.layLinear(n, chosen(flowPods))
+	default:
+		b.guard(n, answer, chosen(flowPods))
+		b.resolve(n)
 	}
-	if err := b.guard(n, answer, chosen(flowPods)); err != nil {
-		return err
-	}
-	return n.resolve()
 }
 
 // track makes the kernel track connections, and look whether their addresses are to
@@ -123,43 +105,31 @@ var traffic = []measured{
 }
 
 // push lets a node's client send for one round, and returns what it counted in a second.
-func (b *bench) push(n *node, m measured) (rate figure.Reading, err error) {
-	meter, err := ground.NewMeter(0, n.sink.PID())
-	if err != nil {
-		return rate, err
-	}
+func (b *bench) push(n *node, m measured) figure.Reading {
+	meter := b.NewMeter(0, n.sink.PID())
 	at := netip.AddrPortFrom(target4, uint16(m.port)).String()
 	env := []string{"GODEBUG=asyncpreemptoff=1"} // signals would interrupt connect
-	out, used, err := b.child(n.Pod(client).Host, env, m.role, at, b.Span.String(), fmt.Sprint(m.threads))
-	if err != nil {
-		return rate, err
-	}
+	out, used := b.child(n.Pod(client).Host, env, m.role, at, b.Span.String(), fmt.Sprint(m.threads))
 	var done, nanoseconds float64
-	if _, err := fmt.Sscan(string(out), &done, &nanoseconds); err != nil {
-		return rate, fmt.Errorf("read what the client counted from %q: %w", out, err)
-	}
-	_, rate.Others, err = meter.End(used)
-	rate.Value = done / (nanoseconds / 1e9) / m.per
-	return rate, err
+	_, err := fmt.Sscan(string(out), &done, &nanoseconds)
+	fatal.If(b, err)
+	_, others := meter.End(used)
+	return figure.Reading{Value: done / (nanoseconds / 1e9) / m.per, Others: others}
 }
 
 // child runs a role of the benchmark's own program on a host. It returns its output and its
 // processor time. env is added to its environment.
-func (b *bench) child(h *lab.Host, env []string, args ...string) ([]byte, time.Duration, error) {
+func (b *bench) child(h *lab.Host, env []string, args ...string) ([]byte, time.Duration) {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, 0, err
-	}
+	fatal.If(b, err)
 	cmd := exec.CommandContext(b.Context, self, args...)
 	var out, failure bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failure
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := h.Do(cmd.Start); err != nil {
-		return nil, 0, err
-	}
+	fatal.If(b, h.Do(cmd.Start))
 	if err := cmd.Wait(); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w: %s", args[0], err, failure.String())
+		b.Fatal(fmt.Errorf("%s: %w: %s", args[0], err, failure.String()))
 	}
-	return out.Bytes(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	return out.Bytes(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }

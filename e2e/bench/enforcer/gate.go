@@ -7,8 +7,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // portSets is how many port sets each selected pod has.
@@ -73,33 +73,25 @@ func answer(q *dns.Msg) *dns.Msg {
 
 // guard starts the agent on a node, with policies for the first selected pods, and a resolver
 // with the given answers. It waits until the policies are in force.
-func (b *bench) guard(n *node, answer lab.Answerer, selected []int) (err error) {
-	if n.world, err = n.ServeWorld(answer); err != nil {
-		return err
-	}
-	if n.agent, err = n.NewAgent(b.Agent, n.dir, corefile); err != nil {
-		return err
-	}
-	if err := n.agent.Write(manifests(selected)); err != nil {
-		return err
-	}
-	if err := n.agent.Start(); err != nil {
-		return err
-	}
-	return n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) })
+func (b *bench) guard(n *node, answer lab.Answerer, selected []int) {
+	var err error
+	n.world, err = n.ServeWorld(answer)
+	fatal.If(b, err)
+	n.agent, err = n.NewAgent(b.Agent, n.dir, corefile)
+	fatal.If(b, err)
+	fatal.If(b, n.agent.Write(manifests(selected)))
+	fatal.If(b, n.agent.Start())
+	fatal.If(b, n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == len(selected) }))
 }
 
 // resolver is the address that pods ask.
 var resolver = netip.AddrPortFrom(lab.Resolver4, 53)
 
 // resolve lets the client learn the addresses that it connects to.
-func (n *node) resolve() error {
+func (b *bench) resolve(n *node) {
 	for k := range portSets {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			if err := ground.Resolve(n.Pod(client).Host, resolver, fmt.Sprintf("www.set-%d.bench.test", k), qtype); err != nil {
-				return err
-			}
+			b.Resolve(n.Pod(client).Host, resolver, fmt.Sprintf("www.set-%d.bench.test", k), qtype)
 		}
 	}
-	return nil
 }

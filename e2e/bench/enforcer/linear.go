@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
 	"strings"
+
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // linearMark is the bit by which a policy's chain says that it allowed.
@@ -67,24 +68,13 @@ func linearSets(selected []int) string {
 }
 
 // layLinear replaces the rules of a node by those for the selected pods.
-func (n *node) layLinear(selected []int) error {
+func (b *bench) layLinear(n *node, selected []int) {
 	for _, step := range []struct{ program, args, in string }{
 		{"iptables-restore", "", "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"},
 		{"ipset", "destroy", ""},
 		{"ipset", "restore", linearSets(selected)},
 		{"iptables-restore", "", linearRules(selected)},
 	} {
-		err := n.Node.Do(func() error {
-			cmd := exec.Command(step.program, strings.Fields(step.args)...)
-			cmd.Stdin = strings.NewReader(step.in)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("%s %s: %w: %s", step.program, step.args, err, out)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+		fatal.If(b, n.Node.Pipe(step.in, step.program, strings.Fields(step.args)...))
 	}
-	return nil
 }

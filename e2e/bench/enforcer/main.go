@@ -57,7 +57,7 @@ func main() {
 	os.Exit(ground.Benchmark{
 		Verb:    "bench-enforcer",
 		Options: ground.Options{Rounds: 15, Span: 500 * time.Millisecond},
-		Open:    func(g *ground.Ground) error { b.Ground = g; return nil },
+		Open:    func(g *ground.Ground) { b.Ground = g },
 		Parts: []ground.Part{
 			{Name: "compile", Run: b.compile},
 			{Name: "apply", Run: b.apply},
@@ -77,14 +77,12 @@ const byNftables = ", dataplane nftables"
 var dataplanes = []struct{ name, state string }{{"iptables", ""}, {"nftables", byNftables}}
 
 // eachDataplane measures something on a node of each dataplane, with the end of the state.
-func (b *bench) eachDataplane(measure func(dataplane, state string) error) func() error {
-	return func() error {
+func (b *bench) eachDataplane(measure func(dataplane, state string)) func() {
+	return func() {
 		for _, d := range dataplanes {
-			if err := measure(d.name, d.state); err != nil {
-				return fmt.Errorf("dataplane %s: %w", d.name, err)
-			}
+			measure(d.name, d.state)
+			b.Clean()
 		}
-		return nil
 	}
 }
 

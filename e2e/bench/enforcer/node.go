@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const (
@@ -43,71 +44,52 @@ type node struct {
 
 // newNode builds a node, for agents with a dataplane. links joins the pods beside the client,
 // else their addresses are added to the client's host.
-func (b *bench) newNode(name, dataplane string, links bool) (*node, error) {
+func (b *bench) newNode(name, dataplane string, links bool) *node {
 	b.Note("building the node %s%s with %d pods", name, dataplane, maxPods)
 	n := &node{dir: filepath.Join(b.Dir, name+dataplane)}
-	if err := os.MkdirAll(n.dir, 0o755); err != nil {
-		return nil, err
-	}
+	fatal.If(b, os.MkdirAll(n.dir, 0o755))
 	var err error
-	if n.Lab, err = lab.New(lab.Routed); err != nil {
-		return nil, err
-	}
+	n.Lab, err = lab.New(lab.Routed)
+	fatal.If(b, err)
+	b.Cleanup(n.remove)
 	n.Dataplane = dataplane
 	others := n.impersonate
 	if links {
 		others = n.addPods
 	}
-	if err := n.build(others); err != nil {
-		return nil, errors.Join(err, n.remove())
-	}
-	return n, nil
+	b.build(n, others)
+	return n
 }
 
-func (n *node) build(others func() error) error {
-	if _, err := n.AddPod(client, firstPod+clientNumber); err != nil {
-		return err
-	}
-	if err := n.Ready(); err != nil {
-		return err
-	}
-	if err := others(); err != nil {
-		return err
-	}
+func (b *bench) build(n *node, others func() error) {
+	_, err := n.AddPod(client, firstPod+clientNumber)
+	fatal.If(b, err)
+	fatal.If(b, n.Ready())
+	fatal.If(b, others())
 	// What has ended is forgotten at once: the table of connections is no part of what is
 	// measured.
-	if err := n.Node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=1", "net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"); err != nil {
-		return err
-	}
-	var err error
-	if n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort)); err != nil {
-		return err
-	}
+	fatal.If(b, n.Node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=1", "net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"))
+	n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort))
+	fatal.If(b, err)
 	for i := range uint16(sinkPorts) {
-		if err := n.listening(sinkPort + i); err != nil {
-			return err
-		}
+		b.listening(n, sinkPort+i)
 	}
-	return nil
 }
 
 // sinkLimit is how long the sink may need until it listens.
 const sinkLimit = lab.Limit
 
 // listening waits until the sink listens on a port.
-func (n *node) listening(port uint16) error {
+func (b *bench) listening(n *node, port uint16) {
 	for until := time.Now().Add(sinkLimit); ; time.Sleep(time.Millisecond) {
-		err := n.sink.Failed()
-		if err == nil {
-			if c, err := n.World.Dial("tcp", netip.AddrPortFrom(target4, port).String(), time.Second); err == nil {
-				return c.Close()
-			}
-			if time.Now().Before(until) {
-				continue
-			}
-			err = fmt.Errorf("the sink does not listen on port %d", port)
+		fatal.If(b, n.sink.Failed())
+		if c, err := n.World.Dial("tcp", netip.AddrPortFrom(target4, port).String(), time.Second); err == nil {
+			fatal.If(b, c.Close())
+			return
 		}
-		return err
+		if time.Now().After(until) {
+			b.Fatal(fmt.Errorf("the sink does not listen on port %d", port))
+		}
 	}
 }
 

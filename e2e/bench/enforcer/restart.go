@@ -17,8 +17,8 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/figure"
-	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/process"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const (
@@ -37,88 +37,55 @@ var (
 
 // restart measures an agent with all pods selected and many grants: its memory, and
 // how long its successor takes to be ready after it was killed.
-func (b *bench) restart(dataplane, state string) (err error) {
-	n, err := b.newNode("restart-", dataplane, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, n.remove()) }()
-	if err := b.guard(n, scattered, chosen(maxPods)); err != nil {
-		return err
-	}
-	if err := b.memory(n, nodeState+state); err != nil {
-		return err
-	}
-	if err := b.fill(n); err != nil {
-		return err
-	}
-	if err := b.memory(n, grantsState+state); err != nil {
-		return err
-	}
+func (b *bench) restart(dataplane, state string) {
+	n := b.newNode("restart-", dataplane, false)
+	b.guard(n, scattered, chosen(maxPods))
+	b.memory(n, nodeState+state)
+	fatal.If(b, b.fill(n))
+	b.memory(n, grantsState+state)
 	had, err := n.agent.Status()
-	if err != nil {
-		return err
-	}
+	fatal.If(b, err)
 	if had.Enforcer.Grants < maxGrants*99/100 { // some names share an address
-		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, maxGrants)
+		b.Fatal(fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, maxGrants))
 	}
 	var ready figure.Series
 	for range restarts {
-		r, err := again(n, had.Enforcer.Grants)
-		if err != nil {
-			return err
-		}
+		r := b.again(n, had.Enforcer.Grants)
 		b.Note("restart: ready after %.0f ms; others took %.0f %% of a core", r.Value, r.Others*100)
 		ready = append(ready, r)
 	}
-	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState + state}, ready.Others())
+	b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState + state}, ready.Others())
 }
 
 // again kills the agent and starts the next, which is ready when it intercepts and
 // knows the grants.
-func again(n *node, grants int) (r figure.Reading, err error) {
-	if err := n.agent.Stop(syscall.SIGKILL); err != nil {
-		return r, err
-	}
-	m, err := ground.NewMeter(0, n.sink.PID())
-	if err != nil {
-		return r, err
-	}
+func (b *bench) again(n *node, grants int) (r figure.Reading) {
+	fatal.If(b, n.agent.Stop(syscall.SIGKILL))
+	m := b.NewMeter(0, n.sink.PID())
 	began := time.Now()
-	if err := n.agent.Start(); err != nil {
-		return r, err
-	}
+	fatal.If(b, n.agent.Start())
 	r.Value = time.Since(began).Seconds() * 1e3
 	pid, err := process.Listener(n.agent.Socket())
-	if err != nil {
-		return r, err
-	}
+	fatal.If(b, err)
 	agent, err := process.Whole(pid)
-	if err != nil {
-		return r, err
-	}
-	if _, r.Others, err = m.End(agent); err != nil {
-		return r, err
-	}
+	fatal.If(b, err)
+	_, r.Others = m.End(agent)
 	s, err := n.agent.Status()
 	if err == nil && s.Enforcer.Grants < grants {
 		err = fmt.Errorf("the agent knows %d grants after a restart, it had %d", s.Enforcer.Grants, grants)
 	}
-	return r, err
+	fatal.If(b, err)
+	return r
 }
 
 // memory reports the agent's.
-func (b *bench) memory(n *node, state string) error {
+func (b *bench) memory(n *node, state string) {
 	pid, err := process.Listener(n.agent.Socket())
-	if err != nil {
-		return err
-	}
+	fatal.If(b, err)
 	size, err := process.RSS(pid)
-	if err != nil {
-		return err
-	}
+	fatal.If(b, err)
 	b.Note("agent.rss_mib, %s: %.1f", state, size)
-	return b.Report(figure.Figure{Name: "agent.rss_mib", Value: size, Unit: "MiB", State: state}, 0)
+	b.Report(figure.Figure{Name: "agent.rss_mib", Value: size, Unit: "MiB", State: state}, 0)
 }
 
 // impersonate lets the client's host have the addresses of all pods, so that it can ask

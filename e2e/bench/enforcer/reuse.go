@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
-	"github.com/namegate/namegate/e2e/bench/ground"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 const (
@@ -29,30 +29,20 @@ var reuseState = fmt.Sprintf("%d reconnects", reconnects)
 
 // reuse measures whether addresses in use stay open: the client resolves names once, and
 // connects to their addresses for many times of a grant.
-func (b *bench) reuse(dataplane, state string) (err error) {
-	n, err := b.newNode("reuse-", dataplane, true)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, n.remove()) }()
-	if err := b.guard(n, scattered, chosen(1)); err != nil {
-		return err
-	}
+func (b *bench) reuse(dataplane, state string) {
+	n := b.newNode("reuse-", dataplane, true)
+	b.guard(n, scattered, chosen(1))
 	files := manifests(chosen(1))
 	files["policies.yaml"] = strings.ReplaceAll(files["policies.yaml"], "\nspec:\n", reuseTTL)
-	if err := n.agent.Apply(files); err != nil {
-		return err
-	}
+	fatal.If(b, n.agent.Apply(files))
 	var used []netip.AddrPort
 	for i := range 2 * reuseNames {
 		name, qtype := fmt.Sprintf("used-%d.set-%d.bench.test.", i/2, portSets/2), []uint16{dns.TypeA, dns.TypeAAAA}[i%2]
-		if err := ground.Resolve(n.Pod(client).Host, resolver, name, qtype); err != nil {
-			return err
-		}
+		b.Resolve(n.Pod(client).Host, resolver, name, qtype)
 		used = append(used, addressOf(name, qtype))
 	}
 	lost := 0
-	err = n.Pod(client).Do(func() error {
+	err := n.Pod(client).Do(func() error {
 		begun := time.Now()
 		for i := range reconnects {
 			select {
@@ -66,12 +56,10 @@ func (b *bench) reuse(dataplane, state string) (err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
+	fatal.If(b, err)
 	f := figure.Figure{Name: "reuse.lost_connections", Value: float64(lost), Unit: "connections", State: reuseState + state}
 	b.Note("%s, %s: %d", f.Name, f.State, lost)
-	return b.Report(f, 0)
+	b.Report(f, 0)
 }
 
 // addressOf is the address that a name has, with a port that the client may connect to.

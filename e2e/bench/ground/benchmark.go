@@ -22,8 +22,8 @@ type Benchmark struct {
 	Options
 	// Flags adds options to those of every benchmark; nil for none.
 	Flags func(*flag.FlagSet)
-	// Open prepares the parts; Close takes down what they built, nil for nothing.
-	Open  func(*Ground) error
+	// Open prepares the parts; Close takes down what all of them share, nil for nothing.
+	Open  func(*Ground)
 	Close func() error
 	// Parts are measured in this order.
 	Parts []Part
@@ -42,7 +42,7 @@ type Options struct {
 // Part is one measurement of a benchmark.
 type Part struct {
 	Name string
-	Run  func() error
+	Run  func()
 }
 
 // minSpan is how long a server has to be measured for its processor time, which the kernel
@@ -111,26 +111,22 @@ func (b *Benchmark) run(ctx context.Context) (err error) {
 	if err := g.open(); err != nil {
 		return err
 	}
-	defer func() {
-		var removed error
-		if b.Close != nil {
-			removed = b.Close()
-		}
-		removed = errors.Join(removed, g.close())
-		if err = errors.Join(err, removed); ctx.Err() != nil {
-			err = errors.Join(errInterrupted, removed)
-		}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.measure(b)
 	}()
-	if err := b.Open(g); err != nil {
-		return err
+	<-done
+	var removed error
+	if b.Close != nil {
+		removed = b.Close()
 	}
-	for _, p := range b.Parts {
-		if err := p.Run(); err != nil {
-			return fmt.Errorf("measure %s: %w", p.Name, err)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
+	removed = errors.Join(removed, g.close())
+	if ctx.Err() != nil {
+		return errors.Join(errInterrupted, removed)
+	}
+	if err := errors.Join(g.err, removed); err != nil {
+		return err
 	}
 	g.verdict(b.Goals)
 	return nil

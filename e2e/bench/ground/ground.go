@@ -9,10 +9,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // Ground is what the parts of one benchmark share.
@@ -26,6 +29,54 @@ type Ground struct {
 	begun      time.Time
 	lock       *os.File
 	figures    []reported
+	cleanups   []func() error
+	err        error // that ended the benchmark
+}
+
+// Helper and Fatal make errors end the benchmark as they end a test, from the goroutine of its
+// parts: see package fatal.
+func (g *Ground) Helper() {}
+
+// Fatal ends the benchmark with an error.
+func (g *Ground) Fatal(args ...any) {
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			g.err = errors.Join(g.err, err)
+		} else {
+			g.err = errors.Join(g.err, errors.New(fmt.Sprint(a)))
+		}
+	}
+	runtime.Goexit()
+}
+
+// Cleanup has f take something down at the end of the part, what was built last first.
+func (g *Ground) Cleanup(f func() error) { g.cleanups = append(g.cleanups, f) }
+
+// Clean takes down what was built, before the end of the part, and goes on after errors.
+func (g *Ground) Clean() {
+	for _, f := range slices.Backward(g.cleanups) {
+		g.err = errors.Join(g.err, f())
+	}
+	g.cleanups = nil
+}
+
+// measure runs the parts until one fails, or the context ends.
+func (g *Ground) measure(b *Benchmark) {
+	part := "nothing yet"
+	defer func() {
+		if g.Clean(); g.err != nil {
+			g.err = fmt.Errorf("measure %s: %w", part, g.err)
+		}
+	}()
+	b.Open(g)
+	for _, p := range b.Parts {
+		if g.err != nil || g.Context.Err() != nil {
+			return
+		}
+		part = p.Name
+		p.Run()
+		g.Clean()
+	}
 }
 
 // memory is where files cost no disk's time.
@@ -96,7 +147,7 @@ type reported struct {
 
 // Report writes a figure; others is how much its rounds were disturbed, in shares of
 // a core.
-func (g *Ground) Report(f figure.Figure, others float64) error {
+func (g *Ground) Report(f figure.Figure, others float64) {
 	g.figures = append(g.figures, reported{f, others})
-	return f.Write(g.out)
+	fatal.If(g, f.Write(g.out))
 }

@@ -4,75 +4,53 @@ package process
 import (
 	"fmt"
 	"net"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// tick is the unit of times in /proc: USER_HZ, which is 100 on every
+// tick is the unit of times of processes in /proc: USER_HZ, which is 100 on every
 // architecture that Go knows.
 const tick = 10 * time.Millisecond
 
+func stat(pid int) (procfs.ProcStat, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}, fmt.Errorf("process %d ended: %w", pid, err)
+	}
+	return p.Stat()
+}
+
 // CPU returns the processor time that a process and its threads, also those that
 // ended, used so far, in the kernel and outside, to 10 ms.
-func CPU(pid int) (time.Duration, error) { return times(pid, 11, 13) }
+func CPU(pid int) (time.Duration, error) {
+	s, err := stat(pid)
+	return time.Duration(s.UTime+s.STime) * tick, err
+}
 
 // Whole returns CPU and that of the process's children that have ended.
-func Whole(pid int) (time.Duration, error) { return times(pid, 11, 15) }
-
-// times adds fields of a process's stat, counted from the third: the second is the
-// program's name in parentheses, which may contain blanks and parentheses.
-func times(pid, from, to int) (time.Duration, error) {
-	path := fmt.Sprintf("/proc/%d/stat", pid)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < to {
-		return 0, fmt.Errorf("%s has too few fields", path)
-	}
-	return ticks(fields[from:to])
+func Whole(pid int) (time.Duration, error) {
+	s, err := stat(pid)
+	return time.Duration(int(s.UTime+s.STime)+s.CUTime+s.CSTime) * tick, err
 }
 
-// Busy returns the processor time that all processes used so far: what the line "cpu" of
-// /proc/stat has but idle and iowait, and guest times, which user and nice contain already.
+// Busy returns the processor time that all processes used so far. Guests' times are in
+// those of users.
 func Busy() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/stat")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, fmt.Errorf("/proc/stat does not begin with the times of all processors")
-	}
-	return ticks(append(fields[1:4:4], fields[6:9]...))
-}
-
-func ticks(fields []string) (time.Duration, error) {
-	var sum uint64
-	for _, f := range fields {
-		n, err := strconv.ParseUint(f, 10, 63)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a number of ticks: %w", f, err)
-		}
-		sum += n
-	}
-	return time.Duration(sum) * tick, nil
+	s, err := fs.Stat()
+	c := s.CPUTotal
+	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)), err
 }
 
 // RSS returns the MiB of a process that are in memory.
 func RSS(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0, err
-	}
-	var size, resident float64 // in pages
-	_, err = fmt.Sscan(string(text), &size, &resident)
-	return resident * float64(os.Getpagesize()) / (1 << 20), err
+	s, err := stat(pid)
+	return float64(s.ResidentMemory()) / (1 << 20), err
 }
 
 // Listener returns the process that serves a unix socket.
