@@ -47,9 +47,7 @@ func TestRegisteredZone(t *testing.T) {
 		for i := 0; i < below; i++ {
 			_, n, _ = cutLabel(n)
 		}
-		if n != zone {
-			t.Errorf("%s: %s is no zone of the name", name, zone)
-		}
+		diff.Equal(t, zone, n, name, "the zone of the name")
 	}
 }
 

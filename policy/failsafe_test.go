@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func networks(list ...string) (out []netip.Prefix) {
@@ -38,13 +39,9 @@ func TestFailsafe(t *testing.T) {
 		{pods, policy.UDP, "198.51.100.7:8472", true},
 		{pods, 1, "198.51.100.7:0", true},
 	} {
-		if got := c.f.Contains(c.protocol, netip.MustParseAddrPort(c.to)); got != c.want {
-			t.Errorf("%+v, %v to %s: %t", c.f, c.protocol, c.to, got)
-		}
+		diff.Equal(t, c.want, c.f.Contains(c.protocol, netip.MustParseAddrPort(c.to)), c.f, c.protocol, "to", c.to)
 	}
-	if got := nodes.PortText() + "; " + pods.PortText(); got != "TCP 179 2379-2380, UDP 8472, ESP; every protocol" {
-		t.Errorf("%s", got)
-	}
+	diff.Equal(t, "TCP 179 2379-2380, UDP 8472, ESP; every protocol", nodes.PortText()+"; "+pods.PortText())
 }
 
 // TestFailsafesComeFirst: a node reaches itself and its failsafes, by what is dialled or what is

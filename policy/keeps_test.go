@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -36,8 +37,6 @@ func TestKeeps(t *testing.T) {
 		"a NetworkPolicy replaces a Baseline": {networkPolicies: []string{"shop/deny"}, rules: []*policy.Rule{rule(policy.Admin, policy.Pass, ours), rule(policy.Baseline, policy.Deny, ours)}, want: true},
 	} {
 		v := &policy.View{Enforced: c.enforced, NetworkPolicies: c.networkPolicies, Rules: policytest.Rules(c.rules...)}
-		if got := policy.Keeps(v, nil, &flow); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		diff.Equal(t, c.want, policy.Keeps(v, nil, &flow), name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -58,9 +59,7 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 			} else {
 				least = min(least, longestOf)
 			}
-			if o.Lifetime != longestOf {
-				t.Errorf("%d: %v for %v, want %v", n, o, o.Lifetime, longestOf)
-			}
+			diff.Equal(t, longestOf, o.Lifetime, n, o, "for")
 			switch {
 			case o.Name != q.Name && slices.Contains(q.Via, o.Name):
 				via++
@@ -91,12 +90,8 @@ func TestOpeningsNameWhatTheyCover(t *testing.T) {
 				t.Errorf("%d: %+v leads by %+v", n, q, l)
 			}
 		}
-		if len(covered) != len(in) {
-			t.Errorf("%d: %+v: names of %d of %d matches lead", n, q, len(covered), len(in))
-		}
-		if d.Counts() != (len(in) > 0) {
-			t.Errorf("%d: counts %v", n, d.Counts())
-		}
+		diff.Equal(t, len(in), len(covered), n, q, "matches that lead")
+		diff.Equal(t, len(in) > 0, d.Counts(), n, "counts")
 		if by := d.CountsFor(); len(in) > 0 && by != q.Name && !slices.Contains(q.Via, by) && (d.Allowed() || !slices.Contains(q.Aliases, by)) {
 			t.Errorf("%d: %+v counts for %s", n, q, by)
 		}

@@ -2,8 +2,9 @@ package policy
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestNewPortSet(t *testing.T) {
@@ -25,9 +26,7 @@ func TestNewPortSet(t *testing.T) {
 		{[]PortRange{{TCP, 65535, 65535}, {TCP, 65535, 65535}}, "tcp/65535"},
 		{[]PortRange{{47, 0, 65535}}, "47"},
 	} {
-		if got := NewPortSet(c.ranges...); got != c.want {
-			t.Errorf("%v: %q, want %q", c.ranges, got, c.want)
-		}
+		diff.Equal(t, c.want, NewPortSet(c.ranges...), c.ranges)
 	}
 }
 
@@ -89,7 +88,5 @@ func TestPortSetEdges(t *testing.T) {
 	if got := PortSet("nonsense").Ranges(); got != nil {
 		t.Errorf("ranges of nonsense: %v", got)
 	}
-	if got := AnyPort.Ranges(); !slices.Equal(got, []PortRange{{AnyProtocol, 0, 65535}}) {
-		t.Errorf("ranges of any: %v", got)
-	}
+	diff.Error(t, []PortRange{{AnyProtocol, 0, 65535}}, AnyPort.Ranges(), "ranges of any")
 }

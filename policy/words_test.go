@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestLifetime(t *testing.T) {
@@ -16,17 +17,13 @@ func TestLifetime(t *testing.T) {
 		0: 90 * time.Second, 29: 90 * time.Second, 30: 90 * time.Second, 31: 91 * time.Second, 3600: 61 * time.Minute, 3601: 61 * time.Minute,
 		1<<31 - 1: 61 * time.Minute, 1 << 31: 90 * time.Second, 1<<32 - 1: 90 * time.Second,
 	} {
-		if got := ttl.Lifetime(in); got != want {
-			t.Errorf("%d: %v, want %v", in, got, want)
-		}
+		diff.Equal(t, want, ttl.Lifetime(in), in)
 	}
 }
 
 func TestWords(t *testing.T) {
 	got := fmt.Sprint(policy.Resolve, policy.NXDomain, policy.Refuse, policy.Reject, policy.Drop, policy.Accept, policy.Deny, policy.Pass, policy.Admin, policy.Namespace, policy.Baseline, policy.AnyProtocol, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(47))
-	if want := "Resolve NXDomain Refuse Reject Drop Accept Deny Pass Admin Namespace Baseline any tcp udp sctp 47"; got != want {
-		t.Errorf("%s", got)
-	}
+	diff.Equal(t, "Resolve NXDomain Refuse Reject Drop Accept Deny Pass Admin Namespace Baseline any tcp udp sctp 47", got)
 }
 
 func TestAcceptance(t *testing.T) {

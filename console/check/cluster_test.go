@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -127,9 +127,7 @@ spec: {tier: Admin, priority: 7, subject: {nodes: {matchLabels: {role: edge}}}, 
 		fatal.If(t, m.Add("edges.yaml", []byte(policy+c.node)))
 		fatal.If(t, m.ReadCluster(t.Context(), &served{t: t}, m.Spaces(), o))
 		got := slices.ContainsFunc(m.Lint(o), func(f Finding) bool { return f.Reason == SelectsNothing })
-		if got != c.want {
-			t.Errorf("with the node %q: selects nothing: %v", c.node, got)
-		}
+		diff.Equal(t, c.want, got, "selects nothing, with the node", c.node)
 	}
 }
 
@@ -159,9 +157,7 @@ func TestClusterRequests(t *testing.T) {
 	s := &served{t: t}
 	fatal.If(t, New().ReadCluster(t.Context(), s, []string{"data"}, Options{ClusterDomain: "cluster.local"}))
 	want := []string{"fqdnnetworkpolicies/data", "clusterfqdnnetworkpolicies", "clusternetworkpolicies", "networkpolicies/data", "pods/data", "services/data", "namespaces"}
-	if diff := cmp.Diff(want, s.asked); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, s.asked)
 	s = &served{t: t}
 	fatal.If(t, New().ReadCluster(t.Context(), s, []string{"shop"}, Options{ClusterDomain: "cluster.local"}))
 	for _, kind := range []string{"services/data", "cronjobs/shop", "deployments/shop"} {

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -71,9 +70,7 @@ spec:
 			}
 			trial, err := m.Enforce(c.id, nil, questions, inCluster)
 			fatal.If(t, err)
-			if d := cmp.Diff(c.want, trial.lines()); d != "" {
-				t.Error(d)
-			}
+			diff.Error(t, c.want, trial.lines())
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -57,9 +58,7 @@ func TestBoundsOfManyPolicies(t *testing.T) {
 	}
 	want := []string{"stdin:320: error: policy shop/p8: spec.egress[0]: this rule and 31 more of the policy open nothing for pod shop/with the labels of p0: " +
 		"the policies that select it open more than 256 different sets of ports together; give rules the same ports, or a range for several"}
-	if diff := cmp.Diff(want, lint(t, text.String())); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, lint(t, text.String()))
 }
 
 // TestReadPaths: the files of folders that are read, and the messages about others.
@@ -88,9 +87,7 @@ func TestReadPaths(t *testing.T) {
 		for _, file := range m.Files {
 			got = append(got, strings.TrimPrefix(strings.TrimPrefix(file, dir+"/"), link+"/"))
 		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%v deep %v: %q, want %q", c.paths, c.deep, got, c.want)
-		}
+		diff.Equal(t, c.want, strings.Join(got, " "), c.paths, "deep", c.deep)
 	}
 	_, err := Read([]string{filepath.Join(dir, "gone")}, nil, false)
 	if err == nil || !strings.Contains(err.Error(), "there is no file or folder "+filepath.Join(dir, "gone")+"; write the path") {
@@ -117,9 +114,7 @@ func TestLinesOfJSON(t *testing.T) {
 	for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
 		got = append(got, fmt.Sprintf("%d %s", f.Line, f.Reason))
 	}
-	if want := []string{"9 PartiallyInvalid", "10 Unreadable"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	diff.Error(t, []string{"9 PartiallyInvalid", "10 Unreadable"}, got)
 }
 
 // TestCoversTwin: a pattern that covers another matches all its names.

@@ -7,6 +7,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -19,9 +20,7 @@ func TestMetadataIsGuarded(t *testing.T) {
 		for line, want := range map[string]string{"": "metadata", "rebind allow " + name + " " + metadataAddress: ""} {
 			c, err := corefile.Parse("Corefile", ". {\n    forward . 192.0.2.53\n    "+line+"\n}\n")
 			fatal.If(t, err)
-			if got := rebind.New(c, rebind.Addresses{}).Blocked(n, netip.MustParseAddr(metadataAddress), nil); got != want {
-				t.Errorf("%s with %q: %q, want %q", name, line, got, want)
-			}
+			diff.Equal(t, want, rebind.New(c, rebind.Addresses{}).Blocked(n, netip.MustParseAddr(metadataAddress), nil), name, "with", line)
 		}
 	}
 }

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -60,9 +59,7 @@ func TestNetworkPolicyFindings(t *testing.T) {
 		}
 	}
 	twice := lint(t, besidePolicy+aNetworkPolicy("a", "  - ports: [{protocol: UDP, port: 53}]\n")+aNetworkPolicy("a", ""))
-	if diff := cmp.Diff([]string{"stdin:26: error: networkpolicy shop/a: metadata.name: a NetworkPolicy of that name is in stdin:17; remove or rename one of them"}, twice); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []string{"stdin:26: error: networkpolicy shop/a: metadata.name: a NetworkPolicy of that name is in stdin:17; remove or rename one of them"}, twice)
 }
 
 // TestAskBesideNetworkPolicy: a rule for every destination allows; a rule for some

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -103,9 +103,7 @@ func TestCases(t *testing.T) {
 				texts[i+1] = strings.TrimSuffix(texts[i+1], "\n")
 				return
 			}
-			if diff := cmp.Diff(c.Says, got); diff != "" {
-				t.Error(diff)
-			}
+			diff.Error(t, c.Says, got)
 		})
 	}
 	if *golden.Update {

@@ -29,6 +29,7 @@ import (
 	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -138,14 +139,10 @@ func TestAsk(t *testing.T) {
 	} {
 		a, err := cluster(api, c.token).OfPod(t.Context(), "shop", "cart")
 		fatal.If(t, err)
-		if a.Node() != "n1" {
-			t.Errorf("the agent of %s", a.Node())
-		}
+		diff.Equal(t, "n1", a.Node(), "the agent's node")
 		resp, err := a.Ask(t.Context(), "/v1/pods", url.Values{"namespace": {c.namespace}})
 		if c.status == 0 {
-			if got := body(t, resp, err); got != c.want {
-				t.Errorf("%+v: %s", c, got)
-			}
+			diff.Equal(t, c.want, body(t, resp, err), c)
 		} else if statusOf(err) != c.status || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %d %v", c, statusOf(err), err)
 		}
@@ -170,14 +167,10 @@ func TestCertificateCaller(t *testing.T) {
 			return statusOf(err) != http.StatusServiceUnavailable
 		})
 		if status != 0 {
-			if statusOf(err) != status {
-				t.Errorf("a stranger's certificate: %v", err)
-			}
+			diff.Equal(t, status, statusOf(err), "a stranger's certificate", err)
 			continue
 		}
-		if got := body(t, resp, err); got != "rows for carol of /v1/grants" {
-			t.Errorf("got %s", got)
-		}
+		diff.Equal(t, "rows for carol of /v1/grants", body(t, resp, err))
 	}
 }
 
@@ -218,9 +211,7 @@ func TestWrongKey(t *testing.T) {
 	if asked.Load() != 0 || showed.Load() != 0 {
 		t.Errorf("the other server got %d questions and %d certificates", asked.Load(), showed.Load())
 	}
-	if console.ExitCode(err) != console.ExitUnreachable {
-		t.Errorf("exit code %d", console.ExitCode(err))
-	}
+	diff.Equal(t, console.ExitUnreachable, console.ExitCode(err), "exit code")
 }
 
 // TestHandOver: an agent that has just been replaced is found where the next one
@@ -236,9 +227,7 @@ func TestHandOver(t *testing.T) {
 	} {
 		a := &remote{cluster(api, "alice's"), before}
 		resp, err := a.Ask(t.Context(), "/v1/status", nil)
-		if got := body(t, resp, err); got != "rows for alice of /v1/status" {
-			t.Errorf("%s: %s", name, got)
-		}
+		diff.Equal(t, "rows for alice of /v1/status", body(t, resp, err), name)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -101,9 +102,7 @@ func TestOfNamespace(t *testing.T) {
 	c := cluster(api, "")
 	agents, err := c.OfNamespace(t.Context(), "shop")
 	fatal.If(t, err)
-	if got := nodesOf(agents); !slices.Equal(got, []string{"n1", "n2", "n9"}) {
-		t.Errorf("nodes %v", got)
-	}
+	diff.Error(t, []string{"n1", "n2", "n9"}, nodesOf(agents), "nodes")
 	_, err = agents[2].Ask(t.Context(), "/v1/pods", nil)
 	var away *console.Unreachable
 	if !errors.As(err, &away) || !strings.Contains(err.Error(), "node n9 has no agent") {
@@ -112,15 +111,11 @@ func TestOfNamespace(t *testing.T) {
 	all := []string{"n1", "n2", "n4"}
 	agents, err = c.OfNamespace(t.Context(), "empty")
 	fatal.If(t, err)
-	if got := nodesOf(agents); !slices.Equal(got, all) {
-		t.Errorf("of a namespace without pods: %v", got)
-	}
+	diff.Error(t, all, nodesOf(agents), "of a namespace without pods")
 	refuse(api, "list", "pods", forbidden("pods"))
 	agents, err = c.OfNamespace(t.Context(), "shop")
 	fatal.If(t, err)
-	if got := nodesOf(agents); !slices.Equal(got, all) {
-		t.Errorf("without the right to list: %v", got)
-	}
+	diff.Error(t, all, nodesOf(agents), "without the right to list")
 	refuse(api, "list", "pods", accesstest.ErrGone)
 	if _, err = c.OfNamespace(t.Context(), "shop"); console.ExitCode(err) != console.ExitUnreachable {
 		t.Errorf("without the API server: %v", err)
@@ -152,9 +147,7 @@ func TestAll(t *testing.T) {
 	fatal.If(t, api.Tracker().Update(leases, l, accesstest.Namespace))
 	agents, err := c.All(t.Context())
 	fatal.If(t, err)
-	if got := nodesOf(agents); !slices.Equal(got, want) {
-		t.Errorf("agents %v, want %v", got, want)
-	}
+	diff.Error(t, want, nodesOf(agents), "agents")
 	c.login.Address = "127.0.0.1:9954"
 	if _, err := c.All(t.Context()); console.ExitCode(err) != console.ExitUsage || !strings.Contains(err.Error(), "--node") {
 		t.Errorf("one address for many: %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestGather: replies count, failures are reported, and a pod that one agent knows need
@@ -80,9 +81,7 @@ func TestGatherIsBounded(t *testing.T) {
 	if _, _, err := client.Gather[console.PodRows](context.Background(), agents, console.PodsPath, nil); err == nil {
 		t.Error("nobody answered, without an error")
 	}
-	if most.Load() != client.AskedAtOnce {
-		t.Errorf("%d were asked at once, want %d", most.Load(), client.AskedAtOnce)
-	}
+	diff.Equal(t, client.AskedAtOnce, most.Load(), "asked at once")
 }
 
 // TestReceived: an answer that is no refusal of ours says so.
@@ -98,9 +97,7 @@ func TestReceived(t *testing.T) {
 		}
 	}
 	_, err := client.Received(&http.Response{Status: "404 Not Found", StatusCode: http.StatusNotFound, Body: io.NopCloser(strings.NewReader("404 page not found\n"))})
-	if code := console.ExitCode(err); code != console.ExitNo {
-		t.Errorf("an agent that does not know the question has exit code %d, as if it did not know the pod", code)
-	}
+	diff.Equal(t, console.ExitNo, console.ExitCode(err), "exit code of an agent that does not know the question")
 }
 
 // TestBrokenAnswers: half an answer is none.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -111,9 +112,7 @@ func TestKubeconfig(t *testing.T) {
 				resp, err = a.Ask(t.Context(), "/v1/pods", map[string][]string{"namespace": {"shop"}})
 				return statusOf(err) != http.StatusServiceUnavailable
 			})
-			if got := body(t, resp, err); got != "rows for "+c.want+" of /v1/pods" {
-				t.Errorf("got %s", got)
-			}
+			diff.Equal(t, "rows for "+c.want+" of /v1/pods", body(t, resp, err))
 		})
 	}
 }
@@ -134,16 +133,12 @@ func TestNamespaceOfLogin(t *testing.T) {
 		c.login.Kubeconfig = plain
 		cl, err := Connect(c.login)
 		fatal.If(t, err)
-		if cl.Namespace() != c.want {
-			t.Errorf("%+v: %s, want %s", c.login, cl.Namespace(), c.want)
-		}
+		diff.Equal(t, c.want, cl.Namespace(), c.login)
 	}
 	t.Setenv("KUBECONFIG", kubeconfig(t, rest, "{token: x}", ", namespace: env"))
 	cl, err := Connect(Login{})
 	fatal.If(t, err)
-	if cl.Namespace() != "env" {
-		t.Errorf("KUBECONFIG is not read: %s", cl.Namespace())
-	}
+	diff.Equal(t, "env", cl.Namespace(), "namespace of KUBECONFIG")
 }
 
 // TestBadKubeconfig: each is a wrong command line, and says what to do.

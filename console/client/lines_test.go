@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/console/print"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -100,12 +101,8 @@ func TestFollowContinuesWithTheNextAgent(t *testing.T) {
 	r := &relay{agents: []client.Agent{first.Agent("", serve.Everything{}), consoletest.Away(""), second.Agent("", serve.Everything{})}}
 	out, warn, err := show(ctx, t, print.FormatJSON, true, console.AuditFilter{}, r.next)
 	fatal.If(t, err)
-	if want := consoletest.Line(0, "shop/a", "allowed") + counted + consoletest.Line(2, "shop/a", "denied"); out != want {
-		t.Errorf("shown:\n%s", out)
-	}
-	if strings.Count(warn, "the agent ended") != 1 {
-		t.Errorf("warned of %q", warn)
-	}
+	diff.Equal(t, consoletest.Line(0, "shop/a", "allowed")+counted+consoletest.Line(2, "shop/a", "denied"), out, "shown")
+	diff.Equal(t, 1, strings.Count(warn, "the agent ended"), "warned of", warn)
 }
 
 // endless ends the follower once it asks for new lines.
@@ -124,8 +121,6 @@ func (endless) Close() {}
 func TestFollowRefused(t *testing.T) {
 	for want, a := range map[int]client.Agent{console.ExitUnreachable: consoletest.Away(""), console.ExitForbidden: consoletest.New("node-1").Agent("", consoletest.Some{})} {
 		_, _, err := show(context.Background(), t, print.FormatTable, true, console.AuditFilter{}, func(context.Context) ([]client.Agent, error) { return []client.Agent{a}, nil })
-		if console.ExitCode(err) != want {
-			t.Errorf("%v: exit code %d, want %d", err, console.ExitCode(err), want)
-		}
+		diff.Equal(t, want, console.ExitCode(err), err, "exit code")
 	}
 }

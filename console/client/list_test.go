@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -52,9 +52,7 @@ func TestList(t *testing.T) {
 		return nil
 	}
 	fatal.If(t, c.List(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "shop", add))
-	if diff := cmp.Diff([]string{"Pod a", "Pod b"}, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []string{"Pod a", "Pod b"}, got)
 	for resource, want := range map[string]struct {
 		code int
 		text string

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +20,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cnp"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -62,9 +62,7 @@ func TestStatus(t *testing.T) {
 		{Node: "a", Version: "v1", InSync: true, Renewed: now.Add(-time.Minute)}, {Node: "b", Version: "v1", Renewed: now.Add(-time.Second)},
 		{Node: "c", Version: "v1", Renewed: now.Add(-4 * time.Minute), Silent: true}, {Node: "d", Renewed: now},
 	}
-	if d := cmp.Diff(nodes, all.Nodes); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, nodes, all.Nodes)
 	told := func(s console.ClusterStatus) (out []string) {
 		for _, p := range s.Problems {
 			out = append(out, p.Kind+" "+p.Namespace+"/"+p.Name+" "+p.Condition+" "+p.Reason)
@@ -72,14 +70,10 @@ func TestStatus(t *testing.T) {
 		return out
 	}
 	blind, blocked, odd := "FQDNNetworkPolicy pay/blind Enforced=False NotSeen", "FQDNNetworkPolicy shop/blocked DNSBlocked=True DNSBlocked", "ClusterFQDNNetworkPolicy /odd Accepted=False Invalid"
-	if d := cmp.Diff([]string{blind, blocked, odd}, told(all)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []string{blind, blocked, odd}, told(all))
 	one, err := c.Status(t.Context(), "shop", now)
 	fatal.If(t, err)
-	if d := cmp.Diff([]string{blocked, odd}, told(one)); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []string{blocked, odd}, told(one))
 	refuse(api, "list", "leases", forbidden("leases"))
 	if _, err := c.Status(t.Context(), "", now); statusOf(err) != http.StatusForbidden || !strings.Contains(err.Error(), "bind the Role there whose name ends in -status to you, or ask an agent with --node NODE, or all with --all-agents") {
 		t.Errorf("without the right: %v", err)

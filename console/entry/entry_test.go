@@ -2,13 +2,13 @@ package entry
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -22,18 +22,14 @@ func TestEntry(t *testing.T) {
 		fatal.If(t, err)
 		got, err := Decode(e.Node, text)
 		fatal.If(t, err)
-		if !reflect.DeepEqual(got, e) {
-			t.Errorf("got %+v, want %+v", got, e)
-		}
+		diff.Error(t, e, got)
 		if bad := validation.IsQualifiedName(e.Key()); len(bad) > 0 {
 			t.Errorf("%s is no annotation: %v", e.Key(), bad)
 		}
 	}
 	text, err := Entry{"n1", []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}, pin}.Encode()
 	fatal.If(t, err)
-	if want := `{"addresses":["192.0.2.1:9954"],"key":"sha256/AQL/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`; text != want {
-		t.Errorf("published is %s, want %s", text, want)
-	}
+	diff.Equal(t, `{"addresses":["192.0.2.1:9954"],"key":"sha256/AQL/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`, text, "published")
 }
 
 // TestLongNode: the longest name of a node is an annotation's.
@@ -68,17 +64,13 @@ func TestLeases(t *testing.T) {
 		t.Errorf("names %q", names)
 	}
 	for node, want := range map[string]string{"node-a": "namegate-console-3", "node-b": "namegate-console-6"} {
-		if got := LeaseOf(node); got != want {
-			t.Errorf("%s is in %s, want %s: agents and commands of other versions look there", node, got, want)
-		}
+		diff.Equal(t, want, LeaseOf(node), node, "has another Lease: agents and commands of other versions look there")
 	}
 	count := map[string]int{}
 	for i := range 5000 {
 		count[LeaseOf("ip-10-0-"+strings.Repeat("1", i%7)+string(rune('a'+i%26))+"-"+strings.Repeat("x", i/200)+string(rune('0'+i%10))+".example.org")]++
 	}
-	if len(count) != 16 {
-		t.Errorf("nodes are in %d Leases", len(count))
-	}
+	diff.Equal(t, 16, len(count), "Leases of the nodes")
 }
 
 // FuzzEntry: any text in the annotation is read or refused, and a read entry is written

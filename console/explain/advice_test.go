@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -17,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -67,9 +66,7 @@ func TestAdviceHelps(t *testing.T) {
 				t.Fatalf("the manifest has problems: %v", problems)
 			}
 			after := about(t, pod, append(policies, more...))
-			if after.View.Enforced != f.View.Enforced {
-				t.Errorf("the pod was default-deny: %v, and is now: %v", f.View.Enforced, after.View.Enforced)
-			}
+			diff.Equal(t, f.View.Enforced, after.View.Enforced, "the pod is default-deny")
 			after.Seen, after.Others = f.Seen, f.Others
 			if got := Explain(q, after); got.Verdict != OnceAsked && got.Verdict != Allowed {
 				t.Errorf("with the manifest it is %s: %s\n%s", got.Verdict, got.Reason, before.Advice.Manifest)
@@ -105,13 +102,9 @@ spec:
     - protocol: TCP
       port: 8443
 `
-	if d := cmp.Diff(want, e.Advice.Manifest); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	diff.Error(t, want, e.Advice.Manifest)
 	flows := []Flow{{Time: noon, Last: noon, Verdict: "denied", Protocol: "tcp", Address: "192.0.2.9", Port: 8443, Names: []string{"bank.test"}, Reason: "unmatched", Count: 2}}
-	if d := cmp.Diff(flows, e.Flows); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	diff.Error(t, flows, e.Flows)
 }
 
 // TestNoLabel: without a label that identifies the workload, and without a policy with a

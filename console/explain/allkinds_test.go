@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"slices"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -11,6 +10,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -80,9 +80,7 @@ func TestKindsAreHiddenApart(t *testing.T) {
 	for _, p := range Explain(Question{To: target(t, "x.test")}, f).ClusterPolicies {
 		selecting = append(selecting, p.String())
 	}
-	if want := []string{"Admin policy admin", "Admin policy clusternetworkpolicy:admin", "Baseline policy rest"}; !slices.Equal(selecting, want) {
-		t.Errorf("selected by %q", selecting)
-	}
+	diff.Error(t, []string{"Admin policy admin", "Admin policy clusternetworkpolicy:admin", "Baseline policy rest"}, selecting, "selected by")
 	f.SeesCluster = func(standard bool) bool { return standard }
 	for to, want := range map[string]string{
 		"198.51.100.7:80": "Admin Pass, on any", "203.0.113.9:443": `Admin Deny by clusternetworkpolicy:admin (spec.egress[0], "nets") to 198.51.100.0/24,203.0.113.0/24, on any: decides`,
@@ -111,19 +109,11 @@ func TestBy(t *testing.T) {
 		"rest x.test,shop/base *.a.b":   "a cluster policy (Baseline),shop/base *.a.b",
 		"clusternetworkpolicy:admin *.": "a cluster policy (Admin)",
 	} {
-		if got := By(by, v, none); got != want {
-			t.Errorf("%q: %q, want %q", by, got, want)
-		}
-		if got := By(by, v, everyKind); got != by {
-			t.Errorf("%q: %q to who may read all", by, got)
-		}
+		diff.Equal(t, want, By(by, v, none), by)
+		diff.Equal(t, by, By(by, v, everyKind), "to who may read all")
 	}
-	if got := By("admin x.test", nil, none); got != "a cluster policy" {
-		t.Error(got)
-	}
-	if got := By("clusternetworkpolicy:a x,b y", v, func(standard bool) bool { return standard }); got != "clusternetworkpolicy:a x,a cluster policy" {
-		t.Error(got)
-	}
+	diff.Equal(t, "a cluster policy", By("admin x.test", nil, none))
+	diff.Equal(t, "clusternetworkpolicy:a x,a cluster policy", By("clusternetworkpolicy:a x,b y", v, func(standard bool) bool { return standard }))
 }
 
 // TestDeniedBeforeItsFirstQuery: a rule of a cluster policy denies some ports of a name whose addresses are

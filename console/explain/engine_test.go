@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -49,9 +50,7 @@ func TestAnotherEngine(t *testing.T) {
 		if e.Advice != nil {
 			advice = *e.Advice
 		}
-		if e.Verdict != c.verdict {
-			t.Errorf("%s: %s: %s", c.name, e.Verdict, e.Reason)
-		}
+		diff.Equal(t, c.verdict, e.Verdict, c.name, e.Reason)
 		if said := strings.Join(advice.Do, "\n"); c.verdict != Denied {
 			for _, want := range c.do {
 				if !strings.Contains(said, want) {

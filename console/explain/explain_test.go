@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -350,9 +349,7 @@ func TestExplain(t *testing.T) {
 				c.facts(&f)
 			}
 			e := Explain(Question{Node: "node-1", To: target(t, c.to)}, f)
-			if d := cmp.Diff(c.want, of(e)); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			diff.Error(t, c.want, of(e))
 			if e.Pod != "shop/cart-1" || e.Node != "node-1" || e.To != target(t, c.to).String() {
 				t.Errorf("it is about %s on %s to %s", e.Pod, e.Node, e.To)
 			}

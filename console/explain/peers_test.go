@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -303,9 +304,7 @@ spec:
     - protocol: TCP
       port: pg
 `
-	if e.Advice.NetworkPolicy != want {
-		t.Errorf("written is\n%s", e.Advice.NetworkPolicy)
-	}
+	diff.Equal(t, want, e.Advice.NetworkPolicy, "written is")
 	var p networkingv1.NetworkPolicy
 	if err := yaml.UnmarshalStrict([]byte(e.Advice.NetworkPolicy), &p); err != nil {
 		t.Error(err)

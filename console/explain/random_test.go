@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -223,8 +224,6 @@ func adviceHelps(t *testing.T, seed uint64, to Target, before Explanation, f Fac
 			continue // ICMP needs every port
 		}
 		was, is := Explain(Question{To: other}, f).Verdict, Explain(Question{To: other}, after).Verdict
-		if was != is {
-			t.Errorf("seed %d: to %s it was %s and is %s under\n%s", seed, other, was, is, before.Advice.Manifest)
-		}
+		diff.Equal(t, was, is, "seed", seed, "to", other, "under", before.Advice.Manifest)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -26,16 +27,10 @@ func TestParseTarget(t *testing.T) {
 		"_sip._tcp.example.org:99": "_sip._tcp.example.org:99/tcp",
 	} {
 		to := target(t, text)
-		if got := to.String(); got != want {
-			t.Errorf("%s is read as %s, want %s", text, got, want)
-		}
-		if again := target(t, want); again != to {
-			t.Errorf("%s is not read as it is written: %v, want %v", want, again, to)
-		}
+		diff.Equal(t, want, to.String(), text)
+		diff.Equal(t, to, target(t, want), want, "read as it is written")
 	}
-	if p := target(t, "2001:db8::1/icmp").Protocol; p != icmp6 {
-		t.Errorf("ICMP to an IPv6 address is protocol %v", p)
-	}
+	diff.Equal(t, icmp6, target(t, "2001:db8::1/icmp").Protocol, "ICMP to an IPv6 address is protocol")
 }
 
 func TestParseTargetRefuses(t *testing.T) {

@@ -10,12 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -59,9 +58,7 @@ func TestAuditFilter(t *testing.T) {
 		for _, i := range want {
 			lines += all[i]
 		}
-		if d := cmp.Diff(lines, askedFor(t, w.Agent("", serve.Everything{}), query)); d != "" {
-			t.Errorf("%s (-want +got):\n%s", query, d)
-		}
+		diff.Error(t, lines, askedFor(t, w.Agent("", serve.Everything{}), query), query)
 	}
 }
 
@@ -70,17 +67,13 @@ func TestAuditSince(t *testing.T) {
 	counted := strings.Replace(consoletest.Line(0, "shop/cart-7d9f", "denied"), `"count":1`, `"count":9,"last":"2026-05-01T12:00:50Z"`, 1)
 	w := consoletest.New("node-1")
 	w.Recent = []byte(consoletest.Line(0, "shop/cart-7d9f", "denied") + counted)
-	if d := cmp.Diff(counted, askedFor(t, w.Agent("", serve.Everything{}), "since=2026-05-01T12:00:30Z")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	diff.Error(t, counted, askedFor(t, w.Agent("", serve.Everything{}), "since=2026-05-01T12:00:30Z"))
 	// A count of connections is written up to a minute after them, behind lines of later times.
 	late := consoletest.Line(10, "shop/front-1", "denied")
 	played := consoletest.NewTape(consoletest.Batch{Lines: late})
 	close(played.Batches)
 	w.Follow = func() serve.Follower { return played }
-	if d := cmp.Diff(counted+late, askedFor(t, w.Agent("", serve.Everything{}), "follow=1&since=2026-05-01T12:00:30Z")); d != "" {
-		t.Errorf("followed (-want +got):\n%s", d)
-	}
+	diff.Error(t, counted+late, askedFor(t, w.Agent("", serve.Everything{}), "follow=1&since=2026-05-01T12:00:30Z"), "followed")
 }
 
 // TestFollow: recent and new lines, each once, and the number of lost ones.
@@ -105,9 +98,7 @@ func TestFollow(t *testing.T) {
 		played := consoletest.NewTape(c.batches...)
 		close(played.Batches)
 		w.Follow = func() serve.Follower { return played }
-		if d := cmp.Diff(c.want, askedFor(t, w.Agent("", consoletest.Some{"shop"}), "follow=1&namespace=shop")); d != "" {
-			t.Errorf("%s (-want +got):\n%s", what, d)
-		}
+		diff.Error(t, c.want, askedFor(t, w.Agent("", consoletest.Some{"shop"}), "follow=1&namespace=shop"), what)
 		select {
 		case <-played.Over:
 		default:
@@ -140,9 +131,7 @@ func TestRightsEnd(t *testing.T) {
 	w.Follow = func() serve.Follower { return played }
 	left := 3 // the question itself, and two batches
 	got := askedFor(t, w.Agent("", once{&left}), "follow=1&namespace=shop")
-	if want := consoletest.Line(0, "shop/cart-7d9f", "allowed") + consoletest.Line(1, "shop/cart-7d9f", "allowed"); got != want {
-		t.Errorf("it got %s", got)
-	}
+	diff.Equal(t, consoletest.Line(0, "shop/cart-7d9f", "allowed")+consoletest.Line(1, "shop/cart-7d9f", "allowed"), got)
 }
 
 // TestStreamIsPrompt: over a real connection a line arrives while the stream continues.
@@ -177,8 +166,6 @@ func TestLinesOfNodes(t *testing.T) {
 		if got := askedFor(t, w.Agent("", consoletest.Administrator), query); (got == consoletest.HostLine) != shown {
 			t.Errorf("who may get the cluster kind asks for %q: %q", query, got)
 		}
-		if got := askedFor(t, w.Agent("", consoletest.Some{"", "shop", "standard"}), query); got != "" {
-			t.Errorf("who may not asks for %q: %q", query, got)
-		}
+		diff.Equal(t, "", askedFor(t, w.Agent("", consoletest.Some{"", "shop", "standard"}), query), "who may not asks for", query)
 	}
 }

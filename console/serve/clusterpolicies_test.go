@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy/netpolicyfor"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -98,9 +98,7 @@ func TestLinesWithoutClusterPolicies(t *testing.T) {
 			t.Errorf("%v: %s", err, lines[i])
 		}
 	}
-	if all := askedFor(t, w.Agent("", consoletest.Some{"shop", "pay", "cluster", "standard"}), "namespace=shop"); all != string(w.Recent) {
-		t.Errorf("who may read all gets\n%s", all)
-	}
+	diff.Equal(t, string(w.Recent), askedFor(t, w.Agent("", consoletest.Some{"shop", "pay", "cluster", "standard"}), "namespace=shop"), "who may read all gets")
 }
 
 // TestPodsOfClusterPolicies: a pod that only a cluster policy selects is one that rules are
@@ -109,9 +107,7 @@ func TestPodsOfClusterPolicies(t *testing.T) {
 	w := consoletest.ClusterWorld("198.51.100.0/33")
 	answers, _, err := client.Gather[console.PodRows](t.Context(), []client.Agent{w.Agent("", serve.Everything{})}, console.PodsPath, nil)
 	fatal.If(t, err)
-	if len(answers[0].Pods) != 2 {
-		t.Errorf("%+v", answers)
-	}
+	diff.Equal(t, 2, len(answers[0].Pods), answers)
 	for _, row := range answers[0].Pods {
 		if row.Enforcement != "Enforce" || (row.Denied != "") != (row.Name == "cart-7d9f") {
 			t.Errorf("%+v", row)
@@ -119,9 +115,7 @@ func TestPodsOfClusterPolicies(t *testing.T) {
 	}
 	_, e := explained(t, w, serve.Everything{}, "shop/batch", "www.example.org:443")
 	want := []explain.ClusterPolicy{{Policy: "no-pastes", Tier: "Admin", Enforcement: "Enforce"}, {Policy: "clusternetworkpolicy:standard-rest", Tier: "Baseline", Enforcement: "Enforce"}}
-	if d := cmp.Diff(want, e.ClusterPolicies); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, e.ClusterPolicies)
 	var out bytes.Buffer
 	p := &print.Printer{Out: &out, Format: print.FormatTable, Now: consoletest.Clock}
 	_ = p.Explained(&e)
@@ -205,11 +199,7 @@ func TestNetworkPolicyForAnotherEngine(t *testing.T) {
 		fatal.If(t, err)
 		text, err := io.ReadAll(resp.Body)
 		fatal.If(t, err)
-		if has := strings.Contains(string(text), "cluster-for-engine-"); has != c.content {
-			t.Errorf("%s: the NetworkPolicy is there: %v\n%s", c.what, has, text)
-		}
-		if refused := strings.Contains(string(text), netpolicyfor.Refused); refused != (c.engine && !c.content) {
-			t.Errorf("%s: refused: %v\n%s", c.what, refused, text)
-		}
+		diff.Equal(t, c.content, strings.Contains(string(text), "cluster-for-engine-"), c.what, "the NetworkPolicy is there", text)
+		diff.Equal(t, c.engine && !c.content, strings.Contains(string(text), netpolicyfor.Refused), c.what, "refused", text)
 	}
 }

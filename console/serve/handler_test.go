@@ -11,13 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -114,9 +113,7 @@ func TestRefusals(t *testing.T) {
 			if !errors.As(err, &r) || r.Status != c.status || r.Message != c.want {
 				t.Errorf("%#v, want %d %s", err, c.status, c.want)
 			}
-			if got := console.ExitCode(err); got != c.exit {
-				t.Errorf("exit code %d, want %d", got, c.exit)
-			}
+			diff.Equal(t, c.exit, console.ExitCode(err), "exit code")
 		})
 	}
 }
@@ -159,9 +156,7 @@ func TestRowsOfANamespace(t *testing.T) {
 	for _, p := range pods[0].Pods {
 		names = append(names, p.Namespace+"/"+p.Name)
 	}
-	if d := cmp.Diff([]string{"shop/batch", "shop/cart-7d9f", "shop/front-1", "shop/logs"}, names); d != "" {
-		t.Errorf("pods (-want +got):\n%s", d)
-	}
+	diff.Error(t, []string{"shop/batch", "shop/cart-7d9f", "shop/front-1", "shop/logs"}, names, "pods")
 	grants, _, err := client.Gather[console.GrantRows](ctx, a, console.GrantsPath, query)
 	fatal.If(t, err)
 	if rows := grants[0].Grants; len(rows) != 2 || slices.ContainsFunc(rows, func(g console.GrantRow) bool { return g.Namespace != "shop" }) {
@@ -229,18 +224,12 @@ func TestFree(t *testing.T) {
 	pods := w.Snap.Pods()
 	for name, want := range map[string][]string{"cart-7d9f": nil, "front-1": nil, "batch": nil} {
 		i := slices.IndexFunc(pods, func(p policy.Pod) bool { return p.Namespace == "shop" && p.Name == name })
-		if got := serve.Free(w.Snap, &pods[i], w.Input.Policies); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
+		diff.Error(t, want, serve.Free(w.Snap, &pods[i], w.Input.Policies), name)
 	}
 	like := consoletest.Pod("shop", "new", "", nil, "tier=front")
-	if got := serve.Free(w.Snap, &like, w.Input.Policies); !slices.Equal(got, []string{"shop/front-1"}) {
-		t.Errorf("pods that only an Audit policy selects are free: %v", got)
-	}
+	diff.Error(t, []string{"shop/front-1"}, serve.Free(w.Snap, &like, w.Input.Policies), "free pods beside one that only an Audit policy selects")
 	like.Labels = map[string]string{"app": "cart"}
-	if got := serve.Free(w.Snap, &like, nil); !slices.Equal(got, []string{"shop/far"}) {
-		t.Errorf("a pod of another node that no policy selects is not free: %v", got)
-	}
+	diff.Error(t, []string{"shop/far"}, serve.Free(w.Snap, &like, nil), "free pods of another node")
 }
 
 // TestOneStateOfAQuestion: an answer is of one state of the agent, however many come meanwhile.

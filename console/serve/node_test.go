@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestQuestionsAboutNodes: a node is for callers who may get the cluster kind, and its own agent
@@ -63,13 +64,9 @@ func TestFailsafesInStatus(t *testing.T) {
 	w.Status.Failsafes = console.FailsafesOf(node)
 	shown := func(v serve.Viewer) string {
 		answers, _, err := client.Gather[console.Status](context.Background(), []client.Agent{w.Agent("", v)}, console.StatusPath, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var out bytes.Buffer
-		if err := (&print.Printer{Out: &out, Format: "table"}).Statuses(answers, true); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, (&print.Printer{Out: &out, Format: "table"}).Statuses(answers, true))
 		return strings.Join(strings.Fields(out.String()), " ")
 	}
 	all := shown(serve.Everything{})

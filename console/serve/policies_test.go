@@ -5,13 +5,12 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/client"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -39,18 +38,12 @@ func TestPolicies(t *testing.T) {
 		Matches: []console.PolicyMatch{{Path: "spec.egress[0].matches[0]", Match: "bank.test"}},
 	}
 	closed := console.PolicyRow{ID: "pay/closed", Kind: "FQDNNetworkPolicy", Namespace: "pay", Name: "closed", Tier: "Namespace", Enforcement: "Enforce", Selected: 1}
-	if d := cmp.Diff([]console.PolicyRow{closed, base, watch}, policyRows(t, w, serve.Everything{}, nil)); d != "" {
-		t.Errorf("of all namespaces: -want +got\n%s", d)
-	}
-	if d := cmp.Diff([]console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}})); d != "" {
-		t.Errorf("of a viewer of shop: -want +got\n%s", d)
-	}
+	diff.Error(t, []console.PolicyRow{closed, base, watch}, policyRows(t, w, serve.Everything{}, nil), "of all namespaces")
+	diff.Error(t, []console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}), "of a viewer of shop")
 	unselecting := w.Input.Policies[1].DeepCopy()
 	unselecting.Name, unselecting.Spec.PodSelector.MatchLabels = "later", map[string]string{"app": "later"}
 	w.Input.Policies = append(w.Input.Policies, unselecting)
-	if d := cmp.Diff([]console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}, "selecting": {"1"}})); d != "" {
-		t.Errorf("those that select: -want +got\n%s", d)
-	}
+	diff.Error(t, []console.PolicyRow{base, watch}, policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}, "selecting": {"1"}}), "those that select")
 	if rows := policyRows(t, w, consoletest.Some{"shop"}, url.Values{"namespace": {"shop"}}); len(rows) != 3 || rows[1].ID != "shop/later" || rows[1].Selected != 0 {
 		t.Errorf("a policy that selects no pod is not a row without pods: %+v", rows)
 	}
@@ -83,8 +76,6 @@ func TestPoliciesOfTheCluster(t *testing.T) {
 				got = append(got, row)
 			}
 		}
-		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%v: -want +got\n%s", c.viewer, d)
-		}
+		diff.Error(t, c.want, got, c.viewer)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -79,9 +80,7 @@ func TestConflictLines(t *testing.T) {
 	if strings.Contains(got, "till") || strings.Contains(got, "secret") || strings.Count(got, "\n") != 1 {
 		t.Errorf("it is shown:\n%s", got)
 	}
-	if both := askedFor(t, w.Agent("", consoletest.Some{"shop", "pay"}), "namespace=shop"); both != string(w.Recent) {
-		t.Errorf("who sees both gets:\n%s", both)
-	}
+	diff.Equal(t, string(w.Recent), askedFor(t, w.Agent("", consoletest.Some{"shop", "pay"}), "namespace=shop"), "who sees both gets")
 }
 
 // TestCutLinesBeginAlike: redacted lines still begin like lines.
@@ -173,9 +172,7 @@ func TestPieces(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "a\n": "a\n", "a\nb\n": "a\nb\n", "a\nb\nc\n": "a\nb\n", "abcdef\ng\n": "abcdef\n", "abcdef": "abcdef", "abcd\nef\n": "abcd\n",
 	} {
-		if got := string(serve.FirstLines([]byte(text), 5)); got != want {
-			t.Errorf("%q begins with %q, want %q", text, got, want)
-		}
+		diff.Equal(t, want, string(serve.FirstLines([]byte(text), 5)), text, "begins with")
 	}
 	w := consoletest.New("node-1")
 	var all strings.Builder
@@ -236,7 +233,5 @@ func TestRightsAreAskedOnce(t *testing.T) {
 	if text, _ := explained(t, w, asked, "shop/cart-7d9f", "203.0.113.7"); strings.Contains(text, "secret") {
 		t.Errorf("%s", text)
 	}
-	if asked[serve.RowsOf("pay")] != 1 {
-		t.Errorf("it is asked %v times", asked)
-	}
+	diff.Equal(t, 1, asked[serve.RowsOf("pay")], "times that it is asked", asked)
 }

@@ -6,11 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -129,13 +128,9 @@ func TestCommonTwin(t *testing.T) {
 			for _, ns := range common.Spec.Subject.Namespaces.MatchExpressions[0].Values {
 				selected[ns] = true
 			}
-			if d := cmp.Diff(subjects, selected); d != "" {
-				t.Fatal(d)
-			}
+			diff.Fatal(t, subjects, selected)
 		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Fatalf("%v\n%s", lines, d)
-		}
+		diff.Fatal(t, want, got, lines)
 	}
 	if made < 100 {
 		t.Errorf("%d policies", made)

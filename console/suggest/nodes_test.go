@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -82,9 +82,7 @@ spec:
   safeguard:
     confirmWithin: 5m
 `
-	if d := cmp.Diff(want, out.String()); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	diff.Error(t, want, out.String())
 	var p v1alpha1.ClusterFQDNNetworkPolicy
 	fatal.If(t, yaml.UnmarshalStrict(out.Bytes(), &p))
 	if problems := cfqdnnp.Validate(&p); len(problems) > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -105,9 +106,7 @@ func TestSuggestions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := logOf(t, c.lines...).Suggest(c.o)
-			if s.Whole() != c.whole {
-				t.Errorf("whole: %v", s.Whole())
-			}
+			diff.Equal(t, c.whole, s.Whole(), "whole")
 			if (len(s.Warnings()) == 0) != c.whole {
 				t.Errorf("warnings %q", s.Warnings())
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
@@ -261,9 +262,7 @@ func TestNeedless(t *testing.T) {
 		{"**.example.org", "tcp/443", "a.badexample.org", "tcp/443", false},
 	} {
 		allowed := map[string]policy.PortSet{c.pattern: c.set, c.name: c.ports}
-		if got := needless(allowed, c.name, c.ports); got != c.needless {
-			t.Errorf("%s on %s beside %s on %s: %v", c.name, c.ports, c.pattern, c.set, got)
-		}
+		diff.Equal(t, c.needless, needless(allowed, c.name, c.ports), c.name, "on", c.ports, "beside", c.pattern, "on", c.set)
 	}
 }
 

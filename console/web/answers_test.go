@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/webtest"
 )
 
@@ -32,9 +33,7 @@ func TestRights(t *testing.T) {
 			return (&cluster{nodes: []*webtest.Node{one}, viewer: consoletest.Some{"shop"}}).open(t, scope)
 		}
 		o := viewer("shop")
-		if d := cmp.Diff([]string{"bank.test", "www.example.org"}, o.names(t, "")); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, []string{"bank.test", "www.example.org"}, o.names(t, ""))
 		changes, _ := o.store.changes(0)
 		for _, e := range changes.Edges {
 			if e.Namespace != "shop" || e.Name == "secret.test" {
@@ -97,9 +96,7 @@ func TestLinesAreFiltered(t *testing.T) {
 			"policy=egress[0]":        {"www.example.org"},
 			"namespace=pay&name=test": {"paste.test", "alias.test"},
 		} {
-			if d := cmp.Diff(want, o.names(t, query)); d != "" {
-				t.Errorf("%s: -want +got\n%s", query, d)
-			}
+			diff.Error(t, want, o.names(t, query), query)
 		}
 		var pages []string
 		before := uint64(0)
@@ -111,9 +108,7 @@ func TestLinesAreFiltered(t *testing.T) {
 			}
 			more = lines.More
 		}
-		if d := cmp.Diff([]string{"4", "3", "2", "1"}, pages); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, []string{"4", "3", "2", "1"}, pages)
 		for _, query := range []string{"verdict=no", "kind=no", "before=x", "limit=0", "limit=100000"} {
 			if status, message := o.get(t, "/api/lines?"+query, nil); status != http.StatusBadRequest || !strings.Contains(message, "write ") {
 				t.Errorf("%s: %d %s", query, status, message)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/webtest"
 )
 
@@ -143,9 +144,7 @@ func TestEvents(t *testing.T) {
 		for _, e := range take[Traffic](t, s, "traffic") {
 			gone = append(gone, e.Gone...)
 		}
-		if len(gone) != 4 {
-			t.Errorf("gone after an hour: %v", gone)
-		}
+		diff.Equal(t, 4, len(gone), "gone after an hour", gone)
 	})
 }
 
@@ -162,9 +161,7 @@ func TestQuietStream(t *testing.T) {
 		}
 		s.mu.Unlock()
 		s.close()
-		if n := o.streams.Load(); n != 0 {
-			t.Errorf("%d streams are open", n)
-		}
+		diff.Equal(t, 0, o.streams.Load(), "open streams")
 	})
 }
 
@@ -183,9 +180,7 @@ func TestStreamsAreBounded(t *testing.T) {
 			s.close()
 		}
 		s := o.stream(t)
-		if len(take[Traffic](t, s, "traffic")) != 1 {
-			t.Error("a place that was given back is not taken")
-		}
+		diff.Equal(t, 1, len(take[Traffic](t, s, "traffic")), "events at a place that was given back")
 		s.close()
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/webtest"
 )
 
@@ -29,19 +30,13 @@ func TestLinesOfAllAgents(t *testing.T) {
 		o := c.open(t, "")
 		one.Log(dns("shop/cart-1", "after.test", "allowed"))
 		synctest.Wait()
-		if d := cmp.Diff([]string{"after.test", "before.test"}, o.names(t, "")); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, []string{"after.test", "before.test"}, o.names(t, ""))
 		c.set(nil, one, two)
 		two.Log(dns("shop/cart-2", "new.test", "allowed"))
 		time.Sleep(findEvery)
 		synctest.Wait()
-		if d := cmp.Diff([]string{"new.test", "after.test", "before.test"}, o.names(t, "")); d != "" {
-			t.Error(d)
-		}
-		if d := cmp.Diff([]string{"node-1 well", "node-2 well"}, o.states()); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, []string{"new.test", "after.test", "before.test"}, o.names(t, ""))
+		diff.Error(t, []string{"node-1 well", "node-2 well"}, o.states())
 		c.set(nil, one)
 		time.Sleep(findEvery)
 		synctest.Wait()
@@ -68,9 +63,7 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 		synctest.Wait()
 		one.Stop()
 		synctest.Wait()
-		if d := cmp.Diff([]string{"node-1 unreachable", "node-2 well"}, o.states()); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, []string{"node-1 unreachable", "node-2 well"}, o.states())
 		if message := o.feed.agents().Agents[0].Message; !strings.Contains(message, "the agent ended") || !strings.Contains(message, "asked again after 1s") {
 			t.Errorf("the message is %q", message)
 		}
@@ -95,12 +88,8 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 		time.Sleep(mostPause)
 		one.Log(dns("shop/cart-1", "third.test", "allowed"))
 		synctest.Wait()
-		if d := cmp.Diff([]string{"third.test", "second.test", "first.test"}, o.names(t, "")); d != "" {
-			t.Error(d)
-		}
-		if d := cmp.Diff([]string{"node-1 well", "node-2 well"}, o.states()); d != "" {
-			t.Error(d)
-		}
+		diff.Error(t, []string{"third.test", "second.test", "first.test"}, o.names(t, ""))
+		diff.Error(t, []string{"node-1 well", "node-2 well"}, o.states())
 	})
 }
 

@@ -120,11 +120,9 @@ func TestPortSetsAreBounded(t *testing.T) {
 	}
 	const why = " more of the policy open nothing for pod shop/db: the policies that select it open more than 256 different sets of ports together; " +
 		"give rules the same ports, or a range for several"
-	if diff := cmp.Diff([]string{
+	diff.Error(t, []string{
 		"policy shop/p8 PartiallyInvalid spec.egress[0] this rule and 30" + why, "policy shop/p9 PartiallyInvalid spec.egress[0] this rule and 31" + why,
-	}, got); diff != "" {
-		t.Error(diff)
-	}
+	}, got)
 }
 
 // TestOpeningsOfANameAreBounded: of rules that accept those beyond the bound are left out, in the
@@ -165,12 +163,10 @@ func TestOpeningsOfANameAreBounded(t *testing.T) {
 	}
 	const why = "nothing for names of a.test and pod shop/web: the policies that select it open them on more than 64 different sets of ports, or with as many different ttl, together; " +
 		"give rules the same ports and ttl, or a range for several"
-	if diff := cmp.Diff([]string{
+	diff.Error(t, []string{
 		"policy shop/p2 PartiallyInvalid spec.egress[0] this rule and 2 more of the policy open " + why,
 		"policy shop/p4 PartiallyInvalid spec.egress[0] this rule opens " + strings.Replace(why, "a.test", "*.test", 1),
-	}, got); diff != "" {
-		t.Error(diff)
-	}
+	}, got)
 }
 
 func TestLabelsOfPatternsAreBounded(t *testing.T) {

@@ -66,9 +66,7 @@ func TestClusterOrder(t *testing.T) {
 		if allowed, by := policy.Evaluate(v, s, f); allowed && by != nil {
 			got = by.Action.String() + " " + by.Policy
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", a, got, want)
-		}
+		diff.Equal(t, want, got, a)
 	}
 }
 
@@ -111,13 +109,10 @@ func TestClusterOfNodes(t *testing.T) {
 	without := New().Compile(in)
 	in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "nodes", "{tier: Admin, priority: 1, subject: {nodes: {}}}")}
 	with := New().Compile(in)
-	if d := cmp.Diff([]string{"clusterpolicy nodes Invalid spec.subject.nodes: the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces; the policy selects nothing until this is fixed"},
-		problemTexts(with)); d != "" {
-		t.Error(d)
-	}
-	if with.Problems = nil; dump(t, with, nil) != dump(t, without, nil) {
-		t.Error(cmp.Diff(dump(t, without, nil), dump(t, with, nil)))
-	}
+	diff.Error(t, []string{"clusterpolicy nodes Invalid spec.subject.nodes: the agents do not enforce policies for nodes; install the chart with nodes.enabled=true, or write pods or namespaces; the policy selects nothing until this is fixed"},
+		problemTexts(with))
+	with.Problems = nil
+	diff.Error(t, dump(t, without, nil), dump(t, with, nil))
 }
 
 // TestClusterAlone: a pod that only a cluster policy selects has a view, and is not isolated.
@@ -133,12 +128,10 @@ func TestClusterAlone(t *testing.T) {
 	for _, v := range s.Views {
 		got = append(got, fmt.Sprint(v.Pod, v.Enforced, len(v.Policies), orderedTexts(v.Rules), len(v.PortSets())))
 	}
-	if d := cmp.Diff([]string{
+	diff.Error(t, []string{
 		"shop/db false 0 [Admin c spec.egress[0] Deny a.test any] 0", "shop/web false 0 [Admin c spec.egress[0] Deny a.test any] 0",
 		"unknown/stray false 0 [Admin c spec.egress[0] Deny a.test any Admin named spec.egress[0] Pass 0  any] 0",
-	}, got); d != "" {
-		t.Error(d)
-	}
+	}, got)
 	web, db := s.ViewOf(pods[0].PodRef), s.ViewOf(pods[1].PodRef)
 	if &web.Rules.Admin[0] != &db.Rules.Admin[0] || &web.Cluster[0] != &db.Cluster[0] {
 		t.Error("views with equal lists do not share them")
@@ -217,16 +210,12 @@ func TestClusterRoom(t *testing.T) {
 			for _, r := range known.rules {
 				got += map[bool]string{true: "b", false: "."}[r.Broken]
 			}
-			if got != want[i] {
-				t.Errorf("%+v, %s: %s, want %s", room, p.Name, got, want[i])
-			}
+			diff.Equal(t, want[i], got, room, p.Name)
 			if strings.Contains(got, "b") {
 				problems++
 			}
 			for _, r := range known.rules {
-				if (p.Name != "three") != slices.Contains(slices.Collect(s.Views[0].Rules.All()), r) {
-					t.Errorf("%+v, %s: the view has another rule", room, p.Name)
-				}
+				diff.Equal(t, slices.Contains(slices.Collect(s.Views[0].Rules.All()), r), p.Name != "three", room, p.Name, "the view has the rule")
 			}
 		}
 		if len(s.Problems) != problems {
@@ -236,11 +225,9 @@ func TestClusterRoom(t *testing.T) {
 	c := New()
 	c.cluster.room.rules = 4
 	got := problemTexts(c.Compile(in))
-	if d := cmp.Diff([]string{"clusterpolicy two NoRoom spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept, and as Deny or Pass " +
+	diff.Error(t, []string{"clusterpolicy two NoRoom spec.egress[0]: this rule and 1 more of the policy have no room and match nothing as Accept, and as Deny or Pass " +
 		"every connection, which is denied: all cluster policies together have more than 4096 rules, 32768 matches, 131072 labels in patterns or 2048 different lists of networks; " +
-		"write fewer, or a wildcard or a wider network for several"}, got); d != "" {
-		t.Error(d)
-	}
+		"write fewer, or a wildcard or a wider network for several"}, got)
 }
 
 // TestClusterNetworksRoom: the same rules lack room on every node, and those for which there

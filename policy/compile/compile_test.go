@@ -122,9 +122,7 @@ func TestPodsThatAreNotSelected(t *testing.T) {
 		!strings.Contains(s.Problems[0].Message, "shop/p cannot hold for it") {
 		t.Errorf("problems %v", s.Problems)
 	}
-	if len(s.Pods()) != 5 {
-		t.Errorf("%d pods", len(s.Pods()))
-	}
+	diff.Equal(t, 5, len(s.Pods()), "pods")
 	for _, p := range s.Pods() {
 		if p.Finished() && p.IPs != nil {
 			t.Errorf("the finished pod %v holds %v", p, p.IPs)
@@ -189,9 +187,7 @@ func TestAddressConflict(t *testing.T) {
 			}
 		})
 	}
-	if got := len(web.IPs); got != 3 {
-		t.Errorf("the input was changed: %d addresses", got)
-	}
+	diff.Equal(t, 3, len(web.IPs), "addresses of the input afterwards")
 }
 
 // TestAddressConflictAcrossNodes: a pod of another node cannot send from here.
@@ -213,9 +209,7 @@ func TestGivenTwice(t *testing.T) {
 	if len(s.Views) != 1 || s.Views[0].Decide(policytest.Name("first.test")).Matches == nil || s.Views[0].Decide(policytest.Name("second.test")).Matches != nil {
 		t.Errorf("views %v", s.Views)
 	}
-	if !slices.Equal(s.Views[0].Pod.IPs, []netip.Addr{addr("10.0.0.1")}) {
-		t.Errorf("addresses %v", s.Views[0].Pod.IPs)
-	}
+	diff.Error(t, []netip.Addr{addr("10.0.0.1")}, s.Views[0].Pod.IPs, "addresses")
 	if len(s.Problems) != 2 || s.Problems[0].Object != "pod shop/web" || s.Problems[1].Object != "policy shop/p" {
 		t.Errorf("problems %v", s.Problems)
 	}
@@ -239,18 +233,14 @@ func TestUnchangedViewsStay(t *testing.T) {
 	in.Policies = []*v1alpha1.FQDNNetworkPolicy{in.Policies[0].DeepCopy(), aPolicy("db", "db", aRule("b.test"))}
 	second := c.Compile(in)
 	at := func(s *policy.Snapshot, a string) *policy.View { return s.View(addr(a)) }
-	if at(first, "10.0.0.1") != at(second, "10.0.0.1") {
-		t.Error("the view of an unchanged pod is new")
-	}
+	diff.Equal(t, at(second, "10.0.0.1"), at(first, "10.0.0.1"), "the view of an unchanged pod")
 	if at(first, "10.0.0.2") == at(second, "10.0.0.2") || at(first, "10.0.0.2").Decide(policytest.Name("a.test")).Matches == nil {
 		t.Error("the view of a changed policy is not new, or the old one was changed")
 	}
 	if at(first, "10.0.0.3") != at(second, "10.0.0.3") || at(first, "10.0.0.3") == nil {
 		t.Error("the closed view is new")
 	}
-	if second.Number != 2 {
-		t.Errorf("number %d", second.Number)
-	}
+	diff.Equal(t, 2, second.Number, "number")
 }
 
 func patterns(r *policy.Rule) (out []string) {

@@ -106,8 +106,6 @@ func TestOrderedOpenings(t *testing.T) {
 		t.Errorf("rules share an ID: %v", got)
 	}
 	for i, o := range openings("{name: b.test}, {name: a.test}", 3) {
-		if o.Rule != got[i].Rule {
-			t.Errorf("opening %d has another ID after names and priority changed: %v", i, o)
-		}
+		diff.Equal(t, got[i].Rule, o.Rule, "opening", i, "after names and priority changed", o)
 	}
 }

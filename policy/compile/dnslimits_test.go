@@ -140,9 +140,7 @@ func TestDNSLimitsChange(t *testing.T) {
 			if v == last {
 				t.Errorf("%s: the view is the last one (conflict: %t)", spec, conflict)
 			}
-			if again := c.Compile(in).View(in.Pods[0].IPs[0]); again != v {
-				t.Errorf("%s: another view without a change (conflict: %t)", spec, conflict)
-			}
+			diff.Equal(t, v, c.Compile(in).View(in.Pods[0].IPs[0]), spec, "the view without a change; conflict", conflict)
 			last = v
 		}
 		if !last.Limits.Withheld.Has(dns.TypeA) {
@@ -156,9 +154,7 @@ func TestAnEmptyListOfTypesIsAChange(t *testing.T) {
 	c, in := New(), besideInput(nil)
 	for _, limits := range []string{"", "dns: {types: []}, "} {
 		in.ClusterPolicies = []*v1alpha1.ClusterFQDNNetworkPolicy{aCluster(t, "p", "{tier: Admin, priority: 1, "+limits+everyPod+", egress: [{action: Pass}]}")}
-		if withheld := c.Compile(in).Views[0].AdminLimits.Withheld.Has(dns.TypeA); withheld != (limits != "") {
-			t.Errorf("%q: withheld %v", limits, withheld)
-		}
+		diff.Equal(t, limits != "", c.Compile(in).Views[0].AdminLimits.Withheld.Has(dns.TypeA), limits, "withheld")
 	}
 }
 
@@ -177,9 +173,7 @@ func TestDNSLimitProblems(t *testing.T) {
 			var got []string
 			for _, p := range New().Compile(in).Problems {
 				got = append(got, p.Path+" "+p.Message)
-				if p.Reason != policy.ReasonPartiallyInvalid {
-					t.Error(p)
-				}
+				diff.Equal(t, policy.ReasonPartiallyInvalid, p.Reason, p)
 			}
 			if !slices.EqualFunc(got, want, strings.HasPrefix) {
 				t.Errorf("%s: %q, want %q", spec, got, want)
@@ -267,8 +261,6 @@ func TestEncryptedDNS(t *testing.T) {
 				}
 			}
 		}
-		if got := strings.Join(words, ", "); got != test.want {
-			t.Errorf("%s:\n%s, want\n%s", test.what, got, test.want)
-		}
+		diff.Equal(t, test.want, strings.Join(words, ", "), test.what)
 	}
 }

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
@@ -129,9 +128,7 @@ func TestPortsTakeRoom(t *testing.T) {
 	for r := range s.Views[0].Rules.All() {
 		rules[r.Policy] += netpol.Cost(r.Ports)
 	}
-	if want := map[string]int{"shop/np": MaxViewPeers/35*35 + 1, "shop/zz": 1}; !maps.Equal(rules, want) {
-		t.Errorf("%v rules in the kernel, and not %v", rules, want)
-	}
+	diff.Error(t, map[string]int{"shop/np": MaxViewPeers/35*35 + 1, "shop/zz": 1}, rules, "rules in the kernel")
 	if len(s.Problems) != 2 || s.Problems[0].Path != "spec.egress[117]" || !strings.HasPrefix(s.Problems[0].Message, "this rule and 81 more ") {
 		t.Errorf("problems %v", problemTexts(s))
 	}
@@ -163,9 +160,7 @@ func TestKeys(t *testing.T) {
 			if was, known := seen[p]; known && was != i {
 				t.Errorf("%s has the key of another: %v", to, p)
 			}
-			if first := key("other", same[0]); p != first {
-				t.Errorf("%s is %v, not %v", to, p, first)
-			}
+			diff.Equal(t, key("other", same[0]), p, to)
 			if len(p.Key) > 256 {
 				t.Errorf("the key %s is long", p.Key)
 			}

@@ -59,9 +59,7 @@ func TestBadNetworkPolicies(t *testing.T) {
 					t.Errorf("problem %d: %s %s", i, p.Object, got)
 				}
 			}
-			if len(s.Problems) != len(test.problems) {
-				t.Errorf("%d problems, want %d", len(s.Problems), len(test.problems))
-			}
+			diff.Equal(t, len(test.problems), len(s.Problems), "problems")
 			diff.Error(t, test.open, append([]string(nil), allows(s, good, bad)...), "open")
 		})
 	}
@@ -104,9 +102,7 @@ func TestDocumentedBadInput(t *testing.T) {
 		for _, p := range s.Problems {
 			got = append(got, p.Path+": "+p.Message)
 		}
-		if strings.Join(got, "; ") != said {
-			t.Errorf("%s\nis said: %s\nin the document: %s", written, strings.Join(got, "; "), said)
-		}
+		diff.Equal(t, said, strings.Join(got, "; "), written, "in the document (want)")
 	}
 	if rows < 3 {
 		t.Errorf("%d rows", rows)

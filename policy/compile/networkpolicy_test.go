@@ -37,10 +37,8 @@ func TestUnionOfNetworkPolicies(t *testing.T) {
 	in.Pods = append(in.Pods, seen)
 	in.NetworkPolicies = append(in.NetworkPolicies, aNet(t, "lone/np", `egress: [{}]`))
 	s := New().Compile(in)
-	if diff := cmp.Diff([]string{"1 shop: app=db | tcp/5432 | shop/a spec.egress[1]", "1 shop: app=db | tcp/5432 | shop/b spec.egress[0]", "2 10.1.0.3/32 | any | shop/a spec.egress[0]"},
-		ruleTexts(s.Views[1])); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, []string{"1 shop: app=db | tcp/5432 | shop/a spec.egress[1]", "1 shop: app=db | tcp/5432 | shop/b spec.egress[0]", "2 10.1.0.3/32 | any | shop/a spec.egress[0]"},
+		ruleTexts(s.Views[1]))
 	diff.Error(t, []string{"shop/a", "shop/b", "shop/z"}, s.Views[1].NetworkPolicies)
 	diff.Error(t, []string{"1 shop: app=db = 10.1.0.1 10.1.0.2 2001:db8::1", "2 10.1.0.3/32 = 10.1.0.3/32"}, setTexts(s))
 	if v := s.Views[0]; v.Enforced || !cmp.Equal(v.NetworkPolicies, []string{"lone/np"}) || len(allows(s, "198.51.100.7 tcp 1")) != 1 {

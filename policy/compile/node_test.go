@@ -92,9 +92,7 @@ func TestTurnedToAudit(t *testing.T) {
 	if opened, denied := s.Node().ExactNames(); len(opened) != 0 || len(denied) != 2 {
 		t.Errorf("exact names %v %v", opened, denied)
 	}
-	if s.Views[1] != before.Views[1] {
-		t.Error("the view of the pod changed")
-	}
+	diff.Equal(t, before.Views[1], s.Views[1], "the view of the pod")
 	want := []policy.Problem{{Object: "clusterpolicy held", Reason: policy.ReasonTurnedToAudit, Pod: policy.NodeRef("n1"), Policies: []string{"held"},
 		Message: "the node n1 only audits the policy: it was not confirmed"}}
 	diff.Error(t, want, s.Problems)
@@ -120,9 +118,7 @@ func TestUnconfirmed(t *testing.T) {
 	wants := func(when string, want ...string) *policy.View {
 		t.Helper()
 		v := c.Compile(in).Node()
-		if again := c.Compile(in).Node(); again != v {
-			t.Errorf("%s: an unchanged node has another view", when)
-		}
+		diff.Equal(t, v, c.Compile(in).Node(), when, "the view of an unchanged node")
 		switch {
 		case want == nil && v.Confirmed != nil:
 			t.Errorf("%s: %v remain", when, orderedTexts(*v.Confirmed))

@@ -132,9 +132,7 @@ func TestGreedyNamespace(t *testing.T) {
 			begin := time.Now()
 			next := c.Compile(in)
 			t.Logf("%d sets, %d rules, %d entries; a change takes %v", len(s.PeerSets), rules, entries, time.Since(begin))
-			if next.View(addr("10.0.0.0")) != s.View(addr("10.0.0.0")) {
-				t.Error("a view that stays is another one")
-			}
+			diff.Equal(t, s.View(addr("10.0.0.0")), next.View(addr("10.0.0.0")), "a view that stays")
 			in.Policies = in.Policies[1:]
 			if s = c.Compile(in); len(s.Problems) > 0 || len(c.sets) > 4 {
 				t.Errorf("after the greedy one is gone: %d sets, %.300v", len(c.sets), problemTexts(s))
@@ -274,9 +272,7 @@ func TestRequirementsAreWeighed(t *testing.T) {
 			c := New()
 			s := c.Compile(besideInput(remote, egressTo("shop", "n", networkingv1.NetworkPolicyEgressRule{
 				To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: test.spaces, PodSelector: test.pods}}, Ports: test.ports})))
-			if got := c.asked[0].Weight; got != test.weight {
-				t.Errorf("weighs %d, not %d", got, test.weight)
-			}
+			diff.Equal(t, test.weight, c.asked[0].Weight, "weighs")
 			if fits := test.weight <= peers.MaxEntries; fits != (len(s.PeerSets) == 1) || fits != (len(s.Problems) == 0) {
 				t.Errorf("%d sets, %v", len(s.PeerSets), problemTexts(s))
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -164,7 +165,5 @@ func TestDefaultsInGo(t *testing.T) {
 	if !v.Enforced || v.Denied != policy.Reject || v.Unmatched != policy.Resolve {
 		t.Errorf("enforced %v, %v, %v", v.Enforced, v.Denied, v.Unmatched)
 	}
-	if want := (policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute, Reuse: 24 * time.Hour, InUse: policy.Renew}); v.Rules.Namespace[0].TTL != want {
-		t.Errorf("TTL %v", v.Rules.Namespace[0].TTL)
-	}
+	diff.Equal(t, policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute, Reuse: 24 * time.Hour, InUse: policy.Renew}, v.Rules.Namespace[0].TTL, "TTL")
 }

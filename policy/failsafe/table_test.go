@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func addrs(words string) (out []netip.Addr) {
@@ -129,9 +130,7 @@ func TestAddressesBesideTheTable(t *testing.T) {
 		if i := slices.IndexFunc(rows, func(f policy.Failsafe) bool { return f.Contains(c.protocol, netip.MustParseAddrPort(c.to)) }); i >= 0 {
 			got = rows[i].Name
 		}
-		if got != c.row {
-			t.Errorf("protocol %v to %s: row %q, want %q", c.protocol, c.to, got, c.row)
-		}
+		diff.Equal(t, c.row, got, "protocol", c.protocol, "to", c.to, "row")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -118,9 +119,7 @@ func TestLeft(t *testing.T) {
 		for c := range m.Left() {
 			left = append(left, c.at)
 		}
-		if !slices.Equal(left, []int{128, 129, 130, 131, 132, 133}) {
-			t.Errorf("%s: %v", what, left)
-		}
+		diff.Error(t, []int{128, 129, 130, 131, 132, 133}, left, what)
 		if got, over := m.Find(mustName(t, "a.test")); !over || len(got) > 2*MaxClasses || got[len(got)-1].class != 2*(MaxClasses-1) {
 			t.Errorf("%s: %d matches, over %v", what, len(got), over)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,15 +47,11 @@ func TestParseName(t *testing.T) {
 		if err != nil || n.String() != c.want {
 			t.Errorf("%q is %q, %v; want %q", c.text, n, err, c.want)
 		}
-		if got := string(n.AppendTo([]byte("in front: "))); got != "in front: "+c.want {
-			t.Errorf("%q appended is %q", c.text, got)
-		}
+		diff.Equal(t, "in front: "+c.want, string(n.AppendTo([]byte("in front: "))), c.text, "appended")
 		if got := slices.Collect(n.Labels()); c.labels != nil && !slices.Equal(got, c.labels) {
 			t.Errorf("%q has the labels %q", c.text, got)
 		}
-		if got, want := n.NumLabels(), len(slices.Collect(n.Labels())); got != want {
-			t.Errorf("%q has %d labels, not %d", c.text, want, got)
-		}
+		diff.Equal(t, len(slices.Collect(n.Labels())), n.NumLabels(), c.text, "labels")
 	}
 }
 
@@ -91,17 +88,13 @@ func TestEveryByteOfALabel(t *testing.T) {
 			want = string(rune(c))
 		}
 		n := Name([]byte{3, 'a', byte(c), 'b', 4, 't', 'e', 's', 't'})
-		if got := n.String(); got != "a"+want+"b.test" {
-			t.Errorf("the byte %d is %q", c, got)
-		}
+		diff.Equal(t, "a"+want+"b.test", n.String(), "the byte", c)
 	}
 }
 
 func TestAppendToTakesNoMemory(t *testing.T) {
 	n, room := mustName(t, longName), make([]byte, 0, 256)
-	if got := testing.AllocsPerRun(100, func() { room = n.AppendTo(room[:0]) }); got != 0 {
-		t.Errorf("%v allocations", got)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(100, func() { room = n.AppendTo(room[:0]) }), "allocations")
 }
 
 func TestSuffix(t *testing.T) {
@@ -150,9 +143,7 @@ func TestLabelsStop(t *testing.T) {
 			break
 		}
 	}
-	if count != 2 {
-		t.Errorf("%d labels", count)
-	}
+	diff.Equal(t, 2, count, "labels")
 }
 
 func FuzzParseName(f *testing.F) {
@@ -162,9 +153,7 @@ func FuzzParseName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		n, err := ParseName(s)
 		if err != nil {
-			if n != "" {
-				t.Errorf("%q: a name beside the error", s)
-			}
+			diff.Equal(t, "", n, s, "the name beside the error")
 			return
 		}
 		if len(n) > maxWire || slices.ContainsFunc([]byte(n), func(b byte) bool { return b >= 'A' && b <= 'Z' }) {
@@ -182,8 +171,6 @@ func FuzzParseName(f *testing.F) {
 			wire.WriteByte(byte(len(label)))
 			wire.WriteString(label)
 		}
-		if Name(wire.String()) != n {
-			t.Errorf("%q: the labels do not make up the name", s)
-		}
+		diff.Equal(t, n, Name(wire.String()), s, "the labels of the name together")
 	})
 }

@@ -3,6 +3,8 @@ package fqdn
 import (
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestPatternMatches(t *testing.T) {
@@ -126,9 +128,7 @@ func FuzzParsePattern(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, name string) {
 		p, err := ParsePattern(text)
 		if err != nil {
-			if p.kind != kindNone {
-				t.Errorf("%q: a pattern beside the error", text)
-			}
+			diff.Equal(t, kindNone, p.kind, text, "the pattern beside the error")
 			return
 		}
 		again, err := ParsePattern(p.String())
@@ -139,8 +139,6 @@ func FuzzParsePattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got, want := p.Matches(n), twinMatches(text, n); got != want {
-			t.Errorf("%q matches %q: %v, the twin says %v", text, n, got, want)
-		}
+		diff.Equal(t, twinMatches(text, n), p.Matches(n), text, "matches", n)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -19,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -100,9 +100,7 @@ func TestPortsOfTheCluster(t *testing.T) {
 	} {
 		p := OfCluster(read[v1alpha1.ClusterFQDNNetworkPolicy](t, "metadata: {name: secret}\nspec: "+spec), "shop", map[string]string{"team": "a"}, Services{})
 		all := p.Beside([]*networkingv1.NetworkPolicy{net(t, "shop", "{policyTypes: [Egress]}")}, Endpoint(addr("192.0.2.53")))
-		if got := rulesOf(t, all); got != want {
-			t.Errorf("%s: %s", spec, got)
-		}
+		diff.Equal(t, want, rulesOf(t, all), spec)
 		if len(all) > 0 && strings.Contains(Text(all), "secret") {
 			t.Errorf("an object in a tenant's namespace names the cluster policy: %s", Text(all))
 		}
@@ -132,9 +130,7 @@ func TestWhere(t *testing.T) {
 			fatal.If(t, err)
 			got += selector.String()
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", spec, got, want)
-		}
+		diff.Equal(t, want, got, spec)
 		if len(all) == 0 {
 			continue
 		}
@@ -227,7 +223,5 @@ func TestIntersectTwin(t *testing.T) {
 		}
 		seen[fmt.Sprint(any, possible)]++
 	}
-	if d := cmp.Diff([]bool{true, true}, []bool{seen["true true"] > 0, seen["false false"] > 0}); d != "" {
-		t.Error(seen)
-	}
+	diff.Error(t, []bool{true, true}, []bool{seen["true true"] > 0, seen["false false"] > 0}, seen)
 }

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestNetworks: the union of blocks without their exceptions, as the fewest networks.
@@ -54,8 +53,6 @@ func TestSetOfNetworksContains(t *testing.T) {
 	for _, a := range []string{"9.255.255.255", "10.0.0.0", "10.0.0.127", "10.0.0.128", "10.0.0.192", "10.0.0.200", "10.0.0.224", "::1", "2001:db8::", "2001:db8::9", "2001:db8:0:1::"} {
 		got[a] = set.Contains(netip.MustParseAddr(a), policy.TCP, 1)
 	}
-	if diff := cmp.Diff(map[string]bool{"9.255.255.255": false, "10.0.0.0": true, "10.0.0.127": true, "10.0.0.128": false, "10.0.0.192": true, "10.0.0.200": true,
-		"10.0.0.224": false, "::1": false, "2001:db8::": true, "2001:db8::9": true, "2001:db8:0:1::": false}, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, map[string]bool{"9.255.255.255": false, "10.0.0.0": true, "10.0.0.127": true, "10.0.0.128": false, "10.0.0.192": true, "10.0.0.200": true,
+		"10.0.0.224": false, "::1": false, "2001:db8::": true, "2001:db8::9": true, "2001:db8:0:1::": false}, got)
 }

@@ -78,9 +78,7 @@ func TestIndexCounts(t *testing.T) {
 			for _, p := range b.pods {
 				ports += of(p)
 			}
-			if ports != b.ports {
-				t.Errorf("step %d: %s counted %d ports, there are %d", i, what, b.ports, ports)
-			}
+			diff.Equal(t, b.ports, ports, "step", i, what, "ports")
 		}
 		all := func(p *pod) int { return len(p.ports) }
 		for name, sp := range x.spaces {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -38,9 +39,7 @@ func TestNodes(t *testing.T) {
 		var d Destinations
 		add(&d)
 		d.Normalize(1)
-		if d.Elsewhere() != d.nodes {
-			t.Error(want, d)
-		}
+		diff.Equal(t, d.nodes, d.Elsewhere(), want, d)
 		set, x := NewSet(d.ByNumber()[0]), NewIndex()
 		x.Want([]*Spec{set.Spec}, nil)
 		x.Update(1, namespaces, nil, inner)

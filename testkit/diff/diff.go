@@ -19,10 +19,13 @@ type T interface {
 // addresses have private fields.
 var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
 
+// Text is the difference, empty without one.
+func Text(want, got any) string { return cmp.Diff(want, got, addresses) }
+
 // Error fails the test if what it got differs. The words at say where.
 func Error(t T, want, got any, at ...any) {
 	t.Helper()
-	if d := cmp.Diff(want, got, addresses); d != "" {
+	if d := Text(want, got); d != "" {
 		t.Error(fmt.Sprintln(at...) + "(-want +got)\n" + d)
 	}
 }
@@ -30,7 +33,15 @@ func Error(t T, want, got any, at ...any) {
 // Fatal is Error that ends the test.
 func Fatal(t T, want, got any, at ...any) {
 	t.Helper()
-	if d := cmp.Diff(want, got, addresses); d != "" {
+	if d := Text(want, got); d != "" {
 		t.Fatal(fmt.Sprintln(at...) + "(-want +got)\n" + d)
+	}
+}
+
+// Equal fails the test if a value is another one than it wants.
+func Equal[V comparable](t T, want, got V, at ...any) {
+	t.Helper()
+	if got != want {
+		t.Error(fmt.Sprintln(at...) + fmt.Sprintf("got %v, want %v", got, want))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -124,9 +125,7 @@ func TestRateOfMinutes(t *testing.T) {
 		one := New()
 		one.Add(l, noon.Add(time.Minute))
 		one.Advance(noon.Add(after))
-		if got := one.Since(0).Edges[0].PerSecond; got != want {
-			t.Errorf("%s after the first: %v a second, want %v", after, got, want)
-		}
+		diff.Equal(t, want, one.Since(0).Edges[0].PerSecond, after, "after the first", "a second")
 	}
 }
 

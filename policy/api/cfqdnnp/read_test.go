@@ -106,9 +106,7 @@ func TestSettings(t *testing.T) {
 		space, app string
 		want       bool
 	}{{"a", "web", true}, {"a", "db", false}, {"b", "web", false}} {
-		if p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}) != c.want {
-			t.Errorf("%+v", c)
-		}
+		diff.Equal(t, c.want, p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}), c)
 	}
 	least := read(t, "{tier: Admin, priority: 0, subject: {namespaces: {}}}")
 	if least.DNSDenied != policy.NXDomain || least.Unmatched != policy.Resolve || least.Denied != policy.Reject || least.Audit || !least.Selects(nil, nil) {

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -55,7 +56,5 @@ func TestConfirmed(t *testing.T) {
 	if Confirmed(p) {
 		t.Error("a policy without a generation is confirmed")
 	}
-	if got := ConfirmCommand("edge", 3); got != "kubectl annotate cfqdnnp edge namegate.io/confirmed=3 --overwrite" {
-		t.Error(got)
-	}
+	diff.Equal(t, "kubectl annotate cfqdnnp edge namegate.io/confirmed=3 --overwrite", ConfirmCommand("edge", 3))
 }

@@ -200,9 +200,7 @@ func TestPolicy(t *testing.T) {
 		space, app string
 		want       bool
 	}{{"a", "web", true}, {"a", "db", false}, {"b", "web", false}} {
-		if p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}) != c.want {
-			t.Errorf("%+v", c)
-		}
+		diff.Equal(t, c.want, p.Selects(map[string]string{"team": c.space}, map[string]string{"app": c.app}), c)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestOneObjectHasFewProblems: they are said in status of every node.
@@ -17,9 +18,7 @@ func TestOneObjectHasFewProblems(t *testing.T) {
 		rules = append(rules, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{}}})
 	}
 	n := Read(&networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{Egress: rules}})
-	if got := len(n.Problems); got != policy.MaxProblems+1 {
-		t.Errorf("%d problems", got)
-	}
+	diff.Equal(t, policy.MaxProblems+1, len(n.Problems), "problems")
 	if last := n.Problems[len(n.Problems)-1]; last.Message != "more parts cannot work; fix the others first" {
 		t.Errorf("%+v", last)
 	}
