@@ -6,8 +6,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nflog"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -31,7 +31,7 @@ func (d decisions) Repeats() bool { return d.log != nil }
 
 // openDenials prepares the report of denied connections.
 func (a *agent) openDenials() error {
-	packets, err := nflog.Open(nft.LogGroup, a.log)
+	packets, err := nflog.Open(layout.LogGroup, a.log)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/failsafe"
@@ -221,7 +221,7 @@ func TestHostResolvers(t *testing.T) {
 func TestFindingsOfUnledQueries(t *testing.T) {
 	h := newHostDNS(nil, func() {}, time.Now, slog.New(slog.DiscardHandler))
 	snap := nodeUnder(t, byName)
-	unled := []nft.Unled{{UID: 101, Iface: "eth0", Resolver: netip.MustParseAddr("192.0.2.53")}}
+	unled := []layout.Unled{{UID: 101, Iface: "eth0", Resolver: netip.MustParseAddr("192.0.2.53")}}
 	if got := h.findings(snap, unled); len(got) != 0 {
 		t.Errorf("without interception: %+v", got)
 	}

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status"
 )
 
 // findings returns findings about resolvers that lead back to themselves, and about queries that
 // cannot be led to the agent.
-func (h *hostDNS) findings(snap *policy.Snapshot, unled []nft.Unled) (out []status.Finding) {
+func (h *hostDNS) findings(snap *policy.Snapshot, unled []layout.Unled) (out []status.Finding) {
 	v := snap.Node()
 	if v == nil {
 		return nil

@@ -2,10 +2,10 @@ package agent
 
 import (
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/stats"
 )
@@ -28,7 +28,7 @@ func openKernel(c *corefile.Config, dataplane func(*kernel) error) (_ *kernel, e
 			k.close()
 		}
 	}()
-	if k.Tables, err = nft.Open(markBits(c)); err != nil {
+	if k.Tables, err = layout.Open(); err != nil {
 		return nil, err
 	}
 	k.closers = append(k.closers, k.Tables.Close)
@@ -53,9 +53,6 @@ func (k *kernel) close() {
 		c()
 	}
 }
-
-// markBits are the bits of marks that the Corefile names.
-func markBits(c *corefile.Config) nft.Bits { return nft.Bits{Admitted: c.Mark, Candidate: c.Candidate} }
 
 // enforcerConfig selects the enforcer's part of the Corefile.
 func enforcerConfig(c *corefile.Config) enforcer.Config {

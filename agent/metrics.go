@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/namegate/namegate/agent/metrics"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 )
 
 // metricsHandler answers Prometheus and probes over HTTP.
@@ -29,7 +30,7 @@ func (a *agent) facts() metrics.Facts {
 		away := !a.cluster.source.Health().Disconnected.IsZero()
 		f.APIServerAway = &away
 	}
-	if n, err := a.kernel.Tables.Denied(); err == nil {
+	if n, err := (layout.InForce{Tables: a.kernel.Tables}).Denied(); err == nil {
 		f.Denied.Packets = &n
 	}
 	if a.audit != nil {

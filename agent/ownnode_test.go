@@ -27,6 +27,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -44,8 +45,8 @@ func TestOutsideClusterRanges(t *testing.T) {
 	var lines lockedBuffer
 	log := slog.New(slog.NewTextHandler(&lines, nil))
 	a, _ := agentOnFakes(t, log)
-	inet, bridge := knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	a.kernel = &kernel{Kernel: enforcer.Kernel{Links: link.NewFake(), Tables: nft.New(inet, bridge, markBits(a.config.Load()))}}
+	inet, bridge := knftables.NewFake(knftables.InetFamily, layout.TableName), knftables.NewFake(knftables.BridgeFamily, layout.TableName)
+	a.kernel = &kernel{Kernel: enforcer.Kernel{Links: link.NewFake(), Tables: nft.New(layout.All[:2], inet, bridge)}}
 	a.o.Node, a.packets = "n1", noneLost{}
 	a.denials = denial.New(denial.Options{Memory: recent.NewMemory(), Logger: log, Snapshot: func() *policy.Snapshot { return nil }})
 	a.selfTest = newSelfTest(func(context.Context, policy.PodRef) (path enforcer.Path, err error) { return path, nil }, a.views, log)

@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -48,9 +49,9 @@ func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake, *knftables
 	t.Helper()
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
-	sets, chains, inet := ipset.NewFake(time.Now), iptables.NewFake(), knftables.NewFake(knftables.InetFamily, nft.TableName)
+	sets, chains, inet := ipset.NewFake(time.Now), iptables.NewFake(), knftables.NewFake(knftables.InetFamily, layout.TableName)
 	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
-		Tables: nft.New(inet, knftables.NewFake(knftables.BridgeFamily, nft.TableName), markBits(config))}
+		Tables: nft.New(layout.All[:2], inet, knftables.NewFake(knftables.BridgeFamily, layout.TableName))}
 	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)
 	if a.enforce, err = enforcer.New(enforcerConfig(config), k, time.Now, log); err != nil {

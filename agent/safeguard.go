@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/agent/safeguard"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -27,10 +27,10 @@ func (a *agent) newSafeguard() *safeguard.Guard {
 }
 
 // holdPeriod is how often the agent holds the policies for the node that wait for confirmation.
-const holdPeriod = nft.UnconfirmedTimeout / 6
+const holdPeriod = layout.UnconfirmedTimeout / 6
 
 // holdUnconfirmed has the kernel enforce the policies for the node that wait for confirmation: without
-// this agent they end after nft.UnconfirmedTimeout. A policy whose time is over ends so too where a
+// this agent they end after layout.UnconfirmedTimeout. A policy whose time is over ends so too where a
 // roll-out without it fails or hangs.
 func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot) {
 	if v := inForce.Node(); v == nil || v.Confirmed == nil || a.enforcesLate(v) {

@@ -15,7 +15,7 @@ import (
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/agent/safeguard"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -92,7 +92,7 @@ func TestUnconfirmedPoliciesAreHeld(t *testing.T) {
 				tx.Flush(&knftables.Set{Name: name})
 			}
 			fatal.If(t, inet.Run(ctx, tx))
-			time.Sleep(nft.UnconfirmedTimeout / 2)
+			time.Sleep(layout.UnconfirmedTimeout / 2)
 			synctest.Wait()
 			count := 0
 			for _, name := range sets {
@@ -107,7 +107,7 @@ func TestUnconfirmedPoliciesAreHeld(t *testing.T) {
 		}
 		for half := range 10 {
 			if !held() {
-				t.Fatalf("after %v the agent renews the hold no more", time.Duration(half)*nft.UnconfirmedTimeout/2)
+				t.Fatalf("after %v the agent renews the hold no more", time.Duration(half)*layout.UnconfirmedTimeout/2)
 			}
 		}
 		in.Unconfirmed = nil

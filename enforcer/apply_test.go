@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -173,9 +174,9 @@ func TestTheSameStateIsRenderedEqual(t *testing.T) {
 		}
 		w.clock.Pass(time.Second)
 		subjects := w.e.planOf(next)
-		first := w.e.tablesState(subjects, w.e.snapshot)
+		first := ruleset.State(w.e.tablesInput(subjects, w.e.snapshot))
 		for range 20 {
-			if again := w.e.tablesState(w.e.planOf(next), w.e.snapshot); !reflect.DeepEqual(again, first) {
+			if again := ruleset.State(w.e.tablesInput(w.e.planOf(next), w.e.snapshot)); !reflect.DeepEqual(again, first) {
 				t.Fatalf("rendered again:\n%+v\nthe first time:\n%+v", again, first)
 			}
 		}

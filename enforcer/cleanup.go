@@ -20,7 +20,7 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 			first = err
 		}
 	}
-	selected, err := e.k.Tables.Selected(ctx)
+	selected, err := e.tablesInForce().Selected(ctx)
 	keep(err)
 	keep(e.k.Tables.Remove(ctx))
 	keep(e.plane.Remove(ctx, func(isolated []netip.Addr) error { return e.flows.Withdraw(append(isolated, selected...)) }))

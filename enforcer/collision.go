@@ -25,13 +25,13 @@ func (e *Enforcer) recoverPlanes(ctx context.Context) (isolated []netip.Addr, er
 		}
 		all, isolated = append(all, found), append(isolated, found.Isolated...)
 	}
-	return isolated, e.checkMark(func(n nft.Table) bool {
+	return isolated, e.checkMark(func(n nft.ID) bool {
 		return slices.ContainsFunc(all, func(r dataplane.Recovered) bool { return r.Read != nil && r.Read(n.Family, n.Name) })
 	})
 }
 
 // checkMark refuses mark bits that a rule of another program's nft tables uses, but for those that are read.
-func (e *Enforcer) checkMark(read func(nft.Table) bool) error {
+func (e *Enforcer) checkMark(read func(nft.ID) bool) error {
 	e.unread = nil
 	for _, bit := range []uint32{e.cfg.Mark, e.cfg.Candidate} {
 		rule, unread, err := e.k.Tables.MarkUse(bit, read)

@@ -26,6 +26,7 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
@@ -118,6 +119,7 @@ type Enforcer struct {
 	lists     plan.Lists           // what NetworkPolicies allow
 	flows     *flows.Queue         // connections that are judged again
 	released  []dataplane.GrantSet // sets without grants, for the next Shrink
+	memo      layout.Memo          // of the wanted tables
 
 	grants    *grants.Table
 	intercept *intercept.Interception
@@ -182,15 +184,15 @@ func (e *Enforcer) own(clock grants.Clock) {
 	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.Coexisting, Repaired: e.repaired}
 	e.plane = &switching{Interface: e.k.Dataplane(e.owner)}
 	if e.k.Entries == nil {
-		e.k.Entries = e.k.Tables
+		e.k.Entries = e.k.Tables.Store
 	}
 	e.entries = entries.New(e.k.Entries, e.plane)
 	kept := grants.Config{Kernel: e.entries, Clock: clock, Hold: e.cfg.Hold, Connections: e.connections, WriteFailed: e.suspect, Coexisting: e.Coexisting}
-	if !e.k.Tables.Candidates() {
+	if !e.mode().Candidates {
 		kept.InPlace, kept.SetMax = true, tablesSetMax
 	}
 	e.grants = grants.New(kept)
-	e.flows = flows.New(e.k.Flows, e.k.Tables, e.cfg.Mark, e.reset, e.now)
+	e.flows = flows.New(e.k.Flows, e.tablesInForce(), e.cfg.Mark, e.reset, e.now)
 }
 
 // Coexisting tells whether the agent before this one may still write and answer queries.
@@ -214,11 +216,11 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	earlier, err := e.k.Tables.ReadEarlier(ctx)
+	earlier, err := e.tablesInForce().ReadEarlier(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find the rules of an earlier agent: %w", err)
 	}
-	if err := e.k.Tables.Setup(ctx); err != nil {
+	if err := e.k.Tables.Setup(ctx, e.memo.Layouts(e.mode())); err != nil {
 		return nil, err
 	}
 	if e.recovered, err = e.readRecovered(earlier, isolated); err != nil {
@@ -254,10 +256,10 @@ func (e *Enforcer) Status() Status {
 		s.AtBound = append(s.AtBound, ref.String())
 	}
 	var err error
-	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
+	if s.Bypassing, err = e.tablesInForce().Bypassing(context.Background()); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
 	}
-	if s.DroppedTCP, err = e.k.Tables.Flowless(context.Background()); err != nil {
+	if s.DroppedTCP, err = e.tablesInForce().Flowless(context.Background()); err != nil {
 		e.log.Warn("cannot list the pods whose connections of DNS over TCP were dropped", "error", err)
 	}
 	return s

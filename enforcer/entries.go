@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -19,7 +20,7 @@ func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjec
 	for i, id := range rules {
 		names[i] = string(id)
 	}
-	if err := e.k.Tables.AddSets(ctx, names, nil); err != nil {
+	if err := e.tablesInForce().AddSets(ctx, layout.EntrySets(names...)...); err != nil {
 		return err
 	}
 	fresh := slices.DeleteFunc(slices.Clone(rules), func(id policy.RuleID) bool {

@@ -16,7 +16,7 @@ const dnsPort = 53
 
 func (e *Enforcer) newInterception() *intercept.Interception {
 	return intercept.New(intercept.Config{
-		Links: e.k.Links, Tables: e.k.Tables, Resolvers: e.cfg.Resolvers, Endpoint: e.cfg.Endpoint,
+		Links: e.k.Links, Tables: e.tablesInForce(), Resolvers: e.cfg.Resolvers, Endpoint: e.cfg.Endpoint,
 		Beaten: e.beaten, Now: e.now, Log: e.log,
 		Taken: func() []netip.Addr { return slices.Collect(maps.Keys(e.predecessor.Addrs())) },
 	})

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -124,7 +124,7 @@ func TestHeartbeatFollowsTheWrite(t *testing.T) {
 		go w.e.intercept.KeepAlive(ctx, func(context.Context) error { beats.Add(1); return nil }, func() {})
 		coming := w.compile(nil)
 		fatal.If(t, w.e.Prepare(ctx, coming))
-		time.Sleep(nft.HeartbeatTimeout)
+		time.Sleep(layout.HeartbeatTimeout)
 		if n := beats.Load(); n > 0 {
 			t.Errorf("%d heartbeats while the kernel leads no query to this agent", n)
 		}
@@ -134,7 +134,7 @@ func TestHeartbeatFollowsTheWrite(t *testing.T) {
 				return
 			}
 			slow = true
-			time.Sleep(nft.HeartbeatTimeout + time.Second)
+			time.Sleep(layout.HeartbeatTimeout + time.Second)
 			if !w.e.intercept.On() {
 				t.Errorf("interception ended while the commit went on at %q, after %d heartbeats", step, beats.Load())
 			}

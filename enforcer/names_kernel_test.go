@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -115,12 +114,12 @@ func TestDenyOutlivesAcceptWithoutAnAgent(t *testing.T) {
 func (p *peering) entryLives(id policy.RuleID, a netip.Addr) (left time.Duration) {
 	p.t.Helper()
 	fatal.If(p.t, p.Node.Do(func() error {
-		tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
+		tables, err := layout.Open()
 		if err != nil {
 			return err
 		}
 		defer tables.Close()
-		return tables.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
+		return tables.Store.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
 			for _, e := range part {
 				if e.Addr == a {
 					left = e.Timeout

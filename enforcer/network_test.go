@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -152,7 +153,7 @@ func TestPodsUnderAuditRulesAreWatched(t *testing.T) {
 		in.ClusterPolicies = append(in.ClusterPolicies, clusterPolicy(t, name, spec))
 	}
 	fatal.If(t, w.rollOut(w.compiler.Compile(in)))
-	state := w.e.tablesState(w.e.planOf(w.e.snapshot), w.e.snapshot)
+	state := ruleset.State(w.e.tablesInput(w.e.planOf(w.e.snapshot), w.e.snapshot))
 	if len(state.Selected) != 3 || !slices.Equal(state.Audited, addrs("10.1.0.5")) {
 		t.Errorf("selected %v, watched %v", state.Selected, state.Audited)
 	}
@@ -165,7 +166,9 @@ func TestTheNodesServingAddressesAreGuardedOnceWritten(t *testing.T) {
 	w.apply(nil)
 	serving, err := w.e.intercept.SetNetwork(intercept.Network{NodeDNS: true, HostResolvers: addrs("198.51.100.53")})
 	fatal.If(t, err)
-	guarded := func() bool { return slices.ContainsFunc(serving, func(a netip.Addr) bool { _, is := w.e.intercept.HostResolver(a); return is }) }
+	guarded := func() bool {
+		return slices.ContainsFunc(serving, func(a netip.Addr) bool { _, is := w.e.intercept.HostResolver(a); return is })
+	}
 	w.seams.refuse = "nft"
 	if _, err := w.e.Refresh(context.Background()); err == nil || guarded() {
 		t.Errorf("nft refuses the tables: %v, and the address is guarded: %v", err, guarded())

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 )
 
 // SocketMark is the packet mark of the agent's own sockets: their packets are not intercepted. Packets
@@ -28,7 +28,7 @@ func (e *Enforcer) predecessors() (pods, node map[netip.Addr]netip.Addr) {
 // HostResolvers returns the resolvers of the host for which Start found that the node's own queries are
 // led to an agent: they passed its test for loops.
 func (e *Enforcer) HostResolvers(ctx context.Context) ([]netip.Addr, error) {
-	serving, err := e.k.Tables.NodeServing(ctx)
+	serving, err := e.tablesInForce().NodeServing(ctx)
 	out := make([]netip.Addr, 0, len(serving))
 	for r := range serving {
 		out = append(out, r)
@@ -38,10 +38,12 @@ func (e *Enforcer) HostResolvers(ctx context.Context) ([]netip.Addr, error) {
 
 // Unled returns the node's own queries of the last ten minutes that could not be led to the agent:
 // their sockets are bound to a device, or are in a VRF.
-func (e *Enforcer) Unled(ctx context.Context) ([]nft.Unled, error) { return e.k.Tables.Unled(ctx) }
+func (e *Enforcer) Unled(ctx context.Context) ([]layout.Unled, error) {
+	return e.tablesInForce().Unled(ctx)
+}
 
 // HoldUnconfirmed has the rules of the node that wait for confirmation count for another
-// nft.UnconfirmedTimeout.
+// layout.UnconfirmedTimeout.
 func (e *Enforcer) HoldUnconfirmed(ctx context.Context) error {
-	return e.k.Tables.HoldUnconfirmed(ctx)
+	return e.tablesInForce().HoldUnconfirmed(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -15,35 +16,46 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 	return plan.Of(s, plan.Placement{Homes: e.homes, BridgesUnseen: e.unseen}, e.lists)
 }
 
-// tablesState is the wanted state of the nft tables for a plan and the snapshot that is in force, or comes into
+// tablesInput is what the nft tables depend on, for a plan and the snapshot that is in force, or comes into
 // force, with it; nil before the first.
-func (e *Enforcer) tablesState(subjects dataplane.Subjects, inForce *policy.Snapshot) nft.State {
+func (e *Enforcer) tablesInput(subjects dataplane.Subjects, inForce *policy.Snapshot) *ruleset.Input {
 	pods, node := e.predecessors()
-	in := ruleset.Input{
-		Subjects: subjects, InForce: inForce, Coming: e.coming, Entered: e.entered,
+	in := &ruleset.Input{
+		Mode: e.mode(), Grants: e.grants, Subjects: subjects, InForce: inForce, Coming: e.coming, Entered: e.entered,
 		Known: e.known, Gateways: e.gateways, Recheck: e.flows.Recorded(),
 		DNS: ruleset.DNS{Network: e.intercept.Network(), Endpoint: e.cfg.Endpoint, Serving: e.intercept.Serving(), Predecessor: pods, FailClosed: e.cfg.FailClosed},
-	}
-	if e.k.Tables.HaveGrants() {
-		in.Grants = e.grants
 	}
 	if !e.cfg.FailClosed {
 		in.DNS.Fallback = e.intercept.Fallback()
 	}
 	if in.DNS.Network.NodeDNS || len(node) > 0 {
-		in.DNS.Node = &nft.NodeDNS{Resolvers: e.intercept.NodeServing(), Predecessor: node, Mark: e.SocketMark(), LoopTest: e.intercept.LoopTestName()}
+		in.DNS.Node = &layout.NodeDNS{Resolvers: e.intercept.NodeServing(), Predecessor: node, Mark: e.SocketMark(), LoopTest: e.intercept.LoopTestName()}
 	}
-	return ruleset.Render(&in)
+	return in
 }
 
-// applyTables makes the nft tables hold such a state.
+// tables are the wanted nft tables, and applyTables makes the kernel hold them.
+func (e *Enforcer) tables(subjects dataplane.Subjects, inForce *policy.Snapshot) []nft.Table {
+	return ruleset.Render(e.tablesInput(subjects, inForce), &e.memo)
+}
+
 func (e *Enforcer) applyTables(ctx context.Context, subjects dataplane.Subjects, inForce *policy.Snapshot) error {
-	s := e.tablesState(subjects, inForce)
-	err := e.k.Tables.Apply(ctx, s)
-	if err == nil && s.NodeDNS != nil {
-		e.intercept.Guard(s.NodeDNS.Resolvers)
+	in := e.tablesInput(subjects, inForce)
+	err := e.k.Tables.Apply(ctx, ruleset.Render(in, &e.memo))
+	if err == nil && in.DNS.Node != nil {
+		e.intercept.Guard(in.DNS.Node.Resolvers)
 	}
 	return err
+}
+
+// tablesInForce is what the nft tables hold.
+func (e *Enforcer) tablesInForce() layout.InForce { return layout.InForce{Tables: e.k.Tables} }
+
+// mode is how the tables decide the Namespace tier: as the dataplane does or, while the other one counts, as both do.
+func (e *Enforcer) mode() layout.Mode {
+	_, inTables := e.plane.Interface.(dataplane.InTables)
+	other := e.plane.left() != nil
+	return layout.Mode{Bits: layout.Bits{Admitted: e.cfg.Mark, Candidate: e.cfg.Candidate}, Candidates: !inTables || other, HasGrants: inTables || other}
 }
 
 // state returns what the dataplane is to hold.

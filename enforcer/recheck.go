@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -91,11 +91,11 @@ func (e *Enforcer) readPeers(ctx context.Context, subjects dataplane.Subjects) e
 		return nil
 	}
 	peers := slices.DeleteFunc(slices.Clone(ruleset.AskedPeers(subjects)), func(p policy.Peer) bool { _, known := e.recovered.peers[p]; return known })
-	sets := make([]nft.PeerSet, len(peers))
+	sets := make([]layout.PeerSet, len(peers))
 	for i, p := range peers {
 		sets[i] = ruleset.PeerSet(dataplane.ListPeersName(p), p.Kind, nil)
 	}
-	found, err := e.k.Tables.ReadPeers(ctx, sets)
+	found, err := e.tablesInForce().ReadPeers(ctx, sets)
 	if err != nil {
 		for _, p := range subjects {
 			if p.Peers != nil {

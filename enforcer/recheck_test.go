@@ -100,7 +100,7 @@ func (l *losing) isCut(when string) {
 	}
 	l.clock.Pass(packetGrace)
 	l.recheck()
-	if left, err := l.e.k.Tables.ListRecheck(context.Background()); err != nil || len(left) > 0 {
+	if left, err := l.e.tablesInForce().ListRecheck(context.Background()); err != nil || len(left) > 0 {
 		l.t.Errorf("%s: owed are %v, %v", when, left, err)
 	}
 }
@@ -298,7 +298,7 @@ func TestFlowTablesOfPodsAreReported(t *testing.T) {
 	w.links.SetHome(addr("10.1.0.7"), link.Home{Iface: "veth7"})
 	w.restart()
 	w.apply([]policy.Pod{pod("a", "10.1.0.5", "allow"), pod("b", "10.1.0.6", "allow"), pod("c", "10.1.0.7")}, pol("allow", "tcp/80 www.example.org"))
-	table := nft.Table{Family: "inet", Name: "router"}
+	table := nft.ID{Family: "inet", Name: "router"}
 	for _, test := range []struct {
 		devices []string
 		want    []string
@@ -307,7 +307,7 @@ func TestFlowTablesOfPodsAreReported(t *testing.T) {
 		{[]string{"eth0", "veth5"}, []string{"10.1.0.5"}}, {[]string{"veth*"}, []string{"10.1.0.5"}},
 		{[]string{"port6"}, []string{"10.1.0.6"}}, {[]string{"br0", "veth5"}, []string{"10.1.0.5", "10.1.0.6"}},
 	} {
-		w.e.k.Tables.FakeFlowtables(nft.Flowtable{Table: table, Name: "fast", Devices: test.devices})
+		w.e.k.Tables.FakeFlowtables(nft.Flowtable{ID: table, Name: "fast", Devices: test.devices})
 		var got []string
 		of := w.e.Status().Offloading
 		for _, a := range slices.SortedFunc(maps.Keys(of), netip.Addr.Compare) {

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -50,7 +51,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
-	changes, err := e.k.Tables.Watch(ctx, lost)
+	changes, err := e.k.Tables.Watch(ctx, layout.Concerns, lost)
 	if err != nil {
 		return fmt.Errorf("watch nft tables: %w", err)
 	}
@@ -263,7 +264,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 		e.k.Tables.Checkpoint()
 	}
 	plan := e.inForce()
-	tables, err := e.k.Tables.Verify(ctx, e.tablesState(plan, e.snapshot))
+	tables, err := e.k.Tables.Verify(ctx, e.tables(plan, e.snapshot))
 	if err != nil {
 		return err
 	}
@@ -303,7 +304,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	}
 	failed := e.flows.Record()
 	if len(tables) > 0 {
-		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tablesState(subjects, e.snapshot)))
+		failed = errors.Join(failed, e.k.Tables.Rewrite(ctx, e.tables(subjects, e.snapshot)))
 		e.intercept.Renew()
 	}
 	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/link"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -16,20 +16,20 @@ import (
 // home of each address. Connections of an address that is still the same pod's have been
 // judged; the admission of others is withdrawn.
 type recoveredState struct {
-	nft.Earlier
+	layout.Earlier
 	// isolated addresses were default-deny: connections of others have not been judged.
 	isolated map[netip.Addr]bool
 	homes    map[netip.Addr]link.Home
 	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
 	// peers are the members of peers of rule lists, as far as they were read.
-	peers map[policy.Peer]nft.PeerSet
+	peers map[policy.Peer]layout.PeerSet
 }
 
 // readRecovered completes what the nft tables have of an earlier agent, which must have been set up, by its recheck
 // set and the addresses that the dataplane found isolated.
-func (e *Enforcer) readRecovered(earlier nft.Earlier, isolated []netip.Addr) (in recoveredState, err error) {
-	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}, peers: map[policy.Peer]nft.PeerSet{}}
+func (e *Enforcer) readRecovered(earlier layout.Earlier, isolated []netip.Addr) (in recoveredState, err error) {
+	in = recoveredState{Earlier: earlier, isolated: map[netip.Addr]bool{}, homes: map[netip.Addr]link.Home{}, peers: map[policy.Peer]layout.PeerSet{}}
 	for _, a := range slices.Concat(earlier.Selected, isolated) {
 		in.isolated[a] = true
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/inject"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -104,7 +104,7 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in inject.Interface, probe func() (string, <-chan struct{}, func())) (Path, error) {
 	name, arrived, done := probe()
 	defer done()
-	packet := queryPacket(netip.AddrPortFrom(q.source, nft.ProbePort), netip.AddrPortFrom(q.resolver, 53), name)
+	packet := queryPacket(netip.AddrPortFrom(q.source, layout.ProbePort), netip.AddrPortFrom(q.resolver, 53), name)
 	for _, wait := range []time.Duration{testAgain, testWait - testAgain} {
 		if err := in.Send(q.iface, packet); err != nil {
 			return PathUntested, err
@@ -123,7 +123,7 @@ func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in inject.Interfac
 	if now, ok := e.testQuery(q.pod, q.source.Is6()); !ok || now != q {
 		return PathUntested, nil
 	}
-	seen, err := e.k.Tables.Probed(ctx)
+	seen, err := e.tablesInForce().Probed(ctx)
 	if err != nil {
 		return PathUntested, err
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
@@ -63,23 +63,23 @@ func newNode(t *testing.T, plane string, network lab.Network, resolvers ...netip
 
 // inNode writes entries in a node: the goroutine that writes grants is in no node.
 type inNode struct {
-	*nft.Tables
+	*timed.Store
 	do func(func() error) error
 }
 
 func (n inNode) ApplyEntries(ops []timed.Op) {
-	err := n.do(func() error { n.Tables.ApplyEntries(ops); return nil })
+	err := n.do(func() error { n.Store.ApplyEntries(ops); return nil })
 	for i := range ops {
 		ops[i].Err = errors.Join(ops[i].Err, err)
 	}
 }
 
 func (n inNode) ListEntries(names []string, each func(string, []timed.Entry)) error {
-	return n.do(func() error { return n.Tables.ListEntries(names, each) })
+	return n.do(func() error { return n.Store.ListEntries(names, each) })
 }
 
 func (n inNode) ListGrants(names []string, each func(string, []timed.Entry)) error {
-	return n.do(func() error { return n.Tables.ListGrants(names, each) })
+	return n.do(func() error { return n.Store.ListGrants(names, each) })
 }
 
 const iptablesPlane, nftablesPlane = "iptables", "nftables"
@@ -90,7 +90,7 @@ var planes = []string{iptablesPlane, nftablesPlane}
 // open makes an enforcer of the kernel of the node, in which it is called, which closes with the test.
 func (p *peering) open() (*enforcer.Enforcer, *conntrack.Kernel, error) {
 	p.t.Helper()
-	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
+	tables, err := layout.Open()
 	fatal.If(p.t, err)
 	flows, err := conntrack.Open()
 	fatal.If(p.t, err)
@@ -99,7 +99,7 @@ func (p *peering) open() (*enforcer.Enforcer, *conntrack.Kernel, error) {
 	for _, seam := range []interface{ Close() }{tables, flows, links} {
 		p.t.Cleanup(seam.Close)
 	}
-	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Entries: inNode{tables, p.Node.Do}, Dataplane: nftables.Config{Tables: inNode{tables, p.Node.Do}}.New}
+	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Entries: inNode{tables.Store, p.Node.Do}, Dataplane: nftables.Config{Tables: tables, Entries: inNode{tables.Store, p.Node.Do}}.New}
 	if p.plane == iptablesPlane {
 		chains, err := iptables.NewExec(iptables.Default)
 		fatal.If(p.t, err)

@@ -81,7 +81,7 @@ func (w *world) enter(s *policy.Snapshot, p policy.Pod, name, a string) {
 // held is how many entries of a pod's first address the set of a rule has.
 func (w *world) held(p policy.Pod, id policy.RuleID) (n int) {
 	w.t.Helper()
-	fatal.If(w.t, w.e.k.Tables.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
+	fatal.If(w.t, w.e.k.Tables.Store.ListEntries([]string{string(id)}, func(_ string, part []timed.Entry) {
 		for _, e := range part {
 			if e.Subject == p.IPs[0] {
 				n++
@@ -209,7 +209,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 	fatal.If(t, w.rollOut(s))
 	fatal.If(t, ask(s))
 	held := func() (n int) {
-		fatal.If(t, w.e.k.Tables.ListEntries([]string{string(s.Views[0].Rules.Admin[0].ID)}, func(_ string, part []timed.Entry) { n += len(part) }))
+		fatal.If(t, w.e.k.Tables.Store.ListEntries([]string{string(s.Views[0].Rules.Admin[0].ID)}, func(_ string, part []timed.Entry) { n += len(part) }))
 		return n
 	}
 	if held() != 1 || w.e.Status().Grants != 1 {
@@ -218,7 +218,7 @@ func TestEntriesThatAreNotRecovered(t *testing.T) {
 
 	w.restart()
 	listed := *w.e.entries
-	*w.e.entries = *entries.New(unlisted{w.e.k.Tables}, w.e.plane)
+	*w.e.entries = *entries.New(unlisted{w.e.k.Tables.Store}, w.e.plane)
 	s = snapshot()
 	if err := w.e.Prepare(context.Background(), s); !errors.Is(err, errInjected) {
 		t.Fatalf("Prepare says %v", err)

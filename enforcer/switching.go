@@ -32,8 +32,6 @@ type switching struct {
 	remains dataplane.Interface
 	// early: they go with the first commit.
 	early bool
-	// candidates: the tables decide by candidates, once the other one is gone.
-	candidates bool
 	// refused is the last Apply's error that concerns some pods alone.
 	refused error
 }
@@ -99,9 +97,9 @@ func (e *Enforcer) findOther(ctx context.Context) error {
 		return err
 	}
 	counts := !other.Unreadable
-	if e.plane.candidates = e.k.Tables.Candidates(); counts && !e.plane.candidates {
+	if counts && !e.mode().Candidates {
 		// An earlier agent could not remove the objects. They hold the policies of the switch.
-		ended, err := e.k.Tables.IgnoreCandidates(ctx)
+		ended, err := e.tablesInForce().IgnoreCandidates(ctx)
 		if err != nil {
 			return err
 		}
@@ -110,7 +108,6 @@ func (e *Enforcer) findOther(ctx context.Context) error {
 	o := other.New(e.owner)
 	if e.plane.remains = o; counts {
 		e.plane.other.Store(&o)
-		e.k.Tables.AdmitCandidates()
 	}
 	e.log.Info("an earlier agent used the other dataplane; its rules stay in force until this agent's are and that agent has ended")
 	return nil
@@ -129,12 +126,7 @@ func (e *Enforcer) importGrants() error {
 }
 
 // leaveOther has the tables decide without the other dataplane, by the next write.
-func (e *Enforcer) leaveOther() {
-	if e.plane.left() != nil {
-		e.k.Tables.OnlyAdmit(e.plane.candidates)
-		e.plane.other.Store(nil)
-	}
-}
+func (e *Enforcer) leaveOther() { e.plane.other.Store(nil) }
 
 // endSwitch ends the other dataplane's part, and removes everything of it. This agent's rules
 // are in force; the caller holds apply. An error is reported as a deviation, and comparisons

@@ -130,7 +130,7 @@ func TestASwitchKeepsDeadlines(t *testing.T) {
 	})
 	left := func() map[netip.Addr]time.Duration {
 		out, set := map[netip.Addr]time.Duration{}, ruleset.GrantSet(dataplane.GrantSet{Pod: p.PodRef, Ports: https})
-		fatal.If(t, w.e.k.Tables.ListGrants([]string{set.Name}, func(_ string, part []timed.Entry) {
+		fatal.If(t, w.e.k.Tables.Store.ListGrants([]string{set.Name}, func(_ string, part []timed.Entry) {
 			for _, e := range part {
 				out[e.Addr] = e.Timeout
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -36,7 +37,7 @@ func addrsWithTiers(subjects dataplane.Subjects) (out []netip.Addr) {
 func (e *Enforcer) tiersChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) (out []netip.Addr) {
 	var chains map[netip.Addr]string
 	if e.snapshot == nil && haveTiers(subjects) {
-		chains = e.tablesState(subjects, s).TierChains()
+		chains = ruleset.State(e.tablesInput(subjects, s)).TierChains()
 	}
 	moved, others := map[*dataplane.Tiers]bool{}, map[policy.Peer]bool{}
 	other := func(p policy.Peer) bool {

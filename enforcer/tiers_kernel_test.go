@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -172,7 +172,7 @@ func TestLostOrderedRules(t *testing.T) {
 		p.expect("client", db.Addr4, 80, lab.Refused)
 		own := p.dial("client", client.Addr4, 80)
 		for _, m := range []string{"tiers4", "tiers6"} {
-			_, err := p.Node.Run("nft", "flush", "map", "inet", nft.TableName, m)
+			_, err := p.Node.Run("nft", "flush", "map", "inet", layout.TableName, m)
 			fatal.If(t, err)
 		}
 		for _, command := range []string{"flush set inet namegate entries-" + string(late.ID) + "-4", "delete element inet namegate entries-" + string(late.ID) + "-6 { " + client.Addr6.String() + " . " + outsides(1)[1].String() + " }"} {

@@ -20,6 +20,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -86,9 +87,9 @@ var (
 func newNode(t testing.TB) *world {
 	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), chains: iptables.NewFake(), flows: conntrack.NewFake(), links: link.NewFake(addr("198.51.100.1"))}
 	w.sets = ipset.NewFake(w.clock.Now)
-	w.inet = knftables.NewFake(knftables.InetFamily, nft.TableName)
-	w.bridge = knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	w.net = knftables.NewFake(knftables.InetFamily, nft.NetTableName)
+	w.inet = knftables.NewFake(knftables.InetFamily, layout.TableName)
+	w.bridge = knftables.NewFake(knftables.BridgeFamily, layout.TableName)
+	w.net = knftables.NewFake(knftables.InetFamily, layout.NetTableName)
 	w.seams, w.plane = &seams{w: w}, iptablesPlane
 	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}, Reprepare: func() { w.reprepare = true }}
 	return w
@@ -139,9 +140,9 @@ func (w *world) boot() {
 	w.t.Helper()
 	k := Kernel{
 		Flows: flowSeam{w.flows, w.seams}, Links: w.links, Inject: w.inject,
-		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, nft.Bits{Admitted: w.cfg.Mark, Candidate: w.cfg.Candidate}),
+		Tables: nft.New(layout.All, tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, tableSeam{w.net, w.seams, "net"}),
 	}
-	k.Tables.FakeClock(w.clock.Now)
+	k.Tables.Store.FakeClock(w.clock.Now)
 	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}}
 	if w.otherBackend != nil {
 		filter.Other = w.otherBackend
@@ -149,8 +150,7 @@ func (w *world) boot() {
 	if w.real != nil {
 		filter.Sets, filter.Chains = w.real, w.chains
 	}
-	k.Tables.UseNet(tableSeam{w.net, w.seams, "net"})
-	k.Entries = entrySeam{k.Tables, w}
+	k.Entries = entrySeam{k.Tables.Store, w}
 	k.Dataplane = filter.New
 	if w.plane == nftablesPlane {
 		k.Dataplane = nftables.Config{Tables: k.Tables}.New

@@ -112,6 +112,9 @@ func (e Refused) Error() string {
 // Unwrap returns the error of a set.
 func (e Refused) Unwrap() error { return e.Err }
 
+// InTables is a dataplane whose grants are in the nft tables, which need no candidates then.
+type InTables interface{ InTables() }
+
 // Poller is a dataplane that has changes without an event of the kernel.
 type Poller interface {
 	// Changed tells whether a cheap look shows a change of tables, of the number of entries

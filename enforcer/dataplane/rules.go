@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -29,7 +29,7 @@ type RuleList struct {
 	// accepts everything.
 	ID string
 	// Rendered is the list in the tables.
-	Rendered nft.RuleList
+	Rendered layout.RuleList
 }
 
 // everything is the ID in the tables of the list that accepts everything.
@@ -49,9 +49,9 @@ func ListPeersName(p policy.Peer) string {
 
 // newRuleList makes a list of sorted rules.
 func newRuleList(id string, rules ...Rule) *RuleList {
-	l := &RuleList{Rules: rules, ID: id, Rendered: nft.RuleList{ID: cmp.Or(id, everything)}}
+	l := &RuleList{Rules: rules, ID: id, Rendered: layout.RuleList{ID: cmp.Or(id, everything)}}
 	for _, r := range rules {
-		l.Rendered.Rules = append(l.Rendered.Rules, &nft.TierRule{Action: nft.Accept, Peers: ListPeersName(r.Peer), Ports: Ports(r.Ports)})
+		l.Rendered.Rules = append(l.Rendered.Rules, &layout.TierRule{Action: layout.Accept, Peers: ListPeersName(r.Peer), Ports: Ports(r.Ports)})
 	}
 	return l
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -14,7 +14,7 @@ import (
 // nil are no rules.
 type Tiers struct {
 	// Tiers has no subjects. Its ID is a word of hexadecimal digits.
-	nft.Tiers
+	layout.Tiers
 	// Peers are the peers of the rules, and Entries the rules that addresses are granted for,
 	// each once, sorted.
 	Peers   []policy.Peer
@@ -23,20 +23,20 @@ type Tiers struct {
 
 // TierRule is one rule with its peer.
 type TierRule struct {
-	*nft.TierRule
+	*layout.TierRule
 	Peer policy.Peer
 	sum  [sha256.Size]byte
 }
 
 // actions are those of rules that deny with an answer, by the words of policies.
-var actions = [...]nft.Action{policy.Accept: nft.Accept, policy.Deny: nft.Reject, policy.Pass: nft.Pass}
+var actions = [...]layout.Action{policy.Accept: layout.Accept, policy.Deny: layout.Reject, policy.Pass: layout.Pass}
 
 // NewTierRule returns a rule for lists, which share it: about a peer or, with entries and no peer,
 // about the addresses that are granted for that rule, as dialled. Drop: it denies without an answer.
 func NewTierRule(peer policy.Peer, entries policy.RuleID, ports policy.PortSet, action policy.Action, drop bool) TierRule {
-	r := TierRule{TierRule: &nft.TierRule{Peers: PeersName(peer), Entries: string(entries), Ports: Ports(ports), Action: actions[action]}, Peer: peer}
+	r := TierRule{TierRule: &layout.TierRule{Peers: PeersName(peer), Entries: string(entries), Ports: Ports(ports), Action: actions[action]}, Peer: peer}
 	if drop {
-		r.Action = nft.Drop
+		r.Action = layout.Drop
 	}
 	r.sum = sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", r.Peers, ports, r.Action, entries))
 	return r
@@ -50,10 +50,10 @@ func NewTiers(admin, namespaceDeny, baseline []TierRule, namespace, dns bool) *T
 	} else if baseline = nil; len(admin)+len(namespaceDeny) == 0 {
 		return nil
 	}
-	t := &Tiers{Tiers: nft.Tiers{Namespace: namespace, DNS: dns}}
+	t := &Tiers{Tiers: layout.Tiers{Namespace: namespace, DNS: dns}}
 	text := make([]byte, 0, (len(admin)+len(namespaceDeny)+len(baseline)+1)*sha256.Size)
 	text = fmt.Append(text, namespace, dns, len(admin), " ")
-	tier := func(rules []TierRule) (out []*nft.TierRule) {
+	tier := func(rules []TierRule) (out []*layout.TierRule) {
 		for i := range rules {
 			r := &rules[i]
 			out, text = append(out, r.TierRule), append(text, r.sum[:]...)

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -18,13 +18,13 @@ func PeersName(p policy.Peer) string {
 }
 
 // Ports renders a port set: nil for every protocol and port.
-func Ports(s policy.PortSet) []nft.PortRange {
+func Ports(s policy.PortSet) []layout.PortRange {
 	if s == policy.AnyPort {
 		return nil
 	}
-	out := []nft.PortRange{}
+	out := []layout.PortRange{}
 	for _, p := range s.Ranges() {
-		out = append(out, nft.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
+		out = append(out, layout.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
 	}
 	return out
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 )
 
 // heartbeat is the interval at which interception is renewed; a third of the switch's
@@ -14,7 +14,7 @@ const heartbeat = time.Second
 // maxBeat bounds a heartbeat: one that begins when it is due and takes this long still
 // renews interception in time. On a node without processor time late answers are better
 // than none.
-const maxBeat = nft.HeartbeatTimeout - heartbeat
+const maxBeat = layout.HeartbeatTimeout - heartbeat
 
 // Begin has KeepAlive renew interception from now on: the kernel leads queries to this agent,
 // and the heartbeats of the agent before it end. It never waits.
@@ -23,7 +23,7 @@ func (i *Interception) Begin() { i.begin() }
 // KeepAlive renews interception, from Begin on, once a second for as long as probe succeeds,
 // which must query the proxy's own serving sockets. When interception comes back after it had ended,
 // returned is called, because the resolver answered pods meanwhile. It returns when ctx
-// ends; interception continues for nft.HeartbeatTimeout unless Disable is called.
+// ends; interception continues for layout.HeartbeatTimeout unless Disable is called.
 func (i *Interception) KeepAlive(ctx context.Context, probe func(context.Context) error, returned func()) {
 	select {
 	case <-ctx.Done():
@@ -49,7 +49,7 @@ func (i *Interception) KeepAlive(ctx context.Context, probe func(context.Context
 			i.cfg.Log.Info("interception is on again")
 		}
 		if now := i.cfg.Now(); !failing {
-			if now.Sub(last) > nft.HeartbeatTimeout {
+			if now.Sub(last) > layout.HeartbeatTimeout {
 				go returned()
 			}
 			last = now
@@ -80,7 +80,7 @@ func (i *Interception) Beat(ctx context.Context, probe func(context.Context) err
 // On tells whether DNS packets come to this agent now.
 func (i *Interception) On() bool {
 	last := i.beaten.Load()
-	return last != nil && i.cfg.Now().Sub(*last) < nft.HeartbeatTimeout
+	return last != nil && i.cfg.Now().Sub(*last) < layout.HeartbeatTimeout
 }
 
 // Renew makes KeepAlive renew interception immediately: a rebuilt table begins without

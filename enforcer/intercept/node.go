@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 )
 
 // nodeServing are the addresses on which the node's own queries are served.
@@ -22,7 +22,7 @@ type nodeServing struct {
 }
 
 func newNodeServing() nodeServing {
-	return nodeServing{assigned: map[netip.Addr]netip.Addr{}, guarded: map[netip.Addr]bool{}, loopTest: digits(nft.LoopTestDigits)}
+	return nodeServing{assigned: map[netip.Addr]netip.Addr{}, guarded: map[netip.Addr]bool{}, loopTest: digits(layout.LoopTestDigits)}
 }
 
 // NodeServing returns the serving addresses of the node's own queries in force by the resolvers
@@ -80,10 +80,10 @@ const loopTestWait = 2 * time.Second
 // The node's network has to be in force with NodeDNS. A resolver that does not answer is no error, but
 // answered is false: the query may not have come to a forwarder.
 func (i *Interception) TestLoop(ctx context.Context, resolver netip.Addr, ask func(ctx context.Context, resolver netip.Addr, name string) error) (back []netip.Addr, answered bool, err error) {
-	rest := digits(nft.LoopTestLabel - nft.LoopTestDigits)
+	rest := digits(layout.LoopTestLabel - layout.LoopTestDigits)
 	wait, cancel := context.WithTimeout(ctx, loopTestWait)
 	defer cancel()
-	answered = ask(wait, resolver, i.node.loopTest+rest+"."+digits(nft.LoopTestDigits)+".") == nil
+	answered = ask(wait, resolver, i.node.loopTest+rest+"."+digits(layout.LoopTestDigits)+".") == nil
 	if ctx.Err() != nil {
 		return nil, false, ctx.Err()
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/policytest"
@@ -198,8 +198,8 @@ func TestTiers(t *testing.T) {
 		v.Pod, v.Index = policytest.Pod("web", "10.1.0.5"), policy.NewIndex(nil, 0)
 		return Of(policy.NewSnapshot(policy.Snapshot{Views: []*policy.View{&v}}, []policy.Pod{v.Pod}, nil), Placement{}, NewLists())[v.Pod.PodRef]
 	}
-	equal := func(is []*nft.TierRule, want ...dataplane.TierRule) bool {
-		return slices.EqualFunc(is, want, func(r *nft.TierRule, w dataplane.TierRule) bool { return reflect.DeepEqual(r, w.TierRule) })
+	equal := func(is []*layout.TierRule, want ...dataplane.TierRule) bool {
+		return slices.EqualFunc(is, want, func(r *layout.TierRule, w dataplane.TierRule) bool { return reflect.DeepEqual(r, w.TierRule) })
 	}
 	tierRule := func(action policy.Action, network string, drop bool) dataplane.TierRule {
 		return dataplane.NewTierRule(policy.Peer{Kind: policy.PeerNetworks, Key: network}, "", "tcp/80", action, drop)

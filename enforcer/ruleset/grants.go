@@ -8,27 +8,27 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
 // GrantSet returns the tables' set of grants, which both families share: the pod's for single
 // ports, or one for other ports.
-func GrantSet(g dataplane.GrantSet) nft.GrantSet {
+func GrantSet(g dataplane.GrantSet) layout.GrantSet {
 	id := dataplane.PodID(g.Pod)
 	if _, _, single := g.Single(); single {
-		return nft.GrantSet{Name: id, Ported: true}
+		return layout.GrantSet{Name: id, Ported: true}
 	}
 	if g.Ports == policy.AnyPort {
-		return nft.GrantSet{Name: id + "-any"}
+		return layout.GrantSet{Name: id + "-any"}
 	}
 	sum := sha256.Sum256([]byte(g.Ports))
-	return nft.GrantSet{Name: id + "-" + hex.EncodeToString(sum[:4])}
+	return layout.GrantSet{Name: id + "-" + hex.EncodeToString(sum[:4])}
 }
 
 // addGrants adds the sets of grants to the state of the tables, and to the subjects that it has.
-func addGrants(s *nft.State, subjects dataplane.Subjects, grants dataplane.Grants) {
-	sets, of := map[string]nft.GrantSet{}, map[string]*dataplane.Subject{}
+func addGrants(s *layout.State, subjects dataplane.Subjects, grants dataplane.Grants) {
+	sets, of := map[string]layout.GrantSet{}, map[string]*dataplane.Subject{}
 	for g := range grants.Bounds() {
 		set := GrantSet(g)
 		sets[set.Name] = set
@@ -40,14 +40,14 @@ func addGrants(s *nft.State, subjects dataplane.Subjects, grants dataplane.Grant
 		p := of[s.Subjects[i].ID]
 		for _, ports := range p.Grants {
 			g := dataplane.GrantSet{Pod: p.Pod, Ports: ports}
-			asked := nft.Grants{Set: GrantSet(g)}
+			asked := layout.Grants{Set: GrantSet(g)}
 			if sets[asked.Set.Name] = asked.Set; !asked.Set.Ported {
 				asked.Ports = dataplane.Ports(ports)
 			}
-			if !slices.ContainsFunc(s.Subjects[i].Grants, func(o nft.Grants) bool { return o.Set == asked.Set }) {
+			if !slices.ContainsFunc(s.Subjects[i].Grants, func(o layout.Grants) bool { return o.Set == asked.Set }) {
 				s.Subjects[i].Grants = append(s.Subjects[i].Grants, asked)
 			}
 		}
 	}
-	s.GrantSets = slices.SortedFunc(maps.Values(sets), func(a, b nft.GrantSet) int { return cmp.Compare(a.Name, b.Name) })
+	s.GrantSets = slices.SortedFunc(maps.Values(sets), func(a, b layout.GrantSet) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -9,7 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -31,13 +31,13 @@ func AskedPeers(subjects dataplane.Subjects) []policy.Peer {
 }
 
 // addLists adds the subjects that are staged, their lists and the peers of these.
-func addLists(s *nft.State, in *Input, subjects []*dataplane.Subject) {
+func addLists(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 	lists := map[string]bool{}
 	for _, p := range subjects {
 		if !p.Staged {
 			continue
 		}
-		subject := nft.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Dispatched()}
+		subject := layout.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Dispatched()}
 		if p.Peers != nil {
 			if subject.List = p.Peers.Rendered.ID; !lists[subject.List] {
 				lists[subject.List] = true
@@ -49,7 +49,7 @@ func addLists(s *nft.State, in *Input, subjects []*dataplane.Subject) {
 		s.Staged = append(s.Staged, subject.Addrs...)
 	}
 	s.Staged = slices.DeleteFunc(s.Staged, isAmong(s.Selected))
-	slices.SortFunc(s.Lists, func(a, b nft.RuleList) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.Lists, func(a, b layout.RuleList) int { return cmp.Compare(a.ID, b.ID) })
 	for _, peer := range AskedPeers(in.Subjects) {
 		s.Peers = append(s.Peers, union(dataplane.ListPeersName(peer), peer.Kind, in.InForce.PeerSet(peer), in.Coming.PeerSet(peer)))
 	}
@@ -65,26 +65,26 @@ func isAmong[T comparable](all []T) func(T) bool {
 }
 
 // PeerSet renders members of peers; nil has none.
-func PeerSet(name string, kind policy.PeerKind, members *policy.PeerSet) nft.PeerSet {
-	out := nft.PeerSet{Name: name}
+func PeerSet(name string, kind policy.PeerKind, members *policy.PeerSet) layout.PeerSet {
+	out := layout.PeerSet{Name: name}
 	switch kind {
 	case policy.PeerNetworks:
-		out.Kind = nft.PeerNetworks
+		out.Kind = layout.PeerNetworks
 	case policy.PeerPorts:
-		out.Kind = nft.PeerPorts
+		out.Kind = layout.PeerPorts
 	}
 	if members == nil {
 		return out
 	}
 	out.Addrs, out.Networks = members.Addrs, members.Networks
 	for _, at := range members.Ports {
-		out.Ports = append(out.Ports, nft.PeerPort{Addr: at.Addr, Protocol: at.Protocol.String(), Port: at.Port})
+		out.Ports = append(out.Ports, layout.PeerPort{Addr: at.Addr, Protocol: at.Protocol.String(), Port: at.Port})
 	}
 	return out
 }
 
 // union is PeerSet with the members of both.
-func union(name string, kind policy.PeerKind, a, b *policy.PeerSet) nft.PeerSet {
+func union(name string, kind policy.PeerKind, a, b *policy.PeerSet) layout.PeerSet {
 	out, more := PeerSet(name, kind, cmp.Or(b, a)), PeerSet(name, kind, a)
 	if a == nil || b == nil || a == b {
 		return out
@@ -118,7 +118,7 @@ func LostMembers(peers []policy.Peer, was, is *policy.Snapshot) map[policy.Peer]
 }
 
 // Lost returns the members of one set that another does not have, of networks the first addresses.
-func Lost(was, is nft.PeerSet) (out []netip.Addr) {
+func Lost(was, is layout.PeerSet) (out []netip.Addr) {
 	out = slices.DeleteFunc(slices.Clone(was.Addrs), isAmong(is.Addrs))
 	still := isAmong(is.Ports)
 	for _, at := range was.Ports {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -37,7 +37,7 @@ func TestLostNetworks(t *testing.T) {
 			}
 		}
 		seen[loses]++
-		if lost := Lost(nft.PeerSet{Networks: was}, nft.PeerSet{Networks: is}); len(lost) > 0 != loses || slices.ContainsFunc(lost, func(a netip.Addr) bool { return !has(was, a) || has(is, a) }) {
+		if lost := Lost(layout.PeerSet{Networks: was}, layout.PeerSet{Networks: is}); len(lost) > 0 != loses || slices.ContainsFunc(lost, func(a netip.Addr) bool { return !has(was, a) || has(is, a) }) {
 			t.Fatalf("%v lose %v of %v", is, lost, was)
 		}
 	}

@@ -9,23 +9,23 @@ import (
 	"go4.org/netipx"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/policy"
 )
 
 // addNode adds the rules of the node itself.
-func addNode(s *nft.State, in *Input) {
+func addNode(s *layout.State, in *Input) {
 	for _, p := range in.Subjects {
 		s.NodeAudited = s.NodeAudited || p.Audited && p.Pod == policy.NodeRef(p.Pod.Name)
 		if p.Node == nil {
 			continue
 		}
 		failsafes, sets := failsafesOf(in, p.Node, p.Tiers, "")
-		s.Node = &nft.Node{NodeRules: nft.NodeRules{Failsafes: failsafes, Admin: p.Tiers.Admin, Baseline: p.Tiers.Baseline}}
+		s.Node = &layout.Node{NodeRules: layout.NodeRules{Failsafes: failsafes, Admin: p.Tiers.Admin, Baseline: p.Tiers.Baseline}}
 		s.Node.ID = p.Tiers.ID
 		if c := p.Confirmed; c != nil {
 			more, of := failsafesOf(in, p.Node, c, "confirmed-")
-			s.Node.Confirmed = &nft.NodeRules{Failsafes: more, Admin: c.Admin, Baseline: c.Baseline}
+			s.Node.Confirmed = &layout.NodeRules{Failsafes: more, Admin: c.Admin, Baseline: c.Baseline}
 			s.Node.ID += " confirmed " + c.ID
 			failsafes, sets = slices.Concat(failsafes, more), append(sets, of...)
 		}
@@ -36,7 +36,7 @@ func addNode(s *nft.State, in *Input) {
 			sets = append(sets, PeerSet(dataplane.PeersName(peer), peer.Kind, in.tierMembers(peer)))
 		}
 		for _, set := range sets { // subjects may ask for the same
-			if !slices.ContainsFunc(s.Peers, func(o nft.PeerSet) bool { return o.Name == set.Name }) {
+			if !slices.ContainsFunc(s.Peers, func(o layout.PeerSet) bool { return o.Name == set.Name }) {
 				s.Peers = append(s.Peers, set)
 			}
 		}
@@ -46,7 +46,7 @@ func addNode(s *nft.State, in *Input) {
 // failsafesOf returns a rule for each row of the node's failsafes, with the set of its networks, which is
 // named by the row behind a prefix: other networks are no other rule. Rows that yield lack the addresses
 // that the rules of tiers list.
-func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*nft.TierRule, sets []nft.PeerSet) {
+func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix string) (rules []*layout.TierRule, sets []layout.PeerSet) {
 	for i := range n.Failsafes {
 		f := &n.Failsafes[i]
 		var networks netipx.IPSetBuilder
@@ -57,13 +57,13 @@ func failsafesOf(in *Input, n *policy.Node, tiers *dataplane.Tiers, prefix strin
 			networks.RemoveSet(listed(in, tiers.Peers))
 		}
 		sum := sha256.Sum256([]byte(f.Name + ": " + f.PortText()))
-		set := nft.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: nft.PeerNetworks}
+		set := layout.PeerSet{Name: prefix + "failsafe-" + hex.EncodeToString(sum[:6]), Kind: layout.PeerNetworks}
 		if all, err := networks.IPSet(); err == nil { // an error is of invalid prefixes, which are left out
 			set.Networks = slices.SortedFunc(slices.Values(all.Prefixes()), netip.Prefix.Compare)
 		}
-		rule := &nft.TierRule{Peers: set.Name, Action: nft.Accept}
+		rule := &layout.TierRule{Peers: set.Name, Action: layout.Accept}
 		for _, p := range f.Ports {
-			rule.Ports = append(rule.Ports, nft.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
+			rule.Ports = append(rule.Ports, layout.PortRange{Protocol: p.Protocol.String(), First: p.First, Last: p.Last})
 		}
 		rules, sets = append(rules, rule), append(sets, set)
 	}

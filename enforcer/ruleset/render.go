@@ -7,20 +7,21 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/intercept"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
 // Input is all that the tables depend on.
 type Input struct {
+	layout.Mode
 	Subjects dataplane.Subjects
 	// InForce and Coming are the snapshots with the members of peers, nil for none: rule lists have those of
 	// both. Ordered rules may deny, so they have those of Coming only for peers that InForce does not have.
 	InForce, Coming *policy.Snapshot
 	// Entered are rules, sorted, whose sets of entries stay beside those of Subjects.
 	Entered []policy.RuleID
-	// Grants are nil where another dataplane has them.
-	Grants dataplane.Grants
+	Grants  dataplane.Grants // with Mode.HasGrants
 	// Known are the addresses of this node's pods, Gateways the node's link-local addresses, and
 	// Recheck the addresses whose connections are still to be judged again.
 	Known, Gateways, Recheck []netip.Addr
@@ -39,13 +40,16 @@ type DNS struct {
 	// FailClosed: of the resolvers only Endpoint may be dialled while no agent is alive.
 	FailClosed bool
 	// Node is that of the node's own queries, nil for none.
-	Node *nft.NodeDNS
+	Node *layout.NodeDNS
 }
 
-// Render returns the wanted state of the tables. It changes nothing of in.
-func Render(in *Input) nft.State {
+// Render returns the wanted tables. It changes nothing of in; memo is of the caller's last call, or empty.
+func Render(in *Input, memo *layout.Memo) []nft.Table { return memo.Render(in.Mode, State(in)) }
+
+// State returns what the tables are to hold.
+func State(in *Input) layout.State {
 	subjects := in.Subjects.Sorted()
-	s := nft.State{
+	s := layout.State{
 		Gateways: in.Gateways, Known: in.Known, Recheck: in.Recheck, Endpoint: in.DNS.Endpoint, Backends: in.DNS.Fallback,
 		Resolvers: in.DNS.Serving, Predecessor: in.DNS.Predecessor, NodeDNS: in.DNS.Node,
 		PodRanges: in.DNS.Network.PodRanges, Services: in.DNS.Network.Services, Answering: in.DNS.Network.Backends,
@@ -62,7 +66,7 @@ func Render(in *Input) nft.State {
 	addTiers(&s, in, subjects)
 	addNode(&s, in)
 	addLists(&s, in, subjects)
-	if in.Grants != nil {
+	if in.HasGrants {
 		addGrants(&s, in.Subjects, in.Grants)
 	}
 	return s
@@ -74,7 +78,7 @@ func (in *Input) tierMembers(p policy.Peer) *policy.PeerSet {
 }
 
 // addIsolated adds an isolated subject and its homes.
-func addIsolated(s *nft.State, p *dataplane.Subject) {
+func addIsolated(s *layout.State, p *dataplane.Subject) {
 	s.Selected = append(s.Selected, p.Addrs...)
 	s.Pods = append(s.Pods, p.Addrs)
 	s.Nowhere = append(s.Nowhere, p.Homeless...)
@@ -86,9 +90,9 @@ func addIsolated(s *nft.State, p *dataplane.Subject) {
 		if !ok {
 			continue
 		}
-		s.Homes = append(s.Homes, nft.Home{Iface: h.Iface, Addr: a})
+		s.Homes = append(s.Homes, layout.Home{Iface: h.Iface, Addr: a})
 		if h.Bridged() {
-			s.PortHomes = append(s.PortHomes, nft.Home{Iface: h.Port, Addr: a})
+			s.PortHomes = append(s.PortHomes, layout.Home{Iface: h.Port, Addr: a})
 			s.Ports = append(s.Ports, h.Port)
 		} else {
 			s.Ifaces = append(s.Ifaces, h.Iface)
@@ -98,7 +102,7 @@ func addIsolated(s *nft.State, p *dataplane.Subject) {
 
 // addDNS adds whose queries are led to the agent, and where DNS is served. Lists are sorted: equal
 // states have to be written once.
-func addDNS(s *nft.State, in *Input, subjects []*dataplane.Subject) {
+func addDNS(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range subjects {
 		for _, a := range p.Addrs {
@@ -132,7 +136,7 @@ func addDNS(s *nft.State, in *Input, subjects []*dataplane.Subject) {
 }
 
 // addTiers adds the ordered rules of subjects and their peers.
-func addTiers(s *nft.State, in *Input, subjects []*dataplane.Subject) {
+func addTiers(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 	for _, id := range dataplane.UnionOf(RulesOf(in.Subjects), in.Entered) {
 		s.Entries = append(s.Entries, string(id))
 	}

@@ -2,6 +2,8 @@ package nft
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,64 +11,81 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// change is what one table has to become another state: it gets objects and elements, and
+// change is what one table has to become another content: it gets objects and elements, and
 // loses others. Elements and chains refer to the new objects, and no more to the old.
 type change struct {
-	added, removed tierObjects
-	fresh, gone    []*knftables.Element
-	peers          map[string]*knftables.Set // all sets of peers, by their names
-	there          map[string][]string       // the rules of chains that are there, by their names
+	chains, goneChains []*Chain
+	sets, goneSets     []*Set
+	fresh, gone        []*knftables.Element
+	there              map[string]*Chain // the chains that are there, by their names
+	wanted             []*Set            // all sets that are to be there
 }
 
-// differences returns the changes of both tables, in the order of both.
-func (t *Tables) differences(tiers tierObjects, want elements) []change {
-	out := make([]change, len(tableFamilies))
-	at := map[knftables.Family]*change{}
-	for i, f := range tableFamilies {
-		at[f] = &out[i]
-	}
-	inet := at[knftables.InetFamily]
-	inet.added, inet.removed, inet.peers = tiers.without(t.tiers, true), t.tiers.without(tiers, false), map[string]*knftables.Set{}
-	inet.there = t.tiers.rules()
-	for _, s := range (tierObjects{sets: slices.Concat(t.tiers.sets, tiers.sets)}).allSets() {
-		inet.peers[s.Name] = s
-	}
-	left := map[string]bool{} // sets that go with their elements
-	for _, s := range inet.removed.allSets() {
-		left[s.Name] = true
-	}
-	for key, e := range t.applied {
-		if _, keep := want[key]; !keep && !left[e.Set] {
-			at[e.Family].gone = append(at[e.Family].gone, e)
+// difference returns the change of a table to what is wanted.
+func (t *Tables) difference(w *Table) (c change) {
+	c.wanted = w.Sets
+	last := t.last[w.Layout.ID]
+	c.there = byName(last.Chains, func(c *Chain) string { return c.Name })
+	wanted := byName(w.Chains, func(c *Chain) string { return c.Name })
+	for _, chain := range w.Chains {
+		if was := c.there[chain.Name]; was == nil || was != chain && !slices.Equal(was.Rules, chain.Rules) {
+			c.chains = append(c.chains, chain)
 		}
 	}
-	for key, e := range want {
-		if _, there := t.applied[key]; !there {
-			at[e.Family].fresh = append(at[e.Family].fresh, e)
+	c.goneChains = slices.DeleteFunc(slices.Clone(last.Chains), func(c *Chain) bool { return wanted[c.Name] != nil })
+	c.sets = missing(w.Sets, last.Sets)
+	c.goneSets = missing(last.Sets, w.Sets)
+	left := byName(c.goneSets, func(s *Set) string { return s.Name }) // they go with their elements
+	renewed := map[string]bool{}
+	for s := range w.sets() {
+		renewed[s.Name] = s.Fill == Renewed
+	}
+	for key, e := range last.Elements {
+		if _, keep := w.Elements[key]; !keep && left[e.Set] == nil && !renewed[e.Set] {
+			c.gone = append(c.gone, e)
 		}
+	}
+	for key, e := range w.Elements {
+		if _, there := last.Elements[key]; !there && !renewed[e.Set] {
+			c.fresh = append(c.fresh, e)
+		}
+	}
+	return c
+}
+
+func byName[E any](all []*E, name func(*E) string) map[string]*E {
+	out := make(map[string]*E, len(all))
+	for _, e := range all {
+		out[name(e)] = e
 	}
 	return out
 }
 
+// missing returns the sets that others do not have.
+func missing(sets, others []*Set) []*Set {
+	there := byName(others, func(s *Set) string { return s.Name })
+	return slices.DeleteFunc(slices.Clone(sets), func(s *Set) bool { return there[s.Name] != nil })
+}
+
 // steps divides a change into transactions. A packet that is under way meets the elements of
-// the new state and the rules of the old, of which a new chain has none: it comes before the
+// the new content and the rules of the old, of which a new chain has none: it comes before the
 // elements that lead to it.
 func (c change) steps() []change {
-	var ahead, with []*tierChain
+	var ahead, with []*Chain
 	fresh := map[string]bool{}
-	for _, chain := range c.added.chains {
+	for _, chain := range c.chains {
 		// Base chains ask sets that are filled with the elements.
-		if _, there := c.there[chain.name]; there || chain.base != nil {
+		if c.there[chain.Name] != nil || chain.Hook != nil {
 			with = append(with, chain)
 		} else {
-			ahead, fresh["goto "+chain.name] = append(ahead, chain), true
+			ahead, fresh["goto "+chain.Name] = append(ahead, chain), true
 		}
 	}
 	if !slices.ContainsFunc(c.fresh, func(e *knftables.Element) bool { return len(e.Value) == 1 && fresh[e.Value[0]] }) {
 		return []change{c}
 	}
-	first, last := change{added: c.added, peers: c.peers}, c
-	first.added.chains, last.added = ahead, tierObjects{chains: with}
+	first, last := change{chains: ahead, sets: c.sets}, c
+	last.chains, last.sets = with, nil
 	return []change{first, last}
 }
 
@@ -77,53 +96,39 @@ type transaction interface {
 	Delete(o knftables.Object)
 }
 
-// write makes the change of the table i in one transaction: by the program nft where chains come
-// or change, else by netlink.
-func (t *Tables) write(ctx context.Context, i int, c change) error {
-	if len(c.added.chains) > 0 {
-		return t.runNft(ctx, t.both()[i], c.writeTo)
+// write makes a change in one transaction: by the program nft where chains come or change, else by netlink.
+func (t *Tables) write(ctx context.Context, id ID, c change) error {
+	if len(c.chains) > 0 {
+		return t.runNft(ctx, id, c.writeTo)
 	}
-	return t.runElements(ctx, t.both()[i], func() (*skeleton, error) { return t.plainSkeleton(i) }, c.peers, c.writeTo)
-}
-
-// writeTo renders the change.
-func (c change) writeTo(tx transaction) {
-	c.added.layOut(layout{commented{tx}})
-	bySet := func(a, b *knftables.Element) int { return strings.Compare(a.Set+a.Map, b.Set+b.Map) }
-	for _, e := range slices.SortedFunc(slices.Values(c.gone), bySet) {
-		tx.Delete(e)
-	}
-	for _, e := range slices.SortedFunc(slices.Values(c.fresh), bySet) {
-		tx.Add(e)
-	}
-	c.removed.remove(tx)
+	return t.runElements(ctx, id, slices.Concat(c.sets, c.wanted), c.writeTo)
 }
 
 // runNft has the program nft make a transaction, if that changes something.
-func (t *Tables) runNft(ctx context.Context, table knftables.Interface, write func(transaction)) error {
-	tx := table.NewTransaction()
+func (t *Tables) runNft(ctx context.Context, id ID, write func(transaction)) error {
+	tx := t.all[id].NewTransaction()
 	if write(tx); tx.NumOperations() == 0 {
 		return nil
 	}
-	return t.run(ctx, table, tx)
+	return t.run(ctx, t.all[id], tx)
 }
 
-// runElements makes a transaction without chains that come, if it changes something, for a table of
-// which of is the layout, but for peers. In the kernel it goes by netlink: the program nft would read every
-// set of the host, and close a socket (see nfattr.Sockets).
-func (t *Tables) runElements(ctx context.Context, table knftables.Interface, of func() (*skeleton, error), peers map[string]*knftables.Set, write func(transaction)) error {
+// runElements makes a transaction without chains that come, if it changes something, with sets that come. In the kernel
+// it goes by netlink: the program nft would read every set of the host, and close a socket (see nfattr.Sockets).
+func (t *Tables) runElements(ctx context.Context, id ID, coming []*Set, write func(transaction)) error {
 	if !t.direct {
-		return t.runNft(ctx, table, write)
+		return t.runNft(ctx, id, write)
 	}
-	s, err := of()
-	if err != nil {
-		return err
+	last := t.last[id]
+	if last == nil {
+		last = &Table{Layout: &Layout{}}
 	}
-	m := wire.New(s.family, s.table, func(name string) ([]string, bool) {
-		if set := peers[name]; set != nil {
-			return wire.Parts(set.Type), len(set.Flags) > 0
+	sets := byName(slices.Concat(last.Layout.Sets, last.Sets, coming), func(s *Set) string { return s.Name })
+	m := wire.New(knftables.Family(id.Family), id.Name, func(name string) ([]string, bool) {
+		if s := sets[name]; s != nil {
+			return s.types(), s.Fill == Ranges
 		}
-		return s.types[name], s.intervals[name]
+		return nil, false
 	})
 	if write(m); m.Empty() {
 		return nil
@@ -134,7 +139,85 @@ func (t *Tables) runElements(ctx context.Context, table knftables.Interface, of 
 	})
 }
 
-// changeElements changes elements of the layout of the table inet.
-func (t *Tables) changeElements(ctx context.Context, write func(transaction)) error {
-	return t.runElements(ctx, t.inet, func() (*skeleton, error) { return t.plainSkeleton(0) }, nil, write)
+// writeTo renders the change.
+func (c change) writeTo(tx transaction) {
+	for _, s := range c.sets {
+		tx.Add(s.object())
+	}
+	for _, chain := range c.chains {
+		chain.writeTo(tx)
+	}
+	bySet := func(a, b *knftables.Element) int { return strings.Compare(a.Set+a.Map, b.Set+b.Map) }
+	for _, e := range slices.SortedFunc(slices.Values(c.gone), bySet) {
+		tx.Delete(e)
+	}
+	for _, e := range slices.SortedFunc(slices.Values(c.fresh), bySet) {
+		tx.Add(e)
+	}
+	for _, chain := range c.goneChains {
+		tx.Flush(&knftables.Chain{Name: chain.Name})
+	}
+	for _, chain := range c.goneChains {
+		tx.Delete(&knftables.Chain{Name: chain.Name})
+	}
+	for _, s := range c.goneSets {
+		tx.Delete(reference(s.Name, s.Value != ""))
+	}
+}
+
+// AddSets makes sets ahead of a content that has them. The next that does not removes them.
+func (t *Tables) AddSets(ctx context.Context, id ID, sets []*Set) error {
+	next := &Table{}
+	if last := t.last[id]; last != nil {
+		*next = *last
+	}
+	c := change{sets: missing(sets, next.Sets)}
+	if len(c.sets) == 0 {
+		return nil
+	}
+	if err := t.write(ctx, id, c); err != nil {
+		t.partial = true
+		return fmt.Errorf("add sets to nft table %s: %w", id, err)
+	}
+	if next.Layout != nil {
+		next.Sets = slices.Concat(next.Sets, c.sets)
+		t.last[id] = next
+	}
+	return nil
+}
+
+// ChangeElements adds elements to a table, or removes them, ahead of a content that has them or not: one that is there,
+// or is not, is no error. A table of another layout does not change.
+func (t *Tables) ChangeElements(ctx context.Context, id ID, elements Elements, remove bool) error {
+	last := t.last[id]
+	if t.otherLayout || last == nil {
+		return nil
+	}
+	err := t.runElements(ctx, id, nil, func(tx transaction) {
+		for _, e := range elements { // also before their removal: one that is not there is an error
+			tx.Add(e)
+		}
+		for _, e := range elements {
+			if remove {
+				tx.Delete(e)
+			}
+		}
+	})
+	if err != nil {
+		t.partial = true
+		return fmt.Errorf("change elements of nft table %s: %w", id, err)
+	}
+	next := *last
+	if next.Elements = maps.Clone(last.Elements); next.Elements == nil {
+		next.Elements = Elements{}
+	}
+	for key, e := range elements {
+		if remove {
+			delete(next.Elements, key)
+		} else {
+			next.Elements[key] = e
+		}
+	}
+	t.last[id] = &next
+	return nil
 }

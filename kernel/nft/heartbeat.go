@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -13,46 +12,61 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// HeartbeatTimeout is how long interception stays on after the last heartbeat: the
-// dead-man switch of the design.
-const HeartbeatTimeout = 3 * time.Second
-
-// aliveSet holds the port of DNS while an agent is alive.
-const aliveSet = "alive"
-
-// Heartbeat keeps interception on for another HeartbeatTimeout. It hardly waits for other
-// changes of this agent's, which may take seconds on a busy node.
-func (t *Tables) Heartbeat(ctx context.Context) error {
-	if err := t.generations.Urgent(func() error { return t.renew(ctx) }); err != nil {
-		return fmt.Errorf("renew the dead-man switch: %w", err)
+// Renew has the element of a set of the first table be there for the set's timeout from now on. It hardly waits
+// for other changes of this agent's, which may take seconds on a busy node.
+func (t *Tables) Renew(ctx context.Context, s *Set) error {
+	if err := t.generations.Urgent(func() error { return t.renew(ctx, s) }); err != nil {
+		return fmt.Errorf("renew the element of nft set %s %s: %w", t.names[0], s.Name, err)
 	}
 	return nil
 }
 
-// Disable switches interception off at once.
-func (t *Tables) Disable(ctx context.Context) error {
-	tx := t.inet.NewTransaction()
-	tx.Flush(&knftables.Set{Name: aliveSet})
-	if err := t.run(ctx, t.inet, tx); err != nil {
-		return fmt.Errorf("switch interception off: %w", err)
+// renews tells whether an element is that of Renewed.
+func (s *Set) renews(e *knftables.Element) bool {
+	return s.Fill == Renewed && slices.Equal(e.Key, []string{s.Renewed})
+}
+
+// renewedOf returns the elements that Renew added to a table, as far as they are there.
+func (t *Tables) renewedOf(ctx context.Context, w *Table) (out []*knftables.Element, err error) {
+	for _, s := range w.Layout.Sets {
+		if s.Fill != Renewed {
+			continue
+		}
+		found, err := t.Elements(ctx, w.Layout.ID, s)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(found, s.renews) {
+			out = append(out, s.element([]string{s.Renewed}))
+		}
+	}
+	return out, nil
+}
+
+// Empty removes the elements of a set of the first table, whatever the layout is.
+func (t *Tables) Empty(ctx context.Context, s *Set) error {
+	err := t.runElements(ctx, t.names[0], nil, func(tx transaction) { tx.Flush(reference(s.Name, false)) })
+	if err != nil {
+		return fmt.Errorf("empty nft set %s %s: %w", t.names[0], s.Name, err)
 	}
 	return nil
 }
 
-// renewByInterface renews the switch by knftables.
-func (t *Tables) renewByInterface(ctx context.Context) error {
-	tx := t.inet.NewTransaction()
+// renewByInterface renews an element by knftables.
+func (t *Tables) renewByInterface(ctx context.Context, s *Set) error {
+	table := t.all[t.names[0]]
+	tx := table.NewTransaction()
 	// Adding an element that is there does not renew it; both in one transaction leave
 	// no time without it.
-	tx.Flush(&knftables.Set{Name: aliveSet})
-	tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
-	return t.inet.Run(ctx, tx)
+	tx.Flush(reference(s.Name, false))
+	tx.Add(s.element([]string{s.Renewed}))
+	return table.Run(ctx, tx)
 }
 
-// renewals are the timeouts of the element in turn. Linux moves the deadline of an element
-// that is there if it is added with another timeout (6.12 and later). They are multiples of
+// renewals are the differences between the timeout of the set and those of the element in turn. Linux moves the deadline
+// of an element that is there if it is added with another timeout (6.12 and later). They are multiples of
 // a jiffy at every HZ, and neither is the default of the set, which a dump leaves out.
-var renewals = [2]time.Duration{HeartbeatTimeout + 20*time.Millisecond, HeartbeatTimeout + 40*time.Millisecond}
+var renewals = [2]time.Duration{20 * time.Millisecond, 40 * time.Millisecond}
 
 // renewInKernel does the same without the program nft, whose start takes longer than a
 // heartbeat on a busy node, and which would be most of the cost of an idle agent.
@@ -60,26 +74,26 @@ var renewals = [2]time.Duration{HeartbeatTimeout + 20*time.Millisecond, Heartbea
 // It moves the deadline in place where the kernel can. After a transaction that deletes, each
 // program that closes a socket of netfilter waits for an RCU grace period: 15 ms on an idle
 // machine, and seconds on a busy one (Linux 6.18).
-func (t *Tables) renewInKernel(ctx context.Context) error {
+func (t *Tables) renewInKernel(ctx context.Context, s *Set) error {
 	var timeout time.Duration
 	if t.triesToMove() {
-		last, err := t.kernel.alive(ctx)
+		last, err := t.renewedElements(ctx, s)
 		if err != nil {
 			return err
 		}
-		if timeout = renewals[0]; hasTimeout(last, renewals[0]) {
-			timeout = renewals[1]
+		if timeout = s.Timeout + renewals[0]; hasTimeout(last, timeout) {
+			timeout = s.Timeout + renewals[1]
 		}
-		if err := t.kernel.renewAlive(ctx, timeout, false); err != nil {
+		if err := t.addRenewed(ctx, s, timeout, false); err != nil {
 			return err
 		}
-		now, err := t.kernel.alive(ctx)
+		now, err := t.renewedElements(ctx, s)
 		if err != nil {
 			return err
 		}
 		if hasTimeout(now, timeout) {
 			// An element that ended between the readings is new, and says nothing.
-			if len(last) == 1 && last[0].expires > HeartbeatTimeout/2 {
+			if len(last) == 1 && last[0].expires > s.Timeout/2 {
 				t.moves.Store(true)
 			}
 			return nil
@@ -89,14 +103,14 @@ func (t *Tables) renewInKernel(ctx context.Context) error {
 		}
 		timeout = 0
 	}
-	return t.kernel.renewAlive(ctx, timeout, true)
+	return t.addRenewed(ctx, s, timeout, true)
 }
 
-// replacedBeats is how many heartbeats replace the element after the kernel did not move it: another agent's
-// heartbeat between the readings looks the same.
+// replacedBeats is how many renewals replace the element after the kernel did not move it: another agent's
+// renewal between the readings looks the same.
 const replacedBeats = 60
 
-// triesToMove tells whether a heartbeat is to move the deadline in place.
+// triesToMove tells whether a renewal is to move the deadline in place.
 func (t *Tables) triesToMove() bool {
 	if t.replaces.Load() == 0 {
 		return true
@@ -105,48 +119,38 @@ func (t *Tables) triesToMove() bool {
 	return false
 }
 
-// renewAlive adds the element of the switch, with a timeout other than that of the set unless it
+// addRenewed adds the element, with a timeout other than that of the set unless it
 // is 0. With replace it removes the one that is there, in the same transaction.
-func (k kernel) renewAlive(ctx context.Context, timeout time.Duration, replace bool) error {
+func (t *Tables) addRenewed(ctx context.Context, s *Set, timeout time.Duration, replace bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	m := wire.New(knftables.InetFamily, TableName, nil)
+	m := wire.New(knftables.Family(t.names[0].Family), t.names[0].Name, func(string) ([]string, bool) { return s.types(), false })
 	if replace {
-		m.Flush(&knftables.Set{Name: aliveSet})
+		m.Flush(&knftables.Set{Name: s.Name})
 	}
-	m.List(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, aliveSet, func(b []byte) []byte {
-		b, element := nfattr.Begin(b, unix.NFTA_LIST_ELEM)
-		b, key := nfattr.Begin(b, unix.NFTA_SET_ELEM_KEY)
-		b = nfattr.Append(b, unix.NFTA_DATA_VALUE, binary.BigEndian.AppendUint16(nil, dnsPortNumber))
-		nfattr.End(b, key)
-		if timeout > 0 {
-			b = nfattr.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(timeout.Milliseconds()))
-		}
-		nfattr.End(b, element)
-		return b
-	})
-	_, err := m.Commit(k.sockets)
+	m.AddFor(s.element([]string{s.Renewed}), timeout)
+	_, err := m.Commit(t.kernel.sockets)
 	return err
 }
 
-// aliveElement is an element of the switch: its own timeout, 0 for that of the set, and how long
+// renewedElement is an element of a set: its own timeout, 0 for that of the set, and how long
 // it is going to live.
-type aliveElement struct{ timeout, expires time.Duration }
+type renewedElement struct{ timeout, expires time.Duration }
 
-// alive lists the elements of the switch.
-func (k kernel) alive(ctx context.Context) (out []aliveElement, err error) {
+// renewedElements lists the elements of a set.
+func (t *Tables) renewedElements(ctx context.Context, s *Set) (out []renewedElement, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	err = k.dump(unix.NFT_MSG_GETSETELEM, unix.NFPROTO_INET, func(attrs []byte) {
+	err = t.kernel.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(t.names[0].Family)], func(attrs []byte) {
 		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
 			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
 				a := nfattr.Parse(element)
-				out = append(out, aliveElement{milliseconds(a[unix.NFTA_SET_ELEM_TIMEOUT]), milliseconds(a[unix.NFTA_SET_ELEM_EXPIRATION])})
+				out = append(out, renewedElement{milliseconds(a[unix.NFTA_SET_ELEM_TIMEOUT]), milliseconds(a[unix.NFTA_SET_ELEM_EXPIRATION])})
 			}
 		}
-	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, aliveSet))
+	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, t.names[0].Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name))
 	return out, err
 }
 
@@ -154,12 +158,12 @@ func milliseconds(b []byte) time.Duration { return time.Duration(nfattr.Uint64(b
 
 // unmoved tells whether the kernel left an element as it was. An element that is gone, or
 // that another agent renewed meanwhile, says nothing about the kernel.
-func unmoved(last, now []aliveElement) bool {
+func unmoved(last, now []renewedElement) bool {
 	return len(last) == 1 && len(now) == 1 && last[0].timeout == now[0].timeout
 }
 
 // hasTimeout tells whether an element has a timeout, to the precision of the kernel's clock
 // tick, which is at most 10 ms.
-func hasTimeout(elements []aliveElement, d time.Duration) bool {
-	return slices.ContainsFunc(elements, func(e aliveElement) bool { return (e.timeout - d).Abs() < 10*time.Millisecond })
+func hasTimeout(elements []renewedElement, d time.Duration) bool {
+	return slices.ContainsFunc(elements, func(e renewedElement) bool { return (e.timeout - d).Abs() < 10*time.Millisecond })
 }

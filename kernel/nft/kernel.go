@@ -69,14 +69,14 @@ func text(typ int, s string) attribute {
 
 // tableNames returns all tables. The program nft reads every rule of the host before it prints
 // their names.
-func (k kernel) tableNames() ([]Table, error) {
+func (k kernel) tableNames() ([]ID, error) {
 	words := map[uint8]string{}
 	for word, f := range wire.FamilyNumbers {
 		words[f] = string(word)
 	}
-	var out []Table
+	var out []ID
 	err := k.ask(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, true, func(f uint8, attrs []byte) {
-		out = append(out, Table{words[f], nfattr.String(nfattr.Parse(attrs)[unix.NFTA_TABLE_NAME])})
+		out = append(out, ID{words[f], nfattr.String(nfattr.Parse(attrs)[unix.NFTA_TABLE_NAME])})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list nft tables: %w", err)
@@ -100,19 +100,19 @@ func (k kernel) generation() (id uint32, err error) {
 
 var errNoGeneration = errors.New("the kernel reports none")
 
-// Denied returns the number of packets that were denied since the tables were made,
-// including unlogged ones. It is 0 without the tables, and on fakes.
-func (t *Tables) Denied() (packets uint64, err error) {
+// Packets returns the number of packets that a counter counted since its table was made. It is 0 without the table, and
+// on fakes.
+func (t *Tables) Packets(id ID, counter string) (packets uint64, err error) {
 	if !t.direct {
 		return 0, nil
 	}
-	err = t.kernel.ask(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, false, func(_ uint8, attrs []byte) {
-		counter := nfattr.Parse(nfattr.Parse(attrs)[unix.NFTA_OBJ_DATA])
-		packets = nfattr.Uint64(counter[unix.NFTA_COUNTER_PACKETS])
-	}, text(unix.NFTA_OBJ_TABLE, TableName), text(unix.NFTA_OBJ_NAME, deniedCounter),
+	err = t.kernel.ask(unix.NFT_MSG_GETOBJ, wire.FamilyNumbers[knftables.Family(id.Family)], false, func(_ uint8, attrs []byte) {
+		data := nfattr.Parse(nfattr.Parse(attrs)[unix.NFTA_OBJ_DATA])
+		packets = nfattr.Uint64(data[unix.NFTA_COUNTER_PACKETS])
+	}, text(unix.NFTA_OBJ_TABLE, id.Name), text(unix.NFTA_OBJ_NAME, counter),
 		func(b []byte) []byte { return nfattr.AppendUint32(b, unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER) })
 	if err != nil {
-		return 0, fmt.Errorf("read the counter of denied packets: %w", err)
+		return 0, fmt.Errorf("read the nft counter %s %s: %w", id, counter, err)
 	}
 	return packets, nil
 }

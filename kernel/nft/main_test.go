@@ -5,10 +5,9 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/testkit/netns"
-	"github.com/namegate/namegate/testkit/short"
 )
 
 func TestMain(m *testing.M) {
 	netns.Parallel()
-	os.Exit(short.Main(m, short.Lists{Long: []string{"TestAuditedIsLoggedOnceAndPasses", "TestAuditedScanDoesNotSuppressLogs", "TestChangesAfterARival", "TestListingsWhileOthersCommit"}}))
+	os.Exit(m.Run())
 }

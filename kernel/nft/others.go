@@ -12,15 +12,11 @@ import (
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/kernel/nft/marks"
-	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"github.com/namegate/namegate/kernel/subscription"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
-
-// Table is a table of one family.
-type Table struct{ Family, Name string }
 
 // MarkUse returns the first rule of another program's nftables chain that reads
 // or writes one bit of packet or connection marks, as "table T, chain C, rule with handle N",
@@ -28,7 +24,7 @@ type Table struct{ Family, Name string }
 // count: it can take an allowance away and not give one. Tables that are known
 // already, as iptables' own are, are not read again. unread are tables that cannot be read, with
 // the reason.
-func (t *Tables) MarkUse(bit uint32, known func(Table) bool) (use string, unread []error, err error) {
+func (t *Tables) MarkUse(bit uint32, known func(ID) bool) (use string, unread []error, err error) {
 	if !t.direct {
 		return "", nil, nil
 	}
@@ -37,7 +33,7 @@ func (t *Tables) MarkUse(bit uint32, known func(Table) bool) (use string, unread
 		return "", nil, err
 	}
 	for _, n := range tables {
-		if n.Name == TableName || n.Name == NetTableName || known(n) {
+		if t.all[n] != nil || known(n) {
 			continue
 		}
 		var failed error
@@ -147,13 +143,13 @@ const (
 // Flowtable is a flow table of another program: it forwards packets of its connections from its
 // devices, and no rule sees them.
 type Flowtable struct {
-	Table
+	ID
 	Name string
 	// Devices are names of interfaces, or beginnings of names with "*" behind them.
 	Devices []string
 }
 
-func (f Flowtable) String() string { return fmt.Sprintf("%s %s %s", f.Family, f.Table.Name, f.Name) }
+func (f Flowtable) String() string { return fmt.Sprintf("%s %s", f.ID, f.Name) }
 
 // Flowtables lists the flow tables of the host.
 func (t *Tables) Flowtables() (out []Flowtable, err error) {
@@ -178,7 +174,7 @@ func (t *Tables) FakeFlowtables(all ...Flowtable) { t.flowtables = all }
 
 func parseFlowtable(family string, attrs []byte) Flowtable {
 	a := nfattr.Parse(attrs)
-	f := Flowtable{Table: Table{family, nfattr.String(a[flowtableTable])}, Name: nfattr.String(a[flowtableName])}
+	f := Flowtable{ID: ID{family, nfattr.String(a[flowtableTable])}, Name: nfattr.String(a[flowtableName])}
 	nfattr.Each(nfattr.Parse(a[flowtableHook])[flowtableHookDevs], func(typ int, name []byte) {
 		switch typ {
 		case deviceName:
@@ -190,42 +186,32 @@ func parseFlowtable(family string, attrs []byte) Flowtable {
 	return f
 }
 
-// Watch sends a token after any program changed our tables, or tables of iptables in
-// nftables with chains of ours, until ctx ends; changes while a token waits are one
+// Watch sends a token after any program changed an object that concerns the caller, by the name of its table and,
+// of elements, of their set, else "", until ctx ends; changes while a token waits are one
 // token. After an error, which lost receives, it goes on. On fakes nothing is ever sent.
-func (t *Tables) Watch(ctx context.Context, lost func(error)) (<-chan struct{}, error) {
+func (t *Tables) Watch(ctx context.Context, concerns func(table, set string) bool, lost func(error)) (<-chan struct{}, error) {
 	if !t.direct {
 		return nil, nil
 	}
-	tokens, err := subscription.Watch(ctx, subscription.Groups(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES), concerns, lost)
+	tokens, err := subscription.Watch(ctx, subscription.Groups(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES), func(msgs []syscall.NetlinkMessage) bool { return slices.ContainsFunc(msgs, about(concerns)) }, lost)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to nftables events: %w", err)
 	}
 	return tokens, nil
 }
 
-// iptablesTables are the tables of iptables in nftables that hold chains of ours.
-var iptablesTables = []string{"raw", "mangle", "security"}
-
-// concerns tells whether any of the events is about a table that holds something of ours.
-// The dead-man switch, and the sets that the kernel fills, change all the time.
-func concerns(msgs []syscall.NetlinkMessage) bool {
-	for _, m := range msgs {
+// about tells whether an event is about an object that concerns the caller of Watch.
+func about(concerns func(table, set string) bool) func(syscall.NetlinkMessage) bool {
+	return func(m syscall.NetlinkMessage) bool {
 		if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN {
-			continue
+			return false
 		}
 		a := nfattr.Parse(m.Data[min(nfattr.HeaderLen, len(m.Data)):])
-		switch table := nfattr.String(a[unix.NFTA_TABLE_NAME]); m.Header.Type & 0xff {
+		set := ""
+		switch m.Header.Type & 0xff {
 		case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
-			set := nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])
-			if table == TableName && (timed.IsSet(set) || !volatile(set)) || table == NetTableName {
-				return true
-			}
-		default: // the attribute of the table's name has the same number in all of them
-			if table == TableName || table == NetTableName || slices.Contains(iptablesTables, table) {
-				return true
-			}
+			set = nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])
 		}
+		return concerns(nfattr.String(a[unix.NFTA_TABLE_NAME]), set) // the attribute has the same number in all of them
 	}
-	return false
 }

@@ -19,9 +19,9 @@ import (
 func TestMarkUse(t *testing.T) {
 	t.Parallel()
 	netns.Own(t)
-	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	tables, err := Open(oursID)
 	fatal.If(t, err)
-	none := func(Table) bool { return false }
+	none := func(ID) bool { return false }
 	for _, test := range []struct {
 		rule string
 		uses bool
@@ -66,7 +66,7 @@ func TestMarkUse(t *testing.T) {
 		}
 	}
 	fatal.If(t, exec.Command("nft", "add rule inet other c meta mark set 0x40").Run())
-	if use, _, err := tables.MarkUse(0x40, func(n Table) bool { return n == Table{"inet", "other"} }); use != "" || err != nil {
+	if use, _, err := tables.MarkUse(0x40, func(n ID) bool { return n == ID{"inet", "other"} }); use != "" || err != nil {
 		t.Errorf("in a table that is known: %q, %v", use, err)
 	}
 }
@@ -76,15 +76,15 @@ func TestMarkUse(t *testing.T) {
 func TestMarkUseBesideANewerProgram(t *testing.T) {
 	t.Parallel()
 	netns.Own(t)
-	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	tables, err := Open(oursID)
 	fatal.If(t, err)
 	fatal.If(t, exec.Command("nft", "add table inet other; add chain inet other c; add rule inet other c meta mark set 0x40").Run())
 	addNewerSet(t, tables.kernel)
-	if use, unread, err := tables.MarkUse(0x40, func(Table) bool { return false }); !strings.HasPrefix(use, "table inet other") || len(unread) > 0 || err != nil {
+	if use, unread, err := tables.MarkUse(0x40, func(ID) bool { return false }); !strings.HasPrefix(use, "table inet other") || len(unread) > 0 || err != nil {
 		t.Errorf("found %q, %v, %v", use, unread, err)
 	}
 	crashes := exec.Command("nft", "list", "table", "inet", "newer").Run() != nil
-	if err := tables.Setup(t.Context()); crashes && (err == nil || !strings.Contains(err.Error(), "install a newer nftables")) || !crashes && err != nil {
+	if err := tables.Setup(t.Context(), []Table{ours()}); crashes && (err == nil || !strings.Contains(err.Error(), "install a newer nftables")) || !crashes && err != nil {
 		t.Errorf("the program crashes: %v, and the tables are written: %v", crashes, err)
 	}
 }
@@ -131,11 +131,11 @@ func addNewerSet(t *testing.T, k kernel) {
 func TestElementsInDeclarations(t *testing.T) {
 	t.Parallel()
 	netns.Own(t)
-	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	tables, err := Open(oursID)
 	fatal.If(t, err)
-	fatal.If(t, tables.Setup(t.Context()))
-	tx := tables.inet.NewTransaction()
-	fatal.If(t, tables.refill(0, tx, elements{}))
+	fatal.If(t, tables.Setup(t.Context(), []Table{ours()}))
+	tx, w := tables.all[oursID].NewTransaction(), ours()
+	w.refill(tx)
 	if _, declared := inDeclarations(tx.String()); declared {
 		t.Error("a transaction without elements")
 	}
@@ -175,7 +175,7 @@ func TestRemoveChains(t *testing.T) {
 			run(program + " -w " + command)
 		}
 	}
-	tables, err := Open(Bits{Admitted: 0x40, Candidate: 0x20})
+	tables, err := Open(oursID)
 	fatal.If(t, err)
 	for range 2 { // once more with nothing to remove
 		fatal.If(t, tables.RemoveChains(t.Context(), "NAMEGATE-"))

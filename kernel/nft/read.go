@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/namegate/namegate/kernel/nfattr"
-	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -22,8 +21,8 @@ var hookNames = []string{"prerouting", "input", "forward", "output", "postroutin
 type kernelReader struct{ kernel }
 
 // objects implements reader.
-func (r kernelReader) objects(_ context.Context, family knftables.Family, table string) (*contents, error) {
-	out, f := newContents(), wire.FamilyNumbers[family]
+func (r kernelReader) objects(_ context.Context, id ID) (*contents, error) {
+	out, f, table := newContents(), wire.FamilyNumbers[knftables.Family(id.Family)], id.Name
 	err := r.dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
 		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == table {
 			out.dormant = nfattr.Uint32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
@@ -56,10 +55,8 @@ func (r kernelReader) objects(_ context.Context, family knftables.Family, table 
 		if nfattr.Uint32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
 			name := nfattr.String(a[unix.NFTA_SET_NAME])
 			flags := nfattr.Uint32(a[unix.NFTA_SET_FLAGS])
-			out.elements[name], out.maps[name] = elements{}, flags&unix.NFT_SET_MAP != 0
-			if timed.IsSet(name) || timed.IsKeySet(name) || out.maps[name] {
-				out.forms[name] = setForm{nfattr.Uint32(a[unix.NFTA_SET_KEY_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_KEY_LEN]), flags, nfattr.Uint32(a[unix.NFTA_SET_DATA_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_DATA_LEN])}
-			}
+			out.elements[name], out.maps[name] = Elements{}, flags&unix.NFT_SET_MAP != 0
+			out.forms[name] = setForm{nfattr.Uint32(a[unix.NFTA_SET_KEY_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_KEY_LEN]), flags, nfattr.Uint32(a[unix.NFTA_SET_DATA_TYPE]), nfattr.Uint32(a[unix.NFTA_SET_DATA_LEN])}
 		}
 	}, text(unix.NFTA_SET_TABLE, table))
 	return out, err
@@ -86,53 +83,45 @@ func hook(chain map[int][]byte) string {
 }
 
 // elements implements reader.
-func (r kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+func (r kernelReader) elements(_ context.Context, id ID, s *Set) ([]*knftables.Element, error) {
 	var out []*knftables.Element
 	var bounds []wire.Bound
-	err := r.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[s.family], func(attrs []byte) {
+	types := s.types()
+	err := r.dump(unix.NFT_MSG_GETSETELEM, wire.FamilyNumbers[knftables.Family(id.Family)], func(attrs []byte) {
 		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
 			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
 				a := nfattr.Parse(element)
 				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
-				data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
-				if wire.IsCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]) {
-					out = append(out, s.catchAll(set))
-				} else if s.intervals[set] {
+				switch {
+				case wire.IsCatchAll(a[unix.NFTA_SET_ELEM_FLAGS]):
+					out = append(out, s.element([]string{wire.CatchAllKey}))
+				case s.Fill == Ranges:
 					addr, _ := netip.AddrFromSlice(key)
 					bounds = append(bounds, wire.Bound{Addr: addr, End: nfattr.Uint32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
-				} else {
-					e := s.element(set, key, data[unix.NFTA_DATA_VALUE])
-					if verdict := nfattr.Parse(data[unix.NFTA_DATA_VERDICT]); len(verdict) > 0 && s.maps[set] {
-						e.Set, e.Map, e.Value = "", set, []string{"goto " + nfattr.String(verdict[unix.NFTA_VERDICT_CHAIN])}
+				default:
+					words, left := wire.Decode(key, types)
+					e := s.element(words)
+					data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
+					if value := data[unix.NFTA_DATA_VALUE]; value != nil {
+						e.Value, _ = wire.Decode(value, left)
+					} else if verdict := nfattr.Parse(data[unix.NFTA_DATA_VERDICT]); len(verdict) > 0 {
+						e.Value = []string{"goto " + nfattr.String(verdict[unix.NFTA_VERDICT_CHAIN])}
 					}
 					out = append(out, e)
 				}
 			}
 		}
-	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, s.table), text(unix.NFTA_SET_ELEM_LIST_SET, set))
+	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, id.Name), text(unix.NFTA_SET_ELEM_LIST_SET, s.Name))
 	for _, r := range wire.Ranges(bounds) {
-		out = append(out, rangeElement(r, s.family, s.table, set))
+		out = append(out, rangeElement(r, s.Name))
 	}
 	return out, err
 }
 
-// catchAll is the catch-all element of a set or map, without its value.
-func (s *skeleton) catchAll(set string) *knftables.Element {
-	e := &knftables.Element{Family: s.family, Table: s.table, Set: set, Key: []string{wire.CatchAllKey}}
-	if s.maps[set] {
-		e.Set, e.Map = "", set
+// element is an element of the set or map, without a value.
+func (s *Set) element(key []string) *knftables.Element {
+	if s.Value != "" {
+		return &knftables.Element{Map: s.Name, Key: key}
 	}
-	return e
-}
-
-// element renders an element as nft lists it.
-func (s *skeleton) element(set string, key, value []byte) *knftables.Element {
-	e := &knftables.Element{Family: s.family, Table: s.table, Set: set}
-	words := s.types[set]
-	e.Key, words = wire.Decode(key, words)
-	if value != nil {
-		e.Set, e.Map = "", set
-		e.Value, _ = wire.Decode(value, words)
-	}
-	return e
+	return &knftables.Element{Set: s.Name, Key: key}
 }

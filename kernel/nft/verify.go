@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 	"go4.org/netipx"
 	"sigs.k8s.io/knftables"
@@ -24,19 +22,20 @@ type contents struct {
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).
 	rules map[string][]string
-	// forms has the form of each map and of each set of entries, of their keys and of grants. It is nil where the
+	// forms has the form of each set and map, in what is wanted of those that stay. It is nil where the
 	// reader has none.
 	forms map[string]setForm
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
 	// elements has each set's and map's elements; those of an interval set are merged
 	// into ranges. Volatile sets and sets that the layout does not have are left out.
-	elements map[string]elements
+	elements map[string]Elements
 	maps     map[string]bool // which of these are maps
+	sets     map[string]*Set // of what is wanted
 }
 
 func newContents() *contents {
-	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}, forms: map[string]setForm{}, maps: map[string]bool{}}
+	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]Elements{}, forms: map[string]setForm{}, maps: map[string]bool{}, sets: map[string]*Set{}}
 }
 
 // ruleDigest is the comment of a rule. nft prints a rule in other words than it was
@@ -45,58 +44,6 @@ func newContents() *contents {
 func ruleDigest(rule string) string {
 	sum := sha256.Sum256([]byte(rule))
 	return hex.EncodeToString(sum[:6])
-}
-
-// skeleton is the content of a table of ours without elements: the layout, interpreted by
-// a fake.
-type skeleton struct {
-	*contents
-	family knftables.Family
-	table  string
-	// types has the words of each set's key and, after them, of each map's value.
-	types map[string][]string
-	// intervals are the sets of prefixes.
-	intervals map[string]bool
-}
-
-// skeletonOf interprets the layout of the table i.
-func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
-	return newSkeleton(tableFamilies[i], TableName, func(tx *knftables.Transaction) {
-		t.layout(i, tx, tiers)
-		commented{tx}.Add(&knftables.Chain{Name: t.sign(i)})
-	})
-}
-
-// newSkeleton interprets a layout.
-func newSkeleton(family knftables.Family, table string, layout func(tx *knftables.Transaction)) (*skeleton, error) {
-	fake := knftables.NewFake(family, table)
-	tx := fake.NewTransaction()
-	layout(tx)
-	if err := fake.Run(context.Background(), tx); err != nil {
-		return nil, fmt.Errorf("lay out nft table %s %s: %w", family, table, err)
-	}
-	s := &skeleton{contents: newContents(), family: family, table: table, types: map[string][]string{}, intervals: map[string]bool{}}
-	for name, c := range fake.Table.Chains {
-		s.hooks[name] = ""
-		if c.Hook != nil {
-			s.hooks[name] = fmt.Sprint(*c.Type, " ", *c.Hook, " ", *c.Priority)
-		}
-		s.rules[name] = comments(c.Rules)
-	}
-	for name, set := range fake.Table.Sets {
-		s.types[name] = wire.Parts(set.Type + set.TypeOf)
-		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
-		s.elements[name] = nil
-		if timed.IsSet(name) || timed.IsKeySet(name) {
-			s.forms[name] = formOf(&set.Set)
-		}
-	}
-	for name, m := range fake.Table.Maps {
-		key, value, _ := strings.Cut(m.Type, " : ")
-		s.types[name] = append(wire.Parts(key), wire.Parts(value)...)
-		s.elements[name], s.maps[name], s.forms[name] = nil, true, mapFormOf(key, value)
-	}
-	return s, nil
 }
 
 func comments(rules []*knftables.Rule) []string {
@@ -111,34 +58,15 @@ func comments(rules []*knftables.Rule) []string {
 	return out
 }
 
-// wanted is the content of a table in a state.
-func (s *skeleton) wanted(all elements) *contents {
-	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]elements{}, forms: s.forms}
-	for name := range s.elements {
-		w.elements[name] = elements{}
-	}
-	for key, e := range all {
-		if e.Family == s.family && e.Table == s.table {
-			w.elements[e.Set+e.Map][key] = e
-		}
-	}
-	for name := range s.intervals {
-		if s.intervals[name] {
-			w.elements[name] = merged(w.elements[name])
-		}
-	}
-	return w
-}
-
 // merged joins the prefixes and ranges of an interval set into the ranges that they cover
 // together: nft may store prefixes side by side as one range.
-func merged(all elements) elements {
-	out := elements{}
+func merged(all Elements) Elements {
+	out := Elements{}
 	var ranges []netipx.IPRange
-	var of *knftables.Element
+	set := ""
 	for key, e := range all {
 		if r, ok := wire.ParseRange(e.Key[0]); ok {
-			ranges, of = append(ranges, r), e
+			ranges, set = append(ranges, r), e.Set
 		} else {
 			out[key] = e
 		}
@@ -153,54 +81,53 @@ func merged(all elements) elements {
 		}
 	}
 	for _, r := range joined {
-		e := rangeElement(r, of.Family, of.Table, of.Set)
-		out[elementKey(e)] = e
+		out.put(rangeElement(r, set))
 	}
 	return out
 }
 
 // rangeElement is a range as an element of an interval set.
-func rangeElement(r netipx.IPRange, f knftables.Family, table, set string) *knftables.Element {
-	return &knftables.Element{Family: f, Table: table, Set: set, Key: []string{r.String()}}
+func rangeElement(r netipx.IPRange, set string) *knftables.Element {
+	return &knftables.Element{Set: set, Key: []string{r.String()}}
 }
 
 // deviations returns the names of the objects of a table that differ from the wanted
 // ones. anew: the table has to be made anew, because it has an object that the layout
-// does not have and no state adds, a chain has another hook, a map or an entry set another
+// does not have and that does not pass, a chain has another hook, a set that stays another
 // form, or the table is dormant.
-func (w *contents) deviations(f knftables.Family, table string, is *contents) (out []string, anew bool) {
+func (want *contents) deviations(l *Layout, is *contents) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
-		return []string{fmt.Sprintf("nft table %s %s", f, table)}, false
+		return []string{fmt.Sprintf("nft table %s", l)}, false
 	}
-	name := func(kind, object string) string { return fmt.Sprintf("nft %s %s %s %s", kind, f, table, object) }
-	for chain, rules := range w.rules {
+	name := func(kind, object string) string { return fmt.Sprintf("nft %s %s %s", kind, l, object) }
+	for chain, rules := range want.rules {
 		have, there := is.rules[chain]
-		moved := there && is.hooks != nil && is.hooks[chain] != w.hooks[chain]
+		moved := there && is.hooks != nil && is.hooks[chain] != want.hooks[chain]
 		if !there || moved || !slices.Equal(rules, have) {
 			out = append(out, name("chain", chain))
 		}
 		anew = anew || moved
 	}
-	for set, elements := range w.elements {
+	for set, s := range want.sets {
 		have, there := is.elements[set]
-		other := there && is.forms != nil && is.forms[set] != w.forms[set]
-		if !there || other || !volatile(set) && !maps.EqualFunc(elements, have, sameElement) {
+		other := there && is.forms != nil && (s.stays() || is.maps[set]) && is.forms[set] != want.forms[set]
+		if !there || other || !s.Fill.volatile() && !maps.EqualFunc(want.elements[set], have, sameElement) {
 			out = append(out, name("set", set))
 		}
 		anew = anew || other
 	}
 	for chain := range is.rules {
-		if _, ours := w.rules[chain]; !ours {
-			out, anew = append(out, name("chain", chain)), anew || !ofTiers(chain)
+		if _, ours := want.rules[chain]; !ours {
+			out, anew = append(out, name("chain", chain)), anew || !l.passes(chain)
 		}
 	}
 	for set := range is.elements {
-		if _, ours := w.elements[set]; !ours {
-			out, anew = append(out, name("set", set)), anew || !ofTiers(set)
+		if want.sets[set] == nil {
+			out, anew = append(out, name("set", set)), anew || !l.passes(set)
 		}
 	}
 	if is.dormant {
-		out, anew = append(out, fmt.Sprintf("nft table %s %s", f, table)), true
+		out, anew = append(out, fmt.Sprintf("nft table %s", l)), true
 	}
 	slices.Sort(out)
 	return out, anew
@@ -209,41 +136,46 @@ func (w *contents) deviations(f knftables.Family, table string, is *contents) (o
 // sameElement: elements of one key are equal (see elementKey).
 func sameElement(_, _ *knftables.Element) bool { return true }
 
-// Verify compares both tables in the kernel with the layout and the state, and returns
+// Verify compares the tables in the kernel with what is wanted, and returns
 // the names of the tables, chains, sets and maps that are missing or differ, sorted.
-// What another program changes while the tables are read is read once more. The elements
-// of the dead-man switches and of sets that the kernel fills do not count. After a
-// deviation the next Apply or Rewrite writes everything.
-func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
+// What another program changes while the tables are read is read once more. Elements that come and go by themselves
+// do not count. After a deviation the next Apply or Rewrite writes everything.
+func (t *Tables) Verify(ctx context.Context, want []Table) ([]string, error) {
 	var out []string
-	tiers := s.tierObjects(t.tiers)
-	want := s.elements(tiers)
 	err := t.generations.Exclude(func() error {
-		for i := range t.both() {
-			found, err := t.verifyTable(ctx, i, tiers, want)
+		for i := range want {
+			found, err := t.verifyTable(ctx, &want[i])
 			if err != nil {
 				return err
 			}
 			out = append(out, found...)
 		}
-		found, err := t.verifyNet(ctx, s)
-		out = append(out, found...)
-		return err
+		for _, id := range t.others(want) {
+			there, err := t.isThere(ctx, id)
+			if err != nil {
+				return err
+			}
+			if there {
+				delete(t.gone, id)
+				out, t.partial = append(out, fmt.Sprintf("nft table %s", id)), true
+			}
+		}
+		return nil
 	})
 	if err != nil || len(out) > 0 {
 		return out, err
 	}
-	return t.CheckKeys(tiers.entries)
+	return t.Store.CheckKeys(entriesOf(want))
 }
 
 // verifyTable is Verify for one table.
-func (t *Tables) verifyTable(ctx context.Context, i int, tiers tierObjects, all elements) ([]string, error) {
-	s, err := t.skeleton(i, tiers)
-	if err != nil {
-		return nil, err
-	}
-	found, anew, err := t.compare(ctx, s, all)
-	if len(found) > 0 {
+func (t *Tables) verifyTable(ctx context.Context, w *Table) ([]string, error) {
+	found, anew, err := t.compare(ctx, w)
+	switch {
+	case len(found) == 0:
+	case w.Layout.Guard:
+		delete(t.last, w.Layout.ID)
+	default:
 		t.partial = true
 		t.otherLayout = t.otherLayout || anew
 	}
@@ -251,15 +183,15 @@ func (t *Tables) verifyTable(ctx context.Context, i int, tiers tierObjects, all 
 }
 
 // compare names the objects of a table that deviate. anew is as deviations has it.
-func (t *Tables) compare(ctx context.Context, s *skeleton, all elements) (found []string, anew bool, err error) {
-	want := s.wanted(all)
+func (t *Tables) compare(ctx context.Context, w *Table) (found []string, anew bool, err error) {
+	want := w.contents()
 	var last []string
 	for range verifyReadings {
-		is, err := t.contents(ctx, s)
+		is, err := t.contents(ctx, w.Layout.ID, want)
 		if err != nil {
 			return nil, false, err
 		}
-		if found, anew = want.deviations(s.family, s.table, is); len(found) == 0 || slices.Equal(found, last) {
+		if found, anew = want.deviations(w.Layout, is); len(found) == 0 || slices.Equal(found, last) {
 			return found, anew, nil
 		}
 		last = found
@@ -271,27 +203,28 @@ func (t *Tables) compare(ctx context.Context, s *skeleton, all elements) (found 
 // listing is no snapshot: the same deviation has to show in two of them.
 const verifyReadings = 4
 
-// contents reads a table in the kernel.
-func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
-	is, err := t.objects(ctx, s.family, s.table)
+// contents reads a table in the kernel, with the elements of wanted sets.
+func (t *Tables) contents(ctx context.Context, id ID, want *contents) (*contents, error) {
+	is, err := t.objects(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	for name := range is.elements {
-		if _, ours := s.types[name]; !ours || volatile(name) {
+		s := want.sets[name]
+		if s == nil || s.Fill.volatile() {
 			continue
 		}
-		found, err := t.elements(ctx, s, name)
+		found, err := t.Elements(ctx, id, s)
 		if err != nil {
 			return nil, err
 		}
-		all := elements{}
+		all := Elements{}
 		for _, e := range found {
-			if !isHeld(e) {
-				all[elementKey(e)] = e
+			if !s.renews(e) {
+				all.put(e)
 			}
 		}
-		if s.intervals[name] {
+		if s.Fill == Ranges {
 			all = merged(all)
 		}
 		is.elements[name] = all
@@ -300,45 +233,58 @@ func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
 }
 
 // objects reads the objects of a table in the kernel.
-func (t *Tables) objects(ctx context.Context, f knftables.Family, table string) (*contents, error) {
-	is, err := t.reader.objects(ctx, f, table)
+func (t *Tables) objects(ctx context.Context, id ID) (*contents, error) {
+	is, err := t.reader.objects(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("read nft table %s %s: %w", f, table, err)
+		return nil, fmt.Errorf("read nft table %s: %w", id, err)
 	}
 	return is, nil
 }
 
-// elements reads a set or map of the layout.
-func (t *Tables) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
-	out, err := t.reader.elements(ctx, s, set)
+// Objects returns the names of the chains and of the sets and maps of a table in the kernel, none of one that is not there.
+func (t *Tables) Objects(ctx context.Context, id ID) (chains, sets map[string]bool, err error) {
+	is, err := t.objects(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("list nft set %s %s %s: %w", s.family, s.table, set, err)
+		return nil, nil, err
 	}
-	return out, nil
+	chains, sets = map[string]bool{}, map[string]bool{}
+	for name := range is.rules {
+		chains[name] = true
+	}
+	for name := range is.elements {
+		sets[name] = true
+	}
+	return chains, sets, nil
+}
+
+// Elements returns the elements of sets or maps in the kernel, also those that another agent wrote, none of one that is
+// not there. Ranges are joined.
+func (t *Tables) Elements(ctx context.Context, id ID, sets ...*Set) (all []*knftables.Element, err error) {
+	for _, s := range sets {
+		found, err := t.reader.elements(ctx, id, s)
+		if err != nil {
+			return nil, fmt.Errorf("list nft set %s %s: %w", id, s.Name, err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // reader reads our tables.
 type reader interface {
 	// objects returns the chains, the rules and the sets and maps of a table, these
 	// without elements. A table that is not there has none.
-	objects(ctx context.Context, family knftables.Family, table string) (*contents, error)
-	// elements returns the elements of a set or map of the layout, those of an interval
-	// set as ranges or prefixes. A missing set has none.
-	elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error)
+	objects(ctx context.Context, id ID) (*contents, error)
+	// elements returns the elements of a set or map, those of ranges as ranges or prefixes. A missing set has none.
+	elements(ctx context.Context, id ID, s *Set) ([]*knftables.Element, error)
 }
 
 // interfaceReader reads tables by knftables, whose fakes have no kernel.
-type interfaceReader map[tableID]knftables.Interface
-
-// tableID is a table by its family and name.
-type tableID struct {
-	family knftables.Family
-	name   string
-}
+type interfaceReader map[ID]knftables.Interface
 
 // objects implements reader. It has no hooks.
-func (r interfaceReader) objects(ctx context.Context, family knftables.Family, table string) (*contents, error) {
-	of := r[tableID{family, table}]
+func (r interfaceReader) objects(ctx context.Context, id ID) (*contents, error) {
+	of := r[id]
 	if of == nil {
 		return newContents(), nil
 	}
@@ -357,24 +303,25 @@ func (r interfaceReader) objects(ctx context.Context, family knftables.Family, t
 	}
 	for _, kind := range []string{"set", "map"} {
 		for _, name := range names[kind] {
-			out.elements[name], out.maps[name] = elements{}, kind == "map"
+			out.elements[name], out.maps[name] = Elements{}, kind == "map"
 		}
 	}
 	return out, nil
 }
 
 // elements implements reader.
-func (r interfaceReader) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+func (r interfaceReader) elements(ctx context.Context, id ID, s *Set) ([]*knftables.Element, error) {
 	kind := "set"
-	if s.maps[set] {
+	if s.Value != "" {
 		kind = "map"
 	}
-	out, err := r[tableID{s.family, s.table}].ListElements(ctx, kind, set)
+	of := r[id]
+	if of == nil {
+		return nil, nil
+	}
+	out, err := of.ListElements(ctx, kind, s.Name)
 	if err != nil && !knftables.IsNotFound(err) {
 		return nil, err
-	}
-	for _, e := range out {
-		e.Family = s.family
 	}
 	return out, nil
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
-	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -152,7 +152,7 @@ func openEnforcer() (*enforcer.Enforcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
+	tables, err := layout.Open()
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Tables are the nft tables, of which nft.Tables is one.
+// Tables are the nft tables, of which timed.Store is one.
 type Tables interface {
 	ApplyEntries(ops []timed.Op)
 	ListEntries(names []string, each func(set string, part []timed.Entry)) error

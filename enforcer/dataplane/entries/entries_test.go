@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -51,15 +52,16 @@ func (o *others) ListGrants(sets []dataplane.GrantSet, each func(dataplane.Grant
 
 func newNode(t *testing.T, others dataplane.GrantWriter) *entries.Store {
 	clock := testclock.New(time.Unix(1_700_000_000, 0))
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), nft.Bits{Admitted: 1, Candidate: 2})
-	tables.FakeClock(clock.Now)
-	fatal.If(t, tables.Setup(context.Background()))
-	var grants []nft.GrantSet
+	tables := nft.New(layout.All[:1], knftables.NewFake(knftables.InetFamily, layout.TableName))
+	tables.Store.FakeClock(clock.Now)
+	var memo layout.Memo
+	fatal.If(t, tables.Setup(context.Background(), memo.Layouts(layout.Mode{Candidates: true})[:1]))
+	sets := layout.EntrySets(string(deny))
 	for _, ports := range []policy.PortSet{"tcp/443", ranged, policy.AnyPort} {
-		grants = append(grants, ruleset.GrantSet(ofPorts("web", ports, false)))
+		sets = append(sets, ruleset.GrantSet(ofPorts("web", ports, false)).Sets()...)
 	}
-	fatal.If(t, tables.AddSets(context.Background(), []string{string(deny)}, grants))
-	return entries.New(tables, others)
+	fatal.If(t, tables.AddSets(context.Background(), layout.Inet, sets))
+	return entries.New(tables.Store, others)
 }
 
 const ranged = policy.PortSet("tcp/8000-8080")

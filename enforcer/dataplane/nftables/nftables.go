@@ -5,47 +5,44 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
-// Tables are the nft tables, of which nft.Tables is one.
-type Tables interface {
-	DecideNamespace()
-	GrantSets(ctx context.Context) ([]string, error)
-	AddSets(ctx context.Context, entries []string, grants []nft.GrantSet) error
-	entries.Tables
-}
-
 // Config is what a dataplane works on.
 type Config struct {
-	// Tables are those of the enforcer.
-	Tables Tables
+	// Tables are those of the enforcer, and Entries writes and lists their entries, nil: they do.
+	Tables  *nft.Tables
+	Entries entries.Tables
 }
 
 // packetFilter is the dataplane's part of the nft tables.
 type packetFilter struct {
 	*entries.Store
-	tables Tables
+	tables layout.InForce
 	now    func() time.Time
 	grants dataplane.Grants // nil before the first Apply
 	// kernel are the names of the sets of grants that the kernel may have.
 	kernel map[string]bool
 }
 
-// New returns a dataplane that has touched nothing yet. The tables decide the Namespace tier
-// from now on.
+// New returns a dataplane that has touched nothing yet.
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
-	cfg.Tables.DecideNamespace()
-	return &packetFilter{Store: entries.New(cfg.Tables, nil), tables: cfg.Tables, now: owner.Now, kernel: map[string]bool{}}
+	if cfg.Entries == nil {
+		cfg.Entries = cfg.Tables.Store
+	}
+	return &packetFilter{Store: entries.New(cfg.Entries, nil), tables: layout.InForce{Tables: cfg.Tables}, now: owner.Now, kernel: map[string]bool{}}
 }
+
+// InTables implements dataplane.InTables.
+func (x *packetFilter) InTables() {}
 
 // Named implements dataplane.Interface.
 func (x *packetFilter) Named(g dataplane.GrantSet) dataplane.GrantSet { return entries.Named(g) }
@@ -63,8 +60,8 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 }
 
 // known returns the sets whose grants are known, by name.
-func (x *packetFilter) known() map[string]nft.GrantSet {
-	out := map[string]nft.GrantSet{}
+func (x *packetFilter) known() map[string]layout.GrantSet {
+	out := map[string]layout.GrantSet{}
 	if x.grants != nil {
 		for g := range x.grants.Bounds() {
 			if name := entries.SetOf(g); out[name].Name == "" {
@@ -106,7 +103,11 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 		}
 	}
 	listed := x.now()
-	err := x.tables.AddSets(ctx, nil, slices.Collect(maps.Values(sets)))
+	var all []*nft.Set
+	for _, s := range sets {
+		all = append(all, s.Sets()...)
+	}
+	err := x.tables.AddSets(ctx, all...)
 	if err == nil {
 		err = x.ListGrants(left, func(g dataplane.GrantSet, part []dataplane.Grant) { held[g] = append(held[g], part...) })
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane/entries"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -24,13 +25,13 @@ import (
 
 // slowTables are the tables of a kernel whose listings take time.
 type slowTables struct {
-	*nft.Tables
+	*timed.Store
 	clock *testclock.Clock
 	takes *time.Duration
 }
 
 func (s slowTables) ListGrants(names []string, each func(string, []timed.Entry)) error {
-	err := s.Tables.ListGrants(names, each)
+	err := s.Store.ListGrants(names, each)
 	s.clock.Pass(*s.takes)
 	return err
 }
@@ -39,7 +40,8 @@ func (s slowTables) ListGrants(names []string, each func(string, []timed.Entry))
 type world struct {
 	t      *testing.T
 	clock  *testclock.Clock
-	tables slowTables
+	tables *nft.Tables
+	slow   slowTables
 	takes  *time.Duration
 	plane  dataplane.Interface
 	table  *grants.Table
@@ -49,17 +51,18 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), takes: new(time.Duration), pod: policytest.Pod("web", "10.1.0.5", "allow")}
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), nft.Bits{Admitted: 1, Candidate: 2})
-	tables.FakeClock(w.clock.Now)
-	w.tables = slowTables{tables, w.clock, w.takes}
-	fatal.If(t, tables.Setup(context.Background()))
+	w.tables = nft.New(layout.All[:1], knftables.NewFake(knftables.InetFamily, layout.TableName))
+	w.tables.Store.FakeClock(w.clock.Now)
+	w.slow = slowTables{w.tables.Store, w.clock, w.takes}
+	var memo layout.Memo
+	fatal.If(t, w.tables.Setup(context.Background(), memo.Layouts(layout.Mode{HasGrants: true})[:1]))
 	w.restart()
 	return w
 }
 
 // restart replaces the agent.
 func (w *world) restart() {
-	w.plane = nftables.Config{Tables: w.tables}.New(dataplane.Owner{Now: w.clock.Now})
+	w.plane = nftables.Config{Tables: w.tables, Entries: w.slow}.New(dataplane.Owner{Now: w.clock.Now})
 	w.table = grants.New(grants.Config{Kernel: w.plane, Clock: grants.NewClock(w.clock.Now, time.Duration(w.clock.Now().UnixNano())), InPlace: true, WriteFailed: func() {}, Coexisting: func() bool { return false }})
 	w.last = nil
 	_, err := w.plane.Recover(context.Background())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/kernel/nfattr"
 	"golang.org/x/sys/unix"
@@ -22,7 +23,9 @@ type Batch struct {
 	last   int      // where the last message begins in b
 	open   list     // that more elements come to
 	sets   uint32   // that are added
-	err    error    // of an object that it cannot write
+	// timeout is of elements that are added, 0: that of their set.
+	timeout time.Duration
+	err     error // of an object that it cannot write
 }
 
 // Types returns the words for the types of the key of a set or map, and after them of its value, and
@@ -89,6 +92,13 @@ func (m *Batch) Add(o knftables.Object) {
 	default:
 		m.unknown(o)
 	}
+}
+
+// AddFor adds an element that ends after a timeout.
+func (m *Batch) AddFor(e *knftables.Element, timeout time.Duration) {
+	m.timeout = timeout
+	m.Add(e)
+	m.timeout = 0
 }
 
 // Flush removes the rules of a chain, or the elements of a set.
@@ -221,6 +231,9 @@ func (m *Batch) keyed(e *knftables.Element, types []string, value bool) bool {
 	key, types, ok := encode(e.Key, types)
 	m.b, at = nfattr.Begin(m.b, unix.NFTA_LIST_ELEM)
 	m.value(unix.NFTA_SET_ELEM_KEY, key)
+	if m.timeout > 0 {
+		m.b = nfattr.AppendUint64(m.b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(m.timeout.Milliseconds()))
+	}
 	if e.Map != "" && value {
 		if chain, is := strings.CutPrefix(strings.Join(e.Value, ""), "goto "); is {
 			m.b, ok = appendGoto(m.b, chain), ok && slices.Equal(types, []string{"verdict"})

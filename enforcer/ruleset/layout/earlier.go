@@ -1,0 +1,249 @@
+package layout
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/wire"
+)
+
+// InForce is what the tables in the kernel hold, also those that another agent wrote, and the parts of them that are
+// changed without a state. Its methods but Heartbeat, Disable and HoldUnconfirmed may come before Setup.
+type InForce struct{ Tables *nft.Tables }
+
+// inetSets are the sets and maps of the layout of the table inet, by their names.
+var inetSets = sync.OnceValue(func() map[string]*nft.Set {
+	out := map[string]*nft.Set{}
+	for _, s := range inetLayout(Mode{}).Sets {
+		out[s.Name] = s
+	}
+	return out
+})
+
+// setsOf are those with a name, of both families.
+func setsOf(name string) (out []*nft.Set) {
+	for _, f := range families {
+		out = append(out, inetSets()[name+f.suffix])
+	}
+	return out
+}
+
+// addrs returns the addresses that a set of each family holds, sorted.
+func (k InForce) addrs(ctx context.Context, id nft.ID, set string) (out []netip.Addr, err error) {
+	all, err := k.Tables.Elements(ctx, id, setsOf(set)...)
+	for _, e := range all {
+		if a, err := netip.ParseAddr(e.Key[0]); err == nil {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out, err
+}
+
+// pairs returns the elements of maps from address to address.
+func (k InForce) pairs(ctx context.Context, name string) (map[netip.Addr]netip.Addr, error) {
+	out := map[netip.Addr]netip.Addr{}
+	words, err := k.words(ctx, name)
+	for key, value := range words {
+		if to, err := netip.ParseAddr(value); err == nil {
+			out[key] = to
+		}
+	}
+	return out, err
+}
+
+// words returns the elements of maps from address to a word.
+func (k InForce) words(ctx context.Context, name string) (map[netip.Addr]string, error) {
+	out := map[netip.Addr]string{}
+	all, err := k.Tables.Elements(ctx, Inet, setsOf(name)...)
+	for _, e := range all {
+		if key, err := netip.ParseAddr(e.Key[0]); err == nil && len(e.Value) == 1 {
+			out[key] = e.Value[0]
+		}
+	}
+	return out, err
+}
+
+// homes returns the homes that a table has.
+func (k InForce) homes(ctx context.Context, id nft.ID) (out []Home, err error) {
+	all, err := k.Tables.Elements(ctx, id, setsOf("home")...)
+	for _, e := range all {
+		if len(e.Key) != 2 {
+			continue // a catch-all element
+		}
+		if a, err := netip.ParseAddr(e.Key[1]); err == nil {
+			out = append(out, Home{Iface: strings.Trim(e.Key[0], `"`), Addr: a})
+		}
+	}
+	return out, err
+}
+
+// Serving returns the addresses to which the kernel redirects queries now, by the address
+// that pods dial.
+func (k InForce) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
+	return k.pairs(ctx, "intercept")
+}
+
+// Probed returns the selected pods whose self-test query came to interception in
+// the last three seconds.
+func (k InForce) Probed(ctx context.Context) ([]netip.Addr, error) {
+	return k.addrs(ctx, Inet, probedSet)
+}
+
+// Selected returns the default-deny addresses.
+func (k InForce) Selected(ctx context.Context) ([]netip.Addr, error) {
+	return k.addrs(ctx, Inet, "selected")
+}
+
+// DecidedNamespace tells whether the tables decide the Namespace tier alone, or did until an agent
+// that ended since.
+func (k InForce) DecidedNamespace(ctx context.Context) (bool, error) {
+	alone, err := k.IgnoreCandidates(ctx)
+	if alone || err != nil {
+		return alone, err
+	}
+	chains, sets, err := k.Tables.Objects(ctx, Net)
+	return len(chains)+len(sets) > 0, err
+}
+
+// IgnoreCandidates tells whether the tables decide the Namespace tier alone.
+func (k InForce) IgnoreCandidates(ctx context.Context) (bool, error) {
+	chains, sets, err := k.Tables.Objects(ctx, Inet)
+	return sets[podsMap+families[0].suffix] && !chains[candidatesChain], err
+}
+
+// GrantSets returns the names of the sets of grants, sorted.
+func (k InForce) GrantSets(ctx context.Context) (out []string, err error) {
+	_, sets, err := k.Tables.Objects(ctx, Inet)
+	for set := range sets {
+		if name, is := grantsName(set); is {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out, err
+}
+
+// Earlier is what an earlier agent left in the tables.
+type Earlier struct {
+	// Tables tells whether there are tables of ours.
+	Tables bool
+	// Selected are its default-deny addresses, sorted. The second net
+	// has them too.
+	Selected []netip.Addr
+	// Subjects and Lists are the IDs of the subjects of addresses, and of their rule lists. TierChains
+	// are the chains of their ordered rules: the name of one stands for all rules of the subject.
+	Subjects, Lists, TierChains map[netip.Addr]string
+	// JudgesNode: there were rules of the node.
+	JudgesNode bool
+	// Homes are those of the IP layer, PortHomes of bridge ports.
+	Homes, PortHomes []Home
+	// GivenBack are the serving addresses whose replies are given back, with what pods dialled, and
+	// NodeGivenBack those of the node's own queries, with the resolvers.
+	GivenBack, NodeGivenBack map[netip.Addr]netip.Addr
+}
+
+// ReadEarlier reads what an earlier agent left.
+func (k InForce) ReadEarlier(ctx context.Context) (out Earlier, err error) {
+	for _, id := range []nft.ID{Inet, Bridge, Net} {
+		chains, _, err := k.Tables.Objects(ctx, id)
+		if err != nil {
+			return out, err
+		}
+		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || chains[nodeChain]
+	}
+	if out.Selected, err = k.Selected(ctx); err != nil {
+		return out, err
+	}
+	net, err := k.addrs(ctx, Net, "selected")
+	if err != nil {
+		return out, err
+	}
+	out.Selected = append(out.Selected, net...)
+	slices.SortFunc(out.Selected, netip.Addr.Compare)
+	out.Selected = slices.Compact(out.Selected)
+	if out.Homes, err = k.homes(ctx, Inet); err != nil {
+		return out, err
+	}
+	if out.PortHomes, err = k.homes(ctx, Bridge); err != nil {
+		return out, err
+	}
+	if out.GivenBack, err = k.pairs(ctx, "giveback"); err != nil {
+		return out, err
+	}
+	if out.NodeGivenBack, err = k.pairs(ctx, nodeGiveBackMap); err != nil {
+		return out, err
+	}
+	if out.TierChains, err = k.words(ctx, tiersMap); err != nil {
+		return out, err
+	}
+	pods, err := k.words(ctx, podsMap)
+	out.Subjects, out.Lists = map[netip.Addr]string{}, map[netip.Addr]string{}
+	for a, chain := range pods {
+		id, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
+		out.Subjects[a] = id
+		if list, _, _ := strings.Cut(rest, "-"); list != noList {
+			out.Lists[a] = list
+		}
+	}
+	return out, err
+}
+
+// ReadPeers returns what the kernel holds of sets of peers: of networks as they are joined.
+func (k InForce) ReadPeers(ctx context.Context, sets []PeerSet) ([]PeerSet, error) {
+	var out []PeerSet
+	for _, p := range sets {
+		found := PeerSet{Name: p.Name, Kind: p.Kind}
+		all, err := k.Tables.Elements(ctx, Inet, p.sets()...)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range all {
+			found.read(e.Key)
+		}
+		out = append(out, found)
+	}
+	return out, nil
+}
+
+// read adds a member in words of nft.
+func (p *PeerSet) read(key []string) {
+	switch p.Kind {
+	case PeerNetworks:
+		if r, ok := wire.ParseRange(key[0]); ok {
+			p.Networks = append(p.Networks, r.Prefixes()...)
+		}
+	case PeerPorts:
+		if len(key) != 3 {
+			return // another program's
+		}
+		at := PeerPort{Protocol: key[1]}
+		a, err := netip.ParseAddr(key[0])
+		if _, scanned := fmt.Sscan(key[2], &at.Port); err == nil && scanned == nil {
+			at.Addr = a
+			p.Ports = append(p.Ports, at)
+		}
+	default:
+		if a, err := netip.ParseAddr(key[0]); err == nil {
+			p.Addrs = append(p.Addrs, a)
+		}
+	}
+}
+
+// ListRecheck returns the addresses of the recheck set.
+func (k InForce) ListRecheck(ctx context.Context) ([]netip.Addr, error) {
+	return k.addrs(ctx, Inet, recheckSet)
+}
+
+// ChangeRecheck adds addresses to the recheck set, or removes them. Tables of another layout
+// get them with the state that replaces them.
+func (k InForce) ChangeRecheck(ctx context.Context, addrs []netip.Addr, remove bool) error {
+	changes := elements{}
+	changes.addrs(recheckSet, addrs)
+	return k.Tables.ChangeElements(ctx, Inet, nft.Elements(changes), remove)
+}

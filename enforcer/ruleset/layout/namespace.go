@@ -1,0 +1,211 @@
+package layout
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
+)
+
+// The chain "namespace" decides the Namespace tier: a verdict map leads a subject to the chain of its own, which
+// asks its sets of grants about what was dialled, and the chain of its list about what is reached. Where rules
+// outside of these tables ask what was dialled, they make candidates, and subjects have no sets of grants.
+
+// Subject is a pod with a Namespace tier. What no rule of it accepts, the tier denies.
+type Subject struct {
+	ID    string       // a word of hexadecimal digits
+	Addrs []netip.Addr // its rules judge packets from these
+	// Grants are sets among State.GrantSets.
+	Grants []Grants
+	// List is the ID of a RuleList, "" without rules about what is reached.
+	List string
+}
+
+// Grants is a set of grants, and the ports of its addresses: nil for every protocol and port,
+// and where the entries have ports.
+type Grants struct {
+	Set   GrantSet
+	Ports []PortRange
+}
+
+// GrantSet is a set of addresses that are granted to one subject. It is made for both
+// families. Its elements are no part of a state: ApplyEntries writes them, and they end by
+// their own timeouts.
+type GrantSet struct {
+	Name string
+	// Ported: the entries have protocols and ports.
+	Ported bool
+}
+
+// RuleList is rules about what is reached, each of which accepts. Subjects share it.
+type RuleList struct {
+	ID    string // a word; equal for equal rules alone
+	Rules []*TierRule
+}
+
+const (
+	podPrefix  = "pod-"  // chains of subjects
+	listPrefix = "list-" // chains of rule lists
+
+	candidatesChain = "candidates" // only of tables that ask candidates
+
+	podsMap    = "pods" // leads subjects to their chains
+	stagedSet  = "staged"
+	recheckSet = "recheck" // State.Recheck
+)
+
+// Sets are the sets of both families.
+func (s GrantSet) Sets() (out []*nft.Set) {
+	for _, f := range families {
+		typ := f.addr
+		if s.Ported {
+			typ += " . inet_proto . inet_service"
+		}
+		out = append(out, timedSet(timed.GrantsPrefix+s.Name, typ, f))
+	}
+	return out
+}
+
+// namespaceChains makes the chains by which the Namespace tier is decided. Every rule accepts, so their order means
+// nothing.
+func (l *builder) namespaceChains(m Mode) {
+	for _, f := range families {
+		l.mapping(podsMap+f.suffix, f.addr, "verdict")
+		l.set(stagedSet+f.suffix, f.addr)
+		l.set(recheckSet+f.suffix, f.addr)
+	}
+	l.chain("pods", "", "", "", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
+	rules := []string{"jump pods", "jump undeniable", "jump resolve"}
+	if m.Candidates {
+		l.candidates(m.Bits)
+		rules = append([]string{"jump " + candidatesChain}, rules...)
+	}
+	l.chain("namespace", "", "", "", rules...)
+	l.stagedChain(m.Bits)
+}
+
+// candidates makes the chain that admits what rules outside of these tables found open.
+func (l *builder) candidates(bits Bits) {
+	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
+	l.chain(candidatesChain, "", "", "",
+		marked+" "+candidate+" jump "+namedChain,
+		"ct state untracked "+marked+" accept",
+		// Another program overwrote the packet's mark. The connection's bit counts before an
+		// answer: on the first packet, where no earlier packet left it, and on later packets
+		// that bear another mark. Without a mark, the chains did not see the packet.
+		"ct state new ct status & confirmed == 0 "+candidate+" jump "+namedChain,
+		"ct state new meta mark != 0 "+candidate+" jump "+namedChain)
+}
+
+// stagedChain makes the chain of subjects that are about to be isolated.
+func (l *builder) stagedChain(bits Bits) {
+	l.chain(stagedSet, "", "", "",
+		"ct direction reply return",
+		"ct state related meta l4proto { icmp, ipv6-icmp } return",
+		"ct state invalid return",
+		fmt.Sprintf("ct state { new, related } %s ct mark set ct mark & %#x", has("ct mark", bits.Admitted), ^bits.Admitted),
+		"jump namespace")
+}
+
+// appendSubjects appends to the key of a state.
+func (s State) appendSubjects(key []byte) []byte {
+	for _, l := range sortedLists(s.Lists) {
+		key = append(append(key, l.ID...), " list "...)
+	}
+	for _, g := range s.GrantSets {
+		key = fmt.Appendf(key, "%s %v ", g.Name, g.Ported)
+	}
+	for i := range s.Subjects {
+		key = s.Subjects[i].appendKey(key)
+	}
+	return key
+}
+
+// appendKey appends what the chains of a subject are made of.
+func (s *Subject) appendKey(key []byte) []byte {
+	key = append(append(append(append(key, s.ID...), ' '), s.List...), ' ')
+	for _, a := range s.Addrs {
+		key = append(a.AppendTo(key), ' ')
+	}
+	for _, g := range s.Grants {
+		key = append(append(append(append(key, g.Set.Name...), '='), portsKey(g.Ports)...), ' ')
+	}
+	return append(key, '\n')
+}
+
+func sortedLists(all []RuleList) []RuleList {
+	return slices.SortedFunc(slices.Values(all), func(a, b RuleList) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// subjects makes the chains of subjects and of their lists, and returns the first of each
+// subject.
+func (d *dispatch) subjects(s State) map[string]string {
+	d.first = nil // every rule accepts
+	lists, out := map[string]string{}, map[string]string{}
+	for _, l := range sortedLists(s.Lists) {
+		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return", false)...)
+	}
+	for i := range s.Subjects {
+		p := &s.Subjects[i]
+		out[p.ID] = d.chain(p.chainPrefix(), d.subject(p, lists[p.List])...)
+	}
+	return out
+}
+
+// noList stands in the name of a chain for the ID of no list.
+const noList = "none"
+
+// chainPrefix begins the name of the subject's chain, from which a later agent learns the
+// subject and its list.
+func (s *Subject) chainPrefix() string {
+	list := s.List
+	if list == "" {
+		list = noList
+	}
+	return podPrefix + s.ID + "-" + list + "-"
+}
+
+// subject returns the rules of a subject's chain. list is the chain of its list.
+func (d *dispatch) subject(s *Subject, list string) (out []*item) {
+	names := s.names()
+	if len(names) > 0 {
+		out = append(out, newItem("jump "+namedChain, names...))
+	}
+	for _, a := range s.Addrs {
+		out = append(out, newItem("goto admit", fmt.Sprintf("%s daddr %s ", families[of6(a)].ip, a)))
+	}
+	if list != "" {
+		out = append(out, newItem("jump "+list, ""))
+	}
+	if len(names) > 0 {
+		out = append(out, newItem("jump "+d.chain(podPrefix+s.ID+"-bare-", newItem("goto admit", untracked(names)...)), "ct state untracked "))
+	}
+	return out
+}
+
+// of6 is the index of an address's family.
+func of6(a netip.Addr) int {
+	if a.Is6() {
+		return 1
+	}
+	return 0
+}
+
+// names match what was dialled. The protocol is asked first: without it a port
+// has no meaning. The set is asked last: what it matches is used.
+func (s *Subject) names() (out []string) {
+	for _, g := range s.Grants {
+		at := "@" + timed.GrantsPrefix + g.Set.Name + "-%[1]s "
+		if g.Set.Ported {
+			out = append(out, each("meta l4proto "+ported+" ct original %[2]s daddr . meta l4proto . ct original proto-dst "+at)...)
+			continue
+		}
+		for _, p := range portLists(g.Ports) {
+			out = append(out, each(p.dialled()+"ct original %[2]s daddr "+at)...)
+		}
+	}
+	return out
+}

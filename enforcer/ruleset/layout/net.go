@@ -1,0 +1,46 @@
+package layout
+
+import (
+	"slices"
+
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// netPriority is that of iptables' security table, behind every filter.
+const netPriority = "50"
+
+// netLayout is the second net: a table of its own that denies what selected subjects send and get
+// without an admission. Without the other tables nothing is admitted.
+func netLayout(bits Bits) *nft.Layout {
+	l := &builder{nft.Layout{ID: Net, Guard: true}}
+	l.set("ifaces", "ifname")
+	for _, f := range families {
+		l.set("selected"+f.suffix, f.addr)
+	}
+	// The judge marks an untracked packet that it allows.
+	l.chain("unadmitted", "", "", "",
+		"ct direction reply return",
+		"ct state related meta l4proto { icmp, ipv6-icmp } return",
+		"ct state untracked "+has("meta mark", bits.Candidate)+" return",
+		onLink[0],
+		onLink[1],
+		"drop")
+	// No selected subject has such a source.
+	l.chain("foreign", "", "", "", append(slices.Clone(unforwarded), "drop")...)
+	rules := slices.Concat([]string{has("ct mark", bits.Admitted) + " return"},
+		each("%[2]s daddr @selected%[1]s ct direction reply drop", "%[2]s saddr @selected%[1]s goto unadmitted"),
+		[]string{"iifname @ifaces goto foreign"})
+	l.chain("forward", "filter", "forward", netPriority, rules...)
+	l.chain("input", "filter", "input", netPriority, rules...)
+	return nft.NewLayout(l.Layout)
+}
+
+// net renders a state as elements of the second net.
+func (s State) net() nft.Elements {
+	out := elements{}
+	out.addrs("selected", s.Selected)
+	for _, i := range s.Ifaces {
+		out.add("ifaces", ifname(i))
+	}
+	return nft.Elements(out)
+}

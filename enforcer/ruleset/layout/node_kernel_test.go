@@ -1,0 +1,141 @@
+package layout_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
+	"github.com/namegate/namegate/testkit/fatal"
+)
+
+// withNode adds rules of the node of every form to a state.
+func withNode(s layout.State) layout.State {
+	tcp := func(port uint16) []layout.PortRange {
+		return []layout.PortRange{{Protocol: "tcp", First: port, Last: port}}
+	}
+	s.Entries = append(slices.Clone(s.Entries), "a01", "d02")
+	s.Peers = append(slices.Clone(s.Peers),
+		layout.PeerSet{Name: "kubelets", Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:5::/64")}},
+		layout.PeerSet{Name: "near", Kind: layout.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+	)
+	s.NodeAudited = true
+	s.Node = &layout.Node{
+		ID: "0123456789abcdef",
+		NodeRules: layout.NodeRules{
+			Failsafes: []*layout.TierRule{{Peers: "kubelets", Ports: tcp(10250)}, {Peers: "near", Ports: []layout.PortRange{{Protocol: "89", Last: 65535}}}, {Peers: "near"},
+				{Peers: "kubelets", Ports: []layout.PortRange{{Protocol: "58", Last: 65535}}}, {Peers: "kubelets", Ports: []layout.PortRange{{Protocol: "2", Last: 65535}}}},
+			Admin:    []*layout.TierRule{{Entries: "a01", Ports: tcp(443)}, {Entries: "d02", Action: layout.Drop}, {Peers: "near", Action: layout.Pass}, {Ports: tcp(81), Action: layout.Reject}},
+			Baseline: []*layout.TierRule{{Peers: "near", Ports: tcp(82)}, {Action: layout.Drop}},
+		},
+		Confirmed: &layout.NodeRules{Failsafes: []*layout.TierRule{{Peers: "near"}}, Admin: []*layout.TierRule{{Entries: "d02", Action: layout.Drop}}},
+	}
+	return s
+}
+
+// TestTheNodesRulesComeAndGo: they add chains and sets of their own and change no other object;
+// when they go nothing is left.
+func TestTheNodesRulesComeAndGo(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]layout.State{"nothing": {}, "pods": full, "tiers": tiered()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, tables, s := context.Background(), inKernel(t), withNode(of)
+			fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, of)))
+			without := ruleset(t)
+			if strings.Contains(without, "hook output priority filter - 10") {
+				t.Fatalf("a chain of the output hook without rules of the node:\n%s", without)
+			}
+			fatal.If(t, tables.Apply(ctx, s))
+			verified(t, tables, s)
+			with := ruleset(t)
+			if !strings.Contains(with, "hook output priority filter - 10") {
+				t.Fatalf("no chain of the output hook:\n%s", with)
+			}
+			for line := range strings.Lines(without) {
+				if !strings.Contains(with, line) {
+					t.Errorf("with the node's rules this is gone: %s", line)
+				}
+			}
+			// A later agent takes over what is there, whatever it wants: a rule goes, and members change.
+			changed := withNode(of)
+			changed.Node.ID, changed.Node.Admin = "fedcba9876543210", changed.Node.Admin[1:]
+			changed.Peers[len(changed.Peers)-2].Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25")}
+			for _, next := range []layout.State{s, of, s, changed, s} {
+				tables = laterAgent(t)
+				fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, next)))
+				verified(t, tables, next)
+			}
+			fatal.If(t, tables.Apply(ctx, changed))
+			verified(t, tables, changed)
+			fatal.If(t, tables.Apply(ctx, of))
+			if diff := cmp.Diff(without, ruleset(t)); diff != "" {
+				t.Errorf("the node's rules left something (-want +got):\n%s", diff)
+			}
+			fatal.If(t, errors.Join(tables.Apply(ctx, s), tables.Remove(ctx)))
+			if left := ruleset(t); left != "" {
+				t.Errorf("after the removal:\n%s", left)
+			}
+		})
+	}
+}
+
+// TestTheNodesRulesAreRepaired: what another program does to them is found and repaired.
+func TestTheNodesRulesAreRepaired(t *testing.T) {
+	t.Parallel()
+	s := withNode(full)
+	tables := written(t, s)
+	repaired(t, tables, s, tables.Apply, map[string]string{
+		"flush chain inet namegate node-output":                             "nft chain inet namegate node-output",
+		"delete chain inet namegate node-output":                            "nft chain inet namegate node-output",
+		"insert rule inet namegate node-output accept":                      "nft chain inet namegate node-output",
+		"flush chain inet namegate node-audited":                            "nft chain inet namegate node-audited",
+		"flush chain inet namegate node-rejected":                           "nft chain inet namegate node-rejected",
+		"flush set inet namegate peers-kubelets-4":                          "nft set inet namegate peers-kubelets-4",
+		"delete element inet namegate peers-kubelets-6 { 2001:db8:5::/64 }": "nft set inet namegate peers-kubelets-6",
+		"delete chain inet namegate node-output; add chain inet namegate node-output { type filter hook output priority 5; }": "nft chain inet namegate node-output",
+	})
+}
+
+// TestHeldRules: a Rewrite holds the rules that wait for confirmation, and what others add to the sets
+// is removed.
+func TestHeldRules(t *testing.T) {
+	t.Parallel()
+	ctx, tables, s := context.Background(), inKernel(t), withNode(layout.State{})
+	holds := func(when string, want bool) {
+		t.Helper()
+		for _, set := range []string{"nodeheld4", "nodeheld6"} {
+			out, err := exec.Command("nft", "list", "set", "inet", "namegate", set).CombinedOutput()
+			fatal.If(t, err)
+			if got := strings.Contains(string(out), "expires"); got != want || strings.Contains(string(out), "*") {
+				t.Errorf("%s: %s", when, out)
+			}
+		}
+	}
+	flush := func() {
+		piped(t, "flush set inet namegate nodeheld4; flush set inet namegate nodeheld6")
+	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Rewrite(ctx, s)))
+	holds("rewritten", true)
+	verified(t, tables, s)
+	flush()
+	verified(t, tables, s)
+	holds("after its time", false)
+	fatal.If(t, tables.HoldUnconfirmed(ctx))
+	holds("held", true)
+	piped(t, "add element inet namegate nodeheld4 { * }")
+	verified(t, tables, s, "nft set inet namegate nodeheld4")
+	fatal.If(t, tables.Apply(ctx, s))
+	holds("repaired", true)
+	s.Node.Confirmed = nil
+	s.Node.ID = "confirmed"
+	flush()
+	fatal.If(t, tables.Rewrite(ctx, s))
+	holds("confirmed", false)
+}

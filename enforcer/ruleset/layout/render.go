@@ -1,0 +1,134 @@
+package layout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
+)
+
+// TableName is the name of the tables of both families.
+const TableName = "namegate"
+
+// NetTableName is the name of the second net's table.
+const NetTableName = "namegate-net"
+
+// The tables.
+var (
+	Inet   = nft.ID{Family: "inet", Name: TableName}
+	Bridge = nft.ID{Family: "bridge", Name: TableName}
+	Net    = nft.ID{Family: "inet", Name: NetTableName}
+)
+
+// LogGroup is the NFLOG group that packets are sent to before they are denied.
+const LogGroup = 64
+
+// dnsPort is the port that is intercepted and served (RFC 1035 §4.2).
+const dnsPort = "53"
+
+// Mode is how the tables find the Namespace tier's answers about what was dialled.
+type Mode struct {
+	Bits
+	// Candidates: rules outside of these tables make candidates, which are asked.
+	Candidates bool
+	// HasGrants: subjects have sets of grants, and there is a second net.
+	HasGrants bool
+}
+
+// All are the tables, in the order in which they are made.
+var All = []nft.ID{Inet, Bridge, Net}
+
+// Open opens the tables in the kernel.
+func Open() (*nft.Tables, error) { return nft.Open(All...) }
+
+// Memo is what the last rendering made, of which the next has what is the same. An empty one is as good.
+type Memo struct {
+	mode    Mode
+	layouts []*nft.Layout
+	objects objects
+}
+
+// Layouts are the tables without a state.
+func (memo *Memo) Layouts(m Mode) (out []nft.Table) {
+	if memo.layouts == nil || memo.mode != m {
+		memo.mode, memo.layouts = m, []*nft.Layout{inetLayout(m), bridgeLayout()}
+		if m.HasGrants {
+			memo.layouts = append(memo.layouts, netLayout(m.Bits))
+		}
+	}
+	for _, l := range memo.layouts {
+		out = append(out, nft.Table{Layout: l})
+	}
+	return out
+}
+
+// Render returns the tables that hold a state.
+func (memo *Memo) Render(m Mode, s State) []nft.Table {
+	out := memo.Layouts(m)
+	memo.objects = s.objects(memo.objects)
+	out[0].Chains, out[0].Sets, out[0].Elements = memo.objects.chains, memo.objects.sets, s.inet(memo.objects)
+	out[1].Elements = s.bridge()
+	if m.HasGrants {
+		out[2].Elements = s.net()
+	}
+	return out
+}
+
+// Concerns tells whether a change of an object of a table, and of an element of a set, is to be looked at: the tables of
+// ours, and those of iptables in nftables that hold chains of ours. The dead-man switch, and the sets that the kernel
+// fills, change all the time.
+func Concerns(table, set string) bool {
+	switch {
+	case set == "":
+		return table == TableName || table == NetTableName || slices.Contains(iptablesTables, table)
+	case table == TableName:
+		s := inetSets()[set]
+		return set != aliveSet && (s == nil || s.Fill <= nft.Renewed)
+	}
+	return table == NetTableName
+}
+
+// iptablesTables are the tables of iptables in nftables that hold chains of ours.
+var iptablesTables = []string{"raw", "mangle", "security"}
+
+// HeartbeatTimeout is how long interception stays on after the last heartbeat: the
+// dead-man switch of the design.
+const HeartbeatTimeout = 3 * time.Second
+
+// aliveSet holds the port of DNS while an agent is alive.
+const aliveSet = "alive"
+
+// Heartbeat keeps interception on for another HeartbeatTimeout.
+func (k InForce) Heartbeat(ctx context.Context) error {
+	if err := k.Tables.Renew(ctx, inetSets()[aliveSet]); err != nil {
+		return fmt.Errorf("renew the dead-man switch: %w", err)
+	}
+	return nil
+}
+
+// Disable switches interception off at once.
+func (k InForce) Disable(ctx context.Context) error {
+	if err := k.Tables.Empty(ctx, inetSets()[aliveSet]); err != nil {
+		return fmt.Errorf("switch interception off: %w", err)
+	}
+	return nil
+}
+
+// Denied returns the number of packets that were denied since the tables were made, including unlogged ones.
+func (k InForce) Denied() (uint64, error) { return k.Tables.Packets(Inet, deniedCounter) }
+
+// AddSets makes sets ahead of a state that has them. The next state that does not removes them.
+func (k InForce) AddSets(ctx context.Context, sets ...*nft.Set) error {
+	return k.Tables.AddSets(ctx, Inet, sets)
+}
+
+// grantsName is the name of a set of grants by that in the kernel.
+func grantsName(set string) (name string, is bool) {
+	name, is = strings.CutPrefix(set, timed.GrantsPrefix)
+	name, ofFamily := strings.CutSuffix(name, "-"+families[0].suffix)
+	return name, is && ofFamily
+}

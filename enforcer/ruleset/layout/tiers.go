@@ -1,0 +1,266 @@
+package layout
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
+)
+
+// Tiers are the ordered rules of subjects, which share their chains.
+type Tiers struct {
+	// ID is of equal rules alone, with the Renew of their entry sets.
+	ID string
+	// Subjects are addresses among State.Selected.
+	Subjects        []netip.Addr
+	Admin, Baseline []*TierRule
+	// NamespaceDeny are asked of candidates too, where there is a Namespace tier.
+	NamespaceDeny []*TierRule
+	// Namespace: what is no candidate is denied, and Baseline is not asked.
+	Namespace bool
+	// DNS: to State.DNS, it comes before the rules.
+	DNS bool
+}
+
+// TierRule is one rule. Lists share it, and it is immutable.
+type TierRule struct {
+	// Peers is the name of a PeerSet, which holds what is reached; "" for everywhere.
+	Peers string
+	// Entries is the name of a set of entries in place of Peers: the rule is about what was
+	// dialled.
+	Entries string
+	// Ports are of what the rule is about, nil for every protocol and port.
+	Ports  []PortRange
+	Action Action
+}
+
+// PortRange is ports of one protocol, TCP, UDP or SCTP. 0 to 65535 is every port.
+type PortRange struct {
+	Protocol    string
+	First, Last uint16
+}
+
+// Action is the effect of a rule.
+type Action uint8
+
+// The actions of rules.
+const (
+	Accept Action = iota
+	Reject        // deny with an answer
+	Drop          // deny without an answer
+	Pass          // on to the next tier
+)
+
+// PeerSet is a set of destinations that rules share. One of the lists is its content.
+type PeerSet struct {
+	Name     string
+	Kind     PeerKind
+	Addrs    []netip.Addr
+	Networks []netip.Prefix // disjoint
+	Ports    []PeerPort
+}
+
+// PeerKind is the list of a PeerSet that counts.
+type PeerKind uint8
+
+// The kinds of peer sets.
+const (
+	PeerAddrs PeerKind = iota
+	PeerNetworks
+	PeerPorts
+)
+
+// PeerPort is a port of one address.
+type PeerPort struct {
+	Addr     netip.Addr
+	Protocol string
+	Port     uint16
+}
+
+// The objects of tiers that a state adds to the layout begin with these prefixes: chains of
+// the Admin tier, of what follows it, and parts of these, and sets of peers and of entries,
+// with the family.
+const (
+	adminPrefix = "admin-"
+	restPrefix  = "rest-"
+	peersPrefix = "peers-"
+
+	tiersMap   = "tiers"   // leads subjects to their Admin chain
+	servingSet = "serving" // State.Serving
+	dnsSet     = "dns"     // State.DNS
+)
+
+// passing are the beginnings of the names of objects that states add.
+var passing = []string{adminPrefix, restPrefix, partPrefix, podPrefix, listPrefix, nodePrefix, peersPrefix, timed.EntriesPrefix, timed.GrantsPrefix}
+
+// objects is what a state adds to the layout of the inet table. Each rule refers to
+// earlier chains alone.
+type objects struct {
+	key      string // equal for equal objects, whatever the members of sets are
+	chains   []*nft.Chain
+	sets     []*nft.Set
+	peers    []PeerSet         // of sets, sorted
+	networks []netip.Prefix    // of networksSet
+	fronts   map[string]string // the chains to which subjects are led, by the IDs of Tiers
+	subjects map[string]string // the same, by the IDs of Subjects
+	// items and named are shared with the next objects: chains with a sum in their names, by these.
+	items map[itemKey]*item
+	named map[string]*nft.Chain
+}
+
+// objects renders the rules and sets of a state. Those of before are returned if they are equal,
+// with the members that the sets have now.
+func (s State) objects(before objects) objects {
+	out := objects{key: s.objectsKey()}
+	if out.key == before.key {
+		out = before
+		out.peers = slices.Clone(before.peers)
+		for _, p := range s.Peers {
+			if i, there := slices.BinarySearchFunc(out.peers, p.Name, func(o PeerSet, name string) int { return strings.Compare(o.Name, name) }); there {
+				out.peers[i] = p
+			}
+		}
+		return out
+	}
+	d := newDispatch(s, before)
+	out.fronts = map[string]string{}
+	for _, t := range s.Tiers {
+		if out.fronts[t.ID] == "" {
+			out.fronts[t.ID] = d.tiers(&t)
+		}
+	}
+	out.subjects = d.subjects(s)
+	d.node(s.Node)
+	d.auditedNode(s.NodeAudited)
+	d.nodeDNS(s.NodeDNS)
+	out.chains, out.networks, out.items, out.named = d.chains, d.allNetworks(), d.items, d.there
+	out.peers = slices.SortedFunc(maps.Values(d.sets), func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) })
+	for i := range out.peers {
+		out.sets = append(out.sets, out.peers[i].sets()...)
+	}
+	out.sets = append(out.sets, EntrySets(slices.Compact(slices.Sorted(slices.Values(s.Entries)))...)...)
+	for _, g := range s.GrantSets {
+		out.sets = append(out.sets, g.Sets()...)
+	}
+	return out
+}
+
+// tiers makes the chains of ordered rules, and returns the one that subjects are led to.
+func (d *dispatch) tiers(t *Tiers) string {
+	d.first = []*item{newItem("jump undeniable", "")}
+	if t.DNS {
+		d.first = append(d.first, newItem("jump resolve", ""))
+	}
+	rest := slices.Concat([]*item{newItem("jump namespace", "")}, d.first, []*item{newItem("goto deny", "")})
+	bare := rest
+	if !t.Namespace {
+		rest, bare = d.list(t.Baseline, "goto admit", false), d.untracked(t.Baseline, "goto admit", false)
+	}
+	next, nextBare := "goto "+d.chain(restPrefix, rest...), "goto "+d.chain(restPrefix, bare...)
+	if t.Namespace && len(t.NamespaceDeny) > 0 {
+		next = "goto " + d.chain(restPrefix, d.list(t.NamespaceDeny, next, false)...)
+		nextBare = "goto " + d.chain(restPrefix, d.untracked(t.NamespaceDeny, nextBare, false)...)
+	}
+	var front []*item
+	if slices.ContainsFunc(slices.Concat(t.Admin, t.Baseline), func(r *TierRule) bool { return r.Entries != "" }) {
+		front = append(front, newItem("goto "+d.chain(partPrefix, d.untracked(t.Admin, nextBare, false)...), "ct state untracked "))
+	}
+	return d.chain(adminPrefix, append(front, d.list(t.Admin, next, false)...)...)
+}
+
+// sortedTiers returns the tiers, each list once.
+func (s State) sortedTiers() []Tiers {
+	all := slices.SortedFunc(slices.Values(s.Tiers), func(a, b Tiers) int { return strings.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(all, func(a, b Tiers) bool { return a.ID == b.ID })
+}
+
+// objectsKey is equal for equal objects. What networks a set has decides what is made of it.
+func (s State) objectsKey() string {
+	var key []byte
+	for _, p := range slices.SortedFunc(slices.Values(s.Peers), func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }) {
+		key = fmt.Appendf(key, "%s %d ", p.Name, p.Kind)
+		for _, n := range p.Networks {
+			key, _ = n.AppendBinary(key)
+		}
+	}
+	for _, e := range slices.Sorted(slices.Values(s.Entries)) {
+		key = append(append(key, e...), ' ')
+	}
+	for _, t := range s.sortedTiers() {
+		key = append(append(key, t.ID...), ' ')
+	}
+	if s.NodeAudited {
+		key = append(key, "node audited "...)
+	}
+	return string(s.NodeDNS.appendKey(s.Node.appendKey(s.appendSubjects(key))))
+}
+
+// sets are the sets of both families.
+func (p *PeerSet) sets() (out []*nft.Set) {
+	for _, f := range families {
+		set := &nft.Set{Name: peersPrefix + p.Name + "-" + f.suffix, Key: f.addr}
+		switch p.Kind {
+		case PeerNetworks:
+			set.Fill = nft.Ranges
+		case PeerPorts:
+			set.Key += " . inet_proto . inet_service"
+		}
+		set.Comment = describe(set.Name, false)
+		out = append(out, set)
+	}
+	return out
+}
+
+// tiers adds the elements of tiers, of subjects and of peers.
+func (m elements) tiers(s State, objs objects) {
+	for _, t := range s.Tiers {
+		for _, a := range t.Subjects {
+			m.addMap(tiersMap+suffix(a), a.String(), "goto "+objs.fronts[t.ID])
+		}
+	}
+	for _, p := range s.Subjects {
+		for _, a := range p.Addrs {
+			m.addMap(podsMap+suffix(a), a.String(), "goto "+objs.subjects[p.ID])
+		}
+	}
+	m.addrs(stagedSet, s.Staged)
+	m.addrs(recheckSet, s.Recheck)
+	m.addrs(servingSet, s.Serving)
+	m.addrs(dnsSet, s.DNS)
+	m.prefixes(networksSet, objs.networks)
+	if s.Node != nil && s.Node.Confirmed != nil {
+		for _, f := range families {
+			m.add(heldSet+f.suffix, f.loopback)
+		}
+	}
+	for _, p := range objs.peers {
+		name := peersPrefix + p.Name + "-"
+		switch p.Kind {
+		case PeerAddrs:
+			m.addrs(name, p.Addrs)
+		case PeerNetworks:
+			m.prefixes(name, p.Networks)
+		case PeerPorts:
+			for _, at := range p.Ports {
+				m.add(name+suffix(at.Addr), at.Addr.String(), at.Protocol, strconv.Itoa(int(at.Port)))
+			}
+		}
+	}
+}
+
+// TierChains returns what Earlier.TierChains is after the state was in force.
+func (s State) TierChains() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	objs := s.objects(objects{})
+	for _, t := range s.Tiers {
+		for _, a := range t.Subjects {
+			out[a] = "goto " + objs.fronts[t.ID]
+		}
+	}
+	return out
+}
