@@ -349,7 +349,7 @@ func (d *dispatch) chain(prefix string, items ...*item) (name string) {
 			for _, i := range items {
 				rules = append(rules, i.texts...)
 			}
-			c = newChain(name, nil, rules...)
+			c = nft.NewChain(name, describe(name), nil, rules...)
 		}
 		d.there[name], d.chains = c, append(d.chains, c)
 	}

@@ -44,27 +44,19 @@ const (
 	toNodeServer = "%[2]s daddr set %[2]s daddr map @" + nodeInterceptMap + "%[1]s "
 )
 
-// flowSets adds the sets and maps to the layout.
-func (l *builder) flowSets(f family) {
-	l.dynamic(flowsSet+f.suffix, f.addr+" . inet_service . "+f.addr, maxFlows, flowTimeout)
-	l.addrMap(formerMap, f)
-	l.dynamic(flowSharesSet+f.suffix, f.addr, maxLogged, loggedFor)
-	l.dynamic(flowlessSet+f.suffix, f.addr, maxBypassing, bypassingFor)
-}
-
 // flowChains lead segments to port 53 from the chain dnstcp.
 func (l *builder) flowChains() {
-	l.chain("dnsfull", "", "", "", append(each("%[2]s saddr @known%[1]s update @"+flowlessSet+"%[1]s { %[2]s saddr }"), "drop")...)
-	l.chain("dnsflow", "", "", "", append(each("update @"+flowsSet+"%[1]s { "+flow+" } return"), "goto dnsfull")...)
+	l.chain("dnsfull", "notes and drops a connection without room", append(each("%[2]s saddr @known%[1]s update @"+flowlessSet+"%[1]s { %[2]s saddr }"), "drop")...)
+	l.chain("dnsflow", "adds or renews a connection of DNS over TCP", append(each("update @"+flowsSet+"%[1]s { "+flow+" } return"), "goto dnsfull")...)
 	// Sources that are no known pods' could be made up without end: they have one share.
-	l.chain("dnsshare", "", "", "", append(each(
+	l.chain("dnsshare", "bounds the connections of a pod", append(each(
 		"%[2]s saddr @known%[1]s update @"+flowSharesSet+"%[1]s { %[2]s saddr "+flowLimit+" } goto dnsfull",
 		"%[2]s saddr != @known%[1]s update @"+flowSharesSet+"%[1]s { %[4]s "+flowLimit+" } goto dnsfull"), "goto dnsflow")...)
 	// Both begin at the serving address of this agent, and end at the resolver unless there is a flow.
-	l.chain("dnsfollow", "", "", "", eachServer("%[2]s saddr . tcp sport . %[2]s daddr @"+flowsSet+"%[1]s return")...)
-	l.chain("dnsforget", "", "", "", eachServer("delete @"+flowsSet+"%[1]s { "+flow+" }")...)
-	l.chain("dnssyn", "", "", "", slices.Concat([]string{"jump bypass"}, leads("tcp", toServer+"goto dnsshare"), each(toServer+"goto dnsforget"))...)
-	l.chain("dnstcp", "", "", "", append([]string{opening + "goto dnssyn"}, each(toServer+"goto dnsfollow")...)...)
+	l.chain("dnsfollow", "finds the agent of an open connection", eachServer("%[2]s saddr . tcp sport . %[2]s daddr @"+flowsSet+"%[1]s return")...)
+	l.chain("dnsforget", "ends the record of an old connection", eachServer("delete @"+flowsSet+"%[1]s { "+flow+" }")...)
+	l.chain("dnssyn", "leads a new connection to the agent", slices.Concat([]string{"jump bypass"}, leads("tcp", toServer+"goto dnsshare"), each(toServer+"goto dnsforget"))...)
+	l.chain("dnstcp", "DNS over TCP", append([]string{opening + "goto dnssyn"}, each(toServer+"goto dnsfollow")...)...)
 }
 
 // leads are the rules about the packets that are led to the agent, with what to do.
@@ -116,11 +108,6 @@ const (
 	bypassingFor = 10 * time.Minute
 	maxBypassing = 4096
 )
-
-func (l *builder) bypassSets(f family) {
-	l.set(answeringSet+f.suffix, f.addr+" . inet_service")
-	l.dynamic(bypassingSet+f.suffix, f.addr, maxBypassing, bypassingFor)
-}
 
 // bypassRule notes a packet as the pod sent it, before any translation.
 const bypassRule = "%[2]s daddr . th dport @" + answeringSet + "%[1]s %[2]s saddr @intercepted%[1]s update @" + bypassingSet + "%[1]s { %[2]s saddr }"

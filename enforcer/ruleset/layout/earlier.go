@@ -6,32 +6,15 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/kernel/nft/wire"
 )
 
 // InForce is what the tables in the kernel hold, also those that another agent wrote, and the parts of them that are
 // changed without a state. Its methods but Heartbeat, Disable and HoldUnconfirmed may come before Setup.
 type InForce struct{ Tables *nft.Tables }
-
-// inetSets are the sets and maps of the layout of the table inet, by their names.
-var inetSets = sync.OnceValue(func() map[string]*nft.Set {
-	out := map[string]*nft.Set{}
-	for _, s := range inetLayout(Mode{}).Sets {
-		out[s.Name] = s
-	}
-	return out
-})
-
-// setsOf are those with a name, of both families.
-func setsOf(name string) (out []*nft.Set) {
-	for _, f := range families {
-		out = append(out, inetSets()[name+f.suffix])
-	}
-	return out
-}
 
 // addrs returns the addresses that a set of each family holds, sorted.
 func (k InForce) addrs(ctx context.Context, id nft.ID, set string) (out []netip.Addr, err error) {
@@ -121,7 +104,8 @@ func (k InForce) IgnoreCandidates(ctx context.Context) (bool, error) {
 func (k InForce) GrantSets(ctx context.Context) (out []string, err error) {
 	_, sets, err := k.Tables.Objects(ctx, Inet)
 	for set := range sets {
-		if name, is := grantsName(set); is {
+		name, is := strings.CutPrefix(set, timed.GrantsPrefix)
+		if name, ofFamily := strings.CutSuffix(name, "-"+families[0].suffix); is && ofFamily {
 			out = append(out, name)
 		}
 	}

@@ -21,7 +21,7 @@ func EntrySets(names ...string) (out []*nft.Set) {
 // timedSet is a set whose elements end. A size would have the kernel allocate the buckets for all
 // elements at once: 2 MiB a set instead of 0.5 KiB (tried on Linux 6.18).
 func timedSet(name, typ string, f family) *nft.Set {
-	return &nft.Set{Name: name + "-" + f.suffix, Comment: describe(name, false), Key: typ, Fill: nft.Timed}
+	return &nft.Set{Name: name + "-" + f.suffix, Comment: describe(name), Key: typ, Fill: nft.Timed}
 }
 
 // entryMatches renders a rule about what was dialled, without its verdict. A packet that matches

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft"
-	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // probedSet, with the family, holds the pods whose self-test query netfilter saw
@@ -72,41 +71,14 @@ type family struct {
 
 var families = []family{{"4", "ip", "ipv4_addr", "ip", "ip saddr & 0.0.0.0 ^ 127.0.0.1", "127.0.0.1"}, {"6", "ip6", "ipv6_addr", "ip6", "ip6 saddr & :: ^ ::1", "::1"}}
 
-// builder collects the sets, maps and chains of a table.
+// builder collects the chains of a table.
 type builder struct{ nft.Layout }
 
-func (l *builder) add(s nft.Set) {
-	s.Comment = describe(s.Name, false)
-	l.Sets = append(l.Sets, &s)
-}
+func (l *builder) chain(name, comment string, rules ...string) { l.base(name, comment, nil, rules...) }
 
-func (l *builder) set(name, typ string) { l.add(nft.Set{Name: name, Key: typ}) }
-
-// dynamic is a set that the kernel fills, with its maximum size and timeout.
-func (l *builder) dynamic(name, typ string, most uint64, kept time.Duration) {
-	l.add(nft.Set{Name: name, Key: typ, Fill: nft.Kernel, Timeout: kept, Size: most})
-}
-
-// ranges is a set of prefixes.
-func (l *builder) ranges(name, typ string) { l.add(nft.Set{Name: name, Key: typ, Fill: nft.Ranges}) }
-
-func (l *builder) mapping(name, key, value string) {
-	l.add(nft.Set{Name: name, Key: key, Value: value})
-}
-
-func (l *builder) addrMap(name string, f family) { l.mapping(name+f.suffix, f.addr, f.addr) }
-
-// chain adds a chain; hook "" makes it a regular one.
-func (l *builder) chain(name, typ, hook, priority string, rules ...string) {
-	var base *nft.Hook
-	if hook != "" {
-		base = &nft.Hook{Type: typ, Hook: hook, Priority: priority}
-	}
-	l.Chains = append(l.Chains, newChain(name, base, rules...))
-}
-
-func newChain(name string, base *nft.Hook, rules ...string) *nft.Chain {
-	return nft.NewChain(name, describe(name, true), base, rules...)
+// base adds a chain that the kernel asks.
+func (l *builder) base(name, comment string, hook *nft.Hook, rules ...string) {
+	l.Chains = append(l.Chains, nft.NewChain(name, comment, hook, rules...))
 }
 
 // each renders rules once for each family; %[1]s is the set suffix, %[2]s the
@@ -131,52 +103,28 @@ const (
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
 func inetLayout(m Mode) *nft.Layout {
-	l := &builder{nft.Layout{ID: Inet, Passing: passing, Counters: []string{deniedCounter}}}
-	l.add(nft.Set{Name: aliveSet, Key: "inet_service", Fill: nft.Renewed, Renewed: dnsPort, Timeout: HeartbeatTimeout})
-	l.set("ifaces", "ifname")
-	for _, f := range families {
-		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet, servingSet, dnsSet} {
-			l.set(s+f.suffix, f.addr)
-		}
-		l.mapping(tiersMap+f.suffix, f.addr, "verdict")
-		l.ranges("podrange"+f.suffix, f.addr)
-		l.ranges(networksSet+f.suffix, f.addr)
-		l.ranges(servicesSet+f.suffix, f.addr)
-		l.add(nft.Set{Name: timed.KeySet + f.suffix, Key: f.addr + " . " + f.addr, Fill: nft.Keys})
-		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
-		l.logSets(f)
-		l.bypassSets(f)
-		l.flowSets(f)
-		l.nodeDNSSets(f)
-		l.add(nft.Set{Name: heldSet + f.suffix, Key: f.addr, Fill: nft.Renewed, Renewed: f.loopback, Timeout: UnconfirmedTimeout})
-		l.set("own"+f.suffix, f.addr+" . "+f.addr)
-		l.set("home"+f.suffix, "ifname . "+f.addr)
-		for _, m := range []string{"intercept", "giveback"} {
-			l.addrMap(m, f)
-		}
-		l.mapping("backends"+f.suffix, "inet_service", f.addr+" . inet_service")
-	}
+	l := &builder{nft.Layout{ID: Inet, Passing: passing, Counters: []string{deniedCounter}, Sets: inetSets()}}
 	var mark string
 	if m.Candidates {
 		// Rules outside of these tables, which find candidates, check these homes no more.
 		mark = fmt.Sprintf("meta mark set meta mark | %#x ", m.Admitted)
 	}
-	l.chain("home", "", "", "", append(
+	l.chain("home", "drops packets with an address that is not at home where they come from", append(
 		each("iifname . %[2]s saddr @home%[1]s "+mark+"return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
-	l.chain("bypass", "", "", "", each(bypassRule)...)
+	l.chain("bypass", "notes pods that ask an address behind a resolver", each(bypassRule)...)
 	l.flowChains()
-	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(each(
+	l.base("prerouting", "home check and interception of DNS", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: interceptPriority}, append([]string{"jump home", "tcp dport " + dnsPort + " goto dnstcp", notUDP, noQuery, "jump bypass"}, append(each(
 		fmt.Sprintf("udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }"),
 		leads("udp", toServer)...)...)...)
-	l.chain("watch", "", "", "", watchRules()...)
-	l.chain("dialled", "", "", "", dialledRules()...)
+	l.chain("watch", "logs a new connection of an audited pod", watchRules()...)
+	l.chain("dialled", "passes over what was logged lately", dialledRules()...)
 	// The kernel asks a chain of this type about the first packet of a connection alone.
-	l.chain("dial", "nat", "prerouting", dialPriority, slices.Concat(auditedRules(), []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}, each(
+	l.base("dial", "audit log and fallback of the endpoint", &nft.Hook{Type: "nat", Hook: "prerouting", Priority: dialPriority}, slices.Concat(auditedRules(), []string{"meta l4proto != { tcp, udp } return", "th dport != " + dnsPort + " return"}, each(
 		"meta l4proto { tcp, udp } %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s"))...)
 	// The agent asks its own serving addresses too: for pods only what leaves is given back, for the
 	// node what does not come to a serving address.
-	l.chain("giveback", "filter", "output", giveBackPriority, slices.Concat([]string{"th sport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return"},
+	l.base("giveback", "gives replies of the agent the source that was dialled", &nft.Hook{Type: "filter", Hook: "output", Priority: giveBackPriority}, slices.Concat([]string{"th sport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return"},
 		each(answered), each(`oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`),
 		each("%[2]s daddr != @"+nodeServingSet+"%[1]s %[2]s saddr set %[2]s saddr map @"+nodeGiveBackMap+"%[1]s"))...)
 	l.verdictChains(m)
@@ -203,23 +151,23 @@ func has(mark string, bit uint32) string { return fmt.Sprintf("%s & %#x == %#x",
 func (l *builder) verdictChains(m Mode) {
 	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", m.Admitted, m.Admitted)
 	admitted := has("ct mark", m.Admitted)
-	l.chain("original", "", "", "", dialledAgain()...)
-	l.chain("tell", "", "", "", logRules()...)
-	l.chain("refuse", "", "", "",
+	l.chain("original", "undoes a translated destination before a denial", dialledAgain()...)
+	l.chain("tell", "logs a denied packet", logRules()...)
+	l.chain("refuse", "answers a denied packet",
 		"meta l4proto tcp reject with tcp reset",
 		"reject with icmpx admin-prohibited")
 	// A pod may send errors about its own connections, in either direction, and not about
 	// others' connections, to which conntrack relates errors of any sender.
-	l.chain("errors", "", "", "", append(each(
+	l.chain("errors", "ICMP errors about own connections alone", append(each(
 		"%[2]s saddr . ct original %[2]s saddr @own%[1]s return",
 		"%[2]s saddr . ct original %[2]s daddr @own%[1]s return",
 		"%[2]s saddr . ct reply %[2]s saddr @own%[1]s return"), "drop")...)
 	// Both end the base chain, which leads to the judge twice. The second net asks an
 	// untracked packet's own mark.
-	l.chain("admit", "", "", "",
+	l.chain("admit", "the only chain that admits",
 		fmt.Sprintf("ct state untracked meta mark set meta mark | %#x accept", m.Candidate),
 		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^m.Candidate, m.Admitted))
-	l.chain(namedChain, "", "", "", namedRules("goto admit")...)
+	l.chain(namedChain, "where a connection by name may lead", namedRules("goto admit")...)
 	denied := append([]string{
 		// What a helper expects inherits its master's mark, and a connection that was never
 		// answered is judged by each packet.
@@ -228,20 +176,20 @@ func (l *builder) verdictChains(m Mode) {
 		// It may be a late segment of an admitted connection: an answer would end that.
 		"ct state invalid drop",
 	}, append(each(loggedRule), "ct status dnat jump original")...)
-	l.chain("denyreject", "", "", "", append(slices.Clone(denied), "goto refuse")...)
-	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
-	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
+	l.chain("denyreject", "denies with an answer", append(slices.Clone(denied), "goto refuse")...)
+	l.chain("denydrop", "denies without an answer", append(slices.Clone(denied), "drop")...)
+	l.chain("deny", "denies as the subject wants it", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
 	// No rule of a tier denies these. The agent itself refuses DNS that a rule denies.
 	// The own address is what is dialled and what is reached: a Service may claim it, and lead it elsewhere.
 	undeniable := each("%[2]s saddr . ct original %[2]s daddr @own%[1]s %[2]s saddr . %[2]s daddr @own%[1]s goto admit",
 		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @"+servingSet+"%[1]s goto admit")
-	l.chain("undeniablebare", "", "", "", untracked(undeniable)...)
-	l.chain("undeniable", "", "", "", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
+	l.chain("undeniablebare", "the same for untracked packets", untracked(undeniable)...)
+	l.chain("undeniable", "what no ordered rule denies", append([]string{"ct state untracked goto undeniablebare"}, undeniable...)...)
 	resolve := each("meta l4proto { tcp, udp } ct original proto-dst " + dnsPort + " ct original %[2]s daddr @" + dnsSet + "%[1]s goto admit")
-	l.chain("resolvebare", "", "", "", untracked(resolve)...)
-	l.chain("resolve", "", "", "", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
+	l.chain("resolvebare", "the same for untracked packets", untracked(resolve)...)
+	l.chain("resolve", "DNS to resolvers", append([]string{"ct state untracked goto resolvebare"}, resolve...)...)
 	l.namespaceChains(m)
-	l.chain("judge", "", "", "", append([]string{
+	l.chain("judge", "judges a packet of a selected address", append([]string{
 		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
 		"ct direction reply return",
 		"ct state related meta l4proto { icmp, ipv6-icmp } return",
@@ -249,16 +197,16 @@ func (l *builder) verdictChains(m Mode) {
 		onLink[1],
 		"ct state invalid goto deny",
 	}, append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump namespace", "goto deny")...)...)
-	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
+	l.chain("cut", "ends a connection without admission", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
 	// its mark, and is judged all the same. Staged subjects come first: one
 	// that becomes selected while a packet is under way is found by one rule or the other.
 	from := slices.Concat([]string{"ct state established " + admitted + " return"}, each("%[2]s saddr @"+stagedSet+"%[1]s jump "+stagedSet, "%[2]s saddr @selected%[1]s jump judge"), []string{"iifname @ifaces jump judge"})
-	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
+	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: verdictPriority}, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
-	l.chain("input", "filter", "input", verdictPriority, from...)
+	l.base("input", "judges packets to the node", &nft.Hook{Type: "filter", Hook: "input", Priority: verdictPriority}, from...)
 }
 
 // The target address of neighbour advertisements (RFC 4861 §4.4), for which not every
@@ -273,9 +221,6 @@ const (
 	gatewayNumbers = "gatewaynumbers6"
 )
 
-// numbers is a set of values of a raw payload expression.
-func (l *builder) numbers(name, of string) { l.add(nft.Set{Name: name, Key: of, TypeOf: true}) }
-
 // claimRules judge neighbour advertisements of bridged pods: of the addresses that
 // are at home there, and of link-local ones but the node's. ARP has its sender's
 // address, which the home check asks for.
@@ -287,16 +232,8 @@ var claimRules = []string{
 
 // bridgeLayout is the home check of bridged pods, ARP included.
 func bridgeLayout() *nft.Layout {
-	l := &builder{nft.Layout{ID: Bridge, Passing: passing}}
-	l.set("ports", "ifname")
-	for _, f := range families {
-		l.set("home"+f.suffix, "ifname . "+f.addr)
-		l.set("homed"+f.suffix, f.addr)
-	}
-	l.set(gatewaySet, "ipv6_addr")
-	l.numbers(gatewayNumbers, advertised)
-	l.numbers(claimSet, "iifname . "+advertised)
-	l.chain("claims", "", "", "", claimRules...)
+	l := &builder{nft.Layout{ID: Bridge, Passing: passing, Sets: bridgeSets}}
+	l.chain("claims", "judges neighbour advertisements of bridged pods", claimRules...)
 	rules := append([]string{
 		// By default the kernel does not hand tagged frames to the inet family, not even
 		// frames with a priority tag only.
@@ -311,6 +248,6 @@ func bridgeLayout() *nft.Layout {
 		"iifname != @ports return",
 		"arp saddr ip 0.0.0.0 return")
 	rules = append(append(rules, unforwarded...), "drop")
-	l.chain("home", "filter", "prerouting", bridgePriority, rules...)
+	l.base("home", "drops packets with an address that is not at home where they come from", &nft.Hook{Type: "filter", Hook: "prerouting", Priority: bridgePriority}, rules...)
 	return nft.NewLayout(l.Layout)
 }

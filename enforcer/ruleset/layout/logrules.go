@@ -37,13 +37,6 @@ const (
 	maxWatched = 65536
 )
 
-// logSets adds the sets that the rules of this file need.
-func (l *builder) logSets(f family) {
-	l.dynamic(loggedSet+f.suffix, f.addr, maxLogged, loggedFor)
-	l.dynamic(watchedSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto . inet_service", maxWatched, watchedFor)
-	l.dynamic(watchedBareSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto", maxWatched, watchedFor)
-}
-
 // share is the rest of a rule, which applies within the pod's share.
 const share = "update @" + loggedSet + "%[1]s { %[2]s saddr " + podLogLimit + " } "
 

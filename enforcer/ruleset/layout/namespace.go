@@ -72,25 +72,20 @@ func (s GrantSet) Sets() (out []*nft.Set) {
 // namespaceChains makes the chains by which the Namespace tier is decided. Every rule accepts, so their order means
 // nothing.
 func (l *builder) namespaceChains(m Mode) {
-	for _, f := range families {
-		l.mapping(podsMap+f.suffix, f.addr, "verdict")
-		l.set(stagedSet+f.suffix, f.addr)
-		l.set(recheckSet+f.suffix, f.addr)
-	}
-	l.chain("pods", "", "", "", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
+	l.chain("pods", "leads subjects to their Namespace tier", each("%[2]s saddr vmap @"+podsMap+"%[1]s")...)
 	rules := []string{"jump pods", "jump undeniable", "jump resolve"}
 	if m.Candidates {
 		l.candidates(m.Bits)
 		rules = append([]string{"jump " + candidatesChain}, rules...)
 	}
-	l.chain("namespace", "", "", "", rules...)
+	l.chain("namespace", "the Namespace tier", rules...)
 	l.stagedChain(m.Bits)
 }
 
 // candidates makes the chain that admits what rules outside of these tables found open.
 func (l *builder) candidates(bits Bits) {
 	marked, candidate := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate)
-	l.chain(candidatesChain, "", "", "",
+	l.chain(candidatesChain, "admits what rules outside of this table allow",
 		marked+" "+candidate+" jump "+namedChain,
 		"ct state untracked "+marked+" accept",
 		// Another program overwrote the packet's mark. The connection's bit counts before an
@@ -102,7 +97,7 @@ func (l *builder) candidates(bits Bits) {
 
 // stagedChain makes the chain of subjects that are about to be isolated.
 func (l *builder) stagedChain(bits Bits) {
-	l.chain(stagedSet, "", "", "",
+	l.chain(stagedSet, "admits what rules of coming subjects allow, and denies nothing",
 		"ct direction reply return",
 		"ct state related meta l4proto { icmp, ipv6-icmp } return",
 		"ct state invalid return",

@@ -12,13 +12,9 @@ const netPriority = "50"
 // netLayout is the second net: a table of its own that denies what selected subjects send and get
 // without an admission. Without the other tables nothing is admitted.
 func netLayout(bits Bits) *nft.Layout {
-	l := &builder{nft.Layout{ID: Net, Guard: true}}
-	l.set("ifaces", "ifname")
-	for _, f := range families {
-		l.set("selected"+f.suffix, f.addr)
-	}
+	l := &builder{nft.Layout{ID: Net, Guard: true, Sets: append(setsOf("selected"), ifaces)}}
 	// The judge marks an untracked packet that it allows.
-	l.chain("unadmitted", "", "", "",
+	l.chain("unadmitted", "drops what is not admitted",
 		"ct direction reply return",
 		"ct state related meta l4proto { icmp, ipv6-icmp } return",
 		"ct state untracked "+has("meta mark", bits.Candidate)+" return",
@@ -26,12 +22,12 @@ func netLayout(bits Bits) *nft.Layout {
 		onLink[1],
 		"drop")
 	// No selected subject has such a source.
-	l.chain("foreign", "", "", "", append(slices.Clone(unforwarded), "drop")...)
+	l.chain("foreign", "drops other sources from interfaces of pods", append(slices.Clone(unforwarded), "drop")...)
 	rules := slices.Concat([]string{has("ct mark", bits.Admitted) + " return"},
 		each("%[2]s daddr @selected%[1]s ct direction reply drop", "%[2]s saddr @selected%[1]s goto unadmitted"),
 		[]string{"iifname @ifaces goto foreign"})
-	l.chain("forward", "filter", "forward", netPriority, rules...)
-	l.chain("input", "filter", "input", netPriority, rules...)
+	l.base("forward", "judges forwarded packets", &nft.Hook{Type: "filter", Hook: "forward", Priority: netPriority}, rules...)
+	l.base("input", "judges packets to the node", &nft.Hook{Type: "filter", Hook: "input", Priority: netPriority}, rules...)
 	return nft.NewLayout(l.Layout)
 }
 

@@ -93,7 +93,7 @@ var unlogged = []string{
 // kernel asks a chain of the nat type about the first packet of a connection alone.
 func (d *dispatch) auditedNode(audited bool) {
 	if audited {
-		d.chains = append(d.chains, newChain(auditedChain, &nft.Hook{Type: "nat", Hook: "output", Priority: dialPriority}, append(slices.Clone(unlogged), "jump dialled")...))
+		d.nodeChain(auditedChain, &nft.Hook{Type: "nat", Hook: "output", Priority: dialPriority}, append(slices.Clone(unlogged), "jump dialled")...)
 	}
 }
 
@@ -110,22 +110,22 @@ func (d *dispatch) node(n *Node) {
 	if n == nil {
 		return
 	}
-	d.nodeChain(toldChain, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
-	d.nodeChain(rejectedChain, "jump "+toldChain, "goto refuse")
-	d.nodeChain(droppedChain, "jump "+toldChain, "drop")
-	d.nodeChain(nodeNamedChain, namedRules("accept")...)
+	d.nodeChain(toldChain, nil, "counter name "+deniedCounter, nodeLogLimit+" jump tell", "ct status dnat jump original")
+	d.nodeChain(rejectedChain, nil, "jump "+toldChain, "goto refuse")
+	d.nodeChain(droppedChain, nil, "jump "+toldChain, "drop")
+	d.nodeChain(nodeNamedChain, nil, namedRules("accept")...)
 	rules := []string{"ct state established,related,invalid return", `oifname "lo" return`, begun}
 	if n.Confirmed != nil {
-		d.nodeChain(confirmedChain, d.nodeRules(*n.Confirmed, confirmedChain+"-")...)
+		d.nodeChain(confirmedChain, nil, d.nodeRules(*n.Confirmed, confirmedChain+"-")...)
 		rules = append(rules, each("%[4]s != @"+heldSet+"%[1]s goto "+confirmedChain)...)
 	}
 	rules = append(rules, d.nodeRules(n.NodeRules, nodePrefix)...)
-	d.chains = append(d.chains, newChain(nodeChain, &nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, rules...))
+	d.nodeChain(nodeChain, &nft.Hook{Type: "filter", Hook: "output", Priority: verdictPriority}, rules...)
 }
 
 // nodeChain adds a chain of the node.
-func (d *dispatch) nodeChain(name string, rules ...string) {
-	d.chains = append(d.chains, newChain(name, nil, rules...))
+func (d *dispatch) nodeChain(name string, hook *nft.Hook, rules ...string) {
+	d.chains = append(d.chains, nft.NewChain(name, describe(name), hook, rules...))
 }
 
 // nodeRules returns the rules of a chain that judges what the node sends. The names of the chains
@@ -148,11 +148,11 @@ func (d *dispatch) nodeRules(n NodeRules, prefix string) []string {
 			}
 		}
 	}
-	d.nodeChain(prefix+dialledSuffix, dialled...)
+	d.nodeChain(prefix+dialledSuffix, nil, dialled...)
 	// A packet asks the rules of its protocol alone.
 	var jumps []string
 	for _, protocol := range slices.Sorted(maps.Keys(byProtocol)) {
-		d.nodeChain(prefix+protocolSuffix+protocol, byProtocol[protocol]...)
+		d.nodeChain(prefix+protocolSuffix+protocol, nil, byProtocol[protocol]...)
 		jumps = append(jumps, protocol+" : jump "+prefix+protocolSuffix+protocol)
 	}
 	rules := slices.Concat([]string{"meta l4proto vmap { " + strings.Join(jumps, " , ") + " }"}, reached, []string{"ct status dnat jump " + prefix + dialledSuffix})

@@ -77,18 +77,6 @@ const (
 	nameRest  = "@th,224,64"
 )
 
-// nodeDNSSets adds the sets and maps to the layout.
-func (l *builder) nodeDNSSets(f family) {
-	l.addrMap(nodeInterceptMap, f)
-	l.addrMap(nodeGiveBackMap, f)
-	l.set(nodeServingSet+f.suffix, f.addr)
-	l.add(nft.Set{Name: testedSet + f.suffix, Key: f.ip + " daddr . " + nameRest, TypeOf: true, Fill: nft.Kernel, Timeout: testedFor, Size: maxTested})
-	l.dynamic(unledSet+f.suffix, "uid . ifname . "+f.addr, maxUnled, unledFor)
-	if f == families[0] {
-		l.numbers(loopTestSet, nameBegin)
-	}
-}
-
 // appendKey appends what the chains are made of.
 func (n *NodeDNS) appendKey(key []byte) []byte {
 	if n == nil {
@@ -103,7 +91,7 @@ func (d *dispatch) nodeDNS(n *NodeDNS) {
 		return
 	}
 	add := func(name string, hook nft.Hook, rules ...string) {
-		d.chains = append(d.chains, newChain(name, &hook, rules...))
+		d.nodeChain(name, &hook, rules...)
 	}
 	own := fmt.Sprintf("meta mark %#x return", n.Mark)
 	add(nodeInterceptChain, nft.Hook{Type: "route", Hook: "output", Priority: interceptPriority}, append([]string{"th dport != " + dnsPort + " return", "meta l4proto != { tcp, udp } return", own}, each(

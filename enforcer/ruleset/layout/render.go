@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft"
-	"github.com/namegate/namegate/kernel/nft/timed"
 )
 
 // TableName is the name of the tables of both families.
@@ -86,8 +84,7 @@ func Concerns(table, set string) bool {
 	case set == "":
 		return table == TableName || table == NetTableName || slices.Contains(iptablesTables, table)
 	case table == TableName:
-		s := inetSets()[set]
-		return set != aliveSet && (s == nil || s.Fill <= nft.Renewed)
+		return set != alive.Name && !slices.ContainsFunc(inetSets(), func(s *nft.Set) bool { return s.Name == set && s.Fill > nft.Renewed })
 	}
 	return table == NetTableName
 }
@@ -99,12 +96,9 @@ var iptablesTables = []string{"raw", "mangle", "security"}
 // dead-man switch of the design.
 const HeartbeatTimeout = 3 * time.Second
 
-// aliveSet holds the port of DNS while an agent is alive.
-const aliveSet = "alive"
-
 // Heartbeat keeps interception on for another HeartbeatTimeout.
 func (k InForce) Heartbeat(ctx context.Context) error {
-	if err := k.Tables.Renew(ctx, inetSets()[aliveSet]); err != nil {
+	if err := k.Tables.Renew(ctx, alive); err != nil {
 		return fmt.Errorf("renew the dead-man switch: %w", err)
 	}
 	return nil
@@ -112,7 +106,7 @@ func (k InForce) Heartbeat(ctx context.Context) error {
 
 // Disable switches interception off at once.
 func (k InForce) Disable(ctx context.Context) error {
-	if err := k.Tables.Empty(ctx, inetSets()[aliveSet]); err != nil {
+	if err := k.Tables.Empty(ctx, alive); err != nil {
 		return fmt.Errorf("switch interception off: %w", err)
 	}
 	return nil
@@ -124,11 +118,4 @@ func (k InForce) Denied() (uint64, error) { return k.Tables.Packets(Inet, denied
 // AddSets makes sets ahead of a state that has them. The next state that does not removes them.
 func (k InForce) AddSets(ctx context.Context, sets ...*nft.Set) error {
 	return k.Tables.AddSets(ctx, Inet, sets)
-}
-
-// grantsName is the name of a set of grants by that in the kernel.
-func grantsName(set string) (name string, is bool) {
-	name, is = strings.CutPrefix(set, timed.GrantsPrefix)
-	name, ofFamily := strings.CutSuffix(name, "-"+families[0].suffix)
-	return name, is && ofFamily
 }

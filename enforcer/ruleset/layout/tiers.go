@@ -210,7 +210,7 @@ func (p *PeerSet) sets() (out []*nft.Set) {
 		case PeerPorts:
 			set.Key += " . inet_proto . inet_service"
 		}
-		set.Comment = describe(set.Name, false)
+		set.Comment = describe(set.Name)
 		out = append(out, set)
 	}
 	return out
