@@ -75,24 +75,26 @@ func (p program) text(e ast.Expr) string {
 	return ""
 }
 
-// baseChains lists the base chains that the program makes: type, hook and priority, by calls of chain or by
-// values of baseChain.
+// baseChains lists the base chains that the program makes: type, hook and priority, by values of nft.Hook.
 func (p program) baseChains() (out []string) {
 	for _, file := range p.files {
 		ast.Inspect(file, func(n ast.Node) bool {
-			var of []ast.Expr
-			switch n := n.(type) {
-			case *ast.CallExpr:
-				if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "chain" && len(n.Args) > 4 {
-					of = n.Args[1:4]
-				}
-			case *ast.CompositeLit:
-				if typ, ok := n.Type.(*ast.Ident); ok && typ.Name == "baseChain" && len(n.Elts) == 3 {
-					of = n.Elts
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok || len(lit.Elts) != 3 {
+				return true
+			}
+			typ, ok := lit.Type.(*ast.SelectorExpr)
+			if !ok || typ.Sel.Name != "Hook" {
+				return true
+			}
+			var of []string
+			for _, e := range lit.Elts {
+				if kv, ok := e.(*ast.KeyValueExpr); ok {
+					of = append(of, p.text(kv.Value))
 				}
 			}
-			if len(of) > 0 && p.text(of[0]) != "" {
-				out = append(out, p.text(of[0])+" "+p.text(of[1])+" "+p.text(of[2]))
+			if len(of) == 3 && of[0] != "" {
+				out = append(out, strings.Join(of, " "))
 			}
 			return true
 		})

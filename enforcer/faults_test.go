@@ -218,11 +218,11 @@ func (w *world) selected() []string {
 func TestFaultsWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	w, next := busy(t)
-	w.seams.forget(1, false)
+	w.seams.refuse = "restore"
 	if err := w.rollOut(next); !errors.Is(err, errInjected) {
 		t.Fatal(err)
 	}
-	w.seams.forget(0, false)
+	w.seams.refuse = ""
 	for _, a := range []string{"10.1.0.5", "2001:db8:1::5", "10.1.0.6", "10.1.0.7", "10.1.0.8"} {
 		w.links.SetHome(addr(a), link.Home{})
 	}

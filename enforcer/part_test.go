@@ -164,11 +164,11 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.org")
 	w.apply([]policy.Pod{sick, later})
 	next := w.compile([]policy.Pod{sick, later}, one)
-	w.seams.forget(1, false)
+	w.seams.refuse = "restore"
 	if err := w.e.Prepare(context.Background(), next); !errors.Is(err, errInjected) {
 		t.Fatal(err)
 	}
-	w.seams.forget(0, false)
+	w.seams.refuse = ""
 	w.part(next, sick)
 	fatal.If(t, w.e.Prepare(context.Background(), w.compile([]policy.Pod{sick, later}, one, two)))
 	check := func(when string) {
