@@ -9,43 +9,28 @@ import (
 // reads them, which takes milliseconds, and writes the difference: a transaction of all takes the
 // program nft some 20 ms, and its end waits for the kernel.
 
-// laidOut tells whether what is there consists of what is wanted, and of nothing else, whatever its
-// elements. Without whole it may have objects besides that pass.
-func (w *Table) laidOut(is *contents, whole bool) bool {
-	want := w.contents()
-	objects := &contents{hooks: is.hooks, rules: maps.Clone(is.rules), forms: is.forms, maps: is.maps, dormant: is.dormant, elements: map[string]Elements{}}
-	passes := func(name string, ours bool) bool { return !ours && !whole && w.Layout.passes(name) }
-	maps.DeleteFunc(objects.rules, func(chain string, _ []string) bool { return passes(chain, want.rules[chain] != nil) })
-	for set := range is.elements {
-		if !passes(set, want.sets[set] != nil) {
-			objects.elements[set] = want.elements[set]
-		}
-	}
-	found, _ := want.deviations(w.Layout, objects)
-	return len(found) == 0
-}
-
 // held returns a table with the elements that it has, ready for a difference to what is wanted, nil if none is enough.
 func (t *Tables) held(ctx context.Context, w *Table) *Table {
 	want := w.contents()
 	is, err := t.contents(ctx, w.Layout.ID, want)
-	if err != nil || !w.laidOut(is, true) {
+	if err != nil {
 		return nil
 	}
-	same, out := map[string]bool{}, Elements{}
+	if found, _ := want.deviations(w.Layout, is, objects); len(found) > 0 {
+		return nil
+	}
+	out := Elements{}
 	for set, s := range want.sets {
 		switch {
 		case s.Fill.volatile():
-		case maps.EqualFunc(want.elements[set], is.elements[set], sameElement):
-			same[set] = true
-		case s.Fill == Ranges: // the kernel does not tell which prefixes made a range
-			return nil
-		default:
+		case s.Fill != Ranges:
 			maps.Copy(out, is.elements[set])
+		case !maps.EqualFunc(want.elements[set], is.elements[set], sameElement):
+			return nil // the kernel does not tell which prefixes made a range
 		}
 	}
 	for key, e := range w.Elements {
-		if same[e.Set+e.Map] {
+		if want.sets[e.Set+e.Map].Fill == Ranges {
 			out[key] = e
 		}
 	}

@@ -112,7 +112,8 @@ func (t *Tables) Setup(ctx context.Context, want []Table) error {
 			return err
 		}
 		t.otherLayout = t.otherLayout || w.isOtherLayout(is)
-		same = same && w.laidOut(is, false)
+		found, _ := w.contents().deviations(w.Layout, is, ofLayout)
+		same = same && len(found) == 0
 		layouts = append(layouts, *w)
 	}
 	switch {

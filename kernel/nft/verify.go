@@ -91,11 +91,20 @@ func rangeElement(r netipx.IPRange, set string) *knftables.Element {
 	return &knftables.Element{Set: set, Key: []string{r.String()}}
 }
 
+// scope is what of a table is compared.
+type scope uint8
+
+const (
+	ofLayout scope = iota // whatever passes, and whatever elements are there
+	objects               // whatever elements are there
+	all
+)
+
 // deviations returns the names of the objects of a table that differ from the wanted
 // ones. anew: the table has to be made anew, because it has an object that the layout
 // does not have and that does not pass, a chain has another hook, a set that stays another
 // form, or the table is dormant.
-func (want *contents) deviations(l *Layout, is *contents) (out []string, anew bool) {
+func (want *contents) deviations(l *Layout, is *contents, of scope) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
 		return []string{fmt.Sprintf("nft table %s", l)}, false
 	}
@@ -111,18 +120,18 @@ func (want *contents) deviations(l *Layout, is *contents) (out []string, anew bo
 	for set, s := range want.sets {
 		have, there := is.elements[set]
 		other := there && is.forms != nil && (s.stays() || is.maps[set]) && is.forms[set] != want.forms[set]
-		if !there || other || !s.Fill.volatile() && !maps.EqualFunc(want.elements[set], have, sameElement) {
+		if !there || other || of == all && !s.Fill.volatile() && !maps.EqualFunc(want.elements[set], have, sameElement) {
 			out = append(out, name("set", set))
 		}
 		anew = anew || other
 	}
 	for chain := range is.rules {
-		if _, ours := want.rules[chain]; !ours {
+		if _, ours := want.rules[chain]; !ours && !(of == ofLayout && l.passes(chain)) {
 			out, anew = append(out, name("chain", chain)), anew || !l.passes(chain)
 		}
 	}
 	for set := range is.elements {
-		if want.sets[set] == nil {
+		if want.sets[set] == nil && !(of == ofLayout && l.passes(set)) {
 			out, anew = append(out, name("set", set)), anew || !l.passes(set)
 		}
 	}
@@ -191,7 +200,7 @@ func (t *Tables) compare(ctx context.Context, w *Table) (found []string, anew bo
 		if err != nil {
 			return nil, false, err
 		}
-		if found, anew = want.deviations(w.Layout, is); len(found) == 0 || slices.Equal(found, last) {
+		if found, anew = want.deviations(w.Layout, is, all); len(found) == 0 || slices.Equal(found, last) {
 			return found, anew, nil
 		}
 		last = found
@@ -218,16 +227,16 @@ func (t *Tables) contents(ctx context.Context, id ID, want *contents) (*contents
 		if err != nil {
 			return nil, err
 		}
-		all := Elements{}
+		elements := Elements{}
 		for _, e := range found {
 			if !s.renews(e) {
-				all.put(e)
+				elements.put(e)
 			}
 		}
 		if s.Fill == Ranges {
-			all = merged(all)
+			elements = merged(elements)
 		}
-		is.elements[name] = all
+		is.elements[name] = elements
 	}
 	return is, nil
 }

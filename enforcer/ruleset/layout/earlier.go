@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -133,41 +134,29 @@ type Earlier struct {
 }
 
 // ReadEarlier reads what an earlier agent left.
-func (k InForce) ReadEarlier(ctx context.Context) (out Earlier, err error) {
-	for _, id := range []nft.ID{Inet, Bridge, Net} {
+func (k InForce) ReadEarlier(ctx context.Context) (Earlier, error) {
+	out := Earlier{Subjects: map[netip.Addr]string{}, Lists: map[netip.Addr]string{}}
+	for _, id := range All {
 		chains, _, err := k.Tables.Objects(ctx, id)
 		if err != nil {
 			return out, err
 		}
 		out.Tables, out.JudgesNode = out.Tables || len(chains) > 0, out.JudgesNode || chains[nodeChain]
 	}
-	if out.Selected, err = k.Selected(ctx); err != nil {
-		return out, err
-	}
-	net, err := k.addrs(ctx, Net, "selected")
-	if err != nil {
-		return out, err
-	}
+	var errs [8]error
+	var net []netip.Addr
+	var pods map[netip.Addr]string
+	out.Selected, errs[0] = k.Selected(ctx)
+	net, errs[1] = k.addrs(ctx, Net, "selected")
+	out.Homes, errs[2] = k.homes(ctx, Inet)
+	out.PortHomes, errs[3] = k.homes(ctx, Bridge)
+	out.GivenBack, errs[4] = k.pairs(ctx, "giveback")
+	out.NodeGivenBack, errs[5] = k.pairs(ctx, nodeGiveBackMap)
+	out.TierChains, errs[6] = k.words(ctx, tiersMap)
+	pods, errs[7] = k.words(ctx, podsMap)
 	out.Selected = append(out.Selected, net...)
 	slices.SortFunc(out.Selected, netip.Addr.Compare)
 	out.Selected = slices.Compact(out.Selected)
-	if out.Homes, err = k.homes(ctx, Inet); err != nil {
-		return out, err
-	}
-	if out.PortHomes, err = k.homes(ctx, Bridge); err != nil {
-		return out, err
-	}
-	if out.GivenBack, err = k.pairs(ctx, "giveback"); err != nil {
-		return out, err
-	}
-	if out.NodeGivenBack, err = k.pairs(ctx, nodeGiveBackMap); err != nil {
-		return out, err
-	}
-	if out.TierChains, err = k.words(ctx, tiersMap); err != nil {
-		return out, err
-	}
-	pods, err := k.words(ctx, podsMap)
-	out.Subjects, out.Lists = map[netip.Addr]string{}, map[netip.Addr]string{}
 	for a, chain := range pods {
 		id, rest, _ := strings.Cut(strings.TrimPrefix(chain, "goto "+podPrefix), "-")
 		out.Subjects[a] = id
@@ -175,7 +164,7 @@ func (k InForce) ReadEarlier(ctx context.Context) (out Earlier, err error) {
 			out.Lists[a] = list
 		}
 	}
-	return out, err
+	return out, cmp.Or(errs[:]...)
 }
 
 // ReadPeers returns what the kernel holds of sets of peers: of networks as they are joined.

@@ -3,8 +3,6 @@ package layout
 import (
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/kernel/nft/timed"
@@ -107,7 +105,7 @@ func (l *builder) stagedChain(bits Bits) {
 
 // appendSubjects appends to the key of a state.
 func (s State) appendSubjects(key []byte) []byte {
-	for _, l := range sortedLists(s.Lists) {
+	for _, l := range s.Lists {
 		key = append(append(key, l.ID...), " list "...)
 	}
 	for _, g := range s.GrantSets {
@@ -131,16 +129,12 @@ func (s *Subject) appendKey(key []byte) []byte {
 	return append(key, '\n')
 }
 
-func sortedLists(all []RuleList) []RuleList {
-	return slices.SortedFunc(slices.Values(all), func(a, b RuleList) int { return strings.Compare(a.ID, b.ID) })
-}
-
 // subjects makes the chains of subjects and of their lists, and returns the first of each
 // subject.
 func (d *dispatch) subjects(s State) map[string]string {
 	d.first = nil // every rule accepts
 	lists, out := map[string]string{}, map[string]string{}
-	for _, l := range sortedLists(s.Lists) {
+	for _, l := range s.Lists {
 		lists[l.ID] = d.chain(listPrefix, d.list(l.Rules, "return", false)...)
 	}
 	for i := range s.Subjects {

@@ -173,25 +173,19 @@ func (d *dispatch) tiers(t *Tiers) string {
 	return d.chain(adminPrefix, append(front, d.list(t.Admin, next, false)...)...)
 }
 
-// sortedTiers returns the tiers, each list once.
-func (s State) sortedTiers() []Tiers {
-	all := slices.SortedFunc(slices.Values(s.Tiers), func(a, b Tiers) int { return strings.Compare(a.ID, b.ID) })
-	return slices.CompactFunc(all, func(a, b Tiers) bool { return a.ID == b.ID })
-}
-
-// objectsKey is equal for equal objects. What networks a set has decides what is made of it.
+// objectsKey is equal for equal objects alone, in one order. What networks a set has decides what is made of it.
 func (s State) objectsKey() string {
 	var key []byte
-	for _, p := range slices.SortedFunc(slices.Values(s.Peers), func(a, b PeerSet) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, p := range s.Peers {
 		key = fmt.Appendf(key, "%s %d ", p.Name, p.Kind)
 		for _, n := range p.Networks {
 			key, _ = n.AppendBinary(key)
 		}
 	}
-	for _, e := range slices.Sorted(slices.Values(s.Entries)) {
+	for _, e := range s.Entries {
 		key = append(append(key, e...), ' ')
 	}
-	for _, t := range s.sortedTiers() {
+	for _, t := range s.Tiers {
 		key = append(append(key, t.ID...), ' ')
 	}
 	if s.NodeAudited {
