@@ -139,11 +139,6 @@ func TestApplyGrants(t *testing.T) {
 	}
 }
 
-// failedRepair fails a test.
-func failedRepair(t *testing.T) func(*mirror, error) {
-	return func(s *mirror, err error) { t.Errorf("%v is not repaired: %v", s, err) }
-}
-
 // deviating returns the sets of grants that deviate.
 func deviating(t *testing.T, m *mirrors, grants dataplane.Grants) []*mirror {
 	t.Helper()
@@ -188,8 +183,10 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		if len(wrong) > 0 != test.members || len(wrong) > 1 {
 			t.Errorf("%s: deviating %v", test.what, wrong)
 		}
-		if repaired := m.repair(wrong, failedRepair(t)); len(repaired) > 0 != test.members {
-			t.Errorf("%s: repaired %v", test.what, repaired)
+		for _, s := range wrong {
+			if repaired, err := m.repair(s); err != nil || !repaired {
+				t.Errorf("%s: repaired %v, %v", test.what, repaired, err)
+			}
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
 			t.Errorf("%s: after the repair %v", test.what, got)
@@ -215,9 +212,9 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		if len(wrong) > 0 != asked || m.differing[web.Name] != asked {
 			t.Errorf("asked %v: deviating %v, differing %v", asked, wrong, m.differing)
 		}
-		repaired := m.repair([]*mirror{{name: web.Name, grants: grants, set: web}}, failedRepair(t))
-		if _, _, missing := ipset.Read(fake, web.Name); len(repaired) > 0 != asked || missing == nil != asked {
-			t.Errorf("asked %v: repaired %v, the set: %v", asked, repaired, missing)
+		repaired, err := m.repair(&mirror{name: web.Name, grants: grants, set: web})
+		if _, _, missing := ipset.Read(fake, web.Name); err != nil || repaired != asked || missing == nil != asked {
+			t.Errorf("asked %v: repaired %v, %v, the set: %v", asked, repaired, err, missing)
 		}
 	}
 }

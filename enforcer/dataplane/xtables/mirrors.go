@@ -43,22 +43,14 @@ func (s *mirror) String() string {
 	return fmt.Sprintf("grants of pod %s on %s", s.set.Pod, policy.NewPortSet(ports...))
 }
 
-// members calls f with the members, some of which may change meanwhile, and freeze with members
-// that do not. They do nothing for a set that no rule asks any more. New grants wait for freeze.
+// members calls f with the members, some of which may change meanwhile. It does nothing for a set that no rule
+// asks any more.
 func (s *mirror) members(f func(members)) {
 	if s.fixed != nil {
 		f(s.fixed())
 	} else if frozen := s.grants.Members(s.set); len(frozen) > 0 {
 		f(membersOf(frozen))
 	}
-}
-
-func (s *mirror) freeze(f func(members)) {
-	if s.fixed != nil {
-		f(s.fixed())
-		return
-	}
-	s.grants.Freeze(s.set, func(frozen []dataplane.Frozen) { f(membersOf(frozen)) })
 }
 
 func (s *mirror) freezeBounds(f func(dataplane.Bounds)) {
@@ -279,23 +271,14 @@ func (m *mirrors) compare(is members) (ipset.Difference, error) {
 	return d, err
 }
 
-// repair removes foreign entries from sets and writes the lost ones again. It returns the sets that
-// deviated, and calls failed with each that may deviate still.
-func (m *mirrors) repair(sets []*mirror, failed func(*mirror, error)) (repaired []*mirror) {
-	for _, s := range sets {
-		var err error
-		s.freeze(func(is members) {
-			var d ipset.Difference
-			if d, err = m.compare(is); err != nil || !d.Any() {
-				return
-			}
-			if err = ipset.Repair(m.sets, is.header, d, is.want); err == nil {
-				repaired = append(repaired, s)
-			}
-		})
-		if err != nil {
-			failed(s, err)
+// repair removes foreign entries from a set of grants and writes the lost ones again. It tells whether the set
+// deviated. New grants wait for it. It does nothing for a set that no rule asks any more.
+func (m *mirrors) repair(s *mirror) (deviated bool, err error) {
+	s.grants.Freeze(s.set, func(frozen []dataplane.Frozen) {
+		is, d := membersOf(frozen), ipset.Difference{}
+		if d, err = m.compare(is); err == nil && d.Any() {
+			deviated, err = true, ipset.Repair(m.sets, is.header, d, is.want)
 		}
-	}
-	return repaired
+	})
+	return deviated, err
 }

@@ -58,16 +58,15 @@ type packetFilter struct {
 		ops     []ipset.Op
 		entries []ipset.Entry
 	}
-	// foundSets and foundTables are not as wanted, by the last Verify.
-	foundSets   []*mirror
-	foundTables []*table
+	// found are the tables and static sets that are not as wanted, by the last Verify.
+	found []string
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
 	// rule asks any more.
 	stale map[string]bool
 	// refused are the errors of grant sets, by name, that the kernel did not create or repair: no rule
 	// asks them.
 	refused map[string]error
-	// resync: a set may be gone, after a failed write, or was never made.
+	// resync: a set deviates, may be gone, after a failed write, or was never made.
 	resync atomic.Bool
 	active bool // a state is in force
 }
@@ -139,17 +138,15 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	if to == dataplane.Isolate {
 		return x.mirrors.writeStatic(st, beforeRules)
 	}
-	found, tables := x.foundSets, x.foundTables
-	if x.foundSets, x.foundTables = nil, nil; to == dataplane.Prepare {
-		found, tables = nil, nil // of another state
-	}
-	if err := x.stageSets(st, found); err != nil {
+	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
-	for _, t := range tables {
-		x.owner.Repaired(t.String())
-	}
+	found := x.found
+	x.found = nil // in Prepare: of another state
 	if to == dataplane.Commit {
+		for _, what := range found {
+			x.owner.Repaired(what)
+		}
 		err = x.commit(ctx, st)
 	} else if x.active || !x.rules.follows {
 		if err = errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, wanted{st.Subjects, x.refused})); err != nil {
@@ -176,9 +173,9 @@ func (x *packetFilter) commit(ctx context.Context, st dataplane.State) error {
 	return nil
 }
 
-// stageSets repairs the sets that were found to deviate, and creates those of a state that are not
+// stageSets repairs sets of grants that may deviate, and creates those of a state that are not
 // there. A set that an earlier agent left is adopted with its entries.
-func (x *packetFilter) stageSets(st dataplane.State, found []*mirror) error {
+func (x *packetFilter) stageSets(st dataplane.State) error {
 	clear(x.refused)
 	if x.resync.Swap(false) { // Apply sets it again after an error
 		if err := x.mirrors.ensureStatic(); err != nil {
@@ -188,10 +185,7 @@ func (x *packetFilter) stageSets(st dataplane.State, found []*mirror) error {
 		if err != nil {
 			return err
 		}
-		found = append(found, wrong...)
-	}
-	if err := x.repairSets(found); err != nil {
-		return err
+		x.repairSets(wrong)
 	}
 	return x.adopt(st)
 }
@@ -225,7 +219,7 @@ func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet
 
 // Verify implements dataplane.Interface.
 func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
-	x.foundSets, x.foundTables = nil, nil
+	x.found = nil
 	sets, err := x.mirrors.verify(x.mirrors.of(st))
 	if err != nil {
 		return nil, err
@@ -235,30 +229,34 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 	if err != nil {
 		return nil, err
 	}
-	x.foundSets, x.foundTables = sets, tables
 	for _, t := range tables {
 		objects = append(objects, t.String())
 	}
+	x.found = slices.Clone(objects)
 	for _, s := range sets {
 		objects = append(objects, "set "+s.name)
+		if x.resync.Store(true); s.fixed != nil {
+			x.found = append(x.found, s.String())
+		}
 	}
 	return objects, nil
 }
 
-// repairSets repairs sets, which counts as one repair. A set of grants that cannot be repaired closes its
+// repairSets repairs sets of grants, which counts as one repair. One that cannot be repaired closes its
 // pod alone.
-func (x *packetFilter) repairSets(wrong []*mirror) (err error) {
-	repaired := x.mirrors.repair(wrong, func(s *mirror, failed error) {
-		if s.fixed != nil {
-			err = cmp.Or(err, failed)
-		} else {
-			x.refuse(s.set, failed)
+func (x *packetFilter) repairSets(wrong []*mirror) {
+	var repaired []*mirror
+	for _, s := range wrong {
+		switch deviated, err := x.mirrors.repair(s); {
+		case err != nil:
+			x.refuse(s.set, err)
+		case deviated:
+			repaired = append(repaired, s)
 		}
-	})
+	}
 	if len(repaired) > 0 {
 		x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
 	}
-	return err
 }
 
 // Changed implements dataplane.Poller.
