@@ -64,13 +64,7 @@ type Interface interface {
 // IsBusy tells whether an error says that the kernel does not remove offloaded flows.
 func IsBusy(err error) bool { return errors.Is(err, syscall.EBUSY) }
 
-type flowKey struct {
-	protocol uint8
-	src, dst netip.AddrPort
-	zone     uint16
-}
-
-func (f Flow) key() flowKey { return flowKey{f.Protocol, f.Src, f.Dst, f.Zone} }
-
 // Same tells whether two listings of a flow are of the same connection.
-func (f Flow) Same(o Flow) bool { return f.key() == o.key() }
+func (f Flow) Same(o Flow) bool {
+	return f.Protocol == o.Protocol && f.Src == o.Src && f.Dst == o.Dst && f.Zone == o.Zone
+}

@@ -11,8 +11,7 @@ import (
 // Fake is an Interface in memory.
 type Fake struct {
 	mu    sync.Mutex
-	flows []Flow
-	idle  map[flowKey]time.Duration // of established flows, by Flow.key
+	flows []tracked // left is the time since the last packet
 	scans int
 	old   bool // see SetOld
 }
@@ -20,7 +19,7 @@ type Fake struct {
 var _ Interface = (*Fake)(nil)
 
 // NewFake returns a fake that tracks nothing.
-func NewFake() *Fake { return &Fake{idle: map[flowKey]time.Duration{}} }
+func NewFake() *Fake { return &Fake{} }
 
 // Track adds a connection.
 func (f *Fake) Track(flow Flow) {
@@ -29,14 +28,12 @@ func (f *Fake) Track(flow Flow) {
 	if !flow.Peer.IsValid() {
 		flow.Peer = flow.Dst
 	}
-	f.flows = append(f.flows, flow)
+	f.flows = append(f.flows, tracked{Flow: flow})
 }
 
 // Establish makes a tracked connection an established one that is idle for that long.
 func (f *Fake) Establish(flow Flow, idle time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.idle[flow.key()] = idle
+	f.change(flow, func(c *tracked) { c.established, c.left = true, idle })
 }
 
 // Established implements Interface.
@@ -44,9 +41,9 @@ func (f *Fake) Established(mark, mask uint32, each func(f *Flow, idle time.Durat
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scans++
-	for _, flow := range f.flows {
-		if idle, is := f.idle[flow.key()]; is && (Query{Mark: mark, Mask: mask}).marked(flow.Mark) {
-			each(&flow, idle)
+	for _, c := range f.flows {
+		if c.established && (Query{Mark: mark, Mask: mask}).marked(c.Mark) {
+			each(&c.Flow, c.left)
 		}
 	}
 	return nil
@@ -60,9 +57,9 @@ func (f *Fake) Flows(q Query) ([]Flow, error) {
 		f.scans++
 	}
 	var out []Flow
-	for _, flow := range f.flows {
-		if slices.Contains(q.Sources, flow.Src.Addr()) && q.marked(flow.Mark) && (len(q.Peers) == 0 || slices.Contains(q.Peers, flow.Peer.Addr())) {
-			out = append(out, flow)
+	for _, c := range f.flows {
+		if slices.Contains(q.Sources, c.Src.Addr()) && q.marked(c.Mark) && (len(q.Peers) == 0 || slices.Contains(q.Peers, c.Peer.Addr())) {
+			out = append(out, c.Flow)
 		}
 	}
 	return out, nil
@@ -72,9 +69,9 @@ func (f *Fake) Flows(q Query) ([]Flow, error) {
 func (f *Fake) Lookup(proto uint8, src, dst netip.AddrPort) (Flow, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, flow := range f.flows {
-		if ported(proto) && flow.Same(Flow{Protocol: proto, Src: src, Dst: dst, Zone: flow.Zone}) {
-			return flow, true, nil
+	for _, c := range f.flows {
+		if ported(proto) && c.Same(Flow{Protocol: proto, Src: src, Dst: dst, Zone: c.Zone}) {
+			return c.Flow, true, nil
 		}
 	}
 	return Flow{}, false, nil
@@ -89,35 +86,38 @@ func (f *Fake) Scans() int {
 
 // SetMark implements Interface.
 func (f *Fake) SetMark(flow Flow, value, mask uint32) error {
-	f.change(flow, func(flow *Flow) { flow.Mark = flow.Mark&^mask | value&mask })
+	f.change(flow, func(c *tracked) { c.Mark = c.Mark&^mask | value&mask })
 	return nil
 }
 
 // Offload moves a tracked connection to a flow table, or out of it.
 func (f *Fake) Offload(flow Flow, offloaded bool) {
-	f.change(flow, func(flow *Flow) { flow.Offloaded = offloaded })
+	f.change(flow, func(c *tracked) { c.Offloaded = offloaded })
 }
 
-func (f *Fake) change(flow Flow, change func(*Flow)) {
+func (f *Fake) change(flow Flow, change func(*tracked)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i := slices.IndexFunc(f.flows, flow.Same); i >= 0 {
+	if i := f.index(flow); i >= 0 {
 		change(&f.flows[i])
 	}
+}
+
+func (f *Fake) index(flow Flow) int {
+	return slices.IndexFunc(f.flows, func(c tracked) bool { return c.Same(flow) })
 }
 
 // Delete implements Interface.
 func (f *Fake) Delete(flow Flow) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := slices.IndexFunc(f.flows, flow.Same)
+	i := f.index(flow)
 	switch {
 	case i < 0:
 		return nil
 	case f.old && f.flows[i].Offloaded:
 		return flow.gone("delete", syscall.EBUSY)
 	}
-	delete(f.idle, flow.key())
 	f.flows = slices.Delete(f.flows, i, i+1)
 	return nil
 }

@@ -16,7 +16,6 @@ import (
 // Attributes and bits of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h that
 // the netlink library does not name.
 const (
-	ctaZone       = 18
 	ctaMarkMask   = 21
 	ctaFilter     = 25
 	ctaStatusMask = 26
@@ -113,7 +112,7 @@ func familyOf(a netip.Addr) uint8 {
 func (f Flow) append(b []byte) []byte {
 	b = nfattr.Append(b, nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, f.tuple)
 	if f.Zone != 0 {
-		b = nfattr.AppendUint16(b, ctaZone, f.Zone)
+		b = nfattr.AppendUint16(b, nl.CTA_ZONE, f.Zone)
 	}
 	return b
 }

@@ -33,7 +33,7 @@ func parse(msg []byte) (c tracked, ok bool) {
 			_, c.Peer, _, replied = parseTuple(v)
 		case typ == nl.CTA_PROTOINFO:
 			state, c.unacked = tcpState(v)
-		case typ == ctaZone && len(v) == 2:
+		case typ == nl.CTA_ZONE && len(v) == 2:
 			c.Zone = binary.BigEndian.Uint16(v)
 		case typ == nl.CTA_STATUS:
 			status = nfattr.Uint32(v)

@@ -19,12 +19,14 @@ func (k *Kernel) frame(to netlink.Link, packet []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	bridge, err := k.bridgeOf(to)
-	if err != nil {
-		return nil, err
-	}
-	if bridge != nil {
-		return k.bridgedFrame(bridge, to, source, dest, etherType, packet)
+	if to.Attrs().MasterIndex != 0 {
+		master, err := k.h.LinkByIndex(to.Attrs().MasterIndex)
+		if err != nil {
+			return nil, fmt.Errorf("what it belongs to: %w", err)
+		}
+		if master.Type() == "bridge" { // no other master looks at the frame
+			return k.bridgedFrame(master, to, source, dest, etherType, packet)
+		}
 	}
 	own, err := k.neighbour(to.Attrs().Index, source)
 	if own == nil {
@@ -33,22 +35,6 @@ func (k *Kernel) frame(to netlink.Link, packet []byte) ([]byte, error) {
 	// The kernel takes a packet for the host's own by the address of the link that
 	// it came out of, which is the second of the pair. A bridge looks again.
 	return ethernet(k.redirect.Attrs().HardwareAddr, own, etherType, packet), err
-}
-
-// bridgeOf returns the bridge that a link is a port of, nil for any other link, including
-// ports of other masters: only a bridge looks at the frame.
-func (k *Kernel) bridgeOf(l netlink.Link) (netlink.Link, error) {
-	if l.Attrs().MasterIndex == 0 {
-		return nil, nil
-	}
-	master, err := k.h.LinkByIndex(l.Attrs().MasterIndex)
-	if err != nil {
-		return nil, fmt.Errorf("what it belongs to: %w", err)
-	}
-	if master.Type() != "bridge" {
-		return nil, nil
-	}
-	return master, nil
 }
 
 func (k *Kernel) bridgedFrame(bridge, port netlink.Link, source, dest netip.Addr, etherType uint16, packet []byte) ([]byte, error) {

@@ -80,10 +80,9 @@ func (k *Kernel) Destroy(name string) error {
 	return wrap("destroy", name, k.change(nl.IPSET_CMD_DESTROY, name, func(b []byte) []byte { return b }))
 }
 
-// Swap implements Interface. IPSET_ATTR_SETNAME2 of linux/netfilter/ipset/ip_set.h has the number of
-// the type's name.
+// Swap implements Interface.
 func (k *Kernel) Swap(name, other string) error {
-	return wrap("swap", name, k.change(nl.IPSET_CMD_SWAP, name, func(b []byte) []byte { return nfattr.AppendString(b, nl.IPSET_ATTR_TYPENAME, other) }))
+	return wrap("swap", name, k.change(nl.IPSET_CMD_SWAP, name, func(b []byte) []byte { return nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME2, other) }))
 }
 
 // revision asks for the newest revision of a type that the kernel has, so that

@@ -11,13 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// ifaTargetNetnsID is IFA_TARGET_NETNSID of linux/if_addr.h.
-	ifaTargetNetnsID = 10
-	// skipStats leaves the counters out of a listing (RTEXT_FILTER_SKIP_STATS of
-	// linux/rtnetlink.h): they are most of it.
-	skipStats = 1 << 3
-)
+// skipStats leaves the counters out of a listing (RTEXT_FILTER_SKIP_STATS of
+// linux/rtnetlink.h): they are most of it.
+const skipStats = 1 << 3
 
 // port is an interface, as a port of a bridge.
 type port struct {
@@ -106,7 +102,7 @@ func (k *Kernel) listBehind(netns int) (map[netip.Addr]int, error) {
 				local, _ = netip.AddrFromSlice(value)
 			case unix.IFA_ADDRESS:
 				other, _ = netip.AddrFromSlice(value)
-			case ifaTargetNetnsID:
+			case unix.IFA_TARGET_NETNSID:
 				answered = number(value) == netns
 			}
 		})
@@ -116,7 +112,7 @@ func (k *Kernel) listBehind(netns int) (map[netip.Addr]int, error) {
 		if answered && local.IsGlobalUnicast() {
 			out[local] = int(nl.DeserializeIfAddrmsg(msg).Index)
 		}
-	}, nl.NewRtAttr(ifaTargetNetnsID, nl.Uint32Attr(uint32(netns))))
+	}, nl.NewRtAttr(unix.IFA_TARGET_NETNSID, nl.Uint32Attr(uint32(netns))))
 	return out, err
 }
 

@@ -1,4 +1,4 @@
-package nflog_test
+package nflog
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -41,25 +41,25 @@ func inKernel(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, log *slog.Logger) *nflog.Kernel {
+func open(t *testing.T, log *slog.Logger) *Kernel {
 	t.Helper()
-	r, err := nflog.Open(group, log)
+	r, err := Open(group, log)
 	fatal.If(t, err)
 	return r
 }
 
 // reader reads a group until it is stopped.
 type reader struct {
-	*nflog.Kernel
-	packets chan nflog.Packet
+	*Kernel
+	packets chan Packet
 	stop    func()
 	ended   chan error
 }
 
-func read(r *nflog.Kernel) *reader {
+func read(r *Kernel) *reader {
 	ctx, stop := context.WithCancel(context.Background())
-	x := &reader{Kernel: r, packets: make(chan nflog.Packet, 4096), stop: stop, ended: make(chan error, 1)}
-	go func() { x.ended <- r.Packets(ctx, func(p nflog.Packet) { x.packets <- p }) }()
+	x := &reader{Kernel: r, packets: make(chan Packet, 4096), stop: stop, ended: make(chan error, 1)}
+	go func() { x.ended <- r.Packets(ctx, func(p Packet) { x.packets <- p }) }()
 	return x
 }
 
@@ -85,7 +85,7 @@ func sender(t *testing.T) net.Conn {
 }
 
 // first sends until a packet comes: the group may not be bound yet.
-func (x *reader) first(t *testing.T, c net.Conn, limit time.Duration) (nflog.Packet, bool) {
+func (x *reader) first(t *testing.T, c net.Conn, limit time.Duration) (Packet, bool) {
 	t.Helper()
 	for until := time.Now().Add(limit); time.Now().Before(until); {
 		_, _ = c.Write([]byte("x"))
@@ -95,7 +95,7 @@ func (x *reader) first(t *testing.T, c net.Conn, limit time.Duration) (nflog.Pac
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return nflog.Packet{}, false
+	return Packet{}, false
 }
 
 func TestKernelHandsOver(t *testing.T) {
@@ -165,55 +165,59 @@ func TestStoppedWhileItWaits(t *testing.T) {
 	next.close(t)
 }
 
+// flood sends more than the kernel has room for.
+func flood(c net.Conn) {
+	for range 20000 {
+		_, _ = c.Write(make([]byte, 1000))
+	}
+}
+
 // TestLossesAreReported: a slow reader loses packets and continues.
 func TestLossesAreReported(t *testing.T) {
 	t.Parallel()
 	inKernel(t)
 	c := sender(t)
-	r := open(t, slog.Default())
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	var once sync.Once
-	began, goOn := make(chan struct{}), make(chan struct{})
-	seen := make(chan nflog.Packet, 1<<16)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- r.Packets(ctx, func(p nflog.Packet) {
-			once.Do(func() { close(began); <-goOn })
-			seen <- p
-		})
-	}()
-	for waiting := true; waiting; {
-		_, _ = c.Write([]byte("x"))
-		select {
-		case <-began:
-			waiting = false
-		case <-time.After(10 * time.Millisecond):
+	x := read(open(t, slog.Default()))
+	if _, ok := x.first(t, c, time.Minute); !ok {
+		t.Fatal("nothing came")
+	}
+	flood(c) // until the channel is full the reader works
+	for until := time.Now().Add(time.Minute); x.Lost() == 0 && time.Now().Before(until); {
+		for len(x.packets) > 0 {
+			<-x.packets
 		}
+		time.Sleep(time.Millisecond)
 	}
-	for range 20000 {
-		_, _ = c.Write(make([]byte, 1000))
-	}
-	close(goOn)
-	for until := time.Now().Add(time.Minute); r.Lost() == 0 && time.Now().Before(until); time.Sleep(time.Millisecond) {
-	}
-	if r.Lost() == 0 {
+	if x.Lost() == 0 {
 		t.Error("nothing was lost")
 	}
-	for len(seen) > 0 {
-		<-seen
+	for quiet := false; !quiet; {
+		select {
+		case <-x.packets:
+		case <-time.After(100 * time.Millisecond):
+			quiet = true
+		}
 	}
-	_, _ = c.Write([]byte("x"))
-	select {
-	case <-seen:
-	case <-time.After(time.Minute):
+	if _, ok := x.first(t, c, time.Minute); !ok {
 		t.Error("it does not go on")
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	x.close(t)
+}
+
+// TestPacketsBeforeTheGroupIsSetUp: packets that do not fit between the bind of the group and the rest are lost, and the
+// reader goes on.
+func TestPacketsBeforeTheGroupIsSetUp(t *testing.T) {
+	t.Parallel()
+	inKernel(t)
+	k := open(t, slog.New(slog.DiscardHandler))
+	fatal.If(t, k.configure(nl.NewRtAttr(cfgCommand, nl.Uint8Attr(cmdBind))))
+	c := sender(t)
+	flood(c)
+	x := read(k)
+	if p, ok := x.first(t, c, time.Minute); !ok || p.Protocol != unix.IPPROTO_UDP || x.Lost() == 0 {
+		t.Errorf("%+v came: %v, lost %d times", p, ok, x.Lost())
 	}
-	r.Close()
+	x.close(t)
 }
 
 // lines is a buffer for several goroutines.

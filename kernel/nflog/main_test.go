@@ -1,4 +1,4 @@
-package nflog_test
+package nflog
 
 import (
 	"os"

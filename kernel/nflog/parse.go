@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/namegate/namegate/kernel/nfattr"
 )
 
@@ -13,22 +15,6 @@ const (
 	attrPrefix  = 10
 	attrUID     = 11
 	attrGID     = 14
-)
-
-// The protocols whose headers are read (https://www.iana.org/assignments/protocol-numbers).
-const (
-	icmp4      = 1
-	tcp        = 6
-	udp        = 17
-	dccp       = 33
-	icmp6      = 58
-	sctp       = 132
-	udpLite    = 136
-	hopByHop   = 0
-	routing    = 43
-	fragment   = 44
-	authHeader = 51
-	destOpts   = 60
 )
 
 // parse reads the attributes of a packet's message. ok is false where they hold no
@@ -81,13 +67,13 @@ func (p *Packet) ipv6(b []byte) bool {
 	for extension(next) && len(rest) >= 8 {
 		length := 8 + int(rest[1])*8
 		switch next {
-		case fragment:
+		case unix.IPPROTO_FRAGMENT:
 			if binary.BigEndian.Uint16(rest[2:])&^7 != 0 { // what follows is no header
 				p.Protocol = rest[0]
 				return true
 			}
 			length = 8
-		case authHeader: // RFC 4302 §2.2
+		case unix.IPPROTO_AH: // RFC 4302 §2.2
 			length = 8 + int(rest[1])*4
 		}
 		next, rest = rest[0], rest[min(length, len(rest)):]
@@ -99,7 +85,7 @@ func (p *Packet) ipv6(b []byte) bool {
 
 func extension(next byte) bool {
 	switch next {
-	case hopByHop, routing, fragment, authHeader, destOpts:
+	case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_AH, unix.IPPROTO_DSTOPTS:
 		return true
 	}
 	return false
@@ -108,12 +94,12 @@ func extension(next byte) bool {
 // transport reads the ports or the type behind the IP headers.
 func (p *Packet) transport(b []byte) {
 	switch p.Protocol {
-	case tcp, udp, sctp, udpLite, dccp:
+	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE, unix.IPPROTO_DCCP:
 		if len(b) >= 4 {
 			p.SourcePort = binary.BigEndian.Uint16(b)
 			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), binary.BigEndian.Uint16(b[2:]))
 		}
-	case icmp4, icmp6:
+	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
 		if len(b) > 0 {
 			p.Type = b[0]
 		}

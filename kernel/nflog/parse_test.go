@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/namegate/namegate/kernel/nfattr"
 	"github.com/namegate/namegate/policy"
 )
@@ -113,8 +115,8 @@ func FuzzParse(f *testing.F) {
 		if !p.Source.IsValid() || p.Source.Is4() != p.Destination.Addr().Is4() {
 			t.Errorf("from %s to %s", p.Source, p.Destination)
 		}
-		ported := map[uint8]bool{tcp: true, udp: true, sctp: true, udpLite: true, dccp: true}
-		if p.Destination.Port() != 0 && !ported[p.Protocol] || p.Type != 0 && p.Protocol != icmp4 && p.Protocol != icmp6 {
+		ported := map[uint8]bool{unix.IPPROTO_TCP: true, unix.IPPROTO_UDP: true, unix.IPPROTO_SCTP: true, unix.IPPROTO_UDPLITE: true, unix.IPPROTO_DCCP: true}
+		if p.Destination.Port() != 0 && !ported[p.Protocol] || p.Type != 0 && p.Protocol != unix.IPPROTO_ICMP && p.Protocol != unix.IPPROTO_ICMPV6 {
 			t.Errorf("%+v", p)
 		}
 	})

@@ -36,8 +36,8 @@ type wanted struct {
 // rules is our chains in all tables, and the jumps to them.
 type rules struct {
 	chains iptables.Interface
-	// other is the other variant of iptables, nil where the node has none: nothing is
-	// written there, and the chains that an earlier agent left there are removed.
+	// other is the other variant of iptables, nil where the node has none or it has nothing of an
+	// earlier agent: nothing is written there, and the chains that are left there are removed.
 	other iptables.Interface
 	owner dataplane.Owner
 
@@ -48,7 +48,6 @@ type rules struct {
 
 	surveyed time.Time // by readVariants
 	follows  bool      // an earlier agent has chains here, as readVariants found
-	removed  bool      // the other variant has nothing of an earlier agent
 }
 
 const (
@@ -297,11 +296,13 @@ func (r *rules) verify(ctx context.Context, all bool) (out []*table, err error) 
 // removeStale removes the chains of the other variant. Until it has succeeded once, the sets of
 // these chains cannot be destroyed.
 func (r *rules) removeStale(ctx context.Context) error {
-	if r.removed || r.other == nil {
+	if r.other == nil {
 		return nil
 	}
 	err := removeFrom(ctx, r.other)
-	r.removed = err == nil
+	if err == nil {
+		r.other = nil
+	}
 	return err
 }
 
