@@ -18,11 +18,11 @@ func OfCluster(id string) bool { return !strings.Contains(id, "/") }
 
 // Compare orders as policies are evaluated.
 func (p ClusterPolicy) Compare(o ClusterPolicy) int {
-	return cmp.Or(cmp.Compare(p.Tier, o.Tier), cmp.Compare(p.Priority, o.Priority), compareBool(p.Standard, o.Standard), strings.Compare(p.Name, o.Name))
+	return cmp.Or(cmp.Compare(p.Tier, o.Tier), cmp.Compare(p.Priority, o.Priority), CompareBool(p.Standard, o.Standard), strings.Compare(p.Name, o.Name))
 }
 
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
+// CompareBool orders false before true.
+func CompareBool(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

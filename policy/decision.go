@@ -162,7 +162,7 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 
 // compare orders openings: 0 for two matches of the same one.
 func (o *Opening) compare(p *Opening) int {
-	return cmp.Or(compareBool(!o.Rule.Lasting(), !p.Rule.Lasting()), strings.Compare(string(o.Ports), string(p.Ports)), strings.Compare(string(o.Rule), string(p.Rule)), strings.Compare(string(o.Name), string(p.Name)))
+	return cmp.Or(CompareBool(!o.Rule.Lasting(), !p.Rule.Lasting()), strings.Compare(string(o.Ports), string(p.Ports)), strings.Compare(string(o.Rule), string(p.Rule)), strings.Compare(string(o.Name), string(p.Name)))
 }
 
 // lifetime returns how long an address counts for the match's rule. A rule that denies or

@@ -96,10 +96,7 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 		}
 	}
 	slices.SortStableFunc(names, func(a, b alias) int {
-		if a.own != b.own {
-			return cmp.Compare(b2i(b.own), b2i(a.own))
-		}
-		return b.Asked.Compare(a.Asked)
+		return cmp.Or(policy.CompareBool(b.own, a.own), b.Asked.Compare(a.Asked))
 	})
 	if more := len(names) - maxNames; more > 0 {
 		in.note("%s has %d more names, which are not looked at", a, more)
@@ -118,13 +115,6 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 
 // maxNames bounds the names of one address: those of a content network have thousands.
 const maxNames = fqdnnp.MaxMatches
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
 
 // byNames answers for an address that is not open, by its names: the one that is
 // nearest to being allowed decides.

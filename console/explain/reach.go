@@ -136,7 +136,7 @@ func (in *inquiry) judge(ends ...end) (r reach) {
 func (in *inquiry) list(e *end, by *policy.Rule) {
 	steps := policy.Steps(in.f.View, in.f.Snapshot, &e.Flow)
 	in.order(e, steps, by)
-	slices.SortStableFunc(steps, func(a, b policy.Step) int { return cmp.Compare(b2i(b.Asked), b2i(a.Asked)) })
+	slices.SortStableFunc(steps, func(a, b policy.Step) int { return policy.CompareBool(b.Asked, a.Asked) })
 	for _, s := range steps {
 		known := e.Reached.Addr().IsValid() || s.Rule == by
 		if s.Rule.Tier != policy.Namespace || s.Rule.Action == policy.Deny || s.Rule.Peer.Kind == policy.PeerNames || !known {

@@ -1,7 +1,10 @@
 package fields
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -52,43 +55,40 @@ func (r Report) Network(path, text string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// An unknown word of a setting counts as the strictest one, so that a typing error opens
-// nothing.
+// word returns the word of a setting that counts: otherwise if none is written, and the strictest for an
+// unknown one, so that a typing error opens nothing.
+func word[W ~string](r Report, path string, written, otherwise, strictest W, known ...W) W {
+	switch {
+	case written == "":
+		return otherwise
+	case slices.Contains(known, written):
+		return written
+	}
+	names, last := strings.Trim(fmt.Sprint(known[:len(known)-1]), "[]"), known[len(known)-1]
+	r(path, "%q is unknown; write %s or %s (it counts as %s)", written, strings.ReplaceAll(names, " ", ", "), last, strictest)
+	return strictest
+}
 
 // Audit reads spec.enforcement.
 func (r Report) Audit(e v1alpha1.Enforcement) bool {
-	switch e {
-	case "", v1alpha1.EnforcementEnforce, v1alpha1.EnforcementAudit:
-	default:
-		r("spec.enforcement", "%q is unknown; write Enforce or Audit (it counts as Enforce)", e)
-	}
-	return e == v1alpha1.EnforcementAudit
+	return word(r, "spec.enforcement", e, v1alpha1.EnforcementEnforce, v1alpha1.EnforcementEnforce, v1alpha1.EnforcementEnforce, v1alpha1.EnforcementAudit) == v1alpha1.EnforcementAudit
 }
 
 // Denied reads spec.denied.
 func (r Report) Denied(d v1alpha1.Denied) policy.Denied {
-	switch d {
-	case "", v1alpha1.DeniedReject:
-		return policy.Reject
-	case v1alpha1.DeniedDrop:
-	default:
-		r("spec.denied", "%q is unknown; write Reject or Drop (it counts as Drop)", d)
+	if word(r, "spec.denied", d, v1alpha1.DeniedReject, v1alpha1.DeniedDrop, v1alpha1.DeniedReject, v1alpha1.DeniedDrop) == v1alpha1.DeniedDrop {
+		return policy.Drop
 	}
-	return policy.Drop
+	return policy.Reject
 }
 
 // Reply reads the response to a query at path; otherwise is that of an empty field.
-func (r Report) Reply(path string, u v1alpha1.Unmatched, otherwise policy.Unmatched) policy.Unmatched {
-	switch u {
-	case "":
-		return otherwise
+func (r Report) Reply(path string, u, otherwise v1alpha1.Unmatched) policy.Unmatched {
+	switch word(r, path, u, otherwise, v1alpha1.UnmatchedRefuse, v1alpha1.UnmatchedResolve, v1alpha1.UnmatchedNXDomain, v1alpha1.UnmatchedRefuse) {
 	case v1alpha1.UnmatchedResolve:
 		return policy.Resolve
 	case v1alpha1.UnmatchedNXDomain:
 		return policy.NXDomain
-	case v1alpha1.UnmatchedRefuse:
-	default:
-		r(path, "%q is unknown; write Resolve, NXDomain or Refuse (it counts as Refuse)", u)
 	}
 	return policy.Refuse
 }
@@ -96,11 +96,14 @@ func (r Report) Reply(path string, u v1alpha1.Unmatched, otherwise policy.Unmatc
 // TTL reads spec.ttl. The default counts for a number that cannot be.
 func (r Report) TTL(from *v1alpha1.TTL) policy.TTL {
 	t := policy.TTL{
+		InUse: policy.Renew,
 		Min:   r.seconds("spec.ttl.minSeconds", from.MinSeconds, policy.DefaultMinTTL, MaxTTLSeconds),
 		Max:   r.seconds("spec.ttl.maxSeconds", from.MaxSeconds, policy.DefaultMaxTTL, MaxTTLSeconds),
 		Grace: r.seconds("spec.ttl.graceSeconds", from.GraceSeconds, policy.DefaultGrace, MaxGraceSeconds),
 		Reuse: r.seconds("spec.ttl.reuseSeconds", from.ReuseSeconds, policy.DefaultReuse, MaxTTLSeconds),
-		InUse: r.inUse(from.InUse),
+	}
+	if word(r, "spec.ttl.inUse", from.InUse, v1alpha1.InUseRenew, v1alpha1.InUseExpire, v1alpha1.InUseRenew, v1alpha1.InUseExpire) == v1alpha1.InUseExpire {
+		t.InUse = policy.Expire
 	}
 	if t.Max < t.Min {
 		r("spec.ttl", "maxSeconds %d is below minSeconds %d; write both, the greater as maxSeconds (the defaults %d and %d count)",
@@ -108,18 +111,6 @@ func (r Report) TTL(from *v1alpha1.TTL) policy.TTL {
 		t.Min, t.Max = policy.DefaultMinTTL, policy.DefaultMaxTTL
 	}
 	return t
-}
-
-// inUse reads spec.ttl.inUse. An unknown word opens nothing for longer.
-func (r Report) inUse(u v1alpha1.InUse) policy.InUse {
-	switch u {
-	case "", v1alpha1.InUseRenew:
-		return policy.Renew
-	case v1alpha1.InUseExpire:
-	default:
-		r("spec.ttl.inUse", "%q is unknown; write Renew or Expire (it counts as Expire)", u)
-	}
-	return policy.Expire
 }
 
 func (r Report) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {

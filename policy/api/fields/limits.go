@@ -53,14 +53,7 @@ const EncryptedPorts policy.PortSet = "tcp/853,udp/853"
 
 // DeniesEncrypted reads spec.dns.encrypted.
 func (r Report) DeniesEncrypted(e v1alpha1.EncryptedDNS) bool {
-	switch e {
-	case "", v1alpha1.EncryptedDNSAccept:
-		return false
-	case v1alpha1.EncryptedDNSDeny:
-	default:
-		r(EncryptedPath, "%q is unknown; write Accept or Deny (it counts as Deny)", e)
-	}
-	return true
+	return word(r, EncryptedPath, e, v1alpha1.EncryptedDNSAccept, v1alpha1.EncryptedDNSDeny, v1alpha1.EncryptedDNSAccept, v1alpha1.EncryptedDNSDeny) == v1alpha1.EncryptedDNSDeny
 }
 
 // limit reads a number from 1 to most, 0 if none is written.

@@ -92,7 +92,7 @@ func (r *Policy) settings() {
 	report := fields.Report(r.partly)
 	r.Audit = report.Audit(r.Spec.Enforcement)
 	r.Denied = report.Denied(r.Spec.Denied)
-	r.Unmatched = report.Reply("spec.dns.unmatched", r.Spec.DNS.Unmatched, policy.Resolve)
+	r.Unmatched = report.Reply("spec.dns.unmatched", r.Spec.DNS.Unmatched, v1alpha1.UnmatchedResolve)
 	r.Limits = report.Limits(&r.Spec.DNS.DNSLimits)
 	r.ttl = report.TTL(&r.Spec.TTL)
 	if r.Limits.NoEncrypted = report.DeniesEncrypted(r.Spec.DNS.Encrypted); r.Limits.NoEncrypted {
