@@ -37,8 +37,8 @@ const suggested = `# shop: pods with app=cart; connections: 1 denied; 2026-05-01
 apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata:
-  namespace: shop
   name: cart-egress
+  namespace: shop
 spec:
   podSelector:
     matchLabels:

@@ -89,8 +89,8 @@ func TestManifest(t *testing.T) {
 	want := `apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata:
-  namespace: shop
   name: allow-bank.test
+  namespace: shop
 spec:
   podSelector:
     matchLabels:

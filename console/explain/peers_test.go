@@ -284,25 +284,25 @@ func TestAdvisedNetworkPolicy(t *testing.T) {
 	const want = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
-  namespace: shop
   name: allow-db-3
+  namespace: shop
 spec:
   podSelector:
     matchLabels:
       app: cart
-  policyTypes:
-  - Egress
   egress:
-  - to:
-    - namespaceSelector:
-        matchLabels:
-          kubernetes.io/metadata.name: shop
-      podSelector:
-        matchLabels:
-          app: db
-    ports:
+  - ports:
     - protocol: TCP
       port: pg
+    to:
+    - podSelector:
+        matchLabels:
+          app: db
+      namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: shop
+  policyTypes:
+  - Egress
 `
 	diff.Equal(t, want, e.Advice.NetworkPolicy, "written is")
 	var p networkingv1.NetworkPolicy

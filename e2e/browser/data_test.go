@@ -142,8 +142,8 @@ What to do
 apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata:
-  namespace: shop
   name: allow-telemetry.vendor.test
+  namespace: shop
 spec:
   podSelector:
     matchLabels:
@@ -162,8 +162,8 @@ var suggested = object{
 	"yaml": `apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata:
-  namespace: shop
   name: cart-suggested
+  namespace: shop
 spec:
   podSelector:
     matchLabels:
