@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
@@ -26,8 +27,18 @@ func (d decisions) Write(r audit.Record) {
 	}
 }
 
-// Repeats logs a repeated reply: the memory has a repeated answer already.
-func (d decisions) Repeats() bool { return d.log != nil }
+// Prepare implements proxy.DecisionLog.
+func (d decisions) Prepare(r *audit.Record) *audit.Prepared {
+	if d.log == nil {
+		return nil
+	}
+	return d.log.Prepare(r)
+}
+
+// Repeat implements proxy.DecisionLog: the memory has the answer already.
+func (d decisions) Repeat(p *audit.Prepared, at time.Time, from netip.Addr, latency time.Duration) {
+	d.log.Repeat(p, at, from, latency)
+}
 
 // openDenials prepares the report of denied connections.
 func (a *agent) openDenials() error {

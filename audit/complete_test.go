@@ -77,14 +77,21 @@ func TestCompleteLikeTheLines(t *testing.T) {
 }
 
 // TestCompleteAfterLostLines: lines that the queue refuses are in no view of the log, and
-// those behind a stuck write are not yet.
+// those behind a stuck write are not yet. A repeated decision is its pod's too.
 func TestCompleteAfterLostLines(t *testing.T) {
+	t.Run("new", func(t *testing.T) { completeAfterLostLines(t, (*Log).Write) })
+	t.Run("repeated", func(t *testing.T) {
+		completeAfterLostLines(t, func(l *Log, r Record) { l.Repeat(l.Prepare(&r), r.Time, r.Address, r.Latency) })
+	})
+}
+
+func completeAfterLostLines(t *testing.T, write func(*Log, Record)) {
 	clock := testclock.New(noon)
 	g := newGated()
 	l := To(g, Options{Now: clock.Now, Queue: 1})
 	l.Begin()
 	clock.Pass(time.Minute)
-	l.Write(of(t, "stuck"))
+	write(l, of(t, "stuck"))
 	g.next(t)
 	clock.Pass(stuckAfter)
 	complete(t, l, "shop", time.Minute+stuckAfter)
@@ -92,8 +99,8 @@ func TestCompleteAfterLostLines(t *testing.T) {
 	complete(t, l, "shop", -1)
 	other := of(t, "waits")
 	other.Pod.Namespace = "bank"
-	l.Write(other)
-	l.Write(of(t, "refused"))
+	write(l, other)
+	write(l, of(t, "refused"))
 	clock.Pass(time.Minute)
 	close(g.open)
 	fatal.Await(t, "two lines are written", func() bool { return l.Written() == 2 })

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -36,21 +37,20 @@ func nodeField(node string) string {
 // appendLine appends the record as one line of JSON with its newline. The node
 // is a nodeField.
 func appendLine(b []byte, node string, r *Record) []byte {
-	b = append(b, lineHead...)
-	b = appendNow(b, r.Time)
-	b = append(b, node...)
-	if p := r.Prepared; p != nil {
-		b = p.appendDecision(b, r)
-		b = appendWay(b, r)
-		b = append(b, p.end()...)
-	} else {
-		b = appendVerdict(b, r)
-		b = r.Address.AppendTo(b)
-		b = appendDecided(b, r)
-		b = appendWay(b, r)
-		b = appendError(b, r)
-	}
+	b = appendHead(b, lineHead, node, r.Time)
+	b = appendVerdict(b, r)
+	b = r.Address.AppendTo(b)
+	b = appendDecided(b, r)
+	b = appendWay(b, r.Cache, r.TCP, r.Latency)
+	b = appendError(b, r)
 	return append(b, "}\n"...)
+}
+
+// appendHead writes the beginning of a line, up to the node.
+func appendHead(b []byte, head, node string, at time.Time) []byte {
+	b = append(b, head...)
+	b = appendTime(b, at)
+	return append(b, node...)
 }
 
 // appendVerdict writes the verdict and the pod, up to its address.
@@ -133,13 +133,13 @@ func className(class uint16) string {
 }
 
 // appendWay writes what differs from one question to the next.
-func appendWay(b []byte, r *Record) []byte {
-	if r.Cache != CacheNone {
-		b = appendWord(b, "cache", r.Cache.String())
+func appendWay(b []byte, from Cache, tcp bool, latency time.Duration) []byte {
+	if from != CacheNone {
+		b = appendWord(b, "cache", from.String())
 	}
 	b = append(b, `,"latency_us":`...)
-	b = strconv.AppendInt(b, r.Latency.Microseconds(), 10)
-	if r.TCP {
+	b = strconv.AppendInt(b, latency.Microseconds(), 10)
+	if tcp {
 		return append(b, `,"protocol":"tcp"`...)
 	}
 	return append(b, `,"protocol":"udp"`...)

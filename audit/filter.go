@@ -37,7 +37,7 @@ func (l *Log) Filter(f Filter) {
 	l.live.restart(l.now()) // read after the store: the previous filter omits no later line
 }
 
-// trait is what a compiledFilter reads of a record.
+// trait is the part of a record that a compiledFilter reads.
 type trait struct {
 	namespace      string
 	verdict, would Verdict
@@ -91,14 +91,6 @@ func (s *compiledFilter) keepsDecisions(namespace string) bool {
 		return true
 	}
 	return s.sample == 1 && (s.namespaces == nil || s.namespaces[namespace]) && !slices.Contains(s.decisions[Allowed:], false)
-}
-
-func (s *compiledFilter) keepsRecord(r *Record) bool {
-	if p := r.Prepared; p != nil {
-		return s.keeps(&p.trait)
-	}
-	t := traitOf(r)
-	return s.keeps(&t)
 }
 
 func (s *compiledFilter) keeps(t *trait) bool {

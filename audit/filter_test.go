@@ -49,9 +49,10 @@ func TestFilter(t *testing.T) {
 			l.Filter(c.filter)
 			for _, r := range all {
 				if prepared {
-					r = Record{Time: r.Time, Prepared: Prepare(&r)}
+					l.Repeat(l.Prepare(&r), r.Time, r.Address, r.Latency)
+				} else {
+					l.Write(r)
 				}
-				l.Write(r)
 			}
 			for _, f := range flows {
 				l.WriteFlow(f)
@@ -81,17 +82,19 @@ func TestSample(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 100} {
 		l := To(io.Discard, Options{Filter: Filter{Sample: n}, Queue: 1 << 30})
 		plain := example(t)
-		prepared := Record{Time: noon, Prepared: Prepare(&plain)}
 		differs, denied, same := example(t), example(t), example(t)
 		differs.Would, denied.Verdict, same.Would = Unmatched, Unmatched, Allowed
-		differs = Record{Time: noon, Prepared: Prepare(&differs)}
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
 				for i := range 700 {
-					l.Write([]Record{plain, prepared, same}[i%3])
+					if r := []Record{plain, plain, same}[i%3]; i%3 == 1 {
+						l.Repeat(l.Prepare(&r), noon, r.Address, 0)
+					} else {
+						l.Write(r)
+					}
 					if i%10 == 0 {
-						l.Write(differs)
+						l.Repeat(l.Prepare(&differs), noon, differs.Address, 0)
 						l.Write(denied)
 						l.WriteFlow(exampleFlow(t))
 					}

@@ -9,9 +9,7 @@ import (
 // appendFlow appends the flow as one line of JSON with its newline. The node is a
 // nodeField.
 func appendFlow(b []byte, node string, f *Flow) []byte {
-	b = append(b, flowHead...)
-	b = appendNow(b, f.Time)
-	b = append(b, node...)
+	b = appendHead(b, flowHead, node, f.Time)
 	b = appendWord(b, "verdict", f.Verdict.String())
 	b = appendSubject(b, f.Pod, f.Workload, f.Owner)
 	b = f.Address.AppendTo(b)

@@ -95,41 +95,41 @@ var plain = func() (is [256]bool) {
 	return is
 }()
 
-// appendTime appends the moment in UTC with six digits of the second, so that lines sort. The standard library is quick
-// for the layout of RFC 3339 alone.
+// appendTime appends the moment in UTC with six digits of the second, so that lines sort. The standard
+// library is quick for other layouts alone.
 func appendTime(b []byte, t time.Time) []byte {
-	b = t.UTC().AppendFormat(b, time.RFC3339)
-	b[len(b)-1] = '.' // in place of the Z
-	return appendMicros(b, t)
-}
-
-// second is a second as lines have it.
-type second struct {
-	unix int64
-	text string // up to the point
-}
-
-// thisSecond is that of the last line: the next one's is mostly the same.
-var thisSecond atomic.Pointer[second]
-
-// appendNow is appendTime for the time of a line.
-func appendNow(b []byte, t time.Time) []byte {
-	s := thisSecond.Load()
-	if unix := t.Unix(); s == nil || s.unix != unix {
-		s = &second{unix, t.UTC().Format("2006-01-02T15:04:05.")}
-		thisSecond.Store(s)
+	second := (t.Unix()%secondsOfDay + secondsOfDay) % secondsOfDay
+	d := lastDay.Load()
+	if begin := t.Unix() - second; d == nil || d.begin != begin {
+		d = &day{begin, t.UTC().Format("2006-01-02T")}
+		lastDay.Store(d)
 	}
-	return appendMicros(append(b, s.text...), t)
-}
-
-func appendMicros(b []byte, t time.Time) []byte {
-	b = append(b, "000000Z"...)
-	micros := uint32(t.Nanosecond() / 1000)
-	for at := len(b) - 2; micros > 0; at-- {
-		b[at] += byte(micros % 10)
-		micros /= 10
-	}
+	b = append(append(b, d.text...), "00:00:00.000000Z"...)
+	of := b[len(b)-len("00:00:00.000000Z"):]
+	addDigits(of[:2], second/3600)
+	addDigits(of[3:5], second/60%60)
+	addDigits(of[6:8], second%60)
+	addDigits(of[9:15], int64(t.Nanosecond()/1000))
 	return b
+}
+
+const secondsOfDay = 24 * 60 * 60
+
+// day is a day as lines have it, which begins at a time of Unix.
+type day struct {
+	begin int64
+	text  string
+}
+
+// lastDay is that of the last time: the next one's is mostly the same.
+var lastDay atomic.Pointer[day]
+
+// addDigits writes a number into as many zeros.
+func addDigits(zeros []byte, n int64) {
+	for i := len(zeros) - 1; n > 0; i-- {
+		zeros[i] += byte(n % 10)
+		n /= 10
+	}
 }
 
 // appendName writes a name's presentation form as a JSON string. That form is printable

@@ -113,9 +113,11 @@ func start(o Options, s sink) *Log {
 // Write queues the record's line and returns at once. If its subject has
 // no room in the queue, or the log is closed, the record is dropped and counted.
 func (l *Log) Write(r Record) {
-	if f := l.filter.Load(); f != nil && !f.keepsRecord(&r) {
-		l.filtered.Add(1)
-		return
+	if f := l.filter.Load(); f != nil {
+		if t := traitOf(&r); !f.keeps(&t) {
+			l.filtered.Add(1)
+			return
+		}
 	}
 	// Encoded before the queue's lock is taken, so that callers do not wait for
 	// each other.

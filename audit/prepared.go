@@ -1,11 +1,17 @@
 package audit
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
 
 // Prepared is the part of a line that stays the same as often as the same answer
 // is given to the same pod. It is immutable and may be used by many goroutines;
 // it takes about as many bytes as a line.
 type Prepared struct {
+	pod     policy.PodRef
 	text    string     // from the verdict to the upstream, then the error
 	address netip.Addr // of the pod, as in text
 	from    int        // where that begins
@@ -17,8 +23,8 @@ type Prepared struct {
 // Prepare writes the constant part of the record's line: all but Time, Address, Cache,
 // TCP and Latency. A deadline in its Openings is constant too, so a renewed grant makes
 // the prepared part invalid.
-func Prepare(r *Record) *Prepared {
-	p := &Prepared{address: r.Address, trait: traitOf(r)}
+func (*Log) Prepare(r *Record) *Prepared {
+	p := &Prepared{pod: r.Pod, address: r.Address, trait: traitOf(r)}
 	b := appendVerdict(nil, r)
 	p.from = len(b)
 	b = r.Address.AppendTo(b)
@@ -29,19 +35,31 @@ func Prepare(r *Record) *Prepared {
 	return p
 }
 
-// appendDecision appends the fields between node and cache, with the address of the
-// query's source: a pod may have one of each family.
-func (p *Prepared) appendDecision(b []byte, r *Record) []byte {
-	if r.Address == p.address {
-		return append(b, p.text[:p.way]...)
+// Repeat is Write for the same decision about a query over UDP that came at a time from an address of
+// the pod, and was answered from the cache within latency. It costs less.
+func (l *Log) Repeat(p *Prepared, at time.Time, from netip.Addr, latency time.Duration) {
+	if f := l.filter.Load(); f != nil && !f.keeps(&p.trait) {
+		l.filtered.Add(1)
+		return
 	}
-	b = append(b, p.text[:p.from]...)
-	b = r.Address.AppendTo(b)
-	return append(b, p.text[p.to:p.way]...)
+	room := l.take()
+	l.put(p.pod, room, p.appendLine((*room)[:0], l.node, at, from, latency))
 }
 
-// end returns the error's field, empty if there is none.
-func (p *Prepared) end() string { return p.text[p.way:] }
+// appendLine appends the line of a repeated decision. A pod may have an address of each family.
+func (p *Prepared) appendLine(b []byte, node string, at time.Time, from netip.Addr, latency time.Duration) []byte {
+	b = appendHead(b, lineHead, node, at)
+	if from == p.address {
+		b = append(b, p.text[:p.way]...)
+	} else {
+		b = append(b, p.text[:p.from]...)
+		b = from.AppendTo(b)
+		b = append(b, p.text[p.to:p.way]...)
+	}
+	b = appendWay(b, CacheHit, false, latency)
+	b = append(b, p.text[p.way:]...)
+	return append(b, "}\n"...)
+}
 
 // Size is about how many bytes it takes.
 func (p *Prepared) Size() int { return len(p.text) + 104 }

@@ -94,10 +94,6 @@ type Record struct {
 	// addresses are taken out, or LimitOpenings for a name of which rules are left out; NoLimit for none.
 	Limit   policy.Limit
 	Renewed string // why the verdict is renewed: ByAnswer, ByConnection or Unanswered
-	// Prepared, unless nil, is the result of Prepare for this record or for one that
-	// differs only in Time, Address, Cache, TCP and Latency. The line is the same, but
-	// only these fields are read, and it costs less.
-	Prepared *Prepared
 }
 
 // BlockedOutside is the guard's reason for an address outside of the cluster, of a name inside:

@@ -146,6 +146,7 @@ type cacheLab struct {
 
 // lines is the last record as the log writes it.
 type lines struct {
+	repeats
 	mu   sync.Mutex
 	all  []audit.Record
 	keep bool
@@ -159,6 +160,10 @@ func (l *lines) Write(r audit.Record) {
 		l.all = l.all[:0]
 	}
 	l.all = append(l.all, r)
+}
+
+func (l *lines) Repeat(p *audit.Prepared, at time.Time, from netip.Addr, latency time.Duration) {
+	l.Write(l.of(p, at, from, latency))
 }
 
 func lineOf(t testing.TB, r audit.Record) string {

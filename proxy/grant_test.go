@@ -145,6 +145,6 @@ func TestLogThatPanics(t *testing.T) {
 	l.settled()
 }
 
-type panicLog struct{}
+type panicLog struct{ DecisionLog }
 
 func (panicLog) Write(audit.Record) { panic("a fault for the test") }

@@ -136,10 +136,32 @@ func ownRecord(r audit.Record) audit.Record {
 	return r
 }
 
+// repeats are the decisions that a DecisionLog has prepared.
+type repeats struct{ prepared sync.Map }
+
+func (r *repeats) Prepare(rec *audit.Record) *audit.Prepared {
+	p := (*audit.Log)(nil).Prepare(rec)
+	r.prepared.Store(p, ownRecord(*rec))
+	return p
+}
+
+// of is the record of a decision that is repeated.
+func (r *repeats) of(p *audit.Prepared, at time.Time, from netip.Addr, latency time.Duration) audit.Record {
+	v, _ := r.prepared.Load(p)
+	rec := v.(audit.Record)
+	rec.Time, rec.Address, rec.Latency, rec.Cache, rec.TCP = at, from, latency, audit.CacheHit, false
+	return rec
+}
+
 // recorder is a DecisionLog that keeps.
 type recorder struct {
+	repeats
 	mu   sync.Mutex
 	recs []audit.Record
+}
+
+func (r *recorder) Repeat(p *audit.Prepared, at time.Time, from netip.Addr, latency time.Duration) {
+	r.Write(r.repeats.of(p, at, from, latency))
 }
 
 func (r *recorder) Write(rec audit.Record) {

@@ -155,16 +155,18 @@ type fuzzRun struct {
 
 func newFuzzRun(t *testing.T, w fuzzWorld) *fuzzRun {
 	r := &fuzzRun{cacheLab: bareCacheLab(t, w.configs[0]), t: t, world: w, up: new(drawn)}
-	r.s.log = discardLog{}
+	r.s.log = &discardLog{}
 	r.use(r.config, r.up)
 	r.s.Publish(w.snaps[0])
 	r.s.SetCluster(fuzzClusters[0])
 	return r
 }
 
-type discardLog struct{}
+type discardLog struct{ repeats }
 
-func (discardLog) Write(audit.Record) {}
+func (*discardLog) Write(audit.Record) {}
+
+func (*discardLog) Repeat(*audit.Prepared, time.Time, netip.Addr, time.Duration) {}
 
 func (r *fuzzRun) run(data []byte) {
 	in := &source{data}

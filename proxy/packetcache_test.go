@@ -20,7 +20,7 @@ import (
 // once is a log that does not want repeated replies.
 type once struct{ *lines }
 
-func (once) Repeats() bool { return false }
+func (once) Prepare(*audit.Record) *audit.Prepared { return nil }
 
 // TestLogThatWantsNoRepeats: it gets new decisions only.
 func TestLogThatWantsNoRepeats(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -41,6 +42,14 @@ func (l *twoLogs) Write(r audit.Record) {
 	if l.wrote = true; l.way >= 0 {
 		r.Latency, r.TCP = 0, false
 		l.logs[l.way].Write(r)
+	}
+}
+
+func (l *twoLogs) Prepare(r *audit.Record) *audit.Prepared { return l.logs[0].Prepare(r) }
+
+func (l *twoLogs) Repeat(p *audit.Prepared, at time.Time, from netip.Addr, _ time.Duration) {
+	if l.wrote = true; l.way >= 0 {
+		l.logs[l.way].Repeat(p, at, from, 0)
 	}
 }
 
@@ -216,7 +225,7 @@ func (r *fuzzRun) twin(from string, packet []byte, logs *twoLogs, same map[strin
 func TestConcurrentQueries(t *testing.T) {
 	w := newFuzzWorld(t)
 	l := newCacheLab(t, twinTable(rand.New(rand.NewPCG(1, 17))), fuzzConfigs[0])
-	l.s.log = discardLog{}
+	l.s.log = &discardLog{}
 	stop := make(chan struct{})
 	var changes sync.WaitGroup
 	var published atomic.Int64 // there are two snapshots: one comes back

@@ -142,7 +142,7 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	took := s.now().Sub(started)
 	s.stats.Latency.Hit(took)
 	if r.Line != nil {
-		s.log.Write(audit.Record{Time: started, Latency: took, Address: c.addr, Cache: audit.CacheHit, Prepared: r.Line})
+		s.log.Repeat(r.Line, started, c.addr, took)
 	}
 	return n, true
 }
@@ -184,8 +184,8 @@ func (q *query) decided(r *cache.Reply) bool {
 	for i := range r.Grants {
 		r.Grants[i].Addrs = slices.Clone(r.Grants[i].Addrs)
 	}
-	if s.logsReplies() {
-		r.Line = audit.Prepare(&q.rec)
+	if s.log != nil {
+		r.Line = s.log.Prepare(&q.rec)
 	}
 	return ok
 }

@@ -23,25 +23,14 @@ import (
 	"github.com/namegate/namegate/proxy/warm"
 )
 
-// DecisionLog takes each decision about a selected pod's question. Write must
-// not block; *audit.Log is one.
+// DecisionLog takes each decision about a selected pod's question. It must not block; *audit.Log
+// is one.
 type DecisionLog interface {
 	Write(audit.Record)
-}
-
-// ReplyLogger is an optional interface of a DecisionLog: Repeats tells, always the same,
-// whether the log wants the replies from the cache, whose record is Prepared. A log
-// without it wants all.
-type ReplyLogger interface {
-	Repeats() bool
-}
-
-// logsReplies tells whether the log wants the replies from the cache.
-func (s *Server) logsReplies() bool {
-	if r, ok := s.log.(ReplyLogger); ok {
-		return r.Repeats()
-	}
-	return s.log != nil
+	// Prepare prepares for Repeat, with which the decision is taken when its reply is given again
+	// from the cache. nil: it is not.
+	Prepare(*audit.Record) *audit.Prepared
+	Repeat(p *audit.Prepared, at time.Time, from netip.Addr, latency time.Duration)
 }
 
 // Options are the parameters of a Server.

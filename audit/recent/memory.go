@@ -59,11 +59,10 @@ func NewMemory() *Memory {
 	}
 }
 
-// Note stores a decision, and keeps nothing of the record but texts. A record with a Prepared that
-// was seen before, or whose answers were all granted, costs nearly nothing. A renewal is not
-// stored: no pod asked.
+// Note stores a decision, and keeps nothing of the record but texts. A record whose answers were all
+// granted costs nearly nothing. A renewal is not stored: no pod asked.
 func (m *Memory) Note(r *audit.Record) {
-	if r.Prepared != nil || r.Verdict == audit.Renewed || r.Verdict == audit.Allowed && allGranted(r.Answers) && r.Left == "" {
+	if r.Verdict == audit.Renewed || r.Verdict == audit.Allowed && allGranted(r.Answers) && r.Left == "" {
 		return
 	}
 	m.mu.Lock()

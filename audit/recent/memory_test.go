@@ -50,7 +50,6 @@ func TestMemory(t *testing.T) {
 		{"by way of an allowed name", &audit.Record{
 			Time: start, Pod: policytest.Ref("a"), Name: policytest.Name("x.test"), Via: policytest.Name("service.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr(1)}},
 		}, "service.test", true},
-		{"prepared", &audit.Record{Time: start, Verdict: audit.Unmatched, Prepared: audit.Prepare(&audit.Record{})}, "", false},
 	} {
 		m := NewMemory()
 		m.Note(c.r)
@@ -159,9 +158,8 @@ func TestMemoryOfOnePodIsBounded(t *testing.T) {
 // TestGrantedCostsNothing: the records that a busy node makes are not kept.
 func TestGrantedCostsNothing(t *testing.T) {
 	m := NewMemory()
-	prepared := audit.Record{Prepared: audit.Prepare(&audit.Record{})}
 	granted := record("a", "x.test", audit.Allowed, start, audit.Answer{Addr: addr(1), Openings: []audit.Opened{{Ports: "any"}}})
-	if n := testing.AllocsPerRun(100, func() { m.Note(&prepared); m.Note(granted) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { m.Note(granted) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
