@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -49,9 +50,7 @@ func TestHostNode(t *testing.T) {
 	}
 	expect := func(count int) *policy.Node {
 		t.Helper()
-		if len(offers) != count {
-			t.Fatalf("%d states were offered, want %d", len(offers), count)
-		}
+		diff.MustEqual(t, count, len(offers), "states offered")
 		if count == 0 {
 			return nil
 		}
@@ -78,16 +77,12 @@ func TestHostNode(t *testing.T) {
 		t.Errorf("%+v, resolvers %v", n, resolvers)
 	}
 	for name, want := range map[string]string{"nodes": "192.0.2.1 192.0.2.2", "API server": "192.0.2.10", "pods of this node": "10.1.0.5", "resolvers": "192.0.2.53 192.0.2.77"} {
-		if got := row(n, name); got != want {
-			t.Errorf("row %s: %s, want %s", name, got, want)
-		}
+		diff.Equal(t, want, row(n, name), "row", name)
 	}
 	h.poll()
 	expect(2)
 	h.receive(state)
-	if expect(3) != n {
-		t.Error("an equal node is another one")
-	}
+	diff.Equal(t, n, expect(3), "the node after an equal one")
 	has = addrs("192.0.2.1")
 	h.poll()
 	if n = expect(4); !slices.Equal(n.Addrs, addrs("192.0.2.1")) {

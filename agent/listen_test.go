@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // consoleTwin is a console that fails a given number of times, and then runs.
@@ -73,7 +74,5 @@ func TestKeepListeningEnds(t *testing.T) {
 	opened := 0
 	open := func() (listening, error) { opened++; return nil, errors.New("no") }
 	keepListening(ctx, open, nil, slog.New(slog.DiscardHandler), func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() })
-	if opened != 1 {
-		t.Errorf("opened %d times", opened)
-	}
+	diff.Equal(t, 1, opened, "times opened")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -41,9 +42,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	expect := func(tells int, own, peers []netip.Addr) {
 		t.Helper()
 		n.poll()
-		if len(sets) != tells {
-			t.Fatalf("told %d times, want %d", len(sets), tells)
-		}
+		diff.MustEqual(t, tells, len(sets), "times told")
 		if c := sets[tells-1]; !slices.Equal(c.Nodes, own) || !slices.Equal(c.Peers, peers) {
 			t.Errorf("told %+v", c)
 		}
@@ -67,14 +66,10 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	n.learn(rollout.State{Input: pods.Input, Cluster: service})
 	n.learn(rollout.State{Input: pods.Input, Cluster: service})
 	expect(4, addrs("192.0.2.1", "198.18.0.77"), addrs("192.0.2.7", "192.0.2.9", "2001:db8::9"))
-	if got := sets[3].Services; !slices.Equal(got, addrs("10.96.0.1")) {
-		t.Errorf("the Services that the guard was told: %v", got)
-	}
+	diff.Error(t, addrs("10.96.0.1"), sets[3].Services, "the Services that the guard was told")
 	n.learn(rollout.State{})
 	expect(5, addrs("192.0.2.1", "198.18.0.77"), nil)
-	if got := strings.Count(log.String(), "no buffer space"); got != 1 {
-		t.Errorf("the failure is logged %d times", got)
-	}
+	diff.Equal(t, 1, strings.Count(log.String(), "no buffer space"), "times that the failure is logged")
 }
 
 // TestGuardLearnsResolvers: the addresses behind the resolver's Service reach the guard

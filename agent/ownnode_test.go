@@ -35,6 +35,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -111,16 +112,12 @@ func TestOutsideClusterRanges(t *testing.T) {
 	}
 	<-a.rollout.First()
 	expect("2", "203.0.113.1", "10.244.1.0/24")
-	if why := guard(); why != "" {
-		t.Errorf("without ranges the guard blocks the address of another node: %s", why)
-	}
+	diff.Equal(t, "", guard(), "the guard's reason for the address of another node, without ranges")
 	reload("10.244.0.0/16")
 	expect("1", "203.0.113.1")
 	reload("10.244.0.0/16 203.0.113.0/24")
 	expect("0")
-	if why := guard(); why != "cluster" {
-		t.Errorf("the guard's reason for the address of another node is %q", why)
-	}
+	diff.Equal(t, "cluster", guard(), "the guard's reason for the address of another node")
 }
 
 // TestOwnNodeOnly: the option reaches the source, which then asks for the Node of the agent alone.
@@ -145,9 +142,7 @@ func TestOwnNodeOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.source.run(ctx, func(rollout.State) {}) }()
-		if got := <-asked; got != want {
-			t.Errorf("own Node only: %v: asked for the Nodes with the field selector %q, want %q", own, got, want)
-		}
+		diff.Equal(t, want, <-asked, "the field selector of the Nodes; own Node only:", own)
 		cancel()
 		fatal.If(t, <-ended)
 	}

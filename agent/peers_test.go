@@ -112,16 +112,12 @@ func TestFindingsBesideNetworkPolicies(t *testing.T) {
 	open := limit.DeepCopy()
 	open.Name, open.Spec.Egress = "open", []networkingv1.NetworkPolicyEgressRule{{}}
 	in.NetworkPolicies = append(in.NetworkPolicies, open)
-	if found := besideNetworkPolicies(compile.New().Compile(in)); len(found) > 0 {
-		t.Errorf("beside a NetworkPolicy that allows everything: %+v", found)
-	}
+	diff.Empty(t, besideNetworkPolicies(compile.New().Compile(in)), "beside a NetworkPolicy that allows everything")
 	var of []string
 	for _, f := range ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{web}}) {
 		of = append(of, f.Policy)
 	}
-	if !slices.Equal(of, []string{"shop/names", "a", "b", "c", "d"}) {
-		t.Errorf("findings of %v", of)
-	}
+	diff.Error(t, []string{"shop/names", "a", "b", "c", "d"}, of, "findings of")
 }
 
 // TestKnowledgeOfPeers: explain gets pods of other nodes, or why they are not known.

@@ -33,6 +33,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -85,25 +86,19 @@ func TestEveryTryIsTimed(t *testing.T) {
 	fatal.Await(t, "the first try is counted", func() bool { return figures()["namegate_apply_seconds_count"] == "1" })
 	got := figures()
 	for sample, want := range map[string]string{"namegate_compile_seconds_count": "1", "namegate_apply_seconds_count": "1", "namegate_apply_failures_total": "0"} {
-		if got[sample] != want {
-			t.Errorf("%s is %s, want %s", sample, got[sample], want)
-		}
+		diff.Equal(t, want, got[sample], sample)
 	}
 	chains.Fail(errors.New("the kernel is busy"))
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "u"}, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.2")}}
 	a.rollout.Offer(rollout.State{Input: compile.Input{Pods: []policy.Pod{pod}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll()}})
 	fatal.Await(t, "the refusal is counted", func() bool { return figures()["namegate_apply_failures_total"] != "0" })
-	if a.rollout.Status().InForce.Number != 1 {
-		t.Error("what the kernel refused is in force")
-	}
+	diff.Equal(t, 1, a.rollout.Status().InForce.Number, "in force; the kernel refused the rest")
 	chains.Fail(nil)
 	fatal.Await(t, "it is in force, and every try is counted", func() bool {
 		got = figures()
 		return a.rollout.Status().InForce.Number == 2 && count(t, got["namegate_apply_seconds_count"]) == count(t, got["namegate_apply_failures_total"])+2
 	})
-	if n := got["namegate_compile_seconds_count"]; n != "2" {
-		t.Errorf("%s compiles, want 2", n)
-	}
+	diff.Equal(t, "2", got["namegate_compile_seconds_count"], "compiles")
 }
 
 // scraped returns the timing's samples as Prometheus scrapes them, by name and labels.
@@ -195,15 +190,9 @@ func TestPeerChanges(t *testing.T) {
 	}
 	cancel()
 	<-ended
-	if n := log.count("policies in force"); n != 1 {
-		t.Errorf("%d lines say that policies are in force", n)
-	}
-	if n := log.count("part of the input cannot work"); n != 1 {
-		t.Errorf("%d lines tell of one problem", n)
-	}
-	if published.last.Number != 1 {
-		t.Errorf("the proxy decides by the snapshot %d", published.last.Number)
-	}
+	diff.Equal(t, 1, log.count("policies in force"), "lines say that policies are in force")
+	diff.Equal(t, 1, log.count("part of the input cannot work"), "lines tell of one problem")
+	diff.Equal(t, 1, published.last.Number, "the proxy decides by the snapshot")
 	if got := a.rollout.Status().InForce.PeerSets[0].Addrs; len(got) != 2 || got[1] != netip.MustParseAddr("10.2.0.4") {
 		t.Errorf("peers %v", got)
 	}

@@ -53,9 +53,7 @@ func TestPathTests(t *testing.T) {
 	round(testPeriod-1, []policy.PodRef{a}, none)
 	views = views[1:]
 	round(time.Hour, []policy.PodRef{b}, none)
-	if len(p.paths) != 1 {
-		t.Errorf("%d pods are remembered, one is selected", len(p.paths))
-	}
+	diff.Equal(t, 1, len(p.paths), "pods remembered; one is selected")
 }
 
 // TestPathTestThatCannotRun is no failure of the path.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -119,9 +120,7 @@ func TestCompleteDespiteTheDisk(t *testing.T) {
 	clock.Pass(time.Minute)
 	l.Write(of(t, "lost"))
 	closeLog(t, l)
-	if l.Dropped() != 1 {
-		t.Fatalf("dropped %d", l.Dropped())
-	}
+	diff.MustEqual(t, 1, l.Dropped(), "dropped")
 	complete(t, l, "shop", time.Minute)
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -66,9 +67,7 @@ func TestFilter(t *testing.T) {
 				got = append(append(got, word...), ' ')
 				lines++
 			}
-			if string(bytes.TrimSpace(got)) != c.want {
-				t.Errorf("%+v, prepared %v: written are %s, want %s", c.filter, prepared, got, c.want)
-			}
+			diff.Equal(t, c.want, string(bytes.TrimSpace(got)), c.filter, "prepared", prepared)
 			if n := int(l.Filtered()); n != len(all)+len(flows)-lines || l.Dropped() != 0 {
 				t.Errorf("%+v: %d filtered, %d written", c.filter, n, lines)
 			}
@@ -103,9 +102,7 @@ func TestSample(t *testing.T) {
 		}
 		wg.Wait()
 		closeLog(t, l)
-		if got, want := int(l.Written()), 4*3*70+(4*700+n-1)/n; got != want {
-			t.Errorf("one of %d: %d lines, want %d", n, got, want)
-		}
+		diff.Equal(t, 4*3*70+(4*700+n-1)/n, int(l.Written()), "one of", n, "lines")
 	}
 }
 
@@ -118,9 +115,7 @@ func TestFilteredCostsNothing(t *testing.T) {
 	for range 100 {
 		l.Write(r)
 	}
-	if n := testing.AllocsPerRun(100, func() { l.Write(r) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(100, func() { l.Write(r) }), "allocations")
 	if l.Dropped() != 0 || l.Filtered() < 200 || len(g.wrote) != 0 {
 		t.Errorf("dropped %d, filtered %d", l.Dropped(), l.Filtered())
 	}

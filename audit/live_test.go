@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -115,9 +116,7 @@ func TestFollowerStopsWaiting(t *testing.T) {
 	f.Close()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, io.EOF) {
-			t.Error(err)
-		}
+		diff.Is(t, io.EOF, err)
 	case <-time.After(time.Minute):
 		t.Error("it waits on")
 	}
@@ -210,9 +209,7 @@ func TestFollowersWhileItIsWritten(t *testing.T) {
 	close(stop)
 	closeLog(t, l)
 	following.Wait()
-	if len(l.live.followers) != 0 {
-		t.Errorf("%d followers are left", len(l.live.followers))
-	}
+	diff.Equal(t, 0, len(l.live.followers), "followers left")
 }
 
 // TestKeptLinesLikeAList: after any lines of any subjects, the kept lines are the last ones of each
@@ -271,9 +268,7 @@ func TestOneSubjectLeavesTheOthersTheirLines(t *testing.T) {
 	if all := k.all(); !bytes.HasPrefix(all, []byte("a line of a calm pod\n")) || len(all) < keptBytes.Each || len(all) > keptBytes.All {
 		t.Errorf("%d bytes are kept, from %.20q on", len(all), all)
 	}
-	if at := c.since(calm.Namespace); at != noon {
-		t.Errorf("lines of the calm namespace are complete since %v", at)
-	}
+	diff.Equal(t, noon, c.since(calm.Namespace), "lines of the calm namespace are complete since")
 	if kept := keptBytes.Each / 500; c.since("bank") != noon.Add(time.Duration(10000-kept-1)*time.Second) {
 		t.Errorf("lines of the loud namespace are complete since %v", c.since("bank"))
 	}
@@ -289,9 +284,7 @@ func TestSubjectsThatAreGone(t *testing.T) {
 	if n := bytes.Count(all, []byte("\n")); n != keptSubjects || !bytes.HasPrefix(all, []byte("10\n")) || k.bytes != len(all) {
 		t.Errorf("%d lines are kept, from %.10q on", n, all)
 	}
-	if at := c.since(policytest.Ref("0").Namespace); at != noon.Add(9) {
-		t.Errorf("complete since %v", at)
-	}
+	diff.Equal(t, noon.Add(9), c.since(policytest.Ref("0").Namespace), "complete since")
 }
 
 // TestNoLineBetweenRecentAndFollow: each line is in the recent lines or comes after them, also one that a stuck sink
@@ -348,7 +341,5 @@ func TestFollowingTakesNoMemory(t *testing.T) {
 	for range 80 {
 		round()
 	}
-	if n := testing.AllocsPerRun(100, round); n != 0 {
-		t.Errorf("%v allocations a batch", n)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(100, round), "allocations a batch")
 }

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -32,9 +32,7 @@ func TestCloseFlushes(t *testing.T) {
 		t.Errorf("%d lines, written %d, dropped %d", lines, l.Written(), l.Dropped())
 	}
 	l.Write(example(t))
-	if l.Dropped() != 1 {
-		t.Error("a record after the close is not counted as dropped")
-	}
+	diff.Equal(t, 1, l.Dropped(), "dropped; a record after the close is one")
 	closeLog(t, l) // twice is fine
 }
 
@@ -59,19 +57,13 @@ func TestStuckReaderBlocksNoWriter(t *testing.T) {
 	for range 100 {
 		l.Write(example(t)) // would hang if it waited
 	}
-	if l.Dropped() != 96 {
-		t.Errorf("dropped %d", l.Dropped())
-	}
+	diff.Equal(t, 96, l.Dropped(), "dropped")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("close: %v", err)
-	}
+	diff.Is(t, context.DeadlineExceeded, l.Close(ctx), "close")
 	close(w.open)
 	closeLog(t, l)
-	if l.Written() != 5 {
-		t.Errorf("written %d", l.Written())
-	}
+	diff.Equal(t, 5, l.Written(), "written")
 }
 
 type failing struct{ n int }
@@ -130,9 +122,7 @@ func TestQuietLineNeedsNoOther(t *testing.T) {
 	l := To(g, Options{})
 	for i := range 5 {
 		l.Write(example(t))
-		if n := bytes.Count(g.next(t), []byte("\n")); n != 1 {
-			t.Errorf("write %d has %d lines", i, n)
-		}
+		diff.Equal(t, 1, bytes.Count(g.next(t), []byte("\n")), "lines of write", i)
 		g.open <- struct{}{} // the next line comes while the writer pauses
 	}
 	closeLog(t, l)
@@ -148,9 +138,7 @@ func TestLinesGather(t *testing.T) {
 	}
 	g.open <- struct{}{}
 	g.open <- struct{}{}
-	if n := bytes.Count(g.next(t), []byte("\n")); n != 50 {
-		t.Errorf("%d lines at once", n)
-	}
+	diff.Equal(t, 50, bytes.Count(g.next(t), []byte("\n")), "lines at once")
 	closeLog(t, l)
 	if len(g.wrote) != 0 || l.Written() != 51 {
 		t.Errorf("%d more writes, written %d", len(g.wrote), l.Written())
@@ -185,9 +173,7 @@ func TestCloseReturnsTheNumberOfUnwrittenLines(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), " 7 records unwritten") {
-		t.Errorf("close: %v", err)
-	}
+	diff.Fails(t, " 7 records unwritten", l.Close(ctx), "close")
 	close(g.open)
 	closeLog(t, l)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -76,9 +77,7 @@ func TestLogOnAFullDiskHasCompleteLines(t *testing.T) {
 	text, err := os.ReadFile(path)
 	fatal.If(t, err)
 	lines := strings.SplitAfter(string(text), "\n")
-	if last := lines[len(lines)-1]; last != "" {
-		t.Errorf("torn: %q", last)
-	}
+	diff.Equal(t, "", lines[len(lines)-1], "torn")
 	if got := uint64(len(lines) - 1); got == 0 || got != l.Written() || l.Dropped() != n-got {
 		t.Errorf("%d lines, written %d, dropped %d of %d", got, l.Written(), l.Dropped(), n)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -43,9 +44,7 @@ func TestQueueWakesTheWriterOncePerWait(t *testing.T) {
 			}
 			continue
 		}
-		if wake := mustPut(t, &q, policytest.Ref("a"), line); wake != s.wakes {
-			t.Errorf("step %d: woken %v", i, wake)
-		}
+		diff.Equal(t, s.wakes, mustPut(t, &q, policytest.Ref("a"), line), "step", i, "woken")
 	}
 }
 
@@ -60,13 +59,9 @@ func TestSubjectsShareTheQueue(t *testing.T) {
 		return lines - 1
 	}
 	first := fill(policytest.Ref("a"))
-	if first != queueBytes/2/1000 {
-		t.Errorf("a subject alone has %d lines in the queue", first)
-	}
+	diff.Equal(t, queueBytes/2/1000, first, "lines in the queue of a subject alone")
 	second := fill(policytest.Ref("b"))
-	if second != (queueBytes-first*1000)/2/1000 {
-		t.Errorf("the second has %d beside %d", second, first)
-	}
+	diff.Equal(t, (queueBytes-first*1000)/2/1000, second, "lines of the second beside", first)
 	if n := fill(policytest.Ref("c")); n < second/3 {
 		t.Errorf("the third has %d", n)
 	}
@@ -84,9 +79,7 @@ func TestSubjectsShareTheQueue(t *testing.T) {
 		t.Errorf("%d lines after the queue was taken, %d unwritten", again, q.unwritten())
 	}
 	q.wrote()
-	if q.unwritten() != first {
-		t.Errorf("unwritten %d", q.unwritten())
-	}
+	diff.Equal(t, first, q.unwritten(), "unwritten")
 }
 
 // TestLongLineOfAnEmptyQueue: a line longer than all may be is better than none.
@@ -101,9 +94,7 @@ func TestLongLineOfAnEmptyQueue(t *testing.T) {
 	}
 	b, _, _ := q.take()
 	q.give(b)
-	if len(q.spare) > 0 {
-		t.Error("a batch of unusual size is kept")
-	}
+	diff.Empty(t, q.spare, "kept of a batch of unusual size")
 }
 
 // TestQueueLikeAList: random puts and takes give every line once and in order, in
@@ -154,9 +145,7 @@ func TestQueueLikeAList(t *testing.T) {
 				own[of] -= len(list[i])
 			}
 			list, subjects, sum = list[b.count:], subjects[b.count:], sum-len(want)
-			if more != (len(list) > 0) {
-				t.Fatalf("more %v, though %d wait", more, len(list))
-			}
+			diff.MustEqual(t, len(list) > 0, more, "more to come")
 			q.give(b)
 		}
 	}
@@ -179,7 +168,5 @@ func TestQueueTakesNoMemory(t *testing.T) {
 			q.give(b)
 		}
 	}
-	if n := testing.AllocsPerRun(10, round); n != 0 {
-		t.Errorf("%v allocations for 1000 lines", n)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(10, round), "allocations for 1000 lines")
 }

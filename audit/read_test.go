@@ -46,9 +46,7 @@ func TestReadWrittenLines(t *testing.T) {
 		"CRLF": bytes.NewReader(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))),
 	} {
 		got, bad := readAll(t, r)
-		if len(bad) > 0 {
-			t.Errorf("%s: %v", name, bad)
-		}
+		diff.Empty(t, bad, name)
 		diff.Error(t, want, got, name)
 	}
 }
@@ -168,9 +166,7 @@ func TestReadReturnsErrors(t *testing.T) {
 	text := documentedLines(t)[0]
 	broken, full := errors.New("the disk is broken"), errors.New("enough")
 	err := Read(io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), func(Line) error { return nil }, nil)
-	if !errors.Is(err, broken) {
-		t.Errorf("of the reader: %v", err)
-	}
+	diff.Is(t, broken, err, "of the reader")
 	n := 0
 	err = Read(strings.NewReader(text+"bad\n"+text+text), func(Line) error {
 		if n++; n == 2 {

@@ -233,9 +233,7 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 		var got Line
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&got); err != nil {
-			t.Fatalf("%v in %s", err, text)
-		}
+		fatal.If(t, d.Decode(&got), "in", text)
 		diff.Fatal(t, want, got, text)
 		fatal.If(t, schema.Line(text))
 	}
@@ -279,9 +277,7 @@ func TestRotationLosesNoLine(t *testing.T) {
 		files++
 		for row := range bytes.Lines(text) {
 			var got Line
-			if err := json.Unmarshal(row, &got); err != nil {
-				t.Fatalf("%s: %v in %q", p, err, row)
-			}
+			fatal.If(t, json.Unmarshal(row, &got), p, "in", row)
 			if time.Duration(got.LatencyUS) != next[got.Pod.Name] {
 				t.Fatalf("%s: line %d of %s comes after %d", p, got.LatencyUS, got.Pod.Name, next[got.Pod.Name]-1)
 			}
@@ -289,9 +285,7 @@ func TestRotationLosesNoLine(t *testing.T) {
 		}
 	}
 	for w := range writers {
-		if n := next[fmt.Sprintf("writer-%d", w)]; n != each {
-			t.Errorf("writer %d: %d lines", w, n)
-		}
+		diff.Equal(t, each, next[fmt.Sprintf("writer-%d", w)], "writer", w, "lines")
 	}
 	if files < 2 {
 		t.Errorf("%d files: it did not rotate", files)

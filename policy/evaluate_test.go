@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -262,9 +263,7 @@ func TestEvaluateLikeTwin(t *testing.T) {
 
 			q := w.query()
 			verdict := w.decide(q)
-			if got := decided(policy.Decide(view, w.question(t, q)), w.would, ids); got != verdict {
-				t.Fatalf("%d: %+v is %s, want %s\n%+v", n, q, got, verdict, w.twinView)
-			}
+			diff.MustEqual(t, verdict, decided(policy.Decide(view, w.question(t, q)), w.would, ids), n, q, w.twinView)
 			seen[strings.Join(strings.Fields(verdict)[:2], " ")]++
 		}
 	}

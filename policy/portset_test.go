@@ -67,17 +67,13 @@ func TestPortSetLikeTwin(t *testing.T) {
 		set := NewPortSet(ranges...)
 		for _, p := range protocols {
 			for port := range uint16(31) {
-				if got, want := set.Contains(p, port), twin[one{p, port}]; got != want {
-					t.Fatalf("%v: %q contains %v/%d: %v", ranges, set, p, port, got)
-				}
+				diff.MustEqual(t, twin[one{p, port}], set.Contains(p, port), ranges, set, "contains", p, "/", port)
 			}
 		}
 		if again, err := ParsePortSet(string(set)); err != nil || again != set {
 			t.Fatalf("%q read again is %q, %v", set, again, err)
 		}
-		if again := NewPortSet(set.Ranges()...); again != set {
-			t.Fatalf("the ranges of %q make %q", set, again)
-		}
+		diff.MustEqual(t, set, NewPortSet(set.Ranges()...), "made of its ranges")
 	}
 }
 

@@ -1,13 +1,13 @@
 package policy_test
 
 import (
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -76,9 +76,7 @@ func TestStepsLikeEvaluate(t *testing.T) {
 				if begun, begins := begins[p][uint16(port)]; begins {
 					last = begun
 				}
-				if now != last {
-					t.Fatalf("%d: %v/%d is %+v, that of its range %+v\n%+v", n, p, port, now, last, w.twinView)
-				}
+				diff.MustEqual(t, last, now, n, p, "/", port, "that of its range", w.twinView)
 				if by != nil && place(by) < 0 {
 					t.Fatalf("%d: %v/%d: %+v decides and is no step", n, p, port, by)
 				}
@@ -93,15 +91,11 @@ func TestStepsLikeEvaluate(t *testing.T) {
 					asked[at] = asked[at] || hit
 				}
 				of.proto, of.dialPort, of.endPort = p, uint16(port), uint16(port)
-				if want := w.allHits(of); !maps.Equal(hits, want) {
-					t.Fatalf("%d: rules on %v/%d: %v, want %v\n%+v", n, p, port, hits, want, w.twinView)
-				}
+				diff.Fatal(t, w.allHits(of), hits, n, "rules on", p, "/", port, w.twinView)
 			}
 		}
 		for i, s := range steps {
-			if s.Asked != asked[i] {
-				t.Fatalf("%d: %+v is asked", n, s)
-			}
+			diff.MustEqual(t, asked[i], s.Asked, n, s, "asked")
 		}
 		inOrder := slices.Collect(view.Rules.All())
 		if !slices.IsSortedFunc(steps, func(a, b policy.Step) int { return slices.Index(inOrder, a.Rule) - slices.Index(inOrder, b.Rule) }) {

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -22,9 +23,7 @@ func wantRecord(t *testing.T, what string, r audit.Record, workload string, ttls
 		return
 	}
 	for i, a := range r.Answers {
-		if a.TTL != ttls[i] {
-			t.Errorf("%s: the TTL of %v is %d, want %d", what, a.Addr, a.TTL, ttls[i])
-		}
+		diff.Equal(t, ttls[i], a.TTL, what, "the TTL of", a.Addr)
 	}
 }
 

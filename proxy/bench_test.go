@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // nothing is a Granter that acknowledges and forgets.
@@ -44,7 +45,5 @@ func BenchmarkHit(b *testing.B) {
 		h.take(&p, l.now())
 		n++
 	}
-	if got := l.s.stats.CacheHits.Load() - hits; got != n {
-		b.Fatalf("%d hits of %d", got, n)
-	}
+	diff.MustEqual(b, n, l.s.stats.CacheHits.Load()-hits, "hits")
 }

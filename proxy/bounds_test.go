@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -81,9 +81,7 @@ func TestSlowQueryDelaysNoOther(t *testing.T) {
 		fatal.If(t, c.WriteMsg(slow))
 		<-h.entered
 		// On TCP the same connection: its answers come out of order.
-		if r := exchange(t, c, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
-			t.Errorf("%s: %v", network, r)
-		}
+		wantAnswer(t, 3, exchange(t, c, newQuery("www.example.org", dns.TypeA)), network)
 	}
 }
 
@@ -103,13 +101,9 @@ func TestPodAndAllAreBounded(t *testing.T) {
 		}
 	}
 	fill(web, 3)
-	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("the fourth of one pod: %v", r)
-	}
+	wantCode(t, dns.RcodeServerFailure, exchange(t, web, newQuery("www.example.org", dns.TypeA)), "the fourth of one pod")
 	fill(quiet, 2)
-	if r := exchange(t, quiet, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("as many as the others leave free are in flight: %v", r)
-	}
+	wantCode(t, dns.RcodeServerFailure, exchange(t, quiet, newQuery("www.example.org", dns.TypeA)), "beyond what the others leave free")
 	if err := l.s.SelfQuery(context.Background(), at); err != nil {
 		t.Errorf("a flood of the pods trips the dead-man switch: %v", err)
 	}
@@ -123,9 +117,7 @@ func TestPodAndAllAreBounded(t *testing.T) {
 		}
 	}
 	fatal.Await(t, "places are not given back", func() bool { return l.s.Stats().InFlight == 0 })
-	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
-		t.Errorf("with room again: %v", r)
-	}
+	wantAnswer(t, 3, exchange(t, web, newQuery("www.example.org", dns.TypeA)), "with room again")
 }
 
 func TestCloseAnswersQueriesInFlight(t *testing.T) {
@@ -154,9 +146,7 @@ func TestCloseAnswersQueriesInFlight(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if err := l.s.Listen([]netip.AddrPort{loopback}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed server listens: %v", err)
-	}
+	diff.Is(t, net.ErrClosed, l.s.Listen([]netip.AddrPort{loopback}), "a closed server listens")
 }
 
 func TestCloseEndsWithItsContext(t *testing.T) {
@@ -169,9 +159,7 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	<-h.entered
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if err := l.s.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("close: %v", err)
-	}
+	diff.Is(t, context.DeadlineExceeded, l.s.Close(ctx), "close")
 }
 
 func TestTCPAbuseEndsTheConnection(t *testing.T) {
@@ -190,9 +178,7 @@ func TestTCPAbuseEndsTheConnection(t *testing.T) {
 			t.Errorf("%s: answered", name)
 		}
 	}
-	if n := l.s.Stats().Malformed; n != 3 {
-		t.Errorf("counted %d", n)
-	}
+	diff.Equal(t, 3, l.s.Stats().Malformed, "malformed")
 }
 
 func TestTCPConnectionsAreBounded(t *testing.T) {

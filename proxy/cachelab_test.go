@@ -248,6 +248,13 @@ func (l *cacheLab) any(from string, m *dns.Msg) (r *dns.Msg, hit bool) {
 	return parsed(l.t, l.decidedAgain(from, packet, false)), false
 }
 
+// reply is the reply of any.
+func (l *cacheLab) reply(from string, m *dns.Msg) *dns.Msg {
+	l.t.Helper()
+	r, _ := l.any(from, m)
+	return r
+}
+
 // gives asks and compares the answer section.
 func (l *cacheLab) gives(from, qname string, qtype uint16, want ...string) *dns.Msg {
 	l.t.Helper()
@@ -275,13 +282,7 @@ func (l *cacheLab) says(key string, records ...string) {
 // settle waits for the renewals under way.
 func (l *cacheLab) settle() {
 	l.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for l.answers().renewals.inFlight() != 0 {
-		if time.Now().After(deadline) {
-			l.t.Fatal("a renewal does not end")
-		}
-		time.Sleep(50 * time.Microsecond)
-	}
+	fatal.Await(l.t, "the end of the renewals", func() bool { return l.answers().renewals.inFlight() == 0 })
 }
 
 // inFlight returns how many renewals there are.

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -133,9 +134,7 @@ func TestCallsThatFailOver(t *testing.T) {
 			if n := asked.Load(); n != tt.asked*rounds || s.Queries != clients || s.Panics != 0 {
 				t.Errorf("asked %d times, %+v", n, s)
 			}
-			if n := len(l.s.calls.all); n != 0 {
-				t.Errorf("%d calls are left", n)
-			}
+			diff.Equal(t, 0, len(l.s.calls.all), "calls left")
 		})
 	}
 }
@@ -205,9 +204,7 @@ func TestChangesUnderLoad(t *testing.T) {
 		for _, snap := range []*policy.Snapshot{without, with} {
 			l.s.Publish(snap)
 			r := exchange(t, conn, newQuery(fmt.Sprintf("a%d.example.org", i), dns.TypeA))
-			if allowed := snap == with; allowed != (len(r.Answer) == 1) {
-				t.Errorf("allowed %v, and told %v", allowed, r)
-			}
+			diff.Equal(t, len(r.Answer) == 1, snap == with, "allowed", r)
 		}
 	}
 	over.Store(true)

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -93,9 +94,7 @@ func TestCookies(t *testing.T) {
 					}
 				}
 			}
-			if n, want := up.asked, map[bool]int{true: 1}[cookie == mine]; n != want {
-				t.Errorf("the upstream was asked for a cookie %d times, want %d", n, want)
-			}
+			diff.Equal(t, map[bool]int{true: 1}[cookie == mine], up.asked, "questions to the upstream for a cookie")
 			if r, _ := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); r.IsEdns0() != nil {
 				t.Errorf("a client without EDNS gets %v", r)
 			}

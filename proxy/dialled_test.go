@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -141,9 +142,7 @@ func TestDialledResolver(t *testing.T) {
 				if d := rec.Rule; by == "default" && d != nil || by != "default" && (d == nil || d.Tier != policy.Admin || d.Policy != "clusternetworkpolicy:standard" || d.Name != by) {
 					t.Errorf("TCP %v: denied by %+v, want %s", tcp, d, by)
 				}
-				if l.upstreamAsked() != 0 {
-					t.Errorf("TCP %v: the upstream was asked", tcp)
-				}
+				diff.Equal(t, 0, l.upstreamAsked(), "questions to the upstream; TCP", tcp)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -64,13 +65,9 @@ func (l *cacheLab) expect(from, ask string, rcode, records int, limit policy.Lim
 	if r.Rcode != rcode || len(r.Answer) != records {
 		l.t.Errorf("%s: %s with %d records, want %s with %d", ask, dns.RcodeToString[r.Rcode], len(r.Answer), dns.RcodeToString[rcode], records)
 	}
-	if asked := l.upstreamAsked() > 0; asked != upstream {
-		l.t.Errorf("%s: the upstream was asked: %t", ask, asked)
-	}
+	diff.Equal(l.t, upstream, l.upstreamAsked() > 0, ask, "the upstream was asked")
 	if hit {
-		if limit != policy.NoLimit {
-			l.t.Errorf("%s: answered by the packet cache", ask)
-		}
+		diff.Equal(l.t, policy.NoLimit, limit, ask, "the limit of a reply of the packet cache")
 		return
 	}
 	rec := l.lines.all[len(l.lines.all)-1]
@@ -97,9 +94,7 @@ func TestWithheldTypes(t *testing.T) {
 		l.expect(typedPod, "n1.wild.test HTTPS", dns.RcodeSuccess, 0, policy.LimitTypes, false)
 	}
 	l.expect(webPod, "n1.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, true)
-	if n := l.s.Stats().LimitedTypes; n != 15 {
-		t.Errorf("%d are counted", n)
-	}
+	diff.Equal(t, 15, l.s.Stats().LimitedTypes, "counted")
 	if got := l.kernel.until(labPods[2].PodRef, mustAddr("192.0.2.7")); !got.IsZero() {
 		t.Error("a query without an answer opened an address")
 	}
@@ -115,9 +110,7 @@ func TestTooManyLabels(t *testing.T) {
 	l.expect(webPod, "a.b.c.d.svc.cluster.local A", dns.RcodeNameError, 0, policy.NoLimit, true)
 	l.expect(webPod, "n2.b.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, true)
 	l.expect(webPod, "a.b.wild.test.corp.test A", dns.RcodeNameError, 0, policy.NoLimit, false)
-	if n := l.s.Stats().LimitedLabels; n != 2 {
-		t.Errorf("%d are counted", n)
-	}
+	diff.Equal(t, 2, l.s.Stats().LimitedLabels, "counted")
 	if rec := l.lines.all[len(l.lines.all)-1]; rec.Verdict != audit.Refused {
 		t.Error(rec.Verdict)
 	}
@@ -148,9 +141,7 @@ func TestZoneRate(t *testing.T) {
 	l.pass(2 * time.Second)
 	l.expect(webPod, "n3.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, true)
 	l.expect(webPod, "n4.wild.test A", dns.RcodeRefused, 0, policy.LimitRate, false)
-	if n := l.s.Stats().LimitedRate; n != 5 {
-		t.Errorf("%d are counted", n)
-	}
+	diff.Equal(t, 5, l.s.Stats().LimitedRate, "counted")
 	if got := l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.7")); got.IsZero() {
 		t.Error("what was answered is not open")
 	}
@@ -222,9 +213,7 @@ func TestHitsDuringARenewalCostNoRate(t *testing.T) {
 	<-h.entered
 	h.release()
 	l.settle()
-	if n := l.s.stats.Prefetches.Load(); n != 1 {
-		t.Fatalf("%d renewals", n)
-	}
+	diff.MustEqual(t, 1, l.s.stats.Prefetches.Load(), "renewals")
 	l.expect(webPod, "n2.wild.test A", dns.RcodeSuccess, 1, policy.NoLimit, true)
 	l.expect(webPod, "n3.wild.test A", dns.RcodeRefused, 0, policy.LimitRate, false)
 }
@@ -284,9 +273,7 @@ func TestLimitsOfParkedQueries(t *testing.T) {
 			}
 		}
 	}
-	if len(l.up.asked) > 0 {
-		t.Errorf("an upstream was asked: %v", l.up.asked)
-	}
+	diff.Empty(t, l.up.asked, "questions to an upstream")
 }
 
 // TestWarmUpsOfWithheldTypes ask no upstream, and fail not.
@@ -317,7 +304,5 @@ func TestNamesOfEncryptedResolvers(t *testing.T) {
 		}
 	}
 	l.expect(quietPod, "resolver.arpa A", dns.RcodeNameError, 0, policy.NoLimit, true)
-	if n := l.s.Stats().LimitedEncrypted; n != 20 {
-		t.Errorf("%d are counted", n)
-	}
+	diff.Equal(t, 20, l.s.Stats().LimitedEncrypted, "counted")
 }

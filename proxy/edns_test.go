@@ -1,12 +1,12 @@
 package proxy
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -82,9 +82,7 @@ func wantCodes(t *testing.T, what string, m *dns.Msg, want []uint16) {
 	for _, o := range opt.Option {
 		got = append(got, o.Option())
 	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("%s %v, want %v", what, got, want)
-	}
+	diff.Fatal(t, want, got, what)
 }
 
 // TestOptionsAreTheAsksOwn: a pod's option is in no other pod's answer.

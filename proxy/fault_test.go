@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -155,9 +156,7 @@ func TestAFaultAtAConnectionCostsThat(t *testing.T) {
 		t.Errorf("a fault at %q, %d are counted", step, l.s.Stats().Panics)
 	}
 	l.disarm()
-	if left := l.left(); left != nothingHeld {
-		t.Error(left)
-	}
+	diff.Equal(t, nothingHeld, l.left())
 	if !l.good(l.put("tcp", "2", "next.example.org")) {
 		t.Error("the next is not answered")
 	}
@@ -186,9 +185,7 @@ func (l *faultLab) failAtEachStep(c faultCase, prefix string) {
 		if c.prepare != nil {
 			c.prepare(l, n)
 		}
-		if left := l.left(); left != nothingHeld {
-			t.Fatalf("before: %s", left)
-		}
+		diff.MustEqual(t, nothingHeld, l.left(), "before")
 		l.fault = fault
 		faults := l.s.Stats().Panics
 		failed := c.ask(l, n)
@@ -196,21 +193,15 @@ func (l *faultLab) failAtEachStep(c faultCase, prefix string) {
 		left := l.left()
 		l.disarm()
 		step, hits := l.hits()
-		if left != nothingHeld {
-			t.Fatalf("after a fault at step %d (%s): %s", fault, step, left)
-		}
-		if got := l.s.Stats().Panics - faults; got != uint64(hits) {
-			t.Errorf("step %d (%s): %d faults are counted, want %d", fault, step, got, hits)
-		}
+		diff.MustEqual(t, nothingHeld, left, "after a fault at step", fault, step)
+		diff.Equal(t, uint64(hits), l.s.Stats().Panics-faults, "faults counted at step", fault, step)
 		if hits > 0 && failed > hits {
 			t.Errorf("%d faults from step %d (%s) cost %d queries their answer", hits, fault, step, failed)
 		}
 		if !l.good(l.put("udp", "2", "next-"+n)) || !l.good(l.put("tcp", "2", n)) {
 			t.Errorf("after a fault at step %d (%s) the next queries fail", fault, step)
 		}
-		if left := l.left(); left != nothingHeld {
-			t.Fatalf("after the queries that follow: %s", left)
-		}
+		diff.MustEqual(t, nothingHeld, l.left(), "after the queries that follow")
 		if l.s.clients.Watchdog.Hung(l.s.elapsed()+time.Hour, time.Second) || l.s.clients.Watchdog.Hung(l.s.elapsed()+2*time.Hour, time.Second) {
 			t.Errorf("after a fault at step %d (%s) the proxy takes itself for hung", fault, step)
 		}

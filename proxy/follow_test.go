@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -39,20 +40,14 @@ func TestTargetsOfAllowedAnswersAreAllowed(t *testing.T) {
 		l.any("10.1.0.4", newQuery("www.example.org", tt.qtype))
 		for range 3 {
 			r, _ := l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
-			if got := r.Rcode == dns.RcodeSuccess && len(r.Answer) == 1; got != tt.led {
-				t.Errorf("%s: led %v", tt.record, got)
-			}
+			diff.Equal(t, tt.led, r.Rcode == dns.RcodeSuccess && len(r.Answer) == 1, tt.record, "led")
 		}
-		if got := !l.kernel.until(labPods[2].PodRef, a).IsZero(); got != tt.led {
-			t.Errorf("%s: granted %v", tt.record, got)
-		}
+		diff.Equal(t, tt.led, !l.kernel.until(labPods[2].PodRef, a).IsZero(), tt.record, "granted")
 		if got := l.s.stats.Followed.Load(); (got == 3) != tt.led {
 			t.Errorf("%s: %d questions were followed", tt.record, got)
 		}
 		// No other pod may follow the name.
-		if r, _ := l.any("10.1.0.3", newQuery("host.test", dns.TypeA)); r.Rcode != dns.RcodeNameError {
-			t.Errorf("%s: another pod got %v", tt.record, r)
-		}
+		wantCode(t, dns.RcodeNameError, l.reply("10.1.0.3", newQuery("host.test", dns.TypeA)), tt.record, "another pod")
 	}
 }
 
@@ -91,16 +86,12 @@ func TestShortMaximumOfThePolicyEndsTheReply(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"one.test SRV": {"one.test. 900 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 900 IN A 192.0.2.1"}})
 	for range 8 {
 		r, _ := l.any("10.1.0.7", newQuery("one.test", dns.TypeSRV))
-		if ttl := r.Answer[0].Header().Ttl; ttl != 100 {
-			t.Fatalf("told %d s", ttl)
-		}
+		diff.MustEqual(t, 100, r.Answer[0].Header().Ttl, "the TTL told")
 		before := l.s.stats.Followed.Load()
 		l.any("10.1.0.7", newQuery("host.test", dns.TypeA))
 		l.pass(99 * time.Second)
 		l.any("10.1.0.7", newQuery("host.test", dns.TypeA))
-		if got := l.s.stats.Followed.Load() - before; got != 2 {
-			t.Fatalf("%d of 2 questions were followed", got)
-		}
+		diff.MustEqual(t, 2, l.s.stats.Followed.Load()-before, "questions followed")
 		l.pass(2 * time.Second)
 	}
 }
@@ -117,18 +108,14 @@ func TestChainOfAliasesEndsWithTheFirst(t *testing.T) {
 		t.Fatal("a chain of aliases is not followed")
 	}
 	l.any("10.1.0.4", newQuery("b.test", dns.TypeSRV))
-	if r, _ := l.any("10.1.0.4", newQuery("c.test", dns.TypeA)); r.Rcode != dns.RcodeRefused {
-		t.Error("SRV of a followed name is followed")
-	}
+	wantCode(t, dns.RcodeRefused, l.reply("10.1.0.4", newQuery("c.test", dns.TypeA)), "SRV of a followed name")
 	for range 20 {
 		l.pass(10 * time.Second)
 		l.any("10.1.0.4", newQuery("a.test", dns.TypeHTTPS))
 		l.any("10.1.0.4", newQuery("b.test", dns.TypeHTTPS))
 	}
 	for _, n := range []string{"a.test", "b.test"} {
-		if r, _ := l.any("10.1.0.4", newQuery(n, dns.TypeHTTPS)); r.Rcode != dns.RcodeRefused {
-			t.Errorf("%s is followed 200 s after an answer of 60 s", n)
-		}
+		wantCode(t, dns.RcodeRefused, l.reply("10.1.0.4", newQuery(n, dns.TypeHTTPS)), n, "200 s after an answer of 60 s")
 	}
 }
 
@@ -173,16 +160,12 @@ func TestFollowEndsWithThePolicyAndTheSwitch(t *testing.T) {
 			}
 		}
 		end(l)
-		if r, _ := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); r.Rcode != dns.RcodeRefused {
-			t.Errorf("%s: %v", what, r)
-		}
+		wantCode(t, dns.RcodeRefused, l.reply("10.1.0.4", newQuery("host.test", dns.TypeA)), what)
 	}
 	l := newCacheLab(t, table, "cache\nfollow off")
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	l.reconfigure("cache\nfollow on")
-	if r, _ := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); r.Rcode != dns.RcodeRefused {
-		t.Errorf("an answer of before counts: %v", r)
-	}
+	wantCode(t, dns.RcodeRefused, l.reply("10.1.0.4", newQuery("host.test", dns.TypeA)), "after an answer of before")
 }
 
 // TestNewlyFollowedNameIsDecidedAgain: an earlier cached reply is not used.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -64,17 +65,13 @@ func TestKernelThatHangs(t *testing.T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, grants := range k.held {
-		if now := fmt.Sprint(grants); now != k.whole[i] {
-			t.Errorf("lent grants were\n%s\nand became\n%s", k.whole[i], now)
-		}
+		diff.Equal(t, k.whole[i], fmt.Sprint(grants), "lent grants afterwards")
 	}
 	for _, then := range k.then {
 		then.Granted(nil, false) // late
 		then.Granted(nil, false) // and again
 	}
-	if r := exchange(t, conn, newQuery("late.example.org", dns.TypeA)); len(r.Answer) != 2 {
-		t.Errorf("after late news: %v", r)
-	}
+	wantAnswer(t, 2, exchange(t, conn, newQuery("late.example.org", dns.TypeA)), "after late news")
 	if s := l.settled(); s.Grants != queries+1 || s.Queries != 2*queries+1 || s.Panics != 0 {
 		t.Errorf("%+v", s)
 	}

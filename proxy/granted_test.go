@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -85,13 +86,9 @@ func TestGrantsAreTheDecisionsOpenings(t *testing.T) {
 			}
 			ttls[a.TTL] = true
 		}
-		if len(g.grants) != count {
-			t.Fatalf("%d grants of %v by %v, want %d", len(g.grants), addrs, d, count)
-		}
+		diff.MustEqual(t, count, len(g.grants), "grants of", addrs, "by", d)
 		slices.Sort(got)
-		if !slices.Equal(got, grants) {
-			t.Fatalf("grants of %v by %v:\n%s\nwant\n%s", addrs, d, got, grants)
-		}
+		diff.Fatal(t, grants, got, "grants of", addrs, "by", d)
 		want := audit.Record{Time: noon}
 		for i, a := range addrs {
 			want.Answers = append(want.Answers, audit.Answer{Addr: a.Addr, Openings: opened[i]})

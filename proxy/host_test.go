@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -126,9 +127,7 @@ func TestTheNodesQueriesGoToTheirResolver(t *testing.T) {
 			t.Errorf("%s was asked %q", r, m.asked)
 		}
 	}
-	if len(l.up.asked) != 0 {
-		t.Errorf("the cluster's resolver was asked %q", l.up.asked)
-	}
+	diff.Equal(t, 0, len(l.up.asked), "questions to the cluster's resolver", l.up.asked)
 	for _, g := range l.granter.Grants() {
 		if g.Pod != node || g.View == nil || g.View.Node == nil {
 			t.Errorf("granted to %v", g.Pod)
@@ -149,9 +148,7 @@ func TestTheNodesQueriesGoToTheirResolver(t *testing.T) {
 func TestPodsCannotAskForTheNode(t *testing.T) {
 	l := newHostLab(t)
 	for _, from := range []string{"10.1.0.2", "10.1.0.6"} {
-		if r := l.asks(from, firstHost, "www.example.org"); r.Rcode != dns.RcodeRefused {
-			t.Errorf("from %s: %v", from, r)
-		}
+		wantCode(t, dns.RcodeRefused, l.asks(from, firstHost, "www.example.org"), "from", from)
 	}
 	// And the node's queries on the pods' address are as they were.
 	if c := l.s.identify(mustAddr("127.0.0.1"), mustAddr("169.254.20.53")); !c.node || c.view != nil || c.host.IsValid() {
@@ -180,12 +177,8 @@ func TestANodeThatNoPolicySelects(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	l.setHost(Host{Resolvers: []netip.Addr{secondHost}})
-	if r := l.asks("192.0.2.250", firstHost, "a.denied.test"); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("by a resolver that is gone: %v", r)
-	}
-	if r := l.asks("192.0.2.250", secondHost, "a.denied.test"); r.Rcode != dns.RcodeSuccess {
-		t.Errorf("by one that stays: %v", r)
-	}
+	wantCode(t, dns.RcodeServerFailure, l.asks("192.0.2.250", firstHost, "a.denied.test"), "by a resolver that is gone")
+	wantCode(t, dns.RcodeSuccess, l.asks("192.0.2.250", secondHost, "a.denied.test"), "by one that stays")
 }
 
 // TestTheGuardOfTheNode: its names open nodes, and Services from outside, and no pods, cluster
@@ -221,9 +214,7 @@ func TestTheAgentAsksForTheNode(t *testing.T) {
 		t.Errorf("granted %q", got)
 	}
 	l.hosts[everyResolver].table["dead.corp.test A"] = []string{"error"}
-	if err := l.s.WarmNames(t.Context(), v, []fqdn.Name{policytest.Name("dead.corp.test")}); err == nil || !strings.Contains(err.Error(), "for node n1") {
-		t.Errorf("a failure: %v", err)
-	}
+	diff.Fails(t, "for node n1", l.s.WarmNames(t.Context(), v, []fqdn.Name{policytest.Name("dead.corp.test")}), "a failure")
 }
 
 // TestConfigurationsOfHostResolvers: another Corefile keeps the resolvers and, if answers are the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 const forged = "203.0.113.66"
@@ -92,9 +93,7 @@ func TestHostileUpstream(t *testing.T) {
 			if all := r.String(); strings.Contains(all, forged) || strings.Contains(all, "2001:db8::66") {
 				t.Errorf("the pod was told the forged address:\n%s", all)
 			}
-			if w := l.s.Stats().WrongReplies; w != tt.wrong {
-				t.Errorf("%d replies counted as wrong, want %d", w, tt.wrong)
-			}
+			diff.Equal(t, tt.wrong, l.s.Stats().WrongReplies, "wrong replies")
 		})
 	}
 }

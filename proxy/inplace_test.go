@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -88,9 +89,7 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 						said[i] = lowerCase(exchange(t, client(t, "udp", fmt.Sprintf("127.0.0.%d", pod), at[i]), m))
 						l.settled()
 					}
-					if said[0] != said[1] {
-						t.Fatalf("pod %d asked %v and was told\n%s\nby the library\n%s", pod, m, said[0], said[1])
-					}
+					diff.MustEqual(t, said[1], said[0], "told pod", pod, "that asked", m, "beside the library")
 					asked := policytest.Name(n)
 					equal(t, "grants for "+n, labs[0].granter.of(asked), labs[1].granter.of(asked))
 					var logged [2][]string
@@ -116,15 +115,11 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 					if kept[0] != "" {
 						entries++
 					}
-					if kept[0] != kept[1] {
-						t.Fatalf("kept for %v:\n%s\nby the library\n%s", m, kept[0], kept[1])
-					}
+					diff.MustEqual(t, kept[1], kept[0], "kept for", m, "by the library")
 				}
 			}
 		}
-		if cached := len(lines) > 0; (entries > 0) != cached {
-			t.Errorf("%d answers are kept with %q", entries, lines)
-		}
+		diff.Equal(t, len(lines) > 0, entries > 0, "kept", entries, "answers with", lines)
 		short, long := labs[0].settled(), labs[1].settled()
 		for _, s := range []*counters.Stats{&short, &long} {
 			s.CacheBytes = 0 // it keeps answers as they came, or as the library packs them

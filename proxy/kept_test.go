@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestNXDOMAINCountsForItsType: a name whose server says NXDOMAIN to some types keeps the others,
@@ -44,14 +45,10 @@ func TestNXDOMAINBehindACNAMEIsOfOneType(t *testing.T) {
 		"a.wild.test TXT": {`a.wild.test. 60 IN TXT "x"`},
 	})
 	for range 2 {
-		if r, _ := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); r.Rcode != dns.RcodeNameError {
-			t.Errorf("%v", r)
-		}
+		wantCode(t, dns.RcodeNameError, l.reply("10.1.0.2", newQuery("a.wild.test", dns.TypeA)))
 		l.gives("10.1.0.2", "a.wild.test", dns.TypeTXT, `a.wild.test. 60 TXT "x"`)
 	}
-	if n := l.upstreamAsked(); n != 2 {
-		t.Errorf("the upstream was asked %d times", n)
-	}
+	diff.Equal(t, 2, l.upstreamAsked(), "questions to the upstream")
 }
 
 // TestCacheKeys: a query with other flags is a miss.
@@ -73,9 +70,7 @@ func TestCacheKeys(t *testing.T) {
 		form(m)
 		for i := range 3 {
 			l.any("10.1.0.2", m)
-			if n := l.upstreamAsked(); n != 1-min(i, 1) {
-				t.Errorf("%s, %d: the upstream was asked %d times", what, i, n)
-			}
+			diff.Equal(t, 1-min(i, 1), l.upstreamAsked(), what, i, "questions to the upstream")
 		}
 	}
 	for what, form := range map[string]func(*dns.Msg){
@@ -121,9 +116,7 @@ func TestClassesAndOptionsAreNeverCached(t *testing.T) {
 				t.Errorf("%s: given again", what)
 			}
 		}
-		if n := l.upstreamAsked(); n != 3 {
-			t.Errorf("%s: the upstream was asked %d times, not each time", what, n)
-		}
+		diff.Equal(t, 3, l.upstreamAsked(), what, "questions to the upstream")
 		if n, _ := l.answers().cache.Usage(); n != 1 {
 			t.Errorf("%s: %d answers are kept", what, n)
 		}
@@ -158,9 +151,7 @@ func TestFailuresAreNotCached(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 		}
-		if n := l.upstreamAsked(); n != 3 {
-			t.Errorf("%s: the upstream was asked %d times", says, n)
-		}
+		diff.Equal(t, 3, l.upstreamAsked(), says, "questions to the upstream")
 	}
 }
 
@@ -191,9 +182,7 @@ func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
 		if _, hit := l.any("10.1.0.2", q); hit {
 			t.Errorf("%s: what was decided before is given again", tt.name)
 		}
-		if kept := l.upstreamAsked() == 0; kept != tt.kept {
-			t.Errorf("%s: kept %v", tt.name, kept)
-		}
+		diff.Equal(t, tt.kept, l.upstreamAsked() == 0, tt.name, "kept")
 	}
 }
 

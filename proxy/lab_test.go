@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 	"github.com/namegate/namegate/testkit/wiretest"
@@ -350,6 +351,22 @@ func (l *lab) ask(from, qname string, qtype uint16) *dns.Msg {
 	return l.send(from, newQuery(qname, qtype))
 }
 
+// wantCode fails the test if a reply has another response code.
+func wantCode(t testing.TB, rcode int, r *dns.Msg, at ...any) {
+	t.Helper()
+	if r.Rcode != rcode {
+		t.Errorf("%s\nwant %s, got %v", fatal.Words(at), dns.RcodeToString[rcode], r)
+	}
+}
+
+// wantAnswer fails the test if the answer of a reply has another number of records.
+func wantAnswer(t testing.TB, records int, r *dns.Msg, at ...any) {
+	t.Helper()
+	if len(r.Answer) != records {
+		t.Errorf("%s\nwant %d records, got %v", fatal.Words(at), records, r)
+	}
+}
+
 // granted returns the grants that the fake got, a line a grant.
 func (l *lab) granted() []string {
 	var lines []string
@@ -374,9 +391,7 @@ func data(rrs []dns.RR) []string {
 
 func equal(t testing.TB, what string, got, want []string) {
 	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
-	}
+	diff.Error(t, want, got, what)
 }
 
 // The words of the tests.

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -84,18 +85,12 @@ func TestForwardedIsObserved(t *testing.T) {
 		if how == "by the library" {
 			grants = 0
 		}
-		if l.granter.thens.Load() != int64(grants) {
-			t.Fatal("it was decided anew")
-		}
+		diff.MustEqual(t, int64(grants), l.granter.thens.Load(), "grants: nothing is decided anew")
 		got := s.Latency
 		for what, h := range map[string]counters.Histogram{"decision": got.Decision, "upstream": got.Upstream, "total": got.Total} {
-			if h.Total() != 1 {
-				t.Errorf("%s, %s: %d, want 1", how, what, h.Total())
-			}
+			diff.Equal(t, 1, h.Total(), how, what)
 		}
-		if got.Grant.Total() != grants {
-			t.Errorf("%s: %d grants, want %d", how, got.Grant.Total(), grants)
-		}
+		diff.Equal(t, grants, got.Grant.Total(), how, "grants")
 		if r := l.log.of(policytest.Name("www.example.org")); len(r) != 1 || r[0].Latency < waits {
 			t.Errorf("%s: logged %+v", how, r)
 		}
@@ -136,12 +131,8 @@ func TestVerdictsByType(t *testing.T) {
 			if of.Type == want {
 				n = 1
 			}
-			if of.Refused-before.Types[i].Refused != n {
-				t.Errorf("type %d is counted as %s", qtype, of.Type)
-			}
+			diff.Equal(t, n, of.Refused-before.Types[i].Refused, "refused of type", qtype, "counted as", of.Type)
 		}
-		if now.Refused != before.Refused+1 {
-			t.Errorf("type %d: %d refused, %d before", qtype, now.Refused, before.Refused)
-		}
+		diff.Equal(t, before.Refused+1, now.Refused, "refused of type", qtype)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestCachedTTLsCountDown(t *testing.T) {
@@ -29,9 +30,7 @@ func TestCachedTTLsCountDown(t *testing.T) {
 			l.at.Store(int64(tt.at))
 			l.gives(from, "www.example.org", dns.TypeA, "www.example.org. "+tt.ttls[0]+" CNAME cdn.test.", "cdn.test. "+tt.ttls[1]+" A 192.0.2.1")
 		}
-		if n := l.upstreamAsked(); n != tt.asked {
-			t.Errorf("at %v the upstream was asked %d times", tt.at, n)
-		}
+		diff.Equal(t, tt.asked, l.upstreamAsked(), "at", tt.at, "questions to the upstream")
 	}
 }
 
@@ -57,9 +56,7 @@ func TestDeadlineIsCountedFromTheUpstreamsAnswer(t *testing.T) {
 			t.Fatalf("at %v the kernel was written to %d times", at, l.kernel.writes)
 		}
 	}
-	if n := l.upstreamAsked(); n != 1 {
-		t.Errorf("the upstream was asked %d times", n)
-	}
+	diff.Equal(t, 1, l.upstreamAsked(), "questions to the upstream")
 }
 
 // TestMaximumOfThePolicyBoundsEachHit: told is no more than is open.
@@ -69,9 +66,7 @@ func TestMaximumOfThePolicyBoundsEachHit(t *testing.T) {
 		l.at.Store(int64(at))
 		r, _ := l.any("10.1.0.7", newQuery("one.test", dns.TypeA))
 		told := time.Duration(r.Answer[0].Header().Ttl) * time.Second
-		if want := min(100*time.Second, 1000*time.Second-(at+time.Second-1)/time.Second*time.Second); told != want {
-			t.Errorf("at %v told %v, want %v", at, told, want)
-		}
+		diff.Equal(t, min(100*time.Second, 1000*time.Second-(at+time.Second-1)/time.Second*time.Second), told, "the TTL told at", at)
 		if open := l.kernel.until(labPods[5].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < told || open > 106*time.Second {
 			t.Errorf("at %v open for %v, told %v", at, open, told)
 		}
@@ -115,9 +110,7 @@ func TestTTLsOfRepliesAreBounded(t *testing.T) {
 	}
 	l.pass(9 * time.Second)
 	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 1 A 192.0.2.1")
-	if got := l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.2")).Sub(noon); got != 20*time.Minute+time.Minute {
-		t.Errorf("open until %v, told 20 min, grace 1 min", got)
-	}
+	diff.Equal(t, 20*time.Minute+time.Minute, l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.2")).Sub(noon), "open for; told 20 min, grace 1 min")
 }
 
 // TestClockThatWentBack: answers from the future are not used, and nothing breaks.

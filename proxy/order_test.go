@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -24,9 +25,7 @@ func clusterPolicy(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetwork
 	t.Helper()
 	p := new(v1alpha1.ClusterFQDNNetworkPolicy)
 	p.Name = name
-	if err := yaml.UnmarshalStrict([]byte("{subject: {namespaces: {}}, "+spec+"}"), &p.Spec); err != nil {
-		t.Fatalf("%s: %v", spec, err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte("{subject: {namespaces: {}}, "+spec+"}"), &p.Spec), spec)
 	return p
 }
 
@@ -155,9 +154,7 @@ func (c orderCase) run(t *testing.T) {
 	if w.answer == nil {
 		why = "15 denied by a cluster policy (" + c.tier + ")"
 	}
-	if got := reason(r); got != why {
-		t.Errorf("reason %q, want %q", got, why)
-	}
+	diff.Equal(t, why, reason(r), "reason")
 	if by := rec.Rule; (by != nil) != (w.verdict == audit.NameDenied) || by != nil && (by.Policy != "only" || by.Name != "ours" || by.Tier.String() != c.tier) {
 		t.Errorf("by %+v", by)
 	}
@@ -168,9 +165,7 @@ func (c orderCase) run(t *testing.T) {
 	slices.Sort(entries)
 	equal(t, "the entries", l.kernel.entries(), entries)
 	for _, a := range rec.Answers {
-		if got := len(a.Openings) > 0; got != (w.verdict == audit.Allowed && a.Addr.String() == "192.0.2.1") {
-			t.Errorf("%v is logged as granted: %v", a.Addr, got)
-		}
+		diff.Equal(t, w.verdict == audit.Allowed && a.Addr.String() == "192.0.2.1", len(a.Openings) > 0, a.Addr, "logged as granted")
 	}
 	if asked := l.up.wasAsked("www.test A"); c.when == "fresh" && asked == (w.answer == nil && c.covered != "edge.test") {
 		t.Errorf("the upstream was asked: %v", asked)
@@ -196,6 +191,13 @@ func (l *cacheLab) when(when string) (*dns.Msg, audit.Record) {
 		return l.joined(question)
 	}
 	return l.decided(question)
+}
+
+// decide is the reply of decided.
+func (l *cacheLab) decide(question *dns.Msg) *dns.Msg {
+	l.t.Helper()
+	r, _ := l.decided(question)
+	return r
 }
 
 // decided asks without the packet cache.

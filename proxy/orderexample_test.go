@@ -3,7 +3,6 @@ package proxy
 import (
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -13,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -25,9 +25,7 @@ func TestExampleBesideAntreas(t *testing.T) {
 	fatal.If(t, err)
 	document, err := os.ReadFile("../docs/clusterpolicies.md")
 	fatal.If(t, err)
-	if !strings.Contains(string(document), "```yaml\n"+string(text)+"```\n") {
-		t.Error("docs/clusterpolicies.md does not have examples/clusterfqdnnetworkpolicy.yaml")
-	}
+	diff.Has(t, "```yaml\n"+string(text)+"```\n", string(document), "docs/clusterpolicies.md does not have examples/clusterfqdnnetworkpolicy.yaml")
 	var example v1alpha1.ClusterFQDNNetworkPolicy
 	fatal.If(t, yaml.UnmarshalStrict(text, &example))
 	test := labPods[2]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 const (
@@ -45,9 +46,7 @@ func TestNoAnswerWithoutItsDenyEntries(t *testing.T) {
 			t.Errorf("%s: %v, logged %+v", spec, r, rec)
 		}
 		l.kernel.fail(nil)
-		if r, _ := l.decided(newQuery("www.test", dns.TypeA)); len(r.Answer) != 3 {
-			t.Errorf("%s: %v", spec, r)
-		}
+		wantAnswer(t, 3, l.decide(newQuery("www.test", dns.TypeA)), spec)
 	}
 }
 
@@ -93,9 +92,7 @@ func TestNamesThatLeadToOthers(t *testing.T) {
 		l := orderLab(t, table, spec)
 		l.any(strictPod, newQuery("www.test", dns.TypeSRV))
 		_, rec := l.decided(newQuery("host.test", dns.TypeA))
-		if rec.Via.String() != "www.test" {
-			t.Errorf("%s: via %s", spec, rec.Via)
-		}
+		diff.Equal(t, "www.test", rec.Via.String(), spec, "via", rec.Via)
 		equal(t, spec, l.kernel.entries(), []string{want})
 		l.pass(101 * time.Second)
 		l.kernel.forget(func(opening) bool { return true })
@@ -172,9 +169,7 @@ func TestUncheckedChains(t *testing.T) {
 	table := map[string][]string{"other.test A": {"other.test. 60 IN CNAME a.test.", "a.test. 60 IN CNAME other.test.", "a.test. 60 IN A 192.0.2.1"}}
 	for spec, want := range map[string]int{denyAll: dns.RcodeServerFailure, denyAll + ", enforcement: Audit": dns.RcodeSuccess} {
 		l := orderLab(t, table, spec)
-		if r, _ := l.decided(newQuery("other.test", dns.TypeA)); r.Rcode != want {
-			t.Errorf("%s: %s", spec, dns.RcodeToString[r.Rcode])
-		}
+		wantCode(t, want, l.decide(newQuery("other.test", dns.TypeA)), spec)
 	}
 }
 
@@ -194,9 +189,7 @@ func TestToldTTLs(t *testing.T) {
 		for range 3 {
 			r, _ := l.any(strictPod, newQuery("www.test", dns.TypeA))
 			for _, rr := range r.Answer {
-				if rr.Header().Ttl != c.want {
-					t.Errorf("%q: told %v", c.specs, rr)
-				}
+				diff.Equal(t, c.want, rr.Header().Ttl, c.specs, "told", rr)
 			}
 		}
 	}

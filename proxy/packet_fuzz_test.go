@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
@@ -195,9 +196,7 @@ func (r *fuzzRun) run(data []byte) {
 		}
 		r.settle()
 	}
-	if n := r.s.stats.Panics.Load(); n != 0 {
-		r.t.Fatalf("%d faults", n)
-	}
+	diff.MustEqual(r.t, 0, r.s.stats.Panics.Load(), "faults")
 }
 
 // packet takes one packet through the proxy as the sockets' readers do.
@@ -228,9 +227,7 @@ func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
 	msg := r.decidedAgain(from, packet, tcp)
 	if tcp {
 		framed := upstreamtest.Frame(msg)
-		if int(binary.BigEndian.Uint16(framed)) != len(msg) {
-			r.t.Fatalf("a reply of %d bytes does not fit into its frame", len(msg))
-		}
+		diff.MustEqual(r.t, len(msg), int(binary.BigEndian.Uint16(framed)), "the length in a reply's frame")
 	}
 	r.wantHonest(packet, msg, who, tcp)
 }

@@ -11,15 +11,15 @@ import (
 
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // wantHonest checks the invariants of every reply.
 func (r *fuzzRun) wantHonest(packet, msg []byte, who identity, tcp bool) {
 	r.t.Helper()
 	reply := new(dns.Msg)
-	if err := reply.Unpack(msg); err != nil {
-		r.t.Fatalf("the reply cannot be read: %v\nquery %x\nreply %x", err, packet, msg)
-	}
+	fatal.If(r.t, reply.Unpack(msg), "the reply cannot be read", "query", packet, "reply", msg)
 	if string(msg[:2]) != string(packet[:2]) || !reply.Response || reply.Opcode != int(packet[2]>>3&0xf) {
 		r.t.Fatalf("the reply has another id or opcode, or is none\nquery %x\nreply %x", packet, msg)
 	}
@@ -103,9 +103,7 @@ func everyAddress(rr dns.RR) (out []netip.Addr) {
 // client's spelling may differ in case.
 func (r *fuzzRun) wantSame(packet, hit, long []byte) {
 	r.t.Helper()
-	if got, want := folded(r.t, hit), folded(r.t, long); got != want {
-		r.t.Fatalf("given again:\n%s\nis decided:\n%s\nquery %x", got, want, packet)
-	}
+	diff.MustEqual(r.t, folded(r.t, long), folded(r.t, hit), "given again; query", packet)
 }
 
 func folded(t testing.TB, wire []byte) string {

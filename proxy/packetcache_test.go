@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -127,9 +128,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 			replies.Discard()
 			h.take(&p, l.now())
 		})
-		if n != 0 {
-			t.Errorf("%s: %v allocations", from, n)
-		}
+		diff.Equal(t, 0, n, from, "allocations")
 		if got := l.s.stats.CacheHits.Load() - hits; got != 1001 || replies.Discard() != 1 {
 			t.Errorf("%s: %d hits, or not one reply queued", from, got)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
@@ -198,17 +199,13 @@ func (r *fuzzRun) twin(from string, packet []byte, logs *twoLogs, same map[strin
 	who := r.who(from)
 	r.wantHonest(packet, wire, who, false)
 	r.kernel.fail(nil)
-	if wrote := logs.wrote; wrote != (who.view != nil) {
-		r.t.Fatalf("%s: logged %v", from, wrote)
-	}
+	diff.MustEqual(r.t, who.view != nil, logs.wrote, from, "logged")
 	writes, m := r.kernel.writes, parsed(r.t, wire)
 	logs.way = 1
 	long := r.decidedAgain(from, packet, true)
 	logs.way = -1
 	r.wantSame(packet, wire, long)
-	if r.kernel.writes != writes {
-		r.t.Fatalf("%s: anew has something to write\n%v", from, m)
-	}
+	diff.MustEqual(r.t, writes, r.kernel.writes, from, "writes", m)
 	same[dns.RcodeToString[m.Rcode]]++
 	same[map[bool]string{true: "selected", false: "unselected"}[who.view != nil]]++
 	if r.s.stats.Followed.Load() > followed {

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -81,9 +82,7 @@ func (l *lab) parkedNow() (n int) {
 	for _, of := range l.s.parked.bySource {
 		n += len(of)
 	}
-	if n != l.s.parked.all {
-		l.t.Errorf("%d wait, counted %d", n, l.s.parked.all)
-	}
+	diff.Equal(l.t, l.s.parked.all, n, "waiting, as counted")
 	return n
 }
 
@@ -169,9 +168,7 @@ func TestParkedTooLongIsServfail(t *testing.T) {
 			t.Errorf("%s: stats %+v, %d wait", network, s, l.parkedNow())
 		}
 		l.s.Publish(compiled(t, labPolicies, labPods))
-		if r := exchange(t, c, m); len(r.Answer) != 3 {
-			t.Errorf("%s, asked again: %v", network, r)
-		}
+		wantAnswer(t, 3, exchange(t, c, m), network, "asked again")
 	}
 }
 
@@ -260,13 +257,9 @@ func TestParkTimeoutDuringAPublish(t *testing.T) {
 		race.Go(func() { l.s.Publish(next) })
 		race.Wait()
 		fatal.Await(t, "not resumed", func() bool { return resumed.Load() > before })
-		if n := l.parkedNow(); n != 0 {
-			t.Fatalf("%d wait", n)
-		}
+		diff.MustEqual(t, 0, l.parkedNow(), "waiting")
 	}
-	if n := resumed.Load(); n != times {
-		t.Errorf("%d resumed of %d", n, times)
-	}
+	diff.Equal(t, times, resumed.Load(), "resumed")
 }
 
 // TestClientGaveUp: the client is gone when its pod is known.
@@ -281,9 +274,7 @@ func TestClientGaveUp(t *testing.T) {
 		l.s.Publish(compiled(t, labPolicies, labPods))
 		fatal.Await(t, "its query is not answered", func() bool { return l.s.Stats().Allowed == 1 })
 		fatal.Await(t, "its place is not given back", func() bool { s := l.s.Stats(); return s.InFlight == 0 && s.Connections == 0 })
-		if r := exchange(t, client(t, network, "127.0.0.4", at), newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
-			t.Errorf("%s, the next: %v", network, r)
-		}
+		wantAnswer(t, 3, exchange(t, client(t, network, "127.0.0.4", at), newQuery("www.example.org", dns.TypeA)), network, "the next")
 	}
 }
 
@@ -312,9 +303,7 @@ func TestParkedIsNotHung(t *testing.T) {
 	}
 	l.s.Publish(compiled(t, labPolicies, labPods))
 	<-h.entered
-	if n := l.s.Stats().InFlight; n != 1 {
-		t.Errorf("%d under way", n)
-	}
+	diff.Equal(t, 1, l.s.Stats().InFlight, "under way")
 	hung := false
 	for range 4 {
 		now += limit + time.Second
@@ -334,9 +323,7 @@ func TestParkedSourceBecomesTheNodes(t *testing.T) {
 	put(t, c, newQuery("other.test", dns.TypeA))
 	l.awaitParked(1)
 	l.s.SetCluster(Cluster{Nodes: addrsOf("10.1.0.9"), Hold: l.s.cluster.Hold})
-	if r := got(t, c); len(r.Answer) != 1 {
-		t.Errorf("%v", r)
-	}
+	wantAnswer(t, 1, got(t, c))
 }
 
 // TestParkedBeforeTheFirstSnapshot: an agent that has just started may get the queries of
@@ -352,15 +339,9 @@ func TestParkedBeforeTheFirstSnapshot(t *testing.T) {
 		put(t, unknown, newQuery("www.example.org", dns.TypeA))
 		l.awaitParked(2)
 		l.s.Publish(compiled(t, labPolicies, labPods))
-		if r := got(t, pod); len(r.Answer) != 3 {
-			t.Errorf("%s: %v", network, r)
-		}
+		wantAnswer(t, 3, got(t, pod), network)
 		clock.end()
-		if r := got(t, unknown); r.Rcode != dns.RcodeServerFailure {
-			t.Errorf("%s: a stranger: %v", network, r)
-		}
-		if r := exchange(t, client(t, network, "127.0.0.9", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeRefused {
-			t.Errorf("%s: a stranger after the snapshot: %v", network, r)
-		}
+		wantCode(t, dns.RcodeServerFailure, got(t, unknown), network, "a stranger")
+		wantCode(t, dns.RcodeRefused, exchange(t, client(t, network, "127.0.0.9", at), newQuery("www.example.org", dns.TypeA)), network, "a stranger after the snapshot")
 	}
 }

@@ -21,9 +21,7 @@ func TestParkedQueriesAreBounded(t *testing.T) {
 		put(t, one, newQuery("www.example.org", dns.TypeA))
 	}
 	for range 5 {
-		if r := got(t, one); r.Rcode != dns.RcodeServerFailure {
-			t.Errorf("beyond the bound: %v", r)
-		}
+		wantCode(t, dns.RcodeServerFailure, got(t, one), "beyond the bound")
 	}
 	fatal.Await(t, "no silence", func() bool { return l.s.Stats().RateSilenced == 2 })
 	if s := l.s.Stats(); s.Parked != uint64(parkedQueries.Each) || s.ParkFailed != 7 || l.parkedNow() != parkedQueries.Each {
@@ -36,9 +34,7 @@ func TestParkedQueriesAreBounded(t *testing.T) {
 	l.s.parked.all += parkedQueries.All
 	l.s.parked.mu.Unlock()
 	put(t, two, newQuery("other.test", dns.TypeA))
-	if r := got(t, two); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("beyond the bound of all: %v", r)
-	}
+	wantCode(t, dns.RcodeServerFailure, got(t, two), "beyond the bound of all")
 	l.s.parked.mu.Lock()
 	l.s.parked.all -= parkedQueries.All
 	l.s.parked.mu.Unlock()
@@ -90,9 +86,7 @@ func TestConnectionsOfUnidentifiedPodsHaveSeparateLimits(t *testing.T) {
 	put(t, c, newQuery("www.example.org", dns.TypeA))
 	l.awaitParked(1)
 	l.s.Publish(compiled(t, labPolicies, labPods))
-	if r := got(t, c); len(r.Answer) != 3 {
-		t.Errorf("%v", r)
-	}
+	wantAnswer(t, 3, got(t, c))
 	if _, err := client(t, "tcp", "127.0.0.4", at).Read(make([]byte, 1)); err == nil {
 		t.Error("a second connection of the pod is served")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -129,9 +130,7 @@ func TestPlanOpensMatchesOnly(t *testing.T) {
 }
 
 func TestLabel(t *testing.T) {
-	if got := label("svc") + policytest.Name("cluster.local"); got != policytest.Name("svc.cluster.local") {
-		t.Errorf("%q", got)
-	}
+	diff.Equal(t, policytest.Name("svc.cluster.local"), label("svc")+policytest.Name("cluster.local"))
 	if got := fqdn.Name(""); answer.Presentation(got) != "." || answer.Presentation(policytest.Name(`a\.b.test`)) != `a\.b.test.` {
 		t.Errorf("%q", answer.Presentation(got))
 	}

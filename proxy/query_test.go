@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // labTable has the upstream's answers in the pipeline's table test.
@@ -184,9 +185,7 @@ func TestRecordOfAnAllowedAnswer(t *testing.T) {
 	if o := rec.Answers[1].Openings; len(o) != 1 || o[0].Ports != "tcp/443" || o[0].Until.Sub(noon).Seconds() != 90 {
 		t.Errorf("openings %+v", o)
 	}
-	if rec.Upstream.String() != "198.51.100.53:53" {
-		t.Errorf("upstream %v", rec.Upstream)
-	}
+	diff.Equal(t, "198.51.100.53:53", rec.Upstream.String(), "upstream", rec.Upstream)
 }
 
 func TestWouldBeBlocked(t *testing.T) {
@@ -211,9 +210,7 @@ func TestManyAddressesAreBounded(t *testing.T) {
 	if len(r.Answer) != 128 || len(g) != 1 || len(g[0].Addrs) != 128 {
 		t.Errorf("%d records, %d grants", len(r.Answer), len(g))
 	}
-	if over := l.s.Stats().AddressesOver; over != 36 {
-		t.Errorf("over: %d", over)
-	}
+	diff.Equal(t, 36, l.s.Stats().AddressesOver, "over")
 }
 
 // TestHTTPSThroughThePipeline: a hint inside the cluster is taken out, the other granted.
@@ -227,7 +224,5 @@ func TestHTTPSThroughThePipeline(t *testing.T) {
 	equal(t, "grants", l.granted(), []string{"web www.example.org [192.0.2.1] tcp/443 +2m0s"})
 	r = l.ask("10.1.0.2", "inner.wild.test", dns.TypeHTTPS)
 	equal(t, "answer of a blocked one", data(r.Answer), []string{"inner.wild.test. 60 HTTPS 1 ."})
-	if v := l.log.last(t).Verdict.String(); v != "blocked" {
-		t.Errorf("verdict %s", v)
-	}
+	diff.Equal(t, "blocked", l.log.last(t).Verdict.String(), "verdict")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestQueryViewEqualsTheParser: a plain query is the query, and has the size, that
@@ -29,9 +31,7 @@ func TestQueryViewEqualsTheParser(t *testing.T) {
 			continue
 		}
 		m := new(dns.Msg)
-		if err := m.Unpack(packet); err != nil {
-			t.Fatalf("%x is plain, and broken: %v", packet, err)
-		}
+		fatal.If(t, m.Unpack(packet), packet, "plain, and broken")
 		if _, refused := refusal(m); refused {
 			continue // no answer is kept under such a key
 		}
@@ -41,9 +41,7 @@ func TestQueryViewEqualsTheParser(t *testing.T) {
 			t.Fatalf("%x is plain, and has no question", packet)
 		}
 		a := answer.ReadQuery(question, m)
-		if got := q.Query(fqdn.Name(q.AppendName(nil))); got != a {
-			t.Fatalf("%x is the query %+v, anew it is %+v", packet, got, a)
-		}
+		diff.MustEqual(t, a, q.Query(fqdn.Name(q.AppendName(nil))), packet, "the query made anew")
 		most := dns.MinMsgSize
 		opt := m.IsEdns0()
 		if opt != nil {

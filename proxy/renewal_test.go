@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 const prefetched = "cache {\nprefetch 3 10s 20%\n}"
@@ -48,9 +48,7 @@ func TestPrefetchGrantsOnlyForThePodsThatAsked(t *testing.T) {
 		}
 	}
 	// Three pods', and at 80 s the minimum TTL of the policy of the pod that asks.
-	if l.kernel.writes-writes != 4 {
-		t.Errorf("%d writes", l.kernel.writes-writes)
-	}
+	diff.Equal(t, 4, l.kernel.writes-writes, "writes")
 	ask("10.1.0.4", 81*time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 99 A 192.0.2.2")
 	if l.upstreamAsked() != 0 || l.s.stats.Prefetches.Load() != 1 {
@@ -109,9 +107,7 @@ func TestRegrantIsLoggedAsPrefetch(t *testing.T) {
 			t.Errorf("logged %+v", r)
 		}
 	}
-	if want := map[audit.Cache]int{audit.CacheNone: 1, audit.CacheHit: 5, audit.CachePrefetch: 1}; !maps.Equal(hows, want) {
-		t.Errorf("logged %v, want %v", hows, want)
-	}
+	diff.Error(t, map[audit.Cache]int{audit.CacheNone: 1, audit.CacheHit: 5, audit.CachePrefetch: 1}, hows, "logged")
 }
 
 // TestPrefetchIsNoHit: a prefetch that is granted to several pods counts as no
@@ -151,9 +147,7 @@ func TestColdAnswerIsNotRenewed(t *testing.T) {
 		l.any("10.1.0.4", q)
 		l.any("10.1.0.4", q)
 	}
-	if n := l.s.stats.Prefetches.Load(); n != 0 {
-		t.Errorf("renewed %d times", n)
-	}
+	diff.Equal(t, 0, l.s.stats.Prefetches.Load(), "renewals")
 }
 
 // TestFailedRenewalIsNotRetriedSoon: the cached answer is still used, and the upstream is not asked
@@ -176,9 +170,7 @@ func TestFailedRenewalIsNotRetriedSoon(t *testing.T) {
 			l.settle()
 			asked += l.upstreamAsked()
 		}
-		if asked != 3 {
-			t.Errorf("%s: the upstream was asked %d times in 15 s", says, asked)
-		}
+		diff.Equal(t, 3, asked, says, "questions to the upstream in 15 s")
 	}
 }
 
@@ -200,9 +192,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 			t.Fatalf("%d: %v", i, r)
 		}
 	}
-	if n := l.answers().renewals.inFlight(); n != maxRenewals {
-		t.Errorf("%d renewals are under way", n)
-	}
+	diff.Equal(t, maxRenewals, l.answers().renewals.inFlight(), "renewals under way")
 	up.release()
 	l.settle()
 	if n, _ := up.counts(); n != maxRenewals {

@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -44,9 +45,7 @@ func TestStepsOfAClock(t *testing.T) {
 	} {
 		ahead += test.set
 		now := begun.Add(time.Duration(i) * time.Second)
-		if got := w.step(begun, setClock(t, now, ahead)); got != test.want {
-			t.Errorf("set by %v: %v, want %v", test.set, got, test.want)
-		}
+		diff.Equal(t, test.want, w.step(begun, setClock(t, now, ahead)), "set by", test.set)
 	}
 }
 
@@ -83,9 +82,7 @@ func TestCachedAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
 				}
 			}
 		}
-		if n := l.upstreamAsked(); n != wantAsked {
-			t.Errorf("%s: the upstream was asked %d times, want %d", when, n, wantAsked)
-		}
+		diff.Equal(t, wantAsked, l.upstreamAsked(), when, "questions to the upstream")
 	}
 	ask(3, 600, "at first")
 	l.pass(10 * time.Second)
@@ -116,9 +113,7 @@ func TestAnswersOfTheHostsResolversAge(t *testing.T) {
 		for range 2 {
 			l.asks("192.0.2.250", firstHost, "www.example.org")
 		}
-		if asked := len(l.hosts[firstHost].asked); asked != step.asked {
-			t.Errorf("%v ahead the resolver was asked %d times, want %d", ahead, asked, step.asked)
-		}
+		diff.Equal(t, step.asked, len(l.hosts[firstHost].asked), ahead, "ahead: questions to the resolver")
 	}
 }
 
@@ -133,9 +128,7 @@ func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
 		for range 4 {
 			l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
 		}
-		if len(l.lines.all) != 4 {
-			t.Fatalf("%d lines", len(l.lines.all))
-		}
+		diff.MustEqual(t, 4, len(l.lines.all), "lines")
 		for _, rec := range l.lines.all {
 			line := lineOf(t, rec)
 			_, text, _ := strings.Cut(line, `"until":"`)
@@ -145,9 +138,7 @@ func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
 			if left := until.Sub(l.s.now().Round(0)); left < time.Second || left > 661*time.Second {
 				t.Errorf("step %v, cache %q: open for %v by the clock: %s", d, rec.Cache, left, line)
 			}
-			if rec.Verdict != audit.Allowed {
-				t.Errorf("%s", line)
-			}
+			diff.Equal(t, audit.Allowed, rec.Verdict, line)
 		}
 	}
 }

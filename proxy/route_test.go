@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -84,9 +85,7 @@ func TestServiceIsFollowed(t *testing.T) {
 	answers("192.0.2.2")
 	setup := l.s.setup.Load()
 	l.s.SetCluster(Cluster{Resolvers: endpointsAt(two, three)})
-	if l.s.setup.Load() != setup {
-		t.Error("nothing changed, and all was made anew")
-	}
+	diff.Equal(t, setup, l.s.setup.Load(), "the setup when nothing changed")
 	l.s.SetCluster(Cluster{Resolvers: endpointsAt(three)})
 	answers("192.0.2.3")
 	l.live(zoneOf(one))
@@ -105,9 +104,7 @@ func TestServiceGoneIsServfail(t *testing.T) {
 	z.Deadline = 50 * time.Millisecond
 	l.live(z)
 	for _, pod := range []string{"10.1.0.6", "10.1.0.2"} {
-		if r := l.ask(pod, "www.example.org", dns.TypeA); r.Rcode != dns.RcodeServerFailure {
-			t.Errorf("%s: %v", pod, r)
-		}
+		wantCode(t, dns.RcodeServerFailure, l.ask(pod, "www.example.org", dns.TypeA), pod)
 	}
 }
 
@@ -144,13 +141,9 @@ func TestRangesAreGuarded(t *testing.T) {
 	ask := func() string {
 		return l.s.setup.Load().guard.Blocked(policytest.Name("www.example.org"), mustAddr("10.77.3.4"), l.s.snapshot.Load())
 	}
-	if got := ask(); got != "" {
-		t.Errorf("blocked (%s) before the ranges are known", got)
-	}
+	diff.Equal(t, "", ask(), "blocked before the ranges are known")
 	l.s.SetCluster(Cluster{Ranges: []netip.Prefix{netip.MustParsePrefix("10.77.0.0/16")}})
-	if got := ask(); got != "cluster" {
-		t.Errorf("blocked: %q", got)
-	}
+	diff.Equal(t, "cluster", ask(), "blocked")
 	if got := l.s.setup.Load().guard.Blocked(policytest.Name("x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
 		t.Errorf("a cluster name is blocked: %s", got)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -92,8 +93,6 @@ func TestServiceByShortName(t *testing.T) {
 	for from, granted := range map[string]int{"10.1.0.2": 1, "10.1.0.4": 0} {
 		l := newLab(t, table)
 		equal(t, from, stub(l, from, "db", true), []string{"10.96.0.9"})
-		if n := len(l.granter.Grants()); n != granted {
-			t.Errorf("%s: %d grants, want %d", from, n, granted)
-		}
+		diff.Equal(t, granted, len(l.granter.Grants()), from, "grants")
 	}
 }

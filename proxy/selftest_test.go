@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -34,9 +35,7 @@ func TestProbe(t *testing.T) {
 		done()
 		done()
 	}
-	if after := l.s.Stats(); after != before {
-		t.Errorf("it counts: %+v", after)
-	}
+	diff.Equal(t, before, l.s.Stats(), "it counts")
 }
 
 // TestProbeIsNotAnswered: the first reply is that of the query after it.

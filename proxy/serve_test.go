@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -53,9 +54,7 @@ func exchange(t testing.TB, c *dns.Conn, m *dns.Msg) *dns.Msg {
 	fatal.If(t, c.WriteMsg(m))
 	r, err := c.ReadMsg()
 	fatal.If(t, err)
-	if r.Id != m.Id {
-		t.Fatalf("reply %d to query %d", r.Id, m.Id)
-	}
+	diff.MustEqual(t, m.Id, r.Id, "the ID of a reply")
 	return r
 }
 
@@ -64,9 +63,7 @@ func TestServeOverUDPAndTCP(t *testing.T) {
 	at := l.listen()
 	for _, network := range []string{"udp", "tcp"} {
 		r := exchange(t, client(t, network, "127.0.0.2", at), newQuery("www.example.org", dns.TypeA))
-		if len(r.Answer) != 3 {
-			t.Errorf("%s: %v", network, r)
-		}
+		diff.Equal(t, 3, len(r.Answer), network, r)
 		if rec := l.log.last(t); rec.TCP != (network == "tcp") || rec.Pod.Name != "web" {
 			t.Errorf("%s: logged %+v", network, rec)
 		}
@@ -137,9 +134,7 @@ func TestConfigureKeepsUnchangedParts(t *testing.T) {
 	if all := l.s.Upstreams(); len(all) != 1 || all[0].Up != 1 {
 		t.Errorf("upstreams %v", all)
 	}
-	if r := l.ask("10.1.0.6", "example.org", dns.TypeA); len(r.Answer) != 1 {
-		t.Errorf("reply %v", r)
-	}
+	wantAnswer(t, 1, l.ask("10.1.0.6", "example.org", dns.TypeA))
 
 	d := c
 	d.Intercept = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
@@ -149,9 +144,7 @@ func TestConfigureKeepsUnchangedParts(t *testing.T) {
 			t.Errorf("pending %v", got)
 		}
 	}
-	if got := l.s.Configure(l.s.start); len(got) != 0 {
-		t.Errorf("as at the start, and pending %v", got)
-	}
+	diff.Empty(t, l.s.Configure(l.s.start), "as at the start, and pending")
 }
 
 type faulty struct{}

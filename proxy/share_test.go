@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -40,9 +41,7 @@ func TestSharedAnswerGrantsEachPod(t *testing.T) {
 	fatal.Await(t, "one call", func() bool { return l.s.Stats().Coalesced == uint64(len(pods)-1) })
 	close(hold)
 	wg.Wait()
-	if n := up.UDP.Load(); n != 1 {
-		t.Errorf("asked %d times", n)
-	}
+	diff.Equal(t, 1, up.UDP.Load(), "times asked")
 	var got []string
 	for _, g := range l.granter.Grants() {
 		got = append(got, fmt.Sprint(g.Pod.Name, g.Addrs))

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/short"
 )
 
@@ -94,9 +95,7 @@ func TestHitsOutliveTheSnapshotsOfOthers(t *testing.T) {
 			}
 		}
 	}
-	if asked := l.upstreamAsked(); asked != 0 {
-		t.Errorf("the upstream was asked %d times", asked)
-	}
+	diff.Equal(t, 0, l.upstreamAsked(), "questions to the upstream")
 }
 
 // TestAnAddressThatBecomesAPodsIsNotGivenAgain, and is given once more when the pod has

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -46,14 +47,10 @@ func TestStaleAnswerInAnOutage(t *testing.T) {
 			if rec := l.lines.all[0]; rec.Cache != audit.CacheStale || rec.Verdict != audit.Allowed {
 				t.Errorf("logged %+v", rec)
 			}
-			if n := l.upstreamAsked(); n != 1 {
-				t.Errorf("at %v the upstream was asked %d times", at, n)
-			}
+			diff.Equal(t, 1, l.upstreamAsked(), "at", at, "questions to the upstream")
 		}
 		l.at.Store(int64(time.Hour + 100*time.Second))
-		if r, _ := l.any("10.1.0.4", q); r.Rcode != dns.RcodeServerFailure {
-			t.Errorf("too old, and %v", r)
-		}
+		wantCode(t, dns.RcodeServerFailure, l.reply("10.1.0.4", q), "too old")
 	}
 }
 
@@ -74,9 +71,7 @@ func TestUpstreamIsRarelyAskedInAnOutage(t *testing.T) {
 			t.Fatalf("at %v open for %v", at, open)
 		}
 	}
-	if n := l.upstreamAsked(); n != 12 {
-		t.Errorf("the upstream was asked %d times in a minute", n)
-	}
+	diff.Equal(t, 12, l.upstreamAsked(), "questions to the upstream in a minute")
 	if n := l.kernel.writes - writes; n > 14 {
 		t.Errorf("the kernel was written to %d times in a minute", n)
 	}
@@ -160,9 +155,7 @@ func TestStaleNXDOMAIN(t *testing.T) {
 	if ede, ok := r.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeStaleNXDOMAINAnswer {
 		t.Errorf("options %v", r.IsEdns0().Option)
 	}
-	if r, _ := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeAAAA)); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("AAAA, which has no answer: %v", r)
-	}
+	wantCode(t, dns.RcodeServerFailure, l.reply("10.1.0.2", newQuery("a.wild.test", dns.TypeAAAA)), "AAAA, which has no answer")
 }
 
 // TestFaultInARenewalIsCaught, and the entry is asked for again.
@@ -175,9 +168,7 @@ func TestFaultInARenewalIsCaught(t *testing.T) {
 	l.pass(100 * time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
 	l.settle()
-	if l.s.stats.Panics.Load() != 1 {
-		t.Errorf("%d faults", l.s.stats.Panics.Load())
-	}
+	diff.Equal(t, 1, l.s.stats.Panics.Load(), "faults")
 	l.use(l.config, l.up)
 	l.pass(6 * time.Second)
 	l.any("10.1.0.4", q)

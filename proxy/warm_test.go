@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/warm"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -51,12 +51,8 @@ func TestWarmAppliesTheGuardAndReportsFailures(t *testing.T) {
 	})
 	strict := l.s.snapshot.Load().ViewOf(labPods[2].PodRef)
 	err := l.s.Warm(context.Background(), []*policy.View{strict})
-	if err == nil || !strings.Contains(err.Error(), "www.example.org for pod shop/strict") {
-		t.Errorf("error %v", err)
-	}
-	if len(l.granter.Grants()) != 0 {
-		t.Errorf("grants %v", l.granter.Grants())
-	}
+	diff.Fails(t, "www.example.org for pod shop/strict", err)
+	diff.Empty(t, l.granter.Grants(), "grants")
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 50 { // the places may be taken before the end is seen
@@ -94,9 +90,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 						t.Errorf("error %v", err)
 					}
 				}
-				if got := l.count("www.example.org A"); got != asked {
-					t.Errorf("asked %d times, want %d", got, asked)
-				}
+				diff.Equal(t, asked, l.count("www.example.org A"), "times asked")
 			}
 			warm(1)
 			now = noon.Add(c.holds - time.Second)
@@ -109,9 +103,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 				t.Errorf("granted %q", granted)
 			}
 			l.ask("10.1.0.4", "www.example.org", dns.TypeA)
-			if got := l.count("www.example.org A"); got != 4 {
-				t.Error("what a warm-up remembers answers a pod's own question")
-			}
+			diff.Equal(t, 4, l.count("www.example.org A"), "times asked: a warm-up's answer is for no pod's own question")
 		})
 	}
 }
@@ -146,9 +138,7 @@ func TestWarmTriesAgain(t *testing.T) {
 	for _, seconds := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		again(seconds*time.Second, 1)
 	}
-	if got := l.count("www.example.org A"); got != 9 {
-		t.Errorf("asked %d times", got)
-	}
+	diff.Equal(t, 9, l.count("www.example.org A"), "times asked")
 	l.up.mu.Lock()
 	l.up.table["www.example.org A"] = []string{"www.example.org. 60 IN A 192.0.2.1"}
 	l.up.mu.Unlock()
@@ -174,9 +164,7 @@ func TestRetriesOfPodsShareAFailure(t *testing.T) {
 	timers, at, snap := l.timers(), labClock{}, l.s.snapshot.Load()
 	l.s.now = at.now
 	for asked := range 3 {
-		if got := l.count("www.example.org A"); got != asked {
-			t.Errorf("asked %d times, want %d", got, asked)
-		}
+		diff.Equal(t, asked, l.count("www.example.org A"), "times asked")
 		if asked == 0 {
 			for _, pod := range labPods[1:3] {
 				_ = l.s.Warm(t.Context(), []*policy.View{snap.ViewOf(pod.PodRef)})
@@ -198,9 +186,7 @@ func TestWarmAsksWhatHadNoTurn(t *testing.T) {
 	defer cancel()
 	web := l.s.snapshot.Load().ViewOf(labPods[0].PodRef)
 	opened, _ := web.ExactNames()
-	if err := l.s.WarmNames(ctx, web, append(names, opened...)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
+	diff.Is(t, context.DeadlineExceeded, l.s.WarmNames(ctx, web, append(names, opened...)))
 	timers.end()
 	equal(t, "grants", sorted(l.granted()), []string{
 		"web app.ingress.test [10.96.7.1] tcp/443 +2m0s",
@@ -258,9 +244,7 @@ func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 		ahead = step.ahead
 		l.s.Retime()
 		fatal.If(t, l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[2].PodRef)}))
-		if got := l.count("www.example.org A"); got != step.asked {
-			t.Errorf("%v ahead it was asked %d times, want %d", ahead, got, step.asked)
-		}
+		diff.Equal(t, step.asked, l.count("www.example.org A"), ahead, "ahead: questions")
 	}
 }
 

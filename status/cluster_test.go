@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -166,9 +167,7 @@ func TestElectedWritesClusterPolicies(t *testing.T) {
 						t.Errorf("%s: %+v", of.Resource, conditions)
 					}
 				}
-				if n := len(w.policies.written()); n != 2 {
-					t.Errorf("%d writes", n)
-				}
+				diff.Equal(t, 2, len(w.policies.written()), "writes")
 				events, err := w.client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
 				fatal.If(t, err)
 				for _, e := range events.Items {

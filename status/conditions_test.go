@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestConditionsOf(t *testing.T) {
@@ -48,9 +49,7 @@ func TestConditionsOf(t *testing.T) {
 			c.policy.Generation = 7
 			c.policy.Status.Conditions = conditionsOf(c.policy, fqdnnp.Validate(c.policy), c.entries, "")
 			for kind, want := range map[string]string{policy.ConditionAccepted: c.accepted, ConditionEnforced: c.enforced, ConditionDNSBlocked: c.blockedS} {
-				if got := says(c.policy, kind); got != want {
-					t.Errorf("%s is %q, want %q", kind, got, want)
-				}
+				diff.Equal(t, want, says(c.policy, kind), kind)
 				if is := meta.FindStatusCondition(c.policy.Status.Conditions, kind); is.ObservedGeneration != 7 || is.Message == "" {
 					t.Errorf("%+v", is)
 				}
@@ -76,20 +75,12 @@ func TestTellEntries(t *testing.T) {
 	other := entry{Reason: IPVS, Message: "of another", Pods: []string{"shop/z"}, Count: 1}
 	want := "13 pods: shop/a, shop/b, shop/c and 10 more; of one of them: of a"
 	for _, entries := range [][]entry{{a, b, other}, {other, b, a}} {
-		if got := tellEntries(entries, NotSeen); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		diff.Equal(t, want, tellEntries(entries, NotSeen))
 	}
-	if got := tellEntries([]entry{b}, NotSeen); got != "of b" {
-		t.Errorf("one pod: %q", got)
-	}
-	if got := tellEntries([]entry{a}, Homeless); got != "" {
-		t.Errorf("of another reason: %q", got)
-	}
+	diff.Equal(t, "of b", tellEntries([]entry{b}, NotSeen), "one pod")
+	diff.Equal(t, "", tellEntries([]entry{a}, Homeless), "of another reason")
 	nodes := []entry{{Reason: TurnedToAudit, Message: "of n2", Pods: []string{"node n2"}, Count: 1}, {Reason: TurnedToAudit, Message: "of n1", Pods: []string{"node n1"}, Count: 1}}
-	if got := tellEntries(nodes, TurnedToAudit); got != "2 nodes: n1, n2; of one of them: of n1" {
-		t.Errorf("of nodes: %q", got)
-	}
+	diff.Equal(t, "2 nodes: n1, n2; of one of them: of n1", tellEntries(nodes, TurnedToAudit), "of nodes")
 	var many []entry
 	for range 50 {
 		many = append(many, a)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,9 +47,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 		}
 		away.Store(false)
 		w.pass(2 * time.Minute)
-		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
-			t.Error(got)
-		}
+		diff.Equal(t, "True DNSBlocked", w.says("web", ConditionDNSBlocked))
 		away.Store(true)
 		began := time.Now()
 		stop()
@@ -65,9 +64,7 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 		defer stop()
 		w.cluster.Problems = []policy.Problem{{Object: "policy shop/web", Reason: policy.ReasonPartiallyInvalid, Path: "spec", Message: "the policy cannot be read"}}
 		w.pass(2 * time.Second)
-		if got := w.says("web", policy.ConditionAccepted); got != "True PartiallyInvalid" {
-			t.Error(got)
-		}
+		diff.Equal(t, "True PartiallyInvalid", w.says("web", policy.ConditionAccepted))
 	})
 }
 
@@ -150,9 +147,7 @@ func TestElectionTakeover(t *testing.T) {
 				w.pass(3 * time.Second)
 				defer w.start("n2")()
 				w.pass(time.Minute)
-				if got := w.leader(); got != "agent-n1" {
-					t.Fatalf("%q leads at first", got)
-				}
+				diff.MustEqual(t, "agent-n1", w.leader(), "the leader at first")
 				lost.Store(c.lost)
 				began := time.Now()
 				gone := make(chan struct{})
@@ -172,9 +167,7 @@ func TestElectionTakeover(t *testing.T) {
 				}
 				w.findings["n2"] = []Finding{blocked("shop/web", "a")}
 				w.pass(10 * time.Second)
-				if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
-					t.Error(got)
-				}
+				diff.Equal(t, "True DNSBlocked", w.says("web", ConditionDNSBlocked))
 			})
 		})
 	}
@@ -194,9 +187,7 @@ func TestElectionWithWrongClock(t *testing.T) {
 		}
 		for range 20 {
 			time.Sleep(time.Minute)
-			if got := w.leader(); got != "agent-n1" {
-				t.Fatalf("%q leads", got)
-			}
+			diff.MustEqual(t, "agent-n1", w.leader(), "the leader")
 		}
 		// A look and a candidacy are at most eleven reads, and there are at most six of them.
 		if n := reads.Load(); n < 2 || n > 2*6*11 {

@@ -74,9 +74,7 @@ func TestDecodeDigestChecksBounds(t *testing.T) {
 		`{"findings":[` + strings.Repeat(" ", maxDigestBytes) + `]}`: false,
 	} {
 		d, err := decodeDigest(text)
-		if (err == nil) != ok {
-			t.Errorf("%.40q: %v", text, err)
-		}
+		diff.Equal(t, ok, err == nil, text, err)
 		for _, e := range d.Findings {
 			if e.Count != maxPodsNamed || len(e.Pods) != maxPodsNamed {
 				t.Errorf("%d pods of %d", len(e.Pods), e.Count)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // listener is a recorder that keeps its events.
@@ -46,9 +47,7 @@ func TestEventsOfFindings(t *testing.T) {
 	}
 	got := l.take()
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	diff.Error(t, want, got)
 }
 
 // TestEventsOfALastingFinding: they are one object each, which is refreshed before the API server
@@ -75,9 +74,7 @@ func TestEventsOfALastingFinding(t *testing.T) {
 				t.Errorf("%d requests in an hour", requests)
 			}
 		}
-		if got := w.events(); !slices.Equal(got, []string{"FQDNNetworkPolicy/web Warning DNSBlocked", "Pod/a Warning DNSBlocked"}) {
-			t.Errorf("%q", got)
-		}
+		diff.Error(t, []string{"FQDNNetworkPolicy/web Warning DNSBlocked", "Pod/a Warning DNSBlocked"}, w.events())
 	})
 }
 
@@ -108,9 +105,7 @@ func TestEventsOfNodes(t *testing.T) {
 	p := aClusterPolicy(v1alpha1.ClusterSubject{})
 	emit(l, []Finding{{Policy: "p", Pod: policy.NodeRef("n1"), Reason: TurnedToAudit, Message: "the node n1 only audits the policy: registry.example.org is not known"}}, &State{ClusterPolicies: []*v1alpha1.ClusterFQDNNetworkPolicy{p}})
 	const says = ": node n1 only audits a policy for nodes: the condition Enforced of the policy says why"
-	if got := l.take(); !slices.Equal(got, []string{"TurnedToAudit ClusterFQDNNetworkPolicy/p" + says, "TurnedToAudit Node/n1" + says}) {
-		t.Errorf("%q", got)
-	}
+	diff.Error(t, []string{"TurnedToAudit ClusterFQDNNetworkPolicy/p" + says, "TurnedToAudit Node/n1" + says}, l.take())
 }
 
 func TestClip(t *testing.T) {

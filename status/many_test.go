@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -160,9 +161,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 			t.Errorf("%d policies have no condition 30 s after the last came", n)
 		}
 		n := server.missing(func(p *v1alpha1.FQDNNetworkPolicy) bool { return says(p, ConditionDNSBlocked) == "False Reachable" })
-		if n != found {
-			t.Errorf("%d policies say what nodes found, want %d", n, found)
-		}
+		diff.Equal(t, found, n, "policies say what nodes found")
 		if server.maxInFlight > statusesInFlight || server.requests > all+2*found {
 			t.Errorf("%d requests, %d in flight at most", server.requests, server.maxInFlight)
 		}

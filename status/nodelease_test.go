@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttest "k8s.io/client-go/testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -88,14 +89,10 @@ func TestNodeLeaseIsWrittenSeldom(t *testing.T) {
 		clock.now = at(time.Hour + time.Duration(second)*time.Second)
 		l.sync(t.Context(), nil)
 	}
-	if n := writes(c); n != 9 {
-		t.Errorf("%d renewals in ten minutes", n)
-	}
+	diff.Equal(t, 9, writes(c), "renewals in ten minutes")
 	clock.now = clock.now.Add(30 * time.Second)
 	l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
-	if !strings.Contains(theLease(t, c).Annotations[FindingsAnnotation], "shop/web") {
-		t.Error("news wait")
-	}
+	diff.Has(t, "shop/web", theLease(t, c).Annotations[FindingsAnnotation], "news wait")
 }
 
 // TestNodeLeaseOfAnEarlierAgent is taken over; what others wrote there stays.
@@ -138,9 +135,7 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 			fail = false
 			clock.now = at(2 * time.Hour)
 			l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
-			if !strings.Contains(theLease(t, c).Annotations[FindingsAnnotation], "shop/web") {
-				t.Error("not written after all")
-			}
+			diff.Has(t, "shop/web", theLease(t, c).Annotations[FindingsAnnotation], "not written after all")
 		})
 	}
 }
@@ -163,9 +158,7 @@ func TestLeaseName(t *testing.T) {
 	other := long[:249] + "x"
 	for _, node := range []string{"n1", "ip-10-0-0-1.example.org", long, other, strings.Repeat("a", 253)} {
 		name := leaseName(node)
-		if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-			t.Errorf("%s: %v", name, errs)
-		}
+		diff.Empty(t, validation.IsDNS1123Subdomain(name), name)
 	}
 	if leaseName("n1") != "namegate-node-n1" || leaseName(long) == leaseName(other) {
 		t.Error(leaseName("n1"), leaseName(long))

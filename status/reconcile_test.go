@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/netpolicyfor"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -81,9 +82,7 @@ func TestConditionsAreWrittenOnce(t *testing.T) {
 	if got := s.server.written(); len(got) != 1 || says(s.web(), policy.ConditionAccepted) != "True Accepted" {
 		t.Errorf("%d writes, %+v", len(got), s.web().Status)
 	}
-	if said := s.emitted(); len(said) != 0 {
-		t.Errorf("events %q of a policy that is well", said)
-	}
+	diff.Empty(t, s.emitted(), "events", "of a policy that is well")
 }
 
 // TestConditionsFollowTheSpec: a later generation is written, with its events, and the
@@ -191,14 +190,10 @@ func TestFailedWrites(t *testing.T) {
 				if n := len(s.server.written()); n < 5 || n > 12 {
 					t.Errorf("%d attempts in ten minutes", n)
 				}
-				if said := s.emitted(); len(said) > 0 {
-					t.Errorf("events %q of what is not written", said)
-				}
+				diff.Empty(t, s.emitted(), "events", "of what is not written")
 				s.server.setFail(nil)
 				time.Sleep(mostWait)
-				if got := says(s.web(), policy.ConditionAccepted); got != "False Invalid" {
-					t.Error(got)
-				}
+				diff.Equal(t, "False Invalid", says(s.web(), policy.ConditionAccepted))
 				s.queue.ShutDown()
 			})
 		})
@@ -284,9 +279,7 @@ func TestNetworkPolicyForAnotherEngine(t *testing.T) {
 		}
 		fatal.If(t, s.reconcile(t.Context(), webKey))
 		c := meta.FindStatusCondition(s.web().Status.Conditions, ConditionEnforced)
-		if c.Status != metav1.ConditionTrue {
-			t.Errorf("%+v", c)
-		}
+		diff.Equal(t, metav1.ConditionTrue, c.Status, c)
 		return c.Reason + ": " + c.Message
 	}
 	if got := message(elsewhere); !strings.HasPrefix(got, ReasonNoBlindSpot+": ") {

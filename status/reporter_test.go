@@ -20,6 +20,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -151,9 +152,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 			w.findings[node] = []Finding{blocked("shop/web", "cart-"+node), {Policy: "shop/web", Pod: pod("old"), Reason: HostNetwork, Message: "it is of the host network"}}
 		}
 		w.pass(10 * time.Second)
-		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "True DNSBlocked, False HostNetwork" {
-			t.Error(got)
-		}
+		diff.Equal(t, "True DNSBlocked, False HostNetwork", w.says("web", ConditionDNSBlocked)+", "+w.says("web", ConditionEnforced))
 		message := meta.FindStatusCondition(w.policies.get(t, "shop", "web").Status.Conditions, ConditionDNSBlocked).Message
 		if !strings.HasPrefix(message, "2 pods: shop/cart-n1, shop/cart-n2;") {
 			t.Error(message)
@@ -161,9 +160,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 		w.findings["n1"] = nil
 		w.findings["n2"] = nil
 		w.pass(10 * time.Second)
-		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "False Reachable, True NoBlindSpot" {
-			t.Error(got)
-		}
+		diff.Equal(t, "False Reachable, True NoBlindSpot", w.says("web", ConditionDNSBlocked)+", "+w.says("web", ConditionEnforced))
 		before := len(w.policies.written())
 		w.pass(10 * time.Minute)
 		if after := len(w.policies.written()); after != before || before != 4 {
@@ -180,21 +177,13 @@ func TestHandOver(t *testing.T) {
 		w.pass(3 * time.Second)
 		defer w.start("n2")()
 		w.pass(time.Minute)
-		if w.leader() != "agent-n1" {
-			t.Fatalf("%q leads", w.leader())
-		}
+		diff.MustEqual(t, "agent-n1", w.leader(), "the leader")
 		said := w.events()
 		stop1()
-		if w.leader() != "" {
-			t.Errorf("%q has not given the Lease back", w.leader())
-		}
+		diff.Equal(t, "", w.leader(), "the leader after its end")
 		w.pass(20 * time.Second)
-		if w.leader() != "agent-n2" {
-			t.Fatalf("%q leads", w.leader())
-		}
-		if n := len(w.policies.written()); n != 2 {
-			t.Errorf("%d writes, want one of each policy", n)
-		}
+		diff.MustEqual(t, "agent-n2", w.leader(), "the leader")
+		diff.Equal(t, 2, len(w.policies.written()), "writes: one of each policy")
 		if now := w.events(); !slices.Equal(now, said) || !slices.Equal(said, []string{"FQDNNetworkPolicy/typo Warning Invalid"}) {
 			t.Errorf("events %q, then %q", said, now)
 		}
@@ -212,16 +201,10 @@ func TestLostNode(t *testing.T) {
 		w.pass(10 * time.Second)
 		stop()
 		w.pass(staleAfter - time.Minute)
-		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
-			t.Fatalf("%s: the agent may be about to come back", got)
-		}
+		diff.MustEqual(t, "True DNSBlocked", w.says("web", ConditionDNSBlocked), "the agent may be about to come back")
 		w.pass(2*time.Minute + expireEvery)
-		if got := w.says("web", ConditionDNSBlocked); got != "False Reachable" {
-			t.Error(got)
-		}
-		if got := w.leases(); !slices.Equal(got, []string{LeaderLease, "namegate-node-n1"}) {
-			t.Errorf("Leases %q", got)
-		}
+		diff.Equal(t, "False Reachable", w.says("web", ConditionDNSBlocked))
+		diff.Error(t, []string{LeaderLease, "namegate-node-n1"}, w.leases(), "Leases")
 	})
 }
 
@@ -253,9 +236,7 @@ func TestWithdraw(t *testing.T) {
 		w.marked.Store(true)
 		fatal.If(t, <-done)
 		w.pass(5 * time.Minute)
-		if got := w.leases(); !slices.Equal(got, []string{"somebodys"}) {
-			t.Errorf("left are the Leases %q", got)
-		}
+		diff.Error(t, []string{"somebodys"}, w.leases(), "left are the Leases")
 	})
 }
 

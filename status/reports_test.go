@@ -13,6 +13,7 @@ import (
 	clienttest "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -78,15 +79,11 @@ func TestReportsOfAllNodes(t *testing.T) {
 	s.renew("n1", at(0), blocked("shop/web", "a"), blocked("shop/api", "a"))
 	s.renew("n2", at(0), blocked("shop/web", "b"))
 	s.write("n3", at(0), "{nonsense")
-	if got := s.at(at(0)); !maps.Equal(got, map[string]int{"shop/web": 2, "shop/api": 1}) {
-		t.Errorf("%+v", got)
-	}
+	diff.Error(t, map[string]int{"shop/web": 2, "shop/api": 1}, s.at(at(0)))
 	for i := range 10 { // renewals say the same
 		s.renew("n2", at(time.Duration(i)*time.Second), blocked("shop/web", "b"))
 	}
-	if !maps.Equal(s.news, map[string]int{"shop/web": 2, "shop/api": 1}) {
-		t.Errorf("news of %v", s.news)
-	}
+	diff.Error(t, map[string]int{"shop/web": 2, "shop/api": 1}, s.news, "news of")
 	s.renew("n2", at(10*time.Second))
 	l, err := s.client.CoordinationV1().Leases("namegate").Get(t.Context(), leaseName("n1"), metav1.GetOptions{})
 	fatal.If(t, err)

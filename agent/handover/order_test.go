@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -73,9 +74,7 @@ func TestTheOrderOfAHandOver(t *testing.T) {
 				if !slices.Equal(f.lines, c.want) {
 					t.Errorf("%s\nwant:\n%s", strings.Join(f.lines, "\n"), strings.Join(c.want, "\n"))
 				}
-				if disabled := slices.Contains(c.want, "0s disable") || slices.Contains(c.want, "20s disable"); (err != nil) != disabled {
-					t.Errorf("error %v", err)
-				}
+				diff.Equal(t, slices.Contains(c.want, "0s disable") || slices.Contains(c.want, "20s disable"), err != nil, "error", err)
 			})
 		})
 	}

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // TestStandby: one agent waits for another to end and then takes the node; without
@@ -17,9 +20,7 @@ func TestStandby(t *testing.T) {
 	lock := Lock{filepath.Join(t.TempDir(), "agent.sock"), fmt.Sprintf("@namegate-standby-%d", os.Getpid())}
 	never := func() { t.Error("it stands by") }
 	release, err := lock.Take(context.Background(), false, never, slog.Default())
-	if err != nil {
-		t.Fatalf("a free node: %v", err)
-	}
+	fatal.If(t, err, "a free node")
 	if _, err := lock.Take(context.Background(), false, never, slog.Default()); !errors.Is(err, errTaken) {
 		t.Fatalf("a taken node: %v", err)
 	}
@@ -47,9 +48,7 @@ func TestStandby(t *testing.T) {
 	defer release()
 	go func() {
 		_, err := lock.Take(ctx, true, func() {}, slog.Default())
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("ended while it stood by: %v", err)
-		}
+		diff.Is(t, context.Canceled, err, "ended while it stood by")
 		took <- nil
 	}()
 	cancel()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -55,9 +56,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	s.Close()
-	if err := Probe(context.Background(), socket, "/live"); err == nil || !strings.Contains(err.Error(), "no agent at socket") {
-		t.Errorf("without an agent: %v", err)
-	}
+	diff.Fails(t, "no agent at socket", Probe(context.Background(), socket, "/live"), "without an agent")
 }
 
 // TestProbesReportNoAddresses: only root, by the socket, gets the kernel's error.
@@ -77,7 +76,5 @@ func TestProbesReportNoAddresses(t *testing.T) {
 	s, err := h.Serve(socket)
 	fatal.If(t, err)
 	defer s.Close()
-	if err := Probe(t.Context(), socket, "/ready"); err == nil || !strings.Contains(err.Error(), "10.244.1.17") {
-		t.Errorf("the socket: %v", err)
-	}
+	diff.Fails(t, "10.244.1.17", Probe(t.Context(), socket, "/ready"), "the socket")
 }

@@ -63,9 +63,7 @@ func exposition(t *testing.T, f Facts, timed *Timing) string {
 	t.Helper()
 	r := httptest.NewRecorder()
 	promhttp.HandlerFor(registryOf(t, f, timed), promhttp.HandlerOpts{}).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
-	if r.Code != 200 {
-		t.Fatalf("%d: %s", r.Code, r.Body)
-	}
+	diff.MustEqual(t, 200, r.Code, r.Body)
 	return r.Body.String()
 }
 
@@ -245,9 +243,7 @@ func TestHistogramsAreCumulative(t *testing.T) {
 	h.Counts[0], h.Counts[2], h.Counts[len(h.Counts)-1], h.Sum = 3, 4, 5, 41*time.Second
 	got := scraped(t, f, nil)
 	for le, want := range map[string]string{"5e-05": "3", "0.0001": "3", "0.00025": "7", "5": "7", "+Inf": "12"} {
-		if n := got[`namegate_dns_latency_seconds_bucket{stage="grant",le="`+le+`"}`]; n != want {
-			t.Errorf("up to %s: %s, want %s", le, n, want)
-		}
+		diff.Equal(t, want, got[`namegate_dns_latency_seconds_bucket{stage="grant",le="`+le+`"}`], "up to", le)
 	}
 	if n, sum := got[`namegate_dns_latency_seconds_count{stage="grant"}`], got[`namegate_dns_latency_seconds_sum{stage="grant"}`]; n != "12" || sum != "41" {
 		t.Errorf("%s in %s s", n, sum)

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // handler answers for an agent that is well.
@@ -21,9 +23,7 @@ func TestProfilesAreOff(t *testing.T) {
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 			r := httptest.NewRecorder()
 			h.ServeHTTP(r, httptest.NewRequest("GET", path, nil))
-			if want := map[bool]int{false: 404, true: 200}[on]; r.Code != want {
-				t.Errorf("with --pprof=%v %s is %d, want %d", on, path, r.Code, want)
-			}
+			diff.Equal(t, map[bool]int{false: 404, true: 200}[on], r.Code, "with --pprof=", on, path)
 		}
 	}
 }
@@ -35,9 +35,7 @@ func TestTiming(t *testing.T) {
 	timed.Compile(func() { now = now.Add(2 * time.Millisecond) })
 	refused := errors.New("refused")
 	for _, err := range []error{nil, refused, nil} {
-		if got := timed.Apply(func() error { now = now.Add(300 * time.Millisecond); return err }); !errors.Is(got, err) {
-			t.Errorf("%v, want %v", got, err)
-		}
+		diff.Is(t, err, timed.Apply(func() error { now = now.Add(300 * time.Millisecond); return err }))
 	}
 	got := scraped(t, quietFacts(t), timed)
 	for sample, want := range map[string]string{
@@ -45,8 +43,6 @@ func TestTiming(t *testing.T) {
 		`namegate_compile_seconds_bucket{le="0.0025"}`: "1", "namegate_apply_seconds_count": "3", `namegate_apply_seconds_bucket{le="0.25"}`: "0",
 		`namegate_apply_seconds_bucket{le="0.5"}`: "3", `namegate_apply_seconds_bucket{le="30"}`: "3", "namegate_apply_failures_total": "1",
 	} {
-		if got[sample] != want {
-			t.Errorf("%s is %q, want %s", sample, got[sample], want)
-		}
+		diff.Equal(t, want, got[sample], sample)
 	}
 }

@@ -107,9 +107,7 @@ func TestScrapersAreBounded(t *testing.T) {
 	held := make([]net.Conn, maxScrapers)
 	for i := range held {
 		held[i] = dial()
-		if err := ask(held[i], time.Minute); err != nil {
-			t.Fatalf("scraper %d: %v", i, err)
-		}
+		fatal.If(t, ask(held[i], time.Minute), "scraper", i)
 	}
 	next := dial()
 	if err := ask(next, 200*time.Millisecond); err == nil {

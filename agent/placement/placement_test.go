@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttest "k8s.io/client-go/testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -133,15 +134,11 @@ func TestLeavingDependsOnTheDaemonSet(t *testing.T) {
 
 func TestAgents(t *testing.T) {
 	p, _ := begin(t)
-	if n := p.Agents(); n != 0 {
-		t.Errorf("%d agents without knowledge", n)
-	}
+	diff.Equal(t, 0, p.Agents(), "agents without knowledge")
 	s := agents()
 	s.Status.DesiredNumberScheduled = 7
 	fatal.If(t, p.sets.GetStore().Add(s))
-	if n := p.Agents(); n != 7 {
-		t.Errorf("%d agents of 7", n)
-	}
+	diff.Equal(t, 7, p.Agents(), "agents")
 }
 
 func TestClearTaint(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // stagesFake are stages that take no time but for names. Those of the domain dead.test
@@ -201,9 +202,7 @@ func TestUnservedResolversHoldUpNoIsolation(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(retryAfter)
 		f.expect("1s prepare 1", "1s commit 1 isolates web")
-		if r.Status().Failing != "" {
-			t.Errorf("failing: %q", r.Status().Failing)
-		}
+		diff.Equal(t, "", r.Status().Failing, "failing")
 	})
 }
 
@@ -268,9 +267,7 @@ func TestFirstSnapshotWaitsForAllNames(t *testing.T) {
 		if len(got) == len(want) {
 			slices.Sort(got[4:6]) // both at once
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("stages %q, want %q", got, want)
-		}
+		diff.Error(t, want, got, "stages")
 		<-r.First()
 		if !inForce(r.o.Health) {
 			t.Error("it is not said to be in force")

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -57,9 +58,7 @@ func (n *node) turned(policies ...*v1alpha1.ClusterFQDNNetworkPolicy) []string {
 
 func (n *node) wants(want []string, policies ...*v1alpha1.ClusterFQDNNetworkPolicy) {
 	n.t.Helper()
-	if got := n.turned(policies...); !slices.Equal(got, want) {
-		n.t.Errorf("turned: %q, want %q", got, want)
-	}
+	diff.Error(n.t, want, n.turned(policies...), "turned")
 }
 
 func aPolicy(t *testing.T, name, spec string, generation int64) *v1alpha1.ClusterFQDNNetworkPolicy {
@@ -144,9 +143,7 @@ func TestTheFile(t *testing.T) {
 	p := aPolicy(t, "edge", guarded, 1)
 	fatal.If(t, os.WriteFile(n.o.File, []byte("{"), 0o600))
 	n.wants(nil, p)
-	if !strings.Contains(n.said.String(), "cannot read since when") {
-		t.Errorf("said %q", n.said.String())
-	}
+	diff.Has(t, "cannot read since when", n.said.String(), "said")
 	folder := filepath.Join(t.TempDir(), "missing")
 	n.o.File = filepath.Join(folder, "safeguard.json")
 	n.said.Reset()

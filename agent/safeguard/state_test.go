@@ -201,9 +201,7 @@ func TestRandomHistories(t *testing.T) {
 			history = append(history, past{now, policies})
 			got := reasons(s)
 			for _, p := range policies {
-				if want := slowly(history, p); got[p.Name] != want {
-					t.Fatalf("seed %d, step %d: %+v is %q, want %q", seed, i, p, got[p.Name], want)
-				}
+				diff.MustEqual(t, slowly(history, p), got[p.Name], "seed", seed, "step", i, p)
 				delete(got, p.Name)
 			}
 			if len(got) > 0 {
@@ -224,8 +222,6 @@ func TestMessages(t *testing.T) {
 	}
 	diff.Error(t, want, s.Turned())
 	for d, want := range map[time.Duration]string{time.Minute: "1m", 24 * time.Hour: "24h", 90 * time.Second: "1m30s", 20 * time.Minute: "20m", 10 * time.Hour: "10h"} {
-		if got := Text(d); got != want {
-			t.Errorf("%v is %q", d, got)
-		}
+		diff.Equal(t, want, Text(d), d)
 	}
 }

@@ -1,7 +1,6 @@
 package statefile
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -16,9 +16,7 @@ import (
 func TestStates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	var got map[string]int
-	if err := Read(path, &got); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without a file: %v", err)
-	}
+	diff.Is(t, fs.ErrNotExist, Read(path, &got), "without a file")
 	for _, n := range []int{1, 2} {
 		fatal.If(t, Write(path, map[string]int{"n": n}))
 		if err := Read(path, &got); err != nil || got["n"] != n {
@@ -37,9 +35,7 @@ func TestStates(t *testing.T) {
 	if err := Write(filepath.Join(path, "below", "a", "file"), 1); err == nil {
 		t.Error("written below a file")
 	}
-	if err := Write(path, func() {}); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("what has no JSON: %v", err)
-	}
+	diff.Fails(t, path, Write(path, func() {}), "what has no JSON")
 }
 
 // TestTwoWriters: an agent and its successor write the file at once, and it never has a part of a state.

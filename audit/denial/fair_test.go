@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -66,9 +67,7 @@ func TestManyNoisyPodsDoNotSuppressOthers(t *testing.T) {
 	for _, n := range logged {
 		all += n
 	}
-	if want := uint64(pods*countedFlows.Each*2 + 1000); all != want {
-		t.Errorf("%d connections are in lines or over, want %d", all, want)
-	}
+	diff.Equal(t, uint64(pods*countedFlows.Each*2+1000), all, "connections in lines or over")
 }
 
 // TestAnAddressOfManyNames: of names without end some are looked at.
@@ -77,9 +76,7 @@ func TestAnAddressOfManyNames(t *testing.T) {
 	for i := range 5000 {
 		w.opened("other", fmt.Sprintf("n%d.example.org", i), "198.51.100.1", time.Minute)
 	}
-	if n := len(names(nil, w.denials.o.GrantedToAnybody(netip.MustParseAddr("198.51.100.1")))); n != maxConsidered {
-		t.Errorf("%d names are looked at", n)
-	}
+	diff.Equal(t, maxConsidered, len(names(nil, w.denials.o.GrantedToAnybody(netip.MustParseAddr("198.51.100.1")))), "names looked at")
 	w.denied("a", "tcp", "198.51.100.1:443")
 	if len(w.lines) != 1 || len(w.lines[0].Names) != maxNames {
 		t.Errorf("lines: %+v", w.lines)

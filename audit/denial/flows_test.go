@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -36,9 +37,7 @@ func TestManyConnectionsAreOneLineAndACount(t *testing.T) {
 	w.pass(start.Add(period - 1).Sub(w.now))
 	w.expect()
 	w.pass(1)
-	if len(w.lines) != 1 {
-		t.Fatalf("%d lines", len(w.lines))
-	}
+	diff.MustEqual(t, 1, len(w.lines), "lines")
 	if f := w.lines[0]; !f.Time.Equal(start.Add(50*time.Millisecond)) || !f.Last.Equal(start.Add(999*50*time.Millisecond)) {
 		t.Errorf("counted from %v to %v", f.Time, f.Last)
 	}
@@ -72,13 +71,9 @@ func TestReasonFollowsTheSnapshot(t *testing.T) {
 		if total.Verdict != audit.Denied {
 			want = 0
 		}
-		if total.Count != want {
-			t.Errorf("%+v, want %d", total, want)
-		}
+		diff.Equal(t, want, total.Count, total)
 	}
-	if n := len(w.denials.Totals()); n != 3*(len(reasons)+3) {
-		t.Errorf("%d totals", n)
-	}
+	diff.Equal(t, 3*(len(reasons)+3), len(w.denials.Totals()), "totals")
 }
 
 // TestNoisyPodHasALimit: a port scan has a limited number of flows; connections beyond it
@@ -136,9 +131,7 @@ func TestAllIsBounded(t *testing.T) {
 	if fair := countedFlows.All / 81; counted < 80*fair || counted > countedFlows.All {
 		t.Errorf("%d lines, want %d for each pod", counted, fair)
 	}
-	if over := w.denials.Over(); over != uint64(80*70-counted) {
-		t.Errorf("%d are over", over)
-	}
+	diff.Equal(t, uint64(80*70-counted), w.denials.Over(), "over")
 	w.pass(period)
 	flood("198.51.100.2") // newer flows
 	all := 0
@@ -168,9 +161,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	for port := range maxWaiting + 5 {
 		w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port%10)))
 	}
-	if over := w.denials.Over(); over != 5 {
-		t.Errorf("%d are over, want 5", over)
-	}
+	diff.Equal(t, 5, w.denials.Over(), "over")
 	w.pass(settle)
 	if len(w.lines) != 10 || len(w.denials.waiting) != 0 {
 		t.Errorf("%d lines, %d wait", len(w.lines), len(w.denials.waiting))
@@ -251,9 +242,7 @@ func TestRun(t *testing.T) {
 	}
 	late := w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443")
 	packets <- late
-	if got := text(<-lines); got != "denied a tcp 198.51.100.1:443 address x1 []" {
-		t.Error(got)
-	}
+	diff.Equal(t, "denied a tcp 198.51.100.1:443 address x1 []", text(<-lines))
 	for len(packets) > 0 { // Run's goroutine takes them
 		time.Sleep(time.Millisecond)
 	}
@@ -267,9 +256,7 @@ func TestRun(t *testing.T) {
 		rest = append(rest, text(f))
 	}
 	want := []string{"would-deny b tcp 198.51.100.1:443 address x1 []", "denied a tcp 198.51.100.1:443 address x2 []"}
-	if strings.Join(rest, "\n") != strings.Join(want, "\n") {
-		t.Errorf("at the end: %q, want %q", rest, want)
-	}
+	diff.Equal(t, strings.Join(want, "\n"), strings.Join(rest, "\n"), "at the end")
 }
 
 // logged are packets that the kernel logged.
@@ -297,9 +284,7 @@ func (broken) Packets(context.Context, func(nflog.Packet)) error { return errBro
 func TestRunReturnsTheReadersError(t *testing.T) {
 	w := newWorld(t)
 	w.denials.o.Packets = broken{}
-	if err := w.denials.Run(context.Background()); !errors.Is(err, errBroken) {
-		t.Error(err)
-	}
+	diff.Is(t, errBroken, w.denials.Run(context.Background()))
 }
 
 // TestDeniedByTheNamespace: a rule that denies in the Namespace tier is named as one of a cluster
@@ -322,8 +307,6 @@ func TestDeniedByTheNamespace(t *testing.T) {
 		t.Errorf("%d lines: %+v", len(w.lines), w.lines)
 	}
 	for _, total := range w.denials.Totals() {
-		if want := total.Reason == audit.ReasonRule && total.Tier == policy.Namespace && total.Verdict != audit.WouldAllow; (total.Count == 1) != want {
-			t.Errorf("%+v", total)
-		}
+		diff.Equal(t, total.Reason == audit.ReasonRule && total.Tier == policy.Namespace && total.Verdict != audit.WouldAllow, total.Count == 1, total)
 	}
 }

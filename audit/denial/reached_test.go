@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -21,9 +22,7 @@ func (w *world) beside(led map[string]string, rules ...*policy.Rule) (lookups *i
 	v.Rules.Namespace = slices.Concat(v.Rules.Namespace, rules)
 	w.denials.o.Reached = func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
 		*lookups++
-		if src != netip.AddrPortFrom(at["b"], 40000) {
-			w.t.Errorf("looked for what came from %s", src)
-		}
+		diff.Equal(w.t, netip.AddrPortFrom(at["b"], 40000), src, "looked for what came from")
 		to, known := led[dst.String()]
 		if to == "" {
 			return netip.AddrPort{}, false
@@ -99,9 +98,7 @@ func TestLateConntrackEntryIsFound(t *testing.T) {
 		w.pass(look)
 	}
 	w.expect("would-deny b tcp 10.96.0.6:80 address x1 []")
-	if *lookups != maxLookups {
-		t.Errorf("%d looks for what the kernel does not know", *lookups)
-	}
+	diff.Equal(t, maxLookups, *lookups, "looks for what the kernel does not know")
 	*lookups = 0
 	w.begins("tcp", "10.2.0.5:80") // a peer as it is dialled
 	for range 10 {
@@ -122,13 +119,9 @@ func TestReachedIsNotLookedForInVain(t *testing.T) {
 	w.begins("tcp", "198.51.100.1:443")
 	w.audited("a", "tcp", "198.51.100.1:443")
 	w.audited("c", "tcp", "198.51.100.1:443")
-	if *lookups != 0 {
-		t.Errorf("%d looks", *lookups)
-	}
+	diff.Equal(t, 0, *lookups, "looks")
 	w.begins("tcp", "198.51.100.9:443")
 	w.denials.end()
 	w.expect("would-deny b tcp 198.51.100.9:443 address x1 []")
-	if *lookups != 2 {
-		t.Errorf("%d looks until the end", *lookups)
-	}
+	diff.Equal(t, 2, *lookups, "looks until the end")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -86,9 +87,7 @@ func TestAuditedConnectionWaitsForItsAnswer(t *testing.T) {
 	w.pass(time.Nanosecond)
 	w.expect()
 	for _, total := range w.denials.Totals() {
-		if total.Count != 0 {
-			t.Errorf("%+v of an allowed connection", total)
-		}
+		diff.Equal(t, 0, total.Count, total, "of an allowed connection")
 	}
 }
 

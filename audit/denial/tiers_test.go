@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
@@ -214,9 +214,7 @@ func TestVerdictsLikeEvaluate(t *testing.T) {
 				got = append(got, add)
 				tried[f.Verdict.String()+" "+string(f.Reason)]++
 			}
-			if !slices.Equal(got, want) {
-				t.Fatalf("%s: %q, want %q", to, got, want)
-			}
+			diff.Fatal(t, want, got, to)
 			w.pass(2 * period) // each connection is a flow of its own
 		}
 	}

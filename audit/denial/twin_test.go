@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -73,9 +74,7 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 			w.denials.take(p)
 			w.pass(settle)
 			tried[want]++
-			if got := w.all() > before; got != want {
-				t.Fatalf("%v: %s %s would be denied: %v, want %v", text, proto, to, got, want)
-			}
+			diff.MustEqual(t, want, w.all() > before, text, proto, to, "would be denied")
 			w.pass(time.Duration(r.IntN(60)) * time.Second)
 		}
 	}

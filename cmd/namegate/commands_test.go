@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/cli"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -45,9 +46,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		if c.Flags().Lookup("kube") == nil {
 			explained = nil // it asks no agent
 		}
-		if !strings.Contains(s, "namegate "+c.Use+"\n") {
-			t.Errorf("the section of %s does not say how it is used: namegate %s", c.Name(), c.Use)
-		}
+		diff.Has(t, "namegate "+c.Use+"\n", s, "the section of", c.Name(), "does not say how it is used: namegate", c.Use)
 		if _, elsewhere, found := strings.Cut(s, "For its flags, see ["); found {
 			file, _, _ := strings.Cut(elsewhere, "]")
 			other, err := os.ReadFile(filepath.Join("../../docs", file))
@@ -61,9 +60,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 	codes := section(t, string(text), "## Exit codes")
 	for code := range console.ExitUnknown + 1 {
-		if !strings.Contains(codes, "\n| "+string(rune('0'+code))+" |") {
-			t.Errorf("exit code %d is not explained", code)
-		}
+		diff.Has(t, "\n| "+string(rune('0'+code))+" |", codes, "exit code", code, "not explained")
 	}
 }
 

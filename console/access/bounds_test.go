@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -112,9 +113,7 @@ func TestLongHeader(t *testing.T) {
 			}()
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			fatal.If(t, err)
-			if resp.StatusCode != want {
-				t.Errorf("%d bytes: %s", size, resp.Status)
-			}
+			diff.Equal(t, want, resp.StatusCode, size, "bytes", resp.Status)
 		})
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -92,9 +92,7 @@ func TestCallers(t *testing.T) {
 				return
 			}
 			fatal.If(t, err)
-			if got := v.(*Viewer).Name(); got != c.want {
-				t.Errorf("the caller is %s, want %s", got, c.want)
-			}
+			diff.Equal(t, c.want, v.(*Viewer).Name(), "the caller")
 		})
 	}
 }
@@ -114,9 +112,7 @@ func TestTokenIsRemembered(t *testing.T) {
 		ask("alice's", 0)
 		ask("guess", 401)
 	}
-	if api.Reviews != 2 {
-		t.Errorf("%d reviews of two tokens", api.Reviews)
-	}
+	diff.Equal(t, 2, api.Reviews, "reviews of two tokens")
 	api.Mu.Lock()
 	delete(api.Tokens, "alice's")
 	api.Mu.Unlock()
@@ -184,16 +180,12 @@ func TestSees(t *testing.T) {
 			t.Fatal("wrong rights")
 		}
 	}
-	if n := len(api.Asked); n != 4 {
-		t.Errorf("%d reviews of four questions", n)
-	}
+	diff.Equal(t, 4, len(api.Asked), "reviews of four questions")
 	want := authorizationv1.SubjectAccessReviewSpec{
 		User: "alice", UID: "7", Groups: []string{"shoppers"}, Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a", "b"}},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "get", Group: "namegate.io", Resource: "fqdnnetworkpolicies"},
 	}
-	if d := cmp.Diff(want, api.Asked[0]); d != "" {
-		t.Errorf("the review (-want +got):\n%s", d)
-	}
+	diff.Error(t, want, api.Asked[0], "the review")
 	// A caller who sees everything needs no review for each namespace.
 	api.Asked = nil
 	for _, ns := range []string{"", "shop", "bank"} {
@@ -201,9 +193,7 @@ func TestSees(t *testing.T) {
 			t.Errorf("root does not see %q", ns)
 		}
 	}
-	if len(api.Asked) != 1 {
-		t.Errorf("%d reviews of one who sees all", len(api.Asked))
-	}
+	diff.Equal(t, 1, len(api.Asked), "reviews of one who sees all")
 	// A right that is gone is gone ten seconds later.
 	api.Rights["alice"] = nil
 	if !sees("alice's", "shop") {
@@ -289,9 +279,7 @@ func TestSeesCluster(t *testing.T) {
 		}
 		got = append(got, [2]string{a.ResourceAttributes.Group, a.ResourceAttributes.Resource})
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, got)
 }
 
 // TestSeesNothingWithoutAnAnswer: a review that fails shows nothing and says why.

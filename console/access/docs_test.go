@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/entry"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -40,9 +41,7 @@ func TestDocumentedRefusals(t *testing.T) {
 		for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
 			said++
 			for _, part := range strings.Split(quoted[1], "…") {
-				if !strings.Contains(sources.String(), strings.TrimSpace(part)) {
-					t.Errorf("nothing says %q", part)
-				}
+				diff.Has(t, strings.TrimSpace(part), sources.String(), "nothing says", part)
 			}
 		}
 	}
@@ -60,9 +59,7 @@ func TestDocumentedBounds(t *testing.T) {
 		text, err := os.ReadFile(file)
 		fatal.If(t, err)
 		for _, w := range want {
-			if !strings.Contains(string(text), w) {
-				t.Errorf("%s does not say %q", file, w)
-			}
+			diff.Has(t, w, string(text), file, "does not say")
 		}
 	}
 	if maxConnections != 128 || connectionsOfOne != 16 || reviewRate.perSecond != 5 || allReviewRate.perSecond != 10 || connectionRate.perSecond != 20 || allConnectionRate.perSecond != 60 || cacheTTL.Seconds() != 10 ||

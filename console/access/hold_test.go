@@ -22,6 +22,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/share"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/testclock"
 )
@@ -65,9 +66,7 @@ func TestInvalidNamespace(t *testing.T) {
 			t.Errorf("sees %.20q: %v, %v", namespace, yes, err)
 		}
 	}
-	if len(api.Asked) != 0 {
-		t.Errorf("the API server was asked %d times", len(api.Asked))
-	}
+	diff.Equal(t, 0, len(api.Asked), "questions to the API server")
 }
 
 // TestUnknownCertificatesAreLimited: each costs a search for its issuer, and is limited
@@ -84,9 +83,7 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 		return statusOf(err)
 	}
 	for range 100 {
-		if got := ask("192.0.2.2:1", good); got != 0 {
-			t.Fatalf("a good one: %d", got)
-		}
+		diff.MustEqual(t, 0, ask("192.0.2.2:1", good), "a good one")
 	}
 	foreign, got := accesstest.NewCA(t), map[int]int{}
 	for i := range reviewRate.burst + 10 {
@@ -96,13 +93,9 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 	if got[http.StatusUnauthorized] != reviewRate.burst || got[http.StatusTooManyRequests] != 10 {
 		t.Errorf("answers by status: %v", got)
 	}
-	if got := ask("192.0.2.2:1", good); got != 0 {
-		t.Errorf("the good one then: %d", got)
-	}
+	diff.Equal(t, 0, ask("192.0.2.2:1", good), "the good one then")
 	c.Pass(2 * time.Hour) // beyond its dates
-	if got := ask("192.0.2.2:1", good); got != http.StatusUnauthorized {
-		t.Errorf("the good one when it is over: %d", got)
-	}
+	diff.Equal(t, http.StatusUnauthorized, ask("192.0.2.2:1", good), "the good one when it is over")
 }
 
 // TestTokenEndsInTime: a follower of the log with a cached token is checked again ten
@@ -137,9 +130,7 @@ func TestTurns(t *testing.T) {
 	fatal.If(t, q.turn("bob").Acquire(t.Context(), 1))
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	if err := q.turn("alice").Acquire(gone, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("alice's second: %v", err)
-	}
+	diff.Is(t, context.Canceled, q.turn("alice").Acquire(gone, 1), "alice's second")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	under, most := 0, 0
@@ -208,9 +199,7 @@ func TestConnectionsInARow(t *testing.T) {
 			n++
 		}
 	}
-	if n != connectionRate.burst {
-		t.Errorf("%d of a row were accepted, want %v", n, connectionRate.burst)
-	}
+	diff.Equal(t, connectionRate.burst, n, "accepted of a row")
 	c.Pass(time.Second)
 	if !held() {
 		t.Error("nothing is accepted a second later")

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -50,21 +50,15 @@ func TestPublish(t *testing.T) {
 	p := newPublisher(api, "192.0.2.1:9954", "127.0.0.1:9954", "[::1]:9954")
 	fatal.If(t, p.publish(t.Context()))
 	l := accesstest.Lease(t, api, entry.LeaseOf("n1"))
-	if d := cmp.Diff([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "namegate", UID: "7"}}, l.OwnerReferences); d != "" {
-		t.Errorf("owners (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff(map[string]string{"app.kubernetes.io/managed-by": "namegate", "namegate.io/lease": "console"}, l.Labels); d != "" {
-		t.Errorf("labels (-want +got):\n%s", d)
-	}
+	diff.Error(t, []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "namegate", UID: "7"}}, l.OwnerReferences, "owners")
+	diff.Error(t, map[string]string{"app.kubernetes.io/managed-by": "namegate", "namegate.io/lease": "console"}, l.Labels, "labels")
 	e, err := entry.Decode("n1", l.Annotations["n1/namegate-console"])
 	fatal.If(t, err)
 	if e.Pin != p.pin || !slices.Equal(e.Addresses, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}) {
 		t.Errorf("published %+v", e)
 	}
 	fatal.If(t, p.publish(t.Context()))
-	if n := writes(api); n != 1 {
-		t.Errorf("%d writes", n)
-	}
+	diff.Equal(t, 1, writes(api), "writes")
 }
 
 // TestPublishBesideOthers: other agents' annotations stay, except those of deleted nodes.
@@ -76,9 +70,7 @@ func TestPublishBesideOthers(t *testing.T) {
 	p := newPublisher(api, "192.0.2.1:9954")
 	fatal.If(t, p.publish(t.Context()))
 	got := accesstest.Lease(t, api, entry.LeaseOf("n1")).Annotations
-	if d := cmp.Diff([]string{"n1/namegate-console", "note", "there/namegate-console"}, slices.Sorted(maps.Keys(got))); d != "" {
-		t.Errorf("annotations (-want +got):\n%s", d)
-	}
+	diff.Error(t, []string{"n1/namegate-console", "note", "there/namegate-console"}, slices.Sorted(maps.Keys(got)), "annotations")
 	if _, err := entry.Decode("n1", got["n1/namegate-console"]); err != nil {
 		t.Error(err)
 	}
@@ -102,9 +94,7 @@ func TestTidyIsBounded(t *testing.T) {
 				asked++
 			}
 		}
-		if asked != maxTidy {
-			t.Errorf("look %d asks for %d nodes", look, asked)
-		}
+		diff.Equal(t, maxTidy, asked, "nodes that look", look, "asks for")
 	}
 	if got := accesstest.Lease(t, api, entry.LeaseOf("n1")).Annotations; len(got) != 1 {
 		t.Errorf("left are %v", got)
@@ -131,9 +121,7 @@ func TestPublishedAddresses(t *testing.T) {
 		for _, a := range got {
 			text = append(text, a.String())
 		}
-		if !slices.Equal(text, c.want) {
-			t.Errorf("%v: %v, want %v", c.listen, text, c.want)
-		}
+		diff.Error(t, c.want, text, c.listen)
 	}
 	if _, err := newPublisher(accesstest.NewAPI(), "0.0.0.0:1").addresses(t.Context()); err == nil {
 		t.Error("knows the addresses of a node that is not there")

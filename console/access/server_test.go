@@ -5,12 +5,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/namegate/namegate/share"
 	"github.com/namegate/namegate/testkit/accesstest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -25,9 +25,7 @@ func TestPortIsTaken(t *testing.T) {
 	free.Close()
 	s := newServer(t, accesstest.NewAPI(), nil)
 	s.o.Addresses = []netip.AddrPort{netip.MustParseAddrPort(free.Addr().String()), netip.MustParseAddrPort(taken.Addr().String())}
-	if err := s.Run(t.Context(), http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("got %v", err)
-	}
+	diff.Fails(t, "address already in use", s.Run(t.Context(), http.NotFoundHandler()))
 	fatal.Await(t, "an address stays open", func() bool { // another program may have its port for a moment
 		again, err := net.Listen("tcp", free.Addr().String())
 		if err == nil {

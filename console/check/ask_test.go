@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -37,9 +38,7 @@ func TestAsk(t *testing.T) {
 		m, err := Read([]string{"testdata/" + c.file + ".yaml"}, nil, false)
 		fatal.If(t, err)
 		pods := slices.DeleteFunc(m.Pods, func(p Pod) bool { return p.Name != c.pod })
-		if len(pods) != 1 {
-			t.Fatalf("%d pods %s", len(pods), c.pod)
-		}
+		diff.MustEqual(t, 1, len(pods), "pods", c.pod)
 		for _, to := range c.to {
 			q, err := explain.ParseTarget(to)
 			fatal.If(t, err)

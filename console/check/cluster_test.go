@@ -184,9 +184,7 @@ func TestClusterRefused(t *testing.T) {
 		}
 	}
 	gone := errors.New("gone")
-	if err := New().ReadCluster(t.Context(), goneAPI{gone}, nil, Options{}); !errors.Is(err, gone) {
-		t.Errorf("got %v", err)
-	}
+	diff.Is(t, gone, New().ReadCluster(t.Context(), goneAPI{gone}, nil, Options{}))
 }
 
 type goneAPI struct{ error }

@@ -80,9 +80,7 @@ func TestEnforceTwin(t *testing.T) {
 	for file, id := range map[string]string{"shop.yaml": "shop/watch", "tiers.yaml": "trial"} {
 		text, err := os.ReadFile("testdata/" + file)
 		fatal.If(t, err)
-		if strings.Count(string(text), "enforcement: Audit") != 1 {
-			t.Fatalf("%s has not one Audit policy", file)
-		}
+		diff.MustEqual(t, 1, strings.Count(string(text), "enforcement: Audit"), file, "Audit policies")
 		today, then := manifests(t, string(text)), manifests(t, strings.Replace(string(text), "enforcement: Audit", "enforcement: Enforce", 1))
 		trial, err := today.Enforce(id, nil, nil, inCluster)
 		fatal.If(t, err)

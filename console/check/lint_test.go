@@ -90,9 +90,7 @@ func TestReadPaths(t *testing.T) {
 		diff.Equal(t, c.want, strings.Join(got, " "), c.paths, "deep", c.deep)
 	}
 	_, err := Read([]string{filepath.Join(dir, "gone")}, nil, false)
-	if err == nil || !strings.Contains(err.Error(), "there is no file or folder "+filepath.Join(dir, "gone")+"; write the path") {
-		t.Error(err)
-	}
+	diff.Fails(t, "there is no file or folder "+filepath.Join(dir, "gone")+"; write the path", err)
 }
 
 // TestLinesOfJSON: lines in JSON and in YAML's flow style are the fields' lines.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -79,9 +80,7 @@ func TestPermissiveNetworkPolicy(t *testing.T) {
 				policies := strings.ReplaceAll(lists, "enforcement: Enforce", "enforcement: "+enforcement)
 				network := "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: open, namespace: shop}, spec: {podSelector: " + c.pods + ", policyTypes: [Egress], egress: " + c.rules + "}}\n"
 				void := voided(manifests(t, policies+network))
-				if len(void) != c.voids {
-					t.Fatalf("%d findings: %q", len(void), void)
-				}
+				diff.MustEqual(t, c.voids, len(void), "findings", void)
 				if c.voids == 0 {
 					return
 				}

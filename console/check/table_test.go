@@ -29,9 +29,7 @@ func cases(t *testing.T) (texts []string, all []aCase) {
 	texts = strings.Split(string(text), "\n---\n")
 	for _, doc := range texts[1:] {
 		var c aCase
-		if err := yaml.UnmarshalStrict([]byte(doc), &c); err != nil {
-			t.Fatalf("%v in\n%s", err, doc)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &c), "in", doc)
 		all = append(all, c)
 	}
 	return texts, all
@@ -63,9 +61,7 @@ func logOf(t *testing.T, m *Manifests, lines string) *Log {
 	l := NewLog(m)
 	for text := range strings.Lines(lines) {
 		line, err := audit.ParseLine([]byte(`{"v":1,"time":"2026-05-01T12:00:00Z","node":"node-1",` + strings.TrimPrefix(text, "{")))
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		fatal.If(t, err, text)
 		l.Add(line)
 	}
 	return l

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/namegate/namegate/console/suggest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -147,9 +148,7 @@ func TestCheckAndSuggestFlags(t *testing.T) {
 		}
 		slices.Sort(want)
 		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(document, diff)
-		}
+		diff.Error(t, want, got, document)
 	}
 }
 
@@ -162,9 +161,7 @@ func TestSuggestKinds(t *testing.T) {
 	for _, row := range rowsOf(t, "suggest.md", "What is left out") {
 		got = append(got, row[0])
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, want, got)
 	if text := fmt.Sprint(rowsOf(t, "suggest.md", "Exit codes")); maxBadLines != 5 || !strings.Contains(text, "could not be asked") {
 		t.Errorf("the first five bad lines are %d; exit codes %s", maxBadLines, text)
 	}

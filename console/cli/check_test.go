@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -93,9 +94,7 @@ func TestCheckCommand(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, out, errs := called(t, c.stdin, append([]string{"check"}, c.args...)...)
-			if code != c.code {
-				t.Errorf("exit code %d, want %d", code, c.code)
-			}
+			diff.Equal(t, c.code, code, "exit code")
 			for _, text := range []struct{ name, got, want string }{{"output", out, c.out}, {"standard error", errs, c.errs}} {
 				if !strings.Contains(text.got, text.want) || text.want == "" && text.got != "" {
 					t.Errorf("%s %q, want %q", text.name, text.got, text.want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -106,9 +107,7 @@ func TestPluginCommands(t *testing.T) {
 	for _, c := range NewPlugin("v1").Commands() {
 		names = append(names, c.Name())
 	}
-	if want := []string{"audit", "check", "convert", "explain", "grants", "pods", "status", "suggest", "ui"}; !slices.Equal(names, want) {
-		t.Errorf("offered: %q, want %q", names, want)
-	}
+	diff.Error(t, []string{"audit", "check", "convert", "explain", "grants", "pods", "status", "suggest", "ui"}, names, "offered")
 }
 
 // TestCompletion: pods and namespaces are offered, and without a reachable agent nothing

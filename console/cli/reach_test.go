@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -84,17 +85,13 @@ func TestScope(t *testing.T) {
 		got, err := reached(t, false, strings.Fields(c.args)...).scope()
 		if err != nil {
 			got = "! " + err.Error()
-			if console.ExitCode(err) != console.ExitUsage {
-				t.Errorf("%s: exit code %d", c.args, console.ExitCode(err))
-			}
+			diff.Equal(t, console.ExitUsage, console.ExitCode(err), c.args, "exit code")
 		}
 		if got != c.want && (err == nil || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%s: %q, want %q", c.args, got, c.want)
 		}
 	}
-	if len(asked) > 0 {
-		t.Errorf("the API server was asked %q", asked)
-	}
+	diff.Empty(t, asked, "questions to the API server")
 }
 
 // TestAgentSelection: the objects looked up in the cluster, by flags and by the pod's
@@ -118,9 +115,7 @@ func TestAgentSelection(t *testing.T) {
 		var asked []string
 		args := append([]string{"--kubeconfig", emptyCluster(t, &asked)}, strings.Fields(c.args)...)
 		_, err := reached(t, true, args...).agents(t.Context(), c.pod)
-		if console.ExitCode(err) != c.code {
-			t.Errorf("%s %s: exit code %d: %v", c.args, c.pod, console.ExitCode(err), err)
-		}
+		diff.Equal(t, c.code, console.ExitCode(err), c.args, c.pod, "exit code", err)
 		if (len(asked) == 0) != (c.path == "") || len(asked) > 0 && !strings.HasPrefix(asked[0], c.path) {
 			t.Errorf("%s %s: asked %q, want %s", c.args, c.pod, asked, c.path)
 		}

@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/client"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -94,9 +93,7 @@ func TestSuggestCommand(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, out, errs := called(t, c.stdin, append([]string{"suggest"}, c.args...)...)
-			if code != c.code {
-				t.Errorf("exit code %d, want %d", code, c.code)
-			}
+			diff.Equal(t, c.code, code, "exit code")
 			for _, text := range []struct{ name, got, want string }{{"output", out, c.out}, {"standard error", errs, c.errs}} {
 				if !strings.Contains(text.got, text.want) || text.want == "" && text.got != "" {
 					t.Errorf("%s %q, want %q", text.name, text.got, text.want)
@@ -157,9 +154,7 @@ func TestSuggestAsksTheAgent(t *testing.T) {
 	if code, out, errs := called(t, "", "suggest", "--socket", socket, "--for", "50ms"); code != 0 || out != suggested || errs != "" {
 		t.Errorf("exit code %d, %q, %q", code, out, errs)
 	}
-	if got := strings.Join(*queries, " "); got != "namespace=shop&pod=shop%2Fcart-1 follow=1" {
-		t.Errorf("asked %q", got)
-	}
+	diff.Equal(t, "namespace=shop&pod=shop%2Fcart-1 follow=1", strings.Join(*queries, " "), "asked")
 }
 
 // lossy is an agent of a node.
@@ -188,9 +183,7 @@ func TestSuggestWithAnUnavailableAgent(t *testing.T) {
 		if (err != nil) != c.lost || console.ExitCode(s.broken) != console.ExitUnreachable {
 			t.Errorf("%v, broken %v", err, s.broken)
 		}
-		if !strings.Contains(errs.String(), "namegate: node b: no agent at socket ") {
-			t.Errorf("said %q", errs.String())
-		}
+		diff.Has(t, "namegate: node b: no agent at socket ", errs.String(), "said")
 		if got := len(s.log.Suggest(s.o).Parts); (got == 0) != c.lost {
 			t.Errorf("%d workloads", got)
 		}
@@ -288,9 +281,7 @@ func TestSuggestCluster(t *testing.T) {
 			m := check.New()
 			fatal.If(t, m.Add("p.yaml", []byte(out)))
 			for _, f := range m.Lint(check.Options{ClusterDomain: "cluster.local"}) {
-				if f.Reason != check.NoPolicy {
-					t.Errorf("check finds: %v", f)
-				}
+				diff.Equal(t, check.NoPolicy, f.Reason, "check finds", f)
 			}
 		})
 	}
@@ -318,7 +309,5 @@ func TestSuggestClusterAsksAgents(t *testing.T) {
 	if code, _, errs := called(t, "", "suggest", "--socket", path); code != 0 {
 		t.Errorf("%d %s", code, errs)
 	}
-	if d := cmp.Diff([]string{console.AuditPath + "?cluster=1", console.AuditPath}, asked); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, []string{console.AuditPath + "?cluster=1", console.AuditPath}, asked)
 }

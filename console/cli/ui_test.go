@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/console/web"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/webtest"
 )
@@ -60,9 +61,7 @@ func TestUI(t *testing.T) {
 		resp, err := webtest.Get(t.Context(), http.DefaultClient, address, path)
 		fatal.If(t, err)
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s", path, resp.Status)
-		}
+		diff.MustEqual(t, http.StatusOK, resp.StatusCode, path, resp.Status)
 		fatal.If(t, json.NewDecoder(resp.Body).Decode(into))
 	}
 	var session web.Session
@@ -78,9 +77,7 @@ func TestUI(t *testing.T) {
 		fatal.If(t, stream.Decode(&struct{ Data *web.Agents }{&agents}))
 	}
 	get("/api/grants", &web.Grants{})
-	if asked := <-namespaces; asked != "shop" {
-		t.Errorf("the agent is asked about the namespace %q", asked)
-	}
+	diff.Equal(t, "shop", <-namespaces, "the agent is asked about the namespace")
 	stop()
 	if code := <-ended; code != 0 || !strings.Contains(errs.String(), "Ctrl-C ends the page") {
 		t.Errorf("exit code %d, %s", code, errs.String())

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -49,9 +48,7 @@ func TestFields(t *testing.T) {
 		}
 		found := map[string]bool{}
 		fieldsOf(t, name, reflect.TypeOf(u.of), found)
-		if diff := cmp.Diff(want, found); diff != "" {
-			t.Errorf("%s: its API (-), its type (+):\n%s", name, diff)
-		}
+		diff.Error(t, want, found, name, "its API (-want), its type (+got)")
 	}
 }
 
@@ -108,7 +105,5 @@ func TestFieldsOfEverySource(t *testing.T) {
 	}
 	slices.Sort(known)
 	slices.Sort(found)
-	if diff := cmp.Diff(known, found); diff != "" {
-		t.Error(diff)
-	}
+	diff.Error(t, known, found)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -135,9 +136,7 @@ func TestCorefileLines(t *testing.T) {
 			t.Fatalf("%s: %s, %+v", a, e.Verdict, e.Advice)
 		}
 		c, err := corefile.Parse("Corefile", ". {\n forward . 192.0.2.53\n "+e.Advice.Corefile[0]+"\n}\n")
-		if err != nil {
-			t.Fatalf("%s: %v", a, err)
-		}
+		fatal.If(t, err, a)
 		guard = rebind.New(c, rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
 		if got := Explain(q, f); got.Verdict != OnceAsked {
 			t.Errorf("%s: with %q it is %s: %s", a, e.Advice.Corefile[0], got.Verdict, got.Reason)

@@ -53,9 +53,7 @@ func TestAnotherEngine(t *testing.T) {
 		diff.Equal(t, c.verdict, e.Verdict, c.name, e.Reason)
 		if said := strings.Join(advice.Do, "\n"); c.verdict != Denied {
 			for _, want := range c.do {
-				if !strings.Contains(said, want) {
-					t.Errorf("%s: %q lacks %q", c.name, said, want)
-				}
+				diff.Has(t, want, said, c.name, "lacks")
 			}
 		}
 		if c.verdict == Denied {

@@ -27,9 +27,7 @@ func manifests(t *testing.T, text string) (out []*v1alpha1.FQDNNetworkPolicy) {
 			continue
 		}
 		var p v1alpha1.FQDNNetworkPolicy
-		if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
-			t.Fatalf("%v in:\n%s", err, doc)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p), "in", doc)
 		if p.Namespace == "" {
 			p.Namespace = "shop"
 		}

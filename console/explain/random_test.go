@@ -183,9 +183,7 @@ func TestTwin(t *testing.T) {
 		to := target(t, d.target())
 		f := about(t, cart(), policies)
 		e := Explain(Question{To: to}, f)
-		if want := plainly(t, cart(), policies, to); e.Verdict != want {
-			t.Fatalf("seed %d: to %s it is %s (%s), want %s under\n%+v", seed, to, e.Verdict, e.Reason, want, policies)
-		}
+		diff.MustEqual(t, plainly(t, cart(), policies, to), e.Verdict, "seed", seed, "to", to, e.Reason, "under", policies)
 		if e.Verdict != Denied && e.Verdict != WouldDeny {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -162,9 +163,7 @@ func TestUnion(t *testing.T) {
 		f := u.facts(t)
 		e := Explain(Question{To: to}, f)
 		tried[e.Verdict]++
-		if got, want := e.Verdict == Allowed, u.plainlyReached(&f, to); got != want {
-			t.Fatalf("seed %d: %s is %s (%s), the view says %v\n%v", seed, to, e.Verdict, e.Reason, want, u.networks)
-		}
+		diff.MustEqual(t, u.plainlyReached(&f, to), e.Verdict == Allowed, "seed", seed, to, e.Verdict, e.Reason, "networks", u.networks)
 		if e.Verdict != Denied || e.Advice == nil || e.Advice.NetworkPolicy == "" {
 			continue
 		}
@@ -201,9 +200,7 @@ func (u *union) applyAdvice(t *testing.T, seed uint64, to Target, manifest strin
 		if other.Port == to.Port || u.services[to.Addr] != nil || u.services[other.Addr] != nil {
 			continue
 		}
-		if a, b := Explain(Question{To: other}, was).Verdict, Explain(Question{To: other}, is).Verdict; a != b {
-			t.Fatalf("seed %d: %s was %s and is %s after\n%s", seed, other, a, b, manifest)
-		}
+		diff.MustEqual(t, Explain(Question{To: other}, was).Verdict, Explain(Question{To: other}, is).Verdict, "seed", seed, other, "after", manifest)
 	}
 }
 

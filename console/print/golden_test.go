@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/golden"
 )
@@ -175,9 +176,7 @@ func TestExplainGolden(t *testing.T) {
 				return err
 			}
 			err = p.Explained(&answers[0])
-			if got := console.ExitCode(err); got != c.exit {
-				t.Errorf("%s: exit code %d, want %d", name, got, c.exit)
-			}
+			diff.Equal(t, c.exit, console.ExitCode(err), name, "exit code")
 			return nil
 		})
 	}
@@ -213,9 +212,7 @@ func TestColumns(t *testing.T) {
 		var out strings.Builder
 		fatal.If(t, table.print(&out, colour))
 		for line := range strings.Lines(sgr.ReplaceAllString(out.String(), "")) {
-			if strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
-				t.Errorf("spaces at the end of %q", line)
-			}
+			diff.Equal(t, strings.TrimRight(line, "\n"), strings.TrimRight(line, " \n"), "spaces at the end")
 			var at []int
 			for i, r := range []rune(line) {
 				if r != ' ' && r != '\n' && (i == 0 || i > 1 && string([]rune(line)[i-2:i]) == "  ") {

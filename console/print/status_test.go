@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/stats"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -39,9 +40,7 @@ func TestStatusIsDocumented(t *testing.T) {
 		t.Errorf("a status of %d lines:\n%s", lines, out.String())
 	}
 	for _, name := range []string{"answers", "prefetches", "followed", "too many", "denied", "audit lines"} {
-		if !strings.Contains(rest, "\n| `"+name+"`") {
-			t.Errorf("docs/operations.md does not explain %s", name)
-		}
+		diff.Has(t, "\n| `"+name+"`", rest, "docs/operations.md does not explain", name)
 	}
 	wire, err := json.Marshal(stats.Proxy{})
 	fatal.If(t, err)

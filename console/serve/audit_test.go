@@ -24,9 +24,7 @@ func askedFor(t *testing.T, a client.Agent, query string) string {
 	q, err := url.ParseQuery(query)
 	fatal.If(t, err)
 	resp, err := a.Ask(context.Background(), console.AuditPath, q)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
+	fatal.If(t, err, query)
 	body, err := io.ReadAll(resp.Body)
 	fatal.If(t, err)
 	return string(body)

@@ -61,9 +61,7 @@ func TestClusterPoliciesAreHidden(t *testing.T) {
 			}
 		}
 		for _, word := range c.shown {
-			if !strings.Contains(text, word) {
-				t.Errorf("who may read %s is not told %q", what, word)
-			}
+			diff.Has(t, word, text, "who may read", what, "not told")
 		}
 	}
 	text, e := explained(t, w, consoletest.Some{"shop"}, "shop/batch", "x.paste.test:443")
@@ -90,9 +88,7 @@ func TestLinesWithoutClusterPolicies(t *testing.T) {
 			t.Errorf("%s", lines[i])
 		}
 		for _, text := range want {
-			if !strings.Contains(lines[i], text) {
-				t.Errorf("%s\nhas no %s", lines[i], text)
-			}
+			diff.Has(t, text, lines[i])
 		}
 		if l, err := audit.ParseLine([]byte(lines[i])); err != nil || l.Pod.Name != "cart-7d9f" {
 			t.Errorf("%v: %s", err, lines[i])
@@ -170,9 +166,7 @@ func TestDeniedLatelyByRule(t *testing.T) {
 		}
 		var out bytes.Buffer
 		_ = (&print.Printer{Out: &out, Format: print.FormatTable, Now: consoletest.Clock}).Explained(&e)
-		if !strings.Contains(out.String(), "3 × tcp 203.0.113.5:443, 0s ago: "+want+"\n") {
-			t.Error(out.String())
-		}
+		diff.Has(t, "3 × tcp 203.0.113.5:443, 0s ago: "+want+"\n", out.String())
 	}
 }
 

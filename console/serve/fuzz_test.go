@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // FuzzChoose: from any log, a viewer of one namespace gets only its lines, without names
@@ -30,9 +31,7 @@ func FuzzChoose(f *testing.F) {
 		all := serve.Choose(&filter, nil, log, func(string) bool { return true }, func(bool) bool { return true })
 		for line := range bytes.Lines(some) {
 			var h audit.Line
-			if err := json.Unmarshal(line, &h); err != nil {
-				t.Fatalf("%q is no line: %v", line, err)
-			}
+			fatal.If(t, json.Unmarshal(line, &h), "no line:", line)
 			if h.Pod.Namespace != "shop" || verdict != "" && h.Verdict != verdict {
 				t.Errorf("shown: %q", line)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/consoletest"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -75,9 +76,7 @@ func TestFailsafesInStatus(t *testing.T) {
 		"192.0.2.6, 192.0.2.16/28, 198.51.100.0/24 and 2 more, unless a rule lists the address",
 		"failsafe unknown no resolver of the host; until then this node accepts no policies for nodes",
 	} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is not in %s", want, all)
-		}
+		diff.Has(t, want, all, "not in")
 	}
 	if console.FailsafesOf(nil) != nil {
 		t.Error("failsafes of no node")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // logOf returns a log of lines in JSON, without the fields that each of them has.
@@ -13,12 +14,8 @@ func logOf(t *testing.T, lines ...string) *Log {
 	l := NewLog()
 	for _, text := range lines {
 		line, err := audit.ParseLine([]byte(`{"v":1,"time":"2026-05-01T12:00:00Z","node":"node-1",` + strings.TrimPrefix(text, "{")))
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if err := l.Add(line); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		fatal.If(t, err, text)
+		fatal.If(t, l.Add(line), text)
 	}
 	return l
 }

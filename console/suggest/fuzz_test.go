@@ -42,9 +42,7 @@ func FuzzSuggest(f *testing.F) {
 		read := 0
 		for doc := range strings.SplitSeq("\n"+b.String(), "\n---\n") {
 			var p v1alpha1.FQDNNetworkPolicy
-			if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
-				t.Fatalf("%v in\n%s", err, doc)
-			}
+			fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p), "in", doc)
 			if p.Kind == "" {
 				continue
 			}

@@ -85,9 +85,7 @@ spec:
 	diff.Error(t, want, out.String())
 	var p v1alpha1.ClusterFQDNNetworkPolicy
 	fatal.If(t, yaml.UnmarshalStrict(out.Bytes(), &p))
-	if problems := cfqdnnp.Validate(&p); len(problems) > 0 {
-		t.Errorf("%+v", problems)
-	}
+	diff.Empty(t, cfqdnnp.Validate(&p))
 	out.Reset()
 	fatal.If(t, NewLog().SuggestNodes().Write(&out))
 	if !strings.HasPrefix(out.String(), "# No policy: ") || strings.Contains(out.String(), "kind:") {

@@ -73,9 +73,7 @@ func readBack(t *testing.T, s Suggestion) []v1alpha1.FQDNNetworkPolicy {
 	var policies []v1alpha1.FQDNNetworkPolicy
 	for doc := range strings.SplitSeq(b.String(), "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
-		if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
-			t.Fatalf("%v in\n%s", err, doc)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p), "in", doc)
 		policies = append(policies, p)
 	}
 	return policies
@@ -284,9 +282,7 @@ func TestOrderOfLinesIsNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 50 {
 		r.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
-		if got := text(); got != first {
-			t.Fatalf("%s\nis not\n%s", got, first)
-		}
+		diff.MustEqual(t, first, text())
 	}
 }
 

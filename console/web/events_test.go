@@ -106,9 +106,7 @@ func TestEvents(t *testing.T) {
 		if len(first) != 1 || !first[0].Full || len(first[0].Edges) != 2 || first[0].Total != 2 {
 			t.Fatalf("the first event: %+v", first)
 		}
-		if lines := take[NewLines](t, s, "lines"); len(lines) != 0 {
-			t.Errorf("lines of before: %+v", lines)
-		}
+		diff.Empty(t, take[NewLines](t, s, "lines"), "lines of before")
 		if a := take[Agents](t, s, "agents"); len(a) != 1 || a[0].Agents[0].State != Well {
 			t.Errorf("agents: %+v", a)
 		}

@@ -72,9 +72,7 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 		if more := one.Asked(console.AuditPath) - asked; more < 10 || more > 15 { // 1, 2, 4, 8, 16 s, then each 30 s
 			t.Errorf("it was asked %d times in five minutes", more)
 		}
-		if message := o.feed.agents().Agents[0].Message; !strings.Contains(message, "no agent answers at 192.0.2.2:9954: is it running? (it is asked again after 30s)") {
-			t.Errorf("the message is %q", message)
-		}
+		diff.Has(t, "no agent answers at 192.0.2.2:9954: is it running? (it is asked again after 30s)", o.feed.agents().Agents[0].Message, "the message")
 		var grants Grants
 		before := one.Asked(console.GrantsPath)
 		o.get(t, "/api/grants", &grants)
@@ -120,9 +118,7 @@ func TestSlowAgent(t *testing.T) {
 		if took := time.Since(began); len(grants.Grants) != 2 || len(grants.Failed) != client.AskedAtOnce || took > patience {
 			t.Errorf("after %s %d grants, without %d agents", took, len(grants.Grants), len(grants.Failed))
 		}
-		if !strings.Contains(grants.Failed[0].Message, "did not answer within 5s") {
-			t.Errorf("the message is %q", grants.Failed[0].Message)
-		}
+		diff.Has(t, "did not answer within 5s", grants.Failed[0].Message, "the message")
 		for _, n := range c.nodes[:client.AskedAtOnce] {
 			n.Answer()
 		}

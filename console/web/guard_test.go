@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console/serve"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/webtest"
 )
@@ -94,9 +95,7 @@ func TestServe(t *testing.T) {
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
 		fatal.If(t, err)
-		if set := resp.Header.Values("Set-Cookie"); len(set) > 0 {
-			t.Errorf("%s sets the cookies %q", resp.Request.URL, set)
-		}
+		diff.Empty(t, resp.Header.Values("Set-Cookie"), resp.Request.URL, "cookies")
 		return resp.StatusCode, string(text), resp.Header
 	}
 	status, text, head := read(http.Get(address))

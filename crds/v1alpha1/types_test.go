@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -23,12 +24,8 @@ func TestAddToScheme(t *testing.T) {
 			t.Errorf("%s is %T, %v", kind, got, err)
 		}
 	}
-	if got := GroupVersionResource().String(); got != "namegate.io/v1alpha1, Resource=fqdnnetworkpolicies" {
-		t.Error(got)
-	}
-	if got := ClusterGroupVersionResource().String(); got != "namegate.io/v1alpha1, Resource=clusterfqdnnetworkpolicies" {
-		t.Error(got)
-	}
+	diff.Equal(t, "namegate.io/v1alpha1, Resource=fqdnnetworkpolicies", GroupVersionResource().String())
+	diff.Equal(t, "namegate.io/v1alpha1, Resource=clusterfqdnnetworkpolicies", ClusterGroupVersionResource().String())
 }
 
 // TestJSON: unset fields stay unset, so that a manifest survives a round trip through
@@ -78,9 +75,7 @@ func TestDeepCopy(t *testing.T) {
 	}
 	list := FQDNNetworkPolicyList{Items: []FQDNNetworkPolicy{p}}
 	q := list.DeepCopyObject().(*FQDNNetworkPolicyList).Items[0]
-	if !reflect.DeepEqual(p, q) {
-		t.Fatalf("the copy is %+v", q)
-	}
+	diff.Fatal(t, q, p, "the copy")
 	q.Spec.PodSelector.MatchLabels["a"] = "c"
 	*q.Spec.Egress[0].Matches[0].Name = "b.test"
 	*q.Spec.Egress[0].Ports[0].Port = 2

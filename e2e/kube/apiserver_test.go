@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -41,9 +42,7 @@ func testAPIServer(t *testing.T) {
 			name := "198-51-100-" + string(rune('0'+i%10)) + ".ip.test"
 			s.inside(p, &g, "get", "tcp", name, "80")
 			asked++
-			if g.Class != probe.OK {
-				t.Errorf("without an API server %s gets %s for %s: %+v", p, g.Class, name, g)
-			}
+			diff.Equal(t, probe.OK, g.Class, "without an API server", p, "to", name, g)
 			var d probe.Dialled
 			s.inside(p, &d, "dial", "tcp", raw)
 			if !denied.has(d.Class) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -67,16 +68,12 @@ func testConformance(t *testing.T) {
 	}
 	if !nightly {
 		out := run("upstream", "-test.v", "-test.run="+ofAChange, "-report-output=", "-cleanup-base-resources=false")
-		if n := strings.Count(out, "\n    --- PASS: TestUpstream/CNP"); n != 5 {
-			t.Errorf("%d upstream tests passed, not 5:\n%s", n, out)
-		}
+		diff.Equal(t, 5, strings.Count(out, "\n    --- PASS: TestUpstream/CNP"), "upstream tests that passed", out)
 		return
 	}
 	run("upstream", "-test.run=^TestUpstream$", "-not-claimed="+strings.Join(notClaimed, ","), "-cleanup-base-resources=false")
 	out := run("mixed", "-test.v", "-test.run="+egressOfMixed, "-report-output=")
-	if n := strings.Count(out, "        --- PASS: TestUpstream/"); n != egressParts {
-		t.Errorf("%d parts of mixed tests passed, not %d:\n%s", n, egressParts, out)
-	}
+	diff.Equal(t, egressParts, strings.Count(out, "        --- PASS: TestUpstream/"), "parts of mixed tests that passed", out)
 	run("names", "-test.run=^TestNames$", "-test.parallel=32", "-image="+agnhost, "-outside=198.19.0.0/16", "-outside6=2001:db8:19::/64")
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -137,16 +138,12 @@ func testConsole(t *testing.T) {
 	if out, _, _ := s.namegate("status"); !strings.Contains(out, "node-a") || !strings.Contains(out, "node-b") {
 		t.Errorf("the administrator's status:\n%s", out)
 	}
-	if got := names(told[console.PodRows](s, 0, "pods", "-n", s.ns)); !slices.Equal(got, ours) {
-		t.Errorf("the administrator sees %v", got)
-	}
+	diff.Error(t, ours, names(told[console.PodRows](s, 0, "pods", "-n", s.ns)), "the administrator sees")
 
 	t.Run("token", func(t *testing.T) {
 		s := &scenario{T: t, ctx: s.ctx, ns: s.ns}
 		alice := "--kubeconfig=" + s.viewer("alice")
-		if got := names(told[console.PodRows](s, 0, "pods", alice)); !slices.Equal(got, ours) {
-			t.Errorf("alice sees %v", got)
-		}
+		diff.Error(t, ours, names(told[console.PodRows](s, 0, "pods", alice)), "alice sees")
 		s.gets("a", "tcp", "www.example.org", 80, works)
 		if out, code, err := s.namegate("grants", "a", alice); code != 0 || !strings.Contains(out, "www.example.org") {
 			t.Errorf("alice's grants: %d %v\n%s", code, err, out)
@@ -172,9 +169,7 @@ func testConsole(t *testing.T) {
 			}
 			return nil
 		})
-		if got := names(told[console.PodRows](s, 0, "pods", "-n", s.ns, carol)); !slices.Equal(got, ours) {
-			t.Errorf("carol sees %v", got)
-		}
+		diff.Error(t, ours, names(told[console.PodRows](s, 0, "pods", "-n", s.ns, carol)), "carol sees")
 		s.refused(console.ExitForbidden, "", "pods", "-n", other.ns, carol)
 	})
 	t.Run("strangers", func(t *testing.T) { s.unknownCallers(t) })

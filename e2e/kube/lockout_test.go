@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,9 +47,7 @@ func testLockout(t *testing.T) {
 	stop()
 	t.Run("safeguard", func(t *testing.T) { s.on(t).safeguarded() })
 	t.Run("probes", func(t *testing.T) {
-		if now := s.on(t).restarts(); now != ready {
-			t.Errorf("restarts of probed pods were\n%sand are\n%s", ready, now)
-		}
+		diff.Equal(t, ready, s.on(t).restarts(), "restarts of probed pods")
 	})
 	t.Run("cleanup", func(t *testing.T) { s.on(t).cleanedUp(the.Node("node-a")) })
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // testNewPods: the very first query of a pod's life is held until the pod is
@@ -33,9 +34,7 @@ func testNewPods(t *testing.T) {
 			var g probe.Got
 			s.report(fmt.Sprintf("asks-%d-%s", i, n), &g)
 			t.Logf("first query on %s: %s after %d ms, then %s", n, g.Answer.Rcode, g.Answer.Millis, g.Class)
-			if g.Class != probe.OK {
-				t.Errorf("the first query of a pod's life on %s: %+v", n, g)
-			}
+			diff.Equal(t, probe.OK, g.Class, "the first query of a pod's life on", n, g)
 			var w probe.Window
 			s.report(fmt.Sprintf("dials-%d-%s", i, n), &w)
 			t.Logf("unjudged on %s: %d connections in the first %d ms, then %d denied", n, w.Opened, w.LastMillis, w.Denied)

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -62,9 +61,7 @@ func testRights(t *testing.T) {
 	for ns, want := range map[string][]string{s.ns: own, other.ns: elsewhere, "kube-system": system} {
 		got := s.rights(account, ns)
 		slices.Sort(want)
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("in %s (-want +got):\n%s", ns, d)
-		}
+		diff.Error(t, want, got, "in", ns)
 	}
 	for _, question := range []struct {
 		words string

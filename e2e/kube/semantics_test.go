@@ -2,8 +2,9 @@ package kube
 
 import (
 	"fmt"
-	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // gke is the manifest of GKE's documentation with nothing but its apiVersion changed, and a
@@ -66,9 +67,7 @@ func testGKE(t *testing.T) {
 	})
 	columns := s.kubectl("get", "fqdnnp", "-n", s.ns)
 	for _, word := range []string{"NAME", "ENFORCEMENT", "ACCEPTED", "allow-out-fqdnnp", "Enforce", "True"} {
-		if !strings.Contains(columns, word) {
-			t.Errorf("kubectl get fqdnnp does not show %q:\n%s", word, columns)
-		}
+		diff.Has(t, word, columns, "kubectl get fqdnnp does not show")
 	}
 }
 

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -80,7 +79,5 @@ func testCorefile(t *testing.T) {
 		return nil
 	})
 	s.gets("client", "tcp", "inside.test", 8080, works)
-	if d := cmp.Diff(agents, s.agents()); d != "" {
-		t.Errorf("agents were started anew:\n%s", d)
-	}
+	diff.Error(t, agents, s.agents(), "the agents; some were started anew")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console/web"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/webtest"
 )
@@ -37,9 +38,7 @@ func testUI(t *testing.T) {
 	p := s.page("--kubeconfig=" + dora)
 	var session web.Session
 	p.get("/api/session", &session)
-	if session.Namespace != s.ns {
-		t.Errorf("the session is %+v", session)
-	}
+	diff.Equal(t, s.ns, session.Namespace, "the session", session)
 	s.eventually(soon, "the flows of before", func() error {
 		var lines web.Lines
 		p.get("/api/lines", &lines)
@@ -90,9 +89,7 @@ func testUI(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.lines {
-		if l.Line.Pod.Namespace != s.ns {
-			t.Errorf("a line of another namespace: %+v", l)
-		}
+		diff.Equal(t, s.ns, l.Line.Pod.Namespace, "a line of another namespace", l)
 	}
 }
 

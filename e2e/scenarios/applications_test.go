@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -318,9 +319,7 @@ func testApplications(t *testing.T, kind nodeKind, commands [][]string) {
 		files[r.pod+".yaml"] = pod.Manifest("shop", r.pod, map[string]string{"ttl": label})
 		all = append(all, r)
 	}
-	if len(table) != len(all) {
-		t.Fatalf("the table has %d rows for %d applications", len(table), len(all))
-	}
+	diff.MustEqual(t, len(all), len(table), "rows of the table: one for each application")
 	s.start(files)
 	each := func(f func(r *runningApplication, others *sync.WaitGroup)) {
 		var wait, others sync.WaitGroup

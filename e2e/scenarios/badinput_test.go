@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -111,9 +112,7 @@ func TestRefusedStarts(t *testing.T) {
 				t.Errorf("not one clear line: %s", said)
 			}
 			for _, w := range test.want {
-				if !strings.Contains(said, w) {
-					t.Errorf("%q does not say %q", said, w)
-				}
+				diff.Has(t, w, said, "does not say")
 			}
 		})
 	}
@@ -136,12 +135,8 @@ func TestBadInputWhileRunning(t *testing.T) {
 	works := func(when string) {
 		t.Helper()
 		s.resolve("a", "www.example.org", dns.TypeA)
-		if got := s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.1:80"), lab.PatienceFor(lab.Answered)); got != lab.Answered {
-			t.Errorf("%s: the allowed name: %s", when, got)
-		}
-		if got := s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.2:80"), lab.PatienceFor(lab.Refused)); got != lab.Refused {
-			t.Errorf("%s: the other one: %s", when, got)
-		}
+		diff.Equal(t, lab.Answered, s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.1:80"), lab.PatienceFor(lab.Answered)), when, "the allowed name")
+		diff.Equal(t, lab.Refused, s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.2:80"), lab.PatienceFor(lab.Refused)), when, "the other one")
 	}
 	broken := func(word string) func(lab.Status) bool {
 		return func(st lab.Status) bool {

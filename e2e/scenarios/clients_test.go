@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -194,9 +195,7 @@ func needed(t *testing.T, words ...string) {
 		if strings.Contains(word, "/") {
 			_, err = os.Stat(word)
 		}
-		if err != nil {
-			t.Fatalf("%s is not installed: run `make test`, or as root e2e/prepare %s", word, word)
-		}
+		fatal.If(t, err, word, "not installed: run `make test`, or as root e2e/prepare", word)
 	}
 }
 
@@ -206,9 +205,7 @@ func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int,
 	p, pod := programs[number], s.Pod("a")
 	first := []netip.Addr{r.addr4(number, 0), r.addr6(number, 0)}
 	for _, addr := range first {
-		if got := pod.ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(lab.Refused)); got != lab.Refused {
-			t.Errorf("%s before the question: %s, want %s", addr, got, lab.Refused)
-		}
+		diff.Equal(t, lab.Refused, pod.ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(lab.Refused)), addr, "before the question")
 	}
 	out, err := pod.RunIn(etc, append(slices.Clone(argv), strings.ReplaceAll(r.ask, "NAME", p.name))...)
 	fatal.If(t, err)
@@ -228,9 +225,7 @@ func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int,
 		if r.unmatched || r.cname && s.byTarget(addr) {
 			open = lab.Refused
 		}
-		if got := pod.ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(open)); got != open {
-			t.Errorf("%s, which the client was told: %s, want %s", addr, got, open)
-		}
+		diff.Equal(t, open, pod.ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(open)), addr, "which the client was told")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // The addresses of the names in the test of cuts, as the last part of 198.51.100.N and
@@ -39,9 +40,7 @@ func (s *stage) asksFor(pod string, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			if len(s.resolve(pod, name+".example.org", qtype)) != 1 {
-				s.t.Fatalf("%s has no address", name)
-			}
+			diff.MustEqual(s.t, 1, len(s.resolve(pod, name+".example.org", qtype)), "addresses of", name)
 		}
 	}
 }

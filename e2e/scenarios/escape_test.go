@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -87,12 +88,8 @@ func (s *stage) forgesFrom(sources []string, when string, no *int) {
 				}
 			}
 			s.settle()
-			if n := s.world.Saw(netip.MustParseAddr(to)); n != 0 {
-				s.t.Errorf("%s: %d forged %s packets from %s arrived", when, n, network, from)
-			}
-			if n := s.world.Saw(netip.MustParseAddr(allowed)); n != 0 {
-				s.t.Errorf("%s: %d forged %s packets from %s arrived at the neighbour's address", when, n, network, from)
-			}
+			diff.Equal(s.t, 0, s.world.Saw(netip.MustParseAddr(to)), when, "forged", network, "packets from", from, "that arrived")
+			diff.Equal(s.t, 0, s.world.Saw(netip.MustParseAddr(allowed)), when, "forged", network, "packets from", from, "that arrived at the neighbour's address")
 		}
 	}
 }

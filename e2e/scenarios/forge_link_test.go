@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -128,13 +129,9 @@ func TestClaimedAddressesOnASeparateLink(t *testing.T) {
 		}
 		for _, to := range []netip.Addr{b.Addr4, b.Addr6} {
 			for _, from := range []*lab.Host{f.Node, f.World, f.Pod("free").Host} {
-				if got := from.ProbeFor("icmp", netip.AddrPortFrom(to, 0), lab.Limit); got != lab.Answered {
-					t.Errorf("%s to %s: %s", from.Name, to, got)
-				}
+				diff.Equal(t, lab.Answered, from.ProbeFor("icmp", netip.AddrPortFrom(to, 0), lab.Limit), from.Name, "to", to)
 			}
-			if n := own.Saw(to); n != 0 {
-				t.Errorf("%d packets for %s came to the pod that claims it", n, to)
-			}
+			diff.Equal(t, 0, own.Saw(to), "packets for", to, "that came to the pod that claims it")
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestForgedConnection has a pod send into its neighbour's open connections.
@@ -91,9 +92,7 @@ func TestForgedErrors(t *testing.T) {
 			run(t, f.Node, program, "-t", "nat", "-A", "PREROUTING", "-d", rule[0], "-p", "udp", "--dport", "7777", "-j", "DNAT", "--to", rule[1])
 		}
 		for _, to := range []string{"10.1.0.5:9", "[fd00:1::5]:9", "192.168.77.1:7777", "[fd00:77::1]:7777"} {
-			if got := f.World.ProbeFor("udp", netip.MustParseAddrPort(to), lab.Limit); got != lab.Refused {
-				t.Errorf("a closed port of the pod, dialled from outside as %s: %s", to, got)
-			}
+			diff.Equal(t, lab.Refused, f.World.ProbeFor("udp", netip.MustParseAddrPort(to), lab.Limit), "a closed port of the pod, dialled from outside as", to)
 		}
 	})
 }

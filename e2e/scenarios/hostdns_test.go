@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -84,9 +85,7 @@ func (s *stage) query(network, resolver, name string, qtype uint16) (rcode int, 
 // reaches compares whether the node reaches port 80 of an address.
 func (s *stage) reaches(when, addr string, want lab.Outcome) {
 	s.t.Helper()
-	if got := s.Node.ProbeFor("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), 80), lab.PatienceFor(want)); got != want {
-		s.t.Errorf("%s: the node to %s: %s, want %s", when, addr, got, want)
-	}
+	diff.Equal(s.t, want, s.Node.ProbeFor("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), 80), lab.PatienceFor(want)), when, "the node to", addr)
 }
 
 // intercepted waits until the node's queries to resolvers come to the agent: it has written where they
@@ -223,9 +222,7 @@ func TestAForwarderOnTheNode(t *testing.T) {
 		t.Errorf("%d %v, %v", rcode, addrs, err)
 	}
 	n.reaches("by the forwarder", "198.51.100.40", lab.Answered)
-	if log := n.agent.Log(); !strings.Contains(log, "is a forwarder on this node") {
-		t.Errorf("the log:\n%s", log)
-	}
+	diff.Has(t, "is a forwarder on this node", n.agent.Log(), "the log")
 }
 
 const looping = "198.51.100.88"

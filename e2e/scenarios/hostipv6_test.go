@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -94,12 +95,8 @@ func (n *node6) works(when string) {
 			n.t.Errorf("%s: an echo request to %s: %s", when, addr, got)
 		}
 	}
-	if got := n.World.ProbeFor("tcp", addrPort(hostPort(nodeOut6, inboundPort)), lab.Limit); got != lab.Answered {
-		n.t.Errorf("%s: the world to the node: %s", when, got)
-	}
-	if got := n.pod.ProbeFor("tcp", addrPort(hostPort(strange6, 80)), lab.Limit); got != lab.Answered {
-		n.t.Errorf("%s: a pod of the node to the world: %s", when, got)
-	}
+	diff.Equal(n.t, lab.Answered, n.World.ProbeFor("tcp", addrPort(hostPort(nodeOut6, inboundPort)), lab.Limit), when, "the world to the node")
+	diff.Equal(n.t, lab.Answered, n.pod.ProbeFor("tcp", addrPort(hostPort(strange6, 80)), lab.Limit), when, "a pod of the node to the world")
 	n.reaches(when, strange6, lab.Refused)
 	if out, err := n.Node.Run(agentBinary, "status", "--socket", n.agent.Socket()); err != nil || !strings.Contains(out, "API server") || strings.Contains(out, "[NOT ENFORCED]") {
 		n.t.Errorf("%s: the status: %v\n%s", when, err, out)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -108,13 +109,9 @@ func TestFailsafesOfAClosedNode(t *testing.T) {
 		dhcp, err := s.Node.DialFrom("udp", "0.0.0.0:68", "198.51.100.5:67", lab.Limit)
 		fatal.If(t, err)
 		defer dhcp.Close()
-		if got := lab.Echo(dhcp, lab.Limit); got != lab.Answered {
-			t.Errorf("a DHCP server: %s", got)
-		}
+		diff.Equal(t, lab.Answered, lab.Echo(dhcp, lab.Limit), "a DHCP server")
 		s.linkPackets()
-		if got := lab.Echo(session, lab.Limit); got != lab.Answered {
-			t.Errorf("an outsider to the node: %s", got)
-		}
+		diff.Equal(t, lab.Answered, lab.Echo(session, lab.Limit), "an outsider to the node")
 		time.Sleep(2 * nodePoll)
 		s.hostExpects("tcp", "198.51.100.180:10250", lab.Refused)
 		if c, err := s.Node.Dial("tcp", outsider, lab.Limit); err == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -47,9 +48,7 @@ func (s *stage) hostAsks(resolvers ...netip.Addr) {
 // hostExpects probes from the node and asserts the outcome.
 func (s *stage) hostExpects(network, to string, want lab.Outcome) {
 	s.t.Helper()
-	if got := s.Node.ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
-		s.t.Errorf("the node to %s %s: %s, want %s", network, to, got, want)
-	}
+	diff.Equal(s.t, want, s.Node.ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)), "the node to", network, to)
 }
 
 // TestHostPolicy: a policy for the node judges the connections of its own sockets and no other

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -137,9 +138,7 @@ func TestInvalidPacketsAreNotAnswered(t *testing.T) {
 			}
 		}
 		f.judge(all)
-		if got := resets(); got != "0 0" {
-			t.Errorf("pod a got %s resets over IPv4 and IPv6, want none", got)
-		}
+		diff.Equal(t, "0 0", resets(), "resets over IPv4 and IPv6")
 		for _, lines := range open {
 			f.goesOn("after an invalid segment", lines...)
 		}

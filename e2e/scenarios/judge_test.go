@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -30,9 +31,7 @@ func (s *stage) noneAdmitted(from []netip.Addr, to ...netip.Addr) {
 			s.t.Errorf("no connection from %v to %v is known: this proves nothing", from, to)
 		}
 		for _, f := range all {
-			if f.Mark&mark != 0 {
-				s.t.Errorf("the connection from %s to %s has the mark %#x", f.Src, f.Dst, f.Mark)
-			}
+			diff.Equal(s.t, 0, f.Mark&mark, "the connection from", f.Src, "to", f.Dst, "the mark's bits of", f.Mark)
 		}
 		return err
 	}))

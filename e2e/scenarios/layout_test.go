@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -113,9 +114,7 @@ func (s *stage) prints(commands ...string) string {
 	for _, command := range commands {
 		words := strings.Fields(command)
 		out, err := s.Node.Run(words[0], words[1:]...)
-		if err != nil {
-			s.t.Fatalf("%s: %v\n%s", command, err, out)
-		}
+		fatal.If(s.t, err, command, out)
 		all.WriteString(out)
 	}
 	return all.String()
@@ -126,9 +125,7 @@ func (s *stage) laidOut(when string, there, gone []string) {
 	s.t.Helper()
 	text := s.kernelText()
 	for _, w := range there {
-		if !strings.Contains(text, w) {
-			s.t.Errorf("%s: %s is not there", when, w)
-		}
+		diff.Has(s.t, w, text, when, "not there")
 	}
 	for _, w := range gone {
 		if strings.Contains(text, w) {
@@ -173,9 +170,7 @@ func followed(t *testing.T, kind nodeKind, older string, ofOlder, ofThis []strin
 	turn := func(how, binary string, there, gone []string, next func() error) {
 		t.Helper()
 		s.agent.Use(binary, kind.args()...)
-		if err := next(); err != nil {
-			t.Fatalf("%s: %v", how, err)
-		}
+		fatal.If(t, next(), how)
 		s.laidOut(how, there, gone)
 		s.goesOn(how, lines...)
 		if st, err := s.agent.Status(); err != nil || st.Enforcer.Grants == 0 {
@@ -239,12 +234,8 @@ func TestOtherVariant(t *testing.T) {
 		for v, want := range map[string]bool{"legacy": variant == "legacy", "nft": variant == "nft"} {
 			for _, program := range []string{"iptables", "ip6tables"} {
 				out, err := s.Node.Run(program + "-" + v + "-save")
-				if err != nil {
-					t.Fatal(err, out)
-				}
-				if got := strings.Contains(out, "NAMEGATE"); got != want {
-					t.Errorf("turn %d, an agent of %s: %s of %s holds chains of ours: %v", i, variant, program, v, got)
-				}
+				fatal.If(t, err, out)
+				diff.Equal(t, want, strings.Contains(out, "NAMEGATE"), "turn", i, "an agent of", variant, program, "of", v, "holds chains of ours:")
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/short"
 )
@@ -218,18 +219,14 @@ func (s *stage) apply(files map[string]string) {
 // expect probes from a pod and asserts the outcome.
 func (s *stage) expect(pod, network, to string, want lab.Outcome) {
 	s.t.Helper()
-	if got := s.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
-		s.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
-	}
+	diff.Equal(s.t, want, s.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)), "pod", pod, "to", network, to)
 }
 
 // resolve asks the world's resolver from a pod and returns the addresses.
 func (s *stage) resolve(pod, name string, qtype uint16) []netip.Addr {
 	s.t.Helper()
 	r, err := s.ask(pod, "udp", name, qtype)
-	if err != nil {
-		s.t.Fatalf("pod %s asks for %s: %v", pod, name, err)
-	}
+	fatal.If(s.t, err, "pod", pod, "asks for", name)
 	return lab.Addresses(r)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/wiretest"
 )
@@ -248,9 +249,7 @@ func (s *stage) runRow(r row) {
 		if want == lab.Refused && r.proto == "udp" && got == lab.Silent {
 			got = want // the kernel sends a pod few ICMP errors a second
 		}
-		if got != want {
-			s.t.Errorf("%s: pod %s to %s: %s, want %s", r, pod, to, got, want)
-		}
+		diff.Equal(s.t, want, got, r, "pod", pod, "to", to)
 	}
 	refused := lab.Refused
 	if r.proto == "icmp" {
@@ -265,9 +264,7 @@ func (s *stage) runRow(r row) {
 		}
 	}
 	s.settle()
-	if n := s.world.Saw(r.addr); n != 0 {
-		s.t.Errorf("%s: %d denied packets arrived", r, n)
-	}
+	diff.Equal(s.t, 0, s.world.Saw(r.addr), r, "denied packets that arrived")
 	if r.allowed() {
 		probe(r.pod(), lab.Answered)
 	}

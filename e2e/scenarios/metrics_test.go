@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -64,9 +65,7 @@ func TestMetricsMove(t *testing.T) {
 		`namegate_dns_upstreams{state="up",zone="."}`: "2", `namegate_dns_upstreams{state="down",zone="."}`: "0",
 		`namegate_dns_verdicts_total{type="A",verdict="allowed"}`: "1", "namegate_apply_failures_total": "0",
 	} {
-		if before[sample] != want {
-			t.Errorf("%s is %q at first, want %s", sample, before[sample], want)
-		}
+		diff.Equal(t, want, before[sample], sample, "at first")
 	}
 	for _, sample := range []string{"namegate_compile_seconds_count", "namegate_apply_seconds_count", `namegate_dns_latency_seconds_count{stage="grant"}`,
 		`namegate_dns_latency_seconds_sum{stage="total"}`, "namegate_snapshot", "namegate_granted_addresses"} {

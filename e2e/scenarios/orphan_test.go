@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -42,9 +43,7 @@ func orphanStage(t *testing.T, kind nodeKind) *stage {
 func (s *stage) isClosed(when, pod string) {
 	s.t.Helper()
 	for _, to := range []string{"198.51.100.1:80", "[2001:db8:1::1]:80", "198.51.100.2:80", "[2001:db8:1::2]:80"} {
-		if got := s.Pod(pod).ProbeFor("tcp", netip.MustParseAddrPort(to), lab.PatienceFor(lab.Refused)); got != lab.Refused {
-			s.t.Errorf("%s: pod %s to %s: %s", when, pod, to, got)
-		}
+		diff.Equal(s.t, lab.Refused, s.Pod(pod).ProbeFor("tcp", netip.MustParseAddrPort(to), lab.PatienceFor(lab.Refused)), when, "pod", pod, "to", to)
 	}
 	asked := len(s.outside.Asked())
 	if r, err := s.ask(pod, "udp", "www.example.org", dns.TypeA); err != nil || r.Rcode != dns.RcodeRefused || len(s.outside.Asked()) > asked {

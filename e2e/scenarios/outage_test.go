@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -179,9 +180,7 @@ func orderlyExitAndCleanup(t *testing.T, path string, each eachOf) {
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 		for _, c := range clients {
 			// The first query: the agent was to end interception before its exit.
-			if got := c.rcode(lab.Limit); got != dns.RcodeSuccess {
-				t.Errorf("after an orderly exit: rcode %d", got)
-			}
+			diff.Equal(t, dns.RcodeSuccess, c.rcode(lab.Limit), "after an orderly exit: rcode")
 		}
 		s.enforced("after the agent's exit")
 		if out, err := s.Node.Run("env", path, agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
@@ -192,9 +191,7 @@ func orderlyExitAndCleanup(t *testing.T, path string, each eachOf) {
 			{"iptables-save"}, {"ip6tables-save"}, {"ipset", "list", "-n"}, {"nft", "list", "ruleset"}, {"ip", "addr"},
 			{"conntrack", "-L", "--mark", "0x40/0x40"},
 		} {
-			if trace := traces(run(t, s.Node, look[0], look[1:]...)); trace != "" {
-				t.Errorf("%v after cleanup still shows %q", look, trace)
-			}
+			diff.Equal(t, "", traces(run(t, s.Node, look[0], look[1:]...)), look, "shows after cleanup")
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -142,9 +143,7 @@ func TestUnseenBridge(t *testing.T) {
 			"p.yaml": policy("www", strings.Replace(allowWWW, "{matchLabels: {app: client}}", "{}", 1)),
 		})
 		fatal.If(t, s.agent.WaitFor("the blind spot", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 2 }))
-		if log := s.agent.Log(); !strings.Contains(log, "load br_netfilter") {
-			t.Errorf("the log does not say so:\n%s", log)
-		}
+		diff.Has(t, "load br_netfilter", s.agent.Log(), "the log does not say so")
 		judged := func() {
 			t.Helper()
 			s.resolve("a", "www.example.org", dns.TypeA)

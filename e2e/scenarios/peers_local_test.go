@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // selectsClient selects the pods with the label app=client, and allows them nothing.
@@ -55,9 +56,7 @@ func TestNodeLocal(t *testing.T) {
 			t.Helper()
 			for _, to := range []netip.Addr{a.Addr4, a.Addr6} {
 				for _, proto := range []string{"tcp", "udp", "icmp"} {
-					if got := s.Node.ProbeFor(proto, netip.AddrPortFrom(to, 8080), lab.Limit); got != lab.Answered {
-						t.Errorf("%s: the node's probe of %s by %s: %s", when, to, proto, got)
-					}
+					diff.Equal(t, lab.Answered, s.Node.ProbeFor(proto, netip.AddrPortFrom(to, 8080), lab.Limit), when, "the node's probe of", to, "by", proto)
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -68,9 +69,7 @@ func (s *stage) inUse() {
 	c, err := s.Pod("a").Dial("tcp", "198.19.255.1:81", lab.Limit)
 	fatal.If(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
-	if got := lab.Echo(c, lab.Limit); got != lab.Answered {
-		s.t.Fatalf("no connection: %s", got)
-	}
+	diff.MustEqual(s.t, lab.Answered, lab.Echo(c, lab.Limit), "the connection")
 	for i := range 40 {
 		name := fmt.Sprintf("e%d.test", i)
 		s.zone.add(name + fmt.Sprintf(". 600 IN A 198.19.254.%d", i))
@@ -123,9 +122,7 @@ func TestShareOfGrants(t *testing.T) {
 		if st.Enforcer.Grants == 0 || st.Enforcer.Grants > 8192+2048 {
 			t.Errorf("%d grants", st.Enforcer.Grants)
 		}
-		if st.Enforcer.Repairs != 0 {
-			t.Errorf("%d repairs, though nobody else writes", st.Enforcer.Repairs)
-		}
+		diff.Equal(t, 0, st.Enforcer.Repairs, "repairs without another writer")
 		r, err := s.ask("a", "tcp", "f0.test", dns.TypeA)
 		fatal.If(t, err)
 		if n := len(lab.Addresses(r)); n != 8192/shareOpenings/2 {

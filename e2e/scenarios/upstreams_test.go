@@ -187,9 +187,7 @@ func TestUpstreamRecovers(t *testing.T) {
 func (s *stage) immediate(name string) bool {
 	s.t.Helper()
 	r, took, err := s.patient("a", name)
-	if err != nil {
-		s.t.Fatalf("%s: no reply in %v: %v", name, took, err)
-	}
+	fatal.If(s.t, err, name, "no reply in", took)
 	if err := s.right(r, []netip.Addr{addressOf(name)}); err != nil {
 		s.t.Errorf("%s: %v", name, err)
 	}

@@ -342,9 +342,7 @@ func TestClusterHistories(t *testing.T) {
 				rules += len(got)
 			}
 			again := c.Compile(in)
-			if !slices.Equal(again.Views, s.Views) {
-				t.Fatalf("seed %d, step %d: views change without a change", seed, step)
-			}
+			diff.Fatal(t, s.Views, again.Views, "seed", seed, "step", step, "the views without a change")
 			if last != nil {
 				for _, v := range s.Views {
 					if last.ViewOf(v.Pod.PodRef) == v {

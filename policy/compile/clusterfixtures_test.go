@@ -10,15 +10,14 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // aCluster reads the spec of a cluster policy.
 func aCluster(t testing.TB, name, spec string) *v1alpha1.ClusterFQDNNetworkPolicy {
 	t.Helper()
 	p := &v1alpha1.ClusterFQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
-		t.Fatalf("%s: %v", spec, err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec), spec)
 	return p
 }
 

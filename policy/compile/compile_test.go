@@ -41,9 +41,7 @@ func TestUnion(t *testing.T) {
 			entries = append(entries, fmt.Sprintf("%s %s %s audit=%v", r.Policy, patterns(r), r.Ports, r.Audit))
 		}
 		opened, denied := v.ExactNames()
-		if len(denied) > 0 {
-			t.Errorf("%s: namespaced policies deny %v", v.Pod.Name, denied)
-		}
+		diff.Empty(t, denied, v.Pod.Name, "denied by namespaced policies")
 		got = append(got, view{v.Pod.Name, strings.Join(v.Policies, " "), strings.Join(entries, "; "), fmt.Sprint(v.PortSets()),
 			fmt.Sprint(opened), v.Enforced, v.Denied, v.Unmatched})
 	}
@@ -88,9 +86,7 @@ func TestSecondInterfaces(t *testing.T) {
 		t.Fatalf("problems %v, views %v", s.Problems, s.Views)
 	}
 	got := s.Problems[1]
-	if !strings.Contains(got.Message, "shop/p, shop/q cannot hold") {
-		t.Errorf("message %q", got.Message)
-	}
+	diff.Has(t, "shop/p, shop/q cannot hold", got.Message, "message")
 	got.Message = ""
 	want := policy.Problem{Object: "pod shop/several", Reason: policy.ReasonSecondInterface, Pod: several.PodRef, Policies: []string{"shop/p", "shop/q"}}
 	diff.Error(t, want, got)

@@ -14,15 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // aNet reads the spec of a NetworkPolicy; it is shop's unless the name has a namespace.
 func aNet(t testing.TB, name, spec string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	n := &networkingv1.NetworkPolicy{}
-	if err := yaml.UnmarshalStrict([]byte(spec), &n.Spec); err != nil {
-		t.Fatalf("%s: %v", spec, err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &n.Spec), spec)
 	n.Namespace, n.Name = "shop", name
 	if space, rest, found := strings.Cut(name, "/"); found {
 		n.Namespace, n.Name = space, rest

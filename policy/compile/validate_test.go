@@ -112,9 +112,7 @@ func TestValidate(t *testing.T) {
 			p := aPolicy("p", "", aRule("good.test"))
 			c.change(&p.Spec)
 			problems := fqdnnp.Validate(p)
-			if len(problems) != len(c.problems) {
-				t.Fatalf("problems %v", problems)
-			}
+			diff.MustEqual(t, len(c.problems), len(problems), "problems", problems)
 			for i, want := range c.problems {
 				path, message, _ := strings.Cut(want, ": ")
 				if got := problems[i]; got.Path != path || !strings.Contains(got.Message, message) || got.Object != "policy shop/p" {
@@ -126,9 +124,7 @@ func TestValidate(t *testing.T) {
 				t.Errorf("the snapshot reports otherwise: %s", diff)
 			}
 			if len(problems) > 0 && problems[0].Reason == policy.ReasonInvalid {
-				if len(s.Views) > 0 {
-					t.Error("an invalid policy selects a pod")
-				}
+				diff.Empty(t, s.Views, "pods that an invalid policy selects")
 				return
 			}
 			works := c.works

@@ -103,9 +103,7 @@ func TestParsePatternRefuses(t *testing.T) {
 		strings.Repeat("ü", 300): "write the A-label",
 	} {
 		p, err := ParsePattern(text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is %q, %v; want an error with %q", text, p, err, want)
-		}
+		diff.Fails(t, want, err, text, p)
 		if p.Matches(mustName(t, "a.test")) {
 			t.Errorf("%q matches although it is refused", text)
 		}

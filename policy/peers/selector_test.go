@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestSelectorText(t *testing.T) {
@@ -47,9 +49,7 @@ func TestSelectorLikeAPI(t *testing.T) {
 		from := randomSelector(r)
 		want, wrong := metav1.LabelSelectorAsSelector(from)
 		got, err := NewSelector(from)
-		if (err == nil) != (wrong == nil) {
-			t.Fatalf("%v: %v, %v", from, err, wrong)
-		}
+		diff.MustEqual(t, wrong == nil, err == nil, from, err, wrong)
 		if err != nil {
 			continue
 		}
@@ -121,9 +121,7 @@ func TestSample(t *testing.T) {
 			return true
 		}
 		set, ok := Sample(all...)
-		if ok != selected(set) {
-			t.Fatalf("%v: %v, %v", all, set, ok)
-		}
+		diff.MustEqual(t, selected(set), ok, all, set)
 		if ok {
 			found++
 			continue

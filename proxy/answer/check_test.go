@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -47,9 +48,7 @@ func TestCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := message(t, "www.example.org", tt.qtype, tt.rrs...)
 			question, _ := ReadQuestion(m)
-			if got := describe(Check(question, m, 64)); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			diff.Equal(t, tt.want, describe(Check(question, m, 64)))
 		})
 	}
 }
@@ -151,9 +150,7 @@ func TestCheckLikeItsTwin(t *testing.T) {
 		m := message(t, "www.example.org", dns.TypeA, rrs...)
 		q, _ := ReadQuestion(m)
 		c, want := Check(q, m, 64), naive("www.example.org.", m.Answer)
-		if (want == nil) != (c.Reason != "") {
-			t.Fatalf("%q: %+v, twin %v", rrs, c, want)
-		}
+		diff.MustEqual(t, c.Reason != "", want == nil, rrs, c, "twin", want)
 		if want == nil {
 			circles++
 			continue
@@ -162,9 +159,7 @@ func TestCheckLikeItsTwin(t *testing.T) {
 		for _, a := range c.Addrs {
 			got[a.Addr.String()] = true
 		}
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("%q: %v, twin %v", rrs, got, want)
-		}
+		diff.MustEqual(t, fmt.Sprint(want), fmt.Sprint(got), rrs, got, "twin", want)
 	}
 	if circles == 0 {
 		t.Error("no circle was drawn")
@@ -188,9 +183,7 @@ func TestFirstAlias(t *testing.T) {
 		{"x.corp.test. 60 CNAME www.example.org.", false},
 		{"www.example.org.corp.test. 60 A 192.0.2.1", false},
 	} {
-		if got := first(message(t, "www.example.org.corp.test", dns.TypeA, tt.rr)); got != tt.want {
-			t.Errorf("%s: %v", tt.rr, got)
-		}
+		diff.Equal(t, tt.want, first(message(t, "www.example.org.corp.test", dns.TypeA, tt.rr)), tt.rr)
 	}
 	far := message(t, "www.example.org.corp.test", dns.TypeA, "www.example.org.corp.test. 60 CNAME x.test.", "x.test. 60 CNAME www.example.org.")
 	if first(far) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -37,9 +38,7 @@ func TestHints(t *testing.T) {
 		if strings.Join(got, " ") != want && !sameWords(got, want) {
 			t.Errorf("%s: %v, want %s", text, got, want)
 		}
-		if has := hasHints(svcb(t, text)); has != (want != "") {
-			t.Errorf("%s: has hints %v", text, has)
-		}
+		diff.Equal(t, want != "", hasHints(svcb(t, text)), text, "hints")
 	}
 }
 
@@ -81,8 +80,6 @@ func TestCarriesAddress(t *testing.T) {
 	} {
 		rr, err := dns.NewRR(text)
 		fatal.If(t, err)
-		if got := carriesAddress(rr); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
+		diff.Equal(t, want, carriesAddress(rr), text)
 	}
 }

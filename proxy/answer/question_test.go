@@ -6,6 +6,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -16,16 +18,12 @@ func TestAskOnTheWire(t *testing.T) {
 		{Question: wire.Question{Name: policytest.Name(`a\.b.\000\255.test`), Type: 65280, Class: dns.ClassINET}, Flags: wire.RD | wire.CD | wire.AD | wire.DO},
 	} {
 		m := new(dns.Msg)
-		if err := m.Unpack(a.Pack(0x1234)); err != nil {
-			t.Fatalf("%+v: %v", a, err)
-		}
+		fatal.If(t, m.Unpack(a.Pack(0x1234)), a)
 		opt := m.IsEdns0()
 		q, ok := ReadQuestion(m)
 		if !ok || m.Id != 0x1234 || m.Response || q != a.Question || opt == nil || opt.UDPSize() != wire.AdvertisedSize {
 			t.Errorf("%+v became %v", a, m)
 		}
-		if ReadQuery(q, m) != a {
-			t.Errorf("read back as %+v, was %+v", ReadQuery(q, m), a)
-		}
+		diff.Equal(t, a, ReadQuery(q, m), "read back")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestExtendedErrorIsPassedOn(t *testing.T) {
@@ -50,9 +51,7 @@ func TestRestrictLeavesTheSharedMessageAlone(t *testing.T) {
 	c := Check(q, m, 64)
 	r := Relay(query, m)
 	Restrict(r, c.Addrs[:1], 60)
-	if m.String() != before {
-		t.Errorf("changed to\n%s\nfrom\n%s", m, before)
-	}
+	diff.Equal(t, before, m.String(), "the message afterwards")
 	if all := r.String(); strings.Contains(all, "192.0.2.2") || strings.Contains(all, "192.0.2.66") || strings.Contains(all, "9000") {
 		t.Errorf("reply\n%s", all)
 	}
@@ -86,9 +85,7 @@ func TestRestrictHints(t *testing.T) {
 		if len(m.Answer) == 1 {
 			got = m.Answer[0].String()[strings.Index(m.Answer[0].String(), "HTTPS\t")+6:]
 		}
-		if got != tt.want {
-			t.Errorf("%s with %v: %q, want %q", tt.rr, tt.keep, got, tt.want)
-		}
+		diff.Equal(t, tt.want, got, tt.rr, "with", tt.keep)
 	}
 }
 

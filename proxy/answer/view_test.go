@@ -12,6 +12,8 @@ import (
 
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // plainCase is a reply, the query that it answers and the settings by which it is
@@ -47,9 +49,7 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 		return false
 	}
 	m := new(dns.Msg)
-	if err := m.Unpack(c.packet); err != nil {
-		t.Fatalf("the parser does not read it: %v\n%x", err, c.packet)
-	}
+	fatal.If(t, m.Unpack(c.packet), "the parser does not read it", c.packet)
 	for _, b := range c.bounds {
 		BoundTTLs(m, b.Min, b.Max)
 	}
@@ -58,13 +58,9 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 		t.Fatalf("read %v by %v, checked %+v\n%x", r.Addrs, r.Chain, checked, c.packet)
 	}
 	for i, a := range checked.Addrs {
-		if r.Addrs[i] != a {
-			t.Fatalf("address %d: read %v, checked %v\n%x", i, r.Addrs[i], a, c.packet)
-		}
+		diff.MustEqual(t, a, r.Addrs[i], "address", i, c.packet)
 	}
-	if r.MinTTL() != MinTTL(m) {
-		t.Fatalf("the least TTL: %d, want %d", r.MinTTL(), MinTTL(m))
-	}
+	diff.MustEqual(t, MinTTL(m), r.MinTTL(), "the least TTL")
 	r.Own()
 	stored := bytes.Clone(r.Message)
 	kept := *m
@@ -88,9 +84,7 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 // wantMessage compares two messages but for the spelling of their names.
 func wantMessage(t testing.TB, what string, got, want *dns.Msg) {
 	t.Helper()
-	if g, w := strings.ToLower(got.String()), strings.ToLower(want.String()); g != w {
-		t.Fatalf("%s:\n%s\nwant\n%s", what, g, w)
-	}
+	diff.MustEqual(t, strings.ToLower(want.String()), strings.ToLower(got.String()), what)
 }
 
 const plainName = "www.example.org."
@@ -191,9 +185,7 @@ func TestPlainReplies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			q := newQuery(plainName, dns.TypeA)
 			packet := append(wireReply(q, tt.flags, tt.sections...), tt.tail...)
-			if plain := newPlainCase(q, packet).wantTwin(t); plain != tt.plain {
-				t.Errorf("plain %v, want %v\n%x", plain, tt.plain, packet)
-			}
+			diff.Equal(t, tt.plain, newPlainCase(q, packet).wantTwin(t), "plain", packet)
 		})
 	}
 }
@@ -224,9 +216,7 @@ func TestLongestPlainChain(t *testing.T) {
 			at += len(rrs[i])
 		}
 		rrs = append(rrs, wireRecord(owner, dns.TypeAAAA, dns.ClassINET, 90, policyAddr))
-		if got := newPlainCase(q, wireReply(q, noerror, rrs)).wantTwin(t); got != want {
-			t.Errorf("%d CNAMEs: plain %v", chain, got)
-		}
+		diff.Equal(t, want, newPlainCase(q, wireReply(q, noerror, rrs)).wantTwin(t), "plain with", chain, "CNAMEs")
 	}
 }
 
@@ -256,9 +246,7 @@ func TestReuseOfAnAnswerView(t *testing.T) {
 		view, _ := wire.ParseQuery(packed(t, c.query))
 		var fresh wire.AnswerView
 		one, other := bytes.Clone(c.packet), bytes.Clone(c.packet)
-		if used.Parse(one, q, c.most, c.bounds) != fresh.Parse(other, q, c.most, c.bounds) {
-			t.Fatalf("read otherwise by a reader that was used\n%x", c.packet)
-		}
+		diff.MustEqual(t, fresh.Parse(other, q, c.most, c.bounds), used.Parse(one, q, c.most, c.bounds), "by a reader that was used", c.packet)
 		var copied wire.AnswerView
 		copied.CopyFrom(&used)
 		if !slices.Equal(used.Addrs, fresh.Addrs) || !slices.Equal(copied.Addrs, fresh.Addrs) || !slices.EqualFunc(copied.Chain, fresh.Chain, func(a, b fqdn.Name) bool { return a == b }) || used.Fits(&view) != fresh.Fits(&view) {

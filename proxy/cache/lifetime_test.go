@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 	"github.com/namegate/namegate/testkit/wiretest"
 )
@@ -54,16 +55,12 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := wiretest.Answer(t, wiretest.Query("one.test", tt.qtype), tt.says...)
-			if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: tt.qtype, Class: dns.ClassINET}, m, &tt.cache); got != tt.want {
-				t.Errorf("kept for %d s, want %d", got, tt.want)
-			}
+			diff.Equal(t, tt.want, lifetime(wire.Question{Name: policytest.Name("one.test"), Type: tt.qtype, Class: dns.ClassINET}, m, &tt.cache), "seconds that it is kept")
 			var ttls []uint32
 			for _, rr := range slices.Concat(m.Answer, m.Ns, m.Extra) {
 				ttls = append(ttls, rr.Header().Ttl)
 			}
-			if !slices.Equal(ttls, tt.ttls) {
-				t.Errorf("the TTLs are %v, want %v", ttls, tt.ttls)
-			}
+			diff.Error(t, tt.ttls, ttls, "the TTLs")
 		})
 	}
 }
@@ -71,9 +68,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 func TestTruncatedIsNotCached(t *testing.T) {
 	m := wiretest.Answer(t, toOne, "one.test. 300 IN A 192.0.2.1")
 	m.Truncated = true
-	if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}); got != 0 {
-		t.Errorf("kept for %d s", got)
-	}
+	diff.Equal(t, 0, lifetime(wire.Question{Name: policytest.Name("one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}), "seconds that it is kept")
 }
 
 func TestOPTHasNoTTL(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/granttest"
 )
@@ -75,9 +76,7 @@ func boot(t *testing.T, file, text string) {
 	t.Helper()
 	parse := func() *corefile.Config {
 		c, err := corefile.Parse(file, text)
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, text)
-		}
+		fatal.If(t, err, "in", text)
 		return c
 	}
 	s, err := proxy.New(proxy.Options{Config: parse(), Granter: &granttest.Granter{}, Logger: slog.New(slog.DiscardHandler)})
@@ -90,15 +89,11 @@ func boot(t *testing.T, file, text string) {
 		}
 	}()
 	for range 2 {
-		if pending := s.Configure(parse()); len(pending) > 0 {
-			t.Errorf("the same file waits for a restart: %v", pending)
-		}
+		diff.Empty(t, s.Configure(parse()), "waiting for a restart with the same file")
 	}
 	fatal.If(t, s.Listen([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}))
 	addrs := s.Addrs()
-	if len(addrs) != 1 {
-		t.Fatalf("serves on %v", addrs)
-	}
+	diff.MustEqual(t, 1, len(addrs), "serves on", addrs)
 	if err := s.SelfQuery(ctx, addrs[0]); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -52,9 +53,7 @@ var bounds = []bound{
 func TestDocumentedBounds(t *testing.T) {
 	text := documentation(t)
 	for _, b := range bounds {
-		if !strings.Contains(section(text, b.section), "\n"+b.row+b.ends) {
-			t.Errorf("docs/corefile.md does not say %s%s of %s", b.row, b.ends, b.section)
-		}
+		diff.Has(t, "\n"+b.row+b.ends, section(text, b.section), "docs/corefile.md does not say", b.row, b.ends, "of", b.section)
 		least, most, _ := strings.Cut(b.ends, " to ")
 		for _, end := range []string{least, most} {
 			if _, err := Parse("Corefile", rootBlock(fmt.Sprintf(b.lines, end))); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // rootBlock is a Corefile of one block with these lines beside the forward.
@@ -72,9 +72,7 @@ func TestCacheBounds(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := fmt.Sprint(c.CacheEntries, " ", c.CacheBytes); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
+		diff.Equal(t, want, fmt.Sprint(c.CacheEntries, " ", c.CacheBytes), text)
 	}
 }
 
@@ -106,9 +104,7 @@ func TestCacheIsOfItsBlock(t *testing.T) {
 			}
 			got = append(got, fmt.Sprintf("%s=%v", z.Name, kept))
 		}
-		if d := cmp.Diff(want, strings.Join(got, " ")); d != "" {
-			t.Errorf("%s\n%s", text, d)
-		}
+		diff.Error(t, want, strings.Join(got, " "), text)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy/failsafe"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -40,14 +41,10 @@ func TestCompleteExampleHasTheDefaults(t *testing.T) {
 	// These have no default but "none".
 	c.Intercept, c.FailClosed = nil, false
 	c.AuditFilter.Namespaces = nil
-	if diff := diff(audit.Verdicts(), c.AuditFilter.Verdicts); diff != "" {
-		t.Errorf("the full example does not have all verdicts: %s", diff)
-	}
+	diff.Error(t, audit.Verdicts(), c.AuditFilter.Verdicts, "the full example does not have all verdicts")
 	c.AuditFilter.Verdicts, c.Failsafe = nil, failsafe.Config{}
 	c.ClusterRanges, c.Search, c.Rebind, c.NAT64 = nil, nil, nil, nil
-	if diff := diff(d, c); diff != "" {
-		t.Errorf("the full example differs from the defaults: %s", diff)
-	}
+	diff.Error(t, d, c, "the full example differs from the defaults")
 	for _, d := range known() {
 		for _, o := range append(options(t, d), "") {
 			if o != "force_tcp" && !strings.Contains(example, "\n    "+strings.Repeat("    ", min(len(o), 1))+cmp.Or(o, d)) {
@@ -76,9 +73,7 @@ func options(t *testing.T, directive string) []string {
 func TestEveryDirectiveIsDocumented(t *testing.T) {
 	text := documentation(t)
 	for _, d := range known() {
-		if !strings.Contains(section(text, "All directives"), "\n| [`"+d+"`](#"+d+")") {
-			t.Errorf("the table of docs/corefile.md has no %s", d)
-		}
+		diff.Has(t, "\n| [`"+d+"`](#"+d+")", section(text, "All directives"), "the table of docs/corefile.md has no", d)
 		body := section(text, d)
 		if len(strings.TrimSpace(body)) < 40 {
 			t.Errorf("docs/corefile.md does not explain %s", d)
@@ -110,8 +105,6 @@ func TestRestartsAreDocumented(t *testing.T) {
 		row, _, _ = strings.Cut(row, " |\n")
 		cells := strings.Split(row, "|")
 		applied := strings.TrimSpace(cells[len(cells)-1])
-		if needs != strings.Contains(applied, "restart") {
-			t.Errorf("%s needs a restart: %v; documented is %q", d, needs, applied)
-		}
+		diff.Equal(t, strings.Contains(applied, "restart"), needs, d, "needs a restart", "documented is", applied)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // FuzzParse: nothing panics, errors have a position, and accepted configurations are
@@ -23,9 +24,7 @@ func FuzzParse(f *testing.F) {
 		}
 		c, err := Parse("Corefile", text)
 		if err != nil {
-			if !strings.Contains(err.Error(), "Corefile") {
-				t.Errorf("%q: error %v names no file", text, err)
-			}
+			diff.Has(t, "Corefile", err.Error(), text, "names no file")
 			return
 		}
 		for _, wrong := range broken(c) {
@@ -117,8 +116,6 @@ func TestBrokenDetectsInvalidConfigurations(t *testing.T) {
 	} {
 		c := fresh()
 		change(c)
-		if got := strings.Join(broken(c), ", "); !strings.Contains(got, want) {
-			t.Errorf("%s goes unseen: %q", want, got)
-		}
+		diff.Has(t, want, strings.Join(broken(c), ", "), "goes unseen")
 	}
 }

@@ -9,21 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/failsafe"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
-
-var plain = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-
-func diff(a, b any) string {
-	return cmp.Diff(a, b, plain, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }))
-}
 
 func TestParseMinimalCorefile(t *testing.T) {
 	c, err := Parse("Corefile", ". {\n forward . 10.96.0.10\n}\n")
@@ -31,9 +24,7 @@ func TestParseMinimalCorefile(t *testing.T) {
 	want := Default()
 	want.File = "Corefile"
 	want.Zones = []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("10.96.0.10:53")}, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond}}
-	if d := diff(want, c); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, c)
 	if c.ClusterDomain.String() != "cluster.local" || c.Hold != 10*time.Minute || c.Mark != 0x40 || len(c.Bind) != 2 {
 		t.Errorf("defaults %+v", c)
 	}
@@ -154,9 +145,7 @@ a.corp.test corp.test {
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8, Grants: 3000, GrantsPerPod: 300},
 		CacheEntries: 5000, CacheBytes: 8 << 20, TTL: TTL{5, 3600},
 	}
-	if d := diff(want, c); d != "" {
-		t.Error(d)
-	}
+	diff.Error(t, want, c)
 	for q, zone := range map[string]string{"x.a.corp.test": "a.corp.test", "b.corp.test": "corp.test", "notcorp.test": ".", ".": "."} {
 		if z := c.ZoneOf(policytest.Name(q)); z == nil || z.Name.String() != zone {
 			t.Errorf("%s is of %v, want %s", q, z, zone)
@@ -342,9 +331,7 @@ func TestBadZones(t *testing.T) {
 		". {\nimport nowhere\n}\n":                         "parse the configuration",
 	} {
 		_, err := Parse("Corefile", text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want %q", text, err, want)
-		}
+		diff.Fails(t, want, err, text)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,9 +47,7 @@ func TestServicesAreListedOnce(t *testing.T) {
 	c := parseForward(t, "corp.test {\nforward . resolver2.9-dns kube-dns.kube-system\n}\n. {\nforward . kube-dns.kube-system\nforward x.test 192.0.2.1\n}")
 	got := c.Services()
 	slices.SortFunc(got, func(a, b policy.ServiceRef) int { return len(a.Name) - len(b.Name) })
-	if !slices.Equal(got, []policy.ServiceRef{kubeDNS, other}) {
-		t.Errorf("Services %v", got)
-	}
+	diff.Error(t, []policy.ServiceRef{kubeDNS, other}, got, "Services")
 }
 
 // TestServicesNeedNoRestart: only an address of the root zone is read at the start.
@@ -61,17 +60,13 @@ func TestServicesNeedNoRestart(t *testing.T) {
 		"kube-dns.kube-system 192.0.2.1:5300":      {"forward"},
 		"192.0.2.1 192.0.2.2:5300 resolver2.9-dns": nil,
 	} {
-		if got := parseForward(t, ". {\nforward . "+to+"\n}").NeedsRestart(start); !slices.Equal(got, want) {
-			t.Errorf("%s: %v needs a restart, want %v", to, got, want)
-		}
+		diff.Error(t, want, parseForward(t, ". {\nforward . "+to+"\n}").NeedsRestart(start), to, "needs a restart")
 	}
 	followed := parseForward(t, ". {\nforward . kube-dns.kube-system\n}")
 	if got := parseForward(t, ". {\nforward . resolver2.9-dns\n}").NeedsRestart(followed); got != nil {
 		t.Errorf("another Service: %v", got)
 	}
-	if got := followed.Resolvers(); len(got) != 0 {
-		t.Errorf("resolvers by address %v", got)
-	}
+	diff.Empty(t, followed.Resolvers(), "resolvers by address")
 }
 
 func TestOwnAddresses(t *testing.T) {
@@ -80,8 +75,6 @@ func TestOwnAddresses(t *testing.T) {
 		"169.254.20.53": true, "169.254.20.64": true, "fd5c:7a1e:93b4::53": true, "fd5c:7a1e:93b4::1:7": true,
 		"169.254.20.10": false, "10.96.0.10": false, "fd5c:7a1e:93b4::54": false,
 	} {
-		if got := c.Own(netip.MustParseAddr(a)); got != want {
-			t.Errorf("%s: %v", a, got)
-		}
+		diff.Equal(t, want, c.Own(netip.MustParseAddr(a)), a)
 	}
 }

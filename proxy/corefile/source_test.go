@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -82,9 +83,7 @@ func TestSourceIsTheTokensOfItsFiles(t *testing.T) {
 	first := Read(at("Corefile"))
 	same := func(want bool, what string) {
 		t.Helper()
-		if got := first.Same(Read(at("Corefile"))); got != want {
-			t.Errorf("%s: same %v", what, got)
-		}
+		diff.Equal(t, want, first.Same(Read(at("Corefile"))), what, "same")
 	}
 	write := func(name, text string) {
 		t.Helper()

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 )
 
 // writer writes a random block of the root zone and, beside it, the expected result of
@@ -141,11 +144,7 @@ func TestParseTwin(t *testing.T) {
 		w.want.Zones = []Zone{zone}
 		file := ". {\n" + w.shuffled(lines) + "\n}\n"
 		got, err := Parse("Corefile", file)
-		if err != nil {
-			t.Fatalf("seed %d: %v in\n%s", seed, err, file)
-		}
-		if d := diff(&w.want, got); d != "" {
-			t.Fatalf("seed %d: %s in\n%s", seed, d, file)
-		}
+		fatal.If(t, err, "seed", seed, "in", file)
+		diff.Fatal(t, &w.want, got, "seed", seed, "in", file)
 	}
 }

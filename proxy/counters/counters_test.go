@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestEveryCounterIsReported: no counter is left out of Stats or told under another name.
@@ -38,7 +39,5 @@ func TestEveryCounterIsReported(t *testing.T) {
 	}
 	// Beside them: two of queries in flight and two of the cache.
 	fields := reflect.TypeFor[stats.Proxy]().NumField() - 1 + reflect.TypeFor[stats.Counters[uint64]]().NumField()
-	if fields != len(want)+4 {
-		t.Errorf("Stats has %d fields, %d counters", fields, len(want))
-	}
+	diff.Equal(t, len(want)+4, fields, "fields of Stats")
 }

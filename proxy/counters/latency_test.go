@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestBucketBounds: a slow, obvious twin agrees on every bucket, at the
@@ -43,9 +44,7 @@ func TestBoundsRise(t *testing.T) {
 		t.Errorf("%v", b)
 	}
 	b[0] = time.Hour
-	if Bounds()[0] != 50*time.Microsecond {
-		t.Error("who asks for the bounds can change them")
-	}
+	diff.Equal(t, 50*time.Microsecond, Bounds()[0], "the first bound after a caller changed its copy")
 }
 
 // TestStagesAddUp: the waits and the agent's own work are the total.
@@ -97,7 +96,5 @@ func TestVerdictCounters(t *testing.T) {
 	}
 	want := TypeVerdicts{Type: "MX", Allowed: uint64(audit.Allowed), Unmatched: uint64(audit.Unmatched), Refused: uint64(audit.Refused),
 		Blocked: uint64(audit.Blocked), Failed: uint64(audit.Failed), Denied: uint64(audit.NameDenied), Renewed: uint64(audit.Renewed)}
-	if got := v.types()[slices.Index(byName[:], dns.TypeMX)]; got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	diff.Equal(t, want, v.types()[slices.Index(byName[:], dns.TypeMX)])
 }

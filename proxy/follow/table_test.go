@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -90,9 +91,7 @@ func TestAllLeadsCount(t *testing.T) {
 			}
 		}
 		f.Add(pod, n, leadBy("a.test", 12), 0) // no longer than it was
-		if got := f.ledBy(pod, n, 0); !slices.Equal(got, []string{"c.test", "a.test", "b.test", "d.test", "^a.test"}) {
-			t.Fatalf("%v: led by %v", all, got)
-		}
+		diff.Fatal(t, []string{"c.test", "a.test", "b.test", "d.test", "^a.test"}, f.ledBy(pod, n, 0), all, "led by")
 		if got := f.ledBy(pod, n, 16); !slices.Equal(got, []string{"c.test", "^a.test"}) || f.Epoch(pod).Load() != 5 {
 			t.Fatalf("%v: led later by %v", all, got)
 		}

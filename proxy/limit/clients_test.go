@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 var (
@@ -53,9 +54,7 @@ func TestConnect(t *testing.T) {
 		{c.Of(one), false, true}, {c.Of(one), false, true}, {c.Of(one), false, false},
 		{c.Of(two), false, false}, {c.Of(two), true, true},
 	} {
-		if got := c.Connect(tt.of, limits, tt.exempt); got != tt.want {
-			t.Errorf("connection %d: %v", i, got)
-		}
+		diff.Equal(t, tt.want, c.Connect(tt.of, limits, tt.exempt), "connection", i)
 		if !tt.want {
 			c.Disconnect(tt.of)
 		}
@@ -63,9 +62,7 @@ func TestConnect(t *testing.T) {
 			c.Connect(c.Unknown(), limits, false)
 		}
 	}
-	if c.Connections() != 4 {
-		t.Errorf("%d connections", c.Connections())
-	}
+	diff.Equal(t, 4, c.Connections(), "connections")
 }
 
 func TestClientsAreKeptWhileInUse(t *testing.T) {

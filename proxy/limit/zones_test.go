@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -29,9 +30,7 @@ func TestZones(t *testing.T) {
 		{pod, "one.test", 6, 0, 6}, {pod, "one.test", 6, 9 * time.Second, 0}, {pod, "one.test", 6, 10 * time.Second, 1}, {pod, "two.test", 6, 10 * time.Second, 6},
 		{other, "one.test", 6, 10 * time.Second, 6}, {pod, "one.test", 6, time.Hour, 6}, {pod, "slow.test", 1, 0, 1}, {pod, "slow.test", 1, 59 * time.Second, 0}, {pod, "slow.test", 1, time.Minute, 1},
 	} {
-		if got := taken(test.pod, test.zone, test.perMinute, test.now); got != test.want {
-			t.Errorf("step %d: %d, want %d", i, got, test.want)
-		}
+		diff.Equal(t, test.want, taken(test.pod, test.zone, test.perMinute, test.now), "step", i)
 	}
 	z.Sweep(func(p policy.PodRef) bool { return p == other })
 	if len(z.pods) != 1 || taken(pod, "one.test", 6, time.Hour) != 6 {
@@ -58,9 +57,7 @@ func TestRatesOfOneZone(t *testing.T) {
 			for z.Take(policytest.Ref("web"), policy.ZoneRate{Zone: policytest.Name("one.test"), PerMinute: s.perMinute}, s.at) {
 				n++
 			}
-			if n != s.want {
-				t.Errorf("%v: step %d: %d", steps, i, n)
-			}
+			diff.Equal(t, s.want, n, steps, "step", i)
 		}
 	}
 }

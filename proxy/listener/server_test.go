@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/stats"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -129,9 +129,7 @@ func TestListenAddsAndRemoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	replies(t, 1, c.Read)
-	if got := e.listen(t, second); !slices.Equal(got, addrs[1:]) {
-		t.Errorf("addresses %v", got)
-	}
+	diff.Error(t, addrs[1:], e.listen(t, second), "addresses")
 	if _, err := net.DialTimeout("tcp", first.String(), time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the removed address: %v", err)
 	}
@@ -151,9 +149,7 @@ func TestListenNamesTheTakenPort(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), taken.String()) || !strings.Contains(err.Error(), protocol) || !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("%s: %v", protocol, err)
 		}
-		if got := e.Addrs(); !slices.Equal(got, at) {
-			t.Errorf("after the error it serves %v", got)
-		}
+		diff.Error(t, at, e.Addrs(), "after the error it serves")
 	}
 	if err := e.Listen([]netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}); err == nil {
 		t.Error("listened on every address")

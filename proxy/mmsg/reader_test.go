@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -64,9 +65,7 @@ func TestEachReplyReachesItsClient(t *testing.T) {
 					b.Reply(i, copy(b.Room(), append([]byte{0xff}, packet...)))
 				}
 			}
-			if lost := b.Flush(); lost != 0 {
-				t.Fatalf("%d replies were lost", lost)
-			}
+			diff.MustEqual(t, 0, b.Flush(), "lost replies")
 		}
 		for i, c := range clients {
 			for j := range 15 {
@@ -101,9 +100,7 @@ func TestLongPacketIsCutAndNoOther(t *testing.T) {
 		}
 	}
 	for i, want := range []int{PacketBytes, 0, 7, PacketBytes, PacketBytes} {
-		if lengths[i] != want {
-			t.Errorf("packet %d has %d bytes, want %d", i, lengths[i], want)
-		}
+		diff.Equal(t, want, lengths[i], "bytes of packet", i)
 	}
 }
 
@@ -123,9 +120,7 @@ func TestReplyThatCannotBeSentCostsNoOther(t *testing.T) {
 		}
 		b.Reply(0, copy(b.Room(), []byte{byte(i)}))
 	}
-	if lost := b.Flush(); lost != 1 {
-		t.Errorf("%d replies were lost", lost)
-	}
+	diff.Equal(t, 1, b.Flush(), "lost replies")
 	for _, want := range []byte{0, 2} {
 		var got [16]byte
 		if n, err := c.Read(got[:]); n != 1 || err != nil || got[0] != want {
@@ -152,12 +147,8 @@ func TestClosedSocketEndsTheReader(t *testing.T) {
 	}
 	b.Reply(0, 1)
 	b.Reply(0, 1)
-	if lost := b.Flush(); lost != 2 {
-		t.Errorf("%d of 2 replies were lost", lost)
-	}
-	if lost := b.Flush(); lost != 0 {
-		t.Errorf("%d more were lost", lost)
-	}
+	diff.Equal(t, 2, b.Flush(), "lost of 2 replies")
+	diff.Equal(t, 0, b.Flush(), "more that were lost")
 }
 
 func TestReaderAllocatesNothing(t *testing.T) {

@@ -2,7 +2,6 @@ package mmsg
 
 import (
 	"encoding/binary"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -66,9 +66,7 @@ func count(t *testing.T, sink *net.UDPConn, want int) map[uint32]int {
 	_ = sink.SetReadDeadline(time.Now().Add(time.Minute))
 	for range want {
 		n, err := sink.Read(buf[:])
-		if err != nil {
-			t.Fatalf("after %d replies: %v", len(got), err)
-		}
+		fatal.If(t, err, "after", len(got), "replies")
 		got[binary.BigEndian.Uint32(buf[:n])]++
 	}
 	return got
@@ -97,17 +95,13 @@ func TestEachReplyLeavesOnce(t *testing.T) {
 	wg.Wait()
 	got := count(t, q.sink, writers*each)
 	for i := range uint32(writers * each) {
-		if got[i] != 1 {
-			t.Errorf("reply %d came %d times", i, got[i])
-		}
+		diff.Equal(t, 1, got[i], "times that a reply came:", i)
 	}
 	if sent, lost := q.work.sent.Load(), q.work.lost.Load(); sent != writers*each || lost != 0 || len(q.all.list) != 0 {
 		t.Errorf("%d sent, %d lost, %d listed", sent, lost, len(q.all.list))
 	}
 	for _, o := range q.list {
-		if len(o.queued.to)+len(o.batch.to) != 0 {
-			t.Error("a packet is left")
-		}
+		diff.Equal(t, 0, len(o.queued.to)+len(o.batch.to), "packets left")
 	}
 }
 
@@ -115,9 +109,7 @@ func TestReplyQueueIsBounded(t *testing.T) {
 	q := newQueues(t)
 	const beyond = 50
 	for i := range maxQueue + beyond {
-		if q.list[0].Put(binary.BigEndian.AppendUint32(nil, uint32(i)), q.to) != (i < maxQueue) {
-			t.Fatalf("packet %d", i)
-		}
+		diff.MustEqual(t, i < maxQueue, q.list[0].Put(binary.BigEndian.AppendUint32(nil, uint32(i)), q.to), "packet", i)
 	}
 	go q.all.Send()
 	for i, n := range count(t, q.sink, maxQueue) {
@@ -161,9 +153,7 @@ func TestReplyQueueDoesNotWait(t *testing.T) {
 				w.add(packet, nil, 0)
 			}
 			w.send(conn, func(_ int, err error) {
-				if !errors.Is(err, syscall.EAGAIN) {
-					t.Errorf("lost to %v", err)
-				}
+				diff.Is(t, syscall.EAGAIN, err, "lost to")
 				lost++
 			})
 		}

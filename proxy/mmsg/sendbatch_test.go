@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // peer is a connected socket, and the packets that it did not send.
@@ -61,9 +63,7 @@ func TestSendBatchReachesEachSocket(t *testing.T) {
 				return got < want[k]
 			})
 		}
-		if got != want[k] {
-			t.Errorf("socket %d: %d packets, want %d", k, got, want[k])
-		}
+		diff.Equal(t, want[k], got, "socket", k, "packets")
 	}
 	if b.count != 0 || b.sockets[0] != nil || b.packets[0] != nil {
 		t.Error("packets are held after Send")
@@ -94,9 +94,7 @@ func TestReceive(t *testing.T) {
 		t.Errorf("%d packets, %v", next, err)
 	}
 	_ = server.Close()
-	if err := Receive(server, func(*ReceiveBatch) bool { return true }); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed socket: %v", err)
-	}
+	diff.Is(t, net.ErrClosed, Receive(server, func(*ReceiveBatch) bool { return true }), "a closed socket")
 }
 
 func TestReceiveNamesARefusal(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -140,9 +141,7 @@ func TestGuardOpensMetadataOnlyByName(t *testing.T) {
 	c.Rebind[1].Range = netip.MustParsePrefix("169.254.169.254/32")
 	g := New(c, Addresses{})
 	a := netip.MustParseAddr("169.254.169.254")
-	if why := g.Blocked(policytest.Name("metadata.test"), a, nil); why != "" {
-		t.Errorf("blocked: %s", why)
-	}
+	diff.Equal(t, "", g.Blocked(policytest.Name("metadata.test"), a, nil), "blocked")
 	if why := g.Blocked(policytest.Name("www.example.org"), a, nil); why == "" {
 		t.Error("another name may")
 	}
@@ -198,14 +197,10 @@ func TestGuardNeverOpensAddressesWithoutAHost(t *testing.T) {
 		"255.255.255.255": "reserved", "::ffff:127.0.0.1": "loopback", "64:ff9b::7f00:1": "loopback in 64:ff9b::7f00:1",
 		"169.254.169.254": "", "10.0.0.1": "", "fe80::1": "",
 	} {
-		if got := g.Blocked(policytest.Name("a.x.test"), mustAddr(a), nil); got != want {
-			t.Errorf("%s: %q, want %q", a, got, want)
-		}
+		diff.Equal(t, want, g.Blocked(policytest.Name("a.x.test"), mustAddr(a), nil), a)
 	}
 	for _, a := range []string{"10.0.0.1", "203.0.113.9"} {
-		if got := g.Blocked(policytest.Name("www.example.org"), mustAddr(a), nil); got != "node" {
-			t.Errorf("another node's %s: %q", a, got)
-		}
+		diff.Equal(t, "node", g.Blocked(policytest.Name("www.example.org"), mustAddr(a), nil), "another node's", a)
 	}
 }
 
@@ -242,9 +237,7 @@ func TestGuardKnowsResolvers(t *testing.T) {
 		{"fd5c:7a1e:93b4::2:7", ""},
 	} {
 		a := mustAddr(tt.addr)
-		if why := g.Blocked(policytest.Name(outside), a, nil); why != tt.why {
-			t.Errorf("%s: %q, want %q", a, why, tt.why)
-		}
+		diff.Equal(t, tt.why, g.Blocked(policytest.Name(outside), a, nil), a)
 		// Of a name of the cluster a resolver is an address as any.
 		if why := g.Blocked(policytest.Name(inside), a, nil); (why == "") != (tt.why == "node") || why != "" && why != audit.BlockedOutside {
 			t.Errorf("a name of the cluster, %s: %q", a, why)
@@ -252,14 +245,10 @@ func TestGuardKnowsResolvers(t *testing.T) {
 		if !a.Is4() {
 			continue
 		}
-		if why := g.Blocked(policytest.Name(outside), netip.AddrFrom16(a.As16()), nil); why != tt.why {
-			t.Errorf("mapped, %s: %q, want %q", a, why, tt.why)
-		}
+		diff.Equal(t, tt.why, g.Blocked(policytest.Name(outside), netip.AddrFrom16(a.As16()), nil), "mapped", a)
 		if why := g.Blocked(policytest.Name(outside), mustAddr("64:ff9b::"+tt.addr), nil); (why == "") != (tt.why == "") {
 			t.Errorf("by NAT64, %s: %q", a, why)
 		}
 	}
-	if why := g.Blocked(policytest.Name("dns.test"), mustAddr("198.51.100.53"), nil); why != "" {
-		t.Errorf("blocked although the administrator allows it: %s", why)
-	}
+	diff.Equal(t, "", g.Blocked(policytest.Name("dns.test"), mustAddr("198.51.100.53"), nil), "blocked although the administrator allows it")
 }

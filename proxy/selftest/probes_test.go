@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -114,13 +115,9 @@ func TestNoProbeCostsNothing(t *testing.T) {
 	b, err := new(dns.Msg).SetQuestion(dns.Fqdn("www.example.org"), dns.TypeA).Pack()
 	fatal.If(t, err)
 	take := func() { s.Take(b) }
-	if n := testing.AllocsPerRun(100, take); n != 0 {
-		t.Errorf("without a probe %v allocations for each packet", n)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(100, take), "allocations for each packet without a probe")
 	_, _, done := s.Expect()
 	defer done()
 	b = append(b, make([]byte, probeWire)...)
-	if n := testing.AllocsPerRun(100, take); n != 0 {
-		t.Errorf("with one %v allocations for each packet", n)
-	}
+	diff.Equal(t, 0, testing.AllocsPerRun(100, take), "allocations for each packet with one")
 }

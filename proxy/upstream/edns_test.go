@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -96,8 +97,6 @@ func TestUpstreamThatRefusesEDNS(t *testing.T) {
 				t.Errorf("%v, %v", got.Msg, err)
 			}
 		}
-		if n := up.UDP.Load(); n != want {
-			t.Errorf("options %q: asked %d times, want %d", options, n, want)
-		}
+		diff.Equal(t, want, up.UDP.Load(), "options", options, "times asked")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -100,12 +101,8 @@ func TestLastResort(t *testing.T) {
 			g.z.Timeout = tt.timeout
 			g.set(tt.first, []*upstreamtest.Server{resort})
 			before := resort.UDP.Load()
-			if got := <-g.asked(t); got != tt.want {
-				t.Errorf("%s, want %s", got, tt.want)
-			}
-			if asked := resort.UDP.Load() > before; asked != (tt.want == "192.0.2.99") {
-				t.Errorf("the last resort was asked: %v", asked)
-			}
+			diff.Equal(t, tt.want, <-g.asked(t))
+			diff.Equal(t, tt.want == "192.0.2.99", resort.UDP.Load() > before, "the last resort was asked")
 		})
 	}
 }
@@ -120,9 +117,7 @@ func TestTimeIsKeptForTheLastResort(t *testing.T) {
 	g := newGroup(t)
 	g.z.Timeout, g.z.Deadline = 2*time.Second, 3800*time.Millisecond // of which the last resort has 1.8 s
 	g.set(mute, []*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.99"))})
-	if got := <-g.asked(t); got != "192.0.2.99" {
-		t.Error(got)
-	}
+	diff.Equal(t, "192.0.2.99", <-g.asked(t))
 }
 
 // TestServiceWithoutAddress: SERVFAIL's error within the deadline names the
@@ -147,9 +142,7 @@ func TestServiceWithoutAddress(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	g.set([]*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))}, nil)
-	if got := <-answer; got != "192.0.2.1" {
-		t.Error(got)
-	}
+	diff.Equal(t, "192.0.2.1", <-answer)
 }
 
 // TestPauseEndsWithAChange: a query that rests does not sleep through new upstreams.
@@ -185,9 +178,7 @@ func TestUpstreamThatListensLater(t *testing.T) {
 	answer := g.asked(t)
 	fatal.Await(t, "it was never tried", func() bool { return g.stats.Failures.Load() > 1 })
 	g.set([]*upstreamtest.Server{up}, nil)
-	if got := <-answer; got != "192.0.2.1" {
-		t.Error(got)
-	}
+	diff.Equal(t, "192.0.2.1", <-answer)
 	if n := g.stats.Failures.Load(); n > 20 {
 		t.Errorf("%d tries: it does not rest between the rounds", n)
 	}
@@ -218,9 +209,7 @@ func TestUpstreamRemovedInFlight(t *testing.T) {
 		if !answers {
 			close(gate)
 		}
-		if n := g.stats.Failures.Load(); n != 0 {
-			t.Errorf("%d failures of one that was sent away", n)
-		}
+		diff.Equal(t, 0, g.stats.Failures.Load(), "failures of one that was sent away")
 		return got, after
 	}
 	if got, after := removed(false); got != "192.0.2.2" || after > time.Minute {
@@ -285,9 +274,7 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 	g.set([]*upstreamtest.Server{dead, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))}, nil)
 	began := time.Now()
 	for _, answer := range []<-chan string{g.asked(t), g.asked(t)} {
-		if got := <-answer; got != "192.0.2.2" {
-			t.Error(got)
-		}
+		diff.Equal(t, "192.0.2.2", <-answer)
 	}
 	if took := time.Since(began); took < retransmitAfter || took > time.Minute {
 		t.Errorf("took %v", took)
@@ -297,9 +284,7 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 	}
 	n := dead.UDP.Load()
 	for range 5 {
-		if got := <-g.asked(t); got != "192.0.2.2" {
-			t.Error(got)
-		}
+		diff.Equal(t, "192.0.2.2", <-g.asked(t))
 	}
 	if more := dead.UDP.Load() - n; more > int64(time.Since(began)/probeEvery)+1 {
 		t.Errorf("%d more packets than probes", more)
@@ -327,9 +312,7 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	go func() { _, err := g.f.resolve(slow); done <- err }()
 	pause, last := time.Duration(0), time.Now()
 	for end := time.Now().Add(2 * retransmitAfter); time.Now().Before(end); time.Sleep(retransmitAfter / 20) {
-		if got := <-g.asked(t); got != "192.0.2.1" {
-			t.Fatal(got)
-		}
+		diff.MustEqual(t, "192.0.2.1", <-g.asked(t))
 		pause, last = max(pause, time.Since(last)), time.Now()
 	}
 	// Where the machine stood still for long the upstream was silent indeed.

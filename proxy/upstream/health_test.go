@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -32,13 +33,9 @@ func TestSlowNamesDoNotMarkUpstreamsDown(t *testing.T) {
 		}
 		answersWith(t, f, "192.0.2.1")
 	}
-	if n := stats.Failures.Load(); n != 4 {
-		t.Errorf("%d failures, want one for each slow name", n)
-	}
+	diff.Equal(t, 4, stats.Failures.Load(), "failures: one for each slow name")
 	fatal.Await(t, "the probe does not end", func() bool { return !f.routes.Load().first[0].probing.Load() })
-	if f.routes.Load().first[0].fails.Load() != 0 {
-		t.Error("an upstream that answers probes has failed")
-	}
+	diff.Equal(t, 0, f.routes.Load().first[0].fails.Load(), "failures of an upstream that answers probes")
 }
 
 func TestSilentUpstreamIsDown(t *testing.T) {
@@ -129,9 +126,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 		})
 		f, _ := newForward(t, patient(up))
 		answersWith(t, f, "192.0.2.1")
-		if n := up.UDP.Load(); n != 2 {
-			t.Errorf("%s: %d queries", name, n)
-		}
+		diff.Equal(t, 2, up.UDP.Load(), name, "queries")
 	}
 	// FORMERR with EDNS means that the query is malformed.
 	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {

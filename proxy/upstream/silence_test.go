@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -40,9 +41,7 @@ func TestLatencyEstimate(t *testing.T) {
 	for _, took := range []time.Duration{40, 30, 31, 500, 29} {
 		u.answered(make([]byte, 12), 0, took*time.Millisecond)
 	}
-	if rtt := time.Duration(u.rtt.Load()); rtt != 29*time.Millisecond {
-		t.Errorf("rtt %v", rtt)
-	}
+	diff.Equal(t, 29*time.Millisecond, time.Duration(u.rtt.Load()), "rtt")
 	for range 500 {
 		u.answered(make([]byte, 12), 0, 100*time.Millisecond)
 	}

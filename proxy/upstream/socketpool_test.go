@@ -18,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -86,9 +87,7 @@ func TestBurstOpensSockets(t *testing.T) {
 		all = append(all, a)
 	}
 	sockets := slices.Clone(u.sockets.sockets)
-	if len(sockets) != maxSockets {
-		t.Errorf("%d sockets", len(sockets))
-	}
+	diff.Equal(t, maxSockets, len(sockets), "sockets")
 	for _, s := range sockets {
 		if _, _, waiting := s.is(); waiting < socketQueries || waiting > socketQueries+200 {
 			t.Errorf("%d under way on one", waiting)
@@ -101,9 +100,7 @@ func TestBurstOpensSockets(t *testing.T) {
 		}
 	}
 	u.sockets.send(&newAsked(t, u, "www.example.org").exchange, new(Batch))
-	if n := u.sockets.count(); n != 1 {
-		t.Errorf("%d sockets", n)
-	}
+	diff.Equal(t, 1, u.sockets.count(), "sockets")
 }
 
 // perPort is an upstream like a Service's address: each source port is mapped to one
@@ -241,9 +238,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		return f <= files && g <= goroutines
 	})
 	for _, u := range ups {
-		if u.conns.count() != 0 {
-			t.Error("a connection is left in the list")
-		}
+		diff.Equal(t, 0, u.conns.count(), "connections left in the list")
 	}
 }
 
@@ -263,7 +258,5 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	u.sockets.mu.Unlock()
 	u.wake(0)
 	fatal.Await(t, "an old socket stays", func() bool { _, closed, _ := s.is(); return closed && u.sockets.count() == 0 })
-	if at := time.Duration(u.clock.at.Load()); at != never {
-		t.Errorf("the clock is set to %v with nothing to do", at)
-	}
+	diff.Equal(t, never, time.Duration(u.clock.at.Load()), "the clock with nothing to do")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -97,9 +98,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 			t.Fatalf("%s, %v", got, err)
 		}
 	}
-	if n := s.connections.Load(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
+	diff.Equal(t, 1, s.connections.Load(), "connections")
 	u.conns.mu.Lock()
 	u.conns.idle[0].since -= connIdle
 	u.conns.mu.Unlock()
@@ -186,9 +185,7 @@ func TestConnectionThatIsAlwaysClosed(t *testing.T) {
 	if got, err := ask("www.example.org", time.Minute); !errors.Is(err, io.EOF) {
 		t.Errorf("%s, %v", got, err)
 	}
-	if n := s.connections.Load(); n != 1 {
-		t.Errorf("%d connections for the first query on one", n)
-	}
+	diff.Equal(t, 1, s.connections.Load(), "connections for the first query on one")
 }
 
 // TestOneDirectionFails: an upstream that takes everything and says nothing, or takes nothing,

@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -180,9 +181,7 @@ func TestWrongRepliesRetireASocket(t *testing.T) {
 	if _, closed, _ := s.is(); sent != maxWrong || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
 		t.Errorf("after %d guesses: %v, closed %v", sent, waits.err, closed)
 	}
-	if n := stats.WrongReplies.Load(); n != uint64(20*maxWrong+sent) {
-		t.Errorf("%d wrong replies counted", n)
-	}
+	diff.Equal(t, uint64(20*maxWrong+sent), stats.WrongReplies.Load(), "wrong replies counted")
 }
 
 // TestManyWrongForOneQuery: a query that gets wrong replies with its id continues over
@@ -201,9 +200,7 @@ func TestManyWrongForOneQuery(t *testing.T) {
 	if !a.ended() || !errors.Is(a.err, errManyWrong) || neighbour.ended() || draining {
 		t.Errorf("%v, the neighbour ended %v, the socket drains %v", a.err, neighbour.ended(), draining)
 	}
-	if waiting != 1 {
-		t.Errorf("%d under way", waiting)
-	}
+	diff.Equal(t, 1, waiting, "under way")
 }
 
 // TestRefusedEndsAll: one closed port ends every query on the socket at once.
@@ -293,13 +290,9 @@ func TestSocketsOfAnUpstreamThatLeftClose(t *testing.T) {
 	a.retransmit = 0
 	p.mu.Unlock()
 	p.sweep(p.u.now())
-	if len(p.sockets) != 2 {
-		t.Fatalf("%d sockets", len(p.sockets))
-	}
+	diff.MustEqual(t, 2, len(p.sockets), "sockets")
 	s.over(a)
-	if n := p.count(); n != 0 {
-		t.Errorf("%d sockets are left", n)
-	}
+	diff.Equal(t, 0, p.count(), "sockets are left")
 }
 
 // TestUnreadableAfterARetransmit: the query waits on, on the socket that is still open,
@@ -357,9 +350,7 @@ func FuzzSocket(f *testing.F) {
 				wait--
 			}
 		}
-		if len(s.waiting) != wait {
-			t.Fatalf("%d wait, want %d", len(s.waiting), wait)
-		}
+		diff.MustEqual(t, wait, len(s.waiting), "waiting")
 	})
 }
 

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
@@ -148,17 +148,9 @@ func TestSilentTCPConnectionIsClosed(t *testing.T) {
 		_, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end, share: share})
 		return err
 	}
-	if err := ask(400 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the first: %v", err)
-	}
-	if err := ask(400 * time.Millisecond); !errors.Is(err, errSilentTCP) {
-		t.Errorf("the second: %v", err)
-	}
-	if err := ask(0); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("where there is no other: %v", err)
-	}
+	diff.Is(t, os.ErrDeadlineExceeded, ask(400*time.Millisecond), "the first")
+	diff.Is(t, errSilentTCP, ask(400*time.Millisecond), "the second")
+	diff.Is(t, os.ErrDeadlineExceeded, ask(0), "where there is no other")
 	u.silentTCP.Store(0)
-	if err := ask(400 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after a while: %v", err)
-	}
+	diff.Is(t, os.ErrDeadlineExceeded, ask(400*time.Millisecond), "after a while")
 }

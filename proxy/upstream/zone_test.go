@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/upstreamtest"
 )
 
@@ -156,21 +157,15 @@ func TestOrderOfUpstreams(t *testing.T) {
 	f, _ := newForward(t, z)
 	f.routes.Load().first[0].fails.Store(2)
 	f.routes.Load().first[2].fails.Store(1)
-	if got := last(f); got != "231" {
-		t.Errorf("sequential with the first down: %s", got)
-	}
+	diff.Equal(t, "231", last(f), "sequential with the first down")
 	z.Policy = corefile.RoundRobin
 	f, _ = newForward(t, z)
-	if got := last(f) + " " + last(f) + " " + last(f) + " " + last(f); got != "123 231 312 123" {
-		t.Errorf("round robin: %s", got)
-	}
+	diff.Equal(t, "123 231 312 123", last(f)+" "+last(f)+" "+last(f)+" "+last(f), "round robin")
 	z.Policy = corefile.Random
 	f, _ = newForward(t, z)
 	seen := map[string]bool{}
 	for range 200 {
 		seen[last(f)] = true
 	}
-	if len(seen) != 3 {
-		t.Errorf("random: %v", seen)
-	}
+	diff.Equal(t, 3, len(seen), "random", seen)
 }

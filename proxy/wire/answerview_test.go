@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/wiretest"
 )
@@ -54,9 +55,7 @@ func TestAnswerView(t *testing.T) {
 			t.Fatalf("%v, %v", m, err)
 		}
 		for _, rr := range m.Answer {
-			if rr.Header().Ttl != min(90, longest) {
-				t.Errorf("at most %d s: %v", longest, rr)
-			}
+			diff.Equal(t, min(90, longest), rr.Header().Ttl, "at most", longest, rr)
 		}
 	}
 }
@@ -80,9 +79,7 @@ func TestAnswerViewLeavesToTheParser(t *testing.T) {
 		if v.Parse(packet, question, 2, nil) {
 			t.Errorf("%s is taken for plain", what)
 		}
-		if !slices.Equal(packet, before) {
-			t.Errorf("%s is changed", what)
-		}
+		diff.Error(t, before, packet, what)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/wiretest"
 )
@@ -87,9 +88,7 @@ func TestEchoes(t *testing.T) {
 		{"another type", func(b []byte) { b[end-3]++ }, false},
 		{"another class", func(b []byte) { b[end-1]++ }, false},
 	} {
-		if got := echoes(query, reply(tt.edit), end); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
-		}
+		diff.Equal(t, tt.want, echoes(query, reply(tt.edit), end), tt.name)
 	}
 	if echoes(query, reply(func([]byte) {})[:end-1], end) {
 		t.Error("a packet shorter than the question echoes it")

@@ -8,13 +8,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -139,9 +139,7 @@ func TestClockSetBack(t *testing.T) {
 	w.await(map[string]string{"u1": "10.0.0.2", "u2": "10.0.0.3"})
 	w.remove("pods-new-eth0")
 	w.await(map[string]string{"u1": "10.0.0.1", "u2": "10.0.0.3"})
-	if since := w.last["u1"].Since; since != 0 {
-		t.Errorf("the old result is since %d", since)
-	}
+	diff.Equal(t, 0, w.last["u1"].Since, "the number of the old result")
 }
 
 // A folder that is missing, or goes, is watched when it is there.
@@ -192,12 +190,8 @@ func TestRewrittenInOneTick(t *testing.T) {
 	} {
 		path := filepath.Join(w.dir, "pods-c1-eth0")
 		fatal.If(t, errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chtimes(path, written, written)))
-		if news := w.read("pods-c1-eth0"); news != c.news {
-			t.Errorf("%s: news %v, want %v", c.name, news, c.news)
-		}
-		if got := w.results()["u1"].Addrs; !slices.Equal(got, parsed(c.want)) {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
+		diff.Equal(t, c.news, w.read("pods-c1-eth0"), c.name, "news")
+		diff.Error(t, parsed(c.want), w.results()["u1"].Addrs, c.name)
 	}
 }
 
@@ -209,9 +203,7 @@ func TestResultsAreValues(t *testing.T) {
 	before := w.last
 	w.write("pods-c1-eth0", aResult("u1", "10.0.0.2/24"))
 	w.await(map[string]string{"u1": "10.0.0.2"})
-	if got := before["u1"].Addrs; !slices.Equal(got, parsed([]string{"10.0.0.1"})) {
-		t.Errorf("earlier results have %v now", got)
-	}
+	diff.Error(t, parsed([]string{"10.0.0.1"}), before["u1"].Addrs, "earlier results now")
 }
 
 // TestResultsOfBeforeTheBoot: a runtime that did not stop in order leaves results of sandboxes that

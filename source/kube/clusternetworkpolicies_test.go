@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // aStandard is a ClusterNetworkPolicy that denies what a peer "nodes", "namespaces" selects.
@@ -95,9 +96,7 @@ func TestClusterNetworkPoliciesServedLater(t *testing.T) {
 	api.put("clusternetworkpolicies", aStandard("p", "namespaces"))
 	r := runStandard(t, api, true)
 	r.until("web[10.0.0.1]", podText)
-	if got := standardText(r.last); got != "" {
-		t.Errorf("the state says %q", got)
-	}
+	diff.Equal(t, "", standardText(r.last), "the state says")
 	serve := func(unserved string) {
 		api.mu.Lock()
 		defer api.mu.Unlock()

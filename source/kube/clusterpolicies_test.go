@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // aClusterPolicy denies one name to every pod.
@@ -150,9 +151,7 @@ func TestClusterPoliciesNotServed(t *testing.T) {
 				client, dyn := api.clients()
 				r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: hastyClock{}})
 				r.until("web[10.0.0.1]", podText)
-				if got := clusterText(r.last); got != c.says {
-					t.Errorf("the state says %q, want %q", got, c.says)
-				}
+				diff.Equal(t, c.says, clusterText(r.last), "the state says")
 				if h := r.source.Health(); !h.Disconnected.IsZero() || !h.Synced {
 					t.Errorf("health %+v", h)
 				}
@@ -175,9 +174,7 @@ func TestClusterPoliciesNotServed(t *testing.T) {
 				r.untilHealth("a failure", func(h Health) bool { return !h.Disconnected.IsZero() })
 				api.put("pods", aPod("zoo", "10.0.0.2"))
 				r.until("web[10.0.0.1] zoo[10.0.0.2]", podText)
-				if got := clusterText(r.last); got != "p:a.test" {
-					t.Errorf("the state says %q: what was read was to stay", got)
-				}
+				diff.Equal(t, "p:a.test", clusterText(r.last), "the state keeps what was read")
 			})
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // outsideText returns the path and the address or range of each problem of the cluster ranges.
@@ -33,12 +35,8 @@ func TestOwnNodeOnly(t *testing.T) {
 	r.until("web[10.0.0.1]", podText)
 	nodes := func(s State) string { return fmt.Sprint(s.Cluster.Nodes, s.Cluster.PodRanges, s.Cluster.LocalRanges) }
 	const own = "[192.0.2.1] [10.0.0.0/16 2001:db8:1::/64] [10.0.0.0/16 2001:db8:1::/64]"
-	if got := nodes(r.last); got != own {
-		t.Errorf("nodes %s, want %s", got, own)
-	}
-	if got, want := outsideText(r.last), "spec.podCIDRs 10.0.0.0/16, spec.podCIDRs 2001:db8:1::/64, status.addresses 192.0.2.1"; got != want {
-		t.Errorf("without ranges the problems are of %s, want %s", got, want)
-	}
+	diff.Equal(t, own, nodes(r.last), "nodes")
+	diff.Equal(t, "spec.podCIDRs 10.0.0.0/16, spec.podCIDRs 2001:db8:1::/64, status.addresses 192.0.2.1", outsideText(r.last), "without ranges the problems are of")
 	if got := log.String(); !strings.Contains(got, `level=WARN msg="an object has a problem" object="node node-a" reason=OutsideClusterRanges path=status.addresses message="192.0.2.1 is outside`) || !strings.Contains(got, "add its range to cluster.ranges") {
 		t.Errorf("the log is\n%s", got)
 	}
@@ -54,9 +52,7 @@ func TestOwnNodeOnly(t *testing.T) {
 	api.put("nodes", aNode("node-b", "192.0.2.3", "10.2.0.0/16"))
 	api.put("nodes", aNode(ourNode, "192.0.2.9", "10.0.0.0/16", "2001:db8:1::/64"))
 	r.until("status.addresses 192.0.2.9", outsideText)
-	if got := nodes(r.last); got != strings.Replace(own, "192.0.2.1", "192.0.2.9", 1) {
-		t.Errorf("nodes %s after a change of both", got)
-	}
+	diff.Equal(t, strings.Replace(own, "192.0.2.1", "192.0.2.9", 1), nodes(r.last), "nodes", "after a change of both")
 	r.source.SetClusterRanges(prefixes("10.0.0.0/8", "192.0.0.0/8", "2001:db8::/32"))
 	r.until("", outsideText)
 }

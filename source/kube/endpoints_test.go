@@ -100,9 +100,7 @@ func TestResolver(t *testing.T) {
 			got, problems := resolver(service, entries)
 			want := policy.Resolver{ClusterIPs: addrs(c.ips...), Endpoints: addrPorts(c.eps...)}
 			diff.Error(t, want, got)
-			if got := problemTexts(problems, "service kube-system/kube-dns"); got != c.problems {
-				t.Errorf("problems %q", got)
-			}
+			diff.Equal(t, c.problems, problemTexts(problems, "service kube-system/kube-dns"), "problems")
 		})
 	}
 }
@@ -110,8 +108,6 @@ func TestResolver(t *testing.T) {
 func TestBrokenEndpoint(t *testing.T) {
 	e := readSlice(kubeDNS)(dnsSlice("a", "10.0.0", "10.0.0.2"), nil)
 	r, _ := resolver(readService(aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"), nil), []*sliceEntry{e})
-	if got := problemTexts(e.problems, "endpointslice kube-system/a"); got != "Unreadable endpoints[0].addresses[0]" {
-		t.Errorf("problems %q", got)
-	}
+	diff.Equal(t, "Unreadable endpoints[0].addresses[0]", problemTexts(e.problems, "endpointslice kube-system/a"), "problems")
 	diff.Error(t, addrPorts("10.0.0.2:1053"), r.Endpoints)
 }

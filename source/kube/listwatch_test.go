@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -92,9 +93,7 @@ func TestWatchTriesAgain(t *testing.T) {
 			if h := s.link.health(); h.LastError != c.failed {
 				t.Errorf("%+v", h)
 			}
-			if len(s.waited) != c.tries-1 {
-				t.Errorf("waited %v", s.waited)
-			}
+			diff.Equal(t, c.tries-1, len(s.waited), "waited", s.waited)
 		})
 	}
 }
@@ -143,9 +142,7 @@ func TestListIsNoted(t *testing.T) {
 	}
 	for _, want := range []string{"pods: refused", "pods: refused", ""} {
 		_, _ = s.listNoted(t.Context(), metav1.ListOptions{})
-		if got := s.link.health().LastError; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		diff.Equal(t, want, s.link.health().LastError)
 	}
 }
 

@@ -62,9 +62,7 @@ func TestReadPod(t *testing.T) {
 				return
 			}
 			diff.Error(t, *c.want, e.pod)
-			if got := problemTexts(e.problems, "pod shop/web"); got != c.problems {
-				t.Errorf("problems %q, want %q", got, c.problems)
-			}
+			diff.Equal(t, c.problems, problemTexts(e.problems, "pod shop/web"), "problems")
 		})
 	}
 	if readPod(ourNode)(aNode("x", "192.0.2.1"), nil) != nil {
@@ -148,9 +146,7 @@ func TestReusedAddress(t *testing.T) {
 					t.Errorf("%s lost the address that nobody else claims", p.Name)
 				}
 			}
-			if got := strings.Join(claim, " "); got != c.want {
-				t.Errorf("%q claim the address, want %q", got, c.want)
-			}
+			diff.Equal(t, c.want, strings.Join(claim, " "), "who claims the address")
 			if len(entries[0].pod.IPs) == 1 {
 				t.Error("what is kept of the pod was changed")
 			}

@@ -68,9 +68,7 @@ func TestReadBrokenPolicy(t *testing.T) {
 			if len(e.problems) != 1 || e.problems[0].Object != "policy shop/p" || e.problems[0].Reason != c.reason || !strings.Contains(e.problems[0].Message, c.says) {
 				t.Errorf("problems %v", e.problems)
 			}
-			if (e.policy != nil) != c.selects {
-				t.Fatalf("policy %v", e.policy)
-			}
+			diff.MustEqual(t, c.selects, e.policy != nil, "policy", e.policy)
 			if e.policy != nil && (e.policy.Spec.PodSelector.MatchLabels["app"] != "web" || len(e.policy.Spec.Egress) > 0 || e.policy.Spec.Enforcement != "Audit") {
 				t.Errorf("spec %v", e.policy.Spec)
 			}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // syncBuffer is a buffer for several goroutines.
@@ -50,9 +51,7 @@ func TestAPIServerReconnects(t *testing.T) {
 		}
 		api.remove("pods/shop/gone")
 		api.put("pods", aPod("new", "10.0.0.2"))
-		if len(r.states) > 0 {
-			t.Errorf("round %d: %d states while the server is away", round, len(r.states))
-		}
+		diff.Equal(t, 0, len(r.states), "round", round, "states while the server is away")
 		api.setAway(false)
 		r.until("new[10.0.0.2]", podText)
 		r.untilHealth("well", well)
@@ -75,9 +74,7 @@ func TestBackWithoutNews(t *testing.T) {
 	r.untilHealth("an error", away)
 	api.setAway(false)
 	r.untilHealth("well", well)
-	if len(r.states) > 0 {
-		t.Errorf("%d states although nothing has changed", len(r.states))
-	}
+	diff.Equal(t, 0, len(r.states), "states although nothing has changed")
 }
 
 func TestAPIServerUnavailableAtTheStart(t *testing.T) {
@@ -115,9 +112,7 @@ func TestExpiredVersion(t *testing.T) {
 			r.until("", podText)
 			api.put("pods", aPod("new", "10.0.0.2"))
 			r.until("new[10.0.0.2]", podText)
-			if log.String() != "" {
-				t.Errorf("logged %s", log.String())
-			}
+			diff.Equal(t, "", log.String(), "logged")
 			if lists := api.requests("list namespaces"); (lists > 0) != noStream {
 				t.Errorf("%d lists", lists)
 			}
@@ -142,9 +137,7 @@ func TestRewatch(t *testing.T) {
 		api.setAway(false)
 		r.until("web["+ip+"]", podText)
 	}
-	if n := api.requests("list pods"); n != lists {
-		t.Errorf("%d lists, before %d", n, lists)
-	}
+	diff.Equal(t, lists, api.requests("list pods"), "lists")
 }
 
 // TestManyAtOnce: a burst of a thousand changes is a few states, and the last is whole.

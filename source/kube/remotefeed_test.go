@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -58,9 +59,7 @@ func TestFirstStateWaitsForRemotePods(t *testing.T) {
 		t.Errorf("health %+v, %d states", h, len(r.states))
 	}
 	api.setForbid("")
-	if got := remoteText(<-r.states); got != "db[10.1.0.1]" {
-		t.Errorf("the first state has %q", got)
-	}
+	diff.Equal(t, "db[10.1.0.1]", remoteText(<-r.states), "the first state has")
 	r.untilHealth("well", well)
 }
 
@@ -160,23 +159,17 @@ func TestRemotePodsAreForgotten(t *testing.T) {
 	api.remove("networkpolicies/shop/db")
 	r.until("", remoteText)
 	stale := <-linger
-	if api.open("other pods") != 1 {
-		t.Error("the feed ended at once")
-	}
+	diff.Equal(t, 1, api.open("other pods"), "feeds that are open")
 	api.put("networkpolicies", aNetworkPolicy("shop", "db", "db"))
 	again := r.until("1", func(s State) string { return fmt.Sprint(len(s.Input.NetworkPolicies)) })
-	if remoteText(again) != "db[10.1.0.1]" {
-		t.Fatalf("needed again before it ended: %q", remoteText(again))
-	}
+	diff.MustEqual(t, "db[10.1.0.1]", remoteText(again), "needed again before it ended")
 	if first.Input.Remote[0] != again.Input.Remote[0] || requested(api) != before {
 		t.Errorf("%d requests, before %d", requested(api), before)
 	}
 	stale <- at(600) // it was needed again: that time means nothing any more
 	api.put("pods", aFarPod("zoo", "10.1.0.2"))
 	r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
-	if requested(api) != before {
-		t.Error("the feed ended although it was needed again")
-	}
+	diff.Equal(t, before, requested(api), "requests: the feed was needed again")
 
 	api.remove(v1alpha1.Resource + "/shop/p")
 	r.until("", remoteText)
@@ -185,15 +178,11 @@ func TestRemotePodsAreForgotten(t *testing.T) {
 	r.untilHealth("well", well)
 	api.remove("pods/shop/zoo")
 	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
-	if got := remoteText(r.until("p:www.example.org", policyText)); got != "db[10.1.0.1]" {
-		t.Errorf("the policy came with %q", got)
-	}
+	diff.Equal(t, "db[10.1.0.1]", remoteText(r.until("p:www.example.org", policyText)), "the policy came with")
 	if requested(api) == before {
 		t.Error("what was forgotten was not asked for again")
 	}
-	if len(linger) > 0 {
-		t.Error("a time began for a feed that is needed")
-	}
+	diff.Equal(t, 0, len(linger), "times of a feed that is needed")
 }
 
 // spaceText describes a State's pods of other nodes with their namespaces, and the namespaces
@@ -228,9 +217,7 @@ func TestRemotePodsOfNamespaces(t *testing.T) {
 				t.Helper()
 				select {
 				case s := <-r.states:
-					if got := spaceText(s); got != want {
-						t.Errorf("%s: %q, want %q", what, got, want)
-					}
+					diff.Equal(t, want, spaceText(s), what)
 				case <-time.After(time.Minute):
 					t.Fatalf("%s: no state", what)
 				}
@@ -242,9 +229,7 @@ func TestRemotePodsOfNamespaces(t *testing.T) {
 			next("a namespace loses the label", "pay/api shop/db of [pay shop]")
 			api.put("namespaces", space("bank", "back"))
 			next("it has the label again", "bank/api pay/api shop/db of [bank pay shop]")
-			if got := api.namespaces("other pods"); got != "bank pay shop" {
-				t.Errorf("asked for %q", got)
-			}
+			diff.Equal(t, "bank pay shop", api.namespaces("other pods"), "asked for")
 			api.remove("networkpolicies/shop/db")
 			next("the own namespace is not needed", "bank/api pay/api of [bank pay]")
 			for len(clock.asked[RemoteLinger]) > 1 {
@@ -274,9 +259,7 @@ func TestPodsOfNamespacesAreListed(t *testing.T) {
 	api.put("namespaces", space("bank", "back"))
 	r.until("shop/db of []", spaceText)
 	for _, what := range []string{"pods", "nodes", "namespaces", "services", "networkpolicies", v1alpha1.Resource, "other pods"} {
-		if api.requests("stream "+what) != 1 {
-			t.Errorf("%s: %d streamed", what, api.requests("stream "+what))
-		}
+		diff.Equal(t, 1, api.requests("stream "+what), what, "streamed")
 	}
 }
 
@@ -290,9 +273,7 @@ func TestListsOfNamespacesTakeTurns(t *testing.T) {
 	api.setSilent("other pods")
 	r := runAt(t, api)
 	fatal.Await(t, "the first lists", func() bool { return api.requests("list other pods") == remoteLists })
-	if got := len(r.source.remote.turns); got != remoteLists {
-		t.Errorf("%d lists have a turn", got)
-	}
+	diff.Equal(t, remoteLists, len(r.source.remote.turns), "lists have a turn")
 	api.speak()
 	r.until("shop/db of [bank dev pay shop]", spaceText)
 }
@@ -319,9 +300,7 @@ func TestRemotePodsComeInPages(t *testing.T) {
 	if s := <-r.states; len(s.Input.Remote) != pods {
 		t.Errorf("%d pods", len(s.Input.Remote))
 	}
-	if n := api.requests("list other pods"); n != 3 {
-		t.Errorf("%d pages", n)
-	}
+	diff.Equal(t, 3, api.requests("list other pods"), "pages")
 }
 
 func policyAddr(i int) string { return fmt.Sprintf("10.2.%d.%d", i/250, 1+i%250) }
@@ -366,9 +345,7 @@ func TestRemotePodsKeepTheirPointers(t *testing.T) {
 			if third.Input.Remote[0] != second.Input.Remote[0] || third.Input.Remote[2] != second.Input.Remote[1] || requested(api) == lists {
 				t.Error("pods that were listed anew and did not change were replaced")
 			}
-			if first.Input.NetworkPolicies[0] != third.Input.NetworkPolicies[0] {
-				t.Error("a NetworkPolicy that did not change was replaced")
-			}
+			diff.Equal(t, third.Input.NetworkPolicies[0], first.Input.NetworkPolicies[0], "a NetworkPolicy that did not change")
 			if first.Input.Remote[1].Labels["app"] != "zoo" || len(second.Input.Remote) != 2 {
 				t.Error("a state that was handed out has changed")
 			}
@@ -387,7 +364,5 @@ func TestOtherChangesOfRemotePodsAreNoState(t *testing.T) {
 	}
 	api.put("pods", aFarPod("zoo", "10.1.0.2"))
 	r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
-	if len(r.states) > 0 {
-		t.Errorf("%d more states", len(r.states))
-	}
+	diff.Equal(t, 0, len(r.states), "more states")
 }

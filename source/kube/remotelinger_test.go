@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -60,9 +61,7 @@ func (s *Source) setSpaces(t *testing.T, names ...string) {
 func (s *Source) wants(t *testing.T, what, want string) {
 	t.Helper()
 	step(t, s)
-	if got := remoteText(s.assembly.state); got != want {
-		t.Errorf("%s: %q, want %q", what, got, want)
-	}
+	diff.Equal(t, want, remoteText(s.assembly.state), what)
 }
 
 func farIn(namespace, name, ip string) *corev1.Pod {
@@ -133,9 +132,7 @@ func TestWatchOfANamespaceCountsMore(t *testing.T) {
 	s.endRemote()
 	s.setPods(t, "bank", farIn("bank", "api", "10.1.1.2"), farIn("bank", "new", "10.1.1.4"))
 	s.wants(t, "the watch of all has ended", "api[10.1.1.2] new[10.1.1.4]")
-	if s.assembly.state.Input.Remote[0] != before {
-		t.Error("a pod that did not change was replaced")
-	}
+	diff.Equal(t, before, s.assembly.state.Input.Remote[0], "a pod that did not change")
 }
 
 // TestKnownPodsStayWhileAllIsFilled: a watch that is filled while a State is made takes the known
@@ -202,9 +199,7 @@ func TestWatchesEndOneAfterTheOther(t *testing.T) {
 		// The time of the next may be asked for meanwhile.
 		select {
 		case got := <-stopped:
-			if got != want {
-				t.Errorf("the watch of %s has ended, want %s", got, want)
-			}
+			diff.Equal(t, want, got, "whose watch has ended")
 		case <-time.After(time.Minute):
 			t.Fatalf("the watch of %s goes on", want)
 		}
@@ -310,8 +305,6 @@ func TestManySelectorsLeadToEveryNamespace(t *testing.T) {
 		twice.Name, twice.Spec.Egress = "twice", append(twice.Spec.Egress, twice.Spec.Egress[0])
 		entries := []*networkPolicyEntry{readNetworkPolicy(manySelectors(n), nil), readNetworkPolicy(twice, nil)}
 		r := remote{most: MaxRemoteNamespaces, peerSpaces: peerSpacesOf(entries)}
-		if got := spacesText(r.spacesFrom(map[string]bool{"shop": true}, map[string]map[string]string{"bank": {"v": "v7"}, "pay": {"v": "x"}})); got != want {
-			t.Errorf("%d selectors: %s, want %s", n, got, want)
-		}
+		diff.Equal(t, want, spacesText(r.spacesFrom(map[string]bool{"shop": true}, map[string]map[string]string{"bank": {"v": "v7"}, "pay": {"v": "x"}})), "selectors", n)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/source/cni"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestWithResults(t *testing.T) {
@@ -40,9 +41,7 @@ func TestWithResults(t *testing.T) {
 			own := []*podEntry{readPod(ourNode)(aPod("api", "10.0.0.9"), nil), readPod(ourNode)(c.pod, nil)}
 			object := *own[1]
 			got := withResults(own, c.results, nil)
-			if got[0] != own[0] {
-				t.Error("a pod without a result got another entry")
-			}
+			diff.Equal(t, own[0], got[0], "the entry of a pod without a result")
 			if text := fmt.Sprint(got[1].pod.IPs); text != c.want || got[1].claimed != at(c.claimed).Unix() {
 				t.Errorf("%s since %d, want %s since %d", text, got[1].claimed, c.want, at(c.claimed).Unix())
 			}
@@ -50,9 +49,7 @@ func TestWithResults(t *testing.T) {
 				t.Error("the entry of the object changed")
 			}
 			again := withResults(own, c.results, got)
-			if again[1] != got[1] {
-				t.Error("an entry that did not change has another pointer")
-			}
+			diff.Equal(t, got[1], again[1], "an entry that did not change")
 		})
 	}
 }
@@ -97,9 +94,7 @@ func TestFirstStateHasResults(t *testing.T) {
 	r.source.SetResults(cni.Results{"uid-web": {Addrs: addrs("10.0.0.1"), Since: at(1).Unix()}})
 	select {
 	case s := <-r.states:
-		if got := fmt.Sprint(s.Input.Pods[0].IPs); got != "[10.0.0.1]" {
-			t.Errorf("the first State has %s, want the address of the result", got)
-		}
+		diff.Equal(t, "[10.0.0.1]", fmt.Sprint(s.Input.Pods[0].IPs), "addresses in the first State: the result's")
 	case <-time.After(time.Minute):
 		t.Fatal("no State")
 	}

@@ -42,13 +42,9 @@ func TestServices(t *testing.T) {
 	if len(c.Dialled) != 3 || c.Dialled[0] != at[addrs("10.96.0.9")[0]] || c.Dialled[1].Ref.Name != "old" || c.Dialled[2].Ref.Name != "broken" {
 		t.Errorf("with a cluster IP: %v", c.Dialled)
 	}
-	if at[addrs("10.96.0.9")[0]] != at[addrs("198.51.100.1")[0]] {
-		t.Error("a Service has several copies")
-	}
+	diff.Equal(t, at[addrs("198.51.100.1")[0]], at[addrs("10.96.0.9")[0]], "the Service by another address")
 	const wrong = "Unreadable spec.clusterIPs[0]; Unreadable spec.externalIPs[0]; Unreadable status.loadBalancer.ingress[0].ip"
-	if got := problemTexts(problems, "service shop/broken"); got != wrong {
-		t.Errorf("problems %q", got)
-	}
+	diff.Equal(t, wrong, problemTexts(problems, "service shop/broken"), "problems")
 	if readService(aPod("x"), nil) != nil {
 		t.Error("a pod was read as a Service")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -174,9 +175,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	r.until("map[kube-dns.kube-system:{[10.96.0.10] [10.0.0.9:1053 10.1.0.9:1053]}]", resolverText)
 	api.remove("services/kube-system/kube-dns")
 	s = r.until("map[kube-dns.kube-system:{[] []}]", resolverText)
-	if len(s.Cluster.Services) > 0 {
-		t.Errorf("Services %v", s.Cluster.Services)
-	}
+	diff.Empty(t, s.Cluster.Services, "Services")
 }
 
 // TestNothingBeforeAllIsKnown: one kind that cannot be read holds everything back,
@@ -213,9 +212,7 @@ func TestFollowChanges(t *testing.T) {
 	api.put("endpointslices", aSlice(other.Namespace, other.Name, "b", "10.0.0.8"))
 	r := runAt(t, api)
 	r.until("[10.96.0.10 10.96.0.11]", func(s State) string { return fmt.Sprint(s.Cluster.Services) })
-	if resolverText(r.last) != "map[]" {
-		t.Errorf("resolvers %v", r.last.Cluster.Resolvers)
-	}
+	diff.Equal(t, "map[]", resolverText(r.last), "resolvers", r.last.Cluster.Resolvers)
 	r.source.Follow([]policy.ServiceRef{kubeDNS, kubeDNS})
 	first := r.until("map[kube-dns.kube-system:{[10.96.0.10] [10.0.0.9:1053]}]", resolverText)
 	r.source.Follow([]policy.ServiceRef{other, kubeDNS})
@@ -257,9 +254,7 @@ func TestOtherChangesAreNoState(t *testing.T) {
 	}
 	api.put("pods", aPod("zoo", "10.0.0.2"))
 	r.until("web[10.0.0.1] zoo[10.0.0.2]", podText)
-	if len(r.states) > 0 {
-		t.Errorf("%d more states", len(r.states))
-	}
+	diff.Equal(t, 0, len(r.states), "more states")
 }
 
 // TestUnchangedPartsAreShared: the compiler sees by their memory what did not change.
@@ -270,14 +265,10 @@ func TestUnchangedPartsAreShared(t *testing.T) {
 	first := r.until("p:www.example.org", policyText)
 	api.put("pods", aPod("web", "10.0.0.1"))
 	second := r.until("web[10.0.0.1]", podText)
-	if &first.Input.Policies[0] != &second.Input.Policies[0] {
-		t.Error("policies were listed anew for a pod")
-	}
+	diff.Equal(t, &second.Input.Policies[0], &first.Input.Policies[0], "the policies after a change of a pod")
 	api.put(v1alpha1.Resource, aPolicy("q", "example.org"))
 	third := r.until("p:www.example.org q:example.org", policyText)
-	if &first.Input.Policies[0].Spec.Egress[0] != &third.Input.Policies[0].Spec.Egress[0] {
-		t.Error("a policy was read anew for another")
-	}
+	diff.Equal(t, &third.Input.Policies[0].Spec.Egress[0], &first.Input.Policies[0].Spec.Egress[0], "a policy after a change of another")
 	if len(first.Input.Pods) != 0 || len(first.Input.Policies) != 1 {
 		t.Error("a state that was handed out has changed")
 	}

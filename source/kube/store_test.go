@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -65,9 +66,7 @@ func TestStore(t *testing.T) {
 		changes := l.changes
 		fatal.If(t, step.do())
 		got, news := l.names()
-		if got != step.holds {
-			t.Errorf("step %d: holds %q", i, got)
-		}
+		diff.Equal(t, step.holds, got, "step", i, "holds")
 		if (l.changes > changes) != step.news || news != step.news {
 			t.Errorf("step %d: %d changes, news %v", i, l.changes-changes, news)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -147,9 +148,7 @@ func TestNotServedStays(t *testing.T) {
 			for i, a := range asks {
 				time.Sleep(a.after)
 				discovery.served, discovery.err = a.served, a.err
-				if served := k.served(a.list); served != (a.list == nil) {
-					t.Errorf("%s, %d: served %v", name, i, served)
-				}
+				diff.Equal(t, a.list == nil, k.served(a.list), name, i, "served")
 				var says []policy.Problem
 				for _, p := range k.unread() {
 					if p.Reason == ReasonNotServed {

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -45,9 +46,7 @@ func TestSameAsAdmission(t *testing.T) {
 			} else {
 				problems = fqdnnp.Validate(objects[0].Policy)
 			}
-			if (len(problems) > 0) != (len(c.Refused) > 0) {
-				t.Errorf("problems %v, the API server says %q", problems, c.Refused)
-			}
+			diff.Equal(t, len(c.Refused) > 0, len(problems) > 0, "problems", problems, "the API server says", c.Refused)
 		})
 	}
 }

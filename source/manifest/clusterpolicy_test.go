@@ -30,9 +30,7 @@ func TestClusterPolicyDocument(t *testing.T) {
 		objects, err := decode(t, "", "p.yaml", manifest)
 		fatal.If(t, err)
 		p := cfqdnnp.Read(objects[0].ClusterPolicy)
-		if len(p.Problems) > 0 {
-			t.Error(p.Problems)
-		}
+		diff.Empty(t, p.Problems)
 		read = append(read, p)
 	}
 	whole, short := read[0], read[1]
@@ -118,9 +116,7 @@ func TestNodesDocument(t *testing.T) {
 	fatal.If(t, err)
 	example, err := os.ReadFile("../../examples/nodes.yaml")
 	fatal.If(t, err)
-	if !strings.Contains(string(text), "```yaml\n"+string(example)+"```\n") {
-		t.Error("docs/nodes.md does not have examples/nodes.yaml")
-	}
+	diff.Has(t, "```yaml\n"+string(example)+"```\n", string(text), "docs/nodes.md does not have examples/nodes.yaml")
 	objects, err := decode(t, "", "p.yaml", string(example))
 	fatal.If(t, err)
 	p := cfqdnnp.Read(objects[0].ClusterPolicy)

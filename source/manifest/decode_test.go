@@ -102,9 +102,7 @@ func TestDecodeRefuses(t *testing.T) {
 				t.Fatalf("%d objects and no error", len(objects))
 			}
 			for _, want := range c.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error does not say %q: %v", want, err)
-				}
+				diff.Has(t, want, err.Error(), "the error")
 			}
 		})
 	}

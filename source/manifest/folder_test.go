@@ -24,9 +24,7 @@ func TestFolderReadsItsManifests(t *testing.T) {
 	f := scanned(t, dir)
 	f.scan(t.Context(), at(0))
 	s := f.state()
-	if got := policyNames(s); got != "shop/a shop/b" {
-		t.Errorf("policies %q", got)
-	}
+	diff.Equal(t, "shop/a shop/b", policyNames(s), "policies")
 	if len(s.FileErrors)+len(s.Problems) > 0 {
 		t.Errorf("errors %v, problems %v", s.FileErrors, s.Problems)
 	}
@@ -65,13 +63,9 @@ func TestLastValidContentStays(t *testing.T) {
 		} else {
 			write(t, dir, "p.yaml", step.text)
 		}
-		if changed := f.scan(t.Context(), at(i)); changed != step.changed {
-			t.Errorf("step %d: changed %v", i, changed)
-		}
+		diff.Equal(t, step.changed, f.scan(t.Context(), at(i)), "step", i, "changed")
 		s := f.state()
-		if got := policyNames(s); got != step.policies {
-			t.Errorf("step %d: policies %q, want %q", i, got, step.policies)
-		}
+		diff.Equal(t, step.policies, policyNames(s), "step", i, "policies")
 		switch {
 		case step.err == "" && len(s.FileErrors) > 0:
 			t.Errorf("step %d: %v", i, s.FileErrors)

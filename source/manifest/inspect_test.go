@@ -75,7 +75,5 @@ func TestInspectServedIgnoresNewerFields(t *testing.T) {
 	if len(objects) != 3 || objects[0].Err != nil || objects[0].Pod == nil || objects[0].Pod.Name != "web" || objects[1].Labels["role"] != "edge" {
 		t.Fatalf("%+v", objects)
 	}
-	if err := objects[2].Err; err == nil || !strings.Contains(err.Error(), `unknown field "spec.newer"`) {
-		t.Errorf("policy: %v", err)
-	}
+	diff.Fails(t, `unknown field "spec.newer"`, objects[2].Err, "policy")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -59,9 +60,7 @@ const specHead = "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmet
 func compiled(t *testing.T, spec string) *policy.View {
 	t.Helper()
 	objects, err := decode(t, "", "p.yaml", specHead+spec+"\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\n")
-	if err != nil {
-		t.Fatalf("%s: %v", spec, err)
-	}
+	fatal.If(t, err, spec)
 	in := compile.Input{Pods: []policy.Pod{*objects[1].Pod}}
 	in.Policies = append(in.Policies, objects[0].Policy)
 	return compile.New().Compile(in).Views[0]
@@ -148,9 +147,7 @@ func TestSemanticsTTL(t *testing.T) {
 		fatal.If(t, err)
 		want, err := time.ParseDuration(row[1])
 		fatal.If(t, err)
-		if got := d.Openings(uint32(ttl))[0].Lifetime; got != want {
-			t.Errorf("a TTL of %d is open for %v, the table says %v", ttl, got, want)
-		}
+		diff.Equal(t, want, d.Openings(uint32(ttl))[0].Lifetime, "lifetime of a TTL of", ttl)
 	}
 }
 
@@ -195,9 +192,7 @@ func TestSemanticsFigures(t *testing.T) {
 		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", fields.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", fields.MaxGraceSeconds)},
 	} {
 		for _, figure := range figures {
-			if !strings.Contains(section(t, heading), figure) {
-				t.Errorf("the section %q does not say %q", heading, figure)
-			}
+			diff.Has(t, figure, section(t, heading), "the section", heading, "does not say")
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -78,9 +79,7 @@ func TestRunFollowsFiles(t *testing.T) {
 	r.untilPolicies("shop/one shop/two")
 	write(t, dir, "p.yaml", "kind: [")
 	s := r.until("an error", func(s State) bool { return len(s.FileErrors) == 1 })
-	if policyNames(s) != "shop/one shop/two" {
-		t.Errorf("a broken file took policies away: %s", policyNames(s))
-	}
+	diff.Equal(t, "shop/one shop/two", policyNames(s), "policies beside a broken file")
 	fatal.If(t, os.Remove(filepath.Join(dir, "p.yaml")))
 	if s := r.untilPolicies("shop/two"); len(s.FileErrors) > 0 {
 		t.Errorf("errors of a deleted file: %v", s.FileErrors)
@@ -151,7 +150,5 @@ func TestRunKnowsItsNode(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p.yaml", podWeb)
 	s := run(t, dir, "node-b").until("a pod", func(s State) bool { return len(s.Input.Pods) == 1 })
-	if got := s.Input.Pods[0].NodeName; got != "node-a" {
-		t.Errorf("node %q", got)
-	}
+	diff.Equal(t, "node-a", s.Input.Pods[0].NodeName, "node")
 }

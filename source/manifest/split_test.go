@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -46,21 +47,15 @@ func TestNothingVanishes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			objects, err := decode(t, "", "p.yaml", c.text)
-			if (err != nil) != (c.err != nil) {
-				t.Fatalf("%d objects, error %v", len(objects), err)
-			}
+			diff.MustEqual(t, c.err != nil, err != nil, len(objects), "objects, error", err)
 			for _, want := range c.err {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error does not say %q: %v", want, err)
-				}
+				diff.Has(t, want, err.Error(), "the error")
 			}
 			var keys []string
 			for _, o := range objects {
 				keys = append(keys, o.key)
 			}
-			if got := strings.Join(keys, ", "); got != c.objects {
-				t.Errorf("objects %q, want %q", got, c.objects)
-			}
+			diff.Equal(t, c.objects, strings.Join(keys, ", "), "objects")
 		})
 	}
 }
@@ -68,9 +63,7 @@ func TestNothingVanishes(t *testing.T) {
 func TestListTwiceInJSON(t *testing.T) {
 	const item = `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`
 	objects, err := decode(t, "", "p.json", `{"apiVersion":"v1","kind":"List","items":[`+item+`],"items":[]}`)
-	if err == nil || !strings.Contains(err.Error(), `duplicate field "items"`) {
-		t.Errorf("%d objects, error %v", len(objects), err)
-	}
+	diff.Fails(t, `duplicate field "items"`, err, len(objects), "objects, error")
 }
 
 // TestBrokenTailKeepsTheFile: the last good content stays where a document would
@@ -103,9 +96,7 @@ func TestLineFarDown(t *testing.T) {
 	at := 1 + strings.Count(good, "\n")
 	_, err := decode(t, "", "p.yaml", good+"kind: Pod\nkind: Pod\n")
 	for _, want := range []string{fmt.Sprintf("document 51 (line %d)", at), fmt.Sprintf("line %d: key \"kind\"", at+1)} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
-		}
+		diff.Fails(t, want, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -37,9 +38,7 @@ func TestPodsReachEachOther(t *testing.T) {
 	for _, way := range []struct{ from, to string }{{"a", "b"}, {"b", "a"}, {"a", "a2"}, {"b", "b2"}} {
 		for _, family := range []int{4, 6} {
 			d := s.dial(way.from, "tcp", net.JoinHostPort(s.addr(way.to, family), "8080"), probe.OK)
-			if d.Server != way.to {
-				t.Errorf("%s reached %q, want %s", way.from, d.Server, way.to)
-			}
+			diff.Equal(t, way.to, d.Server, way.from, "reached")
 		}
 	}
 }
@@ -89,9 +88,7 @@ func TestExecShowsThePod(t *testing.T) {
 	s.start("b node-b")
 	// The error output of a program that fails has to come back too.
 	_, err := s.Exec(t.Context(), s.pod("b"), "/testpod", "no-such-verb")
-	if err == nil || !strings.Contains(err.Error(), "usage: testpod") {
-		t.Errorf("exec of a wrong verb: %v, want the usage", err)
-	}
+	diff.Fails(t, "usage: testpod", err, "exec of a wrong verb")
 	out, err := s.Inside(t.Context(), s.pod("b"), "dial", "tcp", "127.0.0.1:8080")
 	if err != nil || !strings.Contains(out, `"server": "b"`) {
 		t.Errorf("dialling from inside b without the API server: %v: %s, want an answer of b", err, out)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -99,9 +100,7 @@ func (s *stage) dial(pod, network, to string, want probe.Class) probe.Dialled {
 	s.t.Helper()
 	got, err := s.Dial(s.t.Context(), s.pod(pod), network, to)
 	fatal.If(s.t, err)
-	if got.Class != want {
-		s.t.Errorf("pod %s to %s %s: %s (%s), want %s", pod, network, to, got.Class, got.Error, want)
-	}
+	diff.Equal(s.t, want, got.Class, "pod", pod, "to", network, to, got.Error)
 	return got
 }
 
@@ -111,8 +110,6 @@ func (s *stage) get(pod, network, name string, port int, want probe.Class) probe
 	s.t.Helper()
 	got, err := s.Get(s.t.Context(), s.pod(pod), network, name, port)
 	fatal.If(s.t, err)
-	if got.Class != want {
-		s.t.Errorf("pod %s to %s %s port %d: %s, want %s: %+v", pod, network, name, port, got.Class, want, got)
-	}
+	diff.Equal(s.t, want, got.Class, "pod", pod, "to", network, name, "port", port, got)
 	return got
 }

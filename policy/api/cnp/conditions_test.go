@@ -1,10 +1,10 @@
 package cnp
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 func TestEnforced(t *testing.T) {
@@ -30,9 +30,7 @@ func TestEnforced(t *testing.T) {
 			t.Errorf("%s: %v %s", c.spec, all, reason)
 		}
 		for _, text := range c.message {
-			if !strings.Contains(message, text) {
-				t.Errorf("%s: %q", c.spec, message)
-			}
+			diff.Has(t, text, message, c.spec)
 		}
 	}
 }
