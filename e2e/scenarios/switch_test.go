@@ -77,7 +77,7 @@ func switchDataplane(t *testing.T, network lab.Network, from, to string) {
 	stop := make(chan struct{})
 	var others sync.WaitGroup
 	probes := s.vigil("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
-	others.Go(func() { s.asks(stop) })
+	asked := begin(func() error { return s.asks(stop) })
 	for i, p := range pods {
 		others.Go(func() { s.walks(p, granted[p], granted[pods[(i+1)%len(pods)]], stop) })
 	}
@@ -93,6 +93,9 @@ func switchDataplane(t *testing.T, network lab.Network, from, to string) {
 	probes(from + " to " + to)
 	close(stop)
 	others.Wait()
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
 	s.runs(to)
 	s.goesOn("after the switch", kept...)
 	s.allOpen(granted)

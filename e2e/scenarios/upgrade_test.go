@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -8,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,25 +55,72 @@ func upgradeUnderLoad(t *testing.T, kind nodeKind) {
 	s := newStageOf(t, kind)
 	s.startForLoad("")
 	s.resolve("b", "www.example.org", dns.TypeA)
+	for round := 1; ; round++ {
+		still := s.standstill()
+		err := s.upgradesUnderLoad()
+		longest, stillErr := still()
+		if err == nil || stillErr != nil || longest < standstillLimit || round == upgradeRounds {
+			if err = errors.Join(err, stillErr); err != nil {
+				t.Errorf("%v\nthe machine stood still for %v at most", err, longest)
+			}
+			return
+		}
+		t.Logf("again, as the machine stood still for %v meanwhile: %v", longest, err)
+	}
+}
+
+// upgradeRounds is how often upgrades are tried on a machine that stands still meanwhile.
+const upgradeRounds = 3
+
+// upgradesUnderLoad has agents follow each other, and returns what was lost meanwhile.
+func (s *stage) upgradesUnderLoad() error {
 	stop := make(chan struct{})
-	var others sync.WaitGroup
-	probes := s.vigil("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
-	others.Go(func() { s.asks(stop) })
+	probes := s.watchfully("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
+	others := begin(func() error { return s.asks(stop) })
 	length := time.Duration(*upgrades+1) * (upgradeEvery + time.Second)
 	printed := begin(func() error { return s.load(length, *upgradeRate) })
+	var err error
 	for range *upgrades {
 		time.Sleep(upgradeEvery)
-		if err := s.agent.Upgrade(); err != nil {
-			t.Error(err)
+		if err = s.agent.Upgrade(); err != nil {
 			break
 		}
 	}
-	if err := <-printed; err != nil {
-		t.Error(err)
-	}
-	probes("upgrades")
+	err = errors.Join(err, <-printed, probes.verdict())
 	close(stop)
-	others.Wait()
+	return errors.Join(err, <-others)
+}
+
+// standstillLimit is how long the machine may stand still without an effect on queries and
+// connections: TCP sends its first packet again after a second, as the agent does a query.
+const standstillLimit = time.Second
+
+// standstill measures how long the machine stands still at most: by a flow of the node's own,
+// which no agent has to do with.
+func (s *stage) standstill() (end func() (time.Duration, error)) {
+	s.t.Helper()
+	c, err := s.Node.Dial("udp", "198.51.100.1:80", lab.Limit)
+	fatal.If(s.t, err)
+	stop, longest := make(chan struct{}), time.Duration(0)
+	flow := begin(func() error {
+		defer c.Close()
+		for last := time.Now(); ; last = time.Now() {
+			if got := lab.Echo(c, lab.Limit); got != lab.Answered {
+				return fmt.Errorf("the node's own flow: %s", got)
+			}
+			select {
+			case <-stop:
+				return nil
+			case <-time.After(10 * time.Millisecond):
+			}
+			longest = max(longest, time.Since(last))
+		}
+	})
+	return func() (time.Duration, error) {
+		close(stop)
+		err := <-flow
+		return longest, err
+	}
 }
 
 // startForLoad starts an agent that lets one pod ask as fast as all pods of a node, with a
@@ -157,40 +204,48 @@ var attained = regexp.MustCompile(`Queries per second: +(\S+)`)
 var digits = regexp.MustCompile("[0-9]+")
 
 // asks has pod b ask new names over sockets that it keeps, UDP and TCP, and connect
-// to each answer, at once and again at the end.
-func (s *stage) asks(stop <-chan struct{}) {
+// to each answer, at once and again at the end. It returns what went wrong.
+func (s *stage) asks(stop <-chan struct{}) error {
 	udp, err := s.Pod("b").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 	if err != nil {
-		s.t.Error(err)
-		return
+		return err
 	}
 	defer udp.Close()
-	var answered []string
+	var wrong []error
+	open := func(to netip.AddrPort) {
+		if got := s.Pod("b").ProbeFor("tcp", to, lab.Limit); got != lab.Answered {
+			wrong = append(wrong, fmt.Errorf("pod b to %s: %s", to, got))
+		}
+	}
+	answers := func(what string, r *dns.Msg, err error, rcode int) {
+		if err != nil || r.Rcode != rcode {
+			wrong = append(wrong, fmt.Errorf("%s: %w, %v", what, err, r))
+		}
+	}
+	var answered []netip.AddrPort
 	for i := 0; ; i++ {
 		select {
 		case <-stop:
 			for _, to := range answered {
-				s.expect("b", "tcp", to, lab.Answered)
+				open(to)
 			}
-			return
+			return errors.Join(wrong...)
 		case <-time.After(10 * time.Millisecond):
 		}
 		_ = udp.SetDeadline(time.Now().Add(lab.Limit))
 		r, err := lab.Exchange(udp, fmt.Sprintf("b%d.wild.example.org", i), dns.TypeA, lab.Limit)
 		if err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
-			s.t.Errorf("question %d of a socket that is kept: %v, %v", i, err, r)
+			wrong = append(wrong, fmt.Errorf("question %d of a socket that is kept: %w, %v", i, err, r))
 			continue
 		}
-		answered = append(answered, netip.AddrPortFrom(lab.Addresses(r)[0], 80).String())
-		s.expect("b", "tcp", answered[len(answered)-1], lab.Answered)
+		answered = append(answered, netip.AddrPortFrom(lab.Addresses(r)[0], 80))
+		open(answered[len(answered)-1])
 		if i%10 == 0 {
 			// The resolver itself has an answer.
-			if r, err = s.ask("b", "udp", "never.example.org", dns.TypeA); err != nil || r.Rcode != dns.RcodeNameError {
-				s.t.Errorf("a name that is not allowed: %v, %v", err, r)
-			}
-			if r, err = s.ask("b", "tcp", fmt.Sprintf("t%d.wild.example.org", i), dns.TypeA); err != nil || r.Rcode != dns.RcodeSuccess {
-				s.t.Errorf("question %d over TCP: %v, %v", i, err, r)
-			}
+			r, err = s.ask("b", "udp", "never.example.org", dns.TypeA)
+			answers("a name that is not allowed", r, err, dns.RcodeNameError)
+			r, err = s.ask("b", "tcp", fmt.Sprintf("t%d.wild.example.org", i), dns.TypeA)
+			answers(fmt.Sprintf("question %d over TCP", i), r, err, dns.RcodeSuccess)
 		}
 	}
 }

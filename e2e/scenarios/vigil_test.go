@@ -1,6 +1,8 @@
 package scenarios
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -55,17 +57,25 @@ func (v *vigil) end() {
 	v.probes.Wait()
 }
 
+// verdict ends it, and returns what went wrong.
+func (v *vigil) verdict() error {
+	v.end()
+	if v.failed.Load() > 0 || v.passed.Load() > 0 {
+		return fmt.Errorf("%d of %d allowed connections failed and %d of %d denied ones passed", v.failed.Load(), v.allowed.Load(), v.passed.Load(), v.denied.Load())
+	}
+	if v.allowed.Load()+v.denied.Load() == 0 {
+		return errors.New("no probe was made")
+	}
+	return nil
+}
+
 // vigil begins one in which nothing may go wrong; the returned function ends it.
 func (s *stage) vigil(pod string, allowed, denied []string) (stop func(when string)) {
 	v := s.watchfully(pod, allowed, denied)
 	return func(when string) {
 		s.t.Helper()
-		v.end()
-		if v.failed.Load() > 0 || v.passed.Load() > 0 {
-			s.t.Errorf("%s: %d of %d allowed connections failed and %d of %d denied ones passed", when, v.failed.Load(), v.allowed.Load(), v.passed.Load(), v.denied.Load())
-		}
-		if v.allowed.Load()+v.denied.Load() == 0 {
-			s.t.Errorf("%s: no probe was made", when)
+		if err := v.verdict(); err != nil {
+			s.t.Errorf("%s: %v", when, err)
 		}
 		s.t.Logf("%s: %d allowed and %d denied connections", when, v.allowed.Load(), v.denied.Load())
 	}
