@@ -26,11 +26,15 @@ type file struct {
 	torn   bool // the last write ended in the middle of a line, which is still there
 	fresh  bool // how the file ends is not known yet
 	looked time.Time
+	tries  int       // of another agent's lock, before a write goes on without it
 	failed time.Time // of the last rotation that failed, zero if none did
 }
 
+// lockTries is how often an agent asks for the lock of another that writes to the same file.
+const lockTries = 100
+
 func openFile(o Options) (*file, error) {
-	s := &file{path: o.Path, limit: o.Size, keep: o.Keep, now: o.Now}
+	s := &file{path: o.Path, limit: o.Size, keep: o.Keep, now: o.Now, tries: lockTries}
 	if err := s.reopen(); err != nil {
 		return nil, fmt.Errorf("open the audit log: %w; make its folder or write another path", err)
 	}

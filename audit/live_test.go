@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -44,9 +45,7 @@ func TestFollowerReadsNewLines(t *testing.T) {
 	l := To(io.Discard, Options{Node: "node-1"})
 	before := of(t, "before")
 	l.Write(before)
-	for l.Written() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	fatal.Await(t, "the first line", func() bool { return l.Written() > 0 })
 	_, f := l.Follow()
 	_, g := l.Follow()
 	defer g.Close()
@@ -133,9 +132,7 @@ func TestSlowFollowerLosesLines(t *testing.T) {
 	for i := range n {
 		l.Write(of(t, fmt.Sprint(i)))
 	}
-	for l.Written() < n {
-		time.Sleep(time.Millisecond) // the follower reads nothing
-	}
+	fatal.Await(t, "all lines, while the follower reads nothing", func() bool { return l.Written() == n })
 	lines, lost, err := next(t, f)
 	if err != nil || len(lines) > followBytes || len(lines) < followBytes-2*batchBytes {
 		t.Fatalf("%d bytes, %v", len(lines), err)

@@ -10,16 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long an agent waits for another that writes to the same file.
-const (
-	lockTries = 100
-	lockAgain = time.Millisecond
-)
+// lockAgain is after how long an agent asks again for the lock of another that writes to the same file.
+const lockAgain = time.Millisecond
 
 // lock waits until no other agent writes, and tells whether none does: a program that
 // holds the file's lock for long does not keep lines from being written.
 func (s *file) lock() (locked, busy bool) {
-	for range lockTries {
+	for range s.tries {
 		err := unix.Flock(int(s.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return true, false

@@ -80,9 +80,7 @@ func TestFailedWritesAreCounted(t *testing.T) {
 	l := To(&failing{}, Options{})
 	for i := range 6 {
 		l.Write(example(t))
-		for l.Written()+l.Dropped() != uint64(i+1) {
-			time.Sleep(time.Millisecond) // one batch a record
-		}
+		fatal.Await(t, "a batch of each record", func() bool { return l.Written()+l.Dropped() == uint64(i+1) })
 	}
 	closeLog(t, l)
 	if l.Written() != 3 || l.Dropped() != 3 {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -34,9 +33,7 @@ func TestStandby(t *testing.T) {
 		took <- release
 	}()
 	<-waits
-	for !lock.hasNext() {
-		time.Sleep(time.Millisecond)
-	}
+	fatal.Await(t, "the second agent stands by", lock.hasNext)
 	release()
 	release = <-took
 	if lock.hasNext() {

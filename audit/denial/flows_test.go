@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -243,9 +244,7 @@ func TestRun(t *testing.T) {
 	late := w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443")
 	packets <- late
 	diff.Equal(t, "denied a tcp 198.51.100.1:443 address x1 []", text(<-lines))
-	for len(packets) > 0 { // Run's goroutine takes them
-		time.Sleep(time.Millisecond)
-	}
+	fatal.Await(t, "Run takes all packets", func() bool { return len(packets) == 0 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -147,13 +147,7 @@ func TestFolderComesLater(t *testing.T) {
 	w := watch(t, filepath.Join(t.TempDir(), "results")+"/") // events have the path without the slash
 	unwatched := func() {
 		t.Helper()
-		limit := time.Now().Add(time.Minute)
-		for !w.clock.HasWaiters() {
-			if time.Now().After(limit) {
-				t.Fatal("nothing waits for another attempt")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		fatal.Await(t, "another attempt", w.clock.HasWaiters)
 	}
 	for range 2 {
 		unwatched()
