@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -203,4 +205,50 @@ func TestDialledResolverOfOwnQueries(t *testing.T) {
 	if r := parsed(t, l.decidedAgain(strictPod, packed(t, newQuery("www.test", dns.TypeA)), false)); r.Rcode != dns.RcodeRefused {
 		t.Errorf("the pod's own query: %v", r)
 	}
+}
+
+// TestHungProxyDoesNotCallItselfAlive: with one query that hangs the self-query,
+// asked each second, gets no answer any more; others have been answered all along.
+func TestHungProxyDoesNotCallItselfAlive(t *testing.T) {
+	l := newLab(t, labTable)
+	var clock atomic.Int64
+	l.s.now = func() time.Time { return noon.Add(time.Duration(clock.Load())) }
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	c := client(t, "udp", "127.0.0.2", at)
+	fatal.If(t, c.WriteMsg(newQuery("slow.test", dns.TypeA)))
+	<-h.entered
+	self := func(most time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), most)
+		defer cancel()
+		return l.s.SelfQuery(ctx, at)
+	}
+	limit := longest(l.s.setup.Load().config)
+	for now := time.Duration(0); now <= limit; now += time.Second {
+		clock.Store(int64(now))
+		fatal.If(t, self(time.Minute), "at", now, "busy is taken for hung")
+		exchange(t, client(t, "udp", "127.0.0.3", at), newQuery("www.example.org", dns.TypeA))
+	}
+	for range 3 {
+		clock.Add(int64(limit))
+		l.s.stuck()
+	}
+	diff.Is(t, context.DeadlineExceeded, self(200*time.Millisecond), "a hung proxy says")
+	h.release()
+	if _, err := c.ReadMsg(); err != nil {
+		t.Fatal(err)
+	}
+	if err := self(time.Minute); err != nil {
+		t.Errorf("after the end of the query: %v", err)
+	}
+}
+
+func TestLongestCoversTheConfiguration(t *testing.T) {
+	c := *newLab(t, nil).s.setup.Load().config
+	before := longest(&c)
+	c.GrantTimeout += time.Second
+	c.Zones = append(c.Zones, c.Zones[0])
+	c.Zones[1].Deadline += time.Second
+	diff.Equal(t, 3*time.Second, longest(&c)-before, "longer by")
 }

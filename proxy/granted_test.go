@@ -5,8 +5,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
@@ -110,5 +115,127 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 	d.AppendOpenings(nil, 60) // a match caches its part once
 	if a := testing.AllocsPerRun(100, func() { made(&g, view, n, d, addrs); g.reset() }); a > 2 {
 		t.Errorf("%v allocations", a)
+	}
+}
+
+func addresses(list ...string) (addrs []wire.Address) {
+	for i, a := range list {
+		ttl := 60
+		if before, after, found := strings.Cut(a, "@"); found {
+			ttl, _ = strconv.Atoi(before)
+			a = after
+		}
+		addrs = append(addrs, wire.Address{Addr: netip.MustParseAddr(a), TTL: uint32(ttl), Record: i})
+	}
+	return addrs
+}
+
+// TestOpenAddressesNeedNoWrite: while it hangs, a kept answer that is open is given,
+// also without the packet cache.
+func TestOpenAddressesNeedNoWrite(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	for range 2 {
+		l.ask("10.1.0.4", "www.example.org", dns.TypeA)
+		l.pass(time.Millisecond)
+	}
+	calls := l.kernel.calls
+	if r := l.ask("10.1.0.4", "www.example.org", dns.TypeA); len(r.Answer) != 1 || l.kernel.calls != calls {
+		t.Errorf("%v, after %d more calls", r, l.kernel.calls-calls)
+	}
+}
+
+// waitingFor returns so many queries that wait for the kernel.
+func waitingFor(n int) []*query {
+	out := make([]*query, n)
+	for i := range out {
+		out[i] = new(query)
+		out[i].wait.epoch.Store(2*uint64(i) + 1)
+	}
+	return out
+}
+
+// quietClock is a server whose clock a test moves; its ticks are the test's.
+func quietClock(t *testing.T) (*cacheLab, *grantTimeouts) {
+	l := newCacheLab(t, nil)
+	o := &l.s.timeouts
+	o.running = true // no timer of its own
+	return l, o
+}
+
+func TestTimeoutsDropEndedQueries(t *testing.T) {
+	l, o := quietClock(t)
+	room := 0
+	for i, x := range waitingFor(100_000) {
+		o.add(l.s, x, x.wait.epoch.Load(), time.Duration(i))
+		x.wait.epoch.Add(1)
+		room = max(room, cap(o.queue))
+	}
+	if room > 64 {
+		t.Errorf("room for %d, and at most one waited at a time", room)
+	}
+}
+
+// TestHangingQueryKeepsFewEntries: behind it what has ended stays until it is given up,
+// and no longer.
+func TestHangingQueryKeepsFewEntries(t *testing.T) {
+	l, o := quietClock(t)
+	stuck := waitingFor(1)[0]
+	o.add(l.s, stuck, stuck.wait.epoch.Load(), time.Hour)
+	for _, x := range waitingFor(1000) {
+		o.add(l.s, x, x.wait.epoch.Load(), time.Hour)
+		x.wait.epoch.Add(1)
+	}
+	stuck.wait.epoch.Add(1)
+	last := waitingFor(1)[0]
+	o.add(l.s, last, last.wait.epoch.Load(), time.Hour)
+	diff.Equal(t, 1, len(o.queue)-o.begin, "waiting")
+	for i, w := range o.queue[:o.begin] {
+		if w.q != nil {
+			t.Fatalf("place %d holds on to what has ended", i)
+		}
+	}
+	last.wait.epoch.Add(1)
+	o.tick(l.s)
+	if o.running || len(o.queue) != 0 {
+		t.Errorf("it ticks on: %+v", o)
+	}
+}
+
+// TestTickEndsLateGrants: that and nothing else, and once. What is acknowledged after a
+// time in which the process did not run is not late, whatever runs first then.
+func TestTickEndsLateGrants(t *testing.T) { synctest.Test(t, testTickEndsLateGrants) }
+
+func testTickEndsLateGrants(t *testing.T) {
+	l, o := quietClock(t)
+	given := 0
+	all := waitingFor(10)
+	over := make([]chan struct{}, len(all))
+	for i, q := range all {
+		h := &inHand{over: make(chan struct{})}
+		q.s, q.setup, q.to, over[i] = l.s, l.s.setup.Load(), h, h.over
+		q.keep(packed(t, newQuery("www.example.org", dns.TypeA)))
+		q.client = l.who("10.1.0.2")
+		o.add(l.s, q, q.wait.epoch.Load(), time.Duration(i+1)*time.Second)
+	}
+	l.pass(6 * time.Second)
+	o.tick(l.s)
+	all[3].wait.epoch.Add(1) // it is acknowledged
+	o.tick(l.s)
+	for i, q := range all {
+		late := i <= 5 && i != 3
+		if late {
+			<-over[i]
+			given++
+		}
+		diff.Equal(t, late || i == 3, q.wait.epoch.Load() != 2*uint64(i)+1, "query", i, "over")
+		if i > 5 {
+			break // the others wait on
+		}
+		if q.Granted(nil, false); late && q.wait.epoch.Load() != 2*uint64(i)+2 {
+			t.Errorf("query %d went on after it was given up", i)
+		}
+	}
+	if s := l.s.Stats(); s.GrantFailures != uint64(given) || given != 5 {
+		t.Errorf("%d given up, %+v", given, s)
 	}
 }

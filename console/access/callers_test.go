@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/namegate/namegate/console/entry"
 	"github.com/namegate/namegate/console/serve"
 	"github.com/namegate/namegate/testkit/accesstest"
 	"github.com/namegate/namegate/testkit/diff"
@@ -327,3 +328,30 @@ func TestAuthority(t *testing.T) {
 }
 
 var authorityResource = corev1.SchemeGroupVersion.WithResource("configmaps")
+
+// TestCertificate: every server has a key of its own, which the fingerprint is of.
+func TestCertificate(t *testing.T) {
+	now := time.Now()
+	one, pin, err := newCertificate(now)
+	fatal.If(t, err)
+	two, other, err := newCertificate(now)
+	fatal.If(t, err)
+	if pin == other || one.Leaf.SerialNumber.Cmp(two.Leaf.SerialNumber) == 0 {
+		t.Error("two servers have the same key")
+	}
+	if err := one.Leaf.CheckSignatureFrom(one.Leaf); err == nil {
+		t.Error("an agent's certificate can sign others") // it is no authority
+	}
+	if one.Leaf.NotBefore.After(now) || one.Leaf.NotAfter.Before(now.AddDate(5, 0, 0)) {
+		t.Errorf("good from %v to %v", one.Leaf.NotBefore, one.Leaf.NotAfter)
+	}
+	state := func(c tls.Certificate) tls.ConnectionState {
+		return tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.Leaf}}
+	}
+	fatal.If(t, pin.Check(state(one)))
+	for name, s := range map[string]tls.ConnectionState{
+		"another": state(two), "nobody": {}, "another, and the right one behind it": {PeerCertificates: []*x509.Certificate{two.Leaf, one.Leaf}},
+	} {
+		diff.Is(t, entry.ErrWrongKey, pin.Check(s), name)
+	}
+}

@@ -205,3 +205,30 @@ func TestConnectionsInARow(t *testing.T) {
 		t.Error("nothing is accepted a second later")
 	}
 }
+
+// TestThrottle: a burst, then so many a second, of each address; IPv6 addresses of
+// one network count together.
+func TestThrottle(t *testing.T) {
+	c := testclock.New(time.Now())
+	th := newThrottle(c.Now, reviewRate, allReviewRate)
+	taken := func(n int, from func(int) netip.Addr) (out int) {
+		for i := range n {
+			if th.take(from(i)) {
+				out++
+			}
+		}
+		return out
+	}
+	one := func(int) netip.Addr { return netip.MustParseAddr("192.0.2.1") }
+	diff.Equal(t, reviewRate.burst, taken(100, one), "a burst of")
+	mapped := func(int) netip.Addr { return netip.MustParseAddr("::ffff:192.0.2.1") }
+	diff.Equal(t, 0, taken(1, mapped), "taken by the same address in other words")
+	c.Pass(2 * time.Second)
+	diff.Equal(t, 2*int(reviewRate.perSecond), taken(100, one), "in two seconds")
+	network := netip.MustParsePrefix("2001:db8::/64").Addr().As16()
+	diff.Equal(t, reviewRate.burst, taken(100, func(i int) netip.Addr { network[15] = byte(i); return netip.AddrFrom16(network) }), "an IPv6 network takes")
+	c.Pass(time.Hour)
+	if n := taken(10*allReviewRate.burst, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }); n != allReviewRate.burst {
+		t.Errorf("all together take %d", n)
+	}
+}

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -92,6 +95,40 @@ func TestAskBesideNetworkPolicy(t *testing.T) {
 		}
 		if c.name == "networks on another port" && strings.Contains(a.Reason, "NetworkPolicy") {
 			t.Errorf("%s: %q", c.name, a.Reason)
+		}
+	}
+}
+
+// TestAnotherEngine: where a sign of another engine is, the finding has the NetworkPolicy to apply,
+// and none once it is applied.
+func TestAnotherEngine(t *testing.T) {
+	const limits = "---\n{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: limits, namespace: shop}, spec: {podSelector: {}, policyTypes: [Egress]}}\n"
+	const blocked = "status: {conditions: [{type: DNSBlocked, status: 'True', reason: DNSBlocked, message: m, lastTransitionTime: '2026-01-01T00:00:00Z'}]}\n"
+	const own = "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: out, namespace: shop}\nspec: {podSelector: {}, egress: [{matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 443}]}]}\n"
+	const admin = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: admin}\n" +
+		"spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, matches: [{name: www.example.org}], ports: [{protocol: TCP, port: 443}]}]}\n"
+	found := func(text string) (all []Finding) {
+		for _, f := range manifests(t, text).Lint(inCluster) {
+			if f.Reason == AnotherEngine {
+				all = append(all, f)
+			}
+		}
+		return all
+	}
+	for _, policy := range []string{own, admin} {
+		diff.Empty(t, found(policy+limits), "without a sign of another engine")
+		diff.Empty(t, found(policy+blocked), "without a NetworkPolicy that limits the pods")
+		got := found(policy + blocked + limits)
+		diff.MustEqual(t, 1, len(got), got, "of", policy)
+		_, text, _ := strings.Cut(got[0].Message, "apply beside it: ")
+		var n networkingv1.NetworkPolicy
+		fatal.If(t, yaml.UnmarshalStrict([]byte(text), &n))
+		if len(n.Spec.Egress) != 2 || n.Spec.Egress[1].Ports[0].Port.IntVal != 443 {
+			t.Errorf("%s", text)
+		}
+		diff.Empty(t, found(policy+blocked+limits+"---\n"+text+"\n"), "it is applied")
+		if again := found(strings.Replace(policy, "port: 443", "port: 80", 1) + limits + "---\n" + text + "\n"); len(again) != 1 {
+			t.Errorf("the applied one has other ports: %v", again)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
@@ -172,5 +174,58 @@ func TestNoColours(t *testing.T) {
 	defer file.Close()
 	if coloured(file, false, env()) {
 		t.Error("a file has colours")
+	}
+}
+
+// TestErrorIsOneLine: any error is one line without control characters.
+func TestErrorIsOneLine(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+		code int
+	}{
+		{console.Refuse(404, "no pod \x1b[2J\u202eshop\nnamegate: all is well"), "namegate: no pod \\x1b[2J\\u202eshop namegate: all is well\n", console.ExitUnknown},
+		{errors.Join(errors.New("read a.log"), errors.New("read b.log")), "namegate: read a.log read b.log\n", console.ExitNo},
+	} {
+		cmd := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return c.err }}
+		cmd.SetArgs(nil)
+		var errs bytes.Buffer
+		if code := Execute(context.Background(), cmd, &errs); code != c.code || errs.String() != c.want {
+			t.Errorf("%d %q, want %d %q", code, errs.String(), c.code, c.want)
+		}
+	}
+	var errs bytes.Buffer
+	cmd := New("v1")
+	cmd.SetArgs([]string{"stauts"})
+	if Execute(context.Background(), cmd, &errs); bytes.Count(errs.Bytes(), []byte("\n")) != 1 {
+		t.Errorf("%q", errs.String())
+	}
+}
+
+// TestConvertCommand: policies go to the standard output, notes to standard error; the exit
+// code is 1 where a person has to look.
+func TestConvertCommand(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, pattern string) string {
+		path := filepath.Join(dir, name)
+		fatal.If(t, os.WriteFile(path, []byte("apiVersion: networking.gke.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec: {podSelector: {}, egress: [{matches: [{pattern: '"+pattern+"'}]}]}\n"), 0o600))
+		return path
+	}
+	for _, c := range []struct {
+		args, out, errs string
+		code            int
+	}{
+		{write("plain.yaml", "*.example.com"), "- pattern: '*.example.com'", "", 0},
+		{write("deep.yaml", "**.example.com"), "- pattern: '*.example.com'", "deep.yaml:1: changed: FQDNNetworkPolicy p: spec.egress[0].matches[0]: ", 0},
+		{write("all.yaml", "**"), "- pattern: '*'", "all.yaml:1: wider: ", 1},
+		{write("bad.yaml", "a b"), "podSelector: {}", "bad.yaml:1: failed: ", 1},
+		{write("named.yaml", "*.example.com") + " -n shop", "  namespace: shop\n", "", 0},
+		{filepath.Join(dir, "none.yaml"), "", "there is no file or folder", 1},
+		{"", "", "nothing to convert", 2},
+	} {
+		out, errs, code := ran(t, New("v1"), append([]string{"convert"}, strings.Fields(c.args)...)...)
+		if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(errs, c.errs) || (errs == "") != (c.errs == "") {
+			t.Errorf("%s: exit code %d\n%s\n%s", c.args, code, out, errs)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -75,12 +74,10 @@ func (f *forgeStage) settleAll() {
 	f.t.Helper()
 	f.settle()
 	w := f.way(f.Pod("free").Addr4, f.Pod("b").Addr4)
-	for until := time.Now().Add(lab.Limit); f.neighbour.SawToken(w.token()) == 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(until) {
-			f.t.Fatal("the neighbour hears nothing from an unselected pod")
-		}
+	fatal.Await(f.t, "a packet from an unselected pod to the neighbour", func() bool {
 		f.send("free", w, w.packet(17, w.udp()))
-	}
+		return f.neighbour.SawToken(w.token()) > 0
+	})
 }
 
 // sent is a forged packet on its way, and whether it is to arrive.

@@ -5,12 +5,15 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/testkit/diff"
+	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
 
@@ -268,4 +271,101 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 		}
 	}
 	return b.String()
+}
+
+// spent returns the processor time that f takes, on however busy a machine.
+func spent(t *testing.T, f func()) time.Duration {
+	t.Helper()
+	used := func() time.Duration {
+		var r syscall.Rusage
+		fatal.If(t, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
+		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	before := used()
+	f()
+	return used() - before
+}
+
+func TestSameButPeers(t *testing.T) {
+	net := aNet(t, "db", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}")
+	db := farPod("shop/db", "app=db", "10.2.0.1")
+	for _, c := range []struct {
+		what   string
+		change func(*Input)
+		same   bool
+	}{
+		{"nothing", func(*Input) {}, true},
+		{"a peer comes", func(in *Input) { in.Remote = append(slices.Clone(in.Remote), farPod("shop/db2", "app=db", "10.2.0.2")) }, true},
+		{"a peer has other labels", func(in *Input) { in.Remote = []*policy.Pod{farPod("shop/db", "app=web", "10.2.0.1")} }, true},
+		{"a pod of the node that nobody selects comes", func(in *Input) {
+			p := *farPod("lone/new", "app=new", "10.1.0.9")
+			p.NodeName = ""
+			in.Pods = append(slices.Clone(in.Pods), p)
+		}, false},
+		{"a pod has another address", func(in *Input) {
+			in.Pods = slices.Clone(in.Pods)
+			in.Pods[0].IPs = farPod("shop/web", "", "10.1.0.77").IPs
+		}, false},
+		{"a policy goes", func(in *Input) { in.Policies = nil }, false},
+		{"a NetworkPolicy goes", func(in *Input) { in.NetworkPolicies = nil }, false},
+	} {
+		in, compiler := besideInput([]*policy.Pod{db}, net), New()
+		before := compiler.Compile(in)
+		c.change(&in)
+		after := compiler.Compile(in)
+		if after.SameButPeers(before) != c.same || before.SameButPeers(after) != c.same {
+			t.Errorf("%s: same %v, want %v", c.what, !c.same, c.same)
+		}
+		if after.SameButPeers(nil) || (*policy.Snapshot)(nil).SameButPeers(before) {
+			t.Errorf("%s: the same as none", c.what)
+		}
+	}
+}
+
+// TestDefer: a pod that becomes isolated stays as it was, if it can, and all others are
+// as the newer snapshot has them.
+func TestDefer(t *testing.T) {
+	db := aPod("db", "db", "10.0.0.2")
+	last := []policy.Pod{aPod("web", "web", "10.0.0.1"), db}
+	for _, c := range []struct {
+		what            string
+		before          []policy.Pod
+		policies        []*v1alpha1.FQDNNetworkPolicy // in last
+		after           []policy.Pod
+		deferred, known bool
+	}{
+		{"a pod that was there", last, nil, last, true, true},
+		{"a pod that comes", []policy.Pod{db}, nil, last, true, false},
+		{"a pod that was audited", last, []*v1alpha1.FQDNNetworkPolicy{audited(aPolicy("seen", "web", aRule("a.test")))}, last, true, true},
+		{"a pod that was isolated", last, []*v1alpha1.FQDNNetworkPolicy{aPolicy("old", "web")}, last, false, true},
+		{"a pod with another's address", []policy.Pod{aPod("old", "old", "10.0.0.1"), db}, nil, last, false, true},
+		{"a pod with one address more", last, nil, []policy.Pod{aPod("web", "web", "10.0.0.1", "2001:db8::1"), db}, false, true},
+	} {
+		compiler := New()
+		before := compiler.Compile(Input{Pods: c.before, Policies: c.policies})
+		now := compiler.Compile(Input{Pods: c.after, Policies: []*v1alpha1.FQDNNetworkPolicy{aPolicy("new", "web", aRule("www.example.org")), aPolicy("db", "db", aRule("db.test"))}})
+		web := now.View(addr("10.0.0.1")).Pod.PodRef
+		got := now.Defer(before, map[policy.PodRef]bool{web: true, {Name: "nobody"}: true})
+		if (got != now) != c.deferred {
+			t.Errorf("%s: deferred %v", c.what, got != now)
+			continue
+		}
+		if got.Isolates(web) == c.deferred || got.ViewOf(web) != before.ViewOf(web) && c.deferred || got.View(addr("10.0.0.1")) != got.ViewOf(web) {
+			t.Errorf("%s: the pod's view is %v", c.what, got.ViewOf(web))
+		}
+		_, known := got.Pod(addr("10.0.0.1"))
+		listed := slices.ContainsFunc(got.Pods(), func(p policy.Pod) bool { return p.PodRef == web })
+		if known != c.known || listed != c.known {
+			t.Errorf("%s: the pod is known %v, listed %v", c.what, known, listed)
+		}
+		if !got.Isolates(db.PodRef) || got.ViewOf(db.PodRef) != now.ViewOf(db.PodRef) || !slices.Contains(got.Views, now.ViewOf(db.PodRef)) {
+			t.Errorf("%s: a neighbour waits too", c.what)
+		}
+		if !slices.IsSortedFunc(got.Views, func(a, b *policy.View) int { return a.Pod.Compare(b.Pod.PodRef) }) {
+			t.Errorf("%s: views %v", c.what, got.Views)
+		}
+		if !now.Isolates(web) || now.View(addr("10.0.0.1")) != now.ViewOf(web) {
+			t.Errorf("%s: the snapshot itself has changed", c.what)
+		}
+	}
 }

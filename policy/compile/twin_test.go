@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -104,5 +106,96 @@ func TestDecideLikeTwin(t *testing.T) {
 	}
 	if asked < 4*many {
 		t.Errorf("%d of %d names have too many matches", many, asked+many)
+	}
+}
+
+// history is a small cluster that changes at random: few names, few addresses and
+// few labels, so that pods come back under other UIDs and addresses collide.
+type history struct {
+	*rand.Rand
+	policies map[string]*v1alpha1.FQDNNetworkPolicy
+	pods     map[string]policy.Pod
+}
+
+func newHistory(seed uint64) *history {
+	return &history{rand.New(rand.NewPCG(seed, 7)), map[string]*v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}}
+}
+
+func pick[T any](h *history, of ...T) T { return of[h.IntN(len(of))] }
+
+func (h *history) step() {
+	space := pick(h, "shop", "other")
+	policyName, podName := fmt.Sprintf("p%d", h.IntN(6)), fmt.Sprintf("pod%d", h.IntN(5))
+	switch h.IntN(7) {
+	case 6: // the same again, in other memory
+		if p, ok := h.policies[space+"/"+policyName]; ok {
+			h.policies[space+"/"+policyName] = p.DeepCopy()
+		}
+	case 0:
+		delete(h.policies, space+"/"+policyName)
+	case 1, 2:
+		p := randomPolicy(h.Rand, policyName)
+		p.Namespace = space
+		p.Spec.Denied = pick(h, "", v1alpha1.DeniedDrop, v1alpha1.DeniedReject)
+		p.Spec.DNS.Unmatched = pick(h, "", v1alpha1.UnmatchedNXDomain, v1alpha1.UnmatchedRefuse)
+		if h.IntN(10) == 0 {
+			p.Spec.Egress[0].Matches[0].Name = ptr("a..b")
+		}
+		if h.IntN(3) == 0 {
+			p.Spec.PodSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}},
+			}}
+		}
+		h.policies[space+"/"+policyName] = p
+	case 3:
+		delete(h.pods, podName)
+	default:
+		p := aPod(podName, pick(h, "x", "y"), pick(h, "10.0.0.0", "10.0.0.1", "10.0.0.2"))
+		p.Namespace, p.UID = space, pick(h, "", "1", "2")
+		p.HostNetwork, p.Phase, p.NodeName = h.IntN(8) == 0, pick(h, "Running", "Running", "Running", "Failed"), pick(h, "", "", "", "far")
+		if h.IntN(2) == 0 {
+			p.IPs = append(p.IPs, addr(pick(h, "10.0.0.2", "10.0.0.3", "10.0.0.4", "127.0.0.1")))
+		}
+		h.pods[podName] = p
+	}
+}
+
+// input gives all of it in another order each time.
+func (h *history) input() Input {
+	var in Input
+	for _, p := range h.policies { // in any order
+		in.Policies = append(in.Policies, p)
+	}
+	if h.IntN(4) > 0 { // most are where they were, or beside it
+		slices.SortFunc(in.Policies, func(a, b *v1alpha1.FQDNNetworkPolicy) int {
+			return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name)
+		})
+	}
+	for _, p := range h.pods {
+		in.Pods = append(in.Pods, p)
+	}
+	slices.SortFunc(in.Pods, func(a, b policy.Pod) int { return a.Compare(b.PodRef) })
+	h.Shuffle(len(in.Pods), func(i, j int) { in.Pods[i], in.Pods[j] = in.Pods[j], in.Pods[i] })
+	return in
+}
+
+// TestHistoriesLikeFresh lets one compiler follow each of many short histories, and
+// compares every snapshot with that of a compiler that knows the present alone.
+func TestHistoriesLikeFresh(t *testing.T) {
+	for seed := range uint64(short.Rounds(15, 50, 500)) {
+		h := newHistory(seed)
+		c := New()
+		for step := range 60 {
+			for range 1 + h.IntN(4) {
+				h.step()
+			}
+			in := h.input()
+			names := []fqdn.Name{randomName(t, h.Rand), randomName(t, h.Rand), randomName(t, h.Rand)}
+			diff.Fatal(t, dump(t, New().Compile(in), names), dump(t, c.Compile(in), names), "seed", seed, "step", step)
+			if len(c.policies.known) != len(h.policies) || len(c.rulesets.unions) > 2*len(h.pods) || len(c.selected) > len(h.pods) {
+				t.Fatalf("the compiler keeps %d policies, %d rulesets and %d pods for %d and %d",
+					len(c.policies.known), len(c.rulesets.unions), len(c.selected), len(h.policies), len(h.pods))
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package answer
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
+	"github.com/namegate/namegate/testkit/wiretest"
 )
 
 func TestCheck(t *testing.T) {
@@ -230,4 +232,19 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// The words of the tests.
+var (
+	newQuery = wiretest.Query
+	packed   = wiretest.Packed
+	parsed   = wiretest.Parsed
+)
+
+// message is an honest answer of these records.
+func message(t testing.TB, q string, qtype uint16, rrs ...string) *dns.Msg {
+	t.Helper()
+	return wiretest.Answer(t, newQuery(q, qtype), rrs...)
 }

@@ -1,8 +1,10 @@
 package limit
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/testkit/diff"
@@ -127,4 +129,99 @@ func (c *Clients) taken() (n int64) {
 		n += int64(of.queries.Load())
 	}
 	return n + int64(c.unknown.queries.Load()) + c.Watchdog.counts[0].Load() + c.Watchdog.counts[1].Load()
+}
+
+func TestTokenBucket(t *testing.T) {
+	var b TokenBucket
+	taken := func(now time.Duration, most int) (n int) {
+		for range most {
+			if b.Take(now, 100, 5) {
+				n++
+			}
+		}
+		return n
+	}
+	for i, tt := range []struct {
+		now  time.Duration
+		want int
+	}{
+		{0, 5}, {0, 0}, {9 * time.Millisecond, 0}, {10 * time.Millisecond, 1}, {30 * time.Millisecond, 2},
+		{time.Hour, 5}, {time.Hour, 0}, {0, 5}, // the clock went back: not shut for an hour
+	} {
+		diff.Equal(t, tt.want, taken(tt.now, 20), "step", i, "at", tt.now, "taken")
+	}
+}
+
+// TestTokenBucketLikeItsTwin: a bucket that counts tokens the slow way.
+func TestTokenBucketLikeItsTwin(t *testing.T) {
+	for range 50 {
+		rate, burst := 1<<rand.IntN(10), 1+rand.IntN(20)
+		each := time.Second / time.Duration(rate)
+		var b TokenBucket
+		var now, last time.Duration
+		tokens := float64(burst)
+		for range 500 {
+			now += each * time.Duration(rand.IntN(5)) / 2
+			tokens = min(float64(burst), tokens+float64(now-last)/float64(each))
+			last = now
+			want := tokens >= 1
+			if want {
+				tokens--
+			}
+			diff.MustEqual(t, want, b.Take(now, rate, burst), "rate", rate, "burst", burst, "at", now)
+		}
+	}
+}
+
+// TestBusyIsNotHung: there is always a query under way, of at most two seconds.
+func TestBusyIsNotHung(t *testing.T) {
+	var w Watchdog
+	var epochs []uint32
+	for sec := range 200 {
+		if epochs = append(epochs, w.Begin()); len(epochs) > 2 {
+			w.End(epochs[0])
+			epochs = epochs[1:]
+		}
+		if w.Hung(time.Duration(sec)*time.Second, 10*time.Second) {
+			t.Fatalf("hung at %d s", sec)
+		}
+	}
+}
+
+// TestHungQueryIsNoticed: one query that does not end is enough, however many
+// others do, and not before its time.
+func TestHungQueryIsNoticed(t *testing.T) {
+	const most = 10 * time.Second
+	for began := range 40 {
+		var w Watchdog
+		var hung uint32
+		noticed := -1
+		for sec := range 80 {
+			if sec == began {
+				hung = w.Begin()
+			}
+			other := w.Begin()
+			if w.Hung(time.Duration(sec)*time.Second, most) && noticed < 0 {
+				noticed = sec
+			}
+			w.End(other)
+		}
+		if after := noticed - began; noticed < 0 || after <= 10 || after > 22 {
+			t.Errorf("begun at %d s, noticed at %d s", began, noticed)
+		}
+		w.End(hung)
+		if w.Hung(81*time.Second, most) || w.Hung(82*time.Second, most) {
+			t.Error("the query ended, and the proxy calls itself hung")
+		}
+	}
+}
+
+func TestClockSetBack(t *testing.T) {
+	var w Watchdog
+	w.Begin()
+	for _, now := range []time.Duration{time.Hour, time.Minute, time.Minute + time.Second} {
+		if w.Hung(now, 10*time.Second) {
+			t.Errorf("hung at %v", now)
+		}
+	}
 }

@@ -2,13 +2,17 @@ package kube
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/testkit/diff"
@@ -161,5 +165,97 @@ func TestManyAtOnce(t *testing.T) {
 	})
 	if took := time.Since(began); states > 2+int(took/QuietDelay) { // a machine that stands still ends a burst
 		t.Errorf("%d states for %d changes in %v", states, pods, took)
+	}
+}
+
+// TestLink: the log tells of the first failure and of the end of the last.
+func TestLink(t *testing.T) {
+	var log bytes.Buffer
+	now := at(0)
+	pods, nodes, services, slices := &listWatch{name: "pods"}, &listWatch{name: "nodes"}, &listWatch{name: "services"}, &listWatch{name: "slices"}
+	l := newLink(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	for i, step := range []struct {
+		do    func()
+		since int // 0: well
+		last  string
+		logs  string
+	}{
+		{func() { l.note(pods, nil) }, 0, "", ""},
+		{func() { l.note(pods, errors.New("refused")) }, 2, "pods: refused", "level=WARN"},
+		{func() { l.note(pods, errors.New("timeout")) }, 2, "pods: timeout", ""},
+		{func() { l.note(nodes, errors.New("refused")) }, 2, "nodes: refused", ""},
+		{func() { l.note(pods, nil) }, 2, "nodes: refused", ""},
+		{func() { l.note(services, nil) }, 2, "nodes: refused", ""},
+		{func() { l.note(nodes, nil) }, 0, "", "fails any more\" after=5s"},
+		{func() { l.note(nodes, nil) }, 0, "", ""},
+		{func() { l.note(slices, errors.New("forbidden")) }, 9, "slices: forbidden", "level=WARN"},
+		{func() { l.end(pods) }, 9, "slices: forbidden", ""},
+		{func() { l.end(&listWatch{name: "slices"}) }, 9, "slices: forbidden", ""}, // another of its name
+		{func() { l.end(slices) }, 0, "", "fails any more"},
+		{func() { l.note(slices, errors.New("forbidden")) }, 0, "", ""}, // it has ended
+	} {
+		now = at(i + 1)
+		log.Reset()
+		step.do()
+		h := l.health()
+		if h.LastError != step.last || step.since == 0 != h.Disconnected.IsZero() || step.since > 0 && !h.Disconnected.Equal(at(step.since)) {
+			t.Errorf("step %d: %+v", i, h)
+		}
+		if got := log.String(); step.logs == "" != (got == "") || !strings.Contains(got, step.logs) {
+			t.Errorf("step %d: logged %q", i, got)
+		}
+	}
+}
+
+// TestWait: when a wait for the end of a burst ends. Each change of this node restarts
+// the quiet time, up to the maximum. Changes of pods of other nodes have a separate time,
+// which neither prolongs the quiet time nor is prolonged.
+func TestWait(t *testing.T) {
+	const step = QuietDelay - time.Millisecond
+	var (
+		note   = (*Source).note
+		remote = (*Source).noteRemote
+		both   = func(s *Source) { s.note(); s.noteRemote() }
+		none   = func(*Source) {}
+	)
+	for name, c := range map[string]struct {
+		changes []func(*Source) // one each step, the last one again and again
+		want    time.Duration
+	}{
+		"a change":                   {[]func(*Source){note, none}, QuietDelay},
+		"a burst":                    {[]func(*Source){note, note, note, none}, 2*step + QuietDelay},
+		"a burst without end":        {[]func(*Source){note}, MostDelay},
+		"others alone":               {[]func(*Source){remote, none}, RemoteDelay},
+		"others without end":         {[]func(*Source){remote}, RemoteDelay},
+		"others prolong nothing":     {[]func(*Source){remote, both, note, remote}, 2*step + QuietDelay},
+		"others end a burst in time": {[]func(*Source){remote, note}, RemoteDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, began := &Source{clock: clock.RealClock{}, events: make(chan struct{}, 1), others: make(chan struct{}, 1)}, time.Now()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() {
+					for i := 0; ctx.Err() == nil; i++ {
+						c.changes[min(i, len(c.changes)-1)](s)
+						select {
+						case <-time.After(step):
+						case <-ctx.Done():
+						}
+					}
+				}()
+				if over, took := s.wait(ctx), time.Since(began); !over || took != c.want {
+					t.Errorf("%v after %v, want %v", over, took, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWaitEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if (&Source{clock: clock.RealClock{}}).wait(ctx) {
+		t.Error("a State after the end")
 	}
 }

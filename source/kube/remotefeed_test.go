@@ -281,11 +281,7 @@ func TestListsOfNamespacesTakeTurns(t *testing.T) {
 // untilNotWatched waits until pods of other nodes are not watched.
 func untilNotWatched(t *testing.T, api *apiServer) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); api.open("other pods") > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the feed goes on")
-		}
-	}
+	fatal.Await(t, "the end of the feed", func() bool { return api.open("other pods") == 0 })
 }
 
 // TestRemotePodsComeInPages from servers that cannot stream.
