@@ -249,9 +249,9 @@ func (e *Enforcer) Status() Status {
 	} else if last := e.told.Load(); last != nil {
 		s = *last
 	}
-	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercept.On(), e.Deviations()
-	s.FullestRule = e.grants.FullestRule()
+	is := e.grants.Figures()
+	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), is.Refused, is.Evicted
+	s.Grants, s.Intercepting, s.Deviations, s.FullestRule = is.Grants, e.intercept.On(), e.Deviations(), is.FullestRule
 	for _, ref := range e.grants.AtBound() {
 		s.AtBound = append(s.AtBound, ref.String())
 	}

@@ -48,7 +48,7 @@ func TestAnOrphanStaysClosed(t *testing.T) {
 		if w.admitted(flow("10.1.0.5:1001", "192.0.2.1:443")) {
 			t.Error("the connection goes on")
 		}
-		if n := w.e.grants.Count(); n > 0 {
+		if n := w.e.grants.Figures().Grants; n > 0 {
 			t.Errorf("%d grants are left", n)
 		}
 		for _, how := range []string{"its object is gone", "a restart", "another restart"} {

@@ -12,11 +12,11 @@ import (
 
 // batch gathers, set by set, the addresses of one write to the kernel.
 type batch struct {
-	at     reading
-	turn   uint64 // its number
-	sets   []staged
-	ops    []dataplane.GrantOp // one for each of sets
-	grants []dataplane.Grant   // of ops
+	at       reading
+	requests []*request // that it was made of
+	sets     []staged
+	ops      []dataplane.GrantOp // one for each of sets
+	grants   []dataplane.Grant   // of ops
 }
 
 // staged is the next grants of one set.
@@ -24,8 +24,8 @@ type staged struct {
 	set     *set
 	op      int // its place in ops
 	changes []*grant
-	index   map[netip.Addr]int // of changes, once they are many
-	added   int                // changes of addresses that the set does not have yet
+	index   map[[16]byte]*grant // of changes, once they are many
+	added   int                 // changes of addresses that the set does not have yet
 	err     error
 }
 
@@ -43,8 +43,7 @@ func (t *Table) beginBatch() { t.batch.begin(t.cfg.Clock.read()) }
 
 // begin empties the batch.
 func (b *batch) begin(at reading) {
-	b.at = at
-	b.turn++
+	b.at, b.requests = at, nil
 	for i := range b.sets {
 		st := &b.sets[i]
 		st.set.staged = 0
@@ -70,15 +69,11 @@ func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 			return s.staged - 1
 		}
 	}
-	old, uncertain := s.entries[a], s.uncertain[a]
-	if old != nil {
-		old.asked = b.turn
-	}
-	if old != nil && !uncertain && old.covers(r.name, r.until) {
+	old, uncertain := s.at(a), s.uncertain[a]
+	if old != nil && !uncertain && old.reasons().covers(r.name, r.until) {
 		return -1
 	}
 	g := s.copyOf(a)
-	g.asked = b.turn
 	if !g.addTo(r, b.at.now) && !uncertain {
 		return -1
 	}
@@ -103,23 +98,21 @@ func (b *batch) change(g *grant) int {
 
 // next returns the grant of an address after the batch, nil for none.
 func (b *batch) next(s *set, a netip.Addr) *grant {
-	if s.staged > 0 {
+	if s.staged > 0 && a.Is6() == s.key.IPv6 {
 		if g := b.sets[s.staged-1].find(a); g != nil {
 			return g
 		}
 	}
-	return s.entries[a]
+	return s.at(a)
 }
 
 func (st *staged) find(a netip.Addr) *grant {
+	key := a.As16()
 	if st.index != nil {
-		if i, ok := st.index[a]; ok {
-			return st.changes[i]
-		}
-		return nil
+		return st.index[key]
 	}
 	for _, g := range st.changes {
-		if g.addr == a {
+		if g.addr == key {
 			return g
 		}
 	}
@@ -130,12 +123,12 @@ func (st *staged) append(g *grant) {
 	st.changes = append(st.changes, g)
 	switch n := len(st.changes); {
 	case n == indexFrom:
-		st.index = map[netip.Addr]int{}
-		for i, g := range st.changes {
-			st.index[g.addr] = i
+		st.index = map[[16]byte]*grant{}
+		for _, g := range st.changes {
+			st.index[g.addr] = g
 		}
 	case n > indexFrom:
-		st.index[g.addr] = n - 1
+		st.index[g.addr] = g
 	}
 }
 
@@ -207,7 +200,7 @@ func (t *Table) store(st *staged) {
 	s := st.set
 	for _, g := range st.changes {
 		if old := s.entries[g.addr]; old != nil && !s.key.Rule.Lasting() {
-			t.remember(s, g.addr, old.without(g))
+			t.remember(s, g.address(), old.reasons().without(g.reasons()))
 		}
 	}
 	s.mu.Lock()
@@ -222,16 +215,16 @@ func (t *Table) store(st *staged) {
 func (t *Table) render(g *grant, at reading) dataplane.Grant {
 	s := g.set
 	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
-	out := dataplane.Grant{Addr: g.addr, Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
-	t.comment = s.appendComment(t.comment[:0], g.reasons)
+	out := dataplane.Grant{Addr: g.address(), Timeout: left + t.keeps(s), Due: g.until() <= at.now, Uses: g.uses}
+	t.comment = s.appendComment(t.comment[:0], g.reasons())
 	out.Comment = string(t.comment)
 	old := s.entries[g.addr]
 	switch {
-	case s.uncertain[g.addr]:
+	case s.uncertain[out.Addr]:
 	case old == nil:
 		out.Held = dataplane.Absent
 	case !s.deadlines:
-		if t.comment = s.appendComment(t.comment[:0], old.reasons); string(t.comment) == out.Comment {
+		if t.comment = s.appendComment(t.comment[:0], old.reasons()); string(t.comment) == out.Comment {
 			out.Held = dataplane.SameComment
 		}
 	}

@@ -84,12 +84,59 @@ func BenchmarkManyNames(b *testing.B) {
 			w.expire(time.Second / 10)
 		}
 		w.expire(time.Hour)
-		if n := w.table.Count(); n > 0 {
+		if n := w.table.Figures().Grants; n > 0 {
 			b.Fatalf("%d grants are left", n)
 		}
 		b.ReportMetric(float64(heapBytes()-before), "heap-B")
 		runtime.KeepAlive(w)
 	}
+}
+
+// BenchmarkGrantBytes reports what the table holds of each grant: of 250 pods, each of which opened the two
+// addresses of each of 200 names.
+func BenchmarkGrantBytes(b *testing.B) {
+	for b.Loop() {
+		n, held := manyGrants(b)
+		n.table.cfg.Kernel = &acknowledging{}
+		before := heapBytes()
+		for key, part := range held {
+			var gs []policy.Grant
+			for i := range part {
+				gs = append(gs, policy.Grant{Pod: key.Pod, View: n.snap.ViewOf(key.Pod), Name: dns(fmt.Sprintf("host-%d.example.net", i)), Ports: https,
+					Addrs: []netip.Addr{part[i].Addr}, Deadline: n.Now().Add(time.Hour), By: []string{"shop/allow *.example.net"}})
+			}
+			fatal.If(b, granttest.Grant(context.Background(), n.table, gs))
+		}
+		b.ReportMetric(float64(heapBytes()-before)/float64(n.table.Figures().Grants), "heap-B/grant")
+		runtime.KeepAlive(n)
+		runtime.KeepAlive(held)
+	}
+}
+
+// BenchmarkAdopt: the next agent takes in the grants of a node.
+func BenchmarkAdopt(b *testing.B) {
+	n, held := manyGrants(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		n.restart()
+		n.table.Adopt(held, n.Now())
+	}
+}
+
+// manyGrants returns a node with 250 pods, and 200 grants in each of their sets.
+func manyGrants(b *testing.B) (n *node, held map[dataplane.GrantSet][]dataplane.Grant) {
+	n, pods := crowd(b, 250)
+	held = map[dataplane.GrantSet][]dataplane.Grant{}
+	for k, p := range pods {
+		for i := range 200 {
+			for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(k), byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 14: byte(k), 15: byte(i)})} {
+				set := grantSet(p.PodRef, https, a.Is6())
+				held[set] = append(held[set], dataplane.Grant{Addr: a, Timeout: time.Hour,
+					Comment: fmt.Sprintf("host-%d.example.net until=%d shop/allow *.example.net", i, n.Now().Unix()+3600)})
+			}
+		}
+	}
+	return n, held
 }
 
 func heapBytes() int64 {

@@ -106,7 +106,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 			t.Errorf("grant %d is acknowledged and not covered", i)
 		}
 	}
-	if n := w.table.Refused(); n != 0 {
+	if n := w.table.Figures().Refused; n != 0 {
 		t.Errorf("%d refusals", n)
 	}
 }
@@ -201,7 +201,7 @@ func TestPodsAreServedInTurns(t *testing.T) {
 	if !errors.Is(errs[flood], errLeft) || errs[flood+1] != nil {
 		t.Errorf("results: %v for what nothing waits for, %v for the neighbour", errs[flood], errs[flood+1])
 	}
-	if n := w.table.Count(); n != flood+2 { // and the one that hung
+	if n := w.table.Figures().Grants; n != flood+2 { // and the one that hung
 		t.Errorf("%d grants, want all but the one that nothing waits for", n)
 	}
 }
@@ -226,7 +226,7 @@ func TestAnAnswerInParts(t *testing.T) {
 		if err := granttest.Grant(context.Background(), w.table, all); err != nil || !w.table.Covered(all) {
 			t.Fatalf("198.%d.0.0: %v, covered %v", net, err, w.table.Covered(all))
 		}
-		if n := w.table.Count(); n > 2*batchGrants {
+		if n := w.table.Figures().Grants; n > 2*batchGrants {
 			t.Errorf("%d grants, the pod may have %d", n, 2*batchGrants)
 		}
 		if at := w.table.AtBound(); len(at) != 1 || at[0] != pods[0].PodRef {

@@ -19,7 +19,17 @@ import (
 // names of all sets, rules that accept only those of others that do. An address that is
 // another pod's in the next snapshot leaves no grant of a rule behind.
 func (t *Table) CarryOver(last, next *policy.Snapshot) (c Carried, err error) {
-	t.addPods(next)
+	if next != nil {
+		t.mu.Lock()
+		t.addPods(func(yield func(policy.PodRef) bool) {
+			for _, v := range next.Views {
+				if !yield(v.Pod.PodRef) {
+					return
+				}
+			}
+		})
+		t.mu.Unlock()
+	}
 	var d difference
 	c.Refused = map[policy.PodRef]map[policy.RuleID]string{}
 	var all []*carrying
@@ -198,20 +208,20 @@ func (t *Table) beginCarry(of *carrying, last *policy.View, coming *policy.Snaps
 
 // sources returns the names of the addresses that are open to the pod or were, sorted by name.
 func (p *podGrants) sources(again bool) (out []source) {
-	for s := range p.all() {
+	for _, s := range p.all() {
 		s.mu.RLock()
-		add := func(a netip.Addr, reasons []reason, again bool) {
-			for i := range reasons {
-				if reasons[i].name != unreadable {
-					out = append(out, source{set: s, addr: a, name: reasons[i].name, again: again})
+		add := func(a netip.Addr, all reasons, again bool) {
+			for i := range all {
+				if all[i].name != unreadable {
+					out = append(out, source{set: s, addr: a, name: all[i].name, again: again})
 				}
 			}
 		}
-		for a, g := range s.entries {
-			add(a, g.reasons, again && s.uncertain[a])
+		for _, g := range s.entries {
+			add(g.address(), g.reasons(), again && s.uncertain[g.address()])
 		}
-		for a, reasons := range s.past {
-			add(a, reasons, false)
+		for a, all := range s.past {
+			add(a, all, false)
 		}
 		s.mu.RUnlock()
 	}
@@ -242,16 +252,14 @@ func (t *Table) carryPart(of *carrying, part []source) (n int, err error) {
 	for n < len(part) && staged < batchGrants {
 		s := &part[n]
 		n++
-		g := s.set.entries[s.addr]
+		g := s.set.at(s.addr)
 		if g != nil {
-			if i := slices.IndexFunc(g.reasons, func(r reason) bool { return r.name == s.name }); i >= 0 {
-				staged += t.carryLive(of.p, s, g.reasons[i], &room)
+			if r := g.reasons().of(s.name); r != nil {
+				staged += t.carryLive(of.p, s, *r, &room)
 			}
 		}
-		if ended := s.set.past[s.addr]; ended != nil {
-			if i := slices.IndexFunc(ended, func(r reason) bool { return r.name == s.name }); i >= 0 {
-				staged += t.carryPast(of.p, s, ended[i])
-			}
+		if r := s.set.past[s.addr].of(s.name); r != nil {
+			staged += t.carryPast(of.p, s, *r)
 		}
 		if s.again && g != nil && s.set.uncertain[s.addr] && t.batch.next(s.set, s.addr) == g { // the grants that it was made of may be gone
 			t.batch.change(s.set.copyOf(s.addr))
@@ -285,7 +293,7 @@ func (t *Table) carryLive(p *podGrants, s *source, r reason, room *int) (staged 
 func (t *Table) carryPast(p *podGrants, s *source, r reason) (noted int) {
 	for to, by := range t.takers(p, s.takenBy, &s.set.key) {
 		if to != s.set && !to.key.Rule.Lasting() {
-			t.remember(to, s.addr, []reason{r.takenBy(by)})
+			t.remember(to, s.addr, reasons{r.takenBy(by)})
 			noted++
 		}
 	}

@@ -62,8 +62,10 @@ func TestMatches(t *testing.T) {
 // An entry without readable reasons ends with the hold.
 func TestAGrantWithoutReasonsIsOver(t *testing.T) {
 	table := New(Config{Hold: time.Minute})
-	for _, reasons := range [][]reason{nil, {{until: never}}, {{until: 7}}} {
-		if got := table.render(&grant{set: &set{}, addr: addr("192.0.2.1"), reasons: reasons}, reading{now: monotonic(time.Hour)}).Timeout; got != time.Minute+time.Second {
+	for _, reasons := range []reasons{nil, {{until: never}}, {{until: 7}}} {
+		g := (&set{}).copyOf(addr("192.0.2.1"))
+		g.setReasons(reasons)
+		if got := table.render(g, reading{now: monotonic(time.Hour)}).Timeout; got != time.Minute+time.Second {
 			t.Errorf("%v: %v", reasons, got)
 		}
 	}

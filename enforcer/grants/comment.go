@@ -110,7 +110,7 @@ func (r *reason) append(b []byte, withBy, withUntil bool) []byte {
 		b = strconv.AppendInt(append(append(b, ' '), untilWord...), r.until.seconds(), 10)
 	}
 	if r.held != 0 {
-		b = strconv.AppendInt(append(append(b, ' '), sinceWord...), r.held.seconds(), 10)
+		b = strconv.AppendUint(append(append(b, ' '), sinceWord...), uint64(r.held), 10)
 	}
 	if withBy && r.by != (matches{}) {
 		b = append(append(b, ' '), r.by.String()...)
@@ -126,10 +126,11 @@ func parseReason(text string) (r reason, ok bool) {
 		return reason{}, false
 	}
 	r.name = n
+	var held monotonic
 	for _, word := range [...]struct {
 		prefix string
 		time   *monotonic
-	}{{untilWord, &r.until}, {sinceWord, &r.held}} {
+	}{{untilWord, &r.until}, {sinceWord, &held}} {
 		first, others, _ := strings.Cut(rest, " ")
 		text, is := strings.CutPrefix(first, word.prefix)
 		if !is {
@@ -141,6 +142,7 @@ func parseReason(text string) (r reason, ok bool) {
 		}
 		*word.time, rest = parseSeconds(seconds), others
 	}
+	r.held = uint32(max(held.seconds(), 0))
 	if rest != "" {
 		r.by = matchesOf([]string{rest})
 	}

@@ -33,7 +33,7 @@ var sameReason = cmpdiff.Options{cmpdiff.AllowUnexported(reason{}), cmpdiff.Comp
 
 func TestCommentText(t *testing.T) {
 	long := strings.Repeat("a", 60)
-	both := []reason{{name: dns("a.test"), until: at(5)}, {name: dns("b.test"), until: at(7) + 1, held: at(2)}, {name: dns("c.test"), until: at(8)}}
+	both := []reason{{name: dns("a.test"), until: at(5)}, {name: dns("b.test"), until: at(7) + 1, held: 2}, {name: dns("c.test"), until: at(8)}}
 	if got, want := string((&set{deadlines: true}).appendComment(nil, both)), "b.test until=8 since=2 ; c.test until=8 ; a.test until=5"; got != want {
 		t.Errorf("with deadlines %q, want %q", got, want)
 	}
@@ -45,7 +45,7 @@ func TestCommentText(t *testing.T) {
 		{[]reason{{name: dns("www.example.org"), by: matchesOf([]string{"shop/allow-out *.example.org"})}}, "www.example.org shop/allow-out *.example.org"},
 		{[]reason{{name: dns("www.example.org")}}, "www.example.org"},
 		{[]reason{{name: ""}}, "."},
-		{[]reason{{name: dns("www.example.org"), held: at(7) + 1, by: matchesOf([]string{"p"})}}, "www.example.org since=8 p"},
+		{[]reason{{name: dns("www.example.org"), held: 8, by: matchesOf([]string{"p"})}}, "www.example.org since=8 p"},
 		{
 			[]reason{{name: dns("b.test"), by: matchesOf([]string{"a/b b.test"})}, {name: dns("c.test"), by: matchesOf([]string{"a/b *.test", "a/c *.test"})}, {name: dns("a.test")}},
 			"a.test ; b.test a/b b.test ; c.test a/b *.test,a/c *.test",
@@ -147,8 +147,8 @@ func TestParseCommentOfOthers(t *testing.T) {
 		{unshared, "a..b ; b.test", []reason{{name: dns("b.test")}}, false, true},
 		{unshared, "a.test since=x p", nil, false, true},
 		{unshared, "b.test ; ...", []reason{{name: dns("b.test")}}, false, true},
-		{unshared, `a\032b.test since=5 p q`, []reason{{name: dns(`a\032b.test`), held: at(5), by: matchesOf([]string{"p q"})}}, true, true},
-		{unshared, "a.test until=12 since=5 p ; b.test until=13", []reason{{name: dns("a.test"), until: at(12), held: at(5), by: matchesOf([]string{"p"})}, {name: dns("b.test"), until: at(13)}}, true, true},
+		{unshared, `a\032b.test since=5 p q`, []reason{{name: dns(`a\032b.test`), held: 5, by: matchesOf([]string{"p q"})}}, true, true},
+		{unshared, "a.test until=12 since=5 p ; b.test until=13", []reason{{name: dns("a.test"), until: at(12), held: 5, by: matchesOf([]string{"p"})}, {name: dns("b.test"), until: at(13)}}, true, true},
 		{unshared, "a.test until=99999999999999999999 p", nil, false, true},
 		{ofRule, ofRule.prefix + "a.test", []reason{{name: dns("a.test")}}, true, true},
 		{ofRule, "0123456789ab a.test", nil, false, false},

@@ -156,10 +156,10 @@ func (t *Table) repairSet(found []Deviation, write, remove bool) error {
 	var foreign, again []dataplane.Grant
 	for _, d := range found {
 		switch {
-		case s == nil || s.entries[d.Addr] == nil:
+		case s == nil || s.at(d.Addr) == nil:
 			foreign = append(foreign, dataplane.Grant{Addr: d.Addr})
 		case !s.uncertain[d.Addr]:
-			g := t.render(s.entries[d.Addr], at)
+			g := t.render(s.at(d.Addr), at)
 			g.Held = dataplane.Unknown
 			again = append(again, g)
 		}

@@ -57,7 +57,7 @@ func (t *Table) active(g *grant, since monotonic) bool {
 		from = s.of.addrs()
 	}
 	for _, source := range from {
-		for _, c := range tracked.all[[2]netip.Addr{source, g.addr}] {
+		for _, c := range tracked.all[[2]netip.Addr{source, g.address()}] {
 			if tracked.listed-monotonic(c.Idle) >= since && s.key.Ports.Contains(c.Protocol, c.Dialled.Port()) {
 				return true
 			}

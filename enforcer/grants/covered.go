@@ -21,7 +21,7 @@ func (t *Table) Covered(grants []policy.Grant) bool {
 		if p == nil {
 			return false
 		}
-		if !p.sets.Load().cover(g, t.cfg.Clock.at(g.Deadline)) {
+		if !p.cover(g, t.cfg.Clock.at(g.Deadline)) {
 			return false
 		}
 	}
@@ -29,7 +29,9 @@ func (t *Table) Covered(grants []policy.Grant) bool {
 }
 
 // cover is Covered for one grant: each subject has to have it.
-func (p *podSets) cover(g *policy.Grant, until monotonic) bool {
+func (p *podGrants) cover(g *policy.Grant, until monotonic) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	to := target{g.Rule, g.Ports}
 	subjects := p.subjectsOf(to)
 	for _, subject := range subjects {
@@ -61,7 +63,7 @@ func (s *set) covers(addrs []netip.Addr, ipv4 bool, name fqdn.Name, until monoto
 		if a.Is4() != ipv4 {
 			continue
 		}
-		if g := s.entries[a]; g == nil || !g.covers(name, until) || s.uncertain[a] {
+		if g := s.at(a); g == nil || !g.reasons().covers(name, until) || s.uncertain[a] {
 			return false
 		}
 	}

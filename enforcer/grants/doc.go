@@ -29,9 +29,9 @@
 // between batches, between pods and between parts of an expiry. A set is created before
 // it enters the table, and destroyed after it left.
 //
-// Reading needs no Table.mu: the pods, and the sets of a pod, are replaced by changed
-// copies, and the grants of a set are also changed under the set's own lock, which is
-// never held over a write. So Covered waits for nothing.
+// Reading needs no Table.mu: the pods are replaced by a changed copy, and the sets of a pod and
+// the grants of a set are also changed under a lock of their own, which is never held over a
+// write. So Covered waits for nothing.
 //
 // An address enters the table after the kernel has acknowledged it. It is uncertain from
 // before its removal from the kernel until it left the table or is written again, and

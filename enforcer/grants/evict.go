@@ -3,6 +3,7 @@ package grants
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -11,7 +12,7 @@ import (
 )
 
 // The numbers of grants that pods may hold unless the Corefile says otherwise: of one pod, and of
-// all beyond LeastPerPod of each. A grant costs about half a KiB of the agent's memory.
+// all beyond LeastPerPod of each. A grant costs about 200 bytes of the agent's memory.
 const (
 	DefaultPerPod = 8192
 	DefaultAll    = 262144
@@ -77,21 +78,6 @@ func (t *Table) AtBound() (pods []policy.PodRef) {
 	return pods
 }
 
-// FullestRule returns how many entries the rule of a cluster policy has that has most.
-func (t *Table) FullestRule() (most int) {
-	of := map[policy.RuleID]int{}
-	for s := range t.all() {
-		if s.key.Rule == "" {
-			continue
-		}
-		s.mu.RLock()
-		of[s.key.Rule] += len(s.entries)
-		s.mu.RUnlock()
-		most = max(most, of[s.key.Rule])
-	}
-	return most
-}
-
 // count notes that the set has n entries more. The caller holds Table.mu.
 func (s *set) count(n int) {
 	if s.of != nil {
@@ -117,9 +103,6 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 	}
 	for i := range b.sets {
 		if st := &b.sets[i]; st.set.of != nil {
-			if p := st.set.of; p.turn != b.turn { // by no request
-				p.turn, p.began = b.turn, b.turn
-			}
 			st.set.of.adds.add(st.set.key.Rule.Lasting(), st.added)
 		}
 	}
@@ -139,7 +122,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 			n -= t.bounds.accepts.Each / 4 // until it is known what is in use
 		}
 		if adds.accepts > 0 && n > 0 {
-			ends = t.soonest(s.of.all(), n+t.bounds.accepts.Each/spareShare)
+			ends = t.soonest(s.of.sets, n+t.bounds.accepts.Each/spareShare)
 		}
 		if adds.lasting > 0 && adds.lasting > t.bounds.lasting.Room(s.of.held.lasting, t.held.lasting) {
 			refuse(s.key.Pod, errFull)
@@ -155,7 +138,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 	for i := range b.sets {
 		st := &b.sets[i]
 		if n := len(st.set.entries) + st.added - t.cfg.SetMax; n > 0 && st.set.of != nil && st.set.key.Rule == "" && without[st.set.key.Pod] == nil {
-			if err := t.endEarly(t.soonest(slices.Values([]*set{st.set}), n+t.cfg.SetMax/64)); err != nil {
+			if err := t.endEarly(t.soonest([]*set{st.set}, n+t.cfg.SetMax/64)); err != nil {
 				refuse(st.set.key.Pod, err)
 			}
 		}
@@ -179,14 +162,22 @@ func (t *Table) listConnectionsSoon() {
 // soonest returns n of the grants of sets that are to end first, or all if there are fewer:
 // those that are not in use, each by its deadline, before the others. Those of lasting rules and
 // of requests that are being written are left out.
-func (t *Table) soonest(sets func(func(*set) bool), n int) []*grant {
+func (t *Table) soonest(sets []*set, n int) []*grant {
+	asked := map[netip.Addr]bool{}
+	for _, r := range t.batch.requests {
+		if r.grants[0].Pod == sets[0].key.Pod {
+			for _, a := range r.addrs {
+				asked[a] = true
+			}
+		}
+	}
 	var all []*grant
-	for s := range sets {
+	for _, s := range sets {
 		if s.key.Rule.Lasting() {
 			continue
 		}
 		for _, g := range s.entries {
-			if g.asked < s.of.began {
+			if a := g.address(); !asked[a] && t.batch.next(s, a) == g {
 				all = append(all, g)
 			}
 		}
@@ -210,7 +201,7 @@ func (t *Table) soonest(sets func(func(*set) bool), n int) []*grant {
 // isUsed tells whether an address is known to be in use: an answer lacked it and its connections
 // keep it open, or one was active at the last listing.
 func (t *Table) isUsed(g *grant, now monotonic) bool {
-	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.held != 0 }) || t.active(g, now-monotonic(connectionsEvery))
+	return slices.ContainsFunc(g.reasons(), func(r reason) bool { return r.held != 0 }) || t.active(g, now-monotonic(connectionsEvery))
 }
 
 // endEarly ends grants before their time. It returns the first error of a set.
@@ -236,7 +227,7 @@ func (t *Table) end(grants []*grant) map[*set]error {
 			i = len(ops)
 			of[g.set], ops = i, append(ops, dataplane.GrantOp{Set: g.set.key, Remove: true})
 		}
-		ops[i].Grants = append(ops[i].Grants, dataplane.Grant{Addr: g.addr})
+		ops[i].Grants = append(ops[i].Grants, dataplane.Grant{Addr: g.address()})
 		g.doubt()
 	}
 	t.cfg.Kernel.ApplyGrants(ops)
@@ -251,10 +242,10 @@ func (t *Table) end(grants []*grant) map[*set]error {
 			continue
 		}
 		if !g.set.key.Rule.Lasting() {
-			t.remember(g.set, g.addr, g.reasons)
+			t.remember(g.set, g.address(), g.reasons())
 		}
 		g.set.mu.Lock()
-		g.set.remove(g.addr)
+		g.set.remove(g)
 		g.set.mu.Unlock()
 	}
 	return failed
@@ -264,5 +255,5 @@ func (t *Table) end(grants []*grant) map[*set]error {
 func (g *grant) doubt() {
 	g.set.mu.Lock()
 	defer g.set.mu.Unlock()
-	g.set.markUncertain(g.addr)
+	g.set.markUncertain(g.address())
 }

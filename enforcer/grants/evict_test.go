@@ -27,11 +27,11 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	}
 	early := batch(time.Minute, 2000)
 	batch(time.Hour, DefaultPerPod-2000)
-	if w.table.Evicted() != 0 || w.table.Count() != DefaultPerPod {
-		t.Fatalf("up to the bound nothing ends: %d evicted, %d grants", w.table.Evicted(), w.table.Count())
+	if w.table.Figures().Evicted != 0 || w.table.Figures().Grants != DefaultPerPod {
+		t.Fatalf("up to the bound nothing ends: %d evicted, %d grants", w.table.Figures().Evicted, w.table.Figures().Grants)
 	}
 	last := batch(2*time.Minute, 1)
-	evicted, count := w.table.Evicted(), w.table.Count()
+	evicted, count := w.table.Figures().Evicted, w.table.Figures().Grants
 	if evicted == 0 || evicted > 2000 || count > DefaultPerPod {
 		t.Errorf("over the bound: %d evicted, %d grants", evicted, count)
 	}
@@ -54,7 +54,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	// The place in the queue of what was evicted and comes back is not used twice.
 	w.answer(p, "www.example.org", 60, first.String())
 	w.expire(2 * time.Hour)
-	if n := w.table.Count(); n != 0 {
+	if n := w.table.Figures().Grants; n != 0 {
 		t.Errorf("%d grants after all deadlines", n)
 	}
 }
@@ -77,7 +77,7 @@ func TestNoRoomIsAnError(t *testing.T) {
 	if err := granttest.Grant(context.Background(), w.table, g); err != nil || !w.table.Covered(g) {
 		t.Errorf("with room: %v", err)
 	}
-	if n := w.table.Count(); n > DefaultPerPod {
+	if n := w.table.Figures().Grants; n > DefaultPerPod {
 		t.Errorf("%d grants", n)
 	}
 }
@@ -94,13 +94,13 @@ func TestPlacesOfEndedGrantsAreDropped(t *testing.T) {
 		fatal.If(t, granttest.Grant(context.Background(), w.table, []policy.Grant{g}))
 		all += len(g.Addrs)
 	}
-	if n := w.table.Count(); n > DefaultPerPod || int(w.table.Evicted()) != all-n {
-		t.Fatalf("%d grants, %d evicted of %d", n, w.table.Evicted(), all)
+	if n := w.table.Figures().Grants; n > DefaultPerPod || int(w.table.Figures().Evicted) != all-n {
+		t.Fatalf("%d grants, %d evicted of %d", n, w.table.Figures().Evicted, all)
 	}
-	if n := len(w.table.deadlines); n != w.table.Count() {
-		t.Errorf("%d places in the queue of deadlines for %d grants", n, w.table.Count())
+	if n := len(w.table.deadlines); n != w.table.Figures().Grants {
+		t.Errorf("%d places in the queue of deadlines for %d grants", n, w.table.Figures().Grants)
 	}
-	if w.expire(2 * time.Hour); w.table.Count() != 0 {
-		t.Errorf("%d grants after all deadlines", w.table.Count())
+	if w.expire(2 * time.Hour); w.table.Figures().Grants != 0 {
+		t.Errorf("%d grants after all deadlines", w.table.Figures().Grants)
 	}
 }

@@ -10,27 +10,32 @@ import (
 
 // deadlines is the queue of all grants of the table, a heap by the moment at which each is due. A grant
 // that was extended meanwhile is queued again when its place comes up.
-type deadlines []*grant
+type deadlines []deadline
+
+// deadline is the moment for which a grant is in the queue.
+type deadline struct {
+	at    monotonic
+	grant *grant
+}
 
 func (d deadlines) Len() int           { return len(d) }
-func (d deadlines) Less(i, j int) bool { return d[i].queued < d[j].queued }
+func (d deadlines) Less(i, j int) bool { return d[i].at < d[j].at }
 func (d deadlines) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
-	d[i].place, d[j].place = i+1, j+1
+	d[i].grant.place, d[j].grant.place = i+1, j+1
 }
 
 // Push implements heap.Interface.
 func (d *deadlines) Push(x any) {
-	g := x.(*grant)
-	*d = append(*d, g)
-	g.place = len(*d)
+	*d = append(*d, x.(deadline))
+	(*d)[len(*d)-1].grant.place = len(*d)
 }
 
 // Pop implements heap.Interface.
 func (d *deadlines) Pop() any {
 	last := len(*d) - 1
-	g := (*d)[last]
-	(*d)[last] = nil
+	g := (*d)[last].grant
+	(*d)[last] = deadline{}
 	*d, g.place = (*d)[:last], 0
 	return g
 }
@@ -44,23 +49,24 @@ func (d *deadlines) remove(g *grant) {
 
 // enqueueAt gives a grant its place in the queue for a moment.
 func (d *deadlines) enqueueAt(at monotonic, g *grant) {
-	if g.queued = at; g.place > 0 {
+	if g.place > 0 {
+		(*d)[g.place-1].at = at
 		heap.Fix(d, g.place-1)
 	} else {
-		heap.Push(d, g)
+		heap.Push(d, deadline{at, g})
 	}
 }
 
 // enqueue gives a grant a place in the queue, if it has none or only a later one.
 func (d *deadlines) enqueue(g *grant) {
-	if at := g.due(); g.place == 0 || at < g.queued {
+	if at := g.due(); g.place == 0 || at < (*d)[g.place-1].at {
 		d.enqueueAt(at, g)
 	}
 }
 
 // due removes and returns at most n grants whose moment is not after now.
 func (d *deadlines) due(now monotonic, n int) (out []*grant) {
-	for len(*d) > 0 && (*d)[0].queued <= now && len(out) < n {
+	for len(*d) > 0 && (*d)[0].at <= now && len(out) < n {
 		out = append(out, heap.Pop(d).(*grant))
 	}
 	return out

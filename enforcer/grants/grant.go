@@ -6,28 +6,135 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unique"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// grant is one address of a set. A grant in the table is immutable but for queued, place, uses, used
-// and asked, which need Table.mu, and but for until, renew and asked of its reasons, which need the
-// set's lock too: any other change replaces it.
+// grant is one address of a set. A node has 100,000: it is kept small. A grant in the table is immutable but
+// for place and uses, which need Table.mu, and but for until, renew, asked and used of its reasons, which need
+// the set's lock too: any other change replaces it.
 type grant struct {
-	set     *set
-	addr    netip.Addr
-	reasons []reason
-	queued  monotonic // the moment for which it is in the queue
-	place   int       // in the queue, from 1; 0: it has none
-	uses    uint64    // the kernel's number when the grant was listed last
-	used    monotonic // until when the last use was that a listing told
-	asked   uint64    // the last batch in which a request asked for it
-	room    [1]reason // for reasons, of which there is seldom more than one
+	set   *set
+	addr  [16]byte  // IPv4 as mapped into IPv6
+	one   [1]reason // the only reason; without a deadline: there is none
+	more  *[]reason // several; nil: one has it
+	uses  uint64    // the kernel's number when the grant was listed last
+	place int       // in the queue, from 1; 0: it has none
+}
+
+// address is the address of the grant.
+func (g *grant) address() netip.Addr {
+	a := netip.AddrFrom16(g.addr)
+	if !g.set.key.IPv6 {
+		a = a.Unmap()
+	}
+	return a
+}
+
+// reasons returns the reasons of the grant.
+func (g *grant) reasons() reasons {
+	switch {
+	case g.more != nil:
+		return *g.more
+	case g.one[0].until == 0:
+		return g.one[:0]
+	}
+	return g.one[:]
+}
+
+// setReasons replaces the reasons, which may be made of those of the grant.
+func (g *grant) setReasons(all reasons) {
+	if len(all) == 1 && all[0].until != 0 {
+		g.one[0], g.more = all[0], nil
+		return
+	}
+	if g.one, g.more = [1]reason{}, nil; len(all) > 0 {
+		several := []reason(all)
+		g.more = &several
+	}
 }
 
 // current tells whether the table has the grant. The caller holds Table.mu.
 func (g *grant) current() bool { return g.set.entries[g.addr] == g }
+
+// until is the deadline of the last reason.
+func (g *grant) until() monotonic { return g.reasons().until() }
+
+// add is reasons.add.
+func (g *grant) add(r reason, now monotonic) bool {
+	all, changed := g.reasons().add(r, now)
+	g.setReasons(all)
+	return changed
+}
+
+// addTo is add, or for a grant of a lasting rule addLasting by the rule's own time.
+func (g *grant) addTo(r reason, now monotonic) bool {
+	rule := g.set.key.Rule
+	if !rule.Lasting() {
+		return g.add(r, now)
+	}
+	r.until = max(r.until, now+monotonic(rule.Reuse()))
+	g.addLasting(r, now)
+	return true
+}
+
+// addLasting is add for a grant of a lasting rule, which ends as a whole. A name that has no
+// room is noted as an unreadable one.
+func (g *grant) addLasting(r reason, now monotonic) {
+	all := slices.DeleteFunc(g.reasons(), func(o reason) bool { return o.until < now })
+	if len(all) >= reasonsMax && all.of(r.name) == nil {
+		r.name, r.by = unreadable, matches{}
+	}
+	g.setReasons(append(slices.DeleteFunc(all, func(o reason) bool { return o.name == r.name }), r))
+	g.extend(g.until())
+}
+
+// extend moves all deadlines.
+func (g *grant) extend(until monotonic) {
+	all := g.reasons()
+	for i := range all {
+		all[i].until = until
+	}
+}
+
+// noteUses takes in a number of uses that the kernel told.
+func (g *grant) noteUses(uses uint64) {
+	if uses != g.uses && uses != 0 {
+		g.used()
+	}
+	g.uses = uses
+}
+
+// used notes that a listing told that the address was used.
+func (g *grant) used() {
+	all := g.reasons()
+	for i := range all {
+		all[i].used = true
+	}
+}
+
+// at returns the grant of an address, nil for none.
+func (s *set) at(a netip.Addr) *grant {
+	if a.Is6() != s.key.IPv6 {
+		return nil
+	}
+	return s.entries[a.As16()]
+}
+
+// copyOf returns a copy of the grant of an address that may be changed; a grant without reasons where
+// the set has none.
+func (s *set) copyOf(a netip.Addr) *grant {
+	g := &grant{set: s, addr: a.As16()}
+	if old := s.at(a); old != nil {
+		g.one, g.uses = old.one, old.uses
+		if old.more != nil {
+			g.setReasons(slices.Clone(*old.more))
+		}
+	}
+	return g
+}
 
 // reason is one name that opened an address.
 type reason struct {
@@ -36,11 +143,20 @@ type reason struct {
 	by    matches
 	// since is when an answer, or Keep, set the deadline; ofEarlier where another agent did.
 	since monotonic
-	// held is when the last answer held the address, where only its use keeps it since; else 0.
-	held monotonic
+	// held is when the last answer held the address, in seconds, where only its use keeps it since; else 0.
+	held uint32
 	// renew: the name is to be judged for use at its deadline. asked: it was found in use, and
-	// its deadline is that of the wait for the answer.
-	renew, asked bool
+	// its deadline is that of the wait for the answer. used: a listing told of a use since.
+	renew, asked, used bool
+}
+
+// heldAt is held as a time.
+func (r *reason) heldAt() monotonic { return monotonic(r.held) * monotonic(time.Second) }
+
+// takenBy is the reason for another set, by other matches.
+func (r reason) takenBy(by []string) reason {
+	r.by, r.used = matchesOf(by), false
+	return r
 }
 
 // matches are the matches that opened an address, joined by commas. Thousands of
@@ -65,22 +181,25 @@ func (m matches) String() string {
 	return unique.Handle[string](m).Value()
 }
 
+// reasons are the names by which an address is open, or was.
+type reasons []reason
+
 // never is before every deadline.
 const never = monotonic(math.MinInt64)
 
-// until is the deadline of the last reason.
-func (g *grant) until() monotonic {
+// until is the last deadline.
+func (all reasons) until() monotonic {
 	t := never
-	for i := range g.reasons {
-		t = max(t, g.reasons[i].until)
+	for i := range all {
+		t = max(t, all[i].until)
 	}
 	return t
 }
 
-// covers tells whether the grant holds for a name until a deadline or later.
-func (g *grant) covers(name fqdn.Name, until monotonic) bool {
-	for i := range g.reasons {
-		if r := &g.reasons[i]; r.until >= until && r.name == name && !r.asked && r.held == 0 {
+// covers tells whether a name holds until a deadline or later.
+func (all reasons) covers(name fqdn.Name, until monotonic) bool {
+	for i := range all {
+		if r := &all[i]; r.until >= until && r.name == name && !r.asked && r.held == 0 {
 			return true
 		}
 	}
@@ -93,105 +212,43 @@ func (g *grant) covers(name fqdn.Name, until monotonic) bool {
 const reasonsMax = 64
 
 // add adds a reason, drops the reasons that have ended, and tells whether the entry in
-// the kernel changes: the name is new or ends later than before.
-func (g *grant) add(r reason, now monotonic) bool {
-	if old := g.of(r.name); old != nil {
+// the kernel changes: the name is new or ends later than before. It may change all.
+func (all reasons) add(r reason, now monotonic) (reasons, bool) {
+	if old := all.of(r.name); old != nil {
 		switch {
 		case old.asked || r.until > old.until:
 		case old.held != 0 && r.held == 0: // an answer holds the address again
 			r.until = old.until
 		default:
-			return false
+			return all, false
 		}
 		*old = r
-		return true
+		return all, true
 	}
-	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now && !o.renew })
-	g.reasons = append(g.reasons, r)
-	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
-}
-
-// addTo is add, or for a grant of a lasting rule addLasting by the rule's own time.
-func (g *grant) addTo(r reason, now monotonic) bool {
-	rule := g.set.key.Rule
-	if !rule.Lasting() {
-		return g.add(r, now)
+	all = append(slices.DeleteFunc(all, func(o reason) bool { return o.until < now && !o.renew }), r)
+	if len(all) <= reasonsMax {
+		return all, true
 	}
-	r.until = max(r.until, now+monotonic(rule.Reuse()))
-	g.addLasting(r, now)
-	return true
-}
-
-// addLasting is add for a grant of a lasting rule, which ends as a whole. A name that has no
-// room is noted as an unreadable one.
-func (g *grant) addLasting(r reason, now monotonic) {
-	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now })
-	if len(g.reasons) >= reasonsMax && g.of(r.name) == nil {
-		r.name, r.by = unreadable, matches{}
-	}
-	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.name == r.name })
-	g.reasons = append(g.reasons, r)
-	g.extend(g.until())
-}
-
-// extend moves all deadlines.
-func (g *grant) extend(until monotonic) {
-	for i := range g.reasons {
-		g.reasons[i].until = until
-	}
-}
-
-// takenBy is the reason for another set, by other matches.
-func (r reason) takenBy(by []string) reason {
-	r.by = matchesOf(by)
-	return r
-}
-
-// noteUses takes in a number of uses that the kernel told.
-func (g *grant) noteUses(uses uint64, now monotonic) {
-	if uses == g.uses {
-		return
-	}
-	if g.uses = uses; uses != 0 {
-		g.used = now
-	}
+	first := slices.MinFunc(all, func(a, b reason) int { return cmp.Compare(a.until, b.until) }).name
+	return slices.DeleteFunc(all, func(r reason) bool { return r.name == first }), first != r.name
 }
 
 // of returns the reason of a name, nil if there is none.
-func (g *grant) of(name fqdn.Name) *reason {
-	for i := range g.reasons {
-		if g.reasons[i].name == name {
-			return &g.reasons[i]
+func (all reasons) of(name fqdn.Name) *reason {
+	for i := range all {
+		if all[i].name == name {
+			return &all[i]
 		}
 	}
 	return nil
 }
 
-// without returns the reasons whose names another grant has not.
-func (g *grant) without(other *grant) (out []reason) {
-	for _, r := range g.reasons {
-		if other.of(r.name) == nil {
+// without returns the reasons whose names others have not.
+func (all reasons) without(others reasons) (out reasons) {
+	for _, r := range all {
+		if others.of(r.name) == nil {
 			out = append(out, r)
 		}
 	}
 	return out
-}
-
-// dropSoonest removes and returns the reason that ends first.
-func (g *grant) dropSoonest() reason {
-	first := slices.MinFunc(g.reasons, func(a, b reason) int { return cmp.Compare(a.until, b.until) })
-	g.reasons = slices.DeleteFunc(g.reasons, func(r reason) bool { return r.name == first.name })
-	return first
-}
-
-// copyOf returns a copy of the grant of an address that may be changed; a grant without reasons where
-// the set has none.
-func (s *set) copyOf(a netip.Addr) *grant {
-	g := &grant{set: s, addr: a}
-	g.reasons = g.room[:0]
-	if old := s.entries[a]; old != nil {
-		g.reasons = append(g.reasons, old.reasons...)
-		g.uses, g.used, g.asked = old.uses, old.used, old.asked
-	}
-	return g
 }

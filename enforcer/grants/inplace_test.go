@@ -39,7 +39,7 @@ func TestInPlace(t *testing.T) {
 			s := w.table.get(key)
 			reasons, _, _ := w.table.readGrant(s, &part[i], at)
 			for _, r := range reasons {
-				want := s.entries[part[i].Addr].until()
+				want := s.at(part[i].Addr).until()
 				if d := time.Duration(r.until - want); d < -time.Second || d > time.Second {
 					t.Errorf("%s by %s: %v from the deadline", part[i].Addr, r.name, d)
 				}
@@ -47,7 +47,7 @@ func TestInPlace(t *testing.T) {
 		}
 	}))
 	w.answer(p, "www.example.org", 60, "192.0.2.3 192.0.2.4")
-	if w.table.Evicted() == 0 || w.table.Count() > 3 {
-		t.Errorf("over the bound: %d evicted, %d grants", w.table.Evicted(), w.table.Count())
+	if w.table.Figures().Evicted == 0 || w.table.Figures().Grants > 3 {
+		t.Errorf("over the bound: %d evicted, %d grants", w.table.Figures().Evicted, w.table.Figures().Grants)
 	}
 }

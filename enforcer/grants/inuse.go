@@ -53,8 +53,7 @@ func (t *Table) OnInUse(f func([]policy.NameInUse)) { t.inUse = f }
 // lost ones. Where the views are the first that renew what is in use, the names of open addresses are
 // judged too. The caller holds mu.
 func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Addr) bool) {
-	mine := *p.sets.Load()
-	mine.subjects = nil
+	var subjects []netip.Addr
 	p.views = slices.DeleteFunc(views, func(v *policy.View) bool { return v == nil })
 	var latest *policy.View
 	for _, v := range p.views {
@@ -62,12 +61,14 @@ func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Add
 			continue
 		}
 		for _, a := range v.Pod.IPs {
-			if !slices.Contains(mine.subjects, a) && !lost(a) {
-				mine.subjects = append(mine.subjects, a)
+			if !slices.Contains(subjects, a) && !lost(a) {
+				subjects = append(subjects, a)
 			}
 		}
 	}
-	p.sets.Store(&mine)
+	p.mu.Lock()
+	p.subjects = subjects
+	p.mu.Unlock()
 	p.latest.Store(latest)
 	renewed := p.renews
 	p.renews = t.inUse != nil && slices.ContainsFunc(p.views, (*policy.View).Renews)
@@ -75,14 +76,15 @@ func (t *Table) setViews(p *podGrants, views []*policy.View, lost func(netip.Add
 		return
 	}
 	now := t.cfg.Clock.read().now
-	for s := range p.all() {
+	for _, s := range p.all() {
 		if s.key.Rule.Lasting() {
 			continue
 		}
 		s.mu.Lock()
 		for _, g := range s.entries {
-			for i := range g.reasons {
-				r := &g.reasons[i]
+			all := g.reasons()
+			for i := range all {
+				r := &all[i]
 				r.renew = r.renew || r.until > now && !r.asked
 			}
 			t.deadlines.enqueue(g)
@@ -103,9 +105,10 @@ func roundUp(until, now monotonic) monotonic {
 // due is when the grant has its place in the queue of deadlines: at the first deadline of a name
 // that is to be judged, else at its end.
 func (g *grant) due() monotonic {
-	end := g.until()
-	for i := range g.reasons {
-		if r := &g.reasons[i]; r.renew {
+	all := g.reasons()
+	end := all.until()
+	for i := range all {
+		if r := &all[i]; r.renew {
 			end = min(end, r.until)
 		}
 	}
@@ -114,7 +117,7 @@ func (g *grant) due() monotonic {
 
 // toJudge tells whether a name of a grant is to be judged for use now.
 func (g *grant) toJudge(now monotonic) bool {
-	return slices.ContainsFunc(g.reasons, func(r reason) bool { return r.renew && r.until <= now })
+	return slices.ContainsFunc(g.reasons(), func(r reason) bool { return r.renew && r.until <= now })
 }
 
 // judge judges grants for use, and gives the names in use to the proxy. Where the kernel does not
@@ -163,13 +166,14 @@ func (t *Table) judgePart(due []*grant, unknown bool, names map[policy.PodRef]ma
 			continue
 		}
 		g.set.mu.Lock()
-		for i := range g.reasons {
-			r := &g.reasons[i]
+		all := g.reasons()
+		for i := range all {
+			r := &all[i]
 			if !r.renew || r.until > now {
 				continue
 			}
 			r.renew = false
-			inUse := unknown || g.used >= r.since || t.active(g, r.since)
+			inUse := unknown || r.used || t.active(g, r.since)
 			if inUse && t.reuse(g.set, r.name) != nil && note(names, g, r.name) {
 				r.asked, r.until = true, now+monotonic(min(renewWait, max(t.cfg.Hold, renewWaitLeast)))
 			}
@@ -186,8 +190,13 @@ func (t *Table) noteUses(due []*grant, listed map[dataplane.GrantSet]map[netip.A
 	defer t.mu.Unlock()
 	now := t.cfg.Clock.read().now
 	for _, g := range due {
-		g.noteUses(listed[g.set.key][g.addr], now)
-		more = more || slices.ContainsFunc(g.reasons, func(r reason) bool { return r.renew && r.until <= now && g.used < r.since })
+		if !g.current() {
+			continue
+		}
+		g.set.mu.Lock()
+		g.noteUses(listed[g.set.key][g.address()])
+		g.set.mu.Unlock()
+		more = more || slices.ContainsFunc(g.reasons(), func(r reason) bool { return r.renew && r.until <= now && !r.used })
 	}
 	return more
 }
@@ -208,8 +217,8 @@ func note(names map[policy.PodRef]map[fqdn.Name]*policy.NameInUse, g *grant, nam
 		in = &policy.NameInUse{Pod: pod, Name: name}
 		of[name] = in
 	}
-	if !slices.Contains(in.Due, g.addr) {
-		in.Due = append(in.Due, g.addr)
+	if a := g.address(); !slices.Contains(in.Due, a) {
+		in.Due = append(in.Due, a)
 	}
 	return true
 }
@@ -220,11 +229,12 @@ func (t *Table) hold(pod policy.PodRef, names map[fqdn.Name]*policy.NameInUse) {
 	defer t.mu.Unlock()
 	now := t.cfg.Clock.read().now
 	seen := map[fqdn.Name]map[netip.Addr]bool{}
-	for s := range t.pod(pod).all() {
-		for a, g := range s.entries {
-			for i := range g.reasons {
-				in := names[g.reasons[i].name]
-				if in == nil || g.reasons[i].until < now-monotonic(expiryRetry) || s.key.Rule.Lasting() || seen[in.Name][a] {
+	for _, s := range t.pod(pod).all() {
+		for _, g := range s.entries {
+			a, all := g.address(), g.reasons()
+			for i := range all {
+				in := names[all[i].name]
+				if in == nil || all[i].until < now-monotonic(expiryRetry) || s.key.Rule.Lasting() || seen[in.Name][a] {
 					continue
 				}
 				if seen[in.Name] == nil {
@@ -292,30 +302,32 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 	t.beginBatch()
 	alone := t.keptOf(p, in.Name, at.now)
 	var staged []int // the place in the batch of each of kept
-	for s := range p.all() {
+	for _, s := range p.all() {
 		if s.key.Rule.Lasting() {
 			continue
 		}
 		open := t.reuse(s, in.Name)
 		for _, a := range left {
-			g := s.entries[a]
-			if g == nil || g.of(in.Name) == nil {
+			g := s.at(a)
+			if g == nil || g.reasons().of(in.Name) == nil {
 				continue
 			}
-			t.endWait(s, g.of(in.Name), at.now)
-			r := *g.of(in.Name)
+			t.endWait(s, g.reasons().of(in.Name), at.now)
+			r := *g.reasons().of(in.Name)
 			if r.held == 0 {
-				if r.held = r.since; r.since == ofEarlier {
-					r.held = r.until
+				last := r.since
+				if last == ofEarlier {
+					last = r.until
 				}
+				r.held = uint32(last.seconds())
 			}
-			if open == nil || at.now >= r.held+monotonic(open.Reuse) || answered && !t.active(g, r.since) || len(alone) >= keptMax && !alone[a] {
+			if open == nil || at.now >= r.heldAt()+monotonic(open.Reuse) || answered && !t.active(g, r.since) || len(alone) >= keptMax && !alone[a] {
 				t.deadlines.enqueue(g)
 				continue
 			}
 			alone[a] = true
 			until := at.now + monotonic(max(open.Lifetime, connectionsEvery+connectionMargin))
-			r.since, r.until, r.renew = at.now, roundUp(min(until, r.held+monotonic(open.Reuse+open.Lifetime)), at.now), true
+			r.since, r.until, r.renew, r.used = at.now, roundUp(min(until, r.heldAt()+monotonic(open.Reuse+open.Lifetime)), at.now), true, false
 			if i := t.batch.stage(s, a, r); i >= 0 { // else it is open for longer
 				kept, staged = append(kept, s.info(a, &r, at)), append(staged, i)
 			}
@@ -345,13 +357,13 @@ func (t *Table) endWait(s *set, r *reason, now monotonic) {
 // holds mu.
 func (t *Table) keptOf(p *podGrants, name fqdn.Name, now monotonic) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
-	for s := range p.all() {
+	for _, s := range p.all() {
 		if s.key.Rule.Lasting() {
 			continue
 		}
-		for a, g := range s.entries {
-			if r := g.of(name); r != nil && r.held != 0 && r.until > now {
-				out[a] = true
+		for _, g := range s.entries {
+			if r := g.reasons().of(name); r != nil && r.held != 0 && r.until > now {
+				out[g.address()] = true
 			}
 		}
 	}

@@ -291,7 +291,7 @@ func (m *useModel) life(ttl uint32) time.Duration {
 
 func (m *useModel) answer(now time.Time, name string, ttl uint32, addrs []netip.Addr) {
 	until := now.Add(m.life(ttl))
-	open := func(a netip.Addr, until time.Time) bool {
+	open := func(a netip.Addr) bool {
 		g := m.addrs[a]
 		if g == nil || g.names[name] == nil {
 			return false
@@ -299,14 +299,11 @@ func (m *useModel) answer(now time.Time, name string, ttl uint32, addrs []netip.
 		n := g.names[name]
 		return !n.asked && n.held.IsZero() && !n.until.Before(until)
 	}
-	if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !open(a, until) }) {
-		return
-	}
 	if m.renews {
 		until = m.end(now, until)
 	}
 	for _, a := range addrs {
-		if open(a, until) {
+		if open(a) {
 			continue
 		}
 		if m.addrs[a] == nil {
@@ -417,7 +414,7 @@ func (m *useModel) tick(now time.Time) (out []policy.NameInUse) {
 }
 
 func (g *modelAddr) usedSince(since time.Time) bool {
-	return !g.used.IsZero() && !g.used.Before(since)
+	return g.used.After(since)
 }
 
 // list lists connections, if the last listing is 30 s old.

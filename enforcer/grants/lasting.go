@@ -20,12 +20,17 @@ func (t *Table) ends(s *set, g *grant) monotonic {
 // outlast extends the grants of a pod's lasting rules for an address, in the batch, that
 // would end before another grant of it. r waits for them. The caller holds mu.
 func (t *Table) outlast(p *podGrants, a netip.Addr, r *request) {
-	lasting := p.sets.Load().lasting
+	var lasting []*set
+	for _, s := range p.sets {
+		if s.key.Rule.Lasting() {
+			lasting = append(lasting, s)
+		}
+	}
 	if len(lasting) == 0 {
 		return
 	}
 	last := never
-	for s := range p.all() {
+	for _, s := range p.sets {
 		if g := t.batch.next(s, a); g != nil {
 			last = max(last, t.ends(s, g))
 		}
@@ -73,7 +78,7 @@ func (t *Table) endLasting(due []*grant, now monotonic) (failed error) {
 	}
 	t.beginBatch()
 	for _, g := range due {
-		t.outlast(g.set.of, g.addr, nil)
+		t.outlast(g.set.of, g.address(), nil)
 	}
 	t.writeBatch()
 	var over []*grant

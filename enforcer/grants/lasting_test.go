@@ -117,8 +117,8 @@ func TestADenyOutlastsWhatItShadows(t *testing.T) {
 	}
 	w.sets.instead = nil
 	w.tick(100 + 600)
-	if w.left(deny, a) != 0 || w.stays(p, a.String()) != 0 || w.table.Count() != 0 {
-		t.Errorf("in the end: %v denied, %v open, %d grants", w.left(deny, a), w.stays(p, a.String()), w.table.Count())
+	if w.left(deny, a) != 0 || w.stays(p, a.String()) != 0 || w.table.Figures().Grants != 0 {
+		t.Errorf("in the end: %v denied, %v open, %d grants", w.left(deny, a), w.stays(p, a.String()), w.table.Figures().Grants)
 	}
 
 	// Opened first, and denied for a shorter time.
@@ -192,8 +192,8 @@ func TestALastingSetIsNeverEvicted(t *testing.T) {
 	}
 	fatal.If(t, granttest.Grant(context.Background(), w.table, []policy.Grant{g}))
 	g.Addrs = []netip.Addr{a}
-	if err := granttest.Grant(context.Background(), w.table, []policy.Grant{g}); !errors.Is(err, errFull) || w.table.Evicted() != 0 {
-		t.Errorf("over the bound: %v, %d evicted", err, w.table.Evicted())
+	if err := granttest.Grant(context.Background(), w.table, []policy.Grant{g}); !errors.Is(err, errFull) || w.table.Figures().Evicted != 0 {
+		t.Errorf("over the bound: %v, %d evicted", err, w.table.Figures().Evicted)
 	}
 	fatalUnless(t, granttest.Grant(context.Background(), w.table, w.decided(p.PodRef, "www.example.net", 60, "192.0.2.1")) == nil, "another grant of the pod is refused")
 }
@@ -262,8 +262,8 @@ func TestRulesTakeOverNames(t *testing.T) {
 	for _, ops := range w.sets.writes {
 		removed = append(removed, ops[0].Set.Rule.Lasting())
 	}
-	if !slices.IsSortedFunc(removed, func(a, b bool) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) || w.table.Count() != 0 {
-		t.Errorf("withdrawn in the order %v, %d grants left", removed, w.table.Count())
+	if !slices.IsSortedFunc(removed, func(a, b bool) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) || w.table.Figures().Grants != 0 {
+		t.Errorf("withdrawn in the order %v, %d grants left", removed, w.table.Figures().Grants)
 	}
 	if len(*w.table.pods.Load()) != 0 {
 		t.Error("the pod is still there")
@@ -338,8 +338,8 @@ func TestUnreadableNamesOfADenialStay(t *testing.T) {
 		t.Errorf("withdrawn: %v", w.sets.held)
 	}
 	w.tick(200)
-	if w.left(deny, addr("192.0.2.1")) != 0 || w.table.Count() != 0 {
-		t.Errorf("%d grants after the timeout", w.table.Count())
+	if w.left(deny, addr("192.0.2.1")) != 0 || w.table.Figures().Grants != 0 {
+		t.Errorf("%d grants after the timeout", w.table.Figures().Grants)
 	}
 }
 

@@ -157,14 +157,14 @@ func (l *lastingLife) check() {
 	l.t.Helper()
 	for e := range l.entered {
 		if l.left(e.set, e.addr) > 0 {
-			for s := range l.table.pod(e.set.Pod).all() {
+			for _, s := range l.table.pod(e.set.Pod).all() {
 				if s.key != e.set && l.left(s.key, e.addr) > 0 {
 					l.shadowed++
 				}
 			}
 			continue
 		}
-		for s := range l.table.pod(e.set.Pod).all() {
+		for _, s := range l.table.pod(e.set.Pod).all() {
 			if left := l.left(s.key, e.addr); left > 0 && !s.key.Rule.Lasting() {
 				l.t.Errorf("%s has ended for %s, and %s %s lives on for %v", e.set.Rule, e.addr, s.key.Rule, s.key.Ports, left)
 			}

@@ -16,8 +16,8 @@ func (t *Table) ListGrants(pod policy.PodRef) (out []policy.GrantInfo) {
 	at := t.cfg.Clock.read()
 	t.some(pod, func(s *set) bool {
 		out = slices.Grow(out, len(s.entries))
-		for a := range s.entries {
-			out = s.appendInfo(out, a, true, false, at)
+		for _, g := range s.entries {
+			out = s.appendInfo(out, g.address(), true, false, at)
 		}
 		return false
 	})
@@ -65,12 +65,12 @@ func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr ne
 
 // appendInfo appends the live grants of an address, the ended ones, or both.
 func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool, at reading) []policy.GrantInfo {
-	var reasons []reason
-	if g := s.entries[a]; g != nil {
-		reasons = g.reasons
+	var names reasons
+	if g := s.at(a); g != nil {
+		names = g.reasons()
 	}
-	for i := range reasons {
-		if r := &reasons[i]; r.name != unreadable && (live && r.until > at.now || ended && r.until <= at.now) {
+	for i := range names {
+		if r := &names[i]; r.name != unreadable && (live && r.until > at.now || ended && r.until <= at.now) {
 			out = append(out, s.info(a, r, at))
 		}
 	}
@@ -78,7 +78,7 @@ func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool,
 		return out
 	}
 	for _, r := range s.past[a] {
-		if !slices.ContainsFunc(reasons, func(o reason) bool { return o.name == r.name }) {
+		if names.of(r.name) == nil {
 			r.until = min(r.until, at.now) // it may have been taken back before
 			out = append(out, s.info(a, &r, at))
 		}
@@ -93,7 +93,7 @@ func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
 	}
 	if r.held != 0 {
-		info.Held = at.epoch.Add(time.Duration(r.held))
+		info.Held = at.epoch.Add(time.Duration(r.heldAt()))
 	}
 	return info
 }
@@ -104,13 +104,13 @@ func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 func (t *Table) OnTakenBack(f func(policy.GrantInfo)) { t.takenBack = f }
 
 // report gives the denied reasons of an address to takenBack.
-func (t *Table) report(s *set, a netip.Addr, reasons []reason, denied func(reason) bool, at reading) {
+func (t *Table) report(s *set, a netip.Addr, all reasons, denied func(reason) bool, at reading) {
 	if t.takenBack == nil {
 		return
 	}
-	for i := range reasons {
-		if denied(reasons[i]) && reasons[i].name != unreadable {
-			t.takenBack(s.info(a, &reasons[i], at))
+	for i := range all {
+		if denied(all[i]) && all[i].name != unreadable {
+			t.takenBack(s.info(a, &all[i], at))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package grants
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,7 +33,6 @@ type request struct {
 	addrs  []netip.Addr // of grants
 	by     []string     // of grants
 	size   int          // of all grants
-	began  uint64       // the batch of the first part of grants, 0 before
 	next   int          // the first of grants that is not written yet
 	end    int          // of those that the batch takes, which begin with next
 	then   Callback
@@ -131,7 +129,7 @@ func (t *Table) request(grants []policy.Grant, then Callback) *request {
 	r.then, r.grants = then, append(r.grants[:0], grants...)
 	r.addrs, r.by, r.sets, r.err = r.addrs[:0], r.by[:0], r.sets[:0], nil
 	r.taken, r.takenView = nil, nil
-	r.size, r.next, r.end, r.began = 0, 0, 0, 0
+	r.size, r.next, r.end = 0, 0, 0
 	for i := range r.grants {
 		g := &r.grants[i]
 		addrs, by := len(r.addrs), len(r.by)
@@ -224,8 +222,8 @@ func (t *Table) gather(batch []*request) []*request {
 func (t *Table) write(requests []*request) {
 	t.mu.Lock()
 	t.beginBatch()
+	t.batch.requests = requests
 	for _, r := range requests {
-		r.began = cmp.Or(r.began, t.batch.turn)
 		for r.sets = r.sets[:0]; r.next < r.end && r.err == nil; r.next++ {
 			r.err = t.stageGrant(r, &r.grants[r.next])
 		}
@@ -253,9 +251,6 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, target{g.Rule, g.Ports}) {
 		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
 	}
-	if p.turn != t.batch.turn {
-		p.turn, p.began = t.batch.turn, r.began
-	}
 	why := reason{name: g.Name, until: t.cfg.Clock.at(g.Deadline), since: t.batch.at.now, by: matchesOf(g.By)}
 	if p.renews && !g.Rule.Lasting() {
 		why.renew, why.until = true, roundUp(why.until, t.batch.at.now)
@@ -267,7 +262,7 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 			r.waitFor(t.batch.stage(s, a, why))
 			none = false
 		}
-		if none && (g.Rule == "" || len(p.sets.Load().subjects) == 0) {
+		if none && (g.Rule == "" || len(p.subjects) == 0) {
 			return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
 		}
 		t.stageComing(r, p, coming, g, a, why)

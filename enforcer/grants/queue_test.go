@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 		if after := w.sets.dump(); after != before {
 			t.Errorf("%s: the kernel changed:\n%s", test.what, after)
 		}
-		if got := w.table.Refused(); got != uint64(i+1) {
+		if got := w.table.Figures().Refused; got != uint64(i+1) {
 			t.Errorf("%s: %d refusals counted", test.what, got)
 		}
 	}
@@ -92,7 +93,7 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 			t.Error("the retry opened nothing")
 		}
 		w.expire(121 * time.Second)
-		if n := w.table.Count(); n != 0 || w.stays(p, "192.0.2.1") != 0 {
+		if n := w.table.Figures().Grants; n != 0 || w.stays(p, "192.0.2.1") != 0 {
 			t.Errorf("%d grants after the deadline", n)
 		}
 	}
@@ -117,7 +118,7 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 		w.Pass(100 * time.Millisecond)
 	}
 	s := w.table.get(grantSet(p.PodRef, https, false))
-	kept := s.entries[addr("192.0.2.1")].reasons
+	kept := s.at(addr("192.0.2.1")).reasons()
 	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
 		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
 	}
@@ -137,12 +138,12 @@ func TestReasonsOfOneAddressAreBounded(t *testing.T) {
 		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: matchesOf([]string{fmt.Sprintf("shop/p%d", i)})}
 		g.add(r, at(0))
 	}
-	if len(g.reasons) != reasonsMax || g.until() != at(int64(1000+10*reasonsMax-1)) {
-		t.Errorf("%d reasons, the last until %v", len(g.reasons), g.until())
+	if len(g.reasons()) != reasonsMax || g.until() != at(int64(1000+10*reasonsMax-1)) {
+		t.Errorf("%d reasons, the last until %v", len(g.reasons()), g.until())
 	}
 	g.add(reason{name: dns("late.test"), until: at(5000)}, at(4000))
-	if len(g.reasons) != 1 {
-		t.Errorf("%d reasons are kept though all but one have ended", len(g.reasons))
+	if len(g.reasons()) != 1 {
+		t.Errorf("%d reasons are kept though all but one have ended", len(g.reasons()))
 	}
 }
 
@@ -171,5 +172,24 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 	}
 	if err := granttest.Grant(context.Background(), w.table, g); err != nil || w.sets.count() != 1 {
 		t.Errorf("the same answer again, from the cache, is written again: %d writes, %v", w.sets.count(), err)
+	}
+}
+
+// TestSetsOfAPodAreAddedInPlace: the sets that a pod has already are not copied for each new one.
+func TestSetsOfAPodAreAddedInPlace(t *testing.T) {
+	w, p := gated(t)
+	of := w.table.pod(p.PodRef)
+	w.table.mu.Lock()
+	defer w.table.mu.Unlock()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const sets = 2000
+	for i := range sets {
+		for range w.table.setsOf(of, p.PodRef, target{policy.RuleID(fmt.Sprintf("a%016x", i)), https}, false) {
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / sets; each > 4096 {
+		t.Errorf("%d bytes were allocated for each new set", each)
 	}
 }

@@ -26,13 +26,17 @@ func (t *Table) Adopt(held map[dataplane.GrantSet][]dataplane.Grant, listed time
 	from := origin{at: reading{now: t.cfg.Clock.at(listed)}, adopted: true}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var sets []*set
-	for key := range held {
-		sets = append(sets, t.newSet(key))
-	}
-	t.place(true, sets...)
-	for _, s := range sets {
-		_ = t.takeIn(s, held[s.key], from) // nothing is written
+	t.addPods(func(yield func(policy.PodRef) bool) {
+		for key := range held {
+			if !yield(key.Pod) {
+				return
+			}
+		}
+	})
+	for key, part := range held {
+		s := t.newSet(key)
+		t.place(s)
+		_ = t.takeIn(s, part, from) // nothing is written
 	}
 }
 
@@ -156,7 +160,7 @@ func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from 
 	}
 	if s == nil {
 		s = t.newSet(key)
-		t.place(true, s)
+		t.place(s)
 	}
 	return t.takeIn(s, part, from)
 }
@@ -173,7 +177,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 	for i := range part {
 		is := &part[i]
 		reasons, whole, own := t.readGrant(s, is, from.at)
-		g, changed := s.copyOf(is.Addr), s.entries[is.Addr] == nil
+		g, changed := s.copyOf(is.Addr), s.at(is.Addr) == nil
 		switch {
 		case own:
 		case !changed: // the pod before wrote over it
@@ -191,15 +195,14 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 				changed = g.merge(r, now) || changed
 			}
 		}
-		if from.elsewhere {
-			if is.Uses != 0 {
-				g.used = from.at.now // which this dataplane's kernel does not tell
-			}
-		} else {
-			g.noteUses(is.Uses, from.at.now)
+		switch {
+		case !from.elsewhere:
+			g.noteUses(is.Uses)
+		case is.Uses != 0:
+			g.used() // which this dataplane's kernel does not tell
 		}
 		switch {
-		case (live || from.elsewhere) && len(g.reasons) == 0:
+		case (live || from.elsewhere) && len(g.reasons()) == 0:
 			if from.gone {
 				surplus = append(surplus, *is)
 			}
@@ -209,7 +212,7 @@ func (t *Table) takeIn(s *set, part []dataplane.Grant, from origin) error {
 			if want.Held = dataplane.Unknown; changed || !from.elsewhere && (shorter || want.Comment != is.Comment) {
 				write, written = append(write, want), append(written, g)
 			}
-		case !s.uncertain[is.Addr] && (whole || string(s.appendComment(nil, g.reasons)) == is.Comment):
+		case !s.uncertain[is.Addr] && (whole || string(s.appendComment(nil, g.reasons())) == is.Comment):
 			kept = append(kept, g)
 		default:
 			written = append(written, g) // and uncertain, until it is
@@ -235,7 +238,7 @@ const recoverSlack = monotonic(time.Second)
 
 // merge is add for a reason of another agent. A grant of a lasting rule keeps its time.
 func (g *grant) merge(r reason, now monotonic) bool {
-	if old := g.of(r.name); old != nil && r.until <= old.until+recoverSlack {
+	if old := g.reasons().of(r.name); old != nil && r.until <= old.until+recoverSlack {
 		return false
 	}
 	if !g.set.key.Rule.Lasting() {
@@ -248,7 +251,7 @@ func (g *grant) merge(r reason, now monotonic) bool {
 
 // readGrant returns the reasons of a grant that another agent wrote, as parse does. None lasts longer than
 // the kernel keeps the grant.
-func (t *Table) readGrant(s *set, is *dataplane.Grant, at reading) (all []reason, whole, own bool) {
+func (t *Table) readGrant(s *set, is *dataplane.Grant, at reading) (all reasons, whole, own bool) {
 	all, whole, own = s.parse(is.Comment)
 	lasting := s.key.Rule.Lasting()
 	if !whole && own && lasting {

@@ -23,7 +23,7 @@ func TestAGrantThatEndsWhileItIsListed(t *testing.T) {
 	w.sets.listing = func() {
 		w.table.mu.Lock()
 		defer w.table.mu.Unlock()
-		fatal.If(t, w.table.endEarly([]*grant{w.table.get(key).entries[addr("192.0.2.1")]}))
+		fatal.If(t, w.table.endEarly([]*grant{w.table.get(key).at(addr("192.0.2.1"))}))
 	}
 	w.sets.ops()
 	fatal.If(t, w.table.Recover(nil, w.snap.View, true))
@@ -90,9 +90,9 @@ func TestRecoveredRules(t *testing.T) {
 	}
 	var got []string
 	for s := range w.table.all() {
-		for a, g := range s.entries {
-			for _, r := range g.reasons {
-				got = append(got, fmt.Sprintf("%s %s %s", s.key.Subject, a, r.name))
+		for _, g := range s.entries {
+			for _, r := range g.reasons() {
+				got = append(got, fmt.Sprintf("%s %s %s", s.key.Subject, g.address(), r.name))
 			}
 		}
 	}

@@ -11,33 +11,17 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// addPods adds the pods of a snapshot that are not there yet.
-func (t *Table) addPods(s *policy.Snapshot) {
-	if s == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	pods := maps.Clone(*t.pods.Load())
-	for _, v := range s.Views {
-		if pods[v.Pod.PodRef] == nil {
-			pods[v.Pod.PodRef] = newPod()
-		}
-	}
-	t.pods.Store(&pods)
-}
-
 // moveSubjects prepares the addresses of a pod for a snapshot that comes. An address that is
 // another pod's there gets no grant any more, and has none left. The caller holds mu.
 func (t *Table) moveSubjects(p *podGrants, lost func(netip.Addr) bool) error {
-	for s := range p.all() {
+	for _, s := range p.all() {
 		if s.key.Rule == "" || !lost(s.subject) {
 			continue
 		}
 		if err := t.end(slices.Collect(maps.Values(s.entries)))[s]; err != nil && !dataplane.IsNoSet(err) {
 			return err
 		}
-		t.place(false, s)
+		t.drop(s)
 	}
 	return nil
 }
@@ -46,15 +30,14 @@ func (t *Table) moveSubjects(p *podGrants, lost func(netip.Addr) bool) error {
 // The caller holds mu.
 func (t *Table) setsOf(p *podGrants, pod policy.PodRef, to target, ipv6 bool) iter.Seq[*set] {
 	return func(yield func(*set) bool) {
-		sets := p.sets.Load()
-		for _, subject := range sets.subjectsOf(to) {
+		for _, subject := range p.subjectsOf(to) {
 			if subject.Is6() != ipv6 {
 				continue
 			}
-			s := sets.get(to, subject)
+			s := p.get(to, subject)
 			if s == nil && to.rule != "" {
 				s = t.newSet(dataplane.GrantSet{Pod: pod, Ports: to.ports, Rule: to.rule, Subject: subject, IPv6: ipv6})
-				t.place(true, s)
+				t.place(s)
 			}
 			if s != nil && !yield(s) {
 				return

@@ -75,7 +75,8 @@ func New(cfg Config) *Table {
 	return t
 }
 
-// podGrants are the sets of one pod, and the views that grants are made under.
+// podGrants are the sets of one pod, and the views that grants are made under. Only the holder of Table.mu
+// changes them.
 type podGrants struct {
 	// views are the pod's in the last snapshot and in the coming one: either may
 	// allow. They, and changed, need Table.mu.
@@ -88,9 +89,14 @@ type podGrants struct {
 	held            held
 	adds            held // by the batch that is written
 	past            history
-	began           uint64 // the batch of the first part of the first request in the batch turn
-	turn            uint64 // the last batch with grants of the pod
-	sets            atomic.Pointer[podSets]
+
+	// mu guards the fields from here on, for no longer than they are read or changed.
+	mu sync.RWMutex
+	of map[target][]*set
+	// sets are all of them. Elements do not change: the slice grows, or is replaced.
+	sets []*set
+	// subjects are the addresses of the pod for which rules have sets, each from its first grant on.
+	subjects []netip.Addr
 }
 
 // target is what the grants of a set count for: a rule, or in the Namespace tier a port set.
@@ -99,27 +105,19 @@ type target struct {
 	ports policy.PortSet
 }
 
-// podSets are the sets of one pod. They are immutable.
-type podSets struct {
-	of      map[target][]*set
-	lasting []*set // those of rules that deny or pass
-	// subjects are the addresses of the pod for which rules have sets, each from its first grant on.
-	subjects []netip.Addr
-}
-
 // families are the subjects of a port set: all addresses of the pod, by family.
 var families = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 
-// subjectsOf returns the subjects that a target has sets for.
-func (p *podSets) subjectsOf(to target) []netip.Addr {
+// subjectsOf returns the subjects that a target has sets for. The caller holds mu or Table.mu.
+func (p *podGrants) subjectsOf(to target) []netip.Addr {
 	if to.rule == "" {
 		return families
 	}
 	return p.subjects
 }
 
-// get returns the set of a target and a subject, nil if it is not there.
-func (p *podSets) get(to target, subject netip.Addr) *set {
+// get returns the set of a target and a subject, nil if it is not there. The caller holds mu or Table.mu.
+func (p *podGrants) get(to target, subject netip.Addr) *set {
 	for _, s := range p.of[to] {
 		if s.subject == subject {
 			return s
@@ -141,9 +139,9 @@ type set struct {
 	staged int
 
 	mu        sync.RWMutex
-	entries   map[netip.Addr]*grant
-	uncertain map[netip.Addr]bool     // nil while, as nearly always, no address is
-	past      map[netip.Addr][]reason // of ended grants, nil of most sets
+	entries   map[[16]byte]*grant
+	uncertain map[netip.Addr]bool    // nil while, as nearly always, no address is
+	past      map[netip.Addr]reasons // of ended grants, nil of most sets
 }
 
 // pod returns a pod's grants, nil if it has no set.
@@ -155,7 +153,9 @@ func (t *Table) get(key dataplane.GrantSet) *set {
 	if p == nil {
 		return nil
 	}
-	return p.sets.Load().get(targetOf(key))
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.get(targetOf(key))
 }
 
 // targetOf returns the target and the subject of a set.
@@ -177,7 +177,7 @@ func (t *Table) Pods() iter.Seq[policy.PodRef] { return maps.Keys(*t.pods.Load()
 func (t *Table) all() iter.Seq[*set] {
 	return func(yield func(*set) bool) {
 		for _, p := range *t.pods.Load() {
-			for s := range p.all() {
+			for _, s := range p.all() {
 				if !yield(s) {
 					return
 				}
@@ -186,25 +186,19 @@ func (t *Table) all() iter.Seq[*set] {
 	}
 }
 
-// all yields a pod's sets, as they were when it began; none for nil.
-func (p *podGrants) all() iter.Seq[*set] {
-	return func(yield func(*set) bool) {
-		if p == nil {
-			return
-		}
-		for _, of := range p.sets.Load().of {
-			for _, s := range of {
-				if !yield(s) {
-					return
-				}
-			}
-		}
+// all returns a pod's sets, as they are now; none for nil.
+func (p *podGrants) all() []*set {
+	if p == nil {
+		return nil
 	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.sets
 }
 
 // newSet returns an empty set.
 func (t *Table) newSet(key dataplane.GrantSet) *set {
-	s := &set{key: key, table: t, entries: map[netip.Addr]*grant{}}
+	s := &set{key: key, table: t, entries: map[[16]byte]*grant{}}
 	if s.to, s.subject = targetOf(key); key.Rule != "" {
 		s.prefix = dataplane.PodID(key.Pod) + " "
 	} else {
@@ -213,60 +207,50 @@ func (t *Table) newSet(key dataplane.GrantSet) *set {
 	return s
 }
 
-// place adds sets to the table, or removes them with their grants, and a pod that is in no snapshot with
-// its last set. The caller holds mu.
-func (t *Table) place(add bool, sets ...*set) {
-	pods, next := maps.Clone(*t.pods.Load()), map[*podGrants]*podSets{}
-	for _, s := range sets {
-		p := pods[s.key.Pod]
-		if p == nil {
-			p = newPod()
-			pods[s.key.Pod] = p
-		}
-		mine := next[p]
-		if mine == nil {
-			is := p.sets.Load()
-			mine = &podSets{of: maps.Clone(is.of), lasting: slices.Clone(is.lasting), subjects: is.subjects}
-			next[p] = mine
-		}
-		others := func(all []*set) []*set {
-			return slices.DeleteFunc(slices.Clone(all), func(o *set) bool { return o == s })
-		}
-		if mine.of[s.to], mine.lasting = others(mine.of[s.to]), others(mine.lasting); add {
-			s.of = p
-			mine.of[s.to] = append(mine.of[s.to], s)
-			if s.key.Rule.Lasting() {
-				mine.lasting = append(mine.lasting, s)
-			}
-			continue
-		}
-		s.empty()
-		if s.of = nil; len(mine.of[s.to]) == 0 {
-			delete(mine.of, s.to)
-		}
-	}
-	for _, s := range sets {
-		if p := pods[s.key.Pod]; p != nil { // else it went with the set before
-			if p.sets.Store(next[p]); len(next[p].of)+len(p.views) == 0 {
-				delete(pods, s.key.Pod)
-			}
+// addPods adds pods that are not there yet. The caller holds mu.
+func (t *Table) addPods(refs iter.Seq[policy.PodRef]) {
+	pods := maps.Clone(*t.pods.Load())
+	for ref := range refs {
+		if pods[ref] == nil {
+			pods[ref] = &podGrants{changed: true, of: map[target][]*set{}}
 		}
 	}
 	t.pods.Store(&pods)
 }
 
-func newPod() *podGrants {
-	p := &podGrants{changed: true}
-	p.sets.Store(&podSets{of: map[target][]*set{}})
-	return p
+// place adds a set to the table. The caller holds mu.
+func (t *Table) place(s *set) {
+	if t.pod(s.key.Pod) == nil {
+		t.addPods(slices.Values([]policy.PodRef{s.key.Pod}))
+	}
+	p := t.pod(s.key.Pod)
+	s.of = p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[s.to], p.sets = append(p.of[s.to], s), append(p.sets, s)
+}
+
+// drop removes a set with its grants from the table. The caller holds mu.
+func (t *Table) drop(s *set) {
+	s.empty()
+	p := s.of
+	s.of = nil
+	without := func(all []*set) []*set {
+		return slices.DeleteFunc(slices.Clone(all), func(o *set) bool { return o == s })
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[s.to], p.sets = without(p.of[s.to]), without(p.sets); len(p.of[s.to]) == 0 {
+		delete(p.of, s.to)
+	}
 }
 
 // empty removes all grants, also those that have ended. The caller holds Table.mu.
 func (s *set) empty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for a := range s.entries {
-		s.remove(a)
+	for _, g := range s.entries {
+		s.remove(g)
 	}
 	s.forget(func(reason) bool { return true })
 }
@@ -276,17 +260,17 @@ func (s *set) put(g *grant, certain bool) {
 	q, old := &s.table.deadlines, s.entries[g.addr]
 	if old == nil {
 		s.count(1)
-	} else if g.queued, g.place, old.place = old.queued, old.place, 0; g.place > 0 {
-		(*q)[g.place-1] = g
+	} else if g.place, old.place = old.place, 0; g.place > 0 {
+		(*q)[g.place-1].grant = g
 	}
 	s.entries[g.addr] = g
 	q.enqueue(g)
 	if !certain {
-		s.markUncertain(g.addr)
+		s.markUncertain(g.address())
 		return
 	}
-	delete(s.uncertain, g.addr)
-	if old != nil && slices.ContainsFunc(old.reasons, func(r reason) bool { return !g.covers(r.name, r.until) }) {
+	delete(s.uncertain, g.address())
+	if old != nil && slices.ContainsFunc(old.reasons(), func(r reason) bool { return !g.reasons().covers(r.name, r.until) }) {
 		s.table.epoch.Add(1)
 	}
 }
@@ -300,16 +284,16 @@ func (s *set) markUncertain(a netip.Addr) {
 	s.table.epoch.Add(1)
 }
 
-// remove forgets a grant. The caller holds Table.mu and mu.
-func (s *set) remove(a netip.Addr) {
-	if g := s.entries[a]; g != nil {
+// remove forgets a grant, or the one that replaced it. The caller holds Table.mu and mu.
+func (s *set) remove(g *grant) {
+	if is := s.entries[g.addr]; is != nil {
 		s.count(-1)
-		s.table.deadlines.remove(g)
+		s.table.deadlines.remove(is)
 	}
-	delete(s.entries, a)
-	delete(s.uncertain, a)
+	delete(s.entries, g.addr)
+	delete(s.uncertain, g.address())
 	if len(s.entries) == 0 {
-		s.entries = map[netip.Addr]*grant{} // a map does not shrink
+		s.entries = map[[16]byte]*grant{} // a map does not shrink
 	}
 }
 
@@ -318,7 +302,7 @@ func (s *set) remove(a netip.Addr) {
 func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet, rules []policy.RuleID) {
 	t.some(pod, func(s *set) bool {
 		switch {
-		case s.entries[a] == nil && s.past[a] == nil:
+		case s.at(a) == nil && s.past[a] == nil:
 		case s.key.Rule == "":
 			ports = append(ports, s.key.Ports)
 		default:
@@ -336,7 +320,7 @@ func (t *Table) OpenedAny(pod policy.PodRef, ipv6 bool) bool {
 
 // some tells whether is holds for a set of a pod. It is called under the set's lock.
 func (t *Table) some(pod policy.PodRef, is func(*set) bool) bool {
-	for s := range t.pod(pod).all() {
+	for _, s := range t.pod(pod).all() {
 		s.mu.RLock()
 		found := is(s)
 		s.mu.RUnlock()
@@ -347,19 +331,26 @@ func (t *Table) some(pod policy.PodRef, is func(*set) bool) bool {
 	return false
 }
 
-// Count returns how many addresses are open, each set's for itself.
-func (t *Table) Count() int {
-	n := 0
-	for s := range t.all() {
-		s.mu.RLock()
-		n += len(s.entries)
-		s.mu.RUnlock()
-	}
-	return n
+// Figures are numbers of a table.
+type Figures struct {
+	Grants      int    // that are open, each set's for itself
+	FullestRule int    // entries of the rule of a cluster policy that has most
+	Refused     uint64 // grants that failed
+	Evicted     uint64 // grants that were ended to make room for others
 }
 
-// Refused counts the grants that failed.
-func (t *Table) Refused() uint64 { return t.refused.Load() }
-
-// Evicted counts the grants that were ended to make room for others.
-func (t *Table) Evicted() uint64 { return t.evicted.Load() }
+// Figures returns the numbers of now. It waits for nothing.
+func (t *Table) Figures() Figures {
+	out := Figures{Refused: t.refused.Load(), Evicted: t.evicted.Load()}
+	of := map[policy.RuleID]int{}
+	for s := range t.all() {
+		s.mu.RLock()
+		n := len(s.entries)
+		s.mu.RUnlock()
+		if out.Grants += n; s.key.Rule != "" {
+			of[s.key.Rule] += n
+			out.FullestRule = max(out.FullestRule, of[s.key.Rule])
+		}
+	}
+	return out
+}

@@ -30,9 +30,8 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 		covers.look(p)
 		t.mu.Lock()
 	}
-	sets := slices.SortedFunc(p.all(), func(a, b *set) int {
-		return cmp.Compare(lastingLast(a), lastingLast(b))
-	})
+	sets := slices.Clone(p.sets)
+	slices.SortStableFunc(sets, func(a, b *set) int { return cmp.Compare(lastingLast(a), lastingLast(b)) })
 	for _, s := range sets {
 		keep := asked(s.key)
 		if keep && !p.changed {
@@ -45,7 +44,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 			return closed, released, err
 		}
 		if !keep {
-			t.place(false, s)
+			t.drop(s)
 			if s.key.Rule == "" {
 				released = append(released, s.key)
 			}
@@ -55,7 +54,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 	}
 	p.changed = false
 	p.past.compact()
-	if len(p.views)+len(p.sets.Load().of) == 0 {
+	if len(p.views)+len(p.sets) == 0 {
 		pods := maps.Clone(*t.pods.Load())
 		delete(pods, pod)
 		t.pods.Store(&pods)
@@ -110,20 +109,21 @@ func (t *Table) takeBack(s *set, covers *coverage, keep, stays bool, closing fun
 		return !keep || r.name != unreadable && !covers.has(r.name, s.key)
 	}
 	at := t.cfg.Clock.read()
-	report := func(a netip.Addr, reasons []reason) {
+	report := func(a netip.Addr, all reasons) {
 		if covers.view != nil {
-			t.report(s, a, reasons, denied, at)
+			t.report(s, a, all, denied, at)
 		}
 	}
 	var gone, left []*grant
 	var removed, shorter []dataplane.Grant
-	for a, g := range s.entries {
-		if len(g.reasons) > 0 && !slices.ContainsFunc(g.reasons, denied) {
+	for _, g := range s.entries {
+		if all := g.reasons(); len(all) > 0 && !slices.ContainsFunc(all, denied) {
 			continue
 		}
-		report(a, g.reasons)
+		a := g.address()
+		report(a, g.reasons())
 		next := s.copyOf(a)
-		if next.reasons = slices.DeleteFunc(next.reasons, denied); len(next.reasons) == 0 {
+		if next.setReasons(slices.DeleteFunc(next.reasons(), denied)); len(next.reasons()) == 0 {
 			gone, removed = append(gone, g), append(removed, dataplane.Grant{Addr: a})
 			continue
 		}
@@ -132,8 +132,8 @@ func (t *Table) takeBack(s *set, covers *coverage, keep, stays bool, closing fun
 		}
 		left, shorter = append(left, next), append(shorter, t.render(next, at))
 	}
-	for a, reasons := range s.past {
-		report(a, reasons)
+	for a, all := range s.past {
+		report(a, all)
 	}
 	if len(gone) > 0 {
 		if err := closing(); err != nil {
@@ -154,7 +154,7 @@ func (t *Table) takeBack(s *set, covers *coverage, keep, stays bool, closing fun
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range gone {
-		s.remove(g.addr)
+		s.remove(g)
 	}
 	for _, g := range left {
 		s.put(g, true)

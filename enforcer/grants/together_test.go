@@ -145,7 +145,7 @@ func TestGrantsHaveSeparateResults(t *testing.T) {
 			if n := len(w.entries(pods[2], false)); n > test.open {
 				t.Errorf("%d addresses are open", n)
 			}
-			if got := w.table.Refused(); got != 3 {
+			if got := w.table.Figures().Refused; got != 3 {
 				t.Errorf("%d refusals counted, want 3", got)
 			}
 		})
@@ -188,7 +188,7 @@ func TestAHangingKernelHoldsNoCaller(t *testing.T) {
 	if err := granttest.Grant(context.Background(), w.table, g); err != nil || !w.table.Covered(g) {
 		t.Errorf("after the kernel came back: %v", err)
 	}
-	if n := w.table.Count(); n != 2 {
+	if n := w.table.Figures().Grants; n != 2 {
 		t.Errorf("%d grants, want the first and the last", n)
 	}
 	fatal.Await(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
@@ -312,7 +312,7 @@ func TestConcurrentLife(t *testing.T) {
 		sameAsKernel(t, w, faulty)
 		w.expire(time.Hour)
 		w.expire(2 * expiryRetry)
-		if n := w.table.Count(); n != 0 {
+		if n := w.table.Figures().Grants; n != 0 {
 			t.Errorf("%d grants after all deadlines", n)
 		}
 		for _, p := range pods {
@@ -364,11 +364,12 @@ func sameAsKernel(t *testing.T, w *node, faulty bool) {
 		open := map[netip.Addr]time.Duration{}
 		for _, e := range es {
 			open[e.Addr] = e.Timeout
-			if s.entries[e.Addr] == nil {
+			if s.at(e.Addr) == nil {
 				t.Errorf("%s: %s is open, and the table does not know it", s.key.Name, e.Addr)
 			}
 		}
-		for a, g := range s.entries {
+		for _, g := range s.entries {
+			a := g.address()
 			if s.uncertain[a] {
 				if !faulty {
 					t.Errorf("%s: %s is uncertain without a fault", s.key.Name, a)

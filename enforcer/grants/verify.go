@@ -31,7 +31,7 @@ func (s *set) bounds() dataplane.Bounds {
 // sharing yields the sets of the Namespace tier that share the name of one.
 func (t *Table) sharing(key dataplane.GrantSet) iter.Seq[*set] {
 	return func(yield func(*set) bool) {
-		for s := range t.pod(key.Pod).all() {
+		for _, s := range t.pod(key.Pod).all() {
 			if s.key.Rule == "" && s.key.Name == key.Name && !yield(s) {
 				return
 			}
@@ -78,9 +78,9 @@ const membersPart = 64
 // eachGrant renders the grants of a set. Unless frozen, others are made in between. The caller holds mu.
 func (t *Table) eachGrant(s *set, frozen bool, f func(want *dataplane.Grant, uncertain bool)) {
 	at, n := t.cfg.Clock.read(), 0
-	for a, g := range s.entries {
+	for _, g := range s.entries {
 		want := t.render(g, at)
-		f(&want, s.uncertain[a])
+		f(&want, s.uncertain[want.Addr])
 		if n++; !frozen && n%membersPart == 0 {
 			// A goroutine that takes a mutex again right after it gave it back would come before those
 			// that wait.
