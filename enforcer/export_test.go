@@ -24,19 +24,19 @@ func (e *Enforcer) Beat() error {
 	return e.intercept.Beat(context.Background(), func(context.Context) error { return nil })
 }
 
-// Uses returns the uses of all grants, by their ports or rule and their address.
-func (e *Enforcer) Uses() (map[string]uint64, error) {
+// Listed returns all grants in the kernel, by their ports or rule and their address.
+func (e *Enforcer) Listed() (map[string]dataplane.Grant, error) {
 	var sets []dataplane.GrantSet
 	for _, id := range ruleset.RulesOf(e.inForce()) {
 		sets = append(sets, dataplane.GrantSet{Rule: id})
 	}
-	out := map[string]uint64{}
+	out := map[string]dataplane.Grant{}
 	for set := range e.grants.Bounds() {
 		sets = append(sets, set)
 	}
 	err := e.entries.ListGrants(sets, func(set dataplane.GrantSet, part []dataplane.Grant) {
 		for _, g := range part {
-			out[cmp.Or(string(set.Rule), string(set.Ports))+" "+g.Addr.String()] = g.Uses
+			out[cmp.Or(string(set.Rule), string(set.Ports))+" "+g.Addr.String()] = g
 		}
 	})
 	return out, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft/timed"
 	"github.com/namegate/namegate/policy"
@@ -130,26 +131,26 @@ func (p *peering) entryLives(id policy.RuleID, a netip.Addr) (left time.Duration
 	return left
 }
 
-// uses returns the uses of grants, by their ports or rule and their address.
-func (p *peering) uses() (out map[string]uint64) {
+// listed returns the grants in the kernel, by their ports or rule and their address.
+func (p *peering) listed() (out map[string]dataplane.Grant) {
 	p.t.Helper()
-	fatal.If(p.t, p.Node.Do(func() (err error) { out, err = p.e.Uses(); return err }))
+	fatal.If(p.t, p.Node.Do(func() (err error) { out, err = p.e.Listed(); return err }))
 	return out
 }
 
 // used asserts which grants packets matched since uses were as before.
-func (p *peering) used(when string, before map[string]uint64, want map[string]bool) {
+func (p *peering) used(when string, before map[string]dataplane.Grant, want map[string]bool) {
 	p.t.Helper()
-	now := p.uses()
+	now := p.listed()
 	for grant, used := range want {
-		if n, there := now[grant]; !there || n != before[grant] != used {
-			p.t.Errorf("%s: %s has %d uses after %d (found: %v), want more: %v", when, grant, n, before[grant], there, used)
+		if g, there := now[grant]; !there || g.Uses != before[grant].Uses != used {
+			p.t.Errorf("%s: %s has %d uses after %d (found: %v), want more: %v", when, grant, g.Uses, before[grant].Uses, there, used)
 		}
 	}
 }
 
 // TestGrantsInUse: a grant is used by a packet that it allows, and by none that is denied, of
-// another pod, or of a connection that is admitted already.
+// another pod, or of a connection that is admitted already. No packet renews a grant.
 func TestGrantsInUse(t *testing.T) {
 	t.Parallel()
 	eachPeering(t, func(t *testing.T, p *peering) {
@@ -182,7 +183,7 @@ func TestGrantsInUse(t *testing.T) {
 			}
 		}
 		written("new")
-		before := p.uses()
+		before, began := p.listed(), time.Now()
 		for i, a := range outsides(1) {
 			p.probes("denied", "tcp", lab.Refused, 81, a)
 			p.probes("denied", "tcp", lab.Refused, 80, outsides(2)[i], outsides(5)[i])
@@ -198,9 +199,15 @@ func TestGrantsInUse(t *testing.T) {
 			p.probes("granted", "icmp", lab.Answered, 0, outsides(3)[i])
 		}
 		p.used("after packets", before, all(true))
+		time.Sleep(time.Until(began.Add(2 * time.Second))) // some timeouts are in whole seconds
+		for grant, is := range p.listed() {
+			if was := before[grant]; is.Timeout > was.Timeout-time.Second {
+				t.Errorf("%s lives for %v after packets, %v before", grant, is.Timeout, was.Timeout)
+			}
+		}
 
 		open := p.dial("client", outsides(1)[0], 80)
-		before = p.uses()
+		before = p.listed()
 		written("written again")
 		p.goOn("written again", true, open)
 		p.used("after packets of an admitted connection", before, all(false))
