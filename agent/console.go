@@ -166,7 +166,7 @@ func (l live) Grants(p policy.PodRef) []policy.GrantInfo {
 
 // Ended returns grants that have ended.
 func (l live) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
-	return l.agent.enforce.Grants().History(p, a)
+	return slices.DeleteFunc(l.agent.enforce.Grants().NamesOf(p, a), func(o policy.GrantInfo) bool { return o.Until.After(time.Now()) })
 }
 
 // Denied returns the flows that were denied to a pod lately.

@@ -17,7 +17,7 @@ func (t *Table) ListGrants(pod policy.PodRef) (out []policy.GrantInfo) {
 	t.some(pod, func(s *set) bool {
 		out = slices.Grow(out, len(s.entries))
 		for _, g := range s.entries {
-			out = s.appendInfo(out, g.address(), true, false, at)
+			out = s.appendInfo(out, g.address(), false, at)
 		}
 		return false
 	})
@@ -25,17 +25,12 @@ func (t *Table) ListGrants(pod policy.PodRef) (out []policy.GrantInfo) {
 	return out
 }
 
-// History returns the ended grants of a pod and an address whose names do not open it
-// now, sorted as ListGrants is. A set remembers some of its last addresses.
-func (t *Table) History(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
-	out := t.appendAddress(nil, pod, addr, false)
+// NamesOf returns the grants of a pod and an address, sorted as ListGrants is: live ones, and ended ones whose
+// names do not open it now. A set remembers some of its last addresses.
+func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
+	out := t.appendAddress(nil, pod, addr)
 	slices.SortFunc(out, compareInfo)
 	return out
-}
-
-// NamesOf returns the grants of a pod and an address, live and ended.
-func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
-	return t.appendAddress(nil, pod, addr, true)
 }
 
 // maxListed is how many grants NamesOfAnybody needs: more pods are not searched.
@@ -48,40 +43,38 @@ func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
 		if len(out) >= maxListed {
 			break
 		}
-		out = t.appendAddress(out, ref, addr, true)
+		out = t.appendAddress(out, ref, addr)
 	}
 	return out
 }
 
-// appendAddress appends the ended grants of a pod and an address, and the live ones too.
-func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr, live bool) []policy.GrantInfo {
+// appendAddress appends the grants of a pod and an address.
+func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
 	at := t.cfg.Clock.read()
 	t.some(pod, func(s *set) bool {
-		out = s.appendInfo(out, addr, live, true, at)
+		out = s.appendInfo(out, addr, true, at)
 		return false
 	})
 	return out
 }
 
-// appendInfo appends the live grants of an address, the ended ones, or both.
-func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool, at reading) []policy.GrantInfo {
+// appendInfo appends the live grants of an address, and the ended ones too.
+func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, ended bool, at reading) []policy.GrantInfo {
 	var names reasons
 	if g := s.at(a); g != nil {
 		names = g.reasons()
 	}
 	for i := range names {
-		if r := &names[i]; r.name != unreadable && (live && r.until > at.now || ended && r.until <= at.now) {
+		if r := &names[i]; r.name != unreadable && (ended || r.until > at.now) {
 			out = append(out, s.info(a, r, at))
 		}
 	}
 	if !ended {
 		return out
 	}
-	for _, r := range s.past[a] {
-		if names.of(r.name) == nil {
-			r.until = min(r.until, at.now) // it may have been taken back before
-			out = append(out, s.info(a, &r, at))
-		}
+	for _, r := range s.past[a].without(names) {
+		r.until = min(r.until, at.now) // it may have been taken back before
+		out = append(out, s.info(a, &r, at))
 	}
 	return out
 }

@@ -21,6 +21,11 @@ func (n *node) infos(all []policy.GrantInfo) []string {
 	return out
 }
 
+// ended returns the grants of a pod and an address that have ended.
+func (n *node) ended(p policy.Pod, a string) []policy.GrantInfo {
+	return slices.DeleteFunc(n.table.NamesOf(p.PodRef, addr(a)), func(o policy.GrantInfo) bool { return o.Until.After(n.Now()) })
+}
+
 func sameLines(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -48,20 +53,18 @@ func TestListGrants(t *testing.T) {
 	sameLines(t, "a's", w.infos(w.table.ListGrants(a.PodRef)), ofA...)
 	sameLines(t, "b's", w.infos(w.table.ListGrants(b.PodRef)), ofB)
 	sameLines(t, "nobody's", w.infos(w.table.ListGrants(pod("c").PodRef)))
-	sameLines(t, "history while it is open", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
+	sameLines(t, "history while it is open", w.infos(w.ended(a, "192.0.2.1")))
 
 	w.expire(100 * time.Second) // www is over, api holds the address
 	sameLines(t, "what is left", w.infos(w.table.ListGrants(a.PodRef)), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net")
-	sameLines(t, "what has ended", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))),
+	sameLines(t, "what has ended", w.infos(w.ended(a, "192.0.2.1")),
 		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
-	got := w.infos(w.table.NamesOf(a.PodRef, addr("192.0.2.1")))
-	slices.Sort(got)
-	sameLines(t, "both", got, "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net",
+	sameLines(t, "both", w.infos(w.table.NamesOf(a.PodRef, addr("192.0.2.1"))), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net",
 		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
 	sameLines(t, "of anybody", w.infos(w.table.NamesOfAnybody(addr("192.0.2.7"))), "b api.example.net tcp/443 192.0.2.7 in 20 shop/x *.example.net")
 
 	w.answer(a, "www.example.net", 60, "192.0.2.1")
-	sameLines(t, "history after it was opened again", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
+	sameLines(t, "history after it was opened again", w.infos(w.ended(a, "192.0.2.1")))
 }
 
 // TestNamesOfAnybodyAreEnough: an address of many pods and names does not take all of them.

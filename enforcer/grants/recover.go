@@ -15,6 +15,8 @@ type origin struct {
 	elsewhere bool    // in another dataplane
 	// gone: that agent is not there any more, adopted: nothing else is in the sets yet.
 	gone, adopted bool
+	// view is of the pod that has an address, for sets of rules.
+	view func(netip.Addr) *policy.View
 }
 
 // Holds implements dataplane.Grants.
@@ -52,9 +54,7 @@ func (t *Table) Recover(rules []policy.RuleID, view func(netip.Addr) *policy.Vie
 			}
 		}
 	}
-	return t.recoverFrom(t.cfg.Kernel, keys, origin{gone: gone}, func(key dataplane.GrantSet) (dataplane.GrantSet, bool) {
-		return ofPod(key, view)
-	})
+	return t.recoverFrom(t.cfg.Kernel, keys, origin{gone: gone, view: view})
 }
 
 // ofRules returns the sets of rules, of all subjects.
@@ -67,9 +67,6 @@ func ofRules(rules []policy.RuleID) (keys []dataplane.GrantSet) {
 
 // ofPod completes a set of a rule by the pod that has its subject, and tells whether that has the rule.
 func ofPod(key dataplane.GrantSet, view func(netip.Addr) *policy.View) (dataplane.GrantSet, bool) {
-	if key.Rule == "" {
-		return key, true
-	}
 	if v := view(key.Subject); v != nil {
 		key.Pod = v.Pod.PodRef
 		for r := range v.Rules.Cluster() {
@@ -86,56 +83,24 @@ func ofPod(key dataplane.GrantSet, view func(netip.Addr) *policy.View) (dataplan
 // sets of the table, but for sets of rules.
 func (t *Table) Import(from dataplane.Interface) error {
 	var keys []dataplane.GrantSet
-	own := map[dataplane.GrantSet]dataplane.GrantSet{}
 	for s := range t.all() {
 		if s.key.Rule == "" {
-			theirs := from.Named(s.key)
-			keys = append(keys, theirs)
-			theirs.Name = ""
-			own[theirs] = s.key
+			keys = append(keys, from.Named(s.key))
 		}
 	}
-	return t.recoverFrom(from, keys, origin{elsewhere: true}, func(theirs dataplane.GrantSet) (dataplane.GrantSet, bool) {
-		theirs.Name = ""
-		key, known := own[theirs]
-		return key, known
-	})
+	return t.recoverFrom(from, keys, origin{elsewhere: true})
 }
 
-// recoverFrom lists sets and takes in the grants of each in the set that known returns.
-func (t *Table) recoverFrom(kernel dataplane.GrantWriter, keys []dataplane.GrantSet, from origin, known func(dataplane.GrantSet) (dataplane.GrantSet, bool)) error {
+// recoverFrom lists sets and takes in the grants of each.
+func (t *Table) recoverFrom(kernel dataplane.GrantWriter, keys []dataplane.GrantSet, from origin) error {
 	from.at = t.cfg.Clock.read()
 	held, err := list(kernel, keys)
-	if err != nil {
-		return err
-	}
-	for listed, part := range held {
-		key, is := known(listed)
-		if is {
+	for key, part := range held {
+		if err == nil {
 			err = t.recoverSet(key, part, from)
-		} else if key.Pod != (policy.PodRef{}) {
-			err = t.removeForeign(key, part, from)
-		}
-		if err != nil {
-			return err
 		}
 	}
-	return nil
-}
-
-// removeForeign removes the grants of other pods from a set of a rule that its subject's pod does not have: it would
-// inherit them with the rule.
-func (t *Table) removeForeign(key dataplane.GrantSet, part []dataplane.Grant, from origin) error {
-	if !from.gone && t.cfg.Coexisting() {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.newSet(key)
-	return t.apply(key, true, slices.DeleteFunc(slices.Clone(part), func(is dataplane.Grant) bool {
-		_, _, own := s.parse(is.Comment)
-		return own
-	}))
+	return err
 }
 
 // list returns the grants of sets.
@@ -150,19 +115,34 @@ func list(kernel dataplane.GrantWriter, keys []dataplane.GrantSet) (map[dataplan
 	return held, err
 }
 
-// recoverSet takes in the grants of one set.
+// recoverSet takes in the grants of one set, and removes those that no pod may inherit.
 func (t *Table) recoverSet(key dataplane.GrantSet, part []dataplane.Grant, from origin) error {
+	asked := true
+	if key.Rule != "" {
+		if key, asked = ofPod(key, from.view); key.Pod == (policy.PodRef{}) {
+			return nil
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.get(key)
-	if s == nil && key.Rule == "" { // of ports that no rule asks, beside others of its name
-		return ignoreNoSet(t.apply(key, true, part))
-	}
-	if s == nil {
+	switch {
+	case asked && s != nil:
+		return t.takeIn(s, part, from)
+	case asked && key.Rule != "":
 		s = t.newSet(key)
 		t.place(s)
+		return t.takeIn(s, part, from)
+	case from.elsewhere, key.Rule != "" && !from.gone && t.cfg.Coexisting():
+		return nil
+	case key.Rule == "": // of ports that no rule asks, beside others of its name
+		return ignoreNoSet(t.apply(key, true, part))
 	}
-	return t.takeIn(s, part, from)
+	s = t.newSet(key) // of a rule that the subject's pod does not have: it would inherit them with the rule
+	return t.apply(key, true, slices.DeleteFunc(slices.Clone(part), func(is dataplane.Grant) bool {
+		_, _, own := s.parse(is.Comment)
+		return own
+	}))
 }
 
 // takeIn takes in grants of a set. Once its pod has views, names are left out that these do not allow, and

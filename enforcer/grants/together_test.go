@@ -293,7 +293,7 @@ func TestConcurrentLife(t *testing.T) {
 					}
 				}
 				w.table.NamesOfAnybody(addr("192.0.2.1"))
-				w.table.History(pods[0].PodRef, addr("192.0.2.1"))
+				w.table.NamesOf(pods[0].PodRef, addr("192.0.2.1"))
 			}
 		})
 		clients.Wait()

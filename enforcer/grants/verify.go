@@ -90,18 +90,3 @@ func (t *Table) eachGrant(s *set, frozen bool, f func(want *dataplane.Grant, unc
 		}
 	}
 }
-
-// FreezeBounds implements dataplane.Grants.
-func (t *Table) FreezeBounds(key dataplane.GrantSet, f func(dataplane.Bounds)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var sum dataplane.Bounds
-	found := false
-	for s := range t.sharing(key) {
-		b := s.bounds()
-		sum, found = dataplane.Bounds{Min: sum.Min + b.Min, Max: sum.Max + b.Max}, true
-	}
-	if found {
-		f(sum)
-	}
-}

@@ -67,15 +67,6 @@ func (f fakeGrants) Freeze(set dataplane.GrantSet, do func([]dataplane.Frozen)) 
 	}
 }
 
-func (f fakeGrants) FreezeBounds(set dataplane.GrantSet, do func(dataplane.Bounds)) {
-	var sum dataplane.Bounds
-	for _, is := range f.Members(set) {
-		sum.Min += len(is.Certain)
-		sum.Max += len(is.Certain) + len(is.Uncertain)
-	}
-	do(sum)
-}
-
 // grantSetOf is the HTTPS set of a pod.
 func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
 	ref := policy.PodRef{Namespace: "shop", Name: pod}

@@ -58,7 +58,13 @@ func (s *mirror) freezeBounds(f func(dataplane.Bounds)) {
 		f(s.bounds)
 		return
 	}
-	s.grants.FreezeBounds(s.set, f)
+	s.grants.Freeze(s.set, func(frozen []dataplane.Frozen) {
+		var sum dataplane.Bounds
+		for _, of := range frozen {
+			sum.Min, sum.Max = sum.Min+len(of.Certain), sum.Max+len(of.Certain)+len(of.Uncertain)
+		}
+		f(sum)
+	})
 }
 
 // membersOf renders the sets of grants of one set of the kernel.

@@ -3,6 +3,7 @@ package timed
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -46,33 +47,23 @@ func (s *Store) CompareKeys() { s.keys.checks, s.keys.keys, s.keys.stale = 0, ni
 // them with the entries of sets, which are names behind EntriesPrefix. Between comparisons it does
 // so where a set of keys has lost some.
 func (s *Store) CheckKeys(sets []string) (deviating []string, err error) {
-	there := map[[2]netip.Addr]bool{}
 	generation, err := s.o.Generations.Now()
 	if err != nil {
 		return nil, err
 	}
-	n := &s.keys
-	lost, found := false, map[string]int{}
+	there, found, err := s.listKeys()
+	if err != nil {
+		return nil, err
+	}
+	n, lost := &s.keys, false
 	for i, f := range Families {
-		all, _, err := s.backend.list(KeySet + f)
-		if err != nil {
-			return nil, fmt.Errorf("list nft set %s %s%s: %w", s.name, KeySet, f, err)
-		}
-		for i := range all {
-			there[keyOf(&all[i])] = true
-		}
-		found[f] = len(all)
-		lost = lost || len(all) < n.keys[f] || len(all) == 0 && n.written[i].Load()
+		lost = lost || found[f] < n.keys[f] || found[f] == 0 && n.written[i].Load()
 	}
 	n.checks, n.keys = n.checks+1, found
 	if len(there)+len(sets) == 0 || !lost && n.checks%namedEvery != 1 {
 		return nil, nil
 	}
-	unused := map[[2]netip.Addr]bool{}
-	for k := range there {
-		unused[k] = true
-	}
-	missing := map[[2]netip.Addr]bool{}
+	wanted := map[[2]netip.Addr]bool{}
 	for _, name := range sets {
 		for _, f := range Families {
 			all, err := s.list(EntriesPrefix + name + "-" + f)
@@ -80,46 +71,46 @@ func (s *Store) CheckKeys(sets []string) (deviating []string, err error) {
 				return nil, fmt.Errorf("list nft set %s %s: %w", s.name, name, err)
 			}
 			for i := range all {
-				k := keyOf(&all[i])
-				if delete(unused, k); !there[k] {
-					missing[k] = true
-				}
+				wanted[keyOf(&all[i])] = true
 			}
 		}
 	}
-	if len(missing) > 0 {
-		if deviating, err = s.addKeys(missing); len(deviating) > 0 || err != nil {
-			return deviating, err
+	// The key of an entry that came meanwhile is in a listing of now.
+	if there, _, err = s.listKeys(); err != nil {
+		return nil, err
+	}
+	var missing []Entry
+	for k := range wanted {
+		if !there[k] {
+			missing = append(missing, Entry{Subject: k[0], Addr: k[1]})
+			deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.name, KeySet+Suffix(k[1])))
 		}
 	}
-	return nil, s.forgetKeys(unused, generation)
+	if len(missing) == 0 {
+		maps.DeleteFunc(there, func(k [2]netip.Addr, _ bool) bool { return wanted[k] })
+		return nil, s.forgetKeys(there, generation)
+	}
+	for part := range slices.Chunk(missing, mostKeys) {
+		err = errors.Join(err, s.o.Generations.Own(func() error { return s.backend.writeKeys(part, false, 0) }))
+	}
+	slices.Sort(deviating)
+	return slices.Compact(deviating), err
 }
 
-// addKeys adds the keys of entries that the named sets lack, and names these sets. The keys of
-// entries that came after the named sets were listed are in a listing now.
-func (s *Store) addKeys(missing map[[2]netip.Addr]bool) (deviating []string, err error) {
+// listKeys lists the sets of keys, and returns how many keys each family has.
+func (s *Store) listKeys() (there map[[2]netip.Addr]bool, found map[string]int, err error) {
+	there, found = map[[2]netip.Addr]bool{}, map[string]int{}
 	for _, f := range Families {
 		all, _, err := s.backend.list(KeySet + f)
 		if err != nil {
-			return nil, fmt.Errorf("list nft set %s %s%s: %w", s.name, KeySet, f, err)
+			return nil, nil, fmt.Errorf("list nft set %s %s%s: %w", s.name, KeySet, f, err)
 		}
 		for i := range all {
-			delete(missing, keyOf(&all[i]))
+			there[keyOf(&all[i])] = true
 		}
+		found[f] = len(all)
 	}
-	var keys []Entry
-	for k := range missing {
-		keys = append(keys, Entry{Subject: k[0], Addr: k[1]})
-		deviating = append(deviating, fmt.Sprintf("nft set %s %s %s", knftables.InetFamily, s.name, KeySet+Suffix(k[1])))
-	}
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	slices.Sort(deviating)
-	for part := range slices.Chunk(keys, mostKeys) {
-		err = errors.Join(err, s.o.Generations.Own(func() error { return s.backend.writeKeys(part, false, 0) }))
-	}
-	return slices.Compact(deviating), err
+	return there, found, nil
 }
 
 // forgetKeys removes keys without entries that had none in the last comparison either,

@@ -217,33 +217,23 @@ func (s *Store) commit(changes []change) {
 			}
 			return
 		}
-		var next []change
-		for _, c := range changes {
-			next = append(next, c.again(s)...)
+		for i := range changes { // those that were refused with another one are tried again
+			c := &changes[i]
+			switch err := c.err; {
+			case err == nil:
+			case errors.Is(err, syscall.EEXIST) && c.held == Absent:
+				c.held = Unknown
+			default:
+				c.op.Err = s.refused(c.op, c.set, err)
+			}
+			c.err = nil
 		}
-		changes = next
 	}
-}
-
-// again returns what is to be tried after a change was refused, or was refused with another
-// one, and sets Err of the op if that is nothing.
-func (c change) again(s *Store) []change {
-	err := c.err
-	c.err = nil
-	switch {
-	case err == nil:
-	case errors.Is(err, syscall.EEXIST) && c.held == Absent:
-		c.held = Unknown
-	default:
-		c.op.Err = s.refused(c.op, c.set, err)
-	}
-	return []change{c}
 }
 
 // refused names the set in an error.
 func (s *Store) refused(op *Op, set string, err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOENT) || knftables.IsNotFound(err):
+	if errors.Is(err, syscall.ENOENT) || knftables.IsNotFound(err) {
 		err = errNoSet
 	}
 	verb := "add entries to"
