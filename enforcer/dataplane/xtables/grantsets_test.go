@@ -228,7 +228,7 @@ func TestASetThatGoesWhileSetsAreCompared(t *testing.T) {
 	op := []dataplane.GrantOp{{Set: grantSetOf("web", false), Grants: granted("192.0.2.1")}}
 	owner := dataplane.Owner{Now: time.Now, Coexisting: func() bool { return false }}
 	x = Config{Sets: amid{ipset.NewFake(time.Now), func() { x.ApplyGrants(op) }}, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
-	fatal.If(t, x.stageSets(dataplane.State{Grants: fakeGrants{}}, nil))
+	fatal.If(t, x.stageSets(dataplane.State{Grants: fakeGrants{}}))
 	if !dataplane.IsNoSet(op[0].Err) || !x.resync.Load() {
 		t.Errorf("the grant says %v, the sets are compared again: %v", op[0].Err, x.resync.Load())
 	}
