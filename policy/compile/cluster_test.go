@@ -342,7 +342,9 @@ func TestClusterHistories(t *testing.T) {
 				rules += len(got)
 			}
 			again := c.Compile(in)
-			diff.Fatal(t, s.Views, again.Views, "seed", seed, "step", step, "the views without a change")
+			if !slices.Equal(again.Views, s.Views) {
+				t.Fatalf("seed %d, step %d: without a change the views are others", seed, step)
+			}
 			if last != nil {
 				for _, v := range s.Views {
 					if last.ViewOf(v.Pod.PodRef) == v {
