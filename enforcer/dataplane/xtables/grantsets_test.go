@@ -67,6 +67,15 @@ func (f fakeGrants) Freeze(set dataplane.GrantSet, do func([]dataplane.Frozen)) 
 	}
 }
 
+func (f fakeGrants) FreezeBounds(set dataplane.GrantSet, do func(dataplane.Bounds)) {
+	var sum dataplane.Bounds
+	for _, is := range f.Members(set) {
+		sum.Min += len(is.Certain)
+		sum.Max += len(is.Certain) + len(is.Uncertain)
+	}
+	do(sum)
+}
+
 // grantSetOf is the HTTPS set of a pod.
 func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
 	ref := policy.PodRef{Namespace: "shop", Name: pod}
@@ -226,8 +235,7 @@ func (a amid) Sizes(names ...string) (map[string]int, error) {
 func TestASetThatGoesWhileSetsAreCompared(t *testing.T) {
 	var x *packetFilter
 	op := []dataplane.GrantOp{{Set: grantSetOf("web", false), Grants: granted("192.0.2.1")}}
-	owner := dataplane.Owner{Now: time.Now, Coexisting: func() bool { return false }}
-	x = Config{Sets: amid{ipset.NewFake(time.Now), func() { x.ApplyGrants(op) }}, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
+	x = newFilter(amid{ipset.NewFake(time.Now), func() { x.ApplyGrants(op) }}, iptables.NewFake())
 	fatal.If(t, x.stageSets(dataplane.State{Grants: fakeGrants{}}))
 	if !dataplane.IsNoSet(op[0].Err) || !x.resync.Load() {
 		t.Errorf("the grant says %v, the sets are compared again: %v", op[0].Err, x.resync.Load())
