@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -107,9 +107,7 @@ func TestKernelEstablished(t *testing.T) {
 		return got
 	}
 	for _, mask := range []uint32{0, others, ours | others} {
-		if diff := cmp.Diff(want, of(others, mask)); diff != "" {
-			t.Errorf("with the mark %#x (-want +got):\n%s", mask, diff)
-		}
+		diff.Error(t, want, of(others, mask), "with the mark", mask)
 	}
 	if got := of(ours, ours); len(got) != 0 {
 		t.Errorf("with another mark: %q", got)

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -160,9 +160,7 @@ func TestKernelListsTheFlowsOfOneSource(t *testing.T) {
 			}
 			return f.Protocol == test.icmp
 		})
-		if diff := cmp.Diff(texts(want...), texts(got...)); diff != "" {
-			t.Errorf("flows of %s (-want +got):\n%s", test.pod, diff)
-		}
+		diff.Error(t, texts(want...), texts(got...), "flows of", test.pod)
 		if len(icmp) != 1 || icmp[0].Dst.Addr() != netip.MustParseAddr(test.to) || icmp[0].Dst.Port() != 0 {
 			t.Errorf("ICMP flows of %s: %v", test.pod, icmp)
 		}

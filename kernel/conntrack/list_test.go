@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -57,9 +57,7 @@ func TestKernelAndFakeAgree(t *testing.T) {
 			got[i] = texts(all...)
 			slices.Sort(got[i])
 		}
-		if diff := cmp.Diff(got[1], got[0]); diff != "" {
-			t.Fatalf("%+v (-fake +kernel):\n%s", q, diff)
-		}
+		diff.Fatal(t, got[1], got[0], q)
 	}
 }
 
@@ -84,9 +82,7 @@ func TestKernelLooksUp(t *testing.T) {
 		if err != nil || !found {
 			t.Fatalf("%s %s to %s: found %v, %v", test.network, src, dst, found, err)
 		}
-		if diff := cmp.Diff(texts(conntrack.Flow{Protocol: test.proto, Src: src, Dst: dst, Peer: dst, Mark: others}), texts(f)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		diff.Error(t, texts(conntrack.Flow{Protocol: test.proto, Src: src, Dst: dst, Peer: dst, Mark: others}), texts(f))
 		if err := k.SetMark(f, ours, ours); err != nil {
 			t.Error(err)
 		}

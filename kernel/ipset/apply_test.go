@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -70,9 +71,7 @@ func TestApplyTellsOfEachOp(t *testing.T) {
 				}
 			}
 			got := []string{addresses(t, i, "a"), addresses(t, i, "b"), addresses(t, i, "six")}
-			if diff := cmp.Diff([]string{"192.0.2.2", "192.0.2.4 192.0.2.6", "2001:db8::1"}, got); diff != "" {
-				t.Errorf("round %d (-want +got):\n%s", round, diff)
-			}
+			diff.Error(t, []string{"192.0.2.2", "192.0.2.4 192.0.2.6", "2001:db8::1"}, got, "round", round)
 		}
 		if got := sorted(t, i, "a")[0].Comment; got != "of 192.0.2.2" {
 			t.Errorf("comment %q", got)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -71,9 +72,7 @@ func TestEntriesComeBackAsWritten(t *testing.T) {
 			if len(got) == 1 && got[0].Timeout > test.entry.Timeout-2*time.Second && got[0].Timeout <= test.entry.Timeout {
 				got[0].Timeout = test.entry.Timeout
 			}
-			if diff := cmp.Diff([]ipset.Entry{test.entry}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Errorf("set %s (-want +got):\n%s", test.set.Name, diff)
-			}
+			diff.Error(t, []ipset.Entry{test.entry}, got, "set", test.set.Name)
 		}
 		sizes, err := i.Sizes()
 		if names := slices.Sorted(maps.Keys(sizes)); err != nil || strings.Join(names, " ") != "a b c d e f g" {
@@ -282,9 +281,7 @@ func TestNetworks(t *testing.T) {
 				}
 				got[fmt.Sprint(netip.PrefixFrom(e.Addr, n))] = true
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-written +read):\n%s", diff)
-			}
+			diff.Error(t, want, got)
 			fatal.If(t, i.Delete(name, ipset.Entry{Addr: base, Iface: "veth1"}, network(netip.PrefixFrom(base, 8).Masked())))
 			if sizes, err := i.Sizes(name); err != nil || sizes[name] != bits-2 {
 				t.Errorf("%d entries are left of %d, %v", sizes[name], bits, err)

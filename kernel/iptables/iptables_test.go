@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -59,18 +58,14 @@ func TestTransactionIsADelta(t *testing.T) {
 				"NAMEGATE-A": {"-j NAMEGATE-B", "-j RETURN"},
 				"NAMEGATE-B": {"-p tcp -m multiport --dports 443,8000:9000 -j MARK --set-xmark 0x40/0x40"},
 			}
-			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
-				t.Fatalf("%v after create (-want +got):\n%s", f, diff)
-			}
+			diff.Fatal(t, want, save(t, i, f, "mangle"), f, "after create")
 			tx := iptables.NewTransaction(f, "mangle")
 			tx.Replace("NAMEGATE-A", "-j DROP")
 			tx.Delete("NAMEGATE-B")
 			fatal.If(t, i.Restore(ctx, tx))
 			want["NAMEGATE-A"] = []string{"-j DROP"}
 			delete(want, "NAMEGATE-B")
-			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
-				t.Fatalf("%v after change (-want +got):\n%s", f, diff)
-			}
+			diff.Fatal(t, want, save(t, i, f, "mangle"), f, "after change")
 			tx = iptables.NewTransaction(f, "mangle")
 			tx.Replace("NAMEGATE-C", "-j ACCEPT")
 			around := []string{"-p tcp -j NAMEGATE-C", "-p udp -j NAMEGATE-C", "-j DROP", "-p tcp -j RETURN", "-p udp -j RETURN"}
@@ -82,9 +77,7 @@ func TestTransactionIsADelta(t *testing.T) {
 			fatal.If(t, i.Restore(ctx, tx))
 			want["NAMEGATE-A"] = around
 			want["NAMEGATE-C"] = []string{"-j ACCEPT"}
-			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
-				t.Fatalf("%v after insertions (-want +got):\n%s", f, diff)
-			}
+			diff.Fatal(t, want, save(t, i, f, "mangle"), f, "after insertions")
 			tx = iptables.NewTransaction(f, "mangle")
 			tx.Delete("NAMEGATE-C")
 			tx.Remove("FORWARD", "-j NAMEGATE-A")
@@ -122,9 +115,7 @@ func TestRefusedTransactionChangesNothing(t *testing.T) {
 			if err := i.Restore(ctx, tx); err == nil {
 				t.Errorf("%s: no error", test.name)
 			}
-			if diff := cmp.Diff(before, save(t, i, iptables.IPv4, "security")); diff != "" {
-				t.Errorf("%s left something behind (-before +after):\n%s", test.name, diff)
-			}
+			diff.Error(t, before, save(t, i, iptables.IPv4, "security"), test.name, "left something behind")
 		}
 	})
 }

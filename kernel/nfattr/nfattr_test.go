@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // attrs renders attributes as the kernel does, each padded to four bytes.
@@ -27,9 +28,7 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(bytes.Equal)); diff != "" {
 		t.Errorf("Parse (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([][]byte{[]byte("ab"), []byte("cd")}, nfattr.All(whole, 1)); diff != "" {
-		t.Errorf("All (-want +got):\n%s", diff)
-	}
+	diff.Error(t, [][]byte{[]byte("ab"), []byte("cd")}, nfattr.All(whole, 1), "All")
 	if got := nfattr.All(whole, 9); got != nil {
 		t.Errorf("All of a type that is not there: %v", got)
 	}
@@ -42,9 +41,7 @@ func TestBrokenInputYieldsThePartBefore(t *testing.T) {
 	good := attrs(1, []byte{1, 2, 3, 4})
 	for _, tail := range [][]byte{nil, {8}, {0, 0, 2, 0}, {3, 0, 2, 0}, {255, 255, 2, 0}, {12, 0, 2, 0, 1, 2, 3}} {
 		got := nfattr.Parse(append(bytes.Clone(good), tail...))
-		if diff := cmp.Diff(map[int][]byte{1: {1, 2, 3, 4}}, got); diff != "" {
-			t.Errorf("tail %v (-want +got):\n%s", tail, diff)
-		}
+		diff.Error(t, map[int][]byte{1: {1, 2, 3, 4}}, got, "tail", tail)
 	}
 	// The last attribute need not be padded.
 	if got := nfattr.Parse([]byte{5, 0, 2, 0, 9}); !bytes.Equal(got[2], []byte{9}) {

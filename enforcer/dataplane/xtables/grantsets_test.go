@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -268,9 +267,7 @@ func TestListGrants(t *testing.T) {
 				got[set.Pod.Name] = append(got[set.Pod.Name], a.Addr.String())
 			}
 		}))
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%d sets: %s", count, d)
-		}
+		diff.Error(t, want, got, count, "sets")
 	}
 }
 

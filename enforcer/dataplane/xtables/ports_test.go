@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/rulewalk"
 )
 
@@ -83,8 +82,6 @@ func TestPortMatches(t *testing.T) {
 		}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, portMatches(test.set)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.set, diff)
-		}
+		diff.Error(t, test.want, portMatches(test.set), test.set)
 	}
 }

@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/policytest"
 )
@@ -65,9 +64,7 @@ func TestRenderedRules(t *testing.T) {
 		}
 		want, err := os.ReadFile(file)
 		fatal.If(t, err)
-		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
+		diff.Error(t, strings.Split(string(want), "\n"), strings.Split(got.String(), "\n"), file)
 	}
 }
 
@@ -129,9 +126,7 @@ func TestAPodThatComesRemovesNoRule(t *testing.T) {
 			}
 		}
 		for _, f := range families {
-			if diff := cmp.Diff(strings.Split(fresh.Dump(f, "mangle"), "\n"), strings.Split(chains.Dump(f, "mangle"), "\n")); diff != "" {
-				t.Errorf("pod %s came to %s (-new write +got):\n%s", coming, f, diff)
-			}
+			diff.Error(t, strings.Split(fresh.Dump(f, "mangle"), "\n"), strings.Split(chains.Dump(f, "mangle"), "\n"), "pod", coming, "came to", f)
 		}
 		fatal.If(t, r.write(ctx, wanted{subjects: before}))
 		if left := chains.Dump(iptables.IPv4, "mangle"); strings.Contains(left, podChain(ref)) {
