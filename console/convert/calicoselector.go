@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -9,119 +11,71 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// calicoToken is one word of a selector of Calico.
-var calicoToken = regexp.MustCompile(`^\s*(&&|\|\||==|!=|!|\(|\)|\{|\}|,|"[^"]*"|'[^']*'|[A-Za-z0-9_./-]+)`)
+// calicoTerm is one term of a selector of Calico: all(), has(LABEL), !has(LABEL), LABEL == VALUE, LABEL != VALUE,
+// LABEL in {VALUES} or LABEL not in {VALUES}.
+var calicoTerm = regexp.MustCompile(`^(?:all\s*\(\s*\)|(!?)\s*has\s*\(\s*([\w./-]+)\s*\)|([\w./-]+)\s*(==|!=|\s(?:not\s+)?in\s*\{)([^{}]*)(\}?))$`)
 
 // calicoSelector reads an expression of Calico as label selectors of namespaces and of pods.
 // Selectors of Kubernetes have no "or", and no parts of values.
 type calicoSelector struct {
-	rest             string
 	ofNamespaces     bool // the expression is about namespaces
 	namespaces, pods metav1.LabelSelector
 }
 
-// read adds the requirements of an expression.
+// read adds the requirements of an expression: terms with && between them. Parentheses around terms change nothing.
 func (s *calicoSelector) read(text string) error {
-	s.rest = text
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	if err := s.every(""); err != nil {
+	err, open := error(nil), 0
+	if strings.Contains(text, "||") {
+		err = errors.New("selectors here have no ||; write a policy for each side")
+	}
+	for part := range strings.SplitSeq(text, "&&") {
+		term := strings.TrimSpace(strings.TrimLeft(part, "( \t\n"))
+		open += strings.Count(part, "(") - strings.Count(term, "(")
+		for ; strings.HasSuffix(term, ")") && strings.Count(term, ")") > strings.Count(term, "("); open-- {
+			term = strings.TrimSpace(strings.TrimSuffix(term, ")"))
+		}
+		if open < 0 {
+			err = cmp.Or(err, errors.New("a parenthesis is closed that was not opened"))
+		}
+		err = cmp.Or(err, s.term(term))
+	}
+	if open > 0 {
+		err = cmp.Or(err, errors.New("a parenthesis is not closed"))
+	}
+	if err != nil {
 		return fmt.Errorf("selector %q: %w", text, err)
 	}
 	return nil
 }
 
-// every reads terms with && between them until end, "" for the end of the text.
-func (s *calicoSelector) every(end string) error {
-	for {
-		if err := s.requirement(); err != nil {
-			return err
-		}
-		switch token := s.next(); {
-		case token == end && (end != "" || strings.TrimSpace(s.rest) == ""):
-			return nil
-		case token == "||":
-			return fmt.Errorf("selectors here have no ||; write a policy for each side")
-		case token != "&&":
-			return fmt.Errorf("cannot read it from %q", token+s.rest)
-		}
+// term reads one term.
+func (s *calicoSelector) term(text string) error {
+	m := calicoTerm.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%q: only all(), has(LABEL), !has(LABEL), comparisons with ==, != and in {…}, && and parentheses have an equal", text)
 	}
-}
-
-// next takes the next token, "" at the end and where there is none.
-func (s *calicoSelector) next() string {
-	found := calicoToken.FindStringSubmatch(s.rest)
-	if found == nil {
-		return ""
-	}
-	s.rest = s.rest[len(found[0]):]
-	return found[1]
-}
-
-// requirement reads one term: terms in parentheses, all(), has(k), !has(k), k == "v", k != "v", k in {…}, k not in {…}.
-func (s *calicoSelector) requirement() error {
-	operator, key := metav1.LabelSelectorOpExists, s.next()
-	if key == "!" {
-		operator, key = metav1.LabelSelectorOpDoesNotExist, s.next()
-	}
+	not, label, key, operator, values := m[1], m[2], m[3], m[4], m[5]
+	list := strings.HasSuffix(operator, "{")
 	switch {
-	case key == "(" && operator == metav1.LabelSelectorOpExists:
-		return s.every(")")
-	case key == "all" && operator == metav1.LabelSelectorOpExists:
-		return s.expect("(", ")")
-	case key == "has":
-		if err := s.expect("("); err != nil {
-			return err
-		}
-		if err := s.add(s.next(), operator); err != nil {
-			return err
-		}
-		return s.expect(")")
-	case operator == metav1.LabelSelectorOpDoesNotExist || key == "" || strings.ContainsAny(key, `(){}"'!=&|,`):
-		return fmt.Errorf("only all(), has(LABEL), !has(LABEL), comparisons with ==, != and in {…}, && and parentheses have an equal")
+	case list != (m[6] != ""):
+		return fmt.Errorf("%q: braces are around a list, behind in", text)
+	case not != "":
+		return s.add(label, metav1.LabelSelectorOpDoesNotExist)
+	case label != "":
+		return s.add(label, metav1.LabelSelectorOpExists)
+	case key == "": // all()
+		return nil
+	case list && strings.Contains(operator, "not"):
+		return s.add(key, metav1.LabelSelectorOpNotIn, strings.Split(values, ",")...)
+	case list:
+		return s.add(key, metav1.LabelSelectorOpIn, strings.Split(values, ",")...)
+	case operator == "!=":
+		return s.add(key, metav1.LabelSelectorOpNotIn, values)
 	}
-	switch word := s.next(); word {
-	case "==":
-		return s.add(key, metav1.LabelSelectorOpIn, s.next())
-	case "!=":
-		return s.add(key, metav1.LabelSelectorOpNotIn, s.next())
-	case "in":
-		return s.list(key, metav1.LabelSelectorOpIn)
-	case "not":
-		if err := s.expect("in"); err != nil {
-			return err
-		}
-		return s.list(key, metav1.LabelSelectorOpNotIn)
-	default:
-		return fmt.Errorf("%q after %s has no equal", word, key)
-	}
-}
-
-func (s *calicoSelector) expect(tokens ...string) error {
-	for _, want := range tokens {
-		if got := s.next(); got != want {
-			return fmt.Errorf("%q where %q is expected", got, want)
-		}
-	}
-	return nil
-}
-
-func (s *calicoSelector) list(key string, operator metav1.LabelSelectorOperator) error {
-	if err := s.expect("{"); err != nil {
-		return err
-	}
-	var values []string
-	for {
-		values = append(values, s.next())
-		switch token := s.next(); token {
-		case ",":
-		case "}":
-			return s.add(key, operator, values...)
-		default:
-			return fmt.Errorf("%q in a list", token)
-		}
-	}
+	return s.add(key, metav1.LabelSelectorOpIn, values)
 }
 
 // add adds a requirement for a label.
@@ -129,7 +83,7 @@ func (s *calicoSelector) add(key string, operator metav1.LabelSelectorOperator, 
 	into := &s.pods
 	var values []string
 	for _, v := range quoted {
-		if len(v) < 2 || v[0] != '"' && v[0] != '\'' {
+		if v = strings.TrimSpace(v); len(v) < 2 || v[0] != '"' && v[0] != '\'' || strings.IndexByte(v[1:], v[0]) != len(v)-2 {
 			return fmt.Errorf("%q is no text in quotation marks", v)
 		}
 		values = append(values, v[1:len(v)-1])

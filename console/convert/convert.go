@@ -103,7 +103,7 @@ func (r *Result) list(file string, line int, text []byte) {
 
 // object converts one object.
 func (r *Result) object(file string, line int, version, kind string, text []byte) {
-	o := &object{r: r, file: file, line: line, apiVersion: version, kind: kind, json: text}
+	o := &object{r: r, file: file, line: line, kind: kind, json: text}
 	var head struct {
 		Metadata struct{ Name, Namespace string }
 	}

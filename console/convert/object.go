@@ -23,14 +23,14 @@ import (
 
 // object is one object that is converted.
 type object struct {
-	r                *Result
-	file             string
-	line             int
-	apiVersion, kind string
-	namespace, name  string // no namespace where the manifest leaves it to kubectl
-	cluster          bool   // its kind is of no namespace
-	metadata         metav1.ObjectMeta
-	json             []byte
+	r               *Result
+	file            string
+	line            int
+	kind            string
+	namespace, name string // no namespace where the manifest leaves it to kubectl
+	cluster         bool   // its kind is of no namespace
+	metadata        metav1.ObjectMeta
+	json            []byte
 }
 
 // note adds a note about a field, "" for the whole object.
