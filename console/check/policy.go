@@ -47,11 +47,7 @@ type written struct {
 func newPolicy(at place, o *manifest.Object) *Policy {
 	switch {
 	case o.Policy != nil:
-		read := fqdnnp.Read(o.Policy)
-		p := &Policy{&ordered.Policy{ID: read.ID, Object: "policy " + read.ID, Pods: read.Selector, Audit: read.Audit, Problems: read.Problems}, o.Policy.Namespace, at, nil, o.Policy, nil, nil, nil}
-		for _, r := range read.Rules {
-			p.Rules = append(p.Rules, ordered.Rule{Rule: r})
-		}
+		p := &Policy{Policy: &fqdnnp.Read(o.Policy).Policy, namespace: o.Policy.Namespace, place: at, own: o.Policy}
 		for i, r := range o.Policy.Spec.Egress {
 			p.written(i, v1alpha1.ActionAccept, r.Matches)
 		}
@@ -71,12 +67,7 @@ func newPolicy(at place, o *manifest.Object) *Policy {
 		}
 		return p
 	case o.NetworkPolicy != nil:
-		read := netpol.Read(o.NetworkPolicy)
-		p := &Policy{&ordered.Policy{ID: read.ID, Object: "networkpolicy " + read.ID, Pods: read.Selector, Problems: read.Problems}, o.NetworkPolicy.Namespace, at, nil, nil, nil, nil, o.NetworkPolicy}
-		for _, r := range read.Rules {
-			p.Rules = append(p.Rules, ordered.Rule{Rule: r.Rule, Spec: r.Spec})
-		}
-		return p
+		return &Policy{Policy: netpol.Read(o.NetworkPolicy), namespace: o.NetworkPolicy.Namespace, place: at, network: o.NetworkPolicy}
 	}
 	return nil
 }

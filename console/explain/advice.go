@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -108,7 +109,7 @@ func (in *inquiry) notOfPod(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) {
 
 // covers tells whether a match of the policy covers the name.
 func covers(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) bool {
-	return slices.ContainsFunc(fqdnnp.Read(p).Rules, func(r *policy.Rule) bool {
+	return slices.ContainsFunc(fqdnnp.Read(p).Rules, func(r ordered.Rule) bool {
 		return slices.ContainsFunc(r.Matches, func(m *policy.Match) bool { return m.Pattern.Matches(n) })
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -21,11 +22,11 @@ type Compiler struct {
 	number    uint64
 	serial    uint64
 	policies  objects[*v1alpha1.FQDNNetworkPolicy, *parsed]
-	nets      objects[*networkingv1.NetworkPolicy, *netPolicy]
+	nets      objects[*networkingv1.NetworkPolicy, *parsed]
 	cluster   clusterPolicies
 	selected  map[policy.PodRef]*selection
 	rulesets  selections[*parsed, *ruleset]
-	egress    selections[*netPolicy, *egressRules]
+	egress    selections[*parsed, *egressRules]
 	conflicts map[policy.PodRef]*policy.View // closed views, by their made-up pod
 	node      nodeSelection
 	sets      map[policy.Peer]*liveSet
@@ -38,12 +39,13 @@ type Compiler struct {
 	room      cost              // nodeQuota, but for tests
 }
 
-// parsed is a policy that was read. It is immutable.
+// parsed is a policy of a namespace, or a NetworkPolicy, that was read. It is immutable.
 type parsed struct {
-	*fqdnnp.Policy
-	matches int    // of the rules
-	labels  int    // of their patterns with a wildcard
-	serial  uint64 // of the parse in its compiler
+	*ordered.Policy
+	encrypted *policy.Rule // of fqdnnp.Policy
+	matches   int          // of the rules
+	labels    int          // of their patterns with a wildcard
+	serial    uint64       // of the parse in its compiler
 }
 
 func (p *parsed) id() string     { return p.ID }
@@ -68,22 +70,20 @@ type selection struct {
 func New() *Compiler {
 	c := &Compiler{selected: map[policy.PodRef]*selection{}, conflicts: map[policy.PodRef]*policy.View{}, sets: map[policy.Peer]*liveSet{}, room: nodeQuota}
 	c.policies = objects[*v1alpha1.FQDNNetworkPolicy, *parsed]{
-		key:   func(p *v1alpha1.FQDNNetworkPolicy) policyKey { return policyKey{p.Namespace, p.Name} },
 		same:  func(a, b *v1alpha1.FQDNNetworkPolicy) bool { return reflect.DeepEqual(a.Spec, b.Spec) },
 		read:  c.parse,
 		known: map[policyKey]*object[*v1alpha1.FQDNNetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},
 	}
-	c.nets = objects[*networkingv1.NetworkPolicy, *netPolicy]{
-		key:    func(p *networkingv1.NetworkPolicy) policyKey { return policyKey{p.Namespace, p.Name} },
+	c.nets = objects[*networkingv1.NetworkPolicy, *parsed]{
 		same:   netpol.Same,
 		read:   c.readNetworkPolicy,
-		counts: func(n *netPolicy) bool { return n.Selector != nil },
-		known:  map[policyKey]*object[*networkingv1.NetworkPolicy, *netPolicy]{}, spaces: map[string]*space[*netPolicy]{},
+		counts: func(n *parsed) bool { return n.Pods != nil },
+		known:  map[policyKey]*object[*networkingv1.NetworkPolicy, *parsed]{}, spaces: map[string]*space[*parsed]{},
 	}
 	c.cluster = newClusterPolicies()
 	c.cluster.unions = selections[*clusterGroup, *clusterRules]{make: c.newClusterRules, unions: map[string]*clusterRules{}}
 	c.rulesets = selections[*parsed, *ruleset]{make: newRuleset, unions: map[string]*ruleset{}}
-	c.egress = selections[*netPolicy, *egressRules]{make: c.unlimitedEgress, unions: map[string]*egressRules{}}
+	c.egress = selections[*parsed, *egressRules]{make: func(policies []*parsed) *egressRules { return c.newEgressRules(policies, nil) }, unions: map[string]*egressRules{}}
 	return c
 }
 
@@ -96,7 +96,7 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.policies.update(c.number, in.Policies, func(p *parsed, twice bool) {
 		s.read(kindPolicy, p.ID, p.Problems, twice)
 	})
-	c.nets.update(c.number, in.NetworkPolicies, func(n *netPolicy, twice bool) {
+	c.nets.update(c.number, in.NetworkPolicies, func(n *parsed, twice bool) {
 		s.read(kindNetworkPolicy, n.ID, n.Problems, twice)
 	})
 	c.readClusterPolicies(in, s)
@@ -121,7 +121,7 @@ func (s *draft) read(kind, id string, problems []policy.Problem, twice bool) {
 func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 	c.serial++
 	r := fqdnnp.Read(p)
-	k := &parsed{Policy: r, serial: c.serial}
+	k := &parsed{Policy: &r.Policy, encrypted: r.Encrypted, serial: c.serial}
 	for _, rule := range r.Rules {
 		k.matches += len(rule.Matches)
 		k.labels += wildLabels(rule.Matches)

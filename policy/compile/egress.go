@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -19,7 +20,7 @@ const MaxViewPeers = 4096
 
 // egressRules are the shared rules of pods that the same NetworkPolicies select.
 type egressRules struct {
-	union[*netPolicy]
+	union[*parsed]
 	policies []string // "namespace/name", sorted
 	rules    []*policy.Rule
 	cost     int        // of the different ones of them
@@ -36,28 +37,14 @@ var (
 
 const widerPeers = "write wider selectors or networks, or give rules the same ports"
 
-// netPolicy is one NetworkPolicy as it was read. It is immutable.
-type netPolicy struct {
-	*netpol.Policy
-	serial uint64 // of the parse in its compiler
-}
-
-func (n *netPolicy) id() string     { return n.ID }
-func (n *netPolicy) number() uint64 { return n.serial }
-
-func (c *Compiler) readNetworkPolicy(from *networkingv1.NetworkPolicy) *netPolicy {
+func (c *Compiler) readNetworkPolicy(from *networkingv1.NetworkPolicy) *parsed {
 	c.serial++
-	return &netPolicy{netpol.Read(from), c.serial}
-}
-
-// unlimitedEgress returns the union of NetworkPolicies, whatever room there is on the node.
-func (c *Compiler) unlimitedEgress(policies []*netPolicy) *egressRules {
-	return c.newEgressRules(policies, nil)
+	return &parsed{Policy: netpol.Read(from), serial: c.serial}
 }
 
 // newEgressRules returns the union of NetworkPolicies, which are sorted by id; of that what
 // room says, which is asked for each different pair of a peer and ports. nil: all.
-func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule) bool) *egressRules {
+func (c *Compiler) newEgressRules(policies []*parsed, room func(*ordered.Rule) bool) *egressRules {
 	type pair struct {
 		peer  policy.Peer
 		ports policy.PortSet

@@ -2,12 +2,22 @@ package compile
 
 import (
 	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 type policyKey struct{ namespace, name string }
 
+// namespaced is a pointer to an object of a namespace.
+type namespaced interface {
+	comparable
+	metav1.Object
+}
+
+func keyOf(o metav1.Object) policyKey { return policyKey{o.GetNamespace(), o.GetName()} }
+
 // object is an object as it was seen and read last.
-type object[F comparable, M member] struct {
+type object[F namespaced, M member] struct {
 	key  policyKey
 	from F
 	read M
@@ -15,8 +25,7 @@ type object[F comparable, M member] struct {
 }
 
 // objects is every object of one namespaced kind that the compiler knows, F, read as M.
-type objects[F comparable, M member] struct {
-	key    func(F) policyKey
+type objects[F namespaced, M member] struct {
 	same   func(was F, now F) bool // they say the same; the key is the same
 	read   func(F) M
 	counts func(M) bool // it may select pods; nil: each may
@@ -59,11 +68,11 @@ func (o *objects[F, M]) update(number uint64, all []F, visit func(m M, twice boo
 		if i < len(o.order) && o.order[i].from == from { // most are where they were: no need to search
 			k = o.order[i]
 		} else {
-			k = o.known[o.key(from)]
+			k = o.known[keyOf(from)]
 		}
 		switch {
 		case k == nil:
-			k = &object[F, M]{key: o.key(from), from: from, read: o.read(from)}
+			k = &object[F, M]{key: keyOf(from), from: from, read: o.read(from)}
 			o.known[k.key] = k
 			note(k, false)
 		case k.seen == number:

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -160,7 +160,7 @@ func (a *demand) beyond(has map[*liveSet]bool) (b cost) {
 func (c *Compiler) cut(a *demand, room cost, has map[*liveSet]bool) cost {
 	slices.SortFunc(a.lists, func(a, b *egressRules) int { return slices.Compare(a.policies, b.policies) })
 	for _, r := range a.lists {
-		part := c.newEgressRules(r.members, func(rule *netpol.Rule) bool {
+		part := c.newEgressRules(r.members, func(rule *ordered.Rule) bool {
 			needs := cost{rules: rule.Cost}
 			var l *liveSet
 			if rule.Peer.Kind != policy.PeerAnywhere {

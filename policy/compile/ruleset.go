@@ -32,9 +32,11 @@ func newRuleset(policies []*parsed) *ruleset {
 	v.Rules.Namespace = make([]*policy.Rule, 0, rules)
 	for i, p := range policies {
 		v.Policies[i] = p.ID
-		v.Rules.Namespace = append(v.Rules.Namespace, p.Rules...)
-		if p.Encrypted != nil {
-			v.Rules.NamespaceDeny = append(v.Rules.NamespaceDeny, p.Encrypted)
+		for _, rule := range p.Rules {
+			v.Rules.Namespace = append(v.Rules.Namespace, rule.Rule)
+		}
+		if p.encrypted != nil {
+			v.Rules.NamespaceDeny = append(v.Rules.NamespaceDeny, p.encrypted)
 		}
 		if p.Audit {
 			continue

@@ -67,7 +67,7 @@ func (c *Compiler) selectPods(in Input, s *draft) {
 		}
 		known := sel.egressAt == c.number-1
 		sel.egressAt = c.number
-		sel.egress = c.egress.of(c.number, c.nets.spaces[p.Namespace], sel.egress, known, func(n *netPolicy) bool { return n.Selector.Matches(p.Labels) })
+		sel.egress = c.egress.of(c.number, c.nets.spaces[p.Namespace], sel.egress, known, func(n *parsed) bool { return n.Pods.Matches(p.Labels) })
 	}
 	for ref, sel := range c.selected {
 		if sel.seen != c.number {
@@ -186,7 +186,7 @@ func (c *Compiler) selectPod(p *policy.Pod, namespaces map[string]map[string]str
 	if !known {
 		sel.egressAt, sel.clusterAt = 0, 0
 	}
-	sel.rules = c.rulesets.of(c.number, c.policies.spaces[p.Namespace], sel.rules, known, func(r *parsed) bool { return r.Selector.Matches(p.Labels) })
+	sel.rules = c.rulesets.of(c.number, c.policies.spaces[p.Namespace], sel.rules, known, func(r *parsed) bool { return r.Pods.Matches(p.Labels) })
 	sel.pod, sel.seen = *p, c.number
 	if p.HostNetwork {
 		sel.cluster = nil

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -58,13 +59,9 @@ func OfCluster(p *v1alpha1.ClusterFQDNNetworkPolicy, namespace string, labels ma
 	if of := p.Spec.Subject.Pods; of != nil {
 		out.pods = *of.PodSelector
 	}
-	var rules []*policy.Rule
-	for _, r := range read.Rules {
-		if r.Tier == policy.Admin && r.Action == policy.Accept && !r.Broken {
-			rules = append(rules, r.Rule)
-		}
-	}
-	out.egress = egress(rules, s)
+	out.egress = egress(slices.DeleteFunc(read.Rules, func(r ordered.Rule) bool {
+		return r.Tier != policy.Admin || r.Action != policy.Accept || r.Broken
+	}), s)
 	return out
 }
 
@@ -80,7 +77,7 @@ func (t target) compare(o target) int {
 
 // egress returns the rule that opens the ports of rules to every destination: none without ports,
 // since a rule that has none opens all of them.
-func egress(rules []*policy.Rule, s Services) []networkingv1.NetworkPolicyEgressRule {
+func egress(rules []ordered.Rule, s Services) []networkingv1.NetworkPolicyEgressRule {
 	var ranges []policy.PortRange
 	var matches []*policy.Match
 	for _, r := range rules {

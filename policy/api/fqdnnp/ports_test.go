@@ -42,7 +42,7 @@ func TestPorts(t *testing.T) {
 		{[]v1alpha1.Port{{Port: ptr(int32(6)), EndPort: ptr(int32(5))}}, "", "p[0].endPort endPort 5 is below port 6; write the greater one as endPort"},
 	} {
 		r := &Policy{}
-		got := fields.Ports(r.partly, "p", c.ports, MaxPorts)
+		got := fields.Ports(r.Partly, "p", c.ports, MaxPorts)
 		var problems []string
 		for _, p := range r.Problems {
 			problems = append(problems, p.Path+" "+p.Message)

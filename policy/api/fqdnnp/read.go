@@ -7,6 +7,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fields"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -26,18 +27,8 @@ func Validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
 
 // Policy is one FQDNNetworkPolicy as it was read. It is immutable.
 type Policy struct {
-	ID        string // "namespace/name"
-	Spec      v1alpha1.FQDNNetworkPolicySpec
-	Selector  *peers.Selector // nil: of no pod
-	Audit     bool
-	Denied    policy.Denied
-	Unmatched policy.Unmatched
-	Limits    policy.DNSLimits
-	Rules     []*policy.Rule
-	Encrypted *policy.Rule // denies DNS over TLS and QUIC; nil: none does
-	Problems  []policy.Problem
-	ttl       policy.TTL
-	matches   int // of the rules
+	ordered.Policy              // its ID is "namespace/name"
+	Encrypted      *policy.Rule // denies DNS over TLS and QUIC; nil: none does
 }
 
 // rulePaths is the path of a rule and of its matches.
@@ -60,17 +51,18 @@ var paths = sync.OnceValue(func() *[MaxRules]rulePaths {
 
 // Read reads a policy. A part that cannot work opens nothing and is one of its problems.
 func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
-	r := &Policy{ID: p.Namespace + "/" + p.Name, Spec: p.Spec}
+	id := p.Namespace + "/" + p.Name
+	r := &Policy{Policy: ordered.Policy{ID: id, Object: "policy " + id}}
 	var err error
-	if r.Selector, err = peers.NewSelector(&p.Spec.PodSelector); err != nil {
-		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is fixed", err)
+	if r.Pods, err = peers.NewSelector(&p.Spec.PodSelector); err != nil {
+		r.Problems = policy.AddProblem(nil, r.Object, policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is fixed", err)
 	}
-	if r.settings(); r.Encrypted != nil {
+	if r.settings(&p.Spec); r.Encrypted != nil {
 		policy.Invalidate(r.Problems, r.Encrypted)
 	}
 	rules := p.Spec.Egress
 	if len(rules) > MaxRules {
-		r.partly("spec.egress", "%d rules; write at most %d and put the rest into another policy", len(rules), MaxRules)
+		r.Partly("spec.egress", "%d rules; write at most %d and put the rest into another policy", len(rules), MaxRules)
 		rules = rules[:MaxRules]
 	}
 	for i := range rules {
@@ -79,23 +71,15 @@ func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
 	return r
 }
 
-func (r *Policy) report(reason, path, format string, args ...any) {
-	r.Problems = policy.AddProblem(r.Problems, "policy "+r.ID, reason, path, format, args...)
-}
-
-func (r *Policy) partly(path, format string, args ...any) {
-	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
-}
-
 // settings reads the fields that are not rules.
-func (r *Policy) settings() {
-	report := fields.Report(r.partly)
-	r.Audit = report.Audit(r.Spec.Enforcement)
-	r.Denied = report.Denied(r.Spec.Denied)
-	r.Unmatched = report.Reply("spec.dns.unmatched", r.Spec.DNS.Unmatched, v1alpha1.UnmatchedResolve)
-	r.Limits = report.Limits(&r.Spec.DNS.DNSLimits)
-	r.ttl = report.TTL(&r.Spec.TTL)
-	if r.Limits.NoEncrypted = report.DeniesEncrypted(r.Spec.DNS.Encrypted); r.Limits.NoEncrypted {
+func (r *Policy) settings(spec *v1alpha1.FQDNNetworkPolicySpec) {
+	report := fields.Report(r.Partly)
+	r.Audit = report.Audit(spec.Enforcement)
+	r.Denied = report.Denied(spec.Denied)
+	r.Unmatched = report.Reply("spec.dns.unmatched", spec.DNS.Unmatched, v1alpha1.UnmatchedResolve)
+	r.Limits = report.Limits(&spec.DNS.DNSLimits)
+	r.TTL = report.TTL(&spec.TTL)
+	if r.Limits.NoEncrypted = report.DeniesEncrypted(spec.DNS.Encrypted); r.Limits.NoEncrypted {
 		r.Encrypted = &policy.Rule{Action: policy.Deny, Ports: fields.EncryptedPorts, Policy: r.ID, Path: fields.EncryptedPath, Audit: r.Audit, Denied: r.Denied}
 	}
 }
@@ -104,26 +88,21 @@ func (r *Policy) settings() {
 func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 	known := &paths()[index]
 	path := known.rule
-	ports := fields.Ports(r.partly, path+".ports", from.Ports, MaxPorts)
+	ports := fields.Ports(r.Partly, path+".ports", from.Ports, MaxPorts)
 	matches := from.Matches
 	if len(matches) == 0 {
-		r.partly(path+".matches", "a rule without matches opens nothing; write a name, or pattern \"*\" for every name")
+		r.Partly(path+".matches", "a rule without matches opens nothing; write a name, or pattern \"*\" for every name")
 	}
 	if len(matches) > MaxMatches {
-		r.partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
+		r.Partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
 		matches = matches[:MaxMatches]
 	}
-	rule := &policy.Rule{Peer: policy.Peer{Kind: policy.PeerNames}, Ports: ports, TTL: r.ttl, Policy: r.ID, Path: path, Audit: r.Audit}
+	to := &ordered.Destinations{}
 	for i := range matches {
 		at := known.matches[i]
-		pattern, ok := fields.Report(r.partly).Match(at, &matches[i])
-		if !ok || ports == "" {
-			continue
+		if pattern, ok := fields.Report(r.Partly).Match(at, &matches[i]); ok && ports != "" {
+			to.Names = append(to.Names, ordered.Name{Path: at, Pattern: pattern})
 		}
-		rule.Matches = append(rule.Matches, policy.NewMatch(rule, at, pattern, r.matches))
-		r.matches++
 	}
-	if len(rule.Matches) > 0 {
-		r.Rules = append(r.Rules, rule)
-	}
+	r.Add(policy.Rule{Path: path, Ports: ports}, to)
 }

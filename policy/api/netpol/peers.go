@@ -23,17 +23,17 @@ func (r *reader) destinations(path string, to []networkingv1.NetworkPolicyPeer) 
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch peer := &to[i]; {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			r.partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
+			r.Partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
 		case peer.IPBlock != nil:
 			r.block(d, at+".ipBlock", peer.IPBlock)
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			r.partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
+			r.Partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
 		default:
 			r.pods(d, at, peer)
 		}
 	}
 	if made, last := d.Normalize(MaxPeerNetworks); made > MaxPeerNetworks {
-		r.partly(path, "the ipBlocks make %d networks, and those after %v open nothing; write fewer exceptions, or several rules, each of %d networks at most",
+		r.Partly(path, "the ipBlocks make %d networks, and those after %v open nothing; write fewer exceptions, or several rules, each of %d networks at most",
 			made, last, MaxPeerNetworks)
 	}
 	return d
@@ -44,7 +44,7 @@ func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.Net
 	selector := func(field string, from *metav1.LabelSelector) (*peers.Selector, bool) {
 		s, err := peers.NewSelector(from)
 		if err != nil {
-			r.partly(path+field, "%v; the entry leads nowhere until this is fixed", err)
+			r.Partly(path+field, "%v; the entry leads nowhere until this is fixed", err)
 		}
 		return s, err == nil
 	}
@@ -66,7 +66,7 @@ func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.Net
 // block adds the addresses of an ipBlock without its exceptions, none if a part of it
 // cannot be read: a lost exception would open addresses that it should close.
 func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
-	report := fields.Report(func(path, format string, args ...any) { r.partly(path, format+"; the ipBlock opens nothing", args...) })
+	report := fields.Report(func(path, format string, args ...any) { r.Partly(path, format+"; the ipBlock opens nothing", args...) })
 	whole, ok := report.Network(path+".cidr", b.CIDR)
 	var holes []netip.Prefix
 	for i, text := range b.Except {
@@ -77,10 +77,10 @@ func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlo
 			ok = false
 		case !whole.IsValid():
 		case hole.Bits() < whole.Bits() || !whole.Contains(hole.Addr()):
-			r.partly(at, "%s is not inside %s, and the ipBlock opens nothing; write a part of it, or take the exception out", text, b.CIDR)
+			r.Partly(at, "%s is not inside %s, and the ipBlock opens nothing; write a part of it, or take the exception out", text, b.CIDR)
 			ok = false
 		case hole == whole:
-			r.partly(at, "%s leaves nothing of %s; write a part of it, or take the entry out", text, b.CIDR)
+			r.Partly(at, "%s leaves nothing of %s; write a part of it, or take the entry out", text, b.CIDR)
 			ok = false
 		default:
 			holes = append(holes, hole)

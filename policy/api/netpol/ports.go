@@ -36,7 +36,7 @@ func (r *reader) ports(path string, ports []networkingv1.NetworkPolicyPort) (pol
 				names = append(names, peers.PortName{Name: p.Port.StrVal, Protocol: proto})
 			}
 		default:
-			report := fields.Report(func(path, format string, args ...any) { r.partly(path, format+"; the port opens nothing", args...) })
+			report := fields.Report(func(path, format string, args ...any) { r.Partly(path, format+"; the port opens nothing", args...) })
 			var number *int32
 			if p.Port != nil {
 				number = &p.Port.IntVal
@@ -59,7 +59,7 @@ func (r *reader) portSet(path string, written []policy.PortRange) policy.PortSet
 	if len(ranges) <= MaxPeerPorts {
 		return set
 	}
-	r.partly(path, "the ports make %d ranges, and those after %v open nothing; write wider ranges, or several rules, each of %d ranges at most",
+	r.Partly(path, "the ports make %d ranges, and those after %v open nothing; write wider ranges, or several rules, each of %d ranges at most",
 		len(ranges), ranges[MaxPeerPorts-1], MaxPeerPorts)
 	return policy.NewPortSet(ranges[:MaxPeerPorts]...)
 }
@@ -68,7 +68,7 @@ func (r *reader) portSet(path string, written []policy.PortRange) policy.PortSet
 func (r *reader) protocol(path string, written *corev1.Protocol) (policy.Protocol, bool) {
 	p, ok := policy.ProtocolOf(ptr.Deref(written, corev1.ProtocolTCP))
 	if ok = ok && (written == nil || *written != ""); !ok {
-		r.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
+		r.Partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
 	}
 	return p, ok
 }
@@ -77,9 +77,9 @@ func (r *reader) protocol(path string, written *corev1.Protocol) (policy.Protoco
 func (r *reader) portName(path string, p *networkingv1.NetworkPolicyPort) bool {
 	switch {
 	case len(validation.IsValidPortName(p.Port.StrVal)) > 0:
-		r.partly(path+".port", "%q is no name of a port, and opens nothing; write the name of a container port, or a number without quotes", p.Port.StrVal)
+		r.Partly(path+".port", "%q is no name of a port, and opens nothing; write the name of a container port, or a number without quotes", p.Port.StrVal)
 	case p.EndPort != nil:
-		r.partly(path+".endPort", "a range begins with a number, and %q is a name; the port opens nothing: write its number, or leave out endPort", p.Port.StrVal)
+		r.Partly(path+".endPort", "a range begins with a number, and %q is a name; the port opens nothing: write its number, or leave out endPort", p.Port.StrVal)
 	default:
 		return true
 	}

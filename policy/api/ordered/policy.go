@@ -10,15 +10,15 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// Policy is one cluster policy as it was read. It is immutable then.
+// Policy is one policy as it was read. It is immutable then.
 type Policy struct {
-	ID       string // no other cluster policy of any kind has it
+	ID       string // "namespace/name", or what no other cluster policy of any kind has
 	Object   string // the name by which problems name it
 	Standard bool   // a ClusterNetworkPolicy
 	Tier     policy.Tier
 	Priority int32
 	// Namespaces selects by the labels of pods' namespaces, Pods by their own. Both are nil
-	// for a policy that selects nothing.
+	// for a policy that selects nothing. A policy of a namespace has Pods alone.
 	Namespaces, Pods *peers.Selector
 	// Nodes selects nodes by their labels, in place of Namespaces and Pods.
 	Nodes     *peers.Selector
@@ -37,6 +37,7 @@ type Policy struct {
 type Rule struct {
 	*policy.Rule
 	Spec *peers.Spec // of a rule with peers, else nil
+	Cost int         // of the ports of a NetworkPolicy's rule
 }
 
 // The bounds of both kinds, as in their schemas.
@@ -130,6 +131,6 @@ func (p *Policy) add(rule policy.Rule, to policy.Peer, spec *peers.Spec) *policy
 	if to.Kind == policy.PeerAnywhere {
 		spec = nil
 	}
-	p.Rules = append(p.Rules, Rule{&rule, spec})
+	p.Rules = append(p.Rules, Rule{Rule: &rule, Spec: spec})
 	return &rule
 }
