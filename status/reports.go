@@ -67,7 +67,7 @@ func (r *reports) OnUpdate(_, object any) {
 	defer r.mu.Unlock()
 	last := r.byLease[l.Name]
 	next := &report{lease: l, at: r.now()}
-	if last != nil && sameRenewal(last.lease, l) { // another program changed it
+	if last != nil && last.lease.Spec.RenewTime.Equal(l.Spec.RenewTime) { // another program changed it
 		next.at = last.at
 	}
 	if !r.stale(next) {
@@ -85,11 +85,6 @@ func (r *reports) OnDelete(object any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.replace(name.Name, r.byLease[name.Name], nil)
-}
-
-// sameRenewal tells whether a Lease was not renewed between two of its versions.
-func sameRenewal(a, b *coordinationv1.Lease) bool {
-	return a.Spec.RenewTime == nil && b.Spec.RenewTime == nil || a.Spec.RenewTime != nil && b.Spec.RenewTime != nil && a.Spec.RenewTime.Equal(b.Spec.RenewTime)
 }
 
 // stale tells whether a report counts no more.

@@ -26,12 +26,12 @@ func (r *Reporter) Withdraw(ctx context.Context) error {
 	}
 	clean := 0
 	for {
-		found, err := r.withdrawOnce(ctx)
-		switch {
-		case err != nil || found > 0:
+		found, err := 0, r.mark(ctx)
+		if err == nil {
+			found, err = r.dropLeases(ctx)
+		}
+		if clean++; err != nil || found > 0 {
 			clean = 0
-		default:
-			clean++
 		}
 		if clean == 2 {
 			return nil
@@ -40,14 +40,6 @@ func (r *Reporter) Withdraw(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("something of what the agents wrote may be left: %w", context.Cause(ctx)), err)
 		}
 	}
-}
-
-// withdrawOnce deletes the objects that it finds and returns their number.
-func (r *Reporter) withdrawOnce(ctx context.Context) (found int, err error) {
-	if err := r.mark(ctx); err != nil {
-		return 0, err
-	}
-	return r.dropLeases(ctx)
 }
 
 // mark annotates the DaemonSet. Without one there is no agent either.
@@ -63,6 +55,7 @@ func (r *Reporter) mark(ctx context.Context) error {
 	return nil
 }
 
+// dropLeases deletes the Leases that it finds and returns their number.
 func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
 	leases := r.o.Client.CoordinationV1().Leases(r.o.Namespace)
 	list, err := leases.List(ctx, metav1.ListOptions{})

@@ -55,10 +55,7 @@ func (w *warmUps) begin(ctx context.Context, v *policy.View, names, others []fqd
 		w.mu.Lock()
 		u.running--
 		w.mu.Unlock()
-		select {
-		case w.ended <- struct{}{}:
-		default:
-		}
+		note(w.ended)
 		if len(others) > 0 {
 			w.resolve(ctx, v, others, time.Now().Add(WarmTime))
 		}
