@@ -80,6 +80,7 @@ func TestKernelThatHangs(t *testing.T) {
 // TestKernelFaults: for every behaviour of the kernel's side there is one reply, without
 // any address that was not acknowledged.
 func TestKernelFaults(t *testing.T) {
+	late := make(chan GrantCallback, 1) // is told when the reply has come
 	for what, f := range map[string]struct {
 		then   func(grants []policy.Grant, then GrantCallback)
 		fails  bool
@@ -95,7 +96,7 @@ func TestKernelFaults(t *testing.T) {
 		"panics":                   {then: func([]policy.Grant, GrantCallback) { panic("a fault for the test") }, fails: true, panics: 1},
 		"panics after it has told": {then: func(_ []policy.Grant, then GrantCallback) { then.Granted(nil, false); panic("a fault for the test") }, panics: 1},
 		"panics and tells": {then: func(_ []policy.Grant, then GrantCallback) {
-			defer time.AfterFunc(20*time.Millisecond, func() { then.Granted(nil, false) })
+			late <- then
 			panic("a fault for the test")
 		}, fails: true, panics: 1},
 	} {
@@ -108,6 +109,9 @@ func TestKernelFaults(t *testing.T) {
 				r := exchange(t, conn, newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA))
 				if (r.Rcode == dns.RcodeServerFailure) != f.fails || len(r.Answer) == 1 == f.fails {
 					t.Fatalf("%v", r)
+				}
+				if len(late) > 0 {
+					(<-late).Granted(nil, false)
 				}
 			}
 			fatal.Await(t, "the count of faults", func() bool { return l.s.Stats().Panics == 5*f.panics })
