@@ -7,7 +7,6 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/share"
 )
 
@@ -21,7 +20,7 @@ const keptSubjects = 512
 
 // keptLines are the last lines of each subject.
 type keptLines struct {
-	of     *simplelru.LRU[policy.PodRef, *linesOf]
+	of     *simplelru.LRU[subject, *linesOf]
 	bytes  int // of all
 	number uint64
 }
@@ -42,13 +41,13 @@ type keptLine struct {
 }
 
 func newKeptLines() keptLines {
-	of, _ := simplelru.NewLRU[policy.PodRef, *linesOf](keptSubjects, nil) // the only error is for a size of 0
+	of, _ := simplelru.NewLRU[subject, *linesOf](keptSubjects, nil) // the only error is for a size of 0
 	return keptLines{of: of}
 }
 
 // add keeps lines of a subject, whose earliest lines make room for them. The coverage learns of
 // the lines that are kept no more.
-func (k *keptLines) add(of policy.PodRef, lines []byte, now time.Time, c *coverage) {
+func (k *keptLines) add(of subject, lines []byte, now time.Time, c *coverage) {
 	l, _ := k.of.Get(of)
 	if l == nil {
 		if gone, oldest, _ := k.of.GetOldest(); k.of.Len() == keptSubjects {
@@ -76,9 +75,9 @@ func (k *keptLines) add(of policy.PodRef, lines []byte, now time.Time, c *covera
 func (l *linesOf) held() int { return len(l.text) - l.begin }
 
 // drop removes the earliest line of a subject, which has one.
-func (k *keptLines) drop(of policy.PodRef, l *linesOf, c *coverage) {
+func (k *keptLines) drop(of subject, l *linesOf, c *coverage) {
 	old := l.lines[l.first]
-	c.startAt(of.Namespace, old.at)
+	c.startAt(of.Value().Namespace, old.at)
 	k.bytes -= old.bytes
 	l.begin += old.bytes
 	if l.first++; l.begin > len(l.text)/2 {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
@@ -233,7 +234,7 @@ func TestKeptLinesLikeAList(t *testing.T) {
 			all = append(all, line{of, text})
 			held[of], total = held[of]+len(text), total+len(text)
 		}
-		k.add(of, lines, noon, &coverage{})
+		k.add(unique.Make(of), lines, noon, &coverage{})
 		if i%50 > 0 {
 			continue
 		}
@@ -254,13 +255,13 @@ func TestKeptLinesLikeAList(t *testing.T) {
 func TestOneSubjectLeavesTheOthersTheirLines(t *testing.T) {
 	k, c := newKeptLines(), coverage{from: noon}
 	calm, loud := policytest.Ref("calm"), policy.PodRef{Namespace: "bank", Name: "loud"}
-	k.add(calm, []byte("a line of a calm pod\n"), noon, &c)
+	k.add(unique.Make(calm), []byte("a line of a calm pod\n"), noon, &c)
 	line := append(bytes.Repeat([]byte("x"), 499), '\n')
 	for i := range 10000 {
-		k.add(loud, line, noon.Add(time.Duration(i)*time.Second), &c)
+		k.add(unique.Make(loud), line, noon.Add(time.Duration(i)*time.Second), &c)
 	}
 	for i := range 100 { // each finds room beside it
-		k.add(policytest.Ref(fmt.Sprint(i)), line, noon, &c)
+		k.add(unique.Make(policytest.Ref(fmt.Sprint(i))), line, noon, &c)
 	}
 	if all := k.all(); !bytes.HasPrefix(all, []byte("a line of a calm pod\n")) || len(all) < keptBytes.Each || len(all) > keptBytes.All {
 		t.Errorf("%d bytes are kept, from %.20q on", len(all), all)
@@ -275,7 +276,7 @@ func TestOneSubjectLeavesTheOthersTheirLines(t *testing.T) {
 func TestSubjectsThatAreGone(t *testing.T) {
 	k, c := newKeptLines(), coverage{from: noon}
 	for i := range keptSubjects + 10 {
-		k.add(policytest.Ref(fmt.Sprint(i)), []byte(fmt.Sprintf("%d\n", i)), noon.Add(time.Duration(i)), &c)
+		k.add(unique.Make(policytest.Ref(fmt.Sprint(i))), []byte(fmt.Sprintf("%d\n", i)), noon.Add(time.Duration(i)), &c)
 	}
 	all := k.all()
 	if n := bytes.Count(all, []byte("\n")); n != keptSubjects || !bytes.HasPrefix(all, []byte("10\n")) || k.bytes != len(all) {
@@ -326,7 +327,7 @@ func TestFollowingTakesNoMemory(t *testing.T) {
 	line := []byte(strings.Repeat("a line of the log", 30) + "\n")
 	round := func() {
 		for range 120 {
-			q.put(pod, line)
+			q.put(unique.Make(pod), line)
 		}
 		b, _, _ := q.take()
 		v.add(b, noon, nil)

@@ -10,8 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/namegate/namegate/policy"
+	"unique"
 )
 
 // gather is how long the writer waits after a write for lines to write at once.
@@ -122,7 +121,7 @@ func (l *Log) Write(r Record) {
 	// Encoded before the queue's lock is taken, so that callers do not wait for
 	// each other.
 	room := l.take()
-	l.put(r.Pod, room, appendLine((*room)[:0], l.node, &r))
+	l.put(unique.Make(r.Pod), room, appendLine((*room)[:0], l.node, &r))
 }
 
 // WriteFlow queues the flow's line as Write does. It has read f when it returns.
@@ -132,7 +131,7 @@ func (l *Log) WriteFlow(f *Flow) {
 		return
 	}
 	room := l.take()
-	l.put(f.Pod, room, appendFlow((*room)[:0], l.node, f))
+	l.put(unique.Make(f.Pod), room, appendFlow((*room)[:0], l.node, f))
 }
 
 // take returns room to encode a line in.
@@ -145,7 +144,7 @@ func (l *Log) take() *[]byte {
 }
 
 // put queues the line of a subject, which was encoded in room, and keeps the room.
-func (l *Log) put(of policy.PodRef, room *[]byte, line []byte) {
+func (l *Log) put(of subject, room *[]byte, line []byte) {
 	ok, wake := l.queue.put(of, line)
 	if !ok {
 		l.dropped.Add(1)

@@ -3,15 +3,14 @@ package audit
 import (
 	"net/netip"
 	"time"
-
-	"github.com/namegate/namegate/policy"
+	"unique"
 )
 
 // Prepared is the part of a line that stays the same as often as the same answer
 // is given to the same pod. It is immutable and may be used by many goroutines;
 // it takes about as many bytes as a line.
 type Prepared struct {
-	pod     policy.PodRef
+	of      subject
 	text    string     // from the verdict to the upstream, then the error
 	address netip.Addr // of the pod, as in text
 	from    int        // where that begins
@@ -24,7 +23,7 @@ type Prepared struct {
 // TCP and Latency. A deadline in its Openings is constant too, so a renewed grant makes
 // the prepared part invalid.
 func (*Log) Prepare(r *Record) *Prepared {
-	p := &Prepared{pod: r.Pod, address: r.Address, trait: traitOf(r)}
+	p := &Prepared{of: unique.Make(r.Pod), address: r.Address, trait: traitOf(r)}
 	b := appendVerdict(nil, r)
 	p.from = len(b)
 	b = r.Address.AppendTo(b)
@@ -43,7 +42,7 @@ func (l *Log) Repeat(p *Prepared, at time.Time, from netip.Addr, latency time.Du
 		return
 	}
 	room := l.take()
-	l.put(p.pod, room, p.appendLine((*room)[:0], l.node, at, from, latency))
+	l.put(p.of, room, p.appendLine((*room)[:0], l.node, at, from, latency))
 }
 
 // appendLine appends the line of a repeated decision. A pod may have an address of each family.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"unique"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/share"
@@ -25,6 +26,9 @@ func waiting(all int) share.Bound {
 	return share.Bound{Resource: "audit lines that wait to be written", Least: all / 512, Each: all / 2, All: all}
 }
 
+// subject is a pod, or the node, as a key that costs no look at its names.
+type subject = unique.Handle[policy.PodRef]
+
 // batch is lines that are written at once.
 type batch struct {
 	lines []byte
@@ -34,7 +38,7 @@ type batch struct {
 
 // run is lines of one subject, one behind the other in a batch.
 type run struct {
-	of    policy.PodRef
+	of    subject
 	bytes int
 }
 
@@ -43,12 +47,12 @@ type run struct {
 type queue struct {
 	mu      sync.Mutex
 	bound   share.Bound
-	of      map[policy.PodRef]int // bytes that wait, by subject
-	refused map[string]bool       // the namespaces of refused lines
-	batches []*batch              // that wait; the next line goes to the last
-	count   int                   // of lines that wait
-	bytes   int                   // of them
-	rouse   int                   // the bytes at which the writer is woken, never if it was
+	of      map[subject]int // bytes that wait
+	refused map[string]bool // the namespaces of refused lines
+	batches []*batch        // that wait; the next line goes to the last
+	count   int             // of lines that wait
+	bytes   int             // of them
+	rouse   int             // the bytes at which the writer is woken, never if it was
 	closed  bool
 	held    int      // lines of the batch that the writer has taken
 	spare   []*batch // empty ones, at most spareBatches
@@ -56,7 +60,7 @@ type queue struct {
 
 // newQueue returns a queue for so many bytes.
 func newQueue(all int) queue {
-	return queue{bound: waiting(all), of: map[policy.PodRef]int{}}
+	return queue{bound: waiting(all), of: map[subject]int{}}
 }
 
 // never is a number of bytes that is not reached.
@@ -64,7 +68,7 @@ const never = math.MaxInt
 
 // put appends a line of a subject, unless the subject has no room or the queue is closed, and
 // tells whether the writer is to be woken: at most once for each time that it waits.
-func (q *queue) put(of policy.PodRef, line []byte) (ok, wake bool) {
+func (q *queue) put(of subject, line []byte) (ok, wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	own := q.of[of]
@@ -72,7 +76,7 @@ func (q *queue) put(of policy.PodRef, line []byte) (ok, wake bool) {
 		if q.refused == nil {
 			q.refused = map[string]bool{}
 		}
-		q.refused[of.Namespace] = true
+		q.refused[of.Value().Namespace] = true
 		return false, false
 	}
 	b := q.room(len(line))

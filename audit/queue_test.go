@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unique"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/diff"
@@ -14,7 +15,7 @@ import (
 // mustPut queues a line and tells whether the writer is to be woken.
 func mustPut(t *testing.T, q *queue, of policy.PodRef, line []byte) bool {
 	t.Helper()
-	ok, wake := q.put(of, line)
+	ok, wake := q.put(unique.Make(of), line)
 	if !ok {
 		t.Fatalf("refused with %d lines of %d bytes waiting", q.count, q.bytes)
 	}
@@ -54,7 +55,7 @@ func TestSubjectsShareTheQueue(t *testing.T) {
 	line := append(bytes.Repeat([]byte("x"), 999), '\n')
 	fill := func(of policy.PodRef) (lines int) {
 		for ok := true; ok; lines++ {
-			ok, _ = q.put(of, line)
+			ok, _ = q.put(unique.Make(of), line)
 		}
 		return lines - 1
 	}
@@ -86,10 +87,10 @@ func TestSubjectsShareTheQueue(t *testing.T) {
 func TestLongLineOfAnEmptyQueue(t *testing.T) {
 	q := newQueue(queueBytes)
 	mustPut(t, &q, policytest.Ref("a"), make([]byte, queueBytes+1))
-	if ok, _ := q.put(policytest.Ref("a"), []byte("line\n")); ok {
+	if ok, _ := q.put(unique.Make(policytest.Ref("a")), []byte("line\n")); ok {
 		t.Error("another is taken")
 	}
-	if ok, _ := q.put(policytest.Ref("b"), []byte("line\n")); !ok {
+	if ok, _ := q.put(unique.Make(policytest.Ref("b")), []byte("line\n")); !ok {
 		t.Error("one of another subject is refused")
 	}
 	b, _, _ := q.take()
@@ -114,7 +115,7 @@ func TestQueueLikeAList(t *testing.T) {
 				long++
 			}
 			of := policytest.Ref(string(rune('a' + r.IntN(5))))
-			ok, _ := q.put(of, line)
+			ok, _ := q.put(unique.Make(of), line)
 			if want := sum == 0 || own[of]+len(line) <= q.bound.Least || sum+own[of]+len(line) <= q.bound.All && own[of]+len(line) <= q.bound.All/2; ok != want {
 				t.Fatalf("put %v with %d lines of %d bytes waiting", ok, len(list), sum)
 			}
@@ -160,7 +161,7 @@ func TestQueueTakesNoMemory(t *testing.T) {
 	pods := []policy.PodRef{policytest.Ref("a"), policytest.Ref("b")}
 	round := func() {
 		for i := range 1000 { // ten batches
-			q.put(pods[i%2], line)
+			q.put(unique.Make(pods[i%2]), line)
 		}
 		for more := true; more; {
 			var b *batch
