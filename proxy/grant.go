@@ -222,8 +222,7 @@ const grantTick = 20 * time.Millisecond
 // cost more than the wait does.
 type grantTimeouts struct {
 	mu      sync.Mutex
-	queue   []grantWait   // in the order in which they began
-	begin   int           // of queue
+	waits   []grantWait   // those that ended since the last tick included
 	ticked  time.Duration // the last tick, on the server's clock
 	running bool
 }
@@ -241,16 +240,7 @@ func (w grantWait) over() bool { return w.q.wait.epoch.Load() != w.epoch }
 func (t *grantTimeouts) add(s *Server, q *query, epoch uint64, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.begin < len(t.queue) && t.queue[t.begin].over() {
-		t.queue[t.begin] = grantWait{}
-		t.begin++
-	}
-	if t.begin == len(t.queue) {
-		t.queue, t.begin = t.queue[:0], 0
-	} else if t.begin > len(t.queue)/2 && t.begin > 64 {
-		t.queue, t.begin = append(t.queue[:0], t.queue[t.begin:]...), 0
-	}
-	t.queue = append(t.queue, grantWait{q, epoch, at})
+	t.waits = append(t.waits, grantWait{q, epoch, at})
 	if !t.running {
 		t.running = true
 		time.AfterFunc(grantTick, func() { t.tick(s) })
@@ -264,21 +254,17 @@ func (t *grantTimeouts) tick(s *Server) {
 	now := s.elapsed()
 	t.mu.Lock()
 	var late []grantWait
-	for ; t.begin < len(t.queue); t.begin++ {
-		w := t.queue[t.begin]
-		if !w.over() {
-			if w.at > t.ticked {
-				break
-			}
+	t.waits = slices.DeleteFunc(t.waits, func(w grantWait) bool {
+		if w.over() {
+			return true
+		}
+		if w.at <= t.ticked {
 			late = append(late, w)
 		}
-		t.queue[t.begin] = grantWait{}
-	}
-	t.ticked, t.running = now, t.begin < len(t.queue)
-	if t.running {
+		return w.at <= t.ticked
+	})
+	if t.ticked, t.running = now, len(t.waits) > 0; t.running {
 		time.AfterFunc(grantTick, func() { t.tick(s) })
-	} else {
-		t.queue, t.begin = t.queue[:0], 0
 	}
 	t.mu.Unlock()
 	for _, w := range late {

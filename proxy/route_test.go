@@ -46,7 +46,7 @@ func TestUpstreamsOfServices(t *testing.T) {
 	} {
 		parsed, err := corefile.Parse("Corefile", ". {\nforward . "+tt.forward+"\n}")
 		fatal.If(t, err)
-		first, last := Cluster{Resolvers: resolvers}.upstreams(c, parsed.ZoneOf(""))
+		first, last := Cluster{Resolvers: resolvers}.upstreams(c, &parsed.Zones[0])
 		if fmt.Sprint(first) != tt.first && len(first) > 0 || fmt.Sprint(last) != tt.last && len(last) > 0 || (tt.first == "[]") != (len(first) == 0) {
 			t.Errorf("%s: asks %v, then %v", tt.forward, first, last)
 		}

@@ -202,17 +202,6 @@ func Default() *Config {
 	}
 }
 
-// ZoneOf returns the zone whose upstreams answer for the name: the longest
-// that the name is at or below. It is nil only if no zone is the root.
-func (c *Config) ZoneOf(n fqdn.Name) *Zone {
-	for i := range c.Zones {
-		if n.HasSuffix(c.Zones[i].Name) {
-			return &c.Zones[i]
-		}
-	}
-	return nil
-}
-
 // Resolvers returns the resolvers whose port 53 is redirected to the agent: the addresses
 // of the root zone with that port, then those of Intercept. The addresses of a Service
 // are not among them, because they may change at any time.

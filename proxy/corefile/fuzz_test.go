@@ -40,7 +40,7 @@ func broken(c *Config) (wrong []string) {
 			wrong = append(wrong, what)
 		}
 	}
-	must(c.ZoneOf("") != nil, "no root zone")
+	must(len(c.Zones) > 0 && c.Zones[len(c.Zones)-1].Name == "", "no root zone")
 	must(len(c.Bind) > 0, "no endpoint")
 	must(c.Mark != 0 && c.Mark&(c.Mark-1) == 0 && c.Candidate != 0 && c.Candidate&(c.Candidate-1) == 0 && c.Mark != c.Candidate, "no marks of one bit each")
 	must(slices.Contains([]Dataplane{Auto, IPTables, NFTables}, c.Dataplane), "no dataplane")

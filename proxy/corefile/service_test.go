@@ -36,7 +36,7 @@ func TestForwardToServices(t *testing.T) {
 		{"resolver2.9-dns 192.0.2.1 kube-dns.kube-system", []policy.ServiceRef{other, kubeDNS}, []int{0, 1}},
 	} {
 		c := parseForward(t, ". {\nforward . "+tt.to+"\n}")
-		z := c.ZoneOf("")
+		z := c.Zones[0]
 		if !slices.Equal(z.Services, tt.services) || !slices.Equal(c.Services(), tt.services) || !slices.Equal(z.Before, tt.before) {
 			t.Errorf("%s: Services %v behind %v", tt.to, z.Services, z.Before)
 		}

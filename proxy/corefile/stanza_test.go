@@ -93,8 +93,8 @@ func TestDefaultIsFresh(t *testing.T) {
 	if b := Default(); b.Bind[0] == b.Bind[1] || b.Limits.Queries == 1 {
 		t.Error("the defaults are shared")
 	}
-	if z := Default().ZoneOf(""); z != nil {
-		t.Errorf("the default has the zone %v", z)
+	if zones := Default().Zones; len(zones) != 0 {
+		t.Errorf("the default has the zones %v", zones)
 	}
 }
 
