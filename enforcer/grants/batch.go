@@ -32,11 +32,8 @@ type staged struct {
 // indexFrom is the number of changes from which on they have an index.
 const indexFrom = 16
 
-// batchKept bounds the capacity that a set's place in the batch keeps, grantsKept that of all.
-const (
-	batchKept  = 1024
-	grantsKept = 4096
-)
+// grantsKept bounds the capacity that a batch keeps.
+const grantsKept = 4096
 
 // beginBatch begins the next batch. The caller holds mu.
 func (t *Table) beginBatch() { t.batch.begin(t.cfg.Clock.read()) }
@@ -47,9 +44,6 @@ func (b *batch) begin(at reading) {
 	for i := range b.sets {
 		st := &b.sets[i]
 		st.set.staged = 0
-		if cap(st.changes) > batchKept {
-			st.changes = nil
-		}
 		clear(st.changes)
 		*st = staged{changes: st.changes[:0]}
 	}

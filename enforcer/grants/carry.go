@@ -248,7 +248,7 @@ func (t *Table) carryPart(of *carrying, part []source) (n int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.beginBatch()
-	room, staged := t.bounds.accepts.Room(of.p.held.accepts, t.held.accepts), 0
+	room, staged := t.bounds[accepts].Room(of.p.held[accepts], t.held[accepts]), 0
 	for n < len(part) && staged < batchGrants {
 		s := &part[n]
 		n++

@@ -120,57 +120,46 @@ func differs(s *set, want, is *dataplane.Grant, coexisting bool) bool {
 // Repair writes the grants again that Verify found, and removes foreign ones: those of rules that
 // deny or pass are written first and removed last.
 func (t *Table) Repair(found []Deviation) error {
-	n := slices.IndexFunc(found, func(d Deviation) bool { return !d.Set.Rule.Lasting() })
-	if n < 0 {
-		n = len(found)
-	}
-	if err := t.repair(found[:n], true, false); err != nil {
-		return err
-	}
-	if err := t.repair(found[n:], true, true); err != nil {
-		return err
-	}
-	return t.repair(found[:n], false, true)
-}
-
-func (t *Table) repair(found []Deviation, write, remove bool) error {
-	for len(found) > 0 {
-		n := 1
-		for n < len(found) && found[n].Set == found[0].Set {
-			n++
+	var sets [][]Deviation
+	for i, d := range found {
+		if i == 0 || found[i-1].Set != d.Set {
+			sets = append(sets, nil)
 		}
-		if err := t.repairSet(found[:n], write, remove); err != nil {
+		sets[len(sets)-1] = append(sets[len(sets)-1], d)
+	}
+	for _, of := range sets {
+		if err := t.repairSet(of, false); err != nil {
 			return err
 		}
-		found = found[n:]
+	}
+	for _, of := range slices.Backward(sets) {
+		if err := t.repairSet(of, true); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// repairSet is repair for deviations of one set.
-func (t *Table) repairSet(found []Deviation, write, remove bool) error {
+// repairSet writes or removes grants of one set.
+func (t *Table) repairSet(found []Deviation, remove bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, at := found[0].Set, t.cfg.Clock.read()
 	s := t.get(key)
-	var foreign, again []dataplane.Grant
+	var ops []dataplane.Grant
 	for _, d := range found {
-		switch {
-		case s == nil || s.at(d.Addr) == nil:
-			foreign = append(foreign, dataplane.Grant{Addr: d.Addr})
+		switch foreign := s == nil || s.at(d.Addr) == nil; {
+		case foreign != remove:
+		case foreign:
+			ops = append(ops, dataplane.Grant{Addr: d.Addr})
 		case !s.uncertain[d.Addr]:
 			g := t.render(s.at(d.Addr), at)
 			g.Held = dataplane.Unknown
-			again = append(again, g)
+			ops = append(ops, g)
 		}
 	}
-	if remove {
-		if err := ignoreNoSet(t.apply(key, true, foreign)); err != nil {
-			return err
-		}
+	if err := t.apply(key, remove, ops); !remove || !dataplane.IsNoSet(err) {
+		return err
 	}
-	if !write {
-		return nil
-	}
-	return t.apply(key, false, again)
+	return nil
 }

@@ -19,14 +19,20 @@ const (
 	LeastPerPod   = 256
 )
 
-// bounds are of grants for rules that accept, and of those of lasting rules.
-type bounds struct{ accepts, lasting share.Bound }
+// Grants have bounds by their kind: those of rules that accept, and those of lasting rules.
+const accepts, lasts = 0, 1
 
-func boundsOf(perPod, all int) bounds {
-	return bounds{
-		share.Bound{Resource: "grants", Least: min(LeastPerPod, perPod), Each: perPod, All: all},
-		share.Bound{Resource: "entries of rules that deny or pass", Least: min(LeastPerPod, perPod), Each: perPod, All: all},
+func (s *set) kind() int {
+	if s.key.Rule.Lasting() {
+		return lasts
 	}
+	return accepts
+}
+
+func boundsOf(perPod, all int) [2]share.Bound {
+	ofAccepts := share.Bound{Resource: "grants", Least: min(LeastPerPod, perPod), Each: perPod, All: all}
+	ofLasting := share.Bound{Resource: "entries of rules that deny or pass", Least: min(LeastPerPod, perPod), Each: perPod, All: all}
+	return [...]share.Bound{accepts: ofAccepts, lasts: ofLasting}
 }
 
 // SetBounds changes how many grants a pod may hold, and all pods beyond LeastPerPod of each. They
@@ -44,24 +50,13 @@ func (t *Table) Share() int { return int(t.share.Load()) }
 
 // noteShare notes how many grants an answer may need after the last change. The caller holds mu.
 func (t *Table) noteShare() {
-	b := &t.bounds.accepts
-	t.share.Store(int64(max(2, b.Least, min(b.Each, b.All-t.held.accepts)) / 2))
+	b := &t.bounds[accepts]
+	t.share.Store(int64(max(2, b.Least, min(b.Each, b.All-t.held[accepts])) / 2))
 }
 
 // spareShare is the part of a pod's share that an end of grants leaves free, one in so many: looking
 // for those that end takes milliseconds.
 const spareShare = 8
-
-// held are numbers of grants.
-type held struct{ accepts, lasting int }
-
-func (h *held) add(lasting bool, n int) {
-	if lasting {
-		h.lasting += n
-	} else {
-		h.accepts += n
-	}
-}
 
 // AtBound returns the pods that hold as many grants as they may, but for the part that an end of
 // grants leaves free.
@@ -69,8 +64,11 @@ func (t *Table) AtBound() (pods []policy.PodRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref, p := range *t.pods.Load() {
-		atBound := func(b *share.Bound, own, total int) bool { return own > 0 && b.Room(own, total)*(spareShare-1) <= own }
-		if atBound(&t.bounds.accepts, p.held.accepts, t.held.accepts) || atBound(&t.bounds.lasting, p.held.lasting, t.held.lasting) {
+		atBound := func(kind int) bool {
+			own := p.held[kind]
+			return own > 0 && t.bounds[kind].Room(own, t.held[kind])*(spareShare-1) <= own
+		}
+		if atBound(accepts) || atBound(lasts) {
 			pods = append(pods, ref)
 		}
 	}
@@ -81,8 +79,8 @@ func (t *Table) AtBound() (pods []policy.PodRef) {
 // count notes that the set has n entries more. The caller holds Table.mu.
 func (s *set) count(n int) {
 	if s.of != nil {
-		s.of.held.add(s.key.Rule.Lasting(), n)
-		s.table.held.add(s.key.Rule.Lasting(), n)
+		s.of.held[s.kind()] += n
+		s.table.held[s.kind()] += n
 	}
 }
 
@@ -103,7 +101,7 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 	}
 	for i := range b.sets {
 		if st := &b.sets[i]; st.set.of != nil {
-			st.set.of.adds.add(st.set.key.Rule.Lasting(), st.added)
+			st.set.of.adds[st.set.kind()] += st.added
 		}
 	}
 	for i := range b.sets {
@@ -112,19 +110,20 @@ func (t *Table) makeRoom() (without map[policy.PodRef]error) {
 			continue
 		}
 		adds := s.of.adds
-		s.of.adds = held{}
-		if s.of.held.accepts+adds.accepts > t.bounds.accepts.Each*3/4 {
+		s.of.adds = [2]int{}
+		bound := &t.bounds[accepts]
+		if s.of.held[accepts]+adds[accepts] > bound.Each*3/4 {
 			t.listConnectionsSoon()
 		}
 		var ends []*grant
-		n := adds.accepts - t.bounds.accepts.Room(s.of.held.accepts, t.held.accepts)
+		n := adds[accepts] - bound.Room(s.of.held[accepts], t.held[accepts])
 		if t.listingSoon.Load() {
-			n -= t.bounds.accepts.Each / 4 // until it is known what is in use
+			n -= bound.Each / 4 // until it is known what is in use
 		}
-		if adds.accepts > 0 && n > 0 {
-			ends = t.soonest(s.of.sets, n+t.bounds.accepts.Each/spareShare)
+		if adds[accepts] > 0 && n > 0 {
+			ends = t.soonest(s.of.sets, n+bound.Each/spareShare)
 		}
-		if adds.lasting > 0 && adds.lasting > t.bounds.lasting.Room(s.of.held.lasting, t.held.lasting) {
+		if adds[lasts] > 0 && adds[lasts] > t.bounds[lasts].Room(s.of.held[lasts], t.held[lasts]) {
 			refuse(s.key.Pod, errFull)
 			continue
 		}

@@ -27,8 +27,12 @@ func (t *Table) ListGrants(pod policy.PodRef) (out []policy.GrantInfo) {
 
 // NamesOf returns the grants of a pod and an address, sorted as ListGrants is: live ones, and ended ones whose
 // names do not open it now. A set remembers some of its last addresses.
-func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
-	out := t.appendAddress(nil, pod, addr)
+func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) (out []policy.GrantInfo) {
+	at := t.cfg.Clock.read()
+	t.some(pod, func(s *set) bool {
+		out = s.appendInfo(out, addr, true, at)
+		return false
+	})
 	slices.SortFunc(out, compareInfo)
 	return out
 }
@@ -43,18 +47,8 @@ func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
 		if len(out) >= maxListed {
 			break
 		}
-		out = t.appendAddress(out, ref, addr)
+		out = append(out, t.NamesOf(ref, addr)...)
 	}
-	return out
-}
-
-// appendAddress appends the grants of a pod and an address.
-func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
-	at := t.cfg.Clock.read()
-	t.some(pod, func(s *set) bool {
-		out = s.appendInfo(out, addr, true, at)
-		return false
-	})
 	return out
 }
 

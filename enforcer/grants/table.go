@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/share"
 )
 
 // Config is the parameters of a Table.
@@ -47,10 +48,10 @@ type Table struct {
 	mu        sync.Mutex
 	batch     batch
 	deadlines deadlines
-	bounds    bounds
-	held      held   // by all pods
-	ended     int    // names of ended grants, of all pods
-	comment   []byte // room of render
+	bounds    [2]share.Bound // by kind
+	held      [2]int         // by all pods, of each kind
+	ended     int            // names of ended grants, of all pods
+	comment   []byte         // room of render
 
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
 	// epoch changes before a grant is removed from the kernel, and after it is removed
@@ -85,9 +86,9 @@ type podGrants struct {
 	// changed: the grants have not been compared with views. closed: grants that other sets have are
 	// not written to all that take them.
 	changed, closed bool
-	renews          bool // a view has policies that renew what is in use
-	held            held
-	adds            held // by the batch that is written
+	renews          bool   // a view has policies that renew what is in use
+	held            [2]int // by kind
+	adds            [2]int // by the batch that is written
 	past            history
 
 	// mu guards the fields from here on, for no longer than they are read or changed.

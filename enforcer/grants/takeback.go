@@ -23,11 +23,13 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, asked func(datapl
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	covers := coverage{view: view}
+	covers := coverage{view: view, of: map[fqdn.Name][]*policy.Match{}}
 	if p.changed {
 		t.setViews(p, []*policy.View{view}, func(netip.Addr) bool { return false })
 		t.mu.Unlock()
-		covers.look(p)
+		for _, s := range p.sources(false) {
+			covers.matches(s.name)
+		}
 		t.mu.Lock()
 	}
 	sets := slices.Clone(p.sets)
@@ -75,19 +77,9 @@ type coverage struct {
 	of   map[fqdn.Name][]*policy.Match
 }
 
-// look looks up all names of a pod. The caller does not hold mu.
-func (c *coverage) look(p *podGrants) {
-	for _, s := range p.sources(false) {
-		c.matches(s.name)
-	}
-}
-
 func (c *coverage) matches(name fqdn.Name) []*policy.Match {
 	found, known := c.of[name]
 	if !known {
-		if c.of == nil {
-			c.of = map[fqdn.Name][]*policy.Match{}
-		}
 		found = c.view.Covering(name)
 		c.of[name] = found
 	}

@@ -53,27 +53,28 @@ func SetOf(g dataplane.GrantSet) string { return g.Name[:len(g.Name)-len("-4")] 
 
 // ApplyGrants implements dataplane.GrantWriter.
 func (s *Store) ApplyGrants(ops []dataplane.GrantOp) {
-	ofOthers := func(op dataplane.GrantOp) bool { return s.others != nil && op.Set.Rule == "" }
-	if !slices.ContainsFunc(ops, ofOthers) {
+	if s.others == nil {
 		s.write(ops)
 		return
 	}
-	var others, own []dataplane.GrantOp
-	for i := range ops {
-		if ofOthers(ops[i]) {
-			others = append(others, ops[i])
-		} else {
-			own = append(own, ops[i])
+	for _, ofRules := range [...]bool{true, false} {
+		var part []dataplane.GrantOp
+		var of []int // in ops
+		for i := range ops {
+			if (ops[i].Set.Rule != "") == ofRules {
+				part, of = append(part, ops[i]), append(of, i)
+			}
 		}
-	}
-	s.write(own)
-	s.others.ApplyGrants(others)
-	for i := range ops {
-		from := &own
-		if ofOthers(ops[i]) {
-			from = &others
+		switch {
+		case len(part) == 0:
+		case ofRules:
+			s.write(part)
+		default:
+			s.others.ApplyGrants(part)
 		}
-		ops[i].Err, *from = (*from)[0].Err, (*from)[1:]
+		for k, i := range of {
+			ops[i].Err = part[k].Err
+		}
 	}
 }
 
