@@ -79,22 +79,16 @@ func (p program) text(e ast.Expr) string {
 func (p program) baseChains() (out []string) {
 	for _, file := range p.files {
 		ast.Inspect(file, func(n ast.Node) bool {
-			lit, ok := n.(*ast.CompositeLit)
-			if !ok || len(lit.Elts) != 3 {
-				return true
-			}
-			typ, ok := lit.Type.(*ast.SelectorExpr)
-			if !ok || typ.Sel.Name != "Hook" {
-				return true
-			}
-			var of []string
-			for _, e := range lit.Elts {
-				if kv, ok := e.(*ast.KeyValueExpr); ok {
-					of = append(of, p.text(kv.Value))
+			var of []ast.Expr
+			if lit, ok := n.(*ast.CompositeLit); ok {
+				if typ, ok := lit.Type.(*ast.SelectorExpr); ok && typ.Sel.Name == "Hook" && len(lit.Elts) == 3 {
+					for _, e := range lit.Elts {
+						of = append(of, e.(*ast.KeyValueExpr).Value)
+					}
 				}
 			}
-			if len(of) == 3 && of[0] != "" {
-				out = append(out, strings.Join(of, " "))
+			if len(of) > 0 && p.text(of[0]) != "" {
+				out = append(out, p.text(of[0])+" "+p.text(of[1])+" "+p.text(of[2]))
 			}
 			return true
 		})
