@@ -20,7 +20,7 @@ func (e *Enforcer) prepareEntries(ctx context.Context, subjects dataplane.Subjec
 	for i, id := range rules {
 		names[i] = string(id)
 	}
-	if err := e.tablesInForce().AddSets(ctx, layout.EntrySets(names...)...); err != nil {
+	if err := e.k.Tables.AddSets(ctx, layout.Inet, layout.EntrySets(names...)); err != nil {
 		return err
 	}
 	fresh := slices.DeleteFunc(slices.Clone(rules), func(id policy.RuleID) bool {

@@ -90,18 +90,7 @@ func union(name string, kind policy.PeerKind, a, b *policy.PeerSet) layout.PeerS
 		return out
 	}
 	out.Addrs, out.Ports = slices.Concat(out.Addrs, more.Addrs), slices.Concat(out.Ports, more.Ports)
-	out.Networks = disjoint(slices.Concat(out.Networks, more.Networks))
-	return out
-}
-
-// disjoint sorts networks and returns those that lie in no other.
-func disjoint(all []netip.Prefix) (out []netip.Prefix) {
-	slices.SortFunc(all, netip.Prefix.Compare)
-	for _, n := range all {
-		if len(out) == 0 || !out[len(out)-1].Overlaps(n) {
-			out = append(out, n)
-		}
-	}
+	out.Networks = layout.Disjoint(slices.Concat(out.Networks, more.Networks))
 	return out
 }
 

@@ -107,7 +107,7 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	for _, s := range sets {
 		all = append(all, s.Sets()...)
 	}
-	err := x.tables.AddSets(ctx, all...)
+	err := x.tables.Tables.AddSets(ctx, layout.Inet, all)
 	if err == nil {
 		err = x.ListGrants(left, func(g dataplane.GrantSet, part []dataplane.Grant) { held[g] = append(held[g], part...) })
 	}

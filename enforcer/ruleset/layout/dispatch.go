@@ -42,7 +42,6 @@ type dispatch struct {
 	items    map[itemKey]*item
 	before   objects
 	walks    map[walkKey]*walk
-	unions   map[unionKey]*TierRule
 	chains   []*nft.Chain
 	there    map[string]*nft.Chain // by their names
 	sums     []byte
@@ -54,7 +53,7 @@ type dispatch struct {
 func newDispatch(s State, before objects) *dispatch {
 	d := &dispatch{
 		peers: map[string]PeerSet{}, items: map[itemKey]*item{}, before: before,
-		walks: map[walkKey]*walk{}, unions: map[unionKey]*TierRule{}, there: map[string]*nft.Chain{},
+		walks: map[walkKey]*walk{}, there: map[string]*nft.Chain{},
 		sets: map[string]PeerSet{}, networks: map[string]bool{},
 	}
 	for _, p := range s.Peers {
@@ -194,12 +193,6 @@ func (r *TierRule) samePorts(o *TierRule) bool {
 	return (o.Ports == nil) == (r.Ports == nil) && slices.Equal(o.Ports, r.Ports)
 }
 
-// unionKey is rules about networks that differ in these alone.
-type unionKey struct {
-	first *TierRule
-	names string
-}
-
 // union returns a rule about the networks of rules that differ in these alone.
 func (d *dispatch) union(rules []*TierRule) *TierRule {
 	if len(rules) == 1 {
@@ -208,10 +201,6 @@ func (d *dispatch) union(rules []*TierRule) *TierRule {
 	names := make([]string, len(rules))
 	for i, r := range rules {
 		names[i] = r.Peers
-	}
-	key := unionKey{rules[0], strings.Join(names, "\n")}
-	if r := d.unions[key]; r != nil {
-		return r
 	}
 	r := *rules[0]
 	slices.Sort(names)
@@ -223,14 +212,13 @@ func (d *dispatch) union(rules []*TierRule) *TierRule {
 		for _, n := range names {
 			all = append(all, d.peers[n].Networks...)
 		}
-		d.peers[r.Peers] = PeerSet{Name: r.Peers, Kind: PeerNetworks, Networks: disjoint(all)}
+		d.peers[r.Peers] = PeerSet{Name: r.Peers, Kind: PeerNetworks, Networks: Disjoint(all)}
 	}
-	d.unions[key] = &r
 	return &r
 }
 
-// disjoint sorts networks and returns those that lie in no other.
-func disjoint(all []netip.Prefix) (out []netip.Prefix) {
+// Disjoint sorts networks and returns those that lie in no other.
+func Disjoint(all []netip.Prefix) (out []netip.Prefix) {
 	slices.SortFunc(all, netip.Prefix.Compare)
 	for _, n := range all {
 		if len(out) == 0 || !out[len(out)-1].Overlaps(n) {
@@ -313,7 +301,7 @@ func (d *dispatch) allNetworks() []netip.Prefix {
 	for name := range d.networks {
 		all = append(all, d.peers[name].Networks...)
 	}
-	return disjoint(all)
+	return Disjoint(all)
 }
 
 // item is what one rule, or one jump, is in nft's words.

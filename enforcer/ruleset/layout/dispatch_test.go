@@ -239,7 +239,7 @@ func randomTiers(rnd *rand.Rand, n int) (s State, w world) {
 					a := smallAddr(rnd)
 					p.Networks = append(p.Networks, netip.PrefixFrom(a, bits(a)).Masked())
 				}
-				p.Networks = disjoint(p.Networks)
+				p.Networks = Disjoint(p.Networks)
 				w.peers[name] = p
 			case kind < 8:
 				r.Entries = name

@@ -103,32 +103,6 @@ func (l *builder) stagedChain(bits Bits) {
 		"jump namespace")
 }
 
-// appendSubjects appends to the key of a state.
-func (s State) appendSubjects(key []byte) []byte {
-	for _, l := range s.Lists {
-		key = append(append(key, l.ID...), " list "...)
-	}
-	for _, g := range s.GrantSets {
-		key = fmt.Appendf(key, "%s %v ", g.Name, g.Ported)
-	}
-	for i := range s.Subjects {
-		key = s.Subjects[i].appendKey(key)
-	}
-	return key
-}
-
-// appendKey appends what the chains of a subject are made of.
-func (s *Subject) appendKey(key []byte) []byte {
-	key = append(append(append(append(key, s.ID...), ' '), s.List...), ' ')
-	for _, a := range s.Addrs {
-		key = append(a.AppendTo(key), ' ')
-	}
-	for _, g := range s.Grants {
-		key = append(append(append(append(key, g.Set.Name...), '='), portsKey(g.Ports)...), ' ')
-	}
-	return append(key, '\n')
-}
-
 // subjects makes the chains of subjects and of their lists, and returns the first of each
 // subject.
 func (d *dispatch) subjects(s State) map[string]string {

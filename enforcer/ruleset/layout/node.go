@@ -1,8 +1,8 @@
 package layout
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -97,14 +97,6 @@ func (d *dispatch) auditedNode(audited bool) {
 	}
 }
 
-// appendKey appends what the chains of the node are made of.
-func (n *Node) appendKey(key []byte) []byte {
-	if n == nil {
-		return key
-	}
-	return append(append(key, "node "...), n.ID...)
-}
-
 // node makes the chains of the node's rules.
 func (d *dispatch) node(n *Node) {
 	if n == nil {
@@ -177,10 +169,6 @@ const heldSet = "nodeheld"
 // HoldUnconfirmed has the rules of the node that wait for confirmation count for another
 // UnconfirmedTimeout. So does a write of the tables anew.
 func (k InForce) HoldUnconfirmed(ctx context.Context) error {
-	for _, s := range setsOf(heldSet) {
-		if err := k.Tables.Renew(ctx, s); err != nil {
-			return fmt.Errorf("hold the rules that wait for confirmation: %w", err)
-		}
-	}
-	return nil
+	held := setsOf(heldSet)
+	return cmp.Or(k.Tables.Renew(ctx, held[0]), k.Tables.Renew(ctx, held[1]))
 }

@@ -77,14 +77,6 @@ const (
 	nameRest  = "@th,224,64"
 )
 
-// appendKey appends what the chains are made of.
-func (n *NodeDNS) appendKey(key []byte) []byte {
-	if n == nil {
-		return key
-	}
-	return fmt.Appendf(key, " nodedns %#x", n.Mark)
-}
-
 // nodeDNS makes the chains.
 func (d *dispatch) nodeDNS(n *NodeDNS) {
 	if n == nil {

@@ -2,7 +2,6 @@ package layout
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -97,25 +96,10 @@ var iptablesTables = []string{"raw", "mangle", "security"}
 const HeartbeatTimeout = 3 * time.Second
 
 // Heartbeat keeps interception on for another HeartbeatTimeout.
-func (k InForce) Heartbeat(ctx context.Context) error {
-	if err := k.Tables.Renew(ctx, alive); err != nil {
-		return fmt.Errorf("renew the dead-man switch: %w", err)
-	}
-	return nil
-}
+func (k InForce) Heartbeat(ctx context.Context) error { return k.Tables.Renew(ctx, alive) }
 
 // Disable switches interception off at once.
-func (k InForce) Disable(ctx context.Context) error {
-	if err := k.Tables.Empty(ctx, alive); err != nil {
-		return fmt.Errorf("switch interception off: %w", err)
-	}
-	return nil
-}
+func (k InForce) Disable(ctx context.Context) error { return k.Tables.Empty(ctx, alive) }
 
 // Denied returns the number of packets that were denied since the tables were made, including unlogged ones.
 func (k InForce) Denied() (uint64, error) { return k.Tables.Packets(Inet, deniedCounter) }
-
-// AddSets makes sets ahead of a state that has them. The next state that does not removes them.
-func (k InForce) AddSets(ctx context.Context, sets ...*nft.Set) error {
-	return k.Tables.AddSets(ctx, Inet, sets)
-}

@@ -79,5 +79,5 @@ func (t *stateTables) AddSets(ctx context.Context, entries []string, grants []la
 	for _, g := range grants {
 		sets = append(sets, g.Sets()...)
 	}
-	return t.InForce.AddSets(ctx, sets...)
+	return t.Tables.AddSets(ctx, layout.Inet, sets)
 }

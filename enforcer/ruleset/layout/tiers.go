@@ -188,10 +188,30 @@ func (s State) objectsKey() string {
 	for _, t := range s.Tiers {
 		key = append(append(key, t.ID...), ' ')
 	}
-	if s.NodeAudited {
-		key = append(key, "node audited "...)
+	for _, l := range s.Lists {
+		key = append(append(key, l.ID...), " list "...)
 	}
-	return string(s.NodeDNS.appendKey(s.Node.appendKey(s.appendSubjects(key))))
+	for _, g := range s.GrantSets {
+		key = fmt.Appendf(key, "%s %v ", g.Name, g.Ported)
+	}
+	for i := range s.Subjects {
+		p := &s.Subjects[i]
+		key = append(append(append(append(key, p.ID...), ' '), p.List...), ' ')
+		for _, a := range p.Addrs {
+			key = append(a.AppendTo(key), ' ')
+		}
+		for _, g := range p.Grants {
+			key = append(append(append(append(key, g.Set.Name...), '='), portsKey(g.Ports)...), ' ')
+		}
+		key = append(key, '\n')
+	}
+	if s.Node != nil {
+		key = fmt.Appendf(key, "node %s ", s.Node.ID)
+	}
+	if s.NodeDNS != nil {
+		key = fmt.Appendf(key, "nodedns %#x ", s.NodeDNS.Mark)
+	}
+	return string(fmt.Append(key, "audited ", s.NodeAudited))
 }
 
 // sets are the sets of both families.
