@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 
 	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/testkit/diff"
 )
 
 // TestIdle: the time left is compared with that which the last packet gave.
@@ -41,14 +42,10 @@ func TestIdle(t *testing.T) {
 		{"another protocol", of, 50, 200, false, 0},
 	} {
 		c := tracked{Flow: Flow{Protocol: test.protocol}, left: test.left * time.Second, unacked: test.unacked}
-		if got := c.idle(test.of); got != test.want*time.Second {
-			t.Errorf("%s: idle for %v, want %v", test.name, got, test.want)
-		}
+		diff.Equal(t, test.want*time.Second, c.idle(test.of), test.name)
 	}
 	offloaded := tracked{Flow: Flow{Protocol: 6, Offloaded: true}}
-	if got := offloaded.idle(of); got != 0 {
-		t.Errorf("offloaded: idle for %v", got)
-	}
+	diff.Equal(t, 0, offloaded.idle(of), "offloaded")
 }
 
 // TestOffloadedIsRead: by the bit of the status, whatever the others are.

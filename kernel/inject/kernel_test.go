@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -130,9 +131,7 @@ func TestNodeIsAsBefore(t *testing.T) {
 	addrs := show(t, l, "ip", "-br", "addr")
 	first := open(t, l)
 	for _, name := range []string{"namegate-t0", "namegate-t1"} {
-		if got := show(t, l, "ip", "-o", "addr", "show", "dev", name); got != "" {
-			t.Errorf("the pair has an address: %s", got)
-		}
+		diff.Equal(t, "", show(t, l, "ip", "-o", "addr", "show", "dev", name), "addresses of the pair")
 		if err := l.Node.Do(func() error {
 			_, err := os.Stat("/proc/sys/net/ipv6/conf/" + name)
 			if !errors.Is(err, os.ErrNotExist) {
@@ -160,16 +159,12 @@ func TestNodeIsAsBefore(t *testing.T) {
 	for range 2 {
 		fatal.If(t, second.Close())
 	}
-	if got := show(t, l, "ip", "-br", "link"); got != links {
-		t.Errorf("links before:\n%s\nand after:\n%s", links, got)
-	}
+	diff.Equal(t, links, show(t, l, "ip", "-br", "link"), "links")
 	open(t, l) // this one dies
 	for range 2 {
 		fatal.If(t, l.Node.Do(inject.Remove))
 	}
-	if got := show(t, l, "ip", "-br", "addr"); got != addrs {
-		t.Errorf("addresses before:\n%s\nand after:\n%s", addrs, got)
-	}
+	diff.Equal(t, addrs, show(t, l, "ip", "-br", "addr"), "addresses")
 }
 
 // TestSendRefuses: what cannot be sent is an error that names the interface, and

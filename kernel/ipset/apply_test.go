@@ -73,9 +73,7 @@ func TestApplyTellsOfEachOp(t *testing.T) {
 			got := []string{addresses(t, i, "a"), addresses(t, i, "b"), addresses(t, i, "six")}
 			diff.Error(t, []string{"192.0.2.2", "192.0.2.4 192.0.2.6", "2001:db8::1"}, got, "round", round)
 		}
-		if got := sorted(t, i, "a")[0].Comment; got != "of 192.0.2.2" {
-			t.Errorf("comment %q", got)
-		}
+		diff.Equal(t, "of 192.0.2.2", sorted(t, i, "a")[0].Comment, "comment")
 		i.Apply(nil)
 	})
 }
@@ -191,9 +189,7 @@ func TestApplyFromManyGoroutines(t *testing.T) {
 		}
 		wait.Wait()
 		for n := range 8 {
-			if got := len(sorted(t, i, fmt.Sprint("s", n))); got != 50 {
-				t.Errorf("set %d holds %d", n, got)
-			}
+			diff.Equal(t, 50, len(sorted(t, i, fmt.Sprint("s", n))), "set", n)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -80,9 +81,7 @@ func TestCounters(t *testing.T) {
 	}
 	want := func(what, set, addr string, want uint64) {
 		t.Helper()
-		if got := packets(t, i, set, addr); got != want {
-			t.Errorf("%s: %d packets matched %s of set %s, want %d", what, got, addr, set, want)
-		}
+		diff.Equal(t, want, packets(t, i, set, addr), what, set, addr)
 	}
 	for _, test := range []struct{ set, addr, other string }{{"counted", "192.0.2.1", "192.0.2.2"}, {"six", "2001:db8::1", "2001:db8::2"}} {
 		fatal.If(t, i.Add(test.set, fresh(test.addr), fresh(test.other)))

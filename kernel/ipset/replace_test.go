@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 	"github.com/namegate/namegate/testkit/netns"
 )
@@ -33,9 +34,7 @@ func TestReplace(t *testing.T) {
 			if err := ipset.Replace(i, grants("NG4-a"), entry("192.0.2.1"), entry("192.0.2.2")); err != nil {
 				t.Errorf("in place of %s: %v", what, err)
 			}
-			if got := addresses(t, i, "NG4-a"); got != "192.0.2.1 192.0.2.2" {
-				t.Errorf("in place of %s: %s", what, got)
-			}
+			diff.Equal(t, "192.0.2.1 192.0.2.2", addresses(t, i, "NG4-a"), "in place of", what)
 			if err := i.Add("NG4-a", entry("192.0.2.3")); err != nil {
 				t.Errorf("in place of %s the set takes no timeouts: %v", what, err)
 			}

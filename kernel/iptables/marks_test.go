@@ -1,6 +1,10 @@
 package iptables
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/namegate/namegate/testkit/diff"
+)
 
 func TestUsesMark(t *testing.T) {
 	tests := []struct {
@@ -57,8 +61,6 @@ func TestUsesMark(t *testing.T) {
 		{"-m mark --mark 0xffffffffff -j ACCEPT", 0x40, false},
 	}
 	for _, test := range tests {
-		if got := usesMark(test.rule, test.bit); got != test.want {
-			t.Errorf("usesMark(%q, %#x) = %v", test.rule, test.bit, got)
-		}
+		diff.Equal(t, test.want, usesMark(test.rule, test.bit), test.rule, test.bit)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -39,9 +40,7 @@ func TestComparingSetsTakesAShareOfACore(t *testing.T) {
 		time.Millisecond: 0, 10 * time.Millisecond: dataplane.PollShare * 10 * time.Millisecond,
 		100 * time.Millisecond: dataplane.PollShare * 100 * time.Millisecond, 200 * time.Millisecond: maxPause,
 	} {
-		if got := pause(took); got != want {
-			t.Errorf("after %v a pause of %v, want %v", took, got, want)
-		}
+		diff.Equal(t, want, pause(took), "after", took)
 	}
 	fake := ipset.NewFake(time.Now)
 	sets := &reads{Interface: fake}
