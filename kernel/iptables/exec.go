@@ -101,7 +101,7 @@ func (e *Exec) Save(ctx context.Context, f Family, table string) (Chains, error)
 	if err != nil {
 		return nil, refused("save", f, table, err)
 	}
-	return parse(out), nil
+	return parseAll(out)[table], nil
 }
 
 // SaveAll implements Interface. Both families are printed at the same time: with
@@ -162,14 +162,6 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 func firstLines(s string, n int) string {
 	lines := strings.SplitN(strings.TrimSpace(s), "\n", n+1)
 	return strings.Join(lines[:min(n, len(lines))], "; ")
-}
-
-// parse reads iptables-save's print of one table.
-func parse(s string) Chains {
-	for _, chains := range parseAll(s) {
-		return chains
-	}
-	return Chains{}
 }
 
 // parseAll reads iptables-save's print of any number of tables.
