@@ -163,8 +163,8 @@ type source struct {
 	set     *set
 	addr    netip.Addr
 	name    fqdn.Name
-	again   bool    // to be written again if next covers it
-	takenBy *taking // by next, the same for the same name
+	again   bool     // to be written again if next covers it
+	takenBy []taking // by next, the same for the same name
 }
 
 // carry carries over the grants of one pod. Each name is decided once, without mu, and the table is free for

@@ -39,7 +39,7 @@ type request struct {
 	err    error
 	sets   []int // of the batch, that decide
 	// taken is what takes over the last name that was granted by another view than the latest.
-	taken     *taking
+	taken     []taking
 	takenView *policy.View
 	takenName fqdn.Name
 }
@@ -108,16 +108,11 @@ func (t *Table) finish(r *request, more bool) {
 	if err != nil {
 		t.refused.Add(1)
 	}
-	t.recycle(r)
-	then.Granted(err, more)
-}
-
-// recycle keeps a request for the next call, unless it has grown large.
-func (t *Table) recycle(r *request) {
-	if cap(r.addrs) <= addrsKept {
+	if cap(r.addrs) <= addrsKept { // else it has grown large
 		r.then = nil
 		t.spare.Put(r)
 	}
+	then.Granted(err, more)
 }
 
 // request returns a spare request, or a new one, with copies of grants.

@@ -46,56 +46,48 @@ func (t *Table) setsOf(p *podGrants, pod policy.PodRef, to target, ipv6 bool) it
 	}
 }
 
-// taking is what takes over the grants of a name by a view: what an answer for the name enters now,
-// and the matches that deny it, which may be an alias.
+// taking is a target that takes over the grants of a name by a view, with its matches: an answer for the name
+// enters it now, or it denies the name, which may be an alias.
 type taking struct {
-	openings []policy.Opening
-	denying  []*policy.Match
+	to     target
+	by     []string
+	denies bool
 }
 
-func takingOf(v *policy.View, name fqdn.Name) *taking {
-	of := &taking{openings: v.Decide(name).Openings(0)}
-	if v.Ordered() {
-		of.denying = v.Denying(name)
+func takingOf(v *policy.View, name fqdn.Name) (all []taking) {
+	for _, o := range v.Decide(name).Openings(0) {
+		all = append(all, taking{target{o.Rule, o.Ports}, o.By, false})
 	}
-	return of
+	if v.Ordered() {
+		for _, m := range v.Denying(name) {
+			all = append(all, taking{target{m.Rule.ID, m.Ports}, []string{m.By()}, true})
+		}
+	}
+	return all
 }
 
 // takers yields the sets of a pod that take over a name of a set, with the matches:
 // those that an answer for the name enters now, and any rule that denies a name that was
 // denied, which may be an alias. An address that was only denied or passed is opened by no
 // rule, and one that was only denied is passed by none. The caller holds mu.
-func (t *Table) takers(p *podGrants, of *taking, from *dataplane.GrantSet) iter.Seq2[*set, []string] {
+func (t *Table) takers(p *podGrants, all []taking, from *dataplane.GrantSet) iter.Seq2[*set, []string] {
 	return func(yield func(*set, []string) bool) {
-		each := func(to target, by []string) bool {
-			if from.Rule.Lasting() && !to.rule.Lasting() || from.Rule.Denies() && !to.rule.Denies() {
-				return true
+		for _, of := range all {
+			denied := from.Rule.Denies()
+			if from.Rule.Lasting() && !of.to.rule.Lasting() || denied && !of.to.rule.Denies() || of.denies && !denied {
+				continue
 			}
-			for s := range t.setsOf(p, from.Pod, to, from.IPv6) {
-				if !yield(s, by) {
-					return false
+			for s := range t.setsOf(p, from.Pod, of.to, from.IPv6) {
+				if !yield(s, of.by) {
+					return
 				}
-			}
-			return true
-		}
-		for _, o := range of.openings {
-			if !each(target{o.Rule, o.Ports}, o.By) {
-				return
-			}
-		}
-		if !from.Rule.Denies() {
-			return
-		}
-		for _, m := range of.denying {
-			if !each(target{m.Rule.ID, m.Ports}, []string{m.By()}) {
-				return
 			}
 		}
 	}
 }
 
 // coming returns what takes over a grant that is not of the latest view, nil for others.
-func (r *request) coming(latest *policy.View, g *policy.Grant) *taking {
+func (r *request) coming(latest *policy.View, g *policy.Grant) []taking {
 	if g.View == latest || latest == nil {
 		return nil
 	}
@@ -107,10 +99,7 @@ func (r *request) coming(latest *policy.View, g *policy.Grant) *taking {
 
 // stageComing adds an address to the sets that take it over in the view that comes, of which it may be
 // too late for CarryOver.
-func (t *Table) stageComing(r *request, p *podGrants, of *taking, g *policy.Grant, a netip.Addr, why reason) {
-	if of == nil {
-		return
-	}
+func (t *Table) stageComing(r *request, p *podGrants, of []taking, g *policy.Grant, a netip.Addr, why reason) {
 	from := dataplane.GrantSet{Pod: g.Pod, Rule: g.Rule, IPv6: a.Is6()}
 	for s, by := range t.takers(p, of, &from) {
 		if s.to != (target{g.Rule, g.Ports}) {
