@@ -1,13 +1,19 @@
 package cluster
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
 )
@@ -151,4 +157,69 @@ func ask[T any](ctx context.Context, c *Cluster, pod PodRef, args ...string) (T,
 		return result, fmt.Errorf("what %s said of %v: %w: %s", pod.Name, args, err, out)
 	}
 	return result, nil
+}
+
+// Follow runs kubectl as the cluster's administrator and calls line with each line
+// of its standard output as it comes, until ctx ends, which is no error, or kubectl
+// does.
+func (c *Cluster) Follow(ctx context.Context, line func(string), args ...string) error {
+	cmd := c.client(ctx, "kubectl", args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line(lines.Text())
+	}
+	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
+}
+
+// Become replaces this process by kubectl or helm as the cluster's administrator.
+func (c *Cluster) Become(client string, args []string) error {
+	return become(c.client(context.Background(), client, args...))
+}
+
+// BecomeOn replaces this process by a program on a host: node-a, node-b,
+// control, world or fabric.
+func (c *Cluster) BecomeOn(host string, args []string) error {
+	pid, ok := holder(host)
+	if !ok {
+		return fmt.Errorf("there is no host %s", host)
+	}
+	h := &Host{Name: host, pid: pid}
+	return become(h.Command(context.Background(), args[0], args[1:]...))
+}
+
+func become(cmd *exec.Cmd) error {
+	if cmd.Err != nil {
+		return cmd.Err
+	}
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	return syscall.Exec(cmd.Path, cmd.Args, cmd.Env)
+}
+
+// Load gives every node the images of a tarball.
+func (c *Cluster) Load(tarball string) error {
+	path, err := filepath.Abs(tarball)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", tarball, err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("load images: %w", err)
+	}
+	var all errgroup.Group
+	for _, n := range c.Nodes {
+		all.Go(func() error { return n.Load(path) })
+	}
+	return errors.Join(all.Wait())
 }

@@ -7,10 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -103,4 +106,83 @@ func (s *scenario) compiles() (out []int) {
 		out = append(out, n)
 	}
 	return out
+}
+
+// testAdmission: kubectl apply refuses every invalid manifest of the table with a
+// message that says what to write, and takes every valid one.
+func testAdmission(t *testing.T) {
+	s := begin(t, "admission")
+	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
+	fatal.If(t, err)
+	cluster, err := os.ReadFile("../../crds/testdata/admission-cluster.yaml")
+	fatal.If(t, err)
+	refused := 0
+	for _, doc := range strings.Split(string(text)+"\n"+string(cluster), "\n---\n") {
+		var c struct {
+			Name, Manifest string
+			Refused        []string
+		}
+		fatal.If(t, yaml.Unmarshal([]byte(doc), &c))
+		if c.Manifest == "" {
+			continue
+		}
+		c.Manifest = strings.ReplaceAll(c.Manifest, "namespace: shop", "namespace: "+s.ns)
+		args := []string{"apply", "--dry-run=server", "-f", "-"}
+		if !strings.Contains(c.Manifest, "namespace:") {
+			args = append(args, "-n", s.ns)
+		}
+		_, err := the.Kubectl(s.ctx, c.Manifest, args...)
+		switch {
+		case len(c.Refused) == 0 && err != nil:
+			t.Errorf("%s: refused: %v", c.Name, err)
+		case len(c.Refused) > 0 && err == nil:
+			t.Errorf("%s: taken", c.Name)
+		}
+		for _, text := range c.Refused {
+			refused++
+			if err != nil && !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: the refusal does not say %q: %v", c.Name, text, err)
+			}
+		}
+	}
+	if refused < 20 {
+		t.Errorf("%d refusals are in the table", refused)
+	}
+	t.Logf("%d refusals", refused)
+}
+
+// clusterPolicy is a manifest of a ClusterFQDNNetworkPolicy; spec is its YAML in flow style.
+func clusterPolicy(name, spec string) string {
+	return fmt.Sprintf("---\napiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: %s}\nspec: %s\n", name, spec)
+}
+
+// administrate applies a cluster policy, which goes with the scenario.
+func (s *scenario) administrate(name, spec string) {
+	s.Helper()
+	s.apply(clusterPolicy(name, spec))
+	s.Cleanup(func() {
+		if _, err := the.Kubectl(s.ctx, "", "delete", "cfqdnnp", name, "--ignore-not-found"); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// clusterEnforced waits until the condition Enforced of a cluster policy is true.
+func (s *scenario) clusterEnforced(name string) {
+	s.Helper()
+	s.clusterCondition(soon, name, "True", "", "")
+}
+
+// clusterCondition waits until the condition Enforced of a cluster policy's generation has a status,
+// a reason unless it is "", and a message with a text.
+func (s *scenario) clusterCondition(within time.Duration, name, status, reason, text string) {
+	s.Helper()
+	s.eventually(within, "the condition Enforced of "+name, func() error {
+		var p conditioned
+		fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "cfqdnnp", name, "-o", "json")), &p))
+		if c := p.find("Enforced"); string(c.Status) == status && (reason == "" || c.Reason == reason) && strings.Contains(c.Message, text) {
+			return nil
+		}
+		return fmt.Errorf("conditions %+v", p.Status.Conditions)
+	})
 }

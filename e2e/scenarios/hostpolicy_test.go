@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/miekg/dns"
+
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/diff"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -106,5 +108,128 @@ func TestHostPolicy(t *testing.T) {
 		if strings.Contains(rules, "node-") {
 			t.Errorf("chains of the node are left:\n%s", rules)
 		}
+	})
+}
+
+// The places of the IPv6-only cluster.
+const (
+	resolver6    = "2001:db8::53"
+	apiServer6   = "2001:db8:1::10"
+	otherNode6   = "2001:db8:1::20"
+	strange6     = "2001:db8:1::99"
+	nodeOut6     = "fd00:77::1"
+	nextHop6     = "fd00:77::2"
+	apiPort      = 6443
+	kubeletPort  = 10250
+	inboundPort  = 8080
+	nodes6       = "apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {role: edge}}\nspec: {podCIDRs: [\"%s\"]}\nstatus: {addresses: [{type: InternalIP, address: \"%s\"}]}\n"
+	denyAllNodes = "apiVersion: namegate.io/v1alpha1\nkind: ClusterFQDNNetworkPolicy\nmetadata: {name: host}\nspec: {tier: Admin, priority: 1, subject: {nodes: {}}, egress: [{name: everything, action: Deny}]}\n"
+)
+
+// node6 is a stage whose node has no IPv4, and whose agent reads policies from an API server.
+type node6 struct {
+	*stage
+	api *apiServer
+	pod *lab.Pod
+}
+
+// newNode6 starts the agent with the policies of nodeNames.
+func newNode6(t *testing.T, kind nodeKind) *node6 {
+	t.Helper()
+	n := &node6{stage: newStageOf(t, kind)}
+	n.outside.SetAnswer(answerNumbers)
+	n.pod = n.Pod("a")
+	run(t, n.Node, "ip", "-4", "addr", "flush", "dev", "out0")
+	run(t, n.pod.Host, "ip", "-4", "addr", "flush", "dev", "eth0")
+	if out, err := n.Node.Run("ip", "-4", "-o", "addr", "show"); err != nil || strings.Count(out, "\n") > 1 || !strings.Contains(out, "127.0.0.1") {
+		t.Fatalf("the node has IPv4: %s, %v", out, err)
+	}
+	for host, port := range map[*lab.Host]int{n.pod.Host: 80, n.World: kubeletPort, n.Node: inboundPort} {
+		n.serve(host, port)
+	}
+	n.api = serveAPI(t, n.World, hostPort(apiServer6, apiPort))
+	n.api.set(t, "nodes", fmt.Sprintf(nodes6, "n1", "fd00:1::/64", nodeOut6), fmt.Sprintf(nodes6, "n2", "fd00:2::/64", otherNode6))
+	n.api.set(t, "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: a}\nspec: {nodeName: n1, containers: []}\nstatus: {phase: Running, podIPs: [{ip: \"%s\"}]}\n", n.pod.Addr6))
+	n.api.set(t, "clusterfqdnnetworkpolicies", nodeNames)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "kubeconfig")
+	fatal.If(t, os.WriteFile(config, []byte(kubeconfigFor(hostPort(apiServer6, apiPort))), 0o600))
+	var err error
+	n.agent, err = n.NewAgent(agentBinary, dir, ". {\n    forward . "+resolver6+"\n    audit AUDIT\n}\n", append(kind.args(), "--nodes", "--node-name", "n1", "--resolv-conf", filepath.Join(dir, "resolv.conf"),
+		"--source", "kube", "--kubeconfig", config, "--namespace", "namegate", "--pod-name", "agent", "--daemonset", "namegate")...)
+	fatal.If(t, err)
+	n.hostAsks(lab.Resolver6)
+	n.startNow(nil)
+	return n
+}
+
+// dials demands whether the node reaches a port of an address.
+func (n *node6) dials(when, addr string, port int, want lab.Outcome) {
+	n.t.Helper()
+	c, err := n.Node.Dial("tcp", hostPort(addr, port), lab.Limit)
+	got := lab.Answered
+	if err != nil {
+		got = lab.Refused
+	} else {
+		c.Close()
+	}
+	if got != want {
+		n.t.Errorf("%s: the node to %s: %s (%v), want %s", when, hostPort(addr, port), got, err, want)
+	}
+}
+
+// works demands all that a closed node needs, also when it has to look for its neighbours anew.
+func (n *node6) works(when string) {
+	n.t.Helper()
+	run(n.t, n.Node, "ip", "-6", "neigh", "flush", "dev", "out0")
+	n.dials(when, apiServer6, apiPort, lab.Answered)
+	n.dials(when, resolver6, 53, lab.Answered)
+	n.dials(when, otherNode6, kubeletPort, lab.Answered)
+	n.dials(when, n.pod.Addr6.String(), 80, lab.Answered)
+	for _, addr := range []string{nextHop6, strange6} {
+		if got := n.Node.Probe("icmp", addrPort(hostPort(addr, 0))); got == lab.Answered {
+			n.t.Errorf("%s: an echo request to %s: %s", when, addr, got)
+		}
+	}
+	diff.Equal(n.t, lab.Answered, n.World.ProbeFor("tcp", addrPort(hostPort(nodeOut6, inboundPort)), lab.Limit), when, "the world to the node")
+	diff.Equal(n.t, lab.Answered, n.pod.ProbeFor("tcp", addrPort(hostPort(strange6, 80)), lab.Limit), when, "a pod of the node to the world")
+	n.reaches(when, strange6, lab.Refused)
+	if out, err := n.Node.Run(agentBinary, "status", "--socket", n.agent.Socket()); err != nil || !strings.Contains(out, "API server") || strings.Contains(out, "[NOT ENFORCED]") {
+		n.t.Errorf("%s: the status: %v\n%s", when, err, out)
+	}
+}
+
+// TestANodeWithoutIPv4: policies for a node that has IPv6 alone, with names and with none: its queries are
+// led to the agent, answered addresses open, and neither the policies nor a restart of the agent lock it out.
+func TestANodeWithoutIPv4(t *testing.T) {
+	staged(t, onRouted, newNode6, func(t *testing.T, n *node6) {
+		n.intercepted(resolver6)
+		n.reaches("by the exact name", "2001:db8:1::1", lab.Answered)
+		for i, network := range []string{"udp", "tcp"} {
+			at := fmt.Sprintf("2001:db8:1::%d", 30+i)
+			n.reaches("unasked", at, lab.Refused)
+			if rcode, addrs, err := n.query(network, resolver6, fmt.Sprintf("a%d.example.org.", 30+i), dns.TypeAAAA); rcode != 0 || len(addrs) != 1 || err != nil {
+				t.Errorf("over %s: %d %v, %v", network, rcode, addrs, err)
+			}
+			n.reaches("after a query over "+network, at, lab.Answered)
+		}
+		if rcode, _, err := n.query("udp", resolver6, "denied.example.org.", dns.TypeAAAA); rcode != dns.RcodeNameError || err != nil {
+			t.Errorf("a denied name: %d, %v", rcode, err)
+		}
+		n.works("with names")
+		n.api.set(t, "clusterfqdnnetworkpolicies", denyAllNodes)
+		fatal.Await(t, "everything is denied", func() bool { return n.Node.Probe("tcp", addrPort(hostPort("2001:db8:1::30", 80))) == lab.Refused })
+		n.works("with everything denied")
+		fatal.If(t, n.agent.Stop(syscall.SIGKILL))
+		n.dials("without an agent", apiServer6, apiPort, lab.Answered)
+		n.reaches("without an agent", strange6, lab.Refused)
+		listed := n.api.lists("nodes")
+		fatal.If(t, n.agent.Start())
+		n.works("by the next agent")
+		if n.api.lists("nodes") == listed {
+			t.Error("the next agent did not ask the API server")
+		}
+		n.api.set(t, "clusterfqdnnetworkpolicies")
+		fatal.Await(t, "the policy ends", func() bool { return n.Node.Probe("tcp", addrPort(hostPort(strange6, 80))) == lab.Answered })
 	})
 }

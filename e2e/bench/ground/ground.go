@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,7 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/bench/process"
+	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/testkit/fatal"
 )
 
@@ -150,4 +155,63 @@ type reported struct {
 func (g *Ground) Report(f figure.Figure, others float64) {
 	g.figures = append(g.figures, reported{f, others})
 	fatal.If(g, f.Write(g.out))
+}
+
+// Meter measures processor time from its start on.
+type Meter struct {
+	ground *Ground
+	server int
+	ours   []int
+	before spent
+	began  time.Time
+}
+
+// spent is processor time used so far: by a server, by the benchmark's own processes, by all.
+type spent struct{ server, ours, busy time.Duration }
+
+// NewMeter starts a meter of a server, 0 for none. ours are processes of the benchmark beside
+// its own one that run all the time.
+func (g *Ground) NewMeter(server int, ours ...int) *Meter {
+	m := &Meter{ground: g, server: server, ours: append(ours, os.Getpid()), began: time.Now()}
+	m.before = m.read()
+	return m
+}
+
+func (m *Meter) read() (s spent) {
+	var err error
+	if m.server != 0 {
+		s.server, err = process.CPU(m.server)
+		fatal.If(m.ground, err)
+	}
+	for _, pid := range m.ours {
+		d, err := process.CPU(pid)
+		fatal.If(m.ground, err)
+		s.ours += d
+	}
+	s.busy, err = process.Busy()
+	fatal.If(m.ground, err)
+	return s
+}
+
+// End returns the processor time of the server since the start, and that of unrelated
+// processes in shares of a core. used is the time of the benchmark's processes that began and
+// ended meanwhile.
+func (m *Meter) End(used time.Duration) (server time.Duration, others float64) {
+	after := m.read()
+	server = after.server - m.before.server
+	rest := after.busy - m.before.busy - (after.ours - m.before.ours) - server - used
+	// The times are in ticks: a difference may be a little below zero.
+	return server, max(0, rest.Seconds()/time.Since(m.began).Seconds())
+}
+
+// AskLimit bounds one DNS exchange.
+const AskLimit = 5 * time.Second
+
+// Resolve asks a server for a name from a host once. There must be records.
+func (g *Ground) Resolve(h *lab.Host, server netip.AddrPort, name string, qtype uint16) {
+	r, err := h.Ask("udp", server, name, qtype, AskLimit)
+	fatal.If(g, err)
+	if r.Rcode != dns.RcodeSuccess || len(r.Answer) == 0 {
+		g.Fatal(fmt.Errorf("ask %s for %s: %s with %d records", server, name, dns.RcodeToString[r.Rcode], len(r.Answer)))
+	}
 }
