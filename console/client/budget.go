@@ -36,17 +36,28 @@ type bounded struct {
 	read int64
 }
 
-// Read reads a part of the answer.
+// Read reads a part of the answer. An answer that is refused counts no more, so that the others are refused for it
+// no more.
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	b.read += int64(n)
-	switch all := b.of.spent.Add(int64(n)); {
-	case b.read > b.of.each:
-		return 0, &tooLarge{fmt.Sprintf("the agent's answer has more than %d MiB", b.of.each>>20)}
-	case all > b.of.all:
-		return 0, &tooLarge{fmt.Sprintf("the agents' answers have more than %d MiB together", b.of.all>>20)}
+	counted, read := b.read, b.read+int64(n)
+	for {
+		spent := b.of.spent.Load()
+		all := spent - counted + read
+		if b.read = read; read > b.of.each || all > b.of.all {
+			b.read = 0
+		}
+		if !b.of.spent.CompareAndSwap(spent, spent-counted+b.read) {
+			continue
+		}
+		switch {
+		case read > b.of.each:
+			return 0, &tooLarge{fmt.Sprintf("the agent's answer has more than %d MiB", b.of.each>>20)}
+		case all > b.of.all:
+			return 0, &tooLarge{fmt.Sprintf("the agents' answers have more than %d MiB together", b.of.all>>20)}
+		}
+		return n, err
 	}
-	return n, err
 }
 
 // end is after the answer was taken.
