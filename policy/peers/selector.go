@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -31,11 +32,9 @@ func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
 	}
 	s := &Selector{requirements: make([]requirement, 0, len(from.MatchLabels)+len(from.MatchExpressions))}
 	for key, value := range from.MatchLabels { // most selectors have no more, and there are thousands
-		values := []string{value}
-		if _, err := labels.NewRequirement(key, ops.Equals, values); err != nil {
+		if err := s.add(key, ops.In, []string{value}); err != nil {
 			return nil, err
 		}
-		s.requirements = append(s.requirements, newRequirement(key, ops.In, values))
 	}
 	if len(from.MatchExpressions) > 0 {
 		checked, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: from.MatchExpressions})
@@ -45,55 +44,41 @@ func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
 		requirements, _ := checked.Requirements()
 		for i := range requirements {
 			r := &requirements[i]
-			s.requirements = append(s.requirements, newRequirement(r.Key(), r.Operator(), r.ValuesUnsorted()))
+			if err := s.add(r.Key(), r.Operator(), r.ValuesUnsorted()); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(s.requirements) > 1 {
 		slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.text, b.text) })
 		s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.text == b.text })
 	}
-	switch len(s.requirements) {
-	case 0:
-		s.text = "*"
-	case 1:
-		s.text = s.requirements[0].text
-	default:
-		texts := make([]string, len(s.requirements))
-		for i := range s.requirements {
-			texts[i] = s.requirements[i].text
-		}
-		s.text = strings.Join(texts, ",")
+	texts := make([]string, len(s.requirements))
+	for i := range s.requirements {
+		texts[i] = s.requirements[i].text
 	}
+	s.text = cmp.Or(strings.Join(texts, ","), "*")
 	return s, nil
 }
 
-func newRequirement(key string, op ops.Operator, values []string) requirement {
+// add adds a requirement. One value is compared as one, whatever the operator's form.
+func (s *Selector) add(key string, op ops.Operator, values []string) error {
 	if len(values) > 1 {
 		values = slices.Compact(slices.Sorted(slices.Values(values)))
 	}
-	a := requirement{key: key, op: op, values: values}
-	switch op {
-	case ops.Equals, ops.DoubleEquals:
-		a.op = ops.In
-	case ops.NotEquals:
-		a.op = ops.NotIn
-	}
-	list := strings.Join(values, ",")
+	as := op
 	switch {
-	case a.op == ops.In && len(values) == 1:
-		a.text = key + "=" + list
-	case a.op == ops.In:
-		a.text = key + " in (" + list + ")"
-	case a.op == ops.NotIn && len(values) == 1:
-		a.text = key + "!=" + list
-	case a.op == ops.NotIn:
-		a.text = key + " notin (" + list + ")"
-	case a.op == ops.DoesNotExist:
-		a.text = "!" + key
-	default:
-		a.text = key
+	case op == ops.In && len(values) == 1:
+		as = ops.Equals
+	case op == ops.NotIn && len(values) == 1:
+		as = ops.NotEquals
 	}
-	return a
+	checked, err := labels.NewRequirement(key, as, values)
+	if err != nil {
+		return err
+	}
+	s.requirements = append(s.requirements, requirement{text: checked.String(), key: key, op: op, values: values})
+	return nil
 }
 
 // String returns the selector in canonical form, "*" for every label.
