@@ -120,7 +120,7 @@ func TestNodesDocument(t *testing.T) {
 	objects, err := decode(t, "", "p.yaml", string(example))
 	fatal.If(t, err)
 	p := cfqdnnp.Read(objects[0].ClusterPolicy)
-	if len(p.Problems) > 0 || len(p.Rules) != 4 || !p.Nodes.Matches(map[string]string{"kubernetes.io/os": "linux"}) || p.ConfirmWithin == 0 {
+	if len(p.Problems) > 0 || len(p.Rules) != 4 || !p.Nodes.Matches(map[string]string{"kubernetes.io/os": "linux"}) {
 		t.Errorf("%v, %d rules", p.Problems, len(p.Rules))
 	}
 }

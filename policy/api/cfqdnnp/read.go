@@ -2,7 +2,6 @@ package cfqdnnp
 
 import (
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,8 +24,6 @@ const (
 // Policy is one ClusterFQDNNetworkPolicy as it was read. It is immutable.
 type Policy struct {
 	ordered.Policy // its ID is its name
-	// ConfirmWithin is of the safeguard, 0 without one.
-	ConfirmWithin time.Duration
 }
 
 // Object returns the name by which problems name a policy.

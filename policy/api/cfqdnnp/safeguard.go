@@ -39,11 +39,9 @@ func (r *Policy) safeguard(spec *v1alpha1.ClusterFQDNNetworkPolicySpec) {
 	if spec.Safeguard != nil && spec.Subject.Nodes == nil {
 		r.Partly("spec.safeguard", "a safeguard is for policies of nodes and has no effect here; write subject.nodes, or leave safeguard out")
 	}
-	within, err := ConfirmWithin(spec)
-	if err != nil {
+	if _, err := ConfirmWithin(spec); err != nil {
 		r.Partly("spec.safeguard.confirmWithin", "%v", err)
 	}
-	r.ConfirmWithin = within
 }
 
 // Confirmed tells whether the annotation of a policy names its generation. A policy without a

@@ -34,10 +34,10 @@ func TestSafeguard(t *testing.T) {
 	} {
 		p := &v1alpha1.ClusterFQDNNetworkPolicy{}
 		fatal.If(t, yaml.UnmarshalStrict([]byte("{tier: Admin, priority: 1, "+spec+"}"), &p.Spec))
-		r := Read(p)
-		said := strings.Join(problems(r), "\n")
-		if r.ConfirmWithin != want.within || (want.problem == "") != (said == "") || !strings.Contains(said, want.problem) {
-			t.Errorf("%s: %v %q", spec, r.ConfirmWithin, said)
+		within, _ := ConfirmWithin(&p.Spec)
+		said := strings.Join(problems(Read(p)), "\n")
+		if within != want.within || (want.problem == "") != (said == "") || !strings.Contains(said, want.problem) {
+			t.Errorf("%s: %v %q", spec, within, said)
 		}
 	}
 }
