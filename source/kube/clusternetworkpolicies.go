@@ -46,11 +46,3 @@ func wroteStandardStatus(before, after *clusterNetworkPolicyEntry) bool {
 	}
 	return reflect.DeepEqual(rest(before.policy), rest(after.policy))
 }
-
-// listClusterNetworkPolicies returns the policies, and whether any leads to pods or to nodes.
-func listClusterNetworkPolicies(entries []*clusterNetworkPolicyEntry) (policies []*unstructured.Unstructured, pods, nodes bool) {
-	for _, e := range entries {
-		policies, pods, nodes = append(policies, e.policy), pods || e.pods, nodes || e.nodes
-	}
-	return policies, pods, nodes
-}

@@ -8,9 +8,6 @@ import (
 
 // Health is a Source's connection to the API server.
 type Health struct {
-	// Synced is true from the moment at which everything was known once. It stays true,
-	// because known objects stay in force.
-	Synced bool
 	// Disconnected is since when the API server is unavailable or refuses requests; zero
 	// while all is well.
 	Disconnected time.Time

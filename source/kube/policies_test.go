@@ -234,7 +234,7 @@ func TestClusterPoliciesNotServed(t *testing.T) {
 				r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: hastyClock{}})
 				r.until("web[10.0.0.1]", podText)
 				diff.Equal(t, c.says, clusterText(r.last), "the state says")
-				if h := r.source.Health(); !h.Disconnected.IsZero() || !h.Synced {
+				if h := r.source.Health(); !h.Disconnected.IsZero() {
 					t.Errorf("health %+v", h)
 				}
 				change := func(resource string) {

@@ -78,7 +78,6 @@ type Source struct {
 	events  chan struct{}                       // something has changed
 	others  chan struct{}                       // a pod of another node has changed
 	watched atomic.Pointer[[]policy.ServiceRef] // of which EndpointSlices are watched: sorted, each once; not nil
-	synced  atomic.Bool
 	watches sync.WaitGroup
 
 	pods            *store[podEntry]
@@ -177,11 +176,7 @@ func leaveNote(notes chan struct{}) {
 }
 
 // Health returns the Source's connection to the API server. It may be called at any time.
-func (s *Source) Health() Health {
-	h := s.link.health()
-	h.Synced = s.synced.Load()
-	return h
-}
+func (s *Source) Health() Health { return s.link.health() }
 
 // Run calls receive with the state of the cluster, once everything is known and then
 // after each burst of changes, until ctx ends; then it returns nil. It calls receive from
@@ -199,7 +194,6 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 		case <-s.others:
 		}
 	}
-	s.synced.Store(true)
 	for s.emit(receive); s.wait(ctx); s.emit(receive) {
 		s.syncSlices(ctx)
 		s.watchRemote(ctx)

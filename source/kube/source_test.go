@@ -125,7 +125,7 @@ func (r *running) untilHealth(what string, wanted func(Health) bool) Health {
 }
 
 func away(h Health) bool { return !h.Disconnected.IsZero() && h.LastError != "" }
-func well(h Health) bool { return h == Health{Synced: true} }
+func well(h Health) bool { return h == Health{} }
 
 func podText(s State) string {
 	var words []string
@@ -193,7 +193,7 @@ func TestNothingBeforeAllIsKnown(t *testing.T) {
 			api.put("pods", aPod("web", "10.0.0.1"))
 			r := runAt(t, api, kubeDNS)
 			h := r.untilHealth("an error", away)
-			if h.Synced || !strings.HasPrefix(h.LastError, resource) || len(r.states) > 0 {
+			if !strings.HasPrefix(h.LastError, resource) || len(r.states) > 0 {
 				t.Errorf("health %+v, %d states", h, len(r.states))
 			}
 			api.mu.Lock()
@@ -234,7 +234,7 @@ func TestFollowedButForbidden(t *testing.T) {
 	api.forbid = "endpointslices"
 	api.put("services", aService(kubeDNS.Namespace, kubeDNS.Name, "10.96.0.10"))
 	r := runAt(t, api)
-	r.untilHealth("well", well)
+	r.until("[10.96.0.10]", func(s State) string { return fmt.Sprint(s.Cluster.Services) })
 	r.source.Follow([]policy.ServiceRef{kubeDNS})
 	r.until("map[kube-dns.kube-system:{[10.96.0.10] []}]", resolverText)
 	api.put("pods", aPod("web", "10.0.0.1"))

@@ -1,10 +1,13 @@
 package kube
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"go4.org/netipx"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -71,7 +74,12 @@ func (s *Source) gather() {
 	})
 	if s.standard != nil {
 		clusterPolicies = update(a, s.standard.store, func(entries []*clusterNetworkPolicyEntry) []policy.Problem {
-			a.state.Input.ClusterNetworkPolicies, r.clusterPeers, r.nodes = listClusterNetworkPolicies(entries)
+			var policies []*unstructured.Unstructured
+			r.clusterPeers, r.nodes = false, false
+			for _, e := range entries {
+				policies, r.clusterPeers, r.nodes = append(policies, e.policy), r.clusterPeers || e.pods, r.nodes || e.nodes
+			}
+			a.state.Input.ClusterNetworkPolicies = policies
 			return nil
 		}) || clusterPolicies
 	}
@@ -223,10 +231,5 @@ func (s *Source) problems() []policy.Problem {
 func sameProblem(a, b policy.Problem) bool { return compareProblems(a, b) == 0 }
 
 func compareProblems(a, b policy.Problem) int {
-	for _, c := range []int{strings.Compare(a.Object, b.Object), strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message)} {
-		if c != 0 {
-			return c
-		}
-	}
-	return 0
+	return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))
 }
