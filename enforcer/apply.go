@@ -14,20 +14,6 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// phase is how far the last snapshot has come.
-type phase uint8
-
-const (
-	// closing: nothing is prepared, a step failed, or only a part of the snapshot is in
-	// force. The coming pods of a failed step are isolated, and not more.
-	closing phase = iota
-	prepared
-	// membersPrepared: prepared, and different from the snapshot in force in the members
-	// of peers alone.
-	membersPrepared
-	inForce // all of it
-)
-
 // Prepare makes the kernel ready for a snapshot without denying or taking back
 // anything yet: the sets and chains of every pod of the last snapshot and of
 // this one are in force, and grants of either are taken. Between Prepare and
@@ -39,8 +25,11 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	s = e.withOrphans(s)
 	for {
 		refused, err := e.prepare(ctx, s)
-		if err != nil || len(refused) == 0 {
-			return err
+		if err != nil {
+			return e.close(ctx, err)
+		}
+		if len(refused) == 0 {
+			return nil
 		}
 		s = s.Close(refused) // these rules make no grants any more: there are fewer each time
 	}
@@ -58,14 +47,14 @@ func (e *Enforcer) Coming() *policy.Snapshot {
 func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map[policy.PodRef]map[policy.RuleID]string, err error) {
 	abandoned := e.coming
 	another := abandoned != e.snapshot && abandoned != s
-	e.coming, e.next, e.whole = s, nil, false
+	e.coming, e.next = s, nil
 	if another {
 		e.recheckLost(e.plan, abandoned, s)
 	}
 	if e.preparePeers(ctx, s) {
 		return nil, nil
 	}
-	e.phase = closing
+	e.complete = false
 	e.findHomes(s)
 	e.lists.Prune()
 	next := e.planOf(s)
@@ -74,26 +63,24 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 		e.abandon(e.planOf(abandoned), next)
 		e.recheckLost(e.planOf(abandoned), abandoned, s)
 		if err := e.flows.Record(); err != nil {
-			return nil, e.close(ctx, next, err)
+			return nil, err
 		}
 	}
 	subjects := plan.Union(e.plan, next, e.closed)
 	if err := e.stage(ctx, subjects); err != nil {
-		return nil, e.close(ctx, next, err)
+		return nil, err
 	}
 	if err := e.importGrants(); err != nil {
-		return nil, e.close(ctx, next, err)
+		return nil, err
 	}
 	if err := e.prepareEntries(ctx, subjects, s); err != nil {
-		return nil, e.close(ctx, next, err)
+		return nil, err
 	}
 	carried, err := e.carryOver(s)
 	if err != nil {
-		return nil, e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
+		return nil, fmt.Errorf("prepare grants: %w", err)
 	}
-	if e.unopened = carried.Closed; len(carried.Refused) == 0 {
-		e.phase = prepared
-	}
+	e.unopened = carried.Closed
 	return carried.Refused, nil
 }
 
@@ -113,7 +100,8 @@ func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
 // Pods that an earlier agent isolated stay at home and intercepted.
 // They stay closed until a Commit brings their part of a snapshot into force. It returns
 // the reason, with what failed in closing.
-func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason error) error {
+func (e *Enforcer) close(ctx context.Context, reason error) error {
+	next := e.planOf(e.coming)
 	for ref := range next {
 		e.closed[ref] = true
 	}
@@ -151,13 +139,13 @@ func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]boo
 
 // commit brings a snapshot into force: what is coming, or a part of that.
 func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
-	members := e.phase == membersPrepared
-	e.phase = closing
+	members := e.peersAlone(e.coming)
+	e.complete = false
 	if e.snapshot != nil {
 		// The other dataplane's rules do not follow a change. Rules that cannot be removed open
 		// nothing, and hold up no change.
 		if err := e.endOther(ctx); err != nil {
-			return e.close(ctx, e.planOf(e.coming), err)
+			return e.close(ctx, err)
 		}
 		if e.Coexisting() {
 			// The earlier agent's grants must fail from now on: nothing asks for them. endSwitch
@@ -170,20 +158,17 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	}
 	written, err := e.bringIntoForce(ctx, s)
 	if err != nil {
-		return e.close(ctx, e.planOf(e.coming), err)
+		return e.close(ctx, err)
 	}
 	failed := e.dropSets(written)
 	e.entered = ruleset.RulesOf(written)
-	e.whole = s == e.coming
 	if err := e.shrink(ctx, written); err != nil {
 		failed = errors.Join(failed, err)
 	} else {
 		_ = e.endDueSwitch(ctx) // it reports its errors
 	}
 	err = errors.Join(e.unopened, e.plane.refused, failed, e.flows.Run(e.judge()))
-	if err == nil && s == e.coming {
-		e.phase = inForce
-	}
+	e.complete = err == nil && s == e.coming
 	return err
 }
 
@@ -274,7 +259,5 @@ func (e *Enforcer) shrink(ctx context.Context, subjects dataplane.Subjects) erro
 	if err := e.applyTables(ctx, subjects, e.snapshot); err != nil {
 		return err
 	}
-	released := e.released
-	e.released = nil
-	return e.plane.Shrink(ctx, released)
+	return e.plane.Apply(ctx, e.state(subjects), dataplane.Shrink)
 }

@@ -105,8 +105,7 @@ type Enforcer struct {
 	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
 	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
-	phase       phase
-	whole       bool     // the coming snapshot is in force, whatever failed since: of a pod, or of what nothing needs
+	complete    bool     // the last Commit was of a whole snapshot and failed in nothing, and members of peers alone are prepared since
 	unseen      bool     // netfilter misses bridged packets, and that was said
 	unread      []string // other programs' tables that Start could not read, with the reason
 	predecessor *handover.Predecessor
@@ -116,10 +115,9 @@ type Enforcer struct {
 	closed map[policy.PodRef]bool
 	// recovered is what an earlier agent left; empty after the first Commit.
 	recovered recoveredState
-	lists     plan.Lists           // what NetworkPolicies allow
-	flows     *flows.Queue         // connections that are judged again
-	released  []dataplane.GrantSet // sets without grants, for the next Shrink
-	memo      layout.Memo          // of the wanted tables
+	lists     plan.Lists   // what NetworkPolicies allow
+	flows     *flows.Queue // connections that are judged again
+	memo      layout.Memo  // of the wanted tables
 
 	grants    *grants.Table
 	intercept *intercept.Interception

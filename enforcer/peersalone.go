@@ -14,7 +14,7 @@ import (
 // alone, and whether the commit of that one is complete. The same snapshot once more is
 // prepared completely.
 func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
-	return e.phase >= membersPrepared && s != e.snapshot && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
+	return e.complete && s != e.snapshot && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
 }
 
 // preparePeers is Prepare for such a snapshot, and tells whether that is done.
@@ -23,11 +23,7 @@ func (e *Enforcer) preparePeers(ctx context.Context, s *policy.Snapshot) bool {
 		return false
 	}
 	// An error is tried, and told of, with all else.
-	if e.flows.Record() != nil || e.applyTables(ctx, e.plan, e.snapshot) != nil {
-		return false
-	}
-	e.phase = membersPrepared
-	return true
+	return e.flows.Record() == nil && e.applyTables(ctx, e.plan, e.snapshot) == nil
 }
 
 // commitPeers is Commit for such a snapshot.
@@ -40,10 +36,7 @@ func (e *Enforcer) commitPeers(ctx context.Context) error {
 		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
-	e.whole = true
 	err := errors.Join(e.shrink(ctx, e.plan), e.flows.Run(e.judge()))
-	if err == nil {
-		e.phase = inForce
-	}
+	e.complete = err == nil
 	return err
 }

@@ -25,7 +25,7 @@ func (e *Enforcer) recheckDue(ctx context.Context) {
 		return
 	}
 	defer e.apply.Unlock()
-	if !e.flows.Due() || e.phase != inForce && !e.whole {
+	if e.snapshot == nil || e.snapshot != e.coming || !e.flows.Due() {
 		return
 	}
 	if err := e.flows.Run(e.judge()); err != nil && ctx.Err() == nil {

@@ -23,8 +23,8 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) (grants.Carried, error) {
 	return carried, err
 }
 
-// dropSets revokes every grant that the snapshot in force does not allow, releases the
-// sets that no chain uses any more, and notes the revoked grants. Pods that a partial
+// dropSets revokes every grant that the snapshot in force does not allow, and notes the
+// revoked grants. Pods that a partial
 // commit has left out have their grants by both snapshots. What cannot be revoked of one pod holds
 // up no other.
 func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
@@ -33,7 +33,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
 		if view != e.coming.ViewOf(ref) {
 			continue
 		}
-		closed, released, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error {
+		closed, _, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error {
 			if p := e.plan[ref]; p != nil {
 				return e.flows.Record(p.Addrs...)
 			}
@@ -42,7 +42,6 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
 		if closed {
 			e.recheckPod(ref)
 		}
-		e.released = append(e.released, released...)
 		failed = errors.Join(failed, err)
 	}
 	return failed

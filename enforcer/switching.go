@@ -40,7 +40,7 @@ type switching struct {
 // kept in refused.
 func (s *switching) Apply(ctx context.Context, st dataplane.State, to dataplane.Phase) error {
 	err := s.Interface.Apply(ctx, st, to)
-	if to == dataplane.Isolate {
+	if to == dataplane.Isolate || to == dataplane.Shrink {
 		return err
 	}
 	s.refused = nil

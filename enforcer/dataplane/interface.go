@@ -59,6 +59,10 @@ const (
 	// Commit brings all of a state into force, and repairs what the last Verify found. It
 	// reports each repair to the owner.
 	Commit
+	// Shrink removes what a state in force in all of the kernel needs no more: the rules that an
+	// earlier agent left outside of what is written, and sets of grants that the grants do not have
+	// and no rule asks. A set that a rule of another program asks stays, without an error.
+	Shrink
 )
 
 // Interface makes the packet filter of a node hold a State.
@@ -80,11 +84,6 @@ type Interface interface {
 
 	// Apply makes the packet filter hold a state. An error of type Refused concerns some pods alone.
 	Apply(ctx context.Context, st State, to Phase) error
-	// Shrink removes what the state in force needs no more: the rules that an earlier agent left
-	// outside of what is written, the released sets of grants and others that no rule asks. It is
-	// called when a state is in force in all of the kernel. A set that a rule of another program
-	// asks stays, without an error.
-	Shrink(ctx context.Context, released []GrantSet) error
 	// StalePods returns the pods among subjects of which a set waits for Shrink: an earlier agent
 	// granted by it.
 	StalePods(subjects Subjects) []policy.PodRef

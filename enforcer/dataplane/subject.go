@@ -27,10 +27,9 @@ func (s Subjects) Sorted() []*Subject {
 type Subject struct {
 	Pod   policy.PodRef
 	Addrs []netip.Addr
-	// Handed are addresses of Addrs that the rules of another subject judge already. Taken
-	// are addresses beside Addrs that the rules of this subject judge: another subject's,
-	// whose address changes hands, and new ones.
-	Handed, Taken []netip.Addr
+	// Judged are the addresses whose packets the rules of the subject judge: Addrs or, between two
+	// snapshots, also those of the coming subject, and none that another coming subject has.
+	Judged []netip.Addr
 	// Grants are the port sets on which the subject may reach its granted addresses.
 	Grants []policy.PortSet
 	// Peers are the rules about actual destinations, nil for none.
@@ -68,7 +67,7 @@ type Subject struct {
 
 // SameRules tells whether two values of a subject have the same homes and rules about names.
 func (s *Subject) SameRules(o *Subject) bool {
-	return slices.Equal(s.Addrs, o.Addrs) && slices.Equal(s.Handed, o.Handed) && slices.Equal(s.Taken, o.Taken) &&
+	return slices.Equal(s.Addrs, o.Addrs) && slices.Equal(s.Judged, o.Judged) &&
 		slices.Equal(s.Grants, o.Grants) && maps.Equal(s.Homes, o.Homes) && slices.Equal(s.Homeless, o.Homeless) &&
 		s.BridgesUnseen == o.BridgesUnseen
 }
@@ -83,12 +82,6 @@ func (s *Subject) Asks(set GrantSet) bool {
 	}
 	_, asked := slices.BinarySearch(s.Entries, set.Rule)
 	return asked && (s.Node != nil || slices.Contains(s.Addrs, set.Subject))
-}
-
-// Dispatched are the addresses whose packets the rules of the subject judge.
-func (s *Subject) Dispatched() []netip.Addr {
-	own := slices.DeleteFunc(slices.Clone(s.Addrs), func(a netip.Addr) bool { return slices.Contains(s.Handed, a) })
-	return append(own, s.Taken...)
 }
 
 // PodID is a short, stable name of a pod in the names of objects in the kernel: the first 12

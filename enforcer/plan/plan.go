@@ -38,7 +38,7 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 		}
 		enforced := v.Enforced || ordered
 		p := &dataplane.Subject{
-			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
+			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Judged: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
 			Isolated: enforced, Staged: enforced, Audited: v.WouldDeny(), Drop: v.Enforced && v.Denied == policy.Drop,
 			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
 		}
@@ -69,18 +69,17 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 	coming, held, entries := owners(next), owners(now), entryUnions{}
 	for ref, p := range now {
 		both := *p
-		for _, a := range p.Addrs {
-			if other, changes := coming[a]; changes && other != ref {
-				both.Handed = append(both.Handed, a)
-			}
-		}
+		both.Judged = slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Addr) bool {
+			other, changes := coming[a]
+			return changes && other != ref
+		})
 		if n := next[ref]; n != nil {
 			both.Grants, both.Entries = union(p.Grants, n.Grants), entries.of(p.Entries, n.Entries)
 			both.Views = slices.Concat(p.Views, n.Views)
 			both.Peers = p.Peers.Union(n.Peers)
 			both.Isolated = p.Isolated || closed[ref] && n.Isolated
 			both.Staged = p.Staged || n.Staged
-			both.Taken = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return slices.Contains(p.Addrs, a) })
+			both.Judged = append(both.Judged, slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return slices.Contains(p.Addrs, a) })...)
 		}
 		out[ref] = &both
 	}
@@ -92,14 +91,10 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 		fresh.Node = nil // its rules are made ready alone
 		fresh.Isolated, fresh.Audited, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false, false
 		fresh.Homes, fresh.Homeless = nil, nil
-		fresh.Taken, fresh.Addrs = nil, nil
-		for _, a := range n.Addrs {
-			if owner, taken := held[a]; taken && owner != ref {
-				fresh.Taken = append(fresh.Taken, a)
-			} else {
-				fresh.Addrs = append(fresh.Addrs, a)
-			}
-		}
+		fresh.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool {
+			_, taken := held[a]
+			return taken
+		})
 		out[ref] = &fresh
 	}
 	return out

@@ -97,13 +97,13 @@ func TestUnion(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		all := Union(now, next, map[policy.PodRef]bool{heir.PodRef: closed})
 		o, h, s := all[old.PodRef], all[heir.PodRef], all[stays.PodRef]
-		if len(all) != 3 || !slices.Equal(o.Handed, old.IPs) || len(o.Dispatched()) != 0 || !o.Isolated || !o.Intercept {
+		if len(all) != 3 || !slices.Equal(o.Addrs, old.IPs) || len(o.Judged) != 0 || !o.Isolated || !o.Intercept {
 			t.Errorf("the pod that goes is %+v", o)
 		}
-		if !slices.Equal(h.Taken, heir.IPs[:1]) || !slices.Equal(h.Addrs, heir.IPs[1:]) || h.Isolated != closed || !h.Staged || h.Intercept || len(h.Homes) != 0 {
+		if !slices.Equal(h.Judged, heir.IPs) || !slices.Equal(h.Addrs, heir.IPs[1:]) || h.Isolated != closed || !h.Staged || h.Intercept || len(h.Homes) != 0 {
 			t.Errorf("closed %v: the pod that comes is %+v", closed, h)
 		}
-		if !slices.Equal(s.Addrs, stays.IPs) || !slices.Equal(s.Taken, grows.IPs[1:]) || !s.Isolated || len(s.Views) != 2 ||
+		if !slices.Equal(s.Addrs, stays.IPs) || !slices.Equal(s.Judged, grows.IPs) || !s.Isolated || len(s.Views) != 2 ||
 			!slices.Equal(s.Grants, []policy.PortSet{"tcp/443"}) || s.Homes[stays.IPs[0]] != homeAt("port5") {
 			t.Errorf("the pod that stays is %+v", s)
 		}
@@ -153,7 +153,7 @@ func TestRandomUnion(t *testing.T) {
 		all := Union(now, next, nil)
 		judges, coming, held := map[netip.Addr]policy.PodRef{}, owners(next), owners(now)
 		for ref, p := range all {
-			for _, a := range p.Dispatched() {
+			for _, a := range p.Judged {
 				if other, twice := judges[a]; twice {
 					t.Fatalf("seed %d: %s is judged by the rules of %s and %s", seed, a, other, ref)
 				}

@@ -37,7 +37,7 @@ func addLists(s *layout.State, in *Input, subjects []*dataplane.Subject) {
 		if !p.Staged {
 			continue
 		}
-		subject := layout.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Dispatched()}
+		subject := layout.Subject{ID: dataplane.PodID(p.Pod), Addrs: p.Judged}
 		if p.Peers != nil {
 			if subject.List = p.Peers.Rendered.ID; !lists[subject.List] {
 				lists[subject.List] = true

@@ -76,7 +76,12 @@ func (x *packetFilter) known() map[string]layout.GrantSet {
 // and the sets of grants come before it. It makes those that the grants do not have, and takes in
 // what was left in them. Grants on ports that no rule asks are taken in too, to be taken back.
 func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to dataplane.Phase) error {
-	if x.grants = st.Grants; to == dataplane.Isolate {
+	switch x.grants = st.Grants; to {
+	case dataplane.Isolate:
+		return nil
+	case dataplane.Shrink: // the tables removed the sets that their state does not have
+		known := x.known()
+		maps.DeleteFunc(x.kernel, func(name string, _ bool) bool { return known[name].Name == "" })
 		return nil
 	}
 	held := map[dataplane.GrantSet][]dataplane.Grant{}
@@ -121,13 +126,6 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 // Verify implements dataplane.Interface. Package enforcer compares the tables and the grants.
 func (x *packetFilter) Verify(context.Context, dataplane.State, bool) ([]string, error) {
 	return nil, nil
-}
-
-// Shrink implements dataplane.Interface. The tables removed the sets that their state does not have.
-func (x *packetFilter) Shrink(context.Context, []dataplane.GrantSet) error {
-	known := x.known()
-	maps.DeleteFunc(x.kernel, func(name string, _ bool) bool { return known[name].Name == "" })
-	return nil
 }
 
 // StalePods implements dataplane.Interface.

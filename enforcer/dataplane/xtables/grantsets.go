@@ -131,16 +131,6 @@ func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane
 	return nil
 }
 
-// release notes sets that have no grants any more.
-func (x *packetFilter) release(sets []dataplane.GrantSet) {
-	for _, s := range sets {
-		if x.held[s.Name]--; x.held[s.Name] <= 0 {
-			delete(x.held, s.Name)
-			x.stale[s.Name] = true
-		}
-	}
-}
-
 // grantHeader is the header with which the kernel's set is created.
 func grantHeader(s dataplane.GrantSet) ipset.Set {
 	h := ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, Counters: true, HashSize: setBuckets}
@@ -194,7 +184,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 		}
 	}
 	for s := range found { // also of a port that no rule asks: it is held until its grants are gone
-		if !there[s.Name] && x.held[s.Name] == 0 && x.refused[s.Name] == nil {
+		if !there[s.Name] && !x.held[s.Name] && x.refused[s.Name] == nil {
 			err := x.cfg.Sets.Ensure(grantHeader(s))
 			if err != nil { // Prepare carries grants over to the sets that are there: a passing error must cut nothing
 				err = x.cfg.Sets.Ensure(grantHeader(s))
@@ -208,7 +198,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 			delete(found, s)
 			continue
 		}
-		x.held[s.Name]++
+		x.held[s.Name] = true
 		delete(x.stale, s.Name)
 	}
 	st.Grants.Adopt(found, listed)

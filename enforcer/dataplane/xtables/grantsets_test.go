@@ -309,7 +309,9 @@ func newFilter(sets ipset.Interface, chains iptables.Interface) *packetFilter {
 // TestASetThatStays: one that cannot be destroyed is an error, and all others are destroyed.
 func TestASetThatStays(t *testing.T) {
 	for what, remove := range map[string]func(x *packetFilter) error{
-		"Shrink": func(x *packetFilter) error { return x.Shrink(context.Background(), nil) },
+		"Shrink": func(x *packetFilter) error {
+			return x.Apply(context.Background(), dataplane.State{Grants: fakeGrants{}}, dataplane.Shrink)
+		},
 		"Remove": func(x *packetFilter) error {
 			return x.Remove(context.Background(), func([]netip.Addr) error { return nil })
 		},

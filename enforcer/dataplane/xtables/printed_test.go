@@ -29,6 +29,7 @@ func manyPods() []*dataplane.Subject {
 			Grants: kinds[i%len(kinds) : min(i%len(kinds)+3, len(kinds))],
 			Homes:  map[netip.Addr]link.Home{},
 		}
+		p.Judged = p.Addrs
 		for _, a := range p.Addrs {
 			p.Homes[a] = link.Home{Iface: fmt.Sprintf("veth%d", i)}
 			if i%3 == 0 {

@@ -189,7 +189,7 @@ func (r ruleset) mangle() iptables.Chains {
 	})
 	names := map[netip.Addr][]string{}
 	for _, p := range r.subjects {
-		for _, a := range p.Dispatched() {
+		for _, a := range p.Judged {
 			if versionOf(a) == r.family {
 				names[a] = []string{"-g " + podChain(p.Pod)}
 				c[podChain(p.Pod)] = r.podRules(p)

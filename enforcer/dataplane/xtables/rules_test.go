@@ -31,11 +31,11 @@ func twoPods() []*dataplane.Subject {
 	bridged := policy.PodRef{Namespace: "shop", Name: "db", UID: "2"}
 	return []*dataplane.Subject{
 		{
-			Pod: bridged, Addrs: addrs("10.1.0.6 2001:db8:1::6"), Grants: []policy.PortSet{"any"}, Isolated: true,
+			Pod: bridged, Addrs: addrs("10.1.0.6 2001:db8:1::6"), Judged: addrs("10.1.0.6 2001:db8:1::6"), Grants: []policy.PortSet{"any"}, Isolated: true,
 			Homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
 		},
 		{
-			Pod: routed, Addrs: addrs("10.1.0.5 2001:db8:1::5"), Grants: []policy.PortSet{"sctp/9", "tcp/443", "tcp/443,tcp/8000-9000,udp/53", "udp"}, Isolated: true,
+			Pod: routed, Addrs: addrs("10.1.0.5 2001:db8:1::5"), Judged: addrs("10.1.0.5 2001:db8:1::5"), Grants: []policy.PortSet{"sctp/9", "tcp/443", "tcp/443,tcp/8000-9000,udp/53", "udp"}, Isolated: true,
 			Homes: map[netip.Addr]link.Home{addr("10.1.0.5"): {Iface: "veth5"}, addr("2001:db8:1::5"): {Iface: "veth5"}},
 		},
 	}
@@ -102,7 +102,7 @@ func TestAPodThatComesRemovesNoRule(t *testing.T) {
 	for i := range 60 {
 		p := &dataplane.Subject{
 			Pod:   policy.PodRef{Namespace: "shop", Name: fmt.Sprint(i), UID: fmt.Sprint(i)},
-			Addrs: []netip.Addr{a, b}, Grants: []policy.PortSet{"tcp/443"}, Isolated: true,
+			Addrs: []netip.Addr{a, b}, Judged: []netip.Addr{a, b}, Grants: []policy.PortSet{"tcp/443"}, Isolated: true,
 			Homes: map[netip.Addr]link.Home{a: {Iface: fmt.Sprintf("veth%02d", i)}, b: {Iface: fmt.Sprintf("veth%02d", i)}},
 		}
 		all[p.Pod], a, b = p, a.Next(), b.Next()

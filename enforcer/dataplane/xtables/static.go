@@ -99,7 +99,7 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 	}
 	for _, p := range st.Subjects {
 		if p.Staged {
-			for _, a := range p.Dispatched() {
+			for _, a := range p.Judged {
 				add(setDispatched, ipset.Entry{Addr: a})
 			}
 		}

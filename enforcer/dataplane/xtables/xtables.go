@@ -50,9 +50,9 @@ type packetFilter struct {
 	owner   dataplane.Owner
 	rules   *rules
 	mirrors mirrors
-	// held is how many sets of grants each set of the kernel has. The single ports of a pod share one
+	// held are the names of the kernel's sets that were adopted or created. The single ports of a pod share one
 	// set of each family, whose entries have the port; each other port set has one of its own.
-	held map[string]int
+	held map[string]bool
 	// room is ApplyGrants', which has one call under way at a time.
 	room struct {
 		ops     []ipset.Op
@@ -75,7 +75,7 @@ type packetFilter struct {
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
-		held: map[string]int{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting),
+		held: map[string]bool{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting),
 		refused: map[string]error{}, stale: map[string]bool{},
 	}
 	x.resync.Store(true)
@@ -135,8 +135,11 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 			x.resync.Store(true)
 		}
 	}()
-	if to == dataplane.Isolate {
+	switch to {
+	case dataplane.Isolate:
 		return x.mirrors.writeStatic(st, beforeRules)
+	case dataplane.Shrink:
+		return x.shrink(ctx, st)
 	}
 	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("write sets: %w", err)
@@ -195,10 +198,16 @@ func (x *packetFilter) refuse(s dataplane.GrantSet, err error) {
 	x.refused[s.Name] = fmt.Errorf("grants of pod %s: %w", s.Pod, err)
 }
 
-// Shrink implements dataplane.Interface. The rules go first: the sets that they ask cannot be destroyed.
-func (x *packetFilter) Shrink(ctx context.Context, released []dataplane.GrantSet) error {
+// shrink removes what a state in force does not need. The rules go first: the sets that they ask cannot be destroyed.
+func (x *packetFilter) shrink(ctx context.Context, st dataplane.State) error {
 	x.active = true
-	x.release(released)
+	known := mirrorsOf(st.Grants)
+	for name := range x.held {
+		if known[name] == nil {
+			delete(x.held, name)
+			x.stale[name] = true
+		}
+	}
 	if err := x.rules.removeStale(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
