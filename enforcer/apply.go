@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,10 +108,10 @@ func (e *Enforcer) close(ctx context.Context, reason error) error {
 	}
 	now := e.plan
 	if e.snapshot == nil {
-		now, e.known = e.recovered.among(next), plan.Known(e.coming)
+		now = e.recovered.among(next)
 	}
 	subjects := plan.Union(now, next, e.closed)
-	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.applyTables(ctx, subjects, e.snapshot))
+	return errors.Join(reason, e.plane.Apply(ctx, e.state(subjects), dataplane.Isolate), e.applyTables(ctx, subjects, cmp.Or(e.snapshot, e.coming)))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -193,8 +194,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 		return nil, err
 	}
 	gone := plan.Removed(last, subjects)
-	e.recheckNarrowed(last, subjects)
-	e.flows.Recheck(flows.PolicyChanged, e.tiersChanged(s, last, subjects))
+	e.recheckChanged(s, last, subjects)
 	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
 	if err := e.recheckPeers(ctx, written, s); err != nil {
@@ -203,7 +203,6 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := e.flows.Record(gone...); err != nil {
 		return nil, err
 	}
-	e.known = plan.Known(s)
 	if e.recovered.reused(subjects) {
 		e.plane.early = true
 		e.leaveOther()

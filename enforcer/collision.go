@@ -3,7 +3,6 @@ package enforcer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -19,9 +18,6 @@ func (e *Enforcer) recoverPlanes(ctx context.Context) (isolated []netip.Addr, er
 		found, err := p.Recover(ctx)
 		if err != nil {
 			return nil, err
-		}
-		if found.Use != nil {
-			return nil, &markTaken{*found.Use}
 		}
 		all, isolated = append(all, found), append(isolated, found.Isolated...)
 	}
@@ -39,7 +35,7 @@ func (e *Enforcer) checkMark(read func(nft.ID) bool) error {
 			return err
 		}
 		if rule != "" {
-			return &markTaken{dataplane.BitUse{Bit: bit, Rule: "nft " + rule}}
+			return &dataplane.BitUse{Bit: bit, Rule: "nft " + rule}
 		}
 		for _, err := range unread {
 			if !slices.Contains(e.unread, err.Error()) {
@@ -51,16 +47,9 @@ func (e *Enforcer) checkMark(read func(nft.ID) bool) error {
 	return nil
 }
 
-// markTaken says that another program's rule uses a mark bit.
-type markTaken struct{ dataplane.BitUse }
-
-func (m *markTaken) Error() string {
-	return fmt.Sprintf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", m.Bit, m.Rule)
-}
-
 // IsMarkTaken tells whether err says that another program uses the mark bit: another
 // try of Start ends the same.
 func IsMarkTaken(err error) bool {
-	var m *markTaken
-	return errors.As(err, &m)
+	var use *dataplane.BitUse
+	return errors.As(err, &use)
 }

@@ -104,10 +104,9 @@ type Enforcer struct {
 	orphans     orphans
 	switched    map[netip.Addr]string // addresses without a home to the interface of their switch, and that was said
 	gateways    []netip.Addr          // the node's link-local addresses, where pods are on bridges
-	known       []netip.Addr
-	complete    bool     // the last Commit was of a whole snapshot and failed in nothing, and members of peers alone are prepared since
-	unseen      bool     // netfilter misses bridged packets, and that was said
-	unread      []string // other programs' tables that Start could not read, with the reason
+	complete    bool                  // the last Commit was of a whole snapshot and failed in nothing, and members of peers alone are prepared since
+	unseen      bool                  // netfilter misses bridged packets, and that was said
+	unread      []string              // other programs' tables that Start could not read, with the reason
 	predecessor *handover.Predecessor
 	nodeServed  map[netip.Addr]netip.Addr // serving addresses that Start found for the node's own queries, to the resolvers
 	// closed are pods that were coming when a Prepare or Commit failed: they are

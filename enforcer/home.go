@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -28,9 +29,10 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	e.warnRefused(homes)
 	e.homes = homes
 	e.noteHomes(s)
-	e.warnUnseen()
 	e.findSwitched(s)
-	e.findGateways()
+	bridged := slices.ContainsFunc(slices.Collect(maps.Values(homes)), func(h plan.Home) bool { return h.Bridged() })
+	e.warnUnseen(bridged)
+	e.findGateways(bridged)
 }
 
 // findSwitched looks for pods behind a switch that is no bridge of the kernel, and says which
@@ -58,11 +60,7 @@ func (e *Enforcer) findSwitched(s *policy.Snapshot) {
 }
 
 // findGateways looks for the node's link-local addresses, where pods are on bridges.
-func (e *Enforcer) findGateways() {
-	bridged := false
-	for _, h := range e.homes {
-		bridged = bridged || h.Bridged()
-	}
+func (e *Enforcer) findGateways(bridged bool) {
 	if !bridged {
 		e.gateways = nil
 		return
@@ -78,11 +76,7 @@ func (e *Enforcer) findGateways() {
 }
 
 // warnUnseen says when netfilter begins or ends to miss what crosses a bridge.
-func (e *Enforcer) warnUnseen() {
-	bridged := false
-	for _, h := range e.homes {
-		bridged = bridged || h.Bridged()
-	}
+func (e *Enforcer) warnUnseen(bridged bool) {
 	filtered, err := e.k.Links.BridgesFiltered()
 	unseen := bridged && err == nil && !filtered
 	if unseen && !e.unseen {
@@ -107,10 +101,5 @@ func (e *Enforcer) astray() bool {
 		return false
 	}
 	defer e.apply.Unlock()
-	for _, h := range e.homes {
-		if h.Nowhere() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(e.homes)), plan.Home.Nowhere)
 }

@@ -41,23 +41,32 @@ func (e *Enforcer) recheckPod(ref policy.PodRef) {
 	}
 }
 
-// recheckNarrowed rechecks the connections of pods whose NetworkPolicies allow them less
-// than in the last plan, or than in an earlier agent's chains, and of the subjects in the
-// earlier agent's recheck set.
-func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
+// recheckChanged rechecks the connections of subjects that a snapshot allows less than the last plan, or whose ordered
+// rules, or the peers of these, are others, and of new addresses of subjects with ordered rules: until the snapshot is
+// in force, the Namespace tier alone judges these. After an earlier agent these are subjects in its recheck set, with
+// another list, and all with ordered rules, but for rules that were in force already and have no peers that change: its
+// chains may have admitted what a rule denies.
+func (e *Enforcer) recheckChanged(s *policy.Snapshot, last, subjects dataplane.Subjects) {
+	first := e.snapshot == nil
+	var chains map[netip.Addr]string
+	if first && haveTiers(subjects) {
+		chains = ruleset.State(e.tablesInput(subjects, s)).TierChains()
+	}
+	moved := map[*dataplane.Tiers]bool{nil: false}
 	var changed, some []netip.Addr
-	for ref, p := range plan {
+	for ref, p := range subjects {
+		was := last[ref]
+		if _, known := moved[p.Tiers]; !known {
+			moved[p.Tiers] = slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return e.snapshot.PeerSet(peer) != s.PeerSet(peer) })
+		}
+		switch {
+		case was != nil && (!was.Peers.Within(p.Peers) || !was.Tiers.Same(p.Tiers) || moved[p.Tiers]), first && e.recovered.narrows(p, chains):
+			changed = append(changed, p.Addrs...)
+		case !first && p.Tiers != nil:
+			changed = append(changed, slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Addr) bool { return was != nil && slices.Contains(was.Addrs, a) })...)
+		}
 		if p.Peers != nil {
 			some = append(some, p.Addrs...)
-		}
-		if was := last[ref]; was != nil && !was.Peers.Within(p.Peers) {
-			changed = append(changed, p.Addrs...)
-		}
-		for _, a := range p.Addrs {
-			list, had := e.recovered.Lists[a]
-			if e.recovered.recheck[a] || had && e.recovered.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != dataplane.ListID(list)) {
-				changed = append(changed, p.Addrs...)
-			}
 		}
 	}
 	e.flows.Recheck(flows.PolicyChanged, changed)

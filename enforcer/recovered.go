@@ -68,13 +68,16 @@ func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.isolated[a] && in.same(a, ref)
 }
 
-// hadTiers tells whether a subject had its ordered rules, which have chains, and these no
-// peers but networks.
-func (in recoveredState) hadTiers(p *dataplane.Subject, chains map[netip.Addr]string) bool {
-	return !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool {
-		return !in.same(a, p.Pod) || in.TierChains[a] == "" || in.TierChains[a] != chains[a]
-	}) &&
-		!slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks })
+// narrows tells whether a subject may do less than its earlier rules admitted, or has yet to be rechecked. Its ordered
+// rules have chains; peers of these but networks may have had other members.
+func (in recoveredState) narrows(p *dataplane.Subject, chains map[netip.Addr]string) bool {
+	return p.Tiers != nil && slices.ContainsFunc(p.Tiers.Peers, func(peer policy.Peer) bool { return peer.Kind != policy.PeerNetworks }) ||
+		slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool {
+			same := in.same(a, p.Pod)
+			list, had := in.Lists[a]
+			other := had && same && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list)
+			return in.recheck[a] || other || p.Tiers != nil && (!same || in.TierChains[a] == "" || in.TierChains[a] != chains[a])
+		})
 }
 
 // among returns the subjects of a plan that the earlier agent isolated, and the node if it had rules.

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -30,16 +31,18 @@ type Owner struct {
 	Repaired func(what string)
 }
 
-// BitUse is a rule of another program that uses a bit of marks.
+// BitUse is the error of a rule of another program that uses a bit of the owner's marks.
 type BitUse struct {
 	Bit  uint32
 	Rule string
 }
 
+func (u *BitUse) Error() string {
+	return fmt.Sprintf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", u.Bit, u.Rule)
+}
+
 // Recovered is what a dataplane finds at its start.
 type Recovered struct {
-	// Use is nil where no rule of another program uses a bit of the owner's. Nothing else counts with it.
-	Use *BitUse
 	// Read tells which tables of nft, by their family and name, need no second look; nil: none.
 	Read func(family, table string) bool
 	// Isolated are the addresses that an earlier agent isolated beside those in the tables.
@@ -79,7 +82,7 @@ type Interface interface {
 	GrantWriter
 
 	// Recover reads the packet filter and what an earlier agent left there, and is the first
-	// call. It writes nothing.
+	// call. It writes nothing. A rule of another program that uses a bit is a BitUse.
 	Recover(ctx context.Context) (Recovered, error)
 
 	// Apply makes the packet filter hold a state. An error of type Refused concerns some pods alone.

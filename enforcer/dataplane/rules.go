@@ -25,18 +25,15 @@ func (r Rule) compare(o Rule) int {
 // in a dataplane. It is immutable; nil is the list that accepts nothing.
 type RuleList struct {
 	Rules []Rule
-	// ID is equal for equal lists, and a word of hexadecimal digits; "" for the list that
+	// ID is equal for equal lists, and a word of hexadecimal digits but for the list that
 	// accepts everything.
 	ID string
 	// Rendered is the list in the tables.
 	Rendered layout.RuleList
 }
 
-// everything is the ID in the tables of the list that accepts everything.
+// everything is the ID of the list that accepts everything.
 const everything = "all"
-
-// ListID returns the ID of a rule list by that in the tables.
-func ListID(inTables string) string { return strings.TrimPrefix(inTables, everything) }
 
 // ListPeersName is the name of a set of peers in rule lists: the members of those in ordered rules
 // change at other times.
@@ -49,7 +46,7 @@ func ListPeersName(p policy.Peer) string {
 
 // newRuleList makes a list of sorted rules.
 func newRuleList(id string, rules ...Rule) *RuleList {
-	l := &RuleList{Rules: rules, ID: id, Rendered: layout.RuleList{ID: cmp.Or(id, everything)}}
+	l := &RuleList{Rules: rules, ID: id, Rendered: layout.RuleList{ID: id}}
 	for _, r := range rules {
 		l.Rendered.Rules = append(l.Rendered.Rules, &layout.TierRule{Action: layout.Accept, Peers: ListPeersName(r.Peer), Ports: Ports(r.Ports)})
 	}
@@ -68,7 +65,7 @@ func NewRuleList(all []Rule) *RuleList {
 		return nil
 	}
 	if any := (Rule{Ports: policy.AnyPort}); slices.Contains(all, any) {
-		return newRuleList("", any)
+		return newRuleList(everything, any)
 	}
 	slices.SortFunc(all, Rule.compare)
 	all = slices.Compact(all)
@@ -100,7 +97,7 @@ func (l *RuleList) Union(o *RuleList) *RuleList {
 }
 
 // All tells whether the list accepts everything.
-func (l *RuleList) All() bool { return l != nil && l.ID == "" }
+func (l *RuleList) All() bool { return l != nil && l.ID == everything }
 
 // Within tells whether another list accepts whatever this one does, by the same peers.
 func (l *RuleList) Within(o *RuleList) bool {

@@ -120,7 +120,7 @@ func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
 func (i *Interception) Stop() {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	i.remove(append(sortedValues(i.assigned), sortedValues(i.node.assigned)...))
+	i.remove(i.allAssigned())
 }
 
 // GiveBack takes the serving addresses away that are not in force, for other resolvers. The kernel leads
@@ -128,8 +128,8 @@ func (i *Interception) Stop() {
 func (i *Interception) GiveBack() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	inForce := append(sortedValues(i.serving), sortedValues(i.node.serving)...)
-	gone := slices.DeleteFunc(append(sortedValues(i.assigned), sortedValues(i.node.assigned)...), func(a netip.Addr) bool { return slices.Contains(inForce, a) })
+	inForce := i.allServing()
+	gone := slices.DeleteFunc(i.allAssigned(), func(a netip.Addr) bool { return slices.Contains(inForce, a) })
 	i.remove(gone)
 	of := func(_, a netip.Addr) bool { return slices.Contains(gone, a) }
 	maps.DeleteFunc(i.assigned, of)
@@ -164,7 +164,7 @@ func (i *Interception) SetNetwork(n Network) ([]netip.Addr, error) {
 		}
 	}
 	i.coming = n
-	return append(sortedValues(i.assigned), sortedValues(i.node.assigned)...), nil
+	return i.allAssigned(), nil
 }
 
 // Activate applies the network of the last SetNetwork. It returns the addresses that have
@@ -178,6 +178,16 @@ func (i *Interception) Activate() []netip.Addr {
 	if i.network.NodeDNS {
 		i.node.serving = among(i.node.assigned, i.network.HostResolvers)
 	}
+	return i.allServing()
+}
+
+// allAssigned are the serving addresses for pods, and behind them those for the node. The caller holds mu.
+func (i *Interception) allAssigned() []netip.Addr {
+	return append(sortedValues(i.assigned), sortedValues(i.node.assigned)...)
+}
+
+// allServing are those in force.
+func (i *Interception) allServing() []netip.Addr {
 	return append(sortedValues(i.serving), sortedValues(i.node.serving)...)
 }
 

@@ -91,7 +91,7 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 	for _, all := range variants {
 		for _, bit := range []uint32{x.owner.Mark, x.owner.Candidate} {
 			if use := all.MarkUse(bit, ChainPrefix); use != "" {
-				return dataplane.Recovered{Use: &dataplane.BitUse{Bit: bit, Rule: use}}, nil
+				return out, &dataplane.BitUse{Bit: bit, Rule: use}
 			}
 		}
 	}
