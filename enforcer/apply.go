@@ -49,10 +49,7 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 	abandoned := e.coming
 	another := abandoned != e.snapshot && abandoned != s
 	e.coming, e.next = s, nil
-	if another {
-		e.recheckLost(e.plan, abandoned, s)
-	}
-	if e.preparePeers(ctx, s) {
+	if !another && e.preparePeers(ctx, s) {
 		return nil, nil
 	}
 	e.complete = false
@@ -61,8 +58,7 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 	next := e.planOf(s)
 	e.next = next
 	if another {
-		e.abandon(e.planOf(abandoned), next)
-		e.recheckLost(e.planOf(abandoned), abandoned, s)
+		e.abandon(abandoned, s, next)
 		if err := e.flows.Record(); err != nil {
 			return nil, err
 		}
@@ -86,8 +82,11 @@ func (e *Enforcer) prepare(ctx context.Context, s *policy.Snapshot) (refused map
 }
 
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
-// was opened by that, and the next does not allow, is taken back with it.
-func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
+// was opened by that, and the next one, with its plan, does not allow, is taken back with it.
+func (e *Enforcer) abandon(s, by *policy.Snapshot, next dataplane.Subjects) {
+	subjects := e.planOf(s)
+	e.recheckLost(e.plan, s, by)
+	e.recheckLost(subjects, s, by)
 	e.flows.Recheck(flows.PodRemoved, plan.Removed(subjects, next))
 	for ref, p := range subjects {
 		if n := next[ref]; n != nil && (!p.Peers.Within(n.Peers) || !p.Tiers.Same(n.Tiers)) {
@@ -195,7 +194,11 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	}
 	gone := plan.Removed(last, subjects)
 	e.recheckChanged(s, last, subjects)
-	e.recheckLeft(subjects)
+	for _, ref := range e.plane.StalePods(subjects) {
+		// An earlier agent granted by a set of the pod that no policy needs any more: its members are not
+		// known, and the connections that they allowed are to be cut.
+		e.flows.Recheck(flows.PolicyChanged, subjects[ref].Addrs)
+	}
 	written := e.beside(s, subjects)
 	if err := e.recheckPeers(ctx, written, s); err != nil {
 		return nil, err

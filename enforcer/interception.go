@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/intercept"
 )
 
@@ -50,9 +49,6 @@ func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 	serving := e.intercept.Activate()
 	if e.snapshot == nil {
 		return serving, nil
-	}
-	if err := e.plane.Apply(ctx, e.state(e.inForce()), dataplane.Isolate); err != nil {
-		return nil, err
 	}
 	return serving, e.applyTables(ctx, e.inForce(), e.snapshot)
 }

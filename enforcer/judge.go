@@ -17,17 +17,14 @@ import (
 // its source address. A grant that ended counts: connections outlive their grants. A grant
 // that is not remembered, because an agent was restarted or a pod had too many, does not.
 func (e *Enforcer) judge() flows.Judge {
-	var owners map[netip.Addr]*dataplane.Subject // made for the first connection
+	var subjects dataplane.Subjects // made for the first connection, as owners
+	var owners map[netip.Addr]policy.PodRef
 	return func(f conntrack.Flow, why flows.Reason) bool {
 		if owners == nil {
-			owners = map[netip.Addr]*dataplane.Subject{}
-			for _, p := range e.inForce() {
-				for _, a := range p.Addrs {
-					owners[a] = p
-				}
-			}
+			subjects = e.inForce()
+			owners = plan.Owners(subjects)
 		}
-		p := owners[f.Src.Addr()]
+		p := subjects[owners[f.Src.Addr()]]
 		return p != nil && e.covers(p, f, why == flows.RulesLost)
 	}
 }

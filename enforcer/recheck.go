@@ -33,14 +33,6 @@ func (e *Enforcer) recheckDue(ctx context.Context) {
 	}
 }
 
-// recheckPod has the connections of a pod in force judged again, which may do less than
-// before.
-func (e *Enforcer) recheckPod(ref policy.PodRef) {
-	if p := e.plan[ref]; p != nil {
-		e.flows.Recheck(flows.PolicyChanged, p.Addrs)
-	}
-}
-
 // recheckChanged rechecks the connections of subjects that a snapshot allows less than the last plan, or whose ordered
 // rules, or the peers of these, are others, and of new addresses of subjects with ordered rules: until the snapshot is
 // in force, the Namespace tier alone judges these. After an earlier agent these are subjects in its recheck set, with

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -105,13 +106,8 @@ func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.
 
 // withdrawStale withdraws the earlier agent's admissions of connections of addresses that
 // are no longer the same pod's.
-func (e *Enforcer) withdrawStale(plan dataplane.Subjects) error {
-	owner := map[netip.Addr]policy.PodRef{}
-	for ref, p := range plan {
-		for _, a := range p.Addrs {
-			owner[a] = ref
-		}
-	}
+func (e *Enforcer) withdrawStale(subjects dataplane.Subjects) error {
+	owner := plan.Owners(subjects)
 	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Subjects)), maps.Keys(e.recovered.recheck))
 	stale = slices.DeleteFunc(stale, func(a netip.Addr) bool {
 		ref, ok := owner[a]

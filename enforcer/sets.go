@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
@@ -33,25 +34,15 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) (failed error) {
 		if view != e.coming.ViewOf(ref) {
 			continue
 		}
-		closed, _, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error {
-			if p := e.plan[ref]; p != nil {
-				return e.flows.Record(p.Addrs...)
-			}
-			return nil
-		})
+		var addrs []netip.Addr
+		if p := e.plan[ref]; p != nil {
+			addrs = p.Addrs
+		}
+		closed, _, err := e.grants.TakeBack(ref, view, plan[ref].Asks, func() error { return e.flows.Record(addrs...) })
 		if closed {
-			e.recheckPod(ref)
+			e.flows.Recheck(flows.PolicyChanged, addrs)
 		}
 		failed = errors.Join(failed, err)
 	}
 	return failed
-}
-
-// recheckLeft has the connections of pods judged again of which an earlier agent left a
-// set that no policy needs any more: its members are not known, and the connections that
-// they allowed are to be cut.
-func (e *Enforcer) recheckLeft(subjects dataplane.Subjects) {
-	for _, ref := range e.plane.StalePods(subjects) {
-		e.flows.Recheck(flows.PolicyChanged, subjects[ref].Addrs)
-	}
 }

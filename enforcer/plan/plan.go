@@ -66,7 +66,7 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 // isolated already, if they are to be.
 func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplane.Subjects {
 	out := dataplane.Subjects{}
-	coming, held, entries := owners(next), owners(now), entryUnions{}
+	coming, held, entries := Owners(next), Owners(now), entryUnions{}
 	for ref, p := range now {
 		both := *p
 		both.Judged = slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Addr) bool {
@@ -122,8 +122,8 @@ func (u entryUnions) of(a, b []policy.RuleID) []policy.RuleID {
 	return u[key]
 }
 
-// owners are the subjects by address.
-func owners(all dataplane.Subjects) map[netip.Addr]policy.PodRef {
+// Owners are the subjects by address.
+func Owners(all dataplane.Subjects) map[netip.Addr]policy.PodRef {
 	out := map[netip.Addr]policy.PodRef{}
 	for ref, p := range all {
 		for _, a := range p.Addrs {

@@ -151,7 +151,7 @@ func TestRandomUnion(t *testing.T) {
 		}
 		now, next := Of(selected(draw(), "one", "two"), Placement{}, NewLists()), Of(selected(draw(), "one", "two"), Placement{}, NewLists())
 		all := Union(now, next, nil)
-		judges, coming, held := map[netip.Addr]policy.PodRef{}, owners(next), owners(now)
+		judges, coming, held := map[netip.Addr]policy.PodRef{}, Owners(next), Owners(now)
 		for ref, p := range all {
 			for _, a := range p.Judged {
 				if other, twice := judges[a]; twice {
