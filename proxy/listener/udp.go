@@ -14,17 +14,18 @@ const pause = 5 * time.Millisecond
 // readUDP takes packets off the socket and hands them to the handler.
 func (l *listener) readUDP() {
 	for {
-		n, err := l.reader.Receive()
-		if err != nil {
-			if final(err) {
-				return
-			}
-			time.Sleep(pause)
-			continue
+		if final(l.reader.Receive(l.receive)) {
+			return
 		}
-		l.got = n
-		l.s.options.Protect("a batch of packets", l.take)
+		time.Sleep(pause)
 	}
+}
+
+// receive takes packets that came together.
+func (l *listener) receive(packets int) (goOn bool) {
+	l.got = packets
+	l.s.options.Protect("a batch of packets", l.take)
+	return true
 }
 
 // takeAll hands over the packets that came together, and sends the replies to them.

@@ -12,7 +12,8 @@ import (
 // sources. It belongs to one goroutine.
 type Reader struct {
 	conn syscall.RawConn
-	got  int // packets of the last Receive
+	take func(packets int) (goOn bool)
+	goOn bool
 	err  error
 	lost int
 	read func(fd uintptr) bool // receive, made once
@@ -40,17 +41,21 @@ func NewReader(conn syscall.RawConn) *Reader {
 	return r
 }
 
-// Receive waits for packets and returns how many came. They and their replies are
-// valid until the next call.
-func (r *Reader) Receive() (int, error) {
-	r.got, r.err = 0, nil
-	if err := r.conn.Read(r.read); err != nil {
-		return 0, err
+// Receive calls take with the number of packets that came together, until take returns false or the
+// socket fails, and returns why it failed. The packets and their replies are valid until take returns.
+//
+// After a batch with room left it stays within its read of the socket, so that no call finds nothing.
+func (r *Reader) Receive(take func(packets int) (goOn bool)) error {
+	r.take, r.err = take, nil
+	for r.goOn = true; r.goOn && r.err == nil; {
+		if err := r.conn.Read(r.read); err != nil {
+			return err
+		}
 	}
-	return r.got, r.err
+	return r.err
 }
 
-func (r *Reader) receive(fd uintptr) bool {
+func (r *Reader) receive(fd uintptr) (done bool) {
 	for i := range batchSize {
 		r.in[i].header.Namelen = unix.SizeofSockaddrInet6
 		r.vec[i].SetLen(PacketBytes)
@@ -58,7 +63,8 @@ func (r *Reader) receive(fd uintptr) bool {
 	n, errno := multi(unix.SYS_RECVMMSG, fd, &r.in[0], batchSize)
 	switch errno {
 	case 0:
-		r.got = n
+		r.goOn = r.take(n)
+		return !r.goOn || n == batchSize // else a later packet wakes the poller again
 	case unix.EAGAIN:
 		return false
 	case unix.EINTR:
@@ -68,7 +74,7 @@ func (r *Reader) receive(fd uintptr) bool {
 	return true
 }
 
-// Packet returns packet i of the last Receive, and its source.
+// Packet returns packet i, and its source.
 func (r *Reader) Packet(i int) ([]byte, netip.AddrPort) {
 	return r.packets[i][:min(r.in[i].length, PacketBytes)], addrPort(&r.from[i])
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,15 @@ func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
 	raw, err := c.SyscallConn()
 	fatal.If(t, err)
 	return NewReader(raw), c
+}
+
+// receive returns how many packets come together.
+func receive(b *Reader) (n int, err error) {
+	err = b.Receive(func(packets int) bool {
+		n = packets
+		return false
+	})
+	return n, err
 }
 
 func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
@@ -50,7 +60,7 @@ func TestEachReplyReachesItsClient(t *testing.T) {
 			}
 		}
 		for taken := 0; taken < 75; {
-			n, err := b.Receive()
+			n, err := receive(b)
 			if err != nil || n < 1 || n > batchSize {
 				t.Fatalf("%d packets, %v", n, err)
 			}
@@ -92,7 +102,7 @@ func TestLongPacketIsCutAndNoOther(t *testing.T) {
 	}
 	var lengths []int
 	for len(lengths) < 5 {
-		n, err := b.Receive()
+		n, err := receive(b)
 		fatal.If(t, err)
 		for i := range n {
 			packet, _ := b.Packet(i)
@@ -112,7 +122,7 @@ func TestReplyThatCannotBeSentCostsNoOther(t *testing.T) {
 		if _, err := c.Write([]byte{byte(i)}); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := b.Receive(); n != 1 || err != nil {
+		if n, err := receive(b); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		if i == 1 {
@@ -134,15 +144,15 @@ func TestClosedSocketEndsTheReader(t *testing.T) {
 	if _, err := clientOf(t, server).Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.Receive(); n != 1 || err != nil {
+	if n, err := receive(b); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	_ = server.SetReadDeadline(time.Now())
-	if _, err := b.Receive(); err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := receive(b); err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a deadline does not end it: %v", err)
 	}
 	_ = server.Close()
-	if _, err := b.Receive(); !errors.Is(err, net.ErrClosed) {
+	if _, err := receive(b); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("received from a closed socket: %v", err)
 	}
 	b.Reply(0, 1)
@@ -151,14 +161,64 @@ func TestClosedSocketEndsTheReader(t *testing.T) {
 	diff.Equal(t, 0, b.Flush(), "more that were lost")
 }
 
+// counted counts the calls for packets.
+type counted struct {
+	syscall.RawConn
+	calls int
+}
+
+func (c *counted) Read(f func(fd uintptr) bool) error {
+	return c.RawConn.Read(func(fd uintptr) bool {
+		c.calls++
+		return f(fd)
+	})
+}
+
+// TestReaderCallsOnceForEachPacket that comes alone: no further call finds nothing.
+func TestReaderCallsOnceForEachPacket(t *testing.T) {
+	const packets = 50
+	b, server := readerOn(t, "127.0.0.1:0")
+	calls, c := &counted{RawConn: b.conn}, clientOf(t, server)
+	b.conn = calls
+	done := make(chan error)
+	go func() {
+		taken := 0
+		done <- b.Receive(func(n int) bool {
+			for i := range n {
+				packet, _ := b.Packet(i)
+				b.Reply(i, copy(b.Room(), packet))
+			}
+			b.Flush()
+			taken += n
+			return taken < packets
+		})
+	}()
+	for range packets {
+		if _, err := c.Write([]byte("0123456789ab")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 512)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil || calls.calls > packets*3/2 {
+		t.Errorf("%d calls for %d packets, %v", calls.calls, packets, err)
+	}
+}
+
 func TestReaderAllocatesNothing(t *testing.T) {
 	b, server := readerOn(t, "127.0.0.1:0")
 	c := clientOf(t, server)
 	query, reply := []byte("0123456789ab"), make([]byte, 512)
+	got := 0
+	take := func(packets int) bool {
+		got = packets
+		return false
+	}
 	if n := testing.AllocsPerRun(200, func() {
 		_, _ = c.Write(query)
-		if n, err := b.Receive(); n != 1 || err != nil {
-			t.Fatal(n, err)
+		if err := b.Receive(take); got != 1 || err != nil {
+			t.Fatal(got, err)
 		}
 		packet, from := b.Packet(0)
 		if !from.IsValid() {
