@@ -257,6 +257,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 			e.drift.report(fromRepair, e.now(), err, "repair")
 		} else if err == nil {
 			e.drift.report(fromRepair, e.now(), nil)
+			e.drift.report(fromKernel, e.now(), nil)
 		}
 	}()
 	if all = all || e.k.Tables.ExternalChange(); all {
@@ -286,15 +287,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if !repair && len(found) > 0 {
 		return errDeviates(found)
 	}
-	if err := e.repair(ctx, plan, tables, wrong); err != nil || len(found) == 0 {
-		return err
-	}
-	// A set that cannot be repaired is no error, but closed.
-	found, err = e.plane.Verify(ctx, e.state(plan), false)
-	if err == nil {
-		e.drift.report(fromKernel, e.now(), nil, found...)
-	}
-	return err
+	return e.repair(ctx, plan, tables, wrong)
 }
 
 // repair writes what deviates, and all that earlier writes left undone. What fails holds up nothing else.
