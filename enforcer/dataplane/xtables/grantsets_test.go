@@ -349,7 +349,8 @@ func TestARefusedSetClosesItsPodAlone(t *testing.T) {
 			x := newFilter(sets, chains)
 			st := dataplane.State{Grants: fakeGrants{}, Subjects: dataplane.Subjects{}}
 			for i, s := range []dataplane.GrantSet{web, grantSetOf("other", false)} {
-				st.Subjects[s.Pod] = &dataplane.Subject{Pod: s.Pod, Addrs: []netip.Addr{addr(fmt.Sprintf("10.1.0.%d", i+1))}, Grants: []policy.PortSet{"tcp/443"}, Staged: true, Isolated: true}
+				at := []netip.Addr{addr(fmt.Sprintf("10.1.0.%d", i+1))}
+				st.Subjects[s.Pod] = &dataplane.Subject{Pod: s.Pod, Addrs: at, Judged: at, Grants: []policy.PortSet{"tcp/443"}, Staged: true, Isolated: true}
 			}
 			if rival != nil {
 				fatal.If(t, x.Apply(ctx, st, dataplane.Commit))
