@@ -16,7 +16,7 @@ func (t *Tables) held(ctx context.Context, w *Table) *Table {
 	if err != nil {
 		return nil
 	}
-	if found, _ := want.deviations(w.Layout, is, objects); len(found) > 0 {
+	if found, _ := is.deviations(w.Layout, want, objects); len(found) > 0 {
 		return nil
 	}
 	out := Elements{}

@@ -112,7 +112,7 @@ func (t *Tables) Setup(ctx context.Context, want []Table) error {
 			return err
 		}
 		t.otherLayout = t.otherLayout || w.isOtherLayout(is)
-		found, _ := w.contents().deviations(w.Layout, is, ofLayout)
+		found, _ := is.deviations(w.Layout, w.contents(), ofLayout)
 		same = same && len(found) == 0
 		layouts = append(layouts, *w)
 	}

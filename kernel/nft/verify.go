@@ -104,7 +104,7 @@ const (
 // ones. anew: the table has to be made anew, because it has an object that the layout
 // does not have and that does not pass, a chain has another hook, a set that stays another
 // form, or the table is dormant.
-func (want *contents) deviations(l *Layout, is *contents, of scope) (out []string, anew bool) {
+func (is *contents) deviations(l *Layout, want *contents, of scope) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
 		return []string{fmt.Sprintf("nft table %s", l)}, false
 	}
@@ -200,7 +200,7 @@ func (t *Tables) compare(ctx context.Context, w *Table) (found []string, anew bo
 		if err != nil {
 			return nil, false, err
 		}
-		if found, anew = want.deviations(w.Layout, is, all); len(found) == 0 || slices.Equal(found, last) {
+		if found, anew = is.deviations(w.Layout, want, all); len(found) == 0 || slices.Equal(found, last) {
 			return found, anew, nil
 		}
 		last = found

@@ -281,7 +281,8 @@ func (m *mirrors) compare(is members) (ipset.Difference, error) {
 // deviated. New grants wait for it. It does nothing for a set that no rule asks any more.
 func (m *mirrors) repair(s *mirror) (deviated bool, err error) {
 	s.grants.Freeze(s.set, func(frozen []dataplane.Frozen) {
-		is, d := membersOf(frozen), ipset.Difference{}
+		is := membersOf(frozen)
+		var d ipset.Difference
 		if d, err = m.compare(is); err == nil && d.Any() {
 			deviated, err = true, ipset.Repair(m.sets, is.header, d, is.want)
 		}
