@@ -163,7 +163,9 @@ func quietClock(t *testing.T) (*cacheLab, *grantTimeouts) {
 }
 
 // TestTimeoutsDropEndedQueries: at the next tick, behind one that waits on too.
-func TestTimeoutsDropEndedQueries(t *testing.T) {
+func TestTimeoutsDropEndedQueries(t *testing.T) { synctest.Test(t, testTimeoutsDropEndedQueries) }
+
+func testTimeoutsDropEndedQueries(t *testing.T) {
 	l, o := quietClock(t)
 	stuck := waitingFor(1)[0]
 	o.add(l.s, stuck, stuck.wait.epoch.Load(), time.Hour)

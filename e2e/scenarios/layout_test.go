@@ -31,27 +31,30 @@ var olderLayout = sourceChanges{
 		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`ChainPrefix + "P-"`, `ChainPrefix + "POD-"`},
 		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
 	},
-	"kernel/nft/layout.go": {
-		{`"selected", "dropped"`, `"chosen", "dropped"`}, {`@selected%`, `@chosen%`},
-		{`"ifaces", "ifname"`, `"links", "ifname"`}, {`@ifaces`, `@links`},
-		{`l.chain("judge"`, `l.chain("verdict"`}, {`jump judge`, `jump verdict`},
+	"enforcer/ruleset/layout/layout.go": {
+		{`@selected%`, `@chosen%`}, {`@ifaces`, `@links`}, {`l.chain("judge"`, `l.chain("verdict"`}, {`jump judge`, `jump verdict`},
 		{`verdictPriority   = "-10"`, `verdictPriority   = "-20"`},
-		{`l.chain("giveback", "filter", "output"`, `l.chain("giveback", "filter", "postrouting"`},
-		{`l.ranges("podrange"+f.suffix, f.addr)`, `l.ranges("podrange"+f.suffix, f.addr+" . inet_service")`},
+		{`Hook: "output", Priority: giveBackPriority`, `Hook: "postrouting", Priority: giveBackPriority`},
 		{`saddr @podrange%[1]s`, `saddr . th dport @podrange%[1]s`},
 	},
-	"kernel/nft/logrules.go": {{`@selected%`, `@chosen%`}},
-	"kernel/nft/namespace.go": {
+	"enforcer/ruleset/layout/sets.go": {
+		{`Name: "selected"`, `Name: "chosen"`}, {`Name: "ifaces"`, `Name: "links"`}, {`Name: "podrange", Key: addr`, `Name: "podrange", Key: addr + " . inet_service"`},
+	},
+	"enforcer/ruleset/layout/logrules.go": {{`@selected%`, `@chosen%`}},
+	"enforcer/ruleset/layout/namespace.go": {
 		{`podPrefix  = "pod-"`, `podPrefix  = "unit-"`}, {`listPrefix = "list-"`, `listPrefix = "row-"`},
 		{`podsMap    = "pods"`, `podsMap    = "units"`}, {`stagedSet  = "staged"`, `stagedSet  = "coming"`},
 	},
-	"kernel/nft/grantsets.go": {{`t.addrs(ctx, "selected")`, `t.addrs(ctx, "chosen")`}, {`name == "selected"`, `name == "chosen"`}},
-	"kernel/nft/net.go": {
-		{`"selected"`, `"chosen"`}, {`@selected%`, `@chosen%`}, {`"unadmitted"`, `"unjudged"`}, {`goto unadmitted`, `goto unjudged`}, {`netPriority = "50"`, `netPriority = "60"`},
+	"enforcer/ruleset/layout/earlier.go": {{`"selected"`, `"chosen"`}},
+	"enforcer/ruleset/layout/net.go": {
+		{`"selected"`, `"chosen"`}, {`@selected%`, `@chosen%`}, {`"ifaces"`, `"links"`}, {`@ifaces`, `@links`},
+		{`"unadmitted"`, `"unjudged"`}, {`goto unadmitted`, `goto unjudged`}, {`netPriority = "50"`, `netPriority = "60"`},
 	},
-	"kernel/nft/state.go": {
-		{`InetFamily, "selected"`, `InetFamily, "chosen"`}, {`InetFamily, "ifaces"`, `InetFamily, "links"`},
-		{`"", rangeText(p))`, `"", rangeText(p), "53")`},
+	"enforcer/ruleset/layout/state.go": {
+		{`out.addrs("selected"`, `out.addrs("chosen"`}, {`out.add("ifaces"`, `out.add("links"`},
+		{`out.prefixes("podrange", s.PodRanges)`, `for _, p := range s.PodRanges {
+		out.add("podrange"+suffix(p.Addr()), rangeText(p), "53")
+	}`},
 	},
 }
 

@@ -167,7 +167,7 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		{"two of another agent", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), false, false, true, "192.0.2.1 192.0.2.2 203.0.113.8 203.0.113.9"},
 	} {
 		g, fake := fakeGrantSets(t, web)
-		m := newMirrors(fake, func() bool { return test.coexisting })
+		m := newMirrors(fake, func() bool { return test.coexisting }, time.Now)
 		g.ApplyGrants([]dataplane.GrantOp{{Set: web, Grants: test.there}})
 		sets := m.of(dataplane.State{Grants: want})
 		maps.DeleteFunc(sets, func(_ string, s *mirror) bool { return s.fixed != nil })
@@ -205,7 +205,7 @@ func TestMirrorsWithoutARule(t *testing.T) {
 		if asked {
 			grants[web] = fakeGrants{web: {certain: granted("192.0.2.1")}}[web]
 		}
-		m := newMirrors(fake, func() bool { return false })
+		m := newMirrors(fake, func() bool { return false }, time.Now)
 		m.differing[web.Name] = true
 		wrong := deviating(t, &m, grants)
 		if len(wrong) > 0 != asked || m.differing[web.Name] != asked {
@@ -429,7 +429,7 @@ func TestGrantsComeDuringAComparison(t *testing.T) {
 			fatal.If(t, fake.Delete(web.Name, ipset.Entry{Addr: addr("192.0.2.1")}))
 			fatal.If(t, fake.Add(web.Name, ipset.Entry{Addr: addr("203.0.113.9"), Timeout: time.Hour}))
 		}
-		m := newMirrors(fake, func() bool { return false })
+		m := newMirrors(fake, func() bool { return false }, time.Now)
 		differs, err := m.differs(&mirror{name: web.Name, grants: busy, set: web})
 		if err != nil || differs != exchanged || len(busy.fakeGrants[web].certain) != 3 {
 			t.Errorf("exchanged %t: differs %t, %v, grants %v", exchanged, differs, err, busy.fakeGrants[web].certain)

@@ -92,6 +92,7 @@ type mirrors struct {
 	sets ipset.Interface
 	// coexisting tells whether another agent writes too.
 	coexisting func() bool
+	now        func() time.Time
 	// written are the sizes of the static sets that hold nothing besides the last written state.
 	written map[string]int
 	// differing are the names of the sets whose members deviated when they had their turn.
@@ -102,8 +103,8 @@ type mirrors struct {
 	next  time.Time
 }
 
-func newMirrors(sets ipset.Interface, coexisting func() bool) mirrors {
-	return mirrors{sets: sets, coexisting: coexisting, written: map[string]int{}, differing: map[string]bool{}}
+func newMirrors(sets ipset.Interface, coexisting func() bool, now func() time.Time) mirrors {
+	return mirrors{sets: sets, coexisting: coexisting, now: now, written: map[string]int{}, differing: map[string]bool{}}
 }
 
 // of returns all sets, by name.
@@ -202,7 +203,7 @@ func (m *mirrors) verify(sets map[string]*mirror) ([]*mirror, error) {
 // changed tells whether a set has another size than it should or, of the sets whose turn it is, other
 // members. Between two turns the sizes of the static sets alone are read.
 func (m *mirrors) changed(st dataplane.State) bool {
-	began := time.Now()
+	began := m.now()
 	if began.Before(m.next) {
 		static, names := map[string]*mirror{}, []string{}
 		for _, s := range m.static(st) {
@@ -214,7 +215,7 @@ func (m *mirrors) changed(st dataplane.State) bool {
 	sets := m.of(st)
 	wrong, err := m.wrongSizes(sets)
 	differ := m.compareTurns(sets)
-	m.next = began.Add(pause(time.Since(began)))
+	m.next = began.Add(pause(m.now().Sub(began)))
 	return differ || err == nil && len(wrong) > 0
 }
 
@@ -239,7 +240,7 @@ func (m *mirrors) compareTurns(sets map[string]*mirror) (deviate bool) {
 	if len(m.turns) == 0 {
 		m.turns = slices.Collect(maps.Keys(sets))
 	}
-	for began := time.Now(); len(m.turns) > 0 && time.Since(began) < lookShare; m.turns = m.turns[1:] {
+	for began := m.now(); len(m.turns) > 0 && m.now().Sub(began) < lookShare; m.turns = m.turns[1:] {
 		if s := sets[m.turns[0]]; s != nil {
 			differs, err := m.differs(s)
 			deviate = deviate || err == nil && differs

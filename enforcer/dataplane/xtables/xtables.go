@@ -75,7 +75,7 @@ type packetFilter struct {
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
-		held: map[string]bool{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting),
+		held: map[string]bool{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting, owner.Now),
 		refused: map[string]error{}, stale: map[string]bool{},
 	}
 	x.resync.Store(true)
