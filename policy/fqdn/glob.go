@@ -32,10 +32,13 @@ func matchLabel(text, label string) bool {
 	return g.matches(label)
 }
 
-// first returns the first byte of every label that the glob matches, 0 where that is any.
+// anyFirst is the first byte of labels that may begin with any.
+const anyFirst = -1
+
+// first returns the first byte of every label that the glob matches, or anyFirst.
 func (g *glob) first() int32 {
 	if g.prefix == "" {
-		return 0
+		return anyFirst
 	}
 	return int32(g.prefix[0])
 }

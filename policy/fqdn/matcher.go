@@ -260,7 +260,7 @@ func (m *Matcher[M]) walk(q Name, lists []*result[M], steps int) (found []*resul
 		label := string(q[start+1 : start+1+int(q[start])])
 		next = next[:0]
 		for _, n := range active {
-			globs, open := n.globs[int32(label[0])], n.globs[0]
+			globs, open := n.globs[int32(label[0])], n.globs[anyFirst]
 			if steps -= 1 + len(globs) + len(open); steps < 0 {
 				return nil, false
 			}

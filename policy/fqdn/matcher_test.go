@@ -56,6 +56,18 @@ func TestWalkStops(t *testing.T) {
 	}
 }
 
+// TestGlobsAreWalkedOnce also where a label begins with the byte 0.
+func TestGlobsAreWalkedOnce(t *testing.T) {
+	const labels = 30
+	m := matcherOf(t, []string{strings.Repeat("*a.", labels-1) + "*a"})
+	for _, label := range []string{"\x02\x00a", "\x02ba", "\x01a"} {
+		found, ended := m.walk(Name(strings.Repeat(label, labels)), nil, 3*labels)
+		if len(found) != 1 || !ended {
+			t.Errorf("%q: %d results, ended: %v", label, len(found), ended)
+		}
+	}
+}
+
 func TestExactNames(t *testing.T) {
 	m := matcherOf(t, []string{"a.test", "*.test", "b.test", "a.test"})
 	got := maps.Collect(m.Exact())
