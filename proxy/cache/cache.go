@@ -61,8 +61,8 @@ func (c *Cache) link(e *Entry) {
 // unlink takes the entry out of its list; the caller holds the lock.
 func (e *Entry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
 
-// kept tells whether the entry is still there; the caller holds the lock.
-func (e *Entry) kept() bool { return e.next != nil }
+// has tells whether the entry is in the cache still: it may be another cache's. The caller holds the lock.
+func (c *Cache) has(e *Entry) bool { return e != nil && c.entries[keyOf(e.Query)] == e }
 
 // Get returns the entry for the query, nil for none. NXDOMAIN counts for its own type: some
 // servers say NXDOMAIN to AAAA and HTTPS for a name that has A (RFC 4074 §4.2).
@@ -97,7 +97,7 @@ func (c *Cache) Remove(e *Entry) {
 
 // remove is Remove, of nil too, for a caller that holds the lock.
 func (c *Cache) remove(e *Entry) {
-	if e == nil || !e.kept() {
+	if !c.has(e) {
 		return
 	}
 	delete(c.entries, keyOf(e.Query))
@@ -124,7 +124,7 @@ func (c *Cache) grow(e *Entry, by int64) {
 }
 
 func (c *Cache) shrink() {
-	for len(c.entries) > c.most || c.bytes > c.mostBytes {
+	for len(c.entries) > c.most || len(c.entries) > 0 && c.bytes > c.mostBytes {
 		c.remove(c.used.prev)
 	}
 }
@@ -152,14 +152,14 @@ func (c *Cache) Age(by time.Duration) {
 	clear(c.withReplies)
 }
 
-// NoteClient notes a pod that asked for the entry.
+// NoteClient notes a pod that asked for the entry, if the cache has it.
 func (c *Cache) NoteClient(e *Entry, p policy.PodRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.clients == nil {
 		e.clients = map[policy.PodRef]bool{}
 	}
-	if len(e.clients) < maxClients && !e.clients[p] && e.kept() {
+	if len(e.clients) < maxClients && !e.clients[p] && c.has(e) {
 		e.clients[p] = true
 		c.grow(e, clientBytes)
 	}

@@ -259,6 +259,18 @@ func TestRepliesOfOneAnswerLeaveRoomForOthers(t *testing.T) {
 	wantAccounts(t, c)
 }
 
+// TestClientsOfAnotherCachesEntry are noted nowhere, and count in no account.
+func TestClientsOfAnotherCachesEntry(t *testing.T) {
+	c, other := New(64, 1<<20), New(64, 1<<20)
+	e := keptAnswer(t, "warmed.test", dns.TypeA, 100)
+	other.Put(e)
+	c.NoteClient(e, policy.PodRef{Name: "a"})
+	if _, bytes := c.Usage(); bytes != 0 || len(other.Clients(e)) > 0 {
+		t.Errorf("%d bytes, clients %v", bytes, other.Clients(e))
+	}
+	wantAccounts(t, other)
+}
+
 func TestCacheUnderManyGoroutines(t *testing.T) {
 	c := New(64, 1<<20)
 	names := make([]*Entry, 100)

@@ -185,7 +185,7 @@ func (c *Cache) Store(e *Entry, q *wire.QueryView, v *policy.View, r *Reply, inF
 func (c *Cache) store(e *Entry, v *policy.View, form int, r *Reply, inForce func(*policy.View) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !e.kept() || !inForce(v) {
+	if !c.has(e) || !inForce(v) {
 		return
 	}
 	if c.config != r.Config {
