@@ -167,8 +167,9 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	} else {
 		_ = e.endDueSwitch(ctx) // it reports its errors
 	}
-	err = errors.Join(e.unopened, e.plane.refused, failed, e.flows.Run(e.judge()))
-	e.complete = err == nil && s == e.coming
+	err = errors.Join(e.unopened, failed, e.flows.Run(e.judge()))
+	// Refused sets hold up no snapshot: each comparison reports them and tries again.
+	e.complete = err == nil && e.plane.refused == nil && s == e.coming
 	return err
 }
 

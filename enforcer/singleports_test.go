@@ -111,8 +111,8 @@ func TestRefusedSets(t *testing.T) {
 	s := w.compile([]policy.Pod{client, other}, pol("allow", "tcp/443 www.example.org"))
 	w.seams.refuse = "ensure " + xtables.GrantSetName(client.PodRef, https, iptables.IPv4)
 	w.prepare(s)
-	if err := w.e.Commit(context.Background()); !errors.Is(err, errInjected) || w.e.snapshot != s {
-		t.Errorf("a set is refused, and the snapshot is in force: %v, %v", w.e.snapshot == s, err)
+	if err := w.e.Commit(context.Background()); err != nil || w.e.snapshot != s || w.e.complete {
+		t.Errorf("a set is refused, and the snapshot is in force: %v, complete: %v, %v", w.e.snapshot == s, w.e.complete, err)
 	}
 	w.snap = s
 	if err := w.e.compare(context.Background(), true, true); !errors.Is(err, errInjected) || w.e.drift.since(w.clock.Now(), 0) == nil {
@@ -151,8 +151,11 @@ func TestSetsThatCannotBeRepaired(t *testing.T) {
 	}
 	s := w.compile([]policy.Pod{client, other}, pol("allow", "tcp/443 www.example.org *.example.net"))
 	w.prepare(s)
-	if err := w.e.Commit(context.Background()); !errors.Is(err, errInjected) {
-		t.Errorf("a set is not repaired, and Commit says %v", err)
+	if err := w.e.Commit(context.Background()); err != nil || w.e.snapshot != s {
+		t.Errorf("a set is not repaired, and the snapshot is in force: %v, %v", w.e.snapshot == s, err)
+	}
+	if err := w.e.compare(context.Background(), true, true); !errors.Is(err, errInjected) {
+		t.Errorf("a set is not repaired after the Commit, and the comparison says %v", err)
 	}
 	w.snap = s
 	w.answer(other, "a.example.net", 600, "192.0.2.2")
