@@ -154,7 +154,6 @@ type carrying struct {
 	p      *podGrants
 	next   *policy.View
 	to     *Carried
-	again  bool // grants were not written to all that take them
 	denies bool // rules that deny or pass have got addresses
 }
 
@@ -170,7 +169,11 @@ type source struct {
 // carry carries over the grants of one pod. Each name is decided once, without mu, and the table is free for
 // others after each part: what is granted meanwhile is granted by the next view too, see stageGrant.
 func (t *Table) carry(of *carrying) error {
-	for sources := of.p.sources(of.again); len(sources) > 0; {
+	t.mu.Lock()
+	again := of.p.closed
+	of.p.closed = false
+	t.mu.Unlock()
+	for sources := of.p.sources(again); len(sources) > 0; {
 		part := sources[:min(len(sources), batchGrants)]
 		sources = sources[len(part):]
 		of.decide(part)
@@ -202,7 +205,6 @@ func (t *Table) beginCarry(of *carrying, last *policy.View, coming *policy.Snaps
 	if err := t.moveSubjects(p, lost); err != nil || of.next == nil {
 		return false, err
 	}
-	of.again, p.closed = p.closed, false
 	return true, nil
 }
 

@@ -191,7 +191,13 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", set.Name, got, want)
 		}
 	}
+	w.table.FreezeBounds(key, func(got dataplane.Bounds) {
+		if want := (dataplane.Bounds{Min: 1, Max: 2}); got != want {
+			t.Errorf("frozen bounds %+v, want %+v", got, want)
+		}
+	})
 	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func([]dataplane.Frozen) { t.Error("a set that is not held") })
+	w.table.FreezeBounds(grantSet(p.PodRef, "tcp/80", false), func(dataplane.Bounds) { t.Error("bounds of a set that is not held") })
 }
 
 // Grants that come and go while the members of a set are read change nothing of the others.

@@ -319,7 +319,7 @@ func (t *Table) Keep(in *policy.NameInUse, left []netip.Addr, answered bool) (ke
 				if last == ofEarlier {
 					last = r.until
 				}
-				r.held = uint32(last.seconds())
+				r.held = uint32(max(last.seconds(), 0))
 			}
 			if open == nil || at.now >= r.heldAt()+monotonic(open.Reuse) || answered && !t.active(g, r.since) || len(alone) >= keptMax && !alone[a] {
 				t.deadlines.enqueue(g)

@@ -48,6 +48,21 @@ func (t *Table) Freeze(key dataplane.GrantSet, f func([]dataplane.Frozen)) {
 	}
 }
 
+// FreezeBounds implements dataplane.Grants.
+func (t *Table) FreezeBounds(key dataplane.GrantSet, f func(dataplane.Bounds)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var sum dataplane.Bounds
+	found := false
+	for s := range t.sharing(key) {
+		b := s.bounds()
+		sum, found = dataplane.Bounds{Min: sum.Min + b.Min, Max: sum.Max + b.Max}, true
+	}
+	if found {
+		f(sum)
+	}
+}
+
 // Members implements dataplane.Grants.
 func (t *Table) Members(key dataplane.GrantSet) []dataplane.Frozen {
 	t.mu.Lock()

@@ -58,13 +58,7 @@ func (s *mirror) freezeBounds(f func(dataplane.Bounds)) {
 		f(s.bounds)
 		return
 	}
-	s.grants.Freeze(s.set, func(frozen []dataplane.Frozen) {
-		var sum dataplane.Bounds
-		for _, of := range frozen {
-			sum.Min, sum.Max = sum.Min+len(of.Certain), sum.Max+len(of.Certain)+len(of.Uncertain)
-		}
-		f(sum)
-	})
+	s.grants.FreezeBounds(s.set, f)
 }
 
 // membersOf renders the sets of grants of one set of the kernel.
