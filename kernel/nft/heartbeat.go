@@ -112,7 +112,7 @@ const replacedBeats = 60
 
 // triesToMove tells whether a renewal is to move the deadline in place.
 func (t *Tables) triesToMove() bool {
-	if t.replaces.Load() == 0 {
+	if t.replaces.Load() <= 0 {
 		return true
 	}
 	t.replaces.Add(-1)

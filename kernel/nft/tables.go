@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -82,7 +83,7 @@ func New(names []ID, all ...knftables.Interface) *Tables {
 // openStore sets the Store, in the kernel if there are sockets that lead to it.
 func (t *Tables) openStore(sockets *nfattr.Sockets) {
 	t.Store = timed.New(timed.Options{Table: t.all[t.names[0]], Name: t.names[0].Name, Sockets: sockets, Generations: t.generations,
-		Moves: func() bool { return t.moves.Load() && t.replaces.Load() == 0 }})
+		Moves: func() bool { return t.moves.Load() && t.replaces.Load() <= 0 }})
 }
 
 // guards returns the tables that are guards, or the others.
@@ -297,12 +298,15 @@ func (t *Tables) ExternalChange() bool { return t.generations.External() }
 // Remove deletes all tables, the last first: a guard without the others would deny everything. Tables that are not
 // there are no error.
 func (t *Tables) Remove(ctx context.Context) error {
-	for _, id := range slices.Backward(t.names) {
+	var first error
+	for i, id := range slices.Backward(t.names) {
 		if err := t.removeTable(ctx, id); err != nil {
-			return err
+			if first = cmp.Or(first, err); i == len(t.names)-1 {
+				break // a guard would deny what the others allow
+			}
 		}
 	}
-	return nil
+	return first
 }
 
 // removeOthers removes the tables that are not wanted.
