@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
@@ -19,13 +20,14 @@ import (
 func (e *Enforcer) judge() flows.Judge {
 	var subjects dataplane.Subjects // made for the first connection, as owners
 	var owners map[netip.Addr]policy.PodRef
+	own := e.ownAddrs()
 	return func(f conntrack.Flow, why flows.Reason) bool {
 		if owners == nil {
 			subjects = e.inForce()
 			owners = plan.Owners(subjects)
 		}
 		p := subjects[owners[f.Src.Addr()]]
-		return p != nil && e.covers(p, f, why == flows.RulesLost)
+		return p != nil && e.covers(p, f, why == flows.RulesLost, own)
 	}
 }
 
@@ -55,7 +57,8 @@ func (e *Enforcer) comingAddrs(last, subjects dataplane.Subjects) map[netip.Addr
 // selected: the allowed ones are admitted, so that they never notice. The
 // rest has no admission and is cut by becoming selected.
 func (e *Enforcer) admitOpen(coming map[netip.Addr]*dataplane.Subject) error {
-	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool { return e.covers(coming[f.Src.Addr()], f, false) })
+	own := e.ownAddrs()
+	return e.flows.Admit(slices.Collect(maps.Keys(coming)), func(f conntrack.Flow) bool { return e.covers(coming[f.Src.Addr()], f, false, own) })
 }
 
 // isolateQuietly makes coming subjects with ordered rules default-deny, and admits once more:
@@ -84,10 +87,10 @@ func (e *Enforcer) isolateQuietly(ctx context.Context, s *policy.Snapshot, subje
 // one of a rule that accepts; to a resolver or the endpoint; to itself; to a peer. It may
 // have opened one that only policies of the standards deny, unless all rules were in force
 // when it opened.
-func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bool {
+func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool, own func() []netip.Addr) bool {
 	flow := policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer}
 	flow.Implied, flow.Exempt = e.isDNS(f)
-	flow.ByName = e.CountsByName(f.Dst, f.Peer)
+	flow.ByName = e.countsByName(f.Dst, f.Peer, own)
 	ports, rules := e.grants.Opened(p.Pod, f.Dst.Addr())
 	flow.Open = ports
 	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
@@ -111,15 +114,24 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow, fresh bool) bo
 // CountsByName tells whether a connection to what is dialled may be allowed by name, although it leads to what
 // is reached.
 func (e *Enforcer) CountsByName(dialled, reached netip.AddrPort) bool {
+	return e.countsByName(dialled, reached, e.ownAddrs())
+}
+
+func (e *Enforcer) countsByName(dialled, reached netip.AddrPort, own func() []netip.Addr) bool {
 	network := e.intercept.Network()
-	if dialled == reached || network.IsService(dialled.Addr()) {
-		return true
-	}
-	own, err := e.k.Links.Addrs()
-	if err != nil {
-		e.log.Warn("cannot read this node's addresses; a connection that is led to it counts as led elsewhere", "error", err)
-	}
-	return slices.Contains(own, reached.Addr())
+	return dialled == reached || network.IsService(dialled.Addr()) || slices.Contains(own(), reached.Addr())
+}
+
+// ownAddrs returns this node's addresses, which are read once: a pod may have thousands of connections that
+// are led to another address than it dialled.
+func (e *Enforcer) ownAddrs() func() []netip.Addr {
+	return sync.OnceValue(func() []netip.Addr {
+		own, err := e.k.Links.Addrs()
+		if err != nil {
+			e.log.Warn("cannot read this node's addresses; a connection that is led to it counts as led elsewhere", "error", err)
+		}
+		return own
+	})
 }
 
 // isDNS tells whether a connection is to a resolver, and whether to an agent, which may be by

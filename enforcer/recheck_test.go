@@ -363,3 +363,36 @@ func TestConnectionsOutliveTheirGrants(t *testing.T) {
 		}
 	}
 }
+
+// countedLinks counts how often the node's addresses are read.
+type countedLinks struct {
+	link.Interface
+	readings int
+}
+
+func (c *countedLinks) Addrs() ([]netip.Addr, error) {
+	c.readings++
+	return c.Interface.Addrs()
+}
+
+// TestManyTranslatedConnectionsAreJudgedTogether: the node's addresses are read once for all connections that are
+// led to another address than was dialled.
+func TestManyTranslatedConnectionsAreJudgedTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	links := &countedLinks{Interface: w.links}
+	w.e.k.Links = links
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	for i := range 100 {
+		f := flow(fmt.Sprintf("10.1.0.5:%d", 1000+i), "192.0.2.1:443")
+		f.Peer = netip.MustParseAddrPort("198.51.100.1:443")
+		w.tracked(f)
+	}
+	before := links.readings
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/8443 www.example.org"))
+	if got := links.readings - before; got != 1 {
+		t.Errorf("the node's addresses were read %d times for 100 connections", got)
+	}
+}

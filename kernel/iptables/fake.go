@@ -25,7 +25,7 @@ type tableKey struct {
 
 // Fake is an Interface in memory. It refuses what the kernel refuses: a jump to a missing
 // chain, the deletion of a chain that is referred to, the removal of a missing rule, a
-// name that is too long.
+// name or comment that is too long.
 type Fake struct {
 	mu     sync.Mutex
 	tables map[tableKey]Chains
@@ -118,6 +118,9 @@ var targets = []string{"ACCEPT", "DROP", "RETURN", "MARK", "CONNMARK", "NFLOG"}
 func (c Chains) check() error {
 	for chain, rules := range c {
 		for _, r := range rules {
+			if _, comment, _ := strings.Cut(r, `--comment "`); strings.Index(comment, `"`) > CommentLengthMax {
+				return fmt.Errorf("a comment of chain %s is over %d bytes", chain, CommentLengthMax)
+			}
 			to := Target(r)
 			if _, there := c[to]; to != "" && !there && !slices.Contains(targets, to) {
 				return fmt.Errorf("chain %s refers to %s, which does not exist", chain, to)

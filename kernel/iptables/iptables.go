@@ -25,6 +25,11 @@ func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 // iptables keeps.
 const ChainLengthMax = 28
 
+// CommentLengthMax is the longest comment of a rule in bytes: XT_MAX_COMMENT_LEN (256) of
+// linux/netfilter/xt_comment.h less the closing zero. iptables cuts a longer comment, and refuses one
+// of 1,024 bytes with all that is written with it.
+const CommentLengthMax = 255
+
 // Chains is what one table holds: rules by chain, each rule as iptables-save
 // prints it, without "-A CHAIN ".
 type Chains map[string][]string

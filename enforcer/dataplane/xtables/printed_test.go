@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +22,18 @@ import (
 func manyPods() []*dataplane.Subject {
 	kinds := []policy.PortSet{"any", "tcp", "udp", "sctp", "tcp/443", "udp/53", "sctp/9", "tcp/8000-9000", "sctp/7-8", "tcp/443,tcp/8000-9000,udp/53",
 		"tcp/1,tcp/3,tcp/5,tcp/7,tcp/9,tcp/11,tcp/13,tcp/15,tcp/17,tcp/19,tcp/21,tcp/23,tcp/25,tcp/27,tcp/29,tcp/31"}
-	pods := twoPods()
+	// The longest names, and the most ports of a rule without a protocol.
+	var ports []policy.PortRange
+	for i := range uint16(64) {
+		for _, protocol := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
+			ports = append(ports, policy.PortRange{Protocol: protocol, First: 50000 + 2*i, Last: 50000 + 2*i})
+		}
+	}
+	long := *twoPods()[1]
+	long.Pod = policy.PodRef{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253), UID: "3"}
+	long.Addrs, long.Homes, long.Grants = addrs("10.1.0.7 2001:db8:1::7"), nil, []policy.PortSet{policy.NewPortSet(ports...)}
+	long.Judged = long.Addrs
+	pods := append(twoPods(), &long)
 	for i := range 60 {
 		p := &dataplane.Subject{
 			Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprint(i)}, Isolated: true,

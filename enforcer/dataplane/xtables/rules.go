@@ -209,9 +209,9 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 		return k.rules
 	}
 	var out []string
-	add := func(match, set, what string) {
-		out = append(out, match+"-m set --match-set "+set+` -m comment --comment "`+p.Pod.String()+" "+what+`" -g `+chainNamed)
-	}
+	comment := p.Pod.String()
+	comment = ` -m comment --comment "` + comment[:min(len(comment), iptables.CommentLengthMax)] + `" -g ` + chainNamed
+	add := func(match, set string) { out = append(out, match+"-m set --match-set "+set+comment) }
 	shared := false
 	for _, ports := range p.Grants {
 		set := GrantSetName(p.Pod, ports, r.family)
@@ -221,12 +221,12 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 		if _, _, single := ports.Single(); single {
 			if !shared {
 				shared = true
-				add("", set+" dst,dst", "single ports")
+				add("", set+" dst,dst")
 			}
 			continue
 		}
 		for _, match := range portMatches(ports) {
-			add(match, set+" dst", string(ports))
+			add(match, set+" dst")
 		}
 	}
 	if keeps {
