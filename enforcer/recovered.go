@@ -105,7 +105,8 @@ func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.
 }
 
 // withdrawStale withdraws the earlier agent's admissions of connections of addresses that
-// are no longer the same pod's.
+// are another subject's now. Those of addresses of no subject go with the rules that deny without
+// an admission, which are in force still.
 func (e *Enforcer) withdrawStale(subjects dataplane.Subjects) error {
 	owner := plan.Owners(subjects)
 	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Subjects)), maps.Keys(e.recovered.recheck))
@@ -114,5 +115,5 @@ func (e *Enforcer) withdrawStale(subjects dataplane.Subjects) error {
 		return ok && e.recovered.same(a, ref)
 	})
 	e.flows.Recheck(flows.PolicyChanged, stale)
-	return e.flows.Withdraw(stale)
+	return e.flows.Withdraw(slices.DeleteFunc(stale, func(a netip.Addr) bool { _, ok := owner[a]; return !ok }))
 }

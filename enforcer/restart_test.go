@@ -196,6 +196,30 @@ func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	}
 }
 
+// TestAdmissionsLastAsLongAsTheRules: a pod that no policy selects any more after a restart keeps its connections
+// while the last rules are in force, which deny without an admission.
+func TestAdmissionsLastAsLongAsTheRules(t *testing.T) {
+	t.Parallel()
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	f := w.track("10.1.0.5:1003", "192.0.2.1:443")
+	w.restart()
+	s := w.compile([]policy.Pod{pod("web", "10.1.0.5")}, pol("allow", "tcp/443 www.example.org"))
+	w.prepare(s)
+	w.chains.Fail(errInjected)
+	if err := w.e.Commit(context.Background()); err == nil {
+		t.Fatal("no error")
+	}
+	if !w.admitted(f) {
+		t.Error("the connection is cut by the rules of the last agent")
+	}
+	w.chains.Fail(nil)
+	fatal.If(t, w.rollOut(s))
+	if w.admitted(f) {
+		t.Error("the next pod with the address inherits the connection")
+	}
+}
+
 // A pod that was only audited has a chain and was never judged: what the next
 // agent's policy allows of its connections must stay.
 func TestRestartJudgesPodsThatWereOnlyAudited(t *testing.T) {

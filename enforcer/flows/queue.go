@@ -74,8 +74,13 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 	for _, a := range pods {
 		lost[a] = true
 	}
+	same := func(pods map[netip.Addr]bool) bool { return maps.Equal(pods, lost) }
 	for _, a := range peers {
-		q.pending.lost[a], q.unrecorded[a] = append(q.pending.lost[a], lost), true
+		q.unrecorded[a] = true
+		// Until a roll-out succeeds, each one says what the last one said.
+		if !slices.ContainsFunc(q.pending.lost[a], same) {
+			q.pending.lost[a] = append(q.pending.lost[a], lost)
+		}
 	}
 }
 

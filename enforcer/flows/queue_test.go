@@ -233,6 +233,18 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestALossIsQueuedOnce: while roll-outs fail, each one queues what the last one did.
+func TestALossIsQueuedOnce(t *testing.T) {
+	n := newNode(t)
+	for range 10 {
+		n.Recheck(PeersLost, addrs("10.1.0.5 10.1.0.6"), addrs("192.0.2.1")...)
+		n.Recheck(PeersLost, addrs("10.1.0.6"), addrs("192.0.2.1")...)
+	}
+	if got := len(n.pending.lost[addrs("192.0.2.1")[0]]); got != 2 {
+		t.Errorf("%d sets of pods are queued, of 2 distinct ones", got)
+	}
+}
+
 func TestRecheckSetSurvivesTheAgent(t *testing.T) {
 	n := newNode(t)
 	fatal.If(t, n.Record(addrs("10.1.0.5 2001:db8::5")...))
