@@ -147,11 +147,6 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 		if err := e.endOther(ctx); err != nil {
 			return e.close(ctx, err)
 		}
-		if e.Coexisting() {
-			// The earlier agent's grants must fail from now on: nothing asks for them. endSwitch
-			// reports its errors.
-			_ = e.endSwitch(ctx)
-		}
 	}
 	if members {
 		return e.commitPeers(ctx)
@@ -195,10 +190,13 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	}
 	gone := plan.Removed(last, subjects)
 	e.recheckChanged(s, last, subjects)
-	for _, ref := range e.plane.StalePods(subjects) {
+	stale := e.plane.StalePods()
+	for ref, p := range subjects {
 		// An earlier agent granted by a set of the pod that no policy needs any more: its members are not
 		// known, and the connections that they allowed are to be cut.
-		e.flows.Recheck(flows.PolicyChanged, subjects[ref].Addrs)
+		if len(stale) > 0 && stale[dataplane.PodID(ref)] {
+			e.flows.Recheck(flows.PolicyChanged, p.Addrs)
+		}
 	}
 	written := e.beside(s, subjects)
 	if err := e.recheckPeers(ctx, written, s); err != nil {
@@ -208,8 +206,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 		return nil, err
 	}
 	if e.recovered.reused(subjects) {
-		e.plane.early = true
-		e.leaveOther()
+		e.plane.leave()
 	}
 	if err := e.isolateQuietly(ctx, s, written, coming); err != nil {
 		return nil, err

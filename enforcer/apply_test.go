@@ -50,7 +50,7 @@ func (w *world) admitted(f conntrack.Flow) bool {
 // place lets a packet come from where its pod lives: on the interface of its
 // address, or of another address of the same pod.
 func (w *world) place(p *packet) {
-	found, err := w.links.Homes([]netip.Addr{p.Src})
+	found, _, err := w.links.Homes([]netip.Addr{p.Src})
 	fatal.If(w.t, err)
 	h := w.e.homes[p.Src].Home
 	if at := found[p.Src]; len(at) > 0 {

@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/intercept"
@@ -23,10 +22,14 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 	selected, err := e.tablesInForce().Selected(ctx)
 	keep(err)
 	keep(e.k.Tables.Remove(ctx))
-	keep(e.plane.Remove(ctx, func(isolated []netip.Addr) error { return e.flows.Withdraw(append(isolated, selected...)) }))
+	isolated, err := e.plane.Remove(ctx)
+	keep(err)
 	if e.k.Other != nil {
-		keep(e.k.Other.New(e.owner).Remove(ctx, e.flows.Withdraw))
+		others, err := e.k.Other.New(e.owner).Remove(ctx)
+		keep(err)
+		isolated = append(isolated, others...)
 	}
+	keep(e.flows.Withdraw(append(isolated, selected...)))
 	keep(e.removeAddrs())
 	return first
 }

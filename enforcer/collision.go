@@ -13,8 +13,12 @@ import (
 // recoverPlanes has the dataplanes find what an earlier agent left, and returns the addresses that it
 // isolated. It refuses mark bits that a rule of another program uses.
 func (e *Enforcer) recoverPlanes(ctx context.Context) (isolated []netip.Addr, err error) {
+	planes := []dataplane.Interface{e.plane.Interface}
+	if e.plane.counts.Load() {
+		planes = append(planes, e.plane.other)
+	}
 	var all []dataplane.Recovered
-	for _, p := range e.plane.all() {
+	for _, p := range planes {
 		found, err := p.Recover(ctx)
 		if err != nil {
 			return nil, err

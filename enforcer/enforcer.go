@@ -178,7 +178,7 @@ const tablesSetMax = 4096
 
 // own makes the dataplane, the grants that it holds and the queue of rechecks.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.Coexisting, Repaired: e.repaired}
+	e.owner = dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.Coexisting}
 	e.plane = &switching{Interface: e.k.Dataplane(e.owner)}
 	if e.k.Entries == nil {
 		e.k.Entries = e.k.Tables.Store

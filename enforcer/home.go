@@ -14,49 +14,42 @@ import (
 // addresses that no pod has any more.
 func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	e.next = nil
-	stands := e.standing()
+	stands, shared := e.standing(), map[netip.Addr]string{}
 	homes := plan.FindHomes(s, plan.Evidence{
 		Last: e.homes, Stands: stands,
 		Recovered: func(a netip.Addr, ref policy.PodRef) (link.Home, bool) { return e.recovered.home(a, ref, stands) },
 		Ask: func(addrs []netip.Addr) map[netip.Addr][]link.Found {
-			found, err := e.k.Links.Homes(addrs)
+			found, others, err := e.k.Links.Homes(addrs)
 			if err != nil {
 				e.log.Warn("cannot find where pods' addresses are at home", "error", err)
 			}
+			shared = others
 			return found
 		},
 	})
 	e.warnRefused(homes)
 	e.homes = homes
 	e.noteHomes(s)
-	e.findSwitched(s)
+	e.findSwitched(s, shared)
 	bridged := slices.ContainsFunc(slices.Collect(maps.Values(homes)), func(h plan.Home) bool { return h.Bridged() })
 	e.warnUnseen(bridged)
 	e.findGateways(bridged)
 }
 
-// findSwitched looks for pods behind a switch that is no bridge of the kernel, and says which
-// are new there.
-func (e *Enforcer) findSwitched(s *policy.Snapshot) {
-	var nowhere []netip.Addr
-	for _, v := range s.Views {
-		for _, a := range v.Pod.IPs {
-			if _, home := e.homes[a]; !home && v.Node == nil {
-				nowhere = append(nowhere, a)
-			}
-		}
-	}
-	found, err := e.k.Links.Shared(nowhere)
-	if err != nil {
-		e.log.Warn("cannot find whether pods are behind a switch", "error", err)
-	}
-	for a, iface := range found {
+// findSwitched notes the pods behind a switch that is no bridge of the kernel, of addresses with the interfaces
+// that others share, and says which are new there.
+func (e *Enforcer) findSwitched(s *policy.Snapshot, shared map[netip.Addr]string) {
+	maps.DeleteFunc(shared, func(a netip.Addr, _ string) bool {
+		_, home := e.homes[a]
+		return home || s.View(a) == nil
+	})
+	for a, iface := range shared {
 		if e.switched[a] != iface {
 			ref, _ := s.Pod(a)
 			e.log.Error("a switch that netfilter does not see connects the pod: nothing is enforced between pods and Services inside it", "pod", ref, "address", a, "interface", iface)
 		}
 	}
-	e.switched = found
+	e.switched = shared
 }
 
 // findGateways looks for the node's link-local addresses, where pods are on bridges.

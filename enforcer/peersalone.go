@@ -37,6 +37,7 @@ func (e *Enforcer) commitPeers(ctx context.Context) error {
 	}
 	e.snapshot = e.coming
 	err := errors.Join(e.shrink(ctx, e.plan), e.flows.Run(e.judge()))
+	_ = e.endDueSwitch(ctx) // it reports its errors
 	e.complete = err == nil
 	return err
 }

@@ -54,7 +54,7 @@ func (e *Enforcer) tablesInForce() layout.InForce { return layout.InForce{Tables
 // mode is how the tables decide the Namespace tier: as the dataplane does or, while the other one counts, as both do.
 func (e *Enforcer) mode() layout.Mode {
 	_, inTables := e.plane.Interface.(dataplane.InTables)
-	other := e.plane.left() != nil
+	other := e.plane.counts.Load()
 	return layout.Mode{Bits: layout.Bits{Admitted: e.cfg.Mark, Candidate: e.cfg.Candidate}, Candidates: !inTables || other, HasGrants: inTables || other}
 }
 

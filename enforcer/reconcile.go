@@ -287,19 +287,18 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if !repair && len(found) > 0 {
 		return errDeviates(found)
 	}
-	return e.repair(ctx, plan, tables, wrong)
+	return e.repair(ctx, plan, found, tables, wrong)
 }
 
-// repair writes what deviates, and all that earlier writes left undone. What fails holds up nothing else.
-func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string, wrong []grants.Deviation) error {
+// repair writes what was found to deviate, of that the tables and the entries that are wrong, and all that earlier
+// writes left undone. What fails holds up nothing else.
+func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, found, tables []string, wrong []grants.Deviation) error {
 	if len(tables) > 0 {
-		e.repaired(strings.Join(tables, ", "))
 		// A lost rule that denies leaves its connections to the rules below it.
 		e.flows.Recheck(flows.RulesLost, addrsWithTiers(subjects))
 	}
 	if len(wrong) > 0 {
 		// So does a lost entry, of a rule of ours.
-		e.repaired(fmt.Sprintf("%s, %d entries in all", entriesOf(wrong[0]), len(wrong)))
 		e.flows.Recheck(flows.PolicyChanged, addrsWithTiers(subjects))
 	}
 	failed := e.flows.Record()
@@ -310,8 +309,18 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 	if failed = errors.Join(failed, e.grants.Repair(wrong), e.write(ctx, subjects, e.snapshot)); failed != nil {
 		return failed
 	}
+	if e.plane.refused != nil { // the refused sets are found each time
+		found = tables
+	}
+	if len(found) > 0 {
+		e.repairs.Add(1)
+		e.log.Warn("restored rules that another program or a failed write changed", "rules", strings.Join(found[:min(len(found), namedMost)], ", "), "objects", len(found))
+	}
 	return errors.Join(e.plane.refused, e.endDueSwitch(ctx))
 }
+
+// namedMost bounds the objects that a line of the log names.
+const namedMost = 8
 
 // entriesOf names the set of an entry.
 func entriesOf(d grants.Deviation) string {
@@ -319,9 +328,4 @@ func entriesOf(d grants.Deviation) string {
 		return "nft grants " + d.Set.Name
 	}
 	return fmt.Sprintf("nft entries of rule %s", d.Set.Rule)
-}
-
-func (e *Enforcer) repaired(what string) {
-	e.repairs.Add(1)
-	e.log.Warn("restored rules that another program or a failed write changed", "rules", what)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -25,13 +24,13 @@ type Other struct {
 // time: until then an answer of either agent opens its addresses.
 type switching struct {
 	dataplane.Interface
-	// other is nil where nothing of it counts any more, or is readable.
-	other atomic.Pointer[dataplane.Interface]
-	// The fields from here on belong to the holder of apply. remains has objects to remove,
-	// nil: none.
-	remains dataplane.Interface
-	// early: they go with the first commit.
-	early bool
+	// other is the other one, nil where an earlier agent left nothing of it. It does not change any more
+	// once it counts: the tables decide by it too.
+	other  dataplane.Interface
+	counts atomic.Bool
+	// The fields from here on belong to the holder of apply. remains: there are objects to remove,
+	// early: although the earlier agent is there.
+	remains, early bool
 	// refused is the last Apply's error that concerns some pods alone.
 	refused error
 }
@@ -50,36 +49,22 @@ func (s *switching) Apply(ctx context.Context, st dataplane.State, to dataplane.
 	return err
 }
 
-// left returns the other dataplane, nil if nothing of it counts.
-func (s *switching) left() dataplane.Interface {
-	if o := s.other.Load(); o != nil {
-		return *o
-	}
-	return nil
-}
-
-// all returns the dataplanes whose objects count.
-func (s *switching) all() []dataplane.Interface {
-	if o := s.left(); o != nil {
-		return []dataplane.Interface{s.Interface, o}
-	}
-	return []dataplane.Interface{s.Interface}
+// leave has the tables decide without the other dataplane, by the next write.
+func (s *switching) leave() {
+	s.early = true
+	s.counts.Store(false)
 }
 
 // ApplyGrants implements dataplane.Interface. What is taken back goes from both; answers of
 // this agent come when its own rules are in force.
 func (s *switching) ApplyGrants(ops []dataplane.GrantOp) {
 	s.Interface.ApplyGrants(ops)
-	o := s.left()
-	if o == nil {
-		return
-	}
 	for i := range ops {
-		if !ops[i].Remove {
+		if !ops[i].Remove || !s.counts.Load() {
 			continue
 		}
-		theirs := []dataplane.GrantOp{{Set: o.Named(ops[i].Set), Remove: true, Grants: ops[i].Grants}}
-		o.ApplyGrants(theirs)
+		theirs := []dataplane.GrantOp{{Set: s.other.Named(ops[i].Set), Remove: true, Grants: ops[i].Grants}}
+		s.other.ApplyGrants(theirs)
 		if err := theirs[0].Err; err != nil && !dataplane.IsNoSet(err) && ops[i].Err == nil {
 			ops[i].Err = err
 		}
@@ -89,7 +74,7 @@ func (s *switching) ApplyGrants(ops []dataplane.GrantOp) {
 // findOther looks for objects of the other dataplane. The caller holds apply.
 func (e *Enforcer) findOther(ctx context.Context) error {
 	other := e.k.Other
-	if other == nil || e.plane.remains != nil {
+	if other == nil || e.plane.other != nil {
 		return nil
 	}
 	left, err := other.Left(ctx)
@@ -105,39 +90,33 @@ func (e *Enforcer) findOther(ctx context.Context) error {
 		}
 		counts = !ended
 	}
-	o := other.New(e.owner)
-	if e.plane.remains = o; counts {
-		e.plane.other.Store(&o)
-	}
+	e.plane.other, e.plane.remains = other.New(e.owner), true
+	e.plane.counts.Store(counts)
 	e.log.Info("an earlier agent used the other dataplane; its rules stay in force until this agent's are and that agent has ended")
 	return nil
 }
 
 // importGrants takes over the grants of the other dataplane. The caller holds apply.
 func (e *Enforcer) importGrants() error {
-	o := e.plane.left()
-	if o == nil {
+	if !e.plane.counts.Load() {
 		return nil
 	}
-	if err := e.grants.Import(o); err != nil {
+	if err := e.grants.Import(e.plane.other); err != nil {
 		return fmt.Errorf("take over the grants of the other dataplane: %w", err)
 	}
 	return nil
 }
 
-// leaveOther has the tables decide without the other dataplane, by the next write.
-func (e *Enforcer) leaveOther() { e.plane.other.Store(nil) }
-
 // endSwitch ends the other dataplane's part, and removes everything of it. This agent's rules
 // are in force; the caller holds apply. An error is reported as a deviation, and comparisons
 // try again.
 func (e *Enforcer) endSwitch(ctx context.Context) error {
-	if e.plane.remains == nil {
+	err := e.endOther(ctx)
+	if !e.plane.remains {
 		return nil
 	}
-	err := e.endOther(ctx)
 	if err == nil {
-		err = e.plane.remains.Remove(ctx, func([]netip.Addr) error { return nil })
+		_, err = e.plane.other.Remove(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("remove what the other dataplane holds: %w", err)
@@ -146,7 +125,7 @@ func (e *Enforcer) endSwitch(ctx context.Context) error {
 		return err
 	}
 	e.drift.report(fromSwitch, e.now(), nil)
-	e.plane.remains = nil
+	e.plane.remains = false
 	e.log.Info("removed the rules and sets of the other dataplane")
 	return nil
 }
@@ -163,12 +142,12 @@ func (e *Enforcer) endDueSwitch(ctx context.Context) error {
 // it. Its objects open nothing from then on: a rule that is left makes candidates, which the
 // tables do not ask for.
 func (e *Enforcer) endOther(ctx context.Context) error {
-	if e.plane.remains == nil {
+	if !e.plane.remains {
 		return nil
 	}
 	if err := e.importGrants(); err != nil {
 		return err
 	}
-	e.leaveOther()
+	e.plane.leave()
 	return e.applyTables(ctx, e.inForce(), e.snapshot)
 }

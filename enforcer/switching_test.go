@@ -23,12 +23,12 @@ type otherPlane struct {
 	failures, removals int
 }
 
-func (o *otherPlane) Remove(context.Context, func([]netip.Addr) error) error {
+func (o *otherPlane) Remove(context.Context) ([]netip.Addr, error) {
 	if o.failures--; o.failures >= 0 {
-		return errors.New("refused")
+		return nil, errors.New("refused")
 	}
 	o.removals++
-	return nil
+	return nil, nil
 }
 
 // isLeft has the agent find the other dataplane.

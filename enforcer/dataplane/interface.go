@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
-
-	"github.com/namegate/namegate/policy"
 )
 
 // PollEvery is how often package enforcer asks a Poller. Looks that find nothing take one
@@ -27,8 +25,6 @@ type Owner struct {
 	Log             *slog.Logger
 	// Coexisting tells whether another agent writes too.
 	Coexisting func() bool
-	// Repaired receives a description of each repair.
-	Repaired func(what string)
 }
 
 // BitUse is the error of a rule of another program that uses a bit of the owner's marks.
@@ -59,8 +55,7 @@ const (
 	Prepare Phase = iota
 	// Isolate brings into force which subjects are isolated, and no rule.
 	Isolate
-	// Commit brings all of a state into force, and repairs what the last Verify found. It
-	// reports each repair to the owner.
+	// Commit brings all of a state into force, and repairs what the last Verify found.
 	Commit
 	// Shrink removes what a state in force in all of the kernel needs no more: the rules that an
 	// earlier agent left outside of what is written, and sets of grants that the grants do not have
@@ -87,9 +82,8 @@ type Interface interface {
 
 	// Apply makes the packet filter hold a state. An error of type Refused concerns some pods alone.
 	Apply(ctx context.Context, st State, to Phase) error
-	// StalePods returns the pods among subjects of which a set waits for Shrink: an earlier agent
-	// granted by it.
-	StalePods(subjects Subjects) []policy.PodRef
+	// StalePods returns the IDs of pods of which a set waits for Shrink: an earlier agent granted by it.
+	StalePods() map[string]bool
 
 	// Verify compares the kernel with a state, and names the objects that deviate. It writes
 	// nothing. With all it reads every table, else those that may have been changed.
@@ -98,9 +92,9 @@ type Interface interface {
 	// Named returns a set with the dataplane's name of it.
 	Named(set GrantSet) GrantSet
 
-	// Remove removes every object of ours. It goes on after an error and returns the first.
-	// withdraw is called between the removal of rules and of sets. Recover is not needed.
-	Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error
+	// Remove removes every object of ours, and returns the addresses that were isolated beside those in
+	// the tables. It goes on after an error. Recover is not needed.
+	Remove(ctx context.Context) (isolated []netip.Addr, err error)
 }
 
 // Refused is an error of Apply: the kernel refuses to create or to repair sets of grants of some

@@ -60,16 +60,18 @@ func (f *Fake) notify() {
 }
 
 // Homes implements Interface.
-func (f *Fake) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
+func (f *Fake) Homes(addrs []netip.Addr) (homes map[netip.Addr][]Found, shared map[netip.Addr]string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[netip.Addr][]Found{}
+	homes, shared = map[netip.Addr][]Found{}, map[netip.Addr]string{}
 	for _, a := range addrs {
 		if h, ok := f.homes[a]; ok {
-			out[a] = h
+			homes[a] = h
+		} else if iface, ok := f.shared[a]; ok {
+			shared[a] = iface
 		}
 	}
-	return out, nil
+	return homes, shared, nil
 }
 
 // SetShared says which interface of a whole network leads to an address. Watchers get a token.
@@ -78,19 +80,6 @@ func (f *Fake) SetShared(addr netip.Addr, iface string) {
 	f.shared[addr] = iface
 	f.mu.Unlock()
 	f.notify()
-}
-
-// Shared implements Interface.
-func (f *Fake) Shared(addrs []netip.Addr) (map[netip.Addr]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := map[netip.Addr]string{}
-	for _, a := range addrs {
-		if iface, ok := f.shared[a]; ok {
-			out[a] = iface
-		}
-	}
-	return out, nil
 }
 
 // SetBlind says that netfilter does not see bridged packets, or sees them.

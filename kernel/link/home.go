@@ -4,36 +4,45 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Homes implements Interface.
-func (k *Kernel) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
-	out, bridges := map[netip.Addr][]Found{}, map[int]*bridge{}
+// sharedLink says that an address has no home, since others share its interface.
+type sharedLink string
+
+func (l sharedLink) Error() string { return "others share the interface " + string(l) }
+
+// Homes implements Interface. A default route leads to no pod.
+func (k *Kernel) Homes(addrs []netip.Addr) (homes map[netip.Addr][]Found, shared map[netip.Addr]string, err error) {
+	homes, shared = map[netip.Addr][]Found{}, map[netip.Addr]string{}
+	bridges := map[int]*bridge{}
 	var errs []error
 	for _, a := range addrs {
-		f, err := k.home(a, bridges)
-		if errors.Is(err, errUnknown) {
-			continue
-		}
-		if err != nil {
+		var others sharedLink
+		switch f, err := k.home(a, bridges); {
+		case errors.As(err, &others):
+			shared[a] = string(others)
+		case err == nil:
+			homes[a] = f
+		case !errors.Is(err, errUnknown):
 			errs = append(errs, err)
-			continue
 		}
-		out[a] = f
 	}
-	return out, errors.Join(errs...)
+	return homes, shared, errors.Join(errs...)
 }
 
 // home finds the homes of one address. It keeps the bridges that it looks at.
 func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error) {
-	r, err := k.onLink(addr)
-	if err != nil {
-		return nil, err
+	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true}) // in the table, with its prefix
+	if err != nil || len(routes) != 1 {
+		return nil, fmt.Errorf("route to %s: %w", addr, errUnknown)
+	}
+	r := routes[0]
+	if r.Gw != nil || r.Via != nil || r.Type != unix.RTN_UNICAST {
+		return nil, fmt.Errorf("%s is not on a link of this node: %w", addr, errUnknown)
 	}
 	b := bridges[r.LinkIndex]
 	if b == nil {
@@ -44,10 +53,13 @@ func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error)
 		if l.Type() != "bridge" {
 			// A link to a whole network, such as the node's own, is no pod's home: other
 			// sources are genuine on it too.
-			if r.Dst == nil || prefixLen(r.Dst) != addr.BitLen() {
-				return nil, fmt.Errorf("%s shares %s with others: %w", addr, l.Attrs().Name, errUnknown)
+			switch prefix, _ := r.Dst.Mask.Size(); prefix {
+			case 0:
+				return nil, fmt.Errorf("the route to %s leads to everywhere: %w", addr, errUnknown)
+			case addr.BitLen():
+				return []Found{{Home{Iface: l.Attrs().Name}, Seen}}, nil
 			}
-			return []Found{{Home{Iface: l.Attrs().Name}, Seen}}, nil
+			return nil, sharedLink(l.Attrs().Name)
 		}
 		if b, err = k.readBridge(l); err != nil {
 			return nil, err
@@ -55,43 +67,6 @@ func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error)
 		bridges[r.LinkIndex] = b
 	}
 	return b.home(k, addr)
-}
-
-// onLink returns the route in the table, with its prefix, of an address on a link of this node.
-func (k *Kernel) onLink(addr netip.Addr) (netlink.Route, error) {
-	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err != nil || len(routes) != 1 {
-		return netlink.Route{}, fmt.Errorf("route to %s: %w", addr, errUnknown)
-	}
-	if r := routes[0]; r.Gw == nil && r.Via == nil && r.Type == unix.RTN_UNICAST {
-		return r, nil
-	}
-	return netlink.Route{}, fmt.Errorf("%s is not on a link of this node: %w", addr, errUnknown)
-}
-
-// Shared implements Interface. A default route leads to no pod.
-func (k *Kernel) Shared(addrs []netip.Addr) (map[netip.Addr]string, error) {
-	out := map[netip.Addr]string{}
-	var errs []error
-	for _, a := range addrs {
-		r, err := k.onLink(a)
-		if err != nil || r.Dst == nil || prefixLen(r.Dst) == 0 || prefixLen(r.Dst) == a.BitLen() {
-			continue
-		}
-		l, err := k.h.LinkByIndex(r.LinkIndex)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, a, err))
-		case l.Type() != "bridge":
-			out[a] = l.Attrs().Name
-		}
-	}
-	return out, errors.Join(errs...)
-}
-
-func prefixLen(n *net.IPNet) int {
-	ones, _ := n.Mask.Size()
-	return ones
 }
 
 // bridge is the state of one bridge at one moment.

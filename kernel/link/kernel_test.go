@@ -80,7 +80,7 @@ func addrs(s ...string) []netip.Addr {
 // homes asks for the homes of one address.
 func homes(t testing.TB, links link.Interface, a string) ([]link.Found, bool) {
 	t.Helper()
-	found, err := links.Homes(addrs(a))
+	found, _, err := links.Homes(addrs(a))
 	if err != nil {
 		t.Fatalf("home of %s: %v", a, err)
 	}

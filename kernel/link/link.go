@@ -46,11 +46,11 @@ type Interface interface {
 	// at all if the ports of its bridge lead to other addresses, all of them or the port
 	// that answers for it, and several homes if several ports lead to it. After an error
 	// the result has the homes that were found.
-	Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error)
-	// Shared returns, of addresses without a home, those whose route leads to an interface
-	// of a whole network, with the interface's name: a switch that is no bridge of the kernel,
-	// such as Open vSwitch, connects them, and netfilter sees only what leaves it by that interface.
-	Shared(addrs []netip.Addr) (map[netip.Addr]string, error)
+	//
+	// shared are the addresses whose route leads to an interface of a whole network, with its
+	// name: a switch that is no bridge of the kernel, such as Open vSwitch, connects them, and
+	// netfilter sees only what leaves it by that interface.
+	Homes(addrs []netip.Addr) (homes map[netip.Addr][]Found, shared map[netip.Addr]string, err error)
 	// BridgesFiltered tells whether packets that cross a bridge pass through
 	// netfilter, IPv4 and IPv6.
 	BridgesFiltered() (bool, error)

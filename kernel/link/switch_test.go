@@ -23,7 +23,7 @@ func TestSharedInterfaces(t *testing.T) {
 	ip(t, "link set veth5 up")
 	ip(t, "route add 10.3.0.5/32 dev veth5")
 	ip(t, "route add default dev veth5")
-	got, err := k.Shared(addrs("10.1.0.5", "10.2.0.1", "10.2.0.5", "10.3.0.5", "10.4.0.5", "2001:db8:1::5", "2001:db8:2::5"))
+	_, got, err := k.Homes(addrs("10.1.0.5", "10.2.0.1", "10.2.0.5", "10.3.0.5", "10.4.0.5", "2001:db8:1::5", "2001:db8:2::5"))
 	fatal.If(t, err)
 	if want := map[netip.Addr]string{addr("10.2.0.5"): "tap0", addr("2001:db8:2::5"): "tap0"}; !maps.Equal(got, want) {
 		t.Errorf("shared %v, want %v", got, want)

@@ -13,7 +13,6 @@ import (
 	"github.com/namegate/namegate/enforcer/ruleset"
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/nft"
-	"github.com/namegate/namegate/policy"
 )
 
 // Config is what a dataplane works on.
@@ -129,26 +128,16 @@ func (x *packetFilter) Verify(context.Context, dataplane.State, bool) ([]string,
 }
 
 // StalePods implements dataplane.Interface.
-func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
-	known := x.known()
-	left := map[string]bool{} // the pods' IDs
+func (x *packetFilter) StalePods() map[string]bool {
+	known, out := x.known(), map[string]bool{}
 	for name := range x.kernel {
 		if known[name].Name == "" {
-			left[strings.SplitN(name, "-", 2)[0]] = true
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	for ref := range subjects {
-		if left[dataplane.PodID(ref)] {
-			out = append(out, ref)
+			id, _, _ := strings.Cut(name, "-")
+			out[id] = true
 		}
 	}
 	return out
 }
 
 // Remove leaves the tables, with all they hold, to their own Remove.
-func (x *packetFilter) Remove(_ context.Context, withdraw func(isolated []netip.Addr) error) error {
-	return withdraw(nil)
-}
+func (x *packetFilter) Remove(context.Context) ([]netip.Addr, error) { return nil, nil }

@@ -140,35 +140,31 @@ func grantHeader(s dataplane.GrantSet) ipset.Set {
 	return h
 }
 
-// missingGrants returns the sets that a state's rules use and its grants do not have, and
-// of stale sets of the kernel, by name, those that have such grants.
-func missingGrants(st dataplane.State, stale map[string]bool) (sets []dataplane.GrantSet, left map[string]dataplane.GrantSet) {
-	left = map[string]dataplane.GrantSet{}
+// missingGrants returns the sets that a state's rules use and its grants do not have.
+func missingGrants(st dataplane.State) (sets []dataplane.GrantSet) {
 	for ref, s := range st.Subjects {
 		for _, v6 := range []bool{false, true} {
 			for _, ports := range s.Grants {
 				set := dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6}
-				if st.Grants.Holds(set) {
-					continue
-				}
-				set.Name = GrantSetName(ref, ports, familyOf(v6))
-				sets = append(sets, set)
-				if stale[set.Name] {
-					left[set.Name] = set
+				if !st.Grants.Holds(set) {
+					set.Name = GrantSetName(ref, ports, familyOf(v6))
+					sets = append(sets, set)
 				}
 			}
 		}
 	}
-	return sets, left
+	return sets
 }
 
-// adopt reads the members of the sets that an earlier agent left in one listing, and creates
-// the others.
+// adopt reads the members of the sets that were left in one listing, and creates the others.
 func (x *packetFilter) adopt(st dataplane.State) error {
-	sets, left := missingGrants(st, x.stale)
-	there, found, listed := map[string]bool{}, map[dataplane.GrantSet][]dataplane.Grant{}, x.owner.Now()
-	for _, s := range sets {
+	known, left, there := mirrorsOf(st.Grants), map[string]dataplane.GrantSet{}, map[string]bool{}
+	found, listed := map[dataplane.GrantSet][]dataplane.Grant{}, x.owner.Now()
+	for _, s := range missingGrants(st) {
 		found[s] = nil
+		if x.kernel[s.Name] && known[s.Name] == nil {
+			left[s.Name] = s
+		}
 	}
 	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
 		found[set] = append(found[set], part...)
@@ -184,7 +180,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 		}
 	}
 	for s := range found { // also of a port that no rule asks: it is held until its grants are gone
-		if !there[s.Name] && !x.held[s.Name] && x.refused[s.Name] == nil {
+		if !there[s.Name] && known[s.Name] == nil && x.refused[s.Name] == nil {
 			err := x.cfg.Sets.Ensure(grantHeader(s))
 			if err != nil { // Prepare carries grants over to the sets that are there: a passing error must cut nothing
 				err = x.cfg.Sets.Ensure(grantHeader(s))
@@ -198,8 +194,7 @@ func (x *packetFilter) adopt(st dataplane.State) error {
 			delete(found, s)
 			continue
 		}
-		x.held[s.Name] = true
-		delete(x.stale, s.Name)
+		x.kernel[s.Name] = true
 	}
 	st.Grants.Adopt(found, listed)
 	return nil

@@ -302,7 +302,7 @@ func (s *stuckSet) Delete(name string, entries ...ipset.Entry) error {
 func newFilter(sets ipset.Interface, chains iptables.Interface) *packetFilter {
 	return Config{Sets: sets, Chains: chains}.New(dataplane.Owner{
 		Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Coexisting: func() bool { return false }, Repaired: func(string) {},
+		Coexisting: func() bool { return false },
 	}).(*packetFilter)
 }
 
@@ -313,7 +313,8 @@ func TestASetThatStays(t *testing.T) {
 			return x.Apply(context.Background(), dataplane.State{Grants: fakeGrants{}}, dataplane.Shrink)
 		},
 		"Remove": func(x *packetFilter) error {
-			return x.Remove(context.Background(), func([]netip.Addr) error { return nil })
+			_, err := x.Remove(context.Background())
+			return err
 		},
 	} {
 		sets := &stuckSet{Fake: ipset.NewFake(time.Now), name: "NG4-0"}

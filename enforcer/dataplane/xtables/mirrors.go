@@ -2,14 +2,12 @@ package xtables
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/policy"
 )
 
 // members are what the kernel is to hold of a set.
@@ -29,18 +27,6 @@ type mirror struct {
 	grants dataplane.Grants
 	set    dataplane.GrantSet
 	bounds dataplane.Bounds
-}
-
-// String names the set for administrators.
-func (s *mirror) String() string {
-	if s.fixed != nil {
-		return "set " + s.name
-	}
-	var ports []policy.PortRange
-	for _, of := range s.grants.Members(s.set) {
-		ports = append(ports, of.Set.Ports.Ranges()...)
-	}
-	return fmt.Sprintf("grants of pod %s on %s", s.set.Pod, policy.NewPortSet(ports...))
 }
 
 // members calls f with the members, some of which may change meanwhile. It does nothing for a set that no rule

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/policy"
 )
 
 // Config is what a dataplane works on. Without Sets or Chains, Remove alone may be called.
@@ -50,19 +50,16 @@ type packetFilter struct {
 	owner   dataplane.Owner
 	rules   *rules
 	mirrors mirrors
-	// held are the names of the kernel's sets that were adopted or created. The single ports of a pod share one
-	// set of each family, whose entries have the port; each other port set has one of its own.
-	held map[string]bool
+	// kernel are the names of the sets of grants that the kernel has. The single ports of a pod share one
+	// set of each family, whose entries have the port; each other port set has one of its own. Those that the
+	// grants do not have are of an earlier agent and not adopted yet, or no rule asks them any more.
+	kernel map[string]bool
+	grants dataplane.Grants // of the last Apply
 	// room is ApplyGrants', which has one call under way at a time.
 	room struct {
 		ops     []ipset.Op
 		entries []ipset.Entry
 	}
-	// found are the tables and static sets that are not as wanted, by the last Verify.
-	found []string
-	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
-	// rule asks any more.
-	stale map[string]bool
 	// refused are the errors of grant sets, by name, that the kernel did not create or repair: no rule
 	// asks them.
 	refused map[string]error
@@ -75,8 +72,8 @@ type packetFilter struct {
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	x := &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
-		held: map[string]bool{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting, owner.Now),
-		refused: map[string]error{}, stale: map[string]bool{},
+		kernel: map[string]bool{}, mirrors: newMirrors(cfg.Sets, owner.Coexisting, owner.Now),
+		refused: map[string]error{},
 	}
 	x.resync.Store(true)
 	return x
@@ -104,10 +101,10 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 		return out, fmt.Errorf("find the sets of an earlier agent: %w", err)
 	}
 	for _, name := range own {
-		x.stale[name] = true
+		x.kernel[name] = true
 	}
 	for _, s := range StaticSets() {
-		delete(x.stale, s.Name)
+		delete(x.kernel, s.Name)
 	}
 	out.Isolated, err = x.isolated()
 	return out, err
@@ -135,21 +132,16 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 			x.resync.Store(true)
 		}
 	}()
-	switch to {
+	switch x.grants = st.Grants; to {
 	case dataplane.Isolate:
 		return x.mirrors.writeStatic(st, beforeRules)
 	case dataplane.Shrink:
-		return x.shrink(ctx, st)
+		return x.shrink(ctx)
 	}
 	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
-	found := x.found
-	x.found = nil // in Prepare: of another state
 	if to == dataplane.Commit {
-		for _, what := range found {
-			x.owner.Repaired(what)
-		}
 		err = x.commit(ctx, st)
 	} else if x.active || !x.rules.follows {
 		if err = errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, wanted{st.Subjects, x.refused})); err != nil {
@@ -188,7 +180,11 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 		if err != nil {
 			return err
 		}
-		x.repairSets(wrong)
+		for _, s := range wrong { // one that cannot be repaired closes its pod alone
+			if _, err := x.mirrors.repair(s); err != nil {
+				x.refuse(s.set, err)
+			}
+		}
 	}
 	return x.adopt(st)
 }
@@ -198,25 +194,30 @@ func (x *packetFilter) refuse(s dataplane.GrantSet, err error) {
 	x.refused[s.Name] = fmt.Errorf("grants of pod %s: %w", s.Pod, err)
 }
 
-// shrink removes what a state in force does not need. The rules go first: the sets that they ask cannot be destroyed.
-func (x *packetFilter) shrink(ctx context.Context, st dataplane.State) error {
-	x.active = true
-	known := mirrorsOf(st.Grants)
-	for name := range x.held {
-		if known[name] == nil {
-			delete(x.held, name)
-			x.stale[name] = true
+// stale returns the sets of the kernel that the grants do not have.
+func (x *packetFilter) stale() iter.Seq[string] {
+	known := mirrorsOf(x.grants)
+	return func(yield func(string) bool) {
+		for name := range x.kernel {
+			if known[name] == nil && !yield(name) {
+				return
+			}
 		}
 	}
+}
+
+// shrink removes what a state in force does not need. The rules go first: the sets that they ask cannot be destroyed.
+func (x *packetFilter) shrink(ctx context.Context) error {
+	x.active = true
 	if err := x.rules.removeStale(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
 	var errs []error
-	for name := range x.stale {
+	for name := range x.stale() {
 		err := x.cfg.Sets.Destroy(name)
 		switch {
 		case err == nil, ipset.IsNotFound(err):
-			delete(x.stale, name)
+			delete(x.kernel, name)
 		case ipset.IsBusy(err):
 			x.owner.Log.Warn("a set that no policy needs stays; a rule that is not ours refers to it", "set", name)
 		default:
@@ -228,7 +229,6 @@ func (x *packetFilter) shrink(ctx context.Context, st dataplane.State) error {
 
 // Verify implements dataplane.Interface.
 func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
-	x.found = nil
 	sets, err := x.mirrors.verify(x.mirrors.of(st))
 	if err != nil {
 		return nil, err
@@ -241,31 +241,11 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 	for _, t := range tables {
 		objects = append(objects, t.String())
 	}
-	x.found = slices.Clone(objects)
 	for _, s := range sets {
 		objects = append(objects, "set "+s.name)
-		if x.resync.Store(true); s.fixed != nil {
-			x.found = append(x.found, s.String())
-		}
+		x.resync.Store(true)
 	}
 	return objects, nil
-}
-
-// repairSets repairs sets of grants, which counts as one repair. One that cannot be repaired closes its
-// pod alone.
-func (x *packetFilter) repairSets(wrong []*mirror) {
-	var repaired []*mirror
-	for _, s := range wrong {
-		switch deviated, err := x.mirrors.repair(s); {
-		case err != nil:
-			x.refuse(s.set, err)
-		case deviated:
-			repaired = append(repaired, s)
-		}
-	}
-	if len(repaired) > 0 {
-		x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
-	}
 }
 
 // Changed implements dataplane.Poller.
@@ -274,35 +254,25 @@ func (x *packetFilter) Changed(st dataplane.State) bool {
 }
 
 // StalePods implements dataplane.Interface.
-func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
-	pods := map[string]policy.PodRef{}
-	for ref := range subjects {
-		pods[dataplane.PodID(ref)] = ref
-	}
-	for name := range x.stale {
-		if _, rest, ok := strings.Cut(name, "-"); ok {
-			id, _, _ := strings.Cut(rest, "-")
-			if ref, ours := pods[id]; ours {
-				out = append(out, ref)
-			}
-		}
+func (x *packetFilter) StalePods() map[string]bool {
+	out := map[string]bool{}
+	for name := range x.stale() {
+		id, _, _ := strings.Cut(name[len(setPrefix(iptables.IPv4)):], "-")
+		out[id] = true
 	}
 	return out
 }
 
-func (x *packetFilter) Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error {
-	first := x.rules.removeAll(ctx)
+func (x *packetFilter) Remove(ctx context.Context) (isolated []netip.Addr, err error) {
+	err = x.rules.removeAll(ctx)
 	if x.cfg.RemoveChains != nil {
-		first = cmp.Or(first, x.cfg.RemoveChains(ctx, ChainPrefix))
+		err = cmp.Or(err, x.cfg.RemoveChains(ctx, ChainPrefix))
 	}
 	if x.cfg.Sets == nil {
-		return cmp.Or(first, withdraw(nil))
+		return nil, err
 	}
-	isolated, err := x.isolated()
-	if err == nil {
-		err = withdraw(isolated)
-	}
-	return cmp.Or(first, err, x.removeSets())
+	isolated, failed := x.isolated()
+	return isolated, cmp.Or(err, failed, x.removeSets())
 }
 
 func (x *packetFilter) removeSets() error {
