@@ -12,7 +12,6 @@ import (
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/nftables"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/enforcer/ruleset/layout"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -55,7 +54,7 @@ func (k *kernel) chooseDataplane(ctx context.Context, want corefile.Dataplane, v
 	if d == corefile.IPTables {
 		k.dataplane.Variant = string(k.variant)
 		k.Dataplane = x.New
-		k.Other = &enforcer.Other{Left: layout.InForce{Tables: k.Tables}.DecidedNamespace, New: nftables.Config{Tables: k.Tables}.New}
+		k.Other = &enforcer.Other{Left: k.tables().DecidedNamespace, New: nftables.Config{Tables: k.Tables}.New}
 		return nil
 	}
 	k.Dataplane = nftables.Config{Tables: k.Tables}.New

@@ -28,7 +28,7 @@ func (a *agent) findingsOf(r rollout.Status) []status.Finding {
 	}
 	out = append(out, besideNetworkPolicies(snap)...)
 	if snap.Node() != nil {
-		unled, err := a.enforce.Unled(context.Background())
+		unled, err := a.kernel.tables().Unled(context.Background())
 		if err != nil {
 			a.log.Warn("cannot list the programs whose queries are not led to the agent", "error", err)
 		}

@@ -48,6 +48,9 @@ func openKernel(c *corefile.Config, dataplane func(*kernel) error) (_ *kernel, e
 	return k, nil
 }
 
+// tables are the nft tables as they are in force.
+func (k *kernel) tables() layout.InForce { return layout.InForce{Tables: k.Tables} }
+
 func (k *kernel) close() {
 	for _, c := range k.closers {
 		c()

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -71,8 +73,8 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 		return err
 	}
 	defer a.enforce.Interception().Stop()
-	if served, err := a.enforce.HostResolvers(ctx); err == nil { // else they are tested anew
-		a.network.host.recover(served)
+	if served, err := a.kernel.tables().NodeServing(ctx); err == nil { // else they are tested anew
+		a.network.host.recover(slices.Collect(maps.Keys(served)))
 	}
 	if err := a.startProxy(serving); err != nil {
 		return err

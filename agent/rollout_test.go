@@ -53,7 +53,7 @@ func agentOn(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake, *knftables
 	sets, chains, inet := ipset.NewFake(time.Now), iptables.NewFake(), knftables.NewFake(knftables.InetFamily, layout.TableName)
 	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(layout.All[:2], inet, knftables.NewFake(knftables.BridgeFamily, layout.TableName))}
-	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
+	a := &agent{log: log, kernel: &kernel{Kernel: k}, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)
 	if a.enforce, err = enforcer.New(enforcerConfig(config), k, time.Now, log); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func (a *agent) holdUnconfirmed(ctx context.Context, inForce *policy.Snapshot) {
 	if v := inForce.Node(); v == nil || v.Confirmed == nil || a.enforcesLate(v) {
 		return
 	}
-	if err := a.enforce.HoldUnconfirmed(ctx); err != nil && ctx.Err() == nil {
+	if err := a.kernel.tables().HoldUnconfirmed(ctx); err != nil && ctx.Err() == nil {
 		a.log.Error("policies for the node that wait for confirmation end within a minute unless this succeeds", "error", err)
 	}
 }

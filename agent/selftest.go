@@ -123,17 +123,17 @@ func (s *selfTest) failed() map[policy.PodRef]enforcer.Path {
 
 // testPath tests one pod.
 func (a *agent) testPath(ctx context.Context, pod policy.PodRef) (enforcer.Path, error) {
-	return a.enforce.TestPath(ctx, pod, &a.injector, a.proxy.ExpectProbe)
+	return a.enforce.TestPath(ctx, pod, a.injector.Send, a.proxy.ExpectProbe)
 }
 
 // injector makes packets come in by interfaces. The first one opens it.
 type injector struct {
 	mu     sync.Mutex
-	in     inject.Interface
+	in     *inject.Kernel
 	closed bool
 }
 
-// Send implements inject.Interface.
+// Send is inject.Kernel's.
 func (i *injector) Send(iface string, packet []byte) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -150,7 +150,7 @@ func (i *injector) Send(iface string, packet []byte) error {
 	return i.in.Send(iface, packet)
 }
 
-// Close implements inject.Interface: it removes the kernel objects.
+// Close removes the kernel objects.
 func (i *injector) Close() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -77,7 +77,7 @@ type Kernel struct {
 	Entries entries.Tables
 	Flows   conntrack.Interface
 	Links   link.Interface
-	// Inject has a packet come in by an interface, as inject.Interface does; nil: nothing is injected.
+	// Inject has a packet come in by an interface, as Send of package inject does; nil: nothing is injected.
 	Inject func(iface string, packet []byte) error
 }
 
@@ -282,7 +282,6 @@ func (e *Enforcer) planned() Status {
 		s.PeerSets += 2 // one of each family
 		s.PeerEntries += len(members.Addrs) + len(members.Networks) + len(members.Ports)
 	}
-	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.Isolated {
 			continue
@@ -299,7 +298,7 @@ func (e *Enforcer) planned() Status {
 			case !ok:
 				s.Homeless = append(s.Homeless, a)
 			}
-			if h.Bridged() && err == nil && !filtered {
+			if h.Bridged() && e.unseen {
 				s.Unseen = append(s.Unseen, a)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/ruleset"
+	"github.com/namegate/namegate/enforcer/ruleset/layout"
 )
 
 // Compare compares the kernel with the wanted state and repairs it, as RunReconcile does at
@@ -18,6 +19,9 @@ func (e *Enforcer) RecheckDue() bool {
 	e.recheckDue(context.Background())
 	return len(e.flows.Recorded()) == 0
 }
+
+// InForce is what the nft tables hold.
+func (e *Enforcer) InForce() layout.InForce { return e.tablesInForce() }
 
 // Beat renews the interception, by which the tables learn that timeouts move in place.
 func (e *Enforcer) Beat() error {

@@ -198,7 +198,7 @@ func TestTheNodesPacketsEqualEvaluate(t *testing.T) {
 func (p *peering) holdUnconfirmed(unconfirmed bool) {
 	p.t.Helper()
 	if unconfirmed {
-		fatal.If(p.t, p.Node.Do(func() error { return p.e.HoldUnconfirmed(context.Background()) }))
+		fatal.If(p.t, p.Node.Do(func() error { return p.e.InForce().HoldUnconfirmed(context.Background()) }))
 		return
 	}
 	for _, set := range []string{"nodeheld4", "nodeheld6"} {

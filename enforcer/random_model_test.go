@@ -93,8 +93,7 @@ func (l *life) check() {
 		}
 	}
 	l.checkPeers()
-	names, err := l.sets.Names()
-	if got := slices.Sorted(maps.Keys(want)); err != nil || !slices.Equal(names, got) {
+	if names, got := l.setNames(), slices.Sorted(maps.Keys(want)); !slices.Equal(names, got) {
 		l.t.Fatalf("after %s: sets %v, want %v", l.last, names, got)
 	}
 	l.coverages("at the end")

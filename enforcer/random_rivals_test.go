@@ -55,9 +55,7 @@ func (w *world) flushChains(f iptables.Family, table string) {
 
 // flushSet takes every address out of one of our sets.
 func (l *life) flushSet(iptables.Family) {
-	names, err := l.sets.Names()
-	fatal.If(l.t, err)
-	fatal.If(l.t, l.flush(pick(l.r, names)))
+	fatal.If(l.t, l.flush(pick(l.r, l.setNames())))
 }
 
 // flushElements empties one of our nft sets, or removes a table.
@@ -73,9 +71,7 @@ func (l *life) flushElements(f iptables.Family) {
 
 // writeEntries takes an entry out of one of our sets, and puts another in.
 func (l *life) writeEntries(f iptables.Family) {
-	names, err := l.sets.Names()
-	fatal.If(l.t, err)
-	name := pick(l.r, slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, setPrefix(f)) }))
+	name := pick(l.r, slices.DeleteFunc(l.setNames(), func(n string) bool { return !strings.HasPrefix(n, setPrefix(f)) }))
 	entries, err := l.sets.List(name)
 	fatal.If(l.t, err)
 	if len(entries) > 0 && l.r.IntN(3) > 0 {
@@ -99,9 +95,7 @@ func (l *life) writeEntries(f iptables.Family) {
 
 // destroySet destroys a set, and first everything that asks it.
 func (l *life) destroySet(f iptables.Family) {
-	names, err := l.sets.Names()
-	fatal.If(l.t, err)
-	name := pick(l.r, names)
+	name := pick(l.r, l.setNames())
 	for _, table := range tables {
 		l.flushChains(f, table)
 		l.flushChains(iptables.IPv4+iptables.IPv6-f, table)

@@ -247,7 +247,9 @@ func TestALookAmongGrants(t *testing.T) {
 	}
 	<-granted
 	t.Logf("%d looks", looks)
-	fatal.If(t, w.real.Delete(xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), httpsEntry(asked[7][0].Addrs[0])))
+	taken := []ipset.Op{{Set: xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), Delete: true, Entries: []ipset.Entry{httpsEntry(asked[7][0].Addrs[0])}}}
+	w.real.Apply(taken)
+	fatal.If(t, taken[0].Err)
 	want := "set " + xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4)
 	if wrong := w.wrongSets(); !slices.Equal(wrong, []string{want}) {
 		t.Errorf("%v are thought to be wrong, want %s", wrong, want)

@@ -126,7 +126,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.restart()
 	w.apply([]policy.Pod{p}, allow)
-	names, _ := w.sets.Names()
+	names := w.setNames()
 	want := []string{xtables.GrantSetName(p.PodRef, https, 4), xtables.GrantSetName(p.PodRef, https, 6), "others"}
 	for _, s := range xtables.StaticSets() {
 		want = append(want, s.Name)
@@ -153,7 +153,7 @@ func TestSetReferencedByAnotherProgramStays(t *testing.T) {
 	tx.Remove("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
 	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.apply(nil)
-	if names, _ := w.sets.Names(); slices.Contains(names, "NG4-old") {
+	if names := w.setNames(); slices.Contains(names, "NG4-old") {
 		t.Error("the set stays although nothing asks it any more")
 	}
 }

@@ -40,11 +40,7 @@ var stepRivals = map[string]func(w *world) error{
 		return nil
 	},
 	"flushes sets": func(w *world) error {
-		names, err := w.sets.Names()
-		if err != nil {
-			return err
-		}
-		for _, n := range names {
+		for _, n := range w.setNames() {
 			if err := w.flush(n); err != nil {
 				return err
 			}

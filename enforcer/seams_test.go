@@ -99,20 +99,6 @@ func (f setSeam) Destroy(name string) error {
 	})
 }
 
-func (f setSeam) Add(name string, entries ...ipset.Entry) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	return f.s.step("add "+name+" "+texts(entries), func() error { return f.Fake.Add(name, entries...) })
-}
-
-func (f setSeam) Delete(name string, entries ...ipset.Entry) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	return f.s.step("delete "+name+" "+texts(entries), func() error { return f.Fake.Delete(name, entries...) })
-}
-
 // Apply lets each op be a step of its own.
 func (f setSeam) Apply(ops []ipset.Op) {
 	for i := range ops {
@@ -166,10 +152,7 @@ func (f chainSeam) Restore(ctx context.Context, tx *iptables.Transaction) error 
 		return nil
 	}
 	return f.s.step(fmt.Sprintf("restore %v %s", tx.Family, tx.Table), func() error {
-		names, err := f.s.w.sets.Names()
-		if err != nil {
-			return err
-		}
+		names := f.s.w.setNames()
 		words := strings.Fields(tx.String())
 		for i, w := range words {
 			if w == "--match-set" && !slices.Contains(names, words[i+1]) {

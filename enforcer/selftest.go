@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/ruleset/layout"
-	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -51,10 +50,10 @@ const (
 )
 
 // TestPath puts a query into the pod's interface, one for each family that the
-// pod has, and tells what became of it; where families differ the worse. probe
+// pod has, by in, which is Kernel.Inject, and tells what became of it; where families differ the worse. probe
 // names what to ask for and tells when it arrived at the proxy; done ends it. An
 // error says why a path could not be tested. It takes up to two seconds.
-func (e *Enforcer) TestPath(ctx context.Context, pod policy.PodRef, in inject.Interface, probe func() (name string, arrived <-chan struct{}, done func())) (Path, error) {
+func (e *Enforcer) TestPath(ctx context.Context, pod policy.PodRef, in func(iface string, packet []byte) error, probe func() (name string, arrived <-chan struct{}, done func())) (Path, error) {
 	worst := PathUntested
 	for _, v6 := range []bool{false, true} {
 		q, ok := e.testQuery(pod, v6)
@@ -101,12 +100,12 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 }
 
 // tryQuery sends a query and waits for what becomes of it.
-func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in inject.Interface, probe func() (string, <-chan struct{}, func())) (Path, error) {
+func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in func(iface string, packet []byte) error, probe func() (string, <-chan struct{}, func())) (Path, error) {
 	name, arrived, done := probe()
 	defer done()
 	packet := queryPacket(netip.AddrPortFrom(q.source, layout.ProbePort), netip.AddrPortFrom(q.resolver, 53), name)
 	for _, wait := range []time.Duration{testAgain, testWait - testAgain} {
-		if err := in.Send(q.iface, packet); err != nil {
+		if err := in(q.iface, packet); err != nil {
 			return PathUntested, err
 		}
 		late := time.NewTimer(wait)

@@ -164,7 +164,7 @@ func (n *node) wants(what string, want enforcer.Path) {
 	n.t.Helper()
 	n.do(func() error {
 		for end := time.Now().Add(time.Minute); ; {
-			got, err := n.e.TestPath(context.Background(), n.ref, n.in, n.s.ExpectProbe)
+			got, err := n.e.TestPath(context.Background(), n.ref, n.in.Send, n.s.ExpectProbe)
 			// A machine that stands still for the time of a test makes a path that works fail.
 			if want == enforcer.PathWorks && got != want && err == nil && time.Now().Before(end) {
 				continue
@@ -272,7 +272,7 @@ func TestPathNeedsNothingOfThePod(t *testing.T) {
 	untested := func(what string, ref policy.PodRef, fails bool) {
 		t.Helper()
 		n.do(func() error {
-			got, err := n.e.TestPath(context.Background(), ref, n.in, n.s.ExpectProbe)
+			got, err := n.e.TestPath(context.Background(), ref, n.in.Send, n.s.ExpectProbe)
 			if got != enforcer.PathUntested || (err != nil) != fails {
 				t.Errorf("%s: %v, %v", what, got, err)
 			}

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/enforcer/intercept"
-	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/testkit/fatal"
@@ -25,7 +24,6 @@ const probeName = "nonce.self-test.namegate."
 
 // injection hands the packets that are sent to each interface to its function.
 type injection struct {
-	inject.Interface
 	lines  map[string]func(packet []byte)
 	sent   []sentPacket
 	broken error
@@ -104,7 +102,7 @@ func (p *proving) intercepted(from netip.Addr) {
 
 func (p *proving) test(pod policy.PodRef) (Path, error) {
 	p.t.Helper()
-	path, err := p.e.TestPath(context.Background(), pod, p.in, func() (string, <-chan struct{}, func()) {
+	path, err := p.e.TestPath(context.Background(), pod, p.in.Send, func() (string, <-chan struct{}, func()) {
 		p.arrived = make(chan struct{})
 		p.pending++
 		return probeName, p.arrived, func() { p.pending-- }
@@ -312,7 +310,7 @@ func TestPathErrors(t *testing.T) {
 		p.becomes("veth5", func(netip.Addr) {})
 		ctx, cancel := context.WithTimeout(context.Background(), testAgain/2)
 		defer cancel()
-		path, err = p.e.TestPath(ctx, p.web.PodRef, p.in, func() (string, <-chan struct{}, func()) { return probeName, nil, func() {} })
+		path, err = p.e.TestPath(ctx, p.web.PodRef, p.in.Send, func() (string, <-chan struct{}, func()) { return probeName, nil, func() {} })
 		if path != PathUntested || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("when there is no time left: %v, %v", path, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -263,6 +264,12 @@ func (w *world) expire(d time.Duration) {
 	fatal.If(w.t, w.e.grants.Expire())
 }
 
+// setNames returns the names of all sets, sorted.
+func (w *world) setNames() []string {
+	sizes, _ := w.sets.Sizes()
+	return slices.Sorted(maps.Keys(sizes))
+}
+
 // entries returns the live entries of a pod's set, sorted.
 func (w *world) entries(pod policy.Pod, ports policy.PortSet, f iptables.Family) []ipset.Entry {
 	w.t.Helper()
@@ -294,9 +301,7 @@ func (w *world) left(pod policy.Pod, ports policy.PortSet, a string) time.Durati
 func (w *world) dump() string {
 	w.t.Helper()
 	lines := strings.Split(w.sets.Dump(), "\n")
-	names, err := w.sets.Names()
-	fatal.If(w.t, err)
-	for _, n := range names {
+	for _, n := range w.setNames() {
 		es, err := w.sets.List(n)
 		fatal.If(w.t, err)
 		for _, e := range es {

@@ -132,10 +132,5 @@ func (e NoSet) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the kernel.
 func (e NoSet) Unwrap() error { return e.Err }
 
-var errNoSet = errors.New("no such set")
-
-// Is lets IsNoSet find the mark.
-func (e NoSet) Is(target error) bool { return target == errNoSet }
-
 // IsNoSet tells whether err says that the kernel does not have a set.
-func IsNoSet(err error) bool { return errors.Is(err, errNoSet) }
+func IsNoSet(err error) bool { return errors.As(err, new(NoSet)) }

@@ -38,7 +38,7 @@ type Query struct {
 // Interface is the enforcer's view of connection tracking.
 type Interface interface {
 	// Flows lists connections. None is no error. It scans through the node's whole
-	// table once, for one family of sources or both, and not at all without sources.
+	// table once, and not at all without sources.
 	Flows(q Query) ([]Flow, error)
 	// Established hands over the connections that were answered, of all sources, in whose mark
 	// the bits of mask equal those of mark: their status has ASSURED or, after the handshake,

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -15,28 +14,14 @@ import (
 
 func (q Query) marked(mark uint32) bool { return mark&q.Mask == q.Mark&q.Mask }
 
-// family is that of the connections that the query asks for, AF_UNSPEC for both. Not ok: there
-// are none.
-func (q Query) family() (family uint8, ok bool) {
-	has := func(addrs []netip.Addr, six bool) bool {
-		return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is6() == six })
-	}
-	asked := func(six bool) bool { return has(q.Sources, six) && (len(q.Peers) == 0 || has(q.Peers, six)) }
-	switch four, six := asked(false), asked(true); {
-	case four && six:
-		return unix.AF_UNSPEC, true
-	case six:
-		return unix.AF_INET6, true
-	default:
-		return unix.AF_INET, four
-	}
-}
-
 // Flows implements Interface.
 func (k *Kernel) Flows(q Query) (out []Flow, err error) {
-	family, ok := q.family()
-	if !ok {
+	if len(q.Sources) == 0 {
 		return nil, nil
+	}
+	family := uint8(unix.AF_UNSPEC)
+	if len(q.Peers) == 1 && q.Peers[0].Is4() || len(q.Sources) == 1 && q.Sources[0].Is4() {
+		family = unix.AF_INET // as the filter
 	}
 	wanted, reached := setOf(q.Sources), setOf(q.Peers)
 	err = k.list(family, q.append, func(c *tracked) {

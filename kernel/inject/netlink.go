@@ -21,7 +21,7 @@ const (
 // the kernel runs no IPv6 on it and nothing but our packets is ever on it.
 const linkMTU = 1000
 
-// Kernel is the Interface on the network namespace it was opened in.
+// Kernel puts packets into the network namespace it was opened in. Any goroutine may use it.
 type Kernel struct {
 	h *netlink.Handle
 
@@ -31,8 +31,6 @@ type Kernel struct {
 	redirect netlink.Link
 	target   int // the index of the interface that redirect leads to; 0: nowhere
 }
-
-var _ Interface = (*Kernel)(nil)
 
 // Open makes the pair of links in the calling thread's network namespace, in place of an
 // earlier agent's pair. It needs NET_ADMIN and NET_RAW.
@@ -111,6 +109,9 @@ func (k *Kernel) build() error {
 	return nil
 }
 
+var errUnsupported = errors.New("this kernel cannot put packets into an interface; load the modules sch_ingress, cls_u32, act_mirred and veth " +
+	"(of CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED, CONFIG_VETH), or build them in")
+
 // unsupported adds what to do to the errors by which a kernel says that it has
 // not the part that is asked for.
 func unsupported(err error) error {
@@ -120,7 +121,10 @@ func unsupported(err error) error {
 	return err
 }
 
-// Send implements Interface.
+// Send makes an IP packet, IPv4 or IPv6, come in by an interface of this node, the node's end of a
+// pod's link, as if the pod whose source address it has had sent it to its gateway. A bridge's port
+// is one too. That Send returns does not mean that the packet has been handled. Where this kernel
+// cannot do it, the error says which modules to load.
 func (k *Kernel) Send(iface string, packet []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -183,7 +187,7 @@ func (k *Kernel) redirectTo(to netlink.Link) error {
 	return nil
 }
 
-// Close implements Interface. A pair that another agent has made meanwhile stays.
+// Close removes the pair. One that another agent has made meanwhile stays.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -84,21 +84,21 @@ func TestCounters(t *testing.T) {
 		diff.Equal(t, want, packets(t, i, set, addr), what, set, addr)
 	}
 	for _, test := range []struct{ set, addr, other string }{{"counted", "192.0.2.1", "192.0.2.2"}, {"six", "2001:db8::1", "2001:db8::2"}} {
-		fatal.If(t, i.Add(test.set, fresh(test.addr), fresh(test.other)))
+		fatal.If(t, add(i, test.set, fresh(test.addr), fresh(test.other)))
 		want("new", test.set, test.addr, 0)
 		packet(test.addr)
 		packet(test.addr)
 		want("matched", test.set, test.addr, 2)
 		want("another was matched", test.set, test.other, 0)
-		fatal.If(t, i.Add(test.set, entry(test.addr)))
+		fatal.If(t, add(i, test.set, entry(test.addr)))
 		want("added again", test.set, test.addr, 2)
 		begun := fresh(test.addr)
 		begun.Packets = 7
-		fatal.If(t, i.Add(test.set, begun))
+		fatal.If(t, add(i, test.set, begun))
 		packet(test.addr)
 		want("added with a count", test.set, test.addr, 8)
 		for range 64 { // the kernel gives places away again
-			fatal.If(t, i.Delete(test.set, entry(test.addr)))
+			fatal.If(t, remove(i, test.set, entry(test.addr)))
 			ops := []ipset.Op{{Set: test.set, Entries: []ipset.Entry{fresh(test.addr)}}}
 			i.Apply(ops)
 			fatal.If(t, ops[0].Err)
@@ -106,7 +106,7 @@ func TestCounters(t *testing.T) {
 			packet(test.addr)
 		}
 	}
-	fatal.If(t, i.Add("plain", entry("192.0.2.1"), entry("192.0.2.2")))
+	fatal.If(t, add(i, "plain", entry("192.0.2.1"), entry("192.0.2.2")))
 	packet("192.0.2.1")
 	want("in a set without counters", "plain", "192.0.2.1", 0)
 }
@@ -118,7 +118,7 @@ func TestASetMadeAnewWithoutCounters(t *testing.T) {
 		set := grants("a")
 		set.Counters, set.HashSize, set.MaxElem = true, 64, 1000
 		ensure(t, i, grants("a"))
-		if err := i.Add("a", fresh("192.0.2.1")); err == nil || ipset.IsNotFound(err) {
+		if err := add(i, "a", fresh("192.0.2.1")); err == nil || ipset.IsNotFound(err) {
 			t.Errorf("a counter for a set without: %v", err)
 		}
 		want := []ipset.Entry{fresh("192.0.2.1")}
@@ -130,6 +130,6 @@ func TestASetMadeAnewWithoutCounters(t *testing.T) {
 		if d, err := ipset.Compare(i, set, want, func(ipset.Entry) bool { return true }); err != nil || d.Any() {
 			t.Errorf("the repaired set differs: %+v, %v", d, err)
 		}
-		fatal.If(t, i.Add("a", fresh("192.0.2.2")))
+		fatal.If(t, add(i, "a", fresh("192.0.2.2")))
 	})
 }

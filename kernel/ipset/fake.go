@@ -75,7 +75,7 @@ func (f *Fake) Destroy(name string) error {
 	return nil
 }
 
-// Add implements Interface.
+// Add adds entries to a set, as Apply does.
 func (f *Fake) Add(name string, entries ...Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +105,7 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 	return nil
 }
 
-// Delete implements Interface.
+// Delete deletes entries of a set, as Apply does.
 func (f *Fake) Delete(name string, entries ...Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,18 +203,6 @@ func (f *Fake) Sizes(names ...string) (map[string]int, error) {
 		}
 	}
 	return sizes, nil
-}
-
-// Names returns the names of all sets, sorted.
-func (f *Fake) Names() ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var names []string
-	for n := range f.sets {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names, nil
 }
 
 // Dump returns all sets and live entries as text, one line each, sorted, without

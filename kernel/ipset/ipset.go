@@ -94,16 +94,12 @@ type Interface interface {
 	// Destroy removes the set with its entries. Without such a set the error
 	// satisfies IsNotFound; while a rule refers to it, IsBusy.
 	Destroy(name string) error
-	// Add adds entries or, where one is there already, overwrites its timeout,
-	// comment and counter. No entries: nothing happens. The set missing: IsNotFound.
-	// Entries before a failing one have been added, and some after it may be.
-	Add(name string, entries ...Entry) error
-	// Delete removes entries; a missing entry is no error. A missing set: IsNotFound.
-	Delete(name string, entries ...Entry) error
-	// Apply does several Adds and Deletes of one or more sets, in order and in as few
-	// system calls as their size allows, and sets each operation's Err to the error of
-	// that call. A failed operation does not affect the others. Ops and entries are not
-	// kept.
+	// Apply adds and deletes entries of one or more sets, in order and in as few system calls
+	// as their size allows, and sets the Err of each operation: of a missing set IsNotFound. An
+	// entry that is there already gets its timeout, comment and counter overwritten, and to
+	// delete one that is missing is no error. Entries before a failing one have been added, and
+	// some after it may be. A failed operation does not affect the others. Ops and entries are
+	// not kept.
 	Apply(ops []Op)
 	// Swap exchanges two sets of one type and family under their names, for rules too. Of
 	// others: IsMismatch.

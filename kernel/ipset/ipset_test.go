@@ -41,6 +41,21 @@ var (
 	v6 = netip.MustParseAddr("2001:db8::1")
 )
 
+// change is Apply of one operation.
+func change(i ipset.Interface, op ipset.Op) error {
+	ops := []ipset.Op{op}
+	i.Apply(ops)
+	return ops[0].Err
+}
+
+func add(i ipset.Interface, set string, entries ...ipset.Entry) error {
+	return change(i, ipset.Op{Set: set, Entries: entries})
+}
+
+func remove(i ipset.Interface, set string, entries ...ipset.Entry) error {
+	return change(i, ipset.Op{Set: set, Delete: true, Entries: entries})
+}
+
 func sorted(t *testing.T, i ipset.Interface, name string) []ipset.Entry {
 	t.Helper()
 	_, es, err := ipset.Read(i, name)
@@ -67,7 +82,7 @@ func TestEntriesComeBackAsWritten(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
 		for _, test := range tests {
 			fatal.If(t, i.Ensure(test.set))
-			fatal.If(t, i.Add(test.set.Name, test.entry))
+			fatal.If(t, add(i, test.set.Name, test.entry))
 			got := sorted(t, i, test.set.Name)
 			if len(got) == 1 && got[0].Timeout > test.entry.Timeout-2*time.Second && got[0].Timeout <= test.entry.Timeout {
 				got[0].Timeout = test.entry.Timeout
@@ -89,13 +104,13 @@ func TestAddOverwritesAndDeleteForgives(t *testing.T) {
 			{Addr: v4, Timeout: 100 * time.Second, Comment: "long"},
 			{Addr: v4, Timeout: 10 * time.Second, Comment: "short"},
 		} {
-			fatal.If(t, i.Add("s", e))
+			fatal.If(t, add(i, "s", e))
 		}
 		got := sorted(t, i, "s")
 		if len(got) != 1 || got[0].Comment != "short" || got[0].Timeout > 10*time.Second {
 			t.Errorf("the second add must overwrite timeout and comment, got %+v", got)
 		}
-		if err := i.Delete("s", ipset.Entry{Addr: netip.MustParseAddr("192.0.2.99")}, ipset.Entry{Addr: v4}); err != nil {
+		if err := remove(i, "s", ipset.Entry{Addr: netip.MustParseAddr("192.0.2.99")}, ipset.Entry{Addr: v4}); err != nil {
 			t.Errorf("deleting an absent entry beside a present one: %v", err)
 		}
 		if got := sorted(t, i, "s"); len(got) != 0 {
@@ -122,7 +137,7 @@ func TestErrors(t *testing.T) {
 		if err := i.Ensure(other); !ipset.IsMismatch(err) {
 			t.Errorf("ensure with another type: %v, want a mismatch", err)
 		}
-		if err := i.Add("none", ipset.Entry{Addr: v4}); !ipset.IsNotFound(err) {
+		if err := add(i, "none", ipset.Entry{Addr: v4}); !ipset.IsNotFound(err) {
 			t.Errorf("add to no set: %v", err)
 		}
 		if _, _, err := ipset.Read(i, "none"); !ipset.IsNotFound(err) {
@@ -131,16 +146,16 @@ func TestErrors(t *testing.T) {
 		if err := i.Destroy("none"); !ipset.IsNotFound(err) {
 			t.Errorf("destroy of no set: %v", err)
 		}
-		if err := i.Add("small", ipset.Entry{Addr: v6}); err == nil {
+		if err := add(i, "small", ipset.Entry{Addr: v6}); err == nil {
 			t.Error("an IPv6 address went into an IPv4 set")
 		}
-		if err := i.Add("small", ipset.Entry{Addr: v4}); err != nil {
+		if err := add(i, "small", ipset.Entry{Addr: v4}); err != nil {
 			t.Error(err)
 		}
 		var full error
 		for a := v4; full == nil && a != netip.MustParseAddr("192.0.3.0"); {
 			a = a.Next()
-			full = i.Add("small", ipset.Entry{Addr: a})
+			full = add(i, "small", ipset.Entry{Addr: a})
 		}
 		if !isFull(full) {
 			t.Errorf("a set of one entry took 256 or failed otherwise: %v", full)
@@ -157,7 +172,7 @@ func TestSizesOfSomeSets(t *testing.T) {
 		six := grants("six")
 		six.IPv6 = true
 		ensure(t, i, grants("a"), six, grants("empty"))
-		for _, err := range []error{i.Add("a", entry("192.0.2.1"), entry("192.0.2.2")), i.Add("six", entry("2001:db8::1"))} {
+		for _, err := range []error{add(i, "a", entry("192.0.2.1"), entry("192.0.2.2")), add(i, "six", entry("2001:db8::1"))} {
 			fatal.If(t, err)
 		}
 		for _, test := range []struct {
@@ -212,7 +227,7 @@ func TestListAll(t *testing.T) {
 			s.Timeout, s.Comment = true, true
 			want[s] = entries
 			fatal.If(t, i.Ensure(s))
-			fatal.If(t, i.Add(s.Name, entries...))
+			fatal.If(t, add(i, s.Name, entries...))
 		}
 		got, parts := map[ipset.Set]map[ipset.Entry]bool{}, 0
 		fatal.If(t, i.Each("", func(s ipset.Set, entries []ipset.Entry) {
@@ -265,7 +280,7 @@ func TestNetworks(t *testing.T) {
 			want := map[string]bool{}
 			for n := 1; n <= bits; n++ {
 				p := netip.PrefixFrom(base, n).Masked()
-				if err := i.Add(name, network(p)); err != nil {
+				if err := add(i, name, network(p)); err != nil {
 					t.Fatalf("%s: %v", p, err)
 				}
 				want[p.String()] = true
@@ -282,7 +297,7 @@ func TestNetworks(t *testing.T) {
 				got[fmt.Sprint(netip.PrefixFrom(e.Addr, n))] = true
 			}
 			diff.Error(t, want, got)
-			fatal.If(t, i.Delete(name, ipset.Entry{Addr: base, Iface: "veth1"}, network(netip.PrefixFrom(base, 8).Masked())))
+			fatal.If(t, remove(i, name, ipset.Entry{Addr: base, Iface: "veth1"}, network(netip.PrefixFrom(base, 8).Masked())))
 			if sizes, err := i.Sizes(name); err != nil || sizes[name] != bits-2 {
 				t.Errorf("%d entries are left of %d, %v", sizes[name], bits, err)
 			}

@@ -28,14 +28,14 @@ func TestReplace(t *testing.T) {
 			if old != nil {
 				ensure(t, i, *old)
 				if old.Type == ipset.HashIP && !old.IPv6 {
-					fatal.If(t, i.Add("NG4-a", ipset.Entry{Addr: entry("192.0.2.9").Addr}))
+					fatal.If(t, add(i, "NG4-a", ipset.Entry{Addr: entry("192.0.2.9").Addr}))
 				}
 			}
 			if err := ipset.Replace(i, grants("NG4-a"), entry("192.0.2.1"), entry("192.0.2.2")); err != nil {
 				t.Errorf("in place of %s: %v", what, err)
 			}
 			diff.Equal(t, "192.0.2.1 192.0.2.2", addresses(t, i, "NG4-a"), "in place of", what)
-			if err := i.Add("NG4-a", entry("192.0.2.3")); err != nil {
+			if err := add(i, "NG4-a", entry("192.0.2.3")); err != nil {
 				t.Errorf("in place of %s the set takes no timeouts: %v", what, err)
 			}
 			sizes, err := i.Sizes()
@@ -96,7 +96,7 @@ func TestLongWritesLetOthersIn(t *testing.T) {
 	done := make(chan error)
 	began := time.Now()
 	go func() {
-		err := k.Add("long", entries...)
+		err := add(k, "long", entries...)
 		over.Store(true)
 		done <- err
 	}()
@@ -108,7 +108,7 @@ func TestLongWritesLetOthersIn(t *testing.T) {
 		}
 	}
 	at := time.Now()
-	fatal.If(t, k.Add("short", ipset.Entry{Addr: v4}))
+	fatal.If(t, add(k, "short", ipset.Entry{Addr: v4}))
 	waited := time.Since(at)
 	if over.Load() {
 		t.Errorf("one address waited %v until all others were written", waited)

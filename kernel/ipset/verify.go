@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -84,10 +85,9 @@ func Repair(in Interface, header Set, d Difference, all []Entry) error {
 			return err
 		}
 	}
-	if err := in.Delete(header.Name, d.Surplus...); err != nil {
-		return err
-	}
-	return in.Add(header.Name, append(d.Missing, d.Changed...)...)
+	ops := []Op{{Set: header.Name, Delete: true, Entries: d.Surplus}, {Set: header.Name, Entries: append(d.Missing, d.Changed...)}}
+	in.Apply(ops)
+	return cmp.Or(ops[0].Err, ops[1].Err)
 }
 
 // Read returns the header of a set, but for HashSize and MaxElem, and its entries.
@@ -103,10 +103,7 @@ func Read(in Interface, name string) (s Set, entries []Entry, err error) {
 func Replace(in Interface, s Set, entries ...Entry) error {
 	switch err := in.Destroy(s.Name); {
 	case err == nil, IsNotFound(err):
-		if err := in.Ensure(s); err != nil {
-			return err
-		}
-		return in.Add(s.Name, entries...)
+		return fill(in, s, entries)
 	case !IsBusy(err):
 		return err
 	}
@@ -116,12 +113,19 @@ func Replace(in Interface, s Set, entries ...Entry) error {
 	if err := in.Destroy(s.Name); err != nil && !IsNotFound(err) {
 		return err
 	}
-	if err := in.Ensure(s); err != nil {
-		return err
-	}
-	err := in.Add(s.Name, entries...)
+	err := fill(in, s, entries)
 	if err == nil {
 		err = in.Swap(s.Name, name)
 	}
 	return errors.Join(err, in.Destroy(s.Name))
+}
+
+// fill makes a set with entries.
+func fill(in Interface, s Set, entries []Entry) error {
+	if err := in.Ensure(s); err != nil {
+		return err
+	}
+	ops := []Op{{Set: s.Name, Entries: entries}}
+	in.Apply(ops)
+	return ops[0].Err
 }

@@ -31,20 +31,6 @@ type writer struct {
 	last int   // where the last message begins in out
 }
 
-// Add implements Interface.
-func (k *Kernel) Add(name string, entries ...Entry) error {
-	ops := []Op{{Set: name, Entries: entries}}
-	k.Apply(ops)
-	return ops[0].Err
-}
-
-// Delete implements Interface.
-func (k *Kernel) Delete(name string, entries ...Entry) error {
-	ops := []Op{{Set: name, Delete: true, Entries: entries}}
-	k.Apply(ops)
-	return ops[0].Err
-}
-
 // Apply implements Interface.
 func (k *Kernel) Apply(ops []Op) {
 	w := &k.writer
