@@ -2,36 +2,30 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/intercept"
 )
 
 // Cleanup removes all objects of Namegate from the kernel: interception first, then the
 // verdict, chains, sets, admissions and addresses. The serving addresses are in Config;
-// it need not have been started. It continues after an error and returns the first.
+// it need not have been started. It continues after an error.
 func (e *Enforcer) Cleanup(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	var first error
-	keep := func(err error) {
-		if err != nil && first == nil {
-			first = err
-		}
-	}
-	selected, err := e.tablesInForce().Selected(ctx)
-	keep(err)
-	keep(e.k.Tables.Remove(ctx))
-	isolated, err := e.plane.Remove(ctx)
-	keep(err)
+	isolated, err := e.tablesInForce().Selected(ctx)
+	err = errors.Join(err, e.k.Tables.Remove(ctx))
+	planes := []dataplane.Interface{e.plane}
 	if e.k.Other != nil {
-		others, err := e.k.Other.New(e.owner).Remove(ctx)
-		keep(err)
-		isolated = append(isolated, others...)
+		planes = append(planes, e.k.Other.New(e.owner))
 	}
-	keep(e.flows.Withdraw(append(isolated, selected...)))
-	keep(e.removeAddrs())
-	return first
+	for _, p := range planes {
+		had, failed := p.Remove(ctx)
+		isolated, err = append(isolated, had...), errors.Join(err, failed)
+	}
+	return errors.Join(err, e.flows.Withdraw(isolated), e.removeAddrs())
 }
 
 func (e *Enforcer) removeAddrs() error {

@@ -5,6 +5,5 @@
 //
 // Package plan makes subjects and rules from snapshots, and package grants has the
 // grants. Package enforcer hands them to a dataplane, which is an Interface; xtables is
-// one, and package agent chooses it. A Comparison compares and repairs grants that can be
-// listed one by one.
+// one, and package agent chooses it.
 package dataplane

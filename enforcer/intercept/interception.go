@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -155,13 +156,11 @@ func (i *Interception) SetNetwork(n Network) ([]netip.Addr, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n.PodRanges = disjoint(n.PodRanges)
-	if err := i.assign(i.assigned, i.resolvers(n)); err != nil {
-		return nil, err
+	if !n.NodeDNS {
+		n.HostResolvers = nil
 	}
-	if n.NodeDNS {
-		if err := i.assign(i.node.assigned, n.HostResolvers); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(i.assign(i.assigned, i.resolvers(n)), i.assign(i.node.assigned, n.HostResolvers)); err != nil {
+		return nil, err
 	}
 	i.coming = n
 	return i.allAssigned(), nil
@@ -173,11 +172,7 @@ func (i *Interception) Activate() []netip.Addr {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.network = i.coming
-	i.serving = among(i.assigned, i.resolvers(i.network))
-	i.node.serving = nil
-	if i.network.NodeDNS {
-		i.node.serving = among(i.node.assigned, i.network.HostResolvers)
-	}
+	i.serving, i.node.serving = among(i.assigned, i.resolvers(i.network)), among(i.node.assigned, i.network.HostResolvers)
 	return i.allServing()
 }
 

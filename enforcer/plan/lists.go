@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -11,14 +12,14 @@ import (
 // policies select share their rules, which are the same from one snapshot to the next as
 // long as these are.
 type Lists struct {
-	peers map[**policy.Rule]keptList
-	tiers map[tiersKey]keptTiers
+	peers map[**policy.Rule]*keptList
+	tiers map[tiersKey]*keptTiers
 	rules map[*policy.Rule]dataplane.TierRule // the zero rule for rules without effect
 }
 
 // NewLists returns lists of which none is kept.
 func NewLists() Lists {
-	return Lists{map[**policy.Rule]keptList{}, map[tiersKey]keptTiers{}, map[*policy.Rule]dataplane.TierRule{}}
+	return Lists{map[**policy.Rule]*keptList{}, map[tiersKey]*keptTiers{}, map[*policy.Rule]dataplane.TierRule{}}
 }
 
 type keptList struct {
@@ -45,12 +46,12 @@ func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 	if len(rules) == 0 {
 		return nil
 	}
-	k, there := m.peers[&rules[0]]
-	if !there || len(k.rules) != len(rules) {
-		k = keptList{rules: rules, list: listOf(rules)}
+	k := m.peers[&rules[0]]
+	if k == nil || len(k.rules) != len(rules) {
+		k = &keptList{rules: rules, list: listOf(rules)}
+		m.peers[&rules[0]] = k
 	}
 	k.used = true
-	m.peers[&rules[0]] = k
 	return k.list
 }
 
@@ -70,16 +71,17 @@ func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
 	if len(v.Rules.NamespaceDeny) > 0 {
 		key.deny = &v.Rules.NamespaceDeny[0]
 	}
-	k, there := m.tiers[key]
-	if !there {
+	k := m.tiers[key]
+	if k == nil {
 		k = m.newTiers(v)
+		m.tiers[key] = k
 	}
 	k.used = true
-	m.tiers[key] = k
 	return k.tiers, k.ordered
 }
 
-func (m Lists) newTiers(v *policy.View) (k keptTiers) {
+func (m Lists) newTiers(v *policy.View) *keptTiers {
+	k := &keptTiers{}
 	admin, baseline, namespace, ordered := v.OrderedRules()
 	deny := slices.DeleteFunc(slices.Clone(v.Rules.NamespaceDeny), func(r *policy.Rule) bool { return r.Audit })
 	if k.ordered = ordered; ordered || len(deny) > 0 {
@@ -145,24 +147,15 @@ func listOf(rules []*policy.Rule) *dataplane.RuleList {
 
 // Prune forgets the lists that were not asked for since the last time.
 func (m Lists) Prune() {
-	for first, k := range m.peers {
-		if k.used {
-			k.used = false
-			m.peers[first] = k
-		} else {
-			delete(m.peers, first)
-		}
+	maps.DeleteFunc(m.peers, func(_ **policy.Rule, k *keptList) bool { return !k.used })
+	maps.DeleteFunc(m.tiers, func(_ tiersKey, k *keptTiers) bool { return !k.used })
+	for _, k := range m.peers {
+		k.used = false
 	}
 	places := 0
-	for key, k := range m.tiers {
-		if k.used {
-			k.used = false
-			m.tiers[key] = k
-			if k.tiers != nil {
-				places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Baseline)
-			}
-		} else {
-			delete(m.tiers, key)
+	for _, k := range m.tiers {
+		if k.used = false; k.tiers != nil {
+			places += len(k.tiers.Admin) + len(k.tiers.NamespaceDeny) + len(k.tiers.Baseline)
 		}
 	}
 	if len(m.rules) > 2*places {

@@ -14,13 +14,12 @@ import (
 // ask asks for the listing of one set, or with "" of all, and hands each message's
 // attributes over.
 func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
-	err := k.lister.List(message(nl.IPSET_CMD_LIST), unix.AF_INET, func(b []byte) []byte {
+	return k.lister.List(message(nl.IPSET_CMD_LIST), unix.AF_INET, func(b []byte) []byte {
 		if b = appendName(b, name); flags != 0 {
 			b = nfattr.AppendUint32(b, nl.IPSET_ATTR_FLAGS, flags)
 		}
 		return b
 	}, func(msg []byte) { each(msg[nfattr.HeaderLen:]) })
-	return own(err)
 }
 
 // Each implements Interface.

@@ -59,7 +59,7 @@ func (k *Kernel) Ensure(s Set) error {
 		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_FAMILY, family(s.IPv6))
 		return appendHeader(b, s)
 	})
-	if errors.Is(err, syscall.EEXIST) || errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
+	if errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.Errno(nl.IPSET_ERR_EXIST)) {
 		return k.checkHeader(s)
 	}
 	return wrap("create", s.Name, err)
@@ -96,25 +96,20 @@ func (k *Kernel) revision(t Type) (rev uint8, err error) {
 			rev = v[0]
 		}
 	})
-	return rev, own(err)
+	return rev, wrap("type", string(t), err)
 }
 
 // change sends a change of a set, with the attributes that rest appends. A set that is to be
 // created must not be there.
 func (k *Kernel) change(cmd uint16, name string, rest func([]byte) []byte) error {
-	return own(k.sets.Change(message(cmd), unix.NLM_F_EXCL, unix.AF_INET, func(b []byte) []byte { return rest(appendName(b, name)) }))
-}
-
-// own separates errors of ip sets from errors of the system.
-func own(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) && errno >= nl.IPSET_ERR_PRIVATE {
-		return nl.IPSetError(uintptr(errno))
-	}
-	return err
+	return k.sets.Change(message(cmd), unix.NLM_F_EXCL, unix.AF_INET, func(b []byte) []byte { return rest(appendName(b, name)) })
 }
 
 func wrap(op, set string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) && errno >= nl.IPSET_ERR_PRIVATE { // of ip sets, not of the system
+		err = nl.IPSetError(uintptr(errno))
+	}
 	switch {
 	case err == nil:
 		return nil

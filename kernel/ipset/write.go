@@ -94,7 +94,7 @@ func (w *writer) flush() {
 		}
 	}
 	for _, r := range replies {
-		w.sent[r.Message].fail(own(r.Err))
+		w.sent[r.Message].fail(r.Err)
 	}
 	clear(w.sent)
 	w.out, w.sent = w.out[:0], w.sent[:0]

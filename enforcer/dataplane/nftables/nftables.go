@@ -27,7 +27,7 @@ type packetFilter struct {
 	*entries.Store
 	tables layout.InForce
 	now    func() time.Time
-	grants dataplane.Grants // nil before the first Apply
+	grants dataplane.Grants // of the last Apply
 	// kernel are the names of the sets of grants that the kernel may have.
 	kernel map[string]bool
 }
@@ -61,11 +61,9 @@ func (x *packetFilter) Recover(ctx context.Context) (out dataplane.Recovered, er
 // known returns the sets whose grants are known, by name.
 func (x *packetFilter) known() map[string]layout.GrantSet {
 	out := map[string]layout.GrantSet{}
-	if x.grants != nil {
-		for g := range x.grants.Bounds() {
-			if name := entries.SetOf(g); out[name].Name == "" {
-				out[name] = ruleset.GrantSet(g)
-			}
+	for g := range x.grants.Bounds() {
+		if name := entries.SetOf(g); out[name].Name == "" {
+			out[name] = ruleset.GrantSet(g)
 		}
 	}
 	return out

@@ -47,7 +47,7 @@ type rules struct {
 	kept        map[podFamily]podRules
 
 	surveyed time.Time // by readVariants
-	follows  bool      // an earlier agent has chains here, as readVariants found
+	follows  bool      // an earlier agent has chains here, as readVariants found, until a state is in force
 }
 
 const (

@@ -65,7 +65,6 @@ type packetFilter struct {
 	refused map[string]error
 	// resync: a set deviates, may be gone, after a failed write, or was never made.
 	resync atomic.Bool
-	active bool // a state is in force
 }
 
 // New returns a dataplane that has touched nothing yet.
@@ -143,7 +142,7 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 	}
 	if to == dataplane.Commit {
 		err = x.commit(ctx, st)
-	} else if x.active || !x.rules.follows {
+	} else if !x.rules.follows {
 		if err = errors.Join(x.mirrors.writeStatic(st, ahead), x.rules.write(ctx, wanted{st.Subjects, x.refused})); err != nil {
 			err = fmt.Errorf("prepare chains: %w", err)
 		}
@@ -208,7 +207,7 @@ func (x *packetFilter) stale() iter.Seq[string] {
 
 // shrink removes what a state in force does not need. The rules go first: the sets that they ask cannot be destroyed.
 func (x *packetFilter) shrink(ctx context.Context) error {
-	x.active = true
+	x.rules.follows = false
 	if err := x.rules.removeStale(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
