@@ -82,14 +82,8 @@ func (x *packetFilter) Apply(ctx context.Context, st dataplane.State, to datapla
 		return nil
 	}
 	held := map[dataplane.GrantSet][]dataplane.Grant{}
-	for ref, p := range st.Subjects {
-		for _, ports := range p.Grants {
-			for _, v6 := range []bool{false, true} {
-				if g := (dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6}); !st.Grants.Holds(g) {
-					held[entries.Named(g)] = nil
-				}
-			}
-		}
+	for _, g := range st.Missing(entries.Named) {
+		held[g] = nil
 	}
 	if len(held) == 0 {
 		return nil

@@ -140,27 +140,15 @@ func grantHeader(s dataplane.GrantSet) ipset.Set {
 	return h
 }
 
-// missingGrants returns the sets that a state's rules use and its grants do not have.
-func missingGrants(st dataplane.State) (sets []dataplane.GrantSet) {
-	for ref, s := range st.Subjects {
-		for _, v6 := range []bool{false, true} {
-			for _, ports := range s.Grants {
-				set := dataplane.GrantSet{Pod: ref, Ports: ports, IPv6: v6}
-				if !st.Grants.Holds(set) {
-					set.Name = GrantSetName(ref, ports, familyOf(v6))
-					sets = append(sets, set)
-				}
-			}
-		}
-	}
-	return sets
-}
-
 // adopt reads the members of the sets that were left in one listing, and creates the others.
 func (x *packetFilter) adopt(st dataplane.State) error {
+	missing := st.Missing(x.Named)
+	if len(missing) == 0 {
+		return nil
+	}
 	known, left, there := mirrorsOf(st.Grants), map[string]dataplane.GrantSet{}, map[string]bool{}
 	found, listed := map[dataplane.GrantSet][]dataplane.Grant{}, x.owner.Now()
-	for _, s := range missingGrants(st) {
+	for _, s := range missing {
 		found[s] = nil
 		if x.kernel[s.Name] && known[s.Name] == nil {
 			left[s.Name] = s
