@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -194,15 +193,14 @@ func (x *packetFilter) refuse(s dataplane.GrantSet, err error) {
 }
 
 // stale returns the sets of the kernel that the grants do not have.
-func (x *packetFilter) stale() iter.Seq[string] {
+func (x *packetFilter) stale() (names []string) {
 	known := mirrorsOf(x.grants)
-	return func(yield func(string) bool) {
-		for name := range x.kernel {
-			if known[name] == nil && !yield(name) {
-				return
-			}
+	for name := range x.kernel {
+		if known[name] == nil {
+			names = append(names, name)
 		}
 	}
+	return names
 }
 
 // shrink removes what a state in force does not need. The rules go first: the sets that they ask cannot be destroyed.
@@ -212,7 +210,7 @@ func (x *packetFilter) shrink(ctx context.Context) error {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
 	var errs []error
-	for name := range x.stale() {
+	for _, name := range x.stale() {
 		err := x.cfg.Sets.Destroy(name)
 		switch {
 		case err == nil, ipset.IsNotFound(err):
@@ -255,7 +253,7 @@ func (x *packetFilter) Changed(st dataplane.State) bool {
 // StalePods implements dataplane.Interface.
 func (x *packetFilter) StalePods() map[string]bool {
 	out := map[string]bool{}
-	for name := range x.stale() {
+	for _, name := range x.stale() {
 		id, _, _ := strings.Cut(name[len(setPrefix(iptables.IPv4)):], "-")
 		out[id] = true
 	}
